@@ -1,0 +1,195 @@
+"""Walking through all candidates without holding them: rows of equal leading cells.
+
+The candidates in lexicographic order fall into *rows*: the first k − 2 cells (the *prefix*) and what remains for the
+last two are fixed, and the cell before the last runs from 0 to what remains. Squared Hellinger distances within a row
+need three multiplications each, from one table a cell: for equal totals
+
+    H² = 1 − Πᵢ (1 − Dᵢ[c'ᵢ]),   Dᵢ[x] = 1 − exp(ℓ(αᵢ + cᵢ, αᵢ + x)),
+
+built up as D ← D + (1 − D)·Dᵢ, whose terms are all positive: small distances keep their digits.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.conjugate import MAX_ENUMERATED, count_candidates, enumerate_candidates
+from mechanisms.divergences import log_affinity
+
+__all__ = [
+    "MAX_STREAMED",
+    "cell_deficits",
+    "enumerate_rows",
+    "require_enumerable",
+    "require_streamable",
+    "row_deficits",
+]
+
+MAX_STREAMED = 2_000_000_000
+"""Largest number of candidates that is streamed: about ten seconds a pass."""
+
+MAX_TABLE = 20_000_000
+"""Largest number of table entries kept while streaming: 160 MB."""
+
+
+def require_streamable(n: int, k: int) -> None:
+    """Refuse problems too large to pass through every candidate.
+
+    Parameters
+    ----------
+    n, k : int
+        Number of records and of cells.
+
+    Raises
+    ------
+    ValueError
+        If there are more than `MAX_STREAMED` candidates, or their tables exceed `MAX_TABLE` entries.
+
+    Examples
+    --------
+    >>> require_streamable(600, 4)
+    """
+    n_candidates = count_candidates(n, k)
+    if n_candidates > MAX_STREAMED:
+        raise ValueError(
+            f"candidates must number at most {MAX_STREAMED:,} to be streamed, got {n_candidates:,} "
+            f"(n = {n}, k = {k}); use fewer records, merge cells, or choose a mechanism that only adds noise"
+        )
+    n_rows = count_candidates(n, k - 1) if k > 2 else 1
+    n_entries = n_rows * (k - 1) + k * (n + 1)
+    if n_entries > MAX_TABLE:
+        raise ValueError(
+            f"tables must have at most {MAX_TABLE:,} entries to be held, got {n_entries:,} "
+            f"(n = {n}, k = {k}); use fewer records, merge cells, or choose a mechanism that only adds noise"
+        )
+
+
+def require_enumerable(n: int, k: int) -> None:
+    """Refuse problems whose full law does not fit in memory.
+
+    Parameters
+    ----------
+    n, k : int
+        Number of records and of cells.
+
+    Raises
+    ------
+    ValueError
+        If there are more than `MAX_ENUMERATED` candidates, or `require_streamable` refuses.
+
+    Examples
+    --------
+    >>> require_enumerable(600, 4)
+    """
+    require_streamable(n, k)
+    n_candidates = count_candidates(n, k)
+    if n_candidates > MAX_ENUMERATED:
+        raise ValueError(
+            f"candidates must number at most {MAX_ENUMERATED:,} to list their law, got {n_candidates:,} "
+            f"(n = {n}, k = {k}); use fewer records or cells"
+        )
+
+
+def cell_deficits(prior: NDArray[np.float64], counts: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return D with D[i, x] = 1 − exp(ℓ(αᵢ + cᵢ, αᵢ + x)), the affinity that cell i lacks when it holds x records.
+
+    Parameters
+    ----------
+    prior : ndarray of float64, shape (k,)
+    counts : ndarray of int64, shape (k,)
+
+    Returns
+    -------
+    ndarray of float64, shape (k, n + 1)
+        Values in [0, 1], zero where x = cᵢ.
+
+    Examples
+    --------
+    >>> print(np.round(cell_deficits(np.ones(2), np.array([1, 1])), 4))
+    [[0.1138 0.     0.06  ]
+     [0.1138 0.     0.06  ]]
+    """
+    x = np.arange(int(counts.sum()) + 1)
+    return np.abs(np.expm1(log_affinity((prior + counts)[:, None], prior[:, None] + x)))
+
+
+def enumerate_rows(n: int, k: int) -> NDArray[np.int64]:
+    """Return the rows in order: the first k − 2 cells, then what remains for the last two cells.
+
+    Parameters
+    ----------
+    n, k : int
+        Number of records and of cells.
+
+    Returns
+    -------
+    ndarray of int64, shape (n_rows, k - 1)
+
+    Examples
+    --------
+    >>> enumerate_rows(2, 3)
+    array([[0, 2], [1, 1], [2, 0]])
+    """
+    if k == 2:
+        return np.array([[n]], dtype=np.int64)
+    return enumerate_candidates(n, k - 1)
+
+
+def row_deficits(deficits: NDArray[np.float64], rows: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return 1 − Π (1 − Dᵢ) over the prefix cells of each row.
+
+    Parameters
+    ----------
+    deficits : ndarray of float64, shape (k, n + 1)
+        From `cell_deficits`.
+    rows : ndarray of int64, shape (n_rows, k - 1)
+        From `enumerate_rows`.
+
+    Returns
+    -------
+    ndarray of float64, shape (n_rows,)
+
+    Examples
+    --------
+    >>> D = cell_deficits(np.ones(3), np.array([1, 1, 0]))
+    >>> print(np.round(row_deficits(D, enumerate_rows(2, 3)), 4))
+    [0.1138 0.     0.06  ]
+    """
+    total = np.zeros(len(rows))
+    for cell in range(rows.shape[1] - 1):
+        total += (1.0 - total) * deficits[cell, rows[:, cell]]
+    return total
+
+
+def require_uniforms(uniforms: NDArray[np.float64], n_uniforms: int) -> NDArray[np.float64]:
+    """Return `uniforms` as a contiguous float64 array of shape (trials, n_uniforms) with values in [0, 1).
+
+    Parameters
+    ----------
+    uniforms : array_like, shape (trials, n_uniforms)
+    n_uniforms : int
+
+    Returns
+    -------
+    ndarray of float64, shape (trials, n_uniforms)
+
+    Raises
+    ------
+    ValueError
+        If the shape differs or a value is outside [0, 1).
+
+    Examples
+    --------
+    >>> require_uniforms([[0.5, 0.25]], 2)
+    array([[0.5 , 0.25]])
+    """
+    values = np.ascontiguousarray(uniforms, dtype=np.float64)
+    if values.ndim != 2 or values.shape[1] != n_uniforms:
+        raise ValueError(
+            f"uniforms must have shape (trials, {n_uniforms}), got {values.shape}; draw n_uniforms numbers a trial"
+        )
+    if not np.all((values >= 0) & (values < 1)):
+        bad = values[~((values >= 0) & (values < 1))][0]
+        raise ValueError(f"uniforms must be in [0, 1), got {bad}; use Generator.random")
+    return values

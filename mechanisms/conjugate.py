@@ -1,0 +1,280 @@
+"""The Dirichlet–multinomial model, with Beta–binomial as its case of two cells.
+
+Prior Dir(α) with α in R₊^k, counts c in N^k of n records, posterior Dir(α + c). The private releases of this
+package replace c by other counts c' of the same n records; the possible c' are the *candidates*.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from mechanisms.jit import kernel
+
+__all__ = [
+    "MAX_ENUMERATED",
+    "balanced_counts",
+    "count_candidates",
+    "enumerate_candidates",
+    "posterior",
+    "validate_counts",
+    "validate_prior",
+]
+
+MAX_ENUMERATED = 50_000_000
+"""Largest number of candidates that is ever held in memory at once."""
+
+
+def validate_prior(prior: ArrayLike, k: int | None = None) -> NDArray[np.float64]:
+    """Return the Dirichlet parameters as a new float64 array, refusing what is not a proper prior.
+
+    Parameters
+    ----------
+    prior : array_like, shape (k,)
+        Finite entries > 0, k ≥ 2.
+    k : int, optional
+        The number of cells that the prior must have.
+
+    Returns
+    -------
+    ndarray of float64, shape (k,)
+
+    Raises
+    ------
+    ValueError
+        If the shape, the length or an entry is not allowed.
+
+    Examples
+    --------
+    >>> validate_prior([1, 1])
+    array([1., 1.])
+    """
+    try:
+        alpha = np.array(prior, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"prior must be a list of numbers, got {prior!r}; pass one number a cell") from None
+    _require_cells("prior", alpha, k)
+    bad = np.flatnonzero(~(np.isfinite(alpha) & (alpha > 0)))
+    if bad.size:
+        raise ValueError(
+            f"prior must have positive finite entries, got {alpha[bad[0]]} at position {bad[0]}; "
+            "use 1.0 a cell for a uniform prior"
+        )
+    return alpha
+
+
+def validate_counts(counts: ArrayLike, k: int | None = None, n: int | None = None) -> NDArray[np.int64]:
+    """Return the counts as a new int64 array, refusing what cannot be a histogram of n ≥ 1 records.
+
+    Parameters
+    ----------
+    counts : array_like, shape (k,)
+        Whole numbers ≥ 0 (3.0 is accepted, 2.5 is not), with sum ≥ 1, k ≥ 2.
+    k : int, optional
+        The number of cells that the counts must have.
+    n : int, optional
+        The number of records that the counts must sum to.
+
+    Returns
+    -------
+    ndarray of int64, shape (k,)
+
+    Raises
+    ------
+    ValueError
+        If the shape, the length, an entry or the sum is not allowed.
+
+    Examples
+    --------
+    >>> validate_counts([3.0, 2], k=2, n=5)
+    array([3, 2])
+    """
+    try:
+        values = np.array(counts, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"counts must be a list of numbers, got {counts!r}; pass one count a cell") from None
+    _require_cells("counts", values, k)
+    # 2**53: beyond it, neighbouring counts are no longer distinct doubles.
+    bad = np.flatnonzero(~((values >= 0) & (values < 2**53) & (values == np.floor(values))))
+    if bad.size:
+        raise ValueError(
+            f"counts must be whole numbers >= 0, got {values[bad[0]]} at position {bad[0]}; "
+            "pass the number of records in each cell"
+        )
+    whole = values.astype(np.int64)
+    total = int(whole.sum())
+    if total < 1:
+        raise ValueError(f"counts must sum to at least 1, got {total}; a data set has at least one record")
+    if n is not None and total != n:
+        raise ValueError(f"counts must sum to {n}, got {total}; correct the counts or the number of records")
+    return whole
+
+
+def _require_cells(name: str, values: NDArray[np.float64], k: int | None) -> None:
+    if values.ndim != 1 or values.size < 2:
+        raise ValueError(
+            f"{name} must be one-dimensional with at least 2 cells, got shape {values.shape}; "
+            "for a binomial pass both cells"
+        )
+    if k is not None and values.size != k:
+        raise ValueError(f"{name} must have {k} cells, got {values.size}; pass one number a cell")
+
+
+def balanced_counts(n: int, k: int) -> NDArray[np.int64]:
+    """Return the counts of `n` records spread over `k` cells as equally as possible.
+
+    The first n mod k cells hold one record more than the others.
+
+    Parameters
+    ----------
+    n : int
+        Number of records, ≥ 1.
+    k : int
+        Number of cells, ≥ 2.
+
+    Returns
+    -------
+    ndarray of int64, shape (k,)
+
+    Raises
+    ------
+    ValueError
+        If n < 1 or k < 2.
+
+    Examples
+    --------
+    >>> balanced_counts(11, 4)
+    array([3, 3, 3, 2])
+    """
+    _require_size(n, k)
+    counts = np.full(k, n // k, dtype=np.int64)
+    counts[: n % k] += 1
+    return counts
+
+
+def posterior(prior: ArrayLike, counts: ArrayLike) -> NDArray[np.float64]:
+    """Return the parameters of the posterior Dir(α + c), for one or many vectors of counts.
+
+    Parameters
+    ----------
+    prior : array_like, shape (k,)
+        Dirichlet parameters, finite and > 0.
+    counts : array_like, shape (..., k)
+        Counts ≥ 0.
+
+    Returns
+    -------
+    ndarray of float64, shape (..., k)
+
+    Raises
+    ------
+    ValueError
+        If the prior is not proper, the last axes differ, or a count is negative or not finite.
+
+    Examples
+    --------
+    >>> posterior([1, 1], [[3, 2], [0, 5]])
+    array([[4., 3.],
+           [1., 6.]])
+    """
+    alpha = validate_prior(prior)
+    values = np.asarray(counts, dtype=np.float64)
+    if values.ndim == 0 or values.shape[-1] != alpha.size:
+        raise ValueError(
+            f"counts must have {alpha.size} cells on their last axis, got shape {values.shape}; pass one count a cell"
+        )
+    if not np.all((values >= 0) & np.isfinite(values)):
+        bad = values[~((values >= 0) & np.isfinite(values))][0]
+        raise ValueError(f"counts must be finite and >= 0, got {bad}; pass the number of records in each cell")
+    return alpha + values
+
+
+def count_candidates(n: int, k: int) -> int:
+    """Return |R| = C(n + k − 1, k − 1), the number of count vectors of `n` records in `k` cells.
+
+    Parameters
+    ----------
+    n : int
+        Number of records, ≥ 1.
+    k : int
+        Number of cells, ≥ 2.
+
+    Returns
+    -------
+    int
+
+    Raises
+    ------
+    ValueError
+        If n < 1 or k < 2.
+
+    Examples
+    --------
+    >>> count_candidates(600, 4)
+    36361101
+    """
+    _require_size(n, k)
+    return math.comb(n + k - 1, k - 1)
+
+
+def enumerate_candidates(n: int, k: int) -> NDArray[np.int64]:
+    """Return all count vectors of `n` records in `k` cells, in lexicographic order.
+
+    Parameters
+    ----------
+    n : int
+        Number of records, ≥ 1.
+    k : int
+        Number of cells, ≥ 2.
+
+    Returns
+    -------
+    ndarray of int64, shape (|R|, k)
+
+    Raises
+    ------
+    ValueError
+        If n < 1, k < 2, or there are more than `MAX_ENUMERATED` candidates.
+
+    Examples
+    --------
+    >>> enumerate_candidates(2, 3)
+    array([[0, 0, 2], [0, 1, 1], [0, 2, 0], [1, 0, 1], [1, 1, 0], [2, 0, 0]])
+    """
+    n_candidates = count_candidates(n, k)
+    if n_candidates > MAX_ENUMERATED:
+        raise ValueError(
+            f"candidates must number at most {MAX_ENUMERATED:,} to be enumerated, got {n_candidates:,} "
+            f"(n = {n}, k = {k}); use fewer records or cells"
+        )
+    candidates = np.empty((n_candidates, k), dtype=np.int64)
+    _fill_candidates(n, candidates)
+    return candidates
+
+
+def _require_size(n: int, k: int) -> None:
+    if n < 1 or n != int(n):
+        raise ValueError(f"n must be a whole number >= 1, got {n}; a data set has at least one record")
+    if k < 2 or k != int(k):
+        raise ValueError(f"k must be a whole number >= 2, got {k}; a binomial has 2 cells")
+
+
+@kernel
+def _fill_candidates(n, candidates):
+    n_rows, k = candidates.shape
+    current = np.zeros(k, dtype=np.int64)
+    current[k - 1] = n
+    for row in range(n_rows):
+        for cell in range(k):
+            candidates[row, cell] = current[cell]
+        # Successor: one record moves into the cell left of the last occupied one, the others of that cell go last.
+        last = k - 1
+        while last > 0 and current[last] == 0:
+            last -= 1
+        if last > 0:
+            moved = current[last] - 1
+            current[last] = 0
+            current[last - 1] += 1
+            current[k - 1] = moved

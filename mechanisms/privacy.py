@@ -1,0 +1,124 @@
+"""What a mechanism promises: value types for privacy guarantees, and the checks of their parameters."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import Enum
+
+__all__ = ["Guarantee", "Neighbouring", "validate_delta", "validate_epsilon"]
+
+
+class Neighbouring(Enum):
+    """The relation between data sets under which a guarantee holds."""
+
+    REPLACE_ONE = "replace one record; the number of records is public"
+
+
+def validate_epsilon(epsilon: float) -> float:
+    """Return `epsilon` as a float, refusing what is not a privacy loss in nats.
+
+    Parameters
+    ----------
+    epsilon : float
+        Finite and > 0.
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    ValueError
+        If `epsilon` is not a finite number > 0.
+
+    Examples
+    --------
+    >>> validate_epsilon(1)
+    1.0
+    """
+    value = _as_float(epsilon, "epsilon must be a finite number > 0")
+    if not (math.isfinite(value) and value > 0):
+        raise ValueError(f"epsilon must be a finite number > 0, got {epsilon}; choose a loss in nats, such as 1.0")
+    return value
+
+
+def validate_delta(delta: float) -> float:
+    """Return `delta` as a float, refusing what lies outside the open interval (0, 1).
+
+    Parameters
+    ----------
+    delta : float
+        0 < delta < 1.
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    ValueError
+        If `delta` is not in (0, 1).
+
+    Examples
+    --------
+    >>> validate_delta(1e-8)
+    1e-08
+    """
+    value = _as_float(delta, "delta must be in (0, 1)")
+    if not 0 < value < 1:
+        raise ValueError(f"delta must be in (0, 1), got {delta}; choose well below 1/n, such as 1e-8")
+    return value
+
+
+def _as_float(value: object, requirement: str) -> float:
+    try:
+        return float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        raise ValueError(f"{requirement}, got {value!r}; pass one number") from None
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """A differential-privacy guarantee: Pr[M(x) ∈ E] ≤ exp(epsilon)·Pr[M(x') ∈ E] + delta for neighbours x, x'.
+
+    A mechanism without a guarantee states ``None`` in its place, with the reason.
+
+    Parameters
+    ----------
+    epsilon : float
+        Privacy loss in nats, finite and > 0.
+    delta : float
+        0 for pure differential privacy, otherwise in (0, 1).
+    relation : Neighbouring
+        Which data sets are neighbours.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is outside its range.
+
+    Examples
+    --------
+    >>> Guarantee(1.0).is_pure, Guarantee(1.0, 1e-8).is_pure
+    (True, False)
+    >>> print(Guarantee(1.0, 1e-8))
+    (1, 1e-08)-DP
+    """
+
+    epsilon: float
+    delta: float = 0.0
+    relation: Neighbouring = Neighbouring.REPLACE_ONE
+
+    def __post_init__(self) -> None:
+        validate_epsilon(self.epsilon)
+        if self.delta != 0:
+            validate_delta(self.delta)
+
+    @property
+    def is_pure(self) -> bool:
+        """Whether delta is zero."""
+        return self.delta == 0
+
+    def __str__(self) -> str:
+        return f"{self.epsilon:g}-DP" if self.is_pure else f"({self.epsilon:g}, {self.delta:g})-DP"

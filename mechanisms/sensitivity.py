@@ -1,0 +1,291 @@
+"""How far one record can move the Hellinger score: local, smooth and global sensitivity.
+
+The score of a candidate r is H(posterior(c), r). Replacing one record (cell i to cell j) turns c into c''. By the
+triangle inequality |H(c, r) − H(c'', r)| ≤ H(c, c''), with equality at r = posterior(c''), which is a candidate. So
+the local sensitivity of P0 and P1 is exactly LS(c) = max over neighbours c'' of H(c, c''), and with
+φ(a) = ℓ(a, a+1) (see `mechanisms.divergences`)
+
+    H²(c, c'') = 1 − exp( φ(αᵢ + cᵢ − 1) + φ(αⱼ + cⱼ) ).                                              (*)
+
+φ is increasing and concave: φ'(a) = ψ(a+½) − ½[ψ(a) + ψ(a+1)] ≥ 0 as ψ is concave, and
+φ''(a) = ψ'(a+½) − ½[ψ'(a) + ψ'(a+1)] ≤ 0 as ψ' is convex. Thus the sensitivity is large where two cells are nearly
+empty, and all its maxima over data sets are found without enumerating any.
+
+References
+----------
+P0: Bun, Farina, Gaboardi & Liu, "Tailoring Differentially Private Bayesian Inference to Distance Between
+Distributions" (poster). P1: "Differentially Private Bayesian Inference" (draft). Nissim, Raskhodnikova & Smith,
+"Smooth sensitivity and sampling in private data analysis", STOC 2007 (NRS below).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from mechanisms.conjugate import validate_counts, validate_prior
+from mechanisms.divergences import log_affinity
+from mechanisms.jit import kernel
+from mechanisms.privacy import validate_delta, validate_epsilon
+
+__all__ = [
+    "global_sensitivity",
+    "local_sensitivity",
+    "local_sensitivity_at_distance",
+    "phi",
+    "smooth_sensitivity",
+    "smoothing_gamma",
+]
+
+
+def phi(a: ArrayLike) -> NDArray[np.float64]:
+    """Return φ(a) = lnΓ(a+½) − ½lnΓ(a) − ½lnΓ(a+1), elementwise: the log affinity of one record more in a cell.
+
+    Parameters
+    ----------
+    a : array_like, shape (...)
+        Positive numbers.
+
+    Returns
+    -------
+    ndarray of float64, shape (...)
+        Values < 0, increasing and concave in `a`, about −1/(8a) for large `a`.
+
+    Examples
+    --------
+    >>> print(np.round(phi([1.0, 1e6]) * [1, 1e6], 6))
+    [-0.120782 -0.125   ]
+    """
+    values = np.asarray(a, dtype=np.float64)
+    return log_affinity(values, values + 1.0)
+
+
+def local_sensitivity(prior: ArrayLike, counts: ArrayLike) -> float:
+    """Return LS(c), the largest change of any candidate's score when one record of `counts` is replaced.
+
+    Parameters
+    ----------
+    prior : array_like, shape (k,)
+        Dirichlet parameters, finite and > 0.
+    counts : array_like, shape (k,)
+        Whole numbers ≥ 0 with sum n ≥ 1.
+
+    Returns
+    -------
+    float
+        In (0, 1]: a difference of Hellinger distances. It depends on the data and is itself private.
+
+    Raises
+    ------
+    ValueError
+        If the prior or the counts are not allowed.
+
+    Examples
+    --------
+    >>> round(local_sensitivity([1, 1, 1, 1], [150, 150, 150, 150]), 8)
+    0.04074022
+    """
+    alpha, c = _validated(prior, counts)
+    occupied = np.flatnonzero(c)
+    leaving = phi(alpha[occupied] + (c[occupied] - 1))
+    sums = leaving[:, None] + phi(alpha + c)
+    sums[np.arange(occupied.size), occupied] = np.inf  # a record that stays in its cell changes nothing
+    return _distance(float(sums.min()))
+
+
+def local_sensitivity_at_distance(prior: ArrayLike, counts: ArrayLike) -> NDArray[np.float64]:
+    """Return A[t], the largest LS(c') over the data sets c' within Hamming distance t of `counts`.
+
+    This is A^(t) of NRS (section 3). Smooth and global sensitivity follow from this one profile.
+
+    Parameters
+    ----------
+    prior : array_like, shape (k,)
+        Dirichlet parameters, finite and > 0.
+    counts : array_like, shape (k,)
+        Whole numbers ≥ 0 with sum n ≥ 1.
+
+    Returns
+    -------
+    ndarray of float64, shape (T + 1,)
+        Non-decreasing; A[0] = LS(counts), and T is the smallest distance at which the global sensitivity is reached.
+
+    Raises
+    ------
+    ValueError
+        If the prior or the counts are not allowed.
+
+    Notes
+    -----
+    The distance between data sets is the number of replaced records, ½‖c − c'‖₁. By (*) in the head of this file, LS
+    at c' is largest where φ(αᵢ + c'ᵢ − 1) + φ(αⱼ + c'ⱼ) is smallest, c'ᵢ ≥ 1, over ordered pairs (i, j).
+
+    * k ≥ 3. Take dᵢ ≤ cᵢ − 1 records out of cell i and dⱼ ≤ cⱼ out of cell j; other cells absorb them, so t = dᵢ + dⱼ.
+      For a fixed t the sum is concave in dᵢ along a segment (φ is concave), hence smallest at an end of the
+      segment: empty one cell first, then the other. If cᵢ = 0, one record must first move into i, for which
+      one out of j will do: t = max(1, dⱼ).
+    * k = 2. What leaves one cell enters the other: the data sets are the points 0..n of a line, and the sum
+      of (*) is a concave function of the step between two of them, so within distance t an end is worst.
+
+    Cost O(k·n), or O(n) at k = 2; no data set is enumerated.
+
+    Examples
+    --------
+    >>> print(np.round(local_sensitivity_at_distance([1, 1, 1], [3, 2, 2]), 4))
+    [0.3134 0.387  0.4086 0.4633]
+    """
+    alpha, c = _validated(prior, counts)
+    n = int(c.sum())
+    if c.size == 2:
+        steps = np.arange(n)  # step s moves a record between c = (s+1, n−s−1) and (s, n−s)
+        sums = phi(alpha[0] + steps) + phi(alpha[1] + (n - 1 - steps))
+        lower = np.maximum(c[0] - 1 - steps, 0)
+        upper = np.minimum(c[0] + steps, n - 1)
+        smallest = np.minimum(sums[lower], sums[upper])
+    else:
+        smallest = _smallest_sums(phi(alpha[:, None] + np.arange(c.max() + 1)), c)
+    smallest = np.minimum.accumulate(smallest)
+    smallest = smallest[: int(np.argmin(smallest)) + 1]
+    return np.sqrt(-np.expm1(smallest))
+
+
+def global_sensitivity(prior: ArrayLike, n: int) -> float:
+    """Return the largest LS over all data sets of `n` records.
+
+    Parameters
+    ----------
+    prior : array_like, shape (k,)
+        Dirichlet parameters, finite and > 0.
+    n : int
+        Number of records, ≥ 1. It matters at k = 2 only.
+
+    Returns
+    -------
+    float
+        In (0, 1]. It does not depend on the data.
+
+    Raises
+    ------
+    ValueError
+        If the prior is not proper or n < 1.
+
+    Notes
+    -----
+    k ≥ 3: one record moves between the two cells of smallest α, all others lie elsewhere:
+    √(1 − exp(φ(αᵢ) + φ(αⱼ))). k = 2: the exponent of (*) is concave in the step, so it is least at c₁ = 1 or c₁ = n.
+
+    Examples
+    --------
+    >>> round(global_sensitivity([1, 1, 1], 100), 8)
+    0.46325138
+    """
+    alpha = validate_prior(prior)
+    if n < 1 or n != int(n):
+        raise ValueError(f"n must be a whole number >= 1, got {n}; a data set has at least one record")
+    if alpha.size == 2:
+        first, second = phi(alpha), phi(alpha + (n - 1))
+        return _distance(float(min(first[0] + second[1], second[0] + first[1])))
+    smallest = phi(np.sort(alpha)[:2])
+    return _distance(float(smallest[0] + smallest[1]))
+
+
+def smooth_sensitivity(prior: ArrayLike, counts: ArrayLike, gamma: float) -> float:
+    """Return the smooth sensitivity S(c) = max over data sets c' of LS(c')·exp(−γ·d(c, c')) (P0; NRS, section 2).
+
+    Parameters
+    ----------
+    prior : array_like, shape (k,)
+        Dirichlet parameters, finite and > 0.
+    counts : array_like, shape (k,)
+        Whole numbers ≥ 0 with sum n ≥ 1.
+    gamma : float
+        Smoothing rate a record, > 0; see `smoothing_gamma`.
+
+    Returns
+    -------
+    float
+        LS(c) ≤ S(c) ≤ global sensitivity; S(c) ≤ exp(γ)·S(c') for neighbours c, c'.
+
+    Raises
+    ------
+    ValueError
+        If the prior, the counts or gamma are not allowed.
+
+    Examples
+    --------
+    >>> round(smooth_sensitivity([1, 1], [50, 50], gamma=0.02), 4)
+    0.1272
+    """
+    if not (math.isfinite(gamma) and gamma > 0):
+        raise ValueError(f"gamma must be a finite number > 0, got {gamma}; see smoothing_gamma")
+    profile = local_sensitivity_at_distance(prior, counts)
+    return float(np.max(profile * np.exp(-gamma * np.arange(profile.size))))
+
+
+def smoothing_gamma(epsilon: float, delta: float, n_outputs: int) -> float:
+    """Return γ = ln(1 − ε / (2·ln(δ/(2N)))), the rate of P0 for N possible outputs.
+
+    Parameters
+    ----------
+    epsilon : float
+        Privacy loss in nats, finite and > 0.
+    delta : float
+        In (0, 1).
+    n_outputs : int
+        N ≥ 1. P0 prints n + 1, which is the number of candidates at k = 2 only.
+
+    Returns
+    -------
+    float
+        > 0.
+
+    Raises
+    ------
+    ValueError
+        If an argument is not allowed.
+
+    Examples
+    --------
+    >>> round(smoothing_gamma(1.0, 1e-8, 101), 6)
+    0.020852
+    """
+    epsilon, delta = validate_epsilon(epsilon), validate_delta(delta)
+    if n_outputs < 1:
+        raise ValueError(f"n_outputs must be >= 1, got {n_outputs}; pass the number of possible outputs")
+    # ln N apart: the number of candidates may exceed the range of a double.
+    return math.log1p(-epsilon / (2.0 * (math.log(delta) - math.log(2.0) - math.log(n_outputs))))
+
+
+def _validated(prior: ArrayLike, counts: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    alpha = validate_prior(prior)
+    return alpha, validate_counts(counts, k=alpha.size)
+
+
+def _distance(log_affinity_sum: float) -> float:
+    return math.sqrt(-math.expm1(log_affinity_sum))
+
+
+@kernel
+def _smallest_sums(phi_table, counts):
+    """Return for each t the least φ(αᵢ+c'ᵢ−1) + φ(αⱼ+c'ⱼ) at cost t or less than some t' < t; k ≥ 3."""
+    k = counts.size
+    smallest = np.full(counts.sum() + 1, np.inf)
+    for i in range(k):
+        for j in range(k):
+            if i == j:
+                continue
+            c_i, c_j = counts[i], counts[j]
+            if c_i == 0:
+                for t in range(1, max(1, c_j) + 1):
+                    value = phi_table[i, 0] + phi_table[j, max(c_j - t, 0)]
+                    smallest[t] = min(smallest[t], value)
+                continue
+            for t in range(c_i + c_j):
+                from_i = min(t, c_i - 1)
+                i_first = phi_table[i, c_i - 1 - from_i] + phi_table[j, c_j - (t - from_i)]
+                from_j = min(t, c_j)
+                j_first = phi_table[i, c_i - 1 - (t - from_j)] + phi_table[j, c_j - from_j]
+                smallest[t] = min(smallest[t], i_first, j_first)
+    return smallest

@@ -1,0 +1,32 @@
+"""Distributed batch pipeline for simulation studies: plan, run, store, aggregate.
+
+Knows no statistics and no study. A study is declared with `Study`, `Panel`, `Factor`, `Method` and `Measure`; `run`
+computes it on a Dask cluster into a Zarr store; `open_results` opens the store in xarray, and `summarise` reduces it.
+"""
+
+from pipeline.aggregate import summarise
+from pipeline.errors import BadInputError
+from pipeline.evaluate import Status
+from pipeline.factors import Factor, Measure, Method
+from pipeline.run import resume, run
+from pipeline.store import open_results
+from pipeline.streams import Streams
+from pipeline.study import Claim, Figure, Finding, Panel, Study
+
+__all__ = [
+    "BadInputError",
+    "Claim",
+    "Factor",
+    "Figure",
+    "Finding",
+    "Measure",
+    "Method",
+    "Panel",
+    "Status",
+    "Streams",
+    "Study",
+    "open_results",
+    "resume",
+    "run",
+    "summarise",
+]

@@ -1,0 +1,128 @@
+"""Reduce results over their trials: means, spreads and quantiles, each with its Monte Carlo standard error.
+
+Failed trials are counted, never dropped in silence: every summary says how many trials are ok, failed and pending.
+"""
+
+import numpy as np
+import xarray as xr
+from scipy.stats import beta
+
+from pipeline.evaluate import Status
+
+QUANTILES = {"q05": 0.05, "q25": 0.25, "median": 0.5, "q75": 0.75, "q95": 0.95}
+_STATISTICS = ("mean", "mcse", "sd", *QUANTILES, *(f"{name}_mcse" for name in QUANTILES))
+
+
+def mcse_quantile(ordered: np.ndarray, probability: float) -> float:
+    """Return the Monte Carlo standard error of a sample quantile of independent draws.
+
+    Half the distance between the order statistics that stand one standard deviation below and above, by the Beta law
+    of the order statistic's level; no density needs to be estimated.
+
+    Parameters
+    ----------
+    ordered : ndarray of float, shape (n,)
+        The draws in ascending order.
+    probability : float
+        Level of the quantile, in (0, 1).
+
+    Returns
+    -------
+    float
+        NaN for fewer than two draws.
+
+    Examples
+    --------
+    >>> n = 10_000
+    >>> error = mcse_quantile(np.arange(n) / n, 0.5)
+    >>> bool(abs(error / np.sqrt(0.25 / n) - 1) < 0.03)
+    True
+    """
+    n = ordered.size
+    if n < 2:
+        return float("nan")
+    levels = beta.ppf([0.1586552539, 0.8413447461], n * probability + 1, n * (1 - probability) + 1)
+    low, high = np.interp(levels, (np.arange(n) + 0.5) / n, ordered)
+    return float(high - low) / 2
+
+
+def _reduce(values: np.ndarray, ok: np.ndarray) -> np.ndarray:
+    """Return `_STATISTICS` of the trials that are ok; `values` and `ok` have the shape (trial,)."""
+    kept = np.sort(values[ok].astype(float))
+    kept = kept[~np.isnan(kept)]
+    n = kept.size
+    if n == 0:
+        return np.full(len(_STATISTICS), np.nan)
+    sd = kept.std(ddof=1) if n > 1 else np.nan
+    quantiles = np.quantile(kept, list(QUANTILES.values()))
+    errors = [mcse_quantile(kept, probability) for probability in QUANTILES.values()]
+    return np.array([kept.mean(), sd / np.sqrt(n), sd, *quantiles, *errors])
+
+
+def summarise(ds: xr.Dataset) -> xr.Dataset:
+    """Summarise the results of a panel over its trials.
+
+    Parameters
+    ----------
+    ds : xarray.Dataset
+        One panel, as `open_results` or ``xr.open_zarr`` gives it. Dask arrays are reduced one cell and setting at a
+        time, so that the memory does not grow with the store.
+
+    Returns
+    -------
+    xarray.Dataset
+        In memory, without the trial dimension. For each measure ``X`` per trial: ``X_mean``, its Monte Carlo standard
+        error ``X_mcse``, ``X_sd``, and ``X_q05 X_q25 X_median X_q75 X_q95`` each with an ``_mcse``; other measures as
+        they are. Beside them the numbers of trials ``n_ok``, ``n_failed`` (failed, timed out or killed) and
+        ``n_pending``.
+
+    Examples
+    --------
+    >>> ds = xr.Dataset({"x": ("trial", [1.0, 3.0, np.nan]), "status": ("trial", [1, 1, 2])})
+    >>> summary = summarise(ds)
+    >>> float(summary.x_mean), float(summary.x_mcse), int(summary.n_ok), int(summary.n_failed)
+    (2.0, 1.0, 2, 1)
+    """
+    status = ds["status"]
+    groups = {
+        "n_ok": (Status.OK,),
+        "n_failed": (Status.FAILED, Status.TIMED_OUT, Status.KILLED),
+        "n_pending": (Status.PENDING,),
+    }
+    along = [dim for dim in status.dims if dim == "trial"]
+    result = {name: status.isin(list(members)).sum(along) for name, members in groups.items()}
+    if "trial" in ds.chunksizes:
+        ds = ds.chunk(trial=-1)
+    for name, variable in ds.data_vars.items():
+        if name in ("status", "error"):
+            continue
+        if "trial" not in variable.dims:
+            result[str(name)] = variable
+            continue
+        reduced = xr.apply_ufunc(
+            _reduce,
+            variable,
+            ds["status"] == Status.OK,
+            input_core_dims=[["trial"], ["trial"]],
+            output_core_dims=[["statistic"]],
+            vectorize=True,
+            dask="parallelized",
+            output_dtypes=[float],
+            dask_gufunc_kwargs={"output_sizes": {"statistic": len(_STATISTICS)}},
+        )
+        for k, statistic in enumerate(_STATISTICS):
+            attributes = {**variable.attrs, "long_name": f"{statistic} of {variable.attrs.get('long_name', name)}"}
+            result[f"{name}_{statistic}"] = reduced.isel(statistic=k, drop=True).assign_attrs(attributes)
+    return xr.Dataset(result, attrs=ds.attrs).drop_vars("trial", errors="ignore").compute()
+
+
+def count_status(ds: xr.Dataset) -> dict[Status, int]:
+    """Count the trials of a panel by status, over all its cells and settings.
+
+    Examples
+    --------
+    >>> count_status(xr.Dataset({"status": ("trial", [1, 1, 2])}))[Status.OK]
+    2
+    """
+    counts = np.bincount(np.asarray(ds["status"]).ravel(), minlength=len(Status))
+    return {status: int(counts[status]) for status in Status}

@@ -1,0 +1,40 @@
+"""Bad input: one exception, and messages that say what was given, what is near and what is allowed."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class BadInputError(ValueError):
+    """What a user gave is refused, before anything was written; the message is one line that says what to do."""
+
+
+def unknown(what: str, given: str, allowed: Iterable[str]) -> str:
+    """Return one line that refuses a name and offers the nearest allowed ones.
+
+    Parameters
+    ----------
+    what : str
+        What the name stands for, such as ``"panel"``.
+    given : str
+        The name as the user wrote it.
+    allowed : iterable of str
+        The names that would have been accepted.
+
+    Returns
+    -------
+    str
+        The message, without a line break.
+
+    Examples
+    --------
+    >>> unknown("panel", "k5", ["k2", "k3", "prior"])
+    "unknown panel 'k5'; did you mean k3 or k2? Allowed: k2, k3, prior"
+    >>> unknown("factor", "colour", [])
+    "unknown factor 'colour'; none is declared here"
+    """
+    names = list(allowed)
+    if not names:
+        return f"unknown {what} {given!r}; none is declared here"
+    near = get_close_matches(given, names, n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(near)}? " if near else ""
+    return f"unknown {what} {given!r}; {hint}Allowed: {', '.join(names)}"

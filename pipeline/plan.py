@@ -1,0 +1,162 @@
+"""What a study will cost: trials, blocks, storage, time and Monte Carlo error, before anything is written.
+
+Time and error come from a pilot, which computes a few trials of as many cells as its time allows.
+"""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipeline.evaluate import Block, Status, evaluate_block
+from pipeline.study import Panel, Study
+
+_PILOT_TRIALS = 200
+
+
+@dataclass(frozen=True)
+class PanelPlan:
+    """What one panel will cost.
+
+    Attributes
+    ----------
+    panel : str
+        Its name.
+    n_cells, n_settings, n_trials, n_blocks : int
+        Cells, settings a cell, trials a cell, and blocks in all.
+    n_bytes : int
+        Size of the arrays before compression.
+    seconds : float
+        Expected time on one core.
+    n_piloted : int
+        Cells that the pilot timed; the time of the others is interpolated between them.
+    mcse : dict of str to float
+        The largest Monte Carlo standard error of a mean to expect among the piloted cells, for each measure.
+    failures : int
+        Trials of the pilot that failed.
+    """
+
+    panel: str
+    n_cells: int
+    n_settings: int
+    n_trials: int
+    n_blocks: int
+    n_bytes: int
+    seconds: float
+    n_piloted: int
+    mcse: dict[str, float]
+    failures: int
+
+
+def iterate_blocks(panel: Panel) -> Iterator[Block]:
+    """Yield the blocks of a panel, from the last cell to the first.
+
+    Grids grow, so the costly cells tend to come last; they are computed first, and the short ones fill the end.
+    """
+    for cell in reversed(range(len(panel.cells()))):
+        for start in range(0, panel.n_trials, panel.block_trials):
+            yield Block(panel.name, cell, range(start, min(start + panel.block_trials, panel.n_trials)))
+
+
+def make_plan(study: Study, pilot_seconds: float = 10.0) -> list[PanelPlan]:
+    """Estimate what each panel of a configured study costs.
+
+    Parameters
+    ----------
+    study : Study
+        A study from `Study.configure`, hence valid.
+    pilot_seconds : float
+        How long the pilot may go on starting new cells, shared by the panels; every panel pilots one cell at least.
+
+    Returns
+    -------
+    list of PanelPlan
+        One for each panel, in order.
+    """
+    return [_plan_panel(study, panel, pilot_seconds / len(study.panels)) for panel in study.panels]
+
+
+def _plan_panel(study: Study, panel: Panel, budget: float) -> PanelPlan:
+    n_cells = len(panel.cells())
+    n_blocks = -(-panel.n_trials // panel.block_trials)
+    seconds: dict[int, float] = {}
+    errors: dict[str, float] = {}
+    failures = 0
+    started = time.perf_counter()
+    _pilot_cell(study, panel, 0, 1)  # the first call also compiles
+    for cell in _spread(n_cells):
+        if seconds and time.perf_counter() - started > budget:
+            break
+        block_seconds, cell_errors, cell_failures = _pilot_cell(study, panel, cell, _PILOT_TRIALS)
+        seconds[cell] = n_blocks * block_seconds
+        failures += cell_failures
+        for name, error in cell_errors.items():
+            errors[name] = max(errors.get(name, 0.0), error)
+    piloted = sorted(seconds)
+    by_cell = np.exp(np.interp(np.arange(n_cells), piloted, np.log([seconds[cell] for cell in piloted])))
+    return PanelPlan(
+        panel.name,
+        n_cells,
+        len(panel.settings()),
+        panel.n_trials,
+        n_cells * n_blocks,
+        _n_bytes(panel),
+        float(by_cell.sum()),
+        len(piloted),
+        errors,
+        failures,
+    )
+
+
+def _spread(n_cells: int) -> list[int]:
+    """Order cells so that any first few of them are spread out: the ends first, then middles of what lies between."""
+    order = [0, n_cells - 1] if n_cells > 1 else [0]
+    gaps = [(0, n_cells - 1)]
+    while gaps:
+        low, high = gaps.pop(0)
+        if high - low > 1:
+            middle = (low + high) // 2
+            order.append(middle)
+            gaps += [(low, middle), (middle, high)]
+    return order
+
+
+def _pilot_cell(study: Study, panel: Panel, cell: int, most: int) -> tuple[float, dict[str, float], int]:
+    """Time one cell with few trials and with more, and extend to a block: seconds, errors of the means, failures."""
+    settings = panel.settings()
+    n_block = min(panel.block_trials, panel.n_trials)
+
+    def timed(n_trials: int) -> tuple[float, list]:
+        start = time.perf_counter()
+        outcomes = evaluate_block(study, Block(panel.name, cell, range(n_trials)), settings)
+        return time.perf_counter() - start, outcomes
+
+    few, many = min(2, n_block), min(most, n_block)
+    first, outcomes = timed(few)
+    total = first
+    if many > few:
+        second, outcomes = timed(many)
+        total = second + max(0.0, second - first) / (many - few) * (n_block - many)
+    errors: dict[str, float] = {}
+    for outcome in outcomes:
+        ok = outcome.status == Status.OK
+        for measure in panel.measures:
+            if measure.per_trial and panel.trials is not None and ok.sum() > 1:
+                spread = np.asarray(outcome.values[measure.name][ok], float).std(axis=0, ddof=1)
+                error = float(np.max(spread)) / panel.n_trials**0.5
+                errors[measure.name] = max(errors.get(measure.name, 0.0), error)
+    failures = sum(int((outcome.status == Status.FAILED).sum()) for outcome in outcomes)
+    return total, errors, failures
+
+
+def _n_bytes(panel: Panel) -> int:
+    grid = len(panel.cells()) * len(panel.methods)
+    for factor in panel.method_factors:
+        grid *= len(factor.values)
+    sizes = {axis.name: len(axis.values) for axis in panel.outputs}
+    total = grid * panel.n_trials  # status
+    for measure in panel.measures:
+        each = np.dtype(measure.dtype).itemsize * int(np.prod([sizes[dim] for dim in measure.dims], dtype=np.int64))
+        total += grid * each * (panel.n_trials if measure.per_trial else 1)
+    return total

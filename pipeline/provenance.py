@@ -1,0 +1,80 @@
+"""Where numbers come from: versions, machine, source revision, and which sessions wrote a store."""
+
+import os
+import platform
+import socket
+import subprocess
+import sys
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import threadpoolctl
+
+PACKAGES = ("numpy", "scipy", "numba", "dask", "distributed", "xarray", "zarr")
+
+
+def now() -> str:
+    """Return the time in UTC, to the second, in ISO 8601.
+
+    Examples
+    --------
+    >>> len(now())
+    20
+    """
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def versions() -> dict[str, str]:
+    """Return the versions on which numbers may depend.
+
+    Examples
+    --------
+    >>> sorted(versions())[:3]
+    ['dask', 'distributed', 'dpstudies']
+    """
+    packages = {name: version(name) for name in ("dpstudies", *PACKAGES)}
+    return {**packages, "python": platform.python_version()}
+
+
+def describe(study_file: str | None) -> dict[str, Any]:
+    """Describe this process for the history of a store.
+
+    Parameters
+    ----------
+    study_file : str or None
+        A file of the study, whose source revision is looked up.
+
+    Returns
+    -------
+    dict
+        Versions, host, processor features that BLAS and numpy dispatch on, and the git commit, as JSON values.
+    """
+    features = np._core._multiarray_umath.__cpu_features__  # type: ignore[attr-defined]
+    return {
+        "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "versions": versions(),
+        "host": socket.gethostname(),
+        "platform": platform.platform(),
+        "cpu_count": os.cpu_count(),
+        "cpu_features": sorted(name for name, found in features.items() if found),
+        "blas": sorted({f"{pool['internal_api']} {pool['version']}" for pool in threadpoolctl.threadpool_info()}),
+        **({} if study_file is None else _git(Path(study_file).parent)),
+    }
+
+
+def _git(folder: Path) -> dict[str, Any]:
+    """Return the commit a folder is at, and whether files were changed since; nothing where there is no git."""
+
+    def git(*words: str) -> str:
+        done = subprocess.run(
+            ["git", "-C", str(folder), *words], capture_output=True, text=True, timeout=10, check=True
+        )
+        return done.stdout.strip()
+
+    try:
+        return {"git_commit": git("rev-parse", "HEAD"), "git_dirty": bool(git("status", "--porcelain", "--", "."))}
+    except (OSError, subprocess.SubprocessError):
+        return {}

@@ -1,0 +1,144 @@
+"""Where a study's code is: in a module, in a file, or only in memory; and how a worker gets hold of it.
+
+A study file is sent to workers by its content and imported under a name made of its hash, from a file in a cache folder
+(numba can only cache kernels that have a file), so that workers need not see the user's folder and never run an older
+version of the file.
+"""
+
+import importlib
+import importlib.util
+import os
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import cloudpickle
+
+from pipeline.errors import BadInputError, unknown
+from pipeline.streams import sha256
+from pipeline.study import Study
+
+
+@dataclass(frozen=True)
+class StudySource:
+    """How to get a study in another process.
+
+    Attributes
+    ----------
+    reference : str or None
+        ``module:object``, or the absolute path of a ``.py`` file that defines ``STUDY``; None for a study that exists
+        only in memory, such as one declared in a notebook.
+    content : str or None
+        Text of the file.
+    pickled : bytes or None
+        The study itself, by value; sent to workers, never stored.
+    """
+
+    reference: str | None
+    content: str | None = None
+    pickled: bytes | None = None
+
+    def load(self) -> Study:
+        """Return the study as its code declares it."""
+        return _load(self)
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """What a store records of it."""
+        file = {} if self.content is None else {"study_file_sha256": sha256(self.content)}
+        return {"study_reference": self.reference or "", **file}
+
+    @property
+    def file(self) -> str | None:
+        """A file of the study's code, where there is one."""
+        if self.content is not None:
+            return self.reference
+        if self.reference is None:
+            return None
+        return getattr(sys.modules.get(self.reference.partition(":")[0]), "__file__", None)
+
+
+def find_study(target: str, named: Mapping[str, str]) -> StudySource:
+    """Return the source of the study that a user named.
+
+    Parameters
+    ----------
+    target : str
+        A name, a ``.py`` file, or ``module:object``.
+    named : mapping of str to str
+        Names and their ``module:object``.
+
+    Raises
+    ------
+    BadInputError
+        If there is no such study, or it does not import.
+    """
+    if target in named:
+        return StudySource(named[target])
+    if target.endswith(".py"):
+        try:
+            return StudySource(os.path.abspath(target), content=Path(target).read_text())
+        except OSError as error:
+            raise BadInputError(f"cannot read the study file {target}: {error.strerror}") from error
+    if ":" in target:
+        return StudySource(target)
+    raise BadInputError(unknown("study", target, named) + "; or a .py file, or module:object")
+
+
+def source_of(study: Study) -> StudySource:
+    """Return the source of a study object: its module where it has one that others can import, else the object."""
+    modules = {getattr(panel.simulate, "__module__", None) for panel in study.panels}
+    for name in sorted(modules - {None, "__main__"}, key=str):
+        for attribute, value in vars(sys.modules[str(name)]).items():
+            if value is study and not str(name).startswith(_PREFIX):
+                return StudySource(f"{name}:{attribute}")
+    return StudySource(None, pickled=cloudpickle.dumps(study))
+
+
+_PREFIX = "dpstudies_file_"
+
+
+@lru_cache(maxsize=32)
+def _load(source: StudySource) -> Study:
+    if source.pickled is not None:
+        return cloudpickle.loads(source.pickled)
+    if source.reference is None:
+        raise BadInputError("the study exists only in the program that declared it; name its file with --study")
+    module_name, _, attribute = source.reference.partition(":")
+    attribute = "STUDY" if source.content is not None else attribute
+    try:
+        module = importlib.import_module(module_name) if source.content is None else _import_file(source.content)
+        study = getattr(module, attribute)
+    except Exception as error:
+        raise BadInputError(f"cannot load the study {source.reference}: {type(error).__name__}: {error}") from error
+    if not isinstance(study, Study):
+        raise BadInputError(f"{source.reference} must be a Study, got {type(study).__name__}")
+    return study
+
+
+def _import_file(content: str) -> ModuleType:
+    name = _PREFIX + sha256(content)[:16]
+    if name in sys.modules:
+        return sys.modules[name]
+    folder = Path(tempfile.gettempdir()) / f"dpstudies-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    path = folder / f"{name}.py"
+    partial = folder / f"{name}.{os.getpid()}"
+    partial.write_text(content)
+    partial.replace(path)
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module

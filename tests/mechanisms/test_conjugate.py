@@ -1,0 +1,116 @@
+"""The Dirichlet–multinomial model: candidates, posteriors and what is refused."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mechanisms.conjugate import (
+    balanced_counts,
+    count_candidates,
+    enumerate_candidates,
+    posterior,
+    validate_counts,
+    validate_prior,
+)
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 9])
+@pytest.mark.parametrize("k", [2, 3, 4, 5])
+def test_candidates_are_all_count_vectors_in_lexicographic_order(n, k):
+    expected = [c for c in itertools.product(range(n + 1), repeat=k) if sum(c) == n]
+    np.testing.assert_array_equal(enumerate_candidates(n, k), expected)
+    assert count_candidates(n, k) == len(expected)
+
+
+def test_count_candidates_is_exact_beyond_int64():
+    assert count_candidates(10**6, 10) == math.comb(10**6 + 9, 9)
+    assert count_candidates(10**6, 10) > 2**63
+
+
+def test_enumeration_refuses_what_does_not_fit():
+    with pytest.raises(ValueError, match=r"at most 50,000,000 .* got 171,656,495 \(n = 1008, k = 4\)"):
+        enumerate_candidates(1008, 4)
+
+
+@given(n=st.integers(1, 10**6), k=st.integers(2, 50))
+@settings(deadline=None, derandomize=True, max_examples=50)
+def test_balanced_counts(n, k):
+    counts = balanced_counts(n, k)
+    assert counts.sum() == n
+    assert counts.max() - counts.min() <= 1
+    assert np.all(np.diff(counts) <= 0)
+
+
+def test_posterior_adds_counts_to_each_row():
+    np.testing.assert_array_equal(posterior([0.5, 2.0], np.array([[1, 2], [3, 0]])), [[1.5, 4.0], [3.5, 2.0]])
+
+
+def test_validation_copies_its_input():
+    prior, counts = np.ones(2), np.array([1, 2])
+    assert not np.shares_memory(validate_prior(prior), prior)
+    assert not np.shares_memory(validate_counts(counts), counts)
+
+
+@pytest.mark.parametrize(
+    ("prior", "message"),
+    [
+        ([1.0, 0.0], "prior must have positive finite entries, got 0.0 at position 1"),
+        ([-1.0, 1.0], "prior must have positive finite entries, got -1.0 at position 0"),
+        ([1.0, float("nan")], "prior must have positive finite entries, got nan at position 1"),
+        ([1.0, float("inf")], "prior must have positive finite entries, got inf at position 1"),
+        ([1.0], "at least 2 cells"),
+        ([[1.0, 1.0]], "one-dimensional"),
+        (1.0, "one-dimensional"),
+        (["a", "b"], "list of numbers"),
+        ([[1.0], [1.0, 2.0]], "list of numbers"),
+        ([1.0, 1.0, 1.0], "prior must have 2 cells, got 3"),
+    ],
+)
+def test_prior_is_refused(prior, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        validate_prior(prior, k=2)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("counts", "message"),
+    [
+        ([3, -1], "counts must be whole numbers >= 0, got -1.0 at position 1"),
+        ([2.5, 2.5], "counts must be whole numbers >= 0, got 2.5 at position 0"),
+        ([float("nan"), 5], "got nan at position 0"),
+        ([float("inf"), 5], "got inf at position 0"),
+        ([1e300, 5], "got 1e.300 at position 0"),
+        ([0, 0], "sum to at least 1, got 0"),
+        ([3, 3], "sum to 5, got 6"),
+        ([5], "at least 2 cells"),
+        ([1, 1, 3], "counts must have 2 cells, got 3"),
+        ("ab", "list of numbers"),
+    ],
+)
+def test_counts_are_refused(counts, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        validate_counts(counts, k=2, n=5)
+    assert "\n" not in str(caught.value)
+
+
+def test_whole_floats_are_counts():
+    counts = validate_counts([3.0, 2.0], k=2, n=5)
+    assert counts.dtype == np.int64
+    assert counts.tolist() == [3, 2]
+
+
+@pytest.mark.parametrize(("n", "k"), [(0, 2), (-1, 2), (2.5, 2), (5, 1), (5, 2.5)])
+@pytest.mark.parametrize("function", [balanced_counts, count_candidates, enumerate_candidates])
+def test_sizes_are_refused(function, n, k):
+    with pytest.raises(ValueError, match="must be a whole number"):
+        function(n, k)
+
+
+@pytest.mark.parametrize("counts", [[1, 2, 3], 5, [-1, 2], [float("nan"), 2]])
+def test_posterior_refuses_bad_counts(counts):
+    with pytest.raises(ValueError, match="counts must"):
+        posterior([1.0, 1.0], counts)

@@ -1,0 +1,27 @@
+"""Kernels stay within their file: numba's cache does not notice an edit of a kernel called from another file."""
+
+import importlib
+import pkgutil
+
+import pytest
+from numba.core.registry import CPUDispatcher
+
+import mechanisms
+
+MODULES = [importlib.import_module(f"mechanisms.{info.name}") for info in pkgutil.iter_modules(mechanisms.__path__)]
+KERNELS = [value for module in MODULES for value in vars(module).values() if isinstance(value, CPUDispatcher)]
+
+
+def test_there_are_kernels_to_check():
+    assert len(KERNELS) >= 8
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.py_func.__qualname__)
+def test_kernel_is_nogil_cached_and_calls_its_own_file_only(kernel):
+    assert kernel.targetoptions["nogil"]
+    assert not kernel.targetoptions.get("parallel", False)
+    assert not kernel.targetoptions.get("fastmath", False)
+    function = kernel.py_func
+    called = [function.__globals__.get(name) for name in function.__code__.co_names]
+    modules = {other.py_func.__module__ for other in called if isinstance(other, CPUDispatcher)}
+    assert modules <= {function.__module__}

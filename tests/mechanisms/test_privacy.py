@@ -1,0 +1,36 @@
+"""Guarantees and the ranges of their parameters."""
+
+import dataclasses
+
+import pytest
+
+from mechanisms.privacy import Guarantee, Neighbouring, validate_delta, validate_epsilon
+
+
+@pytest.mark.parametrize("epsilon", [0, -1.0, float("nan"), float("inf"), None, "one", [1, 2]])
+def test_epsilon_is_refused(epsilon):
+    with pytest.raises(ValueError, match="epsilon must be a finite number > 0, got ") as caught:
+        validate_epsilon(epsilon)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("delta", [0, 1, -1e-9, 1.5, float("nan"), None, "small"])
+def test_delta_is_refused(delta):
+    with pytest.raises(ValueError, match=r"delta must be in \(0, 1\), got ") as caught:
+        validate_delta(delta)
+    assert "\n" not in str(caught.value)
+
+
+def test_guarantee_is_a_frozen_value():
+    assert Guarantee(1.0) == Guarantee(1.0, 0.0, Neighbouring.REPLACE_ONE)
+    assert Guarantee(1.0).is_pure
+    assert not Guarantee(1.0, 1e-8).is_pure
+    assert (str(Guarantee(0.5)), str(Guarantee(0.5, 1e-8))) == ("0.5-DP", "(0.5, 1e-08)-DP")
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Guarantee(1.0).epsilon = 2.0
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.0, 0.0), (1.0, 1.0), (1.0, -0.1), (float("inf"), 0.0)])
+def test_guarantee_refuses_nonsense(epsilon, delta):
+    with pytest.raises(ValueError, match="must be"):
+        Guarantee(epsilon, delta)
