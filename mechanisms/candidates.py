@@ -57,7 +57,7 @@ def require_streamable(n: int, k: int) -> None:
             f"(n = {n}, k = {k}); use fewer records, merge cells, or choose a mechanism that only adds noise"
         )
     n_rows = count_candidates(n, k - 1) if k > 2 else 1
-    n_entries = n_rows * (k - 1) + k * (n + 1)
+    n_entries = n_rows * (k + 2) + k * (n + 1)
     if n_entries > MAX_TABLE:
         raise ValueError(
             f"tables must have at most {MAX_TABLE:,} entries to be held, got {n_entries:,} "

@@ -87,10 +87,11 @@ def exponential_mechanism(
     decay = epsilon / (2.0 * sensitivity)
     deficits = cell_deficits(alpha, c)
     rows = enumerate_rows(n, k)
-    totals, moments = _stream_rows(rows[:, -1], row_deficits(deficits, rows), deficits[-2], deficits[-1], decay)
-    for table in (alpha, c, deficits, rows, totals):
+    prefix = row_deficits(deficits, rows)
+    totals, moments = _stream_rows(rows[:, -1], prefix, deficits[-2], deficits[-1], decay)
+    for table in (alpha, c, deficits, rows, prefix, totals):
         table.flags.writeable = False
-    return ExponentialMechanism(alpha, c, decay, deficits, rows, totals, float(moments.sum() / totals.sum()))
+    return ExponentialMechanism(alpha, c, decay, deficits, rows, prefix, totals, float(moments.sum() / totals.sum()))
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,6 +108,7 @@ class ExponentialMechanism:
     """Weights are exp(−decay·H); ε/(2S)."""
     _deficits: NDArray[np.float64] = field(repr=False)
     _rows: NDArray[np.int64] = field(repr=False)
+    _row_deficits: NDArray[np.float64] = field(repr=False)
     _row_totals: NDArray[np.float64] = field(repr=False)
     _expected: float = field(repr=False)
 
@@ -143,23 +145,15 @@ class ExponentialMechanism:
             If the shape differs or a value is outside [0, 1).
         """
         u = require_uniforms(uniforms, self.n_uniforms)
-        cumulative = np.cumsum(self._row_totals)
-        # side="right" skips rows of weight zero; the bound does so at the end, where the product may round up.
-        last = np.searchsorted(cumulative, cumulative[-1], side="left")
-        picked = np.minimum(np.searchsorted(cumulative, u[:, 0] * cumulative[-1], side="right"), last)
-        order = np.argsort(picked, kind="stable")  # so that each row is computed once
-        rows = self._rows[picked]
         released = np.empty((len(u), self.k), dtype=np.int64)
-        released[:, :-2] = rows[:, :-1]
-        _sample_rows(
-            order,
-            picked,
-            rows[:, -1],
-            row_deficits(self._deficits, rows),
+        _sample(
+            np.cumsum(self._row_totals),
+            self._rows,
+            self._row_deficits,
             self._deficits[-2],
             self._deficits[-1],
             self.decay,
-            u[:, 1],
+            u,
             released,
         )
         return released
@@ -182,8 +176,7 @@ class ExponentialMechanism:
         """
         require_enumerable(self.n, self.k)
         law = np.empty(count_candidates(self.n, self.k))
-        prefix = row_deficits(self._deficits, self._rows)
-        _fill_law(self._rows[:, -1], prefix, self._deficits[-2], self._deficits[-1], self.decay, law)
+        _fill_law(self._rows[:, -1], self._row_deficits, self._deficits[-2], self._deficits[-1], self.decay, law)
         return law / self._row_totals.sum()
 
 
@@ -222,20 +215,57 @@ def _fill_law(remaining, prefix, first, second, decay, law):
 
 
 @kernel
-def _sample_rows(order, picked, remaining, prefix, first, second, decay, uniforms, released):
+def _count_up_to(cumulative, size, target):
+    """Return how many of the first `size` ascending values are <= target."""
+    low, high = 0, size
+    while low < high:
+        middle = (low + high) // 2
+        if cumulative[middle] <= target:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@kernel
+def _pick(cumulative, size, uniform):
+    """Return the index whose share of the total holds `uniform`; never one of weight zero."""
+    total = cumulative[size - 1]
+    index = _count_up_to(cumulative, size, uniform * total)
+    # cumulative[index] > target >= cumulative[index - 1], unless the product rounded up to the total: then the last
+    # index of positive weight, which is the first to reach the total.
+    while index >= size or (index > 0 and cumulative[index] == cumulative[index - 1]):
+        index -= 1
+    return index
+
+
+@kernel
+def _sample(row_cumulative, rows, prefix, first, second, decay, uniforms, released):
+    n_trials, k = released.shape
+    n_rows = rows.shape[0]
+    picked = np.empty(n_trials, dtype=np.int64)
+    starts = np.zeros(n_rows + 1, dtype=np.int64)
+    for trial in range(n_trials):
+        picked[trial] = _pick(row_cumulative, n_rows, uniforms[trial, 0])
+        starts[picked[trial] + 1] += 1
+    # Counting sort by row, so that each row is computed once.
+    starts = np.cumsum(starts)
+    order = np.empty(n_trials, dtype=np.int64)
+    for trial in range(n_trials):
+        order[starts[picked[trial]]] = trial
+        starts[picked[trial]] += 1
     distances, cumulative = np.empty(first.size), np.empty(first.size)
-    k = released.shape[1]
-    current, size, last = -1, 0, 0
+    current = -1
     for trial in order:
-        if picked[trial] != current:
-            current, size = picked[trial], remaining[trial] + 1
-            _fill_row(remaining[trial], prefix[trial], first, second, decay, distances, cumulative)
-            last = 0
-            for x in range(1, size):
+        row = picked[trial]
+        remaining = rows[row, k - 2]
+        if row != current:
+            _fill_row(remaining, prefix[row], first, second, decay, distances, cumulative)
+            for x in range(1, remaining + 1):
                 cumulative[x] += cumulative[x - 1]
-                if cumulative[x] > cumulative[x - 1]:
-                    last = x  # the last candidate of positive weight
-        target = uniforms[trial] * cumulative[size - 1]
-        x = min(np.searchsorted(cumulative[:size], target, side="right"), last)
+            current = row
+        x = _pick(cumulative, remaining + 1, uniforms[trial, 1])
+        for cell in range(k - 2):
+            released[trial, cell] = rows[row, cell]
         released[trial, k - 2] = x
-        released[trial, k - 1] = size - 1 - x
+        released[trial, k - 1] = remaining - x

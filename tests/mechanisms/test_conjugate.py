@@ -32,7 +32,7 @@ def test_count_candidates_is_exact_beyond_int64():
 
 
 def test_enumeration_refuses_what_does_not_fit():
-    with pytest.raises(ValueError, match=r"at most 50,000,000 .* got 171,656,495 \(n = 1008, k = 4\)"):
+    with pytest.raises(ValueError, match=r"at most 50,000,000 .* got 171,716,665 \(n = 1008, k = 4\)"):
         enumerate_candidates(1008, 4)
 
 

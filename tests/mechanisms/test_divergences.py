@@ -87,7 +87,7 @@ def test_hellinger_of_dirichlet_is_the_integral():
     power = [(x + y) / mpmath.mpf(2) - 1 for x, y in zip(a, b, strict=True)]
 
     def inner(s):
-        return mpmath.quad(lambda t: s ** power[0] * t ** power[1] * (1 - s - t) ** power[2], [0, 1 - s])
+        return mpmath.quad(lambda t: s ** power[0] * t ** power[1] * max(1 - s - t, 0) ** power[2], [0, 1 - s])
 
     affinity = constant * mpmath.quad(inner, [0, 1])
     assert float(hellinger(a, b)) == pytest.approx(float(mpmath.sqrt(1 - affinity)), rel=1e-8)

@@ -1,0 +1,376 @@
+"""The command ``dpstudies``.
+
+Exit codes: 0 complete; 1 complete with failed trials, or a trial that differs; 2 bad input, nothing written;
+3 incomplete; 130 interrupted.
+"""
+
+import shlex
+import signal
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import click
+import typer
+from rich.console import Console
+from rich.table import Table
+
+import pipeline
+from pipeline.aggregate import count_status
+from pipeline.cluster import available_cores
+from pipeline.errors import BadInputError
+from pipeline.evaluate import Status
+from pipeline.execute import ExecutionError
+from pipeline.factors import format_value
+from pipeline.plan import make_plan
+from pipeline.run import rerun_trial, study_of
+from pipeline.source import StudySource, find_study
+from pipeline.store import ResultStore
+from studies import MODULES, STUDIES
+from studies.progress import ProgressDisplay
+from studies.report import load_summaries, tabulate, write_report
+
+app = typer.Typer(
+    name="dpstudies",
+    help="Run simulation studies of differentially private Bayesian inference, and query their results.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+_errors = Console(stderr=True, soft_wrap=True, highlight=False, markup=False)
+
+StudyName = Annotated[str, typer.Argument(metavar="STUDY", help="A name, a .py file with STUDY, or module:object.")]
+StorePath = Annotated[Path, typer.Argument(metavar="STORE", help="Path of a result store.")]
+Trials = Annotated[int | None, typer.Option("--trials", help="Trials of every cell.")]
+Seed = Annotated[int | None, typer.Option("--seed", help="Seed of all random streams.")]
+Panels = Annotated[list[str] | None, typer.Option("--panel", help="Only this panel; may be repeated.")]
+Values = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=V1,V2", help="Values of a factor, constant or method list; may be repeated."),
+]
+Cluster = Annotated[
+    str | None, typer.Option("--cluster", metavar="FILE[:PROFILE]", help="Where to compute; threads by default.")
+]
+StudyOption = Annotated[
+    str | None, typer.Option("--study", metavar="STUDY", help="The study, where the store does not find it by itself.")
+]
+
+
+@app.command("list")
+def list_studies() -> None:
+    """List the studies that have a name."""
+    table = _table("study", "panels", "title")
+    for study in STUDIES.values():
+        table.add_row(study.name, " ".join(panel.name for panel in study.panels), study.title)
+    _print(table)
+
+
+@app.command()
+def plan(
+    study: StudyName, trials: Trials = None, seed: Seed = None, panel: Panels = None, values: Values = None
+) -> None:
+    """Say what a study will cost, and how exact it will be; writes nothing."""
+    configured = find_study(study, MODULES).load().configure(trials, seed, _split(panel), _parse_values(values))
+    plans = make_plan(configured)
+    table = _table("panel", "cells", "methods", "trials", "blocks", "storage", "core time", "mcse to expect")
+    for one in plans:
+        errors = ", ".join(f"{name} <= {error:.2g}" for name, error in one.mcse.items())
+        table.add_row(
+            one.panel,
+            f"{one.n_cells:,}",
+            f"{one.n_settings:,}",
+            f"{one.n_trials:,}",
+            f"{one.n_blocks:,}",
+            _size(one.n_bytes),
+            f"{one.seconds:,.1f} s",
+            errors or "none (deterministic)",
+        )
+    _print(table)
+    cores = available_cores()
+    seconds = sum(one.seconds for one in plans)
+    evaluations = sum(one.n_cells * one.n_settings * one.n_trials for one in plans)
+    _say(
+        f"{evaluations:,} trials (cells x methods x trials) in {sum(one.n_blocks for one in plans):,} blocks, at most "
+        f"{_size(sum(one.n_bytes for one in plans))} of storage; about {seconds / cores:,.0f} s on {cores} cores."
+    )
+    failures = sum(one.failures for one in plans)
+    if failures:
+        _say(f"{failures:,} trials of the pilot failed; run a few trials and look at 'dpstudies errors'.")
+
+
+@app.command()
+def run(
+    study: StudyName,
+    store: Annotated[Path, typer.Option("--store", metavar="PATH", help="Where the results go.")],
+    trials: Trials = None,
+    seed: Seed = None,
+    panel: Panels = None,
+    values: Values = None,
+    cluster: Cluster = None,
+) -> None:
+    """Run a study into a store; goes on where an earlier run of the same spec stopped."""
+    source = find_study(study, MODULES)
+    with ProgressDisplay(_errors) as display:
+        _compute(
+            store,
+            display,
+            lambda: pipeline.run(
+                source,
+                store,
+                trials=trials,
+                seed=seed,
+                panels=_split(panel),
+                values=_parse_values(values),
+                cluster=cluster,
+                progress=display,
+            ),
+        )
+
+
+@app.command()
+def resume(store: StorePath, cluster: Cluster = None, study: StudyOption = None) -> None:
+    """Compute what a store does not hold yet."""
+    with ProgressDisplay(_errors) as display:
+        _compute(
+            store,
+            display,
+            lambda: pipeline.resume(store, study=_named(study), cluster=cluster, progress=display),
+        )
+
+
+@app.command()
+def status(store: StorePath) -> None:
+    """Count the trials of a store by what became of them."""
+    counts = _count(store)
+    kinds = [kind for kind in Status if kind in (Status.OK, Status.PENDING) or any(c[kind] for c in counts.values())]
+    table = _table("panel", *(kind.name.lower().replace("_", " ") for kind in kinds))
+    for name, by_kind in counts.items():
+        table.add_row(name, *(f"{by_kind[kind]:,}" for kind in kinds))
+    _print(table)
+    raise typer.Exit(_conclude(store, counts))
+
+
+@app.command()
+def trial(
+    store: StorePath,
+    panel: Annotated[str, typer.Option("--panel", help="The panel of the trial.")],
+    number: Annotated[int, typer.Option("--trial", metavar="N", help="The trial, 0 for the first.")],
+    cell: Annotated[list[str] | None, typer.Option("--cell", metavar="NAME=V", help="Value of a data factor.")] = None,
+    study: StudyOption = None,
+) -> None:
+    """Compute one trial again from its key, and say whether it equals what is stored."""
+    opened = ResultStore.open(store)
+    _, configured = study_of(opened, _named(study))
+    chosen = {name: _only(name, given) for name, given in _parse_values(_split(cell)).items()}
+    reruns = rerun_trial(opened, configured, panel, chosen, number)
+    table = _table("method", "measure", "computed", "stored", "verdict")
+    for rerun in reruns:
+        verdict = ("equal" if rerun.equal else "DIFFERENT") if rerun.is_stored else "not stored yet"
+        reason = str(rerun.computed.error[0]).splitlines()
+        for name, value in rerun.computed.values.items():
+            stored = _show(rerun.stored.values[name]) if rerun.is_stored else ""
+            table.add_row(rerun.setting.label, name, reason[-1] if reason else _show(value), stored, verdict)
+    _print(table)
+    if any(rerun.is_stored and not rerun.equal for rerun in reruns):
+        raise typer.Exit(1)
+
+
+@app.command()
+def errors(
+    store: StorePath,
+    full: Annotated[bool, typer.Option("--full", help="Print whole tracebacks.")] = False,
+) -> None:
+    """List the trials that failed, and how to run each of them again."""
+    tree = pipeline.open_results(store)
+    n_failed = 0
+    for name, group in tree.children.items():
+        ds = group.to_dataset()[["status", "error"]]
+        failed = ds["status"].isin([Status.FAILED, Status.TIMED_OUT, Status.KILLED]).compute()
+        dims = [str(dim) for dim in failed.dims if dim != "trial"]
+        for place, mask in failed.stack(place=dims).groupby("place") if dims else [((), failed)]:
+            count = int(mask.sum())
+            if count:
+                n_failed += count
+                _say(_describe_failure(store, str(name), ds, dims, place, mask, count, full))
+    _say(f"{n_failed:,} failed trials")
+    raise typer.Exit(1 if n_failed else 0)
+
+
+@app.command()
+def summarise(
+    store: StorePath,
+    panel: Panels = None,
+    csv: Annotated[bool, typer.Option("--csv", help="Print comma-separated values, with every statistic.")] = False,
+) -> None:
+    """Print means over trials with their Monte Carlo standard errors."""
+    wanted = _split(panel)
+    summaries = load_summaries(store)
+    for name in wanted:
+        if name not in summaries:
+            raise BadInputError(pipeline.errors.unknown("panel", name, summaries))
+    for name, summary in summaries.items():
+        if wanted and name not in wanted:
+            continue
+        if csv:
+            frame = summary.to_dataframe()
+            frame.insert(0, "panel", name)
+            print(frame.to_csv(), end="")
+            continue
+        heads, rows, _ = tabulate(summary)
+        table = _table(*heads, title=f"{name}: {summary.attrs['title']}")
+        for row in rows:
+            table.add_row(*row)
+        _print(table)
+
+
+@app.command()
+def report(
+    store: StorePath,
+    output: Annotated[Path | None, typer.Option("--output", help="The page; report.html beside the store.")] = None,
+    figures: Annotated[Path | None, typer.Option("--figures", help="A folder for the figures as files, too.")] = None,
+    study: StudyOption = None,
+) -> None:
+    """Write one self-contained page: figures, claims with verdicts, tables, provenance."""
+    opened = ResultStore.open(store)
+    _, configured = study_of(opened, _named(study))
+    page = output or Path(opened.url).parent / "report.html"
+    if not page.absolute().parent.is_dir():
+        raise BadInputError(f"the folder of {page} must exist; create it, or choose another --output")
+    for claim, finding in write_report(opened, configured, page, figures):
+        _say(f"{finding.verdict}: {claim.statement} {finding.evidence}")
+    _say(f"report: {page}" + (f", figures: {figures}" if figures else ""))
+
+
+def main() -> None:
+    """Run the command; the entry point."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # batch systems end a job so: stop cleanly, too
+    try:
+        code = app(standalone_mode=False)
+    except BadInputError as error:
+        code = _fail(str(error), 2)
+    except click.ClickException as error:
+        code = _fail(" ".join(error.format_message().split()) + "; see 'dpstudies --help'", 2)
+    except ExecutionError as error:
+        code = _fail(str(error), 3)
+    except (KeyboardInterrupt, click.Abort):
+        code = _fail("interrupted", 130)
+    sys.exit(code)
+
+
+def _fail(message: str, code: int) -> int:
+    _errors.print(f"dpstudies: {message}")
+    return code
+
+
+def _compute(store: Path, display: ProgressDisplay, work: Any) -> None:
+    """Do the work of `run` or `resume`, say how it ended, and exit with the code for it."""
+    try:
+        work()
+    except (KeyboardInterrupt, ExecutionError) as error:
+        display.__exit__()
+        reason = "interrupted" if isinstance(error, KeyboardInterrupt) else str(error)
+        kept = f"{display.n_done:,} of {display.n_total:,} trials of this run are committed and kept"
+        _errors.print(f"dpstudies: {reason}; {kept}; go on with: dpstudies resume {shlex.quote(str(store))}")
+        raise typer.Exit(130 if isinstance(error, KeyboardInterrupt) else 3) from None
+    display.__exit__()
+    if display.n_total:
+        _say(f"{display.n_done:,} trials in {display.seconds:,.1f} s")
+    raise typer.Exit(_conclude(store, _count(store)))
+
+
+def _count(store: Path) -> dict[str, dict[Status, int]]:
+    tree = pipeline.open_results(store)
+    return {str(name): count_status(panel.to_dataset()) for name, panel in tree.children.items()}
+
+
+def _conclude(store: Path, counts: Mapping[str, Mapping[Status, int]]) -> int:
+    """Say in one line how a store stands and what to do next; return the exit code."""
+    failed, pending = (
+        sum(by_kind[kind] for by_kind in counts.values() for kind in kinds)
+        for kinds in ((Status.FAILED, Status.TIMED_OUT, Status.KILLED), (Status.PENDING,))
+    )
+    path = shlex.quote(str(store))
+    if pending:
+        _say(f"incomplete: {pending:,} trials pending; go on with: dpstudies resume {path}")
+        return 3
+    if failed:
+        _say(f"complete, {failed:,} trials failed; see: dpstudies errors {path}")
+        return 1
+    _say(f"complete; next: dpstudies report {path}")
+    return 0
+
+
+def _describe_failure(
+    store: Path, panel: str, ds: Any, dims: list[str], place: Any, mask: Any, count: int, full: bool
+) -> str:
+    at = dict(zip(dims, place if isinstance(place, tuple) else (place,), strict=True))
+    one = ds.sel(at)
+    first = int(mask.values.ravel().argmax())
+    if "trial" in one.dims:
+        one = one.isel(trial=first)
+    text = str(one["error"].compute().item())
+    reason = text if full else text.splitlines()[-1]
+    method = next(name for name in ("mechanism", "method", dims[-1]) if name in at)
+    cell = " ".join(f"--cell {name}={format_value(value)}" for name, value in at.items() if name != method)
+    where = ", ".join(f"{name}={format_value(value)}" for name, value in at.items())
+    kind = Status(int(one["status"].compute().item())).name.lower().replace("_", " ")
+    again = f"dpstudies trial {shlex.quote(str(store))} --panel {panel} {cell} --trial {first}".replace("  ", " ")
+    return f"{panel}, {where}: {count:,} {kind}, first trial {first}: {reason}\n  again: {again}"
+
+
+def _named(study: str | None) -> StudySource | None:
+    return None if study is None else find_study(study, MODULES)
+
+
+def _split(names: list[str] | None) -> list[str]:
+    return [name.strip() for given in names or [] for name in given.split(",")]
+
+
+def _parse_values(assignments: list[str] | None) -> dict[str, list[str]]:
+    values: dict[str, list[str]] = {}
+    for assignment in assignments or []:
+        name, equals, given = assignment.partition("=")
+        if not equals or not name or not given:
+            raise BadInputError(f"a value must be given as NAME=V1,V2, got {assignment!r}")
+        if name in values:
+            raise BadInputError(f"{name} is given twice; list its values once, as {name}=V1,V2")
+        values[name] = [value.strip() for value in given.split(",")]
+    return values
+
+
+def _only(name: str, values: list[str]) -> str:
+    if len(values) != 1:
+        raise BadInputError(f"a cell has one value of {name}, got {len(values)}")
+    return values[0]
+
+
+def _show(value: Any) -> str:
+    return str(value.ravel()[0]) if value.size == 1 else f"array of shape {value.shape}"
+
+
+def _size(n_bytes: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if n_bytes < 1000:
+            return f"{n_bytes:.3g} {unit}"
+        n_bytes /= 1000
+    return f"{n_bytes:.3g} TB"
+
+
+def _table(*heads: str, title: str | None = None) -> Table:
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    for head in heads:
+        table.add_column(head, no_wrap=True)
+    return table
+
+
+def _print(table: Table) -> None:
+    """Print a table, never narrower than its content: what is not a terminal has no width."""
+    console = Console(highlight=False)
+    width = console.measure(table).maximum if not console.is_terminal else console.width
+    Console(highlight=False, width=max(width, Console(width=10_000).measure(table).maximum)).print(table)
+
+
+def _say(text: str) -> None:
+    Console(soft_wrap=True, highlight=False, markup=False).print(text)

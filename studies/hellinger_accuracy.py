@@ -1,0 +1,305 @@
+"""How far from the true posterior do private releases of counts land? (P0, Figures 2 and 3a)
+
+Draws of each mechanism at balanced data, against the number of records (`k2`, `k3`, `k4`) and against the prior
+(`prior`); and at real data, the sexes of 4,177 abalones (`abalone`). The exact mean of every distance is stored beside
+the draws, so verdicts rest on it.
+
+References
+----------
+P0: Bun, Farina, Gaboardi & Liu, "Tailoring Differentially Private Bayesian Inference to Distance Between
+Distributions" (poster).
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from mechanisms import MECHANISMS, balanced_counts, hellinger
+from pipeline import Claim, Factor, Figure, Finding, Measure, Method, Panel, Streams, Study
+
+_COUNTS = (1528.0, 1307.0, 1342.0)  # Abalone: male, female, infant; see studies/data/LICENCES.md
+_PRIORS = (1, 5, 10, 15, 20, 40, 60, 80, *range(100, 401, 50))
+_EPSILON = Factor("epsilon", (1.0,), "privacy loss", unit="nat")
+_DELTA = Factor("delta", (1e-8,), "probability of a larger privacy loss")
+_MEASURES = (
+    Measure("hellinger", "Hellinger distance between the true and the released posterior"),
+    Measure("expected_hellinger", "exact expectation of that distance", per_trial=False),
+)
+
+
+def _problem(cell: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Return the prior parameters and the true counts of a cell."""
+    prior, n = cell["prior"], cell.get("n")
+    if n is not None:
+        if n < 1:
+            raise ValueError(f"n must be >= 1, got {n}")
+        return prior, balanced_counts(n, cell["k"])
+    counts = cell["counts"]
+    return (prior if isinstance(prior, tuple) else np.full(len(counts), prior)), counts
+
+
+def _simulate(cell: Mapping[str, Any], streams: Streams) -> tuple[Any, Any]:
+    """Return prior and counts: the data are fixed, only the releases are random."""
+    return _problem(cell)
+
+
+def _validate(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
+    prior, counts = _problem(cell)
+    if len(prior) != cell.get("k", len(counts)):
+        raise ValueError(f"prior must have {cell['k']} entries, one a cell, got {len(prior)}")
+    MECHANISMS[setting["mechanism"]].validate(prior, counts, setting["epsilon"], setting["delta"])
+    return True
+
+
+def _method(name: str) -> Method:
+    def release(data: tuple[Any, Any], setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
+        prior, counts = data
+        law = MECHANISMS[name].build(prior, counts, setting["epsilon"], setting["delta"])
+        released = law.sample(streams.uniforms(law.n_uniforms))
+        return {
+            "hellinger": hellinger(law.prior + law.counts, law.prior + released),
+            "expected_hellinger": law.expected_hellinger(),
+        }
+
+    return Method(name, release, note=MECHANISMS[name].note)
+
+
+def _methods(*names: str) -> tuple[Method, ...]:
+    return tuple(_method(name) for name in names)
+
+
+_ALL = ("smooth", "smooth-n", "global", "local", "laplace", "laplace-dimension")
+_BINOMIAL = tuple(name for name in _ALL if name != "smooth-n")  # at k = 2 both readings of N are n + 1
+
+
+def _panel(name: str, meaning: str, mechanisms: tuple[str, ...], factors: Any, constants: Any) -> Panel:
+    return Panel(
+        name=name,
+        meaning=meaning,
+        simulate=_simulate,
+        methods=_methods(*mechanisms),
+        measures=_MEASURES,
+        factors=factors,
+        constants=(_EPSILON, _DELTA, *constants),
+        method_dim="mechanism",
+        trials=10_000,
+        block_trials=10_000,  # a cell is one block: the setup, not the draws, takes the time
+        validate=_validate,
+    )
+
+
+def _against_n(k: int, figure: str, largest: int) -> Panel:
+    return _panel(
+        f"k{k}",
+        f"accuracy against the number of records, {k} cells, balanced data (P0, Figure {figure})",
+        _BINOMIAL if k == 2 else _ALL,
+        (Factor("n", tuple(range(100, largest + 1, 100)), "number of records", "int", "records"),),
+        (
+            Factor("prior", ((1.0,) * k,), "Dirichlet parameters of the prior", "vector"),
+            Factor("k", (k,), "number of cells", "int", "cells"),
+        ),
+    )
+
+
+_PANELS = (
+    _against_n(2, "2a", 500),
+    _against_n(3, "2b", 500),
+    _against_n(4, "2c", 600),
+    _panel(
+        "prior",
+        "accuracy against the prior Beta(a, a), 100 records (P0, Figure 3a)",
+        _BINOMIAL,
+        (Factor("prior", _PRIORS, "parameter a of the prior Beta(a, a)"),),
+        (Factor("counts", ((50.0, 50.0),), "true counts", "vector", "records"),),
+    ),
+    _panel(
+        "abalone",
+        "accuracy at real data: sex of 4,177 abalones (male, female, infant)",
+        _ALL,
+        (),
+        (
+            Factor("counts", (_COUNTS,), "true counts: male, female, infant", "vector", "records"),
+            Factor("prior", ((1.0,) * 3,), "Dirichlet parameters of the prior", "vector"),
+        ),
+    ),
+)
+
+
+def _ahead(summary: xr.Dataset, first: str, second: str) -> xr.DataArray:
+    """Whether `first` has the smaller exact expectation than `second`, by cell."""
+    expected = summary["expected_hellinger"]
+    return expected.sel(mechanism=first) < expected.sel(mechanism=second)
+
+
+def _beats_dimension(panel: str, mechanism: str) -> Any:
+    """Check P0's conclusion: ahead of `laplace-dimension` for every stored n > 400."""
+
+    def check(summaries: Mapping[str, xr.Dataset]) -> Finding:
+        summary = summaries[panel]
+        ahead = _ahead(summary, mechanism, "laplace-dimension")
+        sizes = [int(n) for n in summary["n"].values if n > 400]
+        expected = summary["expected_hellinger"]
+        numbers = "; ".join(
+            f"n = {n}: {float(expected.sel(n=n, mechanism=mechanism)):.4f} against "
+            f"{float(expected.sel(n=n, mechanism='laplace-dimension')):.4f}"
+            for n in sizes
+        )
+        behind = summary["n"].values[~ahead.values]
+        since = (
+            f"Ahead at every stored n > {behind.max()}. "
+            if behind.size and ahead.isel(n=-1).item() is not False
+            else ""
+        )
+        holds = all(bool(ahead.sel(n=n)) for n in sizes)
+        return Finding("reproduced" if holds else "not reproduced", f"{since}Exact mean distance, {numbers}.")
+
+    return check
+
+
+def _smooth_beats_global(summaries: Mapping[str, xr.Dataset]) -> Finding:
+    panels = [name for name in ("k2", "k3", "k4") if name in summaries]
+    n_ahead = {name: _ahead(summaries[name], "smooth", "global") for name in panels}
+    counts = ", ".join(f"{name}: {int(ahead.sum())} of {ahead.size} sizes" for name, ahead in n_ahead.items())
+    holds = all(bool(ahead.all()) for ahead in n_ahead.values())
+    return Finding("reproduced" if holds else "not reproduced", f"Smaller exact mean distance at {counts}.")
+
+
+def _laplace_is_ahead(summaries: Mapping[str, xr.Dataset]) -> Finding:
+    ratios = {
+        name: summaries[name]["expected_hellinger"].sel(mechanism="smooth")
+        / summaries[name]["expected_hellinger"].sel(mechanism="laplace")
+        for name in ("k2", "k3", "k4")
+    }
+    numbers = ", ".join(f"{name}: {float(r.min()):.2f} to {float(r.max()):.2f}" for name, r in ratios.items())
+    holds = all(bool((ratio > 1).all()) for ratio in ratios.values())
+    return Finding(
+        "corrected" if holds else "reproduced",
+        f"Laplace noise scaled to the histogram's sensitivity is {'ahead everywhere' if holds else 'not always ahead'}: "
+        f"mean distance of smooth divided by laplace's, {numbers}.",
+    )
+
+
+def _draws_agree(summaries: Mapping[str, xr.Dataset]) -> Finding:
+    worst, where, points = 0.0, "", 0
+    for name, summary in summaries.items():
+        z = np.abs(summary["hellinger_mean"] - summary["expected_hellinger"]) / summary["hellinger_mcse"]
+        points += int(z.notnull().sum())
+        if float(z.max()) >= worst:
+            worst, where = float(z.max()), name
+    holds = worst <= 5
+    return Finding(
+        "reproduced" if holds else "not reproduced",
+        f"Largest deviation {worst:.2f} standard errors (panel {where}) among {points} points; 5 are allowed.",
+    )
+
+
+def _claims() -> tuple[Claim, ...]:
+    conclusion = (
+        "The smoothed Hellinger exponential mechanism outperforms the Laplace baseline scaled to the dimension for "
+        "n > 400"
+    )
+    cases = (("k2", "smooth", (500,)), ("k3", "smooth-n", (500,)), ("k4", "smooth-n", (500, 600)))
+    return (
+        *(
+            Claim(
+                f"beats-dimension-{panel}",
+                f"{conclusion} ({panel[1:]} cells{', N = n + 1 as printed' if mechanism == 'smooth-n' else ''}).",
+                "P0, Conclusion",
+                {panel: {"n": sizes, "mechanism": (mechanism, "laplace-dimension")}},
+                _beats_dimension(panel, mechanism),
+            )
+            for panel, mechanism, sizes in cases
+        ),
+        Claim(
+            "smooth-beats-global",
+            "Smooth sensitivity instead of global sensitivity improves accuracy.",
+            "P0, Motivation 2",
+            {panel: {"mechanism": ("smooth", "global")} for panel in ("k2", "k3", "k4")},
+            _smooth_beats_global,
+        ),
+        Claim(
+            "tailored-beats-histogram",
+            "Calibrating the noise to the Hellinger distance improves on noise scaled to the l1 norm.",
+            "P0, Motivation 1",
+            {panel: {"mechanism": ("smooth", "laplace")} for panel in ("k2", "k3", "k4")},
+            _laplace_is_ahead,
+        ),
+        Claim(
+            "draws-agree",
+            "The mean distance of the draws equals its exact expectation, within 5 Monte Carlo standard errors.",
+            "check of this study",
+            {},
+            _draws_agree,
+        ),
+    )
+
+
+def _draw_against_n(panel: str) -> Any:
+    def draw(summaries: Mapping[str, xr.Dataset]) -> Any:
+        from studies.figures import draw_lines
+
+        return draw_lines(summaries[panel], "n", "hellinger", "expected_hellinger", "mechanism")
+
+    return draw
+
+
+def _draw_prior(summaries: Mapping[str, xr.Dataset]) -> Any:
+    from studies.figures import draw_quartiles
+
+    return draw_quartiles(summaries["prior"], "prior", "hellinger", "mechanism")
+
+
+def _draw_abalone(summaries: Mapping[str, xr.Dataset]) -> Any:
+    from studies.figures import draw_ranges
+
+    return draw_ranges(summaries["abalone"], "hellinger", "expected_hellinger", "mechanism")
+
+
+_LINES = (
+    "Mean Hellinger distance between the true and the released posterior against the number of records. Markers are "
+    "means of the draws, with bars of two Monte Carlo standard errors either way (often smaller than the marker); lines "
+    "join the exact expectations."
+)
+_FIGURES = (
+    *(
+        Figure(
+            f"accuracy-k{k}",
+            f"Accuracy against n, {k} cells (P0, Figure {label})",
+            _LINES,
+            (f"k{k}",),
+            _draw_against_n(f"k{k}"),
+        )
+        for k, label in ((2, "2a"), (3, "2b"), (4, "2c"))
+    ),
+    Figure(
+        "accuracy-prior",
+        "Accuracy against the prior (P0, Figure 3a)",
+        "Hellinger distance at 50 successes of 100 under the prior Beta(a, a). Lines are medians, bands reach from the "
+        "lower to the upper quartile of the draws.",
+        ("prior",),
+        _draw_prior,
+    ),
+    Figure(
+        "accuracy-abalone",
+        "Accuracy at real data: the sexes of 4,177 abalones",
+        "Thick bars reach from the lower to the upper quartile of the draws, thin ones from the 5th to the 95th "
+        "percentile; the marker is the exact mean.",
+        ("abalone",),
+        _draw_abalone,
+    ),
+)
+
+STUDY = Study(
+    name="hellinger-accuracy",
+    title="Accuracy of private releases of a posterior, in Hellinger distance",
+    aim=(
+        "Compare the Hellinger exponential mechanism under its choices of sensitivity with Laplace noise on the counts, "
+        "by the distance between the true posterior and the released one."
+    ),
+    panels=_PANELS,
+    seed=20_180_801,
+    claims=_claims(),
+    figures=_FIGURES,
+)

@@ -1,0 +1,87 @@
+"""How a run shows where it is: a live bar on a terminal, plain lines elsewhere."""
+
+import time
+from collections.abc import Callable
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+from pipeline.execute import Receipt, Work
+
+_SECONDS_BETWEEN_LINES = 5.0
+
+
+class ProgressDisplay:
+    """Follows the receipts of a run; use it as a context manager and hand it to `pipeline.run`.
+
+    Counts evaluations: a trial under one setting.
+
+    Parameters
+    ----------
+    console : rich.console.Console
+        Where to write.
+
+    Attributes
+    ----------
+    n_done, n_failed, n_total : int
+        Evaluations of this session that are committed, that failed, and that were pending at its start.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._bar: Progress | None = None
+        self.n_done = self.n_failed = self.n_total = 0
+
+    def __enter__(self) -> "ProgressDisplay":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def __call__(self, works: list[Work]) -> Callable[[Receipt], None]:
+        """Begin to show the given work; return what takes the receipts."""
+        self.n_total = sum(work.n_evaluations for work in works)
+        self._started = self._last_line = time.monotonic()
+        if self._console.is_terminal:
+            self._bar = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                TaskProgressColumn(),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[rate]:,.0f} trials/s, {task.fields[failed]:,} failed, ETA"),
+                TimeRemainingColumn(),
+                console=self._console,
+            )
+            self._task = self._bar.add_task("trials", total=self.n_total, rate=0.0, failed=0)
+            self._bar.start()
+        else:
+            self._print_line()
+        return self._take
+
+    @property
+    def seconds(self) -> float:
+        """Time since the work began."""
+        return time.monotonic() - self._started if self.n_total else 0.0
+
+    @property
+    def rate(self) -> float:
+        """Evaluations a second, over the whole session."""
+        return self.n_done / max(self.seconds, 1e-9)
+
+    def _take(self, receipt: Receipt) -> None:
+        self.n_done += receipt.work.n_evaluations
+        self.n_failed += receipt.n_failed
+        if self._bar is not None:
+            self._bar.update(self._task, completed=self.n_done, rate=self.rate, failed=self.n_failed)
+        elif time.monotonic() - self._last_line >= _SECONDS_BETWEEN_LINES or self.n_done == self.n_total:
+            self._print_line()
+
+    def _print_line(self) -> None:
+        self._last_line = time.monotonic()
+        left = f"{(self.n_total - self.n_done) / self.rate:,.0f} s" if self.n_done else "unknown"
+        self._console.print(
+            f"{self.n_done:,} of {self.n_total:,} trials, {self.rate:,.0f} trials/s, {self.n_failed:,} failed, ETA {left}",
+            soft_wrap=True,
+            highlight=False,
+        )

@@ -1,0 +1,230 @@
+"""One self-contained page about a store: figures, claims with their verdicts, tables, provenance."""
+
+import base64
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import jinja2
+import numpy as np
+import xarray as xr
+
+from pipeline import Claim, Figure, Finding, Status, Study, open_results, summarise
+from pipeline.aggregate import count_status
+from pipeline.factors import format_value
+from pipeline.store import ResultStore
+
+Summaries = Mapping[str, xr.Dataset]
+
+
+def load_summaries(store: str | os.PathLike[str]) -> dict[str, xr.Dataset]:
+    """Return the summary of every panel of a store.
+
+    Parameters
+    ----------
+    store : path
+        A store.
+
+    Returns
+    -------
+    dict of str to xarray.Dataset
+        See `pipeline.summarise`.
+    """
+    tree = open_results(store)
+    return {str(name): summarise(panel.to_dataset()) for name, panel in tree.children.items()}
+
+
+def judge(study: Study, summaries: Summaries) -> list[tuple[Claim, Finding]]:
+    """Check every claim of a study.
+
+    A claim is undecided where the store lacks what it needs, or where trials that it needs are pending.
+    """
+    return [(claim, _undecided(claim, summaries) or claim.check(summaries)) for claim in study.claims]
+
+
+def _undecided(claim: Claim, summaries: Summaries) -> Finding | None:
+    for panel in claim.needs or summaries:
+        if panel not in summaries:
+            return Finding("undecided", f"The store has no panel {panel}.")
+        summary = summaries[panel]
+        for dim, values in claim.needs.get(panel, {}).items():
+            absent = [value for value in values if value not in summary[dim].values]
+            if absent:
+                return Finding("undecided", f"Panel {panel} has no {dim} = {', '.join(map(format_value, absent))}.")
+        n_pending, n_ok = int(summary["n_pending"].sum()), int(summary["n_ok"].min())
+        if n_pending:
+            return Finding("undecided", f"{n_pending:,} trials of panel {panel} are pending.")
+        if n_ok == 0:
+            return Finding("undecided", f"A method of panel {panel} has no trial that is ok.")
+    return None
+
+
+def drawable(study: Study, summaries: Summaries) -> list[Figure]:
+    """Return the figures whose panels are all in the store."""
+    return [figure for figure in study.figures if all(panel in summaries for panel in figure.panels)]
+
+
+def tabulate(summary: xr.Dataset) -> tuple[list[str], list[list[str]], int]:
+    """Return a summary as rows of text.
+
+    Parameters
+    ----------
+    summary : xarray.Dataset
+        From `pipeline.summarise`.
+
+    Returns
+    -------
+    heads : list of str
+    rows : list of list of str
+    n_names : int
+        How many leading columns name the row.
+
+    Examples
+    --------
+    >>> ds = xr.Dataset({"x_mean": ("n", [0.5]), "x_mcse": ("n", [0.01]), "n_ok": ("n", [7])}, {"n": [3]})
+    >>> tabulate(ds)
+    (['n', 'x_mean', 'x_mcse', 'n_ok'], [['3', '0.5', '0.01', '7']], 1)
+    """
+    names = [str(dim) for dim in summary["n_ok"].dims]
+    shown = [
+        str(name)
+        for name, variable in summary.data_vars.items()
+        if not str(name).endswith("_mcse") or (str(name).count("_mcse") and not _of_quantile(str(name)))
+        if set(variable.dims) <= set(names)
+    ]
+    counts = [name for name in shown if name.startswith("n_")]
+    columns = [name for name in shown if name not in counts] + counts
+    rows = []
+    for place in np.ndindex(*(summary.sizes[dim] for dim in names)):
+        one = summary.isel(dict(zip(names, place, strict=True)))
+        rows.append(
+            [format_value(one[name].item()) for name in names] + [_number(one[name].item()) for name in columns]
+        )
+    return [*names, *columns], rows, len(names)
+
+
+def _of_quantile(name: str) -> bool:
+    return any(name.endswith(f"_{quantile}_mcse") for quantile in ("q05", "q25", "median", "q75", "q95"))
+
+
+def _number(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+
+
+def write_report(
+    store: ResultStore,
+    study: Study,
+    output: str | os.PathLike[str],
+    figures_folder: str | os.PathLike[str] | None = None,
+) -> list[tuple[Claim, Finding]]:
+    """Write the page.
+
+    Parameters
+    ----------
+    store : ResultStore
+        The store; it may be incomplete, which the page says.
+    study : Study
+        Its study, as the store configures it.
+    output : path
+        The HTML file.
+    figures_folder : path, optional
+        Where to write the figures as SVG and PNG files, too.
+
+    Returns
+    -------
+    list of (Claim, Finding)
+        The verdicts that the page shows.
+    """
+    from studies.figures import render
+
+    summaries = load_summaries(store.url)
+    claims = judge(study, summaries)
+    pictures = []
+    for figure in drawable(study, summaries):
+        light, png = render(figure.draw, summaries, ("svg", "png"))
+        (dark,) = render(figure.draw, summaries, ("svg",), dark=True)
+        if figures_folder is not None:
+            Path(figures_folder).mkdir(parents=True, exist_ok=True)
+            Path(figures_folder, f"{figure.name}.svg").write_bytes(light)
+            Path(figures_folder, f"{figure.name}.png").write_bytes(png)
+        pictures.append(
+            {
+                "name": figure.name,
+                "title": figure.title,
+                "caption": figure.caption,
+                "light": _uri(light),
+                "dark": _uri(dark),
+            }
+        )
+    tables = []
+    for name, summary in summaries.items():
+        heads, rows, n_names = tabulate(summary)
+        tables.append(
+            {"name": name, "meaning": summary.attrs["title"], "heads": heads, "rows": rows, "n_names": n_names}
+        )
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    page = environment.get_template("report.html").render(
+        title=study.title,
+        study=study,
+        state=_state(store),
+        figures=pictures,
+        claims=claims,
+        notes={method.name: method.note for panel in study.panels for method in panel.methods},
+        tables=tables,
+        provenance=_provenance(store),
+        spec=json.dumps(store.spec, indent=2),
+        store_name=repr(os.path.basename(store.url)),
+        first_panel=repr(study.panels[0].name),
+    )
+    Path(output).write_text(page, encoding="utf-8")
+    return claims
+
+
+def _uri(svg: bytes) -> str:
+    return "data:image/svg+xml;base64," + base64.b64encode(svg).decode()
+
+
+def _state(store: ResultStore) -> dict[str, str]:
+    counts = dict.fromkeys(Status, 0)
+    for panel in open_results(store.url).children.values():
+        for status, count in count_status(panel.to_dataset()).items():
+            counts[status] += count
+    failed = counts[Status.FAILED] + counts[Status.TIMED_OUT] + counts[Status.KILLED]
+    total = sum(counts.values()) - counts[Status.NOT_APPLICABLE]
+    if counts[Status.PENDING]:
+        headline = "Incomplete."
+    else:
+        headline = "Complete, with failed trials." if failed else "Complete."
+    detail = (
+        f"{counts[Status.OK]:,} of {total:,} evaluations are ok, {failed:,} failed, {counts[Status.PENDING]:,} pending."
+    )
+    return {"headline": headline, "detail": detail}
+
+
+def _provenance(store: ResultStore) -> list[tuple[str, str]]:
+    attributes = store.attributes
+    sessions = attributes["sessions"]
+    last = sessions[-1] if sessions else {}
+    rows = [
+        ("Store", store.url),
+        ("Study", attributes["study_reference"]),
+        ("Seed", str(attributes["seed"])),
+        ("Spec (SHA-256)", attributes["spec_sha256"]),
+        ("Created", attributes["created"]),
+        (
+            "Sessions",
+            "; ".join(f"{s['started']} to {s.get('finished', 'interrupted')} ({s['profile']})" for s in sessions),
+        ),
+        ("Command", last.get("command", "")),
+        ("Versions", ", ".join(f"{name} {version}" for name, version in last.get("versions", {}).items())),
+        ("Machine", f"{last.get('platform', '')}, {last.get('cpu_count', '')} cores, host {last.get('host', '')}"),
+        ("Linear algebra", ", ".join(last.get("blas", []))),
+    ]
+    if "git_commit" in last:
+        rows.append(("Source revision", last["git_commit"] + (" with changes" if last["git_dirty"] else "")))
+    return rows

@@ -1,0 +1,185 @@
+"""The smooth-sensitivity mechanism against straightforward code, and at full size. Run as a script.
+
+    python tests/benchmarks/bench_hellinger.py
+
+(b) comes first, as the peak memory of a process never falls again. Every ratio is of times taken in this run, on one
+core, compilation excluded; the straightforward versions are checked to give the same numbers.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+import os
+import platform
+import resource
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+import numpy as np
+from scipy.special import gammaln
+
+from mechanisms import MECHANISMS, CountRelease, balanced_counts, count_candidates, posterior, smooth_sensitivity
+from mechanisms.divergences import hellinger
+from mechanisms.sensitivity import smoothing_gamma
+
+EPSILON, DELTA, DRAWS = 1.0, 1e-8, 10_000
+
+
+def product(counts: np.ndarray, uniforms: np.ndarray) -> tuple[CountRelease, np.ndarray]:
+    """Sensitivity, setup (with the exact mean) and draws, as users call them."""
+    release = MECHANISMS["smooth"].build(np.ones(counts.size), counts, EPSILON, DELTA)
+    return release, release.sample(uniforms)
+
+
+def plain_loop(counts: list[int], uniforms: list[float]) -> tuple[float, list[float], float, list[tuple[int, ...]]]:
+    """P0 as it reads, k = 3, unit prior: loops over data sets, neighbours and candidates."""
+    n = sum(counts)
+    candidates = [(i, j, n - i - j) for i in range(n + 1) for j in range(n + 1 - i)]
+
+    def log_beta(x: list[float]) -> float:
+        return sum(gammaln(v) for v in x) - gammaln(sum(x))
+
+    def distance(c: tuple[int, ...], d: tuple[int, ...]) -> float:
+        if c == d:
+            return 0.0
+        a, b = [1.0 + v for v in c], [1.0 + v for v in d]
+        middle = [(x + y) / 2 for x, y in zip(a, b, strict=True)]
+        return math.sqrt(max(0.0, 1 - math.exp(log_beta(middle) - (log_beta(a) + log_beta(b)) / 2)))
+
+    def local(c: tuple[int, ...]) -> float:
+        largest = 0.0
+        for i in range(3):
+            for j in range(3):
+                if i != j and c[i] > 0:
+                    d = list(c)
+                    d[i] -= 1
+                    d[j] += 1
+                    largest = max(largest, distance(c, tuple(d)))
+        return largest
+
+    gamma = math.log(1 - EPSILON / (2 * math.log(DELTA / (2 * len(candidates)))))
+    sensitivity = 0.0
+    for c in candidates:
+        moves = sum(abs(x - y) for x, y in zip(counts, c, strict=True)) / 2
+        sensitivity = max(sensitivity, local(c) * math.exp(-gamma * moves))
+    distances = [distance(tuple(counts), c) for c in candidates]
+    weights = [math.exp(-EPSILON * h / (2 * sensitivity)) for h in distances]
+    total = sum(weights)
+    law = [w / total for w in weights]
+    mean = sum(p * h for p, h in zip(law, distances, strict=True))
+    cumulative, running = [], 0.0
+    for p in law:
+        running += p
+        cumulative.append(running)
+    draws = [candidates[min(bisect.bisect_right(cumulative, u), len(law) - 1)] for u in uniforms]
+    return sensitivity, law, mean, draws
+
+
+def vectorised(counts: np.ndarray, uniforms: np.ndarray) -> tuple[float, np.ndarray, float, np.ndarray]:
+    """P0 with arrays, k = 3, unit prior: every local sensitivity, no loop over data sets."""
+    n = int(counts.sum())
+    first = np.repeat(np.arange(n + 1), np.arange(n + 1, 0, -1))
+    second = np.concatenate([np.arange(n + 1 - i) for i in range(n + 1)])
+    candidates = np.column_stack([first, second, n - first - second])
+
+    def log_beta(x: np.ndarray) -> np.ndarray:
+        return gammaln(x).sum(axis=-1) - gammaln(x.sum(axis=-1))
+
+    def distance(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        affinity = np.exp(log_beta((a + b) / 2) - (log_beta(a) + log_beta(b)) / 2)
+        return np.sqrt(np.maximum(0.0, 1 - affinity))
+
+    posteriors = 1.0 + candidates
+    local = np.zeros(len(candidates))
+    for i in range(3):
+        for j in range(3):
+            if i != j:
+                occupied = candidates[:, i] > 0
+                neighbours = posteriors[occupied].copy()
+                neighbours[:, i] -= 1
+                neighbours[:, j] += 1
+                local[occupied] = np.maximum(local[occupied], distance(posteriors[occupied], neighbours))
+    gamma = np.log(1 - EPSILON / (2 * np.log(DELTA / (2 * len(candidates)))))
+    moves = np.abs(candidates - counts).sum(axis=1) / 2
+    sensitivity = float((local * np.exp(-gamma * moves)).max())
+    distances = distance(1.0 + counts, posteriors)
+    law = np.exp(-EPSILON * distances / (2 * sensitivity))
+    law /= law.sum()
+    picked = np.minimum(np.searchsorted(np.cumsum(law), uniforms, side="right"), len(law) - 1)
+    return sensitivity, law, float(law @ distances), candidates[picked]
+
+
+def best_time(call: Callable[[], object], repeats: int) -> float:
+    """Return the least wall-clock time of `repeats` calls, in seconds."""
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def peak_rss_mb() -> float:
+    """Return the peak resident memory of this process so far, in MB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def check_same_numbers(counts: np.ndarray, other: tuple, release: CountRelease) -> None:
+    """Assert that a straightforward version has the product's sensitivity, law and mean, and consistent draws."""
+    n, k = int(counts.sum()), counts.size
+    gamma = smoothing_gamma(EPSILON, DELTA, count_candidates(n, k))
+    sensitivity, law, mean, draws = other
+    np.testing.assert_allclose(sensitivity, smooth_sensitivity(np.ones(k), counts, gamma), rtol=1e-8)
+    np.testing.assert_allclose(law, release.probabilities(), rtol=1e-5)  # the alternatives subtract log gammas
+    np.testing.assert_allclose(mean, release.expected_hellinger(), rtol=1e-7)
+    distances = hellinger(posterior(np.ones(k), counts), posterior(np.ones(k), np.asarray(draws)))
+    assert abs(distances.mean() - mean) <= 5 * distances.std() / math.sqrt(len(distances))
+
+
+def main() -> None:
+    """Print the figures."""
+    rng = np.random.default_rng(20)
+    product(balanced_counts(20, 3), rng.random((10, 2)))  # compiles
+    print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, numpy {np.__version__}")
+
+    counts, uniforms = balanced_counts(600, 4), rng.random((DRAWS, 2))
+    before = peak_rss_mb()
+    start = time.perf_counter()
+    product(counts, uniforms)
+    first = time.perf_counter() - start
+    memory = peak_rss_mb() - before
+    one = min(first, best_time(lambda: product(counts, uniforms), 4))
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda _: product(counts, uniforms), range(2)))
+        two = best_time(lambda: list(pool.map(lambda _: product(counts, uniforms), range(2))), 4)
+    print(f"(b) k=4, n=600, {count_candidates(600, 4):,} candidates: sensitivity + setup + {DRAWS:,} draws")
+    print(f"    one core      {one:8.3f} s (first call {first:.3f} s), peak memory +{memory:.0f} MB")
+    print(f"    two threads   {two:8.3f} s for two such jobs: speed-up {2 * one / two:.2f} of 2")
+
+    abalone = np.array([1528, 1307, 1342])
+    seconds = best_time(lambda: product(abalone, uniforms), 5)
+    print(f"    abalone counts, k=3, {count_candidates(4177, 3):,} candidates: {seconds:.3f} s")
+
+    counts = balanced_counts(300, 3)
+    fast = best_time(lambda: product(counts, uniforms), 20)
+    release, _ = product(counts, uniforms)
+    arrays = best_time(lambda: vectorised(counts, uniforms[:, 0]), 3)
+    check_same_numbers(counts, vectorised(counts, uniforms[:, 0]), release)
+    start = time.perf_counter()
+    loop = plain_loop(counts.tolist(), uniforms[:, 0].tolist())
+    slow = time.perf_counter() - start
+    check_same_numbers(counts, loop, release)
+    print(f"(a) k=3, n=300, {count_candidates(300, 3):,} candidates: sensitivity + setup + {DRAWS:,} draws")
+    print(f"    product       {fast:8.4f} s")
+    print(f"    numpy arrays  {arrays:8.4f} s: ratio {arrays / fast:,.0f}")
+    print(f"    plain loop    {slow:8.4f} s (timed once, in full): ratio {slow / fast:,.0f}")
+
+
+if __name__ == "__main__":
+    main()
