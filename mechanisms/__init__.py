@@ -2,7 +2,7 @@
 
 The Dirichlet–multinomial model lives in `conjugate`, distances in `divergences`, how far one record moves them in
 `sensitivity`, the releases of counts in `exponential` and `noise`, and their registry in `count_release`. All are
-pure functions and frozen dataclasses; randomness comes in as uniforms. Only numpy, scipy and numba are imported.
+pure functions and frozen dataclasses; randomness comes in as uniforms.
 """
 
 from mechanisms.conjugate import balanced_counts, count_candidates, enumerate_candidates, posterior

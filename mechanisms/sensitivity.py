@@ -124,8 +124,10 @@ def local_sensitivity_at_distance(prior: ArrayLike, counts: ArrayLike) -> NDArra
 
     * k ≥ 3. Take dᵢ ≤ cᵢ − 1 records out of cell i and dⱼ ≤ cⱼ out of cell j; other cells absorb them, so t = dᵢ + dⱼ.
       For a fixed t the sum is concave in dᵢ along a segment (φ is concave), hence smallest at an end of the
-      segment: empty one cell first, then the other. If cᵢ = 0, one record must first move into i, for which
-      one out of j will do: t = max(1, dⱼ).
+      segment: empty one cell first, then the other. The end that empties i first will do for all ordered pairs:
+      emptying j first beats the pair (j, i) only if the next step down of φ in i is steeper than in j, and then,
+      as steps only get steeper, taking them all in i is better still. If cᵢ = 0, one record must first move into
+      i, for which one out of j will do: t = max(1, dⱼ).
     * k = 2. What leaves one cell enters the other: the data sets are the points 0..n of a line, and the sum
       of (*) is a concave function of the step between two of them, so within distance t an end is worst.
 
@@ -284,8 +286,6 @@ def _smallest_sums(phi_table, counts):
                 continue
             for t in range(c_i + c_j):
                 from_i = min(t, c_i - 1)
-                i_first = phi_table[i, c_i - 1 - from_i] + phi_table[j, c_j - (t - from_i)]
-                from_j = min(t, c_j)
-                j_first = phi_table[i, c_i - 1 - (t - from_j)] + phi_table[j, c_j - from_j]
-                smallest[t] = min(smallest[t], i_first, j_first)
+                value = phi_table[i, c_i - 1 - from_i] + phi_table[j, c_j - (t - from_i)]
+                smallest[t] = min(smallest[t], value)
     return smallest

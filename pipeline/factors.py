@@ -156,7 +156,7 @@ class Method:
     version : int
         Raised whenever its numbers change.
     note : str
-        What a reader of its results must know, such as "not private: ...".
+        What a reader of its results must know; "Not private: ..." marks the method in figures.
     """
 
     name: str

@@ -210,9 +210,10 @@ def _source(study: Study | StudySource | str) -> StudySource:
 def _refuse_other_spec(store: ResultStore, study: Study) -> None:
     found = differences(store.spec, study.spec())
     if found:
+        more = f", and {len(found) - 1} more" if len(found) > 1 else ""
         raise BadInputError(
-            f"the store {store.url} was made with another spec or code version ({found[0]}"
-            f"{f', and {len(found) - 1} more' if len(found) > 1 else ''}); choose another --store path, or use what made it"
+            f"the store {store.url} was made with another spec or code version ({found[0]}{more}); "
+            "choose another --store path, or use what made it"
         )
 
 

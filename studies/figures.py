@@ -27,10 +27,13 @@ def _canvas(width: float = 6.4, height: float = 4.0) -> tuple[Canvas, Axes]:
     return canvas, canvas.add_subplot()
 
 
-def _style(k: int) -> dict[str, Any]:
-    """Colour, marker and dashes of the k-th method, the same in every figure of a study."""
-    k %= len(_COLOURS)
-    return {"color": _COLOURS[k], "marker": _MARKERS[k], "linestyle": _DASHES[k]}
+def _styles(ds: xr.Dataset, by: str, order: Sequence[str]) -> Iterator[tuple[xr.Dataset, str, dict[str, Any]]]:
+    """Yield each method's summary, label and style; the style is that of its place in `order`, whatever is stored."""
+    notes = ds[by].attrs.get("notes", {})
+    for name in ds[by].values.tolist():
+        k = order.index(name) % len(_COLOURS)
+        label = f"{name} (not private)" if notes.get(name, "").startswith("Not private") else name
+        yield ds.sel({by: name}), label, {"color": _COLOURS[k], "marker": _MARKERS[k], "linestyle": _DASHES[k]}
 
 
 def _label(variable: xr.DataArray) -> str:
@@ -45,14 +48,15 @@ def _title(ds: xr.Dataset) -> str:
     return ", ".join(f"{symbols[name]} = {format_value(ds[name].item())}" for name in names)
 
 
-def _finish(axes: Axes, ds: xr.Dataset, y_label: str) -> None:
-    axes.set_ylabel(y_label)
-    axes.set_title(_title(ds), fontsize="medium", loc="right")
+def _finish(axes: Axes, ds: xr.Dataset | None) -> None:
+    """Take away what is not data, and name the constants above the picture."""
+    if ds is not None:
+        axes.set_title(_title(ds), fontsize="medium", loc="right")
     axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(alpha=0.25, linewidth=0.6)
+    axes.grid(alpha=0.15, linewidth=0.6)
 
 
-def draw_lines(ds: xr.Dataset, x: str, measure: str, exact: str, by: str) -> Canvas:
+def draw_lines(ds: xr.Dataset, x: str, measure: str, exact: str, by: str, order: Sequence[str]) -> Canvas:
     """Draw the mean of a measure against a factor, one line a method.
 
     Parameters
@@ -64,72 +68,83 @@ def draw_lines(ds: xr.Dataset, x: str, measure: str, exact: str, by: str) -> Can
     measure, exact : str
         The measure whose mean is drawn as markers, with two Monte Carlo standard errors either way, and the variable
         with its exact expectation, drawn as lines.
+    order : sequence of str
+        All methods of the study, which decides their styles.
 
     Returns
     -------
     matplotlib.figure.Figure
     """
     canvas, axes = _canvas()
-    for k, method in enumerate(ds[by].values):
-        one, style = ds.sel({by: method}), _style(k)
+    for one, label, style in _styles(ds, by, order):
         axes.plot(one[x], one[exact], color=style["color"], linestyle=style["linestyle"], linewidth=1.5)
-        axes.errorbar(
-            one[x],
-            one[f"{measure}_mean"],
-            yerr=2 * one[f"{measure}_mcse"],
-            **{**style, "linestyle": "none"},
-            capsize=2,
-            markersize=5,
-        )
-        axes.plot([], [], **style, markersize=5, label=str(method))
+        points = {**style, "linestyle": "none", "markersize": 5}
+        axes.errorbar(one[x], one[f"{measure}_mean"], yerr=2 * one[f"{measure}_mcse"], **points, capsize=2)
+        axes.plot([], [], **style, markersize=5, label=label)
     axes.set_xlabel(_label(ds[x]))
     axes.set_xticks(ds[x].values)
     axes.set_ylim(bottom=0)
+    axes.set_ylabel("mean Hellinger distance")
     axes.legend(frameon=False, fontsize="small", ncols=2)
-    _finish(axes, ds, "mean Hellinger distance")
+    _finish(axes, ds)
     return canvas
 
 
-def draw_quartiles(ds: xr.Dataset, x: str, measure: str, by: str) -> Canvas:
-    """Draw median and quartiles of a measure against a factor whose values are evenly spaced by rank."""
-    canvas, axes = _canvas(height=4.4)
+def draw_quartiles(ds: xr.Dataset, x: str, measure: str, by: str, order: Sequence[str]) -> Canvas:
+    """Draw median, quartiles and outer percentiles of a measure against a factor, one small picture a method.
+
+    The values of the factor stand at even spaces. For the parameters see `draw_lines`.
+    """
+    n_columns = 3
+    n_rows = -(-ds.sizes[by] // n_columns)
+    canvas = Canvas(figsize=(7.2, 2.3 * n_rows + 0.4), layout="constrained")
+    grid = canvas.subplots(n_rows, n_columns, sharex=True, sharey=True, squeeze=False).ravel()
     places = np.arange(ds.sizes[x])
-    for k, method in enumerate(ds[by].values):
-        one, style = ds.sel({by: method}), _style(k)
-        axes.fill_between(
-            places, one[f"{measure}_q25"], one[f"{measure}_q75"], color=style["color"], alpha=0.15, linewidth=0
-        )
-        axes.plot(places, one[f"{measure}_median"], **style, markersize=4, linewidth=1.4, label=str(method))
-    axes.set_xticks(places, [format_value(value) for value in ds[x].values.tolist()], fontsize="small")
-    axes.set_xlabel(_label(ds[x]))
-    axes.set_ylim(bottom=0)
-    axes.legend(frameon=False, fontsize="small", ncols=2)
-    _finish(axes, ds, "Hellinger distance: median and quartiles")
+    ticks = places[:: max(1, len(places) // 5)]
+    for axes, (one, label, style) in zip(grid, _styles(ds, by, order), strict=False):
+        for low, high, alpha in (("q05", "q95", 0.15), ("q25", "q75", 0.35)):
+            band = (one[f"{measure}_{low}"], one[f"{measure}_{high}"])
+            axes.fill_between(places, *band, color=style["color"], alpha=alpha, linewidth=0)
+        axes.plot(places, one[f"{measure}_median"], **style, markersize=3.5, linewidth=1.3)
+        axes.set_title(label, fontsize="medium", loc="left")
+        axes.set_xticks(ticks, [format_value(value) for value in ds[x].values[ticks].tolist()])
+        axes.tick_params(labelbottom=True)
+        axes.set_ylim(0, 1)
+        _finish(axes, None)
+    for axes in grid[ds.sizes[by] :]:
+        axes.set_axis_off()
+    canvas.supxlabel(_label(ds[x]), fontsize="medium")
+    canvas.supylabel("Hellinger distance", fontsize="medium")
     return canvas
 
 
-def draw_ranges(ds: xr.Dataset, measure: str, exact: str, by: str) -> Canvas:
-    """Draw, for each method, the range of a measure over its draws and the exact mean."""
+def draw_ranges(ds: xr.Dataset, measure: str, exact: str, by: str, order: Sequence[str]) -> Canvas:
+    """Draw, for each method, the range of a measure over its draws and the exact mean, on a logarithmic axis.
+
+    For the parameters see `draw_lines`.
+    """
     canvas, axes = _canvas(height=0.45 * ds.sizes[by] + 1.1)
-    for k, method in enumerate(ds[by].values):
-        one, style = ds.sel({by: method}), _style(k)
+    labels = []
+    for k, (one, label, style) in enumerate(_styles(ds, by, order)):
         colour = style["color"]
+        labels.append(label)
         axes.hlines(k, one[f"{measure}_q05"], one[f"{measure}_q95"], color=colour, linewidth=1.5)
-        axes.hlines(k, one[f"{measure}_q25"], one[f"{measure}_q75"], color=colour, linewidth=6, alpha=0.6)
-        axes.plot(one[exact], k, color=colour, marker=style["marker"], markeredgecolor="white", markersize=7)
-    axes.set_yticks(range(ds.sizes[by]), [str(method) for method in ds[by].values])
+        axes.hlines(k, one[f"{measure}_q25"], one[f"{measure}_q75"], color=colour, linewidth=7, alpha=0.5)
+        axes.plot(one[exact], k, color=colour, marker=style["marker"], markersize=7)
+    axes.set_yticks(range(len(labels)), labels)
     axes.invert_yaxis()
-    axes.set_xlim(left=0)
-    _finish(axes, ds, "")
-    axes.set_xlabel("Hellinger distance")
+    axes.set_xscale("log")
+    axes.set_xlabel("Hellinger distance (logarithmic)")
+    _finish(axes, ds)
     return canvas
 
 
 @contextmanager
 def _page(dark: bool) -> Iterator[None]:
     ink = "#e8e8e8" if dark else "#1a1a1a"
-    colours = ("axes.edgecolor", "axes.labelcolor", "text.color", "xtick.color", "ytick.color", "grid.color")
-    with mpl.rc_context({**dict.fromkeys(colours, ink), "svg.fonttype": "path", "svg.hashsalt": "dpstudies"}):
+    inked = ("axes.edgecolor", "axes.labelcolor", "text.color", "xtick.color", "ytick.color", "grid.color")
+    settings: dict[Any, Any] = {**dict.fromkeys(inked, ink), "svg.fonttype": "path", "svg.hashsalt": "dpstudies"}
+    with mpl.rc_context(settings):
         yield
 
 

@@ -1,4 +1,4 @@
-"""How far from the true posterior do private releases of counts land? (P0, Figures 2 and 3a)
+"""How far from the true posterior private releases of counts land (P0, Figures 2 and 3a).
 
 Draws of each mechanism at balanced data, against the number of records (`k2`, `k3`, `k4`) and against the prior
 (`prior`); and at real data, the sexes of 4,177 abalones (`abalone`). The exact mean of every distance is stored beside
@@ -95,10 +95,10 @@ def _against_n(k: int, figure: str, largest: int) -> Panel:
         f"k{k}",
         f"accuracy against the number of records, {k} cells, balanced data (P0, Figure {figure})",
         _BINOMIAL if k == 2 else _ALL,
-        (Factor("n", tuple(range(100, largest + 1, 100)), "number of records", "int", "records"),),
+        (Factor("n", tuple(range(100, largest + 1, 100)), "number of records", "int"),),
         (
             Factor("prior", ((1.0,) * k,), "Dirichlet parameters of the prior", "vector"),
-            Factor("k", (k,), "number of cells", "int", "cells"),
+            Factor("k", (k,), "number of cells", "int"),
         ),
     )
 
@@ -112,7 +112,7 @@ _PANELS = (
         "accuracy against the prior Beta(a, a), 100 records (P0, Figure 3a)",
         _BINOMIAL,
         (Factor("prior", _PRIORS, "parameter a of the prior Beta(a, a)"),),
-        (Factor("counts", ((50.0, 50.0),), "true counts", "vector", "records"),),
+        (Factor("counts", ((50.0, 50.0),), "true counts", "vector"),),
     ),
     _panel(
         "abalone",
@@ -120,7 +120,7 @@ _PANELS = (
         _ALL,
         (),
         (
-            Factor("counts", (_COUNTS,), "true counts: male, female, infant", "vector", "records"),
+            Factor("counts", (_COUNTS,), "true counts: male, female, infant", "vector"),
             Factor("prior", ((1.0,) * 3,), "Dirichlet parameters of the prior", "vector"),
         ),
     ),
@@ -139,21 +139,17 @@ def _beats_dimension(panel: str, mechanism: str) -> Any:
     def check(summaries: Mapping[str, xr.Dataset]) -> Finding:
         summary = summaries[panel]
         ahead = _ahead(summary, mechanism, "laplace-dimension")
-        sizes = [int(n) for n in summary["n"].values if n > 400]
         expected = summary["expected_hellinger"]
+        sizes = [n for n in summary["n"].values.tolist() if n > 400]
         numbers = "; ".join(
-            f"n = {n}: {float(expected.sel(n=n, mechanism=mechanism)):.4f} against "
-            f"{float(expected.sel(n=n, mechanism='laplace-dimension')):.4f}"
+            f"n = {n}: {expected.sel(n=n, mechanism=mechanism):.4f} against "
+            f"{expected.sel(n=n, mechanism='laplace-dimension'):.4f}"
             for n in sizes
         )
-        behind = summary["n"].values[~ahead.values]
-        since = (
-            f"Ahead at every stored n > {behind.max()}. "
-            if behind.size and ahead.isel(n=-1).item() is not False
-            else ""
-        )
+        where = [n for n in summary["n"].values.tolist() if bool(ahead.sel(n=n))]
+        stored = f"Ahead at n = {', '.join(map(str, where))} of those stored" if where else "Behind at every n stored"
         holds = all(bool(ahead.sel(n=n)) for n in sizes)
-        return Finding("reproduced" if holds else "not reproduced", f"{since}Exact mean distance, {numbers}.")
+        return Finding("reproduced" if holds else "not reproduced", f"{stored}. Exact mean distance, {numbers}.")
 
     return check
 
@@ -176,16 +172,16 @@ def _laplace_is_ahead(summaries: Mapping[str, xr.Dataset]) -> Finding:
     holds = all(bool((ratio > 1).all()) for ratio in ratios.values())
     return Finding(
         "corrected" if holds else "reproduced",
-        f"Laplace noise scaled to the histogram's sensitivity is {'ahead everywhere' if holds else 'not always ahead'}: "
-        f"mean distance of smooth divided by laplace's, {numbers}.",
+        f"Laplace noise scaled to the histogram's sensitivity is {'' if holds else 'not '}ahead everywhere; "
+        f"mean distance of smooth over that of laplace, {numbers}.",
     )
 
 
 def _draws_agree(summaries: Mapping[str, xr.Dataset]) -> Finding:
     worst, where, points = 0.0, "", 0
     for name, summary in summaries.items():
-        z = np.abs(summary["hellinger_mean"] - summary["expected_hellinger"]) / summary["hellinger_mcse"]
-        points += int(z.notnull().sum())
+        z = abs(summary["hellinger_mean"] - summary["expected_hellinger"]) / summary["hellinger_mcse"]
+        points += int(z.count())
         if float(z.max()) >= worst:
             worst, where = float(z.max()), name
     holds = worst <= 5
@@ -240,7 +236,7 @@ def _draw_against_n(panel: str) -> Any:
     def draw(summaries: Mapping[str, xr.Dataset]) -> Any:
         from studies.figures import draw_lines
 
-        return draw_lines(summaries[panel], "n", "hellinger", "expected_hellinger", "mechanism")
+        return draw_lines(summaries[panel], "n", "hellinger", "expected_hellinger", "mechanism", _ALL)
 
     return draw
 
@@ -248,19 +244,19 @@ def _draw_against_n(panel: str) -> Any:
 def _draw_prior(summaries: Mapping[str, xr.Dataset]) -> Any:
     from studies.figures import draw_quartiles
 
-    return draw_quartiles(summaries["prior"], "prior", "hellinger", "mechanism")
+    return draw_quartiles(summaries["prior"], "prior", "hellinger", "mechanism", _ALL)
 
 
 def _draw_abalone(summaries: Mapping[str, xr.Dataset]) -> Any:
     from studies.figures import draw_ranges
 
-    return draw_ranges(summaries["abalone"], "hellinger", "expected_hellinger", "mechanism")
+    return draw_ranges(summaries["abalone"], "hellinger", "expected_hellinger", "mechanism", _ALL)
 
 
 _LINES = (
     "Mean Hellinger distance between the true and the released posterior against the number of records. Markers are "
-    "means of the draws, with bars of two Monte Carlo standard errors either way (often smaller than the marker); lines "
-    "join the exact expectations."
+    "means of the draws, with bars of two Monte Carlo standard errors either way, often smaller than the marker; "
+    "lines join the exact expectations."
 )
 _FIGURES = (
     *(
@@ -276,8 +272,9 @@ _FIGURES = (
     Figure(
         "accuracy-prior",
         "Accuracy against the prior (P0, Figure 3a)",
-        "Hellinger distance at 50 successes of 100 under the prior Beta(a, a). Lines are medians, bands reach from the "
-        "lower to the upper quartile of the draws.",
+        "Hellinger distance at 50 successes of 100 under the prior Beta(a, a), for each mechanism. Lines are medians, "
+        "dark bands reach from the lower to the upper quartile of the draws, light ones from the 5th to the 95th "
+        "percentile.",
         ("prior",),
         _draw_prior,
     ),
@@ -295,8 +292,8 @@ STUDY = Study(
     name="hellinger-accuracy",
     title="Accuracy of private releases of a posterior, in Hellinger distance",
     aim=(
-        "Compare the Hellinger exponential mechanism under its choices of sensitivity with Laplace noise on the counts, "
-        "by the distance between the true posterior and the released one."
+        "Compare the Hellinger exponential mechanism, under its choices of sensitivity, with Laplace noise on the "
+        "counts, by the distance between the true posterior and the released one."
     ),
     panels=_PANELS,
     seed=20_180_801,

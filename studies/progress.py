@@ -80,8 +80,6 @@ class ProgressDisplay:
     def _print_line(self) -> None:
         self._last_line = time.monotonic()
         left = f"{(self.n_total - self.n_done) / self.rate:,.0f} s" if self.n_done else "unknown"
-        self._console.print(
-            f"{self.n_done:,} of {self.n_total:,} trials, {self.rate:,.0f} trials/s, {self.n_failed:,} failed, ETA {left}",
-            soft_wrap=True,
-            highlight=False,
-        )
+        done = f"{self.n_done:,} of {self.n_total:,} trials"
+        line = f"{done}, {self.rate:,.0f} trials/s, {self.n_failed:,} failed, ETA {left}"
+        self._console.print(line, soft_wrap=True, highlight=False)

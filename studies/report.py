@@ -196,10 +196,8 @@ def _state(store: ResultStore) -> dict[str, str]:
             counts[status] += count
     failed = counts[Status.FAILED] + counts[Status.TIMED_OUT] + counts[Status.KILLED]
     total = sum(counts.values()) - counts[Status.NOT_APPLICABLE]
-    if counts[Status.PENDING]:
-        headline = "Incomplete."
-    else:
-        headline = "Complete, with failed trials." if failed else "Complete."
+    finished = "Complete, with failed trials." if failed else "Complete."
+    headline = "Incomplete." if counts[Status.PENDING] else finished
     detail = (
         f"{counts[Status.OK]:,} of {total:,} evaluations are ok, {failed:,} failed, {counts[Status.PENDING]:,} pending."
     )

@@ -13,6 +13,7 @@ from mechanisms.conjugate import balanced_counts, enumerate_candidates, posterio
 from mechanisms.count_release import MECHANISMS, CountRelease, validate
 from mechanisms.divergences import hellinger
 from mechanisms.privacy import Guarantee
+from mechanisms.sensitivity import global_sensitivity, local_sensitivity, smooth_sensitivity, smoothing_gamma
 from tests.statistical import assert_frequencies, assert_mean_within
 
 NAMES = list(MECHANISMS)
@@ -78,6 +79,21 @@ def test_guarantees_as_stated():
     for name in ("global", "laplace", "laplace-dimension"):
         assert MECHANISMS[name].guarantee(0.7, 1e-6) == Guarantee(0.7)
     assert MECHANISMS["local"].guarantee(0.7, 1e-6) is None
+
+
+def test_each_mechanism_uses_the_scale_it_names():
+    prior, counts, epsilon = [1.0, 0.5, 2.0], [4, 0, 5], 0.7  # n = 9, |R| = C(11, 2) = 55
+    sensitivities = {
+        "smooth": smooth_sensitivity(prior, counts, smoothing_gamma(epsilon, DELTA, 55)),
+        "smooth-n": smooth_sensitivity(prior, counts, smoothing_gamma(epsilon, DELTA, 10)),
+        "global": global_sensitivity(prior, 9),
+        "local": local_sensitivity(prior, counts),
+    }
+    for name, sensitivity in sensitivities.items():
+        assert build(name, prior, counts, epsilon).decay == pytest.approx(epsilon / (2 * sensitivity), rel=1e-13)
+    assert build("laplace", prior, counts, epsilon).noise_scale == pytest.approx(2 / epsilon, rel=1e-15)
+    assert build("laplace-dimension", prior, counts, epsilon).noise_scale == pytest.approx(3 / epsilon, rel=1e-15)
+    assert build("laplace", [1, 1], [4, 5], epsilon).noise_scale == pytest.approx(1 / epsilon, rel=1e-15)
 
 
 @pytest.mark.parametrize("name", NAMES)

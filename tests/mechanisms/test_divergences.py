@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.special import gammaln
 
 from mechanisms.divergences import hellinger, log_affinity
 
@@ -31,6 +32,8 @@ def test_log_affinity_agrees_with_mpmath_far_and_near():
     near = [(a, a + step) for a, step in itertools.product(GRID, STEPS)]
     switches = [(20.0, 20.0 * r) for r in (2.9, 2.999999, 3.0, 3.000001, 3.1)]  # where u crosses one half
     assert relative_errors(distant).max() < 1e-13
+    tiny = [(1e-12, 1.0), (1e-8, 20.0), (1e-6, 3.0), (1e-9, 2e-9)]
+    assert relative_errors(tiny).max() < 1e-13
     # Differences of the arguments themselves are rounded: a + 1e-3 at 1e7 keeps seven digits, exactly represented.
     assert relative_errors(near).max() < 1e-13
     assert relative_errors(switches).max() < 1e-13
@@ -38,8 +41,6 @@ def test_log_affinity_agrees_with_mpmath_far_and_near():
 
 def test_subtracting_log_gammas_would_fail_where_we_do_not():
     """The case this function exists for: neighbours at 1e7, where the plain formula loses every digit."""
-    from scipy.special import gammaln
-
     a, b = 1e7, 1e7 + 1
     exact = float(exact_log_affinity(a, b))
     plain = gammaln((a + b) / 2) - (gammaln(a) + gammaln(b)) / 2

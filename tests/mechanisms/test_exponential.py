@@ -9,7 +9,7 @@ from scipy.special import gammaln
 
 from mechanisms.candidates import require_enumerable, require_streamable
 from mechanisms.conjugate import enumerate_candidates
-from mechanisms.exponential import exponential_mechanism
+from mechanisms.exponential import _pick, exponential_mechanism
 
 CASES = [
     ((1.0, 1.0), (1, 0), 1.0, 0.5),
@@ -80,6 +80,13 @@ def test_ends_of_the_unit_interval_give_possible_candidates(prior, epsilon):
     assert {tuple(c) for c in released.tolist()} <= possible
     if epsilon == 1e5:
         assert len(possible) < len(candidates)
+
+
+def test_a_product_that_rounds_up_to_the_total_picks_the_last_possible_index():
+    """No double below 1 does so today; a uniform of 1 stands in for the rounding."""
+    for cumulative, last in (([0.0, 0.5, 1.0, 1.0, 1.0], 2), ([0.3], 0), ([0.2, 0.2], 0), ([0.0, 0.0, 0.7], 2)):
+        assert _pick(np.array(cumulative), len(cumulative), 1.0) == last
+        assert _pick(np.array(cumulative), len(cumulative), 0.0) == np.flatnonzero(cumulative)[0]
 
 
 def test_no_draws():

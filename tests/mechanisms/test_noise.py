@@ -3,6 +3,7 @@
 import mpmath
 import numpy as np
 import pytest
+from scipy import stats
 
 from mechanisms.conjugate import enumerate_candidates
 from mechanisms.noise import histogram_sensitivity, laplace_counts
@@ -46,8 +47,6 @@ def test_law_equals_the_distribution_function_cell_by_cell(prior, counts, scale)
 @pytest.mark.parametrize(("prior", "counts", "scale"), CASES)
 def test_draws_are_rounded_and_clipped_in_order(prior, counts, scale):
     """Against the definition, one trial at a time, with scipy's Laplace quantiles."""
-    from scipy import stats
-
     release = laplace_counts(prior, counts, scale)
     uniforms = np.random.default_rng(5).random((500, release.n_uniforms))
     for u, released in zip(uniforms, release.sample(uniforms), strict=True):
