@@ -27,14 +27,14 @@ def unknown(what: str, given: str, allowed: Iterable[str]) -> str:
 
     Examples
     --------
-    >>> unknown("panel", "k5", ["k2", "k3", "prior"])
-    "unknown panel 'k5'; did you mean k3 or k2? Allowed: k2, k3, prior"
+    >>> unknown("factor", "epsilom", ["epsilon", "delta"])
+    "unknown factor 'epsilom'; did you mean epsilon? Allowed: epsilon, delta"
     >>> unknown("factor", "colour", [])
     "unknown factor 'colour'; none is declared here"
     """
     names = list(allowed)
     if not names:
         return f"unknown {what} {given!r}; none is declared here"
-    near = get_close_matches(given, names, n=3, cutoff=0.5)
+    near = get_close_matches(given, names, n=3, cutoff=0.6)
     hint = f"did you mean {' or '.join(near)}? " if near else ""
     return f"unknown {what} {given!r}; {hint}Allowed: {', '.join(names)}"

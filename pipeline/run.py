@@ -6,6 +6,7 @@ Everything that can be refused is refused before anything is written: the study'
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -248,23 +249,21 @@ def _run(
 def _refuse_other_numbers(store: ResultStore, study: Study) -> None:
     """Recompute one committed trial of each panel and method: numbers that differ are not to be mixed."""
     for panel in study.panels:
-        status = np.asarray(store.array(panel.name, "status")[...])
-        status = status.reshape(len(panel.cells()), -1, len(panel.methods), panel.n_trials)
-        for k, method in enumerate(panel.methods):
-            stored = np.argwhere(status[:, :, k] == Status.OK)
-            for setting in panel.settings():
-                if stored.size and setting.method == method:
-                    block = Block(panel.name, int(stored[0, 0]), range(int(stored[0, 2]), int(stored[0, 2]) + 1))
-                    before = store.read(panel, block, setting)
-                    if before.status[0] == Status.OK:
-                        again = Rerun(setting, evaluate_block(study, block, [setting])[0], before)
-                        if not again.equal:
-                            raise BadInputError(
-                                f"panel {panel.name}, {setting.label}, trial {block.trials.start} gives other numbers "
-                                f"than the store holds: {_largest_difference(again)}; run with the versions and on the "
-                                "kind of processor that the store records, or choose another --store path"
-                            )
-                        break
+        for method in panel.methods:
+            committed = (
+                (block, setting)
+                for setting in panel.settings()
+                if setting.method == method
+                for block in store.committed(panel, setting)
+            )
+            for block, setting in islice(committed, 1):
+                again = Rerun(setting, evaluate_block(study, block, [setting])[0], store.read(panel, block, setting))
+                if not again.equal:
+                    raise BadInputError(
+                        f"panel {panel.name}, {setting.label}, trial {block.trials.start} gives other numbers than the "
+                        f"store holds: {_largest_difference(again)}; run with the versions and on the kind of "
+                        "processor that the store records, or choose another --store path"
+                    )
 
 
 def _largest_difference(rerun: Rerun) -> str:

@@ -163,6 +163,13 @@ class ResultStore:
         status, error = stored("status", True, 0), stored("error", True, 0).astype(object)
         return Outcome(values, status.reshape(-1), error.reshape(-1))
 
+    def committed(self, panel: Panel, setting: Setting) -> Iterator[Block]:
+        """Yield the trials of a setting that are ok, each as a block of its own, the first cells first."""
+        for cell in range(len(panel.cells())):
+            whole = Block(panel.name, cell, range(panel.n_trials))
+            for trial in np.flatnonzero(self.read(panel, whole, setting).status == Status.OK):
+                yield Block(panel.name, cell, range(int(trial), int(trial) + 1))
+
     def pending(self, panel: Panel) -> np.ndarray:
         """Return which settings of which blocks are not committed.
 

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-import click
 import typer
 from rich.console import Console
 from rich.table import Table
@@ -39,7 +38,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-_errors = Console(stderr=True, soft_wrap=True, highlight=False, markup=False)
+_PLAIN: dict[str, Any] = {"soft_wrap": True, "highlight": False, "markup": False, "emoji": False}
+_errors = Console(stderr=True, **_PLAIN)
+_UsageError = typer.BadParameter.__mro__[2]  # the base of all refusals of arguments, for which typer has no name
 
 StudyName = Annotated[str, typer.Argument(metavar="STUDY", help="A name, a .py file with STUDY, or module:object.")]
 StorePath = Annotated[Path, typer.Argument(metavar="STORE", help="Path of a result store.")]
@@ -250,11 +251,11 @@ def main() -> None:
         code = app(standalone_mode=False)
     except BadInputError as error:
         code = _fail(str(error), 2)
-    except click.ClickException as error:
+    except _UsageError as error:
         code = _fail(" ".join(error.format_message().split()) + "; see 'dpstudies --help'", 2)
     except ExecutionError as error:
         code = _fail(str(error), 3)
-    except (KeyboardInterrupt, click.Abort):
+    except (KeyboardInterrupt, typer.Abort):
         code = _fail("interrupted", 130)
     sys.exit(code)
 
@@ -366,11 +367,10 @@ def _table(*heads: str, title: str | None = None) -> Table:
 
 
 def _print(table: Table) -> None:
-    """Print a table, never narrower than its content: what is not a terminal has no width."""
-    console = Console(highlight=False)
-    width = console.measure(table).maximum if not console.is_terminal else console.width
-    Console(highlight=False, width=max(width, Console(width=10_000).measure(table).maximum)).print(table)
+    """Print a table as wide as its content: a number cut off is worse than a line that wraps."""
+    width = Console(width=10_000).measure(table).maximum
+    Console(**_PLAIN, width=width).print(table)
 
 
 def _say(text: str) -> None:
-    Console(soft_wrap=True, highlight=False, markup=False).print(text)
+    Console(**_PLAIN).print(text)

@@ -47,8 +47,8 @@ def _simulate(cell: Mapping[str, Any], streams: Streams) -> tuple[Any, Any]:
 
 def _validate(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
     prior, counts = _problem(cell)
-    if len(prior) != cell.get("k", len(counts)):
-        raise ValueError(f"prior must have {cell['k']} entries, one a cell, got {len(prior)}")
+    if len(prior) != len(counts):
+        raise ValueError(f"prior must have {len(counts)} entries, one a cell, got {len(prior)}")
     MECHANISMS[setting["mechanism"]].validate(prior, counts, setting["epsilon"], setting["delta"])
     return True
 

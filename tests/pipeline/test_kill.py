@@ -1,0 +1,130 @@
+"""A driver that is killed at any moment loses nothing: resume gives the store of an uninterrupted run."""
+
+import multiprocessing
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+import zarr
+
+import pipeline
+from pipeline.store import ResultStore
+
+N_KILLS = 20
+STUDY_FILE = """
+import time
+from pipeline import Factor, Measure, Method, Panel, Study
+
+def simulate(cell, streams):
+    return cell["n"], streams.uniforms(3)
+
+def evaluate(data, setting, streams):
+    time.sleep(0.08)
+    n, uniforms = data
+    return {"x": (uniforms + streams.uniforms(3)).sum(axis=1), "square": n * n}
+
+measures = (Measure("x", "a number"), Measure("square", "of the size", per_trial=False))
+
+def panel(name, n):
+    methods = (Method("a", evaluate), Method("b", evaluate))
+    return Panel(name, "a panel", simulate, methods, measures, (Factor("n", tuple(range(n)), "size", "int"),),
+                 trials=10, block_trials=4)
+
+STUDY = Study("slow", "A slow toy", "To be killed.", (panel("p", 12), panel("q", 6)), seed=1)
+"""
+
+
+def _drive(study: str, store: str) -> None:
+    """Do what ``dpstudies run`` does; the same call resumes."""
+    pipeline.run(study, store)
+
+
+def _assert_equal_stores(one: Path, other: Path) -> None:
+    """Every array of every group has the same bytes."""
+    first, second = zarr.open_group(one, mode="r"), zarr.open_group(other, mode="r")
+    names = sorted(name for name, _ in first.members(max_depth=None))
+    assert names == sorted(name for name, _ in second.members(max_depth=None))
+    arrays = [name for name in names if isinstance(first[name], zarr.Array)]
+    assert len(arrays) >= 12
+    for name in arrays:
+        values, expected = np.asarray(first[name][...]), np.asarray(second[name][...])
+        if values.dtype.kind == "f":
+            values, expected = values.view("u8"), expected.view("u8")
+        assert np.array_equal(values, expected), name
+
+
+def test_20_kills_at_random_moments(tmp_path):
+    """Kill the driver 20 times while it creates, computes and commits; then let it finish."""
+    study, fast = tmp_path / "slow.py", tmp_path / "fast.py"
+    study.write_text(STUDY_FILE)
+    fast.write_text(STUDY_FILE.replace("time.sleep(0.08)", ""))
+    _drive(str(fast), str(tmp_path / "whole.zarr"))
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["pipeline"])
+    moments = random.Random(20).choices(range(50, 1300), k=N_KILLS)
+    n_committed = []
+    for milliseconds in moments:
+        driver = context.Process(target=_drive, args=(str(study), str(tmp_path / "killed.zarr")))
+        driver.start()
+        time.sleep(milliseconds / 1000)
+        os.kill(driver.pid, signal.SIGKILL)
+        driver.join(10)
+        assert driver.exitcode == -signal.SIGKILL, "the run was over before it was killed: the test shows nothing"
+        n_committed.append(_n_committed(tmp_path / "killed.zarr"))
+    assert n_committed == sorted(n_committed), "a committed block was lost"
+    assert n_committed[0] < n_committed[len(moments) // 2] < n_committed[-1], "the kills did not fall into the work"
+    _drive(str(study), str(tmp_path / "killed.zarr"))
+    _assert_equal_stores(tmp_path / "killed.zarr", tmp_path / "whole.zarr")
+    assert list((tmp_path / "killed.zarr").rglob("*.partial")) == []
+    assert len(ResultStore.open(tmp_path / "killed.zarr").attributes["sessions"]) >= 5
+
+
+def test_unequal_stores_are_seen(tmp_path):
+    """The comparison of the test above fails for one changed bit."""
+    study = tmp_path / "slow.py"
+    study.write_text(STUDY_FILE.replace("time.sleep(0.08)", ""))
+    for name in ("a.zarr", "b.zarr"):
+        pipeline.run(str(study), tmp_path / name, panels=["p", "q"])
+    array = zarr.open_group(tmp_path / "b.zarr")["q/x"]
+    array[5, 1, 9] = np.nextafter(array[5, 1, 9], 9)
+    with pytest.raises(AssertionError, match="q/x"):
+        _assert_equal_stores(tmp_path / "a.zarr", tmp_path / "b.zarr")
+
+
+def _n_committed(store: Path) -> int:
+    if not (store / "zarr.json").exists():
+        return 0
+    opened = zarr.open_group(store, mode="r")
+    panels = [name for name in ("p", "q") if f"{name}/status" in opened]
+    return sum(int((np.asarray(opened[f"{name}/status"][...]) != 0).sum()) for name in panels)
+
+
+def _dpstudies(*words: str, folder: Path) -> subprocess.Popen:
+    command = [sys.executable, "-c", "from studies.cli import main; main()", *words]
+    return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupt_keeps_what_was_committed_and_says_how_to_go_on(tmp_path, number):
+    (tmp_path / "slow.py").write_text(STUDY_FILE)
+    process = _dpstudies("run", "slow.py", "--store", "s.zarr", "--panel", "p", folder=tmp_path)
+    deadline = time.monotonic() + 30
+    while _n_committed(tmp_path / "s.zarr") < 8 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(number)
+    _, message = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "interrupted" in message
+    assert "go on with: dpstudies resume s.zarr" in message
+    assert "Traceback" not in message
+    kept = _n_committed(tmp_path / "s.zarr")
+    assert 8 <= kept < 240
+    pipeline.resume(tmp_path / "s.zarr")
+    assert (xr.open_zarr(tmp_path / "s.zarr", group="p").status == 1).all()
