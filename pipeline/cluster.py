@@ -5,6 +5,7 @@ listen on the loopback interface only.
 """
 
 import importlib
+import logging
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -23,6 +24,8 @@ from pipeline.errors import BadInputError, unknown
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
 _KEYS = ("module", "class", "args", "kwargs", "address", "security", "scale", "adapt", "env")
 _CONNECT_SECONDS = 10
+# a terminal sends Ctrl-C to the workers, too: it is for the driver, which stops them
+_IGNORE_INTERRUPT = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
 
 
 @dataclass(frozen=True)
@@ -199,10 +202,12 @@ def _start(profile: Profile) -> Any:
     kwargs = dict(profile.kwargs)
     env = {**ONE_THREAD, **profile.env}
     if (profile.module, profile.class_name) == ("distributed", "LocalCluster"):
-        kwargs = {"dashboard_address": "127.0.0.1:0", "worker_dashboard_address": "127.0.0.1:0", **kwargs}
+        quiet = {"silence_logs": logging.ERROR}  # what happens to tasks is for pipeline.execute to say
+        kwargs = {"dashboard_address": "127.0.0.1:0", "worker_dashboard_address": "127.0.0.1:0", **quiet, **kwargs}
         kwargs.setdefault("threads_per_worker", 1 if kwargs.get("processes", True) else available_cores())
         if kwargs.get("processes", True):
             kwargs["env"] = env
+            kwargs.setdefault("preload", [_IGNORE_INTERRUPT])
             # a task that kills its worker comes back at once; pipeline.execute finds the guilty trials
             kwargs.setdefault("scheduler_kwargs", {})["allowed_failures"] = 0
     elif profile.env:

@@ -211,8 +211,10 @@ def open_results(store: str | os.PathLike[str]) -> xr.DataTree:
     BadInputError
         If there is no store.
     """
-    url = ResultStore.open(store).url
-    tree = xr.open_datatree(url, engine="zarr", chunks={})
+    opened = ResultStore.open(store)
+    if not opened.complete:
+        raise BadInputError(f"the store {store} was interrupted while it was created; finish it with: dpstudies resume")
+    tree = xr.open_datatree(opened.url, engine="zarr", chunks={})
 
     def in_order(ds: xr.Dataset) -> xr.Dataset:
         for name, index in ds.indexes.items():

@@ -9,7 +9,7 @@ import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 from rich.console import Console
@@ -40,7 +40,8 @@ app = typer.Typer(
 )
 _PLAIN: dict[str, Any] = {"soft_wrap": True, "highlight": False, "markup": False, "emoji": False}
 _errors = Console(stderr=True, **_PLAIN)
-_UsageError = typer.BadParameter.__mro__[2]  # the base of all refusals of arguments, for which typer has no name
+# the base of all refusals of arguments, for which typer has no name
+_UsageError = cast(type[typer.BadParameter], typer.BadParameter.__mro__[2])
 
 StudyName = Annotated[str, typer.Argument(metavar="STUDY", help="A name, a .py file with STUDY, or module:object.")]
 StorePath = Annotated[Path, typer.Argument(metavar="STORE", help="Path of a result store.")]
@@ -272,13 +273,20 @@ def _compute(store: Path, display: ProgressDisplay, work: Any) -> None:
     except (KeyboardInterrupt, ExecutionError) as error:
         display.__exit__()
         reason = "interrupted" if isinstance(error, KeyboardInterrupt) else str(error)
-        kept = f"{display.n_done:,} of {display.n_total:,} trials of this run are committed and kept"
-        _errors.print(f"dpstudies: {reason}; {kept}; go on with: dpstudies resume {shlex.quote(str(store))}")
+        _errors.print(f"dpstudies: {reason}; {_what_is_kept(store)}")
         raise typer.Exit(130 if isinstance(error, KeyboardInterrupt) else 3) from None
     display.__exit__()
     if display.n_total:
         _say(f"{display.n_done:,} trials in {display.seconds:,.1f} s")
     raise typer.Exit(_conclude(store, _count(store)))
+
+
+def _what_is_kept(store: Path) -> str:
+    if not (ResultStore.exists(store) and ResultStore.open(store).complete):
+        return "no trial was committed yet"
+    pending = sum(by_kind[Status.PENDING] for by_kind in _count(store).values())
+    again = f"go on with: dpstudies resume {shlex.quote(str(store))}"
+    return f"what was committed is kept, {pending:,} trials are pending; {again}"
 
 
 def _count(store: Path) -> dict[str, dict[Status, int]]:

@@ -1,0 +1,133 @@
+"""Values have one canonical form however they are written, and what does not fit is refused in one line."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.errors import BadInputError, unknown
+from pipeline.factors import Factor, format_value
+from pipeline.streams import canonical_json
+
+WRITTEN = {
+    "float": (1.0, [1, 1.0, "1", "1.0", " 1e0", np.float64(1), np.float32(1), np.int64(1)]),
+    "int": (300, [300, 300.0, "300", " 300 ", np.int64(300), np.float64(300)]),
+    "str": ("x", ["x"]),
+    "vector": ((1.0, 0.5), ["1:0.5", "1.0: 5e-1", (1, 0.5), [1.0, "0.5"], np.array([1.0, 0.5])]),
+}
+BAD = {
+    "float": ["", "one", "nan", "inf", math.nan, -math.inf, None, True, [1.0], 1j, 10**400, b"\xff"],
+    "int": ["", "1.5", "1e3", 1.5, math.inf, math.nan, "nan", None, False, [1], 1j],
+    "str": ["", 1, None, ["x"], b"x"],
+    "vector": ["", ":", "1:", "1:x", "1:nan", (1.0, math.inf), None, [[1.0]], [True], "1:2:one"],
+}
+
+
+@pytest.mark.parametrize(("kind", "value"), [(kind, value) for kind, (_, ways) in WRITTEN.items() for value in ways])
+def test_one_canonical_form(kind, value):
+    expected = WRITTEN[kind][0]
+    cast = Factor("a", (expected,), "", kind).cast(value)
+    assert cast == expected
+    # the text is what decides the random streams: equality is not enough, since 1 == 1.0 == np.float64(1)
+    assert canonical_json(cast) == canonical_json(expected)
+    assert type(cast) is type(expected)
+
+
+def test_canonical_text_tells_types_apart():
+    """The negative control of the above: without a cast the texts differ."""
+    assert canonical_json(1) != canonical_json(1.0)
+
+
+@pytest.mark.parametrize(("kind", "value"), [(kind, value) for kind, values in BAD.items() for value in values])
+def test_bad_values_are_refused_in_one_line(kind, value):
+    factor = Factor("a", (WRITTEN[kind][0],), "", kind)
+    with pytest.raises(BadInputError) as caught:
+        factor.cast(value)
+    message = str(caught.value)
+    assert message.startswith("a must be ")
+    assert message.endswith(f"got {value!r}")
+    assert "\n" not in message
+    assert caught.value.__cause__ is None
+
+
+@pytest.mark.parametrize("value", [(), [], np.array([])], ids=["tuple", "list", "array"])
+def test_empty_vector_is_refused(value):
+    with pytest.raises(BadInputError, match="a must be finite numbers"):
+        Factor("a", (value,), "", "vector")
+
+
+def test_negative_zero_is_zero():
+    """Equal values must not have different random streams."""
+    factor = Factor("a", ("-0", ), "")
+    assert canonical_json(factor.values) == canonical_json((0.0,))
+    assert canonical_json(Factor("a", ("-0:1",), "", "vector").values) == canonical_json(((0.0, 1.0),))
+
+
+def test_message_says_what_is_expected():
+    with pytest.raises(BadInputError, match=r"^n must be a whole number, got '1\.5'$"):
+        Factor("n", ("1.5",), "", "int")
+    with pytest.raises(BadInputError, match=r"^prior must be finite numbers separated by ':', such as 1:1, got 'x'$"):
+        Factor("prior", ("x",), "", "vector")
+
+
+def test_no_values():
+    with pytest.raises(BadInputError, match="a must have at least one value, got none"):
+        Factor("a", (), "")
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [("float", (1, "1.0")), ("int", (2, 3, "2")), ("vector", ("1:2", (1.0, 2.0))), ("str", ("x", "x"))],
+)
+def test_duplicates_are_found_after_the_cast(kind, values):
+    with pytest.raises(BadInputError, match="a must have distinct values, got"):
+        Factor("a", values, "", kind)
+
+
+def test_values_keep_their_order():
+    assert Factor("a", ("3", 1, 2.0), "").values == (3.0, 1.0, 2.0)
+
+
+def test_with_values_casts_and_checks():
+    factor = Factor("n", (1,), "records", "int", unit="person")
+    changed = factor.with_values(["5", 6.0])
+    assert changed == Factor("n", (5, 6), "records", "int", unit="person")
+    with pytest.raises(BadInputError, match="n must be a whole number"):
+        factor.with_values([0.5])
+
+
+def test_value_of_a_constant():
+    assert Factor("a", (2,), "").value == 2.0
+    with pytest.raises(ValueError, match="too many values"):
+        _ = Factor("a", (2, 3), "").value
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_floats_survive_being_written(value):
+    factor = Factor("a", (value,), "")
+    assert factor.cast(format_value(value)) == value
+
+
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=5).map(tuple))
+def test_vectors_survive_being_written(value):
+    factor = Factor("a", (value,), "", "vector")
+    assert factor.cast(format_value(value)) == value
+
+
+@given(st.integers(-(10**15), 10**15))
+def test_integers_survive_being_written(value):
+    assert Factor("a", (value,), "", "int").cast(format_value(value)) == value
+
+
+def test_integers_may_be_large():
+    """Beyond 2**53 a detour by floating point would change the value."""
+    assert Factor("a", (str(2**53 + 1),), "", "int").values == (2**53 + 1,)
+
+
+def test_unknown_names_offer_the_nearest():
+    assert unknown("key", "adress", ["address", "env"]) == (
+        "unknown key 'adress'; did you mean address? Allowed: address, env"
+    )
+    assert unknown("key", "zzz", ["address"]) == "unknown key 'zzz'; Allowed: address"

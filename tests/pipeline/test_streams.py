@@ -1,0 +1,169 @@
+"""A trial's numbers depend on what the trial is, and on nothing else."""
+
+from itertools import pairwise, product
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from pipeline.streams import Streams, canonical_json
+from tests.statistical import assert_frequencies, assert_mean_within
+
+VALUES = {"n": 100, "epsilon": 0.5, "prior": (1.0, 1.0)}
+
+
+def streams(trials=range(1), seed=1, study="s", panel="p", role="data", values=VALUES):
+    return Streams(seed, study, panel, role, values, trials)
+
+
+def draw_with_generators(its):
+    """Take an amount of numbers that differs from trial to trial, as a sampler with rejections does."""
+    return [rng.normal(size=rng.integers(1, 5)).tolist() for rng in its.generators()]
+
+
+@given(st.sets(st.integers(1, 39)), st.integers(1, 4))
+def test_any_split_gives_the_same_numbers(cuts, n_uniforms):
+    bounds = [0, *sorted(cuts), 40]
+    parts = [streams(range(start, stop)) for start, stop in pairwise(bounds)]
+    whole = streams(range(40))
+    np.testing.assert_array_equal(
+        np.concatenate([part.uniforms(n_uniforms) for part in parts]), whole.uniforms(n_uniforms)
+    )
+    assert [row for part in parts for row in draw_with_generators(part)] == draw_with_generators(whole)
+
+
+def test_one_trial_alone():
+    whole = streams(range(20))
+    alone = streams(range(5, 9)).single(13)
+    assert alone.trials == range(13, 14)
+    np.testing.assert_array_equal(alone.uniforms(3), whole.uniforms(3)[13:14])
+    assert draw_with_generators(alone) == draw_with_generators(whole)[13:14]
+
+
+def test_drawing_twice_gives_the_same():
+    its = streams(range(3))
+    np.testing.assert_array_equal(its.uniforms(2), its.uniforms(2))
+    assert draw_with_generators(its) == draw_with_generators(its)
+
+
+@pytest.mark.parametrize("d", [1, 3, 7])
+def test_rows_of_uniforms_are_the_advanced_stream(d):
+    """The first trial gives the generator; numpy's own `advance` gives the others."""
+    rows = streams(range(1000)).uniforms(d)
+    assert rows.shape == (1000, d)
+    for trial in (0, 1, 17, 999):
+        bit_generator = streams()._bit_generator(None)
+        bit_generator.advance(trial * d)
+        np.testing.assert_array_equal(rows[trial], np.random.Generator(bit_generator).random(d))
+
+
+def test_far_trials_need_no_drawing():
+    assert streams(range(10**15, 10**15 + 2)).uniforms(5).shape == (2, 5)
+
+
+def test_order_of_names_does_not_matter():
+    backwards = dict(reversed(VALUES.items()))
+    assert list(backwards) != list(VALUES)
+    np.testing.assert_array_equal(streams(values=backwards).uniforms(4), streams().uniforms(4))
+    assert draw_with_generators(streams(values=backwards)) == draw_with_generators(streams())
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"seed": 2},
+        {"study": "t"},
+        {"panel": "q"},
+        {"role": "gibbs"},
+        {"values": {**VALUES, "n": 101}},
+        {"values": {**VALUES, "epsilon": 0.5000000000000001}},
+        {"values": {**VALUES, "prior": (1.0, 2.0)}},
+        {"values": {**VALUES, "prior": (1.0, 1.0, 0.0)}},
+        {"values": {"n": 100, "epsilon": 0.5}},
+        {"values": {"m": 100, "epsilon": 0.5, "prior": (1.0, 1.0)}},
+        {"study": "sp", "panel": ""},
+        {"study": "p", "panel": "s"},
+        {"values": {"n": 0.5, "epsilon": 100, "prior": (1.0, 1.0)}},
+    ],
+    ids=str,
+)
+def test_every_part_of_the_key_counts(other):
+    assert not np.isin(streams(**other).uniforms(8), streams().uniforms(8)).any()
+    ours, theirs = (next(its.generators()).random(8) for its in (streams(), streams(**other)))
+    assert not np.isin(ours, theirs).any()
+
+
+def test_no_collisions_over_a_grid_of_keys():
+    """6,000 streams, first 64-bit words all distinct: by chance two are equal with probability 1e-12."""
+    first = []
+    vectors = [(1.0,), (1.0, 2.0), (1.0, 2.0, 0.0), (2.0, 1.0), (12.0,), (0.0, 1.0, 2.0)]
+    for seed, panel, role, n, vector in product((0, 1, 2**40), "ab", ("data", "m"), range(5), vectors):
+        its = streams(range(10), seed, "s", panel, role, {"n": n, "v": vector})
+        first += [its._bit_generator(trial).random_raw() for trial in (None, *its.trials)]
+    assert len(first) == 3 * 2 * 2 * 5 * 6 * 11
+    assert len(set(first)) == len(first)
+
+
+def test_keys_of_unequal_length_do_not_merge():
+    """A SeedSequence over the bare values would merge them: that is why keys are hashed."""
+    short, long = np.random.SeedSequence([1, 2]), np.random.SeedSequence([1, 2, 0])
+    assert (short.generate_state(4) == long.generate_state(4)).all()
+    ours = [streams(values={"v": vector}).uniforms(4) for vector in ((1.0, 2.0), (1.0, 2.0, 0.0))]
+    assert not np.isin(*ours).any()
+
+
+def test_trials_and_the_common_stream_are_separate():
+    """The stream without a trial is neither that of trial 0 nor of any other."""
+    whole = streams(range(50))
+    singles = [rng.random() for rng in whole.generators()]
+    assert not np.isin(singles, whole.uniforms(4)).any()
+
+
+def test_golden_numbers():
+    """A change of these numbers changes every result ever stored: raise the distribution's version."""
+    its = Streams(7, "study", "panel", "role", {"n": 100, "a": (1.0, 0.5), "e": 1e-8, "k": "x"}, range(2, 4))
+    key = canonical_json([7, "study", "panel", "role", sorted(its.values.items()), 2])
+    assert key == '[7,"study","panel","role",[["a",[1.0,0.5]],["e",1e-08],["k","x"],["n",100]],2]'
+    assert its.uniforms(2).tolist() == GOLDEN_UNIFORMS
+    assert [rng.random() for rng in its.generators()] == GOLDEN_GENERATORS
+    assert [int(rng.integers(2**63)) for rng in its.generators()] == GOLDEN_INTEGERS
+
+
+GOLDEN_UNIFORMS = [[0.07423123640390461, 0.782440972316299], [0.8694703698508658, 0.006620410458785808]]
+GOLDEN_GENERATORS = [0.08604291518630203, 0.577973715485601]
+GOLDEN_INTEGERS = [793605817898806085, 5330866605446950443]
+
+
+def test_uniforms_are_uniform():
+    draws = streams(range(20_000)).uniforms(2)
+    assert draws.min() >= 0
+    assert draws.max() < 1
+    for column in draws.T:
+        assert_mean_within(column, 0.5)
+        assert_mean_within((column - 0.5) ** 2, 1 / 12)
+        assert_frequencies(np.bincount((column * 20).astype(int), minlength=20), np.full(20, 0.05))
+    assert_mean_within((draws[:, 0] - 0.5) * (draws[:, 1] - 0.5), 0.0)
+    with pytest.raises(AssertionError):  # negative control: 5 % wrong
+        assert_mean_within(draws[:, 0] * 1.05, 0.5)
+
+
+def test_streams_of_trials_are_independent():
+    """The first number of each of 20,000 generators: uniform, and not correlated with its neighbour."""
+    first = np.array([rng.random() for rng in streams(range(20_000)).generators()])
+    assert stats.kstest(first, "uniform").pvalue > 1e-6
+    assert_mean_within((first[1:] - 0.5) * (first[:-1] - 0.5), 0.0)
+
+
+def test_streams_of_cells_are_independent():
+    """The numbers of trial 0 over neighbouring cells."""
+    first = np.array([streams(values={"n": n}).uniforms(1)[0, 0] for n in range(5_000)])
+    assert stats.kstest(first, "uniform").pvalue > 1e-6
+    assert_mean_within((first[1:] - 0.5) * (first[:-1] - 0.5), 0.0)
+
+
+def test_canonical_json_is_plain_and_strict():
+    assert canonical_json({"b": (1, 2.5), "a": "é"}) == '{"a":"\\u00e9","b":[1,2.5]}'
+    with pytest.raises(ValueError, match="JSON compliant"):
+        canonical_json(float("nan"))
