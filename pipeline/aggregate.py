@@ -93,11 +93,9 @@ def summarise(ds: xr.Dataset) -> xr.Dataset:
     result = {name: status.isin(list(members)).sum(along) for name, members in groups.items()}
     if "trial" in ds.chunksizes:
         ds = ds.chunk(trial=-1)
-    for name, variable in ds.data_vars.items():
-        if name in ("status", "error"):
-            continue
+    measures = {name: variable for name, variable in ds.data_vars.items() if name not in ("status", "error")}
+    for name, variable in measures.items():
         if "trial" not in variable.dims:
-            result[str(name)] = variable
             continue
         reduced = xr.apply_ufunc(
             _reduce,
@@ -113,6 +111,7 @@ def summarise(ds: xr.Dataset) -> xr.Dataset:
         for k, statistic in enumerate(_STATISTICS):
             attributes = {**variable.attrs, "long_name": f"{statistic} of {variable.attrs.get('long_name', name)}"}
             result[f"{name}_{statistic}"] = reduced.isel(statistic=k, drop=True).assign_attrs(attributes)
+    result |= {str(name): variable for name, variable in measures.items() if "trial" not in variable.dims}
     return xr.Dataset(result, attrs=ds.attrs).drop_vars("trial", errors="ignore").compute()
 
 

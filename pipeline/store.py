@@ -96,14 +96,14 @@ class ResultStore:
         Also finishes a template whose creation was interrupted; no block is written before it is complete.
         """
         url = os.path.abspath(path)
-        spec = canonical_json(study.spec())
+        spec = study.spec()
         head = {
             "title": study.title,
             "study": study.name,
             "aim": study.aim,
             "seed": study.seed,
-            "spec": spec,
-            "spec_sha256": sha256(spec),
+            "spec": json.dumps(spec),
+            "spec_sha256": sha256(canonical_json(spec)),
             **attributes,
         }
         root = (
@@ -215,14 +215,16 @@ def open_results(store: str | os.PathLike[str]) -> xr.DataTree:
     if not opened.complete:
         raise BadInputError(f"the store {store} was interrupted while it was created; finish it with: dpstudies resume")
     tree = xr.open_datatree(opened.url, engine="zarr", chunks={})
+    panels = {name: _in_order(tree[name].to_dataset()) for name in opened.spec["panels"]}
+    return xr.DataTree.from_dict({"/": tree.to_dataset(), **panels})
 
-    def in_order(ds: xr.Dataset) -> xr.Dataset:
-        for name, index in ds.indexes.items():
-            if index.dtype.kind in "if" and not index.is_monotonic_increasing:
-                ds = ds.sortby(name)
-        return ds
 
-    return tree.map_over_datasets(in_order)
+def _in_order(ds: xr.Dataset) -> xr.Dataset:
+    """Sort along the numeric coordinates, to whose end an extended study appends."""
+    for name, index in ds.indexes.items():
+        if index.dtype.kind in "if" and not index.is_monotonic_increasing:
+            ds = ds.sortby(name)
+    return ds
 
 
 def write_region(array: zarr.Array, region: tuple[slice, ...], values: np.ndarray) -> None:

@@ -7,6 +7,7 @@ alone; how trials are divided into blocks and tasks is `pipeline.plan`'s and `pi
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from importlib.metadata import version
 from itertools import product
 from typing import Any, Literal
@@ -119,11 +120,19 @@ class Panel:
 
     def cells(self) -> list[dict[str, Value]]:
         """Return the combinations of the data factors, the last factor fastest."""
-        names = [factor.name for factor in self.factors]
-        return [dict(zip(names, values, strict=True)) for values in product(*(f.values for f in self.factors))]
+        return self._cells
 
     def settings(self) -> list[Setting]:
         """Return every method with every combination of the method factors that it uses."""
+        return self._settings
+
+    @cached_property  # blocks look their cell up here, and there may be as many cells as blocks
+    def _cells(self) -> list[dict[str, Value]]:
+        names = [factor.name for factor in self.factors]
+        return [dict(zip(names, values, strict=True)) for values in product(*(f.values for f in self.factors))]
+
+    @cached_property
+    def _settings(self) -> list[Setting]:
         by_name = {factor.name: factor for factor in self.method_factors}
         return [
             Setting(method, dict(zip(method.uses, values, strict=True)))
@@ -182,6 +191,7 @@ class Panel:
             "version": self.version,
             "methods": {method.name: {"version": method.version, "uses": list(method.uses)} for method in self.methods},
             "method_order": [method.name for method in self.methods],
+            "dims": [*(f.name for f in (*self.factors, *self.method_factors)), self.method_dim],
             **{role: {f.name: [_plain(value) for value in f.values] for f in getattr(self, role)} for role in roles},
             "measures": {m.name: {"dims": list(m.dims), "dtype": m.dtype} for m in self.measures},
         }
