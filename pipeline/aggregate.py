@@ -53,9 +53,10 @@ def _reduce(values: np.ndarray, ok: np.ndarray) -> np.ndarray:
     n = kept.size
     if n == 0:
         return np.full(len(_STATISTICS), np.nan)
-    sd = kept.std(ddof=1) if n > 1 else np.nan
-    quantiles = np.quantile(kept, list(QUANTILES.values()))
-    errors = [mcse_quantile(kept, probability) for probability in QUANTILES.values()]
+    with np.errstate(invalid="ignore"):  # an infinite draw has no spread
+        sd = kept.std(ddof=1) if n > 1 else np.nan
+        quantiles = np.quantile(kept, list(QUANTILES.values()))
+        errors = [mcse_quantile(kept, probability) for probability in QUANTILES.values()]
     return np.array([kept.mean(), sd / np.sqrt(n), sd, *quantiles, *errors])
 
 
@@ -90,7 +91,7 @@ def summarise(ds: xr.Dataset) -> xr.Dataset:
         "n_pending": (Status.PENDING,),
     }
     along = [dim for dim in status.dims if dim == "trial"]
-    result = {name: status.isin(list(members)).sum(along) for name, members in groups.items()}
+    result = {name: status.isin(list(members)).astype(int).sum(along) for name, members in groups.items()}
     if "trial" in ds.chunksizes:
         ds = ds.chunk(trial=-1)
     measures = {name: variable for name, variable in ds.data_vars.items() if name not in ("status", "error")}

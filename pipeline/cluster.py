@@ -88,13 +88,15 @@ def load_profile(choice: str | None) -> Profile:
         document = yaml.safe_load(Path(path).read_text())
     except OSError as error:
         raise BadInputError(f"cannot read the cluster file {path}: {error.strerror}") from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise BadInputError(f"{path} must be YAML: {' '.join(str(error).split())}") from error
     document = _mapping(document, path)
     for key in document:
         if key not in ("default", "profiles"):
             raise BadInputError(f"{path}: {unknown('key', str(key), ('default', 'profiles'))}")
     profiles = _mapping(document.get("profiles"), f"{path}: profiles")
+    if not profiles:
+        raise BadInputError(f"{path}: profiles must name at least one profile, got none")
     name = name or document.get("default") or (next(iter(profiles)) if len(profiles) == 1 else "")
     if not name:
         raise BadInputError(f"{path} has several profiles: {', '.join(profiles)}; choose one with {path}:NAME")
@@ -181,7 +183,12 @@ def connect(profile: Profile) -> Iterator[Client]:
 
 
 def _reach(profile: Profile) -> Client:
-    security = Security(**profile.security) if profile.security else None
+    try:
+        security = Security(**profile.security) if profile.security else None
+    except (TypeError, ValueError, OSError) as error:
+        raise BadInputError(
+            f"the security of profile {profile.name} must be what distributed.Security takes: {error}"
+        ) from error
     try:
         return Client(profile.address, security=security, timeout=_CONNECT_SECONDS)
     except (OSError, ValueError, TypeError) as error:

@@ -8,16 +8,16 @@ class BadInputError(ValueError):
     """What a user gave is refused, before anything was written; the message is one line that says what to do."""
 
 
-def unknown(what: str, given: str, allowed: Iterable[str]) -> str:
+def unknown(what: str, given: object, allowed: Iterable[object]) -> str:
     """Return one line that refuses a name and offers the nearest allowed ones.
 
     Parameters
     ----------
     what : str
         What the name stands for, such as ``"panel"``.
-    given : str
+    given : object
         The name as the user wrote it.
-    allowed : iterable of str
+    allowed : iterable
         The names that would have been accepted.
 
     Returns
@@ -32,9 +32,9 @@ def unknown(what: str, given: str, allowed: Iterable[str]) -> str:
     >>> unknown("factor", "colour", [])
     "unknown factor 'colour'; none is declared here"
     """
-    names = list(allowed)
+    name, names = str(given), [str(known) for known in allowed]
     if not names:
-        return f"unknown {what} {given!r}; none is declared here"
-    near = get_close_matches(given, names, n=3, cutoff=0.6)
+        return f"unknown {what} {name!r}; none is declared here"
+    near = get_close_matches(name, names, n=3, cutoff=0.6)
     hint = f"did you mean {' or '.join(near)}? " if near else ""
-    return f"unknown {what} {given!r}; {hint}Allowed: {', '.join(names)}"
+    return f"unknown {what} {name!r}; {hint}Allowed: {', '.join(names)}"

@@ -69,9 +69,9 @@ class Outcome:
 def evaluate_block(study: Study, block: Block, settings: Sequence[Setting]) -> list[Outcome]:
     """Compute settings on one block.
 
-    All settings see the same data. If the simulation or a method raises, the first trial is tried alone: where it
-    raises the same error, the whole run of trials fails with that one traceback; else the run is halved until the
-    guilty trials are found, and the others keep their numbers, which do not depend on how trials are grouped.
+    All settings see the same data. If the simulation or a method raises, the first and the last trial are tried alone:
+    where both raise the same error, the whole run of trials fails with that one traceback; else the run is halved until
+    the guilty trials are found, and the others keep their numbers, which do not depend on how trials are grouped.
 
     Parameters
     ----------
@@ -93,7 +93,9 @@ def evaluate_block(study: Study, block: Block, settings: Sequence[Setting]) -> l
     try:
         computed = _compute(study, panel, cell, block.trials, applicable)
     except Exception:
-        computed = [_isolate(study, panel, cell, block.trials, setting) for setting in applicable]
+        computed = []
+    if not computed:  # outside the handler: tracebacks of single settings and trials are to be their own
+        computed = [_account(study, panel, cell, block.trials, setting) for setting in applicable]
     outcomes = iter(computed)
     return [
         next(outcomes) if setting in applicable else unevaluated(panel, len(block.trials), Status.NOT_APPLICABLE, "")
@@ -119,37 +121,50 @@ def _compute(
     if not settings:
         return []
     streams = Streams(study.seed, study.name, panel.name, "data", cell, trials)
-    data = panel.simulate({**panel.constant_values, **cell}, streams)
+    data = panel.simulate({**panel.fixed_values, **cell}, streams)
     results = panel.evaluate(
         data,
-        [(setting.method, {**panel.constant_values, **setting.values}) for setting in settings],
+        [(setting.method, {**panel.fixed_values, **setting.values}) for setting in settings],
         [
             Streams(study.seed, study.name, panel.name, setting.method.name, {**cell, **setting.values}, trials)
             for setting in settings
         ],
     )
+    if len(results) != len(settings):
+        raise ValueError(f"evaluate must return {len(settings)} results, one a setting, got {len(results)}")
     return [_outcome(panel, len(trials), result) for result in results]
 
 
-def _isolate(study: Study, panel: Panel, cell: Mapping[str, Value], trials: range, setting: Setting) -> Outcome:
-    """Evaluate one setting on trials of which some may raise; find those and keep the others."""
+def _attempt(
+    study: Study, panel: Panel, cell: Mapping[str, Value], trials: range, setting: Setting
+) -> tuple[Outcome | None, str, str]:
+    """Evaluate one setting: the outcome, or None with the error in a word and with its traceback."""
     try:
-        return _compute(study, panel, cell, trials, [setting])[0]
+        return _compute(study, panel, cell, trials, [setting])[0], "", ""
     except Exception as error:
-        reason = "".join(traceback.format_exception(error)).rstrip()
-        cause = repr(error)
-    if len(trials) > 1:
-        try:
-            _compute(study, panel, cell, trials[:1], [setting])
-        except Exception as error:
-            same = repr(error) == cause
-        else:
-            same = False
-        if not same:
-            middle = len(trials) // 2
-            halves = [_isolate(study, panel, cell, part, setting) for part in (trials[:middle], trials[middle:])]
-            return _join(panel, halves)
-    return unevaluated(panel, len(trials), Status.FAILED, reason)
+        return None, repr(error), "".join(traceback.format_exception(error)).rstrip()
+
+
+def _account(study: Study, panel: Panel, cell: Mapping[str, Value], trials: range, setting: Setting) -> Outcome:
+    """Evaluate one setting on trials of which some may raise, and account for every one of them."""
+    outcome, cause, reason = _attempt(study, panel, cell, trials, setting)
+    if outcome is not None:
+        return outcome
+    ends = [_attempt(study, panel, cell, end, setting)[1] for end in (trials[:1], trials[-1:])]
+    if ends == [cause, cause]:
+        return unevaluated(panel, len(trials), Status.FAILED, reason)
+    return _halve(study, panel, cell, trials, setting)
+
+
+def _halve(study: Study, panel: Panel, cell: Mapping[str, Value], trials: range, setting: Setting) -> Outcome:
+    """Find the trials that raise by halving, and keep the others."""
+    outcome, _, reason = _attempt(study, panel, cell, trials, setting)
+    if outcome is not None:
+        return outcome
+    if len(trials) == 1:
+        return unevaluated(panel, 1, Status.FAILED, reason)
+    middle = len(trials) // 2
+    return _join(panel, [_halve(study, panel, cell, part, setting) for part in (trials[:middle], trials[middle:])])
 
 
 def _join(panel: Panel, parts: Sequence[Outcome]) -> Outcome:
@@ -177,10 +192,13 @@ def _outcome(panel: Panel, n_trials: int, result: Mapping[str, Any]) -> Outcome:
         raise ValueError(f"'error' must have shape {(n_trials,)}, got {error.shape}")
     values = {}
     for measure in panel.measures:
-        array = np.asarray(result[measure.name], dtype=measure.dtype)
+        given = np.asarray(result[measure.name])
+        array = given.astype(measure.dtype)
         shape = _shape(panel, measure, n_trials)
         if array.shape != shape:
             raise ValueError(f"{measure.name} must have shape {shape}, got {array.shape}")
+        if given.dtype.kind == "f" and array.dtype.kind in "iu" and not np.array_equal(given, array):
+            raise ValueError(f"{measure.name} must be whole numbers, got {given[given != array].flat[0]}")
         values[measure.name] = array
         if measure.per_trial and not measure.ragged and array.dtype.kind == "f":
             undefined = np.isnan(array).reshape(n_trials, -1).any(axis=1)
@@ -189,7 +207,7 @@ def _outcome(panel: Panel, n_trials: int, result: Mapping[str, Any]) -> Outcome:
     for measure in panel.measures:
         if measure.per_trial and failed.any():
             values[measure.name] = values[measure.name].copy()
-            values[measure.name][failed] = _missing(measure.dtype)
+            values[measure.name][failed if panel.trials is not None else ...] = _missing(measure.dtype)
     return Outcome(values, np.where(failed, Status.FAILED, Status.OK).astype(np.int8), error)
 
 

@@ -31,7 +31,10 @@ def _cast(kind: Kind, value: Any) -> Value:
     if kind == "vector":
         entries = value.split(":") if isinstance(value, str) else value
         entries = entries if isinstance(entries, Iterable) else [entries]
-        return tuple(float(_cast("float", entry)) for entry in entries)  # type: ignore[arg-type]
+        vector = tuple(float(_cast("float", entry)) for entry in entries)  # type: ignore[arg-type]
+        if not vector:
+            raise ValueError
+        return vector
     if isinstance(value, bool):
         raise ValueError
     if kind == "int":
@@ -42,7 +45,7 @@ def _cast(kind: Kind, value: Any) -> Value:
     number = float(value)
     if not math.isfinite(number):
         raise ValueError
-    return number
+    return number + 0.0  # -0.0 and 0.0 are one value
 
 
 def format_value(value: Value) -> str:

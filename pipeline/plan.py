@@ -143,8 +143,8 @@ def _pilot_cell(study: Study, panel: Panel, cell: int, most: int) -> tuple[float
         ok = outcome.status == Status.OK
         for measure in panel.measures:
             if measure.per_trial and panel.trials is not None and ok.sum() > 1:
-                spread = np.asarray(outcome.values[measure.name][ok], float).std(axis=0, ddof=1)
-                error = float(np.max(spread)) / panel.n_trials**0.5
+                values = np.ma.masked_invalid(np.asarray(outcome.values[measure.name][ok], float))
+                error = float(np.ma.filled(values.std(axis=0, ddof=1), 0.0).max()) / panel.n_trials**0.5
                 errors[measure.name] = max(errors.get(measure.name, 0.0), error)
     failures = sum(int((outcome.status == Status.FAILED).sum()) for outcome in outcomes)
     return total, errors, failures

@@ -155,8 +155,8 @@ class Rerun:
     def equal(self) -> bool:
         """Whether both are the same, bit by bit."""
         return self.computed.status[0] == self.stored.status[0] and all(
-            np.array_equal(value, self.stored.values[name], equal_nan=value.dtype.kind == "f")
-            for name, value in self.computed.values.items()
+            np.array_equal(value, self.computed.values[name], equal_nan=value.dtype.kind == "f")
+            for name, value in self.stored.values.items()
         )
 
 
@@ -268,9 +268,8 @@ def _refuse_other_numbers(store: ResultStore, study: Study) -> None:
 
 def _largest_difference(rerun: Rerun) -> str:
     worst = 0.0
-    for name, value in rerun.computed.values.items():
-        if value.dtype.kind == "f":
-            before = rerun.stored.values[name]
+    for name, before in rerun.stored.values.items():
+        if before.dtype.kind == "f":
             scale = np.maximum(np.abs(before), np.finfo(float).tiny)
-            worst = max(worst, float(np.nanmax(np.abs(value - before) / scale, initial=0.0)))
+            worst = max(worst, float(np.nanmax(np.abs(rerun.computed.values[name] - before) / scale, initial=0.0)))
     return f"largest relative difference {worst:.2g}"

@@ -10,6 +10,7 @@ import importlib.util
 import os
 import sys
 import tempfile
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -44,8 +45,9 @@ class StudySource:
     pickled: bytes | None = None
 
     def load(self) -> Study:
-        """Return the study as its code declares it."""
-        return _load(self)
+        """Return the study as its code declares it; each process imports it once."""
+        with _loading:
+            return _load(self)
 
     @property
     def attributes(self) -> dict[str, Any]:
@@ -83,8 +85,8 @@ def find_study(target: str, named: Mapping[str, str]) -> StudySource:
     if target.endswith(".py"):
         try:
             return StudySource(os.path.abspath(target), content=Path(target).read_text())
-        except OSError as error:
-            raise BadInputError(f"cannot read the study file {target}: {error.strerror}") from error
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadInputError(f"cannot read the study file {target}: {getattr(error, 'strerror', error)}") from error
     if ":" in target:
         return StudySource(target)
     raise BadInputError(unknown("study", target, named) + "; or a .py file, or module:object")
@@ -94,13 +96,15 @@ def source_of(study: Study) -> StudySource:
     """Return the source of a study object: its module where it has one that others can import, else the object."""
     modules = {getattr(panel.simulate, "__module__", None) for panel in study.panels}
     for name in sorted(modules - {None, "__main__"}, key=str):
-        for attribute, value in vars(sys.modules[str(name)]).items():
+        module = sys.modules.get(str(name))
+        for attribute, value in vars(module).items() if module is not None else ():
             if value is study and not str(name).startswith(_PREFIX):
                 return StudySource(f"{name}:{attribute}")
     return StudySource(None, pickled=cloudpickle.dumps(study))
 
 
 _PREFIX = "dpstudies_file_"
+_loading = threading.RLock()
 
 
 @lru_cache(maxsize=32)
@@ -141,4 +145,5 @@ def _import_file(content: str) -> ModuleType:
     except BaseException:
         del sys.modules[name]
         raise
+    cloudpickle.register_pickle_by_value(module)  # a changed copy of its study is sent with its functions
     return module

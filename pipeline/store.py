@@ -150,7 +150,10 @@ class ResultStore:
                 write_region(self.array(panel.name, name), region, values)
 
     def read(self, panel: Panel, block: Block, setting: Setting) -> Outcome:
-        """Read what is stored of one setting on some trials, which need not be a whole block."""
+        """Read what is stored of one setting on some trials, which need not be a whole block.
+
+        Measures that are not per trial are written with the first trial; before that they are left out.
+        """
         position = next(_positions(panel, block.cell, setting))
 
         def stored(name: str, per_trial: bool, n_dims: int) -> np.ndarray:
@@ -159,7 +162,12 @@ class ResultStore:
             head = (len(block.trials),) if per_trial and panel.trials is not None else ()
             return values.reshape(head + values.shape[values.ndim - n_dims :])
 
-        values = {m.name: stored(m.name, m.per_trial, len(m.dims)) for m in panel.measures}
+        has_first = (
+            np.asarray(self.array(panel.name, "status")[_region(panel, position, range(1), 0)]) != Status.PENDING
+        )
+        values = {
+            m.name: stored(m.name, m.per_trial, len(m.dims)) for m in panel.measures if m.per_trial or has_first.all()
+        }
         status, error = stored("status", True, 0), stored("error", True, 0).astype(object)
         return Outcome(values, status.reshape(-1), error.reshape(-1))
 

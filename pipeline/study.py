@@ -55,7 +55,8 @@ class Panel:
     name, meaning : str
         Group name in the store, and what the experiment is.
     simulate : callable
-        ``(cell, streams) -> data``; all that the methods share. `cell` maps data factors and constants to values.
+        ``(cell, streams) -> data``; all that the methods share. `cell` maps data factors and constants to their value,
+        and each output to the tuple of its values; so does the `setting` of a method, with method factors.
     methods : tuple of Method
         What is compared.
     measures : tuple of Measure
@@ -103,15 +104,27 @@ class Panel:
         if len(set(names)) < len(names):
             twice = sorted({name for name in names if names.count(name) > 1})
             raise BadInputError(f"panel {self.name} must name each thing once, got twice: {', '.join(twice)}")
+        methods = [method.name for method in self.methods]
+        if len(set(methods)) < len(methods):
+            raise BadInputError(f"panel {self.name} must name each method once, got {', '.join(methods)}")
+        if "data" in methods:
+            raise BadInputError(f"panel {self.name} has a method 'data', whose streams would be the data's; rename it")
+        for what, given, known in (
+            ("method factor", [name for m in self.methods for name in m.uses], self.method_factors),
+            ("output", [name for m in self.measures for name in m.dims], self.outputs),
+        ):
+            for name in given:
+                if name not in [axis.name for axis in known]:
+                    raise BadInputError(f"panel {self.name}: {unknown(what, name, [axis.name for axis in known])}")
         if self.trials is not None and self.trials < 1:
             raise BadInputError(f"trials must be >= 1, got {self.trials}")
         if self.block_trials < 1:
             raise BadInputError(f"block_trials must be >= 1, got {self.block_trials}")
 
     @property
-    def constant_values(self) -> dict[str, Value]:
-        """The constants, by name."""
-        return {constant.name: constant.value for constant in self.constants}
+    def fixed_values(self) -> dict[str, Any]:
+        """What every cell and setting is given beside its own values: constants, and each output axis as a tuple."""
+        return {c.name: c.value for c in self.constants} | {axis.name: axis.values for axis in self.outputs}
 
     @property
     def n_trials(self) -> int:
@@ -173,11 +186,9 @@ class Panel:
 
     def applies(self, cell: Cell, setting: Setting) -> bool:
         """Whether a setting makes sense in a cell; ValueError if its values are out of their domain."""
-        constants = self.constant_values
+        fixed = self.fixed_values
         try:
-            return self.validate(
-                {**constants, **cell}, {**constants, **setting.values, self.method_dim: setting.method.name}
-            )
+            return self.validate({**fixed, **cell}, {**fixed, **setting.values, self.method_dim: setting.method.name})
         except ValueError as error:
             where = ", ".join(f"{name}={format_value(value)}" for name, value in cell.items())
             raise BadInputError(f"panel {self.name}{', ' + where if where else ''}: {error}") from error
@@ -277,6 +288,11 @@ class Study:
     version: int = 1
     claims: tuple[Claim, ...] = ()
     figures: tuple[Figure, ...] = ()
+
+    def __post_init__(self) -> None:
+        names = [panel.name for panel in self.panels]
+        if len(set(names)) < len(names):
+            raise BadInputError(f"study {self.name} must name each panel once, got {', '.join(names)}")
 
     def panel(self, name: str) -> Panel:
         """Return a panel by name; ValueError offers the nearest names."""

@@ -172,7 +172,7 @@ def trial(
         verdict = ("equal" if rerun.equal else "DIFFERENT") if rerun.is_stored else "not stored yet"
         reason = str(rerun.computed.error[0]).splitlines()
         for name, value in rerun.computed.values.items():
-            stored = _show(rerun.stored.values[name]) if rerun.is_stored else ""
+            stored = _show(rerun.stored.values[name]) if rerun.is_stored and name in rerun.stored.values else ""
             table.add_row(rerun.setting.label, name, reason[-1] if reason else _show(value), stored, verdict)
     _print(table)
     if any(rerun.is_stored and not rerun.equal for rerun in reruns):

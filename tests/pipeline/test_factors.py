@@ -60,7 +60,7 @@ def test_empty_vector_is_refused(value):
 
 def test_negative_zero_is_zero():
     """Equal values must not have different random streams."""
-    factor = Factor("a", ("-0", ), "")
+    factor = Factor("a", ("-0",), "")
     assert canonical_json(factor.values) == canonical_json((0.0,))
     assert canonical_json(Factor("a", ("-0:1",), "", "vector").values) == canonical_json(((0.0, 1.0),))
 

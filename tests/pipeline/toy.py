@@ -1,8 +1,8 @@
 """A study that does each thing a study can do, for the tests of the pipeline; also read as a study file.
 
 `means` has data factors, method factors that only some methods use, an output, constants of which one is a vector,
-measures per trial and per cell, and a setting that makes no sense in a cell. `faults` has a method for each way to fail.
-`table` is deterministic, `single` has no factors.
+measures per trial and per cell, and a setting that makes no sense in a cell. `faults` has a method for each way to
+fail. `table` is deterministic, `single` has no factors.
 """
 
 import os
@@ -12,22 +12,18 @@ import numpy as np
 
 from pipeline import Factor, Measure, Method, Panel, Study
 
-LEVELS = (0.5, 0.1, 0.9)
-POINTS = (1, 2, 3)
-
 
 def simulate_sample(cell, streams):
     return {"sample": cell["scale"] * streams.uniforms(cell["n"]), "scale": cell["scale"]}
 
 
 def measure_sample(data, estimate, setting):
-    levels = setting.get("level", LEVELS)
     return {
         "estimate": estimate,
         "n_above": (data["sample"] > estimate[:, None]).sum(axis=1),
-        "quantile": np.quantile(data["sample"], levels, axis=1).T,
+        "quantile": np.quantile(data["sample"], setting["level"], axis=1).T,
         "exact": data["scale"] / 2,
-        "exact_quantile": data["scale"] * np.asarray(levels),
+        "exact_quantile": data["scale"] * np.array(setting["level"]),
     }
 
 
@@ -72,7 +68,7 @@ MEANS = Panel(
     ),
     factors=(Factor("n", (9, 4), "entries of a sample", "int"), Factor("scale", (2.0,), "largest entry", unit="m")),
     method_factors=(Factor("epsilon", (0.5, 2.0), "privacy loss"), Factor("steps", (3, 5), "length of a chain", "int")),
-    outputs=(Factor("level", LEVELS, "level of a quantile"),),
+    outputs=(Factor("level", (0.5, 0.1, 0.9), "level of a quantile"),),
     constants=(Factor("prior", ((1.0, 0.5),), "prior guesses", "vector"), Factor("delta", (1e-6,), "slack")),
     trials=6,
     block_trials=4,
@@ -136,7 +132,7 @@ def simulate_order(cell, streams):
 
 def power(exponent):
     def evaluate(data, setting, streams):
-        points = np.array(setting.get("point", POINTS)) * data
+        points = np.array(setting["point"]) * data
         return {"curve": points**exponent, "total": (points**exponent).sum(), "n_points": len(points)}
 
     return evaluate
@@ -153,7 +149,7 @@ TABLE = Panel(
         Measure("n_points", "how many", dtype="int32"),
     ),
     factors=(Factor("order", (2.0, 1.5), "multiplier"),),
-    outputs=(Factor("point", POINTS, "base", "int"),),
+    outputs=(Factor("point", (1, 2, 3), "base", "int"),),
     method_dim="power",
 )
 

@@ -1,0 +1,358 @@
+"""A block's numbers do not depend on how trials are grouped, and every failure is accounted for."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline import Factor, Measure, Method, Panel, Study
+from pipeline.evaluate import Block, Status, evaluate_block, unevaluated
+from pipeline.plan import iterate_blocks
+from tests.pipeline.helpers import evaluate_all, evaluate_one
+from tests.pipeline.toy import FAULTS, MEANS, STUDY, TABLE
+
+OK, FAILED = int(Status.OK), int(Status.FAILED)
+X = (Measure("x", "a number"),)
+WITHOUT_FAULTS = STUDY.configure(values={"guilty": ["-1"]})
+
+
+def study_of(evaluate, measures=X, trials=8, **changes):
+    """Declare a study of one panel with one method."""
+    panel = Panel("p", "", lambda cell, streams: streams.uniforms(1)[:, 0], (Method("m", evaluate),), measures)
+    return Study("s", "", "", (replace(panel, trials=trials, block_trials=trials or 1, **changes),), seed=1)
+
+
+def outcome_of(evaluate, **changes):
+    study = study_of(evaluate, **changes)
+    return evaluate_one(study, "p", "m", range(study.panels[0].n_trials))
+
+
+def assert_same(one, other):
+    assert one.keys() == other.keys()
+    for key, arrays in one.items():
+        for name, values in arrays.items():
+            np.testing.assert_array_equal(values, other[key][name], err_msg=f"{key} {name}", strict=True)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 6])
+def test_numbers_do_not_depend_on_the_block_size(size):
+    assert_same(evaluate_all(STUDY, "means", size), evaluate_all(STUDY, "means", 4))
+
+
+@given(st.sets(st.integers(1, 11)))
+@settings(max_examples=20, deadline=None)
+def test_nor_on_any_grouping_of_trials_even_where_some_fail(cuts):
+    bounds = [0, *sorted(cuts), 12]
+    for method in ("fine", "reports", "undefined"):
+        whole = evaluate_one(STUDY, "faults", method, range(12))
+        parts = [evaluate_one(STUDY, "faults", method, range(*bound)) for bound in pairwise(bounds)]
+        np.testing.assert_array_equal(np.concatenate([part.values["x"] for part in parts]), whole.values["x"])
+        np.testing.assert_array_equal(np.concatenate([part.status for part in parts]), whole.status)
+
+
+def test_numbers_do_not_depend_on_the_other_settings():
+    panel = STUDY.panel("means")
+    for block in iterate_blocks(panel):
+        together = evaluate_block(STUDY, block, panel.settings())
+        for setting, outcome in zip(panel.settings(), together, strict=True):
+            (alone,) = evaluate_block(STUDY, block, [setting])
+            for name, values in alone.values.items():
+                np.testing.assert_array_equal(values, outcome.values[name], strict=True)
+
+
+def test_a_panel_may_batch_its_settings():
+    """`Panel.evaluate` gets all that the default needs, and its order decides nothing."""
+
+    def backwards(data, settings, streams):
+        results = [m.evaluate(data, s, its) for (m, s), its in zip(settings[::-1], streams[::-1], strict=True)]
+        return results[::-1]
+
+    batched = replace(STUDY, panels=(replace(MEANS, evaluate=backwards),))
+    assert_same(evaluate_all(batched, "means"), evaluate_all(STUDY, "means"))
+
+
+def test_too_few_results_of_a_batch_are_a_failure():
+    outcome = outcome_of(None, evaluate=lambda data, settings, streams: [])
+    assert (outcome.status == FAILED).all()
+    assert np.isnan(outcome.values["x"]).all()
+
+
+def test_shapes_and_types():
+    for block, n in ((Block("means", 0, range(4)), 4), (Block("means", 0, range(4, 6)), 2)):
+        for outcome in evaluate_block(STUDY, block, STUDY.panel("means").settings()):
+            assert {name: values.shape for name, values in outcome.values.items()} == {
+                "estimate": (n,),
+                "n_above": (n,),
+                "quantile": (n, 3),
+                "exact": (),
+                "exact_quantile": (3,),
+            }
+            assert outcome.values["n_above"].dtype == "int64"
+            assert outcome.status.shape == outcome.error.shape == (n,)
+            assert outcome.status.dtype == "int8"
+
+
+def test_deterministic_panel():
+    found = evaluate_all(STUDY, "table")
+    assert len(found) == 4
+    cube = found[(("order", 1.5),), "cube"]
+    np.testing.assert_array_equal(cube["curve"], [1.5**3, 3.0**3, 4.5**3])
+    assert cube["total"] == 1.5**3 + 3.0**3 + 4.5**3
+    assert cube["n_points"].dtype == "int32"
+    assert cube["status"].tolist() == [OK]
+
+
+def test_the_cell_and_the_setting_hold_the_constants():
+    seen = {}
+
+    def simulate(cell, streams):
+        seen["cell"] = dict(cell)
+
+    def evaluate(data, setting, streams):
+        seen["setting"] = dict(setting)
+        return {"x": 1.0}
+
+    method = Method("m", evaluate, uses=("e",))
+    factors = {"factors": (Factor("n", (2,), "", "int"),), "method_factors": (Factor("e", (3,), ""),)}
+    panel = Panel("p", "", simulate, (method,), (Measure("x", ""),), **factors, constants=(Factor("c", (4,), ""),))
+    evaluate_all(Study("s", "", "", (panel,), 1), "p")
+    assert {"c": 4.0, "n": 2}.items() <= seen["cell"].items()
+    assert {"c": 4.0, "e": 3.0}.items() <= seen["setting"].items()
+
+
+def test_configured_values_of_an_output_reach_the_method():
+    """Else ``--set level=...`` stores the numbers of the declared levels at the new ones."""
+    configured = STUDY.configure(panels=["means", "table"], values={"level": [0.2, 0.3, 0.4], "point": [4, 5]})
+    for arrays in evaluate_all(configured, "means").values():
+        if (arrays["status"] == OK).all():
+            np.testing.assert_allclose(arrays["exact_quantile"], [0.4, 0.6, 0.8])
+    curve = evaluate_all(configured, "table")[(("order", 2.0),), "square"]["curve"]
+    np.testing.assert_array_equal(curve, [64.0, 100.0])
+
+
+def test_not_applicable():
+    panel = STUDY.panel("means")
+    *_, long = panel.settings()
+    settings = [long, panel.settings()[0], long]
+    for cell, expected in ((0, OK), (1, int(Status.NOT_APPLICABLE))):  # n is 9, then 4
+        outcomes = evaluate_block(STUDY, Block("means", cell, range(3)), settings)
+        assert [outcome.status.tolist() for outcome in outcomes] == [[expected] * 3, [OK] * 3, [expected] * 3]
+        assert not outcomes[0].error.any()
+    assert np.isnan(outcomes[0].values["quantile"]).all()
+    assert outcomes[0].values["quantile"].shape == (3, 3)
+    assert outcomes[0].values["n_above"].tolist() == [0, 0, 0]
+
+
+def test_nothing_is_simulated_where_nothing_applies():
+    def simulate(cell, streams):
+        raise AssertionError("simulated in vain")
+
+    panel = replace(TABLE, simulate=simulate, validate=lambda cell, setting: False)
+    found = evaluate_all(replace(STUDY, panels=(panel,)), "table")
+    assert {int(arrays["status"][0]) for arrays in found.values()} == {Status.NOT_APPLICABLE}
+
+
+def test_errors_that_a_method_reports():
+    outcome = evaluate_one(STUDY, "faults", "reports", range(7))
+    bad = np.array([trial % 3 == 1 for trial in range(7)])
+    np.testing.assert_array_equal(outcome.status, np.where(bad, FAILED, OK))
+    np.testing.assert_array_equal(outcome.error, np.where(bad, "too unlucky", ""))
+    np.testing.assert_array_equal(np.isnan(outcome.values["x"]), bad)  # numbers of a failed trial are not numbers
+    data = STUDY.panel("faults")
+    alone = evaluate_one(STUDY, "faults", "reports", range(5, 6))
+    assert alone.values["x"] == outcome.values["x"][5]
+    assert data.measures[1].per_trial is False
+    assert outcome.values["mean"] == 0.5
+
+
+def test_what_a_method_returned_is_not_changed():
+    """A method may return an array that it keeps, such as one of the data."""
+    kept = np.arange(4.0)
+    outcome = outcome_of(lambda data, setting, streams: {"x": kept, "error": ["", "bad", "", ""]}, trials=4)
+    assert kept.tolist() == [0, 1, 2, 3]
+    assert np.isnan(outcome.values["x"]).tolist() == [False, True, False, False]
+
+
+def test_nan_is_a_failure_with_a_reason():
+    outcome = evaluate_one(STUDY, "faults", "undefined", range(8))
+    assert np.flatnonzero(outcome.status == FAILED).tolist() == [2, 6]
+    assert outcome.error.tolist() == ["", "", "x is NaN", "", "", "", "x is NaN", ""]
+
+
+@pytest.mark.parametrize(("ragged", "status"), [(True, [OK] * 3), (False, [OK, FAILED, OK])])
+def test_nan_may_pad_a_ragged_measure(ragged, status):
+    values = np.array([[1.0, 2.0], [1.0, np.nan], [0.0, 0.0]])
+    outcome = outcome_of(
+        lambda data, setting, streams: {"x": values},
+        measures=(Measure("x", "", dims=("bin",), ragged=ragged),),
+        outputs=(Factor("bin", (1, 2), ""),),
+        trials=3,
+    )
+    assert outcome.status.tolist() == status
+    np.testing.assert_array_equal(outcome.values["x"][1], [1.0 if ragged else np.nan, np.nan])
+
+
+@pytest.mark.parametrize(
+    ("reason", "result"),
+    [
+        ("x is NaN", {"x": np.nan, "curve": [1.0, 2.0]}),
+        ("unlucky", {"x": 1.0, "curve": [1.0, 2.0], "error": ["unlucky"]}),
+    ],
+    ids=["nan", "error"],
+)
+def test_failures_of_a_deterministic_panel_have_their_reason(reason, result):
+    outcome = outcome_of(
+        lambda data, setting, streams: result,
+        measures=(Measure("x", ""), Measure("curve", "", dims=("at",))),
+        outputs=(Factor("at", (1, 2), ""),),
+        trials=None,
+    )
+    assert outcome.status.tolist() == [FAILED]
+    assert outcome.error.tolist() == [reason]
+    assert np.isnan(outcome.values["x"])
+    assert np.isnan(outcome.values["curve"]).all()
+
+
+@pytest.mark.parametrize(
+    ("reason", "evaluate"),
+    [
+        ("a method must return ['x'], got []", lambda n: {}),
+        ("a method must return ['x'], got ['x', 'y']", lambda n: {"x": np.ones(n), "y": np.ones(n)}),
+        ("x must have shape (1,), got (2,)", lambda n: {"x": np.ones(n + 1)}),
+        ("x must have shape (1,), got ()", lambda n: {"x": 1.0}),
+        ("x must have shape (1,), got (1, 1)", lambda n: {"x": np.ones((n, 1))}),
+        ("'error' must have shape (1,), got (2,)", lambda n: {"x": np.ones(n), "error": [""] * (n + 1)}),
+        ("could not convert string to float: 'one'", lambda n: {"x": ["one"] * n}),
+        ("'NoneType' object is not iterable", lambda n: None),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_does_not_fit_the_declaration_is_a_failure(reason, evaluate):
+    """Where the message tells the number of trials, that of the whole block differs from that of one trial."""
+    outcome = outcome_of(lambda data, setting, streams: evaluate(len(streams.trials)))
+    assert (outcome.status == FAILED).all()
+    assert outcome.error[0].endswith(reason)
+    assert np.isnan(outcome.values["x"]).all()
+
+
+def test_fractions_do_not_become_integers_in_silence():
+    measures = (Measure("x", "", dtype="int64"),)
+    exact = outcome_of(lambda data, setting, streams: {"x": np.full(len(data), 2.0)}, measures=measures)
+    assert exact.values["x"].tolist() == [2] * 8
+    outcome = outcome_of(lambda data, setting, streams: {"x": np.full(len(data), 1.7)}, measures=measures)
+    assert (outcome.status == FAILED).all()
+
+
+def guilty(*trials):
+    """Configure the toy study so that these trials raise."""
+    return STUDY.configure(values={"guilty": [trials or (-1,)]})
+
+
+def innocent():
+    return evaluate_one(guilty(), "faults", "raises", range(8)).values["x"]
+
+
+@pytest.mark.parametrize(
+    "trials",
+    [(5,), (7,), (1, 3), (1, 3, 5, 7), (4,), (2,), (6, 7), (2, 3), (3, 4)],
+    ids=lambda trials: "+".join(map(str, trials)),
+)
+def test_exactly_the_guilty_trials_fail_and_the_others_keep_their_numbers(trials):
+    outcome = evaluate_one(guilty(*trials), "faults", "raises", range(8))
+    assert np.flatnonzero(outcome.status == FAILED).tolist() == list(trials)
+    expected = innocent()
+    expected[list(trials)] = np.nan
+    np.testing.assert_array_equal(outcome.values["x"], expected)
+    assert outcome.values["mean"] == 0.5
+    for trial, error in enumerate(outcome.error):
+        assert (trial in trials) == bool(error)
+
+
+def test_the_error_of_a_trial_is_its_own():
+    """The traceback that is stored with a trial says what went wrong with it, and with no other."""
+    outcome = evaluate_one(guilty(3, 5), "faults", "raises", range(8))
+    assert outcome.error[5].endswith("ArithmeticError: no result for trial 5")
+    assert "in raises" in outcome.error[5]
+    assert "trial 3" not in outcome.error[5]
+
+
+def test_the_error_of_a_setting_is_its_own():
+    panel = STUDY.panel("faults")
+    outcomes = evaluate_block(STUDY, Block("faults", 0, range(8)), panel.settings())
+    error = outcomes[[method.name for method in panel.methods].index("always")].error[0]
+    assert error.endswith("LookupError: never works")
+    assert "no result for trial" not in error
+    assert error.count("LookupError") == 1
+
+
+def test_the_same_error_of_the_first_trial_fails_the_block_with_one_traceback():
+    calls = []
+
+    def evaluate(data, setting, streams):
+        calls.append(streams.trials)
+        raise LookupError("never works")
+
+    outcome = outcome_of(evaluate, trials=64)
+    assert (outcome.status == FAILED).all()
+    assert outcome.error[0].endswith("LookupError: never works")
+    assert set(outcome.error[1:]) == {"same cause as the first trial of its block"}
+    assert range(1) in calls
+    assert len(calls) <= 3  # all, all again, the first alone: not one call a trial
+
+
+def test_one_failing_setting_leaves_the_others_alone():
+    panel = STUDY.panel("faults")
+    outcomes = evaluate_block(STUDY, Block("faults", 1, range(8)), panel.settings())
+    for setting, outcome in zip(panel.settings(), outcomes, strict=True):
+        if setting.method.name not in ("raises", "always"):
+            alone = evaluate_one(WITHOUT_FAULTS, "faults", setting.method.name, range(8), cell=1)
+            np.testing.assert_array_equal(outcome.values["x"], alone.values["x"])
+            np.testing.assert_array_equal(outcome.status, alone.status)
+    assert [int((outcome.status == FAILED).sum()) for outcome in outcomes] == [0, 3, 2, 8, 2, 0]
+
+
+def test_a_simulation_that_raises_fails_its_trials_under_every_setting():
+    def simulate(cell, streams):
+        if 5 in streams.trials:
+            raise ArithmeticError("no data")
+        return FAULTS.simulate(cell, streams)
+
+    methods = tuple(method for method in FAULTS.methods if method.name in ("fine", "deadly"))
+    broken = replace(STUDY, panels=(replace(FAULTS, simulate=simulate, methods=methods),))
+    for method in methods:
+        outcome = evaluate_one(broken, "faults", method.name, range(8))
+        assert np.flatnonzero(outcome.status == FAILED).tolist() == [5]
+        expected = evaluate_one(STUDY, "faults", method.name, range(8)).values["x"]
+        np.testing.assert_array_equal(np.delete(outcome.values["x"], 5), np.delete(expected, 5))
+
+
+def test_a_value_of_the_cell_comes_from_trials_that_are_ok():
+    """`mean` is not per trial: the part of the block that failed has none, the other has."""
+    outcome = evaluate_one(guilty(1), "faults", "raises", range(2))
+    assert outcome.status.tolist() == [OK, FAILED]
+    assert outcome.values["mean"] == 0.5
+    outcome = evaluate_one(STUDY, "faults", "always", range(2))
+    assert np.isnan(outcome.values["mean"])
+
+
+def test_unevaluated():
+    outcome = unevaluated(MEANS, 3, Status.KILLED, "died")
+    assert outcome.status.tolist() == [4, 4, 4]
+    assert outcome.error.tolist() == ["died"] + ["same cause as the first trial of its block"] * 2
+    assert outcome.values["quantile"].shape == (3, 3)
+    assert outcome.values["exact"].shape == ()
+    assert unevaluated(MEANS, 2, Status.NOT_APPLICABLE, "").error.tolist() == ["", ""]
+
+
+def test_status_values_are_those_of_the_store():
+    assert {status.name.lower(): int(status) for status in Status} == {
+        "pending": 0,
+        "ok": 1,
+        "failed": 2,
+        "timed_out": 3,
+        "killed": 4,
+        "not_applicable": 5,
+    }

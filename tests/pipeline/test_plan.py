@@ -1,0 +1,192 @@
+"""Blocks cover a study exactly once, in a layout of its own; estimates are exact where they can be."""
+
+import os
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import pipeline.plan
+from pipeline import Factor, Measure, Method, Panel, Study
+from pipeline.evaluate import Block, Status, evaluate_block
+from pipeline.plan import iterate_blocks, make_plan
+from pipeline.store import ResultStore
+from tests.pipeline.helpers import file_stamps, panel_of
+from tests.pipeline.toy import FAULTS, MEANS, STUDY, TABLE
+
+
+@given(st.integers(1, 60), st.integers(1, 70), st.integers(1, 4))
+def test_blocks_cover_each_trial_of_each_cell_once(trials, size, n_cells):
+    panel = replace(FAULTS, trials=trials, block_trials=size).with_values("n", range(1, n_cells + 1))
+    blocks = list(iterate_blocks(panel))
+    covered = [(block.cell, trial) for block in blocks for trial in block.trials]
+    assert sorted(covered) == [(cell, trial) for cell in range(n_cells) for trial in range(trials)]
+    for block in blocks:
+        assert block.panel == "faults"
+        assert block.trials.start % size == 0
+        assert len(block.trials) == size or block.trials.stop == trials
+
+
+def test_deterministic_blocks():
+    assert list(iterate_blocks(TABLE)) == [Block("table", 1, range(1)), Block("table", 0, range(1))]
+
+
+def test_layout_does_not_depend_on_the_machine(monkeypatch):
+    before = [list(iterate_blocks(panel)) for panel in STUDY.panels]
+    monkeypatch.setattr(os, "cpu_count", lambda: 1000)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(1000)), raising=False)
+    monkeypatch.setenv("DASK_NUM_WORKERS", "1000")
+    assert [list(iterate_blocks(panel)) for panel in STUDY.panels] == before
+
+
+def test_counts():
+    plans = make_plan(STUDY)
+    assert [(p.panel, p.n_cells, p.n_settings, p.n_trials, p.n_blocks) for p in plans] == [
+        ("means", 2, 7, 6, 4),
+        ("faults", 2, 6, 12, 4),
+        ("table", 2, 2, 1, 2),
+        ("single", 1, 1, 5, 3),
+    ]
+    assert [p.n_piloted for p in plans] == [2, 2, 2, 1]
+    assert all(p.seconds > 0 for p in plans)
+
+
+@pytest.mark.parametrize(
+    "values", [{}, {"n": [1, 2, 3], "epsilon": [1], "level": [0.1], "point": [1, 2], "order": [5]}], ids=str
+)
+def test_bytes_are_those_of_the_arrays(tmp_path, values):
+    """Of the measures and the status; errors and coordinates are small."""
+    study = STUDY.configure(values=values)
+    store = ResultStore.create(tmp_path / "t.zarr", study, {})
+    for plan in make_plan(study, pilot_seconds=0):
+        panel = study.panel(plan.panel)
+        names = [*(measure.name for measure in panel.measures), "status"]
+        assert plan.n_bytes == sum(store.array(panel.name, name).nbytes for name in names)
+
+
+def test_nothing_is_written(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    make_plan(STUDY)
+    assert file_stamps(tmp_path) == {}
+
+
+def test_failures_of_the_pilot_are_counted():
+    """Of a block of 8 trials in each of two cells."""
+    by_name = {plan.panel: plan for plan in make_plan(STUDY)}
+    assert by_name["faults"].failures == 2 * (3 + 2 + 8 + 2)
+    assert by_name["means"].failures == 0
+
+
+def test_expected_error_is_that_of_the_pilot():
+    """The largest among cells, settings and outputs, computed here from the same trials."""
+    study = panel_of(STUDY, "means", trials=1000, block_trials=50)
+    (plan,) = make_plan(study)
+    panel = study.panel("means")
+    spreads = {"estimate": [], "n_above": [], "quantile": []}
+    for cell in range(2):
+        for outcome in evaluate_block(study, Block("means", cell, range(50)), panel.settings()):
+            if (outcome.status == Status.OK).all():
+                for name, found in spreads.items():
+                    found.append(outcome.values[name].std(axis=0, ddof=1).max())
+    assert plan.mcse == {name: pytest.approx(max(found) / np.sqrt(1000)) for name, found in spreads.items()}
+
+
+def test_expected_error_is_close_to_the_real_one():
+    """Sums of n + 1 uniforms: the standard deviation is the root of (n + 1) / 12, largest at n = 5.
+
+    The pilot's 200 trials know it to 1 / sqrt(2 * 199) of itself, or less since uniform tails are light.
+    """
+    study = panel_of(STUDY, "faults", trials=10_000, block_trials=1000, methods=FAULTS.methods[:1])
+    (plan,) = make_plan(study)
+    exact = np.sqrt(6 / 12) / 100
+    error = exact / np.sqrt(2 * 199)
+    assert abs(plan.mcse["x"] - exact) < 5 * error
+    assert abs(plan.mcse["x"] / np.sqrt(2) - exact) > 5 * error  # negative control: another number of trials
+
+
+def test_error_of_a_ragged_measure_is_that_of_its_numbers():
+    """Where NaN pads the rows, zero would promise an exact result."""
+
+    def evaluate(data, setting, streams):
+        x = streams.uniforms(2)
+        return {"x": np.where(x < 0.9, x, np.nan)}
+
+    panel = Panel(
+        "p",
+        "",
+        lambda cell, streams: None,
+        (Method("m", evaluate),),
+        (Measure("x", "", dims=("bin",), ragged=True),),
+        outputs=(Factor("bin", (1, 2), "", "int"),),
+        trials=100,
+        block_trials=100,
+    )
+    (plan,) = make_plan(Study("s", "", "", (panel,), 1))
+    assert 0.01 < plan.mcse["x"] < 0.05
+
+
+def test_deterministic_panels_have_no_error():
+    (plan,) = make_plan(panel_of(STUDY, "table"))
+    assert plan.mcse == {}
+
+
+class Clock:
+    """A clock that only the study moves."""
+
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.mark.parametrize("block_trials", [1, 100, 250, 5000])
+def test_time_is_exact_where_it_is_linear(monkeypatch, block_trials):
+    """Half a second to set a block up and 2 ms a trial, in cells of n times as much; some cells are interpolated."""
+    clock = Clock()
+    monkeypatch.setattr(pipeline.plan.time, "perf_counter", clock)
+
+    def simulate(cell, streams):
+        clock.now += cell["n"] * (0.5 + 0.002 * len(streams.trials))
+        return len(streams.trials)
+
+    panel = Panel(
+        "p",
+        "",
+        simulate,
+        (Method("m", lambda n, setting, streams: {"x": np.ones(n)}),),
+        (Measure("x", ""),),
+        (Factor("n", (3, 3.0000001, 3.0000002), ""),),
+        trials=1000,
+        block_trials=block_trials,
+    )
+    study = Study("s", "", "", (panel,), 1)
+    n_blocks, size = -(-1000 // block_trials), min(block_trials, 1000)
+    expected = 3 * 3 * n_blocks * (0.5 + 0.002 * size)
+    (all_cells,) = make_plan(study, pilot_seconds=1e9)
+    (one_cell,) = make_plan(study, pilot_seconds=0)
+    assert (all_cells.n_piloted, one_cell.n_piloted) == (3, 1)
+    assert all_cells.seconds == pytest.approx(expected, rel=1e-6)
+    assert one_cell.seconds == pytest.approx(expected, rel=1e-6)
+
+
+@given(st.integers(1, 40))
+@settings(max_examples=15)
+def test_the_pilot_spreads_over_the_cells(n_cells):
+    order = pipeline.plan._spread(n_cells)
+    assert sorted(order) == list(range(n_cells))
+    assert order[:2] == [0, n_cells - 1][:n_cells]
+    for k in range(2, n_cells):  # the gaps that are left are halves of one another, but for rounding
+        gaps = np.diff(sorted(order[:k]))
+        assert gaps.max() <= 2 * gaps.min() + 2
+
+
+def test_means_have_a_plan_for_settings_that_do_not_apply():
+    """At n = 4 a chain of 5 steps makes no sense: no trials, no failures."""
+    study = replace(
+        STUDY, panels=(MEANS.with_values("n", [4]).with_values("steps", [5]).with_values("method", ["chain"]),)
+    )
+    (plan,) = make_plan(study)
+    assert plan.mcse == {}
+    assert plan.failures == 0

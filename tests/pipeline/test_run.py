@@ -1,0 +1,471 @@
+"""From a study to a store: equal on every cluster and after every interruption, refused where numbers would mix."""
+
+import errno
+import shutil
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+import yaml
+
+import pipeline.cluster
+from pipeline import open_results, resume, run
+from pipeline.errors import BadInputError
+from pipeline.evaluate import Block, Status
+from pipeline.execute import ExecutionError, pending_work
+from pipeline.run import rerun_trial, study_of
+from pipeline.source import find_study
+from pipeline.store import ResultStore
+from tests.pipeline.helpers import (
+    TOY_FILE,
+    assert_equal_arrays,
+    chunk_file,
+    compute_block,
+    file_stamps,
+    panel_of,
+    read_arrays,
+)
+from tests.pipeline.toy import FAULTS, MEANS, SINGLE, STUDY
+
+TOY = str(TOY_FILE)
+
+
+@pytest.fixture
+def toy(tmp_path):
+    """Copy the toy study file, for a test to edit."""
+    return Path(shutil.copy(TOY_FILE, tmp_path / "mine.py"))
+
+
+def edit(path, old, new):
+    text = path.read_text()
+    assert text.count(old) == 1
+    path.write_text(text.replace(old, new))
+
+
+def lose(store, panel, *position, whole=False):
+    """Make a block pending: without its status, or without anything, as if it had never been computed."""
+    names = ["status"]
+    if whole:
+        names += ["error", *(measure.name for measure in STUDY.panel(panel).measures if measure.per_trial)]
+        if position[-1] == 0:
+            names += [measure.name for measure in STUDY.panel(panel).measures if not measure.per_trial]
+    for name in names:
+        measure = next((m for m in STUDY.panel(panel).measures if m.name == name), None)
+        at = position[:-1] if measure is not None and not measure.per_trial else position
+        path = Path(store, panel, name, "c", *map(str, at + (0,) * (len(measure.dims) if measure else 0)))
+        path.unlink(missing_ok=name != "status")  # a chunk of nothing but empty texts or zeros is not stored
+
+
+# One run
+
+
+@pytest.mark.parametrize(
+    "study",
+    [STUDY, TOY, "tests.pipeline.toy:STUDY", replace(STUDY, aim="A copy.")],
+    ids=["object", "file", "module", "in memory"],
+)
+def test_every_way_to_name_a_study_gives_the_same(complete_store, tmp_path, study):
+    store = run(study, tmp_path / "r.zarr")
+    assert store.url == str(tmp_path / "r.zarr")
+    assert_equal_arrays(store.url, complete_store)
+
+
+def test_provenance(tmp_path):
+    store = run(TOY, tmp_path / "r.zarr", panels=["single"])
+    (session,) = store.attributes["sessions"]
+    assert session["profile"] == "threads"
+    assert session["started"] <= session["finished"]
+    assert {"numpy", "zarr", "dpstudies", "python"} <= set(session["versions"])
+    assert session["cpu_features"]
+    assert store.attributes["study_reference"] == TOY
+    assert ResultStore.open(store.url).attributes == store.attributes
+
+
+def test_configured_run(tmp_path):
+    store = run(TOY, tmp_path / "r.zarr", trials=3, seed=1, panels=["single", "faults"], values={"n": ["4"]})
+    tree = open_results(store.url)
+    assert set(tree.children) == {"single", "faults"}
+    assert dict(tree["faults"].sizes) == {"n": 1, "method": 6, "trial": 3}
+    assert store.spec["seed"] == store.attributes["seed"] == 1
+
+
+def test_block_size_changes_no_number(complete_store, tmp_path):
+    """The chunks differ, the arrays do not."""
+    panels = [replace(panel, block_trials=size) for panel, size in ((MEANS, 2), (SINGLE, 5))]
+    methods = [method.name for method in FAULTS.methods if method.name != "raises"]
+    panels.append(replace(FAULTS, block_trials=5).with_values("method", methods))
+    store = run(replace(STUDY, panels=tuple(panels)), tmp_path / "r.zarr")
+    for panel in panels:
+        changed = xr.open_zarr(store.url, group=panel.name).drop_vars("error").load()
+        expected = xr.open_zarr(complete_store, group=panel.name).drop_vars("error").load()
+        if panel.name == "faults":
+            expected = expected.sel({"method": methods})
+        xr.testing.assert_identical(changed, expected)
+        assert store.array(panel.name, "status").chunks[-1] == panel.block_trials
+
+
+def test_progress_hears_of_every_evaluation_once(tmp_path):
+    begun, receipts = [], []
+
+    def progress(works):
+        begun.extend(works)
+        return receipts.append
+
+    run(STUDY, tmp_path / "r.zarr", progress=progress)
+    total = 2 * 6 * 7 + 2 * 12 * 6 + 2 * 2 + 5
+    assert sum(work.n_evaluations for work in begun) == total
+    assert sorted((r.work.block.panel, r.work.block.cell, r.work.block.trials.start) for r in receipts) == sorted(
+        (work.block.panel, work.block.cell, work.block.trials.start) for work in begun
+    )
+    assert sum(receipt.n_failed for receipt in receipts) == 2 * (4 + 3 + 12 + 3)
+
+
+# Going on
+
+
+def test_a_complete_store_is_left_alone(store_copy, monkeypatch):
+    """Not even a cluster is started."""
+    monkeypatch.setattr(import_module("pipeline.run"), "connect", None)
+    before = file_stamps(store_copy)
+    run(STUDY, store_copy)
+    resume(store_copy, study=STUDY)
+    assert file_stamps(store_copy) == before
+
+
+LOST = [
+    ("means", 0, 0, 0, 1, 0, 1),
+    ("means", 1, 0, 1, 0, 2, 1),
+    ("faults", 0, 2, 1),
+    ("faults", 1, 0, 1),
+    ("table", 1, 0),
+    ("single", 0, 2),
+]
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["status lost", "block lost"])
+@pytest.mark.parametrize("again", [run, resume], ids=lambda f: f.__name__)
+def test_lost_blocks_are_computed_again(complete_store, store_copy, again, whole):
+    for panel, *position in LOST:
+        lose(store_copy, panel, *position, whole=whole)
+    heard = []
+
+    def progress(works):
+        heard.extend(works)
+        return lambda receipt: None
+
+    before = read_arrays(store_copy)
+    if again is run:
+        run(STUDY, store_copy, progress=progress)
+    else:
+        resume(store_copy, study=STUDY, progress=progress)
+    assert len(heard) == len(LOST)
+    assert sum(len(work.settings) for work in heard) == len(LOST)
+    assert any((values != before[name]).any() for name, values in read_arrays(store_copy).items())
+    assert_equal_arrays(store_copy, complete_store)
+
+
+def test_the_first_block_may_be_lost_where_others_are_not(complete_store, store_copy):
+    """It holds the numbers that are not per trial; blocks finish in any order."""
+    lose(store_copy, "faults", 0, 0, 0, whole=True)
+    assert np.isnan(read_arrays(store_copy)["faults/mean"][0, 0])
+    resume(store_copy, study=STUDY)
+    assert_equal_arrays(store_copy, complete_store)
+
+
+def test_an_interrupted_run_is_resumed(complete_store, tmp_path):
+    path = tmp_path / "r.zarr"
+
+    def progress(works):
+        receipts = []
+
+        def interrupt(receipt):
+            receipts.append(receipt)
+            if len(receipts) == 3:
+                raise KeyboardInterrupt
+
+        return interrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(STUDY, path, progress=progress)
+    store = ResultStore.open(path)
+    assert store.complete
+    assert pending_work(STUDY, store)
+    resume(path, study=STUDY)
+    assert not pending_work(STUDY, store)
+    assert_equal_arrays(path, complete_store)
+    assert ["finished" in session for session in ResultStore.open(path).attributes["sessions"]] == [False, True]
+
+
+def test_a_disk_that_is_full(complete_store, tmp_path, monkeypatch):
+    """The run ends with an error; what was committed is kept, and nothing else counts."""
+    path, write, calls = tmp_path / "r.zarr", ResultStore.write, []
+
+    def fail(store, panel, block, setting, outcome):
+        calls.append(block)
+        if len(calls) > 5:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(store, panel, block, setting, outcome)
+
+    monkeypatch.setattr(ResultStore, "write", fail)
+    with pytest.raises(ExecutionError, match="No space left on device"):
+        run(STUDY, path)
+    monkeypatch.setattr(ResultStore, "write", write)
+    pending = sum(int(ResultStore.open(path).pending(panel).sum()) for panel in STUDY.panels)
+    assert pending == (2 * 2 * 7 + 2 * 2 * 6 + 2 * 2 + 3) - 5
+    run(STUDY, path)
+    assert_equal_arrays(path, complete_store)
+
+
+def test_an_unfinished_template_is_finished(complete_store, tmp_path, monkeypatch):
+    path = tmp_path / "r.zarr"
+
+    def crash(*_):
+        raise RuntimeError("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pipeline.store, "_create_panel", crash)
+        with pytest.raises(RuntimeError, match="killed"):
+            run(STUDY, path)
+    assert not ResultStore.open(path).complete
+    resume(path, study=STUDY)
+    assert_equal_arrays(path, complete_store)
+
+
+def test_leftovers_are_swept(complete_store, store_copy):
+    lose(store_copy, "single", 0, 1)
+    leftover = store_copy / "single" / "heads" / "c" / "0" / "1.abc.partial"
+    leftover.write_text("half")
+    run(STUDY, store_copy)
+    assert not leftover.exists()
+    assert_equal_arrays(store_copy, complete_store)
+
+
+# Refusals: nothing is changed
+
+
+def refused(store, message, call):
+    before = file_stamps(store)
+    with pytest.raises(BadInputError, match=message) as caught:
+        call()
+    assert file_stamps(store) == before
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("message", "arguments"),
+    [
+        ("seed: stored 7, now 8", {"seed": 8}),
+        (r"panels.faults.trials: stored 12, now 4, and 2 more", {"trials": 4}),
+        ("panels.means.factors.scale", {"values": {"scale": [1]}}),
+        ("panels.means.method_order", {"values": {"method": ["plain"]}, "panels": ["means"]}),
+        ("panels.faults: stored, now absent, and 2 more", {"panels": ["means"]}),
+    ],
+)
+def test_another_spec_is_refused(store_copy, message, arguments):
+    if "method" in arguments.get("values", {}):
+        message = "panels"
+    refused(store_copy, f"another spec or code version .*{message}", lambda: run(STUDY, store_copy, **arguments))
+
+
+@pytest.mark.parametrize(
+    ("message", "old", "new"),
+    [
+        (r"version: stored 1, now 2", "    seed=7,", "    seed=7, version=2,"),
+        (r"panels.single.version", 'name="single",', 'name="single", version=2,'),
+        (r"panels.means.methods.noisy.version", 'uses=("epsilon",),', 'uses=("epsilon",), version=2,'),
+        (r"unknown method of panel means 'plain'", 'Method("plain"', 'Method("simple"'),
+        (r"unknown panel 'single'", 'name="single"', 'name="lonely"'),
+        (r"holds study toy, got top", 'name="toy"', 'name="top"'),
+    ],
+)
+@pytest.mark.parametrize("complete", [True, False])
+def test_another_version_is_refused(tmp_path, toy, message, old, new, complete):
+    path = run(str(toy), tmp_path / "r.zarr", panels=["means", "single"], trials=1).url
+    if not complete:
+        lose(path, "single", 0, 0)
+    edit(toy, old, new)
+    refused(path, message, lambda: resume(path))
+
+
+def test_another_version_of_the_distribution_is_refused(store_copy, monkeypatch):
+    lose(store_copy, "single", 0, 0)
+    monkeypatch.setattr(pipeline.study, "version", lambda name: "99.0")
+    refused(store_copy, "dpstudies: stored .*, now 99.0", lambda: resume(store_copy, study=STUDY))
+
+
+@pytest.mark.parametrize(
+    ("setting", "old", "new"),
+    [
+        ("plain", "measure_sample(data, shrunk.mean(axis=1)", "measure_sample(data, shrunk.mean(axis=1) * (1 + 1e-15)"),
+        ("noisy", "(streams.uniforms(1)[:, 0] - 0.5)", "(streams.uniforms(2)[:, 1] - 0.5)"),
+        ("chain", "rng.normal(size=", "rng.uniform(size="),
+        ("plain", '* streams.uniforms(cell["n"])', '* (1 - streams.uniforms(cell["n"]))'),
+        ("plain", "shrunk.mean(axis=1), setting)", "shrunk.mean(axis=1) * np.nan, setting)"),
+    ],
+    ids=["plain", "noisy", "chain", "simulate", "fails now"],
+)
+def test_other_numbers_are_not_mixed_in(tmp_path, toy, setting, old, new):
+    """Code that was changed without a new version, while blocks are pending."""
+    path = run(str(toy), tmp_path / "r.zarr", panels=["means"], values={"steps": [3], "epsilon": [1]}).url
+    lose(path, "means", 1, 0, 0, 0, 2, 1)
+    edit(toy, old, new)
+    refused(path, rf"panel means, {setting}.*, trial 0 gives other numbers than the store holds", lambda: resume(path))
+
+
+def test_other_numbers_of_a_complete_store_are_not_asked_for(tmp_path, toy):
+    """The negative control: what is complete stays as it is."""
+    path = run(str(toy), tmp_path / "r.zarr", panels=["means"], values={"steps": [3], "epsilon": [1]}).url
+    before = file_stamps(path)
+    edit(toy, "rng.poisson(3)", "rng.poisson(3.5)")
+    resume(path)
+    assert file_stamps(path) == before
+
+
+def test_edited_words_are_no_other_numbers(tmp_path, toy):
+    path = run(str(toy), tmp_path / "r.zarr", panels=["single"]).url
+    lose(path, "single", 0, 1)
+    edit(toy, "one method, no factors", "a coin")
+    resume(path)
+    assert not pending_work(STUDY.configure(panels=["single"]), ResultStore.open(path))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"trials": 0},
+        {"values": {"n": [0]}},
+        {"panels": ["absent"]},
+        {"cluster": "absent.yaml"},
+        {"cluster": "c.yaml:far"},
+        {"cluster": "c.yaml:wrong"},
+    ],
+    ids=str,
+)
+def test_bad_input_writes_nothing(tmp_path, monkeypatch, arguments):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(pipeline.cluster, "_CONNECT_SECONDS", 1)
+    profiles = {"far": {"address": "tcp://127.0.0.1:1"}, "wrong": {"module": "distributed", "class": "NoSuchCluster"}}
+    Path("c.yaml").write_text(yaml.safe_dump({"profiles": profiles}))
+    with pytest.raises(BadInputError):
+        run(STUDY, "r.zarr", **arguments)
+    assert [path.name for path in tmp_path.iterdir()] == ["c.yaml"]
+
+
+def test_a_path_that_holds_something_else(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    refused(tmp_path, "holds something that is not a result store", lambda: run(STUDY, tmp_path))
+    refused(tmp_path, "holds something that is not a result store", lambda: run(STUDY, tmp_path / "notes.txt"))
+    with pytest.raises(BadInputError, match="no result store at"):
+        resume(tmp_path / "absent")
+
+
+def test_a_store_of_a_study_in_memory_needs_the_study(tmp_path):
+    path = run(panel_of(STUDY, "single", simulate=lambda cell, streams: None), tmp_path / "r.zarr").url
+    refused(path, "does not know where its study is; name it with --study", lambda: resume(path))
+    assert resume(path, study=STUDY).url == path
+
+
+def test_a_study_is_found_by_its_store(tmp_path):
+    store = run(TOY, tmp_path / "r.zarr", trials=2, panels=["single"])
+    source, study = study_of(ResultStore.open(store.url))
+    assert source == find_study(TOY, {})
+    assert study.spec() == STUDY.configure(trials=2, panels=["single"]).spec()
+
+
+# Single trials
+
+
+@pytest.mark.parametrize("name", [panel.name for panel in STUDY.panels])
+def test_every_trial_can_be_computed_again(complete_store, name):
+    store, panel = ResultStore.open(complete_store), STUDY.panel(name)
+    for cell in panel.cells():
+        written = {key: str(value) for key, value in cell.items()}  # as a user types it
+        for trial in (0, panel.n_trials - 1):
+            reruns = rerun_trial(store, STUDY, name, written, trial)
+            assert [rerun.setting for rerun in reruns] == panel.settings()
+            assert all(rerun.is_stored and rerun.equal for rerun in reruns)
+
+
+def test_a_trial_that_differs_is_seen(store_copy):
+    store, cell = ResultStore.open(store_copy), {"n": 4, "scale": 2.0}
+    block = Block("means", MEANS.cells().index(cell), range(4))
+    compute_block(store, replace(STUDY, seed=8), MEANS, block)
+    applies = [MEANS.applies(cell, setting) for setting in MEANS.settings()]
+    assert [rerun.equal for rerun in rerun_trial(store, STUDY, "means", cell, 0)] == [not it for it in applies]
+    assert all(rerun.equal for rerun in rerun_trial(store, STUDY, "means", cell, 4))
+
+
+def test_a_trial_that_is_not_stored_is_seen(store_copy):
+    lose(store_copy, "means", 0, 0, 0, 0, 0, 0)
+    reruns = rerun_trial(ResultStore.open(store_copy), STUDY, "means", MEANS.cells()[0], 0)
+    assert [rerun.is_stored for rerun in reruns] == [False] + [True] * 6
+    assert [rerun.equal for rerun in reruns] == [False] + [True] * 6
+
+
+@pytest.mark.parametrize(
+    ("message", "panel", "cell", "trial"),
+    [
+        ("unknown panel 'mean'", "mean", {}, 0),
+        ("the cell of panel means must give n, scale, got", "means", {"n": 4}, 0),
+        ("the cell of panel single must give nothing, got", "single", {"n": 4}, 0),
+        ("panel faults has no cell", "faults", {"n": 7}, 0),
+        ("n must be a whole number, got 'x'", "faults", {"n": "x"}, 0),
+        (r"trial must be in 0 \.\.\. 11, got 12", "faults", {"n": 3}, 12),
+        (r"trial must be in 0 \.\.\. 11, got -1", "faults", {"n": 3}, -1),
+        (r"trial must be in 0 \.\.\. 0, got 1", "table", {"order": 2}, 1),
+    ],
+)
+def test_no_such_trial(complete_store, message, panel, cell, trial):
+    with pytest.raises(BadInputError, match=message):
+        rerun_trial(ResultStore.open(complete_store), STUDY, panel, cell, trial)
+
+
+# Worker processes
+
+
+@pytest.fixture(scope="module")
+def killed_store(tmp_path_factory):
+    """Run three panels on two worker processes, where `deadly` kills its process at trial 9."""
+    folder = tmp_path_factory.mktemp("processes")
+    profile = {"module": "distributed", "class": "LocalCluster", "kwargs": {"processes": True, "n_workers": 2}}
+    (folder / "c.yaml").write_text(yaml.safe_dump({"profiles": {"processes": profile}}))
+    return run(
+        TOY,
+        folder / "r.zarr",
+        panels=["faults", "table", "single"],
+        values={"n": [5], "killer": [9]},
+        cluster=f"{folder / 'c.yaml'}:processes",
+    ).url
+
+
+def test_a_trial_that_kills_its_process_costs_its_block_and_setting_only(complete_store, killed_store):
+    ds = xr.open_zarr(killed_store, group="faults").load()
+    expected = xr.open_zarr(complete_store, group="faults").sel(n=[5]).load()
+    killed = ds["status"] == Status.KILLED
+    assert killed.sel({"method": "deadly", "n": 5}).values.tolist() == [False] * 8 + [True] * 4
+    assert int(killed.sum()) == 4
+    assert ds["error"].sel({"method": "deadly", "n": 5}).values.tolist() == [
+        *[""] * 8,
+        "the worker process died while it computed this block",
+        *["same cause as the first trial of its block"] * 3,
+    ]
+    assert bool(ds["x"].where(killed).isnull().all())
+    for name in ("x", "status"):
+        np.testing.assert_array_equal(ds[name].values[~killed], expected[name].values[~killed])
+    np.testing.assert_array_equal(ds["mean"], expected["mean"])
+
+
+def test_processes_give_the_arrays_of_threads(complete_store, killed_store):
+    arrays, expected = read_arrays(killed_store), read_arrays(complete_store)
+    names = [name for name in arrays if name.startswith(("table/", "single/")) and not name.endswith("/error")]
+    assert len(names) == 11
+    for name in names:
+        np.testing.assert_array_equal(arrays[name], expected[name], err_msg=name, strict=True)
+
+
+def test_chunk_files_are_where_the_tests_look(complete_store):
+    """The helper that spoils stores would else spoil nothing."""
+    assert chunk_file(complete_store, "means", "status", 0, 0, 0, 1, 0, 1)

@@ -1,0 +1,225 @@
+"""A study is found by module, by file, or in memory; workers get the code that the user had."""
+
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+
+import cloudpickle
+import pytest
+
+from pipeline.errors import BadInputError
+from pipeline.source import StudySource, find_study, source_of
+from pipeline.streams import sha256
+from tests.pipeline.helpers import TOY_FILE, evaluate_one
+from tests.pipeline.toy import STUDY
+
+SMALL = """
+from pipeline import Measure, Method, Panel, Study
+
+def simulate(cell, streams):
+    return None
+
+def evaluate(data, setting, streams):
+    return {{"x": {number}}}
+
+STUDY = Study("small", "", "", (Panel("p", "", simulate, (Method("m", evaluate),), (Measure("x", ""),)),), seed=1)
+"""
+
+
+def number_of(study):
+    return float(evaluate_one(study, "p", "m", range(1)).values["x"])
+
+
+@pytest.fixture
+def small(tmp_path):
+    """Write a study file that gives a number; return its path."""
+
+    def small(number, folder="", name="study.py"):
+        path = tmp_path / folder / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(SMALL.format(number=number))
+        return str(path)
+
+    return small
+
+
+def test_by_module():
+    source = find_study("tests.pipeline.toy:STUDY", {})
+    assert source.load() is STUDY
+    assert source.attributes == {"study_reference": "tests.pipeline.toy:STUDY"}
+    assert source.file == str(TOY_FILE)
+
+
+def test_by_name():
+    assert find_study("toy", {"toy": "tests.pipeline.toy:STUDY"}).load() is STUDY
+    with pytest.raises(BadInputError, match=r"unknown study 'toi'; did you mean toy\? .*or a \.py file, or module:obj"):
+        find_study("toi", {"toy": "tests.pipeline.toy:STUDY"})
+
+
+def test_by_file():
+    source = find_study(str(TOY_FILE), {})
+    study = source.load()
+    assert study is not STUDY
+    assert study.spec() == STUDY.spec()
+    assert source.load() is study
+    assert source.attributes == {"study_reference": str(TOY_FILE), "study_file_sha256": sha256(TOY_FILE.read_text())}
+    assert source.file == str(TOY_FILE)
+
+
+def test_the_reference_does_not_depend_on_the_folder(small, tmp_path, monkeypatch):
+    small(1.0)
+    monkeypatch.chdir(tmp_path)
+    assert find_study("study.py", {}).reference == str(tmp_path / "study.py")
+
+
+def test_content_is_shipped(small):
+    """What happens to the file after it was read does not matter."""
+    path = small(1.0)
+    before = find_study(path, {})
+    small(2.0)
+    after = find_study(path, {})
+    assert number_of(after.load()) == 2.0
+    assert number_of(before.load()) == 1.0
+    assert before != after
+    small(1.0)
+    assert find_study(path, {}) == before
+
+
+def test_files_of_one_name_do_not_clash(small):
+    sources = [find_study(small(number, folder), {}) for folder, number in (("a", 3.0), ("b", 4.0))]
+    studies = [source.load() for source in sources]
+    assert [number_of(study) for study in studies] == [3.0, 4.0]
+    assert [number_of(source.load()) for source in sources] == [3.0, 4.0]
+
+
+def test_code_that_has_a_file_for_caches(small):
+    simulate = find_study(small(5.0), {}).load().panels[0].simulate
+    with open(simulate.__code__.co_filename) as file:
+        assert file.read() == SMALL.format(number=5.0)
+
+
+def test_another_process_loads_what_is_shipped(small):
+    """Even where the file is gone."""
+    path = small(6.0)
+    pickled = cloudpickle.dumps(find_study(path, {}))
+    with open(path, "w") as file:
+        file.write("raise RuntimeError('changed')")
+    assert load_elsewhere(pickled) == "small"
+
+
+def load_elsewhere(pickled):
+    """Return the name of the study of a pickled source, loaded by a process that has imported nothing else."""
+    code = "import pickle, sys; print(pickle.load(sys.stdin.buffer).load().name)"
+    done = subprocess.run([sys.executable, "-c", code], input=pickled, capture_output=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout.decode().strip()
+
+
+def test_in_memory():
+    def simulate(cell, streams):
+        return offset
+
+    offset = 2.0
+    panel = replace(STUDY.panel("table"), simulate=simulate)
+    study = replace(STUDY, name="mine", panels=(panel,))
+    source = source_of(study)
+    assert source.reference is None
+    assert source.attributes == {"study_reference": ""}
+    assert source.file is None
+    loaded = source.load()
+    assert loaded.spec() == study.spec()
+    assert evaluate_one(loaded, "table", "square", range(1)).values["curve"].tolist() == [4.0, 16.0, 36.0]
+
+
+def test_source_of_a_study_of_a_module_is_the_module():
+    assert source_of(STUDY) == StudySource("tests.pipeline.toy:STUDY")
+
+
+def test_source_of_a_changed_study_is_the_object():
+    changed = replace(STUDY, seed=8)
+    source = source_of(changed)
+    assert source.reference is None
+    assert source.load().spec() == changed.spec()
+    assert source.load().seed == 8
+
+
+def test_a_changed_study_of_a_file_can_be_loaded_elsewhere(small):
+    """Its functions are in a module that only this process has imported: they must be sent along."""
+    study = replace(find_study(small(7.0), {}).load(), seed=2)
+    assert load_elsewhere(cloudpickle.dumps(source_of(study))) == "small"
+
+
+def test_a_study_whose_module_is_not_registered():
+    """As of code run by `exec`: its functions name a module that cannot be imported."""
+    namespace = {"__name__": "no_such_module"}
+    exec(SMALL.format(number=8.0), namespace)
+    assert number_of(source_of(namespace["STUDY"]).load()) == 8.0
+
+
+def test_a_study_that_existed_only_in_memory_cannot_be_found_again():
+    with pytest.raises(BadInputError, match="exists only in the program that declared it; name its file with --study"):
+        StudySource(None).load()
+
+
+@pytest.mark.parametrize(
+    ("message", "target"),
+    [
+        ("cannot load the study no_such_module:S: ModuleNotFoundError: No module named", "no_such_module:S"),
+        ("cannot load the study pipeline.study:STUDIES: AttributeError: ", "pipeline.study:STUDIES"),
+        ("cannot load the study pipeline.study:: ", "pipeline.study:"),
+        ("pipeline.study:Panel must be a Study, got type", "pipeline.study:Panel"),
+        ("cannot read the study file absent.py: No such file", "absent.py"),
+        ("unknown study 'absent'", "absent"),
+    ],
+)
+def test_refusals_by_name(message, target):
+    with pytest.raises(BadInputError) as caught:
+        find_study(target, {}).load()
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("message", "content"),
+    [
+        ("SyntaxError: ", b"def f(:\n"),
+        ("ZeroDivisionError: division by zero", b"1 / 0\n"),
+        ("ModuleNotFoundError: No module named 'no_such_module'", b"import no_such_module\n"),
+        ("has no attribute 'STUDY'", b"x = 1\n"),
+        ("must be a Study, got int", b"STUDY = 1\n"),
+        ("bad.py", b"# \xff\n"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_refusals_of_files(tmp_path, message, content):
+    path = tmp_path / "bad.py"
+    path.write_bytes(content)
+    for _ in range(2):  # a failed import leaves nothing behind
+        with pytest.raises(BadInputError) as caught:
+            find_study(str(path), {}).load()
+        assert message in str(caught.value)
+        assert str(path) in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+
+def test_threads_may_load_one_file_at_once(tmp_path):
+    """As those of one worker do with their first tasks: none sees a module that is half imported."""
+    path = tmp_path / "slow.py"
+    path.write_text("import time\ntime.sleep(0.3)\n" + SMALL.format(number=9.0))
+    source = find_study(str(path), {})
+    found, errors = [], []
+
+    def load():
+        try:
+            found.append(number_of(source.load()))
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=load) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    assert found == [9.0] * 4

@@ -1,0 +1,518 @@
+"""The store can be read by anyone, and never holds a committed block with missing or mixed numbers."""
+
+import json
+import os
+import shutil
+from dataclasses import replace
+from itertools import count, product
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+import zarr
+
+import pipeline.store
+from pipeline import open_results
+from pipeline.errors import BadInputError
+from pipeline.evaluate import Block, Status, evaluate_block
+from pipeline.plan import iterate_blocks
+from pipeline.store import ResultStore, write_region
+from pipeline.streams import canonical_json, sha256
+from tests.pipeline.helpers import (
+    assert_equal_arrays,
+    chunk_file,
+    compute_block,
+    compute_into,
+    evaluate_all,
+    file_stamps,
+    panel_of,
+    read_arrays,
+)
+from tests.pipeline.toy import FAULTS, MEANS, SINGLE, STUDY, TABLE
+
+GRID = ("n", "scale", "epsilon", "steps", "method")
+DIMS = {
+    "means": {
+        "estimate": (*GRID, "trial"),
+        "n_above": (*GRID, "trial"),
+        "quantile": (*GRID, "trial", "level"),
+        "exact": GRID,
+        "exact_quantile": (*GRID, "level"),
+        "status": (*GRID, "trial"),
+        "error": (*GRID, "trial"),
+    },
+    "faults": {
+        "x": ("n", "method", "trial"),
+        "mean": ("n", "method"),
+        "status": ("n", "method", "trial"),
+        "error": ("n", "method", "trial"),
+    },
+    "table": {
+        "curve": ("order", "power", "point"),
+        "total": ("order", "power"),
+        "n_points": ("order", "power"),
+        "status": ("order", "power"),
+        "error": ("order", "power"),
+    },
+    "single": {"heads": ("method", "trial"), "status": ("method", "trial"), "error": ("method", "trial")},
+}
+
+
+@pytest.fixture
+def template(tmp_path):
+    """Create a store without any block."""
+    return ResultStore.create(tmp_path / "t.zarr", STUDY, {"study_reference": ""})
+
+
+# Reading
+
+
+@pytest.mark.parametrize("panel", STUDY.panels, ids=lambda panel: panel.name)
+def test_plain_xarray_reads_it(complete_store, panel):
+    """Warnings are errors in these tests, so none is given."""
+    ds = xr.open_zarr(complete_store, group=panel.name)
+    assert {str(name): variable.dims for name, variable in ds.data_vars.items()} == DIMS[panel.name]
+    axes = {axis.name: list(axis.values) for axis in (*panel.factors, *panel.method_factors, *panel.outputs)}
+    axes[panel.method_dim] = [method.name for method in panel.methods]
+    if panel.trials is not None:
+        axes["trial"] = list(range(panel.trials))
+    assert {str(name): values.tolist() for name, values in ds.indexes.items()} == axes
+    assert set(ds.coords) == {*axes, *(constant.name for constant in panel.constants)}
+    assert ds.attrs["title"] == panel.meaning
+    ds.load()
+
+
+def test_coordinates_have_the_declared_types(complete_store):
+    ds = xr.open_zarr(complete_store, group="means")
+    assert {name: ds[name].dtype.kind for name in ("n", "scale", "epsilon", "steps", "level", "trial", "delta")} == {
+        **dict.fromkeys(("n", "steps", "trial"), "i"),
+        **dict.fromkeys(("scale", "epsilon", "level", "delta"), "f"),
+    }
+    assert ds["prior"].item() == "1:0.5"
+    assert ds["delta"].item() == 1e-6
+    for name in ("method", "error"):
+        assert isinstance(zarr.open_group(complete_store, mode="r")[f"means/{name}"].dtype, np.dtypes.StringDType)
+
+
+def test_attributes(complete_store):
+    ds = xr.open_zarr(complete_store, group="means")
+    assert ds["estimate"].attrs == {"long_name": "estimated mean", "units": "m"}
+    assert ds["scale"].attrs == {"long_name": "largest entry", "units": "m"}
+    assert ds["prior"].attrs == {"long_name": "prior guesses", "units": "1"}
+    assert ds["method"].attrs["notes"] == {"noisy": "Not private: noise of finite range"}
+    assert ds["status"].attrs["flag_values"] == [0, 1, 2, 3, 4, 5]
+    assert ds["status"].attrs["flag_meanings"] == "pending ok failed timed_out killed not_applicable"
+    root = zarr.open_group(complete_store, mode="r").attrs.asdict()
+    assert {key: root[key] for key in ("study", "title", "aim", "seed")} == {
+        "study": "toy",
+        "title": "Toy",
+        "aim": "Do each thing a study can do.",
+        "seed": 7,
+    }
+    assert json.loads(root["spec"]) == STUDY.spec()
+    assert root["spec_sha256"] == sha256(canonical_json(STUDY.spec()))
+    assert ResultStore.open(complete_store).spec == STUDY.spec()
+
+
+@pytest.mark.parametrize("panel", STUDY.panels, ids=lambda panel: panel.name)
+def test_a_chunk_is_one_block_of_one_setting(complete_store, panel):
+    group = zarr.open_group(complete_store, mode="r")[panel.name]
+    for name, dims in DIMS[panel.name].items():
+        sizes = {"trial": panel.block_trials, **{axis.name: len(axis.values) for axis in panel.outputs}}
+        assert group[name].chunks == tuple(sizes.get(dim, 1) for dim in dims), name
+
+
+@pytest.mark.parametrize("name", ["means", "table", "single"])
+def test_it_holds_what_was_computed(complete_store, name):
+    """Against an evaluation without a store; a method factor that a method does not use is stored at all its values."""
+    panel, ds = STUDY.panel(name), xr.open_zarr(complete_store, group=name).load()
+    n_compared = 0
+    for (cell, label), arrays in evaluate_all(STUDY, name).items():
+        setting = next(setting for setting in panel.settings() if setting.label == label)
+        unused = [axis for axis in panel.method_factors if axis.name not in setting.values]
+        for values in product(*(axis.values for axis in unused)):
+            place = {**dict(cell), **setting.values, panel.method_dim: setting.method.name}
+            at = ds.sel({**place, **dict(zip([axis.name for axis in unused], values, strict=True))})
+            for variable in (*(measure.name for measure in panel.measures), "status"):
+                expected = arrays[variable].reshape(at[variable].shape)
+                np.testing.assert_array_equal(at[variable].values, expected, strict=True)
+                n_compared += 1
+    assert n_compared == ds["status"].isel(trial=0, missing_dims="ignore").size * (len(panel.measures) + 1)
+
+
+def test_it_holds_why_trials_failed(complete_store):
+    ds = xr.open_zarr(complete_store, group="faults").load()
+    np.testing.assert_array_equal(ds["error"] != "", ds["status"] == Status.FAILED)
+    raised = ds.sel({"n": 3, "method": "raises"})
+    assert raised["trial"].values[raised["status"] == Status.FAILED].tolist() == [3, 5, 9]
+    assert "ArithmeticError: no result for trial 9" in raised["error"].values[9]
+    assert np.isnan(raised["x"].values[[3, 5, 9]]).all()
+
+
+def test_open_results_puts_numbers_in_order(complete_store):
+    tree = open_results(complete_store)
+    assert list(tree.children) == ["means", "faults", "table", "single"]  # as in the study
+    ordered, stored = tree["means"].to_dataset(), xr.open_zarr(complete_store, group="means")
+    assert stored["n"].values.tolist() == [9, 4]
+    assert stored["level"].values.tolist() == [0.5, 0.1, 0.9]
+    for name in ("n", "epsilon", "steps", "level", "trial"):
+        assert ordered.indexes[name].is_monotonic_increasing
+    assert ordered["method"].values.tolist() == ["plain", "noisy", "chain"]
+    xr.testing.assert_identical(ordered.sel(n=[9, 4], level=[0.5, 0.1, 0.9]).load(), stored.load())
+
+
+def test_open_results_is_lazy(complete_store):
+    ds = open_results(complete_store)["means"].to_dataset()
+    assert all(ds[name].chunks is not None for name in DIMS["means"])
+    assert ds["estimate"].chunksizes["trial"] == (4, 2)
+
+
+# Damage
+
+
+@pytest.mark.parametrize("place", [0, 0.5, 1], ids=["first", "middle", "last"])
+@pytest.mark.parametrize(
+    ("panel", "variable", "position"),
+    [
+        ("means", "estimate", (0, 0, 0, 0, 0, 0)),
+        ("means", "quantile", (0, 0, 0, 0, 0, 0, 0)),
+        ("means", "n_above", (0, 0, 0, 0, 0, 0)),
+        ("means", "exact", (0, 0, 0, 0, 0)),
+        ("faults", "status", (0, 0, 0)),
+        ("faults", "error", (0, 1, 0)),
+        ("table", "order", (0,)),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_one_flipped_bit_is_noticed(store_copy, panel, variable, position, place):
+    path = chunk_file(store_copy, panel, variable, *position)
+    content = bytearray(path.read_bytes())
+    array = zarr.open_group(store_copy, mode="r")[f"{panel}/{variable}"]
+    array[...]  # readable so far
+    content[int(place * (len(content) - 1))] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match="checksum"):
+        array[...]
+    if place == 0.5:
+        with pytest.raises(ValueError, match="checksum"):
+            xr.open_zarr(store_copy, group=panel)[variable].load()
+
+
+def test_a_chunk_that_was_cut_off_is_noticed(store_copy):
+    path = chunk_file(store_copy, "means", "estimate", 0, 0, 0, 0, 0, 0)
+    path.write_bytes(path.read_bytes()[:-3])
+    with pytest.raises(ValueError, match="checksum"):
+        zarr.open_group(store_copy, mode="r")["means/estimate"][...]
+
+
+# Writing
+
+
+@pytest.mark.parametrize(
+    ("region", "fine"),
+    [
+        ((slice(0, 4), slice(0, 2)), True),
+        ((slice(4, 10), slice(2, 6)), True),
+        ((slice(8, 10), slice(4, 6)), True),
+        ((slice(None), slice(None)), True),
+        ((slice(8, None), slice(0, 6)), True),
+        ((slice(-2, None), slice(0, 6)), True),
+        ((slice(0, 3), slice(0, 2)), False),
+        ((slice(2, 4), slice(0, 2)), False),
+        ((slice(0, 4), slice(1, 2)), False),
+        ((slice(0, 4), slice(1, 3)), False),
+        ((slice(9, 10), slice(0, 2)), False),
+        ((slice(-3, None), slice(0, 2)), False),
+    ],
+    ids=str,
+)
+def test_writes_cover_whole_chunks(region, fine):
+    array = zarr.create_array({}, shape=(10, 6), chunks=(4, 2), dtype="f8", fill_value=0)
+    expected = np.zeros((10, 6))
+    expected[region] = np.arange(expected[region].size).reshape(expected[region].shape) + 1
+    if fine:
+        write_region(array, region, expected[region])
+        np.testing.assert_array_equal(array[...], expected)
+    else:
+        with pytest.raises(ValueError, match=r"a write must cover whole chunks, got .*block_trials"):
+            write_region(array, region, expected[region])
+        assert not np.any(array[...])
+
+
+@pytest.mark.parametrize("trials", [range(1), range(4, 5), range(2, 6), range(3)], ids=str)
+def test_a_run_of_trials_that_is_no_block_is_refused(template, trials):
+    before = file_stamps(template.url)
+    block, setting = Block("means", 0, trials), MEANS.settings()[1]
+    with pytest.raises(ValueError, match="a write must cover whole chunks"):
+        template.write(MEANS, block, setting, evaluate_block(STUDY, block, [setting])[0])
+    assert file_stamps(template.url) == before
+    assert template.pending(MEANS).all()
+
+
+class CrashError(Exception):
+    """The process dies here."""
+
+
+def crash_at(monkeypatch, number):
+    """Let the call of `write_region` with this number crash; return the list of arrays that were written."""
+    written = []
+
+    def crashing(array, region, values):
+        if len(written) == number:
+            raise CrashError
+        written.append(array.name.rpartition("/")[2])
+        write_region(array, region, values)
+
+    monkeypatch.setattr(pipeline.store, "write_region", crashing)
+    return written
+
+
+@pytest.mark.parametrize(
+    ("name", "k"), [("means", 1), ("means", 0), ("table", 0), ("faults", 2)], ids=lambda value: str(value)
+)
+def test_a_crash_never_commits_missing_numbers(tmp_path, monkeypatch, name, k):
+    """Crash before each write in turn: the block is pending, and wherever the status is written, so are the numbers."""
+    study = panel_of(STUDY.configure(values={"epsilon": [0.5]}), name)
+    (panel,) = study.panels
+    store, setting = ResultStore.create(tmp_path / "t.zarr", study, {}), panel.settings()[k]
+    block = next(block for block in iterate_blocks(panel) if block.cell == 1)
+    (outcome,) = evaluate_block(study, block, [setting])
+    expected = np.ones_like(store.pending(panel))
+    for number in count():
+        written = crash_at(monkeypatch, number)
+        try:
+            store.write(panel, block, setting, outcome)
+        except CrashError:
+            np.testing.assert_array_equal(store.pending(panel), expected)
+            arrays = {variable: np.asarray(store.array(name, variable)[...]) for variable in DIMS[name]}
+            ok = arrays["status"] == Status.OK
+            for measure in panel.measures:
+                if arrays[measure.name].dtype.kind == "f":
+                    missing = np.isnan(arrays[measure.name])
+                    missing = missing.any(-1) if measure.dims else missing
+                    missing = missing if measure.per_trial else missing[..., None]
+                    assert not (ok & missing).any(), (measure.name, written)
+            for variable in DIMS[name]:
+                shutil.rmtree(tmp_path / "t.zarr" / name / variable / "c", ignore_errors=True)
+        else:
+            break
+    assert number == len(written) >= len(panel.measures) + 2
+    expected[1, block.trials.start // panel.block_trials, k] = False
+    np.testing.assert_array_equal(store.pending(panel), expected)
+
+
+def test_the_crash_test_can_fail(template, monkeypatch):
+    """Its negative control: a writer that commits first is caught."""
+
+    def write_status_first(store, panel, block, setting, outcome):
+        (position,) = pipeline.store._positions(panel, block.cell, setting)
+        region = tuple(slice(k, k + 1) for k in position)
+        pipeline.store.write_region(store.array(panel.name, "status"), region, outcome.status)
+        pipeline.store.write_region(store.array(panel.name, "total"), region, outcome.values["total"])
+
+    block, setting = Block("table", 0, range(1)), TABLE.settings()[0]
+    crash_at(monkeypatch, 1)
+    with pytest.raises(CrashError):
+        write_status_first(template, TABLE, block, setting, evaluate_block(STUDY, block, [setting])[0])
+    ds = xr.open_zarr(template.url, group="table").load()
+    assert bool(((ds["status"] == Status.OK) & ds["total"].isnull()).any())
+    assert not template.pending(TABLE).all()
+
+
+@pytest.mark.parametrize("k", range(len(MEANS.settings())))
+def test_unused_method_factors_are_written_at_all_values(template, k):
+    setting = MEANS.settings()[k]
+    block = Block("means", 0, range(4))
+    template.write(MEANS, block, setting, evaluate_block(STUDY, block, [setting])[0])
+    ds = xr.open_zarr(template.url, group="means").load()
+    written = (ds["status"] != Status.PENDING).sel({"method": setting.method.name, "n": 9}).isel(scale=0)
+    assert int((ds["status"] != Status.PENDING).sum()) == int(written.sum())
+    n_places = {"plain": 4, "noisy": 2, "chain": 1}[setting.method.name]
+    assert int(written.sum()) == 4 * n_places
+    for name in ("epsilon", "steps"):
+        places = written.any([dim for dim in written.dims if dim != name])
+        values = written[name].values[places].tolist()
+        assert values == ([setting.values[name]] if name in setting.values else MEANS.settable()[name].values) or set(
+            values
+        ) == set(MEANS.settable()[name].values)
+    estimates = ds["estimate"].sel({"method": setting.method.name, "n": 9}).isel(scale=0).where(written)
+    assert len(np.unique(estimates.values[~np.isnan(estimates.values)])) == 4
+
+
+def test_rewriting_a_block_changes_nothing(store_copy):
+    before = read_arrays(store_copy)
+    store = ResultStore.open(store_copy)
+    for panel in (MEANS, FAULTS, TABLE, SINGLE):
+        compute_block(store, STUDY, panel, next(iterate_blocks(panel)))
+    for name, values in read_arrays(store_copy).items():
+        np.testing.assert_array_equal(values, before[name], strict=True)
+
+
+def test_order_of_blocks_does_not_matter(complete_store, template):
+    blocks = [(panel, block) for panel in STUDY.panels for block in iterate_blocks(panel)]
+    for k in np.random.default_rng(1).permutation(len(blocks)):
+        compute_block(template, STUDY, *blocks[k])
+    assert_equal_arrays(template.url, complete_store, except_for=())
+
+
+def test_read_gives_back_what_was_written(complete_store):
+    store = ResultStore.open(complete_store)
+    for panel in (MEANS, TABLE, SINGLE):
+        for trials in [range(panel.n_trials), range(panel.n_trials - 1, panel.n_trials)]:  # not one block
+            block = Block(panel.name, len(panel.cells()) - 1, trials)
+            computed = evaluate_block(STUDY, block, panel.settings())
+            for setting, outcome in zip(panel.settings(), computed, strict=True):
+                stored = store.read(panel, block, setting)
+                np.testing.assert_array_equal(stored.status, outcome.status, strict=True)
+                np.testing.assert_array_equal(stored.error == "", outcome.error == "")
+                for name, values in outcome.values.items():
+                    np.testing.assert_array_equal(stored.values[name], values, err_msg=name, strict=True)
+
+
+# What is pending
+
+
+def test_pending_of_a_template_and_of_a_complete_store(template, complete_store):
+    shapes = {"means": (2, 2, 7), "faults": (2, 2, 6), "table": (2, 1, 2), "single": (1, 3, 1)}
+    for panel in STUDY.panels:
+        assert template.pending(panel).shape == shapes[panel.name]
+        assert template.pending(panel).all()
+        assert not ResultStore.open(complete_store).pending(panel).any()
+
+
+def test_pending_is_what_lost_its_status(store_copy):
+    lost = {
+        "means": {(1, 0, 0, 1, 1, 0): (1, 0, 1), (0, 0, 1, 1, 2, 1): (0, 1, 6), (1, 0, 1, 0, 0, 1): (1, 1, 0)},
+        "faults": {(1, 4, 1): (1, 1, 4), (0, 0, 0): (0, 0, 0)},
+        "table": {(1, 0): (1, 0, 0)},
+        "single": {(0, 2): (0, 2, 0)},
+    }
+    for name, positions in lost.items():
+        panel = STUDY.panel(name)
+        expected = np.zeros_like(ResultStore.open(store_copy).pending(panel))
+        for position, place in positions.items():
+            chunk_file(store_copy, name, "status", *position).unlink()
+            expected[place] = True
+        np.testing.assert_array_equal(ResultStore.open(store_copy).pending(panel), expected)
+
+
+# Paths
+
+
+def test_nothing_there(tmp_path):
+    assert not ResultStore.exists(tmp_path / "absent")
+    assert not ResultStore.exists(tmp_path)
+    (tmp_path / "zarr.abc.partial").write_text("")
+    assert not ResultStore.exists(tmp_path)
+    with pytest.raises(BadInputError, match="no result store at absent; run a study with --store absent first"):
+        ResultStore.open("absent")
+
+
+def other_file(path):
+    path.write_text("my notes")
+
+
+def other_folder(path):
+    path.mkdir()
+    (path / "notes.txt").write_text("my notes")
+
+
+def other_group(path):
+    zarr.create_group(path, attributes={"mine": 1})
+
+
+def other_array(path):
+    zarr.create_array(path, shape=(1,), dtype="f8")
+
+
+def other_format(path):
+    zarr.create_group(path, zarr_format=2)
+
+
+def broken_root(path):
+    path.mkdir()
+    (path / "zarr.json").write_text("{")
+
+
+@pytest.mark.parametrize(
+    "make", [other_file, other_folder, other_group, other_array, other_format, broken_root], ids=lambda f: f.__name__
+)
+def test_something_else_there(tmp_path, make):
+    path = tmp_path / "thing"
+    make(path)
+    before = file_stamps(tmp_path)
+    for attempt in (ResultStore.exists, ResultStore.open, open_results):
+        with pytest.raises(BadInputError, match="holds something that is not a result store; choose another path"):
+            attempt(path)
+    assert file_stamps(tmp_path) == before
+
+
+def test_a_store_is_there(complete_store, monkeypatch):
+    assert ResultStore.exists(complete_store)
+    monkeypatch.chdir(Path(complete_store).parent)
+    store = ResultStore.open("toy.zarr")
+    assert store.url == str(complete_store)
+    assert os.path.isabs(store.url)
+    assert store.complete
+
+
+# The template
+
+
+def test_an_unfinished_template_is_completed(tmp_path, monkeypatch, complete_store):
+    """Creation is interrupted before each panel, then before its last step."""
+    path = tmp_path / "t.zarr"
+    create_panel, consolidate = pipeline.store._create_panel, zarr.consolidate_metadata
+
+    def crash(*_):
+        raise CrashError
+
+    for number in range(len(STUDY.panels)):
+        calls = iter([create_panel] * number + [crash])
+        monkeypatch.setattr(pipeline.store, "_create_panel", lambda *args, calls=calls: next(calls)(*args))
+        with pytest.raises(CrashError):
+            ResultStore.create(path, STUDY, {})
+        assert ResultStore.exists(path)
+        assert not ResultStore.open(path).complete
+    monkeypatch.setattr(pipeline.store, "_create_panel", create_panel)
+    monkeypatch.setattr(zarr, "consolidate_metadata", crash)
+    with pytest.raises(CrashError):
+        ResultStore.create(path, STUDY, {})
+    assert not ResultStore.open(path).complete
+    with pytest.raises(BadInputError, match="was interrupted while it was created"):
+        open_results(path)
+    monkeypatch.setattr(zarr, "consolidate_metadata", consolidate)
+    ResultStore.create(path, STUDY, {})
+    assert ResultStore.open(path).complete
+    compute_into(path, STUDY)
+    assert_equal_arrays(path, complete_store, except_for=())
+
+
+def test_updated_attributes_leave_the_template_complete(store_copy):
+    ResultStore.open(store_copy).update(sessions=[{"started": "now"}], note="x")
+    store = ResultStore.open(store_copy)
+    assert store.complete
+    assert store.attributes["sessions"] == [{"started": "now"}]
+    assert store.attributes["note"] == "x"
+    assert store.spec == STUDY.spec()
+    assert json.loads((store_copy / "zarr.json").read_text())["consolidated_metadata"]["metadata"]["means/estimate"]
+    xr.open_zarr(store_copy, group="means", consolidated=True).load()
+
+
+def test_sweep_removes_half_written_files_only(store_copy):
+    before = file_stamps(store_copy)
+    for leftover in ("zarr.abc.partial", "means/estimate/c/0/0/0/0/0/0.123.partial"):
+        (store_copy / leftover).write_text("half")
+    ResultStore.open(store_copy).sweep()
+    assert file_stamps(store_copy) == before
+
+
+def test_a_panel_without_factors_and_without_trials(tmp_path):
+    """The smallest panel there is: one method, one number."""
+    study = replace(STUDY, panels=(replace(TABLE, factors=(), simulate=lambda cell, streams: 2.0),))
+    compute_into(tmp_path / "t.zarr", study)
+    ds = xr.open_zarr(tmp_path / "t.zarr", group="table").load()
+    assert dict(ds.sizes) == {"power": 2, "point": 3}
+    np.testing.assert_array_equal(ds["curve"].sel(power="square"), [4, 16, 36])
+    assert not ResultStore.open(tmp_path / "t.zarr").pending(study.panels[0]).any()

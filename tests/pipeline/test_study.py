@@ -1,0 +1,326 @@
+"""How a study is configured, described, and compared with a stored description."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pipeline import Factor, Measure, Method, Panel, Study
+from pipeline.errors import BadInputError
+from pipeline.streams import canonical_json
+from pipeline.study import differences
+from tests.pipeline.helpers import evaluate_all
+from tests.pipeline.toy import MEANS, STUDY, TABLE
+
+
+def refused(message, **arguments):
+    with pytest.raises(BadInputError, match=message) as caught:
+        STUDY.configure(**arguments)
+    assert "\n" not in str(caught.value)
+
+
+def test_configure_nothing():
+    assert STUDY.configure() == STUDY
+
+
+def test_configure_trials_and_seed():
+    configured = STUDY.configure(trials=3, seed=0)
+    assert [panel.trials for panel in configured.panels] == [3, 3, None, 3]
+    assert configured.seed == 0
+    assert STUDY.seed == 7
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "expected"),
+    [
+        ("n", ["12", 3.0], (12, 3)),
+        ("epsilon", ["2", "4"], (2.0, 4.0)),
+        ("level", ["0.25"], (0.25,)),
+        ("prior", ["2:2:2"], ((2.0, 2.0, 2.0),)),
+        ("delta", [0.5], (0.5,)),
+    ],
+)
+def test_configure_factors_outputs_and_constants(name, given, expected):
+    panel = STUDY.configure(panels=["means"], values={name: given}).panel("means")
+    assert panel.settable()[name].values == expected
+    assert panel.settable()[name].meaning == MEANS.settable()[name].meaning
+    for other, axis in MEANS.settable().items():
+        assert other == name or panel.settable()[other] == axis
+
+
+def test_configure_list_of_methods():
+    configured = STUDY.configure(panels=["means"], values={"method": ["chain", "plain"]})
+    assert [method.name for method in configured.panel("means").methods] == ["chain", "plain"]
+    assert configured.panel("means").methods[1] is MEANS.methods[0]
+
+
+def test_configure_reaches_every_panel_that_has_the_name():
+    configured = STUDY.configure(values={"n": [6], "order": [3]})
+    assert [configured.panel(name).factors[0].values for name in ("means", "faults", "table")] == [(6,), (6,), (3.0,)]
+    only = STUDY.configure(panels=["faults"], values={"n": [6]})
+    assert [panel.name for panel in only.panels] == ["faults"]
+
+
+def test_panels_keep_the_order_of_the_study():
+    assert [panel.name for panel in STUDY.configure(panels=["table", "means", "table"]).panels] == ["means", "table"]
+
+
+def test_refusals():
+    refused("trials must be >= 1, got 0", trials=0)
+    refused("trials must be >= 1, got -3", trials=-3)
+    refused("seed must be >= 0, got -1", seed=-1)
+    refused(r"unknown panel 'mean'; did you mean means\? Allowed: means, faults, table, single", panels=["mean"])
+    refused(r"unknown factor 'epsilom'; did you mean epsilon\?", values={"epsilom": [1]})
+    refused("unknown factor 'trial'", values={"trial": [1]})
+    refused("unknown factor 'epsilon'; Allowed: order, point, power", panels=["table"], values={"epsilon": [1]})
+    refused("n must be a whole number, got 'x'", values={"n": ["x"]})
+    refused("n must have at least one value", values={"n": []})
+    refused("n must have distinct values, got 4, 4", values={"n": ["4", 4.0]})
+    refused("delta is one value in panel means, got 2; give one", values={"delta": [0.1, 0.2]})
+    refused("delta is one value in panel means, got 0; give one", values={"delta": []})
+
+
+def test_refusals_of_methods():
+    means = {"panels": ["means"]}
+    refused(r"unknown method of panel means 'plan'; did you mean plain\?", values={"method": ["plan"]}, **means)
+    refused("method must have distinct values, got plain, plain", values={"method": ["plain"] * 2}, **means)
+    refused("method must have at least one value, got none", values={"method": []}, **means)
+
+
+def test_values_out_of_their_domain_name_panel_and_cell():
+    refused(r"^panel means, n=0, scale=2: n must be >= 1, got 0$", panels=["means"], values={"n": [4, 0]})
+    refused(r"^panel means, n=9, scale=2: epsilon must be > 0, got -1.0$", values={"epsilon": [1, -1]})
+
+
+def test_cells_and_settings():
+    panel = STUDY.configure(values={"scale": [1, 2]}).panel("means")
+    assert panel.cells() == [{"n": n, "scale": scale} for n in (9, 4) for scale in (1.0, 2.0)]
+    assert [setting.label for setting in panel.settings()] == [
+        "plain",
+        *(f"noisy(epsilon={e})" for e in ("0.5", "2")),
+        *(f"chain(epsilon={e}, steps={s})" for e in ("0.5", "2") for s in (3, 5)),
+    ]
+    assert STUDY.panel("single").cells() == [{}]
+
+
+def test_applies():
+    *_, short, long = MEANS.settings()
+    assert MEANS.applies({"n": 9, "scale": 1.0}, long)
+    assert MEANS.applies({"n": 4, "scale": 1.0}, short) is True
+    assert MEANS.applies({"n": 4, "scale": 1.0}, long) is False
+
+
+def test_validate_sees_constants_and_the_method():
+    seen = []
+
+    def validate(cell, setting):
+        seen.append((dict(cell), dict(setting)))
+        return True
+
+    replace(TABLE, validate=validate, constants=(Factor("c", (3,), ""),), factors=()).check()
+    assert seen == [({"c": 3.0}, {"c": 3.0, "power": name}) for name in ("square", "cube")]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"trials": 3, "seed": 1},
+        {
+            "panels": ["means"],
+            "values": {"prior": ["3:2:1"], "method": ["chain", "plain"], "n": [1, 100], "level": [0.3]},
+        },
+        {"panels": ["table", "single"], "values": {"order": ["1e-3"], "point": [5]}},
+    ],
+    ids=str,
+)
+def test_spec_roundtrip(arguments):
+    configured = STUDY.configure(**arguments)
+    stored = json.loads(json.dumps(configured.spec()))
+    again = STUDY.from_spec(stored)
+    assert again == configured
+    assert canonical_json(again.spec()) == canonical_json(configured.spec())
+    assert differences(stored, configured.spec()) == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda study: replace(study, version=2),
+        lambda study: replace(study, seed=8),
+        lambda study: replace(study, name="other"),
+        *(
+            lambda study, change=change: replace(study, panels=(change(study.panels[0]), *study.panels[1:]))
+            for change in (
+                lambda panel: replace(panel, version=2),
+                lambda panel: replace(panel, trials=7),
+                lambda panel: replace(panel, block_trials=3),
+                lambda panel: replace(panel, name="other"),
+                lambda panel: replace(panel, methods=(replace(panel.methods[0], version=2), *panel.methods[1:])),
+                lambda panel: replace(panel, methods=panel.methods[::-1]),
+                lambda panel: panel.with_values("n", [9, 4, 5]),
+                lambda panel: panel.with_values("n", [4, 9]),
+                lambda panel: panel.with_values("steps", [3]),
+                lambda panel: panel.with_values("level", [0.5]),
+                lambda panel: panel.with_values("prior", [(1.0, 0.25)]),
+                lambda panel: replace(panel, measures=panel.measures[1:]),
+            )
+        ),
+    ],
+)
+def test_spec_tells_whatever_decides_numbers_or_layout(change):
+    changed = change(STUDY)
+    assert differences(STUDY.spec(), changed.spec())
+    assert canonical_json(changed.spec()) != canonical_json(STUDY.spec())
+
+
+def test_spec_does_not_depend_on_words():
+    reworded = replace(STUDY, title="x", aim="y", panels=(replace(MEANS, meaning="z"), *STUDY.panels[1:]))
+    assert reworded.spec() == STUDY.spec()
+
+
+def test_from_spec_names_what_is_gone():
+    spec = json.loads(canonical_json(STUDY.spec()))
+    without_method = replace(STUDY, panels=(replace(MEANS, methods=MEANS.methods[:2]), *STUDY.panels[1:]))
+    with pytest.raises(BadInputError, match="unknown method of panel means 'chain'"):
+        without_method.from_spec(spec)
+    with pytest.raises(BadInputError, match="unknown panel 'table'"):
+        replace(STUDY, panels=tuple(panel for panel in STUDY.panels if panel != TABLE)).from_spec(spec)
+    without_factor = replace(STUDY, panels=(replace(MEANS, constants=MEANS.constants[:1]), *STUDY.panels[1:]))
+    with pytest.raises(BadInputError, match="unknown factor of panel means 'delta'"):
+        without_factor.from_spec(spec)
+
+
+def test_differences():
+    one = {"a": 1, "b": {"c": [1, 2], "d": None}, "e": 0}
+    assert differences(one, one) == []
+    assert differences(one, {"a": 2, "b": {"c": [1, 2, 3], "f": 1}, "e": 0}) == [
+        "a: stored 1, now 2",
+        "b.c: stored [1, 2], now [1, 2, 3]",
+        "b.d: stored, now absent",
+        "b.f: not stored, now present",
+    ]
+    assert differences({"a": {"b": 1}}, {"a": 1}) == ["a: stored {'b': 1}, now 1"]
+
+
+def assert_contained(old, new):
+    assert old
+    for key, arrays in old.items():
+        for name, values in arrays.items():
+            np.testing.assert_array_equal(values, new[key][name], err_msg=f"{key} {name}", strict=True)
+
+
+@pytest.mark.parametrize(
+    ("values", "n_more"),
+    [
+        ({"n": [5, 9, 100, 4]}, 2 * 7),
+        ({"n": [4, 9]}, 0),
+        ({"scale": [3, 2]}, 2 * 7),
+        ({"epsilon": [8, 2, 0.5]}, 2 * 3),
+        ({"steps": [5, 4, 3]}, 2 * 2),
+        ({"method": ["chain", "noisy", "plain"]}, 0),
+    ],
+    ids=str,
+)
+def test_extended_or_reordered_grid_keeps_every_number(values, n_more):
+    old = evaluate_all(STUDY, "means")
+    new = evaluate_all(STUDY.configure(panels=["means"], values=values), "means")
+    assert_contained(old, new)
+    assert len(new) == len(old) + n_more
+
+
+def test_more_trials_and_another_method_keep_every_number():
+    short = STUDY.configure(values={"method": ["noisy"]}, panels=["means"], trials=3)
+    old, new = evaluate_all(short, "means"), evaluate_all(STUDY, "means")
+    assert len(old) == 4
+    for key, arrays in old.items():
+        np.testing.assert_array_equal(arrays["estimate"], new[key]["estimate"][:3])
+
+
+@pytest.mark.parametrize("change", [{"seed": 8}, {"name": "tow"}])
+def test_another_seed_or_study_changes_every_number(change):
+    """The negative control of the tests above."""
+    old, new = evaluate_all(STUDY, "means"), evaluate_all(replace(STUDY, **change), "means")
+    for key, arrays in old.items():
+        assert not np.isin(arrays["quantile"][arrays["status"] == 1], new[key]["quantile"]).any()
+
+
+def test_methods_see_the_same_data():
+    """A copy of a method under another name has other draws; `plain` draws none, so it differs by its data only."""
+    panel = replace(MEANS, methods=(MEANS.methods[0], replace(MEANS.methods[0], name="plain-too")))
+    found = evaluate_all(replace(STUDY, panels=(panel,)), "means")
+    for cell in {cell for cell, _ in found}:
+        np.testing.assert_array_equal(found[cell, "plain"]["estimate"], found[cell, "plain-too"]["estimate"])
+
+
+def test_methods_draw_their_own_noise():
+    noisy = MEANS.methods[1]
+    panel = replace(MEANS, methods=(noisy, replace(noisy, name="noisy-too")))
+    found = evaluate_all(replace(STUDY, panels=(panel,)), "means")
+    for cell in {cell for cell, _ in found}:
+        one, other = (found[cell, f"{name}(epsilon=2)"]["estimate"] for name in ("noisy", "noisy-too"))
+        assert not np.isin(one, other).any()
+
+
+def declare(**changes):
+    """Declare a small panel, with whatever is wrong."""
+    panel = {
+        "name": "p",
+        "meaning": "",
+        "simulate": lambda cell, streams: None,
+        "methods": (Method("m", lambda *_: {"x": 1.0}),),
+        "measures": (Measure("x", ""),),
+    }
+    return Panel(**{**panel, **changes})
+
+
+@pytest.mark.parametrize(
+    ("message", "changes"),
+    [
+        ("got twice: n", {"factors": (Factor("n", (1,), ""),), "constants": (Factor("n", (1,), ""),)}),
+        ("got twice: x", {"outputs": (Factor("x", (1,), ""),)}),
+        ("got twice: method", {"factors": (Factor("method", (1,), ""),)}),
+        ("got twice: trial", {"factors": (Factor("trial", (1,), ""),)}),
+        ("got twice: status", {"measures": (Measure("status", ""),)}),
+        ("got twice: x", {"measures": (Measure("x", ""), Measure("x", ""))}),
+        ("trials must be >= 1, got 0", {"trials": 0}),
+        ("block_trials must be >= 1, got 0", {"block_trials": 0}),
+    ],
+)
+def test_wrong_declarations_of_a_panel(message, changes):
+    declare()
+    with pytest.raises(BadInputError, match=message):
+        declare(**changes)
+
+
+@pytest.mark.parametrize(
+    ("message", "changes"),
+    [
+        ("m", {"methods": (Method("m", None), Method("m", None))}),
+        ("epsilon", {"methods": (Method("m", None, uses=("epsilon",)),)}),
+        ("level", {"measures": (Measure("x", "", dims=("level",)),)}),
+    ],
+    ids=["method twice", "unknown method factor", "unknown output"],
+)
+def test_declarations_that_cannot_work_are_refused_before_anything_is_computed(message, changes):
+    with pytest.raises(BadInputError, match=message):
+        Study("s", "", "", (declare(**changes),), seed=1).configure()
+
+
+def test_two_panels_of_one_name_are_refused():
+    with pytest.raises(BadInputError, match="p"):
+        Study("s", "", "", (declare(), declare(meaning="another")), seed=1).configure()
+
+
+def test_a_method_may_not_share_the_stream_of_the_data():
+    """Streams of role "data" are the simulator's: a method of that name would draw the numbers of the data as noise."""
+
+    def simulate(cell, streams):
+        return streams.uniforms(1)[:, 0]
+
+    def evaluate(data, setting, streams):
+        return {"x": streams.uniforms(1)[:, 0] - data}
+
+    with pytest.raises(BadInputError, match="data"):
+        Study("s", "", "", (declare(simulate=simulate, methods=(Method("data", evaluate),), trials=4),), 1).configure()
