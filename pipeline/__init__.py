@@ -8,10 +8,11 @@ from pipeline.aggregate import summarise
 from pipeline.errors import BadInputError
 from pipeline.evaluate import Status
 from pipeline.factors import Factor, Measure, Method
+from pipeline.panel import Panel
 from pipeline.run import resume, run
 from pipeline.store import open_results
 from pipeline.streams import Streams
-from pipeline.study import Claim, Figure, Finding, Panel, Study
+from pipeline.study import Claim, Figure, Finding, Study
 
 __all__ = [
     "BadInputError",

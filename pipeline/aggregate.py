@@ -7,7 +7,7 @@ import numpy as np
 import xarray as xr
 from scipy.stats import beta
 
-from pipeline.evaluate import Status
+from pipeline.evaluate import FAILURES, Status
 
 QUANTILES = {"q05": 0.05, "q25": 0.25, "median": 0.5, "q75": 0.75, "q95": 0.95}
 _STATISTICS = ("mean", "mcse", "sd", *QUANTILES, *(f"{name}_mcse" for name in QUANTILES))
@@ -87,7 +87,7 @@ def summarise(ds: xr.Dataset) -> xr.Dataset:
     status = ds["status"]
     groups = {
         "n_ok": (Status.OK,),
-        "n_failed": (Status.FAILED, Status.TIMED_OUT, Status.KILLED),
+        "n_failed": FAILURES,
         "n_pending": (Status.PENDING,),
     }
     along = [dim for dim in status.dims if dim == "trial"]

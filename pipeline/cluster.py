@@ -1,12 +1,15 @@
 """Dask clusters by name: read ``cluster.yaml``, start or reach the cluster, and hand out a Client.
 
-Every worker thread computes with one BLAS, OpenMP and numba thread, since trials are the parallelism. Local profiles
+Every worker thread computes with one BLAS and OpenMP thread, and in processes that are started here with one numba
+thread, since trials are the parallelism. Local profiles
 listen on the loopback interface only.
 """
 
+import copy
 import importlib
 import logging
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -24,6 +27,7 @@ from pipeline.errors import BadInputError, unknown
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
 _KEYS = ("module", "class", "args", "kwargs", "address", "security", "scale", "adapt", "env")
 _CONNECT_SECONDS = 10
+_WORKER_SECONDS = 60
 # a terminal sends Ctrl-C to the workers, too: it is for the driver, which stops them
 _IGNORE_INTERRUPT = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
 
@@ -97,7 +101,7 @@ def load_profile(choice: str | None) -> Profile:
     profiles = _mapping(document.get("profiles"), f"{path}: profiles")
     if not profiles:
         raise BadInputError(f"{path}: profiles must name at least one profile, got none")
-    name = name or document.get("default") or (next(iter(profiles)) if len(profiles) == 1 else "")
+    name = name or str(document.get("default", "")) or (next(iter(profiles)) if len(profiles) == 1 else "")
     if not name:
         raise BadInputError(f"{path} has several profiles: {', '.join(profiles)}; choose one with {path}:NAME")
     if name not in profiles:
@@ -111,10 +115,16 @@ def _profile(name: str, given: Mapping[str, Any], where: str) -> Profile:
             raise BadInputError(f"{where}: {unknown('key', str(key), _KEYS)}")
     if ("address" in given) == ("class" in given):
         raise BadInputError(f"{where} must have either an address or a module and class, got {', '.join(given)}")
+    address = given.get("address")
+    if address is not None and not re.fullmatch(r"[a-z]+://.+:\d+", str(address)):
+        raise BadInputError(f"{where}: address must be like tcp://127.0.0.1:8786, got {address!r}")
+    for key in ("args", "kwargs", "scale", "adapt", "env"):
+        if address is not None and key in given:
+            raise BadInputError(f"{where}: {key} is for a cluster that is started, not for an address; remove it")
     if "scale" in given and "adapt" in given:
         raise BadInputError(f"{where} must have scale or adapt, got both")
     scale = given.get("scale")
-    if scale is not None and (not isinstance(scale, int) or scale < 1):
+    if scale is not None and (not isinstance(scale, int) or isinstance(scale, bool) or scale < 1):
         raise BadInputError(f"{where}: scale must be a whole number >= 1, got {scale!r}")
     if not isinstance(given.get("args", []), list):
         raise BadInputError(f"{where}: args must be a list, got {given['args']!r}")
@@ -125,7 +135,7 @@ def _profile(name: str, given: Mapping[str, Any], where: str) -> Profile:
         class_name=str(given.get("class", "")),
         args=tuple(given.get("args", ())),
         kwargs=_mapping(given.get("kwargs", {}), f"{where}: kwargs"),
-        address=given.get("address"),
+        address=address,
         security=_mapping(given.get("security", {}), f"{where}: security"),
         scale=scale,
         adapt=_mapping(given.get("adapt", {}), f"{where}: adapt"),
@@ -168,7 +178,7 @@ def connect(profile: Profile) -> Iterator[Client]:
         if profile.address is not None:
             client = _reach(profile)
             try:
-                client.register_plugin(OneThreadPerTask())
+                _prepare(client, profile)
                 yield client
             finally:
                 client.close()
@@ -176,10 +186,22 @@ def connect(profile: Profile) -> Iterator[Client]:
         cluster = _start(profile)
         try:
             with Client(cluster) as client:
-                client.register_plugin(OneThreadPerTask())
+                _prepare(client, profile)
                 yield client
         finally:
             cluster.close()
+
+
+def _prepare(client: Client, profile: Profile) -> None:
+    """Wait for a first worker, and limit the threads of each that is there or will come."""
+    try:
+        client.wait_for_workers(1, timeout=_WORKER_SECONDS)
+    except TimeoutError as error:
+        raise BadInputError(
+            f"no worker has joined the cluster of profile {profile.name} (waited {_WORKER_SECONDS} s): start one with "
+            "'dask worker', or correct the profile"
+        ) from error
+    client.register_plugin(OneThreadPerTask())
 
 
 def _reach(profile: Profile) -> Client:
@@ -206,19 +228,19 @@ def _start(profile: Profile) -> Any:
             f"profile {profile.name} must name an installed cluster class, got {profile.module}.{profile.class_name}: "
             f"{error}"
         ) from error
-    kwargs = dict(profile.kwargs)
+    kwargs = copy.deepcopy(dict(profile.kwargs))
     env = {**ONE_THREAD, **profile.env}
     if (profile.module, profile.class_name) == ("distributed", "LocalCluster"):
-        quiet = {"silence_logs": logging.ERROR}  # what happens to tasks is for pipeline.execute to say
+        quiet = {"silence_logs": logging.CRITICAL}  # what happens to tasks is for pipeline.execute to say
         kwargs = {"dashboard_address": "127.0.0.1:0", "worker_dashboard_address": "127.0.0.1:0", **quiet, **kwargs}
         kwargs.setdefault("threads_per_worker", 1 if kwargs.get("processes", True) else available_cores())
         if kwargs.get("processes", True):
-            kwargs["env"] = env
+            kwargs["env"] = {**env, **kwargs.get("env", {})}
             kwargs.setdefault("preload", [_IGNORE_INTERRUPT])
             # a task that kills its worker comes back at once; pipeline.execute finds the guilty trials
             kwargs.setdefault("scheduler_kwargs", {})["allowed_failures"] = 0
     elif profile.env:
-        kwargs["env"] = env
+        kwargs["env"] = {**profile.env, **kwargs.get("env", {})}
     try:
         cluster = cluster_class(*profile.args, **kwargs)
         if profile.adapt:

@@ -8,6 +8,10 @@ class BadInputError(ValueError):
     """What a user gave is refused, before anything was written; the message is one line that says what to do."""
 
 
+class IncompleteStoreError(RuntimeError):
+    """A store whose creation was interrupted; resume finishes it."""
+
+
 def unknown(what: str, given: object, allowed: Iterable[object]) -> str:
     """Return one line that refuses a name and offers the nearest allowed ones.
 

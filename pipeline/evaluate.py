@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from pipeline.factors import Measure, Value
+from pipeline.panel import Panel, Setting
 from pipeline.streams import Streams
-from pipeline.study import Panel, Setting, Study
+from pipeline.study import Study
 
 
 class Status(IntEnum):
@@ -26,6 +27,9 @@ class Status(IntEnum):
     TIMED_OUT = 3
     KILLED = 4
     NOT_APPLICABLE = 5
+
+
+FAILURES = (Status.FAILED, Status.TIMED_OUT, Status.KILLED)
 
 
 @dataclass(frozen=True)
@@ -92,7 +96,7 @@ def evaluate_block(study: Study, block: Block, settings: Sequence[Setting]) -> l
     applicable = [setting for setting in settings if panel.applies(cell, setting)]
     try:
         computed = _compute(study, panel, cell, block.trials, applicable)
-    except Exception:
+    except (Exception, SystemExit):
         computed = []
     if not computed:  # outside the handler: tracebacks of single settings and trials are to be their own
         computed = [_account(study, panel, cell, block.trials, setting) for setting in applicable]
@@ -141,7 +145,7 @@ def _attempt(
     """Evaluate one setting: the outcome, or None with the error in a word and with its traceback."""
     try:
         return _compute(study, panel, cell, trials, [setting])[0], "", ""
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         return None, repr(error), "".join(traceback.format_exception(error)).rstrip()
 
 

@@ -8,8 +8,8 @@ settings one by one. What kills its worker alone is stored as killed; the rest c
 """
 
 import math
-import threading
 import time
+import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError
@@ -28,7 +28,7 @@ from pipeline.study import Study
 
 _TASK_SECONDS = 1.0
 _LARGEST_BATCH = 1000
-_stop = threading.Event()  # seen by the threads of this process, where a task cannot be ended from outside
+_stopped: set[str] = set()  # runs that threads of this process are to give up: a thread cannot be ended from outside
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def pending_work(study: Study, store: ResultStore) -> list[Work]:
     return found
 
 
-def run_task(source: StudySource, url: str, spec_sha256: str, batch: Sequence[Work]) -> list[Receipt]:
+def run_task(source: StudySource, url: str, spec_sha256: str, run: str, batch: Sequence[Work]) -> list[Receipt]:
     """Compute and commit a batch: the task that workers run.
 
     The worker reads the spec from the store and the code from `source`, and refuses if the two do not fit.
@@ -77,7 +77,7 @@ def run_task(source: StudySource, url: str, spec_sha256: str, batch: Sequence[Wo
     study, store = _opened(source, url, spec_sha256)
     receipts = []
     for work in batch:
-        if _stop.is_set():
+        if run in _stopped:
             break
         started = time.perf_counter()
         panel = study.panel(work.block.panel)
@@ -145,19 +145,19 @@ class _Driver:
         on_receipt: Callable[[Receipt], None],
     ) -> None:
         self.client, self.study, self.store, self.on_receipt = client, study, store, on_receipt
-        self.task = (source, store.url, store.attributes["spec_sha256"])
-        self.n_threads = max(1, sum(client.nthreads().values()))
+        self.run_id = uuid.uuid4().hex
+        self.task = (source, store.url, store.attributes["spec_sha256"], self.run_id)
         self.in_flight: dict[Future, list[Work]] = {}
         self.seconds: dict[str, float] = {}
 
     def run(self, works: Iterable[Work]) -> None:
         queue = deque(works)
         suspects: deque[Work] = deque()
-        _stop.clear()
         try:
             while queue or self.in_flight:
-                while queue and len(self.in_flight) < 2 * self.n_threads:
-                    self._submit(self._next_batch(queue))
+                n_threads = max(1, sum(self.client.nthreads().values()))  # workers come and go
+                while queue and len(self.in_flight) < 2 * n_threads:
+                    self._submit(self._next_batch(queue, math.ceil(len(queue) / (2 * n_threads))))
                 suspects += self._collect()
             while suspects:
                 suspect = suspects.popleft()
@@ -168,11 +168,10 @@ class _Driver:
             self._stop_tasks()
             raise
 
-    def _next_batch(self, queue: deque[Work]) -> list[Work]:
-        """Take work of one panel for about a second, less near the end so that no worker is left with a long tail."""
+    def _next_batch(self, queue: deque[Work], fair: int) -> list[Work]:
+        """Take work of one panel for about a second, but a fair share at most, so that no worker has a long tail."""
         panel = queue[0].block.panel
         each = self.seconds.get(panel)
-        fair = math.ceil(len(queue) / (2 * self.n_threads))
         wanted = 1 if each is None else min(max(1, int(_TASK_SECONDS / max(each, 1e-6))), _LARGEST_BATCH, fair)
         batch = [queue.popleft()]
         while queue and len(batch) < wanted and queue[0].block.panel == panel:
@@ -218,5 +217,5 @@ class _Driver:
 
     def _stop_tasks(self) -> None:
         """Give up what has not begun, and let what has begun come to the end of its block."""
-        _stop.set()
+        _stopped.add(self.run_id)
         self.client.cancel(list(self.in_flight), force=True)

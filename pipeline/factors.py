@@ -5,9 +5,12 @@ canonical form decides the random stream of every trial that depends on it (`pip
 """
 
 import math
+import operator
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, SupportsIndex
+
+import numpy as np
 
 from pipeline.errors import BadInputError
 
@@ -39,13 +42,25 @@ def _cast(kind: Kind, value: Any) -> Value:
         raise ValueError
     if kind == "int":
         whole = int(value)
-        if not isinstance(value, str) and whole != value:
+        if (not isinstance(value, str) and whole != value) or abs(whole) >= 2**63:
             raise ValueError
         return whole
     number = float(value)
     if not math.isfinite(number):
         raise ValueError
     return number + 0.0  # -0.0 and 0.0 are one value
+
+
+def require_whole(name: str, value: Any, least: int, most: int) -> int:
+    """Return a whole number in its allowed range as an int; BadInputError says what is allowed."""
+    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
+        raise BadInputError(f"{name} must be a whole number, got {value!r}")
+    whole = operator.index(value)
+    if whole < least:
+        raise BadInputError(f"{name} must be >= {least}, got {whole}")
+    if whole > most:
+        raise BadInputError(f"{name} must be <= {most:,}, got {whole:,}")
+    return whole
 
 
 def format_value(value: Value) -> str:
@@ -129,7 +144,8 @@ class Measure:
     dims : tuple of str
         Output dimensions, in order, beside the trial.
     per_trial : bool
-        False for a quantity that belongs to the cell and the setting, not to a trial (an exact expectation).
+        False for a quantity that belongs to the cell and the setting, not to a trial (an exact expectation): every
+        block computes the same value.
     ragged : bool
         True where NaN pads rows of unequal length. Elsewhere a NaN makes its trial a failed one.
     """
@@ -141,6 +157,14 @@ class Measure:
     dtype: str = "float64"
     per_trial: bool = True
     ragged: bool = False
+
+    def __post_init__(self) -> None:
+        try:
+            allowed = np.dtype(self.dtype).kind in "biuf"
+        except TypeError:
+            allowed = False
+        if not allowed:
+            raise BadInputError(f"measure {self.name} must have a boolean, whole or floating dtype, got {self.dtype!r}")
 
 
 @dataclass(frozen=True)

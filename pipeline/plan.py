@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
-from pipeline.evaluate import Block, Status, evaluate_block
-from pipeline.study import Panel, Study
+from pipeline.evaluate import Block, Outcome, Status, evaluate_block
+from pipeline.panel import Panel
+from pipeline.study import Study
 
 _PILOT_TRIALS = 200
 
@@ -74,7 +76,8 @@ def make_plan(study: Study, pilot_seconds: float = 10.0) -> list[PanelPlan]:
     list of PanelPlan
         One for each panel, in order.
     """
-    return [_plan_panel(study, panel, pilot_seconds / len(study.panels)) for panel in study.panels]
+    with threadpool_limits(1):  # as in a worker
+        return [_plan_panel(study, panel, pilot_seconds / len(study.panels)) for panel in study.panels]
 
 
 def _plan_panel(study: Study, panel: Panel, budget: float) -> PanelPlan:
@@ -123,30 +126,37 @@ def _spread(n_cells: int) -> list[int]:
 
 
 def _pilot_cell(study: Study, panel: Panel, cell: int, most: int) -> tuple[float, dict[str, float], int]:
-    """Time one cell with few trials and with more, and extend to a block: seconds, errors of the means, failures."""
+    """Compute up to `most` trials of a cell: seconds a whole block, errors of the means to expect, failures."""
     settings = panel.settings()
     n_block = min(panel.block_trials, panel.n_trials)
 
-    def timed(n_trials: int) -> tuple[float, list]:
+    def timed(trials: range) -> tuple[float, list[Outcome]]:
         start = time.perf_counter()
-        outcomes = evaluate_block(study, Block(panel.name, cell, range(n_trials)), settings)
+        outcomes = evaluate_block(study, Block(panel.name, cell, trials), settings)
         return time.perf_counter() - start, outcomes
 
-    few, many = min(2, n_block), min(most, n_block)
-    first, outcomes = timed(few)
-    total = first
-    if many > few:
-        second, outcomes = timed(many)
-        total = second + max(0.0, second - first) / (many - few) * (n_block - many)
+    runs = [range(min(2, n_block))]
+    if n_block > 2:  # two lengths tell the setup from the cost of a trial
+        runs.append(range(min(most, n_block)))
+    else:
+        starts = range(n_block, min(most, panel.n_trials), n_block)
+        runs += [range(start, min(start + n_block, panel.n_trials)) for start in starts]
+    seconds, computed = zip(*(timed(trials) for trials in runs), strict=True)
+    if n_block > 2:
+        per_trial = max(0.0, seconds[1] - seconds[0]) / max(1, len(runs[1]) - len(runs[0]))
+        total, computed = seconds[1] + per_trial * (n_block - len(runs[1])), computed[1:]
+    else:
+        total = sum(seconds) / len(seconds)
     errors: dict[str, float] = {}
-    for outcome in outcomes:
-        ok = outcome.status == Status.OK
+    for k in range(len(settings)):
+        ok = np.concatenate([outcomes[k].status for outcomes in computed]) == Status.OK
         for measure in panel.measures:
             if measure.per_trial and panel.trials is not None and ok.sum() > 1:
-                values = np.ma.masked_invalid(np.asarray(outcome.values[measure.name][ok], float))
-                error = float(np.ma.filled(values.std(axis=0, ddof=1), 0.0).max()) / panel.n_trials**0.5
+                values = np.concatenate([outcomes[k].values[measure.name] for outcomes in computed])[ok]
+                spread = np.ma.masked_invalid(np.asarray(values, float)).std(axis=0, ddof=1)
+                error = float(np.ma.filled(spread, 0.0).max()) / panel.n_trials**0.5
                 errors[measure.name] = max(errors.get(measure.name, 0.0), error)
-    failures = sum(int((outcome.status == Status.FAILED).sum()) for outcome in outcomes)
+    failures = sum(int((outcome.status == Status.FAILED).sum()) for outcomes in computed for outcome in outcomes)
     return total, errors, failures
 
 

@@ -61,20 +61,21 @@ def describe(study_file: str | None) -> dict[str, Any]:
         "cpu_count": os.cpu_count(),
         "cpu_features": sorted(name for name, found in features.items() if found),
         "blas": sorted({f"{pool['internal_api']} {pool['version']}" for pool in threadpoolctl.threadpool_info()}),
-        **({} if study_file is None else _git(Path(study_file).parent)),
+        **({} if study_file is None else _git(Path(study_file))),
     }
 
 
-def _git(folder: Path) -> dict[str, Any]:
-    """Return the commit a folder is at, and whether files were changed since; nothing where there is no git."""
+def _git(file: Path) -> dict[str, Any]:
+    """Return the commit of a file's repository, and whether its folder was changed since; nothing if git has it not."""
 
     def git(*words: str) -> str:
         done = subprocess.run(
-            ["git", "-C", str(folder), *words], capture_output=True, text=True, timeout=10, check=True
+            ["git", "-C", str(file.parent), *words], capture_output=True, text=True, timeout=10, check=True
         )
         return done.stdout.strip()
 
     try:
+        git("ls-files", "--error-unmatch", file.name)
         return {"git_commit": git("rev-parse", "HEAD"), "git_dirty": bool(git("status", "--porcelain", "--", "."))}
     except (OSError, subprocess.SubprocessError):
         return {}

@@ -10,15 +10,17 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from pipeline.cluster import connect, load_profile
 from pipeline.errors import BadInputError
 from pipeline.evaluate import Block, Outcome, Status, evaluate_block
 from pipeline.execute import Receipt, Work, execute, pending_work
+from pipeline.panel import Panel, Setting
 from pipeline.provenance import describe, now
 from pipeline.source import StudySource, find_study, source_of
 from pipeline.store import ResultStore
-from pipeline.study import Setting, Study, differences
+from pipeline.study import Study, differences
 
 Progress = Callable[[list[Work]], Callable[[Receipt], None]]
 
@@ -142,6 +144,7 @@ def study_of(store: ResultStore, study: StudySource | Study | str | None = None)
 class Rerun:
     """One trial of one setting, computed again beside what is stored."""
 
+    panel: Panel
     setting: Setting
     computed: Outcome
     stored: Outcome
@@ -153,15 +156,18 @@ class Rerun:
 
     @property
     def equal(self) -> bool:
-        """Whether both are the same, bit by bit."""
+        """Whether both are the same, bit by bit; what is not per trial is a matter of trials that are ok."""
+        is_ok = self.stored.status[0] == Status.OK
         return self.computed.status[0] == self.stored.status[0] and all(
-            np.array_equal(value, self.computed.values[name], equal_nan=value.dtype.kind == "f")
-            for name, value in self.stored.values.items()
+            np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
+            for measure in self.panel.measures
+            if measure.per_trial or is_ok
+            for one, other in [(self.stored.values[measure.name], self.computed.values[measure.name])]
         )
 
 
 def rerun_trial(store: ResultStore, study: Study, panel_name: str, cell: Mapping[str, Any], trial: int) -> list[Rerun]:
-    """Compute one trial again from its key, under every setting.
+    """Compute one trial again from its key, under every setting but those that killed or outlasted their worker.
 
     Parameters
     ----------
@@ -194,17 +200,19 @@ def rerun_trial(store: ResultStore, study: Study, panel_name: str, cell: Mapping
     if not 0 <= trial < panel.n_trials:
         raise BadInputError(f"trial must be in 0 ... {panel.n_trials - 1}, got {trial}")
     block = Block(panel.name, cells.index(wanted), range(trial, trial + 1))
-    settings = panel.settings()
-    computed = evaluate_block(study, block, settings)
-    return [
-        Rerun(setting, outcome, store.read(panel, block, setting))
-        for setting, outcome in zip(settings, computed, strict=True)
-    ]
+    stored = [(setting, store.read(panel, block, setting)) for setting in panel.settings()]
+    deadly = (Status.TIMED_OUT, Status.KILLED)
+    safe = [setting for setting, outcome in stored if outcome.status[0] not in deadly]
+    with threadpool_limits(1):  # as in a worker: the bits of a matrix product depend on it
+        computed = dict(zip([setting.label for setting in safe], evaluate_block(study, block, safe), strict=True))
+    return [Rerun(panel, setting, computed.get(setting.label, outcome), outcome) for setting, outcome in stored]
 
 
 def _source(study: Study | StudySource | str) -> StudySource:
     if isinstance(study, StudySource):
         return study
+    if not isinstance(study, Study | str):
+        raise BadInputError(f"a study must be a Study, a .py file or module:object, got {study!r}")
     return source_of(study) if isinstance(study, Study) else find_study(study, {})
 
 
@@ -227,19 +235,25 @@ def _run(
     progress: Progress | None,
 ) -> ResultStore:
     """Do the work of `run` and `resume` once all input is known to be good."""
+    works: list[Work] | None = None
     if existing is not None and existing.complete:
-        if not pending_work(study, existing):
+        works = pending_work(study, existing)
+        if not works:
             return existing
-        _refuse_other_numbers(existing, study)
+        with threadpool_limits(1):
+            _refuse_other_numbers(existing, study)
     with connect(profile) as client:
         store = existing
         if store is None or not store.complete:
-            store = ResultStore.create(path, study, {**source.attributes, "created": now(), "sessions": []})
+            try:
+                store = ResultStore.create(path, study, {**source.attributes, "created": now(), "sessions": []})
+            except OSError as error:
+                raise BadInputError(f"cannot create the store {path}: {error.strerror or error}") from error
         store.sweep()
-        session = {"started": now(), "profile": profile.name, **describe(source.file)}
+        session = {"started": now(), "profile": profile.name, **source.attributes, **describe(source.file)}
         sessions = store.attributes["sessions"]
         store.update(sessions=[*sessions, session])
-        works = pending_work(study, store)
+        works = pending_work(study, store) if works is None else works
         on_receipt = progress(works) if progress is not None else lambda receipt: None
         execute(client, source, study, store, works, on_receipt)
         store.update(sessions=[*sessions, {**session, "finished": now()}])
@@ -257,7 +271,9 @@ def _refuse_other_numbers(store: ResultStore, study: Study) -> None:
                 for block in store.committed(panel, setting)
             )
             for block, setting in islice(committed, 1):
-                again = Rerun(setting, evaluate_block(study, block, [setting])[0], store.read(panel, block, setting))
+                again = Rerun(
+                    panel, setting, evaluate_block(study, block, [setting])[0], store.read(panel, block, setting)
+                )
                 if not again.equal:
                     raise BadInputError(
                         f"panel {panel.name}, {setting.label}, trial {block.trials.start} gives other numbers than the "
@@ -271,5 +287,6 @@ def _largest_difference(rerun: Rerun) -> str:
     for name, before in rerun.stored.values.items():
         if before.dtype.kind == "f":
             scale = np.maximum(np.abs(before), np.finfo(float).tiny)
-            worst = max(worst, float(np.nanmax(np.abs(rerun.computed.values[name] - before) / scale, initial=0.0)))
-    return f"largest relative difference {worst:.2g}"
+            apart = np.abs(rerun.computed.values[name] - before) / scale
+            worst = max(worst, float(apart[~np.isnan(apart)].max(initial=0.0)))
+    return f"largest relative difference {worst:.2g}" if worst else "one of them failed or has no number"

@@ -131,6 +131,8 @@ def _import_file(content: str) -> ModuleType:
         return sys.modules[name]
     folder = Path(tempfile.gettempdir()) / f"dpstudies-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.stat().st_uid != os.getuid():
+        raise PermissionError(f"{folder} belongs to another user")
     path = folder / f"{name}.py"
     partial = folder / f"{name}.{os.getpid()}"
     partial.write_text(content)

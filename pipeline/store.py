@@ -8,6 +8,7 @@
 
 import json
 import os
+import re
 import warnings
 from collections.abc import Iterator, Mapping
 from itertools import product
@@ -18,16 +19,16 @@ import numpy as np
 import xarray as xr
 import zarr
 import zarr.errors
-from zarr.codecs import Crc32cCodec, ZstdCodec
 
-from pipeline.errors import BadInputError
+from pipeline.errors import BadInputError, IncompleteStoreError
 from pipeline.evaluate import Block, Outcome, Status
-from pipeline.factors import Factor, Measure, format_value
+from pipeline.factors import format_value
+from pipeline.panel import Panel, Setting
 from pipeline.streams import canonical_json, sha256
-from pipeline.study import Panel, Setting, Study
+from pipeline.study import Study
+from pipeline.template import create_panel
 
-_CODECS = (ZstdCodec(level=1), Crc32cCodec())
-_DTYPES = {"int": "int64", "float": "float64", "str": "string", "vector": "string"}
+_LEFTOVER = re.compile(r".*\.[0-9a-f]{32}\.partial")  # as the local store names a file until it is whole
 
 
 class ResultStore:
@@ -66,10 +67,13 @@ class ResultStore:
     @classmethod
     def exists(cls, path: str | os.PathLike[str]) -> bool:
         """Whether there is a store at the path; `BadInputError` if there is something else."""
-        place = Path(path)
+        place = Path(_local(path))
         if not place.exists():
+            parent = next(parent for parent in place.parents if parent.exists())
+            if not parent.is_dir() or not os.access(parent, os.W_OK):
+                raise BadInputError(f"the store's folder {parent} must be a folder that can be written; choose another")
             return False
-        if place.is_dir() and not any(entry for entry in place.iterdir() if entry.suffix != ".partial"):
+        if place.is_dir() and all(_LEFTOVER.fullmatch(entry.name) for entry in place.iterdir()):
             return False
         cls.open(path)
         return True
@@ -77,13 +81,13 @@ class ResultStore:
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> "ResultStore":
         """Open a store that exists."""
-        url = os.path.abspath(path)
+        url = _local(path)
         if not os.path.exists(url):
             raise BadInputError(f"no result store at {path}; run a study with --store {path} first")
         try:
             root = zarr.open_group(url, mode="r+", zarr_format=3)
-            known = "spec" in root.attrs
-        except (OSError, ValueError, KeyError, zarr.errors.BaseZarrError):
+            known = {"study", "panels"} <= json.loads(root.attrs["spec"]).keys()  # type: ignore[arg-type]
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, zarr.errors.BaseZarrError):
             known = False
         if not known:
             raise BadInputError(f"{path} holds something that is not a result store; choose another path")
@@ -95,7 +99,7 @@ class ResultStore:
 
         Also finishes a template whose creation was interrupted; no block is written before it is complete.
         """
-        url = os.path.abspath(path)
+        url = _local(path)
         spec = study.spec()
         head = {
             "title": study.title,
@@ -112,7 +116,7 @@ class ResultStore:
             else zarr.open_group(url, mode="r+", zarr_format=3)
         )
         for panel in study.panels:
-            _create_panel(root, panel)
+            create_panel(root, panel)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Consolidated metadata")
             root = zarr.consolidate_metadata(root.store)
@@ -125,7 +129,8 @@ class ResultStore:
     def sweep(self) -> None:
         """Remove what writers that were killed have left behind half-written."""
         for leftover in Path(self.url).rglob("*.partial"):
-            leftover.unlink(missing_ok=True)
+            if _LEFTOVER.fullmatch(leftover.name):
+                leftover.unlink(missing_ok=True)
 
     def array(self, panel: str, name: str) -> zarr.Array:
         """Return the array of a variable."""
@@ -142,17 +147,18 @@ class ResultStore:
         """
         for position in _positions(panel, block.cell, setting):
             for measure in panel.measures:
-                if measure.per_trial or block.trials.start == 0:
+                if measure.per_trial or (outcome.status == Status.OK).any():  # the same value from every block
                     region = _region(panel, position, block.trials if measure.per_trial else None, len(measure.dims))
                     write_region(self.array(panel.name, measure.name), region, outcome.values[measure.name])
             region = _region(panel, position, block.trials, 0)
-            for name, values in (("error", outcome.error.astype(np.dtypes.StringDType())), ("status", outcome.status)):
+            error = _with_rerun(panel, block, outcome.error).astype(np.dtypes.StringDType())
+            for name, values in (("error", error), ("status", outcome.status)):
                 write_region(self.array(panel.name, name), region, values)
 
     def read(self, panel: Panel, block: Block, setting: Setting) -> Outcome:
         """Read what is stored of one setting on some trials, which need not be a whole block.
 
-        Measures that are not per trial are written with the first trial; before that they are left out.
+        Measures that are not per trial are stored as soon as one trial of the setting is ok.
         """
         position = next(_positions(panel, block.cell, setting))
 
@@ -162,20 +168,16 @@ class ResultStore:
             head = (len(block.trials),) if per_trial and panel.trials is not None else ()
             return values.reshape(head + values.shape[values.ndim - n_dims :])
 
-        has_first = (
-            np.asarray(self.array(panel.name, "status")[_region(panel, position, range(1), 0)]) != Status.PENDING
-        )
-        values = {
-            m.name: stored(m.name, m.per_trial, len(m.dims)) for m in panel.measures if m.per_trial or has_first.all()
-        }
+        values = {m.name: stored(m.name, m.per_trial, len(m.dims)) for m in panel.measures}
         status, error = stored("status", True, 0), stored("error", True, 0).astype(object)
         return Outcome(values, status.reshape(-1), error.reshape(-1))
 
     def committed(self, panel: Panel, setting: Setting) -> Iterator[Block]:
         """Yield the trials of a setting that are ok, each as a block of its own, the first cells first."""
         for cell in range(len(panel.cells())):
-            whole = Block(panel.name, cell, range(panel.n_trials))
-            for trial in np.flatnonzero(self.read(panel, whole, setting).status == Status.OK):
+            region = _region(panel, next(_positions(panel, cell, setting)), range(panel.n_trials), 0)
+            status = np.asarray(self.array(panel.name, "status")[region]).ravel()
+            for trial in np.flatnonzero(status == Status.OK):
                 yield Block(panel.name, cell, range(int(trial), int(trial) + 1))
 
     def pending(self, panel: Panel) -> np.ndarray:
@@ -218,10 +220,14 @@ def open_results(store: str | os.PathLike[str]) -> xr.DataTree:
     ------
     BadInputError
         If there is no store.
+    IncompleteStoreError
+        If its creation was interrupted.
     """
     opened = ResultStore.open(store)
     if not opened.complete:
-        raise BadInputError(f"the store {store} was interrupted while it was created; finish it with: dpstudies resume")
+        raise IncompleteStoreError(
+            f"the store {store} was interrupted while it was created; finish it with: dpstudies resume {store}"
+        )
     tree = xr.open_datatree(opened.url, engine="zarr", chunks={})
     panels = {name: _in_order(tree[name].to_dataset()) for name in opened.spec["panels"]}
     return xr.DataTree.from_dict({"/": tree.to_dataset(), **panels})
@@ -272,62 +278,19 @@ def write_region(array: zarr.Array, region: tuple[slice, ...], values: np.ndarra
     array[tuple(whole)] = values.reshape([part.stop - part.start for part in whole])
 
 
-def _create_panel(root: zarr.Group, panel: Panel) -> None:
-    """Create the group of a panel with its empty arrays and its coordinates."""
-    group = root.require_group(panel.name)
-    constants = " ".join(constant.name for constant in panel.constants)
-    group.attrs.update({"title": panel.meaning, **({"coordinates": constants} if constants else {})})
-    methods = Factor(panel.method_dim, tuple(m.name for m in panel.methods), "methods compared", "str")
-    grid = (*panel.factors, *panel.method_factors, methods)
-    trial = () if panel.trials is None else ("trial",)
+def _local(path: str | os.PathLike[str]) -> str:
+    if "://" in os.fspath(path):
+        raise BadInputError(f"a store must be a local path, got {path}; choose a folder")
+    return os.path.abspath(path)
 
-    def create(name: str, dims: tuple[str, ...], shape: tuple[int, ...], chunks: tuple[int, ...], **rest: Any) -> Any:
-        return group.create_array(
-            name, shape=shape, chunks=chunks, dimension_names=dims, compressors=_CODECS, overwrite=True, **rest
-        )
 
-    def variable(measure: Measure, fill_value: Any, attributes: dict[str, Any]) -> None:
-        sizes = {axis.name: len(axis.values) for axis in panel.outputs}
-        along = trial if measure.per_trial else ()
-        shape = (*(len(axis.values) for axis in grid), *(panel.n_trials for _ in along))
-        chunks = (*(1 for _ in grid), *(panel.block_trials for _ in along))
-        output = tuple(sizes[dim] for dim in measure.dims)
-        create(
-            measure.name,
-            (*(axis.name for axis in grid), *along, *measure.dims),
-            shape + output,
-            chunks + output,
-            dtype=measure.dtype,
-            fill_value=fill_value,
-            attributes={"long_name": measure.meaning, "units": measure.unit, **attributes},
-        )
-
-    for axis in (*grid, *panel.outputs, *panel.constants):
-        scalar = axis in panel.constants
-        values = [format_value(value) if axis.kind == "vector" else value for value in axis.values]
-        notes = {method.name: method.note for method in panel.methods if method.note} if axis is methods else {}
-        array = create(
-            axis.name,
-            () if scalar else (axis.name,),
-            () if scalar else (len(values),),
-            () if scalar else (len(values),),
-            dtype=_DTYPES[axis.kind],
-            attributes={"long_name": axis.meaning, "units": axis.unit, **({"notes": notes} if notes else {})},
-        )
-        strings = np.dtypes.StringDType()
-        array[...] = np.array(values[0] if scalar else values, strings if axis.kind in ("str", "vector") else None)
-    if trial:
-        array = create("trial", trial, (panel.n_trials,), (panel.block_trials,), dtype="int64")
-        array[...] = np.arange(panel.n_trials)
-    for measure in panel.measures:
-        fill = np.nan if np.dtype(measure.dtype).kind == "f" else None
-        variable(measure, fill, {})
-    flags = {
-        "flag_values": [int(status) for status in Status],
-        "flag_meanings": " ".join(status.name.lower() for status in Status),
-    }
-    variable(Measure("error", "why a trial failed, and what runs it again", dtype="string"), "", {})
-    variable(Measure("status", "what became of a trial", dtype="int8"), 0, flags)
+def _with_rerun(panel: Panel, block: Block, error: np.ndarray) -> np.ndarray:
+    """Append to each error the words that compute its trial again; STORE stands for the store's path."""
+    cell = "".join(f" --cell {name}={format_value(value)}" for name, value in panel.cells()[block.cell].items())
+    again = f"again: dpstudies trial STORE --panel {panel.name}{cell} --trial"
+    return np.array(
+        [f"{text}\n{again} {trial}" if text else "" for text, trial in zip(error, block.trials, strict=True)], object
+    )
 
 
 def _setting_index(panel: Panel, setting: Setting) -> tuple[Any, ...]:

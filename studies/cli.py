@@ -4,6 +4,7 @@ Exit codes: 0 complete; 1 complete with failed trials, or a trial that differs; 
 3 incomplete; 130 interrupted.
 """
 
+import os
 import shlex
 import signal
 import sys
@@ -11,15 +12,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, cast
 
+import numpy as np
+import pandas as pd
 import typer
+import xarray as xr
 from rich.console import Console
 from rich.table import Table
 
 import pipeline
 from pipeline.aggregate import count_status
 from pipeline.cluster import available_cores
-from pipeline.errors import BadInputError
-from pipeline.evaluate import Status
+from pipeline.errors import BadInputError, IncompleteStoreError
+from pipeline.evaluate import FAILURES, Status
 from pipeline.execute import ExecutionError
 from pipeline.factors import format_value
 from pipeline.plan import make_plan
@@ -87,7 +91,7 @@ def plan(
             f"{one.n_blocks:,}",
             _size(one.n_bytes),
             f"{one.seconds:,.1f} s",
-            errors or "none (deterministic)",
+            errors or ("none (deterministic)" if configured.panel(one.panel).trials is None else "unknown"),
         )
     _print(table)
     cores = available_cores()
@@ -169,11 +173,13 @@ def trial(
     reruns = rerun_trial(opened, configured, panel, chosen, number)
     table = _table("method", "measure", "computed", "stored", "verdict")
     for rerun in reruns:
+        killed = rerun.computed is rerun.stored
         verdict = ("equal" if rerun.equal else "DIFFERENT") if rerun.is_stored else "not stored yet"
-        reason = str(rerun.computed.error[0]).splitlines()
+        verdict = "not computed again: it ended its worker" if killed else verdict
+        reason = str(rerun.computed.error[0])
         for name, value in rerun.computed.values.items():
-            stored = _show(rerun.stored.values[name]) if rerun.is_stored and name in rerun.stored.values else ""
-            table.add_row(rerun.setting.label, name, reason[-1] if reason else _show(value), stored, verdict)
+            stored = _show(rerun.stored.values[name]) if rerun.is_stored else ""
+            table.add_row(rerun.setting.label, name, _reason(reason) if reason else _show(value), stored, verdict)
     _print(table)
     if any(rerun.is_stored and not rerun.equal for rerun in reruns):
         raise typer.Exit(1)
@@ -189,13 +195,15 @@ def errors(
     n_failed = 0
     for name, group in tree.children.items():
         ds = group.to_dataset()[["status", "error"]]
-        failed = ds["status"].isin([Status.FAILED, Status.TIMED_OUT, Status.KILLED]).compute()
-        dims = [str(dim) for dim in failed.dims if dim != "trial"]
-        for place, mask in failed.stack(place=dims).groupby("place") if dims else [((), failed)]:
-            count = int(mask.sum())
-            if count:
-                n_failed += count
-                _say(_describe_failure(store, str(name), ds, dims, place, mask, count, full))
+        failed = ds["status"].isin(list(FAILURES)).compute()
+        dims = [dim for dim in failed.dims if dim != "trial"]
+        for place in np.argwhere((failed.any("trial") if "trial" in failed.dims else failed).values):
+            at = dict(zip(dims, place.tolist(), strict=True))
+            count = int(failed.isel(at).sum().item())
+            n_failed += count
+            labels = [f"{dim}={format_value(ds[dim].values.tolist()[k])}" for dim, k in at.items()]
+            first = int(failed.isel(at).values.argmax())
+            _say(f"{', '.join([str(name), *labels])}: {count:,} {_describe_failure(store, ds.isel(at), first, full)}")
     _say(f"{n_failed:,} failed trials")
     raise typer.Exit(1 if n_failed else 0)
 
@@ -207,19 +215,12 @@ def summarise(
     csv: Annotated[bool, typer.Option("--csv", help="Print comma-separated values, with every statistic.")] = False,
 ) -> None:
     """Print means over trials with their Monte Carlo standard errors."""
-    wanted = _split(panel)
-    summaries = load_summaries(store)
-    for name in wanted:
-        if name not in summaries:
-            raise BadInputError(pipeline.errors.unknown("panel", name, summaries))
+    summaries = load_summaries(store, _split(panel))
+    if csv:
+        frames = [_frame(summary).assign(panel=name) for name, summary in summaries.items()]
+        print(pd.concat(frames).set_index("panel").to_csv(), end="")
+        return
     for name, summary in summaries.items():
-        if wanted and name not in wanted:
-            continue
-        if csv:
-            frame = summary.to_dataframe()
-            frame.insert(0, "panel", name)
-            print(frame.to_csv(), end="")
-            continue
         heads, rows, _ = tabulate(summary)
         table = _table(*heads, title=f"{name}: {summary.attrs['title']}")
         for row in rows:
@@ -238,31 +239,50 @@ def report(
     opened = ResultStore.open(store)
     _, configured = study_of(opened, _named(study))
     page = output or Path(opened.url).parent / "report.html"
-    if not page.absolute().parent.is_dir():
-        raise BadInputError(f"the folder of {page} must exist; create it, or choose another --output")
-    for claim, finding in write_report(opened, configured, page, figures):
+    try:
+        findings = write_report(opened, configured, page, figures)
+    except OSError as error:
+        raise BadInputError(f"cannot write {error.filename or page}: {error.strerror}; choose another path") from error
+    for claim, finding in findings:
         _say(f"{finding.verdict}: {claim.statement} {finding.evidence}")
     _say(f"report: {page}" + (f", figures: {figures}" if figures else ""))
 
 
 def main() -> None:
     """Run the command; the entry point."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # batch systems end a job so: stop cleanly, too
+    for number in (signal.SIGINT, signal.SIGTERM):  # batch systems end a job by SIGTERM: stop cleanly, too
+        signal.signal(number, _Interrupt())
+    sys.path.append(os.getcwd())  # for module:object
     try:
         code = app(standalone_mode=False)
     except BadInputError as error:
         code = _fail(str(error), 2)
     except _UsageError as error:
         code = _fail(" ".join(error.format_message().split()) + "; see 'dpstudies --help'", 2)
-    except ExecutionError as error:
+    except (ExecutionError, IncompleteStoreError) as error:
         code = _fail(str(error), 3)
     except (KeyboardInterrupt, typer.Abort):
-        code = _fail("interrupted", 130)
+        code = 130
+    if code == 130:
+        _fail("interrupted", code)
     sys.exit(code)
 
 
+class _Interrupt:
+    """What a first interrupt does, and a second one that has no patience."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def __call__(self, number: int, frame: object) -> None:
+        self._count += 1
+        if self._count > 1:
+            os._exit(130)
+        raise KeyboardInterrupt
+
+
 def _fail(message: str, code: int) -> int:
-    _errors.print(f"dpstudies: {message}")
+    _errors.print(f"dpstudies: {' '.join(message.split())}")
     return code
 
 
@@ -272,8 +292,9 @@ def _compute(store: Path, display: ProgressDisplay, work: Any) -> None:
         work()
     except (KeyboardInterrupt, ExecutionError) as error:
         display.__exit__()
-        reason = "interrupted" if isinstance(error, KeyboardInterrupt) else str(error)
-        _errors.print(f"dpstudies: {reason}; {_what_is_kept(store)}")
+        if isinstance(error, ExecutionError):
+            _fail(str(error), 3)
+        _fail(_what_is_kept(store), 3)
         raise typer.Exit(130 if isinstance(error, KeyboardInterrupt) else 3) from None
     display.__exit__()
     if display.n_total:
@@ -297,8 +318,7 @@ def _count(store: Path) -> dict[str, dict[Status, int]]:
 def _conclude(store: Path, counts: Mapping[str, Mapping[Status, int]]) -> int:
     """Say in one line how a store stands and what to do next; return the exit code."""
     failed, pending = (
-        sum(by_kind[kind] for by_kind in counts.values() for kind in kinds)
-        for kinds in ((Status.FAILED, Status.TIMED_OUT, Status.KILLED), (Status.PENDING,))
+        sum(by_kind[kind] for by_kind in counts.values() for kind in kinds) for kinds in (FAILURES, (Status.PENDING,))
     )
     path = shlex.quote(str(store))
     if pending:
@@ -311,22 +331,24 @@ def _conclude(store: Path, counts: Mapping[str, Mapping[Status, int]]) -> int:
     return 0
 
 
-def _describe_failure(
-    store: Path, panel: str, ds: Any, dims: list[str], place: Any, mask: Any, count: int, full: bool
-) -> str:
-    at = dict(zip(dims, place if isinstance(place, tuple) else (place,), strict=True))
-    one = ds.sel(at)
-    first = int(mask.values.ravel().argmax())
-    if "trial" in one.dims:
-        one = one.isel(trial=first)
-    text = str(one["error"].compute().item())
-    reason = text if full else text.splitlines()[-1]
-    method = next(name for name in ("mechanism", "method", dims[-1]) if name in at)
-    cell = " ".join(f"--cell {name}={format_value(value)}" for name, value in at.items() if name != method)
-    where = ", ".join(f"{name}={format_value(value)}" for name, value in at.items())
+def _describe_failure(store: Path, ds: xr.Dataset, first: int, full: bool) -> str:
+    """Describe the failures of one setting in one cell by those of its first trial."""
+    one = ds.isel(trial=first) if "trial" in ds.dims else ds
+    error = str(one["error"].compute().item())
     kind = Status(int(one["status"].compute().item())).name.lower().replace("_", " ")
-    again = f"dpstudies trial {shlex.quote(str(store))} --panel {panel} {cell} --trial {first}".replace("  ", " ")
-    return f"{panel}, {where}: {count:,} {kind}, first trial {first}: {reason}\n  again: {again}"
+    again = error.splitlines()[-1].replace("STORE", shlex.quote(str(store)), 1)
+    return f"{kind}, first trial {first}: " + (error if full else f"{_reason(error)}\n  {again}")
+
+
+def _reason(error: str) -> str:
+    """Return the line of a stored error that says what went wrong."""
+    lines = [line for line in error.splitlines() if not line.startswith("again: ")]
+    return lines[-1] if lines else ""
+
+
+def _frame(summary: xr.Dataset) -> pd.DataFrame:
+    """Return a summary as rows, with constants and coordinates as columns."""
+    return summary.to_dataframe().reset_index()
 
 
 def _named(study: str | None) -> StudySource | None:

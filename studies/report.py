@@ -3,28 +3,33 @@
 import base64
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import jinja2
 import numpy as np
 import xarray as xr
 
-from pipeline import Claim, Figure, Finding, Status, Study, open_results, summarise
+from pipeline import BadInputError, Claim, Figure, Finding, Status, Study, open_results, summarise
 from pipeline.aggregate import count_status
+from pipeline.errors import unknown
+from pipeline.evaluate import FAILURES
 from pipeline.factors import format_value
 from pipeline.store import ResultStore
 
 Summaries = Mapping[str, xr.Dataset]
+_FEWEST = 100
 
 
-def load_summaries(store: str | os.PathLike[str]) -> dict[str, xr.Dataset]:
-    """Return the summary of every panel of a store.
+def load_summaries(store: str | os.PathLike[str], panels: Sequence[str] = ()) -> dict[str, xr.Dataset]:
+    """Return the summaries of a store.
 
     Parameters
     ----------
     store : path
         A store.
+    panels : sequence of str
+        The panels to summarise; all if empty.
 
     Returns
     -------
@@ -32,13 +37,17 @@ def load_summaries(store: str | os.PathLike[str]) -> dict[str, xr.Dataset]:
         See `pipeline.summarise`.
     """
     tree = open_results(store)
-    return {str(name): summarise(panel.to_dataset()) for name, panel in tree.children.items()}
+    for name in panels:
+        if name not in tree.children:
+            raise BadInputError(unknown("panel", name, tree.children))
+    return {name: summarise(tree[name].to_dataset()) for name in panels or [str(name) for name in tree.children]}
 
 
 def judge(study: Study, summaries: Summaries) -> list[tuple[Claim, Finding]]:
     """Check every claim of a study.
 
-    A claim is undecided where the store lacks what it needs, or where trials that it needs are pending.
+    A claim is undecided where the store lacks what it needs, where trials that it needs are pending, or where there are
+    too few of them for a normal approximation to the law of a mean.
     """
     return [(claim, _undecided(claim, summaries) or claim.check(summaries)) for claim in study.claims]
 
@@ -49,14 +58,16 @@ def _undecided(claim: Claim, summaries: Summaries) -> Finding | None:
             return Finding("undecided", f"The store has no panel {panel}.")
         summary = summaries[panel]
         for dim, values in claim.needs.get(panel, {}).items():
-            absent = [value for value in values if value not in summary[dim].values]
+            absent = [value for value in values if value not in np.atleast_1d(summary[dim].values)]
             if absent:
                 return Finding("undecided", f"Panel {panel} has no {dim} = {', '.join(map(format_value, absent))}.")
         n_pending, n_ok = int(summary["n_pending"].sum()), int(summary["n_ok"].min())
         if n_pending:
             return Finding("undecided", f"{n_pending:,} trials of panel {panel} are pending.")
-        if n_ok == 0:
-            return Finding("undecided", f"A method of panel {panel} has no trial that is ok.")
+        if n_ok < _FEWEST:
+            return Finding(
+                "undecided", f"A method of panel {panel} has {n_ok} trials that are ok, {_FEWEST} are needed."
+            )
     return None
 
 
@@ -194,7 +205,7 @@ def _state(store: ResultStore) -> dict[str, str]:
     for panel in open_results(store.url).children.values():
         for status, count in count_status(panel.to_dataset()).items():
             counts[status] += count
-    failed = counts[Status.FAILED] + counts[Status.TIMED_OUT] + counts[Status.KILLED]
+    failed = sum(counts[kind] for kind in FAILURES)
     total = sum(counts.values()) - counts[Status.NOT_APPLICABLE]
     finished = "Complete, with failed trials." if failed else "Complete."
     headline = "Incomplete." if counts[Status.PENDING] else finished

@@ -109,6 +109,10 @@ def test_choice_of_a_profile(write):
         ("must have scale or adapt, got both", profiles(a={**LOCAL, "scale": 1, "adapt": {"minimum": 1}}), ""),
         ("scale must be a whole number >= 1, got 0", profiles(a={**LOCAL, "scale": 0}), ""),
         ("scale must be a whole number >= 1, got 'two'", profiles(a={**LOCAL, "scale": "two"}), ""),
+        ("scale must be a whole number >= 1, got True", profiles(a={**LOCAL, "scale": True}), ""),
+        ("address must be like tcp://", profiles(a={"address": 8786}), ""),
+        ("address must be like tcp://", profiles(a={"address": "127.0.0.1"}), ""),
+        ("kwargs is for a cluster that is started", profiles(a={"address": "tcp://h:1", "kwargs": {}}), ""),
         ("args must be a list, got 1", profiles(a={**LOCAL, "args": 1}), ""),
         ("kwargs must be a mapping, got [1]", profiles(a={**LOCAL, "kwargs": [1]}), ""),
         ("env must be a mapping, got 'X=1'", profiles(a={**LOCAL, "env": "X=1"}), ""),
@@ -177,15 +181,6 @@ def test_threads_compute_in_this_process_with_one_blas_thread_each():
         assert listening() <= {"127.0.0.1", "::1"}
     assert blas_threads() == before
     set_blas_threads(max(original))
-
-
-def test_one_blas_thread_whatever_the_user_has_set():
-    """The limit holds in a program that sets one of its own."""
-    with threadpool_limits(2):
-        before = blas_threads()
-        with connect(THREADS) as client:
-            assert set(client.submit(blas_threads, pure=False).result()) == {1}
-        assert blas_threads() == before
 
 
 def test_what_listens_everywhere_is_seen():

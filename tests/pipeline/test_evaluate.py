@@ -19,15 +19,15 @@ X = (Measure("x", "a number"),)
 WITHOUT_FAULTS = STUDY.configure(values={"guilty": ["-1"]})
 
 
-def study_of(evaluate, measures=X, trials=8, **changes):
-    """Declare a study of one panel with one method."""
-    panel = Panel("p", "", lambda cell, streams: streams.uniforms(1)[:, 0], (Method("m", evaluate),), measures)
-    return Study("s", "", "", (replace(panel, trials=trials, block_trials=trials or 1, **changes),), seed=1)
+def outcome_of(method, trials=8, **changes):
+    """Evaluate all trials of a panel with one method."""
 
+    def simulate(cell, streams):
+        return streams.uniforms(1)[:, 0]
 
-def outcome_of(evaluate, **changes):
-    study = study_of(evaluate, **changes)
-    return evaluate_one(study, "p", "m", range(study.panels[0].n_trials))
+    panel = {"name": "p", "meaning": "", "simulate": simulate, "methods": (Method("m", method),), "measures": X}
+    panel = Panel(**{**panel, "trials": trials, "block_trials": trials or 1, **changes})
+    return evaluate_one(Study("s", "", "", (panel,), seed=1), "p", "m", range(panel.n_trials))
 
 
 def assert_same(one, other):
@@ -225,7 +225,7 @@ def test_failures_of_a_deterministic_panel_have_their_reason(reason, result):
         ("x must have shape (1,), got ()", lambda n: {"x": 1.0}),
         ("x must have shape (1,), got (1, 1)", lambda n: {"x": np.ones((n, 1))}),
         ("'error' must have shape (1,), got (2,)", lambda n: {"x": np.ones(n), "error": [""] * (n + 1)}),
-        ("could not convert string to float: 'one'", lambda n: {"x": ["one"] * n}),
+        ("could not convert string to float", lambda n: {"x": ["one"] * n}),
         ("'NoneType' object is not iterable", lambda n: None),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -234,7 +234,7 @@ def test_what_does_not_fit_the_declaration_is_a_failure(reason, evaluate):
     """Where the message tells the number of trials, that of the whole block differs from that of one trial."""
     outcome = outcome_of(lambda data, setting, streams: evaluate(len(streams.trials)))
     assert (outcome.status == FAILED).all()
-    assert outcome.error[0].endswith(reason)
+    assert reason in outcome.error[0].splitlines()[-1]
     assert np.isnan(outcome.values["x"]).all()
 
 
@@ -257,7 +257,7 @@ def innocent():
 
 @pytest.mark.parametrize(
     "trials",
-    [(5,), (7,), (1, 3), (1, 3, 5, 7), (4,), (2,), (6, 7), (2, 3), (3, 4)],
+    [(0,), (0, 7), (5,), (7,), (1, 3), (1, 3, 5, 7), (4,), (2,), (6, 7), (2, 3), (3, 4)],
     ids=lambda trials: "+".join(map(str, trials)),
 )
 def test_exactly_the_guilty_trials_fail_and_the_others_keep_their_numbers(trials):
@@ -285,10 +285,10 @@ def test_the_error_of_a_setting_is_its_own():
     error = outcomes[[method.name for method in panel.methods].index("always")].error[0]
     assert error.endswith("LookupError: never works")
     assert "no result for trial" not in error
-    assert error.count("LookupError") == 1
+    assert error.count("Traceback") == 1
 
 
-def test_the_same_error_of_the_first_trial_fails_the_block_with_one_traceback():
+def test_the_same_error_at_both_ends_fails_the_block_with_one_traceback():
     calls = []
 
     def evaluate(data, setting, streams):
@@ -299,8 +299,8 @@ def test_the_same_error_of_the_first_trial_fails_the_block_with_one_traceback():
     assert (outcome.status == FAILED).all()
     assert outcome.error[0].endswith("LookupError: never works")
     assert set(outcome.error[1:]) == {"same cause as the first trial of its block"}
-    assert range(1) in calls
-    assert len(calls) <= 3  # all, all again, the first alone: not one call a trial
+    assert {range(1), range(63, 64)} <= set(calls)
+    assert len(calls) <= 4  # all, all again, the ends: not one call a trial
 
 
 def test_one_failing_setting_leaves_the_others_alone():

@@ -6,6 +6,7 @@ import shutil
 from dataclasses import replace
 from itertools import count, product
 from pathlib import Path
+from uuid import uuid4
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ import zarr
 
 import pipeline.store
 from pipeline import open_results
-from pipeline.errors import BadInputError
+from pipeline.errors import BadInputError, IncompleteStoreError
 from pipeline.evaluate import Block, Status, evaluate_block
 from pipeline.plan import iterate_blocks
 from pipeline.store import ResultStore, write_region
@@ -146,7 +147,9 @@ def test_it_holds_why_trials_failed(complete_store):
     np.testing.assert_array_equal(ds["error"] != "", ds["status"] == Status.FAILED)
     raised = ds.sel({"n": 3, "method": "raises"})
     assert raised["trial"].values[raised["status"] == Status.FAILED].tolist() == [3, 5, 9]
-    assert "ArithmeticError: no result for trial 9" in raised["error"].values[9]
+    *_, reason, again = raised["error"].values[9].splitlines()
+    assert reason == "ArithmeticError: no result for trial 9"
+    assert again == "again: dpstudies trial STORE --panel faults --cell n=3 --trial 9"
     assert np.isnan(raised["x"].values[[3, 5, 9]]).all()
 
 
@@ -403,7 +406,7 @@ def test_pending_is_what_lost_its_status(store_copy):
 def test_nothing_there(tmp_path):
     assert not ResultStore.exists(tmp_path / "absent")
     assert not ResultStore.exists(tmp_path)
-    (tmp_path / "zarr.abc.partial").write_text("")
+    (tmp_path / f"zarr.{uuid4().hex}.partial").write_text("")
     assert not ResultStore.exists(tmp_path)
     with pytest.raises(BadInputError, match="no result store at absent; run a study with --store absent first"):
         ResultStore.open("absent")
@@ -463,24 +466,24 @@ def test_a_store_is_there(complete_store, monkeypatch):
 def test_an_unfinished_template_is_completed(tmp_path, monkeypatch, complete_store):
     """Creation is interrupted before each panel, then before its last step."""
     path = tmp_path / "t.zarr"
-    create_panel, consolidate = pipeline.store._create_panel, zarr.consolidate_metadata
+    create_panel, consolidate = pipeline.store.create_panel, zarr.consolidate_metadata
 
     def crash(*_):
         raise CrashError
 
     for number in range(len(STUDY.panels)):
         calls = iter([create_panel] * number + [crash])
-        monkeypatch.setattr(pipeline.store, "_create_panel", lambda *args, calls=calls: next(calls)(*args))
+        monkeypatch.setattr(pipeline.store, "create_panel", lambda *args, calls=calls: next(calls)(*args))
         with pytest.raises(CrashError):
             ResultStore.create(path, STUDY, {})
         assert ResultStore.exists(path)
         assert not ResultStore.open(path).complete
-    monkeypatch.setattr(pipeline.store, "_create_panel", create_panel)
+    monkeypatch.setattr(pipeline.store, "create_panel", create_panel)
     monkeypatch.setattr(zarr, "consolidate_metadata", crash)
     with pytest.raises(CrashError):
         ResultStore.create(path, STUDY, {})
     assert not ResultStore.open(path).complete
-    with pytest.raises(BadInputError, match="was interrupted while it was created"):
+    with pytest.raises(IncompleteStoreError, match="was interrupted while it was created"):
         open_results(path)
     monkeypatch.setattr(zarr, "consolidate_metadata", consolidate)
     ResultStore.create(path, STUDY, {})
@@ -502,7 +505,7 @@ def test_updated_attributes_leave_the_template_complete(store_copy):
 
 def test_sweep_removes_half_written_files_only(store_copy):
     before = file_stamps(store_copy)
-    for leftover in ("zarr.abc.partial", "means/estimate/c/0/0/0/0/0/0.123.partial"):
+    for leftover in (f"zarr.{uuid4().hex}.partial", f"means/estimate/c/0/0/0/0/0/0.{uuid4().hex}.partial"):
         (store_copy / leftover).write_text("half")
     ResultStore.open(store_copy).sweep()
     assert file_stamps(store_copy) == before

@@ -67,9 +67,9 @@ def test_panels_keep_the_order_of_the_study():
 
 
 def test_refusals():
-    refused("trials must be >= 1, got 0", trials=0)
-    refused("trials must be >= 1, got -3", trials=-3)
-    refused("seed must be >= 0, got -1", seed=-1)
+    refused("trials must be .*>= 1.*, got 0", trials=0)
+    refused("trials must be .*>= 1.*, got -3", trials=-3)
+    refused("seed must be .*>= 0.*, got -1", seed=-1)
     refused(r"unknown panel 'mean'; did you mean means\? Allowed: means, faults, table, single", panels=["mean"])
     refused(r"unknown factor 'epsilom'; did you mean epsilon\?", values={"epsilom": [1]})
     refused("unknown factor 'trial'", values={"trial": [1]})
@@ -77,13 +77,13 @@ def test_refusals():
     refused("n must be a whole number, got 'x'", values={"n": ["x"]})
     refused("n must have at least one value", values={"n": []})
     refused("n must have distinct values, got 4, 4", values={"n": ["4", 4.0]})
-    refused("delta is one value in panel means, got 2; give one", values={"delta": [0.1, 0.2]})
-    refused("delta is one value in panel means, got 0; give one", values={"delta": []})
+    refused("delta is .*one value.*, got 2; give one", values={"delta": [0.1, 0.2]})
+    refused("delta is .*one value.*, got 0; give one", values={"delta": []})
 
 
 def test_refusals_of_methods():
     means = {"panels": ["means"]}
-    refused(r"unknown method of panel means 'plan'; did you mean plain\?", values={"method": ["plan"]}, **means)
+    refused(r"unknown method.* 'plan'; did you mean plain\?", values={"method": ["plan"]}, **means)
     refused("method must have distinct values, got plain, plain", values={"method": ["plain"] * 2}, **means)
     refused("method must have at least one value, got none", values={"method": []}, **means)
 
@@ -119,7 +119,8 @@ def test_validate_sees_constants_and_the_method():
         return True
 
     replace(TABLE, validate=validate, constants=(Factor("c", (3,), ""),), factors=()).check()
-    assert seen == [({"c": 3.0}, {"c": 3.0, "power": name}) for name in ("square", "cube")]
+    fixed = {"c": 3.0, "point": (1, 2, 3)}
+    assert seen == [(fixed, {**fixed, "power": name}) for name in ("square", "cube")]
 
 
 @pytest.mark.parametrize(
@@ -183,12 +184,12 @@ def test_spec_does_not_depend_on_words():
 def test_from_spec_names_what_is_gone():
     spec = json.loads(canonical_json(STUDY.spec()))
     without_method = replace(STUDY, panels=(replace(MEANS, methods=MEANS.methods[:2]), *STUDY.panels[1:]))
-    with pytest.raises(BadInputError, match="unknown method of panel means 'chain'"):
+    with pytest.raises(BadInputError, match=r"unknown method.* 'chain'"):
         without_method.from_spec(spec)
     with pytest.raises(BadInputError, match="unknown panel 'table'"):
         replace(STUDY, panels=tuple(panel for panel in STUDY.panels if panel != TABLE)).from_spec(spec)
     without_factor = replace(STUDY, panels=(replace(MEANS, constants=MEANS.constants[:1]), *STUDY.panels[1:]))
-    with pytest.raises(BadInputError, match="unknown factor of panel means 'delta'"):
+    with pytest.raises(BadInputError, match=r"unknown factor.* 'delta'"):
         without_factor.from_spec(spec)
 
 
@@ -284,8 +285,8 @@ def declare(**changes):
         ("got twice: trial", {"factors": (Factor("trial", (1,), ""),)}),
         ("got twice: status", {"measures": (Measure("status", ""),)}),
         ("got twice: x", {"measures": (Measure("x", ""), Measure("x", ""))}),
-        ("trials must be >= 1, got 0", {"trials": 0}),
-        ("block_trials must be >= 1, got 0", {"block_trials": 0}),
+        ("trials must be .*>= 1.*, got 0", {"trials": 0}),
+        ("block_trials must be .*>= 1.*, got 0", {"block_trials": 0}),
     ],
 )
 def test_wrong_declarations_of_a_panel(message, changes):

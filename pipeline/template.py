@@ -1,0 +1,93 @@
+"""The arrays of a panel before anything is computed: names, dimensions, chunks, checksums, attributes."""
+
+from typing import Any
+
+import numpy as np
+import zarr
+from zarr.codecs import Crc32cCodec, ZstdCodec
+
+from pipeline.evaluate import Status
+from pipeline.factors import Factor, format_value
+from pipeline.panel import Panel
+
+_CODECS = (ZstdCodec(level=1), Crc32cCodec())
+_DTYPES = {"int": "int64", "float": "float64", "str": "string", "vector": "string"}
+
+
+def create_panel(root: zarr.Group, panel: Panel) -> None:
+    """Create the group of a panel with its coordinates and its empty arrays.
+
+    The dimensions of a variable are data factors, method factors, method, trial, outputs. A chunk is one block of one
+    setting.
+
+    Parameters
+    ----------
+    root : zarr.Group
+        The store's root; arrays of the panel that are there are replaced.
+    panel : Panel
+        The configured panel.
+    """
+    constants = " ".join(constant.name for constant in panel.constants)
+    group = root.require_group(panel.name)
+    group.attrs.update({"title": panel.meaning, **({"coordinates": constants} if constants else {})})
+    methods = Factor(panel.method_dim, tuple(m.name for m in panel.methods), "methods compared", "str")
+    grid = (*panel.factors, *panel.method_factors, methods)
+    for axis in (*grid, *panel.outputs, *panel.constants):
+        notes = {method.name: method.note for method in panel.methods if method.note} if axis is methods else {}
+        _create_coordinate(group, axis, scalar=axis in panel.constants, notes=notes)
+    if panel.trials is not None:
+        numbers = _create(group, "trial", ("trial",), (panel.trials,), (panel.block_trials,), dtype="int64")
+        numbers[...] = np.arange(panel.trials)
+
+    def variable(name: str, per_trial: bool, outputs: tuple[str, ...], **rest: Any) -> None:
+        sizes = {axis.name: len(axis.values) for axis in panel.outputs}
+        trial = ("trial",) if per_trial and panel.trials is not None else ()
+        dims = (*(axis.name for axis in grid), *trial, *outputs)
+        whole = tuple(sizes[dim] for dim in outputs)
+        shape = (*(len(axis.values) for axis in grid), *(panel.n_trials for _ in trial), *whole)
+        chunks = (*(1 for _ in grid), *(panel.block_trials for _ in trial), *whole)
+        _create(group, name, dims, shape, chunks, **rest)
+
+    for measure in panel.measures:
+        fill = np.nan if np.dtype(measure.dtype).kind == "f" else None
+        attributes = {"long_name": measure.meaning, "units": measure.unit}
+        variable(
+            measure.name,
+            measure.per_trial,
+            measure.dims,
+            dtype=measure.dtype,
+            fill_value=fill,
+            attributes=attributes,
+        )
+    meaning = "why a trial failed, and what computes it again"
+    variable("error", True, (), dtype="string", fill_value="", attributes={"long_name": meaning})
+    flags = {
+        "long_name": "what became of a trial",
+        "flag_values": [int(status) for status in Status],
+        "flag_meanings": " ".join(status.name.lower() for status in Status),
+    }
+    variable("status", True, (), dtype="int8", fill_value=0, attributes=flags)
+
+
+def _create_coordinate(group: zarr.Group, axis: Factor, scalar: bool, notes: dict[str, str]) -> None:
+    """Create and fill the coordinate of an axis; a vector is stored as the text that a user would type."""
+    values = [format_value(value) if axis.kind == "vector" else value for value in axis.values]
+    array = _create(
+        group,
+        axis.name,
+        () if scalar else (axis.name,),
+        () if scalar else (len(values),),
+        () if scalar else (len(values),),
+        dtype=_DTYPES[axis.kind],
+        attributes={"long_name": axis.meaning, "units": axis.unit, **({"notes": notes} if notes else {})},
+    )
+    strings = np.dtypes.StringDType()
+    array[...] = np.array(values[0] if scalar else values, strings if axis.kind in ("str", "vector") else None)
+
+
+def _create(
+    group: zarr.Group, name: str, dims: tuple[str, ...], shape: tuple[int, ...], chunks: tuple[int, ...], **rest: Any
+) -> zarr.Array:
+    return group.create_array(
+        name, shape=shape, chunks=chunks, dimension_names=dims, compressors=_CODECS, overwrite=True, **rest
+    )
