@@ -48,7 +48,7 @@ _errors = Console(stderr=True, **_PLAIN)
 _UsageError = cast(type[typer.BadParameter], typer.BadParameter.__mro__[2])
 
 StudyName = Annotated[str, typer.Argument(metavar="STUDY", help="A name, a .py file with STUDY, or module:object.")]
-StorePath = Annotated[Path, typer.Argument(metavar="STORE", help="Path of a result store.")]
+StorePath = Annotated[str, typer.Argument(metavar="STORE", help="Path of a result store.")]
 Trials = Annotated[int | None, typer.Option("--trials", help="Trials of every cell.")]
 Seed = Annotated[int | None, typer.Option("--seed", help="Seed of all random streams.")]
 Panels = Annotated[list[str] | None, typer.Option("--panel", help="Only this panel; may be repeated.")]
@@ -109,7 +109,7 @@ def plan(
 @app.command()
 def run(
     study: StudyName,
-    store: Annotated[Path, typer.Option("--store", metavar="PATH", help="Where the results go.")],
+    store: Annotated[str, typer.Option("--store", metavar="PATH", help="Where the results go.")],
     trials: Trials = None,
     seed: Seed = None,
     panel: Panels = None,
@@ -286,7 +286,7 @@ def _fail(message: str, code: int) -> int:
     return code
 
 
-def _compute(store: Path, display: ProgressDisplay, work: Any) -> None:
+def _compute(store: str, display: ProgressDisplay, work: Any) -> None:
     """Do the work of `run` or `resume`, say how it ended, and exit with the code for it."""
     try:
         work()
@@ -302,25 +302,25 @@ def _compute(store: Path, display: ProgressDisplay, work: Any) -> None:
     raise typer.Exit(_conclude(store, _count(store)))
 
 
-def _what_is_kept(store: Path) -> str:
+def _what_is_kept(store: str) -> str:
     if not (ResultStore.exists(store) and ResultStore.open(store).complete):
         return "no trial was committed yet"
     pending = sum(by_kind[Status.PENDING] for by_kind in _count(store).values())
-    again = f"go on with: dpstudies resume {shlex.quote(str(store))}"
+    again = f"go on with: dpstudies resume {shlex.quote(store)}"
     return f"what was committed is kept, {pending:,} trials are pending; {again}"
 
 
-def _count(store: Path) -> dict[str, dict[Status, int]]:
+def _count(store: str) -> dict[str, dict[Status, int]]:
     tree = pipeline.open_results(store)
     return {str(name): count_status(panel.to_dataset()) for name, panel in tree.children.items()}
 
 
-def _conclude(store: Path, counts: Mapping[str, Mapping[Status, int]]) -> int:
+def _conclude(store: str, counts: Mapping[str, Mapping[Status, int]]) -> int:
     """Say in one line how a store stands and what to do next; return the exit code."""
     failed, pending = (
         sum(by_kind[kind] for by_kind in counts.values() for kind in kinds) for kinds in (FAILURES, (Status.PENDING,))
     )
-    path = shlex.quote(str(store))
+    path = shlex.quote(store)
     if pending:
         _say(f"incomplete: {pending:,} trials pending; go on with: dpstudies resume {path}")
         return 3
@@ -331,12 +331,12 @@ def _conclude(store: Path, counts: Mapping[str, Mapping[Status, int]]) -> int:
     return 0
 
 
-def _describe_failure(store: Path, ds: xr.Dataset, first: int, full: bool) -> str:
+def _describe_failure(store: str, ds: xr.Dataset, first: int, full: bool) -> str:
     """Describe the failures of one setting in one cell by those of its first trial."""
     one = ds.isel(trial=first) if "trial" in ds.dims else ds
     error = str(one["error"].compute().item())
     kind = Status(int(one["status"].compute().item())).name.lower().replace("_", " ")
-    again = error.splitlines()[-1].replace("STORE", shlex.quote(str(store)), 1)
+    again = error.splitlines()[-1].replace("STORE", shlex.quote(store), 1)
     return f"{kind}, first trial {first}: " + (error if full else f"{_reason(error)}\n  {again}")
 
 

@@ -349,14 +349,15 @@ def test_rewriting_a_block_changes_nothing(store_copy):
     for panel in (MEANS, FAULTS, TABLE, SINGLE):
         compute_block(store, STUDY, panel, next(iterate_blocks(panel)))
     for name, values in read_arrays(store_copy).items():
-        np.testing.assert_array_equal(values, before[name], strict=True)
+        if not name.endswith("/error"):  # a traceback shows source files as they are
+            np.testing.assert_array_equal(values, before[name], strict=True)
 
 
 def test_order_of_blocks_does_not_matter(complete_store, template):
     blocks = [(panel, block) for panel in STUDY.panels for block in iterate_blocks(panel)]
     for k in np.random.default_rng(1).permutation(len(blocks)):
         compute_block(template, STUDY, *blocks[k])
-    assert_equal_arrays(template.url, complete_store, except_for=())
+    assert_equal_arrays(template.url, complete_store)
 
 
 def test_read_gives_back_what_was_written(complete_store):
@@ -489,7 +490,7 @@ def test_an_unfinished_template_is_completed(tmp_path, monkeypatch, complete_sto
     ResultStore.create(path, STUDY, {})
     assert ResultStore.open(path).complete
     compute_into(path, STUDY)
-    assert_equal_arrays(path, complete_store, except_for=())
+    assert_equal_arrays(path, complete_store)
 
 
 def test_updated_attributes_leave_the_template_complete(store_copy):
