@@ -174,7 +174,8 @@ def connect(profile: Profile) -> Iterator[Client]:
     """
     # an in-process worker warns of long garbage collections and event loops held by kernels: neither is a fault here
     settings = {"distributed.comm.timeouts.connect": f"{_CONNECT_SECONDS}s", "distributed.admin.tick.limit": "1h"}
-    with dask.config.set(settings):
+    # the limit of the thread that holds one first wins in its process, so this thread takes it for local workers
+    with dask.config.set(settings), threadpool_limits(1):
         if profile.address is not None:
             client = _reach(profile)
             try:

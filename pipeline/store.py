@@ -1,6 +1,7 @@
 """The result store: one Zarr v3 group a panel, which any xarray user can open, and the rules that keep it whole.
 
-* A chunk is one block of one setting, the same for all variables, and has one writer.
+* A chunk is one block of one setting, the same for all variables per trial, and has one writer. What belongs to a cell
+  and not to its trials is written by each of its blocks, the same value in one step.
 * Every write covers whole chunks; any other is refused, since two writers of one chunk lose data silently.
 * The chunk of ``status`` is written last: it commits the block. What is not committed is pending, and computed again.
 * The root's consolidated metadata is written after all arrays exist: it commits the template.

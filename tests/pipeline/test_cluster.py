@@ -183,6 +183,15 @@ def test_threads_compute_in_this_process_with_one_blas_thread_each():
     set_blas_threads(max(original))
 
 
+def test_one_blas_thread_whatever_the_user_has_set():
+    """The limit holds in a program that sets one of its own, which is there again afterwards."""
+    with threadpool_limits(2):
+        before = blas_threads()
+        with connect(THREADS) as client:
+            assert set(client.submit(blas_threads, pure=False).result()) == {1}
+        assert blas_threads() == before
+
+
 def test_what_listens_everywhere_is_seen():
     """The negative control: what a cluster does unless it is told otherwise."""
     with LocalCluster(processes=False, n_workers=1, dashboard_address=":0") as cluster, Client(cluster):
