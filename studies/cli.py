@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, cast
 
-import numpy as np
 import pandas as pd
 import typer
 import xarray as xr
@@ -25,12 +24,12 @@ from pipeline.cluster import available_cores
 from pipeline.errors import BadInputError, IncompleteStoreError
 from pipeline.evaluate import FAILURES, Status
 from pipeline.execute import ExecutionError
-from pipeline.factors import format_value
 from pipeline.plan import make_plan
 from pipeline.run import rerun_trial, study_of
 from pipeline.source import StudySource, find_study
 from pipeline.store import ResultStore
 from studies import MODULES, STUDIES
+from studies.failures import find_failures, last_line
 from studies.progress import ProgressDisplay
 from studies.report import load_summaries, tabulate, write_report
 
@@ -179,7 +178,7 @@ def trial(
         reason = str(rerun.computed.error[0])
         for name, value in rerun.computed.values.items():
             stored = _show(rerun.stored.values[name]) if rerun.is_stored else ""
-            table.add_row(rerun.setting.label, name, _reason(reason) if reason else _show(value), stored, verdict)
+            table.add_row(rerun.setting.label, name, last_line(reason) if reason else _show(value), stored, verdict)
     _print(table)
     if any(rerun.is_stored and not rerun.equal for rerun in reruns):
         raise typer.Exit(1)
@@ -191,19 +190,12 @@ def errors(
     full: Annotated[bool, typer.Option("--full", help="Print whole tracebacks.")] = False,
 ) -> None:
     """List the trials that failed, and how to run each of them again."""
-    tree = pipeline.open_results(store)
     n_failed = 0
-    for name, group in tree.children.items():
-        ds = group.to_dataset()[["status", "error"]]
-        failed = ds["status"].isin(list(FAILURES)).compute()
-        dims = [dim for dim in failed.dims if dim != "trial"]
-        for place in np.argwhere((failed.any("trial") if "trial" in failed.dims else failed).values):
-            at = dict(zip(dims, place.tolist(), strict=True))
-            count = int(failed.isel(at).sum().item())
-            n_failed += count
-            labels = [f"{dim}={format_value(ds[dim].values.tolist()[k])}" for dim, k in at.items()]
-            first = int(failed.isel(at).values.argmax())
-            _say(f"{', '.join([str(name), *labels])}: {count:,} {_describe_failure(store, ds.isel(at), first, full)}")
+    for failure in find_failures(store):
+        n_failed += failure.count
+        again = failure.error.splitlines()[-1].replace("STORE", shlex.quote(store), 1)
+        text = failure.error if full else f"{last_line(failure.error)}\n  {again}"
+        _say(f"{failure.where}: {failure.count:,} {failure.kind}, first trial {failure.first}: {text}")
     _say(f"{n_failed:,} failed trials")
     raise typer.Exit(1 if n_failed else 0)
 
@@ -278,6 +270,7 @@ class _Interrupt:
         self._count += 1
         if self._count > 1:
             os._exit(130)
+        os.write(2, b"\ndpstudies: stopping after the blocks in hand; once more to quit at once\n")
         raise KeyboardInterrupt
 
 
@@ -329,21 +322,6 @@ def _conclude(store: str, counts: Mapping[str, Mapping[Status, int]]) -> int:
         return 1
     _say(f"complete; next: dpstudies report {path}")
     return 0
-
-
-def _describe_failure(store: str, ds: xr.Dataset, first: int, full: bool) -> str:
-    """Describe the failures of one setting in one cell by those of its first trial."""
-    one = ds.isel(trial=first) if "trial" in ds.dims else ds
-    error = str(one["error"].compute().item())
-    kind = Status(int(one["status"].compute().item())).name.lower().replace("_", " ")
-    again = error.splitlines()[-1].replace("STORE", shlex.quote(store), 1)
-    return f"{kind}, first trial {first}: " + (error if full else f"{_reason(error)}\n  {again}")
-
-
-def _reason(error: str) -> str:
-    """Return the line of a stored error that says what went wrong."""
-    lines = [line for line in error.splitlines() if not line.startswith("again: ")]
-    return lines[-1] if lines else ""
 
 
 def _frame(summary: xr.Dataset) -> pd.DataFrame:
