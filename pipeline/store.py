@@ -116,6 +116,7 @@ class ResultStore:
             if not os.path.exists(os.path.join(url, "zarr.json"))
             else zarr.open_group(url, mode="r+", zarr_format=3)
         )
+        cls(url, root).sweep()  # an interrupted creation's halves are no part of a Zarr hierarchy
         for panel in study.panels:
             create_panel(root, panel)
         with warnings.catch_warnings():
