@@ -6,17 +6,19 @@ pure functions and frozen dataclasses; randomness comes in as uniforms.
 """
 
 from mechanisms.conjugate import balanced_counts, count_candidates, enumerate_candidates, posterior
-from mechanisms.count_release import MECHANISMS, CountRelease, Mechanism, validate
+from mechanisms.count_release import MECHANISMS, Mechanism, validate
 from mechanisms.divergences import hellinger
 from mechanisms.exponential import ExponentialMechanism, exponential_mechanism
 from mechanisms.noise import LaplaceCounts, laplace_counts
 from mechanisms.privacy import Guarantee, Neighbouring
+from mechanisms.release import CountRelease
 from mechanisms.sensitivity import (
     global_sensitivity,
     local_sensitivity,
     local_sensitivity_at_distance,
     smooth_sensitivity,
     smoothing_gamma,
+    varying_sensitivity,
 )
 
 __all__ = [
@@ -40,4 +42,5 @@ __all__ = [
     "smooth_sensitivity",
     "smoothing_gamma",
     "validate",
+    "varying_sensitivity",
 ]

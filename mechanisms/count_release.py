@@ -14,53 +14,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mechanisms.candidates import require_streamable
-from mechanisms.conjugate import count_candidates, validate_counts, validate_prior
+from mechanisms.conjugate import validate_counts, validate_prior
 from mechanisms.exponential import ExponentialMechanism, exponential_mechanism
 from mechanisms.noise import LaplaceCounts, histogram_sensitivity, laplace_counts
 from mechanisms.privacy import Guarantee, validate_delta, validate_epsilon
-from mechanisms.sensitivity import global_sensitivity, local_sensitivity, smooth_sensitivity, smoothing_gamma
+from mechanisms.release import CountRelease
+from mechanisms.sensitivity import SENSITIVITIES, Sensitivity
 
-__all__ = ["MECHANISMS", "CountRelease", "Mechanism", "validate"]
-
-
-@runtime_checkable
-class CountRelease(Protocol):
-    """The law of released counts at one data set: what every mechanism builds."""
-
-    @property
-    def prior(self) -> NDArray[np.float64]:
-        """Dirichlet parameters, shape (k,)."""
-
-    @property
-    def counts(self) -> NDArray[np.int64]:
-        """The true counts, shape (k,)."""
-
-    @property
-    def k(self) -> int:
-        """Number of cells."""
-
-    @property
-    def n(self) -> int:
-        """Number of records."""
-
-    @property
-    def n_uniforms(self) -> int:
-        """How many uniforms in [0, 1) one draw takes."""
-
-    def sample(self, uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Return draws of shape (trials, k) from uniforms of shape (trials, n_uniforms), row by row."""
-
-    def expected_hellinger(self) -> float:
-        """Return the exact mean of H(true posterior, released posterior)."""
-
-    def probabilities(self) -> NDArray[np.float64]:
-        """Return the probability of every candidate, in the order of `enumerate_candidates`."""
+__all__ = ["MECHANISMS", "Mechanism", "validate"]
 
 
 Build = Callable[[NDArray[np.float64], NDArray[np.int64], float, float], CountRelease]
@@ -191,30 +157,14 @@ class Mechanism:
         return self.release(*self.validate(prior, counts, epsilon, delta))
 
 
-def _smooth(
-    prior: NDArray[np.float64], counts: NDArray[np.int64], epsilon: float, delta: float
-) -> ExponentialMechanism:
-    n_outputs = count_candidates(int(counts.sum()), counts.size)
-    sensitivity = smooth_sensitivity(prior, counts, smoothing_gamma(epsilon, delta, n_outputs))
-    return exponential_mechanism(prior, counts, epsilon, sensitivity)
+def _exponential(sensitivity: Sensitivity) -> Build:
+    def release(
+        prior: NDArray[np.float64], counts: NDArray[np.int64], epsilon: float, delta: float
+    ) -> ExponentialMechanism:
+        scale = sensitivity.at(prior, counts, epsilon, delta)
+        return exponential_mechanism(prior, counts, 2.0 * sensitivity.share * epsilon, scale)
 
-
-def _smooth_n(
-    prior: NDArray[np.float64], counts: NDArray[np.int64], epsilon: float, delta: float
-) -> ExponentialMechanism:
-    n_outputs = int(counts.sum()) + 1
-    sensitivity = smooth_sensitivity(prior, counts, smoothing_gamma(epsilon, delta, n_outputs))
-    return exponential_mechanism(prior, counts, epsilon, sensitivity)
-
-
-def _global(
-    prior: NDArray[np.float64], counts: NDArray[np.int64], epsilon: float, delta: float
-) -> ExponentialMechanism:
-    return exponential_mechanism(prior, counts, epsilon, global_sensitivity(prior, int(counts.sum())))
-
-
-def _local(prior: NDArray[np.float64], counts: NDArray[np.int64], epsilon: float, delta: float) -> ExponentialMechanism:
-    return exponential_mechanism(prior, counts, epsilon, local_sensitivity(prior, counts))
+    return release
 
 
 def _laplace(prior: NDArray[np.float64], counts: NDArray[np.int64], epsilon: float, delta: float) -> LaplaceCounts:
@@ -232,33 +182,10 @@ def _pure(epsilon: float, delta: float) -> Guarantee:
 
 
 MECHANISMS: dict[str, Mechanism] = {
-    "smooth": Mechanism(
-        name="smooth",
-        note="Exponential mechanism on the smooth Hellinger sensitivity with N = |R|; guarantee as published in P0.",
-        release=_smooth,
-        spends=Guarantee,
-    ),
-    "smooth-n": Mechanism(
-        name="smooth-n",
-        note="As smooth, with N = n + 1 as P0 prints it for every k; guarantee as published in P0.",
-        release=_smooth_n,
-        spends=Guarantee,
-    ),
-    "global": Mechanism(
-        name="global",
-        note="Exponential mechanism on the global Hellinger sensitivity (P1, section 1.1).",
-        release=_global,
-        spends=_pure,
-    ),
-    "local": Mechanism(
-        name="local",
-        note=(
-            "Not private: its noise scale is the local sensitivity, which itself reveals the data (P1, section 1.2); "
-            "kept as a negative control."
-        ),
-        release=_local,
-        spends=None,
-    ),
+    **{
+        name: Mechanism(name, sensitivity.note, _exponential(sensitivity), sensitivity.spends)
+        for name, sensitivity in SENSITIVITIES.items()
+    },
     "laplace": Mechanism(
         name="laplace",
         note="Laplace noise on k - 1 counts, scaled to the histogram's sensitivity: 1 at k = 2, 2 above.",

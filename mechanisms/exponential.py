@@ -31,6 +31,7 @@ from mechanisms.candidates import (
 from mechanisms.conjugate import count_candidates, validate_counts, validate_prior
 from mechanisms.jit import kernel
 from mechanisms.privacy import validate_epsilon
+from mechanisms.release import CountRelease
 
 __all__ = ["ExponentialMechanism", "exponential_mechanism"]
 
@@ -95,7 +96,7 @@ def exponential_mechanism(
 
 
 @dataclass(frozen=True, eq=False)
-class ExponentialMechanism:
+class ExponentialMechanism(CountRelease):
     """The law of the exponential mechanism at one data set; build it with `exponential_mechanism`.
 
     Candidates are never stored: the rows of `mechanisms.candidates` keep one total each, and a row is computed again
@@ -113,37 +114,12 @@ class ExponentialMechanism:
     _expected: float = field(repr=False)
 
     @property
-    def k(self) -> int:
-        """Number of cells."""
-        return self.counts.size
-
-    @property
-    def n(self) -> int:
-        """Number of records."""
-        return int(self.counts.sum())
-
-    @property
     def n_uniforms(self) -> int:
         """Uniforms a draw takes: one for the row, one within it."""
         return 2
 
     def sample(self, uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Return one draw of released counts for each row of `uniforms`.
-
-        Parameters
-        ----------
-        uniforms : ndarray of float64, shape (trials, 2)
-            In [0, 1). Draw i depends on row i alone, so draws do not depend on how trials are batched.
-
-        Returns
-        -------
-        ndarray of int64, shape (trials, k)
-
-        Raises
-        ------
-        ValueError
-            If the shape differs or a value is outside [0, 1).
-        """
+        """Draw released counts; two uniforms a draw, see `CountRelease.sample`."""
         u = require_uniforms(uniforms, self.n_uniforms)
         released = np.empty((len(u), self.k), dtype=np.int64)
         _sample(
@@ -162,22 +138,12 @@ class ExponentialMechanism:
         """Return the exact mean of H(true posterior, released posterior), computed with the setup."""
         return self._expected
 
-    def probabilities(self) -> NDArray[np.float64]:
-        """Return the probability of every candidate, in the order of `enumerate_candidates`.
-
-        Returns
-        -------
-        ndarray of float64, shape (|R|,)
-
-        Raises
-        ------
-        ValueError
-            If there are more than `mechanisms.conjugate.MAX_ENUMERATED` candidates.
-        """
+    def log_probabilities(self) -> NDArray[np.float64]:
+        """List the log law over all candidates; see `CountRelease.log_probabilities`."""
         require_enumerable(self.n, self.k)
         law = np.empty(count_candidates(self.n, self.k))
         _fill_law(self._rows[:, -1], self._row_deficits, self._deficits[-2], self._deficits[-1], self.decay, law)
-        return law / self._row_totals.sum()
+        return law - math.log(self._row_totals.sum())
 
 
 @kernel
@@ -206,12 +172,13 @@ def _stream_rows(remaining, prefix, first, second, decay):
 
 @kernel
 def _fill_law(remaining, prefix, first, second, decay, law):
-    distances = np.empty(first.size)
     start = 0
     for row in range(remaining.size):
-        stop = start + remaining[row] + 1
-        _fill_row(remaining[row], prefix[row], first, second, decay, distances, law[start:stop])
-        start = stop
+        top = remaining[row]
+        for x in range(top + 1):
+            a = first[x]
+            law[start + x] = -decay * math.sqrt(prefix[row] + (1.0 - prefix[row]) * (a + (1.0 - a) * second[top - x]))
+        start += top + 1
 
 
 @kernel
