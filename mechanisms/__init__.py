@@ -1,15 +1,20 @@
 """Differentially private Bayesian inference: the mechanisms, each with its guarantee and its exact law.
 
 The Dirichlet–multinomial model lives in `conjugate`, distances in `divergences`, how far one record moves them in
-`sensitivity`, the releases of counts in `exponential` and `noise`, and their registry in `count_release`. All are
-pure functions and frozen dataclasses; randomness comes in as uniforms.
+`sensitivity`, the releases of counts in `exponential`, `hamming`, `noise` and `optimal`, and their registry in
+`count_release`. All are pure functions and frozen dataclasses; randomness comes in as uniforms.
 """
 
+from mechanisms.audit import Audit, OutputLaws, Verdict, audit
+from mechanisms.bound_calibration import BoundScale, bound_scale
+from mechanisms.calibration import Certificate, calibrate
 from mechanisms.conjugate import balanced_counts, count_candidates, enumerate_candidates, posterior
+from mechanisms.count_audit import audit_counts, count_laws
 from mechanisms.count_release import MECHANISMS, Mechanism, validate
 from mechanisms.divergences import hellinger
 from mechanisms.exponential import ExponentialMechanism, exponential_mechanism
-from mechanisms.noise import LaplaceCounts, laplace_counts
+from mechanisms.hamming import HammingMechanism, calibrate_hamming, hamming_loss, hamming_mechanism
+from mechanisms.noise import NoisyCounts, geometric_counts, laplace_counts
 from mechanisms.privacy import Guarantee, Neighbouring
 from mechanisms.release import CountRelease
 from mechanisms.sensitivity import (
@@ -23,17 +28,32 @@ from mechanisms.sensitivity import (
 
 __all__ = [
     "MECHANISMS",
+    "Audit",
+    "BoundScale",
+    "Certificate",
     "CountRelease",
     "ExponentialMechanism",
     "Guarantee",
-    "LaplaceCounts",
+    "HammingMechanism",
     "Mechanism",
     "Neighbouring",
+    "NoisyCounts",
+    "OutputLaws",
+    "Verdict",
+    "audit",
+    "audit_counts",
     "balanced_counts",
+    "bound_scale",
+    "calibrate",
+    "calibrate_hamming",
     "count_candidates",
+    "count_laws",
     "enumerate_candidates",
     "exponential_mechanism",
+    "geometric_counts",
     "global_sensitivity",
+    "hamming_loss",
+    "hamming_mechanism",
     "hellinger",
     "laplace_counts",
     "local_sensitivity",

@@ -11,16 +11,24 @@ built up as D ← D + (1 − D)·Dᵢ, whose terms are all positive: small dista
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
 from mechanisms.conjugate import MAX_ENUMERATED, count_candidates, enumerate_candidates
 from mechanisms.divergences import log_affinity
+from mechanisms.jit import kernel
+from mechanisms.privacy import validate_epsilon
 
 __all__ = [
     "MAX_STREAMED",
+    "MAX_TABLE",
+    "candidate_distances",
     "cell_deficits",
+    "count_table",
     "enumerate_rows",
+    "require_decay",
     "require_enumerable",
     "require_streamable",
     "row_deficits",
@@ -29,8 +37,8 @@ __all__ = [
 MAX_STREAMED = 2_000_000_000
 """Largest number of candidates that is streamed: about ten seconds a pass."""
 
-MAX_TABLE = 20_000_000
-"""Largest number of table entries kept while streaming: 160 MB."""
+MAX_TABLE = 25_000_000
+"""Largest number of table entries kept at one data set: 200 MB."""
 
 
 def require_streamable(n: int, k: int) -> None:
@@ -56,13 +64,33 @@ def require_streamable(n: int, k: int) -> None:
             f"candidates must number at most {MAX_STREAMED:,} to be streamed, got {n_candidates:,} "
             f"(n = {n}, k = {k}); use fewer records, merge cells, or choose a mechanism that only adds noise"
         )
-    n_rows = count_candidates(n, k - 1) if k > 2 else 1
-    n_entries = n_rows * (k + 2) + k * (n + 1)
+    n_entries = count_table(n, k)
     if n_entries > MAX_TABLE:
         raise ValueError(
             f"tables must have at most {MAX_TABLE:,} entries to be held, got {n_entries:,} "
             f"(n = {n}, k = {k}); use fewer records, merge cells, or choose a mechanism that only adds noise"
         )
+
+
+def count_table(n: int, k: int) -> int:
+    """Return how many table entries streaming keeps: k + 2 a row, n + 1 a cell.
+
+    Parameters
+    ----------
+    n, k : int
+        Number of records and of cells.
+
+    Returns
+    -------
+    int
+
+    Examples
+    --------
+    >>> count_table(600, 4)
+    1087810
+    """
+    n_rows = count_candidates(n, k - 1) if k > 2 else 1
+    return n_rows * (k + 2) + k * (n + 1)
 
 
 def require_enumerable(n: int, k: int) -> None:
@@ -162,6 +190,44 @@ def row_deficits(deficits: NDArray[np.float64], rows: NDArray[np.int64]) -> NDAr
     return total
 
 
+def candidate_distances(
+    prior: NDArray[np.float64], counts: NDArray[np.int64], rows: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Return H(posterior(c), posterior(c')) for every candidate c', in the order of `enumerate_candidates`.
+
+    Parameters
+    ----------
+    prior : ndarray of float64, shape (k,)
+    counts : ndarray of int64, shape (k,)
+    rows : ndarray of int64, shape (n_rows, k - 1)
+        From `enumerate_rows`.
+
+    Returns
+    -------
+    ndarray of float64, shape (|R|,)
+
+    Examples
+    --------
+    >>> print(np.round(candidate_distances(np.ones(2), np.array([1, 1]), enumerate_rows(2, 2)), 4))
+    [0.4086 0.     0.4086]
+    """
+    deficits = cell_deficits(prior, counts)
+    distances = np.empty(int((rows[:, -1] + 1).sum()))
+    _fill_distances(rows[:, -1], row_deficits(deficits, rows), deficits[-2], deficits[-1], distances)
+    return distances
+
+
+@kernel
+def _fill_distances(remaining, prefix, first, second, distances):
+    start = 0
+    for row in range(remaining.size):
+        top = remaining[row]
+        for x in range(top + 1):
+            a = first[x]
+            distances[start + x] = math.sqrt(prefix[row] + (1.0 - prefix[row]) * (a + (1.0 - a) * second[top - x]))
+        start += top + 1
+
+
 def require_uniforms(uniforms: NDArray[np.float64], n_uniforms: int) -> NDArray[np.float64]:
     """Return `uniforms` as a contiguous float64 array of shape (trials, n_uniforms) with values in [0, 1).
 
@@ -193,3 +259,36 @@ def require_uniforms(uniforms: NDArray[np.float64], n_uniforms: int) -> NDArray[
         bad = values[~((values >= 0) & (values < 1))][0]
         raise ValueError(f"uniforms must be in [0, 1), got {bad}; use Generator.random")
     return values
+
+
+def require_decay(epsilon: float, sensitivity: float) -> float:
+    """Return ε/(2S), the decay of the weights exp(−decay·H).
+
+    Parameters
+    ----------
+    epsilon : float
+        Privacy loss in nats, finite and > 0.
+    sensitivity : float
+        S > 0, finite, in units of Hellinger distance.
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    ValueError
+        If an argument is not allowed.
+
+    Examples
+    --------
+    >>> require_decay(1.0, 0.25)
+    2.0
+    """
+    epsilon = validate_epsilon(epsilon)
+    if not (math.isfinite(sensitivity) and sensitivity > 0):
+        raise ValueError(
+            f"sensitivity must be a finite number > 0, got {sensitivity}; "
+            "a zero means that the prior outweighs a record beyond double precision"
+        )
+    return epsilon / (2.0 * sensitivity)

@@ -18,10 +18,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from mechanisms.bound_calibration import bound_scale, require_bound
+from mechanisms.calibration import calibrate, require_calibratable
 from mechanisms.candidates import require_streamable
 from mechanisms.conjugate import validate_counts, validate_prior
 from mechanisms.exponential import ExponentialMechanism, exponential_mechanism
-from mechanisms.noise import LaplaceCounts, histogram_sensitivity, laplace_counts
+from mechanisms.hamming import HammingMechanism, calibrate_hamming, hamming_loss, hamming_mechanism, require_auditable
+from mechanisms.noise import NoisyCounts, geometric_counts, histogram_sensitivity, laplace_counts
 from mechanisms.privacy import Guarantee, validate_delta, validate_epsilon
 from mechanisms.release import CountRelease
 from mechanisms.sensitivity import SENSITIVITIES, Sensitivity
@@ -69,6 +72,10 @@ def validate(
     return alpha, validate_counts(counts, k=alpha.size), epsilon, delta
 
 
+def _no_limit(n: int, k: int) -> None:
+    pass
+
+
 @dataclass(frozen=True)
 class Mechanism:
     """A way to release counts, with its guarantee.
@@ -83,8 +90,13 @@ class Mechanism:
         (prior, counts, epsilon, delta), validated, to `CountRelease`.
     spends : callable or None
         (epsilon, delta) to `Guarantee`; None for a mechanism without any.
-    streams : bool
-        Whether building passes through all candidates, which bounds n and k.
+    require : callable
+        (n, k): raises ValueError where the problem is too large to build. By default nothing is.
+    symmetric : bool
+        Whether permuted data have the permuted law wherever the prior is the same; audits then compare fewer pairs.
+    certify : callable or None
+        For what is calibrated by its own audit: (prior, n, epsilon) to the multiplier in its exponent and the exact
+        loss at that multiplier, at most ε.
 
     Privacy
     -------
@@ -110,7 +122,9 @@ class Mechanism:
     note: str
     release: Build = field(repr=False)
     spends: Callable[[float, float], Guarantee] | None = field(repr=False)
-    streams: bool = True
+    require: Callable[[int, int], None] = field(default=_no_limit, repr=False)
+    symmetric: bool = False
+    certify: Callable[[NDArray[np.float64], int, float], tuple[float, float]] | None = field(default=None, repr=False)
 
     @property
     def private(self) -> bool:
@@ -133,8 +147,7 @@ class Mechanism:
     ) -> tuple[NDArray[np.float64], NDArray[np.int64], float, float]:
         """Check all that `build` would refuse on sight, sizes included; see `mechanisms.count_release.validate`."""
         alpha, c, epsilon, delta = validate(prior, counts, epsilon, delta)
-        if self.streams:
-            require_streamable(int(c.sum()), c.size)
+        self.require(int(c.sum()), c.size)
         return alpha, c, epsilon, delta
 
     def build(self, prior: ArrayLike, counts: ArrayLike, epsilon: float, delta: float) -> CountRelease:
@@ -167,14 +180,50 @@ def _exponential(sensitivity: Sensitivity) -> Build:
     return release
 
 
-def _laplace(prior: NDArray[np.float64], counts: NDArray[np.int64], epsilon: float, delta: float) -> LaplaceCounts:
+def _exact(rule: str) -> Build:
+    def release(prior: NDArray[np.float64], counts: NDArray[np.int64], epsilon: float, delta: float) -> CountRelease:
+        certificate = calibrate(rule, prior, int(counts.sum()), epsilon)
+        return exponential_mechanism(prior, counts, 2.0 * certificate.multiplier, certificate.sensitivity(counts))
+
+    return release
+
+
+def _certify_exact(rule: str) -> Callable[[NDArray[np.float64], int, float], tuple[float, float]]:
+    def certify(prior: NDArray[np.float64], n: int, epsilon: float) -> tuple[float, float]:
+        certificate = calibrate(rule, prior, n, epsilon)
+        return certificate.multiplier, certificate.audit.epsilon
+
+    return certify
+
+
+def _certify_hamming(prior: NDArray[np.float64], n: int, epsilon: float) -> tuple[float, float]:
+    decay = calibrate_hamming(n, len(prior), epsilon)
+    return decay, hamming_loss(n, len(prior), decay).loss
+
+
+def _varying_bound(prior: NDArray[np.float64], counts: NDArray[np.int64], epsilon: float, delta: float) -> CountRelease:
+    scale = bound_scale(prior, int(counts.sum()), epsilon).sensitivity(counts)
+    return exponential_mechanism(prior, counts, 2.0 * epsilon, scale)
+
+
+def _laplace(prior: NDArray[np.float64], counts: NDArray[np.int64], epsilon: float, delta: float) -> NoisyCounts:
     return laplace_counts(prior, counts, histogram_sensitivity(counts.size) / epsilon)
 
 
 def _laplace_dimension(
     prior: NDArray[np.float64], counts: NDArray[np.int64], epsilon: float, delta: float
-) -> LaplaceCounts:
+) -> NoisyCounts:
     return laplace_counts(prior, counts, counts.size / epsilon)
+
+
+def _geometric(prior: NDArray[np.float64], counts: NDArray[np.int64], epsilon: float, delta: float) -> NoisyCounts:
+    return geometric_counts(prior, counts, histogram_sensitivity(counts.size) / epsilon)
+
+
+def _hamming_exact(
+    prior: NDArray[np.float64], counts: NDArray[np.int64], epsilon: float, delta: float
+) -> HammingMechanism:
+    return hamming_mechanism(prior, counts, calibrate_hamming(int(counts.sum()), counts.size, epsilon))
 
 
 def _pure(epsilon: float, delta: float) -> Guarantee:
@@ -183,21 +232,54 @@ def _pure(epsilon: float, delta: float) -> Guarantee:
 
 MECHANISMS: dict[str, Mechanism] = {
     **{
-        name: Mechanism(name, sensitivity.note, _exponential(sensitivity), sensitivity.spends)
+        name: Mechanism(name, sensitivity.note, _exponential(sensitivity), sensitivity.spends, require_streamable, True)
         for name, sensitivity in SENSITIVITIES.items()
     },
+    **{
+        f"{rule}-exact": Mechanism(
+            name=f"{rule}-exact",
+            note=f"Exponential mechanism on the {rule} sensitivity, with the largest exponent whose exact loss is ε.",
+            release=_exact(rule),
+            spends=_pure,
+            require=require_calibratable,
+            symmetric=True,
+            certify=_certify_exact(rule),
+        )
+        for rule in ("smooth", "varying", "global")
+    },
+    "varying-bound": Mechanism(
+        name="varying-bound",
+        note="Exponential mechanism on a varying sensitivity, calibrated by a proof that holds for every size.",
+        release=_varying_bound,
+        spends=_pure,
+        require=require_bound,
+        symmetric=True,
+    ),
     "laplace": Mechanism(
         name="laplace",
         note="Laplace noise on k - 1 counts, scaled to the histogram's sensitivity: 1 at k = 2, 2 above.",
         release=_laplace,
         spends=_pure,
-        streams=False,
     ),
     "laplace-dimension": Mechanism(
         name="laplace-dimension",
         note="Laplace noise on k - 1 counts, scaled to the dimension k as in P0; more noise than the guarantee needs.",
         release=_laplace_dimension,
         spends=_pure,
-        streams=False,
+    ),
+    "geometric": Mechanism(
+        name="geometric",
+        note="Two-sided geometric noise on k - 1 counts, scaled as laplace (Ghosh et al. 2012); at k = 2 it loses ε.",
+        release=_geometric,
+        spends=_pure,
+    ),
+    "hamming-exact": Mechanism(
+        name="hamming-exact",
+        note="Exponential mechanism on the number of records to replace, with the largest decay whose exact loss is ε.",
+        release=_hamming_exact,
+        spends=_pure,
+        require=require_auditable,
+        symmetric=True,
+        certify=_certify_hamming,
     ),
 }

@@ -21,25 +21,30 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mechanisms.candidates import (
+    MAX_TABLE,
+    candidate_distances,
     cell_deficits,
+    count_table,
     enumerate_rows,
+    require_decay,
     require_enumerable,
-    require_streamable,
     require_uniforms,
     row_deficits,
 )
-from mechanisms.conjugate import count_candidates, validate_counts, validate_prior
+from mechanisms.conjugate import MAX_ENUMERATED, count_candidates, validate_counts, validate_prior
 from mechanisms.jit import kernel
-from mechanisms.privacy import validate_epsilon
+from mechanisms.power_mixture import power_mixture
 from mechanisms.release import CountRelease
 
 __all__ = ["ExponentialMechanism", "exponential_mechanism"]
 
 
-def exponential_mechanism(
-    prior: ArrayLike, counts: ArrayLike, epsilon: float, sensitivity: float
-) -> ExponentialMechanism:
-    """Prepare the law Pr[c'] ∝ exp(−ε·H(c, c')/(2S)): one pass over all candidates.
+def exponential_mechanism(prior: ArrayLike, counts: ArrayLike, epsilon: float, sensitivity: float) -> CountRelease:
+    """Prepare the law Pr[c'] ∝ exp(−ε·H(c, c')/(2S)), by one pass over the candidates or as a mixture.
+
+    Up to `mechanisms.conjugate.MAX_ENUMERATED` candidates, and always at k = 2, the candidates are passed through:
+    draws invert the distribution function. Beyond, the same law is drawn as a mixture of product laws, see
+    `mechanisms.power_mixture`.
 
     Parameters
     ----------
@@ -54,7 +59,8 @@ def exponential_mechanism(
 
     Returns
     -------
-    ExponentialMechanism
+    CountRelease
+        An `ExponentialMechanism` or a `mechanisms.power_mixture.PowerMixture`.
 
     Privacy
     -------
@@ -65,7 +71,7 @@ def exponential_mechanism(
     Raises
     ------
     ValueError
-        If an argument is not allowed, or there are too many candidates to stream.
+        If an argument is not allowed, or the tables would take too much memory or time.
 
     Examples
     --------
@@ -77,15 +83,10 @@ def exponential_mechanism(
     """
     alpha = validate_prior(prior)
     c = validate_counts(counts, k=alpha.size)
-    epsilon = validate_epsilon(epsilon)
-    if not (math.isfinite(sensitivity) and sensitivity > 0):
-        raise ValueError(
-            f"sensitivity must be a finite number > 0, got {sensitivity}; "
-            "a zero means that the prior outweighs a record beyond double precision"
-        )
+    decay = require_decay(epsilon, sensitivity)
     n, k = int(c.sum()), c.size
-    require_streamable(n, k)
-    decay = epsilon / (2.0 * sensitivity)
+    if (k > 2 and count_candidates(n, k) > MAX_ENUMERATED) or count_table(n, k) > MAX_TABLE:
+        return power_mixture(alpha, c, epsilon, sensitivity)
     deficits = cell_deficits(alpha, c)
     rows = enumerate_rows(n, k)
     prefix = row_deficits(deficits, rows)
@@ -141,9 +142,10 @@ class ExponentialMechanism(CountRelease):
     def log_probabilities(self) -> NDArray[np.float64]:
         """List the log law over all candidates; see `CountRelease.log_probabilities`."""
         require_enumerable(self.n, self.k)
-        law = np.empty(count_candidates(self.n, self.k))
-        _fill_law(self._rows[:, -1], self._row_deficits, self._deficits[-2], self._deficits[-1], self.decay, law)
-        return law - math.log(self._row_totals.sum())
+        log_law = candidate_distances(self.prior, self.counts, self._rows)
+        log_law *= -self.decay
+        log_law -= math.log(self._row_totals.sum())
+        return log_law
 
 
 @kernel
@@ -168,17 +170,6 @@ def _stream_rows(remaining, prefix, first, second, decay):
             moment += weights[x] * distances[x]
         totals[row], moments[row] = total, moment
     return totals, moments
-
-
-@kernel
-def _fill_law(remaining, prefix, first, second, decay, law):
-    start = 0
-    for row in range(remaining.size):
-        top = remaining[row]
-        for x in range(top + 1):
-            a = first[x]
-            law[start + x] = -decay * math.sqrt(prefix[row] + (1.0 - prefix[row]) * (a + (1.0 - a) * second[top - x]))
-        start += top + 1
 
 
 @kernel

@@ -40,6 +40,7 @@ __all__ = [
     "local_sensitivity_at_distance",
     "phi",
     "smooth_sensitivity",
+    "smoothed_scales",
     "smoothing_gamma",
     "varying_sensitivity",
 ]
@@ -144,16 +145,8 @@ def local_sensitivity_at_distance(prior: ArrayLike, counts: ArrayLike) -> NDArra
     [0.3134 0.387  0.4086 0.4633]
     """
     alpha, c = _validated(prior, counts)
-    n = int(c.sum())
-    if c.size == 2:
-        steps = np.arange(n)  # step s moves a record between c = (s+1, n−s−1) and (s, n−s)
-        sums = phi(alpha[0] + steps) + phi(alpha[1] + (n - 1 - steps))
-        lower = np.maximum(c[0] - 1 - steps, 0)
-        upper = np.minimum(c[0] + steps, n - 1)
-        smallest = np.minimum(sums[lower], sums[upper])
-    else:
-        smallest = _smallest_sums(phi(alpha[:, None] + np.arange(c.max() + 1)), c)
-    smallest = np.minimum.accumulate(smallest)
+    table = phi(alpha[:, None] + np.arange((c.sum() if c.size == 2 else c.max()) + 1))
+    smallest = np.minimum.accumulate(_smallest_sums(table, c))
     smallest = smallest[: int(np.argmin(smallest)) + 1]
     return np.sqrt(-np.expm1(smallest))
 
@@ -268,6 +261,35 @@ def varying_sensitivity(prior: ArrayLike, counts: ArrayLike, gamma: float = 1.0)
     _validate_gamma(gamma)
     profile = local_sensitivity_at_distance(prior, counts)
     return float(1.0 / np.min(1.0 / profile + gamma * np.arange(profile.size)))
+
+
+def smoothed_scales(
+    rule: str, prior: NDArray[np.float64], datasets: NDArray[np.int64], gamma: float
+) -> NDArray[np.float64]:
+    """Return the smooth or the varying sensitivity at many data sets of equal size: one pass without profiles.
+
+    Parameters
+    ----------
+    rule : {"smooth", "varying"}
+    prior : ndarray of float64, shape (k,)
+    datasets : ndarray of int64, shape (D, k)
+        Rows with one sum n ≥ 1.
+    gamma : float
+        Rate a record, > 0.
+
+    Returns
+    -------
+    ndarray of float64, shape (D,)
+        Equal to `smooth_sensitivity` or `varying_sensitivity` of each row.
+
+    Examples
+    --------
+    >>> print(np.round(smoothed_scales("smooth", np.ones(2), np.array([[50, 50], [0, 100]]), 0.02), 4))
+    [0.1272 0.3389]
+    """
+    n = int(datasets[0].sum())
+    table = phi(prior[:, None] + np.arange(n + 1))
+    return _scales(table, datasets, gamma, rule == "smooth")
 
 
 def smoothing_gamma(epsilon: float, delta: float, n_outputs: int) -> float:
@@ -428,10 +450,31 @@ def _distance(log_affinity_sum: float) -> float:
 
 
 @kernel
+def _scales(phi_table, datasets, gamma, is_smooth):
+    scales = np.empty(len(datasets))
+    for row in range(len(datasets)):
+        smallest = _smallest_sums(phi_table, datasets[row])
+        best, lowest = np.inf, np.inf
+        for t in range(smallest.size):
+            if smallest[t] < lowest:  # elsewhere a smaller t was better
+                lowest = smallest[t]
+                reached = math.sqrt(-math.expm1(lowest))
+                best = min(best, math.exp(gamma * t) / reached if is_smooth else 1.0 / reached + gamma * t)
+        scales[row] = 1.0 / best
+    return scales
+
+
+@kernel
 def _smallest_sums(phi_table, counts):
-    """Return for each t the least φ(αᵢ+c'ᵢ−1) + φ(αⱼ+c'ⱼ) at cost t or less than some t' < t; k ≥ 3."""
+    """Return for each t the least φ(αᵢ+c'ᵢ−1) + φ(αⱼ+c'ⱼ) at cost t; for some t perhaps more than for a smaller one."""
     k = counts.size
-    smallest = np.full(counts.sum() + 1, np.inf)
+    n = counts.sum()
+    smallest = np.full(n + 1, np.inf)
+    if k == 2:
+        for t in range(n):  # step s moves a record between (s+1, n−s−1) and (s, n−s)
+            for s in (max(counts[0] - 1 - t, 0), min(counts[0] + t, n - 1)):
+                smallest[t] = min(smallest[t], phi_table[0, s] + phi_table[1, n - 1 - s])
+        return smallest
     for i in range(k):
         for j in range(k):
             if i == j:

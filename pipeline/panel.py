@@ -32,6 +32,10 @@ class Setting:
         values = ", ".join(f"{name}={format_value(value)}" for name, value in self.values.items())
         return f"{self.method.name}({values})" if values else self.method.name
 
+    def place(self, method_dim: str | None) -> dict[str, Value]:
+        """Return its values along the axes of the methods."""
+        return {**self.values, **({} if method_dim is None else {method_dim: self.method.name})}
+
 
 def evaluate_each(
     data: Any, settings: Sequence[tuple[Method, Mapping[str, Value]]], streams: Sequence[Streams]
@@ -63,8 +67,8 @@ class Panel:
     factors, method_factors, outputs, constants : tuple of Factor
         What changes the data; what changes a method; the axes of one result; values that stay fixed, stored as scalar
         coordinates.
-    method_dim : str
-        Name of the dimension along which the methods lie.
+    method_dim : str or None
+        Name of the dimension along which the methods lie; None where there is one method and nothing to compare.
     trials : int or None
         Replicates of every cell; None for a deterministic panel, which has no trial dimension.
     block_trials : int
@@ -74,7 +78,7 @@ class Panel:
     validate : callable
         ``(cell, setting) -> bool``: raises ValueError for values out of their domain, returns False for a setting that
         makes no sense in the cell (status 5). Called for all of them before anything is written. `setting` maps the
-        method's factors, the constants and the panel's `method_dim`.
+        method's factors, the constants and the panel's `method_dim`, if it has one.
     evaluate : callable
         Evaluates several settings on the same data; override it to batch them.
     """
@@ -88,7 +92,7 @@ class Panel:
     method_factors: tuple[Factor, ...] = ()
     outputs: tuple[Factor, ...] = ()
     constants: tuple[Factor, ...] = ()
-    method_dim: str = "method"
+    method_dim: str | None = "method"
     trials: int | None = None
     block_trials: int = 1
     version: int = 1
@@ -99,7 +103,8 @@ class Panel:
 
     def __post_init__(self) -> None:
         axes = [f.name for f in (*self.factors, *self.method_factors, *self.outputs, *self.constants)]
-        names = [*axes, self.method_dim, "trial", "status", "error", *(m.name for m in self.measures)]
+        methods_axis = [] if self.method_dim is None else [self.method_dim]
+        names = [*axes, *methods_axis, "trial", "status", "error", *(m.name for m in self.measures)]
         if len(set(names)) < len(names):
             twice = sorted({name for name in names if names.count(name) > 1})
             raise BadInputError(f"panel {self.name} must name each thing once, got twice: {', '.join(twice)}")
@@ -113,6 +118,10 @@ class Panel:
             raise BadInputError(f"panel {self.name} must have at least one method, got none")
         if len(set(methods)) < len(methods):
             raise BadInputError(f"panel {self.name} must name each method once, got {', '.join(methods)}")
+        if self.method_dim is None and len(methods) > 1:
+            raise BadInputError(
+                f"panel {self.name} must have one method where method_dim is None, got {', '.join(methods)}"
+            )
         if "data" in methods:
             raise BadInputError(f"panel {self.name} has a method 'data', whose streams would be the data's; rename it")
         for what, given, known in (
@@ -131,6 +140,14 @@ class Panel:
     def fixed_values(self) -> dict[str, Any]:
         """What every cell and setting is given beside its own values: constants, and each output axis as a tuple."""
         return {c.name: c.value for c in self.constants} | {axis.name: axis.values for axis in self.outputs}
+
+    @property
+    def method_axes(self) -> tuple[Factor, ...]:
+        """What changes along the axes of the methods: the method factors, then the method itself."""
+        if self.method_dim is None:
+            return self.method_factors
+        methods = Factor(self.method_dim, tuple(m.name for m in self.methods), "methods compared", "str")
+        return (*self.method_factors, methods)
 
     @property
     def n_trials(self) -> int:
@@ -161,9 +178,7 @@ class Panel:
 
     def settable(self) -> dict[str, Factor]:
         """Return all that ``--set`` can change: factors, outputs, constants, and the list of methods."""
-        axes = (*self.factors, *self.method_factors, *self.outputs, *self.constants)
-        methods = Factor(self.method_dim, tuple(m.name for m in self.methods), "methods compared", "str")
-        return {axis.name: axis for axis in (*axes, methods)}
+        return {axis.name: axis for axis in (*self.factors, *self.method_axes, *self.outputs, *self.constants)}
 
     def with_values(self, name: str, values: Iterable[Any]) -> "Panel":
         """Return the panel with other values of a factor, output, constant, or another list of methods."""
@@ -199,7 +214,7 @@ class Panel:
         """Whether a setting makes sense in a cell; ValueError if its values are out of their domain."""
         fixed = self.fixed_values
         try:
-            return self.validate({**fixed, **cell}, {**fixed, **setting.values, self.method_dim: setting.method.name})
+            return self.validate({**fixed, **cell}, {**fixed, **setting.place(self.method_dim)})
         except ValueError as error:
             where = ", ".join(f"{name}={format_value(value)}" for name, value in cell.items())
             raise BadInputError(f"panel {self.name}{', ' + where if where else ''}: {error}") from error
@@ -213,7 +228,7 @@ class Panel:
             "version": self.version,
             "methods": {method.name: {"version": method.version, "uses": list(method.uses)} for method in self.methods},
             "method_order": [method.name for method in self.methods],
-            "dims": [*(f.name for f in (*self.factors, *self.method_factors)), self.method_dim],
+            "dims": [axis.name for axis in (*self.factors, *self.method_axes)],
             **{role: {f.name: [_plain(value) for value in f.values] for f in getattr(self, role)} for role in roles},
             "measures": {m.name: {"dims": list(m.dims), "dtype": m.dtype} for m in self.measures},
         }

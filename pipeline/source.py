@@ -103,6 +103,25 @@ def source_of(study: Study) -> StudySource:
     return StudySource(None, pickled=cloudpickle.dumps(study))
 
 
+def load_object(target: str) -> Any:
+    """Return what a user named by ``module:object`` or ``file.py:object``.
+
+    Raises
+    ------
+    BadInputError
+        If the file cannot be read, the code does not import, or it has no object of that name.
+    """
+    place, _, name = target.rpartition(":")
+    try:
+        with _loading:
+            module = _import_file(Path(place).read_text()) if place.endswith(".py") else importlib.import_module(place)
+    except Exception as error:
+        raise BadInputError(f"cannot load {target}: {type(error).__name__}: {error}") from error
+    if not hasattr(module, name):
+        raise BadInputError(unknown(f"object of {place}", name, [n for n in vars(module) if not n.startswith("_")]))
+    return getattr(module, name)
+
+
 _PREFIX = "dpstudies_file_"
 _loading = threading.RLock()
 

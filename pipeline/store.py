@@ -296,24 +296,22 @@ def _with_rerun(panel: Panel, block: Block, error: np.ndarray) -> np.ndarray:
 
 
 def _setting_index(panel: Panel, setting: Setting) -> tuple[Any, ...]:
-    """Index of a setting along the method factors and the method; a factor it does not use is taken whole."""
-    factors = tuple(
-        axis.values.index(setting.values[axis.name]) if axis.name in setting.values else slice(None)
-        for axis in panel.method_factors
+    """Index of a setting along the axes of the methods; a factor it does not use is taken whole."""
+    place = setting.place(panel.method_dim)
+    return tuple(
+        axis.values.index(place[axis.name]) if axis.name in place else slice(None) for axis in panel.method_axes
     )
-    return (*factors, [method.name for method in panel.methods].index(setting.method.name))
 
 
 def _positions(panel: Panel, cell: int, setting: Setting) -> Iterator[tuple[int, ...]]:
     """Yield the positions (data factors, method factors, method) at which a setting of a cell is stored."""
     of_cell = np.unravel_index(cell, [len(axis.values) for axis in panel.factors]) if panel.factors else ()
-    *factors, method = _setting_index(panel, setting)
     choices = [
         range(len(axis.values)) if isinstance(index, slice) else (index,)
-        for axis, index in zip(panel.method_factors, factors, strict=True)
+        for axis, index in zip(panel.method_axes, _setting_index(panel, setting), strict=True)
     ]
     for position in product(*choices):
-        yield (*(int(index) for index in of_cell), *position, method)
+        yield (*(int(index) for index in of_cell), *position)
 
 
 def _region(panel: Panel, position: tuple[int, ...], trials: range | None, n_dims: int) -> tuple[Any, ...]:

@@ -171,7 +171,8 @@ class Study:
                         raise BadInputError(unknown(f"factor of panel {name}", axis, panel.settable()))
                     values = [tuple(value) if isinstance(value, list) else value for value in values]
                     panel = panel.with_values(axis, values)
-            panel = panel.with_values(panel.method_dim, stored["method_order"])
+            if panel.method_dim is not None:
+                panel = panel.with_values(panel.method_dim, stored["method_order"])
             panels.append(replace(panel, trials=stored["trials"]))
         return replace(self, panels=tuple(panels), seed=spec["seed"])
 

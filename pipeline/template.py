@@ -30,10 +30,13 @@ def create_panel(root: zarr.Group, panel: Panel) -> None:
     constants = " ".join(constant.name for constant in panel.constants)
     group = root.require_group(panel.name)
     group.attrs.update({"title": panel.meaning, **({"coordinates": constants} if constants else {})})
-    methods = Factor(panel.method_dim, tuple(m.name for m in panel.methods), "methods compared", "str")
-    grid = (*panel.factors, *panel.method_factors, methods)
+    grid = (*panel.factors, *panel.method_axes)
     for axis in (*grid, *panel.outputs, *panel.constants):
-        notes = {method.name: method.note for method in panel.methods if method.note} if axis is methods else {}
+        notes = (
+            {method.name: method.note for method in panel.methods if method.note}
+            if axis.name == panel.method_dim
+            else {}
+        )
         _create_coordinate(group, axis, scalar=axis in panel.constants, notes=notes)
     if panel.trials is not None:
         numbers = _create(group, "trial", ("trial",), (panel.trials,), (panel.block_trials,), dtype="int64")

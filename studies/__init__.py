@@ -4,10 +4,15 @@
 name on the command line.
 """
 
-from studies import hellinger_accuracy
-from studies.hellinger_accuracy import STUDY as _HELLINGER_ACCURACY
+from studies import hellinger_accuracy, hellinger_distribution, hellinger_sensitivity
 
-MODULES = {_HELLINGER_ACCURACY.name: f"{hellinger_accuracy.__name__}:STUDY"}
-STUDIES = {_HELLINGER_ACCURACY.name: _HELLINGER_ACCURACY}
+_LISTED = (
+    hellinger_sensitivity,
+    hellinger_accuracy,
+    hellinger_distribution,
+)
+
+MODULES = {module.STUDY.name: f"{module.__name__}:STUDY" for module in _LISTED}
+STUDIES = {module.STUDY.name: module.STUDY for module in _LISTED}
 
 __all__ = ["MODULES", "STUDIES"]

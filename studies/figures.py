@@ -1,7 +1,7 @@
 """Drawing: figures as they look in a paper, from summaries, for light and for dark pages.
 
-Colours are those of Okabe & Ito, which colour-blind readers can tell apart; markers and dashes differ as well, so that
-a figure can be read in black and white.
+What is compared has one style in all figures of a study, by its name: a colour that colour-blind readers can tell
+apart, and a marker and a dash to read it by in black and white (see `studies.mechanism_styles`).
 """
 
 import io
@@ -17,9 +17,8 @@ from matplotlib.figure import Figure as Canvas
 
 from pipeline.factors import format_value
 
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8A8A8A", "#B8A800")
-_MARKERS = "osD^vPX*"
-_DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)), (0, (3, 1)), (0, (8, 2)), "-", "--")
+Styles = Mapping[str, Mapping[str, Any]]
+"""Name -> colour, marker and line style, as matplotlib names them."""
 
 
 def _canvas(width: float = 6.4, height: float = 4.0) -> tuple[Canvas, Axes]:
@@ -27,13 +26,23 @@ def _canvas(width: float = 6.4, height: float = 4.0) -> tuple[Canvas, Axes]:
     return canvas, canvas.add_subplot()
 
 
-def _styles(ds: xr.Dataset, by: str, order: Sequence[str]) -> Iterator[tuple[xr.Dataset, str, dict[str, Any]]]:
-    """Yield each method's summary, label and style; the style is that of its place in `order`, whatever is stored."""
+def _grid(n_pictures: int, n_columns: int, height: float, **shared: Any) -> tuple[Canvas, list[Axes]]:
+    """Return a canvas with so many small pictures of one size, row by row."""
+    n_columns = min(n_columns, n_pictures)
+    n_rows = -(-n_pictures // n_columns)
+    canvas = Canvas(figsize=(7.2, height * n_rows + 0.4), layout="constrained")
+    grid = canvas.subplots(n_rows, n_columns, squeeze=False, **shared).ravel()
+    for axes in grid[n_pictures:]:
+        axes.set_axis_off()
+    return canvas, list(grid[:n_pictures])
+
+
+def _styled(ds: xr.Dataset, by: str, styles: Styles) -> Iterator[tuple[xr.Dataset, str, dict[str, Any]]]:
+    """Yield each method's summary, label and style."""
     notes = ds[by].attrs.get("notes", {})
     for name in ds[by].values.tolist():
-        k = order.index(name) % len(_COLOURS)
         label = f"{name} (not private)" if notes.get(name, "").startswith("Not private") else name
-        yield ds.sel({by: name}), label, {"color": _COLOURS[k], "marker": _MARKERS[k], "linestyle": _DASHES[k]}
+        yield ds.sel({by: name}), label, dict(styles[name])
 
 
 def _label(variable: xr.DataArray) -> str:
@@ -56,7 +65,14 @@ def _finish(axes: Axes, ds: xr.Dataset | None) -> None:
     axes.grid(alpha=0.15, linewidth=0.6)
 
 
-def draw_lines(ds: xr.Dataset, x: str, measure: str, exact: str, by: str, order: Sequence[str]) -> Canvas:
+def _legend_above(canvas: Canvas, axes: Axes, ds: xr.Dataset) -> None:
+    """Explain all pictures of a canvas above them, by the lines of one, and name the constants."""
+    lines, labels = axes.get_legend_handles_labels()
+    title = {"title": _title(ds), "title_fontsize": "medium", "alignment": "left"}
+    canvas.legend(lines, labels, loc="outside upper center", ncols=4, frameon=False, **title)
+
+
+def draw_lines(ds: xr.Dataset, x: str, measure: str, exact: str, by: str, styles: Styles) -> Canvas:
     """Draw the mean of a measure against a factor, one line a method.
 
     Parameters
@@ -68,15 +84,15 @@ def draw_lines(ds: xr.Dataset, x: str, measure: str, exact: str, by: str, order:
     measure, exact : str
         The measure whose mean is drawn as markers, with two Monte Carlo standard errors either way, and the variable
         with its exact expectation, drawn as lines.
-    order : sequence of str
-        All methods of the study, which decides their styles.
+    styles : mapping
+        The style of every method by its name.
 
     Returns
     -------
     matplotlib.figure.Figure
     """
     canvas, axes = _canvas()
-    for one, label, style in _styles(ds, by, order):
+    for one, label, style in _styled(ds, by, styles):
         axes.plot(one[x], one[exact], color=style["color"], linestyle=style["linestyle"], linewidth=1.5)
         points = {**style, "linestyle": "none", "markersize": 5}
         axes.errorbar(one[x], one[f"{measure}_mean"], yerr=2 * one[f"{measure}_mcse"], **points, capsize=2)
@@ -90,18 +106,15 @@ def draw_lines(ds: xr.Dataset, x: str, measure: str, exact: str, by: str, order:
     return canvas
 
 
-def draw_quartiles(ds: xr.Dataset, x: str, measure: str, by: str, order: Sequence[str]) -> Canvas:
+def draw_quartiles(ds: xr.Dataset, x: str, measure: str, by: str, styles: Styles) -> Canvas:
     """Draw median, quartiles and outer percentiles of a measure against a factor, one small picture a method.
 
     The values of the factor stand at even spaces. For the parameters see `draw_lines`.
     """
-    n_columns = 3
-    n_rows = -(-ds.sizes[by] // n_columns)
-    canvas = Canvas(figsize=(7.2, 2.3 * n_rows + 0.4), layout="constrained")
-    grid = canvas.subplots(n_rows, n_columns, sharex=True, sharey=True, squeeze=False).ravel()
+    canvas, grid = _grid(ds.sizes[by], 3, 2.3, sharex=True, sharey=True)
     places = np.arange(ds.sizes[x])
     ticks = places[:: max(1, len(places) // 5)]
-    for axes, (one, label, style) in zip(grid, _styles(ds, by, order), strict=False):
+    for axes, (one, label, style) in zip(grid, _styled(ds, by, styles), strict=True):
         for low, high, alpha in (("q05", "q95", 0.15), ("q25", "q75", 0.35)):
             band = (one[f"{measure}_{low}"], one[f"{measure}_{high}"])
             axes.fill_between(places, *band, color=style["color"], alpha=alpha, linewidth=0)
@@ -111,21 +124,57 @@ def draw_quartiles(ds: xr.Dataset, x: str, measure: str, by: str, order: Sequenc
         axes.tick_params(labelbottom=True)
         axes.set_ylim(0, 1)
         _finish(axes, None)
-    for axes in grid[ds.sizes[by] :]:
-        axes.set_axis_off()
     canvas.supxlabel(_label(ds[x]), fontsize="medium")
     canvas.supylabel("Hellinger distance", fontsize="medium")
     return canvas
 
 
-def draw_ranges(ds: xr.Dataset, measure: str, exact: str, by: str, order: Sequence[str]) -> Canvas:
+def draw_curves(ds: xr.Dataset, x: str, curves: Mapping[str, str], across: str, styles: Styles, ylabel: str) -> Canvas:
+    """Draw several measures against an output axis, one small picture a value of a factor.
+
+    Parameters
+    ----------
+    ds : xarray.Dataset
+        Summary of one panel.
+    x, across : str
+        The output on the horizontal axis, and the factor that changes from picture to picture.
+    curves : mapping of str to str
+        What each curve is called, which gives it its style -> the measure; the first lies on top.
+    styles : mapping
+        The style of every curve by what it is called.
+    ylabel : str
+        What the measures have in common.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+    """
+    canvas, grid = _grid(ds.sizes[across], 2, 2.5, sharey=True)
+    for axes, value in zip(grid, ds[across].values.tolist(), strict=True):
+        one = ds.sel({across: value})
+        for place, (name, measure) in enumerate(curves.items()):
+            curve = one[measure].dropna(x)
+            look = {**styles[name], "markersize": 4.5, "markevery": (0.05 * place + 0.03, 0.2)}
+            look |= {"linewidth": 1.2 + 0.3 * place, "zorder": 4 - 0.1 * place}  # of curves that coincide, all are seen
+            axes.plot(curve[x], curve, label=name, **look)
+        axes.set_title(f"{across} = {format_value(value)}", fontsize="medium", loc="left")
+        axes.set_xlabel(_label(ds[x]))
+        axes.set_ylabel(ylabel)
+        axes.set_ylim(bottom=0)
+        axes.tick_params(labelleft=True)
+        _finish(axes, None)
+    _legend_above(canvas, grid[0], ds)
+    return canvas
+
+
+def draw_ranges(ds: xr.Dataset, measure: str, exact: str, by: str, styles: Styles) -> Canvas:
     """Draw, for each method, the range of a measure over its draws and the exact mean, on a logarithmic axis.
 
     For the parameters see `draw_lines`.
     """
     canvas, axes = _canvas(height=0.45 * ds.sizes[by] + 1.1)
     labels = []
-    for k, (one, label, style) in enumerate(_styles(ds, by, order)):
+    for k, (one, label, style) in enumerate(_styled(ds, by, styles)):
         colour = style["color"]
         labels.append(label)
         axes.hlines(k, one[f"{measure}_q05"], one[f"{measure}_q95"], color=colour, linewidth=1.5)
@@ -136,6 +185,56 @@ def draw_ranges(ds: xr.Dataset, measure: str, exact: str, by: str, order: Sequen
     axes.set_xscale("log")
     axes.set_xlabel("Hellinger distance (logarithmic)")
     _finish(axes, ds)
+    return canvas
+
+
+def draw_histograms(
+    ds: xr.Dataset, bins: str, measure: str, across: str, by: str, styles: Styles, xlabel: str
+) -> Canvas:
+    """Draw laws over bins, one row a value of a factor: the probability of each bin, and of all up to its end.
+
+    Parameters
+    ----------
+    ds : xarray.Dataset
+        Summary of one panel.
+    bins : str
+        The output that holds the lower edges of the bins; the last bin ends at 1.
+    measure : str
+        The probability of a bin; empty bins are left out on the left, where the axis is logarithmic.
+    across, by : str
+        The factor that changes from row to row, and the dimension of the methods.
+    styles : mapping
+        The style of every method by its name.
+    xlabel : str
+        What the bins divide.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+    """
+    canvas, grid = _grid(2 * ds.sizes[across], 2, 3.0, sharex=True)
+    edges = np.append(ds[bins].values, 1.0)
+    for row, value in enumerate(ds[across].values.tolist()):
+        single, total = grid[2 * row : 2 * row + 2]
+        for place, (one, label, style) in enumerate(_styled(ds.sel({across: value}), by, styles)):
+            law = one[measure].values
+            line = {**style, "linewidth": 1.2, "markersize": 3.5}
+            shown = law > 0
+            single.plot(((edges[1:] + edges[:-1]) / 2)[shown], law[shown], **line, markevery=(place % 4, 4))
+            total.plot(edges, np.append(0.0, law.cumsum()), **line, markevery=(place, 9), label=label)
+        single.set_yscale("log")
+        single.set_ylim(1e-6, 1)
+        single.set_ylabel("probability of the bin")
+        total.set_ylim(0, 1.02)
+        total.set_yticks(np.linspace(0, 1, 6))
+        total.set_ylabel("cumulative probability")
+        single.set_title(f"{across} = {format_value(value)}", fontsize="medium", loc="left")
+        for axes in (single, total):
+            axes.set_xlim(0, 1)
+            axes.set_xlabel(xlabel)
+            axes.tick_params(labelbottom=True)
+            _finish(axes, None)
+    _legend_above(canvas, grid[1], ds)
     return canvas
 
 

@@ -47,12 +47,12 @@ def judge(study: Study, summaries: Summaries) -> list[tuple[Claim, Finding]]:
     """Check every claim of a study.
 
     A claim is undecided where the store lacks what it needs, where trials that it needs are pending, or where there are
-    too few of them for a normal approximation to the law of a mean.
+    too few of them for a normal approximation to the law of a mean; a panel without trials needs what it computes once.
     """
-    return [(claim, _undecided(claim, summaries) or claim.check(summaries)) for claim in study.claims]
+    return [(claim, _undecided(study, claim, summaries) or claim.check(summaries)) for claim in study.claims]
 
 
-def _undecided(claim: Claim, summaries: Summaries) -> Finding | None:
+def _undecided(study: Study, claim: Claim, summaries: Summaries) -> Finding | None:
     for panel in claim.needs or summaries:
         if panel not in summaries:
             return Finding("undecided", f"The store has no panel {panel}.")
@@ -60,14 +60,18 @@ def _undecided(claim: Claim, summaries: Summaries) -> Finding | None:
         for dim, values in claim.needs.get(panel, {}).items():
             absent = [value for value in values if value not in np.atleast_1d(summary[dim].values)]
             if absent:
-                return Finding("undecided", f"Panel {panel} has no {dim} = {', '.join(map(format_value, absent))}.")
-        n_pending, n_ok = int(summary["n_pending"].sum()), int(summary["n_ok"].min())
+                named = ", ".join(map(format_value, absent[:5])) + (", ..." if len(absent) > 5 else "")
+                return Finding("undecided", f"Panel {panel} has no {dim} = {named}.")
+            if dim in summary.dims:
+                summary = summary.sel({dim: list(values)})
+        n_pending = int(summary["n_pending"].sum())
+        n_all = summary["n_ok"] + summary["n_failed"] + summary["n_pending"]
+        n_ok = int(summary["n_ok"].where(n_all > 0).fillna(n_all.max()).min())  # 0 of 0: a setting that does not apply
+        needed = 1 if study.panel(panel).trials is None else _FEWEST
         if n_pending:
             return Finding("undecided", f"{n_pending:,} trials of panel {panel} are pending.")
-        if n_ok < _FEWEST:
-            return Finding(
-                "undecided", f"A method of panel {panel} has {n_ok} trials that are ok, {_FEWEST} are needed."
-            )
+        if n_ok < needed:
+            return Finding("undecided", f"A method of panel {panel} has {n_ok} trials that are ok, needed: {needed}.")
     return None
 
 

@@ -145,12 +145,29 @@ def test_uniforms_are_refused(uniforms, message):
         exponential_mechanism([1, 1], [1, 1], 1.0, 0.4).sample(uniforms)
 
 
+@pytest.mark.parametrize(
+    ("counts", "kind"),
+    [
+        ([160, 160, 160], "ExponentialMechanism"),
+        ([400_000, 600_000], "ExponentialMechanism"),
+        ([750] * 4, "PowerMixture"),
+        ([1] * 5 + [0] * 55, "PowerMixture"),  # few candidates, but a row for each
+    ],
+)
+def test_large_problems_become_mixtures(counts, kind):
+    mechanism = exponential_mechanism(np.ones(len(counts)), counts, 1.0, 0.01)
+    assert type(mechanism).__name__ == kind
+    assert mechanism.sample(np.full((1, 2), 0.5)).sum() == sum(counts)
+
+
 def test_sizes_are_refused_with_the_limit_and_a_way_out():
+    with pytest.raises(ValueError, match=r"at most 25,000,000 entries, got 60,000,003 .*; use fewer records"):
+        exponential_mechanism([1] * 3, [20_000_000, 0, 0], 1.0, 0.4)
     with pytest.raises(ValueError, match=r"at most 2,000,000,000 .* got .* \(n = 3000, k = 4\); use fewer records"):
-        exponential_mechanism([1] * 4, [750] * 4, 1.0, 0.4)
-    with pytest.raises(ValueError, match="tables must have at most 20,000,000 entries"):
+        require_streamable(3000, 4)
+    with pytest.raises(ValueError, match="tables must have at most 25,000,000 entries"):
         require_streamable(6, 60)
-    with pytest.raises(ValueError, match="tables must have at most 20,000,000 entries"):
+    with pytest.raises(ValueError, match="tables must have at most 25,000,000 entries"):
         require_streamable(10**8, 2)
     with pytest.raises(ValueError, match="at most 50,000,000 to list their law"):
         require_enumerable(700, 4)

@@ -1,0 +1,73 @@
+"""Pairs of neighbouring data sets: all of them, or one of each class that a symmetry makes equivalent."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["neighbouring_pairs"]
+
+
+def neighbouring_pairs(
+    labels: NDArray[np.float64], candidates: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the pairs of data sets that differ in one replaced record, one of each class of equivalent pairs.
+
+    Parameters
+    ----------
+    labels : ndarray of float64, shape (k,)
+        Cells with equal labels may be exchanged.
+    candidates : ndarray of int64, shape (|R|, k)
+        All data sets, from `enumerate_candidates`.
+
+    Returns
+    -------
+    datasets : ndarray of int64, shape (D, k)
+        Those that occur in a pair, in lexicographic order.
+    pairs : ndarray of int64, shape (P, 2)
+        Indices into `datasets`.
+
+    Examples
+    --------
+    >>> from mechanisms.conjugate import enumerate_candidates
+    >>> datasets, pairs = neighbouring_pairs(np.ones(2), enumerate_candidates(3, 2))
+    >>> print(datasets.tolist(), pairs.tolist())
+    [[0, 3], [1, 2], [2, 1]] [[0, 1], [1, 2]]
+    """
+    k = labels.size
+    n = int(candidates[0].sum())
+    classes = np.unique(labels, return_inverse=True)[1]
+    ordered = np.all((np.diff(candidates, axis=1) >= 0) | (np.diff(classes) != 0), axis=1)
+    # Only neighbouring cells of one class are compared here, so some sorted data sets may remain twice; the canonical
+    # form of a pair, below, makes classes unique.
+    starts = candidates[ordered]
+    moves = [(i, j) for i in range(k) for j in range(k) if i != j]
+    first = np.concatenate([starts[starts[:, i] > 0] for i, _ in moves])
+    second = first.copy()
+    row = 0
+    for i, j in moves:
+        stop = row + int(np.count_nonzero(starts[:, i] > 0))
+        second[row:stop, i] -= 1
+        second[row:stop, j] += 1
+        row = stop
+    forms = np.stack([_canonical(first, second, classes, n), _canonical(second, first, classes, n)])
+    # each cell holds (c, c') as one number; of the two orders of a pair, take the lexicographically smaller
+    differs = forms[0] != forms[1]
+    place = np.argmax(differs, axis=1)
+    rows = np.arange(len(first))
+    swap = forms[1, rows, place] < forms[0, rows, place]
+    unique = np.unique(np.where(swap[:, None], forms[1], forms[0]), axis=0)
+    ends = np.concatenate([unique // (n + 1), unique % (n + 1)])
+    datasets, inverse = np.unique(ends, axis=0, return_inverse=True)
+    return datasets, inverse.reshape(2, -1).T.copy()
+
+
+def _canonical(
+    first: NDArray[np.int64], second: NDArray[np.int64], classes: NDArray[np.int64], n: int
+) -> NDArray[np.int64]:
+    """Return (c, c') as one number a cell, sorted among the cells of each class."""
+    joint = first * (n + 1) + second
+    for label in range(int(classes.max()) + 1):
+        members = np.flatnonzero(classes == label)
+        joint[:, members] = np.sort(joint[:, members], axis=1)
+    return joint

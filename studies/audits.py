@@ -1,0 +1,198 @@
+"""Audits of mechanisms by their names, a user's own among them: what ``dpstudies audit`` prints."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mechanisms import MECHANISMS, Audit, Guarantee, Mechanism, OutputLaws, Verdict, audit, audit_counts, validate
+from mechanisms.audit import ROUNDING
+from pipeline.cluster import available_cores
+from pipeline.errors import BadInputError, unknown
+from pipeline.source import load_object
+
+DELTA = 1e-8
+"""What mechanisms that take a δ are given where the user gives none."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """At which public parameters mechanisms are audited.
+
+    Attributes
+    ----------
+    prior : tuple of float or None
+        Dirichlet parameters; None where laws bring their own data sets.
+    n : int or None
+        Number of records; None likewise.
+    epsilon : float
+        What a mechanism is given, and what laws are compared with.
+    delta : float or None
+        Likewise; None is `DELTA` for a mechanism, and no δ at all for laws.
+    epsilons, orders : sequence of float
+        Further ε of the hockey-stick profile, and Rényi orders.
+    """
+
+    prior: tuple[float, ...] | None
+    n: int | None
+    epsilon: float
+    delta: float | None = None
+    epsilons: Sequence[float] = ()
+    orders: Sequence[float] = ()
+
+
+@dataclass(frozen=True)
+class Audited:
+    """What an audit of one mechanism found.
+
+    Attributes
+    ----------
+    name : str
+        The mechanism, as the user named it.
+    stated : Guarantee or None
+        What it promises; None for a mechanism that promises nothing.
+    compared : Guarantee
+        What it was compared with: what it promises, or else the ε that was asked for.
+    audit : Audit
+        What it spends.
+    verdict : Verdict
+        Whether that is within `compared`.
+    """
+
+    name: str
+    stated: Guarantee | None
+    compared: Guarantee
+    audit: Audit
+    verdict: Verdict
+
+    @property
+    def counterexample(self) -> str:
+        """The neighbours and the output that break it, in one line; empty if nothing does."""
+        if self.verdict.holds:
+            return ""
+        if self.stated is None:
+            return f"not private: loses {self.audit.epsilon:.4f} at {self.audit.witness}"
+        return self.verdict.text
+
+
+def audit_named(names: Sequence[str], question: Question) -> tuple[list[Audited], list[str]]:
+    """Audit mechanisms by their names.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Registered names, ``all``, or ``module:object`` and ``file.py:object`` of a `mechanisms.Mechanism` or of
+        `mechanisms.OutputLaws`.
+    question : Question
+
+    Returns
+    -------
+    audited : list of Audited
+        One for each name, in their order; a name given twice counts once.
+    left_out : list of str
+        Which of ``all`` refuse problems of this size, with their reasons.
+
+    Raises
+    ------
+    BadInputError
+        If a name is unknown, an argument is not allowed, a mechanism named for itself refuses the problem or is no
+        mechanism, or an audit is too large to be exact.
+    """
+    chosen, left_out = [], []
+    for name in dict.fromkeys(names):
+        if name != "all":
+            chosen.append((name, _find(name)))
+            continue
+        prior, n = _problem(question)
+        for member, mechanism in MECHANISMS.items():
+            try:
+                mechanism.require(n, len(prior))
+            except ValueError as error:
+                left_out.append(f"{member} is left out: {error}")
+            else:
+                chosen.append((member, mechanism))
+    return [_audit(name, what, question) for name, what in dict(chosen).items()], left_out
+
+
+def tabulate_audits(audited: Sequence[Audited], question: Question) -> tuple[list[str], list[list[str]]]:
+    """Return what audits found as rows of text.
+
+    Parameters
+    ----------
+    audited : sequence of Audited
+    question : Question
+        What they were asked.
+
+    Returns
+    -------
+    heads : list of str
+    rows : list of list of str
+    """
+    heads = ["mechanism", "states", "exact loss", "exact delta", "slack", "verdict"]
+    heads += [f"delta({epsilon:g})" for epsilon in question.epsilons]
+    heads += [f"renyi({order:g})" for order in question.orders]
+    rows = []
+    for one in audited:
+        found, verdict, compared = one.audit, one.verdict, one.compared
+        pure = compared.is_pure or found.epsilon <= compared.epsilon + ROUNDING
+        slack = max(verdict.slack, 0.0) if verdict.holds else verdict.slack
+        word = "within" if verdict.holds else "BROKEN"
+        rows.append(
+            [
+                one.name,
+                str(one.stated or f"nothing (compared with {compared})"),
+                f"{found.epsilon:.6g}",
+                f"{found.deltas[compared.epsilon]:.3g}",
+                f"{slack:.4g} of {'epsilon' if pure else 'delta'}",
+                word if one.stated else {"within": "within here", "BROKEN": "NOT PRIVATE"}[word],
+                *(f"{found.deltas[float(epsilon)]:.3g}" for epsilon in question.epsilons),
+                *(f"{found.renyi[float(order)]:.4g}" for order in question.orders),
+            ]
+        )
+    return heads, rows
+
+
+def _find(name: str) -> Mechanism | OutputLaws:
+    if name in MECHANISMS:
+        return MECHANISMS[name]
+    if ":" not in name:
+        raise BadInputError(unknown("mechanism", name, ["all", *MECHANISMS]) + "; or module:object, or file.py:object")
+    found = load_object(name)
+    if not isinstance(found, Mechanism | OutputLaws):
+        raise BadInputError(
+            f"{name} must be a mechanisms.Mechanism or mechanisms.OutputLaws, got {type(found).__name__}; name another "
+            "object"
+        )
+    return found
+
+
+def _problem(question: Question) -> tuple[tuple[float, ...], int]:
+    """Return prior and number of records, refusing what no mechanism takes."""
+    if question.prior is None or question.n is None:
+        raise BadInputError("a mechanism is audited at a --prior and --n, got none; give both, as --prior 1:1 --n 100")
+    try:
+        counts = (question.n, *(0 for _ in question.prior[1:]))
+        validate(question.prior, counts, question.epsilon, DELTA if question.delta is None else question.delta)
+    except ValueError as error:
+        raise BadInputError(str(error)) from error
+    return question.prior, question.n
+
+
+def _audit(name: str, what: Mechanism | OutputLaws, question: Question) -> Audited:
+    problem = _problem(question) if isinstance(what, Mechanism) else None
+    try:
+        if isinstance(what, Mechanism) and problem is not None:
+            delta = DELTA if question.delta is None else question.delta
+            stated = what.guarantee(question.epsilon, delta)
+            compared = stated or Guarantee(question.epsilon)
+            epsilons = (compared.epsilon, *question.epsilons)
+            orders, cores = tuple(question.orders), available_cores()
+            found = audit_counts(what, *problem, question.epsilon, delta, epsilons, orders, cores)
+        elif isinstance(what, OutputLaws):
+            stated = compared = Guarantee(question.epsilon, question.delta or 0.0)
+            found = audit(what, (compared.epsilon, *question.epsilons), question.orders, available_cores())
+    except Exception as error:
+        if isinstance(error, ValueError):
+            raise BadInputError(f"{name}: {error}") from error
+        if name in MECHANISMS:
+            raise
+        raise BadInputError(f"{name} does not compute: {type(error).__name__}: {error}; correct its code") from error
+    return Audited(name, stated, compared, found, found.check(compared))

@@ -1,0 +1,36 @@
+"""How each way to release counts looks in every figure: one colour a family, one marker and dash a member.
+
+Colours are those of Okabe & Ito, which colour-blind readers can tell apart. No two entries share a marker, so that a
+figure can be read in black and white. Variants of one sensitivity have its colour and another dash: `-exact` is
+dashed, `-bound` dash-dotted, `-n` dotted.
+"""
+
+from typing import Any
+
+_DASHED, _DOTTED = (0, (5, 2)), (0, (1, 1.2))
+_DASH_DOTTED, _LONG_DASHED = (0, (5, 1.5, 1, 1.5)), (0, (9, 2.5))
+_BLUE, _VERMILION, _GREEN, _PURPLE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
+_ORANGE, _SKY, _GREY, _OLIVE, _BROWN = "#E69F00", "#56B4E9", "#8A8A8A", "#A89A00", "#8C5A3C"
+
+
+def _style(color: str, marker: str, linestyle: Any) -> dict[str, Any]:
+    return {"color": color, "marker": marker, "linestyle": linestyle}
+
+
+MECHANISM_STYLES = {
+    "smooth": _style(_BLUE, "o", "-"),
+    "smooth-n": _style(_BLUE, "p", _DOTTED),
+    "smooth-exact": _style(_BLUE, "h", _DASHED),
+    "varying": _style(_PURPLE, "D", "-"),
+    "varying-exact": _style(_PURPLE, "d", _DASHED),
+    "varying-bound": _style(_PURPLE, "2", _DASH_DOTTED),
+    "global": _style(_GREEN, "^", _LONG_DASHED),
+    "global-exact": _style(_GREEN, ">", _DASHED),
+    "local": _style(_GREY, "X", _DOTTED),
+    "laplace": _style(_VERMILION, "s", "-"),
+    "laplace-dimension": _style(_ORANGE, "v", _DASH_DOTTED),
+    "geometric": _style(_SKY, "P", "-"),
+    "hamming-exact": _style(_OLIVE, "*", _DASHED),
+    "optimal": _style(_BROWN, "<", "-"),
+}
+"""Mechanism name -> colour, marker and line style, as matplotlib names them."""

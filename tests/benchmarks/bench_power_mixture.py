@@ -1,0 +1,126 @@
+"""The mixture of product laws at sizes beyond enumeration, and against streaming where both run. Run as a script.
+
+    python tests/benchmarks/bench_power_mixture.py
+
+Every line is a fresh process, as the peak memory of a process never falls; about 200 MB of it are the interpreter and
+the libraries. Times are wall-clock on one core, compilation excluded; the exact mean is computed on request only. Last
+are the exact mean of H and that of the draws, whose standard error misleads where rare draws make the mean.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import platform
+import resource
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+import numpy as np
+
+from mechanisms import balanced_counts, count_candidates, exponential_mechanism, smooth_sensitivity, smoothing_gamma
+from mechanisms.divergences import hellinger
+from mechanisms.power_mixture import PowerMixture, power_mixture
+
+EPSILON, DELTA, DRAWS = 1.0, 1e-8, 10_000
+
+
+class Case(NamedTuple):
+    """A data set, and the decay ε/(2S) of its weights; None for the smooth sensitivity at ε = 1."""
+
+    label: str
+    prior: list[float]
+    counts: list[int]
+    decay: float | None = None
+
+
+class Figures(NamedTuple):
+    """What one process measured; memory in MB."""
+
+    decay: float
+    setup: float
+    draws: float
+    mean: float
+    memory: float
+    acceptance: float
+    expected: float
+    drawn: float
+
+
+def balanced(n: int, k: int, decay: float | None = None) -> Case:
+    """Equal counts, unit prior."""
+    return Case(f"k={k}, n={n:,}", [1.0] * k, balanced_counts(n, k).tolist(), decay)
+
+
+def measure(case: Case, build: str) -> Figures:
+    """Build, draw, and compare the mean of the draws with the exact one, in this process."""
+    make = {"mixture": power_mixture, "package": exponential_mechanism}[build]
+    rng = np.random.default_rng(20)
+    for counts in ([3, 3], [3, 2, 1]):  # compiles
+        warm = make(np.ones(len(counts)), counts, 1.0, 0.3)
+        warm.sample(rng.random((10, 2)))
+        warm.expected_hellinger()
+    prior, counts = np.array(case.prior), np.array(case.counts)
+    if case.decay is None:
+        gamma = smoothing_gamma(EPSILON, DELTA, count_candidates(int(counts.sum()), counts.size))
+        sensitivity = smooth_sensitivity(prior, counts, gamma)
+    else:
+        sensitivity = EPSILON / (2 * case.decay)
+    uniforms = rng.random((DRAWS, 2))
+    times = [time.perf_counter()]
+    mechanism = make(prior, counts, EPSILON, sensitivity)
+    times.append(time.perf_counter())
+    released = mechanism.sample(uniforms)
+    times.append(time.perf_counter())
+    expected = mechanism.expected_hellinger()
+    times.append(time.perf_counter())
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    acceptance = mechanism.acceptance if isinstance(mechanism, PowerMixture) else 1.0
+    drawn = float(hellinger(prior + counts, prior + released).mean())
+    return Figures(EPSILON / (2 * sensitivity), *np.diff(times).tolist(), memory, acceptance, expected, drawn)
+
+
+def run(case: Case, build: str) -> Figures:
+    """Measure in a fresh process."""
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=context) as pool:
+        return pool.submit(measure, case, build).result()
+
+
+def main() -> None:
+    """Print the figures."""
+    print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, numpy {np.__version__}")
+    print(f"Required sizes as the package builds them: seconds, {DRAWS:,} draws")
+    cases = [balanced(10**7, 2)]
+    for n, k in ((10**5, 3), (10**4, 4), (1000, 10)):
+        cases += [balanced(n, k, decay) for decay in (None, 1e-3, 30.0, 100.0, 1e4)]
+        rest = k - 1
+        cases.append(Case(f"k={k}, n={n:,}, one cell full", [1.0] * k, [n] + [0] * rest, 20.0))
+        cases.append(Case(f"k={k}, n={n:,}, prior 0.01, 100, 1", [0.01, 100.0] + [1.0] * (k - 2), [n // k] * k, 60.0))
+    cases += [balanced(10**6, 3), balanced(10**5, 4), balanced(10**5, 10)]
+    for case in cases:
+        f = run(case, "package")
+        print(
+            f"  {case.label:32} decay {f.decay:9.4g}  setup {f.setup:6.3f}  draws {f.draws:6.3f}  mean {f.mean:6.3f}  "
+            f"peak {f.memory:4.0f} MB  acceptance {f.acceptance:.3f}  E[H] {f.expected:.5g}, {f.drawn:.5g} drawn",
+            flush=True,
+        )
+    print("Streaming against the mixture, setup + draws + mean:")
+    for case in (balanced(10**6, 2), balanced(9000, 3), balanced(600, 4), balanced(600, 4, 3.0), balanced(60, 6)):
+        slow, fast = run(case, "package"), run(case, "mixture")
+        n_candidates = count_candidates(sum(case.counts), len(case.counts))
+        streaming, mixture = sum(slow[1:4]), sum(fast[1:4])
+        print(
+            f"  {case.label:16} {n_candidates:11,} candidates  decay {slow.decay:7.4g}  streaming {streaming:.3f} s  "
+            f"mixture {mixture:.3f} s  ratio {streaming / mixture:.1f}",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()
