@@ -1,8 +1,10 @@
 """Differentially private Bayesian inference: the mechanisms, each with its guarantee and its exact law.
 
 The Dirichlet–multinomial model lives in `conjugate`, distances in `divergences`, how far one record moves them in
-`sensitivity`, the releases of counts in `exponential`, `hamming`, `noise` and `optimal`, and their registry in
-`count_release`. All are pure functions and frozen dataclasses; randomness comes in as uniforms.
+`sensitivity`. Counts are released by `exponential` (by `power_mixture` where the candidates are too many), `hamming`,
+`noise` and `optimal`; `calibration` and `bound_calibration` find the largest exponents that are private, and
+`count_release` lists them all. `audit` says what a mechanism spends. All are pure functions and frozen dataclasses;
+randomness comes in as uniforms.
 """
 
 from mechanisms.audit import Audit, OutputLaws, Verdict, audit
@@ -15,6 +17,8 @@ from mechanisms.divergences import hellinger
 from mechanisms.exponential import ExponentialMechanism, exponential_mechanism
 from mechanisms.hamming import HammingMechanism, calibrate_hamming, hamming_loss, hamming_mechanism
 from mechanisms.noise import NoisyCounts, geometric_counts, laplace_counts
+from mechanisms.optimal import OptimalCounts, OptimalLaw, optimal_counts, optimal_law
+from mechanisms.power_mixture import PowerMixture, power_mixture
 from mechanisms.privacy import Guarantee, Neighbouring
 from mechanisms.release import CountRelease
 from mechanisms.sensitivity import (
@@ -38,7 +42,10 @@ __all__ = [
     "Mechanism",
     "Neighbouring",
     "NoisyCounts",
+    "OptimalCounts",
+    "OptimalLaw",
     "OutputLaws",
+    "PowerMixture",
     "Verdict",
     "audit",
     "audit_counts",
@@ -58,7 +65,10 @@ __all__ = [
     "laplace_counts",
     "local_sensitivity",
     "local_sensitivity_at_distance",
+    "optimal_counts",
+    "optimal_law",
     "posterior",
+    "power_mixture",
     "smooth_sensitivity",
     "smoothing_gamma",
     "validate",

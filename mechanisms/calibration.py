@@ -26,7 +26,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from mechanisms.audit import Audit, OutputLaws, audit
 from mechanisms.candidates import candidate_distances, enumerate_rows
-from mechanisms.conjugate import balanced_counts, count_candidates, enumerate_candidates, validate_prior
+from mechanisms.conjugate import balanced_counts, count_candidates, enumerate_candidates, validate_counts, validate_prior
 from mechanisms.neighbours import neighbouring_pairs
 from mechanisms.privacy import validate_epsilon
 from mechanisms.sensitivity import (
@@ -77,7 +77,8 @@ class Certificate:
     audit: Audit
 
     def sensitivity(self, counts: ArrayLike) -> float:
-        """Return S at a data set of `n` records."""
+        """Return S at a data set of `n` records; ValueError for counts that are not one."""
+        counts = validate_counts(counts, k=len(self.prior), n=self.n)
         if self.rule == "global":
             return global_sensitivity(self.prior, self.n)
         scale = smooth_sensitivity if self.rule == "smooth" else varying_sensitivity
@@ -186,7 +187,8 @@ def _calibrate(rule: str, prior: tuple[float, ...], n: int, epsilon: float) -> C
         if found.epsilon <= epsilon:
             return Certificate(rule, prior, n, epsilon, gamma, multiplier, found)
         near = np.abs(datasets - found.witness.dataset).sum(axis=1) <= 4
-        active.add(np.flatnonzero(near[pairs].all(axis=1)))
+        if not active.add(np.flatnonzero(near[pairs].all(axis=1))):
+            active.epsilon -= 2.0 * (found.epsilon - epsilon)  # rounding alone: leave room for it
     raise AssertionError(f"no certificate after {_ROUNDS} audits: {rule}, prior {prior}, n = {n}, epsilon = {epsilon}")
 
 
@@ -201,53 +203,56 @@ class _ActivePairs:
         pairs: NDArray[np.int64],
         epsilon: float,
     ) -> None:
-        self._prior, self._rows, self._datasets, self._pairs, self._epsilon = prior, rows, datasets, pairs, epsilon
+        self._prior, self._rows, self._datasets, self._pairs = prior, rows, datasets, pairs
+        self.epsilon = epsilon
         self._chosen = np.empty(0, dtype=np.int64)
         self._distances: dict[int, NDArray[np.float64]] = {}
 
-    def add(self, which: NDArray[np.int64]) -> None:
-        """Add pairs, given by their indices."""
+    def add(self, which: NDArray[np.int64]) -> bool:
+        """Add pairs, given by their indices; return whether any is new."""
+        n_before = self._chosen.size
         self._chosen = np.union1d(self._chosen, which)
         for index in np.unique(self._pairs[self._chosen]).tolist():
             if index not in self._distances:
                 self._distances[index] = candidate_distances(self._prior, self._datasets[index], self._rows)
+        return self._chosen.size > n_before
 
     def datasets(self) -> tuple[list[int], NDArray[np.int64]]:
         """Return the indices of the data sets held, and the data sets."""
         return list(self._distances), self._datasets[list(self._distances)]
 
-    def largest_multiplier(self, scales: NDArray[np.float64]) -> float:
+    def largest_multiplier(self, scales: NDArray[np.float64], tolerance: float = 1e-10) -> float:
         """Return the largest multiplier at which no active pair exceeds epsilon; `scales` holds S of every data set."""
         pairs = self._pairs[self._chosen]
         gaps = np.array([self._gaps(first, second, scales) for first, second in pairs.tolist()])
-        top = 2.0 * self._epsilon / float(gaps.sum(axis=1).max())
+        top = 2.0 * self.epsilon / float(gaps.sum(axis=1).max())
 
         def loss(multiplier: float) -> float:
             log_z = {i: math.log(np.exp(d * (-multiplier / scales[i])).sum()) for i, d in self._distances.items()}
             change = np.array([log_z[second] - log_z[first] for first, second in pairs.tolist()])
             return float(np.max([multiplier * gaps[:, 0] + change, multiplier * gaps[:, 1] - change]))
 
-        return _largest_below(loss, self._epsilon, top)
+        return _largest_below(loss, self.epsilon, top, tolerance)
 
     def _gaps(self, first: int, second: int, scales: NDArray[np.float64]) -> tuple[float, float]:
         gap = self._distances[second] / scales[second] - self._distances[first] / scales[first]
         return float(gap.max()), -float(gap.min())
 
 
-def _largest_below(loss: Callable[[float], float], epsilon: float, top: float) -> float:
-    """Return the largest argument in (0, top] whose loss is ≤ epsilon, to a relative 1e-10, loss(0) being 0.
+def _largest_below(loss: Callable[[float], float], epsilon: float, top: float, tolerance: float) -> float:
+    """Return the largest argument in (0, top] whose loss is ≤ epsilon, to a relative tolerance, loss(0) being 0.
 
     Looked for from the top down in steps of 1/32, then by bisection.
     """
     if loss(top) <= epsilon:
-        return top
+        return top * (1.0 - 1e-12)  # as below: an audit that rounds otherwise must not find more than epsilon
     high = top
     for step in range(31, -1, -1):
         low = top * step / 32
         if step == 0 or loss(low) <= epsilon:
             break
         high = low
-    while high - low > 1e-10 * high:
+    while high - low > tolerance * high:
         middle = 0.5 * (low + high)
         low, high = (middle, high) if loss(middle) <= epsilon else (low, middle)
     return low * (1.0 - 1e-12)
@@ -274,18 +279,19 @@ def _best_gamma(
     def exponent(gamma: float) -> float:
         every = np.ones(max(indices) + 1)
         every[indices] = scales(gamma, held)
-        return active.largest_multiplier(every) / float(scales(gamma, balanced[None])[0])
+        return active.largest_multiplier(every, tolerance=1e-4) / float(scales(gamma, balanced[None])[0])
 
     return max((share * enough for share in _GAMMA_SHARES), key=exponent)
 
 
 def _spread(datasets: NDArray[np.int64], pairs: NDArray[np.int64], prior: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return pairs that start at cells of about geometric sizes or at balanced data: where the worst are found."""
-    n = int(datasets[0].sum())
+    """Return pairs where the worst are found: at the corners, at balanced data, and at cells of sizes 0, 1, 2, 4, ..."""
+    n, k = int(datasets[0].sum()), prior.size
     levels = np.array([0, *(2**power for power in range(int(math.log2(n)) + 1)), n // 2, n // 3])
-    near = np.isin(datasets, levels).sum(axis=1) >= prior.size - 1
-    balanced = balanced_counts(n, prior.size)
-    near |= np.abs(np.sort(datasets, axis=1) - np.sort(balanced)).sum(axis=1) <= 2
-    chosen = np.flatnonzero(near[pairs[:, 0]])
-    n_allowed = max(1, int(_ACTIVE_BYTES / (16 * count_candidates(n, prior.size))))
-    return chosen[:: max(1, -(-chosen.size // n_allowed))]
+    corner = (datasets <= 1).sum(axis=1) >= k - 1
+    balanced = np.abs(np.sort(datasets, axis=1) - np.sort(balanced_counts(n, k))).sum(axis=1) <= 2
+    spread = np.isin(datasets, levels).sum(axis=1) >= k - 1
+    always = np.flatnonzero((corner | balanced)[pairs[:, 0]])
+    others = np.flatnonzero(spread[pairs[:, 0]])
+    n_allowed = max(1, int(_ACTIVE_BYTES / (16 * count_candidates(n, k))))
+    return np.union1d(always, others[:: max(1, -(-others.size // n_allowed))])

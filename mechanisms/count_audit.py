@@ -15,7 +15,7 @@ from mechanisms.count_release import MECHANISMS, Mechanism
 from mechanisms.neighbours import neighbouring_pairs
 from mechanisms.privacy import validate_delta, validate_epsilon
 
-__all__ = ["audit_counts", "count_laws"]
+__all__ = ["audit_counts", "count_laws", "require_auditable"]
 
 
 def audit_counts(
@@ -92,7 +92,7 @@ def count_laws(mechanism: Mechanism | str, prior: ArrayLike, n: int, epsilon: fl
     entry = MECHANISMS[mechanism] if isinstance(mechanism, str) else mechanism
     alpha = validate_prior(prior)
     epsilon, delta = validate_epsilon(epsilon), validate_delta(delta)
-    _require_auditable(n, alpha.size)
+    require_auditable(n, alpha.size)
     candidates = enumerate_candidates(n, alpha.size)
     datasets, pairs = neighbouring_pairs(alpha if entry.symmetric else np.arange(1.0, alpha.size + 1), candidates)
     entry.validate(alpha, datasets[0], epsilon, delta)
@@ -106,7 +106,23 @@ def count_laws(mechanism: Mechanism | str, prior: ArrayLike, n: int, epsilon: fl
     return laws
 
 
-def _require_auditable(n: int, k: int) -> None:
+def require_auditable(n: int, k: int) -> None:
+    """Refuse problems that are too large to audit even if all prior entries are equal.
+
+    Parameters
+    ----------
+    n, k : int
+        Number of records and of cells.
+
+    Raises
+    ------
+    ValueError
+        If the combinations of pairs and outputs, over k!, number more than `MAX_AUDITED`.
+
+    Examples
+    --------
+    >>> require_auditable(5000, 2)
+    """
     n_candidates = count_candidates(n, k)
     # Even with every symmetry there are about |R|·k(k−1)/(2·k!) pairs, each compared on |R| outputs.
     if n_candidates**2 * k * (k - 1) // (2 * _factorial(k)) > MAX_AUDITED:

@@ -20,12 +20,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from mechanisms.bound_calibration import bound_scale, require_bound
 from mechanisms.calibration import calibrate, require_calibratable
-from mechanisms.candidates import require_streamable
 from mechanisms.conjugate import validate_counts, validate_prior
-from mechanisms.exponential import ExponentialMechanism, exponential_mechanism
+from mechanisms.exponential import exponential_mechanism
 from mechanisms.hamming import HammingMechanism, calibrate_hamming, hamming_loss, hamming_mechanism, require_auditable
 from mechanisms.noise import NoisyCounts, geometric_counts, histogram_sensitivity, laplace_counts
+from mechanisms.optimal import OptimalCounts, optimal_counts, require_solvable
 from mechanisms.privacy import Guarantee, validate_delta, validate_epsilon
+from mechanisms.product_laws import require_product_laws
 from mechanisms.release import CountRelease
 from mechanisms.sensitivity import SENSITIVITIES, Sensitivity
 
@@ -171,9 +172,7 @@ class Mechanism:
 
 
 def _exponential(sensitivity: Sensitivity) -> Build:
-    def release(
-        prior: NDArray[np.float64], counts: NDArray[np.int64], epsilon: float, delta: float
-    ) -> ExponentialMechanism:
+    def release(prior: NDArray[np.float64], counts: NDArray[np.int64], epsilon: float, delta: float) -> CountRelease:
         scale = sensitivity.at(prior, counts, epsilon, delta)
         return exponential_mechanism(prior, counts, 2.0 * sensitivity.share * epsilon, scale)
 
@@ -226,13 +225,24 @@ def _hamming_exact(
     return hamming_mechanism(prior, counts, calibrate_hamming(int(counts.sum()), counts.size, epsilon))
 
 
+def _optimal(prior: NDArray[np.float64], counts: NDArray[np.int64], epsilon: float, delta: float) -> OptimalCounts:
+    return optimal_counts(prior, counts, epsilon)
+
+
 def _pure(epsilon: float, delta: float) -> Guarantee:
     return Guarantee(epsilon)
 
 
 MECHANISMS: dict[str, Mechanism] = {
     **{
-        name: Mechanism(name, sensitivity.note, _exponential(sensitivity), sensitivity.spends, require_streamable, True)
+        name: Mechanism(
+            name=name,
+            note=sensitivity.note,
+            release=_exponential(sensitivity),
+            spends=sensitivity.spends,
+            require=require_product_laws,
+            symmetric=True,
+        )
         for name, sensitivity in SENSITIVITIES.items()
     },
     **{
@@ -281,5 +291,13 @@ MECHANISMS: dict[str, Mechanism] = {
         require=require_auditable,
         symmetric=True,
         certify=_certify_hamming,
+    ),
+    "optimal": Mechanism(
+        name="optimal",
+        note="Linear program for small n: the smallest worst-case distance, then the smallest at balanced data.",
+        release=_optimal,
+        spends=_pure,
+        require=require_solvable,
+        symmetric=True,
     ),
 }

@@ -67,10 +67,13 @@ __all__ = [
 Objective = Literal["worst-case", "balanced", "average"]
 
 MAX_VARIABLES = 10_000
-"""Largest number of variables: about a minute on one core. With equal priors n ≤ 139, 20, 12 at k = 2, 3, 4."""
+"""Largest number of variables: about a minute on one core. With equal priors n ≤ 140, 20, 12 at k = 2, 3, 4."""
 
 _SLACK = 1e-7
 """How far, relatively, the worst case may be above its optimum while the balanced objective is minimised."""
+
+_SPAN = 50.0
+"""n·ε above which the simplex method is tried before the interior point method; measured."""
 
 _TOLERANCE = 1e-9
 """Feasibility asked of the solver; what remains is repaired."""
@@ -113,7 +116,7 @@ def require_solvable(n: int, k: int) -> None:
 
     Examples
     --------
-    >>> require_solvable(139, 2), require_solvable(20, 3), require_solvable(12, 4)
+    >>> require_solvable(140, 2), require_solvable(20, 3), require_solvable(12, 4)
     (None, None, None)
     """
     _require_variables(count_candidates(n, k) ** 2 // math.factorial(k), n, k)
@@ -287,9 +290,12 @@ def _solve(prior: tuple[float, ...], n: int, epsilon: float, objective: Objectiv
     totals = sparse.csr_array((np.ones(places[0].size), places), (chosen.size, n_variables))
     expectations = sparse.csr_array((distance[chosen].ravel(), places), (chosen.size, n_variables))
 
+    # The interior point method is the faster one, but struggles where probabilities, which may fall by exp(−ε) a
+    # record, span too many magnitudes.
+    simplex_first = n * epsilon > _SPAN
     if objective == "average":
         share = np.bincount(data_set_class, np.exp(_log_predictive(alpha, outputs)))
-        solution = _minimise(expectations.T @ share, privacy, np.zeros(high.size), totals)
+        solution = _minimise(expectations.T @ share, privacy, np.zeros(high.size), totals, simplex_first)
     else:
         # One more variable: the worst case.
         solution = _minimise(
@@ -297,13 +303,15 @@ def _solve(prior: tuple[float, ...], n: int, epsilon: float, objective: Objectiv
             sparse.block_array([[privacy, None], [expectations, -np.ones((chosen.size, 1))]]),
             np.zeros(high.size + chosen.size),
             sparse.hstack([totals, sparse.csr_array((chosen.size, 1))]),
+            simplex_first,
         )
         worst, solution = solution[-1], solution[:-1]
     if objective == "balanced":
         balanced = np.all(np.sort(outputs, axis=1) == np.sort(balanced_counts(n, k)), axis=1)
         share = np.bincount(data_set_class, balanced / balanced.sum())
         bounds = np.append(np.zeros(high.size), np.full(chosen.size, worst * (1 + _SLACK)))
-        solution = _minimise(expectations.T @ share, sparse.vstack([privacy, expectations]), bounds, totals)
+        upper = sparse.vstack([privacy, expectations])
+        solution = _minimise(expectations.T @ share, upper, bounds, totals, simplex_first)
 
     log_law, loss = _repair(solution[pair_class], first, second, epsilon)
     expected = (np.exp(log_law) * distance).sum(axis=1)
@@ -319,7 +327,7 @@ def _ranks(counts: NDArray[np.int64], n: int) -> NDArray[np.int64]:
 
 
 def _pair_classes(prior: NDArray[np.float64], outputs: NDArray[np.int64], n: int) -> NDArray[np.int64]:
-    """Number the classes of pairs (c, r) under the permutations of cells that keep the prior; shape (D, D)."""
+    """Return the class of each pair (c, r) under the permutations of cells that keep the prior; shape (D, D)."""
     size = len(outputs)
     smallest = np.arange(size * size).reshape(size, size)
     for order in permutations(range(prior.size)):
@@ -351,12 +359,16 @@ def _log_predictive(prior: NDArray[np.float64], counts: NDArray[np.int64]) -> ND
     return cells.sum(axis=1) + gammaln(n + 1.0) + gammaln(total) - gammaln(n + total)
 
 
-def _minimise(cost: NDArray[np.float64], upper, upper_bound: NDArray[np.float64], equal) -> NDArray[np.float64]:
+def _minimise(
+    cost: NDArray[np.float64],
+    upper: sparse.sparray,
+    upper_bound: NDArray[np.float64],
+    equal: sparse.sparray,
+    simplex_first: bool,
+) -> NDArray[np.float64]:
     """Return x ≥ 0 that minimises cost·x with upper·x ≤ upper_bound and equal·x = 1."""
     messages = []
-    # The interior point method is the faster one at small ε and k ≥ 3; where probabilities span too many magnitudes it
-    # gives up, and the simplex method is fast.
-    for method in ("highs-ipm", "highs-ds"):
+    for method in ("highs-ds", "highs-ipm") if simplex_first else ("highs-ipm", "highs-ds"):
         result = linprog(
             cost,
             A_ub=upper.tocsr(),

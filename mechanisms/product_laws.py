@@ -29,7 +29,16 @@ from mechanisms.conjugate import count_candidates
 from mechanisms.divergences import log_affinity
 from mechanisms.jit import kernel
 
-__all__ = ["MAX_LOG_CANDIDATES", "MAX_WORK", "ProductLaws", "Tables", "product_laws", "propose", "seed_states"]
+__all__ = [
+    "MAX_LOG_CANDIDATES",
+    "MAX_WORK",
+    "ProductLaws",
+    "Tables",
+    "product_laws",
+    "propose",
+    "require_product_laws",
+    "seed_states",
+]
 
 MAX_WORK = 20_000_000_000
 """Largest number of multiplications for the convolutions of one set of tables: about ten seconds."""
@@ -58,6 +67,33 @@ class Tables(NamedTuple):
     off: NDArray[np.float64]
 
 
+def require_product_laws(n: int, k: int) -> None:
+    """Refuse what `product_laws` refuses whatever the prior and the counts.
+
+    Parameters
+    ----------
+    n, k : int
+        Number of records and of cells.
+
+    Raises
+    ------
+    ValueError
+        If k·(n + 1) is above `mechanisms.candidates.MAX_TABLE`, or ln |R| above `MAX_LOG_CANDIDATES`.
+
+    Examples
+    --------
+    >>> require_product_laws(1_000_000, 3)
+    """
+    if k * (n + 1) > MAX_TABLE:
+        raise _too_large("tables must have at most", MAX_TABLE, "entries", k * (n + 1), n, k)
+    log_candidates = math.log(count_candidates(n, k))
+    if log_candidates > MAX_LOG_CANDIDATES:
+        raise ValueError(
+            f"candidates must number at most exp({MAX_LOG_CANDIDATES:g}), got exp({log_candidates:.0f}) "
+            f"(n = {n}, k = {k}); use fewer records, merge cells, or choose a mechanism that only adds noise"
+        )
+
+
 def product_laws(prior: NDArray[np.float64], counts: NDArray[np.int64]) -> ProductLaws:
     """Prepare the product laws around `counts`.
 
@@ -74,8 +110,7 @@ def product_laws(prior: NDArray[np.float64], counts: NDArray[np.int64]) -> Produ
     Raises
     ------
     ValueError
-        If k·(n + 1) or the number of candidates is too large, or one record moves the posterior by a Hellinger
-        distance below about 1e-7.
+        As `require_product_laws`, or if one record moves the posterior by a Hellinger distance below about 1e-7.
 
     Examples
     --------
@@ -84,14 +119,8 @@ def product_laws(prior: NDArray[np.float64], counts: NDArray[np.int64]) -> Produ
     [3.7922 0.7624]
     """
     n, k = int(counts.sum()), counts.size
-    if k * (n + 1) > MAX_TABLE:
-        raise _too_large("tables must have at most", MAX_TABLE, "entries", k * (n + 1), counts)
+    require_product_laws(n, k)
     log_candidates = math.log(count_candidates(n, k))
-    if log_candidates > MAX_LOG_CANDIDATES:
-        raise ValueError(
-            f"candidates must number at most exp({MAX_LOG_CANDIDATES:g}), got exp({log_candidates:.0f}) "
-            f"(n = {n}, k = {k}); use fewer records, merge cells, or choose a mechanism that only adds noise"
-        )
     log_affinities = np.array([log_affinity(a + c, a + np.arange(n + 1)) for a, c in zip(prior, counts, strict=True)])
     step = _least_step(log_affinities, counts)
     if not step > 1e-14:
@@ -123,7 +152,7 @@ class ProductLaws:
         ValueError
             If that takes more than `MAX_WORK` multiplications or `mechanisms.candidates.MAX_TABLE` entries.
         """
-        n, k = self.counts.sum(), self.counts.size
+        n, k = int(self.counts.sum()), self.counts.size
         bound = self.reach / powers + self.step
         low, high = np.empty((powers.size, k), dtype=np.int64), np.empty((powers.size, k), dtype=np.int64)
         for cell, (row, count) in enumerate(zip(self.log_affinities, self.counts, strict=True)):
@@ -140,9 +169,9 @@ class ProductLaws:
         work = int((widths[:, :-1] * np.minimum(totals[:, :-1], totals[:, 1:])).sum())
         size = int(widths.sum() + totals.sum())
         if work > MAX_WORK:
-            raise _too_large("convolutions must take at most", MAX_WORK, "multiplications", work, self.counts)
+            raise _too_large("convolutions must take at most", MAX_WORK, "multiplications", work, n, k)
         if size > MAX_TABLE:
-            raise _too_large("tables must have at most", MAX_TABLE, "entries", size, self.counts)
+            raise _too_large("tables must have at most", MAX_TABLE, "entries", size, n, k)
         cell_start = np.cumsum(widths).reshape(widths.shape) - widths
         sum_start = np.cumsum(totals).reshape(totals.shape) - totals
         storage = np.empty(widths.sum()), np.zeros(totals.sum()), np.empty(widths.shape)
@@ -225,9 +254,9 @@ def propose(
     return component, drawn[0], drawn[1], drawn[2]
 
 
-def _too_large(requirement: str, limit: int, unit: str, got: int, counts: NDArray[np.int64]) -> ValueError:
+def _too_large(requirement: str, limit: int, unit: str, got: int, n: int, k: int) -> ValueError:
     return ValueError(
-        f"{requirement} {limit:,} {unit}, got {got:,} (n = {counts.sum()}, k = {counts.size}); "
+        f"{requirement} {limit:,} {unit}, got {got:,} (n = {n}, k = {k}); "
         "use fewer records, merge cells, lower the prior, or choose a mechanism that only adds noise"
     )
 

@@ -70,10 +70,10 @@ def run(
     >>> from studies import STUDIES
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     store = run(
-    ...         STUDIES["hellinger-accuracy"], f"{folder}/s.zarr", trials=50, panels=["k2"], values={"n": [100, 200]}
+    ...         STUDIES["hellinger-accuracy"], f"{folder}/s.zarr", trials=50, panels=["k2"], values={"n": [10, 20]}
     ...     )
     ...     dict(open_results(store.url)["k2"].sizes)
-    {'n': 2, 'mechanism': 5, 'trial': 50}
+    {'n': 2, 'mechanism': 12, 'trial': 50}
     """
     source = _source(study)
     configured = source.load().configure(trials, seed, panels, values)

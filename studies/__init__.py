@@ -4,12 +4,20 @@
 name on the command line.
 """
 
-from studies import hellinger_accuracy, hellinger_distribution, hellinger_sensitivity
+from studies import (
+    hellinger_accuracy,
+    hellinger_distribution,
+    hellinger_limits,
+    hellinger_sensitivity,
+    privacy_audit,
+)
 
 _LISTED = (
     hellinger_sensitivity,
     hellinger_accuracy,
     hellinger_distribution,
+    hellinger_limits,
+    privacy_audit,
 )
 
 MODULES = {module.STUDY.name: f"{module.__name__}:STUDY" for module in _LISTED}

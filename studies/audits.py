@@ -3,11 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mechanisms import MECHANISMS, Audit, Guarantee, Mechanism, OutputLaws, Verdict, audit, audit_counts, validate
+from mechanisms import MECHANISMS, Audit, Guarantee, Mechanism, OutputLaws, Verdict, audit, count_laws, validate
 from mechanisms.audit import ROUNDING
 from pipeline.cluster import available_cores
 from pipeline.errors import BadInputError, unknown
 from pipeline.source import load_object
+
+ALL = "all"
+"""The name that stands for every registered mechanism."""
 
 DELTA = 1e-8
 """What mechanisms that take a δ are given where the user gives none."""
@@ -88,28 +91,29 @@ def audit_named(names: Sequence[str], question: Question) -> tuple[list[Audited]
     audited : list of Audited
         One for each name, in their order; a name given twice counts once.
     left_out : list of str
-        Which of ``all`` refuse problems of this size, with their reasons.
+        Which of ``all`` refuse the problem, and why.
 
     Raises
     ------
     BadInputError
-        If a name is unknown, an argument is not allowed, a mechanism named for itself refuses the problem or is no
-        mechanism, or an audit is too large to be exact.
+        If a name is unknown or no mechanism, an argument is not allowed, laws are not laws, or an audit is too large to
+        be exact. Of ``all`` those that refuse the problem are left out, unless all do.
     """
-    chosen, left_out = [], []
-    for name in dict.fromkeys(names):
-        if name != "all":
-            chosen.append((name, _find(name)))
-            continue
+    named = {name: _find(name) for name in dict.fromkeys(names) if name != ALL}
+    audited, left_out = {name: _audit(name, what, question) for name, what in named.items()}, []
+    if ALL in names:
         prior, n = _problem(question)
-        for member, mechanism in MECHANISMS.items():
+        for name, mechanism in MECHANISMS.items():
+            if name in audited:
+                continue
             try:
                 mechanism.require(n, len(prior))
+                audited[name] = _audit(name, mechanism, question)
             except ValueError as error:
-                left_out.append(f"{member} is left out: {error}")
-            else:
-                chosen.append((member, mechanism))
-    return [_audit(name, what, question) for name, what in dict(chosen).items()], left_out
+                left_out.append(str(error) if isinstance(error, BadInputError) else f"{name}: {error}")
+    if not audited:
+        raise BadInputError(left_out[0])
+    return list(audited.values()), left_out
 
 
 def tabulate_audits(audited: Sequence[Audited], question: Question) -> tuple[list[str], list[list[str]]]:
@@ -133,7 +137,7 @@ def tabulate_audits(audited: Sequence[Audited], question: Question) -> tuple[lis
     for one in audited:
         found, verdict, compared = one.audit, one.verdict, one.compared
         pure = compared.is_pure or found.epsilon <= compared.epsilon + ROUNDING
-        slack = max(verdict.slack, 0.0) if verdict.holds else verdict.slack
+        slack = 0.0 if pure and abs(verdict.slack) < ROUNDING else verdict.slack
         word = "within" if verdict.holds else "BROKEN"
         rows.append(
             [
@@ -154,7 +158,7 @@ def _find(name: str) -> Mechanism | OutputLaws:
     if name in MECHANISMS:
         return MECHANISMS[name]
     if ":" not in name:
-        raise BadInputError(unknown("mechanism", name, ["all", *MECHANISMS]) + "; or module:object, or file.py:object")
+        raise BadInputError(unknown("mechanism", name, [ALL, *MECHANISMS]) + "; or module:object, or file.py:object")
     found = load_object(name)
     if not isinstance(found, Mechanism | OutputLaws):
         raise BadInputError(
@@ -168,6 +172,8 @@ def _problem(question: Question) -> tuple[tuple[float, ...], int]:
     """Return prior and number of records, refusing what no mechanism takes."""
     if question.prior is None or question.n is None:
         raise BadInputError("a mechanism is audited at a --prior and --n, got none; give both, as --prior 1:1 --n 100")
+    if question.n < 1:
+        raise BadInputError(f"n must be >= 1, got {question.n}; a data set has at least one record")
     try:
         counts = (question.n, *(0 for _ in question.prior[1:]))
         validate(question.prior, counts, question.epsilon, DELTA if question.delta is None else question.delta)
@@ -177,22 +183,23 @@ def _problem(question: Question) -> tuple[tuple[float, ...], int]:
 
 
 def _audit(name: str, what: Mechanism | OutputLaws, question: Question) -> Audited:
-    problem = _problem(question) if isinstance(what, Mechanism) else None
     try:
-        if isinstance(what, Mechanism) and problem is not None:
-            delta = DELTA if question.delta is None else question.delta
-            stated = what.guarantee(question.epsilon, delta)
-            compared = stated or Guarantee(question.epsilon)
-            epsilons = (compared.epsilon, *question.epsilons)
-            orders, cores = tuple(question.orders), available_cores()
-            found = audit_counts(what, *problem, question.epsilon, delta, epsilons, orders, cores)
-        elif isinstance(what, OutputLaws):
-            stated = compared = Guarantee(question.epsilon, question.delta or 0.0)
-            found = audit(what, (compared.epsilon, *question.epsilons), question.orders, available_cores())
+        laws, stated = _laws(what, question)
+        compared = stated or Guarantee(question.epsilon)
+        found = audit(laws, (compared.epsilon, *question.epsilons), question.orders, available_cores())
+        return Audited(name, stated, compared, found, found.check(compared))
+    except ValueError as error:
+        raise error if isinstance(error, BadInputError) else BadInputError(f"{name}: {error}") from error
     except Exception as error:
-        if isinstance(error, ValueError):
-            raise BadInputError(f"{name}: {error}") from error
         if name in MECHANISMS:
             raise
         raise BadInputError(f"{name} does not compute: {type(error).__name__}: {error}; correct its code") from error
-    return Audited(name, stated, compared, found, found.check(compared))
+
+
+def _laws(what: Mechanism | OutputLaws, question: Question) -> tuple[OutputLaws, Guarantee | None]:
+    """Return what is to be compared, and what is promised of it."""
+    if isinstance(what, OutputLaws):
+        return what, Guarantee(question.epsilon, question.delta or 0.0)
+    prior, n = _problem(question)
+    delta = DELTA if question.delta is None else question.delta
+    return count_laws(what, prior, n, question.epsilon, delta), what.guarantee(question.epsilon, delta)

@@ -1,7 +1,7 @@
 """The command ``dpstudies``.
 
-Exit codes: 0 complete; 1 complete with failed trials, or a trial that differs; 2 bad input, nothing written;
-3 incomplete; 130 interrupted.
+Exit codes: 0 complete; 1 complete with failed trials, a trial that differs, or a mechanism that breaks its guarantee;
+2 bad input, nothing written; 3 incomplete; 130 interrupted.
 """
 
 import os
@@ -10,7 +10,7 @@ import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, Literal, cast
 
 import pandas as pd
 import typer
@@ -24,11 +24,13 @@ from pipeline.cluster import available_cores
 from pipeline.errors import BadInputError, IncompleteStoreError
 from pipeline.evaluate import FAILURES, Status
 from pipeline.execute import ExecutionError
+from pipeline.factors import Factor
 from pipeline.plan import make_plan
 from pipeline.run import rerun_trial, study_of
 from pipeline.source import StudySource, find_study
 from pipeline.store import ResultStore
 from studies import MODULES, STUDIES
+from studies.audits import Question, audit_named, tabulate_audits
 from studies.failures import find_failures, last_line
 from studies.progress import ProgressDisplay
 from studies.report import load_summaries, tabulate, write_report
@@ -240,6 +242,45 @@ def report(
     _say(f"report: {page}" + (f", figures: {figures}" if figures else ""))
 
 
+@app.command()
+def audit(
+    mechanism: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="MECHANISM",
+            help="A registered name, 'all', or module:object or file.py:object: a mechanisms.Mechanism, or "
+            "mechanisms.OutputLaws, which bring their own data sets and are compared with --epsilon and --delta alone.",
+        ),
+    ],
+    epsilon: Annotated[float, typer.Option("--epsilon", help="Privacy loss, in nats.")],
+    prior: Annotated[str | None, typer.Option("--prior", metavar="A1:A2", help="Prior; not used by laws.")] = None,
+    n: Annotated[int | None, typer.Option("--n", help="Number of records; not used by laws.")] = None,
+    delta: Annotated[
+        float | None, typer.Option("--delta", help="Probability of a larger loss; 1e-8 by default, 0 for laws.")
+    ] = None,
+    at: Annotated[str, typer.Option("--at", metavar="E1,E2", help="Show delta at these epsilons, too.")] = "",
+    order: Annotated[str, typer.Option("--order", metavar="L1,L2", help="Show these Rényi orders, too.")] = "",
+) -> None:
+    """Compute what mechanisms really spend, over all neighbours, and compare it with what they state."""
+    alpha = None if prior is None else _numbers("prior", "vector", [prior])[0]
+    epsilons, orders = _numbers("at", "float", at.split(",")), _numbers("order", "float", order.split(","))
+    question = Question(alpha, n, epsilon, delta, epsilons, orders)
+    audited, left_out = audit_named(mechanism, question)
+    heads, rows = tabulate_audits(audited, question)
+    table = _table(*heads)
+    for row in rows:
+        table.add_row(*row)
+    _print(table)
+    broken = [one for one in audited if not one.verdict.holds]
+    for line in (
+        *(f"left out: {reason}" for reason in left_out),
+        *(f"{one.name}: {one.counterexample}" for one in broken),
+    ):
+        _say(line)
+    _say(f"audited exactly: {len(audited)}, broken: {len(broken)}")
+    raise typer.Exit(1 if broken else 0)
+
+
 def main() -> None:
     """Run the command; the entry point."""
     for number in (signal.SIGINT, signal.SIGTERM):  # batch systems end a job by SIGTERM: stop cleanly, too
@@ -347,6 +388,10 @@ def _parse_values(assignments: list[str] | None) -> dict[str, list[str]]:
             raise BadInputError(f"{name} is given twice; list its values once, as {name}=V1,V2")
         values[name] = [value.strip() for value in given.split(",")]
     return values
+
+
+def _numbers(name: str, kind: Literal["float", "vector"], given: list[str]) -> tuple[Any, ...]:
+    return Factor(name, tuple(given), "", kind).values if given != [""] else ()
 
 
 def _only(name: str, values: list[str]) -> str:

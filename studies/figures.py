@@ -238,6 +238,110 @@ def draw_histograms(
     return canvas
 
 
+_SERIES: tuple[dict[str, Any], ...] = (
+    {"color": "#0072B2", "marker": "o", "linestyle": "-"},
+    {"color": "#D55E00", "marker": "s", "linestyle": (0, (5, 2))},
+    {"color": "#009E73", "marker": "^", "linestyle": (0, (1, 1.2))},
+    {"color": "#CC79A7", "marker": "D", "linestyle": (0, (5, 1.5, 1, 1.5))},
+    {"color": "#8C5A3C", "marker": "v", "linestyle": (0, (9, 2.5))},
+    {"color": "#56B4E9", "marker": "P", "linestyle": (0, (3, 1, 1, 1, 1, 1))},
+)
+
+
+def draw_shares(ds: xr.Dataset, x: str, measure: str, by: str, across: str) -> Canvas:
+    """Draw a share of a limit against a factor, one small picture a method; what exceeds the limit stands out.
+
+    Parameters
+    ----------
+    ds : xarray.Dataset
+        Summary of one panel.
+    x, by : str
+        The factor on the horizontal axis, which is logarithmic, and the one with a line for each of its values.
+    measure : str
+        The share; NaN where the method does not apply. Above 1 the limit is exceeded.
+    across : str
+        The dimension of the methods.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+    """
+    canvas, grid = _grid(ds.sizes[across], 4, 1.55, sharex=True, sharey=True)
+    top = max(1.2, 1.08 * float(ds[measure].max()))
+    ticks = ds[x].values[:: 2 if ds.sizes[x] > 3 else 1]
+    notes = ds[across].attrs.get("notes", {})
+    for axes, name in zip(grid, ds[across].values.tolist(), strict=True):
+        axes.axhspan(1, top, facecolor="none", edgecolor="#8A8A8A", hatch="////", alpha=0.35, linewidth=0)
+        axes.axhline(1, color=mpl.rcParams["text.color"], linewidth=1)
+        one = ds[measure].sel({across: name})
+        for place, value in enumerate(ds[by].values.tolist()):
+            look = {**_SERIES[place % len(_SERIES)], "markersize": 3.5, "linewidth": 1.1}
+            axes.plot(ds[x], one.sel({by: value}), **look, label=f"{by} {format_value(value)}", zorder=3)
+        above = one.where(one > 1 + 1e-9)
+        if above.notnull().any():
+            for value in ds[by].values.tolist():
+                axes.plot(ds[x], above.sel({by: value}), "x", color=mpl.rcParams["text.color"], markersize=7, zorder=4)
+            axes.text(
+                0.97, 0.06, f"up to {float(above.max()):.3g}", ha="right", transform=axes.transAxes, fontsize="small"
+            )
+        title = f"{name} (not private)" if notes.get(name, "").startswith("Not private") else name
+        axes.set_title(title, fontsize="small", loc="left", fontweight="bold" if above.notnull().any() else "normal")
+        axes.set_xscale("log")
+        axes.set_xticks(ticks, [format_value(value) for value in ticks.tolist()])
+        axes.set_xticks([], minor=True)
+        axes.set_ylim(0, top)
+        axes.tick_params(labelbottom=True, labelsize="small")
+        _finish(axes, None)
+    canvas.supxlabel(_label(ds[x]), fontsize="medium")
+    canvas.supylabel(_label(ds[measure]), fontsize="medium")
+    lines, labels = grid[0].get_legend_handles_labels()
+    canvas.legend(lines, labels, loc="outside upper center", ncols=len(labels), frameon=False, fontsize="small")
+    return canvas
+
+
+def draw_ratios(parts: Mapping[str, xr.Dataset], x: str, measure: str, by: str, styles: Styles, ylabel: str) -> Canvas:
+    """Draw ratios to a limit against a factor, one small picture a part, with a line at 1.
+
+    Parameters
+    ----------
+    parts : mapping of str to xarray.Dataset
+        Title of each picture -> summary of its panel.
+    x, by : str
+        The factor on the horizontal axis, and the dimension of the methods.
+    measure : str
+        The ratio, ≥ 1, on a logarithmic axis; NaN where the method does not apply.
+    styles : mapping
+        The style of every method by its name.
+    ylabel : str
+        What is divided by what.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+    """
+    canvas, grid = _grid(len(parts), 3, 3.0, sharey=True)
+    shown: dict[str, tuple[Any, str]] = {}
+    top = 1.1 * max(float(ds[measure].max()) for ds in parts.values())
+    steps = [1, 1.2, 1.5, 2, 3, 5, 10, 20, 50, 100]
+    for axes, (title, ds) in zip(grid, parts.items(), strict=True):
+        axes.axhline(1, color=mpl.rcParams["text.color"], linewidth=1)
+        for one, label, style in _styled(ds, by, styles):
+            (line,) = axes.plot(one[x], one[measure], **style, markersize=4, linewidth=1.1)
+            shown[one[by].item()] = line, label
+        axes.set_title(title, fontsize="medium", loc="left")
+        axes.set_xlabel(_label(ds[x]))
+        axes.set_yscale("log")
+        axes.set_yticks(steps, [f"{step:g}" for step in steps])
+        axes.set_yticks([], minor=True)
+        axes.set_ylim(0.97, max(top, 1.2))
+        _finish(axes, None)
+    grid[0].set_ylabel(ylabel)
+    lines, labels = zip(*(shown[name] for name in styles if name in shown), strict=True)
+    heading: Any = {"title": _title(next(iter(parts.values()))), "title_fontsize": "medium", "alignment": "left"}
+    canvas.legend(lines, labels, loc="outside upper center", ncols=5, frameon=False, fontsize="small", **heading)
+    return canvas
+
+
 @contextmanager
 def _page(dark: bool) -> Iterator[None]:
     ink = "#e8e8e8" if dark else "#1a1a1a"

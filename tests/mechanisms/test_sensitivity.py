@@ -11,13 +11,17 @@ from hypothesis import strategies as st
 from scipy.special import gammaln
 
 from mechanisms.conjugate import balanced_counts, enumerate_candidates
+from mechanisms.privacy import Guarantee
 from mechanisms.sensitivity import (
+    SENSITIVITIES,
     global_sensitivity,
     local_sensitivity,
     local_sensitivity_at_distance,
     phi,
     smooth_sensitivity,
+    smoothed_scales,
     smoothing_gamma,
+    varying_sensitivity,
 )
 
 CASES = [
@@ -216,3 +220,143 @@ def test_bad_sizes_are_refused():
     for function in (local_sensitivity, local_sensitivity_at_distance):
         with pytest.raises(ValueError, match="counts must have 2 cells, got 3"):
             function([1, 1], [1, 1, 1])
+
+
+@pytest.mark.parametrize(("prior", "n"), CASES)
+@pytest.mark.parametrize("gamma", [0.02, 0.3, 1.0, 4.0])
+def test_varying_sensitivity_equals_enumeration(prior, n, gamma):
+    """1/S(c) = min over all data sets of 1/LS + γ·d, with d half the ℓ₁ distance."""
+    data_sets = enumerate_candidates(n, len(prior))
+    local = plain_local_sensitivities(prior, n)
+    for c in data_sets:
+        distance = np.abs(data_sets - c).sum(axis=1) / 2
+        expected = 1 / (1 / local + gamma * distance).min()
+        assert varying_sensitivity(prior, c, gamma) == pytest.approx(expected, rel=1e-8, abs=1e-7)
+
+
+def test_a_varying_sensitivity_that_moves_too_few_records_would_be_caught():
+    """Negative control: the ℓ₁ distance in place of half of it."""
+    prior, n = (0.01, 100.0), 12
+    data_sets = enumerate_candidates(n, 2)
+    local = plain_local_sensitivities(prior, n)
+    wrong = [1 / (1 / local + 0.02 * np.abs(data_sets - c).sum(axis=1)).min() for c in data_sets]
+    right = [varying_sensitivity(prior, c, 0.02) for c in data_sets]
+    assert not np.allclose(right, wrong, rtol=1e-3)
+
+
+@given(problem=problems(), gamma=st.floats(1e-3, 3))
+@settings(deadline=None, derandomize=True, max_examples=100)
+def test_the_reciprocal_of_the_varying_sensitivity_moves_slowly(problem, gamma):
+    prior, counts, order = problem
+    varying = varying_sensitivity(prior, counts, gamma)
+    assert local_sensitivity(prior, counts) <= varying * (1 + 1e-14)
+    assert varying <= global_sensitivity(prior, int(counts.sum())) * (1 + 1e-14)
+    assert varying_sensitivity(prior, counts, 2 * gamma) <= varying
+    assert varying_sensitivity(prior[order], counts[order], gamma) == pytest.approx(varying, rel=1e-13)
+    for neighbour in moved(counts):
+        assert abs(1 / varying - 1 / varying_sensitivity(prior, neighbour, gamma)) <= gamma + 1e-12 / varying
+
+
+def test_the_local_sensitivity_moves_faster():
+    """Negative control: its own reciprocal moves by more than the rate."""
+    values = [1 / local_sensitivity([1, 1], [x, 99 - x]) for x in range(100)]
+    assert np.abs(np.diff(values)).max() > 0.15
+    smoothed = [1 / varying_sensitivity([1, 1], [x, 99 - x], 0.1) for x in range(100)]
+    assert np.abs(np.diff(smoothed)).max() <= 0.1 + 1e-12
+
+
+def test_rate_one_is_the_default_of_the_draft():
+    assert varying_sensitivity([1, 2], [9, 0]) == varying_sensitivity([1, 2], [9, 0], gamma=1.0)
+
+
+@pytest.mark.parametrize(("prior", "n"), [*CASES, ((1.0, 1.0), 200), ((0.5, 2.0, 0.5), 25), ((1.0,) * 5, 4)])
+@pytest.mark.parametrize("gamma", [0.003, 0.1, 1.0])
+def test_many_scales_at_once_equal_the_single_ones(prior, n, gamma):
+    data_sets = enumerate_candidates(n, len(prior))
+    for rule, single in (("smooth", smooth_sensitivity), ("varying", varying_sensitivity)):
+        scales = smoothed_scales(rule, np.array(prior), data_sets, gamma)
+        np.testing.assert_allclose(scales, [single(prior, c, gamma) for c in data_sets], rtol=1e-13)
+        picked = np.random.default_rng(4).permutation(len(data_sets))[:3]
+        np.testing.assert_array_equal(smoothed_scales(rule, np.array(prior), data_sets[picked], gamma), scales[picked])
+
+
+@pytest.mark.parametrize("name", SENSITIVITIES)
+@given(problem=problems(), epsilon=st.floats(0.05, 10))
+@settings(deadline=None, derandomize=True, max_examples=25)
+def test_every_scale_is_at_least_local_and_at_most_global(name, problem, epsilon):
+    prior, counts, order = problem
+    sensitivity = SENSITIVITIES[name]
+    value = sensitivity.at(prior, counts, epsilon, 1e-8)
+    assert local_sensitivity(prior, counts) <= value * (1 + 1e-14)
+    assert value <= global_sensitivity(prior, int(counts.sum())) * (1 + 1e-14)
+    assert sensitivity.at(prior[order], counts[order], epsilon, 1e-8) == pytest.approx(value, rel=1e-13)
+
+
+def test_each_name_is_its_scale():
+    prior, counts, epsilon, delta = [1.0, 0.5, 2.0], [4, 0, 5], 0.7, 1e-6  # n = 9, |R| = 55
+    expected = {
+        "smooth": smooth_sensitivity(prior, counts, smoothing_gamma(epsilon, delta, 55)),
+        "smooth-n": smooth_sensitivity(prior, counts, smoothing_gamma(epsilon, delta, 10)),
+        "varying": varying_sensitivity(prior, counts, 1.0),
+        "global": global_sensitivity(prior, 9),
+        "local": local_sensitivity(prior, counts),
+    }
+    assert set(expected) == set(SENSITIVITIES)
+    for name, value in expected.items():
+        assert SENSITIVITIES[name].name == name
+        assert SENSITIVITIES[name].at(prior, counts, epsilon, delta) == pytest.approx(value, rel=1e-14)
+
+
+def test_guarantees_and_shares():
+    """u/S of neighbours differs by at most one, by two where S moves at rate one: exponents of ½ and ¼."""
+    for name in ("smooth", "smooth-n"):
+        assert SENSITIVITIES[name].spends(0.7, 1e-6) == Guarantee(0.7, 1e-6)
+    for name in ("varying", "global"):
+        assert SENSITIVITIES[name].spends(0.7, 1e-6) == Guarantee(0.7)
+    assert SENSITIVITIES["local"].spends is None
+    assert SENSITIVITIES["local"].note.startswith("Not private")
+    assert {name: sensitivity.share for name, sensitivity in SENSITIVITIES.items()} == {
+        "smooth": 0.5,
+        "smooth-n": 0.5,
+        "varying": 0.25,
+        "global": 0.5,
+        "local": 0.5,
+    }
+
+
+@pytest.mark.parametrize(("prior", "n"), [case for case in CASES if case[1] <= 9])
+def test_the_varying_score_moves_by_at_most_two(prior, n):
+    """|u/S − u'/S'| ≤ 1 + γ over all neighbours and outputs: what the share of ¼ rests on."""
+    alpha = np.array(prior)
+    data_sets = enumerate_candidates(n, alpha.size)
+    index = {tuple(c): row for row, c in enumerate(data_sets.tolist())}
+    scores = np.array([[plain_hellinger(alpha + c, alpha + r) for r in data_sets] for c in data_sets])
+    scores /= np.array([varying_sensitivity(prior, c) for c in data_sets])[:, None]
+    for row, c in enumerate(data_sets):
+        for neighbour in moved(c):
+            assert np.abs(scores[row] - scores[index[tuple(neighbour)]]).max() <= 2 + 1e-6
+
+
+@pytest.mark.parametrize("name", SENSITIVITIES)
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"prior": [1.0, 0.0]}, "prior must have positive finite entries"),
+        ({"counts": [1, 1, 1]}, "counts must have 2 cells, got 3"),
+        ({"counts": [0, 0]}, "counts must sum to at least 1"),
+        ({"counts": [-1, 3]}, "counts must be whole numbers"),
+        ({"epsilon": 0.0}, "epsilon must be a finite number > 0"),
+        ({"epsilon": float("nan")}, "epsilon must be a finite number > 0"),
+        ({"delta": 1.0}, r"delta must be in \(0, 1\)"),
+    ],
+)
+def test_bad_input_to_a_scale_is_refused(name, change, message):
+    arguments = {"prior": [1.0, 1.0], "counts": [3, 2], "epsilon": 1.0, "delta": 1e-8} | change
+    with pytest.raises(ValueError, match=message):
+        SENSITIVITIES[name].at(**arguments)
+
+
+@pytest.mark.parametrize("gamma", [0.0, -1.0, float("nan"), float("inf")])
+def test_the_rate_of_the_varying_sensitivity_is_refused(gamma):
+    with pytest.raises(ValueError, match="gamma must be a finite number > 0"):
+        varying_sensitivity([1, 1], [3, 4], gamma)

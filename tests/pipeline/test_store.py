@@ -520,3 +520,28 @@ def test_a_panel_without_factors_and_without_trials(tmp_path):
     assert dict(ds.sizes) == {"power": 2, "point": 3}
     np.testing.assert_array_equal(ds["curve"].sel(power="square"), [4, 16, 36])
     assert not ResultStore.open(tmp_path / "t.zarr").pending(study.panels[0]).any()
+
+
+def test_a_panel_of_one_method_needs_no_dimension_for_it(tmp_path, complete_store):
+    """Without it, the numbers are the same and the dimension is gone: with and without trials, with method factors."""
+    lone = [
+        (replace(MEANS, methods=(MEANS.methods[1],), method_dim=None, validate=lambda *_: True), {"method": "noisy"}),
+        (replace(TABLE, methods=(TABLE.methods[1],), method_dim=None), {"power": "cube"}),
+        (replace(SINGLE, method_dim=None), {"method": "coin"}),
+    ]
+    study = replace(STUDY, panels=tuple(panel for panel, _ in lone))
+    compute_into(tmp_path / "t.zarr", study)
+    store = ResultStore.open(tmp_path / "t.zarr")
+    for panel, place in lone:
+        ds = xr.open_zarr(tmp_path / "t.zarr", group=panel.name).load()
+        whole = xr.open_zarr(complete_store, group=panel.name).sel(place).drop_vars(place).load()
+        xr.testing.assert_equal(ds, whole)
+        assert {name: variable.dims for name, variable in ds.variables.items()} == {
+            name: variable.dims for name, variable in whole.variables.items()
+        }
+        assert not store.pending(panel).any()
+    assert study.from_spec(store.spec) == study
+    for stored in (tmp_path / "t.zarr/table/status/c").iterdir():
+        stored.unlink()
+    assert store.pending(lone[1][0]).all()
+    assert not store.pending(lone[0][0]).any()

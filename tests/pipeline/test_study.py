@@ -287,6 +287,7 @@ def declare(**changes):
         ("got twice: x", {"measures": (Measure("x", ""), Measure("x", ""))}),
         ("trials must be .*>= 1.*, got 0", {"trials": 0}),
         ("block_trials must be .*>= 1.*, got 0", {"block_trials": 0}),
+        ("one method .*, got m, o", {"method_dim": None, "methods": (Method("m", None), Method("o", None))}),
     ],
 )
 def test_wrong_declarations_of_a_panel(message, changes):

@@ -7,7 +7,7 @@ import pytest
 import xarray as xr
 
 import pipeline
-from mechanisms import MECHANISMS, balanced_counts, enumerate_candidates, hellinger
+from mechanisms import MECHANISMS, audit_counts, balanced_counts, enumerate_candidates, hellinger
 from studies import STUDIES
 from studies.figures import render
 from studies.hellinger_accuracy import STUDY
@@ -41,7 +41,10 @@ def test_contract_of_the_store(store):
         ds = xr.open_zarr(store, group=panel)
         assert ds.hellinger.dims == expected
         assert ds.status.dims == expected
-        assert (ds.status == 1).all()
+        audited = ds.mechanism.isin(["smooth-exact", "varying-exact", "global-exact"])
+        n_data = ds.n if "n" in ds.dims else xr.DataArray(4177 if panel == "abalone" else 100)
+        too_large = audited & (n_data > {"k3": 300, "k4": 60, "abalone": 300}.get(panel, 500))
+        assert (ds.status == xr.where(too_large, 5, 1)).all()
         assert float(ds.epsilon) == 1.0
         assert float(ds.delta) == 1e-8
         assert ds.hellinger.attrs["units"] == "1"
@@ -52,8 +55,9 @@ def test_contract_of_the_store(store):
 
 
 def test_every_registered_mechanism_is_studied():
+    """But the linear program, which can be solved for a few records only."""
     studied = {method.name for panel in STUDY.panels for method in panel.methods}
-    assert studied == set(MECHANISMS)
+    assert studied == set(MECHANISMS) - {"optimal"}
 
 
 def test_expectations_by_brute_force(tmp_path):
@@ -93,6 +97,10 @@ def test_verdicts(summaries):
         "beats-dimension-k4": "not reproduced",
         "smooth-beats-global": "reproduced",
         "tailored-beats-histogram": "corrected",
+        "exact-beats-noise": "reproduced",
+        "geometric-is-best-at-two-cells": "reproduced",
+        "bound-beats-published": "reproduced",
+        "certified": "reproduced",
         "draws-agree": "reproduced",
     }
 
@@ -104,6 +112,34 @@ def test_verdicts_follow_the_numbers(summaries):
     swapped = k2.assign_coords(mechanism=[names.get(name, name) for name in k2.mechanism.values.tolist()])
     verdicts = {claim.name: finding.verdict for claim, finding in judge(STUDY, {**summaries, "k2": swapped})}
     assert verdicts["beats-dimension-k2"] == "not reproduced"
+
+
+def test_claims_about_calibration_follow_the_numbers(summaries):
+    k2, k3 = summaries["k2"], summaries["k3"]
+    behind = k3.expected_hellinger.where(k3.mechanism != "smooth-exact", 1.0)
+    above = k2.audited_epsilon * (1 + 1e-6)
+    changed = {
+        **summaries,
+        "k2": k2.assign(audited_epsilon=above),
+        "k3": k3.assign(expected_hellinger=behind),
+    }
+    verdicts = {claim.name: finding.verdict for claim, finding in judge(STUDY, changed)}
+    assert verdicts["exact-beats-noise"] == "not reproduced"
+    assert verdicts["certified"] == "not reproduced"
+    assert verdicts["bound-beats-published"] == "reproduced"
+
+
+def test_calibrations_are_stored_with_their_audit(store):
+    """The stored loss is that of the exact audit at the stored multiplier."""
+    ds = xr.open_zarr(store, group="k2")
+    for name in ("smooth-exact", "varying-exact", "global-exact", "hamming-exact"):
+        stored = ds.sel(n=100, mechanism=name)
+        assert float(stored.audited_epsilon) == pytest.approx(
+            audit_counts(name, [1, 1], 100, epsilon=1.0).epsilon, rel=1e-12
+        )
+        assert 1 - 1e-6 <= float(stored.audited_epsilon) <= 1
+        assert float(stored.multiplier) > 0.75
+    assert np.isnan(ds.multiplier.sel(mechanism="laplace")).all()
 
 
 def test_claims_are_undecided_without_their_data(summaries):

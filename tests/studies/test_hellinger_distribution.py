@@ -57,7 +57,7 @@ def all_counts(n, k):
 def test_contract_of_the_store(store):
     """Groups, dimensions, coordinates and measure, as users rely on them; read by plain xarray."""
     for panel, k in (("k2", 2), ("k3", 3)):
-        ds = xr.open_zarr(store, group=panel)
+        ds = xr.open_zarr(store, group=panel).load()
         assert ds.probability.dims == ("n", "mechanism", "distance_bin")
         assert ds.status.dims == ("n", "mechanism")
         skipped = ds.status.where(ds.status != 1, drop=True)

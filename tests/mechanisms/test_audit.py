@@ -1,0 +1,404 @@
+"""The audit engine against plain loops, closed forms and tables done by hand."""
+
+import importlib
+import math
+import re
+
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mechanisms.audit import ROUNDING, Audit, OutputLaws, Witness, audit
+from mechanisms.privacy import Guarantee
+
+engine = importlib.import_module("mechanisms.audit")  # the package gives this name to the function
+
+EPSILONS = (0.0, 0.1, 0.5, 1.0, 3.0)
+ORDERS = (1.0, 1.5, 2.0, 10.0)
+
+
+def plain_loss(p, q):
+    """Return the pure loss of P against Q, output by output."""
+    worst = 0.0
+    for a, b in zip(p, q, strict=True):
+        if a == 0 and b == 0:
+            continue
+        worst = max(worst, math.inf if a == 0 or b == 0 else abs(math.log(a) - math.log(b)))
+    return worst
+
+
+def plain_hockey_stick(p, q, epsilon):
+    return math.fsum(max(a - math.exp(epsilon) * b, 0.0) for a, b in zip(p, q, strict=True))
+
+
+def plain_renyi(p, q, order):
+    """Sum in 40 digits: near P = Q the logarithm of the sum loses those of a double."""
+    total = mpmath.mpf(0)
+    with mpmath.workdps(40):
+        for a, b in zip(map(float, p), map(float, q), strict=True):
+            if a == 0:
+                continue
+            if b == 0:
+                return math.inf
+            ratio = mpmath.mpf(a) / mpmath.mpf(b)
+            total += a * (mpmath.log(ratio) if order == 1 else ratio ** (order - 1))
+        return float(total if order == 1 else mpmath.log(total) / (order - 1))
+
+
+def plain_audit(table, pairs):
+    """Every pair in both directions: (loss, δ at EPSILONS, Rényi at ORDERS)."""
+    both = [(table[i], table[j]) for i, j in pairs] + [(table[j], table[i]) for i, j in pairs]
+    return (
+        max(plain_loss(p, q) for p, q in both),
+        [max(plain_hockey_stick(p, q, e) for p, q in both) for e in EPSILONS],
+        [max(plain_renyi(p, q, order) for p, q in both) for order in ORDERS],
+    )
+
+
+def random_table(rng, n_datasets, n_outputs, zeros):
+    """Laws from almost equal to far apart; some outputs impossible everywhere, others at some data sets."""
+    base = rng.dirichlet(np.ones(n_outputs)) + 1e-4
+    table = base * np.exp(rng.normal(size=(n_datasets, n_outputs)) * 10.0 ** rng.uniform(-3, 0.5))
+    if zeros:
+        if rng.random() < 0.5:
+            table[:, 0] = 0
+        table[rng.random(table.shape) < 0.15] = 0
+        table[:, -1] += 0.1
+    return table / table.sum(axis=1, keepdims=True)
+
+
+def assert_same(found, expected):
+    loss, deltas, renyi = expected
+    assert found.epsilon == pytest.approx(loss, rel=1e-12, abs=1e-14)
+    np.testing.assert_allclose(list(found.deltas.values()), deltas, rtol=1e-10, atol=1e-13)
+    np.testing.assert_allclose(list(found.renyi.values()), renyi, rtol=1e-9, atol=1e-13)
+
+
+@pytest.mark.parametrize("told", [0.51, 0.75, 0.999])
+def test_randomised_response(told):
+    """Closed forms: loss ln(t/f), δ = t − f·e^ε, Rényi from the two outputs."""
+    false = 1 - told
+    found = audit(OutputLaws.from_table([[told, false], [false, told]], [[0, 1]]), EPSILONS, ORDERS)
+    assert found.epsilon == pytest.approx(math.log(told / false), rel=1e-13)
+    for epsilon, delta in found.deltas.items():
+        assert delta == pytest.approx(max(told - math.exp(epsilon) * false, 0), rel=1e-10, abs=1e-15)
+    assert found.renyi[1.0] == pytest.approx((told - false) * math.log(told / false), rel=1e-10)
+    for order in (1.5, 2.0, 10.0):
+        expected = math.log(told**order * false ** (1 - order) + false**order * told ** (1 - order)) / (order - 1)
+        assert found.renyi[order] == pytest.approx(expected, rel=1e-9)
+    assert (found.n_pairs, found.n_outputs, found.evidence) == (1, 2, "exact")
+
+
+def test_a_table_done_by_hand():
+    """P = (½, ¼, ¼), Q = (¼, ¼, ½), U = (¼, ½, ¼): Σ p²/q = 1 + ¼ + ⅛ for the first pair, 1 + ⅛ + ¼ for the second."""
+    table = [[0.5, 0.25, 0.25], [0.25, 0.25, 0.5], [0.25, 0.5, 0.25]]
+    found = audit(OutputLaws.from_table(table, [[0, 1], [1, 2]]), [0.0, math.log(1.5), 1.0], [1, 2])
+    assert found.epsilon == pytest.approx(math.log(2), rel=1e-15)
+    assert found.deltas[0.0] == pytest.approx(0.25, rel=1e-14)
+    assert found.deltas[math.log(1.5)] == pytest.approx(0.125, rel=1e-14)
+    assert found.deltas[1.0] == 0.0
+    assert found.renyi[1.0] == pytest.approx(0.25 * math.log(2), rel=1e-14)
+    assert found.renyi[2.0] == pytest.approx(math.log(1.375), rel=1e-14)
+
+
+@pytest.mark.parametrize("zeros", [False, True])
+@pytest.mark.parametrize("seed", range(12))
+def test_random_laws_equal_plain_loops(seed, zeros):
+    rng = np.random.default_rng(seed)
+    n_datasets, n_outputs = int(rng.integers(2, 9)), int(rng.integers(2, 12))
+    table = random_table(rng, n_datasets, n_outputs, zeros)
+    pairs = [(i, j) for i in range(n_datasets) for j in range(i) if j == 0 or rng.random() < 0.6]
+    assert_same(audit(OutputLaws.from_table(table, pairs), EPSILONS, ORDERS), plain_audit(table, pairs))
+
+
+def test_wrong_laws_would_be_caught():
+    """Negative control: the plain loops tell a law that is 5 % off in one output."""
+    rng = np.random.default_rng(3)
+    table = random_table(rng, 4, 6, zeros=False)
+    pairs = [(0, 1), (1, 2), (2, 3)]
+    wrong = table.copy()
+    wrong[1, 2] *= 1.05
+    wrong[1] /= wrong[1].sum()
+    with pytest.raises(AssertionError):
+        assert_same(audit(OutputLaws.from_table(wrong, pairs), EPSILONS, ORDERS), plain_audit(table, pairs))
+
+
+def test_outputs_possible_at_one_neighbour_only():
+    """An output of probability zero next door is an infinite loss; its mass is δ for every ε."""
+    found = audit(OutputLaws.from_table([[0.5, 0.5, 0.0], [0.5, 0.25, 0.25]], [[0, 1]]), [0.0, 50.0], [1, 2])
+    assert found.epsilon == math.inf
+    assert found.witness.log_ratio == math.inf
+    assert (found.witness.dataset, found.witness.neighbour, found.witness.output) == (1, 0, 2)
+    assert found.deltas == {0.0: 0.25, 50.0: 0.25}
+    assert found.renyi == {1.0: math.inf, 2.0: math.inf}
+
+
+def test_outputs_possible_at_either_neighbour_only():
+    """+∞ and −∞ in one difference of log laws: no warning, and δ is the larger mass."""
+    found = audit(OutputLaws.from_table([[0.5, 0.5, 0.0], [0.75, 0.0, 0.25]], [[0, 1]]), [0.0, 1.0], [1, 2])
+    assert (found.epsilon, found.deltas) == (math.inf, {0.0: 0.5, 1.0: 0.5})
+    assert found.renyi == {1.0: math.inf, 2.0: math.inf}
+
+
+def test_equal_laws_lose_nothing():
+    for table in ([[0.5, 0.5]] * 2, [[0.2, 0.3, 0.5]] * 2, [[1.0, 0.0]] * 2, [[1.0]] * 2):
+        found = audit(OutputLaws.from_table(table, [[0, 1]]), EPSILONS, ORDERS)
+        assert found.epsilon == 0.0
+        assert set(found.deltas.values()) == set(found.renyi.values()) == {0.0}
+        assert found.check(Guarantee(0.1)).holds
+
+
+def test_laws_that_differ_by_a_rounded_normaliser():
+    """Every loss is the same tiny number, so that neither law is above the other with mean ratio one."""
+    found = audit(OutputLaws.from_table([[0.5, 0.5], [0.5 + 1e-14, 0.5 + 1e-14]], [[0, 1]]), EPSILONS, ORDERS)
+    assert found.epsilon == pytest.approx(2e-14, rel=0.1)
+    assert max(found.renyi.values()) < 1e-13
+
+
+@pytest.mark.parametrize("order", [1 + 1e-9, 1 + 1e-13])
+def test_orders_close_to_one_are_continuous(order):
+    """D_λ → KL as λ → 1: at λ − 1 = 1e-13 a logarithm of a sum near one has no digit left."""
+    table = [[0.9, 0.1], [0.1, 0.9]]
+    found = audit(OutputLaws.from_table(table, [[0, 1]]), orders=[1.0, order])
+    assert found.renyi[order] == pytest.approx(found.renyi[1.0], rel=1e-7)
+
+
+def test_large_orders_tend_to_the_pure_loss():
+    table = random_table(np.random.default_rng(5), 3, 5, zeros=False)
+    found = audit(OutputLaws.from_table(table, [[0, 1], [0, 2]]), orders=[1e3, 1e6, 1e300])
+    values = list(found.renyi.values())
+    assert values == sorted(values)
+    assert values[-1] == pytest.approx(found.epsilon, rel=1e-12)
+
+
+@pytest.mark.parametrize("zeros", [False, True])
+def test_threads_and_the_order_of_rows_do_not_matter(zeros):
+    rng = np.random.default_rng(8)
+    table = random_table(rng, 20, 15, zeros)
+    pairs = np.array([(i, j) for i in range(20) for j in range(i) if rng.random() < 0.4])
+    reference = audit(OutputLaws.from_table(table, pairs), EPSILONS, ORDERS)
+    for n_threads in (2, 3, 7, 1000):
+        found = audit(OutputLaws.from_table(table, pairs), EPSILONS, ORDERS, n_threads)
+        assert (found.epsilon, found.witness) == (reference.epsilon, reference.witness)
+        np.testing.assert_allclose(list(found.deltas.values()), list(reference.deltas.values()), rtol=1e-13)
+        np.testing.assert_allclose(list(found.renyi.values()), list(reference.renyi.values()), rtol=1e-13)
+    shuffled = rng.permutation(pairs)[:, ::-1]
+    found = audit(OutputLaws.from_table(table, shuffled), EPSILONS, ORDERS)
+    assert found.epsilon == reference.epsilon
+    order = rng.permutation(20)
+    place = np.argsort(order)
+    found = audit(OutputLaws.from_table(table[order], place[pairs]), EPSILONS, ORDERS)
+    assert_same(found, (reference.epsilon, list(reference.deltas.values()), list(reference.renyi.values())))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_witness_reaches_the_loss(seed):
+    rng = np.random.default_rng(seed)
+    table = random_table(rng, 6, 7, zeros=False)
+    pairs = [(i, j) for i in range(6) for j in range(i)]
+    found = audit(OutputLaws.from_table(table, pairs))
+    witness = found.witness
+    reached = math.log(table[witness.dataset, witness.output]) - math.log(table[witness.neighbour, witness.output])
+    assert reached > 0
+    assert reached == pytest.approx(found.epsilon, rel=1e-14)
+    assert witness.log_ratio == pytest.approx(found.epsilon, rel=1e-14)
+    assert tuple(sorted((witness.dataset, witness.neighbour), reverse=True)) in pairs
+
+
+def unpruned(context, laws):
+    """Audit with bounds that skip nothing."""
+    context.setattr(engine, "_hockey_stick_bound", lambda up, down, epsilon: math.inf)
+    context.setattr(engine, "_renyi_bound", lambda up, down, order: math.inf)
+    return audit(laws, EPSILONS, ORDERS)
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    n_datasets=st.integers(2, 7),
+    n_outputs=st.integers(2, 6),
+    zeros=st.booleans(),
+)
+@settings(deadline=None, derandomize=True, max_examples=150)
+def test_pruning_changes_nothing(seed, n_datasets, n_outputs, zeros):
+    rng = np.random.default_rng(seed)
+    table = random_table(rng, n_datasets, n_outputs, zeros)
+    laws = OutputLaws.from_table(table, [(i, j) for i in range(n_datasets) for j in range(i)])
+    pruned = audit(laws, EPSILONS, ORDERS)
+    with pytest.MonkeyPatch.context() as context:
+        full = unpruned(context, laws)
+    assert (pruned.epsilon, pruned.witness) == (full.epsilon, full.witness)
+    np.testing.assert_allclose(list(pruned.deltas.values()), list(full.deltas.values()), rtol=1e-12, atol=1e-15)
+    np.testing.assert_allclose(list(pruned.renyi.values()), list(full.renyi.values()), rtol=1e-12, atol=1e-15)
+
+
+@given(
+    ratios=st.lists(st.floats(-8, 8), min_size=2, max_size=6),
+    weights=st.lists(st.floats(0.01, 1), min_size=6, max_size=6),
+    epsilon=st.floats(0, 4),
+    order=st.sampled_from([1.0, 1.0 + 1e-3, 1.5, 2.0, 10.0, 200.0]),
+)
+@settings(deadline=None, derandomize=True, max_examples=300)
+def test_the_bounds_that_prune_are_bounds(ratios, weights, epsilon, order):
+    """In 50 digits, from the two largest losses alone."""
+    with mpmath.workdps(50):
+        q = [mpmath.mpf(w) for w in weights[: len(ratios)]]
+        p = [w * mpmath.exp(x) for w, x in zip(q, ratios, strict=True)]
+        p, q = [x / sum(p) for x in p], [x / sum(q) for x in q]
+        losses = [mpmath.log(x / y) for x, y in zip(p, q, strict=True)]
+        up, down = float(max(losses)), float(-min(losses))
+        delta = sum(max(x - mpmath.exp(epsilon) * y, mpmath.mpf(0)) for x, y in zip(p, q, strict=True))
+        if order == 1:
+            renyi = sum(x * loss for x, loss in zip(p, losses, strict=True))
+        else:
+            renyi = mpmath.log(sum(x * mpmath.exp((order - 1) * y) for x, y in zip(p, losses, strict=True)))
+            renyi /= order - 1
+    if up > 0 and down > 0:
+        assert float(delta) <= engine._hockey_stick_bound(up, down, epsilon) * (1 + 1e-9) + 1e-15
+        assert float(renyi) <= engine._renyi_bound(up, down, order) * (1 + 1e-9) + 1e-12
+
+
+def test_the_bounds_are_attained_by_two_outputs():
+    p, q = [0.7, 0.3], [0.2, 0.8]
+    up, down = math.log(3.5), math.log(8 / 3)
+    assert engine._hockey_stick_bound(up, down, 0.4) == pytest.approx(plain_hockey_stick(p, q, 0.4), rel=1e-12)
+    for order in ORDERS:
+        assert engine._renyi_bound(up, down, order) == pytest.approx(plain_renyi(p, q, order), rel=1e-12)
+
+
+def test_verdicts_and_their_slack():
+    laws = OutputLaws.from_table([[0.75, 0.25], [0.25, 0.75]], [[0, 1]])
+    found = audit(laws, epsilons=[0.5, 1.0])
+    verdict = found.check(Guarantee(1.5))
+    assert verdict.holds
+    assert verdict.slack == pytest.approx(1.5 - math.log(3), rel=1e-12)
+    assert verdict.text == "within 1.5-DP: loses 1.0986, slack 0.4014"
+    verdict = found.check(Guarantee(1.0))
+    assert not verdict.holds
+    assert verdict.slack == pytest.approx(1.0 - math.log(3), rel=1e-12)
+    assert verdict.text == "broken: stated 1-DP, loses 1.0986 at 0 against 1, output 0"
+    delta = 0.75 - 0.25 * math.e
+    verdict = found.check(Guarantee(1.0, 0.1))
+    assert verdict.holds
+    assert verdict.slack == pytest.approx(0.1 - delta, rel=1e-12)
+    assert verdict.text == "within (1, 0.1)-DP: delta 0.0704, slack 0.0296"
+    verdict = found.check(Guarantee(1.0, 0.07))
+    assert not verdict.holds
+    assert verdict.slack == pytest.approx(0.07 - delta, rel=1e-12)
+    assert verdict.text == "broken: stated (1, 0.07)-DP, delta is 0.0704; worst ratio at 0 against 1, output 0"
+    verdict = found.check(Guarantee(2.0, 1e-8))  # the pure loss is within ε: no δ is needed
+    assert verdict.holds
+    assert verdict.text == "within (2, 1e-08)-DP: loses 1.0986, slack 0.9014"
+    with pytest.raises(KeyError):
+        found.check(Guarantee(0.7, 0.01))
+
+
+@pytest.mark.parametrize(("excess", "holds"), [(0.9 * ROUNDING, True), (1.1 * ROUNDING, False)])
+def test_rounding_alone_is_forgiven(excess, holds):
+    verdict = Audit(1.0 + excess, Witness(0, 1, 0, 1.0 + excess), {}, {}, 1, 2).check(Guarantee(1.0))
+    assert verdict.holds == holds
+    assert verdict.slack == pytest.approx(-excess, rel=1e-6)
+    assert "-0" not in verdict.text
+
+
+def laws_of(log_law, n_datasets=2, n_outputs=2, pairs=((0, 1),)):
+    return OutputLaws(np.arange(n_datasets), np.arange(n_outputs), np.array(pairs), log_law)
+
+
+@pytest.mark.parametrize(
+    ("law", "message"),
+    [
+        ([0.5, 0.25, 0.25], "a law must have shape (2,), got (3,) at data set 0"),
+        ([[0.5, 0.5]], "a law must have shape (2,), got (1, 2) at data set 0"),
+        ([0.5, 0.4], "probabilities must sum to 1 within 1e-"),
+        ([0.5, 0.5 + 1e-7], "probabilities must sum to 1 within 1e-"),
+        ([0.5, math.nan], "got nan at data set 0"),
+        ([0.5, math.inf], "got inf at data set 0"),
+        ([0.0, 0.0], "probabilities must sum to 1 within 1e-"),
+    ],
+)
+def test_what_is_not_a_law_is_refused(law, message):
+    with np.errstate(divide="ignore"):
+        log_law = np.log(law)
+    with pytest.raises(ValueError, match=re.escape(message)) as caught:
+        audit(laws_of(lambda index: log_law))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_sum_that_could_hide_a_delta_is_refused():
+    """δ = 1e-8 is what mechanisms state: a law that misses 9e-9 cannot tell whether they keep it."""
+    table = [[0.5, 0.5 - 1.8e-8, 0.9e-8], [0.5, 0.5, 0.0]]
+    with pytest.raises(ValueError, match="probabilities must sum to 1 within"):
+        OutputLaws.from_table(table, [[0, 1]])
+
+
+@pytest.mark.parametrize(
+    ("pairs", "message"),
+    [
+        (np.array([0, 1]), "pairs must be whole numbers of shape (P, 2) with P >= 1, got int64 of shape (2,)"),
+        (np.zeros((1, 3), int), "got int64 of shape (1, 3)"),
+        (np.zeros((0, 2), int), "got int64 of shape (0, 2)"),
+        (np.array([[0.0, 1.0]]), "got float64 of shape (1, 2)"),
+        (np.array([[0, 2]]), "pairs must index the 2 data sets, got 0 to 2"),
+        (np.array([[-1, 1]]), "pairs must index the 2 data sets, got -1 to 1"),
+    ],
+)
+def test_pairs_are_checked(pairs, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        OutputLaws(np.arange(2), np.arange(2), pairs, lambda index: np.log([0.5, 0.5]))
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ([0.5, 0.5], "probabilities must have shape (D, R), got (2,)"),
+        ([[0.5, 0.5], [-0.1, 1.1]], "probabilities must be >= 0, got -0.1"),
+        ([[0.5, 0.5], [math.nan, 1.0]], "probabilities must be >= 0, got nan"),
+        ([[0.5, 0.5], [0.5, 0.6]], "probabilities must sum to 1 within"),
+    ],
+)
+def test_tables_are_checked(table, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        OutputLaws.from_table(table, [[0, 1]])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"epsilons": [-0.1]}, "epsilons must be finite and >= 0, got -0.1"),
+        ({"epsilons": [1.0, math.nan]}, "epsilons must be finite and >= 0, got nan"),
+        ({"epsilons": [math.inf]}, "epsilons must be finite and >= 0, got inf"),
+        ({"orders": [0.5]}, "orders must be finite and >= 1, got 0.5"),
+        ({"orders": [math.nan]}, "orders must be finite and >= 1, got nan"),
+        ({"orders": [math.inf]}, "orders must be finite and >= 1, got inf"),
+    ],
+)
+def test_arguments_are_checked(arguments, message):
+    laws = OutputLaws.from_table([[0.5, 0.5], [0.5, 0.5]], [[0, 1]])
+    with pytest.raises(ValueError, match=re.escape(message)):
+        audit(laws, **arguments)
+
+
+def test_too_large_is_refused_before_any_law_is_computed(monkeypatch):
+    monkeypatch.setattr(engine, "MAX_AUDITED", 3)
+
+    def never(index):
+        raise AssertionError("computed")
+
+    with pytest.raises(ValueError, match="must compare at most 3 combinations of pairs and outputs, got 4"):
+        audit(laws_of(never, pairs=((0, 1), (1, 0))))
+
+
+def test_few_laws_are_kept(monkeypatch):
+    """With room for two laws the result is the same; each law is then computed anew when it is needed."""
+    rng = np.random.default_rng(2)
+    table = random_table(rng, 8, 5, zeros=False)
+    pairs = [(i, j) for i in range(8) for j in range(i)]
+    laws = OutputLaws.from_table(table, pairs)
+    reference = audit(laws, EPSILONS, ORDERS)
+    monkeypatch.setattr(engine, "_CACHE_BYTES", 0)
+    assert_same(
+        audit(laws, EPSILONS, ORDERS),
+        (reference.epsilon, list(reference.deltas.values()), list(reference.renyi.values())),
+    )

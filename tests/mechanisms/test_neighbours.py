@@ -1,0 +1,103 @@
+"""Classes of equivalent pairs against every pair and every permutation."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mechanisms.conjugate import enumerate_candidates
+from mechanisms.neighbours import neighbouring_pairs
+
+LABELS = [
+    (1.0, 1.0),
+    (1.0, 2.0),
+    (2.0, 1.0),
+    (1.0, 1.0, 1.0),
+    (1.0, 2.0, 1.0),
+    (2.0, 1.0, 1.0),
+    (1.0, 1.0, 2.0),
+    (3.0, 1.0, 2.0),
+    (1.0, 1.0, 1.0, 1.0),
+    (1.0, 2.0, 1.0, 2.0),
+    (2.0, 1.0, 1.0, 2.0),
+    (1.0, 2.0, 1.0, 1.0),
+    (1.0, 1.0, 1.0, 1.0, 1.0),
+    (1.0, 2.0, 3.0, 2.0, 1.0),
+]
+LARGEST = {2: 9, 3: 6, 4: 4, 5: 3}
+
+
+def every_pair(n, k):
+    """List the unordered pairs of count vectors one replaced record apart, from the records themselves."""
+    pairs = set()
+    for records in itertools.combinations_with_replacement(range(k), n):
+        for place, value in itertools.product(range(n), range(k)):
+            if value != records[place]:
+                other = (*records[:place], value, *records[place + 1 :])
+                pairs.add(frozenset(tuple(data.count(cell) for cell in range(k)) for data in (records, other)))
+    return pairs
+
+
+def orbit(pair, labels):
+    """List the pairs that relabelling cells of equal label makes of one."""
+    k = len(labels)
+    found = set()
+    for order in itertools.permutations(range(k)):
+        if all(labels[order[cell]] == labels[cell] for cell in range(k)):
+            found.add(frozenset(tuple(c[cell] for cell in order) for c in pair))
+    return frozenset(found)
+
+
+def reduced(labels, n):
+    datasets, pairs = neighbouring_pairs(np.array(labels), enumerate_candidates(n, len(labels)))
+    return datasets, pairs, [frozenset(tuple(datasets[i].tolist()) for i in pair) for pair in pairs]
+
+
+def assert_one_of_each_class(labels, n):
+    datasets, pairs, found = reduced(labels, n)
+    expected = every_pair(n, len(labels))
+    assert all(pair in expected for pair in found)
+    classes = {orbit(pair, labels) for pair in expected}
+    assert len(found) == len(classes)
+    assert {orbit(pair, labels) for pair in found} == classes
+    assert datasets.tolist() == sorted(datasets.tolist())
+    assert len({tuple(row) for row in datasets.tolist()}) == len(datasets)
+    assert np.array_equal(np.unique(pairs), np.arange(len(datasets)))  # no data set without a pair
+
+
+@pytest.mark.parametrize("labels", LABELS)
+def test_one_of_each_class_at_every_size(labels):
+    for n in range(1, LARGEST[len(labels)] + 1):
+        assert_one_of_each_class(labels, n)
+
+
+@given(labels=st.integers(2, 5).flatmap(lambda k: st.lists(st.sampled_from([0.5, 1.0, 7.0]), min_size=k, max_size=k)))
+@settings(deadline=None, derandomize=True, max_examples=40)
+def test_one_of_each_class_with_ties_in_any_order(labels):
+    assert_one_of_each_class(tuple(labels), LARGEST[len(labels)] - 1)
+
+
+@pytest.mark.parametrize(("k", "n"), [(2, 20), (3, 9), (4, 5), (5, 3)])
+def test_without_ties_every_pair_is_there(k, n):
+    _, pairs, found = reduced(tuple(range(1, k + 1)), n)
+    assert len(pairs) == len(set(found))
+    assert set(found) == every_pair(n, k)
+
+
+@pytest.mark.parametrize("k", [2, 3, 4])
+def test_ties_save_nearly_a_factorial(k):
+    n = {2: 40, 3: 20, 4: 16}[k]
+    all_pairs = len(reduced(tuple(range(1, k + 1)), n)[1])
+    classes = len(reduced((1.0,) * k, n)[1])
+    factorial = int(np.prod(np.arange(1, k + 1)))
+    assert all_pairs / factorial <= classes <= 1.5 * all_pairs / factorial
+
+
+def test_a_symmetry_that_is_not_there_would_be_caught():
+    """Negative control: taking (1, 2, 1) for three equal cells loses classes."""
+    n, labels = 5, (1.0, 2.0, 1.0)
+    found = reduced((1.0, 1.0, 1.0), n)[2]
+    classes = {orbit(pair, labels) for pair in every_pair(n, 3)}
+    assert {orbit(pair, labels) for pair in found} < classes

@@ -1,0 +1,22 @@
+"""What the tests of the studies share: the command."""
+
+import sys
+
+import pytest
+
+from studies import cli
+
+
+@pytest.fixture
+def command(monkeypatch, capsys, tmp_path):
+    """Run the command in this process, in an empty folder: ``code, out, err``."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words):
+        monkeypatch.setattr(sys, "argv", ["dpstudies", *map(str, words)])
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+        captured = capsys.readouterr()
+        return stop.value.code or 0, captured.out, captured.err
+
+    return run

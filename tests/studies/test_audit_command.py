@@ -1,0 +1,159 @@
+"""The command ``audit``: verdicts, exit codes, a user's own mechanism or laws, and refusals in one line."""
+
+import re
+
+import numpy as np
+import pytest
+
+from mechanisms import MECHANISMS, audit_counts, laplace_counts
+
+FILE = """
+from mechanisms import Guarantee, Mechanism, OutputLaws, laplace_counts
+import numpy as np
+
+def noise(sensitivity):
+    def release(prior, counts, epsilon, delta):
+        return laplace_counts(prior, counts, sensitivity / epsilon)
+
+    return Mechanism("mine", "Laplace noise.", release, lambda epsilon, delta: Guarantee(epsilon))
+
+def crash(prior, counts, epsilon, delta):
+    return 1 / 0
+
+WRONG, RIGHT = noise(1), noise(2)
+CRASH = Mechanism("crash", "It does not work.", crash, lambda epsilon, delta: Guarantee(epsilon))
+SILENT = Mechanism("silent", "It promises nothing.", WRONG.release, None)
+LAWS = OutputLaws.from_table([[0.75, 0.25], [0.25, 0.75]], pairs=[[0, 1]])
+RARE = OutputLaws.from_table([[1 - 1e-9, 1e-9], [1, 0]], pairs=[[0, 1]])
+ZEROS = np.zeros(2)
+NO_LAW = OutputLaws(ZEROS, ZEROS, np.array([[0, 1]]), lambda i: np.log([0.5, 0.4]))
+NO_SHAPE = OutputLaws(ZEROS, ZEROS, np.array([[0, 1]]), lambda i: np.log([0.5, 0.25, 0.25]))
+PATH = np.column_stack([np.arange(200_000), np.arange(1, 200_001)])
+LARGE = OutputLaws(np.zeros(200_001), np.zeros(200_000), PATH, lambda i: ZEROS)
+"""
+AT = ("--prior", "1:1:1", "--n", "5", "--epsilon", "1")
+
+
+@pytest.fixture
+def audit(command, tmp_path):
+    """Run ``dpstudies audit`` beside the file `mine.py`."""
+    (tmp_path / "mine.py").write_text(FILE)
+    return lambda *words: command("audit", *words)
+
+
+def row(out, name):
+    """Return the words of a mechanism's row."""
+    (line,) = [line for line in out.splitlines() if line.split()[:1] == [name]]
+    return re.split(r"\s{2,}", line.strip())
+
+
+def test_all_registered_mechanisms(audit):
+    """Each has a row with the numbers of the audit; at this prior none is broken."""
+    code, out, err = audit("all", "--prior", "1:1", "--n", "20", "--epsilon", "1", "--at", "0.2,0.5", "--order", "2,8")
+    assert (code, err) == (0, "")
+    for name in MECHANISMS:
+        found = audit_counts(name, (1, 1), 20, 1.0, epsilons=(0.2, 0.5), orders=(2, 8))
+        loss, delta, slack, verdict, *more = row(out, name)[2:]
+        assert float(loss) == pytest.approx(found.epsilon, rel=1e-5)
+        assert float(delta) == pytest.approx(found.deltas[1.0], rel=1e-2, abs=1e-15)
+        assert float(slack.removesuffix(" of epsilon")) == pytest.approx(1 - found.epsilon, rel=1e-3, abs=2e-9)
+        assert verdict == ("within" if name != "local" else "within here")
+        expected = [found.deltas[0.2], found.deltas[0.5], found.renyi[2.0], found.renyi[8.0]]
+        np.testing.assert_allclose([float(each) for each in more], expected, rtol=1e-2, atol=1e-15)
+    assert f"audited exactly: {len(MECHANISMS)}, broken: 0" in out
+
+
+def test_local_is_found_out(audit):
+    """It states nothing, and loses 1.10 of the epsilon asked for at this prior."""
+    code, out, _ = audit("local", "smooth", "--prior", "0.01:100", "--n", "300", "--epsilon", "0.1")
+    assert code == 1
+    assert row(out, "local")[1] == "nothing (compared with 0.1-DP)"
+    assert row(out, "local")[-1] == "NOT PRIVATE"
+    assert row(out, "smooth")[-1] == "within"
+    assert "local: not private: loses 0.1103 at [2, 298] against [1, 299], output [2, 298]" in out
+
+
+def test_a_users_mechanism_with_a_wrong_sensitivity(audit):
+    """Found broken, with a counterexample that is one; the right sensitivity passes."""
+    code, out, _ = audit("mine.py:WRONG", *AT)
+    assert code == 1
+    assert row(out, "mine.py:WRONG")[-1] == "BROKEN"
+    pattern = r"stated 1-DP, loses ([\d.]+) at \[(.*)\] against \[(.*)\], output \[(.*)\]"
+    loss, *vectors = re.search(pattern, out).groups()
+    dataset, neighbour, output = (np.array([int(x) for x in vector.split(",")]) for vector in vectors)
+    assert abs(dataset - neighbour).sum() == 2
+    n = dataset.sum()
+    laws = [laplace_counts((1, 1, 1), counts, 1.0).log_probabilities() for counts in (dataset, neighbour)]
+    candidates = [(a, b, n - a - b) for a in range(n + 1) for b in range(n + 1 - a)]
+    place = candidates.index(tuple(output))
+    assert laws[0][place] - laws[1][place] == pytest.approx(float(loss), abs=1e-4)
+    assert float(loss) > 1.9
+    code, out, _ = audit("mine.py:RIGHT", "laplace", *AT)
+    assert (code, row(out, "mine.py:RIGHT")[1:]) == (0, row(out, "laplace")[1:])
+    assert audit("mine.py:SILENT", "mine.py:RIGHT", *AT)[0] == 1
+
+
+def test_a_users_laws(audit):
+    """Compared with --epsilon and --delta; no delta is granted unless it is asked for."""
+    code, out, _ = audit("mine.py:LAWS", "--epsilon", "1", "--at", "0.5", "--order", "1,2")
+    assert code == 1
+    assert "mine.py:LAWS: broken: stated 1-DP, loses 1.0986 at 0 against 1, output 0" in out
+    expected = [np.log(3), 0.75 - 0.25 * np.e, 0.75 - 0.25 * np.exp(0.5), 0.5 * np.log(3), np.log(0.75 * 3 + 0.25 / 3)]
+    numbers = row(out, "mine.py:LAWS")
+    np.testing.assert_allclose([float(numbers[i]) for i in (2, 3, 6, 7, 8)], expected, rtol=1e-2)
+    assert audit("mine.py:LAWS", "--epsilon", "1.1")[0] == 0
+    assert audit("mine.py:LAWS", "--epsilon", "1", "--delta", "0.1")[0] == 0
+    code, out, _ = audit("mine.py:RARE", "--epsilon", "1")
+    assert (code, row(out, "mine.py:RARE")[2]) == (1, "inf")
+    assert audit("mine.py:RARE", "--epsilon", "1", "--delta", "1e-8")[0] == 0
+
+
+def test_all_leaves_out_what_refuses_the_problem(audit, monkeypatch):
+    monkeypatch.setattr(
+        "studies.audits.MECHANISMS", {name: MECHANISMS[name] for name in ("laplace", "geometric", "optimal")}
+    )
+    for prior, n in (("1:1", "200"), ("0.5:2", "120")):
+        code, out, _ = audit("all", "--prior", prior, "--n", n, "--epsilon", "1")
+        assert (code, "left out: optimal: variables" in out) == (0, True)
+        assert audit("optimal", "--prior", prior, "--n", n, "--epsilon", "1")[0] == 2
+    assert "audited exactly: 2, broken: 0" in out
+
+
+BAD = {
+    ("smoth", *AT): "did you mean smooth",
+    ("mine.py", *AT): "file.py:object",
+    ("mine.py:WRNG", *AT): "did you mean WRONG",
+    ("mine.py:FILE", *AT): "unknown object of mine.py 'FILE'",
+    ("mine.py:noise", *AT): "must be a mechanisms.Mechanism or mechanisms.OutputLaws, got function",
+    ("mine.py:CRASH", *AT): "mine.py:CRASH does not compute: ZeroDivisionError",
+    ("absent.py:X", *AT): "cannot load absent.py:X",
+    ("absent_module:X", *AT): "cannot load absent_module:X",
+    ("mine.py:NO_LAW", "--epsilon", "1"): "probabilities must sum to 1",
+    ("mine.py:NO_SHAPE", "--epsilon", "1"): "a law must have shape (2,), got (3,)",
+    ("mine.py:LARGE", "--epsilon", "1"): "at most 20,000,000,000 combinations",
+    ("mine.py:LAWS", "--epsilon", "-1"): "epsilon must be a finite number > 0",
+    ("mine.py:LAWS", "--epsilon", "1", "--delta", "2"): "delta must be in (0, 1)",
+    ("smooth", "--prior", "1:1", "--n", "10"): "--epsilon",
+    ("smooth", "--epsilon", "1"): "--prior 1:1 --n 100",
+    ("all", "--n", "5", "--epsilon", "1"): "--prior 1:1 --n 100",
+    ("smooth", "--prior", "1:x", "--n", "5", "--epsilon", "1"): "prior must be finite numbers separated by ':'",
+    ("smooth", "--prior", "1", "--n", "5", "--epsilon", "1"): "at least 2 cells",
+    ("smooth", "--prior", "1:0", "--n", "5", "--epsilon", "1"): "prior must have positive",
+    ("smooth", "--prior", "1:1", "--n", "0", "--epsilon", "1"): "n must be >= 1, got 0",
+    ("smooth", "--prior", "1:1", "--n", "5", "--epsilon", "0"): "epsilon must be",
+    ("smooth", "--prior", "1:1", "--n", "5", "--epsilon", "nan"): "epsilon must be",
+    ("smooth", "--prior", "1:1", "--n", "5", "--epsilon", "1", "--delta", "0"): "delta must be in (0, 1)",
+    ("smooth", *AT, "--at", "x"): "at must be a finite number",
+    ("smooth", *AT, "--at", "-1"): "epsilons must be finite and >= 0",
+    ("smooth", *AT, "--order", "0.5"): "orders must be finite and >= 1",
+    ("smooth", "--prior", "1:1:1", "--n", "1000", "--epsilon", "1"): "501,501 candidates (n = 1000, k = 3); use fewer",
+    ("all", "--prior", "1:1:1", "--n", "1000", "--epsilon", "1"): "an exact audit must compare at most",
+    ("optimal", "--prior", "1:1:1", "--n", "40", "--epsilon", "1"): "variables of the linear program",
+}
+
+
+@pytest.mark.parametrize("words", BAD, ids=" ".join)
+def test_bad_input_is_one_line(audit, words):
+    code, out, err = audit(*words)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert BAD[words] in err
