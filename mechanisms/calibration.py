@@ -26,7 +26,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from mechanisms.audit import Audit, OutputLaws, audit
 from mechanisms.candidates import candidate_distances, enumerate_rows
-from mechanisms.conjugate import balanced_counts, count_candidates, enumerate_candidates, validate_counts, validate_prior
+from mechanisms.conjugate import (
+    balanced_counts,
+    count_candidates,
+    enumerate_candidates,
+    validate_counts,
+    validate_prior,
+)
 from mechanisms.neighbours import neighbouring_pairs
 from mechanisms.privacy import validate_epsilon
 from mechanisms.sensitivity import (
