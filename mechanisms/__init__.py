@@ -7,7 +7,7 @@ The Dirichlet–multinomial model lives in `conjugate`, distances in `divergence
 randomness comes in as uniforms.
 """
 
-from mechanisms.audit import Audit, OutputLaws, Verdict, audit
+from mechanisms.audit import Audit, OutputLaws, Verdict, audit_laws
 from mechanisms.bound_calibration import BoundScale, bound_scale
 from mechanisms.calibration import Certificate, calibrate
 from mechanisms.conjugate import balanced_counts, count_candidates, enumerate_candidates, posterior
@@ -18,7 +18,7 @@ from mechanisms.exponential import ExponentialMechanism, exponential_mechanism
 from mechanisms.hamming import HammingMechanism, calibrate_hamming, hamming_loss, hamming_mechanism
 from mechanisms.noise import NoisyCounts, geometric_counts, laplace_counts
 from mechanisms.optimal import OptimalCounts, OptimalLaw, optimal_counts, optimal_law
-from mechanisms.power_mixture import PowerMixture, power_mixture
+from mechanisms.power_mixture import PowerMixture, power_mixture_mechanism
 from mechanisms.privacy import Guarantee, Neighbouring
 from mechanisms.release import CountRelease
 from mechanisms.sensitivity import (
@@ -47,8 +47,8 @@ __all__ = [
     "OutputLaws",
     "PowerMixture",
     "Verdict",
-    "audit",
     "audit_counts",
+    "audit_laws",
     "balanced_counts",
     "bound_scale",
     "calibrate",
@@ -68,7 +68,7 @@ __all__ = [
     "optimal_counts",
     "optimal_law",
     "posterior",
-    "power_mixture",
+    "power_mixture_mechanism",
     "smooth_sensitivity",
     "smoothing_gamma",
     "validate",

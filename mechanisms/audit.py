@@ -30,7 +30,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from mechanisms.privacy import Guarantee
 
-__all__ = ["MAX_AUDITED", "ROUNDING", "Audit", "OutputLaws", "Verdict", "Witness", "audit"]
+__all__ = ["MAX_AUDITED", "ROUNDING", "Audit", "OutputLaws", "Verdict", "Witness", "audit_laws"]
 
 MAX_AUDITED = 20_000_000_000
 """Largest number of (pair, output) combinations that is audited: a minute or two on one core."""
@@ -62,7 +62,7 @@ class OutputLaws:
     Randomised response, true answer told with probability ¾:
 
     >>> laws = OutputLaws.from_table([[0.75, 0.25], [0.25, 0.75]], pairs=[[0, 1]])
-    >>> round(audit(laws).epsilon, 6) == round(math.log(3), 6)
+    >>> round(audit_laws(laws).epsilon, 6) == round(math.log(3), 6)
     True
     """
 
@@ -195,9 +195,9 @@ class Audit:
         Examples
         --------
         >>> laws = OutputLaws.from_table([[0.75, 0.25], [0.25, 0.75]], pairs=[[0, 1]])
-        >>> print(audit(laws).check(Guarantee(1.0)).text)
+        >>> print(audit_laws(laws).check(Guarantee(1.0)).text)
         broken: stated 1-DP, loses 1.0986 at 0 against 1, output 0
-        >>> print(audit(laws, epsilons=[1.0]).check(Guarantee(1.0, 0.1)).text)
+        >>> print(audit_laws(laws, epsilons=[1.0]).check(Guarantee(1.0, 0.1)).text)
         within (1, 0.1)-DP: delta 0.0704, slack 0.0296
         """
         if guarantee.is_pure or self.epsilon <= guarantee.epsilon + ROUNDING:
@@ -213,7 +213,9 @@ class Audit:
         return Verdict(False, slack, f"broken: stated {guarantee}, delta is {delta:.3g}; worst ratio at {self.witness}")
 
 
-def audit(laws: OutputLaws, epsilons: Sequence[float] = (), orders: Sequence[float] = (), n_threads: int = 1) -> Audit:
+def audit_laws(
+    laws: OutputLaws, epsilons: Sequence[float] = (), orders: Sequence[float] = (), n_threads: int = 1
+) -> Audit:
     """Compare the laws of all neighbours, exactly.
 
     Parameters
@@ -245,7 +247,7 @@ def audit(laws: OutputLaws, epsilons: Sequence[float] = (), orders: Sequence[flo
     Examples
     --------
     >>> laws = OutputLaws.from_table([[0.8, 0.2, 0.0], [0.5, 0.5, 0.0], [0.4, 0.4, 0.2]], pairs=[[0, 1]])
-    >>> found = audit(laws, epsilons=[0.0, 0.5], orders=[2])
+    >>> found = audit_laws(laws, epsilons=[0.0, 0.5], orders=[2])
     >>> print(round(found.epsilon, 4), {e: round(d, 4) for e, d in found.deltas.items()}, round(found.renyi[2], 4))
     0.9163 {0.0: 0.3, 0.5: 0.1703} 0.4463
     """

@@ -24,7 +24,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mechanisms.audit import Audit, OutputLaws, audit
+from mechanisms.audit import Audit, OutputLaws, audit_laws
 from mechanisms.candidates import candidate_distances, enumerate_rows
 from mechanisms.conjugate import (
     balanced_counts,
@@ -189,7 +189,7 @@ def _calibrate(rule: str, prior: tuple[float, ...], n: int, epsilon: float) -> C
             log_weights *= -multiplier / every_scale[index]
             return log_weights - math.log(np.exp(log_weights).sum())
 
-        found = audit(OutputLaws(datasets, candidates, pairs, log_law))
+        found = audit_laws(OutputLaws(datasets, candidates, pairs, log_law))
         if found.epsilon <= epsilon:
             return Certificate(rule, prior, n, epsilon, gamma, multiplier, found)
         near = np.abs(datasets - found.witness.dataset).sum(axis=1) <= 4
@@ -291,7 +291,7 @@ def _best_gamma(
 
 
 def _spread(datasets: NDArray[np.int64], pairs: NDArray[np.int64], prior: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return pairs where the worst are found: at the corners, at balanced data, and at cells of sizes 0, 1, 2, 4, ..."""
+    """Return pairs where the worst are found: at the corners, at balanced data, at cells of sizes 0, 1, 2, 4, ..."""
     n, k = int(datasets[0].sum()), prior.size
     levels = np.array([0, *(2**power for power in range(int(math.log2(n)) + 1)), n // 2, n // 3])
     corner = (datasets <= 1).sum(axis=1) >= k - 1

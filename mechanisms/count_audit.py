@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mechanisms.audit import MAX_AUDITED, Audit, OutputLaws, audit
+from mechanisms.audit import MAX_AUDITED, Audit, OutputLaws, audit_laws
 from mechanisms.conjugate import count_candidates, enumerate_candidates, validate_prior
 from mechanisms.count_release import MECHANISMS, Mechanism
 from mechanisms.neighbours import neighbouring_pairs
@@ -63,7 +63,7 @@ def audit_counts(
     0.531 {1.0: 0.0}
     """
     laws = count_laws(mechanism, prior, n, epsilon, delta)
-    return audit(laws, tuple(dict.fromkeys((float(epsilon), *epsilons))), orders, n_threads)
+    return audit_laws(laws, tuple(dict.fromkeys((float(epsilon), *epsilons))), orders, n_threads)
 
 
 def count_laws(mechanism: Mechanism | str, prior: ArrayLike, n: int, epsilon: float, delta: float = 1e-8) -> OutputLaws:

@@ -33,7 +33,7 @@ from mechanisms.candidates import (
 )
 from mechanisms.conjugate import MAX_ENUMERATED, count_candidates, validate_counts, validate_prior
 from mechanisms.jit import kernel
-from mechanisms.power_mixture import power_mixture
+from mechanisms.power_mixture import power_mixture_mechanism
 from mechanisms.release import CountRelease
 
 __all__ = ["ExponentialMechanism", "exponential_mechanism"]
@@ -86,7 +86,7 @@ def exponential_mechanism(prior: ArrayLike, counts: ArrayLike, epsilon: float, s
     decay = require_decay(epsilon, sensitivity)
     n, k = int(c.sum()), c.size
     if (k > 2 and count_candidates(n, k) > MAX_ENUMERATED) or count_table(n, k) > MAX_TABLE:
-        return power_mixture(alpha, c, epsilon, sensitivity)
+        return power_mixture_mechanism(alpha, c, epsilon, sensitivity)
     deficits = cell_deficits(alpha, c)
     rows = enumerate_rows(n, k)
     prefix = row_deficits(deficits, rows)

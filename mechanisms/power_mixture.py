@@ -50,7 +50,7 @@ from mechanisms.power_series import HEAD, PowerSeries, power_series, sum_rule
 from mechanisms.product_laws import ProductLaws, Tables, product_laws, propose, seed_states
 from mechanisms.release import CountRelease
 
-__all__ = ["PowerMixture", "power_mixture"]
+__all__ = ["PowerMixture", "power_mixture_mechanism"]
 
 UNDERFLOW = 750.0
 """exp(−UNDERFLOW) is zero in double precision."""
@@ -62,7 +62,7 @@ MEAN_TOLERANCE = 1e-8
 """Largest relative error of the mean that is passed on."""
 
 
-def power_mixture(prior: ArrayLike, counts: ArrayLike, epsilon: float, sensitivity: float) -> PowerMixture:
+def power_mixture_mechanism(prior: ArrayLike, counts: ArrayLike, epsilon: float, sensitivity: float) -> PowerMixture:
     """Prepare the law Pr[c'] ∝ exp(−ε·H(c, c')/(2S)) without passing through the candidates.
 
     `mechanisms.exponential.exponential_mechanism` calls this where there are too many of them.
@@ -93,7 +93,7 @@ def power_mixture(prior: ArrayLike, counts: ArrayLike, epsilon: float, sensitivi
 
     Examples
     --------
-    >>> mechanism = power_mixture([1, 1, 1], [40_000, 30_000, 30_000], epsilon=1.0, sensitivity=0.003)
+    >>> mechanism = power_mixture_mechanism([1, 1, 1], [40_000, 30_000, 30_000], epsilon=1.0, sensitivity=0.003)
     >>> mechanism.sample(np.array([[0.25, 0.5], [0.75, 0.5]]))
     array([[40002, 29998, 30000], [39996, 30001, 30003]])
     >>> round(mechanism.expected_hellinger(), 6)
@@ -123,7 +123,7 @@ def power_mixture(prior: ArrayLike, counts: ArrayLike, epsilon: float, sensitivi
 
 @dataclass(frozen=True, eq=False)
 class PowerMixture(CountRelease):
-    """The law of the exponential mechanism at one data set as a mixture; build it with `power_mixture`.
+    """The law of the exponential mechanism at one data set as a mixture; build it with `power_mixture_mechanism`.
 
     A draw takes two uniforms, whose 106 bits seed a generator of its own for proposals and rejections: draw i depends
     on row i alone, and is exact in so far as the generator's output is random.
@@ -197,7 +197,7 @@ class PowerMixture(CountRelease):
 
         Examples
         --------
-        >>> mechanism = power_mixture([1, 1, 1], [40_000, 30_000, 30_000], epsilon=1.0, sensitivity=0.003)
+        >>> mechanism = power_mixture_mechanism([1, 1, 1], [40_000, 30_000, 30_000], epsilon=1.0, sensitivity=0.003)
         >>> print(np.round(mechanism.log_probability([[40_000, 30_000, 30_000], [40_000, 29_900, 30_100]]), 4))
         [ -3.5392 -50.6662]
         """

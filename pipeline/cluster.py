@@ -186,7 +186,7 @@ def connect(profile: Profile) -> Iterator[Client]:
             return
         cluster = _start(profile)
         try:
-            with Client(cluster) as client:
+            with Client(cluster, set_as_default=False) as client:
                 _prepare(client, profile)
                 yield client
         finally:
@@ -213,7 +213,7 @@ def _reach(profile: Profile) -> Client:
             f"the security of profile {profile.name} must be what distributed.Security takes: {error}"
         ) from error
     try:
-        return Client(profile.address, security=security, timeout=_CONNECT_SECONDS)
+        return Client(profile.address, security=security, timeout=_CONNECT_SECONDS, set_as_default=False)
     except (OSError, ValueError, TypeError) as error:
         raise BadInputError(
             f"no scheduler answers at {profile.address} (waited {_CONNECT_SECONDS} s): start one with "

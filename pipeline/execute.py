@@ -185,7 +185,8 @@ class _Driver:
         """Wait for a task; pass on its receipts, or return the work of one that killed its worker."""
         suspects: list[Work] = []
         try:
-            done = wait(list(self.in_flight), return_when="FIRST_COMPLETED").done
+            with self.client.as_current():  # the client is no default: a study leaves the user's Dask as it is
+                done = wait(list(self.in_flight), return_when="FIRST_COMPLETED").done
         except (CancelledError, OSError) as error:
             raise ExecutionError("the scheduler was lost; start it again, then resume") from error
         for future in done:

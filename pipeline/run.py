@@ -155,15 +155,23 @@ class Rerun:
         return self.stored.status[0] != Status.PENDING
 
     @property
-    def equal(self) -> bool:
-        """Whether both are the same, bit by bit; what is not per trial is a matter of trials that are ok."""
+    def differing(self) -> tuple[str, ...]:
+        """The measures that differ in a bit, all if statuses do; what is not per trial counts if the trial is ok."""
+        if self.computed.status[0] != self.stored.status[0]:
+            return tuple(measure.name for measure in self.panel.measures)
         is_ok = self.stored.status[0] == Status.OK
-        return self.computed.status[0] == self.stored.status[0] and all(
-            np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
+        return tuple(
+            measure.name
             for measure in self.panel.measures
             if measure.per_trial or is_ok
             for one, other in [(self.stored.values[measure.name], self.computed.values[measure.name])]
+            if not np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
         )
+
+    @property
+    def equal(self) -> bool:
+        """Whether both are the same, bit by bit."""
+        return not self.differing
 
 
 def rerun_trial(store: ResultStore, study: Study, panel_name: str, cell: Mapping[str, Any], trial: int) -> list[Rerun]:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mechanisms import MECHANISMS, Audit, Guarantee, Mechanism, OutputLaws, Verdict, audit, count_laws, validate
+from mechanisms import MECHANISMS, Audit, Guarantee, Mechanism, OutputLaws, Verdict, audit_laws, count_laws, validate
 from mechanisms.audit import ROUNDING
 from pipeline.cluster import available_cores
 from pipeline.errors import BadInputError, unknown
@@ -186,7 +186,7 @@ def _audit(name: str, what: Mechanism | OutputLaws, question: Question) -> Audit
     try:
         laws, stated = _laws(what, question)
         compared = stated or Guarantee(question.epsilon)
-        found = audit(laws, (compared.epsilon, *question.epsilons), question.orders, available_cores())
+        found = audit_laws(laws, (compared.epsilon, *question.epsilons), question.orders, available_cores())
         return Audited(name, stated, compared, found, found.check(compared))
     except ValueError as error:
         raise error if isinstance(error, BadInputError) else BadInputError(f"{name}: {error}") from error

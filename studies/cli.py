@@ -175,11 +175,11 @@ def trial(
     table = _table("method", "measure", "computed", "stored", "verdict")
     for rerun in reruns:
         killed = rerun.computed is rerun.stored
-        verdict = ("equal" if rerun.equal else "DIFFERENT") if rerun.is_stored else "not stored yet"
-        verdict = "not computed again: it ended its worker" if killed else verdict
         reason = str(rerun.computed.error[0])
         for name, value in rerun.computed.values.items():
             stored = _show(rerun.stored.values[name]) if rerun.is_stored else ""
+            verdict = ("DIFFERENT" if name in rerun.differing else "equal") if rerun.is_stored else "not stored yet"
+            verdict = "not computed again: it ended its worker" if killed else verdict
             table.add_row(rerun.setting.label, name, last_line(reason) if reason else _show(value), stored, verdict)
     _print(table)
     if any(rerun.is_stored and not rerun.equal for rerun in reruns):

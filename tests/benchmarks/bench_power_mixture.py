@@ -25,7 +25,7 @@ import numpy as np
 
 from mechanisms import balanced_counts, count_candidates, exponential_mechanism, smooth_sensitivity, smoothing_gamma
 from mechanisms.divergences import hellinger
-from mechanisms.power_mixture import PowerMixture, power_mixture
+from mechanisms.power_mixture import PowerMixture, power_mixture_mechanism
 
 EPSILON, DELTA, DRAWS = 1.0, 1e-8, 10_000
 
@@ -59,7 +59,7 @@ def balanced(n: int, k: int, decay: float | None = None) -> Case:
 
 def measure(case: Case, build: str) -> Figures:
     """Build, draw, and compare the mean of the draws with the exact one, in this process."""
-    make = {"mixture": power_mixture, "package": exponential_mechanism}[build]
+    make = {"mixture": power_mixture_mechanism, "package": exponential_mechanism}[build]
     rng = np.random.default_rng(20)
     for counts in ([3, 3], [3, 2, 1]):  # compiles
         warm = make(np.ones(len(counts)), counts, 1.0, 0.3)

@@ -1,6 +1,5 @@
 """The audit engine against plain loops, closed forms and tables done by hand."""
 
-import importlib
 import math
 import re
 
@@ -10,10 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mechanisms.audit import ROUNDING, Audit, OutputLaws, Witness, audit
+from mechanisms import audit as engine
+from mechanisms.audit import ROUNDING, Audit, OutputLaws, Witness, audit_laws
 from mechanisms.privacy import Guarantee
-
-engine = importlib.import_module("mechanisms.audit")  # the package gives this name to the function
 
 EPSILONS = (0.0, 0.1, 0.5, 1.0, 3.0)
 ORDERS = (1.0, 1.5, 2.0, 10.0)
@@ -80,7 +78,7 @@ def assert_same(found, expected):
 def test_randomised_response(told):
     """Closed forms: loss ln(t/f), δ = t − f·e^ε, Rényi from the two outputs."""
     false = 1 - told
-    found = audit(OutputLaws.from_table([[told, false], [false, told]], [[0, 1]]), EPSILONS, ORDERS)
+    found = audit_laws(OutputLaws.from_table([[told, false], [false, told]], [[0, 1]]), EPSILONS, ORDERS)
     assert found.epsilon == pytest.approx(math.log(told / false), rel=1e-13)
     for epsilon, delta in found.deltas.items():
         assert delta == pytest.approx(max(told - math.exp(epsilon) * false, 0), rel=1e-10, abs=1e-15)
@@ -94,7 +92,7 @@ def test_randomised_response(told):
 def test_a_table_done_by_hand():
     """P = (½, ¼, ¼), Q = (¼, ¼, ½), U = (¼, ½, ¼): Σ p²/q = 1 + ¼ + ⅛ for the first pair, 1 + ⅛ + ¼ for the second."""
     table = [[0.5, 0.25, 0.25], [0.25, 0.25, 0.5], [0.25, 0.5, 0.25]]
-    found = audit(OutputLaws.from_table(table, [[0, 1], [1, 2]]), [0.0, math.log(1.5), 1.0], [1, 2])
+    found = audit_laws(OutputLaws.from_table(table, [[0, 1], [1, 2]]), [0.0, math.log(1.5), 1.0], [1, 2])
     assert found.epsilon == pytest.approx(math.log(2), rel=1e-15)
     assert found.deltas[0.0] == pytest.approx(0.25, rel=1e-14)
     assert found.deltas[math.log(1.5)] == pytest.approx(0.125, rel=1e-14)
@@ -110,7 +108,7 @@ def test_random_laws_equal_plain_loops(seed, zeros):
     n_datasets, n_outputs = int(rng.integers(2, 9)), int(rng.integers(2, 12))
     table = random_table(rng, n_datasets, n_outputs, zeros)
     pairs = [(i, j) for i in range(n_datasets) for j in range(i) if j == 0 or rng.random() < 0.6]
-    assert_same(audit(OutputLaws.from_table(table, pairs), EPSILONS, ORDERS), plain_audit(table, pairs))
+    assert_same(audit_laws(OutputLaws.from_table(table, pairs), EPSILONS, ORDERS), plain_audit(table, pairs))
 
 
 def test_wrong_laws_would_be_caught():
@@ -122,12 +120,12 @@ def test_wrong_laws_would_be_caught():
     wrong[1, 2] *= 1.05
     wrong[1] /= wrong[1].sum()
     with pytest.raises(AssertionError):
-        assert_same(audit(OutputLaws.from_table(wrong, pairs), EPSILONS, ORDERS), plain_audit(table, pairs))
+        assert_same(audit_laws(OutputLaws.from_table(wrong, pairs), EPSILONS, ORDERS), plain_audit(table, pairs))
 
 
 def test_outputs_possible_at_one_neighbour_only():
     """An output of probability zero next door is an infinite loss; its mass is δ for every ε."""
-    found = audit(OutputLaws.from_table([[0.5, 0.5, 0.0], [0.5, 0.25, 0.25]], [[0, 1]]), [0.0, 50.0], [1, 2])
+    found = audit_laws(OutputLaws.from_table([[0.5, 0.5, 0.0], [0.5, 0.25, 0.25]], [[0, 1]]), [0.0, 50.0], [1, 2])
     assert found.epsilon == math.inf
     assert found.witness.log_ratio == math.inf
     assert (found.witness.dataset, found.witness.neighbour, found.witness.output) == (1, 0, 2)
@@ -137,14 +135,14 @@ def test_outputs_possible_at_one_neighbour_only():
 
 def test_outputs_possible_at_either_neighbour_only():
     """+∞ and −∞ in one difference of log laws: no warning, and δ is the larger mass."""
-    found = audit(OutputLaws.from_table([[0.5, 0.5, 0.0], [0.75, 0.0, 0.25]], [[0, 1]]), [0.0, 1.0], [1, 2])
+    found = audit_laws(OutputLaws.from_table([[0.5, 0.5, 0.0], [0.75, 0.0, 0.25]], [[0, 1]]), [0.0, 1.0], [1, 2])
     assert (found.epsilon, found.deltas) == (math.inf, {0.0: 0.5, 1.0: 0.5})
     assert found.renyi == {1.0: math.inf, 2.0: math.inf}
 
 
 def test_equal_laws_lose_nothing():
     for table in ([[0.5, 0.5]] * 2, [[0.2, 0.3, 0.5]] * 2, [[1.0, 0.0]] * 2, [[1.0]] * 2):
-        found = audit(OutputLaws.from_table(table, [[0, 1]]), EPSILONS, ORDERS)
+        found = audit_laws(OutputLaws.from_table(table, [[0, 1]]), EPSILONS, ORDERS)
         assert found.epsilon == 0.0
         assert set(found.deltas.values()) == set(found.renyi.values()) == {0.0}
         assert found.check(Guarantee(0.1)).holds
@@ -152,7 +150,7 @@ def test_equal_laws_lose_nothing():
 
 def test_laws_that_differ_by_a_rounded_normaliser():
     """Every loss is the same tiny number, so that neither law is above the other with mean ratio one."""
-    found = audit(OutputLaws.from_table([[0.5, 0.5], [0.5 + 1e-14, 0.5 + 1e-14]], [[0, 1]]), EPSILONS, ORDERS)
+    found = audit_laws(OutputLaws.from_table([[0.5, 0.5], [0.5 + 1e-14, 0.5 + 1e-14]], [[0, 1]]), EPSILONS, ORDERS)
     assert found.epsilon == pytest.approx(2e-14, rel=0.1)
     assert max(found.renyi.values()) < 1e-13
 
@@ -161,13 +159,13 @@ def test_laws_that_differ_by_a_rounded_normaliser():
 def test_orders_close_to_one_are_continuous(order):
     """D_λ → KL as λ → 1: at λ − 1 = 1e-13 a logarithm of a sum near one has no digit left."""
     table = [[0.9, 0.1], [0.1, 0.9]]
-    found = audit(OutputLaws.from_table(table, [[0, 1]]), orders=[1.0, order])
+    found = audit_laws(OutputLaws.from_table(table, [[0, 1]]), orders=[1.0, order])
     assert found.renyi[order] == pytest.approx(found.renyi[1.0], rel=1e-7)
 
 
 def test_large_orders_tend_to_the_pure_loss():
     table = random_table(np.random.default_rng(5), 3, 5, zeros=False)
-    found = audit(OutputLaws.from_table(table, [[0, 1], [0, 2]]), orders=[1e3, 1e6, 1e300])
+    found = audit_laws(OutputLaws.from_table(table, [[0, 1], [0, 2]]), orders=[1e3, 1e6, 1e300])
     values = list(found.renyi.values())
     assert values == sorted(values)
     assert values[-1] == pytest.approx(found.epsilon, rel=1e-12)
@@ -178,18 +176,18 @@ def test_threads_and_the_order_of_rows_do_not_matter(zeros):
     rng = np.random.default_rng(8)
     table = random_table(rng, 20, 15, zeros)
     pairs = np.array([(i, j) for i in range(20) for j in range(i) if rng.random() < 0.4])
-    reference = audit(OutputLaws.from_table(table, pairs), EPSILONS, ORDERS)
+    reference = audit_laws(OutputLaws.from_table(table, pairs), EPSILONS, ORDERS)
     for n_threads in (2, 3, 7, 1000):
-        found = audit(OutputLaws.from_table(table, pairs), EPSILONS, ORDERS, n_threads)
+        found = audit_laws(OutputLaws.from_table(table, pairs), EPSILONS, ORDERS, n_threads)
         assert (found.epsilon, found.witness) == (reference.epsilon, reference.witness)
         np.testing.assert_allclose(list(found.deltas.values()), list(reference.deltas.values()), rtol=1e-13)
         np.testing.assert_allclose(list(found.renyi.values()), list(reference.renyi.values()), rtol=1e-13)
     shuffled = rng.permutation(pairs)[:, ::-1]
-    found = audit(OutputLaws.from_table(table, shuffled), EPSILONS, ORDERS)
+    found = audit_laws(OutputLaws.from_table(table, shuffled), EPSILONS, ORDERS)
     assert found.epsilon == reference.epsilon
     order = rng.permutation(20)
     place = np.argsort(order)
-    found = audit(OutputLaws.from_table(table[order], place[pairs]), EPSILONS, ORDERS)
+    found = audit_laws(OutputLaws.from_table(table[order], place[pairs]), EPSILONS, ORDERS)
     assert_same(found, (reference.epsilon, list(reference.deltas.values()), list(reference.renyi.values())))
 
 
@@ -198,7 +196,7 @@ def test_the_witness_reaches_the_loss(seed):
     rng = np.random.default_rng(seed)
     table = random_table(rng, 6, 7, zeros=False)
     pairs = [(i, j) for i in range(6) for j in range(i)]
-    found = audit(OutputLaws.from_table(table, pairs))
+    found = audit_laws(OutputLaws.from_table(table, pairs))
     witness = found.witness
     reached = math.log(table[witness.dataset, witness.output]) - math.log(table[witness.neighbour, witness.output])
     assert reached > 0
@@ -211,7 +209,7 @@ def unpruned(context, laws):
     """Audit with bounds that skip nothing."""
     context.setattr(engine, "_hockey_stick_bound", lambda up, down, epsilon: math.inf)
     context.setattr(engine, "_renyi_bound", lambda up, down, order: math.inf)
-    return audit(laws, EPSILONS, ORDERS)
+    return audit_laws(laws, EPSILONS, ORDERS)
 
 
 @given(
@@ -225,7 +223,7 @@ def test_pruning_changes_nothing(seed, n_datasets, n_outputs, zeros):
     rng = np.random.default_rng(seed)
     table = random_table(rng, n_datasets, n_outputs, zeros)
     laws = OutputLaws.from_table(table, [(i, j) for i in range(n_datasets) for j in range(i)])
-    pruned = audit(laws, EPSILONS, ORDERS)
+    pruned = audit_laws(laws, EPSILONS, ORDERS)
     with pytest.MonkeyPatch.context() as context:
         full = unpruned(context, laws)
     assert (pruned.epsilon, pruned.witness) == (full.epsilon, full.witness)
@@ -269,7 +267,7 @@ def test_the_bounds_are_attained_by_two_outputs():
 
 def test_verdicts_and_their_slack():
     laws = OutputLaws.from_table([[0.75, 0.25], [0.25, 0.75]], [[0, 1]])
-    found = audit(laws, epsilons=[0.5, 1.0])
+    found = audit_laws(laws, epsilons=[0.5, 1.0])
     verdict = found.check(Guarantee(1.5))
     assert verdict.holds
     assert verdict.slack == pytest.approx(1.5 - math.log(3), rel=1e-12)
@@ -322,7 +320,7 @@ def test_what_is_not_a_law_is_refused(law, message):
     with np.errstate(divide="ignore"):
         log_law = np.log(law)
     with pytest.raises(ValueError, match=re.escape(message)) as caught:
-        audit(laws_of(lambda index: log_law))
+        audit_laws(laws_of(lambda index: log_law))
     assert "\n" not in str(caught.value)
 
 
@@ -377,7 +375,7 @@ def test_tables_are_checked(table, message):
 def test_arguments_are_checked(arguments, message):
     laws = OutputLaws.from_table([[0.5, 0.5], [0.5, 0.5]], [[0, 1]])
     with pytest.raises(ValueError, match=re.escape(message)):
-        audit(laws, **arguments)
+        audit_laws(laws, **arguments)
 
 
 def test_too_large_is_refused_before_any_law_is_computed(monkeypatch):
@@ -387,7 +385,7 @@ def test_too_large_is_refused_before_any_law_is_computed(monkeypatch):
         raise AssertionError("computed")
 
     with pytest.raises(ValueError, match="must compare at most 3 combinations of pairs and outputs, got 4"):
-        audit(laws_of(never, pairs=((0, 1), (1, 0))))
+        audit_laws(laws_of(never, pairs=((0, 1), (1, 0))))
 
 
 def test_few_laws_are_kept(monkeypatch):
@@ -396,9 +394,9 @@ def test_few_laws_are_kept(monkeypatch):
     table = random_table(rng, 8, 5, zeros=False)
     pairs = [(i, j) for i in range(8) for j in range(i)]
     laws = OutputLaws.from_table(table, pairs)
-    reference = audit(laws, EPSILONS, ORDERS)
+    reference = audit_laws(laws, EPSILONS, ORDERS)
     monkeypatch.setattr(engine, "_CACHE_BYTES", 0)
     assert_same(
-        audit(laws, EPSILONS, ORDERS),
+        audit_laws(laws, EPSILONS, ORDERS),
         (reference.epsilon, list(reference.deltas.values()), list(reference.renyi.values())),
     )

@@ -12,7 +12,7 @@ from mechanisms import power_mixture as module
 from mechanisms.conjugate import balanced_counts, count_candidates, enumerate_candidates, posterior
 from mechanisms.divergences import hellinger
 from mechanisms.exponential import ExponentialMechanism, exponential_mechanism
-from mechanisms.power_mixture import power_mixture
+from mechanisms.power_mixture import power_mixture_mechanism
 from mechanisms.power_series import HEAD, power_series, sum_rule
 from mechanisms.product_laws import _next, product_laws
 from tests.statistical import assert_frequencies, assert_mean_within
@@ -46,7 +46,7 @@ MEANS = [
 
 
 def build(prior, counts, decay):
-    return power_mixture(prior, counts, 1.0, 0.5 / decay)
+    return power_mixture_mechanism(prior, counts, 1.0, 0.5 / decay)
 
 
 def streamed(prior, counts, decay):
@@ -283,7 +283,7 @@ def test_a_draw_depends_on_its_own_uniforms_only(prior, counts, decay):
 def test_bad_input_is_refused(arguments, message):
     allowed = {"prior": UNIT3, "counts": [3, 2, 1], "epsilon": 1.0, "sensitivity": 0.4}
     with pytest.raises(ValueError, match=message):
-        power_mixture(**(allowed | arguments))
+        power_mixture_mechanism(**(allowed | arguments))
 
 
 def test_bad_uniforms_and_counts_are_refused():
