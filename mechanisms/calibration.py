@@ -24,7 +24,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mechanisms.audit import Audit, OutputLaws, audit_laws
+from mechanisms.audit import Audit, OutputLaws, audit_laws, sum_exp
 from mechanisms.candidates import candidate_distances, enumerate_rows
 from mechanisms.conjugate import (
     balanced_counts,
@@ -187,7 +187,8 @@ def _calibrate(rule: str, prior: tuple[float, ...], n: int, epsilon: float) -> C
         def log_law(index: int, multiplier: float = multiplier) -> NDArray[np.float64]:
             log_weights = candidate_distances(alpha, datasets[index], rows)
             log_weights *= -multiplier / every_scale[index]
-            return log_weights - math.log(np.exp(log_weights).sum())
+            log_weights -= math.log(sum_exp(log_weights))
+            return log_weights
 
         found = audit_laws(OutputLaws(datasets, candidates, pairs, log_law))
         if found.epsilon <= epsilon:
@@ -234,7 +235,7 @@ class _ActivePairs:
         top = 2.0 * self.epsilon / float(gaps.sum(axis=1).max())
 
         def loss(multiplier: float) -> float:
-            log_z = {i: math.log(np.exp(d * (-multiplier / scales[i])).sum()) for i, d in self._distances.items()}
+            log_z = {i: math.log(sum_exp(d, -multiplier / scales[i])) for i, d in self._distances.items()}
             change = np.array([log_z[second] - log_z[first] for first, second in pairs.tolist()])
             return float(np.max([multiplier * gaps[:, 0] + change, multiplier * gaps[:, 1] - change]))
 
