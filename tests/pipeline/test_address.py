@@ -19,7 +19,7 @@ import pipeline
 from studies import STUDIES
 
 PANELS = ("k2", "k3", "prior")
-SIZES = {"n": [60, 400]}  # the first is audited at both numbers of cells
+VALUES = {"n": [60, 400], "mechanism": ["smooth", "smooth-exact", "laplace", "geometric", "hamming-exact"]}
 
 
 @contextmanager
@@ -65,7 +65,7 @@ def stores(tmp_path_factory) -> dict[str, Path]:
     study = STUDIES["hellinger-accuracy"]
 
     def run(name: str, cluster: str | None) -> Path:
-        pipeline.run(study, folder / f"{name}.zarr", trials=300, panels=PANELS, values=SIZES, cluster=cluster)
+        pipeline.run(study, folder / f"{name}.zarr", trials=300, panels=PANELS, values=VALUES, cluster=cluster)
         return folder / f"{name}.zarr"
 
     with _scheduler(folder) as address:
@@ -91,6 +91,6 @@ def test_equal_to_threads(stores, profile, panel):
 
 def test_another_seed_is_not_equal(stores, tmp_path):
     """The comparison above can fail."""
-    pipeline.run(STUDIES["hellinger-accuracy"], tmp_path / "s.zarr", trials=300, panels=["k2"], values=SIZES, seed=1)
+    pipeline.run(STUDIES["hellinger-accuracy"], tmp_path / "s.zarr", trials=300, panels=["k2"], values=VALUES, seed=1)
     one, other = (xr.open_zarr(path, group="k2").load() for path in (stores["threads"], tmp_path / "s.zarr"))
     assert not np.array_equal(one.hellinger.values, other.hellinger.values)
