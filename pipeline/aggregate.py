@@ -5,7 +5,7 @@ Failed trials are counted, never dropped in silence: every summary says how many
 
 import numpy as np
 import xarray as xr
-from scipy.stats import beta
+from scipy.special import betaincinv
 
 from pipeline.evaluate import FAILURES, Status
 
@@ -41,7 +41,7 @@ def mcse_quantile(ordered: np.ndarray, probability: float) -> float:
     n = ordered.size
     if n < 2:
         return float("nan")
-    levels = beta.ppf([0.1586552539, 0.8413447461], n * probability + 1, n * (1 - probability) + 1)
+    levels = betaincinv(n * probability + 1, n * (1 - probability) + 1, [0.1586552539, 0.8413447461])
     low, high = np.interp(levels, (np.arange(n) + 0.5) / n, ordered)
     return float(high - low) / 2
 

@@ -122,7 +122,7 @@ def test_mean_is_the_sum_over_the_law(name, prior, counts):
 @pytest.mark.parametrize(("prior", "counts"), CASES)
 def test_draws_follow_the_law(name, prior, counts):
     release = build(name, prior, counts)
-    draws = release.sample(np.random.default_rng(11).random((400_000, release.n_uniforms)))
+    draws = release.sample(np.random.default_rng(11).random((250_000, release.n_uniforms)))
     assert draws.dtype == np.int64
     assert np.all(draws >= 0)
     assert np.all(draws.sum(axis=1) == release.n)
