@@ -14,6 +14,7 @@ import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
+from matplotlib.ticker import LogLocator, NullLocator
 
 from pipeline.factors import format_value
 
@@ -45,6 +46,11 @@ def _styled(ds: xr.Dataset, by: str, styles: Styles) -> Iterator[tuple[xr.Datase
         yield ds.sel({by: name}), label, dict(styles[name])
 
 
+def _applying(ds: xr.Dataset, by: str, measure: str) -> xr.Dataset:
+    """Leave out methods that have no result at all."""
+    return ds.dropna(by, how="all", subset=[f"{measure}_mean"])
+
+
 def _label(variable: xr.DataArray) -> str:
     unit = variable.attrs.get("units", "1")
     return f"{variable.attrs.get('long_name', variable.name)}{'' if unit == '1' else f' ({unit})'}"
@@ -69,11 +75,21 @@ def _legend_above(canvas: Canvas, axes: Axes, ds: xr.Dataset) -> None:
     """Explain all pictures of a canvas above them, by the lines of one, and name the constants."""
     lines, labels = axes.get_legend_handles_labels()
     title = {"title": _title(ds), "title_fontsize": "medium", "alignment": "left"}
-    canvas.legend(lines, labels, loc="outside upper center", ncols=4, frameon=False, **title)
+    canvas.legend(
+        lines,
+        labels,
+        loc="outside upper center",
+        ncols=4,
+        handlelength=3,
+        columnspacing=1.2,
+        fontsize="small",
+        frameon=False,
+        **title,
+    )
 
 
 def draw_lines(ds: xr.Dataset, x: str, measure: str, exact: str, by: str, styles: Styles) -> Canvas:
-    """Draw the mean of a measure against a factor, one line a method.
+    """Draw the mean of a measure against a factor, one line a method, on a logarithmic axis.
 
     Parameters
     ----------
@@ -91,7 +107,8 @@ def draw_lines(ds: xr.Dataset, x: str, measure: str, exact: str, by: str, styles
     -------
     matplotlib.figure.Figure
     """
-    canvas, axes = _canvas()
+    ds = _applying(ds, by, measure)
+    canvas, axes = _canvas(7.2, 5.6)
     for one, label, style in _styled(ds, by, styles):
         axes.plot(one[x], one[exact], color=style["color"], linestyle=style["linestyle"], linewidth=1.5)
         points = {**style, "linestyle": "none", "markersize": 5}
@@ -99,10 +116,13 @@ def draw_lines(ds: xr.Dataset, x: str, measure: str, exact: str, by: str, styles
         axes.plot([], [], **style, markersize=5, label=label)
     axes.set_xlabel(_label(ds[x]))
     axes.set_xticks(ds[x].values)
-    axes.set_ylim(bottom=0)
-    axes.set_ylabel("mean Hellinger distance")
-    axes.legend(frameon=False, fontsize="small", ncols=2)
-    _finish(axes, ds)
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.set_ylabel("mean Hellinger distance (logarithmic)")
+    _finish(axes, None)
+    _legend_above(canvas, axes, ds)
     return canvas
 
 
@@ -172,6 +192,7 @@ def draw_ranges(ds: xr.Dataset, measure: str, exact: str, by: str, styles: Style
 
     For the parameters see `draw_lines`.
     """
+    ds = _applying(ds, by, measure)
     canvas, axes = _canvas(height=0.45 * ds.sizes[by] + 1.1)
     labels = []
     for k, (one, label, style) in enumerate(_styled(ds, by, styles)):
