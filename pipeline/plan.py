@@ -91,8 +91,8 @@ def _plan_panel(study: Study, panel: Panel, budget: float) -> PanelPlan:
     for cell in _spread(n_cells):
         if seconds and time.perf_counter() - started > budget:
             break
-        block_seconds, cell_errors, cell_failures = _pilot_cell(study, panel, cell, _PILOT_TRIALS)
-        seconds[cell] = n_blocks * block_seconds
+        once, block_seconds, cell_errors, cell_failures = _pilot_cell(study, panel, cell, _PILOT_TRIALS)
+        seconds[cell] = once + n_blocks * block_seconds
         failures += cell_failures
         for name, error in cell_errors.items():
             errors[name] = max(errors.get(name, 0.0), error)
@@ -125,8 +125,11 @@ def _spread(n_cells: int) -> list[int]:
     return order
 
 
-def _pilot_cell(study: Study, panel: Panel, cell: int, most: int) -> tuple[float, dict[str, float], int]:
-    """Compute up to `most` trials of a cell: seconds a whole block, errors of the means to expect, failures."""
+def _pilot_cell(study: Study, panel: Panel, cell: int, most: int) -> tuple[float, float, dict[str, float], int]:
+    """Compute up to `most` trials of a cell: seconds of what methods do once a cell, and of a block; errors, failures.
+
+    The errors are those to expect of the means.
+    """
     settings = panel.settings()
     n_block = min(panel.block_trials, panel.n_trials)
 
@@ -141,7 +144,9 @@ def _pilot_cell(study: Study, panel: Panel, cell: int, most: int) -> tuple[float
     else:
         starts = range(n_block, min(most, panel.n_trials), n_block)
         runs += [range(start, min(start + n_block, panel.n_trials)) for start in starts]
-    seconds, computed = zip(*(timed(trials) for trials in runs), strict=True)
+    first = timed(runs[0])  # what methods keep for later blocks of the cell is made here
+    seconds, computed = zip(*([first] if panel.n_trials == 1 else map(timed, runs)), strict=True)
+    once = max(0.0, first[0] - seconds[0])
     if n_block > 2:
         per_trial = max(0.0, seconds[1] - seconds[0]) / max(1, len(runs[1]) - len(runs[0]))
         total, computed = seconds[1] + per_trial * (n_block - len(runs[1])), computed[1:]
@@ -157,7 +162,7 @@ def _pilot_cell(study: Study, panel: Panel, cell: int, most: int) -> tuple[float
                 error = float(np.ma.filled(spread, 0.0).max()) / panel.n_trials**0.5
                 errors[measure.name] = max(errors.get(measure.name, 0.0), error)
     failures = sum(int((outcome.status == Status.FAILED).sum()) for outcomes in computed for outcome in outcomes)
-    return total, errors, failures
+    return once, total, errors, failures
 
 
 def _n_bytes(panel: Panel) -> int:
