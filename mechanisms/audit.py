@@ -191,7 +191,7 @@ class Audit:
 
         Raises
         ------
-        KeyError
+        ValueError
             If δ at that ε was not computed.
 
         Examples
@@ -208,6 +208,11 @@ class Audit:
             if holds:
                 return Verdict(True, slack, f"within {guarantee}: loses {self.epsilon:.4f}, slack {max(slack, 0):.4f}")
             return Verdict(False, slack, f"broken: stated {guarantee}, loses {self.epsilon:.4f} at {self.witness}")
+        if guarantee.epsilon not in self.deltas:
+            raise ValueError(
+                f"delta must have been computed at epsilon = {guarantee.epsilon:g}, was at {list(self.deltas)}; audit "
+                "with it among epsilons"
+            )
         delta = self.deltas[guarantee.epsilon]
         slack = guarantee.delta - delta
         if slack >= 0:
@@ -259,6 +264,8 @@ def audit_laws(
     for order in orders:
         if not (math.isfinite(order) and order >= 1):
             raise ValueError(f"orders must be finite and >= 1, got {order}; 1 is the Kullback-Leibler divergence")
+    if n_threads < 1:
+        raise ValueError(f"n_threads must be >= 1, got {n_threads}")
     size = len(laws.pairs) * len(laws.outputs)
     if size > MAX_AUDITED:
         raise ValueError(
@@ -269,7 +276,7 @@ def audit_laws(
     pairs = laws.pairs[np.lexsort((laws.pairs[:, 1], laws.pairs[:, 0]))]
     parts = np.array_split(pairs, min(n_threads, len(pairs)))
     with ThreadPoolExecutor(len(parts)) as pool:
-        found = list(pool.map(partial(_audit_part, laws, epsilons, orders), parts))
+        found = list(pool.map(partial(_audit_part, laws, epsilons, orders, _CACHE_BYTES // len(parts)), parts))
     worst = max(found, key=lambda part: part.epsilon)
     return Audit(
         epsilon=worst.epsilon,
@@ -321,11 +328,15 @@ class _Found:
 
 
 def _audit_part(
-    laws: OutputLaws, epsilons: Sequence[float], orders: Sequence[float], pairs: NDArray[np.int64]
+    laws: OutputLaws,
+    epsilons: Sequence[float],
+    orders: Sequence[float],
+    cache_bytes: int,
+    pairs: NDArray[np.int64],
 ) -> _Found:
     found = _Found(-1.0, (0, 0), [0.0] * len(epsilons), [0.0] * len(orders))
     kept: OrderedDict[int, NDArray[np.float64]] = OrderedDict()
-    capacity = max(2, int(_CACHE_BYTES / (8 * len(laws.outputs))))
+    capacity = max(2, cache_bytes // (8 * len(laws.outputs)))
 
     def law(index: int) -> NDArray[np.float64]:
         if index in kept:

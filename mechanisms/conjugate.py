@@ -27,13 +27,17 @@ MAX_ENUMERATED = 50_000_000
 """Largest number of candidates that is ever held in memory at once."""
 
 
+MAX_PRIOR = 1e12
+"""Largest entry of a prior: beyond it, a record is lost in the rounding of the posterior."""
+
+
 def validate_prior(prior: ArrayLike, k: int | None = None) -> NDArray[np.float64]:
     """Return the Dirichlet parameters as a new float64 array, refusing what is not a proper prior.
 
     Parameters
     ----------
     prior : array_like, shape (k,)
-        Finite entries > 0, k ≥ 2.
+        Finite entries > 0 and at most `MAX_PRIOR`, k ≥ 2.
     k : int, optional
         The number of cells that the prior must have.
 
@@ -62,6 +66,8 @@ def validate_prior(prior: ArrayLike, k: int | None = None) -> NDArray[np.float64
             f"prior must have positive finite entries, got {alpha[bad[0]]} at position {bad[0]}; "
             "use 1.0 a cell for a uniform prior"
         )
+    if alpha.max() > MAX_PRIOR:
+        raise ValueError(f"prior must have entries <= {MAX_PRIOR:g}, got {alpha.max()}; records would change nothing")
     return alpha
 
 

@@ -6,6 +6,8 @@ that differ by exchanging cells of equal prior then have equal losses, and one o
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -16,6 +18,8 @@ from mechanisms.neighbours import neighbouring_pairs
 from mechanisms.privacy import validate_delta, validate_epsilon
 
 __all__ = ["audit_counts", "count_laws", "require_auditable"]
+
+_TABLE_ENTRY = 50  # an entry of a law's tables, of log-gamma functions, takes the time of so many comparisons
 
 
 def audit_counts(
@@ -67,7 +71,7 @@ def audit_counts(
 
 
 def count_laws(mechanism: Mechanism | str, prior: ArrayLike, n: int, epsilon: float, delta: float = 1e-8) -> OutputLaws:
-    """Return the laws of a mechanism at the data sets of `n` records, ready for `mechanisms.audit.audit`.
+    """Return the laws of a mechanism at the data sets of `n` records, ready for `mechanisms.audit.audit_laws`.
 
     Parameters
     ----------
@@ -77,82 +81,70 @@ def count_laws(mechanism: Mechanism | str, prior: ArrayLike, n: int, epsilon: fl
     Returns
     -------
     OutputLaws
-        Of one pair of neighbours a class, if the mechanism is `symmetric`; a few permuted data sets are compared first.
+        Of one pair of neighbours a class, if the mechanism is registered and `symmetric`; otherwise of all pairs, as
+        nothing shows that a user's mechanism treats cells alike.
 
     Raises
     ------
     ValueError
-        If an argument is not allowed, the audit is too large, or a mechanism called symmetric is not.
+        If an argument is not allowed, or the audit is too large.
 
     Examples
     --------
     >>> count_laws("smooth", [1, 1, 1], 3, epsilon=1.0).datasets
     array([[0, 0, 3], [0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 1, 1]])
     """
-    entry = MECHANISMS[mechanism] if isinstance(mechanism, str) else mechanism
+    entry = _named(mechanism) if isinstance(mechanism, str) else mechanism
     alpha = validate_prior(prior)
     epsilon, delta = validate_epsilon(epsilon), validate_delta(delta)
-    require_auditable(n, alpha.size)
+    symmetric = entry.symmetric and MECHANISMS.get(entry.name) is entry
+    labels = alpha if symmetric else np.arange(1.0, alpha.size + 1)
+    require_auditable(n, labels)
     candidates = enumerate_candidates(n, alpha.size)
-    datasets, pairs = neighbouring_pairs(alpha if entry.symmetric else np.arange(1.0, alpha.size + 1), candidates)
+    datasets, pairs = neighbouring_pairs(labels, candidates)
     entry.validate(alpha, datasets[0], epsilon, delta)
 
     def log_law(index: int) -> NDArray[np.float64]:
         return entry.build(alpha, datasets[index], epsilon, delta).log_probabilities()
 
-    laws = OutputLaws(datasets, candidates, pairs, log_law)
-    if entry.symmetric:
-        _require_symmetry(entry, alpha, laws, epsilon, delta)
-    return laws
+    return OutputLaws(datasets, candidates, pairs, log_law)
 
 
-def require_auditable(n: int, k: int) -> None:
-    """Refuse problems that are too large to audit even if all prior entries are equal.
+def _named(name: str) -> Mechanism:
+    if name not in MECHANISMS:
+        raise ValueError(f"mechanism must be one of {', '.join(MECHANISMS)}, got {name!r}; or pass a Mechanism")
+    return MECHANISMS[name]
+
+
+def require_auditable(n: int, labels: ArrayLike) -> None:
+    """Refuse problems that are too large to audit, before anything is enumerated.
 
     Parameters
     ----------
-    n, k : int
-        Number of records and of cells.
+    n : int
+        Number of records.
+    labels : array_like, shape (k,)
+        Cells with equal labels may be exchanged: the prior, for a mechanism that treats cells alike.
 
     Raises
     ------
     ValueError
-        If the combinations of pairs and outputs, over k!, number more than `MAX_AUDITED`.
+        If, over the exchanges, the combinations of pairs and outputs number more than `MAX_AUDITED`, or the tables of
+        all data sets are as much work as that.
 
     Examples
     --------
-    >>> require_auditable(5000, 2)
+    >>> require_auditable(5000, [1.0, 1.0])
     """
+    multiplicities = np.unique(np.asarray(labels), return_counts=True)[1].tolist()
+    k, exchanges = sum(multiplicities), math.prod(math.factorial(each) for each in multiplicities)
     n_candidates = count_candidates(n, k)
-    # Even with every symmetry there are about |R|·k(k−1)/(2·k!) pairs, each compared on |R| outputs.
-    if n_candidates**2 * k * (k - 1) // (2 * _factorial(k)) > MAX_AUDITED:
+    # a pair is n − 1 records that both hold, and the two cells of the other; exchanges make at most so many one
+    n_pairs = math.comb(n + k - 2, k - 1) * k * (k - 1) // (2 * exchanges)
+    work = max(n_pairs * n_candidates, _TABLE_ENTRY * k * (n + 1) * n_candidates // exchanges)
+    if work > MAX_AUDITED:
         raise ValueError(
-            f"an exact audit must compare at most {MAX_AUDITED:,} combinations of pairs and outputs, got more for "
-            f"{n_candidates:,} candidates (n = {n}, k = {k}); use fewer records, or a mechanism whose guarantee is "
-            "proved for every size"
+            f"an exact audit must compare at most {MAX_AUDITED:,} combinations of pairs and outputs, or do as much "
+            f"other work, got {work:,} for {n_candidates:,} candidates (n = {n}, k = {k}); use fewer records, or a "
+            "mechanism whose guarantee is proved for every size"
         )
-
-
-def _factorial(k: int) -> int:
-    return 1 if k < 2 else k * _factorial(k - 1)
-
-
-def _require_symmetry(
-    entry: Mechanism, alpha: NDArray[np.float64], laws: OutputLaws, epsilon: float, delta: float
-) -> None:
-    """Compare the laws of a few data sets with those of permuted ones; refuse a mechanism that treats cells apart."""
-    k, n = alpha.size, int(laws.outputs[0].sum())
-    weights = (n + 1) ** np.arange(k)[::-1]
-    rng = np.random.default_rng(0)  # which data sets are compared, the same every time
-    for index in rng.choice(len(laws.datasets), min(5, len(laws.datasets)), replace=False):
-        order = np.arange(k)
-        for value in np.unique(alpha):
-            members = np.flatnonzero(alpha == value)
-            order[members] = rng.permutation(members)
-        permuted = entry.build(alpha, laws.datasets[index][order], epsilon, delta).log_probabilities()
-        place = np.searchsorted(laws.outputs @ weights, laws.outputs[:, order] @ weights)
-        if not np.allclose(permuted[place], laws.log_law(int(index)), rtol=1e-9, atol=1e-9):
-            raise ValueError(
-                f"mechanism {entry.name} must give permuted data the permuted law to be called symmetric, and does not "
-                f"at {laws.datasets[index].tolist()}; state symmetric=False"
-            )

@@ -12,8 +12,10 @@ Distributions" (poster). P1: "Differentially Private Bayesian Inference" (draft)
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,7 +24,7 @@ from mechanisms.bound_calibration import bound_scale, require_bound
 from mechanisms.calibration import calibrate, require_calibratable
 from mechanisms.conjugate import validate_counts, validate_prior
 from mechanisms.exponential import exponential_mechanism
-from mechanisms.hamming import HammingMechanism, calibrate_hamming, hamming_loss, hamming_mechanism, require_auditable
+from mechanisms.hamming import HammingMechanism, calibrate_hamming, hamming_loss, hamming_mechanism, require_hamming
 from mechanisms.noise import NoisyCounts, geometric_counts, histogram_sensitivity, laplace_counts
 from mechanisms.optimal import OptimalCounts, optimal_counts, require_solvable
 from mechanisms.privacy import Guarantee, validate_delta, validate_epsilon
@@ -77,6 +79,17 @@ def _no_limit(n: int, k: int) -> None:
     pass
 
 
+class Calibration(NamedTuple):
+    """What an exact calibration chose, and its proof."""
+
+    multiplier: float
+    """In the exponent."""
+    gamma: float
+    """Rate of the sensitivity a record; NaN where there is none."""
+    loss: float
+    """Exact privacy loss at this multiplier and rate, over all data, in nats."""
+
+
 @dataclass(frozen=True)
 class Mechanism:
     """A way to release counts, with its guarantee.
@@ -94,10 +107,10 @@ class Mechanism:
     require : callable
         (n, k): raises ValueError where the problem is too large to build. By default nothing is.
     symmetric : bool
-        Whether permuted data have the permuted law wherever the prior is the same; audits then compare fewer pairs.
+        Whether permuted data have the permuted law wherever the prior is the same; audits of a registered mechanism
+        then compare fewer pairs.
     certify : callable or None
-        For what is calibrated by its own audit: (prior, n, epsilon) to the multiplier in its exponent and the exact
-        loss at that multiplier, at most ε.
+        For what is calibrated by its own audit: (prior, n, epsilon) to `Calibration`, of a loss of at most ε.
 
     Privacy
     -------
@@ -125,7 +138,7 @@ class Mechanism:
     spends: Callable[[float, float], Guarantee] | None = field(repr=False)
     require: Callable[[int, int], None] = field(default=_no_limit, repr=False)
     symmetric: bool = False
-    certify: Callable[[NDArray[np.float64], int, float], tuple[float, float]] | None = field(default=None, repr=False)
+    certify: Callable[[NDArray[np.float64], int, float], Calibration] | None = field(default=None, repr=False)
 
     @property
     def private(self) -> bool:
@@ -187,17 +200,17 @@ def _exact(rule: str) -> Build:
     return release
 
 
-def _certify_exact(rule: str) -> Callable[[NDArray[np.float64], int, float], tuple[float, float]]:
-    def certify(prior: NDArray[np.float64], n: int, epsilon: float) -> tuple[float, float]:
+def _certify_exact(rule: str) -> Callable[[NDArray[np.float64], int, float], Calibration]:
+    def certify(prior: NDArray[np.float64], n: int, epsilon: float) -> Calibration:
         certificate = calibrate(rule, prior, n, epsilon)
-        return certificate.multiplier, certificate.audit.epsilon
+        return Calibration(certificate.multiplier, certificate.gamma, certificate.audit.epsilon)
 
     return certify
 
 
-def _certify_hamming(prior: NDArray[np.float64], n: int, epsilon: float) -> tuple[float, float]:
+def _certify_hamming(prior: NDArray[np.float64], n: int, epsilon: float) -> Calibration:
     decay = calibrate_hamming(n, len(prior), epsilon)
-    return decay, hamming_loss(n, len(prior), decay).loss
+    return Calibration(decay, math.nan, hamming_loss(n, len(prior), decay).loss)
 
 
 def _varying_bound(prior: NDArray[np.float64], counts: NDArray[np.int64], epsilon: float, delta: float) -> CountRelease:
@@ -288,7 +301,7 @@ MECHANISMS: dict[str, Mechanism] = {
         note="Exponential mechanism on the number of records to replace, with the largest decay whose exact loss is ε.",
         release=_hamming_exact,
         spends=_pure,
-        require=require_auditable,
+        require=require_hamming,
         symmetric=True,
         certify=_certify_hamming,
     ),

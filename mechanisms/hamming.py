@@ -14,8 +14,8 @@ C(d−1, u−1) = Σ_j (−1)^{u−1−j} C(d, j), and Vandermonde's C(Σ aᵢ, 
 
     Z(c) = −(−1)ᵏ + Σ_U Σ_{j<u} (−1)^{u−1−j} [tʲ] Π_{i∉U} S(cᵢ; t),   S(x; t) = Σ_{a≤x} (1 + t)ᵃ·qᵃ,   0 < u < k,
 
-where the sums over U of one size come from one pass over the cells. No digits are lost: what is subtracted is at most
-a multiple of Z that depends on k alone, however small m is.
+where the sums over U of one size come from one pass over the cells. What is subtracted is a multiple of
+Z that depends on k alone, however small m is, but grows like 2ᵏ: up to `MAX_CELLS` cells ln Z has 11 digits or more.
 
 References
 ----------
@@ -52,8 +52,11 @@ __all__ = [
     "calibrate_hamming",
     "hamming_loss",
     "hamming_mechanism",
-    "require_auditable",
+    "require_hamming",
 ]
+
+MAX_CELLS = 16
+"""Largest number of cells whose loss is computed: the sums alternate, and lose a digit every three cells."""
 
 MAX_SORTED = 20_000_000
 """Largest number of data sets, up to the order of their cells, over which the loss is maximised; less above k = 4."""
@@ -198,8 +201,8 @@ class HammingLoss(NamedTuple):
     """Counts c' one record away; ln Pr[r | c] − ln Pr[r | c'] is the loss at r = c, among others."""
 
 
-def require_auditable(n: int, k: int) -> None:
-    """Refuse problems whose data sets are too many for `hamming_loss`.
+def require_hamming(n: int, k: int) -> None:
+    """Refuse problems whose cells or data sets are too many for `hamming_loss`.
 
     Parameters
     ----------
@@ -209,14 +212,20 @@ def require_auditable(n: int, k: int) -> None:
     Raises
     ------
     ValueError
-        If the data sets, up to the order of their cells, number more than `MAX_SORTED` (above k = 4: than
-        `MAX_SORTED`·4³/k³), or their tables exceed `mechanisms.candidates.MAX_TABLE` entries.
+        If there are more than `MAX_CELLS` cells, the data sets, up to the order of their cells, number more than
+        `MAX_SORTED` (above k = 4: than `MAX_SORTED`·4³/k³), or their tables exceed `mechanisms.candidates.MAX_TABLE`
+        entries.
 
     Examples
     --------
-    >>> require_auditable(4177, 3), require_auditable(600, 4)
+    >>> require_hamming(4177, 3), require_hamming(600, 4)
     (None, None)
     """
+    if k > MAX_CELLS:
+        raise ValueError(
+            f"cells must number at most {MAX_CELLS} for the exact loss, got {k}; merge cells, or choose a mechanism "
+            "that only adds noise"
+        )
     _require_tables(n, k)
     limit = MAX_SORTED * 64 // max(k, 4) ** 3
     n_sorted = count_candidates(n, k) // math.factorial(k)
@@ -246,7 +255,7 @@ def hamming_loss(n: int, k: int, decay: float) -> HammingLoss:
     Raises
     ------
     ValueError
-        If an argument is not allowed or `require_auditable` refuses.
+        If an argument is not allowed or `require_hamming` refuses.
 
     Notes
     -----
@@ -267,7 +276,7 @@ def hamming_loss(n: int, k: int, decay: float) -> HammingLoss:
     (1.017853, array([ 0, 0, 10]), array([0, 1, 9]))
     """
     _require_decay(decay)
-    require_auditable(n, k)
+    require_hamming(n, k)
     n_sorted = _count_sorted(n, k)
     normalisers = np.empty(int(n_sorted[k, n]))
     _fill_normalisers(n, _loss_sums(n, k, decay), normalisers)
@@ -295,7 +304,7 @@ def calibrate_hamming(n: int, k: int, epsilon: float) -> float:
     Raises
     ------
     ValueError
-        If an argument is not allowed or `require_auditable` refuses.
+        If an argument is not allowed or `require_hamming` refuses.
 
     Notes
     -----
@@ -311,7 +320,7 @@ def calibrate_hamming(n: int, k: int, epsilon: float) -> float:
     (0.682546, 1.0)
     """
     epsilon = validate_epsilon(epsilon)
-    require_auditable(n, k)
+    require_hamming(n, k)
     pairs: list[NDArray[np.int64]] = []
 
     def surely_exceeds(decay: float) -> bool:

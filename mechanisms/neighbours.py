@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["neighbouring_pairs"]
+__all__ = ["canonical_pairs", "neighbouring_pairs"]
 
 
 def neighbouring_pairs(
@@ -50,7 +50,7 @@ def neighbouring_pairs(
         second[row:stop, i] -= 1
         second[row:stop, j] += 1
         row = stop
-    forms = np.stack([_canonical(first, second, classes, n), _canonical(second, first, classes, n)])
+    forms = np.stack([canonical_pairs(first, second, classes, n), canonical_pairs(second, first, classes, n)])
     # each cell holds (c, c') as one number; of the two orders of a pair, take the lexicographically smaller
     differs = forms[0] != forms[1]
     place = np.argmax(differs, axis=1)
@@ -62,10 +62,28 @@ def neighbouring_pairs(
     return datasets, inverse.reshape(2, -1).T.copy()
 
 
-def _canonical(
+def canonical_pairs(
     first: NDArray[np.int64], second: NDArray[np.int64], classes: NDArray[np.int64], n: int
 ) -> NDArray[np.int64]:
-    """Return (c, c') as one number a cell, sorted among the cells of each class."""
+    """Return pairs (c, c') as one number a cell, sorted among the cells of each class: equal where exchanges make them.
+
+    Parameters
+    ----------
+    first, second : ndarray of int64, shape (P, k)
+        Counts of n records.
+    classes : ndarray of int64, shape (k,)
+        0, 1, ...; cells of one class may be exchanged.
+    n : int
+
+    Returns
+    -------
+    ndarray of int64, shape (P, k)
+
+    Examples
+    --------
+    >>> canonical_pairs(np.array([[2, 1], [1, 2]]), np.array([[3, 0], [0, 3]]), np.array([0, 0]), 3)
+    array([[ 4, 11], [ 4, 11]])
+    """
     joint = first * (n + 1) + second
     for label in range(int(classes.max()) + 1):
         members = np.flatnonzero(classes == label)

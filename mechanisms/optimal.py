@@ -33,7 +33,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import permutations
 from typing import Literal
 
 import numpy as np
@@ -51,6 +50,7 @@ from mechanisms.conjugate import (
     validate_prior,
 )
 from mechanisms.divergences import hellinger
+from mechanisms.neighbours import canonical_pairs
 from mechanisms.privacy import validate_epsilon
 from mechanisms.release import CountRelease
 
@@ -68,6 +68,12 @@ Objective = Literal["worst-case", "balanced", "average"]
 
 MAX_VARIABLES = 10_000
 """Largest number of variables: about a minute on one core. With equal priors n ≤ 140, 20, 12 at k = 2, 3, 4."""
+
+MAX_PAIRS = 4_000_000
+"""Largest number of pairs of a data set and an output, before symmetry makes fewer variables of them."""
+
+MAX_EPSILON = 100.0
+"""Largest ε of a linear program, in nats: beyond it exp(ε) leaves the solver no digits."""
 
 _SLACK = 1e-7
 """How far, relatively, the worst case may be above its optimum while the balanced objective is minimised."""
@@ -111,15 +117,21 @@ def require_solvable(n: int, k: int) -> None:
     Raises
     ------
     ValueError
-        If the pairs of a data set and an output, over k!, number more than `MAX_VARIABLES`. A prior whose entries
-        differ has less symmetry, and `optimal_law` may still refuse it.
+        If the pairs of a data set and an output number more than `MAX_PAIRS`, or over k! more than `MAX_VARIABLES`. A
+        prior whose entries differ has less symmetry, and `optimal_law` may still refuse it.
 
     Examples
     --------
     >>> require_solvable(140, 2), require_solvable(20, 3), require_solvable(12, 4)
     (None, None, None)
     """
-    _require_variables(count_candidates(n, k) ** 2 // math.factorial(k), n, k)
+    n_pairs = count_candidates(n, k) ** 2
+    _require_variables(n_pairs // math.factorial(k), n, k)
+    if n_pairs > MAX_PAIRS:
+        raise ValueError(
+            f"pairs of a data set and an output must number at most {MAX_PAIRS:,}, got {n_pairs:,} (n = {n}, k = {k}); "
+            "use fewer records or cells, or a mechanism in closed form"
+        )
 
 
 def optimal_law(prior: ArrayLike, n: int, epsilon: float, objective: Objective = "balanced") -> OptimalLaw:
@@ -165,6 +177,10 @@ def optimal_law(prior: ArrayLike, n: int, epsilon: float, objective: Objective =
     epsilon = validate_epsilon(epsilon)
     if objective not in ("worst-case", "balanced", "average"):
         raise ValueError(f"objective must be 'worst-case', 'balanced' or 'average', got {objective!r}")
+    if epsilon > MAX_EPSILON:
+        raise ValueError(
+            f"epsilon must be <= {MAX_EPSILON:g} for the linear program, got {epsilon}; choose another mechanism"
+        )
     require_solvable(n, alpha.size)
     # Solved for the sorted prior, so that neither the solver nor the memory can tell orders of the cells apart.
     order = np.argsort(alpha, kind="stable")
@@ -329,12 +345,9 @@ def _ranks(counts: NDArray[np.int64], n: int) -> NDArray[np.int64]:
 def _pair_classes(prior: NDArray[np.float64], outputs: NDArray[np.int64], n: int) -> NDArray[np.int64]:
     """Return the class of each pair (c, r) under the permutations of cells that keep the prior; shape (D, D)."""
     size = len(outputs)
-    smallest = np.arange(size * size).reshape(size, size)
-    for order in permutations(range(prior.size)):
-        if np.array_equal(prior[list(order)], prior):
-            image = _ranks(outputs[:, order], n)
-            np.minimum(smallest, image[:, None] * size + image, out=smallest)
-    return np.unique(smallest, return_inverse=True)[1].reshape(size, size)
+    labels = np.unique(prior, return_inverse=True)[1]
+    forms = canonical_pairs(np.repeat(outputs, size, axis=0), np.tile(outputs, (size, 1)), labels, n)
+    return np.unique(forms, axis=0, return_inverse=True)[1].reshape(size, size)
 
 
 def _neighbours(outputs: NDArray[np.int64], n: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -29,7 +29,7 @@ class Question:
     epsilon : float
         What a mechanism is given, and what laws are compared with.
     delta : float or None
-        Likewise; None is `DELTA` for a mechanism, and no δ at all for laws.
+        Likewise; None is `DELTA` for a mechanism that takes a δ, and no δ at all for laws.
     epsilons, orders : sequence of float
         Further ε of the hockey-stick profile, and Rényi orders.
     """
@@ -67,13 +67,16 @@ class Audited:
     verdict: Verdict
 
     @property
-    def counterexample(self) -> str:
-        """The neighbours and the output that break it, in one line; empty if nothing does."""
+    def evidence(self) -> str:
+        """The neighbours and the output with the largest loss, and what was compared to find them, in one line."""
+        found = self.audit
+        compared = f"{found.n_pairs:,} pairs on {found.n_outputs:,} outputs, {found.evidence}"
         if self.verdict.holds:
-            return ""
-        if self.stated is None:
-            return f"not private: loses {self.audit.epsilon:.4f} at {self.audit.witness}"
-        return self.verdict.text
+            return f"loses most at {found.witness} ({compared})"
+        broken = (
+            f"not private: loses {found.epsilon:.4f} at {found.witness}" if self.stated is None else self.verdict.text
+        )
+        return f"{broken} ({compared})"
 
 
 def audit_named(names: Sequence[str], question: Question) -> tuple[list[Audited], list[str]]:
@@ -176,7 +179,7 @@ def _problem(question: Question) -> tuple[tuple[float, ...], int]:
         raise BadInputError(f"n must be >= 1, got {question.n}; a data set has at least one record")
     try:
         counts = (question.n, *(0 for _ in question.prior[1:]))
-        validate(question.prior, counts, question.epsilon, DELTA if question.delta is None else question.delta)
+        validate(question.prior, counts, question.epsilon, question.delta or DELTA)
     except ValueError as error:
         raise BadInputError(str(error)) from error
     return question.prior, question.n
@@ -191,9 +194,10 @@ def _audit(name: str, what: Mechanism | OutputLaws, question: Question) -> Audit
     except ValueError as error:
         raise error if isinstance(error, BadInputError) else BadInputError(f"{name}: {error}") from error
     except Exception as error:
-        if name in MECHANISMS:
+        if name in MECHANISMS and not isinstance(error, ArithmeticError | MemoryError):
             raise
-        raise BadInputError(f"{name} does not compute: {type(error).__name__}: {error}; correct its code") from error
+        advice = "use fewer records, or another epsilon" if name in MECHANISMS else "correct its code"
+        raise BadInputError(f"{name} does not compute: {type(error).__name__}: {error}; {advice}") from error
 
 
 def _laws(what: Mechanism | OutputLaws, question: Question) -> tuple[OutputLaws, Guarantee | None]:
@@ -201,5 +205,7 @@ def _laws(what: Mechanism | OutputLaws, question: Question) -> tuple[OutputLaws,
     if isinstance(what, OutputLaws):
         return what, Guarantee(question.epsilon, question.delta or 0.0)
     prior, n = _problem(question)
-    delta = DELTA if question.delta is None else question.delta
-    return count_laws(what, prior, n, question.epsilon, delta), what.guarantee(question.epsilon, delta)
+    stated = what.guarantee(question.epsilon, question.delta or DELTA)
+    if question.delta == 0 and stated is not None and not stated.is_pure:
+        raise BadInputError(f"delta must be in (0, 1) for {what.name}, got 0; it states {stated}")
+    return count_laws(what, prior, n, question.epsilon, question.delta or DELTA), stated

@@ -256,13 +256,16 @@ def audit(
     prior: Annotated[str | None, typer.Option("--prior", metavar="A1:A2", help="Prior; not used by laws.")] = None,
     n: Annotated[int | None, typer.Option("--n", help="Number of records; not used by laws.")] = None,
     delta: Annotated[
-        float | None, typer.Option("--delta", help="Probability of a larger loss; 1e-8 by default, 0 for laws.")
+        float | None,
+        typer.Option(
+            "--delta", help="Probability of a larger loss, for mechanisms that take one (1e-8) and for laws (0)."
+        ),
     ] = None,
     at: Annotated[str, typer.Option("--at", metavar="E1,E2", help="Show delta at these epsilons, too.")] = "",
     order: Annotated[str, typer.Option("--order", metavar="L1,L2", help="Show these Rényi orders, too.")] = "",
 ) -> None:
     """Compute what mechanisms really spend, over all neighbours, and compare it with what they state."""
-    alpha = None if prior is None else _numbers("prior", "vector", [prior])[0]
+    alpha = _numbers("prior", "vector", [prior])[0] if prior else None
     epsilons, orders = _numbers("at", "float", at.split(",")), _numbers("order", "float", order.split(","))
     question = Question(alpha, n, epsilon, delta, epsilons, orders)
     audited, left_out = audit_named(mechanism, question)
@@ -274,7 +277,7 @@ def audit(
     broken = [one for one in audited if not one.verdict.holds]
     for line in (
         *(f"left out: {reason}" for reason in left_out),
-        *(f"{one.name}: {one.counterexample}" for one in broken),
+        *(f"{one.name}: {one.evidence}" for one in audited),
     ):
         _say(line)
     _say(f"audited exactly: {len(audited)}, broken: {len(broken)}")

@@ -330,7 +330,7 @@ def draw_ratios(parts: Mapping[str, xr.Dataset], x: str, measure: str, by: str, 
     x, by : str
         The factor on the horizontal axis, and the dimension of the methods.
     measure : str
-        The ratio, ≥ 1, on a logarithmic axis; NaN where the method does not apply.
+        The ratio, on a logarithmic axis; NaN where the method does not apply.
     styles : mapping
         The style of every method by its name.
     ylabel : str
@@ -343,7 +343,8 @@ def draw_ratios(parts: Mapping[str, xr.Dataset], x: str, measure: str, by: str, 
     canvas, grid = _grid(len(parts), 3, 3.0, sharey=True)
     shown: dict[str, tuple[Any, str]] = {}
     top = 1.1 * max(float(ds[measure].max()) for ds in parts.values())
-    steps = [1, 1.2, 1.5, 2, 3, 5, 10, 20, 50, 100]
+    bottom = 0.97 * min(1.0, *(float(ds[measure].min()) for ds in parts.values()))
+    steps = [0.5, 0.7, 1, 1.2, 1.5, 2, 3, 5, 10, 20, 50, 100] if top < 10 else [0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200]
     for axes, (title, ds) in zip(grid, parts.items(), strict=True):
         axes.axhline(1, color=mpl.rcParams["text.color"], linewidth=1)
         for one, label, style in _styled(ds, by, styles):
@@ -354,7 +355,7 @@ def draw_ratios(parts: Mapping[str, xr.Dataset], x: str, measure: str, by: str, 
         axes.set_yscale("log")
         axes.set_yticks(steps, [f"{step:g}" for step in steps])
         axes.set_yticks([], minor=True)
-        axes.set_ylim(0.97, max(top, 1.2))
+        axes.set_ylim(bottom, max(top, 1.2))
         _finish(axes, None)
     grid[0].set_ylabel(ylabel)
     lines, labels = zip(*(shown[name] for name in styles if name in shown), strict=True)

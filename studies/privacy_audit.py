@@ -56,7 +56,7 @@ def _validate(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
     if n < 1:
         raise ValueError(f"n must be >= 1, got {n}")
     validate(prior, (n, *(0 for _ in prior[1:])), cell["epsilon"], cell["delta"])
-    require_auditable(n, k)
+    require_auditable(n, prior)
     try:
         MECHANISMS[name].require(n, k)
     except ValueError:

@@ -288,7 +288,7 @@ def test_verdicts_and_their_slack():
     verdict = found.check(Guarantee(2.0, 1e-8))  # the pure loss is within ε: no δ is needed
     assert verdict.holds
     assert verdict.text == "within (2, 1e-08)-DP: loses 1.0986, slack 0.9014"
-    with pytest.raises(KeyError):
+    with pytest.raises(ValueError, match="delta must have been computed at"):
         found.check(Guarantee(0.7, 0.01))
 
 

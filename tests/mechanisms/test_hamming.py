@@ -13,7 +13,7 @@ from mechanisms.hamming import (
     calibrate_hamming,
     hamming_loss,
     hamming_mechanism,
-    require_auditable,
+    require_hamming,
 )
 from tests.statistical import assert_frequencies, assert_mean_within
 
@@ -150,6 +150,18 @@ def test_calibration_spends_the_budget_and_no_more(n, k, epsilon):
         assert min(hamming_loss(n, k, m).loss for m in (decay * (1 + 1e-9), *larger)) > epsilon
 
 
+@pytest.mark.parametrize(("k", "n"), [(6, 12), (10, 9), (16, 8)])
+def test_alternating_sums_against_tables_of_positive_terms(k, n):
+    """The loss needs normalisers from sums that alternate; the mechanism's own have positive terms only."""
+    for epsilon in (0.02, 1.0, 3.0):
+        decay = calibrate_hamming(n, k, epsilon)
+        found = hamming_loss(n, k, decay)
+        prior = np.ones(k)
+        one, other = (hamming_mechanism(prior, c, decay).log_normaliser for c in (found.data_set, found.neighbour))
+        assert other - one + decay == pytest.approx(found.loss, abs=1e-10)
+        assert other - one + decay <= epsilon + 1e-10
+
+
 def test_calibrated_accuracy():
     """ε = 1, unit prior, balanced data; ahead of Laplace's .2605 and of the geometric mechanism's .2560."""
     release = hamming_mechanism(np.ones(3), balanced_counts(100, 3), calibrate_hamming(100, 3, 1.0))
@@ -166,11 +178,13 @@ def test_decay_is_refused(decay):
 
 
 def test_limits():
-    for n, k in ((15_000, 3), (1_300, 4), (2_000_000, 2), (30, 40)):
-        require_auditable(n, k)
+    for n, k in ((15_000, 3), (1_300, 4), (2_000_000, 2), (8, 16)):
+        require_hamming(n, k)
     for n, k in ((16_000, 3), (1_500, 4), (500, 8)):
         with pytest.raises(ValueError, match="up to the order of their cells"):
-            require_auditable(n, k)
+            require_hamming(n, k)
+    with pytest.raises(ValueError, match="cells must number at most 16 for the exact loss, got 17"):
+        hamming_loss(2, 17, 1.0)
     with pytest.raises(ValueError, match=f"at most {MAX_TABLE:,} entries"):
         hamming_mechanism([1, 1], [10**7, 0], 1.0)
     with pytest.raises(ValueError, match="epsilon must be"):

@@ -45,7 +45,7 @@ def test_a_study_from_plan_to_report(command, tmp_path):
     assert (code, "complete" in out, "1,000 of 1,000 trials" in err) == (0, True, True)
     assert command("status", "s.zarr")[0] == 0
     code, out, _ = command("trial", "s.zarr", "--panel", "k2", "--cell", "n=40", "--trial", "99")
-    assert (code, out.count(" equal"), "DIFFERENT" in out) == (0, 5 * 4, False)
+    assert (code, out.count(" equal"), "DIFFERENT" in out) == (0, 5 * 5, False)
     code, out, _ = command("summarise", "s.zarr", "--csv")
     assert code == 0
     assert "hellinger_mean" in out.splitlines()[0]
