@@ -5,8 +5,9 @@ apart; what is really spent is about half of that (erratum A1). Here the weights
 
     Pr[c'] ∝ exp( −m·H(posterior(c), posterior(c')) / S(c) )
 
-and the multiplier m is the largest whose exact loss, over all neighbours and outputs, is at most ε (A2). It depends on
-public quantities alone (prior, n, ε), so the mechanism is ε-DP; the `Certificate` carries the audit that proves it.
+and the multiplier m is the largest found whose exact loss, over all neighbours and outputs, is at most ε (A2): looked
+for from above, as the loss need not be monotone. It depends on public quantities alone (prior, n, ε), so the mechanism
+is ε-DP; the `Certificate` carries the audit that proves it.
 
 References
 ----------
@@ -46,7 +47,10 @@ from mechanisms.sensitivity import (
 __all__ = ["MAX_CALIBRATED", "Certificate", "calibrate", "require_calibratable"]
 
 MAX_CALIBRATED = 50_000
-"""Largest number of candidates for which every pair of data sets is audited: about ten seconds an audit."""
+"""Largest number of candidates for which every pair of data sets is audited: some seconds an audit."""
+
+MAX_RECORDS = 10_000
+"""Largest number of records likewise: with two cells the laws, not the pairs, take the time."""
 
 _GAMMA_SHARES = (1.0, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5)
 _ROUNDS = 40
@@ -102,13 +106,18 @@ def require_calibratable(n: int, k: int) -> None:
     Raises
     ------
     ValueError
-        If there are more than `MAX_CALIBRATED` candidates.
+        If there are more than `MAX_CALIBRATED` candidates or `MAX_RECORDS` records.
 
     Examples
     --------
     >>> require_calibratable(300, 3)
     """
     n_candidates = count_candidates(n, k)
+    if n > MAX_RECORDS:
+        raise ValueError(
+            f"records must number at most {MAX_RECORDS:,} for an exact calibration, got {n:,}; use varying-bound, or "
+            "hamming-exact"
+        )
     if n_candidates > MAX_CALIBRATED:
         raise ValueError(
             f"candidates must number at most {MAX_CALIBRATED:,} for an exact calibration, got {n_candidates:,} "
