@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from scipy.special import gammaln
 
 from mechanisms import calibration
-from mechanisms.calibration import MAX_CALIBRATED, calibrate, require_calibratable
-from mechanisms.conjugate import balanced_counts, enumerate_candidates
+from mechanisms.calibration import MAX_CALIBRATED, MAX_RECORDS, calibrate, require_calibratable
+from mechanisms.conjugate import balanced_counts, count_candidates, enumerate_candidates
 from mechanisms.count_release import MECHANISMS
 
 RULES = ("smooth", "varying", "global")
@@ -201,10 +201,14 @@ def test_bad_input_is_refused(arguments, message):
     assert "\n" not in str(caught.value)
 
 
-def test_the_limit_is_of_candidates():
-    require_calibratable(MAX_CALIBRATED - 1, 2)
+def test_the_limit_is_of_candidates_and_records():
+    require_calibratable(MAX_RECORDS, 2)
+    with pytest.raises(ValueError, match="records must number at most"):
+        require_calibratable(MAX_RECORDS + 1, 2)
+    assert count_candidates(314, 3) < MAX_CALIBRATED < count_candidates(315, 3)
+    require_calibratable(314, 3)
     with pytest.raises(ValueError, match="candidates must number at most"):
-        require_calibratable(MAX_CALIBRATED, 2)
+        require_calibratable(315, 3)
     for rule in RULES:
         with pytest.raises(ValueError, match="candidates must number at most"):
             MECHANISMS[f"{rule}-exact"].validate([1.0] * 3, [400, 0, 0], 1.0, 1e-8)
