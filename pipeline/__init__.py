@@ -7,7 +7,7 @@ computes it on a Dask cluster into a Zarr store; `open_results` opens the store 
 from pipeline.aggregate import summarise
 from pipeline.errors import BadInputError
 from pipeline.evaluate import Status
-from pipeline.factors import Factor, Measure, Method
+from pipeline.factors import Factor, Measure, Method, Statistic
 from pipeline.panel import Panel
 from pipeline.run import resume, run
 from pipeline.store import open_results
@@ -23,6 +23,7 @@ __all__ = [
     "Measure",
     "Method",
     "Panel",
+    "Statistic",
     "Status",
     "Streams",
     "Study",

@@ -3,11 +3,14 @@
 Failed trials are counted, never dropped in silence: every summary says how many trials are ok, failed and pending.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 import xarray as xr
 from scipy.special import betaincinv
 
 from pipeline.evaluate import FAILURES, Status
+from pipeline.factors import Statistic
 
 QUANTILES = {"q05": 0.05, "q25": 0.25, "median": 0.5, "q75": 0.75, "q95": 0.95}
 _STATISTICS = ("mean", "mcse", "sd", *QUANTILES, *(f"{name}_mcse" for name in QUANTILES))
@@ -60,7 +63,36 @@ def _reduce(values: np.ndarray, ok: np.ndarray) -> np.ndarray:
     return np.array([kept.mean(), sd / np.sqrt(n), sd, *quantiles, *errors])
 
 
-def summarise(ds: xr.Dataset) -> xr.Dataset:
+def _apply(statistic: Statistic, variable: xr.DataArray, ok: xr.DataArray) -> xr.DataArray:
+    """Compute a statistic of a measure at every cell and setting; NaN where no trial is ok."""
+    size = 1 if statistic.axis is None else len(statistic.axis.values)
+
+    def reduce(values: np.ndarray, ok: np.ndarray) -> np.ndarray:
+        if not ok.any():
+            return np.full(size, np.nan)
+        return np.broadcast_to(np.asarray(statistic.function(values[ok]), dtype=float), (size,))
+
+    dim = "_one" if statistic.axis is None else statistic.axis.name
+    computed = xr.apply_ufunc(
+        reduce,
+        variable,
+        ok,
+        input_core_dims=[["trial"], ["trial"]],
+        output_core_dims=[[dim]],
+        vectorize=True,
+        dask="parallelized",
+        output_dtypes=[float],
+        dask_gufunc_kwargs={"output_sizes": {dim: size}},
+    )
+    if statistic.axis is None:
+        computed = computed.isel({dim: 0})
+    else:
+        described = {"long_name": statistic.axis.meaning, "units": statistic.axis.unit}
+        computed = computed.assign_coords({dim: (dim, list(statistic.axis.values), described)})
+    return computed.assign_attrs({"long_name": statistic.meaning, "units": statistic.unit})
+
+
+def summarise(ds: xr.Dataset, statistics: Sequence[Statistic] = ()) -> xr.Dataset:
     """Summarise the results of a panel over its trials.
 
     Parameters
@@ -68,14 +100,16 @@ def summarise(ds: xr.Dataset) -> xr.Dataset:
     ds : xarray.Dataset
         One panel, as `open_results` or ``xr.open_zarr`` gives it. Dask arrays are reduced one cell and setting at a
         time, so that the memory does not grow with the store.
+    statistics : sequence of Statistic
+        What else to compute: a panel's own, `Panel.statistics`.
 
     Returns
     -------
     xarray.Dataset
         In memory, without the trial dimension. For each measure ``X`` per trial: ``X_mean``, its Monte Carlo standard
-        error ``X_mcse``, ``X_sd``, and ``X_q05 X_q25 X_median X_q75 X_q95`` each with an ``_mcse``; other measures as
-        they are. Beside them the numbers of trials ``n_ok``, ``n_failed`` (failed, timed out or killed) and
-        ``n_pending``.
+        error ``X_mcse``, ``X_sd``, and ``X_q05 X_q25 X_median X_q75 X_q95`` each with an ``_mcse``; ``X_name`` for each
+        statistic; other measures as they are. Beside them the numbers of trials ``n_ok``, ``n_failed`` (failed, timed
+        out or killed) and ``n_pending``.
 
     Examples
     --------
@@ -109,9 +143,12 @@ def summarise(ds: xr.Dataset) -> xr.Dataset:
             output_dtypes=[float],
             dask_gufunc_kwargs={"output_sizes": {"statistic": len(_STATISTICS)}},
         )
-        for k, statistic in enumerate(_STATISTICS):
-            attributes = {**variable.attrs, "long_name": f"{statistic} of {variable.attrs.get('long_name', name)}"}
-            result[f"{name}_{statistic}"] = reduced.isel(statistic=k, drop=True).assign_attrs(attributes)
+        for k, label in enumerate(_STATISTICS):
+            attributes = {**variable.attrs, "long_name": f"{label} of {variable.attrs.get('long_name', name)}"}
+            result[f"{name}_{label}"] = reduced.isel(statistic=k, drop=True).assign_attrs(attributes)
+    for statistic in statistics:
+        variable = measures[statistic.measure]
+        result[f"{statistic.measure}_{statistic.name}"] = _apply(statistic, variable, ds["status"] == Status.OK)
     result |= {str(name): variable for name, variable in measures.items() if "trial" not in variable.dims}
     return xr.Dataset(result, attrs=ds.attrs).drop_vars("trial", errors="ignore").compute()
 

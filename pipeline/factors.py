@@ -6,7 +6,7 @@ canonical form decides the random stream of every trial that depends on it (`pip
 
 import math
 import operator
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, SupportsIndex
 
@@ -165,6 +165,30 @@ class Measure:
             allowed = False
         if not allowed:
             raise BadInputError(f"measure {self.name} must have a boolean, whole or floating dtype, got {self.dtype!r}")
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """A summary of a measure over its trials that a study needs beside means and quantiles, such as a test of its law.
+
+    It is computed from what is stored, whenever a store is summarised: to change or add one changes no store.
+
+    Attributes
+    ----------
+    name, measure, meaning, unit : str
+        ``{measure}_{name}`` is the variable of the summary; `meaning` and `unit` describe it.
+    function : callable
+        Values of the trials that are ok, shape ``(trial,)``, at least one, to a number or an array over `axis`.
+    axis : Factor or None
+        The dimension of an array, with its values.
+    """
+
+    name: str
+    measure: str
+    meaning: str
+    function: Callable[[np.ndarray], Any] = field(repr=False)
+    unit: str = "1"
+    axis: Factor | None = None
 
 
 @dataclass(frozen=True)

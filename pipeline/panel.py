@@ -12,7 +12,7 @@ from itertools import product
 from typing import Any
 
 from pipeline.errors import BadInputError, unknown
-from pipeline.factors import Factor, Measure, Method, Value, format_value, require_whole
+from pipeline.factors import Factor, Measure, Method, Statistic, Value, format_value, require_whole
 from pipeline.streams import Streams
 
 Cell = Mapping[str, Value]
@@ -75,6 +75,8 @@ class Panel:
         Trials computed by one call and stored in one chunk. Part of the layout: never derived from the machine.
     version : int
         Raised whenever the numbers that `simulate` returns change.
+    statistics : tuple of Statistic
+        What summaries hold of the measures beside means and quantiles.
     validate : callable
         ``(cell, setting) -> bool``: raises ValueError for values out of their domain, returns False for a setting that
         makes no sense in the cell (status 5). Called for all of them before anything is written. `setting` maps the
@@ -96,6 +98,7 @@ class Panel:
     trials: int | None = None
     block_trials: int = 1
     version: int = 1
+    statistics: tuple[Statistic, ...] = ()
     validate: Callable[[Cell, Mapping[str, Value]], bool] = field(default=_accept, repr=False)
     evaluate: Callable[[Any, Sequence[tuple[Method, Mapping[str, Value]]], Sequence[Streams]], list[dict[str, Any]]] = (
         field(default=evaluate_each, repr=False)
@@ -113,6 +116,13 @@ class Panel:
         for constant in self.constants:
             if len(constant.values) != 1:
                 raise BadInputError(f"constant {constant.name} of panel {self.name} must have one value")
+        per_trial = [measure.name for measure in self.measures if measure.per_trial]
+        for statistic in self.statistics:
+            if statistic.measure not in per_trial:
+                raise BadInputError(
+                    f"statistic {statistic.name} of panel {self.name} must be of a measure per trial, got "
+                    f"{statistic.measure!r}; allowed: {', '.join(per_trial)}"
+                )
         methods = [method.name for method in self.methods]
         if not methods:
             raise BadInputError(f"panel {self.name} must have at least one method, got none")

@@ -21,7 +21,9 @@ Summaries = Mapping[str, xr.Dataset]
 _FEWEST = 100
 
 
-def load_summaries(store: str | os.PathLike[str], panels: Sequence[str] = ()) -> dict[str, xr.Dataset]:
+def load_summaries(
+    store: str | os.PathLike[str], panels: Sequence[str] = (), study: Study | None = None
+) -> dict[str, xr.Dataset]:
     """Return the summaries of a store.
 
     Parameters
@@ -30,6 +32,8 @@ def load_summaries(store: str | os.PathLike[str], panels: Sequence[str] = ()) ->
         A store.
     panels : sequence of str
         The panels to summarise; all if empty.
+    study : Study, optional
+        The study of the store, whose own statistics are computed, too.
 
     Returns
     -------
@@ -40,7 +44,9 @@ def load_summaries(store: str | os.PathLike[str], panels: Sequence[str] = ()) ->
     for name in panels:
         if name not in tree.children:
             raise BadInputError(unknown("panel", name, tree.children))
-    return {name: summarise(tree[name].to_dataset()) for name in panels or [str(name) for name in tree.children]}
+    own = {} if study is None else {panel.name: panel.statistics for panel in study.panels}
+    names = panels or [str(name) for name in tree.children]
+    return {name: summarise(tree[name].to_dataset(), own.get(name, ())) for name in names}
 
 
 def judge(study: Study, summaries: Summaries) -> list[tuple[Claim, Finding]]:
@@ -153,7 +159,7 @@ def write_report(
     """
     from studies.figures import render
 
-    summaries = load_summaries(store.url)
+    summaries = load_summaries(store.url, study=study)
     claims = judge(study, summaries)
     pictures = []
     for figure in drawable(study, summaries):

@@ -1,0 +1,169 @@
+"""Maximum mean discrepancy between two samples on the line, unbiased, without the quadratic sum over pairs.
+
+With k(p, q) = exp(−(p − q)²/2b²), draws x₁, …, xₘ of P and y₁, …, yₙ of Q, and b = 1 in P4,
+
+    MMD² = Σ_{i≠j} k(xᵢ, xⱼ)/(m(m−1)) + Σ_{i≠j} k(yᵢ, yⱼ)/(n(n−1)) − 2·Σ_{i,j} k(xᵢ, yⱼ)/(mn).
+
+**Characteristic functions.** In units of b, the kernel is the Fourier integral of the N(0, 1) density. On data with
+distances up to D, the trapezoidal rule with step h = 2π/(D + c) up to frequency c gives it as a short cosine sum,
+
+    k(p, q) ≈ Σ_l w_l·cos(l·h·(p − q)),  l = 0, …, ⌈c(D + c)/2π⌉,  w_l = h·√(2/π)·exp(−(lh)²/2), w₀ half of that,
+
+with an error below 2.01·exp(−c²/2) (the images of the kernel at distance c and more) + erfc(c/√2) (the frequencies left
+out): 1e-17 with c = 9. With ψ_l the mean of exp(i·l·h·x) over a sample and K = Σ w_l,
+
+    MMD² = Σ w_l·|ψ_l(x) − ψ_l(y)|² − (K − Σ w_l·|ψ_l(x)|²)/(m−1) − (K − Σ w_l·|ψ_l(y)|²)/(n−1).
+
+Nearly equal samples have nearly equal ψ, so nothing of the size of the kernel is subtracted but what m − 1 divides. The
+cost is m + n times the number of frequencies, 15 on the unit interval.
+
+**Far-flung samples** (D > 300 b) are sorted instead, and summed over the pairs closer than c, as the others have
+k < 3e-18.
+
+References
+----------
+P4: Bernstein & Sheldon, "Differentially Private Bayesian Inference for Exponential Families", NeurIPS 2018, section 4.
+Gretton, Borgwardt, Rasch, Schölkopf & Smola, "A kernel two-sample test", JMLR 13 (2012), Lemma 6.
+Trefethen & Weideman, "The exponentially convergent trapezoidal rule", SIAM Review 56 (2014), section 5.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from mechanisms.jit import kernel
+
+__all__ = ["mmd2"]
+
+_CUTOFF = 9.0
+_WIDEST = 300.0
+
+
+def mmd2(x: ArrayLike, y: ArrayLike, bandwidth: float = 1.0) -> NDArray[np.float64]:
+    """Return the unbiased MMD² of two samples, with a Gaussian kernel, for many trials at once.
+
+    Parameters
+    ----------
+    x : array_like, shape (..., m)
+        Draws of one law, m ≥ 2, finite; leading axes are trials.
+    y : array_like, shape (..., n)
+        Draws of the other, n ≥ 2, with the same leading axes.
+    bandwidth : float
+        b > 0, in units of the draws.
+
+    Returns
+    -------
+    ndarray of float64, shape (...)
+        Estimates of MMD² ≥ 0, themselves of either sign, with absolute error below 1e-13.
+
+    Raises
+    ------
+    ValueError
+        If a shape, a draw or the bandwidth is not allowed.
+
+    Notes
+    -----
+    P4 pairs the samples (m = n) and leaves the m pairs (xᵢ, yᵢ) out of the last sum. With independent samples
+    they estimate the same thing, so all pairs are kept: unbiased as well, and with less variance.
+
+    Time grows with the range of the draws: 5000 and 5000 take 15 frequencies on the unit interval, 445 at 300
+    bandwidths. Beyond, a dense part of the draws costs all its pairs.
+
+    Examples
+    --------
+    >>> mmd2([0.2, 0.4, 0.6], [0.3, 0.5, 0.9]).round(6)
+    np.float64(-0.017799)
+    >>> rng = np.random.default_rng(1)
+    >>> mmd2(rng.beta(30, 70, size=(2, 5000)), rng.beta(35, 65, size=(2, 5000))).round(5)
+    array([0.00249, 0.00243])
+    """
+    first, second = _as_draws("x", x), _as_draws("y", y)
+    if first.shape[:-1] != second.shape[:-1]:
+        raise ValueError(
+            f"x and y must have the same leading axes, got shapes {first.shape} and {second.shape}; "
+            "pass one row of draws a trial in both"
+        )
+    if not (np.ndim(bandwidth) == 0 and math.isfinite(bandwidth) and bandwidth > 0):
+        raise ValueError(f"bandwidth must be a finite number > 0, got {bandwidth}; pass 1.0 for the kernel of P4")
+    trials = first.shape[:-1]
+    found = np.empty(math.prod(trials))
+    rows = zip(first.reshape(-1, first.shape[-1]), second.reshape(-1, second.shape[-1]), strict=True)
+    for trial, (row_x, row_y) in enumerate(rows):
+        low, high = min(row_x.min(), row_y.min()), max(row_x.max(), row_y.max())
+        # Halves, so that neither the range nor the centre of any doubles overflows.
+        centre, distance = low / 2 + high / 2, (high / 2 - low / 2) / bandwidth * 2
+        if not math.isfinite(distance):
+            raise ValueError(
+                f"bandwidth must not vanish beside the draws, got {bandwidth} for draws in [{low}, {high}]"
+            )
+        scaled_x, scaled_y = (row_x - centre) / bandwidth, (row_y - centre) / bandwidth
+        if distance <= _WIDEST:
+            found[trial] = _mmd2_by_frequencies(scaled_x, scaled_y, distance, _CUTOFF)
+        else:
+            found[trial] = _mmd2_by_neighbours(scaled_x, scaled_y)
+    return found.reshape(trials)
+
+
+def _as_draws(name: str, values: ArrayLike) -> NDArray[np.float64]:
+    draws = np.asarray(values, dtype=np.float64)
+    if draws.ndim == 0 or draws.shape[-1] < 2:
+        raise ValueError(f"{name} must hold at least 2 draws on its last axis, got shape {draws.shape}; draw more")
+    if not np.all(np.isfinite(draws)):
+        raise ValueError(f"{name} must be finite, got {draws[~np.isfinite(draws)].flat[0]}; remove failed trials")
+    return draws
+
+
+@kernel
+def _mean_rotations(draws, step, n_frequencies):
+    """Return the means of cos(l·step·x) and sin(l·step·x), l = 1, …, n_frequencies."""
+    cosines, sines = np.zeros(n_frequencies), np.zeros(n_frequencies)
+    for x in draws:
+        turn_cos, turn_sin = math.cos(step * x), math.sin(step * x)
+        c, s = turn_cos, turn_sin
+        for frequency in range(n_frequencies):
+            cosines[frequency] += c
+            sines[frequency] += s
+            c, s = c * turn_cos - s * turn_sin, s * turn_cos + c * turn_sin
+    return cosines / draws.size, sines / draws.size
+
+
+@kernel
+def _mmd2_by_frequencies(x, y, distance, cutoff):
+    period = distance + cutoff
+    step = 2 * math.pi / period
+    n_frequencies = math.ceil(cutoff / step)
+    cos_x, sin_x = _mean_rotations(x, step, n_frequencies)
+    cos_y, sin_y = _mean_rotations(y, step, n_frequencies)
+    between = within_x = within_y = 0.0
+    for frequency in range(n_frequencies):  # frequency zero cancels in all three
+        weight = step * math.sqrt(2 / math.pi) * math.exp(-0.5 * (step * (frequency + 1)) ** 2)
+        between += weight * ((cos_x[frequency] - cos_y[frequency]) ** 2 + (sin_x[frequency] - sin_y[frequency]) ** 2)
+        within_x += weight * (1 - cos_x[frequency] ** 2 - sin_x[frequency] ** 2)
+        within_y += weight * (1 - cos_y[frequency] ** 2 - sin_y[frequency] ** 2)
+    return between - within_x / (x.size - 1) - within_y / (y.size - 1)
+
+
+def _mmd2_by_neighbours(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
+    pooled = np.concatenate([x, y])
+    order = np.argsort(pooled)
+    weights = np.array(
+        [[1 / (x.size * (x.size - 1)), -1 / (x.size * y.size)], [-1 / (x.size * y.size), 1 / (y.size * (y.size - 1))]]
+    )
+    return 2 * _sum_close_pairs(pooled[order], (order >= x.size).astype(np.int64), weights, _CUTOFF)
+
+
+@kernel
+def _sum_close_pairs(points, sample, weights, cutoff):
+    total = 0.0
+    for i in range(points.size):
+        near = 0.0
+        for j in range(i + 1, points.size):
+            gap = points[j] - points[i]
+            if gap > cutoff:
+                break
+            near += weights[sample[i], sample[j]] * math.exp(-0.5 * gap * gap)
+        total += near
+    return total
