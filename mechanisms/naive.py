@@ -127,7 +127,7 @@ class ConjugatePosterior:
         Examples
         --------
         >>> conjugate_posterior("multinomial", (1, 1, 1), 1, [[1, 0, 0]]).quantile_of([[0.5, 0.25, 0.25]])
-        array([[0.25 , 0.578125, 0.578125]])
+        array([[0.5     , 0.578125, 0.578125]])
         """
         values = FAMILIES[self.family].validate_parameters(theta)
         cells = self.parameters.shape[1:] if self.family == "multinomial" else ()
@@ -210,7 +210,7 @@ def conjugate_posterior(family: str, prior: ArrayLike, n: int, statistics: Array
     --------
     >>> posterior = conjugate_posterior("exponential", (8, 2), n=100, statistics=[25.0, 50.0])
     >>> posterior.mean().round(3), posterior.quantile_of([4.0, 2.0]).round(3)
-    (array([4. , 2.077]), array([0.513, 0.365]))
+    (array([4.   , 2.077]), array([0.513, 0.36 ]))
     >>> posterior.sample(np.random.default_rng(1), size=3).shape
     (2, 3)
     """

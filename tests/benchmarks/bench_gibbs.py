@@ -117,7 +117,6 @@ def main() -> None:
 
     table, prior, y, scale = tables["exponential"]
     trials = {
-        "bare draws alone": lambda i: bare_binomial(np.random.default_rng(i), 500.0, np.empty(28_000)),
         "binomial": lambda i: sample_gibbs(np.random.default_rng(i), "binomial", (10, 10), 1000, [400.0], 10.0),
         "exponential": lambda i: sample_truncated_gibbs(np.random.default_rng(i), table, prior, 1000, [y], scale),
     }
