@@ -93,17 +93,12 @@ def mmd2(x: ArrayLike, y: ArrayLike, bandwidth: float = 1.0) -> NDArray[np.float
     rows = zip(first.reshape(-1, first.shape[-1]), second.reshape(-1, second.shape[-1]), strict=True)
     for trial, (row_x, row_y) in enumerate(rows):
         low, high = min(row_x.min(), row_y.min()), max(row_x.max(), row_y.max())
-        # Halves, so that neither the range nor the centre of any doubles overflows.
-        centre, distance = low / 2 + high / 2, (high / 2 - low / 2) / bandwidth * 2
-        if not math.isfinite(distance):
-            raise ValueError(
-                f"bandwidth must not vanish beside the draws, got {bandwidth} for draws in [{low}, {high}]"
-            )
-        scaled_x, scaled_y = (row_x - centre) / bandwidth, (row_y - centre) / bandwidth
-        if distance <= _WIDEST:
-            found[trial] = _mmd2_by_frequencies(scaled_x, scaled_y, distance, _CUTOFF)
+        if high / 2 - low / 2 <= _WIDEST / 2 * bandwidth:  # halves do not overflow
+            centre = low / 2 + high / 2
+            scaled_x, scaled_y = (row_x - centre) / bandwidth, (row_y - centre) / bandwidth
+            found[trial] = _mmd2_by_frequencies(scaled_x, scaled_y, (high - low) / bandwidth, _CUTOFF)
         else:
-            found[trial] = _mmd2_by_neighbours(scaled_x, scaled_y)
+            found[trial] = _mmd2_by_neighbours(row_x, row_y, bandwidth)
     return found.reshape(trials)
 
 
@@ -146,22 +141,22 @@ def _mmd2_by_frequencies(x, y, distance, cutoff):
     return between - within_x / (x.size - 1) - within_y / (y.size - 1)
 
 
-def _mmd2_by_neighbours(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
+def _mmd2_by_neighbours(x: NDArray[np.float64], y: NDArray[np.float64], bandwidth: float) -> float:
     pooled = np.concatenate([x, y])
     order = np.argsort(pooled)
     weights = np.array(
         [[1 / (x.size * (x.size - 1)), -1 / (x.size * y.size)], [-1 / (x.size * y.size), 1 / (y.size * (y.size - 1))]]
     )
-    return 2 * _sum_close_pairs(pooled[order], (order >= x.size).astype(np.int64), weights, _CUTOFF)
+    return 2 * _sum_close_pairs(pooled[order], (order >= x.size).astype(np.int64), weights, bandwidth, _CUTOFF)
 
 
 @kernel
-def _sum_close_pairs(points, sample, weights, cutoff):
+def _sum_close_pairs(points, sample, weights, bandwidth, cutoff):
     total = 0.0
     for i in range(points.size):
         near = 0.0
         for j in range(i + 1, points.size):
-            gap = points[j] - points[i]
+            gap = (points[j] - points[i]) / bandwidth
             if gap > cutoff:
                 break
             near += weights[sample[i], sample[j]] * math.exp(-0.5 * gap * gap)

@@ -78,9 +78,9 @@ def naive_statistics(
     law, n = _family(family), validate_size(n)
     y = _as_statistics("noisy_statistics", noisy_statistics)
     low, high = law.record_range
-    if bounds is not None:
-        a, b = law.validate_bounds(bounds) or law.record_range
-        low, high = min(a, 0.0), max(b, 0.0)  # a record outside the bounds contributes zero
+    checked = law.validate_bounds(bounds) if bounds is not None else None
+    if checked is not None:  # a record outside the bounds contributes zero
+        low, high = min(checked[0], 0.0), max(checked[1], 0.0)
     return np.clip(y, n * low, n * high)
 
 

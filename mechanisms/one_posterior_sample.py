@@ -193,8 +193,9 @@ def one_posterior_sampling(
 
     Notes
     -----
-    `ops` is the form of P4. It shrinks the weight of the prior as well as that of the data, so that draws scatter more
-    than the prior and the posterior do: the paper's "over-dispersed".
+    `ops` is the form of P4. It shrinks the weight of the prior as well as that of the data: as ρ → 0 draws become
+    uniform on [a₀, 1 − a₀], the paper's "over-dispersed". Those of `ops-likelihood` tend to the prior, cut to this
+    interval.
 
     Examples
     --------
@@ -203,7 +204,7 @@ def one_posterior_sampling(
     1-DP 0.704
     >>> draws = mechanism.sample(np.random.default_rng(1).random((1, N_DRAWS)), [400])
     >>> quantile_among(draws, [0.5])
-    array([0.57])
+    array([0.55])
     """
     if method not in ("ops", "ops-likelihood"):
         raise ValueError(f"method must be ops or ops-likelihood, got {method!r}; choose one of them")

@@ -5,6 +5,8 @@ name on the command line.
 """
 
 from studies import (
+    calibration,
+    gibbs_traces,
     hellinger_accuracy,
     hellinger_distribution,
     hellinger_limits,
@@ -18,6 +20,8 @@ _LISTED = (
     hellinger_distribution,
     hellinger_limits,
     privacy_audit,
+    calibration,
+    gibbs_traces,
 )
 
 MODULES = {module.STUDY.name: f"{module.__name__}:STUDY" for module in _LISTED}

@@ -24,6 +24,7 @@ import numpy as np
 from mechanisms.families import FAMILIES, validate_size
 from mechanisms.noisy_statistics import laplace_scale
 from pipeline import Factor, Measure, Method, Panel, Statistic, Study
+from studies.calibration_claims import CLAIMS, FIGURES
 from studies.noisy_trials import (
     BINOMIAL_METHODS,
     MULTINOMIAL_METHODS,
@@ -171,10 +172,13 @@ _PANELS = (
         own_bounds=True,
     ),
 )
+
 STUDY = Study(
     name="calibration",
     title="Calibration of inference from noisy statistics",
     aim="Find which methods' posteriors are right, at which sizes and privacy losses.",
     panels=_PANELS,
     seed=20_181_203,
+    claims=CLAIMS,
+    figures=FIGURES,
 )

@@ -1,4 +1,4 @@
-"""How each way to release counts looks in every figure: one colour a family, one marker and dash a member.
+"""How each mechanism and method looks in every figure: one colour a family, one marker and dash a member.
 
 Colours are those of Okabe & Ito, which colour-blind readers can tell apart. No two entries share a marker, so that a
 figure can be read in black and white. Variants of one sensitivity have its colour and another dash: `-exact` is
@@ -34,3 +34,17 @@ MECHANISM_STYLES = {
     "optimal": _style(_BROWN, "<", "-"),
 }
 """Mechanism name -> colour, marker and line style, as matplotlib names them."""
+
+METHOD_STYLES = {
+    "gibbs": _style(_BLUE, "o", "-"),
+    "gibbs-collapsed": _style(_BLUE, "h", _DASHED),
+    "gibbs-published": _style(_BLUE, "p", _DOTTED),
+    "marginal": _style(_PURPLE, "D", "-"),
+    "exact": _style(_PURPLE, "d", _DASHED),
+    "naive": _style(_VERMILION, "s", "-"),
+    "naive-truncated": _style(_VERMILION, "v", _DASHED),
+    "ops": _style(_ORANGE, "^", "-"),
+    "ops-likelihood": _style(_ORANGE, ">", _DASH_DOTTED),
+    "non-private": _style(_GREY, "X", _DOTTED),
+}
+"""Likewise for methods of inference from noisy statistics."""

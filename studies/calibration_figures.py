@@ -1,0 +1,149 @@
+"""The figures of the study of calibration: measures against n, distribution functions of quantiles, traces."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import xarray as xr
+from matplotlib.figure import Figure as Canvas
+
+from pipeline.factors import format_value
+from studies.figures import Styles
+
+Parts = Mapping[str, xr.Dataset]
+
+
+def _rows(n_rows: int, n_columns: int, height: float) -> tuple[Canvas, Any]:
+    canvas = Canvas(figsize=(7.2, height * n_rows + 0.8), layout="constrained")
+    return canvas, canvas.subplots(n_rows, n_columns, squeeze=False, sharey=True)
+
+
+def _finish(canvas: Canvas, grid: Any, styles: Styles, names: set[str], columns: int = 4) -> Canvas:
+    for axes in grid.ravel():
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(alpha=0.15, linewidth=0.6)
+        axes.tick_params(labelsize="small", labelleft=True)
+    shown = [name for name in styles if name in names]
+    lines = [grid[0, 0].plot([], [], **styles[name], markersize=4)[0] for name in shown]
+    canvas.legend(lines, shown, loc="outside upper center", ncols=columns, frameon=False, fontsize="small")
+    return canvas
+
+
+def draw_against_n(parts: Parts, measure: str, ylabel: str, styles: Styles, log: bool, limit: Any = None) -> Canvas:
+    """Draw a variable against the number of records, one row a panel and one column a privacy loss.
+
+    Parameters
+    ----------
+    parts : mapping of str to xarray.Dataset
+        Title of a row -> summary with the dimensions n, epsilon and method.
+    measure : str
+        The variable; where ``{measure}_mean`` is stored, that, with two Monte Carlo standard errors either way.
+    ylabel : str
+        What the vertical axis shows.
+    styles : mapping
+        The style of every method by its name.
+    log : bool
+        Whether the vertical axis is logarithmic; values ≤ 0 are then not shown.
+    limit : callable, optional
+        Summary to the value below which a grey band is drawn: what chance alone explains.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+    """
+    losses = next(iter(parts.values()))["epsilon"].values.tolist()
+    canvas, grid = _rows(len(parts), len(losses), 2.2)
+    names: set[str] = set()
+    for row, (title, ds) in zip(grid, parts.items(), strict=True):
+        for axes, epsilon in zip(row, losses, strict=True):
+            one = ds.sel(epsilon=epsilon)
+            for name in one["method"].values.tolist():
+                names.add(name)
+                mine = one.sel({"method": name})
+                if f"{measure}_mean" in mine:
+                    error = 2 * mine[f"{measure}_mcse"]
+                    axes.errorbar(
+                        mine["n"], mine[f"{measure}_mean"], yerr=error, **styles[name], markersize=4, linewidth=1.1
+                    )
+                else:
+                    axes.plot(mine["n"], mine[measure], **styles[name], markersize=4, linewidth=1.1)
+            if limit is not None:
+                axes.axhspan(0, limit(one), color=mpl.rcParams["text.color"], alpha=0.1, linewidth=0)
+            axes.set_xscale("log")
+            axes.set_yscale("log" if log else "linear", **({"nonpositive": "mask"} if log else {}))
+            if not log:
+                axes.set_ylim(bottom=0)
+            axes.set_title(f"{title}, ε = {format_value(epsilon)}", fontsize="small", loc="left")
+    for axes in grid[-1]:
+        axes.set_xlabel("number of records")
+    canvas.supylabel(ylabel, fontsize="medium")
+    return _finish(canvas, grid, styles, names)
+
+
+def draw_ecdfs(parts: Parts, ecdf: str, level: str, styles: Styles) -> Canvas:
+    """Draw empirical distribution functions of quantiles, one small picture a panel, with the band of a uniform law.
+
+    Parameters
+    ----------
+    parts : mapping of str to xarray.Dataset
+        Title of a picture -> summary with the dimensions method and `level`, and the variable ``n_ok``.
+    ecdf, level : str
+        The variable and its axis.
+    styles : mapping
+        The style of every method by its name.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        The band holds 95 % of all functions of uniform quantiles as a whole (Dvoretzky, Kiefer & Wolfowitz).
+    """
+    n_columns = min(3, len(parts))
+    n_rows = -(-len(parts) // n_columns)
+    canvas, grid = _rows(n_rows, n_columns, 2.4)
+    for axes in grid.ravel()[len(parts) :]:
+        axes.set_axis_off()
+    names: set[str] = set()
+    for axes, (title, ds) in zip(grid.ravel(), parts.items(), strict=False):
+        levels = ds[level].values
+        half = np.sqrt(np.log(2 / 0.05) / (2 * float(ds["n_ok"].min())))
+        colour = mpl.rcParams["text.color"]
+        axes.fill_between(levels, np.maximum(levels - half, 0), np.minimum(levels + half, 1), color=colour, alpha=0.12)
+        for place, name in enumerate(ds["method"].values.tolist()):
+            names.add(name)
+            look = {**styles[name], "markersize": 3.5, "markevery": (4 * place + 3, 30), "linewidth": 1.1}
+            axes.plot(levels, ds[ecdf].sel({"method": name}), **look)
+        axes.set_title(title, fontsize="small", loc="left")
+        axes.set_xlabel("posterior quantile of θ")
+    canvas.supylabel("share of trials", fontsize="medium")
+    return _finish(canvas, grid, styles, names)
+
+
+def draw_traces(parts: Parts, trace: str, axis: str, ylabel: str) -> Canvas:
+    """Draw the first iterations of a few chains, one small picture a panel.
+
+    Parameters
+    ----------
+    parts : mapping of str to xarray.Dataset
+        Title of a picture -> data set with the dimensions trial and `axis`, and the true values ``truth``.
+    trace, axis : str
+        The variable and the iteration.
+    ylabel : str
+        What it is.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+    """
+    canvas, grid = _rows(len(parts), 1, 2.0)
+    for axes, (title, ds) in zip(grid.ravel(), parts.items(), strict=True):
+        for place, dash in zip(range(ds.sizes["start"]), ("-", "--", ":"), strict=False):
+            colour = ("#0072B2", "#D55E00", "#009E73")[place]
+            axes.plot(ds[axis], ds[trace].isel(start=place), color=colour, linestyle=dash, linewidth=0.8)
+        axes.axhline(float(ds["truth"]), color=mpl.rcParams["text.color"], linewidth=1)
+        axes.set_title(title, fontsize="small", loc="left")
+        axes.set_xlabel("iteration")
+        axes.set_ylabel(ylabel)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(alpha=0.15, linewidth=0.6)
+    return canvas
