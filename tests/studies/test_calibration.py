@@ -82,7 +82,7 @@ def test_quantiles_are_uniform_where_the_posterior_is_right(store):
         ds = ds.isel(component=0) if "component" in ds.dims else ds
         one = ds.sel(n=10, epsilon=0.01)
         assert stats.kstest(one["quantile"].sel({"method": "non-private"}), "uniform").pvalue > 1e-4
-        assert stats.kstest(one["quantile"].sel({"method": "naive"}), "uniform").pvalue < 1e-5
+        assert stats.kstest(one["quantile"].sel({"method": "naive"}), "uniform").pvalue < 0.005
         if "marginal" in ds.method and panel.name != "exponential-paper-bounds":
             assert stats.kstest(one["quantile"].sel({"method": "marginal"}), "uniform").pvalue > 1e-4
 
