@@ -3,11 +3,17 @@
 The Dirichlet–multinomial model lives in `conjugate`, distances in `divergences`, how far one record moves them in
 `sensitivity`. Counts are released by `exponential` (by `power_mixture` where the candidates are too many), `hamming`,
 `noise` and `optimal`; `calibration` and `bound_calibration` find the largest exponents that are private, and
-`count_release` lists them all. `audit` says what a mechanism spends. All are pure functions and frozen dataclasses;
-randomness comes in as uniforms.
+`count_release` lists them all. `audit` says what a mechanism spends.
+
+Exponential families are declared in `families`, and released by `noisy_statistics`, within bounds that
+`private_quantile` can find. What θ was is then inferred by `naive`, `gibbs`, `truncated_gibbs`, `marginal`, `binomial_mixture` and
+`one_posterior_sample`, and posteriors are compared by `mmd`.
+
+All are pure functions and frozen dataclasses; randomness comes in as uniforms or a generator.
 """
 
 from mechanisms.audit import Audit, OutputLaws, Verdict, audit_laws
+from mechanisms.binomial_mixture import BinomialMixture, binomial_mixture
 from mechanisms.bound_calibration import BoundScale, bound_scale
 from mechanisms.calibration import Certificate, calibrate
 from mechanisms.conjugate import balanced_counts, count_candidates, enumerate_candidates, posterior
@@ -15,11 +21,19 @@ from mechanisms.count_audit import audit_counts, count_laws
 from mechanisms.count_release import MECHANISMS, Mechanism, validate
 from mechanisms.divergences import hellinger
 from mechanisms.exponential import ExponentialMechanism, exponential_mechanism
+from mechanisms.families import FAMILIES, Family
+from mechanisms.gibbs import sample_gibbs
 from mechanisms.hamming import HammingMechanism, calibrate_hamming, hamming_loss, hamming_mechanism
+from mechanisms.marginal import MarginalPosterior, marginal_posterior
+from mechanisms.mmd import mmd2
+from mechanisms.naive import ConjugatePosterior, conjugate_posterior, naive_statistics
 from mechanisms.noise import NoisyCounts, geometric_counts, laplace_counts
+from mechanisms.noisy_statistics import laplace_guarantee, laplace_scale, release_statistics
+from mechanisms.one_posterior_sample import OnePosteriorSampling, one_posterior_sampling, quantile_among
 from mechanisms.optimal import OptimalCounts, OptimalLaw, optimal_counts, optimal_law
 from mechanisms.power_mixture import PowerMixture, power_mixture_mechanism
 from mechanisms.privacy import Guarantee, Neighbouring
+from mechanisms.private_quantile import private_bounds, private_quantile
 from mechanisms.release import CountRelease
 from mechanisms.sensitivity import (
     global_sensitivity,
@@ -29,30 +43,40 @@ from mechanisms.sensitivity import (
     smoothing_gamma,
     varying_sensitivity,
 )
+from mechanisms.truncated_gibbs import RegionTable, sample_truncated_gibbs, tabulate_regions
 
 __all__ = [
+    "FAMILIES",
     "MECHANISMS",
     "Audit",
+    "BinomialMixture",
     "BoundScale",
     "Certificate",
+    "ConjugatePosterior",
     "CountRelease",
     "ExponentialMechanism",
+    "Family",
     "Guarantee",
     "HammingMechanism",
+    "MarginalPosterior",
     "Mechanism",
     "Neighbouring",
     "NoisyCounts",
+    "OnePosteriorSampling",
     "OptimalCounts",
     "OptimalLaw",
     "OutputLaws",
     "PowerMixture",
+    "RegionTable",
     "Verdict",
     "audit_counts",
     "audit_laws",
     "balanced_counts",
+    "binomial_mixture",
     "bound_scale",
     "calibrate",
     "calibrate_hamming",
+    "conjugate_posterior",
     "count_candidates",
     "count_laws",
     "enumerate_candidates",
@@ -63,14 +87,27 @@ __all__ = [
     "hamming_mechanism",
     "hellinger",
     "laplace_counts",
+    "laplace_guarantee",
+    "laplace_scale",
     "local_sensitivity",
     "local_sensitivity_at_distance",
+    "marginal_posterior",
+    "mmd2",
+    "naive_statistics",
+    "one_posterior_sampling",
     "optimal_counts",
     "optimal_law",
     "posterior",
     "power_mixture_mechanism",
+    "private_bounds",
+    "private_quantile",
+    "quantile_among",
+    "release_statistics",
+    "sample_gibbs",
+    "sample_truncated_gibbs",
     "smooth_sensitivity",
     "smoothing_gamma",
+    "tabulate_regions",
     "validate",
     "varying_sensitivity",
 ]

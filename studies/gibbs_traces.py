@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import xarray as xr
-from arviz_stats.base import array_stats
 
 from mechanisms.families import FAMILIES, validate_size
 from mechanisms.gibbs import sample_gibbs

@@ -10,7 +10,6 @@ from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
-from arviz_stats.base import array_stats
 from numpy.typing import NDArray
 
 from mechanisms.binomial_mixture import binomial_mixture
@@ -124,6 +123,8 @@ def summarise_draws(trials: Trials, draws: Array, quantile: Array | None = None)
         "ess": np.full((n_trials, d), np.nan),
     }
     if n_chains > 1:
+        from arviz_stats.base import array_stats  # a second to import, which `dpstudies list` need not wait for
+
         chains = np.moveaxis(draws, -1, 1)
         found["rhat"] = array_stats.rhat(chains, chain_axis=-2, draw_axis=-1, method="split")
         found["ess"] = array_stats.ess(chains, chain_axis=-2, draw_axis=-1, method="mean")
