@@ -6,8 +6,8 @@ The Dirichlet–multinomial model lives in `conjugate`, distances in `divergence
 `count_release` lists them all. `audit` says what a mechanism spends.
 
 Exponential families are declared in `families`, and released by `noisy_statistics`, within bounds that
-`private_quantile` can find. What θ was is then inferred by `naive`, `gibbs`, `truncated_gibbs`, `marginal`, `binomial_mixture` and
-`one_posterior_sample`, and posteriors are compared by `mmd`.
+`private_quantile` can find. What θ was is then inferred by `naive`, `gibbs`, `truncated_gibbs`, `marginal`,
+`binomial_mixture` and `one_posterior_sample`, and posteriors are compared by `mmd`.
 
 All are pure functions and frozen dataclasses; randomness comes in as uniforms or a generator.
 """

@@ -83,6 +83,8 @@ def _panel(family: str, prior: tuple[float, float], bounds: tuple[float, float] 
 
 
 def _forgets(summaries: Mapping[str, xr.Dataset]) -> Finding:
+    from arviz_stats.base import array_stats  # a second to import, which `dpstudies list` need not wait for
+
     rhat = {
         name: float(
             array_stats.rhat(summary["theta"].values[:, _N_FORGOTTEN:], chain_axis=0, draw_axis=1, method="split")
