@@ -18,6 +18,8 @@ import yaml
 import pipeline
 from studies import STUDIES
 
+pytestmark = pytest.mark.slow
+
 PANELS = ("k2", "k3", "prior")
 VALUES = {"n": [60, 400], "mechanism": ["smooth", "smooth-exact", "laplace", "geometric", "hamming-exact"]}
 

@@ -62,6 +62,7 @@ def _assert_equal_stores(one: Path, other: Path) -> None:
         assert np.array_equal(values, expected), name
 
 
+@pytest.mark.slow
 def test_20_kills_at_random_moments(tmp_path):
     """Kill the driver 20 times while it starts, computes and commits; then let it finish."""
     study, fast = tmp_path / "slow.py", tmp_path / "fast.py"
@@ -93,6 +94,7 @@ def test_20_kills_at_random_moments(tmp_path):
     assert len(ResultStore.open(tmp_path / "killed.zarr").attributes["sessions"]) >= 4
 
 
+@pytest.mark.slow
 def test_kills_while_the_store_is_created(tmp_path):
     """Die at every file that creation writes; the store is then absent or unfinished, and the next run finishes it."""
     fast = tmp_path / "fast.py"

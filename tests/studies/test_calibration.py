@@ -13,6 +13,8 @@ from studies.calibration import STUDY
 from studies.figures import render
 from studies.report import drawable, judge, load_summaries
 
+pytestmark = pytest.mark.slow
+
 SIZES = {"n": [10, 1_000], "epsilon": [0.01, 0.1]}
 
 
