@@ -134,7 +134,7 @@ def _panel(
         outputs=(Factor("component", tuple(range(d)), "cell of the multinomial", "int"),) if d > 1 else (),
         constants=tuple(constants),
         trials=1_000,
-        block_trials=50,
+        block_trials=200,
         statistics=_STATISTICS,
         validate=validate,
     )

@@ -225,7 +225,8 @@ def _draw_distances(summaries: Mapping[str, xr.Dataset]) -> Any:
 def _draw_mmd(summaries: Mapping[str, xr.Dataset]) -> Any:
     from studies.calibration_figures import draw_against_n
 
-    return draw_against_n(_parts(summaries), "mmd2", "MMD² to the non-private posterior", METHOD_STYLES, log=True)
+    private = {name: ds.drop_sel(method="non-private", errors="ignore") for name, ds in _parts(summaries).items()}
+    return draw_against_n(private, "mmd2", "MMD² to the non-private posterior", METHOD_STYLES, log=True)
 
 
 def _draw_ecdfs(summaries: Mapping[str, xr.Dataset]) -> Any:

@@ -14,9 +14,9 @@ from studies.figures import Styles
 Parts = Mapping[str, xr.Dataset]
 
 
-def _rows(n_rows: int, n_columns: int, height: float) -> tuple[Canvas, Any]:
+def _rows(n_rows: int, n_columns: int, height: float, sharey: bool = True) -> tuple[Canvas, Any]:
     canvas = Canvas(figsize=(7.2, height * n_rows + 0.8), layout="constrained")
-    return canvas, canvas.subplots(n_rows, n_columns, squeeze=False, sharey=True)
+    return canvas, canvas.subplots(n_rows, n_columns, squeeze=False, sharey=sharey)
 
 
 def _finish(canvas: Canvas, grid: Any, styles: Styles, names: set[str], columns: int = 4) -> Canvas:
@@ -55,6 +55,8 @@ def draw_against_n(parts: Parts, measure: str, ylabel: str, styles: Styles, log:
     losses = next(iter(parts.values()))["epsilon"].values.tolist()
     canvas, grid = _rows(len(parts), len(losses), 2.2)
     names: set[str] = set()
+    drawn = [ds[f"{measure}_mean" if f"{measure}_mean" in ds else measure] for ds in parts.values()]
+    floor = 0.7 * min(float(values.where(values > 0).min()) for values in drawn) if log else 0.0
     for row, (title, ds) in zip(grid, parts.items(), strict=True):
         for axes, epsilon in zip(row, losses, strict=True):
             one = ds.sel(epsilon=epsilon)
@@ -69,11 +71,10 @@ def draw_against_n(parts: Parts, measure: str, ylabel: str, styles: Styles, log:
                 else:
                     axes.plot(mine["n"], mine[measure], **styles[name], markersize=4, linewidth=1.1)
             if limit is not None:
-                axes.axhspan(0, limit(one), color=mpl.rcParams["text.color"], alpha=0.1, linewidth=0)
+                axes.axhspan(floor, limit(one), color=mpl.rcParams["text.color"], alpha=0.1, linewidth=0)
             axes.set_xscale("log")
             axes.set_yscale("log" if log else "linear", **({"nonpositive": "mask"} if log else {}))
-            if not log:
-                axes.set_ylim(bottom=0)
+            axes.set_ylim(bottom=floor)
             axes.set_title(f"{title}, ε = {format_value(epsilon)}", fontsize="small", loc="left")
     for axes in grid[-1]:
         axes.set_xlabel("number of records")
@@ -135,7 +136,7 @@ def draw_traces(parts: Parts, trace: str, axis: str, ylabel: str) -> Canvas:
     -------
     matplotlib.figure.Figure
     """
-    canvas, grid = _rows(len(parts), 1, 2.0)
+    canvas, grid = _rows(len(parts), 1, 2.0, sharey=False)
     for axes, (title, ds) in zip(grid.ravel(), parts.items(), strict=True):
         for place, dash in zip(range(ds.sizes["start"]), ("-", "--", ":"), strict=False):
             colour = ("#0072B2", "#D55E00", "#009E73")[place]
