@@ -57,6 +57,7 @@ def draw_against_n(parts: Parts, measure: str, ylabel: str, styles: Styles, log:
     names: set[str] = set()
     drawn = [ds[f"{measure}_mean" if f"{measure}_mean" in ds else measure] for ds in parts.values()]
     floor = 0.7 * min(float(values.where(values > 0).min()) for values in drawn) if log else 0.0
+    ceiling = 1.2 * max(float(values.max()) for values in drawn)
     for row, (title, ds) in zip(grid, parts.items(), strict=True):
         for axes, epsilon in zip(row, losses, strict=True):
             one = ds.sel(epsilon=epsilon)
@@ -74,7 +75,7 @@ def draw_against_n(parts: Parts, measure: str, ylabel: str, styles: Styles, log:
                 axes.axhspan(floor, limit(one), color=mpl.rcParams["text.color"], alpha=0.1, linewidth=0)
             axes.set_xscale("log")
             axes.set_yscale("log" if log else "linear", **({"nonpositive": "mask"} if log else {}))
-            axes.set_ylim(bottom=floor)
+            axes.set_ylim(floor, ceiling)
             axes.set_title(f"{title}, ε = {format_value(epsilon)}", fontsize="small", loc="left")
     for axes in grid[-1]:
         axes.set_xlabel("number of records")
