@@ -26,7 +26,9 @@ def _finish(canvas: Canvas, grid: Any, styles: Styles, names: set[str], columns:
         axes.tick_params(labelsize="small", labelleft=True)
     shown = [name for name in styles if name in names]
     lines = [grid[0, 0].plot([], [], **styles[name], markersize=4)[0] for name in shown]
-    canvas.legend(lines, shown, loc="outside upper center", ncols=columns, frameon=False, fontsize="small")
+    canvas.legend(
+        lines, shown, loc="outside upper center", ncols=columns, frameon=False, fontsize="small", handlelength=3.2
+    )
     return canvas
 
 
