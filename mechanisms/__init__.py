@@ -13,7 +13,7 @@ All are pure functions and frozen dataclasses; randomness comes in as uniforms o
 """
 
 from mechanisms.audit import Audit, OutputLaws, Verdict, audit_laws
-from mechanisms.binomial_mixture import BinomialMixture, binomial_mixture
+from mechanisms.binomial_mixture import BinomialMixture
 from mechanisms.bound_calibration import BoundScale, bound_scale
 from mechanisms.calibration import Certificate, calibrate
 from mechanisms.conjugate import balanced_counts, count_candidates, enumerate_candidates, posterior
@@ -33,7 +33,7 @@ from mechanisms.one_posterior_sample import OnePosteriorSampling, one_posterior_
 from mechanisms.optimal import OptimalCounts, OptimalLaw, optimal_counts, optimal_law
 from mechanisms.power_mixture import PowerMixture, power_mixture_mechanism
 from mechanisms.privacy import Guarantee, Neighbouring
-from mechanisms.private_quantile import private_bounds, private_quantile
+from mechanisms.private_quantile import private_bounds
 from mechanisms.release import CountRelease
 from mechanisms.sensitivity import (
     global_sensitivity,
@@ -72,7 +72,6 @@ __all__ = [
     "audit_counts",
     "audit_laws",
     "balanced_counts",
-    "binomial_mixture",
     "bound_scale",
     "calibrate",
     "calibrate_hamming",
@@ -100,7 +99,6 @@ __all__ = [
     "posterior",
     "power_mixture_mechanism",
     "private_bounds",
-    "private_quantile",
     "quantile_among",
     "release_statistics",
     "sample_gibbs",
