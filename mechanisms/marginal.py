@@ -27,7 +27,7 @@ from mechanisms.families import FAMILIES, validate_size
 from mechanisms.jit import kernel
 from mechanisms.noisy_statistics import validate_noise_scale
 
-__all__ = ["MarginalPosterior", "log_normal_laplace", "marginal_posterior"]
+__all__ = ["MarginalPosterior", "log_normal_laplace", "marginal_posterior", "validate_marginal_prior"]
 
 Floats = NDArray[np.float64]
 
@@ -236,6 +236,39 @@ class MarginalPosterior:
             )
 
 
+def validate_marginal_prior(family: str, prior: ArrayLike) -> tuple[float, ...]:
+    """Return the hyperparameters as floats, refusing those that `marginal_posterior` cannot take.
+
+    Parameters
+    ----------
+    family : str
+        "binomial", "exponential", "poisson" or "normal".
+    prior : array_like, shape (h,)
+        See `Family.validate_prior`.
+
+    Returns
+    -------
+    tuple of float
+
+    Raises
+    ------
+    ValueError
+        If they are not a proper prior, or a Beta or Gamma shape is below 0.1.
+
+    Examples
+    --------
+    >>> validate_marginal_prior("binomial", [1, 0.5])
+    (1.0, 0.5)
+    """
+    hyperparameters = FAMILIES[family].validate_prior(prior)
+    shapes = hyperparameters if family == "binomial" else hyperparameters[:1]
+    if family != "normal" and min(shapes) < _MIN_SHAPE:
+        raise ValueError(
+            f"prior must have shapes >= {_MIN_SHAPE} for marginal, got {prior!r}; use a less extreme prior"
+        )
+    return hyperparameters
+
+
 def marginal_posterior(
     family: str,
     prior: ArrayLike,
@@ -282,10 +315,7 @@ def marginal_posterior(
     if family not in _COORDINATES:
         raise ValueError(f"family must be one of {', '.join(_COORDINATES)}, got {family!r}; use gibbs for others")
     coordinate = _COORDINATES[family]
-    hyperparameters = FAMILIES[family].validate_prior(prior)
-    shapes = hyperparameters if family == "binomial" else hyperparameters[:1]
-    if family != "normal" and min(shapes) < _MIN_SHAPE:
-        raise ValueError(f"prior must have shapes >= {_MIN_SHAPE}, got {prior!r}; use a less extreme prior")
+    hyperparameters = validate_marginal_prior(family, prior)
     n, scale = validate_size(n), validate_noise_scale(noise_scale)
     checked_bounds = FAMILIES[family].validate_bounds(bounds)
     y = np.asarray(noisy_statistics, dtype=np.float64)

@@ -1,6 +1,6 @@
 """What P4 concludes of its methods, as checks over the stored results of the study `calibration`, and its figures."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -8,12 +8,15 @@ import xarray as xr
 
 from pipeline import Claim, Figure, Finding
 from pipeline.factors import format_value
-from pipeline.study import Verdict
 from studies.mechanism_styles import METHOD_STYLES
 
 _LEVEL = 0.01
+LARGEST_RHAT = 1.05
+"""Split R-hat above which the chains of a trial are said to disagree."""
+
 _EXPONENTIAL = ("exponential", "exponential-wide", "exponential-paper-bounds")
-_PANEL_NAMES = ("binomial", "multinomial", *_EXPONENTIAL)
+_AS_PRINTED = {"binomial": "gibbs", "multinomial": "gibbs", **dict.fromkeys(_EXPONENTIAL, "gibbs-published")}
+_PANEL_NAMES = tuple(_AS_PRINTED)
 
 
 def _describe(one: xr.DataArray) -> str:
@@ -29,177 +32,209 @@ def _extreme(values: xr.DataArray, largest: bool = True) -> xr.DataArray:
 
 
 def _is_calibrated(summary: xr.Dataset, method: str) -> tuple[bool, str]:
-    """Test the quantiles of every cell, with Bonferroni's correction for their number."""
+    """Test the quantiles and the ranks of every cell, with Bonferroni's correction for their number."""
     one = summary.sel({"method": method})
-    n_cells = one["quantile_p"].size
-    least = _extreme(one["quantile_p"], largest=False)
+    level = _LEVEL / (2 * one["quantile_p"].size)
+    least, rank = _extreme(one["quantile_p"], largest=False), _extreme(one["rank_p"], largest=False)
     text = (
         f"KS distance {float(one['quantile_ks'].min()):.3f} to {float(one['quantile_ks'].max()):.3f}; smallest p-value "
-        f"{float(least):.2g} ({_describe(least)}), to be above {_LEVEL / n_cells:.2g} among {n_cells}"
+        f"{float(least):.2g} ({_describe(least)}), of uniform ranks {float(rank):.2g} ({_describe(rank)}), both to be "
+        f"above {level:.2g}"
     )
-    if one["rhat_mean"].notnull().any():
-        text += f"; mean split R-hat up to {float(one['rhat_mean'].max()):.3f}"
-    return bool(least > _LEVEL / n_cells), text
+    if one["rhat_stuck"].notnull().any():
+        text += (
+            f"; split R-hat above {LARGEST_RHAT} in up to {float(one['rhat_stuck'].max()):.1%} of a cell's trials, "
+            f"effective sample size down to {float(one['ess_least'].min()):.0f}"
+        )
+    return bool(least > level and rank > level), text
 
 
-def _calibrated(panels: tuple[str, ...], method: str) -> Callable[[Mapping[str, xr.Dataset]], Finding]:
+def _calibrated(panel: str, method: str) -> Callable[[Mapping[str, xr.Dataset]], Finding]:
     def check(summaries: Mapping[str, xr.Dataset]) -> Finding:
-        found = {panel: _is_calibrated(summaries[panel], method) for panel in panels}
-        holds = [good for good, _ in found.values()]
-        verdict: Verdict = "reproduced" if all(holds) else "corrected" if any(holds) else "not reproduced"
-        return Finding(verdict, ". ".join(f"{panel}: {text}" for panel, (_, text) in found.items()) + ".")
+        holds, text = _is_calibrated(summaries[panel], method)
+        return Finding("reproduced" if holds else "not reproduced", f"{method}: {text}.")
 
     return check
 
 
-def _naive_is_over_confident(summaries: Mapping[str, xr.Dataset]) -> Finding:
-    """Too many quantiles are extreme at the smallest n and epsilon; at the largest the naive method is calibrated."""
-    evidence, over, right = [], [], []
-    for panel, method in _NAIVE.items():
+def _over_confident(panel: str, method: str) -> Callable[[Mapping[str, xr.Dataset]], Finding]:
+    """At the smallest n and epsilon too many quantiles are extreme, and at the largest the method is calibrated."""
+
+    def check(summaries: Mapping[str, xr.Dataset]) -> Finding:
         one = summaries[panel].sel({"method": method})
-        small = one.isel(n=0, epsilon=0)
-        large = one.isel(n=-1, epsilon=-1)
-        over.append(bool((small["quantile_tails"] > 0.1 + 5 * np.sqrt(0.09 / small["n_ok"])).all()))
-        right.append(bool((large["quantile_p"] > _LEVEL).all()))
-        extreme, distance = float(small["quantile_tails"].max()), float(large["quantile_ks"].max())
-        evidence.append(
-            f"{panel} ({method}): {extreme:.0%} of the quantiles outside [0.05, 0.95], where 10% belong, at the "
-            f"smallest n and epsilon; KS distance {distance:.3f} at the largest"
+        small, large = one.isel(n=0, epsilon=0), one.isel(n=-1, epsilon=-1)
+        over = bool((small["quantile_tails"] > 0.1 + 5 * np.sqrt(0.09 / small["n_ok"])).all())
+        right = bool((large["quantile_p"] > _LEVEL / large["quantile_p"].size).all())
+        extreme, least = float(small["quantile_tails"].max()), float(large["quantile_p"].min())
+        return Finding(
+            "reproduced" if over and right else "not reproduced",
+            f"{method}: {extreme:.0%} of the quantiles outside [0.05, 0.95], where 10% belong, at the smallest n and "
+            f"epsilon; KS distance {float(large['quantile_ks'].max()):.3f} (p {least:.2g}) at the largest.",
         )
-    verdict: Verdict = "reproduced" if all(over) and all(right) else "corrected" if any(over) else "not reproduced"
-    return Finding(verdict, "; ".join(evidence) + ".")
+
+    return check
 
 
 def _ops_is_over_dispersed(summaries: Mapping[str, xr.Dataset]) -> Finding:
     tails = {name: summaries["binomial"]["quantile_tails"].sel({"method": name}) for name in ("ops", "ops-likelihood")}
     limit = 0.1 - 5 * np.sqrt(0.09 / summaries["binomial"]["n_ok"].sel({"method": "ops"}))
     n_over = int((tails["ops"] < limit).sum())
-    distance = summaries["binomial"]["quantile_ks"]
     both = []
     for name, each in tails.items():
-        far = distance.sel({"method": name})
+        far = summaries["binomial"]["quantile_ks"].sel({"method": name})
         both.append(
             f"{name}: KS distance {float(far.min()):.3f} to {float(far.max()):.3f}, "
             f"{float(each.min()):.1%} to {float(each.max()):.1%} of quantiles outside [0.05, 0.95], where 10% belong"
         )
-    verdict: Verdict = "reproduced" if n_over == tails["ops"].size else "corrected" if n_over else "not reproduced"
-    return Finding(verdict, f"Over-dispersed in {n_over} of {tails['ops'].size} cells. {'; '.join(both)}.")
+    return Finding(
+        "reproduced" if n_over == tails["ops"].size else "not reproduced",
+        f"Over-dispersed in {n_over} of {tails['ops'].size} cells. {'; '.join(both)}.",
+    )
 
 
-def _utility(summaries: Mapping[str, xr.Dataset]) -> Finding:
-    evidence, holds = [], []
-    for panel, method in _NAIVE.items():
+def _nearer(panel: str, method: str) -> Callable[[Mapping[str, xr.Dataset]], Finding]:
+    def check(summaries: Mapping[str, xr.Dataset]) -> Finding:
         ds = summaries[panel]
         gap = ds["mmd2_mean"].sel({"method": "gibbs"}) - ds["mmd2_mean"].sel({"method": method})
         error = np.hypot(ds["mmd2_mcse"].sel({"method": "gibbs"}), ds["mmd2_mcse"].sel({"method": method}))
         behind = gap > 3 * error
-        holds.append(not bool(behind.any()))
         worst = _extreme(gap)
-        text = (
-            f"{panel} (against {method}): nearer to the non-private one in {int((gap < 0).sum())} of {gap.size} cells"
-        )
+        text = f"Nearer to the non-private posterior than {method} in {int((gap < 0).sum())} of {gap.size} cells"
         if behind.any():
             text += f", clearly behind in {int(behind.sum())}, by MMD^2 {float(worst):.2g} at {_describe(worst)}"
-        evidence.append(text)
-    verdict: Verdict = "reproduced" if all(holds) else "corrected" if any(holds) else "not reproduced"
-    return Finding(verdict, "; ".join(evidence) + ".")
+        return Finding("not reproduced" if behind.any() else "reproduced", f"{text}.")
+
+    return check
 
 
-def _published_fails(summaries: Mapping[str, xr.Dataset]) -> Finding:
-    at = summaries["exponential-wide"].sel(n=1_000, epsilon=0.1)
-    own = summaries["exponential-paper-bounds"].sel(n=1_000, epsilon=0.1)
-    fails = float(at["quantile_p"].sel({"method": "gibbs-published"})) < 1e-6
-    ks, p = at["quantile_ks"], at["quantile_p"]
+def _bounds_hide_it(summaries: Mapping[str, xr.Dataset]) -> Finding:
+    wide, own = summaries["exponential-wide"], summaries["exponential-paper-bounds"]
+    fails, _ = _is_calibrated(wide, "gibbs-published")
+    passes, _ = _is_calibrated(own, "gibbs-published")
+    ks, p = (wide[name].sel(n=1_000, epsilon=0.1) for name in ("quantile_ks", "quantile_p"))
     names = ("gibbs-published", "gibbs", "gibbs-collapsed", "marginal")
     listed = ", ".join(
         f"{name} {float(ks.sel({'method': name})):.3f} (p {float(p.sel({'method': name})):.1g})" for name in names
     )
-    published = float(own["quantile_ks"].sel({"method": "gibbs-published"}))
+    seen = float(own["quantile_ks"].sel(n=1_000, epsilon=0.1).sel({"method": "gibbs-published"}))
     return Finding(
-        "not reproduced" if fails else "reproduced",
-        f"KS distance at n = 1,000, epsilon = 0.1 with public bounds: {listed}; with the paper's bounds, from the true "
-        f"parameter, gibbs-published {published:.3f}.",
+        "reproduced" if passes and not fails else "not reproduced",
+        f"KS distance at n = 1,000, epsilon = 0.1 with public bounds: {listed}; gibbs-published with bounds from the "
+        f"true parameter {seen:.3f}.",
     )
 
 
-_NAIVE = {
-    "binomial": "naive",
-    "multinomial": "naive",
-    "exponential": "naive-truncated",
-    "exponential-wide": "naive-truncated",
-}
-
-
-def _needs(panels: Iterable[str], *methods: str) -> dict[str, dict[str, tuple[Any, ...]]]:
-    return {panel: {"method": methods} for panel in panels}
+def _needs(panel: str, *methods: str) -> dict[str, dict[str, tuple[Any, ...]]]:
+    return {panel: {"method": methods}}
 
 
 CLAIMS = (
     *(
         Claim(
             f"gibbs-is-calibrated-{panel}",
-            f"The Gibbs sampler is calibrated at every size and privacy loss ({panel}).",
+            f"The Gibbs sampler, as printed, is calibrated at every size and privacy loss ({panel}).",
             "P4, section 5",
-            _needs((panel,), "gibbs"),
-            _calibrated((panel,), "gibbs"),
+            _needs(panel, method),
+            _calibrated(panel, method),
         )
-        for panel in _PANEL_NAMES
+        for panel, method in _AS_PRINTED.items()
     ),
     Claim(
-        "published-sampler",
-        "The sampler of Algorithm 2, as printed, is calibrated for the exponential model with public bounds.",
-        "P4, section 5, with bounds that do not depend on the trial",
+        "bounds-hide-it",
+        "Bounds from the trial's true parameter hide that the sampler as printed is not calibrated.",
+        "this laboratory, on P4's experiment",
         {
-            "exponential-wide": {
+            panel: {
                 "n": (1_000,),
                 "epsilon": (0.1,),
                 "method": ("gibbs-published", "gibbs", "gibbs-collapsed", "marginal"),
-            },
-            "exponential-paper-bounds": {"n": (1_000,), "epsilon": (0.1,), "method": ("gibbs-published",)},
+            }
+            for panel in ("exponential-wide", "exponential-paper-bounds")
         },
-        _published_fails,
+        _bounds_hide_it,
     ),
-    Claim(
-        "naive-is-over-confident",
-        "The naive method is over-confident at small n and epsilon, and calibrated at large ones.",
-        "P4, section 5",
-        {panel: {"method": (method,)} for panel, method in _NAIVE.items()},
-        _naive_is_over_confident,
+    *(
+        Claim(
+            f"naive-is-over-confident-{panel}",
+            f"The naive method is over-confident at small n and epsilon, and calibrated at large ones ({panel}).",
+            "P4, section 5",
+            _needs(panel, "naive"),
+            _over_confident(panel, "naive"),
+        )
+        for panel in _AS_PRINTED
     ),
     Claim(
         "ops-is-over-dispersed",
         "One-posterior sampling is over-dispersed.",
         "P4, section 5",
-        _needs(("binomial",), "ops", "ops-likelihood"),
+        _needs("binomial", "ops", "ops-likelihood"),
         _ops_is_over_dispersed,
     ),
-    Claim(
-        "utility",
-        "Gibbs posteriors are at least as near to the non-private posterior as naive ones, in MMD.",
-        "P4, section 5",
-        {panel: {"method": ("gibbs", method)} for panel, method in _NAIVE.items()},
-        _utility,
+    *(
+        Claim(
+            f"utility-{panel}",
+            f"Gibbs posteriors are at least as near to the non-private posterior as naive ones, in MMD ({panel}).",
+            "P4, section 5",
+            _needs(panel, "gibbs", "naive"),
+            _nearer(panel, "naive"),
+        )
+        for panel in ("binomial", "multinomial")
     ),
-    Claim(
-        "marginal-is-calibrated",
-        "The posterior with the statistic integrated out is calibrated everywhere, and needs no chain.",
-        "this laboratory",
-        _needs(("binomial", "exponential", "exponential-wide"), "marginal"),
-        _calibrated(("binomial", "exponential", "exponential-wide"), "marginal"),
+    *(
+        claim
+        for panel in _EXPONENTIAL
+        for claim in (
+            Claim(
+                f"naive-recovers-{panel}",
+                f"Given what a private release holds, the naive method is over-confident at small n and epsilon and "
+                f"calibrated at large ones, too ({panel}).",
+                "P4, section 5, for a private release",
+                _needs(panel, "naive-truncated"),
+                _over_confident(panel, "naive-truncated"),
+            ),
+            Claim(
+                f"utility-{panel}",
+                f"Gibbs posteriors are at least as near to the non-private posterior as naive ones that see a private "
+                f"release, in MMD ({panel}).",
+                "P4, section 5, for a private release",
+                _needs(panel, "gibbs", "naive-truncated"),
+                _nearer(panel, "naive-truncated"),
+            ),
+            Claim(
+                f"repaired-{panel}",
+                f"The joint law of the regions and the sum's full conditional make it calibrated ({panel}).",
+                "this laboratory",
+                _needs(panel, "gibbs"),
+                _calibrated(panel, "gibbs"),
+            ),
+            Claim(
+                f"collapsed-{panel}",
+                f"With a Metropolis move between the modes of the posterior it is calibrated ({panel}).",
+                "this laboratory",
+                _needs(panel, "gibbs-collapsed"),
+                _calibrated(panel, "gibbs-collapsed"),
+            ),
+        )
     ),
-    Claim(
-        "collapsed-is-calibrated",
-        "A Metropolis move between the modes of the posterior makes the Gibbs sampler calibrated with public bounds.",
-        "this laboratory",
-        _needs(("exponential", "exponential-wide"), "gibbs-collapsed"),
-        _calibrated(("exponential", "exponential-wide"), "gibbs-collapsed"),
+    *(
+        Claim(
+            f"marginal-{panel}",
+            f"The posterior with the statistic integrated out is calibrated at every size and privacy loss ({panel}).",
+            "this laboratory",
+            _needs(panel, "marginal"),
+            _calibrated(panel, "marginal"),
+        )
+        for panel in ("binomial", *_EXPONENTIAL)
     ),
-    Claim(
-        "controls",
-        "The posterior given the records is calibrated: simulation and tests are right.",
-        "check of this study",
-        _needs(_PANEL_NAMES, "non-private"),
-        _calibrated(_PANEL_NAMES, "non-private"),
+    *(
+        Claim(
+            f"control-{panel}",
+            f"The posterior given the records is calibrated: simulation and tests are right ({panel}).",
+            "check of this study",
+            _needs(panel, "non-private"),
+            _calibrated(panel, "non-private"),
+        )
+        for panel in _AS_PRINTED
     ),
 )
 
@@ -210,6 +245,11 @@ CLAIMS = (
 def _parts(summaries: Mapping[str, xr.Dataset]) -> dict[str, xr.Dataset]:
     """Return the panels, the multinomial by its first component."""
     return {name: ds.isel(component=0) if "component" in ds.dims else ds for name, ds in summaries.items()}
+
+
+def _nearest(ds: xr.Dataset, n: int, epsilon: float) -> xr.Dataset:
+    """Return the stored cell that is nearest to the one a figure is about."""
+    return ds.sel(n=n, epsilon=epsilon, method="nearest")
 
 
 def _draw_distances(summaries: Mapping[str, xr.Dataset]) -> Any:
@@ -229,10 +269,21 @@ def _draw_mmd(summaries: Mapping[str, xr.Dataset]) -> Any:
     return draw_against_n(private, "mmd2", "MMD² to the non-private posterior", METHOD_STYLES, log=True)
 
 
+def _draw_ranks(summaries: Mapping[str, xr.Dataset]) -> Any:
+    from studies.calibration_figures import draw_ranks
+
+    shown = ("gibbs", "gibbs-collapsed", "gibbs-published", "marginal", "exact", "non-private")
+    parts = {}
+    for name, ds in _parts(summaries).items():
+        kept = [method for method in ds["method"].values.tolist() if method in shown]
+        parts[name] = _nearest(ds, 10_000, 0.1).sel({"method": kept})
+    return draw_ranks(parts, "rank_histogram", "rank_bin", METHOD_STYLES)
+
+
 def _draw_ecdfs(summaries: Mapping[str, xr.Dataset]) -> Any:
     from studies.calibration_figures import draw_ecdfs
 
-    parts = {name: ds.sel(n=1_000, epsilon=0.01) for name, ds in _parts(summaries).items()}
+    parts = {name: _nearest(ds, 1_000, 0.01) for name, ds in _parts(summaries).items()}
     return draw_ecdfs(parts, "quantile_ecdf", "level", METHOD_STYLES)
 
 
@@ -253,6 +304,15 @@ FIGURES = (
         "functions of a calibrated method. Steep ends: over-confident; a steep middle: over-dispersed.",
         _PANEL_NAMES,
         _draw_ecdfs,
+    ),
+    Figure(
+        "ranks",
+        "Ranks of the true parameter at 10,000 records and ε = 0.1",
+        "Share of trials in which the rank of the true parameter among 99 draws lies in each of 20 bins, without the "
+        "naive methods and one-posterior sampling. A calibrated method stays within the grey band in 99 of 100 bins. "
+        "Draws of chains are about 100 iterations apart, and not independent where chains move slowly.",
+        _PANEL_NAMES,
+        _draw_ranks,
     ),
     Figure(
         "utility",

@@ -123,6 +123,40 @@ def draw_ecdfs(parts: Parts, ecdf: str, level: str, styles: Styles) -> Canvas:
     return _finish(canvas, grid, styles, names)
 
 
+def draw_ranks(parts: Parts, histogram: str, bins: str, styles: Styles) -> Canvas:
+    """Draw rank histograms as lines, one small picture a panel, with a band for each bin of uniform ranks.
+
+    Parameters
+    ----------
+    parts : mapping of str to xarray.Dataset
+        Title of a picture -> summary with the dimensions method and `bins`, and the variable ``n_ok``.
+    histogram, bins : str
+        The variable, shares that add up to 1, and its axis.
+    styles : mapping
+        The style of every method by its name.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+    """
+    n_columns = min(3, len(parts))
+    canvas, grid = _rows(-(-len(parts) // n_columns), n_columns, 2.4)
+    for axes in grid.ravel()[len(parts) :]:
+        axes.set_axis_off()
+    names: set[str] = set()
+    for axes, (title, ds) in zip(grid.ravel(), parts.items(), strict=False):
+        share = 1 / ds.sizes[bins]
+        half = 2.576 * np.sqrt(share * (1 - share) / float(ds["n_ok"].min()))
+        axes.axhspan(max(share - half, 0.0), share + half, color=mpl.rcParams["text.color"], alpha=0.12, linewidth=0)
+        for name in ds["method"].values.tolist():
+            names.add(name)
+            axes.plot(ds[bins], ds[histogram].sel({"method": name}), **styles[name], markersize=3.5, linewidth=1)
+        axes.set_title(title, fontsize="small", loc="left")
+        axes.set_xlabel("bin of the rank")
+    canvas.supylabel("share of trials", fontsize="medium")
+    return _finish(canvas, grid, styles, names)
+
+
 def draw_traces(parts: Parts, trace: str, axis: str, ylabel: str) -> Canvas:
     """Draw the first iterations of a few chains, one small picture a panel.
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from mechanisms.families import FAMILIES
 from mechanisms.private_quantile import private_bounds, private_quantile, quantile_law
 
 
@@ -114,5 +115,25 @@ def test_bad_arguments_are_refused(data, quantile, epsilon, data_range, message)
     with pytest.raises(ValueError, match=message):
         quantile_law(data, quantile, epsilon, data_range)
     if message.startswith("quantile"):
-        with pytest.raises(ValueError, match="quantiles must be ascending"):
+        with pytest.raises(ValueError, match="quantiles must be two, ascending"):
             private_bounds(np.random.default_rng(1), [0.5], (0.9, 0.1), 1.0, (0, 1))
+
+
+@pytest.mark.parametrize(
+    ("quantiles", "data_range", "message"),
+    [((0.1,), (0, 1), "quantiles must be two"), ((0.1, 0.9), (0,), "data_range must be two numbers")],
+)
+def test_bounds_need_two_of_each(quantiles, data_range, message):
+    with pytest.raises(ValueError, match=message):
+        private_bounds(np.random.default_rng(1), [0.5], quantiles, 1.0, data_range)
+
+
+def test_whole_bounds_lie_outside_the_drawn_ones():
+    data = np.random.default_rng(3).poisson(4.0, size=2_000)
+    drawn, whole = (
+        private_bounds(np.random.default_rng(1), data, (0.05, 0.95), 1.0, (0, 50), whole=whole)
+        for whole in (False, True)
+    )
+    assert (float(whole[0]).is_integer(), float(whole[1]).is_integer()) == (True, True)
+    assert drawn[0] - 1 < whole[0] <= drawn[0] < drawn[1] <= whole[1] < drawn[1] + 1
+    FAMILIES["poisson"].validate_bounds(whole)

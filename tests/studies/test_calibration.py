@@ -144,32 +144,59 @@ def test_a_trial_that_cannot_be_drawn_fails_on_its_own(tmp_path, monkeypatch):
     assert (ds.status.sel({"method": "exact"}) == 1).all()
 
 
+PANELS = [panel.name for panel in STUDY.panels]
+EXPONENTIAL = [name for name in PANELS if name.startswith("exponential")]
+
+
 def test_verdicts_follow_the_numbers(summaries):
-    """With good numbers every method is calibrated, with bad ones none is."""
-    good = replaced(summaries, "gibbs", quantile_p=0.5, mmd2_mean=-1.0)
-    found = verdicts(good)
-    for panel in STUDY.panels:
-        assert found[f"gibbs-is-calibrated-{panel.name}"] == "reproduced"
-        assert found["utility"] == "reproduced"
-    bad = verdicts(replaced(summaries, "gibbs", quantile_p=1e-9, mmd2_mean=9.0))
-    assert {bad[f"gibbs-is-calibrated-{panel.name}"] for panel in STUDY.panels} == {"not reproduced"}
-    assert bad["utility"] == "not reproduced"
-    for method, claim in (("marginal", "marginal-is-calibrated"), ("non-private", "controls")):
-        assert verdicts(replaced(summaries, method, quantile_p=0.5))[claim] == "reproduced"
-        assert verdicts(replaced(summaries, method, quantile_p=1e-9))[claim] == "not reproduced"
-    naive = replaced(replaced(summaries, "naive", quantile_p=0.5), "naive-truncated", quantile_p=0.5)
-    assert verdicts(naive)["naive-is-over-confident"] == "reproduced"
-    timid = replaced(replaced(naive, "naive", quantile_tails=0.0), "naive-truncated", quantile_tails=0.0)
-    assert verdicts(timid)["naive-is-over-confident"] == "not reproduced"
-    assert verdicts(replaced(summaries, "ops", quantile_tails=0.0, n_ok=1_000))["ops-is-over-dispersed"] == "reproduced"
-    assert verdicts(replaced(summaries, "ops", quantile_tails=0.1))["ops-is-over-dispersed"] == "not reproduced"
-    assert verdicts(replaced(summaries, "gibbs-published", quantile_p=1e-9))["published-sampler"] == "not reproduced"
-    assert verdicts(replaced(summaries, "gibbs-published", quantile_p=0.1))["published-sampler"] == "reproduced"
+    """With good numbers every method is calibrated, with bad ones none is, whatever the other tests say."""
+    judged = {
+        "non-private": [f"control-{panel}" for panel in PANELS],
+        "gibbs": ["gibbs-is-calibrated-binomial", *(f"repaired-{panel}" for panel in EXPONENTIAL)],
+        "gibbs-published": [f"gibbs-is-calibrated-{panel}" for panel in EXPONENTIAL],
+        "gibbs-collapsed": [f"collapsed-{panel}" for panel in EXPONENTIAL],
+        "marginal": [f"marginal-{panel}" for panel in ("binomial", *EXPONENTIAL)],
+    }
+    for method, claims in judged.items():
+        for values, verdict in (
+            ({"quantile_p": 0.5, "rank_p": 0.5}, "reproduced"),
+            ({"quantile_p": 1e-9, "rank_p": 0.5}, "not reproduced"),
+            ({"quantile_p": 0.5, "rank_p": 1e-9}, "not reproduced"),
+        ):
+            found = verdicts(replaced(summaries, method, **values))
+            assert {found[claim] for claim in claims} == {verdict}
+
+
+def test_verdicts_on_the_baselines_follow_the_numbers(summaries):
+    for method, claims in (
+        ("naive", [f"naive-is-over-confident-{panel}" for panel in PANELS]),
+        ("naive-truncated", [f"naive-recovers-{panel}" for panel in EXPONENTIAL]),
+    ):
+        good = verdicts(replaced(summaries, method, quantile_p=0.5, quantile_tails=0.9))
+        timid = verdicts(replaced(summaries, method, quantile_p=0.5, quantile_tails=0.1))
+        wrong = verdicts(replaced(summaries, method, quantile_p=1e-9, quantile_tails=0.9))
+        assert {good[claim] for claim in claims} == {"reproduced"}
+        assert {timid[claim] for claim in claims} == {wrong[claim] for claim in claims} == {"not reproduced"}
+    narrow = verdicts(replaced(summaries, "ops", quantile_tails=0.0, n_ok=1_000))
+    wide = verdicts(replaced(summaries, "ops", quantile_tails=0.1))
+    assert (narrow["ops-is-over-dispersed"], wide["ops-is-over-dispersed"]) == ("reproduced", "not reproduced")
+    near, far = (verdicts(replaced(summaries, "gibbs", mmd2_mean=value)) for value in (-1.0, 9.0))
+    for panel in PANELS:
+        assert (near[f"utility-{panel}"], far[f"utility-{panel}"]) == ("reproduced", "not reproduced")
+
+
+def test_verdict_on_the_papers_bounds_needs_both_sides(summaries):
+    good = replaced(summaries, "gibbs-published", quantile_p=0.5, rank_p=0.5)
+    bad = replaced(summaries, "gibbs-published", quantile_p=1e-9)
+    wide, own = "exponential-wide", "exponential-paper-bounds"
+    assert verdicts({**summaries, wide: bad[wide], own: good[own]})["bounds-hide-it"] == "reproduced"
+    assert verdicts({**summaries, wide: good[wide], own: good[own]})["bounds-hide-it"] == "not reproduced"
+    assert verdicts({**summaries, wide: bad[wide], own: bad[own]})["bounds-hide-it"] == "not reproduced"
 
 
 def test_claims_are_undecided_without_their_data(summaries):
     found = verdicts({"binomial": summaries["binomial"].drop_sel(method="ops")})
-    assert found["ops-is-over-dispersed"] == found["controls"] == found["published-sampler"] == "undecided"
+    assert {found["ops-is-over-dispersed"], found["control-exponential"], found["bounds-hide-it"]} == {"undecided"}
     assert found["gibbs-is-calibrated-binomial"] != "undecided"
 
 
@@ -179,6 +206,7 @@ def test_claims_are_undecided_without_their_data(summaries):
         ("binomial", {"n": [0]}, "n must be a whole number >= 1|n must be"),
         ("binomial", {"epsilon": [0]}, "epsilon must be"),
         ("binomial", {"prior": ["0:1"]}, "must be finite and > 0"),
+        ("binomial", {"prior": ["0.05:0.05"]}, "shapes >= 0.1 for marginal"),
         ("multinomial", {"prior": ["1:1"]}, "component must be 0 to 1"),
         ("exponential", {"bounds": ["1:0.5"]}, "bounds must"),
         ("exponential", {"bounds": ["0.5:0.5"]}, "bounds must"),
