@@ -130,10 +130,8 @@ def test_bounds_need_two_of_each(quantiles, data_range, message):
 
 def test_whole_bounds_lie_outside_the_drawn_ones():
     data = np.random.default_rng(3).poisson(4.0, size=2_000)
-    drawn, whole = (
-        private_bounds(np.random.default_rng(1), data, (0.05, 0.95), 1.0, (0, 50), whole=whole)
-        for whole in (False, True)
-    )
+    arguments = (data, (0.05, 0.95), 1.0, (0, 50))
+    drawn, whole = (private_bounds(np.random.default_rng(1), *arguments, whole=each) for each in (False, True))
     assert (float(whole[0]).is_integer(), float(whole[1]).is_integer()) == (True, True)
     assert drawn[0] - 1 < whole[0] <= drawn[0] < drawn[1] <= whole[1] < drawn[1] + 1
     FAMILIES["poisson"].validate_bounds(whole)
