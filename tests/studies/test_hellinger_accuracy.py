@@ -13,6 +13,8 @@ from studies.figures import render
 from studies.hellinger_accuracy import STUDY
 from studies.report import drawable, judge, load_summaries
 
+pytestmark = pytest.mark.slow
+
 DIMS = {
     "k2": ("n", "mechanism", "trial"),
     "k3": ("n", "mechanism", "trial"),

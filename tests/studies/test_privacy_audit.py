@@ -13,6 +13,8 @@ from studies.figures import render
 from studies.privacy_audit import STUDY
 from studies.report import drawable, judge, load_summaries
 
+pytestmark = pytest.mark.slow
+
 CLAIMS = {claim.name: claim for claim in STUDY.claims}
 
 
