@@ -9,7 +9,7 @@ import xarray as xr
 from matplotlib.figure import Figure as Canvas
 
 from pipeline.factors import format_value
-from studies.figures import Styles
+from studies.figures import Styles, finish_axes
 
 Parts = Mapping[str, xr.Dataset]
 
@@ -21,8 +21,7 @@ def _rows(n_rows: int, n_columns: int, height: float, sharey: bool = True) -> tu
 
 def _finish(canvas: Canvas, grid: Any, styles: Styles, names: set[str], columns: int = 4) -> Canvas:
     for axes in grid.ravel():
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(alpha=0.15, linewidth=0.6)
+        finish_axes(axes, None)
         axes.tick_params(labelsize="small", labelleft=True)
     shown = [name for name in styles if name in names]
     lines = [grid[0, 0].plot([], [], **styles[name], markersize=4)[0] for name in shown]
@@ -182,6 +181,5 @@ def draw_traces(parts: Parts, trace: str, axis: str, ylabel: str) -> Canvas:
         axes.set_title(title, fontsize="small", loc="left")
         axes.set_xlabel("iteration")
         axes.set_ylabel(ylabel)
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(alpha=0.15, linewidth=0.6)
+        finish_axes(axes, None)
     return canvas

@@ -63,7 +63,7 @@ def _title(ds: xr.Dataset) -> str:
     return ", ".join(f"{symbols[name]} = {format_value(ds[name].item())}" for name in names)
 
 
-def _finish(axes: Axes, ds: xr.Dataset | None) -> None:
+def finish_axes(axes: Axes, ds: xr.Dataset | None) -> None:
     """Take away what is not data, and name the constants above the picture."""
     if ds is not None:
         axes.set_title(_title(ds), fontsize="medium", loc="right")
@@ -121,7 +121,7 @@ def draw_lines(ds: xr.Dataset, x: str, measure: str, exact: str, by: str, styles
     axes.yaxis.set_major_formatter("{x:g}")
     axes.yaxis.set_minor_locator(NullLocator())
     axes.set_ylabel("mean Hellinger distance (logarithmic)")
-    _finish(axes, None)
+    finish_axes(axes, None)
     _legend_above(canvas, axes, ds)
     return canvas
 
@@ -143,7 +143,7 @@ def draw_quartiles(ds: xr.Dataset, x: str, measure: str, by: str, styles: Styles
         axes.set_xticks(ticks, [format_value(value) for value in ds[x].values[ticks].tolist()])
         axes.tick_params(labelbottom=True)
         axes.set_ylim(0, 1)
-        _finish(axes, None)
+        finish_axes(axes, None)
     canvas.supxlabel(_label(ds[x]), fontsize="medium")
     canvas.supylabel("Hellinger distance", fontsize="medium")
     return canvas
@@ -182,7 +182,7 @@ def draw_curves(ds: xr.Dataset, x: str, curves: Mapping[str, str], across: str, 
         axes.set_ylabel(ylabel)
         axes.set_ylim(bottom=0)
         axes.tick_params(labelleft=True)
-        _finish(axes, None)
+        finish_axes(axes, None)
     _legend_above(canvas, grid[0], ds)
     return canvas
 
@@ -205,7 +205,7 @@ def draw_ranges(ds: xr.Dataset, measure: str, exact: str, by: str, styles: Style
     axes.invert_yaxis()
     axes.set_xscale("log")
     axes.set_xlabel("Hellinger distance (logarithmic)")
-    _finish(axes, ds)
+    finish_axes(axes, ds)
     return canvas
 
 
@@ -254,7 +254,7 @@ def draw_histograms(
             axes.set_xlim(0, 1)
             axes.set_xlabel(xlabel)
             axes.tick_params(labelbottom=True)
-            _finish(axes, None)
+            finish_axes(axes, None)
     _legend_above(canvas, grid[1], ds)
     return canvas
 
@@ -312,7 +312,7 @@ def draw_shares(ds: xr.Dataset, x: str, measure: str, by: str, across: str) -> C
         axes.set_xticks([], minor=True)
         axes.set_ylim(0, top)
         axes.tick_params(labelbottom=True, labelsize="small")
-        _finish(axes, None)
+        finish_axes(axes, None)
     canvas.supxlabel(_label(ds[x]), fontsize="medium")
     canvas.supylabel(_label(ds[measure]), fontsize="medium")
     lines, labels = grid[0].get_legend_handles_labels()
@@ -356,7 +356,7 @@ def draw_ratios(parts: Mapping[str, xr.Dataset], x: str, measure: str, by: str, 
         axes.set_yticks(steps, [f"{step:g}" for step in steps])
         axes.set_yticks([], minor=True)
         axes.set_ylim(bottom, max(top, 1.2))
-        _finish(axes, None)
+        finish_axes(axes, None)
     grid[0].set_ylabel(ylabel)
     lines, labels = zip(*(shown[name] for name in styles if name in shown), strict=True)
     heading: Any = {"title": _title(next(iter(parts.values()))), "title_fontsize": "medium", "alignment": "left"}

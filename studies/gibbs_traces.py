@@ -13,7 +13,7 @@ import xarray as xr
 
 from mechanisms.families import FAMILIES, validate_size
 from mechanisms.gibbs import sample_gibbs
-from mechanisms.noisy_statistics import laplace_scale
+from mechanisms.noisy_statistics import laplace_scale, release_statistics
 from mechanisms.truncated_gibbs import sample_truncated_gibbs, tabulate_regions
 from pipeline import Claim, Factor, Figure, Finding, Measure, Method, Panel, Streams, Study
 
@@ -26,13 +26,9 @@ def _simulate(cell: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
     (rng,) = streams.generators()
     theta = model.draw_parameters(rng, cell["prior"], 1)
     _, truncated = model.draw_statistics(rng, theta, cell["n"], bounds)
-    scale = laplace_scale(model.sensitivity(bounds), cell["epsilon"])
-    return {
-        "cell": cell,
-        "theta": theta[0, 0],
-        "noisy": truncated[0] + rng.laplace(scale=scale, size=1),
-        "scale": scale,
-    }
+    sensitivity, epsilon = model.sensitivity(bounds), cell["epsilon"]
+    noisy = release_statistics(rng, truncated[0], sensitivity, epsilon)
+    return {"cell": cell, "theta": theta[0, 0], "noisy": noisy, "scale": laplace_scale(sensitivity, epsilon)}
 
 
 def _trace(data: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
