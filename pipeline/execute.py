@@ -58,14 +58,16 @@ class ExecutionError(RuntimeError):
 
 
 def pending_work(study: Study, store: ResultStore) -> list[Work]:
-    """List what is not committed, the blocks of later panels and cells first."""
+    """List what is not committed, the blocks of later panels and cells first; settings apart where the panel asks so."""
     found = []
     for panel in reversed(study.panels):
         pending = store.pending(panel)
         for block in iterate_blocks(panel):
-            settings = np.flatnonzero(pending[block.cell, block.trials.start // panel.block_trials])
-            if settings.size:
-                found.append(Work(block, tuple(int(k) for k in settings)))
+            settings = tuple(int(k) for k in np.flatnonzero(pending[block.cell, block.trials.start // panel.block_trials]))
+            if panel.settings_apart:
+                found += [Work(block, (k,)) for k in settings]
+            elif settings:
+                found.append(Work(block, settings))
     return found
 
 

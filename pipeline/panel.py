@@ -75,6 +75,13 @@ class Panel:
         Trials computed by one call and stored in one chunk. Part of the layout: never derived from the machine.
     version : int
         Raised whenever the numbers that `simulate` returns change.
+    on_demand : bool
+        True for a panel that is computed only where it is named, or where a factor is set that no other panel has: it
+        needs values that only a user can give, such as a file. `Study.configure` then keeps it as a panel like any
+        other. It decides no number, and is in no spec.
+    settings_apart : bool
+        True where one setting alone takes seconds: each is then computed and committed on its own, and the data are
+        simulated again for each. It decides no number, and is in no spec.
     statistics : tuple of Statistic
         What summaries hold of the measures beside means and quantiles.
     validate : callable
@@ -98,6 +105,8 @@ class Panel:
     trials: int | None = None
     block_trials: int = 1
     version: int = 1
+    on_demand: bool = False
+    settings_apart: bool = False
     statistics: tuple[Statistic, ...] = ()
     validate: Callable[[Cell, Mapping[str, Value]], bool] = field(default=_accept, repr=False)
     evaluate: Callable[[Any, Sequence[tuple[Method, Mapping[str, Value]]], Sequence[Streams]], list[dict[str, Any]]] = (

@@ -15,6 +15,7 @@ from pipeline.panel import Panel
 from pipeline.study import Study
 
 _PILOT_TRIALS = 200
+_PILOT_SETTINGS = 3  # of a panel whose settings are apart
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,10 @@ def _pilot_cell(study: Study, panel: Panel, cell: int, most: int) -> tuple[float
 
     The errors are those to expect of the means.
     """
-    settings = panel.settings()
+    every = panel.settings()
+    settings = every
+    if panel.settings_apart:  # a few tell enough, and one block of each: what takes seconds is told well by one run
+        settings = [every[k] for k in sorted(_spread(len(every))[:_PILOT_SETTINGS])]
     n_block = min(panel.block_trials, panel.n_trials)
 
     def timed(trials: range) -> tuple[float, list[Outcome]]:
@@ -139,15 +143,20 @@ def _pilot_cell(study: Study, panel: Panel, cell: int, most: int) -> tuple[float
         return time.perf_counter() - start, outcomes
 
     runs = [range(min(2, n_block))]
-    if n_block > 2:  # two lengths tell the setup from the cost of a trial
+    if panel.settings_apart:
+        runs = [range(min(most, n_block))]
+    elif n_block > 2:  # two lengths tell the setup from the cost of a trial
         runs.append(range(min(most, n_block)))
     else:
         starts = range(n_block, min(most, panel.n_trials), n_block)
         runs += [range(start, min(start + n_block, panel.n_trials)) for start in starts]
     first = timed(runs[0])  # what methods keep for later blocks of the cell is made here
-    seconds, computed = zip(*([first] if panel.n_trials == 1 else map(timed, runs)), strict=True)
+    alone = panel.n_trials == 1 or panel.settings_apart
+    seconds, computed = zip(*([first] if alone else map(timed, runs)), strict=True)
     once = max(0.0, first[0] - seconds[0])
-    if n_block > 2:
+    if panel.settings_apart:
+        total = sum(seconds) * len(every) / len(settings)
+    elif n_block > 2:
         per_trial = max(0.0, seconds[1] - seconds[0]) / max(1, len(runs[1]) - len(runs[0]))
         total, computed = seconds[1] + per_trial * (n_block - len(runs[1])), computed[1:]
     else:

@@ -4,7 +4,7 @@ What a trial is, is a matter of values alone; how trials are divided into blocks
 `pipeline.execute`'s.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from typing import Any, Literal
@@ -124,7 +124,8 @@ class Study:
         seed : int, optional
             Seed of all streams, >= 0.
         panels : iterable of str
-            The panels to keep; all if empty.
+            The panels to keep. If empty, those on demand that alone have a factor among `values`, or else all that are
+            not on demand.
         values : mapping of str to iterable
             New values of factors, outputs, constants or the list of methods, in each kept panel that has the name.
 
@@ -135,11 +136,11 @@ class Study:
         """
         trials = None if trials is None else require_whole("trials", trials, 1, MOST_TRIALS)
         seed = None if seed is None else require_whole("seed", seed, 0, 2**63 - 1)
-        wanted = [self.panel(name).name for name in _several(panels)]
-        kept = tuple(panel for panel in self.panels if not wanted or panel.name in wanted)
+        kept = self._select([self.panel(name).name for name in _several(panels)] or self._on_demand_for(values or {}))
         for name, new in (values or {}).items():
             names = sorted({known for panel in kept for known in panel.settable()})
             if name not in names:
+                self._refuse_of_panel_on_demand(name, [panel.name for panel in kept])
                 raise BadInputError(unknown("factor", name, names))
             new = _several(new)
             kept = tuple(panel.with_values(name, new) if name in panel.settable() else panel for panel in kept)
@@ -149,6 +150,30 @@ class Study:
         for panel in study.panels:
             panel.check()
         return study
+
+    def _select(self, wanted: Collection[str]) -> tuple[Panel, ...]:
+        """Return the panels that are wanted, none of them on demand any more; by default, those that never were."""
+        if wanted:
+            return tuple(replace(panel, on_demand=False) for panel in self.panels if panel.name in wanted)
+        kept = tuple(panel for panel in self.panels if not panel.on_demand)
+        if not kept:
+            names = ", ".join(panel.name for panel in self.panels)
+            raise BadInputError(f"study {self.name} computes its panels on demand only; name one with --panel: {names}")
+        return kept
+
+    def _on_demand_for(self, values: Collection[str]) -> list[str]:
+        """Name the panels on demand that values were given for, by factors that no other panel has."""
+        others = {name for panel in self.panels if not panel.on_demand for name in panel.settable()}
+        own = set(values) - others
+        return [panel.name for panel in self.panels if panel.on_demand and own & set(panel.settable())]
+
+    def _refuse_of_panel_on_demand(self, name: str, kept: Collection[str]) -> None:
+        """Say which panel has a factor, if it is one that was not asked for."""
+        for panel in self.panels:
+            if panel.on_demand and panel.name not in kept and name in panel.settable():
+                raise BadInputError(
+                    f"{name} belongs to panel {panel.name}, which is computed on demand only; add --panel {panel.name}"
+                )
 
     def spec(self) -> dict[str, Any]:
         """Return all that decides the numbers and their layout, as plain JSON values."""
@@ -164,7 +189,7 @@ class Study:
         """Return this study as a stored spec configured it; ValueError names what the code has no longer."""
         panels = []
         for name, stored in spec["panels"].items():
-            panel = self.panel(name)
+            panel = replace(self.panel(name), on_demand=False)  # it was asked for
             for role in ("factors", "method_factors", "outputs", "constants"):
                 for axis, values in stored[role].items():
                     if axis not in panel.settable():

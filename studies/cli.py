@@ -70,7 +70,8 @@ def list_studies() -> None:
     """List the studies that have a name."""
     table = _table("study", "panels", "title")
     for study in STUDIES.values():
-        table.add_row(study.name, " ".join(panel.name for panel in study.panels), study.title)
+        panels = (panel.name + " (on demand)" * panel.on_demand for panel in study.panels)
+        table.add_row(study.name, " ".join(panels), study.title)
     _print(table)
 
 

@@ -190,3 +190,29 @@ def test_means_have_a_plan_for_settings_that_do_not_apply():
     (plan,) = make_plan(study)
     assert plan.mcse == {}
     assert plan.failures == 0
+
+
+def test_settings_apart_are_planned_from_a_few(monkeypatch):
+    """Seven settings of 1, 2, ... seconds a block, whatever its trials: the ends and the middle tell the sum."""
+    clock, evaluated = Clock(), []
+    monkeypatch.setattr(pipeline.plan.time, "perf_counter", clock)
+
+    def evaluate(n, setting, streams):
+        clock.now += setting["weight"]
+        evaluated.append(setting["weight"])
+        return {"x": np.ones(n)}
+
+    panel = Panel(
+        "p",
+        "",
+        lambda cell, streams: len(streams.trials),
+        (Method("m", evaluate, uses=("weight",)),),
+        (Measure("x", ""),),
+        method_factors=(Factor("weight", tuple(range(1, 8)), ""),),
+        trials=100,
+        block_trials=25,
+        settings_apart=True,
+    )
+    (plan,) = make_plan(Study("s", "", "", (panel,), 1))
+    assert plan.seconds == pytest.approx(4 * 28)
+    assert evaluated == [1, 4, 7, 1, 4, 7]

@@ -472,3 +472,20 @@ def test_processes_give_the_arrays_of_threads(complete_store, killed_store):
 def test_chunk_files_are_where_the_tests_look(complete_store):
     """The helper that spoils stores would else spoil nothing."""
     assert chunk_file(complete_store, "means", "status", 0, 0, 0, 1, 0, 1)
+
+
+def test_settings_apart_are_works_of_their_own(complete_store, tmp_path):
+    """Each is committed by itself, and the numbers are the same."""
+    study = replace(STUDY, panels=tuple(replace(panel, settings_apart=True) for panel in STUDY.panels))
+    assert study.spec() == STUDY.spec()
+    works = []
+
+    def progress(found):
+        works.extend(found)
+        return lambda receipt: None
+
+    run(study, tmp_path / "r.zarr", progress=progress)
+    assert all(len(work.settings) == 1 for work in works)
+    expected = sum(len(panel.settings()) for panel in study.panels for _ in iterate_blocks(panel))
+    assert len(works) == expected
+    assert_equal_arrays(tmp_path / "r.zarr", complete_store)

@@ -6,8 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pipeline import Factor, Measure, Method, Panel, Study
+from pipeline import Factor, Measure, Method, Panel, Study, open_results, resume, run, summarise
 from pipeline.errors import BadInputError
+from pipeline.plan import make_plan
 from pipeline.streams import canonical_json
 from pipeline.study import differences
 from tests.pipeline.helpers import evaluate_all
@@ -64,6 +65,89 @@ def test_configure_reaches_every_panel_that_has_the_name():
 
 def test_panels_keep_the_order_of_the_study():
     assert [panel.name for panel in STUDY.configure(panels=["table", "means", "table"]).panels] == ["means", "table"]
+
+
+def with_demand(*names):
+    """Return the toy study with some of its panels on demand."""
+    panels = (replace(panel, on_demand=panel.name in names) for panel in STUDY.panels)
+    return replace(STUDY, panels=tuple(panels))
+
+
+def test_panels_on_demand_are_kept_where_they_are_named():
+    study = with_demand("table", "single")
+    assert [panel.name for panel in study.configure().panels] == ["means", "faults"]
+    assert study.configure(panels=["table", "means"]) == STUDY.configure(panels=["table", "means"])
+    assert study.configure(panels="single") == STUDY.configure(panels=["single"])
+    assert with_demand().configure() == STUDY.configure()
+
+
+def test_a_panel_that_was_named_is_like_any_other():
+    """A study may be configured before it is run, and `run` configures it again."""
+    chosen = with_demand("table").configure(panels=["table"], values={"order": [4]})
+    assert chosen.configure() == chosen
+    assert chosen.configure(values={"point": [9]}).panel("table").outputs[0].values == (9,)
+
+
+def test_values_of_a_panel_on_demand_that_was_not_named():
+    study = with_demand("table")
+    message = "^order belongs to panel table, which is computed on demand only; add --panel table$"
+    with pytest.raises(BadInputError, match=message):
+        study.configure(panels=("means",), values={"order": [4]})
+    assert study.configure(panels=["table"], values={"order": [4]}).panel("table").factors[0].values == (4.0,)
+    assert study.configure(values={"order": [4]}) == study.configure(panels=["table"], values={"order": [4]})
+    with pytest.raises(BadInputError, match="unknown factor 'ordre'"):
+        study.configure(values={"ordre": [4]})
+
+
+def test_values_shared_with_a_panel_on_demand_go_to_those_kept():
+    configured = with_demand("faults").configure(values={"n": [6]})
+    assert [panel.name for panel in configured.panels] == ["means", "table", "single"]
+    assert configured.panel("means").factors[0].values == (6,)
+
+
+def test_panels_on_demand_are_checked_where_they_are_named():
+    """Their values may be such that nobody could compute them."""
+
+    def refuse(cell, setting):
+        raise ValueError("give a file")
+
+    panels = (STUDY.panels[0], replace(TABLE, on_demand=True, validate=refuse))
+    study = replace(STUDY, panels=panels)
+    study.configure()
+    with pytest.raises(BadInputError, match="panel table, order=2: give a file"):
+        study.configure(panels=["table"])
+
+
+def test_a_study_whose_panels_are_all_on_demand_is_refused_unless_one_is_named():
+    study = with_demand(*(panel.name for panel in STUDY.panels))
+    with pytest.raises(
+        BadInputError, match=r"study toy .* on demand only; name one with --panel: means, faults, table"
+    ):
+        study.configure()
+    assert study.configure(values={"order": [4]}) == study.configure(panels=["table"], values={"order": [4]})
+    assert study.configure(panels=["table"]) == STUDY.configure(panels=["table"])
+
+
+def test_on_demand_is_in_no_spec():
+    """So stores of before can be resumed, and a panel may become one that is on demand."""
+    study = with_demand("table", "single")
+    assert study.spec() == STUDY.spec()
+    chosen = study.configure(panels=["table"], values={"order": [3, 4]})
+    stored = json.loads(json.dumps(chosen.spec()))
+    assert study.from_spec(stored) == chosen
+    assert STUDY.from_spec(stored) == chosen
+    assert differences(stored, study.from_spec(stored).spec()) == []
+
+
+def test_a_panel_on_demand_from_plan_to_summary(tmp_path):
+    study = with_demand("means", "faults", "single")
+    assert [plan.panel for plan in make_plan(study.configure())] == ["table"]
+    store = run(study, tmp_path / "s.zarr", panels=["single"], trials=4)
+    assert run(study.configure(panels=["single"], trials=4), tmp_path / "s.zarr").url == store.url
+    tree = open_results(store.url)
+    assert list(tree.children) == ["single"]
+    assert summarise(tree["single"].to_dataset()).n_ok.values.tolist() == [4]
+    assert resume(store.url, study=study).spec == store.spec
 
 
 def test_refusals():
