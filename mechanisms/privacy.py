@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from enum import Enum
 
-__all__ = ["Guarantee", "Neighbouring", "validate_delta", "validate_epsilon"]
+__all__ = ["Guarantee", "Neighbouring", "RenyiGuarantee", "validate_delta", "validate_epsilon", "validate_order"]
 
 
 class Neighbouring(Enum):
@@ -71,6 +71,36 @@ def validate_delta(delta: float) -> float:
     return value
 
 
+def validate_order(order: float) -> float:
+    """Return the order λ of a Rényi divergence as a float, refusing what privacy guarantees are not made of.
+
+    Parameters
+    ----------
+    order : float
+        Finite and ≥ 1; 1 is the Kullback–Leibler divergence.
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    ValueError
+        If `order` is not a finite number ≥ 1.
+
+    Examples
+    --------
+    >>> validate_order(2)
+    2.0
+    """
+    value = _as_float(order, "order must be a finite number >= 1")
+    if not (math.isfinite(value) and value >= 1):
+        raise ValueError(
+            f"order must be a finite number >= 1, got {order}; choose one such as 2, or 1 for Kullback-Leibler"
+        )
+    return value
+
+
 def _as_float(value: object, requirement: str) -> float:
     try:
         return float(value)  # type: ignore[arg-type]
@@ -122,3 +152,43 @@ class Guarantee:
 
     def __str__(self) -> str:
         return f"{self.epsilon:g}-DP" if self.is_pure else f"({self.epsilon:g}, {self.delta:g})-DP"
+
+
+@dataclass(frozen=True)
+class RenyiGuarantee:
+    """A Rényi-DP guarantee: D_λ(M(x)‖M(x')) ≤ epsilon for neighbours x, x', in either order, at one order λ.
+
+    Parameters
+    ----------
+    order : float
+        λ, finite and ≥ 1; 1 is the Kullback–Leibler divergence.
+    epsilon : float
+        Largest divergence in nats, finite and > 0.
+    relation : Neighbouring
+        Which data sets are neighbours.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is outside its range.
+
+    References
+    ----------
+    Mironov, "Rényi differential privacy", CSF 2017, definition 4.
+
+    Examples
+    --------
+    >>> print(RenyiGuarantee(2, 0.5))
+    (2, 0.5)-RDP
+    """
+
+    order: float
+    epsilon: float
+    relation: Neighbouring = Neighbouring.REPLACE_ONE
+
+    def __post_init__(self) -> None:
+        validate_order(self.order)
+        validate_epsilon(self.epsilon)
+
+    def __str__(self) -> str:
+        return f"({self.order:g}, {self.epsilon:g})-RDP"

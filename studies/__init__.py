@@ -12,6 +12,7 @@ from studies import (
     hellinger_limits,
     hellinger_sensitivity,
     privacy_audit,
+    renyi_logistic,
 )
 
 _LISTED = (
@@ -22,6 +23,7 @@ _LISTED = (
     privacy_audit,
     calibration,
     gibbs_traces,
+    renyi_logistic,
 )
 
 MODULES = {module.STUDY.name: f"{module.__name__}:STUDY" for module in _LISTED}

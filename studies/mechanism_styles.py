@@ -48,3 +48,13 @@ METHOD_STYLES = {
     "non-private": _style(_GREY, "X", _DOTTED),
 }
 """Likewise for methods of inference from noisy statistics."""
+
+REGRESSION_STYLES = {
+    "glm-diffused": _style(_BLUE, "o", "-"),
+    "glm-concentrated": _style(_VERMILION, "s", "-"),
+    "ops": _style(_GREEN, "^", "-"),
+    "ops-tight": _style(_GREEN, ">", _DASHED),
+    "ops-renyi": _style(_GREEN, "v", _DOTTED),
+    "true-posterior": _style(_GREY, "X", _LONG_DASHED),
+}
+"""Likewise for posterior sampling in regression."""

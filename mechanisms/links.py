@@ -1,0 +1,137 @@
+"""Links of binary regression: the log-likelihood of one label as a function of its linear predictor η = x·w.
+
+`logistic` is the canonical link of the Bernoulli family; `probit` and `complementary log-log` are not, and what P3
+proves of generalised linear models does not hold for them (see `glm`). All three log-likelihoods are concave in η.
+
+References
+----------
+P3: Geumlek, Song & Chaudhuri, "Rényi differential privacy mechanisms for posterior sampling", NeurIPS 2017, section
+4.1. McCullagh & Nelder, "Generalized linear models", 2nd edition, 1989, section 4.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit, log_expit, log_ndtr
+
+__all__ = ["LINKS", "Link"]
+
+Array = NDArray[np.float64]
+_LARGEST_PREDICTOR = 700.0  # exp of it is finite; the log-likelihood there is beyond −1e304
+_LOG_ROOT_TAU = 0.5 * np.log(2.0 * np.pi)
+
+
+@dataclass(frozen=True)
+class Link:
+    """A link: how the probability of the label 1 depends on η.
+
+    Attributes
+    ----------
+    name : str
+        Its key in `LINKS`.
+    code : int
+        How compiled samplers tell it from the others.
+    canonical : bool
+        Whether the slope is y − E[y], which P3's theorems need.
+    log_likelihood, slope, curvature : callable
+        ``(predictors, labels) -> array`` of their common shape: ln p(y | η), its derivative in η, and minus its second
+        derivative, ≥ 0. Labels are 0 or 1.
+
+    Examples
+    --------
+    >>> logistic = LINKS["logistic"]
+    >>> logistic.log_likelihood(np.array([0.0]), np.array([1.0])).round(4)
+    array([-0.6931])
+    >>> logistic.slope(np.array([0.0]), np.array([1.0])), logistic.curvature(np.array([0.0]), np.array([1.0]))
+    (array([0.5]), array([0.25]))
+    """
+
+    name: str
+    code: int
+    canonical: bool
+    log_likelihood: Callable[[Array, Array], Array] = field(repr=False)
+    slope: Callable[[Array, Array], Array] = field(repr=False)
+    curvature: Callable[[Array, Array], Array] = field(repr=False)
+
+
+def _margin(predictors: Array, labels: Array) -> Array:
+    """Return η for the label 1 and −η for the label 0: all that a symmetric link depends on."""
+    return np.where(labels > 0.5, predictors, -predictors)
+
+
+def _logistic_log_likelihood(predictors: Array, labels: Array) -> Array:
+    return log_expit(_margin(predictors, labels))
+
+
+def _logistic_slope(predictors: Array, labels: Array) -> Array:
+    return labels - expit(predictors)
+
+
+def _logistic_curvature(predictors: Array, labels: Array) -> Array:
+    return expit(predictors) * expit(-predictors)
+
+
+def _probit_log_likelihood(predictors: Array, labels: Array) -> Array:
+    return log_ndtr(_margin(predictors, labels))
+
+
+def _hazard(margin: Array) -> Array:
+    """Return φ(t)/Φ(t), which tends to −t as t → −∞ and to 0 as t → ∞."""
+    return np.exp(-0.5 * margin * margin - _LOG_ROOT_TAU - log_ndtr(margin))
+
+
+def _probit_slope(predictors: Array, labels: Array) -> Array:
+    return _margin(np.ones_like(predictors), labels) * _hazard(_margin(predictors, labels))
+
+
+def _probit_curvature(predictors: Array, labels: Array) -> Array:
+    margin = _margin(predictors, labels)
+    hazard = _hazard(margin)
+    return np.maximum(hazard * (margin + hazard), 0.0)
+
+
+def _rate(predictors: Array) -> Array:
+    """Return exp(η), the rate of the Poisson variable that the complementary log-log link cuts at one."""
+    return np.exp(np.minimum(predictors, _LARGEST_PREDICTOR))
+
+
+def _cloglog_log_likelihood(predictors: Array, labels: Array) -> Array:
+    rate = _rate(predictors)
+    tiny = rate < 1e-300  # ln(1 − exp(−rate)) is η there
+    one = np.where(tiny, predictors, np.log(-np.expm1(-np.where(tiny, 1.0, rate))))
+    return np.where(labels > 0.5, one, -rate)
+
+
+def _cloglog_slope(predictors: Array, labels: Array) -> Array:
+    rate = _rate(predictors)
+    return np.where(labels > 0.5, _rate_over_odds(rate), -rate)
+
+
+def _cloglog_curvature(predictors: Array, labels: Array) -> Array:
+    rate = _rate(predictors)
+    slope = _rate_over_odds(rate)
+    small = rate < 1e-4  # slope·(rate + slope − 1) = rate/2 − rate²/3 + …, which the difference would lose
+    one = np.where(small, 0.5 * rate, slope * np.where(small, 0.0, rate + slope - 1.0))
+    return np.where(labels > 0.5, one, rate)
+
+
+def _rate_over_odds(rate: Array) -> Array:
+    """Return μ/(exp(μ) − 1), which is 1 at μ = 0."""
+    large = rate > _LARGEST_PREDICTOR
+    odds = np.expm1(np.where(large, 1.0, np.maximum(rate, 1e-300)))
+    return np.where(large, 0.0, np.maximum(rate, 1e-300) / odds)
+
+
+LINKS: dict[str, Link] = {
+    link.name: link
+    for link in (
+        Link("logistic", 0, True, _logistic_log_likelihood, _logistic_slope, _logistic_curvature),
+        Link("probit", 1, False, _probit_log_likelihood, _probit_slope, _probit_curvature),
+        Link("cloglog", 2, False, _cloglog_log_likelihood, _cloglog_slope, _cloglog_curvature),
+    )
+}
+"""Every link by its name."""

@@ -1,0 +1,243 @@
+"""Rényi differential privacy in terms of the other two: what (ε, δ) a curve implies, and what curve a pure ε does.
+
+A mechanism is (λ, ε)-RDP if D_λ(M(x)‖M(x')) ≤ ε for all neighbours; its *curve* is the smallest such ε at each order.
+
+**From a curve to (ε, δ).** With Z the privacy loss, E[exp((λ−1)Z)] = exp((λ−1)·D_λ). As max(1 − e^(ε−z), 0) is at most
+(1/λ)(1 − 1/λ)^(λ−1)·e^((λ−1)(z−ε)), with equality where e^(ε−z) = 1 − 1/λ, the hockey-stick divergence obeys
+
+    δ(ε) ≤ (1/λ)(1 − 1/λ)^(λ−1) · exp((λ−1)(D_λ − ε))
+
+at every order λ > 1. It is also at most δ(0), the total variation, and that at most √(1 − e^(−KL)) with KL ≤ D_λ.
+
+**From a pure ε to its curve.** Among laws whose ratio stays in [e^(−ε), e^ε] randomised response, which tells the truth
+with probability p = e^ε/(1 + e^ε), has the largest divergence at every order, as t ↦ t^λ is convex and its two ratios
+are the ends of the interval: the curve below is exact for the class, and at most min(ε, λε²/2).
+
+References
+----------
+Mironov, "Rényi differential privacy", CSF 2017: the definition, and the classical conversion.
+Canonne, Kamath & Steinke, "The discrete Gaussian for differential privacy", NeurIPS 2020, proposition 12, and Balle,
+Barthe, Gaboardi, Hsu & Sato, "Hypothesis testing interpretations and Rényi differential privacy", AISTATS 2020,
+theorem 21: the conversion above.
+Bretagnolle & Huber, "Estimation des densités: risque minimax", 1979: the bound on the total variation.
+Bun & Steinke, "Concentrated differential privacy: simplifications, extensions, and lower bounds", TCC 2016,
+proposition 3.3: the curve of a pure ε.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from mechanisms.privacy import validate_delta, validate_epsilon, validate_order
+
+__all__ = [
+    "approximate_delta",
+    "approximate_epsilon",
+    "classical_epsilon",
+    "pure_epsilon_for",
+    "pure_renyi",
+    "validate_order",
+]
+
+
+def approximate_epsilon(orders: ArrayLike, renyi_epsilons: ArrayLike, delta: float) -> float:
+    """Return the smallest ε for which a curve implies (ε, δ)-DP, over its orders.
+
+    Parameters
+    ----------
+    orders : array_like, shape (m,)
+        Finite λ ≥ 1.
+    renyi_epsilons : array_like, shape (m,)
+        The curve at these orders, ≥ 0, in nats; inf where it has no bound.
+    delta : float
+        In (0, 1).
+
+    Returns
+    -------
+    float
+        ≥ 0; inf if no order bounds the loss.
+
+    Raises
+    ------
+    ValueError
+        If an argument is not allowed.
+
+    Examples
+    --------
+    A Gaussian mechanism of noise 10 times its sensitivity has the curve λ/200:
+
+    >>> orders = np.arange(2, 200)
+    >>> print(round(approximate_epsilon(orders, orders / 200, 1e-6), 4))
+    0.43
+    """
+    lam, curve = _curve(orders, renyi_epsilons)
+    delta = validate_delta(delta)
+    if np.any(np.expm1(-curve) > -(delta**2)):
+        return 0.0
+    lam, curve = lam[lam > 1], curve[lam > 1]
+    bounds = curve + np.log1p(-1 / lam) - (math.log(delta) + np.log(lam)) / (lam - 1)
+    return max(0.0, float(bounds.min(initial=math.inf)))
+
+
+def approximate_delta(orders: ArrayLike, renyi_epsilons: ArrayLike, epsilon: float) -> float:
+    """Return the smallest δ for which a curve implies (ε, δ)-DP, over its orders.
+
+    Parameters
+    ----------
+    orders, renyi_epsilons
+        As in `approximate_epsilon`.
+    epsilon : float
+        Privacy loss in nats, finite and > 0.
+
+    Returns
+    -------
+    float
+        In [0, 1].
+
+    Raises
+    ------
+    ValueError
+        If an argument is not allowed.
+
+    Examples
+    --------
+    >>> orders = np.arange(2, 200)
+    >>> print(f"{approximate_delta(orders, orders / 200, 0.43):.2e}")
+    9.98e-07
+    """
+    lam, curve = _curve(orders, renyi_epsilons)
+    epsilon = validate_epsilon(epsilon)
+    variation = float(np.sqrt(-np.expm1(-curve)).min())
+    lam, curve = lam[lam > 1], curve[lam > 1]
+    logs = (lam - 1) * (curve - epsilon + np.log1p(-1 / lam)) - np.log(lam)
+    return min(variation, math.exp(min(0.0, float(logs.min(initial=math.inf)))))
+
+
+def classical_epsilon(order: float, renyi_epsilon: float, delta: float) -> float:
+    """Return ε + ln(1/δ)/(λ − 1), for which (λ, ε)-RDP implies (·, δ)-DP: Mironov (2017), proposition 3.
+
+    `approximate_epsilon` is never larger.
+
+    Parameters
+    ----------
+    order : float
+        λ > 1, finite.
+    renyi_epsilon : float
+        Rényi divergence in nats, finite and > 0.
+    delta : float
+        In (0, 1).
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    ValueError
+        If an argument is not allowed.
+
+    Examples
+    --------
+    >>> print(round(classical_epsilon(54, 54 / 200, 1e-6), 4), round(approximate_epsilon([54], [54 / 200], 1e-6), 4))
+    0.5307 0.4367
+    """
+    order, renyi_epsilon, delta = validate_order(order), validate_epsilon(renyi_epsilon), validate_delta(delta)
+    if order == 1:
+        raise ValueError("order must be > 1, got 1; the Kullback-Leibler divergence alone bounds no loss")
+    return renyi_epsilon - math.log(delta) / (order - 1)
+
+
+def pure_renyi(epsilon: float, order: float) -> float:
+    """Return the largest Rényi divergence of order λ that a pure ε-DP mechanism can have.
+
+    Parameters
+    ----------
+    epsilon : float
+        Pure privacy loss in nats, finite and > 0.
+    order : float
+        λ ≥ 1; 1 is the Kullback–Leibler divergence, inf the pure loss itself.
+
+    Returns
+    -------
+    float
+        In (0, min(ε, λε²/2)], with full relative precision.
+
+    Raises
+    ------
+    ValueError
+        If an argument is not allowed.
+
+    Notes
+    -----
+    With x = (λ−1)ε the mean of exp((λ−1)Z) under randomised response is p·e^x + (1−p)·e^(−x), which is
+    1 + tanh(ε/2)·sinh(x) + 2·sinh²(x/2): all terms are positive. At λ = 1 the divergence is ε·tanh(ε/2).
+
+    Examples
+    --------
+    >>> print(round(pure_renyi(0.1, 10), 6), round(10 * 0.1**2 / 2, 6), pure_renyi(0.1, math.inf))
+    0.043888 0.05 0.1
+    """
+    epsilon = validate_epsilon(epsilon)
+    if order == math.inf:
+        return epsilon
+    order = validate_order(order)
+    if order == 1:
+        return epsilon * math.tanh(epsilon / 2)
+    x = (order - 1) * epsilon
+    if x < 1:
+        return math.log1p(math.tanh(epsilon / 2) * math.sinh(x) + 2 * math.sinh(x / 2) ** 2) / (order - 1)
+    return epsilon - (math.log1p(math.exp(-epsilon)) - math.log1p(math.exp(-epsilon - 2 * x))) / (order - 1)
+
+
+def pure_epsilon_for(order: float, renyi_epsilon: float) -> float:
+    """Return the largest pure ε whose curve is at most `renyi_epsilon` at `order`: what a pure mechanism may spend.
+
+    Parameters
+    ----------
+    order : float
+        λ ≥ 1, or inf.
+    renyi_epsilon : float
+        Rényi divergence that may be spent, in nats, finite and > 0.
+
+    Returns
+    -------
+    float
+        At least max(renyi_epsilon, √(2·renyi_epsilon/λ)); its `pure_renyi` is never above `renyi_epsilon`.
+
+    Raises
+    ------
+    ValueError
+        If an argument is not allowed.
+
+    Examples
+    --------
+    >>> print(round(pure_epsilon_for(10, 0.05), 6), pure_epsilon_for(math.inf, 0.05))
+    0.10769 0.05
+    """
+    target = validate_epsilon(renyi_epsilon)
+    if order == math.inf:
+        return target
+    order = validate_order(order)
+    low, high = target, 2 * max(target, math.sqrt(2 * target / order))
+    while pure_renyi(high, order) <= target:
+        high *= 2
+    while low < (middle := (low + high) / 2) < high:
+        low, high = (middle, high) if pure_renyi(middle, order) <= target else (low, middle)
+    return low
+
+
+def _curve(orders: ArrayLike, renyi_epsilons: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    lam, curve = np.asarray(orders, dtype=np.float64), np.asarray(renyi_epsilons, dtype=np.float64)
+    if lam.ndim != 1 or lam.size == 0 or lam.shape != curve.shape:
+        raise ValueError(
+            f"orders and renyi_epsilons must have one shape (m,), m >= 1, got {lam.shape} and {curve.shape}; "
+            "pass one divergence an order"
+        )
+    if not np.all((lam >= 1) & np.isfinite(lam)):
+        raise ValueError(f"orders must be finite and >= 1, got {lam.tolist()}; 1 is the Kullback-Leibler divergence")
+    if not np.all(curve >= 0):
+        raise ValueError(f"renyi_epsilons must be >= 0, got {curve.tolist()}; give divergences in nats")
+    return lam, curve
