@@ -221,7 +221,7 @@ def _figure(objective: str, title: str, caption: str, ylabel: str) -> Figure:
         from studies.figures import draw_ratios
 
         shown = {}
-        for k in _SIZES:
+        for k in (k for k in _SIZES if f"k{k}" in summaries):
             summary = summaries[f"k{k}"]
             ratio = _ratio(summary, f"{objective}_hellinger")
             shown[f"{k} cells"] = summary.assign(ratio=ratio).drop_sel(mechanism="optimal")

@@ -18,7 +18,7 @@ from pipeline.factors import format_value
 from pipeline.store import ResultStore
 
 Summaries = Mapping[str, xr.Dataset]
-_FEWEST = 100
+_FEWEST = 50
 
 
 def load_summaries(
@@ -82,8 +82,8 @@ def _undecided(study: Study, claim: Claim, summaries: Summaries) -> Finding | No
 
 
 def drawable(study: Study, summaries: Summaries) -> list[Figure]:
-    """Return the figures whose panels are all in the store."""
-    return [figure for figure in study.figures if all(panel in summaries for panel in figure.panels)]
+    """Return the figures of which a panel is in the store."""
+    return [figure for figure in study.figures if any(panel in summaries for panel in figure.panels)]
 
 
 def tabulate(summary: xr.Dataset) -> tuple[list[str], list[list[str]], int]:
@@ -163,8 +163,9 @@ def write_report(
     claims = judge(study, summaries)
     pictures = []
     for figure in drawable(study, summaries):
-        light, png = render(figure.draw, summaries, ("svg", "png"))
-        (dark,) = render(figure.draw, summaries, ("svg",), dark=True)
+        shown = {panel: summaries[panel] for panel in figure.panels if panel in summaries}
+        light, png = render(figure.draw, shown, ("svg", "png"))
+        (dark,) = render(figure.draw, shown, ("svg",), dark=True)
         if figures_folder is not None:
             Path(figures_folder).mkdir(parents=True, exist_ok=True)
             Path(figures_folder, f"{figure.name}.svg").write_bytes(light)
