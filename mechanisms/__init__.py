@@ -9,6 +9,10 @@ Exponential families are declared in `families`, and released by `noisy_statisti
 `private_quantile` can find. What θ was is then inferred by `naive`, `gibbs`, `truncated_gibbs`, `marginal`,
 `binomial_mixture` and `one_posterior_sample`, and posteriors are compared by `mmd`.
 
+Rényi differential privacy and its relation to the other kinds are in `renyi`, the divergence of Dirichlet laws in
+`renyi_divergence`. `renyi_sampling` draws from weakened posteriors, `gaussian_counts` from those of noisy counts;
+`renyi_audit` says what laws with densities spend.
+
 All are pure functions and frozen dataclasses; randomness comes in as uniforms or a generator.
 """
 
@@ -22,6 +26,7 @@ from mechanisms.count_release import MECHANISMS, Mechanism, validate
 from mechanisms.divergences import hellinger
 from mechanisms.exponential import ExponentialMechanism, exponential_mechanism
 from mechanisms.families import FAMILIES, Family
+from mechanisms.gaussian_counts import GAUSSIAN_VARIANCES, GaussianCounts, gaussian_mechanism
 from mechanisms.gibbs import sample_gibbs
 from mechanisms.hamming import HammingMechanism, calibrate_hamming, hamming_loss, hamming_mechanism
 from mechanisms.marginal import MarginalPosterior, marginal_posterior
@@ -32,9 +37,13 @@ from mechanisms.noisy_statistics import laplace_guarantee, laplace_scale, releas
 from mechanisms.one_posterior_sample import OnePosteriorSampling, one_posterior_sampling, quantile_among
 from mechanisms.optimal import OptimalCounts, OptimalLaw, optimal_counts, optimal_law
 from mechanisms.power_mixture import PowerMixture, power_mixture_mechanism
-from mechanisms.privacy import Guarantee, Neighbouring
+from mechanisms.privacy import Guarantee, Neighbouring, RenyiGuarantee
 from mechanisms.private_quantile import private_bounds
 from mechanisms.release import CountRelease
+from mechanisms.renyi import approximate_delta, approximate_epsilon, classical_epsilon, pure_epsilon_for, pure_renyi
+from mechanisms.renyi_audit import audit_densities, audit_posteriors, audit_sampling
+from mechanisms.renyi_divergence import dirichlet_renyi
+from mechanisms.renyi_sampling import RENYI_SAMPLERS, RenyiSampling, calibrate_renyi, renyi_sampler
 from mechanisms.sensitivity import (
     global_sensitivity,
     local_sensitivity,
@@ -47,7 +56,9 @@ from mechanisms.truncated_gibbs import RegionTable, sample_truncated_gibbs, tabu
 
 __all__ = [
     "FAMILIES",
+    "GAUSSIAN_VARIANCES",
     "MECHANISMS",
+    "RENYI_SAMPLERS",
     "Audit",
     "BinomialMixture",
     "BoundScale",
@@ -56,6 +67,7 @@ __all__ = [
     "CountRelease",
     "ExponentialMechanism",
     "Family",
+    "GaussianCounts",
     "Guarantee",
     "HammingMechanism",
     "MarginalPosterior",
@@ -68,18 +80,29 @@ __all__ = [
     "OutputLaws",
     "PowerMixture",
     "RegionTable",
+    "RenyiGuarantee",
+    "RenyiSampling",
     "Verdict",
+    "approximate_delta",
+    "approximate_epsilon",
     "audit_counts",
+    "audit_densities",
     "audit_laws",
+    "audit_posteriors",
+    "audit_sampling",
     "balanced_counts",
     "bound_scale",
     "calibrate",
     "calibrate_hamming",
+    "calibrate_renyi",
+    "classical_epsilon",
     "conjugate_posterior",
     "count_candidates",
     "count_laws",
+    "dirichlet_renyi",
     "enumerate_candidates",
     "exponential_mechanism",
+    "gaussian_mechanism",
     "geometric_counts",
     "global_sensitivity",
     "hamming_loss",
@@ -99,8 +122,11 @@ __all__ = [
     "posterior",
     "power_mixture_mechanism",
     "private_bounds",
+    "pure_epsilon_for",
+    "pure_renyi",
     "quantile_among",
     "release_statistics",
+    "renyi_sampler",
     "sample_gibbs",
     "sample_truncated_gibbs",
     "smooth_sensitivity",

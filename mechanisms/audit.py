@@ -7,7 +7,7 @@ A mechanism states its output law at every data set (`OutputLaws`); over all pai
 * the Rényi curve  max D_λ(P‖Q) = max ln Σ_r p(r)^λ q(r)^(1−λ) / (λ − 1).
 
 Nothing is estimated: a verdict is a proof up to rounding, and a broken guarantee comes with its counterexample. Audits
-of mechanisms with densities, or of samples alone, are to return the same `Audit`, with their own `evidence`.
+of mechanisms with densities (`mechanisms.renyi_audit`) return the same `Audit`, with their own `evidence`.
 
 References
 ----------
@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mechanisms.jit import kernel
-from mechanisms.privacy import Guarantee
+from mechanisms.privacy import Guarantee, RenyiGuarantee
 
 __all__ = ["MAX_AUDITED", "ROUNDING", "Audit", "OutputLaws", "Verdict", "Witness", "audit_laws", "sum_exp"]
 
@@ -139,7 +139,7 @@ class Verdict:
     holds : bool
         True also where rounding alone (`ROUNDING`) exceeds the guarantee.
     slack : float
-        Stated minus spent: of ε for a pure guarantee, else of δ.
+        Stated minus spent: of ε for a pure guarantee or a Rényi guarantee, else of δ.
     text : str
         One line; for a broken guarantee with the counterexample.
     """
@@ -156,7 +156,8 @@ class Audit:
     Attributes
     ----------
     epsilon : float
-        The pure loss in nats; inf if an output is possible at one data set and impossible at its neighbour.
+        The pure loss in nats; inf if an output is possible at one data set and impossible at its neighbour, or if
+        densities have a ratio without bound.
     witness : Witness
         Where it is reached, ordered so that the ratio is ≥ 1.
     deltas : dict of float to float
@@ -166,7 +167,8 @@ class Audit:
     n_pairs, n_outputs : int
         What was compared, after symmetry.
     evidence : str
-        How sure it is: "exact" is a proof up to rounding.
+        How sure it is: "exact" and "closed form" are proofs up to rounding, "quadrature" one up to the error of a rule
+        that integrates each law to 1 within 1e-11.
     """
 
     epsilon: float
@@ -177,13 +179,14 @@ class Audit:
     n_outputs: int
     evidence: str = "exact"
 
-    def check(self, guarantee: Guarantee) -> Verdict:
+    def check(self, guarantee: Guarantee | RenyiGuarantee) -> Verdict:
         """Compare with a stated guarantee.
 
         Parameters
         ----------
-        guarantee : Guarantee
-            For δ > 0 its ε must be among those the audit was asked for, unless the pure loss is within ε.
+        guarantee : Guarantee or RenyiGuarantee
+            For δ > 0 its ε must be among those the audit was asked for, unless the pure loss is within ε; the order of
+            a Rényi guarantee must be among its orders.
 
         Returns
         -------
@@ -192,7 +195,7 @@ class Audit:
         Raises
         ------
         ValueError
-            If δ at that ε was not computed.
+            If δ at that ε, or the divergence of that order, was not computed.
 
         Examples
         --------
@@ -201,7 +204,11 @@ class Audit:
         broken: stated 1-DP, loses 1.0986 at 0 against 1, output 0
         >>> print(audit_laws(laws, epsilons=[1.0]).check(Guarantee(1.0, 0.1)).text)
         within (1, 0.1)-DP: delta 0.0704, slack 0.0296
+        >>> print(audit_laws(laws, orders=[2]).check(RenyiGuarantee(2, 0.5)).text)
+        broken: stated (2, 0.5)-RDP, reaches 0.847298; worst ratio at 0 against 1, output 0
         """
+        if isinstance(guarantee, RenyiGuarantee):
+            return self._check_renyi(guarantee)
         if guarantee.is_pure or self.epsilon <= guarantee.epsilon + ROUNDING:
             slack = guarantee.epsilon - self.epsilon
             holds = slack >= -ROUNDING
@@ -218,6 +225,18 @@ class Audit:
         if slack >= 0:
             return Verdict(True, slack, f"within {guarantee}: delta {delta:.3g}, slack {slack:.3g}")
         return Verdict(False, slack, f"broken: stated {guarantee}, delta is {delta:.3g}; worst ratio at {self.witness}")
+
+    def _check_renyi(self, guarantee: RenyiGuarantee) -> Verdict:
+        if guarantee.order not in self.renyi:
+            raise ValueError(
+                f"divergence must have been computed at order {guarantee.order:g}, was at {list(self.renyi)}; audit "
+                "with it among orders"
+            )
+        spent = self.renyi[guarantee.order]
+        slack = guarantee.epsilon - spent
+        if slack >= -ROUNDING * min(1.0, guarantee.epsilon):  # of small divergences rounding explains less
+            return Verdict(True, slack, f"within {guarantee}: reaches {spent:.6g}, slack {max(slack, 0):.6g}")
+        return Verdict(False, slack, f"broken: stated {guarantee}, reaches {spent:.6g}; worst ratio at {self.witness}")
 
 
 def audit_laws(

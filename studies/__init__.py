@@ -12,7 +12,9 @@ from studies import (
     hellinger_limits,
     hellinger_sensitivity,
     privacy_audit,
+    renyi_curves,
     renyi_logistic,
+    renyi_utility,
 )
 
 _LISTED = (
@@ -23,6 +25,8 @@ _LISTED = (
     privacy_audit,
     calibration,
     gibbs_traces,
+    renyi_curves,
+    renyi_utility,
     renyi_logistic,
 )
 

@@ -49,6 +49,16 @@ METHOD_STYLES = {
 }
 """Likewise for methods of inference from noisy statistics."""
 
+RENYI_STYLES = {
+    "diffused": _style(_BLUE, "o", "-"),
+    "concentrated": _style(_VERMILION, "s", "-"),
+    "gaussian": _style(_GREEN, "^", "-"),
+    "gaussian-tight": _style(_GREEN, ">", _DASHED),
+    "direct": _style(_PURPLE, "D", _DASH_DOTTED),
+    "true-posterior": _style(_GREY, "X", _LONG_DASHED),
+}
+"""Likewise for posterior sampling from exponential families."""
+
 REGRESSION_STYLES = {
     "glm-diffused": _style(_BLUE, "o", "-"),
     "glm-concentrated": _style(_VERMILION, "s", "-"),

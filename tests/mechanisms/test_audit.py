@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mechanisms import audit as engine
 from mechanisms.audit import ROUNDING, Audit, OutputLaws, Witness, audit_laws
-from mechanisms.privacy import Guarantee
+from mechanisms.privacy import Guarantee, RenyiGuarantee
 
 EPSILONS = (0.0, 0.1, 0.5, 1.0, 3.0)
 ORDERS = (1.0, 1.5, 2.0, 10.0)
@@ -298,6 +298,30 @@ def test_rounding_alone_is_forgiven(excess, holds):
     assert verdict.holds == holds
     assert verdict.slack == pytest.approx(-excess, rel=1e-6)
     assert "-0" not in verdict.text
+
+
+def test_renyi_guarantees_are_checked_at_their_order():
+    """Randomised response at ¾: D₂ = ln(9/4 + 1/12), by its two outputs."""
+    found = audit_laws(OutputLaws.from_table([[0.75, 0.25], [0.25, 0.75]], [[0, 1]]), orders=[1, 2])
+    exact = math.log(0.75**2 / 0.25 + 0.25**2 / 0.75)
+    verdict = found.check(RenyiGuarantee(2, 0.9))
+    assert (verdict.holds, verdict.text) == (True, "within (2, 0.9)-RDP: reaches 0.847298, slack 0.0527021")
+    assert verdict.slack == pytest.approx(0.9 - exact, rel=1e-12)
+    assert found.check(RenyiGuarantee(2, exact)).holds
+    broken = found.check(RenyiGuarantee(2, 0.95 * exact))
+    assert not broken.holds
+    assert broken.text.endswith("reaches 0.847298; worst ratio at 0 against 1, output 0")
+    with pytest.raises(ValueError, match=re.escape("divergence must have been computed at order 3, was at [1.0, 2.0]")):
+        found.check(RenyiGuarantee(3, 0.9))
+
+
+@pytest.mark.parametrize("stated", [1e-12, 1.0, 100.0])
+@pytest.mark.parametrize(("excess", "holds"), [(0.9 * ROUNDING, True), (1.1 * ROUNDING, False)])
+def test_rounding_is_forgiven_in_proportion_to_small_divergences(stated, excess, holds):
+    spent = stated + excess * min(1.0, stated)
+    verdict = Audit(math.inf, Witness(0, 1, 0, math.inf), {}, {2.0: spent}, 1, 2).check(RenyiGuarantee(2, stated))
+    assert verdict.holds == holds
+    assert "slack -" not in verdict.text
 
 
 def laws_of(log_law, n_datasets=2, n_outputs=2, pairs=((0, 1),)):

@@ -4,7 +4,14 @@ import dataclasses
 
 import pytest
 
-from mechanisms.privacy import Guarantee, Neighbouring, validate_delta, validate_epsilon
+from mechanisms.privacy import (
+    Guarantee,
+    Neighbouring,
+    RenyiGuarantee,
+    validate_delta,
+    validate_epsilon,
+    validate_order,
+)
 
 
 @pytest.mark.parametrize("epsilon", [0, -1.0, float("nan"), float("inf"), None, "one", [1, 2]])
@@ -19,6 +26,24 @@ def test_delta_is_refused(delta):
     with pytest.raises(ValueError, match=r"delta must be in \(0, 1\), got ") as caught:
         validate_delta(delta)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("order", [0.999, 0, -2.0, float("nan"), float("inf"), None, "two", [2, 3]])
+def test_order_is_refused(order):
+    with pytest.raises(ValueError, match="order must be a finite number >= 1, got ") as caught:
+        validate_order(order)
+    assert "\n" not in str(caught.value)
+
+
+def test_renyi_guarantee_is_a_frozen_value():
+    assert RenyiGuarantee(2, 0.5) == RenyiGuarantee(2.0, 0.5, Neighbouring.REPLACE_ONE)
+    assert str(RenyiGuarantee(1, 1e-8)) == "(1, 1e-08)-RDP"
+    assert validate_order(1) == 1.0
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        RenyiGuarantee(2, 0.5).order = 3
+    for arguments in ((0.5, 1.0), (2, 0.0), (2, float("inf")), (float("inf"), 1.0)):
+        with pytest.raises(ValueError, match="must be"):
+            RenyiGuarantee(*arguments)
 
 
 def test_guarantee_is_a_frozen_value():

@@ -1,0 +1,159 @@
+"""The figures of the studies of Rényi-private posterior sampling: curves by order, and utility against epsilon."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from matplotlib.figure import Figure as Canvas
+
+from pipeline.factors import format_value
+from studies.figures import Styles, finish_axes
+
+Parts = Mapping[str, xr.Dataset]
+
+_CURVES: tuple[dict[str, Any], ...] = (
+    {"color": "#0072B2", "linestyle": "-"},
+    {"color": "#D55E00", "linestyle": (0, (5, 2))},
+    {"color": "#009E73", "linestyle": (0, (2.2, 1))},
+    {"color": "#CC79A7", "linestyle": (0, (5, 1.5, 1, 1.5))},
+    {"color": "#8C5A3C", "linestyle": (0, (9, 2.5))},
+    {"color": "#56B4E9", "linestyle": (0, (3, 1, 1, 1, 1, 1))},
+)
+
+
+def draw_renyi_curves(parts: Parts) -> Canvas:
+    """Draw Rényi divergences against the order, one picture a panel and one line a coefficient, with the asymptotes.
+
+    Parameters
+    ----------
+    parts : mapping of str to xarray.Dataset
+        Title of each picture -> summary with ``renyi_epsilon`` over coefficient and order, and ``largest_order``.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+    """
+    canvas = Canvas(figsize=(7.2, 3.8), layout="constrained")
+    grid = canvas.subplots(1, len(parts), squeeze=False, sharey=True)[0]
+    for axes, (title, ds) in zip(grid, parts.items(), strict=True):
+        for place, coefficient in enumerate(ds["coefficient"].values.tolist()):
+            curve = ds["renyi_epsilon"].sel(coefficient=coefficient)
+            curve = curve.where(np.isfinite(curve), drop=True)
+            look = _CURVES[place % len(_CURVES)]
+            label = "1 (direct posterior)" if coefficient == 1 else format_value(coefficient)
+            axes.plot(curve["order"], curve, **look, linewidth=1.6, label=label)
+            asymptote = float(ds["largest_order"].sel(coefficient=coefficient))
+            axes.axvline(asymptote, color=look["color"], linestyle=":", linewidth=0.9)
+        axes.set_title(title, fontsize="medium", loc="left")
+        axes.set_xlim(0, float(ds["order"].max()))
+        axes.set_ylim(0, 2)
+        axes.set_xlabel("order λ")
+        axes.set_ylabel("ε (nat)")
+        axes.tick_params(labelleft=True)
+        finish_axes(axes, None)
+    lines, labels = grid[0].get_legend_handles_labels()
+    canvas.legend(
+        lines, labels, title="coefficient", loc="outside upper center", ncols=6, frameon=False, fontsize="small"
+    )
+    return canvas
+
+
+def draw_divergences(ds: xr.Dataset, styles: Styles) -> Canvas:
+    """Draw divergences of the posterior against epsilon, one column an order: as the paper, and with logarithms.
+
+    Parameters
+    ----------
+    ds : xarray.Dataset
+        Summary with ``kl`` and ``spent_epsilon`` over order, epsilon and mechanism; missing where a mechanism does not
+        apply.
+    styles : mapping
+        The style of every mechanism by its name.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+    """
+    canvas, grid = _two_rows(ds, 6.4)
+    direct = ds["spent_epsilon"].sel(mechanism="direct").max("epsilon") if "direct" in ds["mechanism"] else None
+    for column, order in zip(grid.T, ds["order"].values.tolist(), strict=True):
+        for name in ds["mechanism"].values.tolist():
+            if name == "direct":
+                continue
+            kl = ds["kl"].sel(order=order, mechanism=name).sortby("epsilon")
+            for axes, shown in zip(column, (kl, kl.where(kl > 0)), strict=True):
+                axes.plot(kl["epsilon"], shown, **styles[name], markersize=3.5, linewidth=1.2, label=name)
+        if direct is not None and np.isfinite(direct.sel(order=order)):
+            for axes in column:
+                colour = styles["direct"]["color"]
+                axes.axvline(float(direct.sel(order=order)), color=colour, linestyle=":", label="direct sampling")
+        column[0].set_ylim(-0.02, 0.7)
+        column[1].set_yscale("log")
+        column[1].set_ylim(1e-6, 10)
+    return _finish(canvas, grid, ds, "KL divergence (nat)")
+
+
+def draw_losses(ds: xr.Dataset, styles: Styles) -> Canvas:
+    """Draw log losses against epsilon, one column an order: expectations, means, and one standard deviation.
+
+    Parameters
+    ----------
+    ds : xarray.Dataset
+        Summary with ``expected_nll``, ``heldout_nll_mean`` and ``heldout_nll_sd`` over order, epsilon and mechanism.
+    styles : mapping
+        The style of every mechanism by its name.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+    """
+    canvas, grid = _two_rows(ds, 7.0)
+    for column, order in zip(grid.T, ds["order"].values.tolist(), strict=True):
+        for name in ds["mechanism"].values.tolist():
+            one, style = ds.sel(order=order, mechanism=name).sortby("epsilon"), styles[name]
+            points = {"color": style["color"], "marker": style["marker"], "linestyle": "none", "markersize": 3.5}
+            for axes in column:
+                axes.plot(
+                    one["epsilon"],
+                    one["expected_nll"],
+                    color=style["color"],
+                    linestyle=style["linestyle"],
+                    linewidth=1.2,
+                )
+                axes.plot(one["epsilon"], one["heldout_nll_mean"], **points)
+                axes.plot([], [], **style, markersize=3.5, label=name)
+            if name != "gaussian-tight":  # which P3 has not; its band is much like that of the published variance
+                mean, sd = one["heldout_nll_mean"], one["heldout_nll_sd"]
+                column[0].fill_between(
+                    one["epsilon"], mean - sd, mean + sd, color=style["color"], alpha=0.13, linewidth=0
+                )
+        lowest = float(ds["expected_nll"].min())
+        column[0].set_ylim(0.85 * lowest, 2.5 * lowest)
+        column[1].set_ylim(0.99 * lowest, 1.14 * lowest)
+    return _finish(canvas, grid, ds, "negative log likelihood (nat)")
+
+
+def _two_rows(ds: xr.Dataset, height: float) -> tuple[Canvas, np.ndarray]:
+    canvas = Canvas(figsize=(7.2, height), layout="constrained")
+    return canvas, canvas.subplots(2, ds.sizes["order"], squeeze=False, sharex=True, sharey="row")
+
+
+def _finish(canvas: Canvas, grid: np.ndarray, ds: xr.Dataset, ylabel: str) -> Canvas:
+    """Name axes and columns, give epsilon ticks at powers of e, and explain the lines above the pictures."""
+    low, high = np.log(float(ds["epsilon"].min())), np.log(float(ds["epsilon"].max()))
+    powers = np.arange(np.ceil(low / 5 - 1e-9) * 5, high + 1e-9, 5)
+    for row in grid:
+        for axes, order in zip(row, ds["order"].values.tolist(), strict=True):
+            axes.set_title(f"order {format_value(order)}", fontsize="medium", loc="left")
+            axes.set_xscale("log")
+            axes.set_xticks(np.exp(powers), [f"$e^{{{power:.0f}}}$" for power in powers])
+            axes.set_xticks([], minor=True)
+            axes.set_xlabel("ε (nat)")
+            axes.set_ylabel(ylabel)
+            axes.tick_params(labelleft=True, labelbottom=True)
+            finish_axes(axes, None)
+    lines, labels = grid[0, 0].get_legend_handles_labels()
+    canvas.legend(
+        lines, labels, loc="outside upper center", ncols=len(labels), frameon=False, fontsize="small", handlelength=3
+    )
+    return canvas
