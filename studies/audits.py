@@ -1,16 +1,37 @@
-"""Audits of mechanisms by their names, a user's own among them: what ``dpstudies audit`` prints."""
+"""Audits of mechanisms by their names, a user's own among them: what ``dpstudies audit`` prints.
+
+Mechanisms that release counts state an ε, and are compared by their exact laws. Those that state a Rényi divergence,
+one draw of a posterior or counts with normal noise, are given the first of the orders that are asked for.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mechanisms import MECHANISMS, Audit, Guarantee, Mechanism, OutputLaws, Verdict, audit_laws, count_laws, validate
+from mechanisms import (
+    MECHANISMS,
+    Audit,
+    Guarantee,
+    Mechanism,
+    OutputLaws,
+    RenyiGuarantee,
+    Verdict,
+    audit_laws,
+    count_laws,
+    validate,
+)
 from mechanisms.audit import ROUNDING
+from mechanisms.gaussian_counts import GAUSSIAN_VARIANCES, gaussian_mechanism
+from mechanisms.renyi_audit import audit_densities, audit_sampling, gaussian_laws
+from mechanisms.renyi_sampling import RENYI_SAMPLERS, calibrate_renyi, renyi_sampler
 from pipeline.cluster import available_cores
 from pipeline.errors import BadInputError, unknown
 from pipeline.source import load_object
 
 ALL = "all"
 """The name that stands for every registered mechanism."""
+
+RENYI = (*RENYI_SAMPLERS, *GAUSSIAN_VARIANCES)
+"""Registered mechanisms that state a Rényi divergence."""
 
 DELTA = 1e-8
 """What mechanisms that take a δ are given where the user gives none."""
@@ -31,7 +52,7 @@ class Question:
     delta : float or None
         Likewise; None is `DELTA` for a mechanism that takes a δ, and no δ at all for laws.
     epsilons, orders : sequence of float
-        Further ε of the hockey-stick profile, and Rényi orders.
+        Further ε of the hockey-stick profile, and Rényi orders; the first is that of mechanisms that state one.
     """
 
     prior: tuple[float, ...] | None
@@ -50,9 +71,9 @@ class Audited:
     ----------
     name : str
         The mechanism, as the user named it.
-    stated : Guarantee or None
+    stated : Guarantee, RenyiGuarantee or None
         What it promises; None for a mechanism that promises nothing.
-    compared : Guarantee
+    compared : Guarantee or RenyiGuarantee
         What it was compared with: what it promises, or else the ε that was asked for.
     audit : Audit
         What it spends.
@@ -61,8 +82,8 @@ class Audited:
     """
 
     name: str
-    stated: Guarantee | None
-    compared: Guarantee
+    stated: Guarantee | RenyiGuarantee | None
+    compared: Guarantee | RenyiGuarantee
     audit: Audit
     verdict: Verdict
 
@@ -73,9 +94,10 @@ class Audited:
         compared = f"{found.n_pairs:,} pairs on {found.n_outputs:,} outputs, {found.evidence}"
         if self.verdict.holds:
             return f"loses most at {found.witness} ({compared})"
-        broken = (
-            f"not private: loses {found.epsilon:.4f} at {found.witness}" if self.stated is None else self.verdict.text
-        )
+        loss = found.epsilon
+        if isinstance(self.compared, RenyiGuarantee):
+            loss = found.renyi[self.compared.order]
+        broken = f"not private: loses {loss:.4f} at {found.witness}" if self.stated is None else self.verdict.text
         return f"{broken} ({compared})"
 
 
@@ -139,7 +161,7 @@ def tabulate_audits(audited: Sequence[Audited], question: Question) -> tuple[lis
     rows = []
     for one in audited:
         found, verdict, compared = one.audit, one.verdict, one.compared
-        pure = compared.is_pure or found.epsilon <= compared.epsilon + ROUNDING
+        pure = isinstance(compared, RenyiGuarantee) or compared.is_pure or found.epsilon <= compared.epsilon + ROUNDING
         slack = 0.0 if pure and abs(verdict.slack) < ROUNDING else verdict.slack
         word = "within" if verdict.holds else "BROKEN"
         rows.append(
@@ -147,21 +169,30 @@ def tabulate_audits(audited: Sequence[Audited], question: Question) -> tuple[lis
                 one.name,
                 str(one.stated or f"nothing (compared with {compared})"),
                 f"{found.epsilon:.6g}",
-                f"{found.deltas[compared.epsilon]:.3g}",
+                _number(found.deltas, compared.epsilon, ".3g"),
                 f"{slack:.4g} of {'epsilon' if pure else 'delta'}",
                 word if one.stated else {"within": "within here", "BROKEN": "NOT PRIVATE"}[word],
-                *(f"{found.deltas[float(epsilon)]:.3g}" for epsilon in question.epsilons),
-                *(f"{found.renyi[float(order)]:.4g}" for order in question.orders),
+                *(_number(found.deltas, epsilon, ".3g") for epsilon in question.epsilons),
+                *(_number(found.renyi, order, ".4g") for order in question.orders),
             ]
         )
     return heads, rows
 
 
-def _find(name: str) -> Mechanism | OutputLaws:
+def _number(found: dict[float, float], at: float, form: str) -> str:
+    """Write what was found, or that it was not looked for."""
+    return f"{found[float(at)]:{form}}" if float(at) in found else "not computed"
+
+
+def _find(name: str) -> Mechanism | OutputLaws | str:
+    """Return a mechanism or laws; of one that states a Rényi divergence, its name."""
+    if name in RENYI:
+        return name
     if name in MECHANISMS:
         return MECHANISMS[name]
     if ":" not in name:
-        raise BadInputError(unknown("mechanism", name, [ALL, *MECHANISMS]) + "; or module:object, or file.py:object")
+        known = [ALL, *MECHANISMS, *RENYI]
+        raise BadInputError(unknown("mechanism", name, known) + "; or module:object, or file.py:object")
     found = load_object(name)
     if not isinstance(found, Mechanism | OutputLaws):
         raise BadInputError(
@@ -185,8 +216,10 @@ def _problem(question: Question) -> tuple[tuple[float, ...], int]:
     return question.prior, question.n
 
 
-def _audit(name: str, what: Mechanism | OutputLaws, question: Question) -> Audited:
+def _audit(name: str, what: Mechanism | OutputLaws | str, question: Question) -> Audited:
     try:
+        if isinstance(what, str):
+            return _audit_renyi(what, question)
         laws, stated = _laws(what, question)
         compared = stated or Guarantee(question.epsilon)
         found = audit_laws(laws, (compared.epsilon, *question.epsilons), question.orders, available_cores())
@@ -194,10 +227,28 @@ def _audit(name: str, what: Mechanism | OutputLaws, question: Question) -> Audit
     except ValueError as error:
         raise error if isinstance(error, BadInputError) else BadInputError(f"{name}: {error}") from error
     except Exception as error:
-        if name in MECHANISMS and not isinstance(error, ArithmeticError | MemoryError):
+        if name in (*MECHANISMS, *RENYI) and not isinstance(error, ArithmeticError | MemoryError):
             raise
-        advice = "use fewer records, or another epsilon" if name in MECHANISMS else "correct its code"
+        advice = "use fewer records, or another epsilon" if name in (*MECHANISMS, *RENYI) else "correct its code"
         raise BadInputError(f"{name} does not compute: {type(error).__name__}: {error}; {advice}") from error
+
+
+def _audit_renyi(name: str, question: Question) -> Audited:
+    """Audit a mechanism at the first order: one that is set by its (λ, ε), or `direct`, which nothing sets."""
+    if not question.orders:
+        raise BadInputError(f"{name} states a Renyi divergence of some order, got none; give one, as --order 2")
+    prior, n = _problem(question)
+    order = question.orders[0]
+    compared = RenyiGuarantee(order, question.epsilon)
+    stated = None if name == "direct" else compared
+    if name in GAUSSIAN_VARIANCES:
+        noisy = gaussian_mechanism(name, prior, n, order, question.epsilon)
+        found = audit_densities(gaussian_laws(noisy), question.orders)
+    elif name == "direct":
+        found = audit_sampling(renyi_sampler(name, prior, n, 1.0), question.orders)
+    else:
+        found = audit_sampling(calibrate_renyi(name, prior, n, order, question.epsilon), question.orders)
+    return Audited(name, stated, compared, found, found.check(compared))
 
 
 def _laws(what: Mechanism | OutputLaws, question: Question) -> tuple[OutputLaws, Guarantee | None]:

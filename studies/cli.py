@@ -263,7 +263,12 @@ def audit(
         ),
     ] = None,
     at: Annotated[str, typer.Option("--at", metavar="E1,E2", help="Show delta at these epsilons, too.")] = "",
-    order: Annotated[str, typer.Option("--order", metavar="L1,L2", help="Show these Rényi orders, too.")] = "",
+    order: Annotated[
+        str,
+        typer.Option(
+            "--order", metavar="L1,L2", help="Show these Rényi orders, too; the first is that of Rényi mechanisms."
+        ),
+    ] = "",
 ) -> None:
     """Compute what mechanisms really spend, over all neighbours, and compare it with what they state."""
     alpha = _numbers("prior", "vector", [prior])[0] if prior else None

@@ -161,3 +161,49 @@ def test_bad_input_is_one_line(audit, words):
     code, out, err = audit(*words)
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert BAD[words] in err
+
+
+@pytest.mark.parametrize("name", ["diffused", "concentrated", "gaussian-tight"])
+def test_mechanisms_that_state_a_renyi_divergence(audit, name):
+    """They spend all that they state at the first order, and what their curve says at others."""
+    code, out, err = audit(name, "--prior", "6:12", "--n", "30", "--epsilon", "0.25", "--order", "2,3")
+    assert (code, err) == (0, "")
+    stated, loss, delta, slack, verdict, at_two, at_three = row(out, name)[1:]
+    assert (stated, loss, delta, verdict) == ("(2, 0.25)-RDP", "inf", "not computed", "within")
+    assert float(slack.removesuffix(" of epsilon")) == pytest.approx(0, abs=1e-8)
+    assert float(at_two) == pytest.approx(0.25, rel=1e-3) < float(at_three)
+
+
+def test_the_published_gaussian_variance_spends_half(audit):
+    code, out, _ = audit("gaussian", "--prior", "6:12", "--n", "30", "--epsilon", "0.25", "--order", "2")
+    assert code == 0
+    assert float(row(out, "gaussian")[-1]) == pytest.approx(0.125, rel=1e-3)
+
+
+def test_direct_sampling_states_nothing(audit):
+    """P3's Beta(6, 12) at n = 100; from order 7 on its divergence is infinite."""
+    code, out, _ = audit("direct", "--prior", "6:12", "--n", "100", "--epsilon", "0.2", "--order", "2,5,6.9,7.1")
+    assert code == 0
+    assert row(out, "direct")[-5:] == ["within here", "0.1913", "0.6171", "1.393", "inf"]
+    code, out, _ = audit("direct", "--prior", "6:12", "--n", "100", "--epsilon", "0.1", "--order", "2")
+    assert code == 1
+    assert "direct: not private: loses 0.1913 at" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("diffused", "--prior", "6:12", "--n", "9", "--epsilon", "1"), "give one, as --order 2"),
+        (
+            ("diffused", "--prior", "6:12", "--n", "9", "--epsilon", "1", "--order", "0.5"),
+            "order must be a finite number",
+        ),
+        (("gaussian", "--prior", "1:1:1", "--n", "9", "--epsilon", "1", "--order", "2"), "2 cells, got 3"),
+        (("diffused", "--epsilon", "1", "--order", "2"), "a mechanism is audited at a --prior and --n"),
+        (("difused", "--prior", "6:12", "--n", "9", "--epsilon", "1"), "did you mean diffused"),
+    ],
+)
+def test_refusals_of_renyi_mechanisms(audit, words, message):
+    code, _, err = audit(*words)
+    assert code == 2
+    assert message in err
