@@ -255,6 +255,7 @@ def validate_design(
     if norms.max() > norm_bound * (1.0 + 1e-9):
         row = int(norms.argmax())
         raise ValueError(
-            f"rows must have norm <= {norm_bound:g}, got {norms[row]:.6g} in row {row}; scale the rows, or raise norm_bound"
+            f"rows must have norm <= {norm_bound:g}, got {norms[row]:.6g} in row {row}; scale the rows, or raise "
+            "norm_bound"
         )
     return X, y

@@ -58,12 +58,13 @@ class ExecutionError(RuntimeError):
 
 
 def pending_work(study: Study, store: ResultStore) -> list[Work]:
-    """List what is not committed, the blocks of later panels and cells first; settings apart where the panel asks so."""
+    """List what is not committed, the blocks of later panels and cells first; settings apart where a panel says so."""
     found = []
     for panel in reversed(study.panels):
         pending = store.pending(panel)
         for block in iterate_blocks(panel):
-            settings = tuple(int(k) for k in np.flatnonzero(pending[block.cell, block.trials.start // panel.block_trials]))
+            place = block.cell, block.trials.start // panel.block_trials
+            settings = tuple(int(k) for k in np.flatnonzero(pending[place]))
             if panel.settings_apart:
                 found += [Work(block, (k,)) for k in settings]
             elif settings:

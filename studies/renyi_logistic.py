@@ -1,8 +1,8 @@
 """Private Bayesian logistic regression on real records: P3, Figure 3, and the test likelihoods of its appendix.
 
 One draw of the weights is released; it is judged on a third of the records, which no mechanism sees. Panels `abalone`,
-`adult` and `mnist` have one fixed split each, and 50 independent draws, as P3 has; `abalone-strong` has 1,000 where 50 do
-not decide; `abalone-splits` divides Abalone anew for every trial; `csv` takes any user's file:
+`adult` and `mnist` have one fixed split each, and 50 independent draws, as P3 has; `abalone-strong` has 1,000, where 50
+do not decide; `abalone-splits` divides Abalone anew for every trial; `csv` takes any user's file:
 
     dpstudies run renyi-logistic --set data=FILE.csv --set target=COLUMN --store s.zarr
 

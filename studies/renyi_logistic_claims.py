@@ -119,7 +119,7 @@ def _better_guarantee(summaries: Summaries) -> Finding:
             at = [free.renyi_epsilon(order) / pure_renyi(tight, order) for order in ds["order"].values.tolist()]
             holds &= max(at) < 1
         lines.append(
-            f"{panel} (n = {n:,}): at epsilon = {epsilon:.3g} up to order {limit:.3g}, with the tight OPS {limit / 2:.3g}; "
+            f"{panel} (n = {n:,}): at epsilon = {epsilon:.3g} up to order {limit:.3g}, tight OPS {limit / 2:.3g}; "
             f"at the stored orders it spends {max(at):.2g} of what the tight OPS spends there by its own Renyi curve"
         )
     return Finding("reproduced" if holds else "not reproduced", f"{'; '.join(lines)}.")
@@ -222,9 +222,9 @@ def _draw(measure: str, ylabel: str) -> Callable[[Summaries], Any]:
 
 
 _CAPTION = (
-    " against the privacy loss, with two Monte Carlo standard errors either way, one row an order of the Renyi guarantee"
-    "{}. Grey: the posterior without privacy. Blue: Algorithm 5. Red: Algorithm 4. Green: OPS as published, with all of "
-    "its pure budget, and with the same Renyi budget as the others."
+    " against the privacy loss, with two Monte Carlo standard errors either way, one row an order of the Renyi "
+    "guarantee{}. Grey: the posterior without privacy. Blue: Algorithm 5. Red: Algorithm 4. Green: OPS as published, "
+    "with all of its pure budget, and with the same Renyi budget as the others."
 )
 _BY_DATA_SET = _CAPTION.format(" and one column a data set")
 

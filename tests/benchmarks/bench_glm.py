@@ -87,7 +87,7 @@ def run_walk(X, y, target, directions, n_steps):
     rng = np.random.default_rng(2)
     signs, reference = 2 * y - 1, fit_reference(X, y, target)
     widths = np.sqrt((reference.factor**2).sum(axis=1))
-    step = 0.5 * 2.38 / math.sqrt(len(widths))
+    step = 2.38 / math.sqrt(len(widths))
     weights = np.tile(reference.mean, (N_CHAINS, 1))
     value = log_posterior(X, signs, target.precision, weights)
     log_density, projections, accepted = np.empty((N_CHAINS, n_steps)), np.empty((N_CHAINS, n_steps, 10)), 0.0
@@ -133,7 +133,7 @@ def main():
         ess = run(X, y, target, directions, n_steps)
         seconds = time.perf_counter() - started
         found[name] = seconds / ess
-        print(f"{name}: {N_CHAINS} chains x {n_steps:,} steps, {seconds:.1f} s, ESS {ess:.1f}, {seconds / ess:.4f} s a draw")
+        print(f"{name}: {N_CHAINS} x {n_steps:,} steps, {seconds:.1f} s, ESS {ess:.1f}, {found[name]:.4f} s a draw")
     for name in ("random walk", "slice"):
         print(f"ours is {found[name] / found['ours']:,.0f} times faster than {name}, at least")
 

@@ -1,3 +1,5 @@
+"""Draws of regression weights follow their posterior: quadrature, importance sampling, and laws that must not pass."""
+
 import dataclasses
 
 import numpy as np

@@ -166,12 +166,13 @@ def test_bad_input_is_one_line(audit, words):
 @pytest.mark.parametrize("name", ["diffused", "concentrated", "gaussian-tight"])
 def test_mechanisms_that_state_a_renyi_divergence(audit, name):
     """They spend all that they state at the first order, and what their curve says at others."""
-    code, out, err = audit(name, "--prior", "6:12", "--n", "30", "--epsilon", "0.25", "--order", "2,3")
+    code, out, err = audit(name, "--prior", "6:12", "--n", "30", "--epsilon", "0.15", "--order", "2,3")
     assert (code, err) == (0, "")
     stated, loss, delta, slack, verdict, at_two, at_three = row(out, name)[1:]
-    assert (stated, loss, delta, verdict) == ("(2, 0.25)-RDP", "inf", "not computed", "within")
+    assert (stated, loss, delta, verdict) == ("(2, 0.15)-RDP", "inf", "not computed", "within")
     assert float(slack.removesuffix(" of epsilon")) == pytest.approx(0, abs=1e-8)
-    assert float(at_two) == pytest.approx(0.25, rel=1e-3) < float(at_three)
+    assert float(at_two) == pytest.approx(0.15, rel=1e-3)
+    assert float(at_three) > 0.2
 
 
 def test_the_published_gaussian_variance_spends_half(audit):

@@ -156,7 +156,7 @@ def write_csv(path, n=60, seed=1, label=("no", "yes")):
 def test_a_users_file(command, tmp_path):
     write_csv(tmp_path / "mine.csv")
     words = ["--set", "data=mine.csv", "--set", "target=bought", "--set", "epsilon=1,3", "--set", "order=2"]
-    code, out, err = command("run", "renyi-logistic", "--panel", "csv", *words, "--trials", 3, "--store", "s.zarr")
+    code, _, err = command("run", "renyi-logistic", "--panel", "csv", *words, "--trials", 3, "--store", "s.zarr")
     assert code == 0, err
     ds = xr.open_zarr("s.zarr", group="csv")
     assert ds.test_error.shape == (1, 2, 6, 3)
