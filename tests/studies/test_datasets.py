@@ -432,14 +432,17 @@ STUDY = Study("shares", "Shares", "To test.", (
 
 
 def test_a_panel_on_demand_by_command(command, tmp_path):
-    """It is computed where it is named; before that, its values are refused with the words that name it."""
+    """It is computed where it is named, or where it alone has a value that is set; bad values leave nothing behind."""
     Path("study.py").write_text(STUDY_FILE)
     Path("pets.csv").write_text(GOOD)
     chosen = ("--set", "data=pets.csv", "--set", "target=sold")
     code, out, _ = command("plan", "study.py")
     assert (code, "abalone" in out, "csv" in out) == (0, True, False)
     for words, message in (
-        (chosen, "data belongs to panel csv, which is computed on demand only; add --panel csv"),
+        (
+            ("--panel", "abalone", *chosen),
+            "data belongs to panel csv, which is computed on demand only; add --panel csv",
+        ),
         (("--panel", "csv"), "panel csv: cannot read data.csv: No such file or directory"),
         (("--panel", "csv", *chosen[:3], "target=sole"), "unknown target column 'sole'; did you mean sold?"),
     ):
@@ -448,8 +451,8 @@ def test_a_panel_on_demand_by_command(command, tmp_path):
         assert message in err
         assert not Path("s.zarr").exists()
     assert command("plan", "study.py", "--panel", "csv", *chosen)[0] == 0
-    for _ in range(2):
-        assert command("run", "study.py", "--store", "s.zarr", "--panel", "csv", *chosen)[0] == 0
+    for words in (chosen, ("--panel", "csv", *chosen)):
+        assert command("run", "study.py", "--store", "s.zarr", *words)[0] == 0
     assert command("resume", "s.zarr")[0] == 0
     assert command("trial", "s.zarr", "--panel", "csv", "--trial", "0")[0] == 0
     ds = xr.open_zarr("s.zarr", group="csv")
