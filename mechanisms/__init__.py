@@ -13,6 +13,9 @@ Rényi differential privacy and its relation to the other kinds are in `renyi`, 
 `renyi_divergence`. `renyi_sampling` draws from weakened posteriors, `gaussian_counts` from those of noisy counts;
 `renyi_audit` says what laws with densities spend.
 
+Binary regression has the link functions of `links`. `glm` sets what one draw of the weights is made from, for which
+privacy, `glm_sampling` makes it, and `glm_audit` says what it spends, on the data of `glm_worst_case` among others.
+
 All are pure functions and frozen dataclasses; randomness comes in as uniforms or a generator.
 """
 
@@ -28,7 +31,12 @@ from mechanisms.exponential import ExponentialMechanism, exponential_mechanism
 from mechanisms.families import FAMILIES, Family
 from mechanisms.gaussian_counts import GAUSSIAN_VARIANCES, GaussianCounts, gaussian_mechanism
 from mechanisms.gibbs import sample_gibbs
+from mechanisms.glm import GLM_MECHANISMS, GlmMechanism, glm_mechanism
+from mechanisms.glm_audit import audit_replacements, largest_order, replacement_laws
+from mechanisms.glm_sampling import GaussianReference, GlmDraws, fit_reference, sample_glm
+from mechanisms.glm_worst_case import LimitingCase, candidate_records, limiting_case, shared_records
 from mechanisms.hamming import HammingMechanism, calibrate_hamming, hamming_loss, hamming_mechanism
+from mechanisms.links import LINKS, Link
 from mechanisms.marginal import MarginalPosterior, marginal_posterior
 from mechanisms.mmd import mmd2
 from mechanisms.naive import ConjugatePosterior, conjugate_posterior, naive_statistics
@@ -57,6 +65,8 @@ from mechanisms.truncated_gibbs import RegionTable, sample_truncated_gibbs, tabu
 __all__ = [
     "FAMILIES",
     "GAUSSIAN_VARIANCES",
+    "GLM_MECHANISMS",
+    "LINKS",
     "MECHANISMS",
     "RENYI_SAMPLERS",
     "Audit",
@@ -68,8 +78,13 @@ __all__ = [
     "ExponentialMechanism",
     "Family",
     "GaussianCounts",
+    "GaussianReference",
+    "GlmDraws",
+    "GlmMechanism",
     "Guarantee",
     "HammingMechanism",
+    "LimitingCase",
+    "Link",
     "MarginalPosterior",
     "Mechanism",
     "Neighbouring",
@@ -89,12 +104,14 @@ __all__ = [
     "audit_densities",
     "audit_laws",
     "audit_posteriors",
+    "audit_replacements",
     "audit_sampling",
     "balanced_counts",
     "bound_scale",
     "calibrate",
     "calibrate_hamming",
     "calibrate_renyi",
+    "candidate_records",
     "classical_epsilon",
     "conjugate_posterior",
     "count_candidates",
@@ -102,8 +119,10 @@ __all__ = [
     "dirichlet_renyi",
     "enumerate_candidates",
     "exponential_mechanism",
+    "fit_reference",
     "gaussian_mechanism",
     "geometric_counts",
+    "glm_mechanism",
     "global_sensitivity",
     "hamming_loss",
     "hamming_mechanism",
@@ -111,6 +130,8 @@ __all__ = [
     "laplace_counts",
     "laplace_guarantee",
     "laplace_scale",
+    "largest_order",
+    "limiting_case",
     "local_sensitivity",
     "local_sensitivity_at_distance",
     "marginal_posterior",
@@ -127,8 +148,11 @@ __all__ = [
     "quantile_among",
     "release_statistics",
     "renyi_sampler",
+    "replacement_laws",
     "sample_gibbs",
+    "sample_glm",
     "sample_truncated_gibbs",
+    "shared_records",
     "smooth_sensitivity",
     "smoothing_gamma",
     "tabulate_regions",

@@ -39,10 +39,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Real
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from mechanisms.families import validate_size
 from mechanisms.links import LINKS, Link
 from mechanisms.privacy import Guarantee, RenyiGuarantee, validate_epsilon, validate_order
 from mechanisms.renyi import pure_epsilon_for, pure_renyi
@@ -190,17 +192,16 @@ def glm_mechanism(
         raise ValueError(f"a mechanism must be one of {', '.join(GLM_MECHANISMS)}, got {name!r}")
     if link not in LINKS:
         raise ValueError(f"a link must be one of {', '.join(LINKS)}, got {link!r}")
-    if n < 1 or int(n) != n:
-        raise ValueError(f"n must be a whole number >= 1, got {n}")
+    n = validate_size(n)
     for what, value in (("beta", beta), ("norm_bound", norm_bound)):
-        if not (math.isfinite(value) and value > 0):
-            raise ValueError(f"{what} must be finite and > 0, got {value}")
+        if not isinstance(value, Real) or not (math.isfinite(value) and value > 0):
+            raise ValueError(f"{what} must be finite and > 0, got {value!r}; choose it without a look at the data")
     order, epsilon = validate_order(order), validate_epsilon(epsilon)
     if name.startswith("ops") and link != "logistic":
         raise ValueError(
             f"{name} must have the logistic link, got {link}; the range of the others' log-likelihood differs"
         )
-    precision, power, radius = GLM_MECHANISMS[name](int(n), beta, order, epsilon, norm_bound)
+    precision, power, radius = GLM_MECHANISMS[name](n, beta, order, epsilon, norm_bound)
     guarantee: RenyiGuarantee | Guarantee | None = RenyiGuarantee(order, epsilon)
     if name in PURE:
         guarantee = Guarantee(epsilon)

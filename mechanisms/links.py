@@ -114,8 +114,8 @@ def _cloglog_slope(predictors: Array, labels: Array) -> Array:
 def _cloglog_curvature(predictors: Array, labels: Array) -> Array:
     rate = _rate(predictors)
     slope = _rate_over_odds(rate)
-    small = rate < 1e-4  # slope·(rate + slope − 1) = rate/2 − rate²/3 + …, which the difference would lose
-    one = np.where(small, 0.5 * rate, slope * np.where(small, 0.0, rate + slope - 1.0))
+    small = rate < 1e-4  # slope·(rate + slope − 1) = rate/2 − rate²/6 + …, which the difference would lose
+    one = np.where(small, rate * (0.5 - rate / 6.0), slope * np.where(small, 0.0, rate + slope - 1.0))
     return np.where(labels > 0.5, one, rate)
 
 

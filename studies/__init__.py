@@ -12,6 +12,7 @@ from studies import (
     hellinger_limits,
     hellinger_sensitivity,
     privacy_audit,
+    renyi_audit,
     renyi_curves,
     renyi_logistic,
     renyi_utility,
@@ -28,6 +29,7 @@ _LISTED = (
     renyi_curves,
     renyi_utility,
     renyi_logistic,
+    renyi_audit,
 )
 
 MODULES = {module.STUDY.name: f"{module.__name__}:STUDY" for module in _LISTED}
