@@ -115,7 +115,8 @@ def _cloglog_curvature(predictors: Array, labels: Array) -> Array:
     rate = _rate(predictors)
     slope = _rate_over_odds(rate)
     small = rate < 1e-4  # slope·(rate + slope − 1) = rate/2 − rate²/6 + …, which the difference would lose
-    one = np.where(small, rate * (0.5 - rate / 6.0), slope * np.where(small, 0.0, rate + slope - 1.0))
+    low = np.where(small, rate, 0.0)
+    one = np.where(small, low * (0.5 - low / 6.0), slope * np.where(small, 0.0, rate + slope - 1.0))
     return np.where(labels > 0.5, one, rate)
 
 
