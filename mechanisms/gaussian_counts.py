@@ -37,6 +37,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from mechanisms.conjugate import validate_counts, validate_prior
+from mechanisms.families import validate_size
 from mechanisms.jit import kernel
 from mechanisms.privacy import RenyiGuarantee, validate_epsilon, validate_order
 from mechanisms.renyi_divergence import cell_renyi
@@ -280,8 +281,7 @@ def gaussian_mechanism(name: str, prior: ArrayLike, n: int, order: float, epsilo
     if name not in GAUSSIAN_VARIANCES:
         raise ValueError(f"name must be one of {', '.join(GAUSSIAN_VARIANCES)}, got {name!r}; choose one of them")
     alpha = validate_prior(prior)
-    if n != int(n) or n < 1:
-        raise ValueError(f"n must be a whole number >= 1, got {n}; a data set has at least one record")
+    n = validate_size(n)
     variance = GAUSSIAN_VARIANCES[name] * validate_order(order) / validate_epsilon(epsilon)
     return GaussianCounts(tuple(alpha.tolist()), int(n), math.sqrt(variance))
 

@@ -9,8 +9,9 @@ is released. The mechanisms differ in the precision κ, the power ρ and the rad
 * ``glm-concentrated`` (Algorithm 4): κ = n·max(2c²λ/(nε), β), ρ = 1;
 * ``glm-diffused`` (Algorithm 5): κ = nβ, ρ = min(1, √(εnβ/(2c²λ)));
 * ``ops`` (Wang et al. 2015): κ = nβ, R = c/β, ρ = min(1, εβ/(4c²)), which is pure ε-DP;
-* ``ops-tight``: the same with ρ = min(1, εβ/(2c²)), which is as much as ε-DP allows;
-* ``ops-renyi``: ``ops-tight`` at the largest pure ε′ whose Rényi divergence of order λ is ≤ ε;
+* ``ops-tight``: the same with ρ = min(1, εβ/(2c²)), twice as large, and still ε-DP;
+* ``ops-renyi``: ``ops-tight`` at the largest pure ε′ whose Rényi divergence of order λ is ≤ ε, as with any pure
+  mechanism;
 * ``true-posterior``: κ = nβ, ρ = 1, whatever that spends.
 
 **Why the Rényi bound holds.** With a canonical link, replacing one record changes ∇ ln p(w) by at most 2cρ in norm, as
@@ -19,13 +20,15 @@ Sobolev inequality with constant 1/κ, and Herbst's argument gives D_λ ≤ λ(2
 κ = nβ, ρ = 1 this is P3's Theorem 16, with ρ its Theorem 17.
 
 **Where it does not.** The slopes of the probit and the complementary log-log link are not bounded, though P3 lists
-them as examples. A probit's log-likelihood falls like −η²/2 at its wrong side: D_λ is infinite beyond λ = 1 + nβ. A
-complementary log-log's falls like −exp(η): D_λ is infinite for every λ > 1. Both are kept as counterexamples, with no
-guarantee.
+them as examples. A probit's log-likelihood falls like −η²/2 at its wrong side: D_λ is infinite from λ = 1 + κ/(ρc²)
+on. A complementary log-log's falls like −exp(η): D_λ is infinite for every λ > 1. Both are kept as counterexamples,
+with no guarantee.
 
-**Why half the published ρ is lost.** On ‖w‖ ≤ c/β a logistic log-likelihood ranges over an interval of length c²/β:
-ln(1 + e^t) − ln(1 + e^−t) = t. Replacing a record moves ln p(w) by at most ρc²/β up to the normaliser, and the
-normaliser by as much: the loss is ≤ 2ρc²/β, where Wang et al. count 4ρc²/β.
+**Why at least half the published ρ is lost.** On ‖w‖ ≤ c/β a logistic log-likelihood ranges over an interval of length
+c²/β: ln(1 + e^t) − ln(1 + e^−t) = t. Replacing a record moves ln p(w) by at most ρc²/β up to the normaliser, and the
+normaliser by as much: the loss is ≤ 2ρc²/β, where Wang et al. count 4ρc²/β. The cut law is κ-strongly log-concave, too,
+so that the Rényi bound above holds on the ball: with it, OPS would be ``glm-diffused`` cut to a ball, and what
+``ops-renyi`` spends by `GlmMechanism.renyi_epsilon` is a small part of its ε.
 
 References
 ----------
@@ -139,8 +142,7 @@ GLM_MECHANISMS: dict[str, Callable[[int, float, float, float, float], tuple[floa
 }
 """Name -> ``(n, beta, order, epsilon, norm_bound)`` to precision, power and radius."""
 
-PURE = ("ops", "ops-tight")
-"""Which of them spend a pure ε, at every order."""
+_PURE = ("ops", "ops-tight")
 
 
 def glm_mechanism(
@@ -201,9 +203,17 @@ def glm_mechanism(
         raise ValueError(
             f"{name} must have the logistic link, got {link}; the range of the others' log-likelihood differs"
         )
-    precision, power, radius = GLM_MECHANISMS[name](n, beta, order, epsilon, norm_bound)
+    try:
+        precision, power, radius = GLM_MECHANISMS[name](n, beta, order, epsilon, norm_bound)
+    except (OverflowError, ZeroDivisionError):
+        precision, power, radius = math.inf, 0.0, math.inf
+    if not (math.isfinite(precision) and power > 0 and math.isfinite(norm_bound * norm_bound)):
+        raise ValueError(
+            f"the prior precision must be finite and the power > 0, got {precision:g} and {power:g}; take a larger "
+            "epsilon or beta, or a smaller norm_bound"
+        )
     guarantee: RenyiGuarantee | Guarantee | None = RenyiGuarantee(order, epsilon)
-    if name in PURE:
+    if name in _PURE:
         guarantee = Guarantee(epsilon)
     if name == "true-posterior" or not LINKS[link].canonical:
         guarantee = None

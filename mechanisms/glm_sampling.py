@@ -208,7 +208,7 @@ def sample_glm(
     Raises
     ------
     ValueError
-        If `n_steps` is not allowed.
+        If `n_steps` is not allowed, or the mode is outside the ball.
 
     Examples
     --------
@@ -223,6 +223,11 @@ def sample_glm(
     if n_steps < 1 or n_steps % STEPS_A_PRODUCT:
         raise ValueError(f"n_steps must be a positive multiple of {STEPS_A_PRODUCT}, got {n_steps}")
     d = design.shape[1]
+    if mechanism.radius <= math.sqrt(float(reference.mean @ reference.mean)):
+        raise ValueError(
+            f"the mode must lie within the ball of radius {mechanism.radius:g}, its norm is "
+            f"{math.sqrt(float(reference.mean @ reference.mean)):g}; take a larger radius"
+        )
     if start is None:
         offset = math.sqrt(2.0) * rng.standard_normal((n_chains, d)) @ reference.factor.T
         while np.any(outside := np.sum((reference.mean + offset) ** 2, axis=1) >= mechanism.radius**2):
@@ -269,7 +274,7 @@ def _log_likelihood(code, predictor, label):
     margin = predictor if label > 0.5 else -predictor
     if margin > -20.0:
         return math.log(0.5 * math.erfc(-margin / math.sqrt(2.0)))
-    inverse = 1.0 / (margin * margin)  # Mills' ratio, to 1e-12 here
+    inverse = 1.0 / (margin * margin)  # Mills' ratio, to 1e-10 here
     series = 1.0 - inverse * (1.0 - 3.0 * inverse * (1.0 - 5.0 * inverse * (1.0 - 7.0 * inverse)))
     return -0.5 * margin * margin - 0.5 * math.log(2.0 * math.pi) - math.log(-margin) + math.log(series)
 
@@ -365,10 +370,11 @@ def _run(
             while True:
                 c, s = math.cos(angle), math.sin(angle)
                 squared = mean_squared + 2.0 * (c * mu + s * mv) + c * c * uu + 2.0 * c * s * uv + s * s * vv
-                if squared <= radius_squared:
+                closed = high - low < _CLOSED
+                if squared <= radius_squared or closed:
                     there = _sum_log_likelihood(code, labels, predictors_at_mode, eta, move, c, s)
                     density = power * there - 0.5 * precision * squared
-                    if density + 0.5 * (c * c * zz + 2.0 * c * s * zx + s * s * xx) > level or high - low < _CLOSED:
+                    if density + 0.5 * (c * c * zz + 2.0 * c * s * zx + s * s * xx) > level or closed:
                         break
                 if angle < 0.0:
                     low = angle

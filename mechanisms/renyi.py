@@ -44,7 +44,7 @@ __all__ = [
 
 
 def approximate_epsilon(orders: ArrayLike, renyi_epsilons: ArrayLike, delta: float) -> float:
-    """Return the smallest ε for which a curve implies (ε, δ)-DP, over its orders.
+    """Return an ε for which a curve implies (ε, δ)-DP: the smallest over its orders by the best conversion known.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ def approximate_epsilon(orders: ArrayLike, renyi_epsilons: ArrayLike, delta: flo
 
 
 def approximate_delta(orders: ArrayLike, renyi_epsilons: ArrayLike, epsilon: float) -> float:
-    """Return the smallest δ for which a curve implies (ε, δ)-DP, over its orders.
+    """Return a δ for which a curve implies (ε, δ)-DP: the smallest over its orders by the best conversion known.
 
     Parameters
     ----------

@@ -70,7 +70,7 @@ def audit_posteriors(parameters: ArrayLike, pairs: ArrayLike, orders: Sequence[f
     index = OutputLaws(laws, laws, np.asarray(pairs), laws.__getitem__).pairs
     both = np.concatenate([index, index[:, ::-1]])
     divergences = [dirichlet_renyi(laws[both[:, 0]], laws[both[:, 1]], order) for order in lam]
-    first, second = (laws[i] for i in both[int(np.argmax(divergences[-1]))])
+    first, second = (laws[i] for i in both[int(np.argmax(divergences[0]))])
     cell = int(np.argmin(first - second))
     return Audit(
         epsilon=math.inf,

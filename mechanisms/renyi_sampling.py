@@ -44,11 +44,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Real
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mechanisms.conjugate import validate_prior
+from mechanisms.families import validate_size
 from mechanisms.privacy import RenyiGuarantee, validate_epsilon, validate_order
 from mechanisms.renyi_divergence import cell_renyi
 
@@ -233,9 +235,8 @@ def renyi_sampler(
     if name not in RENYI_SAMPLERS:
         raise ValueError(f"name must be one of {', '.join(RENYI_SAMPLERS)}, got {name!r}; choose one of them")
     alpha = validate_prior(prior)
-    if n != int(n) or n < 1:
-        raise ValueError(f"n must be a whole number >= 1, got {n}; a data set has at least one private record")
-    if not 0 < coefficient <= 1:
+    n = validate_size(n)
+    if not isinstance(coefficient, Real) or not 0 < coefficient <= 1:
         raise ValueError(f"coefficient must be in (0, 1], got {coefficient}; 1 is the posterior itself")
     if name == "direct" and coefficient != 1:
         raise ValueError(f"coefficient must be 1 for direct, got {coefficient}; choose diffused or concentrated")

@@ -36,6 +36,8 @@ class Claim:
         Panel -> dimension -> values that must be stored for the claim to be decided.
     check : callable
         ``{panel: summary Dataset} -> Finding``.
+    fewest : int
+        Trials that must be ok in every cell and setting; of panels without trials, one. 100 make a mean nearly normal.
     """
 
     name: str
@@ -43,6 +45,7 @@ class Claim:
     source: str
     needs: Mapping[str, Mapping[str, tuple[Value, ...]]]
     check: Callable[[Mapping[str, Any]], Finding] = field(repr=False)
+    fewest: int = 100
 
 
 @dataclass(frozen=True)

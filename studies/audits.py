@@ -21,6 +21,7 @@ from mechanisms import (
 )
 from mechanisms.audit import ROUNDING
 from mechanisms.gaussian_counts import GAUSSIAN_VARIANCES, gaussian_mechanism
+from mechanisms.glm import GLM_MECHANISMS
 from mechanisms.renyi_audit import audit_densities, audit_sampling, gaussian_laws
 from mechanisms.renyi_sampling import RENYI_SAMPLERS, calibrate_renyi, renyi_sampler
 from pipeline.cluster import available_cores
@@ -28,7 +29,7 @@ from pipeline.errors import BadInputError, unknown
 from pipeline.source import load_object
 
 ALL = "all"
-"""The name that stands for every registered mechanism."""
+"""The name that stands for every registered mechanism that states an ε."""
 
 RENYI = (*RENYI_SAMPLERS, *GAUSSIAN_VARIANCES)
 """Registered mechanisms that state a Rényi divergence."""
@@ -91,7 +92,8 @@ class Audited:
     def evidence(self) -> str:
         """The neighbours and the output with the largest loss, and what was compared to find them, in one line."""
         found = self.audit
-        compared = f"{found.n_pairs:,} pairs on {found.n_outputs:,} outputs, {found.evidence}"
+        outputs = f" on {found.n_outputs:,} outputs" if found.n_outputs else ""
+        compared = f"{found.n_pairs:,} pairs{outputs}, {found.evidence}"
         if self.verdict.holds:
             return f"loses most at {found.witness} ({compared})"
         loss = found.epsilon
@@ -190,6 +192,11 @@ def _find(name: str) -> Mechanism | OutputLaws | str:
         return name
     if name in MECHANISMS:
         return MECHANISMS[name]
+    if name in GLM_MECHANISMS:
+        raise BadInputError(
+            f"{name} does not release counts, and is audited by 'dpstudies run renyi-audit', or over records of your "
+            "own by mechanisms.audit_replacements"
+        )
     if ":" not in name:
         known = [ALL, *MECHANISMS, *RENYI]
         raise BadInputError(unknown("mechanism", name, known) + "; or module:object, or file.py:object")

@@ -8,6 +8,7 @@ import os
 import shlex
 import signal
 import sys
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
@@ -286,7 +287,7 @@ def audit(
         *(f"{one.name}: {one.evidence}" for one in audited),
     ):
         _say(line)
-    _say(f"audited exactly: {len(audited)}, broken: {len(broken)}")
+    _say(f"audited: {len(audited)}, broken: {len(broken)}")
     raise typer.Exit(1 if broken else 0)
 
 
@@ -294,6 +295,7 @@ def main() -> None:
     """Run the command; the entry point."""
     for number in (signal.SIGINT, signal.SIGTERM):  # batch systems end a job by SIGTERM: stop cleanly, too
         signal.signal(number, _Interrupt())
+    warnings.showwarning = lambda message, *_: _errors.print(f"dpstudies: {message}")  # no source lines to a user
     sys.path.append(os.getcwd())  # for module:object
     try:
         code = app(standalone_mode=False)

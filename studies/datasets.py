@@ -46,6 +46,7 @@ _SPLIT_SEED = 20_171_204  # of the one split of every table that does not come s
 _FEWEST_ROWS = 4  # two for training, two for testing
 _MOST_COLUMNS = 5_000  # a matrix of columns x columns is factorised for every setting
 _MOST_BYTES = 2_000_000_000
+_SAMPLED = 60  # numbers that the sampler holds of each record
 _reading = threading.Lock()  # threads of a worker are to read a file once
 
 
@@ -179,7 +180,7 @@ def split(table: Table, rng: np.random.Generator | None = None) -> Classificatio
     )
 
 
-def read_csv(path: str | os.PathLike[str], target: str, positive: str | float | None = None) -> Table:
+def read_csv(path: str | os.PathLike[str], target: str) -> Table:
     r"""Return the records of a user's CSV file, encoded like those of P3.
 
     A process reads an unchanged file once, so calling this early, to refuse bad input before anything is written, costs
@@ -191,9 +192,7 @@ def read_csv(path: str | os.PathLike[str], target: str, positive: str | float | 
         UTF-8 text, fields separated by commas, names in the first row; compressed if its name ends in ``.gz`` and the
         like. Columns of numbers are kept, all others are categorical.
     target : str
-        Name of the column with the two classes.
-    positive : str or number, optional
-        The value that is class 1; the last in sorted order by default.
+        Name of the column with the two classes; the last in sorted order is class 1.
 
     Returns
     -------
@@ -226,7 +225,7 @@ def read_csv(path: str | os.PathLike[str], target: str, positive: str | float | 
     if not stat.S_ISREG(found.st_mode):
         raise BadInputError(f"cannot read {path}: it is not a file; give the path of a CSV file")
     with _reading:
-        return _read_csv(place, target, positive, found.st_mtime_ns, found.st_size)
+        return _read_csv(place, target, found.st_mtime_ns, found.st_size)
 
 
 @cache
@@ -260,7 +259,7 @@ _READERS = {"abalone": _read_abalone, "adult": _read_adult, "mnist": _read_mnist
 
 
 @lru_cache(maxsize=1)
-def _read_csv(path: str, target: str, positive: str | float | None, modified: int, size: int) -> Table:
+def _read_csv(path: str, target: str, modified: int, size: int) -> Table:
     """Read a file; time of change and size tell whether it is the same as before."""
     frame = _read_frame(path)
     names = list(frame.columns)
@@ -277,7 +276,7 @@ def _read_csv(path: str, target: str, positive: str | float | None, modified: in
             f"{path} must have no missing values, got {missing.sum():,}, the first {_where(frame, missing)}; fill them "
             "in, or leave out their rows (an empty field, NA, NaN, None, null and the like count as missing)"
         )
-    y, classes = _classes(path, frame.pop(target), positive)
+    y, classes = _classes(path, frame.pop(target))
     for name in frame.columns:
         frame[name] = _checked(path, frame[name])
     table = _table(Path(path).stem.removesuffix(".csv"), *_encode(frame, path), y, classes, _digest(Path(path)))
@@ -308,19 +307,14 @@ def _read_frame(path: str) -> pd.DataFrame:
     return frame
 
 
-def _classes(path: str, target: pd.Series, positive: str | float | None) -> tuple[np.ndarray, tuple[str, str]]:
+def _classes(path: str, target: pd.Series) -> tuple[np.ndarray, tuple[str, str]]:
     """Return which records are of class 1, and what 0 and 1 stand for."""
     codes, values = pd.factorize(target, sort=True)
     names = [format_value(value) for value in values.tolist()]
     if len(names) != 2:
         shown = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
         raise BadInputError(f"{path}: target {target.name!r} must have two values, got {len(names):,}: {shown}")
-    one = 1
-    if positive is not None:
-        if format_value(positive) not in names:
-            raise BadInputError(f"{path}: {unknown(f'value of target {target.name}', positive, names)}")
-        one = names.index(format_value(positive))
-    return codes == one, (names[1 - one], names[one])
+    return codes == 1, (names[0], names[1])
 
 
 def _checked(path: str, column: pd.Series) -> pd.Series:
@@ -371,7 +365,7 @@ def _encode(frame: pd.DataFrame, path: str = "") -> tuple[np.ndarray, tuple[str,
             names.append([f"{label}={level}" for level in levels[1:]])
             single += [label] if len(levels) == 1 else []
     columns = tuple(name for group in names for name in group)
-    n_bytes = 8 * len(frame) * len(columns)
+    n_bytes = 8 * len(frame) * max(len(columns), _SAMPLED)
     if len(columns) > _MOST_COLUMNS or n_bytes > _MOST_BYTES:
         label, group = max(zip(frame.columns, names, strict=True), key=lambda pair: len(pair[1]))
         raise BadInputError(

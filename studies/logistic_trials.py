@@ -151,10 +151,9 @@ def evaluate_draws(name: str, groups: list[Group], setting: Mapping[str, Any], s
         Of the mechanism.
     """
     found: dict[str, list[Any]] = {"test_error": [], "test_nll": [], "rhat": [], "ess": [], "error": []}
-    n_train = 0
+    data = groups[0].data
     for group in groups:
-        n_train = len(group.data.train_y)
-        mechanism = make_mechanism(name, n_train, setting)
+        mechanism = make_mechanism(name, len(group.data.train_y), setting)
         rng = next(streams.single(group.trials.start).generators())
         sampled = draw_weights(rng, group.data, mechanism, len(group.trials))
         error, nll = _judge(sampled.weights, group.data)
@@ -164,7 +163,8 @@ def evaluate_draws(name: str, groups: list[Group], setting: Mapping[str, Any], s
                 values = (error[k], nll[k], sampled.rhat, sampled.ess, sampled.complaint)
                 for measure, value in zip(found, values, strict=True):
                     found[measure].append(value)
-    return {**found, "n_train": n_train}
+    n_train, n_columns = data.train_x.shape
+    return {**found, "n_train": n_train, "n_columns": n_columns, "data_digest": int(data.digest[:15], 16)}
 
 
 def make_mechanism(name: str, n: int, setting: Mapping[str, Any]) -> GlmMechanism:

@@ -18,7 +18,6 @@ from pipeline.factors import format_value
 from pipeline.store import ResultStore
 
 Summaries = Mapping[str, xr.Dataset]
-_FEWEST = 50
 
 
 def load_summaries(
@@ -73,7 +72,7 @@ def _undecided(study: Study, claim: Claim, summaries: Summaries) -> Finding | No
         n_pending = int(summary["n_pending"].sum())
         n_all = summary["n_ok"] + summary["n_failed"] + summary["n_pending"]
         n_ok = int(summary["n_ok"].where(n_all > 0).fillna(n_all.max()).min())  # 0 of 0: a setting that does not apply
-        needed = 1 if study.panel(panel).trials is None else _FEWEST
+        needed = 1 if study.panel(panel).trials is None else claim.fewest
         if n_pending:
             return Finding("undecided", f"{n_pending:,} trials of panel {panel} are pending.")
         if n_ok < needed:

@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mechanisms.glm import GLM_MECHANISMS, PURE, glm_mechanism, validate_design
+from mechanisms.glm import GLM_MECHANISMS, glm_mechanism, validate_design
 from mechanisms.links import LINKS
 from mechanisms.privacy import Guarantee, RenyiGuarantee
 from mechanisms.renyi import pure_renyi
 
+PURE = ("ops", "ops-tight")
 RENYI = [name for name in GLM_MECHANISMS if name not in (*PURE, "true-posterior")]
 PRIVATE = [name for name in GLM_MECHANISMS if name != "true-posterior"]
 positive = st.floats(1e-4, 1e3)

@@ -202,3 +202,12 @@ def test_a_number_of_steps_that_is_not_allowed(n_steps):
 def test_records_that_are_not_allowed(X, y, message):
     with pytest.raises(ValueError, match=message):
         fit_reference(np.array(X), np.array(y, float), target(2, 0.1))
+
+
+def test_a_ball_without_the_mode():
+    X, y = problem(10, 2, seed=2)
+    release = target(10, 0.1)
+    reference = fit_reference(X, y, release)
+    small = dataclasses.replace(release, radius=0.5 * float(np.linalg.norm(reference.mean)))
+    with pytest.raises(ValueError, match="the mode must lie within the ball"):
+        sample_glm(np.random.default_rng(4), X, y, small, reference, 12)
