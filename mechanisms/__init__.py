@@ -9,6 +9,11 @@ Exponential families are declared in `families`, and released by `noisy_statisti
 `private_quantile` can find. What θ was is then inferred by `naive`, `gibbs`, `truncated_gibbs`, `marginal`,
 `binomial_mixture` and `one_posterior_sample`, and posteriors are compared by `mmd`.
 
+Linear regression is reduced to `regression_statistics` a partition of the rows (`regression_simulation` draws them), of
+which `regression_posterior` makes the posterior of one coefficient under a prior from `regression_prior`. What all
+partitions state is released by `partition_probability` and `partition_quantile`, whose bounds come from
+`sparse_vector`; `partition_audit` says what that spends.
+
 All are pure functions and frozen dataclasses; randomness comes in as uniforms or a generator.
 """
 
@@ -16,6 +21,7 @@ from mechanisms.audit import Audit, OutputLaws, Verdict, audit_laws
 from mechanisms.binomial_mixture import BinomialMixture
 from mechanisms.bound_calibration import BoundScale, bound_scale
 from mechanisms.calibration import Certificate, calibrate
+from mechanisms.coefficient_posterior import CoefficientPosterior
 from mechanisms.conjugate import balanced_counts, count_candidates, enumerate_candidates, posterior
 from mechanisms.count_audit import audit_counts, count_laws
 from mechanisms.count_release import MECHANISMS, Mechanism, validate
@@ -31,9 +37,26 @@ from mechanisms.noise import NoisyCounts, geometric_counts, laplace_counts
 from mechanisms.noisy_statistics import laplace_guarantee, laplace_scale, release_statistics
 from mechanisms.one_posterior_sample import OnePosteriorSampling, one_posterior_sampling, quantile_among
 from mechanisms.optimal import OptimalCounts, OptimalLaw, optimal_counts, optimal_law
+from mechanisms.partition_audit import (
+    adversarial_posteriors,
+    probability_laws,
+    quantile_laws,
+    search_laws,
+    window_laws,
+)
+from mechanisms.partition_probability import PROBABILITY_METHODS, PartitionProbability
+from mechanisms.partition_quantile import QUANTILE_METHODS, PartitionQuantile
 from mechanisms.power_mixture import PowerMixture, power_mixture_mechanism
 from mechanisms.privacy import Guarantee, Neighbouring
 from mechanisms.private_quantile import private_bounds
+from mechanisms.regression_prior import ConjugatePrior, FlatPrior, SemiConjugatePrior, ZellnerPrior
+from mechanisms.regression_simulation import simulate_statistics
+from mechanisms.regression_statistics import (
+    RegressionStatistics,
+    draw_partition,
+    partition_sizes,
+    partition_statistics,
+)
 from mechanisms.release import CountRelease
 from mechanisms.sensitivity import (
     global_sensitivity,
@@ -43,19 +66,25 @@ from mechanisms.sensitivity import (
     smoothing_gamma,
     varying_sensitivity,
 )
+from mechanisms.sparse_vector import SparseVector
 from mechanisms.truncated_gibbs import RegionTable, sample_truncated_gibbs, tabulate_regions
 
 __all__ = [
     "FAMILIES",
     "MECHANISMS",
+    "PROBABILITY_METHODS",
+    "QUANTILE_METHODS",
     "Audit",
     "BinomialMixture",
     "BoundScale",
     "Certificate",
+    "CoefficientPosterior",
     "ConjugatePosterior",
+    "ConjugatePrior",
     "CountRelease",
     "ExponentialMechanism",
     "Family",
+    "FlatPrior",
     "Guarantee",
     "HammingMechanism",
     "MarginalPosterior",
@@ -66,9 +95,16 @@ __all__ = [
     "OptimalCounts",
     "OptimalLaw",
     "OutputLaws",
+    "PartitionProbability",
+    "PartitionQuantile",
     "PowerMixture",
     "RegionTable",
+    "RegressionStatistics",
+    "SemiConjugatePrior",
+    "SparseVector",
     "Verdict",
+    "ZellnerPrior",
+    "adversarial_posteriors",
     "audit_counts",
     "audit_laws",
     "balanced_counts",
@@ -78,6 +114,7 @@ __all__ = [
     "conjugate_posterior",
     "count_candidates",
     "count_laws",
+    "draw_partition",
     "enumerate_candidates",
     "exponential_mechanism",
     "geometric_counts",
@@ -96,16 +133,23 @@ __all__ = [
     "one_posterior_sampling",
     "optimal_counts",
     "optimal_law",
+    "partition_sizes",
+    "partition_statistics",
     "posterior",
     "power_mixture_mechanism",
     "private_bounds",
+    "probability_laws",
     "quantile_among",
+    "quantile_laws",
     "release_statistics",
     "sample_gibbs",
     "sample_truncated_gibbs",
+    "search_laws",
+    "simulate_statistics",
     "smooth_sensitivity",
     "smoothing_gamma",
     "tabulate_regions",
     "validate",
     "varying_sensitivity",
+    "window_laws",
 ]
