@@ -54,7 +54,8 @@ def adversarial_posteriors(
     error_variance: float | None = None,
     power: ArrayLike = 1.0,
     row: int = 0,
-    pull: float = 1e7,
+    leverage: float = 1e7,
+    slope: float = 30.0,
 ) -> CoefficientPosterior:
     """Return the posteriors at two neighbours: a row replaced by one that pulls coefficient k down, or up.
 
@@ -66,8 +67,10 @@ def adversarial_posteriors(
         As for `coefficient_posterior`.
     row : int
         The row that is replaced; it stays in its partition.
-    pull : float
-        L: a slope's column becomes L and the outcome ∓L², which the line must then pass through.
+    leverage, slope : float
+        L and s: a slope's column becomes L and the outcome ∓sL, which the line must then pass through, so that the
+        slope is ∓s with a standard deviation of about s/L. For the intercept the columns become 0 and the outcome ∓L²,
+        which has that effect where the error variance is known.
 
     Returns
     -------
@@ -86,9 +89,9 @@ def adversarial_posteriors(
     columns, outcome = np.array(x, dtype=np.float64), np.array(y, dtype=np.float64)
     found = []
     for sign in (-1.0, 1.0):
-        columns[row], outcome[row] = 0.0, sign * pull * pull
+        columns[row], outcome[row] = 0.0, sign * leverage**2
         if k > 0:
-            columns[row, k - 1] = pull
+            columns[row, k - 1], outcome[row] = leverage, sign * slope * leverage
         found.append(partition_statistics(columns, outcome, partition))
     return coefficient_posterior(RegressionStatistics.stack(found), k, prior, error_variance, power)
 

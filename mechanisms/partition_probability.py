@@ -45,7 +45,14 @@ from scipy import integrate, special
 
 from mechanisms.privacy import Guarantee, validate_epsilon
 
-__all__ = ["NOISELESS", "PROBABILITY_METHODS", "PartitionProbability", "partition_probability", "score_slope"]
+__all__ = [
+    "NOISELESS",
+    "PROBABILITY_METHODS",
+    "PartitionProbability",
+    "partition_probability",
+    "require_generator",
+    "score_slope",
+]
 
 Floats = NDArray[np.float64]
 
@@ -129,13 +136,13 @@ class PartitionProbability:
             np.asarray(noisy, dtype=np.float64), self.n_partitions, self.least_probability
         )
 
-    def release(self, rng: np.random.Generator, probabilities: ArrayLike) -> Floats:
+    def release(self, rng: np.random.Generator | None, probabilities: ArrayLike) -> Floats:
         """Release the posterior probability at each cutoff.
 
         Parameters
         ----------
-        rng : numpy.random.Generator
-            Not used without noise.
+        rng : numpy.random.Generator or None
+            None will do without noise.
         probabilities : array_like, shape (..., M, c)
             p_j at c cutoffs, in [0, 1].
 
@@ -154,7 +161,7 @@ class PartitionProbability:
         Raises
         ------
         ValueError
-            As `aggregate`.
+            As `aggregate`, or if there is no generator to draw noise from.
 
         Examples
         --------
@@ -166,7 +173,7 @@ class PartitionProbability:
         """
         found = self.aggregate(probabilities)
         if self.noise_scale:
-            found = found + rng.laplace(scale=self.noise_scale, size=found.shape)
+            found = found + require_generator(rng, self.name).laplace(scale=self.noise_scale, size=found.shape)
         return self.finish(found)
 
 
@@ -213,6 +220,19 @@ def partition_probability(
     if name == "fisher-published":
         scale /= M
     return PartitionProbability(name, M, epsilon, float(least_probability), sensitivity, scale)
+
+
+def require_generator(rng: np.random.Generator | None, name: str) -> np.random.Generator:
+    """Return the generator, refusing to release without one what needs noise.
+
+    Raises
+    ------
+    ValueError
+        If it is None.
+    """
+    if rng is None:
+        raise ValueError(f"{name} must have a generator to draw its noise from, got None; pass a numpy Generator")
+    return rng
 
 
 @lru_cache(maxsize=64)

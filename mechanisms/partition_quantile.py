@@ -37,7 +37,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mechanisms.partition_probability import NOISELESS
+from mechanisms.partition_probability import NOISELESS, require_generator
 from mechanisms.privacy import Guarantee, validate_epsilon
 from mechanisms.sparse_vector import SparseVector
 
@@ -204,13 +204,13 @@ class PartitionQuantile:
         """Return the scale 2b/(Mε) of the noise on the mean of values clipped to c ± b."""
         return 2.0 * half_width / (self.n_partitions * self.split[-1])
 
-    def release(self, rng: np.random.Generator, quantiles: ArrayLike, spreads: ArrayLike) -> ReleasedQuantiles:
+    def release(self, rng: np.random.Generator | None, quantiles: ArrayLike, spreads: ArrayLike) -> ReleasedQuantiles:
         """Release the posterior quantiles of one data set, each with a budget of its own.
 
         Parameters
         ----------
-        rng : numpy.random.Generator
-            Not used without noise.
+        rng : numpy.random.Generator or None
+            None will do without noise.
         quantiles : array_like, shape (M, c)
             q_j at c probabilities, from posteriors with the likelihood to the power M; not NaN.
         spreads : array_like, shape (M,)
@@ -250,18 +250,18 @@ class PartitionQuantile:
             raise ValueError(f"quantiles and spreads must have shapes ({M}, c) and ({M},), got {q.shape} and {s.shape}")
         if np.any(np.isnan(q)) or not np.all(s > 0):
             raise ValueError("quantiles must be numbers, and spreads > 0; check the posteriors they come from")
-        noisy = not self.name.endswith(NOISELESS)
+        noise = None if self.name.endswith(NOISELESS) else require_generator(rng, self.name)
         columns: list[tuple[float, float, float, bool]] = []
         for values in q.T:
             if self.name.startswith("quantile-centred"):
-                centre, half_width = self._locate(rng, values, s) if noisy else self._find(values, s)
+                centre, half_width = self._find(values, s) if noise is None else self._locate(noise, values, s)
                 capped = False
             else:
-                stop = self.search.release(rng, values) if noisy else self.search.search(values)
+                stop = self.search.search(values) if noise is None else self.search.release(noise, values)
                 centre, half_width, capped = 0.0, self.search.bound(stop), stop == self.search.doublings
             mean = self.clipped_mean(values, centre, half_width)
-            if noisy:
-                mean += rng.laplace(scale=self.noise_scale(half_width))
+            if noise is not None:
+                mean += noise.laplace(scale=self.noise_scale(half_width))
             columns.append((mean, centre, half_width, capped))
         released = np.array(columns, dtype=np.float64).reshape(-1, 4).T
         return ReleasedQuantiles(released[0], released[1], released[2], released[3] > 0)

@@ -90,7 +90,7 @@ class SparseVector:
             raise ValueError(f"theta, the share of values to hold, must be in (0, 1], got {self.share}; 0.8 is usual")
         if self.doublings < 1 or int(self.doublings) != self.doublings:
             raise ValueError(f"doublings must be a whole number >= 1, got {self.doublings}")
-        if not np.isfinite(np.ldexp(self.start, int(min(self.doublings, 5000)))):
+        if math.log2(self.start) + self.doublings >= 1023:
             raise ValueError(f"mu·2^{self.doublings} must be finite, got mu = {self.start}; allow fewer doublings")
 
     @property

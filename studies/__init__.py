@@ -11,6 +11,8 @@ from studies import (
     hellinger_distribution,
     hellinger_limits,
     hellinger_sensitivity,
+    partition_probability,
+    partition_quantile,
     privacy_audit,
     renyi_logistic,
 )
@@ -24,6 +26,8 @@ _LISTED = (
     calibration,
     gibbs_traces,
     renyi_logistic,
+    partition_probability,
+    partition_quantile,
 )
 
 MODULES = {module.STUDY.name: f"{module.__name__}:STUDY" for module in _LISTED}
