@@ -16,6 +16,11 @@ Rényi differential privacy and its relation to the other kinds are in `renyi`, 
 Binary regression has the link functions of `links`. `glm` sets what one draw of the weights is made from, for which
 privacy, `glm_sampling` makes it, and `glm_audit` says what it spends, on the data of `glm_worst_case` among others.
 
+Linear regression is reduced to `regression_statistics` a partition of the rows (`regression_simulation` draws them), of
+which `regression_posterior` makes the posterior of one coefficient under a prior from `regression_prior`. What all
+partitions state is released by `partition_probability` and `partition_quantile`, whose bounds come from
+`sparse_vector`; `partition_audit` says what that spends.
+
 All are pure functions and frozen dataclasses; randomness comes in as uniforms or a generator.
 """
 
@@ -23,6 +28,7 @@ from mechanisms.audit import Audit, OutputLaws, Verdict, audit_laws
 from mechanisms.binomial_mixture import BinomialMixture
 from mechanisms.bound_calibration import BoundScale, bound_scale
 from mechanisms.calibration import Certificate, calibrate
+from mechanisms.coefficient_posterior import CoefficientPosterior
 from mechanisms.conjugate import balanced_counts, count_candidates, enumerate_candidates, posterior
 from mechanisms.count_audit import audit_counts, count_laws
 from mechanisms.count_release import MECHANISMS, Mechanism, validate
@@ -44,9 +50,26 @@ from mechanisms.noise import NoisyCounts, geometric_counts, laplace_counts
 from mechanisms.noisy_statistics import laplace_guarantee, laplace_scale, release_statistics
 from mechanisms.one_posterior_sample import OnePosteriorSampling, one_posterior_sampling, quantile_among
 from mechanisms.optimal import OptimalCounts, OptimalLaw, optimal_counts, optimal_law
+from mechanisms.partition_audit import (
+    adversarial_posteriors,
+    probability_laws,
+    quantile_laws,
+    search_laws,
+    window_laws,
+)
+from mechanisms.partition_probability import PROBABILITY_METHODS, PartitionProbability
+from mechanisms.partition_quantile import QUANTILE_METHODS, PartitionQuantile
 from mechanisms.power_mixture import PowerMixture, power_mixture_mechanism
 from mechanisms.privacy import Guarantee, Neighbouring, RenyiGuarantee
 from mechanisms.private_quantile import private_bounds
+from mechanisms.regression_prior import ConjugatePrior, FlatPrior, SemiConjugatePrior, ZellnerPrior
+from mechanisms.regression_simulation import simulate_statistics
+from mechanisms.regression_statistics import (
+    RegressionStatistics,
+    draw_partition,
+    partition_sizes,
+    partition_statistics,
+)
 from mechanisms.release import CountRelease
 from mechanisms.renyi import approximate_delta, approximate_epsilon, classical_epsilon, pure_epsilon_for, pure_renyi
 from mechanisms.renyi_audit import audit_densities, audit_posteriors, audit_sampling
@@ -60,6 +83,7 @@ from mechanisms.sensitivity import (
     smoothing_gamma,
     varying_sensitivity,
 )
+from mechanisms.sparse_vector import SparseVector
 from mechanisms.truncated_gibbs import RegionTable, sample_truncated_gibbs, tabulate_regions
 
 __all__ = [
@@ -68,15 +92,20 @@ __all__ = [
     "GLM_MECHANISMS",
     "LINKS",
     "MECHANISMS",
+    "PROBABILITY_METHODS",
+    "QUANTILE_METHODS",
     "RENYI_SAMPLERS",
     "Audit",
     "BinomialMixture",
     "BoundScale",
     "Certificate",
+    "CoefficientPosterior",
     "ConjugatePosterior",
+    "ConjugatePrior",
     "CountRelease",
     "ExponentialMechanism",
     "Family",
+    "FlatPrior",
     "GaussianCounts",
     "GaussianReference",
     "GlmDraws",
@@ -93,11 +122,18 @@ __all__ = [
     "OptimalCounts",
     "OptimalLaw",
     "OutputLaws",
+    "PartitionProbability",
+    "PartitionQuantile",
     "PowerMixture",
     "RegionTable",
+    "RegressionStatistics",
     "RenyiGuarantee",
     "RenyiSampling",
+    "SemiConjugatePrior",
+    "SparseVector",
     "Verdict",
+    "ZellnerPrior",
+    "adversarial_posteriors",
     "approximate_delta",
     "approximate_epsilon",
     "audit_counts",
@@ -117,6 +153,7 @@ __all__ = [
     "count_candidates",
     "count_laws",
     "dirichlet_renyi",
+    "draw_partition",
     "enumerate_candidates",
     "exponential_mechanism",
     "fit_reference",
@@ -140,22 +177,29 @@ __all__ = [
     "one_posterior_sampling",
     "optimal_counts",
     "optimal_law",
+    "partition_sizes",
+    "partition_statistics",
     "posterior",
     "power_mixture_mechanism",
     "private_bounds",
+    "probability_laws",
     "pure_epsilon_for",
     "pure_renyi",
     "quantile_among",
+    "quantile_laws",
     "release_statistics",
     "renyi_sampler",
     "replacement_laws",
     "sample_gibbs",
     "sample_glm",
     "sample_truncated_gibbs",
+    "search_laws",
     "shared_records",
+    "simulate_statistics",
     "smooth_sensitivity",
     "smoothing_gamma",
     "tabulate_regions",
     "validate",
     "varying_sensitivity",
+    "window_laws",
 ]

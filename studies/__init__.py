@@ -11,6 +11,8 @@ from studies import (
     hellinger_distribution,
     hellinger_limits,
     hellinger_sensitivity,
+    partition_probability,
+    partition_quantile,
     privacy_audit,
     renyi_audit,
     renyi_curves,
@@ -30,6 +32,8 @@ _LISTED = (
     renyi_utility,
     renyi_logistic,
     renyi_audit,
+    partition_probability,
+    partition_quantile,
 )
 
 MODULES = {module.STUDY.name: f"{module.__name__}:STUDY" for module in _LISTED}

@@ -33,6 +33,7 @@ from pipeline.store import ResultStore
 from studies import MODULES, STUDIES
 from studies.audits import Question, audit_named, tabulate_audits
 from studies.failures import find_failures, last_line
+from studies.partition_table import Request, release_table
 from studies.progress import ProgressDisplay
 from studies.report import load_summaries, tabulate, write_report
 
@@ -289,6 +290,78 @@ def audit(
         _say(line)
     _say(f"audited: {len(audited)}, broken: {len(broken)}")
     raise typer.Exit(1 if broken else 0)
+
+
+@app.command()
+def partition(
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="A table: .zarr, .parquet or .csv.")],
+    target: Annotated[str, typer.Option("--target", help="The column that is explained.")],
+    coefficient: Annotated[str, typer.Option("--coefficient", help="Of which column, or 'intercept'.")],
+    partitions: Annotated[int, typer.Option("--partitions", metavar="M", help="How many partitions of the rows.")],
+    epsilon: Annotated[float, typer.Option("--epsilon", help="Privacy loss of each value, in nats; they add up.")],
+    cutoffs: Annotated[
+        str, typer.Option("--cutoffs", metavar="B1,B2", help="Release the posterior probabilities of being <= B.")
+    ] = "",
+    probabilities: Annotated[
+        str, typer.Option("--probabilities", metavar="P1,P2", help="Release the posterior quantiles at P.")
+    ] = "",
+    method: Annotated[
+        str | None, typer.Option("--method", help="normality-corrected or quantile-centred by default.")
+    ] = None,
+    features: Annotated[
+        str | None, typer.Option("--features", metavar="A,B", help="Columns that explain; all others by default.")
+    ] = None,
+    no_intercept: Annotated[bool, typer.Option("--no-intercept", help="Leave the intercept out.")] = False,
+    prior: Annotated[
+        str,
+        typer.Option(
+            "--prior",
+            metavar="NAME[:X]",
+            help="zellner:G (all rows by default), flat, conjugate:V or semi-conjugate:V (variance of each, 1000).",
+        ),
+    ] = "zellner",
+    error_variance: Annotated[float | None, typer.Option("--error-variance", help="Where it is known.")] = None,
+    split: Annotated[
+        str, typer.Option("--split", metavar="E1:E2", help="How a quantile's epsilon is divided among its steps.")
+    ] = "",
+    mu: Annotated[float, typer.Option("--mu", help="Where the search for a quantile's bounds begins.")] = 1.0,
+    theta: Annotated[float, typer.Option("--theta", help="Share of the partitions' quantiles within bounds.")] = 0.8,
+    seed: Annotated[int | None, typer.Option("--seed", help="Of division and noise; drawn anew by default.")] = None,
+    cluster: Cluster = None,
+    output: Annotated[Path | None, typer.Option("--output", help="A .csv or .json file for the values, too.")] = None,
+) -> None:
+    """Release posterior probabilities or quantiles of a regression coefficient, and say what budget they spend."""
+    if output is not None and (output.suffix not in (".csv", ".json") or not output.parent.is_dir()):
+        raise BadInputError(f"output must be a .csv or .json file in a folder that exists, got {output}")
+    request = Request(
+        target=target,
+        coefficient=coefficient,
+        n_partitions=partitions,
+        epsilon=epsilon,
+        cutoffs=_numbers("cutoffs", "float", cutoffs.split(",")),
+        probabilities=_numbers("probabilities", "float", probabilities.split(",")),
+        method=method,
+        features=None if features is None else tuple(filter(None, _split([features]))),
+        intercept=not no_intercept,
+        prior=prior,
+        error_variance=error_variance,
+        split=_numbers("split", "vector", [split])[0] if split else (),
+        start=mu,
+        share=theta,
+    )
+    released = release_table(table, request, seed, cluster)
+    shown = _table(*released.values.columns)
+    for row in released.values.itertuples(index=False):
+        shown.add_row(*(f"{value:.10g}" if isinstance(value, float) else str(value) for value in row))
+    _print(shown)
+    for line in released.lines:
+        _say(line)
+    if output is not None:
+        try:
+            released.write(output)
+        except OSError as error:
+            raise BadInputError(f"cannot write {output}: {error.strerror}; the values above are released") from error
+        _say(f"values: {output}")
 
 
 def main() -> None:

@@ -68,3 +68,15 @@ REGRESSION_STYLES = {
     "true-posterior": _style(_GREY, "X", _LONG_DASHED),
 }
 """Likewise for posterior sampling in regression."""
+
+PARTITION_STYLES = {
+    "full": _style(_GREY, "X", _LONG_DASHED),
+    "normality": _style(_VERMILION, "s", "-"),
+    "normality-corrected": _style(_BLUE, "o", "-"),
+    "fisher": _style(_ORANGE, "^", _DASHED),
+    "fisher-corrected": _style(_PURPLE, "D", _DASH_DOTTED),
+    "fisher-published": _style(_BROWN, "v", _DOTTED),
+    "quantile": _style(_VERMILION, "P", "-"),
+    "quantile-centred": _style(_BLUE, "h", _DASHED),
+}
+"""Likewise for regression by partitions; the variants without noise look like those with noise."""

@@ -1,0 +1,311 @@
+"""Private posterior probabilities of a regression coefficient, from disjoint partitions of the rows (P2, chapter 3).
+
+Each of M partitions states p_j = Pr[β_k ≤ b | its rows]. One replaced row changes one p_j, to anything in [0, 1]. What
+is released is an aggregate of all p_j with Laplace noise η, brought to the scale of the posterior given all rows:
+
+=====================  =====================  ===================================  ==============================
+name                   aggregate A            released                             noise scale
+=====================  =====================  ===================================  ==============================
+`normality`            mean p_j               Φ(√M·Φ⁻¹(A + η))                     1/(Mε)
+`normality-corrected`  mean p_j               Φ(√(2M)·Φ⁻¹(A + η))                  1/(Mε)
+`fisher`               −2 Σ ln max(p_j, p*)   F̄(A + η), F̄ the tail of χ²(2M)       −2 ln p*/ε
+`fisher-corrected`     as `fisher`            Φ(Φ⁻¹(F̄(A + η + 2Mp*))/κ)            −2 ln p*/ε
+`fisher-published`     as `fisher`            F̄(A + η)                             −2 ln p*/(Mε): not private
+=====================  =====================  ===================================  ==============================
+
+Names with the suffix ``-noiseless`` leave the noise out. A + η is clamped to [0, 1], and to [0, ∞) for a sum.
+
+**Why √(2M).** Let each posterior have variance v. The partitions' centres scatter about that of all rows with variance
+v(1 − 1/M), so A is about Φ((b − β̂)/√(v(2 − 1/M))), while the posterior given all rows is Φ((b − β̂)/√(v/M)): the factor
+between their normal scores is √(2M − 1). P2 leaves out that the centres scatter, hence its √M, and √2 at the scores.
+
+**Why κ.** For b off the centre by z posterior standard deviations, −2 ln Φ(u + z/√M), u ~ N(0, 1), falls on average by
+2κz/√M, κ = ∫ φ(u)²/Φ(u) du over Φ(u) > p*, which is .903 at p* = 0. So the sum of M of them, whose standard deviation
+is 2√M, moves by κz where the posterior's normal score moves by z. The clipping at p* takes 2p* from each on average.
+Given β̂, the corrected score has a scatter of its own, .217 (`normality-corrected`) and .475 (`fisher-corrected`), which
+remains as a small pull of the mean towards ½.
+
+References
+----------
+P2: Amitai, "Bayesian Inference Via Partitioning Under Differential Privacy", Duke University 2018, equations 3.9, 3.10,
+3.15 and 3.16. Nissim, Raskhodnikova & Smith, "Smooth sensitivity and sampling in private data analysis", STOC 2007
+(sample and aggregate). Fisher, "Statistical Methods for Research Workers", 1932.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import integrate, special
+
+from mechanisms.privacy import Guarantee, validate_epsilon
+
+__all__ = [
+    "NOISELESS",
+    "PROBABILITY_METHODS",
+    "PartitionProbability",
+    "partition_probability",
+    "require_generator",
+    "score_slope",
+]
+
+Floats = NDArray[np.float64]
+
+NOISELESS = "-noiseless"
+"""Suffix of the variants that leave the noise out, to tell its error from that of dividing the rows."""
+
+
+@dataclass(frozen=True)
+class PartitionProbability:
+    """One method at fixed public parameters; build it with `partition_probability`.
+
+    Attributes
+    ----------
+    name : str
+        A key of `PROBABILITY_METHODS`.
+    n_partitions : int
+        M.
+    epsilon : float
+        What one cutoff is given, in nats.
+    least_probability : float
+        p*, below which the methods of Fisher's kind take a probability for p*.
+    sensitivity : float
+        Largest change of the aggregate when one row is replaced.
+    noise_scale : float
+        Scale of the Laplace noise; 0 without noise.
+    """
+
+    name: str
+    n_partitions: int
+    epsilon: float
+    least_probability: float
+    sensitivity: float
+    noise_scale: float
+
+    @property
+    def loss(self) -> float:
+        """What one cutoff spends: sensitivity over noise scale, in nats; inf without noise."""
+        return self.sensitivity / self.noise_scale if self.noise_scale else math.inf
+
+    def guarantee(self, n_cutoffs: int = 1) -> Guarantee | None:
+        """Return what the releases at some cutoffs promise together: budgets add up. None if not private.
+
+        Examples
+        --------
+        >>> print(partition_probability("normality", 1000, epsilon=0.25).guarantee(7))
+        1.75-DP
+        >>> published = partition_probability("fisher-published", 1000, epsilon=0.25)
+        >>> print(published.guarantee(), round(published.loss, 9))
+        None 250.0
+        """
+        private = not self.name.endswith(NOISELESS) and self.name != "fisher-published"
+        return Guarantee(n_cutoffs * self.epsilon) if private else None
+
+    def aggregate(self, probabilities: ArrayLike) -> Floats:
+        """Return the aggregate that noise is added to.
+
+        Parameters
+        ----------
+        probabilities : array_like, shape (..., M, c)
+            p_j at c cutoffs, in [0, 1].
+
+        Returns
+        -------
+        ndarray of float64, shape (..., c)
+
+        Raises
+        ------
+        ValueError
+            If the partitions are not M, or a probability is not in [0, 1].
+        """
+        p = np.asarray(probabilities, dtype=np.float64)
+        if p.ndim < 2 or p.shape[-2] != self.n_partitions:
+            raise ValueError(f"probabilities must have shape (..., {self.n_partitions}, c), got {p.shape}")
+        if not np.all((p >= 0) & (p <= 1)):
+            raise ValueError(f"probabilities must be in [0, 1], got {p[~((p >= 0) & (p <= 1))].flat[0]}")
+        return _METHODS[_base(self.name)].aggregate(p, self.least_probability)
+
+    def finish(self, noisy: ArrayLike) -> Floats:
+        """Return the probabilities that noisy aggregates stand for, of the same shape: post-processing."""
+        return _METHODS[_base(self.name)].finish(
+            np.asarray(noisy, dtype=np.float64), self.n_partitions, self.least_probability
+        )
+
+    def release(self, rng: np.random.Generator | None, probabilities: ArrayLike) -> Floats:
+        """Release the posterior probability at each cutoff.
+
+        Parameters
+        ----------
+        rng : numpy.random.Generator or None
+            None will do without noise.
+        probabilities : array_like, shape (..., M, c)
+            p_j at c cutoffs, in [0, 1].
+
+        Returns
+        -------
+        ndarray of float64, shape (..., c)
+            In [0, 1]; 0 and 1 themselves where noise leads out of (0, 1).
+
+        Privacy
+        -------
+        Each cutoff is ε-DP, replace-one with n and the division into partitions fixed; c cutoffs spend c·ε
+        (`guarantee`). `fisher-published` spends M·ε at each cutoff: P2 divides the sensitivity of a sum by M. It holds
+        for noise in real arithmetic; these draws serve simulation. Whoever computes the p_j must not refuse rows
+        because of what is in them: a refusal tells of them, too.
+
+        Raises
+        ------
+        ValueError
+            As `aggregate`, or if there is no generator to draw noise from.
+
+        Examples
+        --------
+        >>> p = np.full((100, 2), [0.4, 0.6])
+        >>> partition_probability("normality", 100, epsilon=1.0).release(np.random.default_rng(1), p).round(3)
+        array([0.006, 0.999])
+        >>> partition_probability("normality-noiseless", 100, epsilon=1.0).release(np.random.default_rng(1), p).round(3)
+        array([0.006, 0.994])
+        """
+        found = self.aggregate(probabilities)
+        if self.noise_scale:
+            found = found + require_generator(rng, self.name).laplace(scale=self.noise_scale, size=found.shape)
+        return self.finish(found)
+
+
+def partition_probability(
+    name: str, n_partitions: int, epsilon: float, least_probability: float = 0.001
+) -> PartitionProbability:
+    """Set the noise so that one cutoff spends ε.
+
+    Parameters
+    ----------
+    name : str
+        A key of `PROBABILITY_METHODS`.
+    n_partitions : int
+        M ≥ 1.
+    epsilon : float
+        What one cutoff may spend, in nats, finite and > 0; without noise it decides nothing.
+    least_probability : float
+        p* in (0, 1), of the methods of Fisher's kind.
+
+    Returns
+    -------
+    PartitionProbability
+
+    Raises
+    ------
+    ValueError
+        If an argument is not allowed.
+
+    Examples
+    --------
+    >>> method = partition_probability("fisher", 1000, epsilon=0.25)
+    >>> print(round(method.sensitivity, 3), round(method.noise_scale, 3), method.guarantee())
+    13.816 55.262 0.25-DP
+    """
+    if name not in PROBABILITY_METHODS:
+        raise ValueError(f"a method must be one of {', '.join(PROBABILITY_METHODS)}, got {name!r}")
+    if n_partitions < 1 or int(n_partitions) != n_partitions:
+        raise ValueError(f"n_partitions must be a whole number >= 1, got {n_partitions}")
+    if not 0 < least_probability < 1:
+        raise ValueError(f"p*, the least probability, must be in (0, 1), got {least_probability}; 0.001 is usual")
+    M, epsilon = int(n_partitions), validate_epsilon(epsilon)
+    sensitivity = 1.0 / M if name.startswith("normality") else -2.0 * math.log(least_probability)
+    scale = 0.0 if name.endswith(NOISELESS) else sensitivity / epsilon
+    if name == "fisher-published":
+        scale /= M
+    return PartitionProbability(name, M, epsilon, float(least_probability), sensitivity, scale)
+
+
+def require_generator(rng: np.random.Generator | None, name: str) -> np.random.Generator:
+    """Return the generator, refusing to release without one what needs noise.
+
+    Raises
+    ------
+    ValueError
+        If it is None.
+    """
+    if rng is None:
+        raise ValueError(f"{name} must have a generator to draw its noise from, got None; pass a numpy Generator")
+    return rng
+
+
+@lru_cache(maxsize=64)
+def score_slope(least_probability: float) -> float:
+    """Return κ, by which the normal score of Fisher's sum moves where that of the posterior moves by one.
+
+    Parameters
+    ----------
+    least_probability : float
+        p* in [0, 1).
+
+    Returns
+    -------
+    float
+
+    Examples
+    --------
+    >>> print(round(score_slope(0.0), 6), round(score_slope(0.001), 6))
+    0.903197 0.89957
+    """
+
+    def integrand(u: float) -> float:
+        return math.exp(-u * u - math.log(2.0 * math.pi) - float(special.log_ndtr(u)))
+
+    start = max(float(special.ndtri(least_probability)), -38.0)
+    return float(integrate.quad(integrand, start, 38.0, epsabs=0.0, epsrel=1e-11, limit=200)[0])
+
+
+@dataclass(frozen=True)
+class _Method:
+    """How p_j are brought together, and what a noisy aggregate is taken for."""
+
+    aggregate: Callable[[Floats, float], Floats]
+    finish: Callable[[Floats, int, float], Floats]
+
+
+def _mean(p: Floats, least: float) -> Floats:
+    return p.mean(axis=-2)
+
+
+def _log_sum(p: Floats, least: float) -> Floats:
+    return -2.0 * np.log(np.maximum(p, least)).sum(axis=-2)
+
+
+def _rescale(factor: float) -> Callable[[Floats, int, float], Floats]:
+    """Return Φ(√(factor·M)·Φ⁻¹(A)); the scores of 0 and 1 are infinite, and stay what they are."""
+
+    def finish(noisy: Floats, n_partitions: int, least: float) -> Floats:
+        return special.ndtr(math.sqrt(factor * n_partitions) * special.ndtri(np.clip(noisy, 0.0, 1.0)))
+
+    return finish
+
+
+def _tail(noisy: Floats, n_partitions: int, least: float) -> Floats:
+    return special.chdtrc(2.0 * n_partitions, np.maximum(noisy, 0.0))
+
+
+def _tail_corrected(noisy: Floats, n_partitions: int, least: float) -> Floats:
+    tail = _tail(noisy + 2.0 * n_partitions * least, n_partitions, least)
+    return special.ndtr(special.ndtri(tail) / score_slope(least))
+
+
+_METHODS = {
+    "normality": _Method(_mean, _rescale(1.0)),
+    "normality-corrected": _Method(_mean, _rescale(2.0)),
+    "fisher": _Method(_log_sum, _tail),
+    "fisher-corrected": _Method(_log_sum, _tail_corrected),
+    "fisher-published": _Method(_log_sum, _tail),
+}
+
+PROBABILITY_METHODS = tuple(name + suffix for name in _METHODS for suffix in ("", NOISELESS))
+"""Names of the methods, each followed by its variant without noise."""
+
+
+def _base(name: str) -> str:
+    return name.removesuffix(NOISELESS)

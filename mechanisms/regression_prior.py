@@ -1,0 +1,99 @@
+"""Priors of the coefficients and the error variance of a linear regression.
+
+References
+----------
+P2: Amitai, "Bayesian Inference Via Partitioning Under Differential Privacy", Duke University 2018, equation 3.1 and
+sections 3.1.1 and 4.1. Zellner, "On assessing prior distributions and Bayesian regression analysis with g-prior
+distributions", 1986.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+__all__ = ["ConjugatePrior", "FlatPrior", "Prior", "SemiConjugatePrior", "ZellnerPrior"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class FlatPrior:
+    """β ∝ 1, and σ² ∝ 1/σ² where it is unknown."""
+
+
+@dataclass(frozen=True)
+class ZellnerPrior:
+    """β | σ² ~ N(0, gσ²(XᵀX)⁻¹), and σ² ∝ 1/σ² where it is unknown.
+
+    Parameters
+    ----------
+    g : float
+        > 0; the least squares estimate is shrunk by g/(g + 1).
+    """
+
+    g: float
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.g) and self.g > 0):
+            raise ValueError(f"g must be finite and > 0, got {self.g}; the number of rows is usual")
+
+
+@dataclass(frozen=True)
+class ConjugatePrior:
+    """β | σ² ~ N(mean, σ²·precision⁻¹), σ² ~ IG(shape, rate).
+
+    Parameters
+    ----------
+    mean : float or array_like, shape (d,)
+        μ; one number for all coefficients.
+    precision : float or array_like, shape (d, d)
+        Λ, positive definite; one number for that multiple of the identity.
+    shape, rate : float
+        Of the inverse gamma law of σ², ∝ (σ²)^(−shape−1)·exp(−rate/σ²); > 0.
+    """
+
+    mean: ArrayLike = 0.0
+    precision: ArrayLike = 1e-3
+    shape: float = 1.0
+    rate: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name, value in (("shape", self.shape), ("rate", self.rate)):
+            if not (math.isfinite(value) and value > 0):
+                raise ValueError(f"{name} must be finite and > 0, got {value}")
+        if not np.all(np.isfinite(np.asarray(self.mean, dtype=np.float64))):
+            raise ValueError(f"mean must be finite, got {self.mean}")
+        matrix = np.atleast_2d(np.asarray(self.precision, dtype=np.float64))
+        if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not np.all(np.isfinite(matrix)):
+            raise ValueError(f"precision must be a number or a (d, d) matrix, finite, got {self.precision}")
+        if not np.array_equal(matrix, matrix.T) or np.linalg.eigvalsh(matrix)[0] <= 0:
+            raise ValueError(f"precision must be symmetric and positive definite, got {self.precision}")
+
+    def arrays(self, d: int) -> tuple[Floats, Floats]:
+        """Return μ, shape (d,), and the Cholesky factor L of Λ, shape (d, d), for d coefficients.
+
+        Raises
+        ------
+        ValueError
+            If they are those of another number of coefficients.
+        """
+        mean, precision = (np.asarray(each, dtype=np.float64) for each in (self.mean, self.precision))
+        if mean.shape not in ((), (d,)) or precision.shape not in ((), (d, d)):
+            raise ValueError(
+                f"the prior must have {d} coefficients, as the rows, got mean {mean.shape} and precision "
+                f"{precision.shape}; count the intercept"
+            )
+        matrix = precision if precision.ndim else precision * np.eye(d)
+        return np.broadcast_to(mean, (d,)), np.asarray(np.linalg.cholesky(matrix), dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class SemiConjugatePrior(ConjugatePrior):
+    """β ~ N(mean, precision⁻¹) and, independently, σ² ~ IG(shape, rate); parameters as for `ConjugatePrior`."""
+
+
+Prior = FlatPrior | ZellnerPrior | ConjugatePrior

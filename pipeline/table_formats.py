@@ -1,0 +1,346 @@
+"""What tables on disk are made of: columns that have names, and parts that are read one by one.
+
+============  ==================================================================================================
+ending        content
+============  ==================================================================================================
+``.zarr``     A group or an array. A 1-D array is a column under its own name, a 2-D array one column for each of
+              its own, named by its attribute ``columns`` (a list), or else NAME_0, NAME_1, ….
+``.parquet``  A file, or a folder of files in the order of their names. Needs pyarrow.
+``.csv``      Text in UTF-8, not compressed, names in the first line, a row in each further line: no line break
+              within quotes.
+============  ==================================================================================================
+
+A part takes about `PART_BYTES`, but never less than what its file compresses as one: a Zarr chunk, a row group of
+Parquet. Zarr and Parquet say how many rows they have; the lines of a CSV file are counted first.
+"""
+
+import csv
+import io
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import pandas as pd
+import zarr
+
+from pipeline.errors import BadInputError
+
+PART_BYTES = 2**25
+"""What a part should take, as 64-bit numbers, or of CSV as text."""
+
+_PEEK = 1000  # rows of a CSV file that say which columns are numbers
+_NUMBERS = ("int", "uint", "float", "double", "halffloat", "bool")  # Arrow's names of types begin so
+
+
+@dataclass(frozen=True)
+class Part:
+    """A run of rows that are read together.
+
+    Attributes
+    ----------
+    first, n_rows : int
+        The first row, counted from 0, and how many there are.
+    place : tuple
+        Where its format finds it.
+    """
+
+    first: int
+    n_rows: int
+    place: tuple[Any, ...]
+
+
+class TableSource(Protocol):
+    """A table on disk."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns of numbers, in order."""
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """Names of columns of anything else."""
+
+    def parts(self, columns: Sequence[str]) -> list[Part]:
+        """Divide the rows, in order, for a reader of some columns."""
+
+    def read(self, place: tuple[Any, ...], columns: Sequence[str]) -> np.ndarray:
+        """Return columns of a part: float64, shape (rows, columns), NaN for what is missing."""
+
+
+def find_source(path: str) -> TableSource:
+    """Find out which columns a table has.
+
+    Parameters
+    ----------
+    path : str
+        Ends in ``.zarr``, ``.parquet`` or ``.csv``.
+
+    Raises
+    ------
+    BadInputError
+        If there is no such table, it cannot be read, or two columns have one name.
+    """
+    suffix = Path(path.rstrip("/")).suffix
+    if suffix not in _OPENERS:
+        raise BadInputError(f"a table must end in {', '.join(_OPENERS)}, got {path}; convert it, or rename it")
+    if "://" not in path and not os.path.exists(path):
+        raise BadInputError(f"there is no table {path}; check the path")
+    try:
+        source = _OPENERS[suffix](path)
+    except BadInputError:
+        raise
+    except Exception as error:
+        raise BadInputError(f"cannot read {path} as {suffix[1:]}: {_in_one_line(error)}") from error
+    names = (*source.columns, *source.others)
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise BadInputError(f"{path}: every column must have a name of its own, got twice: {', '.join(twice)}")
+    return source
+
+
+def read_part(source: TableSource, path: str, part: Part, columns: Sequence[str]) -> np.ndarray:
+    """Return columns of a part: what workers do.
+
+    Raises
+    ------
+    BadInputError
+        If it cannot be read, or has other rows than were counted.
+    """
+    where = f"data rows {part.first + 1:,} to {part.first + part.n_rows:,} of {path}"
+    try:
+        rows = source.read(part.place, columns)
+    except Exception as error:
+        raise BadInputError(f"cannot read {where}: {_in_one_line(error)}") from error
+    if len(rows) != part.n_rows:
+        raise BadInputError(f"{where} are {len(rows):,} rows when read; a table must not change meanwhile")
+    return rows
+
+
+def _in_one_line(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())
+
+
+# Zarr
+
+
+@dataclass(frozen=True)
+class ZarrSource:
+    """Arrays of a Zarr group, or one array.
+
+    Attributes
+    ----------
+    path : str
+    columns, others : tuple of str
+    arrays : tuple of (str, int or None, int, int)
+        Of each column: its array within the group ("" for a single array), which column of it, rows, rows of a chunk.
+    """
+
+    path: str
+    columns: tuple[str, ...]
+    others: tuple[str, ...]
+    arrays: tuple[tuple[str, int | None, int, int], ...]
+
+    def parts(self, columns: Sequence[str]) -> list[Part]:
+        """Divide the rows into runs of whole chunks."""
+        chosen = [self.arrays[self.columns.index(name)] for name in columns]
+        if len({n_rows for _, _, n_rows, _ in chosen}) > 1:
+            shown = ", ".join(f"{name} {each[2]:,}" for name, each in zip(columns, chosen, strict=True))
+            raise BadInputError(f"{self.path}: columns must have as many rows each, got {shown}; choose other columns")
+        n_rows, unit = chosen[0][2], max(each[3] for each in chosen)
+        step = max(1, PART_BYTES // (8 * len(columns) * unit)) * unit
+        return [Part(i, min(step, n_rows - i), (i, min(i + step, n_rows))) for i in range(0, n_rows, step)]
+
+    def read(self, place: tuple[Any, ...], columns: Sequence[str]) -> np.ndarray:
+        """Return columns of a part; an array that holds just these is not copied."""
+        chosen = [self.arrays[self.columns.index(name)][:2] for name in columns]
+        blocks = {
+            name: np.asarray(zarr.open_array(self.path, path=name, mode="r")[slice(*place)], dtype=np.float64)
+            for name in dict.fromkeys(name for name, _ in chosen)
+        }
+        whole = next(iter(blocks.values()))
+        if len(blocks) == 1 and whole.ndim == 2 and [j for _, j in chosen] == list(range(whole.shape[1])):
+            return whole
+        return np.stack([blocks[name] if j is None else blocks[name][:, j] for name, j in chosen], axis=1)
+
+
+def _open_zarr(path: str) -> ZarrSource:
+    opened = zarr.open(path, mode="r")
+    found = {"": opened} if isinstance(opened, zarr.Array) else dict(sorted(opened.arrays()))
+    columns: list[str] = []
+    arrays: list[tuple[str, int | None, int, int]] = []
+    others = []
+    for name, array in found.items():
+        label = name or "column"
+        if array.ndim not in (1, 2) or array.dtype.kind not in "biuf" or "scale_factor" in array.attrs:
+            others.append(label)
+        elif array.ndim == 1:
+            columns.append(label)
+            arrays.append((name, None, array.shape[0], array.chunks[0]))
+        else:
+            width = array.shape[1]
+            given = array.attrs.get("columns", [f"{label}_{j}" for j in range(width)])
+            if not isinstance(given, list) or len(given) != width:
+                raise BadInputError(
+                    f"{path}: the attribute columns of {label} must name {width} columns, got {given!r}"
+                )
+            columns += map(str, given)
+            arrays += [(name, j, array.shape[0], array.chunks[0]) for j in range(width)]
+    return ZarrSource(path, tuple(columns), tuple(others), tuple(arrays))
+
+
+# Parquet
+
+
+@dataclass(frozen=True)
+class ParquetSource:
+    """Files of Parquet.
+
+    Attributes
+    ----------
+    columns, others : tuple of str
+        Those of the first file.
+    files : tuple of str
+    """
+
+    columns: tuple[str, ...]
+    others: tuple[str, ...]
+    files: tuple[str, ...]
+
+    def parts(self, columns: Sequence[str]) -> list[Part]:
+        """Divide the rows into runs of whole row groups of a file."""
+        parquet, most = _import_parquet(), max(1, PART_BYTES // (8 * len(columns)))
+        parts: list[Part] = []
+        first = 0
+        for file in self.files:
+            opened = parquet.ParquetFile(file)
+            absent = sorted(set(columns) - set(opened.schema_arrow.names))
+            if absent:
+                raise BadInputError(f"every file of a table must have each column, {file} has no {absent[0]}")
+            groups: list[int] = []
+            n_rows = 0
+            for group in range(opened.num_row_groups):
+                groups.append(group)
+                n_rows += opened.metadata.row_group(group).num_rows
+                is_last = group + 1 == opened.num_row_groups
+                if is_last or n_rows + opened.metadata.row_group(group + 1).num_rows > most:
+                    parts.append(Part(first, n_rows, (file, *groups)))
+                    first += n_rows
+                    groups, n_rows = [], 0
+        return parts
+
+    def read(self, place: tuple[Any, ...], columns: Sequence[str]) -> np.ndarray:
+        """Return columns of a part."""
+        file, *groups = place
+        table = _import_parquet().ParquetFile(file).read_row_groups(groups, columns=list(columns), use_threads=False)
+        rows = np.empty((table.num_rows, len(columns)))
+        for j, name in enumerate(columns):
+            rows[:, j] = table.column(name).cast("float64", safe=False).to_numpy()
+        return rows
+
+
+def _open_parquet(path: str) -> ParquetSource:
+    parquet = _import_parquet()
+    files = sorted(map(str, Path(path).glob("*.parquet"))) if Path(path).is_dir() else [path]
+    if not files:
+        raise BadInputError(f"the folder {path} must hold files that end in .parquet, got none")
+    schema = parquet.read_schema(files[0])
+    kinds = {field.name: str(field.type) for field in schema}
+    columns = tuple(name for name in schema.names if kinds[name].startswith(_NUMBERS))
+    return ParquetSource(columns, tuple(name for name in schema.names if name not in columns), tuple(files))
+
+
+def _import_parquet() -> Any:
+    try:
+        from pyarrow import parquet
+    except ImportError as error:
+        raise BadInputError("Parquet needs pyarrow; install it with: pip install 'dpstudies[tables]'") from error
+    return parquet
+
+
+# CSV
+
+
+@dataclass(frozen=True)
+class CsvSource:
+    """A text file.
+
+    Attributes
+    ----------
+    path : str
+    columns, others : tuple of str
+    names : tuple of str
+        Of all fields of a line.
+    start : int
+        Where the second line begins, in bytes.
+    """
+
+    path: str
+    columns: tuple[str, ...]
+    others: tuple[str, ...]
+    names: tuple[str, ...]
+    start: int
+
+    def parts(self, columns: Sequence[str]) -> list[Part]:
+        """Divide the lines, and count them."""
+        parts = []
+        first, position = 0, self.start
+        with open(self.path, "rb") as file:
+            file.seek(position)
+            while text := file.read(PART_BYTES):
+                text += b"" if text.endswith(b"\n") else file.readline()
+                n_rows = text.count(b"\n") + (not text.endswith(b"\n"))
+                parts.append(Part(first, n_rows, (position, len(text))))
+                first, position = first + n_rows, position + len(text)
+        return parts
+
+    def read(self, place: tuple[Any, ...], columns: Sequence[str]) -> np.ndarray:
+        """Return columns of a part."""
+        position, n_bytes = place
+        with open(self.path, "rb") as file:
+            file.seek(position)
+            text = file.read(n_bytes)
+        return _parse(text, self.names, columns).to_numpy()
+
+
+def _open_csv(path: str) -> CsvSource:
+    with open(path, "rb") as file:
+        head = file.readline()
+        peek = b"".join(file.readline() for _ in range(_PEEK))
+    names = tuple(name.strip() for name in next(csv.reader([head.decode("utf-8-sig")]), []))
+    if "" in names or not names:
+        raise BadInputError(f"{path}: the first line must name every column, got {head.decode('utf-8-sig').strip()!r}")
+    is_number = [not peek or kind.kind in "biuf" for kind in _parse(peek, names).dtypes]
+    columns = tuple(name for name, yes in zip(names, is_number, strict=True) if yes)
+    others = tuple(name for name, yes in zip(names, is_number, strict=True) if not yes)
+    return CsvSource(path, columns, others, names, len(head))
+
+
+def _parse(text: bytes, names: tuple[str, ...], columns: Sequence[str] | None = None) -> pd.DataFrame:
+    """Parse lines into columns of numbers, or all columns into what they are; an empty line is a row without values.
+
+    One field too many, as a decimal comma makes it, would move values to other columns: there is a column for it.
+    """
+    wanted = list(range(len(names))) if columns is None else [names.index(name) for name in columns]
+    surplus = str(len(names))
+    types = {surplus: str} if columns is None else {surplus: str, **{str(j): np.float64 for j in wanted}}
+    head = ",".join(map(str, range(len(names) + 1))).encode() + b"\n"
+    frame = pd.read_csv(
+        io.BytesIO(head + text),
+        usecols=[*map(str, wanted), surplus],
+        dtype=types,
+        index_col=False,
+        skipinitialspace=True,
+        skip_blank_lines=False,
+        low_memory=False,
+    )
+    too_many = frame[surplus].notna().to_numpy()
+    if too_many.any():
+        line = too_many.argmax()
+        raise ValueError(f"a line must have {len(names)} fields, line {line + 1} of these has more")
+    return frame[[str(j) for j in wanted]]
+
+
+_OPENERS: dict[str, Callable[[str], TableSource]] = {".zarr": _open_zarr, ".parquet": _open_parquet, ".csv": _open_csv}

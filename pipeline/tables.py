@@ -1,0 +1,197 @@
+"""Tables that may be larger than memory: map a function over blocks of rows on a cluster, and combine what it returns.
+
+Knows no statistics. Rows come as Dask or NumPy arrays, or from files (`pipeline.table_formats`); a task reads a block,
+maps it, and forgets it, so that a worker needs memory for one block a thread, and for a few results.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias, TypeVar
+
+import dask
+import dask.array as da
+import numpy as np
+from distributed import CancelledError, Client, KilledWorker
+from distributed.comm import CommClosedError
+
+from pipeline.errors import BadInputError, unknown
+from pipeline.execute import ExecutionError
+from pipeline.table_formats import PART_BYTES, Part, TableSource, find_source, read_part
+
+__all__ = ["Client", "Rows", "Table", "open_table", "reduce_rows"]
+
+Result = TypeVar("Result")
+Rows: TypeAlias = Any  # a NumPy or Dask array
+
+_FAN_IN = 8  # results that are combined at a time
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Columns of a table on disk.
+
+    Attributes
+    ----------
+    columns : tuple of str, length c
+    rows : dask.array.Array of float64, shape (n, c)
+        NaN for what is missing. Nothing is read before it is computed.
+    """
+
+    columns: tuple[str, ...]
+    rows: da.Array
+
+
+def open_table(path: str, target: str, features: Sequence[str] | None = None) -> Table:
+    """Open columns of a table.
+
+    Parameters
+    ----------
+    path : str
+        Ends in ``.zarr``, ``.parquet`` or ``.csv``: see `pipeline.table_formats`.
+    target : str
+        The column that comes last.
+    features : sequence of str, optional
+        The columns before it; by default all others, in their order.
+
+    Returns
+    -------
+    Table
+
+    Raises
+    ------
+    BadInputError
+        If there is no such table or column, a column is named twice, or is not of numbers.
+    """
+    source = find_source(path)
+    offered = (*source.columns, *source.others)
+    if features is None:
+        features = [name for name in offered if name != target]
+    columns = (*features, target)
+    for name in columns:
+        if name not in offered:
+            raise BadInputError(f"{path}: {unknown('column', name, offered)}")
+        if name in source.others:
+            raise BadInputError(
+                f"{path}: column {name} must be numbers; leave it out, by naming --features, or encode it"
+            )
+        if columns.count(name) > 1:
+            raise BadInputError(f"{path}: column {name} is named twice among features and target; name it once")
+    parts = source.parts(columns)
+    if not parts:
+        raise BadInputError(f"{path} must have at least one row, got none")
+    rows = da.map_blocks(
+        _read_block,
+        source=source,
+        path=path,
+        parts=tuple(parts),
+        columns=columns,
+        chunks=(tuple(part.n_rows for part in parts), (len(columns),)),
+        dtype=np.float64,
+        meta=np.empty((0, 0)),
+    )
+    return Table(columns, rows)
+
+
+def _read_block(
+    source: TableSource, path: str, parts: Sequence[Part], columns: Sequence[str], block_id: tuple[int, int] = (0, 0)
+) -> np.ndarray:
+    return read_part(source, path, parts[block_id[0]], columns)
+
+
+def reduce_rows(
+    client: Client,
+    arrays: Sequence[Rows],
+    map_rows: Callable[..., Result],
+    combine: Callable[[Sequence[Result]], Result],
+) -> Result:
+    """Map a function over all rows, block by block, and combine its results, a few at a time, in the order of the rows.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        Where to compute.
+    arrays : sequence of dask or numpy arrays, shapes (n,) or (n, c)
+        With the same rows. The chunks of the first divide the rows of all; columns are not divided. NumPy arrays are
+        copied, in blocks of about `pipeline.table_formats.PART_BYTES`.
+    map_rows : callable
+        ``map_rows(first, *blocks)``: the first row of a block, counted from 0, and the block of each array, of shape
+        (rows, c), or (rows, 1) of an array of one dimension. It must be importable on the workers.
+    combine : callable
+        Takes results of `map_rows`, or of its own, in the order of the rows.
+
+    Returns
+    -------
+    object
+        What `combine` makes of all, or what `map_rows` makes of a single block.
+
+    Raises
+    ------
+    BadInputError
+        If arrays do not fit, or have no rows, or their chunks are of unknown size.
+    ExecutionError
+        If workers die, or the scheduler is lost.
+
+    Examples
+    --------
+    >>> from pipeline.cluster import THREADS, connect
+    >>> with connect(THREADS) as client:
+    ...     reduce_rows(client, [da.arange(10, chunks=3)], lambda first, block: (first, block.sum()), max)
+    (9, np.int64(9))
+    """
+    blocks = _aligned(arrays)
+    mapped = da.map_blocks(
+        _map_block,
+        *blocks,
+        map_rows=map_rows,
+        chunks=(blocks[0].chunks[0], (1,)),
+        dtype=object,
+        meta=np.empty((0, 0), dtype=object),
+    )
+    results = list(mapped.to_delayed().ravel())
+    reduce = dask.delayed(combine, pure=False)
+    while len(results) > 1:
+        results = [reduce(results[i : i + _FAN_IN]) for i in range(0, len(results), _FAN_IN)]
+    future = client.compute(results[0])
+    try:
+        return future.result()
+    except KilledWorker as error:
+        raise ExecutionError(
+            "a worker died with a block of rows in hand, for want of memory perhaps; store the table in smaller "
+            "chunks, or give workers fewer threads"
+        ) from error
+    except (CancelledError, CommClosedError) as error:
+        raise ExecutionError("the scheduler was lost; start it again") from error
+
+
+def _map_block(*blocks: np.ndarray, map_rows: Callable[..., Result], block_info: Any = None) -> Result:
+    (first, _), _ = block_info[0]["array-location"]
+    return map_rows(first, *blocks)
+
+
+def _aligned(arrays: Sequence[Rows]) -> list[da.Array]:
+    """Return arrays of two dimensions with the same chunks of rows, and one chunk of columns."""
+    shapes = [array.shape for array in arrays]
+    shown = ", ".join(map(str, shapes))
+    if not all(len(shape) in (1, 2) for shape in shapes) or len({shape[0] for shape in shapes}) != 1:
+        raise BadInputError(f"arrays must have shapes (n,) or (n, c) with one n, got {shown}; choose rows that match")
+    if np.isnan(shapes[0]).any():
+        raise BadInputError(
+            f"arrays must know how many rows they have, got {shown}; call compute_chunk_sizes() on them"
+        )
+    if not shapes[0][0]:
+        raise BadInputError("arrays must have at least one row, got none")
+    found: list[da.Array] = []
+    for array in arrays:
+        if not isinstance(array, da.Array):
+            width = 1 if array.ndim == 1 else max(1, array.shape[1])
+            rows = max(1, PART_BYTES // (8 * width))
+            array = da.from_array(array, chunks=(rows, -1)[: array.ndim], name=False)
+        if array.ndim == 1:
+            array = array.map_blocks(_as_column, new_axis=1, dtype=array.dtype, meta=np.empty((0, 0), array.dtype))
+        chunks = found[0].chunks[0] if found else array.chunks[0]
+        found.append(array.rechunk({0: chunks, 1: -1}))
+    return found
+
+
+def _as_column(block: np.ndarray) -> np.ndarray:
+    return block[:, None]

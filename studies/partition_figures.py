@@ -1,0 +1,122 @@
+"""Figures of regression by partitions: distributions over data sets, and errors, against a cutoff or probability."""
+
+from collections.abc import Sequence
+
+import matplotlib as mpl
+import numpy as np
+import xarray as xr
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Canvas
+
+from pipeline.factors import format_value
+from studies.figures import Styles, finish_axes
+
+_NOISELESS = "-noiseless"
+
+
+def _title(name: str) -> str:
+    return f"{name.removesuffix(_NOISELESS)}, no noise" if name.endswith(_NOISELESS) else name
+
+
+def draw_spreads(
+    ds: xr.Dataset,
+    x: str,
+    measure: str,
+    methods: Sequence[str],
+    columns: int,
+    styles: Styles,
+    ylabel: str,
+    limits: tuple[float, float] | None = None,
+) -> Canvas:
+    """Draw the distribution of a measure at every value of an output, one small picture a method.
+
+    Parameters
+    ----------
+    ds : xarray.Dataset
+        Summary of one panel.
+    x, measure : str
+        The output, at even spaces, and the measure: median, quartiles, 5 and 95 % points are drawn.
+    methods : sequence of str
+        Row by row; those that are not stored are left out.
+    columns : int
+        Pictures in a row.
+    styles : mapping
+        The style of every method by its name without the suffix of the noise-free variant.
+    ylabel : str
+        What the vertical axis shows.
+    limits : tuple of float, optional
+        Ends of the vertical axis; what lies beyond is not shown.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+    """
+    shown = [name for name in methods if name in ds["method"].values]
+    n_rows = -(-len(shown) // columns)
+    canvas = Canvas(figsize=(7.2, 2.2 * n_rows + 0.5), layout="constrained")
+    grid = canvas.subplots(n_rows, columns, squeeze=False, sharex=True, sharey=True).ravel()
+    for axes in grid[len(shown) :]:
+        axes.set_axis_off()
+    places = np.arange(ds.sizes[x])
+    for axes, name in zip(grid, shown, strict=False):
+        _draw_boxes(axes, places, ds.sel({"method": name}), measure, styles[name.removesuffix(_NOISELESS)]["color"])
+        axes.set_title(_title(name), fontsize="small", loc="left")
+        axes.set_xticks(places, [format_value(value) for value in ds[x].values.tolist()])
+        axes.tick_params(labelbottom=True, labelsize="small" if columns < 3 else "x-small")
+        if measure == "difference":
+            axes.axhline(0, color=mpl.rcParams["text.color"], linewidth=0.8)
+        if limits is not None:
+            axes.set_ylim(*limits)
+        finish_axes(axes, None)
+    unit = ds[x].attrs.get("units", "1")
+    canvas.supxlabel(f"{ds[x].attrs['long_name']}{'' if unit == '1' else f' ({unit})'}", fontsize="medium")
+    canvas.supylabel(ylabel, fontsize="medium")
+    return canvas
+
+
+def _draw_boxes(axes: Axes, places: np.ndarray, one: xr.Dataset, measure: str, color: str) -> None:
+    low, first, middle, third, high = (
+        one[f"{measure}_{name}"].values for name in ("q05", "q25", "median", "q75", "q95")
+    )
+    axes.vlines(places, low, high, color=color, linewidth=1)
+    axes.bar(places, third - first, 0.6, first, color=color, alpha=0.35, linewidth=0)
+    axes.hlines(middle, places - 0.3, places + 0.3, color=color, linewidth=1.6)
+
+
+def draw_errors(ds: xr.Dataset, x: str, styles: Styles) -> Canvas:
+    """Draw bias and root mean squared error of all methods against an output, without noise and with it.
+
+    Parameters
+    ----------
+    ds : xarray.Dataset
+        Summary of one panel with the measure ``difference`` and its statistic ``rmse``.
+    x : str
+        The output.
+    styles : mapping
+        As in `draw_spreads`.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+    """
+    canvas = Canvas(figsize=(7.2, 5.2), layout="constrained")
+    grid = canvas.subplots(2, 2, sharex=True, sharey="row")
+    stored = ds["method"].values.tolist()
+    shown = [name for name in styles if name in stored and name != "full"]
+    for column, (suffix, title) in enumerate(((_NOISELESS, "without noise"), ("", "with noise"))):
+        for name in (name for name in shown if name + suffix in stored):
+            one = ds.sel({"method": name + suffix})
+            look = {**styles[name], "markersize": 4, "linewidth": 1.1}
+            grid[0, column].errorbar(ds[x], one["difference_mean"], yerr=2 * one["difference_mcse"], **look)
+            grid[1, column].plot(ds[x], one["difference_rmse"], **look)
+        grid[0, column].set_title(title, fontsize="medium", loc="left")
+        grid[0, column].axhline(0, color=mpl.rcParams["text.color"], linewidth=0.8)
+    for axes, label in zip(grid[:, 0], ("bias", "root mean squared error"), strict=True):
+        axes.set_ylabel(label)
+    for axes in grid.ravel():
+        axes.tick_params(labelbottom=True, labelleft=True, labelsize="small")
+        finish_axes(axes, None)
+    canvas.supxlabel(f"{ds[x].attrs['long_name']} ({ds[x].attrs['units']})", fontsize="medium")
+    lines = [grid[0, 0].plot([], [], **styles[name], markersize=4)[0] for name in shown]
+    canvas.legend(lines, shown, loc="outside upper center", ncols=3, frameon=False, fontsize="small", handlelength=3.2)
+    return canvas

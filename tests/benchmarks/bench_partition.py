@@ -1,0 +1,85 @@
+"""Regression by partitions against the bare cost of its random draws, and on two threads. Run as a script.
+
+    python tests/benchmarks/bench_partition.py
+
+The best of many turns counts, in processor time of one thread, compilation excluded. A data set has 100,000 rows in
+1,000 partitions and takes 200,000 normal draws, whatever is done with them; numpy's and numba's are both given, as they
+differ. Two threads run the blocks of the study, each trial with a generator of its own, in wall-clock time: this needs
+two idle cores.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+import numba
+import numpy as np
+
+from mechanisms.regression_simulation import simulate_statistics
+from mechanisms.regression_statistics import partition_sizes
+from pipeline import Panel, Streams
+from studies.partition_probability import STUDY as PROBABILITY
+from studies.partition_quantile import STUDY as QUANTILE
+
+TRIALS, TURNS = 20, 12
+
+
+@numba.njit(nogil=True)
+def bare_draws(rng, n):
+    """Draw n normals and add them up."""
+    total = 0.0
+    for _ in range(n):
+        total += rng.standard_normal()
+    return total
+
+
+def best(call: Callable[[], object], turns: int = TURNS) -> float:
+    """Return the least processor time of a call over turns, in milliseconds, after one that compiles."""
+    call()
+    least = float("inf")
+    for _ in range(turns):
+        start = time.thread_time()
+        call()
+        least = min(least, time.thread_time() - start)
+    return 1e3 * least
+
+
+def evaluate(panel: Panel, trials: range) -> None:
+    """Simulate some trials and evaluate all methods on them, as a worker does."""
+    cell = panel.fixed_values
+    data = panel.simulate(cell, Streams(1, "bench", panel.name, "data", {}, trials))
+    for method in panel.methods:
+        method.evaluate(data, cell, Streams(1, "bench", panel.name, method.name, {}, trials))
+
+
+def main() -> None:
+    """Print the figures."""
+    print(
+        f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, numba {numba.__version__}"
+    )
+    rng, sizes = np.random.Generator(np.random.PCG64DXSM(1)), partition_sizes(100_000, 100)
+    print(f"200,000 normals, numpy:                       {best(lambda: rng.standard_normal(200_000)):6.2f} ms")
+    print(f"200,000 normals, numba:                       {best(lambda: bare_draws(rng, 200_000)):6.2f} ms")
+    reduced = best(lambda: simulate_statistics(rng, sizes, [1, 2], 1))
+    print(f"rows drawn and reduced, 1,000 partitions:     {reduced:6.2f} ms")
+    for study, title in ((PROBABILITY, "seven cutoffs"), (QUANTILE, "seven quantiles")):
+        panel = study.panel("default")
+        mine = best(lambda panel=panel: evaluate(panel, range(TRIALS)), 4) / TRIALS
+        print(f"{study.name}: a data set, {title}, all {len(panel.methods)} methods: {mine:.2f} ms")
+        blocks = [range(start, start + 50) for start in range(0, 1_000, 50)]
+        start = time.perf_counter()
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(lambda trials, panel=panel: evaluate(panel, trials), blocks))
+        print(f"    1,000 data sets on two threads: {time.perf_counter() - start:.1f} s (at most 30)")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,110 @@
+"""What it costs to divide a table of 10⁸ rows × 3 columns into 1,000 partitions, over reading it.
+
+Run with ``python tests/benchmarks/bench_tables.py [ROWS]``. A table of normal variables is written to a temporary
+folder in chunks of a million rows (2.4 GB, of which compression saves a twentieth), with Zarr's default compression and
+with a fast one. Two worker processes of one thread read it through Dask: once to do nothing with it, once to divide it.
+The rounds alternate, so that a drift of the machine's speed falls on both sides; the median of the ratios counts. Both
+find the file in the page cache, which is the harder case.
+"""
+
+import functools
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import zarr
+
+from mechanisms.keyed_partition import keyed_partition
+from mechanisms.regression_posterior import coefficient_posterior
+from mechanisms.regression_prior import FlatPrior
+from pipeline.cluster import Profile, connect
+from pipeline.tables import open_table, reduce_rows
+from studies.divided_rows import divide_rows
+
+CHUNK, PARTITIONS, ROUNDS = 1_000_000, 1_000, 3
+COMPRESSORS = {
+    "zstd (Zarr's default)": "auto",
+    "lz4": zarr.codecs.BloscCodec(cname="lz4", shuffle="shuffle"),
+}
+
+
+def write_table(path: Path, n_rows: int, compressor) -> float:
+    """Write rows of y = 1 + 2a − b + e, and return their size on disk in GB."""
+    array = zarr.create_array(
+        path,
+        shape=(n_rows, 3),
+        chunks=(CHUNK, 3),
+        dtype="f8",
+        compressors=compressor,
+        attributes={"columns": list("aby")},
+    )
+
+    def write(start: int) -> None:
+        rows = np.random.default_rng(start).standard_normal((min(CHUNK, n_rows - start), 3))
+        rows[:, 2] += 1 + rows[:, :2] @ [2.0, -1.0]
+        array[start : start + len(rows)] = rows
+
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(write, range(0, n_rows, CHUNK)))
+    return array.nbytes_stored() / 1e9
+
+
+def count_rows(first: int, block: np.ndarray) -> int:
+    """Do nothing with a block that was read."""
+    return len(block)
+
+
+def peak_memory() -> int:
+    """Return the peak resident memory of this process in MB."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) // 1000 for line in lines if line.startswith("VmHWM"))
+
+
+def timed(work):
+    """Return the seconds that a piece of work takes, and its result."""
+    start = time.perf_counter()
+    result = work()
+    return time.perf_counter() - start, result
+
+
+def main() -> None:
+    """Print the figures."""
+    n_rows = int(float(sys.argv[1])) if len(sys.argv) > 1 else 100_000_000
+    partition = keyed_partition(np.random.default_rng(1), n_rows, PARTITIONS)
+    for name, compressor in COMPRESSORS.items():
+        with tempfile.TemporaryDirectory() as folder:
+            free = shutil.disk_usage(folder).free
+            if free < 30 * n_rows:
+                sys.exit(f"{30 * n_rows / 1e9:.1f} GB of disk are needed at {folder}, {free / 1e9:.1f} GB are free")
+            size = write_table(Path(folder) / "t.zarr", n_rows, compressor)
+            print(f"{name}: {n_rows:,} rows x 3 columns, {24 * n_rows / 1e9:.2f} GB, {size:.2f} GB on disk")
+            profile = Profile("bench", kwargs={"processes": True, "n_workers": 2, "threads_per_worker": 1})
+            with connect(profile) as client:
+                rows = open_table(f"{folder}/t.zarr", "y", ["a", "b"]).rows
+                read = functools.partial(reduce_rows, client, [rows], count_rows, sum)
+                divide = functools.partial(divide_rows, client, [rows], partition)
+                reduce_rows(client, [rows[: 2 * CHUNK]], count_rows, sum)  # loads what the workers need
+                divide_rows(client, [rows[: 4 * CHUNK]], keyed_partition(np.random.default_rng(1), 4 * CHUNK, 1000))
+                idle = client.run(peak_memory)
+                ratios = []
+                for _ in range(ROUNDS):
+                    reading, n_read = timed(read)
+                    dividing, found = timed(divide)
+                    assert n_read == n_rows
+                    ratios.append(dividing / reading)
+                    print(f"  read {reading:.2f} s, read and divide {dividing:.2f} s: {ratios[-1]:.2f} times")
+                peaks = client.run(peak_memory)
+        assert np.array_equal(found.n_rows, partition.sizes)
+        slope = coefficient_posterior(found.pool(), 1, FlatPrior()).mean
+        print(f"  read and divide / read: {statistics.median(ratios):.2f} (wanted <= 2); slope {slope:.5f} (true: 2)")
+        shown = ", ".join(f"{peaks[worker]} MB ({idle[worker]} after the first blocks)" for worker in peaks)
+        print(f"  peak memory of each worker: {shown} (wanted < 1000)")
+
+
+if __name__ == "__main__":
+    main()

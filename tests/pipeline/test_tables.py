@@ -1,0 +1,341 @@
+"""Every row is mapped once, whatever the chunks; tables on disk say the same in any format; bad ones are refused."""
+
+import os
+import sys
+from functools import partial
+from pathlib import Path
+
+import dask.array as da
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+import zarr
+
+import pipeline.table_formats
+from pipeline.cluster import THREADS, Profile, connect
+from pipeline.errors import BadInputError
+from pipeline.execute import ExecutionError
+from pipeline.tables import open_table, reduce_rows
+
+N_ROWS = 1000
+
+
+@pytest.fixture(scope="module")
+def client():
+    with connect(THREADS) as client:
+        yield client
+
+
+def collect(first, *blocks):
+    """Map: keep the blocks, and where they begin."""
+    return [(first, blocks)]
+
+
+def join(parts):
+    """Combine: keep all, in order."""
+    return [piece for part in parts for piece in part]
+
+
+def whole(pieces, k):
+    """Return array k of the blocks that were collected, which must follow each other."""
+    first = 0
+    for start, blocks in pieces:
+        assert start == first
+        first += len(blocks[0])
+    return np.concatenate([blocks[k] for _, blocks in pieces])
+
+
+# Mapping
+
+
+@pytest.mark.parametrize("chunks", [1000, 300, (700, 300), (1, 998, 1), 70])
+def test_rows_are_mapped_once_and_combined_in_order(client, chunks):
+    x, y = np.random.default_rng(1).random((N_ROWS, 3)), np.arange(N_ROWS)
+    arrays = [da.from_array(x, chunks=(chunks, 2)), da.from_array(y, chunks=123)]
+    pieces = reduce_rows(client, arrays, collect, join)
+    np.testing.assert_array_equal(whole(pieces, 0), x)
+    np.testing.assert_array_equal(whole(pieces, 1), y[:, None])
+    assert [len(blocks[0]) for _, blocks in pieces] == list(arrays[0].chunks[0])
+
+
+def test_numpy_arrays_are_divided(client, monkeypatch):
+    monkeypatch.setattr(pipeline.tables, "PART_BYTES", 8 * 3 * 128)
+    x = np.random.default_rng(1).random((N_ROWS, 3))
+    pieces = reduce_rows(client, [x, x[:, 0]], collect, join)
+    np.testing.assert_array_equal(whole(pieces, 0), x)
+    assert len(pieces) == 8
+
+
+def read_noted(path, block_id=None):
+    """Read a block, and note that it was."""
+    with open(path, "a") as file:
+        file.write(f"{block_id[0]}\n")
+    return np.ones((100, 2))
+
+
+def test_a_block_is_one_task_that_reads_once(client, tmp_path):
+    """Two arrays at a time, too: nothing that was read passes between tasks, and so between workers."""
+    chunks, meta = ((100,) * 10, (2,)), np.empty((0, 0))
+    arrays = [
+        da.map_blocks(partial(read_noted, tmp_path / name), chunks=chunks, dtype=float, meta=meta) for name in "xy"
+    ]
+    total = reduce_rows(client, arrays, lambda first, x, y: x.sum() + y.sum(), sum)
+    assert total == 4000
+    for name in "xy":
+        assert sorted(map(int, (tmp_path / name).read_text().split())) == list(range(10))
+    assert {len(blocks) for _, blocks in reduce_rows(client, arrays, collect, join)} == {2}
+
+
+@pytest.mark.parametrize(
+    ("message", "arrays"),
+    [
+        ("with one n, got (5,), (4,)", [np.ones(5), np.ones(4)]),
+        ("arrays must have shapes (n,) or (n, c)", [np.ones((2, 2, 2))]),
+        ("arrays must have shapes", [np.ones(())]),
+        ("at least one row, got none", [np.ones((0, 2))]),
+        ("call compute_chunk_sizes()", [da.ones(6, chunks=3)[da.arange(6, chunks=3) > 2]]),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_arrays_that_do_not_fit(client, message, arrays):
+    with pytest.raises(BadInputError) as caught:
+        reduce_rows(client, arrays, collect, join)
+    assert message in str(caught.value)
+
+
+def test_an_error_in_a_block_is_the_callers(client):
+    def fail(first, block):
+        raise ArithmeticError(f"at {first}")
+
+    with pytest.raises(ArithmeticError, match="at "):
+        reduce_rows(client, [da.ones(10, chunks=5)], fail, sum)
+
+
+def rise(first, block, keep):
+    """Map: how many MB the peak memory of this process has risen to; keep the block or not."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    peak = next(int(line.split()[1]) / 1000 for line in lines if line.startswith("VmHWM"))
+    return peak, (block if keep else None)
+
+
+def largest(parts):
+    """Combine: the largest peak, and all that was kept."""
+    return max(peak for peak, _ in parts), [kept for _, kept in parts]
+
+
+def end(first, block):
+    """Map: end the process, as the system does where memory runs out."""
+    os._exit(1)
+
+
+def test_worker_processes_hold_one_block_and_may_die(tmp_path):
+    """A table of 240 MB in blocks of 32 MB takes a few blocks; kept blocks, the negative control, take it all."""
+    array = zarr.create_array(tmp_path / "t.zarr", shape=(10_000_000, 3), chunks=(333_334, 3), dtype="f8")
+    array.attrs["columns"] = ["a", "b", "y"]
+    array[:] = 1.0
+    with connect(Profile("one", kwargs={"processes": True, "n_workers": 1, "threads_per_worker": 1})) as client:
+        rows = open_table(str(tmp_path / "t.zarr"), "y").rows
+        measure = partial(reduce_rows, client, combine=largest)
+        loaded, _ = measure([rows[: rows.chunks[0][0]]], map_rows=partial(rise, keep=False))
+        peak, _ = measure([rows], map_rows=partial(rise, keep=False))
+        kept, _ = measure([rows], map_rows=partial(rise, keep=True))
+        assert peak - loaded < 100
+        assert kept - loaded > 200
+        with pytest.raises(ExecutionError, match="a worker died with a block of rows in hand"):
+            reduce_rows(client, [da.ones(10, chunks=5)], end, sum)
+
+
+# Formats
+
+
+@pytest.fixture(scope="module")
+def frame():
+    rng = np.random.default_rng(1)
+    return pd.DataFrame(
+        {
+            "a": rng.standard_normal(N_ROWS),
+            "count": rng.integers(-5, 5, N_ROWS),
+            "flag": rng.random(N_ROWS) < 0.5,
+            "y": np.where(rng.random(N_ROWS) < 0.01, np.nan, rng.standard_normal(N_ROWS)),
+        }
+    )
+
+
+def write_csv(frame, folder):
+    frame.assign(name="x").to_csv(folder / "t.csv", index=False)
+    return folder / "t.csv"
+
+
+def write_parquet(frame, folder):
+    frame.assign(name="x").to_parquet(folder / "t.parquet", row_group_size=90)
+    return folder / "t.parquet"
+
+
+def write_parquet_folder(frame, folder):
+    (folder / "f.parquet").mkdir()
+    for i in range(4):
+        frame[250 * i : 250 * (i + 1)].to_parquet(folder / "f.parquet" / f"part-{i}.parquet", row_group_size=100)
+    return folder / "f.parquet"
+
+
+def write_zarr_columns(frame, folder):
+    columns = {name: ("row", frame[name].to_numpy()) for name in frame}
+    dataset = xr.Dataset({**columns, "other": ("else", np.arange(3.0)), "name": ("row", np.array(["x"] * N_ROWS))})
+    dataset.to_zarr(
+        folder / "x.zarr", consolidated=False, encoding={name: {"chunks": (60 + len(name),)} for name in frame}
+    )
+    return folder / "x.zarr"
+
+
+def write_zarr_matrix(frame, folder):
+    array = zarr.create_array(folder / "m.zarr", shape=frame.shape, chunks=(64, 2), dtype="f8")
+    array[:] = frame.to_numpy(float)
+    array.attrs["columns"] = list(frame)
+    return folder / "m.zarr"
+
+
+def write_zarr_group(frame, folder):
+    group = zarr.open_group(folder / "g.zarr", mode="w")
+    group.create_array("X", data=frame[["a", "count", "flag"]].to_numpy(float), chunks=(64, 3))
+    group["X"].attrs["columns"] = ["a", "count", "flag"]
+    group.create_array("y", data=frame["y"].to_numpy(), chunks=(100,))
+    return folder / "g.zarr"
+
+
+WRITERS = (
+    write_csv,
+    write_parquet,
+    write_parquet_folder,
+    write_zarr_columns,
+    write_zarr_matrix,
+    write_zarr_group,
+)
+
+
+@pytest.mark.filterwarnings("ignore:The data type:UserWarning")  # Zarr's texts have no final specification
+@pytest.mark.filterwarnings("ignore::zarr.errors.UnstableSpecificationWarning")
+@pytest.mark.parametrize("write", WRITERS, ids=lambda write: write.__name__)
+@pytest.mark.parametrize("part_bytes", [2**25, 3000])
+def test_formats_say_the_same(client, tmp_path, monkeypatch, frame, write, part_bytes):
+    monkeypatch.setattr(pipeline.table_formats, "PART_BYTES", part_bytes)
+    path = str(write(frame, tmp_path))
+    for features in (["a", "count", "flag"], ["flag", "a"], ["count"], []):
+        table = open_table(path, "y", features)
+        assert table.columns == (*features, "y")
+        pieces = reduce_rows(client, [table.rows], collect, join)
+        np.testing.assert_array_equal(whole(pieces, 0), frame[[*features, "y"]].to_numpy(float))
+        assert (len(pieces) > 1) == (part_bytes == 3000 or write is write_parquet_folder)
+
+
+def test_all_other_columns_are_features(tmp_path, frame):
+    assert open_table(str(write_zarr_matrix(frame, tmp_path)), "count").columns == ("a", "flag", "y", "count")
+
+
+def test_columns_without_names_get_some(tmp_path):
+    zarr.create_array(tmp_path / "t.zarr", data=np.ones((5, 2)))
+    group = zarr.open_group(tmp_path / "g.zarr", mode="w")
+    group.create_array("X", data=np.ones((5, 2)))
+    group.create_array("y", data=np.ones(5))
+    assert open_table(str(tmp_path / "t.zarr"), "column_1").columns == ("column_0", "column_1")
+    assert open_table(str(tmp_path / "g.zarr"), "y").columns == ("X_0", "X_1", "y")
+
+
+def test_csv_without_a_last_line_break_or_with_a_mark_at_its_start(client, tmp_path):
+    (tmp_path / "t.csv").write_bytes("\ufeffa, y\r\n1, 2\r\n3,  4".encode())
+    table = open_table(str(tmp_path / "t.csv"), "y")
+    np.testing.assert_array_equal(whole(reduce_rows(client, [table.rows], collect, join), 0), [[1, 2], [3, 4]])
+
+
+def refused(path, target="y", features=None, client=None):
+    """Return the one line with which a table is refused, when it is opened or when it is read."""
+
+    def read():
+        reduce_rows(client, [open_table(str(path), target, features).rows], collect, join)
+
+    with pytest.raises(BadInputError) as caught:
+        read()
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("message", "text"),
+    [
+        ("column y must be numbers", "a,y\n1,x\n2,z\n"),
+        ("column a must be numbers; leave it out", "a,y\nx,1\nz,2\n"),
+        ("the first line must name every column, got 'a,'", "a,\n1,2\n"),
+        ("the first line must name every column", ""),
+        ("got twice: a", "a,a,y\n1,2,3\n"),
+        ("at least one row, got none", "a,y\n"),
+        ("a line must have 2 fields, line 2 of these has more", "a,y\n1,2\n1,5,2,5\n"),
+    ],
+)
+def test_bad_csv(client, tmp_path, message, text):
+    (tmp_path / "t.csv").write_text(text)
+    assert message in refused(tmp_path / "t.csv", client=client)
+
+
+def test_csv_that_goes_bad_further_down(client, tmp_path, monkeypatch):
+    monkeypatch.setattr(pipeline.table_formats, "PART_BYTES", 8000)
+    lines = ["1,2"] * 5000
+    for bad, message in (("1,x", "could not convert"), ('1,"2\n3"', "could not convert"), ("1,2,3", "2 fields")):
+        lines[4000] = bad
+        (tmp_path / "t.csv").write_text("a,y\n" + "\n".join(lines) + "\n")
+        found = refused(tmp_path / "t.csv", client=client)
+        assert message in found
+        assert f"cannot read data rows 4,001 to 5,00{bad.count(chr(10))} of" in found
+
+
+def test_names_that_are_not_there(tmp_path, frame):
+    path = write_zarr_matrix(frame, tmp_path)
+    assert "unknown column 'flags'; did you mean flag?" in refused(path, features=["flags"])
+    assert "unknown column 'z'" in refused(path, target="z")
+    assert "column y is named twice" in refused(path, features=["a", "y"])
+    assert "column a is named twice" in refused(path, features=["a", "a"])
+
+
+def test_paths_that_are_no_tables(tmp_path):
+    assert "must end in .zarr, .parquet, .csv" in refused(tmp_path / "t.csv.gz")
+    assert "there is no table" in refused(tmp_path / "t.csv")
+    for suffix in ("zarr", "parquet"):
+        path = tmp_path / f"t.{suffix}"
+        path.write_text("no such thing")
+        assert f"cannot read {path} as {suffix}" in refused(path)
+    (tmp_path / "empty.parquet").mkdir()
+    assert "must hold files that end in .parquet" in refused(tmp_path / "empty.parquet")
+    (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\n\x00")
+    assert "as csv: UnicodeDecodeError" in refused(tmp_path / "binary.csv")
+
+
+def test_zarr_arrays_that_do_not_fit(tmp_path):
+    group = zarr.open_group(tmp_path / "g.zarr", mode="w")
+    group.create_array("a", data=np.ones(5))
+    group.create_array("y", data=np.ones(6))
+    group.create_array("packed", data=np.ones(6, dtype="i2"), attributes={"scale_factor": 0.1})
+    assert "as many rows each, got a 5, y 6" in refused(tmp_path / "g.zarr", features=["a"])
+    assert "column packed must be numbers" in refused(tmp_path / "g.zarr", features=["packed"])
+    group.create_array("X", data=np.ones((6, 2)), attributes={"columns": ["b"]})
+    assert "the attribute columns of X must name 2 columns, got ['b']" in refused(tmp_path / "g.zarr")
+    group["X"].attrs["columns"] = ["a", "b"]
+    assert "got twice: a" in refused(tmp_path / "g.zarr")
+
+
+def test_files_of_parquet_that_do_not_fit(client, tmp_path, frame):
+    path = write_parquet_folder(frame, tmp_path)
+    frame[["a", "y"]].to_parquet(path / "part-9.parquet")
+    assert "part-9.parquet has no count" in refused(path)
+
+
+def test_parquet_without_pyarrow(tmp_path, monkeypatch, frame):
+    path = write_parquet(frame, tmp_path)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    assert "pip install 'dpstudies[tables]'" in refused(path)
+
+
+def test_a_table_that_changes_while_it_is_read(client, tmp_path):
+    (tmp_path / "t.csv").write_text("a,y\n1,2\n3,4\n")
+    rows = open_table(str(tmp_path / "t.csv"), "y").rows
+    (tmp_path / "t.csv").write_text("a,y\n1,2\n")
+    with pytest.raises(BadInputError, match=r"data rows 1 to 2 of .* are 1 rows when read"):
+        reduce_rows(client, [rows], collect, join)
