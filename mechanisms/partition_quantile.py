@@ -18,9 +18,10 @@ is ∝ exp((ε/2)·#{j : |u_j − ln w| ≤ ½·ln 2}), for w in μ2⁻ᵀ … �
 
     ∝ exp((ε/2)·#{j : |q_j − c| ≤ 2w}) / √(c² + μ²),   |c| ≤ μ2ᵀ:
 
-next to log-uniform beyond μ, so that the width of the public range costs little. Values about a centre at distance D
-from 0 are missed with odds of about T·(D/w)·e^(−εM/2), ε being that of the centre: 1 in 1,500 for D = 7w and T = 30, at
-M = 100 and ε = 0.25, where a private median misses them more often than not. Where M·ε is too small for that, or D/w
+next to log-uniform beyond μ, so that the width of the public range costs little. The scale is missed with odds of about
+2T·e^(−εM/2), and values about a centre at distance D from 0 with T·(D/w)·e^(−εM/2), ε being that of the step: together
+1 in 260 for D = 7w and T = 30, at M = 100 and ε = 0.2 and 0.25, where a private median misses the centre more often
+than not. Where M·ε is too small for that, or D/w
 too large, the release is as far off as the public range is wide, and μ, T or the budget must be chosen otherwise.
 
 References
@@ -202,6 +203,24 @@ class PartitionQuantile:
         6.3-DP
         """
         return None if self.name.endswith(NOISELESS) else Guarantee(n_quantiles * self.epsilon)
+
+    @property
+    def miss_odds(self) -> float:
+        """Roughly how likely the private scale or centre is missed, for values about seven windows from 0; at most 1.
+
+        It depends on public numbers alone. 0 for methods without a private centre.
+
+        Examples
+        --------
+        >>> study = partition_quantile("quantile-centred", 100, epsilon=0.9, split=(0.2, 0.25, 0.45))
+        >>> small = partition_quantile("quantile-centred", 20, epsilon=0.9, split=(0.18, 0.27, 0.45))
+        >>> round(study.miss_odds, 3), small.miss_odds
+        (0.004, 1.0)
+        """
+        if len(self.split) < 3 or self.name.endswith(NOISELESS):
+            return 0.0
+        scale, centre = (math.exp(-part * self.n_partitions / 2.0) for part in self.split[:2])
+        return min(1.0, self.search.doublings * (2.0 * scale + 7.0 * centre))
 
     def noise_scale(self, half_width: float) -> float:
         """Return the scale 2b/(Mε) of the noise on the mean of values clipped to c ± b."""

@@ -20,6 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from mechanisms.row_moments import row_moments
+
 __all__ = [
     "RegressionStatistics",
     "draw_partition",
@@ -292,21 +294,5 @@ def partition_statistics(
             f"partitions must be whole numbers from 0 to {total - 1}, got {labels.dtype} from {labels.min(initial=0)} "
             f"to {labels.max(initial=0)}; number them from 0"
         )
-    n_rows = np.bincount(labels, minlength=total)
-    divisor = np.maximum(n_rows, 1)
-
-    def add(values: Floats) -> Floats:
-        return np.bincount(labels, weights=values, minlength=total).astype(np.float64)
-
-    # About a row of the partition itself: no partition's numbers may depend on the rows of another, however large.
-    present, first = np.unique(labels, return_index=True)
-    origin = np.zeros((total, z.shape[1]))
-    origin[present] = z[first]
-    z = z - origin[labels]
-    means = np.stack([add(column) for column in z.T], axis=-1) / divisor[:, None]
-    z -= means[labels]
-    scatter = np.empty((total, z.shape[1], z.shape[1]))
-    for i in range(z.shape[1]):
-        for j in range(i + 1):
-            scatter[:, i, j] = scatter[:, j, i] = add(z[:, i] * z[:, j])
-    return RegressionStatistics(n_rows, means + origin, scatter, intercept)
+    n_rows, means, scatter = row_moments(columns, outcome, labels, total)
+    return RegressionStatistics(n_rows, means, scatter, intercept)

@@ -5,8 +5,8 @@ Every partition adds up the distances of its rows z = (x, y) to the first of the
     z̄ = z₀ + Σ(z − z₀)/n,   Σ(z − z̄)(z − z̄)ᵀ = Σ(z − z₀)(z − z₀)ᵀ − n(z̄ − z₀)(z̄ − z₀)ᵀ.
 
 As z₀ is a row of its own, (z₀ − z̄)² is at most the scatter, however far the rows are from 0. And a row touches the
-numbers of its own partition alone, to the last bit, as the guarantees of everything that is made of them suppose: no
-mean over all rows is taken off.
+numbers of its own partition alone, to the last bit within one run of rows, as the guarantees of everything that is made
+of them suppose: no mean over all rows is taken off.
 
 References
 ----------

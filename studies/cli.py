@@ -324,9 +324,17 @@ def partition(
     split: Annotated[
         str, typer.Option("--split", metavar="E1:E2", help="How a quantile's epsilon is divided among its steps.")
     ] = "",
-    mu: Annotated[float, typer.Option("--mu", help="Where the search for a quantile's bounds begins.")] = 1.0,
-    theta: Annotated[float, typer.Option("--theta", help="Share of the partitions' quantiles within bounds.")] = 0.8,
-    seed: Annotated[int | None, typer.Option("--seed", help="Of division and noise; drawn anew by default.")] = None,
+    mu: Annotated[
+        float | None, typer.Option("--mu", help="Where the search for a quantile's bounds begins; at 1 by default.")
+    ] = None,
+    theta: Annotated[
+        float | None,
+        typer.Option("--theta", help="Share of the partitions' quantiles within bounds, of quantile; 0.8."),
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option("--seed", help="Of division and noise, drawn anew by default; who knows it knows the noise."),
+    ] = None,
     cluster: Cluster = None,
     output: Annotated[Path | None, typer.Option("--output", help="A .csv or .json file for the values, too.")] = None,
 ) -> None:

@@ -35,6 +35,7 @@ PRIORS = ("zellner", "flat", "conjugate", "semi-conjugate")
 
 _PRIOR_VARIANCE = 1000.0
 _AT_ONCE = 10_000  # partitions whose posteriors are computed together
+_LARGEST_ODDS = 0.01
 
 
 @dataclass(frozen=True)
@@ -66,8 +67,8 @@ class Request:
         σ², where it is known.
     split : tuple of float
         How a quantile divides ε among its steps; by default half of it goes to the noise on the mean.
-    start, share : float
-        μ and θ of the search for a quantile's bounds.
+    start, share : float or None
+        μ and θ of the search for a quantile's bounds, 1 and 0.8 by default; θ of ``quantile`` alone.
     """
 
     target: str
@@ -82,8 +83,8 @@ class Request:
     prior: str = "zellner"
     error_variance: float | None = None
     split: tuple[float, ...] = ()
-    start: float = 1.0
-    share: float = 0.8
+    start: float | None = None
+    share: float | None = None
 
     def mechanism(self) -> PartitionProbability | PartitionQuantile:
         """Return the mechanism, refusing what it does not take; needs no table.
@@ -102,15 +103,19 @@ class Request:
             raise BadInputError(unknown(f"method for {kind}", name, methods))
         try:
             if self.cutoffs:
-                if self.split:
-                    raise BadInputError(f"split is for quantiles, got {self.split} with cutoffs; leave it out")
+                for what, given in (("split", self.split or None), ("mu", self.start), ("theta", self.share)):
+                    if given is not None:
+                        raise BadInputError(f"{what} is for quantiles, got {given} with cutoffs; leave it out")
                 if not all(math.isfinite(cutoff) for cutoff in self.cutoffs):
                     raise BadInputError(f"cutoffs must be finite, got {', '.join(map(str, self.cutoffs))}")
                 return partition_probability(name, self.n_partitions, self.epsilon)
             validate_probabilities(self.probabilities)
             shares = (0.5, 0.5) if name in QUANTILE_METHODS[:2] else (0.2, 0.3, 0.5)
             split = self.split or tuple(part * self.epsilon for part in shares)
-            return partition_quantile(name, self.n_partitions, self.epsilon, split, self.start, self.share)
+            if self.share is not None and name not in QUANTILE_METHODS[:2]:
+                raise BadInputError(f"theta is for quantile, got {self.share} with {name}; leave it out")
+            start, share = (1.0 if self.start is None else self.start), (0.8 if self.share is None else self.share)
+            return partition_quantile(name, self.n_partitions, self.epsilon, split, start, share)
         except BadInputError:
             raise
         except ValueError as error:
@@ -130,6 +135,8 @@ class Release:
     n_rows, n_partitions : int
     guarantee : Guarantee or None
         What all values together promise; None for methods that are not private.
+    miss_odds : float
+        See `mechanisms.partition_quantile.PartitionQuantile`; 0 for other methods.
     """
 
     values: pd.DataFrame
@@ -137,14 +144,18 @@ class Release:
     n_rows: int
     n_partitions: int
     guarantee: Guarantee | None
+    miss_odds: float = 0.0
 
     @property
     def budget(self) -> str:
         """What was spent, in one line."""
         each = f"{len(self.values)} x {self.values['epsilon'].iloc[0]:g}"
         if self.guarantee is None:
-            return f"NOT PRIVATE: {self.method} promises nothing, and spends {each} nats"
-        return f"budget spent: {each} nats, {self.guarantee} in all ({self.guarantee.relation.value})"
+            return f"NOT PRIVATE: {self.method} spends {each} nats, more than it was given"
+        return (
+            f"budget spent: {each} nats, {self.guarantee} in all, given that the table was not refused "
+            f"({self.guarantee.relation.value})"
+        )
 
     @property
     def lines(self) -> list[str]:
@@ -160,6 +171,11 @@ class Release:
             lines.append(
                 f"the search for bounds found none at p = {', '.join(f'{p:g}' for p in capped)}, and ended at its cap: "
                 "mostly noise, with the budget spent; take a larger --mu, a smaller --theta, or quantile-centred"
+            )
+        if self.miss_odds > _LARGEST_ODDS:
+            lines.append(
+                f"too few partitions or too little epsilon for a private centre: it is lost with odds of about "
+                f"{self.miss_odds:.2g}, and values are then far off; take more of either, or --method quantile"
             )
         return [*lines, "this is a laboratory: its noise serves simulation, and protects nobody"]
 
@@ -235,7 +251,8 @@ def release_table(path: str, request: Request, seed: int | None = None, cluster:
         values = _release(mechanism, request, posteriors, noise)
     except ValueError as error:
         raise error if isinstance(error, BadInputError) else BadInputError(f"{path}: {error}") from error
-    return Release(values, mechanism.name, n_rows, request.n_partitions, mechanism.guarantee(len(values)))
+    odds = mechanism.miss_odds if isinstance(mechanism, PartitionQuantile) else 0.0
+    return Release(values, mechanism.name, n_rows, request.n_partitions, mechanism.guarantee(len(values)), odds)
 
 
 def find_prior(text: str, n_rows: int) -> Prior:

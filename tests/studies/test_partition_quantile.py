@@ -146,8 +146,8 @@ def changed(summaries, panel, method, **values):
 
 def test_claims_are_decided(summaries):
     assert verdicts(summaries) == {
-        "means-agree": "reproduced",
-        "partitions-have-no-pattern": "reproduced",
+        "means-agree": "undecided",
+        "partitions-have-no-pattern": "undecided",
         "reasonably-accurate": "not reproduced",
         "no-share-helps": "reproduced",
         "bounds-are-private": "reproduced",
@@ -160,7 +160,7 @@ def test_claims_are_decided(summaries):
 @pytest.mark.parametrize(
     ("method", "values", "claim", "verdict"),
     [
-        ("quantile-noiseless", {"difference_mean": 0.5}, "means-agree", "not reproduced"),
+        ("quantile-noiseless", {"difference_mean": 1.5}, "means-agree", "not reproduced"),
         ("quantile", {"difference_median": 9.0}, "means-agree", "not reproduced"),
         (
             "quantile-noiseless",

@@ -62,11 +62,16 @@ def test_all_formats_release_the_same(partition, at):
 def test_what_is_said_of_division_and_budget(partition):
     _, out, _ = partition(*AT, *CUTOFFS)
     assert "3,004 rows, divided at random into 30 partitions of 100 rows, 4 of them with one more" in out
-    assert "normality-corrected: budget spent: 3 x 1 nats, 3-DP in all (replace one record" in out
+    assert (
+        "normality-corrected: budget spent: 3 x 1 nats, 3-DP in all, given that the table was not refused (replace one record"
+        in out
+    )
     assert "this is a laboratory" in out
     _, out, _ = partition(*AT, *QUANTILES, "--partitions", 4)
     assert "4 partitions of 751 rows\n" in out
     assert "quantile-centred: budget spent: 3 x 1 nats, 3-DP in all" in out
+    assert "too little epsilon for a private centre: it is lost with odds of about 1," in out
+    assert "private centre" not in partition(*AT, *QUANTILES, "--epsilon", 9)[1]
 
 
 def test_values_are_those_of_the_methods_at_the_keys_division(tables):
@@ -201,7 +206,17 @@ BAD = {
     (*AT, *QUANTILES, "--split", "x"): "split must be finite numbers separated by ':'",
     (*AT, *QUANTILES, "--mu", "0"): "mu, half the width of the first interval, must be finite and > 0, got 0.0",
     (*AT, *QUANTILES, "--mu", "-1"): "mu, half the width of the first interval, must be finite and > 0, got -1.0",
-    (*AT, *QUANTILES, "--theta", "1.5"): "theta, the share of values to hold, must be in (0, 1], got 1.5",
+    (
+        *AT,
+        *QUANTILES,
+        "--method",
+        "quantile",
+        "--theta",
+        "1.5",
+    ): "theta, the share of values to hold, must be in (0, 1], got 1.5",
+    (*AT, *CUTOFFS, "--mu", "2"): "mu is for quantiles, got 2.0 with cutoffs",
+    (*AT, *CUTOFFS, "--theta", "0.5"): "theta is for quantiles, got 0.5 with cutoffs",
+    (*AT, *QUANTILES, "--theta", "0.5"): "theta is for quantile, got 0.5 with quantile-centred",
     (*AT, *CUTOFFS, "--partitions", "0"): "n_partitions must be a whole number >= 1, got 0",
     (
         *AT,
