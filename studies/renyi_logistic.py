@@ -91,6 +91,7 @@ def _panel(
     epsilons: tuple[float, ...] = _EPSILONS,
     mechanisms: tuple[str, ...] = tuple(GLM_MECHANISMS),
     trials: int = 50,
+    block_trials: int = 2 * N_GROUPED,
     on_demand: bool = False,
 ) -> Panel:
     return Panel(
@@ -114,7 +115,7 @@ def _panel(
         constants=(*source, Factor("beta", (1e-3,), "prior precision of a weight, per training record")),
         method_dim="mechanism",
         trials=trials,
-        block_trials=N_GROUPED,
+        block_trials=block_trials,
         on_demand=on_demand,
         settings_apart=True,
         statistics=(
@@ -138,6 +139,7 @@ _PANELS = (
         epsilons=_EPSILONS[:3],
         mechanisms=("glm-concentrated", "glm-diffused"),
         trials=4000,
+        block_trials=20 * N_GROUPED,
     ),
     _panel(
         "csv",
