@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mechanisms.jit import kernel
+from mechanisms.privacy import validate_size
 
 __all__ = [
     "MAX_ENUMERATED",
@@ -261,8 +262,7 @@ def enumerate_candidates(n: int, k: int) -> NDArray[np.int64]:
 
 
 def _require_size(n: int, k: int) -> None:
-    if n < 1 or n != int(n):
-        raise ValueError(f"n must be a whole number >= 1, got {n}; a data set has at least one record")
+    validate_size(n)
     if k < 2 or k != int(k):
         raise ValueError(f"k must be a whole number >= 2, got {k}; a binomial has 2 cells")
 

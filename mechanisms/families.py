@@ -33,41 +33,15 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from mechanisms.jit import kernel
+from mechanisms.privacy import validate_size
 
-__all__ = ["FAMILIES", "Family", "validate_size"]
+__all__ = ["FAMILIES", "Family"]
 
 Floats = NDArray[np.float64]
 Bounds = tuple[float, float]
 Moments = tuple[Floats, Floats, Floats]
 
 _RECORDS_AT_ONCE = 1 << 16
-
-
-def validate_size(n: int) -> int:
-    """Return the number of records as an int, refusing what is not a whole number ≥ 1.
-
-    Parameters
-    ----------
-    n : int
-        Number of records, public.
-
-    Returns
-    -------
-    int
-
-    Raises
-    ------
-    ValueError
-        If `n` is not a whole number ≥ 1.
-
-    Examples
-    --------
-    >>> validate_size(10)
-    10
-    """
-    if not (np.ndim(n) == 0 and np.isreal(n) and math.isfinite(n) and n == int(n) and n >= 1):
-        raise ValueError(f"n must be a whole number >= 1, got {n}; a data set has at least one record")
-    return int(n)
 
 
 @dataclass(frozen=True)

@@ -37,9 +37,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from mechanisms.conjugate import validate_counts, validate_prior
-from mechanisms.families import validate_size
 from mechanisms.jit import kernel
-from mechanisms.privacy import RenyiGuarantee, validate_epsilon, validate_order
+from mechanisms.privacy import RenyiGuarantee, validate_epsilon, validate_order, validate_size
 from mechanisms.renyi_divergence import cell_renyi
 
 __all__ = ["GAUSSIAN_VARIANCES", "GaussianCounts", "gaussian_mechanism", "project_counts"]

@@ -21,9 +21,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mechanisms.families import FAMILIES, validate_size
+from mechanisms.families import FAMILIES
 from mechanisms.gibbs_kernels import run_binomial, run_multinomial
 from mechanisms.noisy_statistics import validate_noise_scale
+from mechanisms.privacy import validate_size
 
 __all__ = ["sample_gibbs", "validate_run", "validate_statistics"]
 

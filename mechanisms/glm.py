@@ -47,9 +47,8 @@ from numbers import Real
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mechanisms.families import validate_size
 from mechanisms.links import LINKS, Link
-from mechanisms.privacy import Guarantee, RenyiGuarantee, validate_epsilon, validate_order
+from mechanisms.privacy import Guarantee, RenyiGuarantee, validate_epsilon, validate_order, validate_size
 from mechanisms.renyi import pure_epsilon_for, pure_renyi
 
 __all__ = ["GLM_MECHANISMS", "GlmMechanism", "glm_mechanism", "validate_design"]

@@ -23,9 +23,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from mechanisms.families import FAMILIES, validate_size
+from mechanisms.families import FAMILIES
 from mechanisms.jit import kernel
 from mechanisms.noisy_statistics import validate_noise_scale
+from mechanisms.privacy import validate_size
 
 __all__ = ["MarginalPosterior", "log_normal_laplace", "marginal_posterior", "validate_marginal_prior"]
 

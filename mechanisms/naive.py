@@ -28,7 +28,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from mechanisms.families import FAMILIES, Family, validate_size
+from mechanisms.families import FAMILIES, Family
+from mechanisms.privacy import validate_size
 
 __all__ = ["ConjugatePosterior", "conjugate_posterior", "naive_statistics"]
 

@@ -35,9 +35,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from mechanisms.families import FAMILIES, validate_size
+from mechanisms.families import FAMILIES
 from mechanisms.jit import kernel
-from mechanisms.privacy import Guarantee, validate_epsilon
+from mechanisms.privacy import Guarantee, validate_epsilon, validate_size
 
 __all__ = ["EDGE", "N_DRAWS", "OnePosteriorSampling", "one_posterior_sampling", "quantile_among"]
 

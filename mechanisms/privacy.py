@@ -6,7 +6,17 @@ import math
 from dataclasses import dataclass
 from enum import Enum
 
-__all__ = ["Guarantee", "Neighbouring", "RenyiGuarantee", "validate_delta", "validate_epsilon", "validate_order"]
+import numpy as np
+
+__all__ = [
+    "Guarantee",
+    "Neighbouring",
+    "RenyiGuarantee",
+    "validate_delta",
+    "validate_epsilon",
+    "validate_order",
+    "validate_size",
+]
 
 
 class Neighbouring(Enum):
@@ -99,6 +109,33 @@ def validate_order(order: float) -> float:
             f"order must be a finite number >= 1, got {order}; choose one such as 2, or 1 for Kullback-Leibler"
         )
     return value
+
+
+def validate_size(n: int) -> int:
+    """Return the number of records as an int, refusing what is not a whole number ≥ 1.
+
+    Parameters
+    ----------
+    n : int
+        Number of records, public.
+
+    Returns
+    -------
+    int
+
+    Raises
+    ------
+    ValueError
+        If `n` is not a whole number ≥ 1.
+
+    Examples
+    --------
+    >>> validate_size(10)
+    10
+    """
+    if not (np.ndim(n) == 0 and np.isreal(n) and math.isfinite(n) and n == int(n) and n >= 1):
+        raise ValueError(f"n must be a whole number >= 1, got {n}; a data set has at least one record")
+    return int(n)
 
 
 def _as_float(value: object, requirement: str) -> float:

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from mechanisms.privacy import validate_size
 from mechanisms.row_moments import row_moments
 
 __all__ = [
@@ -205,11 +206,10 @@ def partition_sizes(n: int, size: int) -> NDArray[np.int64]:
     >>> partition_sizes(11, 3)
     array([4, 4, 3])
     """
-    if n < 1 or int(n) != n:
-        raise ValueError(f"n must be a whole number >= 1, got {n}")
+    n = validate_size(n)
     if not 1 <= size <= n or int(size) != size:
         raise ValueError(f"a partition's size must be a whole number in [1, n = {n}], got {size}")
-    n_partitions = int(n) // int(size)
+    n_partitions = n // int(size)
     sizes = np.full(n_partitions, int(n) // n_partitions, dtype=np.int64)
     sizes[: int(n) % n_partitions] += 1
     return sizes

@@ -50,8 +50,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mechanisms.conjugate import validate_prior
-from mechanisms.families import validate_size
-from mechanisms.privacy import RenyiGuarantee, validate_epsilon, validate_order
+from mechanisms.privacy import RenyiGuarantee, validate_epsilon, validate_order, validate_size
 from mechanisms.renyi_divergence import cell_renyi
 
 __all__ = ["RENYI_SAMPLERS", "RenyiSampling", "calibrate_renyi", "renyi_sampler"]

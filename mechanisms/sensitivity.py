@@ -30,7 +30,7 @@ from numpy.typing import ArrayLike, NDArray
 from mechanisms.conjugate import count_candidates, validate_counts, validate_prior
 from mechanisms.divergences import log_affinity
 from mechanisms.jit import kernel
-from mechanisms.privacy import Guarantee, validate_delta, validate_epsilon
+from mechanisms.privacy import Guarantee, validate_delta, validate_epsilon, validate_size
 
 __all__ = [
     "SENSITIVITIES",
@@ -182,8 +182,7 @@ def global_sensitivity(prior: ArrayLike, n: int) -> float:
     0.46325138
     """
     alpha = validate_prior(prior)
-    if n < 1 or n != int(n):
-        raise ValueError(f"n must be a whole number >= 1, got {n}; a data set has at least one record")
+    n = validate_size(n)
     if alpha.size == 2:
         first, second = phi(alpha), phi(alpha + (n - 1))
         return _distance(float(min(first[0] + second[1], second[0] + first[1])))

@@ -22,10 +22,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.interpolate import CubicSpline
 
-from mechanisms.families import FAMILIES, validate_size
+from mechanisms.families import FAMILIES
 from mechanisms.gibbs import validate_run, validate_statistics
 from mechanisms.gibbs_kernels import EXPONENTIAL, NORMAL, POISSON, run_truncated, run_truncated_published
 from mechanisms.noisy_statistics import validate_noise_scale
+from mechanisms.privacy import validate_size
 
 __all__ = ["RegionTable", "sample_truncated_gibbs", "tabulate_regions"]
 

@@ -21,9 +21,10 @@ from typing import Any
 
 import numpy as np
 
-from mechanisms.families import FAMILIES, validate_size
+from mechanisms.families import FAMILIES
 from mechanisms.marginal import validate_marginal_prior
 from mechanisms.noisy_statistics import laplace_scale
+from mechanisms.privacy import validate_size
 from pipeline import Factor, Measure, Method, Panel, Statistic, Study
 from studies.calibration_claims import CLAIMS, FIGURES, LARGEST_RHAT
 from studies.noisy_trials import (

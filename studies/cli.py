@@ -33,7 +33,6 @@ from pipeline.store import ResultStore
 from studies import MODULES, STUDIES
 from studies.audits import Question, audit_named, tabulate_audits
 from studies.failures import find_failures, last_line
-from studies.partition_table import Request, release_table
 from studies.progress import ProgressDisplay
 from studies.report import load_summaries, tabulate, write_report
 
@@ -339,6 +338,8 @@ def partition(
     output: Annotated[Path | None, typer.Option("--output", help="A .csv or .json file for the values, too.")] = None,
 ) -> None:
     """Release posterior probabilities or quantiles of a regression coefficient, and say what budget they spend."""
+    from studies.partition_table import Request, release_table  # Dask arrays, which no other command need wait for
+
     if output is not None and (output.suffix not in (".csv", ".json") or not output.parent.is_dir()):
         raise BadInputError(f"output must be a .csv or .json file in a folder that exists, got {output}")
     request = Request(

@@ -11,9 +11,10 @@ from typing import Any
 
 import xarray as xr
 
-from mechanisms.families import FAMILIES, validate_size
+from mechanisms.families import FAMILIES
 from mechanisms.gibbs import sample_gibbs
 from mechanisms.noisy_statistics import laplace_scale, release_statistics
+from mechanisms.privacy import validate_size
 from mechanisms.truncated_gibbs import sample_truncated_gibbs, tabulate_regions
 from pipeline import Claim, Factor, Figure, Finding, Measure, Method, Panel, Streams, Study
 

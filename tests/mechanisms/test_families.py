@@ -9,7 +9,8 @@ import pytest
 from scipy import stats
 
 from mechanisms import families
-from mechanisms.families import FAMILIES, validate_size
+from mechanisms.families import FAMILIES
+from mechanisms.privacy import validate_size
 from tests.statistical import assert_mean_within
 
 PRIORS = {
