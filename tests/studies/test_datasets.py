@@ -458,8 +458,8 @@ def test_a_panel_on_demand_by_command(command, tmp_path):
 
 def test_the_list_tells_panels_on_demand(command, monkeypatch):
     from pipeline.source import find_study
-    from studies import cli
+    from studies.commands import reading
 
     Path("study.py").write_text(STUDY_FILE)
-    monkeypatch.setattr(cli, "STUDIES", {"shares": find_study("study.py", {}).load()})
+    monkeypatch.setattr(reading, "STUDIES", {"shares": find_study("study.py", {}).load()})
     assert "abalone csv (on demand)" in command("list")[1]

@@ -1,0 +1,1 @@
+"""What the command ``dpstudies`` does: one function a command, registered in `studies.cli`."""

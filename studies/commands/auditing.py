@@ -1,0 +1,54 @@
+"""The command that audits mechanisms."""
+
+from typing import Annotated
+
+import typer
+
+from studies.audits import Question, audit_named, tabulate_audits
+from studies.commands.shared import make_table, parse_numbers, print_table, say
+
+
+def audit(
+    mechanism: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="MECHANISM",
+            help="A registered name, 'all', or module:object or file.py:object: a mechanisms.Mechanism, or "
+            "mechanisms.OutputLaws, which bring their own data sets and are compared with --epsilon and --delta alone.",
+        ),
+    ],
+    epsilon: Annotated[float, typer.Option("--epsilon", help="Privacy loss, in nats.")],
+    prior: Annotated[str | None, typer.Option("--prior", metavar="A1:A2", help="Prior; not used by laws.")] = None,
+    n: Annotated[int | None, typer.Option("--n", help="Number of records; not used by laws.")] = None,
+    delta: Annotated[
+        float | None,
+        typer.Option(
+            "--delta", help="Probability of a larger loss, for mechanisms that take one (1e-8) and for laws (0)."
+        ),
+    ] = None,
+    at: Annotated[str, typer.Option("--at", metavar="E1,E2", help="Show delta at these epsilons, too.")] = "",
+    order: Annotated[
+        str,
+        typer.Option(
+            "--order", metavar="L1,L2", help="Show these Rényi orders, too; the first is that of Rényi mechanisms."
+        ),
+    ] = "",
+) -> None:
+    """Compute what mechanisms really spend, over all neighbours, and compare it with what they state."""
+    alpha = parse_numbers("prior", "vector", [prior])[0] if prior else None
+    epsilons, orders = parse_numbers("at", "float", at.split(",")), parse_numbers("order", "float", order.split(","))
+    question = Question(alpha, n, epsilon, delta, epsilons, orders)
+    audited, left_out = audit_named(mechanism, question)
+    heads, rows = tabulate_audits(audited, question)
+    table = make_table(*heads)
+    for row in rows:
+        table.add_row(*row)
+    print_table(table)
+    broken = [one for one in audited if not one.verdict.holds]
+    for line in (
+        *(f"left out: {reason}" for reason in left_out),
+        *(f"{one.name}: {one.evidence}" for one in audited),
+    ):
+        say(line)
+    say(f"audited: {len(audited)}, broken: {len(broken)}")
+    raise typer.Exit(1 if broken else 0)

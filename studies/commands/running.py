@@ -1,0 +1,130 @@
+"""Commands that compute: plan, run, resume."""
+
+import shlex
+from typing import Annotated, Any
+
+import typer
+
+import pipeline
+from pipeline.cluster import available_cores
+from pipeline.evaluate import Status
+from pipeline.execute import ExecutionError
+from pipeline.plan import make_plan
+from pipeline.source import find_study
+from pipeline.store import ResultStore
+from studies import MODULES
+from studies.commands.reading import conclude, count_trials
+from studies.commands.shared import (
+    ERRORS,
+    Cluster,
+    Panels,
+    Seed,
+    StorePath,
+    StudyName,
+    StudyOption,
+    Trials,
+    Values,
+    fail,
+    format_size,
+    make_table,
+    named_study,
+    parse_values,
+    print_table,
+    say,
+    split_names,
+)
+from studies.progress import ProgressDisplay
+
+
+def plan(
+    study: StudyName, trials: Trials = None, seed: Seed = None, panel: Panels = None, values: Values = None
+) -> None:
+    """Say what a study will cost, and how exact it will be; writes nothing."""
+    configured = find_study(study, MODULES).load().configure(trials, seed, split_names(panel), parse_values(values))
+    plans = make_plan(configured)
+    table = make_table("panel", "cells", "methods", "trials", "blocks", "storage", "core time", "mcse to expect")
+    for one in plans:
+        errors = ", ".join(f"{name} <= {error:.2g}" for name, error in one.mcse.items())
+        table.add_row(
+            one.panel,
+            f"{one.n_cells:,}",
+            f"{one.n_settings:,}",
+            f"{one.n_trials:,}",
+            f"{one.n_blocks:,}",
+            format_size(one.n_bytes),
+            f"{one.seconds:,.1f} s",
+            errors or ("none (deterministic)" if configured.panel(one.panel).trials is None else "unknown"),
+        )
+    print_table(table)
+    cores = available_cores()
+    seconds = sum(one.seconds for one in plans)
+    evaluations = sum(one.n_cells * one.n_settings * one.n_trials for one in plans)
+    say(
+        f"{evaluations:,} trials (cells x methods x trials) in {sum(one.n_blocks for one in plans):,} blocks, at most "
+        f"{format_size(sum(one.n_bytes for one in plans))} of storage; about {seconds / cores:,.0f} s on {cores} cores."
+    )
+    failures = sum(one.failures for one in plans)
+    if failures:
+        say(f"{failures:,} trials of the pilot failed; run a few trials and look at 'dpstudies errors'.")
+
+
+def run(
+    study: StudyName,
+    store: Annotated[str, typer.Option("--store", metavar="PATH", help="Where the results go.")],
+    trials: Trials = None,
+    seed: Seed = None,
+    panel: Panels = None,
+    values: Values = None,
+    cluster: Cluster = None,
+) -> None:
+    """Run a study into a store; goes on where an earlier run of the same spec stopped."""
+    source = find_study(study, MODULES)
+    with ProgressDisplay(ERRORS) as display:
+        _compute(
+            store,
+            display,
+            lambda: pipeline.run(
+                source,
+                store,
+                trials=trials,
+                seed=seed,
+                panels=split_names(panel),
+                values=parse_values(values),
+                cluster=cluster,
+                progress=display,
+            ),
+        )
+
+
+def resume(store: StorePath, cluster: Cluster = None, study: StudyOption = None) -> None:
+    """Compute what a store does not hold yet."""
+    with ProgressDisplay(ERRORS) as display:
+        _compute(
+            store,
+            display,
+            lambda: pipeline.resume(store, study=named_study(study), cluster=cluster, progress=display),
+        )
+
+
+def _compute(store: str, display: ProgressDisplay, work: Any) -> None:
+    """Do the work of `run` or `resume`, say how it ended, and exit with the code for it."""
+    try:
+        work()
+    except (KeyboardInterrupt, ExecutionError) as error:
+        display.__exit__()
+        if isinstance(error, ExecutionError):
+            fail(str(error), 3)
+        fail(_what_is_kept(store), 3)
+        raise typer.Exit(130 if isinstance(error, KeyboardInterrupt) else 3) from None
+    display.__exit__()
+    if display.n_total:
+        say(f"{display.n_done:,} trials in {display.seconds:,.1f} s")
+    raise typer.Exit(conclude(store, count_trials(store)))
+
+
+def _what_is_kept(store: str) -> str:
+    if not (ResultStore.exists(store) and ResultStore.open(store).complete):
+        return "no trial was committed yet"
+    pending = sum(by_kind[Status.PENDING] for by_kind in count_trials(store).values())
+    again = f"go on with: dpstudies resume {shlex.quote(store)}"
+    return f"what was committed is kept, {pending:,} trials are pending; {again}"

@@ -1,0 +1,93 @@
+"""What the commands share: their options, how they read values, and how they print."""
+
+from typing import Annotated, Any, Literal
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from pipeline.errors import BadInputError
+from pipeline.factors import Factor
+from pipeline.source import StudySource, find_study
+from studies import MODULES
+
+PLAIN: dict[str, Any] = {"soft_wrap": True, "highlight": False, "markup": False, "emoji": False}
+ERRORS = Console(stderr=True, **PLAIN)
+
+StudyName = Annotated[str, typer.Argument(metavar="STUDY", help="A name, a .py file with STUDY, or module:object.")]
+StorePath = Annotated[str, typer.Argument(metavar="STORE", help="Path of a result store.")]
+Trials = Annotated[int | None, typer.Option("--trials", help="Trials of every cell.")]
+Seed = Annotated[int | None, typer.Option("--seed", help="Seed of all random streams.")]
+Panels = Annotated[list[str] | None, typer.Option("--panel", help="Only this panel; may be repeated.")]
+Values = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=V1,V2", help="Values of a factor, constant or method list; may be repeated."),
+]
+Cluster = Annotated[
+    str | None, typer.Option("--cluster", metavar="FILE[:PROFILE]", help="Where to compute; threads by default.")
+]
+StudyOption = Annotated[
+    str | None, typer.Option("--study", metavar="STUDY", help="The study, where the store does not find it by itself.")
+]
+
+
+def named_study(study: str | None) -> StudySource | None:
+    """Return the source of the study that ``--study`` names, None where it is not given."""
+    return None if study is None else find_study(study, MODULES)
+
+
+def split_names(names: list[str] | None) -> list[str]:
+    """Return the names of an option that may be repeated, or hold several with commas."""
+    return [name.strip() for given in names or [] for name in given.split(",")]
+
+
+def parse_values(assignments: list[str] | None) -> dict[str, list[str]]:
+    """Return the values that ``--set`` gives, by name."""
+    values: dict[str, list[str]] = {}
+    for assignment in assignments or []:
+        name, equals, given = assignment.partition("=")
+        if not equals or not name or not given:
+            raise BadInputError(f"a value must be given as NAME=V1,V2, got {assignment!r}")
+        if name in values:
+            raise BadInputError(f"{name} is given twice; list its values once, as {name}=V1,V2")
+        values[name] = [value.strip() for value in given.split(",")]
+    return values
+
+
+def parse_numbers(name: str, kind: Literal["float", "vector"], given: list[str]) -> tuple[Any, ...]:
+    """Return numbers, or vectors, that an option gives as text."""
+    return Factor(name, tuple(given), "", kind).values if given != [""] else ()
+
+
+def format_size(n_bytes: float) -> str:
+    """Return a number of bytes as a person reads it."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if n_bytes < 1000:
+            return f"{n_bytes:.3g} {unit}"
+        n_bytes /= 1000
+    return f"{n_bytes:.3g} TB"
+
+
+def make_table(*heads: str, title: str | None = None) -> Table:
+    """Return an empty table with these heads."""
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    for head in heads:
+        table.add_column(head, no_wrap=True)
+    return table
+
+
+def print_table(table: Table) -> None:
+    """Print a table as wide as its content: a number cut off is worse than a line that wraps."""
+    width = Console(width=10_000).measure(table).maximum
+    Console(**PLAIN, width=width).print(table)
+
+
+def say(text: str) -> None:
+    """Print a line."""
+    Console(**PLAIN).print(text)
+
+
+def fail(message: str, code: int) -> int:
+    """Print an error in one line, and return the exit code for it."""
+    ERRORS.print(f"dpstudies: {' '.join(message.split())}")
+    return code
