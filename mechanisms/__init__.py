@@ -21,9 +21,13 @@ which `regression_posterior` makes the posterior of one coefficient under a prio
 partitions state is released by `partition_probability` and `partition_quantile`, whose bounds come from
 `sparse_vector`; `partition_audit` says what that spends.
 
+What a mechanism spends is composed by dp-accounting through `accounting`, and `samplers` are mechanisms as functions of
+raw records, for testers that sample.
+
 All are pure functions and frozen dataclasses; randomness comes in as uniforms or a generator.
 """
 
+from mechanisms.accounting import accounting_event, privacy_loss_distribution
 from mechanisms.audit import Audit, OutputLaws, Verdict, audit_laws
 from mechanisms.binomial_mixture import BinomialMixture
 from mechanisms.bound_calibration import BoundScale, bound_scale
@@ -75,6 +79,7 @@ from mechanisms.renyi import approximate_delta, approximate_epsilon, classical_e
 from mechanisms.renyi_audit import audit_densities, audit_posteriors, audit_sampling
 from mechanisms.renyi_divergence import dirichlet_renyi
 from mechanisms.renyi_sampling import RENYI_SAMPLERS, RenyiSampling, calibrate_renyi, renyi_sampler
+from mechanisms.samplers import count_sampler, statistics_sampler
 from mechanisms.sensitivity import (
     global_sensitivity,
     local_sensitivity,
@@ -133,6 +138,7 @@ __all__ = [
     "SparseVector",
     "Verdict",
     "ZellnerPrior",
+    "accounting_event",
     "adversarial_posteriors",
     "approximate_delta",
     "approximate_epsilon",
@@ -152,6 +158,7 @@ __all__ = [
     "conjugate_posterior",
     "count_candidates",
     "count_laws",
+    "count_sampler",
     "dirichlet_renyi",
     "draw_partition",
     "enumerate_candidates",
@@ -181,6 +188,7 @@ __all__ = [
     "partition_statistics",
     "posterior",
     "power_mixture_mechanism",
+    "privacy_loss_distribution",
     "private_bounds",
     "probability_laws",
     "pure_epsilon_for",
@@ -198,6 +206,7 @@ __all__ = [
     "simulate_statistics",
     "smooth_sensitivity",
     "smoothing_gamma",
+    "statistics_sampler",
     "tabulate_regions",
     "validate",
     "varying_sensitivity",

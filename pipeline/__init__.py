@@ -8,6 +8,7 @@ from pipeline.aggregate import summarise
 from pipeline.errors import BadInputError
 from pipeline.evaluate import Status
 from pipeline.factors import Factor, Measure, Method, Statistic
+from pipeline.interchange import to_arviz, to_pandas
 from pipeline.panel import Panel
 from pipeline.run import resume, run
 from pipeline.store import open_results
@@ -31,4 +32,6 @@ __all__ = [
     "resume",
     "run",
     "summarise",
+    "to_arviz",
+    "to_pandas",
 ]

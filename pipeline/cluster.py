@@ -1,152 +1,175 @@
-"""Dask clusters by name: read ``cluster.yaml``, start or reach the cluster, and hand out a Client.
+"""Dask clusters: start or reach the cluster of a profile, and hand out a Client.
 
 Every worker thread computes with one BLAS and OpenMP thread, and in processes that are started here with one numba
-thread, since trials are the parallelism. Local profiles
-listen on the loopback interface only.
+thread, since trials are the parallelism. Local profiles listen on the loopback interface only, and so do dashboards
+wherever a profile does not say otherwise: who reaches one can read what runs.
 """
 
 import copy
 import importlib
+import importlib.util
+import inspect
 import logging
 import os
-import re
+import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import dask
-import yaml
-from distributed import Client, Worker, WorkerPlugin
+from distributed import Client, LocalCluster, SSHCluster, Worker, WorkerPlugin
 from distributed.security import Security
 from threadpoolctl import threadpool_limits
 
 from pipeline.errors import BadInputError, unknown
+from pipeline.profiles import THREADS, Profile, load_profile
+
+__all__ = [
+    "ONE_THREAD",
+    "THREADS",
+    "Launch",
+    "Profile",
+    "available_cores",
+    "connect",
+    "has_nannies",
+    "job_script",
+    "load_profile",
+    "make_launch",
+    "reach",
+]
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
-_KEYS = ("module", "class", "args", "kwargs", "address", "security", "scale", "adapt", "env")
 _CONNECT_SECONDS = 10
-_WORKER_SECONDS = 60
+_HERE = "127.0.0.1:0"
 # a terminal sends Ctrl-C to the workers, too: it is for the driver, which stops them
 _IGNORE_INTERRUPT = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
 
 
 @dataclass(frozen=True)
-class Profile:
-    """How to get a cluster: start one of a class, or reach a scheduler at an address.
+class Launch:
+    """The call that starts a cluster: the profile's, and what it leaves to be decided here.
 
     Attributes
     ----------
-    name : str
-        Name of the profile.
-    module, class_name : str
-        Where the cluster's class is, such as ``distributed`` and ``LocalCluster``.
+    factory : callable
+        The cluster's class.
+    kind : {"local", "ssh", "batch", "kubernetes", "other"}
+        What is known of it; ``batch`` is any class of dask-jobqueue.
     args, kwargs : tuple, dict
         What it is called with.
-    address : str or None
-        Address of a running scheduler; then no cluster is started.
-    security : dict
-        Arguments of `distributed.Security`, for an address with TLS.
-    scale : int or None
-        Workers to ask for.
-    adapt : dict
-        Arguments of the cluster's ``adapt``.
-    env : dict
-        Environment of worker processes, beside `ONE_THREAD`.
+    plugin_env : dict
+        Environment that the class cannot give to its workers: a plugin does.
     """
 
-    name: str
-    module: str = "distributed"
-    class_name: str = "LocalCluster"
-    args: tuple[Any, ...] = ()
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
-    address: str | None = None
-    security: Mapping[str, Any] = field(default_factory=dict)
-    scale: int | None = None
-    adapt: Mapping[str, Any] = field(default_factory=dict)
-    env: Mapping[str, str] = field(default_factory=dict)
+    factory: Any
+    kind: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    plugin_env: dict[str, str]
 
 
-THREADS = Profile("threads", kwargs={"processes": False, "n_workers": 1})
-
-
-def load_profile(choice: str | None) -> Profile:
-    """Return the profile that ``--cluster`` names.
-
-    Parameters
-    ----------
-    choice : str or None
-        ``FILE`` or ``FILE:PROFILE``; None for the built-in `THREADS`, for which no file is read. Without a profile the
-        file's only one is taken, or the one that its key ``default`` names.
+def make_launch(profile: Profile) -> Launch:
+    """Return the call that starts the cluster of a profile; starts nothing.
 
     Raises
     ------
     BadInputError
-        If the file cannot be read, or holds a key that is not known.
+        If the class is not installed, or an argument is not one that can be used.
+
+    Examples
+    --------
+    >>> launch = make_launch(THREADS)
+    >>> launch.kind, launch.kwargs["processes"], launch.kwargs["dashboard_address"]
+    ('local', False, '127.0.0.1:0')
     """
-    if choice is None:
-        return THREADS
-    path, _, name = choice.partition(":")
+    factory = _find_class(profile)
+    kwargs = copy.deepcopy(dict(profile.kwargs))
+    env = {**ONE_THREAD, **profile.env}
+    if factory is LocalCluster:
+        in_process = not kwargs.get("processes", True)
+        kwargs = {**_local_defaults(in_process), **kwargs}
+        if not in_process:
+            kwargs["env"] = {**env, **kwargs.get("env", {})}
+            # a task that kills its worker comes back at once; pipeline.execute finds the guilty trials
+            kwargs.setdefault("scheduler_kwargs", {})["allowed_failures"] = 0
+        return Launch(factory, "local", profile.args, kwargs, dict(profile.env) if in_process else {})
+    if factory is SSHCluster:
+        for options in ("scheduler_options", "worker_options"):
+            kwargs[options] = {"dashboard_address": _HERE, **kwargs.get(options, {})}
+        kwargs.setdefault("silence_logs", logging.CRITICAL)
+        return Launch(factory, "ssh", profile.args, kwargs, env)
+    if hasattr(factory, "job_cls"):
+        launch = Launch(factory, "batch", profile.args, _batch_arguments(factory, kwargs, env), {})
+        try:
+            job_script(launch)
+        except (TypeError, ValueError) as error:
+            reason = " ".join(str(error).split())
+            raise BadInputError(f"profile {profile.name} must be what {profile.class_name} takes: {reason}") from error
+        return launch
+    if profile.module.startswith("dask_kubernetes"):
+        allowed = [name for name, p in inspect.signature(factory).parameters.items() if p.kind != p.VAR_KEYWORD]
+        for key in kwargs:
+            if key not in allowed:
+                raise BadInputError(f"profile {profile.name}: {unknown('argument', key, allowed)}")
+        kwargs.setdefault("quiet", True)
+        if "env" in kwargs:
+            raise BadInputError(f"profile {profile.name}: env must stand beside kwargs, not in them; move it")
+        if "custom_cluster_spec" in kwargs:  # which says all of the pods, and makes the class ignore env
+            return Launch(factory, "kubernetes", profile.args, kwargs, env)
+        return Launch(factory, "kubernetes", profile.args, {**kwargs, "env": env}, {})
+    return Launch(factory, "other", profile.args, kwargs, env)
+
+
+def _local_defaults(in_process: bool) -> dict[str, Any]:
+    return {
+        "dashboard_address": _HERE,
+        "worker_dashboard_address": _HERE,
+        "silence_logs": logging.CRITICAL,  # what happens to tasks is for pipeline.execute to say
+        "threads_per_worker": available_cores() if in_process else 1,
+        **({} if in_process else {"preload": [_IGNORE_INTERRUPT]}),
+    }
+
+
+def _batch_arguments(factory: Any, kwargs: dict[str, Any], env: Mapping[str, str]) -> dict[str, Any]:
+    """Add the environment and the dashboards' place to what the profile gives, or else the user's ``jobqueue.yaml``."""
+    section = kwargs.get("config_name") or factory.job_cls.config_name
+
+    def given(name: str, default: Any) -> Any:
+        found = kwargs.get(name)
+        return dask.config.get(f"jobqueue.{section}.{name.replace('_', '-')}", default) if found is None else found
+
+    exports = [f"export {name}={shlex.quote(value)}" for name, value in env.items()]
+    return {
+        **kwargs,
+        "job_script_prologue": [*exports, *given("job_script_prologue", [])],
+        "worker_extra_args": ["--dashboard-address", _HERE, *map(str, given("worker_extra_args", []))],
+        "scheduler_options": {"dashboard_address": _HERE, **given("scheduler_options", {})},
+    }
+
+
+def job_script(launch: Launch) -> str:
+    """Return what a batch system gets for a job of workers; submits none, and starts no scheduler."""
+    of_the_cluster = inspect.signature(launch.factory).parameters.keys() - {"config_name", "interface", "protocol"}
+    of_the_job = {name: value for name, value in launch.kwargs.items() if name not in of_the_cluster}
+    return launch.factory.job_cls("tcp://SCHEDULER:PORT", name="NAME", **of_the_job).job_script()
+
+
+def _find_class(profile: Profile) -> Any:
     try:
-        document = yaml.safe_load(Path(path).read_text())
-    except OSError as error:
-        raise BadInputError(f"cannot read the cluster file {path}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise BadInputError(f"{path} must be YAML: {' '.join(str(error).split())}") from error
-    document = _mapping(document, path)
-    for key in document:
-        if key not in ("default", "profiles"):
-            raise BadInputError(f"{path}: {unknown('key', str(key), ('default', 'profiles'))}")
-    profiles = _mapping(document.get("profiles"), f"{path}: profiles")
-    if not profiles:
-        raise BadInputError(f"{path}: profiles must name at least one profile, got none")
-    name = name or str(document.get("default", "")) or (next(iter(profiles)) if len(profiles) == 1 else "")
-    if not name:
-        raise BadInputError(f"{path} has several profiles: {', '.join(profiles)}; choose one with {path}:NAME")
-    if name not in profiles:
-        raise BadInputError(f"{path}: {unknown('profile', name, profiles)}")
-    return _profile(name, _mapping(profiles[name], f"{path}: profile {name}"), f"{path}: profile {name}")
-
-
-def _profile(name: str, given: Mapping[str, Any], where: str) -> Profile:
-    for key in given:
-        if key not in _KEYS:
-            raise BadInputError(f"{where}: {unknown('key', str(key), _KEYS)}")
-    if ("address" in given) == ("class" in given):
-        raise BadInputError(f"{where} must have either an address or a module and class, got {', '.join(given)}")
-    address = given.get("address")
-    if address is not None and not re.fullmatch(r"[a-z]+://.+:\d+", str(address)):
-        raise BadInputError(f"{where}: address must be like tcp://127.0.0.1:8786, got {address!r}")
-    for key in ("args", "kwargs", "scale", "adapt", "env"):
-        if address is not None and key in given:
-            raise BadInputError(f"{where}: {key} is for a cluster that is started, not for an address; remove it")
-    if "scale" in given and "adapt" in given:
-        raise BadInputError(f"{where} must have scale or adapt, got both")
-    scale = given.get("scale")
-    if scale is not None and (not isinstance(scale, int) or isinstance(scale, bool) or scale < 1):
-        raise BadInputError(f"{where}: scale must be a whole number >= 1, got {scale!r}")
-    if not isinstance(given.get("args", []), list):
-        raise BadInputError(f"{where}: args must be a list, got {given['args']!r}")
-    env = {str(key): str(value) for key, value in _mapping(given.get("env", {}), f"{where}: env").items()}
-    return Profile(
-        name,
-        module=str(given.get("module", "distributed")),
-        class_name=str(given.get("class", "")),
-        args=tuple(given.get("args", ())),
-        kwargs=_mapping(given.get("kwargs", {}), f"{where}: kwargs"),
-        address=address,
-        security=_mapping(given.get("security", {}), f"{where}: security"),
-        scale=scale,
-        adapt=_mapping(given.get("adapt", {}), f"{where}: adapt"),
-        env=env,
-    )
-
-
-def _mapping(value: Any, where: str) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        raise BadInputError(f"{where} must be a mapping, got {value!r}")
-    return value
+        found = getattr(importlib.import_module(profile.module), profile.class_name)
+        if found is SSHCluster and importlib.util.find_spec("asyncssh") is None:
+            raise ModuleNotFoundError("No module named 'asyncssh'", name="asyncssh")
+    except (ImportError, AttributeError, ValueError) as error:
+        missing = (getattr(error, "name", None) or "").partition(".")[0]
+        hint = (
+            "; pip install 'dpstudies[cluster]'" if missing in ("dask_jobqueue", "dask_kubernetes", "asyncssh") else ""
+        )
+        raise BadInputError(
+            f"profile {profile.name} must name an installed cluster class, got {profile.module}.{profile.class_name}: "
+            f"{error}{hint}"
+        ) from error
+    return found
 
 
 class OneThreadPerTask(WorkerPlugin):
@@ -163,23 +186,68 @@ class OneThreadPerTask(WorkerPlugin):
         self._limits.restore_original_limits()
 
 
+class Environment(WorkerPlugin):
+    """Set environment variables in each worker before it loads a study."""
+
+    name = "dpstudies-environment"
+
+    def __init__(self, env: Mapping[str, str]) -> None:
+        self.env = dict(env)
+
+    def setup(self, worker: Worker) -> None:
+        """Set the variables for the life of the worker."""
+        self._before = {name: os.environ.get(name) for name in self.env}
+        os.environ.update(self.env)
+
+    def teardown(self, worker: Worker) -> None:
+        """Restore what was set before, which matters to a worker that lives in the user's process."""
+        for name, value in self._before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
 @contextmanager
 def connect(profile: Profile) -> Iterator[Client]:
-    """Start or reach the cluster of a profile; stop what was started at the end.
+    """Start or reach the cluster of a profile, and prepare its workers; stop what was started at the end.
 
     Raises
     ------
     BadInputError
-        If the cluster's class does not exist or does not start, or no scheduler answers.
+        If the cluster's class does not exist or does not start, no scheduler answers, or no worker comes.
+    """
+    plugin_env = make_launch(profile).plugin_env if profile.address is None else {}
+    with reach(profile) as client:
+        try:
+            if plugin_env:
+                client.register_plugin(Environment(plugin_env))
+            client.register_plugin(OneThreadPerTask())
+        except Exception as error:
+            raise BadInputError(
+                f"workers of profile {profile.name} cannot load dpstudies: {type(error).__name__}: {error}; install "
+                "the same version there"
+            ) from error
+        yield client
+
+
+@contextmanager
+def reach(profile: Profile) -> Iterator[Client]:
+    """Do what `connect` does, but leave workers as they are: they may have other code, or none.
+
+    Raises
+    ------
+    BadInputError
+        See `connect`.
     """
     # an in-process worker warns of long garbage collections and event loops held by kernels: neither is a fault here
     settings = {"distributed.comm.timeouts.connect": f"{_CONNECT_SECONDS}s", "distributed.admin.tick.limit": "1h"}
     # the limit of the thread that holds one first wins in its process, so this thread takes it for local workers
     with dask.config.set(settings), threadpool_limits(1):
         if profile.address is not None:
-            client = _reach(profile)
+            client = _reach_address(profile)
             try:
-                _prepare(client, profile)
+                _await_worker(client, profile)
                 yield client
             finally:
                 client.close()
@@ -187,25 +255,32 @@ def connect(profile: Profile) -> Iterator[Client]:
         cluster = _start(profile)
         try:
             with Client(cluster, set_as_default=False) as client:
-                _prepare(client, profile)
+                _await_worker(client, profile)
                 yield client
         finally:
             cluster.close()
 
 
-def _prepare(client: Client, profile: Profile) -> None:
-    """Wait for a first worker, and limit the threads of each that is there or will come."""
+def has_nannies(client: Client) -> bool:
+    """Whether every worker is a process that a nanny starts again when it is killed, as time limits need."""
+    workers = client.scheduler_info(n_workers=-1)["workers"].values()
+    return bool(workers) and all(worker["nanny"] for worker in workers)
+
+
+def _await_worker(client: Client, profile: Profile) -> None:
+    wanted = [client.submit(os.getpid, pure=False)] if profile.adapt else []  # an adaptive cluster waits for a task
     try:
-        client.wait_for_workers(1, timeout=_WORKER_SECONDS)
+        client.wait_for_workers(1, timeout=profile.wait)
     except TimeoutError as error:
         raise BadInputError(
-            f"no worker has joined the cluster of profile {profile.name} (waited {_WORKER_SECONDS} s): start one with "
-            "'dask worker', or correct the profile"
+            f"no worker has joined the cluster of profile {profile.name} (waited {profile.wait:g} s): start one with "
+            "'dask worker', correct the profile, or let it wait longer by its key wait"
         ) from error
-    client.register_plugin(OneThreadPerTask())
+    finally:
+        client.cancel(wanted)
 
 
-def _reach(profile: Profile) -> Client:
+def _reach_address(profile: Profile) -> Client:
     try:
         security = Security(**profile.security) if profile.security else None
     except (TypeError, ValueError, OSError) as error:
@@ -217,39 +292,24 @@ def _reach(profile: Profile) -> Client:
     except (OSError, ValueError, TypeError) as error:
         raise BadInputError(
             f"no scheduler answers at {profile.address} (waited {_CONNECT_SECONDS} s): start one with "
-            f"'dask scheduler', or correct the address in profile {profile.name}"
+            f"'dask scheduler', or correct the address or security of profile {profile.name}"
         ) from error
 
 
 def _start(profile: Profile) -> Any:
+    launch = make_launch(profile)
+    cluster = None
     try:
-        cluster_class = getattr(importlib.import_module(profile.module), profile.class_name)
-    except (ImportError, AttributeError) as error:
-        raise BadInputError(
-            f"profile {profile.name} must name an installed cluster class, got {profile.module}.{profile.class_name}: "
-            f"{error}"
-        ) from error
-    kwargs = copy.deepcopy(dict(profile.kwargs))
-    env = {**ONE_THREAD, **profile.env}
-    if (profile.module, profile.class_name) == ("distributed", "LocalCluster"):
-        quiet = {"silence_logs": logging.CRITICAL}  # what happens to tasks is for pipeline.execute to say
-        kwargs = {"dashboard_address": "127.0.0.1:0", "worker_dashboard_address": "127.0.0.1:0", **quiet, **kwargs}
-        kwargs.setdefault("threads_per_worker", 1 if kwargs.get("processes", True) else available_cores())
-        if kwargs.get("processes", True):
-            kwargs["env"] = {**env, **kwargs.get("env", {})}
-            kwargs.setdefault("preload", [_IGNORE_INTERRUPT])
-            # a task that kills its worker comes back at once; pipeline.execute finds the guilty trials
-            kwargs.setdefault("scheduler_kwargs", {})["allowed_failures"] = 0
-    elif profile.env:
-        kwargs["env"] = {**profile.env, **kwargs.get("env", {})}
-    try:
-        cluster = cluster_class(*profile.args, **kwargs)
+        cluster = launch.factory(*launch.args, **launch.kwargs)
         if profile.adapt:
             cluster.adapt(**profile.adapt)
         elif profile.scale is not None:
             cluster.scale(profile.scale)
     except Exception as error:
-        raise BadInputError(f"the cluster of profile {profile.name} did not start: {error}") from error
+        if cluster is not None:
+            cluster.close()
+        reason = " ".join(str(error).split())
+        raise BadInputError(f"the cluster of profile {profile.name} did not start: {reason}") from error
     return cluster
 
 

@@ -12,6 +12,10 @@ class IncompleteStoreError(RuntimeError):
     """A store whose creation was interrupted; resume finishes it."""
 
 
+class UnreadableStoreError(RuntimeError):
+    """Something that was committed cannot be read; verify finds it and returns it to what is pending."""
+
+
 def unknown(what: str, given: object, allowed: Iterable[object]) -> str:
     """Return one line that refuses a name and offers the nearest allowed ones.
 

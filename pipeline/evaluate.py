@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,10 @@ class Status(IntEnum):
 
 
 FAILURES = (Status.FAILED, Status.TIMED_OUT, Status.KILLED)
+FATES = {
+    Status.KILLED: "the worker process died while it computed this trial, or both ends of its block",
+    Status.TIMED_OUT: "this trial, or both ends of its block, took longer than the time limit",
+}
 
 
 @dataclass(frozen=True)
@@ -105,6 +110,32 @@ def evaluate_block(study: Study, block: Block, settings: Sequence[Setting]) -> l
         next(outcomes) if setting in applicable else unevaluated(panel, len(block.trials), Status.NOT_APPLICABLE, "")
         for setting in settings
     ]
+
+
+def evaluate_around(study: Study, block: Block, setting: Setting, condemned: Mapping[int, Status]) -> Outcome:
+    """Compute one setting on a block without the trials that end their worker, which get the status given for them.
+
+    Parameters
+    ----------
+    study, block, setting
+        See `evaluate_block`.
+    condemned : mapping of int to Status
+        Trials of the block, and what became of each.
+
+    Returns
+    -------
+    Outcome
+        Of all trials of the block.
+    """
+    panel = study.panel(block.panel)
+    ends = [block.trials.start - 1, *sorted(condemned), block.trials.stop]
+    parts = []
+    for before, after in pairwise(ends):
+        if before in condemned:
+            parts.append(unevaluated(panel, 1, condemned[before], FATES[condemned[before]]))
+        if after > before + 1:
+            parts += evaluate_block(study, Block(block.panel, block.cell, range(before + 1, after)), [setting])
+    return _join(panel, parts)
 
 
 def unevaluated(panel: Panel, n_trials: int, status: Status, reason: str) -> Outcome:

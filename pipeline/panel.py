@@ -223,6 +223,23 @@ class Panel:
                 changed[role] = tuple(axis.with_values(values) if axis.name == name else axis for axis in axes)
         return replace(self, **changed)
 
+    def with_more(self, name: str, values: tuple[Any, ...], declared: "Panel") -> "Panel":
+        """Return the panel with values behind those of a factor, or methods of the declared panel behind its own.
+
+        A panel that has nothing of that name is returned as it is.
+        """
+        grid = {axis.name: axis for axis in (*self.factors, *self.method_axes)}
+        if name not in grid:
+            if name in self.settable():
+                raise BadInputError(
+                    f"panel {self.name}: {name} cannot grow, since one call computes all of it; only factors and the "
+                    f"list of methods can ({', '.join(grid) or 'there are none'}): run into another --store"
+                )
+            return self
+        base = replace(self, methods=declared.methods) if name == self.method_dim else self
+        there, new = grid[name].values, base.with_values(name, values).settable()[name].values
+        return base.with_values(name, (*there, *(value for value in new if value not in there)))
+
     def check(self) -> None:
         """Validate every setting in every cell; the ValueError of the first bad one names panel and cell."""
         for cell in self.cells():

@@ -1,10 +1,11 @@
-"""Run a study into a store, go on with one that is not finished, and recompute single trials.
+"""Run a study into a store, hand it to a cluster, go on with it, make it larger, and recompute single trials.
 
 Everything that can be refused is refused before anything is written: the study's values, the cluster, the store.
 """
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -12,17 +13,19 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from pipeline.cluster import connect, load_profile
+from pipeline.cluster import connect, has_nannies
 from pipeline.errors import BadInputError
 from pipeline.evaluate import Block, Outcome, Status, evaluate_block
-from pipeline.execute import Receipt, Work, execute, pending_work
+from pipeline.execute import execute, hand_over
 from pipeline.panel import Panel, Setting
+from pipeline.profiles import Profile, load_profile
 from pipeline.provenance import describe, now
 from pipeline.source import StudySource, find_study, source_of
 from pipeline.store import ResultStore
 from pipeline.study import Study, differences
+from pipeline.work import PendingWork, Receipt, Task
 
-Progress = Callable[[list[Work]], Callable[[Receipt], None]]
+Progress = Callable[[PendingWork], Callable[[Receipt], None]]
 
 
 def run(
@@ -34,6 +37,7 @@ def run(
     panels: Iterable[str] = (),
     values: Mapping[str, Iterable[Any]] | None = None,
     cluster: str | None = None,
+    time_limit: float | None = None,
     progress: Progress | None = None,
 ) -> ResultStore:
     """Run a study, or go on where an earlier run with the same spec stopped.
@@ -48,6 +52,9 @@ def run(
         See `Study.configure`.
     cluster : str, optional
         ``FILE`` or ``FILE:PROFILE``; threads of this process by default.
+    time_limit : float, optional
+        How long a block may take, in seconds; the trials that take longer are found, and stored as timed out. Needs a
+        cluster of worker processes.
     progress : callable, optional
         Called with the pending work, returns what is called with each receipt.
 
@@ -75,20 +82,64 @@ def run(
     ...     dict(open_results(store.url)["k2"].sizes)
     {'n': 2, 'mechanism': 12, 'trial': 50}
     """
-    source = _source(study)
-    configured = source.load().configure(trials, seed, panels, values)
+    source, configured, existing = _configured(study, store, trials, seed, panels, values)
+    return _run(source, configured, store, existing, _Options(load_profile(cluster), progress, time_limit))
+
+
+def submit(
+    study: Study | StudySource | str,
+    store: str | os.PathLike[str],
+    *,
+    cluster: str,
+    trials: int | None = None,
+    seed: int | None = None,
+    panels: Iterable[str] = (),
+    values: Mapping[str, Iterable[Any]] | None = None,
+) -> int:
+    """Hand a study to a scheduler that goes on with it when this program is gone.
+
+    Parameters
+    ----------
+    study, store, trials, seed, panels, values
+        See `run`.
+    cluster : str
+        A profile with the address of a scheduler.
+
+    Returns
+    -------
+    int
+        How many tasks the scheduler has now.
+
+    Raises
+    ------
+    BadInputError
+        As `run`, and for a cluster that ends with this program.
+
+    Notes
+    -----
+    Nobody watches: what ends its worker more often than the scheduler allows, or cannot be written, stays pending.
+    `resume` computes that, and finds the trials that are to blame.
+    """
     profile = load_profile(cluster)
-    existing = ResultStore.open(store) if ResultStore.exists(store) else None
-    if existing is not None:
-        _refuse_other_spec(existing, configured)
-    return _run(source, configured, store, existing, profile, progress)
+    if not profile.outlives_client:
+        raise BadInputError(
+            f"submit needs a scheduler that outlives this command: a profile with an address, got {profile.name}; "
+            "use run, or start one with 'dask scheduler'"
+        )
+    source, configured, existing = _configured(study, store, trials, seed, panels, values)
+    if existing is not None and existing.complete and not PendingWork(configured, existing):
+        return 0
+    with _session(source, configured, store, existing, profile) as (client, opened, task):
+        return hand_over(client, task, PendingWork(configured, opened))
 
 
 def resume(
     store: str | os.PathLike[str],
     *,
     study: StudySource | Study | str | None = None,
+    retry: Collection[Status] = (),
     cluster: str | None = None,
+    time_limit: float | None = None,
     progress: Progress | None = None,
 ) -> ResultStore:
     """Compute what a store does not hold yet.
@@ -99,7 +150,9 @@ def resume(
         A store.
     study : StudySource, Study or str, optional
         Its study, where the store cannot find it by itself.
-    cluster, progress
+    retry : collection of Status
+        Trials of which status are computed again, too, such as `FAILURES`; with the same random numbers.
+    cluster, time_limit, progress
         See `run`.
 
     Returns
@@ -114,7 +167,97 @@ def resume(
     """
     existing = ResultStore.open(store)
     source, configured = study_of(existing, study)
-    return _run(source, configured, store, existing, load_profile(cluster), progress)
+    return _run(source, configured, store, existing, _Options(load_profile(cluster), progress, time_limit, retry))
+
+
+def extend(
+    store: str | os.PathLike[str],
+    *,
+    trials: int | None = None,
+    values: Mapping[str, Iterable[Any]] | None = None,
+    panels: Iterable[str] = (),
+    study: StudySource | Study | str | None = None,
+    cluster: str | None = None,
+    time_limit: float | None = None,
+    progress: Progress | None = None,
+) -> ResultStore:
+    """Add trials, values of factors, or methods to a store; every number that it holds stays as it is.
+
+    Parameters
+    ----------
+    store : path
+        A store.
+    trials : int, optional
+        Trials of every cell in all, those that are there included.
+    values : mapping, optional
+        New values of factors, and names of methods; those that are there may be repeated.
+    panels : iterable of str
+        Which panels to extend; by default, all that have what is given.
+    study, cluster, time_limit, progress
+        See `resume`.
+
+    Returns
+    -------
+    ResultStore
+        The store. Called again after an interruption, it goes on.
+
+    Raises
+    ------
+    BadInputError
+        As `resume`, and for fewer trials than are stored, or other values of what one call computes.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pipeline import open_results
+    >>> from studies import STUDIES
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = f"{folder}/s.zarr"
+    ...     chosen = {"n": [10, 20], "mechanism": ["smooth"]}
+    ...     store = run(STUDIES["hellinger-accuracy"], path, trials=50, panels=["k2"], values=chosen)
+    ...     store = extend(path, trials=80, values={"mechanism": ["laplace"]})
+    ...     dict(open_results(path)["k2"].sizes)
+    {'n': 2, 'mechanism': 2, 'trial': 80}
+    """
+    existing = ResultStore.open(store)
+    source, configured = study_of(existing, study)
+    larger = configured.extended(source.load(), trials, values or {}, tuple(panels))
+    if existing.complete and larger.spec() != configured.spec():
+        with threadpool_limits(1):
+            _refuse_other_numbers(existing, configured)
+        existing = existing.grow(larger)
+    return _run(source, larger, store, existing, _Options(load_profile(cluster), progress, time_limit))
+
+
+@dataclass(frozen=True)
+class _Options:
+    """Where and how to compute."""
+
+    profile: Profile
+    progress: Progress | None = None
+    time_limit: float | None = None
+    retry: Collection[Status] = ()
+
+    def __post_init__(self) -> None:
+        if self.time_limit is not None and not 0 < self.time_limit < float("inf"):
+            raise BadInputError(f"the time limit of a block must be > 0 seconds, got {self.time_limit}")
+
+
+def _configured(
+    study: Study | StudySource | str,
+    store: str | os.PathLike[str],
+    trials: int | None,
+    seed: int | None,
+    panels: Iterable[str],
+    values: Mapping[str, Iterable[Any]] | None,
+) -> tuple[StudySource, Study, ResultStore | None]:
+    """Return the source of a study, the study as it is to run, and its store where there is one."""
+    source = _source(study)
+    configured = source.load().configure(trials, seed, panels, values)
+    existing = ResultStore.open(store) if ResultStore.exists(store) else None
+    if existing is not None:
+        _refuse_other_spec(existing, configured)
+    return source, configured, existing
 
 
 def study_of(store: ResultStore, study: StudySource | Study | str | None = None) -> tuple[StudySource, Study]:
@@ -167,6 +310,17 @@ class Rerun:
             for one, other in [(self.stored.values[measure.name], self.computed.values[measure.name])]
             if not np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
         )
+
+    @property
+    def largest_difference(self) -> str:
+        """How far apart the two are, in words."""
+        worst = 0.0
+        for name, before in self.stored.values.items():
+            if before.dtype.kind == "f":
+                scale = np.maximum(np.abs(before), np.finfo(float).tiny)
+                apart = np.abs(self.computed.values[name] - before) / scale
+                worst = max(worst, float(apart[~np.isnan(apart)].max(initial=0.0)))
+        return f"largest relative difference {worst:.2g}" if worst else "one of them failed or has no number"
 
     @property
     def equal(self) -> bool:
@@ -239,18 +393,37 @@ def _run(
     study: Study,
     path: str | os.PathLike[str],
     existing: ResultStore | None,
-    profile: Any,
-    progress: Progress | None,
+    options: _Options,
 ) -> ResultStore:
-    """Do the work of `run` and `resume` once all input is known to be good."""
-    works: list[Work] | None = None
+    """Do the work of `run`, `resume` and `extend` once all input is known to be good."""
+    if existing is not None and existing.complete and not PendingWork(study, existing, options.retry):
+        return existing
+    with _session(source, study, path, existing, options.profile, options.time_limit) as (client, store, task):
+        works = PendingWork(study, store, options.retry)
+        on_receipt = options.progress(works) if options.progress is not None else lambda receipt: None
+        execute(client, task, works, on_receipt, options.time_limit)
+    return store
+
+
+@contextmanager
+def _session(
+    source: StudySource,
+    study: Study,
+    path: str | os.PathLike[str],
+    existing: ResultStore | None,
+    profile: Profile,
+    time_limit: float | None = None,
+) -> Iterator[tuple[Any, ResultStore, Task]]:
+    """Connect to the cluster, create the store or take up the existing one, and record the session in its history."""
     if existing is not None and existing.complete:
-        works = pending_work(study, existing)
-        if not works:
-            return existing
         with threadpool_limits(1):
             _refuse_other_numbers(existing, study)
     with connect(profile) as client:
+        if time_limit is not None and not has_nannies(client):
+            raise BadInputError(
+                "a time limit must have worker processes that can be ended and start again; choose --cluster with a "
+                f"profile of processes with nannies, not {profile.name}"
+            )
         store = existing
         if store is None or not store.complete:
             try:
@@ -258,14 +431,12 @@ def _run(
             except OSError as error:
                 raise BadInputError(f"cannot create the store {path}: {error.strerror or error}") from error
         store.sweep()
-        session = {"started": now(), "profile": profile.name, **source.attributes, **describe(source.file)}
-        sessions = store.attributes["sessions"]
-        store.update(sessions=[*sessions, session])
-        works = pending_work(study, store) if works is None else works
-        on_receipt = progress(works) if progress is not None else lambda receipt: None
-        execute(client, source, study, store, works, on_receipt)
-        store.update(sessions=[*sessions, {**session, "finished": now()}])
-    return store
+        task = Task(source, store.url, store.attributes["spec_sha256"])
+        session = {"id": task.run, "started": now(), "profile": profile.name, **source.attributes}
+        session |= describe(source.file)
+        store.record(session)
+        yield client, store, task
+        store.record({**session, "finished": now()})
 
 
 def _refuse_other_numbers(store: ResultStore, study: Study) -> None:
@@ -285,16 +456,6 @@ def _refuse_other_numbers(store: ResultStore, study: Study) -> None:
                 if not again.equal:
                     raise BadInputError(
                         f"panel {panel.name}, {setting.label}, trial {block.trials.start} gives other numbers than the "
-                        f"store holds: {_largest_difference(again)}; run with the versions and on the kind of "
+                        f"store holds: {again.largest_difference}; run with the versions and on the kind of "
                         "processor that the store records, or choose another --store path"
                     )
-
-
-def _largest_difference(rerun: Rerun) -> str:
-    worst = 0.0
-    for name, before in rerun.stored.values.items():
-        if before.dtype.kind == "f":
-            scale = np.maximum(np.abs(before), np.finfo(float).tiny)
-            apart = np.abs(rerun.computed.values[name] - before) / scale
-            worst = max(worst, float(apart[~np.isnan(apart)].max(initial=0.0)))
-    return f"largest relative difference {worst:.2g}" if worst else "one of them failed or has no number"

@@ -83,6 +83,7 @@ def find_study(target: str, named: Mapping[str, str]) -> StudySource:
     if target in named:
         return StudySource(named[target])
     if target.endswith(".py"):
+        _import_from_beside(target)
         try:
             return StudySource(os.path.abspath(target), content=Path(target).read_text())
         except (OSError, UnicodeDecodeError) as error:
@@ -112,6 +113,8 @@ def load_object(target: str) -> Any:
         If the file cannot be read, the code does not import, or it has no object of that name.
     """
     place, _, name = target.rpartition(":")
+    if place.endswith(".py"):
+        _import_from_beside(place)
     try:
         with _loading:
             module = _import_file(Path(place).read_text()) if place.endswith(".py") else importlib.import_module(place)
@@ -142,6 +145,17 @@ def _load(source: StudySource) -> Study:
     if not isinstance(study, Study):
         raise BadInputError(f"{source.reference} must be a Study, got {type(study).__name__}")
     return study
+
+
+def _import_from_beside(path: str) -> None:
+    """Let a user's file import what lies beside it, in the user's own process.
+
+    Not on workers that run on: they would go on with what they have imported, whatever the files say by then. There
+    such an import is an error.
+    """
+    folder = os.path.dirname(os.path.abspath(path))
+    if folder not in sys.path:
+        sys.path.append(folder)
 
 
 def _import_file(content: str) -> ModuleType:

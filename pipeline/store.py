@@ -4,31 +4,38 @@
   and not to its trials is written by each of its blocks, the same value in one step.
 * Every write covers whole chunks; any other is refused, since two writers of one chunk lose data silently.
 * The chunk of ``status`` is written last: it commits the block. What is not committed is pending, and computed again.
-* The root's consolidated metadata is written after all arrays exist: it commits the template.
+* A template is made in memory and copied, its root last: the root's consolidated metadata commits it, and its growth.
+* A store is a local folder, or an object store by its URL; credentials and endpoint come from the environment alone.
 """
 
 import json
 import os
 import re
-import warnings
-from collections.abc import Iterator, Mapping
+import shlex
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
+import fsspec
 import numpy as np
 import xarray as xr
 import zarr
 import zarr.errors
+from zarr.core.buffer import Buffer
+from zarr.core.sync import sync
 
-from pipeline.errors import BadInputError, IncompleteStoreError
-from pipeline.evaluate import Block, Outcome, Status
+from pipeline.errors import BadInputError, IncompleteStoreError, UnreadableStoreError
+from pipeline.evaluate import FAILURES, Block, Outcome, Status
 from pipeline.factors import format_value
 from pipeline.panel import Panel, Setting
 from pipeline.streams import canonical_json, sha256
 from pipeline.study import Study
-from pipeline.template import create_panel
+from pipeline.template import make_template
 
+_ROOT = "zarr.json"
 _LEFTOVER = re.compile(r".*\.[0-9a-f]{32}\.partial")  # as the local store names a file until it is whole
 
 
@@ -68,7 +75,10 @@ class ResultStore:
     @classmethod
     def exists(cls, path: str | os.PathLike[str]) -> bool:
         """Whether there is a store at the path; `BadInputError` if there is something else."""
-        place = Path(_local(path))
+        url = _normal(path)
+        if not _is_local(url):
+            return _exists_remotely(url) and bool(cls.open(path))
+        place = Path(url)
         if not place.exists():
             parent = next(parent for parent in place.parents if parent.exists())
             if not parent.is_dir() or not os.access(parent, os.W_OK):
@@ -82,8 +92,8 @@ class ResultStore:
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> "ResultStore":
         """Open a store that exists."""
-        url = _local(path)
-        if not os.path.exists(url):
+        url = _normal(path)
+        if not (os.path.exists(url) if _is_local(url) else _exists_remotely(url)):
             raise BadInputError(f"no result store at {path}; run a study with --store {path} first")
         try:
             root = zarr.open_group(url, mode="r+", zarr_format=3)
@@ -96,41 +106,53 @@ class ResultStore:
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], study: Study, attributes: Mapping[str, Any]) -> "ResultStore":
-        """Write the template of a study: spec, arrays, coordinates, and last the consolidated metadata.
+        """Write the template of a study: spec, arrays, coordinates, and last the root with consolidated metadata.
 
         Also finishes a template whose creation was interrupted; no block is written before it is complete.
         """
-        url = _local(path)
-        spec = study.spec()
-        head = {
-            "title": study.title,
-            "study": study.name,
-            "aim": study.aim,
-            "seed": study.seed,
-            "spec": json.dumps(spec),
-            "spec_sha256": sha256(canonical_json(spec)),
-            **attributes,
-        }
-        root = (
-            zarr.create_group(url, zarr_format=3, attributes=head, overwrite=False)
-            if not os.path.exists(os.path.join(url, "zarr.json"))
-            else zarr.open_group(url, mode="r+", zarr_format=3)
-        )
-        cls(url, root).sweep()  # an interrupted creation's halves are no part of a Zarr hierarchy
-        for panel in study.panels:
-            create_panel(root, panel)
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Consolidated metadata")
-            root = zarr.consolidate_metadata(root.store)
-        return cls(url, root)
+        url = _normal(path)
+        head = {**_head(study), **attributes}
+        if not cls.exists(path):
+            zarr.create_group(url, zarr_format=3, attributes=head)
+        store = cls.open(path)
+        if store.attributes["spec_sha256"] != head["spec_sha256"]:
+            raise BadInputError(f"another run makes a store of another spec at {path}; choose another path")
+        store.sweep()  # an interrupted creation's halves are no part of a Zarr hierarchy
+        store._copy(make_template(study, head))
+        return cls.open(path)
 
-    def update(self, **attributes: Any) -> None:
-        """Replace attributes of the root; the file is exchanged in one step."""
-        self._root.attrs.update(attributes)
+    def grow(self, study: Study) -> "ResultStore":
+        """Make room for more trials and values; what is stored stays where it is.
+
+        Parameters
+        ----------
+        study : Study
+            The store's study, with new values behind those that are stored, or more trials.
+
+        Returns
+        -------
+        ResultStore
+            The store as it is now. Until its root is written, in one step, readers and writers see the old one.
+        """
+        self._copy(make_template(study, {**self.attributes, **_head(study)}))
+        return ResultStore.open(self.url)
+
+    def _copy(self, files: Mapping[str, Buffer]) -> None:
+        """Write the files of a template, its root last."""
+        for key in sorted(files, key=lambda key: key == _ROOT):
+            sync(self._root.store.set(key, files[key]))
+
+    def record(self, session: Mapping[str, Any]) -> None:
+        """Write a session into the history of the store, in place of what it said before."""
+        root = zarr.open_group(self.url, mode="r+", zarr_format=3)  # another driver may have written since
+        stored: Any = root.attrs.get("sessions", [])
+        others = [one for one in stored if one.get("id") != session["id"]]
+        root.attrs.update(sessions=[*others, dict(session)])
+        self._root = root
 
     def sweep(self) -> None:
-        """Remove what writers that were killed have left behind half-written."""
-        for leftover in Path(self.url).rglob("*.partial"):
+        """Remove what writers that were killed have left behind half-written; object stores have no such thing."""
+        for leftover in Path(self.url).rglob("*.partial") if _is_local(self.url) else ():
             if _LEFTOVER.fullmatch(leftover.name):
                 leftover.unlink(missing_ok=True)
 
@@ -139,7 +161,8 @@ class ResultStore:
         if (panel, name) not in self._arrays:
             array = self._root[f"{panel}/{name}"]
             assert isinstance(array, zarr.Array)
-            self._arrays[panel, name] = array
+            # a committed chunk is a file, so that one that is missing can be told; but texts of errors are rare
+            self._arrays[panel, name] = array.with_config({"write_empty_chunks": name != "error"})
         return self._arrays[panel, name]
 
     def write(self, panel: Panel, block: Block, setting: Setting, outcome: Outcome) -> None:
@@ -182,27 +205,98 @@ class ResultStore:
             for trial in np.flatnonzero(status == Status.OK):
                 yield Block(panel.name, cell, range(int(trial), int(trial) + 1))
 
-    def pending(self, panel: Panel) -> np.ndarray:
-        """Return which settings of which blocks are not committed.
+    def pending(self, panel: Panel, retry: Collection[Status] = ()) -> np.ndarray:
+        """Return which settings of which blocks are not committed, or hold a trial that is to be tried again.
+
+        Parameters
+        ----------
+        panel : Panel
+            The panel.
+        retry : collection of Status
+            What is to be computed again.
 
         Returns
         -------
         ndarray of bool, shape (cell, block, setting)
             Blocks in the order of `n_blocks` runs of `Panel.block_trials` trials.
+
+        Raises
+        ------
+        UnreadableStoreError
+            If a committed chunk cannot be read.
         """
         n_cells, n_blocks = len(panel.cells()), -(-panel.n_trials // panel.block_trials)
         axes = len(panel.factors)
-        uncommitted = np.asarray(self.array(panel.name, "status")[...]) == Status.PENDING
+        with self.reading():
+            status = np.asarray(self.array(panel.name, "status")[...])
+        wanted = np.isin(status, [Status.PENDING, *retry])
         if panel.trials is None:
-            uncommitted = uncommitted[..., None]
+            wanted = wanted[..., None]
         starts = np.arange(0, panel.n_trials, panel.block_trials)
-        uncommitted = np.logical_or.reduceat(uncommitted, starts, axis=-1)
+        wanted = np.logical_or.reduceat(wanted, starts, axis=-1)
         found = np.empty((n_cells, n_blocks, len(panel.settings())), bool)
         for k, setting in enumerate(panel.settings()):
             index = (slice(None),) * axes + _setting_index(panel, setting)
-            of_setting = uncommitted[index].reshape(n_cells, -1, n_blocks)
+            of_setting = wanted[index].reshape(n_cells, -1, n_blocks)
             found[:, :, k] = of_setting.any(axis=1)
         return found
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Turn what a damaged chunk raises, of many kinds, into an `UnreadableStoreError` that says what to do."""
+        try:
+            yield
+        except (OSError, ValueError, RuntimeError) as error:
+            raise UnreadableStoreError(
+                f"a chunk of the store {self.url} cannot be read ({' '.join(str(error).split())}); find it with: "
+                f"dpstudies verify {shlex.quote(self.url)}"
+            ) from error
+
+    def damage(self, panel: Panel, block: Block, setting: Setting) -> dict[str, str]:
+        """Check every chunk of one setting on one block: by its checksum, and whether it is there at all.
+
+        Returns
+        -------
+        dict of str to str
+            What is wrong, by variable; empty for what is pending, and where all is well.
+        """
+        found: dict[str, str] = {}
+        for position in _positions(panel, block.cell, setting):
+            status = np.zeros(1, np.int8)
+            for name in ("status", "error", *(measure.name for measure in panel.measures)):
+                array, region = self._chunk(panel, block, position, name)
+                try:
+                    values = np.asarray(array[region])
+                except (OSError, ValueError, RuntimeError) as error:
+                    found[name] = f"unreadable: {' '.join(str(error).split())}"
+                    continue
+                status = values.ravel() if name == "status" else status
+                if not (status != Status.PENDING).any():
+                    continue
+                expected = np.isin(status, FAILURES).any() if name == "error" else name in self._per_trial(panel)
+                expected = expected or (name != "error" and (status == Status.OK).any())
+                if expected and not sync(self._root.store.exists(self._key(array, region))):
+                    found[name] = "missing"
+        return found
+
+    def revoke(self, panel: Panel, block: Block, setting: Setting, damaged: Iterable[str]) -> None:
+        """Return one setting of a block to what is pending, and remove its damaged chunks, which hold no number."""
+        for position in _positions(panel, block.cell, setting):
+            for name in ("status", *damaged):  # in this order: what is committed is always whole
+                sync(self._root.store.delete(self._key(*self._chunk(panel, block, position, name))))
+
+    def _per_trial(self, panel: Panel) -> set[str]:
+        return {"status", *(measure.name for measure in panel.measures if measure.per_trial)}
+
+    def _chunk(self, panel: Panel, block: Block, position: tuple[int, ...], name: str) -> tuple[zarr.Array, Any]:
+        """Return the array of a variable, and the region of the one chunk that a block has in it."""
+        sizes = {measure.name: (measure.per_trial, len(measure.dims)) for measure in panel.measures}
+        per_trial, n_dims = sizes.get(name, (True, 0))
+        return self.array(panel.name, name), _region(panel, position, block.trials if per_trial else None, n_dims)
+
+    def _key(self, array: zarr.Array, region: tuple[slice, ...]) -> str:
+        chunk = tuple((part.start or 0) // size for part, size in zip(region, array.chunks, strict=True))
+        return f"{array.path}/{array.metadata.encode_chunk_key(chunk)}"
 
 
 def open_results(store: str | os.PathLike[str]) -> xr.DataTree:
@@ -280,10 +374,56 @@ def write_region(array: zarr.Array, region: tuple[slice, ...], values: np.ndarra
     array[tuple(whole)] = values.reshape([part.stop - part.start for part in whole])
 
 
-def _local(path: str | os.PathLike[str]) -> str:
-    if "://" in os.fspath(path):
-        raise BadInputError(f"a store must be a local path, got {path}; choose a folder")
-    return os.path.abspath(path)
+def _is_local(url: str) -> bool:
+    return "://" not in url
+
+
+def _normal(path: str | os.PathLike[str]) -> str:
+    """Return the absolute path of a folder, or the URL of an object store without a slash at its end."""
+    text = os.fspath(path)
+    if _is_local(text):
+        return os.path.abspath(text)
+    parts = urlsplit(text)
+    if "@" in parts.netloc or parts.query:
+        raise BadInputError(
+            f"the URL of a store must hold no credentials and no options, got one of {parts.scheme}://; give them in "
+            "the environment, such as AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_ENDPOINT_URL"
+        )
+    try:
+        fsspec.get_filesystem_class(parts.scheme)
+    except (ValueError, ImportError) as error:
+        raise BadInputError(
+            f"a store must be a folder or the URL of an object store that is installed, got {text}: "
+            f"{' '.join(str(error).split())}; for s3:// install dpstudies[s3]"
+        ) from error
+    if not parts.netloc or not parts.path.strip("/"):
+        raise BadInputError(f"the URL of a store must be like s3://BUCKET/NAME.zarr, got {text}")
+    return text.rstrip("/")
+
+
+def _exists_remotely(url: str) -> bool:
+    """Whether an object store holds anything under a URL; `BadInputError` where it cannot be asked."""
+    try:
+        files, place = fsspec.url_to_fs(url, use_listings_cache=False)
+        return bool(files.exists(f"{place}/{_ROOT}") or files.exists(place))
+    except Exception as error:  # of many clients, each with errors of its own
+        raise BadInputError(
+            f"the object store of {url} cannot be reached: {type(error).__name__}: {error}; check the address, the "
+            "bucket, and the credentials in the environment"
+        ) from error
+
+
+def _head(study: Study) -> dict[str, Any]:
+    """Return the root's attributes that a study decides."""
+    spec = study.spec()
+    return {
+        "title": study.title,
+        "study": study.name,
+        "aim": study.aim,
+        "seed": study.seed,
+        "spec": json.dumps(spec),
+        "spec_sha256": sha256(canonical_json(spec)),
+    }
 
 
 def _with_rerun(panel: Panel, block: Block, error: np.ndarray) -> np.ndarray:

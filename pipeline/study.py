@@ -154,6 +154,47 @@ class Study:
             panel.check()
         return study
 
+    def extended(
+        self, declared: "Study", trials: int | None, values: Mapping[str, Iterable[Any]], panels: Collection[str] = ()
+    ) -> "Study":
+        """Return the study with more trials, and with values added behind those that its factors and methods have.
+
+        Parameters
+        ----------
+        declared : Study
+            The study as its code declares it, which has all methods.
+        trials, values
+            See `configure`; values that are there already are kept in their place.
+        panels : collection of str
+            The panels to extend; all that have what is given by default.
+
+        Raises
+        ------
+        BadInputError
+            For fewer trials, an unknown name, or values of what one call computes and one chunk holds.
+        """
+        trials = None if trials is None else require_whole("trials", trials, 1, MOST_TRIALS)
+        chosen = [self.panel(name).name for name in panels] or [panel.name for panel in self.panels]
+        known = {name for panel in self.panels if panel.name in chosen for name in panel.settable()}
+        for name in values:
+            if name not in known:
+                raise BadInputError(unknown("factor", name, sorted(known)))
+        kept = []
+        for panel in self.panels:
+            larger = panel
+            if panel.name in chosen:
+                for name, new in values.items():
+                    larger = larger.with_more(name, _several(new), declared.panel(panel.name))
+                if trials is not None and panel.trials is not None:
+                    if trials < panel.trials:
+                        raise BadInputError(
+                            f"panel {panel.name} has {panel.trials} trials, and can only grow; got trials {trials}"
+                        )
+                    larger = replace(larger, trials=trials)
+                larger.check()
+            kept.append(larger)
+        return replace(self, panels=tuple(kept))
+
     def _select(self, wanted: Collection[str]) -> tuple[Panel, ...]:
         """Return the panels that are wanted, none of them on demand any more; by default, those that never were."""
         if wanted:

@@ -15,7 +15,7 @@ from distributed import CancelledError, Client, KilledWorker
 from distributed.comm import CommClosedError
 
 from pipeline.errors import BadInputError, unknown
-from pipeline.execute import ExecutionError
+from pipeline.flight import ExecutionError
 from pipeline.table_formats import PART_BYTES, Part, TableSource, find_source, read_part
 
 __all__ = ["Client", "Rows", "Table", "open_table", "reduce_rows"]

@@ -1,20 +1,53 @@
 """The arrays of a panel before anything is computed: names, dimensions, chunks, checksums, attributes."""
 
+import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import zarr
 from zarr.codecs import Crc32cCodec, ZstdCodec
+from zarr.core.buffer import Buffer
+from zarr.storage import MemoryStore
 
 from pipeline.evaluate import Status
 from pipeline.factors import Factor, format_value
 from pipeline.panel import Panel
+from pipeline.study import Study
 
 _CODECS = (ZstdCodec(level=1), Crc32cCodec())
 _DTYPES = {"int": "int64", "float": "float64", "str": "string", "vector": "string"}
+# a coordinate grows without a chunk of it changing its size: readers of the shorter one go on
+_COORDINATE_CHUNK = 1024
 
 
-def create_panel(root: zarr.Group, panel: Panel) -> None:
+def make_template(study: Study, attributes: Mapping[str, Any]) -> dict[str, Buffer]:
+    """Return all files of a store in which nothing is computed yet, by their keys.
+
+    Parameters
+    ----------
+    study : Study
+        The configured study.
+    attributes : mapping
+        Attributes of the root.
+
+    Returns
+    -------
+    dict of str to Buffer
+        The root, ``zarr.json``, holds the consolidated metadata.
+    """
+    files: dict[str, Buffer] = {}
+    store = MemoryStore(files)
+    root = zarr.create_group(store, zarr_format=3, attributes=dict(attributes))
+    for panel in study.panels:
+        _create_panel(root, panel)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Consolidated metadata")
+        zarr.consolidate_metadata(store)
+    return files
+
+
+def _create_panel(root: zarr.Group, panel: Panel) -> None:
     """Create the group of a panel with its coordinates and its empty arrays.
 
     The dimensions of a variable are data factors, method factors, method, trial, outputs. A chunk is one block of one
@@ -23,7 +56,7 @@ def create_panel(root: zarr.Group, panel: Panel) -> None:
     Parameters
     ----------
     root : zarr.Group
-        The store's root; arrays of the panel that are there are replaced.
+        The root.
     panel : Panel
         The configured panel.
     """
@@ -80,7 +113,7 @@ def _create_coordinate(group: zarr.Group, axis: Factor, scalar: bool, notes: dic
         axis.name,
         () if scalar else (axis.name,),
         () if scalar else (len(values),),
-        () if scalar else (len(values),),
+        () if scalar else (_COORDINATE_CHUNK,),
         dtype=_DTYPES[axis.kind],
         attributes={"long_name": axis.meaning, "units": axis.unit, **({"notes": notes} if notes else {})},
     )
@@ -91,6 +124,4 @@ def _create_coordinate(group: zarr.Group, axis: Factor, scalar: bool, notes: dic
 def _create(
     group: zarr.Group, name: str, dims: tuple[str, ...], shape: tuple[int, ...], chunks: tuple[int, ...], **rest: Any
 ) -> zarr.Array:
-    return group.create_array(
-        name, shape=shape, chunks=chunks, dimension_names=dims, compressors=_CODECS, overwrite=True, **rest
-    )
+    return group.create_array(name, shape=shape, chunks=chunks, dimension_names=dims, compressors=_CODECS, **rest)

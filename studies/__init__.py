@@ -1,9 +1,17 @@
 """The studies: each paper's experiments, with their claims and figures, and the command that runs them.
 
 `STUDIES` maps a name to its `pipeline.Study`. A study is one file that declares ``STUDY``; list it here to give it a
-name on the command line.
+name on the command line. A package of one's own registers its studies as entry points of the group
+``dpstudies.studies``, each under the study's name; `MODULES` says where the code of all of them is.
 """
 
+import warnings
+from collections.abc import Iterator, Mapping
+
+from pipeline import Study
+from pipeline.errors import BadInputError
+from pipeline.plugins import Plugins
+from pipeline.source import StudySource
 from studies import (
     calibration,
     gibbs_traces,
@@ -36,7 +44,53 @@ _LISTED = (
     partition_quantile,
 )
 
-MODULES = {module.STUDY.name: f"{module.__name__}:STUDY" for module in _LISTED}
-STUDIES = {module.STUDY.name: module.STUDY for module in _LISTED}
+_BUILT_IN = {module.STUDY.name: module.STUDY for module in _LISTED}
+
+MODULES = Plugins("dpstudies.studies", {module.STUDY.name: f"{module.__name__}:STUDY" for module in _LISTED})
+"""Name -> ``module:object``, of registered studies too, which are not imported."""
+
+
+class _Studies(Mapping[str, Study]):
+    """Studies by name: a registered one is imported when it is asked for.
+
+    Examples
+    --------
+    >>> STUDIES["gibbs-traces"].panel("binomial").name
+    'binomial'
+    """
+
+    def __getitem__(self, name: str) -> Study:
+        """Return a study; KeyError if nobody registers it, BadInputError if it cannot be loaded."""
+        if name in _BUILT_IN:
+            return _BUILT_IN[name]
+        study = StudySource(MODULES[name]).load()
+        if study.name != name:
+            raise BadInputError(
+                f"{MODULES[name]} is registered as {name}, and names itself {study.name}; register that"
+            )
+        return study
+
+    def __contains__(self, name: object) -> bool:
+        return name in MODULES
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the names of the studies that load; a warning says of any other why it does not."""
+        yield from _BUILT_IN
+        for line in MODULES.refused():
+            warnings.warn(line, stacklevel=2)
+        for name in MODULES.added():
+            try:
+                self[name]
+            except BadInputError as error:
+                warnings.warn(f"the study {name} is left out: {error}", stacklevel=2)
+            else:
+                yield name
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+STUDIES: Mapping[str, Study] = _Studies()
+"""Name -> study, of registered ones too."""
 
 __all__ = ["MODULES", "STUDIES"]

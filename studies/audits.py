@@ -1,5 +1,8 @@
 """Audits of mechanisms by their names, a user's own among them: what ``dpstudies audit`` prints.
 
+A package of one's own gives its mechanisms names by registering them as entry points of the group
+``dpstudies.mechanisms``.
+
 Mechanisms that release counts state an ε, and are compared by their exact laws. Those that state a Rényi divergence,
 one draw of a posterior or counts with normal noise, are given the first of the orders that are asked for.
 """
@@ -26,13 +29,19 @@ from mechanisms.renyi_audit import audit_densities, audit_sampling, gaussian_law
 from mechanisms.renyi_sampling import RENYI_SAMPLERS, calibrate_renyi, renyi_sampler
 from pipeline.cluster import available_cores
 from pipeline.errors import BadInputError, unknown
+from pipeline.plugins import Plugins
 from pipeline.source import load_object
 
 ALL = "all"
-"""The name that stands for every registered mechanism that states an ε."""
+"""The name that stands for every mechanism that releases counts, those of other packages among them."""
 
 RENYI = (*RENYI_SAMPLERS, *GAUSSIAN_VARIANCES)
-"""Registered mechanisms that state a Rényi divergence."""
+"""Mechanisms of this package that state a Rényi divergence."""
+
+REGISTERED = Plugins(
+    "dpstudies.mechanisms", dict.fromkeys((ALL, *MECHANISMS, *RENYI, *GLM_MECHANISMS), "mechanisms:MECHANISMS")
+)
+"""Name -> ``module:object`` of what other packages register; the names of this package's mechanisms are taken."""
 
 DELTA = 1e-8
 """What mechanisms that take a δ are given where the user gives none."""
@@ -109,8 +118,8 @@ def audit_named(names: Sequence[str], question: Question) -> tuple[list[Audited]
     Parameters
     ----------
     names : sequence of str
-        Registered names, ``all``, or ``module:object`` and ``file.py:object`` of a `mechanisms.Mechanism` or of
-        `mechanisms.OutputLaws`.
+        Names of mechanisms, of other packages' registered ones too, ``all``, or ``module:object`` and
+        ``file.py:object`` of a `mechanisms.Mechanism` or of `mechanisms.OutputLaws`.
     question : Question
 
     Returns
@@ -118,7 +127,7 @@ def audit_named(names: Sequence[str], question: Question) -> tuple[list[Audited]
     audited : list of Audited
         One for each name, in their order; a name given twice counts once.
     left_out : list of str
-        Which of ``all`` refuse the problem, and why.
+        Which of ``all`` refuse the problem or do not load, and why.
 
     Raises
     ------
@@ -130,12 +139,15 @@ def audit_named(names: Sequence[str], question: Question) -> tuple[list[Audited]
     audited, left_out = {name: _audit(name, what, question) for name, what in named.items()}, []
     if ALL in names:
         prior, n = _problem(question)
-        for name, mechanism in MECHANISMS.items():
+        left_out += REGISTERED.refused()
+        for name in (*MECHANISMS, *REGISTERED.added()):
             if name in audited:
                 continue
             try:
-                mechanism.require(n, len(prior))
-                audited[name] = _audit(name, mechanism, question)
+                mechanism = _find(name)
+                if isinstance(mechanism, Mechanism):  # laws bring data sets of their own
+                    mechanism.require(n, len(prior))
+                    audited[name] = _audit(name, mechanism, question)
             except ValueError as error:
                 left_out.append(str(error) if isinstance(error, BadInputError) else f"{name}: {error}")
     if not audited:
@@ -197,10 +209,10 @@ def _find(name: str) -> Mechanism | OutputLaws | str:
             f"{name} does not release counts, and is audited by 'dpstudies run renyi-audit', or over records of your "
             "own by mechanisms.audit_replacements"
         )
-    if ":" not in name:
-        known = [ALL, *MECHANISMS, *RENYI]
+    if ":" not in name and name not in REGISTERED:
+        known = [name for name in REGISTERED if name not in GLM_MECHANISMS]
         raise BadInputError(unknown("mechanism", name, known) + "; or module:object, or file.py:object")
-    found = load_object(name)
+    found = load_object(REGISTERED.get(name, name))
     if not isinstance(found, Mechanism | OutputLaws):
         raise BadInputError(
             f"{name} must be a mechanisms.Mechanism or mechanisms.OutputLaws, got {type(found).__name__}; name another "

@@ -13,8 +13,8 @@ from typing import cast
 import typer
 
 from pipeline.errors import BadInputError, IncompleteStoreError
-from pipeline.execute import ExecutionError
-from studies.commands import auditing, reading, releasing, running
+from pipeline.flight import ExecutionError
+from studies.commands import auditing, clusters, reading, releasing, running
 from studies.commands.shared import ERRORS, fail
 
 app = typer.Typer(
@@ -29,6 +29,7 @@ app = typer.Typer(
 _UsageError = cast(type[typer.BadParameter], typer.BadParameter.__mro__[2])
 
 app.command("list")(reading.list_studies)
+app.add_typer(clusters.app, name="cluster")
 for command in (
     running.plan,
     running.run,

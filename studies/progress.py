@@ -6,7 +6,7 @@ from collections.abc import Callable
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from pipeline.execute import Receipt, Work
+from pipeline.work import PendingWork, Receipt
 
 _SECONDS_BETWEEN_LINES = 5.0
 
@@ -20,6 +20,8 @@ class ProgressDisplay:
     ----------
     console : rich.console.Console
         Where to write.
+    label : str
+        What each line begins with: which of several runs it is.
 
     Attributes
     ----------
@@ -27,8 +29,9 @@ class ProgressDisplay:
         Evaluations of this session that are committed, that failed, and that were pending at its start.
     """
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, label: str = "") -> None:
         self._console = console
+        self._label = label
         self._bar: Progress | None = None
         self.n_done = self.n_failed = self.n_total = 0
 
@@ -39,9 +42,9 @@ class ProgressDisplay:
         if self._bar is not None:
             self._bar.stop()
 
-    def __call__(self, works: list[Work]) -> Callable[[Receipt], None]:
+    def __call__(self, works: PendingWork) -> Callable[[Receipt], None]:
         """Begin to show the given work; return what takes the receipts."""
-        self.n_total = sum(work.n_evaluations for work in works)
+        self.n_total = works.n_evaluations
         self._started = self._last_line = time.monotonic()
         if self._console.is_terminal:
             self._bar = Progress(
@@ -53,7 +56,7 @@ class ProgressDisplay:
                 TimeRemainingColumn(),
                 console=self._console,
             )
-            self._task = self._bar.add_task("trials", total=self.n_total, rate=0.0, failed=0)
+            self._task = self._bar.add_task(self._label or "trials", total=self.n_total, rate=0.0, failed=0)
             self._bar.start()
         else:
             self._print_line()
@@ -80,6 +83,6 @@ class ProgressDisplay:
     def _print_line(self) -> None:
         self._last_line = time.monotonic()
         left = f"{(self.n_total - self.n_done) / self.rate:,.0f} s" if self.n_done else "unknown"
-        done = f"{self.n_done:,} of {self.n_total:,} trials"
+        done = (f"{self._label}: " if self._label else "") + f"{self.n_done:,} of {self.n_total:,} trials"
         line = f"{done}, {self.rate:,.0f} trials/s, {self.n_failed:,} failed, ETA {left}"
         self._console.print(line, soft_wrap=True, highlight=False)

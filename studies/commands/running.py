@@ -7,12 +7,14 @@ import typer
 
 import pipeline
 from pipeline.cluster import available_cores
+from pipeline.errors import BadInputError
 from pipeline.evaluate import Status
-from pipeline.execute import ExecutionError
+from pipeline.flight import ExecutionError
 from pipeline.plan import make_plan
 from pipeline.source import find_study
 from pipeline.store import ResultStore
 from studies import MODULES
+from studies.commands.laboratory import run_all
 from studies.commands.reading import conclude, count_trials
 from studies.commands.shared import (
     ERRORS,
@@ -76,8 +78,17 @@ def run(
     panel: Panels = None,
     values: Values = None,
     cluster: Cluster = None,
+    scale: Annotated[
+        str | None, typer.Option("--scale", metavar="NAME", help="With STUDY = all: quick, or published, the default.")
+    ] = None,
 ) -> None:
-    """Run a study into a store; goes on where an earlier run of the same spec stopped."""
+    """Run a study into a store, or all of them into a folder; goes on where an earlier run of the same spec stopped."""
+    if study == "all":
+        if trials is not None or panel or values:
+            raise BadInputError("--trials, --panel and --set are for one study; with all, choose --scale quick")
+        run_all(store, scale or "published", seed, cluster)
+    if scale is not None:
+        raise BadInputError("--scale is for all studies; of one, choose --trials, --panel and --set")
     source = find_study(study, MODULES)
     with ProgressDisplay(ERRORS) as display:
         _compute(

@@ -1,11 +1,15 @@
 """Profiles are read strictly, and a cluster that was started is quiet, local, and gone at the end."""
 
+import importlib.util
 import os
 import socket
+import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
+import dask
 import psutil
 import pytest
 import yaml
@@ -13,7 +17,17 @@ from distributed import Client, LocalCluster
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import pipeline.cluster
-from pipeline.cluster import ONE_THREAD, THREADS, Profile, available_cores, connect, load_profile
+from pipeline.cluster import (
+    ONE_THREAD,
+    THREADS,
+    Profile,
+    available_cores,
+    connect,
+    has_nannies,
+    load_profile,
+    make_launch,
+)
+from pipeline.cluster_preview import launch_document
 from pipeline.errors import BadInputError
 
 SHIPPED = Path(__file__).parents[2] / "cluster.yaml"
@@ -49,7 +63,7 @@ def test_no_choice_reads_no_file(monkeypatch):
 
 def test_every_shipped_profile_parses():
     names = list(yaml.safe_load(SHIPPED.read_text())["profiles"])
-    assert {"threads", "processes", "address"} <= set(names)
+    assert {"threads", "processes", "address", "ssh", "slurm", "pbs", "lsf", "sge", "kubernetes"} <= set(names)
     for name in names:
         assert load_profile(f"{SHIPPED}:{name}").name == name
     assert load_profile(str(SHIPPED)).name == "threads"
@@ -62,6 +76,44 @@ def test_the_shipped_threads_are_the_built_in_ones():
     assert shipped == THREADS
 
 
+def test_every_shipped_class_is_installed():
+    kinds = {name: make_launch(load_profile(f"{SHIPPED}:{name}")).kind for name in started()}
+    assert kinds == {
+        **dict.fromkeys(("threads", "processes"), "local"),
+        **dict.fromkeys(BATCH, "batch"),
+        "ssh": "ssh",
+        "kubernetes": "kubernetes",
+    }
+
+
+def started():
+    """Names of shipped profiles that start a cluster."""
+    return [name for name, given in yaml.safe_load(SHIPPED.read_text())["profiles"].items() if "class" in given]
+
+
+def test_a_name_alone_is_a_profile_of_the_file_in_this_folder(write, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BadInputError, match="no file here, and no cluster"):
+        load_profile("here")
+    (tmp_path / "cluster.yaml").write_text(yaml.safe_dump(profiles(here=LOCAL, there=LOCAL)))
+    assert load_profile("there").name == "there"
+    with pytest.raises(BadInputError, match=r"cluster\.yaml: unknown profile 'thre'; did you mean there"):
+        load_profile("thre")
+    (tmp_path / "there").write_text(yaml.safe_dump(profiles(only=LOCAL)))
+    assert load_profile("there").name == "only"  # a file of that name goes first
+
+
+def test_what_outlives_the_client():
+    assert [name for name in ("threads", "address", "address-tls", "slurm") if outlives(name)] == [
+        "address",
+        "address-tls",
+    ]
+
+
+def outlives(name):
+    return load_profile(f"{SHIPPED}:{name}").outlives_client
+
+
 def test_every_key(write):
     given = {
         "module": "dask_jobqueue",
@@ -70,9 +122,10 @@ def test_every_key(write):
         "kwargs": {"cores": 2},
         "scale": 3,
         "env": {"X": 1},
+        "wait": 5,
     }
     assert load_profile(write(profiles(a=given))) == Profile(
-        "a", "dask_jobqueue", "SLURMCluster", (1,), {"cores": 2}, scale=3, env={"X": "1"}
+        "a", "dask_jobqueue", "SLURMCluster", (1,), {"cores": 2}, scale=3, env={"X": "1"}, wait=5
     )
     adaptive = load_profile(write(profiles(a={**LOCAL, "adapt": {"minimum": 1}})))
     assert (adaptive.module, adaptive.scale, adaptive.adapt) == ("distributed", None, {"minimum": 1})
@@ -113,6 +166,13 @@ def test_choice_of_a_profile(write):
         ("address must be like tcp://", profiles(a={"address": 8786}), ""),
         ("address must be like tcp://", profiles(a={"address": "127.0.0.1"}), ""),
         ("kwargs is for a cluster that is started", profiles(a={"address": "tcp://h:1", "kwargs": {}}), ""),
+        ("module is for a cluster that is started", profiles(a={"address": "tcp://h:1", "module": "m"}), ""),
+        ("security is for an address", profiles(a={**LOCAL, "security": {}}), ""),
+        ("adapt: unknown key 'minimun'; did you mean minimum", profiles(a={**LOCAL, "adapt": {"minimun": 1}}), ""),
+        ("adapt must say what to adapt to", profiles(a={**LOCAL, "adapt": {}}), ""),
+        ("wait must be a number of seconds > 0, got 0", profiles(a={**LOCAL, "wait": 0}), ""),
+        ("wait must be a number of seconds > 0, got 'long'", profiles(a={**LOCAL, "wait": "long"}), ""),
+        ("wait must be a number of seconds > 0, got nan", profiles(a={**LOCAL, "wait": float("nan")}), ""),
         ("args must be a list, got 1", profiles(a={**LOCAL, "args": 1}), ""),
         ("kwargs must be a mapping, got [1]", profiles(a={**LOCAL, "kwargs": [1]}), ""),
         ("env must be a mapping, got 'X=1'", profiles(a={**LOCAL, "env": "X=1"}), ""),
@@ -144,6 +204,122 @@ def test_a_file_that_cannot_be_read(tmp_path, make):
         path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(BadInputError, match=r"c\.yaml") as caught:
         load_profile(str(path))
+    assert "\n" not in str(caught.value)
+
+
+# What is started
+
+BATCH = {
+    "slurm": ["#SBATCH -t 01:00:00", "#SBATCH --mem=15G", "#SBATCH --cpus-per-task=8"],
+    "pbs": ["#PBS -l walltime=01:00:00", "#PBS -l select=1:ncpus=8:mem=15GB"],
+    "lsf": ["#BSUB -W 01:00", "#BSUB -M 16000000", "#BSUB -n 8"],
+    "sge": ["#$ -l h_rt=01:00:00", "#$ -l h_vmem=2G", "#$ -pe smp 8"],
+}
+
+
+@pytest.mark.parametrize("name", BATCH)
+def test_job_scripts(name):
+    """What a queue would get from a shipped profile, without one."""
+    shipped = load_profile(f"{SHIPPED}:{name}")
+    profile = replace(shipped, env={"TOY_SETTING": "two words", "TOY_TOKEN": "hush"})
+    lines = launch_document(profile).splitlines()
+    exports = [f"export {variable}=1" for variable in ONE_THREAD]
+    assert {*BATCH[name], *exports, "export TOY_SETTING='two words'"} <= set(lines)
+    command = lines[-1].split()
+    assert command[command.index("--memory-limit") + 1] == "1.86GiB"
+    assert command[command.index("--nthreads") + 1] == "1"
+    assert command[command.index("--nworkers") + 1] == "8"
+    assert lines[-1].endswith("--dashboard-address 127.0.0.1:0 --lifetime 55m --lifetime-stagger 4m")
+    assert "tcp://SCHEDULER:PORT" in command
+    assert "hush" not in "".join(lines)  # a screen is no place for secrets ...
+    assert "export TOY_TOKEN=hush" in make_launch(profile).kwargs["job_script_prologue"]  # ... and the job gets it
+    assert not listening()
+
+
+def test_job_script_keeps_what_the_user_has_configured():
+    """A site's own ``jobqueue.yaml`` counts where the profile is silent, and the profile where it is not."""
+    import dask_jobqueue  # noqa: F401  its defaults are there once it is imported
+
+    site = {
+        "jobqueue.slurm.job-script-prologue": ["module load python"],
+        "jobqueue.slurm.worker-extra-args": ["--resources GPU=1"],
+        "jobqueue.slurm.scheduler-options": {"port": 8786},
+    }
+    bare = Profile("a", "dask_jobqueue", "SLURMCluster", kwargs={"cores": 1, "memory": "1GB"})
+    with dask.config.set(site):
+        silent = make_launch(bare).kwargs
+        said = {"job_script_prologue": ["echo"], "scheduler_options": {"dashboard_address": ":8787"}}
+        other = make_launch(replace(bare, kwargs={**bare.kwargs, **said})).kwargs
+    assert silent["job_script_prologue"][-1] == "module load python"
+    assert silent["worker_extra_args"][-1] == "--resources GPU=1"
+    assert silent["scheduler_options"] == {"dashboard_address": "127.0.0.1:0", "port": 8786}
+    assert other["job_script_prologue"][-1] == "echo"
+    assert other["scheduler_options"] == {"dashboard_address": ":8787"}
+
+
+def test_kubernetes_resource():
+    profile = replace(load_profile(f"{SHIPPED}:kubernetes"), env={"TOY_SETTING": "x"})
+    resource = yaml.safe_load(launch_document(profile))
+    assert (resource["kind"], resource["metadata"]["name"]) == ("DaskCluster", "dpstudies")
+    container = resource["spec"]["worker"]["spec"]["containers"][0]
+    assert container["image"] == profile.kwargs["image"]
+    assert container["args"][:3] == ["dask-worker", "--nthreads", "2"]
+    assert container["resources"]["limits"] == {"cpu": "2", "memory": "4Gi"}
+    assert {"name": "TOY_SETTING", "value": "x"} in container["env"]
+    assert {"name": "OMP_NUM_THREADS", "value": "1"} in container["env"]
+
+
+def test_dashboards_of_machines_far_away_are_their_own_affair():
+    """On loopback, unless the profile says otherwise."""
+    ssh = make_launch(Profile("a", class_name="SSHCluster", kwargs={"hosts": ["h", "h"]}))
+    for options in ("scheduler_options", "worker_options"):
+        assert ssh.kwargs[options] == {"dashboard_address": "127.0.0.1:0"}
+    open_one = {"hosts": ["h", "h"], "scheduler_options": {"dashboard_address": ":8787"}}
+    ssh = make_launch(Profile("a", class_name="SSHCluster", kwargs=open_one))
+    assert ssh.kwargs["scheduler_options"] == {"dashboard_address": ":8787"}
+
+
+@pytest.mark.parametrize(
+    ("package", "module", "class_name"),
+    [
+        ("dask_jobqueue", "dask_jobqueue", "SLURMCluster"),
+        ("dask_kubernetes", "dask_kubernetes.operator", "KubeCluster"),
+        ("asyncssh", "distributed", "SSHCluster"),
+    ],
+)
+def test_a_package_that_is_not_installed(monkeypatch, package, module, class_name):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    for loaded in [name for name in sys.modules if name.split(".")[0] == package]:
+        monkeypatch.delitem(sys.modules, loaded)
+    if package != "asyncssh":
+        monkeypatch.setitem(sys.modules, package, None)  # as the import system marks what there is not
+    with pytest.raises(BadInputError, match=r"pip install 'dpstudies\[cluster\]'") as caught:
+        make_launch(Profile("a", module, class_name))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("message", "profile"),
+    [
+        ("unexpected keyword argument 'core'", Profile("a", "dask_jobqueue", "SLURMCluster", kwargs={"core": 8})),
+        (
+            "unknown argument 'imag'; did you mean image",
+            Profile("a", "dask_kubernetes.operator", "KubeCluster", kwargs={"imag": "i"}),
+        ),
+        (
+            "env must stand beside kwargs",
+            Profile("a", "dask_kubernetes.operator", "KubeCluster", kwargs={"env": {"X": "1"}}),
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_arguments_that_are_no_such(message, profile):
+    complete = (
+        replace(profile, kwargs={"memory": "1GB", "cores": 1, **profile.kwargs}) if "core" in message else profile
+    )
+    with pytest.raises(BadInputError) as caught:
+        launch_document(complete)
+    assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
@@ -212,7 +388,60 @@ def test_processes_listen_on_the_loopback_interface_with_one_thread_each(write):
         assert set(client.nthreads().values()) == {1}
         assert listening()
         assert listening() <= {"127.0.0.1", "::1"}
+        assert has_nannies(client)
     assert not psutil.pid_exists(pid)
+
+
+class OtherCluster(LocalCluster):
+    """A class of which nothing is known here."""
+
+
+def test_the_environment_of_a_class_that_cannot_set_one():
+    """By a plugin, which also reaches workers that come later."""
+    kwargs = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": None, "silence_logs": 50}
+    kwargs["worker_dashboard_address"] = "127.0.0.1:0"
+    profile = Profile("a", OtherCluster.__module__, "OtherCluster", kwargs=kwargs, env={"TOY_SETTING": "x"})
+    with connect(profile) as client:
+        client.cluster.scale(2)
+        client.wait_for_workers(2, timeout=30)
+        found = list(client.run(lambda: dict(os.environ)).values())
+        assert len(found) == 2
+        for environment in found:
+            assert environment.items() >= {**ONE_THREAD, "TOY_SETTING": "x"}.items()
+    assert "TOY_SETTING" not in os.environ
+
+
+def test_the_environment_of_threads_is_the_process_s_and_restored():
+    with connect(replace(THREADS, env={"TOY_SETTING": "x", "HOME": "/elsewhere"})) as client:
+        assert client.submit(os.environ.get, "TOY_SETTING").result() == "x"
+        assert os.environ["HOME"] == "/elsewhere"
+        assert not has_nannies(client)
+    assert "TOY_SETTING" not in os.environ
+    assert os.environ["HOME"] != "/elsewhere"
+
+
+def test_an_adaptive_cluster_may_begin_without_workers():
+    profile = Profile("a", kwargs={"n_workers": 0}, adapt={"minimum": 0, "maximum": 1}, wait=30)
+    with connect(profile) as client:
+        assert client.submit(os.getpid).result() != os.getpid()
+
+
+def test_no_worker_comes():
+    with pytest.raises(BadInputError, match=r"no worker has joined the cluster of profile a \(waited 0\.5 s\)"):
+        connect(Profile("a", kwargs={"processes": False, "n_workers": 0}, wait=0.5)).__enter__()
+
+
+class RigidCluster(LocalCluster):
+    def scale(self, n):
+        if n:  # it can be stopped
+            raise ValueError("no room")
+
+
+def test_a_cluster_that_cannot_be_scaled_is_stopped():
+    bad = replace(THREADS, module=RigidCluster.__module__, class_name="RigidCluster", scale=2)
+    with pytest.raises(BadInputError, match="did not start: no room"):
+        connect(bad).__enter__()
+    assert not listening()
 
 
 def test_profile_values_are_not_changed(write):

@@ -16,11 +16,12 @@ import pipeline.cluster
 from pipeline import open_results, resume, run
 from pipeline.errors import BadInputError
 from pipeline.evaluate import Block, Status
-from pipeline.execute import ExecutionError, pending_work
+from pipeline.flight import ExecutionError
 from pipeline.plan import iterate_blocks
 from pipeline.run import rerun_trial, study_of
 from pipeline.source import find_study
 from pipeline.store import ResultStore
+from pipeline.work import PendingWork
 from tests.pipeline.helpers import (
     TOY_FILE,
     assert_equal_arrays,
@@ -172,7 +173,7 @@ def test_blocks_may_be_committed_in_any_order(complete_store, tmp_path, first):
         for block in iterate_blocks(panel):
             if (block.trials.start == 0) == first:
                 compute_block(store, STUDY, panel, block)
-    assert pending_work(STUDY, store)
+    assert PendingWork(STUDY, store)
     resume(store.url, study=STUDY)
     assert_equal_arrays(store.url, complete_store)
 
@@ -194,9 +195,9 @@ def test_an_interrupted_run_is_resumed(complete_store, tmp_path):
         run(STUDY, path, progress=progress)
     store = ResultStore.open(path)
     assert store.complete
-    assert pending_work(STUDY, store)
+    assert PendingWork(STUDY, store)
     resume(path, study=STUDY)
-    assert not pending_work(STUDY, store)
+    assert not PendingWork(STUDY, store)
     assert_equal_arrays(path, complete_store)
     assert ["finished" in session for session in ResultStore.open(path).attributes["sessions"]] == [False, True]
 
@@ -228,7 +229,7 @@ def test_an_unfinished_template_is_finished(complete_store, tmp_path, monkeypatc
         raise RuntimeError("killed")
 
     with monkeypatch.context() as patch:
-        patch.setattr(pipeline.store, "create_panel", crash)
+        patch.setattr(ResultStore, "_copy", crash)
         with pytest.raises(RuntimeError, match="killed"):
             run(STUDY, path)
     assert not ResultStore.open(path).complete
@@ -331,7 +332,7 @@ def test_edited_words_are_no_other_numbers(tmp_path, toy):
     lose(path, "single", 0, 1)
     edit(toy, "one method, no factors", "a coin")
     resume(path)
-    assert not pending_work(STUDY.configure(panels=["single"]), ResultStore.open(path))
+    assert not PendingWork(STUDY.configure(panels=["single"]), ResultStore.open(path))
 
 
 @pytest.mark.parametrize(
@@ -443,18 +444,15 @@ def killed_store(tmp_path_factory):
     ).url
 
 
-def test_a_trial_that_kills_its_process_costs_its_block_and_setting_only(complete_store, killed_store):
+def test_a_trial_that_kills_its_process_costs_itself_only(complete_store, killed_store):
     ds = xr.open_zarr(killed_store, group="faults").load()
     expected = xr.open_zarr(complete_store, group="faults").sel(n=[5]).load()
     killed = ds["status"] == Status.KILLED
-    assert killed.sel({"method": "deadly", "n": 5}).values.tolist() == [False] * 8 + [True] * 4
-    assert int(killed.sum()) == 4
-    errors = [text.partition("\n")[0] for text in ds["error"].sel({"method": "deadly", "n": 5}).values.tolist()]
-    assert errors == [
-        *[""] * 8,
-        "the worker process died while it computed this block",
-        *["same cause as the first trial of its block"] * 3,
-    ]
+    assert np.flatnonzero(killed.sel({"method": "deadly", "n": 5})).tolist() == [9]
+    assert int(killed.sum()) == 1
+    error = ds["error"].sel({"method": "deadly", "n": 5, "trial": 9}).item()
+    assert error.startswith("the worker process died while it computed this trial")
+    assert error.endswith("again: dpstudies trial STORE --panel faults --cell n=5 --trial 9")
     assert bool(ds["x"].where(killed).isnull().all())
     for name in ("x", "status"):
         np.testing.assert_array_equal(ds[name].values[~killed], expected[name].values[~killed])

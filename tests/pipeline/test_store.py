@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 from dataclasses import replace
-from itertools import count, product
+from itertools import count, islice, product
 from pathlib import Path
 from uuid import uuid4
 
@@ -20,6 +20,7 @@ from pipeline.evaluate import Block, Status, evaluate_block
 from pipeline.plan import iterate_blocks
 from pipeline.store import ResultStore, write_region
 from pipeline.streams import canonical_json, sha256
+from pipeline.template import make_template
 from tests.pipeline.helpers import (
     assert_equal_arrays,
     chunk_file,
@@ -465,40 +466,40 @@ def test_a_store_is_there(complete_store, monkeypatch):
 
 
 def test_an_unfinished_template_is_completed(tmp_path, monkeypatch, complete_store):
-    """Creation is interrupted before each panel, then before its last step."""
+    """Creation is interrupted after the first write, in the middle, and before the last one."""
     path = tmp_path / "t.zarr"
-    create_panel, consolidate = pipeline.store.create_panel, zarr.consolidate_metadata
+    copy, n_files = ResultStore._copy, len(make_template(STUDY, {}))
 
-    def crash(*_):
-        raise CrashError
+    for number in (0, n_files // 2, n_files - 1):
 
-    for number in range(len(STUDY.panels)):
-        calls = iter([create_panel] * number + [crash])
-        monkeypatch.setattr(pipeline.store, "create_panel", lambda *args, calls=calls: next(calls)(*args))
+        def crash(store, files, number=number):
+            copy(store, dict(islice(sorted(files.items(), key=lambda file: file[0] == "zarr.json"), number)))
+            raise CrashError
+
+        monkeypatch.setattr(ResultStore, "_copy", crash)
         with pytest.raises(CrashError):
             ResultStore.create(path, STUDY, {})
         assert ResultStore.exists(path)
         assert not ResultStore.open(path).complete
-    monkeypatch.setattr(pipeline.store, "create_panel", create_panel)
-    monkeypatch.setattr(zarr, "consolidate_metadata", crash)
-    with pytest.raises(CrashError):
-        ResultStore.create(path, STUDY, {})
-    assert not ResultStore.open(path).complete
     with pytest.raises(IncompleteStoreError, match="was interrupted while it was created"):
         open_results(path)
-    monkeypatch.setattr(zarr, "consolidate_metadata", consolidate)
+    monkeypatch.setattr(ResultStore, "_copy", copy)
     ResultStore.create(path, STUDY, {})
     assert ResultStore.open(path).complete
     compute_into(path, STUDY)
     assert_equal_arrays(path, complete_store)
 
 
-def test_updated_attributes_leave_the_template_complete(store_copy):
-    ResultStore.open(store_copy).update(sessions=[{"started": "now"}], note="x")
+def test_sessions_of_two_drivers_are_kept_and_leave_the_template_complete(store_copy):
+    before = ResultStore.open(store_copy).attributes
+    one, other = ResultStore.open(store_copy), ResultStore.open(store_copy)
+    one.record({"id": "a", "started": "now"})
+    other.record({"id": "b"})
+    one.record({"id": "a", "started": "now", "finished": "later"})
     store = ResultStore.open(store_copy)
     assert store.complete
-    assert store.attributes["sessions"] == [{"started": "now"}]
-    assert store.attributes["note"] == "x"
+    sessions = [*before.get("sessions", []), {"id": "b"}, {"id": "a", "started": "now", "finished": "later"}]
+    assert store.attributes == {**before, "sessions": sessions}
     assert store.spec == STUDY.spec()
     assert json.loads((store_copy / "zarr.json").read_text())["consolidated_metadata"]["metadata"]["means/estimate"]
     xr.open_zarr(store_copy, group="means", consolidated=True).load()

@@ -15,7 +15,7 @@ import zarr
 import pipeline.table_formats
 from pipeline.cluster import THREADS, Profile, connect
 from pipeline.errors import BadInputError
-from pipeline.execute import ExecutionError
+from pipeline.flight import ExecutionError
 from pipeline.tables import open_table, reduce_rows
 
 N_ROWS = 1000

@@ -1,0 +1,145 @@
+"""Mechanisms as functions of raw records, ``(dataset, num_samples) -> samples``: the form that sampling testers take.
+
+An audit of exact laws (`mechanisms.audit`) needs no samples. Testers that estimate a divergence from samples do, such
+as those of DP-Auditorium, whose protocol this is: a data set goes in as its records, and independent releases come out,
+one a row.
+
+References
+----------
+Kong, Medina, Ribero & Syed, "DP-Auditorium: a large scale library for auditing differential privacy", IEEE S&P 2024.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from mechanisms.conjugate import validate_prior
+from mechanisms.count_release import Mechanism
+from mechanisms.families import Bounds, Family
+from mechanisms.noisy_statistics import laplace_scale, release_statistics
+
+__all__ = ["Sampler", "count_sampler", "statistics_sampler"]
+
+Sampler = Callable[[ArrayLike, int], NDArray[Any]]
+
+
+def count_sampler(
+    rng: np.random.Generator, mechanism: Mechanism, prior: ArrayLike, epsilon: float, delta: float = 1e-8
+) -> Sampler:
+    """Return a mechanism that releases counts as a function of the records that are counted.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+        Where the draws come from; each call goes on where the last stopped.
+    mechanism : Mechanism
+        One of `MECHANISMS`, or a user's own.
+    prior : array_like, shape (k,)
+        Dirichlet parameters; their number is that of the categories.
+    epsilon, delta : float
+        What the mechanism is given.
+
+    Returns
+    -------
+    callable
+        ``(dataset, num_samples)`` to released counts, int64 of shape ``(num_samples, k)``, for a data set of shape
+        ``(n,)`` of categories 0 to k − 1. ValueError where the data set or the number is not allowed.
+
+    Privacy
+    -------
+    Each row is as private as the mechanism states; `num_samples` rows spend that many times.
+
+    Raises
+    ------
+    ValueError
+        If the prior, ε or δ is not allowed.
+
+    Examples
+    --------
+    >>> from mechanisms import MECHANISMS
+    >>> sampler = count_sampler(np.random.default_rng(1), MECHANISMS["geometric"], [1, 1], 1.0)
+    >>> sampler([0, 1, 1, 0, 1, 1, 1, 0], 3)
+    array([[3, 5], [5, 3], [2, 6]])
+    """
+    alpha = validate_prior(prior)
+    mechanism.guarantee(epsilon, delta)
+
+    def sample(dataset: ArrayLike, num_samples: int) -> NDArray[np.int64]:
+        counts = np.bincount(_categories(dataset, alpha.size), minlength=alpha.size)
+        law = mechanism.build(alpha, counts, epsilon, delta)
+        return law.sample(rng.random((_size(num_samples), law.n_uniforms)))
+
+    return sample
+
+
+def statistics_sampler(
+    rng: np.random.Generator, family: Family, epsilon: float, bounds: Bounds | None = None
+) -> Sampler:
+    """Return the release of a family's sufficient statistics with Laplace noise as a function of the records.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+        Where the draws come from; each call goes on where the last stopped.
+    family : Family
+        One of `FAMILIES`.
+    epsilon : float
+        Privacy loss of a release in nats, finite and > 0.
+    bounds : tuple of float, optional
+        Public bounds outside which records are dropped; see `Family.validate_bounds`.
+
+    Returns
+    -------
+    callable
+        ``(dataset, num_samples)`` to noisy statistics, float64 of shape ``(num_samples, d)``, for a data set as
+        `Family.statistics` takes it. ValueError where the data set or the number is not allowed.
+
+    Privacy
+    -------
+    Each row is ε-DP, as `release_statistics`; `num_samples` rows spend that many times.
+
+    Raises
+    ------
+    ValueError
+        If ε or the bounds are not allowed.
+
+    Examples
+    --------
+    >>> from mechanisms import FAMILIES
+    >>> sampler = statistics_sampler(np.random.default_rng(1), FAMILIES["poisson"], 1.0, bounds=(0, 9))
+    >>> sampler([3, 1, 4, 12], 2).round(2)
+    array([[ 8.22], [28.81]])
+    """
+    sensitivity = family.sensitivity(bounds)
+    laplace_scale(sensitivity, epsilon)
+
+    def sample(dataset: ArrayLike, num_samples: int) -> NDArray[np.float64]:
+        _, truncated = family.statistics(dataset, bounds)
+        rows = np.broadcast_to(truncated, (_size(num_samples), truncated.size))
+        return release_statistics(rng, rows, sensitivity, epsilon)
+
+    return sample
+
+
+def _categories(dataset: ArrayLike, k: int) -> NDArray[np.int64]:
+    """Return records as whole numbers from 0 to k − 1; there is at least one."""
+    records = np.asarray(dataset)
+    if records.ndim != 1 or not records.size:
+        raise ValueError(f"dataset must have shape (n,) with n >= 1, got {records.shape}; give one category a record")
+    allowed = np.isin(records, np.arange(k))
+    if not allowed.all():
+        raise ValueError(
+            f"dataset must hold categories 0 to {k - 1}, got {records[~allowed][0]}; number the categories from 0, one "
+            "for each entry of the prior"
+        )
+    return records.astype(np.int64)
+
+
+def _size(num_samples: int) -> int:
+    if not (np.ndim(num_samples) == 0 and num_samples == int(num_samples) and num_samples >= 1):
+        raise ValueError(f"num_samples must be a whole number >= 1, got {num_samples}")
+    return int(num_samples)

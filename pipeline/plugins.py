@@ -1,0 +1,73 @@
+"""What installed packages add: names that they register as entry points, found without importing the packages."""
+
+from collections.abc import Iterator, Mapping
+from importlib import metadata
+
+from pipeline.errors import BadInputError
+
+
+class Plugins(Mapping[str, str]):
+    """Names and their ``module:object``: built-in ones, then those that packages register in a group of entry points.
+
+    Entry points are read from the packages' metadata only where a name is asked for that is not built in, or where all
+    names are. No package is imported.
+
+    Attributes
+    ----------
+    group : str
+        Group of the entry points, such as ``"dpstudies.studies"``.
+    built_in : mapping of str to str
+        Names that no package may take, and what they stand for.
+
+    Examples
+    --------
+    >>> names = Plugins("no.such.group", {"toy": "tests.pipeline.toy:STUDY"})
+    >>> names["toy"], list(names), names.refused()
+    ('tests.pipeline.toy:STUDY', ['toy'], [])
+    """
+
+    def __init__(self, group: str, built_in: Mapping[str, str]) -> None:
+        self.group = group
+        self.built_in = built_in
+
+    def __getitem__(self, name: str) -> str:
+        """Return ``module:object``; KeyError if nobody registers the name, BadInputError if several packages do."""
+        if name in self.built_in:
+            return self.built_in[name]
+        points = self._registered()[name]
+        if len(points) > 1:
+            raise BadInputError(self._refuse(name, points))
+        return f"{points[0].module}:{points[0].attr}"
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self.built_in
+        yield from self.added()
+
+    def __len__(self) -> int:
+        return len(self.built_in) + len(self.added())
+
+    def added(self) -> list[str]:
+        """Return the names that packages add, in alphabetical order."""
+        return [name for name, points in self._registered().items() if not self._refuse(name, points)]
+
+    def refused(self) -> list[str]:
+        """Say of each name that is registered and not accepted why it is not, in one line."""
+        lines = [self._refuse(name, points) for name, points in self._registered().items()]
+        return [line for line in lines if line]
+
+    def _refuse(self, name: str, points: list[metadata.EntryPoint]) -> str:
+        packages = " and ".join(sorted(point.dist.name if point.dist else "an unnamed package" for point in points))
+        if name in self.built_in:
+            return (
+                f"{name} is built in and cannot be registered in {self.group}, as {packages} does; choose another name"
+            )
+        if len(points) > 1:
+            return f"{name} is registered in {self.group} by {packages}; uninstall one of them"
+        return ""
+
+    def _registered(self) -> dict[str, list[metadata.EntryPoint]]:
+        """Return the entry points of the group by name, in alphabetical order."""
+        points: dict[str, list[metadata.EntryPoint]] = {}
+        for point in sorted(metadata.entry_points(group=self.group), key=lambda point: point.name):
+            points.setdefault(point.name, []).append(point)
+        return points

@@ -1,0 +1,54 @@
+"""The command that checks clusters."""
+
+from contextlib import suppress
+from typing import Annotated
+
+import typer
+
+from pipeline.cluster import load_profile, reach
+from pipeline.cluster_check import check_workers, expected_workers
+from pipeline.cluster_preview import describe_launch, launch_document, obstacle
+from studies.commands.shared import ERRORS, say
+
+app = typer.Typer(help="Check where studies run.", no_args_is_help=True, rich_markup_mode=None)
+
+
+@app.callback()
+def cluster() -> None:
+    """Check where studies run."""
+
+
+@app.command()
+def check(
+    profile: Annotated[
+        str, typer.Argument(metavar="PROFILE", help="A profile of ./cluster.yaml, FILE, or FILE:PROFILE.")
+    ],
+    store: Annotated[
+        str | None, typer.Option("--store", metavar="PATH", help="Also check that workers can read and write there.")
+    ] = None,
+    connect: Annotated[bool, typer.Option(help="Start or reach the cluster, and check each worker.")] = True,
+) -> None:
+    """Say what a profile starts, and check that its workers have the same code and the store's folder."""
+    chosen = load_profile(profile)
+    for head, line in {"profile": chosen.name, **describe_launch(chosen)}.items():
+        say(f"{head:12} {line}")
+    document = launch_document(chosen)
+    if document:
+        say(f"\n{document.strip()}\n")
+    reason = obstacle(chosen) if connect else "as --no-connect asks"
+    if reason:
+        say(f"not started, no worker checked: {reason}")
+        return
+    ERRORS.print(f"waiting for workers, at most {chosen.wait:g} s")
+    with reach(chosen) as client:
+        wanted = expected_workers(client)
+        with suppress(TimeoutError):  # said below
+            client.wait_for_workers(wanted, timeout=chosen.wait)
+        found = check_workers(client, store)
+    for worker in found:
+        say(f"{worker.address}  {'; '.join(worker.faults) or 'well'}")
+    unfit = sum(bool(worker.faults) for worker in found)
+    what = "same code" + (f", {store} is shared and can be written" if store else "")
+    missing = f"; {wanted - len(found)} have not joined" if len(found) < wanted else ""
+    say(f"{len(found) - unfit} of {len(found)} workers are well ({what}){missing}")
+    raise typer.Exit(1 if unfit or missing else 0)

@@ -1,0 +1,112 @@
+"""The laboratory: every study in one folder, at the scale of the papers or at a quick one.
+
+A folder holds one store a study, ``<study>.zarr``. The quick scale has fewer trials and coarser grids, so that the same
+page is there in three minutes, with larger errors.
+"""
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pipeline import BadInputError, Study
+from pipeline.errors import unknown
+from pipeline.store import ResultStore
+from pipeline.study import differences
+from studies import STUDIES
+
+
+@dataclass(frozen=True)
+class Scale:
+    """What a study keeps of its published scale; see `pipeline.Study.configure`."""
+
+    trials: int | None = None
+    panels: tuple[str, ...] = ()
+    values: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+
+
+QUICK = {
+    "hellinger-accuracy": Scale(1_000, values={"n": (100, 200, 500)}),
+    "hellinger-limits": Scale(values={"n": (3, 5, 8)}),
+    "privacy-audit": Scale(values={"n": (2, 10, 20), "epsilon": (1.0,)}),
+    "calibration": Scale(100, values={"n": (1_000, 10_000)}),
+    "renyi-utility": Scale(1_000),
+    "renyi-logistic": Scale(
+        25, ("abalone", "adult"), {"order": (10.0,), "epsilon": (math.exp(-5), math.exp(-2), math.exp(1))}
+    ),
+    "renyi-audit": Scale(values={"dimension": (1,), "beta": (1e-3, 0.1)}),
+    "partition-probability": Scale(500),
+    "partition-quantile": Scale(100),
+}
+SCALES: dict[str, Mapping[str, Scale]] = {"published": {}, "quick": QUICK}
+
+
+def configure(name: str, scale: str = "published", seed: int | None = None) -> dict[str, Any]:
+    """Return the arguments of `pipeline.run` that give a study its scale.
+
+    Parameters
+    ----------
+    name : str
+        A study of `studies.STUDIES`.
+    scale : str
+        ``published`` or ``quick``.
+    seed : int, optional
+        The seed of all streams; the study's own by default.
+
+    Raises
+    ------
+    BadInputError
+        For a scale that does not exist.
+
+    Examples
+    --------
+    >>> configure("gibbs-traces", seed=7)
+    {'trials': None, 'seed': 7, 'panels': (), 'values': {}}
+    """
+    if scale not in SCALES:
+        raise BadInputError(unknown("scale", scale, SCALES))
+    kept = SCALES[scale].get(name, Scale())
+    return {"trials": kept.trials, "seed": seed, "panels": kept.panels, "values": dict(kept.values)}
+
+
+def store_path(folder: str | os.PathLike[str], name: str) -> str:
+    """Return where a folder, or an object store by its URL, holds the store of a study.
+
+    Examples
+    --------
+    >>> store_path("lab/", "calibration")
+    'lab/calibration.zarr'
+    """
+    return f"{os.fspath(folder).rstrip('/')}/{name}.zarr"
+
+
+def require_folder(folder: str | os.PathLike[str], scale: str, seed: int | None) -> None:
+    """Refuse a folder that cannot hold the stores of all studies at this scale.
+
+    Parameters
+    ----------
+    folder : path
+        A folder, or where one can be made.
+    scale, seed
+        See `configure`.
+
+    Raises
+    ------
+    BadInputError
+        If it is a file or a store, cannot be written, or holds a store of another spec; nothing is written.
+    """
+    configured: dict[str, Study] = {
+        name: study.configure(**configure(name, scale, seed)) for name, study in STUDIES.items()
+    }
+    if os.path.exists(os.path.join(folder, "zarr.json")):
+        raise BadInputError(f"--store must be a folder for the stores of all studies, got the store {folder}")
+    for name, study in configured.items():
+        path = store_path(folder, name)
+        if ResultStore.exists(path):
+            found = differences(ResultStore.open(path).spec, study.spec())
+            if found:
+                raise BadInputError(
+                    f"the store {path} was made with another spec, scale or code version ({found[0]}); "
+                    "choose another --store folder, or use what made it"
+                )

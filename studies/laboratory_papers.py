@@ -1,0 +1,95 @@
+"""The five papers, and which study, claim and figure belongs to which."""
+
+import re
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Paper:
+    """A paper, and the studies that redo what it did.
+
+    Attributes
+    ----------
+    key : str
+        As the sources of claims name it.
+    title, authors : str
+        As printed, and where it appeared.
+    studies : tuple of str
+        Those whose claims and figures belong to it, unless they name another paper.
+    """
+
+    key: str
+    title: str
+    authors: str
+    studies: tuple[str, ...]
+
+
+PAPERS = (
+    Paper(
+        "P0",
+        "Tailoring Differentially Private Bayesian Inference to Distance Between Distributions",
+        "Bun, Farina, Gaboardi & Liu, poster",
+        ("hellinger-accuracy", "hellinger-distribution", "hellinger-limits", "hellinger-sensitivity", "privacy-audit"),
+    ),
+    Paper(
+        "P1",
+        "Differentially Private Bayesian Inference",
+        "anonymous draft on the exponential mechanism with global, local, varying and smooth sensitivity",
+        (),
+    ),
+    Paper(
+        "P2",
+        "Bayesian Inference Via Partitioning Under Differential Privacy",
+        "Amitai, Master's thesis, Duke University 2018",
+        ("partition-probability", "partition-quantile"),
+    ),
+    Paper(
+        "P3",
+        "Rényi Differential Privacy Mechanisms for Posterior Sampling",
+        "Geumlek, Song & Chaudhuri, NeurIPS 2017",
+        ("renyi-curves", "renyi-utility", "renyi-logistic", "renyi-audit"),
+    ),
+    Paper(
+        "P4",
+        "Differentially Private Bayesian Inference for Exponential Families",
+        "Bernstein & Sheldon, NeurIPS 2018",
+        ("calibration", "gibbs-traces"),
+    ),
+)
+OTHER = Paper("other", "Other studies", "registered by other packages", ())
+"""Stands for the paper of a study that is not about one of the five."""
+
+
+def paper_of(study: str, text: str) -> Paper:
+    """Return the paper that a text names first, or else that of its study.
+
+    Parameters
+    ----------
+    study : str
+        Name of the study.
+    text : str
+        Where a claim was made, or the title of a figure.
+
+    Examples
+    --------
+    >>> paper_of("privacy-audit", "P1, section 1.2.2").title
+    'Differentially Private Bayesian Inference'
+    >>> paper_of("calibration", "check of this study").key, paper_of("mine", "").key
+    ('P4', 'other')
+    """
+    named = re.search(r"\bP\d\b", text)
+    for paper in PAPERS:
+        if paper.key == named.group() if named else study in paper.studies:
+            return paper
+    return OTHER
+
+
+def is_of_paper(source: str) -> bool:
+    """Whether a claim is a conclusion that a paper draws itself, not this laboratory's.
+
+    Examples
+    --------
+    >>> is_of_paper("P3, section 5.1"), is_of_paper("this laboratory, on P3's conclusion")
+    (True, False)
+    """
+    return re.match(r"P\d,", source) is not None

@@ -1,0 +1,56 @@
+"""Tables as text, and how numbers are written in them."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of a page.
+
+    Attributes
+    ----------
+    title, caption : str
+        A heading, and what a reader must know.
+    heads : tuple of str
+        One a column.
+    rows : sequence of sequence of str
+        Cells.
+    prose : tuple of int
+        The columns whose text may take several lines.
+    """
+
+    title: str
+    caption: str
+    heads: tuple[str, ...]
+    rows: Sequence[Sequence[str]]
+    prose: tuple[int, ...] = ()
+
+
+def plus_minus(value: float, error: float) -> str:
+    """Write a number with its standard error, to two digits of the error.
+
+    Examples
+    --------
+    >>> plus_minus(0.061383, 0.000314), plus_minus(12.3, 0.0), plus_minus(math.nan, 1.0), plus_minus(4.18, 0.2)
+    ('0.06138 ± 0.00031', '12.3', '', '4.18 ± 0.20')
+    """
+    if math.isnan(value):
+        return ""
+    if not (math.isfinite(value) and error > 0 and math.isfinite(error)):
+        return f"{value:.4g}"
+    digits = max(0, 1 - math.floor(math.log10(error)))
+    return f"{value:.{digits}f} ± {error:.{digits}f}"
+
+
+def duration(seconds: float) -> str:
+    """Write a time as a person reads it.
+
+    Examples
+    --------
+    >>> duration(7.0), duration(840.0)
+    ('7 s', '14 min 0 s')
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"

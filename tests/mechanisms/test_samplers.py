@@ -1,0 +1,94 @@
+"""Samples of raw records follow the exact laws of their counts, and of their sums with Laplace noise."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from mechanisms import FAMILIES, MECHANISMS, count_sampler, enumerate_candidates, statistics_sampler
+from tests.statistical import assert_frequencies, assert_mean_within
+
+RECORDS = np.array([0, 1, 1, 2, 0, 1, 1])
+PRIOR = (1.0, 0.5, 2.0)
+N_SAMPLES = 50_000
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_releases_follow_the_law_of_the_counts(name):
+    law = MECHANISMS[name].build(PRIOR, [2, 4, 1], 0.8, 1e-8).probabilities()
+    samples = count_sampler(np.random.default_rng(1), MECHANISMS[name], PRIOR, 0.8)(RECORDS, N_SAMPLES)
+    assert (samples.shape, samples.dtype) == ((N_SAMPLES, 3), np.dtype("int64"))
+    candidates = {tuple(candidate): place for place, candidate in enumerate(enumerate_candidates(7, 3).tolist())}
+    observed = np.bincount([candidates[tuple(row)] for row in samples.tolist()], minlength=len(candidates))
+    assert_frequencies(observed, law)
+    wrong = law * (1 + 0.05 * np.resize([1, -1], law.size))
+    with pytest.raises(AssertionError, match="chi-square"):
+        assert_frequencies(observed, wrong / wrong.sum())
+
+
+@pytest.mark.parametrize(
+    ("family", "records", "bounds", "expected", "scale"),
+    [
+        ("binomial", [0, 1, 1, 0, 1], None, [3.0], 2.0),
+        ("multinomial", np.eye(3)[RECORDS], None, [2.0, 4.0, 1.0], 4.0),
+        ("poisson", [3, 1, 4, 12], (0, 9), [8.0], 18.0),
+        ("exponential", [0.5, 1.0, 7.0], (0.0, 2.0), [1.5], 4.0),
+    ],
+)
+def test_statistics_have_laplace_noise(family, records, bounds, expected, scale):
+    sampler = statistics_sampler(np.random.default_rng(2), FAMILIES[family], 0.5, bounds)
+    samples = sampler(records, N_SAMPLES)
+    assert samples.shape == (N_SAMPLES, len(expected))
+    for column, location in zip(samples.T, expected, strict=True):
+        assert stats.kstest(column, stats.laplace(location, scale).cdf).pvalue > 1e-6
+        assert_mean_within(abs(column - location), scale)
+        with pytest.raises(AssertionError, match="is not within"):
+            assert_mean_within(abs(column - location), 1.05 * scale)
+    if len(expected) > 1:
+        correlation = np.corrcoef(samples.T)[np.triu_indices(len(expected), 1)]
+        assert np.abs(correlation).max() < 5 / np.sqrt(N_SAMPLES)
+
+
+@pytest.mark.parametrize("make", ["counts", "statistics"])
+def test_draws_are_the_generators(make):
+    """Equal seeds give equal samples, and one call after the other gives fresh ones."""
+
+    def sampler(seed):
+        rng = np.random.default_rng(seed)
+        if make == "counts":
+            return count_sampler(rng, MECHANISMS["laplace"], (1, 1), 0.1)
+        return statistics_sampler(rng, FAMILIES["binomial"], 0.1)
+
+    one, other = sampler(1), sampler(1)
+    first = one([0, 1, 1], num_samples=50)
+    np.testing.assert_array_equal(first, other([0, 1, 1], num_samples=50))
+    assert (first != one([0, 1, 1], num_samples=50)).any()
+    assert (first != sampler(2)([0, 1, 1], num_samples=50)).any()
+
+
+@pytest.mark.parametrize(
+    ("message", "dataset", "num_samples"),
+    [
+        (r"dataset must have shape \(n,\) with n >= 1, got \(0,\)", [], 1),
+        (r"dataset must have shape \(n,\) with n >= 1, got \(1, 2\)", [[0, 1]], 1),
+        ("dataset must hold categories 0 to 1, got 2; number", [0, 2], 1),
+        ("dataset must hold categories 0 to 1, got 0.5; number", [0.5, 1], 1),
+        ("dataset must hold categories 0 to 1, got nan; number", [np.nan, 1], 1),
+        ("num_samples must be a whole number >= 1, got 0", [0, 1], 0),
+        ("num_samples must be a whole number >= 1, got 1.5", [0, 1], 1.5),
+    ],
+)
+def test_refusals_of_data(message, dataset, num_samples):
+    with pytest.raises(ValueError, match=message):
+        count_sampler(np.random.default_rng(1), MECHANISMS["laplace"], (1, 1), 1.0)(dataset, num_samples)
+
+
+def test_refusals_before_any_data():
+    rng = np.random.default_rng(1)
+    with pytest.raises(ValueError, match="epsilon must be"):
+        count_sampler(rng, MECHANISMS["local"], (1, 1), -1.0)
+    with pytest.raises(ValueError, match="delta must be"):
+        count_sampler(rng, MECHANISMS["laplace"], (1, 1), 1.0, delta=2.0)
+    with pytest.raises(ValueError, match="epsilon must be"):
+        statistics_sampler(rng, FAMILIES["binomial"], 0.0)
+    with pytest.raises(ValueError, match="bounds must be"):
+        statistics_sampler(rng, FAMILIES["poisson"], 1.0)

@@ -1,0 +1,385 @@
+"""Workers with other code, without the store's folder, or of an older version are found out; good ones are not."""
+
+import importlib.metadata
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pipeline.cluster import ONE_THREAD, THREADS, Profile, connect, has_nannies, load_profile, reach
+from pipeline.cluster_check import (
+    OWN_PACKAGES,
+    _store_faults,
+    check_workers,
+    expected_workers,
+    hash_sources,
+)
+from pipeline.cluster_preview import describe_launch, obstacle
+from pipeline.errors import BadInputError
+from studies import cli
+
+ROOT = Path(__file__).parents[2]
+PROCESSES = Profile("processes", kwargs={"n_workers": 2})
+
+
+@pytest.fixture
+def command(monkeypatch, capsys, tmp_path):
+    """Run ``dpstudies cluster check`` in an empty folder: ``code, out, err``."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words):
+        monkeypatch.setattr(sys, "argv", ["dpstudies", "cluster", "check", *map(str, words)])
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+        captured = capsys.readouterr()
+        return stop.value.code or 0, captured.out, captured.err
+
+    return run
+
+
+@contextmanager
+def dask_processes(folder, *environments):
+    """Run ``dask scheduler`` and a ``dask worker`` for each environment, on loopback; stop each by its process id."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"tcp://127.0.0.1:{probe.getsockname()[1]}"
+    quiet = ["--dashboard-address", "127.0.0.1:0", "--host", "127.0.0.1"]
+    worker = ["worker", address, "--nthreads", "1", "--no-nanny", *quiet]
+    commands = [
+        ({}, ["scheduler", "--port", address.rpartition(":")[2], *quiet]),
+        *((env, worker) for env in environments),
+    ]
+    started = []
+    try:
+        for env, words in commands:
+            with open(folder / f"{len(started)}.log", "w") as log:
+                process = subprocess.Popen(
+                    [sys.executable, "-m", "dask", *words],
+                    stdout=log,
+                    stderr=log,
+                    cwd=folder,
+                    env={**os.environ, **env},
+                )
+            started.append(process)
+            time.sleep(0.2)
+        yield address
+    finally:
+        for process in reversed(started):
+            process.send_signal(signal.SIGTERM)
+        for process in started:
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait(10)
+
+
+def changed_copy(folder):
+    """Copy our packages, and change a comment in one of them."""
+    for package in OWN_PACKAGES:
+        shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__", "data"))
+    with open(folder / "mechanisms" / "__init__.py", "a") as file:
+        file.write("# one more line\n")
+    return folder
+
+
+# Code
+
+
+def test_hashes_see_a_line_and_a_file(tmp_path, monkeypatch):
+    package = tmp_path / "some_package"
+    package.mkdir()
+    (package / "__init__.py").write_text("x = 1\n")
+    (package / "data.csv").write_text("1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def found():
+        return hash_sources(("some_package",))["some_package"]
+
+    hashes = [found()]
+    (package / "data.csv").write_text("2\n")
+    assert found() == hashes[0]  # sources only
+    (package / "__init__.py").write_text("x = 2\n")
+    hashes.append(found())
+    (package / "more.py").write_text("")
+    hashes.append(found())
+    (package / "more.py").rename(package / "mere.py")
+    hashes.append(found())
+    assert len(set(hashes)) == 4
+    assert hash_sources(("no_such_package",)) == {"no_such_package": ""}
+
+
+@pytest.mark.slow
+def test_a_worker_with_other_code(command, tmp_path):
+    """Of three workers one has a line more, and one an older version; the third is well."""
+    older = tmp_path / "older"
+    (older / "dpstudies-0.0.9.dist-info").mkdir(parents=True)
+    (older / "dpstudies-0.0.9.dist-info/METADATA").write_text(
+        "Metadata-Version: 2.1\nName: dpstudies\nVersion: 0.0.9\n"
+    )
+    (tmp_path / "other").mkdir()
+    paths = [str(path) for path in (ROOT, changed_copy(tmp_path / "other"), f"{older}{os.pathsep}{ROOT}")]
+    with dask_processes(tmp_path, *({"PYTHONPATH": path} for path in paths)) as address:
+        with reach(Profile("a", address=address)) as client:
+            client.wait_for_workers(3, timeout=60)
+            faults = sorted(worker.faults for worker in check_workers(client, str(tmp_path / "s.zarr")))
+        here = importlib.metadata.version("dpstudies")
+        assert faults == [(), (f"dpstudies 0.0.9, here {here}",), ("package mechanisms has other code",)]
+        (tmp_path / "c.yaml").write_text(yaml.safe_dump({"profiles": {"a": {"address": address}}}))
+        code, out, _ = command("c.yaml", "--store", "s.zarr")
+        assert (code, out.count("  well\n"), out.count("has other code")) == (1, 1, 1)
+        assert "1 of 3 workers are well" in out
+    assert not (tmp_path / "s.zarr").exists()
+
+
+@pytest.mark.slow
+def test_a_worker_without_our_packages(tmp_path):
+    """It can be checked, though not used."""
+    (tmp_path / "none" / "pipeline").mkdir(parents=True)
+    (tmp_path / "none" / "pipeline" / "__init__.py").write_text("")
+    with dask_processes(tmp_path, {"PYTHONPATH": f"{tmp_path / 'none'}{os.pathsep}{ROOT}"}) as address:
+        profile = Profile("a", address=address)
+        with reach(profile) as client:
+            assert check_workers(client)[0].faults == ("package pipeline has other code",)
+        with pytest.raises(BadInputError, match=r"cannot load dpstudies: .*; install the same version there") as caught:
+            connect(profile).__enter__()
+    assert "\n" not in str(caught.value)
+
+
+# Clusters of several machines, on one
+
+SSH_SERVER = """
+import asyncio, asyncssh
+
+async def execute(process):
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), asyncio.subprocess.PIPE)
+    child = await asyncio.create_subprocess_shell("exec " + process.command, **pipes)
+    try:
+        await process.redirect(stdin=child.stdin, stdout=child.stdout, stderr=child.stderr)
+        ends = [asyncio.ensure_future(end) for end in (child.wait(), process.wait_closed())]
+        await asyncio.wait(ends, return_when="FIRST_COMPLETED")
+        process.exit(child.returncode or 0)
+    finally:
+        if child.returncode is None:
+            child.terminate()
+
+class Server(asyncssh.SSHServer):
+    def begin_auth(self, username):
+        return False
+
+async def serve():
+    key = asyncssh.generate_private_key("ssh-ed25519")
+    server = await asyncssh.create_server(Server, "127.0.0.1", 0, server_host_keys=[key], process_factory=execute)
+    print(server.get_port(), flush=True)
+    await asyncio.sleep(120)
+
+asyncio.run(serve())
+"""
+
+
+@pytest.mark.slow
+def test_workers_by_ssh(tmp_path):
+    server = subprocess.Popen([sys.executable, "-c", SSH_SERVER], stdout=subprocess.PIPE, text=True)
+    try:
+        connect_options = {"port": int(server.stdout.readline()), "known_hosts": None, "username": "me"}
+        local = {"host": "127.0.0.1"}
+        kwargs = {
+            "hosts": ["127.0.0.1"] * 3,
+            "connect_options": connect_options,
+            "scheduler_options": local,
+            "worker_options": {**local, "nthreads": 1, "memory_limit": "1GB"},
+        }
+        profile = Profile("a", class_name="SSHCluster", kwargs=kwargs, env={"TOY_SETTING": "x"})
+        with connect(profile) as client:
+            assert [worker.faults for worker in check_workers(client, str(tmp_path / "s.zarr"))] == [(), ()]
+            assert has_nannies(client)
+            for environment in client.run(lambda: dict(os.environ)).values():
+                assert environment.items() >= {**ONE_THREAD, "TOY_SETTING": "x"}.items()
+    finally:
+        server.terminate()
+        server.communicate(timeout=10)
+
+
+@pytest.mark.slow
+def test_workers_from_a_queue(command, monkeypatch, tmp_path):
+    """A queue that runs a job at once; the exports of the job script reach the workers."""
+    programs = {
+        "sbatch": 'cp "$1" "$0.job"; setsid bash "$0.job" >"$0.log" 2>&1 & echo "Submitted batch job $!"',
+        "scancel": 'kill -- "-$1"',
+    }
+    (tmp_path / "bin").mkdir()
+    for name, text in programs.items():
+        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    kwargs = {"cores": 2, "processes": 2, "memory": "2GB", "walltime": "00:05:00", "interface": "lo"}
+    profile = {"module": "dask_jobqueue", "class": "SLURMCluster", "kwargs": kwargs, "scale": 2, "env": {"TOY": "a b"}}
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump({"profiles": {"queue": profile}}))
+    code, out, _ = command("c.yaml", "--store", "s.zarr")
+    assert (code, "2 of 2 workers are well" in out) == (0, True), out
+    with connect(load_profile("c.yaml")) as client:
+        client.wait_for_workers(2, timeout=60)
+        assert has_nannies(client)
+        for environment in client.run(lambda: dict(os.environ)).values():
+            assert environment.items() >= {**ONE_THREAD, "TOY": "a b"}.items()
+
+
+# The store's place
+
+
+@pytest.mark.parametrize(("existing", "profile"), [(True, PROCESSES), (False, THREADS)])
+def test_a_shared_folder_is_left_as_it_was(tmp_path, existing, profile):
+    store = tmp_path / "s.zarr"
+    if existing:
+        store.mkdir()
+    with reach(profile) as client:
+        checks = check_workers(client, str(store))
+        assert [worker.faults for worker in checks] == [()] * profile.kwargs["n_workers"]
+        assert {worker.address for worker in checks} == set(client.nthreads())
+        assert expected_workers(client) == len(checks)
+    assert list(tmp_path.rglob("*")) == ([store] if existing else [])
+
+
+def test_a_place_that_is_not_shared():
+    """Memory is a file system that each process has for itself."""
+    with reach(PROCESSES) as client:
+        for worker in check_workers(client, "memory://folder/s.zarr"):
+            assert worker.faults == (
+                "does not see what this process writes to memory://folder: the folder is not shared",
+            )
+    with reach(THREADS) as client:
+        assert check_workers(client, "memory://folder/s.zarr")[0].faults == ()
+
+
+def test_a_worker_that_writes_elsewhere(tmp_path):
+    """It reads a copy of the folder, and what it writes stays there."""
+    mirror = tmp_path / "mirror"
+    shared = tmp_path / "shared"
+    shared.mkdir()
+
+    class Client:
+        def run(self, function, path, *args, workers, on_error):
+            shutil.copytree(shared, mirror, dirs_exist_ok=True)
+            moved = [value.replace(str(shared), str(mirror)) for value in (path, *args)]
+            return {workers[0]: function(*moved)}
+
+    faults = _store_faults(Client(), str(shared / "s.zarr"), ["w"])
+    assert faults == {"w": f"what it writes to {shared} is not seen here: the folder is not shared"}
+    assert list(shared.iterdir()) == []
+
+
+def test_a_place_that_this_process_cannot_write_to():
+    with (
+        reach(THREADS) as client,
+        pytest.raises(BadInputError, match=r"this process cannot write to /proc: .*; choose another --store") as caught,
+    ):
+        check_workers(client, "/proc/s.zarr")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.slow
+def test_a_bucket(monkeypatch):
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
+    server.start()
+    try:
+        host, port = server.get_host_and_port()
+        for name, value in {
+            "AWS_ENDPOINT_URL": f"http://{host}:{port}",
+            "AWS_ACCESS_KEY_ID": "test",
+            "AWS_SECRET_ACCESS_KEY": "test",
+            "AWS_DEFAULT_REGION": "us-east-1",
+        }.items():
+            monkeypatch.setenv(name, value)
+        import s3fs
+
+        files = s3fs.S3FileSystem()
+        files.mkdir("bucket")
+        with reach(Profile("a", kwargs={"n_workers": 1})) as client:
+            assert [worker.faults for worker in check_workers(client, "s3://bucket/a/s.zarr")] == [()]
+            with pytest.raises(BadInputError, match="cannot"):
+                check_workers(client, "s3://no-such-bucket/s.zarr")
+        files.invalidate_cache()
+        assert files.find("bucket") == []
+    finally:
+        server.stop()
+
+
+# The command
+
+
+def test_check_of_threads(command, tmp_path):
+    shutil.copy(ROOT / "cluster.yaml", tmp_path)
+    code, out, err = command("threads", "--store", "s.zarr")
+    assert (code, "1 of 1 workers are well (same code, s.zarr is shared" in out) == (0, True)
+    assert "starts       distributed.LocalCluster" in out
+    assert "waiting for workers" in err
+    assert [path.name for path in tmp_path.iterdir()] == ["cluster.yaml"]
+
+
+def test_check_without_a_queue(command, monkeypatch, tmp_path):
+    shutil.copy(ROOT / "cluster.yaml", tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    code, out, _ = command("slurm")
+    assert code == 0
+    assert "#SBATCH -t 01:00:00" in out
+    assert "not started, no worker checked: sbatch is not on the PATH" in out
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    code, out, _ = command("cluster.yaml:kubernetes")
+    assert (code, "kind: DaskCluster" in out, "no Kubernetes configuration" in out) == (0, True, True)
+    code, out, _ = command("ssh", "--no-connect")
+    assert (code, "node2.example" in out, "as --no-connect asks" in out) == (0, True, True)
+
+
+@pytest.mark.parametrize(
+    ("message", "content"),
+    [
+        ("unknown profile 'mine'; did you mean mina", {"mina": {"class": "LocalCluster"}}),
+        ("no scheduler answers", {"mine": {"address": "tcp://127.0.0.1:9"}}),
+        ("must name an installed cluster class", {"mine": {"class": "LokalCluster"}}),
+        ("did not start", {"mine": {"class": "LocalCluster", "kwargs": {"no_such_argument": 1}}}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_bad_profiles_exit_with_2(command, monkeypatch, tmp_path, message, content):
+    monkeypatch.setattr("pipeline.cluster._CONNECT_SECONDS", 1)
+    (tmp_path / "cluster.yaml").write_text(yaml.safe_dump({"profiles": content}))
+    code, _, err = command("mine")
+    assert (code, message in err) == (2, True)
+    assert err.strip().splitlines()[-1].startswith("dpstudies: ")
+
+
+def test_secrets_are_not_shown():
+    profile = Profile(
+        "a",
+        class_name="SSHCluster",
+        kwargs={"hosts": ["h", "h"], "connect_options": {"username": "me", "password": "hush"}},
+        env={"MY_API_TOKEN": "hush"},
+    )
+    shown = str(describe_launch(profile))
+    assert "hush" not in shown
+    assert "me" in shown
+    assert profile.kwargs["connect_options"]["password"] == "hush"
+
+
+def test_obstacles(monkeypatch, tmp_path):
+    slurm = load_profile(f"{ROOT}/cluster.yaml:slurm")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "sbatch is not on the PATH" in obstacle(slurm)
+    (tmp_path / "sbatch").write_text("#!/bin/sh\n")
+    (tmp_path / "sbatch").chmod(0o755)
+    assert obstacle(slurm) == ""
+    kubernetes = load_profile(f"{ROOT}/cluster.yaml:kubernetes")
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+    assert "no Kubernetes configuration" in obstacle(kubernetes)
+    (tmp_path / "config").write_text("")
+    assert obstacle(kubernetes) == ""

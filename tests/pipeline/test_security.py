@@ -1,0 +1,253 @@
+"""Nobody else is let in: sockets on loopback, TLS with certificates on both sides, no code in profiles or stores."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
+
+import psutil
+import pytest
+import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+import pipeline
+import pipeline.cluster
+from pipeline import BadInputError, Measure, Method, Panel, Study
+from pipeline.cluster import load_profile
+from tests.pipeline.helpers import TOY_FILE, assert_equal_arrays
+
+ROOT = Path(__file__).parents[2]
+SHIPPED = ROOT / "cluster.yaml"
+
+# Sockets
+
+HOLD = """
+import sys
+from pipeline.cluster import connect, load_profile
+if __name__ == "__main__":
+    with connect(load_profile(sys.argv[1] if sys.argv[1:] else None)) as client:
+        client.submit(sum, [1]).result()
+        print("ready", flush=True)
+        sys.stdin.readline()
+"""
+
+
+def listening_of(folder, *choice):
+    """Start a cluster in another process; return where that and its children listen."""
+    script = folder / "hold.py"
+    script.write_text(HOLD)
+    process = subprocess.Popen(
+        [sys.executable, str(script), *choice],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    try:
+        assert process.stdout.readline() == "ready\n"
+        family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
+        return [
+            connection.laddr.ip
+            for member in family
+            for connection in member.net_connections(kind="inet")
+            if connection.status == psutil.CONN_LISTEN
+        ]
+    finally:
+        process.communicate("\n", timeout=30)
+
+
+@pytest.mark.parametrize(
+    "choice", [(), pytest.param((f"{SHIPPED}:processes",), marks=pytest.mark.slow)], ids=["threads", "processes"]
+)
+def test_every_socket_is_on_loopback(tmp_path, choice):
+    found = listening_of(tmp_path, *choice)
+    assert found  # dashboards, and schedulers and workers where they are processes
+    assert all(ip_address(ip).is_loopback for ip in found), found
+
+
+def test_a_socket_that_is_not_on_loopback_is_seen(tmp_path):
+    """The negative control."""
+    profile = {"class": "LocalCluster", "kwargs": {"processes": False, "dashboard_address": "0.0.0.0:0"}}
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump({"profiles": {"open": profile}}))
+    found = listening_of(tmp_path, f"{tmp_path}/c.yaml")
+    assert not all(ip_address(ip).is_loopback for ip in found)
+
+
+# TLS
+
+
+def write_authority(folder, name):
+    """Make a certificate authority and a certificate that it signs; return the paths of CA, certificate, key."""
+    today = datetime.now(UTC)
+
+    def sign(subject, public_key, issuer, issuer_key, is_ca):
+        return (
+            x509.CertificateBuilder()
+            .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, subject)]))
+            .issuer_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, issuer)]))
+            .public_key(public_key)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(today - timedelta(hours=1))
+            .not_valid_after(today + timedelta(hours=1))
+            .add_extension(x509.BasicConstraints(ca=is_ca, path_length=None), critical=True)
+            .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+            .sign(issuer_key, hashes.SHA256())
+        )
+
+    authority_key, key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
+    authority = sign(name, authority_key.public_key(), name, authority_key, True)
+    certificate = sign("host", key.public_key(), name, authority_key, False)
+    paths = tuple(str(folder / f"{name}-{part}.pem") for part in ("ca", "cert", "key"))
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    pem = serialization.Encoding.PEM
+    for path, content in zip(paths, (authority.public_bytes(pem), certificate.public_bytes(pem), private), strict=True):
+        Path(path).write_bytes(content)
+    return paths
+
+
+def security_of(ca, certificate, key):
+    return {"tls_ca_file": ca, "tls_client_cert": certificate, "tls_client_key": key, "require_encryption": True}
+
+
+@contextmanager
+def encrypted_scheduler(folder, ca, certificate, key):
+    """Run a scheduler and a worker that speak TLS only, on loopback; stop each by its process id."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    address = f"tls://127.0.0.1:{port}"
+    tls = ["--protocol", "tls", "--tls-ca-file", ca, "--tls-cert", certificate, "--tls-key", key]
+    common = ["--host", "127.0.0.1", "--dashboard-address", "127.0.0.1:0", *tls]
+    started = []
+    try:
+        for words in (
+            ["scheduler", "--port", str(port), *common],
+            ["worker", address, "--nthreads", "1", "--no-nanny", *common],
+        ):
+            with open(folder / f"{words[0]}.log", "w") as log:
+                command = [sys.executable, "-m", "dask", *words]
+                environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+                started.append(subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, env=environment))
+            time.sleep(0.2)
+        yield address
+    finally:
+        for process in reversed(started):
+            process.send_signal(signal.SIGTERM)
+        for process in started:
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait(10)
+
+
+@pytest.mark.slow
+def test_tls_lets_in_who_has_a_certificate(tmp_path, monkeypatch):
+    """The numbers are those of threads, bit by bit; others are refused in one line, and nothing is written."""
+    ours, others = (write_authority(tmp_path, name) for name in ("ours", "others"))
+    arguments = {"panels": ["means"], "trials": 8}
+    pipeline.run(str(TOY_FILE), tmp_path / "threads.zarr", **arguments)
+    with encrypted_scheduler(tmp_path, *ours) as address:
+        plain = address.replace("tls", "tcp")
+        profiles = {
+            "ours": {"address": address, "security": security_of(*ours)},
+            "nothing": {"address": plain},
+            "no-certificate": {"address": address, "security": {"tls_ca_file": ours[0], "require_encryption": True}},
+            "another-authority": {"address": address, "security": security_of(*others)},
+            # who trusts our authority, and shows a certificate of another one
+            "forged": {"address": address, "security": security_of(ours[0], *others[1:])},
+        }
+        (tmp_path / "c.yaml").write_text(yaml.safe_dump({"profiles": profiles}))
+        pipeline.run(str(TOY_FILE), tmp_path / "tls.zarr", cluster=f"{tmp_path}/c.yaml:ours", **arguments)
+        assert_equal_arrays(tmp_path / "threads.zarr", tmp_path / "tls.zarr")
+        monkeypatch.setattr(pipeline.cluster, "_CONNECT_SECONDS", 2)
+        for name in profiles.keys() - {"ours"}:
+            with pytest.raises(BadInputError) as caught:
+                pipeline.run(str(TOY_FILE), tmp_path / "refused.zarr", cluster=f"{tmp_path}/c.yaml:{name}", **arguments)
+            assert "\n" not in str(caught.value)
+            assert "no scheduler answers" in str(caught.value), name
+            assert "security" in str(caught.value)
+            assert not (tmp_path / "refused.zarr").exists()
+
+
+# Files
+
+
+def test_a_profile_is_data(tmp_path):
+    """What a YAML loader could execute is refused, and not executed."""
+    trace = tmp_path / "trace"
+    path = tmp_path / "c.yaml"
+    path.write_text(
+        f"profiles:\n  a: !!python/object/apply:pathlib.Path.touch [!!python/object:pathlib.Path {trace}]\n"
+    )
+    with pytest.raises(BadInputError, match="must be YAML"):
+        load_profile(str(path))
+    path.write_text(f"profiles: {{a: !!python/object/apply:os.system ['touch {trace}']}}\n")
+    with pytest.raises(BadInputError, match="must be YAML") as caught:
+        load_profile(str(path))
+    assert "\n" not in str(caught.value)
+    assert not trace.exists()
+    yaml.unsafe_load(path.read_text())  # the negative control: the tag does what it says
+    assert trace.exists()
+
+
+DATA_TYPES = {"bool", "int8", "int16", "int32", "int64", "float32", "float64", "string"}
+
+
+def strangers_of(store):
+    """Files of a store that are neither metadata nor chunks of plain numbers and text."""
+    found = []
+    for path in [path for path in Path(store).rglob("*") if path.is_file()]:
+        if path.name == "zarr.json":
+            metadata = json.loads(path.read_text())
+            nodes = [metadata, *(metadata.get("consolidated_metadata") or {"metadata": {}})["metadata"].values()]
+            arrays = [node for node in nodes if node["node_type"] == "array"]
+            codecs = {codec["name"] for node in arrays for codec in node["codecs"]}
+            types = {str(node["data_type"]) for node in arrays}
+            if not codecs <= {"bytes", "vlen-utf8", "zstd", "crc32c"} or not types <= DATA_TYPES:
+                found.append(path)
+        elif "c" not in path.relative_to(store).parts or not (path.name.isdigit() or path.name == "c"):
+            found.append(path)
+    return found
+
+
+def test_a_store_holds_no_pickles(tmp_path):
+    """Nor does one of a study that exists only in memory, which travels to workers as a pickle."""
+
+    def simulate(cell, streams):
+        return streams.uniforms(1)[:, 0]
+
+    def halve(data, setting, streams):
+        return {"x": data / 2, "error": ["small" if value < 0.5 else "" for value in data]}
+
+    panel = Panel("p", "a panel", simulate, (Method("halve", halve),), (Measure("x", "a number"),), trials=6)
+    study = Study("noted", "A study of a notebook", "To test.", (replace(panel, block_trials=2),), seed=1)
+    store = tmp_path / "s.zarr"
+    pipeline.run(study, store)
+    assert len(list(store.rglob("zarr.json"))) > 3
+    assert strangers_of(store) == []
+    text = " ".join(path.read_text() for path in store.rglob("zarr.json"))
+    assert "pickle" not in text
+    assert "halve" in text  # what it is about is there, by name
+
+
+def test_a_pickle_in_a_store_is_seen(tmp_path):
+    """The negative control: objects by the codec of pickles; and a file that has no place there."""
+    (tmp_path / "x").mkdir()
+    array = {"node_type": "array", "data_type": "float64", "codecs": [{"name": "numcodecs.pickle"}]}
+    (tmp_path / "x" / "zarr.json").write_text(json.dumps(array))
+    (tmp_path / "study.pkl").write_bytes(b"")
+    assert len(strangers_of(tmp_path)) == 2

@@ -1,0 +1,274 @@
+"""What users bring: the files of the README, run as it says, and packages that register studies and mechanisms."""
+
+import itertools
+import os
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import pipeline
+from mechanisms import audit_counts
+from pipeline.errors import BadInputError
+from pipeline.source import find_study, load_object
+from studies import MODULES, STUDIES
+from studies.audits import REGISTERED, Question, audit_named
+from tests.statistical import assert_frequencies, assert_mean_within
+
+ROOT = Path(__file__).parents[2]
+SMALL = {"values": {"n": [20, 40]}, "trials": 200, "panels": ["k2"]}
+
+
+def files_of_readme():
+    """Return the files that the README shows, by name."""
+    found = re.findall(r"<!-- file: (\S+) -->\n```python\n(.*?)```\n", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert [name for name, _ in found] == ["my_mechanism.py", "my_study.py"]
+    return dict(found)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Write the files of the README; what they import stays in this process."""
+    folder, path = tmp_path_factory.mktemp("mine"), list(sys.path)
+    for name, text in files_of_readme().items():
+        (folder / name).write_text(text)
+    yield folder
+    sys.path[:] = path
+    sys.modules.pop("my_mechanism", None)
+
+
+@pytest.fixture
+def mechanism(folder):
+    return load_object(f"{folder}/my_mechanism.py:MECHANISM")
+
+
+def enumerated_law(counts, truth):
+    """Return the law of the released first count over all 2ⁿ ways to respond."""
+    n = sum(counts)
+    law = np.zeros(n + 1)
+    for honest in itertools.product([True, False], repeat=n):
+        told = sum(is_honest == (record < counts[0]) for record, is_honest in enumerate(honest))
+        estimate = (told - n * (1 - truth)) / (2 * truth - 1)
+        law[round(min(max(estimate, 0), n))] += np.prod(np.where(honest, truth, 1 - truth))
+    return law
+
+
+@pytest.mark.parametrize("counts", [(4, 3), (0, 6), (7, 0)])
+def test_the_law_of_the_readme_is_that_of_its_draws(mechanism, counts):
+    epsilon, n = 1.3, sum(counts)
+    release = mechanism.build([1, 2], counts, epsilon, 1e-8)
+    truth = np.exp(epsilon) / (1 + np.exp(epsilon))
+    law = release.probabilities()
+    np.testing.assert_allclose(law, enumerated_law(counts, truth), rtol=1e-12)
+    draws = release.sample(np.random.default_rng(1).random((100_000, release.n_uniforms)))
+    assert (draws.sum(axis=1) == n).all()
+    observed, possible = np.bincount(draws[:, 0], minlength=n + 1), law > 0
+    assert observed.sum() == observed[possible].sum()
+    assert_frequencies(observed[possible], law[possible])
+    with pytest.raises(AssertionError, match="chi-square"):
+        assert_frequencies(observed[possible], 0.95 * law[possible] + 0.05 / possible.sum())
+
+
+def test_the_mechanism_of_the_readme_is_audited(command, folder, mechanism):
+    target, at = f"{folder}/my_mechanism.py:MECHANISM", ("--n", "100", "--epsilon", "1")
+    code, out, err = command("audit", target, "--prior", "1:1", *at)
+    assert (code, err) == (0, "")
+    assert "within" in out
+    assert f"{audit_counts(mechanism, [1, 1], 100, 1.0).epsilon:.3f}" == "0.736"
+    assert "0.7358" in out
+    code, _, err = command("audit", target, "--prior", "1:1:1", *at)
+    assert (code, "takes 2 cells, got 3" in err, err.count("\n")) == (2, True, 1)
+    for n in ("1", "100"):  # where it tells the truth more often than it may, it is found out
+        dishonest = files_of_readme()["my_mechanism.py"].replace("math.exp(-epsilon)", "math.exp(-2 * epsilon)")
+        Path("wrong.py").write_text(dishonest)
+        code, out, _ = command("audit", "wrong.py:MECHANISM", "--prior", "1:1", "--n", n, "--epsilon", "1")
+        assert (code, "BROKEN" in out) == (1, True)
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory):
+    """Return the store of the built-in study at few sizes and trials."""
+    store = tmp_path_factory.mktemp("published") / "s.zarr"
+    pipeline.run(STUDIES["hellinger-accuracy"], store, **SMALL)
+    return xr.open_zarr(store, group="k2").load()
+
+
+def test_the_study_of_the_readme(command, folder, published, tmp_path):
+    """The built-in methods have the built-in study's numbers, bit by bit; mine stands beside them."""
+    words = ("--set", "n=20,40", "--trials", "200", "--store", "my.zarr")
+    assert command("run", f"{folder}/my_study.py", *words)[0] == 0
+    mine = xr.open_zarr("my.zarr", group="k2").load()
+    names = published.mechanism.values.tolist()
+    assert mine.mechanism.values.tolist() == [*names, "randomised-response"]
+    measures = ["hellinger", "expected_hellinger", "multiplier", "gamma", "audited_epsilon", "status"]
+    xr.testing.assert_identical(mine.sel(mechanism=names)[measures].drop_attrs(), published[measures].drop_attrs())
+    new = mine.sel(mechanism="randomised-response")
+    assert (new.status == 1).all()
+    for n in (20, 40):
+        assert_mean_within(new.hellinger.sel(n=n), float(new.expected_hellinger.sel(n=n)))
+    code, out, _ = command("report", "my.zarr", "--figures", "figures")
+    assert code == 0
+    assert "reproduced: At 2 cells geometric noise" not in out  # it is claimed of other sizes
+    assert "randomised-response" in Path("figures/accuracy-k2.svg").read_text()
+    (tmp_path / "elsewhere").mkdir()
+    os.chdir(tmp_path / "elsewhere")
+    assert command("resume", "../my.zarr")[0] == 0
+    code, out, _ = command("trial", "../my.zarr", "--panel", "k2", "--cell", "n=40", "--trial", "7")
+    assert (code, "DIFFERENT" in out) == (0, False)
+
+
+def test_under_another_name_the_draws_are_others(folder, published, tmp_path):
+    study = replace(find_study(f"{folder}/my_study.py", {}).load(), name="mine")
+    pipeline.run(study, tmp_path / "s.zarr", **SMALL)
+    other = xr.open_zarr(tmp_path / "s.zarr", group="k2").load().sel(mechanism=published.mechanism)
+    assert (other.hellinger != published.hellinger).mean() > 0.5
+    xr.testing.assert_equal(other.expected_hellinger, published.expected_hellinger)
+
+
+def test_files_import_what_lies_beside_them(tmp_path, monkeypatch):
+    """Whatever the folder the command runs in."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    for folder, name in (("a", "beside_a_mechanism"), ("b", "beside_a_study")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / f"{name}.py").write_text("from studies.gibbs_traces import STUDY")
+        (tmp_path / folder / "mine.py").write_text(f"from {name} import STUDY")
+    assert load_object(f"{tmp_path}/a/mine.py:STUDY") is STUDIES["gibbs-traces"]
+    assert find_study(f"{tmp_path}/b/mine.py", {}).load() is STUDIES["gibbs-traces"]
+
+
+TOY = """
+from pipeline import Measure, Method, Panel, Study
+
+def simulate(cell, streams):
+    return streams.uniforms(1)[:, 0]
+
+def evaluate(data, setting, streams):
+    return {"x": data}
+
+PANEL = Panel("p", "a panel", simulate, (Method("m", evaluate),), (Measure("x", "a number"),), trials=5)
+STUDY = Study("NAME", "A plugin's study", "", (PANEL,), seed=1)
+"""
+LAWS = """
+from mechanisms import MECHANISMS, Guarantee, Mechanism, OutputLaws
+
+LAWS = OutputLaws.from_table([[0.75, 0.25], [0.25, 0.75]], pairs=[[0, 1]])
+GEOMETRIC = Mechanism("geometric-too", "Twin.", MECHANISMS["geometric"].release, lambda e, d: Guarantee(e))
+"""
+
+
+def install(folder, package, code, **groups):
+    """Write a module and what an installer leaves beside it: ``studies`` and ``mechanisms`` by name."""
+    (folder / f"{package}.py").write_text(code)
+    information = folder / f"{package}-1.0.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+    (information / "entry_points.txt").write_text(
+        "\n".join(
+            f"[dpstudies.{group}]\n" + "\n".join(f"{name} = {place}" for name, place in points.items())
+            for group, points in groups.items()
+        )
+    )
+
+
+def dpstudies(folder, *words):
+    """Run the command in a process of its own that finds the packages in a folder."""
+    path = os.pathsep.join([str(folder), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    done = subprocess.run(
+        [sys.executable, "-c", "from studies.cli import main; main()", *words],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=folder,
+        check=False,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_studies_of_packages_are_listed(tmp_path):
+    """What is broken is a line, and takes nothing with it."""
+    install(tmp_path, "good_studies", TOY.replace("NAME", "toy-study"), studies={"toy-study": "good_studies:STUDY"})
+    install(tmp_path, "bad_studies", "1 / 0", studies={"no-study": "bad_studies:STUDY"})
+    install(tmp_path, "bold_studies", TOY, studies={"calibration": "bold_studies:STUDY"})
+    install(tmp_path, "odd_studies", TOY.replace("NAME", "even"), studies={"odd": "odd_studies:STUDY"})
+    code, out, err = dpstudies(tmp_path, "list")
+    assert code == 0
+    listed = [line.split()[0] for line in out.splitlines()[1:]]
+    assert listed == [*MODULES.built_in, "toy-study"]
+    assert sorted(err.splitlines()) == [
+        "dpstudies: calibration is built in and cannot be registered in dpstudies.studies, as bold_studies does; "
+        "choose another name",
+        "dpstudies: the study no-study is left out: cannot load the study bad_studies:STUDY: ZeroDivisionError: "
+        "division by zero",
+        "dpstudies: the study odd is left out: odd_studies:STUDY is registered as odd, and names itself even; register "
+        "that",
+    ]
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """Return a function that installs a package for this process; its modules must have names of their own."""
+    monkeypatch.syspath_prepend(tmp_path)
+    return lambda *words, **groups: install(tmp_path, *words, **groups)
+
+
+def test_a_registered_study_is_run_by_its_name(installed, command):
+    installed("run_studies", TOY.replace("NAME", "run-me"), studies={"run-me": "run_studies:STUDY"})
+    assert command("run", "run-me", "--store", "s.zarr")[0] == 0
+    assert command("resume", "s.zarr")[0] == 0
+    assert xr.open_zarr("s.zarr", group="p").x.sizes == {"method": 1, "trial": 5}
+    code, _, err = command("run", "run-you", "--store", "t.zarr")
+    assert (code, "did you mean run-me?" in err) == (2, True)
+
+
+def test_registered_studies_are_in_the_mapping(installed):
+    before = len(STUDIES)
+    installed("mapped_studies", TOY.replace("NAME", "mapped"), studies={"mapped": "mapped_studies:STUDY"})
+    installed("wrong_studies", "1 / 0", studies={"wrong": "wrong_studies:STUDY"})
+    assert "mapped_studies" not in sys.modules
+    assert MODULES["mapped"] == "mapped_studies:STUDY"
+    assert "mapped" in STUDIES
+    assert "mapped_studies" not in sys.modules  # until it is asked for
+    assert STUDIES["mapped"].title == "A plugin's study"
+    with pytest.raises(BadInputError, match="cannot load the study wrong_studies:STUDY: ZeroDivisionError"):
+        STUDIES["wrong"]
+    with pytest.raises(KeyError):
+        STUDIES["absent"]
+    with pytest.warns(UserWarning, match="the study wrong is left out: cannot load"):
+        assert list(STUDIES)[before:] == ["mapped"]
+
+
+def test_a_name_that_two_packages_register(installed):
+    for package in ("first_studies", "second_studies"):
+        installed(package, TOY.replace("NAME", "both"), studies={"both": f"{package}:STUDY"})
+    message = "both is registered in dpstudies.studies by first_studies and second_studies; uninstall one of them"
+    with pytest.raises(BadInputError, match=message):
+        find_study("both", MODULES)
+    with pytest.warns(UserWarning, match=message):
+        assert "both" not in list(STUDIES)
+
+
+def test_packages_register_mechanisms(installed, command):
+    points = {"geometric-too": "laws_plugin:GEOMETRIC", "response": "laws_plugin:LAWS", "laplace": "laws_plugin:LAWS"}
+    installed("laws_plugin", LAWS, mechanisms={**points, "gone": "laws_plugin:GONE", "text": "laws_plugin:__name__"})
+    assert REGISTERED.added() == ["geometric-too", "gone", "response", "text"]
+    at = ("--prior", "1:1", "--n", "10", "--epsilon", "1")
+    code, out, err = command("audit", "geometric-too", "geometric", *at)
+    assert (code, err) == (0, "")
+    rows = [line.split() for line in out.splitlines()[1:3]]
+    assert rows[0][0] == "geometric-too"
+    assert rows[0][1:] == rows[1][1:]
+    assert command("audit", "response", "--epsilon", "1")[0] == 1
+    code, _, err = command("audit", "respnse", *at)
+    assert (code, "did you mean response?" in err) == (2, True)
+    code, _, err = command("audit", "gone", *at)
+    assert (code, "unknown object of laws_plugin 'GONE'" in err) == (2, True)
+    audited, left_out = audit_named(["all"], Question((1.0, 1.0), 10, 1.0))
+    assert "geometric-too" in [one.name for one in audited]
+    for reason in ("laplace is built in and cannot be registered", "'GONE'", "must be a mechanisms.Mechanism"):
+        assert sum(reason in line for line in left_out) == 1
