@@ -10,7 +10,7 @@ from pipeline.evaluate import Status
 from pipeline.factors import Factor, Measure, Method, Statistic
 from pipeline.interchange import to_arviz, to_pandas
 from pipeline.panel import Panel
-from pipeline.run import resume, run
+from pipeline.run import extend, resume, run, submit
 from pipeline.store import open_results
 from pipeline.streams import Streams
 from pipeline.study import Claim, Figure, Finding, Study
@@ -28,9 +28,11 @@ __all__ = [
     "Status",
     "Streams",
     "Study",
+    "extend",
     "open_results",
     "resume",
     "run",
+    "submit",
     "summarise",
     "to_arviz",
     "to_pandas",

@@ -31,6 +31,7 @@ class Status(IntEnum):
 
 
 FAILURES = (Status.FAILED, Status.TIMED_OUT, Status.KILLED)
+SAME_CAUSE = "same cause as the first trial of its block"
 FATES = {
     Status.KILLED: "the worker process died while it computed this trial, or both ends of its block",
     Status.TIMED_OUT: "this trial, or both ends of its block, took longer than the time limit",
@@ -144,7 +145,7 @@ def unevaluated(panel: Panel, n_trials: int, status: Status, reason: str) -> Out
         measure.name: np.full(_shape(panel, measure, n_trials), _missing(measure.dtype), measure.dtype)
         for measure in panel.measures
     }
-    error = np.full(n_trials, "same cause as the first trial of its block", dtype=object)
+    error = np.full(n_trials, SAME_CAUSE, dtype=object)
     error[0] = reason
     return Outcome(values, np.full(n_trials, status, np.int8), error if reason else np.full(n_trials, "", object))
 

@@ -9,9 +9,11 @@
 """
 
 import json
+import math
 import os
 import re
 import shlex
+import traceback
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import product
@@ -24,8 +26,9 @@ import numpy as np
 import xarray as xr
 import zarr
 import zarr.errors
-from zarr.core.buffer import Buffer
+from zarr.core.buffer import Buffer, default_buffer_prototype
 from zarr.core.sync import sync
+from zarr.storage import MemoryStore
 
 from pipeline.errors import BadInputError, IncompleteStoreError, UnreadableStoreError
 from pipeline.evaluate import FAILURES, Block, Outcome, Status
@@ -37,6 +40,9 @@ from pipeline.template import make_template
 
 _ROOT = "zarr.json"
 _LEFTOVER = re.compile(r".*\.[0-9a-f]{32}\.partial")  # as the local store names a file until it is whole
+
+_SLAB_CHUNKS = 1000  # zarr makes a coroutine for each chunk that one call reads
+_MOST_DASK_CHUNKS = 10_000  # of one variable: each costs a millisecond and some kilobytes
 
 
 class ResultStore:
@@ -225,15 +231,16 @@ class ResultStore:
         UnreadableStoreError
             If a committed chunk cannot be read.
         """
-        n_cells, n_blocks = len(panel.cells()), -(-panel.n_trials // panel.block_trials)
-        axes = len(panel.factors)
-        with self.reading():
-            status = np.asarray(self.array(panel.name, "status")[...])
-        wanted = np.isin(status, [Status.PENDING, *retry])
-        if panel.trials is None:
-            wanted = wanted[..., None]
-        starts = np.arange(0, panel.n_trials, panel.block_trials)
-        wanted = np.logical_or.reduceat(wanted, starts, axis=-1)
+        status = self.array(panel.name, "status")
+        wanted = np.empty(status.cdata_shape, bool)
+        for chunks, region in iterate_slabs(status):
+            with self.reading():
+                here = np.isin(np.asarray(status[region]), [Status.PENDING, *retry])
+            if panel.trials is not None:
+                here = np.logical_or.reduceat(here, np.arange(0, here.shape[-1], panel.block_trials), axis=-1)
+            wanted[chunks] = here
+        axes, n_cells, n_blocks = len(panel.factors), len(panel.cells()), -(-panel.n_trials // panel.block_trials)
+        wanted = wanted if panel.trials is not None else wanted[..., None]
         found = np.empty((n_cells, n_blocks, len(panel.settings())), bool)
         for k, setting in enumerate(panel.settings()):
             index = (slice(None),) * axes + _setting_index(panel, setting)
@@ -246,7 +253,9 @@ class ResultStore:
         """Turn what a damaged chunk raises, of many kinds, into an `UnreadableStoreError` that says what to do."""
         try:
             yield
-        except (OSError, ValueError, RuntimeError) as error:
+        except Exception as error:
+            if not is_damage(error):
+                raise
             raise UnreadableStoreError(
                 f"a chunk of the store {self.url} cannot be read ({' '.join(str(error).split())}); find it with: "
                 f"dpstudies verify {shlex.quote(self.url)}"
@@ -285,6 +294,38 @@ class ResultStore:
             for name in ("status", *damaged):  # in this order: what is committed is always whole
                 sync(self._root.store.delete(self._key(*self._chunk(panel, block, position, name))))
 
+    def mend(self, study: Study) -> dict[tuple[str, str], str]:
+        """Write anew what the spec alone decides, where it is damaged: coordinates, and the metadata of arrays.
+
+        Returns
+        -------
+        dict of (str, str) to str
+            What was wrong, by panel and variable.
+        """
+        found: dict[tuple[str, str], str] = {}
+        files = make_template(study, self.attributes)
+        template = zarr.open_group(MemoryStore(dict(files)), mode="r")
+        for key, content in files.items():
+            panel, _, rest = key.partition("/")
+            if key == _ROOT:
+                continue
+            name = rest.partition("/")[0]
+            try:
+                if key.endswith(_ROOT):
+                    stored = sync(self._root.store.get(key, default_buffer_prototype()))
+                    same = stored is not None and json.loads(stored.to_bytes()) == json.loads(content.to_bytes())
+                else:
+                    expected = template[f"{panel}/{name}"]
+                    assert isinstance(expected, zarr.Array)
+                    same = np.array_equal(np.asarray(self.array(panel, name)[...]), np.asarray(expected[...]))
+            except (OSError, ValueError, RuntimeError) as error:
+                found[panel, name] = f"mended: {' '.join(str(error).split())}"
+                same = False
+            if not same:
+                found.setdefault((panel, name), "mended: it was not what the spec says")
+                sync(self._root.store.set(key, content))
+        return found
+
     def _per_trial(self, panel: Panel) -> set[str]:
         return {"status", *(measure.name for measure in panel.measures if measure.per_trial)}
 
@@ -299,6 +340,12 @@ class ResultStore:
         return f"{array.path}/{array.metadata.encode_chunk_key(chunk)}"
 
 
+def is_damage(error: BaseException) -> bool:
+    """Whether an error was raised while a chunk was read and decoded, by whichever codec."""
+    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+    return any(str(frame.f_globals.get("__name__")).startswith("zarr.core.codec_pipeline") for frame in frames)
+
+
 def open_results(store: str | os.PathLike[str]) -> xr.DataTree:
     """Open a store as a tree of lazy data sets, one for each panel, numeric coordinates in ascending order.
 
@@ -310,7 +357,8 @@ def open_results(store: str | os.PathLike[str]) -> xr.DataTree:
     Returns
     -------
     xarray.DataTree
-        ``tree["k2"].to_dataset()`` is the Dataset of panel ``k2``; arrays are Dask arrays, one chunk a block.
+        ``tree["k2"].to_dataset()`` is the Dataset of panel ``k2``; arrays are Dask arrays, one chunk a block, or a run
+        of blocks where there are more than 10,000.
 
     Raises
     ------
@@ -324,9 +372,20 @@ def open_results(store: str | os.PathLike[str]) -> xr.DataTree:
         raise IncompleteStoreError(
             f"the store {store} was interrupted while it was created; finish it with: dpstudies resume {store}"
         )
-    tree = xr.open_datatree(opened.url, engine="zarr", chunks={})
-    panels = {name: _in_order(tree[name].to_dataset()) for name in opened.spec["panels"]}
-    return xr.DataTree.from_dict({"/": tree.to_dataset(), **panels})
+    panels = {}
+    for name in opened.spec["panels"]:
+        chunks = _dask_chunks(opened.array(name, "status"))
+        panels[name] = _in_order(xr.open_zarr(opened.url, group=name, chunks=chunks))
+    return xr.DataTree.from_dict({"/": xr.Dataset(attrs=opened.attributes), **panels})
+
+
+def _dask_chunks(status: zarr.Array) -> dict[str, int]:
+    """Return the chunks of a panel's Dask arrays: one a block, or runs of blocks where there are too many of them."""
+    sizes = list(status.chunks)
+    for axis in reversed(range(status.ndim)):
+        n_along = [-(-length // size) for length, size in zip(status.shape, sizes, strict=True)]
+        sizes[axis] *= min(-(-math.prod(n_along) // _MOST_DASK_CHUNKS), n_along[axis])
+    return dict(zip(map(str, status.metadata.dimension_names or ()), sizes, strict=True))
 
 
 def _in_order(ds: xr.Dataset) -> xr.Dataset:
@@ -335,6 +394,36 @@ def _in_order(ds: xr.Dataset) -> xr.Dataset:
         if index.dtype.kind in "if" and not index.is_monotonic_increasing:
             ds = ds.sortby(name)
     return ds
+
+
+def iterate_slabs(array: zarr.Array) -> Iterator[tuple[tuple[slice, ...], tuple[slice, ...]]]:
+    """Divide an array into parts of whole chunks, each small enough to be read at once.
+
+    Parameters
+    ----------
+    array : zarr.Array
+        An array of any number of chunks.
+
+    Yields
+    ------
+    chunks, region : tuple of slice
+        The part, in the grid of chunks and in the array itself.
+
+    Examples
+    --------
+    >>> array = zarr.create_array({}, shape=(3, 2500), chunks=(1, 1), dtype="i1")
+    >>> [chunks for chunks, _ in iterate_slabs(array)][:3]
+    [(slice(0, 1, None), slice(0, 1000, None)), (slice(0, 1, None), slice(1000, 2000, None)), ...]
+    """
+    room, steps = _SLAB_CHUNKS, []
+    for n_along in reversed(array.cdata_shape):
+        steps.append(max(1, min(room, n_along)))
+        room //= steps[-1]
+    starts = [range(0, n_along, step) for n_along, step in zip(array.cdata_shape, reversed(steps), strict=True)]
+    for place in product(*starts):
+        chunks = tuple(slice(k, min(k + along.step, along.stop)) for k, along in zip(place, starts, strict=True))
+        sizes = zip(chunks, array.chunks, array.shape, strict=True)
+        yield chunks, tuple(slice(part.start * size, min(part.stop * size, length)) for part, size, length in sizes)
 
 
 def write_region(array: zarr.Array, region: tuple[slice, ...], values: np.ndarray) -> None:

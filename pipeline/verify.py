@@ -12,9 +12,9 @@ from itertools import islice
 import numpy as np
 
 from pipeline.cluster import connect
-from pipeline.errors import BadInputError
+from pipeline.errors import BadInputError, IncompleteStoreError
 from pipeline.evaluate import Status, evaluate_block
-from pipeline.flight import Flight
+from pipeline.flight import ExecutionError, Flight
 from pipeline.plan import iterate_blocks
 from pipeline.profiles import load_profile
 from pipeline.run import Rerun, study_of
@@ -37,7 +37,8 @@ class Flaw:
     variable : str
         The variable.
     problem : str
-        ``unreadable: ...``, ``missing``, or ``different: ...``.
+        ``unreadable: ...`` or ``missing``, which is pending now; ``mended: ...``, which the spec decides and was
+        written anew; or ``different: ...``.
     """
 
     where: str
@@ -45,9 +46,9 @@ class Flaw:
     problem: str
 
     @property
-    def is_different(self) -> bool:
-        """Whether it can be read, but is another number than the code computes."""
-        return self.problem.startswith("different")
+    def kind(self) -> str:
+        """The first word of the problem."""
+        return self.problem.partition(":")[0]
 
 
 @dataclass(frozen=True)
@@ -58,12 +59,15 @@ class Verification:
     ----------
     n_read, n_computed : int
         Committed blocks of a setting of which every chunk was read, and those that were computed again.
+    n_pending : int
+        Blocks of a setting that were not committed.
     flaws : tuple of Flaw
         What is wrong.
     """
 
     n_read: int
     n_computed: int
+    n_pending: int
     flaws: tuple[Flaw, ...]
 
 
@@ -76,7 +80,7 @@ class _Check:
 
     def __call__(self, batch: Sequence[tuple[Work, bool]]) -> Verification:
         study, store = self.task.opened()
-        n_read = n_computed = 0
+        n_read = n_computed = n_pending = 0
         flaws: list[Flaw] = []
         for work, is_computed in batch:
             panel = study.panel(work.block.panel)
@@ -92,6 +96,7 @@ class _Check:
                     continue
                 stored = store.read(panel, work.block, setting)
                 if (stored.status == Status.PENDING).any():
+                    n_pending += 1
                     continue
                 n_read += 1
                 deadly = np.isin(stored.status, [Status.KILLED, Status.TIMED_OUT]).any()
@@ -102,7 +107,7 @@ class _Check:
                 flaws += [Flaw(where, name, f"different: {again.largest_difference}") for name in again.differing]
                 if again.differing and self.repair:
                     store.write(panel, work.block, setting, again.computed)
-        return Verification(n_read, n_computed, tuple(flaws))
+        return Verification(n_read, n_computed, n_pending, tuple(flaws))
 
 
 def verify(
@@ -151,14 +156,17 @@ def verify(
     opened = ResultStore.open(store)
     source, configured = study_of(opened, study)
     if not opened.complete:
-        return Verification(0, 0, ())
+        raise IncompleteStoreError(
+            f"the store {store} was interrupted while it was created; finish it with: dpstudies resume {store}"
+        )
     n_blocks = sum(len(panel.cells()) * -(-panel.n_trials // panel.block_trials) for panel in configured.panels)
     rng = np.random.default_rng(seed)
     chosen = None if sample is None else set(rng.choice(n_blocks, min(sample, n_blocks), replace=False).tolist())
     check = _Check(Task(source, opened.url, opened.attributes["spec_sha256"]), repair)
     batches = _batches(_checks(configured, chosen), _BATCH)
-    n_read = n_computed = n_done = 0
-    flaws: list[Flaw] = []
+    mended = tuple(Flaw(panel, name, problem) for (panel, name), problem in opened.mend(configured).items())
+    found: list[Verification] = []
+    n_done = 0
     with connect(load_profile(cluster)) as client:
         flight = Flight(client, check.task.run)
         window = 2 * max(1, sum(client.nthreads().values()))
@@ -167,15 +175,19 @@ def verify(
         while len(flight):
             for landed in flight.wait():
                 if landed.fate is not None:
-                    raise BadInputError("a worker died while it verified; exclude what kills it, or use --sample 0")
-                n_read, n_computed = n_read + landed.result.n_read, n_computed + landed.result.n_computed
-                flaws += landed.result.flaws
+                    raise ExecutionError("a worker died while it verified; verify again, perhaps with --sample 0")
+                found.append(landed.result)
                 n_done += landed.payload
                 if progress is not None:
                     progress(n_done, n_blocks)
                 for batch in islice(batches, 1):
                     flight.submit(len(batch), check, batch)
-    return Verification(n_read, n_computed, tuple(flaws))
+    return Verification(
+        sum(one.n_read for one in found),
+        sum(one.n_computed for one in found),
+        sum(one.n_pending for one in found),
+        mended + tuple(flaw for one in found for flaw in one.flaws),
+    )
 
 
 def _checks(study: Study, chosen: set[int] | None) -> Iterator[tuple[Work, bool]]:

@@ -4,6 +4,7 @@ Exit codes: 0 complete; 1 complete with failed trials, a trial that differs, or 
 2 bad input, nothing written; 3 incomplete; 130 interrupted.
 """
 
+import logging
 import os
 import signal
 import sys
@@ -12,9 +13,10 @@ from typing import cast
 
 import typer
 
-from pipeline.errors import BadInputError, IncompleteStoreError
+from pipeline.errors import BadInputError, IncompleteStoreError, UnreadableStoreError
 from pipeline.flight import ExecutionError
-from studies.commands import auditing, clusters, reading, releasing, running
+from pipeline.store import is_damage
+from studies.commands import auditing, clusters, reading, releasing, running, verifying
 from studies.commands.shared import ERRORS, fail
 
 app = typer.Typer(
@@ -33,10 +35,13 @@ app.add_typer(clusters.app, name="cluster")
 for command in (
     running.plan,
     running.run,
+    running.submit,
     running.resume,
+    running.extend,
     reading.status,
     reading.trial,
     reading.errors,
+    verifying.verify,
     reading.summarise,
     reading.report,
     auditing.audit,
@@ -61,6 +66,14 @@ def main() -> None:
         code = fail(str(error), 3)
     except (KeyboardInterrupt, typer.Abort):
         code = 130
+    except Exception as error:
+        if isinstance(error, UnreadableStoreError):
+            code = fail(str(error), 3)
+        elif is_damage(error):
+            code = fail(f"a chunk of the store cannot be read ({error}); find it with: dpstudies verify STORE", 3)
+        else:
+            raise
+        logging.getLogger("asyncio").disabled = True  # Zarr's other reads are cut off when this process ends
     if code == 130:
         fail("interrupted", code)
     sys.exit(code)

@@ -27,7 +27,7 @@ class Scale:
 
 
 QUICK = {
-    "hellinger-accuracy": Scale(1_000, values={"n": (100, 200, 500)}),
+    "hellinger-accuracy": Scale(1_000, values={"n": (100, 500, 600)}),
     "hellinger-limits": Scale(values={"n": (3, 5, 8)}),
     "privacy-audit": Scale(values={"n": (2, 10, 20), "epsilon": (1.0,)}),
     "calibration": Scale(100, values={"n": (1_000, 10_000)}),
@@ -79,6 +79,18 @@ def store_path(folder: str | os.PathLike[str], name: str) -> str:
     'lab/calibration.zarr'
     """
     return f"{os.fspath(folder).rstrip('/')}/{name}.zarr"
+
+
+def is_folder(path: str | os.PathLike[str]) -> bool:
+    """Whether a path is a folder that holds the store of a study, and is none itself.
+
+    Examples
+    --------
+    >>> is_folder("lab")
+    False
+    """
+    inside = (store_path(path, name) for name in STUDIES)
+    return not os.path.exists(os.path.join(path, "zarr.json")) and any(map(os.path.isdir, inside))
 
 
 def require_folder(folder: str | os.PathLike[str], scale: str, seed: int | None) -> None:

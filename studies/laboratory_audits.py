@@ -18,11 +18,11 @@ from mechanisms import (
     audit_laws,
     laplace_scale,
     one_posterior_sampling,
-    partition_quantile,
     quantile_laws,
     search_laws,
 )
 from mechanisms.audit import ROUNDING
+from mechanisms.partition_quantile import partition_quantile
 from pipeline.factors import format_value
 from studies.laboratory_results import Results
 from studies.laboratory_tables import Table

@@ -8,6 +8,7 @@ import xarray as xr
 from pipeline.factors import format_value
 from studies.laboratory_results import Results
 from studies.laboratory_tables import Table, plus_minus
+from studies.report import Summaries
 
 _ACCURACY = {
     "smooth": "P0",
@@ -55,7 +56,7 @@ def _with_error(ds: xr.Dataset, value: str, error: str) -> str:
     return plus_minus(float(ds[value]), float(ds[error]))
 
 
-def _accuracy(summaries: dict[str, xr.Dataset]) -> Table:
+def _accuracy(summaries: Summaries) -> Table:
     """Show each panel at the largest n at which all of its mechanisms apply, if there is one."""
     shown = {}
     for name in (name for name in ("k2", "k3", "k4", "abalone") if name in summaries):
@@ -82,7 +83,7 @@ def _accuracy(summaries: dict[str, xr.Dataset]) -> Table:
     )
 
 
-def _calibration(summaries: dict[str, xr.Dataset]) -> Table:
+def _calibration(summaries: Summaries) -> Table:
     n_trials = max(int(ds["n_ok"].max()) for ds in summaries.values())
     rows = []
     for name, origin in _CALIBRATION.items():
@@ -110,9 +111,9 @@ def _probabilities(ds: xr.Dataset) -> Table:
     for name in ("normality", "normality-corrected", "fisher", "fisher-corrected"):
         cells = []
         for one in (ds.sel({"method": name + noise}) for noise in ("-noiseless", "")):
-            at = one.isel(cutoff=int(np.abs(one["difference_mean"]).argmax()))
+            at = one.isel(cutoff=int(np.argmax(np.abs(one["difference_mean"].values))))
             cells.append(_with_error(at, "difference_mean", "difference_mcse"))
-            at = one.isel(cutoff=int(one["difference_rmse"].argmax()))
+            at = one.isel(cutoff=int(np.argmax(one["difference_rmse"].values)))
             cells.append(_with_error(at, "difference_rmse", "difference_rmse_mcse"))
         rows.append((name, "ours" if name.endswith("corrected") else "P2", *cells))
     return Table(
@@ -128,9 +129,9 @@ def _quantiles(ds: xr.Dataset) -> Table:
     rows = []
     for name, origin in (("quantile", "P2"), ("quantile-centred", "ours")):
         one = ds.sel({"method": name})
-        median = one.isel(p=int(np.abs(one["difference_median"]).argmax()))
+        median = one.isel(p=int(np.argmax(np.abs(one["difference_median"].values))))
         wide = one["difference_q75"] - one["difference_q25"]
-        at = one.isel(p=int(wide.argmax()))
+        at = one.isel(p=int(np.argmax(wide.values)))
         error = float(np.hypot(at["difference_q75_mcse"], at["difference_q25_mcse"]))
         typical = one["difference_absolute"]
         rows.append(
@@ -181,7 +182,7 @@ def _utility(ds: xr.Dataset) -> Table:
     )
 
 
-def _logistic(summaries: dict[str, xr.Dataset]) -> Table:
+def _logistic(summaries: Summaries) -> Table:
     shown = list(_logistic_columns(summaries))
     names = {
         "glm-diffused": "P3",
@@ -207,7 +208,7 @@ def _logistic(summaries: dict[str, xr.Dataset]) -> Table:
     )
 
 
-def _logistic_columns(summaries: dict[str, xr.Dataset]) -> Iterator[tuple[str, xr.Dataset]]:
+def _logistic_columns(summaries: Summaries) -> Iterator[tuple[str, xr.Dataset]]:
     """Yield each data set at the middle order, at the smallest epsilon and at that nearest to 1."""
     for name in (name for name in ("abalone", "adult", "mnist") if name in summaries):
         ds = summaries[name]

@@ -4,7 +4,9 @@ import base64
 import json
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import jinja2
 import numpy as np
@@ -18,6 +20,8 @@ from pipeline.factors import format_value
 from pipeline.store import ResultStore
 
 Summaries = Mapping[str, xr.Dataset]
+
+_INK, _INK_ON_DARK = "#1a1a1a", "#e8e8e8"  # the first is what figures are drawn in
 
 
 def load_summaries(
@@ -132,13 +136,63 @@ def _number(value: float) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
 
 
+@dataclass(frozen=True)
+class Picture:
+    """A figure as a page shows it: an image as a data URI, whose ink follows the page from light to dark."""
+
+    name: str
+    title: str
+    caption: str
+    uri: str
+
+
+@dataclass(frozen=True)
+class State:
+    """How complete a store is: in a word, in a sentence, and by status."""
+
+    headline: str
+    detail: str
+    n_ok: int
+    n_failed: int
+    n_pending: int
+
+
+def draw_pictures(
+    study: Study, summaries: Summaries, figures_folder: str | os.PathLike[str] | None = None
+) -> list[Picture]:
+    """Draw the figures of which a panel is in the store.
+
+    Parameters
+    ----------
+    study : Study
+        Declares the figures.
+    summaries : mapping
+        What is drawn, by panel.
+    figures_folder : path, optional
+        Where to write the figures as SVG and PNG files, too.
+    """
+    from studies.figures import render
+
+    pictures = []
+    for figure in drawable(study, summaries):
+        shown = {panel: summaries[panel] for panel in figure.panels if panel in summaries}
+        kinds = ("svg",) if figures_folder is None else ("svg", "png")
+        drawn = dict(zip(kinds, render(figure.draw, shown, kinds), strict=True))
+        if figures_folder is not None:
+            Path(figures_folder).mkdir(parents=True, exist_ok=True)
+            for kind, content in drawn.items():
+                Path(figures_folder, f"{figure.name}.{kind}").write_bytes(content)
+        pictures.append(Picture(figure.name, figure.title, figure.caption, _uri(drawn["svg"])))
+    return pictures
+
+
 def write_report(
     store: ResultStore,
     study: Study,
     output: str | os.PathLike[str],
     figures_folder: str | os.PathLike[str] | None = None,
 ) -> list[tuple[Claim, Finding]]:
-    """Write the page.
+    """Write the page of one store.
 
     Parameters
     ----------
@@ -156,44 +210,21 @@ def write_report(
     list of (Claim, Finding)
         The verdicts that the page shows.
     """
-    from studies.figures import render
-
     summaries = load_summaries(store.url, study=study)
     claims = judge(study, summaries)
-    pictures = []
-    for figure in drawable(study, summaries):
-        shown = {panel: summaries[panel] for panel in figure.panels if panel in summaries}
-        light, png = render(figure.draw, shown, ("svg", "png"))
-        (dark,) = render(figure.draw, shown, ("svg",), dark=True)
-        if figures_folder is not None:
-            Path(figures_folder).mkdir(parents=True, exist_ok=True)
-            Path(figures_folder, f"{figure.name}.svg").write_bytes(light)
-            Path(figures_folder, f"{figure.name}.png").write_bytes(png)
-        pictures.append(
-            {
-                "name": figure.name,
-                "title": figure.title,
-                "caption": figure.caption,
-                "light": _uri(light),
-                "dark": _uri(dark),
-            }
-        )
     tables = []
     for name, summary in summaries.items():
         heads, rows, n_names = tabulate(summary)
         tables.append(
             {"name": name, "meaning": summary.attrs["title"], "heads": heads, "rows": rows, "n_names": n_names}
         )
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-    )
-    page = environment.get_template("report.html").render(
+    render_page(
+        "report.html",
+        output,
         title=study.title,
         study=study,
-        state=_state(store),
-        figures=pictures,
+        state=state_of(store),
+        figures=draw_pictures(study, summaries, figures_folder),
         claims=claims,
         notes={method.name: method.note for panel in study.panels for method in panel.methods},
         tables=tables,
@@ -202,27 +233,46 @@ def write_report(
         store_name=repr(os.path.basename(store.url)),
         first_panel=repr(study.panels[0].name),
     )
-    Path(output).write_text(page, encoding="utf-8")
     return claims
 
 
+def render_page(template: str, output: str | os.PathLike[str], **shown: Any) -> None:
+    """Write a page from a template; all that it is given is escaped."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    Path(output).write_text(environment.get_template(template).render(**shown), encoding="utf-8")
+
+
 def _uri(svg: bytes) -> str:
-    return "data:image/svg+xml;base64," + base64.b64encode(svg).decode()
+    """Return an image whose ink is dark where light pages are preferred, and light where dark ones are."""
+    style, inks = b'<style type="text/css">', (_INK, _INK_ON_DARK)
+    rule, on_dark = (f"svg{{color:{ink}}}".encode() for ink in inks)
+    inked = svg.replace(_INK.encode(), b"currentColor")
+    inked = inked.replace(style, style + rule + b"@media(prefers-color-scheme:dark){" + on_dark + b"}", 1)
+    return "data:image/svg+xml;base64," + base64.b64encode(inked).decode()
 
 
-def _state(store: ResultStore) -> dict[str, str]:
+def state_of(store: ResultStore) -> State:
+    """Count the evaluations of a store by what became of them."""
     counts = dict.fromkeys(Status, 0)
     for panel in open_results(store.url).children.values():
         for status, count in count_status(panel.to_dataset()).items():
             counts[status] += count
-    failed = sum(counts[kind] for kind in FAILURES)
+    failed, pending = sum(counts[kind] for kind in FAILURES), counts[Status.PENDING]
     total = sum(counts.values()) - counts[Status.NOT_APPLICABLE]
     finished = "Complete, with failed trials." if failed else "Complete."
-    headline = "Incomplete." if counts[Status.PENDING] else finished
-    detail = (
-        f"{counts[Status.OK]:,} of {total:,} evaluations are ok, {failed:,} failed, {counts[Status.PENDING]:,} pending."
+    return State(
+        "Incomplete." if pending else finished,
+        f"{counts[Status.OK]:,} of {total:,} evaluations are ok, {failed:,} failed, {pending:,} pending.",
+        counts[Status.OK],
+        failed,
+        pending,
     )
-    return {"headline": headline, "detail": detail}
 
 
 def _provenance(store: ResultStore) -> list[tuple[str, str]]:

@@ -1,20 +1,22 @@
 """Commands about all studies: run each into one folder, and write one page about them."""
 
 import shlex
+from pathlib import Path
 from typing import Any
 
 import typer
 
 import pipeline
 from pipeline.errors import BadInputError
-from pipeline.evaluate import FAILURES, Status
 from pipeline.profiles import load_profile
 from pipeline.source import find_study
+from pipeline.store import ResultStore
 from studies import MODULES, STUDIES
-from studies.commands.reading import count_trials
 from studies.commands.shared import ERRORS, fail, say
 from studies.laboratory import configure, require_folder, store_path
+from studies.laboratory_page import write_laboratory
 from studies.progress import ProgressDisplay
+from studies.report import State, state_of
 
 
 def run_all(folder: str, scale: str, seed: int | None, cluster: str | None) -> None:
@@ -31,7 +33,7 @@ def run_all(folder: str, scale: str, seed: int | None, cluster: str | None) -> N
         label = f"{name} ({number} of {len(STUDIES)})"
         display = ProgressDisplay(ERRORS, label)
         try:
-            failed, pending = _run_one(name, store_path(folder, name), display, cluster, configure(name, scale, seed))
+            state = _run_one(name, store_path(folder, name), display, cluster, configure(name, scale, seed))
         except KeyboardInterrupt:
             fail(f"what was committed is kept; go on with: {again}", 130)
             raise typer.Exit(130) from None
@@ -42,10 +44,10 @@ def run_all(folder: str, scale: str, seed: int | None, cluster: str | None) -> N
             unfinished.append(name)
             continue
         n_computed += display.n_done
-        n_failed += failed
-        unfinished += [name] * bool(pending)
+        n_failed += state.n_failed
+        unfinished += [name] * bool(state.n_pending)
         done = f"{display.n_done:,} trials in {display.seconds:,.1f} s" if display.n_total else "was there"
-        say(f"{label}: {done}" + (f", {failed:,} trials failed" if failed else ""))
+        say(f"{label}: {done}" + (f", {state.n_failed:,} trials failed" if state.n_failed else ""))
     if unfinished:
         say(f"incomplete: {', '.join(unfinished)}; go on with: {again}")
         raise typer.Exit(3)
@@ -53,14 +55,19 @@ def run_all(folder: str, scale: str, seed: int | None, cluster: str | None) -> N
     raise typer.Exit(1 if n_failed else 0)
 
 
-def _run_one(
-    name: str, path: str, display: ProgressDisplay, cluster: str | None, configured: dict[str, Any]
-) -> tuple[int, int]:
-    """Run a study; return how many of its trials failed, and how many are pending."""
+def _run_one(name: str, path: str, display: ProgressDisplay, cluster: str | None, configured: dict[str, Any]) -> State:
+    """Run a study; return how complete its store is."""
     with display:
         pipeline.run(find_study(name, MODULES), path, cluster=cluster, progress=display, **configured)
-    counts = count_trials(path).values()
-    failed, pending = (
-        sum(by_kind[kind] for by_kind in counts for kind in kinds) for kinds in (FAILURES, (Status.PENDING,))
-    )
-    return failed, pending
+    return state_of(ResultStore.open(path))
+
+
+def report_all(folder: str, output: Path | None, markdown: Path | None) -> None:
+    """Write one page about the stores of a folder, and say what it concludes."""
+    page = output or Path(folder) / "report.html"
+    try:
+        counts = write_laboratory(folder, page, markdown)
+    except OSError as error:
+        raise BadInputError(f"cannot write {error.filename or page}: {error.strerror}; choose another path") from error
+    say(", ".join(f"{n} {verdict}" for verdict, n in counts.most_common()))
+    say(f"report: {page}" + (f", verdicts: {markdown}" if markdown else ""))

@@ -1,6 +1,7 @@
 """Commands that read a store: what it holds, what failed, and what the numbers say."""
 
 import shlex
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,7 +17,9 @@ from pipeline.evaluate import FAILURES, Status
 from pipeline.run import rerun_trial, study_of
 from pipeline.store import ResultStore
 from studies import STUDIES
+from studies.commands.laboratory import report_all
 from studies.commands.shared import (
+    ERRORS,
     Panels,
     StorePath,
     StudyOption,
@@ -27,8 +30,12 @@ from studies.commands.shared import (
     say,
     split_names,
 )
-from studies.failures import find_failures, last_line
+from studies.failures import find_causes, last_line
+from studies.laboratory import is_folder
 from studies.report import load_summaries, tabulate, write_report
+
+Counts = Mapping[str, Mapping[Status, int]]
+_PLACES = 3  # cells that a cause shows by default
 
 
 def list_studies() -> None:
@@ -40,15 +47,44 @@ def list_studies() -> None:
     print_table(table)
 
 
-def status(store: StorePath) -> None:
+def status(
+    store: StorePath,
+    watch: Annotated[bool, typer.Option("--watch", help="Go on until the store is complete; Ctrl-C ends it.")] = False,
+    every: Annotated[float, typer.Option("--every", metavar="SECONDS", help="How often to look, with --watch.")] = 5.0,
+) -> None:
     """Count the trials of a store by what became of them."""
-    counts = count_trials(store)
+    if not 0.1 <= every <= 86_400:
+        raise BadInputError(f"--every must be in 0.1 ... 86400 seconds, got {every:g}")
+    counts = _watch(store, every) if watch else count_trials(store)
     kinds = [kind for kind in Status if kind in (Status.OK, Status.PENDING) or any(c[kind] for c in counts.values())]
     table = make_table("panel", *(kind.name.lower().replace("_", " ") for kind in kinds))
     for name, by_kind in counts.items():
         table.add_row(name, *(f"{by_kind[kind]:,}" for kind in kinds))
     print_table(table)
     raise typer.Exit(conclude(store, counts))
+
+
+def _watch(store: str, every: float) -> Counts:
+    """Say how far a store is until it is complete."""
+    counts = count_trials(store)
+    total = sum(sum(by_kind.values()) for by_kind in counts.values())
+    started, at_start = time.monotonic(), _pending(counts)
+    with ERRORS.status("") as line:
+        while pending := _pending(counts):
+            rate = (at_start - pending) / max(time.monotonic() - started, 1e-9)
+            eta = f"{pending / rate:,.0f} s" if rate else "unknown"
+            text = f"{total - pending:,} of {total:,} trials, {rate:,.0f} trials/s, ETA {eta}"
+            if ERRORS.is_terminal:
+                line.update(text)
+            else:
+                ERRORS.print(text)
+            time.sleep(every)
+            counts = count_trials(store)
+    return counts
+
+
+def _pending(counts: Counts) -> int:
+    return sum(by_kind[Status.PENDING] for by_kind in counts.values())
 
 
 def trial(
@@ -79,16 +115,23 @@ def trial(
 
 def errors(
     store: StorePath,
-    full: Annotated[bool, typer.Option("--full", help="Print whole tracebacks.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Print every cell, and whole tracebacks.")] = False,
 ) -> None:
-    """List the trials that failed, and how to run each of them again."""
-    n_failed = 0
-    for failure in find_failures(store):
-        n_failed += failure.count
-        again = failure.error.splitlines()[-1].replace("STORE", shlex.quote(store), 1)
-        text = failure.error if full else f"{last_line(failure.error)}\n  {again}"
-        say(f"{failure.where}: {failure.count:,} {failure.kind}, first trial {failure.first}: {text}")
-    say(f"{n_failed:,} failed trials")
+    """List why trials failed, by cause, and how to run one of each again."""
+    causes = find_causes(store)
+    for cause in causes:
+        first = cause.failures[0]
+        *text, again = first.error.splitlines()
+        shown = cause.failures if full else cause.failures[:_PLACES]
+        say(f"{first.panel}: {cause.count:,} {first.kind}: " + ("\n".join(text) if full else last_line(first.error)))
+        for failure in shown:
+            say(f"  {failure.where or 'all'}: {failure.count:,} trials, first {failure.first}")
+        if len(shown) < len(cause.failures):
+            say(f"  and {len(cause.failures) - len(shown):,} more places; see them with --full")
+        say(f"  {again.replace('STORE', shlex.quote(store), 1)}")
+    n_failed = sum(cause.count for cause in causes)
+    retry = f"; try them again with: dpstudies resume {shlex.quote(store)} --retry failed" if n_failed else ""
+    say(f"{n_failed:,} failed trials, {len(causes):,} causes{retry}")
     raise typer.Exit(1 if n_failed else 0)
 
 
@@ -112,12 +155,24 @@ def summarise(
 
 
 def report(
-    store: StorePath,
-    output: Annotated[Path | None, typer.Option("--output", help="The page; report.html beside the store.")] = None,
+    store: Annotated[str, typer.Argument(metavar="STORE", help="A result store, or a folder that 'run all' made.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", help="The page; report.html beside the store, or in the folder.")
+    ] = None,
     figures: Annotated[Path | None, typer.Option("--figures", help="A folder for the figures as files, too.")] = None,
+    markdown: Annotated[
+        Path | None, typer.Option("--markdown", help="Of a folder: a file for the verdicts as a Markdown table, too.")
+    ] = None,
     study: StudyOption = None,
 ) -> None:
     """Write one self-contained page: figures, claims with verdicts, tables, provenance."""
+    if is_folder(store):
+        if figures is not None or study is not None:
+            raise BadInputError(f"--figures and --study are for one store, got the folder {store}; leave them out")
+        report_all(store, output, markdown)
+        return
+    if markdown is not None:
+        raise BadInputError(f"--markdown is for a folder that 'run all' made, got {store}; leave it out")
     opened = ResultStore.open(store)
     _, configured = study_of(opened, named_study(study))
     page = output or Path(opened.url).parent / "report.html"
@@ -130,13 +185,13 @@ def report(
     say(f"report: {page}" + (f", figures: {figures}" if figures else ""))
 
 
-def count_trials(store: str) -> dict[str, dict[Status, int]]:
+def count_trials(store: str) -> Counts:
     """Count the trials of each panel by status."""
     tree = pipeline.open_results(store)
     return {str(name): count_status(panel.to_dataset()) for name, panel in tree.children.items()}
 
 
-def conclude(store: str, counts: Mapping[str, Mapping[Status, int]]) -> int:
+def conclude(store: str, counts: Counts) -> int:
     """Say in one line how a store stands and what to do next; return the exit code."""
     failed, pending = (
         sum(by_kind[kind] for by_kind in counts.values() for kind in kinds) for kinds in (FAILURES, (Status.PENDING,))

@@ -1,14 +1,14 @@
-"""Commands that compute: plan, run, resume."""
+"""Commands that compute: plan, run, submit, resume, extend."""
 
 import shlex
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 import pipeline
 from pipeline.cluster import available_cores
 from pipeline.errors import BadInputError
-from pipeline.evaluate import Status
+from pipeline.evaluate import FAILURES, Status
 from pipeline.flight import ExecutionError
 from pipeline.plan import make_plan
 from pipeline.source import find_study
@@ -24,6 +24,7 @@ from studies.commands.shared import (
     StorePath,
     StudyName,
     StudyOption,
+    TimeLimit,
     Trials,
     Values,
     fail,
@@ -36,6 +37,13 @@ from studies.commands.shared import (
     split_names,
 )
 from studies.progress import ProgressDisplay
+
+Retry = Literal["failed", "timed-out", "killed"]
+_RETRIED: dict[Retry, tuple[Status, ...]] = {
+    "failed": FAILURES,
+    "timed-out": (Status.TIMED_OUT,),
+    "killed": (Status.KILLED,),
+}
 
 
 def plan(
@@ -78,6 +86,7 @@ def run(
     panel: Panels = None,
     values: Values = None,
     cluster: Cluster = None,
+    time_limit: TimeLimit = None,
     scale: Annotated[
         str | None, typer.Option("--scale", metavar="NAME", help="With STUDY = all: quick, or published, the default.")
     ] = None,
@@ -102,18 +111,94 @@ def run(
                 panels=split_names(panel),
                 values=parse_values(values),
                 cluster=cluster,
+                time_limit=time_limit,
                 progress=display,
             ),
         )
 
 
-def resume(store: StorePath, cluster: Cluster = None, study: StudyOption = None) -> None:
+def submit(
+    study: StudyName,
+    store: Annotated[str, typer.Option("--store", metavar="PATH", help="Where the results go.")],
+    cluster: Annotated[
+        str, typer.Option("--cluster", metavar="[FILE:]PROFILE", help="A profile with the address of a scheduler.")
+    ],
+    trials: Trials = None,
+    seed: Seed = None,
+    panel: Panels = None,
+    values: Values = None,
+) -> None:
+    """Hand a study to a scheduler, and leave: the work goes on without this command."""
+    n_tasks = pipeline.submit(
+        find_study(study, MODULES),
+        store,
+        cluster=cluster,
+        trials=trials,
+        seed=seed,
+        panels=split_names(panel),
+        values=parse_values(values),
+    )
+    counts = count_trials(store)
+    if n_tasks:
+        say(f"{n_tasks:,} tasks submitted; follow them with: dpstudies status --watch {shlex.quote(store)}")
+        return
+    raise typer.Exit(conclude(store, counts))
+
+
+def resume(
+    store: StorePath,
+    retry: Annotated[
+        Retry | None, typer.Option("--retry", help="Compute these trials again, too; failed: whatever their reason.")
+    ] = None,
+    time_limit: TimeLimit = None,
+    cluster: Cluster = None,
+    study: StudyOption = None,
+) -> None:
     """Compute what a store does not hold yet."""
     with ProgressDisplay(ERRORS) as display:
         _compute(
             store,
             display,
-            lambda: pipeline.resume(store, study=named_study(study), cluster=cluster, progress=display),
+            lambda: pipeline.resume(
+                store,
+                study=named_study(study),
+                retry=() if retry is None else _RETRIED[retry],
+                cluster=cluster,
+                time_limit=time_limit,
+                progress=display,
+            ),
+        )
+
+
+def extend(
+    store: StorePath,
+    trials: Annotated[int | None, typer.Option("--trials", help="Trials of every cell, in all.")] = None,
+    values: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=V1,V2", help="New values of a factor, or methods; may be repeated."),
+    ] = None,
+    panel: Annotated[list[str] | None, typer.Option("--panel", help="Extend only this panel; may be repeated.")] = None,
+    time_limit: TimeLimit = None,
+    cluster: Cluster = None,
+    study: StudyOption = None,
+) -> None:
+    """Add trials, values or methods to a store, and compute them; what it holds stays as it is."""
+    if trials is None and not values:
+        raise BadInputError("extend needs --trials or --set, got neither; to go on with what is pending, use resume")
+    with ProgressDisplay(ERRORS) as display:
+        _compute(
+            store,
+            display,
+            lambda: pipeline.extend(
+                store,
+                trials=trials,
+                values=parse_values(values),
+                panels=split_names(panel),
+                study=named_study(study),
+                cluster=cluster,
+                time_limit=time_limit,
+                progress=display,
+            ),
         )
 
 

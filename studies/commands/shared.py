@@ -24,7 +24,11 @@ Values = Annotated[
     typer.Option("--set", metavar="NAME=V1,V2", help="Values of a factor, constant or method list; may be repeated."),
 ]
 Cluster = Annotated[
-    str | None, typer.Option("--cluster", metavar="FILE[:PROFILE]", help="Where to compute; threads by default.")
+    str | None, typer.Option("--cluster", metavar="[FILE:]PROFILE", help="Where to compute; threads by default.")
+]
+TimeLimit = Annotated[
+    float | None,
+    typer.Option("--time-limit", metavar="SECONDS", help="Of a block; needs a cluster of worker processes."),
 ]
 StudyOption = Annotated[
     str | None, typer.Option("--study", metavar="STUDY", help="The study, where the store does not find it by itself.")

@@ -1,0 +1,53 @@
+"""The command that verifies a store."""
+
+import shlex
+from typing import Annotated
+
+import typer
+from rich.progress import Progress
+
+from pipeline.errors import BadInputError
+from pipeline.verify import verify as verify_store
+from studies.commands.shared import ERRORS, Cluster, StorePath, StudyOption, named_study, say
+
+_SHOWN = 20
+
+
+def verify(
+    store: StorePath,
+    sample: Annotated[int, typer.Option("--sample", metavar="N", help="Blocks to compute again, at random.")] = 100,
+    every: Annotated[bool, typer.Option("--all", help="Compute every block again.")] = False,
+    seed: Annotated[int, typer.Option("--seed", help="Of the choice of blocks.")] = 0,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Replace blocks that differ by what is computed now.")
+    ] = False,
+    cluster: Cluster = None,
+    study: StudyOption = None,
+) -> None:
+    """Read every chunk of a store against its checksum, and compare blocks with their numbers computed again."""
+    if seed < 0:
+        raise BadInputError(f"--seed must be >= 0, got {seed}")
+    with Progress(console=ERRORS, transient=True, disable=not ERRORS.is_terminal) as bar:
+        line = bar.add_task("blocks", total=None)
+        found = verify_store(
+            store,
+            sample=None if every else sample,
+            seed=seed,
+            repair=repair,
+            study=named_study(study),
+            cluster=cluster,
+            progress=lambda done, total: bar.update(line, completed=done, total=total),
+        )
+    for flaw in found.flaws[:_SHOWN]:
+        say(f"{flaw.where}: {flaw.variable} is {flaw.problem}")
+    if len(found.flaws) > _SHOWN:
+        say(f"and {len(found.flaws) - _SHOWN:,} more")
+    say(f"{found.n_read:,} blocks of a setting read, {found.n_computed:,} computed again, {len(found.flaws):,} flaws")
+    path = shlex.quote(store)
+    kinds = {flaw.kind for flaw in found.flaws}
+    if kinds & {"unreadable", "missing"} or found.n_pending:
+        say(f"incomplete: what cannot be read is pending now; compute it with: dpstudies resume {path}")
+        raise typer.Exit(3)
+    if "different" in kinds:
+        say("replaced by what is computed now" if repair else f"replace them with: dpstudies verify {path} --repair")
+    raise typer.Exit(1 if "different" in kinds and not repair else 0)

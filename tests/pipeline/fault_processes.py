@@ -1,0 +1,210 @@
+"""Real processes for tests of faults: commands, schedulers and workers, each stopped by its process id.
+
+They are forked from a server that has imported all they need, so that one starts in a fraction of a second. Where the
+test is root, they may live in namespaces of their own: networks to cut, and disks that fill.
+"""
+
+import ctypes
+import multiprocessing
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import dask
+import psutil
+import yaml
+
+PATIENCE = 120.0  # seconds; for a machine that is busy with other things
+_CONTEXT = multiprocessing.get_context("forkserver")
+_IMPORTS = ["studies.cli", "dask.__main__", "distributed.cli.dask_scheduler", "distributed.cli.dask_worker"]
+_NAMESPACES = {"net": 0x40000000, "mnt": 0x00020000}
+
+
+class NotPossibleError(RuntimeError):
+    """This fault cannot be made here, such as one that takes rights."""
+
+
+def wait_until(condition: Callable[[], Any], what: str, seconds: float = PATIENCE) -> Any:
+    """Wait for something to become true, and return it."""
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"waited {seconds:g} s for {what}")
+        time.sleep(0.02)
+    return found
+
+
+class Program:
+    """A process that was started, and what it printed."""
+
+    def __init__(self, process: Any, log: Path) -> None:
+        self.process, self.pid, self.log = process, process.pid, log
+
+    def finish(self, seconds: float = PATIENCE) -> int:
+        """Wait for the end, and return the exit code."""
+        self.process.join(seconds)
+        if self.process.exitcode is None:
+            raise TimeoutError(f"{self.log.name} is not over after {seconds:g} s; it said: {self.output[-1000:]}")
+        return self.process.exitcode
+
+    @property
+    def runs(self) -> bool:
+        """Whether it has not ended."""
+        return self.process.exitcode is None
+
+    @property
+    def output(self) -> str:
+        """All that it printed."""
+        return self.log.read_text(errors="replace")
+
+    @property
+    def message(self) -> str:
+        """The last line that the command addressed to its user."""
+        lines = self.output.strip().splitlines() or [""]
+        return ([line for line in lines if line.startswith("dpstudies: ")] or lines)[-1].removeprefix("dpstudies: ")
+
+
+class Machines:
+    """The processes of one scenario. Use with ``with``: leaving it ends all of them and what they started.
+
+    Parameters
+    ----------
+    folder : Path
+        Where they run, and print to files.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._programs: list[Program] = []
+        self._others: list[psutil.Process] = []
+        self._holders: list[subprocess.Popen] = []
+
+    def __enter__(self) -> "Machines":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for program in self._programs:
+            self._remember(program.pid)
+        for process in self._others:
+            try:
+                process.kill()
+            except psutil.NoSuchProcess:
+                continue
+        for program in self._programs:
+            program.process.join(10)
+        psutil.wait_procs(self._others, timeout=10)
+        for holder in self._holders:
+            holder.kill()
+            holder.wait(10)
+
+    def start(
+        self, main: str, words: Iterable[str], settings: Mapping[str, Any] | None = None, inside: int | None = None
+    ) -> Program:
+        """Start ``dpstudies`` or ``dask``, with settings of Dask, perhaps inside the namespaces of another process."""
+        _CONTEXT.set_forkserver_preload([__name__, *_IMPORTS])
+        log = self.folder / f"{len(self._programs)}-{main}.log"
+        log.touch()
+        arguments = (main, list(map(str, words)), str(log), dict(settings or {}), inside)
+        process = _CONTEXT.Process(target=_run_main, args=arguments)
+        process.start()
+        self._programs.append(Program(process, log))
+        return self._programs[-1]
+
+    def dpstudies(self, *words: Any, settings: Mapping[str, Any] | None = None, inside: int | None = None) -> Program:
+        """Start the command."""
+        return self.start("dpstudies", words, settings, inside)
+
+    def scheduler(self, port: int, host: str = "127.0.0.1", inside: int | None = None, **settings: Any) -> Program:
+        """Start a scheduler."""
+        words = ["scheduler", "--host", host, "--port", str(port), "--dashboard-address", "127.0.0.1:0"]
+        return self.start("dask", words, {f"distributed.scheduler.{k}": v for k, v in settings.items()}, inside)
+
+    def worker(self, port: int, scheduler: str = "127.0.0.1", host: str = "", inside: int | None = None) -> Program:
+        """Start a worker of one thread, without a nanny: `Machines` is who starts another when one dies."""
+        words = ["worker", f"tcp://{scheduler}:{port}", "--host", host or scheduler, "--nthreads", "1", "--no-nanny"]
+        words += ["--dashboard-address", "127.0.0.1:0", "--local-directory", str(self.folder / "scratch")]
+        return self.start("dask", words, {}, inside)
+
+    def kill(self, program: Program, number: int = signal.SIGKILL) -> None:
+        """Send a signal to a process; what it has started is left to itself until the end of the scenario."""
+        if number == signal.SIGKILL:
+            self._remember(program.pid)
+        os.kill(program.pid, number)
+        if number == signal.SIGKILL:
+            program.process.join(10)
+
+    def _remember(self, pid: int) -> None:
+        try:
+            process = psutil.Process(pid)
+            self._others += [*process.children(recursive=True), process]
+        except psutil.NoSuchProcess:
+            pass
+
+    def host(self, *kinds: str) -> int:
+        """Return the id of a process that holds new namespaces (``net``, ``mnt``); they end with it."""
+        if os.geteuid() != 0 or sys.platform != "linux":
+            raise NotPossibleError("needs Linux and root, for networks and disks of its own")
+        flags = {"net": "--net", "mnt": "--mount"}
+        command = ["unshare", *(flags[kind] for kind in kinds), "sleep", "600"]
+        holder = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        self._holders.append(holder)
+
+        def apart() -> bool:
+            if holder.poll() is not None:
+                raise NotPossibleError(f"namespaces are not allowed here: {holder.stderr.read().decode().strip()}")
+            return all(os.readlink(f"/proc/{holder.pid}/ns/{k}") != os.readlink(f"/proc/self/ns/{k}") for k in kinds)
+
+        wait_until(apart, "namespaces", 10)
+        return holder.pid
+
+
+def inside(pid: int, kind: str, *words: Any) -> None:
+    """Run a system command in a namespace of a process."""
+    command = ["nsenter", "-t", str(pid), f"--{ {'net': 'net', 'mnt': 'mount'}[kind]}", *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=20)
+    if done.returncode:
+        raise NotPossibleError(f"{' '.join(map(str, words))}: {done.stderr.strip()}")
+
+
+def free_port() -> int:
+    """Return a port that nobody listens at."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def write_profile(folder: Path, **profile: Any) -> str:
+    """Write a cluster file with one profile, and return its name."""
+    (folder / "cluster.yaml").write_text(yaml.safe_dump({"profiles": {"lab": profile}}))
+    return f"{folder / 'cluster.yaml'}:lab"
+
+
+def _run_main(main: str, words: list[str], log: str, settings: dict[str, Any], host: int | None) -> None:
+    """Become a command: what its console script does, with the output in a file."""
+    for stream in (1, 2):
+        os.dup2(os.open(log, os.O_WRONLY | os.O_APPEND), stream)
+    os.chdir(Path(log).parent)
+    for kind, flag in _NAMESPACES.items() if host is not None else ():
+        if os.readlink(f"/proc/{host}/ns/{kind}") != os.readlink(f"/proc/self/ns/{kind}"):
+            handle = os.open(f"/proc/{host}/ns/{kind}", os.O_RDONLY)
+            if ctypes.CDLL(None, use_errno=True).setns(handle, flag):
+                raise OSError(ctypes.get_errno(), f"cannot enter the namespace {kind}")
+    os.chdir(Path(log).parent)
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    # workers of a local cluster are forked from a server of their own, as quickly as these processes
+    dask.config.set({"distributed.worker.multiprocessing-method": "forkserver", **settings})
+    sys.argv = [main, *words]
+    if main == "dask":
+        from dask.__main__ import main as run
+    else:
+        from distributed.utils import get_mp_context
+
+        get_mp_context().set_forkserver_preload(["studies.cli"])
+        from studies.cli import main as run
+    run()
