@@ -82,8 +82,9 @@ def run(
     ...     dict(open_results(store.url)["k2"].sizes)
     {'n': 2, 'mechanism': 12, 'trial': 50}
     """
+    options = _Options(load_profile(cluster), progress, time_limit)
     source, configured, existing = _configured(study, store, trials, seed, panels, values)
-    return _run(source, configured, store, existing, _Options(load_profile(cluster), progress, time_limit))
+    return _run(source, configured, store, existing, options)
 
 
 def submit(
@@ -127,7 +128,7 @@ def submit(
             "use run, or start one with 'dask scheduler'"
         )
     source, configured, existing = _configured(study, store, trials, seed, panels, values)
-    if existing is not None and existing.complete and not PendingWork(configured, existing):
+    if existing is not None and existing.holds(configured) and not PendingWork(configured, existing):
         return 0
     with _session(source, configured, store, existing, profile) as (client, opened, task):
         return hand_over(client, task, PendingWork(configured, opened))
@@ -165,9 +166,10 @@ def resume(
     BadInputError
         If there is no store, its study is not found, or is of another version, or gives other numbers.
     """
+    options = _Options(load_profile(cluster), progress, time_limit, retry)
     existing = ResultStore.open(store)
     source, configured = study_of(existing, study)
-    return _run(source, configured, store, existing, _Options(load_profile(cluster), progress, time_limit, retry))
+    return _run(source, configured, store, existing, options)
 
 
 def extend(
@@ -219,14 +221,12 @@ def extend(
     ...     dict(open_results(path)["k2"].sizes)
     {'n': 2, 'mechanism': 2, 'trial': 80}
     """
+    options = _Options(load_profile(cluster), progress, time_limit)
     existing = ResultStore.open(store)
     source, configured = study_of(existing, study)
-    larger = configured.extended(source.load(), trials, values or {}, tuple(panels))
-    if existing.complete and larger.spec() != configured.spec():
-        with threadpool_limits(1):
-            _refuse_other_numbers(existing, configured)
-        existing = existing.grow(larger)
-    return _run(source, larger, store, existing, _Options(load_profile(cluster), progress, time_limit))
+    return _run(
+        source, configured.extended(source.load(), trials, values or {}, tuple(panels)), store, existing, options
+    )
 
 
 @dataclass(frozen=True)
@@ -396,7 +396,7 @@ def _run(
     options: _Options,
 ) -> ResultStore:
     """Do the work of `run`, `resume` and `extend` once all input is known to be good."""
-    if existing is not None and existing.complete and not PendingWork(study, existing, options.retry):
+    if existing is not None and existing.holds(study) and not PendingWork(study, existing, options.retry):
         return existing
     with _session(source, study, path, existing, options.profile, options.time_limit) as (client, store, task):
         works = PendingWork(study, store, options.retry)
@@ -417,7 +417,7 @@ def _session(
     """Connect to the cluster, create the store or take up the existing one, and record the session in its history."""
     if existing is not None and existing.complete:
         with threadpool_limits(1):
-            _refuse_other_numbers(existing, study)
+            _refuse_other_numbers(existing, study.from_spec(existing.spec))
     with connect(profile) as client:
         if time_limit is not None and not has_nannies(client):
             raise BadInputError(
@@ -430,6 +430,8 @@ def _session(
                 store = ResultStore.create(path, study, {**source.attributes, "created": now(), "sessions": []})
             except OSError as error:
                 raise BadInputError(f"cannot create the store {path}: {error.strerror or error}") from error
+        elif not store.holds(study):
+            store = store.grow(study)
         store.sweep()
         task = Task(source, store.url, store.attributes["spec_sha256"])
         session = {"id": task.run, "started": now(), "profile": profile.name, **source.attributes}

@@ -78,6 +78,10 @@ class ResultStore:
         """Whether the template was finished: all arrays exist and the root says so."""
         return self._root.metadata.consolidated_metadata is not None
 
+    def holds(self, study: Study) -> bool:
+        """Whether it has room for all of a configured study: it is complete, and of the same spec."""
+        return self.complete and self.spec == study.spec()
+
     @classmethod
     def exists(cls, path: str | os.PathLike[str]) -> bool:
         """Whether there is a store at the path; `BadInputError` if there is something else."""
@@ -204,12 +208,15 @@ class ResultStore:
         return Outcome(values, status.reshape(-1), error.reshape(-1))
 
     def committed(self, panel: Panel, setting: Setting) -> Iterator[Block]:
-        """Yield the trials of a setting that are ok, each as a block of its own, the first cells first."""
-        for cell in range(len(panel.cells())):
-            region = _region(panel, next(_positions(panel, cell, setting)), range(panel.n_trials), 0)
-            status = np.asarray(self.array(panel.name, "status")[region]).ravel()
-            for trial in np.flatnonzero(status == Status.OK):
-                yield Block(panel.name, cell, range(int(trial), int(trial) + 1))
+        """Yield the trials of a setting that are ok, each as a block of its own; the last cells, begun first, first."""
+        status, n_axes = self.array(panel.name, "status"), len(panel.factors)
+        at = _region(panel, next(_positions(panel, 0, setting)), None, status.ndim - n_axes - len(panel.method_axes))
+        for _, region in reversed(list(iterate_slabs(status, (slice(None),) * n_axes + at[n_axes:]))):
+            start = np.array([part.start for part in region])
+            for place in reversed(start + np.argwhere(np.asarray(status[region]) == Status.OK)):
+                cell = np.ravel_multi_index(place[:n_axes], status.shape[:n_axes]) if n_axes else 0
+                trial = int(place[-1]) if panel.trials is not None else 0
+                yield Block(panel.name, int(cell), range(trial, trial + 1))
 
     def pending(self, panel: Panel, retry: Collection[Status] = ()) -> np.ndarray:
         """Return which settings of which blocks are not committed, or hold a trial that is to be tried again.
@@ -396,13 +403,17 @@ def _in_order(ds: xr.Dataset) -> xr.Dataset:
     return ds
 
 
-def iterate_slabs(array: zarr.Array) -> Iterator[tuple[tuple[slice, ...], tuple[slice, ...]]]:
+def iterate_slabs(
+    array: zarr.Array, within: tuple[slice, ...] | None = None
+) -> Iterator[tuple[tuple[slice, ...], tuple[slice, ...]]]:
     """Divide an array into parts of whole chunks, each small enough to be read at once.
 
     Parameters
     ----------
     array : zarr.Array
         An array of any number of chunks.
+    within : tuple of slice, optional
+        What of the grid of chunks is wanted; all by default.
 
     Yields
     ------
@@ -415,13 +426,13 @@ def iterate_slabs(array: zarr.Array) -> Iterator[tuple[tuple[slice, ...], tuple[
     >>> [chunks for chunks, _ in iterate_slabs(array)][:3]
     [(slice(0, 1, None), slice(0, 1000, None)), (slice(0, 1, None), slice(1000, 2000, None)), ...]
     """
-    room, steps = _SLAB_CHUNKS, []
-    for n_along in reversed(array.cdata_shape):
-        steps.append(max(1, min(room, n_along)))
-        room //= steps[-1]
-    starts = [range(0, n_along, step) for n_along, step in zip(array.cdata_shape, reversed(steps), strict=True)]
-    for place in product(*starts):
-        chunks = tuple(slice(k, min(k + along.step, along.stop)) for k, along in zip(place, starts, strict=True))
+    room, parts = _SLAB_CHUNKS, []
+    for n_along, part in zip(reversed(array.cdata_shape), reversed(within or (slice(None),) * array.ndim), strict=True):
+        wanted = range(n_along)[part]
+        step = max(1, min(room, len(wanted)))
+        parts.insert(0, [slice(k, min(k + step, wanted.stop)) for k in wanted[::step]])
+        room //= step
+    for chunks in product(*parts):
         sizes = zip(chunks, array.chunks, array.shape, strict=True)
         yield chunks, tuple(slice(part.start * size, min(part.stop * size, length)) for part, size, length in sizes)
 

@@ -1,0 +1,131 @@
+"""A store that grows: old numbers stay bit by bit, new ones are those of a store made large at once."""
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import pipeline.store
+from pipeline import BadInputError, open_results, resume, run
+from pipeline.run import extend
+from pipeline.store import ResultStore
+from tests.pipeline.helpers import TOY_FILE, assert_equal_arrays, file_stamps, read_arrays
+from tests.pipeline.toy import STUDY
+
+TOY = str(TOY_FILE)
+
+
+def sorted_arrays(store, panel):
+    """Load a panel, along each axis in one order."""
+    ds = open_results(store)[panel].to_dataset().load()
+    return ds.sortby([name for name in ds.dims if name in ds.indexes])
+
+
+@pytest.mark.parametrize(
+    ("panel", "small", "large"),
+    [
+        ("means", {"trials": 3}, {"trials": 6}),
+        ("means", {"trials": 5}, {"trials": 11}),
+        ("means", {"values": {"n": [9]}}, {"values": {"n": [4]}}),
+        ("means", {"values": {"scale": [2.0], "epsilon": [2.0]}}, {"values": {"epsilon": [0.5], "scale": [1.0]}}),
+        ("means", {"values": {"method": ["noisy"]}}, {"values": {"method": ["chain", "noisy", "plain"]}}),
+        (
+            "faults",
+            {"trials": 9, "values": {"n": [5], "method": ["raises"]}},
+            {"trials": 12, "values": {"n": [3], "method": ["fine"]}},
+        ),
+        ("table", {"values": {"order": [2]}}, {"values": {"order": [1, 3]}}),
+        ("single", {"trials": 2}, {"trials": 40}),
+    ],
+)
+def test_extended_equals_made_large_at_once(tmp_path, panel, small, large):
+    path, whole = tmp_path / "s.zarr", tmp_path / "whole.zarr"
+    run(TOY, path, panels=[panel], **small)
+    before = sorted_arrays(path, panel)
+    extend(path, **large)
+    names = {
+        name: sorted({*small.get("values", {}).get(name, ()), *new}) for name, new in large.get("values", {}).items()
+    }
+    run(
+        TOY,
+        whole,
+        panels=[panel],
+        trials=large.get("trials", small.get("trials")),
+        values={**small.get("values", {}), **names},
+    )
+    after, expected = sorted_arrays(path, panel), sorted_arrays(whole, panel)
+    for name in expected.variables:
+        if name != "error":
+            np.testing.assert_array_equal(after[name], expected[name], err_msg=name)
+    kept = after.sel({name: before[name] for name in before.dims if name in before.indexes})
+    for name in before.variables:
+        np.testing.assert_array_equal(kept[name], before[name], err_msg=name)
+    assert after.sizes != before.sizes
+    plain = xr.open_zarr(path, group=panel)
+    assert dict(plain.sizes) == dict(after.sizes)
+
+
+def test_coordinates_keep_their_chunks(tmp_path):
+    """A reader of the smaller store goes on to read it while it grows."""
+    store = run(TOY, tmp_path / "s.zarr", panels=["means"], trials=3, values={"n": [4]})
+    old = xr.open_zarr(tmp_path / "s.zarr", group="means")
+    expected = old.load().copy(deep=True)
+    old = xr.open_zarr(tmp_path / "s.zarr", group="means")
+    store.grow(store_study().extended(STUDY, 6, {"n": [9]}))
+    assert old.load().equals(expected)
+
+
+def store_study():
+    return STUDY.configure(trials=3, panels=["means"], values={"n": [4]})
+
+
+@pytest.mark.parametrize("share", [0.1, 0.9])
+def test_interrupted_growth_is_repeated(tmp_path, monkeypatch, share):
+    """Die after some files: the store is the old one, whole; the same command then goes on."""
+    path, whole = tmp_path / "s.zarr", tmp_path / "whole.zarr"
+    run(TOY, path, panels=["means", "single"], trials=3, values={"n": [4]})
+    extend(run(TOY, whole, panels=["means", "single"], trials=3, values={"n": [4]}).url, trials=7, values={"n": [9]})
+    before = read_arrays(path)
+    copy = ResultStore._copy
+
+    def crash(store, files):
+        others = [file for file in files.items() if file[0] != "zarr.json"]
+        copy(store, dict(others[: int(share * len(others))]))
+        raise InterruptedError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pipeline.store.ResultStore, "_copy", crash)
+        with pytest.raises(InterruptedError):
+            extend(path, trials=7, values={"n": [9]})
+    for name, values in read_arrays(path).items():
+        np.testing.assert_array_equal(values, before[name], err_msg=name)
+    resume(path)  # the smaller study is complete, whatever of the larger one is there
+    extend(path, trials=7, values={"n": [9]})
+    assert_equal_arrays(path, whole)
+
+
+@pytest.mark.parametrize(
+    ("message", "arguments"),
+    [
+        ("panel means has 6 trials, and can only grow; got trials 5", {"trials": 5}),
+        ("trials must be", {"trials": 0}),
+        ("unknown factor 'm'", {"values": {"m": [1]}}),
+        ("level cannot grow, since one call computes all of it", {"values": {"level": [0.1]}}),
+        ("prior cannot grow", {"values": {"prior": ["1:2"]}}),
+        ("unknown method 'nois'; did you mean noisy", {"values": {"method": ["nois"]}}),
+        ("n must be >= 1, got 0", {"values": {"n": [0]}}),
+        ("unknown panel 'absent'", {"panels": ["absent"], "trials": 9}),
+        ("the time limit of a block must be > 0", {"trials": 90, "time_limit": 0.0}),
+        ("a time limit must have worker processes", {"trials": 90, "time_limit": 9.0}),
+    ],
+)
+def test_bad_input_changes_nothing(complete_store, store_copy, message, arguments):
+    before = file_stamps(store_copy)
+    with pytest.raises(BadInputError, match=message):
+        extend(store_copy, study=STUDY, **arguments)
+    assert file_stamps(store_copy) == before
+
+
+def test_nothing_new_is_nothing_done(store_copy):
+    before = file_stamps(store_copy)
+    extend(store_copy, study=STUDY, trials=6, panels=["means"], values={"n": [4]})
+    assert file_stamps(store_copy) == before
