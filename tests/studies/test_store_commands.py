@@ -1,0 +1,142 @@
+"""The commands that keep a store, as a user types them: extend, verify, errors, resume --retry, status --watch, submit."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import xarray as xr
+
+from tests.studies.test_cli import STUDY_FILE
+
+
+@pytest.fixture
+def store(command):
+    """Run a toy of which seven trials fail; return the path as a user gives it."""
+    Path("toy.py").write_text(STUDY_FILE)
+    assert command("run", "toy.py", "--store", "t.zarr")[0] == 1
+    return "t.zarr"
+
+
+def test_errors_are_grouped_by_cause(command, store):
+    code, out, _ = command("errors", store)
+    assert code == 1
+    assert out.splitlines() == [
+        "p: 7 failed: two is not for me",
+        "  n=2, method=odd: 7 trials, first 0",
+        "  again: dpstudies trial t.zarr --panel p --cell n=2 --trial 0",
+        "7 failed trials, 1 causes; try them again with: dpstudies resume t.zarr --retry failed",
+    ]
+
+
+def test_causes_differ_by_their_words_and_not_by_their_numbers(command):
+    text = STUDY_FILE.replace('np.where(np.floor(data) == 2, "two is not for me", "")', "REASONS[: len(data)]")
+    Path("toy.py").write_text(text + '\nREASONS = np.array(["step 1 of 3", "step 2 of 3", "no start"], object)\n')
+    command("run", "toy.py", "--store", "t.zarr", "--set", "n=1")
+    out = command("errors", "t.zarr")[1]
+    assert "p: 5 failed: step 1 of 3\n  n=1, method=odd: 3 trials, first 0\n  n=1, method=odd: 2 trials, first 1" in out
+    assert "p: 2 failed: no start\n  n=1, method=odd: 2 trials, first 2" in out
+
+
+def test_failed_trials_are_tried_again_on_request_only(command, store):
+    before = xr.open_zarr(store, group="p").load()
+    assert command("resume", store)[0] == 1
+    assert xr.open_zarr(store, group="p").load().equals(before)
+    Path("toy.py").write_text(STUDY_FILE.replace("np.floor(data) == 2", "data < 0"))
+    assert command("resume", store, "--retry", "killed")[0] == 1
+    code, out, _ = command("resume", store, "--retry", "failed")
+    assert (code, "9 trials in" in out or "7 trials in" in out) == (0, True)
+    after = xr.open_zarr(store, group="p").load()
+    assert (after.status == 1).all()
+    ok = before.status == 1
+    assert (after.x.where(ok) == before.x).where(ok, True).all()
+
+
+def test_extend(command, store):
+    before = xr.open_zarr(store, group="p").load()
+    code, out, _ = command("extend", store, "--trials", "9", "--set", "n=3")
+    assert (code, "9 trials failed" in out) == (1, True)
+    after = xr.open_zarr(store, group="p").load()
+    assert dict(after.sizes) == {"n": 3, "method": 2, "trial": 9}
+    assert after.sel(n=[1, 2], trial=range(7)).equals(before)
+    for bad, message in (
+        (("--trials", "8"), "can only grow; got trials 8"),
+        (("--set", "m=1"), "unknown factor 'm'"),
+        ((), "extend needs --trials or --set"),
+    ):
+        code, _, err = command("extend", store, *bad)
+        assert (code, message in err) == (2, True)
+
+
+def test_verify(command, store):
+    code, out, _ = command("verify", store, "--all")
+    assert (code, out) == (0, "12 blocks of a setting read, 12 computed again, 0 flaws\n")
+    path = Path(store, "p", "x", "c", "0", "1", "2")
+    path.write_bytes(path.read_bytes()[:-1])
+    code, out, _ = command("verify", store)
+    assert code == 3
+    assert "p, n=1, odd, trials 6-6: x is unreadable" in out
+    assert "dpstudies resume t.zarr" in out
+    assert command("status", store)[0] == 3
+    assert command("resume", store)[0] == 1
+    assert command("verify", store)[0] == 0
+
+
+def test_verify_tells_other_numbers(command, store):
+    Path("toy.py").write_text(STUDY_FILE.replace("[:, 0] +", "[:, 0] + 1e-3 +"))
+    code, out, _ = command("verify", store, "--all")
+    assert code == 1
+    assert "x is different: largest relative difference" in out
+    assert "dpstudies verify t.zarr --repair" in out
+    code, out, _ = command("verify", store, "--all", "--repair")
+    assert (code, "replaced by what is computed now" in out) == (0, True)
+    assert command("verify", store, "--all")[0] == 0
+
+
+@pytest.mark.parametrize("reader", ["status", "errors", "summarise", "report"])
+def test_damage_is_one_line_that_says_what_to_do(command, store, reader):
+    path = Path(store, "p", "status", "c", "1", "1", "0")
+    path.write_bytes(b"x" + path.read_bytes()[1:])
+    code, _, err = command(reader, store)
+    assert code == 3
+    assert "cannot be read" in err
+    assert "dpstudies verify" in err
+    assert "Traceback" not in err
+
+
+def test_status_watches_until_all_is_there(command):
+    Path("toy.py").write_text(
+        STUDY_FILE.replace("def mean(", "import time\ndef mean(").replace(
+            'return {"x": data}', 'time.sleep(0.4); return {"x": data}'
+        )
+    )
+    run = [sys.executable, "-c", "import pipeline; pipeline.run('toy.py', 't.zarr')"]
+    working = subprocess.Popen(run, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 60
+        while not Path("t.zarr", "p", "status", "c").exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        code, out, err = command("status", "--watch", "--every", "0.2", "t.zarr")
+        assert working.wait(60) == 0
+    finally:
+        working.kill()
+    assert code == 1
+    assert "complete, 7 trials failed" in out
+    assert "of 28 trials" in err
+    assert command("status", "t.zarr", "--watch", "--every", "0")[0] == 2
+
+
+def test_submit_needs_a_scheduler_that_stays(command):
+    Path("toy.py").write_text(STUDY_FILE)
+    Path("cluster.yaml").write_text("profiles: {here: {class: LocalCluster}}")
+    code, _, err = command("submit", "toy.py", "--store", "t.zarr", "--cluster", "here")
+    assert (code, "submit needs a scheduler that outlives this command" in err) == (2, True)
+    assert not Path("t.zarr").exists()
+
+
+def test_a_time_limit_needs_processes(command):
+    Path("toy.py").write_text(STUDY_FILE)
+    code, _, err = command("run", "toy.py", "--store", "t.zarr", "--time-limit", "5")
+    assert (code, "a time limit must have worker processes" in err) == (2, True)
+    assert not Path("t.zarr").exists()
