@@ -1,4 +1,4 @@
-"""The commands that keep a store, as a user types them: extend, verify, errors, resume --retry, status --watch, submit."""
+"""The commands that keep a store, as a user types them: extend, verify, errors, resume --retry, status, submit."""
 
 import subprocess
 import sys
@@ -108,7 +108,7 @@ def test_damage_is_one_line_that_says_what_to_do(command, store, reader):
 def test_status_watches_until_all_is_there(command):
     Path("toy.py").write_text(
         STUDY_FILE.replace("def mean(", "import time\ndef mean(").replace(
-            'return {"x": data}', 'time.sleep(0.4); return {"x": data}'
+            'return {"x": data}', 'time.sleep(1.5); return {"x": data}'
         )
     )
     run = [sys.executable, "-c", "import pipeline; pipeline.run('toy.py', 't.zarr')"]
