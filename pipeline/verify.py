@@ -17,7 +17,8 @@ from pipeline.evaluate import Status, evaluate_block
 from pipeline.flight import ExecutionError, Flight
 from pipeline.plan import iterate_blocks
 from pipeline.profiles import load_profile
-from pipeline.run import Rerun, study_of
+from pipeline.rerun import Rerun
+from pipeline.run import study_of
 from pipeline.source import StudySource
 from pipeline.store import ResultStore
 from pipeline.study import Study

@@ -14,7 +14,8 @@ import pipeline
 from pipeline.aggregate import count_status
 from pipeline.errors import BadInputError
 from pipeline.evaluate import FAILURES, Status
-from pipeline.run import rerun_trial, study_of
+from pipeline.rerun import rerun_trial
+from pipeline.run import study_of
 from pipeline.store import ResultStore
 from studies import STUDIES
 from studies.commands.laboratory import report_all

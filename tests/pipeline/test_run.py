@@ -18,7 +18,8 @@ from pipeline.errors import BadInputError
 from pipeline.evaluate import Block, Status
 from pipeline.flight import ExecutionError
 from pipeline.plan import iterate_blocks
-from pipeline.run import rerun_trial, study_of
+from pipeline.rerun import rerun_trial
+from pipeline.run import study_of
 from pipeline.source import find_study
 from pipeline.store import ResultStore
 from pipeline.work import PendingWork

@@ -6,7 +6,8 @@ import xarray as xr
 from scipy import stats
 
 import pipeline
-from pipeline.run import rerun_trial, study_of
+from pipeline.rerun import rerun_trial
+from pipeline.run import study_of
 from pipeline.store import ResultStore
 from studies import STUDIES, noisy_trials
 from studies.calibration import STUDY

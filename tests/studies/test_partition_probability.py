@@ -10,7 +10,8 @@ from scipy import stats
 
 import pipeline
 from pipeline import Streams
-from pipeline.run import rerun_trial, study_of
+from pipeline.rerun import rerun_trial
+from pipeline.run import study_of
 from pipeline.store import ResultStore
 from studies import STUDIES
 from studies.figures import render

@@ -11,7 +11,8 @@ from mechanisms.regression_posterior import coefficient_posterior
 from mechanisms.regression_prior import SemiConjugatePrior
 from mechanisms.regression_statistics import partition_statistics
 from pipeline import Streams
-from pipeline.run import rerun_trial, study_of
+from pipeline.rerun import rerun_trial
+from pipeline.run import study_of
 from pipeline.store import ResultStore
 from studies import STUDIES
 from studies.figures import render

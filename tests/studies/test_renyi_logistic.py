@@ -10,7 +10,8 @@ import pipeline
 from mechanisms.glm import glm_mechanism
 from mechanisms.glm_sampling import fit_reference
 from pipeline import BadInputError
-from pipeline.run import rerun_trial, study_of
+from pipeline.rerun import rerun_trial
+from pipeline.run import study_of
 from pipeline.store import ResultStore
 from studies import logistic_trials
 from studies.datasets import Classification, load, split

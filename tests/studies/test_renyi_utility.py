@@ -12,7 +12,8 @@ import pipeline
 from mechanisms.gaussian_counts import gaussian_mechanism
 from mechanisms.renyi_sampling import calibrate_renyi
 from pipeline import Streams
-from pipeline.run import rerun_trial, study_of
+from pipeline.rerun import rerun_trial
+from pipeline.run import study_of
 from pipeline.store import ResultStore
 from studies import STUDIES
 from studies.figures import render

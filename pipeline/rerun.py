@@ -1,0 +1,130 @@
+"""Compute again what is stored, and compare: single trials, and one of each method before a store is gone on with."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from pipeline.errors import BadInputError
+from pipeline.evaluate import Block, Outcome, Status, evaluate_block
+from pipeline.panel import Panel, Setting
+from pipeline.store import ResultStore
+from pipeline.study import Study
+
+
+@dataclass(frozen=True)
+class Rerun:
+    """One trial of one setting, computed again beside what is stored."""
+
+    panel: Panel
+    setting: Setting
+    computed: Outcome
+    stored: Outcome
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether the store holds the trial."""
+        return self.stored.status[0] != Status.PENDING
+
+    @property
+    def differing(self) -> tuple[str, ...]:
+        """The measures that differ in a bit, all if statuses do; what is not per trial counts if the trial is ok."""
+        if self.computed.status[0] != self.stored.status[0]:
+            return tuple(measure.name for measure in self.panel.measures)
+        is_ok = self.stored.status[0] == Status.OK
+        return tuple(
+            measure.name
+            for measure in self.panel.measures
+            if measure.per_trial or is_ok
+            for one, other in [(self.stored.values[measure.name], self.computed.values[measure.name])]
+            if not np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
+        )
+
+    @property
+    def largest_difference(self) -> str:
+        """How far apart the two are, in words."""
+        worst = 0.0
+        for name, before in self.stored.values.items():
+            if before.dtype.kind == "f":
+                scale = np.maximum(np.abs(before), np.finfo(float).tiny)
+                apart = np.abs(self.computed.values[name] - before) / scale
+                worst = max(worst, float(apart[~np.isnan(apart)].max(initial=0.0)))
+        return f"largest relative difference {worst:.2g}" if worst else "one of them failed or has no number"
+
+    @property
+    def equal(self) -> bool:
+        """Whether both are the same, bit by bit."""
+        return not self.differing
+
+
+def rerun_trial(store: ResultStore, study: Study, panel_name: str, cell: Mapping[str, Any], trial: int) -> list[Rerun]:
+    """Compute one trial again from its key, under every setting but those that killed or outlasted their worker.
+
+    Parameters
+    ----------
+    store : ResultStore
+        Where it is stored.
+    study : Study
+        The store's study, from `study_of`.
+    panel_name : str
+        The panel.
+    cell : mapping
+        The value of every data factor.
+    trial : int
+        The trial, 0 for the first.
+
+    Raises
+    ------
+    BadInputError
+        If there is no such panel, cell or trial.
+    """
+    panel = study.panel(panel_name)
+    names = [factor.name for factor in panel.factors]
+    if set(cell) != set(names):
+        raise BadInputError(f"the cell of panel {panel.name} must give {', '.join(names) or 'nothing'}, got {cell}")
+    wanted = {factor.name: factor.cast(cell[factor.name]) for factor in panel.factors}
+    cells = panel.cells()
+    if wanted not in cells:
+        raise BadInputError(
+            f"panel {panel.name} has no cell {wanted}; its values are {store.spec['panels'][panel.name]['factors']}"
+        )
+    if not 0 <= trial < panel.n_trials:
+        raise BadInputError(f"trial must be in 0 ... {panel.n_trials - 1}, got {trial}")
+    block = Block(panel.name, cells.index(wanted), range(trial, trial + 1))
+    stored = [(setting, store.read(panel, block, setting)) for setting in panel.settings()]
+    deadly = (Status.TIMED_OUT, Status.KILLED)
+    safe = [setting for setting, outcome in stored if outcome.status[0] not in deadly]
+    with threadpool_limits(1):  # as in a worker: the bits of a matrix product depend on it
+        computed = dict(zip([setting.label for setting in safe], evaluate_block(study, block, safe), strict=True))
+    return [Rerun(panel, setting, computed.get(setting.label, outcome), outcome) for setting, outcome in stored]
+
+
+def refuse_other_numbers(store: ResultStore, study: Study) -> None:
+    """Recompute one committed trial of each panel and method: numbers that differ are not to be mixed.
+
+    Raises
+    ------
+    BadInputError
+        If one differs.
+    """
+    for panel in study.panels:
+        for method in panel.methods:
+            committed = (
+                (block, setting)
+                for setting in panel.settings()
+                if setting.method == method
+                for block in store.committed(panel, setting)
+            )
+            for block, setting in islice(committed, 1):
+                again = Rerun(
+                    panel, setting, evaluate_block(study, block, [setting])[0], store.read(panel, block, setting)
+                )
+                if not again.equal:
+                    raise BadInputError(
+                        f"panel {panel.name}, {setting.label}, trial {block.trials.start} gives other numbers than the "
+                        f"store holds: {again.largest_difference}; run with the versions and on the kind of "
+                        "processor that the store records, or choose another --store path"
+                    )
