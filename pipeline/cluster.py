@@ -20,6 +20,7 @@ from typing import Any
 import dask
 from distributed import Client, LocalCluster, SSHCluster, Worker, WorkerPlugin
 from distributed.security import Security
+from distributed.utils import silence_logging_cmgr
 from threadpoolctl import threadpool_limits
 
 from pipeline.errors import BadInputError, unknown
@@ -242,8 +243,10 @@ def reach(profile: Profile) -> Iterator[Client]:
     """
     # an in-process worker warns of long garbage collections and event loops held by kernels: neither is a fault here
     settings = {"distributed.comm.timeouts.connect": f"{_CONNECT_SECONDS}s", "distributed.admin.tick.limit": "1h"}
+    if profile.class_name == "LocalCluster":  # a nanny that starts its worker again is not to be given up
+        settings["distributed.deploy.lost-worker-timeout"] = "1000d"
     # the limit of the thread that holds one first wins in its process, so this thread takes it for local workers
-    with dask.config.set(settings), threadpool_limits(1):
+    with dask.config.set(settings), threadpool_limits(1), silence_logging_cmgr(logging.CRITICAL):
         if profile.address is not None:
             client = _reach_address(profile)
             try:

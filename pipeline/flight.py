@@ -9,13 +9,15 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from dataclasses import dataclass
+from queue import Empty, SimpleQueue
 from typing import Any
 
-from distributed import Client, Future, KilledWorker, wait
+from distributed import Client, Future, KilledWorker
 
 from pipeline.evaluate import Status
 
 _POLL_SECONDS = 0.1
+_SILENT_SECONDS = 60  # after which a run without workers says so
 _END_SECONDS = 10  # how long a worker that is ended may take to obey before its process is killed
 
 
@@ -61,6 +63,7 @@ class Flight:
     def __init__(self, client: Client, run: str, time_limit: float | None = None) -> None:
         self.client, self._run, self._limit = client, run, time_limit
         self._payloads: dict[Future, Any] = {}
+        self._done: SimpleQueue[Future] = SimpleQueue()
         self._begun: dict[str, tuple[int, str, float]] = {}
         if time_limit is not None:
             client.subscribe_topic(run, self._take_announcement)
@@ -70,7 +73,9 @@ class Flight:
 
     def submit(self, payload: Any, function: Callable[..., Any], *args: Any) -> None:
         """Hand a task to the scheduler."""
-        self._payloads[self.client.submit(function, *args, pure=False)] = payload
+        future = self.client.submit(function, *args, pure=False)
+        self._payloads[future] = payload
+        future.add_done_callback(self._done.put)  # asking for each whether it is done would take the time of all
 
     def wait(self) -> list[Landed]:
         """Wait for at least one task to be over.
@@ -81,19 +86,23 @@ class Flight:
             If a task raised, or the scheduler was lost.
         """
         while True:
-            with translating_losses(), self.client.as_current():  # no default client: the user's Dask stays as it is
-                try:
-                    limit = None if self._limit is None else _POLL_SECONDS
-                    done = wait(list(self._payloads), timeout=limit, return_when="FIRST_COMPLETED").done
-                except TimeoutError:
-                    done = set()
-                landed = [self._land(future) for future in done] + list(self._end_expired())
+            with translating_losses():
+                landed = [self._land(future) for future in self._take_done()] + list(self._end_expired())
             if landed:
                 return landed
 
     def give_up(self) -> None:
         """Cancel what has not begun."""
         self.client.cancel(list(self._payloads), force=True)
+
+    def _take_done(self) -> list[Future]:
+        """Return what is done, as soon as something is; nothing where it is time to look at the limit first."""
+        try:
+            done = [self._done.get(timeout=None if self._limit is None else _POLL_SECONDS)]
+        except Empty:
+            return []
+        done += [self._done.get() for _ in range(self._done.qsize())]
+        return [future for future in done if future in self._payloads]  # the others were cancelled here
 
     def _take_announcement(self, event: tuple[float, dict[str, Any]]) -> None:
         message = event[1]

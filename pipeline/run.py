@@ -20,6 +20,7 @@ from pipeline.provenance import describe, now
 from pipeline.rerun import refuse_other_numbers
 from pipeline.source import StudySource, find_study, source_of
 from pipeline.store import ResultStore
+from pipeline.streams import canonical_json, sha256
 from pipeline.study import Study, differences
 from pipeline.work import PendingWork, Receipt, Task
 
@@ -341,12 +342,15 @@ def _session(
                 store = ResultStore.create(path, study, {**source.attributes, "created": now(), "sessions": []})
             except OSError as error:
                 raise BadInputError(f"cannot create the store {path}: {error.strerror or error}") from error
-        elif not store.holds(study):
-            store = store.grow(study)
-        store.sweep()
-        task = Task(source, store.url, store.attributes["spec_sha256"])
+        task = Task(source, store.url, sha256(canonical_json(study.spec())))
         session = {"id": task.run, "started": now(), "profile": profile.name, **source.attributes}
         session |= describe(source.file)
-        store.record(session)
+        try:
+            if not store.holds(study):
+                store = store.grow(study)
+            store.sweep()
+            store.record(session)
+        except OSError as error:
+            raise BadInputError(f"cannot write to the store {path}: {error.strerror or error}") from error
         yield client, store, task
         store.record({**session, "finished": now()})

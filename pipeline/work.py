@@ -8,6 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 from distributed import get_worker
+from distributed.utils import sync
 
 from pipeline.evaluate import FAILURES, Block, Status, evaluate_around, evaluate_block
 from pipeline.flight import ExecutionError
@@ -148,7 +149,9 @@ class Task:
         """Say that this worker begins the piece of its batch at a position."""
         if self.announced:
             worker = get_worker()
-            worker.log_event(self.run, {"key": worker.get_current_task(), "at": position, "worker": worker.address})
+            message = {"key": worker.get_current_task(), "at": position, "worker": worker.address}
+            # a round trip: code that holds the interpreter's lock would keep a message that is only queued
+            sync(worker.loop, worker.scheduler.log_event, topic=self.run, msg=message)
 
 
 def _commit(study: Study, store: ResultStore, work: Work) -> Receipt:

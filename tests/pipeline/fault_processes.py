@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,15 +20,16 @@ from typing import Any
 import dask
 import psutil
 import yaml
+import zarr.storage._local as local
 
-PATIENCE = 120.0  # seconds; for a machine that is busy with other things
+PATIENCE = 300.0  # seconds; for a machine that is busy with other things
 _CONTEXT = multiprocessing.get_context("forkserver")
 _IMPORTS = ["studies.cli", "dask.__main__", "distributed.cli.dask_scheduler", "distributed.cli.dask_worker"]
 _NAMESPACES = {"net": 0x40000000, "mnt": 0x00020000}
 
 
 class NotPossibleError(RuntimeError):
-    """This fault cannot be made here, such as one that takes rights."""
+    """A fault that cannot be made here, such as one that takes rights."""
 
 
 def wait_until(condition: Callable[[], Any], what: str, seconds: float = PATIENCE) -> Any:
@@ -65,9 +67,10 @@ class Program:
 
     @property
     def message(self) -> str:
-        """The last line that the command addressed to its user."""
+        """What the command said to its user as it ended."""
         lines = self.output.strip().splitlines() or [""]
-        return ([line for line in lines if line.startswith("dpstudies: ")] or lines)[-1].removeprefix("dpstudies: ")
+        errors = [line.removeprefix("dpstudies: ") for line in lines if line.startswith("dpstudies: ")]
+        return " / ".join(errors) or lines[-1]
 
 
 class Machines:
@@ -104,21 +107,29 @@ class Machines:
             holder.wait(10)
 
     def start(
-        self, main: str, words: Iterable[str], settings: Mapping[str, Any] | None = None, inside: int | None = None
+        self,
+        main: str,
+        words: Iterable[str],
+        settings: Mapping[str, Any] | None = None,
+        inside: int | None = None,
+        dies_at_write: int | None = None,
     ) -> Program:
-        """Start ``dpstudies`` or ``dask``, with settings of Dask, perhaps inside the namespaces of another process."""
+        """Start ``dpstudies`` or ``dask``, with settings of Dask, perhaps inside the namespaces of another process.
+
+        It may kill itself in the middle of the write of a file, when it has written some.
+        """
         _CONTEXT.set_forkserver_preload([__name__, *_IMPORTS])
         log = self.folder / f"{len(self._programs)}-{main}.log"
         log.touch()
-        arguments = (main, list(map(str, words)), str(log), dict(settings or {}), inside)
+        arguments = (main, list(map(str, words)), str(log), dict(settings or {}), inside, dies_at_write)
         process = _CONTEXT.Process(target=_run_main, args=arguments)
         process.start()
         self._programs.append(Program(process, log))
         return self._programs[-1]
 
-    def dpstudies(self, *words: Any, settings: Mapping[str, Any] | None = None, inside: int | None = None) -> Program:
-        """Start the command."""
-        return self.start("dpstudies", words, settings, inside)
+    def dpstudies(self, *words: Any, **options: Any) -> Program:
+        """Start the command; options as of `start`."""
+        return self.start("dpstudies", words, **options)
 
     def scheduler(self, port: int, host: str = "127.0.0.1", inside: int | None = None, **settings: Any) -> Program:
         """Start a scheduler."""
@@ -128,7 +139,7 @@ class Machines:
     def worker(self, port: int, scheduler: str = "127.0.0.1", host: str = "", inside: int | None = None) -> Program:
         """Start a worker of one thread, without a nanny: `Machines` is who starts another when one dies."""
         words = ["worker", f"tcp://{scheduler}:{port}", "--host", host or scheduler, "--nthreads", "1", "--no-nanny"]
-        words += ["--dashboard-address", "127.0.0.1:0", "--local-directory", str(self.folder / "scratch")]
+        words += ["--dashboard-address", "127.0.0.1:0"]
         return self.start("dask", words, {}, inside)
 
     def kill(self, program: Program, number: int = signal.SIGKILL) -> None:
@@ -166,7 +177,7 @@ class Machines:
 
 def inside(pid: int, kind: str, *words: Any) -> None:
     """Run a system command in a namespace of a process."""
-    command = ["nsenter", "-t", str(pid), f"--{ {'net': 'net', 'mnt': 'mount'}[kind]}", *map(str, words)]
+    command = ["nsenter", "-t", str(pid), f"--{ {'net': 'net', 'mnt': 'mount'}[kind] }", *map(str, words)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=20)
     if done.returncode:
         raise NotPossibleError(f"{' '.join(map(str, words))}: {done.stderr.strip()}")
@@ -185,7 +196,9 @@ def write_profile(folder: Path, **profile: Any) -> str:
     return f"{folder / 'cluster.yaml'}:lab"
 
 
-def _run_main(main: str, words: list[str], log: str, settings: dict[str, Any], host: int | None) -> None:
+def _run_main(
+    main: str, words: list[str], log: str, settings: dict[str, Any], host: int | None, n_writes: int | None
+) -> None:
     """Become a command: what its console script does, with the output in a file."""
     for stream in (1, 2):
         os.dup2(os.open(log, os.O_WRONLY | os.O_APPEND), stream)
@@ -198,7 +211,10 @@ def _run_main(main: str, words: list[str], log: str, settings: dict[str, Any], h
     os.chdir(Path(log).parent)
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     # workers of a local cluster are forked from a server of their own, as quickly as these processes
-    dask.config.set({"distributed.worker.multiprocessing-method": "forkserver", **settings})
+    scratch = {"temporary-directory": str(Path(log).parent / "scratch")}
+    dask.config.set({"distributed.worker.multiprocessing-method": "forkserver", **scratch, **settings})
+    if n_writes is not None:
+        _die_at_write(n_writes)
     sys.argv = [main, *words]
     if main == "dask":
         from dask.__main__ import main as run
@@ -208,3 +224,17 @@ def _run_main(main: str, words: list[str], log: str, settings: dict[str, Any], h
         get_mp_context().set_forkserver_preload(["studies.cli"])
         from studies.cli import main as run
     run()
+
+
+def _die_at_write(n_writes: int) -> None:
+    """Let this process kill itself in the middle of a write: the file is there under a name of its own, half of it."""
+    write, count = local._put, iter(range(n_writes))
+
+    def write_or_die(path: Path, value: Any, exclusive: bool = False) -> int:
+        if next(count, None) is None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.with_suffix(f".{uuid.uuid4().hex}.partial").write_bytes(b"half")
+            os.kill(os.getpid(), signal.SIGKILL)
+        return write(path, value, exclusive)
+
+    local._put = write_or_die

@@ -1,23 +1,44 @@
-"""A study to be disturbed: its file, its numbers when nobody disturbs it, and the comparison of a store with them."""
+"""A study to be disturbed: its file, its numbers when nobody disturbs it, and what a fault has made of them."""
 
 import tempfile
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 import zarr
 
-from pipeline.evaluate import Status
+from pipeline.evaluate import FAILURES, Status
 from pipeline.source import find_study
+from tests.pipeline.fault_processes import Program
 from tests.pipeline.helpers import compute_into, read_arrays
 
 METHODS = ("a", "b")
 N_CELLS = {"p": 8, "q": 4}
-TRIALS = 10
+N_TRIALS = sum(N_CELLS.values()) * len(METHODS) * 10
 Guilty = Mapping[tuple[int, str, int], str]
+Failed = Mapping[tuple[str, int, str, int], Status]
 
-_FILE = '''
+
+@dataclass(frozen=True)
+class Part:
+    """What of the study is run: panels, the first cells of each, and trials."""
+
+    panels: tuple[str, ...] = tuple(N_CELLS)
+    n_cells: int | None = None
+    trials: int = 10
+
+    @property
+    def words(self) -> list[str]:
+        """Say it to the command."""
+        cells = [] if self.n_cells is None else ["--set", "n=" + ",".join(map(str, range(self.n_cells)))]
+        return [*(word for panel in self.panels for word in ("--panel", panel)), *cells, "--trials", str(self.trials)]
+
+
+WHOLE = Part()
+
+_FILE = """
 import os
 import re
 import signal
@@ -37,6 +58,8 @@ def misbehave(how):
     elif how == "memory":
         held = [np.ones(2**21) for _ in range(256)]  # 4 GB, in pieces of 16 MB
         time.sleep(5)
+    elif how == "raise":
+        raise ArithmeticError("no number")
     elif how == "sleep":
         time.sleep(3600)
     elif how == "loop":
@@ -85,7 +108,7 @@ def panel(name, n_cells):
 
 
 STUDY = Study("disturbed", "Disturbed", "To be disturbed.", (panel("p", 8), panel("q", 4)), seed=1)
-'''
+"""
 
 
 def write_study(folder: Path, seconds: float = 0.0, guilty: Guilty | None = None) -> Path:
@@ -110,33 +133,33 @@ def write_study(folder: Path, seconds: float = 0.0, guilty: Guilty | None = None
 
 
 @lru_cache
-def undisturbed(trials: int = TRIALS, panels: tuple[str, ...] = tuple(N_CELLS)) -> dict[str, np.ndarray]:
+def undisturbed(part: Part = WHOLE) -> dict[str, np.ndarray]:
     """Return every array of a store that nobody disturbed, by its path."""
+    values = {} if part.n_cells is None else {"n": range(part.n_cells)}
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "whole.py")
-        path.write_text(_FILE)
-        study = find_study(str(path), {}).load().configure(trials=trials, panels=panels)
+        study = find_study(str(write_study(Path(folder))), {}).load()
+        study = study.configure(trials=part.trials, panels=part.panels, values=values)
         return read_arrays(compute_into(Path(folder, "whole.zarr"), study).url)
 
 
-def unequal(store: Path, expected: Mapping[str, np.ndarray], failed: Mapping[tuple[str, int, str, int], Status]) -> str:
+def unequal(store: Path, failed: Failed, part: Part = WHOLE) -> str:
     """Compare a store bit by bit.
 
     Parameters
     ----------
     store : Path
         The store.
-    expected : mapping
-        The arrays of `undisturbed`.
     failed : mapping
-        Panel, cell, method and trial of what must have failed, and how. All others must be as in `expected`.
+        Panel, cell, method and trial of what must have failed, and how. All others must be as in `undisturbed`.
+    part : Part
+        What was run.
 
     Returns
     -------
     str
         The arrays that differ in a bit, empty if none does.
     """
-    wanted = {name: values.copy() for name, values in expected.items()}
+    wanted = {name: values.copy() for name, values in undisturbed(part).items()}
     for (panel, n, method, trial), status in failed.items():
         place = n, METHODS.index(method)
         wanted[f"{panel}/x"][(*place, trial)] = np.nan
@@ -147,9 +170,53 @@ def unequal(store: Path, expected: Mapping[str, np.ndarray], failed: Mapping[tup
     if found.keys() != wanted.keys():
         return "arrays: " + ", ".join(sorted(found.keys() ^ wanted.keys()))
     for name in [name for name in found if name.endswith("/error")]:  # the words are for people: whether there are any
-        wanted[name] = np.isin(wanted[name.replace("error", "status")], [Status.KILLED, Status.TIMED_OUT])
+        wanted[name] = np.isin(wanted[name.replace("error", "status")], FAILURES)
         found[name] = found[name] != ""
     return ", ".join(name for name in found if not _same_bits(found[name], wanted[name]))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a fault led to.
+
+    Attributes
+    ----------
+    fault : str
+        What was done.
+    seen : str
+        Exit code and message of the command that met it.
+    state : str
+        What the store holds in the end, and what is not as it must be.
+    right : bool
+        Whether every trial is committed with the right bits, or its failure is stored, and the user was told the truth.
+    """
+
+    fault: str
+    seen: str
+    state: str
+    right: bool
+
+
+def judge(
+    fault: str,
+    met: Program,
+    store: Path,
+    promises: Mapping[str, bool],
+    failed: Failed | None = None,
+    part: Part = WHOLE,
+) -> Outcome:
+    """Compare the final store with an undisturbed one, and name the promises that were not kept."""
+    differing = unequal(store, failed or {}, part)
+    n_cells = sum(part.n_cells or N_CELLS[panel] for panel in part.panels)
+    n_trials = n_cells * len(METHODS) * part.trials
+    n_failed = len(failed or {})
+    wrong = [f"not so: {text}" for text, kept in promises.items() if not kept]
+    wrong += [f"differs: {differing}"] if differing else []
+    state = f"{n_trials - n_failed} of {n_trials} trials ok, bit by bit"
+    if n_failed:
+        names = {status.name.lower().replace("_", " ") for status in (failed or {}).values()}
+        state += f"; {n_failed} {' or '.join(sorted(names))}, and no other"
+    return Outcome(fault, f"exit {met.process.exitcode}: {met.message}", "; ".join(wrong) or state, not wrong)
 
 
 def _same_bits(one: np.ndarray, other: np.ndarray) -> bool:

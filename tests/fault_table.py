@@ -1,0 +1,56 @@
+"""Print what each fault leads to, as a table in Markdown, by making the faults.
+
+Run with ``python -m tests.fault_table``, all of them or those that are named; ``--soak 300 --seed 1`` makes so many
+faults at random on one study instead. Exit code 1 if something is not as it must be.
+"""
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.pipeline.fault_processes import NotPossibleError
+from tests.pipeline.fault_scenarios import SCENARIOS
+from tests.pipeline.fault_soak import soak
+from tests.pipeline.fault_study import Outcome
+
+
+def main() -> int:
+    """Make faults, print the table, and return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tests.fault_table", description=__doc__.partition("\n")[0])
+    parser.add_argument("faults", nargs="*", metavar="FAULT", help=", ".join(SCENARIOS))
+    parser.add_argument("--soak", type=int, metavar="N", help="make N faults at random")
+    parser.add_argument("--seed", type=int, default=1, help="of the faults at random")
+    given = parser.parse_args()
+    if unknown := set(given.faults) - set(SCENARIOS):
+        parser.error(f"no such fault: {', '.join(unknown)}; there are: {', '.join(SCENARIOS)}")
+    if given.soak is not None:
+        return _print_table({"soak": lambda folder: soak(folder, given.soak, given.seed)})
+    return _print_table({name: SCENARIOS[name] for name in given.faults or SCENARIOS})
+
+
+def _print_table(scenarios: dict[str, Callable[[Path], Outcome]]) -> int:
+    print("| fault | what the user sees | in the store afterwards | right | seconds |\n|---|---|---|---|---|")
+    n_wrong = 0
+    for name, scenario in scenarios.items():
+        started = time.monotonic()
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                outcome = scenario(Path(folder))
+            except NotPossibleError as reason:
+                outcome = Outcome(name, "", f"not tried: {reason}", True)
+            except TimeoutError as error:
+                outcome = Outcome(name, " ".join(str(error).split()), "unknown", False)
+            seen = outcome.seen.replace(f"{folder}/", "").replace("|", "/")
+        n_wrong += not outcome.right
+        right = "yes" if outcome.right else "**no**"
+        print(
+            f"| {outcome.fault} | {seen} | {outcome.state} | {right} | {time.monotonic() - started:.0f} |", flush=True
+        )
+    return min(n_wrong, 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

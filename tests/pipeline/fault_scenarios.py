@@ -1,0 +1,230 @@
+"""Faults, tried on real processes: each scenario runs a small study through one, and compares the store bit by bit."""
+
+import os
+import random
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+
+from tests.pipeline import fault_disks, fault_trials
+from tests.pipeline.fault_processes import Machines, free_port, inside, wait_until, write_profile
+from tests.pipeline.fault_study import N_TRIALS, Outcome, judge, n_committed, write_study
+
+
+def take_busy(folder: Path, but: int = 0) -> int:
+    """Wait for a process that is in the middle of a block, and return its id."""
+
+    def look() -> int:
+        found = [int(mark.name) for mark in (folder / "busy").iterdir() if int(mark.name) != but]
+        alive = [pid for pid in found if psutil.pid_exists(pid)]
+        return alive[0] if alive else 0
+
+    return wait_until(look, "a process in the middle of a block")
+
+
+def kill_busy(folder: Path) -> int:
+    """Kill a process in the middle of a block, and return its id."""
+    pid = take_busy(folder)
+    os.kill(pid, signal.SIGKILL)
+    (folder / "busy" / str(pid)).unlink(missing_ok=True)
+    return pid
+
+
+def started(lab: Machines, n_workers: int = 2, **settings: object) -> tuple[int, str]:
+    """Start a scheduler and workers, and return its port and the profile for it."""
+    port = free_port()
+    lab.scheduler(port, **settings)
+    for _ in range(n_workers):
+        lab.worker(port)
+    return port, write_profile(lab.folder, address=f"tcp://127.0.0.1:{port}")
+
+
+def workers_are_killed(folder: Path) -> Outcome:
+    """Kill workers in the middle of a block, six times; a supervisor starts others."""
+    study, store = write_study(folder, seconds=0.06), folder / "s.zarr"
+    with Machines(folder) as lab:
+        port, profile = started(lab)
+        run = lab.dpstudies("run", study, "--store", store, "--cluster", profile)
+        for _ in range(6):
+            kill_busy(folder)
+            lab.worker(port)
+            time.sleep(0.2)
+        amid = run.runs
+        code = run.finish()
+    return judge("6 workers killed mid-block", run, store, {"exit 0": code == 0, "killed amid the run": amid})
+
+
+def the_scheduler_is_killed(folder: Path) -> Outcome:
+    """Kill the scheduler; start it again at the same port, with new workers, and resume."""
+    study, store = write_study(folder, seconds=0.06), folder / "s.zarr"
+    with Machines(folder) as lab:
+        port = free_port()
+        scheduler = lab.scheduler(port)
+        workers = [lab.worker(port) for _ in range(2)]
+        profile = write_profile(folder, address=f"tcp://127.0.0.1:{port}")
+        run = lab.dpstudies("run", study, "--store", store, "--cluster", profile)
+        wait_until(lambda: n_committed(store) >= 40, "commits")
+        lab.kill(scheduler)
+        code = run.finish()
+        kept = n_committed(store)
+        workers_end = [worker.finish() for worker in workers]
+        lab.scheduler(port)
+        for _ in workers_end:
+            lab.worker(port)
+        resume = lab.dpstudies("resume", store, "--cluster", profile)
+        promises = {
+            "exit 3": code == 3,
+            "says what to do": run.message.startswith("the scheduler was lost; start it again, then resume / "),
+            "no traceback": "Traceback" not in run.output,
+            "some are left": kept < N_TRIALS,
+            "resume: exit 0": resume.finish() == 0,
+        }
+    return judge("scheduler killed and started again", run, store, promises)
+
+
+def the_driver_is_killed(folder: Path) -> Outcome:
+    """Kill the driver of a cluster, three times, and resume."""
+    study, store = write_study(folder, seconds=0.06), folder / "s.zarr"
+    with Machines(folder) as lab:
+        _, profile = started(lab)
+        seen = []
+        for k in range(3):
+            words = ("resume", store) if k else ("run", study, "--store", store)
+            run = lab.dpstudies(*words, "--cluster", profile)
+            wait_until(lambda: n_committed(store) > max(seen, default=0), "commits")
+            lab.kill(run)
+            seen.append(n_committed(store))
+        resume = lab.dpstudies("resume", store, "--cluster", profile)
+        code = resume.finish()
+    promises = {
+        "killed amid the run": seen[-1] < N_TRIALS and seen == sorted(seen),
+        "resume: exit 0": code == 0,
+        "driver killed": run.process.exitcode == -signal.SIGKILL,
+    }
+    return judge("driver killed 3 times", resume, store, promises)
+
+
+def a_worker_is_stopped(folder: Path) -> Outcome:
+    """Stop a worker for longer than the scheduler waits for a sign of life, and let it go on."""
+    study, store = write_study(folder, seconds=0.1), folder / "s.zarr"
+    with Machines(folder) as lab:
+        _, profile = started(lab, **{"worker-ttl": "3s"})
+        run = lab.dpstudies("run", study, "--store", store, "--cluster", profile)
+        wait_until(lambda: n_committed(store) >= 40, "commits")
+        pid = take_busy(folder)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            time.sleep(7)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        code = run.finish()
+    return judge("worker stopped for 7 s (signs of life: 3 s)", run, store, {"exit 0": code == 0})
+
+
+def a_worker_is_cut_off(folder: Path) -> Outcome:
+    """Cut the network of a worker on a host of its own, for longer than the scheduler waits, and mend it."""
+    study, store = write_study(folder, seconds=0.1), folder / "s.zarr"
+    with Machines(folder) as lab:
+        near, far = lab.host("net"), lab.host("net")
+        inside(near, "net", "ip", "link", "add", "near", "type", "veth", "peer", "name", "far", "netns", far)
+        for host, name, address in ((near, "near", "192.0.2.1"), (far, "far", "192.0.2.2")):
+            inside(host, "net", "ip", "addr", "add", f"{address}/24", "dev", name)
+            for link in (name, "lo"):
+                inside(host, "net", "ip", "link", "set", link, "up")
+        port = 8786
+        lab.scheduler(port, "192.0.2.1", near, **{"worker-ttl": "3s"})
+        lab.worker(port, "192.0.2.1", "192.0.2.1", near)
+        cut = lab.worker(port, "192.0.2.1", "192.0.2.2", far)
+        profile = write_profile(folder, address=f"tcp://192.0.2.1:{port}")
+        run = lab.dpstudies("run", study, "--store", store, "--cluster", profile, inside=near)
+        wait_until(lambda: (folder / "busy" / str(cut.pid)).exists(), "a block on the far worker")
+        inside(near, "net", "ip", "link", "set", "near", "down")
+        n_before = n_committed(store)
+        time.sleep(7)
+        inside(near, "net", "ip", "link", "set", "near", "up")
+        amid = run.runs and n_committed(store) > n_before
+        code = run.finish()
+    promises = {"exit 0": code == 0, "the others went on": amid}
+    return judge("worker's network cut for 7 s and mended", run, store, promises)
+
+
+def two_drivers(folder: Path) -> Outcome:
+    """Start two drivers on one store at the same time, and a third amid their work."""
+    study, store = write_study(folder, seconds=0.05), folder / "s.zarr"
+    with Machines(folder) as lab:
+        runs = [lab.dpstudies("run", study, "--store", store) for _ in range(2)]
+        wait_until(lambda: n_committed(store) >= 40, "commits")
+        runs.append(lab.dpstudies("run", study, "--store", store))
+        codes = [run.finish() for run in runs]
+    seen = max(runs, key=lambda run: run.process.exitcode)
+    return judge(
+        "3 drivers on one store, 2 of which create it", seen, store, {f"exit 0, got {codes}": codes == [0] * 3}
+    )
+
+
+def an_extension_is_killed(folder: Path) -> Outcome:
+    """Kill `extend` in the middle of a write, at random ones, and repeat it."""
+    study, store = write_study(folder), folder / "s.zarr"
+    moments = random.Random(15)
+    with Machines(folder) as lab:
+        run = lab.dpstudies("run", study, "--store", store, "--trials", "6", "--set", "n=0,1,2,3")
+        codes = [run.finish()]
+        words = ("extend", store, "--trials", "10", "--set", "n=0,1,2,3,4,5,6,7", "--panel", "p")
+        kills = sorted(moments.sample(range(40), 8))
+        for n_writes in kills:
+            codes.append(lab.dpstudies(*words, dies_at_write=n_writes).finish())
+        last = lab.dpstudies(*words)
+        codes.append(last.finish())
+        codes.append(lab.dpstudies("extend", store, "--trials", "10").finish())
+    promises = {f"8 killed, then exit 0; got {codes}": codes == [0, *[-signal.SIGKILL] * 8, 0, 0]}
+    return judge(f"extend killed at its writes {kills}", last, store, promises)
+
+
+def a_submission(folder: Path) -> Outcome:
+    """Submit, and kill two workers when the client is gone."""
+    study, store = write_study(folder, seconds=0.06), folder / "s.zarr"
+    with Machines(folder) as lab:
+        port, profile = started(lab)
+        submit = lab.dpstudies("submit", study, "--store", store, "--cluster", profile)
+        code, n_before = submit.finish(), n_committed(store)
+        for _ in range(2):
+            kill_busy(folder)
+            lab.worker(port)
+        wait_until(lambda: n_committed(store) == N_TRIALS, "the end of the work")
+        again = lab.dpstudies("resume", store)
+        promises = {
+            "exit 0": code == 0,
+            "most is done without the client": n_before < N_TRIALS / 2,
+            "nothing is left": again.finish() == 0,
+        }
+    return judge("client gone after submit, then 2 workers killed", submit, store, promises)
+
+
+SCENARIOS: dict[str, Callable[[Path], Outcome]] = {
+    "workers killed": workers_are_killed,
+    "scheduler killed": the_scheduler_is_killed,
+    "driver killed": the_driver_is_killed,
+    "worker stopped": a_worker_is_stopped,
+    "worker cut off": a_worker_is_cut_off,
+    "two drivers": two_drivers,
+    "extension killed": an_extension_is_killed,
+    "submission": a_submission,
+    "trial kills": fault_trials.a_trial_that_kills,
+    "simulation kills": fault_trials.a_simulation_that_kills,
+    "all trials kill": fault_trials.all_trials_kill,
+    "out of memory": fault_trials.out_of_memory,
+    "trial sleeps": fault_trials.a_trial_that_sleeps,
+    "trial loops": fault_trials.a_trial_that_loops,
+    "trial holds the lock": fault_trials.a_trial_that_holds_the_lock,
+    "time limit with threads": fault_trials.a_time_limit_for_threads,
+    "full disk": fault_disks.a_full_disk,
+    "read-only store": fault_disks.a_read_only_store,
+    "another version": fault_disks.another_version,
+    "flipped bit": fault_disks.a_flipped_bit,
+    "cut chunk": fault_disks.a_cut_chunk,
+    "missing chunk": fault_disks.a_missing_chunk,
+    "damaged coordinate": fault_disks.a_damaged_coordinate,
+}

@@ -1,0 +1,113 @@
+"""A study that is run to its end through many faults, drawn at random."""
+
+import os
+import random
+import signal
+import time
+from pathlib import Path
+
+from tests.pipeline.fault_disks import cut, flip
+from tests.pipeline.fault_processes import Machines, Program, free_port, wait_until, write_profile
+from tests.pipeline.fault_study import N_CELLS, Outcome, judge, n_committed, write_study
+
+# how often: a lost scheduler takes its driver ten seconds to believe
+_WEIGHTS = {"worker killed": 30, "driver killed": 25, "worker stopped": 20, "chunks damaged": 20, "scheduler killed": 2}
+
+
+class _Laboratory:
+    """A cluster, a driver, and what befalls them."""
+
+    def __init__(self, lab: Machines, rng: random.Random) -> None:
+        self.lab, self.rng, self.store = lab, rng, lab.folder / "s.zarr"
+        self.study, self.port = write_study(lab.folder, seconds=0.05), free_port()
+        self.profile = write_profile(lab.folder, address=f"tcp://127.0.0.1:{self.port}")
+        self.scheduler: Program = lab.scheduler(self.port)
+        self.workers = [lab.worker(self.port) for _ in range(2)]
+        self.driver: Program = lab.dpstudies("run", self.study, "--store", self.store, "--cluster", self.profile)
+        self.promises: dict[str, bool] = {}
+
+    def make_whole(self) -> None:
+        """Start again what is gone."""
+        if not self.scheduler.runs:
+            for worker in self.workers:  # most end by themselves; one that had not yet met the scheduler waits for it
+                if worker.runs:
+                    self.lab.kill(worker)
+            self.scheduler = self.lab.scheduler(self.port)
+        self.workers = [worker if worker.runs else self.lab.worker(self.port) for worker in self.workers]
+        if not self.driver.runs:
+            words = ("run", self.study, "--store", self.store)
+            self.driver = self.lab.dpstudies(*words, "--cluster", self.profile)
+
+    def suffer(self, fault: str) -> None:
+        """Make a fault at a random moment."""
+        if fault == "chunks damaged" or not self.driver.runs:
+            return self._damage()
+        time.sleep(self.rng.uniform(0, 0.6))
+        if fault == "worker killed":
+            self.lab.kill(self.rng.choice(self.workers))
+        elif fault == "worker stopped":
+            stopped = self.rng.choice(self.workers).pid
+            os.kill(stopped, signal.SIGSTOP)
+            time.sleep(self.rng.uniform(0.1, 0.6))
+            os.kill(stopped, signal.SIGCONT)
+        elif fault == "driver killed" and self.driver.runs:
+            self.lab.kill(self.driver)
+        elif fault == "scheduler killed":
+            self.lab.kill(self.scheduler)
+            code = self.driver.finish()
+            said = self.driver.message
+            early = code == 2 and ("no scheduler answers" in said or "no worker has joined" in said)
+            self.promises[f"a lost scheduler is told, got exit {code}: {said}"] = code in (0, 3) or early
+        return None
+
+    def _damage(self) -> None:
+        """Damage up to twelve chunks when nobody computes, and let them be found."""
+        if self.driver.runs:
+            self.lab.kill(self.driver)
+        chunks = [
+            p for name in N_CELLS for v in ("x", "square", "status") for p in self.store.glob(f"{name}/{v}/c/**/*")
+        ]
+        chunks = sorted(path for path in chunks if path.is_file() and path.suffix != ".partial")
+        for chunk in self.rng.sample(chunks, min(len(chunks), self.rng.randint(1, 12))):
+            self.rng.choice([flip, cut, Path.unlink])(chunk)
+        if n_exists := len(chunks):
+            code = self.lab.dpstudies("verify", self.store, "--sample", "0").finish()
+            self.promises[f"damage of {n_exists} chunks is exit 3, got {code}"] = code == 3
+
+
+def soak(folder: Path, n_faults: int, seed: int) -> Outcome:
+    """Run a study to its end through faults.
+
+    Parameters
+    ----------
+    folder : Path
+        Where.
+    n_faults : int
+        How many.
+    seed : int
+        What decides the faults and their moments.
+
+    Returns
+    -------
+    Outcome
+        Of the last command: a verification that computes every block again.
+    """
+    rng, counts = random.Random(seed), dict.fromkeys(_WEIGHTS, 0)
+    with Machines(folder) as lab:
+        laboratory = _Laboratory(lab, rng)
+        wait_until(lambda: n_committed(laboratory.store) >= 20, "commits")
+        for _ in range(n_faults):
+            laboratory.make_whole()
+            (fault,) = rng.choices(list(_WEIGHTS), _WEIGHTS.values())
+            fault = fault if laboratory.driver.runs else "chunks damaged"
+            counts[fault] += 1
+            laboratory.suffer(fault)
+        laboratory.make_whole()
+        code = laboratory.driver.finish()
+        if code:
+            laboratory.make_whole()
+            code = laboratory.driver.finish()
+        last = lab.dpstudies("verify", laboratory.store, "--all")
+        promises = laboratory.promises | {f"run: exit 0, got {code}": code == 0, "verify: exit 0": last.finish() == 0}
+    faults = ", ".join(f"{n} x {fault}" for fault, n in counts.items() if n)
+    return judge(f"{n_faults} faults at random, seed {seed}: {faults}", last, laboratory.store, promises)

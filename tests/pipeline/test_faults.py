@@ -1,0 +1,54 @@
+"""After each fault every trial is committed once with the right bits, or its failure is stored, or is named missing."""
+
+import numpy as np
+import pytest
+import zarr
+
+from pipeline.evaluate import Status
+from pipeline.run import run
+from tests.pipeline.fault_processes import NotPossibleError
+from tests.pipeline.fault_scenarios import SCENARIOS
+from tests.pipeline.fault_study import METHODS, Part, undisturbed, unequal, write_study
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_fault(name, tmp_path):
+    try:
+        outcome = SCENARIOS[name](tmp_path)
+    except NotPossibleError as reason:
+        pytest.skip(str(reason))
+    assert outcome.right, outcome
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """Path of a store that nobody disturbed."""
+    folder = tmp_path_factory.mktemp("whole")
+    return run(str(write_study(folder)), folder / "s.zarr", panels=["p"]).url
+
+
+PART = Part(("p",))
+
+
+def test_an_undisturbed_store_is_equal(whole):
+    assert unequal(whole, {}, PART) == ""
+    assert len(undisturbed(PART)) == 7
+
+
+@pytest.mark.parametrize("array", ["p/x", "p/square", "p/status", "p/error", "p/n", "p/trial"])
+def test_one_changed_value_is_seen(whole, array):
+    """The comparison of every scenario can fail, for one bit."""
+    stored = zarr.open_group(whole, mode="r+")[array]
+    place = (1,) * stored.ndim
+    before = stored[place]
+    changed = {"f": lambda: np.nextafter(before, 9), "i": lambda: before + 1}.get(stored.dtype.kind, lambda: "words")()
+    stored[place] = changed
+    assert unequal(whole, {}, PART) == array
+    stored[place] = before
+    assert unequal(whole, {}, PART) == ""
+
+
+def test_a_failure_that_is_not_stored_is_seen(whole):
+    failed = {("p", 1, METHODS[0], 2): Status.KILLED}
+    assert unequal(whole, failed, PART) == "p/error, p/status, p/x"

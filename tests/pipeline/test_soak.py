@@ -1,0 +1,15 @@
+"""A study is run to its end through many faults, drawn at random, and holds the bits of one that nobody disturbed."""
+
+import os
+
+import pytest
+
+from tests.pipeline.fault_soak import soak
+
+N_FAULTS = int(os.environ.get("DPSTUDIES_SOAK_FAULTS", "30"))
+
+
+@pytest.mark.slow
+def test_faults_at_random(tmp_path):
+    outcome = soak(tmp_path, N_FAULTS, seed=1)
+    assert outcome.right, outcome
