@@ -4,6 +4,7 @@ Failed trials are counted, never dropped in silence: every summary says how many
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 import xarray as xr
@@ -41,24 +42,36 @@ def mcse_quantile(ordered: np.ndarray, probability: float) -> float:
     >>> bool(abs(error / np.sqrt(0.25 / n) - 1) < 0.03)
     True
     """
-    n = ordered.size
-    if n < 2:
+    if ordered.size < 2:
         return float("nan")
-    levels = betaincinv(n * probability + 1, n * (1 - probability) + 1, [0.1586552539, 0.8413447461])
-    low, high = np.interp(levels, (np.arange(n) + 0.5) / n, ordered)
+    low, high = _between(ordered, np.array(_ranks(ordered.size, probability)))
     return float(high - low) / 2
+
+
+@lru_cache(maxsize=1024)  # many cells have as many trials
+def _ranks(n: int, probability: float) -> tuple[float, ...]:
+    """Ranks, from 0, of the order statistics one standard deviation below and above a quantile of `n` draws."""
+    levels = betaincinv(n * probability + 1, n * (1 - probability) + 1, [0.1586552539, 0.8413447461])
+    return tuple(np.clip(n * levels - 0.5, 0, n - 1).tolist())
+
+
+def _between(ordered: np.ndarray, ranks: np.ndarray) -> np.ndarray:
+    """Interpolate between order statistics, at ranks from 0; ties of infinite draws have no distance."""
+    below = np.floor(ranks).astype(int)
+    low, high = ordered[below], ordered[np.minimum(below + 1, ordered.size - 1)]
+    return np.where((low == high) | (ranks == below), low, low + (ranks - below) * (high - low))
 
 
 def _reduce(values: np.ndarray, ok: np.ndarray) -> np.ndarray:
     """Return `_STATISTICS` of the trials that are ok; `values` and `ok` have the shape (trial,)."""
-    kept = np.sort(values[ok].astype(float))
-    kept = kept[~np.isnan(kept)]
-    n = kept.size
+    kept = np.sort(values[ok].astype(float, copy=False))
+    n = kept.size - int(np.isnan(kept).sum())
+    kept = kept[:n]  # NaN is sorted to the end
     if n == 0:
         return np.full(len(_STATISTICS), np.nan)
     with np.errstate(invalid="ignore"):  # an infinite draw has no spread
         sd = kept.std(ddof=1) if n > 1 else np.nan
-        quantiles = np.quantile(kept, list(QUANTILES.values()))
+        quantiles = _between(kept, (n - 1) * np.array(list(QUANTILES.values())))
         errors = [mcse_quantile(kept, probability) for probability in QUANTILES.values()]
     return np.array([kept.mean(), sd / np.sqrt(n), sd, *quantiles, *errors])
 

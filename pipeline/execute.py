@@ -8,6 +8,7 @@ else in flight: see `pipeline.isolate`.
 """
 
 import math
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -21,6 +22,7 @@ from pipeline.isolate import isolate
 from pipeline.work import STOPPED, PendingWork, Receipt, Task, Work
 
 _TASK_SECONDS = 1.0
+_ASK_SECONDS = 1.0
 _LARGEST_BATCH = 1000
 _HAND_OVER_SECONDS = 300
 _MOST_SUBMITTED = 10_000  # tasks that are handed to a scheduler at once: it keeps each in memory
@@ -61,6 +63,7 @@ def execute(
     suspects: list[Work] = []
     rest, n_left = iter(works), len(works)
     queue: deque[Work] = deque()
+    n_threads, asked = 1, -math.inf
 
     def take(receipts: Iterable[Receipt]) -> None:
         for receipt in receipts:
@@ -71,8 +74,10 @@ def execute(
 
     try:
         while n_left or len(flight):
-            with translating_losses():
-                n_threads = max(1, sum(client.nthreads().values()))  # workers come and go
+            if time.monotonic() - asked > _ASK_SECONDS:  # workers come and go
+                with translating_losses():
+                    n_threads = max(1, sum(client.nthreads().values()))
+                asked = time.monotonic()
             while n_left and len(flight) < 2 * n_threads:
                 queue.extend(islice(rest, max(0, _LARGEST_BATCH - len(queue))))
                 batch = _next_batch(queue, seconds, math.ceil(n_left / (2 * n_threads)))

@@ -14,7 +14,7 @@ import os
 import re
 import shlex
 import traceback
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
@@ -22,6 +22,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import fsspec
+import fsspec.asyn
 import numpy as np
 import xarray as xr
 import zarr
@@ -42,7 +43,8 @@ _ROOT = "zarr.json"
 _LEFTOVER = re.compile(r".*\.[0-9a-f]{32}\.partial")  # as the local store names a file until it is whole
 
 _SLAB_CHUNKS = 1000  # zarr makes a coroutine for each chunk that one call reads
-_MOST_DASK_CHUNKS = 10_000  # of one variable: each costs a millisecond and some kilobytes
+_DASK_BYTES, _DASK_CHUNKS = 2**22, 100  # Dask gets as many chunks at least, if they are not smaller than blocks
+_ANSWER_SECONDS = 10  # clients try again for a minute and more
 
 
 class ResultStore:
@@ -364,8 +366,8 @@ def open_results(store: str | os.PathLike[str]) -> xr.DataTree:
     Returns
     -------
     xarray.DataTree
-        ``tree["k2"].to_dataset()`` is the Dataset of panel ``k2``; arrays are Dask arrays, one chunk a block, or a run
-        of blocks where there are more than 10,000.
+        ``tree["k2"].to_dataset()`` is the Dataset of panel ``k2``; arrays are Dask arrays, one chunk a block, or a
+        run of blocks where there are more than 100.
 
     Raises
     ------
@@ -381,18 +383,19 @@ def open_results(store: str | os.PathLike[str]) -> xr.DataTree:
         )
     panels = {}
     for name in opened.spec["panels"]:
-        chunks = _dask_chunks(opened.array(name, "status"))
+        chunks = _dask_chunks(opened, name)
         panels[name] = _in_order(xr.open_zarr(opened.url, group=name, chunks=chunks))
     return xr.DataTree.from_dict({"/": xr.Dataset(attrs=opened.attributes), **panels})
 
 
-def _dask_chunks(status: zarr.Array) -> dict[str, int]:
-    """Return the chunks of a panel's Dask arrays: one a block, or runs of blocks where there are too many of them."""
-    sizes = list(status.chunks)
-    for axis in reversed(range(status.ndim)):
-        n_along = [-(-length // size) for length, size in zip(status.shape, sizes, strict=True)]
-        sizes[axis] *= min(-(-math.prod(n_along) // _MOST_DASK_CHUNKS), n_along[axis])
-    return dict(zip(map(str, status.metadata.dimension_names or ()), sizes, strict=True))
+def _dask_chunks(store: ResultStore, panel: str) -> dict[str, int]:
+    """Return the chunks of a panel's Dask arrays: runs of blocks where there are many, as each costs a millisecond."""
+    status = store.array(panel, "status")
+    arrays = [store.array(panel, name) for name in store.spec["panels"][panel]["measures"]]
+    largest = max(math.prod(array.chunks) * array.dtype.itemsize for array in (status, *arrays))
+    steps = _steps(status.cdata_shape, min(_SLAB_CHUNKS, _DASK_BYTES // largest, -(-status.nchunks // _DASK_CHUNKS)))
+    dims = map(str, status.metadata.dimension_names or ())  # type: ignore[union-attr]
+    return {dim: size * step for dim, size, step in zip(dims, status.chunks, steps, strict=True)}
 
 
 def _in_order(ds: xr.Dataset) -> xr.Dataset:
@@ -426,15 +429,23 @@ def iterate_slabs(
     >>> [chunks for chunks, _ in iterate_slabs(array)][:3]
     [(slice(0, 1, None), slice(0, 1000, None)), (slice(0, 1, None), slice(1000, 2000, None)), ...]
     """
-    room, parts = _SLAB_CHUNKS, []
-    for n_along, part in zip(reversed(array.cdata_shape), reversed(within or (slice(None),) * array.ndim), strict=True):
-        wanted = range(n_along)[part]
-        step = max(1, min(room, len(wanted)))
-        parts.insert(0, [slice(k, min(k + step, wanted.stop)) for k in wanted[::step]])
-        room //= step
+    wanted = [range(n)[part] for n, part in zip(array.cdata_shape, within or (slice(None),) * array.ndim, strict=True)]
+    steps = _steps([len(along) for along in wanted], _SLAB_CHUNKS)
+    parts = [
+        [slice(k, min(k + step, along.stop)) for k in along[::step]] for along, step in zip(wanted, steps, strict=True)
+    ]
     for chunks in product(*parts):
         sizes = zip(chunks, array.chunks, array.shape, strict=True)
         yield chunks, tuple(slice(part.start * size, min(part.stop * size, length)) for part, size, length in sizes)
+
+
+def _steps(counts: Sequence[int], room: int) -> list[int]:
+    """How many chunks to take along each axis, the last axes first, so that there is room for all of them."""
+    steps: list[int] = []
+    for n_along in reversed(counts):
+        steps.insert(0, max(1, min(room, n_along)))
+        room //= steps[0]
+    return steps
 
 
 def write_region(array: zarr.Array, region: tuple[slice, ...], values: np.ndarray) -> None:
@@ -471,7 +482,11 @@ def write_region(array: zarr.Array, region: tuple[slice, ...], values: np.ndarra
                 f"of {chunk}; two writers of one chunk would overwrite each other: write the runs of trials that "
                 "block_trials makes"
             )
-    array[tuple(whole)] = values.reshape([part.stop - part.start for part in whole])
+    values = values.reshape([part.stop - part.start for part in whole])
+    try:
+        array[tuple(whole)] = values
+    except FileNotFoundError:  # a driver that has just begun took the file in the making for a leftover
+        array[tuple(whole)] = values
 
 
 def _is_local(url: str) -> bool:
@@ -505,7 +520,17 @@ def _exists_remotely(url: str) -> bool:
     """Whether an object store holds anything under a URL; `BadInputError` where it cannot be asked."""
     try:
         files, place = fsspec.url_to_fs(url, use_listings_cache=False)
-        return bool(files.exists(f"{place}/{_ROOT}") or files.exists(place))
+        return any(
+            fsspec.asyn.sync(files.loop, files._exists, key, timeout=_ANSWER_SECONDS)
+            if isinstance(files, fsspec.asyn.AsyncFileSystem)
+            else files.exists(key)
+            for key in (f"{place}/{_ROOT}", place)
+        )
+    except fsspec.FSTimeoutError as error:
+        raise BadInputError(
+            f"the object store of {url} cannot be reached: no answer within {_ANSWER_SECONDS} s; check the address, "
+            "such as AWS_ENDPOINT_URL, and the network"
+        ) from error
     except Exception as error:  # of many clients, each with errors of its own
         raise BadInputError(
             f"the object store of {url} cannot be reached: {type(error).__name__}: {error}; check the address, the "

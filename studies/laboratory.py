@@ -35,7 +35,7 @@ QUICK = {
     "renyi-logistic": Scale(
         25, ("abalone", "adult"), {"order": (10.0,), "epsilon": (math.exp(-5), math.exp(-2), math.exp(1))}
     ),
-    "renyi-audit": Scale(values={"dimension": (1,), "beta": (1e-3, 0.1)}),
+    "renyi-audit": Scale(values={"dimension": (1,), "beta": (1e-3, 10.0)}),
     "partition-probability": Scale(500),
     "partition-quantile": Scale(100),
 }

@@ -1,10 +1,11 @@
-"""What every mechanism really spends of what it states: from the stores of the audits, and for partitions computed here.
+"""What every mechanism really spends of what it states: from the stores of audits, or computed here where quick.
 
 A share of 1 is the whole guarantee; above 1 it is broken.
 """
 
 import math
 from collections.abc import Iterable, Iterator
+from typing import Literal
 
 import numpy as np
 import xarray as xr
@@ -28,7 +29,7 @@ from studies.laboratory_results import Results
 from studies.laboratory_tables import Table
 from studies.partition_probability_claims import audit_adversarial
 
-_HEADS = ("mechanism", "states", "found", "largest share spent", "slack", "audits", "at")
+_HEADS = ("mechanism", "states", "found", "share spent", "slack", "audits", "at")
 _RELATIVE = 1e-6  # of quadratures
 
 
@@ -43,9 +44,9 @@ def audit_table(results: Results) -> Table:
     ]
     return Table(
         "What mechanisms spend, against what they state",
-        "The largest share of the stated loss or divergence over all audits in the stores, exact over all neighbours and "
-        "outputs where outputs are finite, by quadrature elsewhere; slack is what is left of it, in percent. Those that "
-        "state nothing, and those printed with a wrong guarantee, are compared with the epsilon they are given.",
+        "The largest share of the stated loss or divergence over all audits, exact over all neighbours and outputs "
+        "where outputs are finite, by quadrature elsewhere; slack is what is left of it. Mechanisms that state "
+        "nothing, or are printed with a wrong guarantee, are compared with the epsilon they are given.",
         _HEADS,
         rows,
         (6,),
@@ -53,6 +54,8 @@ def audit_table(results: Results) -> Table:
 
 
 def _row(name: str, states: str, share: float, n_audits: int, where: str, private: bool = True) -> tuple[str, ...]:
+    if n_audits == 0:
+        return name, states, "not audited", "", "", "0", where
     broken = share > 1 + _RELATIVE
     found = ("broken" if broken else "holds") if private else ("not private" if broken else "not caught here")
     slack = "none" if broken else f"{max(0.0, 1 - share):.2%}"
@@ -66,6 +69,8 @@ def _shown(share: float) -> str:
 def _largest(shares: Iterable[xr.DataArray]) -> tuple[float, int, str]:
     """Return the largest of several arrays, how many numbers they hold, and where it stands."""
     several = [share for share in shares if share.notnull().any()]
+    if not several:
+        return math.nan, 0, ""
     worst = max(several, key=lambda share: float(share.max()))
     one = worst.isel(worst.fillna(-np.inf).argmax(...))
     where = ", ".join(f"{name} = {format_value(one[name].item())}" for name in worst.dims)
@@ -89,7 +94,12 @@ def _counts(results: Results) -> Iterator[tuple[str, ...]]:
                 float(one["exact_delta"].where(one["exact_epsilon"] > one["epsilon"] + ROUNDING).max())
                 for one in stored
             )
-            row = (*row[:2], "holds" if not excess > guarantee.delta else "broken", *row[3:6], f"{where}; δ {excess:.1e}")
+            row = (
+                *row[:2],
+                "holds" if not excess > guarantee.delta else "broken",
+                *row[3:6],
+                f"{where}; δ {excess:.1e}",
+            )
         yield row
 
 
@@ -117,9 +127,8 @@ def _regression(results: Results) -> Iterator[tuple[str, ...]]:
     if "ops" in summaries:
         ops = summaries["ops"].sel(mechanism="ops")
         published = 4 * ops["power"] / ops["beta"]
-        for name, stated in (("ops", published), ("ops-tight", published / 2)):
-            text = "4c²ρ/β-DP" if name == "ops" else "2c²ρ/β-DP"
-            yield _row(f"{name}, logistic", text, *_largest([ops["pure_loss"] / stated]))
+        for name, text, loss in (("ops", "4c²ρ/β-DP", published), ("ops-tight", "2c²ρ/β-DP", published / 2)):
+            yield _row(f"{name}, logistic", text, *_largest([ops["pure_loss"] / loss]))
     if "links" in summaries:
         ds = summaries["links"]
         for link in (link for link in ds["link"].values.tolist() if link != "logistic"):
@@ -144,7 +153,8 @@ def _noisy_statistics(results: Results) -> Iterator[tuple[str, ...]]:
     if "binomial" in summaries:
         ds = summaries["binomial"]
         prior = tuple(float(part) for part in str(ds["prior"].item()).split(":"))
-        for name in ("ops", "ops-likelihood"):
+        methods: tuple[Literal["ops", "ops-likelihood"], ...] = ("ops", "ops-likelihood")
+        for name in methods:
             losses = xr.DataArray(
                 [
                     [one_posterior_sampling(name, prior, n, epsilon).loss() / epsilon for epsilon in epsilons]

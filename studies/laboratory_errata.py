@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from studies import laboratory_numbers as numbers
+from studies.laboratory_papers import is_of_paper
 from studies.laboratory_results import Results
 
 
@@ -58,6 +59,24 @@ ERRATA = (
         "So it is in the law of the distance (2 cells).",
         "In the mean only: it is less likely to be near.",
         ("hellinger-distribution", "ahead-of-dimension-k2"),
+    ),
+    Erratum(
+        "P0, Conclusion and Figure 3c",
+        "So it is in the law of the distance (3 cells).",
+        "In the mean only.",
+        ("hellinger-distribution", "ahead-of-dimension-k3"),
+    ),
+    Erratum(
+        "P0, Motivation 1",
+        "Calibrating the noise to the Hellinger distance improves the law of the distance.",
+        "Laplace noise of the histogram's sensitivity is as likely or likelier to be within every distance.",
+        ("hellinger-distribution", "ahead-of-histogram"),
+    ),
+    Erratum(
+        "P0, Motivation 1",
+        "It improves the distance at the worst data set.",
+        "Noise on the counts is nearer there, but for the smallest data.",
+        ("hellinger-limits", "tailored-is-nearer"),
     ),
     Erratum(
         "P1, statement I",
@@ -132,6 +151,12 @@ ERRATA = (
         ("renyi-audit", "gaussian-variance"),
     ),
     Erratum(
+        "P3, section 5.1",
+        "As ε vanishes the concentrated posterior's loss tends to that at the mode of the prior.",
+        "At its mean.",
+        ("renyi-utility", "limit-of-concentrated"),
+    ),
+    Erratum(
         "P3, log normaliser of the Beta family",
         "C(η) = Γ(η₁) + Γ(η₂ − η₁) − Γ(η₂).",
         "ln Γ in place of Γ.",
@@ -190,7 +215,7 @@ ERRATA = (
 def list_errata(results: Results) -> list[tuple[str, str, str, str]]:
     """Return the errata with the numbers that show them: where, what is printed, what is right, the numbers.
 
-    Claims whose verdict is "corrected" follow, where no erratum is about them.
+    Conclusions of a paper whose verdict is "corrected" follow, where no erratum is about them.
     """
     rows = []
     for erratum in ERRATA:
@@ -199,10 +224,10 @@ def list_errata(results: Results) -> list[tuple[str, str, str, str]]:
         rows.append((erratum.where, erratum.printed, erratum.correct, told))
     known = {erratum.shown for erratum in ERRATA}
     rows += [
-        (claim.source, claim.statement, "As the numbers say.", finding.evidence)
+        (claim.source, claim.statement, "See the numbers.", finding.evidence)
         for name, one in results.items()
         for claim, finding in one.claims
-        if finding.verdict == "corrected" and (name, claim.name) not in known
+        if finding.verdict == "corrected" and is_of_paper(claim.source) and (name, claim.name) not in known
     ]
     return sorted(rows, key=lambda row: row[0][:2])
 

@@ -13,12 +13,12 @@ _RECORDS = f"{_N:,} exponential records of rate {_RATE:g}, bounds {_BOUNDS[0]} a
 
 
 def candidates(results: Results) -> str:
-    """The number of candidates at more than two cells."""
+    """Count the candidates at more than two cells."""
     return f"3 cells, n = 100: {count_candidates(100, 3):,} candidates; 4 cells, n = 600: {count_candidates(600, 4):,}."
 
 
 def gamma(results: Results) -> str:
-    """The log normaliser of a Beta law."""
+    """Compute the log normaliser of a Beta law."""
     integral, _ = integrate.quad(lambda theta: theta**5 * (1 - theta) ** 11, 0, 1)
     printed = special.gamma(6) + special.gamma(12) - special.gamma(18)
     return (
@@ -28,7 +28,7 @@ def gamma(results: Results) -> str:
 
 
 def trigamma(results: Results) -> str:
-    """The variance of a log probability."""
+    """Compute the variance of a log probability."""
     law = stats.beta(6, 12)
     first, second = (law.expect(lambda theta, power=power: np.log(theta) ** power) for power in (1, 2))
     right, wrong = (float(special.polygamma(order, 6) - special.polygamma(order, 18)) for order in (1, 0))
@@ -39,16 +39,16 @@ def trigamma(results: Results) -> str:
 
 
 def kernel_mass(results: Results) -> str:
-    """What the density of a truncated record integrates to."""
+    """Integrate the density of a truncated record."""
     mass, _ = integrate.quad(lambda x: math.exp(-_RATE * x), *_BOUNDS)
     return (
-        f"An exponential record of rate {_RATE:g} between {_BOUNDS[0]} and {_BOUNDS[1]}: the printed density integrates "
-        f"to {mass * math.exp(-mass):.4f}, with the logarithm to {mass * math.exp(-math.log(mass)):.4f}."
+        f"An exponential record of rate {_RATE:g} between {_BOUNDS[0]} and {_BOUNDS[1]}: the printed density "
+        f"integrates to {mass * math.exp(-mass):.4f}, with the logarithm to {mass * math.exp(-math.log(mass)):.4f}."
     )
 
 
 def random_sum(results: Results) -> str:
-    """The mean of the sum of the records within bounds."""
+    """Compute the mean of the sum of the records within bounds."""
     share, mean, _ = (float(each[1]) for each in FAMILIES["exponential"].region_moments(_RATE, _BOUNDS))
     inside, _ = integrate.quad(lambda x: x * _RATE * math.exp(-_RATE * x), *_BOUNDS)
     return (
@@ -58,7 +58,7 @@ def random_sum(results: Results) -> str:
 
 
 def shared_regions(results: Results) -> str:
-    """The covariance of the sums in two regions."""
+    """Compute the covariance of the sums in two regions."""
     share, mean, variance = FAMILIES["exponential"].region_moments(_RATE, _BOUNDS)
     own = _N * (share * variance + share * (1 - share) * mean**2)
     cross = -_N * share[1] * share[2] * mean[1] * mean[2]
@@ -69,17 +69,17 @@ def shared_regions(results: Results) -> str:
 
 
 def normal_variance(results: Results) -> str:
-    """The variance of a sum of records."""
+    """Compute the variance of a sum of records."""
     n, theta = 1_000, 0.3
     one = theta * (1 - theta)
     return (
-        f"Binomial, n = {n:,}, θ = {theta}, s = {n * theta:g}: variance of s {stats.binom(n, theta).var():.1f} exactly, "
-        f"n·Σ = {n * one:.1f}, s·Σ = {n * theta * one:.1f}."
+        f"Binomial, n = {n:,}, θ = {theta}, s = {n * theta:g}: variance of s {stats.binom(n, theta).var():.1f} "
+        f"exactly, n·Σ = {n * one:.1f}, s·Σ = {n * theta * one:.1f}."
     )
 
 
 def wald(results: Results) -> str:
-    """What the printed Wald density integrates to."""
+    """Integrate the Wald density."""
     scale = 4.0
     kernel, _ = integrate.quad(lambda t: math.exp(-scale * (t - 1) ** 2 / (2 * t)) / math.sqrt(t**3), 0, math.inf)
     printed, right = scale / math.sqrt(2 * math.pi), math.sqrt(scale / (2 * math.pi))
@@ -90,15 +90,15 @@ def wald(results: Results) -> str:
 
 
 def sum_of_quantiles(results: Results) -> str:
-    """The mean of quantiles and their sum, from the store."""
-    if "partition-quantile" not in results:
-        return "The store of partition-quantile is missing."
-    ds = results["partition-quantile"].summaries["default"]
-    one = ds.sel({"method": "quantile-noiseless"}).sel(p=0.5)
+    """Compare the mean of quantiles and their sum, from the store."""
+    stored = results["partition-quantile"].summaries if "partition-quantile" in results else {}
+    ds, name = stored.get("default"), "quantile-noiseless"
+    if ds is None or 0.5 not in ds["p"].values or name not in ds["method"].values:
+        return "The store of partition-quantile, with its panel default at p = 0.5, is missing."
+    one = ds.sel({"method": name}).sel(p=0.5)
     n_partitions = int(ds["n"]) // int(ds["partition_size"])
-    mean = float(one["quantile_mean"])
+    mean, error, slope = float(one["quantile_mean"]), float(one["quantile_mcse"]), str(ds["coefficients"].item())
     return (
-        f"{n_partitions} partitions, true slope {str(ds['coefficients'].item()).split(':')[1]}, p = 0.5: the mean of the "
-        f"partitions' quantiles is {mean:.4f} (Monte Carlo standard error {float(one['quantile_mcse']):.1g}), their sum, "
-        f"as printed, {n_partitions * mean:.2f}."
+        f"{n_partitions} partitions, true slope {slope.split(':')[1]}, p = 0.5: the mean of the partitions' quantiles "
+        f"is {mean:.4f} (Monte Carlo standard error {error:.1g}), their sum, as printed, {n_partitions * mean:.2f}."
     )

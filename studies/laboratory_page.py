@@ -67,11 +67,11 @@ def write_laboratory(
     results, missing = load_results(folder)
     judged = [Judged(name, *pair) for name, one in results.items() for pair in one.claims]
     counts = Counter(str(one.finding.verdict) for one in judged)
-    pictures = [
-        (name, picture) for name, one in results.items() for picture in draw_pictures(one.study, one.summaries)
-    ]
+    pictures = [(name, picture) for name, one in results.items() for picture in draw_pictures(one.study, one.summaries)]
     chapters = [chapter for chapter in _chapters(judged, pictures) if _is_filled(chapter)]
-    n_pending, n_failed = (sum(getattr(one.state, f"n_{kind}") for one in results.values()) for kind in ("pending", "failed"))
+    n_pending, n_failed = (
+        sum(getattr(one.state, f"n_{kind}") for one in results.values()) for kind in ("pending", "failed")
+    )
     whole = not (missing or n_pending)
     render_page(
         "laboratory.html",
@@ -117,7 +117,7 @@ def _count_verdicts(chapters: list[Chapter]) -> Table:
     rows = []
     for chapter in chapters:
         for what, several in (("its conclusions", chapter.conclusions), ("checks, additions", chapter.additions)):
-            counts = Counter(one.finding.verdict for one in several)
+            counts = Counter(str(one.finding.verdict) for one in several)
             if several:
                 rows.append((f"{chapter.paper.key}, {what}", *(str(counts[verdict]) for verdict in _VERDICTS)))
     return Table("Number of claims by verdict", "", ("claims", *_VERDICTS), rows)
@@ -154,7 +154,7 @@ def _times(results: Results) -> Table:
         broken = sum("finished" not in session for session in one.sessions)
         profiles = ", ".join(dict.fromkeys(session["profile"] for session in one.sessions))
         cores = ", ".join(dict.fromkeys(str(session["cpu_count"]) for session in one.sessions))
-        told = duration(one.seconds) + (f", and {broken} sessions that were interrupted" if broken else "")
+        told = duration(one.seconds) + (f"; sessions without an end: {broken}" if broken else "")
         rows.append((name, told, f"{one.state.n_ok:,}", profiles, cores))
     total = ("all", duration(sum(one.seconds for one in results.values())), "", "", "")
     return Table(
@@ -194,7 +194,13 @@ def _origins(results: Results) -> Table:
         "",
         ("study", "seed", "created", "spec (SHA-256)", "code"),
         [
-            (name, str(attributes["seed"]), attributes["created"], attributes["spec_sha256"][:16], attributes["study_reference"])
+            (
+                name,
+                str(attributes["seed"]),
+                attributes["created"],
+                attributes["spec_sha256"][:16],
+                attributes["study_reference"],
+            )
             for name, one in results.items()
             for attributes in [one.store.attributes]
         ],

@@ -7,10 +7,11 @@ from datetime import datetime
 from typing import Any
 
 from pipeline import BadInputError, Claim, Finding, Study
-from pipeline.errors import IncompleteStoreError
+from pipeline.errors import IncompleteStoreError, UnreadableStoreError
 from pipeline.run import study_of
+from pipeline.source import find_study
 from pipeline.store import ResultStore
-from studies import STUDIES
+from studies import MODULES, STUDIES
 from studies.laboratory import store_path
 from studies.report import State, Summaries, judge, load_summaries, state_of
 
@@ -83,10 +84,10 @@ def load_results(folder: str | os.PathLike[str]) -> tuple[dict[str, StudyResults
         path = store_path(folder, name)
         try:
             store = ResultStore.open(path)
-            _, study = study_of(store)
+            _, study = study_of(store, find_study(name, MODULES))
             summaries = load_summaries(path, study=study)
             results[name] = StudyResults(study, store, summaries, judge(study, summaries), state_of(store))
-        except (BadInputError, IncompleteStoreError) as error:
+        except (BadInputError, IncompleteStoreError, UnreadableStoreError) as error:
             missing[name] = str(error)
     if not results:
         raise BadInputError(f"{folder} holds no store of a study; run: dpstudies run all --store {folder}")

@@ -29,7 +29,7 @@ class Table:
 
 
 def plus_minus(value: float, error: float) -> str:
-    """Write a number with its standard error, to two digits of the error.
+    """Write a number with its standard error, to two digits of the error; alone, if there is next to none.
 
     Examples
     --------
@@ -38,7 +38,7 @@ def plus_minus(value: float, error: float) -> str:
     """
     if math.isnan(value):
         return ""
-    if not (math.isfinite(value) and error > 0 and math.isfinite(error)):
+    if not (math.isfinite(value) and math.isfinite(error) and error > 1e-12 * abs(value)):
         return f"{value:.4g}"
     digits = max(0, 1 - math.floor(math.log10(error)))
     return f"{value:.{digits}f} ± {error:.{digits}f}"

@@ -21,6 +21,7 @@ from pipeline.store import ResultStore
 
 Summaries = Mapping[str, xr.Dataset]
 
+_READ_AT_ONCE = 1 << 27  # bytes
 _INK, _INK_ON_DARK = "#1a1a1a", "#e8e8e8"  # the first is what figures are drawn in
 
 
@@ -49,7 +50,15 @@ def load_summaries(
             raise BadInputError(unknown("panel", name, tree.children))
     own = {} if study is None else {panel.name: panel.statistics for panel in study.panels}
     names = panels or [str(name) for name in tree.children]
-    return {name: summarise(tree[name].to_dataset(), own.get(name, ())) for name in names}
+    return {name: summarise(_in_memory(store, name, tree[name].to_dataset()), own.get(name, ())) for name in names}
+
+
+def _in_memory(store: str | os.PathLike[str], panel: str, lazy: xr.Dataset) -> xr.Dataset:
+    """Return a panel read at once if it is small, which takes a tenth of the time of one Dask task a block."""
+    if lazy.nbytes > _READ_AT_ONCE:
+        return lazy
+    whole = xr.open_zarr(store, group=panel, chunks=None).load()
+    return whole.sel({name: index.values for name, index in lazy.indexes.items()})  # in the order of the lazy one
 
 
 def judge(study: Study, summaries: Summaries) -> list[tuple[Claim, Finding]]:

@@ -19,21 +19,21 @@ from studies.progress import ProgressDisplay
 from studies.report import State, state_of
 
 
-def run_all(folder: str, scale: str, seed: int | None, cluster: str | None) -> None:
+def run_all(folder: str, scale: str, seed: int | None, **how: Any) -> None:
     """Run every study into a folder, one after the other; goes on where an earlier call stopped.
 
-    A study that cannot be run does not keep the others from it.
+    A study that cannot be run does not keep the others from it. `how` goes to `pipeline.run`: cluster, time limit.
     """
     require_folder(folder, scale, seed)
-    load_profile(cluster)
-    again = "dpstudies run all " + shlex.join(["--store", folder] + ["--scale", scale] * (scale != "published"))
+    load_profile(how.get("cluster"))
+    again = _command(folder, scale, seed, **how)
     unfinished: list[str] = []
     n_failed = n_computed = 0
     for number, name in enumerate(STUDIES, 1):
         label = f"{name} ({number} of {len(STUDIES)})"
         display = ProgressDisplay(ERRORS, label)
         try:
-            state = _run_one(name, store_path(folder, name), display, cluster, configure(name, scale, seed))
+            state = _run_one(name, store_path(folder, name), display, **configure(name, scale, seed), **how)
         except KeyboardInterrupt:
             fail(f"what was committed is kept; go on with: {again}", 130)
             raise typer.Exit(130) from None
@@ -55,11 +55,23 @@ def run_all(folder: str, scale: str, seed: int | None, cluster: str | None) -> N
     raise typer.Exit(1 if n_failed else 0)
 
 
-def _run_one(name: str, path: str, display: ProgressDisplay, cluster: str | None, configured: dict[str, Any]) -> State:
+def _run_one(name: str, path: str, display: ProgressDisplay, **how: Any) -> State:
     """Run a study; return how complete its store is."""
     with display:
-        pipeline.run(find_study(name, MODULES), path, cluster=cluster, progress=display, **configured)
+        pipeline.run(find_study(name, MODULES), path, progress=display, **how)
     return state_of(ResultStore.open(path))
+
+
+def _command(folder: str, scale: str, seed: int | None, **how: Any) -> str:
+    """Return the command that goes on."""
+    given = {"store": folder, "scale": None if scale == "published" else scale, "seed": seed, **how}
+    options = [
+        word
+        for name, value in given.items()
+        if value is not None
+        for word in (f"--{name.replace('_', '-')}", str(value))
+    ]
+    return f"dpstudies run all {shlex.join(options)}"
 
 
 def report_all(folder: str, output: Path | None, markdown: Path | None) -> None:

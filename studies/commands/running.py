@@ -95,7 +95,7 @@ def run(
     if study == "all":
         if trials is not None or panel or values:
             raise BadInputError("--trials, --panel and --set are for one study; with all, choose --scale quick")
-        run_all(store, scale or "published", seed, cluster)
+        run_all(store, scale or "published", seed, cluster=cluster, time_limit=time_limit)
     if scale is not None:
         raise BadInputError("--scale is for all studies; of one, choose --trials, --panel and --set")
     source = find_study(study, MODULES)

@@ -1,0 +1,216 @@
+"""What the pipeline costs at scale: many blocks, many workers, many trials.
+
+Run with ``python tests/benchmarks/bench_scale.py blocks|utilisation|summary``, and with ``blocks --quick`` up to 10,000
+blocks.
+
+* ``blocks``: 1,000 to 100,000 blocks of a trivial kernel are planned, run by two worker processes, and resumed with
+  half of them lost. Neither the time of a block nor the memory of the driver, which has its own process, is to grow.
+* ``utilisation``: 64 worker processes and blocks that sleep for a second; the sum of the blocks' seconds over that of
+  the workers.
+* ``summary``: stores of 10⁶ and 10⁷ trials are summarised, each in its own process.
+"""
+
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+
+import dask
+import numpy as np
+import yaml
+from distributed import LocalCluster
+from distributed.utils import get_mp_context
+
+import pipeline
+from pipeline.aggregate import count_status
+from pipeline.cluster import connect
+from pipeline.evaluate import Outcome
+from pipeline.execute import execute
+from pipeline.plan import iterate_blocks, make_plan
+from pipeline.profiles import load_profile
+from pipeline.source import find_study
+from pipeline.store import ResultStore
+from pipeline.study import Study
+from pipeline.work import PendingWork, Task
+
+SHAPES = ((10, 100), (1_000, 1), (100, 100), (10_000, 1), (1_000, 100), (100_000, 1))  # cells, blocks a cell
+N_WORKERS, ROUNDS = 64, 20
+QUIET = {  # so that two cores can house 64 workers: they are forked, and do not look at themselves 100 times a second
+    "distributed.worker.multiprocessing-method": "forkserver",
+    "distributed.worker.profile.enabled": False,
+    "distributed.admin.tick.interval": "1s",
+    "distributed.admin.system-monitor.interval": "10s",
+}
+STUDY_FILE = """
+import time
+from pipeline import Factor, Measure, Method, Panel, Study
+
+def simulate(cell, streams):
+    time.sleep({seconds})
+
+def evaluate(data, setting, streams):
+    return {{"x": streams.uniforms(1)[:, 0]}}
+
+panel = Panel("p", "a panel", simulate, (Method("a", evaluate),), (Measure("x", "a number"),),
+              (Factor("n", (1,), "number of the cell", "int"),), method_dim=None, trials=1, block_trials={size})
+STUDY = Study("scale", "Scale", "To be large.", (panel,), seed=1)
+"""
+
+
+def write_study(folder: Path, seconds: float = 0.0, size: int = 1) -> str:
+    """Write a study file whose blocks sleep."""
+    (folder / "scale.py").write_text(STUDY_FILE.format(seconds=seconds, size=size))
+    return str(folder / "scale.py")
+
+
+@contextmanager
+def started(folder: Path, n_workers: int) -> Iterator[str]:
+    """Start worker processes with a thread each, and a scheduler in this process; yield a cluster file for them."""
+    with dask.config.set(QUIET):
+        get_mp_context().set_forkserver_preload(["pipeline.run"])  # imported once for all of them
+        options = {"n_workers": n_workers, "threads_per_worker": 1, "memory_limit": 0, "dashboard_address": "127.0.0.1:0"}
+        with LocalCluster(**options) as cluster:
+            profile = {"address": cluster.scheduler_address}
+            (folder / "cluster.yaml").write_text(yaml.safe_dump({"profiles": {"bench": profile}}))
+            yield f"{folder}/cluster.yaml"
+
+
+def peak_megabytes() -> float:
+    """Return the most memory that this process has held."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+@contextmanager
+def timed(found: dict[str, float], name: str) -> Iterator[None]:
+    """Note the seconds that something takes, and the processor time of this process."""
+    start, used = time.perf_counter(), time.process_time()
+    yield
+    found[name], found[f"{name} cpu"] = time.perf_counter() - start, time.process_time() - used
+
+
+def drive_blocks(n_cells: str, n_blocks: str) -> dict[str, float]:
+    """Plan, run, lose half of the blocks, count and resume."""
+    found: dict[str, float] = {}
+    cells, trials = range(1, int(n_cells) + 1), int(n_blocks)
+    with tempfile.TemporaryDirectory() as name:
+        folder, path = Path(name), f"{name}/s.zarr"
+        study = write_study(folder)
+        with started(folder, 2) as cluster:
+            pipeline.run(study, folder / "first.zarr", trials=10, cluster=cluster)  # loads what is loaded once
+            with timed(found, "plan"):
+                make_plan(find_study(study, {}).load().configure(trials, values={"n": cells}), pilot_seconds=1)
+            with timed(found, "run"):
+                pipeline.run(study, path, trials=trials, values={"n": cells}, cluster=cluster)
+            for chunk in islice(Path(path, "p/status/c").glob("*/*"), 0, None, 2):
+                chunk.unlink()
+            with timed(found, "count"):
+                counts = count_status(pipeline.open_results(path)["p"].to_dataset())
+            assert counts[pipeline.Status.PENDING] == len(cells) * trials // 2
+            with timed(found, "resume"):
+                store = pipeline.resume(path, cluster=cluster)
+        assert len(PendingWork(find_study(study, {}).load().from_spec(store.spec), store)) == 0
+    return found | {"megabytes": peak_megabytes()}
+
+
+def drive_utilisation() -> dict[str, float]:
+    """Let workers sleep, once they have started and loaded the study."""
+    seconds: list[float] = []
+    found: dict[str, float] = {}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        source = find_study(write_study(folder, seconds=1.0), {})
+        study = source.load().configure(1, values={"n": range(1, N_WORKERS * ROUNDS + 1)})
+        store = ResultStore.create(folder / "s.zarr", study, {**source.attributes, "sessions": []})
+        task = Task(source, store.url, store.attributes["spec_sha256"])
+        with started(folder, N_WORKERS) as cluster, connect(load_profile(cluster)) as client:
+            client.wait_for_workers(N_WORKERS, timeout=600)
+            client.run(lambda: bool(task.opened()))
+            with timed(found, "wall"):
+                execute(client, task, PendingWork(study, store), lambda receipt: seconds.append(receipt.seconds))
+    return found | {"blocks": len(seconds), "utilisation": sum(seconds) / (N_WORKERS * found["wall"])}
+
+
+def make_store(folder: Path, n_trials: int) -> str:
+    """Write a store of 100 cells in blocks of 10,000 trials, without a cluster."""
+    source, rng = find_study(write_study(folder, size=10_000), {}), np.random.default_rng(1)
+    study: Study = source.load().configure(n_trials // 100, values={"n": range(1, 101)})
+    store = ResultStore.create(folder / "s.zarr", study, {**source.attributes, "sessions": []})
+    panel = study.panels[0]
+    for block in iterate_blocks(panel):
+        n = len(block.trials)
+        outcome = Outcome({"x": rng.normal(size=n)}, np.ones(n, np.int8), np.full(n, "", object))
+        store.write(panel, block, panel.settings()[0], outcome)
+    return store.url
+
+
+def drive_summary(path: str) -> dict[str, float]:
+    """Summarise a store."""
+    found: dict[str, float] = {}
+    with timed(found, "seconds"):
+        summary = pipeline.summarise(pipeline.open_results(path)["p"].to_dataset())
+    assert np.all(np.abs(summary["x_mean"]) < 6 * summary["x_mcse"])
+    return found | {"trials": float(summary["n_ok"].sum()), "megabytes": peak_megabytes()}
+
+
+DRIVERS = {"blocks": drive_blocks, "utilisation": drive_utilisation, "summary": drive_summary}
+
+
+def drive(mode: str, *words: str) -> dict[str, float]:
+    """Call a driver in a process of its own."""
+    command = [sys.executable, __file__, "drive", mode, *words]
+    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
+
+
+def print_blocks(quick: bool) -> None:
+    """Print seconds, milliseconds a block, and those of the driver's own processor time."""
+    print(f"{'cells x blocks':>15} {'plan':>9}" + "".join(f"{what:>32}" for what in ("run", "count", "resume half")))
+    for n_cells, n_blocks in SHAPES[: -2 if quick else None]:
+        found, n = drive("blocks", str(n_cells), str(n_blocks)), n_cells * n_blocks
+        columns = [f"{n_cells:>8,} x {n_blocks:<4} {found['plan']:7.1f} s"]
+        for name, each in (("run", n), ("count", n), ("resume", n / 2)):
+            wall, cpu = found[name], found[f"{name} cpu"]
+            columns.append(f"{wall:7.1f} s {wall / each * 1e3:5.2f} ms (cpu {cpu / each * 1e3:5.2f} ms)")
+        print(" ".join(columns), f"{found['megabytes']:5.0f} MB", flush=True)
+
+
+def print_utilisation() -> None:
+    """Print the share of the workers' time that was spent in blocks."""
+    found = drive("utilisation")
+    print(f"{N_WORKERS} workers, {found['blocks']:,} blocks of 1 s in {found['wall']:.2f} s")
+    print(f"processor time of driver and scheduler: {found['wall cpu'] / found['blocks'] * 1e3:.2f} ms a block")
+    print(f"utilisation: {found['utilisation']:.3f} (wanted >= .95)")
+
+
+def print_summary() -> None:
+    """Print time and memory of summaries."""
+    for n_trials in (10**6, 10**7):
+        with tempfile.TemporaryDirectory() as folder:
+            found = drive("summary", make_store(Path(folder), n_trials))
+        seconds = f"{found['seconds']:.2f} s (cpu {found['seconds cpu']:.2f} s)"
+        print(f"{found['trials']:>12,.0f} trials: {seconds}, peak {found['megabytes']:.0f} MB", flush=True)
+    print("wanted: <= 10 s for the latter, and about as much memory")
+
+
+def main() -> None:
+    """Print the figures of one mode."""
+    match sys.argv[1:]:
+        case ["drive", mode, *words]:
+            print(json.dumps(DRIVERS[mode](*words)))
+        case ["blocks", *words]:
+            print_blocks("--quick" in words)
+        case ["utilisation"]:
+            print_utilisation()
+        case ["summary"]:
+            print_summary()
+        case _:
+            sys.exit(__doc__)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,299 @@
+"""A store in an object store: everything a folder can do, over HTTP against a server of the S3 protocol."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from itertools import count
+
+import boto3
+import pytest
+import xarray as xr
+import yaml
+
+import pipeline
+from pipeline.errors import BadInputError, IncompleteStoreError, UnreadableStoreError
+from pipeline.store import ResultStore
+from pipeline.verify import verify
+from tests.pipeline.helpers import TOY_FILE, assert_equal_arrays
+from tests.pipeline.test_kill import STUDY_FILE
+from tests.pipeline.toy import STUDY
+from tests.studies import conftest
+
+command = conftest.command
+PANELS = ["table", "single"]
+FEW = {"epsilon": [0.5], "steps": [3]}
+CREDENTIALS = {"AWS_ACCESS_KEY_ID": "me", "AWS_SECRET_ACCESS_KEY": "mine", "AWS_DEFAULT_REGION": "us-east-1"}
+SERVER = """
+import sys
+from moto.server import ThreadedMotoServer
+
+server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+server.start()
+print("http://%s:%d" % server.get_host_and_port(), flush=True)
+sys.stdin.read()
+"""
+_numbers = count()
+
+
+@pytest.fixture(scope="module")
+def endpoint():
+    """Start a server that ends with these tests, or when they die and its standard input closes."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen([sys.executable, "-c", SERVER], text=True, **pipes) as process:
+        yield process.stdout.readline().strip()
+        process.kill()
+
+
+@pytest.fixture(scope="module")
+def environment(endpoint):
+    """Name the server in the environment, for all tests alike: s3fs keeps its connections while a process lives."""
+    names = ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith("AWS_")]:
+            patch.delenv(name)
+        for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": endpoint, **dict.fromkeys(names, os.devnull)}.items():
+            patch.setenv(name, value)
+        yield
+
+
+@pytest.fixture
+def bucket(environment):
+    """Make an empty bucket, as boto3 sees it."""
+    made = boto3.resource("s3").Bucket(f"studies-{next(_numbers)}")
+    made.create()
+    yield made
+    made.meta.client.close()
+
+
+@pytest.fixture
+def url(bucket):
+    """Where a store can be."""
+    return f"s3://{bucket.name}/some/folder/toy.zarr"
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory):
+    """Path of the store of the same study and seed in a folder; read only."""
+    path = tmp_path_factory.mktemp("local") / "toy.zarr"
+    pipeline.run(STUDY, path, panels=PANELS)
+    return path
+
+
+def keys(bucket, part=""):
+    return sorted(one.key for one in bucket.objects.all() if part in one.key)
+
+
+def stop_after(n_receipts):
+    """Progress that interrupts a run, as Ctrl-C does."""
+    receipts = count(1)
+
+    def on_receipt(receipt):
+        if next(receipts) == n_receipts:
+            raise KeyboardInterrupt
+
+    return lambda works: on_receipt
+
+
+def test_numbers_equal_those_in_a_folder(url, tmp_path, bucket):
+    """Bit by bit, with coordinates and status; and plain xarray opens it."""
+    panels = ["means", "table", "single"]
+    pipeline.run(STUDY, f"{url}/", panels=panels, values=FEW)
+    pipeline.run(STUDY, tmp_path / "toy.zarr", panels=panels, values=FEW)
+    assert_equal_arrays(url, tmp_path / "toy.zarr")
+    files = [path for path in (tmp_path / "toy.zarr").rglob("*") if path.is_file()]
+    assert keys(bucket) == sorted(f"some/folder/{path.relative_to(tmp_path)}" for path in files)
+    for panel in panels:
+        xr.testing.assert_identical(
+            xr.open_zarr(url, group=panel).load(), xr.open_zarr(tmp_path / "toy.zarr", group=panel).load()
+        )
+    assert pipeline.open_results(url)["means"].attrs["title"] == "means of uniform numbers"
+    summary = pipeline.summarise(pipeline.open_results(url)["means"].to_dataset())
+    assert int(summary["n_ok"].sum()) > 0
+
+
+def test_unequal_numbers_are_seen(url, local, bucket):
+    """The comparison of these tests fails where one chunk is gone."""
+    pipeline.run(STUDY, url, panels=PANELS)
+    chunks = keys(bucket, "single/heads/c/")
+    assert len(chunks) == 3
+    bucket.Object(chunks[0]).delete()
+    with pytest.raises(AssertionError, match="single/heads"):
+        assert_equal_arrays(url, local)
+
+
+def test_an_interrupted_run_is_resumed(url, local):
+    with pytest.raises(KeyboardInterrupt):
+        pipeline.run(STUDY, url, panels=PANELS, progress=stop_after(1))
+    store = ResultStore.open(url)
+    assert sum(store.pending(STUDY.panel(name)).sum() for name in PANELS) > 0
+    pipeline.resume(url)
+    assert_equal_arrays(url, local)
+    assert len(ResultStore.open(url).attributes["sessions"]) == 2
+
+
+@pytest.mark.slow
+def test_a_driver_that_is_killed_is_resumed(url, bucket, tmp_path):
+    (tmp_path / "slow.py").write_text(STUDY_FILE)
+    (tmp_path / "fast.py").write_text(STUDY_FILE.replace("time.sleep(0.08)", ""))
+    drive = "import pipeline, sys; pipeline.run(sys.argv[1], sys.argv[2], panels=['q'])"
+    with subprocess.Popen([sys.executable, "-c", drive, tmp_path / "slow.py", url]) as driver:
+        deadline = time.monotonic() + 60
+        while len(keys(bucket, "/q/status/c/")) < 9 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        os.kill(driver.pid, signal.SIGKILL)
+    assert driver.returncode == -signal.SIGKILL
+    assert 9 <= len(keys(bucket, "/q/status/c/")) < 90
+    pipeline.run(str(tmp_path / "fast.py"), url, panels=["q"])
+    pipeline.run(str(tmp_path / "fast.py"), tmp_path / "whole.zarr", panels=["q"])
+    assert_equal_arrays(url, tmp_path / "whole.zarr")
+
+
+@pytest.mark.parametrize("n_files", [0, 1, 9])
+def test_an_interrupted_creation_is_finished(url, local, monkeypatch, n_files):
+    copy = ResultStore._copy
+
+    def copy_some(store, files):
+        copy(store, {key: files[key] for key in sorted(files)[:n_files] if key != "zarr.json"})
+        raise RuntimeError("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ResultStore, "_copy", copy_some)
+        with pytest.raises(RuntimeError, match="killed"):
+            pipeline.run(STUDY, url, panels=PANELS)
+    with pytest.raises(IncompleteStoreError, match=f"finish it with: dpstudies resume {url}"):
+        pipeline.open_results(url)
+    pipeline.resume(url)
+    assert_equal_arrays(url, local)
+
+
+def test_extend(url, tmp_path):
+    chosen = {"values": {**FEW, "n": [9]}, "trials": 5}
+    more = {"values": {"epsilon": [2.0]}, "trials": 7}
+    for store in (url, tmp_path / "toy.zarr"):
+        pipeline.run(STUDY, store, panels=["means"], **chosen)
+        pipeline.extend(store, **more)
+    assert_equal_arrays(url, tmp_path / "toy.zarr")
+    assert dict(pipeline.open_results(url)["means"].sizes)["trial"] == 7
+
+
+def test_damage_is_found_and_repaired(url, bucket, local):
+    """A flipped byte, half an object, and an object that is gone."""
+    pipeline.run(STUDY, url, panels=PANELS)
+    flipped, halved, lost = (
+        bucket.Object(f"some/folder/toy.zarr/{key}")
+        for key in ("table/curve/c/0/0/0", "single/status/c/0/1", "table/total/c/1/1")
+    )
+    content = bytearray(flipped.get()["Body"].read())
+    content[3] ^= 1
+    flipped.put(Body=bytes(content))
+    halved.put(Body=halved.get()["Body"].read()[:-2])
+    lost.delete()
+    with pytest.raises(UnreadableStoreError, match=f"find it with: dpstudies verify {url}"):
+        pipeline.resume(url)
+    found = verify(url)
+    assert {(flaw.variable, flaw.problem.split(":")[0]) for flaw in found.flaws} == {
+        ("curve", "unreadable"),
+        ("status", "unreadable"),
+        ("total", "missing"),
+    }
+    store = ResultStore.open(url)
+    assert [int(store.pending(STUDY.panel(name)).sum()) for name in PANELS] == [2, 1]
+    pipeline.resume(url)
+    assert_equal_arrays(url, local)
+    assert verify(url, sample=None).flaws == ()
+
+
+@pytest.mark.slow
+def test_worker_processes_write_to_it(url, local, tmp_path):
+    kwargs = {"n_workers": 1, "threads_per_worker": 1}
+    profile = {"module": "distributed", "class": "LocalCluster", "kwargs": kwargs}
+    (tmp_path / "cluster.yaml").write_text(yaml.safe_dump({"profiles": {"processes": profile}}))
+    pipeline.run(STUDY, url, panels=PANELS, cluster=f"{tmp_path}/cluster.yaml")
+    assert_equal_arrays(url, local)
+
+
+def test_commands(url, command, bucket):
+    code, _, message = command(
+        "run", TOY_FILE, "--store", url, "--panel", "faults,single", "--set", "n=3", "--trials", 5
+    )
+    assert code == 1, message
+    code, out, _ = command("status", url)
+    assert code == 1
+    assert "single" in out
+    code, out, _ = command("errors", url)
+    assert code == 1
+    assert f"again: dpstudies trial {url} --panel faults --cell n=3 --trial 0" in out
+    code, out, _ = command("trial", url, "--panel", "single", "--trial", 4)
+    assert code == 0
+    assert "equal" in out
+    code, out, _ = command("summarise", url, "--panel", "single")
+    assert code == 0
+    assert "heads_mean" in out
+    bucket.Object("some/folder/toy.zarr/single/status/c/0/2").delete()
+    code, out, _ = command("status", url)
+    assert code == 3
+    assert f"go on with: dpstudies resume {url}" in out
+    assert command("resume", url)[0] == 1
+    assert command("status", url)[0] == 1
+
+
+def refusal(store):
+    """Run into a store that cannot be; return what is said, in one line, within seconds."""
+    started = time.monotonic()
+    with pytest.raises(BadInputError) as refused:
+        pipeline.run(STUDY, store, panels=PANELS)
+    assert time.monotonic() - started < 15
+    assert "\n" not in str(refused.value)
+    return str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("store", "message"),
+    [
+        ("s3://key:secret@{bucket}/toy.zarr", "must hold no credentials"),
+        ("s3://{bucket}/toy.zarr?endpoint_url=http://127.0.0.1", "must hold no credentials and no options"),
+        ("s4://{bucket}/toy.zarr", "must be a folder or the URL of an object store that is installed"),
+        ("s3://{bucket}", "must be like s3://BUCKET/NAME.zarr"),
+        ("s3://{bucket}-absent/toy.zarr", "bucket"),
+    ],
+)
+def test_refused(bucket, tmp_path, monkeypatch, store, message):
+    monkeypatch.chdir(tmp_path)
+    said = refusal(store.format(bucket=bucket.name))
+    assert message in said
+    assert "secret" not in said
+    assert keys(bucket) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("listens", [False, True])
+def test_an_endpoint_that_does_not_answer(tmp_path, listens):
+    """No connection, or one on which nothing comes; the command gives up within seconds of its start."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"http://127.0.0.1:{server.getsockname()[1]}"
+        if not listens:
+            server.close()
+        command = [sys.executable, "-c", "from studies.cli import main; main()"]
+        said = subprocess.run(
+            [*command, "run", str(TOY_FILE), "--store", "s3://studies/toy.zarr"],
+            cwd=tmp_path,
+            env=os.environ | CREDENTIALS | {"AWS_ENDPOINT_URL": address},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert said.returncode == 2
+    assert "the object store of s3://studies/toy.zarr cannot be reached" in said.stderr
+    assert said.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_something_else_is_there(bucket):
+    bucket.Object("some/folder/toy.zarr/notes.txt").put(Body=b"mine")
+    assert "holds something that is not a result store" in refusal(f"s3://{bucket.name}/some/folder/toy.zarr")
+    assert keys(bucket) == ["some/folder/toy.zarr/notes.txt"]

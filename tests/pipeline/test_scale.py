@@ -1,0 +1,149 @@
+"""What must not grow with the number of blocks: memory, reads, Dask chunks, round trips to the scheduler."""
+
+import gc
+import math
+import time
+import tracemalloc
+from collections import Counter
+
+import numpy as np
+import pytest
+import zarr
+from distributed import Client
+from zarr.storage import LocalStore
+
+import pipeline
+from pipeline import Factor, Measure
+from pipeline import store as store_module
+from pipeline.aggregate import count_status
+from pipeline.evaluate import Status
+from pipeline.plan import iterate_blocks
+from pipeline.store import ResultStore, iterate_slabs
+from pipeline.work import PendingWork
+from tests.pipeline.helpers import compute_block, panel_of
+from tests.pipeline.toy import STUDY
+
+BYTES_A_BLOCK = 200
+
+
+def study_of(n_cells, n_blocks, **changes):
+    """Return a study of one method, in blocks of a trial."""
+    cells = Factor("n", tuple(range(n_cells)), "number of the cell", "int")
+    return panel_of(STUDY, "single", trials=n_blocks, block_trials=1, factors=(cells,), **changes)
+
+
+def create(path, study):
+    return ResultStore.create(path, study, {"study_reference": "", "sessions": []})
+
+
+def growth(tmp_path, shapes):
+    """Return how many more bytes the pending work of the larger store holds at most, for each block more."""
+    peaks = []
+    for n_cells, n_blocks in (shapes[0], *shapes):  # the first time, Zarr and NumPy make what they keep
+        study = study_of(n_cells, n_blocks)
+        store = create(tmp_path / f"{n_cells}-{n_blocks}.zarr", study)
+        study.panels[0].cells()  # the values of the cells are the study's
+        gc.collect()
+        tracemalloc.start()
+        assert sum(len(work.block.trials) for work in PendingWork(study, store)) == n_cells * n_blocks
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    return (peaks[2] - peaks[1]) / (math.prod(shapes[1]) - math.prod(shapes[0]))
+
+
+@pytest.mark.parametrize("shapes", [((1, 250), (1, 2_000)), ((250, 1), (2_000, 1))], ids=["blocks", "cells"])
+def test_memory_of_pending_work(tmp_path, monkeypatch, shapes):
+    monkeypatch.setattr(store_module, "_SLAB_CHUNKS", 20)
+    assert growth(tmp_path, shapes) < BYTES_A_BLOCK
+
+
+def test_memory_of_reading_all_chunks_at_once_is_seen(tmp_path):
+    """The measurement sees what a slab as large as the store takes."""
+    assert growth(tmp_path, ((1, 100), (1, 900))) > 5 * BYTES_A_BLOCK
+
+
+@pytest.mark.parametrize(
+    ("shape", "chunks"),
+    [((), ()), ((7,), (2,)), ((3, 2500), (1, 2)), ((1100, 2, 3), (1, 1, 3)), ((2, 1001, 3), (1, 1, 1))],
+)
+def test_slabs_cover_an_array_once(shape, chunks):
+    array = zarr.create_array({}, shape=shape, chunks=chunks, dtype="i1")
+    cover, grid = np.zeros(shape, int), np.zeros(array.cdata_shape, int)
+    for part, region in iterate_slabs(array):
+        cover[region] += 1
+        grid[part] += 1
+        assert grid[part].size <= 1000
+        assert all(along.start % size == 0 for along, size in zip(region, chunks, strict=True))
+    assert (cover == 1).all()
+    assert (grid == 1).all()
+
+
+def test_each_status_is_read_once(tmp_path, monkeypatch):
+    study, asked = study_of(30, 20), []
+    store, get = create(tmp_path / "s.zarr", study), LocalStore.get
+
+    async def note(self, key, *rest, **named):
+        asked.append(key)
+        return await get(self, key, *rest, **named)
+
+    monkeypatch.setattr(LocalStore, "get", note)
+    assert len(PendingWork(study, store)) == 600
+    chunks = [key for key in asked if not key.endswith("zarr.json")]
+    assert sorted(chunks) == sorted(f"single/status/c/{cell}/0/{block}" for cell in range(30) for block in range(20))
+
+
+def test_a_committed_trial_is_found_where_a_run_begins(tmp_path, monkeypatch):
+    """The last cells are computed first: the others need not be read, nor other methods."""
+    study, sizes = study_of(2_500, 1), []
+    store, panel = create(tmp_path / "s.zarr", study), study.panels[0]
+    first = next(iterate_blocks(panel))
+    compute_block(store, study, panel, first)
+    read = zarr.Array.__getitem__
+
+    def note(array, region):
+        sizes.append(math.prod(part.stop - part.start for part in region))
+        return read(array, region)
+
+    monkeypatch.setattr(zarr.Array, "__getitem__", note)
+    assert next(store.committed(panel, panel.settings()[0])) == first
+    assert sum(sizes) <= 1000
+
+
+@pytest.mark.parametrize(("shape", "expected"), [((1, 3_000), 100), ((3_000, 1), 100), ((10, 9), 90)])
+def test_dask_chunks_are_runs_of_blocks(tmp_path, shape, expected):
+    create(tmp_path / "s.zarr", study_of(*shape))
+    ds = pipeline.open_results(tmp_path / "s.zarr")["single"].to_dataset()
+    assert ds["status"].data.npartitions == ds["heads"].data.npartitions == expected
+    assert count_status(ds)[Status.PENDING] == math.prod(shape)
+
+
+def test_dask_chunks_fit_into_memory(tmp_path, monkeypatch):
+    """Of blocks that fill a third of what is allowed, three are a chunk; one that is larger is a chunk, too."""
+    monkeypatch.setattr(store_module, "_DASK_BYTES", 2_400)
+    for points, expected in ((100, 200), (200, 600), (400, 600)):
+        axis = Factor("point", tuple(range(points)), "a point", "int")
+        measure = Measure("curve", "a curve", dims=("point",))
+        create(tmp_path / f"{points}.zarr", study_of(1, 600, outputs=(axis,), measures=(measure,)))
+        ds = pipeline.open_results(tmp_path / f"{points}.zarr")["single"].to_dataset()
+        assert ds["curve"].data.npartitions == expected
+
+
+def test_round_trips_to_the_scheduler(tmp_path, monkeypatch):
+    """Blocks travel in batches, and the number of workers is asked for once a second at most."""
+    calls = Counter()
+
+    def counted(name):
+        method = getattr(Client, name)
+
+        def call(client, *arguments, **options):
+            calls[name] += 1
+            return method(client, *arguments, **options)
+
+        monkeypatch.setattr(Client, name, call)
+
+    for name in ("nthreads", "submit"):
+        counted(name)
+    study, started = study_of(40, 10), time.monotonic()
+    pipeline.run(study, tmp_path / "s.zarr")
+    assert 1 <= calls["nthreads"] <= 1 + (time.monotonic() - started)
+    assert calls["submit"] <= 200  # of 400 blocks; the last ones are shared out evenly

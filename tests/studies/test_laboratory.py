@@ -1,0 +1,309 @@
+"""All studies in one folder: run, stop, go on, refuse; and what is concluded from their stores."""
+
+import re
+
+import numpy as np
+import pytest
+from scipy import integrate, stats
+
+import pipeline
+from pipeline import BadInputError
+from studies import MODULES, STUDIES, laboratory, laboratory_numbers, laboratory_results
+from studies.commands import laboratory as commands
+from studies.laboratory import QUICK, Scale, configure, is_folder, require_folder, store_path
+from studies.laboratory_audits import audit_table
+from studies.laboratory_comparisons import comparison_tables
+from studies.laboratory_errata import ERRATA, list_errata
+from studies.laboratory_papers import OTHER, PAPERS, is_of_paper, paper_of
+from studies.laboratory_results import load_results
+
+FEW = {
+    "gibbs-traces": Scale(values={"iteration": (0, 1, 2)}),
+    "renyi-curves": Scale(values={"coefficient": (0.5,), "order": (1.5, 2.0)}),
+    "renyi-utility": Scale(3, ("loglik",), {"epsilon": (0.1,), "order": (2.0,)}),
+}
+TOY = """
+import numpy as np
+from pipeline import Factor, Measure, Method, Panel, Study
+
+def simulate(cell, streams):
+    return streams.uniforms(1)[:, 0]
+
+def odd(data, setting, streams):
+    return {"x": data, "error": np.where(data < 0.5, "too small for me", "")}
+
+STUDY = Study("toy", "<i>A toy</i>", "To test.", (Panel(
+    "p", "a panel", simulate, (Method("odd", odd),), (Measure("x", "a number"),),
+    (Factor("n", (1,), "size", "int"),), trials=40, block_trials=40),), seed=1)
+"""
+
+
+@pytest.fixture
+def few(monkeypatch):
+    """Let the laboratory have three studies, whose quick scale takes a moment."""
+    studies = {name: STUDIES[name] for name in FEW}
+    for module in (laboratory, laboratory_results, commands):
+        monkeypatch.setattr(module, "STUDIES", studies)
+    for name, scale in FEW.items():
+        monkeypatch.setitem(QUICK, name, scale)
+    return studies
+
+
+RUN = ("run", "all", "--store", "lab", "--scale", "quick")
+
+
+def files(folder):
+    return {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
+
+
+def test_run_all_then_again_then_report(command, tmp_path, few):
+    code, out, err = command(*RUN)
+    assert code == 0
+    assert [line.split()[0] for line in out.splitlines()] == [*few, "complete;"]
+    assert "renyi-curves (2 of 3): 2 of 2 trials" in err
+    before = files(tmp_path)
+    code, out, err = command(*RUN)
+    assert (code, out.count("was there"), err) == (0, 3, "")
+    assert files(tmp_path) == before
+    code, out, _ = command("report", "lab", "--markdown", "verdicts.md")
+    assert code == 0
+    assert "report: lab/report.html, verdicts: verdicts.md" in out
+    page = (tmp_path / "lab/report.html").read_text()
+    assert "Complete." in page
+    assert "3 studies" in page
+    assert page.count("<figure") == 3
+    assert "http" not in re.sub(r'src="data:[^"]*"', "", page)
+    lines = (tmp_path / "verdicts.md").read_text().splitlines()
+    assert "`dpstudies run all --store lab --scale quick`" in lines[0]
+    claims = [claim for study in few.values() for claim in study.claims if is_of_paper(claim.source)]
+    assert len(lines) == 4 + len(claims)
+    assert all(line.count(" | ") == 2 for line in lines[4:])
+
+
+def _fail_at(monkeypatch, name, error):
+    """Make the run of one study raise."""
+    real = pipeline.run
+
+    def run(source, path, **how):
+        if name in path:
+            raise error
+        return real(source, path, **how)
+
+    monkeypatch.setattr(pipeline, "run", run)
+    return lambda: monkeypatch.setattr(pipeline, "run", real)
+
+
+def test_interrupt_keeps_what_was_done(command, tmp_path, few, monkeypatch):
+    mend = _fail_at(monkeypatch, "renyi-curves", KeyboardInterrupt())
+    code, out, err = command(*RUN, "--seed", "5")
+    assert code == 130
+    assert "go on with: dpstudies run all --store lab --scale quick --seed 5" in err
+    assert [path.name for path in (tmp_path / "lab").iterdir()] == ["gibbs-traces.zarr"]
+    mend()
+    code, out, _ = command(*RUN, "--seed", "5")
+    assert (code, out.count("was there")) == (0, 1)
+
+
+def test_study_that_cannot_be_run_does_not_lose_the_others(command, tmp_path, few, monkeypatch):
+    mend = _fail_at(monkeypatch, "renyi-curves", RuntimeError("no such luck"))
+    code, out, err = command(*RUN)
+    assert code == 3
+    assert "renyi-curves (2 of 3) cannot be run: no such luck" in err
+    assert "incomplete: renyi-curves; go on with: dpstudies run all --store lab --scale quick" in out
+    assert sorted(path.name for path in (tmp_path / "lab").iterdir()) == ["gibbs-traces.zarr", "renyi-utility.zarr"]
+    assert command("report", "lab")[0] == 0
+    page = (tmp_path / "lab/report.html").read_text()
+    assert "Incomplete." in page
+    assert "renyi-curves is missing." in page
+    assert "The store of calibration is missing." in page
+    mend()
+    assert command(*RUN)[0] == 0
+
+
+def test_incomplete_store_is_named(command, tmp_path, few):
+    assert command(*RUN)[0] == 0
+    next(path for path in (tmp_path / "lab/renyi-utility.zarr/loglik/status/c").rglob("*") if path.is_file()).unlink()
+    assert command("report", "lab", "--output", "page.html")[0] == 0
+    page = (tmp_path / "page.html").read_text()
+    assert "renyi-utility: Incomplete." in page
+    assert "renyi-curves: " not in page
+    assert command(*RUN)[0] == 0
+
+
+def test_failed_trials_exit_with_1_and_names_are_escaped(command, tmp_path, few, monkeypatch):
+    """A study of one's own is run and shown like the others, what it is called is text."""
+    (tmp_path / "toy_of_one.py").write_text(TOY)
+    monkeypatch.syspath_prepend(tmp_path)
+    import toy_of_one
+
+    for module in (laboratory, laboratory_results, commands):
+        monkeypatch.setattr(module, "STUDIES", {"gibbs-traces": STUDIES["gibbs-traces"], "toy": toy_of_one.STUDY})
+        monkeypatch.setattr(module, "MODULES", {**MODULES, "toy": "toy_of_one:STUDY"}, raising=False)
+    folder = "<b>lab"
+    code, out, _ = command("run", "all", "--store", folder, "--scale", "quick")
+    assert code == 1
+    n_failed = int(re.search(r"([0-9]+) trials failed; next", out).group(1))
+    assert 5 < n_failed < 35
+    assert command("report", folder)[0] == 0
+    page = (tmp_path / folder / "report.html").read_text()
+    assert "Complete, with failed trials." in page
+    assert "<b>lab" not in page
+    assert "&lt;b&gt;lab" in page
+
+
+BAD = {
+    ("--trials", "5"): "are for one study",
+    ("--panel", "default"): "are for one study",
+    ("--set", "n=1"): "are for one study",
+    ("--scale", "quik"): "did you mean quick?",
+    ("--seed", "-1"): "seed must be >= 0",
+    ("--cluster", "absent.yaml"): "cannot read the cluster file",
+}
+
+
+@pytest.mark.parametrize("options", BAD, ids=" ".join)
+def test_bad_calls(command, tmp_path, options):
+    code, out, err = command("run", "all", "--store", "lab", *options)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert BAD[options] in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_scale_and_markdown_are_for_all_studies(command, tmp_path):
+    assert command("run", "renyi-curves", "--store", "s.zarr", "--scale", "quick")[0] == 2
+    assert list(tmp_path.iterdir()) == []
+    pipeline.run(STUDIES["renyi-curves"], tmp_path / "s.zarr", values=FEW["renyi-curves"].values)
+    code, _, err = command("report", "s.zarr", "--markdown", "x.md")
+    assert (code, "--markdown is for a folder" in err) == (2, True)
+
+
+def test_folders_that_hold_something_else_are_refused_and_unchanged(command, tmp_path, few):
+    command(*RUN)
+    (tmp_path / "letter.txt").write_text("dear reader")
+    before = files(tmp_path)
+    for folder, told in (
+        ("lab/renyi-curves.zarr", "must be a folder for the stores"),
+        ("letter.txt", "must be a folder that can be written"),
+        ("lab", "another spec, scale or code version"),
+    ):
+        code, _, err = command("run", "all", "--store", folder)
+        assert (code, err.count("\n")) == (2, 1)
+        assert told in err
+    for options in (("--figures", "f"), ("--study", "x")):
+        assert command("report", "lab", *options)[0] == 2
+    code, _, err = command("report", "lab", "--output", "absent/page.html")
+    assert (code, "cannot write" in err) == (2, True)
+    assert files(tmp_path) == before
+
+
+def test_folder_of_no_store():
+    assert not is_folder("/absent")
+    with pytest.raises(BadInputError, match="holds no store of a study"):
+        load_results("/absent")
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_quick_scale_is_allowed_and_smaller(name):
+    published, quick = STUDIES[name].configure(), STUDIES[name].configure(**configure(name, "quick"))
+    n_evaluations = [
+        sum(len(panel.cells()) * len(panel.settings()) * panel.n_trials for panel in study.panels)
+        for study in (published, quick)
+    ]
+    assert n_evaluations[1] < n_evaluations[0]
+
+
+def test_published_scale_is_that_of_the_study(tmp_path):
+    for name, study in STUDIES.items():
+        assert study.configure(**configure(name)) == study.configure()
+    require_folder(tmp_path / "new", "published", None)
+    assert not (tmp_path / "new").exists()
+    assert store_path("s3://bucket/lab", "a") == "s3://bucket/lab/a.zarr"
+
+
+def test_every_study_claim_and_erratum_has_its_paper():
+    assert {name for paper in PAPERS for name in paper.studies} == set(STUDIES)
+    claims = {(name, claim.name): claim for name, study in STUDIES.items() for claim in study.claims}
+    assert all(paper_of(name, claim.source) is not OTHER for (name, _), claim in claims.items())
+    assert {paper_of(name, claim.source).key for (name, _), claim in claims.items() if is_of_paper(claim.source)} == {
+        paper.key for paper in PAPERS
+    }
+    for erratum in ERRATA:
+        assert re.match(r"P[0-4], ", erratum.where)
+        assert callable(erratum.shown) or erratum.shown in claims
+
+
+def _numbers(text):
+    return [float(number.replace(",", "")) for number in re.findall(r"-?\d[\d,]*\.?\d*(?:e[+-]\d+)?", text)]
+
+
+def test_computed_numbers():
+    """Each printed formula fails, and each right one agrees with an independent value."""
+    assert _numbers(laboratory_numbers.wald({}))[-2:] == [2.0, 1.0]
+    assert _numbers(laboratory_numbers.kernel_mass({}))[-1] == 1.0
+    assert _numbers(laboratory_numbers.kernel_mass({}))[-2] < 0.5
+    *_, quadrature, right, _ = _numbers(laboratory_numbers.gamma({}))
+    assert quadrature == right
+    *_, quadrature, right, wrong = _numbers(laboratory_numbers.trigamma({}))
+    assert quadrature == right
+    assert wrong < 0
+    *_, inside, right, wrong = _numbers(laboratory_numbers.random_sum({}))
+    assert inside == right
+    assert wrong > 2 * right
+    *_, exact, right, wrong = _numbers(laboratory_numbers.normal_variance({}))
+    assert exact == right != wrong
+    assert _numbers(laboratory_numbers.candidates({}))[2] == 5151  # (102 choose 2)
+
+
+def test_covariance_of_regions():
+    """Against the variance of all records' sum, which no division into regions changes."""
+    law = stats.expon(scale=0.25)
+
+    def moment(low, high, power):
+        return integrate.quad(lambda x: x**power * law.pdf(x), low, high)[0]
+
+    low, high = laboratory_numbers._BOUNDS
+    expected = -1000 * moment(low, high, 1) * moment(high, 50, 1)
+    found = _numbers(laboratory_numbers.shared_regions({}))
+    assert found[4] == pytest.approx(expected, abs=5e-4)
+
+
+@pytest.fixture(scope="module")
+def audited(tmp_path_factory):
+    """Audits of a skewed prior, at which local sensitivity is caught, and quantiles from partitions."""
+    folder = tmp_path_factory.mktemp("audited")
+    values = {"prior": ["0.01:100"], "n": [300], "epsilon": [0.1], "mechanism": ["smooth", "local", "geometric"]}
+    pipeline.run(STUDIES["privacy-audit"], folder / "privacy-audit.zarr", panels=["binomial"], values=values)
+    study = STUDIES["partition-quantile"]
+    pipeline.run(study, folder / "partition-quantile.zarr", panels=["default"], trials=3, values={"n": [20_000]})
+    results, missing = load_results(folder)
+    assert set(missing) == set(STUDIES) - set(results)
+    assert set(results) == {"privacy-audit", "partition-quantile"}, missing["partition-quantile"]
+    return results
+
+
+def test_audit_table(audited):
+    rows = {row[0]: row for row in audit_table(audited).rows}
+    assert rows["local"][1:3] == ("nothing", "not private")
+    assert float(rows["local"][3]) == pytest.approx(1.10, abs=0.01)
+    assert rows["geometric"][1:5] == ("ε-DP", "holds", "1.000000", "0.00%")
+    assert rows["smooth"][1:3] == ("(ε, δ)-DP", "holds")
+    assert float(rows["smooth"][3]) == pytest.approx(1 - float(rows["smooth"][4].rstrip("%")) / 100, abs=1e-4)
+    assert rows["quantile"][2] == "holds"
+
+
+def test_comparisons_show_what_is_stored(audited):
+    (table,) = comparison_tables(audited)
+    assert table.title == "Posterior quantiles from partitions"
+    assert [row[:2] for row in table.rows] == [("quantile", "P2"), ("quantile-centred", "ours")]
+    summary = audited["partition-quantile"].summaries["default"].sel({"method": "quantile-centred"})
+    largest = summary["difference_median"].values[np.argmax(np.abs(summary["difference_median"].values))]
+    assert float(table.rows[1][3].split(" ± ")[0]) == pytest.approx(largest, rel=1e-3)
+
+
+def test_errata_take_their_numbers_from_the_stores(audited):
+    shown = {row[:2]: row[3] for row in list_errata(audited)}
+    total = next(text for (where, _), text in shown.items() if where == "P2, equations 4.3 and 4.5")
+    n_partitions, slope, _, mean, _, printed = _numbers(total)
+    assert (n_partitions, slope) == (20, 2)
+    assert printed == pytest.approx(20 * mean, abs=1e-2)
+    assert sum("The store of" in text for text in shown.values()) > 10
