@@ -74,7 +74,12 @@ def started(folder: Path, n_workers: int) -> Iterator[str]:
     """Start worker processes with a thread each, and a scheduler in this process; yield a cluster file for them."""
     with dask.config.set(QUIET):
         get_mp_context().set_forkserver_preload(["pipeline.run"])  # imported once for all of them
-        options = {"n_workers": n_workers, "threads_per_worker": 1, "memory_limit": 0, "dashboard_address": "127.0.0.1:0"}
+        options = {
+            "n_workers": n_workers,
+            "threads_per_worker": 1,
+            "memory_limit": 0,
+            "dashboard_address": "127.0.0.1:0",
+        }
         with LocalCluster(**options) as cluster:
             profile = {"address": cluster.scheduler_address}
             (folder / "cluster.yaml").write_text(yaml.safe_dump({"profiles": {"bench": profile}}))
