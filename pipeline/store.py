@@ -15,7 +15,7 @@ import re
 import shlex
 import traceback
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -125,7 +125,8 @@ class ResultStore:
         url = _normal(path)
         head = {**_head(study), **attributes}
         if not cls.exists(path):
-            zarr.create_group(url, zarr_format=3, attributes=head)
+            with suppress(zarr.errors.ContainsGroupError):  # another driver was quicker by a moment
+                zarr.create_group(url, zarr_format=3, attributes=head)
         store = cls.open(path)
         if store.attributes["spec_sha256"] != head["spec_sha256"]:
             raise BadInputError(f"another run makes a store of another spec at {path}; choose another path")
