@@ -14,15 +14,11 @@ import os
 import re
 import shlex
 import traceback
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from itertools import product
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
-import fsspec
-import fsspec.asyn
 import numpy as np
 import xarray as xr
 import zarr
@@ -35,16 +31,15 @@ from pipeline.errors import BadInputError, IncompleteStoreError, UnreadableStore
 from pipeline.evaluate import FAILURES, Block, Outcome, Status
 from pipeline.factors import format_value
 from pipeline.panel import Panel, Setting
+from pipeline.places import ROOT, exists_remotely, is_local, normal_place
+from pipeline.regions import SLAB_CHUNKS, chunk_steps, iterate_slabs, positions, region_of, setting_index, write_region
 from pipeline.streams import canonical_json, sha256
 from pipeline.study import Study
 from pipeline.template import make_template
 
-_ROOT = "zarr.json"
 _LEFTOVER = re.compile(r".*\.[0-9a-f]{32}\.partial")  # as the local store names a file until it is whole
 
-_SLAB_CHUNKS = 1000  # zarr makes a coroutine for each chunk that one call reads
 _DASK_BYTES, _DASK_CHUNKS = 2**22, 100  # Dask gets as many chunks at least, if they are not smaller than blocks
-_ANSWER_SECONDS = 10  # clients try again for a minute and more
 
 
 class ResultStore:
@@ -87,9 +82,9 @@ class ResultStore:
     @classmethod
     def exists(cls, path: str | os.PathLike[str]) -> bool:
         """Whether there is a store at the path; `BadInputError` if there is something else."""
-        url = _normal(path)
-        if not _is_local(url):
-            return _exists_remotely(url) and bool(cls.open(path))
+        url = normal_place(path)
+        if not is_local(url):
+            return exists_remotely(url) and bool(cls.open(path))
         place = Path(url)
         if not place.exists():
             parent = next(parent for parent in place.parents if parent.exists())
@@ -104,8 +99,8 @@ class ResultStore:
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> "ResultStore":
         """Open a store that exists."""
-        url = _normal(path)
-        if not (os.path.exists(url) if _is_local(url) else _exists_remotely(url)):
+        url = normal_place(path)
+        if not (os.path.exists(url) if is_local(url) else exists_remotely(url)):
             raise BadInputError(f"no result store at {path}; run a study with --store {path} first")
         try:
             root = zarr.open_group(url, mode="r+", zarr_format=3)
@@ -122,7 +117,7 @@ class ResultStore:
 
         Also finishes a template whose creation was interrupted; no block is written before it is complete.
         """
-        url = _normal(path)
+        url = normal_place(path)
         head = {**_head(study), **attributes}
         if not cls.exists(path):
             with suppress(zarr.errors.ContainsGroupError):  # another driver was quicker by a moment
@@ -152,7 +147,7 @@ class ResultStore:
 
     def _copy(self, files: Mapping[str, Buffer]) -> None:
         """Write the files of a template, its root last."""
-        for key in sorted(files, key=lambda key: key == _ROOT):
+        for key in sorted(files, key=lambda key: key == ROOT):
             sync(self._root.store.set(key, files[key]))
 
     def record(self, session: Mapping[str, Any]) -> None:
@@ -165,7 +160,7 @@ class ResultStore:
 
     def sweep(self) -> None:
         """Remove what writers that were killed have left behind half-written; object stores have no such thing."""
-        for leftover in Path(self.url).rglob("*.partial") if _is_local(self.url) else ():
+        for leftover in Path(self.url).rglob("*.partial") if is_local(self.url) else ():
             if _LEFTOVER.fullmatch(leftover.name):
                 leftover.unlink(missing_ok=True)
 
@@ -183,12 +178,12 @@ class ResultStore:
 
         A setting that does not use some method factor is written at each of that factor's values.
         """
-        for position in _positions(panel, block.cell, setting):
+        for position in positions(panel, block.cell, setting):
             for measure in panel.measures:
                 if measure.per_trial or (outcome.status == Status.OK).any():  # the same value from every block
-                    region = _region(panel, position, block.trials if measure.per_trial else None, len(measure.dims))
+                    region = region_of(panel, position, block.trials if measure.per_trial else None, len(measure.dims))
                     write_region(self.array(panel.name, measure.name), region, outcome.values[measure.name])
-            region = _region(panel, position, block.trials, 0)
+            region = region_of(panel, position, block.trials, 0)
             error = _with_rerun(panel, block, outcome.error).astype(np.dtypes.StringDType())
             for name, values in (("error", error), ("status", outcome.status)):
                 write_region(self.array(panel.name, name), region, values)
@@ -198,10 +193,10 @@ class ResultStore:
 
         Measures that are not per trial are stored as soon as one trial of the setting is ok.
         """
-        position = next(_positions(panel, block.cell, setting))
+        position = next(positions(panel, block.cell, setting))
 
         def stored(name: str, per_trial: bool, n_dims: int) -> np.ndarray:
-            region = _region(panel, position, block.trials if per_trial else None, n_dims)
+            region = region_of(panel, position, block.trials if per_trial else None, n_dims)
             values = np.asarray(self.array(panel.name, name)[region])
             head = (len(block.trials),) if per_trial and panel.trials is not None else ()
             return values.reshape(head + values.shape[values.ndim - n_dims :])
@@ -213,7 +208,7 @@ class ResultStore:
     def committed(self, panel: Panel, setting: Setting) -> Iterator[Block]:
         """Yield the trials of a setting that are ok, each as a block of its own; the last cells, begun first, first."""
         status, n_axes = self.array(panel.name, "status"), len(panel.factors)
-        at = _region(panel, next(_positions(panel, 0, setting)), None, status.ndim - n_axes - len(panel.method_axes))
+        at = region_of(panel, next(positions(panel, 0, setting)), None, status.ndim - n_axes - len(panel.method_axes))
         for _, region in reversed(list(iterate_slabs(status, (slice(None),) * n_axes + at[n_axes:]))):
             start = np.array([part.start for part in region])
             for place in reversed(start + np.argwhere(np.asarray(status[region]) == Status.OK)):
@@ -253,7 +248,7 @@ class ResultStore:
         wanted = wanted if panel.trials is not None else wanted[..., None]
         found = np.empty((n_cells, n_blocks, len(panel.settings())), bool)
         for k, setting in enumerate(panel.settings()):
-            index = (slice(None),) * axes + _setting_index(panel, setting)
+            index = (slice(None),) * axes + setting_index(panel, setting)
             of_setting = wanted[index].reshape(n_cells, -1, n_blocks)
             found[:, :, k] = of_setting.any(axis=1)
         return found
@@ -280,7 +275,7 @@ class ResultStore:
             What is wrong, by variable; empty for what is pending, and where all is well.
         """
         found: dict[str, str] = {}
-        for position in _positions(panel, block.cell, setting):
+        for position in positions(panel, block.cell, setting):
             status = np.zeros(1, np.int8)
             for name in ("status", "error", *(measure.name for measure in panel.measures)):
                 array, region = self._chunk(panel, block, position, name)
@@ -300,7 +295,7 @@ class ResultStore:
 
     def revoke(self, panel: Panel, block: Block, setting: Setting, damaged: Iterable[str]) -> None:
         """Return one setting of a block to what is pending, and remove its damaged chunks, which hold no number."""
-        for position in _positions(panel, block.cell, setting):
+        for position in positions(panel, block.cell, setting):
             for name in ("status", *damaged):  # in this order: what is committed is always whole
                 sync(self._root.store.delete(self._key(*self._chunk(panel, block, position, name))))
 
@@ -317,11 +312,11 @@ class ResultStore:
         template = zarr.open_group(MemoryStore(dict(files)), mode="r")
         for key, content in files.items():
             panel, _, rest = key.partition("/")
-            if key == _ROOT:
+            if key == ROOT:
                 continue
             name = rest.partition("/")[0]
             try:
-                if key.endswith(_ROOT):
+                if key.endswith(ROOT):
                     stored = sync(self._root.store.get(key, default_buffer_prototype()))
                     same = stored is not None and json.loads(stored.to_bytes()) == json.loads(content.to_bytes())
                 else:
@@ -343,7 +338,7 @@ class ResultStore:
         """Return the array of a variable, and the region of the one chunk that a block has in it."""
         sizes = {measure.name: (measure.per_trial, len(measure.dims)) for measure in panel.measures}
         per_trial, n_dims = sizes.get(name, (True, 0))
-        return self.array(panel.name, name), _region(panel, position, block.trials if per_trial else None, n_dims)
+        return self.array(panel.name, name), region_of(panel, position, block.trials if per_trial else None, n_dims)
 
     def _key(self, array: zarr.Array, region: tuple[slice, ...]) -> str:
         chunk = tuple((part.start or 0) // size for part, size in zip(region, array.chunks, strict=True))
@@ -394,7 +389,9 @@ def _dask_chunks(store: ResultStore, panel: str) -> dict[str, int]:
     status = store.array(panel, "status")
     arrays = [store.array(panel, name) for name in store.spec["panels"][panel]["measures"]]
     largest = max(math.prod(array.chunks) * array.dtype.itemsize for array in (status, *arrays))
-    steps = _steps(status.cdata_shape, min(_SLAB_CHUNKS, _DASK_BYTES // largest, -(-status.nchunks // _DASK_CHUNKS)))
+    steps = chunk_steps(
+        status.cdata_shape, min(SLAB_CHUNKS, _DASK_BYTES // largest, -(-status.nchunks // _DASK_CHUNKS))
+    )
     dims = map(str, status.metadata.dimension_names or ())  # type: ignore[union-attr]
     return {dim: size * step for dim, size, step in zip(dims, status.chunks, steps, strict=True)}
 
@@ -405,138 +402,6 @@ def _in_order(ds: xr.Dataset) -> xr.Dataset:
         if index.dtype.kind in "if" and not index.is_monotonic_increasing:
             ds = ds.sortby(name)
     return ds
-
-
-def iterate_slabs(
-    array: zarr.Array, within: tuple[slice, ...] | None = None
-) -> Iterator[tuple[tuple[slice, ...], tuple[slice, ...]]]:
-    """Divide an array into parts of whole chunks, each small enough to be read at once.
-
-    Parameters
-    ----------
-    array : zarr.Array
-        An array of any number of chunks.
-    within : tuple of slice, optional
-        What of the grid of chunks is wanted; all by default.
-
-    Yields
-    ------
-    chunks, region : tuple of slice
-        The part, in the grid of chunks and in the array itself.
-
-    Examples
-    --------
-    >>> array = zarr.create_array({}, shape=(3, 2500), chunks=(1, 1), dtype="i1")
-    >>> [chunks for chunks, _ in iterate_slabs(array)][:3]
-    [(slice(0, 1, None), slice(0, 1000, None)), (slice(0, 1, None), slice(1000, 2000, None)), ...]
-    """
-    wanted = [range(n)[part] for n, part in zip(array.cdata_shape, within or (slice(None),) * array.ndim, strict=True)]
-    steps = _steps([len(along) for along in wanted], _SLAB_CHUNKS)
-    parts = [
-        [slice(k, min(k + step, along.stop)) for k in along[::step]] for along, step in zip(wanted, steps, strict=True)
-    ]
-    for chunks in product(*parts):
-        sizes = zip(chunks, array.chunks, array.shape, strict=True)
-        yield chunks, tuple(slice(part.start * size, min(part.stop * size, length)) for part, size, length in sizes)
-
-
-def _steps(counts: Sequence[int], room: int) -> list[int]:
-    """How many chunks to take along each axis, the last axes first, so that there is room for all of them."""
-    steps: list[int] = []
-    for n_along in reversed(counts):
-        steps.insert(0, max(1, min(room, n_along)))
-        room //= steps[0]
-    return steps
-
-
-def write_region(array: zarr.Array, region: tuple[slice, ...], values: np.ndarray) -> None:
-    """Write values to a region that covers whole chunks of an array.
-
-    Parameters
-    ----------
-    array : zarr.Array
-        Where to write.
-    region : tuple of slice
-        One slice a dimension, with start and stop.
-    values : ndarray
-        Reshaped to the region.
-
-    Raises
-    ------
-    ValueError
-        If the region begins or ends within a chunk: another writer of that chunk would undo this write, or be undone.
-
-    Examples
-    --------
-    >>> array = zarr.create_array({}, shape=(10,), chunks=(4,), dtype="f8")
-    >>> write_region(array, (slice(8, 10),), np.ones(2))
-    >>> write_region(array, (slice(0, 6),), np.ones(6))
-    Traceback (most recent call last):
-    ...
-    ValueError: a write must cover whole chunks, got 0:6 in a dimension of 10 with chunks of 4; ...
-    """
-    whole = [slice(*part.indices(size)[:2]) for part, size in zip(region, array.shape, strict=True)]
-    for part, chunk, size in zip(whole, array.chunks, array.shape, strict=True):
-        if part.start % chunk or (part.stop % chunk and part.stop != size):
-            raise ValueError(
-                f"a write must cover whole chunks, got {part.start}:{part.stop} in a dimension of {size} with chunks "
-                f"of {chunk}; two writers of one chunk would overwrite each other: write the runs of trials that "
-                "block_trials makes"
-            )
-    values = values.reshape([part.stop - part.start for part in whole])
-    try:
-        array[tuple(whole)] = values
-    except FileNotFoundError:  # a driver that has just begun took the file in the making for a leftover
-        array[tuple(whole)] = values
-
-
-def _is_local(url: str) -> bool:
-    return "://" not in url
-
-
-def _normal(path: str | os.PathLike[str]) -> str:
-    """Return the absolute path of a folder, or the URL of an object store without a slash at its end."""
-    text = os.fspath(path)
-    if _is_local(text):
-        return os.path.abspath(text)
-    parts = urlsplit(text)
-    if "@" in parts.netloc or parts.query:
-        raise BadInputError(
-            f"the URL of a store must hold no credentials and no options, got one of {parts.scheme}://; give them in "
-            "the environment, such as AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_ENDPOINT_URL"
-        )
-    try:
-        fsspec.get_filesystem_class(parts.scheme)
-    except (ValueError, ImportError) as error:
-        raise BadInputError(
-            f"a store must be a folder or the URL of an object store that is installed, got {text}: "
-            f"{' '.join(str(error).split())}; for s3:// install dpstudies[s3]"
-        ) from error
-    if not parts.netloc or not parts.path.strip("/"):
-        raise BadInputError(f"the URL of a store must be like s3://BUCKET/NAME.zarr, got {text}")
-    return text.rstrip("/")
-
-
-def _exists_remotely(url: str) -> bool:
-    """Whether an object store holds anything under a URL; `BadInputError` where it cannot be asked."""
-    try:
-        files, place = fsspec.url_to_fs(url, use_listings_cache=False)
-        return any(
-            fsspec.asyn.sync(files.loop, files._exists, key, timeout=_ANSWER_SECONDS)
-            if isinstance(files, fsspec.asyn.AsyncFileSystem)
-            else files.exists(key)
-            for key in (f"{place}/{_ROOT}", place)
-        )
-    except fsspec.FSTimeoutError as error:
-        raise BadInputError(
-            f"the object store of {url} cannot be reached: no answer within {_ANSWER_SECONDS} s; check the address, "
-            "such as AWS_ENDPOINT_URL, and the network"
-        ) from error
-    except Exception as error:  # of many clients, each with errors of its own
-        raise BadInputError(
-            f"the object store of {url} cannot be reached: {type(error).__name__}: {error}; check the address, the "
-            "bucket, and the credentials in the environment"
-        ) from error
 
 
 def _head(study: Study) -> dict[str, Any]:
@@ -559,29 +424,3 @@ def _with_rerun(panel: Panel, block: Block, error: np.ndarray) -> np.ndarray:
     return np.array(
         [f"{text}\n{again} {trial}" if text else "" for text, trial in zip(error, block.trials, strict=True)], object
     )
-
-
-def _setting_index(panel: Panel, setting: Setting) -> tuple[Any, ...]:
-    """Index of a setting along the axes of the methods; a factor it does not use is taken whole."""
-    place = setting.place(panel.method_dim)
-    return tuple(
-        axis.values.index(place[axis.name]) if axis.name in place else slice(None) for axis in panel.method_axes
-    )
-
-
-def _positions(panel: Panel, cell: int, setting: Setting) -> Iterator[tuple[int, ...]]:
-    """Yield the positions (data factors, method factors, method) at which a setting of a cell is stored."""
-    of_cell = np.unravel_index(cell, [len(axis.values) for axis in panel.factors]) if panel.factors else ()
-    choices = [
-        range(len(axis.values)) if isinstance(index, slice) else (index,)
-        for axis, index in zip(panel.method_axes, _setting_index(panel, setting), strict=True)
-    ]
-    for position in product(*choices):
-        yield (*(int(index) for index in of_cell), *position)
-
-
-def _region(panel: Panel, position: tuple[int, ...], trials: range | None, n_dims: int) -> tuple[Any, ...]:
-    """Region of a position over some trials (None: no trial dimension), whole along the `n_dims` last dimensions."""
-    grid = tuple(slice(index, index + 1) for index in position)
-    along = () if trials is None or panel.trials is None else (slice(trials.start, trials.stop),)
-    return grid + along + (slice(None),) * n_dims

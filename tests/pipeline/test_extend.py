@@ -14,6 +14,10 @@ from tests.pipeline.toy import STUDY
 TOY = str(TOY_FILE)
 
 
+class CrashError(Exception):
+    """Stands for the end of the process."""
+
+
 def sorted_arrays(store, panel):
     """Load a panel, along each axis in one order."""
     ds = open_results(store)[panel].to_dataset().load()
@@ -90,11 +94,11 @@ def test_interrupted_growth_is_repeated(tmp_path, monkeypatch, share):
     def crash(store, files):
         others = [file for file in files.items() if file[0] != "zarr.json"]
         copy(store, dict(others[: int(share * len(others))]))
-        raise InterruptedError
+        raise CrashError
 
     with monkeypatch.context() as patch:
         patch.setattr(pipeline.store.ResultStore, "_copy", crash)
-        with pytest.raises(InterruptedError):
+        with pytest.raises(CrashError):
             extend(path, trials=7, values={"n": [9]})
     for name, values in read_arrays(path).items():
         np.testing.assert_array_equal(values, before[name], err_msg=name)

@@ -13,12 +13,12 @@ from distributed import Client
 from zarr.storage import LocalStore
 
 import pipeline
-from pipeline import Factor, Measure
-from pipeline import store as store_module
+from pipeline import Factor, Measure, regions
 from pipeline.aggregate import count_status
 from pipeline.evaluate import Status
 from pipeline.plan import iterate_blocks
-from pipeline.store import ResultStore, iterate_slabs
+from pipeline.regions import iterate_slabs
+from pipeline.store import ResultStore
 from pipeline.work import PendingWork
 from tests.pipeline.helpers import compute_block, panel_of
 from tests.pipeline.toy import STUDY
@@ -53,7 +53,7 @@ def growth(tmp_path, shapes):
 
 @pytest.mark.parametrize("shapes", [((1, 250), (1, 2_000)), ((250, 1), (2_000, 1))], ids=["blocks", "cells"])
 def test_memory_of_pending_work(tmp_path, monkeypatch, shapes):
-    monkeypatch.setattr(store_module, "_SLAB_CHUNKS", 20)
+    monkeypatch.setattr(regions, "SLAB_CHUNKS", 20)
     assert growth(tmp_path, shapes) < BYTES_A_BLOCK
 
 

@@ -18,7 +18,8 @@ from pipeline import open_results
 from pipeline.errors import BadInputError, IncompleteStoreError
 from pipeline.evaluate import Block, Status, evaluate_block
 from pipeline.plan import iterate_blocks
-from pipeline.store import ResultStore, write_region
+from pipeline.regions import write_region
+from pipeline.store import ResultStore
 from pipeline.streams import canonical_json, sha256
 from pipeline.template import make_template
 from tests.pipeline.helpers import (
@@ -310,7 +311,7 @@ def test_the_crash_test_can_fail(template, monkeypatch):
     """Its negative control: a writer that commits first is caught."""
 
     def write_status_first(store, panel, block, setting, outcome):
-        (position,) = pipeline.store._positions(panel, block.cell, setting)
+        (position,) = pipeline.store.positions(panel, block.cell, setting)
         region = tuple(slice(k, k + 1) for k in position)
         pipeline.store.write_region(store.array(panel.name, "status"), region, outcome.status)
         pipeline.store.write_region(store.array(panel.name, "total"), region, outcome.values["total"])

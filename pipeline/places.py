@@ -1,0 +1,62 @@
+"""Where a store may be: a local folder, or an object store by its URL."""
+
+import os
+from urllib.parse import urlsplit
+
+import fsspec
+import fsspec.asyn
+
+from pipeline.errors import BadInputError
+
+ROOT = "zarr.json"
+_ANSWER_SECONDS = 10  # clients try again for a minute and more
+
+
+def is_local(url: str) -> bool:
+    """Whether a place is a folder, and no URL."""
+    return "://" not in url
+
+
+def normal_place(path: str | os.PathLike[str]) -> str:
+    """Return the absolute path of a folder, or the URL of an object store without a slash at its end."""
+    text = os.fspath(path)
+    if is_local(text):
+        return os.path.abspath(text)
+    parts = urlsplit(text)
+    if "@" in parts.netloc or parts.query:
+        raise BadInputError(
+            f"the URL of a store must hold no credentials and no options, got one of {parts.scheme}://; give them in "
+            "the environment, such as AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_ENDPOINT_URL"
+        )
+    try:
+        fsspec.get_filesystem_class(parts.scheme)
+    except (ValueError, ImportError) as error:
+        raise BadInputError(
+            f"a store must be a folder or the URL of an object store that is installed, got {text}: "
+            f"{' '.join(str(error).split())}; for s3:// install dpstudies[s3]"
+        ) from error
+    if not parts.netloc or not parts.path.strip("/"):
+        raise BadInputError(f"the URL of a store must be like s3://BUCKET/NAME.zarr, got {text}")
+    return text.rstrip("/")
+
+
+def exists_remotely(url: str) -> bool:
+    """Whether an object store holds anything under a URL; `BadInputError` where it cannot be asked."""
+    try:
+        files, place = fsspec.url_to_fs(url, use_listings_cache=False)
+        return any(
+            fsspec.asyn.sync(files.loop, files._exists, key, timeout=_ANSWER_SECONDS)
+            if isinstance(files, fsspec.asyn.AsyncFileSystem)
+            else files.exists(key)
+            for key in (f"{place}/{ROOT}", place)
+        )
+    except fsspec.FSTimeoutError as error:
+        raise BadInputError(
+            f"the object store of {url} cannot be reached: no answer within {_ANSWER_SECONDS} s; check the address, "
+            "such as AWS_ENDPOINT_URL, and the network"
+        ) from error
+    except Exception as error:  # of many clients, each with errors of its own
+        raise BadInputError(
+            f"the object store of {url} cannot be reached: {type(error).__name__}: {error}; check the address, the "
+            "bucket, and the credentials in the environment"
+        ) from error

@@ -1,0 +1,121 @@
+"""Where numbers lie in an array: the region of a block and a setting, and writes that cover whole chunks."""
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+import zarr
+
+from pipeline.panel import Panel, Setting
+
+SLAB_CHUNKS = 1000  # zarr makes a coroutine for each chunk that one call reads
+
+
+def setting_index(panel: Panel, setting: Setting) -> tuple[Any, ...]:
+    """Index of a setting along the axes of the methods; a factor it does not use is taken whole."""
+    place = setting.place(panel.method_dim)
+    return tuple(
+        axis.values.index(place[axis.name]) if axis.name in place else slice(None) for axis in panel.method_axes
+    )
+
+
+def positions(panel: Panel, cell: int, setting: Setting) -> Iterator[tuple[int, ...]]:
+    """Yield the positions (data factors, method factors, method) at which a setting of a cell is stored."""
+    of_cell = np.unravel_index(cell, [len(axis.values) for axis in panel.factors]) if panel.factors else ()
+    choices = [
+        range(len(axis.values)) if isinstance(index, slice) else (index,)
+        for axis, index in zip(panel.method_axes, setting_index(panel, setting), strict=True)
+    ]
+    for position in product(*choices):
+        yield (*(int(index) for index in of_cell), *position)
+
+
+def region_of(panel: Panel, position: tuple[int, ...], trials: range | None, n_dims: int) -> tuple[Any, ...]:
+    """Region of a position over some trials (None: no trial dimension), whole along the `n_dims` last dimensions."""
+    grid = tuple(slice(index, index + 1) for index in position)
+    along = () if trials is None or panel.trials is None else (slice(trials.start, trials.stop),)
+    return grid + along + (slice(None),) * n_dims
+
+
+def write_region(array: zarr.Array, region: tuple[slice, ...], values: np.ndarray) -> None:
+    """Write values to a region that covers whole chunks of an array.
+
+    Parameters
+    ----------
+    array : zarr.Array
+        Where to write.
+    region : tuple of slice
+        One slice a dimension, with start and stop.
+    values : ndarray
+        Reshaped to the region.
+
+    Raises
+    ------
+    ValueError
+        If the region begins or ends within a chunk: another writer of that chunk would undo this write, or be undone.
+
+    Examples
+    --------
+    >>> array = zarr.create_array({}, shape=(10,), chunks=(4,), dtype="f8")
+    >>> write_region(array, (slice(8, 10),), np.ones(2))
+    >>> write_region(array, (slice(0, 6),), np.ones(6))
+    Traceback (most recent call last):
+    ...
+    ValueError: a write must cover whole chunks, got 0:6 in a dimension of 10 with chunks of 4; ...
+    """
+    whole = [slice(*part.indices(size)[:2]) for part, size in zip(region, array.shape, strict=True)]
+    for part, chunk, size in zip(whole, array.chunks, array.shape, strict=True):
+        if part.start % chunk or (part.stop % chunk and part.stop != size):
+            raise ValueError(
+                f"a write must cover whole chunks, got {part.start}:{part.stop} in a dimension of {size} with chunks "
+                f"of {chunk}; two writers of one chunk would overwrite each other: write the runs of trials that "
+                "block_trials makes"
+            )
+    values = values.reshape([part.stop - part.start for part in whole])
+    try:
+        array[tuple(whole)] = values
+    except FileNotFoundError:  # a driver that has just begun took the file in the making for a leftover
+        array[tuple(whole)] = values
+
+
+def iterate_slabs(
+    array: zarr.Array, within: tuple[slice, ...] | None = None
+) -> Iterator[tuple[tuple[slice, ...], tuple[slice, ...]]]:
+    """Divide an array into parts of whole chunks, each small enough to be read at once.
+
+    Parameters
+    ----------
+    array : zarr.Array
+        An array of any number of chunks.
+    within : tuple of slice, optional
+        What of the grid of chunks is wanted; all by default.
+
+    Yields
+    ------
+    chunks, region : tuple of slice
+        The part, in the grid of chunks and in the array itself.
+
+    Examples
+    --------
+    >>> array = zarr.create_array({}, shape=(3, 2500), chunks=(1, 1), dtype="i1")
+    >>> [chunks for chunks, _ in iterate_slabs(array)][:3]
+    [(slice(0, 1, None), slice(0, 1000, None)), (slice(0, 1, None), slice(1000, 2000, None)), ...]
+    """
+    wanted = [range(n)[part] for n, part in zip(array.cdata_shape, within or (slice(None),) * array.ndim, strict=True)]
+    steps = chunk_steps([len(along) for along in wanted], SLAB_CHUNKS)
+    parts = [
+        [slice(k, min(k + step, along.stop)) for k in along[::step]] for along, step in zip(wanted, steps, strict=True)
+    ]
+    for chunks in product(*parts):
+        sizes = zip(chunks, array.chunks, array.shape, strict=True)
+        yield chunks, tuple(slice(part.start * size, min(part.stop * size, length)) for part, size, length in sizes)
+
+
+def chunk_steps(counts: Sequence[int], room: int) -> list[int]:
+    """How many chunks to take along each axis, the last axes first, so that there is room for all of them."""
+    steps: list[int] = []
+    for n_along in reversed(counts):
+        steps.insert(0, max(1, min(room, n_along)))
+        room //= steps[0]
+    return steps
