@@ -14,6 +14,7 @@ from zarr.storage import LocalStore
 
 import pipeline
 from pipeline import Factor, Measure, regions
+from pipeline import store as store_module
 from pipeline.aggregate import count_status
 from pipeline.evaluate import Status
 from pipeline.plan import iterate_blocks
