@@ -11,11 +11,11 @@ from tests.pipeline.fault_scenarios import SCENARIOS
 from tests.pipeline.fault_study import METHODS, Part, undisturbed, unequal, write_study
 
 
-@pytest.mark.slow
 # the longest are of a kind with others; `python -m tests.fault_table` runs all of them
 LONGEST = {"simulation kills", "all trials kill", "out of memory", "trial sleeps", "trial loops", "extension killed"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in SCENARIOS if name not in LONGEST])
 def test_fault(name, tmp_path):
     try:
