@@ -10,7 +10,6 @@ from tests.pipeline.fault_processes import NotPossibleError
 from tests.pipeline.fault_scenarios import SCENARIOS
 from tests.pipeline.fault_study import METHODS, Part, undisturbed, unequal, write_study
 
-
 # the longest are of a kind with others; `python -m tests.fault_table` runs all of them
 LONGEST = {"simulation kills", "all trials kill", "out of memory", "trial sleeps", "trial loops", "extension killed"}
 
