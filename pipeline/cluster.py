@@ -242,7 +242,11 @@ def reach(profile: Profile) -> Iterator[Client]:
         See `connect`.
     """
     # an in-process worker warns of long garbage collections and event loops held by kernels: neither is a fault here
-    settings = {"distributed.comm.timeouts.connect": f"{_CONNECT_SECONDS}s", "distributed.admin.tick.limit": "1h"}
+    settings: dict[str, Any] = {
+        "distributed.comm.timeouts.connect": f"{_CONNECT_SECONDS}s",
+        "distributed.admin.tick.limit": "1h",
+        "distributed.admin.low-level-log-length": 10,  # a scheduler here would keep the last 1,000 batches a worker
+    }
     if profile.class_name == "LocalCluster":  # a nanny that starts its worker again is not to be given up
         settings["distributed.deploy.lost-worker-timeout"] = "1000d"
     # the limit of the thread that holds one first wins in its process, so this thread takes it for local workers

@@ -5,6 +5,7 @@ worker process that computed it was ended from outside: code that hangs cannot b
 """
 
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
@@ -98,8 +99,10 @@ class Flight:
     def _take_done(self) -> list[Future]:
         """Return what is done, as soon as something is; nothing where it is time to look at the limit first."""
         try:
-            done = [self._done.get(timeout=None if self._limit is None else _POLL_SECONDS)]
+            done = [self._done.get(timeout=_SILENT_SECONDS if self._limit is None else _POLL_SECONDS)]
         except Empty:
+            if self._limit is None and not self.client.nthreads():
+                warnings.warn("no worker is left; the run waits for one, Ctrl-C ends it", stacklevel=2)
             return []
         done += [self._done.get() for _ in range(self._done.qsize())]
         return [future for future in done if future in self._payloads]  # the others were cancelled here

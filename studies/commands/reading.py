@@ -176,7 +176,8 @@ def report(
         raise BadInputError(f"--markdown is for a folder that 'run all' made, got {store}; leave it out")
     opened = ResultStore.open(store)
     _, configured = study_of(opened, named_study(study))
-    page = output or Path(opened.url).parent / "report.html"
+    beside = Path() if "://" in opened.url else Path(opened.url).parent
+    page = output or beside / "report.html"
     try:
         findings = write_report(opened, configured, page, figures)
     except OSError as error:

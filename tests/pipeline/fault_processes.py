@@ -163,12 +163,12 @@ class Machines:
             raise NotPossibleError("needs Linux and root, for networks and disks of its own")
         flags = {"net": "--net", "mnt": "--mount"}
         command = ["unshare", *(flags[kind] for kind in kinds), "sleep", "600"]
-        holder = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        holder = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self._holders.append(holder)
 
         def apart() -> bool:
             if holder.poll() is not None:
-                raise NotPossibleError(f"namespaces are not allowed here: {holder.stderr.read().decode().strip()}")
+                raise NotPossibleError(f"namespaces are not allowed here: unshare ended with {holder.returncode}")
             return all(os.readlink(f"/proc/{holder.pid}/ns/{k}") != os.readlink(f"/proc/self/ns/{k}") for k in kinds)
 
         wait_until(apart, "namespaces", 10)
