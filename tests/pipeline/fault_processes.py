@@ -14,6 +14,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -146,7 +147,8 @@ class Machines:
         """Send a signal to a process; what it has started is left to itself until the end of the scenario."""
         if number == signal.SIGKILL:
             self._remember(program.pid)
-        os.kill(program.pid, number)
+        with suppress(ProcessLookupError):  # it may have come to its end this moment
+            os.kill(program.pid, number)
         if number == signal.SIGKILL:
             program.process.join(10)
 
