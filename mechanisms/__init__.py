@@ -29,58 +29,18 @@ All are pure functions and frozen dataclasses; randomness comes in as uniforms o
 
 from mechanisms.accounting import accounting_event, privacy_loss_distribution
 from mechanisms.audit import Audit, OutputLaws, Verdict, audit_laws
-from mechanisms.binomial_mixture import BinomialMixture
-from mechanisms.bound_calibration import BoundScale, bound_scale
-from mechanisms.calibration import Certificate, calibrate
-from mechanisms.coefficient_posterior import CoefficientPosterior
 from mechanisms.conjugate import balanced_counts, count_candidates, enumerate_candidates, posterior
-from mechanisms.count_audit import audit_counts, count_laws
-from mechanisms.count_release import MECHANISMS, Mechanism, validate
-from mechanisms.divergences import hellinger
-from mechanisms.exponential import ExponentialMechanism, exponential_mechanism
-from mechanisms.families import FAMILIES, Family
-from mechanisms.gaussian_counts import GAUSSIAN_VARIANCES, GaussianCounts, gaussian_mechanism
-from mechanisms.gibbs import sample_gibbs
-from mechanisms.glm import GLM_MECHANISMS, GlmMechanism, glm_mechanism
-from mechanisms.glm_audit import audit_replacements, largest_order, replacement_laws
-from mechanisms.glm_sampling import GaussianReference, GlmDraws, fit_reference, sample_glm
-from mechanisms.glm_worst_case import LimitingCase, candidate_records, limiting_case, shared_records
-from mechanisms.hamming import HammingMechanism, calibrate_hamming, hamming_loss, hamming_mechanism
-from mechanisms.links import LINKS, Link
-from mechanisms.marginal import MarginalPosterior, marginal_posterior
-from mechanisms.mmd import mmd2
-from mechanisms.naive import ConjugatePosterior, conjugate_posterior, naive_statistics
-from mechanisms.noise import NoisyCounts, geometric_counts, laplace_counts
-from mechanisms.noisy_statistics import laplace_guarantee, laplace_scale, release_statistics
-from mechanisms.one_posterior_sample import OnePosteriorSampling, one_posterior_sampling, quantile_among
-from mechanisms.optimal import OptimalCounts, OptimalLaw, optimal_counts, optimal_law
-from mechanisms.partition_audit import (
-    adversarial_posteriors,
-    probability_laws,
-    quantile_laws,
-    search_laws,
-    window_laws,
-)
-from mechanisms.partition_probability import PROBABILITY_METHODS, PartitionProbability
-from mechanisms.partition_quantile import QUANTILE_METHODS, PartitionQuantile
-from mechanisms.power_mixture import PowerMixture, power_mixture_mechanism
-from mechanisms.privacy import Guarantee, Neighbouring, RenyiGuarantee
-from mechanisms.private_quantile import private_bounds
-from mechanisms.regression_prior import ConjugatePrior, FlatPrior, SemiConjugatePrior, ZellnerPrior
-from mechanisms.regression_simulation import simulate_statistics
-from mechanisms.regression_statistics import (
-    RegressionStatistics,
-    draw_partition,
-    partition_sizes,
-    partition_statistics,
-)
-from mechanisms.release import CountRelease
-from mechanisms.renyi import approximate_delta, approximate_epsilon, classical_epsilon, pure_epsilon_for, pure_renyi
-from mechanisms.renyi_audit import audit_densities, audit_posteriors, audit_sampling
-from mechanisms.renyi_divergence import dirichlet_renyi
-from mechanisms.renyi_sampling import RENYI_SAMPLERS, RenyiSampling, calibrate_renyi, renyi_sampler
-from mechanisms.samplers import count_sampler, statistics_sampler
-from mechanisms.sensitivity import (
+from mechanisms.counts.audit import audit_counts, count_laws
+from mechanisms.counts.bound_calibration import BoundScale, bound_scale
+from mechanisms.counts.calibration import Certificate, calibrate
+from mechanisms.counts.exponential import ExponentialMechanism, exponential_mechanism
+from mechanisms.counts.hamming import HammingMechanism, calibrate_hamming, hamming_loss, hamming_mechanism
+from mechanisms.counts.noise import NoisyCounts, geometric_counts, laplace_counts
+from mechanisms.counts.optimal import OptimalCounts, OptimalLaw, optimal_counts, optimal_law
+from mechanisms.counts.power_mixture import PowerMixture, power_mixture_mechanism
+from mechanisms.counts.registry import MECHANISMS, Mechanism, validate
+from mechanisms.counts.release import CountRelease
+from mechanisms.counts.sensitivity import (
     global_sensitivity,
     local_sensitivity,
     local_sensitivity_at_distance,
@@ -88,8 +48,54 @@ from mechanisms.sensitivity import (
     smoothing_gamma,
     varying_sensitivity,
 )
-from mechanisms.sparse_vector import SparseVector
-from mechanisms.truncated_gibbs import RegionTable, sample_truncated_gibbs, tabulate_regions
+from mechanisms.divergences import hellinger
+from mechanisms.glm.audit import audit_replacements, largest_order, replacement_laws
+from mechanisms.glm.links import LINKS, Link
+from mechanisms.glm.mechanisms import GLM_MECHANISMS, GlmMechanism, glm_mechanism
+from mechanisms.glm.sampling import GaussianReference, GlmDraws, fit_reference, sample_glm
+from mechanisms.glm.worst_case import LimitingCase, candidate_records, limiting_case, shared_records
+from mechanisms.inference.binomial_mixture import BinomialMixture
+from mechanisms.inference.families import FAMILIES, Family
+from mechanisms.inference.gibbs import sample_gibbs
+from mechanisms.inference.marginal import MarginalPosterior, marginal_posterior
+from mechanisms.inference.mmd import mmd2
+from mechanisms.inference.naive import ConjugatePosterior, conjugate_posterior, naive_statistics
+from mechanisms.inference.noisy_statistics import laplace_guarantee, laplace_scale, release_statistics
+from mechanisms.inference.one_posterior_sample import OnePosteriorSampling, one_posterior_sampling, quantile_among
+from mechanisms.inference.private_quantile import private_bounds
+from mechanisms.inference.truncated_gibbs import RegionTable, sample_truncated_gibbs, tabulate_regions
+from mechanisms.privacy import Guarantee, Neighbouring, RenyiGuarantee
+from mechanisms.regression.audit import (
+    adversarial_posteriors,
+    probability_laws,
+    quantile_laws,
+    search_laws,
+    window_laws,
+)
+from mechanisms.regression.coefficient_posterior import CoefficientPosterior
+from mechanisms.regression.partition_probability import PROBABILITY_METHODS, PartitionProbability
+from mechanisms.regression.partition_quantile import QUANTILE_METHODS, PartitionQuantile
+from mechanisms.regression.prior import ConjugatePrior, FlatPrior, SemiConjugatePrior, ZellnerPrior
+from mechanisms.regression.simulation import simulate_statistics
+from mechanisms.regression.sparse_vector import SparseVector
+from mechanisms.regression.statistics import (
+    RegressionStatistics,
+    draw_partition,
+    partition_sizes,
+    partition_statistics,
+)
+from mechanisms.renyi.audit import audit_densities, audit_posteriors, audit_sampling
+from mechanisms.renyi.conversions import (
+    approximate_delta,
+    approximate_epsilon,
+    classical_epsilon,
+    pure_epsilon_for,
+    pure_renyi,
+)
+from mechanisms.renyi.divergence import dirichlet_renyi
+from mechanisms.renyi.gaussian_counts import GAUSSIAN_VARIANCES, GaussianCounts, gaussian_mechanism
+from mechanisms.renyi.sampling import RENYI_SAMPLERS, RenyiSampling, calibrate_renyi, renyi_sampler
+from mechanisms.samplers import count_sampler, statistics_sampler
 
 __all__ = [
     "FAMILIES",

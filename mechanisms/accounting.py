@@ -32,9 +32,9 @@ import importlib
 import math
 from typing import Any
 
-from mechanisms.gaussian_counts import GaussianCounts
-from mechanisms.noise import NoisyCounts, histogram_sensitivity
+from mechanisms.counts.noise import NoisyCounts, histogram_sensitivity
 from mechanisms.privacy import Guarantee, RenyiGuarantee
+from mechanisms.renyi.gaussian_counts import GaussianCounts
 
 __all__ = ["accounting_event", "privacy_loss_distribution"]
 

@@ -7,7 +7,7 @@ A mechanism states its output law at every data set (`OutputLaws`); over all pai
 * the Rényi curve  max D_λ(P‖Q) = max ln Σ_r p(r)^λ q(r)^(1−λ) / (λ − 1).
 
 Nothing is estimated: a verdict is a proof up to rounding, and a broken guarantee comes with its counterexample. Audits
-of mechanisms with densities (`mechanisms.renyi_audit`) return the same `Audit`, with their own `evidence`.
+of mechanisms with densities (`mechanisms.renyi.audit`) return the same `Audit`, with their own `evidence`.
 
 References
 ----------

@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mechanisms.conjugate import validate_prior
-from mechanisms.count_release import Mechanism
-from mechanisms.families import Bounds, Family
-from mechanisms.noisy_statistics import laplace_scale, release_statistics
+from mechanisms.counts.registry import Mechanism
+from mechanisms.inference.families import Bounds, Family
+from mechanisms.inference.noisy_statistics import laplace_scale, release_statistics
 
 __all__ = ["Sampler", "count_sampler", "statistics_sampler"]
 

@@ -12,21 +12,16 @@ from pipeline import Study
 from pipeline.errors import BadInputError
 from pipeline.plugins import Plugins
 from pipeline.source import StudySource
-from studies import (
-    calibration,
-    gibbs_traces,
+from studies.counts import (
     hellinger_accuracy,
     hellinger_distribution,
     hellinger_limits,
     hellinger_sensitivity,
-    partition_probability,
-    partition_quantile,
     privacy_audit,
-    renyi_audit,
-    renyi_curves,
-    renyi_logistic,
-    renyi_utility,
 )
+from studies.inference import calibration, gibbs_traces
+from studies.regression import partition_probability, partition_quantile
+from studies.renyi import renyi_audit, renyi_curves, renyi_logistic, renyi_utility
 
 _LISTED = (
     hellinger_sensitivity,

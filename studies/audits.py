@@ -23,10 +23,10 @@ from mechanisms import (
     validate,
 )
 from mechanisms.audit import ROUNDING
-from mechanisms.gaussian_counts import GAUSSIAN_VARIANCES, gaussian_mechanism
-from mechanisms.glm import GLM_MECHANISMS
-from mechanisms.renyi_audit import audit_densities, audit_sampling, gaussian_laws
-from mechanisms.renyi_sampling import RENYI_SAMPLERS, calibrate_renyi, renyi_sampler
+from mechanisms.glm.mechanisms import GLM_MECHANISMS
+from mechanisms.renyi.audit import audit_densities, audit_sampling, gaussian_laws
+from mechanisms.renyi.gaussian_counts import GAUSSIAN_VARIANCES, gaussian_mechanism
+from mechanisms.renyi.sampling import RENYI_SAMPLERS, calibrate_renyi, renyi_sampler
 from pipeline.cluster import available_cores
 from pipeline.errors import BadInputError, unknown
 from pipeline.plugins import Plugins

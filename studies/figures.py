@@ -1,7 +1,7 @@
 """Drawing: figures as they look in a paper, from summaries, for light and for dark pages.
 
 What is compared has one style in all figures of a study, by its name: a colour that colour-blind readers can tell
-apart, and a marker and a dash to read it by in black and white (see `studies.mechanism_styles`).
+apart, and a marker and a dash to read it by in black and white (see `studies.styles`).
 """
 
 import io

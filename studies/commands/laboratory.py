@@ -12,10 +12,10 @@ from pipeline.profiles import load_profile
 from pipeline.source import find_study
 from pipeline.store import ResultStore
 from studies import MODULES, STUDIES
+from studies.commands.progress import ProgressDisplay
 from studies.commands.shared import ERRORS, fail, say
-from studies.laboratory import configure, require_folder, store_path
-from studies.laboratory_page import write_laboratory
-from studies.progress import ProgressDisplay
+from studies.laboratory.page import write_laboratory
+from studies.laboratory.scales import configure, require_folder, store_path
 from studies.report import State, state_of
 
 

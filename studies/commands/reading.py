@@ -32,7 +32,7 @@ from studies.commands.shared import (
     split_names,
 )
 from studies.failures import find_causes, last_line
-from studies.laboratory import is_folder
+from studies.laboratory.scales import is_folder
 from studies.report import load_summaries, tabulate, write_report
 
 Counts = Mapping[str, Mapping[Status, int]]

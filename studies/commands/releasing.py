@@ -55,7 +55,10 @@ def partition(
     output: Annotated[Path | None, typer.Option("--output", help="A .csv or .json file for the values, too.")] = None,
 ) -> None:
     """Release posterior probabilities or quantiles of a regression coefficient, and say what budget they spend."""
-    from studies.partition_table import Request, release_table  # Dask arrays, which no other command need wait for
+    from studies.regression.partition_table import (  # Dask arrays, which no other command need wait for
+        Request,
+        release_table,
+    )
 
     if output is not None and (output.suffix not in (".csv", ".json") or not output.parent.is_dir()):
         raise BadInputError(f"output must be a .csv or .json file in a folder that exists, got {output}")

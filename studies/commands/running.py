@@ -15,6 +15,7 @@ from pipeline.source import find_study
 from pipeline.store import ResultStore
 from studies import MODULES
 from studies.commands.laboratory import run_all
+from studies.commands.progress import ProgressDisplay
 from studies.commands.reading import conclude, count_trials
 from studies.commands.shared import (
     ERRORS,
@@ -36,7 +37,6 @@ from studies.commands.shared import (
     say,
     split_names,
 )
-from studies.progress import ProgressDisplay
 
 Retry = Literal["failed", "timed-out", "killed"]
 _RETRIED: dict[Retry, tuple[Status, ...]] = {

@@ -22,8 +22,8 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 import numba
 import numpy as np
 
-from mechanisms.gibbs import sample_gibbs
-from mechanisms.truncated_gibbs import sample_truncated_gibbs, tabulate_regions
+from mechanisms.inference.gibbs import sample_gibbs
+from mechanisms.inference.truncated_gibbs import sample_truncated_gibbs, tabulate_regions
 
 ITERATIONS, TURNS = 50_000, 30
 

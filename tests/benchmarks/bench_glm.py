@@ -15,8 +15,8 @@ import numpy as np
 from arviz_stats.base import array_stats
 from threadpoolctl import threadpool_limits
 
-from mechanisms.glm import glm_mechanism
-from mechanisms.glm_sampling import fit_reference, sample_glm
+from mechanisms.glm.mechanisms import glm_mechanism
+from mechanisms.glm.sampling import fit_reference, sample_glm
 from studies.datasets import load, split
 
 N_CHAINS = 4

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import numpy as np
 
-from mechanisms.mmd import mmd2
+from mechanisms.inference.mmd import mmd2
 
 DRAWS, TRIALS = 5000, 200
 LAWS: dict[str, Callable[[np.random.Generator, int], np.ndarray]] = {

@@ -23,11 +23,11 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 import numba
 import numpy as np
 
-from mechanisms.regression_simulation import simulate_statistics
-from mechanisms.regression_statistics import partition_sizes
+from mechanisms.regression.simulation import simulate_statistics
+from mechanisms.regression.statistics import partition_sizes
 from pipeline import Panel, Streams
-from studies.partition_probability import STUDY as PROBABILITY
-from studies.partition_quantile import STUDY as QUANTILE
+from studies.regression.partition_probability import STUDY as PROBABILITY
+from studies.regression.partition_quantile import STUDY as QUANTILE
 
 TRIALS, TURNS = 20, 12
 

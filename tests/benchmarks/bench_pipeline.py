@@ -17,7 +17,7 @@ import yaml
 import pipeline
 from mechanisms import MECHANISMS, balanced_counts, hellinger
 from pipeline import Streams, Study
-from studies.hellinger_accuracy import STUDY
+from studies.counts.hellinger_accuracy import STUDY
 
 N_BLOCKS, BLOCK, ROUNDS = 12, 10_000, 3
 

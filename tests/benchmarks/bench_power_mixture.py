@@ -24,8 +24,8 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 import numpy as np
 
 from mechanisms import balanced_counts, count_candidates, exponential_mechanism, smooth_sensitivity, smoothing_gamma
+from mechanisms.counts.power_mixture import PowerMixture, power_mixture_mechanism
 from mechanisms.divergences import hellinger
-from mechanisms.power_mixture import PowerMixture, power_mixture_mechanism
 
 EPSILON, DELTA, DRAWS = 1.0, 1e-8, 10_000
 

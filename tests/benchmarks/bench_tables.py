@@ -19,12 +19,12 @@ from pathlib import Path
 import numpy as np
 import zarr
 
-from mechanisms.keyed_partition import keyed_partition
-from mechanisms.regression_posterior import coefficient_posterior
-from mechanisms.regression_prior import FlatPrior
+from mechanisms.regression.keyed_partition import keyed_partition
+from mechanisms.regression.posterior import coefficient_posterior
+from mechanisms.regression.prior import FlatPrior
 from pipeline.cluster import Profile, connect
 from pipeline.tables import open_table, reduce_rows
-from studies.divided_rows import divide_rows
+from studies.regression.divided_rows import divide_rows
 
 CHUNK, PARTITIONS, ROUNDS = 1_000_000, 1_000, 3
 COMPRESSORS = {

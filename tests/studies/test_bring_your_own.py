@@ -135,7 +135,7 @@ def test_files_import_what_lies_beside_them(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", list(sys.path))
     for folder, name in (("a", "beside_a_mechanism"), ("b", "beside_a_study")):
         (tmp_path / folder).mkdir()
-        (tmp_path / folder / f"{name}.py").write_text("from studies.gibbs_traces import STUDY")
+        (tmp_path / folder / f"{name}.py").write_text("from studies.inference.gibbs_traces import STUDY")
         (tmp_path / folder / "mine.py").write_text(f"from {name} import STUDY")
     assert load_object(f"{tmp_path}/a/mine.py:STUDY") is STUDIES["gibbs-traces"]
     assert find_study(f"{tmp_path}/b/mine.py", {}).load() is STUDIES["gibbs-traces"]

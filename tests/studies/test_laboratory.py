@@ -8,14 +8,15 @@ from scipy import integrate, stats
 
 import pipeline
 from pipeline import BadInputError
-from studies import MODULES, STUDIES, laboratory, laboratory_numbers, laboratory_results
+from studies import MODULES, STUDIES
 from studies.commands import laboratory as commands
-from studies.laboratory import QUICK, Scale, configure, is_folder, require_folder, store_path
-from studies.laboratory_audits import audit_table
-from studies.laboratory_comparisons import comparison_tables
-from studies.laboratory_errata import ERRATA, list_errata
-from studies.laboratory_papers import OTHER, PAPERS, is_of_paper, paper_of
-from studies.laboratory_results import load_results
+from studies.laboratory import numbers, results, scales
+from studies.laboratory.audits import audit_table
+from studies.laboratory.comparisons import comparison_tables
+from studies.laboratory.errata import ERRATA, list_errata
+from studies.laboratory.papers import OTHER, PAPERS, is_of_paper, paper_of
+from studies.laboratory.results import load_results
+from studies.laboratory.scales import QUICK, Scale, configure, is_folder, require_folder, store_path
 
 FEW = {
     "gibbs-traces": Scale(values={"iteration": (0, 1, 2)}),
@@ -42,7 +43,7 @@ STUDY = Study("toy", "<i>A toy</i>", "To test.", (Panel(
 def few(monkeypatch):
     """Let the laboratory have three studies, whose quick scale takes a moment."""
     studies = {name: STUDIES[name] for name in FEW}
-    for module in (laboratory, laboratory_results, commands):
+    for module in (scales, results, commands):
         monkeypatch.setattr(module, "STUDIES", studies)
     for name, scale in FEW.items():
         monkeypatch.setitem(QUICK, name, scale)
@@ -136,7 +137,7 @@ def test_failed_trials_exit_with_1_and_names_are_escaped(command, tmp_path, few,
     monkeypatch.syspath_prepend(tmp_path)
     import toy_of_one
 
-    for module in (laboratory, laboratory_results, commands):
+    for module in (scales, results, commands):
         monkeypatch.setattr(module, "STUDIES", {"gibbs-traces": STUDIES["gibbs-traces"], "toy": toy_of_one.STUDY})
         monkeypatch.setattr(module, "MODULES", {**MODULES, "toy": "toy_of_one:STUDY"}, raising=False)
     folder = "<b>lab"
@@ -238,20 +239,20 @@ def _numbers(text):
 
 def test_computed_numbers():
     """Each printed formula fails, and each right one agrees with an independent value."""
-    assert _numbers(laboratory_numbers.wald({}))[-2:] == [2.0, 1.0]
-    assert _numbers(laboratory_numbers.kernel_mass({}))[-1] == 1.0
-    assert _numbers(laboratory_numbers.kernel_mass({}))[-2] < 0.5
-    *_, quadrature, right, _ = _numbers(laboratory_numbers.gamma({}))
+    assert _numbers(numbers.wald({}))[-2:] == [2.0, 1.0]
+    assert _numbers(numbers.kernel_mass({}))[-1] == 1.0
+    assert _numbers(numbers.kernel_mass({}))[-2] < 0.5
+    *_, quadrature, right, _ = _numbers(numbers.gamma({}))
     assert quadrature == right
-    *_, quadrature, right, wrong = _numbers(laboratory_numbers.trigamma({}))
+    *_, quadrature, right, wrong = _numbers(numbers.trigamma({}))
     assert quadrature == right
     assert wrong < 0
-    *_, inside, right, wrong = _numbers(laboratory_numbers.random_sum({}))
+    *_, inside, right, wrong = _numbers(numbers.random_sum({}))
     assert inside == right
     assert wrong > 2 * right
-    *_, exact, right, wrong = _numbers(laboratory_numbers.normal_variance({}))
+    *_, exact, right, wrong = _numbers(numbers.normal_variance({}))
     assert exact == right != wrong
-    assert _numbers(laboratory_numbers.candidates({}))[2] == 5151  # (102 choose 2)
+    assert _numbers(numbers.candidates({}))[2] == 5151  # (102 choose 2)
 
 
 def test_covariance_of_regions():
@@ -261,9 +262,9 @@ def test_covariance_of_regions():
     def moment(low, high, power):
         return integrate.quad(lambda x: x**power * law.pdf(x), low, high)[0]
 
-    low, high = laboratory_numbers._BOUNDS
+    low, high = numbers._BOUNDS
     expected = -1000 * moment(low, high, 1) * moment(high, 50, 1)
-    found = _numbers(laboratory_numbers.shared_regions({}))
+    found = _numbers(numbers.shared_regions({}))
     assert found[4] == pytest.approx(expected, abs=5e-4)
 
 

@@ -18,7 +18,7 @@ from tornado.websocket import websocket_connect
 
 import pipeline
 from studies import STUDIES
-from studies.laboratory_page import write_laboratory
+from studies.laboratory.page import write_laboratory
 from studies.report import write_report
 
 pytestmark = pytest.mark.slow  # together they take a quarter of a minute

@@ -1,0 +1,1 @@
+"""Releases of counts, and thereby of a Dirichlet posterior, with their exact laws."""

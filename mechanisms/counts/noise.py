@@ -1,0 +1,368 @@
+"""Noise on counts, released as counts: the Laplace baselines of P0 and the two-sided geometric mechanism.
+
+The first k − 1 counts receive noise Z, are rounded and are clipped in order, so that the released counts are again a
+histogram of n records:
+
+    c̃ᵢ = clip( round(cᵢ + Zᵢ), 0, n − Σ_{j<i} c̃ⱼ )  for i < k,   c̃ₖ = n − Σ_{j<k} c̃ⱼ.
+
+Z has the density ∝ exp(−|z|/b) on the reals (Laplace) or these probabilities on the integers (two-sided geometric).
+
+References
+----------
+P0: Bun, Farina, Gaboardi & Liu, "Tailoring Differentially Private Bayesian Inference to Distance Between
+Distributions" (poster), Figures 2 and 3(a). Dwork, McSherry, Nissim & Smith, "Calibrating noise to sensitivity in
+private data analysis", TCC 2006. Ghosh, Roughgarden & Sundararajan, "Universally utility-maximizing privacy
+mechanisms", SIAM Journal on Computing 41(6), 2012.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from mechanisms.conjugate import count_candidates, validate_counts, validate_prior
+from mechanisms.counts.candidates import (
+    cell_deficits,
+    enumerate_rows,
+    require_enumerable,
+    require_streamable,
+    require_uniforms,
+    row_deficits,
+)
+from mechanisms.counts.release import CountRelease
+from mechanisms.jit import kernel
+
+__all__ = ["NoisyCounts", "geometric_counts", "histogram_sensitivity", "laplace_counts"]
+
+
+def histogram_sensitivity(k: int) -> int:
+    """Return the ℓ₁ sensitivity of the k − 1 released counts when one record is replaced.
+
+    One number that moves by one at k = 2; two numbers that move by one each at k ≥ 3 (P0, "Preliminary
+    Experimental Results").
+
+    Parameters
+    ----------
+    k : int
+        Number of cells, ≥ 2.
+
+    Returns
+    -------
+    int
+
+    Raises
+    ------
+    ValueError
+        If k < 2.
+
+    Examples
+    --------
+    >>> histogram_sensitivity(2), histogram_sensitivity(4)
+    (1, 2)
+    """
+    if k < 2:
+        raise ValueError(f"k must be >= 2, got {k}; a binomial has 2 cells")
+    return 1 if k == 2 else 2
+
+
+def laplace_counts(prior: ArrayLike, counts: ArrayLike, noise_scale: float) -> NoisyCounts:
+    """Prepare the release of `counts` with Laplace noise of scale `noise_scale`.
+
+    Parameters
+    ----------
+    prior : array_like, shape (k,)
+        Dirichlet parameters, finite and > 0. They matter for the distance only, not for the release.
+    counts : array_like, shape (k,)
+        The true counts c: whole numbers ≥ 0 with sum n ≥ 1.
+    noise_scale : float
+        b > 0, in records.
+
+    Returns
+    -------
+    NoisyCounts
+
+    Privacy
+    -------
+    (Δ/b)-DP, replace-one with n public, where Δ is `histogram_sensitivity`. Rounding and clipping use released
+    numbers and n only, and are post-processing. It holds for noise in real arithmetic: doubles leak through their
+    rounding (Mironov, "On significance of the least significant bits for differential privacy", CCS 2012), so these
+    draws serve simulation, not the protection of data.
+
+    Raises
+    ------
+    ValueError
+        If an argument is not allowed.
+
+    Examples
+    --------
+    >>> release = laplace_counts([1, 1, 1], [5, 3, 2], noise_scale=2.0)
+    >>> release.sample(np.array([[0.5, 0.5], [0.9, 0.1], [0.0, 0.0]]))
+    array([[ 5, 3, 2], [ 8, 0, 2], [ 0, 0, 10]])
+    >>> round(release.expected_hellinger(), 4)
+    0.5652
+    """
+    return _noisy_counts(prior, counts, noise_scale, "laplace")
+
+
+def geometric_counts(prior: ArrayLike, counts: ArrayLike, noise_scale: float) -> NoisyCounts:
+    """Prepare the release of `counts` with two-sided geometric noise: Pr[Z = z] ∝ exp(−|z|/noise_scale), z integer.
+
+    At k = 2 it is the truncated geometric mechanism of Ghosh, Roughgarden & Sundararajan (2012): whatever one believes
+    of the count, and whatever loss grows with |c − c̃|, some post-processing of it is the best ε-DP release.
+
+    Parameters
+    ----------
+    prior : array_like, shape (k,)
+        Dirichlet parameters, finite and > 0. They matter for the distance only, not for the release.
+    counts : array_like, shape (k,)
+        The true counts c: whole numbers ≥ 0 with sum n ≥ 1.
+    noise_scale : float
+        b > 0, in records: the probability falls by the factor exp(1/b) a step.
+
+    Returns
+    -------
+    NoisyCounts
+
+    Privacy
+    -------
+    (Δ/b)-DP, replace-one with n public, where Δ is `histogram_sensitivity`; at k = 2 the loss is exactly 1/b. Clipping
+    uses released numbers and n only, and is post-processing. The noise is a function of one double, whose far tail has
+    the resolution of the uniform it came from: these draws serve simulation, not the protection of data.
+
+    Raises
+    ------
+    ValueError
+        If an argument is not allowed.
+
+    Examples
+    --------
+    >>> release = geometric_counts([1, 1, 1], [5, 3, 2], noise_scale=2.0)
+    >>> release.sample(np.array([[0.5, 0.5], [0.9, 0.1], [0.0, 0.0]]))
+    array([[ 5, 3, 2], [ 8, 0, 2], [ 0, 0, 10]])
+    >>> round(release.expected_hellinger(), 4)
+    0.5548
+    """
+    return _noisy_counts(prior, counts, noise_scale, "geometric")
+
+
+def _noisy_counts(
+    prior: ArrayLike, counts: ArrayLike, noise_scale: float, noise: Literal["laplace", "geometric"]
+) -> NoisyCounts:
+    alpha = validate_prior(prior)
+    c = validate_counts(counts, k=alpha.size)
+    if not (math.isfinite(noise_scale) and noise_scale > 0):
+        raise ValueError(f"noise_scale must be a finite number > 0, got {noise_scale}; pass sensitivity / epsilon")
+    alpha.flags.writeable = c.flags.writeable = False
+    return NoisyCounts(alpha, c, float(noise_scale), noise)
+
+
+@dataclass(frozen=True, eq=False)
+class NoisyCounts(CountRelease):
+    """The release of counts with noise at one data set; build it with `laplace_counts` or `geometric_counts`."""
+
+    prior: NDArray[np.float64]
+    counts: NDArray[np.int64]
+    noise_scale: float
+    noise: Literal["laplace", "geometric"]
+
+    @property
+    def n_uniforms(self) -> int:
+        """Uniforms a draw takes: one a noisy cell."""
+        return self.k - 1
+
+    def sample(self, uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Draw released counts; one uniform a noisy cell, see `CountRelease.sample`."""
+        u = require_uniforms(uniforms, self.n_uniforms)
+        released = np.empty((len(u), self.k), dtype=np.int64)
+        _clip_in_order(self.counts, _NOISES[self.noise].draw(u, self.noise_scale), released)
+        return released
+
+    def expected_hellinger(self) -> float:
+        """Return the exact mean of H(true posterior, released posterior): one pass over all candidates.
+
+        Raises
+        ------
+        ValueError
+            If there are too many candidates to stream.
+        """
+        require_streamable(self.n, self.k)
+        rows = enumerate_rows(self.n, self.k)
+        deficits = cell_deficits(self.prior, self.counts)
+        log_interior, log_upper = self._log_cell_laws()
+        return float(
+            _stream_mean(
+                rows[:, -1],
+                np.exp(self._row_log_probabilities(rows, log_interior, log_upper)),
+                row_deficits(deficits, rows),
+                deficits[-2],
+                deficits[-1],
+                np.exp(log_interior[-1]),
+                np.exp(log_upper[-1]),
+            )
+        )
+
+    def log_probabilities(self) -> NDArray[np.float64]:
+        """List the log law over all candidates; see `CountRelease.log_probabilities`."""
+        require_enumerable(self.n, self.k)
+        rows = enumerate_rows(self.n, self.k)
+        log_interior, log_upper = self._log_cell_laws()
+        log_law = np.empty(count_candidates(self.n, self.k))
+        _fill_log_law(
+            rows[:, -1],
+            self._row_log_probabilities(rows, log_interior, log_upper),
+            log_interior[-1],
+            log_upper[-1],
+            log_law,
+        )
+        return log_law
+
+    def _log_cell_laws(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return, for the noisy cells, ln Pr[round = x] (at x = 0: ln Pr[round ≤ 0]) and ln Pr[round ≥ x], (k-1, n+1).
+
+        Both noises are symmetric: Pr[round ≤ 0] = Pr[noise ≤ −c] = Pr[noise ≥ c].
+        """
+        noise = _NOISES[self.noise]
+        offset = np.arange(self.n + 1) - self.counts[:-1, None]
+        log_interior = noise.log_equal(np.abs(offset), self.noise_scale)
+        log_interior[:, 0] = noise.log_at_least(self.counts[:-1], self.noise_scale)
+        return log_interior, noise.log_at_least(offset, self.noise_scale)
+
+    def _row_log_probabilities(
+        self, rows: NDArray[np.int64], log_interior: NDArray[np.float64], log_upper: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """Return the log probability of each row: of its prefix, cell by cell given the cells before."""
+        total = np.zeros(len(rows))
+        remaining = np.full(len(rows), self.n)
+        for cell in range(self.k - 2):
+            x = rows[:, cell]
+            at_top = np.where(remaining == 0, 0.0, log_upper[cell, remaining])  # clipping to {0} leaves no choice
+            total += np.where(x == remaining, at_top, log_interior[cell, x])
+            remaining -= x
+        return total
+
+
+def _log_one_minus_exp(x: float) -> float:
+    """Return ln(1 − exp(−x)), x > 0, accurate whether exp(−x) is close to one or to zero."""
+    return math.log(-math.expm1(-x)) if x < 1.0 else math.log1p(-math.exp(-x))
+
+
+def _laplace_log_equal(away: NDArray[np.int64], scale: float) -> NDArray[np.float64]:
+    """Return ln Pr[|Z − d| < ½], d ≥ 0: in logs the tail is a product, not a difference of distribution functions."""
+    side = -(away - 0.5) / scale + (math.log(0.5) + _log_one_minus_exp(1.0 / scale))
+    return np.where(away == 0, _log_one_minus_exp(0.5 / scale), side)
+
+
+def _laplace_log_at_least(offset: NDArray[np.int64], scale: float) -> NDArray[np.float64]:
+    """Return ln Pr[Z ≥ offset − ½], each tail from its own side."""
+    log_half_tail = math.log(0.5) - np.abs(offset - 0.5) / scale
+    return np.where(offset >= 1, log_half_tail, np.log1p(-np.exp(log_half_tail)))
+
+
+def _geometric_log_equal(away: NDArray[np.int64], scale: float) -> NDArray[np.float64]:
+    """Return ln Pr[Z = d] = ln (1 − q)/(1 + q) + d·ln q, q = exp(−1/scale)."""
+    return -away / scale + (_log_one_minus_exp(1.0 / scale) - math.log1p(math.exp(-1.0 / scale)))
+
+
+def _geometric_log_at_least(offset: NDArray[np.int64], scale: float) -> NDArray[np.float64]:
+    """Return ln Pr[Z ≥ offset], each tail from its own side: qᵈ/(1 + q) for d ≥ 1, one minus that of 1 − d below."""
+    log_tail = -np.maximum(offset, 1 - offset) / scale - math.log1p(math.exp(-1.0 / scale))
+    return np.where(offset >= 1, log_tail, np.log1p(-np.exp(log_tail)))
+
+
+@kernel
+def _laplace_draw(uniforms, scale):
+    noise = np.empty(uniforms.shape)
+    for trial in range(uniforms.shape[0]):
+        for cell in range(uniforms.shape[1]):
+            u = uniforms[trial, cell]
+            # Inverse distribution function, each tail from its own side: 1 − u is exact for u ≥ ½.
+            if u == 0.0:
+                noise[trial, cell] = -np.inf
+            elif u < 0.5:
+                noise[trial, cell] = scale * math.log(2.0 * u)
+            else:
+                noise[trial, cell] = -scale * math.log(2.0 * (1.0 - u))
+    return noise
+
+
+@kernel
+def _geometric_draw(uniforms, scale):
+    noise = np.empty(uniforms.shape)
+    q = math.exp(-1.0 / scale)
+    for trial in range(uniforms.shape[0]):
+        for cell in range(uniforms.shape[1]):
+            u = uniforms[trial, cell]
+            # The smallest z with F(z) > u: F(z) = q^(−z)/(1 + q) below zero, 1 − q^(z+1)/(1 + q) from zero on.
+            if u == 0.0:
+                noise[trial, cell] = -np.inf
+            elif u * (1.0 + q) < q:
+                noise[trial, cell] = min(np.floor(scale * math.log(u * (1.0 + q))) + 1.0, -1.0)
+            else:
+                noise[trial, cell] = max(np.floor(-scale * math.log((1.0 - u) * (1.0 + q))), 0.0)
+    return noise
+
+
+@dataclass(frozen=True)
+class _Noise:
+    """A symmetric noise: its inverse distribution function, and its log law after rounding."""
+
+    draw: Callable[[NDArray[np.float64], float], NDArray[np.float64]]
+    log_equal: Callable[[NDArray[np.int64], float], NDArray[np.float64]]
+    log_at_least: Callable[[NDArray[np.int64], float], NDArray[np.float64]]
+
+
+_NOISES = {
+    "laplace": _Noise(_laplace_draw, _laplace_log_equal, _laplace_log_at_least),
+    "geometric": _Noise(_geometric_draw, _geometric_log_equal, _geometric_log_at_least),
+}
+
+
+@kernel
+def _clip_in_order(counts, noise, released):
+    trials, n_noisy = noise.shape
+    n = counts.sum()
+    for trial in range(trials):
+        remaining = n
+        for cell in range(n_noisy):
+            # Clipped as a float: far noise exceeds the integers.
+            x = np.int64(min(max(np.rint(counts[cell] + noise[trial, cell]), 0.0), float(remaining)))
+            released[trial, cell] = x
+            remaining -= x
+        released[trial, n_noisy] = remaining
+
+
+@kernel
+def _stream_mean(remaining, probability, prefix, first, second, interior, upper):
+    mean = 0.0
+    distances = np.empty(first.size)
+    for row in range(remaining.size):
+        if probability[row] == 0.0:
+            continue
+        top = remaining[row]
+        for x in range(top + 1):
+            a = first[x]
+            distances[x] = math.sqrt(prefix[row] + (1.0 - prefix[row]) * (a + (1.0 - a) * second[top - x]))
+        if top == 0:
+            mean += probability[row] * distances[0]
+            continue
+        row_mean = 0.0
+        for x in range(top):
+            row_mean += interior[x] * distances[x]
+        mean += probability[row] * (row_mean + upper[top] * distances[top])
+    return mean
+
+
+@kernel
+def _fill_log_law(remaining, row_log_probability, log_interior, log_upper, log_law):
+    start = 0
+    for row in range(remaining.size):
+        top = remaining[row]
+        for x in range(top):
+            log_law[start + x] = row_log_probability[row] + log_interior[x]
+        log_law[start + top] = row_log_probability[row] + (log_upper[top] if top > 0 else 0.0)
+        start += top + 1

@@ -1,0 +1,418 @@
+"""The best possible ε-DP release of counts, as a linear program: the limit for every other mechanism.
+
+A release is a table of probabilities p(r|c), data sets c and outputs r both running over all counts of n records in k
+cells. Privacy and normalisation are linear in it,
+
+    p(r|c) ≤ exp(ε)·p(r|c')  for neighbours c, c' and all r,   Σ_r p(r|c) = 1,   p ≥ 0,
+
+and so is the expected distance E_c = Σ_r p(r|c)·H(posterior(c), posterior(r)). Three objectives:
+
+* ``"worst-case"``: the smallest max_c E_c.
+* ``"balanced"``: among the laws of the smallest worst case, the smallest mean of E_c over the orderings of
+  `balanced_counts`.
+* ``"average"``: the smallest mean of E_c over data sets that the model predicts, c Dirichlet–multinomial.
+
+The balanced objective cannot stand alone: the constant answer r = c* is private for every ε and has distance 0 at c*.
+With the worst case held at its optimum the same weakness returns as n grows. The worst case is reached where counts are
+extreme and posteriors narrow; far from there it binds little, and the program favours the balanced data at the cost of
+data sets nearby. A small balanced value is therefore a bound for E_c, and no sign of a good mechanism.
+
+Permutations of cells with equal prior leave constraints and objectives as they are. Averaging a law over them keeps it
+private, and does not increase an objective, which is convex; so some optimal law is invariant, and one variable a class
+of pairs (c, r) is enough.
+
+References
+----------
+Ghosh, Roughgarden & Sundararajan, "Universally utility-maximizing privacy mechanisms", SIAM Journal on Computing 41(6),
+2012. Huangfu & Hall, "Parallelizing the dual revised simplex method", Mathematical Programming Computation 10, 2018
+(HiGHS, the solver).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+from scipy.optimize import linprog
+from scipy.special import gammaln
+
+from mechanisms.conjugate import (
+    balanced_counts,
+    count_candidates,
+    enumerate_candidates,
+    validate_counts,
+    validate_prior,
+)
+from mechanisms.counts.candidates import require_uniforms
+from mechanisms.counts.release import CountRelease
+from mechanisms.divergences import hellinger
+from mechanisms.neighbours import canonical_pairs
+from mechanisms.privacy import validate_epsilon
+
+__all__ = [
+    "MAX_VARIABLES",
+    "Objective",
+    "OptimalCounts",
+    "OptimalLaw",
+    "optimal_counts",
+    "optimal_law",
+    "require_solvable",
+]
+
+Objective = Literal["worst-case", "balanced", "average"]
+
+MAX_VARIABLES = 10_000
+"""Largest number of variables: about a minute on one core. With equal priors n ≤ 140, 20, 12 at k = 2, 3, 4."""
+
+MAX_PAIRS = 4_000_000
+"""Largest number of pairs of a data set and an output, before symmetry makes fewer variables of them."""
+
+MAX_EPSILON = 100.0
+"""Largest ε of a linear program, in nats: beyond it exp(ε) leaves the solver no digits."""
+
+_SLACK = 1e-7
+"""How far, relatively, the worst case may be above its optimum while the balanced objective is minimised."""
+
+_SPAN = 50.0
+"""n·ε above which the simplex method is tried before the interior point method; measured."""
+
+_TOLERANCE = 1e-9
+"""Feasibility asked of the solver; what remains is repaired."""
+
+
+@dataclass(frozen=True, eq=False)
+class OptimalLaw:
+    """An optimal ε-DP law of released counts at every data set; build it with `optimal_law`."""
+
+    prior: NDArray[np.float64]
+    n: int
+    epsilon: float
+    objective: Objective
+    log_law: NDArray[np.float64]
+    """ln p(r|c), shape (D, D): data sets by outputs, both in the order of `enumerate_candidates`."""
+    expected: NDArray[np.float64]
+    """E_c of each data set, shape (D,)."""
+    loss: float
+    """Largest ln p(r|c) − ln p(r|c') over neighbours and outputs, as computed: at most ε."""
+
+    @property
+    def worst_case(self) -> float:
+        """Largest expected distance over the data sets."""
+        return float(self.expected.max())
+
+
+def require_solvable(n: int, k: int) -> None:
+    """Refuse problems that are too large for a linear program even if all prior entries are equal.
+
+    Parameters
+    ----------
+    n, k : int
+        Number of records and of cells.
+
+    Raises
+    ------
+    ValueError
+        If the pairs of a data set and an output number more than `MAX_PAIRS`, or over k! more than `MAX_VARIABLES`. A
+        prior whose entries differ has less symmetry, and `optimal_law` may still refuse it.
+
+    Examples
+    --------
+    >>> require_solvable(140, 2), require_solvable(20, 3), require_solvable(12, 4)
+    (None, None, None)
+    """
+    n_pairs = count_candidates(n, k) ** 2
+    _require_variables(n_pairs // math.factorial(k), n, k)
+    if n_pairs > MAX_PAIRS:
+        raise ValueError(
+            f"pairs of a data set and an output must number at most {MAX_PAIRS:,}, got {n_pairs:,} (n = {n}, k = {k}); "
+            "use fewer records or cells, or a mechanism in closed form"
+        )
+
+
+def optimal_law(prior: ArrayLike, n: int, epsilon: float, objective: Objective = "balanced") -> OptimalLaw:
+    """Solve for an optimal ε-DP law; solutions are remembered.
+
+    Parameters
+    ----------
+    prior : array_like, shape (k,)
+        Dirichlet parameters, finite and > 0.
+    n : int
+        Number of records, ≥ 1.
+    epsilon : float
+        Privacy loss in nats, finite and > 0.
+    objective : {"worst-case", "balanced", "average"}
+        What is minimised; see the module.
+
+    Returns
+    -------
+    OptimalLaw
+
+    Privacy
+    -------
+    ε-DP, replace-one with n public. The solver satisfies constraints to about 1e-9. Its law is mixed with the smallest
+    sufficient share of the uniform law, and the loss of the result is computed: `OptimalLaw.loss` ≤ ε.
+
+    Raises
+    ------
+    ValueError
+        If an argument is not allowed or the program has more than `MAX_VARIABLES` variables.
+
+    Examples
+    --------
+    With one record and two cells the optimum is randomised response:
+
+    >>> law = optimal_law([1, 1], 1, epsilon=1.0)
+    >>> print(np.round(np.exp(law.log_law), 4))
+    [[0.7311 0.2689]
+     [0.2689 0.7311]]
+    >>> law.loss <= 1.0
+    True
+    """
+    alpha = validate_prior(prior)
+    epsilon = validate_epsilon(epsilon)
+    if objective not in ("worst-case", "balanced", "average"):
+        raise ValueError(f"objective must be 'worst-case', 'balanced' or 'average', got {objective!r}")
+    if epsilon > MAX_EPSILON:
+        raise ValueError(
+            f"epsilon must be <= {MAX_EPSILON:g} for the linear program, got {epsilon}; choose another mechanism"
+        )
+    require_solvable(n, alpha.size)
+    # Solved for the sorted prior, so that neither the solver nor the memory can tell orders of the cells apart.
+    order = np.argsort(alpha, kind="stable")
+    solved = _solve(tuple(alpha[order].tolist()), int(n), epsilon, objective)
+    if np.array_equal(order, np.arange(alpha.size)):
+        return solved
+    outputs = enumerate_candidates(n, alpha.size)
+    place = _ranks(outputs[:, order], n)
+    log_law, expected = solved.log_law[np.ix_(place, place)], solved.expected[place]
+    for table in (alpha, log_law, expected):
+        table.flags.writeable = False
+    return OptimalLaw(alpha, int(n), epsilon, objective, log_law, expected, solved.loss)
+
+
+def optimal_counts(
+    prior: ArrayLike, counts: ArrayLike, epsilon: float, objective: Objective = "balanced"
+) -> OptimalCounts:
+    """Prepare the release of `counts` by an optimal law.
+
+    Parameters
+    ----------
+    prior : array_like, shape (k,)
+        Dirichlet parameters, finite and > 0.
+    counts : array_like, shape (k,)
+        The true counts c: whole numbers ≥ 0 with sum n ≥ 1.
+    epsilon : float
+        Privacy loss in nats, finite and > 0.
+    objective : {"worst-case", "balanced", "average"}
+        As in `optimal_law`.
+
+    Returns
+    -------
+    OptimalCounts
+
+    Privacy
+    -------
+    As in `optimal_law`, for exact draws in real arithmetic.
+
+    Raises
+    ------
+    ValueError
+        As `optimal_law`.
+
+    Examples
+    --------
+    >>> release = optimal_counts([1, 1], [1, 0], epsilon=1.0)
+    >>> release.sample(np.array([[0.2], [0.3]]))
+    array([[0, 1], [1, 0]])
+    """
+    alpha = validate_prior(prior)
+    c = validate_counts(counts, k=alpha.size)
+    n = int(c.sum())
+    law = optimal_law(alpha, n, epsilon, objective)
+    row = int(_ranks(c[None], n)[0])
+    alpha.flags.writeable = c.flags.writeable = False
+    return OptimalCounts(alpha, c, law.log_law[row], float(law.expected[row]))
+
+
+@dataclass(frozen=True, eq=False)
+class OptimalCounts(CountRelease):
+    """The optimal law of released counts at one data set; build it with `optimal_counts`."""
+
+    prior: NDArray[np.float64]
+    counts: NDArray[np.int64]
+    _log_law: NDArray[np.float64] = field(repr=False)
+    _expected: float = field(repr=False)
+
+    @property
+    def n_uniforms(self) -> int:
+        """Uniforms a draw takes: one."""
+        return 1
+
+    def sample(self, uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Draw released counts from the listed law; one uniform a draw, see `CountRelease.sample`."""
+        u = require_uniforms(uniforms, self.n_uniforms)[:, 0]
+        cumulative = np.cumsum(np.exp(self._log_law))
+        # The product may round up to the total: then the first output to reach it.
+        last = np.searchsorted(cumulative, cumulative[-1])
+        picked = np.minimum(np.searchsorted(cumulative, u * cumulative[-1], side="right"), last)
+        return enumerate_candidates(self.n, self.k)[picked]
+
+    def expected_hellinger(self) -> float:
+        """Return the exact mean of H(true posterior, released posterior), computed with the law."""
+        return self._expected
+
+    def log_probabilities(self) -> NDArray[np.float64]:
+        """List the log law over all candidates; see `CountRelease.log_probabilities`."""
+        return self._log_law.copy()
+
+
+def _require_variables(n_variables: int, n: int, k: int) -> None:
+    if n_variables > MAX_VARIABLES:
+        raise ValueError(
+            f"variables of the linear program must number at most {MAX_VARIABLES:,}, got at least {n_variables:,} "
+            f"(n = {n}, k = {k}); use fewer records, equal prior entries, or a mechanism in closed form"
+        )
+
+
+@lru_cache(maxsize=64)
+def _solve(prior: tuple[float, ...], n: int, epsilon: float, objective: Objective) -> OptimalLaw:
+    alpha = np.array(prior)
+    k = alpha.size
+    outputs = enumerate_candidates(n, k)
+    pair_class = _pair_classes(alpha, outputs, n)
+    n_variables = int(pair_class.max()) + 1
+    _require_variables(n_variables, n, k)
+    posteriors = alpha + outputs
+    distance = np.array([hellinger(a, posteriors) for a in posteriors])
+    first, second = _neighbours(outputs, n)
+    # One data set of each class is enough: (c, c) names the class of c.
+    _, chosen, data_set_class = np.unique(pair_class.diagonal(), return_index=True, return_inverse=True)
+
+    kept = np.isin(first, chosen)
+    forward = np.stack([pair_class[first[kept]].ravel(), pair_class[second[kept]].ravel()])
+    both = np.unique(np.concatenate([forward, forward[::-1]], axis=1), axis=1)
+    high, low = both[:, both[0] != both[1]]
+    row = np.arange(high.size)
+    shape = (high.size, n_variables)
+    privacy = sparse.csr_array((np.ones(high.size), (row, high)), shape) - math.exp(epsilon) * sparse.csr_array(
+        (np.ones(high.size), (row, low)), shape
+    )
+    places = (np.repeat(np.arange(chosen.size), len(outputs)), pair_class[chosen].ravel())
+    totals = sparse.csr_array((np.ones(places[0].size), places), (chosen.size, n_variables))
+    expectations = sparse.csr_array((distance[chosen].ravel(), places), (chosen.size, n_variables))
+
+    # The interior point method is the faster one, but struggles where probabilities, which may fall by exp(−ε) a
+    # record, span too many magnitudes.
+    simplex_first = n * epsilon > _SPAN
+    if objective == "average":
+        share = np.bincount(data_set_class, np.exp(_log_predictive(alpha, outputs)))
+        solution = _minimise(expectations.T @ share, privacy, np.zeros(high.size), totals, simplex_first)
+    else:
+        # One more variable: the worst case.
+        solution = _minimise(
+            np.append(np.zeros(n_variables), 1.0),
+            sparse.block_array([[privacy, None], [expectations, -np.ones((chosen.size, 1))]]),
+            np.zeros(high.size + chosen.size),
+            sparse.hstack([totals, sparse.csr_array((chosen.size, 1))]),
+            simplex_first,
+        )
+        worst, solution = solution[-1], solution[:-1]
+    if objective == "balanced":
+        balanced = np.all(np.sort(outputs, axis=1) == np.sort(balanced_counts(n, k)), axis=1)
+        share = np.bincount(data_set_class, balanced / balanced.sum())
+        bounds = np.append(np.zeros(high.size), np.full(chosen.size, worst * (1 + _SLACK)))
+        upper = sparse.vstack([privacy, expectations])
+        solution = _minimise(expectations.T @ share, upper, bounds, totals, simplex_first)
+
+    log_law, loss = _repair(solution[pair_class], first, second, epsilon)
+    expected = (np.exp(log_law) * distance).sum(axis=1)
+    for table in (alpha, log_law, expected):
+        table.flags.writeable = False
+    return OptimalLaw(alpha, n, epsilon, objective, log_law, expected, loss)
+
+
+def _ranks(counts: NDArray[np.int64], n: int) -> NDArray[np.int64]:
+    """Return the place of each row of `counts` among all candidates."""
+    weights = (n + 1) ** np.arange(counts.shape[1])[::-1]
+    return np.searchsorted(enumerate_candidates(n, counts.shape[1]) @ weights, counts @ weights)
+
+
+def _pair_classes(prior: NDArray[np.float64], outputs: NDArray[np.int64], n: int) -> NDArray[np.int64]:
+    """Return the class of each pair (c, r) under the permutations of cells that keep the prior; shape (D, D)."""
+    size = len(outputs)
+    labels = np.unique(prior, return_inverse=True)[1]
+    forms = canonical_pairs(np.repeat(outputs, size, axis=0), np.tile(outputs, (size, 1)), labels, n)
+    return np.unique(forms, axis=0, return_inverse=True)[1].reshape(size, size)
+
+
+def _neighbours(outputs: NDArray[np.int64], n: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the places of all ordered pairs of neighbours."""
+    k = outputs.shape[1]
+    first, second = [], []
+    for giver in range(k):
+        for taker in range(k):
+            if giver != taker:
+                source = np.flatnonzero(outputs[:, giver])
+                first.append(source)
+                second.append(
+                    _ranks(outputs[source] - np.eye(k, dtype=np.int64)[giver] + np.eye(k, dtype=np.int64)[taker], n)
+                )
+    return np.concatenate(first), np.concatenate(second)
+
+
+def _log_predictive(prior: NDArray[np.float64], counts: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the log probability of counts under the model: Dirichlet–multinomial."""
+    n, total = counts[0].sum(), prior.sum()
+    cells = gammaln(prior + counts) - gammaln(prior) - gammaln(counts + 1.0)
+    return cells.sum(axis=1) + gammaln(n + 1.0) + gammaln(total) - gammaln(n + total)
+
+
+def _minimise(
+    cost: NDArray[np.float64],
+    upper: sparse.sparray,
+    upper_bound: NDArray[np.float64],
+    equal: sparse.sparray,
+    simplex_first: bool,
+) -> NDArray[np.float64]:
+    """Return x ≥ 0 that minimises cost·x with upper·x ≤ upper_bound and equal·x = 1."""
+    messages = []
+    for method in ("highs-ds", "highs-ipm") if simplex_first else ("highs-ipm", "highs-ds"):
+        result = linprog(
+            cost,
+            A_ub=upper.tocsr(),
+            b_ub=upper_bound,
+            A_eq=equal.tocsr(),
+            b_eq=np.ones(equal.shape[0]),
+            bounds=(0, None),
+            method=method,
+            options={"primal_feasibility_tolerance": _TOLERANCE, "dual_feasibility_tolerance": _TOLERANCE},
+        )
+        if result.status == 0:
+            return result.x
+        messages.append(f"{method}: {result.message}")
+    raise ArithmeticError(f"the linear program with {cost.size} variables was not solved; {'; '.join(messages)}")
+
+
+def _repair(
+    law: NDArray[np.float64], first: NDArray[np.int64], second: NDArray[np.int64], epsilon: float
+) -> tuple[NDArray[np.float64], float]:
+    """Mix with the uniform law until the loss is at most ε; return the log law and its loss.
+
+    The mixture (1 − λ)·p + λ/D satisfies a constraint that p violates by v if (1 − λ)·v ≤ λ·(exp(ε) − 1)/D.
+    """
+    law = np.maximum(law, 0.0)
+    law /= law.sum(axis=1, keepdims=True)
+    violation = max(float((law[first] - math.exp(epsilon) * law[second]).max()), 1e-16)
+    share = violation * len(law) / (violation * len(law) + math.expm1(epsilon))
+    for _ in range(40):
+        log_law = np.log((1.0 - share) * law + share / len(law))
+        loss = float((log_law[first] - log_law[second]).max())
+        if loss <= epsilon:
+            return log_law, loss
+        share *= 1.5  # rounding
+    raise ArithmeticError(f"no mixture has a loss of at most {epsilon}; the law violates a constraint by {violation}")

@@ -1,0 +1,260 @@
+"""The Hellinger exponential mechanism where its candidates are too many to pass through, sampled exactly.
+
+The law is Pr[r] ∝ exp(−a·H(r)) over the counts r of n records in k cells, with a = ε/(2S), H² = 1 − t(r), and an
+affinity t(r) that is a product over cells (`mechanisms.counts.product_laws`).
+
+**A mixture of product laws.** By `mechanisms.counts.power_series`
+
+    exp(−a·√(1 − t)) = Σⱼ pⱼ tʲ,   pⱼ ≥ 0,   Σⱼ pⱼ = 1,
+
+and each tʲ is a product over cells again, with which the number of candidates does not matter. Let V(j) = Σ t(r)ʲ over
+r ≠ c. The law is c with weight 1, a uniform r ≠ c with weight p₀·V(0), and for each j ≥ 1 an r ≠ c drawn ∝ tʲ with
+weight pⱼ·V(j).
+
+**Rejection.** The powers j ≥ 1 are cut into groups J, ..., J' − 1 with a top M ≥ pⱼ. Propose group (J, J', M) with
+probability ∝ M·(J' − J)·V(J), j uniformly in it, and r ≠ c ∝ t(r)^J; accept with probability (pⱼ/M)·t(r)^(j − J). So
+(j, r) is accepted ∝ pⱼ·t(r)ʲ: the groups set the speed, not the law. For j = 0, propose a uniform candidate with
+probability ∝ p₀·|R| and reject c; c itself has weight 1 and is never rejected. A rejection starts anew, with the choice
+of the group. Groups are narrow: from ten candidates on, four in five proposals are accepted or more.
+
+**What is left out.** Each of three truncations leaves out less than 2⁻⁵³ of the weight off c, which is at least
+exp(−a·h) with h = √(1 − exp(−u)), u the least −ln t off c: the powers j ≥ `stop`, as V(j) ≤ |R|·exp(−j·u); the powers
+j < `first`, as V(j) ≤ |R|; and counts far from c, see `mechanisms.counts.product_laws`. If a·h > 750, `stop` and `first`
+are taken as for 750: all weight off c is then zero in double precision.
+
+References
+----------
+P0: Bun, Farina, Gaboardi & Liu, "Tailoring Differentially Private Bayesian Inference to Distance Between
+Distributions" (poster). Devroye, "Non-uniform random variate generation", Springer 1986, chapter II (rejection).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from mechanisms.conjugate import count_candidates, posterior, validate_counts, validate_prior
+from mechanisms.counts.candidates import (
+    candidate_distances,
+    enumerate_rows,
+    require_decay,
+    require_enumerable,
+    require_uniforms,
+)
+from mechanisms.counts.power_series import HEAD, PowerSeries, power_series, sum_rule
+from mechanisms.counts.product_laws import ProductLaws, Tables, product_laws, propose, seed_states
+from mechanisms.counts.release import CountRelease
+from mechanisms.divergences import hellinger
+
+__all__ = ["PowerMixture", "power_mixture_mechanism"]
+
+UNDERFLOW = 750.0
+"""exp(−UNDERFLOW) is zero in double precision."""
+
+MAX_ROUNDS = 1000
+"""Rounds of rejection; at an acceptance of 1/5 the chance that a draw needs more is below 1e-96."""
+
+MEAN_TOLERANCE = 1e-8
+"""Largest relative error of the mean that is passed on."""
+
+
+def power_mixture_mechanism(prior: ArrayLike, counts: ArrayLike, epsilon: float, sensitivity: float) -> PowerMixture:
+    """Prepare the law Pr[c'] ∝ exp(−ε·H(c, c')/(2S)) without passing through the candidates.
+
+    `mechanisms.counts.exponential.exponential_mechanism` calls this where there are too many of them.
+
+    Parameters
+    ----------
+    prior : array_like, shape (k,)
+        Dirichlet parameters, finite and > 0.
+    counts : array_like, shape (k,)
+        The true counts c: whole numbers ≥ 0 with sum n ≥ 1.
+    epsilon : float
+        Privacy loss in nats, finite and > 0.
+    sensitivity : float
+        S > 0, in units of Hellinger distance.
+
+    Returns
+    -------
+    PowerMixture
+
+    Privacy
+    -------
+    That of `mechanisms.counts.exponential.exponential_mechanism`, as it is the same law.
+
+    Raises
+    ------
+    ValueError
+        If an argument is not allowed, the tables would take too much memory or time, or the prior outweighs a record.
+
+    Examples
+    --------
+    >>> mechanism = power_mixture_mechanism([1, 1, 1], [40_000, 30_000, 30_000], epsilon=1.0, sensitivity=0.003)
+    >>> mechanism.sample(np.array([[0.25, 0.5], [0.75, 0.5]]))
+    array([[40002, 29998, 30000], [39996, 30001, 30003]])
+    >>> round(mechanism.expected_hellinger(), 6)
+    0.011952
+    """
+    alpha = validate_prior(prior)
+    c = validate_counts(counts, k=alpha.size)
+    decay = require_decay(epsilon, sensitivity)
+    alpha.flags.writeable = c.flags.writeable = False
+    laws, series = product_laws(alpha, c), power_series(decay)
+    bound = laws.reach + min(decay * math.sqrt(-math.expm1(-laws.step)), UNDERFLOW)
+    stop = math.ceil(bound / laws.step)
+    first = series.first_power(stop, -bound)
+    # The weight t^J falls along a group by a factor of about ratio^((k − 1)/2): exp(1/4) at most.
+    starts, stops, log_tops = series.groups(max(first, 1), stop, math.exp(0.5 / c.size))
+    tables = laws.tables(starts)
+    with np.errstate(divide="ignore"):
+        log_groups = log_tops + np.log(stops - starts) + np.log(tables.off[:, 0])
+    log_uniform = math.log(count_candidates(int(c.sum()), c.size)) - decay if first == 0 else -math.inf
+    log_weights = np.r_[0.0, log_uniform, log_groups]
+    # Components 0 and 1 are proposed with power 0 and need no rejection for it.
+    log_tops = np.r_[-decay, -decay, log_tops]
+    for table in (stops, log_tops, log_weights):
+        table.flags.writeable = False
+    return PowerMixture(alpha, c, decay, laws, series, (first, stop), tables, stops, log_tops, log_weights)
+
+
+@dataclass(frozen=True, eq=False)
+class PowerMixture(CountRelease):
+    """The law of the exponential mechanism at one data set as a mixture; build it with `power_mixture_mechanism`.
+
+    A draw takes two uniforms, whose 106 bits seed a generator of its own for proposals and rejections: draw i depends
+    on row i alone, and is exact in so far as the generator's output is random.
+    """
+
+    prior: NDArray[np.float64]
+    counts: NDArray[np.int64]
+    decay: float
+    """Weights are exp(−decay·H); ε/(2S)."""
+    _laws: ProductLaws = field(repr=False)
+    _series: PowerSeries = field(repr=False)
+    _powers: tuple[int, int] = field(repr=False)
+    _tables: Tables = field(repr=False)
+    _stops: NDArray[np.float64] = field(repr=False)
+    _log_tops: NDArray[np.float64] = field(repr=False)
+    _log_weights: NDArray[np.float64] = field(repr=False)
+
+    @property
+    def n_uniforms(self) -> int:
+        """Uniforms a draw takes: the seed of its generator."""
+        return 2
+
+    @property
+    def acceptance(self) -> float:
+        """The probability that a proposal is accepted."""
+        return math.exp(self._moments[0] - float(np.logaddexp.reduce(self._log_weights)))
+
+    def sample(self, uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Draw released counts by rejection, see `CountRelease.sample`."""
+        u = require_uniforms(uniforms, self.n_uniforms)
+        states, released = seed_states(u), np.empty((len(u), self.k), dtype=np.int64)
+        cumulative = np.cumsum(np.exp(self._log_weights - self._log_weights.max()))
+        pending = np.arange(len(u))
+        for _ in range(MAX_ROUNDS):
+            component, power, log_excess, uniform = propose(
+                states, pending, self._laws, self._tables, self._stops, cumulative, released
+            )
+            log_ratio = self._series.log_coefficients(power) - self._log_tops[component] + log_excess
+            pending = pending[uniform >= np.exp(log_ratio)]
+            if not pending.size:
+                return released
+        raise AssertionError(f"{pending.size} draws had no proposal accepted in {MAX_ROUNDS} rounds: {self}")
+
+    def expected_hellinger(self) -> float:
+        """Return the mean of H(true posterior, released posterior), to a relative error below 1e-8.
+
+        Raises
+        ------
+        ValueError
+            If the error, estimated from a coarser rule, is not below 1e-8.
+        """
+        return self._moments[1]
+
+    def log_probability(self, released: ArrayLike) -> NDArray[np.float64]:
+        """Return the log probability of the given counts.
+
+        Parameters
+        ----------
+        released : array_like, shape (..., k)
+            Whole numbers ≥ 0 with sum n.
+
+        Returns
+        -------
+        ndarray of float64, shape (...)
+            In nats, with an absolute error below about 1e-8.
+
+        Raises
+        ------
+        ValueError
+            If counts are not whole numbers ≥ 0 with sum n, or as in `expected_hellinger`.
+
+        Examples
+        --------
+        >>> mechanism = power_mixture_mechanism([1, 1, 1], [40_000, 30_000, 30_000], epsilon=1.0, sensitivity=0.003)
+        >>> print(np.round(mechanism.log_probability([[40_000, 30_000, 30_000], [40_000, 29_900, 30_100]]), 4))
+        [ -3.5392 -50.6662]
+        """
+        r = np.asarray(released, dtype=np.float64)
+        parameters = posterior(self.prior, r)
+        if not (np.all(r == np.floor(r)) and np.all(r.sum(axis=-1) == self.n)):
+            raise ValueError(f"released must be whole numbers with sum {self.n}, got {r}; pass counts of n records")
+        return -self.decay * hellinger(posterior(self.prior, self.counts), parameters) - self._moments[0]
+
+    def log_probabilities(self) -> NDArray[np.float64]:
+        """List the log law over all candidates; see `CountRelease.log_probabilities`."""
+        require_enumerable(self.n, self.k)
+        log_law = candidate_distances(self.prior, self.counts, enumerate_rows(self.n, self.k))
+        log_law *= -self.decay
+        log_law -= self._moments[0]
+        return log_law
+
+    @cached_property
+    def _moments(self) -> tuple[float, float]:
+        """Ln Σ exp(−a·H) and the mean of H."""
+        coarse, fine = self._sum_off(10), self._sum_off(14)
+        error = float(np.max(np.abs(coarse - fine) / np.maximum(fine, np.finfo(np.float64).tiny)))
+        if not error < MEAN_TOLERANCE:
+            raise ValueError(
+                f"the relative error of the mean must be below {MEAN_TOLERANCE}, got {error:.1e} (n = {self.n}, "
+                f"k = {self.k}, decay = {self.decay:.6g}); take the mean of many draws, or use fewer records or cells"
+            )
+        weight, moment = fine.tolist()
+        return math.log1p(weight), moment / (1.0 + weight)
+
+    def _sum_off(self, n_nodes: int) -> NDArray[np.float64]:
+        """Return Σ exp(−a·H) = Σ pⱼV(j) and Σ H·exp(−a·H) = Σ −(dpⱼ/da)·V(j) over r ≠ c.
+
+        Powers up to HEAD are summed one by one, those beyond by Gauss rules of sums over panels along which ln V and
+        ln p are smooth. The derivative is that of pⱼ ∝ a^(j + ½)·K_{j − ½}(a) and K' = −K₋₁ − (ν/a)·K:
+        −dpⱼ/da = (a/2j)·pⱼ₋₁ − pⱼ/a, and p₀ for j = 0.
+        """
+        first, stop = self._powers
+        single = np.arange(max(first, 1), max(1, min(stop, HEAD + 1)), dtype=np.float64)
+        nodes, weights = [single], [np.ones(single.size)]
+        # About the largest term pⱼV(j) is normal in ln j with a variance of 1/(a·h) or, near c, of 2/(k − 1).
+        far = min(self.decay * math.sqrt(-math.expm1(-self._laws.step)), UNDERFLOW)
+        share = min(0.5, 4.0 / math.sqrt(self.k + far))
+        start = max(first, HEAD + 1)
+        while start < stop:
+            end = min(stop, start + max(1, int(share * start)))
+            x, w = sum_rule(end - start, n_nodes)
+            nodes.append(start + x)
+            weights.append(w)
+            start = end
+        j, w = np.concatenate(nodes), np.concatenate(weights)
+        parts = np.array_split(j, 1 + j.size // 16)  # the tables of small powers are large: few at a time
+        off = w * np.concatenate([self._laws.tables(part).off[:, 0] for part in parts])
+        p = np.exp(self._series.log_coefficients(j))
+        before = np.exp(self._series.log_coefficients(j - 1.0))
+        slope = (self.decay / (2.0 * j)) * before - p / self.decay
+        sums = np.array([p @ off, slope @ off])
+        if first == 0:
+            sums += math.exp(math.log(count_candidates(self.n, self.k) - 1) - self.decay)
+        return sums

@@ -1,0 +1,88 @@
+"""What every mechanism that releases counts builds: the law of the released counts at one data set."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["CountRelease"]
+
+
+class CountRelease(ABC):
+    """The law of released counts at one data set; `mechanisms.counts.registry` lists what builds one.
+
+    Attributes
+    ----------
+    prior : ndarray of float64, shape (k,)
+        Dirichlet parameters.
+    counts : ndarray of int64, shape (k,)
+        The true counts: private.
+    """
+
+    prior: NDArray[np.float64]
+    counts: NDArray[np.int64]
+
+    @property
+    def k(self) -> int:
+        """Number of cells."""
+        return self.counts.size
+
+    @property
+    def n(self) -> int:
+        """Number of records."""
+        return int(self.counts.sum())
+
+    @property
+    @abstractmethod
+    def n_uniforms(self) -> int:
+        """How many uniforms in [0, 1) one draw takes."""
+
+    @abstractmethod
+    def sample(self, uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Return one draw of released counts for each row of `uniforms`.
+
+        Parameters
+        ----------
+        uniforms : ndarray of float64, shape (trials, n_uniforms)
+            In [0, 1). Draw i depends on row i alone, so draws do not depend on how trials are batched.
+
+        Returns
+        -------
+        ndarray of int64, shape (trials, k)
+
+        Raises
+        ------
+        ValueError
+            If the shape differs or a value is outside [0, 1).
+        """
+
+    @abstractmethod
+    def expected_hellinger(self) -> float:
+        """Return the exact mean of H(true posterior, released posterior).
+
+        Raises
+        ------
+        ValueError
+            If there are too many candidates for an exact mean.
+        """
+
+    @abstractmethod
+    def log_probabilities(self) -> NDArray[np.float64]:
+        """Return the log probability of every candidate, in the order of `enumerate_candidates`.
+
+        Returns
+        -------
+        ndarray of float64, shape (|R|,)
+            In nats; −inf for an impossible candidate. No value underflows, however far the candidate.
+
+        Raises
+        ------
+        ValueError
+            If there are more than `mechanisms.conjugate.MAX_ENUMERATED` candidates.
+        """
+
+    def probabilities(self) -> NDArray[np.float64]:
+        """Return the probability of every candidate: the exponentials of `log_probabilities`."""
+        return np.exp(self.log_probabilities())

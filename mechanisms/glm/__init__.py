@@ -1,0 +1,1 @@
+"""One draw of the weights of a binary regression, as private as is asked for."""

@@ -1,0 +1,271 @@
+"""Rényi-DP posterior sampling for binary regression with a normal prior: P3, section 4, and its baseline.
+
+Records are (xᵢ, yᵢ) with ‖xᵢ‖₂ ≤ c and yᵢ ∈ {0, 1}, the prior of the weights is N(0, (nβ)⁻¹I), and one draw of
+
+    p(w) ∝ exp(ρ·Σ ln p(yᵢ | xᵢ·w) − κ‖w‖²/2)   on ‖w‖ ≤ R
+
+is released. The mechanisms differ in the precision κ, the power ρ and the radius R:
+
+* ``glm-concentrated`` (Algorithm 4): κ = n·max(2c²λ/(nε), β), ρ = 1;
+* ``glm-diffused`` (Algorithm 5): κ = nβ, ρ = min(1, √(εnβ/(2c²λ)));
+* ``ops`` (Wang et al. 2015): κ = nβ, R = c/β, ρ = min(1, εβ/(4c²)), which is pure ε-DP;
+* ``ops-tight``: the same with ρ = min(1, εβ/(2c²)), twice as large, and still ε-DP;
+* ``ops-renyi``: ``ops-tight`` at the largest pure ε′ whose Rényi divergence of order λ is ≤ ε, as with any pure
+  mechanism;
+* ``true-posterior``: κ = nβ, ρ = 1, whatever that spends.
+
+**Why the Rényi bound holds.** With a canonical link, replacing one record changes ∇ ln p(w) by at most 2cρ in norm, as
+the slope |y − E[y]| is at most B = 1. The law of a data set is κ-strongly log-concave, so it satisfies a logarithmic
+Sobolev inequality with constant 1/κ, and Herbst's argument gives D_λ ≤ λ(2cρ)²/(2κ) = 2c²ρ²λ/κ for all λ ≥ 1. With
+κ = nβ, ρ = 1 this is P3's Theorem 16, with ρ its Theorem 17.
+
+**Where it does not.** The slopes of the probit and the complementary log-log link are not bounded, though P3 lists
+them as examples. A probit's log-likelihood falls like −η²/2 at its wrong side: D_λ is infinite from λ = 1 + κ/(ρc²)
+on. A complementary log-log's falls like −exp(η): D_λ is infinite for every λ > 1. Both are kept as counterexamples,
+with no guarantee.
+
+**Why at least half the published ρ is lost.** On ‖w‖ ≤ c/β a logistic log-likelihood ranges over an interval of length
+c²/β: ln(1 + e^t) − ln(1 + e^−t) = t. Replacing a record moves ln p(w) by at most ρc²/β up to the normaliser, and the
+normaliser by as much: the loss is ≤ 2ρc²/β, where Wang et al. count 4ρc²/β. The cut law is κ-strongly log-concave, too,
+so that the Rényi bound above holds on the ball: with it, OPS would be ``glm-diffused`` cut to a ball, and what
+``ops-renyi`` spends by `GlmMechanism.renyi_epsilon` is a small part of its ε.
+
+References
+----------
+P3: Geumlek, Song & Chaudhuri, "Rényi differential privacy mechanisms for posterior sampling", NeurIPS 2017, section 4
+and 5.2. Minami, Arai, Sato & Nakagawa, "Differential privacy without sensitivity", NeurIPS 2016. Wang, Fienberg &
+Smola, "Privacy for free: posterior sampling and stochastic gradient Monte Carlo", ICML 2015.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from numbers import Real
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from mechanisms.glm.links import LINKS, Link
+from mechanisms.privacy import Guarantee, RenyiGuarantee, validate_epsilon, validate_order, validate_size
+from mechanisms.renyi.conversions import pure_epsilon_for, pure_renyi
+
+__all__ = ["GLM_MECHANISMS", "GlmMechanism", "glm_mechanism", "validate_design"]
+
+
+@dataclass(frozen=True)
+class GlmMechanism:
+    """The law one draw of which is released, and what that spends.
+
+    Attributes
+    ----------
+    name : str
+        Its key in `GLM_MECHANISMS`.
+    precision : float
+        κ of the normal prior, > 0.
+    power : float
+        ρ of the likelihood, in (0, 1].
+    radius : float
+        R > 0 of the ball outside which the law is zero; inf for none.
+    link : Link
+        How labels depend on x·w.
+    norm_bound : float
+        c > 0, the largest norm of a record's x.
+    guarantee : RenyiGuarantee, Guarantee or None
+        What is promised; None for the true posterior, which is given no budget, and for links that are not canonical.
+    """
+
+    name: str
+    precision: float
+    power: float
+    radius: float
+    link: Link
+    norm_bound: float
+    guarantee: RenyiGuarantee | Guarantee | None
+
+    def renyi_epsilon(self, order: float) -> float:
+        """Return what the draw spends at any order λ ≥ 1, in nats, at most; inf for links that are not canonical.
+
+        Raises
+        ------
+        ValueError
+            If `order` is not a number ≥ 1.
+
+        Examples
+        --------
+        >>> release = glm_mechanism("glm-diffused", n=1000, beta=0.001, order=10, epsilon=0.5)
+        >>> print(release.renyi_epsilon(10), release.renyi_epsilon(20))
+        0.5 1.0
+        """
+        order = validate_order(order)
+        if not self.link.canonical:
+            return math.inf
+        bounds = [2.0 * (self.norm_bound * self.power) ** 2 * order / self.precision]
+        if math.isfinite(self.radius):
+            bounds.append(pure_renyi(2.0 * self.norm_bound * self.radius * self.power, order))
+        return min(bounds)
+
+
+def _concentrated(n: int, beta: float, order: float, epsilon: float, c: float) -> tuple[float, float, float]:
+    return max(2.0 * c * c * order / epsilon, n * beta), 1.0, math.inf
+
+
+def _diffused(n: int, beta: float, order: float, epsilon: float, c: float) -> tuple[float, float, float]:
+    return n * beta, min(1.0, math.sqrt(epsilon * n * beta / (2.0 * c * c * order))), math.inf
+
+
+def _ops(n: int, beta: float, order: float, epsilon: float, c: float) -> tuple[float, float, float]:
+    return n * beta, min(1.0, epsilon * beta / (4.0 * c * c)), c / beta
+
+
+def _ops_tight(n: int, beta: float, order: float, epsilon: float, c: float) -> tuple[float, float, float]:
+    return n * beta, min(1.0, epsilon * beta / (2.0 * c * c)), c / beta
+
+
+def _ops_renyi(n: int, beta: float, order: float, epsilon: float, c: float) -> tuple[float, float, float]:
+    return _ops_tight(n, beta, order, pure_epsilon_for(order, epsilon), c)
+
+
+def _true_posterior(n: int, beta: float, order: float, epsilon: float, c: float) -> tuple[float, float, float]:
+    return n * beta, 1.0, math.inf
+
+
+GLM_MECHANISMS: dict[str, Callable[[int, float, float, float, float], tuple[float, float, float]]] = {
+    "glm-concentrated": _concentrated,
+    "glm-diffused": _diffused,
+    "ops": _ops,
+    "ops-tight": _ops_tight,
+    "ops-renyi": _ops_renyi,
+    "true-posterior": _true_posterior,
+}
+"""Name -> ``(n, beta, order, epsilon, norm_bound)`` to precision, power and radius."""
+
+_PURE = ("ops", "ops-tight")
+
+
+def glm_mechanism(
+    name: str, n: int, beta: float, order: float, epsilon: float, norm_bound: float = 1.0, link: str = "logistic"
+) -> GlmMechanism:
+    """Set precision, power and radius so that one draw spends at most ε.
+
+    Parameters
+    ----------
+    name : str
+        A key of `GLM_MECHANISMS`.
+    n : int
+        Number of records, public, ≥ 1.
+    beta : float
+        The prior is N(0, (n·beta)⁻¹I); finite and > 0.
+    order : float
+        λ ≥ 1 of the Rényi guarantee, finite; 1 is the Kullback–Leibler divergence. ``ops``, ``ops-tight`` and
+        ``true-posterior`` do not depend on it.
+    epsilon : float
+        What may be spent at that order, in nats, finite and > 0; of ``ops`` and ``ops-tight``, at every order.
+    norm_bound : float
+        c: every record has ‖x‖₂ ≤ c. Finite and > 0, and chosen without a look at the data.
+    link : str
+        A key of `LINKS`.
+
+    Returns
+    -------
+    GlmMechanism
+
+    Privacy
+    -------
+    Replace-one with n public. (λ, ε)-RDP for ``glm-concentrated``, ``glm-diffused`` and ``ops-renyi``, ε-DP for ``ops``
+    and ``ops-tight``, with the logistic link only, for records within `norm_bound` and exact draws.
+
+    Raises
+    ------
+    ValueError
+        If an argument is not allowed, or an OPS mechanism is asked for with another link than the logistic.
+
+    Examples
+    --------
+    >>> release = glm_mechanism("glm-diffused", n=2784, beta=0.001, order=1, epsilon=0.1)
+    >>> print(round(release.power, 4), round(release.precision, 3), release.guarantee)
+    0.3731 2.784 (1, 0.1)-RDP
+    >>> print(round(glm_mechanism("glm-concentrated", n=2784, beta=0.001, order=1, epsilon=0.1).precision, 6))
+    20.0
+    """
+    if name not in GLM_MECHANISMS:
+        raise ValueError(f"a mechanism must be one of {', '.join(GLM_MECHANISMS)}, got {name!r}")
+    if link not in LINKS:
+        raise ValueError(f"a link must be one of {', '.join(LINKS)}, got {link!r}")
+    n = validate_size(n)
+    for what, value in (("beta", beta), ("norm_bound", norm_bound)):
+        if not isinstance(value, Real) or not (math.isfinite(value) and value > 0):
+            raise ValueError(f"{what} must be finite and > 0, got {value!r}; choose it without a look at the data")
+    order, epsilon = validate_order(order), validate_epsilon(epsilon)
+    if name.startswith("ops") and link != "logistic":
+        raise ValueError(
+            f"{name} must have the logistic link, got {link}; the range of the others' log-likelihood differs"
+        )
+    try:
+        precision, power, radius = GLM_MECHANISMS[name](n, beta, order, epsilon, norm_bound)
+    except (OverflowError, ZeroDivisionError):
+        precision, power, radius = math.inf, 0.0, math.inf
+    if not (math.isfinite(precision) and power > 0 and math.isfinite(norm_bound * norm_bound)):
+        raise ValueError(
+            f"the prior precision must be finite and the power > 0, got {precision:g} and {power:g}; take a larger "
+            "epsilon or beta, or a smaller norm_bound"
+        )
+    guarantee: RenyiGuarantee | Guarantee | None = RenyiGuarantee(order, epsilon)
+    if name in _PURE:
+        guarantee = Guarantee(epsilon)
+    if name == "true-posterior" or not LINKS[link].canonical:
+        guarantee = None
+    return GlmMechanism(name, precision, power, radius, LINKS[link], norm_bound, guarantee)
+
+
+def validate_design(
+    design: ArrayLike, labels: ArrayLike, norm_bound: float = 1.0
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return records as arrays, refusing those for which no guarantee was proved.
+
+    Parameters
+    ----------
+    design : array_like, shape (n, d)
+        Finite, with rows of norm ≤ `norm_bound` up to rounding.
+    labels : array_like, shape (n,)
+        0 or 1.
+    norm_bound : float
+        c > 0.
+
+    Returns
+    -------
+    design : ndarray of float64, shape (n, d)
+        Rows contiguous.
+    labels : ndarray of float64, shape (n,)
+
+    Raises
+    ------
+    ValueError
+        If the shapes do not fit, a value is not finite, a row is too long or a label is neither 0 nor 1; the first
+        such row is named.
+
+    Examples
+    --------
+    >>> validate_design([[0.6, 0.8]], [1])[1]
+    array([1.])
+    """
+    X = np.ascontiguousarray(design, dtype=np.float64)
+    y = np.asarray(labels, dtype=np.float64)
+    if X.ndim != 2 or not X.size or y.shape != (len(X),):
+        raise ValueError(f"records must have shapes (n, d) and (n,), n, d >= 1, got {X.shape} and {y.shape}")
+    finite = np.isfinite(X).all(axis=1)
+    if not finite.all():
+        raise ValueError(f"records must be finite, row {np.flatnonzero(~finite)[0]} is not; drop or impute it")
+    bad = (y != 0) & (y != 1)
+    if bad.any():
+        row = np.flatnonzero(bad)[0]
+        raise ValueError(f"labels must be 0 or 1, got {y[row]:g} in row {row}")
+    norms = np.sqrt(np.einsum("ij,ij->i", X, X))
+    if norms.max() > norm_bound * (1.0 + 1e-9):
+        row = int(norms.argmax())
+        raise ValueError(
+            f"rows must have norm <= {norm_bound:g}, got {norms[row]:.6g} in row {row}; scale the rows, or raise "
+            "norm_bound"
+        )
+    return X, y

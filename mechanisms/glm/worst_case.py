@@ -1,0 +1,266 @@
+"""Data sets for which GLM posterior sampling spends the most, and how near that comes to P3's Theorem 16.
+
+A draw's law is p(w) ∝ exp(ρ·Σ ln p(yᵢ | xᵢ·w) − κ‖w‖²/2), κ = nβ, with the logistic link. The theorem's bound
+2c²ρ²λ/κ takes two records' slopes to differ by 2c. Let σ be the logistic function, m = max vσ(−v) = 0.278465, which is
+reached at v = 1 + m (m·e^m = 1/e), and let n − 1 *shared* records ((s, 0), 1), s ≤ c, push the mode to (W, 0): where
+their slopes balance the prior, ρ(n−1)·sσ(−sW) = κW. With v = sW this is W² = ρvσ(−v)(n−1)/κ ≤ ρm(n−1)/κ, so that
+W is of the order of 1/√β: weak records push further than strong ones. As n and κ grow, the laws tend to normal ones,
+and the divergence of order λ tends to λρ²Δ²/(2h), with Δ the difference of the slopes at the mode and h the Hessian.
+
+**In two dimensions the bound is tight in the limit.** The records c(−cos φ, ±sin φ) with the label 1 are both on their
+wrong side, and Δ = 2c·sin φ·σ(cW·cos φ) points across, where the shared records have no Hessian, h = κ. The share of
+the bound is sin²φ·σ(cW·cos φ)². As β → 0, W grows, φ tends to a right angle, and the share to 1. It does so at every κ,
+as the law across is then left to the prior, and tends to N(±c·sin φ·ρ/κ, 1/κ).
+
+**In one dimension it is not.** Slopes differ by |sσ(−sw) − s′σ(−s′w)|, at most σ(cw) + m/(cw) times c with records
+−c and (1 + m)/w, whose largest value is 1.05163 at cw = 4.0316. No divergence is above 1.05163²/4 = 0.27648 of the
+bound. The shared records' own Hessian is κ·vσ(v), so that it takes weak ones, v → 0, to come near.
+
+References
+----------
+P3: Geumlek, Song & Chaudhuri, "Rényi differential privacy mechanisms for posterior sampling", NeurIPS 2017, section
+4.2, which says that the bound is tight for logistic regression, in an appendix.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import brentq, minimize_scalar
+from scipy.special import expit, lambertw
+
+from mechanisms.glm.mechanisms import GlmMechanism
+
+__all__ = [
+    "LARGEST_SHARE_1D",
+    "LimitingCase",
+    "candidate_records",
+    "limiting_case",
+    "shared_records",
+    "validate_dimension",
+]
+
+Array = NDArray[np.float64]
+
+_PUSH = float(lambertw(math.exp(-1.0)).real)
+LARGEST_SHARE_1D = 0.276483513043387
+"""No divergence is above this share of Theorem 16's bound if x has one dimension: (1.05163/2)²."""
+
+
+@dataclass(frozen=True, eq=False)
+class LimitingCase:
+    """The data sets that come nearest to the bound, as n → ∞ and κ → ∞ at a fixed β.
+
+    Attributes
+    ----------
+    share : float
+        The divergence of every order over its bound 2c²ρ²λ/κ, in the limit.
+    mode : float
+        W, where the shared records push the mode.
+    shared : ndarray of float64, shape (d + 1,)
+        Row x₁, …, x_d, y of all records but one.
+    candidates : ndarray of float64, shape (2, d + 1)
+        What the one record is replaced by.
+    """
+
+    share: float
+    mode: float
+    shared: Array
+    candidates: Array
+
+
+def limiting_case(beta: float, dimension: int, norm_bound: float = 1.0, power: float = 1.0) -> LimitingCase:
+    """Find the data sets of the module's text that come nearest to the bound.
+
+    Parameters
+    ----------
+    beta : float
+        Precision of the prior over n, > 0.
+    dimension : {1, 2}
+        d of x.
+    norm_bound, power : float
+        c and ρ, > 0.
+
+    Returns
+    -------
+    LimitingCase
+
+    Raises
+    ------
+    ValueError
+        If an argument is not allowed.
+
+    Examples
+    --------
+    At the β of P3's experiments the theorem is within a tenth of what is possible, in two dimensions:
+
+    >>> for beta in (0.1, 0.001, 1e-6):
+    ...     print(beta, *(round(limiting_case(beta, d).share, 4) for d in (1, 2)))
+    0.1 0.25 0.3682
+    0.001 0.2724 0.9093
+    1e-06 0.2765 0.9996
+    """
+    validate_dimension(dimension)
+    for what, value in (("beta", beta), ("norm_bound", norm_bound), ("power", power)):
+        if not (math.isfinite(value) and value > 0):
+            raise ValueError(f"{what} must be finite and > 0, got {value}")
+    c = norm_bound
+    longest = brentq(lambda v: beta * v - power * c * c * expit(-v), 0.0, power * c * c / beta)
+    furthest = min(longest, 1.0 + _PUSH)  # v of records as long as allowed, or of those that push furthest
+
+    def mode(v: float) -> float:
+        return math.sqrt(power * v * expit(-v) / beta)
+
+    if dimension == 2:
+        W = mode(furthest)
+
+        def across(angle: float) -> float:
+            return float(np.sin(angle) * expit(c * W * np.cos(angle))) ** 2
+
+        angle = _argmax(across, 0.0, math.pi / 2)
+        pair = np.array([[-c * math.cos(angle), sign * c * math.sin(angle), 1.0] for sign in (1.0, -1.0)])
+        return LimitingCase(across(angle), W, np.array([min(c, furthest / W), 0.0, 1.0]), pair)
+
+    def along(log_v: float) -> float:
+        v = math.exp(log_v)
+        t = c * mode(v)
+        return 0.25 * (float(expit(t)) + _PUSH / t) ** 2 / (1.0 + v * float(expit(v)))
+
+    enough = (1.0 + _PUSH) / c  # short of this mode slopes differ by c, wherever it is
+    if mode(furthest) > enough:
+        least = brentq(lambda v: mode(v) - enough, 0.0, furthest)
+        log_v = _argmax(along, math.log(least), math.log(furthest))
+        if along(log_v) > 0.25:
+            v, W = math.exp(log_v), mode(math.exp(log_v))
+            pair = np.array([[-c, 1.0], [(1.0 + _PUSH) / W, 1.0]])
+            return LimitingCase(along(log_v), W, np.array([v / W, 1.0]), pair)
+    return LimitingCase(0.25, 0.0, np.array([0.0, 1.0]), np.array([[-c, 1.0], [c, 1.0]]))
+
+
+def _argmax(function: Callable[[float], float], low: float, high: float) -> float:
+    found = minimize_scalar(lambda x: -function(x), bounds=(low, high), method="bounded", options={"xatol": 1e-9})
+    return float(found.x)
+
+
+def candidate_records(
+    norm_bound: float, dimension: int, size: int, labels: Sequence[int] = (1,), shares: Sequence[float] = (0.5, 1.0)
+) -> Array:
+    """Return records that cover all that are allowed.
+
+    Parameters
+    ----------
+    norm_bound : float
+        c > 0.
+    dimension : {1, 2}
+        d of x.
+    size : int
+        Values of x, evenly spaced in [−c, c]; for d = 2 angles, evenly spaced from the first axis.
+    labels : sequence of int
+        Labels of every x. With a symmetric link (logistic, probit) a record (x, 0) is one with (−x, 1), and the label 1
+        is enough.
+    shares : sequence of float
+        For d = 2 the norms of x, as shares of c.
+
+    Returns
+    -------
+    ndarray of float64, shape (k, d + 1)
+        Rows x₁, …, x_d, y.
+
+    Raises
+    ------
+    ValueError
+        If the dimension is neither 1 nor 2.
+
+    Examples
+    --------
+    >>> candidate_records(1.0, 1, 3)
+    array([[-1.,  1.],
+           [ 0.,  1.],
+           [ 1.,  1.]])
+    """
+    if validate_dimension(dimension) == 1:
+        x = np.linspace(-norm_bound, norm_bound, size)[:, None]
+    else:
+        angles = 2.0 * np.pi * np.arange(size) / size
+        circle = np.column_stack([np.cos(angles), np.sin(angles)])
+        x = np.concatenate([share * norm_bound * circle for share in shares])
+    return np.concatenate([np.column_stack([x, np.full(len(x), float(label))]) for label in labels])
+
+
+def shared_records(mechanism: GlmMechanism, n: int, dimension: int) -> dict[str, Array | None]:
+    """Return kinds of n − 1 records that an audit of replacements should go over.
+
+    Parameters
+    ----------
+    mechanism : GlmMechanism
+        Its κ, ρ and c decide how weak the weak records are.
+    n : int
+        Number of records, ≥ 1.
+    dimension : {1, 2}
+        d of x.
+
+    Returns
+    -------
+    dict of str to ndarray of float64, shape (m, d + 2), or None
+        Rows x₁, …, x_d, y and how often they occur. ``separable``: all as long as allowed, in one direction, with the
+        label 1. ``weak``: shorter ones, which push the mode furthest. ``weaker``, for d = 1: still shorter ones, which
+        come nearer to the bound. ``balanced``: in each direction along the axes as many, as far as n − 1 divides. For
+        n = 1 there is ``none`` alone.
+
+    Examples
+    --------
+    >>> from mechanisms.glm.mechanisms import glm_mechanism
+    >>> kinds = shared_records(glm_mechanism("true-posterior", 1000, 0.001, 1, 1.0), 1000, 1)
+    >>> print({kind: rows.round(4).tolist() for kind, rows in kinds.items()})
+    {'separable': [[1.0, 1.0, 999.0]],
+     'weak': [[0.0767, 1.0, 999.0]],
+     'weaker': [[0.0074, 1.0, 999.0]],
+     'balanced': [[1.0, 1.0, 500.0], [-1.0, 1.0, 499.0]]}
+    """
+    if n == 1:
+        return {"none": None}
+    c, axes = mechanism.norm_bound, np.eye(dimension)
+    length = {
+        d: limiting_case(mechanism.precision / (n - 1), d, c, mechanism.power).shared[0] for d in range(dimension, 3)
+    }
+    signed = c * np.concatenate([axes, -axes])
+    counts = np.full(len(signed), (n - 1) // len(signed))
+    counts[: (n - 1) % len(signed)] += 1
+    balanced = np.column_stack([signed, np.ones(len(signed)), counts])
+
+    def alike(norm: float) -> Array:
+        return np.array([[*(norm * axes[0]), 1.0, n - 1.0]])
+
+    weaker = {"weaker": alike(length[1])} if dimension == 1 else {}
+    return {"separable": alike(c), "weak": alike(length[2]), **weaker, "balanced": balanced[counts > 0]}
+
+
+def validate_dimension(dimension: int) -> int:
+    """Return the dimension of x, refusing what audits by quadrature do not take.
+
+    Parameters
+    ----------
+    dimension : int
+        1 or 2.
+
+    Returns
+    -------
+    int
+
+    Raises
+    ------
+    ValueError
+        If it is neither.
+
+    Examples
+    --------
+    >>> validate_dimension(2)
+    2
+    """
+    if dimension not in (1, 2):
+        raise ValueError(f"x must have 1 or 2 dimensions, got {dimension}; quadrature goes no further")
+    return dimension

@@ -1,0 +1,1 @@
+"""Bayesian inference from a noisy sum of records of an exponential family."""

@@ -1,0 +1,177 @@
+"""Posterior draws of θ given noisy sufficient statistics: Algorithm 1 of P4, for binomial and multinomial records.
+
+The records' sum s is never seen, only y = s + Lap(noise_scale) a component. The sampler walks through θ, s and the
+variances σ² of the noise, which is N(0, σ²) with σ² ~ Exp(mean 2·noise_scale²):
+
+    s  | θ, σ², y   N(nμ, nΣ)·N(y, diag σ²) restricted to s ≥ 0 with Σs = n; μ, Σ the moments of one record,
+    σ² | s, y       1/σ² ~ InverseGaussian(mean 1/(noise_scale·|y − s|), shape 1/noise_scale²),
+    θ  | s          the conjugate posterior of n records with sum s.
+
+References
+----------
+P4: Bernstein & Sheldon, "Differentially Private Bayesian Inference for Exponential Families", NeurIPS 2018, section
+3.2, Algorithm 1.
+"""
+
+from __future__ import annotations
+
+from numbers import Integral
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from mechanisms.inference.families import FAMILIES
+from mechanisms.inference.gibbs_kernels import run_binomial, run_multinomial
+from mechanisms.inference.noisy_statistics import validate_noise_scale
+from mechanisms.privacy import validate_size
+
+__all__ = ["sample_gibbs", "validate_run", "validate_statistics"]
+
+
+def sample_gibbs(
+    rng: np.random.Generator,
+    family: Literal["binomial", "multinomial"],
+    prior: ArrayLike,
+    n: int,
+    noisy_statistics: ArrayLike,
+    noise_scale: float,
+    *,
+    n_chains: int = 4,
+    n_burn_in: int = 2000,
+    n_draws: int = 5000,
+) -> NDArray[np.float64]:
+    """Draw θ from its posterior given one release of noisy statistics, by Algorithm 1 of P4.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+        Of this trial alone; the chains use it one after the other.
+    family : {"binomial", "multinomial"}
+        A key of `FAMILIES` with bounded records.
+    prior : array_like, shape (2,) or (k,)
+        Beta or Dirichlet parameters, finite and > 0.
+    n : int
+        Number of records, public, ≥ 1.
+    noisy_statistics : array_like, shape (1,) or (k,)
+        y: the noisy number of ones, or of records in each cell. Finite, of any size and sign.
+    noise_scale : float
+        Scale of the Laplace noise on each component, Δ/ε > 0, in records.
+    n_chains, n_burn_in, n_draws : int
+        Chains, each started from a draw of the prior; iterations to forget (≥ 0) and to keep (≥ 1) of each.
+
+    Returns
+    -------
+    ndarray of float64, shape (n_chains, n_draws) or (n_chains, n_draws, k)
+        θ, the probability of a one, or of each cell.
+
+    Raises
+    ------
+    ValueError
+        If an argument is not allowed, or a step could not be drawn within its bounded number of tries.
+
+    Notes
+    -----
+    **Stationary law.** P4 keeps two views of (θ, s): the exact model when it draws θ, its normal approximation when it
+    draws s. The two conditionals, Beta(α + s, β + n − s) and N(nθ, nθ(1 − θ)) cut to [0, n], belong to no common joint
+    law, so that the chain has a stationary law of its own, which tends to the posterior as n → ∞. It is not the
+    posterior of the normal model either: there, θ's conditional would hold the density N(s; nθ, nθ(1 − θ)) and, in its
+    denominator, the mass on [0, n]. Both conditionals do have the exact means (linear) and variances (quadratic):
+    without data (noise_scale → ∞) and without the cut, mean and variance of θ are exactly the prior's.
+
+    **Mixing.** A step moves θ by about its standard error in n records. Where noise and prior leave θ much wider than
+    that, successive draws are close: judge a run by its effective sample size.
+
+    **Multinomial.** nΣ = n(diag θ − θθᵀ) is singular. It is the covariance of independent N(nθⱼ, nθⱼ) given that their
+    sum is n; the noise multiplies each by a factor of its own; so s is k independent normal variables given their sum,
+    which takes O(k) operations and no inverse. Draws with a negative component are rejected, at most four times; then
+    exact pairwise draws take over, which stay cheap for many cells and for y far outside the simplex.
+
+    References
+    ----------
+    P4, Algorithm 1. Its "N(s; nμ, sΣ)" is N(s; nμ, nΣ).
+
+    Examples
+    --------
+    >>> draws = sample_gibbs(np.random.default_rng(1), "binomial", (10, 10), 1000, [305.2], noise_scale=10.0)
+    >>> draws.shape, round(float(draws.mean()), 2)
+    ((4, 5000), 0.31)
+    """
+    if family not in ("binomial", "multinomial"):
+        raise ValueError(f"family must be binomial or multinomial, got {family!r}; see truncated_gibbs for the others")
+    alpha = np.array(FAMILIES[family].validate_prior(prior))
+    noisy = validate_statistics(noisy_statistics, alpha.size if family == "multinomial" else 1)
+    n, scale = validate_size(n), validate_noise_scale(noise_scale)
+    validate_run(rng, n_chains, n_burn_in, n_draws)
+    starts = FAMILIES[family].draw_parameters(rng, alpha, n_chains)
+    if family == "binomial":
+        draws = np.empty((n_chains, n_draws))
+        failed = run_binomial(rng, starts[:, 0], alpha[0], alpha[1], n, noisy[0], scale, n_burn_in, draws)
+    else:
+        draws = np.empty((n_chains, n_draws, alpha.size))
+        failed = run_multinomial(rng, starts, alpha, n, noisy, scale, n_burn_in, draws)
+    if failed >= 0:
+        raise ValueError(
+            f"a truncated normal must be drawn within its tries, got none at iteration {failed} with "
+            f"family={family!r}, prior={alpha.tolist()}, n={n}, noisy_statistics={noisy.tolist()}, "
+            f"noise_scale={scale}; check for numbers beyond the range of doubles"
+        )
+    return draws
+
+
+def validate_run(rng: np.random.Generator, n_chains: int, n_burn_in: int, n_draws: int) -> None:
+    """Refuse what is not a generator, or not a whole number of chains and iterations.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+    n_chains, n_draws : int
+        ≥ 1.
+    n_burn_in : int
+        ≥ 0.
+
+    Raises
+    ------
+    ValueError
+        If an argument is not allowed.
+
+    Examples
+    --------
+    >>> validate_run(np.random.default_rng(1), n_chains=4, n_burn_in=0, n_draws=500)
+    """
+    if not isinstance(rng, np.random.Generator):
+        raise ValueError(f"rng must be a numpy.random.Generator, got {rng!r}; pass the trial's own generator")
+    for name, value, least in (("n_chains", n_chains, 1), ("n_burn_in", n_burn_in, 0), ("n_draws", n_draws, 1)):
+        if not (isinstance(value, Integral) and value >= least):
+            raise ValueError(f"{name} must be a whole number >= {least}, got {value}; correct the run's length")
+
+
+def validate_statistics(noisy_statistics: ArrayLike, size: int) -> NDArray[np.float64]:
+    """Return one release of noisy statistics as a new float64 array, refusing a wrong length and what is not finite.
+
+    Parameters
+    ----------
+    noisy_statistics : array_like, shape (size,)
+    size : int
+        Number of components of the family's statistic.
+
+    Returns
+    -------
+    ndarray of float64, shape (size,)
+
+    Raises
+    ------
+    ValueError
+        If the shape or an entry is not allowed.
+
+    Examples
+    --------
+    >>> validate_statistics([3], size=1)
+    array([3.])
+    """
+    noisy = np.array(noisy_statistics, dtype=np.float64)
+    if noisy.shape != (size,):
+        raise ValueError(f"noisy_statistics must have shape ({size},), got {noisy.shape}; pass one release")
+    if not np.all(np.isfinite(noisy)):
+        raise ValueError(f"noisy_statistics must be finite, got {noisy.tolist()}; pass one release")
+    return noisy

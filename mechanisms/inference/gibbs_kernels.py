@@ -1,0 +1,410 @@
+"""The loops of the Gibbs samplers of P4: Algorithm 1 (in `gibbs`) and 2 (in `truncated_gibbs`).
+
+Both algorithms draw noise variances and truncated normals, and a kernel calls only kernels of its own file: hence one
+file for the two. Every loop takes the chains' starting points, fills the draws in place and returns the number of the
+first iteration that failed, or −1. Arguments are trusted here; the modules above check them.
+
+One iteration draws the sums given θ, the noise variances given the sums, and θ given the sums. The Laplace noise of
+scale b is N(0, σ²) with σ² ~ Exp(mean 2b²) (Park & Casella, "The Bayesian Lasso", JASA 103(482), 2008).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from mechanisms.jit import kernel
+
+__all__ = [
+    "EXPONENTIAL",
+    "NORMAL",
+    "POISSON",
+    "centre_moments",
+    "draw_conjugate",
+    "draw_noise_variance",
+    "draw_sums",
+    "draw_sums_given_total",
+    "draw_truncated_normal",
+    "log_marginal",
+    "run_binomial",
+    "run_multinomial",
+    "run_truncated",
+    "run_truncated_published",
+    "split_moments",
+    "update_sums",
+]
+
+EXPONENTIAL, POISSON, NORMAL = 0, 1, 2
+
+_MAX_TRIES = 200  # each try succeeds with probability > .45 whatever the inputs, unless one of them is not a number
+_JOINT_TRIES = 4  # of the plain joint draw, before the draws that cannot fail
+_TINY = 1e-300  # keeps a noise variance that underflows off zero, so that weights are never 0/0
+
+
+@kernel
+def draw_noise_variance(rng, distance, noise_scale):
+    """Draw σ² given the noise z, distance = |z|: 1/σ² ~ InverseGaussian(mean 1/(b|z|), shape 1/b²).
+
+    The two roots of Michael, Schucany & Haas (1976), σ² = b·r and b·z²/r, are written with
+    r = |z| + h + √(h(h + 2|z|)), h = bν²/2, ν ~ N(0, 1), a sum of positive terms: at |z| = 0, where the mean is
+    infinite, it is exact as it stands (σ² = b²ν²).
+    """
+    nu = rng.standard_normal()
+    half = 0.5 * noise_scale * nu * nu
+    root = distance + half + math.sqrt(half * (half + 2.0 * distance))
+    other = distance * (distance / root)
+    chosen = root if rng.random() * (root + distance) <= root else other
+    return noise_scale * chosen + _TINY
+
+
+@kernel
+def draw_truncated_normal(rng, mean, std, lower, upper):
+    """Draw from N(mean, std²) restricted to [lower, upper]; return the draw and whether it succeeded."""
+    if std == 0.0:
+        return min(max(mean, lower), upper), True
+    a, b = (lower - mean) / std, (upper - mean) / std
+    if a > 0.0:
+        offset, ok = _draw_tail(rng, a, b - a)
+        return min(lower + std * offset, upper), ok
+    if b < 0.0:
+        offset, ok = _draw_tail(rng, -b, b - a)
+        return max(upper - std * offset, lower), ok
+    for _ in range(_MAX_TRIES):
+        if b - a > 2.0:
+            x = rng.standard_normal()
+            accepted = a <= x <= b
+        else:
+            x = a + (b - a) * rng.random()
+            accepted = 2.0 * rng.standard_exponential() >= x * x
+        if accepted:
+            return min(max(mean + std * x, lower), upper), True
+    return mean, False
+
+
+@kernel
+def _draw_tail(rng, start, width):
+    """Draw x − start for x ~ N(0, 1) restricted to [start, start + width], start > 0.
+
+    Robert, "Simulation of truncated normal variables", Statistics and Computing 5, 1995: an exponential proposal with
+    the best rate, here cut at the width. The density ratio is written in x − start, so that nothing cancels far out.
+    """
+    gap = 2.0 / (start + math.hypot(start, 2.0))  # rate − start
+    rate = start + gap
+    mass = math.expm1(-rate * width)
+    for _ in range(_MAX_TRIES):
+        offset = -math.log1p(rng.random() * mass) / rate
+        away = offset - gap
+        if 2.0 * rng.standard_exponential() >= away * away:
+            return offset, True
+    return 0.0, False
+
+
+@kernel
+def run_binomial(rng, starts, alpha, beta, n, noisy, noise_scale, n_burn_in, draws):
+    """Fill `draws` (n_chains, n_draws) with θ of the Beta–binomial model; `starts` (n_chains,) are θ."""
+    n_chains, n_draws = draws.shape
+    for chain in range(n_chains):
+        theta = starts[chain]
+        other = 1.0 - theta
+        noise_variance = 2.0 * noise_scale * noise_scale * rng.standard_exponential() + _TINY
+        for iteration in range(-n_burn_in, n_draws):
+            mean = n * theta
+            variance = mean * other
+            weight = variance / (variance + noise_variance)
+            centre = mean + weight * (noisy - mean)
+            std = math.sqrt(weight * noise_variance)
+            s = centre + std * rng.standard_normal()
+            if not 0.0 <= s <= n:
+                s, ok = draw_truncated_normal(rng, centre, std, 0.0, float(n))
+                if not ok:
+                    return chain * (n_burn_in + n_draws) + n_burn_in + iteration
+            noise_variance = draw_noise_variance(rng, abs(noisy - s), noise_scale)
+            # 1 − θ comes from its own gamma variable, and keeps its digits where θ rounds to one.
+            theta, other = rng.standard_gamma(alpha + s), rng.standard_gamma(beta + (n - s))
+            total = theta + other
+            theta /= total
+            other /= total
+            if iteration >= 0:
+                draws[chain, iteration] = theta
+    return -1
+
+
+@kernel
+def run_multinomial(rng, starts, prior, n, noisy, noise_scale, n_burn_in, draws):
+    """Fill `draws` (n_chains, n_draws, k) with θ of the Dirichlet–multinomial model; `starts` is (n_chains, k)."""
+    n_chains, n_draws, k = draws.shape
+    theta, sums, noise_variances, centres, variances = np.empty((5, k))
+    for chain in range(n_chains):
+        for j in range(k):
+            theta[j] = starts[chain, j]
+            sums[j] = n * theta[j]
+            noise_variances[j] = 2.0 * noise_scale * noise_scale * rng.standard_exponential() + _TINY
+        for iteration in range(-n_burn_in, n_draws):
+            for j in range(k):
+                mean = n * theta[j]
+                weight = mean / (mean + noise_variances[j])
+                centres[j] = mean + weight * (noisy[j] - mean)
+                variances[j] = weight * noise_variances[j]
+            if not draw_sums_given_total(rng, centres, variances, float(n), sums):
+                return chain * (n_burn_in + n_draws) + n_burn_in + iteration
+            total = 0.0
+            for j in range(k):
+                noise_variances[j] = draw_noise_variance(rng, abs(noisy[j] - sums[j]), noise_scale)
+                theta[j] = rng.standard_gamma(prior[j] + sums[j])
+                total += theta[j]
+            for j in range(k):
+                theta[j] /= total
+                if iteration >= 0:
+                    draws[chain, iteration, j] = theta[j]
+    return -1
+
+
+@kernel
+def draw_sums_given_total(rng, centres, variances, total, sums):
+    """Update `sums` (k,) by a step that keeps the law of independent N(centre, variance) given s ≥ 0, Σs = total.
+
+    A plain draw x conditioned on its sum is x + v·(total − Σx)/Σv. Where it is not ≥ 0 after a few tries, which
+    happens with a probability that does not depend on the present sums, two Gibbs sweeps take its place: cell by cell
+    against a pivot, s_j and s_pivot anew given their total, a truncated normal. The pivot is the cell of largest
+    variance, as it binds the others least, then a random one, in case the first is held at zero.
+    """
+    k = sums.size
+    proposal = np.empty(k)
+    total_variance = variances.sum()
+    for _ in range(_JOINT_TRIES):
+        excess = total
+        for j in range(k):
+            proposal[j] = centres[j] + math.sqrt(variances[j]) * rng.standard_normal()
+            excess -= proposal[j]
+        excess /= total_variance
+        valid = True
+        for j in range(k):
+            proposal[j] += variances[j] * excess
+            valid &= proposal[j] >= 0.0
+        if valid:
+            sums[:] = proposal
+            return True
+    return _sweep_pairs(rng, centres, variances, np.argmax(variances), sums) and _sweep_pairs(
+        rng, centres, variances, int(rng.random() * k), sums
+    )
+
+
+@kernel
+def _sweep_pairs(rng, centres, variances, pivot, sums):
+    for j in range(sums.size):
+        pair_variance = variances[j] + variances[pivot]
+        if j == pivot or pair_variance == 0.0:
+            continue
+        pair_total = sums[j] + sums[pivot]
+        weight = variances[j] / pair_variance
+        centre = centres[j] + weight * (pair_total - centres[j] - centres[pivot])
+        std = math.sqrt(weight * variances[pivot])
+        value, ok = draw_truncated_normal(rng, centre, std, 0.0, pair_total)
+        if not ok:
+            return False
+        sums[j] = value
+        sums[pivot] = pair_total - value
+    return True
+
+
+@kernel
+def _log_ndtr(x):
+    """Return ln Φ(x); below −37 by its asymptotic series, where erfc leaves the doubles."""
+    if x > -37.0:
+        return math.log(0.5 * math.erfc(-x * math.sqrt(0.5)))
+    w = 1.0 / (x * x)
+    return -0.5 * x * x - math.log(-x * math.sqrt(2.0 * math.pi)) + math.log1p(-w * (1.0 - 3.0 * w * (1.0 - 5.0 * w)))
+
+
+@kernel
+def _log_sides(deviation, variance, noise_scale):
+    """Return the logs of the two parts, up to ln 2b, of the density of N(0, variance) + Lap(noise_scale).
+
+    The parts are those of a noise ≥ 0 and of a noise < 0.
+    """
+    std = math.sqrt(variance)
+    shift = variance / noise_scale
+    level = 0.5 * shift / noise_scale
+    above = level - deviation / noise_scale + _log_ndtr((deviation - shift) / std)
+    below = level + deviation / noise_scale + _log_ndtr((-deviation - shift) / std)
+    return above, below
+
+
+@kernel
+def _log_add(x, y):
+    """Return ln(eˣ + eʸ)."""
+    return max(x, y) + math.log1p(math.exp(-abs(x - y)))
+
+
+@kernel
+def centre_moments(kind, theta, origin, steps_per_unit, coefficients):
+    """Return, for one record, mean and variance of t(x)·1[centre] and of t(x), and the product of the outer means.
+
+    See `mechanisms.inference.truncated_gibbs.RegionTable` for the table.
+    """
+    if kind == EXPONENTIAL:
+        u = math.log(theta)
+        mean = mean_unit = 1.0 / theta
+        variance = mean * mean
+    elif kind == POISSON:
+        u = math.sqrt(theta)
+        mean = mean_unit = variance = theta
+    else:
+        u = mean = theta
+        mean_unit = variance = 1.0
+    n_cells = coefficients.shape[0]
+    position = (u - origin) * steps_per_unit
+    # Written so that "not a number" ends in the first cell, not outside the table.
+    position = min(position, float(n_cells)) if position > 0.0 else 0.0
+    cell = min(int(position), n_cells - 1)
+    t = position - cell
+    c = coefficients[cell]
+    centre_mean = c[0, 0] + t * (c[0, 1] + t * (c[0, 2] + t * c[0, 3]))
+    centre_variance = c[1, 0] + t * (c[1, 1] + t * (c[1, 2] + t * c[1, 3]))
+    outer_product = c[2, 0] + t * (c[2, 1] + t * (c[2, 2] + t * c[2, 3]))
+    return mean_unit * centre_mean, variance * max(centre_variance, 0.0), mean, variance, variance * outer_product
+
+
+@kernel
+def draw_conjugate(rng, kind, prior, n, total):
+    """Draw θ given the sum of all n records; n = 0 and total = 0 draw from the prior."""
+    if kind == EXPONENTIAL:
+        return rng.standard_gamma(prior[0] + n) / (prior[1] + total)
+    if kind == POISSON:
+        return rng.standard_gamma(prior[0] + total) / (prior[1] + n)
+    precision = 1.0 / prior[1] + n
+    return (prior[0] / prior[1] + total) / precision + rng.standard_normal() / math.sqrt(precision)
+
+
+@kernel
+def split_moments(n, moments):
+    """Return mean and variance of the sums over the centre and over the rest, and their covariance."""
+    centre_mean, centre_variance, mean, variance, _ = moments
+    rest_mean = mean - centre_mean
+    covariance = -centre_mean * rest_mean
+    rest_variance = max(variance - centre_variance - 2.0 * covariance, 0.0)
+    return n * centre_mean, n * centre_variance, n * rest_mean, n * rest_variance, n * covariance
+
+
+@kernel
+def _residual(mean, variance, covariance, other, other_mean, other_variance):
+    """Return mean and variance of one normal variable given the value of another."""
+    slope = covariance / other_variance if other_variance > 0.0 else 0.0
+    return mean + slope * (other - other_mean), max(variance - slope * covariance, 0.0)
+
+
+@kernel
+def update_sums(rng, split, noisy, noise_variance, low, high, least_total, centre, rest):
+    """Draw (centre, rest) given θ, σ² and y, restricted to low ≤ centre ≤ high and centre + rest ≥ least_total.
+
+    A few plain joint draws, then one draw of each given the other: see `draw_sums_given_total`.
+    """
+    centre_mean, centre_variance, rest_mean, rest_variance, covariance = split
+    weight = centre_variance / (centre_variance + noise_variance)
+    mean, std = centre_mean + weight * (noisy - centre_mean), math.sqrt(weight * noise_variance)
+    for _ in range(_JOINT_TRIES):
+        new_centre = mean + std * rng.standard_normal()
+        new_mean, new_variance = _residual(
+            rest_mean, rest_variance, covariance, new_centre, centre_mean, centre_variance
+        )
+        new_rest = new_mean + math.sqrt(new_variance) * rng.standard_normal()
+        if low <= new_centre <= high and new_centre + new_rest >= least_total:
+            return new_centre, new_rest, True
+    mean, variance = _residual(centre_mean, centre_variance, covariance, rest, rest_mean, rest_variance)
+    weight = variance / (variance + noise_variance)
+    mean, std = mean + weight * (noisy - mean), math.sqrt(weight * noise_variance)
+    centre, centre_ok = draw_truncated_normal(rng, mean, std, max(low, least_total - rest), high)
+    mean, variance = _residual(rest_mean, rest_variance, covariance, centre, centre_mean, centre_variance)
+    rest, rest_ok = draw_truncated_normal(rng, mean, math.sqrt(variance), least_total - centre, np.inf)
+    return centre, rest, centre_ok and rest_ok
+
+
+@kernel
+def log_marginal(split, noisy, noise_scale):
+    """Return ln p(y | θ) up to ln 2b, with all sums integrated out."""
+    above, below = _log_sides(noisy - split[0], split[1], noise_scale)
+    return _log_add(above, below)
+
+
+@kernel
+def draw_sums(rng, split, noisy, noise_scale):
+    """Draw (centre, rest) given θ and y, with σ² integrated out and no restriction."""
+    centre_mean, centre_variance, rest_mean, rest_variance, covariance = split
+    std, shift = math.sqrt(centre_variance), centre_variance / noise_scale
+    above, below = _log_sides(noisy - centre_mean, centre_variance, noise_scale)
+    # A noise >= 0 leaves the centre below y, where the Laplace factor moves its normal law upwards; and conversely.
+    if math.log(rng.random()) <= above - _log_add(above, below):
+        centre, ok = draw_truncated_normal(rng, centre_mean + shift, std, -np.inf, noisy)
+    else:
+        centre, ok = draw_truncated_normal(rng, centre_mean - shift, std, noisy, np.inf)
+    mean, variance = _residual(rest_mean, rest_variance, covariance, centre, centre_mean, centre_variance)
+    return centre, mean + math.sqrt(variance) * rng.standard_normal(), ok
+
+
+@kernel
+def run_truncated(
+    rng, kind, jumps, starts, prior, n, noisy, noise_scale, low, high, least_total, table, n_burn_in, draws
+):
+    """Fill `draws` (n_chains, n_draws) with θ by Algorithm 2, corrected; `table` is (origin, steps per unit, cubics).
+
+    With `jumps`, each iteration ends with a joint move of θ, the sums and σ²: θ' from the prior and the rest given θ'
+    and y, accepted with probability p(y | θ')/p(y | θ).
+    """
+    n_chains, n_draws = draws.shape
+    for chain in range(n_chains):
+        theta = starts[chain]
+        split = split_moments(n, centre_moments(kind, theta, *table))
+        centre = min(max(split[0], low), high)
+        rest = max(split[2], least_total - centre)
+        noise_variance = 2.0 * noise_scale * noise_scale * rng.standard_exponential() + _TINY
+        for iteration in range(-n_burn_in, n_draws):
+            centre, rest, ok = update_sums(rng, split, noisy, noise_variance, low, high, least_total, centre, rest)
+            if not ok:
+                return chain * (n_burn_in + n_draws) + n_burn_in + iteration
+            noise_variance = draw_noise_variance(rng, abs(noisy - centre), noise_scale)
+            theta = draw_conjugate(rng, kind, prior, n, centre + rest)
+            split = split_moments(n, centre_moments(kind, theta, *table))
+            if jumps:
+                new_theta = draw_conjugate(rng, kind, prior, 0, 0.0)
+                new_split = split_moments(n, centre_moments(kind, new_theta, *table))
+                least = log_marginal(split, noisy, noise_scale) - rng.standard_exponential()
+                # E exp(−|d − Z|/b) ≤ E exp(±(d − Z)/b): most proposals fail by this bound and cost no more than it.
+                bound = 0.5 * new_split[1] / (noise_scale * noise_scale) - abs(noisy - new_split[0]) / noise_scale
+                if bound >= least and log_marginal(new_split, noisy, noise_scale) >= least:
+                    new_centre, new_rest, ok = draw_sums(rng, new_split, noisy, noise_scale)
+                    if ok and low <= new_centre <= high and new_centre + new_rest >= least_total:
+                        theta, split, centre, rest = new_theta, new_split, new_centre, new_rest
+                        noise_variance = draw_noise_variance(rng, abs(noisy - centre), noise_scale)
+            if iteration >= 0:
+                draws[chain, iteration] = theta
+    return -1
+
+
+@kernel
+def run_truncated_published(rng, kind, starts, prior, n, noisy, noise_scale, least_total, table, n_burn_in, draws):
+    """Fill `draws` (n_chains, n_draws) with θ by Algorithm 2 as printed; see `run_truncated`."""
+    n_chains, n_draws = draws.shape
+    for chain in range(n_chains):
+        theta = starts[chain]
+        noise_variance = 2.0 * noise_scale * noise_scale * rng.standard_exponential() + _TINY
+        for iteration in range(-n_burn_in, n_draws):
+            # Line 6: three independent regions; the variances of the outer two add up without their covariance.
+            moments = centre_moments(kind, theta, *table)
+            centre_mean, centre_variance, rest_mean, rest_variance, _ = split_moments(n, moments)
+            rest_variance += 2.0 * n * moments[4]
+            weight = centre_variance / (centre_variance + noise_variance)
+            mean = centre_mean + weight * (noisy - centre_mean) + rest_mean
+            std = math.sqrt(weight * noise_variance + max(rest_variance, 0.0))
+            total = mean + std * rng.standard_normal()
+            if not total >= least_total:
+                total, ok = draw_truncated_normal(rng, mean, std, least_total, np.inf)
+                if not ok:
+                    return chain * (n_burn_in + n_draws) + n_burn_in + iteration
+            theta = draw_conjugate(rng, kind, prior, n, total)
+            centre_mean, centre_variance, _, _, _ = centre_moments(kind, theta, *table)
+            centre = n * centre_mean + math.sqrt(n * centre_variance) * rng.standard_normal()  # line 10 ignores y
+            noise_variance = draw_noise_variance(rng, abs(noisy - centre), noise_scale)
+            if iteration >= 0:
+                draws[chain, iteration] = theta
+    return -1

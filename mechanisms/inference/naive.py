@@ -1,0 +1,242 @@
+"""Conjugate posteriors that take a statistic at its word: the non-private posterior and the naive ones.
+
+==================  ==================================  ===========================================
+method              the statistic it is given           private
+==================  ==================================  ===========================================
+`non-private`       s, without noise                    no
+`naive`             y = s + Lap(Δ/ε)                    ε-DP if records are bounded; **no** if not
+`naive-truncated`   y = ŝ + Lap(Δ/ε), bounds [a, b]     ε-DP
+==================  ==================================  ===========================================
+
+The naive methods treat noise as data: right as n → ∞, over-confident before. For unbounded records P4 lets `naive` see
+the sum s of *all* records with the noise Lap(b/ε) that would protect the truncated sum ŝ, which protects nobody here.
+`naive-truncated` is given what a private release holds. It takes ŝ for the sum of all n records, as n is the only
+number of records that is public; a record that was dropped counts as 0.
+
+References
+----------
+P4: Bernstein & Sheldon, "Differentially Private Bayesian Inference for Exponential Families", NeurIPS 2018, section 4.
+Foulds, Geumlek, Welling & Chaudhuri, "On the theory and practice of privacy-preserving Bayesian data analysis", UAI
+2016, section 3: the naive method, with a projection.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import special
+
+from mechanisms.inference.families import FAMILIES, Family
+from mechanisms.privacy import validate_size
+
+__all__ = ["ConjugatePosterior", "conjugate_posterior", "naive_statistics"]
+
+Floats = NDArray[np.float64]
+
+
+def naive_statistics(
+    family: str, noisy_statistics: ArrayLike, n: int, bounds: tuple[float, float] | None = None
+) -> Floats:
+    """Clip every component of noisy statistics to the values that n records can give it.
+
+    Parameters
+    ----------
+    family : str
+        A key of `FAMILIES`.
+    noisy_statistics : array_like, shape (trials, d), or (trials,) where d = 1
+        y, finite.
+    n : int
+        Number of records, ≥ 1, public.
+    bounds : tuple of float, optional
+        Public bounds, where y is a noisy sum of the records within them; None where it is one of all records.
+
+    Returns
+    -------
+    ndarray of float64, shape (trials, d)
+        Without bounds in [n·low, n·high], records lying in [low, high]: [0, n] for binomial and multinomial, [0, ∞) for
+        exponential and Poisson, untouched for the normal family. With bounds in [n·min(a, 0), n·max(b, 0)].
+
+    Raises
+    ------
+    ValueError
+        If an argument is not allowed.
+
+    Notes
+    -----
+    P4 does not say what its naive method does with y outside the support of s; its figures need an answer, as the
+    conjugate update may leave the parameter space. Ours keeps every update proper, and is deliberately no better than
+    naive: it does not round, and cells of a multinomial are clipped one by one, so that their sum may differ from n.
+
+    Examples
+    --------
+    >>> naive_statistics("binomial", [-3.2, 5.5, 12.0], n=10).T
+    array([[ 0. , 5.5, 10. ]])
+    >>> naive_statistics("exponential", [-3.2, 50.0], n=10, bounds=(1.0, 2.0)).T
+    array([[ 0., 20.]])
+    """
+    law, n = _family(family), validate_size(n)
+    y = _as_statistics("noisy_statistics", noisy_statistics)
+    low, high = law.record_range
+    checked = law.validate_bounds(bounds) if bounds is not None else None
+    if checked is not None:  # a record outside the bounds contributes zero
+        low, high = min(checked[0], 0.0), max(checked[1], 0.0)
+    return np.clip(y, n * low, n * high)
+
+
+@dataclass(frozen=True, eq=False)
+class ConjugatePosterior:
+    """The conjugate posterior of θ in each of many trials; build it with `conjugate_posterior`.
+
+    Parameters
+    ----------
+    family : str
+        The family's name.
+    parameters : ndarray of float64, shape (trials, h)
+        Hyperparameters of the posterior, in the order of the prior's.
+    """
+
+    family: str
+    parameters: Floats
+
+    def mean(self) -> Floats:
+        """Return E[θ], shape (trials,), or (trials, k) for the multinomial."""
+        first, second = self._marginals()
+        if self.family == "normal":
+            return first
+        return first / (first + second) if self._is_beta else first / second
+
+    def quantile_of(self, theta: ArrayLike) -> Floats:
+        """Return Pr[θ' ≤ θ] in each trial: Cook's quantile if θ generated the trial.
+
+        Parameters
+        ----------
+        theta : array_like, shape (trials,) or (trials, m); (trials, k) or (trials, m, k) for the multinomial
+            Within the parameter space.
+
+        Returns
+        -------
+        ndarray of float64, of the same shape
+            For the multinomial each cell's own quantile, by its Beta marginal.
+
+        Raises
+        ------
+        ValueError
+            If the shape does not fit, or a value is outside the parameter space.
+
+        Examples
+        --------
+        >>> conjugate_posterior("multinomial", (1, 1, 1), 1, [[1, 0, 0]]).quantile_of([[0.5, 0.25, 0.25]])
+        array([[0.5     , 0.578125, 0.578125]])
+        """
+        values = FAMILIES[self.family].validate_parameters(theta)
+        cells = self.parameters.shape[1:] if self.family == "multinomial" else ()
+        trials = len(self.parameters)
+        plain_axes = values.ndim - len(cells)
+        if plain_axes not in (1, 2) or len(values) != trials or values.shape[plain_axes:] != cells:
+            shape = ", ".join(str(length) for length in (trials, *cells))
+            raise ValueError(
+                f"theta must have shape ({shape}), or this with one more axis after the first, got {values.shape}; "
+                "pass one row a trial"
+            )
+        first, second = (marginal.reshape(trials, *(1,) * (plain_axes - 1), *cells) for marginal in self._marginals())
+        if self._is_beta:
+            return special.betainc(first, second, values)
+        if self.family == "normal":
+            return special.ndtr((values - first) / np.sqrt(second))
+        return special.gammainc(first, second * values)
+
+    def sample(self, rng: np.random.Generator, size: int) -> Floats:
+        """Draw θ.
+
+        Parameters
+        ----------
+        rng : numpy.random.Generator
+            Used by one trial after the other.
+        size : int
+            Draws a trial, ≥ 1.
+
+        Returns
+        -------
+        ndarray of float64, shape (trials, size), or (trials, size, k) for the multinomial
+        """
+        if size != int(size) or size < 1:
+            raise ValueError(f"size must be a whole number >= 1, got {size}; pass the number of draws a trial")
+        law = FAMILIES[self.family]
+        draws = np.stack([law.draw_parameters(rng, row, size) for row in self.parameters])
+        return draws if self.family == "multinomial" else draws[..., 0]
+
+    @property
+    def _is_beta(self) -> bool:
+        return self.family in ("binomial", "multinomial")
+
+    def _marginals(self) -> tuple[Floats, Floats]:
+        """Return the two parameters of the Beta, Gamma or Normal law of θ, or of each of its components."""
+        if self.family == "multinomial":
+            # The other cells' sum, not total minus cell, which cancels.
+            others = 1.0 - np.eye(self.parameters.shape[1])
+            return self.parameters, self.parameters @ others
+        return self.parameters[:, 0], self.parameters[:, 1]
+
+
+def conjugate_posterior(family: str, prior: ArrayLike, n: int, statistics: ArrayLike) -> ConjugatePosterior:
+    """Return the posterior of θ in each trial as if `statistics` were the sums of all `n` records.
+
+    Parameters
+    ----------
+    family : str
+        A key of `FAMILIES`.
+    prior : array_like, shape (h,)
+        See `Family.validate_prior`.
+    n : int
+        Number of records, ≥ 1.
+    statistics : array_like, shape (trials, d), or (trials,) where d = 1
+        The true s, or noisy statistics that `naive_statistics` projected.
+
+    Returns
+    -------
+    ConjugatePosterior
+
+    Privacy
+    -------
+    As private as the statistics: post-processing (see the module's table).
+
+    Raises
+    ------
+    ValueError
+        If an argument is not allowed, or a posterior is not proper, as noisy statistics were not projected.
+
+    Examples
+    --------
+    >>> posterior = conjugate_posterior("exponential", (8, 2), n=100, statistics=[25.0, 50.0])
+    >>> posterior.mean().round(3), posterior.quantile_of([4.0, 2.0]).round(3)
+    (array([4.   , 2.077]), array([0.513, 0.36 ]))
+    >>> posterior.sample(np.random.default_rng(1), size=3).shape
+    (2, 3)
+    """
+    law = _family(family)
+    parameters = law.posterior(prior, _as_statistics("statistics", statistics), n)
+    if not np.all(parameters[:, law.any_sign :] > 0):
+        raise ValueError(
+            f"statistics must be sums that {n} records can have, got a posterior with parameter "
+            f"{parameters[:, law.any_sign :].min()}; project noisy statistics with naive_statistics"
+        )
+    return ConjugatePosterior(family, parameters)
+
+
+def _family(name: str) -> Family:
+    if name not in FAMILIES:
+        raise ValueError(f"family must be one of {', '.join(FAMILIES)}, got {name!r}; choose one of them")
+    return FAMILIES[name]
+
+
+def _as_statistics(name: str, statistics: ArrayLike) -> Floats:
+    values = np.asarray(statistics, dtype=np.float64)
+    if values.ndim == 1:
+        values = values[:, None]
+    if values.ndim != 2 or values.size == 0 or not np.all(np.isfinite(values)):
+        raise ValueError(
+            f"{name} must be finite, of shape (trials, d) or (trials,), got shape {values.shape}; pass one row a trial"
+        )
+    return values

@@ -1,0 +1,1 @@
+"""A coefficient of a linear regression, from what the partitions of the rows state of it."""

@@ -1,0 +1,178 @@
+"""The law of one regression coefficient in each of many partitions: a mixture of normal laws, or one t law.
+
+`mechanisms.regression.posterior` builds it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import special
+
+from mechanisms.jit import kernel
+
+__all__ = ["CoefficientPosterior", "validate_probabilities"]
+
+Floats = NDArray[np.float64]
+
+_MOST_ITERATIONS = 200
+_ROOT_HALF, _DENSITY = math.sqrt(0.5), 1.0 / math.sqrt(2.0 * math.pi)
+
+
+@dataclass(frozen=True, eq=False)
+class CoefficientPosterior:
+    """The law of a coefficient in each of many partitions: a mixture of q normal laws, or one t law.
+
+    Attributes
+    ----------
+    weights, locations, scales : ndarray of float64, shape (..., q)
+    degrees : ndarray of float64, shape (...)
+        Degrees of freedom; inf for normal laws.
+    """
+
+    weights: Floats
+    locations: Floats
+    scales: Floats
+    degrees: Floats
+
+    @property
+    def mean(self) -> Floats:
+        """The mean, or the centre of a t law that has none, shape (...)."""
+        return np.sum(self.weights * self.locations, axis=-1)
+
+    @property
+    def sd(self) -> Floats:
+        """The standard deviation, inf for a t law of two degrees of freedom or fewer, shape (...)."""
+        apart = self.locations - self.mean[..., None]
+        variance = np.sum(self.weights * (self.scales**2 + apart**2), axis=-1)
+        excess = np.where(self.degrees > 2, 1.0 - 2.0 / np.maximum(self.degrees, 2.0), 0.0)
+        return np.sqrt(np.divide(variance, excess, out=np.full_like(variance, math.inf), where=excess > 0))
+
+    def cdf(self, cutoffs: ArrayLike) -> Floats:
+        """Return Pr[β_k ≤ b].
+
+        Parameters
+        ----------
+        cutoffs : array_like, shape (..., c) or ()
+            b, not NaN; leading axes broadcast with those of the posterior.
+
+        Returns
+        -------
+        ndarray of float64, shape (..., c), or (...) for a single number
+
+        Raises
+        ------
+        ValueError
+            If a cutoff is NaN.
+        """
+        b = np.asarray(cutoffs, dtype=np.float64)
+        if np.any(np.isnan(b)):
+            raise ValueError("cutoffs must be numbers, got NaN")
+        z = (b[..., None] - self._lifted(self.locations, b)) / self._lifted(self.scales, b)
+        below = special.ndtr(z)
+        finite = np.isfinite(self.degrees)
+        if finite.any():
+            df = np.where(finite, self.degrees, 1.0)[..., None]
+            student = special.stdtr(df[..., None] if b.ndim else df, z)
+            normal = ~finite[..., None]
+            below = np.where(normal[..., None] if b.ndim else normal, below, student)
+        return np.minimum(np.sum(self._lifted(self.weights, b) * below, axis=-1), 1.0)
+
+    def quantile(self, probabilities: ArrayLike) -> Floats:
+        """Return the b with Pr[β_k ≤ b] = p.
+
+        Parameters
+        ----------
+        probabilities : array_like, shape (c,) or ()
+            p in (0, 1).
+
+        Returns
+        -------
+        ndarray of float64, shape (..., c), or (...) for a single number
+
+        Raises
+        ------
+        ValueError
+            If a p is not in (0, 1).
+        """
+        p = validate_probabilities(probabilities)
+        z = special.ndtri(p)
+        if np.isfinite(self.degrees).any():
+            df = self.degrees.reshape(self.degrees.shape + (1,) * p.ndim)
+            z = np.where(np.isfinite(df), special.stdtrit(np.where(np.isfinite(df), df, 1.0), p), z)
+        each = self._lifted(self.locations, p) + self._lifted(self.scales, p) * z[..., None]
+        if self.weights.shape[-1] == 1:
+            return each[..., 0]
+        guess = self.mean.reshape(self.mean.shape + (1,) * p.ndim) + self.sd.reshape(self.sd.shape + (1,) * p.ndim) * z
+        low, high = each.min(axis=-1), each.max(axis=-1)
+        flat = (array.reshape(-1, self.weights.shape[-1]) for array in (self.weights, self.locations, self.scales))
+        roots = [array.reshape(-1, p.size).copy() for array in (np.clip(guess, low, high), low, high)]
+        _solve(*flat, p.ravel(), *roots)
+        return roots[0].reshape(guess.shape)
+
+    def _lifted(self, array: Floats, values: Floats) -> Floats:
+        """Return (..., q) as (..., 1, q) where values have an axis of their own."""
+        return array[..., None, :] if values.ndim else array
+
+
+def validate_probabilities(probabilities: ArrayLike) -> Floats:
+    """Return probabilities as an array, refusing what lies outside (0, 1).
+
+    Parameters
+    ----------
+    probabilities : array_like
+        p in (0, 1).
+
+    Returns
+    -------
+    ndarray of float64
+
+    Raises
+    ------
+    ValueError
+        If a p is not in (0, 1).
+
+    Examples
+    --------
+    >>> validate_probabilities([0.025, 0.975])
+    array([0.025, 0.975])
+    """
+    p = np.asarray(probabilities, dtype=np.float64)
+    if not np.all((p > 0) & (p < 1)):
+        raise ValueError(f"p must be in (0, 1), got {p[~((p > 0) & (p < 1))].flat[0]}; choose such as 0.975")
+    return p
+
+
+@kernel
+def _solve(weights, locations, scales, probabilities, x, low, high):
+    """Replace guesses x by the roots of Σ wᵢΦ((x − μᵢ)/σᵢ) = p within [low, high], by Newton steps kept within."""
+    n_laws, n_components = weights.shape
+    for law in range(n_laws):
+        spread = scales[law].min()
+        for place in range(probabilities.size):
+            root, a, b = x[law, place], low[law, place], high[law, place]
+            for _ in range(_MOST_ITERATIONS):
+                excess, slope = -probabilities[place], 0.0
+                for i in range(n_components):
+                    z = (root - locations[law, i]) / scales[law, i]
+                    excess += weights[law, i] * 0.5 * math.erfc(-z * _ROOT_HALF)
+                    slope += weights[law, i] / scales[law, i] * math.exp(-0.5 * z * z)
+                if excess == 0.0:
+                    break
+                if excess < 0.0:
+                    a = root
+                else:
+                    b = root
+                new, enough = root, 1e-7 * spread  # the error after a Newton step is about its square
+                if slope > 0.0:
+                    new = root - excess / (slope * _DENSITY)
+                if not a < new < b:
+                    new, enough = 0.5 * (a + b), 1e-13 * spread
+                moved = abs(new - root)
+                root = new
+                if moved <= enough + 4e-16 * abs(root):
+                    break
+            x[law, place] = root

@@ -1,0 +1,298 @@
+"""Sufficient statistics of linear regression, centred, for many partitions of the rows at once.
+
+For y = β₀ + x·β + e the rows z = (x, y) enter every posterior through their number, their means z̄ and their scatter
+Σ (z − z̄)(z − z̄)ᵀ alone. Raw moments XᵀX, Xᵀy, yᵀy hold the same, but lose the digits that a large mean takes: with x
+near 10⁸ and a spread of 1, all of them. Statistics of disjoint sets of rows add up to those of their union (`pool`), in
+any order, so that a table may be read in chunks.
+
+References
+----------
+Chan, Golub & LeVeque, "Algorithms for computing the sample variance", The American Statistician 37(3), 1983.
+P2: Amitai, "Bayesian Inference Via Partitioning Under Differential Privacy", Duke University 2018.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from mechanisms.privacy import validate_size
+from mechanisms.regression.row_moments import row_moments
+
+__all__ = [
+    "RegressionStatistics",
+    "draw_partition",
+    "partition_sizes",
+    "partition_statistics",
+]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class RegressionStatistics:
+    """What a posterior needs of the rows of each partition.
+
+    Attributes
+    ----------
+    n_rows : ndarray of int64, shape (...)
+        Rows of each partition, ≥ 0.
+    means : ndarray of float64, shape (..., p + 1)
+        Means of the p columns and, last, of the outcome y; 0 without rows.
+    scatter : ndarray of float64, shape (..., p + 1, p + 1)
+        Σ (z − z̄)(z − z̄)ᵀ of z = (x, y).
+    intercept : bool
+        Whether the model has one; it is then coefficient 0, and x holds no column of ones.
+
+    Raises
+    ------
+    ValueError
+        If shapes do not fit, a value is not finite, or there are neither columns nor an intercept.
+
+    Examples
+    --------
+    >>> statistics = partition_statistics([[0.0], [1.0], [2.0], [3.0]], [1.0, 3.0, 5.0, 7.0], [0, 0, 1, 1])
+    >>> statistics.means.tolist(), statistics.scatter[0].tolist()
+    ([[0.5, 2.0], [2.5, 6.0]], [[0.5, 1.0], [1.0, 2.0]])
+    >>> statistics.pool().XtX.tolist()
+    [[4.0, 6.0], [6.0, 14.0]]
+    """
+
+    n_rows: NDArray[np.int64]
+    means: Floats
+    scatter: Floats
+    intercept: bool = True
+
+    def __post_init__(self) -> None:
+        n_rows = np.asarray(self.n_rows)
+        means, scatter = (np.asarray(each, dtype=np.float64) for each in (self.means, self.scatter))
+        width = means.shape[-1:]
+        if n_rows.dtype.kind not in "iu" or means.shape != n_rows.shape + width or scatter.shape != means.shape + width:
+            raise ValueError(
+                "statistics must be whole numbers of shape (...), means (..., p + 1) and scatter (..., p + 1, p + 1), "
+                f"got {n_rows.dtype} of shape {n_rows.shape}, {means.shape} and {scatter.shape}"
+            )
+        if width[0] < 2 - bool(self.intercept):
+            raise ValueError(f"statistics must have a coefficient, got {width[0] - 1} columns and no intercept")
+        if not (np.all(n_rows >= 0) and np.all(np.isfinite(means)) and np.all(np.isfinite(scatter))):
+            raise ValueError("statistics must be finite and n_rows >= 0; remove rows with missing or infinite values")
+        for name, value in (("n_rows", n_rows.astype(np.int64)), ("means", means), ("scatter", scatter)):
+            object.__setattr__(self, name, value)
+
+    @property
+    def n_coefficients(self) -> int:
+        """d: the columns, and the intercept if there is one."""
+        return self.means.shape[-1] - 1 + bool(self.intercept)
+
+    def __getitem__(self, index: Any) -> RegressionStatistics:
+        """Return the partitions that an index selects."""
+        return RegressionStatistics(
+            np.asarray(self.n_rows[index]),
+            self.means[index],
+            self.scatter[index],
+            self.intercept,
+        )
+
+    @staticmethod
+    def stack(parts: Sequence[RegressionStatistics]) -> RegressionStatistics:
+        """Return statistics of equal shape along a new first axis; `pool` over it to join chunks of one table."""
+        return RegressionStatistics(
+            np.stack([part.n_rows for part in parts]),
+            np.stack([part.means for part in parts]),
+            np.stack([part.scatter for part in parts]),
+            parts[0].intercept,
+        )
+
+    def pool(self, axis: int = -1) -> RegressionStatistics:
+        """Return the statistics of the union of disjoint rows along an axis of partitions.
+
+        Parameters
+        ----------
+        axis : int
+            Among those of `n_rows`; the last by default.
+
+        Returns
+        -------
+        RegressionStatistics
+
+        Examples
+        --------
+        >>> rng = np.random.default_rng(1)
+        >>> x, y = rng.standard_normal((90, 2)) + 1e6, rng.standard_normal(90)
+        >>> whole = partition_statistics(x, y, np.zeros(90, int))[0]
+        >>> parts = partition_statistics(x, y, np.arange(90) % 3).pool()
+        >>> bool(np.allclose(whole.scatter, parts.scatter, rtol=1e-8, atol=1e-8))
+        True
+        """
+        axis = axis % self.n_rows.ndim
+        n = self.n_rows.sum(axis)
+        share = self.n_rows / np.maximum(np.expand_dims(n, axis), 1)
+        # about the first partition, whose mean is near the others': the means are not to be rounded at their full size
+        origin = self.means.take([0], axis)
+        means = (origin + np.sum(share[..., None] * (self.means - origin), axis, keepdims=True)).take(0, axis)
+        apart = self.means - np.expand_dims(means, axis)
+        between = np.einsum("...,...i,...j->...ij", self.n_rows, apart, apart)
+        return RegressionStatistics(n, means, np.sum(self.scatter + between, axis), self.intercept)
+
+    def add_to_outcome(self, coefficients: ArrayLike) -> RegressionStatistics:
+        """Return the statistics of the same rows with y + β₀ + x·β for y.
+
+        Parameters
+        ----------
+        coefficients : array_like, shape (d,)
+            β₀ first if there is an intercept, then one a column.
+        """
+        b = np.asarray(coefficients, dtype=np.float64)
+        slopes = b[bool(self.intercept) :]
+        step = np.eye(self.means.shape[-1])
+        step[-1, :-1] = slopes
+        means = self.means @ step.T
+        if self.intercept:
+            means[..., -1] += b[0]
+        return RegressionStatistics(self.n_rows, means, step @ self.scatter @ step.T, self.intercept)
+
+    @property
+    def XtX(self) -> Floats:  # noqa: N802
+        """Raw moments of the design, shape (..., d, d), the column of ones first."""
+        return self._raw()[..., :-1, :-1]
+
+    @property
+    def Xty(self) -> Floats:  # noqa: N802
+        """Raw moments of design and outcome, shape (..., d)."""
+        return self._raw()[..., :-1, -1]
+
+    @property
+    def yty(self) -> Floats:
+        """Σy², shape (...)."""
+        return self._raw()[..., -1, -1]
+
+    def _raw(self) -> Floats:
+        """Return the raw moments of (1, x, y), or of (x, y) without an intercept."""
+        means, first = self.means, int(self.intercept)
+        if first:
+            means = np.concatenate([np.ones((*means.shape[:-1], 1)), means], axis=-1)
+        raw = np.einsum("...,...i,...j->...ij", self.n_rows, means, means)
+        raw[..., first:, first:] += self.scatter
+        return raw
+
+
+def partition_sizes(n: int, size: int) -> NDArray[np.int64]:
+    """Return how many rows each partition has: all of `size` or, where that does not divide n, as equal as possible.
+
+    The n rows make ⌊n/size⌋ partitions, none smaller than `size`; the rows that are left over go to the first ones.
+
+    Parameters
+    ----------
+    n : int
+        Number of rows.
+    size : int
+        Least number of rows of a partition, 1 ≤ size ≤ n.
+
+    Returns
+    -------
+    ndarray of int64, shape (M,)
+
+    Raises
+    ------
+    ValueError
+        If an argument is not allowed.
+
+    Examples
+    --------
+    >>> partition_sizes(11, 3)
+    array([4, 4, 3])
+    """
+    n = validate_size(n)
+    if not 1 <= size <= n or int(size) != size:
+        raise ValueError(f"a partition's size must be a whole number in [1, n = {n}], got {size}")
+    n_partitions = n // int(size)
+    sizes = np.full(n_partitions, int(n) // n_partitions, dtype=np.int64)
+    sizes[: int(n) % n_partitions] += 1
+    return sizes
+
+
+def draw_partition(rng: np.random.Generator, n: int, size: int) -> NDArray[np.int64]:
+    """Divide n rows at random into partitions of `partition_sizes`.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+    n, size : int
+        As in `partition_sizes`.
+
+    Returns
+    -------
+    ndarray of int64, shape (n,)
+        The partition of each row, from 0.
+
+    Privacy
+    -------
+    It looks at no row: replacing one changes one partition, and the guarantees hold for every division.
+
+    Examples
+    --------
+    >>> draw_partition(np.random.default_rng(1), 7, 3)
+    array([1, 0, 0, 1, 0, 1, 0])
+    """
+    sizes = partition_sizes(n, size)
+    return rng.permutation(np.repeat(np.arange(sizes.size), sizes))
+
+
+def partition_statistics(
+    x: ArrayLike, y: ArrayLike, partition: ArrayLike, n_partitions: int | None = None, intercept: bool = True
+) -> RegressionStatistics:
+    """Return the statistics of each partition of some rows, a whole table or one chunk of it.
+
+    Parameters
+    ----------
+    x : array_like, shape (n, p)
+        Columns, without one of ones where there is an intercept; finite.
+    y : array_like, shape (n,)
+        Outcome, finite.
+    partition : array_like of int, shape (n,)
+        The partition of each row, from 0.
+    n_partitions : int, optional
+        M; the largest partition + 1 by default. A chunk may hold no row of some.
+    intercept : bool
+        Whether the model has one.
+
+    Returns
+    -------
+    RegressionStatistics
+        Of shape (M,). Chunks are joined by ``RegressionStatistics.stack(chunks).pool(0)``.
+
+    Raises
+    ------
+    ValueError
+        If shapes do not fit, a row has a value that is not finite (the first such row is named), or a partition's
+        number is not allowed.
+
+    Examples
+    --------
+    >>> statistics = partition_statistics([[1.0], [2.0], [4.0]], [1.0, 0.0, 2.0], [1, 0, 1], n_partitions=3)
+    >>> statistics.n_rows.tolist(), statistics.means[1].tolist()
+    ([1, 2, 0], [2.5, 1.5])
+    """
+    columns, outcome, labels = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64), np.asarray(partition)
+    n = len(outcome) if outcome.ndim == 1 else -1
+    if columns.ndim != 2 or outcome.ndim != 1 or columns.shape[0] != n or labels.shape != (n,):
+        raise ValueError(
+            f"rows must have shapes (n, p), (n,) and (n,), got {columns.shape}, {outcome.shape} and {labels.shape}"
+        )
+    z = np.concatenate([columns, outcome[:, None]], axis=1)
+    finite = np.isfinite(z).all(axis=1)
+    if not finite.all():
+        raise ValueError(f"rows must be finite, row {np.flatnonzero(~finite)[0]} is not; drop or impute it")
+    most = int(labels.max(initial=-1)) + 1
+    total = most if n_partitions is None else int(n_partitions)
+    if labels.dtype.kind not in "iu" or labels.min(initial=0) < 0 or most > total or total < 1:
+        raise ValueError(
+            f"partitions must be whole numbers from 0 to {total - 1}, got {labels.dtype} from {labels.min(initial=0)} "
+            f"to {labels.max(initial=0)}; number them from 0"
+        )
+    n_rows, means, scatter = row_moments(columns, outcome, labels, total)
+    return RegressionStatistics(n_rows, means, scatter, intercept)

@@ -1,0 +1,317 @@
+"""Rényi-DP posterior sampling from a Dirichlet posterior (P3, section 3): release one draw of a weakened posterior.
+
+With prior Dir(α), counts c of n private records and, if some records are public, their counts u, the draw is from
+Dir(η + s·c), for a coefficient in (0, 1]:
+
+================  ===========================  =====================  ===================
+name              posterior                    η                      s
+================  ===========================  =====================  ===================
+`direct`          α + u + c (Algorithm 1)      α + u                  1
+`diffused`        α + r(u + c) (Algorithm 2)   α + r·u                r, the coefficient
+`concentrated`    α/m + u + c (Algorithm 3)    α/m + u                1, m the coefficient
+================  ===========================  =====================  ===================
+
+**What it spends, exactly.** Replacing a record of cell i by one of cell j leaves n − 1 records c° shared. With
+x = η + s·c° the laws are P = Dir(x + s·eᵢ) and Q = Dir(x + s·eⱼ), whose totals agree, so that
+
+    D_λ(P‖Q) = F₊(xᵢ) + F₋(xⱼ),   F₊(x) = `cell_renyi`(x, s),   F₋(x) = `cell_renyi`(x + s, −s).
+
+Both are s²·∫ k(t)·ψ₁(y ± ts) dt over [0, λ], y the start, with the kernel k(t) = t up to 1 and (λ − t)/(λ − 1) beyond:
+decreasing and convex in x, as the trigamma function ψ₁ is. For k ≥ 3 cells the n − 1 records may all lie in a third,
+and D is largest at xᵢ = ηᵢ, xⱼ = ηⱼ; over i ≠ j it is largest at the two smallest entries of η, in one of their two
+orders. For k = 2 they lie in the two cells, D is convex in how many lie in the first, and the largest is at an end: all
+in one cell. So 2 or 4 evaluations give the supremum over all neighbours, for every n.
+
+It is finite for λ < λ* = 1 + min(η)/s, beyond which the mixed parameter ηⱼ − (λ−1)s of an empty cell is not positive.
+It grows with the coefficient: for m, as η falls; for r, the derivative is λ times a second divided difference of
+t ↦ tψ(αᵢ + tr), ψ the digamma function, a convex function where αᵢ + tr > 0, since −zψ₂(z) ≤ 2ψ₁(z). Hence bisection
+finds the largest coefficient for a target, and any target has one: the supremum vanishes with the coefficient.
+
+**Part of the data public** ("such as after a data breach", P3, Extensions): the table above protects the n records that
+are still private, for a release that used all. Who knows beforehand which records are public may as well count them as
+prior, α + u. **Releasing a statistic**: a function of the draw is post-processing, and keeps the guarantee. P3's own
+schemes for both are in an appendix that is not part of its published text.
+
+References
+----------
+P3: Geumlek, Song & Chaudhuri, "Rényi Differential Privacy Mechanisms for Posterior Sampling", NeurIPS 2017, sections 3
+and 5.1. Dimitrakakis, Nelson, Mitrokotsa & Rubinstein, "Robust and private Bayesian inference", ALT 2014: direct
+sampling.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from numbers import Real
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from mechanisms.conjugate import validate_prior
+from mechanisms.privacy import RenyiGuarantee, validate_epsilon, validate_order, validate_size
+from mechanisms.renyi.divergence import cell_renyi
+
+__all__ = ["RENYI_SAMPLERS", "RenyiSampling", "calibrate_renyi", "renyi_sampler"]
+
+Floats = NDArray[np.float64]
+
+_MARGIN = 1e-12  # of a coefficient: moves the divergence by more than the rounding with which it is computed
+
+RENYI_SAMPLERS: dict[str, Callable[[float], tuple[float, float]]] = {
+    "direct": lambda coefficient: (1.0, 1.0),
+    "diffused": lambda coefficient: (1.0, coefficient),
+    "concentrated": lambda coefficient: (1.0 / coefficient, 1.0),
+}
+"""Name -> coefficient to what prior and records are multiplied by."""
+
+
+@dataclass(frozen=True)
+class RenyiSampling:
+    """The mechanism for data sets of n private records; build it with `calibrate_renyi` or `renyi_sampler`.
+
+    Attributes
+    ----------
+    name : str
+        A key of `RENYI_SAMPLERS`.
+    prior : tuple of float
+        α.
+    n : int
+        Number of private records.
+    coefficient : float
+        r or m, in (0, 1]; 1 for `direct`.
+    public_counts : tuple of int
+        u; zeros where no record is public.
+    """
+
+    name: str
+    prior: tuple[float, ...]
+    n: int
+    coefficient: float
+    public_counts: tuple[int, ...]
+
+    @property
+    def start(self) -> Floats:
+        """η, the parameters before any private record, shape (k,)."""
+        prior_weight, record_weight = RENYI_SAMPLERS[self.name](self.coefficient)
+        return prior_weight * np.array(self.prior) + record_weight * np.array(self.public_counts)
+
+    @property
+    def step(self) -> float:
+        """The weight s of a record."""
+        return RENYI_SAMPLERS[self.name](self.coefficient)[1]
+
+    @property
+    def largest_order(self) -> float:
+        """λ*, the order from which on the divergence is infinite."""
+        return 1.0 + float(self.start.min()) / self.step
+
+    def posterior(self, counts: ArrayLike) -> Floats:
+        """Return the parameters of the law that is drawn from.
+
+        Parameters
+        ----------
+        counts : array_like, shape (..., k)
+            c, whole numbers ≥ 0 with sum n on the last axis: the private records.
+
+        Returns
+        -------
+        ndarray of float64, shape (..., k)
+
+        Raises
+        ------
+        ValueError
+            If counts are not allowed.
+        """
+        c = np.asarray(counts, dtype=np.float64)
+        if c.ndim < 1 or c.shape[-1] != len(self.prior) or not np.all((c >= 0) & (c == np.floor(c))):
+            raise ValueError(
+                f"counts must be whole numbers >= 0 in {len(self.prior)} cells on their last axis, got {counts!r}; "
+                "pass one count a cell"
+            )
+        if not np.all(c.sum(axis=-1) == self.n):
+            raise ValueError(f"counts must sum to the {self.n} private records, got {counts!r}; correct them or n")
+        return self.start + self.step * c
+
+    def sample(self, rng: np.random.Generator, counts: ArrayLike, size: int) -> Floats:
+        """Draw θ; each draw spends the divergence anew.
+
+        Parameters
+        ----------
+        rng : numpy.random.Generator
+        counts : array_like, shape (k,)
+            c.
+        size : int
+            Number of draws, ≥ 1.
+
+        Returns
+        -------
+        ndarray of float64, shape (size, k)
+
+        Privacy
+        -------
+        One draw has `guarantee`, replace-one with n public, and the Rényi epsilons of several add up. It holds for
+        draws in real arithmetic: doubles leak through their rounding, so these serve simulation, not the protection of
+        data.
+
+        Raises
+        ------
+        ValueError
+            If counts are not allowed.
+        """
+        return rng.dirichlet(self.posterior(counts), size)
+
+    def renyi_epsilon(self, order: float) -> float:
+        """Return the largest Rényi divergence of one draw over all neighbours, in nats; inf from `largest_order` on.
+
+        Parameters
+        ----------
+        order : float
+            λ, finite and ≥ 1.
+
+        Raises
+        ------
+        ValueError
+            If `order` is not allowed.
+        """
+        start, step = self.start, self.step
+        low, second = np.sort(start)[:2]
+        shared = (self.n - 1) * step if start.size == 2 else 0.0
+        losing = np.array([low, second, low + shared, second + shared])  # the cell whose record is replaced, and
+        gaining = np.array([second + shared, low + shared, second, low])  # the one that its replacement falls into
+        lam = validate_order(order)
+        return float((cell_renyi(losing, step, lam) + cell_renyi(gaining + step, -step, lam)).max())
+
+    def guarantee(self, order: float) -> RenyiGuarantee:
+        """Return what one draw promises at an order below `largest_order`; ValueError from there on."""
+        spent = self.renyi_epsilon(validate_order(order))
+        if math.isinf(spent):
+            raise ValueError(
+                f"order must be < {self.largest_order:g} for {self.name} with coefficient {self.coefficient:g}, got "
+                f"{order:g}; nothing is promised there, choose a smaller coefficient"
+            )
+        return RenyiGuarantee(order, spent)
+
+
+def renyi_sampler(
+    name: str, prior: ArrayLike, n: int, coefficient: float, public_counts: ArrayLike | None = None
+) -> RenyiSampling:
+    """Return the mechanism with a given coefficient.
+
+    Parameters
+    ----------
+    name : {"direct", "diffused", "concentrated"}
+        A key of `RENYI_SAMPLERS`.
+    prior : array_like, shape (k,)
+        Dirichlet parameters, finite and > 0, k ≥ 2; at k = 2 those of a Beta law.
+    n : int
+        Number of private records, ≥ 1, public.
+    coefficient : float
+        r or m, in (0, 1]; 1 for `direct`.
+    public_counts : array_like, shape (k,), optional
+        u, whole numbers ≥ 0: records that need no protection.
+
+    Returns
+    -------
+    RenyiSampling
+
+    Privacy
+    -------
+    That of `RenyiSampling.guarantee`, at every order below `RenyiSampling.largest_order`.
+
+    Raises
+    ------
+    ValueError
+        If an argument is not allowed.
+
+    Examples
+    --------
+    >>> whole = renyi_sampler("direct", [6, 12], n=100, coefficient=1)
+    >>> print(whole.largest_order, whole.guarantee(2), whole.guarantee(6.9), whole.renyi_epsilon(7))
+    7.0 (2, 0.19129)-RDP (6.9, 1.39264)-RDP inf
+    """
+    if name not in RENYI_SAMPLERS:
+        raise ValueError(f"name must be one of {', '.join(RENYI_SAMPLERS)}, got {name!r}; choose one of them")
+    alpha = validate_prior(prior)
+    n = validate_size(n)
+    if not isinstance(coefficient, Real) or not 0 < coefficient <= 1:
+        raise ValueError(f"coefficient must be in (0, 1], got {coefficient}; 1 is the posterior itself")
+    if name == "direct" and coefficient != 1:
+        raise ValueError(f"coefficient must be 1 for direct, got {coefficient}; choose diffused or concentrated")
+    public = np.zeros(alpha.size) if public_counts is None else np.asarray(public_counts, dtype=np.float64)
+    if public.shape != alpha.shape or not np.all((public >= 0) & (public == np.floor(public)) & np.isfinite(public)):
+        raise ValueError(
+            f"public_counts must be {alpha.size} whole numbers >= 0, got {public_counts!r}; pass one count a cell"
+        )
+    return RenyiSampling(
+        name, tuple(alpha.tolist()), int(n), float(coefficient), tuple(public.astype(np.int64).tolist())
+    )
+
+
+def calibrate_renyi(
+    name: str, prior: ArrayLike, n: int, order: float, epsilon: float, public_counts: ArrayLike | None = None
+) -> RenyiSampling:
+    """Return the mechanism with the largest coefficient that is (λ, ε)-RDP: the least it must change the posterior.
+
+    Parameters
+    ----------
+    name, prior, n, public_counts
+        As in `renyi_sampler`.
+    order : float
+        λ, finite and ≥ 1.
+    epsilon : float
+        Rényi divergence that one draw may spend, in nats, finite and > 0.
+
+    Returns
+    -------
+    RenyiSampling
+        With `renyi_epsilon(order)` ≤ ε. Where even the posterior itself is (λ, ε)-RDP, its coefficient is 1.
+
+    Privacy
+    -------
+    (λ, ε)-RDP for one draw, replace-one with n public. The coefficient depends on public quantities alone.
+
+    Raises
+    ------
+    ValueError
+        If an argument is not allowed, or no coefficient reaches the target, as `direct` has none to choose.
+
+    Notes
+    -----
+    The coefficient is the largest by bisection, less a part of 1e-12. So what is spent stays within ε in real
+    arithmetic, too, even where the mixed parameter is of the size of its rounding error: from an ε of about 27/(λ−1) on
+    doubles cannot tell the coefficient from that of an infinite divergence, and less than ε is spent.
+
+    P3 (Corollary 2) takes the supremum over ηQ = ηP ± (r, 0) from the corners ηP, whether ηQ is the posterior of any
+    data or not. That bounds the supremum from above. The two agree at two cells from λ = 2 on, if α > r; below, and at
+    more cells, the bound is larger, and for an α ≤ r it is infinite even where the supremum is finite, below λ*.
+
+    Examples
+    --------
+    >>> budget = np.exp(-2)
+    >>> for name in ("diffused", "concentrated"):
+    ...     print(name, round(calibrate_renyi(name, [6, 12], 100, order=2, epsilon=budget).coefficient, 6))
+    diffused 0.838452
+    concentrated 0.714208
+    """
+    order, epsilon = validate_order(order), validate_epsilon(epsilon)
+    whole = renyi_sampler(name, prior, n, 1.0, public_counts)
+    spent = whole.renyi_epsilon(order)
+    if spent <= epsilon:
+        return whole
+    if name == "direct":
+        raise ValueError(
+            f"epsilon must be >= {spent:.6g} at order {order:g} for direct, got {epsilon:g}: it has no coefficient, "
+            f"and spends a finite epsilon at orders below {whole.largest_order:g} only; use diffused or concentrated"
+        )
+
+    def weakened(coefficient: float) -> RenyiSampling:
+        return RenyiSampling(name, whole.prior, whole.n, coefficient, whole.public_counts)
+
+    low, high = 0.5, 1.0
+    while weakened(low).renyi_epsilon(order) > epsilon:
+        low, high = low / 2, low
+    while low < (middle := (low + high) / 2) < high:
+        low, high = (middle, high) if weakened(middle).renyi_epsilon(order) <= epsilon else (low, middle)
+    return weakened(low * (1 - _MARGIN))

@@ -1,0 +1,1 @@
+"""Studies of counts released through the Hellinger distance (P0 and P1)."""

@@ -1,0 +1,1 @@
+"""Studies of inference from noisy statistics (P4)."""

@@ -1,0 +1,198 @@
+"""Whether posteriors from noisy statistics are calibrated: P4, Figure 1, by Cook et al.'s quantiles, and by ranks.
+
+θ is drawn from the prior, records from θ, noisy statistics from the records, and every method infers θ from what it
+sees. If a method's posterior is right, the posterior quantile of the true θ is uniform. Panels: `binomial`,
+`multinomial` and three of the exponential model, whose sum needs public bounds: `exponential` (the middle 95 % of
+records at the prior's mean), `exponential-wide` (the middle 95 % of Exp(1) under another prior), and
+`exponential-paper-bounds`, with the bounds of the paper's own experiment: the middle 95 % of records at the trial's
+true θ. No one can know those, and they tell of θ what no method takes into account; so none is right there.
+
+References
+----------
+P4: Bernstein & Sheldon, "Differentially Private Bayesian Inference for Exponential Families", NeurIPS 2018.
+Cook, Gelman & Rubin, "Validation of software for Bayesian models using posterior quantiles", JCGS 15(3), 2006.
+Talts, Betancourt, Simpson, Vehtari & Gelman, "Validating Bayesian inference algorithms with simulation-based
+calibration", 2018.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from mechanisms.inference.families import FAMILIES
+from mechanisms.inference.marginal import validate_marginal_prior
+from mechanisms.inference.noisy_statistics import laplace_scale
+from mechanisms.privacy import validate_size
+from pipeline import Factor, Measure, Method, Panel, Statistic, Study
+from studies.inference.calibration_claims import CLAIMS, FIGURES, LARGEST_RHAT
+from studies.inference.noisy_trials import (
+    BINOMIAL_METHODS,
+    MULTINOMIAL_METHODS,
+    N_RANKED,
+    TRUNCATED_METHODS,
+    Array,
+    simulate_trials,
+)
+
+_LEVELS = Factor("level", tuple(round(0.01 * i, 2) for i in range(101)), "quantile level")
+_BINS = Factor("rank_bin", tuple(range(20)), "bin of five ranks", "int")
+
+
+# Panels
+
+
+def _test_uniformity(quantiles: Array) -> Any:
+    """Return scipy's test of quantiles against the uniform law."""
+    from scipy.stats import kstest  # half a second to import, which `dpstudies list` need not wait for
+
+    return kstest(quantiles, "uniform")
+
+
+def _rank_p_value(ranks: Array) -> float:
+    """Return the p-value of the chi-square test that ranks are uniform on 0 to 99, in bins of five."""
+    from scipy.stats import chisquare
+
+    return float(chisquare(_histogram(ranks) * ranks.size).pvalue)
+
+
+def _histogram(ranks: Array) -> Array:
+    """Return the share of ranks in each bin."""
+    width = (N_RANKED + 1) / len(_BINS.values)
+    return np.bincount((ranks // width).astype(int), minlength=len(_BINS.values)) / ranks.size
+
+
+def _share_stuck(rhat: Array) -> float:
+    """Return the share of trials whose chains disagree; NaN for methods without chains."""
+    return float(np.mean(rhat > LARGEST_RHAT)) if np.isfinite(rhat).any() else np.nan
+
+
+def _least(ess: Array) -> float:
+    """Return the smallest value; NaN where there is none."""
+    return float(np.nanmin(ess)) if np.isfinite(ess).any() else np.nan
+
+
+_STATISTICS = (
+    Statistic(
+        "ks",
+        "quantile",
+        "Kolmogorov-Smirnov distance of the quantiles to the uniform law",
+        lambda u: _test_uniformity(u).statistic,
+    ),
+    Statistic("p", "quantile", "p-value of that distance", lambda u: _test_uniformity(u).pvalue),
+    Statistic(
+        "tails",
+        "quantile",
+        "share of quantiles outside [0.05, 0.95]; 0.1 if calibrated",
+        lambda quantiles: np.mean(np.abs(quantiles - 0.5) > 0.45),
+    ),
+    Statistic(
+        "ecdf",
+        "quantile",
+        "empirical distribution function of the quantiles",
+        lambda quantiles: np.searchsorted(np.sort(quantiles), _LEVELS.values, side="right") / quantiles.size,
+        axis=_LEVELS,
+    ),
+    Statistic("stuck", "rhat", f"share of trials with split R-hat above {LARGEST_RHAT}", _share_stuck),
+    Statistic("least", "ess", "smallest effective sample size among the trials", _least),
+    Statistic("p", "rank", "p-value of the chi-square test of uniform ranks", _rank_p_value),
+    Statistic("histogram", "rank", "share of ranks in the bin", _histogram, axis=_BINS),
+)
+
+
+def _panel(
+    name: str,
+    meaning: str,
+    family: str,
+    prior: tuple[float, ...],
+    methods: tuple[Method, ...],
+    bounds: tuple[float, float] | None = None,
+    own_bounds: bool = False,
+) -> Panel:
+    model = FAMILIES[family]
+    d = len(prior) if family == "multinomial" else 1
+    dims = ("component",) if d > 1 else ()
+
+    def validate(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
+        model.validate_prior(cell["prior"])
+        if setting["method"] == "marginal":
+            validate_marginal_prior(family, cell["prior"])
+        if d > 1 and cell["component"] != tuple(range(len(cell["prior"]))):
+            raise ValueError(f"component must be 0 to {len(cell['prior']) - 1} in order, one a prior entry")
+        limits = None if bounds is None else model.validate_bounds(cell["bounds"])
+        validate_size(cell["n"])
+        laplace_scale(model.sensitivity(limits), cell["epsilon"])
+        return True
+
+    constants = [Factor("prior", (prior,), "hyperparameters of the prior", "vector")]
+    if bounds is not None:
+        unit = "bounds in units of the mean record at the true parameter" if own_bounds else "public bounds of a record"
+        constants.append(Factor("bounds", (bounds,), unit, "vector"))
+    return Panel(
+        name=name,
+        meaning=meaning,
+        simulate=simulate_trials(family, own_bounds),
+        methods=methods,
+        measures=(
+            Measure("quantile", "posterior quantile of the true parameter", dims=dims),
+            Measure("rank", f"rank of the true parameter among {N_RANKED} draws", dims=dims),
+            Measure("mmd2", "unbiased MMD^2 to draws of the non-private posterior", dims=dims),
+            Measure("rhat", "split R-hat of the chains; missing for independent draws", dims=dims, ragged=True),
+            Measure("ess", "effective sample size of the chains' mean", dims=dims, ragged=True),
+        ),
+        factors=(
+            Factor("n", (10, 100, 1_000, 10_000, 100_000), "number of records", "int"),
+            Factor("epsilon", (0.01, 0.1), "privacy loss", unit="nat"),
+        ),
+        outputs=(Factor("component", tuple(range(d)), "cell of the multinomial", "int"),) if d > 1 else (),
+        constants=tuple(constants),
+        trials=1_000,
+        block_trials=200,
+        statistics=_STATISTICS,
+        validate=validate,
+    )
+
+
+_UNIT_BOUNDS = (-math.log(0.975), -math.log(0.025))  # the middle 95 % of Exp(1)
+_PANELS = (
+    _panel("binomial", "Beta-binomial model (P4, Figure 1)", "binomial", (10.0, 10.0), BINOMIAL_METHODS),
+    _panel(
+        "multinomial", "Dirichlet-multinomial model (P4, Figure 1)", "multinomial", (5.0, 5.0, 5.0), MULTINOMIAL_METHODS
+    ),
+    _panel(
+        "exponential",
+        "Gamma-exponential model, public bounds at the prior's mean (P4, Figure 1)",
+        "exponential",
+        (8.0, 2.0),
+        TRUNCATED_METHODS,
+        (_UNIT_BOUNDS[0] / 4, _UNIT_BOUNDS[1] / 4),
+    ),
+    _panel(
+        "exponential-wide",
+        "Gamma-exponential model, a wider prior and public bounds at the rate 1",
+        "exponential",
+        (3.0, 3.0),
+        TRUNCATED_METHODS,
+        _UNIT_BOUNDS,
+    ),
+    _panel(
+        "exponential-paper-bounds",
+        "Gamma-exponential model, bounds from the trial's own true rate, as the paper's experiment",
+        "exponential",
+        (8.0, 2.0),
+        TRUNCATED_METHODS,
+        _UNIT_BOUNDS,
+        own_bounds=True,
+    ),
+)
+
+STUDY = Study(
+    name="calibration",
+    title="Calibration of inference from noisy statistics",
+    aim="Find which methods' posteriors are right, at which sizes and privacy losses.",
+    panels=_PANELS,
+    seed=20_181_203,
+    claims=CLAIMS,
+    figures=FIGURES,
+)

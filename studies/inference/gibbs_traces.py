@@ -1,0 +1,132 @@
+"""The first iterations of the Gibbs samplers from scattered starts, at n = 1,000 and ε = 0.1 (P4, appendix).
+
+References
+----------
+P4: Bernstein & Sheldon, "Differentially Private Bayesian Inference for Exponential Families", NeurIPS 2018.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import xarray as xr
+
+from mechanisms.inference.families import FAMILIES
+from mechanisms.inference.gibbs import sample_gibbs
+from mechanisms.inference.noisy_statistics import laplace_scale, release_statistics
+from mechanisms.inference.truncated_gibbs import sample_truncated_gibbs, tabulate_regions
+from mechanisms.privacy import validate_size
+from pipeline import Claim, Factor, Figure, Finding, Measure, Method, Panel, Streams, Study
+
+_N_FORGOTTEN = 100
+_LARGEST_RHAT = 1.1
+
+
+def _simulate(cell: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
+    model, bounds = FAMILIES[cell["family"]], cell.get("bounds")
+    (rng,) = streams.generators()
+    theta = model.draw_parameters(rng, cell["prior"], 1)
+    _, truncated = model.draw_statistics(rng, theta, cell["n"], bounds)
+    sensitivity, epsilon = model.sensitivity(bounds), cell["epsilon"]
+    noisy = release_statistics(rng, truncated[0], sensitivity, epsilon)
+    return {"cell": cell, "theta": theta[0, 0], "noisy": noisy, "scale": laplace_scale(sensitivity, epsilon)}
+
+
+def _trace(data: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
+    cell = data["cell"]
+    (rng,) = streams.generators()
+    n_chains, n_draws = len(cell["start"]), len(cell["iteration"])
+    known = (cell["prior"], cell["n"], data["noisy"], data["scale"])
+    if cell.get("bounds") is None:
+        theta = sample_gibbs(rng, cell["family"], *known, n_chains=n_chains, n_burn_in=0, n_draws=n_draws)
+    else:
+        table = tabulate_regions(cell["family"], cell["bounds"])
+        theta = sample_truncated_gibbs(rng, table, *known, n_chains=n_chains, n_burn_in=0, n_draws=n_draws)
+    return {"theta": theta, "truth": data["theta"]}
+
+
+def _panel(family: str, prior: tuple[float, float], bounds: tuple[float, float] | None = None) -> Panel:
+    def validate(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
+        model = FAMILIES[family]
+        model.validate_prior(cell["prior"])
+        validate_size(cell["n"])
+        laplace_scale(model.sensitivity(model.validate_bounds(cell.get("bounds"))), cell["epsilon"])
+        return True
+
+    public = () if bounds is None else (Factor("bounds", (bounds,), "public bounds of a record", "vector"),)
+    return Panel(
+        name=family,
+        meaning=f"first iterations of the sampler, {family} model (P4, appendix)",
+        simulate=_simulate,
+        methods=(Method("gibbs", _trace),),
+        measures=(
+            Measure("theta", "parameter at the iteration", dims=("start", "iteration")),
+            Measure("truth", "parameter that the records were drawn with"),
+        ),
+        outputs=(
+            Factor("start", (0, 1, 2), "chain, each from a draw of the prior", "int"),
+            Factor("iteration", tuple(range(1, 501)), "iteration of the sampler", "int"),
+        ),
+        constants=(
+            Factor("family", (family,), "model", "str"),
+            Factor("n", (1_000,), "number of records", "int"),
+            Factor("epsilon", (0.1,), "privacy loss", unit="nat"),
+            Factor("prior", (prior,), "hyperparameters of the prior", "vector"),
+            *public,
+        ),
+        method_dim=None,
+        validate=validate,
+    )
+
+
+def _forgets(summaries: Mapping[str, xr.Dataset]) -> Finding:
+    from arviz_stats.base import array_stats  # a second to import, which `dpstudies list` need not wait for
+
+    rhat = {
+        name: float(
+            array_stats.rhat(summary["theta"].values[:, _N_FORGOTTEN:], chain_axis=0, draw_axis=1, method="split")
+        )
+        for name, summary in summaries.items()
+    }
+    return Finding(
+        "reproduced" if max(rhat.values()) <= _LARGEST_RHAT else "not reproduced",
+        f"Split R-hat of iterations {_N_FORGOTTEN + 1} to 500 from three starts, "
+        f"{'; '.join(f'{name}: {value:.3f}' for name, value in rhat.items())}; {_LARGEST_RHAT} is allowed.",
+    )
+
+
+def _draw(summaries: Mapping[str, xr.Dataset]) -> Any:
+    from studies.inference.calibration_figures import draw_traces
+
+    return draw_traces(summaries, "theta", "iteration", "θ")
+
+
+STUDY = Study(
+    name="gibbs-traces",
+    title="First iterations of Gibbs samplers for noisy statistics",
+    aim="See how fast chains from scattered starts forget them.",
+    panels=(
+        _panel("binomial", (10.0, 10.0)),
+        _panel("exponential", (8.0, 2.0), (-math.log(0.975) / 4, -math.log(0.025) / 4)),
+    ),
+    seed=20_181_204,
+    claims=(
+        Claim(
+            "forgets-its-start",
+            "The samplers reach their stationary law within some hundred iterations.",
+            "P4, appendix",
+            {"binomial": {}, "exponential": {}},
+            _forgets,
+        ),
+    ),
+    figures=(
+        Figure(
+            "traces",
+            "The first 500 iterations from three starts",
+            "The parameter against the iteration, three chains from draws of the prior, for the binomial and the "
+            "exponential model at 1,000 records and ε = 0.1. The horizontal line is the true parameter.",
+            ("binomial", "exponential"),
+            _draw,
+        ),
+    ),
+)

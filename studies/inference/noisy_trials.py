@@ -1,0 +1,301 @@
+"""Trials with noisy statistics, and the methods that infer the parameter from them, as blocks of a study need them.
+
+A block of trials is simulated once for all methods; each then returns the same measures, of draws and of posterior
+quantiles of the true parameter. What each method computes is documented where it lives, in `mechanisms`.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.inference.binomial_mixture import binomial_mixture
+from mechanisms.inference.families import FAMILIES
+from mechanisms.inference.gibbs import sample_gibbs
+from mechanisms.inference.marginal import marginal_posterior
+from mechanisms.inference.mmd import mmd2
+from mechanisms.inference.naive import ConjugatePosterior, conjugate_posterior, naive_statistics
+from mechanisms.inference.noisy_statistics import laplace_scale
+from mechanisms.inference.one_posterior_sample import N_DRAWS as OPS_DRAWS
+from mechanisms.inference.one_posterior_sample import one_posterior_sampling, quantile_among
+from mechanisms.inference.truncated_gibbs import RegionTable, sample_truncated_gibbs, tabulate_regions
+from pipeline import Method, Streams
+
+Array = NDArray[np.float64]
+
+N_DRAWS = 5_000
+"""Draws kept of each chain, and draws of each posterior that needs no chain."""
+
+N_BURN_IN = 2_000
+"""Iterations of each chain that are forgotten."""
+
+N_CHAINS = 2
+"""Chains a trial, each started from a draw of the prior."""
+
+N_RANKED = 99
+"""Draws among which the true parameter is ranked."""
+
+
+@dataclass(frozen=True)
+class Trials:
+    """What the methods share in a block: the truth, what each may see, and draws of who saw the records.
+
+    Shapes: `theta`, `statistics`, `noisy`, `noisy_total` (trials, d); `reference` (trials, draws, d); `noise_scale`
+    (trials,); `bounds` (trials, 2) or None.
+    """
+
+    family: str
+    prior: tuple[float, ...]
+    n: int
+    epsilon: float
+    own_bounds: bool
+    theta: Array
+    statistics: Array
+    noisy: Array
+    noisy_total: Array
+    noise_scale: Array
+    bounds: Array | None
+    reference: Array
+
+
+def simulate_trials(family: str, own_bounds: bool = False) -> Callable[[Mapping[str, Any], Streams], Trials]:
+    """Return the simulator of a family; with `own_bounds` the bounds are in units of the mean record of the trial."""
+    model = FAMILIES[family]
+
+    def simulate(cell: Mapping[str, Any], streams: Streams) -> Trials:
+        prior, n, public = cell["prior"], cell["n"], cell.get("bounds")
+        columns: dict[str, list[Any]] = {
+            name: [] for name in ("theta", "s", "noisy", "total", "scale", "bounds", "ref")
+        }
+        for rng in streams.generators():
+            theta = model.draw_parameters(rng, prior, 1)
+            bounds = None if public is None else tuple(np.divide(public, theta[0, 0] if own_bounds else 1.0).tolist())
+            s, truncated = model.draw_statistics(rng, theta, n, bounds)
+            scale = laplace_scale(model.sensitivity(bounds), cell["epsilon"])
+            noise = rng.laplace(scale=scale, size=s.shape[1])
+            reference = _draw_conjugate(family, model.posterior(prior, s[0], n), rng)
+            for name, value in zip(
+                columns, (theta[0], s[0], truncated[0] + noise, s[0] + noise, scale, bounds, reference), strict=True
+            ):
+                columns[name].append(value)
+        held = {name: np.array(values) for name, values in columns.items() if name != "bounds"}
+        return Trials(
+            family,
+            prior,
+            n,
+            cell["epsilon"],
+            own_bounds,
+            held["theta"],
+            held["s"],
+            held["noisy"],
+            held["total"],
+            held["scale"],
+            None if public is None else np.array(columns["bounds"]),
+            held["ref"],
+        )
+
+    return simulate
+
+
+def _draw_conjugate(family: str, parameters: Array, rng: np.random.Generator, size: int = N_DRAWS) -> Array:
+    """Draw θ from the prior or posterior with these parameters, shape (size, d)."""
+    return FAMILIES[family].draw_parameters(rng, parameters, size)
+
+
+# Methods: each returns draws, shape (chains, draws, d), of one trial, or an exact quantile beside them
+
+
+def summarise_draws(trials: Trials, draws: Array, quantile: Array | None = None) -> dict[str, Any]:
+    """Return the measures of draws of shape (trials, chains, draws, d); quantiles are the draws' own unless given."""
+    n_trials, n_chains, n_draws, d = draws.shape
+    pooled = draws.reshape(n_trials, n_chains * n_draws, d)
+    theta = trials.theta[:, None, :]
+    spaced = np.linspace(0, pooled.shape[1] - 1, min(N_RANKED, pooled.shape[1])).astype(int)
+    distances = np.stack([mmd2(pooled[..., j], trials.reference[..., j]) for j in range(d)], axis=-1)
+    found = {
+        "quantile": (pooled < theta).mean(axis=1) if quantile is None else quantile,
+        "rank": (pooled[:, spaced] < theta).sum(axis=1) * (N_RANKED / len(spaced)),
+        "mmd2": distances,
+        "rhat": np.full((n_trials, d), np.nan),
+        "ess": np.full((n_trials, d), np.nan),
+    }
+    if n_chains > 1:
+        from arviz_stats.base import array_stats  # a second to import, which `dpstudies list` need not wait for
+
+        chains = np.moveaxis(draws, -1, 1)
+        found["rhat"] = array_stats.rhat(chains, chain_axis=-2, draw_axis=-1, method="split")
+        found["ess"] = array_stats.ess(chains, chain_axis=-2, draw_axis=-1, method="mean")
+    return found if d > 1 else {name: value[:, 0] for name, value in found.items()}
+
+
+def _conjugate(name: str, statistics: Callable[[Trials], Array], note: str) -> Method:
+    def evaluate(trials: Trials, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
+        posterior = conjugate_posterior(trials.family, trials.prior, trials.n, statistics(trials))
+        d = trials.theta.shape[1]
+        draws = [
+            ConjugatePosterior(trials.family, posterior.parameters[i : i + 1]).sample(rng, N_DRAWS)
+            for i, rng in enumerate(streams.generators())
+        ]
+        quantile = posterior.quantile_of(trials.theta if d > 1 else trials.theta[:, 0])
+        return summarise_draws(trials, np.reshape(draws, (len(draws), 1, N_DRAWS, d)), quantile.reshape(len(draws), d))
+
+    return Method(name, evaluate, note=note)
+
+
+def _project(noisy: Callable[[Trials], Array], within: bool) -> Callable[[Trials], Array]:
+    """Return what the naive methods take for the statistic: noisy, and projected to what records can have."""
+
+    def project(trials: Trials) -> Array:
+        if trials.bounds is None or not within:
+            return naive_statistics(trials.family, noisy(trials), trials.n)
+        rows = zip(noisy(trials), trials.bounds.tolist(), strict=True)
+        return np.concatenate([naive_statistics(trials.family, y[None], trials.n, tuple(own)) for y, own in rows])
+
+    return project
+
+
+def _sampled(name: str, draw: Callable[[Trials, int, np.random.Generator], Array], note: str) -> Method:
+    """Return a method that draws (chains, draws[, k]) trial by trial; one that fails does so on its own."""
+
+    def evaluate(trials: Trials, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
+        rows, errors = [], []
+        for i, rng in enumerate(streams.generators()):
+            try:
+                rows.append(draw(trials, i, rng))
+                errors.append("")
+            except ValueError as error:
+                rows.append(np.stack([trials.reference[i]] * N_CHAINS))  # stands in; the pipeline drops it
+                errors.append(str(error))
+        draws = np.stack([row.reshape(*row.shape[:2], -1) for row in rows])
+        return {**summarise_draws(trials, draws), "error": np.array(errors)}
+
+    return Method(name, evaluate, note=note)
+
+
+def _draw_gibbs(trials: Trials, i: int, rng: np.random.Generator) -> Array:
+    return sample_gibbs(
+        rng,
+        trials.family,  # type: ignore[arg-type]
+        trials.prior,
+        trials.n,
+        trials.noisy[i],
+        trials.noise_scale[i],
+        n_chains=N_CHAINS,
+        n_burn_in=N_BURN_IN,
+        n_draws=N_DRAWS,
+    )
+
+
+_table = lru_cache(maxsize=8)(tabulate_regions)
+
+
+def _region_table(trials: Trials, i: int) -> RegionTable:
+    """Return the table for a trial's bounds; those in units of its mean record share the table of unit rate, moved."""
+    assert trials.bounds is not None
+    low, high = trials.bounds[i].tolist()
+    if not trials.own_bounds:
+        return _table(trials.family, (low, high))
+    theta = trials.theta[i, 0]
+    unit = _table("exponential", (round(low * theta, 12), round(high * theta, 12)))
+    return replace(unit, bounds=(low, high), origin=unit.origin + float(np.log(theta)))
+
+
+def _draw_truncated(method: str) -> Callable[[Trials, int, np.random.Generator], Array]:
+    def draw(trials: Trials, i: int, rng: np.random.Generator) -> Array:
+        return sample_truncated_gibbs(
+            rng,
+            _region_table(trials, i),
+            trials.prior,
+            trials.n,
+            trials.noisy[i],
+            trials.noise_scale[i],
+            method=method,  # type: ignore[arg-type]
+            n_chains=N_CHAINS,
+            n_burn_in=N_BURN_IN,
+            n_draws=N_DRAWS,
+        )
+
+    return draw
+
+
+def _marginal() -> Method:
+    def evaluate(trials: Trials, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
+        uniforms = np.stack([rng.random(N_DRAWS) for rng in streams.generators()])
+        together = [slice(None)] if not trials.own_bounds else [slice(i, i + 1) for i in range(len(uniforms))]
+        quantiles, draws = [], []
+        for some in together:
+            bounds = None if trials.bounds is None else tuple(trials.bounds[some][0].tolist())
+            posterior = marginal_posterior(
+                trials.family, trials.prior, trials.n, trials.noisy[some], trials.noise_scale[some][0], bounds
+            )
+            quantiles.append(posterior.quantile_of(trials.theta[some, 0]))
+            draws.append(posterior.sample(uniforms[some]))
+        sampled = np.concatenate(draws)[:, None, :, None]
+        return summarise_draws(trials, sampled, np.concatenate(quantiles)[:, None])
+
+    return Method(
+        "marginal", evaluate, note="Ours: the posterior with the statistic integrated out (normal approximation)."
+    )
+
+
+def _ops(method: Literal["ops", "ops-likelihood"], note: str) -> Method:
+    def evaluate(trials: Trials, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
+        mechanism = one_posterior_sampling(method, trials.prior, trials.n, trials.epsilon)
+        draws = mechanism.sample(streams.uniforms(OPS_DRAWS), trials.statistics[:, 0])
+        return summarise_draws(trials, draws[:, None, :, None], quantile_among(draws, trials.theta[:, 0])[:, None])
+
+    return Method(method, evaluate, note=note)
+
+
+def _exact() -> Method:
+    def evaluate(trials: Trials, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
+        quantiles, draws = [], []
+        for i, rng in enumerate(streams.generators()):
+            posterior = binomial_mixture(trials.prior, trials.n, trials.noisy[i, 0], trials.noise_scale[i])
+            quantiles.append(posterior.cdf(trials.theta[i, 0]))
+            draws.append(posterior.sample(rng, N_DRAWS))
+        return summarise_draws(trials, np.stack(draws)[:, None, :, None], np.array(quantiles)[:, None])
+
+    return Method("exact", evaluate, note="The posterior without approximation, a mixture over all counts.")
+
+
+NON_PRIVATE = _conjugate("non-private", lambda t: t.statistics, "Not private: the posterior given the records.")
+_NAIVE = _conjugate(
+    "naive", _project(lambda t: t.noisy, within=False), "Conjugate posterior that takes noise for data; private."
+)
+
+BINOMIAL_METHODS = (
+    NON_PRIVATE,
+    _NAIVE,
+    _ops("ops", "Released draws of a tempered, cut posterior, prior tempered too (Foulds et al. 2016); private."),
+    _ops("ops-likelihood", "The same with the likelihood alone tempered; private."),
+    _sampled("gibbs", _draw_gibbs, "Algorithm 1 of P4; private."),
+    _marginal(),
+    _exact(),
+)
+MULTINOMIAL_METHODS = (NON_PRIVATE, _NAIVE, _sampled("gibbs", _draw_gibbs, "Algorithm 1 of P4; private."))
+TRUNCATED_METHODS = (
+    NON_PRIVATE,
+    _conjugate(
+        "naive",
+        _project(lambda t: t.noisy_total, within=False),
+        "Not private: as P4, given the noisy sum of all records with noise that protects the truncated sum.",
+    ),
+    _conjugate(
+        "naive-truncated",
+        _project(lambda t: t.noisy, within=True),
+        "Conjugate posterior that takes the noisy truncated sum for the sum of all records; private.",
+    ),
+    *(
+        _sampled(method, _draw_truncated(method), note)
+        for method, note in (
+            ("gibbs", "Algorithm 2 of P4 with the regions' joint law and the full conditional of the sum; private."),
+            ("gibbs-collapsed", "Ours: gibbs with a Metropolis move between modes; private."),
+            ("gibbs-published", "Algorithm 2 of P4 as printed; private."),
+        )
+    ),
+    _marginal(),
+)

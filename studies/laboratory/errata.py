@@ -1,0 +1,241 @@
+"""What is wrong in the papers as printed, each with the numbers that show it, from the stores or computed here.
+
+An erratum is shown by a claim of a study, whose evidence is read from its store, or by a computation of milliseconds.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from studies.laboratory import numbers
+from studies.laboratory.papers import is_of_paper
+from studies.laboratory.results import Results
+
+
+@dataclass(frozen=True)
+class Erratum:
+    """A mistake in a paper.
+
+    Attributes
+    ----------
+    where, printed, correct : str
+        Where it stands, beginning with the paper's key; what it says; what is right.
+    shown : (str, str) or callable
+        The study and the claim whose evidence shows it, or what computes the numbers.
+    """
+
+    where: str
+    printed: str
+    correct: str
+    shown: tuple[str, str] | Callable[[Results], str]
+
+
+ERRATA = (
+    Erratum(
+        "P0, Mechanism",
+        "With smooth sensitivity the exponential mechanism is (ε, δ)-DP at the published setting, and no better.",
+        "It is pure DP at about half of ε; calibrated by its exact audit it spends all of ε, still without δ.",
+        ("privacy-audit", "smooth-at-the-published-setting"),
+    ),
+    Erratum(
+        "P0, Mechanism",
+        "The number of candidates, in the rate γ, is n + 1.",
+        "It is the number of count vectors, C(n + k − 1, k − 1), which is n + 1 at two cells only.",
+        numbers.candidates,
+    ),
+    Erratum(
+        "P0, Motivation 1",
+        "Calibrating the noise to the Hellinger distance improves on noise scaled to the l1 norm.",
+        "Laplace noise of the histogram's sensitivity, not of the dimension, is ahead of the published mechanism.",
+        ("hellinger-accuracy", "tailored-beats-histogram"),
+    ),
+    Erratum(
+        "P0, Conclusion",
+        "The mechanism is ahead of Laplace noise scaled to the dimension for n > 400.",
+        "It is at 2 and 3 cells; at 4 it is behind up to n = 600 at least.",
+        ("hellinger-accuracy", "beats-dimension-k4"),
+    ),
+    Erratum(
+        "P0, Conclusion and Figure 3b",
+        "So it is in the law of the distance (2 cells).",
+        "In the mean only: it is less likely to be near.",
+        ("hellinger-distribution", "ahead-of-dimension-k2"),
+    ),
+    Erratum(
+        "P0, Conclusion and Figure 3c",
+        "So it is in the law of the distance (3 cells).",
+        "In the mean only.",
+        ("hellinger-distribution", "ahead-of-dimension-k3"),
+    ),
+    Erratum(
+        "P0, Motivation 1",
+        "Calibrating the noise to the Hellinger distance improves the law of the distance.",
+        "Laplace noise of the histogram's sensitivity is as likely or likelier to be within every distance.",
+        ("hellinger-distribution", "ahead-of-histogram"),
+    ),
+    Erratum(
+        "P0, Motivation 1",
+        "It improves the distance at the worst data set.",
+        "Noise on the counts is nearer there, but for the smallest data.",
+        ("hellinger-limits", "tailored-is-nearer"),
+    ),
+    Erratum(
+        "P1, statement I",
+        "H(x, x+1) > H(x+1, x+2) for x ≤ x₀.",
+        "The mirror image of the first half: H(x, x−1) < H(x−1, x−2).",
+        ("hellinger-sensitivity", "statement-1-below"),
+    ),
+    Erratum(
+        "P1, statement II",
+        "LS(x) is the step towards the nearer edge.",
+        "For 0 < x < n; at an edge it is the step to the inside.",
+        ("hellinger-sensitivity", "statement-2"),
+    ),
+    Erratum(
+        "P1, proof of statement II",
+        "H(x₀, x₀−1) = H(x₀, x₀+1).",
+        "For even n only.",
+        ("hellinger-sensitivity", "statement-2-centre"),
+    ),
+    Erratum(
+        "P1, statement III",
+        "LS(x) > LS(x₀) for every x other than x₀.",
+        "For n ≥ 4.",
+        ("hellinger-sensitivity", "statement-3"),
+    ),
+    Erratum(
+        "P1, section 1.2.2",
+        "The proof that local sensitivity is not private, with Beta(1, 1).",
+        "There its exact loss stays below ε; a skewed prior shows it.",
+        ("privacy-audit", "local-proof"),
+    ),
+    Erratum(
+        "P2, section 3.1, equation 3.10",
+        "The normal score of the mean probability times √M.",
+        "√(2M): the partitions' means scatter as widely as each posterior.",
+        ("partition-probability", "corrected-does-not"),
+    ),
+    Erratum(
+        "P2, section 3.1",
+        "Zellner's g is the number of rows of a partition.",
+        "g = n in every partition; else each shrinks by six posterior standard deviations.",
+        ("partition-probability", "g-is-the-partitions-length"),
+    ),
+    Erratum(
+        "P2, section 3.2",
+        "The sum of −2 log p has sensitivity −2 ln p*/M.",
+        "−2 ln p*: as printed the noise is M times too small.",
+        ("partition-probability", "fisher-noise-is-private"),
+    ),
+    Erratum(
+        "P2, section 3.2.1",
+        "The −2 log p method has no clear pattern of under- or overestimation.",
+        "Its normal score has slope .90 in place of 1.",
+        ("partition-probability", "fisher-has-no-pattern"),
+    ),
+    Erratum(
+        "P2, equations 4.3 and 4.5",
+        "The aggregate is the sum of the partitions' quantiles.",
+        "Their mean: the factor 1/M is missing.",
+        numbers.sum_of_quantiles,
+    ),
+    Erratum(
+        "P2, section 4.1",
+        "Private quantiles are reasonably accurate.",
+        "They are off by several posterior standard deviations, unless a part of the budget finds their centre.",
+        ("partition-quantile", "reasonably-accurate"),
+    ),
+    Erratum(
+        "P3, section 5.1",
+        "Gaussian noise of variance λΔ²/ε spends ε at order λ.",
+        "λΔ²/(2ε) does.",
+        ("renyi-audit", "gaussian-variance"),
+    ),
+    Erratum(
+        "P3, section 5.1",
+        "As ε vanishes the concentrated posterior's loss tends to that at the mode of the prior.",
+        "At its mean.",
+        ("renyi-utility", "limit-of-concentrated"),
+    ),
+    Erratum(
+        "P3, log normaliser of the Beta family",
+        "C(η) = Γ(η₁) + Γ(η₂ − η₁) − Γ(η₂).",
+        "ln Γ in place of Γ.",
+        numbers.gamma,
+    ),
+    Erratum("P3, appendix", "ψ₁ is the digamma function.", "It is the trigamma function.", numbers.trigamma),
+    Erratum(
+        "P3, Corollary 2",
+        "The supremum over neighbours is the largest divergence to the corners η ± (r, 0) of the parameters.",
+        "These leave the set of posteriors; the exact corners move one record.",
+        ("renyi-curves", "corners-are-the-supremum"),
+    ),
+    Erratum(
+        "P3, section 4.1, example",
+        "Theorem 16 covers probit and complementary log-log regression.",
+        "It needs the canonical link: their divergences are infinite from a finite order on.",
+        ("renyi-audit", "links-satisfy-the-theorems"),
+    ),
+    Erratum(
+        "P3, section 4.2",
+        "Theorem 16's bound is tight for logistic regression.",
+        "From two dimensions on, in the limit of a weak prior.",
+        ("renyi-audit", "bound-is-tight"),
+    ),
+    Erratum(
+        "P3, section 5.2",
+        "One posterior sample on the ball of radius c/β loses 4c²ρ/β.",
+        "At most 2c²ρ/β, so that twice the power is as private.",
+        ("renyi-audit", "ops-loss"),
+    ),
+    Erratum(
+        "P3, section 5.2",
+        "GLM sampling has the better Rényi guarantee than OPS for λ ≤ 2n/ρ.",
+        "Against the published guarantee of OPS only.",
+        ("renyi-audit", "better-than-ops"),
+    ),
+    Erratum(
+        "P4, section 5",
+        "The sampler for truncated families is calibrated.",
+        "Its regions are independent and one step ignores the release; bounds from the true parameter hide it.",
+        ("calibration", "bounds-hide-it"),
+    ),
+    Erratum(
+        "P4, Algorithm 2",
+        "The sums in the three regions are independent.",
+        "They share one multinomial: the covariance is −n·q_r·q_s·μ̂_r·μ̂_s.",
+        numbers.shared_regions,
+    ),
+    Erratum("P4, Algorithm 3, line 4", "m = n·q.", "m = n·q·μ̂.", numbers.random_sum),
+    Erratum("P4, supplement", "s ~ N(nμ, sΣ).", "s ~ N(nμ, nΣ).", numbers.normal_variance),
+    Erratum("P4, equation 2", "Â is the integral of the kernel.", "Â is its logarithm.", numbers.kernel_mass),
+    Erratum("P4, supplement, Wald density", "Its factor is γ/√(2πt³).", "√(γ/(2πt³)).", numbers.wald),
+)
+
+
+def list_errata(results: Results) -> list[tuple[str, str, str, str]]:
+    """Return the errata with the numbers that show them: where, what is printed, what is right, the numbers.
+
+    Conclusions of a paper whose verdict is "corrected" follow, where no erratum is about them.
+    """
+    rows = []
+    for erratum in ERRATA:
+        shown = erratum.shown
+        told = _evidence(results, *shown) if isinstance(shown, tuple) else shown(results)
+        rows.append((erratum.where, erratum.printed, erratum.correct, told))
+    known = {erratum.shown for erratum in ERRATA}
+    rows += [
+        (claim.source, claim.statement, "See the numbers.", finding.evidence)
+        for name, one in results.items()
+        for claim, finding in one.claims
+        if finding.verdict == "corrected" and is_of_paper(claim.source) and (name, claim.name) not in known
+    ]
+    return sorted(rows, key=lambda row: row[0][:2])
+
+
+def _evidence(results: Results, study: str, name: str) -> str:
+    if study not in results:
+        return f"The store of {study} is missing."
+    for claim, finding in results[study].claims:
+        if claim.name == name:
+            return finding.evidence
+    raise AssertionError(f"{study} has no claim {name}")

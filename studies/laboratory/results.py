@@ -1,0 +1,94 @@
+"""What a folder of stores holds, study by study: summaries, verdicts, how complete it is, and how long it took."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from pipeline import BadInputError, Claim, Finding, Study
+from pipeline.errors import IncompleteStoreError, UnreadableStoreError
+from pipeline.run import study_of
+from pipeline.source import find_study
+from pipeline.store import ResultStore
+from studies import MODULES, STUDIES
+from studies.laboratory.scales import store_path
+from studies.report import State, Summaries, judge, load_summaries, state_of
+
+
+@dataclass(frozen=True)
+class StudyResults:
+    """A study with what its store says.
+
+    Attributes
+    ----------
+    study : Study
+        As the store configures it.
+    store : ResultStore
+        The store.
+    summaries : dict of str to xarray.Dataset
+        By panel; see `pipeline.summarise`.
+    claims : list of (Claim, Finding)
+        With their verdicts.
+    state : State
+        How many evaluations are ok, failed and pending.
+    """
+
+    study: Study
+    store: ResultStore
+    summaries: Summaries
+    claims: list[tuple[Claim, Finding]]
+    state: State
+
+    @property
+    def sessions(self) -> list[dict[str, Any]]:
+        """The history of the store, the first session first."""
+        return self.store.attributes["sessions"]
+
+    @property
+    def seconds(self) -> float:
+        """Wall time of the sessions that came to their end."""
+        return sum(
+            (datetime.fromisoformat(one["finished"]) - datetime.fromisoformat(one["started"])).total_seconds()
+            for one in self.sessions
+            if "finished" in one
+        )
+
+
+Results = Mapping[str, StudyResults]
+"""By name of the study."""
+
+
+def load_results(folder: str | os.PathLike[str]) -> tuple[dict[str, StudyResults], dict[str, str]]:
+    """Read the stores of a folder.
+
+    Parameters
+    ----------
+    folder : path
+        See `studies.laboratory.scales`.
+
+    Returns
+    -------
+    results : dict of str to StudyResults
+        Of each study that has a store there, in the order of `studies.STUDIES`.
+    missing : dict of str to str
+        Why there is nothing of the others.
+
+    Raises
+    ------
+    BadInputError
+        If there is no store of any study.
+    """
+    results, missing = {}, {}
+    for name in STUDIES:
+        path = store_path(folder, name)
+        try:
+            store = ResultStore.open(path)
+            _, study = study_of(store, find_study(name, MODULES))
+            summaries = load_summaries(path, study=study)
+            results[name] = StudyResults(study, store, summaries, judge(study, summaries), state_of(store))
+        except (BadInputError, IncompleteStoreError, UnreadableStoreError) as error:
+            missing[name] = str(error)
+    if not results:
+        raise BadInputError(f"{folder} holds no store of a study; run: dpstudies run all --store {folder}")
+    return results, missing

@@ -1,0 +1,193 @@
+"""Private posterior quantiles from partitions of the rows: P2, Figures 4.1 and 4.2, and a private centre for them.
+
+Data sets of 100,000 rows, y = 1 + 2x + N(0, 100), are cut into 100 partitions of 1,000; each method states quantiles of
+the slope's posterior under a semi-conjugate prior. Panels: `default`; `half-share`, in which bounds are to hold half of
+the partitions' quantiles in place of four fifths; and `abalone`, real rows divided at random.
+
+Where the paper is silent: x ~ N(0, 1), β ~ N(0, 1000·I), σ² ~ IG(1, 1); the search for bounds starts at μ = 1, asks for
+a share θ = 0.8 of the partitions and ends after 30 doublings. Each probability p is a release of its own, and spends ε.
+
+    dpstudies run partition-quantile --set epsilon=2 --set split=1:1 --set centred_split=0.4:0.6:1 --store s.zarr
+
+References
+----------
+P2: Amitai, "Bayesian Inference Via Partitioning Under Differential Privacy", Duke University 2018, chapter 4.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from mechanisms.regression.coefficient_posterior import validate_probabilities
+from mechanisms.regression.partition_probability import NOISELESS
+from mechanisms.regression.partition_quantile import QUANTILE_METHODS, PartitionQuantile, partition_quantile
+from mechanisms.regression.prior import SemiConjugatePrior
+from pipeline import Factor, Measure, Method, Panel, Statistic, Streams, Study
+from studies.regression.partition_quantile_claims import CLAIMS, FIGURES
+from studies.regression.partition_trials import (
+    Trials,
+    check_abalone,
+    check_simulation,
+    simulate_abalone_quantiles,
+    simulate_quantiles,
+)
+
+_FULL = "Not private: the posterior given all rows."
+
+
+def _full(trials: Trials, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
+    missing = np.full_like(trials.full, np.nan)
+    return {
+        "quantile": trials.full,
+        "difference": np.zeros_like(trials.full),
+        "half_width": missing,
+        "capped": np.zeros(trials.full.shape, np.int8),
+        "spent": math.inf,
+    }
+
+
+def _make(name: str, n_partitions: int, setting: Mapping[str, Any]) -> PartitionQuantile:
+    split = setting["centred_split" if name.startswith("quantile-centred") else "split"]
+    search = {what: setting[what] for what in ("start", "share", "doublings")}
+    return partition_quantile(name, n_partitions, setting["epsilon"], split, **search)
+
+
+def _method(name: str) -> Method:
+    def evaluate(trials: Trials, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
+        method = _make(name, trials.parts.shape[1], setting)
+        rows = zip(streams.generators(), trials.parts, trials.spreads, strict=True)
+        released = [method.release(rng, parts, spreads) for rng, parts, spreads in rows]
+        quantile = np.stack([each.values for each in released])
+        promised = method.guarantee(len(setting["p"]))
+        return {
+            "quantile": quantile,
+            "difference": (quantile - trials.full) / trials.unit,
+            "half_width": np.stack([each.half_widths for each in released]),
+            "capped": np.stack([each.capped for each in released]).astype(np.int8),
+            "spent": math.inf if promised is None else promised.epsilon,
+        }
+
+    return Method(name, evaluate, note="Not private: without noise." if name.endswith(NOISELESS) else "")
+
+
+def _validate(sizes: Callable[[Mapping[str, Any]], Any]) -> Callable[..., bool]:
+    def validate(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
+        n_partitions = sizes(cell).size
+        validate_probabilities(cell["p"])
+        if not cell["prior_variance"] > 0:
+            raise ValueError(f"prior_variance must be > 0, got {cell['prior_variance']}")
+        if len(cell["variance_prior"]) != 2:
+            raise ValueError(f"variance_prior must be shape and rate, such as 1:1, got {cell['variance_prior']}")
+        SemiConjugatePrior(0.0, 1.0 / cell["prior_variance"], *cell["variance_prior"])
+        if setting["method"] != "full":
+            _make(setting["method"], n_partitions, setting)
+        return True
+
+    return validate
+
+
+_ROWS = (
+    Factor("n", (100_000,), "number of rows", "int"),
+    Factor("coefficients", ("1:2",), "true intercept and slopes", "vector"),
+    Factor("error_std", (10.0,), "standard deviation of the errors, unknown to the methods"),
+)
+
+
+def _panel(
+    name: str,
+    meaning: str,
+    simulate: Callable[[Mapping[str, Any], Streams], Trials],
+    sizes: Callable[[Mapping[str, Any]], Any],
+    rows: tuple[Factor, ...],
+    partition_size: int,
+    epsilon: float,
+    splits: tuple[str, str],
+    share: float = 0.8,
+) -> Panel:
+    return Panel(
+        name=name,
+        meaning=meaning,
+        simulate=simulate,
+        methods=(Method("full", _full, note=_FULL), *(_method(method) for method in QUANTILE_METHODS)),
+        measures=(
+            Measure("quantile", "posterior quantile of the slope", dims=("p",)),
+            Measure("difference", "quantile minus that given all rows", "posterior sd", dims=("p",)),
+            Measure(
+                "half_width", "half width of the interval that quantiles were clipped to", dims=("p",), ragged=True
+            ),
+            Measure("capped", "1 where the search for bounds ended at its cap", dims=("p",), dtype="int8"),
+            Measure("spent", "privacy loss of the releases at all p together", "nat", per_trial=False),
+        ),
+        outputs=(Factor("p", (0.025, 0.1, 0.25, 0.5, 0.75, 0.9, 0.975), "probability"),),
+        constants=(
+            *rows,
+            Factor("partition_size", (partition_size,), "least number of rows of a partition", "int"),
+            Factor("prior_variance", (1_000.0,), "prior variance of each coefficient"),
+            Factor("variance_prior", ("1:1",), "shape and rate of the error variance's inverse gamma prior", "vector"),
+            Factor("epsilon", (epsilon,), "privacy loss of each p", unit="nat"),
+            Factor("split", (splits[0],), "epsilon for bounds and noise of quantile", "vector", "nat"),
+            Factor("centred_split", (splits[1],), "epsilon for scale, centre and noise", "vector", "nat"),
+            Factor("start", (1.0,), "mu, half width of the first interval of the search for bounds"),
+            Factor("share", (share,), "theta, share of the partitions that the bounds are to hold"),
+            Factor("doublings", (30,), "doublings at which the search for bounds ends", "int"),
+        ),
+        trials=1_000,
+        block_trials=100,
+        statistics=(
+            Statistic(
+                "absolute",
+                "difference",
+                "median absolute difference to the quantile given all rows",
+                lambda differences: np.median(np.abs(differences)),
+                "posterior sd",
+            ),
+        ),
+        validate=_validate(sizes),
+    )
+
+
+_PANELS = (
+    _panel(
+        "default",
+        "simulated rows, semi-conjugate prior (P2, Figures 4.1 and 4.2)",
+        simulate_quantiles,
+        check_simulation,
+        _ROWS,
+        1_000,
+        0.9,
+        ("0.45:0.45", "0.2:0.25:0.45"),
+    ),
+    _panel(
+        "half-share",
+        "the same, with bounds that are to hold half of the partitions' quantiles",
+        simulate_quantiles,
+        check_simulation,
+        _ROWS,
+        1_000,
+        0.9,
+        ("0.45:0.45", "0.2:0.25:0.45"),
+        share=0.5,
+    ),
+    _panel(
+        "abalone",
+        "rings of 4,177 abalone on shell and shucked weight, divided at random in each trial",
+        simulate_abalone_quantiles,
+        check_abalone,
+        (),
+        100,
+        3.0,
+        ("1.5:1.5", "0.7:0.8:1.5"),
+    ),
+)
+
+STUDY = Study(
+    name="partition-quantile",
+    title="Private posterior quantiles of a regression slope, from partitions",
+    aim="Find how near quantiles from partitions come to those given all rows, and what bounds and noise cost.",
+    panels=_PANELS,
+    seed=20_180_513,
+    claims=CLAIMS,
+    figures=FIGURES,
+)

@@ -1,0 +1,355 @@
+"""Private posterior probabilities and quantiles of a regression on a user's table: what ``dpstudies partition`` does.
+
+The rows are divided at random by a key (`mechanisms.regression.keyed_partition`) and read once, in blocks, on a Dask
+cluster. What comes back are the sufficient statistics of each partition, of which posteriors and releases are made.
+"""
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from mechanisms.privacy import Guarantee
+from mechanisms.regression.coefficient_posterior import CoefficientPosterior, validate_probabilities
+from mechanisms.regression.keyed_partition import keyed_partition
+from mechanisms.regression.partition_probability import PROBABILITY_METHODS, PartitionProbability, partition_probability
+from mechanisms.regression.partition_quantile import QUANTILE_METHODS, PartitionQuantile, partition_quantile
+from mechanisms.regression.posterior import coefficient_posterior
+from mechanisms.regression.prior import ConjugatePrior, FlatPrior, Prior, SemiConjugatePrior, ZellnerPrior
+from mechanisms.regression.statistics import RegressionStatistics
+from pipeline import Streams
+from pipeline.cluster import connect, load_profile
+from pipeline.errors import BadInputError, unknown
+from pipeline.tables import open_table
+from studies.regression.divided_rows import divide_rows
+
+INTERCEPT = "intercept"
+"""Name of the coefficient that no column has."""
+
+PRIORS = ("zellner", "flat", "conjugate", "semi-conjugate")
+"""Priors by name; a number may follow: Zellner's g, or the variance of each coefficient."""
+
+_PRIOR_VARIANCE = 1000.0
+_AT_ONCE = 10_000  # partitions whose posteriors are computed together
+_LARGEST_ODDS = 0.01
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be released of a table.
+
+    Attributes
+    ----------
+    target : str
+        The column y.
+    coefficient : str
+        A feature, or `INTERCEPT`.
+    n_partitions : int
+        M.
+    epsilon : float
+        What each value may spend, in nats; budgets add up.
+    cutoffs, probabilities : tuple of float
+        At which points: Pr[β ≤ b] at cutoffs b, or quantiles of β at p in (0, 1). One of the two is empty.
+    method : str or None
+        Of `PROBABILITY_METHODS` or `QUANTILE_METHODS`; None for ``normality-corrected`` and ``quantile-centred``.
+    features : tuple of str or None
+        The columns x; None for all others than y.
+    intercept : bool
+        Whether the model has one.
+    prior : str
+        One of `PRIORS`, alone or with a number, as ``zellner:1000``; Zellner's g is n by default, a variance 1000.
+        Under the conjugate ones σ² ~ IG(1, 1).
+    error_variance : float or None
+        σ², where it is known.
+    split : tuple of float
+        How a quantile divides ε among its steps; by default half of it goes to the noise on the mean.
+    start, share : float or None
+        μ and θ of the search for a quantile's bounds, 1 and 0.8 by default; θ of ``quantile`` alone.
+    """
+
+    target: str
+    coefficient: str
+    n_partitions: int
+    epsilon: float
+    cutoffs: tuple[float, ...] = ()
+    probabilities: tuple[float, ...] = ()
+    method: str | None = None
+    features: tuple[str, ...] | None = None
+    intercept: bool = True
+    prior: str = "zellner"
+    error_variance: float | None = None
+    split: tuple[float, ...] = ()
+    start: float | None = None
+    share: float | None = None
+
+    def mechanism(self) -> PartitionProbability | PartitionQuantile:
+        """Return the mechanism, refusing what it does not take; needs no table.
+
+        Raises
+        ------
+        BadInputError
+            If an argument is not allowed.
+        """
+        if bool(self.cutoffs) == bool(self.probabilities):
+            raise BadInputError("a release is at cutoffs or at probabilities: give --cutoffs, or --probabilities")
+        methods = PROBABILITY_METHODS if self.cutoffs else QUANTILE_METHODS
+        name = self.method or ("normality-corrected" if self.cutoffs else "quantile-centred")
+        if name not in methods:
+            kind = "cutoffs" if self.cutoffs else "probabilities"
+            raise BadInputError(unknown(f"method for {kind}", name, methods))
+        try:
+            if self.cutoffs:
+                for what, given in (("split", self.split or None), ("mu", self.start), ("theta", self.share)):
+                    if given is not None:
+                        raise BadInputError(f"{what} is for quantiles, got {given} with cutoffs; leave it out")
+                if not all(math.isfinite(cutoff) for cutoff in self.cutoffs):
+                    raise BadInputError(f"cutoffs must be finite, got {', '.join(map(str, self.cutoffs))}")
+                return partition_probability(name, self.n_partitions, self.epsilon)
+            validate_probabilities(self.probabilities)
+            shares = (0.5, 0.5) if name in QUANTILE_METHODS[:2] else (0.2, 0.3, 0.5)
+            split = self.split or tuple(part * self.epsilon for part in shares)
+            if self.share is not None and name not in QUANTILE_METHODS[:2]:
+                raise BadInputError(f"theta is for quantile, got {self.share} with {name}; leave it out")
+            start, share = (1.0 if self.start is None else self.start), (0.8 if self.share is None else self.share)
+            return partition_quantile(name, self.n_partitions, self.epsilon, split, start, share)
+        except BadInputError:
+            raise
+        except ValueError as error:
+            raise BadInputError(str(error)) from error
+
+
+@dataclass(frozen=True)
+class Release:
+    """What was released, and what it cost.
+
+    Attributes
+    ----------
+    values : pandas.DataFrame
+        A row a cutoff or probability, with what it spends as `epsilon`; of a quantile also the interval that the
+        partitions' quantiles were clipped to, and whether the search for it ended at its cap. All of it is released.
+    method : str
+    n_rows, n_partitions : int
+    guarantee : Guarantee or None
+        What all values together promise; None for methods that are not private.
+    miss_odds : float
+        See `mechanisms.regression.partition_quantile.PartitionQuantile`; 0 for other methods.
+    """
+
+    values: pd.DataFrame
+    method: str
+    n_rows: int
+    n_partitions: int
+    guarantee: Guarantee | None
+    miss_odds: float = 0.0
+
+    @property
+    def budget(self) -> str:
+        """What was spent, in one line."""
+        each = f"{len(self.values)} x {self.values['epsilon'].iloc[0]:g}"
+        if self.guarantee is None:
+            return f"NOT PRIVATE: {self.method} spends {each} nats, more than it was given"
+        return (
+            f"budget spent: {each} nats, {self.guarantee} in all, given that the table was not refused "
+            f"({self.guarantee.relation.value})"
+        )
+
+    @property
+    def lines(self) -> list[str]:
+        """How the rows were divided, what was spent, and what to beware of."""
+        fewest, n_larger = divmod(self.n_rows, self.n_partitions)
+        each = f"{fewest:,} rows" + (f", {n_larger:,} of them with one more" if n_larger else "")
+        lines = [
+            f"{self.n_rows:,} rows, divided at random into {self.n_partitions:,} partitions of {each}",
+            f"{self.method}: {self.budget}",
+        ]
+        capped = self.values["p"][self.values["capped"]] if "capped" in self.values else []
+        if len(capped):
+            lines.append(
+                f"the search for bounds found none at p = {', '.join(f'{p:g}' for p in capped)}, and ended at its cap: "
+                "mostly noise, with the budget spent; take a larger --mu, a smaller --theta, or quantile-centred"
+            )
+        if self.miss_odds > _LARGEST_ODDS:
+            lines.append(
+                f"too few partitions or too little epsilon for a private centre: it is lost with odds of about "
+                f"{self.miss_odds:.2g}, and values are then far off; take more of either, or --method quantile"
+            )
+        return [*lines, "this is a laboratory: its noise serves simulation, and protects nobody"]
+
+    def write(self, path: Path) -> None:
+        """Write the values, as CSV or JSON, with what they cost."""
+        facts = {
+            "method": self.method,
+            "n_rows": self.n_rows,
+            "n_partitions": self.n_partitions,
+            "total_epsilon": None if self.guarantee is None else self.guarantee.epsilon,
+        }
+        if path.suffix == ".csv":
+            self.values.assign(**facts).to_csv(path, index=False)
+        else:
+            finite = np.isfinite(self.values.astype(np.float64))
+            records = self.values.astype(object).where(finite, None).to_dict("records")  # JSON knows no infinity
+            path.write_text(json.dumps({**facts, "budget": self.budget, "values": records}, indent=2) + "\n")
+
+
+def release_table(path: str, request: Request, seed: int | None = None, cluster: str | None = None) -> Release:
+    """Release posterior probabilities or quantiles of one coefficient of a regression on a table.
+
+    Parameters
+    ----------
+    path : str
+        The table: see `pipeline.table_formats`.
+    request : Request
+    seed : int, optional
+        Of the division and, apart from it, of the noise; by default both are drawn anew. Noise from a seed that
+        somebody knows protects nothing.
+    cluster : str, optional
+        ``FILE`` or ``FILE:PROFILE``; threads of this process by default.
+
+    Returns
+    -------
+    Release
+
+    Privacy
+    -------
+    That of the method, for each value: replace one row, with n, the columns and the division public; budgets add up.
+    Refusals are not covered: that a table has no missing value, or a partition no collinear columns, tells of its rows.
+
+    Raises
+    ------
+    BadInputError
+        If an argument is not allowed, or the table cannot be used.
+    pipeline.execute.ExecutionError
+        If workers die.
+    """
+    mechanism = request.mechanism()
+    profile = load_profile(cluster)
+    table = open_table(path, request.target, request.features)
+    n_rows = table.rows.shape[0]
+    names = ((INTERCEPT,) if request.intercept else ()) + table.columns[:-1]
+    if request.coefficient not in names:
+        raise BadInputError(f"{path}: {unknown('coefficient', request.coefficient, names)}")
+    if names.count(INTERCEPT) > 1:
+        raise BadInputError(
+            f"{path} has a column {INTERCEPT}; leave out one of the two, by --features or --no-intercept"
+        )
+    prior = find_prior(request.prior, n_rows)
+    if not isinstance(prior, ConjugatePrior) and n_rows // request.n_partitions < len(names):
+        raise BadInputError(
+            f"partitions must have as many rows as there are coefficients, {len(names)}, got {request.n_partitions:,} "
+            f"partitions of {n_rows:,} rows; take fewer, or --prior conjugate"
+        )
+    division, noise = _generators(seed, request)
+    try:
+        partition = keyed_partition(division, n_rows, request.n_partitions)
+        with connect(profile) as client:
+            statistics = divide_rows(client, [table.rows], partition, request.intercept)
+        posteriors = _Posteriors(statistics, names.index(request.coefficient), prior, request.error_variance)
+        values = _release(mechanism, request, posteriors, noise)
+    except ValueError as error:
+        raise error if isinstance(error, BadInputError) else BadInputError(f"{path}: {error}") from error
+    odds = mechanism.miss_odds if isinstance(mechanism, PartitionQuantile) else 0.0
+    return Release(values, mechanism.name, n_rows, request.n_partitions, mechanism.guarantee(len(values)), odds)
+
+
+def find_prior(text: str, n_rows: int) -> Prior:
+    """Return a prior by its name, and a number that may follow.
+
+    Parameters
+    ----------
+    text : str
+        As `Request.prior`.
+    n_rows : int
+        Zellner's g, where none is given.
+
+    Raises
+    ------
+    BadInputError
+        If there is no such prior, or it does not take the number.
+
+    Examples
+    --------
+    >>> find_prior("zellner", 5000), find_prior("semi-conjugate:100", 5000)
+    (ZellnerPrior(g=5000.0), SemiConjugatePrior(mean=0.0, precision=0.01, shape=1.0, rate=1.0))
+    """
+    name, colon, number = text.partition(":")
+    if name not in PRIORS:
+        raise BadInputError(unknown("prior", name, PRIORS))
+    try:
+        value = float(number) if colon else None
+        if name == "zellner":
+            return ZellnerPrior(float(n_rows) if value is None else value)
+        if name == "flat" and value is None:
+            return FlatPrior()
+        variance = _PRIOR_VARIANCE if value is None else value
+        if name == "flat" or not (math.isfinite(variance) and variance > 0):
+            raise ValueError("it takes no number" if name == "flat" else "a variance must be finite and > 0")
+        return (ConjugatePrior if name == "conjugate" else SemiConjugatePrior)(precision=1.0 / variance)
+    except ValueError as error:
+        raise BadInputError(
+            f"prior must be such as zellner:1000, flat or conjugate:100, got {text}: {error}"
+        ) from error
+
+
+def _generators(seed: int | None, request: Request) -> tuple[np.random.Generator, np.random.Generator]:
+    """Return generators for the division, which depends on the seed and M alone, and for the noise of this request."""
+    if seed is None:
+        return np.random.default_rng(), np.random.default_rng()
+    asked = {key: json.dumps(value) for key, value in asdict(request).items()}
+    streams = (
+        Streams(seed, "partition", "table", "division", {"n_partitions": request.n_partitions}, range(1)),
+        Streams(seed, "partition", "table", "noise", asked, range(1)),
+    )
+    first, second = (next(stream.generators()) for stream in streams)
+    return first, second
+
+
+@dataclass(frozen=True)
+class _Posteriors:
+    """The posterior of a coefficient in each partition, computed some partitions at a time."""
+
+    statistics: RegressionStatistics
+    k: int
+    prior: Prior
+    error_variance: float | None
+
+    def compute(self, measure: Callable[[CoefficientPosterior], np.ndarray], powered: bool) -> np.ndarray:
+        """Measure the posteriors, or those with the likelihood to the power n/nⱼ; shape (M, c)."""
+        n_rows = self.statistics.n_rows
+        power = n_rows.sum() / n_rows if powered else np.ones(n_rows.shape)
+        found = []
+        for start in range(0, n_rows.size, _AT_ONCE):
+            some = slice(start, start + _AT_ONCE)
+            posterior = coefficient_posterior(
+                self.statistics[some], self.k, self.prior, self.error_variance, power[some]
+            )
+            found.append(measure(posterior))
+        return np.concatenate(found)
+
+
+def _release(
+    mechanism: PartitionProbability | PartitionQuantile,
+    request: Request,
+    posteriors: _Posteriors,
+    rng: np.random.Generator,
+) -> pd.DataFrame:
+    if isinstance(mechanism, PartitionProbability):
+        below = posteriors.compute(lambda posterior: posterior.cdf(request.cutoffs), powered=False)
+        released = mechanism.release(rng, below)
+        return pd.DataFrame({"cutoff": request.cutoffs, "probability": released, "epsilon": mechanism.loss})
+    p = request.probabilities
+    found = posteriors.compute(lambda posterior: np.column_stack([posterior.quantile(p), posterior.sd]), powered=True)
+    drawn = mechanism.release(rng, found[:, :-1], found[:, -1])
+    return pd.DataFrame(
+        {
+            "p": p,
+            "quantile": drawn.values,
+            "clipped_from": drawn.centres - drawn.half_widths,
+            "clipped_to": drawn.centres + drawn.half_widths,
+            "capped": drawn.capped,
+            "epsilon": math.inf if mechanism.guarantee() is None else mechanism.epsilon,
+        }
+    )

@@ -1,0 +1,185 @@
+"""Trials of regression by partitions: rows are drawn, or divided at random, and each partition states its posterior.
+
+What the methods share in a block is computed once: the posterior given all rows and those of the partitions, at the
+cutoffs or probabilities of the panel. The coefficient is the first slope.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from mechanisms.regression.posterior import coefficient_posterior
+from mechanisms.regression.prior import SemiConjugatePrior, ZellnerPrior
+from mechanisms.regression.simulation import simulate_statistics
+from mechanisms.regression.statistics import (
+    RegressionStatistics,
+    draw_partition,
+    partition_sizes,
+    partition_statistics,
+)
+from pipeline import Streams
+
+Array = NDArray[np.float64]
+Cell = Mapping[str, Any]
+
+SLOPE = 1
+"""The coefficient that is released: the first after the intercept."""
+
+ABALONE_COLUMNS = ("shell_weight", "shucked_weight")
+"""Columns on which the rings of an abalone are regressed."""
+
+
+@dataclass(frozen=True)
+class Trials:
+    """Posteriors of a block, at c cutoffs or probabilities.
+
+    Attributes
+    ----------
+    full : ndarray, shape (trials, c)
+        Of the posterior given all rows.
+    parts : ndarray, shape (trials, M, c)
+        Of the partitions' posteriors.
+    spreads : ndarray, shape (trials, M)
+        Standard deviations of the partitions' posteriors.
+    unit : float
+        Standard deviation of the posterior given all rows, nominal for simulated rows.
+    """
+
+    full: Array
+    parts: Array
+    spreads: Array
+    unit: float
+
+
+def nominal_sd(cell: Cell) -> float:
+    """Return the standard deviation of the slope given n rows of x ~ N(0, 1): σ/√n, up to the prior."""
+    return float(cell["error_std"] / np.sqrt(cell["n"]))
+
+
+def check_simulation(cell: Cell) -> NDArray[np.int64]:
+    """Return the sizes of the partitions, refusing rows that cannot be simulated or divided."""
+    sizes = partition_sizes(cell["n"], cell["partition_size"])
+    if len(cell["coefficients"]) < 2:
+        raise ValueError(f"coefficients must be an intercept and a slope, such as 1:2, got {cell['coefficients']}")
+    if not cell["error_std"] > 0:
+        raise ValueError(f"error_std must be > 0, got {cell['error_std']}")
+    if sizes.min() < len(cell["coefficients"]):
+        raise ValueError(
+            f"partition_size must be >= the number of coefficients, {len(cell['coefficients'])}, got "
+            f"{cell['partition_size']}; take larger partitions"
+        )
+    return sizes
+
+
+def _simulated(cell: Cell, streams: Streams) -> Iterator[RegressionStatistics]:
+    sizes = check_simulation(cell)
+    for rng in streams.generators():
+        yield simulate_statistics(rng, sizes, cell["coefficients"], cell["error_std"])
+
+
+def _block(
+    rows: Iterator[RegressionStatistics],
+    state: Callable[[RegressionStatistics], tuple[Array, Array, Array]],
+    unit: float,
+) -> Trials:
+    """State posteriors trial by trial: the last bits of sums over stacked trials depend on how many there are."""
+    full, parts, spreads = zip(*map(state, rows), strict=True)
+    return Trials(np.stack(full), np.stack(parts), np.stack(spreads), unit)
+
+
+def simulate_probabilities(partition_g: str) -> Callable[[Cell, Streams], Trials]:
+    """Return the simulator of P2's chapter 3: Zellner's prior, known error variance, cutoffs about the true slope.
+
+    Parameters
+    ----------
+    partition_g : {"n", "partition_size"}
+        The constant that is Zellner's g in the partitions; given all rows it is n.
+    """
+
+    def simulate(cell: Cell, streams: Streams) -> Trials:
+        variance, unit = cell["error_std"] ** 2, nominal_sd(cell)
+        cutoffs = cell["coefficients"][SLOPE] + unit * np.array(cell["cutoff"])
+
+        def state(rows: RegressionStatistics) -> tuple[Array, Array, Array]:
+            full = coefficient_posterior(rows.pool(), SLOPE, ZellnerPrior(cell["n"]), variance)
+            parts = coefficient_posterior(rows, SLOPE, ZellnerPrior(cell[partition_g]), variance)
+            return full.cdf(cutoffs), parts.cdf(cutoffs), parts.sd
+
+        return _block(_simulated(cell, streams), state, unit)
+
+    return simulate
+
+
+def simulate_quantiles(cell: Cell, streams: Streams) -> Trials:
+    """Simulate P2's chapter 4: semi-conjugate prior, unknown error variance, likelihoods to the power n/nⱼ."""
+    return _block(_simulated(cell, streams), _state_quantiles(cell), nominal_sd(cell))
+
+
+def _state_quantiles(cell: Cell) -> Callable[[RegressionStatistics], tuple[Array, Array, Array]]:
+    prior = SemiConjugatePrior(0.0, 1.0 / cell["prior_variance"], *cell["variance_prior"])
+
+    def state(rows: RegressionStatistics) -> tuple[Array, Array, Array]:
+        full = coefficient_posterior(rows.pool(), SLOPE, prior)
+        parts = coefficient_posterior(rows, SLOPE, prior, power=rows.n_rows.sum() / rows.n_rows)
+        return full.quantile(cell["p"]), parts.quantile(cell["p"]), parts.sd
+
+    return state
+
+
+# Real rows
+
+
+@cache
+def read_abalone() -> tuple[Array, Array]:
+    """Return the columns, shape (4177, 2), and the rings, shape (4177,), of the abalone data."""
+    frame = pd.read_csv(Path(__file__).parents[1] / "data" / "abalone.csv.gz")
+    return frame[list(ABALONE_COLUMNS)].to_numpy(np.float64), frame["rings"].to_numpy(np.float64)
+
+
+def check_abalone(cell: Cell) -> NDArray[np.int64]:
+    """Return the sizes of the partitions of the abalone data."""
+    sizes = partition_sizes(len(read_abalone()[1]), cell["partition_size"])
+    if sizes.min() <= 1 + len(ABALONE_COLUMNS):
+        raise ValueError(
+            f"partition_size must be > {1 + len(ABALONE_COLUMNS)}, the number of coefficients, got "
+            f"{cell['partition_size']}; take larger partitions"
+        )
+    return sizes
+
+
+def _divided(cell: Cell, streams: Streams) -> Iterator[RegressionStatistics]:
+    x, rings = read_abalone()
+    for rng in streams.generators():
+        yield partition_statistics(x, rings, draw_partition(rng, len(rings), cell["partition_size"]))
+
+
+def _whole_abalone() -> RegressionStatistics:
+    x, rings = read_abalone()
+    return partition_statistics(x, rings, np.zeros(len(rings), dtype=np.int64))[0]
+
+
+def simulate_abalone_probabilities(cell: Cell, streams: Streams) -> Trials:
+    """Divide the abalone at random in each trial; Zellner's prior with g = n, unknown error variance."""
+    whole = _whole_abalone()
+    prior = ZellnerPrior(float(whole.n_rows))
+    full = coefficient_posterior(whole, SLOPE, prior)
+    cutoffs = full.mean + full.sd * np.array(cell["cutoff"])
+
+    def state(rows: RegressionStatistics) -> tuple[Array, Array, Array]:
+        parts = coefficient_posterior(rows, SLOPE, prior)
+        return full.cdf(cutoffs), parts.cdf(cutoffs), parts.sd
+
+    return _block(_divided(cell, streams), state, float(full.sd))
+
+
+def simulate_abalone_quantiles(cell: Cell, streams: Streams) -> Trials:
+    """Divide the abalone at random in each trial; semi-conjugate prior, likelihoods to the power n/nⱼ."""
+    prior = SemiConjugatePrior(0.0, 1.0 / cell["prior_variance"], *cell["variance_prior"])
+    unit = float(coefficient_posterior(_whole_abalone(), SLOPE, prior).sd)
+    return _block(_divided(cell, streams), _state_quantiles(cell), unit)

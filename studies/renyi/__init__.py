@@ -1,0 +1,1 @@
+"""Studies of Rényi private posterior sampling (P3)."""

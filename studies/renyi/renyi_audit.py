@@ -1,0 +1,386 @@
+"""What posterior sampling with Rényi guarantees really spends: by closed form, enumeration and quadrature.
+
+Panels `logistic` (what samplers for logistic regression spend of their targets), `tightness` (how near any data come to
+Theorem 16's bound), `links` (the theorem's other examples), `ops` (one posterior sample on a ball against the whole
+space), `dirichlet` (the samplers for exponential families).
+
+References
+----------
+P3: Geumlek, Song & Chaudhuri, "Rényi differential privacy mechanisms for posterior sampling", NeurIPS 2017. Wang,
+Fienberg & Smola, "Privacy for free: posterior sampling and stochastic gradient Monte Carlo", ICML 2015.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from mechanisms import (
+    GAUSSIAN_VARIANCES,
+    LINKS,
+    RENYI_SAMPLERS,
+    GlmMechanism,
+    audit_densities,
+    audit_laws,
+    audit_replacements,
+    audit_sampling,
+    calibrate_renyi,
+    candidate_records,
+    count_candidates,
+    gaussian_mechanism,
+    glm_mechanism,
+    largest_order,
+    limiting_case,
+    replacement_laws,
+    shared_records,
+)
+from mechanisms.renyi.audit import beta_laws, gaussian_laws
+from mechanisms.renyi.sampling import renyi_sampler
+from pipeline import Factor, Measure, Method, Panel, Streams, Study
+from studies.renyi.renyi_audit_claims import CLAIMS, FIGURES
+
+_CALIBRATED = ("glm-concentrated", "glm-diffused")
+_ALL_DATA = 20_000  # data sets that are enumerated
+_PREDICTORS = (0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 40.0)  # minus x·w of a candidate at the mode
+
+
+def _cell(cell: Mapping[str, Any], streams: Streams) -> Mapping[str, Any]:
+    """Return the cell: audits go over all data, and none is simulated."""
+    return cell
+
+
+def _law(
+    precision: float, power: float = 1.0, radius: float = math.inf, link: str = "logistic", norm_bound: float = 1.0
+) -> GlmMechanism:
+    """Return a law that is audited by its parameters, whatever a mechanism would set them to."""
+    return GlmMechanism("law", precision, power, radius, LINKS[link], norm_bound, None)
+
+
+def _largest(mechanism: GlmMechanism, n: int, candidates: np.ndarray, orders: Sequence[float]) -> dict[float, float]:
+    """Return the largest divergence of each order over the kinds of shared records and all candidates."""
+    d = candidates.shape[1] - 1
+    audits = [
+        audit_replacements(mechanism, candidates, shared, orders) for shared in shared_records(mechanism, n, d).values()
+    ]
+    return {order: max(found.renyi[order] for found in audits) for order in orders}
+
+
+# What samplers spend of their targets
+
+
+def _candidates(mechanism: GlmMechanism, n: int, dimension: int) -> np.ndarray:
+    """Return records all over what is allowed, and the two that the shared records make the most of."""
+    case = limiting_case(mechanism.precision / n, dimension, power=mechanism.power)
+    all_over = candidate_records(1.0, dimension, 13 if dimension == 1 else 12, shares=(1.0,))
+    return np.concatenate([all_over, case.candidates])
+
+
+def _spend(cell: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams, *, name: str) -> dict[str, Any]:
+    order = setting["order"]
+    mechanism = glm_mechanism(name, cell["n"], cell["beta"], order, setting.get("epsilon", 1.0))
+    orders = sorted({1.0, order, 2.0 * order})
+    found = _largest(mechanism, cell["n"], _candidates(mechanism, cell["n"], cell["dimension"]), orders)
+    return {
+        "renyi_epsilon": found[order],
+        "stated_epsilon": mechanism.renyi_epsilon(order),
+        "curve_share": max(found[each] / mechanism.renyi_epsilon(each) for each in orders),
+    }
+
+
+def _validate_logistic(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
+    glm_mechanism(setting["mechanism"], cell["n"], cell["beta"], setting["order"], setting.get("epsilon", 1.0))
+    _require_dimension(cell["dimension"])
+    return True
+
+
+def _require_dimension(dimension: int) -> None:
+    if dimension not in (1, 2):
+        raise ValueError(f"dimension must be 1 or 2, got {dimension}; quadrature goes no further")
+
+
+_LOGISTIC = Panel(
+    name="logistic",
+    meaning="largest divergence found over replacements of a record, logistic regression",
+    simulate=_cell,
+    methods=(
+        *(Method(name, partial(_spend, name=name), ("order", "epsilon")) for name in _CALIBRATED),
+        Method("true-posterior", partial(_spend, name="true-posterior"), ("order",), note="Bounded by Theorem 16."),
+    ),
+    measures=(
+        Measure("renyi_epsilon", "largest divergence found", "nat"),
+        Measure("stated_epsilon", "divergence that is promised or proved", "nat"),
+        Measure("curve_share", "largest share of what is stated, at the orders 1, λ and 2λ"),
+    ),
+    factors=(
+        Factor("dimension", (1, 2), "dimension of a record", "int"),
+        Factor("n", (1_000, 30_000), "number of records", "int"),
+        Factor("beta", (0.001, 0.1), "precision of the prior over n"),
+    ),
+    method_factors=(
+        Factor("order", (1.0, 2.0, 10.0), "order of the Rényi divergence"),
+        Factor("epsilon", (0.1, 1.0), "divergence that may be spent at the order", unit="nat"),
+    ),
+    method_dim="mechanism",
+    validate=_validate_logistic,
+)
+
+# How near any data come to the bound
+
+
+def _approach(cell: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
+    dimension, precision, orders = cell["dimension"], cell["precision"], cell["order"]
+    n = _records(cell)
+    case = limiting_case(cell["beta"], dimension)
+    candidates = [case.candidates]
+    if dimension == 1:
+        candidates.append(candidate_records(1.0, 1, 21))
+    else:  # finite n and large orders ask for other angles than the limit
+        cosines = np.array([u / case.mode for u in _PREDICTORS if u < case.mode])
+        sines = np.sqrt(1 - cosines**2)
+        candidates += [np.column_stack([-cosines, sign * sines, np.ones(cosines.size)]) for sign in (1, -1)]
+    shared = [[*case.shared, n - 1]] if n > 1 else None
+    found = audit_replacements(_law(precision), np.concatenate(candidates), shared, orders)
+    return {
+        "share": np.array([found.renyi[order] * precision / (2 * order) for order in orders]),
+        "limiting_share": case.share,
+        "n_records": n,
+    }
+
+
+def _records(cell: Mapping[str, Any]) -> int:
+    return max(1, round(cell["precision"] / cell["beta"]))
+
+
+def _validate_tightness(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
+    _require_dimension(cell["dimension"])
+    for order in cell["order"]:
+        glm_mechanism("true-posterior", _records(cell), cell["beta"], order, 1.0)
+    _law_precision(cell["precision"])
+    return True
+
+
+def _law_precision(precision: float) -> None:
+    if not precision > 0:
+        raise ValueError(f"precision must be > 0, got {precision}; it is n·beta")
+
+
+_TIGHTNESS = Panel(
+    name="tightness",
+    meaning="largest share of Theorem 16's bound that was found for data made for it",
+    simulate=_cell,
+    methods=(Method("true-posterior", _approach),),
+    measures=(
+        Measure("share", "divergence over Theorem 16's bound", dims=("order",)),
+        Measure("limiting_share", "the same as n and n·beta grow without bound"),
+        Measure("n_records", "number of records, n·beta over beta", dtype="int64"),
+    ),
+    factors=(
+        Factor("dimension", (1, 2), "dimension of a record", "int"),
+        Factor("precision", (1.0, 10.0, 100.0), "precision of the prior, n·beta"),
+        Factor("beta", (1.0, 0.1, 0.01, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7), "precision of the prior over n"),
+    ),
+    outputs=(Factor("order", (1.0, 2.0, 10.0), "order of the Rényi divergence"),),
+    method_dim=None,
+    validate=_validate_tightness,
+)
+
+# The theorem's other examples
+
+
+def _diverge(cell: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams, *, link: str) -> dict[str, Any]:
+    n, orders = cell["n"], cell["order"]
+    mechanism = _law(cell["precision"], link=link)
+    candidates = candidate_records(1.0, 1, 5, labels=(0, 1))
+    limit = largest_order(mechanism)
+    finite = [order for order in orders if order < limit or order == 1]
+    settled = _largest(mechanism, n, candidates, finite) if finite else {}
+    boxed = np.zeros((len(orders), len(cell["reach"])))
+    for shared in shared_records(mechanism, n, 1).values():
+        for k, reach in enumerate(cell["reach"]):
+            found = audit_laws(replacement_laws(mechanism, candidates, shared, reach=reach), orders=orders)
+            boxed[:, k] = np.maximum(boxed[:, k], [found.renyi[order] for order in orders])
+    return {
+        "renyi_epsilon": np.array([settled.get(order, math.inf) for order in orders]),
+        "divergence_on_box": boxed,
+        "bound": np.array([2 * order / cell["precision"] for order in orders]),
+        "largest_order": limit,
+    }
+
+
+def _validate_links(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
+    _law_precision(cell["precision"])
+    for order in cell["order"]:
+        glm_mechanism("true-posterior", cell["n"], cell["precision"], order, 1.0)
+    for reach in cell["reach"]:
+        if not 0 < reach <= 100:
+            raise ValueError(f"reach must be in (0, 100], got {reach}; exp of more is beyond what is computed")
+    return True
+
+
+_LINKS = Panel(
+    name="links",
+    meaning="largest divergence found over replacements of a record in one dimension, for each link",
+    simulate=_cell,
+    methods=tuple(
+        Method(
+            link,
+            partial(_diverge, link=link),
+            note="" if LINKS[link].canonical else "Not private: P3's bound is not that of this link.",
+        )
+        for link in LINKS
+    ),
+    measures=(
+        Measure("renyi_epsilon", "largest divergence found; infinite from the largest order on", "nat", ("order",)),
+        Measure("divergence_on_box", "the same for weights in [−reach, reach] alone", "nat", ("order", "reach")),
+        Measure("bound", "Theorem 16's bound", "nat", ("order",)),
+        Measure("largest_order", "order from which on divergences are infinite"),
+    ),
+    factors=(Factor("n", (1, 100, 1_000), "number of records", "int"),),
+    outputs=(
+        Factor("order", (1.0, 1.5, 1.9, 1.99, 2.0, 3.0, 5.0), "order of the Rényi divergence"),
+        Factor("reach", (10.0, 20.0, 40.0, 80.0), "half the width of the box"),
+    ),
+    constants=(Factor("precision", (1.0,), "precision of the prior, n·beta"),),
+    method_dim="link",
+    validate=_validate_links,
+)
+
+# A ball against the whole space
+
+
+def _on_ball(cell: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams, *, ball: bool) -> dict[str, Any]:
+    n, beta, power, orders = cell["n"], cell["beta"], cell["power"], cell["order"]
+    mechanism = _law(n * beta, power, 1 / beta if ball else math.inf)
+    audits = [
+        audit_replacements(mechanism, candidate_records(1.0, 1, 9), shared, orders)
+        for shared in shared_records(mechanism, n, 1).values()
+    ]
+    return {
+        "renyi_epsilon": np.array([max(found.renyi[order] for found in audits) for order in orders]),
+        "stated_epsilon": np.array([mechanism.renyi_epsilon(order) for order in orders]),
+        "pure_loss": max(found.epsilon for found in audits),
+    }
+
+
+def _validate_ops(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
+    if not 0 < cell["power"] <= 1:
+        raise ValueError(f"power must be in (0, 1], got {cell['power']}; 1 is the posterior itself")
+    for order in cell["order"]:
+        glm_mechanism("ops", cell["n"], cell["beta"], order, 1.0)
+    return True
+
+
+_OPS = Panel(
+    name="ops",
+    meaning="largest loss found over replacements of a record in one dimension, on a ball and without",
+    simulate=_cell,
+    methods=(
+        Method("ops", partial(_on_ball, ball=True), note="Weights within 1/beta."),
+        Method("glm-diffused", partial(_on_ball, ball=False), note="No pure loss is finite."),
+    ),
+    measures=(
+        Measure("renyi_epsilon", "largest divergence found", "nat", ("order",)),
+        Measure("stated_epsilon", "divergence that is proved", "nat", ("order",)),
+        Measure("pure_loss", "largest pure loss found", "nat"),
+    ),
+    factors=(
+        Factor("n", (1, 10, 100, 1_000), "number of records", "int"),
+        Factor("beta", (0.001, 0.1, 1.0, 10.0, 100.0), "precision of the prior over n"),
+        Factor("power", (1.0, 0.1), "power of the likelihood"),
+    ),
+    outputs=(Factor("order", (1.0, 2.0, 10.0), "order of the Rényi divergence"),),
+    method_dim="mechanism",
+    validate=_validate_ops,
+)
+
+# Exponential families
+
+
+def _sampler(cell: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams, *, name: str) -> dict[str, Any]:
+    prior, n, order = cell["prior"], cell["n"], setting["order"]
+    if name == "direct":
+        mechanism = renyi_sampler(name, prior, n, 1.0)
+    else:
+        mechanism = calibrate_renyi(name, prior, n, order, setting["epsilon"])
+    enumerated = audit_sampling(mechanism, [order]).renyi[order]
+    quadrature = math.nan
+    if len(prior) == 2:
+        quadrature = math.inf
+        if math.isfinite(enumerated):
+            datasets = np.column_stack([np.arange(n + 1), n - np.arange(n + 1)])
+            pairs = np.column_stack([np.arange(n), np.arange(1, n + 1)])
+            laws = beta_laws(mechanism.posterior(datasets), pairs, order)
+            quadrature = audit_densities(laws, [order]).renyi[order]
+    return {
+        "stated_epsilon": mechanism.renyi_epsilon(order),
+        "enumerated_epsilon": enumerated,
+        "quadrature_epsilon": quadrature,
+    }
+
+
+def _noise(cell: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams, *, name: str) -> dict[str, Any]:
+    mechanism = gaussian_mechanism(name, cell["prior"], cell["n"], setting["order"], setting["epsilon"])
+    order = setting["order"]
+    two = len(cell["prior"]) == 2
+    return {
+        "stated_epsilon": mechanism.renyi_epsilon(order),
+        "enumerated_epsilon": math.nan,
+        "quadrature_epsilon": audit_densities(gaussian_laws(mechanism), [order]).renyi[order] if two else math.nan,
+    }
+
+
+def _validate_dirichlet(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
+    prior, n, name = cell["prior"], cell["n"], setting["mechanism"]
+    renyi_sampler("direct", prior, n, 1.0)
+    if count_candidates(n, len(prior)) > _ALL_DATA:
+        raise ValueError(f"n must leave at most {_ALL_DATA:,} data sets to enumerate, got {n}")
+    if name in GAUSSIAN_VARIANCES:
+        gaussian_mechanism(name, prior, n, setting["order"], setting["epsilon"])
+        return len(prior) == 2
+    if name != "direct":
+        calibrate_renyi(name, prior, n, setting["order"], setting["epsilon"])
+    return True
+
+
+_DIRICHLET = Panel(
+    name="dirichlet",
+    meaning="divergence over all neighbours, Dirichlet–categorical model",
+    simulate=_cell,
+    methods=(
+        *(
+            Method(name, partial(_sampler, name=name), ("order",) if name == "direct" else ("order", "epsilon"))
+            for name in RENYI_SAMPLERS
+        ),
+        *(Method(name, partial(_noise, name=name), ("order", "epsilon")) for name in GAUSSIAN_VARIANCES),
+    ),
+    measures=(
+        Measure("stated_epsilon", "divergence that the mechanism states", "nat"),
+        Measure("enumerated_epsilon", "closed form at every pair of neighbours", "nat", ragged=True),
+        Measure("quadrature_epsilon", "integral at every pair of neighbours, two cells", "nat", ragged=True),
+    ),
+    factors=(
+        Factor("prior", ((6.0, 12.0), (0.5, 2.0), (1.0, 2.0, 3.0)), "Dirichlet parameters of the prior", "vector"),
+        Factor("n", (1, 5, 30), "number of records", "int"),
+    ),
+    method_factors=(
+        Factor("order", (1.0, 2.0, 5.0), "order of the Rényi divergence"),
+        Factor("epsilon", (0.1, 1.0), "divergence that may be spent at the order", unit="nat"),
+    ),
+    method_dim="mechanism",
+    validate=_validate_dirichlet,
+)
+
+STUDY = Study(
+    name="renyi-audit",
+    title="What posterior sampling with Rényi guarantees really spends",
+    aim=(
+        "Compare the Rényi divergence of every sampler of P3 with its guarantee, over all neighbours or over data made "
+        "to come near it, and find out where the theorems are tight, where they fail, and what they leave unused."
+    ),
+    panels=(_LOGISTIC, _TIGHTNESS, _LINKS, _OPS, _DIRICHLET),
+    seed=20_171_204,
+    claims=CLAIMS,
+    figures=FIGURES,
+)

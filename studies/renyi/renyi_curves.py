@@ -1,0 +1,213 @@
+"""Which (order, epsilon) pairs of Rényi privacy posterior sampling reaches (P3, Figure 1).
+
+Panels `diffused` and `concentrated`: the exact curve of one draw for several coefficients, 1 being the posterior
+itself, and the order from which on it is infinite. Beside it stands what P3's own supremum gives, over pairs of which
+one need not be the posterior of any data.
+
+References
+----------
+P3: Geumlek, Song & Chaudhuri, "Rényi Differential Privacy Mechanisms for Posterior Sampling", NeurIPS 2017.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from mechanisms.privacy import validate_order
+from mechanisms.renyi.divergence import dirichlet_renyi
+from mechanisms.renyi.sampling import RenyiSampling, renyi_sampler
+from pipeline import Claim, Factor, Figure, Finding, Measure, Method, Panel, Streams, Study
+from pipeline.factors import format_value
+
+_COEFFICIENTS = (0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
+_ORDERS = (1.0, *(round(1 + 0.05 * step, 2) for step in range(1, 381)))
+_NAMES = ("diffused", "concentrated")
+
+
+def _simulator(name: str) -> Any:
+    def simulate(cell: Mapping[str, Any], streams: Streams) -> RenyiSampling:
+        """Return the mechanism: what it spends does not depend on data."""
+        return renyi_sampler(name, cell["prior"], cell["n"], cell["coefficient"])
+
+    return simulate
+
+
+def _corner_epsilons(mechanism: RenyiSampling, orders: np.ndarray) -> np.ndarray:
+    """Return P3's supremum (Corollary 2): P with all records in one cell, Q one record away on either side."""
+    ends = mechanism.start + mechanism.step * mechanism.n * np.eye(2)
+    moved = [end + mechanism.step * np.array(move) for end in ends for move in ((1, -1), (-1, 1))]
+    if np.min(moved) <= 0:
+        return np.full(orders.size, np.inf)  # no law has such parameters
+    return dirichlet_renyi(np.repeat(ends, 2, axis=0)[:, None], np.array(moved)[:, None], orders).max(axis=0)
+
+
+def _evaluate(mechanism: RenyiSampling, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
+    orders = setting["order"]
+    return {
+        "renyi_epsilon": [mechanism.renyi_epsilon(order) for order in orders],
+        "corner_epsilon": _corner_epsilons(mechanism, np.array(orders)),
+        "largest_order": mechanism.largest_order,
+    }
+
+
+def _validate(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
+    if len(cell["prior"]) != 2:
+        raise ValueError(f"prior must have 2 entries, got {len(cell['prior'])}; P3 gives its supremum for 2 cells")
+    renyi_sampler("diffused", cell["prior"], cell["n"], cell["coefficient"])
+    for order in cell["order"]:
+        validate_order(order)
+    return True
+
+
+def _panel(name: str, algorithm: str, symbol: str) -> Panel:
+    return Panel(
+        name=name,
+        meaning=f"Rényi curves of the {name} posterior, {algorithm} (P3, Figure 1)",
+        simulate=_simulator(name),
+        methods=(Method("curve", _evaluate, note="Exact, over all neighbours."),),
+        measures=(
+            Measure("renyi_epsilon", "exact Rényi divergence over all neighbours", "nat", dims=("order",)),
+            Measure("corner_epsilon", "the same by P3's Corollary 2, over its corners", "nat", dims=("order",)),
+            Measure("largest_order", "order from which on the divergence is infinite"),
+        ),
+        factors=(Factor("coefficient", _COEFFICIENTS, f"coefficient {symbol}; 1 is the posterior itself"),),
+        outputs=(Factor("order", _ORDERS, "order of the Rényi divergence; 1 is Kullback-Leibler"),),
+        constants=(
+            Factor(
+                "prior", ((6.0, 12.0),), "Beta parameters of the prior, whose natural parameters are (6, 18)", "vector"
+            ),
+            Factor("n", (100,), "number of records", "int"),
+        ),
+        method_dim=None,
+        validate=_validate,
+    )
+
+
+_PANELS = (_panel("diffused", "Algorithm 2", "r"), _panel("concentrated", "Algorithm 3", "m"))
+
+
+# Claims
+
+
+def _curve(summary: xr.Dataset, coefficient: float) -> xr.DataArray:
+    return summary["renyi_epsilon"].sel(coefficient=coefficient)
+
+
+def _asymptotes(summaries: Mapping[str, xr.Dataset]) -> Finding:
+    evidence, holds = [], True
+    for name, summary in summaries.items():
+        smallest = min(float(entry) for entry in str(summary["prior"].item()).split(":"))
+        places = []
+        for coefficient in summary["coefficient"].values.tolist():
+            asymptote = 1 + smallest / coefficient
+            curve = _curve(summary, coefficient)
+            away = curve.sel(order=abs(curve["order"] - asymptote) > 1e-9)
+            holds &= bool((np.isfinite(away) == (away["order"] < asymptote)).all())
+            below = away.where(np.isfinite(away), drop=True)
+            holds &= bool((below.diff("order") > 0).all())
+            places.append(f"{asymptote:.4g} ({format_value(coefficient)})")
+        evidence.append(f"{name} at order {', '.join(places)}")
+    return Finding(
+        "reproduced" if holds else "not reproduced",
+        "Curves grow with the order, are finite at every stored order below 1 + min(prior)/coefficient and infinite "
+        f"above: {'; '.join(evidence)}, coefficients in brackets.",
+    )
+
+
+def _improves(summaries: Mapping[str, xr.Dataset]) -> Finding:
+    evidence, holds = [], True
+    for name, summary in summaries.items():
+        curves = summary["renyi_epsilon"].sortby("coefficient")
+        smaller, larger = curves.isel(coefficient=slice(None, -1)), curves.isel(coefficient=slice(1, None))
+        holds &= bool(((smaller.values < larger.values) | np.isinf(larger.values)).all())
+        holds &= bool((np.isfinite(smaller.values) | np.isinf(larger.values)).all())
+        finite = (curves < np.inf).sum("order").values
+        holds &= bool((np.diff(finite) <= 0).all())
+        at_2 = curves.sel(order=2.0).values
+        evidence.append(f"{name}: {at_2[0]:.4g} to {at_2[-1]:.4g} at order 2, finite at {finite[0]} to {finite[-1]}")
+    return Finding(
+        "reproduced" if holds else "not reproduced",
+        f"From the smallest to the largest coefficient, {'; '.join(evidence)} of the stored orders.",
+    )
+
+
+def _corners(summaries: Mapping[str, xr.Dataset]) -> Finding:
+    evidence, never_below, equal = [], True, True
+    for name, summary in summaries.items():
+        exact, corner = summary["renyi_epsilon"], summary["corner_epsilon"]
+        finite = np.isfinite(exact)
+        excess = (corner / exact.where(finite) - 1).fillna(0.0)
+        never_below &= bool((excess > -1e-9).all())
+        larger = excess.where(excess > 1e-9, drop=True)
+        equal &= larger.size == 0
+        if larger.size:
+            place = larger.isel(larger.fillna(0).argmax(...))
+            evidence.append(
+                f"{name} by up to {float(place):.1%}, at order {format_value(place['order'].item())} and coefficient "
+                f"{format_value(place['coefficient'].item())}, and at orders up to {float(larger['order'].max()):g}"
+            )
+    if equal:
+        return Finding("reproduced" if never_below else "not reproduced", "Equal at every stored order.")
+    return Finding(
+        "corrected" if never_below else "not reproduced",
+        f"The corners' divergence is {'never smaller' if never_below else 'smaller at times'}, and larger for "
+        f"{'; '.join(evidence)}: a bound, as one of the corners' two laws may be the posterior of no data.",
+    )
+
+
+_NEEDS: dict[str, dict[str, tuple[Any, ...]]] = {
+    name: {"coefficient": _COEFFICIENTS, "order": (1.0, 1.05, 2.0, 6.95, 7.0, 20.0), "prior": ("6:12",), "n": (100,)}
+    for name in _NAMES
+}
+_CLAIMS = (
+    Claim(
+        "vertical-asymptotes",
+        "The curves have vertical asymptotes; direct sampling is Rényi private at orders below 1 + min(prior) alone.",
+        "P3, section 5.1 and Corollary 1",
+        _NEEDS,
+        _asymptotes,
+    ),
+    Claim(
+        "smaller-is-more-private",
+        "As r and m decrease, epsilon improves at each order and becomes finite at larger orders.",
+        "P3, section 5.1",
+        _NEEDS,
+        _improves,
+    ),
+    Claim(
+        "corners-are-the-supremum",
+        "The supremum over neighbours is the maximum over corners and the parameters r away from them.",
+        "P3, Corollary 2",
+        _NEEDS,
+        _corners,
+    ),
+)
+
+
+def _draw(summaries: Mapping[str, xr.Dataset]) -> Any:
+    from studies.renyi.renyi_figures import draw_renyi_curves
+
+    return draw_renyi_curves(summaries)
+
+
+STUDY = Study(
+    name="renyi-curves",
+    title="Rényi privacy of posterior sampling, by order",
+    aim="Show which orders and epsilons weakened posteriors reach, and where no epsilon is finite.",
+    panels=_PANELS,
+    seed=20_171_204,
+    claims=_CLAIMS,
+    figures=(
+        Figure(
+            "renyi-curves",
+            "Rényi curves of posterior sampling (P3, Figure 1)",
+            "Exact Rényi divergence of one draw between neighbours against its order, for several coefficients of the "
+            "diffused (left) and the concentrated posterior (right). Dotted lines mark the order from which on a curve "
+            "is infinite; at the smaller coefficients it lies beyond the picture.",
+            _NAMES,
+            _draw,
+        ),
+    ),
+)

@@ -1,0 +1,240 @@
+"""What P3 concludes of its mechanisms for logistic regression, checked on the stored draws, and what is drawn of them.
+
+A difference of two means within four Monte Carlo standard errors decides nothing: one claim compares up to some hundred
+means. Errors are those of draws on the one split; over random splits see panel `abalone-splits`.
+
+References
+----------
+P3: Geumlek, Song & Chaudhuri, "Rényi differential privacy mechanisms for posterior sampling", NeurIPS 2017.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from mechanisms.glm.mechanisms import glm_mechanism
+from pipeline import Claim, Figure, Finding
+from studies.renyi.logistic_trials import LARGEST_RHAT, LEAST_ESS
+from studies.styles import REGRESSION_STYLES
+
+Summaries = Mapping[str, xr.Dataset]
+
+DATA_SETS = ("abalone", "adult", "mnist")
+_SAMPLERS = ("glm-concentrated", "glm-diffused")
+_OPS = ("ops", "ops-tight", "ops-renyi")
+_DECIDING = 4.0
+_REPEATS = 50  # draws of a point, as P3 has
+
+
+def _needs(*mechanisms: str, panels: Sequence[str] = DATA_SETS) -> dict[str, dict[str, tuple[Any, ...]]]:
+    """Need the ends of the published grid: a verdict is on every privacy level between them."""
+    grid = {"order": (1.0, 10.0, 100.0), "epsilon": (math.exp(-5), math.exp(3))}
+    return {panel: {**grid, "mechanism": mechanisms} for panel in panels}
+
+
+def _compare(ds: xr.Dataset, measure: str, one: str, other: str) -> tuple[xr.DataArray, xr.DataArray]:
+    """Return where the mean of `one` is clearly below that of `other`, and where it is clearly above."""
+    mean, error = (ds[f"{measure}_{what}"] for what in ("mean", "mcse"))
+    gap = mean.sel(mechanism=one) - mean.sel(mechanism=other)
+    limit = _DECIDING * np.hypot(error.sel(mechanism=one), error.sel(mechanism=other))
+    return gap < -limit, gap > limit
+
+
+def _same_law(ds: xr.Dataset, one: str, other: str) -> xr.DataArray:
+    """Return where two mechanisms draw from the very same law, as where both have budget for the true posterior."""
+    n, beta = int(ds["n_train"].max()), float(ds["beta"])
+
+    def law(name: str, order: float, epsilon: float) -> tuple[float, float, float]:
+        release = glm_mechanism(name, n, beta, order, epsilon)
+        return release.precision, release.power, release.radius
+
+    grid = [
+        [law(one, order, epsilon) == law(other, order, epsilon) for epsilon in ds["epsilon"].values.tolist()]
+        for order in ds["order"].values.tolist()
+    ]
+    return xr.DataArray(grid, dims=("order", "epsilon"), coords={"order": ds["order"], "epsilon": ds["epsilon"]})
+
+
+def _beats(
+    pairs: Sequence[tuple[str, str]], measure: str, panels: Sequence[str] = DATA_SETS
+) -> Callable[[Summaries], Finding]:
+    """Check that the first of each pair has the smaller mean at every order and ε at which the two laws differ."""
+
+    def check(summaries: Summaries) -> Finding:
+        lines, worst, complete = [], 0, True
+        for one, other in pairs:
+            parts = []
+            for panel in panels:
+                ahead, behind = _compare(summaries[panel], measure, one, other)
+                differ = ~_same_law(summaries[panel], one, other)
+                n_ahead, n_behind = int((ahead & differ).sum()), int((behind & differ).sum())
+                worst += n_behind
+                complete &= n_ahead == int(differ.sum())
+                part = f"{panel} {n_ahead} of {int(differ.sum())}"
+                if n_behind:
+                    part += f" (behind in {n_behind}: {_where(behind & differ)})"
+                open_levels = ~ahead & ~behind & differ
+                if open_levels.any():
+                    part += f" (undecided in {int(open_levels.sum())}: {_where(open_levels)})"
+                parts.append(part)
+            lines.append(f"{one} ahead of {other} in {', '.join(parts)}")
+        verdict: Any = "not reproduced" if worst else "reproduced" if complete else "undecided"
+        return Finding(
+            verdict,
+            "Settings of order and epsilon at which the two laws differ, means four standard errors apart: "
+            f"{'; '.join(lines)}.",
+        )
+
+    return check
+
+
+def _where(marked: xr.DataArray) -> str:
+    """Name the values of ε at which settings are marked, for each order."""
+    parts = []
+    for order in marked["order"].values.tolist():
+        levels = marked["epsilon"].values[marked.sel(order=order).values]
+        if levels.size:
+            low, high = (round(math.log(value)) for value in (levels.min(), levels.max()))
+            span = f"e^{low}" if low == high else f"e^{low} to e^{high}"
+            parts.append(f"order {order:g}, epsilon {span}")
+    return "; ".join(parts)
+
+
+def _converged(summaries: Summaries) -> Finding:
+    lines, holds = [], True
+    for panel, ds in summaries.items():
+        rhat, ess = float(ds["rhat_largest"].max()), float(ds["ess_smallest"].min())
+        n_failed = int(ds["n_failed"].sum())  # draws of chains that did not converge are failed trials
+        holds &= n_failed == 0 and rhat < LARGEST_RHAT and ess >= LEAST_ESS
+        lines.append(f"{panel}: split R-hat <= {rhat:.4f}, ESS >= {ess:.0f}, {n_failed} failed")
+    return Finding("reproduced" if holds else "not reproduced", f"{'; '.join(lines)}.")
+
+
+def _splits_agree(summaries: Summaries) -> Finding:
+    fixed, splits = summaries["abalone"], summaries["abalone-splits"]
+    confirmed = contradicted = decided = 0
+    for one, other in (("glm-diffused", "glm-concentrated"), *((one, "ops") for one in _SAMPLERS)):
+        (ahead, behind), (there, back) = (_compare(ds, "test_error", one, other) for ds in (fixed, splits))
+        decided += int((ahead | behind).sum())
+        confirmed += int(((ahead & there) | (behind & back)).sum())
+        contradicted += int(((ahead & back) | (behind & there)).sum())
+    spread = [float(ds["test_error_sd"].sel(mechanism="true-posterior").mean()) for ds in (splits, fixed)]
+    verdict: Any = "not reproduced" if contradicted else "reproduced" if confirmed == decided > 0 else "undecided"
+    return Finding(
+        verdict,
+        f"Of {decided} settings in which one split decides (diffused against concentrated, both against ops), random "
+        f"splits confirm {confirmed} and contradict {contradicted}; they vary more: the standard deviation is "
+        f"{spread[0]:.3f} for the true posterior, over draws on one split {spread[1]:.3f}.",
+    )
+
+
+CLAIMS = (
+    Claim(
+        "converged",
+        f"Every draw comes from chains with split R-hat below {LARGEST_RHAT} and a bulk ESS of {LEAST_ESS} at least.",
+        "check of this study; P3 takes 1,000 steps on trust",
+        {panel: {} for panel in (*DATA_SETS, "abalone-splits", "abalone-strong")},
+        _converged,
+        fewest=0,
+    ),
+    Claim(
+        "beats-ops",
+        "Algorithms 4 and 5 have a lower test error than OPS at all privacy levels and across all data sets.",
+        "P3, section 5.2, Figure 3",
+        _needs(*_SAMPLERS, "ops"),
+        _beats([(one, "ops") for one in _SAMPLERS], "test_error"),
+        fewest=_REPEATS,
+    ),
+    Claim(
+        "beats-better-ops",
+        "So they do where OPS has twice the power (ops-tight), or is calibrated to the same Renyi guarantee through "
+        "its pure one (ops-renyi).",
+        "check of this study",
+        _needs(*_SAMPLERS, *_OPS),
+        _beats([(one, ops) for one in _SAMPLERS for ops in _OPS[1:]], "test_error"),
+        fewest=_REPEATS,
+    ),
+    Claim(
+        "beats-ops-in-likelihood",
+        "Algorithms 4 and 5 have a higher test likelihood than OPS in every form.",
+        "P3, section 5.2 and appendix",
+        _needs(*_SAMPLERS, *_OPS),
+        _beats([(one, ops) for one in _SAMPLERS for ops in _OPS], "test_nll"),
+        fewest=_REPEATS,
+    ),
+    Claim(
+        "diffused-beats-concentrated",
+        "Algorithm 5 always achieves a better utility than Algorithm 4.",
+        "P3, section 5.2, Figure 3",
+        {**_needs(*_SAMPLERS), "abalone-strong": {"mechanism": _SAMPLERS}},
+        _beats([("glm-diffused", "glm-concentrated")], "test_error", (*DATA_SETS, "abalone-strong")),
+        fewest=_REPEATS,
+    ),
+    Claim(
+        "diffused-beats-concentrated-in-likelihood",
+        "So it does in test likelihood.",
+        "P3, appendix",
+        _needs(*_SAMPLERS),
+        _beats([("glm-diffused", "glm-concentrated")], "test_nll"),
+        fewest=_REPEATS,
+    ),
+    Claim(
+        "one-split-is-enough",
+        "What of diffused, concentrated and OPS is concluded on one split of Abalone holds over random splits.",
+        "check of this study",
+        _needs(*_SAMPLERS, "ops", "true-posterior", panels=("abalone", "abalone-splits")),
+        _splits_agree,
+        fewest=_REPEATS,
+    ),
+)
+
+
+def _draw(measure: str, ylabel: str) -> Callable[[Summaries], Any]:
+    def draw(summaries: Summaries) -> Any:
+        from studies.renyi.renyi_logistic_figures import draw_orders
+
+        return draw_orders(summaries, measure, ylabel, REGRESSION_STYLES)
+
+    return draw
+
+
+_CAPTION = (
+    " against the privacy loss, with two Monte Carlo standard errors either way, one row an order of the Renyi "
+    "guarantee{}. Grey: the posterior without privacy. Blue: Algorithm 5. Red: Algorithm 4. Green: OPS as published, "
+    "with twice the power, and with what its pure guarantee allows for the same Renyi guarantee."
+)
+_BY_DATA_SET = _CAPTION.format(" and one column a data set")
+
+FIGURES = (
+    Figure(
+        "test-error",
+        "Test error (P3, Figure 3)",
+        "Mean test error" + _BY_DATA_SET,
+        DATA_SETS,
+        _draw("test_error", "test error"),
+    ),
+    Figure(
+        "test-nll",
+        "Test likelihood (P3, appendix)",
+        "Mean negative log-likelihood of a test record" + _BY_DATA_SET,
+        DATA_SETS,
+        _draw("test_nll", "−log-likelihood of a test record (nat)"),
+    ),
+    Figure(
+        "splits",
+        "Test error over random splits",
+        "Mean test error over random splits, a draw on each," + _CAPTION.format(""),
+        ("abalone-splits",),
+        _draw("test_error", "test error"),
+    ),
+    Figure(
+        "csv-test-error",
+        "Test error on the user's data",
+        "Mean test error" + _CAPTION.format(""),
+        ("csv",),
+        _draw("test_error", "test error"),
+    ),
+)

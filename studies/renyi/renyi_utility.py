@@ -1,0 +1,249 @@
+"""What Rényi-private draws of a Beta posterior are worth, against epsilon (P3, Figure 2).
+
+Panel `kl`: the divergence of the true posterior from the law of a private draw, at 38 successes of 100, exactly. Panel
+`loglik`: the log loss of a private draw on 100 held-out Bernoulli trials, over simulated data, beside its exact
+expectation. The weakened posteriors of `mechanisms.renyi.sampling` have the largest coefficient that (λ, ε)-RDP allows;
+the Gaussian mechanism has the published variance, and the one that spends all of ε.
+
+References
+----------
+P3: Geumlek, Song & Chaudhuri, "Rényi Differential Privacy Mechanisms for Posterior Sampling", NeurIPS 2017, section
+5.1.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from mechanisms.privacy import validate_epsilon, validate_order
+from mechanisms.renyi.divergence import dirichlet_renyi
+from mechanisms.renyi.gaussian_counts import GAUSSIAN_VARIANCES, GaussianCounts, gaussian_mechanism
+from mechanisms.renyi.sampling import RenyiSampling, calibrate_renyi, renyi_sampler
+from pipeline import Factor, Measure, Method, Panel, Streams, Study
+from studies.renyi.renyi_utility_claims import CLAIMS, FIGURES
+
+Array = NDArray[np.float64]
+
+_NOTES = {
+    "direct": "One draw of the posterior itself, where it is private enough: Algorithm 1 of P3.",
+    "diffused": "One draw of the posterior with the records' weight reduced: Algorithm 2 of P3.",
+    "concentrated": "One draw of the posterior with the prior's weight raised: Algorithm 3 of P3.",
+    "gaussian": "One draw of the posterior of noisy counts, published variance; it spends half of epsilon.",
+    "gaussian-tight": "One draw of the posterior of noisy counts, the smallest variance; it spends all of epsilon.",
+}
+_USES = ("order", "epsilon")
+
+
+def _powers_of_e(first: int, last: int) -> tuple[float, ...]:
+    """Return e to all multiples of a half from `first` to `last`."""
+    return tuple(math.exp(half / 2) for half in range(2 * first, 2 * last + 1))
+
+
+@lru_cache(maxsize=4096)
+def _mechanism(
+    name: str, prior: tuple[float, ...], n: int, order: float, epsilon: float
+) -> RenyiSampling | GaussianCounts:
+    build = gaussian_mechanism if name in GAUSSIAN_VARIANCES else calibrate_renyi
+    return build(name, prior, n, order, epsilon)
+
+
+def _build(name: str, problem: Mapping[str, Any], setting: Mapping[str, Any]) -> RenyiSampling | GaussianCounts:
+    return _mechanism(name, problem["prior"], problem["n"], setting["order"], setting["epsilon"])
+
+
+def _require_problem(prior: tuple[float, ...], n: int) -> None:
+    if len(prior) != 2:
+        raise ValueError(f"prior must have 2 entries, got {len(prior)}; the model is the binomial one")
+    renyi_sampler("direct", prior, n, 1.0)
+
+
+def _validate(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
+    _require_problem(cell["prior"], cell["n"])
+    if not 0 <= cell.get("successes", 0) <= cell["n"]:
+        raise ValueError(f"successes must be from 0 to n = {cell['n']}, got {cell['successes']}")
+    if "probability" in cell and not 0 <= cell["probability"] <= 1:
+        raise ValueError(f"probability must be in [0, 1], got {cell['probability']}")
+    if cell.get("n_heldout", 1) < 1:
+        raise ValueError(f"n_heldout must be >= 1, got {cell['n_heldout']}")
+    if "order" not in setting:
+        return True
+    order, epsilon = validate_order(setting["order"]), validate_epsilon(setting["epsilon"])
+    if setting["mechanism"] != "direct":
+        return True
+    return renyi_sampler("direct", cell["prior"], cell["n"], 1.0).renyi_epsilon(order) <= epsilon
+
+
+def _method_factors(first: int) -> tuple[Factor, ...]:
+    return (
+        Factor("order", (2.0, 15.0), "order of the Rényi divergence"),
+        Factor("epsilon", _powers_of_e(first, 2), "Rényi divergence that a draw may spend", unit="nat"),
+    )
+
+
+_PRIOR = Factor("prior", ((6.0, 12.0),), "Beta parameters of the prior, whose natural parameters are (6, 18)", "vector")
+_N = Factor("n", (100,), "number of records", "int")
+
+
+# Panel kl
+
+
+def _fixed_data(cell: Mapping[str, Any], streams: Streams) -> Mapping[str, Any]:
+    return cell
+
+
+def _divergence(name: str) -> Method:
+    def evaluate(problem: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
+        mechanism = _build(name, problem, setting)
+        n, successes = problem["n"], problem["successes"]
+        found = {"spent_epsilon": mechanism.renyi_epsilon(setting["order"])}
+        if isinstance(mechanism, GaussianCounts):
+            _, probabilities = mechanism.successes_law(successes)
+            ends = {"mass_at_zero": probabilities[0], "mass_at_n": probabilities[-1]}
+            return {**found, **ends, "kl": mechanism.posterior_kl(successes), "coefficient": np.nan}
+        counts = np.array([successes, n - successes])
+        kl = dirichlet_renyi(problem["prior"] + counts, mechanism.posterior(counts), 1.0)
+        return {
+            **found,
+            "kl": kl,
+            "coefficient": mechanism.coefficient,
+            "mass_at_zero": np.nan,
+            "mass_at_n": np.nan,
+        }
+
+    return Method(name, evaluate, uses=_USES, note=_NOTES[name])
+
+
+_KL = Panel(
+    name="kl",
+    meaning="divergence of the true posterior from the law of a private draw (P3, Figures 2a and 2b)",
+    simulate=_fixed_data,
+    methods=tuple(_divergence(name) for name in _NOTES),
+    measures=(
+        Measure("kl", "KL divergence of the true posterior from the law of a private draw", "nat"),
+        Measure("coefficient", "coefficient r or m, where there is one", ragged=True),
+        Measure("spent_epsilon", "exact Rényi divergence over all neighbours; Gaussian: of the noisy count", "nat"),
+        Measure("mass_at_zero", "Gaussian: probability that the noisy count is clamped to 0", ragged=True),
+        Measure("mass_at_n", "Gaussian: probability that the noisy count is clamped to n", ragged=True),
+    ),
+    method_factors=_method_factors(-10),
+    constants=(_PRIOR, _N, Factor("successes", (38,), "number of successes", "int")),
+    method_dim="mechanism",
+    validate=_validate,
+)
+
+
+# Panel loglik
+
+
+@dataclass(frozen=True)
+class _Trials:
+    """A block of trials: the public problem, and the number of successes among the records and the held-out ones."""
+
+    problem: Mapping[str, Any]
+    successes: Array
+    heldout: Array
+
+
+def _simulate(cell: Mapping[str, Any], streams: Streams) -> _Trials:
+    ones = streams.uniforms(cell["n"] + cell["n_heldout"]) < cell["probability"]
+    return _Trials(cell, ones[:, : cell["n"]].sum(axis=1), ones[:, cell["n"] :].sum(axis=1))
+
+
+def _log_loss(trials: _Trials, first: Array, second: Array, uniforms: Array) -> Array:
+    """Return the log loss on the held-out records of a draw of Beta(first, second) in each trial."""
+    theta = special.betaincinv(first, second, uniforms)
+    failures = trials.problem["n_heldout"] - trials.heldout
+    return -special.xlogy(trials.heldout, theta) - special.xlog1py(failures, -theta)
+
+
+def _expected_log_loss(problem: Mapping[str, Any], first: Array, second: Array) -> Array:
+    """Return its expectation over draw and held-out records."""
+    q, total = problem["probability"], special.digamma(first + second)
+    log_odds = q * special.digamma(first) + (1 - q) * special.digamma(second)
+    return problem["n_heldout"] * (total - log_odds)
+
+
+def _all_data(problem: Mapping[str, Any]) -> tuple[Array, Array]:
+    """Return 0 to n successes, and their probabilities."""
+    n, q = problem["n"], problem["probability"]
+    s = np.arange(n + 1.0)
+    log_choose = special.gammaln(n + 1) - special.gammaln(s + 1) - special.gammaln(n - s + 1)
+    return s, np.exp(log_choose + special.xlogy(s, q) + special.xlog1py(n - s, -q))
+
+
+def _open(uniforms: Array) -> Array:
+    """Replace 0, of which there is no quantile, by half the smallest other uniform."""
+    return np.maximum(uniforms, 2.0**-54)
+
+
+def _sampled(name: str) -> Method:
+    def evaluate(trials: _Trials, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
+        problem, mechanism = trials.problem, _build(name, trials.problem, setting)
+        (alpha, beta), n = problem["prior"], problem["n"]
+        s, probabilities = _all_data(problem)
+        if isinstance(mechanism, GaussianCounts):
+            uniforms = _open(streams.uniforms(3))
+            counts = np.stack([trials.successes, n - trials.successes], axis=1)
+            released = mechanism.release(special.ndtri(uniforms[:, :2]), counts)
+            laws = [mechanism.successes_law(int(each)) for each in s]
+            expected = np.array([masses @ _expected_log_loss(problem, alpha + c, beta + n - c) for c, masses in laws])
+            loss = _log_loss(trials, alpha + released[:, 0], beta + released[:, 1], uniforms[:, 2])
+        else:
+            first, second = mechanism.posterior(np.stack([trials.successes, n - trials.successes], axis=1)).T
+            loss = _log_loss(trials, first, second, _open(streams.uniforms(1))[:, 0])
+            expected = _expected_log_loss(problem, *mechanism.posterior(np.stack([s, n - s], axis=1)).T)
+        return {"heldout_nll": loss, "expected_nll": probabilities @ expected}
+
+    return Method(name, evaluate, uses=_USES, note=_NOTES[name])
+
+
+def _true_posterior() -> Method:
+    def evaluate(trials: _Trials, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
+        (alpha, beta), n = trials.problem["prior"], trials.problem["n"]
+        s, probabilities = _all_data(trials.problem)
+        first, second = alpha + trials.successes, beta + n - trials.successes
+        return {
+            "heldout_nll": _log_loss(trials, first, second, _open(streams.uniforms(1))[:, 0]),
+            "expected_nll": probabilities @ _expected_log_loss(trials.problem, alpha + s, beta + n - s),
+        }
+
+    return Method("true-posterior", evaluate, note="Not private: one draw of the true posterior.")
+
+
+_LOGLIK = Panel(
+    name="loglik",
+    meaning="log loss of a private draw on held-out records (P3, Figures 2c and 2d)",
+    simulate=_simulate,
+    methods=(*(_sampled(name) for name in _NOTES if name != "direct"), _true_posterior()),
+    measures=(
+        Measure("heldout_nll", "negative log likelihood of the held-out records at a private draw", "nat"),
+        Measure("expected_nll", "exact expectation of that over data and draws", "nat", per_trial=False),
+    ),
+    method_factors=_method_factors(-15),
+    constants=(
+        _PRIOR,
+        _N,
+        Factor("n_heldout", (100,), "number of held-out records", "int"),
+        Factor("probability", (0.5,), "probability of a success"),
+    ),
+    method_dim="mechanism",
+    trials=10_000,
+    block_trials=2_500,
+    validate=_validate,
+)
+
+STUDY = Study(
+    name="renyi-utility",
+    title="Utility of Rényi-private draws of a Beta posterior",
+    aim="Find which private draw is worth most at which epsilon, and what each becomes as epsilon vanishes or grows.",
+    panels=(_KL, _LOGLIK),
+    seed=20_171_205,
+    claims=CLAIMS,
+    figures=FIGURES,
+)

@@ -1,0 +1,343 @@
+"""Audits of the registered mechanisms against explicit records: all data sets, all replacements, no closed forms."""
+
+import dataclasses
+import functools
+import itertools
+import math
+
+import mpmath
+import numpy as np
+import pytest
+from scipy.special import gammaln
+
+from mechanisms.counts import audit as count_audit
+from mechanisms.counts.audit import audit_counts, count_laws
+from mechanisms.counts.exponential import exponential_mechanism
+from mechanisms.counts.noise import laplace_counts
+from mechanisms.counts.registry import MECHANISMS, Mechanism
+from mechanisms.counts.sensitivity import global_sensitivity
+from mechanisms.privacy import Guarantee
+
+DELTA = 1e-6
+ELSEWHERE = (0.0, 0.05)
+ORDERS = (1.0, 2.0, 7.0)
+CASES = [
+    ((1.0, 1.0), 1),
+    ((1.0, 1.0), 6),
+    ((0.01, 100.0), 5),
+    ((3.0, 0.2), 6),
+    ((1.0, 1.0, 1.0), 1),
+    ((1.0, 1.0, 1.0), 4),
+    ((2.0, 0.1, 2.0), 4),
+    ((0.3, 2.0, 5.0), 3),
+    ((1.0, 1.0, 1.0, 1.0), 3),
+    ((0.5, 3.0, 0.5, 0.5), 3),
+]
+
+
+def histogram(records, k):
+    return tuple(records.count(cell) for cell in range(k))
+
+
+def replacements(records, k):
+    """Every data set with one record replaced."""
+    for place, value in itertools.product(range(len(records)), range(k)):
+        if value != records[place]:
+            yield (*records[:place], value, *records[place + 1 :])
+
+
+@functools.cache
+def plain_distance(prior, c, d):
+    def log_beta(x):
+        return sum(gammaln(v) for v in x) - gammaln(sum(x))
+
+    if c == d:
+        return 0.0
+    a, b = ([p + v for p, v in zip(prior, counts, strict=True)] for counts in (c, d))
+    middle = [(x + y) / 2 for x, y in zip(a, b, strict=True)]
+    return math.sqrt(1 - math.exp(log_beta(middle) - (log_beta(a) + log_beta(b)) / 2))
+
+
+@functools.cache
+def plain_local(prior, records):
+    k = len(prior)
+    here = histogram(records, k)
+    return max(plain_distance(prior, here, histogram(other, k)) for other in replacements(records, k))
+
+
+@functools.cache
+def plain_exponent(name, prior, records, epsilon):
+    """Return what multiplies −H, from the definition of S: a maximum or minimum over every data set."""
+    k, n = len(prior), len(records)
+    data_sets = list(itertools.product(range(k), repeat=n))
+    moves = [sum(x != y for x, y in zip(records, other, strict=True)) for other in data_sets]
+    local = [plain_local(prior, other) for other in data_sets]
+    if name == "local":
+        return epsilon / (2 * plain_local(prior, records))
+    if name == "global":
+        return epsilon / (2 * max(local))
+    if name == "varying":
+        return epsilon / 4 * min(1 / s + t for s, t in zip(local, moves, strict=True))
+    n_outputs = n + 1 if name == "smooth-n" else len({histogram(other, k) for other in data_sets})
+    gamma = math.log(1 - epsilon / (2 * math.log(DELTA / (2 * n_outputs))))
+    return epsilon / (2 * max(s * math.exp(-gamma * t) for s, t in zip(local, moves, strict=True)))
+
+
+def exponential_law(name, prior, records, epsilon):
+    k = len(prior)
+    outputs = sorted({histogram(other, k) for other in itertools.product(range(k), repeat=len(records))})
+    exponent = plain_exponent(name, prior, records, epsilon)
+    weights = [math.exp(-exponent * plain_distance(prior, histogram(records, k), output)) for output in outputs]
+    return [weight / math.fsum(weights) for weight in weights]
+
+
+FAR = 400
+
+
+@functools.cache
+def noise_law(name, scale):
+    """Return Pr[rounded noise = z] for |z| ≤ FAR, in 40 digits: what lies beyond is below e^-100."""
+    with mpmath.workdps(40):
+        b = mpmath.mpf(scale)
+        if name == "geometric":
+            q = mpmath.exp(-1 / b)
+            return {z: q ** abs(z) * (1 - q) / (1 + q) for z in range(-FAR, FAR + 1)}
+
+        def below(x):
+            return mpmath.exp(x / b) / 2 if x < 0 else 1 - mpmath.exp(-x / b) / 2
+
+        half = mpmath.mpf(1) / 2
+        return {z: below(z + half) - below(z - half) for z in range(-FAR, FAR + 1)}
+
+
+def noisy_law(name, prior, records, epsilon):
+    """Add noise cell by cell and clip in order, one value of the noise after the other."""
+    k, n = len(prior), len(records)
+    counts = histogram(records, k)
+    noise = noise_law(name, (1 if k == 2 else 2) / epsilon)
+    law = {(): mpmath.mpf(1)}
+    for cell in range(k - 1):
+        longer = {}
+        for released, probability in law.items():
+            remaining = n - sum(released)
+            for z, share in noise.items():
+                key = (*released, min(max(counts[cell] + z, 0), remaining))
+                longer[key] = longer.get(key, 0) + probability * share
+        law = longer
+    complete = {(*released, n - sum(released)): probability for released, probability in law.items()}
+    return [complete[output] for output in sorted(complete)]
+
+
+def plain_audit(law_of, k, n, epsilon):
+    """All records, all replacements, both directions: (loss, δ at ε and ELSEWHERE, Rényi at ORDERS)."""
+    laws = {}
+    for records in itertools.product(range(k), repeat=n):
+        here = histogram(records, k)
+        if here not in laws:
+            laws[here] = np.array([float(p) for p in law_of(records)])
+    compared = {
+        (histogram(records, k), histogram(other, k))
+        for records in itertools.product(range(k), repeat=n)
+        for other in replacements(records, k)
+    }
+    loss, deltas, renyi = 0.0, [0.0] * 3, [0.0] * len(ORDERS)
+    for here, there in compared:
+        p, q = laws[here], laws[there]
+        ratio = np.log(p / q)
+        loss = max(loss, ratio.max())
+        for i, e in enumerate((epsilon, *ELSEWHERE)):
+            deltas[i] = max(deltas[i], np.maximum(p - math.exp(e) * q, 0).sum())
+        for i, order in enumerate(ORDERS):
+            if order == 1:
+                renyi[i] = max(renyi[i], (p * ratio).sum())
+            else:
+                renyi[i] = max(renyi[i], math.log((p * np.exp((order - 1) * ratio)).sum()) / (order - 1))
+    return loss, deltas, renyi
+
+
+def assert_same(found, expected):
+    loss, deltas, renyi = expected
+    assert found.epsilon == pytest.approx(loss, abs=1e-10)
+    np.testing.assert_allclose(list(found.deltas.values()), deltas, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(list(found.renyi.values()), renyi, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
+@pytest.mark.parametrize(("prior", "n"), CASES)
+@pytest.mark.parametrize("name", ["local", "global", "smooth", "smooth-n", "varying"])
+def test_exponential_mechanisms_equal_explicit_records(name, prior, n, epsilon):
+    found = audit_counts(name, prior, n, epsilon, DELTA, ELSEWHERE, ORDERS)
+    assert list(found.deltas) == [epsilon, *ELSEWHERE]
+    expected = plain_audit(lambda records: exponential_law(name, prior, records, epsilon), len(prior), n, epsilon)
+    assert_same(found, expected)
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 2.0])
+@pytest.mark.parametrize(("k", "n"), [(2, 1), (2, 6), (3, 1), (3, 3), (4, 2)])
+@pytest.mark.parametrize("name", ["laplace", "geometric"])
+def test_noise_equals_explicit_records(name, k, n, epsilon):
+    prior = (1.0,) * k
+    found = audit_counts(name, prior, n, epsilon, DELTA, ELSEWHERE, ORDERS)
+    assert_same(found, plain_audit(lambda records: noisy_law(name, prior, records, epsilon), k, n, epsilon))
+
+
+def test_a_wrong_scale_would_be_caught():
+    """Negative control: the explicit records tell a sensitivity that is 5 % off."""
+    prior, n = (1.0, 1.0, 1.0), 3
+    wrong = Mechanism(
+        "wrong",
+        "Not private: 5 % off.",
+        lambda p, c, e, d: exponential_mechanism(p, c, 1.05 * e, global_scale(p, c)),
+        None,
+    )
+    expected = plain_audit(lambda records: exponential_law("global", prior, records, 1.0), 3, n, 1.0)
+    with pytest.raises(AssertionError):
+        assert_same(audit_counts(wrong, prior, n, 1.0, DELTA, ELSEWHERE, ORDERS), expected)
+
+
+def global_scale(prior, counts):
+    return global_sensitivity(prior, int(counts.sum()))
+
+
+def test_smooth_spends_half_of_its_budget():
+    """Erratum A1."""
+    found = audit_counts("smooth", [1, 1], 100, epsilon=1.0)
+    assert found.epsilon == pytest.approx(0.531, abs=5e-4)
+    assert found.deltas == {1.0: 0.0}
+    assert found.check(MECHANISMS["smooth"].guarantee(1.0, 1e-8)).holds
+
+
+def test_local_breaks_its_budget_at_a_skewed_prior_only():
+    """Erratum A3: Beta(1,1) does not show that `local` is not private, Beta(.01, 100) does."""
+    broken = audit_counts("local", [0.01, 100], 300, epsilon=0.1)
+    assert broken.epsilon / 0.1 == pytest.approx(1.10, abs=5e-3)
+    verdict = broken.check(Guarantee(0.1))
+    assert not verdict.holds
+    assert verdict.text.startswith("broken: stated 0.1-DP, loses 0.11")
+    for n in (10, 100, 1000):
+        for epsilon in (0.1, 1.0):
+            assert audit_counts("local", [1, 1], n, epsilon).epsilon < epsilon
+
+
+@pytest.mark.parametrize(("prior", "n"), [((1.0, 1.0), 25), ((0.01, 100.0), 15), ((2.0, 0.1, 2.0), 7), ((1.0,) * 4, 4)])
+@pytest.mark.parametrize("epsilon", [0.2, 1.0, 5.0])
+@pytest.mark.parametrize("name", [name for name in MECHANISMS if MECHANISMS[name].private])
+def test_every_registered_mechanism_keeps_its_guarantee(name, epsilon, prior, n):
+    found = audit_counts(name, prior, n, epsilon)
+    verdict = found.check(MECHANISMS[name].guarantee(epsilon, 1e-8))
+    assert verdict.holds, verdict.text
+
+
+@pytest.mark.parametrize("k", [2, 3, 4])
+@pytest.mark.parametrize("name", ["laplace", "geometric"])
+def test_what_is_tight_is_found_tight(name, k):
+    found = audit_counts(name, [1.0] * k, {2: 30, 3: 10, 4: 6}[k], epsilon=1.0)
+    assert found.epsilon == pytest.approx(1.0, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    "mechanism",
+    [
+        Mechanism(
+            name="twice",
+            note="Not private: the exponential mechanism with ε/S in place of ε/(2S).",
+            release=lambda p, c, e, d: exponential_mechanism(p, c, 2 * e, global_scale(p, c)),
+            spends=lambda e, d: Guarantee(e),
+            symmetric=True,
+        ),
+        Mechanism(
+            name="less-noise",
+            note="Not private: Laplace noise 5 % short.",
+            release=lambda p, c, e, d: laplace_counts(p, c, (1 if c.size == 2 else 2) / (1.05 * e)),
+            spends=lambda e, d: Guarantee(e),
+        ),
+    ],
+    ids=lambda mechanism: mechanism.name,
+)
+@pytest.mark.parametrize("k", [2, 3])
+def test_what_promises_too_much_is_found_broken(mechanism, k):
+    """Negative controls, each with a witness that shows the loss."""
+    n, prior = {2: 40, 3: 12}[k], np.full(k, 10.0)
+    found = audit_counts(mechanism, prior, n, epsilon=1.0)
+    verdict = found.check(mechanism.guarantee(1.0, 1e-8))
+    assert not verdict.holds
+    assert verdict.slack < -0.01
+    witness = found.witness
+    assert verdict.text == f"broken: stated 1-DP, loses {found.epsilon:.4f} at {witness}"
+    assert np.abs(witness.dataset - witness.neighbour).sum() == 2
+    laws = [mechanism.build(prior, c, 1.0, 1e-8).log_probabilities() for c in (witness.dataset, witness.neighbour)]
+    outputs = count_laws(mechanism, prior, n, 1.0).outputs
+    place = np.flatnonzero((outputs == witness.output).all(axis=1))[0]
+    assert laws[0][place] - laws[1][place] == pytest.approx(found.epsilon, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("prior", "n"), [((1.0, 1.0), 20), ((1.0, 2.0, 1.0), 7), ((2.0, 2.0, 2.0), 7), ((1.0,) * 4, 4)]
+)
+@pytest.mark.parametrize("name", [name for name in MECHANISMS if MECHANISMS[name].symmetric])
+def test_symmetry_changes_nothing_but_the_work(name, prior, n):
+    entry = MECHANISMS[name]
+    reduced = audit_counts(entry, prior, n, 0.9, DELTA, ELSEWHERE, ORDERS)
+    full = audit_counts(dataclasses.replace(entry, symmetric=False), prior, n, 0.9, DELTA, ELSEWHERE, ORDERS)
+    assert reduced.n_pairs < full.n_pairs
+    assert_same(reduced, (full.epsilon, list(full.deltas.values()), list(full.renyi.values())))
+
+
+def test_a_users_symmetry_is_not_taken_on_trust():
+    """A mechanism that leaks at one data set, and says that it treats cells alike, is found out."""
+
+    def leaking(prior, counts, epsilon, delta):
+        return exponential_mechanism(prior, counts, 100.0 if counts[0] == counts.sum() else 0.1, 1.0)
+
+    for prior, n in (([1, 1], 3), ([1, 1], 20), ([1, 1, 1], 8)):
+        sly = Mechanism("sly", "Leaks.", leaking, lambda e, d: Guarantee(e), symmetric=True)
+        found = audit_counts(sly, prior, n, epsilon=1.0)
+        assert found.epsilon > 10
+        assert found.witness.dataset[0] == n or found.witness.neighbour[0] == n
+        again = audit_counts(dataclasses.replace(sly, name="smooth"), prior, n, epsilon=1.0)  # nor is a name
+        assert again.epsilon == found.epsilon
+
+
+def test_outputs_too_rare_for_a_double_are_compared_in_logs():
+    """At ε = 60 and n = 40 the rarest output has probability e^-2400."""
+    found = audit_counts("geometric", [1, 1], 40, epsilon=60.0)
+    assert found.epsilon == pytest.approx(60.0, rel=1e-9)
+    assert audit_counts("laplace", [1, 1], 40, epsilon=60.0).epsilon == pytest.approx(60.0, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", ["smooth", "laplace"])
+def test_threads_do_not_matter(name):
+    one, two = (audit_counts(name, [1, 1, 1], 9, 1.0, DELTA, ELSEWHERE, ORDERS, n_threads=t) for t in (1, 2))
+    assert one.epsilon == two.epsilon
+    assert_same(two, (one.epsilon, list(one.deltas.values()), list(one.renyi.values())))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("smooth", [1, 0], 5, 1.0), "prior must have positive finite entries"),
+        (("smooth", [1, 1], 0, 1.0), "n must be a whole number >= 1, got 0"),
+        (("smooth", [1, 1], 5, -1.0), "epsilon must be a finite number > 0, got -1.0"),
+        (("smooth", [1, 1], 5, 1.0, 1.0), "delta must be in \\(0, 1\\), got 1.0"),
+        (("smooth", [1, 1], 5, 1.0, 1e-8, (-1.0,)), "epsilons must be finite and >= 0, got -1.0"),
+        (("smooth", [1, 1], 5, 1.0, 1e-8, (), (0.9,)), "orders must be finite and >= 1, got 0.9"),
+        (("smooth", [1, 1, 1], 2000, 1.0), r"an exact audit must compare at most .* \(n = 2000, k = 3\)"),
+        (("smooth", [1, 1], 60_000, 1.0), "an exact audit must compare at most"),
+        (("smooth", [1.0] * 1100, 3, 1.0), "candidates must number at most"),
+        (("laplace", [1.0] * 6, 38, 1.0), "an exact audit must compare at most"),
+        (("smoth", [1, 1], 3, 1.0), "mechanism must be one of smooth, .*, got 'smoth'"),
+    ],
+)
+def test_bad_input_is_refused(arguments, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        audit_counts(*arguments)
+    assert "\n" not in str(caught.value)
+
+
+def test_too_large_is_refused_before_anything_is_enumerated(monkeypatch):
+    def never(n, k):
+        raise AssertionError("enumerated")
+
+    monkeypatch.setattr(count_audit, "enumerate_candidates", never)
+    with pytest.raises(ValueError, match="use fewer records, or a mechanism whose guarantee is proved for every size"):
+        count_laws("smooth", [1, 1, 1, 1], 600, 1.0)

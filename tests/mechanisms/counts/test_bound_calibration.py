@@ -1,0 +1,328 @@
+"""The proof behind the bound, inequality by inequality, and exact audits of what it allows."""
+
+import functools
+import math
+
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from scipy.special import gammaln
+
+from mechanisms.conjugate import balanced_counts, count_candidates, enumerate_candidates
+from mechanisms.counts import bound_calibration
+from mechanisms.counts.audit import audit_counts
+from mechanisms.counts.bound_calibration import MAX_RECORDS, BoundScale, bound_scale, require_bound
+from mechanisms.counts.registry import MECHANISMS
+from mechanisms.counts.sensitivity import smooth_sensitivity, smoothing_gamma, varying_sensitivity
+
+LARGEST = {2: 60, 3: 11, 4: 6}
+
+
+def log_affinities(a, b):
+    return gammaln((a + b) / 2) - (gammaln(a) + gammaln(b)) / 2
+
+
+class Enumerated:
+    """All data sets of one problem, all ordered pairs of neighbours, all distances."""
+
+    def __init__(self, prior, n):
+        self.prior, self.n, self.k = np.array(prior), n, len(prior)
+        self.datasets = enumerate_candidates(n, self.k)
+        log_affinity = np.zeros((len(self.datasets),) * 2)
+        for cell, alpha in enumerate(prior):
+            a = alpha + np.arange(n + 1)
+            table = log_affinities(a[:, None], a)
+            np.fill_diagonal(table, 0.0)
+            x = self.datasets[:, cell]
+            log_affinity += table[x[:, None], x]
+        self.distances = np.sqrt(np.maximum(-np.expm1(log_affinity), 0))
+        self.index = {tuple(c): row for row, c in enumerate(self.datasets.tolist())}
+        self.pairs = [
+            (row, self.index[tuple(c + np.eye(self.k, dtype=int)[j] - np.eye(self.k, dtype=int)[i])], i, j)
+            for row, c in enumerate(self.datasets)
+            for i in range(self.k)
+            for j in range(self.k)
+            if i != j and c[i] > 0
+        ]
+        self.local = np.zeros(len(self.datasets))
+        for c, d, _, _ in self.pairs:
+            self.local[c] = max(self.local[c], self.distances[c, d])
+
+    def log_laws(self, epsilon, q):
+        log_weights = -epsilon * q[:, None] * self.distances
+        return log_weights - np.log(np.exp(log_weights).sum(axis=1, keepdims=True))
+
+    def loss(self, epsilon, q):
+        log_laws = self.log_laws(epsilon, q)
+        return max(float((log_laws[c] - log_laws[d]).max()) for c, d, _, _ in self.pairs)
+
+
+@functools.lru_cache(maxsize=4)
+def enumerated(prior, n):
+    return Enumerated(prior, n)
+
+
+def reciprocals(scale, everything):
+    return np.array([1 / scale.sensitivity(c) for c in everything.datasets])
+
+
+def scale_at(prior, n, epsilon, gamma):
+    """Build the scale of any rate, best or not: the proof is for all of them."""
+    terms = bound_calibration._cell_terms(prior, n, epsilon)
+    return BoundScale(prior, n, epsilon, gamma, bound_calibration._factors(*terms, gamma))
+
+
+def cell_bounds(prior, n, epsilon, j, c_j):
+    """Return hⱼ, Dⱼ and −ln(1 − βⱼ)/ε from their definitions, for one cell and count."""
+    k, a = len(prior), prior[j] + c_j
+    b = prior[j] + np.arange(n + 1)
+
+    def away(x, y):
+        return np.sqrt(np.maximum(-np.expm1(log_affinities(x, y)), 0))
+
+    h = float(away(a, a + 1))
+    moved = max(0.0, float(np.max(away(a, b) - away(a + 1, b + 1))))
+    beta = (k - 1) / (n + k - 1) * math.exp(min(epsilon / h * (1 - float(away(a + 1, prior[j]))), 700))
+    return h, moved, math.inf if beta >= 1 else -math.log1p(-beta) / epsilon
+
+
+@st.composite
+def problems(draw):
+    k = draw(st.integers(2, 4))
+    n = draw(st.integers(1, LARGEST[k]))
+    size = st.one_of(st.floats(-3, 3).map(lambda x: 10**x), st.sampled_from([1e-3, 0.01, 1.0, 10.0, 100.0, 1e3]))
+    if draw(st.booleans()):
+        prior = (draw(size),) * (k - 1) + (draw(size),)
+    else:
+        prior = tuple(draw(st.lists(size, min_size=k, max_size=k)))
+    return prior, n, 10 ** draw(st.floats(-2, math.log10(20)))
+
+
+@given(problem=problems())
+@example(problem=((1e3, 1e3), 60, 0.2))
+@example(problem=((1e3, 1e3), 12, 0.0134))
+@example(problem=((1e3, 1e3, 1e3), 10, 0.026))
+@example(problem=((1e-3, 1e3, 1e-3), 8, 20.0))
+@example(problem=((1e-3, 1e-3, 1e-3, 1e3), 5, 0.01))
+@settings(deadline=None, derandomize=True, max_examples=120)
+def test_within_epsilon_at_any_prior_and_budget(problem):
+    """All neighbours, all outputs; and what makes it varying: 1/S moves by at most γ a record."""
+    prior, n, epsilon = problem
+    everything = enumerated(prior, n)
+    scale = bound_scale(prior, n, epsilon)
+    q = reciprocals(scale, everything)
+    assert everything.loss(epsilon, q) <= epsilon
+    assert max(abs(q[c] - q[d]) for c, d, _, _ in everything.pairs) <= scale.gamma + 1e-12 * q.max()
+
+
+@given(problem=problems(), log_gamma=st.floats(-4, -0.05))
+@example(problem=((1e6, 1e6), 60, 0.008), log_gamma=-3.1)
+@example(problem=((1e5, 1e5, 1e3), 10, 0.04), log_gamma=-2.7)
+@settings(deadline=None, derandomize=True, max_examples=100)
+def test_within_epsilon_at_any_rate(problem, log_gamma):
+    prior, n, epsilon = problem
+    everything = enumerated(prior, n)
+    q = reciprocals(scale_at(prior, n, epsilon, 10**log_gamma), everything)
+    assert everything.loss(epsilon, q) <= epsilon * (1 + 1e-6)
+
+
+@given(problem=problems(), log_gamma=st.floats(-3, -0.1))
+@settings(deadline=None, derandomize=True, max_examples=40)
+def test_every_inequality_of_the_proof(problem, log_gamma):
+    prior, n, epsilon = problem
+    n = min(n, {2: 25, 3: 7, 4: 4}[len(prior)])
+    everything = enumerated(prior, n)
+    gamma = 10**log_gamma
+    scale = scale_at(prior, n, epsilon, gamma)
+    q = reciprocals(scale, everything)
+    log_z = np.log(np.exp(-epsilon * q[:, None] * everything.distances).sum(axis=1))
+    factor = np.array(
+        [max(scale._factors[j][max(c[j] - 1, 0)] for j in range(everything.k)) for c in everything.datasets]
+    )
+    datasets, tiny = everything.datasets, 1e-9
+    assert np.all(factor >= 1)
+    assert np.all(q * everything.local * factor <= 1 + tiny)
+    bounds = {(j, x): cell_bounds(prior, n, epsilon, j, x) for j in range(everything.k) for x in range(n)}
+    relative, boundary = bound_calibration._cell_terms(prior, n, epsilon)
+    for (j, x), (h_j, moved, edge) in bounds.items():
+        assert relative[j, x] == pytest.approx(moved / h_j, rel=1e-6, abs=1e-7)
+        assert boundary[j, x] == pytest.approx(edge, rel=1e-6, abs=1e-12)
+    step = np.eye(everything.k, dtype=int)
+    for c, d, i, j in everything.pairs:
+        h = everything.distances[c, d]
+        h_j, moved, edge = bounds[j, int(datasets[c, j])]
+        assert h_j <= h + tiny
+        # data and output moved together
+        from_i = datasets[datasets[:, i] > 0]
+        here = [everything.index[tuple(r)] for r in from_i.tolist()]
+        there = [everything.index[tuple(r)] for r in (from_i + step[j] - step[i]).tolist()]
+        assert (everything.distances[c, here] - everything.distances[d, there]).max() <= moved + tiny
+        # outputs that the translation does not reach
+        unreached = datasets[:, j] == 0
+        assert sorted(there) == np.flatnonzero(~unreached).tolist()
+        share = np.exp(-epsilon * q[d] * everything.distances[d, unreached]).sum() / math.exp(log_z[d])
+        assert unreached.mean() == pytest.approx((everything.k - 1) / (n + everything.k - 1), rel=1e-12)
+        assert math.isinf(edge) or share <= -math.expm1(-edge * epsilon) * (1 + 1e-6) + tiny
+        # both parts of the loss
+        first = (q[d] * everything.distances[d] - q[c] * everything.distances[c]).max()
+        assert first <= q[c] * h + max(q[d] - q[c], 0) + tiny * q.max()
+        second = (log_z[d] - log_z[c]) / epsilon
+        best = max(q[c] - q[d], 0) + min(q[d] * h, q[c] * moved + edge)
+        assert second <= best + tiny * q.max() + 1e-13 / epsilon
+        # what w is for: (*) is at most one
+        assert abs(q[c] - q[d]) + q[c] * h + min(q[d] * h, q[c] * moved + edge) <= 1 + tiny * q.max()
+        room = 1 - gamma - edge
+        twice = 2 / (1 - gamma)
+        translated = (1 + moved / h_j) / room if room > 0 else math.inf
+        assert factor[c] >= translated * (1 - 1e-6) or min(factor[c], factor[d]) >= twice * (1 - 1e-12)
+
+
+@pytest.mark.parametrize(("shift", "unmet"), [(1, 0), (0, 2)])
+@pytest.mark.parametrize(("prior", "n"), [((1.0, 1.0), 60), ((0.01, 100.0), 60)])
+def test_the_factor_must_apply_one_record_early(prior, n, shift, unmet):
+    """Negative control: with w read at cⱼ itself, two pairs have twice/(1 − γ) at one end only."""
+    epsilon = 0.1
+    scale = bound_scale(prior, n, epsilon)
+    everything = enumerated(prior, n)
+    factor = [max(scale._factors[j][max(c[j] - shift, 0)] for j in range(2)) for c in everything.datasets]
+    missed = 0
+    for c, d, _, j in everything.pairs:
+        h_j, moved, edge = cell_bounds(prior, n, epsilon, j, int(everything.datasets[c, j]))
+        room = 1 - scale.gamma - edge
+        translated = (1 + moved / h_j) / room if room > 0 else math.inf
+        twice = 2 / (1 - scale.gamma)
+        missed += not (factor[c] >= translated * (1 - 1e-6) or min(factor[c], factor[d]) >= twice * (1 - 1e-12))
+    assert missed == unmet
+
+
+def test_distances_of_a_common_move_in_high_precision():
+    """Dⱼ is a difference of two nearly equal roots: 50 digits against doubles, up to cells of a million."""
+    with mpmath.workdps(50):
+        for a in (1e-3, 0.7, 12.0, 1e3, 1e6):
+            b = np.array([a - math.floor(a) + 1e-3, 0.5 * a, a, a + 1, a + 40, 3 * a + 2])
+
+            def away(x, y):
+                log = mpmath.loggamma((x + y) / 2) - (mpmath.loggamma(x) + mpmath.loggamma(y)) / 2
+                return mpmath.sqrt(abs(mpmath.expm1(log)))
+
+            falls = [
+                away(mpmath.mpf(a), mpmath.mpf(y)) - away(mpmath.mpf(a) + 1, mpmath.mpf(y) + 1) for y in map(float, b)
+            ]
+            assert bound_calibration._moved(a, b) == pytest.approx(max(0.0, float(max(falls))), rel=1e-6, abs=1e-15)
+
+
+@pytest.mark.parametrize(("prior", "n"), [((1.0, 1.0), 30), ((0.01, 100.0), 20), ((0.3, 2.0, 2.0), 7), ((1.0,) * 4, 4)])
+@pytest.mark.parametrize("gamma", [0.01, 0.2, 0.6])
+def test_the_scale_is_its_definition(prior, n, gamma):
+    """1/S(c) = min over t of 1/(A[t]·w[t]) + γ·t, both largest values over all data sets within t records."""
+    everything = enumerated(prior, n)
+    scale = scale_at(prior, n, 1.0, gamma)
+    factor = np.array(
+        [max(scale._factors[j][max(c[j] - 1, 0)] for j in range(everything.k)) for c in everything.datasets]
+    )
+    for c in everything.datasets:
+        moves = np.abs(everything.datasets - c).sum(axis=1) // 2
+        expected = min(
+            1 / (everything.local[moves <= t].max() * factor[moves <= t].max()) + gamma * t for t in range(n + 1)
+        )
+        assert 1 / scale.sensitivity(c) == pytest.approx(expected, rel=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("k", "n"), [(2, 100), (2, 300), (2, 500), (3, 100), (3, 300), (3, 500), (4, 100), (4, 300), (4, 600)]
+)
+def test_a_larger_exponent_than_published(k, n):
+    """P0, Figures 2a to 2c: ε = 1, δ = 1e-8, unit prior, balanced data, either reading of N."""
+    balanced = balanced_counts(n, k)
+    exponent = 1 / bound_scale([1.0] * k, n, 1.0).sensitivity(balanced)
+    for n_outputs in (n + 1, count_candidates(n, k)):
+        published = smooth_sensitivity([1.0] * k, balanced, smoothing_gamma(1.0, 1e-8, n_outputs))
+        assert exponent > 1.5 / (2 * published)
+
+
+def test_the_published_size_of_four_cells():
+    found = bound_scale([1, 1, 1, 1], 600, 1.0)
+    assert 1 / found.sensitivity([150] * 4) == pytest.approx(19.88, abs=5e-3)
+
+
+@pytest.mark.parametrize(
+    ("prior", "n"), [((1.0, 1.0), 60), ((0.01, 100.0), 60), ((1.0,) * 3, 11), ((0.01,) * 3, 11), ((1.0,) * 4, 7)]
+)
+@pytest.mark.parametrize("epsilon", [0.1, 1.0])
+def test_without_the_factor_the_budget_is_broken(prior, n, epsilon):
+    """Negative control: the same rate on LS in place of LS·w."""
+    everything = enumerated(prior, n)
+    scale = bound_scale(prior, n, epsilon)
+    bare = np.array([1 / varying_sensitivity(prior, c, scale.gamma) for c in everything.datasets])
+    assert everything.loss(epsilon, reciprocals(scale, everything)) < epsilon
+    assert everything.loss(epsilon, bare) > 1.005 * epsilon
+
+
+@pytest.mark.parametrize(
+    ("prior", "n"), [((1.0, 1.0), 150), ((0.01, 100.0), 100), ((1.0,) * 3, 18), ((2.0, 0.1, 2.0), 12)]
+)
+@pytest.mark.parametrize("epsilon", [0.05, 1.0, 10.0])
+def test_the_registered_mechanism_keeps_its_guarantee(prior, n, epsilon):
+    found = audit_counts("varying-bound", prior, n, epsilon)
+    assert found.check(MECHANISMS["varying-bound"].guarantee(epsilon, 1e-8)).holds
+    assert found.epsilon < epsilon
+    counts = balanced_counts(n, len(prior))
+    release = MECHANISMS["varying-bound"].build(prior, counts, epsilon, 1e-8)
+    assert release.decay == pytest.approx(epsilon / bound_scale(prior, n, epsilon).sensitivity(counts), rel=1e-14)
+
+
+def test_the_same_object_for_the_same_arguments():
+    found = bound_scale([1, 1], 30, 1.0)
+    assert bound_scale((1.0, 1.0), np.int64(30), np.float64(1.0)) is found
+    assert bound_scale([1, 1], 30, 1.1) is not found
+    assert bound_scale([1, 2], 30, 1.0) is not found
+    assert (found.prior, found.n, found.epsilon) == ((1.0, 1.0), 30, 1.0)
+
+
+def test_the_rate_is_the_best_for_balanced_data():
+    found = bound_scale([1, 1, 1], 60, 1.0)
+    balanced = balanced_counts(60, 3)
+    for gamma in bound_calibration._GAMMAS:
+        other = scale_at((1.0, 1.0, 1.0), 60, 1.0, float(gamma))
+        assert found.sensitivity(balanced) <= other.sensitivity(balanced)
+
+
+@pytest.mark.parametrize("prior", [(1e-300, 1.0), (5e-324, 1e3), (1e12, 1.0), (1e12, 1e12, 1e-12)])
+def test_priors_at_the_ends_of_a_double(prior):
+    scale = bound_scale(prior, 6, 1.0)
+    values = [scale.sensitivity(c) for c in enumerate_candidates(6, len(prior))]
+    assert np.all(np.isfinite(values))
+    assert min(values) > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (([1, 0], 5, 1.0), "prior must have positive finite entries"),
+        (([1], 5, 1.0), "prior must be one-dimensional with at least 2 cells"),
+        (([1, 1], 0, 1.0), "n must be a whole number >= 1, got 0"),
+        (([1, 1], 2.5, 1.0), "n must be a whole number >= 1, got 2.5"),
+        (([1, 1], 5, 0.0), "epsilon must be a finite number > 0, got 0.0"),
+        (([1, 1], 5, float("inf")), "epsilon must be a finite number > 0, got inf"),
+        (([1, 1], 5_001, 1.0), r"n must be at most 5,000 for a scale calibrated by proof, got 5,001 \(k = 2\)"),
+    ],
+)
+def test_bad_input_is_refused(arguments, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        bound_scale(*arguments)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_limit_is_of_records():
+    for k in (2, 4):
+        require_bound(MAX_RECORDS, k)
+        with pytest.raises(ValueError, match="n must be at most 5,000"):
+            MECHANISMS["varying-bound"].validate([1.0] * k, [MAX_RECORDS + 1] + [0] * (k - 1), 1.0, 1e-8)
+
+
+@pytest.mark.parametrize("counts", [[3, 3], [5, 5, 0], [10.5, -0.5]])
+def test_counts_of_another_problem_are_refused(counts):
+    with pytest.raises(ValueError, match="counts must"):
+        bound_scale([1, 1], 10, 1.0).sensitivity(counts)

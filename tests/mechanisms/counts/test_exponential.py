@@ -1,0 +1,173 @@
+"""The exponential mechanism against a plain loop over its candidates."""
+
+import math
+
+import mpmath
+import numpy as np
+import pytest
+from scipy.special import gammaln
+
+from mechanisms.conjugate import enumerate_candidates
+from mechanisms.counts.candidates import require_enumerable, require_streamable
+from mechanisms.counts.exponential import _pick, exponential_mechanism
+
+CASES = [
+    ((1.0, 1.0), (1, 0), 1.0, 0.5),
+    ((1.0, 1.0), (7, 5), 1.0, 0.2),
+    ((0.01, 100.0), (0, 9), 3.0, 0.4),
+    ((1.0, 1.0, 1.0), (0, 1, 0), 1.0, 0.46),
+    ((0.3, 2.0, 5.0), (3, 4, 1), 2.0, 0.3),
+    ((1.0, 1.0, 1.0, 1.0), (2, 2, 1, 1), 1.0, 0.1),
+    ((0.3, 2.0, 5.0, 1.0, 1.0), (0, 3, 1, 0, 2), 0.5, 0.05),
+]
+
+
+def plain_law(prior, counts, epsilon, sensitivity):
+    """Compute the law by a plain loop over the candidates, as the formula of P0 reads."""
+    k, n = len(prior), sum(counts)
+
+    def log_beta(x):
+        return sum(float(gammaln(v)) for v in x) - float(gammaln(sum(x)))
+
+    truth = [a + c for a, c in zip(prior, counts, strict=True)]
+    weights, distances = [], []
+    for candidate in enumerate_candidates(n, k).tolist():
+        other = [a + c for a, c in zip(prior, candidate, strict=True)]
+        middle = [(x + y) / 2 for x, y in zip(truth, other, strict=True)]
+        affinity = math.exp(log_beta(middle) - (log_beta(truth) + log_beta(other)) / 2)
+        distance = 0.0 if candidate == list(counts) else math.sqrt(max(0.0, 1 - affinity))
+        distances.append(distance)
+        weights.append(math.exp(-epsilon * distance / (2 * sensitivity)))
+    return np.array(weights) / sum(weights), np.array(distances)
+
+
+@pytest.mark.parametrize(("prior", "counts", "epsilon", "sensitivity"), CASES)
+def test_law_and_mean_equal_a_plain_loop(prior, counts, epsilon, sensitivity):
+    mechanism = exponential_mechanism(prior, counts, epsilon, sensitivity)
+    law, distances = plain_law(prior, counts, epsilon, sensitivity)
+    np.testing.assert_allclose(mechanism.probabilities(), law, rtol=1e-11)
+    assert mechanism.expected_hellinger() == pytest.approx(float(law @ distances), rel=1e-11)
+
+
+@pytest.mark.parametrize(("prior", "counts", "epsilon", "sensitivity"), CASES)
+def test_draws_invert_the_law_exactly(prior, counts, epsilon, sensitivity):
+    """A grid of uniforms maps onto the candidates in order: the inverse distribution function, not an approximation."""
+    mechanism = exponential_mechanism(prior, counts, epsilon, sensitivity)
+    candidates = enumerate_candidates(mechanism.n, mechanism.k)
+    law = mechanism.probabilities()
+    prefix = candidates[:, : mechanism.k - 2]
+    starts = np.r_[0, 1 + np.flatnonzero(np.any(np.diff(prefix, axis=0), axis=1))]
+    row_law = np.add.reduceat(law, starts)
+    stops = np.r_[starts[1:], len(law)]
+    middle = np.cumsum(row_law) - row_law / 2
+    for row, (start, stop) in enumerate(zip(starts, stops, strict=True)):
+        inner = law[start:stop] / row_law[row]
+        within = np.cumsum(inner) - inner / 2
+        uniforms = np.column_stack([np.full(stop - start, middle[row]), within])
+        np.testing.assert_array_equal(mechanism.sample(uniforms), candidates[start:stop])
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 1e5])
+@pytest.mark.parametrize("prior", [(1.0, 1.0), (1.0, 1.0, 1.0), (0.01, 1.0, 50.0, 3.0)])
+def test_ends_of_the_unit_interval_give_possible_candidates(prior, epsilon):
+    """At epsilon 1e5 most weights underflow to zero: the ends must skip them."""
+    counts = np.full(len(prior), 20)
+    mechanism = exponential_mechanism(prior, counts, epsilon, 0.05)
+    ends = np.array([0.0, np.nextafter(0, 1), 0.5, 1 - 2**-53])
+    released = mechanism.sample(np.array([[u, v] for u in ends for v in ends]))
+    candidates = enumerate_candidates(mechanism.n, mechanism.k)
+    possible = {tuple(c) for c in candidates[mechanism.probabilities() > 0].tolist()}
+    assert {tuple(c) for c in released.tolist()} <= possible
+    if epsilon == 1e5:
+        assert len(possible) < len(candidates)
+
+
+def test_a_product_that_rounds_up_to_the_total_picks_the_last_possible_index():
+    """No double below 1 does so today; a uniform of 1 stands in for the rounding."""
+    for cumulative, last in (([0.0, 0.5, 1.0, 1.0, 1.0], 2), ([0.3], 0), ([0.2, 0.2], 0), ([0.0, 0.0, 0.7], 2)):
+        assert _pick(np.array(cumulative), len(cumulative), 1.0) == last
+        assert _pick(np.array(cumulative), len(cumulative), 0.0) == np.flatnonzero(cumulative)[0]
+
+
+def test_no_draws():
+    assert exponential_mechanism([1, 1, 1], [1, 2, 3], 1.0, 0.4).sample(np.empty((0, 2))).shape == (0, 3)
+
+
+def test_larger_sensitivity_is_less_accurate():
+    means = [exponential_mechanism([1, 1, 1], [9, 8, 8], 1.0, s).expected_hellinger() for s in (0.05, 0.1, 0.2, 0.4)]
+    assert np.all(np.diff(means) > 0)
+
+
+def test_small_distances_keep_their_digits():
+    """At n = 10⁶ neighbours are 5e-4 apart; the mean must not carry the rounding of 1 − (1 − 2e-7)."""
+    n, decay = 10**6, 5e4
+    mechanism = exponential_mechanism([1, 1], [n // 2, n // 2], 1.0, 0.5 / decay)
+    assert mechanism.decay == pytest.approx(decay)
+    with mpmath.workdps(40):
+        truth = [mpmath.mpf(n // 2 + 1)] * 2
+        total = moment = mpmath.mpf(0)
+        for d in range(41):  # further candidates weigh less than 1e-300 of the total each
+            other = [truth[0] + d, truth[1] - d]
+            log_affinity = sum(
+                mpmath.loggamma((a + b) / 2) - (mpmath.loggamma(a) + mpmath.loggamma(b)) / 2
+                for a, b in zip(truth, other, strict=True)
+            )
+            h = mpmath.sqrt(-mpmath.expm1(log_affinity))
+            weight = (1 if d == 0 else 2) * mpmath.exp(-decay * h)
+            total, moment = total + weight, moment + weight * h
+    assert mechanism.expected_hellinger() == pytest.approx(float(moment / total), rel=1e-10)
+
+
+@pytest.mark.parametrize("sensitivity", [0.0, -0.1, float("nan"), float("inf")])
+def test_sensitivity_is_refused(sensitivity):
+    with pytest.raises(ValueError, match="sensitivity must be a finite number > 0"):
+        exponential_mechanism([1, 1], [1, 1], 1.0, sensitivity)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, -1.0, float("nan")])
+def test_epsilon_is_refused(epsilon):
+    with pytest.raises(ValueError, match="epsilon must be"):
+        exponential_mechanism([1, 1], [1, 1], epsilon, 0.4)
+
+
+@pytest.mark.parametrize(
+    ("uniforms", "message"),
+    [
+        (np.zeros((3, 1)), r"shape \(trials, 2\), got \(3, 1\)"),
+        (np.zeros(2), r"shape \(trials, 2\), got \(2,\)"),
+        ([[0.5, 1.0]], r"in \[0, 1\), got 1.0"),
+        ([[-0.1, 0.5]], r"in \[0, 1\), got -0.1"),
+        ([[0.5, float("nan")]], r"in \[0, 1\), got nan"),
+    ],
+)
+def test_uniforms_are_refused(uniforms, message):
+    with pytest.raises(ValueError, match=message):
+        exponential_mechanism([1, 1], [1, 1], 1.0, 0.4).sample(uniforms)
+
+
+@pytest.mark.parametrize(
+    ("counts", "kind"),
+    [
+        ([160, 160, 160], "ExponentialMechanism"),
+        ([400_000, 600_000], "ExponentialMechanism"),
+        ([750] * 4, "PowerMixture"),
+        ([1] * 5 + [0] * 55, "PowerMixture"),  # few candidates, but a row for each
+    ],
+)
+def test_large_problems_become_mixtures(counts, kind):
+    mechanism = exponential_mechanism(np.ones(len(counts)), counts, 1.0, 0.01)
+    assert type(mechanism).__name__ == kind
+    assert mechanism.sample(np.full((1, 2), 0.5)).sum() == sum(counts)
+
+
+def test_sizes_are_refused_with_the_limit_and_a_way_out():
+    with pytest.raises(ValueError, match=r"at most 25,000,000 entries, got 60,000,003 .*; use fewer records"):
+        exponential_mechanism([1] * 3, [20_000_000, 0, 0], 1.0, 0.4)
+    with pytest.raises(ValueError, match=r"at most 2,000,000,000 .* got .* \(n = 3000, k = 4\); use fewer records"):
+        require_streamable(3000, 4)
+    with pytest.raises(ValueError, match="tables must have at most 25,000,000 entries"):
+        require_streamable(6, 60)
+    with pytest.raises(ValueError, match="tables must have at most 25,000,000 entries"):
+        require_streamable(10**8, 2)
+    with pytest.raises(ValueError, match="at most 50,000,000 to list their law"):
+        require_enumerable(700, 4)

@@ -1,0 +1,194 @@
+"""The Hamming mechanism against its definition, candidate by candidate, and against sums done another way."""
+
+import mpmath
+import numpy as np
+import pytest
+
+from mechanisms.conjugate import balanced_counts, enumerate_candidates, posterior
+from mechanisms.counts.candidates import MAX_TABLE
+from mechanisms.counts.hamming import (
+    _loss_sums,
+    _normaliser,
+    calibrate_hamming,
+    hamming_loss,
+    hamming_mechanism,
+    require_hamming,
+)
+from mechanisms.divergences import hellinger
+from tests.statistical import assert_frequencies, assert_mean_within
+
+COUNTS = [
+    (1, 0),
+    (4, 9),
+    (0, 12),
+    (3, 0, 2),
+    (0, 0, 7),
+    (4, 5, 3),
+    (2, 1, 0, 2),
+    (0, 0, 0, 5),
+    (3, 3, 3, 3),
+    (1, 2, 0, 2, 1),
+    (0, 4, 1, 0, 0, 1),
+]
+
+
+def distances(counts):
+    return np.abs(enumerate_candidates(sum(counts), len(counts)) - np.array(counts)).sum(axis=1) // 2
+
+
+@pytest.mark.parametrize("decay", [1e-7, 0.3, 2.0, 900.0])
+@pytest.mark.parametrize("counts", COUNTS)
+def test_law_is_the_definition(counts, decay):
+    """At decay 900 every probability but one underflows; its logarithm must not."""
+    with mpmath.workdps(50):
+        total = mpmath.fsum(mpmath.exp(-mpmath.mpf(decay) * int(d)) for d in distances(counts))
+        expected = [float(-mpmath.mpf(decay) * int(d) - mpmath.log(total)) for d in distances(counts)]
+    release = hamming_mechanism(np.ones(len(counts)), counts, decay)
+    np.testing.assert_allclose(release.log_probabilities(), expected, rtol=1e-13, atol=1e-13)
+    assert np.isfinite(release.log_probabilities()).all()
+    assert _normaliser(np.array(counts), _loss_sums(sum(counts), len(counts), decay)) == pytest.approx(
+        float(total), rel=1e-13
+    )
+
+
+@pytest.mark.parametrize("decay", [1e-9, 1e-3, 0.7, 5.0])
+@pytest.mark.parametrize("counts", [(1000, 1000), (0, 3000), (500, 700, 300), (0, 0, 1500), (90, 60, 0, 150)])
+def test_normaliser_at_large_counts_equals_a_convolution(counts, decay):
+    """exp(−m·d) = Π exp(−m·|rᵢ − cᵢ|/2), so Z is the coefficient of xⁿ in a product of k polynomials."""
+    n = sum(counts)
+    product = np.ones(1)
+    for c in counts:
+        product = np.convolve(product, np.exp(-0.5 * decay * np.abs(np.arange(n + 1) - c)))[: n + 1]
+    assert hamming_mechanism(np.ones(len(counts)), counts, decay).log_normaliser == pytest.approx(
+        np.log(product[n]), rel=1e-12, abs=1e-12
+    )
+    assert _normaliser(np.array(counts), _loss_sums(n, len(counts), decay)) == pytest.approx(product[n], rel=1e-12)
+
+
+@pytest.mark.parametrize("decay", [1e-3, 0.3, 2.0])
+@pytest.mark.parametrize("counts", COUNTS)
+def test_draws_follow_the_law(counts, decay):
+    release = hamming_mechanism(np.ones(len(counts)), counts, decay)
+    draws = release.sample(np.random.default_rng(3).random((400_000, release.n_uniforms)))
+    weights = (release.n + 1) ** np.arange(release.k)[::-1]
+    ranks = np.searchsorted(enumerate_candidates(release.n, release.k) @ weights, draws @ weights)
+    np.testing.assert_array_equal(draws.sum(axis=1), release.n)
+    frequencies, law = np.bincount(ranks, minlength=distances(counts).size), release.probabilities()
+    assert_frequencies(frequencies, law)
+    wrong = law * (1 + 0.05 * (-1.0) ** np.arange(law.size))
+    with pytest.raises(AssertionError, match="chi-square"):
+        assert_frequencies(frequencies, wrong / wrong.sum())
+
+
+@pytest.mark.parametrize(
+    ("counts", "decay"),
+    [((600_000, 400_000), 0.7), ((40_000, 0, 60_000), 0.6), ((150,) * 4, 1e-5), ((3,) * 20, 0.4), ((200,) * 30, 1.0)],
+)
+def test_draws_without_any_enumeration(counts, decay):
+    """Distance and mean of each cell, at sizes where nothing can be listed."""
+    k, n = len(counts), sum(counts)
+    release = hamming_mechanism(np.ones(k), counts, decay)
+    draws = release.sample(np.random.default_rng(8).random((20_000, release.n_uniforms)))
+    assert np.all(draws >= 0)
+    np.testing.assert_array_equal(draws.sum(axis=1), n)
+    step = 1e-4 * decay  # E[d] = −d ln Z / dm
+    log_z = [hamming_mechanism(np.ones(k), counts, decay + sign * step).log_normaliser for sign in (1, -1)]
+    assert_mean_within(np.abs(draws - counts).sum(axis=1) / 2, (log_z[1] - log_z[0]) / (2 * step))
+    if min(counts) == max(counts):
+        for cell in range(k):
+            assert_mean_within(draws[:, cell], n / k)
+
+
+@pytest.mark.parametrize("decay", [1e-4, 0.5, 50.0])
+@pytest.mark.parametrize("counts", COUNTS)
+def test_ends_of_the_unit_interval(counts, decay):
+    release = hamming_mechanism(np.ones(len(counts)), counts, decay)
+    low, high, n = 0.0, 1 - 2**-53, release.n_uniforms
+    corners = np.array(np.meshgrid(*[[low, 2**-60, 0.5, high]] * min(n, 6))).reshape(min(n, 6), -1).T
+    draws = release.sample(np.hstack([corners, np.full((len(corners), n - corners.shape[1]), high)]))
+    assert np.all(draws >= 0)
+    np.testing.assert_array_equal(draws.sum(axis=1), sum(counts))
+    assert np.all(draws[corners[:, 0] == low] == counts)  # the first distance is 0
+
+
+@pytest.mark.parametrize("counts", COUNTS)
+def test_mean_is_the_sum_over_the_law(counts):
+    prior = np.linspace(0.5, 3.0, len(counts))
+    release = hamming_mechanism(prior, counts, 0.6)
+    law, candidates = release.probabilities(), enumerate_candidates(sum(counts), len(counts))
+    assert release.expected_hellinger() == pytest.approx(
+        float(law @ hellinger(posterior(prior, counts), posterior(prior, candidates))), rel=1e-12
+    )
+
+
+@pytest.mark.parametrize("decay", [1e-6, 0.05, 0.7, 4.0, 40.0])
+@pytest.mark.parametrize(("n", "k"), [(1, 2), (2, 2), (3, 2), (40, 2), (1, 3), (2, 3), (12, 3), (1, 4), (7, 4), (4, 6)])
+def test_loss_equals_a_search_over_all_pairs_and_outputs(n, k, decay):
+    data_sets = enumerate_candidates(n, k)
+    log_law = np.array([hamming_mechanism(np.ones(k), c, decay).log_probabilities() for c in data_sets])
+    first, second = np.nonzero(np.abs(data_sets[:, None] - data_sets).sum(axis=-1) == 2)
+    searched = float(np.abs(log_law[first] - log_law[second]).max())
+    found = hamming_loss(n, k, decay)
+    assert found.loss == pytest.approx(searched, rel=1e-12, abs=1e-12)
+    assert decay <= found.loss <= 2 * decay * (1 + 1e-12)
+    assert np.abs(found.data_set - found.neighbour).sum() == 2
+    one, other = (
+        hamming_mechanism(np.ones(k), c, decay).log_probabilities() for c in (found.data_set, found.neighbour)
+    )
+    at = np.flatnonzero((data_sets == found.data_set).all(axis=1))[0]
+    assert one[at] - other[at] == pytest.approx(found.loss, rel=1e-12, abs=1e-12)
+
+
+@pytest.mark.parametrize("epsilon", [1e-6, 0.01, 1.0, 6.0, 60.0])
+@pytest.mark.parametrize(("n", "k"), [(1, 2), (2, 2), (100, 2), (5, 3), (60, 3), (20, 4), (9, 5)])
+def test_calibration_spends_the_budget_and_no_more(n, k, epsilon):
+    decay = calibrate_hamming(n, k, epsilon)
+    assert 0.499 * epsilon <= decay <= epsilon
+    assert hamming_loss(n, k, decay).loss <= epsilon
+    larger = decay + (epsilon - decay) * np.linspace(0, 1, 200)[1:]
+    if decay < epsilon:
+        assert min(hamming_loss(n, k, m).loss for m in (decay * (1 + 1e-9), *larger)) > epsilon
+
+
+@pytest.mark.parametrize(("k", "n"), [(6, 12), (10, 9), (16, 8)])
+def test_alternating_sums_against_tables_of_positive_terms(k, n):
+    """The loss needs normalisers from sums that alternate; the mechanism's own have positive terms only."""
+    for epsilon in (0.02, 1.0, 3.0):
+        decay = calibrate_hamming(n, k, epsilon)
+        found = hamming_loss(n, k, decay)
+        prior = np.ones(k)
+        one, other = (hamming_mechanism(prior, c, decay).log_normaliser for c in (found.data_set, found.neighbour))
+        assert other - one + decay == pytest.approx(found.loss, abs=1e-10)
+        assert other - one + decay <= epsilon + 1e-10
+
+
+def test_calibrated_accuracy():
+    """ε = 1, unit prior, balanced data; ahead of Laplace's .2605 and of the geometric mechanism's .2560."""
+    release = hamming_mechanism(np.ones(3), balanced_counts(100, 3), calibrate_hamming(100, 3, 1.0))
+    assert release.decay == pytest.approx(0.682546, abs=1e-6)
+    assert release.expected_hellinger() == pytest.approx(0.21635, abs=1e-5)
+
+
+@pytest.mark.parametrize("decay", [0.0, -1.0, float("nan"), float("inf")])
+def test_decay_is_refused(decay):
+    with pytest.raises(ValueError, match="decay must be a finite number > 0"):
+        hamming_mechanism([1, 1], [1, 1], decay)
+    with pytest.raises(ValueError, match="decay must be a finite number > 0"):
+        hamming_loss(3, 2, decay)
+
+
+def test_limits():
+    for n, k in ((15_000, 3), (1_300, 4), (2_000_000, 2), (8, 16)):
+        require_hamming(n, k)
+    for n, k in ((16_000, 3), (1_500, 4), (500, 8)):
+        with pytest.raises(ValueError, match="up to the order of their cells"):
+            require_hamming(n, k)
+    with pytest.raises(ValueError, match="cells must number at most 16 for the exact loss, got 17"):
+        hamming_loss(2, 17, 1.0)
+    with pytest.raises(ValueError, match=f"at most {MAX_TABLE:,} entries"):
+        hamming_mechanism([1, 1], [10**7, 0], 1.0)
+    with pytest.raises(ValueError, match="epsilon must be"):
+        calibrate_hamming(3, 2, 0.0)
+    release = hamming_mechanism([1] * 3, [10**5, 0, 0], 1.0)
+    with pytest.raises(ValueError, match="to be streamed"):
+        release.expected_hellinger()

@@ -1,0 +1,143 @@
+"""Noisy counts against the distribution function and the definition, trial by trial."""
+
+import hashlib
+
+import mpmath
+import numpy as np
+import pytest
+from scipy import stats
+
+from mechanisms.conjugate import enumerate_candidates
+from mechanisms.counts.noise import geometric_counts, histogram_sensitivity, laplace_counts
+
+CASES = [
+    ((1.0, 1.0), (1, 0), 1.0),
+    ((1.0, 1.0), (0, 6), 0.2),
+    ((1.0, 3.0), (6, 0), 30.0),
+    ((1.0, 1.0, 1.0), (3, 0, 2), 2.0),
+    ((0.3, 2.0, 5.0), (0, 0, 4), 0.05),
+    ((1.0, 1.0, 1.0, 1.0), (2, 1, 0, 2), 4.0),
+]
+
+
+BUILDERS = [laplace_counts, geometric_counts]
+
+
+def laplace_at_most(x, scale):
+    """Pr[round(Z) <= x] for a whole x, from the end where it is small."""
+    t = mpmath.mpf(x) + 0.5
+    return mpmath.exp(t / scale) / 2 if t < 0 else 1 - mpmath.exp(-t / scale) / 2
+
+
+def geometric_at_most(x, scale):
+    q = mpmath.exp(-1 / mpmath.mpf(scale))
+    return q ** (-x) / (1 + q) if x < 0 else 1 - q ** (x + 1) / (1 + q)
+
+
+AT_MOST = {laplace_counts: laplace_at_most, geometric_counts: geometric_at_most}
+QUANTILES = {
+    laplace_counts: lambda u, scale: stats.laplace.ppf(u, scale=scale),
+    geometric_counts: lambda u, scale: stats.dlaplace.ppf(u, 1 / scale),
+}
+
+
+def plain_log_law(builder, counts, scale, dps):
+    """Cell by cell from the distribution function, in so many digits that differences of it keep theirs."""
+    n, log_law, at_most = sum(counts), [], AT_MOST[builder]
+    with mpmath.workdps(dps):
+        for candidate in enumerate_candidates(n, len(counts)).tolist():
+            remaining, probability = n, mpmath.mpf(1)
+            for value, true in zip(candidate[:-1], counts, strict=False):
+                above = mpmath.mpf(1) if value == remaining else at_most(value - true, scale)
+                below = mpmath.mpf(0) if value == 0 else at_most(value - 1 - true, scale)
+                probability *= above - below
+                remaining -= value
+            log_law.append(float(mpmath.log(probability)))
+    return np.array(log_law)
+
+
+@pytest.mark.parametrize("builder", BUILDERS)
+@pytest.mark.parametrize(("prior", "counts", "scale"), CASES)
+def test_law_equals_the_distribution_function_cell_by_cell(builder, prior, counts, scale):
+    release = builder(prior, counts, scale)
+    np.testing.assert_allclose(release.probabilities(), np.exp(plain_log_law(builder, counts, scale, 120)), rtol=1e-12)
+
+
+@pytest.mark.parametrize("builder", BUILDERS)
+@pytest.mark.parametrize(
+    ("counts", "scale"), [((0, 40), 0.03), ((20, 20), 0.02), ((0, 0, 6), 0.01), ((1, 0, 2), 1e9), ((2, 1, 1), 1e-3)]
+)
+def test_log_law_does_not_underflow(builder, counts, scale):
+    """Probabilities down to exp(−4000), which no double holds; scales from frozen to flat."""
+    log_law = builder(np.ones(len(counts)), counts, scale).log_probabilities()
+    np.testing.assert_allclose(log_law, plain_log_law(builder, counts, scale, 2000), rtol=1e-12, atol=1e-200)
+    assert np.isfinite(log_law).all()
+
+
+@pytest.mark.parametrize("builder", BUILDERS)
+@pytest.mark.parametrize(("prior", "counts", "scale"), CASES)
+def test_draws_are_rounded_and_clipped_in_order(builder, prior, counts, scale):
+    """Against the definition, one trial at a time, with scipy's quantiles."""
+    release = builder(prior, counts, scale)
+    uniforms = np.random.default_rng(5).random((500, release.n_uniforms))
+    for u, released in zip(uniforms, release.sample(uniforms), strict=True):
+        remaining, expected = sum(counts), []
+        for cell, value in enumerate(u):
+            noisy = round(counts[cell] + float(QUANTILES[builder](value, scale)))
+            expected.append(min(max(noisy, 0), remaining))
+            remaining -= expected[-1]
+        assert released.tolist() == [*expected, remaining]
+
+
+def test_laplace_draws_stay_as_they_were():
+    """Stored studies hold draws: the same uniforms give the same counts for ever."""
+    uniforms = np.random.default_rng(2024).random((100_000, 3))
+    draws = laplace_counts([1.0] * 4, [150] * 4, 2.0).sample(uniforms)
+    assert draws[:3].tolist() == [[151, 148, 149, 152], [152, 160, 147, 141], [146, 148, 149, 157]]
+    digest = hashlib.sha256(draws.astype("<i8").tobytes()).hexdigest()
+    assert digest == "611e5407863f9f7331d5c636859651790d5a4c73f45e2c3218630ed9d4072353"
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 1.0, 5.0])
+def test_geometric_loses_exactly_its_budget_at_two_cells(epsilon):
+    n = 40
+    log_law = np.array([geometric_counts([1, 1], [c, n - c], 1 / epsilon).log_probabilities() for c in range(n + 1)])
+    assert np.abs(np.diff(log_law, axis=0)).max() == pytest.approx(epsilon, rel=1e-12)
+
+
+@pytest.mark.parametrize("builder", BUILDERS)
+@pytest.mark.parametrize("scale", [1e-3, 2.0, 1e300])
+def test_ends_of_the_unit_interval(builder, scale):
+    release = builder([1, 1, 1], [5, 4, 3], scale)
+    low, high = 0.0, 1 - 2**-53
+    released = release.sample(np.array([[low, low], [high, low], [low, high], [high, high], [2**-60, 0.5]]))
+    assert np.all(released >= 0)
+    assert np.all(released.sum(axis=1) == 12)
+    assert released[0].tolist() == [0, 0, 12]  # u = 0 is the infinite end of the tail
+    if scale >= 1:
+        assert released[1].tolist() == [12, 0, 0]
+
+
+def test_histogram_sensitivity_is_the_largest_move_of_the_noisy_cells():
+    for k, n in ((2, 5), (3, 4), (4, 3)):
+        data_sets = enumerate_candidates(n, k)
+        neighbours = np.abs(data_sets[:, None] - data_sets).sum(axis=-1) == 2
+        moves = np.abs(data_sets[:, None, :-1] - data_sets[:, :-1]).sum(axis=-1)
+        assert moves[neighbours].max() == histogram_sensitivity(k)
+    with pytest.raises(ValueError, match="k must be >= 2, got 1"):
+        histogram_sensitivity(1)
+
+
+@pytest.mark.parametrize("builder", BUILDERS)
+@pytest.mark.parametrize("scale", [0.0, -1.0, float("nan"), float("inf")])
+def test_noise_scale_is_refused(builder, scale):
+    with pytest.raises(ValueError, match="noise_scale must be a finite number > 0"):
+        builder([1, 1], [1, 1], scale)
+
+
+@pytest.mark.parametrize("builder", BUILDERS)
+def test_a_problem_too_large_to_stream_can_still_be_sampled(builder):
+    release = builder([1] * 5, [10**6] * 5, 2.0)
+    assert release.sample(np.full((1, 4), 0.5)).tolist() == [[10**6] * 5]
+    with pytest.raises(ValueError, match="to be streamed"):
+        release.expected_hellinger()

@@ -1,0 +1,170 @@
+"""Optimal laws against a plain linear program, a solution by hand, and every mechanism they must bound."""
+
+import itertools
+
+import numpy as np
+import pytest
+from scipy.optimize import linprog
+
+from mechanisms.conjugate import balanced_counts, enumerate_candidates, posterior
+from mechanisms.counts.optimal import MAX_VARIABLES, optimal_counts, optimal_law, require_solvable
+from mechanisms.counts.registry import MECHANISMS
+from mechanisms.divergences import hellinger
+from tests.statistical import assert_frequencies
+
+PROBLEMS = [
+    ((1.0, 1.0), 1),
+    ((1.0, 1.0), 12),
+    ((0.3, 4.0), 7),
+    ((1.0, 1.0, 1.0), 4),
+    ((2.0, 0.5, 2.0), 3),
+    ((1.0, 1.0, 1.0, 1.0), 3),
+]
+
+
+def model(prior, n):
+    """Return the data sets, the distances between their posteriors, and the neighbouring pairs."""
+    data_sets = enumerate_candidates(n, len(prior))
+    distance = np.array([hellinger(posterior(prior, c), posterior(prior, data_sets)) for c in data_sets])
+    return data_sets, distance, np.nonzero(np.abs(data_sets[:, None] - data_sets).sum(axis=-1) == 2)
+
+
+def plain_worst_case(prior, n, epsilon):
+    """One variable a pair, one row a constraint, no symmetry."""
+    data_sets, distance, (first, second) = model(prior, n)
+    size = len(data_sets)
+    upper = np.zeros((first.size * size + size, size * size + 1))
+    for row, (c, other, r) in enumerate((c, o, r) for c, o in zip(first, second, strict=True) for r in range(size)):
+        upper[row, c * size + r], upper[row, other * size + r] = 1.0, -np.exp(epsilon)
+    equal = np.zeros((size, size * size + 1))
+    for c in range(size):
+        upper[first.size * size + c, c * size : (c + 1) * size] = distance[c]
+        upper[first.size * size + c, -1] = -1.0
+        equal[c, c * size : (c + 1) * size] = 1.0
+    result = linprog(np.eye(size * size + 1)[-1], upper, np.zeros(len(upper)), equal, np.ones(size), method="highs-ds")
+    return result.fun
+
+
+@pytest.mark.parametrize("objective", ["worst-case", "balanced", "average"])
+@pytest.mark.parametrize("epsilon", [0.05, 1.0, 4.0])
+@pytest.mark.parametrize(("prior", "n"), PROBLEMS)
+def test_law_is_private_and_says_what_it_costs(prior, n, epsilon, objective):
+    law = optimal_law(prior, n, epsilon, objective)
+    _, distance, (first, second) = model(prior, n)
+    np.testing.assert_allclose(np.exp(law.log_law).sum(axis=1), 1.0, rtol=1e-12)
+    assert np.isfinite(law.log_law).all()
+    assert (law.log_law[first] - law.log_law[second]).max() == law.loss <= epsilon
+    np.testing.assert_allclose((np.exp(law.log_law) * distance).sum(axis=1), law.expected, rtol=1e-12)
+    assert law.worst_case == law.expected.max()
+
+
+@pytest.mark.parametrize("epsilon", [0.05, 1.0, 4.0])
+@pytest.mark.parametrize(("prior", "n"), PROBLEMS)
+def test_symmetry_loses_nothing(prior, n, epsilon):
+    plain = plain_worst_case(prior, n, epsilon)
+    assert optimal_law(prior, n, epsilon, "worst-case").worst_case == pytest.approx(plain, abs=1e-6)
+    assert optimal_law(prior, n, epsilon, "balanced").worst_case == pytest.approx(plain, abs=2e-6)
+
+
+@pytest.mark.parametrize("epsilon", [0.2, 1.0, 3.0])
+@pytest.mark.parametrize("objective", ["worst-case", "balanced", "average"])
+def test_one_record_in_two_cells_by_hand(epsilon, objective):
+    """Let a, b be the probabilities of a lie. 1 − a ≤ e^ε·b and 1 − b ≤ e^ε·a: their mean is at least 1/(1 + e^ε)."""
+    law = optimal_law((1.0, 1.0), 1, epsilon, objective)
+    lie = 1 / (1 + np.exp(epsilon))
+    np.testing.assert_allclose(np.exp(law.log_law), [[1 - lie, lie], [lie, 1 - lie]], atol=1e-6)
+    assert law.worst_case == pytest.approx(lie * float(hellinger([1, 2], [2, 1])), abs=1e-6)
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])
+@pytest.mark.parametrize("prior", [(1.0, 1.0), (0.3, 4.0), (1.0, 1.0, 1.0), (2.0, 0.5, 2.0), (1.0,) * 4])
+@pytest.mark.parametrize("name", [name for name, m in MECHANISMS.items() if m.private and m.guarantee(1, 0.5).is_pure])
+def test_no_mechanism_of_equal_budget_is_better(name, prior, epsilon):
+    n = {2: 20, 3: 6, 4: 3}[len(prior)]
+    _, distance, _ = model(prior, n)
+    law = np.array(
+        [MECHANISMS[name].build(prior, c, epsilon, 1e-8).probabilities() for c in enumerate_candidates(n, len(prior))]
+    )
+    expected = (law * distance).sum(axis=1)
+    assert expected.max() >= optimal_law(prior, n, epsilon, "worst-case").worst_case - 1e-6
+    weights = model_weights(prior, n)
+    assert weights @ expected >= weights @ optimal_law(prior, n, epsilon, "average").expected - 1e-6
+
+
+def model_weights(prior, n):
+    """Dirichlet–multinomial probabilities, record by record: a record falls where others are, and the prior."""
+    data_sets = enumerate_candidates(n, len(prior))
+    weights = {(0,) * len(prior): 1.0}
+    for size in range(n):
+        grown: dict[tuple[int, ...], float] = {}
+        for c, weight in weights.items():
+            for cell in range(len(prior)):
+                later = tuple(x + (i == cell) for i, x in enumerate(c))
+                share = (prior[cell] + c[cell]) / (sum(prior) + size)
+                grown[later] = grown.get(later, 0.0) + weight * share
+        weights = grown
+    return np.array([weights[tuple(c)] for c in data_sets.tolist()])
+
+
+def test_the_geometric_mechanism_is_optimal_on_average_at_two_cells():
+    """Ghosh, Roughgarden & Sundararajan: universally optimal, up to a post-processing that is not needed here."""
+    expected = [
+        MECHANISMS["geometric"].build((1.0, 1.0), (c, 40 - c), 1.0, 1e-8).expected_hellinger() for c in range(41)
+    ]
+    assert np.mean(expected) == pytest.approx(optimal_law((1.0, 1.0), 40, 1.0, "average").expected.mean(), abs=1e-6)
+
+
+def test_the_balanced_objective_alone_says_nothing():
+    """A constant answer is private and exact at one data set; with the worst case held, n = 100 is nearly as bad."""
+    data_sets, distance, (first, second) = model((1.0, 1.0), 10)
+    constant = np.tile((data_sets == balanced_counts(10, 2)).all(axis=1).astype(float), (len(data_sets), 1))
+    np.testing.assert_array_equal(constant[first], constant[second])
+    assert (constant * distance).sum(axis=1)[5] == 0.0
+    balanced = optimal_law((1.0, 1.0), 60, 1.0)
+    geometric = MECHANISMS["geometric"].build((1.0, 1.0), (30, 30), 1.0, 1e-8).expected_hellinger()
+    assert balanced.expected[30] < 0.5 * geometric
+    assert balanced.expected.mean() > optimal_law((1.0, 1.0), 60, 1.0, "average").expected.mean() * 1.3
+
+
+@pytest.mark.parametrize(("prior", "n"), PROBLEMS)
+def test_balanced_is_the_better_of_equal_worst_cases(prior, n):
+    worst, balanced = (optimal_law(prior, n, 1.0, objective) for objective in ("worst-case", "balanced"))
+    chosen = np.all(
+        np.sort(enumerate_candidates(n, len(prior)), axis=1) == np.sort(balanced_counts(n, len(prior))), axis=1
+    )
+    assert balanced.expected[chosen].mean() <= worst.expected[chosen].mean() + 1e-6
+
+
+def test_more_budget_never_costs_in_the_worst_case():
+    costs = [optimal_law((1.0, 2.0, 1.0), 3, epsilon).worst_case for epsilon in (0.01, 0.1, 0.5, 1.0, 2.0, 5.0)]
+    assert all(a > b for a, b in itertools.pairwise(costs))
+
+
+def test_permuted_priors_have_permuted_laws():
+    data_sets = enumerate_candidates(3, 3)
+    plain, permuted = optimal_law((2.0, 0.5, 1.0), 3, 1.0), optimal_law((1.0, 2.0, 0.5), 3, 1.0)
+    place = [data_sets.tolist().index(c) for c in data_sets[:, [2, 0, 1]].tolist()]
+    np.testing.assert_array_equal(plain.log_law, permuted.log_law[np.ix_(place, place)])
+
+
+def test_draws_follow_the_law():
+    release = optimal_counts((1.0, 0.5, 1.0), (2, 1, 0), 0.5)
+    draws = release.sample(np.random.default_rng(1).random((200_000, 1)))
+    keys = np.array([16, 4, 1])
+    ranks = np.searchsorted(enumerate_candidates(3, 3) @ keys, draws @ keys)
+    assert_frequencies(np.bincount(ranks, minlength=10), release.probabilities())
+    assert release.sample(np.array([[0.0], [1 - 2**-53]])).sum(axis=1).tolist() == [3, 3]
+
+
+def test_refusals():
+    for n, k in ((141, 2), (21, 3), (13, 4), (10**6, 4)):
+        with pytest.raises(ValueError, match=f"at most {MAX_VARIABLES:,}"):
+            require_solvable(n, k)
+    with pytest.raises(ValueError, match="equal prior entries"):
+        optimal_law((1.0, 2.0), 139, 1.0)
+    with pytest.raises(ValueError, match="objective must be"):
+        optimal_law((1.0, 1.0), 2, 1.0, "best")
+    with pytest.raises(ValueError, match="epsilon must be"):
+        optimal_law((1.0, 1.0), 2, -1.0)
+    with pytest.raises(ValueError, match="n must be a whole number"):
+        optimal_law((1.0, 1.0), 0, 1.0)

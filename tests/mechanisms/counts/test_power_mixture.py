@@ -1,0 +1,308 @@
+"""The mixture of product laws against enumeration, and its parts against independent computations."""
+
+import math
+import pickle
+
+import mpmath
+import numpy as np
+import pytest
+from scipy import integrate, stats
+
+from mechanisms.conjugate import balanced_counts, count_candidates, enumerate_candidates, posterior
+from mechanisms.counts import power_mixture as module
+from mechanisms.counts.exponential import ExponentialMechanism, exponential_mechanism
+from mechanisms.counts.power_mixture import power_mixture_mechanism
+from mechanisms.counts.power_series import HEAD, power_series, sum_rule
+from mechanisms.counts.product_laws import _next, product_laws
+from mechanisms.divergences import hellinger
+from tests.statistical import assert_frequencies, assert_mean_within
+
+UNIT2, UNIT3, UNIT4 = (1.0,) * 2, (1.0,) * 3, (1.0,) * 4
+
+# Prior, counts, decay: laws that are uniform, concentrated and in between; draws reach all candidates.
+LAWS = [
+    (UNIT2, (1, 0), 1.0),
+    (UNIT2, (0, 9), 3.0),
+    (UNIT2, (30, 31), 12.0),
+    ((0.01, 100.0), (0, 20), 2.0),
+    (UNIT3, (3, 4, 2), 0.1),
+    (UNIT3, (7, 0, 7), 4.0),
+    ((0.01, 100.0, 1.0), (0, 9, 4), 3.0),
+    (UNIT3, (14, 14, 14), 10.0),
+    (UNIT4, (3, 3, 3, 3), 6.0),
+    ((0.3, 2.0, 5.0, 40.0), (0, 6, 1, 3), 8.0),
+    ((1.0,) * 6, (2, 0, 2, 1, 0, 1), 5.0),
+]
+MEANS = [
+    (UNIT2, (1, 0)),
+    (UNIT2, (20_000, 30_000)),
+    ((1e6, 1e6), (50, 50)),
+    (UNIT3, (33, 33, 34)),
+    ((0.01, 100.0, 1.0), (0, 90, 10)),
+    ((0.5, 3.0, 1.0), (1000, 10, 0)),
+    (UNIT4, (20, 20, 20, 0)),
+    ((1.0,) * 7, (3,) * 7),
+]
+
+
+def build(prior, counts, decay):
+    return power_mixture_mechanism(prior, counts, 1.0, 0.5 / decay)
+
+
+def streamed(prior, counts, decay):
+    mechanism = exponential_mechanism(prior, counts, 1.0, 0.5 / decay)
+    assert isinstance(mechanism, ExponentialMechanism)
+    return mechanism
+
+
+def draws(mechanism, n_draws, seed=5):
+    return mechanism.sample(np.random.default_rng(seed).random((n_draws, 2)))
+
+
+def distances(mechanism, released):
+    return hellinger(posterior(mechanism.prior, mechanism.counts), posterior(mechanism.prior, released))
+
+
+# The series
+
+
+@pytest.mark.parametrize("decay", [1e-6, 0.3, 2.0, 17.0])
+def test_coefficients_are_those_of_the_taylor_series(decay):
+    with mpmath.workdps(60):
+        series = mpmath.taylor(lambda t: mpmath.exp(-mpmath.mpf(decay) * mpmath.sqrt(1 - t)), 0, 20)
+        expected = [float(mpmath.log(p)) for p in series]
+    np.testing.assert_allclose(power_series(decay).log_coefficients(np.arange(21)), expected, rtol=1e-13, atol=1e-13)
+
+
+@pytest.mark.parametrize("decay", [1e-6, 0.3, 40.0, 1000.0, 1e4])
+def test_expansion_continues_the_recurrence(decay):
+    """The recurrence in 60 digits, far beyond HEAD."""
+    powers = [0, 1, HEAD - 1, HEAD, HEAD + 1, 700, 1999]
+    with mpmath.workdps(60):
+        a = mpmath.mpf(decay)
+        p = [mpmath.exp(-a), a / 2 * mpmath.exp(-a)]
+        for j in range(1998):
+            p.append((a * a * p[j] + 2 * (j + 1) * (2 * j + 1) * p[j + 1]) / (4 * (j + 1) * (j + 2)))
+        expected = [float(mpmath.log(p[j])) for j in powers]
+    np.testing.assert_allclose(power_series(decay).log_coefficients(powers), expected, rtol=2e-14, atol=2e-14)
+
+
+@pytest.mark.parametrize(("decay", "power"), [(0.7, 3), (5.0, 40), (30.0, 600.0), (30.0, 613.25), (300.0, 90_000)])
+def test_coefficients_are_a_poisson_mixture_over_levys_law(decay, power):
+    def integrand(log_mean):
+        mean = math.exp(log_mean)
+        log_poisson = power * log_mean - mean - math.lgamma(power + 1)
+        return math.exp(log_poisson + math.log(decay / (2 * math.sqrt(math.pi * mean))) - decay**2 / (4 * mean))
+
+    centre, width = math.log(power), 12 / math.sqrt(power)
+    value, _ = integrate.quad(integrand, centre - width, centre + width, epsabs=0, epsrel=1e-12, limit=500)
+    assert power_series(decay).log_coefficients([power])[0] == pytest.approx(math.log(value), rel=1e-10)
+
+
+def test_first_power_leaves_little_below():
+    """Pr[N < j] by summation."""
+    for decay, bound in ((30.0, -20.0), (300.0, -60.0)):
+        series = power_series(decay)
+        first = series.first_power(10**6, bound)
+        below = np.logaddexp.reduce(series.log_coefficients(np.arange(first)))
+        assert bound - 8 < below <= bound
+    assert power_series(1.0).first_power(10**6, -40.0) == 0
+
+
+@pytest.mark.parametrize("decay", [0.01, 7.0, 900.0])
+def test_groups_partition_the_powers_below_their_tops(decay):
+    series = power_series(decay)
+    starts, stops, log_tops = series.groups(3, 10**6, 1.1)
+    assert (starts[0], stops[-1]) == (3, 10**6)
+    np.testing.assert_array_equal(starts[1:], stops[:-1])
+    assert np.all((stops == starts + 1) | (stops <= 1.1 * starts))
+    log_p = series.log_coefficients(np.arange(10**6))
+    for start, stop, top in zip(starts.astype(int), stops.astype(int), log_tops, strict=True):
+        assert log_p[start:stop].max() <= top + 1e-12
+        assert log_p[start:stop].min() >= top - 0.51 or stop == start + 1
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 8, 9, 1000, 10**9])
+def test_sum_rule_is_exact_for_polynomials(size):
+    x, w = sum_rule(size, 8)
+    assert x.min() >= -1e-9
+    assert x.max() <= size - 1 + 1e-9
+    with mpmath.workdps(80):
+        for degree in range(16):  # Faulhaber's sums
+            exact = (mpmath.bernpoly(degree + 1, size) - mpmath.bernpoly(degree + 1, 0)) / (degree + 1)
+            assert float(w @ x**degree) == pytest.approx(float(exact), rel=1e-10)
+
+
+# The generator and the product laws
+
+
+def test_generator_gives_its_published_output():
+    state = np.array([1, 2, 3, 4], dtype=np.uint64)
+    assert [int(_next(state)) for _ in range(4)] == [41943041, 58720359, 3588806011781223, 3591011842654386]
+
+
+@pytest.mark.parametrize(("prior", "counts", "_"), LAWS)
+def test_weights_of_product_laws_equal_enumeration(prior, counts, _):
+    powers = np.array([0.1, 1.0, 2.5, 30.0])
+    off = product_laws(np.array(prior), np.array(counts)).tables(powers).off[:, 0]
+    candidates = enumerate_candidates(sum(counts), len(counts))
+    candidates = candidates[np.any(candidates != counts, axis=1)]
+    t = 1 - hellinger(posterior(prior, counts), posterior(prior, candidates)) ** 2
+    np.testing.assert_allclose(off, [np.sum(t**power) for power in powers], rtol=1e-11)
+
+
+# The law
+
+
+@pytest.mark.parametrize(("prior", "counts", "decay"), LAWS)
+def test_draws_follow_the_enumerated_law(prior, counts, decay):
+    mechanism, law = build(prior, counts, decay), streamed(prior, counts, decay).probabilities()
+    weights = (mechanism.n + 1) ** np.arange(mechanism.k)[::-1]
+    ranks = np.searchsorted(
+        enumerate_candidates(mechanism.n, mechanism.k) @ weights, draws(mechanism, 1_000_000) @ weights
+    )
+    frequencies = np.bincount(ranks, minlength=law.size)
+    assert_frequencies(frequencies, law)
+    wrong = law.copy()
+    wrong[np.cumsum(law) <= max(0.5, law[0])] *= 1.05
+    with pytest.raises(AssertionError, match="chi-square"):
+        assert_frequencies(frequencies, wrong / wrong.sum())
+
+
+@pytest.mark.parametrize("decay", [1e-8, 1e-3, 1.0, 20.0, 100.0, 300.0, 3000.0, 1e4, 1e6])
+@pytest.mark.parametrize(("prior", "counts"), MEANS)
+def test_mean_and_law_equal_enumeration(prior, counts, decay):
+    mechanism, expected = build(prior, counts, decay), streamed(prior, counts, decay)
+    assert mechanism.expected_hellinger() == pytest.approx(expected.expected_hellinger(), rel=1e-9, abs=1e-300)
+    np.testing.assert_allclose(mechanism.log_probabilities(), expected.log_probabilities(), rtol=1e-12, atol=1e-9)
+    assert 0.65 < mechanism.acceptance < 1 + 1e-9  # 2/3 at two candidates, as c is rejected when drawn uniformly
+
+
+@pytest.mark.parametrize(
+    ("counts", "decay"),
+    [((1000, 1500, 500), 4.0), ((1000, 1000, 1000), 32.0), ((2998, 1, 1), 4.0), ((75, 75, 75, 75), 14.0)],
+)
+def test_means_of_many_candidates(counts, decay):
+    prior = np.ones(len(counts))
+    mechanism, expected = build(prior, counts, decay), streamed(prior, counts, decay).expected_hellinger()
+    assert mechanism.expected_hellinger() == pytest.approx(expected, rel=1e-9)
+    sample = distances(mechanism, draws(mechanism, 100_000))
+    assert_mean_within(sample, expected)
+    with pytest.raises(AssertionError, match="not within"):
+        assert_mean_within(sample, 1.05 * expected if expected < 0.9 else 0.95 * expected)
+
+
+@pytest.mark.parametrize(
+    ("counts", "decay"),
+    [
+        (balanced_counts(100_000, 3), 25.0),
+        (balanced_counts(100_000, 3), 182.6),
+        (balanced_counts(10_000, 4), 50.0),
+        (balanced_counts(1000, 10), 100.0),
+        (np.array([9_990, 9, 1, 0]), 20.0),
+    ],
+)
+def test_sizes_beyond_enumeration_agree_with_themselves(counts, decay):
+    """The mean of the draws, and the frequency of c, against the series: different parts of the tables."""
+    mechanism = build(np.ones(counts.size), counts, decay)
+    released = draws(mechanism, 200_000)
+    np.testing.assert_array_equal(released.sum(axis=1), mechanism.n)
+    assert_mean_within(distances(mechanism, released), mechanism.expected_hellinger())
+    near = np.abs(released - counts).max(axis=1) <= 1
+    steps = np.stack(np.meshgrid(*[[-1, 0, 1]] * counts.size), axis=-1).reshape(-1, counts.size)
+    steps = steps[(steps.sum(axis=1) == 0) & np.all(counts + steps >= 0, axis=1)]
+    assert_mean_within(near, float(np.exp(mechanism.log_probability(counts + steps)).sum()))
+
+
+def test_total_weight_by_importance_sampling():
+    """4·10¹² candidates: Z = |R|·E[exp(−a·H)] over uniform candidates, drawn as Dirichlet–multinomial counts."""
+    rng, counts, decay = np.random.default_rng(3), balanced_counts(100, 10), 6.0
+    mechanism = build(np.ones(10), counts, decay)
+    uniform = rng.multinomial(100, rng.dirichlet(np.ones(10), size=200_000))
+    weights = np.exp(-decay * distances(mechanism, uniform))
+    expected = math.exp(-float(mechanism.log_probability(counts)) - math.log(count_candidates(100, 10)))
+    assert_mean_within(weights, expected)
+    with pytest.raises(AssertionError, match="not within"):
+        assert_mean_within(weights, 1.05 * expected)
+
+
+def test_symmetric_data_have_a_symmetric_law():
+    released = draws(build(UNIT3, (40_000,) * 3, 30.0), 100_000)
+    for cell in range(3):
+        assert_mean_within(released[:, cell], 40_000)
+        sample = released[:, cell]
+        assert stats.ks_2samp(sample, released[:, cell - 1]).pvalue > 1e-6
+
+
+def test_extreme_decays_release_the_counts_or_anything():
+    counts = (40, 50, 60)
+    assert np.all(draws(build(UNIT3, counts, 1e7), 1000) == counts)
+    assert build(UNIT3, counts, 1e7).expected_hellinger() == 0.0
+    released = draws(build(UNIT3, counts, 1e-12), 100_000)
+    assert_frequencies(np.bincount(released[:, 0], minlength=151), np.arange(151, 0, -1) / count_candidates(150, 3))
+
+
+# The surface
+
+
+@pytest.mark.parametrize(("prior", "counts", "decay"), [LAWS[3], LAWS[7], (UNIT4, (2500,) * 4, 50.0)])
+def test_a_draw_depends_on_its_own_uniforms_only(prior, counts, decay):
+    mechanism = build(prior, counts, decay)
+    uniforms = np.random.default_rng(7).random((400, 2))
+    whole = mechanism.sample(uniforms)
+    np.testing.assert_array_equal(np.concatenate([mechanism.sample(part) for part in np.split(uniforms, 8)]), whole)
+    np.testing.assert_array_equal(np.concatenate([mechanism.sample(row[None]) for row in uniforms[:50]]), whole[:50])
+    np.testing.assert_array_equal(mechanism.sample(uniforms[::-1]), whole[::-1])
+    np.testing.assert_array_equal(build(prior, counts, decay).sample(uniforms), whole)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(mechanism)).sample(uniforms), whole)
+    assert len(np.unique(mechanism.sample(np.column_stack([uniforms[:, 0], np.zeros(400)])), axis=0)) > 5
+    np.testing.assert_array_equal(mechanism.sample([[-0.0, 0.5]]), mechanism.sample([[0.0, 0.5]]))
+    assert mechanism.sample(np.empty((0, 2))).shape == (0, len(counts))
+    assert (mechanism.k, mechanism.n, mechanism.n_uniforms) == (len(counts), sum(counts), 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"prior": [1.0, 0.0, 1.0]}, "prior must have positive finite entries"),
+        ({"counts": [1, 2]}, "counts must have 3 cells, got 2"),
+        ({"counts": [0, 0, 0]}, "counts must sum to at least 1"),
+        ({"epsilon": 0.0}, "epsilon must be"),
+        ({"sensitivity": 0.0}, "sensitivity must be a finite number > 0, got 0.0"),
+        ({"sensitivity": float("nan")}, "sensitivity must be a finite number > 0"),
+        ({"counts": [10**7, 0, 0]}, r"tables must have at most 25,000,000 entries, got 30,000,003 .*; use fewer"),
+        (
+            {"counts": [10**5] * 3, "prior": [1e9] * 3},
+            r"at most 20,000,000,000 multiplications, got .* lower the prior",
+        ),
+        ({"counts": [1] * 200, "prior": [1.0] * 200}, r"at most 25,000,000 entries, got .* \(n = 200, k = 200\)"),
+        ({"counts": [2] * 500, "prior": [1.0] * 500}, r"candidates must number at most exp\(650\), got exp\("),
+    ],
+)
+def test_bad_input_is_refused(arguments, message):
+    allowed = {"prior": UNIT3, "counts": [3, 2, 1], "epsilon": 1.0, "sensitivity": 0.4}
+    with pytest.raises(ValueError, match=message):
+        power_mixture_mechanism(**(allowed | arguments))
+
+
+def test_bad_uniforms_and_counts_are_refused():
+    mechanism = build(UNIT3, (3, 2, 1), 2.0)
+    with pytest.raises(ValueError, match=r"shape \(trials, 2\), got \(3, 1\)"):
+        mechanism.sample(np.zeros((3, 1)))
+    with pytest.raises(ValueError, match=r"in \[0, 1\), got 1.0"):
+        mechanism.sample(np.ones((1, 2)))
+    for released in ([3, 2, 2], [2.5, 2.5, 1]):
+        with pytest.raises(ValueError, match="released must be whole numbers with sum 6"):
+            mechanism.log_probability(released)
+    with pytest.raises(ValueError, match="at most 50,000,000 to list their law"):
+        build(UNIT4, (200,) * 4, 10.0).log_probabilities()
+
+
+def test_what_is_not_precise_or_not_drawn_is_not_passed_on(monkeypatch):
+    mechanism = build(UNIT3, (30, 20, 10), 20.0)
+    monkeypatch.setattr(module, "MEAN_TOLERANCE", 0.0)
+    with pytest.raises(ValueError, match=r"relative error of the mean must be below 0.0, got .*\(n = 60, k = 3"):
+        mechanism.expected_hellinger()
+    monkeypatch.setattr(module, "MAX_ROUNDS", 1)
+    with pytest.raises(AssertionError, match="had no proposal accepted in 1 rounds"):
+        draws(mechanism, 1000)

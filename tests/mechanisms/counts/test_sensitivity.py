@@ -1,0 +1,362 @@
+"""Sensitivities against explicit enumeration of all data sets, and the statements of the draft."""
+
+import functools
+import math
+
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import gammaln
+
+from mechanisms.conjugate import balanced_counts, enumerate_candidates
+from mechanisms.counts.sensitivity import (
+    SENSITIVITIES,
+    global_sensitivity,
+    local_sensitivity,
+    local_sensitivity_at_distance,
+    phi,
+    smooth_sensitivity,
+    smoothed_scales,
+    smoothing_gamma,
+    varying_sensitivity,
+)
+from mechanisms.privacy import Guarantee
+
+CASES = [
+    ((1.0, 1.0), 1),
+    ((1.0, 1.0), 9),
+    ((0.01, 100.0), 12),
+    ((100.0, 0.01), 7),
+    ((2.5, 0.3), 10),
+    ((1.0, 1.0, 1.0), 1),
+    ((1.0, 1.0, 1.0), 2),
+    ((1.0, 1.0, 1.0), 8),
+    ((0.3, 2.0, 5.0), 8),
+    ((5.0, 0.3, 2.0), 7),
+    ((0.01, 100.0, 3.0), 7),
+    ((1.0, 1.0, 1.0, 1.0), 5),
+    ((0.01, 100.0, 3.0, 0.5), 5),
+]
+
+
+def plain_hellinger(a, b):
+    def log_beta(x):
+        return gammaln(x).sum() - gammaln(x.sum())
+
+    affinity = math.exp(log_beta((a + b) / 2) - (log_beta(a) + log_beta(b)) / 2)
+    return math.sqrt(max(0.0, 1 - affinity))
+
+
+def moved(counts):
+    """All counts one replaced record away."""
+    for i in range(len(counts)):
+        for j in range(len(counts)):
+            if i != j and counts[i] > 0:
+                neighbour = np.array(counts)
+                neighbour[i] -= 1
+                neighbour[j] += 1
+                yield neighbour
+
+
+@functools.cache
+def plain_local_sensitivities(prior, n):
+    """LS at every data set, by moving every record."""
+    alpha = np.array(prior)
+    data_sets = enumerate_candidates(n, len(prior))
+    return np.array([max(plain_hellinger(alpha + c, alpha + d) for d in moved(c)) for c in data_sets])
+
+
+@pytest.mark.parametrize(("prior", "n"), [case for case in CASES if case[1] <= 8])
+def test_local_sensitivity_is_the_largest_change_of_any_score(prior, n):
+    """The definition of P0, over all neighbours and all outputs: the triangle inequality is attained."""
+    alpha = np.array(prior)
+    data_sets = enumerate_candidates(n, alpha.size)
+    index = {tuple(c): i for i, c in enumerate(data_sets)}
+    distances = np.array([[plain_hellinger(alpha + c, alpha + r) for r in data_sets] for c in data_sets])
+    for row, c in enumerate(data_sets):
+        change = max(np.abs(distances[row] - distances[index[tuple(d)]]).max() for d in moved(c))
+        assert local_sensitivity(alpha, c) == pytest.approx(change, rel=1e-9, abs=1e-7)
+
+
+@pytest.mark.parametrize(("prior", "n"), CASES)
+def test_profile_equals_enumeration_at_every_data_set(prior, n):
+    """A[t] = max LS over all data sets within t replaced records; zeros and single occupied cells included."""
+    data_sets = enumerate_candidates(n, len(prior))
+    local = plain_local_sensitivities(prior, n)
+    for c in data_sets:
+        distance = np.abs(data_sets - c).sum(axis=1) // 2
+        expected = np.array([local[distance <= t].max() for t in range(n + 1)])
+        profile = local_sensitivity_at_distance(prior, c)
+        reached = profile.size - 1
+        np.testing.assert_allclose(profile, expected[: reached + 1], rtol=1e-9, atol=1e-7)
+        np.testing.assert_allclose(profile[-1], expected[-1], rtol=1e-9, atol=1e-7)
+        assert profile[-1] == global_sensitivity(prior, n)
+        if reached:
+            assert profile[-2] < profile[-1]  # T is the *smallest* distance that reaches it
+
+
+@pytest.mark.parametrize(("prior", "n"), CASES)
+@pytest.mark.parametrize("gamma", [0.02, 0.3, 2.0])
+def test_smooth_sensitivity_equals_enumeration(prior, n, gamma):
+    data_sets = enumerate_candidates(n, len(prior))
+    local = plain_local_sensitivities(prior, n)
+    for c in data_sets:
+        distance = np.abs(data_sets - c).sum(axis=1) / 2
+        expected = (local * np.exp(-gamma * distance)).max()
+        assert smooth_sensitivity(prior, c, gamma) == pytest.approx(expected, rel=1e-8, abs=1e-7)
+
+
+@pytest.mark.parametrize(("prior", "n"), CASES)
+def test_global_sensitivity_equals_enumeration(prior, n):
+    assert global_sensitivity(prior, n) == pytest.approx(plain_local_sensitivities(prior, n).max(), rel=1e-9)
+
+
+def test_a_profile_that_moves_too_few_records_would_be_caught():
+    """Negative control: charging a double move (the ℓ₁ distance, not half of it) gives other numbers."""
+    prior, c = (0.3, 2.0, 5.0), np.array([3, 3, 2])
+    data_sets = enumerate_candidates(8, 3)
+    local = plain_local_sensitivities(prior, 8)
+    distance = np.abs(data_sets - c).sum(axis=1)
+    wrong = [local[distance <= t].max() for t in range(3)]
+    assert not np.allclose(local_sensitivity_at_distance(prior, c)[:3], wrong, rtol=1e-3)
+
+
+def test_published_values():
+    assert local_sensitivity([1] * 4, [150] * 4) == pytest.approx(0.04074022, abs=5e-9)
+    assert global_sensitivity([1] * 4, 600) == pytest.approx(math.sqrt(1 - math.pi / 4), rel=1e-14)
+    assert global_sensitivity([1] * 3, 10) == pytest.approx(0.46325138, abs=5e-9)
+
+
+def test_phi_agrees_with_mpmath_and_is_increasing_and_concave():
+    a = np.geomspace(1e-2, 1e7, 60)
+    with mpmath.workdps(50):
+        exact = [
+            float(
+                mpmath.loggamma(mpmath.mpf(x) + 0.5)
+                - (mpmath.loggamma(mpmath.mpf(x)) + mpmath.loggamma(mpmath.mpf(x) + 1)) / 2
+            )
+            for x in map(float, a)
+        ]
+    np.testing.assert_allclose(phi(a), exact, rtol=1e-13)
+    even = phi(np.linspace(0.05, 60, 2_000))
+    assert np.all(np.diff(even) > 0)
+    assert np.all(np.diff(even, 2) < 0)
+
+
+def test_gamma_is_the_printed_formula():
+    expected = math.log(1 - 0.7 / (2 * math.log(1e-6 / (2 * 301))))
+    assert smoothing_gamma(0.7, 1e-6, 301) == pytest.approx(expected, rel=1e-14)
+    assert 0 < smoothing_gamma(1.0, 1e-8, 10**400) < smoothing_gamma(1.0, 1e-8, 10)
+
+
+@pytest.mark.parametrize("n", [100, 101])
+def test_statements_of_the_draft(n):
+    """P1, section 2.1, Beta(1,1): steps grow outwards (I), LS is the outward step (II), least at the centre (III)."""
+    step = np.array([plain_hellinger(np.array([1.0 + x, 1 + n - x]), np.array([2.0 + x, n - x])) for x in range(n)])
+    centre = n // 2
+    assert np.all(np.diff(step[(n + 1) // 2 :]) > 0)
+    assert np.all(np.diff(step[:centre]) < 0)
+    local = np.array([local_sensitivity([1, 1], [x, n - x]) for x in range(n + 1)])
+    for x in range(1, n):
+        outward = step[x] if 2 * x >= n else step[x - 1]
+        assert local[x] == pytest.approx(outward, rel=1e-9)
+    assert np.all(np.delete(local, [centre, n - centre]) > local[centre])
+
+
+def test_statement_three_of_the_draft_fails_for_tiny_data():
+    """At n = 2 the data set (0, 2) has the same LS as the centre: the statement needs n >= 4."""
+    values = [local_sensitivity([1, 1], [x, 2 - x]) for x in range(3)]
+    assert not values[0] > values[1]
+
+
+cells = st.integers(2, 5)
+
+
+@st.composite
+def problems(draw):
+    k = draw(cells)
+    prior = draw(st.lists(st.floats(0.01, 100), min_size=k, max_size=k))
+    counts = draw(st.lists(st.integers(0, 60), min_size=k, max_size=k).filter(any))
+    order = draw(st.permutations(range(k)))
+    return np.array(prior), np.array(counts), list(order)
+
+
+@given(problem=problems(), gamma=st.floats(1e-3, 3))
+@settings(deadline=None, derandomize=True, max_examples=100)
+def test_order_smoothness_and_permutation(problem, gamma):
+    prior, counts, order = problem
+    local, smooth = local_sensitivity(prior, counts), smooth_sensitivity(prior, counts, gamma)
+    largest = global_sensitivity(prior, int(counts.sum()))
+    profile = local_sensitivity_at_distance(prior, counts)
+    assert profile[0] == pytest.approx(local, rel=1e-14)
+    assert np.all(np.diff(profile) >= 0)
+    assert 0 < local <= smooth * (1 + 1e-14)
+    assert smooth <= largest * (1 + 1e-14)
+    assert smooth_sensitivity(prior, counts, 2 * gamma) <= smooth
+    assert smooth_sensitivity(prior[order], counts[order], gamma) == pytest.approx(smooth, rel=1e-13)
+    for neighbour in moved(counts):  # what makes it smooth
+        assert smooth <= math.exp(gamma) * smooth_sensitivity(prior, neighbour, gamma) * (1 + 1e-12)
+
+
+def test_balanced_data_are_the_least_sensitive_at_k2():
+    n = 300
+    values = [local_sensitivity([1, 1], [x, n - x]) for x in range(n + 1)]
+    assert np.argmin(values) == balanced_counts(n, 2)[0]
+
+
+@pytest.mark.parametrize("gamma", [0.0, -1.0, float("nan"), float("inf")])
+def test_gamma_is_refused(gamma):
+    with pytest.raises(ValueError, match="gamma must be a finite number > 0"):
+        smooth_sensitivity([1, 1], [3, 4], gamma)
+
+
+def test_bad_sizes_are_refused():
+    with pytest.raises(ValueError, match="n must be a whole number >= 1, got 0"):
+        global_sensitivity([1, 1], 0)
+    with pytest.raises(ValueError, match="n_outputs must be >= 1, got 0"):
+        smoothing_gamma(1.0, 1e-8, 0)
+    for function in (local_sensitivity, local_sensitivity_at_distance):
+        with pytest.raises(ValueError, match="counts must have 2 cells, got 3"):
+            function([1, 1], [1, 1, 1])
+
+
+@pytest.mark.parametrize(("prior", "n"), CASES)
+@pytest.mark.parametrize("gamma", [0.02, 0.3, 1.0, 4.0])
+def test_varying_sensitivity_equals_enumeration(prior, n, gamma):
+    """1/S(c) = min over all data sets of 1/LS + γ·d, with d half the ℓ₁ distance."""
+    data_sets = enumerate_candidates(n, len(prior))
+    local = plain_local_sensitivities(prior, n)
+    for c in data_sets:
+        distance = np.abs(data_sets - c).sum(axis=1) / 2
+        expected = 1 / (1 / local + gamma * distance).min()
+        assert varying_sensitivity(prior, c, gamma) == pytest.approx(expected, rel=1e-8, abs=1e-7)
+
+
+def test_a_varying_sensitivity_that_moves_too_few_records_would_be_caught():
+    """Negative control: the ℓ₁ distance in place of half of it."""
+    prior, n = (0.01, 100.0), 12
+    data_sets = enumerate_candidates(n, 2)
+    local = plain_local_sensitivities(prior, n)
+    wrong = [1 / (1 / local + 0.02 * np.abs(data_sets - c).sum(axis=1)).min() for c in data_sets]
+    right = [varying_sensitivity(prior, c, 0.02) for c in data_sets]
+    assert not np.allclose(right, wrong, rtol=1e-3)
+
+
+@given(problem=problems(), gamma=st.floats(1e-3, 3))
+@settings(deadline=None, derandomize=True, max_examples=100)
+def test_the_reciprocal_of_the_varying_sensitivity_moves_slowly(problem, gamma):
+    prior, counts, order = problem
+    varying = varying_sensitivity(prior, counts, gamma)
+    assert local_sensitivity(prior, counts) <= varying * (1 + 1e-14)
+    assert varying <= global_sensitivity(prior, int(counts.sum())) * (1 + 1e-14)
+    assert varying_sensitivity(prior, counts, 2 * gamma) <= varying
+    assert varying_sensitivity(prior[order], counts[order], gamma) == pytest.approx(varying, rel=1e-13)
+    for neighbour in moved(counts):
+        assert abs(1 / varying - 1 / varying_sensitivity(prior, neighbour, gamma)) <= gamma + 1e-12 / varying
+
+
+def test_the_local_sensitivity_moves_faster():
+    """Negative control: its own reciprocal moves by more than the rate."""
+    values = [1 / local_sensitivity([1, 1], [x, 99 - x]) for x in range(100)]
+    assert np.abs(np.diff(values)).max() > 0.15
+    smoothed = [1 / varying_sensitivity([1, 1], [x, 99 - x], 0.1) for x in range(100)]
+    assert np.abs(np.diff(smoothed)).max() <= 0.1 + 1e-12
+
+
+def test_rate_one_is_the_default_of_the_draft():
+    assert varying_sensitivity([1, 2], [9, 0]) == varying_sensitivity([1, 2], [9, 0], gamma=1.0)
+
+
+@pytest.mark.parametrize(("prior", "n"), [*CASES, ((1.0, 1.0), 200), ((0.5, 2.0, 0.5), 25), ((1.0,) * 5, 4)])
+@pytest.mark.parametrize("gamma", [0.003, 0.1, 1.0])
+def test_many_scales_at_once_equal_the_single_ones(prior, n, gamma):
+    data_sets = enumerate_candidates(n, len(prior))
+    for rule, single in (("smooth", smooth_sensitivity), ("varying", varying_sensitivity)):
+        scales = smoothed_scales(rule, np.array(prior), data_sets, gamma)
+        np.testing.assert_allclose(scales, [single(prior, c, gamma) for c in data_sets], rtol=1e-13)
+        picked = np.random.default_rng(4).permutation(len(data_sets))[:3]
+        np.testing.assert_array_equal(smoothed_scales(rule, np.array(prior), data_sets[picked], gamma), scales[picked])
+
+
+@pytest.mark.parametrize("name", SENSITIVITIES)
+@given(problem=problems(), epsilon=st.floats(0.05, 10))
+@settings(deadline=None, derandomize=True, max_examples=25)
+def test_every_scale_is_at_least_local_and_at_most_global(name, problem, epsilon):
+    prior, counts, order = problem
+    sensitivity = SENSITIVITIES[name]
+    value = sensitivity.at(prior, counts, epsilon, 1e-8)
+    assert local_sensitivity(prior, counts) <= value * (1 + 1e-14)
+    assert value <= global_sensitivity(prior, int(counts.sum())) * (1 + 1e-14)
+    assert sensitivity.at(prior[order], counts[order], epsilon, 1e-8) == pytest.approx(value, rel=1e-13)
+
+
+def test_each_name_is_its_scale():
+    prior, counts, epsilon, delta = [1.0, 0.5, 2.0], [4, 0, 5], 0.7, 1e-6  # n = 9, |R| = 55
+    expected = {
+        "smooth": smooth_sensitivity(prior, counts, smoothing_gamma(epsilon, delta, 55)),
+        "smooth-n": smooth_sensitivity(prior, counts, smoothing_gamma(epsilon, delta, 10)),
+        "varying": varying_sensitivity(prior, counts, 1.0),
+        "global": global_sensitivity(prior, 9),
+        "local": local_sensitivity(prior, counts),
+    }
+    assert set(expected) == set(SENSITIVITIES)
+    for name, value in expected.items():
+        assert SENSITIVITIES[name].name == name
+        assert SENSITIVITIES[name].at(prior, counts, epsilon, delta) == pytest.approx(value, rel=1e-14)
+
+
+def test_guarantees_and_shares():
+    """u/S of neighbours differs by at most one, by two where S moves at rate one: exponents of ½ and ¼."""
+    for name in ("smooth", "smooth-n"):
+        assert SENSITIVITIES[name].spends(0.7, 1e-6) == Guarantee(0.7, 1e-6)
+    for name in ("varying", "global"):
+        assert SENSITIVITIES[name].spends(0.7, 1e-6) == Guarantee(0.7)
+    assert SENSITIVITIES["local"].spends is None
+    assert SENSITIVITIES["local"].note.startswith("Not private")
+    assert {name: sensitivity.share for name, sensitivity in SENSITIVITIES.items()} == {
+        "smooth": 0.5,
+        "smooth-n": 0.5,
+        "varying": 0.25,
+        "global": 0.5,
+        "local": 0.5,
+    }
+
+
+@pytest.mark.parametrize(("prior", "n"), [case for case in CASES if case[1] <= 9])
+def test_the_varying_score_moves_by_at_most_two(prior, n):
+    """|u/S − u'/S'| ≤ 1 + γ over all neighbours and outputs: what the share of ¼ rests on."""
+    alpha = np.array(prior)
+    data_sets = enumerate_candidates(n, alpha.size)
+    index = {tuple(c): row for row, c in enumerate(data_sets.tolist())}
+    scores = np.array([[plain_hellinger(alpha + c, alpha + r) for r in data_sets] for c in data_sets])
+    scores /= np.array([varying_sensitivity(prior, c) for c in data_sets])[:, None]
+    for row, c in enumerate(data_sets):
+        for neighbour in moved(c):
+            assert np.abs(scores[row] - scores[index[tuple(neighbour)]]).max() <= 2 + 1e-6
+
+
+@pytest.mark.parametrize("name", SENSITIVITIES)
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"prior": [1.0, 0.0]}, "prior must have positive finite entries"),
+        ({"counts": [1, 1, 1]}, "counts must have 2 cells, got 3"),
+        ({"counts": [0, 0]}, "counts must sum to at least 1"),
+        ({"counts": [-1, 3]}, "counts must be whole numbers"),
+        ({"epsilon": 0.0}, "epsilon must be a finite number > 0"),
+        ({"epsilon": float("nan")}, "epsilon must be a finite number > 0"),
+        ({"delta": 1.0}, r"delta must be in \(0, 1\)"),
+    ],
+)
+def test_bad_input_to_a_scale_is_refused(name, change, message):
+    arguments = {"prior": [1.0, 1.0], "counts": [3, 2], "epsilon": 1.0, "delta": 1e-8} | change
+    with pytest.raises(ValueError, match=message):
+        SENSITIVITIES[name].at(**arguments)
+
+
+@pytest.mark.parametrize("gamma", [0.0, -1.0, float("nan"), float("inf")])
+def test_the_rate_of_the_varying_sensitivity_is_refused(gamma):
+    with pytest.raises(ValueError, match="gamma must be a finite number > 0"):
+        varying_sensitivity([1, 1], [3, 4], gamma)

@@ -1,0 +1,366 @@
+"""Audits by quadrature against closed forms and mpmath; which orders are finite; what the mechanisms spend."""
+
+import itertools
+import math
+from dataclasses import replace
+
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mechanisms.audit import audit_laws
+from mechanisms.glm.audit import audit_replacements, largest_order, replacement_laws
+from mechanisms.glm.links import LINKS
+from mechanisms.glm.mechanisms import GlmMechanism, glm_mechanism
+from mechanisms.glm.worst_case import candidate_records, limiting_case, shared_records
+from mechanisms.privacy import RenyiGuarantee
+from mechanisms.renyi.conversions import pure_renyi
+
+SIGNS = [[1.0, 1], [-1.0, 1]]
+
+
+def law(precision, power=1.0, link="logistic", radius=math.inf, norm_bound=1.0):
+    return GlmMechanism("law", precision, power, radius, LINKS[link], norm_bound, None)
+
+
+def opposite_signs(order, precision):
+    """D_λ between the posteriors of the records ±1 alone, whole λ.
+
+    With the standard normal density of precision κ, p = 2φ(w)σ(w), q = 2φ(w)σ(−w) and p/q = e^w. By
+    σ(w)e^w = e^w − σ(w), ∫ φσe^(kw) = e^(k²/(2κ)) − ∫ φσe^((k−1)w).
+    """
+    integral = 0.5
+    for k in range(1, order):
+        integral = math.exp(k * k / (2 * precision)) - integral
+    return math.log(2 * integral) / (order - 1)
+
+
+@pytest.mark.parametrize("precision", [0.02, 0.5, 1.0, 30.0, 1e4])
+def test_closed_form_of_one_record(precision):
+    orders = [2, 3, 4] if precision > 0.1 else [2, 3]
+    found = audit_replacements(law(precision), SIGNS, orders=orders)
+    for order in orders:
+        assert found.renyi[order] == pytest.approx(opposite_signs(order, precision), rel=1e-9)
+    assert found.evidence == "quadrature"
+    assert found.epsilon == math.inf
+    assert found.n_pairs == 1
+
+
+def test_closed_form_of_one_record_with_other_norms():
+    """Only c²/κ matters."""
+    found = audit_replacements(law(9.0, norm_bound=3.0), [[3.0, 1], [3.0, 0]], orders=[3])
+    assert found.renyi[3] == pytest.approx(opposite_signs(3, 1.0), rel=1e-10)
+
+
+@pytest.mark.parametrize("dimension", [1, 2])
+def test_normal_limit(dimension):
+    """A hardly tempered posterior is a normal one, moved by half the record: D_λ = λ(cρ)²/(2κ)."""
+    candidates = [[sign, *[0.0] * (dimension - 1), 1] for sign in (1.0, -1.0)]
+    found = audit_replacements(law(2.0, power=1e-4), candidates, orders=[1, 2, 5])
+    for order, divergence in found.renyi.items():
+        assert divergence == pytest.approx(order * 1e-8 / 4, rel=1e-4)
+
+
+def mpmath_divergence(mechanism, first, second, shared, order, reach):
+    """By a rule of our own in 20 digits, one dimension: trapezoidal, on a ball Gauss–Legendre."""
+
+    def log_likelihood(x, y, w):
+        eta = x * w
+        if mechanism.link.name == "logistic":
+            return -mpmath.log1p(mpmath.exp(-eta if y else eta))
+        if mechanism.link.name == "probit":
+            return mpmath.log(mpmath.ncdf(eta if y else -eta))
+        return mpmath.log(-mpmath.expm1(-mpmath.exp(eta))) if y else -mpmath.exp(eta)
+
+    with mpmath.workdps(20):
+        nodes, weights = np.arange(-reach, reach + 1e-9, 0.1), itertools.repeat(0.1)
+        if reach == mechanism.radius:
+            nodes, weights = (reach * part for part in np.polynomial.legendre.leggauss(60))
+        sums = [mpmath.mpf(0)] * 3
+        for w, weight in zip(map(mpmath.mpf, nodes), weights, strict=False):
+            common = sum(count * log_likelihood(x, y, w) for x, y, count in shared)
+            common = mechanism.power * common - mechanism.precision * w**2 / 2
+            here, there = (mechanism.power * log_likelihood(*record, w) for record in (first, second))
+            p, q = mpmath.exp(common + here), mpmath.exp(common + there)
+            mixed = p * (here - there) if order == 1 else p * mpmath.exp((order - 1) * (here - there))
+            sums = [total + weight * term for total, term in zip(sums, (p, q, mixed), strict=True)]
+        if order == 1:
+            return float(sums[2] / sums[0] + mpmath.log(sums[1] / sums[0]))
+        return float((mpmath.log(sums[2]) - order * mpmath.log(sums[0])) / (order - 1) + mpmath.log(sums[1]))
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "orders", "reach"),
+    [
+        (law(0.5, power=0.7), (1, 2.5, 12), 35),
+        (law(3.0, radius=1.5), (1, 3), 1.5),
+        (law(2.0, link="probit"), (1, 2.6), 20),
+        (law(1.0, power=0.5, link="probit"), (1, 2.8), 35),
+        (law(1.0, link="cloglog"), (1,), 12),
+    ],
+)
+def test_divergences_by_mpmath(mechanism, orders, reach):
+    shared, candidates = [[0.8, 1, 3], [-0.6, 1, 2], [0.9, 0, 1]], [[0.9, 1], [0.7, 0]]
+    found = audit_replacements(mechanism, candidates, shared, orders)
+    for order in orders:
+        both = [mpmath_divergence(mechanism, *pair, shared, order, reach) for pair in (candidates, candidates[::-1])]
+        assert found.renyi[order] == pytest.approx(max(both), rel=1e-8)
+        assert abs(found.renyi[order] / (1.05 * max(both)) - 1) > 0.01
+
+
+def test_two_dimensions_factorise():
+    """With shared records on one axis and candidates on the other, the first axis does not matter."""
+    candidates, weak = [[0.0, 1, 1], [0.0, -1, 1]], [[1.0, 0, 1, 40], [-0.3, 0, 1, 1000], [0.2, 0, 0, 7]]
+    found = audit_replacements(law(0.8), candidates, weak, [2, 3, 4])
+    for order, divergence in found.renyi.items():
+        assert divergence == pytest.approx(opposite_signs(int(order), 0.8), rel=1e-9)
+
+
+@pytest.mark.parametrize("angle", [0.3, 0.8, 2.0])
+def test_rotations_change_nothing(angle):
+    turn = np.array([[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]])
+    candidates = np.array([[0.9, 0.2, 1], [-0.4, 0.7, 0], [0.1, -0.99, 1]])
+    shared = np.array([[1.0, 0.0, 1, 30], [0.3, 0.6, 0, 12]])
+    turned, others = candidates.copy(), shared.copy()
+    turned[:, :2], others[:, :2] = candidates[:, :2] @ turn.T, shared[:, :2] @ turn.T
+    plain = audit_replacements(law(1.3), candidates, shared, [1, 4])
+    rotated = audit_replacements(law(1.3), turned, others, [1, 4])
+    assert rotated.renyi[1] == pytest.approx(plain.renyi[1], rel=1e-7)
+    assert rotated.renyi[4] == pytest.approx(plain.renyi[4], rel=1e-7)
+
+
+@pytest.mark.parametrize("link", LINKS)
+@pytest.mark.parametrize("dimension", [1, 2])
+def test_a_larger_box_and_finer_nodes_change_nothing(dimension, link):
+    mechanism = law(2.0, power=0.8, link=link)
+    order = {"logistic": 6.0, "probit": 2.5, "cloglog": 1.0}[link]
+    candidates = candidate_records(1.0, dimension, 4, labels=(0, 1), shares=(1.0,))
+    for shared in (None, [[0.7, *[0.1] * (dimension - 1), 1, 5]]):
+        found = audit_replacements(mechanism, candidates, shared, [order])
+        for reach in (8.0, 16.0):
+            wide = audit_laws(replacement_laws(mechanism, candidates, shared, reach=reach), orders=[order])
+            assert wide.n_pairs == found.n_pairs == math.comb(len(candidates), 2)
+            if reach == 16.0 or dimension == 2:
+                assert wide.renyi[order] == pytest.approx(found.renyi[order], rel=1e-6)
+
+
+def test_counts_are_repetitions():
+    once = [[0.4, 1, 1.0]] * 3 + [[-1.0, 0, 1.0]] * 2
+    assert audit_replacements(law(1.0), SIGNS, once, [2]).renyi[2] == pytest.approx(
+        audit_replacements(law(1.0), SIGNS, [[0.4, 1, 3], [-1.0, 0, 2]], [2]).renyi[2], rel=1e-10
+    )
+
+
+def test_a_million_million_shared_records():
+    """Their log-likelihood is 1e12: what one record changes must not drown in it."""
+    found = audit_replacements(law(1.0), SIGNS, [[1.0, 1, 5e11], [-1.0, 1, 5e11]], [1, 2])
+    for order, divergence in found.renyi.items():
+        assert divergence == pytest.approx(order / (2 * (1 + 1e12 / 4)), rel=1e-2)
+
+
+def test_candidate_order_does_not_matter():
+    found = [
+        audit_replacements(law(1.0), rows, [[0.3, 1, 9]], [1, 3]).renyi
+        for rows in itertools.permutations([[1.0, 1], [-0.5, 1], [0.2, 0]])
+    ]
+    assert all(one[3] == pytest.approx(found[0][3], rel=1e-9) for one in found)
+
+
+@given(
+    st.floats(0.05, 100),
+    st.floats(0.05, 1),
+    st.lists(st.tuples(st.floats(-1, 1), st.sampled_from([0, 1]), st.integers(1, 10_000)), max_size=3),
+)
+@settings(max_examples=25, deadline=None)
+def test_logistic_divergences_are_within_the_bound(precision, power, records):
+    """D_λ grows with λ, and is at most 0.2765 of 2c²ρ²λ/κ for x of one dimension."""
+    shared = [list(record) for record in records] or None
+    candidates = candidate_records(1.0, 1, 7)
+    renyi = audit_replacements(law(precision, power), candidates, shared, [1, 1.5, 3, 8]).renyi
+    assert np.all(np.diff(list(renyi.values())) >= -1e-9 * renyi[8])
+    for order, divergence in renyi.items():
+        assert 0 <= divergence <= 0.27649 * 2 * power**2 * order / precision
+
+
+@pytest.mark.parametrize(("precision", "power", "c"), [(1.0, 1.0, 1.0), (3.0, 0.5, 2.0), (0.2, 0.1, 1.0)])
+def test_order_from_which_a_probit_diverges(precision, power, c):
+    """Just below it boxes of growing size agree; at it and above they do not, and the growth is that of the tail.
+
+    With (λ−1)ρc² = κ + δ the integrand grows like exp(δw²/2), so that D_λ on [−B, B] gains δB²/(2(λ−1)).
+    """
+    mechanism = law(precision, power, "probit", norm_bound=c)
+    limit = largest_order(mechanism)
+    assert limit == pytest.approx(1 + precision / (power * c**2))
+    candidates = [[c, 1], [-c, 1]]
+    reaches = np.array([20.0, 40.0, 80.0]) / math.sqrt(precision)
+    steps = limit - 1
+    orders = [1 + 0.9 * steps, limit, 1 + 1.1 * steps, 1 + 2 * steps]
+    grown = [audit_laws(replacement_laws(mechanism, candidates, reach=r), orders=orders).renyi for r in reaches]
+    settled = audit_replacements(mechanism, candidates, orders=orders[:1]).renyi[orders[0]]
+    assert grown[-1][orders[0]] == pytest.approx(settled, rel=1e-7)
+    for order in orders[1:]:
+        assert grown[0][order] + 0.1 < grown[1][order] < grown[2][order] - 0.1
+    delta = (orders[-1] - 1) * power * c**2 - precision
+    gained = grown[2][orders[-1]] - grown[1][orders[-1]]
+    assert gained == pytest.approx(delta * (reaches[2] ** 2 - reaches[1] ** 2) / 2 / (orders[-1] - 1), rel=0.02)
+    for order in orders[1:]:
+        with pytest.raises(ValueError, match=r"orders must be below .* with the probit link"):
+            audit_replacements(mechanism, candidates, orders=[order])
+
+
+def test_every_order_of_a_complementary_log_log_diverges():
+    """D_λ on [−B, B] grows like e^B at any λ > 1; the Kullback–Leibler divergence settles."""
+    mechanism, candidates = law(1.0, link="cloglog"), [[1.0, 1], [1.0, 0]]
+    assert largest_order(mechanism) == 1
+    audits = [
+        audit_laws(replacement_laws(mechanism, candidates, reach=r), orders=[1, 1.1, 5]) for r in (6.0, 8.0, 10.0)
+    ]
+    for order, tolerance in ((1.1, 0.2), (5, 0.02)):
+        for found, reach in zip(audits, (6.0, 8.0, 10.0), strict=True):
+            quadratic = reach**2 / 2 / (order - 1)
+            assert found.renyi[order] == pytest.approx(math.exp(reach) - quadratic, rel=tolerance)
+    assert audits[2].renyi[1] == pytest.approx(audit_replacements(mechanism, candidates).renyi[1], rel=1e-7)
+    with pytest.raises(ValueError, match="orders must be below 1 with the cloglog link"):
+        audit_replacements(mechanism, candidates, orders=[1.001])
+    weak = law(1.0, power=0.01, link="cloglog")  # tempering does not help
+    grown = [audit_laws(replacement_laws(weak, candidates, reach=r), orders=[2]).renyi[2] for r in (8, 10, 12)]
+    assert grown[0] < grown[1] / 3 < grown[2] / 9
+
+
+def test_what_a_number_on_a_box_is_worth():
+    """At λ = 5, κ = 1 the bound is 10; a probit's divergence is 2404 on [−80, 80], 9604 on [−160, 160]."""
+    found = {
+        reach: audit_laws(replacement_laws(law(1.0, link="probit"), SIGNS, reach=reach), orders=[5]).renyi[5]
+        for reach in (80.0, 160.0)
+    }
+    assert found[80.0] == pytest.approx(2403.87, abs=0.01)
+    assert found[160.0] == pytest.approx(4 * found[80.0], rel=0.01)
+
+
+def test_probit_breaks_the_bound_at_finite_orders_too():
+    """At n = 1 below the order that is infinite; Kullback–Leibler at n = 20 and more."""
+    assert audit_replacements(law(1.0, link="probit"), SIGNS, orders=[1.9, 1.99]).renyi == pytest.approx(
+        {1.9: 3.172869, 1.99: 5.336787}, rel=1e-6
+    )
+    for n, breaks in ((2, False), (20, True), (1000, True)):
+        found = audit_replacements(law(0.3, link="probit"), [[0.5, 1], [-1.0, 1]], [[0.1, 1, n - 1]])
+        assert (found.renyi[1] > 2 / 0.3) == breaks
+    assert audit_replacements(law(1.0, link="cloglog"), [[1.0, 1], [1.0, 0]], [[0.1, 1, 999]]).renyi[1] > 20
+
+
+def test_largest_order_of_every_link():
+    assert largest_order(law(1.0)) == math.inf
+    assert largest_order(law(1.0, link="probit", radius=3.0)) == math.inf
+    assert {link: largest_order(law(6.0, 0.5, link, norm_bound=2.0)) for link in LINKS} == {
+        "logistic": math.inf,
+        "probit": 4.0,
+        "cloglog": 1.0,
+    }
+
+
+@pytest.mark.parametrize(("n", "beta", "power"), [(1, 0.1, 1.0), (1, 10.0, 0.3), (40, 1.0, 1.0), (1000, 10.0, 1.0)])
+def test_loss_on_a_ball(n, beta, power):
+    """Against the definition on a fine grid, and within 2c²ρ/β; without shared records it is half of that."""
+    mechanism = law(n * beta, power, radius=1 / beta)
+    shared = [[1.0, 1, n - 1]] if n > 1 else None
+    found = audit_replacements(mechanism, candidate_records(1.0, 1, 9), shared, [1, 2, 10])
+    w = np.linspace(-1 / beta, 1 / beta, 200_001)
+    log_sigmoid = -np.logaddexp(0, -w), -np.logaddexp(0, w)
+    laws = [power * ((n - 1) * log_sigmoid[0] + one) - n * beta * w**2 / 2 for one in log_sigmoid]
+    laws = [one - one.max() - np.log(np.trapezoid(np.exp(one - one.max()), w)) for one in laws]
+    assert found.epsilon == pytest.approx(np.abs(laws[0] - laws[1]).max(), rel=1e-6)
+    bound = 2 * power / beta
+    assert found.epsilon <= bound
+    if n == 1:
+        assert found.epsilon == pytest.approx(bound / 2, rel=1e-9)
+    assert abs(found.witness.output) == 1 / beta
+    for order, divergence in found.renyi.items():
+        assert divergence <= min(pure_renyi(found.epsilon, order), 2 * power**2 * order / (n * beta))
+    if (n, beta) == (1000, 10.0):
+        assert 0.74 * bound < found.epsilon < 0.75 * bound
+
+
+GRID = [
+    (name, dimension, n, beta, order, epsilon)
+    for name in ("glm-concentrated", "glm-diffused")
+    for dimension, n, beta, order, epsilon in (
+        (1, 1, 0.5, 2, 0.1),
+        (1, 30, 0.01, 10, 1.0),
+        (1, 3000, 0.001, 1, 0.05),
+        (1, 10_000, 0.0001, 50, 5.0),
+        (2, 300, 0.01, 2, 0.5),
+        (2, 3000, 0.001, 10, 1.0),
+    )
+]
+
+
+@pytest.mark.parametrize(("name", "dimension", "n", "beta", "order", "epsilon"), GRID)
+def test_mechanisms_keep_their_promise(name, dimension, n, beta, order, epsilon):
+    """Over all replacements among candidates, at the order and at others along the linear curve."""
+    mechanism = glm_mechanism(name, n, beta, order, epsilon)
+    case = limiting_case(mechanism.precision / n, dimension, power=mechanism.power)
+    candidates = np.concatenate([candidate_records(1.0, dimension, 9, shares=(1.0,)), case.candidates])
+    for shared in shared_records(mechanism, n, dimension).values():
+        found = audit_replacements(mechanism, candidates, shared, [1, order, 3 * order])
+        assert found.check(RenyiGuarantee(order, epsilon)).holds
+        for other, spent in found.renyi.items():
+            assert spent <= mechanism.renyi_epsilon(other)
+
+
+def test_five_percent_too_much_power_breaks_the_promise():
+    """Where the theorem is nearly tight, an audit notices; twice the power is noticed at β = 0.001, too."""
+    for beta, n, factor in ((1e-7, 10**8, 1.05), (1e-3, 10**5, 2.0)):
+        mechanism = glm_mechanism("glm-diffused", n, beta, order=2, epsilon=0.1)
+        case = limiting_case(beta, 2, power=mechanism.power)
+        shared = [[*case.shared, n - 1]]
+        kept = audit_replacements(mechanism, case.candidates, shared, [2]).check(mechanism.guarantee)
+        louder = replace(mechanism, power=factor * mechanism.power)
+        broken = audit_replacements(louder, case.candidates, shared, [2]).check(mechanism.guarantee)
+        assert kept.holds
+        assert not broken.holds
+        assert broken.text.startswith("broken: stated (2, 0.1)-RDP, reaches ")
+
+
+def test_a_probit_breaks_the_promise():
+    """Algorithm 5 with a link that is not canonical, at an order where the divergence is finite."""
+    promised = glm_mechanism("glm-diffused", 1000, 0.001, order=1, epsilon=2.0)
+    probit = glm_mechanism("glm-diffused", 1000, 0.001, order=1, epsilon=2.0, link="probit")
+    shared = [[0.1, 1, 999]]
+    for mechanism, holds in ((promised, True), (probit, False)):
+        found = audit_replacements(mechanism, [[0.5, 1], [-1.0, 1]], shared)
+        assert found.check(promised.guarantee).holds == holds
+
+
+@pytest.mark.parametrize(
+    ("candidates", "shared", "message"),
+    [
+        ([[1.0, 1]], None, r"candidates must have shape \(k, d \+ 1\), k >= 2, got \(1, 2\)"),
+        ([1.0, 1], None, r"candidates must have shape .* got \(2,\)"),
+        (np.full((2, 4), 0.1), None, "x must have 1 or 2 dimensions, got 3"),
+        ([[1.5, 1], [0.0, 1]], None, "rows must have norm <= 1, got 1.5 in row 0"),
+        ([[1.0, 2], [0.0, 1]], None, "labels must be 0 or 1, got 2 in row 0"),
+        (SIGNS, [[1.0, 1]], r"shared records must have shape \(m, 3\), got \(1, 2\)"),
+        (SIGNS, [[1.0, 1, 0]], r"counts of shared records must be finite and > 0, got \[0.0\]"),
+        (SIGNS, [[1.0, 1, np.inf]], "counts of shared records must be finite and > 0"),
+        (SIGNS, [[2.0, 1, 3]], "rows must have norm <= 1, got 2 in row 0"),
+    ],
+)
+def test_bad_records_are_refused(candidates, shared, message):
+    for refuses in (audit_replacements, lambda *records: replacement_laws(*records, reach=3.0)):
+        with pytest.raises(ValueError, match=message):
+            refuses(law(1.0), candidates, shared)
+
+
+def test_other_bad_arguments_are_refused():
+    with pytest.raises(ValueError, match="x must have 1 dimension where weights are kept to a ball, got 2"):
+        audit_replacements(law(1.0, radius=2.0), [[0.0, 1, 1], [1.0, 0, 1]])
+    with pytest.raises(ValueError, match=r"order must be a finite number >= 1, got 0\.5"):
+        audit_replacements(law(1.0), SIGNS, orders=[0.5])
+    for reach in (0.0, math.inf, math.nan):
+        with pytest.raises(ValueError, match="reach must be finite and > 0"):
+            replacement_laws(law(1.0), SIGNS, reach=reach)
+    thin = [[1 / math.sqrt(2), 1 / math.sqrt(2), 1, 5e9], [-1 / math.sqrt(2), -1 / math.sqrt(2), 1, 5e9]]
+    with pytest.raises(ValueError, match="must"):
+        audit_replacements(law(1e-3), [[1.0, 0, 1], [0.0, 1, 1]], thin)

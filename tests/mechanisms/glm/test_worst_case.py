@@ -1,0 +1,126 @@
+"""The data sets that come nearest to Theorem 16's bound: their limits against audits, and records to audit with."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.special import expit
+
+from mechanisms.glm.audit import audit_replacements
+from mechanisms.glm.links import LINKS
+from mechanisms.glm.mechanisms import GlmMechanism, glm_mechanism
+from mechanisms.glm.worst_case import (
+    LARGEST_SHARE_1D,
+    candidate_records,
+    limiting_case,
+    shared_records,
+    validate_dimension,
+)
+
+
+def share(case, n, precision, order=2.0, power=1.0, c=1.0):
+    """Return the divergence over 2c²ρ²λ/κ, by quadrature."""
+    mechanism = GlmMechanism("law", precision, power, math.inf, LINKS["logistic"], c, None)
+    found = audit_replacements(mechanism, case.candidates, [[*case.shared, n - 1]], [order])
+    return found.renyi[order] / (2 * (c * power) ** 2 * order / precision)
+
+
+def test_largest_difference_of_slopes_in_one_dimension():
+    """Over a grid of both records and the weight: 1.05163, at cw = 4.0316."""
+    records = np.linspace(-1, 1, 801)
+    weights = np.concatenate([np.linspace(0, 10, 1001), np.linspace(10, 500, 200)])
+    slopes = records * expit(-records * weights[:, None])
+    spread = slopes.max(axis=1) - slopes.min(axis=1)
+    assert spread.max() <= 2 * math.sqrt(LARGEST_SHARE_1D)
+    assert (spread.max() / 2) ** 2 == pytest.approx(LARGEST_SHARE_1D, rel=1e-5)
+    assert weights[spread.argmax()] == pytest.approx(4.03, abs=0.02)
+
+
+def test_shared_records_push_no_further():
+    """Over all records of the first axis: W solves max sσ(−sW) = βW."""
+    lengths = np.linspace(1e-3, 1, 20_001)
+    for beta in (1e-4, 1e-2, 0.3, 5.0):
+        case = limiting_case(beta, 2)
+        pushes = lengths * expit(-lengths * case.mode)
+        assert pushes.max() == pytest.approx(beta * case.mode, rel=1e-6)
+        assert lengths[pushes.argmax()] == pytest.approx(case.shared[0], abs=2e-3)
+
+
+@pytest.mark.parametrize("c", [1.0, 3.0])
+@pytest.mark.parametrize("power", [1.0, 0.2])
+@pytest.mark.parametrize("beta", [0.5, 1e-2, 1e-4])
+@pytest.mark.parametrize("dimension", [1, 2])
+def test_limits_are_approached(dimension, beta, power, c):
+    """By quadrature at a large κ, where laws are almost normal."""
+    case = limiting_case(beta, dimension, c, power)
+    precision = 3000.0 * c * c
+    assert share(case, precision / beta, precision, 2.0, power, c) == pytest.approx(case.share, rel=5e-3)
+
+
+def test_the_bound_is_tight_in_two_dimensions_alone():
+    """At every κ and order the share climbs to 1 as β falls; in one dimension to 0.27648."""
+    for precision, order in ((1.0, 1.0), (10.0, 10.0)):
+        shares = [share(limiting_case(beta, 2), precision / beta, precision, order) for beta in (1e-3, 1e-5, 1e-7)]
+        assert shares == sorted(shares)
+        assert 0.999 < shares[-1] < 1
+    one = [limiting_case(beta, 1).share for beta in np.logspace(-9, 3, 40)]
+    assert np.all(np.diff(one) <= 1e-9)
+    assert one[-1] == pytest.approx(0.25, rel=1e-6)
+    assert one[0] == pytest.approx(LARGEST_SHARE_1D, rel=1e-5)
+    assert max(one) < LARGEST_SHARE_1D
+    two = [limiting_case(beta, 2).share for beta in np.logspace(-9, 3, 40)]
+    assert np.all(np.diff(two) < 0)
+    assert two[-1] == pytest.approx(0.25, rel=1e-2)
+    assert 0.99999 < two[0] < 1
+
+
+def test_scale_of_the_records():
+    """With records c times as long, β may be c² times as large."""
+    for dimension in (1, 2):
+        plain, scaled = limiting_case(0.01, dimension), limiting_case(0.09, dimension, norm_bound=3.0)
+        assert scaled.share == pytest.approx(plain.share, rel=1e-6)
+        assert scaled.mode == pytest.approx(plain.mode / 3, rel=1e-3)
+
+
+@pytest.mark.parametrize("dimension", [1, 2])
+@pytest.mark.parametrize("n", [2, 3, 1000])
+def test_shared_records(dimension, n):
+    mechanism = glm_mechanism("glm-diffused", n, 0.01, 2, 0.1, norm_bound=0.7)
+    kinds = shared_records(mechanism, n, dimension)
+    assert list(kinds) == ["separable", "weak", *["weaker"][: 2 - dimension], "balanced"]
+    for rows in kinds.values():
+        assert rows.shape[1] == dimension + 2
+        assert rows[:, -1].sum() == n - 1
+        assert np.linalg.norm(rows[:, :dimension], axis=1).max() <= 0.7
+    assert np.ptp(kinds["balanced"][:, -1]) <= 1
+    assert shared_records(mechanism, 1, dimension) == {"none": None}
+
+
+def test_candidate_records():
+    np.testing.assert_array_equal(
+        candidate_records(2.0, 1, 2, labels=(0, 1)), [[-2.0, 0.0], [2.0, 0.0], [-2.0, 1.0], [2.0, 1.0]]
+    )
+    circle = candidate_records(0.5, 2, 8, shares=(0.1, 1.0))
+    assert circle.shape == (16, 3)
+    np.testing.assert_allclose(np.linalg.norm(circle[:, :2], axis=1), np.repeat([0.05, 0.5], 8), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"beta": 0.0}, "beta must be finite and > 0, got 0"),
+        ({"norm_bound": math.inf}, "norm_bound must be finite and > 0, got inf"),
+        ({"power": -1.0}, "power must be finite and > 0, got -1"),
+        ({"dimension": 3}, "x must have 1 or 2 dimensions, got 3"),
+    ],
+)
+def test_bad_arguments_are_refused(change, message):
+    with pytest.raises(ValueError, match=message):
+        limiting_case(**{"beta": 1.0, "dimension": 1, **change})
+
+
+def test_bad_dimensions_are_refused():
+    for dimension in (0, 3):
+        for refuses in (validate_dimension, lambda d: candidate_records(1.0, d, 3)):
+            with pytest.raises(ValueError, match=f"x must have 1 or 2 dimensions, got {dimension}"):
+                refuses(dimension)

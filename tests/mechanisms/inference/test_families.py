@@ -1,0 +1,339 @@
+"""The families against mpmath quadrature, scipy's laws and the definition of neighbouring data sets."""
+
+import itertools
+import math
+
+import mpmath
+import numpy as np
+import pytest
+from scipy import stats
+
+from mechanisms.inference import families
+from mechanisms.inference.families import FAMILIES
+from mechanisms.privacy import validate_size
+from tests.statistical import assert_mean_within
+
+PRIORS = {
+    "binomial": (2.0, 3.0),
+    "multinomial": (5.0, 1.0, 2.0),
+    "exponential": (8.0, 2.0),
+    "poisson": (8.0, 2.0),
+    "normal": (-1.0, 0.5),
+}
+BOUNDS = {
+    "binomial": None,
+    "multinomial": None,
+    "exponential": (0.1, 0.9),
+    "poisson": (2.0, 5.0),
+    "normal": (-2.0, 0.5),
+}
+TRUNCATED = ["exponential", "poisson", "normal"]
+
+
+def test_every_family_is_tested():
+    assert PRIORS.keys() == BOUNDS.keys() == FAMILIES.keys()
+    assert all(key == family.name for key, family in FAMILIES.items())
+    assert [name for name, family in FAMILIES.items() if family.is_truncated] == TRUNCATED
+
+
+def interval_moments(log_density, low, high, mode, scale):
+    """Probability, mean and variance by quadrature on pieces that grow with the distance from the mode."""
+    steps = [0, 0.5, 1, 1.5, 2, 3, 4, 5, 6, 8, 10, 13, 16, 20, 25, 30, 40, 50, 60, 80, 100, 130]
+    points = sorted({mode + sign * step * scale for step in steps for sign in (-1, 1)})
+    inside = [max(low, points[0]), *(p for p in points if low < p < high), min(high, points[-1])]
+    mass, first, second = (
+        mpmath.quad(lambda x, k=k: (x - mode) ** k * mpmath.exp(log_density(x)), inside) for k in (0, 1, 2)
+    )
+    return mass, mode + first / mass, second / mass - (first / mass) ** 2
+
+
+def exponential_oracle(theta, a, b):
+    for low, high in ((0, a), (a, b), (b, mpmath.inf)):
+        if low == high:
+            yield None
+            continue
+        yield interval_moments(lambda x: mpmath.log(theta) - theta * x, low, high, low, min(1 / theta, high - low))
+
+
+def normal_oracle(theta, a, b):
+    for low, high in ((-mpmath.inf, a), (a, b), (b, mpmath.inf)):
+        mode = min(max(theta, low), high)
+        yield interval_moments(
+            lambda x: mpmath.log(mpmath.npdf(x - theta)), low, high, mode, 1 / (1 + abs(mode - theta))
+        )
+
+
+def poisson_oracle(theta, a, b):
+    top = int(theta + 40 * mpmath.sqrt(theta) + b + 100)
+    for low, high in ((0, int(a) - 1), (int(a), int(b)), (int(b) + 1, top)):
+        if high < low:
+            yield None
+            continue
+        law = [mpmath.exp(x * mpmath.log(theta) - theta - mpmath.loggamma(x + 1)) for x in range(low, high + 1)]
+        mass = mpmath.fsum(law)
+        mean = mpmath.fsum(p * (low + i) for i, p in enumerate(law)) / mass
+        yield mass, mean, mpmath.fsum(p * (low + i - mean) ** 2 for i, p in enumerate(law)) / mass
+
+
+ORACLES = {"exponential": exponential_oracle, "normal": normal_oracle, "poisson": poisson_oracle}
+
+
+@pytest.mark.parametrize(
+    ("name", "theta", "bounds"),
+    [
+        ("exponential", 4.0, (0.00633, 0.9222)),
+        ("exponential", 1e-6, (0.5, 1.0)),
+        ("exponential", 1e-2, (0.0, 2.0)),
+        ("exponential", 500.0, (0.5, 1.0)),
+        ("exponential", 2.0, (1.0, 1.0001)),
+        ("normal", 0.3, (-1.0, 2.0)),
+        ("normal", 30.0, (-1.0, 2.0)),
+        ("normal", -30.0, (-1.0, 2.0)),
+        ("normal", 1.0, (1.0, 1.0001)),
+        ("normal", 0.0, (-12.0, 12.5)),
+        ("normal", 4.0, (-3.0, 3.9)),
+        ("poisson", 3.0, (1.0, 6.0)),
+        ("poisson", 1e-3, (0.0, 6.0)),
+        ("poisson", 60.0, (2.0, 5.0)),
+        ("poisson", 0.5, (3.0, 60.0)),
+        ("poisson", 900.0, (880.0, 1000.0)),
+    ],
+)
+def test_region_moments_equal_quadrature(name, theta, bounds):
+    """Also in far tails and narrow intervals, where the textbook closed forms cancel."""
+    found = FAMILIES[name].region_moments(theta, bounds)
+    checked = 0
+    with mpmath.workdps(40):
+        for region, exact in enumerate(ORACLES[name](mpmath.mpf(theta), *map(mpmath.mpf, bounds))):
+            if exact is None:
+                assert found[0][region] == 0
+            elif exact[0] > 1e-250:
+                checked += 1
+                for moment, value in zip(found, exact, strict=True):
+                    # A mean close to zero is a difference of larger numbers: absolute there.
+                    assert abs(moment[region] - value) <= 1e-10 * abs(value) + 1e-14 * (moment is found[1])
+    assert checked >= 2
+
+
+@pytest.mark.parametrize("name", TRUNCATED)
+def test_regions_add_up_to_the_whole_law(name):
+    theta = FAMILIES[name].draw_parameters(np.random.default_rng(1), PRIORS[name], size=200)[:, 0].reshape(2, 100)
+    q, mean, variance = FAMILIES[name].region_moments(theta, BOUNDS[name])
+    assert q.shape == mean.shape == variance.shape == (2, 100, 3)
+    expected_mean, expected_variance = {
+        "exponential": (1 / theta, theta**-2),
+        "poisson": (theta, theta),
+        "normal": (theta, np.ones_like(theta)),
+    }[name]
+    np.testing.assert_allclose(q.sum(axis=-1), 1.0, rtol=1e-12)
+    np.testing.assert_allclose((q * mean).sum(axis=-1), expected_mean, rtol=1e-11)
+    second = (q * (variance + mean**2)).sum(axis=-1)
+    np.testing.assert_allclose(second, expected_variance + expected_mean**2, rtol=1e-11)
+
+
+@pytest.mark.parametrize("name", TRUNCATED)
+def test_drawn_statistics_have_the_moments_of_the_regions(name):
+    family, n, trials = FAMILIES[name], 50, 20_000
+    theta = {"exponential": 4.0, "poisson": 4.0, "normal": -0.5}[name]
+    s, truncated = family.draw_statistics(np.random.default_rng(3), np.full((trials, 1), theta), n, BOUNDS[name])
+    q, mean, variance = family.region_moments(theta, BOUNDS[name])
+    expected = n * q[1] * mean[1]
+    spread = n * q[1] * (variance[1] + (1 - q[1]) * mean[1] ** 2)
+    outside = s[:, 0] - truncated[:, 0]
+    # Two regions share one multinomial law, so their totals are correlated.
+    covariance = -n * q[1] * mean[1] * (q[0] * mean[0] + q[2] * mean[2])
+    assert_mean_within(truncated[:, 0], expected)
+    assert_mean_within((truncated[:, 0] - expected) ** 2, spread)
+    assert_mean_within(outside, n * (q[0] * mean[0] + q[2] * mean[2]))
+    assert_mean_within((truncated[:, 0] - expected) * (outside - outside.mean()), covariance)
+    with pytest.raises(AssertionError, match="is not within"):
+        assert_mean_within(truncated[:, 0], 1.05 * expected)
+    with pytest.raises(AssertionError, match="is not within"):
+        assert_mean_within((truncated[:, 0] - expected) ** 2, 1.06 * spread)
+
+
+@pytest.mark.parametrize(("name", "expected"), [("binomial", [0.3]), ("multinomial", [0.5, 0.2, 0.3])])
+def test_bounded_statistics_are_sums_of_records(name, expected):
+    theta = np.tile(expected, (5000, 1))
+    s, truncated = FAMILIES[name].draw_statistics(np.random.default_rng(3), theta, 20)
+    np.testing.assert_array_equal(s, truncated)
+    for cell, p in enumerate(expected):
+        assert_mean_within(s[:, cell], 20 * p)
+        assert_mean_within((s[:, cell] - 20 * p) ** 2, 20 * p * (1 - p))
+        with pytest.raises(AssertionError, match="is not within"):
+            assert_mean_within(s[:, cell], 20 * p * 1.05)
+
+
+@pytest.mark.parametrize("name", TRUNCATED)
+def test_drawing_in_parts_changes_nothing(name, monkeypatch):
+    theta = FAMILIES[name].draw_parameters(np.random.default_rng(1), PRIORS[name], size=7)
+    whole = FAMILIES[name].draw_statistics(np.random.default_rng(2), theta, 30, BOUNDS[name])
+    for records in (70, 30, 11):
+        monkeypatch.setattr(families, "_RECORDS_AT_ONCE", records)
+        parts = FAMILIES[name].draw_statistics(np.random.default_rng(2), theta, 30, BOUNDS[name])
+        np.testing.assert_allclose(parts, whole, rtol=1e-13)
+
+
+@pytest.mark.parametrize(
+    ("name", "law"),
+    [
+        ("binomial", stats.beta(2, 3)),
+        ("multinomial", stats.beta(5, 3)),
+        ("exponential", stats.gamma(8, scale=1 / 2)),
+        ("poisson", stats.gamma(8, scale=1 / 2)),
+        ("normal", stats.norm(-1, math.sqrt(0.5))),
+    ],
+)
+def test_parameters_follow_the_prior(name, law):
+    draws = FAMILIES[name].draw_parameters(np.random.default_rng(8), PRIORS[name], size=20_000)
+    assert draws.shape == (20_000, 3 if name == "multinomial" else 1)
+    assert stats.kstest(draws[:, 0], law.cdf).pvalue > 1e-6
+    assert stats.kstest(draws[:, 0] * 1.05, law.cdf).pvalue < 1e-6
+
+
+LAWS = {  # (prior or posterior log density of θ given hyperparameters, log likelihood of the records)
+    "binomial": (lambda h, t: stats.beta.logpdf(t, *h), lambda x, t: stats.bernoulli.logpmf(x, t)),
+    "exponential": (
+        lambda h, t: stats.gamma.logpdf(t, h[0], scale=1 / h[1]),
+        lambda x, t: stats.expon.logpdf(x, 0, 1 / t),
+    ),
+    "poisson": (lambda h, t: stats.gamma.logpdf(t, h[0], scale=1 / h[1]), lambda x, t: stats.poisson.logpmf(x, t)),
+    "normal": (lambda h, t: stats.norm.logpdf(t, h[0], math.sqrt(h[1])), lambda x, t: stats.norm.logpdf(x, t)),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "records"),
+    [
+        ("binomial", [0, 1, 1, 1]),
+        ("exponential", [0.3, 2.0, 0.0]),
+        ("poisson", [0, 7, 3]),
+        ("normal", [-2.0, 0.4, 3.0]),
+    ],
+)
+def test_posterior_is_prior_times_likelihood(name, records):
+    log_law, log_likelihood = LAWS[name]
+    s, _ = FAMILIES[name].statistics(records, BOUNDS[name])
+    updated = FAMILIES[name].posterior(PRIORS[name], s, len(records))
+    constants = [
+        log_law(PRIORS[name], theta) + np.sum(log_likelihood(np.array(records), theta)) - log_law(updated, theta)
+        for theta in (0.1, 0.4, 0.8)
+    ]
+    np.testing.assert_allclose(constants, constants[0], rtol=1e-12)
+
+
+def test_multinomial_posterior_adds_the_counts():
+    s, _ = FAMILIES["multinomial"].statistics([[0, 1, 0], [0, 0, 1], [0, 1, 0]])
+    np.testing.assert_array_equal(FAMILIES["multinomial"].posterior((5, 1, 2), [s, s], 3), [[5, 3, 3]] * 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "bounds", "records"),
+    [
+        ("binomial", None, [0, 1]),
+        ("multinomial", None, [(1, 0, 0), (0, 1, 0), (0, 0, 1)]),
+        ("exponential", (0.5, 2.0), np.linspace(0, 4, 33)),
+        ("exponential", (0.0, 2.0), np.linspace(0, 4, 33)),
+        ("poisson", (1, 4), range(8)),
+        ("normal", (-1.0, 2.0), np.linspace(-5, 5, 41)),
+        ("normal", (1.0, 2.0), np.linspace(-5, 5, 41)),
+        ("normal", (-3.0, -2.0), np.linspace(-5, 5, 41)),
+    ],
+)
+def test_sensitivity_is_the_largest_move_over_neighbours(name, bounds, records):
+    """Data sets of two records, one of them replaced."""
+    family = FAMILIES[name]
+    moves = [
+        np.abs(family.statistics([kept, x], bounds)[1] - family.statistics([kept, other], bounds)[1]).sum()
+        for kept in list(records)[:2]
+        for x, other in itertools.product(records, repeat=2)
+    ]
+    assert max(moves) == pytest.approx(family.sensitivity(bounds), rel=1e-12)
+
+
+def test_truncated_statistic_includes_the_bounds():
+    s, truncated = FAMILIES["poisson"].statistics([0, 1, 2, 4, 5], bounds=(1, 4))
+    assert (s.tolist(), truncated.tolist()) == ([12.0], [7.0])
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_bad_priors_are_refused(name):
+    good = PRIORS[name]
+    for bad in [(), (1.0,), (*good[:-1], 0.0), (*good[:-1], -1.0), (*good[:-1], math.nan), (math.inf, *good[1:]), "ab"]:
+        with pytest.raises(ValueError, match="prior"):
+            FAMILIES[name].validate_prior(bad)
+    if name not in ("multinomial",):
+        with pytest.raises(ValueError, match="prior must have 2 numbers"):
+            FAMILIES[name].validate_prior((1, 1, 1))
+
+
+@pytest.mark.parametrize(
+    ("name", "bounds", "message"),
+    [
+        ("binomial", (0.0, 1.0), "bounds must be None"),
+        ("exponential", None, "bounds must be two numbers"),
+        ("exponential", (1.0,), "bounds must be two numbers"),
+        ("exponential", (1.0, 1.0), "lower < upper"),
+        ("exponential", (2.0, 1.0), "lower < upper"),
+        ("exponential", (0.0, math.inf), "finite"),
+        ("exponential", (-1.0, 1.0), "lower bound must be >= 0"),
+        ("poisson", (0.0, 1.5), "whole numbers"),
+        ("normal", (math.nan, 1.0), "finite"),
+    ],
+)
+def test_bad_bounds_are_refused(name, bounds, message):
+    family = FAMILIES[name]
+    with pytest.raises(ValueError, match=message):
+        family.sensitivity(bounds)
+    with pytest.raises(ValueError, match=message):
+        family.draw_statistics(np.random.default_rng(1), [[0.5]], 3, bounds)
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("binomial", [0, 2]),
+        ("binomial", [0.5]),
+        ("binomial", []),
+        ("binomial", [[0, 1]]),
+        ("multinomial", [[1, 1], [0, 1]]),
+        ("multinomial", [1, 0]),
+        ("exponential", [-0.1]),
+        ("exponential", [math.inf]),
+        ("poisson", [1.5]),
+        ("normal", [math.nan]),
+    ],
+)
+def test_data_outside_the_support_are_refused(name, data):
+    with pytest.raises(ValueError, match="data must"):
+        FAMILIES[name].statistics(data, BOUNDS[name])
+
+
+@pytest.mark.parametrize(
+    ("name", "theta"),
+    [
+        ("binomial", [[-0.1]]),
+        ("binomial", [[math.nan]]),
+        ("multinomial", [[0.5, 0.2, 0.2]]),
+        ("exponential", [[0.0]]),
+        ("poisson", [[math.inf]]),
+        ("normal", [[math.inf]]),
+        ("normal", [1.0]),
+    ],
+)
+def test_bad_parameters_are_refused(name, theta):
+    with pytest.raises(ValueError, match="theta must"):
+        FAMILIES[name].draw_statistics(np.random.default_rng(1), theta, 3, BOUNDS[name])
+
+
+@pytest.mark.parametrize("n", [0, -1, 1.5, math.nan, [1, 2]])
+def test_number_of_records_is_refused(n):
+    with pytest.raises(ValueError, match="n must be a whole number >= 1"):
+        validate_size(n)
+
+
+def test_bounded_families_have_no_regions():
+    with pytest.raises(ValueError, match="use exponential, poisson or normal"):
+        FAMILIES["binomial"].region_moments(0.5, None)
+    with pytest.raises(ValueError, match="s must have shape"):
+        FAMILIES["multinomial"].posterior((1, 1, 1), [1.0, 2.0], 3)

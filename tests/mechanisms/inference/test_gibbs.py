@@ -1,0 +1,326 @@
+"""Algorithm 1: each conditional draw against scipy, the chain against its stationary law and the exact posterior."""
+
+import itertools
+
+import numba
+import numpy as np
+import pytest
+from scipy import special, stats
+
+from mechanisms.inference.binomial_mixture import binomial_mixture
+from mechanisms.inference.gibbs import sample_gibbs
+from mechanisms.inference.gibbs_kernels import (
+    draw_noise_variance,
+    draw_sums_given_total,
+    draw_truncated_normal,
+    run_binomial,
+)
+from tests.statistical import assert_mean_within
+
+
+@numba.njit
+def noise_variances(rng, distance, noise_scale, size):
+    out = np.empty(size)
+    for i in range(size):
+        out[i] = draw_noise_variance(rng, distance, noise_scale)
+    return out
+
+
+@numba.njit
+def truncated_normals(rng, mean, std, lower, upper, size):
+    out, failures = np.empty(size), 0
+    for i in range(size):
+        out[i], ok = draw_truncated_normal(rng, mean, std, lower, upper)
+        failures += not ok
+    return out, failures
+
+
+@numba.njit
+def sum_chain(rng, centres, variances, total, sums, size):
+    out = np.empty((size, sums.size))
+    for i in range(size):
+        if not draw_sums_given_total(rng, centres, variances, total, sums):
+            raise ValueError("a draw failed")
+        out[i] = sums
+    return out
+
+
+def batch_means(draws, n_batches=50):
+    """Means over so many batches of each chain (n_chains, n_draws): nearly independent if batches are long."""
+    return draws.reshape(draws.shape[0] * n_batches, -1).mean(axis=1)
+
+
+def inverse_variance_law(distance, noise_scale):
+    """1/σ² given the noise, as scipy has it; at distance 0 the limit, 1/(b²χ²)."""
+    if distance == 0:
+        return stats.invgamma(0.5, scale=0.5 / noise_scale**2)
+    return stats.invgauss(mu=noise_scale / distance, scale=1 / noise_scale**2)
+
+
+@pytest.mark.parametrize("noise_scale", [0.1, 30.0])
+@pytest.mark.parametrize("distance", [0.0, 1e-12, 0.02, 3.0, 5e4])
+def test_noise_variance_is_inverse_inverse_gaussian(distance, noise_scale):
+    draws = noise_variances(np.random.default_rng(1), distance, noise_scale, 20_000)
+    assert np.all(draws > 0)
+    assert stats.kstest(1 / draws, inverse_variance_law(distance, noise_scale).cdf).pvalue > 1e-6
+
+
+def test_noise_variance_of_another_distance_is_found_out():
+    draws = noise_variances(np.random.default_rng(1), 100.0, 1.0, 20_000)
+    assert stats.kstest(1 / draws, inverse_variance_law(105.0, 1.0).cdf).pvalue < 1e-6
+
+
+CUTS = [
+    (0.0, 1.0, -1.0, 2.0),
+    (0.0, 1.0, 0.1, np.inf),  # just outside
+    (0.0, 1.0, -np.inf, -9.0),  # far outside
+    (-1e6, 30.0, 0.0, 50.0),
+    (3.0, 5.0, 2.9, 3.3),  # narrow around the mean
+    (3.0, 1.0, 7.0, 7.001),  # narrow and outside
+    (0.0, 1.0, -40.0, 0.02),
+]
+
+
+@pytest.mark.parametrize(("mean", "std", "lower", "upper"), CUTS)
+def test_truncated_normal_has_its_law(mean, std, lower, upper):
+    draws, failures = truncated_normals(np.random.default_rng(2), mean, std, lower, upper, 20_000)
+    assert failures == 0
+    assert np.all((draws >= lower) & (draws <= upper))
+    law = stats.truncnorm((lower - mean) / std, (upper - mean) / std, mean, std)
+    assert stats.kstest(draws, law.cdf).pvalue > 1e-6
+
+
+def test_truncated_normal_of_another_spread_is_found_out():
+    draws, _ = truncated_normals(np.random.default_rng(2), 0.0, 1.0, 3.0, np.inf, 20_000)
+    law = stats.truncnorm(3.0 / 1.05, np.inf, 0.0, 1.05)
+    assert stats.kstest(draws, law.cdf).pvalue < 1e-6
+
+
+def test_truncated_normal_without_spread_and_without_numbers():
+    draws, failures = truncated_normals(np.random.default_rng(2), 5.0, 0.0, 0.0, 3.0, 2)
+    assert failures == 0
+    assert draws.tolist() == [3.0, 3.0]
+    _, failures = truncated_normals(np.random.default_rng(2), np.nan, 1.0, 0.0, 3.0, 2)
+    assert failures == 2
+
+
+def test_conditioning_on_the_sum_gives_the_multinomial_covariance():
+    n, theta = 50.0, np.array([0.2, 0.3, 0.5])
+    draws = sum_chain(np.random.default_rng(3), n * theta, n * theta, n, n * theta, 100_000)
+    assert np.allclose(draws.sum(axis=1), n, rtol=1e-14)
+    exact = n * (np.diag(theta) - np.outer(theta, theta))
+    centred = draws - n * theta
+    for i, j in itertools.combinations_with_replacement(range(3), 2):
+        assert_mean_within(centred[:, i] * centred[:, j], exact[i, j])
+
+
+SUM_CASES = [  # centres, variances, total
+    ((4.0, 3.0, 3.0), (6.0, 2.0, 3.0), 10.0),
+    ((-60.0, -10.0, 3.0), (6.0, 2.0, 3.0), 10.0),  # rejection never succeeds: pairs
+    ((-40.0, 5.0, 12.0), (60.0, 1.0, 20.0), 10.0),  # the cell of largest variance is held at zero
+]
+
+
+def mean_sums_on_grid(centres, variances, total, n_nodes=700):
+    i, j = np.meshgrid(np.arange(n_nodes), np.arange(n_nodes), indexing="ij")
+    # Cells of the square that the edge third = 0 halves have their midpoint on it.
+    share = np.where(i + j < n_nodes - 1, 1.0, np.where(i + j == n_nodes - 1, 0.5, 0.0))
+    first, second = (i + 0.5) * total / n_nodes, (j + 0.5) * total / n_nodes
+    cells = (first, second, total - first - second)
+    log_density = -0.5 * sum((x - c) ** 2 / v for x, c, v in zip(cells, centres, variances, strict=True))
+    weights = share * np.exp(log_density - log_density[share > 0].max())
+    return np.array([(weights * x).sum() for x in cells]) / weights.sum()
+
+
+@pytest.mark.parametrize(("centres", "variances", "total"), SUM_CASES)
+def test_sums_of_three_cells_have_their_means(centres, variances, total):
+    start = np.full(3, total / 3)
+    draws = sum_chain(np.random.default_rng(4), np.array(centres), np.array(variances), total, start, 400_000)
+    assert np.all(draws >= 0)
+    assert np.allclose(draws.sum(axis=1), total, rtol=1e-12)
+    expected = mean_sums_on_grid(centres, variances, total)
+    for j in range(3):
+        assert_mean_within(batch_means(draws[None, :, j], 200), expected[j])
+    moved = (centres[0], centres[1] * 1.05, centres[2] * 0.95)
+    with pytest.raises(AssertionError, match="is not within"):
+        assert_mean_within(batch_means(draws[None, :, 2], 200), mean_sums_on_grid(moved, variances, total)[2])
+
+
+def test_pairs_mix_for_many_cells_far_outside_the_simplex():
+    centres, variances = np.linspace(-400.0, -200.0, 20), np.linspace(50.0, 400.0, 20)
+    draws = sum_chain(np.random.default_rng(5), centres, variances, 100.0, np.full(20, 5.0), 20_000)
+    x = draws - draws.mean(axis=0)
+    autocorrelation = (x[1:] * x[:-1]).mean(axis=0) / (x**2).mean(axis=0)
+    assert np.abs(autocorrelation).max() < 0.5
+
+
+def stationary_moments(prior, n, noisy, noise_scale):
+    """Means of θ and θ² under the chain's own law, on grids: s → (θ, σ²) → s, with θ and σ² independent given s."""
+    s = (np.arange(240) + 0.5) * n / 240
+    theta = (np.arange(120) + 0.5) / 120
+    log_variance = np.linspace(np.log(1e-7), np.log(60 * noise_scale**2), 120)
+    variance = np.exp(log_variance)
+    of_theta = stats.beta.pdf(theta, prior[0] + s[:, None], prior[1] + n - s[:, None])
+    of_theta /= of_theta.sum(axis=1, keepdims=True)
+    log_weight = 0.5 * log_variance - (noisy - s[:, None]) ** 2 / (2 * variance) - variance / (2 * noise_scale**2)
+    of_variance = np.exp(log_weight - log_weight.max(axis=1, keepdims=True))
+    of_variance /= of_variance.sum(axis=1, keepdims=True)
+    kernel = np.zeros((s.size, s.size))
+    for j, p in enumerate(theta):
+        prior_part = (s - n * p) ** 2 / (n * p * (1 - p))
+        log_law = -0.5 * (prior_part + (noisy - s) ** 2 / variance[:, None])
+        law = np.exp(log_law - log_law.max(axis=1, keepdims=True))
+        law /= law.sum(axis=1, keepdims=True)
+        kernel += of_theta[:, j, None] * (of_variance @ law)
+    assert np.allclose(kernel.sum(axis=1), 1)
+    law = np.linalg.matrix_power(kernel, 512)[0]
+    return law @ of_theta @ theta, law @ of_theta @ theta**2
+
+
+def test_binomial_chain_has_the_stationary_law_of_its_steps():
+    """At n = 8, where the normal approximation is coarse, so that the exact posterior would not do."""
+    prior, n, noisy, noise_scale = (2.0, 3.0), 8, 6.5, 1.5
+    first, second = stationary_moments(prior, n, noisy, noise_scale)
+    draws = sample_gibbs(
+        np.random.default_rng(6), "binomial", prior, n, [noisy], noise_scale, n_burn_in=100, n_draws=100_000
+    )
+    assert_mean_within(batch_means(draws), first)
+    assert_mean_within(batch_means(draws**2), second)
+    with pytest.raises(AssertionError, match="is not within"):
+        assert_mean_within(batch_means(draws), stationary_moments(prior, n, noisy, 1.05 * noise_scale)[0])
+    exact = binomial_mixture(prior, n, noisy, noise_scale)
+    with pytest.raises(AssertionError, match="is not within"):
+        assert_mean_within(batch_means(draws), exact.mean())
+
+
+@pytest.mark.parametrize(("prior", "n", "noise_scale"), [((10.0, 10.0), 200, 1e6), ((3.0, 4.0, 6.0), 200, 1e6)])
+def test_without_information_mean_and_variance_are_the_priors(prior, n, noise_scale):
+    """Exactly so, but for the cut at the edges, which the priors keep away from."""
+    family = "binomial" if len(prior) == 2 else "multinomial"
+    noisy = [n / 3.0] * (1 if family == "binomial" else len(prior))
+    draws = sample_gibbs(np.random.default_rng(7), family, prior, n, noisy, noise_scale, n_draws=100_000)
+    first = draws if family == "binomial" else draws[..., 0]
+    law = stats.beta(prior[0], sum(prior[1:]))
+    assert_mean_within(batch_means(first), law.mean())
+    assert_mean_within(batch_means((first - law.mean()) ** 2), law.var())
+
+
+def assert_distribution(draws, cdf, tolerance):
+    """Compare the distribution function at nine points, within `tolerance` and five standard errors."""
+    for level in np.linspace(0.1, 0.9, 9):
+        point = np.quantile(draws, level)
+        below = batch_means(draws <= point)
+        se = below.std(ddof=1) / np.sqrt(below.size)
+        error = abs(below.mean() - cdf(point))
+        assert error <= tolerance + 5 * se, f"{error:.4f} is not within {tolerance} + 5·{se:.2g} at {point}"
+
+
+@pytest.mark.parametrize(("n", "noisy", "noise_scale"), [(100, 38.0, 10.0), (1000, 640.0, 100.0), (100_000, 3e4, 10.0)])
+def test_binomial_agrees_with_the_exact_posterior(n, noisy, noise_scale):
+    draws = sample_gibbs(np.random.default_rng(8), "binomial", (10, 10), n, [noisy], noise_scale, n_draws=50_000)
+    exact = binomial_mixture((10, 10), n, noisy, noise_scale)
+    assert_distribution(draws, exact.cdf, 0.003)
+    with pytest.raises(AssertionError, match="is not within"):
+        assert_distribution(draws, lambda x: exact.cdf(0.95 * x), 0.003)
+
+
+def test_two_cells_are_a_binomial_of_half_the_noise():
+    """Given y and n − y, the noises |y − s|/b add up: one release at scale b/2."""
+    draws = sample_gibbs(
+        np.random.default_rng(9), "multinomial", (10, 10), 500, [180.0, 320.0], 80.0, n_burn_in=500, n_draws=50_000
+    )
+    assert np.allclose(draws.sum(axis=-1), 1)
+    assert_distribution(draws[..., 0], binomial_mixture((10, 10), 500, 180.0, 40.0).cdf, 0.003)
+
+
+def test_three_cells_agree_with_enumeration():
+    prior, n, noisy, noise_scale = np.array([5.0, 5.0, 5.0]), 60, np.array([45.0, 8.0, -5.0]), 20.0
+    first, second = np.meshgrid(np.arange(n + 1), np.arange(n + 1), indexing="ij")
+    counts = np.stack([first, second, n - first - second], axis=-1)[first + second <= n]
+    log_weights = (special.gammaln(prior + counts) - special.gammaln(counts + 1)).sum(axis=1)
+    log_weights -= np.abs(noisy - counts).sum(axis=1) / noise_scale
+    weights = special.softmax(log_weights)
+    draws = sample_gibbs(np.random.default_rng(10), "multinomial", prior, n, noisy, noise_scale, n_draws=50_000)
+    for j in range(3):
+        assert_distribution(
+            draws[..., j],
+            lambda x, j=j: weights @ special.betainc(prior[j] + counts[:, j], 15 + n - prior[j] - counts[:, j], x),
+            0.003,
+        )
+
+
+EXTREMES = [
+    ("binomial", (0.001, 0.001), 1, [-1e6], 1e-3),
+    ("binomial", (0.001, 0.001), 100_000, [2e5], 100.0),
+    ("binomial", (1e-6, 50.0), 10, [1e9], 100.0),
+    ("binomial", (10, 10), 100_000, [0.0], 1e-9),
+    ("multinomial", (0.001,) * 20, 100_000, [-1e5] * 20, 20.0),
+    ("multinomial", (5.0,) * 20, 1, [1e4] * 20, 20.0),
+    ("multinomial", (0.001, 5.0), 1000, [3e3, 4e3], 1e-6),
+    ("multinomial", (2.0, 2.0, 2.0), 1000, [1e6, -1e6, 0.0], 0.1),
+]
+
+
+@pytest.mark.parametrize(("family", "prior", "n", "noisy", "noise_scale"), EXTREMES)
+def test_extremes_stay_in_the_parameter_space(family, prior, n, noisy, noise_scale):
+    draws = sample_gibbs(np.random.default_rng(11), family, prior, n, noisy, noise_scale, n_burn_in=0, n_draws=2000)
+    assert np.all((draws >= 0) & (draws <= 1))
+    if family == "multinomial":
+        assert np.allclose(draws.sum(axis=-1), 1, rtol=1e-12)
+
+
+def test_runs_repeat_and_start_dispersed():
+    def run(seed, **length):
+        return sample_gibbs(np.random.default_rng(seed), "binomial", (2, 2), 10**5, [3e4], 1000.0, **length)
+
+    assert np.array_equal(run(1, n_burn_in=3, n_draws=50), run(1, n_burn_in=3, n_draws=50))
+    assert not np.array_equal(run(1, n_burn_in=3, n_draws=50), run(2, n_burn_in=3, n_draws=50))
+    first = run(1, n_burn_in=0, n_draws=1, n_chains=400)[:, 0]
+    assert 0.5 < first.std() / stats.beta(2, 2).std() < 1.1
+
+
+ALLOWED = {
+    "family": "binomial",
+    "prior": (1, 1),
+    "n": 10,
+    "noisy_statistics": [3.0],
+    "noise_scale": 1.0,
+    "n_burn_in": 0,
+    "n_draws": 2,
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"family": "exponential"}, "family must be binomial or multinomial"),
+        ({"prior": (1, 0)}, "prior"),
+        ({"prior": (1, 1, 1)}, "prior"),
+        ({"n": 0}, "n must be a whole number >= 1"),
+        ({"n": 2.5}, "n must be a whole number >= 1"),
+        ({"noisy_statistics": 3.0}, r"noisy_statistics must have shape \(1,\)"),
+        ({"noisy_statistics": [3.0, 7.0]}, r"noisy_statistics must have shape \(1,\)"),
+        ({"noisy_statistics": [np.nan]}, "noisy_statistics must be finite"),
+        ({"noise_scale": 0.0}, "noise_scale must be a finite number > 0"),
+        ({"noise_scale": np.inf}, "noise_scale must be a finite number > 0"),
+        ({"n_draws": 0}, "n_draws must be a whole number >= 1"),
+        ({"n_chains": 0}, "n_chains must be a whole number >= 1"),
+        ({"n_burn_in": -1}, "n_burn_in must be a whole number >= 0"),
+        ({"n_burn_in": 1.5}, "n_burn_in must be a whole number >= 0"),
+        ({"noise_scale": 1e200}, r"at iteration 0 with .*noise_scale=1e\+200"),
+    ],
+)
+def test_what_is_not_allowed_is_refused(change, message):
+    with pytest.raises(ValueError, match=message):
+        sample_gibbs(np.random.default_rng(1), **{**ALLOWED, **change})
+
+
+def test_rng_must_be_a_generator():
+    with pytest.raises(ValueError, match=r"rng must be a numpy\.random\.Generator"):
+        sample_gibbs(7, **ALLOWED)
+
+
+def test_failed_iteration_is_counted_over_chains():
+    draws = np.empty((2, 5))
+    starts = np.array([0.5, np.nan])
+    assert run_binomial(np.random.default_rng(1), starts, 1.0, 1.0, 10, 3.0, 1.0, 2, draws) == 7

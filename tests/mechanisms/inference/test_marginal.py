@@ -1,0 +1,239 @@
+"""The marginal posterior against brute-force quadrature, and its calibration over simulated trials."""
+
+import math
+
+import mpmath
+import numpy as np
+import pytest
+from scipy import special, stats
+
+from mechanisms.inference.families import FAMILIES
+from mechanisms.inference.marginal import log_normal_laplace, marginal_posterior
+from mechanisms.inference.noisy_statistics import release_statistics
+
+CASES = {
+    "binomial": ((10.0, 10.0), None, 0.45),
+    "exponential": ((3.0, 3.0), (0.02532, 3.689), 0.4),
+    "poisson": ((8.0, 2.0), (1.0, 9.0), 4.0),
+    "normal": ((0.0, 4.0), (-1.0, 2.5), 0.7),
+}
+
+
+@pytest.mark.parametrize(
+    ("d", "variance", "noise_scale"),
+    [
+        (0.0, 1.0, 1.0),
+        (-3.0, 4.0, 0.5),
+        (200.0, 1.0, 2.0),
+        (40.0, 1.0, 1e-3),
+        (0.3, 1e-12, 2.0),
+        (1e4, 2e4, 1.0),
+        (5.0, 1e6, 1e3),
+    ],
+)
+def test_likelihood_equals_the_convolution(d, variance, noise_scale):
+    """The integral of Normal(x)·Laplace(d − x), and each half of it in closed form in many digits."""
+    with mpmath.workdps(60):
+        d_, v, b = mpmath.mpf(d), mpmath.mpf(variance), mpmath.mpf(noise_scale)
+        sides = [
+            mpmath.exp(v / (2 * b**2) + sign * d_ / b) * mpmath.ncdf((-sign * d_ - v / b) / mpmath.sqrt(v))
+            for sign in (-1, 1)
+        ]
+        exact = mpmath.log(mpmath.fsum(sides) / (2 * b))
+        if variance <= 4 and noise_scale > 0.1:
+            spread = mpmath.sqrt(v)
+            points = sorted({k * spread for k in range(-14, 15)} | ({d_} if abs(d_) < 14 * spread else set()))
+            convolution = mpmath.quad(
+                lambda x: mpmath.npdf(x, 0, spread) * mpmath.exp(-abs(d_ - x) / b) / (2 * b), points
+            )
+            assert abs(mpmath.log(convolution) - exact) < 1e-12
+        exact = float(exact)
+    assert log_normal_laplace(d, variance, noise_scale) == pytest.approx(exact, rel=1e-13, abs=1e-12)
+    assert log_normal_laplace(-d, variance, noise_scale) == log_normal_laplace(d, variance, noise_scale)
+
+
+def test_likelihood_without_variance_is_laplace():
+    d = np.array([0.0, 1e-8, 3.0, -1e200])
+    np.testing.assert_allclose(log_normal_laplace(d, 0.0, 2.0), -np.abs(d) / 2 - math.log(4), rtol=1e-14)
+
+
+EDGES = {
+    "binomial": lambda cells: np.linspace(0.0, 1.0, cells + 1),
+    "exponential": lambda cells: np.geomspace(1e-9, 100.0, cells + 1),
+    "poisson": lambda cells: np.geomspace(1e-9, 100.0, cells + 1),
+    "normal": lambda cells: np.linspace(-20.0, 20.0, cells + 1),
+}
+
+
+def brute_force(family, prior, n, y, noise_scale, bounds, n_cells=6000):
+    """Return ends of cells in θ, and for each y the distribution function there and the mean of θ."""
+    edges = EDGES[family](n_cells)
+    nodes, weights = np.polynomial.legendre.leggauss(6)
+    theta = edges[:-1, None] + np.diff(edges)[:, None] * (1 + nodes) / 2
+    if family == "binomial":
+        mean, variance = n * theta, n * theta * (1 - theta)
+        log_prior = stats.beta.logpdf(theta, *prior)
+    else:
+        q, mu, spread = (moment[..., 1] for moment in FAMILIES[family].region_moments(theta, bounds))
+        mean, variance = n * q * mu, n * q * spread + n * q * (1 - q) * mu**2
+        if family == "normal":
+            log_prior = stats.norm.logpdf(theta, prior[0], math.sqrt(prior[1]))
+        else:
+            log_prior = stats.gamma.logpdf(theta, prior[0], scale=1 / prior[1])
+    cdfs, means = [], []
+    for value in y:
+        log_posterior = log_prior + log_normal_laplace(value - mean, variance, noise_scale)
+        density = np.exp(log_posterior - log_posterior.max()) * np.diff(edges)[:, None]
+        mass = density @ weights
+        cdfs.append(np.concatenate([[0.0], np.cumsum(mass)]) / mass.sum())
+        means.append(np.sum((theta * density) @ weights) / mass.sum())
+    return edges, np.array(cdfs), np.array(means)
+
+
+@pytest.mark.parametrize(("n", "epsilon"), [(10, 0.01), (10, 1.0), (1000, 0.1), (10_000, 1.0)])
+@pytest.mark.parametrize("family", CASES)
+def test_posterior_equals_brute_force(family, n, epsilon):
+    """One typical statistic and two that the prior finds unlikely; a noise scale 5% off is seen."""
+    prior, bounds, theta = CASES[family]
+    sensitivity = FAMILIES[family].sensitivity(bounds)
+    _, s = FAMILIES[family].draw_statistics(np.random.default_rng(1), [[theta]], n, bounds)
+    y = np.array([s[0, 0], s[0, 0] + 2 * sensitivity / epsilon, -3 * sensitivity / epsilon])
+    posterior = marginal_posterior(family, prior, n, y, sensitivity / epsilon, bounds)
+    other = marginal_posterior(family, prior, n, y, 1.05 * sensitivity / epsilon, bounds)
+    edges, cdf, mean = brute_force(family, prior, n, y, sensitivity / epsilon, bounds)
+    every_trial = np.tile(edges, (3, 1))
+    np.testing.assert_allclose(posterior.quantile_of(every_trial), cdf, atol=1e-6)
+    np.testing.assert_allclose(posterior.mean(), mean, rtol=1e-7, atol=1e-8)
+    assert np.abs(other.quantile_of(every_trial) - cdf).max() > 1e-5
+
+
+def test_all_modes_are_found():
+    """At n = 10⁵ two rates explain one truncated sum, each to a few parts in a thousand."""
+    family, prior, bounds, n, scale = "exponential", (3.0, 3.0), (0.02532, 3.689), 100_000, 3.689
+    grid = np.linspace(0.05, 4.0, 4001)
+    q, mu, _ = FAMILIES[family].region_moments(grid, bounds)
+    mean = n * q[:, 1] * mu[:, 1]
+    peak = int(mean.argmax())
+    for low_side in (0.12, 0.2, 0.35):
+        y = float(np.interp(low_side, grid, mean))
+        high_side = float(np.interp(-y, -mean[peak:], grid[peak:]))
+        posterior = marginal_posterior(family, prior, n, [y], scale, bounds)
+        edges, cdf, _ = brute_force(family, prior, n, [y], scale, bounds, n_cells=40_000)
+        np.testing.assert_allclose(posterior.quantile_of(edges[None, :]), cdf, atol=1e-6)
+        # Mass around each mode, and none elsewhere.
+        below, above = (
+            np.diff(posterior.quantile_of([[0.8 * mode, 1.2 * mode]]))[0, 0] for mode in (low_side, high_side)
+        )
+        assert below > 1e-3
+        assert above > 1e-3
+        assert below + above == pytest.approx(1.0, abs=1e-9)
+
+
+@pytest.mark.parametrize("family", CASES)
+def test_a_trial_does_not_depend_on_its_neighbours(family):
+    prior, bounds, theta = CASES[family]
+    y = np.linspace(-50, 300, 7)
+    together = marginal_posterior(family, prior, 100, y[:, None], 20.0, bounds).quantile_of(np.full(7, theta))
+    alone = [marginal_posterior(family, prior, 100, [v], 20.0, bounds).quantile_of([theta])[0] for v in y]
+    np.testing.assert_array_equal(together, alone)
+
+
+@pytest.mark.parametrize("family", CASES)
+def test_draws_invert_the_distribution_function(family):
+    prior, bounds, _ = CASES[family]
+    rng = np.random.default_rng(6)
+    posterior = marginal_posterior(family, prior, 1000, [400.0, 900.0, -2000.0], 30.0, bounds)
+    uniforms = np.concatenate([rng.random((3, 2000)), np.tile([0.0, 1e-12, 1 - 2**-53], (3, 1))], axis=1)
+    draws = posterior.sample(uniforms)
+    assert draws.shape == uniforms.shape
+    np.testing.assert_allclose(posterior.quantile_of(draws), uniforms, atol=1e-11)
+    np.testing.assert_allclose(draws[:, :2000].mean(axis=1), posterior.mean(), rtol=0.1, atol=0.1)
+    assert posterior.sample(uniforms[:, 0]).shape == (3,)
+    assert np.all(np.diff(posterior.cdf, axis=1) >= 0)
+    assert np.all(np.diff(posterior.grid, axis=1) >= 0)
+
+
+def test_noise_without_end_gives_the_prior():
+    for family, law in (
+        ("binomial", stats.beta(10, 10)),
+        ("exponential", stats.gamma(3, scale=1 / 3)),
+        ("poisson", stats.gamma(8, scale=1 / 2)),
+        ("normal", stats.norm(0, 2)),
+    ):
+        prior, bounds, _ = CASES[family]
+        posterior = marginal_posterior(family, prior, 10, [0.0], 1e12, bounds)
+        theta = law.ppf([[1e-6, 0.1, 0.5, 0.9, 1 - 1e-6]])
+        np.testing.assert_allclose(posterior.quantile_of(theta), law.cdf(theta), atol=3e-7)
+
+
+def test_no_noise_gives_the_normal_approximation():
+    """A statistic far in the prior's tail, and hardly any noise: the likelihood decides."""
+    posterior = marginal_posterior("normal", (0.0, 1.0), 10_000, [0.5 * 10_000], 1e-6, (-40.0, 40.0))
+    exact = stats.norm(0.5 / (1 + 1e-4), 1 / math.sqrt(10_001))
+    theta = exact.ppf([[0.001, 0.3, 0.8, 0.999]])
+    np.testing.assert_allclose(posterior.quantile_of(theta), exact.cdf(theta), atol=1e-6)
+
+
+@pytest.mark.parametrize("family", CASES)
+@pytest.mark.parametrize("n", [1, 100_000])
+def test_impossible_statistics_still_have_a_posterior(family, n):
+    prior, bounds, theta = CASES[family]
+    posterior = marginal_posterior(family, prior, n, [-1e9, 1e9, 0.0], 1.0, bounds)
+    assert np.all(np.isfinite(posterior.mean()))
+    assert np.all((posterior.quantile_of(np.full(3, theta)) >= 0) & (posterior.cdf[:, -1] == 1))
+
+
+def test_ends_of_the_parameter_space():
+    posterior = marginal_posterior("binomial", (0.3, 0.2), 50, [0.0, 50.0], 1.0)
+    np.testing.assert_array_equal(posterior.quantile_of([[0.0, 1.0]] * 2), [[0.0, 1.0]] * 2)
+    assert np.all(np.diff(posterior.quantile_of(np.tile(special.expit([-300.0, 0.0, 30.0]), (2, 1)))) > 0)
+
+
+def cook_quantiles(noise_scale_factor):
+    """Quantiles of the generating rates over 1000 trials, with public bounds, n = 1000, ε = .1."""
+    prior, bounds, _ = CASES["exponential"]
+    family, rng = FAMILIES["exponential"], np.random.default_rng(20)
+    theta = family.draw_parameters(rng, prior, size=1000)
+    _, s = family.draw_statistics(rng, theta, 1000, bounds)
+    y = release_statistics(rng, s, family.sensitivity(bounds), 0.1)
+    scale = noise_scale_factor * family.sensitivity(bounds) / 0.1
+    return marginal_posterior("exponential", prior, 1000, y, scale, bounds).quantile_of(theta[:, 0])
+
+
+def test_posterior_is_calibrated_with_public_bounds():
+    assert stats.kstest(cook_quantiles(1.0), "uniform").pvalue > 0.01
+    assert stats.kstest(cook_quantiles(0.4), "uniform").pvalue < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("multinomial", (1, 1, 1), 10, [3.0], 1.0), "family must be one of"),
+        (("binomial", (0, 1), 10, [3.0], 1.0), "prior"),
+        (("binomial", (1, 0.05), 10, [3.0], 1.0), "prior must have shapes >= 0.1"),
+        (("binomial", (1, 1), 0, [3.0], 1.0), "n must be a whole number >= 1"),
+        (("binomial", (1, 1), 10, [], 1.0), "noisy_statistics must be finite"),
+        (("binomial", (1, 1), 10, [math.inf], 1.0), "noisy_statistics must be finite"),
+        (("binomial", (1, 1), 10, [[3.0, 4.0]], 1.0), "noisy_statistics must be finite"),
+        (("binomial", (1, 1), 10, [3.0], -1.0), "noise_scale must be a finite number > 0"),
+        (("binomial", (1, 1), 10, [3.0], 1.0, (0, 1)), "bounds must be None"),
+        (("exponential", (1, 1), 10, [3.0], 1.0), "bounds must be two numbers"),
+        (("exponential", (1, 1), 10, [3.0], 1.0, (2, 1)), "lower < upper"),
+    ],
+)
+def test_bad_arguments_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        marginal_posterior(*arguments)
+
+
+def test_bad_queries_are_refused():
+    posterior = marginal_posterior("binomial", (1, 1), 10, [3.0, 4.0], 1.0)
+    for bad in ([0.5], 0.5, [[[0.5]], [[0.5]]]):
+        with pytest.raises(ValueError, match="theta must have shape"):
+            posterior.quantile_of(bad)
+        with pytest.raises(ValueError, match="uniforms must have shape"):
+            posterior.sample(bad)
+    with pytest.raises(ValueError, match="theta must be finite and between 0 and 1"):
+        posterior.quantile_of([0.5, 1.5])
+    with pytest.raises(ValueError, match="uniforms must be in"):
+        posterior.sample([0.5, 1.0])

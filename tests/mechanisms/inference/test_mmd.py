@@ -1,0 +1,135 @@
+"""MMD² against its definition, the double sum over pairs, and against closed forms of its expectation."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mechanisms.inference import mmd
+from mechanisms.inference.mmd import mmd2
+from tests.statistical import assert_mean_within
+
+
+def double_sum(x, y, bandwidth=1.0):
+    """Sum over all pairs in extended precision: the definition."""
+    x, y = (np.asarray(draws, dtype=np.longdouble) / bandwidth for draws in (x, y))
+    within = [
+        (np.exp(-((z[:, None] - z) ** 2) / 2).sum() - z.size) / np.longdouble(z.size * (z.size - 1)) for z in (x, y)
+    ]
+    return float(within[0] + within[1] - 2 * np.exp(-((x[:, None] - y) ** 2) / 2).mean())
+
+
+SAMPLES = {
+    "posteriors": lambda rng: (rng.beta(400, 600, 900), rng.beta(410, 590, 700)),
+    "close": lambda rng: (rng.beta(4e4, 6e4, 900), rng.beta(4e4, 6e4, 700)),
+    "unit interval": lambda rng: (rng.random(500), rng.random(800) ** 2),
+    "rates": lambda rng: (rng.gamma(8, 0.5, 600), rng.gamma(9, 0.5, 600)),
+    "wide": lambda rng: (rng.uniform(-148, 148, 400), rng.uniform(-150, 100, 500)),
+    "sorted": lambda rng: (rng.uniform(-160, 160, 400), rng.uniform(-150, 100, 500)),
+    "apart": lambda rng: (rng.normal(0, 1, 300), rng.normal(1e6, 1, 200)),
+    "outlier": lambda rng: (np.append(rng.random(300), 1e308), np.append(rng.random(200), -1e308)),
+    "far from zero": lambda rng: (1e6 + rng.random(300), 1e6 + rng.random(200)),
+    "ties": lambda rng: (rng.integers(0, 3, 200), rng.integers(0, 400, 300)),
+    "constant": lambda rng: (np.zeros(5), np.zeros(4)),
+    "two and two": lambda rng: (np.array([0.0, 1.0]), np.array([0.5, 2.5])),
+}
+
+
+@pytest.mark.parametrize("case", SAMPLES)
+@pytest.mark.parametrize("bandwidth", [1.0, 0.03])
+def test_equals_the_double_sum(case, bandwidth):
+    x, y = SAMPLES[case](np.random.default_rng(7))
+    assert abs(mmd2(x, y, bandwidth) - double_sum(x, y, bandwidth)) < 2e-15
+    assert abs(mmd2(x, y, bandwidth) - mmd2(y, x, bandwidth)) < 1e-15
+
+
+def test_a_wrong_bandwidth_is_noticed():
+    x, y = SAMPLES["rates"](np.random.default_rng(7))
+    assert abs(mmd2(x, y, 1.05) - double_sum(x, y)) > 1e-6
+
+
+def test_small_values_keep_their_digits():
+    """MMD² of samples that differ by 1e-6 is about 1e-12: a difference of three sums near 1 would lose it."""
+    x = np.linspace(0.4, 0.6, 1001)
+    n, shift = x.size, 1e-6
+    moments = np.mean(x - x.mean()) ** 2 + np.var(x)
+    found = mmd2(x, x + shift) + 2 / (n - 1) * (1 - _mean_kernel(x))
+    assert found == pytest.approx(shift**2 * (1 - 3 * moments), rel=1e-3)
+
+
+def _mean_kernel(x):
+    z = x.astype(np.longdouble)
+    return float(np.exp(-((z[:, None] - z) ** 2) / 2).mean())
+
+
+@pytest.mark.parametrize("cutoff", [2.0, 4.0, 6.0])
+@pytest.mark.parametrize("scale", [0.1, 1.0, 20.0])
+def test_the_error_bound_of_the_cosine_sum(cutoff, scale):
+    """Both halves of the bound matter at small cutoffs, where the error is far above rounding."""
+    rng = np.random.default_rng(5)
+    x, y = scale * rng.random(300), scale * rng.random(200) ** 2
+    distance = max(x.max(), y.max()) - min(x.min(), y.min())
+    bound = 4 * (2.01 * math.exp(-(cutoff**2) / 2) + math.erfc(cutoff / math.sqrt(2)))
+    error = abs(mmd._mmd2_by_frequencies(x, y, distance, cutoff) - double_sum(x, y))
+    assert 1e-14 < error < bound
+
+
+def expected_mmd2(shift, std):
+    """Of N(0, std²) and N(shift, std²), bandwidth 1."""
+    spread = 1 + 2 * std**2
+    return 2 / math.sqrt(spread) * -math.expm1(-(shift**2) / (2 * spread))
+
+
+@pytest.mark.parametrize("shift", [0.0, 1.0])
+def test_is_unbiased(shift):
+    rng = np.random.default_rng(11)
+    x, y = rng.normal(0, 0.4, (4000, 60)), rng.normal(shift, 0.4, (4000, 40))
+    found = mmd2(x, y)
+    assert_mean_within(found, expected_mmd2(shift, 0.4))
+    if shift:
+        with pytest.raises(AssertionError, match="is not within"):
+            assert_mean_within(found, 1.05 * expected_mmd2(shift, 0.4))
+    # The biased estimate keeps the pairs of a draw with itself.
+    kept = [(1 - _mean_kernel(a)) / 59 + (1 - _mean_kernel(b)) / 39 for a, b in zip(x, y, strict=True)]
+    with pytest.raises(AssertionError, match="is not within"):
+        assert_mean_within(found + np.array(kept), expected_mmd2(shift, 0.4))
+
+
+draws = st.lists(st.floats(-20, 20), min_size=2, max_size=30).map(np.array)
+
+
+@settings(deadline=None, max_examples=60)
+@given(x=draws, y=draws, shift=st.floats(-1000, 1000), factor=st.floats(0.01, 100))
+def test_does_not_depend_on_order_origin_or_unit(x, y, shift, factor):
+    found = mmd2(x, y)
+    assert abs(mmd2(x[::-1], np.roll(y, 1)) - found) < 1e-14
+    assert abs(mmd2(x + shift, y + shift) - found) < 1e-11  # the shift itself rounds draws by 1e-13
+    assert abs(mmd2(x * factor, y * factor, factor) - found) < 1e-12
+    assert -4 / (min(x.size, y.size)) <= found <= 2 + 1e-12
+
+
+def test_trials_are_rows():
+    rng = np.random.default_rng(3)
+    x, y = rng.random((2, 3, 50)), rng.random((2, 3, 40))
+    found = mmd2(x, y)
+    assert found.shape == (2, 3)
+    assert found[1, 2] == mmd2(x[1, 2], y[1, 2])
+    assert mmd2(np.zeros((0, 5)), np.zeros((0, 5))).shape == (0,)
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "bandwidth", "message"),
+    [
+        ([1.0], [1.0, 2.0], 1.0, "x must hold at least 2 draws"),
+        ([1.0, 2.0], 3.0, 1.0, "y must hold at least 2 draws"),
+        ([1.0, np.nan], [1.0, 2.0], 1.0, "x must be finite, got nan"),
+        ([[1.0, 2.0]], [1.0, 2.0], 1.0, "same leading axes"),
+        ([1.0, 2.0], [1.0, 2.0], 0.0, "bandwidth must be a finite number > 0, got 0.0"),
+        ([1.0, 2.0], [1.0, 2.0], np.inf, "bandwidth must be a finite number > 0"),
+    ],
+)
+def test_bad_input_is_refused(x, y, bandwidth, message):
+    with pytest.raises(ValueError, match=message):
+        mmd2(x, y, bandwidth)

@@ -1,0 +1,153 @@
+"""Conjugate posteriors against quadrature of prior × likelihood, and projections against real data sets."""
+
+import itertools
+
+import mpmath
+import numpy as np
+import pytest
+from scipy import stats
+
+from mechanisms.inference.families import FAMILIES
+from mechanisms.inference.naive import ConjugatePosterior, conjugate_posterior, naive_statistics
+from mechanisms.inference.noisy_statistics import release_statistics
+from tests.statistical import assert_mean_within
+
+PRIORS = {
+    "binomial": (10, 10),
+    "multinomial": (5, 4, 3),
+    "exponential": (8, 2),
+    "poisson": (3, 1.5),
+    "normal": (0.5, 2),
+}
+
+# Log prior density, up to a constant, and log likelihood of n records with sum s, as functions of θ.
+LOG_DENSITIES = {
+    "binomial": lambda t, p, s, n: (p[0] - 1 + s) * mpmath.log(t) + (p[1] - 1 + n - s) * mpmath.log(1 - t),
+    "exponential": lambda t, p, s, n: (p[0] - 1 + n) * mpmath.log(t) - (p[1] + s) * t,
+    "poisson": lambda t, p, s, n: (p[0] - 1 + s) * mpmath.log(t) - (p[1] + n) * t,
+    "normal": lambda t, p, s, n: -((t - p[0]) ** 2) / (2 * p[1]) + s * t - n * t**2 / 2,
+}
+
+
+def test_every_family_is_tested():
+    assert PRIORS.keys() == FAMILIES.keys()
+
+
+@pytest.mark.parametrize("family", LOG_DENSITIES)
+@pytest.mark.parametrize(("n", "theta"), [(1, 0.3), (50, 0.4), (2000, 0.7)])
+def test_quantiles_and_means_equal_quadrature(family, n, theta):
+    prior = PRIORS[family]
+    s = {"exponential": n / theta}.get(family, np.floor(n * theta))
+    posterior = conjugate_posterior(family, prior, n, [s])
+    centre = float(posterior.mean()[0])
+    spread = float(posterior.sample(np.random.default_rng(1), 200).std())
+    low, high = FAMILIES[family].parameter_range
+    ends = [max(low, centre - 25 * spread), min(high, centre + 25 * spread)]
+    for cut in (centre - spread, centre + 0.2 * spread):
+        with mpmath.workdps(30):
+            peak = LOG_DENSITIES[family](mpmath.mpf(centre), prior, s, n)
+
+            def density(t, peak=peak):
+                return mpmath.exp(LOG_DENSITIES[family](t, prior, s, n) - peak) if t > low else mpmath.mpf(0)
+
+            points = np.linspace(ends[0], cut, 9).tolist(), np.linspace(cut, ends[1], 9).tolist()
+            below, above = (mpmath.quad(density, part) for part in points)
+            first = sum(mpmath.quad(lambda t: t * density(t), part) for part in points)
+        assert posterior.quantile_of([cut])[0] == pytest.approx(float(below / (below + above)), rel=1e-9)
+        assert centre == pytest.approx(float(first / (below + above)), rel=1e-9)
+
+
+def test_multinomial_cells_are_beta_laws():
+    posterior = conjugate_posterior("multinomial", (5, 4, 3), 20, [[10, 7, 3], [0, 0, 20]])
+    theta = np.array([[0.5, 0.25, 0.25], [0.1, 0.2, 0.7]])
+    expected = [
+        [stats.beta.cdf(t, a, 32 - a) for t, a in zip(*row, strict=True)]
+        for row in zip(theta, posterior.parameters, strict=True)
+    ]
+    np.testing.assert_allclose(posterior.quantile_of(theta), expected, rtol=1e-12)
+    np.testing.assert_allclose(posterior.mean(), posterior.parameters / 32, rtol=1e-15)
+    many = posterior.quantile_of(np.stack([theta, theta[:, ::-1]], axis=1))
+    np.testing.assert_array_equal(many[:, 0], posterior.quantile_of(theta))
+    assert many.shape == (2, 2, 3)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_draws_have_the_posterior_mean(family):
+    n = 40
+    s = FAMILIES[family].draw_statistics(
+        np.random.default_rng(2),
+        FAMILIES[family].draw_parameters(np.random.default_rng(1), PRIORS[family], 3),
+        n,
+        (0.0, 2.0) if FAMILIES[family].is_truncated else None,
+    )[0]
+    posterior = conjugate_posterior(family, PRIORS[family], n, s)
+    draws = posterior.sample(np.random.default_rng(3), 50_000)
+    draws, means = draws.reshape(3, 50_000, -1), posterior.mean().reshape(3, -1)
+    assert_mean_within(draws[1, :, 0], means[1, 0])
+    with pytest.raises(AssertionError, match="is not within"):
+        assert_mean_within(draws[1, :, 0], 1.05 * means[1, 0])
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_non_private_is_calibrated_and_naive_is_not(family):
+    """θ and data from the joint law: Cook's quantiles are uniform, and squeezed to the ends if noise is ignored."""
+    rng, law, n = np.random.default_rng(8), FAMILIES[family], 50
+    bounds = {"exponential": (0.01, 2.0), "poisson": (0.0, 8.0), "normal": (-3.0, 5.0)}.get(family)
+    theta = law.draw_parameters(rng, PRIORS[family], 1500)
+    s, truncated = law.draw_statistics(rng, theta, n, bounds)
+    u = conjugate_posterior(family, PRIORS[family], n, s).quantile_of(theta)[:, 0]
+    assert_mean_within(u, 0.5)
+    assert_mean_within((u - 0.5) ** 2, 1 / 12)
+    for statistic, used_bounds in ((s, None), (truncated, bounds)):
+        y = release_statistics(rng, statistic, law.sensitivity(bounds), epsilon=0.05)
+        projected = naive_statistics(family, y, n, used_bounds)
+        u = conjugate_posterior(family, PRIORS[family], n, projected).quantile_of(theta)[:, 0]
+        with pytest.raises(AssertionError, match="is not within"):
+            assert_mean_within((u - 0.5) ** 2, 1 / 12)
+
+
+@pytest.mark.parametrize(
+    ("family", "bounds", "records"),
+    [
+        ("binomial", None, [0, 1]),
+        ("exponential", (1.0, 2.0), [0.0, 1.0, 2.0, 9.0]),
+        ("poisson", (1.0, 3.0), [0, 1, 3, 4]),
+        ("normal", (1.0, 2.0), [-5.0, 1.0, 2.0, 5.0]),
+        ("normal", (-2.0, -1.0), [-5.0, -2.0, -1.0, 5.0]),
+        ("normal", (-1.0, 2.0), [-5.0, -1.0, 2.0, 5.0]),
+    ],
+)
+def test_projection_ends_at_real_data_sets(family, bounds, records):
+    """The ends of the interval are the smallest and the largest statistic of any data set of three records."""
+    sums = [FAMILIES[family].statistics(data, bounds)[1][0] for data in itertools.product(records, repeat=3)]
+    projected = naive_statistics(family, [-1e9, 1e9, *sums], 3, bounds)[:, 0]
+    assert projected[:2].tolist() == [min(sums), max(sums)]
+    assert projected[2:].tolist() == sums
+
+
+def test_projection_without_bounds():
+    y = np.array([[-5.0, 4.0, 30.0]])
+    assert naive_statistics("multinomial", y, 10).tolist() == [[0.0, 4.0, 10.0]]
+    assert naive_statistics("exponential", y[0], 10).ravel().tolist() == [0.0, 4.0, 30.0]
+    assert naive_statistics("normal", y[0], 10).ravel().tolist() == y[0].tolist()
+    with pytest.raises(ValueError, match="bounds must be None for the binomial family"):
+        naive_statistics("binomial", [1.0], 10, bounds=(0.0, 1.0))
+
+
+def test_bad_input_is_refused():
+    with pytest.raises(ValueError, match="family must be one of binomial"):
+        conjugate_posterior("cauchy", (1, 1), 10, [1.0])
+    with pytest.raises(ValueError, match="noisy_statistics must be finite"):
+        naive_statistics("poisson", [np.nan], 10)
+    with pytest.raises(ValueError, match="n must be a whole number >= 1, got 0"):
+        naive_statistics("poisson", [1.0], 0)
+    with pytest.raises(ValueError, match="project noisy statistics with naive_statistics"):
+        conjugate_posterior("binomial", (1, 1), 10, [3.0, 12.0])
+    posterior = ConjugatePosterior("binomial", np.ones((2, 2)))
+    for theta in (0.5, [0.5], np.full((2, 2, 2), 0.5)):
+        with pytest.raises(ValueError, match=r"theta must have shape \(2\)"):
+            posterior.quantile_of(theta)
+    with pytest.raises(ValueError, match="theta must be finite and between 0 and 1"):
+        posterior.quantile_of([0.5, 1.5])
+    with pytest.raises(ValueError, match="size must be a whole number >= 1, got 0"):
+        posterior.sample(np.random.default_rng(1), 0)

@@ -1,0 +1,189 @@
+"""Draws of tempered posteriors against mpmath, and their privacy loss against the densities themselves."""
+
+import math
+
+import mpmath
+import numpy as np
+import pytest
+from scipy import stats
+
+from mechanisms.inference.one_posterior_sample import (
+    EDGE,
+    N_DRAWS,
+    OnePosteriorSampling,
+    one_posterior_sampling,
+    quantile_among,
+)
+from tests.statistical import assert_mean_within
+
+METHODS = ["ops", "ops-likelihood"]
+LOG_ODDS = math.log(9)
+
+
+def log_densities(mechanism, theta):
+    """Return the normalised log density of a draw, shape (n + 1, θ): the definition and quadrature."""
+    alpha, beta = mechanism.prior
+    nodes, weights = np.polynomial.legendre.leggauss(200)
+    grid = 0.5 + 0.4 * nodes
+    counts = np.arange(mechanism.n + 1)[:, None]
+
+    def plain(t):
+        likelihood = counts * np.log(t) + (mechanism.n - counts) * np.log1p(-t)
+        prior = (alpha - 1) * np.log(t) + (beta - 1) * np.log1p(-t)
+        return mechanism.power * likelihood + (mechanism.power if mechanism.tempers_prior else 1.0) * prior
+
+    return plain(theta) - np.log(0.4 * np.exp(plain(grid)) @ weights)[:, None]
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("prior", [(10.0, 10.0), (1.0, 1.0), (0.3, 4.0)])
+@pytest.mark.parametrize(("n", "epsilon"), [(1, 1.0), (12, 30.0), (200, 0.5), (60, 1000.0)])
+def test_the_loss_is_the_largest_density_ratio(method, prior, n, epsilon):
+    mechanism = one_posterior_sampling(method, prior, n, epsilon)
+    theta = np.concatenate([[EDGE, 1 - EDGE], np.linspace(EDGE, 1 - EDGE, 301)])
+    audited = N_DRAWS * np.abs(np.diff(log_densities(mechanism, theta), axis=0)).max()
+    assert mechanism.loss() == pytest.approx(audited, rel=1e-9)
+    assert audited <= mechanism.guarantee.epsilon <= epsilon * (1 + 1e-15)
+
+
+def test_five_percent_too_much_power_breaks_the_promise():
+    kept, broken = (OnePosteriorSampling((10.0, 10.0), 100_000, power / N_DRAWS, True) for power in (0.5, 0.525))
+    promise = kept.guarantee.epsilon
+    assert 0.99 * promise < kept.loss() <= promise < 1.04 * promise < broken.loss()
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("n", [1, 100, 100_000])
+def test_the_loss_grows_with_power_and_stays_below_the_guarantee(method, n):
+    mechanisms = [one_posterior_sampling(method, (2, 3), n, epsilon) for epsilon in (0.01, 0.1, 1.0, 10.0, 439.4, 1e6)]
+    losses = [mechanism.loss() for mechanism in mechanisms]
+    assert all(np.diff(losses) > -1e-9)
+    assert all(mechanism.loss() <= mechanism.guarantee.epsilon for mechanism in mechanisms)
+    assert mechanisms[-1].power == 1.0
+    assert mechanisms[1].power == pytest.approx(0.001 / (2 * LOG_ODDS), rel=1e-14)
+
+
+def test_tempering_follows_its_definition():
+    tempered = one_posterior_sampling("ops", (10, 4), 100, 50.0)
+    likelihood = one_posterior_sampling("ops-likelihood", (10, 4), 100, 50.0)
+    rho = tempered.power
+    np.testing.assert_allclose(tempered.beta_parameters([30]), [[1 + rho * 39, 1 + rho * 73]], rtol=1e-14)
+    np.testing.assert_allclose(likelihood.beta_parameters([30]), [[10 + rho * 30, 4 + rho * 70]], rtol=1e-14)
+    for method in METHODS:  # at power one both are the posterior
+        whole = one_posterior_sampling(method, (10, 4), 100, 1e6)
+        np.testing.assert_allclose(whole.beta_parameters([30]), [[40, 74]], rtol=1e-15)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    ("prior", "n", "epsilon", "s"),
+    [
+        ((10, 10), 1000, 0.1, 400),
+        ((10, 10), 10, 0.01, 10),
+        ((0.2, 0.3), 20, 20.0, 0),
+        ((10, 10), 100_000, 1.0, 0),
+        ((10, 10), 100_000, 1e6, 50_000),
+        ((10, 10), 100_000, 1e6, 9_990),
+        ((10, 10), 100_000, 1e6, 0),
+        ((1, 1), 100_000, 1e6, 100_000),
+    ],
+)
+def test_draws_invert_the_distribution_function(method, prior, n, epsilon, s):
+    """Against mpmath, also where [a₀, 1 − a₀] holds 1e-4576 of the Beta law."""
+    mechanism = one_posterior_sampling(method, prior, n, epsilon)
+    uniforms = np.random.default_rng(4).random((1, N_DRAWS))
+    uniforms[0, :4] = [0.0, 1e-9, 0.5, 1 - 2**-53]
+    draws = mechanism.sample(uniforms, [s])
+    assert draws.min() >= EDGE
+    assert draws.max() <= 1 - EDGE
+    order = np.argsort(uniforms[0])
+    assert np.all(np.diff(draws[0, order]) >= 0)
+    a, b = mechanism.beta_parameters([s])[0]
+    for u, theta in zip(uniforms[0, :7], draws[0, :7], strict=True):
+        assert abs(truncated_beta_cdf(theta, a, b) - u) < 1e-11
+
+
+def truncated_beta_cdf(theta, a, b):
+    """By quadrature over pieces as narrow as the density."""
+    with mpmath.workdps(40):
+        low, high, a, b = mpmath.mpf(EDGE), 1 - mpmath.mpf(EDGE), mpmath.mpf(a), mpmath.mpf(b)
+        mode = min(max((a - 1) / (a + b - 2), low), high) if a > 1 and b > 1 else (low if a < b else high)
+        peak = (a - 1) * mpmath.log(mode) + (b - 1) * mpmath.log(1 - mode)
+        nodes, weights = NODES
+
+        def integral(start, end):
+            total, width = mpmath.mpf(0), (end - start) / 60
+            for piece in range(60):
+                left = start + piece * width
+                for node, weight in zip(nodes, weights, strict=True):
+                    t = left + width * (1 + node) / 2
+                    total += weight * mpmath.exp((a - 1) * mpmath.log(t) + (b - 1) * mpmath.log(1 - t) - peak)
+            return total * width / 2
+
+        slope = abs((a - 1) / mode - (b - 1) / (1 - mode))
+        reach = 1 / (slope / 60 + mpmath.sqrt((a + b) / 120))
+        start, end = max(low, mode - reach), min(high, mode + reach)
+        cut = min(max(mpmath.mpf(theta), start), end)
+        below, above = integral(start, cut), integral(cut, end)
+        return float(below / (below + above))
+
+
+NODES = tuple(array.tolist() for array in np.polynomial.legendre.leggauss(12))
+
+
+def test_draws_have_the_mean_of_the_truncated_law():
+    mechanism = one_posterior_sampling("ops", (10, 10), 1000, 1.0)
+    draws = mechanism.sample(np.random.default_rng(6).random((400, N_DRAWS)), np.full(400, 200)).ravel()
+    a, b = mechanism.beta_parameters([200])[0]
+    law, shifted = stats.beta(a, b), stats.beta(a + 1, b)
+    within = [np.diff(each.cdf([EDGE, 1 - EDGE]))[0] for each in (law, shifted)]
+    expected = law.mean() * within[1] / within[0]
+    assert_mean_within(draws, expected)
+    with pytest.raises(AssertionError, match="is not within"):
+        assert_mean_within(draws, 1.05 * expected)
+
+
+def test_the_published_form_is_over_dispersed_and_the_other_is_not():
+    """Cook's quantiles at n = 1000, ε = 0.01, where P4 shows them."""
+    rng, distances = np.random.default_rng(12), {}
+    theta = rng.beta(10, 10, size=1000)
+    counts, uniforms = rng.binomial(1000, theta), rng.random((1000, N_DRAWS))
+    for method in METHODS:
+        draws = one_posterior_sampling(method, (10, 10), 1000, 0.01).sample(uniforms, counts)
+        distances[method] = stats.kstest(quantile_among(draws, theta), "uniform").statistic
+    assert 0.15 < distances["ops"] < 0.3
+    assert distances["ops-likelihood"] < 0.06
+
+
+def test_quantile_among_draws():
+    draws = np.array([[[0.1, 0.9], [0.3, 0.7], [0.5, 0.5]], [[0.2, 0.8], [0.2, 0.8], [0.2, 0.8]]])
+    theta = np.array([[0.3, 0.7], [0.25, 0.75]])
+    np.testing.assert_allclose(quantile_among(draws, theta), [[1 / 3, 1 / 3], [1, 0]])
+    with pytest.raises(ValueError, match="draws must have the shape of theta"):
+        quantile_among(draws, theta[:, 0])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("gibbs", (1, 1), 10, 1.0), "method must be ops or ops-likelihood, got 'gibbs'"),
+        (("ops", (1, 0), 10, 1.0), "prior .* must be finite and > 0"),
+        (("ops", (1, 1), 0, 1.0), "n must be a whole number >= 1, got 0"),
+        (("ops", (1, 1), 10, 0.0), "epsilon must be a finite number > 0, got 0"),
+    ],
+)
+def test_bad_mechanisms_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        one_posterior_sampling(*arguments)
+
+
+@pytest.mark.parametrize("counts", [[-1], [11], [2.5], [[3]], [np.nan]])
+def test_bad_counts_are_refused(counts):
+    with pytest.raises(ValueError, match="counts must be whole numbers from 0 to 10"):
+        one_posterior_sampling("ops", (1, 1), 10, 1.0).sample(np.full((1, N_DRAWS), 0.5), counts)
+
+
+@pytest.mark.parametrize("uniforms", [np.full((1, 99), 0.5), np.full((1, N_DRAWS), 1.0), np.full((2, N_DRAWS), 0.5)])
+def test_bad_uniforms_are_refused(uniforms):
+    with pytest.raises(ValueError, match=r"uniforms must be in \[0, 1\), of shape \(1, 100\)"):
+        one_posterior_sampling("ops", (1, 1), 10, 1.0).sample(uniforms, [3])

@@ -1,0 +1,367 @@
+"""Algorithm 2: the table and each draw against quadrature, the chains against the posterior on a grid, calibration."""
+
+import mpmath
+import numba
+import numpy as np
+import pytest
+from scipy import integrate, stats
+
+from mechanisms.inference.families import FAMILIES
+from mechanisms.inference.gibbs_kernels import (
+    EXPONENTIAL,
+    NORMAL,
+    POISSON,
+    centre_moments,
+    draw_conjugate,
+    draw_sums,
+    log_marginal,
+    split_moments,
+    update_sums,
+)
+from mechanisms.inference.truncated_gibbs import sample_truncated_gibbs, tabulate_regions
+from tests.statistical import assert_mean_within
+
+KINDS = {"exponential": EXPONENTIAL, "poisson": POISSON, "normal": NORMAL}
+TABLES = [
+    ("exponential", (0.00633, 0.9222), np.geomspace(1e-5, 1e5, 3001)),
+    ("exponential", (0.0, 3.0), np.geomspace(1e-7, 1e4, 3001)),
+    ("exponential", (2.0, 2.5), np.geomspace(1e-5, 1e3, 3001)),
+    ("poisson", (0, 9), np.geomspace(1e-4, 300.0, 2001)),
+    ("poisson", (3, 4), np.geomspace(1e-4, 300.0, 2001)),
+    ("poisson", (90, 400), np.geomspace(1e-4, 2000.0, 2001)),
+    ("normal", (-1.0, 2.0), np.linspace(-20.0, 20.0, 3001)),
+    ("normal", (30.0, 30.5), np.linspace(0.0, 60.0, 3001)),
+]
+PAPER_BOUNDS = (0.02532, 3.689)  # the middle 95% of Exp(1), rounded
+
+
+def from_table(table, theta):
+    """Return the five moments, shape (theta, 5)."""
+    grid = (table.origin, table.steps_per_unit, table.coefficients)
+    return np.array([centre_moments(KINDS[table.family], value, *grid) for value in theta])
+
+
+@pytest.mark.parametrize(("family", "bounds", "theta"), TABLES)
+def test_table_gives_the_moments_of_the_regions(family, bounds, theta):
+    """Within the table and beyond its ends."""
+    if family == "normal":
+        mean, variance, unit = theta, np.ones_like(theta), np.ones_like(theta)
+    else:
+        mean = unit = 1 / theta if family == "exponential" else theta
+        variance = mean**2 if family == "exponential" else theta
+    found = from_table(tabulate_regions(family, bounds), theta)
+    q, region_mean, region_variance = FAMILIES[family].region_moments(theta, bounds)
+    share = q * region_mean
+    assert np.allclose(found[:, 2], mean, rtol=1e-14)
+    assert np.allclose(found[:, 3], variance, rtol=1e-14)
+    # Relative to the largest value for the normal, whose moments in the centre grow with the bounds.
+    size = max(map(abs, bounds)) if family == "normal" else 1.0
+    assert np.max(np.abs(found[:, 0] - share[:, 1]) / unit) < 1e-7 * size
+    centre = q[:, 1] * region_variance[:, 1] + q[:, 1] * (q[:, 0] + q[:, 2]) * region_mean[:, 1] ** 2
+    scale = np.maximum(variance, centre)
+    assert np.max(np.abs(found[:, 1] - centre) / scale) < 1e-7
+    assert np.max(np.abs(found[:, 4] - share[:, 0] * share[:, 2]) / variance) < 1e-7 * size**2
+
+
+@pytest.mark.parametrize(("family", "bounds", "theta"), TABLES[::3])
+def test_rest_is_the_two_outer_regions_together(family, bounds, theta):
+    """Mean, variance and covariance from the totals agree with the sums over regions of one multinomial."""
+    n = 100
+    table = tabulate_regions(family, bounds)
+    theta = theta[::300]
+    split = np.array([split_moments(n, tuple(row)) for row in from_table(table, theta)])
+    q, mean, variance = FAMILIES[family].region_moments(theta, bounds)
+    share = q * mean
+    own = q * variance + q * (1 - q) * mean**2
+    rest = own[:, 0] + own[:, 2] - 2 * share[:, 0] * share[:, 2]
+    scale = own.sum(axis=1)
+    assert np.all(
+        np.abs(split[:, 2] / n - share[:, 0] - share[:, 2]) <= 1e-6 * np.sqrt(scale) * (1 + np.abs(bounds[1]))
+    )
+    assert np.all(np.abs(split[:, 3] / n - rest) <= 1e-6 * scale)
+    assert np.all(np.abs(split[:, 4] / n + share[:, 1] * (share[:, 0] + share[:, 2])) <= 1e-6 * scale)
+
+
+def normal_laplace(y, mean, variance, scale):
+    """Integrate the density of N(mean, variance) + Lap(scale) at y, times twice the scale."""
+
+    def integrand(s):
+        return mpmath.npdf(s, mean, mpmath.sqrt(variance)) * mpmath.exp(-abs(y - s) / scale)
+
+    std = mpmath.sqrt(variance)
+    peaks = [mean, y, mean + variance / scale, mean - variance / scale]
+    points = sorted({p + k * std for p in peaks for k in (-8, -2, 0, 2, 8)})
+    return mpmath.quad(integrand, [-mpmath.inf, *points, mpmath.inf])
+
+
+@pytest.mark.parametrize(
+    ("y", "mean", "variance", "scale"),
+    [(3.0, 1.0, 4.0, 2.0), (900.0, 880.0, 600.0, 36.9), (-500.0, 20.0, 30.0, 5.0), (5.0, 4.0, 900.0, 0.5)],
+)
+def test_marginal_likelihood_against_quadrature(y, mean, variance, scale):
+    found = log_marginal((mean, variance, 0.0, 0.0, 0.0), y, scale)
+    expected = mpmath.log(normal_laplace(*(mpmath.mpf(v) for v in (y, mean, variance, scale))))
+    assert found == pytest.approx(float(expected), rel=1e-9, abs=1e-9)
+
+
+@numba.njit
+def joint_draws(rng, split, noisy, noise_scale, size):
+    out = np.empty((size, 2))
+    for i in range(size):
+        out[i, 0], out[i, 1], _ = draw_sums(rng, split, noisy, noise_scale)
+    return out
+
+
+@numba.njit
+def sums_chain(rng, split, noisy, noise_variance, low, high, least_total, size):
+    out = np.empty((size, 2))
+    centre, rest = min(max(split[0], low), high), max(split[2], least_total)
+    for i in range(size):
+        centre, rest, ok = update_sums(rng, split, noisy, noise_variance, low, high, least_total, centre, rest)
+        if not ok:
+            raise ValueError("a draw failed")
+        out[i, 0], out[i, 1] = centre, rest
+    return out
+
+
+SPLIT = (50.0, 30.0, 12.0, 20.0, -15.0)  # mean and variance of centre and rest, covariance
+
+
+@pytest.mark.parametrize(("noisy", "noise_scale"), [(48.0, 3.0), (90.0, 2.0), (-10.0, 20.0)])
+def test_sums_given_theta_alone(noisy, noise_scale):
+    """The centre against its density; the rest by its regression on the centre."""
+    draws = joint_draws(np.random.default_rng(1), SPLIT, noisy, noise_scale, 50_000)
+    s = np.linspace(50.0 - 60.0, 50.0 + 60.0, 20_001)
+
+    def cdf(scale):
+        density = np.exp(-((s - 50.0) ** 2) / 60.0 - np.abs(noisy - s) / scale)
+        cumulative = integrate.cumulative_trapezoid(density, s, initial=0.0)
+        return lambda x: np.interp(x, s, cumulative / cumulative[-1])
+
+    assert stats.kstest(draws[:, 0], cdf(noise_scale)).pvalue > 1e-6
+    assert stats.kstest(draws[:, 0] + 0.05 * draws[:, 0].std(), cdf(noise_scale)).pvalue < 1e-6
+    residual = draws[:, 1] - 12.0 + 0.5 * (draws[:, 0] - 50.0)
+    assert stats.kstest(residual, stats.norm(0.0, np.sqrt(12.5)).cdf).pvalue > 1e-6
+
+
+RESTRICTIONS = [  # noisy, σ², low, high, least total
+    (55.0, 40.0, -np.inf, np.inf, -np.inf),
+    (55.0, 40.0, 0.0, 54.0, 60.0),  # cut, but often reached by plain draws
+    (-200.0, 400.0, 0.0, 100.0, 5.0),  # never: one given the other
+    (300.0, 400.0, 0.0, 60.0, 80.0),
+]
+
+
+def restricted_means(noisy, noise_variance, low, high, least_total):
+    """Means of centre and total on a grid over centre and total, on which the restriction is a rectangle."""
+    covariance = np.array([[30.0, 15.0], [15.0, 20.0]])  # of centre and total
+    precision = np.linalg.inv(covariance)
+    centre = np.linspace(max(low, -30.0), min(high, 130.0), 1501)
+    total = np.linspace(max(least_total, -30.0), 150.0, 1501)
+    c, t = centre[:, None] - 50.0, total[None, :] - 62.0
+    log_density = -0.5 * (precision[0, 0] * c**2 + 2 * precision[0, 1] * c * t + precision[1, 1] * t**2)
+    log_density -= 0.5 * (noisy - centre[:, None]) ** 2 / noise_variance
+    density = np.exp(log_density - log_density.max())
+
+    def integral(values):
+        return integrate.simpson(integrate.simpson(values, total, axis=1), centre)
+
+    mass = integral(density)
+    return integral(density * centre[:, None]) / mass, integral(density * total[None, :]) / mass
+
+
+@pytest.mark.parametrize("restriction", RESTRICTIONS)
+def test_restricted_sums_have_their_means(restriction):
+    draws = sums_chain(np.random.default_rng(2), SPLIT, *restriction, 200_000)
+    noisy, noise_variance, low, high, least_total = restriction
+    total = draws.sum(axis=1)
+    assert np.all((draws[:, 0] >= low) & (draws[:, 0] <= high) & (total >= least_total - 1e-9))
+    expected = restricted_means(*restriction)
+    for values, mean in zip((draws[:, 0], total), expected, strict=True):
+        assert_mean_within(values.reshape(200, -1).mean(axis=1), mean)
+    wrong = restricted_means(noisy * 1.05, noise_variance, low, high, least_total)
+    with pytest.raises(AssertionError, match="is not within"):
+        assert_mean_within(draws[:, 0].reshape(200, -1).mean(axis=1), wrong[0])
+
+
+LAWS = {
+    "exponential": lambda prior: stats.gamma(prior[0], scale=1 / prior[1]),
+    "poisson": lambda prior: stats.gamma(prior[0], scale=1 / prior[1]),
+    "normal": lambda prior: stats.norm(prior[0], np.sqrt(prior[1])),
+}
+
+
+@pytest.mark.parametrize(
+    ("family", "prior"), [("exponential", (3.0, 2.0)), ("poisson", (3.0, 2.0)), ("normal", (3, 2))]
+)
+def test_conjugate_draws_agree_with_the_families(family, prior):
+    rng, hyperparameters = np.random.default_rng(3), np.array(prior, dtype=float)
+    draws = np.array([draw_conjugate(rng, KINDS[family], hyperparameters, 5, 7.5) for _ in range(5000)])
+    updated = FAMILIES[family].posterior(prior, [7.5], 5)
+    assert stats.kstest(draws, LAWS[family](updated).cdf).pvalue > 1e-6
+    from_prior = np.array([draw_conjugate(rng, KINDS[family], hyperparameters, 0, 0.0) for _ in range(5000)])
+    assert stats.kstest(from_prior, LAWS[family](prior).cdf).pvalue > 1e-6
+    assert stats.kstest(from_prior * 1.1, LAWS[family](prior).cdf).pvalue < 1e-3
+
+
+def posterior_on_grid(table, prior, n, noisy, noise_scale, theta):
+    """Return the distribution function of the marginal posterior on `theta`."""
+    log_density = LAWS[table.family](prior).logpdf(theta)
+    log_density += [log_marginal(split_moments(n, tuple(row)), noisy, noise_scale) for row in from_table(table, theta)]
+    cumulative = integrate.cumulative_trapezoid(np.exp(log_density - log_density.max()), theta, initial=0.0)
+    return cumulative / cumulative[-1]
+
+
+def assert_distribution(draws, points, cdf, tolerance):
+    for level in np.linspace(0.1, 0.9, 9):
+        point = np.interp(level, cdf, points)
+        below = (draws <= point).reshape(draws.shape[0] * 25, -1).mean(axis=1)
+        se = below.std(ddof=1) / np.sqrt(below.size)
+        error = abs(below.mean() - level)
+        assert error <= tolerance + 5 * se, f"{error:.4f} is not within {tolerance} + 5·{se:.2g} at {point}"
+
+
+ONE_MODE = [
+    ("exponential", (0.00633, 0.9222), (8.0, 2.0), 1000, 235.0, 9.2, np.linspace(0.5, 12.0, 1500)),
+    ("poisson", (1, 9), (8.0, 2.0), 500, 1900.0, 90.0, np.linspace(1.0, 12.0, 1500)),
+    ("normal", (-2.0, 3.0), (0.5, 0.3), 800, 350.0, 50.0, np.linspace(-3.0, 3.5, 1500)),
+]
+
+
+@pytest.mark.parametrize("method", ["gibbs", "gibbs-collapsed"])
+@pytest.mark.parametrize(("family", "bounds", "prior", "n", "noisy", "noise_scale", "theta"), ONE_MODE)
+def test_one_mode_agrees_with_the_marginal_posterior(family, bounds, prior, n, noisy, noise_scale, theta, method):
+    table = tabulate_regions(family, bounds)
+    draws = sample_truncated_gibbs(
+        np.random.default_rng(4), table, prior, n, [noisy], noise_scale, method=method, n_draws=50_000
+    )
+    cdf = posterior_on_grid(table, prior, n, noisy, noise_scale, theta)
+    assert_distribution(draws, theta, cdf, 0.006)
+    with pytest.raises(AssertionError, match="is not within"):
+        assert_distribution(draws * 1.05, theta, cdf, 0.006)
+
+
+def test_collapsed_move_gives_two_modes_their_weights():
+    """And without it a chain stays in the mode where it started."""
+    table, prior, n, noisy, noise_scale = tabulate_regions("exponential", PAPER_BOUNDS), (3.0, 3.0), 4000, 3520.0, 36.89
+    theta = np.linspace(0.02, 4.0, 4000)
+    cdf = posterior_on_grid(table, prior, n, noisy, noise_scale, theta)
+    assert 0.1 < np.interp(0.5, theta, cdf) < 0.9  # the mass of the lower mode
+
+    def chains(method):
+        return sample_truncated_gibbs(
+            np.random.default_rng(5), table, prior, n, [noisy], noise_scale, method=method, n_draws=25_000, n_chains=8
+        )
+
+    assert_distribution(chains("gibbs-collapsed"), theta, cdf, 0.006)
+    shares = (chains("gibbs")[:, -5000:] < 0.5).mean(axis=1)
+    assert np.all((shares < 0.02) | (shares > 0.98))
+
+
+def calibration_distance(method, trials=400):
+    """Test Cook's quantiles for uniformity, as P4 measures calibration; one chain a trial."""
+    rng, family, n = np.random.default_rng(6), FAMILIES["exponential"], 1000
+    noise_scale = family.sensitivity(PAPER_BOUNDS) / 0.1
+    theta = family.draw_parameters(rng, (3, 3), trials)
+    noisy = family.draw_statistics(rng, theta, n, PAPER_BOUNDS)[1] + rng.laplace(scale=noise_scale, size=(trials, 1))
+    table = tabulate_regions("exponential", PAPER_BOUNDS)
+    quantiles = [
+        np.mean(
+            sample_truncated_gibbs(
+                rng, table, (3, 3), n, y, noise_scale, method=method, n_chains=1, n_burn_in=300, n_draws=700
+            )
+            < true
+        )
+        for true, y in zip(theta, noisy, strict=True)
+    ]
+    return stats.kstest(quantiles, "uniform")
+
+
+def test_collapsed_is_calibrated_and_published_is_not():
+    assert calibration_distance("gibbs-collapsed").pvalue > 1e-3
+    published = calibration_distance("gibbs-published")
+    assert published.pvalue < 1e-6
+    assert published.statistic > 0.1
+
+
+EXTREMES = [
+    ("exponential", (0.0, 1.0), (0.1, 0.1), 5, -1e9, 1.0),
+    ("exponential", (0.5, 1.0), (8.0, 2.0), 100_000, 1e7, 1e-6),
+    ("exponential", (1e-9, 1e9), (8.0, 2.0), 10, 3.0, 1e11),
+    ("poisson", (0, 5), (1e-3, 1e-3), 10, -1e4, 1.0),
+    ("poisson", (100, 10_000), (3.0, 100.0), 1000, 1e6, 1e5),
+    ("normal", (5.0, 6.0), (-50.0, 1.0), 1000, 3e3, 10.0),
+    ("normal", (-1.0, 0.0), (0.0, 1e6), 2, 1e6, 0.1),
+]
+
+
+@pytest.mark.parametrize("method", ["gibbs", "gibbs-collapsed", "gibbs-published"])
+@pytest.mark.parametrize(("family", "bounds", "prior", "n", "noisy", "noise_scale"), EXTREMES)
+def test_extremes_stay_in_the_parameter_space(family, bounds, prior, n, noisy, noise_scale, method):
+    draws = sample_truncated_gibbs(
+        np.random.default_rng(7),
+        tabulate_regions(family, bounds),
+        prior,
+        n,
+        [noisy],
+        noise_scale,
+        method=method,
+        n_burn_in=0,
+        n_draws=1000,
+    )
+    assert np.all(np.isfinite(draws))
+    assert family == "normal" or np.all(draws >= 0)
+
+
+@pytest.mark.parametrize("method", ["gibbs", "gibbs-collapsed", "gibbs-published"])
+def test_runs_repeat(method):
+    table = tabulate_regions("poisson", (0, 8))
+
+    def run(seed):
+        return sample_truncated_gibbs(
+            np.random.default_rng(seed), table, (8, 2), 50, [180.0], 80.0, method=method, n_burn_in=2, n_draws=30
+        )
+
+    assert np.array_equal(run(1), run(1))
+    assert not np.array_equal(run(1), run(2))
+    with pytest.raises(ValueError, match="read-only"):
+        table.coefficients[0] = 0.0
+
+
+ALLOWED = {"prior": (8, 2), "n": 10, "noisy_statistics": [3.0], "noise_scale": 1.0, "n_burn_in": 0, "n_draws": 2}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"method": "exact"}, "method must be gibbs, gibbs-collapsed or gibbs-published"),
+        ({"prior": (1, 0)}, "prior"),
+        ({"n": 0}, "n must be a whole number >= 1"),
+        ({"noisy_statistics": 3.0}, r"noisy_statistics must have shape \(1,\)"),
+        ({"noisy_statistics": [np.inf]}, "noisy_statistics must be finite"),
+        ({"noise_scale": -1.0}, "noise_scale must be a finite number > 0"),
+        ({"noise_scale": np.nan}, "noise_scale must be a finite number > 0"),
+        ({"n_draws": 0}, "n_draws must be a whole number >= 1"),
+        ({"noise_scale": 1e200}, r"at iteration 0 with .*noise_scale=1e\+200"),
+        ({"noise_scale": 1e200, "method": "gibbs-published"}, r"at iteration 0 with .*noise_scale=1e\+200"),
+    ],
+)
+def test_what_is_not_allowed_is_refused(change, message):
+    table = tabulate_regions("exponential", (0.0, 1.0))
+    with pytest.raises(ValueError, match=message):
+        sample_truncated_gibbs(np.random.default_rng(1), table, **{**ALLOWED, **change})
+
+
+@pytest.mark.parametrize(
+    ("family", "bounds", "message"),
+    [
+        ("binomial", (0.0, 1.0), "family must be one of exponential, poisson, normal"),
+        ("exponential", (2.0, 1.0), "bounds must be finite with lower < upper"),
+        ("exponential", (-1.0, 1.0), "lower bound must be >= 0"),
+        ("poisson", (0.5, 3.0), "whole numbers"),
+        ("normal", (-1e6, 1e6), "bounds must lie closer together"),
+    ],
+)
+def test_tables_that_cannot_be_made_are_refused(family, bounds, message):
+    with pytest.raises(ValueError, match=message):
+        tabulate_regions(family, bounds)

@@ -1,0 +1,128 @@
+"""Divisions are exact in size, the same however rows are read, and as random as a permutation."""
+
+from collections import Counter
+from itertools import combinations, pairwise
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from mechanisms.regression.keyed_partition import MOST_ROWS, KeyedPartition, keyed_partition
+from tests.statistical import assert_frequencies
+
+SHAPES = [(1, 1), (7, 3), (8, 8), (1000, 7), (65_535, 16), (65_536, 1), (65_537, 100), (300_001, 300_001)]
+
+
+def draw(seed, n, m):
+    return keyed_partition(np.random.default_rng(seed), n, m)
+
+
+@pytest.mark.parametrize(("n", "m"), SHAPES)
+def test_sizes_are_as_equal_as_possible(n, m):
+    partition = draw(1, n, m)
+    sizes = np.bincount(partition.labels(0, n), minlength=m)
+    np.testing.assert_array_equal(sizes, partition.sizes)
+    assert (sizes.sum(), sizes.size) == (n, m)
+    assert sizes.max() - sizes.min() <= 1
+    assert np.all(np.diff(sizes) <= 0)
+
+
+@pytest.mark.parametrize("n", [1, 5, 513, 65_537, 1_000_003])
+def test_positions_are_a_permutation(n):
+    """With as many partitions as rows, a label is the row's position."""
+    np.testing.assert_array_equal(np.sort(draw(2, n, n).labels(0, n)), np.arange(n))
+
+
+def test_any_run_of_rows_knows_its_labels():
+    partition = draw(3, 10_007, 13)
+    whole = partition.labels(0, 10_007)
+    for seed in range(5):
+        cuts = np.sort(np.random.default_rng(seed).integers(0, 10_008, 30))
+        parts = [partition.labels(int(a), int(b - a)) for a, b in pairwise([0, *cuts, 10_007])]
+        np.testing.assert_array_equal(np.concatenate(parts), whole)
+
+
+def test_the_largest_table():
+    partition = draw(4, MOST_ROWS, 1000)
+    labels = partition.labels(MOST_ROWS - 5, 5)
+    assert np.all((labels >= 0) & (labels < 1000))
+    assert partition.sizes.sum() == MOST_ROWS
+
+
+def test_all_divisions_of_a_few_rows_are_equally_likely():
+    divisions = list(combinations(range(4), 2))
+    drawn = Counter(tuple(np.flatnonzero(draw(seed, 4, 2).labels(0, 4) == 0)) for seed in range(600))
+    assert set(drawn) <= set(divisions)
+    assert_frequencies([drawn[division] for division in divisions], np.full(6, 1 / 6))
+
+
+def joint_counts(n_rounds, n_keys=20_000):
+    """Count, over keys, in which half of the positions four rows are that share halves of their numbers."""
+    rng = np.random.default_rng(5)
+    counts = np.zeros(16)
+    for _ in range(n_keys):
+        positions = KeyedPartition(65_536, 65_536, rng.integers(2**32, size=n_rounds, dtype=np.uint32)).labels(0, 258)
+        counts[(positions[[0, 1, 256, 257]] >= 32_768) @ [1, 2, 4, 8]] += 1
+    return counts
+
+
+def joint_law():
+    """Return the law of four draws without replacement from 32,768 positions of each half."""
+    law = []
+    for outcome in range(16):
+        ones = outcome.bit_count()
+        ways = [32_768 - i for i in range(ones)] + [32_768 - i for i in range(4 - ones)]
+        law.append(np.prod(np.array(ways) / (65_536 - np.arange(4))))
+    return law
+
+
+def test_rows_that_are_near_go_anywhere():
+    assert_frequencies(joint_counts(n_rounds=12), joint_law())
+    with pytest.raises(AssertionError, match="chi-square"):
+        assert_frequencies(joint_counts(n_rounds=2), joint_law())
+
+
+def least_p_value(n_rounds, n=65_536, n_keys=60, cells=16):
+    """Return the smallest p-value of tests that pairs of positions are uniform, for pairs of rows at several strides.
+
+    Both halves of a position are looked at. Pairs overlap and are without replacement, which makes the statistics
+    smaller, if anything.
+    """
+    rng = np.random.default_rng(6)
+    tables = Counter()
+    for _ in range(n_keys):
+        positions = KeyedPartition(n, n, rng.integers(2**32, size=n_rounds, dtype=np.uint32)).labels(0, n).astype(int)
+        for half, cell in (("right", positions % cells), ("left", positions * cells // n)):
+            for stride in (1, 2, 128, 256, 257):
+                pairs = cells * cell[:-stride] + cell[stride:]
+                tables[half, stride] += np.bincount(pairs, minlength=cells**2)
+            crossed = cell[:-257] ^ cell[1:-256] ^ cell[256:-1] ^ cell[257:]
+            tables[half, "crossed"] += np.bincount(crossed, minlength=cells)
+    return min(stats.chisquare(table).pvalue for table in tables.values())
+
+
+def test_positions_within_a_division_look_random():
+    assert least_p_value(n_rounds=12) > 1e-7
+    assert least_p_value(n_rounds=4) < 1e-12
+
+
+@pytest.mark.parametrize(
+    ("message", "n", "m"),
+    [
+        (r"n_rows must be a whole number in \[1, 2\^32\], got 0", 0, 1),
+        ("n_rows must be a whole number", MOST_ROWS + 1, 1),
+        ("n_rows must be a whole number", 2.5, 1),
+        (r"n_partitions must be a whole number in \[1, n = 5\], got 0", 5, 0),
+        ("n_partitions must be .* got 6; take fewer", 5, 6),
+        ("n_partitions must be", 5, 1.5),
+    ],
+)
+def test_refusals(message, n, m):
+    with pytest.raises(ValueError, match=message):
+        draw(1, n, m)
+
+
+@pytest.mark.parametrize(("first", "count"), [(-1, 2), (0, 6), (5, 1), (0, -1)])
+def test_rows_that_are_not_there(first, count):
+    with pytest.raises(ValueError, match="rows must be among the n = 5"):
+        draw(1, 5, 2).labels(first, count)

@@ -1,0 +1,205 @@
+"""Quantiles from partitions: window laws against direct counts and draws, budgets, bounds, a centre far from 0."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from mechanisms.audit import audit_laws
+from mechanisms.inference.private_quantile import quantile_law
+from mechanisms.regression.audit import window_laws
+from mechanisms.regression.partition_quantile import QUANTILE_METHODS, partition_quantile, window_law
+from tests.statistical import assert_mean_within
+
+SPLITS = {"quantile": (0.45, 0.45), "quantile-centred": (0.2, 0.25, 0.45)}
+
+
+def method(name, n_partitions=100, epsilon=0.9, **more):
+    shares = SPLITS[name.removesuffix("-noiseless")]
+    return partition_quantile(name, n_partitions, epsilon, [epsilon * share / 0.9 for share in shares], **more)
+
+
+@pytest.mark.parametrize("unit", [math.inf, 0.5])
+def test_window_law_is_the_normalised_exponential_mechanism(unit):
+    """Masses of cells against a fine sum of exp((ε/2)·count)/√(x² + μ²)."""
+    values = np.array([-0.4, 0.1, 0.15, 0.7, 5.0, -np.inf, np.inf])
+    law = window_law(values, 0.3, 3.0, (-1.0, 2.0), unit)
+    x = np.linspace(-1.0, 2.0, 600_001)
+    x = (x[1:] + x[:-1]) / 2
+    density = np.exp(1.5 * (np.abs(values[:, None] - x) <= 0.3).sum(axis=0))
+    if math.isfinite(unit):
+        density /= np.sqrt(x**2 + unit**2)
+    density /= density.sum()
+    for mass, low, high in zip(np.exp(law.log_masses), law.edges, law.edges[1:], strict=False):
+        assert mass == pytest.approx(density[(x > low) & (x <= high)].sum(), abs=1e-5)
+    assert np.exp(law.log_masses).sum() == pytest.approx(1.0, rel=1e-13)
+
+
+@pytest.mark.parametrize("unit", [math.inf, 0.05])
+def test_draws_follow_the_window_law(unit):
+    law = window_law([-0.4, 0.1, 0.15, 0.7], 0.3, 3.0, (-1.0, 2.0), unit)
+    rng = np.random.default_rng(3)
+    draws = np.array([law.draw(rng) for _ in range(6000)])
+
+    def cdf(x):
+        flat = [v if math.isinf(unit) else np.arcsinh(v / unit) for v in (x, law.edges)]
+        return np.interp(flat[0], flat[1], np.append(0.0, np.cumsum(np.exp(law.log_masses))))
+
+    assert stats.kstest(draws, cdf).pvalue > 1e-6
+    assert stats.kstest(draws + 0.08, cdf).pvalue < 1e-6
+
+
+def random_neighbours(rng, spread):
+    values = spread * rng.standard_normal(int(rng.integers(1, 8)))
+    neighbour = values.copy()
+    neighbour[0] = rng.choice([spread * rng.standard_normal(), np.inf, values[-1]])
+    return values, neighbour
+
+
+def test_window_laws_spend_no_more_than_their_budget():
+    """Exact, over random neighbours and all outputs; without the ½ of the exponential mechanism it fails."""
+    rng, largest, careless = np.random.default_rng(4), 0.0, 0.0
+    for _ in range(200):
+        pair = random_neighbours(rng, 1.0)
+        for spent in (1.0, 2.0):
+            laws = [window_law(values, 0.5, spent, (-3.0, 3.0), 0.1) for values in pair]
+            found = audit_laws(window_laws(laws, [[0, 1]])).epsilon
+            if spent == 1.0:
+                largest = max(largest, found)
+            else:
+                careless = max(careless, found)
+    assert 0.7 < largest <= 1.0 + 1e-9
+    assert careless > 1.2
+
+
+def test_steps_of_the_centred_method_stay_within_their_budgets():
+    """At every scale that may have been released, for the row that moves q_j and s_j at once."""
+    centred = method("quantile-centred", 12)
+    rng = np.random.default_rng(5)
+    q, s = 2.0 + 0.3 * rng.standard_normal(12), 0.08 * np.exp(0.1 * rng.standard_normal(12))
+    for other_q, other_s in ((-1e9, 1e9), (2.5, 1e-9), (np.inf, np.inf), (2.0, 0.1)):
+        moved_q, moved_s = q.copy(), s.copy()
+        moved_q[3], moved_s[3] = other_q, other_s
+        scales = window_laws([centred.scale_law(each) for each in (s, moved_s)], [[0, 1]])
+        assert audit_laws(scales).epsilon <= 0.2 + 1e-9
+        for scale in (1e-6, 0.3, 7.0, 1e6):
+            centres = window_laws([centred.centre_law(each, scale) for each in (q, moved_q)], [[0, 1]])
+            assert audit_laws(centres).epsilon <= 0.25 + 1e-9
+            change = centred.clipped_mean(moved_q, 2.0, 2 * scale) - centred.clipped_mean(q, 2.0, 2 * scale)
+            assert abs(change) / centred.noise_scale(2 * scale) <= 0.45 + 1e-9
+
+
+def test_a_window_finds_a_centre_where_a_median_is_lost():
+    """Exact probabilities of a centre within two scales, 100 partitions, both with 0.25 on the same flattened range."""
+    q = stats.norm.ppf((np.arange(100) + 0.5) / 100, 2.0, 0.3)
+    law = method("quantile-centred").centre_law(q, 0.3)
+    near = (law.edges[:-1] > 1.4) & (law.edges[1:] < 2.6)
+    reach = math.asinh(2.0**30)
+    edges, log_density = quantile_law(np.arcsinh(q), 0.5, 0.25, (-reach, reach))
+    close = (edges[:-1] > math.asinh(1.4)) & (edges[1:] < math.asinh(2.6))
+    median = float(np.sum(np.diff(edges)[close] * np.exp(log_density[close])))
+    assert np.exp(law.log_masses)[near].sum() > 0.99
+    assert median < 0.5
+
+
+def test_released_means_have_laplace_noise_of_the_stated_scale():
+    """Given the interval: 2b/(Mε), with a negative control."""
+    rng = np.random.default_rng(6)
+    q, s = 2.0 + 0.3 * rng.standard_normal((50, 1)), np.full(50, 0.04)
+    for name in SPLITS:
+        one = method(name, 50)
+        noise = []
+        for _ in range(1500):
+            found = one.release(rng, q, s)
+            mean = one.clipped_mean(q[:, 0], found.centres[0], found.half_widths[0])
+            noise.append((found.values[0] - mean) / (2 * found.half_widths[0] / (50 * 0.45)))
+        assert stats.kstest(noise, stats.laplace.cdf).pvalue > 1e-6
+        assert_mean_within(np.abs(noise), 1.0)
+        with pytest.raises(AssertionError, match="is not within"):
+            assert_mean_within(np.abs(noise), 1.2)
+
+
+def test_intervals_of_the_two_methods():
+    rng = np.random.default_rng(8)
+    q, s = 2.0 + 0.3 * rng.standard_normal((100, 3)), np.full(100, 0.03)
+    plain = method("quantile").release(rng, q, s)
+    assert (plain.centres == 0).all()
+    assert np.isin(plain.half_widths, 2.0 ** np.arange(31)).all()
+    centred = method("quantile-centred", epsilon=20.0).release(rng, q, s)
+    assert (np.abs(centred.centres - 2.0) < 0.3).all()
+    assert (np.abs(np.log2(centred.half_widths / 0.6)) < 0.51).all()
+    assert not centred.capped.any()
+
+
+def test_noise_free_methods_draw_nothing_and_aim_at_the_same():
+    q, s = np.array([[1.0], [2.0], [2.5], [90.0]]), np.array([0.1, 0.2, 0.3, 0.4])
+    plain = method("quantile-noiseless", 4, share=0.75).release(None, q, s)
+    assert plain.half_widths.tolist() == [4.0]
+    assert plain.values.tolist() == [(1.0 + 2.0 + 2.5 + 4.0) / 4]
+    centred = method("quantile-centred-noiseless", 4).release(None, q, s)
+    assert centred.centres.tolist() == [2.25]
+    assert centred.half_widths.tolist() == [1.0]  # twice the median spread, times √M
+    assert centred.values.tolist() == [(1.25 + 2.0 + 2.5 + 3.25) / 4]
+
+
+def test_the_cap_is_told():
+    capped = method("quantile", 3, epsilon=1e4, share=1.0, doublings=4).release(
+        np.random.default_rng(1), np.full((3, 2), 1e6), np.ones(3)
+    )
+    assert capped.capped.all()
+    assert (capped.half_widths == 16.0).all()
+    assert np.abs(capped.values - 16.0).max() < 0.1
+
+
+@pytest.mark.parametrize("name", QUANTILE_METHODS)
+def test_what_is_promised(name):
+    promised = method(name).guarantee(7)
+    assert promised is None if name.endswith("-noiseless") else promised.epsilon == pytest.approx(6.3)
+
+
+@pytest.mark.parametrize("name", QUANTILE_METHODS)
+def test_values_from_anywhere_give_finite_releases(name):
+    """One row moves a partition's quantile and spread to anything; so all may be anything."""
+    rng = np.random.default_rng(9)
+    for q in (np.full((5, 1), np.inf), np.full((5, 1), -np.inf), np.zeros((5, 1)), np.full((5, 1), 1e300)):
+        for s in (np.full(5, np.inf), np.full(5, 1e-300), np.ones(5)):
+            if name == "quantile-centred-noiseless" and np.isinf(s).all():
+                continue  # it takes the spreads as they are
+            found = method(name, 5).release(rng, q, s)
+            if name != "quantile-centred-noiseless" or np.isfinite(q).all():
+                assert np.isfinite(found.values).all()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: partition_quantile("quantiles", 10, 1.0, (0.5, 0.5)), "must be one of quantile, "),
+        (
+            lambda: partition_quantile("quantile", 10, 1.0, (0.5, 0.4)),
+            "must add up to epsilon = 1, got 0.5 . 0.4 = 0.9",
+        ),
+        (lambda: partition_quantile("quantile", 10, 1.0, (0.5, 0.3, 0.2)), r"must be 2 numbers > 0 \(bounds, noise\)"),
+        (
+            lambda: partition_quantile("quantile-centred", 10, 1.0, (0.5, 0.5)),
+            r"3 numbers > 0 \(scale, centre, noise\)",
+        ),
+        (lambda: partition_quantile("quantile", 10, 1.0, (1.5, -0.5)), "must be 2 numbers > 0"),
+        (lambda: partition_quantile("quantile", 10, 1.0, (1.0, 0.0)), "must be 2 numbers > 0"),
+        (lambda: partition_quantile("quantile", 10, 0.0, (0.5, 0.5)), "epsilon must be a finite number > 0"),
+        (lambda: partition_quantile("quantile", 10, 1.0, (0.5, 0.5), start=0.0), "mu, half the width"),
+        (lambda: partition_quantile("quantile", 10, 1.0, (0.5, 0.5), start=-2.0), "mu, half the width"),
+        (lambda: partition_quantile("quantile", 0, 1.0, (0.5, 0.5)), "n_values must be"),
+        (lambda: method("quantile", 3).release(None, np.zeros((3, 1)), np.ones(3)), "must have a generator"),
+        (lambda: method("quantile", 4).release(None, np.zeros((3, 1)), np.ones(3)), "must have shapes"),
+        (lambda: method("quantile", 3).release(None, np.zeros(3), np.ones(3)), "must have shapes"),
+        (lambda: method("quantile", 3).release(None, np.full((3, 1), np.nan), np.ones(3)), "must be numbers"),
+        (lambda: method("quantile", 3).release(None, np.zeros((3, 1)), np.zeros(3)), "spreads > 0"),
+        (lambda: window_law([1.0], 0.0, 1.0, (0.0, 1.0)), "half_window must be > 0"),
+        (lambda: window_law([np.nan], 1.0, 1.0, (0.0, 1.0)), "values must be numbers"),
+        (lambda: window_law([], 1.0, 1.0, (0.0, 1.0)), "values must be numbers"),
+    ],
+)
+def test_bad_input_is_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -1,0 +1,160 @@
+"""Sufficient statistics: exact moments, however rows are cut into chunks; the law of those that are simulated."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from mechanisms.regression.simulation import simulate_statistics
+from mechanisms.regression.statistics import (
+    RegressionStatistics,
+    draw_partition,
+    partition_sizes,
+    partition_statistics,
+)
+from tests.statistical import assert_mean_within
+
+
+def rows(n=60, p=2, offset=0.0, seed=0):
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((n, p)) + offset
+    return x, 1.0 + x.sum(axis=1) + rng.standard_normal(n), rng.integers(4, size=n)
+
+
+def exact_scatter(x, y):
+    """Return Σ (z − z̄)(z − z̄)ᵀ in rational arithmetic."""
+    z = [[Fraction(value) for value in row] for row in np.column_stack([x, y]).tolist()]
+    means = [sum(column) / len(z) for column in zip(*z, strict=True)]
+    d = range(len(means))
+    return [[float(sum((row[i] - means[i]) * (row[j] - means[j]) for row in z)) for j in d] for i in d]
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e8])
+def test_moments_are_those_of_rational_arithmetic(offset):
+    """Raw moments of a column near 1e8 keep no digit of its spread; centred ones keep eight and more."""
+    x, y, labels = rows(offset=offset)
+    found = partition_statistics(x, y, labels)
+    for j in range(4):
+        expected = exact_scatter(x[labels == j], y[labels == j])
+        np.testing.assert_allclose(found.scatter[j], expected, rtol=1e-12, atol=1e-11)
+        np.testing.assert_allclose(found.means[j, :2], x[labels == j].mean(axis=0), rtol=4e-16, atol=1e-15)
+    np.testing.assert_allclose(found.pool().scatter, exact_scatter(x, y), rtol=1e-8 if offset else 1e-12)
+    z = np.column_stack([x, y])
+    raw = z.T @ z - np.outer(z.sum(axis=0), z.sum(axis=0)) / len(z)
+    assert np.allclose(raw, exact_scatter(x, y), rtol=1e-3) == (offset == 0)
+
+
+def test_raw_moments():
+    x, y, labels = rows()
+    for intercept in (True, False):
+        found = partition_statistics(x, y, labels, intercept=intercept)
+        assert found.n_coefficients == 2 + intercept
+        for j in range(4):
+            X = np.column_stack([np.ones(len(x)), x])[labels == j, 1 - intercept :]
+            np.testing.assert_allclose(found.XtX[j], X.T @ X, rtol=1e-12, atol=1e-12)
+            np.testing.assert_allclose(found.Xty[j], X.T @ y[labels == j], rtol=1e-12, atol=1e-12)
+            np.testing.assert_allclose(found.yty[j], y[labels == j] @ y[labels == j], rtol=1e-12)
+
+
+@pytest.mark.parametrize("ends", [(7, 11, 60), (60,), (1, 2, 3, 59, 60)])
+def test_chunks_make_up_the_table(ends):
+    """Chunks without a row of some partition, and of a single row, among them."""
+    x, y, labels = rows(offset=50.0)
+    whole = partition_statistics(x, y, labels)
+    starts = (0, *ends[:-1])
+    chunks = [partition_statistics(x[a:b], y[a:b], labels[a:b], 4) for a, b in zip(starts, ends, strict=True)]
+    joined = RegressionStatistics.stack(chunks).pool(0)
+    assert joined.n_rows.tolist() == whole.n_rows.tolist()
+    np.testing.assert_allclose(joined.means, whole.means, rtol=1e-13)
+    np.testing.assert_allclose(joined.scatter, whole.scatter, rtol=1e-11, atol=1e-11)
+
+
+def test_another_outcome():
+    x, y, labels = rows(offset=3.0)
+    b = np.array([2.0, -1.0, 0.5])
+    moved = partition_statistics(x, y, labels).add_to_outcome(b)
+    direct = partition_statistics(x, y + b[0] + x @ b[1:], labels)
+    np.testing.assert_allclose(moved.means, direct.means, rtol=1e-12)
+    np.testing.assert_allclose(moved.scatter, direct.scatter, rtol=1e-10, atol=1e-10)
+
+
+def test_partitions_are_of_equal_sizes():
+    for n, size in ((100_000, 100), (4177, 100), (7, 3), (5, 5), (9, 5), (3, 1)):
+        sizes = partition_sizes(n, size)
+        assert sizes.sum() == n
+        assert sizes.min() >= size
+        assert sizes.max() - sizes.min() <= 1
+        assert np.all(np.diff(sizes) <= 0)
+        labels = draw_partition(np.random.default_rng(n), n, size)
+        assert np.bincount(labels).tolist() == sizes.tolist()
+
+
+def test_every_row_is_equally_likely_to_be_in_a_partition():
+    rng = np.random.default_rng(3)
+    first = np.array([draw_partition(rng, 7, 3)[0] for _ in range(4000)])
+    assert_mean_within(first == 0, 4 / 7)
+    with pytest.raises(AssertionError, match="is not within"):
+        assert_mean_within(first == 0, 1 / 2)
+
+
+def bartlett(rng, m, slope, error_std, size):
+    """Draw (x̄, ȳ, S_xx, S_xy, S_yy) without rows: independent normal means, and Bartlett's form of the scatter."""
+    x_mean = rng.standard_normal(size) / np.sqrt(m)
+    e_mean = error_std * rng.standard_normal(size) / np.sqrt(m)
+    sxx = rng.chisquare(m - 1, size)
+    u = error_std * rng.standard_normal(size)
+    sxe, see = np.sqrt(sxx) * u, u * u + error_std**2 * rng.chisquare(m - 2, size)
+    y_mean, sxy = 1 + slope * x_mean + e_mean, slope * sxx + sxe
+    return x_mean, y_mean, sxx, sxy, slope**2 * sxx + 2 * slope * sxe + see
+
+
+def test_simulated_statistics_have_the_law_of_normal_rows():
+    m, size = 12, 4000
+    rng = np.random.default_rng(5)
+    found = simulate_statistics(rng, np.full(size, m), [1.0, 2.0], 3.0)
+    drawn = (*found.means.T, found.scatter[:, 0, 0], found.scatter[:, 0, 1], found.scatter[:, 1, 1])
+    for mine, other in zip(drawn, bartlett(rng, m, 2.0, 3.0, size), strict=True):
+        assert stats.ks_2samp(mine, other).pvalue > 1e-6
+    residual = found.scatter[:, 1, 1] - found.scatter[:, 0, 1] ** 2 / found.scatter[:, 0, 0]
+    assert stats.kstest(residual / 9.0, stats.chi2(m - 2).cdf).pvalue > 1e-6
+    assert stats.kstest(residual / 9.0, stats.chi2(m - 1).cdf).pvalue < 1e-6
+
+
+def test_simulated_columns_are_independent():
+    found = simulate_statistics(np.random.default_rng(1), [50_000] * 4, [0.0, 1.0, -1.0, 2.0], 0.5)
+    np.testing.assert_array_equal(found.scatter, np.swapaxes(found.scatter, 1, 2))
+    centred = found.add_to_outcome([0.0, -1.0, 1.0, -2.0])
+    expected = np.diag([1.0, 1.0, 1.0, 0.25])
+    assert np.abs(centred.scatter / 50_000 - expected).max() < 5 / np.sqrt(50_000)
+
+
+def test_a_trial_depends_on_its_generator_alone():
+    one = simulate_statistics(np.random.default_rng(8), [5, 9], [1.0, 2.0], 1.0)
+    other = simulate_statistics(np.random.default_rng(8), [5, 9, 4], [1.0, 2.0], 1.0)[:2]
+    assert np.array_equal(one.scatter, other.scatter)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: partition_statistics([[1.0], [np.nan]], [0.0, 1.0], [0, 0]), "row 1 is not"),
+        (lambda: partition_statistics([[1.0], [2.0]], [np.inf, 1.0], [0, 0]), "row 0 is not"),
+        (lambda: partition_statistics([1.0, 2.0], [1.0, 1.0], [0, 0]), "rows must have shapes"),
+        (lambda: partition_statistics([[1.0]], [1.0], [2], 2), "from 0 to 1, got int64 from 0 to 2"),
+        (lambda: partition_statistics([[1.0]], [1.0], [-1], 2), "from 0 to 1"),
+        (lambda: partition_statistics([[1.0]], [1.0], [0.5], 2), "whole numbers"),
+        (lambda: partition_sizes(10, 11), r"size must be a whole number in \[1, n = 10\], got 11"),
+        (lambda: partition_sizes(10, 0), "size must be"),
+        (lambda: partition_sizes(0, 1), "n must be"),
+        (lambda: RegressionStatistics(np.array([1]), np.zeros((1, 2)), np.zeros((1, 3, 3))), "statistics must be"),
+        (lambda: RegressionStatistics(np.array([1]), np.zeros((1, 1)), np.zeros((1, 1, 1)), False), "a coefficient"),
+        (lambda: RegressionStatistics(np.array([1]), np.full((1, 2), np.nan), np.zeros((1, 2, 2))), "must be finite"),
+        (lambda: simulate_statistics(np.random.default_rng(1), [0], [1.0, 2.0], 1.0), "sizes must be"),
+        (lambda: simulate_statistics(np.random.default_rng(1), [5], [1.0], 1.0), "coefficients must be"),
+        (lambda: simulate_statistics(np.random.default_rng(1), [5], [1.0, 2.0], 0.0), "error_std must be"),
+    ],
+)
+def test_bad_input_is_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -1,0 +1,150 @@
+"""Audits of continuous laws: closed form against quadrature, all data sets of small n, and guarantees that fail."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import special, stats
+
+from mechanisms.audit import OutputLaws
+from mechanisms.privacy import Guarantee, RenyiGuarantee
+from mechanisms.renyi.audit import audit_densities, audit_posteriors, audit_sampling, beta_laws, gaussian_laws
+from mechanisms.renyi.gaussian_counts import gaussian_mechanism
+from mechanisms.renyi.sampling import RENYI_SAMPLERS, RenyiSampling, calibrate_renyi, renyi_sampler
+
+
+def two_cells(mechanism):
+    """Every data set of n records and every pair of neighbours."""
+    ones = np.arange(mechanism.n + 1)
+    counts = np.stack([ones, mechanism.n - ones], axis=1)
+    return mechanism.posterior(counts), np.stack([ones[:-1], ones[1:]], axis=1)
+
+
+@pytest.mark.parametrize("name", RENYI_SAMPLERS)
+@pytest.mark.parametrize("prior", [(6.0, 12.0), (1.0, 1.0), (0.3, 0.7), (0.05, 40.0)])
+@pytest.mark.parametrize("n", [1, 4, 25])
+def test_closed_form_quadrature_and_supremum_agree(name, prior, n):
+    """Up to 98 % of the way from order 1 to the one from which the divergence is infinite."""
+    mechanism = renyi_sampler(name, prior, n, 1.0 if name == "direct" else 0.3)
+    gap = mechanism.largest_order - 1
+    orders = [1.0, 1 + 0.1 * gap, 1 + 0.5 * gap, 1 + 0.98 * gap]
+    parameters, pairs = two_cells(mechanism)
+    closed = audit_posteriors(parameters, pairs, orders)
+    quadrature = audit_densities(beta_laws(parameters, pairs, orders[-1]), orders)
+    brute = audit_sampling(mechanism, orders)
+    for order in orders:
+        assert quadrature.renyi[order] == pytest.approx(closed.renyi[order], rel=1e-8)
+        assert brute.renyi[order] == closed.renyi[order]
+        assert mechanism.renyi_epsilon(order) == pytest.approx(closed.renyi[order], rel=1e-12)
+        assert closed.check(mechanism.guarantee(order)).holds
+        assert quadrature.check(mechanism.guarantee(order)).holds
+    assert (closed.evidence, quadrature.evidence) == ("closed form", "quadrature")
+    assert closed.n_pairs == quadrature.n_pairs == n
+
+
+def test_laws_of_other_densities_are_told_apart():
+    """Negative control: 5 % more weight of the records is not taken for the guarantee, by either audit."""
+    stated = calibrate_renyi("diffused", (1.0, 2.0), 10, order=2, epsilon=0.1)
+    wrong = RenyiSampling("diffused", stated.prior, stated.n, 1.05 * stated.coefficient, stated.public_counts)
+    parameters, pairs = two_cells(wrong)
+    for found in (audit_posteriors(parameters, pairs, [2]), audit_densities(beta_laws(parameters, pairs, 2), [2])):
+        verdict = found.check(stated.guarantee(2))
+        assert not verdict.holds
+        assert verdict.text.startswith("broken: stated (2, 0.1)-RDP, reaches 0.109991; worst ratio at ")
+
+
+@pytest.mark.parametrize("name", ["diffused", "concentrated"])
+@pytest.mark.parametrize("prior", [(1.0, 0.5, 2.0), (2.0, 2.0, 2.0, 1.0)])
+@pytest.mark.parametrize("public", [None, 3])
+def test_calibrated_mechanisms_spend_what_they_state(name, prior, public):
+    counts = None if public is None else (public, *(0 for _ in prior[1:]))
+    mechanism = calibrate_renyi(name, prior, 4, order=3, epsilon=0.05, public_counts=counts)
+    verdict = audit_sampling(mechanism, [3]).check(RenyiGuarantee(3, 0.05))
+    assert verdict.holds
+    assert abs(verdict.slack) < 1e-12
+    assert not audit_sampling(mechanism, [3]).check(RenyiGuarantee(3, 0.0499)).holds
+
+
+def test_no_posterior_is_purely_private():
+    """The witness: the cell that is rarer in the second law's draws."""
+    found = audit_sampling(renyi_sampler("direct", (1.0, 1.0), 3, 1.0), [1.5])
+    assert found.epsilon == math.inf
+    verdict = found.check(Guarantee(100.0))
+    assert not verdict.holds
+    first, second = (np.asarray(each) for each in (found.witness.dataset, found.witness.neighbour))
+    cell = int(np.argmin(first - second))
+    assert f"probability of cell {cell} close to 0" in verdict.text
+    ratios = [
+        stats.beta(*first[[cell, 1 - cell]]).logpdf(x) - stats.beta(*second[[cell, 1 - cell]]).logpdf(x)
+        for x in (1e-3, 1e-9, 1e-100)
+    ]
+    assert np.all(np.diff(ratios) > 10)
+
+
+@pytest.mark.parametrize("epsilon", [0.02, 0.5, 3.0])
+@pytest.mark.parametrize("order", [1.0, 2.0, 6.0])
+def test_published_variance_spends_half_and_the_tight_one_all(epsilon, order):
+    """Over all neighbours of enough records that clamping hides nothing; more than ε no one states."""
+    n = math.ceil(20 * math.sqrt(order / epsilon)) + 2 * math.ceil(order)
+    for name, share in (("gaussian", 0.5), ("gaussian-tight", 1.0)):
+        release = gaussian_mechanism(name, (1, 1), n, order, epsilon)
+        found = audit_densities(gaussian_laws(release), [order])
+        assert found.renyi[order] == pytest.approx(share * epsilon, rel=1e-9)
+        assert found.check(RenyiGuarantee(order, epsilon)).holds
+        assert found.check(release.guarantee(order)).holds
+        assert not found.check(RenyiGuarantee(order, 0.95 * share * epsilon)).holds
+
+
+@pytest.mark.parametrize("n", [1, 2, 5])
+def test_clamping_spends_less_at_small_n(n):
+    """Against the definition, with scipy's distribution functions and its quadrature."""
+    release = gaussian_mechanism("gaussian-tight", (1, 1), n, 2, 0.3)
+    found = audit_densities(gaussian_laws(release), [2]).renyi[2]
+    law = stats.norm(scale=release.noise_std / math.sqrt(2))
+    nodes, weights = np.polynomial.legendre.leggauss(100)
+    y = n * (1 + nodes) / 2
+
+    def plain(c, other):
+        inside = n / 2 * weights @ (law.pdf(y - c) ** 2 / law.pdf(y - other))
+        return math.log(inside + law.cdf(-c) ** 2 / law.cdf(-other) + law.sf(n - c) ** 2 / law.sf(n - other))
+
+    expected = max(max(plain(c, c + 1), plain(c + 1, c)) for c in range(n))
+    assert found == pytest.approx(expected, rel=1e-10)
+    assert found < 0.3 * 0.99
+
+
+def test_a_draw_from_noisy_counts_spends_far_less_than_they():
+    """The density of θ itself, a mixture over the noise: post-processing makes it safer than it states."""
+    n, order = 12, 2.0
+    release = gaussian_mechanism("gaussian-tight", (6.0, 12.0), n, order, 0.5)
+    parts = [release.successes_law(c) for c in range(n + 1)]
+    tau = np.linspace(-4.5, 4.5, 721)
+    phi, log_weights = np.sinh(tau), np.log(np.cosh(tau) * (tau[1] - tau[0]))
+
+    def log_law(c):
+        values, probabilities = parts[c]
+        a, b = 6.0 + values[:, None], 12.0 + n - values[:, None]
+        logs = a * phi - (a + b) * np.logaddexp(0, phi) - special.betaln(a, b)
+        return special.logsumexp(logs, axis=0, b=probabilities[:, None]) + log_weights
+
+    ones = np.arange(n + 1)
+    found = audit_densities(OutputLaws(ones, phi, np.stack([ones[:-1], ones[1:]], axis=1), log_law), [order])
+    assert found.check(release.guarantee(order)).holds
+    assert 0.05 < found.renyi[order] < 0.4 * 0.5
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: audit_posteriors([[1, 2], [2, 1]], [[0, 1]], []), "orders must hold at least one order"),
+        (lambda: audit_posteriors([[1, 2], [2, 1]], [[0, 1]], [0.5]), "order must be a finite number >= 1"),
+        (lambda: audit_posteriors([[1, 2], [2, 1]], [[0, 2]], [2]), "pairs must index the 2 data sets"),
+        (lambda: audit_posteriors([[1, 0], [2, 1]], [[0, 1]], [2]), "a must be finite and > 0, got 0.0"),
+        (lambda: beta_laws([[1, 2], [2, 1]], [[0, 1]], 2), "order must be below that of an infinite divergence, got 2"),
+        (lambda: beta_laws([[1, 2], [2, 1]], [[0, 1]], 0.5), "order must be a finite number >= 1"),
+        (lambda: gaussian_laws(gaussian_mechanism("gaussian", (1, 1, 1), 5, 2, 1.0)), "mechanism must have 2 cells"),
+    ],
+)
+def test_bad_arguments_are_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

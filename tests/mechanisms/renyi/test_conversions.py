@@ -1,0 +1,150 @@
+"""Conversions against dp_accounting, mpmath and exact privacy curves; the pure mechanism's curve is the largest."""
+
+import math
+
+import mpmath
+import numpy as np
+import pytest
+from dp_accounting.rdp.rdp_privacy_accountant import compute_delta, compute_epsilon
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import log_ndtr, ndtr
+
+from mechanisms.audit import OutputLaws, audit_laws
+from mechanisms.renyi.conversions import (
+    approximate_delta,
+    approximate_epsilon,
+    classical_epsilon,
+    pure_epsilon_for,
+    pure_renyi,
+)
+from mechanisms.renyi.sampling import renyi_sampler
+
+ORDERS = np.concatenate([[1.0], np.arange(1.05, 20, 0.05), np.arange(20.0, 500.0)])
+DIRECT = renyi_sampler("direct", (6, 12), 100, 1.0)
+CURVES = {
+    "gaussian": ORDERS / 200,
+    "weak gaussian": ORDERS * 2,
+    "pure": np.array([pure_renyi(0.3, order) for order in ORDERS]),
+    "posterior": np.array([DIRECT.renyi_epsilon(order) for order in ORDERS]),
+    "none": np.full(ORDERS.size, np.inf),
+    "tiny": ORDERS * 1e-6,  # for smaller ones the other implementation loses its digits
+}
+
+
+@pytest.mark.parametrize("name", CURVES)
+@pytest.mark.parametrize("delta", [1e-12, 1e-8, 1e-5, 0.01, 0.3, 0.9])
+def test_epsilon_equals_that_of_dp_accounting(name, delta):
+    found = approximate_epsilon(ORDERS, CURVES[name], delta)
+    assert found == pytest.approx(compute_epsilon(ORDERS, CURVES[name], delta)[0], rel=1e-13)
+
+
+@pytest.mark.parametrize("name", CURVES)
+@pytest.mark.parametrize("epsilon", [1e-6, 0.01, 0.3, 1.0, 5.0])
+def test_delta_equals_that_of_dp_accounting(name, epsilon):
+    found = approximate_delta(ORDERS, CURVES[name], epsilon)
+    assert found == pytest.approx(compute_delta(ORDERS, CURVES[name], epsilon)[0], rel=1e-9)
+
+
+@pytest.mark.parametrize("scale", [0.5, 1.0, 5.0])
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
+def test_delta_bounds_the_exact_one_of_normal_laws(scale, epsilon):
+    """δ(ε) of N(0, s²) against N(1, s²) has a closed form (Balle & Wang 2018)."""
+    exact = ndtr(0.5 / scale - epsilon * scale) - math.exp(epsilon + log_ndtr(-0.5 / scale - epsilon * scale))
+    curve = ORDERS / (2 * scale**2)
+    assert exact < approximate_delta(ORDERS, curve, epsilon) < 30 * exact
+
+
+@pytest.mark.parametrize("order", [1.5, 2.0, 7.0])
+def test_the_bound_is_reached_at_its_order(order):
+    """By a law whose loss is ε − ln(1 − 1/λ) or −∞, δ equals the bound."""
+    epsilon = 0.4
+    loss = epsilon - math.log1p(-1 / order)
+    mass = 0.3  # of P at that loss; the rest of P is where Q has almost nothing, of negligible moment
+    curve = (math.log(mass) + (order - 1) * loss) / (order - 1)
+    delta = mass * -math.expm1(epsilon - loss)
+    log_bound = (order - 1) * (curve - epsilon + math.log1p(-1 / order)) - math.log(order)
+    assert math.exp(log_bound) == pytest.approx(delta, rel=1e-14)
+
+
+@pytest.mark.parametrize("delta", [1e-9, 1e-4])
+def test_conversions_are_inverse_and_no_looser_than_the_classical(delta):
+    curve = CURVES["gaussian"]
+    epsilon = approximate_epsilon(ORDERS, curve, delta)
+    assert approximate_delta(ORDERS, curve, epsilon) == pytest.approx(delta, rel=1e-10)
+    classical = [classical_epsilon(order, spent, delta) for order, spent in zip(ORDERS[1:], curve[1:], strict=True)]
+    assert epsilon < min(classical)
+    assert classical_epsilon(10, 0.5, delta) == pytest.approx(0.5 + math.log(1 / delta) / 9, rel=1e-15)
+
+
+def test_one_order_alone():
+    assert approximate_epsilon([1.0], [0.1], 1e-6) == math.inf
+    assert approximate_epsilon([1.0], [0.1], 0.5) == 0.0  # total variation is below √(1 − e^(−0.1)) = 0.31
+    assert approximate_delta([1.0], [0.1], 1.0) == pytest.approx(math.sqrt(-math.expm1(-0.1)))
+    assert approximate_delta([2.0], [math.inf], 1.0) == 1.0
+
+
+def exact_pure(epsilon, order):
+    with mpmath.workdps(60):
+        epsilon, order = mpmath.mpf(epsilon), mpmath.mpf(order)
+        p = 1 / (1 + mpmath.exp(-epsilon))
+        q = 1 / (1 + mpmath.exp(epsilon))
+        if order == 1:
+            return float((p - q) * epsilon)
+        return float(mpmath.log(p**order * q ** (1 - order) + q**order * p ** (1 - order)) / (order - 1))
+
+
+@pytest.mark.parametrize("epsilon", [1e-9, 1e-3, 0.3, 2.0, 30.0, 500.0])
+@pytest.mark.parametrize("order", [1.0, 1 + 1e-9, 1.3, 2.0, 15.0, 1e4])
+def test_pure_curve_in_sixty_digits(epsilon, order):
+    assert pure_renyi(epsilon, order) == pytest.approx(exact_pure(epsilon, order), rel=1e-14)
+    assert pure_renyi(epsilon, order) <= min(epsilon, order * epsilon**2 / 2) * (1 + 1e-15)
+    assert pure_renyi(epsilon, math.inf) == epsilon
+
+
+@settings(deadline=None)
+@given(st.integers(0, 2**32 - 1), st.floats(0.01, 5.0), st.floats(1.0, 50.0))
+def test_no_pure_law_has_a_larger_divergence(seed, epsilon, order):
+    """Laws whose ratios lie in [e^−ε, e^ε], against randomised response."""
+    rng = np.random.default_rng(seed)
+    base = rng.dirichlet(np.ones(6))
+    law = base * np.exp(rng.uniform(-epsilon / 2, epsilon / 2, size=6))
+    table = [base, law / law.sum()]
+    found = audit_laws(OutputLaws.from_table(table, [[0, 1]]), orders=[order])
+    assert found.renyi[order] <= pure_renyi(max(found.epsilon, 1e-12), order) + 1e-12
+
+
+@pytest.mark.parametrize("target", [1e-12, math.exp(-5), 0.5, math.exp(3)])
+@pytest.mark.parametrize("order", [1.0, 2.0, 10.0, 100.0])
+def test_pure_epsilon_is_the_largest(target, order):
+    epsilon = pure_epsilon_for(order, target)
+    assert pure_renyi(epsilon, order) <= target
+    assert pure_renyi(epsilon * (1 + 1e-14), order) > target
+    assert epsilon >= max(target, math.sqrt(2 * target / order)) * (1 - 1e-15)
+    assert pure_epsilon_for(math.inf, target) == target
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: pure_renyi(1.0, 0.5), "order must be a finite number >= 1, got 0.5"),
+        (lambda: pure_renyi(0.0, 2), "epsilon must be a finite number > 0, got 0"),
+        (lambda: pure_epsilon_for(0.99, 1.0), "order must be a finite number >= 1, got 0.99"),
+        (lambda: pure_epsilon_for(2, math.inf), "epsilon must be a finite number > 0, got inf"),
+        (lambda: classical_epsilon(1, 0.5, 1e-6), "order must be > 1, got 1"),
+        (lambda: classical_epsilon(math.inf, 0.5, 1e-6), "order must be a finite number >= 1, got inf"),
+        (
+            lambda: approximate_epsilon([2, 3], [0.1], 1e-6),
+            r"must have one shape \(m,\), m >= 1, got \(2,\) and \(1,\)",
+        ),
+        (lambda: approximate_epsilon([], [], 1e-6), r"m >= 1, got \(0,\)"),
+        (lambda: approximate_epsilon([0.5], [0.1], 1e-6), r"orders must be finite and >= 1, got \[0.5\]"),
+        (lambda: approximate_delta([2], [-0.1], 1.0), r"renyi_epsilons must be >= 0, got \[-0.1\]"),
+        (lambda: approximate_delta([2], [math.nan], 1.0), "renyi_epsilons must be >= 0"),
+        (lambda: approximate_delta([2], [0.1], 0.0), "epsilon must be a finite number > 0"),
+        (lambda: approximate_epsilon([2], [0.1], 1.0), r"delta must be in \(0, 1\)"),
+    ],
+)
+def test_bad_arguments_are_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

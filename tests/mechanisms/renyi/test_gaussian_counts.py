@@ -1,0 +1,249 @@
+"""Noisy counts and the law of a draw from them: projections, closed-form moments, and the divergence in 25 digits."""
+
+import math
+
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import integrate, special, stats
+
+from mechanisms.privacy import RenyiGuarantee
+from mechanisms.renyi.divergence import dirichlet_renyi
+from mechanisms.renyi.gaussian_counts import GAUSSIAN_VARIANCES, GaussianCounts, gaussian_mechanism, project_counts
+from tests.statistical import assert_mean_within
+
+PRIOR, N, SUCCESSES = (6.0, 12.0), 100, 38
+
+
+@settings(deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(2, 7), st.sampled_from([0.01, 1.0, 100.0]))
+def test_projections_are_the_nearest_points(seed, k, scale):
+    """By the conditions of Karush, Kuhn and Tucker: one shift where positive, no smaller shift where 0."""
+    rng = np.random.default_rng(seed)
+    noisy = 10 * rng.dirichlet(np.ones(k)) + scale * rng.standard_normal(k)
+    projected = project_counts(noisy, 10)
+    assert projected.min() >= 0
+    assert projected.sum() == pytest.approx(10, rel=1e-12)
+    shifts = noisy - projected
+    positive = projected > 0
+    np.testing.assert_allclose(shifts[positive], shifts[positive][0], rtol=1e-9, atol=1e-9 * scale)
+    assert np.all(shifts[~positive] <= shifts[positive][0] + 1e-9 * scale)
+
+
+def test_two_cells_are_the_published_mechanism():
+    """The projection of two noisy cells is the first one, with half the difference of the noise, clamped to [0, n]."""
+    release = gaussian_mechanism("gaussian", PRIOR, N, order=2, epsilon=0.001)
+    normals = np.random.default_rng(2).standard_normal((5_000, 2))
+    released = release.release(normals, (SUCCESSES, N - SUCCESSES))
+    noise = release.noise_std * (normals[:, 0] - normals[:, 1]) / 2
+    clamped = np.clip(SUCCESSES + noise, 0, N)
+    np.testing.assert_allclose(released, np.stack([clamped, N - clamped], axis=1), atol=1e-10)
+    assert 0.1 < np.mean((clamped == 0) | (clamped == N)) < 0.9
+    assert release.noise_std**2 / 2 == pytest.approx(2 / 0.001, rel=1e-12)  # λΔ²/ε with Δ = 1
+
+
+@pytest.mark.parametrize("name", GAUSSIAN_VARIANCES)
+@pytest.mark.parametrize("order", [1.0, 2.0, 15.0])
+@pytest.mark.parametrize("epsilon", [1e-6, 0.1, 5.0])
+def test_variances(name, order, epsilon):
+    """D_λ of two normal laws at distance √2 is λ/σ²: the tight variance spends ε, the published one half."""
+    release = gaussian_mechanism(name, (1, 1, 1), 10, order, epsilon)
+    spent = {"gaussian": epsilon / 2, "gaussian-tight": epsilon}[name]
+    assert release.renyi_epsilon(order) == pytest.approx(spent, rel=1e-14)
+    assert release.renyi_epsilon(3 * order) == pytest.approx(3 * spent, rel=1e-14)
+    assert release.guarantee(order) == RenyiGuarantee(order, release.renyi_epsilon(order))
+
+
+@pytest.mark.parametrize("epsilon", [1e-8, 0.003, 0.05, 3.0, 1e4])
+@pytest.mark.parametrize("successes", [0, 1, 38, 100])
+def test_law_of_the_released_successes(epsilon, successes):
+    """Probabilities of the ends and the first two moments, by the closed forms of a clamped normal."""
+    release = gaussian_mechanism("gaussian-tight", PRIOR, N, 2, epsilon)
+    values, probabilities = release.successes_law(successes)
+    law = stats.norm(successes, release.noise_std / math.sqrt(2))
+    assert probabilities.sum() == pytest.approx(1, rel=1e-14)
+    assert (values[0], values[-1]) == (0, N)
+    assert probabilities[[0, -1]] == pytest.approx([law.cdf(0), law.sf(N)], rel=1e-12)
+    with mpmath.workdps(30):
+        mean, std = mpmath.mpf(successes), mpmath.mpf(law.std())
+        low, high = (0 - mean) / std, (N - mean) / std
+        inside = mpmath.ncdf(high) - mpmath.ncdf(low)
+        first = mean * inside + std * (mpmath.npdf(low) - mpmath.npdf(high))
+        second = (mean**2 + std**2) * inside + std * (mean * mpmath.npdf(low) - (mean + N) * mpmath.npdf(high))
+        expected = [first + N * mpmath.ncdf(-high), second + N**2 * mpmath.ncdf(-high)]
+    moments = [float(probabilities @ values), float(probabilities @ values**2)]
+    np.testing.assert_allclose(moments, [float(each) for each in expected], rtol=1e-12)
+
+
+def exact_kl(prior, n, successes, noise_std):
+    """Follow the definition in 25 digits: the mixture over the noise, and the integral over log odds."""
+    with mpmath.workdps(25):
+        alpha, beta = map(mpmath.mpf, prior)
+        a, b, std = alpha + successes, beta + n - successes, mpmath.mpf(noise_std) / mpmath.sqrt(2)
+        low, high = max(0.0, float(successes - 13 * std)), min(float(n), float(successes + 13 * std))
+        edges = np.linspace(low, high, max(4, int((high - low) / min(float(std), 4.0))))
+        nodes, weights = np.polynomial.legendre.leggauss(20)
+        half = (edges[1] - edges[0]) / 2
+        values = [mpmath.mpf(float(edge + half * (1 + node))) for edge in edges[:-1] for node in nodes]
+        masses = [
+            half * weight * mpmath.npdf(s, successes, std)
+            for s, weight in zip(values, [*weights] * (len(edges) - 1), strict=True)
+        ]
+        values += [mpmath.mpf(0), mpmath.mpf(n)]
+        masses += [mpmath.ncdf(-successes / std), mpmath.ncdf((successes - n) / std)]
+        log_scale = [
+            mpmath.log(mass / mpmath.beta(alpha + s, beta + n - s)) for s, mass in zip(values, masses, strict=True)
+        ]
+        log_beta = mpmath.log(mpmath.beta(a, b))
+
+        def integrand(phi):
+            log_p = a * phi - (a + b) * mpmath.log1p(mpmath.exp(phi)) - log_beta
+            log_q = -(alpha + beta + n) * mpmath.log1p(mpmath.exp(phi)) + mpmath.log(
+                mpmath.fsum(mpmath.exp(c + (alpha + s) * phi) for c, s in zip(log_scale, values, strict=True))
+            )
+            return mpmath.exp(log_p) * (log_p - log_q)
+
+        mode, spread = mpmath.log(a / b), mpmath.sqrt(1 / a + 1 / b)
+        step, steps = spread / 5, [int(5 * (10 + 25 / tail) / spread) if tail < 4 else 70 for tail in (a, b)]
+        return float(step * mpmath.fsum(integrand(mode + i * step) for i in range(-steps[0], steps[1] + 1)))
+
+
+@pytest.mark.parametrize(
+    ("prior", "n", "successes", "order", "epsilon"),
+    [
+        (PRIOR, N, SUCCESSES, 2.0, math.exp(2)),
+        (PRIOR, N, SUCCESSES, 15.0, math.exp(-1)),
+        ((3.0, 2.0), 12, 12, 2.0, 0.3),
+        ((3.0, 2.0), 12, 4, 2.0, 1e-3),
+    ],
+)
+def test_divergence_in_25_digits(prior, n, successes, order, epsilon):
+    """A noise that is 1 % off changes it by about 4 %."""
+    release = gaussian_mechanism("gaussian", prior, n, order, epsilon)
+    expected = exact_kl(prior, n, successes, release.noise_std)
+    assert release.posterior_kl(successes) == pytest.approx(expected, rel=1e-9)
+    off = GaussianCounts(prior, n, 1.01 * release.noise_std)
+    assert off.posterior_kl(successes) != pytest.approx(expected, rel=1e-4)
+
+
+def plain_kl(release, successes):
+    """Sum p·ln(p/q) over fine grids of the noise and of the log odds, with logsumexp."""
+    alpha, beta = release.prior
+    n, std = release.n, release.noise_std / math.sqrt(2)
+    values = np.linspace(0, n, 40_001)[1:-1]
+    log_mass = stats.norm(successes, std).logpdf(values) + math.log(n / 40_000)
+    values = np.concatenate([[0], values, [n]])
+    ends = stats.norm(successes, std).logcdf(0), stats.norm(successes, std).logsf(n)
+    log_mass = np.concatenate([[ends[0]], log_mass, [ends[1]]])
+    log_mass[[0, -1]] = np.logaddexp(
+        log_mass[[0, -1]], stats.norm(successes, std).logpdf([0, n]) + math.log(n / 80_000)
+    )
+    scale = log_mass - special.betaln(alpha + values, beta + n - values)
+    a, b = alpha + successes, beta + n - successes
+    phi = math.log(a / b) + math.sqrt(1 / a + 1 / b) * np.linspace(-9, 12, 190)
+    log_odds = np.log1p(np.exp(phi))
+    log_p = a * phi - (a + b) * log_odds - special.betaln(a, b)
+    log_q = (
+        np.array([special.logsumexp(scale + (alpha + values) * each) for each in phi]) - (alpha + beta + n) * log_odds
+    )
+    return float(np.sum(np.exp(log_p) * (log_p - log_q)) * (phi[1] - phi[0]))
+
+
+@pytest.mark.parametrize(("order", "log_epsilon"), [(2.0, -10.0), (15.0, -6.0), (2.0, -6.0), (2.0, -2.0)])
+def test_divergence_by_a_fine_grid(order, log_epsilon):
+    """At the paper's setting, where the law of the draw goes from one mode to two."""
+    release = gaussian_mechanism("gaussian", PRIOR, N, order, math.exp(log_epsilon))
+    assert release.posterior_kl(SUCCESSES) == pytest.approx(plain_kl(release, SUCCESSES), rel=1e-6)
+
+
+def test_divergence_vanishes_with_the_noise():
+    """With the square of its variance; by the second order of the expansion of r in σ, whose square has this mean.
+
+    r − 1 ≈ ½s²·[(φ − φ̄)² − v], s² the variance and v that of φ: KL ≈ ⅛s⁴·Var (φ − φ̄)².
+    """
+    a, b = 44.0, 74.0
+    v, fourth = (special.polygamma(m, a) + special.polygamma(m, b) for m in (1, 3))
+    for epsilon in (1e4, 1e6, 1e8):
+        release = gaussian_mechanism("gaussian", PRIOR, N, 2, epsilon)
+        leading = (release.noise_std**2 / 2) ** 2 * (fourth + 2 * v**2) / 8
+        assert release.posterior_kl(SUCCESSES) == pytest.approx(leading, rel=10 / epsilon + 1e-6)
+
+
+def test_law_is_bimodal_as_epsilon_vanishes():
+    """Half the probability at either end; what is left between them decides the divergence until very late."""
+    for epsilon, tolerance in ((1e-6, 0.02), (1e-10, 2e-4), (1e-14, 2e-6)):
+        release = gaussian_mechanism("gaussian", PRIOR, N, 2, epsilon)
+        _, probabilities = release.successes_law(SUCCESSES)
+        assert probabilities[[0, -1]] == pytest.approx([0.5, 0.5], abs=tolerance)
+    late = [GaussianCounts(PRIOR, N, noise_std).posterior_kl(SUCCESSES) for noise_std in (1e6, 1e8, 1e100)]
+    assert late[1] - late[0] == pytest.approx(math.log(100), rel=0.01)
+    both = [stats.beta(6, 112), stats.beta(106, 12)]
+    posterior = stats.beta(44, 74)
+    expected, _ = integrate.quad(
+        lambda t: posterior.pdf(t) * (posterior.logpdf(t) - math.log((both[0].pdf(t) + both[1].pdf(t)) / 2)), 0.05, 0.8
+    )
+    assert late[2] == pytest.approx(expected, rel=1e-7)
+    assert expected < float(dirichlet_renyi([44.0, 74.0], [6.0, 112.0], 1.0)) + math.log(2)
+
+
+@pytest.mark.parametrize(
+    ("prior", "n", "successes", "epsilon"),
+    [
+        ((0.5, 0.5), 1, 0, 1.0),
+        ((0.05, 3.0), 50, 0, 0.1),
+        ((1.0, 1.0), 10_000, 3_000, 0.01),
+        ((2.0, 0.3), 30, 30, 1e-12),
+    ],
+)
+def test_divergence_at_the_edges(prior, n, successes, epsilon):
+    """Heavy tails, empty cells, many records: the divergence grows with the noise, and stays finite."""
+    tight, published = (
+        gaussian_mechanism(name, prior, n, 2, epsilon).posterior_kl(successes)
+        for name in ("gaussian-tight", "gaussian")
+    )
+    assert 0 < tight < published < math.inf
+
+
+def test_draws_have_the_law():
+    """Mean of θ and of its square, by the nodes of the released successes."""
+    release = gaussian_mechanism("gaussian", PRIOR, N, 2, 0.01)
+    draws = release.sample(np.random.default_rng(8), (SUCCESSES, N - SUCCESSES), size=20_000)
+    values, probabilities = release.successes_law(SUCCESSES)
+    a, total = PRIOR[0] + values, sum(PRIOR) + N
+    assert_mean_within(draws[:, 0], probabilities @ a / total)
+    assert_mean_within(draws[:, 0] ** 2, probabilities @ (a * (a + 1)) / (total * (total + 1)))
+    with pytest.raises(AssertionError, match="is not within"):
+        assert_mean_within(draws[:, 0], 1.05 * (probabilities @ a) / total)
+    np.testing.assert_allclose(draws.sum(axis=1), 1, rtol=1e-12)
+
+
+def test_draws_of_more_cells():
+    """Noise that can be neglected leaves the posterior's mean."""
+    release = gaussian_mechanism("gaussian-tight", (1, 2, 3), 10, 2, 1e9)
+    draws = release.sample(np.random.default_rng(9), (5, 0, 5), size=5_000)
+    for cell, expected in enumerate((6 / 16, 2 / 16, 8 / 16)):
+        assert_mean_within(draws[:, cell], expected)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: gaussian_mechanism("laplace", (1, 1), 5, 2, 1.0), "name must be one of gaussian, gaussian-tight"),
+        (lambda: gaussian_mechanism("gaussian", (1, -1), 5, 2, 1.0), "prior must have positive"),
+        (lambda: gaussian_mechanism("gaussian", (1, 1), 0, 2, 1.0), "n must be a whole number >= 1"),
+        (lambda: gaussian_mechanism("gaussian", (1, 1), 5, 0.9, 1.0), "order must be a finite number >= 1"),
+        (lambda: gaussian_mechanism("gaussian", (1, 1), 5, 2, 0.0), "epsilon must be a finite number > 0"),
+        (lambda: gaussian_mechanism("gaussian", (1, 1), 5, 2, 1.0).posterior_kl(6), "successes must be a whole number"),
+        (lambda: gaussian_mechanism("gaussian", (1, 1), 5, 2, 1.0).successes_law(2.5), "from 0 to 5, got 2.5"),
+        (lambda: gaussian_mechanism("gaussian", (1, 1, 1), 5, 2, 1.0).successes_law(2), "prior must have 2 cells"),
+        (
+            lambda: gaussian_mechanism("gaussian", (1, 1), 5, 2, 1.0).sample(np.random.default_rng(1), (1, 1), 3),
+            "counts must sum to 5",
+        ),
+    ],
+)
+def test_bad_arguments_are_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

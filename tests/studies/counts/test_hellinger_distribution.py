@@ -1,0 +1,209 @@
+"""The study: its panels follow the contract, its laws are exact, its claims can fail."""
+
+import numpy as np
+import pytest
+import xarray as xr
+from scipy.special import gammaln
+
+import pipeline
+from mechanisms import MECHANISMS
+from studies import STUDIES
+from studies.counts.hellinger_distribution import STUDY
+from studies.figures import render
+from studies.report import drawable, judge, load_summaries
+from studies.styles import MECHANISM_STYLES
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    """Run the whole study."""
+    path = tmp_path_factory.mktemp("study") / "s.zarr"
+    pipeline.run(STUDY, path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def summaries(store):
+    return load_summaries(store)
+
+
+def verdicts(summaries):
+    return {claim.name: finding.verdict for claim, finding in judge(STUDY, summaries)}
+
+
+def renamed(summaries, names):
+    """Exchange the names of mechanisms."""
+    return {
+        panel: ds.assign_coords(mechanism=[names.get(name, name) for name in ds.mechanism.values.tolist()])
+        for panel, ds in summaries.items()
+    }
+
+
+def log_beta(a):
+    return gammaln(a).sum(axis=-1) - gammaln(a.sum(axis=-1))
+
+
+def textbook_distance(a, b):
+    return np.sqrt(np.maximum(1 - np.exp(log_beta((a + b) / 2) - (log_beta(a) + log_beta(b)) / 2), 0))
+
+
+def all_counts(n, k):
+    """All count vectors, by filtering a full grid."""
+    grid = np.stack(np.meshgrid(*[np.arange(n + 1)] * (k - 1), indexing="ij"), -1).reshape(-1, k - 1)
+    grid = grid[grid.sum(axis=1) <= n]
+    return np.column_stack([grid, n - grid.sum(axis=1)])
+
+
+def test_contract_of_the_store(store):
+    """Groups, dimensions, coordinates and measure, as users rely on them; read by plain xarray."""
+    for panel, k in (("k2", 2), ("k3", 3)):
+        ds = xr.open_zarr(store, group=panel).load()
+        assert ds.probability.dims == ("n", "mechanism", "distance_bin")
+        assert ds.status.dims == ("n", "mechanism")
+        skipped = ds.status.where(ds.status != 1, drop=True)
+        assert k == 3 or not skipped.size
+        if k == 3:  # too many candidates for an exact calibration
+            assert (skipped == 5).all()
+            assert skipped.n.values.tolist() == [500]
+            assert sorted(skipped.mechanism.values) == ["global-exact", "smooth-exact", "varying-exact"]
+        assert "trial" not in ds.dims
+        assert (float(ds.epsilon), float(ds.delta), ds.prior.item()) == (1.0, 1e-8, ":".join("1" * k))
+        assert ds.n.values.tolist() == [100, 500]
+        np.testing.assert_array_equal(ds.distance_bin, np.arange(50) / 50)
+        assert "Not private" in ds.mechanism.attrs["notes"]["local"]
+        assert ("smooth-n" in ds.mechanism.values) == (k > 2)
+
+
+def test_laws_are_whole_and_fit_their_mean(summaries):
+    for ds in summaries.values():
+        ok = ds.n_ok == 1
+        assert float(abs(ds.probability.sum("distance_bin") - 1).where(ok).max()) < 1e-13
+        left = ds.probability.dot(ds.distance_bin)
+        within = (left <= ds.expected_hellinger) & (ds.expected_hellinger <= left + 0.02 * (1 + 1e-9))
+        assert (within | ~ok).all()
+
+
+@pytest.mark.parametrize(("k", "n"), [(2, 9), (2, 30), (3, 8)])
+def test_laws_by_brute_force(tmp_path, k, n):
+    """The mechanisms written out again: weights exp(-H/(2 LS)), and rounded, clipped Laplace noise, by enumeration."""
+    names = ("local", "laplace", "laplace-dimension")
+    pipeline.run(STUDY, tmp_path / "s.zarr", panels=[f"k{k}"], values={"n": [n], "mechanism": names})
+    ds = xr.open_zarr(tmp_path / "s.zarr", group=f"k{k}").sel(n=n)
+    counts = np.full(k, n // k)
+    counts[: n % k] += 1
+    candidates = all_counts(n, k)
+    distance = textbook_distance(1.0 + counts, 1.0 + candidates)
+    distance[(candidates == counts).all(axis=1)] = 0.0
+    neighbours = abs(candidates - counts).sum(axis=1) == 2
+
+    def laplace(scale):
+        def below(t):
+            return np.where(t < 0, np.exp(t / scale) / 2, 1 - np.exp(-t / scale) / 2)
+
+        law, rest = np.ones(len(candidates)), np.full(len(candidates), n)
+        for x, c in zip(candidates.T[:-1], counts, strict=False):
+            upper = np.where(x == rest, 1.0, below(x - c + 0.5))
+            law *= upper - np.where(x == 0, 0.0, below(x - c - 0.5))
+            rest = rest - x
+        return law
+
+    weights = np.exp(-distance / (2 * distance[neighbours].max()))
+    laws = {"local": weights / weights.sum(), "laplace": laplace(min(k - 1, 2.0)), "laplace-dimension": laplace(k)}
+    for name, law in laws.items():
+        expected = np.histogram(distance, np.linspace(0, 1, 51), weights=law)[0]
+        np.testing.assert_allclose(ds.probability.sel(mechanism=name), expected, rtol=1e-9, atol=1e-14)
+        assert float(ds.expected_hellinger.sel(mechanism=name)) == pytest.approx(law @ distance, rel=1e-9)
+
+
+def test_bins_of_the_users_own(tmp_path):
+    """Coarser bins hold the sums of the finer ones, and the last bin holds the farthest candidates."""
+    for name, bins in (("fine", [0, 0.25, 0.5, 0.75]), ("coarse", [0.0, 0.5])):
+        pipeline.run(STUDY, tmp_path / name, panels=["k2"], values={"n": [40], "distance_bin": bins})
+    fine, coarse = (xr.open_zarr(tmp_path / name, group="k2").probability.values for name in ("fine", "coarse"))
+    np.testing.assert_allclose(fine[..., ::2] + fine[..., 1::2], coarse, rtol=1e-13)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"n": [0]}, "n must be >= 1"),
+        ({"prior": ["1:1"]}, "prior must have 3 entries"),
+        ({"epsilon": [-1.0]}, "epsilon must be"),
+        ({"n": [100_000]}, "candidates must number at most"),
+        ({"distance_bin": [0.1, 0.5]}, "distance_bin must list the lower edges"),
+        ({"distance_bin": [0, 0.5, 0.2]}, "distance_bin must list the lower edges"),
+        ({"distance_bin": [0, 1]}, "distance_bin must list the lower edges"),
+    ],
+)
+def test_bad_values_are_refused(values, message):
+    with pytest.raises(ValueError, match=message):
+        STUDY.configure(panels=["k3"], values=values)
+
+
+def test_verdicts(summaries):
+    """For n > 400 the published mechanism is ahead in the mean, but its tail is heavier than the baseline's."""
+    assert verdicts(summaries) == {
+        "ahead-of-dimension-k2": "corrected",
+        "ahead-of-dimension-k3": "corrected",
+        "smooth-ahead-of-global": "reproduced",
+        "ahead-of-histogram": "corrected",
+        "laws-are-whole": "reproduced",
+    }
+
+
+def test_verdicts_follow_the_numbers(summaries):
+    """With the two sides of a comparison exchanged, the verdict turns round."""
+    for k, first in ((2, "smooth"), (3, "smooth-n")):
+        swapped = renamed(summaries, {first: "laplace-dimension", "laplace-dimension": first})
+        assert verdicts(swapped)[f"ahead-of-dimension-k{k}"] == "not reproduced"
+        ahead = renamed(summaries, {first: "laplace", "laplace": first})
+        assert verdicts(ahead)[f"ahead-of-dimension-k{k}"] == "reproduced"
+    swapped = renamed(summaries, {"smooth": "global", "global": "smooth"})
+    assert verdicts(swapped)["smooth-ahead-of-global"] == "not reproduced"
+    swapped = renamed(summaries, {"smooth": "laplace", "laplace": "smooth"})
+    assert verdicts(swapped)["ahead-of-histogram"] == "reproduced"
+
+
+def test_the_check_of_the_laws_can_fail(summaries):
+    for change in ({"probability": 1 + 1e-11}, {"expected_hellinger": 1.2}):
+        changed = summaries["k2"].assign({name: summaries["k2"][name] * factor for name, factor in change.items()})
+        assert verdicts({**summaries, "k2": changed})["laws-are-whole"] == "not reproduced"
+
+
+def test_claims_are_undecided_without_their_data(summaries):
+    small = {"k2": summaries["k2"].sel(n=[100])}
+    findings = {claim.name: finding for claim, finding in judge(STUDY, small)}
+    assert findings["ahead-of-dimension-k2"].evidence == "Panel k2 has no n = 500."
+    assert findings["ahead-of-dimension-k3"].evidence == "The store has no panel k3."
+    assert findings["laws-are-whole"].verdict == "reproduced"
+
+
+def test_every_figure_is_drawn(summaries):
+    assert drawable(STUDY, summaries) == list(STUDY.figures)
+    for figure in STUDY.figures:
+        light, dark = (render(figure.draw, summaries, ["svg"], dark=dark)[0] for dark in (False, True))
+        assert light.startswith(b"<?xml")
+        assert light != dark
+        canvas = figure.draw(summaries)
+        ds = summaries[figure.panels[0]]
+        assert len(canvas.axes) == 2 * ds.sizes["n"]
+        assert all(axes.get_xlabel() and axes.get_ylabel() for axes in canvas.axes)
+        for axes in canvas.axes[1::2]:
+            for line in axes.get_lines():
+                assert line.get_ydata()[-1] == pytest.approx(1.0, abs=1e-12) or np.isnan(line.get_ydata()[-1])
+
+
+def test_every_mechanism_has_a_style_of_its_own():
+    """Markers tell all apart in black and white; a variant has the colour of its sensitivity."""
+    assert set(MECHANISMS) <= set(MECHANISM_STYLES)
+    markers = [style["marker"] for style in MECHANISM_STYLES.values()]
+    assert len(set(markers)) == len(markers)
+    for name, style in MECHANISM_STYLES.items():
+        family, _, variant = name.rpartition("-")
+        if family in MECHANISM_STYLES and variant in ("n", "exact", "bound"):
+            assert style["color"] == MECHANISM_STYLES[family]["color"]
+            assert style["linestyle"] != MECHANISM_STYLES[family]["linestyle"]
+
+
+def test_listed():
+    assert STUDIES["hellinger-distribution"] is STUDY

@@ -1,0 +1,150 @@
+"""The study: its panels follow the contract, its distances are exact, its claims can fail."""
+
+import itertools
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import pipeline
+from mechanisms import MECHANISMS, balanced_counts, hellinger
+from mechanisms.counts.optimal import optimal_law
+from studies import STUDIES
+from studies.counts.hellinger_limits import STUDY
+from studies.figures import render
+from studies.report import drawable, judge, load_summaries
+
+SIZES = (3, 6)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    """Run the study at two sizes."""
+    path = tmp_path_factory.mktemp("study") / "s.zarr"
+    pipeline.run(STUDY, path, values={"n": SIZES})
+    return path
+
+
+@pytest.fixture(scope="module")
+def summaries(store):
+    return load_summaries(store)
+
+
+def verdicts(summaries):
+    return {claim.name: finding.verdict for claim, finding in judge(STUDY, summaries)}
+
+
+def renamed(summaries, names):
+    """Exchange the names of mechanisms."""
+    return {
+        panel: ds.assign_coords(mechanism=[names.get(name, name) for name in ds.mechanism.values.tolist()])
+        for panel, ds in summaries.items()
+    }
+
+
+def test_contract_of_the_store(store):
+    """Groups, dimensions, coordinates and measures, as users rely on them; every private mechanism applies."""
+    private = {name for name, mechanism in MECHANISMS.items() if mechanism.private}
+    for k in (2, 3, 4):
+        ds = xr.open_zarr(store, group=f"k{k}")
+        for name in ("worst_hellinger", "balanced_hellinger", "status"):
+            assert ds[name].dims == ("n", "mechanism")
+        assert ds.worst_dataset.dims == ("n", "mechanism", "cell")
+        assert (ds.status == 1).all()
+        assert set(ds.mechanism.values.tolist()) == private - ({"smooth-n"} if k == 2 else set())
+        assert (float(ds.epsilon), ds.prior.item()) == (1.0, ":".join("1" * k))
+
+
+def test_distances_by_brute_force(summaries):
+    for k, n in itertools.product((2, 3, 4), SIZES):
+        datasets = np.array([c for c in itertools.product(range(n + 1), repeat=k) if sum(c) == n])
+        distance = np.array([hellinger(1.0 + c, 1.0 + datasets) for c in datasets])
+        balanced = np.flatnonzero((datasets == balanced_counts(n, k)).all(axis=1))[0]
+        for name in summaries[f"k{k}"].mechanism.values.tolist():
+            laws = np.array([MECHANISMS[name].build(np.ones(k), c, 1.0, 1e-8).probabilities() for c in datasets])
+            expected = (laws * distance).sum(axis=1)
+            one = summaries[f"k{k}"].sel(n=n, mechanism=name)
+            assert float(one.worst_hellinger) == pytest.approx(expected.max(), rel=1e-9)
+            assert float(one.balanced_hellinger) == pytest.approx(expected[balanced], rel=1e-9)
+            worst = np.flatnonzero((datasets == one.worst_dataset.values).all(axis=1))[0]
+            assert expected[worst] == pytest.approx(expected.max(), rel=1e-9)
+
+
+def test_the_limit_is_that_of_the_linear_program(summaries):
+    """The registered mechanism has the worst case that is the smallest on its own."""
+    for k, n in itertools.product((2, 3, 4), SIZES):
+        limit = optimal_law(np.ones(k), n, 1.0, "worst-case").worst_case
+        stored = float(summaries[f"k{k}"].worst_hellinger.sel(n=n, mechanism="optimal"))
+        assert stored == pytest.approx(limit, rel=1e-6)
+
+
+def test_verdicts(summaries):
+    assert verdicts(summaries) == {
+        "none-is-better": "reproduced",
+        "geometric-is-nearest": "corrected",  # at n = 3 Hamming distances are nearer
+        "tailored-is-nearer": "corrected",
+    }
+    six = {panel: ds.sel(n=[6]) for panel, ds in summaries.items()}
+    assert verdicts(six)["geometric-is-nearest"] == "reproduced"
+
+
+def test_verdicts_follow_the_numbers(summaries):
+    """With the two sides of a comparison exchanged, the verdict turns round."""
+    assert verdicts(renamed(summaries, {"optimal": "laplace", "laplace": "optimal"})) == {
+        "none-is-better": "not reproduced",
+        "geometric-is-nearest": "not reproduced",
+        "tailored-is-nearer": "not reproduced",
+    }
+    swapped = renamed(summaries, {"geometric": "smooth-exact", "smooth-exact": "geometric"})
+    assert verdicts(swapped)["geometric-is-nearest"] == "not reproduced"
+    best = renamed(summaries, {"hamming-exact": "smooth", "smooth": "hamming-exact"})
+    nearer = {**best, "k2": swapped["k2"]}
+    assert verdicts(nearer)["tailored-is-nearer"] == "reproduced"
+    far = {
+        panel: ds.assign(
+            worst_hellinger=ds.worst_hellinger * xr.where(ds.mechanism.str.contains("smooth|vary|glob"), 9, 1)
+        )
+        for panel, ds in summaries.items()
+    }
+    assert verdicts(far)["tailored-is-nearer"] == "not reproduced"
+
+
+def test_claims_are_undecided_without_their_data(summaries):
+    findings = {claim.name: finding for claim, finding in judge(STUDY, {"k2": summaries["k2"]})}
+    assert findings["none-is-better"].evidence == "The store has no panel k3."
+    assert findings["geometric-is-nearest"].verdict == "corrected"
+    without = {panel: ds.drop_sel(mechanism="optimal") for panel, ds in summaries.items()}
+    assert set(verdicts(without).values()) == {"undecided"}
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"n": [0]}, "n must be >= 1"),
+        ({"n": [21]}, "variables of the linear program must number at most"),
+        ({"prior": ["1:1"]}, "prior must have 3 entries"),
+        ({"epsilon": [0]}, "epsilon must be"),
+        ({"cell": [0, 1]}, "cell must be 0 to 2"),
+    ],
+)
+def test_bad_values_are_refused(values, message):
+    with pytest.raises(ValueError, match=message):
+        STUDY.configure(panels=["k3"], values=values)
+
+
+def test_every_figure_is_drawn(summaries):
+    assert drawable(STUDY, summaries) == list(STUDY.figures)
+    for figure in STUDY.figures:
+        light, dark = (render(figure.draw, summaries, ["svg"], dark=dark)[0] for dark in (False, True))
+        assert light.startswith(b"<?xml")
+        assert light != dark
+        pictures = figure.draw(summaries).axes
+        assert len(pictures) == 3
+        for axes, panel in zip(pictures, ("k2", "k3", "k4"), strict=True):
+            assert len(axes.get_lines()) == summaries[panel].sizes["mechanism"]  # the optimum is the line at 1
+    worst = STUDY.figures[0].draw(summaries).axes
+    assert min(line.get_ydata().min() for axes in worst for line in axes.get_lines()[1:]) >= 1
+
+
+def test_listed():
+    assert STUDIES["hellinger-limits"] is STUDY

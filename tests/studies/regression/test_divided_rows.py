@@ -1,0 +1,110 @@
+"""The same division and the same statistics whatever the chunks, the scheduler and the array; bad rows are named."""
+
+import dask.array as da
+import numpy as np
+import pytest
+
+from mechanisms.regression.keyed_partition import keyed_partition
+from mechanisms.regression.statistics import partition_statistics
+from pipeline.cluster import THREADS, Profile, connect
+from pipeline.errors import BadInputError
+from studies.regression.divided_rows import divide_rows
+
+N, M = 10_007, 100
+
+
+@pytest.fixture(scope="module")
+def client():
+    with connect(THREADS) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def table():
+    rng = np.random.default_rng(1)
+    x = np.column_stack([np.sort(rng.standard_normal(N)), 1e6 + rng.standard_normal(N)])  # sorted, and far from 0
+    return x, x @ [2.0, -1.0] + rng.standard_normal(N)
+
+
+@pytest.fixture(scope="module")
+def partition():
+    return keyed_partition(np.random.default_rng(2), N, M)
+
+
+@pytest.fixture(scope="module")
+def expected(table, partition):
+    return partition_statistics(*table, partition.labels(0, N), M)
+
+
+def assert_same(found, expected):
+    """Assert equality up to rounding: relative to the columns' spread for means, to the largest entry for scatter."""
+    np.testing.assert_array_equal(found.n_rows, expected.n_rows)
+    np.testing.assert_allclose(found.means, expected.means, rtol=1e-14, atol=1e-12)
+    np.testing.assert_allclose(found.scatter, expected.scatter, rtol=0, atol=1e-10 * expected.scatter.max())
+
+
+CHUNKS = [N, 1000, 4999, (1, 10_000, 6), (7, 5000, 5000)]
+
+
+@pytest.mark.parametrize("chunks", CHUNKS)
+def test_any_chunks(client, table, partition, expected, chunks):
+    x, y = table
+    found = divide_rows(client, [da.from_array(x, chunks=(chunks, 1)), da.from_array(y, chunks=777)], partition)
+    assert_same(found, expected)
+    rows = da.from_array(np.column_stack([x, y]), chunks=(chunks, 3))
+    assert_same(divide_rows(client, [rows], partition), expected)
+
+
+def test_numpy_arrays(client, table, partition, expected):
+    assert_same(divide_rows(client, table, partition), expected)
+    assert_same(divide_rows(client, [np.column_stack(table)], partition), expected)
+    assert divide_rows(client, table, partition).intercept
+    assert not divide_rows(client, table, partition, intercept=False).intercept
+
+
+def test_worker_processes(table, partition, expected):
+    x, y = (da.from_array(array, chunks=1500) for array in table)
+    with connect(Profile("one", kwargs={"processes": True, "n_workers": 1})) as client:
+        assert_same(divide_rows(client, [x, y], partition), expected)
+
+
+def test_another_key_is_another_division(client, table, expected):
+    """The negative control of the comparisons above."""
+    found = divide_rows(client, table, keyed_partition(np.random.default_rng(3), N, M))
+    np.testing.assert_array_equal(found.n_rows, expected.n_rows)
+    with pytest.raises(AssertionError):
+        assert_same(found, expected)
+    assert_same(found.pool(), expected.pool())
+
+
+def test_replacing_a_row_changes_one_partition_alone(client, table, partition):
+    """Bit by bit, which is what the sensitivity of all releases rests on."""
+    x, y = table
+    before = divide_rows(client, [da.from_array(x, chunks=(1000, 2)), y], partition)
+    x = x.copy()
+    x[4321], own = [1e9, -1e9], partition.labels(4321, 1)[0]
+    after = divide_rows(client, [da.from_array(x, chunks=(1000, 2)), y], partition)
+    others = np.arange(M) != own
+    np.testing.assert_array_equal(after.means[others], before.means[others])
+    np.testing.assert_array_equal(after.scatter[others], before.scatter[others])
+    assert not np.array_equal(after.means[own], before.means[own])
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_the_first_row_that_is_not_finite_is_named(client, table, partition, value):
+    x, y = (array.copy() for array in table)
+    x[[9000, 5000], 1] = y[7000] = y[5000] = value
+    with pytest.raises(BadInputError, match=r"3 are not, the first is row 5,001 \(counted from 1\)"):
+        divide_rows(client, [da.from_array(x, chunks=(1000, 2)), y], partition)
+
+
+def test_squares_beyond_double_precision(client, table, partition):
+    x, y = table
+    with pytest.raises(BadInputError, match="squares that can be added up, got some beyond 1e150"):
+        divide_rows(client, [da.from_array(x * 1e200, chunks=(1000, 2)), y], partition)
+
+
+@pytest.mark.parametrize("shapes", [[(N,)], [(N, 2), (N, 1)], [(N - 1, 2), (N,)], [(N, 2), (N,), (N,)], []])
+def test_arrays_that_do_not_fit(client, partition, shapes):
+    with pytest.raises(BadInputError, match=r"arrays must have shapes \(10007, p\) and \(10007,\)"):
+        divide_rows(client, [np.ones(shape) for shape in shapes], partition)

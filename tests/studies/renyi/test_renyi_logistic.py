@@ -1,0 +1,287 @@
+"""The study: draws are right and independent, numbers do not depend on grouping, bad files are refused, claims fail."""
+
+import math
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import pipeline
+from mechanisms.glm.mechanisms import glm_mechanism
+from mechanisms.glm.sampling import fit_reference
+from pipeline import BadInputError
+from pipeline.rerun import rerun_trial
+from pipeline.run import study_of
+from pipeline.store import ResultStore
+from studies.datasets import Classification, load, split
+from studies.figures import render
+from studies.renyi import logistic_trials
+from studies.renyi.logistic_trials import draw_weights
+from studies.renyi.renyi_logistic import STUDY
+from studies.report import drawable, judge, load_summaries
+from tests.statistical import assert_mean_within
+
+SMALL = {"order": [1, 100], "epsilon": [math.exp(-5), math.exp(3)]}
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    """Run Abalone with two sets of chains at the corners of the grid."""
+    path = tmp_path_factory.mktemp("study") / "s.zarr"
+    pipeline.run(STUDY, path, panels=["abalone"], trials=27, values=SMALL)
+    return path
+
+
+@pytest.fixture(scope="module")
+def splits(tmp_path_factory):
+    """Run a few random splits at one corner."""
+    path = tmp_path_factory.mktemp("study") / "s.zarr"
+    pipeline.run(STUDY, path, panels=["abalone-splits"], trials=3, values={"order": [1], "epsilon": [1.0]})
+    return path
+
+
+def classification(n=60, d=2, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, d))
+    X /= np.linalg.norm(X, axis=1, keepdims=True)
+    y = (rng.random(n) < 1 / (1 + np.exp(-3 * X[:, 0]))).astype(np.int8)
+    return Classification("toy", X, y, X, y, ("a", "b"), ("0", "1"), "")
+
+
+def test_contract_of_the_store(store, splits):
+    """Groups, dimensions, coordinates and measures, as users rely on them; read by plain xarray."""
+    for path, panel in ((store, "abalone"), (splits, "abalone-splits")):
+        ds = xr.open_zarr(path, group=panel)
+        for name in ("test_error", "test_nll", "rhat", "ess"):
+            assert ds[name].dims == ("order", "epsilon", "mechanism", "trial")
+        assert ds.mechanism.values.tolist() == [
+            "glm-concentrated",
+            "glm-diffused",
+            "ops",
+            "ops-tight",
+            "ops-renyi",
+            "true-posterior",
+        ]
+        assert (ds.status == 1).all()
+        assert (ds.n_train == 2784).all()
+        assert (ds.n_columns == 9).all()
+        assert (ds.data_digest == int(load("abalone").digest[:15], 16)).all()
+        assert (ds.rhat < 1.01).all()
+        assert (ds.ess >= 400).all()
+        assert ((ds.test_error > 0.2) & (ds.test_error < 0.8)).all()
+    assert [panel.name for panel in STUDY.panels if panel.on_demand] == ["csv"]
+    for panel in STUDY.panels:
+        if panel.name == "abalone-strong":
+            continue
+        assert panel.trials == 50
+        assert panel.spec()["method_factors"]["order"] == [1, 10, 100]
+        np.testing.assert_allclose(np.log(panel.spec()["method_factors"]["epsilon"]), range(-5, 4))
+
+
+def test_what_a_mechanism_does_not_use_does_not_change_it(store):
+    ds = xr.open_zarr(store, group="abalone").load()
+    assert len(np.unique(ds.test_nll.sel(mechanism="true-posterior"))) == 27
+    assert len(np.unique(ds.test_nll.sel(mechanism="ops"))) == 54
+    assert len(np.unique(ds.test_nll.sel(mechanism="glm-diffused"))) == 108
+
+
+def test_a_trial_does_not_depend_on_the_run_it_was_part_of(store, tmp_path):
+    """One more trial, another order of the grid, other mechanisms: the same bits."""
+    ds = xr.open_zarr(store, group="abalone").load()
+    values = {"order": [100], "epsilon": [math.exp(3)], "mechanism": ["ops", "glm-diffused"]}
+    pipeline.run(STUDY, tmp_path / "t.zarr", panels=["abalone"], trials=26, values=values)
+    part = xr.open_zarr(tmp_path / "t.zarr", group="abalone").load()
+    whole = ds.sel(order=part.order, epsilon=part.epsilon, mechanism=part.mechanism, trial=part.trial)
+    assert np.array_equal(part.test_nll.values, whole.test_nll.values)
+    opened = ResultStore.open(tmp_path / "t.zarr")
+    _, study = study_of(opened, None)
+    assert all(rerun.equal for rerun in rerun_trial(opened, study, "abalone", {}, 25))
+
+
+def test_draws_follow_the_posterior_and_are_independent():
+    """Against quadrature in two dimensions; a posterior of another prior must fail."""
+    data = classification()
+    target = glm_mechanism("true-posterior", 60, 0.02, 1, 1.0)
+    X, y = data.train_x, data.train_y.astype(float)
+    reference = fit_reference(X, y, target)
+    axis = np.linspace(-6, 6, 401)
+    grid = reference.mean + np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
+    logs = -np.logaddexp(0, -(grid @ X.T) * (2 * y - 1)).sum(axis=1) - 0.5 * target.precision * (grid**2).sum(axis=1)
+    law = np.exp(logs - logs.max())
+    law /= law.sum()
+    sets = [draw_weights(np.random.default_rng(seed), data, target, 25) for seed in range(40)]
+    draws = np.concatenate([each.weights for each in sets])
+    centre = law @ grid
+    for j in range(2):
+        assert_mean_within(draws[:, j], centre[j])
+        assert_mean_within((draws[:, j] - centre[j]) ** 2, float(law @ (grid[:, j] - centre[j]) ** 2))
+    # draws that share chains are no more alike than others: the mean of a set has the variance of independent draws
+    means = np.stack([each.weights.mean(axis=0) for each in sets])
+    scaled = 25 * (means - centre) ** 2 / (law @ (grid - centre) ** 2)
+    assert_mean_within(np.concatenate([scaled.ravel(), scaled.ravel()[:20]]), 1.0)
+    other = glm_mechanism("true-posterior", 60, 0.1, 1, 1.0)
+    wrong = np.concatenate([draw_weights(np.random.default_rng(seed), data, other, 25).weights for seed in range(40)])
+    with pytest.raises(AssertionError, match="is not within"):
+        assert_mean_within((wrong[:, 0] - centre[0]) ** 2, float(law @ (grid[:, 0] - centre[0]) ** 2))
+
+
+def test_chains_that_do_not_converge_fail_their_trials(monkeypatch, tmp_path):
+    monkeypatch.setattr(logistic_trials, "LARGEST_RHAT", 1.0)
+    monkeypatch.setattr(logistic_trials, "_MOST_STEPS", 1200)
+    values = {"order": [1], "epsilon": [1.0], "mechanism": ["glm-diffused"]}
+    store = pipeline.run(STUDY, tmp_path / "s.zarr", panels=["abalone"], trials=2, values=values)
+    ds = xr.open_zarr(store.url, group="abalone")
+    assert (ds.status == 2).all()
+    assert "the chains did not converge in 1,200 steps: split R-hat 1.0" in ds.error.values.ravel()[0]
+
+
+def test_test_error_and_likelihood_are_those_of_their_definition():
+    data = split(load("abalone"))
+    weights = np.random.default_rng(0).standard_normal((3, 9))
+    error, nll = logistic_trials._judge(weights, data)
+    for k, w in enumerate(weights):
+        p = 1 / (1 + np.exp(-data.test_x @ w))
+        assert error[k] == np.mean((p > 0.5) != data.test_y)
+        expected = -np.mean(data.test_y * np.log(p) + (1 - data.test_y) * np.log(1 - p))
+        assert nll[k] == pytest.approx(expected, rel=1e-12)
+
+
+def write_csv(path, n=60, seed=1, label=("no", "yes")):
+    rng = np.random.default_rng(seed)
+    a, b = rng.standard_normal((2, n))
+    kinds = rng.choice(["red", "blue", "green"], n)
+    y = np.where(a + rng.logistic(size=n) > 0, label[1], label[0])
+    path.write_text(
+        "a,b,kind,bought\n" + "".join(f"{u},{v},{k},{t}\n" for u, v, k, t in zip(a, b, kinds, y, strict=True))
+    )
+
+
+def test_a_users_file(command, tmp_path):
+    write_csv(tmp_path / "mine.csv")
+    words = ["--set", "data=mine.csv", "--set", "target=bought", "--set", "epsilon=1,3", "--set", "order=2"]
+    code, _, err = command("run", "renyi-logistic", "--panel", "csv", *words, "--trials", 3, "--store", "s.zarr")
+    assert code == 0, err
+    ds = xr.open_zarr("s.zarr", group="csv")
+    assert ds.test_error.shape == (1, 2, 6, 3)
+    assert (ds.n_train == 40).all()
+    assert command("report", "s.zarr")[0] == 0
+    assert "on the user" in (tmp_path / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "message"),
+    [
+        (None, ("target=bought",), "cannot read mine.csv"),
+        ("a,b,bought\n1,2,0\n3,4,1\n5,6,1\n1,1,0\n", ("target=bougth",), "did you mean bought"),
+        ("a,b,bought\n1,2,0\n3,,1\n5,6,1\n1,1,0\n", ("target=bought",), "row 2"),
+        ("a,b,bought\n1,2,1\n3,4,1\n5,6,1\n1,1,1\n", ("target=bought",), "must have two values"),
+        ("a,b,bought\n1,2,1\n3,4,0\n5,6,2\n1,1,1\n", ("target=bought",), "must have two values"),
+        ("a,b,bought\n1,2,1\n3,4,0\n5,6,0\n1,1,1\n", ("target=bought", "beta=0"), "beta must be finite and > 0"),
+        (
+            "a,b,bought\n1,2,1\n3,4,0\n5,6,0\n1,1,1\n",
+            ("target=bought", "order=0.5"),
+            "order must be a finite number >= 1",
+        ),
+        (
+            "a,b,bought\n1,2,1\n3,4,0\n5,6,0\n1,1,1\n",
+            ("target=bought", "epsilon=-1"),
+            "epsilon must be a finite number",
+        ),
+    ],
+)
+def test_what_is_wrong_is_said_before_anything_is_written(command, tmp_path, text, words, message):
+    if text is not None:
+        (tmp_path / "mine.csv").write_text(text)
+    given = [part for word in ("data=mine.csv", *words) for part in ("--set", word)]
+    code, _, err = command("run", "renyi-logistic", "--panel", "csv", *given, "--store", "s.zarr")
+    assert code == 2
+    assert message in err
+    assert not (tmp_path / "s.zarr").exists()
+
+
+def test_a_file_without_its_panel_is_asked_for():
+    with pytest.raises(BadInputError, match="csv"):
+        STUDY.configure(values={"data": ["mine.csv"], "target": ["bought"]}, panels=["abalone"])
+
+
+# Claims and figures, on summaries made by hand
+
+
+def forged(errors, mcse=0.001, rhat=1.005, ess=900, n_ok=50, n_failed=0):
+    """Return the summary of a panel in which each mechanism has one error everywhere."""
+    names = list(errors)
+    shape = (3, 9, len(names))
+    coords = {
+        "order": [1.0, 10.0, 100.0],
+        "epsilon": [math.exp(k) for k in range(-5, 4)],
+        "mechanism": names,
+        "beta": 1e-3,
+    }
+    dims = ("order", "epsilon", "mechanism")
+    mean = np.broadcast_to([errors[name] for name in names], shape)
+    variables = {"rhat_largest": rhat, "ess_smallest": ess, "n_train": 2784}
+    variables |= {"n_ok": n_ok, "n_failed": n_failed, "n_pending": 0}
+    for measure in ("test_error", "test_nll"):
+        variables |= {f"{measure}_mcse": mcse, f"{measure}_sd": 0.01}
+    filled = {name: (dims, np.full(shape, value)) for name, value in variables.items()}
+    filled |= {f"{measure}_mean": (dims, mean) for measure in ("test_error", "test_nll")}
+    return xr.Dataset(filled, coords)
+
+
+PANELS = ("abalone", "adult", "mnist", "abalone-splits", "abalone-strong")
+GOOD = {
+    "glm-concentrated": 0.3,
+    "glm-diffused": 0.28,
+    "ops": 0.45,
+    "ops-tight": 0.43,
+    "ops-renyi": 0.42,
+    "true-posterior": 0.25,
+}
+
+
+def verdicts(errors=GOOD, **changes):
+    summaries = {name: forged(errors, **changes) for name in PANELS}
+    return {claim.name: finding.verdict for claim, finding in judge(STUDY, summaries)}
+
+
+def test_claims_can_hold():
+    assert set(verdicts().values()) == {"reproduced"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "claim", "verdict"),
+    [
+        ({"errors": {**GOOD, "ops": 0.29}}, "beats-ops", "not reproduced"),
+        ({"errors": {**GOOD, "ops": 0.305}}, "beats-ops", "undecided"),
+        ({"errors": {**GOOD, "ops-renyi": 0.2}}, "beats-better-ops", "not reproduced"),
+        ({"errors": {**GOOD, "ops-tight": 0.2}}, "beats-ops-in-likelihood", "not reproduced"),
+        ({"errors": {**GOOD, "glm-diffused": 0.31}}, "diffused-beats-concentrated", "not reproduced"),
+        ({"errors": {**GOOD, "glm-diffused": 0.31}}, "diffused-beats-concentrated-in-likelihood", "not reproduced"),
+        ({"mcse": 0.1}, "diffused-beats-concentrated", "undecided"),
+        ({"rhat": 1.02}, "converged", "not reproduced"),
+        ({"ess": 399}, "converged", "not reproduced"),
+        ({"n_failed": 25, "n_ok": 25}, "converged", "not reproduced"),
+        ({"n_ok": 49}, "beats-ops", "undecided"),
+        ({"mcse": 0.5}, "one-split-is-enough", "undecided"),
+    ],
+)
+def test_claims_can_fail(changes, claim, verdict):
+    assert verdicts(**changes)[claim] == verdict
+
+
+def test_splits_that_contradict():
+    turned = {**GOOD, "glm-diffused": 0.31}
+    summaries = {name: forged(GOOD) for name in PANELS} | {"abalone-splits": forged(turned)}
+    found = {claim.name: finding.verdict for claim, finding in judge(STUDY, summaries)}
+    assert found["one-split-is-enough"] == "not reproduced"
+
+
+def test_figures_draw_what_is_stored(store, splits):
+    summaries = load_summaries(store, study=STUDY) | load_summaries(splits, study=STUDY)
+    drawn = drawable(STUDY, summaries)
+    assert [figure.name for figure in drawn] == ["test-error", "test-nll", "splits"]
+    for figure in drawn:
+        (picture,) = render(
+            figure.draw, {name: summaries[name] for name in figure.panels if name in summaries}, ["png"]
+        )
+        assert len(picture) > 10_000
