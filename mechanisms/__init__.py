@@ -1,28 +1,14 @@
 """Differentially private Bayesian inference: the mechanisms, each with its guarantee and its exact law.
 
-The Dirichlet–multinomial model lives in `conjugate`, distances in `divergences`, how far one record moves them in
-`sensitivity`. Counts are released by `exponential` (by `power_mixture` where the candidates are too many), `hamming`,
-`noise` and `optimal`; `calibration` and `bound_calibration` find the largest exponents that are private, and
-`count_release` lists them all. `audit` says what a mechanism spends.
+* `counts`: releases of counts, and thereby of a Dirichlet posterior, through the Hellinger distance or with noise.
+* `inference`: what the parameter of an exponential family was, given a noisy sum of its records.
+* `renyi`: draws from posteriors that are weak enough to be Rényi private, and how kinds of privacy relate.
+* `glm`: one draw of the weights of a binary regression.
+* `regression`: a coefficient of a linear regression, from what partitions of the rows state of it.
 
-Exponential families are declared in `families`, and released by `noisy_statistics`, within bounds that
-`private_quantile` can find. What θ was is then inferred by `naive`, `gibbs`, `truncated_gibbs`, `marginal`,
-`binomial_mixture` and `one_posterior_sample`, and posteriors are compared by `mmd`.
-
-Rényi differential privacy and its relation to the other kinds are in `renyi`, the divergence of Dirichlet laws in
-`renyi_divergence`. `renyi_sampling` draws from weakened posteriors, `gaussian_counts` from those of noisy counts;
-`renyi_audit` says what laws with densities spend.
-
-Binary regression has the link functions of `links`. `glm` sets what one draw of the weights is made from, for which
-privacy, `glm_sampling` makes it, and `glm_audit` says what it spends, on the data of `glm_worst_case` among others.
-
-Linear regression is reduced to `regression_statistics` a partition of the rows (`regression_simulation` draws them), of
-which `regression_posterior` makes the posterior of one coefficient under a prior from `regression_prior`. What all
-partitions state is released by `partition_probability` and `partition_quantile`, whose bounds come from
-`sparse_vector`; `partition_audit` says what that spends.
-
-What a mechanism spends is composed by dp-accounting through `accounting`, and `samplers` are mechanisms as functions of
-raw records, for testers that sample.
+The Dirichlet–multinomial model lives in `conjugate`, distances in `divergences`, guarantees in `privacy`; `audit` says
+what a mechanism spends. dp-accounting composes that through `accounting`, and `samplers` are mechanisms as functions
+of raw records, for testers that sample.
 
 All are pure functions and frozen dataclasses; randomness comes in as uniforms or a generator.
 """

@@ -5,15 +5,15 @@ computes it on a Dask cluster into a Zarr store; `open_results` opens the store 
 """
 
 from pipeline.aggregate import summarise
+from pipeline.blocks.evaluate import Status
+from pipeline.declare.factors import Factor, Measure, Method, Statistic
+from pipeline.declare.panel import Panel
+from pipeline.declare.streams import Streams
+from pipeline.declare.study import Claim, Figure, Finding, Study
 from pipeline.errors import BadInputError
-from pipeline.evaluate import Status
-from pipeline.factors import Factor, Measure, Method, Statistic
 from pipeline.interchange import to_arviz, to_pandas
-from pipeline.panel import Panel
 from pipeline.run import extend, resume, run, submit
-from pipeline.store import open_results
-from pipeline.streams import Streams
-from pipeline.study import Claim, Figure, Finding, Study
+from pipeline.stores.store import open_results
 
 __all__ = [
     "BadInputError",

@@ -10,8 +10,8 @@ import numpy as np
 import xarray as xr
 from scipy.special import betaincinv
 
-from pipeline.evaluate import FAILURES, Status
-from pipeline.factors import Statistic
+from pipeline.blocks.evaluate import FAILURES, Status
+from pipeline.declare.factors import Statistic
 
 QUANTILES = {"q05": 0.05, "q25": 0.25, "median": 0.5, "q75": 0.75, "q95": 0.95}
 _STATISTICS = ("mean", "mcse", "sd", *QUANTILES, *(f"{name}_mcse" for name in QUANTILES))

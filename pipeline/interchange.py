@@ -5,8 +5,8 @@ from collections.abc import Hashable, Sequence
 import pandas as pd
 import xarray as xr
 
+from pipeline.blocks.evaluate import FAILURES, Status
 from pipeline.errors import BadInputError, unknown
-from pipeline.evaluate import FAILURES, Status
 
 _ACCOUNTS = ("status", "error")
 

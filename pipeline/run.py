@@ -11,18 +11,18 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-from pipeline.cluster import connect, has_nannies
+from pipeline.blocks.evaluate import Status
+from pipeline.clusters.cluster import connect, has_nannies
+from pipeline.clusters.profiles import Profile, load_profile
+from pipeline.declare.source import StudySource, find_study, source_of
+from pipeline.declare.streams import canonical_json, sha256
+from pipeline.declare.study import Study, differences
 from pipeline.errors import BadInputError
-from pipeline.evaluate import Status
-from pipeline.execute import execute, hand_over
-from pipeline.profiles import Profile, load_profile
-from pipeline.provenance import describe, now
-from pipeline.rerun import refuse_other_numbers
-from pipeline.source import StudySource, find_study, source_of
-from pipeline.store import ResultStore
-from pipeline.streams import canonical_json, sha256
-from pipeline.study import Study, differences
-from pipeline.work import PendingWork, Receipt, Task
+from pipeline.execution.execute import execute, hand_over
+from pipeline.execution.rerun import refuse_other_numbers
+from pipeline.execution.work import PendingWork, Receipt, Task
+from pipeline.stores.provenance import describe, now
+from pipeline.stores.store import ResultStore
 
 Progress = Callable[[PendingWork], Callable[[Receipt], None]]
 

@@ -11,18 +11,18 @@ from itertools import islice
 
 import numpy as np
 
-from pipeline.cluster import connect
+from pipeline.blocks.evaluate import Status, evaluate_block
+from pipeline.blocks.plan import iterate_blocks
+from pipeline.clusters.cluster import connect
+from pipeline.clusters.profiles import load_profile
+from pipeline.declare.source import StudySource
+from pipeline.declare.study import Study
 from pipeline.errors import BadInputError, IncompleteStoreError
-from pipeline.evaluate import Status, evaluate_block
-from pipeline.flight import ExecutionError, Flight
-from pipeline.plan import iterate_blocks
-from pipeline.profiles import load_profile
-from pipeline.rerun import Rerun
+from pipeline.execution.flight import ExecutionError, Flight
+from pipeline.execution.rerun import Rerun
+from pipeline.execution.work import Task, Work
 from pipeline.run import study_of
-from pipeline.source import StudySource
-from pipeline.store import ResultStore
-from pipeline.study import Study
-from pipeline.work import Task, Work
+from pipeline.stores.store import ResultStore
 
 _BATCH = 64
 

@@ -9,9 +9,9 @@ import warnings
 from collections.abc import Iterator, Mapping
 
 from pipeline import Study
+from pipeline.declare.plugins import Plugins
+from pipeline.declare.source import StudySource
 from pipeline.errors import BadInputError
-from pipeline.plugins import Plugins
-from pipeline.source import StudySource
 from studies.counts import (
     hellinger_accuracy,
     hellinger_distribution,

@@ -27,10 +27,10 @@ from mechanisms.glm.mechanisms import GLM_MECHANISMS
 from mechanisms.renyi.audit import audit_densities, audit_sampling, gaussian_laws
 from mechanisms.renyi.gaussian_counts import GAUSSIAN_VARIANCES, gaussian_mechanism
 from mechanisms.renyi.sampling import RENYI_SAMPLERS, calibrate_renyi, renyi_sampler
-from pipeline.cluster import available_cores
+from pipeline.clusters.cluster import available_cores
+from pipeline.declare.plugins import Plugins
+from pipeline.declare.source import load_object
 from pipeline.errors import BadInputError, unknown
-from pipeline.plugins import Plugins
-from pipeline.source import load_object
 
 ALL = "all"
 """The name that stands for every mechanism that releases counts, those of other packages among them."""

@@ -14,8 +14,8 @@ from typing import cast
 import typer
 
 from pipeline.errors import BadInputError, IncompleteStoreError, UnreadableStoreError
-from pipeline.flight import ExecutionError
-from pipeline.store import is_damage
+from pipeline.execution.flight import ExecutionError
+from pipeline.stores.store import is_damage
 from studies.commands import auditing, clusters, reading, releasing, running, verifying
 from studies.commands.shared import ERRORS, fail
 

@@ -38,8 +38,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from pipeline.declare.factors import format_value
 from pipeline.errors import BadInputError, unknown
-from pipeline.factors import format_value
 
 _DATA = Path(__file__).parent / "data"
 _SPLIT_SEED = 20_171_204  # of the one split of every table that does not come split: the first day of NIPS 2017

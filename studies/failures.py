@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline import Status, open_results
-from pipeline.evaluate import FAILURES, SAME_CAUSE
-from pipeline.factors import format_value
+from pipeline.blocks.evaluate import FAILURES, SAME_CAUSE
+from pipeline.declare.factors import format_value
 
 
 @dataclass(frozen=True)

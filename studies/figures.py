@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import LogLocator, NullLocator
 
-from pipeline.factors import format_value
+from pipeline.declare.factors import format_value
 
 Styles = Mapping[str, Mapping[str, Any]]
 """Name -> colour, marker and line style, as matplotlib names them."""

@@ -14,10 +14,10 @@ import xarray as xr
 
 from pipeline import BadInputError, Claim, Figure, Finding, Status, Study, open_results, summarise
 from pipeline.aggregate import count_status
+from pipeline.blocks.evaluate import FAILURES
+from pipeline.declare.factors import format_value
 from pipeline.errors import unknown
-from pipeline.evaluate import FAILURES
-from pipeline.factors import format_value
-from pipeline.store import ResultStore
+from pipeline.stores.store import ResultStore
 
 Summaries = Mapping[str, xr.Dataset]
 

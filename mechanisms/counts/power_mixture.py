@@ -19,8 +19,8 @@ of the group. Groups are narrow: from ten candidates on, four in five proposals 
 
 **What is left out.** Each of three truncations leaves out less than 2⁻⁵³ of the weight off c, which is at least
 exp(−a·h) with h = √(1 − exp(−u)), u the least −ln t off c: the powers j ≥ `stop`, as V(j) ≤ |R|·exp(−j·u); the powers
-j < `first`, as V(j) ≤ |R|; and counts far from c, see `mechanisms.counts.product_laws`. If a·h > 750, `stop` and `first`
-are taken as for 750: all weight off c is then zero in double precision.
+j < `first`, as V(j) ≤ |R|; and counts far from c, see `product_laws`. If a·h > 750, `stop` and `first` are taken as
+for 750: all weight off c is then zero in double precision.
 
 References
 ----------

@@ -1,1 +1,6 @@
-"""Rényi differential privacy: what one draw of a posterior spends, and posteriors weak enough."""
+"""Rényi private draws from Dirichlet posteriors (P3).
+
+The divergence of Dirichlet laws is in `divergence`. `sampling` draws from weakened posteriors, `gaussian_counts` from
+those of noisy counts; `audit` says what laws with densities spend, and `conversions` what that is in other kinds of
+privacy.
+"""

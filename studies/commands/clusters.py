@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from pipeline.cluster import load_profile, reach
-from pipeline.cluster_check import check_workers, expected_workers
-from pipeline.cluster_preview import describe_launch, launch_document, obstacle
+from pipeline.clusters.check import check_workers, expected_workers
+from pipeline.clusters.cluster import load_profile, reach
+from pipeline.clusters.preview import describe_launch, launch_document, obstacle
 from studies.commands.shared import ERRORS, say
 
 app = typer.Typer(help="Check where studies run.", no_args_is_help=True, rich_markup_mode=None)

@@ -7,10 +7,10 @@ from typing import Any
 import typer
 
 import pipeline
+from pipeline.clusters.profiles import load_profile
+from pipeline.declare.source import find_study
 from pipeline.errors import BadInputError
-from pipeline.profiles import load_profile
-from pipeline.source import find_study
-from pipeline.store import ResultStore
+from pipeline.stores.store import ResultStore
 from studies import MODULES, STUDIES
 from studies.commands.progress import ProgressDisplay
 from studies.commands.shared import ERRORS, fail, say

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from pipeline.work import PendingWork, Receipt
+from pipeline.execution.work import PendingWork, Receipt
 
 _SECONDS_BETWEEN_LINES = 5.0
 

@@ -12,11 +12,11 @@ import xarray as xr
 
 import pipeline
 from pipeline.aggregate import count_status
+from pipeline.blocks.evaluate import FAILURES, Status
 from pipeline.errors import BadInputError
-from pipeline.evaluate import FAILURES, Status
-from pipeline.rerun import rerun_trial
+from pipeline.execution.rerun import rerun_trial
 from pipeline.run import study_of
-from pipeline.store import ResultStore
+from pipeline.stores.store import ResultStore
 from studies import STUDIES
 from studies.commands.laboratory import report_all
 from studies.commands.shared import (

@@ -6,13 +6,13 @@ from typing import Annotated, Any, Literal
 import typer
 
 import pipeline
-from pipeline.cluster import available_cores
+from pipeline.blocks.evaluate import FAILURES, Status
+from pipeline.blocks.plan import make_plan
+from pipeline.clusters.cluster import available_cores
+from pipeline.declare.source import find_study
 from pipeline.errors import BadInputError
-from pipeline.evaluate import FAILURES, Status
-from pipeline.flight import ExecutionError
-from pipeline.plan import make_plan
-from pipeline.source import find_study
-from pipeline.store import ResultStore
+from pipeline.execution.flight import ExecutionError
+from pipeline.stores.store import ResultStore
 from studies import MODULES
 from studies.commands.laboratory import run_all
 from studies.commands.progress import ProgressDisplay

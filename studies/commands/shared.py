@@ -6,9 +6,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from pipeline.declare.factors import Factor
+from pipeline.declare.source import StudySource, find_study
 from pipeline.errors import BadInputError
-from pipeline.factors import Factor
-from pipeline.source import StudySource, find_study
 from studies import MODULES
 
 PLAIN: dict[str, Any] = {"soft_wrap": True, "highlight": False, "markup": False, "emoji": False}

@@ -25,7 +25,7 @@ import xarray as xr
 from mechanisms import MECHANISMS, balanced_counts, enumerate_candidates
 from mechanisms.counts.optimal import require_solvable
 from pipeline import Claim, Factor, Figure, Finding, Measure, Method, Panel, Streams, Study
-from pipeline.study import Verdict
+from pipeline.declare.study import Verdict
 from studies.styles import MECHANISM_STYLES
 
 _SIZES = {

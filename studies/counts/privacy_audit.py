@@ -19,7 +19,7 @@ from mechanisms import MECHANISMS, audit_counts, count_candidates, validate
 from mechanisms.audit import ROUNDING
 from mechanisms.counts.audit import require_auditable
 from pipeline import Claim, Factor, Figure, Finding, Measure, Method, Panel, Streams, Study
-from pipeline.factors import format_value
+from pipeline.declare.factors import format_value
 
 _LARGEST_PROGRAM = 1_000  # pairs of a data set and an output; larger linear programs would take most of the time
 _SPENDS_ALL = 0.999

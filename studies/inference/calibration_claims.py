@@ -7,7 +7,7 @@ import numpy as np
 import xarray as xr
 
 from pipeline import Claim, Figure, Finding
-from pipeline.factors import format_value
+from pipeline.declare.factors import format_value
 from studies.styles import METHOD_STYLES
 
 _LEVEL = 0.01

@@ -24,7 +24,7 @@ from mechanisms import (
 )
 from mechanisms.audit import ROUNDING
 from mechanisms.regression.partition_quantile import partition_quantile
-from pipeline.factors import format_value
+from pipeline.declare.factors import format_value
 from studies.laboratory.results import Results
 from studies.laboratory.tables import Table
 from studies.regression.partition_probability_claims import audit_adversarial

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import xarray as xr
 
-from pipeline.factors import format_value
+from pipeline.declare.factors import format_value
 from studies.laboratory.results import Results
 from studies.laboratory.tables import Table, plus_minus
 from studies.report import Summaries

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline import Claim, Finding
-from pipeline.provenance import now
+from pipeline.stores.provenance import now
 from studies.laboratory.audits import audit_table
 from studies.laboratory.comparisons import comparison_tables
 from studies.laboratory.errata import list_errata

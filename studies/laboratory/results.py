@@ -7,10 +7,10 @@ from datetime import datetime
 from typing import Any
 
 from pipeline import BadInputError, Claim, Finding, Study
+from pipeline.declare.source import find_study
 from pipeline.errors import IncompleteStoreError, UnreadableStoreError
 from pipeline.run import study_of
-from pipeline.source import find_study
-from pipeline.store import ResultStore
+from pipeline.stores.store import ResultStore
 from studies import MODULES, STUDIES
 from studies.laboratory.scales import store_path
 from studies.report import State, Summaries, judge, load_summaries, state_of

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pipeline import BadInputError, Study
+from pipeline.declare.study import differences
 from pipeline.errors import unknown
-from pipeline.store import ResultStore
-from pipeline.study import differences
+from pipeline.stores.store import ResultStore
 from studies import STUDIES
 
 

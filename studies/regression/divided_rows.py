@@ -15,7 +15,7 @@ from mechanisms.regression.keyed_partition import KeyedPartition
 from mechanisms.regression.row_moments import row_moments
 from mechanisms.regression.statistics import RegressionStatistics
 from pipeline.errors import BadInputError
-from pipeline.tables import Client, Rows, reduce_rows
+from pipeline.tables.tables import Client, Rows, reduce_rows
 
 
 def divide_rows(
@@ -50,7 +50,7 @@ def divide_rows(
     >>> from mechanisms.regression.keyed_partition import keyed_partition
     >>> from mechanisms.regression.posterior import coefficient_posterior
     >>> from mechanisms.regression.prior import FlatPrior
-    >>> from pipeline.cluster import THREADS, connect
+    >>> from pipeline.clusters.cluster import THREADS, connect
     >>> x = da.random.default_rng(1).normal(size=(10_000, 2), chunks=(3_000, 1))
     >>> y = 1 + x @ np.array([2.0, -1.0])
     >>> with connect(THREADS) as client:

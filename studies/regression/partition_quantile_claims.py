@@ -19,7 +19,7 @@ from mechanisms.regression.audit import quantile_laws, search_laws
 from mechanisms.regression.partition_quantile import partition_quantile
 from mechanisms.regression.sparse_vector import SparseVector
 from pipeline import Claim, Figure, Finding
-from pipeline.factors import format_value
+from pipeline.declare.factors import format_value
 from studies.styles import PARTITION_STYLES
 
 Summaries = Mapping[str, xr.Dataset]

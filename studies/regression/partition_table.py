@@ -22,9 +22,9 @@ from mechanisms.regression.posterior import coefficient_posterior
 from mechanisms.regression.prior import ConjugatePrior, FlatPrior, Prior, SemiConjugatePrior, ZellnerPrior
 from mechanisms.regression.statistics import RegressionStatistics
 from pipeline import Streams
-from pipeline.cluster import connect, load_profile
+from pipeline.clusters.cluster import connect, load_profile
 from pipeline.errors import BadInputError, unknown
-from pipeline.tables import open_table
+from pipeline.tables.tables import open_table
 from studies.regression.divided_rows import divide_rows
 
 INTERCEPT = "intercept"
@@ -201,7 +201,7 @@ def release_table(path: str, request: Request, seed: int | None = None, cluster:
     Parameters
     ----------
     path : str
-        The table: see `pipeline.table_formats`.
+        The table: see `pipeline.tables.formats`.
     request : Request
     seed : int, optional
         Of the division and, apart from it, of the noise; by default both are drawn anew. Noise from a seed that
@@ -222,7 +222,7 @@ def release_table(path: str, request: Request, seed: int | None = None, cluster:
     ------
     BadInputError
         If an argument is not allowed, or the table cannot be used.
-    pipeline.execute.ExecutionError
+    pipeline.execution.execute.ExecutionError
         If workers die.
     """
     mechanism = request.mechanism()

@@ -15,8 +15,8 @@ import xarray as xr
 from mechanisms import GAUSSIAN_VARIANCES, RENYI_SAMPLERS, pure_renyi
 from mechanisms.glm.worst_case import LARGEST_SHARE_1D
 from pipeline import Claim, Figure, Finding
-from pipeline.factors import format_value
-from pipeline.study import Verdict
+from pipeline.declare.factors import format_value
+from pipeline.declare.study import Verdict
 
 Summaries = Mapping[str, xr.Dataset]
 

@@ -7,7 +7,7 @@ import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure as Canvas
 
-from pipeline.factors import format_value
+from pipeline.declare.factors import format_value
 from studies.figures import finish_axes
 
 _LINES: tuple[dict[str, Any], ...] = (

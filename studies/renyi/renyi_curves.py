@@ -19,7 +19,7 @@ from mechanisms.privacy import validate_order
 from mechanisms.renyi.divergence import dirichlet_renyi
 from mechanisms.renyi.sampling import RenyiSampling, renyi_sampler
 from pipeline import Claim, Factor, Figure, Finding, Measure, Method, Panel, Streams, Study
-from pipeline.factors import format_value
+from pipeline.declare.factors import format_value
 
 _COEFFICIENTS = (0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
 _ORDERS = (1.0, *(round(1 + 0.05 * step, 2) for step in range(1, 381)))

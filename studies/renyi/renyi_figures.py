@@ -7,7 +7,7 @@ import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure as Canvas
 
-from pipeline.factors import format_value
+from pipeline.declare.factors import format_value
 from studies.figures import Styles, finish_axes
 
 Parts = Mapping[str, xr.Dataset]

@@ -14,7 +14,7 @@ import xarray as xr
 
 from mechanisms.renyi.divergence import dirichlet_renyi
 from pipeline import Claim, Figure, Finding
-from pipeline.factors import format_value
+from pipeline.declare.factors import format_value
 from studies.styles import RENYI_STYLES
 
 _PROPOSED = ("diffused", "concentrated")

@@ -29,15 +29,15 @@ from distributed.utils import get_mp_context
 
 import pipeline
 from pipeline.aggregate import count_status
-from pipeline.cluster import connect
-from pipeline.evaluate import Outcome
-from pipeline.execute import execute
-from pipeline.plan import iterate_blocks, make_plan
-from pipeline.profiles import load_profile
-from pipeline.source import find_study
-from pipeline.store import ResultStore
-from pipeline.study import Study
-from pipeline.work import PendingWork, Task
+from pipeline.blocks.evaluate import Outcome
+from pipeline.blocks.plan import iterate_blocks, make_plan
+from pipeline.clusters.cluster import connect
+from pipeline.clusters.profiles import load_profile
+from pipeline.declare.source import find_study
+from pipeline.declare.study import Study
+from pipeline.execution.execute import execute
+from pipeline.execution.work import PendingWork, Task
+from pipeline.stores.store import ResultStore
 
 SHAPES = ((10, 100), (1_000, 1), (100, 100), (10_000, 1), (1_000, 100), (100_000, 1))  # cells, blocks a cell
 N_WORKERS, ROUNDS = 64, 20

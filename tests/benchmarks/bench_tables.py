@@ -22,8 +22,8 @@ import zarr
 from mechanisms.regression.keyed_partition import keyed_partition
 from mechanisms.regression.posterior import coefficient_posterior
 from mechanisms.regression.prior import FlatPrior
-from pipeline.cluster import Profile, connect
-from pipeline.tables import open_table, reduce_rows
+from pipeline.clusters.cluster import Profile, connect
+from pipeline.tables.tables import open_table, reduce_rows
 from studies.regression.divided_rows import divide_rows
 
 CHUNK, PARTITIONS, ROUNDS = 1_000_000, 1_000, 3

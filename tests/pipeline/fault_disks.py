@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from pipeline.evaluate import Status
+from pipeline.blocks.evaluate import Status
 from tests.pipeline.fault_processes import Machines, inside
 from tests.pipeline.fault_study import N_TRIALS, Outcome, judge, n_committed, write_study
 from tests.pipeline.helpers import file_stamps

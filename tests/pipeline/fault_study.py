@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import zarr
 
-from pipeline.evaluate import FAILURES, Status
-from pipeline.source import find_study
+from pipeline.blocks.evaluate import FAILURES, Status
+from pipeline.declare.source import find_study
 from tests.pipeline.fault_processes import Program
 from tests.pipeline.helpers import compute_into, read_arrays
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from pipeline.evaluate import Status
+from pipeline.blocks.evaluate import Status
 from tests.pipeline.fault_processes import Machines, write_profile
 from tests.pipeline.fault_study import METHODS, Failed, Guilty, Outcome, Part, judge, write_study
 

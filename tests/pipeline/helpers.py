@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import zarr
 
-from pipeline.evaluate import Block, evaluate_block
-from pipeline.plan import iterate_blocks
-from pipeline.store import ResultStore
+from pipeline.blocks.evaluate import Block, evaluate_block
+from pipeline.blocks.plan import iterate_blocks
+from pipeline.stores.store import ResultStore
 
 TOY_FILE = Path(__file__).with_name("toy.py")
 

@@ -7,7 +7,7 @@ from scipy import stats
 
 from pipeline import open_results, summarise
 from pipeline.aggregate import QUANTILES, count_status, mcse_quantile
-from pipeline.evaluate import Status
+from pipeline.blocks.evaluate import Status
 from tests.pipeline.toy import STUDY
 
 N = 1001

@@ -16,8 +16,8 @@ import yaml
 from distributed import Client, LocalCluster
 from threadpoolctl import threadpool_info, threadpool_limits
 
-import pipeline.cluster
-from pipeline.cluster import (
+import pipeline.clusters.cluster
+from pipeline.clusters.cluster import (
     ONE_THREAD,
     THREADS,
     Profile,
@@ -27,7 +27,7 @@ from pipeline.cluster import (
     load_profile,
     make_launch,
 )
-from pipeline.cluster_preview import launch_document
+from pipeline.clusters.preview import launch_document
 from pipeline.errors import BadInputError
 
 SHIPPED = Path(__file__).parents[2] / "cluster.yaml"
@@ -453,7 +453,7 @@ def test_profile_values_are_not_changed(write):
 
 
 def test_no_scheduler_answers(monkeypatch):
-    monkeypatch.setattr(pipeline.cluster, "_CONNECT_SECONDS", 1)
+    monkeypatch.setattr(pipeline.clusters.cluster, "_CONNECT_SECONDS", 1)
     with socket.socket() as taken:  # bound, and nobody accepts
         taken.bind(("127.0.0.1", 0))
         address = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
@@ -478,7 +478,7 @@ def test_no_scheduler_answers(monkeypatch):
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_cluster_that_cannot_be_had(monkeypatch, message, profile):
-    monkeypatch.setattr(pipeline.cluster, "_CONNECT_SECONDS", 1)
+    monkeypatch.setattr(pipeline.clusters.cluster, "_CONNECT_SECONDS", 1)
     with pytest.raises(BadInputError) as caught:
         connect(profile).__enter__()
     assert message in str(caught.value)

@@ -14,15 +14,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipeline.cluster import ONE_THREAD, THREADS, Profile, connect, has_nannies, load_profile, reach
-from pipeline.cluster_check import (
+from pipeline.clusters.check import (
     OWN_PACKAGES,
     _store_faults,
     check_workers,
     expected_workers,
     hash_sources,
 )
-from pipeline.cluster_preview import describe_launch, obstacle
+from pipeline.clusters.cluster import ONE_THREAD, THREADS, Profile, connect, has_nannies, load_profile, reach
+from pipeline.clusters.preview import describe_launch, obstacle
 from pipeline.errors import BadInputError
 from studies import cli
 
@@ -351,7 +351,7 @@ def test_check_without_a_queue(command, monkeypatch, tmp_path):
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_bad_profiles_exit_with_2(command, monkeypatch, tmp_path, message, content):
-    monkeypatch.setattr("pipeline.cluster._CONNECT_SECONDS", 1)
+    monkeypatch.setattr("pipeline.clusters.cluster._CONNECT_SECONDS", 1)
     (tmp_path / "cluster.yaml").write_text(yaml.safe_dump({"profiles": content}))
     code, _, err = command("mine")
     assert (code, message in err) == (2, True)

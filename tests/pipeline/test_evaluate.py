@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline import Factor, Measure, Method, Panel, Study
-from pipeline.evaluate import Block, Status, evaluate_block, unevaluated
-from pipeline.plan import iterate_blocks
+from pipeline.blocks.evaluate import Block, Status, evaluate_block, unevaluated
+from pipeline.blocks.plan import iterate_blocks
 from tests.pipeline.helpers import evaluate_all, evaluate_one
 from tests.pipeline.toy import FAULTS, MEANS, STUDY, TABLE
 

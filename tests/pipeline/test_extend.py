@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import xarray as xr
 
-import pipeline.store
+import pipeline.stores.store
 from pipeline import BadInputError, open_results, resume, run
 from pipeline.run import extend
-from pipeline.store import ResultStore
+from pipeline.stores.store import ResultStore
 from tests.pipeline.helpers import TOY_FILE, assert_equal_arrays, file_stamps, read_arrays
 from tests.pipeline.toy import STUDY
 
@@ -97,7 +97,7 @@ def test_interrupted_growth_is_repeated(tmp_path, monkeypatch, share):
         raise CrashError
 
     with monkeypatch.context() as patch:
-        patch.setattr(pipeline.store.ResultStore, "_copy", crash)
+        patch.setattr(pipeline.stores.store.ResultStore, "_copy", crash)
         with pytest.raises(CrashError):
             extend(path, trials=7, values={"n": [9]})
     for name, values in read_arrays(path).items():

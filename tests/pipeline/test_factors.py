@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeline.declare.factors import Factor, format_value
+from pipeline.declare.streams import canonical_json
 from pipeline.errors import BadInputError, unknown
-from pipeline.factors import Factor, format_value
-from pipeline.streams import canonical_json
 
 WRITTEN = {
     "float": (1.0, [1, 1.0, "1", "1.0", " 1e0", np.float64(1), np.float32(1), np.int64(1)]),

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import zarr
 
-from pipeline.evaluate import Status
+from pipeline.blocks.evaluate import Status
 from pipeline.run import run
 from tests.pipeline.fault_processes import NotPossibleError
 from tests.pipeline.fault_scenarios import SCENARIOS

@@ -17,7 +17,7 @@ import zarr
 import zarr.storage._local as local
 
 import pipeline
-from pipeline.store import ResultStore
+from pipeline.stores.store import ResultStore
 
 N_KILLS = 20
 STUDY_FILE = """

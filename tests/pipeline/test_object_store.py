@@ -15,7 +15,7 @@ import yaml
 
 import pipeline
 from pipeline.errors import BadInputError, IncompleteStoreError, UnreadableStoreError
-from pipeline.store import ResultStore
+from pipeline.stores.store import ResultStore
 from pipeline.verify import verify
 from tests.pipeline.helpers import TOY_FILE, assert_equal_arrays
 from tests.pipeline.test_kill import STUDY_FILE

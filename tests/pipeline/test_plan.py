@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import pipeline.plan
+import pipeline.blocks.plan
 from pipeline import Factor, Measure, Method, Panel, Study
-from pipeline.evaluate import Block, Status, evaluate_block
-from pipeline.plan import iterate_blocks, make_plan
-from pipeline.store import ResultStore
+from pipeline.blocks.evaluate import Block, Status, evaluate_block
+from pipeline.blocks.plan import iterate_blocks, make_plan
+from pipeline.stores.store import ResultStore
 from tests.pipeline.helpers import file_stamps, panel_of
 from tests.pipeline.toy import FAULTS, MEANS, STUDY, TABLE
 
@@ -145,7 +145,7 @@ class Clock:
 def test_time_is_exact_where_it_is_linear(monkeypatch, block_trials):
     """Half a second to set a block up and 2 ms a trial, in cells of n times as much; some cells are interpolated."""
     clock = Clock()
-    monkeypatch.setattr(pipeline.plan.time, "perf_counter", clock)
+    monkeypatch.setattr(pipeline.blocks.plan.time, "perf_counter", clock)
 
     def simulate(cell, streams):
         clock.now += cell["n"] * (0.5 + 0.002 * len(streams.trials))
@@ -174,7 +174,7 @@ def test_time_is_exact_where_it_is_linear(monkeypatch, block_trials):
 @given(st.integers(1, 40))
 @settings(max_examples=15)
 def test_the_pilot_spreads_over_the_cells(n_cells):
-    order = pipeline.plan._spread(n_cells)
+    order = pipeline.blocks.plan._spread(n_cells)
     assert sorted(order) == list(range(n_cells))
     assert order[:2] == [0, n_cells - 1][:n_cells]
     for k in range(2, n_cells):  # the gaps that are left are halves of one another, but for rounding
@@ -195,7 +195,7 @@ def test_means_have_a_plan_for_settings_that_do_not_apply():
 def test_settings_apart_are_planned_from_a_few(monkeypatch):
     """Seven settings of 1, 2, ... seconds a block, whatever its trials: the ends and the middle tell the sum."""
     clock, evaluated = Clock(), []
-    monkeypatch.setattr(pipeline.plan.time, "perf_counter", clock)
+    monkeypatch.setattr(pipeline.blocks.plan.time, "perf_counter", clock)
 
     def evaluate(n, setting, streams):
         clock.now += setting["weight"]

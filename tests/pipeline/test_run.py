@@ -12,17 +12,17 @@ import pytest
 import xarray as xr
 import yaml
 
-import pipeline.cluster
+import pipeline.clusters.cluster
 from pipeline import open_results, resume, run
+from pipeline.blocks.evaluate import Block, Status
+from pipeline.blocks.plan import iterate_blocks
+from pipeline.declare.source import find_study
 from pipeline.errors import BadInputError
-from pipeline.evaluate import Block, Status
-from pipeline.flight import ExecutionError
-from pipeline.plan import iterate_blocks
-from pipeline.rerun import rerun_trial
+from pipeline.execution.flight import ExecutionError
+from pipeline.execution.rerun import rerun_trial
+from pipeline.execution.work import PendingWork
 from pipeline.run import study_of
-from pipeline.source import find_study
-from pipeline.store import ResultStore
-from pipeline.work import PendingWork
+from pipeline.stores.store import ResultStore
 from tests.pipeline.helpers import (
     TOY_FILE,
     assert_equal_arrays,
@@ -296,7 +296,7 @@ def test_another_version_is_refused(tmp_path, toy, message, old, new, complete):
 
 def test_another_version_of_the_distribution_is_refused(store_copy, monkeypatch):
     lose(store_copy, "single", 0, 0)
-    monkeypatch.setattr(pipeline.study, "version", lambda name: "99.0")
+    monkeypatch.setattr(pipeline.declare.study, "version", lambda name: "99.0")
     refused(store_copy, "dpstudies: stored .*, now 99.0", lambda: resume(store_copy, study=STUDY))
 
 
@@ -350,7 +350,7 @@ def test_edited_words_are_no_other_numbers(tmp_path, toy):
 )
 def test_bad_input_writes_nothing(tmp_path, monkeypatch, arguments):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(pipeline.cluster, "_CONNECT_SECONDS", 1)
+    monkeypatch.setattr(pipeline.clusters.cluster, "_CONNECT_SECONDS", 1)
     profiles = {"far": {"address": "tcp://127.0.0.1:1"}, "wrong": {"module": "distributed", "class": "NoSuchCluster"}}
     Path("c.yaml").write_text(yaml.safe_dump({"profiles": profiles}))
     with pytest.raises(BadInputError):

@@ -13,14 +13,15 @@ from distributed import Client
 from zarr.storage import LocalStore
 
 import pipeline
-from pipeline import Factor, Measure, regions
-from pipeline import store as store_module
+from pipeline import Factor, Measure
 from pipeline.aggregate import count_status
-from pipeline.evaluate import Status
-from pipeline.plan import iterate_blocks
-from pipeline.regions import iterate_slabs
-from pipeline.store import ResultStore
-from pipeline.work import PendingWork
+from pipeline.blocks.evaluate import Status
+from pipeline.blocks.plan import iterate_blocks
+from pipeline.execution.work import PendingWork
+from pipeline.stores import regions
+from pipeline.stores import store as store_module
+from pipeline.stores.regions import iterate_slabs
+from pipeline.stores.store import ResultStore
 from tests.pipeline.helpers import compute_block, panel_of
 from tests.pipeline.toy import STUDY
 

@@ -22,9 +22,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 import pipeline
-import pipeline.cluster
+import pipeline.clusters.cluster
 from pipeline import BadInputError, Measure, Method, Panel, Study
-from pipeline.cluster import load_profile
+from pipeline.clusters.cluster import load_profile
 from tests.pipeline.helpers import TOY_FILE, assert_equal_arrays
 
 ROOT = Path(__file__).parents[2]
@@ -34,7 +34,7 @@ SHIPPED = ROOT / "cluster.yaml"
 
 HOLD = """
 import sys
-from pipeline.cluster import connect, load_profile
+from pipeline.clusters.cluster import connect, load_profile
 if __name__ == "__main__":
     with connect(load_profile(sys.argv[1] if sys.argv[1:] else None)) as client:
         client.submit(sum, [1]).result()
@@ -173,7 +173,7 @@ def test_tls_lets_in_who_has_a_certificate(tmp_path, monkeypatch):
         (tmp_path / "c.yaml").write_text(yaml.safe_dump({"profiles": profiles}))
         pipeline.run(str(TOY_FILE), tmp_path / "tls.zarr", cluster=f"{tmp_path}/c.yaml:ours", **arguments)
         assert_equal_arrays(tmp_path / "threads.zarr", tmp_path / "tls.zarr")
-        monkeypatch.setattr(pipeline.cluster, "_CONNECT_SECONDS", 2)
+        monkeypatch.setattr(pipeline.clusters.cluster, "_CONNECT_SECONDS", 2)
         for name in profiles.keys() - {"ours"}:
             with pytest.raises(BadInputError) as caught:
                 pipeline.run(str(TOY_FILE), tmp_path / "refused.zarr", cluster=f"{tmp_path}/c.yaml:{name}", **arguments)

@@ -8,9 +8,9 @@ from dataclasses import replace
 import cloudpickle
 import pytest
 
+from pipeline.declare.source import StudySource, find_study, source_of
+from pipeline.declare.streams import sha256
 from pipeline.errors import BadInputError
-from pipeline.source import StudySource, find_study, source_of
-from pipeline.streams import sha256
 from tests.pipeline.helpers import TOY_FILE, evaluate_one
 from tests.pipeline.toy import STUDY
 
@@ -166,9 +166,9 @@ def test_a_study_that_existed_only_in_memory_cannot_be_found_again():
     ("message", "target"),
     [
         ("cannot load the study no_such_module:S: ModuleNotFoundError: No module named", "no_such_module:S"),
-        ("cannot load the study pipeline.study:STUDIES: AttributeError: ", "pipeline.study:STUDIES"),
-        ("cannot load the study pipeline.study:: ", "pipeline.study:"),
-        ("pipeline.study:Panel must be a Study, got type", "pipeline.study:Panel"),
+        ("cannot load the study pipeline.declare.study:STUDIES: AttributeError: ", "pipeline.declare.study:STUDIES"),
+        ("cannot load the study pipeline.declare.study:: ", "pipeline.declare.study:"),
+        ("pipeline.declare.study:Panel must be a Study, got type", "pipeline.declare.study:Panel"),
         ("cannot read the study file absent.py: No such file", "absent.py"),
         ("unknown study 'absent'", "absent"),
     ],

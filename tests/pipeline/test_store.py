@@ -13,15 +13,15 @@ import pytest
 import xarray as xr
 import zarr
 
-import pipeline.store
+import pipeline.stores.store
 from pipeline import open_results
+from pipeline.blocks.evaluate import Block, Status, evaluate_block
+from pipeline.blocks.plan import iterate_blocks
+from pipeline.declare.streams import canonical_json, sha256
 from pipeline.errors import BadInputError, IncompleteStoreError
-from pipeline.evaluate import Block, Status, evaluate_block
-from pipeline.plan import iterate_blocks
-from pipeline.regions import write_region
-from pipeline.store import ResultStore
-from pipeline.streams import canonical_json, sha256
-from pipeline.template import make_template
+from pipeline.stores.regions import write_region
+from pipeline.stores.store import ResultStore
+from pipeline.stores.template import make_template
 from tests.pipeline.helpers import (
     assert_equal_arrays,
     chunk_file,
@@ -269,7 +269,7 @@ def crash_at(monkeypatch, number):
         written.append(array.name.rpartition("/")[2])
         write_region(array, region, values)
 
-    monkeypatch.setattr(pipeline.store, "write_region", crashing)
+    monkeypatch.setattr(pipeline.stores.store, "write_region", crashing)
     return written
 
 
@@ -311,10 +311,10 @@ def test_the_crash_test_can_fail(template, monkeypatch):
     """Its negative control: a writer that commits first is caught."""
 
     def write_status_first(store, panel, block, setting, outcome):
-        (position,) = pipeline.store.positions(panel, block.cell, setting)
+        (position,) = pipeline.stores.store.positions(panel, block.cell, setting)
         region = tuple(slice(k, k + 1) for k in position)
-        pipeline.store.write_region(store.array(panel.name, "status"), region, outcome.status)
-        pipeline.store.write_region(store.array(panel.name, "total"), region, outcome.values["total"])
+        pipeline.stores.store.write_region(store.array(panel.name, "status"), region, outcome.status)
+        pipeline.stores.store.write_region(store.array(panel.name, "total"), region, outcome.values["total"])
 
     block, setting = Block("table", 0, range(1)), TABLE.settings()[0]
     crash_at(monkeypatch, 1)

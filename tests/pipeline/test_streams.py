@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from pipeline.streams import Streams, canonical_json
+from pipeline.declare.streams import Streams, canonical_json
 from tests.statistical import assert_frequencies, assert_mean_within
 
 VALUES = {"n": 100, "epsilon": 0.5, "prior": (1.0, 1.0)}

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from pipeline import Factor, Measure, Method, Panel, Study, open_results, resume, run, summarise
+from pipeline.blocks.plan import make_plan
+from pipeline.declare.streams import canonical_json
+from pipeline.declare.study import differences
 from pipeline.errors import BadInputError
-from pipeline.plan import make_plan
-from pipeline.streams import canonical_json
-from pipeline.study import differences
 from tests.pipeline.helpers import evaluate_all
 from tests.pipeline.toy import MEANS, STUDY, TABLE
 

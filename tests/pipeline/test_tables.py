@@ -12,11 +12,11 @@ import pytest
 import xarray as xr
 import zarr
 
-import pipeline.table_formats
-from pipeline.cluster import THREADS, Profile, connect
+import pipeline.tables.formats
+from pipeline.clusters.cluster import THREADS, Profile, connect
 from pipeline.errors import BadInputError
-from pipeline.flight import ExecutionError
-from pipeline.tables import open_table, reduce_rows
+from pipeline.execution.flight import ExecutionError
+from pipeline.tables.tables import open_table, reduce_rows
 
 N_ROWS = 1000
 
@@ -60,7 +60,7 @@ def test_rows_are_mapped_once_and_combined_in_order(client, chunks):
 
 
 def test_numpy_arrays_are_divided(client, monkeypatch):
-    monkeypatch.setattr(pipeline.tables, "PART_BYTES", 8 * 3 * 128)
+    monkeypatch.setattr(pipeline.tables.tables, "PART_BYTES", 8 * 3 * 128)
     x = np.random.default_rng(1).random((N_ROWS, 3))
     pieces = reduce_rows(client, [x, x[:, 0]], collect, join)
     np.testing.assert_array_equal(whole(pieces, 0), x)
@@ -218,7 +218,7 @@ WRITERS = (
 @pytest.mark.parametrize("write", WRITERS, ids=lambda write: write.__name__)
 @pytest.mark.parametrize("part_bytes", [2**25, 3000])
 def test_formats_say_the_same(client, tmp_path, monkeypatch, frame, write, part_bytes):
-    monkeypatch.setattr(pipeline.table_formats, "PART_BYTES", part_bytes)
+    monkeypatch.setattr(pipeline.tables.formats, "PART_BYTES", part_bytes)
     path = str(write(frame, tmp_path))
     for features in (["a", "count", "flag"], ["flag", "a"], ["count"], []):
         table = open_table(path, "y", features)
@@ -277,7 +277,7 @@ def test_bad_csv(client, tmp_path, message, text):
 
 
 def test_csv_that_goes_bad_further_down(client, tmp_path, monkeypatch):
-    monkeypatch.setattr(pipeline.table_formats, "PART_BYTES", 8000)
+    monkeypatch.setattr(pipeline.tables.formats, "PART_BYTES", 8000)
     lines = ["1,2"] * 5000
     for bad, message in (("1,x", "could not convert"), ('1,"2\n3"', "could not convert"), ("1,2,3", "2 fields")):
         lines[4000] = bad

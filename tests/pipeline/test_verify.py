@@ -8,7 +8,7 @@ import zarr
 
 from pipeline import resume
 from pipeline.errors import BadInputError, IncompleteStoreError, UnreadableStoreError
-from pipeline.store import ResultStore
+from pipeline.stores.store import ResultStore
 from pipeline.verify import verify
 from tests.pipeline.helpers import assert_equal_arrays, chunk_file, file_stamps
 from tests.pipeline.toy import STUDY

@@ -14,8 +14,8 @@ import xarray as xr
 
 import pipeline
 from mechanisms import audit_counts
+from pipeline.declare.source import find_study, load_object
 from pipeline.errors import BadInputError
-from pipeline.source import find_study, load_object
 from studies import MODULES, STUDIES
 from studies.audits import REGISTERED, Question, audit_named
 from tests.statistical import assert_frequencies, assert_mean_within

@@ -223,7 +223,7 @@ def test_typing_error_in_cluster_file(command, tmp_path):
 
 
 def test_unreachable_scheduler(command, tmp_path, monkeypatch):
-    monkeypatch.setattr("pipeline.cluster._CONNECT_SECONDS", 1)
+    monkeypatch.setattr("pipeline.clusters.cluster._CONNECT_SECONDS", 1)
     Path("cluster.yaml").write_text(yaml.safe_dump({"profiles": {"gone": {"address": "tcp://127.0.0.1:9"}}}))
     code, _, err = command(*SMALL, "--store", "s.zarr", "--cluster", "cluster.yaml:gone")
     assert code == 2

@@ -457,7 +457,7 @@ def test_a_panel_on_demand_by_command(command, tmp_path):
 
 
 def test_the_list_tells_panels_on_demand(command, monkeypatch):
-    from pipeline.source import find_study
+    from pipeline.declare.source import find_study
     from studies.commands import reading
 
     Path("study.py").write_text(STUDY_FILE)

@@ -6,9 +6,9 @@ import xarray as xr
 from scipy import stats
 
 import pipeline
-from pipeline.rerun import rerun_trial
+from pipeline.execution.rerun import rerun_trial
 from pipeline.run import study_of
-from pipeline.store import ResultStore
+from pipeline.stores.store import ResultStore
 from studies import STUDIES
 from studies.figures import render
 from studies.inference import noisy_trials

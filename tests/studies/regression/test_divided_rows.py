@@ -6,7 +6,7 @@ import pytest
 
 from mechanisms.regression.keyed_partition import keyed_partition
 from mechanisms.regression.statistics import partition_statistics
-from pipeline.cluster import THREADS, Profile, connect
+from pipeline.clusters.cluster import THREADS, Profile, connect
 from pipeline.errors import BadInputError
 from studies.regression.divided_rows import divide_rows
 

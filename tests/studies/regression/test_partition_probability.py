@@ -10,9 +10,9 @@ from scipy import stats
 
 import pipeline
 from pipeline import Streams
-from pipeline.rerun import rerun_trial
+from pipeline.execution.rerun import rerun_trial
 from pipeline.run import study_of
-from pipeline.store import ResultStore
+from pipeline.stores.store import ResultStore
 from studies import STUDIES
 from studies.figures import render
 from studies.regression.partition_probability import STUDY

@@ -11,9 +11,9 @@ from mechanisms.regression.posterior import coefficient_posterior
 from mechanisms.regression.prior import SemiConjugatePrior
 from mechanisms.regression.statistics import partition_statistics
 from pipeline import Streams
-from pipeline.rerun import rerun_trial
+from pipeline.execution.rerun import rerun_trial
 from pipeline.run import study_of
-from pipeline.store import ResultStore
+from pipeline.stores.store import ResultStore
 from studies import STUDIES
 from studies.figures import render
 from studies.regression.partition_quantile import STUDY

@@ -10,9 +10,9 @@ import pipeline
 from mechanisms.glm.mechanisms import glm_mechanism
 from mechanisms.glm.sampling import fit_reference
 from pipeline import BadInputError
-from pipeline.rerun import rerun_trial
+from pipeline.execution.rerun import rerun_trial
 from pipeline.run import study_of
-from pipeline.store import ResultStore
+from pipeline.stores.store import ResultStore
 from studies.datasets import Classification, load, split
 from studies.figures import render
 from studies.renyi import logistic_trials

@@ -12,9 +12,9 @@ import pipeline
 from mechanisms.renyi.gaussian_counts import gaussian_mechanism
 from mechanisms.renyi.sampling import calibrate_renyi
 from pipeline import Streams
-from pipeline.rerun import rerun_trial
+from pipeline.execution.rerun import rerun_trial
 from pipeline.run import study_of
-from pipeline.store import ResultStore
+from pipeline.stores.store import ResultStore
 from studies import STUDIES
 from studies.figures import render
 from studies.renyi.renyi_utility import STUDY

@@ -10,10 +10,10 @@ from zarr.codecs import Crc32cCodec, ZstdCodec
 from zarr.core.buffer import Buffer
 from zarr.storage import MemoryStore
 
-from pipeline.evaluate import Status
-from pipeline.factors import Factor, format_value
-from pipeline.panel import Panel
-from pipeline.study import Study
+from pipeline.blocks.evaluate import Status
+from pipeline.declare.factors import Factor, format_value
+from pipeline.declare.panel import Panel
+from pipeline.declare.study import Study
 
 _CODECS = (ZstdCodec(level=1), Crc32cCodec())
 _DTYPES = {"int": "int64", "float": "float64", "str": "string", "vector": "string"}

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.factors import Measure, Value
-from pipeline.panel import Panel, Setting
-from pipeline.streams import Streams
-from pipeline.study import Study
+from pipeline.declare.factors import Measure, Value
+from pipeline.declare.panel import Panel, Setting
+from pipeline.declare.streams import Streams
+from pipeline.declare.study import Study
 
 
 class Status(IntEnum):

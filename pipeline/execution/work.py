@@ -10,13 +10,13 @@ import numpy as np
 from distributed import get_worker
 from distributed.utils import sync
 
-from pipeline.evaluate import FAILURES, Block, Status, evaluate_around, evaluate_block
-from pipeline.flight import ExecutionError
-from pipeline.plan import iterate_blocks
-from pipeline.source import StudySource
-from pipeline.store import ResultStore
-from pipeline.streams import canonical_json, sha256
-from pipeline.study import Study
+from pipeline.blocks.evaluate import FAILURES, Block, Status, evaluate_around, evaluate_block
+from pipeline.blocks.plan import iterate_blocks
+from pipeline.declare.source import StudySource
+from pipeline.declare.streams import canonical_json, sha256
+from pipeline.declare.study import Study
+from pipeline.execution.flight import ExecutionError
+from pipeline.stores.store import ResultStore
 
 # runs that threads of this process are to give up: a thread cannot be ended from outside
 STOPPED: set[str] = set()

@@ -15,7 +15,7 @@ from typing import Any
 
 from distributed import Client, Future, KilledWorker
 
-from pipeline.evaluate import Status
+from pipeline.blocks.evaluate import Status
 
 _POLL_SECONDS = 0.1
 _SILENT_SECONDS = 60  # after which a run without workers says so

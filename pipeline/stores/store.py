@@ -27,15 +27,23 @@ from zarr.core.buffer import Buffer, default_buffer_prototype
 from zarr.core.sync import sync
 from zarr.storage import MemoryStore
 
+from pipeline.blocks.evaluate import FAILURES, Block, Outcome, Status
+from pipeline.declare.factors import format_value
+from pipeline.declare.panel import Panel, Setting
+from pipeline.declare.streams import canonical_json, sha256
+from pipeline.declare.study import Study
 from pipeline.errors import BadInputError, IncompleteStoreError, UnreadableStoreError
-from pipeline.evaluate import FAILURES, Block, Outcome, Status
-from pipeline.factors import format_value
-from pipeline.panel import Panel, Setting
-from pipeline.places import ROOT, exists_remotely, is_local, normal_place
-from pipeline.regions import SLAB_CHUNKS, chunk_steps, iterate_slabs, positions, region_of, setting_index, write_region
-from pipeline.streams import canonical_json, sha256
-from pipeline.study import Study
-from pipeline.template import make_template
+from pipeline.stores.places import ROOT, exists_remotely, is_local, normal_place
+from pipeline.stores.regions import (
+    SLAB_CHUNKS,
+    chunk_steps,
+    iterate_slabs,
+    positions,
+    region_of,
+    setting_index,
+    write_region,
+)
+from pipeline.stores.template import make_template
 
 _LEFTOVER = re.compile(r".*\.[0-9a-f]{32}\.partial")  # as the local store names a file until it is whole
 

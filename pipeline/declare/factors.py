@@ -1,7 +1,7 @@
 """Typed, named values: the axes of a panel, its constants, and what it measures.
 
 A value has one canonical form whatever way it was written (``1``, ``1.0`` and ``"1"`` are the same float), because the
-canonical form decides the random stream of every trial that depends on it (`pipeline.streams`).
+canonical form decides the random stream of every trial that depends on it (`pipeline.declare.streams`).
 """
 
 import math

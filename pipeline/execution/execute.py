@@ -4,7 +4,7 @@ The driver keeps a bounded window of tasks in flight and batches small blocks in
 the store and return receipts, never arrays, so a driver that dies loses nothing that was committed.
 
 A task that killed its worker process, or held it longer than the time limit, is taken apart at the end, with nothing
-else in flight: see `pipeline.isolate`.
+else in flight: see `pipeline.execution.isolate`.
 """
 
 import math
@@ -16,10 +16,10 @@ from itertools import islice
 
 from distributed import Client, Variable, fire_and_forget
 
-from pipeline.evaluate import Status
-from pipeline.flight import Flight, translating_losses
-from pipeline.isolate import isolate
-from pipeline.work import STOPPED, PendingWork, Receipt, Task, Work
+from pipeline.blocks.evaluate import Status
+from pipeline.execution.flight import Flight, translating_losses
+from pipeline.execution.isolate import isolate
+from pipeline.execution.work import STOPPED, PendingWork, Receipt, Task, Work
 
 _TASK_SECONDS = 1.0
 _ASK_SECONDS = 1.0

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from pipeline.cluster import Launch, Profile, job_script, make_launch
+from pipeline.clusters.cluster import Launch, Profile, job_script, make_launch
 from pipeline.errors import BadInputError
 
 _SECRET = re.compile("password|passphrase|secret|token", re.IGNORECASE)
@@ -31,7 +31,7 @@ def describe_launch(profile: Profile) -> dict[str, str]:
 
     Examples
     --------
-    >>> from pipeline.cluster import THREADS
+    >>> from pipeline.clusters.cluster import THREADS
     >>> describe_launch(THREADS)["workers"]
     'n_workers: 1'
     """
@@ -125,7 +125,7 @@ def obstacle(profile: Profile) -> str:
 
     Examples
     --------
-    >>> from pipeline.cluster import THREADS
+    >>> from pipeline.clusters.cluster import THREADS
     >>> obstacle(THREADS)
     ''
     """

@@ -1,8 +1,8 @@
 """Random streams that depend on what a trial is, never on how the work was divided.
 
 The key of a stream is the SHA-256 of a canonical JSON text: study seed, study, panel, role, the names and values of the
-factors involved, and the trial. Values are in canonical form (`pipeline.factors`). So a trial draws the same numbers
-for any block size, batch, worker, scheduler and order of the grid, and in a study that was extended.
+factors involved, and the trial. Values are in canonical form (`factors`). So a trial draws the same numbers for any
+block size, batch, worker, scheduler and order of the grid, and in a study that was extended.
 """
 
 import hashlib
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.factors import Value
+from pipeline.declare.factors import Value
 
 
 def canonical_json(value: object) -> str:

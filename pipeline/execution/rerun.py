@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from pipeline.blocks.evaluate import Block, Outcome, Status, evaluate_block
+from pipeline.declare.panel import Panel, Setting
+from pipeline.declare.study import Study
 from pipeline.errors import BadInputError
-from pipeline.evaluate import Block, Outcome, Status, evaluate_block
-from pipeline.panel import Panel, Setting
-from pipeline.store import ResultStore
-from pipeline.study import Study
+from pipeline.stores.store import ResultStore
 
 
 @dataclass(frozen=True)

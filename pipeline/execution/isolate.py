@@ -5,9 +5,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from pipeline.evaluate import Block, Status
-from pipeline.flight import Flight, Landed
-from pipeline.work import Receipt, Task, Work
+from pipeline.blocks.evaluate import Block, Status
+from pipeline.execution.flight import Flight, Landed
+from pipeline.execution.work import Receipt, Task, Work
 
 
 def isolate(flight: Flight, task: Task, suspect: Work) -> Receipt:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import zarr
 
-from pipeline.panel import Panel, Setting
+from pipeline.declare.panel import Panel, Setting
 
 SLAB_CHUNKS = 1000  # zarr makes a coroutine for each chunk that one call reads
 

@@ -20,7 +20,7 @@ import fsspec.core
 from distributed import Client
 
 from pipeline.errors import BadInputError
-from pipeline.provenance import PACKAGES, versions
+from pipeline.stores.provenance import PACKAGES, versions
 
 OWN_PACKAGES = ("mechanisms", "pipeline", "studies")
 _OF_PYTHON = re.compile("python ")
@@ -53,7 +53,7 @@ def check_workers(client: Client, store: str | None = None) -> list[WorkerCheck]
     Parameters
     ----------
     client : distributed.Client
-        From `pipeline.cluster.reach`: workers need not have our packages.
+        From `pipeline.clusters.cluster.reach`: workers need not have our packages.
     store : str, optional
         Path or URL of a store, which need not exist; each worker must read what this process writes there, and write
         what this process reads. Nothing is left behind.

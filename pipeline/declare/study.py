@@ -1,7 +1,7 @@
 """How a simulation study is declared, after the ADEMP frame (Morris, White & Crowther 2019): panels, claims, figures.
 
-What a trial is, is a matter of values alone; how trials are divided into blocks and tasks is `pipeline.plan`'s and
-`pipeline.execute`'s.
+What a trial is, is a matter of values alone; how trials are divided into blocks and tasks is for `pipeline.blocks` and
+`pipeline.execution` to say.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from typing import Any, Literal
 
+from pipeline.declare.factors import Value, require_whole
+from pipeline.declare.panel import MOST_TRIALS, Panel
 from pipeline.errors import BadInputError, unknown
-from pipeline.factors import Value, require_whole
-from pipeline.panel import MOST_TRIALS, Panel
 
 Verdict = Literal["reproduced", "not reproduced", "corrected", "undecided"]
 

@@ -11,9 +11,9 @@ from functools import cached_property
 from itertools import product
 from typing import Any
 
+from pipeline.declare.factors import Factor, Measure, Method, Statistic, Value, format_value, require_whole
+from pipeline.declare.streams import Streams
 from pipeline.errors import BadInputError, unknown
-from pipeline.factors import Factor, Measure, Method, Statistic, Value, format_value, require_whole
-from pipeline.streams import Streams
 
 Cell = Mapping[str, Value]
 MOST_TRIALS = 10**9

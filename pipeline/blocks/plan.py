@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from pipeline.evaluate import Block, Outcome, Status, evaluate_block
-from pipeline.panel import Panel
-from pipeline.study import Study
+from pipeline.blocks.evaluate import Block, Outcome, Status, evaluate_block
+from pipeline.declare.panel import Panel
+from pipeline.declare.study import Study
 
 _PILOT_TRIALS = 200
 _PILOT_SETTINGS = 3  # of a panel whose settings are apart

@@ -1,6 +1,6 @@
 """Tables that may be larger than memory: map a function over blocks of rows on a cluster, and combine what it returns.
 
-Knows no statistics. Rows come as Dask or NumPy arrays, or from files (`pipeline.table_formats`); a task reads a block,
+Knows no statistics. Rows come as Dask or NumPy arrays, or from files (`pipeline.tables.formats`); a task reads a block,
 maps it, and forgets it, so that a worker needs memory for one block a thread, and for a few results.
 """
 
@@ -15,8 +15,8 @@ from distributed import CancelledError, Client, KilledWorker
 from distributed.comm import CommClosedError
 
 from pipeline.errors import BadInputError, unknown
-from pipeline.flight import ExecutionError
-from pipeline.table_formats import PART_BYTES, Part, TableSource, find_source, read_part
+from pipeline.execution.flight import ExecutionError
+from pipeline.tables.formats import PART_BYTES, Part, TableSource, find_source, read_part
 
 __all__ = ["Client", "Rows", "Table", "open_table", "reduce_rows"]
 
@@ -47,7 +47,7 @@ def open_table(path: str, target: str, features: Sequence[str] | None = None) ->
     Parameters
     ----------
     path : str
-        Ends in ``.zarr``, ``.parquet`` or ``.csv``: see `pipeline.table_formats`.
+        Ends in ``.zarr``, ``.parquet`` or ``.csv``: see `pipeline.tables.formats`.
     target : str
         The column that comes last.
     features : sequence of str, optional
@@ -112,7 +112,7 @@ def reduce_rows(
         Where to compute.
     arrays : sequence of dask or numpy arrays, shapes (n,) or (n, c)
         With the same rows. The chunks of the first divide the rows of all; columns are not divided. NumPy arrays are
-        copied, in blocks of about `pipeline.table_formats.PART_BYTES`.
+        copied, in blocks of about `pipeline.tables.formats.PART_BYTES`.
     map_rows : callable
         ``map_rows(first, *blocks)``: the first row of a block, counted from 0, and the block of each array, of shape
         (rows, c), or (rows, 1) of an array of one dimension. It must be importable on the workers.
@@ -133,7 +133,7 @@ def reduce_rows(
 
     Examples
     --------
-    >>> from pipeline.cluster import THREADS, connect
+    >>> from pipeline.clusters.cluster import THREADS, connect
     >>> with connect(THREADS) as client:
     ...     reduce_rows(client, [da.arange(10, chunks=3)], lambda first, block: (first, block.sum()), max)
     (9, np.int64(9))

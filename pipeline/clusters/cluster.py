@@ -23,8 +23,8 @@ from distributed.security import Security
 from distributed.utils import silence_logging_cmgr
 from threadpoolctl import threadpool_limits
 
+from pipeline.clusters.profiles import THREADS, Profile, load_profile
 from pipeline.errors import BadInputError, unknown
-from pipeline.profiles import THREADS, Profile, load_profile
 
 __all__ = [
     "ONE_THREAD",
@@ -92,7 +92,7 @@ def make_launch(profile: Profile) -> Launch:
         kwargs = {**_local_defaults(in_process), **kwargs}
         if not in_process:
             kwargs["env"] = {**env, **kwargs.get("env", {})}
-            # a task that kills its worker comes back at once; pipeline.execute finds the guilty trials
+            # a task that kills its worker comes back at once; pipeline.execution.execute finds the guilty trials
             kwargs.setdefault("scheduler_kwargs", {})["allowed_failures"] = 0
         return Launch(factory, "local", profile.args, kwargs, dict(profile.env) if in_process else {})
     if factory is SSHCluster:
@@ -126,7 +126,7 @@ def _local_defaults(in_process: bool) -> dict[str, Any]:
     return {
         "dashboard_address": _HERE,
         "worker_dashboard_address": _HERE,
-        "silence_logs": logging.CRITICAL,  # what happens to tasks is for pipeline.execute to say
+        "silence_logs": logging.CRITICAL,  # what happens to tasks is for pipeline.execution.execute to say
         "threads_per_worker": available_cores() if in_process else 1,
         **({} if in_process else {"preload": [_IGNORE_INTERRUPT]}),
     }

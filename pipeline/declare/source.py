@@ -20,9 +20,9 @@ from typing import Any
 
 import cloudpickle
 
+from pipeline.declare.streams import sha256
+from pipeline.declare.study import Study
 from pipeline.errors import BadInputError, unknown
-from pipeline.streams import sha256
-from pipeline.study import Study
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""A study in blocks of trials, and how one block is computed."""

@@ -1,0 +1,1 @@
+"""Results in Zarr: what is kept, and how it is written so that nothing is lost."""

@@ -1,0 +1,1 @@
+"""Rows of a table, read once in blocks on a Dask cluster."""
