@@ -10,6 +10,7 @@ import pipeline
 from pipeline.clusters.profiles import load_profile
 from pipeline.declare.source import find_study
 from pipeline.errors import BadInputError
+from pipeline.stores.places import is_local
 from pipeline.stores.store import ResultStore
 from studies import MODULES, STUDIES
 from studies.commands.progress import ProgressDisplay
@@ -76,7 +77,7 @@ def _command(folder: str, scale: str, seed: int | None, **how: Any) -> str:
 
 def report_all(folder: str, output: Path | None, markdown: Path | None) -> None:
     """Write one page about the stores of a folder, and say what it concludes."""
-    page = output or Path(folder) / "report.html"
+    page = output or (Path(folder) if is_local(folder) else Path()) / "report.html"
     try:
         counts = write_laboratory(folder, page, markdown)
     except OSError as error:

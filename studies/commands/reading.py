@@ -16,6 +16,7 @@ from pipeline.blocks.evaluate import FAILURES, Status
 from pipeline.errors import BadInputError
 from pipeline.execution.rerun import rerun_trial
 from pipeline.run import study_of
+from pipeline.stores.places import is_local
 from pipeline.stores.store import ResultStore
 from studies import STUDIES
 from studies.commands.laboratory import report_all
@@ -176,8 +177,7 @@ def report(
         raise BadInputError(f"--markdown is for a folder that 'run all' made, got {store}; leave it out")
     opened = ResultStore.open(store)
     _, configured = study_of(opened, named_study(study))
-    beside = Path() if "://" in opened.url else Path(opened.url).parent
-    page = output or beside / "report.html"
+    page = output or (Path(opened.url).parent if is_local(opened.url) else Path()) / "report.html"
     try:
         findings = write_report(opened, configured, page, figures)
     except OSError as error:

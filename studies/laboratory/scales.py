@@ -13,6 +13,7 @@ from typing import Any
 from pipeline import BadInputError, Study
 from pipeline.declare.study import differences
 from pipeline.errors import unknown
+from pipeline.stores.places import holds_root
 from pipeline.stores.store import ResultStore
 from studies import STUDIES
 
@@ -89,8 +90,7 @@ def is_folder(path: str | os.PathLike[str]) -> bool:
     >>> is_folder("lab")
     False
     """
-    inside = (store_path(path, name) for name in STUDIES)
-    return not os.path.exists(os.path.join(path, "zarr.json")) and any(map(os.path.isdir, inside))
+    return not holds_root(path) and any(holds_root(store_path(path, name)) for name in STUDIES)
 
 
 def require_folder(folder: str | os.PathLike[str], scale: str, seed: int | None) -> None:
@@ -111,7 +111,7 @@ def require_folder(folder: str | os.PathLike[str], scale: str, seed: int | None)
     configured: dict[str, Study] = {
         name: study.configure(**configure(name, scale, seed)) for name, study in STUDIES.items()
     }
-    if os.path.exists(os.path.join(folder, "zarr.json")):
+    if holds_root(folder):
         raise BadInputError(f"--store must be a folder for the stores of all studies, got the store {folder}")
     for name, study in configured.items():
         path = store_path(folder, name)

@@ -20,9 +20,10 @@ from pipeline.verify import verify
 from tests.pipeline.helpers import TOY_FILE, assert_equal_arrays
 from tests.pipeline.test_kill import STUDY_FILE
 from tests.pipeline.toy import STUDY
-from tests.studies import conftest
+from tests.studies import conftest, test_laboratory
 
 command = conftest.command
+few = test_laboratory.few
 PANELS = ["table", "single"]
 FEW = {"epsilon": [0.5], "steps": [3]}
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "me", "AWS_SECRET_ACCESS_KEY": "mine", "AWS_DEFAULT_REGION": "us-east-1"}
@@ -238,6 +239,17 @@ def test_commands(url, command, bucket):
     assert f"go on with: dpstudies resume {url}" in out
     assert command("resume", url)[0] == 1
     assert command("status", url)[0] == 1
+
+
+def test_all_studies_in_a_folder_of_it(bucket, command, few, tmp_path):
+    folder = f"s3://{bucket.name}/some/lab"
+    assert command("run", "all", "--store", folder, "--scale", "quick")[0] == 0
+    code, out, err = command("run", "all", "--store", folder, "--scale", "quick")
+    assert (code, out.count("was there"), err) == (0, len(few), "")
+    code, out, _ = command("report", folder)
+    assert (code, "report: report.html" in out) == (0, True)
+    assert f"{len(few)} studies" in (tmp_path / "report.html").read_text()
+    assert command("run", "all", "--store", f"{folder}/{next(iter(few))}.zarr")[0] == 2
 
 
 def refusal(store):
