@@ -6,9 +6,9 @@
 * `glm`: one draw of the weights of a binary regression.
 * `regression`: a coefficient of a linear regression, from what partitions of the rows state of it.
 
-The Dirichlet–multinomial model lives in `conjugate`, distances in `divergences`, guarantees in `privacy`; `audit` says
-what a mechanism spends. dp-accounting composes that through `accounting`, and `samplers` are mechanisms as functions
-of raw records, for testers that sample.
+The Dirichlet–multinomial model lives in `conjugate`, distances in `divergences`, losses of two laws in
+`pair_losses`, guarantees in `privacy`; `audit` says what a mechanism spends. dp-accounting composes that through
+`accounting`, and `samplers` are mechanisms as functions of raw records, for testers that sample.
 
 All are pure functions and frozen dataclasses; randomness comes in as uniforms or a generator.
 """
@@ -20,18 +20,19 @@ from mechanisms.counts.audit import audit_counts, count_laws
 from mechanisms.counts.bound_calibration import BoundScale, bound_scale
 from mechanisms.counts.calibration import Certificate, calibrate
 from mechanisms.counts.exponential import ExponentialMechanism, exponential_mechanism
-from mechanisms.counts.hamming import HammingMechanism, calibrate_hamming, hamming_loss, hamming_mechanism
+from mechanisms.counts.hamming import HammingMechanism, hamming_mechanism
+from mechanisms.counts.hamming_loss import calibrate_hamming, hamming_loss
 from mechanisms.counts.noise import NoisyCounts, geometric_counts, laplace_counts
 from mechanisms.counts.optimal import OptimalCounts, OptimalLaw, optimal_counts, optimal_law
 from mechanisms.counts.power_mixture import PowerMixture, power_mixture_mechanism
 from mechanisms.counts.registry import MECHANISMS, Mechanism, validate
 from mechanisms.counts.release import CountRelease
+from mechanisms.counts.scales import smoothing_gamma
 from mechanisms.counts.sensitivity import (
     global_sensitivity,
     local_sensitivity,
     local_sensitivity_at_distance,
     smooth_sensitivity,
-    smoothing_gamma,
     varying_sensitivity,
 )
 from mechanisms.divergences import hellinger
@@ -41,7 +42,8 @@ from mechanisms.glm.mechanisms import GLM_MECHANISMS, GlmMechanism, glm_mechanis
 from mechanisms.glm.sampling import GaussianReference, GlmDraws, fit_reference, sample_glm
 from mechanisms.glm.worst_case import LimitingCase, candidate_records, limiting_case, shared_records
 from mechanisms.inference.binomial_mixture import BinomialMixture
-from mechanisms.inference.families import FAMILIES, Family
+from mechanisms.inference.families import FAMILIES
+from mechanisms.inference.family import Family
 from mechanisms.inference.gibbs import sample_gibbs
 from mechanisms.inference.marginal import MarginalPosterior, marginal_posterior
 from mechanisms.inference.mmd import mmd2
@@ -53,6 +55,7 @@ from mechanisms.inference.truncated_gibbs import RegionTable, sample_truncated_g
 from mechanisms.privacy import Guarantee, Neighbouring, RenyiGuarantee
 from mechanisms.regression.audit import (
     adversarial_posteriors,
+    centred_losses,
     probability_laws,
     quantile_laws,
     search_laws,
@@ -146,6 +149,7 @@ __all__ = [
     "calibrate_hamming",
     "calibrate_renyi",
     "candidate_records",
+    "centred_losses",
     "classical_epsilon",
     "conjugate_posterior",
     "count_candidates",

@@ -3,16 +3,10 @@
 A mechanism states its output law at every data set (`OutputLaws`); over all pairs of neighbours P, Q the audit finds
 
 * the pure loss  max |ln p(r)/q(r)|  over outputs r, with the pair and the output that reach it,
-* the hockey-stick profile  δ(ε) = max Σ_r max(p(r) − e^ε·q(r), 0),
-* the Rényi curve  max D_λ(P‖Q) = max ln Σ_r p(r)^λ q(r)^(1−λ) / (λ − 1).
+* the hockey-stick profile  max δ(ε)  and the Rényi curve  max D_λ(P‖Q)  of `mechanisms.pair_losses`.
 
 Nothing is estimated: a verdict is a proof up to rounding, and a broken guarantee comes with its counterexample. Audits
 of mechanisms with densities (`mechanisms.renyi.audit`) return the same `Audit`, with their own `evidence`.
-
-References
-----------
-Balle, Barthe & Gaboardi, "Privacy amplification by subsampling: tight analyses via couplings and divergences",
-NeurIPS 2018 (hockey-stick). Mironov, "Rényi differential privacy", CSF 2017.
 """
 
 from __future__ import annotations
@@ -28,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mechanisms.jit import kernel
+from mechanisms.pair_losses import extremes, hockey_stick, hockey_stick_bound, log_ratios, renyi, renyi_bound
 from mechanisms.privacy import Guarantee, RenyiGuarantee
 
 __all__ = ["MAX_AUDITED", "ROUNDING", "Audit", "OutputLaws", "Verdict", "Witness", "audit_laws", "sum_exp"]
@@ -266,9 +260,8 @@ def audit_laws(
 
     Notes
     -----
-    A pair whose losses stay within [−b, a] can reach at most the divergence of the law on the two points {a, −b} with
-    mean ratio one, as the hockey-stick and Rényi divergences are convex in the ratio. Pairs that cannot exceed what
-    was found already are skipped; no pair is left out of the pure loss.
+    Pairs that cannot exceed what was found already, by the bounds of `mechanisms.pair_losses`, are skipped; no pair is
+    left out of the pure loss.
 
     Examples
     --------
@@ -330,7 +323,7 @@ def sum_exp(logs: NDArray[np.float64], factor: float = 1.0) -> float:
 
 
 def _witness(laws: OutputLaws, first: int, second: int) -> Witness:
-    difference = _difference(_law(laws, first), _law(laws, second))
+    difference = log_ratios(_law(laws, first), _law(laws, second))
     place = int(np.argmax(np.abs(difference)))
     ratio = float(difference[place])
     if ratio < 0:
@@ -368,17 +361,17 @@ def _audit_part(
 
     for first, second in pairs.tolist():
         here, there = law(first), law(second)
-        high, low = _extremes(here, there)
+        high, low = extremes(here, there)
         loss = max(high, -low)
         if loss > found.epsilon:
             found.epsilon, found.pair = loss, (first, second)
         for log_p, log_q, up, down in ((here, there, high, -low), (there, here, -low, high)):
             for i, epsilon in enumerate(epsilons):
-                if _hockey_stick_bound(up, down, epsilon) > found.deltas[i]:
-                    found.deltas[i] = max(found.deltas[i], _hockey_stick(log_p, _difference(log_p, log_q), epsilon))
+                if hockey_stick_bound(up, down, epsilon) > found.deltas[i]:
+                    found.deltas[i] = max(found.deltas[i], hockey_stick(log_p, log_ratios(log_p, log_q), epsilon))
             for i, order in enumerate(orders):
-                if _renyi_bound(up, down, order) > found.renyi[i]:
-                    found.renyi[i] = max(found.renyi[i], _renyi(log_p, _difference(log_p, log_q), order))
+                if renyi_bound(up, down, order) > found.renyi[i]:
+                    found.renyi[i] = max(found.renyi[i], renyi(log_p, log_ratios(log_p, log_q), order))
     return found
 
 
@@ -394,74 +387,6 @@ def _law(laws: OutputLaws, index: int) -> NDArray[np.float64]:
     if not abs(total - 1.0) <= _NORMALISED:  # a NaN fails, too
         raise ValueError(f"probabilities must sum to 1 within {_NORMALISED:g}, got {total} {where}; normalise the law")
     return law
-
-
-def _difference(log_p: NDArray[np.float64], log_q: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return ln p − ln q, 0 where both are impossible."""
-    with np.errstate(invalid="ignore"):
-        difference = log_p - log_q
-    difference[np.isneginf(log_p) & np.isneginf(log_q)] = 0.0
-    return difference
-
-
-@kernel
-def _extremes(log_p, log_q):
-    """Return the largest and the smallest of ln p − ln q, 0 where both are impossible; no array is made."""
-    high, low = -math.inf, math.inf
-    for i in range(log_p.size):
-        change = log_p[i] - log_q[i]
-        if change != change:  # a law has no NaN, so both are impossible
-            change = 0.0
-        high, low = max(high, change), min(low, change)
-    return high, low
-
-
-def _hockey_stick(log_p: NDArray[np.float64], difference: NDArray[np.float64], epsilon: float) -> float:
-    above = difference > epsilon
-    return float(np.sum(np.exp(log_p[above]) * -np.expm1(epsilon - difference[above])))
-
-
-def _hockey_stick_bound(up: float, down: float, epsilon: float) -> float:
-    """Return the hockey-stick divergence of the two-point law with losses `up` and −`down`."""
-    if up <= epsilon:
-        return 0.0
-    return _mass_above(up, down) * -math.expm1(epsilon - up)
-
-
-def _mass_above(up: float, down: float) -> float:
-    """Return the mass at `up` of the law on losses `up`, −`down` whose mean ratio is 1."""
-    if up <= 0 or down <= 0 or math.isinf(up) or math.isinf(down):  # the first two by rounding of the normaliser
-        return 1.0
-    return math.expm1(-down) / math.expm1(-up - down)
-
-
-def _renyi(log_p: NDArray[np.float64], difference: NDArray[np.float64], order: float) -> float:
-    possible = np.isfinite(log_p)
-    log_p, difference = log_p[possible], difference[possible]
-    if np.any(np.isposinf(difference)):
-        return math.inf
-    if order == 1:
-        return float(np.sum(np.exp(log_p) * difference))
-    growth = (order - 1) * difference
-    if growth.max() < 1.0:  # near order 1 the sum is near 1: keep the digits of the difference
-        return math.log1p(float(np.sum(np.exp(log_p) * np.expm1(growth)))) / (order - 1)
-    growth += log_p
-    high = float(growth.max())
-    return (high + math.log(float(np.exp(growth - high).sum()))) / (order - 1)
-
-
-def _renyi_bound(up: float, down: float, order: float) -> float:
-    """Return the Rényi divergence of the two-point law with losses `up` and −`down`."""
-    if math.isinf(up) or math.isinf(down):
-        return math.inf
-    share = _mass_above(up, down)
-    if order == 1:
-        return share * up - (1.0 - share) * down
-    growth = (order - 1) * up
-    if growth < 1.0:
-        rest = (1.0 - share) * math.expm1(-(order - 1) * down)
-        return math.log1p(share * math.expm1(growth) + rest) / (order - 1)
-    return (growth + math.log(share + (1.0 - share) * math.exp(-(order - 1) * (up + down)))) / (order - 1)
 
 
 def _show(value: Any) -> str:

@@ -19,8 +19,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from mechanisms.conjugate import validate_prior
 from mechanisms.counts.registry import Mechanism
-from mechanisms.inference.families import Bounds, Family
+from mechanisms.inference.family import Family
 from mechanisms.inference.noisy_statistics import laplace_scale, release_statistics
+from mechanisms.inference.records import Bounds
 
 __all__ = ["Sampler", "count_sampler", "statistics_sampler"]
 

@@ -13,7 +13,7 @@ from pipeline.declare.study import Claim, Figure, Finding, Study
 from pipeline.errors import BadInputError
 from pipeline.interchange import to_arviz, to_pandas
 from pipeline.run import extend, resume, run, submit
-from pipeline.stores.store import open_results
+from pipeline.stores.results import open_results
 
 __all__ = [
     "BadInputError",

@@ -308,10 +308,12 @@ def _run(
     options: _Options,
 ) -> ResultStore:
     """Do the work of `run`, `resume` and `extend` once all input is known to be good."""
-    if existing is not None and existing.holds(study) and not PendingWork(study, existing, options.retry):
+    works = PendingWork(study, existing, options.retry) if existing is not None and existing.holds(study) else None
+    if existing is not None and works is not None and not works:
         return existing
     with _session(source, study, path, existing, options.profile, options.time_limit) as (client, store, task):
-        works = PendingWork(study, store, options.retry)
+        if works is None or store is not existing:
+            works = PendingWork(study, store, options.retry)
         on_receipt = options.progress(works) if options.progress is not None else lambda receipt: None
         execute(client, task, works, on_receipt, options.time_limit)
     return store

@@ -1,4 +1,4 @@
-"""Drawing: figures as they look in a paper, from summaries, for light and for dark pages.
+"""Drawing: figures as they look in a paper, from summaries.
 
 What is compared has one style in all figures of a study, by its name: a colour that colour-blind readers can tell
 apart, and a marker and a dash to read it by in black and white (see `studies.styles`).
@@ -6,7 +6,6 @@ apart, and a marker and a dash to read it by in black and white (see `studies.st
 
 import io
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import matplotlib as mpl
@@ -17,6 +16,7 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import LogLocator, NullLocator
 
 from pipeline.declare.factors import format_value
+from studies.styles import INK, complete_styles
 
 Styles = Mapping[str, Mapping[str, Any]]
 """Name -> colour, marker and line style, as matplotlib names them."""
@@ -40,7 +40,7 @@ def _grid(n_pictures: int, n_columns: int, height: float, **shared: Any) -> tupl
 
 def _styled(ds: xr.Dataset, by: str, styles: Styles) -> Iterator[tuple[xr.Dataset, str, dict[str, Any]]]:
     """Yield each method's summary, label and style."""
-    notes = ds[by].attrs.get("notes", {})
+    notes, styles = ds[by].attrs.get("notes", {}), complete_styles(styles, ds[by].values.tolist())
     for name in ds[by].values.tolist():
         label = f"{name} (not private)" if notes.get(name, "").startswith("Not private") else name
         yield ds.sel({by: name}), label, dict(styles[name])
@@ -341,6 +341,7 @@ def draw_ratios(parts: Mapping[str, xr.Dataset], x: str, measure: str, by: str, 
     matplotlib.figure.Figure
     """
     canvas, grid = _grid(len(parts), 3, 3.0, sharey=True)
+    styles = complete_styles(styles, (name for ds in parts.values() for name in ds[by].values.tolist()))
     shown: dict[str, tuple[Any, str]] = {}
     top = 1.1 * max(float(ds[measure].max()) for ds in parts.values())
     bottom = 0.97 * min(1.0, *(float(ds[measure].min()) for ds in parts.values()))
@@ -364,16 +365,10 @@ def draw_ratios(parts: Mapping[str, xr.Dataset], x: str, measure: str, by: str, 
     return canvas
 
 
-@contextmanager
-def _page(dark: bool) -> Iterator[None]:
-    ink = "#e8e8e8" if dark else "#1a1a1a"
-    inked = ("axes.edgecolor", "axes.labelcolor", "text.color", "xtick.color", "ytick.color", "grid.color")
-    settings: dict[Any, Any] = {**dict.fromkeys(inked, ink), "svg.fonttype": "path", "svg.hashsalt": "dpstudies"}
-    with mpl.rc_context(settings):
-        yield
+_INKED = ("axes.edgecolor", "axes.labelcolor", "text.color", "xtick.color", "ytick.color", "grid.color")
 
 
-def render(draw: Any, summaries: Mapping[str, xr.Dataset], formats: Sequence[str], dark: bool = False) -> list[bytes]:
+def render(draw: Any, summaries: Mapping[str, xr.Dataset], formats: Sequence[str]) -> list[bytes]:
     """Draw a figure and return it in each of the formats.
 
     Parameters
@@ -383,15 +378,14 @@ def render(draw: Any, summaries: Mapping[str, xr.Dataset], formats: Sequence[str
     summaries : mapping
         What it is given.
     formats : sequence of str
-        Such as ``"svg"`` and ``"png"``.
-    dark : bool
-        Whether the page behind it is dark. SVG is transparent; PNG has the page's colour.
+        Such as ``"svg"``, which is transparent, and ``"png"``, which is white.
 
     Returns
     -------
     list of bytes
     """
-    with _page(dark):
+    settings: dict[Any, Any] = {**dict.fromkeys(_INKED, INK), "svg.fonttype": "path", "svg.hashsalt": "dpstudies"}
+    with mpl.rc_context(settings):
         canvas = draw(summaries)
         return [_save(canvas, name) for name in formats]
 

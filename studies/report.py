@@ -18,11 +18,12 @@ from pipeline.blocks.evaluate import FAILURES
 from pipeline.declare.factors import format_value
 from pipeline.errors import unknown
 from pipeline.stores.store import ResultStore
+from studies.styles import INK
 
 Summaries = Mapping[str, xr.Dataset]
 
 _READ_AT_ONCE = 1 << 27  # bytes
-_INK, _INK_ON_DARK = "#1a1a1a", "#e8e8e8"  # the first is what figures are drawn in
+_INK_ON_DARK = "#e8e8e8"
 
 
 def load_summaries(
@@ -259,9 +260,9 @@ def render_page(template: str, output: str | os.PathLike[str], **shown: Any) -> 
 
 def _uri(svg: bytes) -> str:
     """Return an image whose ink is dark where light pages are preferred, and light where dark ones are."""
-    style, inks = b'<style type="text/css">', (_INK, _INK_ON_DARK)
+    style, inks = b'<style type="text/css">', (INK, _INK_ON_DARK)
     rule, on_dark = (f"svg{{color:{ink}}}".encode() for ink in inks)
-    inked = svg.replace(_INK.encode(), b"currentColor")
+    inked = svg.replace(INK.encode(), b"currentColor")
     inked = inked.replace(style, style + rule + b"@media(prefers-color-scheme:dark){" + on_dark + b"}", 1)
     return "data:image/svg+xml;base64," + base64.b64encode(inked).decode()
 

@@ -1,11 +1,16 @@
 """How each mechanism and method looks in every figure: one colour a family, one marker and dash a member.
 
-Colours are those of Okabe & Ito, which colour-blind readers can tell apart. No two entries share a marker, so that a
-figure can be read in black and white. Variants of one sensitivity have its colour and another dash: `-exact` is
-dashed, `-bound` dash-dotted, `-n` dotted.
+Colours are those of Okabe & Ito, which colour-blind readers can tell apart. No two entries of a table have the same
+marker, so figures can be read in black and white. Variants of one sensitivity have its colour and another dash:
+`-exact` is dashed, `-bound` dash-dotted, `-n` dotted.
 """
 
+from collections.abc import Iterable, Mapping
+from itertools import cycle
 from typing import Any
+
+INK = "#1a1a1a"
+"""Of axes and text; a page turns it with its own from light to dark."""
 
 _DASHED, _DOTTED = (0, (5, 2)), (0, (1, 1.2))
 _DASH_DOTTED, _LONG_DASHED = (0, (5, 1.5, 1, 1.5)), (0, (9, 2.5))
@@ -15,6 +20,21 @@ _ORANGE, _SKY, _GREY, _OLIVE, _BROWN = "#E69F00", "#56B4E9", "#8A8A8A", "#A89A00
 
 def _style(color: str, marker: str, linestyle: Any) -> dict[str, Any]:
     return {"color": color, "marker": marker, "linestyle": linestyle}
+
+
+def complete_styles(styles: Mapping[str, Mapping[str, Any]], names: Iterable[str]) -> dict[str, Mapping[str, Any]]:
+    """Return styles with one more for each other name: in ink, with a marker that no style has.
+
+    Examples
+    --------
+    >>> complete_styles(MECHANISM_STYLES, ["smooth", "my-own"])["my-own"]
+    {'color': '#1a1a1a', 'marker': '+', 'linestyle': '-'}
+    """
+    others = dict.fromkeys(name for name in names if name not in styles)
+    return {
+        **styles,
+        **{name: _style(INK, marker, "-") for name, marker in zip(others, cycle("+x1348|_"), strict=False)},
+    }
 
 
 MECHANISM_STYLES = {

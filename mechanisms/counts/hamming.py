@@ -1,4 +1,4 @@
-"""The exponential mechanism with the Hamming distance as its score: sampled, audited and calibrated in closed form.
+"""The exponential mechanism with the Hamming distance as its score: sampled in closed form.
 
     Pr[r] ∝ exp( −m·d(c, r) ),   d(c, r) = ½‖c − r‖₁,   r over all counts of n records in k cells:
 
@@ -9,13 +9,7 @@ can lose 0 … cᵢ records each. So with q = exp(−m) the normaliser is
     Z(c) = Σ_d N_d·qᵈ,   N_0 = 1,   N_d = Σ_U C(d−1, u−1)·#{ (aᵢ), i ∉ U : 0 ≤ aᵢ ≤ cᵢ, Σ aᵢ = d }.
 
 `hamming_mechanism` tabulates the counts of losses cell by cell and draws by walking back through them: the cost grows
-like k²·n, not like the number of candidates. `hamming_loss` needs Z at every data set and has no table of d left. From
-C(d−1, u−1) = Σ_j (−1)^{u−1−j} C(d, j), and Vandermonde's C(Σ aᵢ, j) = Σ Π C(aᵢ, jᵢ) over j₁ + j₂ + … = j,
-
-    Z(c) = −(−1)ᵏ + Σ_U Σ_{j<u} (−1)^{u−1−j} [tʲ] Π_{i∉U} S(cᵢ; t),   S(x; t) = Σ_{a≤x} (1 + t)ᵃ·qᵃ,   0 < u < k,
-
-where the sums over U of one size come from one pass over the cells. What is subtracted is a multiple of
-Z that depends on k alone, however small m is, but grows like 2ᵏ: up to `MAX_CELLS` cells ln Z has 11 digits or more.
+like k²·n, not like the number of candidates. What the mechanism spends is in `mechanisms.counts.hamming_loss`.
 
 References
 ----------
@@ -26,8 +20,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -44,25 +36,8 @@ from mechanisms.counts.candidates import (
 )
 from mechanisms.counts.release import CountRelease
 from mechanisms.jit import kernel
-from mechanisms.privacy import validate_epsilon
 
-__all__ = [
-    "HammingLoss",
-    "HammingMechanism",
-    "calibrate_hamming",
-    "hamming_loss",
-    "hamming_mechanism",
-    "require_hamming",
-]
-
-MAX_CELLS = 16
-"""Largest number of cells whose loss is computed: the sums alternate, and lose a digit every three cells."""
-
-MAX_SORTED = 20_000_000
-"""Largest number of data sets, up to the order of their cells, over which the loss is maximised; less above k = 4."""
-
-_GRID = 64
-"""Decays between ε/2 and ε at which `calibrate_hamming` looks for an allowed one before it closes in."""
+__all__ = ["HammingMechanism", "hamming_mechanism", "require_hamming_decay", "require_hamming_tables"]
 
 
 def hamming_mechanism(prior: ArrayLike, counts: ArrayLike, decay: float) -> HammingMechanism:
@@ -83,9 +58,9 @@ def hamming_mechanism(prior: ArrayLike, counts: ArrayLike, decay: float) -> Hamm
 
     Privacy
     -------
-    Pure, replace-one with n public. The loss is `hamming_loss`, between `decay` and 2·`decay`; `calibrate_hamming`
-    returns the decay for a budget. It holds for exact draws in real arithmetic; double precision is not hardened
-    against attacks on its rounding.
+    Pure, replace-one with n public. The loss is `mechanisms.hamming_loss`, between `decay` and 2·`decay`;
+    `mechanisms.calibrate_hamming` returns the decay for a budget. It holds for exact draws in real arithmetic; double
+    precision is not hardened against attacks on its rounding.
 
     Raises
     ------
@@ -103,9 +78,9 @@ def hamming_mechanism(prior: ArrayLike, counts: ArrayLike, decay: float) -> Hamm
     """
     alpha = validate_prior(prior)
     c = validate_counts(counts, k=alpha.size)
-    _require_decay(decay)
+    require_hamming_decay(decay)
     n, k = int(c.sum()), c.size
-    _require_tables(n, k)
+    require_hamming_tables(n, k)
     ways, ways_all = _count_losses(c)
     cumulative = np.cumsum(ways, axis=-1)
     weights = np.empty(1 + n * (k - 1))
@@ -191,19 +166,29 @@ class HammingMechanism(CountRelease):
         return np.maximum(rows[:, :-1] - self.counts[:-2], 0).sum(axis=1)
 
 
-class HammingLoss(NamedTuple):
-    """The privacy loss of the Hamming mechanism, and neighbours between which it occurs."""
+def require_hamming_decay(decay: float) -> None:
+    """Refuse a decay that is not a finite number > 0.
 
-    loss: float
-    """In nats."""
-    data_set: NDArray[np.int64]
-    """Counts c, the smallest cell first, shape (k,)."""
-    neighbour: NDArray[np.int64]
-    """Counts c' one record away; ln Pr[r | c] − ln Pr[r | c'] is the loss at r = c, among others."""
+    Parameters
+    ----------
+    decay : float
+        m, in nats a replaced record.
+
+    Raises
+    ------
+    ValueError
+        If it is not allowed.
+
+    Examples
+    --------
+    >>> require_hamming_decay(0.7)
+    """
+    if not (math.isfinite(decay) and decay > 0):
+        raise ValueError(f"decay must be a finite number > 0, got {decay}; use calibrate_hamming")
 
 
-def require_hamming(n: int, k: int) -> None:
-    """Refuse problems whose cells or data sets are too many for `hamming_loss`.
+def require_hamming_tables(n: int, k: int) -> None:
+    """Refuse problems whose tables, of 2·k²·(n + 1) entries, are too large to be held.
 
     Parameters
     ----------
@@ -213,189 +198,18 @@ def require_hamming(n: int, k: int) -> None:
     Raises
     ------
     ValueError
-        If there are more than `MAX_CELLS` cells, the data sets, up to the order of their cells, number more than
-        `MAX_SORTED` (above k = 4: than `MAX_SORTED`·4³/k³), or their tables exceed
-        `mechanisms.counts.candidates.MAX_TABLE` entries.
+        If they exceed `mechanisms.counts.candidates.MAX_TABLE` entries.
 
     Examples
     --------
-    >>> require_hamming(4177, 3), require_hamming(600, 4)
-    (None, None)
+    >>> require_hamming_tables(4177, 3)
     """
-    if k > MAX_CELLS:
-        raise ValueError(
-            f"cells must number at most {MAX_CELLS} for the exact loss, got {k}; merge cells, or choose a mechanism "
-            "that only adds noise"
-        )
-    _require_tables(n, k)
-    limit = MAX_SORTED * 64 // max(k, 4) ** 3
-    n_sorted = count_candidates(n, k) // math.factorial(k)
-    if n_sorted <= limit:  # so far a lower bound: no data set has more orders than k!
-        n_sorted = int(_count_sorted(n, k)[k, n])
-    if n_sorted > limit:
-        raise ValueError(
-            f"data sets must number at most {limit:,} up to the order of their cells, got at least {n_sorted:,} "
-            f"(n = {n}, k = {k}); use fewer records, merge cells, or choose a mechanism that only adds noise"
-        )
-
-
-def hamming_loss(n: int, k: int, decay: float) -> HammingLoss:
-    """Return the exact privacy loss of the Hamming mechanism, over all neighbours and all outputs.
-
-    Parameters
-    ----------
-    n, k : int
-        Number of records ≥ 1 and of cells ≥ 2.
-    decay : float
-        m > 0, in nats a replaced record.
-
-    Returns
-    -------
-    HammingLoss
-
-    Raises
-    ------
-    ValueError
-        If an argument is not allowed or `require_hamming` refuses.
-
-    Notes
-    -----
-    For neighbours c and c', ln Pr[r|c] − ln Pr[r|c'] = m·(d(c', r) − d(c, r)) + ln Z(c') − ln Z(c). By the triangle
-    inequality d(c', r) − d(c, r) ≤ d(c', c) = 1, and r = c attains it, whatever the pair. So
-
-        loss = m + max over neighbours of ln Z(c') − ln Z(c).
-
-    Each pair occurs in both orders, hence the maximum is ≥ 0 and the loss is ≥ m. Each d moves by at most 1, so Z by a
-    factor of at most exp(m), and the loss is ≤ 2m. Z does not depend on the order of the cells: sorted counts are
-    enough, with the moves of a record from a larger cell to a smaller one (the opposite move is the same pair, read
-    from its other end; between cells that differ by one it only swaps them).
-
-    Examples
-    --------
-    >>> loss, data_set, neighbour = hamming_loss(10, 3, decay=0.7)
-    >>> round(loss, 6), data_set, neighbour
-    (1.017853, array([ 0, 0, 10]), array([0, 1, 9]))
-    """
-    _require_decay(decay)
-    require_hamming(n, k)
-    n_sorted = _count_sorted(n, k)
-    normalisers = np.empty(int(n_sorted[k, n]))
-    _fill_normalisers(n, _loss_sums(n, k, decay), normalisers)
-    pair = np.zeros((2, k), dtype=np.int64)
-    ratio = _largest_ratio(n, n_sorted, normalisers, pair)
-    return HammingLoss(decay + math.log(ratio), pair[0], pair[1])
-
-
-@lru_cache(maxsize=4096)
-def calibrate_hamming(n: int, k: int, epsilon: float) -> float:
-    """Return the largest decay whose `hamming_loss` is at most `epsilon`.
-
-    Parameters
-    ----------
-    n, k : int
-        Number of records ≥ 1 and of cells ≥ 2.
-    epsilon : float
-        Privacy loss in nats, finite and > 0.
-
-    Returns
-    -------
-    float
-        m, between ε/2 and ε. Its own loss has been computed and is ≤ ε.
-
-    Raises
-    ------
-    ValueError
-        If an argument is not allowed or `require_hamming` refuses.
-
-    Notes
-    -----
-    As m ≤ loss ≤ 2m, nothing above ε is allowed, and ε/2 is. That the loss increases in between is not assumed: a grid
-    is searched from ε downwards for the first allowed decay, and only the gap above it is bisected. A decay is refused
-    if a pair of neighbours known from an earlier search exceeds ε there, which costs two normalisers, and allowed only
-    after a search over all pairs.
-
-    Examples
-    --------
-    >>> decay = calibrate_hamming(100, 3, 1.0)
-    >>> round(decay, 6), round(hamming_loss(100, 3, decay).loss, 12)
-    (0.682546, 1.0)
-    """
-    epsilon = validate_epsilon(epsilon)
-    require_hamming(n, k)
-    pairs: list[NDArray[np.int64]] = []
-
-    def surely_exceeds(decay: float) -> bool:
-        if not pairs:
-            return False
-        sums = _loss_sums(n, k, decay)
-        return any(
-            decay + math.log(_normaliser(second, sums) / _normaliser(first, sums)) > epsilon for first, second in pairs
-        )
-
-    def allowed(decay: float) -> bool:
-        if surely_exceeds(decay):
-            return False
-        found = hamming_loss(n, k, decay)
-        if found.loss > epsilon:
-            pairs.append(np.stack([found.data_set, found.neighbour]))
-        return found.loss <= epsilon
-
-    high = epsilon
-    # The last step is below ε/2, whose loss may exceed ε by rounding.
-    for low in [*np.linspace(epsilon, 0.5 * epsilon, _GRID + 1).tolist(), 0.499 * epsilon]:
-        if allowed(low):
-            break
-        high = low
-    else:
-        raise AssertionError(f"no decay is allowed for n = {n}, k = {k}, epsilon = {epsilon}")
-    while high - low > 1e-15 * epsilon:
-        # Bisection between the allowed decay and the refused one, by the known pairs alone; then a search to confirm.
-        inner, outer = low, high
-        while inner < (middle := 0.5 * (inner + outer)) < outer and outer - inner > 1e-15 * epsilon:
-            if surely_exceeds(middle):
-                outer = middle
-            else:
-                inner = middle
-        if inner == low or allowed(inner):
-            return inner
-        high = inner  # another pair exceeds ε here; it is known from now on
-    return low
-
-
-def _require_decay(decay: float) -> None:
-    if not (math.isfinite(decay) and decay > 0):
-        raise ValueError(f"decay must be a finite number > 0, got {decay}; use calibrate_hamming")
-
-
-def _require_tables(n: int, k: int) -> None:
     n_entries = 2 * k * k * (n + 1)
     if n_entries > MAX_TABLE:
         raise ValueError(
             f"tables must have at most {MAX_TABLE:,} entries to be held, got {n_entries:,} "
             f"(n = {n}, k = {k}); use fewer records, merge cells, or choose a mechanism that only adds noise"
         )
-
-
-def _loss_sums(n: int, k: int, decay: float) -> NDArray[np.float64]:
-    """Return the coefficients of S(x; t): Σ_{a≤x} C(a, j)·exp(−decay·a), j < k − 1, shape (k − 1, n + 1)."""
-    a = np.arange(n + 1)
-    sums = np.empty((k - 1, n + 1))
-    term = np.exp(-decay * a)
-    for j in range(k - 1):
-        np.cumsum(term, out=sums[j])
-        term *= (a - j) / (j + 1)
-    return sums
-
-
-def _count_sorted(n: int, k: int) -> NDArray[np.int64]:
-    """Return P with P[j, m] the number of ways to write m as an ordered sum of j numbers ≥ 0, the smallest first."""
-    table = np.zeros((k + 1, n + 1), dtype=np.int64)
-    table[0, 0] = 1
-    for j in range(1, k + 1):
-        table[j] = table[j - 1]
-        for residue in range(min(j, n + 1)):  # P[j, m] = P[j − 1, m] + P[j, m − j]
-            table[j, residue::j] = np.cumsum(table[j, residue::j])
-    return table
 
 
 @kernel
@@ -537,120 +351,3 @@ def _fill_log_law(remaining, gains, counts, log_steps, log_law):
         for x in range(top + 1):
             log_law[start + x] = log_steps[gains[row] + max(x - before_last, 0) + max(top - x - last, 0)]
         start += top + 1
-
-
-@kernel
-def _add_cell(products, losses, updated):
-    """Multiply one more cell into Σ_V Π_{i∈V} S(cᵢ; t), the row v for sets V of v cells, cut after t^(k−1−v)."""
-    k = products.shape[0]
-    for v in range(k):
-        for degree in range(k - v):
-            value = products[v, degree]
-            if v > 0:
-                for j in range(degree + 1):
-                    value += products[v - 1, degree - j] * losses[j]
-            updated[v, degree] = value
-
-
-@kernel
-def _alternating_sum(products):
-    """Return Z from the sums over the sets V of losing cells, V neither empty nor all cells."""
-    k = products.shape[0]
-    total = 1.0 if k % 2 else -1.0
-    for v in range(1, k):
-        part = 0.0
-        for j in range(k - v):
-            part += products[v, j] if (k - v - 1 - j) % 2 == 0 else -products[v, j]
-        total += part
-    return total
-
-
-@kernel
-def _normaliser(counts, sums):
-    k = counts.size
-    products, updated = np.zeros((k, k)), np.zeros((k, k))
-    products[0, 0] = 1.0
-    for cell in range(k):
-        _add_cell(products, sums[:, counts[cell]], updated)
-        products, updated = updated, products
-    return _alternating_sum(products)
-
-
-@kernel
-def _next_sorted(counts):
-    """Advance to the next counts, the smallest cell first; return the first cell that changed, −1 after the last."""
-    k = counts.size
-    rest = counts[k - 1]
-    for cell in range(k - 2, -1, -1):
-        rest += counts[cell]
-        value = counts[cell] + 1
-        if value * (k - cell) <= rest:
-            for later in range(cell, k - 1):
-                counts[later] = value
-            counts[k - 1] = rest - value * (k - 1 - cell)
-            return cell
-    return -1
-
-
-@kernel
-def _fill_normalisers(n, sums, normalisers):
-    k = sums.shape[0] + 1
-    by_value = sums.T.copy()
-    counts = np.zeros(k, dtype=np.int64)
-    counts[k - 1] = n
-    # levels[i] holds the products over the first i cells: a step recomputes those from its first changed cell on.
-    levels = np.zeros((k + 1, k, k))
-    levels[0, 0, 0] = 1.0
-    changed = 0
-    for rank in range(normalisers.size):
-        for cell in range(changed, k):
-            _add_cell(levels[cell], by_value[counts[cell]], levels[cell + 1])
-        normalisers[rank] = _alternating_sum(levels[k])
-        changed = _next_sorted(counts)
-
-
-@kernel
-def _rank_sorted(counts, n_sorted):
-    """Return the place of `counts` in the order of `_next_sorted`."""
-    k = counts.size
-    rest, least, rank = 0, 0, 0
-    for cell in range(k):
-        rest += counts[cell]
-    for cell in range(k - 1):
-        width = k - cell
-        rank += n_sorted[width, rest - least * width] - n_sorted[width, rest - counts[cell] * width]
-        rest -= counts[cell]
-        least = counts[cell]
-    return rank
-
-
-@kernel
-def _largest_ratio(n, n_sorted, normalisers, pair):
-    k = pair.shape[1]
-    counts = np.zeros(k, dtype=np.int64)
-    counts[k - 1] = n
-    # At n = 1 all data sets are permutations of one.
-    pair[0, k - 1], pair[1, k - 1], pair[1, k - 2] = n, n - 1, 1
-    largest = 1.0
-    for rank in range(normalisers.size):
-        for taker in range(k - 1):
-            if counts[taker] == counts[taker + 1]:
-                continue  # of equal cells the last takes, the first gives: the counts stay sorted
-            for giver in range(taker + 1, k):
-                if counts[giver] == counts[giver - 1] or counts[giver] < counts[taker] + 2:
-                    continue
-                counts[taker] += 1
-                counts[giver] -= 1
-                ratio = normalisers[_rank_sorted(counts, n_sorted)] / normalisers[rank]
-                if max(ratio, 1.0 / ratio) > largest:
-                    largest = max(ratio, 1.0 / ratio)
-                    one, other = (1, 0) if ratio > 1.0 else (0, 1)
-                    for cell in range(k):
-                        pair[one, cell] = counts[cell]
-                        pair[other, cell] = counts[cell]
-                    pair[other, taker] -= 1
-                    pair[other, giver] += 1
-                counts[taker] -= 1
-                counts[giver] += 1
-        _next_sorted(counts)
-    return largest

@@ -24,18 +24,13 @@ from mechanisms.conjugate import validate_counts, validate_prior
 from mechanisms.counts.bound_calibration import bound_scale, require_bound
 from mechanisms.counts.calibration import calibrate, require_calibratable
 from mechanisms.counts.exponential import exponential_mechanism
-from mechanisms.counts.hamming import (
-    HammingMechanism,
-    calibrate_hamming,
-    hamming_loss,
-    hamming_mechanism,
-    require_hamming,
-)
+from mechanisms.counts.hamming import HammingMechanism, hamming_mechanism
+from mechanisms.counts.hamming_loss import calibrate_hamming, hamming_loss, require_hamming
 from mechanisms.counts.noise import NoisyCounts, geometric_counts, histogram_sensitivity, laplace_counts
 from mechanisms.counts.optimal import OptimalCounts, optimal_counts, require_solvable
 from mechanisms.counts.product_laws import require_product_laws
 from mechanisms.counts.release import CountRelease
-from mechanisms.counts.sensitivity import SENSITIVITIES, Sensitivity
+from mechanisms.counts.scales import SENSITIVITIES, Sensitivity
 from mechanisms.privacy import Guarantee, validate_delta, validate_epsilon
 
 __all__ = ["MECHANISMS", "Mechanism", "validate"]

@@ -1,8 +1,8 @@
 """The posterior of a parameter given a noisy statistic, without Markov chains: one-parameter families of P4.
 
 P4's Gibbs samplers treat the statistic given θ as Normal(m(θ), V(θ)). With that approximation the statistic integrates
-out: y | θ is a Normal ∗ Laplace convolution of closed form, and p(θ | y) ∝ p(θ)·p(y | θ) is integrated on panels that
-are halved where the integrand is not yet resolved.
+out: y | θ is a Normal ∗ Laplace convolution of closed form, and p(θ | y) ∝ p(θ)·p(y | θ) is integrated on the panels of
+`mechanisms.inference.adaptive_grid`.
 
 The posterior may have several modes, since the mean of a truncated statistic first rises and then falls with θ. Panels
 are therefore given up only if the range of means they cover cannot explain y, never because their nodes saw little.
@@ -23,36 +23,18 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
+from mechanisms.inference.adaptive_grid import ROOT_PANELS, interpolate, invert, panel_nodes, refine, tabulate
 from mechanisms.inference.families import FAMILIES
 from mechanisms.inference.noisy_statistics import validate_noise_scale
-from mechanisms.jit import kernel
 from mechanisms.privacy import validate_size
 
 __all__ = ["MarginalPosterior", "log_normal_laplace", "marginal_posterior", "validate_marginal_prior"]
 
 Floats = NDArray[np.float64]
 
-_ROOT_PANELS = 64
-_MAX_ROUNDS = 45
-_TOLERANCE = 1e-9  # of a panel's mass, relative to the posterior's, between the rules of 5 and of 9 nodes
-_LOG_NEGLIGIBLE = math.log(1e-17)
-_MAX_UNSEEN = 3.0  # nats by which the density in a resolved panel may exceed what its nodes saw
 _PRIOR_REACH = 700.0  # nats by which the prior density has fallen at the ends of the range
 _SMALLEST = -345.0  # log of the smallest θ (or 1 − θ), whose square is a double
 _MIN_SHAPE = 0.1  # a prior with smaller ones has more than 1e-15 of its mass below the smallest θ
-
-
-def _nested_rule(n_nodes: int) -> tuple[NDArray, NDArray, NDArray]:
-    """Return Chebyshev–Lobatto nodes on [−1, 1], their weights, and the matrix of integrals from −1 to each node."""
-    nodes = np.sin(np.pi * (2 * np.arange(n_nodes) - (n_nodes - 1)) / (2 * (n_nodes - 1)))
-    to_coefficients = np.linalg.inv(np.polynomial.chebyshev.chebvander(nodes, n_nodes - 1))
-    antiderivative = np.polynomial.chebyshev.chebint(to_coefficients, lbnd=-1.0, axis=0)
-    cumulative = np.polynomial.chebyshev.chebvander(nodes, n_nodes) @ antiderivative
-    return nodes, cumulative[-1], cumulative
-
-
-_NODES, _WEIGHTS, _CUMULATIVE = _nested_rule(9)
-_COARSE_WEIGHTS = _nested_rule(5)[1]
 
 
 @dataclass(frozen=True)
@@ -201,7 +183,7 @@ class MarginalPosterior:
         with np.errstate(divide="ignore"):  # the ends of the parameter space
             phi = _COORDINATES[self.family].from_theta(values)
         found = np.empty((len(values), values.size // len(values)))
-        _interpolate(self.points, self.cdf, self.density, phi.reshape(found.shape), found)
+        interpolate(self.points, self.cdf, self.density, phi.reshape(found.shape), found)
         return found.reshape(values.shape)
 
     def sample(self, uniforms: ArrayLike) -> Floats:
@@ -226,7 +208,7 @@ class MarginalPosterior:
         if not np.all((u >= 0) & (u < 1)):
             raise ValueError("uniforms must be in [0, 1), got a value outside; draw them with rng.random")
         phi = np.empty((len(u), u.size // len(u)))
-        _invert(self.points, self.cdf, self.density, u.reshape(phi.shape), phi)
+        invert(self.points, self.cdf, self.density, u.reshape(phi.shape), phi)
         return _COORDINATES[self.family].to_theta(phi.reshape(u.shape))
 
     def _require_trials(self, name: str, values: Floats) -> None:
@@ -328,12 +310,12 @@ def marginal_posterior(
             "pass one number a trial"
         )
     low, high = coordinate.interval(hyperparameters)
-    root_width = (high - low) / _ROOT_PANELS
+    root_width = (high - low) / ROOT_PANELS
 
     def evaluate(trial: NDArray[np.int64], panel: NDArray[np.int64]) -> tuple[Floats, Floats]:
         """Return the log integrand at the nodes of each trial's panel, and a bound of it on the panel."""
         distinct, which = np.unique(panel, return_inverse=True)
-        phi = _nodes(distinct, low, root_width)
+        phi = panel_nodes(distinct, low, root_width)
         log_prior = coordinate.log_prior(phi, hyperparameters)
         mean, variance = _statistic_moments(family, coordinate.to_theta(phi), phi, n, checked_bounds)
         margin = np.abs(np.diff(mean, axis=1)).max(axis=1)
@@ -344,8 +326,9 @@ def marginal_posterior(
         bound = log_prior.max(axis=1)[which] + log_normal_laplace(gap[:, None], widest, scale).max(axis=1)
         return log_integrand, np.maximum(bound, log_integrand.max(axis=1))
 
-    trial, panel, log_integrand = _refine(y.size, root_width, evaluate)
-    return _tabulate(family, y.size, trial, _nodes(panel, low, root_width), log_integrand)
+    trial, panel, log_integrand = refine(y.size, root_width, evaluate)
+    phi = panel_nodes(panel, low, root_width)
+    return MarginalPosterior(family, *tabulate(y.size, trial, phi, log_integrand, coordinate.to_theta))
 
 
 def _statistic_moments(
@@ -357,146 +340,3 @@ def _statistic_moments(
     q, mean, variance = FAMILIES[family].region_moments(theta, bounds)
     inside, outside = q[..., 1], q[..., 0] + q[..., 2]
     return n * inside * mean[..., 1], n * inside * (variance[..., 1] + outside * mean[..., 1] ** 2)
-
-
-def _nodes(panel: NDArray[np.int64], low: float, root_width: float) -> Floats:
-    """Return the nodes of panels, shape (panels, 9): the roots are 64, …, 127, the halves of panel p are 2p, 2p + 1."""
-    parts = 2.0 ** _levels(panel)
-    left, right = (low + root_width * (edge / parts - _ROOT_PANELS) for edge in (panel, panel + 1))
-    fraction = (1 + _NODES) / 2
-    # In this form neighbouring panels share their end to the last bit.
-    return left[:, None] * (1 - fraction) + right[:, None] * fraction
-
-
-def _levels(panel: NDArray[np.int64]) -> NDArray[np.int64]:
-    return np.frexp(panel / _ROOT_PANELS)[1] - 1
-
-
-def _refine(
-    n_trials: int,
-    root_width: float,
-    evaluate: Callable[[NDArray[np.int64], NDArray[np.int64]], tuple[Floats, Floats]],
-) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats]:
-    """Halve panels, in all trials at once, until each is resolved or negligible; return those that are not negligible.
-
-    All panels are judged anew in every round, as the posterior's mass is known ever better.
-    """
-    trial = np.repeat(np.arange(n_trials), _ROOT_PANELS)
-    panel = np.tile(np.arange(_ROOT_PANELS, 2 * _ROOT_PANELS), n_trials)
-    log_integrand, bound = evaluate(trial, panel)
-    for _ in range(_MAX_ROUNDS):
-        seen = log_integrand.max(axis=1)
-        peak = np.full(n_trials, -np.inf)
-        np.maximum.at(peak, trial, seen)
-        integrand = np.exp(log_integrand - peak[trial, None])
-        half_width = root_width / 2.0 ** (_levels(panel) + 1)
-        mass = half_width * (integrand @ _WEIGHTS)
-        total = np.bincount(trial, mass, n_trials)[trial]
-        error = np.abs(mass - half_width * (integrand[:, ::2] @ _COARSE_WEIGHTS))
-        negligible = bound - peak[trial] + np.log(2 * half_width / total) < _LOG_NEGLIGIBLE
-        resolved = (error <= _TOLERANCE * total) & (bound - seen <= _MAX_UNSEEN)
-        split = ~(negligible | resolved)
-        keep = resolved & ~negligible
-        if not split.any():
-            return trial[keep], panel[keep], log_integrand[keep]
-        new_trial = np.repeat(trial[split], 2)
-        new_panel = np.ravel(2 * panel[split, None] + np.arange(2))
-        new_log_integrand, new_bound = evaluate(new_trial, new_panel)
-        trial, panel = np.concatenate([trial[keep], new_trial]), np.concatenate([panel[keep], new_panel])
-        log_integrand = np.concatenate([log_integrand[keep], new_log_integrand])
-        bound = np.concatenate([bound[keep], new_bound])
-    raise ValueError(
-        f"posterior must be resolved within {_MAX_ROUNDS} halvings, got trial {trial[split][0]} unresolved; "
-        "check the scale of its noisy statistic against n and the prior"
-    )
-
-
-def _tabulate(
-    family: str, n_trials: int, trial: NDArray[np.int64], phi: Floats, log_integrand: Floats
-) -> MarginalPosterior:
-    """Lay the panels of each trial side by side and integrate from the left."""
-    order = np.lexsort((phi[:, 0], trial))
-    trial, phi, log_integrand = trial[order], phi[order], log_integrand[order]
-    n_panels = np.bincount(trial, minlength=n_trials)
-    place = np.arange(trial.size) - (np.cumsum(n_panels) - n_panels)[trial]
-    peak = np.full(n_trials, -np.inf)
-    np.maximum.at(peak, trial, log_integrand.max(axis=1))
-    integrand = np.exp(log_integrand - peak[trial, None])
-    half_width = (phi[:, -1] - phi[:, 0])[:, None] / 2
-
-    shape = (n_trials, n_panels.max(), _NODES.size)
-    points, density, increments = np.zeros(shape), np.zeros(shape), np.zeros(shape)
-    points += phi[np.cumsum(n_panels) - 1, -1][:, None, None]
-    points[trial, place] = phi
-    density[trial, place] = integrand
-    increments[trial, place] = half_width * (integrand @ _CUMULATIVE.T)
-    before = np.cumsum(increments[:, :, -1], axis=1)
-    total = before[:, -1]
-    cdf = increments + np.concatenate([np.zeros((n_trials, 1)), before[:, :-1]], axis=1)[:, :, None]
-    flat = (n_trials, shape[1] * shape[2])
-    # Rounding, and polynomials through tails, may lose the order by less than the tolerance.
-    ordered = np.maximum.accumulate(cdf.reshape(flat) / total[:, None], axis=1)
-    theta = _COORDINATES[family].to_theta(phi)
-    moment = np.bincount(trial, half_width[:, 0] * ((integrand * theta) @ _WEIGHTS), n_trials)
-    return MarginalPosterior(
-        family,
-        points.reshape(flat),
-        np.clip(ordered, 0.0, 1.0),
-        density.reshape(flat) / total[:, None],
-        moment / total,
-    )
-
-
-@kernel
-def _interpolate(points, cdf, density, phi, found):
-    g = points.shape[1]
-    for trial in range(phi.shape[0]):
-        for j in range(phi.shape[1]):
-            i = np.searchsorted(points[trial], phi[trial, j], side="right") - 1
-            if i < 0:
-                found[trial, j] = 0.0
-            elif i >= g - 1:
-                found[trial, j] = 1.0
-            else:
-                h = points[trial, i + 1] - points[trial, i]
-                value = _hermite(
-                    (phi[trial, j] - points[trial, i]) / h,
-                    cdf[trial, i],
-                    cdf[trial, i + 1] - cdf[trial, i],
-                    h * density[trial, i],
-                    h * density[trial, i + 1],
-                )[0]
-                found[trial, j] = min(max(value, cdf[trial, i]), cdf[trial, i + 1])
-
-
-@kernel
-def _invert(points, cdf, density, uniforms, phi):
-    g = points.shape[1]
-    for trial in range(uniforms.shape[0]):
-        for j in range(uniforms.shape[1]):
-            u = uniforms[trial, j]
-            i = min(max(np.searchsorted(cdf[trial], u, side="right") - 1, 0), g - 2)
-            h, rise = points[trial, i + 1] - points[trial, i], cdf[trial, i + 1] - cdf[trial, i]
-            # Newton's method from the chord, kept within the bracket by halving it.
-            low, high, t = 0.0, 1.0, (u - cdf[trial, i]) / rise
-            for _ in range(60):
-                value, slope = _hermite(t, cdf[trial, i] - u, rise, h * density[trial, i], h * density[trial, i + 1])
-                if value > 0.0:
-                    high = t
-                else:
-                    low = t
-                new = t - value / slope
-                if not low <= new <= high:
-                    new = (low + high) / 2.0
-                step = abs(new - t)
-                t = new
-                if step < 1e-9:
-                    break
-            phi[trial, j] = points[trial, i] + t * h
-
-
-@kernel
-def _hermite(t, start, rise, start_slope, end_slope):
-    """Return value and slope at t in [0, 1] of the cubic with these values and slopes at the ends."""
-    a, b = start_slope + end_slope - 2.0 * rise, 3.0 * rise - 2.0 * start_slope - end_slope
-    return start + t * (start_slope + t * (b + t * a)), start_slope + t * (2.0 * b + 3.0 * t * a)

@@ -28,7 +28,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from mechanisms.inference.families import FAMILIES, Family
+from mechanisms.inference.families import FAMILIES
+from mechanisms.inference.family import Family
 from mechanisms.privacy import validate_size
 
 __all__ = ["ConjugatePosterior", "conjugate_posterior", "naive_statistics"]

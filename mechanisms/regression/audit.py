@@ -27,7 +27,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mechanisms.audit import OutputLaws
+from mechanisms.audit import OutputLaws, audit_laws
 from mechanisms.conjugate import enumerate_candidates
 from mechanisms.neighbours import neighbouring_pairs
 from mechanisms.regression.coefficient_posterior import CoefficientPosterior
@@ -38,7 +38,14 @@ from mechanisms.regression.prior import Prior
 from mechanisms.regression.sparse_vector import SparseVector
 from mechanisms.regression.statistics import RegressionStatistics, partition_statistics
 
-__all__ = ["adversarial_posteriors", "probability_laws", "quantile_laws", "search_laws", "window_laws"]
+__all__ = [
+    "adversarial_posteriors",
+    "centred_losses",
+    "probability_laws",
+    "quantile_laws",
+    "search_laws",
+    "window_laws",
+]
 
 Floats = NDArray[np.float64]
 
@@ -246,6 +253,55 @@ def quantile_laws(mechanism: PartitionQuantile, values: ArrayLike, pairs: ArrayL
         return np.concatenate(parts)
 
     return OutputLaws(q, np.concatenate(outcomes), np.asarray(pairs), log_law)
+
+
+def centred_losses(
+    mechanism: PartitionQuantile,
+    values: ArrayLike,
+    spreads: ArrayLike,
+    moved: tuple[int, float, float],
+    scales: ArrayLike,
+) -> tuple[float, float, float]:
+    """Return what the three steps of ``quantile-centred`` lose where one partition states something else.
+
+    Parameters
+    ----------
+    mechanism : PartitionQuantile
+        ``quantile-centred``.
+    values, spreads : array_like, shape (M,)
+        q_j and the posterior standard deviations s_j.
+    moved : (int, float, float)
+        Which partition, and what it states then: its q and its s.
+    scales : array_like
+        Scales that may have been released; the losses of centre and mean are the largest over them.
+
+    Returns
+    -------
+    (float, float, float)
+        The losses of the scale, of the centre given a scale, and of the mean given both, in nats. Their sum is what the
+        release spends at most.
+
+    Examples
+    --------
+    >>> from mechanisms.regression.partition_quantile import partition_quantile
+    >>> method = partition_quantile("quantile-centred", 6, epsilon=1.0, split=(0.2, 0.3, 0.5))
+    >>> losses = centred_losses(method, [0.0] * 6, [1.0] * 6, (0, 1e9, 1e9), scales=[1.0])
+    >>> [f"{loss:.4f}" for loss in losses]
+    ['0.0971', '0.1712', '0.2500']
+    """
+    q, s = np.asarray(values, float), np.asarray(spreads, float)
+    other_q, other_s = q.copy(), s.copy()
+    _, other_q[moved[0]], other_s[moved[0]] = moved
+    pair = [[0, 1]]
+    scale_loss = audit_laws(window_laws([mechanism.scale_law(each) for each in (s, other_s)], pair)).epsilon
+    centre_loss = mean_loss = 0.0
+    for scale in np.atleast_1d(np.asarray(scales, float)).tolist():
+        laws = [mechanism.centre_law(each, scale) for each in (q, other_q)]
+        centre_loss = max(centre_loss, audit_laws(window_laws(laws, pair)).epsilon)
+        for centre in (float(np.median(q)), moved[1]):
+            low, high = (float(mechanism.clipped_mean(each, centre, 2 * scale)) for each in (q, other_q))
+            mean_loss = max(mean_loss, abs(high - low) / float(mechanism.noise_scale(2 * scale)))
+    return scale_loss, centre_loss, mean_loss
 
 
 def _cells(centres: Floats, scale: float, low: float, high: float) -> Floats:

@@ -9,7 +9,6 @@
 """
 
 import json
-import math
 import os
 import re
 import shlex
@@ -20,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import xarray as xr
 import zarr
 import zarr.errors
 from zarr.core.buffer import Buffer, default_buffer_prototype
@@ -32,11 +30,9 @@ from pipeline.declare.factors import format_value
 from pipeline.declare.panel import Panel, Setting
 from pipeline.declare.streams import canonical_json, sha256
 from pipeline.declare.study import Study
-from pipeline.errors import BadInputError, IncompleteStoreError, UnreadableStoreError
+from pipeline.errors import BadInputError, UnreadableStoreError
 from pipeline.stores.places import ROOT, exists_remotely, is_local, normal_place
 from pipeline.stores.regions import (
-    SLAB_CHUNKS,
-    chunk_steps,
     iterate_slabs,
     positions,
     region_of,
@@ -46,8 +42,6 @@ from pipeline.stores.regions import (
 from pipeline.stores.template import make_template
 
 _LEFTOVER = re.compile(r".*\.[0-9a-f]{32}\.partial")  # as the local store names a file until it is whole
-
-_DASK_BYTES, _DASK_CHUNKS = 2**22, 100  # Dask gets as many chunks at least, if they are not smaller than blocks
 
 
 class ResultStore:
@@ -357,59 +351,6 @@ def is_damage(error: BaseException) -> bool:
     """Whether an error was raised while a chunk was read and decoded, by whichever codec."""
     frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
     return any(str(frame.f_globals.get("__name__")).startswith("zarr.core.codec_pipeline") for frame in frames)
-
-
-def open_results(store: str | os.PathLike[str]) -> xr.DataTree:
-    """Open a store as a tree of lazy data sets, one for each panel, numeric coordinates in ascending order.
-
-    Parameters
-    ----------
-    store : path
-        Path of the store.
-
-    Returns
-    -------
-    xarray.DataTree
-        ``tree["k2"].to_dataset()`` is the Dataset of panel ``k2``; arrays are Dask arrays, one chunk a block, or a
-        run of blocks where there are more than 100.
-
-    Raises
-    ------
-    BadInputError
-        If there is no store.
-    IncompleteStoreError
-        If its creation was interrupted.
-    """
-    opened = ResultStore.open(store)
-    if not opened.complete:
-        raise IncompleteStoreError(
-            f"the store {store} was interrupted while it was created; finish it with: dpstudies resume {store}"
-        )
-    panels = {}
-    for name in opened.spec["panels"]:
-        chunks = _dask_chunks(opened, name)
-        panels[name] = _in_order(xr.open_zarr(opened.url, group=name, chunks=chunks))
-    return xr.DataTree.from_dict({"/": xr.Dataset(attrs=opened.attributes), **panels})
-
-
-def _dask_chunks(store: ResultStore, panel: str) -> dict[str, int]:
-    """Return the chunks of a panel's Dask arrays: runs of blocks where there are many, as each costs a millisecond."""
-    status = store.array(panel, "status")
-    arrays = [store.array(panel, name) for name in store.spec["panels"][panel]["measures"]]
-    largest = max(math.prod(array.chunks) * array.dtype.itemsize for array in (status, *arrays))
-    steps = chunk_steps(
-        status.cdata_shape, min(SLAB_CHUNKS, _DASK_BYTES // largest, -(-status.nchunks // _DASK_CHUNKS))
-    )
-    dims = map(str, status.metadata.dimension_names or ())  # type: ignore[union-attr]
-    return {dim: size * step for dim, size, step in zip(dims, status.chunks, steps, strict=True)}
-
-
-def _in_order(ds: xr.Dataset) -> xr.Dataset:
-    """Sort along the numeric coordinates, to whose end an extended study appends."""
-    for name, index in ds.indexes.items():
-        if index.dtype.kind in "if" and not index.is_monotonic_increasing:
-            ds = ds.sortby(name)
-    return ds
 
 
 def _head(study: Study) -> dict[str, Any]:

@@ -12,14 +12,15 @@ Distributions" (poster).
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
-import xarray as xr
 
-from mechanisms import MECHANISMS, CountRelease, balanced_counts, hellinger, validate
-from pipeline import Claim, Factor, Figure, Finding, Measure, Method, Panel, Streams, Study
-from studies.styles import MECHANISM_STYLES
+from mechanisms import MECHANISMS, CountRelease, Mechanism, balanced_counts, hellinger, validate
+from pipeline import Factor, Measure, Method, Panel, Streams, Study
+from studies.counts.hellinger_accuracy_claims import CLAIMS, FIGURES
 
 _COUNTS = (1528.0, 1307.0, 1342.0)  # Abalone: male, female, infant; see studies/data/LICENCES.md
 _PRIORS = (1, 5, 10, 15, 20, 40, 60, 80, *range(100, 401, 50))
@@ -50,13 +51,14 @@ def _simulate(cell: Mapping[str, Any], streams: Streams) -> tuple[Any, Any]:
     return _problem(cell)
 
 
-def _validate(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
+def _validate(mechanisms: Mapping[str, Mechanism], cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
+    """Refuse a problem that is none; return whether the mechanism is defined at its size."""
     prior, counts = _problem(cell)
     if len(prior) != len(counts):
         raise ValueError(f"prior must have {len(counts)} entries, one a cell, got {len(prior)}")
     validate(prior, counts, setting["epsilon"], setting["delta"])
     try:
-        MECHANISMS[setting["mechanism"]].require(int(sum(counts)), len(counts))
+        mechanisms[setting["mechanism"]].require(int(sum(counts)), len(counts))
     except ValueError:  # beyond its largest size there is no such mechanism
         return False
     return True
@@ -70,11 +72,9 @@ def _expected(law: CountRelease) -> float:
         return np.nan
 
 
-def _method(name: str) -> Method:
+def _method(mechanism: Mechanism) -> Method:
     def release(data: tuple[Any, Any], setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
-        prior, counts = data
-        mechanism = MECHANISMS[name]
-        law = mechanism.build(prior, counts, setting["epsilon"], setting["delta"])
+        law = mechanism.build(*data, setting["epsilon"], setting["delta"])
         released = law.sample(streams.uniforms(law.n_uniforms))
         multiplier, gamma, loss = (
             (np.nan, np.nan, np.nan)
@@ -89,11 +89,37 @@ def _method(name: str) -> Method:
             "audited_epsilon": loss,
         }
 
-    return Method(name, release, note=MECHANISMS[name].note)
+    return Method(mechanism.name, release, note=mechanism.note)
 
 
-def _methods(*names: str) -> tuple[Method, ...]:
-    return tuple(_method(name) for name in names)
+def with_mechanisms(panel: Panel, *mechanisms: Mechanism) -> Panel:
+    """Return a panel of this study with methods more, on the same data sets.
+
+    Parameters
+    ----------
+    panel : Panel
+        One of this study.
+    *mechanisms : Mechanism
+        Releases of counts, of which the names are new. Where one refuses the size of a problem, it is not applied.
+
+    Returns
+    -------
+    Panel
+        Its other methods keep their random numbers, bit by bit, as long as the study and the panel keep their names.
+
+    Examples
+    --------
+    >>> from dataclasses import replace
+    >>> doubtful = replace(MECHANISMS["laplace"], name="doubtful")
+    >>> [method.name for method in with_mechanisms(STUDY.panel("k2"), doubtful).methods][-2:]
+    ['hamming-exact', 'doubtful']
+    """
+    added = {mechanism.name: mechanism for mechanism in mechanisms}
+
+    def validate_setting(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
+        return _validate(added, cell, setting) if setting["mechanism"] in added else panel.validate(cell, setting)
+
+    return replace(panel, methods=(*panel.methods, *map(_method, mechanisms)), validate=validate_setting)
 
 
 _PUBLISHED = ("smooth", "smooth-n", "varying", "global", "local", "laplace", "laplace-dimension")
@@ -107,14 +133,14 @@ def _panel(name: str, meaning: str, mechanisms: tuple[str, ...], factors: Any, c
         name=name,
         meaning=meaning,
         simulate=_simulate,
-        methods=_methods(*mechanisms),
+        methods=tuple(_method(MECHANISMS[name]) for name in mechanisms),
         measures=_MEASURES,
         factors=factors,
         constants=(_EPSILON, _DELTA, *constants),
         method_dim="mechanism",
         trials=10_000,
         block_trials=10_000,  # a cell is one block: the setup, not the draws, takes the time
-        validate=_validate,
+        validate=partial(_validate, MECHANISMS),
     )
 
 
@@ -154,268 +180,6 @@ _PANELS = (
     ),
 )
 
-
-def _ahead(summary: xr.Dataset, first: str, second: str) -> xr.DataArray:
-    """Whether `first` has the smaller exact expectation than `second`, by cell."""
-    expected = summary["expected_hellinger"]
-    return expected.sel(mechanism=first) < expected.sel(mechanism=second)
-
-
-def _beats_dimension(panel: str, mechanism: str) -> Any:
-    """Check P0's conclusion: ahead of `laplace-dimension` for every stored n > 400."""
-
-    def check(summaries: Mapping[str, xr.Dataset]) -> Finding:
-        summary = summaries[panel]
-        ahead = _ahead(summary, mechanism, "laplace-dimension")
-        expected = summary["expected_hellinger"]
-        sizes = [n for n in summary["n"].values.tolist() if n > 400]
-        numbers = "; ".join(
-            f"n = {n}: {expected.sel(n=n, mechanism=mechanism):.4f} against "
-            f"{expected.sel(n=n, mechanism='laplace-dimension'):.4f}"
-            for n in sizes
-        )
-        where = [n for n in summary["n"].values.tolist() if bool(ahead.sel(n=n))]
-        stored = f"Ahead at n = {', '.join(map(str, where))} of those stored" if where else "Behind at every n stored"
-        holds = all(bool(ahead.sel(n=n)) for n in sizes)
-        return Finding("reproduced" if holds else "not reproduced", f"{stored}. Exact mean distance, {numbers}.")
-
-    return check
-
-
-def _smooth_beats_global(summaries: Mapping[str, xr.Dataset]) -> Finding:
-    panels = [name for name in ("k2", "k3", "k4") if name in summaries]
-    n_ahead = {name: _ahead(summaries[name], "smooth", "global") for name in panels}
-    counts = ", ".join(f"{name}: {int(ahead.sum())} of {ahead.size} sizes" for name, ahead in n_ahead.items())
-    holds = all(bool(ahead.all()) for ahead in n_ahead.values())
-    return Finding("reproduced" if holds else "not reproduced", f"Smaller exact mean distance at {counts}.")
-
-
-def _laplace_is_ahead(summaries: Mapping[str, xr.Dataset]) -> Finding:
-    ratios = {
-        name: summaries[name]["expected_hellinger"].sel(mechanism="smooth")
-        / summaries[name]["expected_hellinger"].sel(mechanism="laplace")
-        for name in ("k2", "k3", "k4")
-    }
-    numbers = ", ".join(f"{name}: {float(r.min()):.2f} to {float(r.max()):.2f}" for name, r in ratios.items())
-    holds = all(bool((ratio > 1).all()) for ratio in ratios.values())
-    return Finding(
-        "corrected" if holds else "reproduced",
-        f"Laplace noise scaled to the histogram's sensitivity is {'' if holds else 'not '}ahead everywhere; "
-        f"mean distance of smooth over that of laplace, {numbers}.",
-    )
-
-
-def _ours_ahead(pairs: Mapping[str, tuple[str, tuple[str, ...]]]) -> Any:
-    """Check that, panel by panel, a mechanism has a smaller exact mean than each of its rivals at the sizes needed."""
-
-    def check(summaries: Mapping[str, xr.Dataset]) -> Finding:
-        evidence, holds = [], True
-        for panel, (name, rivals) in pairs.items():
-            expected = summaries[panel]["expected_hellinger"]
-            if "n" in expected.dims:
-                expected = expected.sel(n=[n for n in expected["n"].values.tolist() if n in _SIZES[panel]])
-            for rival in rivals:
-                ratio = expected.sel(mechanism=name) / expected.sel(mechanism=rival)
-                holds &= bool((ratio < 1).all())
-                evidence.append(f"{panel}: {name} over {rival} {_range(ratio)}")
-        return Finding("reproduced" if holds else "not reproduced", f"Ratios of exact means; {'; '.join(evidence)}.")
-
-    return check
-
-
-def _range(ratio: xr.DataArray) -> str:
-    low, high = float(ratio.min()), float(ratio.max())
-    return f"{low:.3f}" if ratio.size == 1 else f"{low:.3f} to {high:.3f}"
-
-
-def _certified(summaries: Mapping[str, xr.Dataset]) -> Finding:
-    losses = {name: (s["audited_epsilon"] / s["epsilon"]).values.ravel() for name, s in summaries.items()}
-    shares = np.concatenate([loss[np.isfinite(loss)] for loss in losses.values()])
-    holds = shares.size > 0 and bool((shares <= 1).all())
-    return Finding(
-        "reproduced" if holds else "not reproduced",
-        f"{shares.size} calibrations; audited loss over epsilon from {shares.min():.9f} to {shares.max():.9f}.",
-    )
-
-
-def _draws_agree(summaries: Mapping[str, xr.Dataset]) -> Finding:
-    worst, where, points = 0.0, "", 0
-    for name, summary in summaries.items():
-        z = abs(summary["hellinger_mean"] - summary["expected_hellinger"]) / summary["hellinger_mcse"]
-        points += int(z.count())
-        if float(z.max()) >= worst:
-            worst, where = float(z.max()), name
-    holds = worst <= 5
-    return Finding(
-        "reproduced" if holds else "not reproduced",
-        f"Largest deviation {worst:.2f} standard errors (panel {where}) among {points} points; 5 are allowed.",
-    )
-
-
-_SIZES = {"k2": (200, 300, 400, 500), "k3": (100, 200, 300), "k4": (100, 200, 300, 400, 500, 600)}
-"""Where the claims about calibrated mechanisms are made: k2 from 200 on, k3 as far as every pair can be audited."""
-
-
-def _as_published(panel: str) -> dict[str, tuple[Any, ...]]:
-    """Return the constants for which the poster makes its claims."""
-    k = 3 if panel == "abalone" else int(panel[1:])
-    return {"epsilon": (1.0,), "delta": (1e-8,), "prior": (":".join("1" * k),)}
-
-
-def _claims() -> tuple[Claim, ...]:
-    conclusion = (
-        "The smoothed Hellinger exponential mechanism outperforms the Laplace baseline scaled to the dimension for "
-        "n > 400"
-    )
-    cases = (("k2", "smooth", (500,)), ("k3", "smooth-n", (500,)), ("k4", "smooth-n", (500, 600)))
-    return (
-        *(
-            Claim(
-                f"beats-dimension-{panel}",
-                f"{conclusion} ({panel[1:]} cells{', N = n + 1 as printed' if mechanism == 'smooth-n' else ''}).",
-                "P0, Conclusion",
-                {panel: {"n": sizes, "mechanism": (mechanism, "laplace-dimension"), **_as_published(panel)}},
-                _beats_dimension(panel, mechanism),
-            )
-            for panel, mechanism, sizes in cases
-        ),
-        Claim(
-            "smooth-beats-global",
-            "Smooth sensitivity instead of global sensitivity improves accuracy.",
-            "P0, Motivation 2",
-            {panel: {"mechanism": ("smooth", "global"), **_as_published(panel)} for panel in ("k2", "k3", "k4")},
-            _smooth_beats_global,
-        ),
-        Claim(
-            "tailored-beats-histogram",
-            "Calibrating the noise to the Hellinger distance improves on noise scaled to the l1 norm.",
-            "P0, Motivation 1",
-            {panel: {"mechanism": ("smooth", "laplace"), **_as_published(panel)} for panel in ("k2", "k3", "k4")},
-            _laplace_is_ahead,
-        ),
-        Claim(
-            "exact-beats-noise",
-            "Calibrated by its exact audit, the smooth mechanism is pure DP and ahead of noise on counts: of Laplace "
-            "noise for n >= 200 at 2 cells, of Laplace and geometric noise from n = 100 at 3 cells.",
-            "this laboratory",
-            {
-                panel: {"n": _SIZES[panel], "mechanism": ("smooth-exact", *rivals), **_as_published(panel)}
-                for panel, rivals in (("k2", ("laplace",)), ("k3", ("laplace", "geometric")))
-            },
-            _ours_ahead({"k2": ("smooth-exact", ("laplace",)), "k3": ("smooth-exact", ("laplace", "geometric"))}),
-        ),
-        Claim(
-            "geometric-is-best-at-two-cells",
-            "At 2 cells geometric noise, universally optimal for counts, stays ahead of the calibrated Hellinger "
-            "mechanism.",
-            "Ghosh, Roughgarden & Sundararajan 2012",
-            {"k2": {"n": _SIZES["k2"], "mechanism": ("smooth-exact", "geometric"), **_as_published("k2")}},
-            _ours_ahead({"k2": ("geometric", ("smooth-exact",))}),
-        ),
-        Claim(
-            "bound-beats-published",
-            "Calibrated by a sharper proof, the varying mechanism is pure DP and ahead of the published one at every "
-            "size of 4 cells, where no audit can be exact, and ahead of Laplace noise at real data.",
-            "this laboratory",
-            {
-                "k4": {
-                    "n": _SIZES["k4"],
-                    "mechanism": ("varying-bound", "smooth", "smooth-n"),
-                    **_as_published("k4"),
-                },
-                "abalone": {"mechanism": ("varying-bound", "smooth", "laplace"), **_as_published("abalone")},
-            },
-            _ours_ahead(
-                {
-                    "k4": ("varying-bound", ("smooth", "smooth-n")),
-                    "abalone": ("varying-bound", ("smooth", "laplace")),
-                }
-            ),
-        ),
-        Claim(
-            "bound-is-behind",
-            "The bound pays for being a bound: behind Laplace noise at 2 cells, and at 4 cells behind the exponential "
-            "mechanism on the number of records, which can be calibrated exactly at every size.",
-            "this laboratory",
-            {
-                "k2": {"n": _SIZES["k2"], "mechanism": ("varying-bound", "laplace"), **_as_published("k2")},
-                "k4": {"n": _SIZES["k4"], "mechanism": ("varying-bound", "hamming-exact"), **_as_published("k4")},
-            },
-            _ours_ahead({"k2": ("laplace", ("varying-bound",)), "k4": ("hamming-exact", ("varying-bound",))}),
-        ),
-        Claim(
-            "certified",
-            "The audited loss of every calibrated mechanism is at most epsilon.",
-            "this laboratory",
-            {},
-            _certified,
-        ),
-        Claim(
-            "draws-agree",
-            "The mean distance of the draws equals its exact expectation, within 5 Monte Carlo standard errors.",
-            "check of this study",
-            {},
-            _draws_agree,
-        ),
-    )
-
-
-def _draw_against_n(panel: str) -> Any:
-    def draw(summaries: Mapping[str, xr.Dataset]) -> Any:
-        from studies.figures import draw_lines
-
-        return draw_lines(summaries[panel], "n", "hellinger", "expected_hellinger", "mechanism", MECHANISM_STYLES)
-
-    return draw
-
-
-def _draw_prior(summaries: Mapping[str, xr.Dataset]) -> Any:
-    from studies.figures import draw_quartiles
-
-    return draw_quartiles(summaries["prior"], "prior", "hellinger", "mechanism", MECHANISM_STYLES)
-
-
-def _draw_abalone(summaries: Mapping[str, xr.Dataset]) -> Any:
-    from studies.figures import draw_ranges
-
-    return draw_ranges(summaries["abalone"], "hellinger", "expected_hellinger", "mechanism", MECHANISM_STYLES)
-
-
-_LINES = (
-    "Mean Hellinger distance between the true and the released posterior against the number of records. Markers are "
-    "means of the draws, with bars of two Monte Carlo standard errors either way, often smaller than the marker; "
-    "lines join the exact expectations."
-)
-_FIGURES = (
-    *(
-        Figure(
-            f"accuracy-k{k}",
-            f"Accuracy against n, {k} cells (P0, Figure {label})",
-            _LINES,
-            (f"k{k}",),
-            _draw_against_n(f"k{k}"),
-        )
-        for k, label in ((2, "2a"), (3, "2b"), (4, "2c"))
-    ),
-    Figure(
-        "accuracy-prior",
-        "Accuracy against the prior (P0, Figure 3a)",
-        "Hellinger distance at 50 successes of 100 under the prior Beta(a, a), for each mechanism. Lines are medians, "
-        "dark bands reach from the lower to the upper quartile of the draws, light ones from the 5th to the 95th "
-        "percentile.",
-        ("prior",),
-        _draw_prior,
-    ),
-    Figure(
-        "accuracy-abalone",
-        "Accuracy at real data: the sexes of 4,177 abalones",
-        "Thick bars reach from the lower to the upper quartile of the draws, thin ones from the 5th to the 95th "
-        "percentile; the marker is the exact mean.",
-        ("abalone",),
-        _draw_abalone,
-    ),
-)
-
 STUDY = Study(
     name="hellinger-accuracy",
     title="Accuracy of private releases of a posterior, in Hellinger distance",
@@ -425,6 +189,6 @@ STUDY = Study(
     ),
     panels=_PANELS,
     seed=20_180_801,
-    claims=_claims(),
-    figures=_FIGURES,
+    claims=CLAIMS,
+    figures=FIGURES,
 )

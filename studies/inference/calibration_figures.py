@@ -10,6 +10,7 @@ from matplotlib.figure import Figure as Canvas
 
 from pipeline.declare.factors import format_value
 from studies.figures import Styles, finish_axes
+from studies.styles import complete_styles
 
 Parts = Mapping[str, xr.Dataset]
 
@@ -29,6 +30,10 @@ def _finish(canvas: Canvas, grid: Any, styles: Styles, names: set[str], columns:
         lines, shown, loc="outside upper center", ncols=columns, frameon=False, fontsize="small", handlelength=3.2
     )
     return canvas
+
+
+def _all_styles(styles: Styles, parts: Parts) -> Styles:
+    return complete_styles(styles, (name for ds in parts.values() for name in ds["method"].values.tolist()))
 
 
 def draw_against_n(parts: Parts, measure: str, ylabel: str, styles: Styles, log: bool, limit: Any = None) -> Canvas:
@@ -53,6 +58,7 @@ def draw_against_n(parts: Parts, measure: str, ylabel: str, styles: Styles, log:
     -------
     matplotlib.figure.Figure
     """
+    styles = _all_styles(styles, parts)
     losses = next(iter(parts.values()))["epsilon"].values.tolist()
     canvas, grid = _rows(len(parts), len(losses), 2.2)
     names: set[str] = set()
@@ -101,6 +107,7 @@ def draw_ecdfs(parts: Parts, ecdf: str, level: str, styles: Styles) -> Canvas:
     matplotlib.figure.Figure
         The band holds 95 % of all functions of uniform quantiles as a whole (Dvoretzky, Kiefer & Wolfowitz).
     """
+    styles = _all_styles(styles, parts)
     n_columns = min(3, len(parts))
     n_rows = -(-len(parts) // n_columns)
     canvas, grid = _rows(n_rows, n_columns, 2.4)
@@ -138,6 +145,7 @@ def draw_ranks(parts: Parts, histogram: str, bins: str, styles: Styles) -> Canva
     -------
     matplotlib.figure.Figure
     """
+    styles = _all_styles(styles, parts)
     n_columns = min(3, len(parts))
     canvas, grid = _rows(-(-len(parts) // n_columns), n_columns, 2.4)
     for axes in grid.ravel()[len(parts) :]:

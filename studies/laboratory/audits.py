@@ -17,6 +17,7 @@ from mechanisms import (
     PROBABILITY_METHODS,
     SparseVector,
     audit_laws,
+    centred_losses,
     laplace_scale,
     one_posterior_sampling,
     quantile_laws,
@@ -187,3 +188,12 @@ def _partitions(results: Results) -> Iterator[tuple[str, ...]]:
         values = [[-9.0] * 6, [9.0] + [-9.0] * 5, [0.0] + [-9.0] * 5]
         both = audit_laws(quantile_laws(method, values, [[0, 1], [0, 2]])).epsilon / epsilon
         yield _row("quantile", "(ε₁ + ε₂)-DP", both, 2, "one of 6 quantiles moved, search and mean together")
+        parts = tuple(float(part) for part in str(ds["centred_split"].item()).split(":"))
+        centred = partition_quantile("quantile-centred", 6, epsilon, parts)
+        quantiles, spreads = [-9.0] * 3 + [9.0] * 3, [0.1] * 3 + [10.0] * 3
+        losses = [
+            sum(centred_losses(centred, quantiles, spreads, (0, to, spread), [1e-6, 1.0, 1e6]))
+            for to, spread in ((1e9, 1e9), (-1e9, 1e-9), (9.0, 10.0))
+        ]
+        where = "one of 6 partitions moved, what three steps lose added up"
+        yield _row("quantile-centred", "(ε₁ + ε₂)-DP", max(losses) / epsilon, len(losses), where)

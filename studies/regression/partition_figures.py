@@ -10,6 +10,7 @@ from matplotlib.figure import Figure as Canvas
 
 from pipeline.declare.factors import format_value
 from studies.figures import Styles, finish_axes
+from studies.styles import complete_styles
 
 _NOISELESS = "-noiseless"
 
@@ -102,6 +103,7 @@ def draw_errors(ds: xr.Dataset, x: str, styles: Styles) -> Canvas:
     canvas = Canvas(figsize=(7.2, 5.2), layout="constrained")
     grid = canvas.subplots(2, 2, sharex=True, sharey="row")
     stored = ds["method"].values.tolist()
+    styles = complete_styles(styles, (name.removesuffix(_NOISELESS) for name in stored))
     shown = [name for name in styles if name in stored and name != "full"]
     for column, (suffix, title) in enumerate(((_NOISELESS, "without noise"), ("", "with noise"))):
         for name in (name for name in shown if name + suffix in stored):

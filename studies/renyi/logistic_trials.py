@@ -16,7 +16,7 @@ from scipy.special import log_expit
 from mechanisms.glm.mechanisms import GlmMechanism, glm_mechanism
 from mechanisms.glm.sampling import STEPS_A_PRODUCT, fit_reference, sample_glm
 from pipeline import Streams
-from studies.datasets import Classification
+from studies.data import Classification
 
 Array = NDArray[np.float64]
 

@@ -23,7 +23,7 @@ import numpy as np
 
 from mechanisms.glm.mechanisms import GLM_MECHANISMS
 from pipeline import Factor, Measure, Method, Panel, Statistic, Streams, Study
-from studies.datasets import Classification, Table, load, read_csv, split
+from studies.data import Classification, Table, load, read_csv, split
 from studies.renyi.logistic_trials import N_GROUPED, Group, evaluate_draws, group_trials, make_mechanism
 from studies.renyi.renyi_logistic_claims import CLAIMS, FIGURES
 

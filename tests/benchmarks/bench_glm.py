@@ -17,7 +17,7 @@ from threadpoolctl import threadpool_limits
 
 from mechanisms.glm.mechanisms import glm_mechanism
 from mechanisms.glm.sampling import fit_reference, sample_glm
-from studies.datasets import load, split
+from studies.data import load, split
 
 N_CHAINS = 4
 

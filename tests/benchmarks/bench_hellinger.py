@@ -25,7 +25,7 @@ import numpy as np
 from scipy.special import gammaln
 
 from mechanisms import MECHANISMS, CountRelease, balanced_counts, count_candidates, posterior, smooth_sensitivity
-from mechanisms.counts.sensitivity import smoothing_gamma
+from mechanisms.counts.scales import smoothing_gamma
 from mechanisms.divergences import hellinger
 
 EPSILON, DELTA, DRAWS = 1.0, 1e-8, 10_000

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from mechanisms import audit as engine
 from mechanisms.audit import ROUNDING, Audit, OutputLaws, Witness, audit_laws
+from mechanisms.pair_losses import hockey_stick_bound, renyi_bound
 from mechanisms.privacy import Guarantee, RenyiGuarantee
 
 EPSILONS = (0.0, 0.1, 0.5, 1.0, 3.0)
@@ -207,8 +208,8 @@ def test_the_witness_reaches_the_loss(seed):
 
 def unpruned(context, laws):
     """Audit with bounds that skip nothing."""
-    context.setattr(engine, "_hockey_stick_bound", lambda up, down, epsilon: math.inf)
-    context.setattr(engine, "_renyi_bound", lambda up, down, order: math.inf)
+    context.setattr(engine, "hockey_stick_bound", lambda up, down, epsilon: math.inf)
+    context.setattr(engine, "renyi_bound", lambda up, down, order: math.inf)
     return audit_laws(laws, EPSILONS, ORDERS)
 
 
@@ -253,16 +254,16 @@ def test_the_bounds_that_prune_are_bounds(ratios, weights, epsilon, order):
             renyi = mpmath.log(sum(x * mpmath.exp((order - 1) * y) for x, y in zip(p, losses, strict=True)))
             renyi /= order - 1
     if up > 0 and down > 0:
-        assert float(delta) <= engine._hockey_stick_bound(up, down, epsilon) * (1 + 1e-9) + 1e-15
-        assert float(renyi) <= engine._renyi_bound(up, down, order) * (1 + 1e-9) + 1e-12
+        assert float(delta) <= hockey_stick_bound(up, down, epsilon) * (1 + 1e-9) + 1e-15
+        assert float(renyi) <= renyi_bound(up, down, order) * (1 + 1e-9) + 1e-12
 
 
 def test_the_bounds_are_attained_by_two_outputs():
     p, q = [0.7, 0.3], [0.2, 0.8]
     up, down = math.log(3.5), math.log(8 / 3)
-    assert engine._hockey_stick_bound(up, down, 0.4) == pytest.approx(plain_hockey_stick(p, q, 0.4), rel=1e-12)
+    assert hockey_stick_bound(up, down, 0.4) == pytest.approx(plain_hockey_stick(p, q, 0.4), rel=1e-12)
     for order in ORDERS:
-        assert engine._renyi_bound(up, down, order) == pytest.approx(plain_renyi(p, q, order), rel=1e-12)
+        assert renyi_bound(up, down, order) == pytest.approx(plain_renyi(p, q, order), rel=1e-12)
 
 
 def test_verdicts_and_their_slack():

@@ -8,7 +8,7 @@ from numba.core.registry import CPUDispatcher
 
 import mechanisms
 
-MODULES = [importlib.import_module(f"mechanisms.{info.name}") for info in pkgutil.iter_modules(mechanisms.__path__)]
+MODULES = [importlib.import_module(info.name) for info in pkgutil.walk_packages(mechanisms.__path__, "mechanisms.")]
 KERNELS = [value for module in MODULES for value in vars(module).values() if isinstance(value, CPUDispatcher)]
 
 

@@ -18,8 +18,7 @@ from pipeline.aggregate import count_status
 from pipeline.blocks.evaluate import Status
 from pipeline.blocks.plan import iterate_blocks
 from pipeline.execution.work import PendingWork
-from pipeline.stores import regions
-from pipeline.stores import store as store_module
+from pipeline.stores import regions, results
 from pipeline.stores.regions import iterate_slabs
 from pipeline.stores.store import ResultStore
 from tests.pipeline.helpers import compute_block, panel_of
@@ -121,7 +120,7 @@ def test_dask_chunks_are_runs_of_blocks(tmp_path, shape, expected):
 
 def test_dask_chunks_fit_into_memory(tmp_path, monkeypatch):
     """Of blocks that fill a third of what is allowed, three are a chunk; one that is larger is a chunk, too."""
-    monkeypatch.setattr(store_module, "_DASK_BYTES", 2_400)
+    monkeypatch.setattr(results, "_DASK_BYTES", 2_400)
     for points, expected in ((100, 200), (200, 600), (400, 600)):
         axis = Factor("point", tuple(range(points)), "a point", "int")
         measure = Measure("curve", "a curve", dims=("point",))

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xarray as xr
+from scipy import stats
 
 import pipeline
 from mechanisms import audit_counts
@@ -27,7 +28,7 @@ SMALL = {"values": {"n": [20, 40]}, "trials": 200, "panels": ["k2"]}
 def files_of_readme():
     """Return the files that the README shows, by name."""
     found = re.findall(r"<!-- file: (\S+) -->\n```python\n(.*?)```\n", (ROOT / "README.md").read_text(), re.DOTALL)
-    assert [name for name, _ in found] == ["my_mechanism.py", "my_study.py"]
+    assert [name for name, _ in found] == ["my_mechanism.py", "my_study.py", "my_coverage.py"]
     return dict(found)
 
 
@@ -96,6 +97,32 @@ def published(tmp_path_factory):
     store = tmp_path_factory.mktemp("published") / "s.zarr"
     pipeline.run(STUDIES["hellinger-accuracy"], store, **SMALL)
     return xr.open_zarr(store, group="k2").load()
+
+
+def _exact_coverage(n, epsilon, p, noise):
+    """Return how often the interval holds p: by counting the possible counts, and a fine grid of noise."""
+    levels = (np.arange(20_000) + 0.5) / 20_000
+    counts = np.arange(n + 1)
+    noisy = counts[:, None] + stats.laplace.ppf(levels, scale=1 / epsilon)
+    share = np.clip(noisy, 0.5, n - 0.5) / n
+    half = 1.96 * np.sqrt(share * (1 - share) / n + noise * 2 / (epsilon * n) ** 2)
+    return float(stats.binom.pmf(counts, n, p) @ (abs(share - p) <= half).mean(axis=1))
+
+
+def test_the_study_from_scratch_of_the_readme(command, folder):
+    assert command("run", f"{folder}/my_coverage.py", "--store", "coverage.zarr")[0] == 0
+    ds = xr.open_zarr("coverage.zarr", group="wald").load()
+    assert dict(ds.covered.sizes) == {"n": 2, "epsilon": 2, "method": 2, "trial": 2000}
+    for n, epsilon, (name, noise) in itertools.product((100, 1000), (0.1, 1.0), (("naive", 0), ("aware", 1))):
+        covered = ds.covered.sel({"n": n, "epsilon": epsilon, "method": name}).values
+        assert_frequencies(np.bincount(covered, minlength=2), _complement(_exact_coverage(n, epsilon, 0.3, noise)))
+    with pytest.raises(AssertionError, match="chi-square"):  # the last of them against the first
+        assert_frequencies(np.bincount(covered, minlength=2), _complement(_exact_coverage(100, 0.1, 0.3, 0)))
+    assert command("report", "coverage.zarr")[0] == 0
+
+
+def _complement(share):
+    return np.array([1 - share, share])
 
 
 def test_the_study_of_the_readme(command, folder, published, tmp_path):

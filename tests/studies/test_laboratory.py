@@ -289,7 +289,8 @@ def test_audit_table(audited):
     assert rows["geometric"][1:5] == ("ε-DP", "holds", "1.000000", "0.00%")
     assert rows["smooth"][1:3] == ("(ε, δ)-DP", "holds")
     assert float(rows["smooth"][3]) == pytest.approx(1 - float(rows["smooth"][4].rstrip("%")) / 100, abs=1e-4)
-    assert rows["quantile"][2] == "holds"
+    assert rows["quantile"][2] == rows["quantile-centred"][2] == "holds"
+    assert 0.8 < float(rows["quantile-centred"][3]) <= 1
 
 
 def test_comparisons_show_what_is_stored(audited):

@@ -10,14 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mechanisms.conjugate import balanced_counts, enumerate_candidates, posterior
-from mechanisms.counts.hamming import calibrate_hamming
+from mechanisms.counts.hamming_loss import calibrate_hamming
 from mechanisms.counts.registry import MECHANISMS, CountRelease, validate
+from mechanisms.counts.scales import SENSITIVITIES, smoothing_gamma
 from mechanisms.counts.sensitivity import (
-    SENSITIVITIES,
     global_sensitivity,
     local_sensitivity,
     smooth_sensitivity,
-    smoothing_gamma,
 )
 from mechanisms.divergences import hellinger
 from mechanisms.privacy import Guarantee

@@ -11,15 +11,14 @@ from hypothesis import strategies as st
 from scipy.special import gammaln
 
 from mechanisms.conjugate import balanced_counts, enumerate_candidates
+from mechanisms.counts.scales import SENSITIVITIES, smoothing_gamma
 from mechanisms.counts.sensitivity import (
-    SENSITIVITIES,
     global_sensitivity,
     local_sensitivity,
     local_sensitivity_at_distance,
     phi,
     smooth_sensitivity,
     smoothed_scales,
-    smoothing_gamma,
     varying_sensitivity,
 )
 from mechanisms.privacy import Guarantee

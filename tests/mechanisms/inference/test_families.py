@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from mechanisms.inference import families
 from mechanisms.inference.families import FAMILIES
 from mechanisms.privacy import validate_size
 from tests.statistical import assert_mean_within
@@ -169,7 +168,7 @@ def test_drawing_in_parts_changes_nothing(name, monkeypatch):
     theta = FAMILIES[name].draw_parameters(np.random.default_rng(1), PRIORS[name], size=7)
     whole = FAMILIES[name].draw_statistics(np.random.default_rng(2), theta, 30, BOUNDS[name])
     for records in (70, 30, 11):
-        monkeypatch.setattr(families, "_RECORDS_AT_ONCE", records)
+        monkeypatch.setattr("mechanisms.inference.records._RECORDS_AT_ONCE", records)
         parts = FAMILIES[name].draw_statistics(np.random.default_rng(2), theta, 30, BOUNDS[name])
         np.testing.assert_allclose(parts, whole, rtol=1e-13)
 

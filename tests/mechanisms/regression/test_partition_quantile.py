@@ -8,7 +8,7 @@ from scipy import stats
 
 from mechanisms.audit import audit_laws
 from mechanisms.inference.private_quantile import quantile_law
-from mechanisms.regression.audit import window_laws
+from mechanisms.regression.audit import centred_losses, window_laws
 from mechanisms.regression.partition_quantile import QUANTILE_METHODS, partition_quantile, window_law
 from tests.statistical import assert_mean_within
 
@@ -81,11 +81,13 @@ def test_steps_of_the_centred_method_stay_within_their_budgets():
     for other_q, other_s in ((-1e9, 1e9), (2.5, 1e-9), (np.inf, np.inf), (2.0, 0.1)):
         moved_q, moved_s = q.copy(), s.copy()
         moved_q[3], moved_s[3] = other_q, other_s
+        losses = centred_losses(centred, q, s, (3, other_q, other_s), scales=(1e-6, 0.3, 7.0, 1e6))
+        assert (np.array(losses) <= np.array(SPLITS["quantile-centred"]) + 1e-9).all()
         scales = window_laws([centred.scale_law(each) for each in (s, moved_s)], [[0, 1]])
-        assert audit_laws(scales).epsilon <= 0.2 + 1e-9
+        assert losses[0] == audit_laws(scales).epsilon
         for scale in (1e-6, 0.3, 7.0, 1e6):
             centres = window_laws([centred.centre_law(each, scale) for each in (q, moved_q)], [[0, 1]])
-            assert audit_laws(centres).epsilon <= 0.25 + 1e-9
+            assert audit_laws(centres).epsilon <= losses[1]
             change = centred.clipped_mean(moved_q, 2.0, 2 * scale) - centred.clipped_mean(q, 2.0, 2 * scale)
             assert abs(change) / centred.noise_scale(2 * scale) <= 0.45 + 1e-9
 

@@ -12,6 +12,7 @@ from studies import STUDIES
 from studies.counts.hellinger_accuracy import STUDY
 from studies.figures import render
 from studies.report import drawable, judge, load_summaries
+from studies.styles import INK
 
 pytestmark = pytest.mark.slow
 
@@ -165,9 +166,8 @@ def test_claims_are_undecided_without_their_data(summaries):
 def test_every_figure_is_drawn(summaries):
     assert drawable(STUDY, summaries) == list(STUDY.figures)
     for figure in STUDY.figures:
-        light, dark = (render(figure.draw, summaries, ["svg"], dark=dark)[0] for dark in (False, True))
-        assert light.startswith(b"<?xml")
-        assert light != dark
+        (picture,) = render(figure.draw, summaries, ["svg"])
+        assert INK.encode() in picture
         assert figure.caption
 
 

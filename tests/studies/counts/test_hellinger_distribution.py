@@ -11,7 +11,7 @@ from studies import STUDIES
 from studies.counts.hellinger_distribution import STUDY
 from studies.figures import render
 from studies.report import drawable, judge, load_summaries
-from studies.styles import MECHANISM_STYLES
+from studies.styles import INK, MECHANISM_STYLES
 
 
 @pytest.fixture(scope="module")
@@ -181,9 +181,8 @@ def test_claims_are_undecided_without_their_data(summaries):
 def test_every_figure_is_drawn(summaries):
     assert drawable(STUDY, summaries) == list(STUDY.figures)
     for figure in STUDY.figures:
-        light, dark = (render(figure.draw, summaries, ["svg"], dark=dark)[0] for dark in (False, True))
-        assert light.startswith(b"<?xml")
-        assert light != dark
+        (picture,) = render(figure.draw, summaries, ["svg"])
+        assert INK.encode() in picture
         canvas = figure.draw(summaries)
         ds = summaries[figure.panels[0]]
         assert len(canvas.axes) == 2 * ds.sizes["n"]

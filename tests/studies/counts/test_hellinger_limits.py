@@ -13,6 +13,7 @@ from studies import STUDIES
 from studies.counts.hellinger_limits import STUDY
 from studies.figures import render
 from studies.report import drawable, judge, load_summaries
+from studies.styles import INK
 
 SIZES = (3, 6)
 
@@ -135,9 +136,8 @@ def test_bad_values_are_refused(values, message):
 def test_every_figure_is_drawn(summaries):
     assert drawable(STUDY, summaries) == list(STUDY.figures)
     for figure in STUDY.figures:
-        light, dark = (render(figure.draw, summaries, ["svg"], dark=dark)[0] for dark in (False, True))
-        assert light.startswith(b"<?xml")
-        assert light != dark
+        (picture,) = render(figure.draw, summaries, ["svg"])
+        assert INK.encode() in picture
         pictures = figure.draw(summaries).axes
         assert len(pictures) == 3
         for axes, panel in zip(pictures, ("k2", "k3", "k4"), strict=True):

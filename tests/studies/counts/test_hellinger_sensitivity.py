@@ -11,6 +11,7 @@ from studies import STUDIES
 from studies.counts.hellinger_sensitivity import STUDY
 from studies.figures import render
 from studies.report import drawable, judge, load_summaries
+from studies.styles import INK
 
 MEASURES = ("local_sensitivity", "smooth_sensitivity", "varying_sensitivity", "global_sensitivity")
 VERDICTS = {
@@ -251,9 +252,8 @@ def test_sizes_too_large_to_compare_are_refused():
 def test_every_figure_is_drawn(summaries):
     assert drawable(STUDY, summaries) == list(STUDY.figures)
     for figure in STUDY.figures:
-        light, dark = (render(figure.draw, summaries, ["svg"], dark=dark)[0] for dark in (False, True))
-        assert light.startswith(b"<?xml")
-        assert light != dark
+        (picture,) = render(figure.draw, summaries, ["svg"])
+        assert INK.encode() in picture
         canvas = figure.draw(summaries)
         assert [axes.get_title(loc="left") for axes in canvas.axes] == ["n = 20", "n = 100", "n = 500", "n = 2000"]
         assert all(axes.get_xlabel() and axes.get_ylabel() for axes in canvas.axes)

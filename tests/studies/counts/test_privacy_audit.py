@@ -12,6 +12,7 @@ from studies import STUDIES
 from studies.counts.privacy_audit import STUDY
 from studies.figures import render
 from studies.report import drawable, judge, load_summaries
+from studies.styles import INK
 
 pytestmark = pytest.mark.slow
 
@@ -181,9 +182,8 @@ def test_another_number_of_cells(tmp_path):
 def test_figures_show_what_is_broken(summaries):
     """Crosses and a bold title mark the pictures in which a share exceeds 1, and no other."""
     assert drawable(STUDY, summaries) == list(STUDY.figures)
-    light, dark = (render(STUDY.figures[1].draw, summaries, ["svg"], dark=dark)[0] for dark in (False, True))
-    assert light.startswith(b"<?xml")
-    assert light != dark
+    (picture,) = render(STUDY.figures[1].draw, summaries, ["svg"])
+    assert INK.encode() in picture
     pictures = {axes.get_title("left"): axes for axes in STUDY.figures[0].draw(summaries).axes if axes.axison}
     assert len(pictures) == summaries["binomial"].sizes["mechanism"]
     marked = [title for title, axes in pictures.items() if any(line.get_marker() == "x" for line in axes.get_lines())]

@@ -14,6 +14,7 @@ from studies.figures import render
 from studies.inference import noisy_trials
 from studies.inference.calibration import STUDY
 from studies.report import drawable, judge, load_summaries
+from studies.styles import INK
 
 pytestmark = pytest.mark.slow
 
@@ -225,9 +226,8 @@ def test_bad_values_are_refused(panel, values, message):
 def test_every_figure_is_drawn(summaries):
     assert drawable(STUDY, summaries) == list(STUDY.figures)
     for figure in STUDY.figures:
-        light, dark = (render(figure.draw, summaries, ["svg"], dark=dark)[0] for dark in (False, True))
-        assert light.startswith(b"<?xml")
-        assert light != dark
+        (picture,) = render(figure.draw, summaries, ["svg"])
+        assert INK.encode() in picture
 
 
 def test_listed():

@@ -12,6 +12,7 @@ from studies import STUDIES
 from studies.figures import render
 from studies.renyi.renyi_curves import STUDY
 from studies.report import drawable, judge, load_summaries
+from studies.styles import INK
 
 PANELS = ("diffused", "concentrated")
 COEFFICIENTS = [0.1, 0.3, 0.5, 0.7, 0.9, 1.0]
@@ -159,9 +160,8 @@ def test_bad_values_are_refused(values, message):
 def test_every_figure_is_drawn(summaries):
     assert drawable(STUDY, summaries) == list(STUDY.figures)
     (figure,) = STUDY.figures
-    light, dark = (render(figure.draw, summaries, ["svg"], dark=dark)[0] for dark in (False, True))
-    assert light.startswith(b"<?xml")
-    assert light != dark
+    (picture,) = render(figure.draw, summaries, ["svg"])
+    assert INK.encode() in picture
     canvas = figure.draw(summaries)
     assert [axes.get_title(loc="left") for axes in canvas.axes] == list(PANELS)
     labels = [text.get_text() for text in canvas.legends[0].get_texts()]

@@ -13,7 +13,7 @@ from pipeline import BadInputError
 from pipeline.execution.rerun import rerun_trial
 from pipeline.run import study_of
 from pipeline.stores.store import ResultStore
-from studies.datasets import Classification, load, split
+from studies.data import Classification, load, split
 from studies.figures import render
 from studies.renyi import logistic_trials
 from studies.renyi.logistic_trials import draw_weights

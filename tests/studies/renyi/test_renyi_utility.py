@@ -19,6 +19,7 @@ from studies import STUDIES
 from studies.figures import render
 from studies.renyi.renyi_utility import STUDY
 from studies.report import drawable, judge, load_summaries
+from studies.styles import INK
 
 POWERS = (-15, -10, -9.5, -5, -3, -2, -1, 0, 2)
 EPSILONS = [math.exp(power) for power in POWERS]
@@ -273,9 +274,8 @@ def test_bad_values_are_refused(panel, values, message):
 def test_every_figure_is_drawn(summaries):
     assert drawable(STUDY, summaries) == list(STUDY.figures)
     for figure in STUDY.figures:
-        light, dark = (render(figure.draw, summaries, ["svg"], dark=dark)[0] for dark in (False, True))
-        assert light.startswith(b"<?xml")
-        assert light != dark
+        (picture,) = render(figure.draw, summaries, ["svg"])
+        assert INK.encode() in picture
         canvas = figure.draw(summaries)
         assert [axes.get_title(loc="left") for axes in canvas.axes] == ["order 2", "order 15"] * 2
         assert all(axes.get_xlabel() and axes.get_ylabel() for axes in canvas.axes)

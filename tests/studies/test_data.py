@@ -14,10 +14,9 @@ import pytest
 import xarray as xr
 
 from pipeline import BadInputError
-from studies import datasets
-from studies.datasets import load, read_csv, split
+from studies.data import load, read_csv, records, shipped, split
 
-DATA = Path(datasets.__file__).parent / "data"
+DATA = Path(shipped.__file__).parent
 NAMES = ("abalone", "adult", "mnist")
 
 
@@ -165,7 +164,7 @@ def test_an_unknown_name_is_refused():
 @pytest.mark.parametrize("name", NAMES)
 def test_reading_is_quick(name):
     started = time.process_time()
-    datasets._READERS[name]()
+    shipped._READERS[name]()
     assert time.process_time() - started < 2.0
 
 
@@ -370,10 +369,10 @@ def test_too_many_columns_are_refused(tmp_path, monkeypatch):
     message = r"at most 5,000 columns and 2 GB, got 5,001 columns and 0.4 GB, up to 5,001 columns from one \('id'\)"
     with pytest.raises(BadInputError, match=message):
         read_csv(write(tmp_path, levels), "y")
-    monkeypatch.setattr(datasets, "_MOST_BYTES", 1919)  # four rows of the sixty numbers that the sampler holds
+    monkeypatch.setattr(records, "_MOST_BYTES", 1919)  # four rows of the sixty numbers that the sampler holds
     with pytest.raises(BadInputError, match=r"1.92e-06 GB, got 3 columns and 1.92e-06 GB, up to 2 columns"):
         read_csv(write(tmp_path, GOOD, "other.csv"), "sold")
-    monkeypatch.setattr(datasets, "_MOST_BYTES", 1920)
+    monkeypatch.setattr(records, "_MOST_BYTES", 1920)
     assert read_csv(write(tmp_path, GOOD, "other.csv"), "sold").x.nbytes == 96
 
 
@@ -400,19 +399,19 @@ def test_a_file_is_read_once_until_it_changes(tmp_path):
 
 STUDY_FILE = """
 from pipeline import Factor, Measure, Method, Panel, Study
-from studies import datasets
+from studies import data
 
 def share(data, setting, streams):
     return {"share": data.train_y.mean()}
 
 def shipped(cell, streams):
-    return datasets.split(datasets.load("abalone"))
+    return data.split(data.load("abalone"))
 
 def given(cell, streams):
-    return datasets.split(datasets.read_csv(cell["data"], cell["target"]))
+    return data.split(data.read_csv(cell["data"], cell["target"]))
 
 def accept(cell, setting):
-    datasets.read_csv(cell["data"], cell["target"])
+    data.read_csv(cell["data"], cell["target"])
     return True
 
 COMMON = {"methods": (Method("share", share),), "measures": (Measure("share", "share of class 1"),), "method_dim": None}

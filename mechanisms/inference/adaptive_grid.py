@@ -1,0 +1,261 @@
+"""Distribution functions of many trials at once, integrated on panels that are halved until they are resolved.
+
+A density is given by its logarithm, up to a constant, on an interval of φ that all trials share. The roots are
+`ROOT_PANELS` equal panels, each with 9 Chebyshev–Lobatto nodes, of which every other one makes the rule of 5 nodes: the
+difference of the two (Clenshaw–Curtis) rules is the estimate of the error. A panel is negligible by a bound that comes
+with the density, not by what its nodes saw. Between nodes the distribution function is a cubic polynomial.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.jit import kernel
+
+__all__ = ["ROOT_PANELS", "interpolate", "invert", "panel_nodes", "refine", "tabulate"]
+
+Floats = NDArray[np.float64]
+Indices = NDArray[np.int64]
+
+ROOT_PANELS = 64
+"""Panels that the interval begins with; they are numbered from here, and the halves of panel p are 2p and 2p + 1."""
+
+_MAX_ROUNDS = 45
+_TOLERANCE = 1e-9  # of a panel's mass, relative to the total, between the rules of 5 and of 9 nodes
+_LOG_NEGLIGIBLE = math.log(1e-17)
+_MAX_UNSEEN = 3.0  # nats by which the density in a resolved panel may exceed what its nodes saw
+
+
+def _nested_rule(n_nodes: int) -> tuple[NDArray, NDArray, NDArray]:
+    """Return Chebyshev–Lobatto nodes on [−1, 1], their weights, and the matrix of integrals from −1 to each node."""
+    nodes = np.sin(np.pi * (2 * np.arange(n_nodes) - (n_nodes - 1)) / (2 * (n_nodes - 1)))
+    to_coefficients = np.linalg.inv(np.polynomial.chebyshev.chebvander(nodes, n_nodes - 1))
+    antiderivative = np.polynomial.chebyshev.chebint(to_coefficients, lbnd=-1.0, axis=0)
+    cumulative = np.polynomial.chebyshev.chebvander(nodes, n_nodes) @ antiderivative
+    return nodes, cumulative[-1], cumulative
+
+
+_NODES, _WEIGHTS, _CUMULATIVE = _nested_rule(9)
+_COARSE_WEIGHTS = _nested_rule(5)[1]
+
+
+def panel_nodes(panel: Indices, low: float, root_width: float) -> Floats:
+    """Return the nodes of panels.
+
+    Parameters
+    ----------
+    panel : ndarray of int64, shape (panels,)
+        Their numbers: the roots are 64, …, 127, the halves of panel p are 2p, 2p + 1.
+    low, root_width : float
+        Where the first root begins, and the width of a root.
+
+    Returns
+    -------
+    ndarray of float64, shape (panels, 9)
+        φ, ascending; the first and the last are the ends of the panel.
+
+    Examples
+    --------
+    >>> panel_nodes(np.array([64, 65, 130]), low=0.0, root_width=1.0)[:, [0, 4, 8]]
+    array([[0.  , 0.5 , 1.  ],
+           [1.  , 1.5 , 2.  ],
+           [1.  , 1.25, 1.5 ]])
+    """
+    parts = 2.0 ** _levels(panel)
+    left, right = (low + root_width * (edge / parts - ROOT_PANELS) for edge in (panel, panel + 1))
+    fraction = (1 + _NODES) / 2
+    # In this form neighbouring panels share their end to the last bit.
+    return left[:, None] * (1 - fraction) + right[:, None] * fraction
+
+
+def _levels(panel: Indices) -> Indices:
+    return np.frexp(panel / ROOT_PANELS)[1] - 1
+
+
+def refine(
+    n_trials: int,
+    root_width: float,
+    evaluate: Callable[[Indices, Indices], tuple[Floats, Floats]],
+) -> tuple[Indices, Indices, Floats]:
+    """Halve panels, in all trials at once, until each is resolved or negligible; return those that are not negligible.
+
+    All panels are judged anew in every round, as the posterior's mass is known ever better.
+
+    Parameters
+    ----------
+    n_trials : int
+    root_width : float
+        See `panel_nodes`.
+    evaluate : callable
+        (trial, panel), both of shape (panels,), to the log integrand at the nodes, shape (panels, 9), and a bound of
+        it on the panel, shape (panels,).
+
+    Returns
+    -------
+    trial, panel : ndarray of int64, shape (panels,)
+    log_integrand : ndarray of float64, shape (panels, 9)
+
+    Raises
+    ------
+    ValueError
+        If a panel is still unresolved after 45 halvings.
+
+    Examples
+    --------
+    >>> def normal(trial, panel):
+    ...     log_density = -0.5 * panel_nodes(panel, -32.0, 1.0) ** 2
+    ...     return log_density, log_density.max(axis=1)
+    >>> trial, panel, log_density = refine(1, 1.0, normal)
+    >>> print(panel_nodes(panel, -32.0, 1.0).min(), panel_nodes(panel, -32.0, 1.0).max())
+    -9.0 9.0
+    """
+    trial = np.repeat(np.arange(n_trials), ROOT_PANELS)
+    panel = np.tile(np.arange(ROOT_PANELS, 2 * ROOT_PANELS), n_trials)
+    log_integrand, bound = evaluate(trial, panel)
+    for _ in range(_MAX_ROUNDS):
+        seen = log_integrand.max(axis=1)
+        peak = np.full(n_trials, -np.inf)
+        np.maximum.at(peak, trial, seen)
+        integrand = np.exp(log_integrand - peak[trial, None])
+        half_width = root_width / 2.0 ** (_levels(panel) + 1)
+        mass = half_width * (integrand @ _WEIGHTS)
+        total = np.bincount(trial, mass, n_trials)[trial]
+        error = np.abs(mass - half_width * (integrand[:, ::2] @ _COARSE_WEIGHTS))
+        negligible = bound - peak[trial] + np.log(2 * half_width / total) < _LOG_NEGLIGIBLE
+        resolved = (error <= _TOLERANCE * total) & (bound - seen <= _MAX_UNSEEN)
+        split = ~(negligible | resolved)
+        keep = resolved & ~negligible
+        if not split.any():
+            return trial[keep], panel[keep], log_integrand[keep]
+        new_trial = np.repeat(trial[split], 2)
+        new_panel = np.ravel(2 * panel[split, None] + np.arange(2))
+        new_log_integrand, new_bound = evaluate(new_trial, new_panel)
+        trial, panel = np.concatenate([trial[keep], new_trial]), np.concatenate([panel[keep], new_panel])
+        log_integrand = np.concatenate([log_integrand[keep], new_log_integrand])
+        bound = np.concatenate([bound[keep], new_bound])
+    raise ValueError(
+        f"posterior must be resolved within {_MAX_ROUNDS} halvings, got trial {trial[split][0]} unresolved; "
+        "check the scale of its noisy statistic against n and the prior"
+    )
+
+
+def tabulate(
+    n_trials: int, trial: Indices, phi: Floats, log_integrand: Floats, to_theta: Callable[[Floats], Floats]
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """Lay the panels of each trial side by side and integrate from the left.
+
+    Parameters
+    ----------
+    n_trials : int
+    trial : ndarray of int64, shape (panels,)
+        As `refine` returns it.
+    phi, log_integrand : ndarray of float64, shape (panels, 9)
+        The nodes of the panels, and the log integrand there.
+    to_theta : callable
+        φ to θ.
+
+    Returns
+    -------
+    points : ndarray of float64, shape (n_trials, g)
+        φ, ascending; panel ends are listed twice, and short rows repeat their last point.
+    cdf, density : ndarray of float64, shape (n_trials, g)
+        The distribution function of φ and its derivative.
+    means : ndarray of float64, shape (n_trials,)
+        E[θ].
+
+    Examples
+    --------
+    >>> phi = panel_nodes(np.array([64, 65]), 0.0, 1.0)
+    >>> points, cdf, density, means = tabulate(1, np.zeros(2, dtype=int), phi, np.zeros((2, 9)), np.copy)
+    >>> print(cdf[0, [0, 4, 8, 9, 17]].round(12), means.round(12))
+    [0.   0.25 0.5  0.5  1.  ] [1.]
+    """
+    order = np.lexsort((phi[:, 0], trial))
+    trial, phi, log_integrand = trial[order], phi[order], log_integrand[order]
+    n_panels = np.bincount(trial, minlength=n_trials)
+    place = np.arange(trial.size) - (np.cumsum(n_panels) - n_panels)[trial]
+    peak = np.full(n_trials, -np.inf)
+    np.maximum.at(peak, trial, log_integrand.max(axis=1))
+    integrand = np.exp(log_integrand - peak[trial, None])
+    half_width = (phi[:, -1] - phi[:, 0])[:, None] / 2
+
+    shape = (n_trials, n_panels.max(), _NODES.size)
+    points, density, increments = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+    points += phi[np.cumsum(n_panels) - 1, -1][:, None, None]
+    points[trial, place] = phi
+    density[trial, place] = integrand
+    increments[trial, place] = half_width * (integrand @ _CUMULATIVE.T)
+    before = np.cumsum(increments[:, :, -1], axis=1)
+    total = before[:, -1]
+    cdf = increments + np.concatenate([np.zeros((n_trials, 1)), before[:, :-1]], axis=1)[:, :, None]
+    flat = (n_trials, shape[1] * shape[2])
+    # Rounding, and polynomials through tails, may lose the order by less than the tolerance.
+    ordered = np.maximum.accumulate(cdf.reshape(flat) / total[:, None], axis=1)
+    moment = np.bincount(trial, half_width[:, 0] * ((integrand * to_theta(phi)) @ _WEIGHTS), n_trials)
+    return (
+        points.reshape(flat),
+        np.clip(ordered, 0.0, 1.0),
+        density.reshape(flat) / total[:, None],
+        moment / total,
+    )
+
+
+@kernel
+def interpolate(points, cdf, density, phi, found):
+    """Fill found with the distribution function of each trial at phi, both of shape (n_trials, m)."""
+    g = points.shape[1]
+    for trial in range(phi.shape[0]):
+        for j in range(phi.shape[1]):
+            i = np.searchsorted(points[trial], phi[trial, j], side="right") - 1
+            if i < 0:
+                found[trial, j] = 0.0
+            elif i >= g - 1:
+                found[trial, j] = 1.0
+            else:
+                h = points[trial, i + 1] - points[trial, i]
+                value = _hermite(
+                    (phi[trial, j] - points[trial, i]) / h,
+                    cdf[trial, i],
+                    cdf[trial, i + 1] - cdf[trial, i],
+                    h * density[trial, i],
+                    h * density[trial, i + 1],
+                )[0]
+                found[trial, j] = min(max(value, cdf[trial, i]), cdf[trial, i + 1])
+
+
+@kernel
+def invert(points, cdf, density, uniforms, phi):
+    """Fill phi with the points at which the distribution function of each trial is `uniforms`, shape (n_trials, m)."""
+    g = points.shape[1]
+    for trial in range(uniforms.shape[0]):
+        for j in range(uniforms.shape[1]):
+            u = uniforms[trial, j]
+            i = min(max(np.searchsorted(cdf[trial], u, side="right") - 1, 0), g - 2)
+            h, rise = points[trial, i + 1] - points[trial, i], cdf[trial, i + 1] - cdf[trial, i]
+            # Newton's method from the chord, kept within the bracket by halving it.
+            low, high, t = 0.0, 1.0, (u - cdf[trial, i]) / rise
+            for _ in range(60):
+                value, slope = _hermite(t, cdf[trial, i] - u, rise, h * density[trial, i], h * density[trial, i + 1])
+                if value > 0.0:
+                    high = t
+                else:
+                    low = t
+                new = t - value / slope
+                if not low <= new <= high:
+                    new = (low + high) / 2.0
+                step = abs(new - t)
+                t = new
+                if step < 1e-9:
+                    break
+            phi[trial, j] = points[trial, i] + t * h
+
+
+@kernel
+def _hermite(t, start, rise, start_slope, end_slope):
+    """Return value and slope at t in [0, 1] of the cubic with these values and slopes at the ends."""
+    a, b = start_slope + end_slope - 2.0 * rise, 3.0 * rise - 2.0 * start_slope - end_slope
+    return start + t * (start_slope + t * (b + t * a)), start_slope + t * (2.0 * b + 3.0 * t * a)

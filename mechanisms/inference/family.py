@@ -1,0 +1,384 @@
+"""What a model of P4 does: prior, data and their sums, conjugate update, sensitivity, moments of cut-off records.
+
+Its numbers and laws are declared in `mechanisms.inference.families`, which also names the paper.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from mechanisms.inference.records import Bounds, Floats, draw_sums, require_records, sum_records
+from mechanisms.inference.region_moments import Moments
+from mechanisms.privacy import validate_size
+
+__all__ = ["Family"]
+
+
+@dataclass(frozen=True)
+class Family:
+    """One model; its row of the table of `mechanisms.inference.families`. Take it from `FAMILIES` there.
+
+    Arrays of parameters have shape (trials, p) and statistics (trials, d): p = d = 1, or k for the multinomial.
+
+    Parameters
+    ----------
+    name : str
+        Its key in `FAMILIES`.
+    hyperparameters : tuple of str
+        Names of the prior's numbers; the multinomial takes two or more of its one.
+    any_sign : int
+        So many leading hyperparameters are real numbers; the others are > 0.
+    parameter_range, record_range : tuple of float
+        Closed intervals for θ and for a record's entries. An end at infinity, or at 0 for a rate, is not attained.
+    whole_records : bool
+        Whether records are whole numbers.
+    bounded_sensitivity : float or None
+        Δ if records are bounded by themselves; None if a release needs public bounds.
+    """
+
+    name: str
+    hyperparameters: tuple[str, ...]
+    any_sign: int
+    parameter_range: tuple[float, float]
+    record_range: tuple[float, float]
+    whole_records: bool
+    bounded_sensitivity: float | None
+    _draw_parameters: Callable[[np.random.Generator, Floats, int], Floats]
+    _draw: Callable[[np.random.Generator, Floats, int], NDArray]
+    _update: Callable[[Floats, Floats, int], Sequence[Floats]]
+    _region_moments: Callable[[Floats, float, float], Moments] | None = None
+
+    @property
+    def is_truncated(self) -> bool:
+        """Whether a release needs public bounds outside which records are dropped."""
+        return self.bounded_sensitivity is None
+
+    def validate_prior(self, prior: ArrayLike) -> tuple[float, ...]:
+        """Return the hyperparameters as floats, refusing what is not a proper prior.
+
+        Parameters
+        ----------
+        prior : array_like, shape (h,)
+            In the order of the table of families, finite, > 0 but for the mean of the normal family.
+
+        Returns
+        -------
+        tuple of float
+
+        Raises
+        ------
+        ValueError
+            If their number or a value is not allowed.
+
+        Examples
+        --------
+        >>> from mechanisms.inference.families import FAMILIES
+        >>> FAMILIES["exponential"].validate_prior([8, 2])
+        (8.0, 2.0)
+        """
+        names = ", ".join(self.hyperparameters)
+        try:
+            values = np.array(prior, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise ValueError(f"prior must be numbers ({names}), got {prior!r}; pass one number each") from None
+        if self.name == "multinomial":
+            if values.ndim != 1 or values.size < 2:
+                raise ValueError(f"prior must have one alpha a cell, at least 2, got {prior!r}; pass k numbers")
+        elif values.shape != (len(self.hyperparameters),):
+            raise ValueError(f"prior must have {len(self.hyperparameters)} numbers ({names}), got {prior!r}; pass them")
+        positive = np.arange(values.size) >= self.any_sign
+        if not np.all(np.isfinite(values) & ((values > 0) | ~positive)):
+            rule = "finite" + (f" with {self.hyperparameters[-1]} > 0" if self.any_sign else " and > 0")
+            raise ValueError(f"prior ({names}) must be {rule}, got {prior!r}; choose a proper prior")
+        return tuple(values.tolist())
+
+    def validate_bounds(self, bounds: Bounds | None) -> Bounds | None:
+        """Return public bounds [a, b] as floats, or None for a family whose records are bounded by themselves.
+
+        Parameters
+        ----------
+        bounds : tuple of float or None
+            Finite, a < b, within the range of a record, whole numbers where records are.
+
+        Returns
+        -------
+        tuple of float or None
+
+        Raises
+        ------
+        ValueError
+            If bounds are missing, not wanted, or not allowed.
+
+        Examples
+        --------
+        >>> from mechanisms.inference.families import FAMILIES
+        >>> FAMILIES["poisson"].validate_bounds((1, 9))
+        (1.0, 9.0)
+        """
+        if not self.is_truncated:
+            if bounds is not None:
+                raise ValueError(f"bounds must be None for the {self.name} family, got {bounds}; drop them")
+            return None
+        try:
+            a, b = (float(end) for end in bounds)  # type: ignore[union-attr]
+        except (TypeError, ValueError):
+            raise ValueError(f"bounds must be two numbers (lower, upper), got {bounds!r}; pass public bounds") from None
+        if not (math.isfinite(a) and math.isfinite(b) and a < b):
+            raise ValueError(f"bounds must be finite with lower < upper, got ({a}, {b}); choose public bounds")
+        if a < self.record_range[0]:
+            raise ValueError(f"lower bound must be >= {self.record_range[0]:g}, got {a}; raise it")
+        if self.whole_records and not (a.is_integer() and b.is_integer()):
+            raise ValueError(f"bounds must be whole numbers for the {self.name} family, got ({a}, {b}); round them")
+        return a, b
+
+    def validate_parameters(self, theta: ArrayLike) -> Floats:
+        """Return θ as a float64 array, refusing values outside the parameter space.
+
+        Parameters
+        ----------
+        theta : array_like
+            Any shape; the last axis holds the cells of the multinomial and must sum to one.
+
+        Returns
+        -------
+        ndarray of float64
+
+        Raises
+        ------
+        ValueError
+            If a value is outside.
+
+        Examples
+        --------
+        >>> from mechanisms.inference.families import FAMILIES
+        >>> FAMILIES["binomial"].validate_parameters(0.25)
+        array(0.25)
+        """
+        values = np.asarray(theta, dtype=np.float64)
+        low, high = self.parameter_range
+        inside = np.isfinite(values) & (values >= low) & (values <= high)
+        if math.isinf(high):
+            inside &= values > low
+        if not np.all(inside):
+            raise ValueError(
+                f"theta must be finite and between {low:g} and {high:g} for the {self.name} family, "
+                f"got {values[~inside].flat[0]}; check the parameters"
+            )
+        if self.name == "multinomial" and not np.allclose(values.sum(axis=-1), 1.0, rtol=0.0, atol=1e-12):
+            raise ValueError(f"theta must sum to 1 over the cells, got {values.sum(axis=-1)}; normalise it")
+        return values
+
+    def draw_parameters(self, rng: np.random.Generator, prior: ArrayLike, size: int) -> Floats:
+        """Draw θ from the prior, or from any conjugate posterior given by its hyperparameters.
+
+        Parameters
+        ----------
+        rng : numpy.random.Generator
+        prior : array_like, shape (h,)
+            See `validate_prior`.
+        size : int
+            Number of draws.
+
+        Returns
+        -------
+        ndarray of float64, shape (size, p)
+
+        Raises
+        ------
+        ValueError
+            If the prior is not allowed.
+
+        Examples
+        --------
+        >>> from mechanisms.inference.families import FAMILIES
+        >>> FAMILIES["multinomial"].draw_parameters(np.random.default_rng(1), (5, 5, 5), size=2).shape
+        (2, 3)
+        """
+        draws = self._draw_parameters(rng, np.array(self.validate_prior(prior)), size)
+        return draws.reshape(size, -1)
+
+    def draw_statistics(
+        self, rng: np.random.Generator, theta: ArrayLike, n: int, bounds: Bounds | None = None
+    ) -> tuple[Floats, Floats]:
+        """Draw a data set a trial and return its noise-free statistics: the sum s, and ŝ of the records within bounds.
+
+        Sums of bounded records are drawn directly; unbounded records are drawn one by one, at most 2¹⁶ at a time.
+
+        Parameters
+        ----------
+        rng : numpy.random.Generator
+        theta : array_like, shape (trials, p)
+        n : int
+            Records a trial, ≥ 1.
+        bounds : tuple of float, optional
+            See `validate_bounds`.
+
+        Returns
+        -------
+        s, truncated : ndarray of float64, shape (trials, d)
+            Equal for families without bounds.
+
+        Raises
+        ------
+        ValueError
+            If an argument is not allowed.
+
+        Examples
+        --------
+        >>> from mechanisms.inference.families import FAMILIES
+        >>> s, truncated = FAMILIES["poisson"].draw_statistics(np.random.default_rng(1), [[2.0]], n=10, bounds=(1, 3))
+        >>> s, truncated
+        (array([[21.]]), array([[16.]]))
+        """
+        values = self.validate_parameters(theta)
+        if values.ndim != 2:
+            raise ValueError(f"theta must have shape (trials, p), got {values.shape}; add the missing axis")
+        n, checked = validate_size(n), self.validate_bounds(bounds)
+        if checked is None:
+            s = np.asarray(self._draw(rng, values, n), dtype=np.float64)
+            return s, s.copy()
+        return draw_sums(rng, self._draw, values, n, checked)
+
+    def statistics(self, data: ArrayLike, bounds: Bounds | None = None) -> tuple[Floats, Floats]:
+        """Return the noise-free statistics of one data set: the sum s, and ŝ of the records within bounds.
+
+        Parameters
+        ----------
+        data : array_like, shape (n,), or (n, k) for the multinomial
+            One record a row; one-hot rows for the multinomial.
+        bounds : tuple of float, optional
+            See `validate_bounds`.
+
+        Returns
+        -------
+        s, truncated : ndarray of float64, shape (d,)
+            Equal for families without bounds.
+
+        Raises
+        ------
+        ValueError
+            If there is no record, or one outside the range of records.
+
+        Examples
+        --------
+        >>> from mechanisms.inference.families import FAMILIES
+        >>> FAMILIES["exponential"].statistics([0.5, 1.0, 7.0], bounds=(0.0, 2.0))
+        (array([8.5]), array([1.5]))
+        """
+        records, checked = np.asarray(data, dtype=np.float64), self.validate_bounds(bounds)
+        require_records(records, self.name, self.record_range, self.whole_records)
+        if self.name == "multinomial":
+            s = records.sum(axis=0)
+            return s, s.copy()
+        if checked is None:
+            return np.array([records.sum()]), np.array([records.sum()])
+        return sum_records(records[None, :], checked)
+
+    def posterior(self, prior: ArrayLike, s: ArrayLike, n: int) -> Floats:
+        """Return the hyperparameters of the conjugate posterior, given the statistic of all `n` records.
+
+        Parameters
+        ----------
+        prior : array_like, shape (h,)
+        s : array_like, shape (..., d)
+            Not checked against the support: the naive method puts noisy statistics in.
+        n : int
+            Number of records, ≥ 1.
+
+        Returns
+        -------
+        ndarray of float64, shape (..., h)
+
+        Raises
+        ------
+        ValueError
+            If the prior, the last axis of `s` or `n` is not allowed.
+
+        Examples
+        --------
+        >>> from mechanisms.inference.families import FAMILIES
+        >>> FAMILIES["binomial"].posterior((1, 1), [[3.0], [0.0]], n=10)
+        array([[ 4., 8.],
+               [ 1., 11.]])
+        """
+        hyperparameters = np.array(self.validate_prior(prior))
+        statistic, n = np.asarray(s, dtype=np.float64), validate_size(n)
+        d = hyperparameters.size if self.name == "multinomial" else 1
+        if statistic.ndim == 0 or statistic.shape[-1] != d:
+            raise ValueError(f"s must have shape (..., {d}), got {statistic.shape}; add the missing axis")
+        return np.stack(np.broadcast_arrays(*self._update(hyperparameters, statistic, n)), axis=-1)
+
+    def sensitivity(self, bounds: Bounds | None = None) -> float:
+        """Return Δ, the largest ℓ₁ move of the released statistic when one record is replaced.
+
+        With bounds, a record contributes itself if it lies in [a, b] and 0 if not, so that the contribution moves by at
+        most the spread of {0} ∪ [a, b]: max(|a|, |b|, b − a).
+
+        Parameters
+        ----------
+        bounds : tuple of float, optional
+            See `validate_bounds`.
+
+        Returns
+        -------
+        float
+
+        Raises
+        ------
+        ValueError
+            If the bounds are not allowed.
+
+        Examples
+        --------
+        >>> from mechanisms.inference.families import FAMILIES
+        >>> FAMILIES["multinomial"].sensitivity(), FAMILIES["normal"].sensitivity((-1.0, 2.0))
+        (2.0, 3.0)
+        """
+        checked = self.validate_bounds(bounds)
+        if checked is None:
+            assert self.bounded_sensitivity is not None
+            return self.bounded_sensitivity
+        a, b = checked
+        return max(abs(a), abs(b), b - a)
+
+    def region_moments(self, theta: ArrayLike, bounds: Bounds) -> Moments:
+        """Return the law of one record over the three regions x < a, a ≤ x ≤ b, x > b.
+
+        The records of a region sum to a total with mean n·q·μ and variance n·q·Σ + n·q·(1 − q)·μ²; the totals of two
+        regions have covariance −n·q_r·q_s·μ_r·μ_s, as one multinomial law splits the n records.
+
+        Parameters
+        ----------
+        theta : array_like
+            Parameters of a one-parameter truncated family, any shape.
+        bounds : tuple of float
+            See `validate_bounds`.
+
+        Returns
+        -------
+        q, mean, variance : ndarray of float64, shape theta.shape + (3,)
+            Probability of the region (lower, centre, upper), and mean μ and variance Σ of a record known to lie in it.
+            Accurate to a relative 1e-10 where q is above 1e-250 (Poisson: and θ below 1e5). Empty regions have q = 0.
+
+        Raises
+        ------
+        ValueError
+            If the family has no bounds, or an argument is not allowed.
+
+        Examples
+        --------
+        >>> from mechanisms.inference.families import FAMILIES
+        >>> q, mean, variance = FAMILIES["exponential"].region_moments(1.0, (0.0, np.log(2)))
+        >>> q, mean[1:]
+        (array([0. , 0.5, 0.5]), array([0.30685282, 1.69314718]))
+        """
+        if self._region_moments is None:
+            raise ValueError(f"family must have bounds, got {self.name}; use exponential, poisson or normal")
+        values, checked = self.validate_parameters(theta), self.validate_bounds(bounds)
+        assert checked is not None
+        return self._region_moments(values, *checked)

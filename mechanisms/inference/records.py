@@ -1,0 +1,119 @@
+"""Records of a data set: which of them a family allows, and their sums, of all and of those within public bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Bounds", "Floats", "draw_sums", "require_records", "sum_records"]
+
+Floats = NDArray[np.float64]
+Bounds = tuple[float, float]
+
+_RECORDS_AT_ONCE = 1 << 16
+
+
+def require_records(records: Floats, family: str, record_range: tuple[float, float], whole_records: bool) -> None:
+    """Refuse data that a family does not allow.
+
+    Parameters
+    ----------
+    records : ndarray of float64, shape (n,), or (n, k) for the multinomial
+    family : str
+        The family's name.
+    record_range : tuple of float
+        Closed interval for a record's entries.
+    whole_records : bool
+        Whether records are whole numbers.
+
+    Raises
+    ------
+    ValueError
+        If there is no record, or one outside the range of records.
+
+    Examples
+    --------
+    >>> require_records(np.array([0.0, 7.0]), "poisson", (0.0, np.inf), whole_records=True)
+    """
+    n_axes = 2 if family == "multinomial" else 1
+    if records.ndim != n_axes or 0 in records.shape:
+        shape = "(n, k)" if n_axes == 2 else "(n,)"
+        raise ValueError(f"data must have shape {shape}, n >= 1, got {records.shape}; pass one record a row")
+    low, high = record_range
+    allowed = np.isfinite(records) & (records >= low) & (records <= high)
+    if whole_records:
+        allowed &= records == np.floor(records)
+    if not np.all(allowed):
+        kind = "whole numbers" if whole_records else "finite numbers"
+        raise ValueError(
+            f"data must be {kind} between {low:g} and {high:g} for the {family} family, "
+            f"got {records[~allowed].flat[0]}; remove or correct such records"
+        )
+    if n_axes == 2 and not np.all(records.sum(axis=1) == 1):
+        raise ValueError("data must have one-hot rows, got a row whose sum is not 1; encode one cell a record")
+
+
+def draw_sums(
+    rng: np.random.Generator,
+    draw: Callable[[np.random.Generator, Floats, int], NDArray],
+    theta: Floats,
+    n: int,
+    bounds: Bounds,
+) -> tuple[Floats, Floats]:
+    """Draw the records of each trial one by one, at most 2¹⁶ at a time, and return their sums.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+    draw : callable
+        (rng, theta, n) to the records, shape (trials, n).
+    theta : ndarray of float64, shape (trials, 1)
+    n : int
+        Records a trial.
+    bounds : tuple of float
+        See `sum_records`.
+
+    Returns
+    -------
+    s, truncated : ndarray of float64, shape (trials, 1)
+
+    Examples
+    --------
+    >>> draw_sums(np.random.default_rng(1), lambda rng, theta, n: theta + np.arange(n), np.ones((1, 1)), 3, (1, 2))
+    (array([[6.]]), array([[3.]]))
+    """
+    s, truncated = np.zeros(theta.shape), np.zeros(theta.shape)
+    trials_at_once = max(1, _RECORDS_AT_ONCE // n)
+    for start in range(0, len(theta), trials_at_once):
+        rows = slice(start, start + trials_at_once)
+        for done in range(0, n, _RECORDS_AT_ONCE):
+            records = draw(rng, theta[rows], min(n - done, _RECORDS_AT_ONCE))
+            all_records, within = sum_records(records, bounds)
+            s[rows] += all_records[:, None]
+            truncated[rows] += within[:, None]
+    return s, truncated
+
+
+def sum_records(records: NDArray, bounds: Bounds) -> tuple[Floats, Floats]:
+    """Return the sums over the last axis, of all records and of those within bounds.
+
+    Parameters
+    ----------
+    records : ndarray, shape (..., n)
+    bounds : tuple of float
+        [a, b]; a record outside counts for nothing in the second sum.
+
+    Returns
+    -------
+    s, truncated : ndarray of float64, shape (...,)
+
+    Examples
+    --------
+    >>> sum_records(np.array([[0.5, 1.0, 7.0]]), (0.0, 2.0))
+    (array([8.5]), array([1.5]))
+    """
+    within = (records >= bounds[0]) & (records <= bounds[1])
+    # Not a sum over `where=within`, which numpy does record by record.
+    return records.sum(axis=-1, dtype=np.float64), (records * within).sum(axis=-1, dtype=np.float64)

@@ -1,0 +1,65 @@
+"""What a store holds, as data sets: the way in for whoever reads results."""
+
+import math
+import os
+
+import xarray as xr
+
+from pipeline.errors import IncompleteStoreError
+from pipeline.stores.regions import SLAB_CHUNKS, chunk_steps
+from pipeline.stores.store import ResultStore
+
+_DASK_BYTES, _DASK_CHUNKS = 2**22, 100  # Dask gets as many chunks at least, if they are not smaller than blocks
+
+
+def open_results(store: str | os.PathLike[str]) -> xr.DataTree:
+    """Open a store as a tree of lazy data sets, one for each panel, numeric coordinates in ascending order.
+
+    Parameters
+    ----------
+    store : path
+        Path of the store.
+
+    Returns
+    -------
+    xarray.DataTree
+        ``tree["k2"].to_dataset()`` is the Dataset of panel ``k2``; arrays are Dask arrays, one chunk a block, or a
+        run of blocks where there are more than 100.
+
+    Raises
+    ------
+    BadInputError
+        If there is no store.
+    IncompleteStoreError
+        If its creation was interrupted.
+    """
+    opened = ResultStore.open(store)
+    if not opened.complete:
+        raise IncompleteStoreError(
+            f"the store {store} was interrupted while it was created; finish it with: dpstudies resume {store}"
+        )
+    panels = {}
+    for name in opened.spec["panels"]:
+        chunks = _dask_chunks(opened, name)
+        panels[name] = _in_order(xr.open_zarr(opened.url, group=name, chunks=chunks))
+    return xr.DataTree.from_dict({"/": xr.Dataset(attrs=opened.attributes), **panels})
+
+
+def _dask_chunks(store: ResultStore, panel: str) -> dict[str, int]:
+    """Return the chunks of a panel's Dask arrays: runs of blocks where there are many, as each costs a millisecond."""
+    status = store.array(panel, "status")
+    arrays = [store.array(panel, name) for name in store.spec["panels"][panel]["measures"]]
+    largest = max(math.prod(array.chunks) * array.dtype.itemsize for array in (status, *arrays))
+    steps = chunk_steps(
+        status.cdata_shape, min(SLAB_CHUNKS, _DASK_BYTES // largest, -(-status.nchunks // _DASK_CHUNKS))
+    )
+    dims = map(str, status.metadata.dimension_names or ())  # type: ignore[union-attr]
+    return {dim: size * step for dim, size, step in zip(dims, status.chunks, steps, strict=True)}
+
+
+def _in_order(ds: xr.Dataset) -> xr.Dataset:
+    """Sort along the numeric coordinates, to whose end an extended study appends."""
+    for name, index in ds.indexes.items():
+        if index.dtype.kind in "if" and not index.is_monotonic_increasing:
+            ds = ds.sortby(name)
+    return ds

@@ -1,0 +1,7 @@
+"""The real data sets, with source and licence, and how records are read and encoded."""
+
+from studies.data.records import Classification, Table, split
+from studies.data.shipped import load
+from studies.data.user_csv import read_csv
+
+__all__ = ["Classification", "Table", "load", "read_csv", "split"]
