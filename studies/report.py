@@ -273,13 +273,23 @@ def state_of(store: ResultStore) -> State:
     for panel in open_results(store.url).children.values():
         for status, count in count_status(panel.to_dataset()).items():
             counts[status] += count
-    failed, pending = sum(counts[kind] for kind in FAILURES), counts[Status.PENDING]
-    total = sum(counts.values()) - counts[Status.NOT_APPLICABLE]
+    return _state(counts[Status.OK], sum(counts[kind] for kind in FAILURES), counts[Status.PENDING])
+
+
+def summarised_state(summaries: Summaries) -> State:
+    """Return what `state_of` does, of a store that is summarised already."""
+    ok, failed, pending = (
+        sum(int(summary[name].sum()) for summary in summaries.values()) for name in ("n_ok", "n_failed", "n_pending")
+    )
+    return _state(ok, failed, pending)
+
+
+def _state(ok: int, failed: int, pending: int) -> State:
     finished = "Complete, with failed trials." if failed else "Complete."
     return State(
         "Incomplete." if pending else finished,
-        f"{counts[Status.OK]:,} of {total:,} evaluations are ok, {failed:,} failed, {pending:,} pending.",
-        counts[Status.OK],
+        f"{ok:,} of {ok + failed + pending:,} evaluations are ok, {failed:,} failed, {pending:,} pending.",
+        ok,
         failed,
         pending,
     )

@@ -13,7 +13,7 @@ from pipeline.run import study_of
 from pipeline.stores.store import ResultStore
 from studies import MODULES, STUDIES
 from studies.laboratory.scales import store_path
-from studies.report import State, Summaries, judge, load_summaries, state_of
+from studies.report import State, Summaries, judge, load_summaries, summarised_state
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def load_results(folder: str | os.PathLike[str]) -> tuple[dict[str, StudyResults
             store = ResultStore.open(path)
             _, study = study_of(store, find_study(name, MODULES))
             summaries = load_summaries(path, study=study)
-            results[name] = StudyResults(study, store, summaries, judge(study, summaries), state_of(store))
+            results[name] = StudyResults(study, store, summaries, judge(study, summaries), summarised_state(summaries))
         except (BadInputError, IncompleteStoreError, UnreadableStoreError) as error:
             missing[name] = str(error)
     if not results:

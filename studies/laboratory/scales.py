@@ -28,16 +28,14 @@ class Scale:
 
 
 QUICK = {
-    "hellinger-accuracy": Scale(1_000, values={"n": (100, 500, 600)}),
+    "hellinger-accuracy": Scale(1_000, values={"n": (100, 500)}),
     "hellinger-limits": Scale(values={"n": (3, 5, 8)}),
-    "privacy-audit": Scale(values={"n": (2, 10, 20), "epsilon": (1.0,)}),
-    "calibration": Scale(100, values={"n": (1_000, 10_000)}),
-    "renyi-utility": Scale(1_000),
-    "renyi-logistic": Scale(
-        25, ("abalone", "adult"), {"order": (10.0,), "epsilon": (math.exp(-5), math.exp(-2), math.exp(1))}
-    ),
-    "renyi-audit": Scale(values={"dimension": (1,), "beta": (1e-3, 10.0)}),
-    "partition-probability": Scale(500),
+    "privacy-audit": Scale(values={"n": (2, 10), "epsilon": (1.0,)}),
+    "calibration": Scale(10),
+    "renyi-utility": Scale(300),
+    "renyi-logistic": Scale(10, ("abalone", "adult"), {"order": (10.0,), "epsilon": (math.exp(-5), math.exp(1))}),
+    "renyi-audit": Scale(values={"dimension": (1,), "beta": (1e-3, 10.0), "epsilon": (1.0,), "order": (1.0, 2.0)}),
+    "partition-probability": Scale(200),
     "partition-quantile": Scale(100),
 }
 SCALES: dict[str, Mapping[str, Scale]] = {"published": {}, "quick": QUICK}
