@@ -95,6 +95,7 @@ def split(table: Table, rng: np.random.Generator | None = None) -> Classificatio
 
     Examples
     --------
+    >>> from studies.data.shipped import load
     >>> data = split(load("abalone"))
     >>> data.train_x.shape, data.test_x.shape
     ((2784, 9), (1393, 9))
