@@ -184,7 +184,7 @@ def tabulate_audits(audited: Sequence[Audited], question: Question) -> tuple[lis
                 str(one.stated or f"nothing (compared with {compared})"),
                 f"{found.epsilon:.6g}",
                 _number(found.deltas, compared.epsilon, ".3g"),
-                f"{slack:.4g} of {'epsilon' if pure else 'delta'}",
+                f"{slack:.4g}{' nats' if pure else ' in delta'}",
                 word if one.stated else {"within": "within here", "BROKEN": "NOT PRIVATE"}[word],
                 *(_number(found.deltas, epsilon, ".3g") for epsilon in question.epsilons),
                 *(_number(found.renyi, order, ".4g") for order in question.orders),

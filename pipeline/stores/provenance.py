@@ -66,7 +66,7 @@ def describe(study_file: str | None) -> dict[str, Any]:
 
 
 def _git(file: Path) -> dict[str, Any]:
-    """Return the commit of a file's repository, and whether its folder was changed since; nothing if git has it not."""
+    """Return the commit of a file's repository, and whether that was changed since; nothing if git has not the file."""
 
     def git(*words: str) -> str:
         done = subprocess.run(
@@ -76,6 +76,6 @@ def _git(file: Path) -> dict[str, Any]:
 
     try:
         git("ls-files", "--error-unmatch", file.name)
-        return {"git_commit": git("rev-parse", "HEAD"), "git_dirty": bool(git("status", "--porcelain", "--", "."))}
+        return {"git_commit": git("rev-parse", "HEAD"), "git_dirty": bool(git("status", "--porcelain", "--", ":/"))}
     except (OSError, subprocess.SubprocessError):
         return {}

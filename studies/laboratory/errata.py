@@ -6,7 +6,7 @@ An erratum is shown by a claim of a study, whose evidence is read from its store
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from studies.laboratory import numbers
+from studies.laboratory import formula_checks
 from studies.laboratory.papers import is_of_paper
 from studies.laboratory.results import Results
 
@@ -20,7 +20,7 @@ class Erratum:
     where, printed, correct : str
         Where it stands, beginning with the paper's key; what it says; what is right.
     shown : (str, str) or callable
-        The study and the claim whose evidence shows it, or what computes the numbers.
+        The study and the claim whose evidence shows it, or what computes the formula_checks.
     """
 
     where: str
@@ -40,7 +40,7 @@ ERRATA = (
         "P0, Mechanism",
         "The number of candidates, in the rate γ, is n + 1.",
         "It is the number of count vectors, C(n + k − 1, k − 1), which is n + 1 at two cells only.",
-        numbers.candidates,
+        formula_checks.candidates,
     ),
     Erratum(
         "P0, Motivation 1",
@@ -136,7 +136,7 @@ ERRATA = (
         "P2, equations 4.3 and 4.5",
         "The aggregate is the sum of the partitions' quantiles.",
         "Their mean: the factor 1/M is missing.",
-        numbers.sum_of_quantiles,
+        formula_checks.sum_of_quantiles,
     ),
     Erratum(
         "P2, section 4.1",
@@ -160,9 +160,9 @@ ERRATA = (
         "P3, log normaliser of the Beta family",
         "C(η) = Γ(η₁) + Γ(η₂ − η₁) − Γ(η₂).",
         "ln Γ in place of Γ.",
-        numbers.gamma,
+        formula_checks.gamma,
     ),
-    Erratum("P3, appendix", "ψ₁ is the digamma function.", "It is the trigamma function.", numbers.trigamma),
+    Erratum("P3, appendix", "ψ₁ is the digamma function.", "It is the trigamma function.", formula_checks.trigamma),
     Erratum(
         "P3, Corollary 2",
         "The supremum over neighbours is the largest divergence to the corners η ± (r, 0) of the parameters.",
@@ -172,7 +172,7 @@ ERRATA = (
     Erratum(
         "P3, section 4.1, example",
         "Theorem 16 covers probit and complementary log-log regression.",
-        "It needs the canonical link: their divergences are infinite from a finite order on.",
+        "It needs the canonical link: probit's divergence is infinite from a finite order on, the other's above 1.",
         ("renyi-audit", "links-satisfy-the-theorems"),
     ),
     Erratum(
@@ -203,17 +203,17 @@ ERRATA = (
         "P4, Algorithm 2",
         "The sums in the three regions are independent.",
         "They share one multinomial: the covariance is −n·q_r·q_s·μ̂_r·μ̂_s.",
-        numbers.shared_regions,
+        formula_checks.shared_regions,
     ),
-    Erratum("P4, Algorithm 3, line 4", "m = n·q.", "m = n·q·μ̂.", numbers.random_sum),
-    Erratum("P4, supplement", "s ~ N(nμ, sΣ).", "s ~ N(nμ, nΣ).", numbers.normal_variance),
-    Erratum("P4, equation 2", "Â is the integral of the kernel.", "Â is its logarithm.", numbers.kernel_mass),
-    Erratum("P4, supplement, Wald density", "Its factor is γ/√(2πt³).", "√(γ/(2πt³)).", numbers.wald),
+    Erratum("P4, Algorithm 3, line 4", "m = n·q.", "m = n·q·μ̂.", formula_checks.random_sum),
+    Erratum("P4, supplement", "s ~ N(nμ, sΣ).", "s ~ N(nμ, nΣ).", formula_checks.normal_variance),
+    Erratum("P4, equation 2", "Â is the integral of the kernel.", "Â is its logarithm.", formula_checks.kernel_mass),
+    Erratum("P4, supplement, Wald density", "Its factor is γ/√(2πt³).", "√(γ/(2πt³)).", formula_checks.wald),
 )
 
 
 def list_errata(results: Results) -> list[tuple[str, str, str, str]]:
-    """Return the errata with the numbers that show them: where, what is printed, what is right, the numbers.
+    """Return the errata with the numbers that show them: where, what is printed, what is right, the formula_checks.
 
     Conclusions of a paper whose verdict is "corrected" follow, where no erratum is about them.
     """
@@ -224,7 +224,7 @@ def list_errata(results: Results) -> list[tuple[str, str, str, str]]:
         rows.append((erratum.where, erratum.printed, erratum.correct, told))
     known = {erratum.shown for erratum in ERRATA}
     rows += [
-        (claim.source, claim.statement, "See the numbers.", finding.evidence)
+        (claim.source, claim.statement, "See the formula_checks.", finding.evidence)
         for name, one in results.items()
         for claim, finding in one.claims
         if finding.verdict == "corrected" and is_of_paper(claim.source) and (name, claim.name) not in known

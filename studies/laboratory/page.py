@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline import Claim, Finding
-from pipeline.stores.provenance import now
+from pipeline.stores.provenance import describe, now
 from studies.laboratory.audits import audit_table
 from studies.laboratory.comparisons import comparison_tables
 from studies.laboratory.errata import list_errata
@@ -180,6 +180,7 @@ def _provenance(folder: str | os.PathLike[str], results: Results) -> list[tuple[
         ("Machine", distinct([f"{one['platform']}, {one['cpu_count']} cores, host {one['host']}" for one in sessions])),
         ("Linear algebra", distinct([", ".join(one["blas"]) for one in sessions])),
         ("Source revision", distinct([_revision(one) for one in sessions])),
+        ("Page written by", _revision(describe(__file__))),
     ]
 
 

@@ -1,7 +1,7 @@
 """The laboratory: every study in one folder, at the scale of the papers or at a quick one.
 
 A folder holds one store a study, ``<study>.zarr``. The quick scale has fewer trials and coarser grids, so that the same
-page is there in three minutes, with larger errors.
+page is there in two to three minutes, with larger errors.
 """
 
 import math

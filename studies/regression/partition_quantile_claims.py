@@ -40,21 +40,23 @@ def _one(summaries: Summaries, method: str, panel: str = "default") -> xr.Datase
 
 
 def _span(values: xr.DataArray, digits: int = 2) -> str:
-    return f"{float(values.min()):.{digits}f} to {float(values.max()):.{digits}f}"
+    low, high = (f"{float(end):.{digits}f}" for end in (values.min(), values.max()))
+    return low if low == high else f"{low} to {high}"
 
 
 def _means_agree(summaries: Summaries) -> Finding:
     parts, noisy = _one(summaries, "quantile-noiseless"), _one(summaries, "quantile")
-    gap, middle = (float(np.abs(values).max()) for values in (parts["difference_mean"], noisy["difference_median"]))
-    error = _DECIDING * noisy["difference_median_mcse"]
-    apart = gap > _ALIKE or bool((np.abs(noisy["difference_median"]) - error > _ALIKE).any())
-    alike = middle <= _ALIKE and float(error.max()) <= _ALIKE
+    gap = float(np.abs(parts["difference_mean"]).max())
+    mean, error = abs(noisy["difference_mean"]), _DECIDING * noisy["difference_mcse"]
+    apart = gap > _ALIKE or bool((mean - error > _ALIKE).any())
+    alike = bool((mean + error <= _ALIKE).all())
+    worst = noisy.isel(p=int(mean.argmax("p")))
     return Finding(
         "not reproduced" if apart else "reproduced" if alike else "undecided",
         f"From partitions without noise the means differ from those given all rows by at most {gap:.3f} posterior sd. "
-        f"With noise the medians differ by at most {middle:.2f} (Monte Carlo standard error up to "
-        f"{float(noisy['difference_median_mcse'].max()):.2f}); the means by up to "
-        f"{float(np.abs(noisy['difference_mean']).max()):.2g}, as single releases are that far off.",
+        f"With noise by {float(worst['difference_mean']):.2g} +- {float(worst['difference_mcse']):.2g} at p = "
+        f"{format_value(worst['p'].item())}: single releases are so far off that their mean says little; medians "
+        f"differ by at most {float(np.abs(noisy['difference_median']).max()):.2f} (alike: {_ALIKE:g}).",
     )
 
 

@@ -72,8 +72,9 @@ def _links_satisfy(summaries: Summaries) -> Finding:
         broken.append(bool((one > 1 + _ROUNDING).any()))
         divergence = ds["renyi_epsilon"].sel(link=link).isel(finite.fillna(-np.inf).argmax(...))
         kl = one.sel(order=1.0)
+        where = "at every order above 1" if limit == 1 else f"from order {limit:g} on"
         evidence.append(
-            f"{link}: infinite from order {limit:g} on; largest finite divergence {float(divergence):.5g}, "
+            f"{link}: infinite {where}; largest finite divergence {float(divergence):.5g}, "
             f"{float(finite.max()):.5g} times the bound ({_at(finite)}); Kullback-Leibler "
             f"{', '.join(f'{float(kl.sel(n=n)):.4g} (n = {n})' for n in ds['n'].values.tolist())} times the bound"
         )

@@ -56,7 +56,7 @@ def test_all_registered_mechanisms(audit):
         loss, delta, slack, verdict, *more = row(out, name)[2:]
         assert float(loss) == pytest.approx(found.epsilon, rel=1e-5)
         assert float(delta) == pytest.approx(found.deltas[1.0], rel=1e-2, abs=1e-15)
-        assert float(slack.removesuffix(" of epsilon")) == pytest.approx(1 - found.epsilon, rel=1e-3, abs=2e-9)
+        assert float(slack.removesuffix(" nats")) == pytest.approx(1 - found.epsilon, rel=1e-3, abs=2e-9)
         assert verdict == ("within" if name != "local" else "within here")
         expected = [found.deltas[0.2], found.deltas[0.5], found.renyi[2.0], found.renyi[8.0]]
         np.testing.assert_allclose([float(each) for each in more], expected, rtol=1e-2, atol=1e-15)
@@ -170,7 +170,7 @@ def test_mechanisms_that_state_a_renyi_divergence(audit, name):
     assert (code, err) == (0, "")
     stated, loss, delta, slack, verdict, at_two, at_three = row(out, name)[1:]
     assert (stated, loss, delta, verdict) == ("(2, 0.15)-RDP", "inf", "not computed", "within")
-    assert float(slack.removesuffix(" of epsilon")) == pytest.approx(0, abs=1e-8)
+    assert float(slack.removesuffix(" nats")) == pytest.approx(0, abs=1e-8)
     assert float(at_two) == pytest.approx(0.15, rel=1e-3)
     assert float(at_three) > 0.2
 

@@ -10,7 +10,7 @@ import pipeline
 from pipeline import BadInputError
 from studies import MODULES, STUDIES
 from studies.commands import laboratory as commands
-from studies.laboratory import numbers, results, scales
+from studies.laboratory import formula_checks, results, scales
 from studies.laboratory.audits import audit_table
 from studies.laboratory.comparisons import comparison_tables
 from studies.laboratory.errata import ERRATA, list_errata
@@ -239,20 +239,20 @@ def _numbers(text):
 
 def test_computed_numbers():
     """Each printed formula fails, and each right one agrees with an independent value."""
-    assert _numbers(numbers.wald({}))[-2:] == [2.0, 1.0]
-    assert _numbers(numbers.kernel_mass({}))[-1] == 1.0
-    assert _numbers(numbers.kernel_mass({}))[-2] < 0.5
-    *_, quadrature, right, _ = _numbers(numbers.gamma({}))
+    assert _numbers(formula_checks.wald({}))[-2:] == [2.0, 1.0]
+    assert _numbers(formula_checks.kernel_mass({}))[-1] == 1.0
+    assert _numbers(formula_checks.kernel_mass({}))[-2] < 0.5
+    *_, quadrature, right, _ = _numbers(formula_checks.gamma({}))
     assert quadrature == right
-    *_, quadrature, right, wrong = _numbers(numbers.trigamma({}))
+    *_, quadrature, right, wrong = _numbers(formula_checks.trigamma({}))
     assert quadrature == right
     assert wrong < 0
-    *_, inside, right, wrong = _numbers(numbers.random_sum({}))
+    *_, inside, right, wrong = _numbers(formula_checks.random_sum({}))
     assert inside == right
     assert wrong > 2 * right
-    *_, exact, right, wrong = _numbers(numbers.normal_variance({}))
+    *_, exact, right, wrong = _numbers(formula_checks.normal_variance({}))
     assert exact == right != wrong
-    assert _numbers(numbers.candidates({}))[2] == 5151  # (102 choose 2)
+    assert _numbers(formula_checks.candidates({}))[2] == 5151  # (102 choose 2)
 
 
 def test_covariance_of_regions():
@@ -262,9 +262,9 @@ def test_covariance_of_regions():
     def moment(low, high, power):
         return integrate.quad(lambda x: x**power * law.pdf(x), low, high)[0]
 
-    low, high = numbers._BOUNDS
+    low, high = formula_checks._BOUNDS
     expected = -1000 * moment(low, high, 1) * moment(high, 50, 1)
-    found = _numbers(numbers.shared_regions({}))
+    found = _numbers(formula_checks.shared_regions({}))
     assert found[4] == pytest.approx(expected, abs=5e-4)
 
 

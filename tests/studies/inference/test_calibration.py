@@ -184,8 +184,12 @@ def test_verdicts_on_the_baselines_follow_the_numbers(summaries):
     assert verdicts(summaries)["ops-is-over-dispersed"] == "undecided"  # too few trials
     assert (narrow["ops-is-over-dispersed"], wide["ops-is-over-dispersed"]) == ("reproduced", "not reproduced")
     near, far = (verdicts(replaced(summaries, "gibbs", mmd2_mean=value)) for value in (-1.0, 9.0))
-    for panel in PANELS:
-        assert (near[f"utility-{panel}"], far[f"utility-{panel}"]) == ("reproduced", "not reproduced")
+    claims = ["utility-binomial", "utility-multinomial", *(f"utility-of-release-{panel}" for panel in EXPONENTIAL)]
+    assert {(near[claim], far[claim]) for claim in claims} == {("reproduced", "not reproduced")}
+    near, far = (verdicts(replaced(summaries, "gibbs-published", mmd2_mean=value)) for value in (-1.0, 9.0))
+    assert {(near[f"utility-{panel}"], far[f"utility-{panel}"]) for panel in EXPONENTIAL} == {
+        ("reproduced", "not reproduced")
+    }
 
 
 def test_verdict_on_the_papers_bounds_needs_both_sides(summaries):

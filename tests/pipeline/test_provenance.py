@@ -1,0 +1,30 @@
+"""What a session says of the source it ran."""
+
+import shutil
+import subprocess
+
+import pytest
+
+from pipeline.stores.provenance import describe
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
+def test_a_change_anywhere_in_the_repository_is_told(tmp_path):
+    """Numbers come from mechanisms that lie in other folders than the study."""
+    study, mechanism = tmp_path / "studies/mine.py", tmp_path / "mechanisms/mine.py"
+    for file in (study, mechanism):
+        file.parent.mkdir()
+        file.write_text("a = 1")
+
+    def git(*words):
+        named = ("-c", "user.name=me", "-c", "user.email=me@example.org")
+        subprocess.run(["git", "-C", tmp_path, *named, *words], check=True, capture_output=True)
+
+    git("init")
+    assert "git_commit" not in describe(str(study))
+    git("add", ".")
+    git("commit", "-m", "first")
+    assert describe(str(study))["git_dirty"] is False
+    mechanism.write_text("a = 2")
+    assert describe(str(study))["git_dirty"] is True
+    assert "git_commit" not in describe(None)
