@@ -143,7 +143,7 @@ def verdicts_as_markdown(chapters: list[Chapter], results: Results) -> str:
     for chapter in chapters:
         for one in chapter.conclusions:
             where = one.claim.source.removeprefix(f"{chapter.paper.key}, ")
-            statement = f"{one.claim.statement} ({where})".replace("|", "\\|")
+            statement = f"{one.claim.statement} ({where}; {one.study})".replace("|", "\\|")
             lines.append(f"| {chapter.paper.key} | {statement} | {one.finding.verdict} |")
     return "\n".join(lines) + "\n"
 
