@@ -164,6 +164,15 @@ def resume(
     ------
     BadInputError
         If there is no store, its study is not found, or is of another version, or gives other numbers.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from studies import STUDIES
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = run(STUDIES["gibbs-traces"], f"{folder}/s.zarr", panels=["binomial"]).url
+    ...     resume(path).complete  # nothing is left to do
+    True
     """
     options = _Options(load_profile(cluster), progress, time_limit, retry)
     existing = ResultStore.open(store)

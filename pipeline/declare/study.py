@@ -85,6 +85,21 @@ class Study:
         Raised when the numbers change for a reason that is neither a method's nor a simulator's.
     claims, figures : tuple
         What is concluded and drawn.
+
+    Examples
+    --------
+    >>> from pipeline import Factor, Measure, Method
+    >>> def simulate(cell, streams):  # all that the methods share
+    ...     return streams.uniforms(2), cell
+    >>> def average(data, setting, streams):
+    ...     uniforms, cell = data
+    ...     return {"x": cell["n"] * uniforms.mean(axis=1)}  # (trial,)
+    >>> methods, measures = (Method("average", average),), (Measure("x", "an average"),)
+    >>> sizes = Factor("n", (1, 10), "size", "int")
+    >>> panel = Panel("p", "a panel", simulate, methods, measures, (sizes,), trials=50)
+    >>> study = Study("toy", "A toy", "To show what a study is.", (panel,), seed=1)
+    >>> study.configure(trials=20, values={"n": [3]}).panel("p").cells()
+    [{'n': 3}]
     """
 
     name: str

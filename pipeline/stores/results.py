@@ -32,6 +32,16 @@ def open_results(store: str | os.PathLike[str]) -> xr.DataTree:
         If there is no store.
     IncompleteStoreError
         If its creation was interrupted.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pipeline import run
+    >>> from studies import STUDIES
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = run(STUDIES["gibbs-traces"], f"{folder}/s.zarr", panels=["binomial"])
+    ...     open_results(store.url)["binomial"]["theta"].dims
+    ('start', 'iteration')
     """
     opened = ResultStore.open(store)
     if not opened.complete:

@@ -71,7 +71,8 @@ def plan(
     evaluations = sum(one.n_cells * one.n_settings * one.n_trials for one in plans)
     say(
         f"{evaluations:,} trials (cells x methods x trials) in {sum(one.n_blocks for one in plans):,} blocks, at most "
-        f"{format_size(sum(one.n_bytes for one in plans))} of storage; about {seconds / cores:,.0f} s on {cores} cores."
+        f"{format_size(sum(one.n_bytes for one in plans))} of storage; "
+        f"at least about {seconds / cores:,.0f} s on {cores} cores."
     )
     failures = sum(one.failures for one in plans)
     if failures:

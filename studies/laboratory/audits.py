@@ -30,7 +30,7 @@ from studies.laboratory.results import Results
 from studies.laboratory.tables import Table
 from studies.regression.partition_probability_claims import audit_adversarial
 
-_HEADS = ("mechanism", "states", "found", "share spent", "slack", "audits", "at")
+_HEADS = ("mechanism", "states", "found", "audited loss", "share spent", "slack", "audits", "at")
 _RELATIVE = 1e-6  # of quadratures
 
 
@@ -46,36 +46,42 @@ def audit_table(results: Results) -> Table:
     return Table(
         "What mechanisms spend, against what they state",
         "The largest share of the stated loss or divergence over all audits, exact over all neighbours and outputs "
-        "where outputs are finite, by quadrature elsewhere; slack is what is left of it. Mechanisms that state "
-        "nothing, or are printed with a wrong guarantee, are compared with the epsilon they are given.",
+        "where outputs are finite, by quadrature elsewhere, and that loss in nats; slack is what is left. Those that "
+        "state nothing, or are printed with a wrong guarantee, are compared with the epsilon they are given.",
         _HEADS,
         rows,
-        (6,),
+        (7,),
     )
 
 
-def _row(name: str, states: str, share: float, n_audits: int, where: str, private: bool = True) -> tuple[str, ...]:
+def _row(
+    name: str, states: str, share: float, loss: float, n_audits: int, where: str, private: bool = True
+) -> tuple[str, ...]:
     if n_audits == 0:
-        return name, states, "not audited", "", "", "0", where
+        return name, states, "not audited", "", "", "", "0", where
     broken = share > 1 + _RELATIVE
     found = ("broken" if broken else "holds") if private else ("not private" if broken else "not caught here")
     slack = "none" if broken else f"{max(0.0, 1 - share):.2%}"
-    return name, states, found, _shown(share), slack, f"{n_audits:,}", where
+    return name, states, found, _shown(loss, 4), _shown(share), slack, f"{n_audits:,}", where
 
 
-def _shown(share: float) -> str:
-    return "infinite" if math.isinf(share) else f"{share:.6f}" if share < 10 else f"{share:,.0f}"
+def _shown(value: float, digits: int = 6) -> str:
+    if math.isnan(value):
+        return ""
+    return "infinite" if math.isinf(value) else f"{value:.{digits}f}" if value < 10 else f"{value:,.0f}"
 
 
-def _largest(shares: Iterable[xr.DataArray]) -> tuple[float, int, str]:
-    """Return the largest of several arrays, how many numbers they hold, and where it stands."""
-    several = [share for share in shares if share.notnull().any()]
+def _largest(pairs: Iterable[tuple[xr.DataArray, xr.DataArray | float]]) -> tuple[float, float, int, str]:
+    """Return the largest share of a loss in what is stated, that loss, how many there are, and where it stands."""
+    several = [(loss / stated, loss) for loss, stated in pairs]
+    several = [(share, loss.broadcast_like(share)) for share, loss in several if share.notnull().any()]
     if not several:
-        return math.nan, 0, ""
-    worst = max(several, key=lambda share: float(share.max()))
-    one = worst.isel(worst.fillna(-np.inf).argmax(...))
-    where = ", ".join(f"{name} = {format_value(one[name].item())}" for name in worst.dims)
-    return float(one), sum(int(share.count()) for share in several), where
+        return math.nan, math.nan, 0, ""
+    shares, losses = max(several, key=lambda pair: float(pair[0].max()))
+    at = shares.fillna(-np.inf).argmax(...)
+    one = shares.isel(at)
+    where = ", ".join(f"{name} = {format_value(one[name].item())}" for name in shares.dims)
+    return float(one), float(losses.isel(at)), sum(int(share.count()) for share, _ in several), where
 
 
 def _counts(results: Results) -> Iterator[tuple[str, ...]]:
@@ -86,10 +92,10 @@ def _counts(results: Results) -> Iterator[tuple[str, ...]]:
     names = dict.fromkeys(name for ds in summaries.values() for name in ds["mechanism"].values.tolist())
     for name in names:
         stored = [ds.sel(mechanism=name) for ds in summaries.values() if name in ds["mechanism"].values]
-        share, n_audits, where = _largest(one["exact_epsilon"] / one["epsilon"] for one in stored)
+        share, loss, n_audits, where = _largest((one["exact_epsilon"], one["epsilon"]) for one in stored)
         guarantee = MECHANISMS[name].guarantee(1.0, float(stored[0]["delta"]))
-        states = "nothing" if guarantee is None else "ε-DP" if guarantee.is_pure else "(ε, δ)-DP"
-        row = _row(name, states, share, n_audits, where, guarantee is not None)
+        states = "nothing" if guarantee is None else "ε-DP" if guarantee.is_pure else "(ε, δ)-DP; proof for 3ε/2"
+        row = _row(name, states, share, loss, n_audits, where, guarantee is not None)
         if guarantee is not None and not guarantee.is_pure and share > 1:
             excess = max(
                 float(one["exact_delta"].where(one["exact_epsilon"] > one["epsilon"] + ROUNDING).max())
@@ -98,7 +104,7 @@ def _counts(results: Results) -> Iterator[tuple[str, ...]]:
             row = (
                 *row[:2],
                 "holds" if not excess > guarantee.delta else "broken",
-                *row[3:6],
+                *row[3:7],
                 f"{where}; δ {excess:.1e}",
             )
         yield row
@@ -110,31 +116,34 @@ def _exponential_families(results: Results) -> Iterator[tuple[str, ...]]:
     ds = results["renyi-audit"].summaries["dirichlet"]
     found = ds["enumerated_epsilon"].fillna(ds["quadrature_epsilon"])
     for name in ds["mechanism"].values.tolist():
-        stated = ds["stated_epsilon"] if name == "direct" else ds["epsilon"]
-        share = (found / stated.where(np.isfinite(stated))).sel(mechanism=name)
-        yield _row(f"{name}, counts", "its exact curve" if name == "direct" else "(λ, ε)-RDP", *_largest([share]))
+        stated = ds["stated_epsilon"].sel(mechanism=name) if name == "direct" else ds["epsilon"]
+        pair = found.sel(mechanism=name), stated.where(np.isfinite(stated))
+        yield _row(f"{name}, counts", "its exact curve" if name == "direct" else "(λ, ε)-RDP", *_largest([pair]))
 
 
 def _regression(results: Results) -> Iterator[tuple[str, ...]]:
     summaries = results["renyi-audit"].summaries if "renyi-audit" in results else {}
     if "logistic" in summaries:
         ds = summaries["logistic"]
-        shares = (ds["renyi_epsilon"] / ds["stated_epsilon"]).clip(min=ds["curve_share"])
         for name in ds["mechanism"].values.tolist():
-            stated = "Theorem 16" if name == "true-posterior" else "(λ, ε)-RDP"
-            yield _row(f"{name}, logistic", stated, *_largest([shares.sel(mechanism=name)]))
-    if "tightness" in summaries:
-        yield _row("true-posterior, worst data", "Theorem 16", *_largest([summaries["tightness"]["share"]]))
+            one = ds.sel(mechanism=name)
+            losses = one["renyi_epsilon"].clip(min=one["curve_share"] * one["stated_epsilon"])
+            states = "Theorem 16" if name == "true-posterior" else "(λ, ε)-RDP"
+            yield _row(f"{name}, logistic", states, *_largest([(losses, one["stated_epsilon"])]))
+    if "tightness" in summaries:  # which holds shares alone
+        share, _, n_audits, where = _largest([(summaries["tightness"]["share"], 1.0)])
+        yield _row("true-posterior, worst data", "Theorem 16", share, math.nan, n_audits, where)
     if "ops" in summaries:
         ops = summaries["ops"].sel(mechanism="ops")
         published = 4 * ops["power"] / ops["beta"]
-        for name, text, loss in (("ops", "4c²ρ/β-DP", published), ("ops-tight", "2c²ρ/β-DP", published / 2)):
-            yield _row(f"{name}, logistic", text, *_largest([ops["pure_loss"] / loss]))
+        for name, text, stated in (("ops", "4c²ρ/β-DP", published), ("ops-tight", "2c²ρ/β-DP", published / 2)):
+            yield _row(f"{name}, logistic", text, *_largest([(ops["pure_loss"], stated)]))
     if "links" in summaries:
         ds = summaries["links"]
         for link in (link for link in ds["link"].values.tolist() if link != "logistic"):
-            share = (ds["renyi_epsilon"] / ds["bound"]).sel(link=link)
-            yield _row(f"true-posterior, {link}", "Theorem 16, as printed", *_largest([share]), private=False)
+            one = ds.sel(link=link)
+            found = _largest([(one["renyi_epsilon"], one["bound"])])
+            yield _row(f"true-posterior, {link}", "Theorem 16, as printed", *found, private=False)
 
 
 def _noisy_statistics(results: Results) -> Iterator[tuple[str, ...]]:
@@ -142,29 +151,29 @@ def _noisy_statistics(results: Results) -> Iterator[tuple[str, ...]]:
         return
     summaries = results["calibration"].summaries
     epsilons = next(iter(summaries.values()))["epsilon"].values.tolist()
-    shares = []
+    losses = []
     for name, bounds in (("binomial", None), ("multinomial", None), ("exponential", (0.0, 1.0))):
         sensitivity = FAMILIES[name].sensitivity(bounds)
         for epsilon in epsilons:
             scale = laplace_scale(sensitivity, epsilon)
             y = np.linspace(-20, 20, 4_001) * scale
             ratio = stats.laplace.logpdf(y, 0, scale) - stats.laplace.logpdf(y, sensitivity, scale)
-            shares.append(float(np.abs(ratio).max()) / epsilon)
-    yield _row("laplace, sums of records", "ε-DP", max(shares), len(shares), "density ratio, on a grid of outputs")
+            losses.append((float(np.abs(ratio).max()) / epsilon, float(np.abs(ratio).max())))
+    yield _row("laplace, sums of records", "ε-DP", *max(losses), len(losses), "density ratio, on a grid of outputs")
     if "binomial" in summaries:
         ds = summaries["binomial"]
         prior = tuple(float(part) for part in str(ds["prior"].item()).split(":"))
         methods: tuple[Literal["ops", "ops-likelihood"], ...] = ("ops", "ops-likelihood")
         for name in methods:
-            losses = xr.DataArray(
+            spent = xr.DataArray(
                 [
-                    [one_posterior_sampling(name, prior, n, epsilon).loss() / epsilon for epsilon in epsilons]
+                    [one_posterior_sampling(name, prior, n, epsilon).loss() for epsilon in epsilons]
                     for n in ds["n"].values.tolist()
                 ],
                 {"n": ds["n"].values, "epsilon": epsilons},
                 ("n", "epsilon"),
             )
-            yield _row(f"{name}, binomial", "ε-DP", *_largest([losses]))
+            yield _row(f"{name}, binomial", "ε-DP", *_largest([(spent, spent["epsilon"])]))
 
 
 def _partitions(results: Results) -> Iterator[tuple[str, ...]]:
@@ -173,21 +182,23 @@ def _partitions(results: Results) -> Iterator[tuple[str, ...]]:
         epsilon, size, least = (float(ds[name]) for name in ("epsilon", "partition_size", "least_probability"))
         n_partitions = int(ds["n"]) // int(size)
         for name in (name for name in PROBABILITY_METHODS if not name.endswith("-noiseless")):
-            share = audit_adversarial(name, n_partitions, int(size), epsilon, least) / epsilon
+            loss = audit_adversarial(name, n_partitions, int(size), epsilon, least)
             printed = name == "fisher-published"
             states = "ε-DP, as printed" if printed else "ε-DP a cutoff"
             where = f"one of {int(ds['n']):,} rows replaced by the worst, {n_partitions:,} partitions"
-            yield _row(name, states, share, 1, where, not printed)
+            yield _row(name, states, loss / epsilon, loss, 1, where, not printed)
     if "partition-quantile" in results and "default" in results["partition-quantile"].summaries:
         ds = results["partition-quantile"].summaries["default"]
         epsilon, part = float(ds["epsilon"]), float(str(ds["split"].item()).split(":")[0])
         search = SparseVector(6, part, share=float(ds["share"]), doublings=3)
-        spent = audit_laws(search_laws(search)).epsilon / part
-        yield _row("sparse vector search", "ε₁-DP", spent, 1, "all data sets, 6 partitions, 3 doublings")
+        lost = audit_laws(search_laws(search)).epsilon
+        yield _row("sparse vector search", "ε₁-DP", lost / part, lost, 1, "all data sets, 6 partitions, 3 doublings")
         method = partition_quantile("quantile", 6, epsilon, (part, epsilon - part), doublings=3)
         values = [[-9.0] * 6, [9.0] + [-9.0] * 5, [0.0] + [-9.0] * 5]
-        both = audit_laws(quantile_laws(method, values, [[0, 1], [0, 2]])).epsilon / epsilon
-        yield _row("quantile", "(ε₁ + ε₂)-DP", both, 2, "one of 6 quantiles moved, search and mean together")
+        both = audit_laws(quantile_laws(method, values, [[0, 1], [0, 2]])).epsilon
+        yield _row(
+            "quantile", "(ε₁ + ε₂)-DP", both / epsilon, both, 2, "one of 6 quantiles moved, search and mean together"
+        )
         parts = tuple(float(part) for part in str(ds["centred_split"].item()).split(":"))
         centred = partition_quantile("quantile-centred", 6, epsilon, parts)
         quantiles, spreads = [-9.0] * 3 + [9.0] * 3, [0.1] * 3 + [10.0] * 3
@@ -196,4 +207,4 @@ def _partitions(results: Results) -> Iterator[tuple[str, ...]]:
             for to, spread in ((1e9, 1e9), (-1e9, 1e-9), (9.0, 10.0))
         ]
         where = "one of 6 partitions moved, what three steps lose added up"
-        yield _row("quantile-centred", "(ε₁ + ε₂)-DP", max(losses) / epsilon, len(losses), where)
+        yield _row("quantile-centred", "(ε₁ + ε₂)-DP", max(losses) / epsilon, max(losses), len(losses), where)

@@ -285,12 +285,14 @@ def audited(tmp_path_factory):
 def test_audit_table(audited):
     rows = {row[0]: row for row in audit_table(audited).rows}
     assert rows["local"][1:3] == ("nothing", "not private")
-    assert float(rows["local"][3]) == pytest.approx(1.10, abs=0.01)
-    assert rows["geometric"][1:5] == ("ε-DP", "holds", "1.000000", "0.00%")
-    assert rows["smooth"][1:3] == ("(ε, δ)-DP", "holds")
-    assert float(rows["smooth"][3]) == pytest.approx(1 - float(rows["smooth"][4].rstrip("%")) / 100, abs=1e-4)
+    assert float(rows["local"][4]) == pytest.approx(1.10, abs=0.01)
+    assert rows["geometric"][1:6] == ("ε-DP", "holds", rows["geometric"][3], "1.000000", "0.00%")
+    assert rows["smooth"][1:3] == ("(ε, δ)-DP; proof for 3ε/2", "holds")
+    assert float(rows["smooth"][4]) == pytest.approx(1 - float(rows["smooth"][5].rstrip("%")) / 100, abs=1e-4)
+    for row in rows.values():  # a loss is its share of some epsilon that was audited
+        assert min(abs(float(row[3]) / float(row[4]) - epsilon) for epsilon in (0.1, 0.45, 0.9, 1, 3)) < 1e-3, row
     assert rows["quantile"][2] == rows["quantile-centred"][2] == "holds"
-    assert 0.8 < float(rows["quantile-centred"][3]) <= 1
+    assert 0.8 < float(rows["quantile-centred"][4]) <= 1
 
 
 def test_comparisons_show_what_is_stored(audited):
