@@ -85,7 +85,7 @@ def dask_processes(folder, *environments):
 def changed_copy(folder):
     """Copy our packages, and change a comment in one of them."""
     for package in OWN_PACKAGES:
-        shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__", "data"))
+        shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__", "*.gz", "*.npz"))
     with open(folder / "mechanisms" / "__init__.py", "a") as file:
         file.write("# one more line\n")
     return folder
