@@ -127,10 +127,11 @@ def submit(
             "use run, or start one with 'dask scheduler'"
         )
     source, configured, existing = _configured(study, store, trials, seed, panels, values)
-    if existing is not None and existing.holds(configured) and not PendingWork(configured, existing):
+    works = _pending(configured, existing)
+    if works is not None and not works:
         return 0
     with _session(source, configured, store, existing, profile) as (client, opened, task):
-        return hand_over(client, task, PendingWork(configured, opened))
+        return hand_over(client, task, PendingWork(configured, opened) if works is None else works)
 
 
 def resume(
@@ -317,15 +318,20 @@ def _run(
     options: _Options,
 ) -> ResultStore:
     """Do the work of `run`, `resume` and `extend` once all input is known to be good."""
-    works = PendingWork(study, existing, options.retry) if existing is not None and existing.holds(study) else None
+    works = _pending(study, existing, options.retry)
     if existing is not None and works is not None and not works:
         return existing
     with _session(source, study, path, existing, options.profile, options.time_limit) as (client, store, task):
-        if works is None or store is not existing:
+        if works is None:
             works = PendingWork(study, store, options.retry)
         on_receipt = options.progress(works) if options.progress is not None else lambda receipt: None
         execute(client, task, works, on_receipt, options.time_limit)
     return store
+
+
+def _pending(study: Study, existing: ResultStore | None, retry: Collection[Status] = ()) -> PendingWork | None:
+    """Return what is pending in a store that has room for all of a study; None where there is none yet."""
+    return PendingWork(study, existing, retry) if existing is not None and existing.holds(study) else None
 
 
 @contextmanager

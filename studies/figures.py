@@ -5,7 +5,7 @@ apart, and a marker and a dash to read it by in black and white (see `studies.st
 """
 
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import matplotlib as mpl
@@ -38,9 +38,14 @@ def _grid(n_pictures: int, n_columns: int, height: float, **shared: Any) -> tupl
     return canvas, list(grid[:n_pictures])
 
 
+def styles_for(styles: Styles, by: str, parts: Iterable[xr.Dataset]) -> Styles:
+    """Return styles with one more for each other method of some summaries; see `complete_styles`."""
+    return complete_styles(styles, (name for ds in parts for name in ds[by].values.tolist()))
+
+
 def _styled(ds: xr.Dataset, by: str, styles: Styles) -> Iterator[tuple[xr.Dataset, str, dict[str, Any]]]:
     """Yield each method's summary, label and style."""
-    notes, styles = ds[by].attrs.get("notes", {}), complete_styles(styles, ds[by].values.tolist())
+    notes, styles = ds[by].attrs.get("notes", {}), styles_for(styles, by, [ds])
     for name in ds[by].values.tolist():
         label = f"{name} (not private)" if notes.get(name, "").startswith("Not private") else name
         yield ds.sel({by: name}), label, dict(styles[name])
@@ -341,7 +346,7 @@ def draw_ratios(parts: Mapping[str, xr.Dataset], x: str, measure: str, by: str, 
     matplotlib.figure.Figure
     """
     canvas, grid = _grid(len(parts), 3, 3.0, sharey=True)
-    styles = complete_styles(styles, (name for ds in parts.values() for name in ds[by].values.tolist()))
+    styles = styles_for(styles, by, parts.values())
     shown: dict[str, tuple[Any, str]] = {}
     top = 1.1 * max(float(ds[measure].max()) for ds in parts.values())
     bottom = 0.97 * min(1.0, *(float(ds[measure].min()) for ds in parts.values()))

@@ -10,11 +10,10 @@ import pipeline
 from pipeline.clusters.profiles import load_profile
 from pipeline.declare.source import find_study
 from pipeline.errors import BadInputError
-from pipeline.stores.places import is_local
 from pipeline.stores.store import ResultStore
 from studies import MODULES, STUDIES
 from studies.commands.progress import ProgressDisplay
-from studies.commands.shared import ERRORS, fail, say
+from studies.commands.shared import ERRORS, fail, page_in, say
 from studies.laboratory.page import write_laboratory
 from studies.laboratory.scales import configure, require_folder, store_path
 from studies.report import State, state_of
@@ -77,7 +76,7 @@ def _command(folder: str, scale: str, seed: int | None, **how: Any) -> str:
 
 def report_all(folder: str, output: Path | None, markdown: Path | None) -> None:
     """Write one page about the stores of a folder, and say what it concludes."""
-    page = output or (Path(folder) if is_local(folder) else Path()) / "report.html"
+    page = output or page_in(folder)
     try:
         counts = write_laboratory(folder, page, markdown)
     except OSError as error:

@@ -1,5 +1,6 @@
 """Commands that read a store: what it holds, what failed, and what the numbers say."""
 
+import os
 import shlex
 import time
 from collections.abc import Mapping
@@ -16,7 +17,6 @@ from pipeline.blocks.evaluate import FAILURES, Status
 from pipeline.errors import BadInputError
 from pipeline.execution.rerun import rerun_trial
 from pipeline.run import study_of
-from pipeline.stores.places import is_local
 from pipeline.stores.store import ResultStore
 from studies import STUDIES
 from studies.commands.laboratory import report_all
@@ -27,6 +27,7 @@ from studies.commands.shared import (
     StudyOption,
     make_table,
     named_study,
+    page_in,
     parse_values,
     print_table,
     say,
@@ -177,7 +178,7 @@ def report(
         raise BadInputError(f"--markdown is for a folder that 'run all' made, got {store}; leave it out")
     opened = ResultStore.open(store)
     _, configured = study_of(opened, named_study(study))
-    page = output or (Path(opened.url).parent if is_local(opened.url) else Path()) / "report.html"
+    page = output or page_in(os.path.dirname(opened.url))
     try:
         findings = write_report(opened, configured, page, figures)
     except OSError as error:

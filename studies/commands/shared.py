@@ -1,5 +1,6 @@
 """What the commands share: their options, how they read values, and how they print."""
 
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
@@ -9,6 +10,7 @@ from rich.table import Table
 from pipeline.declare.factors import Factor
 from pipeline.declare.source import StudySource, find_study
 from pipeline.errors import BadInputError
+from pipeline.stores.places import is_local
 from studies import MODULES
 
 PLAIN: dict[str, Any] = {"soft_wrap": True, "highlight": False, "markup": False, "emoji": False}
@@ -33,6 +35,11 @@ TimeLimit = Annotated[
 StudyOption = Annotated[
     str | None, typer.Option("--study", metavar="STUDY", help="The study, where the store does not find it by itself.")
 ]
+
+
+def page_in(folder: str) -> Path:
+    """Return the page of a folder: in it, or in the current one where it is in an object store."""
+    return (Path(folder) if is_local(folder) else Path()) / "report.html"
 
 
 def named_study(study: str | None) -> StudySource | None:

@@ -9,8 +9,7 @@ import xarray as xr
 from matplotlib.figure import Figure as Canvas
 
 from pipeline.declare.factors import format_value
-from studies.figures import Styles, finish_axes
-from studies.styles import complete_styles
+from studies.figures import Styles, finish_axes, styles_for
 
 Parts = Mapping[str, xr.Dataset]
 
@@ -32,8 +31,13 @@ def _finish(canvas: Canvas, grid: Any, styles: Styles, names: set[str], columns:
     return canvas
 
 
-def _all_styles(styles: Styles, parts: Parts) -> Styles:
-    return complete_styles(styles, (name for ds in parts.values() for name in ds["method"].values.tolist()))
+def _pictures(n_pictures: int) -> tuple[Canvas, Any]:
+    """Return a canvas with so many small pictures, three a row."""
+    n_columns = min(3, n_pictures)
+    canvas, grid = _rows(-(-n_pictures // n_columns), n_columns, 2.4)
+    for axes in grid.ravel()[n_pictures:]:
+        axes.set_axis_off()
+    return canvas, grid
 
 
 def draw_against_n(parts: Parts, measure: str, ylabel: str, styles: Styles, log: bool, limit: Any = None) -> Canvas:
@@ -58,7 +62,7 @@ def draw_against_n(parts: Parts, measure: str, ylabel: str, styles: Styles, log:
     -------
     matplotlib.figure.Figure
     """
-    styles = _all_styles(styles, parts)
+    styles = styles_for(styles, "method", parts.values())
     losses = next(iter(parts.values()))["epsilon"].values.tolist()
     canvas, grid = _rows(len(parts), len(losses), 2.2)
     names: set[str] = set()
@@ -107,12 +111,8 @@ def draw_ecdfs(parts: Parts, ecdf: str, level: str, styles: Styles) -> Canvas:
     matplotlib.figure.Figure
         The band holds 95 % of all functions of uniform quantiles as a whole (Dvoretzky, Kiefer & Wolfowitz).
     """
-    styles = _all_styles(styles, parts)
-    n_columns = min(3, len(parts))
-    n_rows = -(-len(parts) // n_columns)
-    canvas, grid = _rows(n_rows, n_columns, 2.4)
-    for axes in grid.ravel()[len(parts) :]:
-        axes.set_axis_off()
+    styles = styles_for(styles, "method", parts.values())
+    canvas, grid = _pictures(len(parts))
     names: set[str] = set()
     for axes, (title, ds) in zip(grid.ravel(), parts.items(), strict=False):
         levels = ds[level].values
@@ -145,11 +145,8 @@ def draw_ranks(parts: Parts, histogram: str, bins: str, styles: Styles) -> Canva
     -------
     matplotlib.figure.Figure
     """
-    styles = _all_styles(styles, parts)
-    n_columns = min(3, len(parts))
-    canvas, grid = _rows(-(-len(parts) // n_columns), n_columns, 2.4)
-    for axes in grid.ravel()[len(parts) :]:
-        axes.set_axis_off()
+    styles = styles_for(styles, "method", parts.values())
+    canvas, grid = _pictures(len(parts))
     names: set[str] = set()
     for axes, (title, ds) in zip(grid.ravel(), parts.items(), strict=False):
         share = 1 / ds.sizes[bins]

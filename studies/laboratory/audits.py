@@ -15,13 +15,9 @@ from mechanisms import (
     FAMILIES,
     MECHANISMS,
     PROBABILITY_METHODS,
-    SparseVector,
-    audit_laws,
     centred_losses,
     laplace_scale,
     one_posterior_sampling,
-    quantile_laws,
-    search_laws,
 )
 from mechanisms.audit import ROUNDING
 from mechanisms.regression.partition_quantile import partition_quantile
@@ -29,6 +25,8 @@ from pipeline.declare.factors import format_value
 from studies.laboratory.results import Results
 from studies.laboratory.tables import Table
 from studies.regression.partition_probability_claims import audit_adversarial
+from studies.regression.partition_quantile_claims import audit_quantile
+from studies.renyi.renyi_audit_claims import logistic_shares
 
 _HEADS = ("mechanism", "states", "found", "audited loss", "share spent", "slack", "audits", "at")
 _RELATIVE = 1e-6  # of quadratures
@@ -127,7 +125,7 @@ def _regression(results: Results) -> Iterator[tuple[str, ...]]:
         ds = summaries["logistic"]
         for name in ds["mechanism"].values.tolist():
             one = ds.sel(mechanism=name)
-            losses = one["renyi_epsilon"].clip(min=one["curve_share"] * one["stated_epsilon"])
+            losses = logistic_shares(one) * one["stated_epsilon"]
             states = "Theorem 16" if name == "true-posterior" else "(λ, ε)-RDP"
             yield _row(f"{name}, logistic", states, *_largest([(losses, one["stated_epsilon"])]))
     if "tightness" in summaries:  # which holds shares alone
@@ -190,15 +188,10 @@ def _partitions(results: Results) -> Iterator[tuple[str, ...]]:
     if "partition-quantile" in results and "default" in results["partition-quantile"].summaries:
         ds = results["partition-quantile"].summaries["default"]
         epsilon, part = float(ds["epsilon"]), float(str(ds["split"].item()).split(":")[0])
-        search = SparseVector(6, part, share=float(ds["share"]), doublings=3)
-        lost = audit_laws(search_laws(search)).epsilon
+        lost, both = (found.epsilon for found in audit_quantile(epsilon, part, float(ds["share"]), 6, 3))
         yield _row("sparse vector search", "ε₁-DP", lost / part, lost, 1, "all data sets, 6 partitions, 3 doublings")
-        method = partition_quantile("quantile", 6, epsilon, (part, epsilon - part), doublings=3)
-        values = [[-9.0] * 6, [9.0] + [-9.0] * 5, [0.0] + [-9.0] * 5]
-        both = audit_laws(quantile_laws(method, values, [[0, 1], [0, 2]])).epsilon
-        yield _row(
-            "quantile", "(ε₁ + ε₂)-DP", both / epsilon, both, 2, "one of 6 quantiles moved, search and mean together"
-        )
+        where = "one of 6 quantiles moved, search and mean together"
+        yield _row("quantile", "(ε₁ + ε₂)-DP", both / epsilon, both, 2, where)
         parts = tuple(float(part) for part in str(ds["centred_split"].item()).split(":"))
         centred = partition_quantile("quantile-centred", 6, epsilon, parts)
         quantiles, spreads = [-9.0] * 3 + [9.0] * 3, [0.1] * 3 + [10.0] * 3

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from mechanisms.audit import ROUNDING, audit_laws
+from mechanisms.audit import ROUNDING, Audit, audit_laws
 from mechanisms.regression.audit import quantile_laws, search_laws
 from mechanisms.regression.partition_quantile import partition_quantile
 from mechanisms.regression.sparse_vector import SparseVector
@@ -107,15 +107,29 @@ def _share(summaries: Summaries) -> Finding:
     return Finding("reproduced" if min(errors) > 3.0 else "not reproduced", f"{'; '.join(lines)}.")
 
 
+def audit_quantile(epsilon: float, part: float, share: float, n_values: int, doublings: int) -> tuple[Audit, Audit]:
+    """Audit the search for bounds over all data sets, and search and mean together where one quantile moves.
+
+    Parameters
+    ----------
+    epsilon, part : float
+        What ``quantile`` spends in all, and on its search, in nats.
+    share : float
+        Of the search's budget, that of its threshold.
+    n_values, doublings : int
+        Partitions, and doublings of the bounds; few.
+    """
+    search = SparseVector(n_values, part, share=share, doublings=doublings)
+    method = partition_quantile("quantile", n_values, epsilon, (part, epsilon - part), doublings=doublings)
+    values = [[-9.0] * n_values, [9.0] + [-9.0] * (n_values - 1), [0.0] + [-9.0] * (n_values - 1)]
+    return audit_laws(search_laws(search)), audit_laws(quantile_laws(method, values, [[0, 1], [0, 2]]))
+
+
 def _bounds_are_private(summaries: Summaries) -> Finding:
     ds = summaries["default"]
     epsilon, part = float(ds["epsilon"]), float(str(ds["split"].item()).split(":")[0])
     n_values, doublings = 6, 3
-    search = SparseVector(n_values, part, share=float(ds["share"]), doublings=doublings)
-    bounds = audit_laws(search_laws(search))
-    method = partition_quantile("quantile", n_values, epsilon, (part, epsilon - part), doublings=doublings)
-    values = [[-9.0] * n_values, [9.0] + [-9.0] * (n_values - 1), [0.0] + [-9.0] * (n_values - 1)]
-    both = audit_laws(quantile_laws(method, values, [[0, 1], [0, 2]]))
+    bounds, both = audit_quantile(epsilon, part, float(ds["share"]), n_values, doublings)
     holds = bounds.epsilon <= part + ROUNDING and both.epsilon <= epsilon + ROUNDING
     return Finding(
         "reproduced" if holds else "not reproduced",

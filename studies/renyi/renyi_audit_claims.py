@@ -31,9 +31,14 @@ def _at(values: xr.DataArray) -> str:
     return ", ".join(f"{name} = {format_value(one[name].item())}" for name in values.dims)
 
 
+def logistic_shares(ds: xr.Dataset) -> xr.DataArray:
+    """Return what panel `logistic` spends of what is stated, at the order or along the linear curve."""
+    return (ds["renyi_epsilon"] / ds["stated_epsilon"]).clip(min=ds["curve_share"])
+
+
 def _theorems_hold(summaries: Summaries) -> Finding:
     ds = summaries["logistic"]
-    shares = (ds["renyi_epsilon"] / ds["stated_epsilon"]).clip(min=ds["curve_share"])
+    shares = logistic_shares(ds)
     broken = int((shares > 1 + _ROUNDING).sum())
     largest = [
         f"{name} {float(shares.sel(mechanism=name).max()):.4f} ({_at(shares.sel(mechanism=name))})"

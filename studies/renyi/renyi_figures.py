@@ -8,8 +8,7 @@ import xarray as xr
 from matplotlib.figure import Figure as Canvas
 
 from pipeline.declare.factors import format_value
-from studies.figures import Styles, finish_axes
-from studies.styles import complete_styles
+from studies.figures import Styles, finish_axes, styles_for
 
 Parts = Mapping[str, xr.Dataset]
 
@@ -76,7 +75,7 @@ def draw_divergences(ds: xr.Dataset, styles: Styles) -> Canvas:
     matplotlib.figure.Figure
     """
     canvas, grid = _two_rows(ds, 6.4)
-    styles = complete_styles(styles, ds["mechanism"].values.tolist())
+    styles = styles_for(styles, "mechanism", [ds])
     direct = ds["spent_epsilon"].sel(mechanism="direct").max("epsilon") if "direct" in ds["mechanism"] else None
     for column, order in zip(grid.T, ds["order"].values.tolist(), strict=True):
         for name in ds["mechanism"].values.tolist():
@@ -110,7 +109,7 @@ def draw_losses(ds: xr.Dataset, styles: Styles) -> Canvas:
     matplotlib.figure.Figure
     """
     canvas, grid = _two_rows(ds, 7.0)
-    styles = complete_styles(styles, ds["mechanism"].values.tolist())
+    styles = styles_for(styles, "mechanism", [ds])
     for column, order in zip(grid.T, ds["order"].values.tolist(), strict=True):
         for name in ds["mechanism"].values.tolist():
             one, style = ds.sel(order=order, mechanism=name).sortby("epsilon"), styles[name]

@@ -7,8 +7,7 @@ import xarray as xr
 from matplotlib.figure import Figure as Canvas
 
 from pipeline.declare.factors import format_value
-from studies.figures import Styles, finish_axes
-from studies.styles import complete_styles
+from studies.figures import Styles, finish_axes, styles_for
 
 
 def draw_orders(parts: Mapping[str, xr.Dataset], measure: str, ylabel: str, styles: Styles) -> Canvas:
@@ -29,7 +28,7 @@ def draw_orders(parts: Mapping[str, xr.Dataset], measure: str, ylabel: str, styl
     -------
     matplotlib.figure.Figure
     """
-    styles = complete_styles(styles, (name for ds in parts.values() for name in ds["mechanism"].values.tolist()))
+    styles = styles_for(styles, "mechanism", parts.values())
     orders = next(iter(parts.values()))["order"].values.tolist()
     canvas = Canvas(figsize=(2.6 * max(len(parts), 2) + 0.6, 2.2 * len(orders) + 0.8), layout="constrained")
     grid = canvas.subplots(len(orders), len(parts), squeeze=False, sharex=True, sharey="col")
