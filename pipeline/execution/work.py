@@ -16,7 +16,8 @@ from pipeline.declare.source import StudySource
 from pipeline.declare.streams import canonical_json, sha256
 from pipeline.declare.study import Study
 from pipeline.execution.flight import ExecutionError
-from pipeline.stores.store import ResultStore
+from pipeline.stores.commits import Commit, Planned
+from pipeline.stores.store import STALE, ResultStore
 
 # runs that threads of this process are to give up: a thread cannot be ended from outside
 STOPPED: set[str] = set()
@@ -34,11 +35,14 @@ class Work:
         The settings.
     condemned : tuple of (int, int, Status)
         Setting and trial of what is not to be computed, since it ends its worker, and the status that it gets.
+    stale : tuple of int
+        Those of the settings whose status chunk must be removed before they are computed again.
     """
 
     block: Block
     settings: tuple[int, ...]
     condemned: tuple[tuple[int, int, Status], ...] = ()
+    stale: tuple[int, ...] = ()
 
     @property
     def n_evaluations(self) -> int:
@@ -71,33 +75,34 @@ class PendingWork:
     """
 
     def __init__(self, study: Study, store: ResultStore, retry: Collection[Status] = ()) -> None:
-        self._panels = [(panel, store.pending(panel, retry)) for panel in reversed(study.panels)]
+        self._panels = [(panel, store.scan(panel, retry)) for panel in reversed(study.panels)]
 
     @property
     def n_evaluations(self) -> int:
         """Trials times settings, over all of it."""
         total = 0
-        for panel, pending in self._panels:
+        for panel, states in self._panels:
             starts = np.arange(0, panel.n_trials, panel.block_trials)
             sizes = np.minimum(starts + panel.block_trials, panel.n_trials) - starts
-            total += int((pending.sum(axis=(0, 2)) * sizes).sum())
+            total += int((np.count_nonzero(states, axis=(0, 2)) * sizes).sum())
         return total
 
     def __len__(self) -> int:
         return sum(
-            int(np.count_nonzero(pending if panel.settings_apart else pending.any(axis=2)))
-            for panel, pending in self._panels
+            int(np.count_nonzero(states if panel.settings_apart else states.any(axis=2)))
+            for panel, states in self._panels
         )
 
     def __iter__(self) -> Iterator[Work]:
-        for panel, pending in self._panels:
+        for panel, states in self._panels:
             for block in iterate_blocks(panel):
-                place = block.cell, block.trials.start // panel.block_trials
-                settings = tuple(int(k) for k in np.flatnonzero(pending[place]))
+                here = states[block.cell, block.trials.start // panel.block_trials]
+                settings = tuple(int(k) for k in np.flatnonzero(here))
+                stale = tuple(k for k in settings if here[k] == STALE)
                 if panel.settings_apart:
-                    yield from (Work(block, (k,)) for k in settings)
+                    yield from (Work(block, (k,), stale=(k,) if k in stale else ()) for k in settings)
                 elif settings:
-                    yield Work(block, settings)
+                    yield Work(block, settings, stale=stale)
 
 
 @dataclass(frozen=True)
@@ -110,6 +115,8 @@ class Task:
         The code.
     url, spec_sha256 : str
         The store, and the hash of the spec that it must have.
+    session : str
+        Identifier of the session that writes.
     run : str
         Which run it is.
     announced : bool
@@ -119,22 +126,24 @@ class Task:
     source: StudySource
     url: str
     spec_sha256: str
+    session: str = ""
     run: str = field(default_factory=lambda: uuid.uuid4().hex)
     announced: bool = False
 
     def opened(self) -> tuple[Study, ResultStore]:
         """Return the study and the store, as this process holds them; refuse if the two do not fit."""
-        return _opened(self.source, self.url, self.spec_sha256)
+        return _opened(self.source, self.url, self.spec_sha256, self.session)
 
     def __call__(self, batch: Sequence[Work]) -> list[Receipt]:
-        """Compute and commit a batch: the task that workers run."""
+        """Compute a batch, and commit all of it at its end: the task that workers run."""
         study, store = self.opened()
         receipts = []
-        for k, work in enumerate(batch):
-            if self.run in STOPPED:
-                break
-            self.announce(k)
-            receipts.append(_commit(study, store, work))
+        with store.commit([_planned(study, work) for work in batch]) as commit:
+            for k, work in enumerate(batch):
+                if self.run in STOPPED:
+                    break
+                self.announce(k)
+                receipts.append(_compute(study, commit, work))
         return receipts
 
     def probe(self, batch: Sequence[Work]) -> None:
@@ -154,7 +163,15 @@ class Task:
             sync(worker.loop, worker.scheduler.log_event, topic=self.run, msg=message)
 
 
-def _commit(study: Study, store: ResultStore, work: Work) -> Receipt:
+def _planned(study: Study, work: Work) -> Planned:
+    """Return the settings of a piece of work, as a commit takes them."""
+    panel = study.panel(work.block.panel)
+    settings, stale = ([panel.settings()[k] for k in chosen] for chosen in (work.settings, work.stale))
+    return Planned(panel, work.block, settings, stale)
+
+
+def _compute(study: Study, commit: Commit, work: Work) -> Receipt:
+    """Compute one piece of work, and write its values."""
     started = time.perf_counter()
     panel = study.panel(work.block.panel)
     settings = [panel.settings()[k] for k in work.settings]
@@ -167,14 +184,14 @@ def _commit(study: Study, store: ResultStore, work: Work) -> Receipt:
         outcomes = evaluate_block(study, work.block, settings)
     n_failed = 0
     for setting, outcome in zip(settings, outcomes, strict=True):
-        store.write(panel, work.block, setting, outcome)
+        commit.write(panel, work.block, setting, outcome)
         n_failed += int(np.isin(outcome.status, FAILURES).sum())
     return Receipt(work, time.perf_counter() - started, n_failed)
 
 
 @lru_cache(maxsize=16)
-def _opened(source: StudySource, url: str, spec_sha256: str) -> tuple[Study, ResultStore]:
-    store = ResultStore.open(url)
+def _opened(source: StudySource, url: str, spec_sha256: str, session: str) -> tuple[Study, ResultStore]:
+    store = ResultStore.open(url, session or None)
     study = source.load().from_spec(store.spec)
     if not spec_sha256 == store.attributes["spec_sha256"] == sha256(canonical_json(study.spec())):
         raise ExecutionError(
