@@ -74,6 +74,11 @@ class ResultStore:
         return self._root.attributes
 
     @property
+    def root_content(self) -> bytes:
+        """The root that passed its check, in place or as a copy."""
+        return self._root.content
+
+    @property
     def spec(self) -> dict[str, Any]:
         """All that decides the numbers and their layout."""
         return json.loads(self.attributes["spec"])
