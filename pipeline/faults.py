@@ -11,44 +11,41 @@ from typing import Any, TypeVar
 
 Result = TypeVar("Result")
 
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
 _TRANSIENT = frozenset(
     getattr(errno, name)
-    for name in (
+    for name in _words(
         "EAGAIN EINTR EBUSY EIO EREMOTEIO ESTALE EMFILE ENFILE ENOLCK ENOBUFS ETIMEDOUT ECONNRESET ECONNREFUSED "
         "ECONNABORTED EPIPE ENOTCONN ESHUTDOWN EHOSTUNREACH EHOSTDOWN ENETUNREACH ENETDOWN ENETRESET"
-    ).split()
+    )
     if hasattr(errno, name)
 )
 _TRANSIENT_ANSWERS = (408, 425, 429)  # HTTP: timeout, too early, too many requests; and all of 500 and above
 # codes with which object stores ask for fewer requests, some with a status of 400
-_THROTTLED = frozenset(
-    (
-        "SlowDown Throttling ThrottlingException ThrottledException TooManyRequests TooManyRequestsException "
-        "RequestLimitExceeded RequestThrottled BandwidthLimitExceeded RequestTimeout RequestTimeoutException "
-        "OperationAborted InternalError ServiceUnavailable IncompleteBody PriorRequestNotComplete"
-    ).split()
+_THROTTLED = _words(
+    "SlowDown Throttling ThrottlingException ThrottledException TooManyRequests TooManyRequestsException "
+    "RequestLimitExceeded RequestThrottled BandwidthLimitExceeded RequestTimeout RequestTimeoutException "
+    "OperationAborted InternalError ServiceUnavailable IncompleteBody PriorRequestNotComplete"
 )
-_EXPIRED = frozenset(
-    (
-        "ExpiredToken ExpiredTokenException RequestExpired TokenRefreshRequired InvalidToken InvalidClientTokenId "
-        "UnrecognizedClientException"
-    ).split()
+_EXPIRED = _words(
+    "ExpiredToken ExpiredTokenException RequestExpired TokenRefreshRequired InvalidToken InvalidClientTokenId "
+    "UnrecognizedClientException"
 )
 # exceptions of clients, by package and class: none of these packages is needed
-_TRANSIENT_CLASSES = frozenset(
-    (
-        "botocore.ConnectionError botocore.EndpointConnectionError botocore.ConnectionClosedError "
-        "botocore.ConnectTimeoutError botocore.ReadTimeoutError botocore.IncompleteReadError "
-        "botocore.ResponseStreamingError botocore.ResponseParserError aiohttp.ClientConnectionError "
-        "aiohttp.ClientPayloadError aiohttp.ServerDisconnectedError http.IncompleteRead"
-    ).split()
+_TRANSIENT_CLASSES = _words(
+    "botocore.ConnectionError botocore.EndpointConnectionError botocore.ConnectionClosedError "
+    "botocore.ConnectTimeoutError botocore.ReadTimeoutError botocore.IncompleteReadError "
+    "botocore.ResponseStreamingError botocore.ResponseParserError aiohttp.ClientConnectionError "
+    "aiohttp.ClientPayloadError aiohttp.ServerDisconnectedError http.IncompleteRead"
 )
-_EXPIRED_CLASSES = frozenset(
-    (
-        "botocore.NoCredentialsError botocore.PartialCredentialsError botocore.CredentialRetrievalError "
-        "botocore.TokenRetrievalError botocore.UnauthorizedSSOTokenError botocore.SSOTokenLoadError "
-        "google.RefreshError google.DefaultCredentialsError"
-    ).split()
+_EXPIRED_CLASSES = _words(
+    "botocore.NoCredentialsError botocore.PartialCredentialsError botocore.CredentialRetrievalError "
+    "botocore.TokenRetrievalError botocore.UnauthorizedSSOTokenError botocore.SSOTokenLoadError "
+    "google.RefreshError google.DefaultCredentialsError"
 )
 _ADVICE = {
     errno.ENOSPC: "free some space",
@@ -64,8 +61,8 @@ def is_transient(error: BaseException) -> bool:
     """Return whether the same operation may succeed if it is tried again.
 
     True for stale file handles, interrupted calls, exhausted file descriptors, errors of devices and networks,
-    timeouts, and answers of object stores that ask for fewer requests or report a fault of their own. False for a full or
-    read-only file system, missing permissions, expired credentials, and all that is no input/output error.
+    timeouts, and answers of object stores that ask for fewer requests or report a fault of their own. False for a full
+    or read-only file system, missing permissions, expired credentials, and all that is no input/output error.
 
     Parameters
     ----------
