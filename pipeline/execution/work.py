@@ -191,7 +191,7 @@ def _compute(study: Study, commit: Commit, work: Work) -> Receipt:
 
 @lru_cache(maxsize=16)
 def _opened(source: StudySource, url: str, spec_sha256: str, session: str) -> tuple[Study, ResultStore]:
-    store = ResultStore.open(url, session or None)
+    store = ResultStore.open(url, session or None, damaged=True)
     study = source.load().from_spec(store.spec)
     if not spec_sha256 == store.attributes["spec_sha256"] == sha256(canonical_json(study.spec())):
         raise ExecutionError(

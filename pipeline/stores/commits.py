@@ -134,5 +134,8 @@ def rerun_line(panel: Panel, block: Block, trial: int) -> str:
 
 
 def _with_rerun(panel: Panel, block: Block, error: np.ndarray) -> np.ndarray:
-    lines = [f"{text}\n{rerun_line(panel, block, trial)}" if text else "" for text, trial in zip(error, block.trials, strict=True)]
+    lines = [
+        f"{text}\n{rerun_line(panel, block, trial)}" if text else ""
+        for text, trial in zip(error, block.trials, strict=True)
+    ]
     return np.array(lines, object)

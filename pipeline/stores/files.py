@@ -23,6 +23,7 @@ from typing import Any, Protocol
 import fsspec
 
 from pipeline.errors import SessionSupersededError
+from pipeline.faults import retried
 from pipeline.stores.places import is_local
 
 STATE = ".dpstudies"
@@ -111,7 +112,10 @@ class LocalFiles:
         self._temporary = os.path.join(url, _WRITING, session or "")
 
     def read(self, key: str) -> bytes | None:
-        """Return the content of a regular file, None where there is none."""
+        """Return the content of a file, None where there is none; empty for what is no regular file."""
+        return retried(self._read, key)
+
+    def _read(self, key: str) -> bytes | None:
         try:
             descriptor = os.open(self._path(key), os.O_RDONLY | os.O_NONBLOCK)  # a pipe would block
         except (FileNotFoundError, NotADirectoryError):
@@ -127,7 +131,7 @@ class LocalFiles:
     def exists(self, key: str) -> bool:
         """Return whether there is a file."""
         try:
-            os.stat(self._path(key))
+            retried(os.stat, self._path(key))
         except (FileNotFoundError, NotADirectoryError):
             return False
         return True
@@ -135,7 +139,7 @@ class LocalFiles:
     def names(self, folder: str) -> list[str]:
         """Return the names of the files in a folder, sorted; none where there is no folder."""
         try:
-            return sorted(os.listdir(self._path(folder)))
+            return sorted(retried(os.listdir, self._path(folder)))
         except FileNotFoundError:
             return []
 
@@ -310,21 +314,25 @@ class ObjectFiles:
     def read(self, key: str) -> bytes | None:
         """Return the content of an object, None where there is none."""
         try:
-            return self._files.cat_file(self._path(key))
+            return retried(self._files.cat_file, self._path(key))
         except FileNotFoundError:
             return None
 
     def read_many(self, keys: Iterable[str]) -> dict[str, bytes | None]:
         """Return the contents of objects, read concurrently."""
         paths = {self._path(key): key for key in keys}
-        found = self._files.cat(list(paths), on_error="return") if paths else {}
+        found = retried(self._cat, list(paths)) if paths else {}
         contents: dict[str, bytes | None] = {}
         for path, key in paths.items():
-            content = found[path]
+            contents[key] = None if isinstance(found[path], FileNotFoundError) else found[path]
+        return contents
+
+    def _cat(self, paths: list[str]) -> dict[str, Any]:
+        found = self._files.cat(paths, on_error="return")
+        for content in found.values():
             if isinstance(content, Exception) and not isinstance(content, FileNotFoundError):
                 raise content
-            contents[key] = None if isinstance(content, Exception) else content
-        return contents
+        return found
 
     def exists(self, key: str) -> bool:
         """Return whether there is an object."""

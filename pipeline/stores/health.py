@@ -174,7 +174,7 @@ def _read(
     status_region = region_of(panel, position, block.trials, 0)
     (key,) = store.chunks.keys(panel.name, "status", status_region)
     with accessing(store.url):
-        if not store.files.exists(key) and not store.files.exists(key):
+        if not store.files.exists(key):
             return None
     stored("status", True, 0, required=True)
     if "status" not in arrays:

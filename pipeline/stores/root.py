@@ -146,4 +146,6 @@ def _refuse_other_format(url: str, found: Any) -> None:
             if found == 1
             else "install the version of dpstudies that wrote it, or a later one"
         )
-        raise BadInputError(f"the store {url} has format {found}, and this version reads format {STORE_FORMAT}; {advice}")
+        raise BadInputError(
+            f"the store {url} has format {found}, and this version reads format {STORE_FORMAT}; {advice}"
+        )

@@ -26,10 +26,11 @@ from pipeline.declare.panel import Panel, Setting
 from pipeline.declare.streams import canonical_json, sha256
 from pipeline.declare.study import Study
 from pipeline.errors import BadInputError, DamagedChunkError, StoreAccessError, UnreadableStoreError
+from pipeline.faults import explain, is_expired, is_transient
 from pipeline.stores.chunks import Chunks
 from pipeline.stores.commits import Commit, Planned
 from pipeline.stores.files import STATE, Files, open_files
-from pipeline.stores.places import ROOT, is_local, normal_place
+from pipeline.stores.places import ROOT, exists_remotely, is_local, normal_place
 from pipeline.stores.regions import iterate_slabs, positions, region_of, setting_index
 from pipeline.stores.root import COPY, STORE_FORMAT, Root, read_root, seal_root
 from pipeline.stores.sessions import Session, sessions_of
@@ -109,6 +110,8 @@ class ResultStore:
         url = normal_place(path)
         with accessing(url):
             files = open_files(url)
+            if not is_local(url) and not exists_remotely(url):
+                return False
             if read_root(files) is not None:
                 return True
             if not is_local(url):
@@ -149,13 +152,15 @@ class ResultStore:
         url = normal_place(path)
         with accessing(url):
             files = open_files(url, session)
-            root = read_root(files)
+            root = read_root(files) if is_local(url) or exists_remotely(url) else None
             if root is None:
                 if is_local(url) and Path(url).exists() and not _is_begun(Path(url)):
                     raise BadInputError(f"{path} holds something that is not a result store; choose another path")
                 raise BadInputError(f"no result store at {path}; run a study with --store {path} first")
         if root.problem and root.content != files.read(ROOT) and not damaged:
-            raise UnreadableStoreError(f"{url}: {root.problem}; restore it with: dpstudies verify {shlex.quote(url)} --repair")
+            raise UnreadableStoreError(
+                f"{url}: {root.problem}; restore it with: dpstudies verify {shlex.quote(url)} --repair"
+            )
         return cls(files, root)
 
     @classmethod
@@ -334,14 +339,13 @@ class ResultStore:
 
 @contextmanager
 def accessing(url: str) -> Iterator[None]:
-    """Raise `StoreAccessError` for errors of the file system or the network while a store is read."""
+    """Raise `StoreAccessError` for errors of the file system or the network, which are no damage."""
     try:
         yield
-    except OSError as error:
-        reason = error.strerror or f"{type(error).__name__}: {error}"
-        raise StoreAccessError(
-            f"cannot read the store {url}: {' '.join(reason.split())}; nothing was changed: try again once that is mended"
-        ) from error
+    except Exception as error:
+        if not (isinstance(error, OSError) or is_transient(error) or is_expired(error)):
+            raise
+        raise StoreAccessError(f"cannot read the store {url}: {explain(error)}; nothing was changed") from error
 
 
 def _is_begun(folder: Path) -> bool:
