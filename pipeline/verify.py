@@ -1,4 +1,4 @@
-"""Verify a store: every chunk against its checksum and its neighbours, and blocks against their numbers computed again."""
+"""Verify a store: every chunk by its checksum, and blocks against their numbers computed again."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -40,8 +40,8 @@ class Flaw:
         The variable.
     problem : str
         ``unreadable: ...``, ``missing`` or ``inconsistent: ...`` for a block, which a repair returns to pending;
-        ``damaged: ...`` for what the spec decides, which a repair writes anew; ``different: ...`` for numbers that are not
-        those computed now, which a repair replaces.
+        ``damaged: ...`` for what the spec decides, which a repair writes anew; ``different: ...`` for numbers that are
+        not those computed now, which a repair replaces.
     """
 
     where: str
@@ -131,8 +131,8 @@ def verify(
     seed : int
         Of the choice.
     repair : bool
-        Whether to return damaged blocks to pending, for `resume` to compute; to write coordinates, metadata and the root
-        anew; and to replace blocks whose numbers differ from those computed now.
+        Whether to return damaged blocks to pending, for `resume` to compute; to write coordinates, metadata and the
+        root anew; and to replace blocks whose numbers differ from those computed now.
     study, cluster
         See `pipeline.resume`.
     progress : callable, optional

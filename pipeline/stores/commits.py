@@ -61,8 +61,8 @@ class Commit:
 
     Notes
     -----
-    Values are written as they come, statuses in `finish`, after one flush for all blocks. A process that dies in between
-    leaves all of them pending.
+    Values are written as they come, statuses in `finish`, after one flush for all blocks. A process that dies in
+    between leaves all of them pending.
     """
 
     def __init__(self, files: Files, chunks: Chunks, present: set[str], planned: Sequence[Planned]) -> None:
@@ -119,7 +119,7 @@ class Commit:
 
 
 def _keys(chunks: Chunks, planned: Planned, settings: Iterable[Setting], n_dims: Mapping[str, int]) -> Iterator[str]:
-    """Yield the keys of the chunks per trial of some settings and variables, each with its number of output dimensions."""
+    """Yield keys of chunks per trial, of some settings and variables with their numbers of output dimensions."""
     panel, block = planned.panel, planned.block
     for setting in settings:
         for position in positions(panel, block.cell, setting):

@@ -1,12 +1,13 @@
 """Reading and writing the files of a store by key, in a local folder or an object store.
 
-Only a session may write, and another session can take that right away for good (*fencing*), even from a process that was
-suspended in the middle of a write:
+Only a session may write, and another session can take that right away for good (*fencing*), even from a process that
+was suspended in the middle of a write:
 
 * In a folder, a file is written in the session's own folder of temporary files and then renamed. Fencing removes that
   folder, so every later rename fails: there is no gap between a check and the write that it permits.
-* In an object store, a session is superseded once the next session's record exists. A status is written only where there
-  is none, and a chunk whose block may grow only if it is still the one that was seen before the session was checked.
+* In an object store, a session is superseded once the next session's record exists. A status is written only where
+  there is none, and a chunk whose block may grow only if it is still the one that was seen before the session was
+  checked.
 """
 
 import ctypes

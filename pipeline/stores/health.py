@@ -1,6 +1,7 @@
-"""Damage of a store: chunks that fail their checksum or are absent, and content that contradicts itself, found and repaired.
+"""Damage of a store, found and repaired: chunks that fail their checksum or are absent, and contradictions.
 
-Checks only read. Damage is confirmed by a second read; an error of the file system or network is raised, and is not damage.
+Checks only read. Damage is confirmed by a second read; an error of the file system or network is raised, and is not
+damage.
 """
 
 import json
@@ -13,7 +14,7 @@ from pipeline.declare.panel import Panel, Setting
 from pipeline.declare.study import Study
 from pipeline.errors import DamagedChunkError
 from pipeline.stores.commits import rerun_line
-from pipeline.stores.files import SESSIONS, Files
+from pipeline.stores.files import SESSIONS
 from pipeline.stores.places import ROOT
 from pipeline.stores.regions import positions, region_of
 from pipeline.stores.root import COPY, unseal
@@ -70,7 +71,7 @@ def invalidate(store: ResultStore, panel: Panel, block: Block, setting: Setting,
 
 
 def check_template(store: ResultStore, study: Study, *, repair: bool = False) -> dict[tuple[str, str], str]:
-    """Compare what the spec alone decides with what is stored: coordinates, the metadata of arrays, the root and its copy.
+    """Check coordinates, metadata, the root with its copy, and the records of sessions.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """The root of a store: sealed with a checksum, kept twice, and checked whenever a store is opened.
 
-The root, ``zarr.json``, holds the spec and the consolidated metadata of all arrays, so that a changed bit in it could change
-the meaning of every number. It carries the SHA-256 of its own content as an attribute, and so does its copy.
+The root, ``zarr.json``, holds the spec and the consolidated metadata of all arrays, so that a changed bit in it could
+change the meaning of every number. It carries the SHA-256 of its own content as an attribute, and so does its copy.
 """
 
 import json

@@ -1,10 +1,10 @@
 """Sessions: who may write to a store, one at a time, and the record that each leaves.
 
-Sessions are numbered. To begin, a process creates the record of the next number, which only one process can do, once the
-session before it is over. A session is over when its record says so, when its process is gone (seen on the same machine), or
-when its heartbeat has not changed for `LEASE_SECONDS`, as measured by the clock of the process that waits for it: clocks of
-different machines are never compared. The new session then fences the earlier ones, so that a process that was suspended
-past its lease cannot write when it wakes.
+Sessions are numbered. To begin, a process creates the record of the next number, which only one process can do, once
+the session before it is over. A session is over when its record says so, when its process is gone (seen on the same
+machine), or when its heartbeat has not changed for `LEASE_SECONDS`, as measured by the clock of the process that waits
+for it: clocks of different machines are never compared. The new session then fences the earlier ones, so that a process
+that was suspended past its lease cannot write when it wakes.
 """
 
 import json

@@ -1,11 +1,11 @@
 """The result store: one Zarr v3 group per panel, which any xarray user can open, and the rules that keep it whole.
 
-* A chunk is one block of one setting, the same for all variables per trial. A value per cell is written by the first block of
-  the cell to have a trial that is ok, or again by block 0; every block computes the same value.
-* The chunk of ``status`` is written last, once all that it stands for is durable: it commits the block. A block without it is
-  pending. To compute a block again, its status is removed first.
-* Only one session writes at a time, and a superseded one cannot (`pipeline.stores.sessions`). The root changes by creation and
-  growth only: its copy first, then new files, then the root itself.
+* A chunk is one block of one setting, the same for all variables per trial. A value per cell is written by the first
+  block of the cell to have a trial that is ok, or again by block 0; every block computes the same value.
+* The chunk of ``status`` is written last, once all that it stands for is durable: it commits the block. A block without
+  it is pending. To compute a block again, its status is removed first.
+* Only one session writes at a time, and a superseded one cannot (`pipeline.stores.sessions`). The root changes by
+  creation and growth only: its copy first, then new files, then the root itself.
 * A store is a local folder, or an object store by its URL; credentials and endpoint come from the environment alone.
 """
 
@@ -37,7 +37,7 @@ from pipeline.stores.sessions import Session, sessions_of
 from pipeline.stores.template import make_template
 
 COMMITTED, ABSENT, STALE = 0, 1, 2
-"""States of a block: nothing is pending; there is no status chunk; its status chunk must be removed before it is computed."""
+"""States of a block: committed; pending without a status chunk; pending with one, which must be removed first."""
 
 
 class ResultStore:
