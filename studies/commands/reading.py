@@ -17,6 +17,7 @@ from pipeline.blocks.evaluate import FAILURES, Status
 from pipeline.errors import BadInputError
 from pipeline.execution.rerun import rerun_trial
 from pipeline.run import study_of
+from pipeline.stores.results import classify_read_error
 from pipeline.stores.store import ResultStore
 from studies import STUDIES
 from studies.commands.laboratory import report_all
@@ -182,6 +183,8 @@ def report(
     try:
         findings = write_report(opened, configured, page, figures)
     except OSError as error:
+        if classify_read_error(error) is not None:
+            raise
         raise BadInputError(f"cannot write {error.filename or page}: {error.strerror}; choose another path") from error
     for claim, finding in findings:
         say(f"{finding.verdict}: {claim.statement} {finding.evidence}")

@@ -48,6 +48,10 @@ def verify(
     kinds = {flaw.kind for flaw in found.flaws}
     if kinds and not repair:
         say(f"nothing was changed; repair it with: dpstudies verify {path} --repair")
+    if "damaged" in kinds and repair:
+        say("coordinates, metadata and the root were written anew")
+    if "different" in kinds and repair:
+        say("numbers that differed were replaced by what is computed now")
     if kinds & _OF_BLOCKS and repair:
         say(f"damaged blocks are pending now; compute them with: dpstudies resume {path}")
     elif found.n_pending:

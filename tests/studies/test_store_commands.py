@@ -1,5 +1,6 @@
 """The commands that keep a store, as a user types them: extend, verify, errors, resume --retry, status, submit."""
 
+import errno
 import subprocess
 import sys
 import time
@@ -7,7 +8,9 @@ from pathlib import Path
 
 import pytest
 import xarray as xr
+from zarr.storage import LocalStore
 
+from tests.pipeline.helpers import file_stamps
 from tests.studies.test_cli import STUDY_FILE
 
 
@@ -74,10 +77,15 @@ def test_verify(command, store):
     assert (code, out) == (0, "12 blocks of a setting read, 12 computed again, 0 flaws\n")
     path = Path(store, "p", "x", "c", "0", "1", "2")
     path.write_bytes(path.read_bytes()[:-1])
+    before = file_stamps(store)
     code, out, _ = command("verify", store)
     assert code == 3
     assert "p, n=1, odd, trials 6-6: x is unreadable" in out
-    assert "dpstudies resume t.zarr" in out
+    assert "nothing was changed; repair it with: dpstudies verify t.zarr --repair" in out
+    assert file_stamps(store) == before
+    code, out, _ = command("verify", store, "--repair")
+    assert (code, "p, n=1, odd, trials 6-6: x is unreadable" in out) == (3, True)
+    assert "damaged blocks are pending now; compute them with: dpstudies resume t.zarr" in out
     assert command("status", store)[0] == 3
     assert command("resume", store)[0] == 1
     assert command("verify", store)[0] == 0
@@ -94,6 +102,19 @@ def test_verify_tells_other_numbers(command, store):
     assert command("verify", store, "--all")[0] == 0
 
 
+def test_verify_repairs_coordinates_on_request_only(command, store):
+    path = Path(store, "p", "n", "c", "0")
+    path.write_bytes(path.read_bytes()[:-1])
+    code, out, _ = command("verify", store, "--sample", "0")
+    assert (code, "p: n is damaged" in out, "repair it with: dpstudies verify t.zarr --repair" in out) == (3, True, True)
+    code, out, _ = command("verify", store, "--sample", "0", "--repair")
+    assert (code, "p: n is damaged" in out, "were written anew" in out) == (0, True, True)
+    assert command("verify", store, "--sample", "0")[:2] == (
+        0,
+        "12 blocks of a setting read, 0 computed again, 0 flaws\n",
+    )
+
+
 @pytest.mark.parametrize("reader", ["status", "errors", "summarise", "report"])
 def test_damage_is_one_line_that_says_what_to_do(command, store, reader):
     path = Path(store, "p", "status", "c", "1", "1", "0")
@@ -103,6 +124,21 @@ def test_damage_is_one_line_that_says_what_to_do(command, store, reader):
     assert "cannot be read" in err
     assert "dpstudies verify" in err
     assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("reader", ["status", "errors", "summarise", "report"])
+def test_an_error_of_the_file_system_is_one_line_and_no_damage(command, store, monkeypatch, reader):
+    get = LocalStore.get
+
+    async def fail(self, key, *rest, **named):
+        if key == "p/status/c/1/1/0":
+            raise OSError(errno.EIO, "Input/output error")
+        return await get(self, key, *rest, **named)
+
+    monkeypatch.setattr(LocalStore, "get", fail)
+    code, _, err = command(reader, store)
+    assert (code, err.count("\n")) == (3, 1)
+    assert "cannot read the store: [Errno 5] Input/output error; nothing was changed" in err
 
 
 def test_status_watches_until_all_is_there(command):
