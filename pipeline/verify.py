@@ -119,6 +119,7 @@ def verify(
     repair: bool = False,
     study: StudySource | Study | str | None = None,
     cluster: str | None = None,
+    accept_edited_study: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Verification:
     """Check every chunk of a store, and compute some or all of its blocks again.
@@ -133,7 +134,7 @@ def verify(
         Of the choice.
     repair : bool
         Whether blocks that differ are replaced by what the code computes now.
-    study, cluster
+    study, cluster, accept_edited_study
         See `pipeline.resume`.
     progress : callable, optional
         Called with the number of blocks that are done, and of all.
@@ -155,7 +156,7 @@ def verify(
     if sample is not None and sample < 0:
         raise BadInputError(f"the number of blocks to compute again must be >= 0, got {sample}")
     opened = ResultStore.open(store)
-    source, configured = study_of(opened, study)
+    source, configured = study_of(opened, study, accept_edited_study)
     if not opened.complete:
         raise IncompleteStoreError(
             f"the store {store} was interrupted while it was created; finish it with: dpstudies resume {store}"

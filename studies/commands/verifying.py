@@ -8,7 +8,7 @@ from rich.progress import Progress
 
 from pipeline.errors import BadInputError
 from pipeline.verify import verify as verify_store
-from studies.commands.shared import ERRORS, Cluster, StorePath, StudyOption, named_study, say
+from studies.commands.shared import ERRORS, AcceptEdited, Cluster, StorePath, StudyOption, named_study, say
 
 _SHOWN = 20
 
@@ -23,6 +23,7 @@ def verify(
     ] = False,
     cluster: Cluster = None,
     study: StudyOption = None,
+    accept_edited_study: AcceptEdited = False,
 ) -> None:
     """Read every chunk of a store against its checksum, and compare blocks with their numbers computed again."""
     if seed < 0:
@@ -36,6 +37,7 @@ def verify(
             repair=repair,
             study=named_study(study),
             cluster=cluster,
+            accept_edited_study=accept_edited_study,
             progress=lambda done, total: bar.update(line, completed=done, total=total),
         )
     for flaw in found.flaws[:_SHOWN]:
