@@ -109,7 +109,7 @@ class Commit:
             self._batch.put(key, content)
 
     def _is_needed(self, panel: str, name: str, region: tuple[slice, ...]) -> bool:
-        """Return whether the value of a cell is to be written: it is never replaced, as committed blocks depend on it."""
+        """Return whether to write the value of a cell: committed blocks depend on it, so none is replaced."""
         (key,) = self._chunks.keys(panel, name, region)
         if key not in self._present:
             content = self._files.read(key)

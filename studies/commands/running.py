@@ -19,6 +19,7 @@ from studies.commands.progress import ProgressDisplay
 from studies.commands.reading import conclude, count_trials
 from studies.commands.shared import (
     ERRORS,
+    AcceptEdited,
     Cluster,
     Panels,
     Seed,
@@ -91,11 +92,14 @@ def run(
     scale: Annotated[
         str | None, typer.Option("--scale", metavar="NAME", help="With STUDY = all: quick, or published, the default.")
     ] = None,
+    accept_edited_study: AcceptEdited = False,
 ) -> None:
     """Run a study into a store, or all of them into a folder; goes on where an earlier run of the same spec stopped."""
     if study == "all":
-        if trials is not None or panel or values:
-            raise BadInputError("--trials, --panel and --set are for one study; with all, choose --scale quick")
+        if trials is not None or panel or values or accept_edited_study:
+            raise BadInputError(
+                "--trials, --panel, --set and --accept-edited-study are for one study; with all, choose --scale quick"
+            )
         run_all(store, scale or "published", seed, cluster=cluster, time_limit=time_limit)
     if scale is not None:
         raise BadInputError("--scale is for all studies; of one, choose --trials, --panel and --set")
@@ -113,6 +117,7 @@ def run(
                 values=parse_values(values),
                 cluster=cluster,
                 time_limit=time_limit,
+                accept_edited_study=accept_edited_study,
                 progress=display,
             ),
         )
@@ -128,6 +133,7 @@ def submit(
     seed: Seed = None,
     panel: Panels = None,
     values: Values = None,
+    accept_edited_study: AcceptEdited = False,
 ) -> None:
     """Hand a study to a scheduler, and leave: the work goes on without this command."""
     n_tasks = pipeline.submit(
@@ -138,6 +144,7 @@ def submit(
         seed=seed,
         panels=split_names(panel),
         values=parse_values(values),
+        accept_edited_study=accept_edited_study,
     )
     counts = count_trials(store)
     if n_tasks:
@@ -154,6 +161,7 @@ def resume(
     time_limit: TimeLimit = None,
     cluster: Cluster = None,
     study: StudyOption = None,
+    accept_edited_study: AcceptEdited = False,
 ) -> None:
     """Compute what a store does not hold yet."""
     with ProgressDisplay(ERRORS) as display:
@@ -166,6 +174,7 @@ def resume(
                 retry=() if retry is None else _RETRIED[retry],
                 cluster=cluster,
                 time_limit=time_limit,
+                accept_edited_study=accept_edited_study,
                 progress=display,
             ),
         )
@@ -182,6 +191,7 @@ def extend(
     time_limit: TimeLimit = None,
     cluster: Cluster = None,
     study: StudyOption = None,
+    accept_edited_study: AcceptEdited = False,
 ) -> None:
     """Add trials, values or methods to a store, and compute them; what it holds stays as it is."""
     if trials is None and not values:
@@ -198,6 +208,7 @@ def extend(
                 study=named_study(study),
                 cluster=cluster,
                 time_limit=time_limit,
+                accept_edited_study=accept_edited_study,
                 progress=display,
             ),
         )
