@@ -8,8 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline import Status, open_results
-from pipeline.blocks.evaluate import FAILURES, SAME_CAUSE
+from pipeline.blocks.evaluate import FAILURES
 from pipeline.declare.factors import format_value
+
+_SAME_CAUSE = "same cause as the first trial of its block"  # stored by version 0.1.0 in place of an equal traceback
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,7 @@ def find_failures(store: str | os.PathLike[str]) -> Iterator[Failure]:
             cause = ""
             for trial in np.flatnonzero(np.atleast_1d(failed.isel(at).values)).tolist():
                 said = last_line(str(errors[trial]))
-                cause = cause if said == SAME_CAUSE else said
+                cause = cause if said == _SAME_CAUSE else said
                 found.setdefault((int(kinds[trial]), cause), []).append(trial)
             for (kind, _), trials in found.items():
                 word = Status(kind).name.lower().replace("_", " ")

@@ -1,11 +1,14 @@
-"""Compute one block: simulate the data of some trials, evaluate settings on them, and account for every failure.
+"""Computation of one block: simulated data of some trials, the settings evaluated on them, and every failure.
 
-A block is one cell and a run of trials. What comes back for a setting is an `Outcome`, in which each trial is either ok
-or failed with a reason; an exception of a method never reaches the caller.
+A block is one cell and consecutive trials. The result for a setting is an `Outcome`, in which each trial is ok, or
+failed with its own error; an exception of a method never reaches the caller. Each trial is judged by itself, so that
+its status does not depend on the other trials of its block. A budget stops the evaluation of a setting that fails on
+everything; the trials that were not tried stay pending.
 """
 
 import traceback
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import pairwise
@@ -20,7 +23,7 @@ from pipeline.declare.study import Study
 
 
 class Status(IntEnum):
-    """What became of a trial under a setting; the values are those of the variable ``status``."""
+    """Status of a trial under a setting, with the values that the variable ``status`` stores."""
 
     PENDING = 0
     OK = 1
@@ -31,11 +34,11 @@ class Status(IntEnum):
 
 
 FAILURES = (Status.FAILED, Status.TIMED_OUT, Status.KILLED)
-SAME_CAUSE = "same cause as the first trial of its block"
 FATES = {
-    Status.KILLED: "the worker process died while it computed this trial, or both ends of its block",
-    Status.TIMED_OUT: "this trial, or both ends of its block, took longer than the time limit",
+    Status.KILLED: "the worker process died while it computed this trial",
+    Status.TIMED_OUT: "this trial took longer than the time limit",
 }
+BUDGET = 100  # failing trials of a block under one setting, none of them ok, after which a run tries no more
 
 
 @dataclass(frozen=True)
@@ -66,22 +69,32 @@ class Outcome:
     values : dict of str to ndarray
         Each measure; shape ``(trial, *dims)``, or ``dims`` where it is not per trial.
     status : ndarray of int8, shape (trial,)
-        A `Status` for every trial, never pending.
+        A `Status` for every trial. Pending trials are those that a budget left untried.
     error : ndarray of str, shape (trial,)
-        Why a trial failed; empty where it is ok.
+        Traceback or reported error of each failed trial; empty elsewhere.
     """
 
     values: dict[str, np.ndarray]
     status: np.ndarray
     error: np.ndarray
 
+    @property
+    def n_untried(self) -> int:
+        """Number of trials that a budget left pending."""
+        return int((self.status == Status.PENDING).sum())
 
-def evaluate_block(study: Study, block: Block, settings: Sequence[Setting]) -> list[Outcome]:
+    @property
+    def cause(self) -> str:
+        """Error of the first trial that failed; empty if none did."""
+        return next(filter(None, self.error), "")
+
+
+def evaluate_block(study: Study, block: Block, settings: Sequence[Setting], budget: int | None = None) -> list[Outcome]:
     """Compute settings on one block.
 
-    All settings see the same data. If the simulation or a method raises, the first and the last trial are tried alone:
-    where both raise the same error, the whole run of trials fails with that one traceback; else the run is halved until
-    the guilty trials are found, and the others keep their numbers, which do not depend on how trials are grouped.
+    All settings see the same data. If the simulation or a method raises, the trials are halved until each trial that
+    raises is alone, and fails with its own traceback. The other trials keep their numbers, which do not depend on how
+    trials are grouped.
 
     Parameters
     ----------
@@ -90,22 +103,27 @@ def evaluate_block(study: Study, block: Block, settings: Sequence[Setting]) -> l
     block : Block
         Cell and trials.
     settings : sequence of Setting
-        What to evaluate.
+        Settings to evaluate.
+    budget : int, optional
+        Number of failed trials, counted from the first trial of the block and for each setting apart, after which no
+        further trial is tried if none was ok. By default every trial is tried. A budget changes no status and no number
+        of a trial that was tried: `Outcome.n_untried` trials are left pending, and `Outcome.cause` is the error of the
+        first.
 
     Returns
     -------
     list of Outcome
-        One for each setting.
+        One per setting.
     """
     panel = study.panel(block.panel)
     cell = panel.cells()[block.cell]
     applicable = [setting for setting in settings if panel.applies(cell, setting)]
-    try:
-        computed = _compute(study, panel, cell, block.trials, applicable)
-    except (Exception, SystemExit):
-        computed = []
-    if not computed:  # outside the handler: tracebacks of single settings and trials are to be their own
-        computed = [_account(study, panel, cell, block.trials, setting) for setting in applicable]
+    computed: list[Outcome] = []
+    if len(applicable) > 1:  # in one call, as long as nothing raises
+        with suppress(Exception, SystemExit):
+            computed = _compute(study, panel, cell, block.trials, applicable)
+    if not computed:
+        computed = [_join(panel, _judge(study, panel, cell, [block.trials], setting, budget)) for setting in applicable]
     outcomes = iter(computed)
     return [
         next(outcomes) if setting in applicable else unevaluated(panel, len(block.trials), Status.NOT_APPLICABLE, "")
@@ -113,41 +131,43 @@ def evaluate_block(study: Study, block: Block, settings: Sequence[Setting]) -> l
     ]
 
 
-def evaluate_around(study: Study, block: Block, setting: Setting, condemned: Mapping[int, Status]) -> Outcome:
-    """Compute one setting on a block without the trials that end their worker, which get the status given for them.
+def evaluate_around(
+    study: Study, block: Block, setting: Setting, given: Mapping[int, Status], budget: int | None = None
+) -> Outcome:
+    """Compute one setting on a block, except for some trials whose status is given.
 
     Parameters
     ----------
-    study, block, setting
-        See `evaluate_block`.
-    condemned : mapping of int to Status
-        Trials of the block, and what became of each.
+    study, block, setting, budget
+        See `evaluate_block`. The budget counts over all trials of the block that are computed here.
+    given : mapping of int to Status
+        Trials of the block that are not computed, with the status of each: killed or timed out for trials that end
+        their worker, pending for trials that are left untried.
 
     Returns
     -------
     Outcome
-        Of all trials of the block.
+        Outcome of all trials of the block.
     """
     panel = study.panel(block.panel)
-    ends = [block.trials.start - 1, *sorted(condemned), block.trials.stop]
-    parts = []
-    for before, after in pairwise(ends):
-        if before in condemned:
-            parts.append(unevaluated(panel, 1, condemned[before], FATES[condemned[before]]))
-        if after > before + 1:
-            parts += evaluate_block(study, Block(block.panel, block.cell, range(before + 1, after)), [setting])
-    return _join(panel, parts)
+    cell = panel.cells()[block.cell]
+    ends = [block.trials.start - 1, *sorted(given), block.trials.stop]
+    runs = [range(before + 1, after) for before, after in pairwise(ends) if after > before + 1]
+    if panel.applies(cell, setting):
+        found = _judge(study, panel, cell, runs, setting, budget)
+    else:
+        found = {run.start: unevaluated(panel, len(run), Status.NOT_APPLICABLE, "") for run in runs}
+    apart = {trial: unevaluated(panel, 1, status, FATES.get(status, "")) for trial, status in given.items()}
+    return _join(panel, found | apart)
 
 
 def unevaluated(panel: Panel, n_trials: int, status: Status, reason: str) -> Outcome:
-    """Return the outcome of trials that have no numbers, with the one reason for it."""
+    """Return the outcome of trials without numbers, which share a status and an error."""
     values = {
         measure.name: np.full(_shape(panel, measure, n_trials), _missing(measure.dtype), measure.dtype)
         for measure in panel.measures
     }
-    error = np.full(n_trials, SAME_CAUSE, dtype=object)
-    error[0] = reason
-    return Outcome(values, np.full(n_trials, status, np.int8), error if reason else np.full(n_trials, "", object))
+    return Outcome(values, np.full(n_trials, status, np.int8), np.full(n_trials, reason, dtype=object))
 
 
 def _compute(
@@ -171,40 +191,61 @@ def _compute(
     return [_outcome(panel, len(trials), result) for result in results]
 
 
-def _attempt(
-    study: Study, panel: Panel, cell: Mapping[str, Value], trials: range, setting: Setting
-) -> tuple[Outcome | None, str, str]:
-    """Evaluate one setting: the outcome, or None with the error in a word and with its traceback."""
+def _attempt(study: Study, panel: Panel, cell: Mapping[str, Value], trials: range, setting: Setting) -> Outcome | None:
+    """Evaluate one setting; return None if several trials raise, and a failed outcome if a single trial does."""
     try:
-        return _compute(study, panel, cell, trials, [setting])[0], "", ""
+        return _compute(study, panel, cell, trials, [setting])[0]
     except (Exception, SystemExit) as error:
-        return None, repr(error), "".join(traceback.format_exception(error)).rstrip()
+        if len(trials) > 1:
+            return None
+        return unevaluated(panel, 1, Status.FAILED, "".join(traceback.format_exception(error)).rstrip())
 
 
-def _account(study: Study, panel: Panel, cell: Mapping[str, Value], trials: range, setting: Setting) -> Outcome:
-    """Evaluate one setting on trials of which some may raise, and account for every one of them."""
-    outcome, cause, reason = _attempt(study, panel, cell, trials, setting)
-    if outcome is not None:
-        return outcome
-    ends = [_attempt(study, panel, cell, end, setting)[1] for end in (trials[:1], trials[-1:])]
-    if ends == [cause, cause]:
-        return unevaluated(panel, len(trials), Status.FAILED, reason)
-    return _halve(study, panel, cell, trials, setting)
+def _judge(
+    study: Study,
+    panel: Panel,
+    cell: Mapping[str, Value],
+    runs: Sequence[range],
+    setting: Setting,
+    budget: int | None,
+) -> dict[int, Outcome]:
+    """Evaluate one setting on runs of trials in ascending order, any of which may raise.
+
+    A run that raises is halved, down to single trials. As long as every trial failed, the next trial is tried alone:
+    its run would raise as well, if the setting fails on everything.
+
+    Returns
+    -------
+    dict of int to Outcome
+        Outcomes of consecutive trials, by the first of them.
+    """
+    found: dict[int, Outcome] = {}
+    waiting = list(reversed(runs))
+    n_failed, any_ok = 0, False
+    while waiting:
+        trials = waiting.pop()
+        if budget is not None and n_failed >= budget and not any_ok:
+            found[trials.start] = unevaluated(panel, len(trials), Status.PENDING, "")
+            continue
+        if n_failed and not any_ok and len(trials) > 1:
+            waiting += [trials[1:], trials[:1]]
+            continue
+        outcome = _attempt(study, panel, cell, trials, setting)
+        if outcome is None:
+            middle = len(trials) // 2
+            waiting += [trials[middle:], trials[:middle]]
+            continue
+        found[trials.start] = outcome
+        n_failed += int((outcome.status == Status.FAILED).sum())
+        any_ok |= bool((outcome.status == Status.OK).any())
+    return found
 
 
-def _halve(study: Study, panel: Panel, cell: Mapping[str, Value], trials: range, setting: Setting) -> Outcome:
-    """Find the trials that raise by halving, and keep the others."""
-    outcome, _, reason = _attempt(study, panel, cell, trials, setting)
-    if outcome is not None:
-        return outcome
-    if len(trials) == 1:
-        return unevaluated(panel, 1, Status.FAILED, reason)
-    middle = len(trials) // 2
-    return _join(panel, [_halve(study, panel, cell, part, setting) for part in (trials[:middle], trials[middle:])])
-
-
-def _join(panel: Panel, parts: Sequence[Outcome]) -> Outcome:
-    """Put the outcomes of consecutive runs of trials together."""
+def _join(panel: Panel, found: Mapping[int, Outcome]) -> Outcome:
+    """Concatenate outcomes of consecutive trials, given by the first trial of each."""
+    parts = [found[first] for first in sorted(found)]
+    if len(parts) == 1:
+        return parts[0]
     values = {}
     for measure in panel.measures:
         arrays = [part.values[measure.name] for part in parts]

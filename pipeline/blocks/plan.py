@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from pipeline.blocks.evaluate import Block, Outcome, Status, evaluate_block
+from pipeline.blocks.evaluate import BUDGET, Block, Outcome, Status, evaluate_block
 from pipeline.declare.panel import Panel
 from pipeline.declare.study import Study
 
@@ -139,7 +139,7 @@ def _pilot_cell(study: Study, panel: Panel, cell: int, most: int) -> tuple[float
 
     def timed(trials: range) -> tuple[float, list[Outcome]]:
         start = time.perf_counter()
-        outcomes = evaluate_block(study, Block(panel.name, cell, trials), settings)
+        outcomes = evaluate_block(study, Block(panel.name, cell, trials), settings, BUDGET)
         return time.perf_counter() - start, outcomes
 
     runs = [range(min(2, n_block))]

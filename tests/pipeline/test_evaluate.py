@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline import Factor, Measure, Method, Panel, Study
-from pipeline.blocks.evaluate import Block, Status, evaluate_block, unevaluated
+from pipeline.blocks.evaluate import Block, Status, evaluate_around, evaluate_block, unevaluated
 from pipeline.blocks.plan import iterate_blocks
-from tests.pipeline.helpers import evaluate_all, evaluate_one
+from tests.pipeline.helpers import compute_into, evaluate_all, evaluate_one, panel_of
 from tests.pipeline.toy import FAULTS, MEANS, STUDY, TABLE
 
 OK, FAILED = int(Status.OK), int(Status.FAILED)
@@ -288,19 +288,156 @@ def test_the_error_of_a_setting_is_its_own():
     assert error.count("Traceback") == 1
 
 
-def test_the_same_error_at_both_ends_fails_the_block_with_one_traceback():
+# each trial is judged by itself
+
+
+def unlucky(data, setting, streams):
+    """Raise where a trial draws less than 0.3."""
+    draws = streams.uniforms(2)
+    for draw in draws[:, 0]:
+        if draw < 0.3:
+            raise ArithmeticError("no result")
+    return {"x": draws[:, 1]}
+
+
+def unlucky_study(simulate=lambda cell, streams: None, method=unlucky, n_trials=400):
+    panel = Panel("p", "", simulate, (Method("m", method),), X, trials=n_trials)
+    return Study("s", "", "", (panel,), seed=1)
+
+
+@pytest.mark.parametrize("phase", ["method", "simulate"])
+def test_statuses_do_not_depend_on_the_block_size(phase):
+    """Each trial draws by itself whether it raises, with probability .3, in its method or in its simulation."""
+    study = unlucky_study()
+    if phase == "simulate":
+        study = unlucky_study(lambda cell, streams: unlucky(None, cell, streams)["x"], lambda data, *_: {"x": data})
+    alone = evaluate_all(study, "p", 1)[(), "m"]
+    assert 70 < (alone["status"] == FAILED).sum() < 170  # 120 expected, standard deviation 9.2
+    for size in (4, 10, 50, 1000):
+        blocks = evaluate_all(study, "p", size)[(), "m"]
+        np.testing.assert_array_equal(blocks["status"], alone["status"])
+        np.testing.assert_array_equal(blocks["x"], alone["x"])
+        assert [error.splitlines()[-1:] for error in blocks["error"]] == [
+            error.splitlines()[-1:] for error in alone["error"]
+        ]
+
+
+@given(st.sets(st.integers(0, 11)), st.sets(st.integers(1, 11)))
+@settings(max_examples=50, deadline=None)
+def test_statuses_do_not_depend_on_any_grouping_of_trials_that_raise(raising, cuts):
+    """All trials raise the same error, at whichever positions they lie."""
+
+    def evaluate(data, setting, streams):
+        if raising.intersection(streams.trials):
+            raise LookupError("no result")
+        return {"x": np.array(streams.trials, float)}
+
+    study = unlucky_study(method=evaluate, n_trials=12)
+    parts = [evaluate_one(study, "p", "m", range(*bound)) for bound in pairwise([0, *sorted(cuts), 12])]
+    status = np.concatenate([part.status for part in parts])
+    assert set(np.flatnonzero(status == FAILED)) == raising
+    assert set(np.flatnonzero(status == OK)) == set(range(12)) - raising
+
+
+def evaluate_counted(raises, n_trials, budget):
+    """Evaluate a block whose method raises for some trials: its outcome, and the trials of each call."""
     calls = []
 
     def evaluate(data, setting, streams):
         calls.append(streams.trials)
-        raise LookupError("never works")
+        for trial in streams.trials:
+            if raises(trial):
+                raise ArithmeticError(f"{data[streams.trials.index(trial)]} of trial {trial} is too small")
+        return {"x": data}
 
-    outcome = outcome_of(evaluate, trials=64)
-    assert (outcome.status == FAILED).all()
-    assert outcome.error[0].endswith("LookupError: never works")
-    assert set(outcome.error[1:]) == {"same cause as the first trial of its block"}
-    assert {range(1), range(63, 64)} <= set(calls)
-    assert len(calls) <= 4  # all, all again, the ends: not one call a trial
+    study = unlucky_study(lambda cell, streams: streams.uniforms(1)[:, 0], evaluate, n_trials)
+    panel = study.panels[0]
+    (outcome,) = evaluate_block(study, Block("p", 0, range(n_trials)), panel.settings(), budget=budget)
+    return outcome, calls
+
+
+def test_a_budget_leaves_trials_pending_where_every_trial_fails():
+    outcome, calls = evaluate_counted(lambda trial: True, 1000, budget=100)
+    assert len(calls) <= 100 + 10  # the trials alone, and halves of 1,000 until the first trial is alone
+    assert outcome.status.tolist() == [FAILED] * 100 + [int(Status.PENDING)] * 900
+    assert outcome.n_untried == 900
+    assert outcome.cause == outcome.error[0]
+    assert "of trial 0 is too small" in outcome.cause
+    for trial, error in enumerate(outcome.error):
+        assert error.endswith(f"of trial {trial} is too small") if trial < 100 else error == ""
+    assert np.isnan(outcome.values["x"]).all()
+
+
+def test_without_a_budget_every_trial_is_tried():
+    outcome, calls = evaluate_counted(lambda trial: True, 200, budget=None)
+    assert outcome.status.tolist() == [FAILED] * 200
+    assert outcome.n_untried == 0
+    assert len(calls) <= 200 + 8
+
+
+@pytest.mark.parametrize("fine", [0, 5, 9, 10, 99])
+def test_one_trial_that_is_ok_lifts_the_budget_if_it_is_among_the_first(fine):
+    outcome, _ = evaluate_counted(lambda trial: trial != fine, 100, budget=10)
+    tried = 100 if fine < 10 else 10
+    expected = np.where(np.arange(100) < tried, FAILED, int(Status.PENDING))
+    if fine < 10:
+        expected[fine] = OK
+    np.testing.assert_array_equal(outcome.status, expected)
+
+
+def test_as_many_failing_trials_as_the_budget_leave_none_untried():
+    outcome, _ = evaluate_counted(lambda trial: True, 100, budget=100)
+    assert outcome.status.tolist() == [FAILED] * 100
+    assert outcome.n_untried == 0
+
+
+@pytest.mark.parametrize("trial", [0, 1, 511, 700, 999])
+def test_one_failing_trial_costs_few_calls(trial):
+    outcome, calls = evaluate_counted(lambda one: one == trial, 1000, budget=100)
+    assert np.flatnonzero(outcome.status == FAILED).tolist() == [trial]
+    assert len(calls) <= 2 * 10 + 2  # both halves at each of log2(1000) levels
+
+
+def test_a_block_with_untried_trials_stays_pending_in_a_store(tmp_path):
+    panel = STUDY.panel("faults")
+    store = compute_into(tmp_path / "s.zarr", panel_of(STUDY, "faults"))
+    block, (setting,) = Block("faults", 0, range(8)), [s for s in panel.settings() if s.method.name == "always"]
+    position = next(k for k, one in enumerate(panel.settings()) if one == setting)
+    assert not store.pending(panel).any()
+    for budget, expected in ((3, [FAILED] * 3 + [0] * 5), (None, [FAILED] * 8)):
+        store.write(panel, block, setting, evaluate_block(STUDY, block, [setting], budget)[0])
+        assert store.read(panel, block, setting).status.tolist() == expected
+        assert store.pending(panel)[0, 0, position] == (budget is not None)
+
+
+def test_a_budget_is_of_one_setting_alone():
+    """A panel where one method fails on everything has all numbers of the others."""
+    methods = (Method("fine", lambda data, *_: {"x": data}), Method("always", FAULTS.methods[3].evaluate))
+    study = unlucky_study(lambda cell, streams: streams.uniforms(1)[:, 0], n_trials=50)
+    study = replace(study, panels=(replace(study.panels[0], methods=methods),))
+    fine, always = evaluate_block(study, Block("p", 0, range(50)), study.panels[0].settings(), budget=5)
+    assert fine.status.tolist() == [OK] * 50
+    assert fine.cause == ""
+    assert always.n_untried == 45
+    assert always.cause.endswith("LookupError: never works")
+
+
+def test_trials_around_those_that_end_their_worker():
+    (panel,) = (panel for panel in STUDY.panels if panel.name == "faults")
+    setting = next(setting for setting in panel.settings() if setting.method.name == "fine")
+    statuses = {2: Status.KILLED, 3: Status.TIMED_OUT, 7: Status.PENDING}
+    outcome = evaluate_around(STUDY, Block("faults", 0, range(8)), setting, statuses)
+    assert outcome.status.tolist() == [OK, OK, 4, 3, OK, OK, OK, 0]
+    whole = evaluate_one(STUDY, "faults", "fine", range(8)).values["x"]
+    np.testing.assert_array_equal(outcome.values["x"], np.where(outcome.status == OK, whole, np.nan))
+    assert [bool(error) for error in outcome.error] == [False, False, True, True, False, False, False, False]
+
+
+def test_a_budget_counts_over_all_trials_of_a_block_around_others():
+    panel = STUDY.panel("faults")
+    setting = next(setting for setting in panel.settings() if setting.method.name == "always")
+    outcome = evaluate_around(STUDY, Block("faults", 0, range(8)), setting, {1: Status.KILLED}, budget=3)
+    assert outcome.status.tolist() == [FAILED, 4, FAILED, FAILED, 0, 0, 0, 0]
 
 
 def test_one_failing_setting_leaves_the_others_alone():
@@ -341,7 +478,7 @@ def test_a_value_of_the_cell_comes_from_trials_that_are_ok():
 def test_unevaluated():
     outcome = unevaluated(MEANS, 3, Status.KILLED, "died")
     assert outcome.status.tolist() == [4, 4, 4]
-    assert outcome.error.tolist() == ["died"] + ["same cause as the first trial of its block"] * 2
+    assert outcome.error.tolist() == ["died"] * 3
     assert outcome.values["quantile"].shape == (3, 3)
     assert outcome.values["exact"].shape == ()
     assert unevaluated(MEANS, 2, Status.NOT_APPLICABLE, "").error.tolist() == ["", ""]
