@@ -21,7 +21,9 @@ from pipeline.errors import BadInputError
 from pipeline.execution.execute import execute, hand_over
 from pipeline.execution.rerun import refuse_other_numbers
 from pipeline.execution.work import PendingWork, Receipt, Task
+from pipeline.stores.places import normal_place
 from pipeline.stores.provenance import describe, now
+from pipeline.stores.sessions import Session
 from pipeline.stores.store import ResultStore
 
 Progress = Callable[[PendingWork], Callable[[Receipt], None]]
@@ -343,7 +345,7 @@ def _session(
     profile: Profile,
     time_limit: float | None = None,
 ) -> Iterator[tuple[Any, ResultStore, Task]]:
-    """Connect to the cluster, create the store or take up the existing one, and record the session in its history."""
+    """Connect to the cluster, begin a session, and create the store or make it as large as the study."""
     if existing is not None and existing.complete:
         with threadpool_limits(1):
             refuse_other_numbers(existing, study.from_spec(existing.spec))
@@ -353,21 +355,25 @@ def _session(
                 "a time limit must have worker processes that can be ended and start again; choose --cluster with a "
                 f"profile of processes with nannies, not {profile.name}"
             )
-        store = existing
-        if store is None or not store.complete:
-            try:
-                store = ResultStore.create(path, study, {**source.attributes, "created": now(), "sessions": []})
-            except OSError as error:
-                raise BadInputError(f"cannot create the store {path}: {error.strerror or error}") from error
-        task = Task(source, store.url, sha256(canonical_json(study.spec())))
-        session = {"id": task.run, "started": now(), "profile": profile.name, **source.attributes}
-        session |= describe(source.file)
+        record = {"profile": profile.name, **source.attributes, **describe(source.file)}
+        session = Session.begin(normal_place(path), record)
         try:
-            if not store.holds(study):
-                store = store.grow(study)
-            store.sweep()
-            store.record(session)
-        except OSError as error:
-            raise BadInputError(f"cannot write to the store {path}: {error.strerror or error}") from error
-        yield client, store, task
-        store.record({**session, "finished": now()})
+            store = _prepared(session, source, study, existing)
+            yield client, store, Task(source, store.url, sha256(canonical_json(study.spec())), session.id)
+            session.end({"finished": now()})
+        finally:
+            session.end()
+
+
+def _prepared(session: Session, source: StudySource, study: Study, existing: ResultStore | None) -> ResultStore:
+    """Create or grow the store of a session so that it holds a study."""
+    url = session.files.url
+    try:
+        store = ResultStore.open(url, session.id) if ResultStore.exists(url) else None
+        if (store.spec if store else None) != (existing.spec if existing else None):
+            raise BadInputError(f"another session changed the store {url} in this moment; try again")
+        if store is None or not store.complete:
+            return ResultStore.create(session, study, {**source.attributes, "created": now()})
+        return store if store.holds(study) else store.grow(session, study)
+    except OSError as error:
+        raise BadInputError(f"cannot write to the store {url}: {error.strerror or error}") from error

@@ -157,7 +157,9 @@ class Isolation:
         for suspect in self._condemned.values():
             block = suspect.work.block
             settings = tuple(sorted({k for k, _ in suspect.given}))
-            given = {(k, trial): suspect.given.get((k, trial), Status.PENDING) for k in settings for trial in block.trials}
+            given = {
+                (k, trial): suspect.given.get((k, trial), Status.PENDING) for k in settings for trial in block.trials
+            }
             arguments = Work(block, settings), settings, given
             key = self._namer.name([suspect.work])
             self._flight.submit(None, settle, self._task.run, *arguments, key=key, priority=_PRIORITY)

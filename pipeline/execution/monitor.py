@@ -58,7 +58,9 @@ def find_problem(workers: dict[str, dict[str, Any]]) -> str:
     ''
     """
     if not workers:
-        return "no worker is left; the run waits for one: start a worker, or end the run with Ctrl-C and resume it later"
+        return (
+            "no worker is left; the run waits for one: start a worker, or end the run with Ctrl-C and resume it later"
+        )
     if any(worker.get("status") != "paused" for worker in workers.values()):
         return ""
     worst = max(workers.values(), key=lambda worker: worker.get("metrics", {}).get("memory", 0))

@@ -3,8 +3,8 @@
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 import numpy as np
 from distributed import get_worker
@@ -17,9 +17,9 @@ from pipeline.declare.source import StudySource
 from pipeline.declare.streams import canonical_json, sha256
 from pipeline.declare.study import Study
 from pipeline.execution.flight import ExecutionError
-from pipeline.faults import retried
+from pipeline.stores.commits import Commit, Planned
 from pipeline.stores.regions import positions
-from pipeline.stores.store import ResultStore
+from pipeline.stores.store import STALE, ResultStore
 
 # runs whose tasks end after the block that they compute: a thread cannot be ended from outside
 STOPPED: set[str] = set()
@@ -27,10 +27,21 @@ STOPPED: set[str] = set()
 
 @dataclass(frozen=True)
 class Work:
-    """Settings (positions in `Panel.settings`) to compute on one block."""
+    """Settings of one block to compute.
+
+    Attributes
+    ----------
+    block : Block
+        The block.
+    settings : tuple of int
+        The settings, as positions in `Panel.settings`.
+    stale : tuple of int
+        Those of the settings whose status chunk must be removed before they are computed again.
+    """
 
     block: Block
     settings: tuple[int, ...]
+    stale: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -88,7 +99,7 @@ class Receipt:
     def without(self, settings: Collection[int]) -> "Receipt":
         """Return the receipt of the other settings."""
         kept = [(k, tally) for k, tally in zip(self.work.settings, self.tallies, strict=True) if k not in settings]
-        work = Work(self.work.block, tuple(k for k, _ in kept))
+        work = replace(self.work, settings=tuple(k for k, _ in kept))
         return Receipt(work, self.seconds, tuple(tally for _, tally in kept))
 
 
@@ -109,34 +120,35 @@ class PendingWork:
 
     def __init__(self, study: Study, store: ResultStore, retry: Collection[Status] = ()) -> None:
         self.study = study
-        self._panels = [(panel, store.pending(panel, retry)) for panel in reversed(study.panels)]
+        self._panels = [(panel, store.scan(panel, retry)) for panel in reversed(study.panels)]
 
     @property
     def n_trials(self) -> int:
         """Trials over all of it, counted at every place of the store, as `open_results` shows them."""
         total = 0
-        for panel, pending in self._panels:
+        for panel, states in self._panels:
             starts = np.arange(0, panel.n_trials, panel.block_trials)
             sizes = np.minimum(starts + panel.block_trials, panel.n_trials) - starts
             n_places = np.array([count_places(panel, setting) for setting in panel.settings()])
-            total += int(np.einsum("cbs,b,s->", pending, sizes, n_places))
+            total += int(np.einsum("bs,b,s->", np.count_nonzero(states, axis=0), sizes, n_places))
         return total
 
     def __len__(self) -> int:
         return sum(
-            int(np.count_nonzero(pending if panel.settings_apart else pending.any(axis=2)))
-            for panel, pending in self._panels
+            int(np.count_nonzero(states if panel.settings_apart else states.any(axis=2)))
+            for panel, states in self._panels
         )
 
     def __iter__(self) -> Iterator[Work]:
-        for panel, pending in self._panels:
+        for panel, states in self._panels:
             for block in iterate_blocks(panel):
-                place = block.cell, block.trials.start // panel.block_trials
-                settings = tuple(int(k) for k in np.flatnonzero(pending[place]))
+                here = states[block.cell, block.trials.start // panel.block_trials]
+                settings = tuple(int(k) for k in np.flatnonzero(here))
+                stale = tuple(k for k in settings if here[k] == STALE)
                 if panel.settings_apart:
-                    yield from (Work(block, (k,)) for k in settings)
+                    yield from (Work(block, (k,), (k,) if k in stale else ()) for k in settings)
                 elif settings:
-                    yield Work(block, settings)
+                    yield Work(block, settings, stale)
 
 
 def count_places(panel: Panel, setting: Setting) -> int:
@@ -144,8 +156,8 @@ def count_places(panel: Panel, setting: Setting) -> int:
     return sum(1 for _ in positions(panel, 0, setting))
 
 
-# (panel, position of the first block in the order of `iterate_blocks`, number of blocks, settings)
-Run = tuple[str, int, int, tuple[int, ...]]
+# panel, position of the first block in the order of `iterate_blocks`, number of blocks, settings, stale settings
+Run = tuple[str, int, int, tuple[int, ...], tuple[int, ...]]
 
 
 def pack(study: Study, works: Iterable[Work]) -> tuple[Run, ...]:
@@ -155,24 +167,24 @@ def pack(study: Study, works: Iterable[Work]) -> tuple[Run, ...]:
         panel = study.panel(work.block.panel)
         n_blocks = -(-panel.n_trials // panel.block_trials)
         at = (len(panel.cells()) - 1 - work.block.cell) * n_blocks + work.block.trials.start // panel.block_trials
-        name, first, count, settings = runs[-1] if runs else ("", 0, 0, ())
-        if (name, first + count, settings) == (panel.name, at, work.settings):
-            runs[-1] = (name, first, count + 1, settings)
+        kind = work.settings, work.stale
+        if runs and (runs[-1][0], runs[-1][1] + runs[-1][2], runs[-1][3:]) == (panel.name, at, kind):
+            runs[-1] = (panel.name, runs[-1][1], runs[-1][2] + 1, *kind)
         else:
-            runs.append((panel.name, at, 1, work.settings))
+            runs.append((panel.name, at, 1, *kind))
     return tuple(runs)
 
 
 def unpack(study: Study, runs: Iterable[Run]) -> list[Work]:
     """Return the work that `pack` was given."""
     works = []
-    for name, first, count, settings in runs:
+    for name, first, count, *kind in runs:
         panel = study.panel(name)
         n_cells, n_blocks = len(panel.cells()), -(-panel.n_trials // panel.block_trials)
         for at in range(first, first + count):
             start = at % n_blocks * panel.block_trials
             trials = range(start, min(start + panel.block_trials, panel.n_trials))
-            works.append(Work(Block(name, n_cells - 1 - at // n_blocks, trials), settings))
+            works.append(Work(Block(name, n_cells - 1 - at // n_blocks, trials), *kind))
     return works
 
 
@@ -195,6 +207,8 @@ class Task:
         The code.
     url, spec_sha256 : str
         The store, and the hash of the spec that it must have.
+    session : str
+        Identifier of the session that writes; empty before it begins.
     run : str
         Identifier of the run.
     announced : bool
@@ -204,31 +218,33 @@ class Task:
     source: StudySource
     url: str
     spec_sha256: str
+    session: str = ""
     run: str = field(default_factory=lambda: uuid.uuid4().hex)
     announced: bool = False
 
     def opened(self) -> tuple[Study, ResultStore]:
         """Return the study and the store, as this process holds them; refuse if the two do not fit."""
-        return retried(_opened, self.source, self.url, self.spec_sha256)
+        return _opened(self.source, self.url, self.spec_sha256, self.session)
 
     def stored(self) -> tuple[Study, ResultStore]:
         """Return the study as the store configures it at present, which may be about to grow, and the store."""
-        store = retried(ResultStore.open, self.url)
+        store = ResultStore.open(self.url)
         return self.source.load().from_spec(store.spec), store
 
     def __call__(self, batch: Sequence[Work], evaluate: Evaluate = evaluate_work) -> list[Receipt]:
-        """Compute and commit a batch of work; end early, between two pieces, if the run was stopped."""
+        """Compute a batch of work, and commit all of it at its end; end early if the run was stopped."""
         study, store = self.opened()
         receipts = []
-        for k, work in enumerate(batch):
-            if self.run in STOPPED:
-                break
-            if self.announced:
-                self.announce(k)
-            started = time.perf_counter()
-            outcomes = evaluate(study, work)
-            _commit(study, store, work, outcomes)
-            receipts.append(_receipt(study, work, outcomes, time.perf_counter() - started))
+        with store.commit([_planned(study, work) for work in batch]) as commit:
+            for k, work in enumerate(batch):
+                if self.run in STOPPED:
+                    break
+                if self.announced:
+                    self.announce(k)
+                started = time.perf_counter()
+                outcomes = evaluate(study, work)
+                _write(study, commit, work, outcomes)
+                receipts.append(_receipt(study, work, outcomes, time.perf_counter() - started))
         return receipts
 
     def announce(self, *position: int) -> None:
@@ -239,11 +255,18 @@ class Task:
         sync(worker.loop, worker.scheduler.log_event, topic=self.run, msg=message)
 
 
-def _commit(study: Study, store: ResultStore, work: Work, outcomes: Sequence[Outcome]) -> None:
+def _planned(study: Study, work: Work) -> Planned:
+    """Return a piece of work as a commit takes it."""
+    panel = study.panel(work.block.panel)
+    settings, stale = ([panel.settings()[k] for k in chosen] for chosen in (work.settings, work.stale))
+    return Planned(panel, work.block, settings, stale)
+
+
+def _write(study: Study, commit: Commit, work: Work, outcomes: Sequence[Outcome]) -> None:
     """Write the outcomes of a piece of work."""
     panel = study.panel(work.block.panel)
     for k, outcome in zip(work.settings, outcomes, strict=True):
-        retried(partial(store.write, panel, work.block, panel.settings()[k], outcome))
+        commit.write(panel, work.block, panel.settings()[k], outcome)
 
 
 def _receipt(study: Study, work: Work, outcomes: Sequence[Outcome], seconds: float) -> Receipt:
@@ -263,8 +286,8 @@ def _receipt(study: Study, work: Work, outcomes: Sequence[Outcome], seconds: flo
 
 
 @lru_cache(maxsize=16)
-def _opened(source: StudySource, url: str, spec_sha256: str) -> tuple[Study, ResultStore]:
-    store = ResultStore.open(url)
+def _opened(source: StudySource, url: str, spec_sha256: str, session: str) -> tuple[Study, ResultStore]:
+    store = ResultStore.open(url, session or None, damaged=True)
     study = source.load().from_spec(store.spec)
     if not spec_sha256 == store.attributes["spec_sha256"] == sha256(canonical_json(study.spec())):
         raise ExecutionError(

@@ -294,12 +294,6 @@ def test_another_version_is_refused(tmp_path, toy, message, old, new, complete):
     refused(path, message, lambda: resume(path))
 
 
-def test_another_version_of_the_distribution_is_refused(store_copy, monkeypatch):
-    lose(store_copy, "single", 0, 0)
-    monkeypatch.setattr(pipeline.declare.study, "version", lambda name: "99.0")
-    refused(store_copy, "dpstudies: stored .*, now 99.0", lambda: resume(store_copy, study=STUDY))
-
-
 @pytest.mark.parametrize(
     ("setting", "old", "new"),
     [
@@ -356,6 +350,16 @@ def test_bad_input_writes_nothing(tmp_path, monkeypatch, arguments):
     with pytest.raises(BadInputError):
         run(STUDY, "r.zarr", **arguments)
     assert [path.name for path in tmp_path.iterdir()] == ["c.yaml"]
+
+
+def test_another_release_of_the_package_resumes_a_store(tmp_path, monkeypatch):
+    store = run(TOY, tmp_path / "r.zarr", panels=["single"])
+    for module in ("pipeline.declare.study", "pipeline.stores.provenance"):
+        monkeypatch.setattr(f"{module}.version", lambda name: "99.0", raising=False)
+    lose(store.url, "single", 0, 1)
+    assert resume(store.url).url == store.url
+    versions = [session["versions"]["dpstudies"] for session in ResultStore.open(store.url).attributes["sessions"]]
+    assert versions[1:] == ["99.0"] != versions[:1]
 
 
 def test_a_path_that_holds_something_else(tmp_path):
