@@ -103,10 +103,12 @@ def make_launch(profile: Profile) -> Launch:
     if hasattr(factory, "job_cls"):
         launch = Launch(factory, "batch", profile.args, _batch_arguments(factory, kwargs, env), {})
         try:
-            job_script(launch)
+            job = _example_job(launch)
         except (TypeError, ValueError) as error:
             reason = " ".join(str(error).split())
             raise BadInputError(f"profile {profile.name} must be what {profile.class_name} takes: {reason}") from error
+        # the class matches workers to jobs by this number, and forgets the one that it computes itself
+        launch.kwargs["processes"] = job.worker_processes
         return launch
     if profile.module.startswith("dask_kubernetes"):
         allowed = [name for name, p in inspect.signature(factory).parameters.items() if p.kind != p.VAR_KEYWORD]
@@ -151,9 +153,14 @@ def _batch_arguments(factory: Any, kwargs: dict[str, Any], env: Mapping[str, str
 
 def job_script(launch: Launch) -> str:
     """Return what a batch system gets for a job of workers; submits none, and starts no scheduler."""
+    return _example_job(launch).job_script()
+
+
+def _example_job(launch: Launch) -> Any:
+    """Return a job of a batch system that is not submitted."""
     of_the_cluster = inspect.signature(launch.factory).parameters.keys() - {"config_name", "interface", "protocol"}
     of_the_job = {name: value for name, value in launch.kwargs.items() if name not in of_the_cluster}
-    return launch.factory.job_cls("tcp://SCHEDULER:PORT", name="NAME", **of_the_job).job_script()
+    return launch.factory.job_cls("tcp://SCHEDULER:PORT", name="NAME", **of_the_job)
 
 
 def _find_class(profile: Profile) -> Any:
@@ -246,6 +253,8 @@ def reach(profile: Profile) -> Iterator[Client]:
         "distributed.comm.timeouts.connect": f"{_CONNECT_SECONDS}s",
         "distributed.admin.tick.limit": "1h",
         "distributed.admin.low-level-log-length": 10,  # a scheduler here would keep the last 1,000 batches a worker
+        # an adaptive cluster asks for one thread per so many seconds of queued work; tasks take about a second
+        "distributed.adaptive.target-duration": "1s",
     }
     if profile.class_name == "LocalCluster":  # a nanny that starts its worker again is not to be given up
         settings["distributed.deploy.lost-worker-timeout"] = "1000d"
