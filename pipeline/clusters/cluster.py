@@ -31,6 +31,7 @@ __all__ = [
     "THREADS",
     "Launch",
     "Profile",
+    "UnreachableSchedulerError",
     "available_cores",
     "connect",
     "has_nannies",
@@ -38,13 +39,19 @@ __all__ = [
     "load_profile",
     "make_launch",
     "reach",
+    "reach_scheduler",
 ]
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
 _CONNECT_SECONDS = 10
+_ASK_SECONDS = 5
 _HERE = "127.0.0.1:0"
 # a terminal sends Ctrl-C to the workers, too: it is for the driver, which stops them
 _IGNORE_INTERRUPT = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
+
+
+class UnreachableSchedulerError(BadInputError):
+    """No scheduler answers at the address of a profile."""
 
 
 @dataclass(frozen=True)
@@ -277,6 +284,24 @@ def reach(profile: Profile) -> Iterator[Client]:
             cluster.close()
 
 
+@contextmanager
+def reach_scheduler(profile: Profile) -> Iterator[Client]:
+    """Reach the scheduler of a profile with an address, which need not have workers, to ask about its tasks.
+
+    Raises
+    ------
+    UnreachableSchedulerError
+        If no scheduler answers.
+    """
+    timeout = {"distributed.comm.timeouts.connect": f"{_ASK_SECONDS}s"}
+    with dask.config.set(timeout), silence_logging_cmgr(logging.CRITICAL):
+        client = _reach_address(profile, _ASK_SECONDS)
+        try:
+            yield client
+        finally:
+            client.close()
+
+
 def has_nannies(client: Client) -> bool:
     """Whether every worker is a process that a nanny starts again when it is killed, as time limits need."""
     workers = client.scheduler_info(n_workers=-1)["workers"].values()
@@ -296,7 +321,8 @@ def _await_worker(client: Client, profile: Profile) -> None:
         client.cancel(wanted)
 
 
-def _reach_address(profile: Profile) -> Client:
+def _reach_address(profile: Profile, seconds: float | None = None) -> Client:
+    seconds = _CONNECT_SECONDS if seconds is None else seconds
     try:
         security = Security(**profile.security) if profile.security else None
     except (TypeError, ValueError, OSError) as error:
@@ -304,10 +330,10 @@ def _reach_address(profile: Profile) -> Client:
             f"the security of profile {profile.name} must be what distributed.Security takes: {error}"
         ) from error
     try:
-        return Client(profile.address, security=security, timeout=_CONNECT_SECONDS, set_as_default=False)
+        return Client(profile.address, security=security, timeout=seconds, set_as_default=False)
     except (OSError, ValueError, TypeError) as error:
-        raise BadInputError(
-            f"no scheduler answers at {profile.address} (waited {_CONNECT_SECONDS} s): start one with "
+        raise UnreachableSchedulerError(
+            f"no scheduler answers at {profile.address} (waited {seconds} s): start one with "
             f"'dask scheduler', or correct the address or security of profile {profile.name}"
         ) from error
 

@@ -10,14 +10,14 @@ tried one by one, and what fails again stays pending.
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any
 
 from distributed import Client
 
 from pipeline.blocks.evaluate import Status
+from pipeline.clusters.profiles import THREADS, Profile
 from pipeline.execution.budget import Budget, BudgetError, Leftovers
 from pipeline.execution.flight import Flight, Landed, translating_losses
 from pipeline.execution.isolate import Isolation
@@ -38,7 +38,7 @@ def execute(
     on_receipt: Callable[[Receipt], None],
     time_limit: float | None = None,
     *,
-    adapt: Mapping[str, Any] | None = None,
+    profile: Profile = THREADS,
     allow_failures: bool = False,
 ) -> None:
     """Run work until it is committed.
@@ -56,8 +56,8 @@ def execute(
     time_limit : float, optional
         Longest time for one piece of work, in seconds; needs worker processes with nannies, and a task that announces
         its work.
-    adapt : mapping, optional
-        Arguments of the cluster's ``adapt``, if it grows and shrinks.
+    profile : Profile
+        Profile of the cluster, which says how far it may grow.
     allow_failures : bool
         Whether to go on with a method that fails on everything.
 
@@ -68,7 +68,7 @@ def execute(
     KeyboardInterrupt
         After the tasks that had begun came to the end of their block.
     """
-    driver = _Driver(client, task, works, on_receipt, time_limit, adapt or {}, allow_failures)
+    driver = _Driver(client, task, works, on_receipt, time_limit, profile, allow_failures)
     try:
         driver.run()
     except BaseException as error:
@@ -98,7 +98,7 @@ class _Driver:
         works: PendingWork,
         on_receipt: Callable[[Receipt], None],
         time_limit: float | None,
-        adapt: Mapping[str, Any],
+        profile: Profile,
         allow_failures: bool,
     ) -> None:
         study = works.study
@@ -107,7 +107,7 @@ class _Driver:
         self.leftovers = Leftovers()
         self._budget = Budget(study, allow_failures)
         self.isolation = Isolation(self.flight, task, study, self._budget, self.leftovers)
-        self._window = Window(client, adapt)
+        self._window = Window(client, profile)
         self._namer = Namer(study, task.run)
         self._rest, self._n_left = iter(works), len(works)
         self._queue: deque[Work] = deque()
@@ -124,7 +124,7 @@ class _Driver:
                 if isinstance(landed.payload, _Batch):
                     self._land(landed, landed.payload)
                 else:
-                    self._take(self.isolation.take(landed, self._window.most_threads))
+                    self._take(self.isolation.take(landed, self._window.n_threads))
 
     def _fill(self) -> None:
         """Submit tasks until the window is full: steps of the isolation before others."""
@@ -139,11 +139,11 @@ class _Driver:
             budget = None if batch.lifted else self._budget.of_block
             runs = pack(self._study, batch.works)
             key = self._namer.name(batch.works)
-            self.flight.submit(batch, compute, self._task.run, runs, budget, key=key)
+            self.flight.submit(batch, compute, self._task.run, self._task.session, runs, budget, key=key)
 
     def _next_works(self) -> list[Work]:
         """Take work of one panel for about a second, but a fair share at most, so that no worker has a long tail."""
-        fair = math.ceil(self._n_left / (2 * self._window.most_threads))
+        fair = math.ceil(self._n_left / (2 * self._window.n_threads))
         panel = self._queue[0].block.panel
         each = self._seconds.get(panel)
         wanted = 1 if each is None else min(max(1, int(_TASK_SECONDS / max(each, 1e-6))), _LARGEST_BATCH, fair)
@@ -182,7 +182,7 @@ class _Driver:
             self._seconds[panel] = 0.8 * before + 0.2 * receipt.seconds
             again = self._budget.note_receipt(receipt)
             if again:
-                work = Work(receipt.work.block, again)
+                work = Work(receipt.work.block, again, again)
                 self._apart.append(_Batch([work], lifted=True))
                 receipt = receipt.without(again)
             self._on_receipt(receipt)

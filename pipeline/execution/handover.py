@@ -6,8 +6,9 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
-from distributed import Client, Variable, fire_and_forget, secede, worker_client
+from distributed import Client, Variable, fire_and_forget, worker_client
 
+from pipeline.blocks.evaluate import BUDGET
 from pipeline.execution.flight import RETRIES, translating_losses
 from pipeline.execution.naming import Namer
 from pipeline.execution.shipping import shipped_task, unship
@@ -16,12 +17,14 @@ from pipeline.execution.work import PendingWork, Task, pack
 
 _HAND_OVER_SECONDS = 300
 _MOST_SUBMITTED = 10_000  # tasks that are handed to a scheduler at once: it keeps each in memory
-_FIRST_WAIT, _LONGEST_WAIT = 0.5, 30.0
+_FIRST_WAIT, _LONGEST_WAIT = 0.2, 30.0
 _LAST = -1  # priority of the task that closes a run
 _CLOSING = "close"
 
 
-def hand_over(client: Client, task: Task, works: PendingWork, budget: int | None, close: Callable[[Task], None]) -> int:
+def hand_over(
+    client: Client, task: Task, works: PendingWork, close: Callable[[Task], None], allow_failures: bool = False
+) -> int:
     """Give work to a scheduler that continues without the client; return the number of tasks.
 
     Returns when the scheduler has all of it. Work that ends its worker more often than the scheduler allows, or that
@@ -35,19 +38,20 @@ def hand_over(client: Client, task: Task, works: PendingWork, budget: int | None
         Parameters of the run.
     works : PendingWork
         The work.
-    budget : int or None
-        Budget of one block: see `pipeline.blocks.evaluate.evaluate_block`.
     close : callable
-        Called with the task on a worker after all of it: a function of a module.
+        A function of a module, called with the task on a worker when no other task of the run is left.
+    allow_failures : bool
+        Whether to try every trial of a method that fails on everything.
     """
     each = max(1, math.ceil(len(works) / _MOST_SUBMITTED))
     rest, n_tasks, namer = iter(works), 0, Namer(works.study, task.run)
+    budget = None if allow_failures else BUDGET
     with translating_losses():
         while batch := list(islice(rest, each)):
             runs = pack(works.study, batch)
-            _forget(client, compute, task.run, runs, budget, key=namer.name(batch))
+            _forget(client, compute, task.run, task.session, runs, budget, key=namer.name(batch))
             n_tasks += 1
-        _forget(client, close_run, task.run, close, key=f"{_CLOSING}-{task.run}", priority=_LAST)
+        _forget(client, close_run, task.run, task.session, close, key=f"{_CLOSING}-{task.run}", priority=_LAST)
         marker = Variable(task.run, client=client)  # reaches the scheduler after the tasks
         marker.set(n_tasks)
         marker.get(timeout=_HAND_OVER_SECONDS)
@@ -60,13 +64,11 @@ def _forget(client: Client, function: Callable[..., Any], *args: Any, **options:
 
 
 @on_worker
-def close_run(run: str, close: Callable[[Task], None]) -> None:
+def close_run(run: str, session: str, close: Callable[[Task], None]) -> None:
     """Wait on a worker until no other task of a run is left, close the run, and remove it from the workers."""
-    task = shipped_task(run)
-    secede()  # it waits, and is to take no thread from others
-    wait = _FIRST_WAIT
-    with worker_client(separate_thread=False) as client:
-        while count_tasks(client, run) > 1:
+    task, wait = shipped_task(run, session), _FIRST_WAIT
+    with worker_client() as client:  # which takes no thread from other tasks
+        while count_tasks(client, run):
             time.sleep(wait)
             wait = min(2 * wait, _LONGEST_WAIT)
         close(task)
@@ -74,28 +76,27 @@ def close_run(run: str, close: Callable[[Task], None]) -> None:
 
 
 def count_tasks(client: Client, run: str) -> int:
-    """Return the number of tasks of a run that a scheduler has, the one that closes it included."""
+    """Return the number of tasks of a run that a scheduler has left to compute."""
     return int(client.run_on_scheduler(_count, run=run))
 
 
 def cancel_tasks(client: Client, run: str) -> int:
-    """Cancel the tasks of a run; return how many there were. Blocks in the making are committed."""
+    """Cancel the tasks of a run; return how many were left to compute."""
     n_tasks = int(client.run_on_scheduler(_cancel, run=run))
     unship(client, run)
     return n_tasks
 
 
-def _unfinished(scheduler: Any, run: str) -> list[Any]:
-    return [key for key, task in scheduler.tasks.items() if run in str(key) and task.state not in ("erred", "memory")]
-
-
 def _count(run: str, dask_scheduler: Any) -> int:
-    return len(_unfinished(dask_scheduler, run))
+    return sum(
+        run in str(key) and task.state not in ("erred", "memory") and not str(key).startswith(_CLOSING)
+        for key, task in dask_scheduler.tasks.items()
+    )
 
 
 def _cancel(run: str, dask_scheduler: Any) -> int:
-    keys = _unfinished(dask_scheduler, run)
-    ours = [key for key in dask_scheduler.tasks if run in str(key)]
+    n_tasks = _count(run, dask_scheduler)
+    keys = [key for key in dask_scheduler.tasks if run in str(key)]
     for client in list(dask_scheduler.clients):
-        dask_scheduler.client_releases_keys(keys=ours, client=client, stimulus_id=f"dpstudies-cancel-{run}")
-    return len([key for key in keys if not str(key).startswith(_CLOSING)])
+        dask_scheduler.client_releases_keys(keys=keys, client=client, stimulus_id=f"dpstudies-cancel-{run}")
+    return n_tasks

@@ -102,7 +102,7 @@ class Isolation:
         self._condemned: dict[int, Suspect] = {}  # those with given trials that are not committed yet
 
     def __len__(self) -> int:
-        """Steps that are not in flight yet."""
+        """Return the number of steps that are not in flight yet."""
         return len(self._steps)
 
     def suspect(self, works: Iterable[Work]) -> None:
@@ -117,10 +117,10 @@ class Isolation:
             options = {"key": self._namer.name([work], step.trials or None), "priority": _PRIORITY}
             if step.setting is None:
                 arguments = work, tuple(sorted(suspect.singly)), dict(suspect.given), self._budget.of_block
-                self._flight.submit(step, settle, self._task.run, *arguments, **options)
+                self._flight.submit(step, settle, self._task.run, self._task.session, *arguments, **options)
             else:
                 block = Block(work.block.panel, work.block.cell, step.trials)
-                self._flight.submit(step, probe, self._task.run, block, step.setting, **options)
+                self._flight.submit(step, probe, self._task.run, self._task.session, block, step.setting, **options)
 
     def take(self, landed: Landed, n_threads: int) -> list[Receipt]:
         """Decide what follows from a step that is over; return the receipts of work that was committed.
@@ -160,9 +160,11 @@ class Isolation:
             given = {
                 (k, trial): suspect.given.get((k, trial), Status.PENDING) for k in settings for trial in block.trials
             }
-            arguments = Work(block, settings), settings, given
+            arguments = Work(block, settings, settings), settings, given
             key = self._namer.name([suspect.work])
-            self._flight.submit(None, settle, self._task.run, *arguments, key=key, priority=_PRIORITY)
+            self._flight.submit(
+                None, settle, self._task.run, self._task.session, *arguments, key=key, priority=_PRIORITY
+            )
         n_left = len(self._condemned)
         self._condemned = {}
         while n_left:

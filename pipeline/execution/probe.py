@@ -66,14 +66,14 @@ def load_study(run: str, spec: dict[str, Any], modules: tuple[str, ...]) -> str:
 
 
 def imported_modules(source: StudySource) -> set[str]:
-    """Return the top-level modules that a study's code imports anywhere, as far as this process finds them.
+    r"""Return the top-level modules that a study's code imports anywhere, as far as this process finds them.
 
     Functions may import when they are called, which loading the study does not show. The text of the study's file is
     searched, and that of modules in the same folder.
 
     Examples
     --------
-    >>> sorted(imported_modules(StudySource(None, content="import json\\ndef f():\\n    from numpy import random")))
+    >>> sorted(imported_modules(StudySource(None, content="import json\ndef f():\n    from numpy import random")))
     ['json', 'numpy']
     """
     text, folder = source.content, None

@@ -4,6 +4,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
 from distributed import Client, SchedulerPlugin, Worker, WorkerPlugin
@@ -62,8 +63,8 @@ def plugin_name(run: str) -> str:
     return f"dpstudies-{run}"
 
 
-def shipped_task(run: str) -> Task:
-    """Return the task of a run in the process of a worker.
+def shipped_task(run: str, session: str = "") -> Task:
+    """Return the task of a run in the process of a worker, for a session that writes.
 
     Raises
     ------
@@ -71,7 +72,7 @@ def shipped_task(run: str) -> Task:
         If the run is over, or was cancelled.
     """
     try:
-        return _tasks[run]
+        return replace(_tasks[run], session=session)
     except KeyError:
         raise ExecutionError(f"the run {run} is over, or was cancelled") from None
 

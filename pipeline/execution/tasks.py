@@ -86,9 +86,9 @@ def on_worker(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @on_worker
-def compute(run: str, runs: tuple[Run, ...], budget: int | None) -> list[Receipt]:
+def compute(run: str, session: str, runs: tuple[Run, ...], budget: int | None) -> list[Receipt]:
     """Compute and commit a batch of work."""
-    task = shipped_task(run)
+    task = shipped_task(run, session)
     study, _ = task.opened()
     with _gate.shared():
         return task(unpack(study, runs), functools.partial(evaluate_work, budget=budget))
@@ -96,14 +96,19 @@ def compute(run: str, runs: tuple[Run, ...], budget: int | None) -> list[Receipt
 
 @on_worker
 def settle(
-    run: str, work: Work, singly: tuple[int, ...], given: Mapping[tuple[int, int], Status], budget: int | None = BUDGET
+    run: str,
+    session: str,
+    work: Work,
+    singly: tuple[int, ...],
+    given: Mapping[tuple[int, int], Status],
+    budget: int | None = BUDGET,
 ) -> list[Receipt]:
     """Compute and commit work that may end its worker, alone on the worker, announcing each step.
 
     Parameters
     ----------
-    run : str
-        The run.
+    run, session : str
+        The run, and the session for which it writes.
     work : Work
         One block. The announced positions are a setting, or `DATA`, and a trial, or `WHOLE`.
     singly : tuple of int
@@ -113,18 +118,18 @@ def settle(
     budget : int, optional
         See `evaluate_block`.
     """
-    task = replace(shipped_task(run), announced=False)  # it announces its steps by itself
+    task = replace(shipped_task(run, session), announced=False)  # it announces its steps by itself
     with _gate.alone():
         return task([work], lambda study, work: _evaluate_apart(task, study, work, singly, given, budget))
 
 
 @on_worker
-def probe(run: str, block: Block, setting: int) -> None:
+def probe(run: str, session: str, block: Block, setting: int) -> None:
     """Compute each trial of a block alone, under one setting or its simulation (`DATA`), and discard the results.
 
     The announced positions are trials. The worker ends with the first trial that ends it.
     """
-    task = shipped_task(run)
+    task = shipped_task(run, session)
     study, _ = task.opened()
     with _gate.alone():
         for single in _singles(block):
