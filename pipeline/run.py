@@ -5,7 +5,7 @@ Everything that can be refused is refused before anything is written: the study'
 
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -394,7 +394,8 @@ def _session(
                 else:
                     session.leave()
             except BaseException:
-                session.end()
+                with suppress(OSError):  # such as the full disk that ended the run
+                    session.end()
                 raise
 
 

@@ -126,6 +126,7 @@ def refuse_other_numbers(client: Client, run: str, store: ResultStore, study: St
         If one differs.
     """
     flight = Flight(client, run)
+    names = []
     for panel in study.panels:
         for method in panel.methods:
             committed = (
@@ -135,18 +136,20 @@ def refuse_other_numbers(client: Client, run: str, store: ResultStore, study: St
                 for block in store.committed(panel, setting)
             )
             for block, k in islice(committed, 1):
-                flight.submit(f"panel {panel.name}, method {method.name}", compare_numbers, run, block, k)
-    problems = []
+                flight.submit(len(names), compare_numbers, run, block, k)
+                names.append(f"panel {panel.name}, method {method.name}")
+    problems = {}
     while len(flight):
         for landed in flight.wait():
             problem = landed.result or landed.transient
             if landed.fate is not None:
-                problem = f"{landed.payload} ends its worker where the store holds a number"
-            problems += [problem] if problem else []
+                problem = f"{names[landed.payload]} ends its worker where the store holds a number"
+            if problem:
+                problems[landed.payload] = problem
     if problems:
         more = f"; so do {len(problems) - 1} more methods" if len(problems) > 1 else ""
         raise BadInputError(
-            f"{min(problems)}{more}; run with the versions and on the kind of processor that the store records, or "
+            f"{problems[min(problems)]}{more}; run with the versions and on the kind of processor that the store records, or "
             "choose another --store path"
         )
 
