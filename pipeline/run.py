@@ -5,11 +5,9 @@ Everything that can be refused is refused before anything is written: the study'
 
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from typing import Any
-
-from threadpoolctl import threadpool_limits
 
 from pipeline.blocks.evaluate import Status
 from pipeline.clusters.cluster import connect, has_nannies
@@ -18,14 +16,18 @@ from pipeline.declare.source import StudySource
 from pipeline.declare.streams import canonical_json, sha256
 from pipeline.declare.study import Study
 from pipeline.errors import BadInputError
-from pipeline.execution.execute import execute, hand_over
+from pipeline.execution.execute import execute
+from pipeline.execution.handover import hand_over
+from pipeline.execution.probe import refuse_unfit_workers
 from pipeline.execution.rerun import refuse_other_numbers
+from pipeline.execution.shipping import shipped
 from pipeline.execution.work import PendingWork, Receipt, Task
 from pipeline.resolve import named_source, refuse_edited, refuse_other_spec, study_of
 from pipeline.stores.places import normal_place
 from pipeline.stores.provenance import describe, now
-from pipeline.stores.sessions import Session
+from pipeline.stores.sessions import Session, number_of
 from pipeline.stores.store import ResultStore
+from pipeline.submission import Submission, close, record_of, take_over
 
 Progress = Callable[[PendingWork], Callable[[Receipt], None]]
 
@@ -41,6 +43,7 @@ def run(
     cluster: str | None = None,
     time_limit: float | None = None,
     accept_edited_study: bool = False,
+    allow_failures: bool = False,
     progress: Progress | None = None,
 ) -> ResultStore:
     """Run a study, or go on where an earlier run with the same spec stopped.
@@ -62,8 +65,11 @@ def run(
         Whether to go on with a store although its study file was edited since; the session records the new hash.
         A study that exists only in memory has no file to compare: its integer versions are compared, and one committed
         trial of each method is computed again.
+    allow_failures : bool
+        Whether to go on with a method that fails on everything. By default the run stops after 100 trials of a panel
+        and setting that failed, or 10 that ended their worker, if none was ok; the others stay pending.
     progress : callable, optional
-        Called with the pending work, returns what is called with each receipt.
+        Called with the pending work; returns a function to call with each receipt.
 
     Returns
     -------
@@ -89,7 +95,7 @@ def run(
     ...     dict(open_results(store.url)["k2"].sizes)
     {'n': 2, 'mechanism': 12, 'trial': 50}
     """
-    options = _Options(load_profile(cluster), progress, time_limit)
+    options = _Options(load_profile(cluster), progress, time_limit, allow_failures)
     source, configured, existing = _configured(study, store, trials, seed, panels, values, accept_edited_study)
     return _run(source, configured, store, existing, options)
 
@@ -104,8 +110,9 @@ def submit(
     panels: Iterable[str] = (),
     values: Mapping[str, Iterable[Any]] | None = None,
     accept_edited_study: bool = False,
-) -> int:
-    """Hand a study to a scheduler that goes on with it when this program is gone.
+    allow_failures: bool = False,
+) -> tuple[Submission, int] | None:
+    """Hand a study to a scheduler that continues with it when this program is gone.
 
     Parameters
     ----------
@@ -113,21 +120,26 @@ def submit(
         See `run`.
     cluster : str
         A profile with the address of a scheduler.
+    allow_failures : bool
+        Whether to try all trials of a block of which the first 100 failed.
 
     Returns
     -------
-    int
-        How many tasks the scheduler has now.
+    submission : Submission
+        The submission: `pipeline.submission.find_submission` finds it again by the store.
+    n_tasks : int
+        Number of tasks that the scheduler was given. None in place of both if nothing is pending.
 
     Raises
     ------
     BadInputError
-        As `run`, and for a cluster that ends with this program.
+        As `run`, for a cluster that ends with this program, and for a store that was submitted already.
 
     Notes
     -----
-    Nobody watches: what ends its worker more often than the scheduler allows, or cannot be written, stays pending.
-    `resume` computes that, and finds the trials that are to blame.
+    No program watches the tasks: work that ends its worker more often than the scheduler allows, or that cannot be
+    written, stays pending. `resume` computes it, and isolates the trials that are the cause. The last task closes the
+    submission; it is recorded as finished only if nothing is pending.
     """
     profile = load_profile(cluster)
     if not profile.outlives_client:
@@ -138,9 +150,12 @@ def submit(
     source, configured, existing = _configured(study, store, trials, seed, panels, values, accept_edited_study)
     works = _pending(configured, existing)
     if works is not None and not works:
-        return 0
-    with _session(source, configured, store, existing, profile) as (client, opened, task):
-        return hand_over(client, task, PendingWork(configured, opened) if works is None else works)
+        return None
+    options = _Options(profile, allow_failures=allow_failures)
+    with _session(source, configured, store, existing, options, submitted=cluster) as (client, opened, task):
+        works = _current(works, configured, opened, task)
+        n_tasks = hand_over(client, task, works, close, allow_failures)
+        return Submission(task.session, task.run, now(), str(profile.address), cluster), n_tasks
 
 
 def resume(
@@ -151,6 +166,7 @@ def resume(
     cluster: str | None = None,
     time_limit: float | None = None,
     accept_edited_study: bool = False,
+    allow_failures: bool = False,
     progress: Progress | None = None,
 ) -> ResultStore:
     """Compute what a store does not hold yet.
@@ -164,7 +180,7 @@ def resume(
         in a file that this user has run before.
     retry : collection of Status
         Trials of which status are computed again, too, such as `FAILURES`; with the same random numbers.
-    cluster, time_limit, accept_edited_study, progress
+    cluster, time_limit, accept_edited_study, allow_failures, progress
         See `run`.
 
     Returns
@@ -187,7 +203,7 @@ def resume(
     ...     resume(path).complete  # nothing is left to do
     True
     """
-    options = _Options(load_profile(cluster), progress, time_limit, retry)
+    options = _Options(load_profile(cluster), progress, time_limit, allow_failures, retry)
     existing = ResultStore.open(store)
     source, configured = study_of(existing, study, accept_edited_study)
     return _run(source, configured, store, existing, options)
@@ -203,6 +219,7 @@ def extend(
     cluster: str | None = None,
     time_limit: float | None = None,
     accept_edited_study: bool = False,
+    allow_failures: bool = False,
     progress: Progress | None = None,
 ) -> ResultStore:
     """Add trials, values of factors, or methods to a store; every number that it holds stays as it is.
@@ -217,7 +234,7 @@ def extend(
         New values of factors, and names of methods; those that are there may be repeated.
     panels : iterable of str
         Which panels to extend; by default, all that have what is given.
-    study, cluster, time_limit, accept_edited_study, progress
+    study, cluster, time_limit, accept_edited_study, allow_failures, progress
         See `resume`.
 
     Returns
@@ -243,7 +260,7 @@ def extend(
     ...     dict(open_results(path)["k2"].sizes)
     {'n': 2, 'mechanism': 2, 'trial': 80}
     """
-    options = _Options(load_profile(cluster), progress, time_limit)
+    options = _Options(load_profile(cluster), progress, time_limit, allow_failures)
     existing = ResultStore.open(store)
     source, configured = study_of(existing, study, accept_edited_study)
     return _run(
@@ -258,6 +275,7 @@ class _Options:
     profile: Profile
     progress: Progress | None = None
     time_limit: float | None = None
+    allow_failures: bool = False
     retry: Collection[Status] = ()
 
     def __post_init__(self) -> None:
@@ -297,11 +315,11 @@ def _run(
     works = _pending(study, existing, options.retry)
     if existing is not None and works is not None and not works:
         return existing
-    with _session(source, study, path, existing, options.profile, options.time_limit) as (client, store, task):
-        if works is None:
-            works = PendingWork(study, store, options.retry)
+    with _session(source, study, path, existing, options) as (client, store, task):
+        works = _current(works, study, store, task, options.retry)
         on_receipt = options.progress(works) if options.progress is not None else lambda receipt: None
-        execute(client, task, works, on_receipt, options.time_limit)
+        how = {"profile": options.profile, "allow_failures": options.allow_failures}
+        execute(client, task, works, on_receipt, options.time_limit, **how)
     return store
 
 
@@ -310,33 +328,57 @@ def _pending(study: Study, existing: ResultStore | None, retry: Collection[Statu
     return PendingWork(study, existing, retry) if existing is not None and existing.holds(study) else None
 
 
+def _current(
+    works: PendingWork | None, study: Study, store: ResultStore, task: Task, retry: Collection[Status] = ()
+) -> PendingWork:
+    """Return pending work as it is in the session of a task: scanned before, unless another session wrote since."""
+    if works is not None and number_of(task.session) == works.last_session + 1:
+        return works
+    return PendingWork(study, store, retry)
+
+
 @contextmanager
 def _session(
     source: StudySource,
     study: Study,
     path: str | os.PathLike[str],
     existing: ResultStore | None,
-    profile: Profile,
-    time_limit: float | None = None,
+    options: _Options,
+    submitted: str | None = None,
 ) -> Iterator[tuple[Any, ResultStore, Task]]:
-    """Connect to the cluster, begin a session, and create the store or make it as large as the study."""
-    if existing is not None and existing.complete:
-        with threadpool_limits(1):
-            refuse_other_numbers(existing, study.from_spec(existing.spec))
+    """Connect to the cluster, check it, begin a session, and create the store or make it as large as the study.
+
+    A session that is submitted to a scheduler outlives this program, with the profile that was named.
+    """
+    if existing is not None:
+        take_over(existing)
+    profile, is_limited, url = options.profile, options.time_limit is not None, normal_place(path)
     with connect(profile) as client:
-        if time_limit is not None and not has_nannies(client):
+        if is_limited and not has_nannies(client):
             raise BadInputError(
                 "a time limit must have worker processes that can be ended and start again; choose --cluster with a "
                 f"profile of processes with nannies, not {profile.name}"
             )
-        record = {"profile": profile.name, **source.attributes, **describe(source.file)}
-        session = Session.begin(normal_place(path), record)
-        try:
-            store = _prepared(session, source, study, existing)
-            yield client, store, Task(source, store.url, sha256(canonical_json(study.spec())), session.id)
-            session.end({"finished": now()})
-        finally:
-            session.end()
+        task = Task(source, url, sha256(canonical_json(study.spec())), announced=is_limited)
+        with shipped(client, task, handed_over=submitted is not None):
+            refuse_unfit_workers(client, task.run, source, study.spec())
+            if existing is not None and existing.complete:
+                refuse_other_numbers(client, task.run, existing, study.from_spec(existing.spec))
+            record = {"profile": profile.name, **source.attributes, **describe(source.file)}
+            if submitted is not None:
+                record |= record_of(task.run, submitted, profile)
+            session = Session.begin(url, record, detached=submitted is not None)
+            try:
+                store = _prepared(session, source, study, existing)
+                yield client, store, replace(task, session=session.id)
+                if submitted is None:
+                    session.end({"finished": now()})
+                else:
+                    session.leave()
+            except BaseException:
+                with suppress(OSError):  # such as the full disk that ended the run
+                    session.end()
+                raise
 
 
 def _prepared(session: Session, source: StudySource, study: Study, existing: ResultStore | None) -> ResultStore:

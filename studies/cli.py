@@ -43,6 +43,7 @@ for command in (
     running.plan,
     running.run,
     running.submit,
+    running.cancel,
     running.resume,
     running.extend,
     reading.status,

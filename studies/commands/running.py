@@ -20,6 +20,7 @@ from studies.commands.reading import conclude, count_trials
 from studies.commands.shared import (
     ERRORS,
     AcceptEdited,
+    AllowFailures,
     Cluster,
     Panels,
     Seed,
@@ -89,6 +90,7 @@ def run(
     values: Values = None,
     cluster: Cluster = None,
     time_limit: TimeLimit = None,
+    allow_failures: AllowFailures = False,
     scale: Annotated[
         str | None, typer.Option("--scale", metavar="NAME", help="With STUDY = all: quick, or published, the default.")
     ] = None,
@@ -100,7 +102,9 @@ def run(
             raise BadInputError(
                 "--trials, --panel, --set and --accept-edited-study are for one study; with all, choose --scale quick"
             )
-        run_all(store, scale or "published", seed, cluster=cluster, time_limit=time_limit)
+        run_all(
+            store, scale or "published", seed, cluster=cluster, time_limit=time_limit, allow_failures=allow_failures
+        )
     if scale is not None:
         raise BadInputError("--scale is for all studies; of one, choose --trials, --panel and --set")
     source = find_study(study, MODULES)
@@ -118,6 +122,7 @@ def run(
                 cluster=cluster,
                 time_limit=time_limit,
                 accept_edited_study=accept_edited_study,
+                allow_failures=allow_failures,
                 progress=display,
             ),
         )
@@ -134,9 +139,10 @@ def submit(
     panel: Panels = None,
     values: Values = None,
     accept_edited_study: AcceptEdited = False,
+    allow_failures: AllowFailures = False,
 ) -> None:
-    """Hand a study to a scheduler, and leave: the work goes on without this command."""
-    n_tasks = pipeline.submit(
+    """Hand a study to a scheduler, and leave: the work continues without this command."""
+    submitted = pipeline.submit(
         find_study(study, MODULES),
         store,
         cluster=cluster,
@@ -145,12 +151,26 @@ def submit(
         panels=split_names(panel),
         values=parse_values(values),
         accept_edited_study=accept_edited_study,
+        allow_failures=allow_failures,
     )
-    counts = count_trials(store)
-    if n_tasks:
-        say(f"{n_tasks:,} tasks submitted; follow them with: dpstudies status --watch {shlex.quote(store)}")
-        return
-    raise typer.Exit(conclude(store, counts))
+    if submitted is None:
+        raise typer.Exit(conclude(store, count_trials(store)))
+    submission, n_tasks = submitted
+    path = shlex.quote(store)
+    say(
+        f"{n_tasks:,} tasks submitted as {submission.id}; follow them with: dpstudies status --watch {path}, end them "
+        f"with: dpstudies cancel {path}"
+    )
+
+
+def cancel(store: StorePath) -> None:
+    """End a submission: cancel its tasks on the scheduler, and release the store."""
+    cancelled = pipeline.cancel(store)
+    if cancelled.n_tasks is None:
+        say(f"closed {cancelled.submission}, whose scheduler does not answer")
+    else:
+        say(f"cancelled {cancelled.submission}: {cancelled.n_tasks:,} tasks were left")
+    raise typer.Exit(conclude(store, count_trials(store)))
 
 
 def resume(
@@ -159,6 +179,7 @@ def resume(
         Retry | None, typer.Option("--retry", help="Compute these trials again, too; failed: whatever their reason.")
     ] = None,
     time_limit: TimeLimit = None,
+    allow_failures: AllowFailures = False,
     cluster: Cluster = None,
     study: StudyOption = None,
     accept_edited_study: AcceptEdited = False,
@@ -175,6 +196,7 @@ def resume(
                 cluster=cluster,
                 time_limit=time_limit,
                 accept_edited_study=accept_edited_study,
+                allow_failures=allow_failures,
                 progress=display,
             ),
         )
@@ -189,6 +211,7 @@ def extend(
     ] = None,
     panel: Annotated[list[str] | None, typer.Option("--panel", help="Extend only this panel; may be repeated.")] = None,
     time_limit: TimeLimit = None,
+    allow_failures: AllowFailures = False,
     cluster: Cluster = None,
     study: StudyOption = None,
     accept_edited_study: AcceptEdited = False,
@@ -209,6 +232,7 @@ def extend(
                 cluster=cluster,
                 time_limit=time_limit,
                 accept_edited_study=accept_edited_study,
+                allow_failures=allow_failures,
                 progress=display,
             ),
         )

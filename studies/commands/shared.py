@@ -32,6 +32,9 @@ TimeLimit = Annotated[
     float | None,
     typer.Option("--time-limit", metavar="SECONDS", help="Of a block; needs a cluster of worker processes."),
 ]
+AllowFailures = Annotated[
+    bool, typer.Option("--allow-failures", help="Try every trial, even of a method that fails on everything.")
+]
 StudyOption = Annotated[
     str | None,
     typer.Option(
