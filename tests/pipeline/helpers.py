@@ -11,7 +11,7 @@ import zarr
 from pipeline.blocks.evaluate import Block, evaluate_block
 from pipeline.blocks.plan import iterate_blocks
 from pipeline.stores.commits import Planned
-from pipeline.stores.files import STATE
+from pipeline.stores.places import STATE
 from pipeline.stores.sessions import Session
 from pipeline.stores.store import ResultStore
 

@@ -18,7 +18,7 @@ from pipeline.blocks.plan import iterate_blocks
 from pipeline.declare.streams import canonical_json, sha256
 from pipeline.errors import BadInputError, IncompleteStoreError
 from pipeline.stores.commits import Commit, Planned
-from pipeline.stores.files import STATE, _LocalBatch
+from pipeline.stores.places import STATE, _LocalBatch
 from pipeline.stores.regions import write_region
 from pipeline.stores.root import COPY
 from pipeline.stores.sessions import Session
@@ -35,7 +35,6 @@ from tests.pipeline.helpers import (
     evaluate_all,
     file_stamps,
     leftovers,
-    panel_of,
     read_arrays,
     writing,
 )
@@ -522,7 +521,7 @@ def test_a_store_of_the_first_format_is_refused(tmp_path):
     root.create_group("single").create_array("status", shape=(1, 5), chunks=(1, 2), dtype="int8")[...] = 1
     before = file_stamps(tmp_path)
     for attempt in (ResultStore.exists, ResultStore.open, open_results):
-        with pytest.raises(BadInputError, match="old.zarr has format 1, and this version reads format 2; ") as caught:
+        with pytest.raises(BadInputError, match=r"old.zarr has format 1, and this version reads format 2; ") as caught:
             attempt(tmp_path / "old.zarr")
         assert "run the study again into another --store path" in str(caught.value)
         assert "\n" not in str(caught.value)
