@@ -115,7 +115,7 @@ def explain(error: BaseException) -> str:
     "KeyError: 'x'"
     """
     text = " ".join(str(error).split())
-    if not isinstance(error, OSError) or not text:
+    if not text or not (isinstance(error, OSError) or _package(type(error)) == "pipeline"):
         text = f"{type(error).__name__}: {text}" if text else type(error).__name__
     advice = (
         "renew the credentials in the environment of the workers"

@@ -14,11 +14,13 @@ from pipeline.clusters.cluster import connect
 from pipeline.clusters.profiles import load_profile
 from pipeline.declare.source import StudySource
 from pipeline.declare.study import Study
-from pipeline.errors import BadInputError, IncompleteStoreError
+from pipeline.errors import BadInputError, IncompleteStoreError, StoreAccessError
 from pipeline.execution.flight import ExecutionError, Flight
 from pipeline.execution.rerun import Rerun
+from pipeline.execution.shipping import shipped, shipped_task
+from pipeline.execution.tasks import on_worker
 from pipeline.execution.work import Task, Work
-from pipeline.run import study_of
+from pipeline.resolve import study_of
 from pipeline.stores.commits import Planned
 from pipeline.stores.health import check_block, check_template, invalidate
 from pipeline.stores.provenance import describe, now
@@ -74,40 +76,36 @@ class Verification:
     flaws: tuple[Flaw, ...]
 
 
-@dataclass(frozen=True)
-class _Check:
-    """The task of a worker: check blocks, compute some of them again, and repair."""
-
-    task: Task
-
-    def __call__(self, batch: Sequence[tuple[Work, bool]]) -> Verification:
-        study, store = self.task.opened()
-        n_read = n_computed = n_pending = 0
-        flaws: list[Flaw] = []
-        for work, is_computed in batch:
-            panel = study.panel(work.block.panel)
-            for k in work.settings:
-                setting = panel.settings()[k]
-                trials = work.block.trials
-                cell = [f"{name}={value}" for name, value in panel.cells()[work.block.cell].items()]
-                where = ", ".join([panel.name, *cell, setting.label, f"trials {trials.start}-{trials.stop - 1}"])
-                problems, stored = check_block(store, panel, work.block, setting)
-                flaws += [Flaw(where, name, problem) for name, problem in problems.items()]
-                if problems and self.task.session:
-                    invalidate(store, panel, work.block, setting, problems)
-                if stored is None:
-                    n_pending += not problems
-                    continue
-                n_read += 1
-                if not is_computed or np.isin(stored.status, [Status.KILLED, Status.TIMED_OUT]).any():
-                    continue
-                n_computed += 1
-                again = Rerun(panel, setting, evaluate_block(study, work.block, [setting])[0], stored)
-                flaws += [Flaw(where, name, f"different: {again.largest_difference}") for name in again.differing]
-                if again.differing and self.task.session:
-                    with store.commit([Planned(panel, work.block, [setting], [setting])]) as commit:
-                        commit.write(panel, work.block, setting, again.computed)
-        return Verification(n_read, n_computed, n_pending, tuple(flaws))
+@on_worker
+def check_batch(run: str, session: str, batch: Sequence[tuple[Work, bool]]) -> Verification:
+    """Check blocks on a worker, compute some of them again, and repair them if there is a session."""
+    study, store = shipped_task(run, session).opened()
+    n_read = n_computed = n_pending = 0
+    flaws: list[Flaw] = []
+    for work, is_computed in batch:
+        panel = study.panel(work.block.panel)
+        for k in work.settings:
+            setting = panel.settings()[k]
+            trials = work.block.trials
+            cell = [f"{name}={value}" for name, value in panel.cells()[work.block.cell].items()]
+            where = ", ".join([panel.name, *cell, setting.label, f"trials {trials.start}-{trials.stop - 1}"])
+            problems, stored = check_block(store, panel, work.block, setting)
+            flaws += [Flaw(where, name, problem) for name, problem in problems.items()]
+            if problems and session:
+                invalidate(store, panel, work.block, setting, problems)
+            if stored is None:
+                n_pending += not problems
+                continue
+            n_read += 1
+            if not is_computed or np.isin(stored.status, [Status.KILLED, Status.TIMED_OUT]).any():
+                continue
+            n_computed += 1
+            again = Rerun(panel, setting, evaluate_block(study, work.block, [setting])[0], stored)
+            flaws += [Flaw(where, name, f"different: {again.largest_difference}") for name in again.differing]
+            if again.differing and session:
+                with store.commit([Planned(panel, work.block, [setting], [setting])]) as commit:
+                    commit.write(panel, work.block, setting, again.computed)
+    return Verification(n_read, n_computed, n_pending, tuple(flaws))
 
 
 def verify(
@@ -118,6 +116,7 @@ def verify(
     repair: bool = False,
     study: StudySource | Study | str | None = None,
     cluster: str | None = None,
+    accept_edited_study: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Verification:
     """Check every chunk of a store, and compute some or all of its blocks again. Nothing is written without `repair`.
@@ -133,7 +132,7 @@ def verify(
     repair : bool
         Whether to return damaged blocks to pending, for `resume` to compute; to write coordinates, metadata and the
         root anew; and to replace blocks whose numbers differ from those computed now.
-    study, cluster
+    study, cluster, accept_edited_study
         See `pipeline.resume`.
     progress : callable, optional
         Called with the number of blocks that are done, and of all.
@@ -157,7 +156,7 @@ def verify(
     if sample is not None and sample < 0:
         raise BadInputError(f"the number of blocks to compute again must be >= 0, got {sample}")
     opened = ResultStore.open(store, damaged=True)
-    source, configured = study_of(opened, study)
+    source, configured = study_of(opened, study, accept_edited_study)
     if not opened.complete:
         raise IncompleteStoreError(
             f"the store {store} was interrupted while it was created; finish it with: dpstudies resume {store}"
@@ -176,21 +175,24 @@ def verify(
             session = stack.enter_context(Session.begin(opened.url, record))
             opened = ResultStore.open(store, session.id, damaged=True)
         of_template = check_template(opened, configured, repair=repair)
-        check = _Check(Task(source, opened.url, opened.attributes["spec_sha256"], session.id if session else ""))
-        flight = Flight(client, check.task.run)
+        task = Task(source, opened.url, opened.attributes["spec_sha256"], session.id if session else "")
+        stack.enter_context(shipped(client, task))
+        flight = Flight(client, task.run)
         window = 2 * max(1, sum(client.nthreads().values()))
         for batch in islice(batches, window):
-            flight.submit(len(batch), check, batch)
+            flight.submit(len(batch), check_batch, task.run, task.session, batch)
         while len(flight):
             for landed in flight.wait():
                 if landed.fate is not None:
                     raise ExecutionError("a worker died while it verified; verify again, perhaps with --sample 0")
+                if landed.transient:
+                    raise StoreAccessError(f"cannot read the store {store}: {landed.transient}; nothing was changed")
                 found.append(landed.result)
                 n_done += landed.payload
                 if progress is not None:
                     progress(n_done, n_blocks)
                 for batch in islice(batches, 1):
-                    flight.submit(len(batch), check, batch)
+                    flight.submit(len(batch), check_batch, task.run, task.session, batch)
         if session is not None:
             session.end({"finished": now()})
     flaws = tuple(Flaw(panel or "store", name, problem) for (panel, name), problem in of_template.items())

@@ -43,6 +43,7 @@ for command in (
     running.plan,
     running.run,
     running.submit,
+    running.cancel,
     running.resume,
     running.extend,
     reading.status,
@@ -62,7 +63,6 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):  # batch systems end a job by SIGTERM: stop cleanly, too
         signal.signal(number, _Interrupt())
     warnings.showwarning = lambda message, *_: ERRORS.print(f"dpstudies: {message}")  # no source lines to a user
-    sys.path.append(os.getcwd())  # for module:object
     try:
         code = app(standalone_mode=False)
     except BadInputError as error:

@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.blocks.casts import cast_values, describe_range
+from pipeline.blocks.freeze import freeze_arrays
 from pipeline.declare.factors import Measure, Value
 from pipeline.declare.panel import Panel, Setting
 from pipeline.declare.streams import Streams
@@ -123,7 +125,7 @@ def evaluate_block(study: Study, block: Block, settings: Sequence[Setting], budg
         with suppress(Exception, SystemExit):
             computed = _compute(study, panel, cell, block.trials, applicable)
     if not computed:
-        computed = [_join(panel, _judge(study, panel, cell, [block.trials], setting, budget)) for setting in applicable]
+        computed = [join(panel, _judge(study, panel, cell, [block.trials], setting, budget)) for setting in applicable]
     outcomes = iter(computed)
     return [
         next(outcomes) if setting in applicable else unevaluated(panel, len(block.trials), Status.NOT_APPLICABLE, "")
@@ -158,7 +160,13 @@ def evaluate_around(
     else:
         found = {run.start: unevaluated(panel, len(run), Status.NOT_APPLICABLE, "") for run in runs}
     apart = {trial: unevaluated(panel, 1, status, FATES.get(status, "")) for trial, status in given.items()}
-    return _join(panel, found | apart)
+    return join(panel, found | apart)
+
+
+def simulate_block(study: Study, block: Block) -> None:
+    """Simulate the data of a block, and discard them."""
+    panel = study.panel(block.panel)
+    _simulate(study, panel, panel.cells()[block.cell], block.trials)
 
 
 def unevaluated(panel: Panel, n_trials: int, status: Status, reason: str) -> Outcome:
@@ -170,14 +178,21 @@ def unevaluated(panel: Panel, n_trials: int, status: Status, reason: str) -> Out
     return Outcome(values, np.full(n_trials, status, np.int8), np.full(n_trials, reason, dtype=object))
 
 
+def _simulate(study: Study, panel: Panel, cell: Mapping[str, Value], trials: range) -> Any:
+    """Return the data that all settings share, read-only."""
+    streams = Streams(study.seed, study.name, panel.name, "data", cell, trials)
+    data = panel.simulate({**panel.fixed_values, **cell}, streams)
+    freeze_arrays(data)
+    return data
+
+
 def _compute(
     study: Study, panel: Panel, cell: Mapping[str, Value], trials: range, settings: Sequence[Setting]
 ) -> list[Outcome]:
     """Compute settings in one call of the panel; whatever they raise goes through."""
     if not settings:
         return []
-    streams = Streams(study.seed, study.name, panel.name, "data", cell, trials)
-    data = panel.simulate({**panel.fixed_values, **cell}, streams)
+    data = _simulate(study, panel, cell, trials)
     results = panel.evaluate(
         data,
         [(setting.method, {**panel.fixed_values, **setting.values}) for setting in settings],
@@ -241,8 +256,8 @@ def _judge(
     return found
 
 
-def _join(panel: Panel, found: Mapping[int, Outcome]) -> Outcome:
-    """Concatenate outcomes of consecutive trials, given by the first trial of each."""
+def join(panel: Panel, found: Mapping[int, Outcome]) -> Outcome:
+    """Concatenate outcomes of one setting on consecutive trials, given by the first trial of each."""
     parts = [found[first] for first in sorted(found)]
     if len(parts) == 1:
         return parts[0]
@@ -260,7 +275,7 @@ def _join(panel: Panel, found: Mapping[int, Outcome]) -> Outcome:
 
 
 def _outcome(panel: Panel, n_trials: int, result: Mapping[str, Any]) -> Outcome:
-    """Check what a method returned against what the panel declares, and set the status of every trial."""
+    """Check the result of a method against the declaration of the panel, and set the status of every trial."""
     allowed = {measure.name for measure in panel.measures}
     if set(result) - {"error"} != allowed:
         raise ValueError(f"a method must return {sorted(allowed)}, got {sorted(result)}")
@@ -270,20 +285,24 @@ def _outcome(panel: Panel, n_trials: int, result: Mapping[str, Any]) -> Outcome:
     values = {}
     for measure in panel.measures:
         given = np.asarray(result[measure.name])
-        array = given.astype(measure.dtype)
         shape = _shape(panel, measure, n_trials)
-        if array.shape != shape:
-            raise ValueError(f"{measure.name} must have shape {shape}, got {array.shape}")
-        if given.dtype.kind == "f" and array.dtype.kind in "iu" and not np.array_equal(given, array):
-            raise ValueError(f"{measure.name} must be whole numbers, got {given[given != array].flat[0]}")
+        if given.shape != shape:
+            raise ValueError(f"{measure.name} must have shape {shape}, got {given.shape}")
+        array, wrong = cast_values(measure.name, given, measure.dtype)
         values[measure.name] = array
+        if wrong.any():
+            refused = f"{measure.name} must be {describe_range(measure.dtype)}, got "
+            if not measure.per_trial:
+                raise ValueError(f"{refused}{given[wrong].flat[0]}")
+            rows, by_trial = wrong.reshape(n_trials, -1), given.reshape(n_trials, -1)
+            for trial in np.flatnonzero(rows.any(axis=1) & (error == "")):
+                error[trial] = f"{refused}{by_trial[trial][rows[trial]][0]}"
         if measure.per_trial and not measure.ragged and array.dtype.kind == "f":
             undefined = np.isnan(array).reshape(n_trials, -1).any(axis=1)
             error[undefined & (error == "")] = f"{measure.name} is NaN"
     failed = error != ""
     for measure in panel.measures:
         if measure.per_trial and failed.any():
-            values[measure.name] = values[measure.name].copy()
             values[measure.name][failed if panel.trials is not None else ...] = _missing(measure.dtype)
     return Outcome(values, np.where(failed, Status.FAILED, Status.OK).astype(np.int8), error)
 

@@ -18,7 +18,8 @@ from pipeline.blocks.plan import iterate_blocks
 from pipeline.declare.streams import canonical_json, sha256
 from pipeline.errors import BadInputError, IncompleteStoreError
 from pipeline.stores.commits import Commit, Planned
-from pipeline.stores.files import STATE, _LocalBatch
+from pipeline.stores.local_files import _LocalBatch
+from pipeline.stores.places import STATE
 from pipeline.stores.regions import write_region
 from pipeline.stores.root import COPY
 from pipeline.stores.sessions import Session

@@ -10,8 +10,11 @@ import pytest
 import xarray as xr
 from zarr.storage import LocalStore
 
+import pipeline.declare.source
 from tests.pipeline.helpers import file_stamps
 from tests.studies.test_cli import STUDY_FILE
+
+ACCEPTED = ("--study", "toy.py", "--accept-edited-study")
 
 
 @pytest.fixture
@@ -47,8 +50,8 @@ def test_failed_trials_are_tried_again_on_request_only(command, store):
     assert command("resume", store)[0] == 1
     assert xr.open_zarr(store, group="p").load().equals(before)
     Path("toy.py").write_text(STUDY_FILE.replace("np.floor(data) == 2", "data < 0"))
-    assert command("resume", store, "--retry", "killed")[0] == 1
-    code, out, _ = command("resume", store, "--retry", "failed")
+    assert command("resume", store, "--retry", "killed", *ACCEPTED)[0] == 1
+    code, out, _ = command("resume", store, "--retry", "failed", *ACCEPTED)
     assert (code, "9 trials in" in out or "7 trials in" in out) == (0, True)
     after = xr.open_zarr(store, group="p").load()
     assert (after.status == 1).all()
@@ -93,20 +96,24 @@ def test_verify(command, store):
 
 def test_verify_tells_other_numbers(command, store):
     Path("toy.py").write_text(STUDY_FILE.replace("[:, 0] +", "[:, 0] + 1e-3 +"))
-    code, out, _ = command("verify", store, "--all")
+    code, out, _ = command("verify", store, "--all", *ACCEPTED)
     assert code == 1
     assert "x is different: largest relative difference" in out
     assert "dpstudies verify t.zarr --repair" in out
-    code, out, _ = command("verify", store, "--all", "--repair")
+    code, out, _ = command("verify", store, "--all", "--repair", *ACCEPTED)
     assert (code, "replaced by what is computed now" in out) == (0, True)
-    assert command("verify", store, "--all")[0] == 0
+    assert command("verify", store, "--all", *ACCEPTED)[0] == 0
 
 
 def test_verify_repairs_coordinates_on_request_only(command, store):
     path = Path(store, "p", "n", "c", "0")
     path.write_bytes(path.read_bytes()[:-1])
     code, out, _ = command("verify", store, "--sample", "0")
-    assert (code, "p: n is damaged" in out, "repair it with: dpstudies verify t.zarr --repair" in out) == (3, True, True)
+    assert (code, "p: n is damaged" in out, "repair it with: dpstudies verify t.zarr --repair" in out) == (
+        3,
+        True,
+        True,
+    )
     code, out, _ = command("verify", store, "--sample", "0", "--repair")
     assert (code, "p: n is damaged" in out, "were written anew" in out) == (0, True, True)
     assert command("verify", store, "--sample", "0")[:2] == (
@@ -176,3 +183,63 @@ def test_a_time_limit_needs_processes(command):
     code, _, err = command("run", "toy.py", "--store", "t.zarr", "--time-limit", "5")
     assert (code, "a time limit must have worker processes" in err) == (2, True)
     assert not Path("t.zarr").exists()
+
+
+COMPUTING = {
+    "resume": ("resume", "t.zarr"),
+    "extend": ("extend", "t.zarr", "--trials", "9"),
+    "verify": ("verify", "t.zarr"),
+    "trial": ("trial", "t.zarr", "--panel", "p", "--cell", "n=2", "--trial", "0"),
+}
+
+
+@pytest.mark.parametrize("name", ["run", *COMPUTING])
+def test_an_edited_study_file_is_refused_unless_it_is_accepted(command, store, name):
+    """Old and new numbers would be mixed: numbers around 1.5 and 101.5."""
+    words = COMPUTING.get(name, ("run", "toy.py", "--store", "t.zarr"))
+    before = {path: path.stat().st_mtime_ns for path in Path(store).rglob("*")}
+    Path("toy.py").write_text("# a comment\n" + STUDY_FILE)
+    code, out, err = command(*words)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "toy.py was edited: its SHA-256 is" in err
+    assert "accept the edit with --study" in err
+    assert {path: path.stat().st_mtime_ns for path in Path(store).rglob("*")} == before
+    accepted = ACCEPTED[2:] if name == "run" else ACCEPTED
+    assert command(*words, *accepted)[0] == (1 if name in ("run", "resume", "extend") else 0)
+
+
+def test_the_code_of_a_store_from_elsewhere_does_not_run(command, monkeypatch, tmp_path):
+    """Commands that need it refuse it in one line; others do not need it."""
+    Path("toy.py").write_text(f"import pathlib\npathlib.Path({str(tmp_path / 'trace')!r}).touch()\n{STUDY_FILE}")
+    command("run", "toy.py", "--store", "t.zarr")
+    monkeypatch.setenv("DPSTUDIES_HOME", str(tmp_path / "another"))
+    monkeypatch.setattr(pipeline.declare.importing, "PREFIX", "dpstudies_file_again_")
+    pipeline.declare.source._load.cache_clear()
+    Path("trace").unlink()
+    for words, expected in {
+        ("status", "t.zarr"): 1,
+        ("status", "t.zarr", "--watch"): 1,
+        ("errors", "t.zarr"): 1,
+        ("summarise", "t.zarr"): 0,
+    }.items():
+        assert command(*words)[0] == expected
+    for words in (*COMPUTING.values(), ("report", "t.zarr")):
+        code, out, err = command(*words)
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert "which you have not run before" in err
+        assert f"add --study {tmp_path}/toy.py" in err
+    assert not Path("trace").exists()
+    assert not Path("report.html").exists()
+    assert command("report", "t.zarr", "--study", "toy.py")[0] == 0
+    assert Path("trace").exists()
+
+
+def test_packages_of_the_current_folder_are_not_imported(command):
+    """Whoever lists studies in a folder from elsewhere runs nothing of it."""
+    Path("evil.py").write_text("open('trace', 'w')")
+    Path("evil-1.0.dist-info").mkdir()
+    Path("evil-1.0.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: evil\nVersion: 1.0\n")
+    Path("evil-1.0.dist-info/entry_points.txt").write_text("[dpstudies.studies]\nevil = evil:STUDY\n")
+    code, out, _ = command("list")
+    assert (code, "evil" in out) == (0, False)
+    assert not Path("trace").exists()
