@@ -12,9 +12,9 @@ from typing import Any
 from pipeline.blocks.evaluate import Status
 from pipeline.clusters.cluster import connect, has_nannies
 from pipeline.clusters.profiles import Profile, load_profile
-from pipeline.declare.source import StudySource, find_study, source_of
+from pipeline.declare.source import StudySource
 from pipeline.declare.streams import canonical_json, sha256
-from pipeline.declare.study import Study, differences
+from pipeline.declare.study import Study
 from pipeline.errors import BadInputError
 from pipeline.execution.execute import execute
 from pipeline.execution.handover import hand_over
@@ -22,6 +22,7 @@ from pipeline.execution.probe import refuse_unfit_workers
 from pipeline.execution.rerun import refuse_other_numbers
 from pipeline.execution.shipping import shipped
 from pipeline.execution.work import PendingWork, Receipt, Task
+from pipeline.resolve import named_source, refuse_edited, refuse_other_spec, study_of
 from pipeline.stores.places import normal_place
 from pipeline.stores.provenance import describe, now
 from pipeline.stores.sessions import Session
@@ -42,6 +43,7 @@ def run(
     cluster: str | None = None,
     time_limit: float | None = None,
     allow_failures: bool = False,
+    accept_edited_study: bool = False,
     progress: Progress | None = None,
 ) -> ResultStore:
     """Run a study, or go on where an earlier run with the same spec stopped.
@@ -62,6 +64,10 @@ def run(
     allow_failures : bool
         Whether to go on with a method that fails on everything. By default the run stops after 100 trials of a panel
         and setting that failed, or 10 that ended their worker, if none was ok; the others stay pending.
+    accept_edited_study : bool
+        Whether to go on with a store although its study file was edited since; the session records the new hash.
+        A study that exists only in memory has no file to compare: its integer versions are compared, and one committed
+        trial of each method is computed again.
     progress : callable, optional
         Called with the pending work; returns a function to call with each receipt.
 
@@ -90,7 +96,7 @@ def run(
     {'n': 2, 'mechanism': 12, 'trial': 50}
     """
     options = _Options(load_profile(cluster), progress, time_limit, allow_failures)
-    source, configured, existing = _configured(study, store, trials, seed, panels, values)
+    source, configured, existing = _configured(study, store, trials, seed, panels, values, accept_edited_study)
     return _run(source, configured, store, existing, options)
 
 
@@ -104,12 +110,13 @@ def submit(
     panels: Iterable[str] = (),
     values: Mapping[str, Iterable[Any]] | None = None,
     allow_failures: bool = False,
+    accept_edited_study: bool = False,
 ) -> tuple[Submission, int] | None:
     """Hand a study to a scheduler that continues with it when this program is gone.
 
     Parameters
     ----------
-    study, store, trials, seed, panels, values
+    study, store, trials, seed, panels, values, accept_edited_study
         See `run`.
     cluster : str
         A profile with the address of a scheduler.
@@ -140,7 +147,7 @@ def submit(
             f"submit needs a scheduler that outlives this command: a profile with an address, got {profile.name}; "
             "use run, or start one with 'dask scheduler'"
         )
-    source, configured, existing = _configured(study, store, trials, seed, panels, values)
+    source, configured, existing = _configured(study, store, trials, seed, panels, values, accept_edited_study)
     works = _pending(configured, existing)
     if works is not None and not works:
         return None
@@ -159,6 +166,7 @@ def resume(
     cluster: str | None = None,
     time_limit: float | None = None,
     allow_failures: bool = False,
+    accept_edited_study: bool = False,
     progress: Progress | None = None,
 ) -> ResultStore:
     """Compute what a store does not hold yet.
@@ -168,10 +176,11 @@ def resume(
     store : path
         A store.
     study : StudySource, Study or str, optional
-        Its study, where the store cannot find it by itself.
+        Its study. By default the one that the store names, if it is built in, registered by an installed package, or
+        in a file that this user has run before.
     retry : collection of Status
         Trials of which status are computed again, too, such as `FAILURES`; with the same random numbers.
-    cluster, time_limit, allow_failures, progress
+    cluster, time_limit, allow_failures, accept_edited_study, progress
         See `run`.
 
     Returns
@@ -182,7 +191,8 @@ def resume(
     Raises
     ------
     BadInputError
-        If there is no store, its study is not found, or is of another version, or gives other numbers.
+        If there is no store, its study is not found or not trusted, is of another version, was edited, or gives other
+        numbers.
 
     Examples
     --------
@@ -195,7 +205,7 @@ def resume(
     """
     options = _Options(load_profile(cluster), progress, time_limit, allow_failures, retry)
     existing = ResultStore.open(store)
-    source, configured = study_of(existing, study)
+    source, configured = study_of(existing, study, accept_edited_study)
     return _run(source, configured, store, existing, options)
 
 
@@ -209,6 +219,7 @@ def extend(
     cluster: str | None = None,
     time_limit: float | None = None,
     allow_failures: bool = False,
+    accept_edited_study: bool = False,
     progress: Progress | None = None,
 ) -> ResultStore:
     """Add trials, values of factors, or methods to a store; every number that it holds stays as it is.
@@ -223,7 +234,7 @@ def extend(
         New values of factors, and names of methods; those that are there may be repeated.
     panels : iterable of str
         Which panels to extend; by default, all that have what is given.
-    study, cluster, time_limit, allow_failures, progress
+    study, cluster, time_limit, allow_failures, accept_edited_study, progress
         See `resume`.
 
     Returns
@@ -251,7 +262,7 @@ def extend(
     """
     options = _Options(load_profile(cluster), progress, time_limit, allow_failures)
     existing = ResultStore.open(store)
-    source, configured = study_of(existing, study)
+    source, configured = study_of(existing, study, accept_edited_study)
     return _run(
         source, configured.extended(source.load(), trials, values or {}, tuple(panels)), store, existing, options
     )
@@ -279,55 +290,18 @@ def _configured(
     seed: int | None,
     panels: Iterable[str],
     values: Mapping[str, Iterable[Any]] | None,
+    accept_edited_study: bool,
 ) -> tuple[StudySource, Study, ResultStore | None]:
     """Return the source of a study, the study as it is to run, and its store where there is one."""
-    source = _source(study)
+    source = named_source(study)
     configured = source.load().configure(trials, seed, panels, values)
     existing = ResultStore.open(store) if ResultStore.exists(store) else None
     if existing is not None:
-        _refuse_other_spec(existing, configured)
+        refuse_other_spec(existing, configured)
+        if not accept_edited_study:
+            refuse_edited(existing, source)
+    source.remember()
     return source, configured, existing
-
-
-def study_of(store: ResultStore, study: StudySource | Study | str | None = None) -> tuple[StudySource, Study]:
-    """Return the study of a store, as the store configures it.
-
-    Raises
-    ------
-    BadInputError
-        If it is not found, or the code is of another version than the store.
-    """
-    if study is not None:
-        source = _source(study)
-    else:
-        reference = store.attributes.get("study_reference", "")
-        if not reference:
-            raise BadInputError(f"the store {store.url} does not know where its study is; name it with --study")
-        source = find_study(reference, {})
-    declared = source.load()
-    if declared.name != store.spec["study"]:
-        raise BadInputError(f"the store {store.url} holds study {store.spec['study']}, got {declared.name}")
-    configured = declared.from_spec(store.spec)
-    _refuse_other_spec(store, configured)
-    return source, configured
-
-
-def _source(study: Study | StudySource | str) -> StudySource:
-    if isinstance(study, StudySource):
-        return study
-    if not isinstance(study, Study | str):
-        raise BadInputError(f"a study must be a Study, a .py file or module:object, got {study!r}")
-    return source_of(study) if isinstance(study, Study) else find_study(study, {})
-
-
-def _refuse_other_spec(store: ResultStore, study: Study) -> None:
-    found = differences(store.spec, study.spec())
-    if found:
-        more = f", and {len(found) - 1} more" if len(found) > 1 else ""
-        raise BadInputError(
-            f"the store {store.url} was made with another spec or code version ({found[0]}{more}); "
-            "choose another --store path, or use what made it"
-        )
 
 
 def _run(

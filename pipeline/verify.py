@@ -116,6 +116,7 @@ def verify(
     repair: bool = False,
     study: StudySource | Study | str | None = None,
     cluster: str | None = None,
+    accept_edited_study: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Verification:
     """Check every chunk of a store, and compute some or all of its blocks again. Nothing is written without `repair`.
@@ -131,7 +132,7 @@ def verify(
     repair : bool
         Whether to return damaged blocks to pending, for `resume` to compute; to write coordinates, metadata and the
         root anew; and to replace blocks whose numbers differ from those computed now.
-    study, cluster
+    study, cluster, accept_edited_study
         See `pipeline.resume`.
     progress : callable, optional
         Called with the number of blocks that are done, and of all.
@@ -155,7 +156,7 @@ def verify(
     if sample is not None and sample < 0:
         raise BadInputError(f"the number of blocks to compute again must be >= 0, got {sample}")
     opened = ResultStore.open(store, damaged=True)
-    source, configured = study_of(opened, study)
+    source, configured = study_of(opened, study, accept_edited_study)
     if not opened.complete:
         raise IncompleteStoreError(
             f"the store {store} was interrupted while it was created; finish it with: dpstudies resume {store}"

@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.blocks.casts import cast_values, describe_range
+from pipeline.blocks.freeze import freeze_arrays
 from pipeline.declare.factors import Measure, Value
 from pipeline.declare.panel import Panel, Setting
 from pipeline.declare.streams import Streams
@@ -179,7 +181,9 @@ def unevaluated(panel: Panel, n_trials: int, status: Status, reason: str) -> Out
 def _simulate(study: Study, panel: Panel, cell: Mapping[str, Value], trials: range) -> Any:
     """Return the data that all settings share."""
     streams = Streams(study.seed, study.name, panel.name, "data", cell, trials)
-    return panel.simulate({**panel.fixed_values, **cell}, streams)
+    data = panel.simulate({**panel.fixed_values, **cell}, streams)
+    freeze_arrays(data)
+    return data
 
 
 def _compute(
@@ -271,7 +275,7 @@ def join(panel: Panel, found: Mapping[int, Outcome]) -> Outcome:
 
 
 def _outcome(panel: Panel, n_trials: int, result: Mapping[str, Any]) -> Outcome:
-    """Check what a method returned against what the panel declares, and set the status of every trial."""
+    """Check the result of a method against the declaration of the panel, and set the status of every trial."""
     allowed = {measure.name for measure in panel.measures}
     if set(result) - {"error"} != allowed:
         raise ValueError(f"a method must return {sorted(allowed)}, got {sorted(result)}")
@@ -281,20 +285,24 @@ def _outcome(panel: Panel, n_trials: int, result: Mapping[str, Any]) -> Outcome:
     values = {}
     for measure in panel.measures:
         given = np.asarray(result[measure.name])
-        array = given.astype(measure.dtype)
         shape = _shape(panel, measure, n_trials)
-        if array.shape != shape:
-            raise ValueError(f"{measure.name} must have shape {shape}, got {array.shape}")
-        if given.dtype.kind == "f" and array.dtype.kind in "iu" and not np.array_equal(given, array):
-            raise ValueError(f"{measure.name} must be whole numbers, got {given[given != array].flat[0]}")
+        if given.shape != shape:
+            raise ValueError(f"{measure.name} must have shape {shape}, got {given.shape}")
+        array, wrong = cast_values(measure.name, given, measure.dtype)
         values[measure.name] = array
+        if wrong.any():
+            refused = f"{measure.name} must be {describe_range(measure.dtype)}, got "
+            if not measure.per_trial:
+                raise ValueError(f"{refused}{given[wrong].flat[0]}")
+            rows, by_trial = wrong.reshape(n_trials, -1), given.reshape(n_trials, -1)
+            for trial in np.flatnonzero(rows.any(axis=1) & (error == "")):
+                error[trial] = f"{refused}{by_trial[trial][rows[trial]][0]}"
         if measure.per_trial and not measure.ragged and array.dtype.kind == "f":
             undefined = np.isnan(array).reshape(n_trials, -1).any(axis=1)
             error[undefined & (error == "")] = f"{measure.name} is NaN"
     failed = error != ""
     for measure in panel.measures:
         if measure.per_trial and failed.any():
-            values[measure.name] = values[measure.name].copy()
             values[measure.name][failed if panel.trials is not None else ...] = _missing(measure.dtype)
     return Outcome(values, np.where(failed, Status.FAILED, Status.OK).astype(np.int8), error)
 

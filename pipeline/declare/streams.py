@@ -8,7 +8,7 @@ block size, batch, worker, scheduler and order of the grid, and in a study that 
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -53,14 +53,17 @@ class Streams:
     The key is cut into eight unsigned 32-bit words, all of which seed a `numpy.random.SeedSequence`; the number of
     words is fixed, since a SeedSequence merges some keys of unequal length. The bit generator is PCG64DXSM.
 
-    Both ways to draw return the same numbers each time they are called: draw all that a role needs in one call.
+    `uniforms` and `generators` start their stream anew each time. A second call on the same object would return
+    numbers that were drawn before, and raises: draw all numbers in one call, or give each further call a label of its
+    own, which becomes part of the key.
 
     Examples
     --------
     >>> whole = Streams(1, "s", "p", "data", {"n": 5}, range(0, 4))
     >>> part = Streams(1, "s", "p", "data", {"n": 5}, range(2, 4))
-    >>> bool((whole.uniforms(3)[2:] == part.uniforms(3)).all())
-    True
+    >>> first, noise = whole.uniforms(3), whole.uniforms(3, label="noise")
+    >>> bool((first[2:] == part.uniforms(3)).all()), bool((first == noise).any())
+    (True, False)
     >>> [rng.random() for rng in whole.generators()][3] == next(part.single(3).generators()).random()
     True
     """
@@ -71,34 +74,69 @@ class Streams:
     role: str
     values: Mapping[str, Value]
     trials: range
+    _drawn: set[tuple[str, str | None]] = field(default_factory=set, init=False, repr=False, compare=False)
 
     def single(self, trial: int) -> "Streams":
-        """Return the streams of one trial alone."""
+        """Return the streams of one trial alone; its draws are those of this trial among others."""
         return Streams(self.seed, self.study, self.panel, self.role, self.values, range(trial, trial + 1))
 
-    def _bit_generator(self, trial: int | None) -> np.random.PCG64DXSM:
-        key = canonical_json([self.seed, self.study, self.panel, self.role, sorted(self.values.items()), trial])
-        words = np.frombuffer(hashlib.sha256(key.encode()).digest(), dtype="<u4")
-        return np.random.PCG64DXSM(np.random.SeedSequence([int(word) for word in words]))
+    def generators(self, label: str | None = None) -> Iterator[np.random.Generator]:
+        """Return an iterator over one Generator per trial, for an unknown number of draws (about 20 µs each).
 
-    def generators(self) -> Iterator[np.random.Generator]:
-        """Yield a Generator for each trial, for methods that draw an unknown amount (about 20 µs each)."""
-        for trial in self.trials:
-            yield np.random.Generator(self._bit_generator(trial))
+        Parameters
+        ----------
+        label : str, optional
+            Name of a further call; the generators of each label are independent of all others.
 
-    def uniforms(self, n_uniforms: int) -> np.ndarray:
-        """Draw exactly `n_uniforms` numbers a trial from one stream that is advanced to the first trial.
+        Raises
+        ------
+        ValueError
+            If it was called before with this label, or without one.
+        """
+        self._claim("generators", label)
+        return (np.random.Generator(self._bit_generator(trial, label)) for trial in self.trials)
+
+    def uniforms(self, n_uniforms: int, label: str | None = None) -> np.ndarray:
+        """Draw exactly `n_uniforms` numbers per trial from one stream that is advanced to the first trial.
 
         Parameters
         ----------
         n_uniforms : int
-            How many uniforms a trial takes, > 0. Another number gives other draws.
+            Number of uniforms per trial, > 0. Another number gives other draws.
+        label : str, optional
+            Name of a further call; the draws of each label are independent of all others.
 
         Returns
         -------
         ndarray of float64, shape (trial, n_uniforms)
             Uniform on [0, 1).
+
+        Raises
+        ------
+        ValueError
+            If it was called before with this label, or without one.
         """
-        bit_generator = self._bit_generator(None)
-        bit_generator.advance(self.trials.start * n_uniforms)  # random() takes one 64-bit word a double
+        self._claim("uniforms", label)
+        bit_generator = self._bit_generator(None, label)
+        bit_generator.advance(self.trials.start * n_uniforms)  # random() takes one 64-bit word per double
         return np.random.Generator(bit_generator).random((len(self.trials), n_uniforms))
+
+    def _bit_generator(self, trial: int | None, label: str | None = None) -> np.random.PCG64DXSM:
+        labels = [] if label is None else [label]
+        key = canonical_json(
+            [self.seed, self.study, self.panel, self.role, sorted(self.values.items()), trial, *labels]
+        )
+        words = np.frombuffer(hashlib.sha256(key.encode()).digest(), dtype="<u4")
+        return np.random.PCG64DXSM(np.random.SeedSequence([int(word) for word in words]))
+
+    def _claim(self, way: str, label: str | None) -> None:
+        """Refuse to draw from the same stream twice."""
+        if label is not None and (not isinstance(label, str) or not label):
+            raise ValueError(f"the label of Streams.{way} must be a non-empty string, got {label!r}")
+        if (way, label) in self._drawn:
+            given = "" if label is None else f" with the label {label!r}"
+            raise ValueError(
+                f"Streams.{way} was called twice{given} in role {self.role!r} of panel {self.panel}, and would return "
+                "overlapping draws; draw all numbers in one call, or give each further call its own label"
+            )
+        self._drawn.add((way, label))

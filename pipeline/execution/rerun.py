@@ -149,8 +149,8 @@ def refuse_other_numbers(client: Client, run: str, store: ResultStore, study: St
     if problems:
         more = f"; so do {len(problems) - 1} more methods" if len(problems) > 1 else ""
         raise BadInputError(
-            f"{problems[min(problems)]}{more}; run with the versions and on the kind of processor that the store records, or "
-            "choose another --store path"
+            f"{problems[min(problems)]}{more}; run with the versions and on the kind of processor that the store "
+            "records, or choose another --store path"
         )
 
 

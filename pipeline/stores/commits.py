@@ -8,6 +8,7 @@ import numpy as np
 from pipeline.blocks.evaluate import Block, Outcome, Status
 from pipeline.declare.factors import format_value
 from pipeline.declare.panel import Panel, Setting
+from pipeline.errors import DamagedChunkError
 from pipeline.stores.chunks import Chunks
 from pipeline.stores.files import Files
 from pipeline.stores.regions import positions, region_of
@@ -55,7 +56,7 @@ class Commit:
     chunks : Chunks
         Its arrays.
     present : set of str
-        Keys of chunks per cell that this process knows to exist.
+        Keys of chunks per cell that this process has read or written.
     planned : sequence of Planned
         The blocks.
 
@@ -85,11 +86,13 @@ class Commit:
             for measure in panel.measures:
                 trials = block.trials if measure.per_trial else None
                 region = region_of(panel, position, trials, len(measure.dims))
-                if measure.per_trial or (is_ok and self._is_needed(panel.name, measure.name, region, block)):
+                if measure.per_trial or (is_ok and self._is_needed(panel.name, measure.name, region)):
                     self._put(panel.name, measure.name, region, outcome.values[measure.name])
             region = region_of(panel, position, block.trials, 0)
             if (error != "").any():
                 self._put(panel.name, "error", region, error)
+            else:
+                self._files.remove_leftovers(self._chunks.keys(panel.name, "error", region))
             for key, content in self._chunks.encode(panel.name, "status", region, outcome.status).items():
                 self._batch.put_last(key, content)
 
@@ -105,16 +108,17 @@ class Commit:
         for key, content in self._chunks.encode(panel, name, region, values).items():
             self._batch.put(key, content)
 
-    def _is_needed(self, panel: str, name: str, region: tuple[slice, ...], block: Block) -> bool:
-        """Return whether this block writes a value of its cell: block 0 does, others where it is not there yet."""
+    def _is_needed(self, panel: str, name: str, region: tuple[slice, ...]) -> bool:
+        """Return whether to write the value of a cell: committed blocks depend on it, so none is replaced."""
         (key,) = self._chunks.keys(panel, name, region)
-        present = self._present
-        if block.trials.start == 0:
-            present.add(key)
-            return True
-        if key not in present and not self._files.exists(key):
-            return True
-        present.add(key)
+        if key not in self._present:
+            content = self._files.read(key)
+            self._present.add(key)
+            try:
+                self._chunks.decode(panel, name, region, {key: content})
+            except DamagedChunkError:  # a power loss may leave a file without its content
+                return True
+            return content is None
         return False
 
 

@@ -75,6 +75,12 @@ class Files(Protocol):
     def remove(self, keys: Iterable[str]) -> None:
         """Remove files durably; absent ones are ignored."""
 
+    def remove_leftovers(self, keys: Iterable[str]) -> None:
+        """Remove files that an attempt which was never committed may have left, where it costs no request to ask."""
+
+    def flush(self, keys: Iterable[str]) -> None:
+        """Make written files durable."""
+
     def begin(self) -> None:
         """Prepare the session's writes."""
 
@@ -177,6 +183,10 @@ class LocalFiles:
         if removed:
             self.flush([])
 
+    def remove_leftovers(self, keys: Iterable[str]) -> None:
+        """Remove files that an attempt which was never committed has left."""
+        self.remove([key for key in keys if os.path.lexists(self._path(key))])
+
     def begin(self) -> None:
         """Create the session's folder of temporary files."""
         os.makedirs(self._temporary)
@@ -238,8 +248,8 @@ class LocalFiles:
                 self._require_session()
                 raise
 
-    def flush(self, paths: Iterable[str]) -> None:
-        """Make written files durable: one call for the file system on Linux, elsewhere one for each path."""
+    def flush(self, keys: Iterable[str]) -> None:
+        """Make written files durable: one call for the file system on Linux, elsewhere one per file and folder."""
         if _SYNCFS is not None:
             descriptor = os.open(self.url, os.O_RDONLY)
             try:
@@ -248,16 +258,13 @@ class LocalFiles:
             finally:
                 os.close(descriptor)
             return
-        for path in {*paths, *map(os.path.dirname, paths)}:
+        paths = {self._path(key) for key in keys}
+        for path in paths | {os.path.dirname(path) for path in paths}:
             descriptor = os.open(path, os.O_RDONLY)
             try:
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
-
-    def path(self, key: str) -> str:
-        """Return the path of a file."""
-        return self._path(key)
 
     def _path(self, key: str) -> str:
         return os.path.join(self.url, key)
@@ -279,7 +286,7 @@ class _LocalBatch:
 
     def put(self, key: str, content: bytes) -> None:
         self._files.put(key, content)
-        self._written.append(self._files.path(key))
+        self._written.append(key)
 
     def put_last(self, key: str, content: bytes) -> None:
         self._last.append((self._files.write_temporary(content), key))
@@ -381,6 +388,12 @@ class ObjectFiles:
                 self._require_session()
             with suppress(FileNotFoundError):
                 self._files.rm_file(self._path(key))
+
+    def remove_leftovers(self, keys: Iterable[str]) -> None:
+        """Do nothing: verification notices the rare leftover, and each question costs a request."""
+
+    def flush(self, keys: Iterable[str]) -> None:
+        """Do nothing: what was written is durable."""
 
     def begin(self) -> None:
         """Prepare nothing: an object appears whole, or not at all."""

@@ -47,11 +47,15 @@ def check_block(
     if problems or not found:
         return problems, None
     if len(found) < len(outcomes):
-        return {"status": "missing at some of the method factors that the method does not use"}, None
+        return {
+            "status": "missing: it is there at other values of the method factors that the method does not use"
+        }, None
     for other in found[1:]:
         for name, values in _arrays(found[0]).items():
             if not _same_bits(values, _arrays(other)[name]):
-                problems[name] = "inconsistent: not the same at all of the method factors that the method does not use"
+                problems[name] = (
+                    "inconsistent: it differs between values of method factors that the method does not use"
+                )
     if not problems:
         problems = _contradictions(panel, block, found[0])
     is_pending = bool((found[0].status == Status.PENDING).any())

@@ -1,7 +1,7 @@
 """The result store: one Zarr v3 group per panel, which any xarray user can open, and the rules that keep it whole.
 
-* A chunk is one block of one setting, the same for all variables per trial. A value per cell is written by the first
-  block of the cell to have a trial that is ok, or again by block 0; every block computes the same value.
+* A chunk is one block of one setting, the same for all variables per trial. A value per cell is computed by every
+  block of the cell, written by the first with a trial that is ok, and not replaced.
 * The chunk of ``status`` is written last, once all that it stands for is durable: it commits the block. A block without
   it is pending. To compute a block again, its status is removed first.
 * Only one session writes at a time, and a superseded one cannot (`pipeline.stores.sessions`). The root changes by
@@ -179,7 +179,7 @@ class ResultStore:
         if found is not None:
             if found.attributes["spec_sha256"] != _head(study)["spec_sha256"]:
                 raise BadInputError(f"{files.url} holds an unfinished store of another spec; choose another path")
-            attributes = {**found.attributes, **attributes}
+            attributes = found.attributes  # those of the session that began it
         return cls._write_template(files, study, {**attributes, **_head(study)})
 
     def grow(self, session: Session, study: Study) -> "ResultStore":
@@ -203,8 +203,10 @@ class ResultStore:
     def _write_template(cls, files: Files, study: Study, attributes: Mapping[str, Any]) -> "ResultStore":
         template = make_template(study, attributes)
         root = seal_root(template.pop(ROOT))
-        files.put(COPY, root)
-        batch = files.batch(files.versions([ROOT]))
+        batch = files.batch(files.versions([COPY, ROOT]))
+        batch.put_last(COPY, root)
+        batch.finish()
+        files.flush([COPY])  # no other file without it, even after a power loss
         for key, content in template.items():
             batch.put(key, content)
         batch.put_last(ROOT, root)

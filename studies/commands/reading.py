@@ -16,13 +16,15 @@ from pipeline.aggregate import count_status
 from pipeline.blocks.evaluate import FAILURES, Status
 from pipeline.errors import BadInputError
 from pipeline.execution.rerun import rerun_trial
-from pipeline.run import study_of
+from pipeline.resolve import study_of
+from pipeline.stores.results import classify_read_error
 from pipeline.stores.store import ResultStore
 from pipeline.submission import find_submission
 from studies import STUDIES
 from studies.commands.laboratory import report_all
 from studies.commands.shared import (
     ERRORS,
+    AcceptEdited,
     Panels,
     StorePath,
     StudyOption,
@@ -122,10 +124,11 @@ def trial(
     number: Annotated[int, typer.Option("--trial", metavar="N", help="The trial, 0 for the first.")],
     cell: Annotated[list[str] | None, typer.Option("--cell", metavar="NAME=V", help="Value of a data factor.")] = None,
     study: StudyOption = None,
+    accept_edited_study: AcceptEdited = False,
 ) -> None:
     """Compute one trial again from its key, and say whether it equals what is stored."""
     opened = ResultStore.open(store)
-    _, configured = study_of(opened, named_study(study))
+    _, configured = study_of(opened, named_study(study), accept_edited_study)
     chosen = {name: _only(name, given) for name, given in parse_values(split_names(cell)).items()}
     reruns = rerun_trial(opened, configured, panel, chosen, number)
     table = make_table("method", "measure", "computed", "stored", "verdict")
@@ -203,11 +206,13 @@ def report(
     if markdown is not None:
         raise BadInputError(f"--markdown is for a folder that 'run all' made, got {store}; leave it out")
     opened = ResultStore.open(store)
-    _, configured = study_of(opened, named_study(study))
+    _, configured = study_of(opened, named_study(study), accept_edited_study=True)  # nothing is computed
     page = output or page_in(os.path.dirname(opened.url))
     try:
         findings = write_report(opened, configured, page, figures)
     except OSError as error:
+        if classify_read_error(error) is not None:
+            raise
         raise BadInputError(f"cannot write {error.filename or page}: {error.strerror}; choose another path") from error
     for claim, finding in findings:
         say(f"{finding.verdict}: {claim.statement} {finding.evidence}")

@@ -19,6 +19,7 @@ from studies.commands.progress import ProgressDisplay
 from studies.commands.reading import conclude, count_trials
 from studies.commands.shared import (
     ERRORS,
+    AcceptEdited,
     AllowFailures,
     Cluster,
     Panels,
@@ -93,11 +94,14 @@ def run(
     scale: Annotated[
         str | None, typer.Option("--scale", metavar="NAME", help="With STUDY = all: quick, or published, the default.")
     ] = None,
+    accept_edited_study: AcceptEdited = False,
 ) -> None:
     """Run a study into a store, or all of them into a folder; goes on where an earlier run of the same spec stopped."""
     if study == "all":
-        if trials is not None or panel or values:
-            raise BadInputError("--trials, --panel and --set are for one study; with all, choose --scale quick")
+        if trials is not None or panel or values or accept_edited_study:
+            raise BadInputError(
+                "--trials, --panel, --set and --accept-edited-study are for one study; with all, choose --scale quick"
+            )
         run_all(
             store, scale or "published", seed, cluster=cluster, time_limit=time_limit, allow_failures=allow_failures
         )
@@ -118,6 +122,7 @@ def run(
                 cluster=cluster,
                 time_limit=time_limit,
                 allow_failures=allow_failures,
+                accept_edited_study=accept_edited_study,
                 progress=display,
             ),
         )
@@ -134,6 +139,7 @@ def submit(
     panel: Panels = None,
     values: Values = None,
     allow_failures: AllowFailures = False,
+    accept_edited_study: AcceptEdited = False,
 ) -> None:
     """Hand a study to a scheduler, and leave: the work continues without this command."""
     submitted = pipeline.submit(
@@ -145,6 +151,7 @@ def submit(
         panels=split_names(panel),
         values=parse_values(values),
         allow_failures=allow_failures,
+        accept_edited_study=accept_edited_study,
     )
     if submitted is None:
         raise typer.Exit(conclude(store, count_trials(store)))
@@ -175,6 +182,7 @@ def resume(
     allow_failures: AllowFailures = False,
     cluster: Cluster = None,
     study: StudyOption = None,
+    accept_edited_study: AcceptEdited = False,
 ) -> None:
     """Compute what a store does not hold yet."""
     with ProgressDisplay(ERRORS) as display:
@@ -188,6 +196,7 @@ def resume(
                 cluster=cluster,
                 time_limit=time_limit,
                 allow_failures=allow_failures,
+                accept_edited_study=accept_edited_study,
                 progress=display,
             ),
         )
@@ -205,6 +214,7 @@ def extend(
     allow_failures: AllowFailures = False,
     cluster: Cluster = None,
     study: StudyOption = None,
+    accept_edited_study: AcceptEdited = False,
 ) -> None:
     """Add trials, values or methods to a store, and compute them; what it holds stays as it is."""
     if trials is None and not values:
@@ -222,6 +232,7 @@ def extend(
                 cluster=cluster,
                 time_limit=time_limit,
                 allow_failures=allow_failures,
+                accept_edited_study=accept_edited_study,
                 progress=display,
             ),
         )

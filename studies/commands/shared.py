@@ -36,7 +36,19 @@ AllowFailures = Annotated[
     bool, typer.Option("--allow-failures", help="Try every trial, even of a method that fails on everything.")
 ]
 StudyOption = Annotated[
-    str | None, typer.Option("--study", metavar="STUDY", help="The study, where the store does not find it by itself.")
+    str | None,
+    typer.Option(
+        "--study",
+        metavar="STUDY",
+        help="The study; by default the one that the store names, if it is built in, registered by a package, or in "
+        "a file that you have run before.",
+    ),
+]
+AcceptEdited = Annotated[
+    bool,
+    typer.Option(
+        "--accept-edited-study", help="Go on although the study file was edited; the session records its new hash."
+    ),
 ]
 
 

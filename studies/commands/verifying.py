@@ -8,7 +8,7 @@ from rich.progress import Progress
 
 from pipeline.errors import BadInputError
 from pipeline.verify import verify as verify_store
-from studies.commands.shared import ERRORS, Cluster, StorePath, StudyOption, named_study, say
+from studies.commands.shared import ERRORS, AcceptEdited, Cluster, StorePath, StudyOption, named_study, say
 
 _SHOWN = 20
 _OF_BLOCKS = {"unreadable", "missing", "inconsistent"}
@@ -24,6 +24,7 @@ def verify(
     ] = False,
     cluster: Cluster = None,
     study: StudyOption = None,
+    accept_edited_study: AcceptEdited = False,
 ) -> None:
     """Check every chunk of a store, and compare blocks with their numbers computed again; write only with --repair."""
     if seed < 0:
@@ -37,6 +38,7 @@ def verify(
             repair=repair,
             study=named_study(study),
             cluster=cluster,
+            accept_edited_study=accept_edited_study,
             progress=lambda done, total: bar.update(line, completed=done, total=total),
         )
     for flaw in found.flaws[:_SHOWN]:
@@ -48,6 +50,10 @@ def verify(
     kinds = {flaw.kind for flaw in found.flaws}
     if kinds and not repair:
         say(f"nothing was changed; repair it with: dpstudies verify {path} --repair")
+    if "damaged" in kinds and repair:
+        say("coordinates, metadata and the root were written anew")
+    if "different" in kinds and repair:
+        say("numbers that differed were replaced by what is computed now")
     if kinds & _OF_BLOCKS and repair:
         say(f"damaged blocks are pending now; compute them with: dpstudies resume {path}")
     elif found.n_pending:

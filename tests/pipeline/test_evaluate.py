@@ -1,7 +1,8 @@
 """A block's numbers do not depend on how trials are grouped, and every failure is accounted for."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -225,7 +226,7 @@ def test_failures_of_a_deterministic_panel_have_their_reason(reason, result):
         ("x must have shape (1,), got ()", lambda n: {"x": 1.0}),
         ("x must have shape (1,), got (1, 1)", lambda n: {"x": np.ones((n, 1))}),
         ("'error' must have shape (1,), got (2,)", lambda n: {"x": np.ones(n), "error": [""] * (n + 1)}),
-        ("could not convert string to float", lambda n: {"x": ["one"] * n}),
+        ("x must be real numbers, got dtype <U3", lambda n: {"x": ["one"] * n}),
         ("'NoneType' object is not iterable", lambda n: None),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -238,12 +239,171 @@ def test_what_does_not_fit_the_declaration_is_a_failure(reason, evaluate):
     assert np.isnan(outcome.values["x"]).all()
 
 
-def test_fractions_do_not_become_integers_in_silence():
-    measures = (Measure("x", "", dtype="int64"),)
-    exact = outcome_of(lambda data, setting, streams: {"x": np.full(len(data), 2.0)}, measures=measures)
-    assert exact.values["x"].tolist() == [2] * 8
-    outcome = outcome_of(lambda data, setting, streams: {"x": np.full(len(data), 1.7)}, measures=measures)
-    assert (outcome.status == FAILED).all()
+# values that a measure's dtype cannot hold
+
+
+@pytest.mark.parametrize(
+    ("dtype", "given", "bad"),
+    [
+        ("uint8", [300, -1, 255, 0], {0: "x must be an integer in 0 ... 255, got 300", 1: "got -1"}),
+        ("uint8", [256.0, -0.0, -1.0, 255.0], {0: "got 256.0", 2: "got -1.0"}),
+        ("int8", [127, 128, -128, -129], {1: "x must be an integer in -128 ... 127, got 128", 3: "got -129"}),
+        ("int64", [1.7, 2.0, np.nan, np.inf], {0: "got 1.7", 2: "got nan", 3: "got inf"}),
+        ("int64", [2.0**63, -(2.0**63), 2.0**63 - 1024, -1e300], {0: "got 9.22", 3: "got -1e+300"}),
+        ("int64", np.array([2**63, 2**63 - 1], np.uint64), {0: "got 9223372036854775808"}),
+        ("uint64", [2.0**64, 2.0**63, -1.0, 0.0], {0: "got 1.8", 2: "got -1.0"}),
+        ("uint8", np.array([300, 7], np.float16), {0: "got 300.0"}),
+        ("int64", np.array([2.5, 2.0], np.float32), {0: "got 2.5"}),
+        ("bool", [0, 1, 2, -1], {2: "x must be 0 or 1, got 2", 3: "got -1"}),
+        ("bool", [0.0, 1.0, np.nan, 0.5], {2: "x must be 0 or 1, got nan", 3: "got 0.5"}),
+        (
+            "float32",
+            [1e300, 0.1, np.inf, -1e39],
+            {0: "x must be at most 3.40282e+38 in size, or infinite", 3: "got -1e+39"},
+        ),
+        ("float16", [70000, 1, 0, 2], {0: "x must be at most 65504 in size, or infinite, got 70000"}),
+    ],
+    ids=str,
+)
+def test_a_value_that_its_dtype_cannot_hold_fails_its_trial_alone(dtype, given, bad):
+    given = np.asarray(given)
+    trials = len(given)
+    calls = []
+
+    def evaluate(data, setting, streams):
+        calls.append(streams.trials)
+        return {"x": given}
+
+    outcome = outcome_of(evaluate, trials=trials, measures=(Measure("x", "", dtype=dtype),))
+    assert len(calls) == 1  # the other trials are not computed again
+    assert np.flatnonzero(outcome.status == FAILED).tolist() == list(bad)
+    for trial, error in enumerate(outcome.error):
+        assert bad.get(trial, "") in error
+        assert bool(error) == (trial in bad)
+    kept = outcome.status == OK
+    np.testing.assert_array_equal(outcome.values["x"][kept], given[kept].astype(dtype))
+    assert outcome.values["x"].dtype == dtype
+
+
+@pytest.mark.parametrize(
+    ("dtype", "given"),
+    [
+        ("float64", [2**53 + 1, 3]),  # a floating measure keeps the nearest number
+        ("float32", [0.1, 1e-60]),
+        ("float64", [True, False]),
+        ("uint8", [True, False]),
+        ("bool", [1.0, 0.0]),
+        ("int64", [3.0, -7.0]),
+    ],
+    ids=str,
+)
+def test_rounding_to_a_floating_dtype_and_exact_casts_are_allowed(dtype, given):
+    outcome = outcome_of(lambda *_: {"x": given}, trials=2, measures=(Measure("x", "", dtype=dtype),))
+    assert outcome.status.tolist() == [OK, OK]
+    np.testing.assert_array_equal(outcome.values["x"], np.asarray(given).astype(dtype))
+
+
+@pytest.mark.parametrize("given", [np.array(["1", "2"]), np.array([1j, 2]), np.array([2**70, None])])
+def test_values_that_are_not_numbers_fail(given):
+    outcome = outcome_of(lambda data, setting, streams: {"x": given[list(streams.trials)]}, trials=2)
+    assert outcome.status.tolist() == [FAILED, FAILED]
+    assert "x must be real numbers, got dtype" in outcome.error[0]
+
+
+def test_a_bad_value_anywhere_in_its_outputs_fails_a_trial():
+    given = np.array([[[1, 2], [3, 4]], [[1, 2], [3, 300]], [[255, 0], [0, 0]]])
+    outcome = outcome_of(
+        lambda *_: {"x": given},
+        measures=(Measure("x", "", dims=("a", "b"), dtype="uint8"),),
+        outputs=(Factor("a", (1, 2), ""), Factor("b", (1, 2), "")),
+        trials=3,
+    )
+    assert outcome.status.tolist() == [OK, FAILED, OK]
+    assert outcome.error[1] == "x must be an integer in 0 ... 255, got 300"
+    assert outcome.values["x"][1].tolist() == [[0, 0], [0, 0]]
+
+
+def test_a_bad_value_of_a_cell_fails_every_trial():
+    measures = (Measure("x", ""), Measure("n", "", dtype="uint8", per_trial=False))
+    outcome = outcome_of(lambda data, *_: {"x": data, "n": 300}, trials=3, measures=measures)
+    assert outcome.status.tolist() == [FAILED] * 3
+    assert outcome.error[0].endswith("n must be an integer in 0 ... 255, got 300")
+
+
+def test_a_bad_value_of_a_deterministic_panel_fails_it():
+    outcome = outcome_of(lambda *_: {"x": 300}, trials=None, measures=(Measure("x", "", dtype="uint8"),))
+    assert outcome.status.tolist() == [FAILED]
+    assert outcome.error.tolist() == ["x must be an integer in 0 ... 255, got 300"]
+
+
+def test_an_error_that_a_method_reports_stands_before_a_bad_value():
+    result = {"x": [np.nan, np.nan, 1.0], "error": ["no interval", "", ""]}
+    outcome = outcome_of(lambda *_: result, trials=3, measures=(Measure("x", "", dtype="int64"),))
+    assert outcome.status.tolist() == [FAILED, FAILED, OK]
+    assert outcome.error.tolist()[::2] == ["no interval", ""]
+
+
+# data that no method may change
+
+
+class Named(NamedTuple):
+    values: np.ndarray
+
+
+@dataclass(frozen=True)
+class Kept:
+    values: np.ndarray
+    more: dict
+
+
+def contained(container, array):
+    """Put an array into a container, and return the way back."""
+    return {
+        "array": (array, lambda data: data),
+        "dict": ({"a": array}, lambda data: data["a"]),
+        "tuple": ((0, array), lambda data: data[1]),
+        "list": ([array], lambda data: data[0]),
+        "named": (Named(array), lambda data: data.values),
+        "dataclass": (Kept(np.zeros(1), {"b": array}), lambda data: data.more["b"]),
+        "nested": ({"a": [(Kept(array, {}), 1)]}, lambda data: data["a"][0][0].values),
+        "objects": (np.array([array, None], object), lambda data: data[0]),
+    }[container]
+
+
+@pytest.mark.parametrize("form", ["array", "dict", "tuple", "list", "named", "dataclass", "nested", "objects"])
+def test_a_method_that_writes_into_its_data_fails_and_changes_no_number(form):
+    taken = contained(form, None)[1]
+
+    def simulate(cell, streams):
+        return contained(form, streams.uniforms(1)[:, 0])[0]
+
+    def doubles(data, setting, streams):
+        array = taken(data)
+        array *= 2
+        return {"x": array}
+
+    def reads(data, setting, streams):
+        return {"x": taken(data) + 0.0}
+
+    def panel(*methods):
+        methods = tuple(Method(method.__name__, method) for method in methods)
+        return Study("s", "", "", (Panel("p", "", simulate, methods, X, trials=5),), seed=1)
+
+    expected = evaluate_all(panel(reads), "p", 5)[(), "reads"]
+    found = evaluate_all(panel(doubles, reads), "p", 5)
+    np.testing.assert_array_equal(found[(), "reads"]["x"], expected["x"])
+    assert (found[(), "reads"]["status"] == OK).all()
+    assert (found[(), "doubles"]["status"] == FAILED).all()
+    assert "read-only" in found[(), "doubles"]["error"][0]
+
+
+def test_data_that_hold_themselves_are_no_endless_loop():
+    def simulate(cell, streams):
+        data = [streams.uniforms(1)[:, 0]]
+        data.append(data)
+        return data
+
+    assert outcome_of(lambda data, *_: {"x": data[1][0]}, simulate=simulate).status.tolist() == [OK] * 8
 
 
 def guilty(*trials):

@@ -295,7 +295,7 @@ def test_another_version_is_refused(tmp_path, toy, message, old, new, complete):
     if not complete:
         lose(path, "single", 0, 0)
     edit(toy, old, new)
-    refused(path, message, lambda: resume(path))
+    refused(path, message, lambda: resume(path, study=str(toy)))
 
 
 @pytest.mark.parametrize(
@@ -310,11 +310,15 @@ def test_another_version_is_refused(tmp_path, toy, message, old, new, complete):
     ids=["plain", "noisy", "chain", "simulate", "fails now"],
 )
 def test_other_numbers_are_not_mixed_in(tmp_path, toy, setting, old, new):
-    """Code that was changed without a new version, while blocks are pending."""
+    """Code that was changed without a new version, while blocks are pending, and accepted."""
     path = run(str(toy), tmp_path / "r.zarr", panels=["means"], values={"steps": [3], "epsilon": [1]}).url
     lose(path, "means", 1, 0, 0, 0, 2, 1)
     edit(toy, old, new)
-    refused(path, rf"panel means, {setting}.*, trial \d gives other numbers than the store holds", lambda: resume(path))
+    refused(
+        path,
+        rf"panel means, {setting}.*, trial \d gives other numbers than the store holds",
+        lambda: resume(path, study=str(toy), accept_edited_study=True),
+    )
 
 
 def test_other_numbers_of_a_complete_store_are_not_asked_for(tmp_path, toy):
@@ -322,7 +326,7 @@ def test_other_numbers_of_a_complete_store_are_not_asked_for(tmp_path, toy):
     path = run(str(toy), tmp_path / "r.zarr", panels=["means"], values={"steps": [3], "epsilon": [1]}).url
     before = file_stamps(path)
     edit(toy, "rng.poisson(3)", "rng.poisson(3.5)")
-    resume(path)
+    resume(path, study=str(toy), accept_edited_study=True)
     assert file_stamps(path) == before
 
 
@@ -330,7 +334,7 @@ def test_edited_words_are_no_other_numbers(tmp_path, toy):
     path = run(str(toy), tmp_path / "r.zarr", panels=["single"]).url
     lose(path, "single", 0, 1)
     edit(toy, "one method, no factors", "a coin")
-    resume(path)
+    resume(path, study=str(toy), accept_edited_study=True)
     assert not PendingWork(STUDY.configure(panels=["single"]), ResultStore.open(path))
 
 

@@ -47,8 +47,16 @@ def small(tmp_path):
 def test_by_module():
     source = find_study("tests.pipeline.toy:STUDY", {})
     assert source.load() is STUDY
-    assert source.attributes == {"study_reference": "tests.pipeline.toy:STUDY"}
+    file = {"study_file_sha256": sha256(TOY_FILE.read_text())}
+    assert source.attributes == {"study_reference": "tests.pipeline.toy:STUDY", **file}
     assert source.file == str(TOY_FILE)
+
+
+def test_a_registered_study_has_no_hash():
+    """Its integer versions stand for its code, so that a release which edits a comment goes on with older stores."""
+    source = find_study("studies.inference.gibbs_traces:STUDY", {})
+    assert source.attributes == {"study_reference": "studies.inference.gibbs_traces:STUDY"}
+    assert source.file.endswith("gibbs_traces.py")
 
 
 def test_by_name():
@@ -169,7 +177,7 @@ def test_a_study_that_existed_only_in_memory_cannot_be_found_again():
         ("cannot load the study pipeline.declare.study:STUDIES: AttributeError: ", "pipeline.declare.study:STUDIES"),
         ("cannot load the study pipeline.declare.study:: ", "pipeline.declare.study:"),
         ("pipeline.declare.study:Panel must be a Study, got type", "pipeline.declare.study:Panel"),
-        ("cannot read the study file absent.py: No such file", "absent.py"),
+        ("absent.py: No such file", "absent.py"),
         ("unknown study 'absent'", "absent"),
     ],
 )
@@ -188,7 +196,8 @@ def test_refusals_by_name(message, target):
         ("ModuleNotFoundError: No module named 'no_such_module'", b"import no_such_module\n"),
         ("has no attribute 'STUDY'", b"x = 1\n"),
         ("must be a Study, got int", b"STUDY = 1\n"),
-        ("bad.py", b"# \xff\n"),
+        ("must be UTF-8", b"# \xff\n"),
+        ("SystemExit: 0", b"import sys\nsys.exit(0)\n"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

@@ -1,5 +1,6 @@
 """A trial's numbers depend on what the trial is, and on nothing else."""
 
+from dataclasses import replace
 from itertools import pairwise, product
 
 import numpy as np
@@ -42,10 +43,56 @@ def test_one_trial_alone():
     assert draw_with_generators(alone) == draw_with_generators(whole)[13:14]
 
 
-def test_drawing_twice_gives_the_same():
+def draw_uniforms(its, **label):
+    return its.uniforms(2, **label).ravel().tolist()
+
+
+def draw_from_generators(its, **label):
+    return [rng.random() for rng in its.generators(**label)]
+
+
+@pytest.mark.parametrize("draw", [draw_uniforms, draw_from_generators])
+def test_a_second_draw_needs_a_label(draw):
+    """The same stream drawn from twice gives overlapping draws, which a method would take for independent ones."""
     its = streams(range(3))
-    np.testing.assert_array_equal(its.uniforms(2), its.uniforms(2))
-    assert draw_with_generators(its) == draw_with_generators(its)
+    first = draw(its)
+    with pytest.raises(ValueError, match="label"):
+        draw(its)
+    second, third = draw(its, label="second"), draw(its, label="third")
+    assert len({*first, *second, *third}) == 3 * len(first)
+    with pytest.raises(ValueError, match="'second'"):
+        draw(its, label="second")
+    assert draw(streams(range(3))) == first
+    assert draw(streams(range(3)), label="second") == second
+
+
+def test_a_second_draw_is_refused_when_it_is_asked_for():
+    """Not when the generators are used."""
+    its = streams()
+    its.generators()
+    with pytest.raises(ValueError, match=r"Streams\.generators was called twice in role 'data' of panel p"):
+        its.generators()
+
+
+def test_another_number_of_uniforms_is_a_second_draw():
+    its = streams(range(3))
+    its.uniforms(2)
+    with pytest.raises(ValueError, match=r"Streams\.uniforms"):
+        its.uniforms(3)
+
+
+@pytest.mark.parametrize("label", ["", 0])
+def test_a_label_is_a_nonempty_string(label):
+    with pytest.raises(ValueError, match="non-empty string"):
+        streams().uniforms(1, label=label)
+
+
+def test_labelled_draws_do_not_depend_on_the_grouping_of_trials():
+    whole = streams(range(9)).uniforms(2, label="noise")
+    parts = [streams(range(*bound)).uniforms(2, label="noise") for bound in ((0, 4), (4, 9))]
+    np.testing.assert_array_equal(np.concatenate(parts), whole)
+    alone = streams(range(9)).single(5)
+    assert draw_from_generators(alone, label="noise")[0] == draw_from_generators(streams(range(9)), label="noise")[5]
 
 
 @pytest.mark.parametrize("d", [1, 3, 7])
@@ -128,7 +175,7 @@ def test_golden_numbers():
     assert key == '[7,"study","panel","role",[["a",[1.0,0.5]],["e",1e-08],["k","x"],["n",100]],2]'
     assert its.uniforms(2).tolist() == GOLDEN_UNIFORMS
     assert [rng.random() for rng in its.generators()] == GOLDEN_GENERATORS
-    assert [int(rng.integers(2**63)) for rng in its.generators()] == GOLDEN_INTEGERS
+    assert [int(rng.integers(2**63)) for rng in replace(its).generators()] == GOLDEN_INTEGERS
 
 
 GOLDEN_UNIFORMS = [[0.07423123640390461, 0.782440972316299], [0.8694703698508658, 0.006620410458785808]]

@@ -1,0 +1,71 @@
+"""Casts of a method's results to the dtypes that its measures declare, without a change of value."""
+
+import numpy as np
+
+
+def cast_values(name: str, given: np.ndarray, dtype: str) -> tuple[np.ndarray, np.ndarray]:
+    """Cast values, and find those that the dtype cannot hold.
+
+    A floating dtype holds the nearest number, so rounding is no failure, also of integers above 2**53; a finite value
+    that becomes infinite is. An integer or boolean dtype holds equal values alone.
+
+    Parameters
+    ----------
+    name : str
+        Name of the measure, for the error.
+    given : ndarray
+        Booleans, integers or floating-point numbers of any shape.
+    dtype : str
+        A boolean, integer or floating dtype.
+
+    Returns
+    -------
+    array : ndarray of `dtype`
+        A copy of the values; those that it cannot hold are undefined.
+    wrong : ndarray of bool
+        Positions of the values that it cannot hold.
+
+    Raises
+    ------
+    ValueError
+        If the values are not real numbers.
+
+    Examples
+    --------
+    >>> array, wrong = cast_values("x", np.array([300.0, 7.0, 0.5]), "uint8")
+    >>> array[~wrong], wrong
+    (array([7], dtype=uint8), array([ True, False,  True]))
+    """
+    if given.dtype.kind not in "biuf":
+        raise ValueError(f"{name} must be real numbers, got dtype {given.dtype}")
+    target = np.dtype(dtype)
+    with np.errstate(invalid="ignore", over="ignore"):
+        array = given.astype(target)
+    if np.can_cast(given.dtype, target, "safe"):
+        return array, np.zeros(given.shape, bool)
+    if target.kind == "f":
+        return array, np.isinf(array) & np.isfinite(given)
+    if target.kind == "b":
+        return array, (given != 0) & (given != 1)
+    limits = np.iinfo(target)
+    if given.dtype.kind != "f":
+        return array, (given < limits.min) | (given > limits.max)
+    wide = given.astype(np.result_type(given, np.float64))  # the limits overflow half precision
+    within = (wide >= float(limits.min)) & (wide < float(limits.max + 1))
+    return array, ~(within & (np.floor(wide) == wide))
+
+
+def describe_range(dtype: str) -> str:
+    """Return the values that a dtype can hold, for an error.
+
+    Examples
+    --------
+    >>> describe_range("int8"), describe_range("bool"), describe_range("float16")
+    ('an integer in -128 ... 127', '0 or 1', 'at most 65504 in size, or infinite')
+    """
+    target = np.dtype(dtype)
+    if target.kind == "b":
+        return "0 or 1"
+    if target.kind == "f":
+        return f"at most {float(np.finfo(target).max):g} in size, or infinite"
+    return f"an integer in {np.iinfo(target).min} ... {np.iinfo(target).max}"
