@@ -9,6 +9,9 @@ import fsspec.asyn
 from pipeline.errors import BadInputError
 
 ROOT = "zarr.json"
+STATE = ".dpstudies"
+"""Folder of a store for what is not Zarr: the root's copy, sessions, temporary files."""
+SESSIONS = f"{STATE}/sessions"
 _ANSWER_SECONDS = 10  # clients try again for a minute and more
 
 

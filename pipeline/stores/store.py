@@ -29,8 +29,8 @@ from pipeline.errors import BadInputError, DamagedChunkError, StoreAccessError, 
 from pipeline.faults import explain, is_expired, is_transient
 from pipeline.stores.chunks import Chunks
 from pipeline.stores.commits import Commit, Planned
-from pipeline.stores.files import STATE, Files, open_files
-from pipeline.stores.places import ROOT, exists_remotely, is_local, normal_place
+from pipeline.stores.files import Files, open_files
+from pipeline.stores.places import ROOT, STATE, exists_remotely, is_local, normal_place
 from pipeline.stores.regions import iterate_slabs, positions, region_of, setting_index
 from pipeline.stores.root import COPY, STORE_FORMAT, Root, read_root, seal_root
 from pipeline.stores.sessions import Session, sessions_of

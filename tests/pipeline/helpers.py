@@ -99,9 +99,9 @@ def compute_into(path, study):
     return ResultStore.open(path)
 
 
-def commit_block(store, study, panel, block, settings=None):
+def commit_block(store, study, panel, block, settings=None, stale=()):
     """Compute and commit some settings of one block of a store that was opened for a session."""
     settings = panel.settings() if settings is None else settings
-    with store.commit([Planned(panel, block, settings)]) as commit:
+    with store.commit([Planned(panel, block, settings, stale)]) as commit:
         for setting, outcome in zip(settings, evaluate_block(study, block, settings), strict=True):
             commit.write(panel, block, setting, outcome)

@@ -13,8 +13,9 @@ from pipeline.blocks.evaluate import FAILURES, evaluate_block
 from pipeline.blocks.plan import iterate_blocks
 from pipeline.execution.work import PendingWork
 from pipeline.stores.commits import Planned
-from pipeline.stores.files import SESSIONS, LocalFiles
 from pipeline.stores.health import check_block
+from pipeline.stores.local_files import LocalFiles
+from pipeline.stores.places import SESSIONS
 from pipeline.stores.sessions import Session
 from pipeline.stores.store import ResultStore
 from tests.pipeline.helpers import assert_equal_arrays
@@ -202,7 +203,7 @@ def test_one_flush_per_task(tmp_path, monkeypatch):
 
 def test_a_flush_without_the_system_call_covers_every_file(tmp_path, monkeypatch):
     """Elsewhere than on Linux, every file and its folder is flushed."""
-    monkeypatch.setattr("pipeline.stores.files._SYNCFS", None)
+    monkeypatch.setattr("pipeline.stores.local_files._SYNCFS", None)
     synced, fsync = [], os.fsync
     monkeypatch.setattr(
         os, "fsync", lambda descriptor: synced.append(os.readlink(f"/proc/self/fd/{descriptor}")) or fsync(descriptor)

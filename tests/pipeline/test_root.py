@@ -11,7 +11,7 @@ import pytest
 
 import pipeline
 from pipeline.errors import BadInputError, StoreAccessError, UnreadableStoreError
-from pipeline.stores.files import LocalFiles
+from pipeline.stores.local_files import LocalFiles
 from pipeline.stores.root import COPY, seal, seal_root, unseal
 from pipeline.stores.sessions import Session
 from pipeline.stores.store import ResultStore
