@@ -42,8 +42,8 @@ def run(
     values: Mapping[str, Iterable[Any]] | None = None,
     cluster: str | None = None,
     time_limit: float | None = None,
-    accept_edited_study: bool = False,
     allow_failures: bool = False,
+    accept_edited_study: bool = False,
     progress: Progress | None = None,
 ) -> ResultStore:
     """Run a study, or go on where an earlier run with the same spec stopped.
@@ -61,13 +61,13 @@ def run(
     time_limit : float, optional
         How long a block may take, in seconds; the trials that take longer are found, and stored as timed out. Needs a
         cluster of worker processes.
+    allow_failures : bool
+        Whether to go on with a method that fails on everything. By default the run stops after 100 trials of a panel
+        and setting that failed, or 10 that ended their worker, if none was ok; the others stay pending.
     accept_edited_study : bool
         Whether to go on with a store although its study file was edited since; the session records the new hash.
         A study that exists only in memory has no file to compare: its integer versions are compared, and one committed
         trial of each method is computed again.
-    allow_failures : bool
-        Whether to go on with a method that fails on everything. By default the run stops after 100 trials of a panel
-        and setting that failed, or 10 that ended their worker, if none was ok; the others stay pending.
     progress : callable, optional
         Called with the pending work; returns a function to call with each receipt.
 
@@ -109,8 +109,8 @@ def submit(
     seed: int | None = None,
     panels: Iterable[str] = (),
     values: Mapping[str, Iterable[Any]] | None = None,
-    accept_edited_study: bool = False,
     allow_failures: bool = False,
+    accept_edited_study: bool = False,
 ) -> tuple[Submission, int] | None:
     """Hand a study to a scheduler that continues with it when this program is gone.
 
@@ -165,8 +165,8 @@ def resume(
     retry: Collection[Status] = (),
     cluster: str | None = None,
     time_limit: float | None = None,
-    accept_edited_study: bool = False,
     allow_failures: bool = False,
+    accept_edited_study: bool = False,
     progress: Progress | None = None,
 ) -> ResultStore:
     """Compute what a store does not hold yet.
@@ -180,7 +180,7 @@ def resume(
         in a file that this user has run before.
     retry : collection of Status
         Trials of which status are computed again, too, such as `FAILURES`; with the same random numbers.
-    cluster, time_limit, accept_edited_study, allow_failures, progress
+    cluster, time_limit, allow_failures, accept_edited_study, progress
         See `run`.
 
     Returns
@@ -218,8 +218,8 @@ def extend(
     study: StudySource | Study | str | None = None,
     cluster: str | None = None,
     time_limit: float | None = None,
-    accept_edited_study: bool = False,
     allow_failures: bool = False,
+    accept_edited_study: bool = False,
     progress: Progress | None = None,
 ) -> ResultStore:
     """Add trials, values of factors, or methods to a store; every number that it holds stays as it is.
@@ -234,7 +234,7 @@ def extend(
         New values of factors, and names of methods; those that are there may be repeated.
     panels : iterable of str
         Which panels to extend; by default, all that have what is given.
-    study, cluster, time_limit, accept_edited_study, allow_failures, progress
+    study, cluster, time_limit, allow_failures, accept_edited_study, progress
         See `resume`.
 
     Returns
