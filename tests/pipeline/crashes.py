@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from pipeline.stores.files import LocalFiles
+from pipeline.stores.local_files import LocalFiles
 
 _HEARTBEAT = "dpstudies-heartbeat"  # its writes depend on the time, and are no operations that are counted
 

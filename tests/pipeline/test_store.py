@@ -18,7 +18,8 @@ from pipeline.blocks.plan import iterate_blocks
 from pipeline.declare.streams import canonical_json, sha256
 from pipeline.errors import BadInputError, IncompleteStoreError
 from pipeline.stores.commits import Commit, Planned
-from pipeline.stores.places import STATE, _LocalBatch
+from pipeline.stores.local_files import _LocalBatch
+from pipeline.stores.places import STATE
 from pipeline.stores.regions import write_region
 from pipeline.stores.root import COPY
 from pipeline.stores.sessions import Session
@@ -290,34 +291,62 @@ def panel_with(name, method):
     return replace(STUDY, panels=(panel.with_values(panel.method_dim, [method]),))
 
 
-def crash_everywhere(path, monkeypatch, study, position=0, retried=False, stale=True):
+def new(path, study, block):
+    """Create a store."""
+    create_store(path, study)
+
+
+def failed(path, study, block):
+    """Create a store in which all trials of a block failed."""
+    (panel,) = study.panels
+    create_store(path, study)
+    with writing(path) as store, store.commit([Planned(panel, block, panel.settings())]) as commit:
+        outcome = unevaluated(panel, len(block.trials), Status.FAILED, "no reason")
+        commit.write(panel, block, panel.settings()[0], outcome)
+
+
+def grown(path, study, block):
+    """Create a store, commit a block without its last trial, and make room for that trial."""
+    smaller = study.configure(trials=block.trials.stop - 1)
+    create_store(path, smaller)
+    with writing(path) as store:
+        commit_block(store, smaller, smaller.panels[0], replace(block, trials=block.trials[:-1]))
+    with Session.begin(str(path), {}) as session:
+        ResultStore.open(path).grow(session, study)
+
+
+def crash_everywhere(path, monkeypatch, study, position=0, prepare=new, invalidated=True):
     """Commit the first setting on a block, with a crash before each operation on files in turn, and in each write.
 
-    The block is new, or one that failed and is computed again. After each crash it must be pending, or as it was, and
-    no trial may have another's status. Return the operations.
+    After each crash the block must be pending, or as it was, and no trial may have another's status. Return the
+    operations.
     """
     (panel,) = study.panels
     setting = panel.settings()[0]
     block = [block for block in iterate_blocks(panel) if block.cell == 1][position]
     (outcome,) = evaluate_block(study, block, [setting])
-    failed = unevaluated(panel, len(block.trials), Status.FAILED, "no reason")
-    create_store(path, study)
-    expected = np.ones_like(ResultStore.open(path).pending(panel))
+    prepare(path, study, block)
+    chunks = {
+        file: file.read_bytes()
+        for name in DIMS[panel.name]
+        for file in (path / panel.name / name).rglob("c/**/*")
+        if file.is_file()
+    }
+    stale = [setting] if chunks and invalidated else []
+    expected = np.ones_like(ResultStore.open(path).pending(panel, retry=FAILURES))
     with Session.begin(str(path), {}) as session:
         for number in count():
-            for variable in DIMS[panel.name]:
-                shutil.rmtree(path / panel.name / variable / "c", ignore_errors=True)
+            for name in DIMS[panel.name]:
+                shutil.rmtree(path / panel.name / name / "c", ignore_errors=True)
+            for file, content in chunks.items():
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_bytes(content)
             store = ResultStore.open(path, session.id)  # as another process
-            if retried:
-                with store.commit([Planned(panel, block, [setting])]) as commit:
-                    commit.write(panel, block, setting, failed)
-            store = ResultStore.open(path, session.id)
-            planned = Planned(panel, block, [setting], [setting] if retried and stale else [])
             with monkeypatch.context() as patch:
                 patch.setattr(Commit, "discard", lambda commit: None)  # a dead process does not tidy up
                 done = crash_at(patch, number)
                 try:
-                    with store.commit([planned]) as commit:
+                    with store.commit([Planned(panel, block, [setting], stale)]) as commit:
                         commit.write(panel, block, setting, outcome)
                 except CrashError:
                     pass
@@ -336,26 +365,27 @@ def crash_everywhere(path, monkeypatch, study, position=0, retried=False, stale=
 
 
 CRASHES = {
-    "all method factors": ("means", "plain", 0, False),
-    "last block": ("means", "noisy", 1, False),
-    "without trials": ("table", "square", 0, False),
-    "failing trials": ("faults", "raises", 0, False),
-    "retried": ("means", "noisy", 1, True),
-    "retried with failing trials": ("faults", "raises", 0, True),
+    "all method factors": ("means", "plain", 0, new),
+    "last block": ("means", "noisy", 1, new),
+    "without trials": ("table", "square", 0, new),
+    "failing trials": ("faults", "raises", 0, new),
+    "retried": ("means", "noisy", 1, failed),
+    "retried with failing trials": ("faults", "raises", 0, failed),
+    "grown": ("faults", "fine", 1, grown),
 }
 
 
-@pytest.mark.parametrize(("name", "method", "position", "retried"), CRASHES.values(), ids=CRASHES)
-def test_a_crash_never_commits_missing_numbers(tmp_path, monkeypatch, name, method, position, retried):
+@pytest.mark.parametrize(("name", "method", "position", "prepare"), CRASHES.values(), ids=CRASHES)
+def test_a_crash_never_commits_missing_numbers(tmp_path, monkeypatch, name, method, position, prepare):
     study = panel_with(name, method)
-    done = crash_everywhere(tmp_path / "t.zarr", monkeypatch, study, position, retried)
+    done = crash_everywhere(tmp_path / "t.zarr", monkeypatch, study, position, prepare)
     assert len(done) >= len(study.panels[0].measures) + 2
     written = done[done.index("write") :]
     last = written.index("flush")
     assert [f"rename {name}/status/" in step for step in written] == [k > last for k in range(len(written))]
     removed = [step.split("/")[1] for step in done if step.startswith("remove")]
     assert removed == sorted(removed, reverse=True)  # status, then error
-    assert bool(removed) == retried
+    assert bool(removed) == (prepare is not new)
 
 
 def test_the_crash_test_sees_a_writer_that_commits_first(tmp_path, monkeypatch):
@@ -375,7 +405,7 @@ def test_the_crash_test_sees_a_writer_that_commits_first(tmp_path, monkeypatch):
 def test_the_crash_test_sees_a_writer_that_keeps_the_status_of_a_retried_block(tmp_path, monkeypatch):
     """Negative control: a trial would be failed and have a valid number."""
     with pytest.raises(AssertionError, match="estimate"):
-        crash_everywhere(tmp_path / "t.zarr", monkeypatch, panel_with("means", "noisy"), 1, retried=True, stale=False)
+        crash_everywhere(tmp_path / "t.zarr", monkeypatch, panel_with("means", "noisy"), 1, failed, invalidated=False)
 
 
 @pytest.mark.parametrize("k", range(len(MEANS.settings())))
@@ -521,7 +551,7 @@ def test_a_store_of_the_first_format_is_refused(tmp_path):
     root.create_group("single").create_array("status", shape=(1, 5), chunks=(1, 2), dtype="int8")[...] = 1
     before = file_stamps(tmp_path)
     for attempt in (ResultStore.exists, ResultStore.open, open_results):
-        with pytest.raises(BadInputError, match=r"old.zarr has format 1, and this version reads format 2; ") as caught:
+        with pytest.raises(BadInputError, match=r"old\.zarr has format 1, and this version reads format 2") as caught:
             attempt(tmp_path / "old.zarr")
         assert "run the study again into another --store path" in str(caught.value)
         assert "\n" not in str(caught.value)
