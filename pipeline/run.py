@@ -332,9 +332,10 @@ def _current(
     works: PendingWork | None, study: Study, store: ResultStore, task: Task, retry: Collection[Status] = ()
 ) -> PendingWork:
     """Return pending work as it is in the session of a task: scanned before, unless another session wrote since."""
-    if works is not None and number_of(task.session) == works.last_session + 1:
+    number = number_of(task.session)
+    if works is not None and number == works.last_session + 1:
         return works
-    return PendingWork(study, store, retry)
+    return PendingWork(study, None if number == 1 else store, retry)
 
 
 @contextmanager
