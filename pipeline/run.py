@@ -153,7 +153,7 @@ def submit(
         return None
     options = _Options(profile, allow_failures=allow_failures)
     with _session(source, configured, store, existing, options, submitted=cluster) as (client, opened, task):
-        works = _current(works, configured, opened, task)
+        works = _current(works, configured, existing, opened, task)
         n_tasks = hand_over(client, task, works, close, allow_failures)
         return Submission(task.session, task.run, now(), str(profile.address), cluster), n_tasks
 
@@ -316,7 +316,7 @@ def _run(
     if existing is not None and works is not None and not works:
         return existing
     with _session(source, study, path, existing, options) as (client, store, task):
-        works = _current(works, study, store, task, options.retry)
+        works = _current(works, study, existing, store, task, options.retry)
         on_receipt = options.progress(works) if options.progress is not None else lambda receipt: None
         how = {"profile": options.profile, "allow_failures": options.allow_failures}
         execute(client, task, works, on_receipt, options.time_limit, **how)
@@ -329,13 +329,19 @@ def _pending(study: Study, existing: ResultStore | None, retry: Collection[Statu
 
 
 def _current(
-    works: PendingWork | None, study: Study, store: ResultStore, task: Task, retry: Collection[Status] = ()
+    works: PendingWork | None,
+    study: Study,
+    existing: ResultStore | None,
+    store: ResultStore,
+    task: Task,
+    retry: Collection[Status] = (),
 ) -> PendingWork:
     """Return pending work as it is in the session of a task: scanned before, unless another session wrote since."""
     number = number_of(task.session)
     if works is not None and number == works.last_session + 1:
         return works
-    return PendingWork(study, None if number == 1 else store, retry)
+    is_new = existing is None and number == 1
+    return PendingWork(study, None if is_new else store, retry)
 
 
 @contextmanager
