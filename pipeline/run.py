@@ -22,6 +22,7 @@ from pipeline.execution.probe import refuse_unfit_workers
 from pipeline.execution.rerun import refuse_other_numbers
 from pipeline.execution.shipping import shipped
 from pipeline.execution.work import PendingWork, Receipt, Task
+from pipeline.faults import retried
 from pipeline.resolve import named_source, refuse_edited, refuse_other_spec, study_of
 from pipeline.stores.places import normal_place
 from pipeline.stores.provenance import describe, now
@@ -396,7 +397,7 @@ def _prepared(session: Session, source: StudySource, study: Study, existing: Res
         if (store.spec if store else None) != (existing.spec if existing else None):
             raise BadInputError(f"another session changed the store {url} in this moment; try again")
         if store is None or not store.complete:
-            return ResultStore.create(session, study, {**source.attributes, "created": now()})
-        return store if store.holds(study) else store.grow(session, study)
+            return retried(ResultStore.create, session, study, {**source.attributes, "created": now()})
+        return store if store.holds(study) else retried(store.grow, session, study)
     except OSError as error:
         raise BadInputError(f"cannot write to the store {url}: {error.strerror or error}") from error
