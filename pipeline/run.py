@@ -28,7 +28,7 @@ from pipeline.stores.places import normal_place
 from pipeline.stores.provenance import describe, now
 from pipeline.stores.sessions import Session, number_of
 from pipeline.stores.store import ResultStore
-from pipeline.submission import Submission, close, record_of, take_over
+from pipeline.submission import Submission, close, find_submission, record_of, take_over
 
 Progress = Callable[[PendingWork], Callable[[Receipt], None]]
 
@@ -155,8 +155,9 @@ def submit(
     options = _Options(profile, allow_failures=allow_failures)
     with _session(source, configured, store, existing, options, submitted=cluster) as (client, opened, task):
         works = _current(works, configured, existing, opened, task)
-        n_tasks = hand_over(client, task, works, close, allow_failures)
-        return Submission(task.session, task.run, now(), str(profile.address), cluster), n_tasks
+        submission = find_submission(opened)
+        assert submission is not None, "the session is detached"
+        return submission, hand_over(client, task, works, close, allow_failures)
 
 
 def resume(
