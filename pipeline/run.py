@@ -22,12 +22,13 @@ from pipeline.execution.probe import refuse_unfit_workers
 from pipeline.execution.rerun import refuse_other_numbers
 from pipeline.execution.shipping import shipped
 from pipeline.execution.work import PendingWork, Receipt, Task
+from pipeline.faults import retried
 from pipeline.resolve import named_source, refuse_edited, refuse_other_spec, study_of
 from pipeline.stores.places import normal_place
 from pipeline.stores.provenance import describe, now
 from pipeline.stores.sessions import Session, number_of
 from pipeline.stores.store import ResultStore
-from pipeline.submission import Submission, close, record_of, take_over
+from pipeline.submission import Submission, close, find_submission, record_of, take_over
 
 Progress = Callable[[PendingWork], Callable[[Receipt], None]]
 
@@ -42,8 +43,8 @@ def run(
     values: Mapping[str, Iterable[Any]] | None = None,
     cluster: str | None = None,
     time_limit: float | None = None,
-    accept_edited_study: bool = False,
     allow_failures: bool = False,
+    accept_edited_study: bool = False,
     progress: Progress | None = None,
 ) -> ResultStore:
     """Run a study, or go on where an earlier run with the same spec stopped.
@@ -61,13 +62,13 @@ def run(
     time_limit : float, optional
         How long a block may take, in seconds; the trials that take longer are found, and stored as timed out. Needs a
         cluster of worker processes.
+    allow_failures : bool
+        Whether to go on with a method that fails on everything. By default the run stops after 100 trials of a panel
+        and setting that failed, or 10 that ended their worker, if none was ok; the others stay pending.
     accept_edited_study : bool
         Whether to go on with a store although its study file was edited since; the session records the new hash.
         A study that exists only in memory has no file to compare: its integer versions are compared, and one committed
         trial of each method is computed again.
-    allow_failures : bool
-        Whether to go on with a method that fails on everything. By default the run stops after 100 trials of a panel
-        and setting that failed, or 10 that ended their worker, if none was ok; the others stay pending.
     progress : callable, optional
         Called with the pending work; returns a function to call with each receipt.
 
@@ -109,8 +110,8 @@ def submit(
     seed: int | None = None,
     panels: Iterable[str] = (),
     values: Mapping[str, Iterable[Any]] | None = None,
-    accept_edited_study: bool = False,
     allow_failures: bool = False,
+    accept_edited_study: bool = False,
 ) -> tuple[Submission, int] | None:
     """Hand a study to a scheduler that continues with it when this program is gone.
 
@@ -153,9 +154,10 @@ def submit(
         return None
     options = _Options(profile, allow_failures=allow_failures)
     with _session(source, configured, store, existing, options, submitted=cluster) as (client, opened, task):
-        works = _current(works, configured, opened, task)
-        n_tasks = hand_over(client, task, works, close, allow_failures)
-        return Submission(task.session, task.run, now(), str(profile.address), cluster), n_tasks
+        works = _current(works, configured, existing, opened, task)
+        submission = find_submission(opened)
+        assert submission is not None, "the session is detached"
+        return submission, hand_over(client, task, works, close, allow_failures)
 
 
 def resume(
@@ -165,8 +167,8 @@ def resume(
     retry: Collection[Status] = (),
     cluster: str | None = None,
     time_limit: float | None = None,
-    accept_edited_study: bool = False,
     allow_failures: bool = False,
+    accept_edited_study: bool = False,
     progress: Progress | None = None,
 ) -> ResultStore:
     """Compute what a store does not hold yet.
@@ -180,7 +182,7 @@ def resume(
         in a file that this user has run before.
     retry : collection of Status
         Trials of which status are computed again, too, such as `FAILURES`; with the same random numbers.
-    cluster, time_limit, accept_edited_study, allow_failures, progress
+    cluster, time_limit, allow_failures, accept_edited_study, progress
         See `run`.
 
     Returns
@@ -218,8 +220,8 @@ def extend(
     study: StudySource | Study | str | None = None,
     cluster: str | None = None,
     time_limit: float | None = None,
-    accept_edited_study: bool = False,
     allow_failures: bool = False,
+    accept_edited_study: bool = False,
     progress: Progress | None = None,
 ) -> ResultStore:
     """Add trials, values of factors, or methods to a store; every number that it holds stays as it is.
@@ -234,7 +236,7 @@ def extend(
         New values of factors, and names of methods; those that are there may be repeated.
     panels : iterable of str
         Which panels to extend; by default, all that have what is given.
-    study, cluster, time_limit, accept_edited_study, allow_failures, progress
+    study, cluster, time_limit, allow_failures, accept_edited_study, progress
         See `resume`.
 
     Returns
@@ -316,7 +318,7 @@ def _run(
     if existing is not None and works is not None and not works:
         return existing
     with _session(source, study, path, existing, options) as (client, store, task):
-        works = _current(works, study, store, task, options.retry)
+        works = _current(works, study, existing, store, task, options.retry)
         on_receipt = options.progress(works) if options.progress is not None else lambda receipt: None
         how = {"profile": options.profile, "allow_failures": options.allow_failures}
         execute(client, task, works, on_receipt, options.time_limit, **how)
@@ -329,12 +331,19 @@ def _pending(study: Study, existing: ResultStore | None, retry: Collection[Statu
 
 
 def _current(
-    works: PendingWork | None, study: Study, store: ResultStore, task: Task, retry: Collection[Status] = ()
+    works: PendingWork | None,
+    study: Study,
+    existing: ResultStore | None,
+    store: ResultStore,
+    task: Task,
+    retry: Collection[Status] = (),
 ) -> PendingWork:
     """Return pending work as it is in the session of a task: scanned before, unless another session wrote since."""
-    if works is not None and number_of(task.session) == works.last_session + 1:
+    number = number_of(task.session)
+    if works is not None and number == works.last_session + 1:
         return works
-    return PendingWork(study, store, retry)
+    is_new = existing is None and number == 1
+    return PendingWork(study, None if is_new else store, retry)
 
 
 @contextmanager
@@ -389,7 +398,7 @@ def _prepared(session: Session, source: StudySource, study: Study, existing: Res
         if (store.spec if store else None) != (existing.spec if existing else None):
             raise BadInputError(f"another session changed the store {url} in this moment; try again")
         if store is None or not store.complete:
-            return ResultStore.create(session, study, {**source.attributes, "created": now()})
-        return store if store.holds(study) else store.grow(session, study)
+            return retried(ResultStore.create, session, study, {**source.attributes, "created": now()})
+        return store if store.holds(study) else retried(store.grow, session, study)
     except OSError as error:
         raise BadInputError(f"cannot write to the store {url}: {error.strerror or error}") from error

@@ -98,15 +98,15 @@ def shipped(client: Client, task: Task, handed_over: bool = False) -> Iterator[N
         yield
         stays = handed_over
     finally:
+        if not handed_over and client.status == "running":
+            with suppress(Exception):
+                client.unregister_scheduler_plugin(f"{plugin_name(task.run)}-deaths")
         if not stays:
             unship(client, task.run)
 
 
 def unship(client: Client, run: str) -> None:
-    """Remove the plugins of a run, as far as they are there and the scheduler answers."""
-    if client.status != "running":
-        return
-    with suppress(Exception):
-        client.unregister_scheduler_plugin(f"{plugin_name(run)}-deaths")
-    with suppress(Exception):
-        client.unregister_worker_plugin(plugin_name(run))
+    """Take a run away from the workers, if the scheduler answers."""
+    if client.status == "running":
+        with suppress(Exception):
+            client.unregister_worker_plugin(plugin_name(run))

@@ -131,6 +131,9 @@ class LocalFiles:
 
     def write_temporary(self, content: bytes) -> str:
         """Write a temporary file, and return its path."""
+        return retried(self._write_temporary, content)
+
+    def _write_temporary(self, content: bytes) -> str:
         path = self._temporary_name()
         try:
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
@@ -148,6 +151,9 @@ class LocalFiles:
 
     def rename(self, temporary: str, key: str) -> None:
         """Give a temporary file its final name."""
+        retried(self._rename, temporary, key)
+
+    def _rename(self, temporary: str, key: str) -> None:
         path = self._path(key)
         try:
             os.replace(temporary, path)
@@ -156,12 +162,15 @@ class LocalFiles:
             os.makedirs(os.path.dirname(path), exist_ok=True)
             try:
                 os.replace(temporary, path)
-            except FileNotFoundError:
+            except FileNotFoundError:  # an attempt that seemed to fail may have renamed it
                 self._require_session()
-                raise
+                raise OSError(errno.EAGAIN, "a temporary file has gone", path) from None
 
     def flush(self, keys: Iterable[str]) -> None:
-        """Make written files durable: one call for the file system on Linux, elsewhere one per file and folder."""
+        """Make written files durable: one call for the file system on Linux, elsewhere one per file and folder.
+
+        An error is not retried here: the system may have dropped what it could not write, so it must be written anew.
+        """
         if _SYNCFS is not None:
             descriptor = os.open(self.url, os.O_RDONLY)
             try:

@@ -121,8 +121,8 @@ def run(
                 values=parse_values(values),
                 cluster=cluster,
                 time_limit=time_limit,
-                accept_edited_study=accept_edited_study,
                 allow_failures=allow_failures,
+                accept_edited_study=accept_edited_study,
                 progress=display,
             ),
         )
@@ -138,8 +138,8 @@ def submit(
     seed: Seed = None,
     panel: Panels = None,
     values: Values = None,
-    accept_edited_study: AcceptEdited = False,
     allow_failures: AllowFailures = False,
+    accept_edited_study: AcceptEdited = False,
 ) -> None:
     """Hand a study to a scheduler, and leave: the work continues without this command."""
     submitted = pipeline.submit(
@@ -150,8 +150,8 @@ def submit(
         seed=seed,
         panels=split_names(panel),
         values=parse_values(values),
-        accept_edited_study=accept_edited_study,
         allow_failures=allow_failures,
+        accept_edited_study=accept_edited_study,
     )
     if submitted is None:
         raise typer.Exit(conclude(store, count_trials(store)))
@@ -195,8 +195,8 @@ def resume(
                 retry=() if retry is None else _RETRIED[retry],
                 cluster=cluster,
                 time_limit=time_limit,
-                accept_edited_study=accept_edited_study,
                 allow_failures=allow_failures,
+                accept_edited_study=accept_edited_study,
                 progress=display,
             ),
         )
@@ -231,8 +231,8 @@ def extend(
                 study=named_study(study),
                 cluster=cluster,
                 time_limit=time_limit,
-                accept_edited_study=accept_edited_study,
                 allow_failures=allow_failures,
+                accept_edited_study=accept_edited_study,
                 progress=display,
             ),
         )

@@ -33,7 +33,7 @@ def disturb(renames_take: float = 0, fails_every: int = 0, lease: float = 0) -> 
             if number % fails_every == 0:
                 raise OSError(errno.ESTALE, "Stale file handle")
 
-        for name in ("_read", "write_temporary", "rename", "flush"):
+        for name in ("_read", "_write_temporary", "_rename", "flush"):
             _before(name, fail)
     if lease:
         sessions.LEASE_SECONDS, sessions.HEARTBEAT_SECONDS = lease, lease / 10
