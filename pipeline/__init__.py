@@ -14,6 +14,7 @@ from pipeline.errors import BadInputError
 from pipeline.interchange import to_arviz, to_pandas
 from pipeline.run import extend, resume, run, submit
 from pipeline.stores.results import open_results
+from pipeline.submission import cancel
 
 __all__ = [
     "BadInputError",
@@ -28,6 +29,7 @@ __all__ = [
     "Status",
     "Streams",
     "Study",
+    "cancel",
     "extend",
     "open_results",
     "resume",

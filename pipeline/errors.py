@@ -13,7 +13,34 @@ class IncompleteStoreError(RuntimeError):
 
 
 class UnreadableStoreError(RuntimeError):
-    """Something that was committed cannot be read; verify finds it and returns it to what is pending."""
+    """Damage of a store: content that fails its checksum, or is absent; `verify` finds and repairs it."""
+
+
+class DamagedChunkError(ValueError):
+    """A chunk that fails its checksum or cannot be decoded."""
+
+
+class StoreAccessError(RuntimeError):
+    """A store that cannot be read or written now, for a reason that is not damage: the network, rights, a full disk."""
+
+
+class BusyStoreError(BadInputError):
+    """Another session is writing to the store."""
+
+
+class SessionSupersededError(RuntimeError):
+    """Another session has taken over the store, as this one showed no sign of life; its writes are refused."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(
+            f"another session has taken over the store {url}, as this one had stopped for longer than its lease; "
+            f"see what is there with: dpstudies status {url}"
+        )
+        self.url = url
+
+    def __reduce__(self) -> tuple[type, tuple[str]]:
+        """Return what restores the error in another process."""
+        return type(self), (self.url,)
 
 
 def unknown(what: str, given: object, allowed: Iterable[object]) -> str:

@@ -5,24 +5,30 @@ Everything that can be refused is refused before anything is written: the study'
 
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from typing import Any
-
-from threadpoolctl import threadpool_limits
 
 from pipeline.blocks.evaluate import Status
 from pipeline.clusters.cluster import connect, has_nannies
 from pipeline.clusters.profiles import Profile, load_profile
-from pipeline.declare.source import StudySource, find_study, source_of
+from pipeline.declare.source import StudySource
 from pipeline.declare.streams import canonical_json, sha256
-from pipeline.declare.study import Study, differences
+from pipeline.declare.study import Study
 from pipeline.errors import BadInputError
-from pipeline.execution.execute import execute, hand_over
+from pipeline.execution.execute import execute
+from pipeline.execution.handover import hand_over
+from pipeline.execution.probe import refuse_unfit_workers
 from pipeline.execution.rerun import refuse_other_numbers
+from pipeline.execution.shipping import shipped
 from pipeline.execution.work import PendingWork, Receipt, Task
+from pipeline.faults import retried
+from pipeline.resolve import named_source, refuse_edited, refuse_other_spec, study_of
+from pipeline.stores.places import normal_place
 from pipeline.stores.provenance import describe, now
+from pipeline.stores.sessions import Session, number_of
 from pipeline.stores.store import ResultStore
+from pipeline.submission import Submission, close, find_submission, record_of, take_over
 
 Progress = Callable[[PendingWork], Callable[[Receipt], None]]
 
@@ -37,6 +43,8 @@ def run(
     values: Mapping[str, Iterable[Any]] | None = None,
     cluster: str | None = None,
     time_limit: float | None = None,
+    allow_failures: bool = False,
+    accept_edited_study: bool = False,
     progress: Progress | None = None,
 ) -> ResultStore:
     """Run a study, or go on where an earlier run with the same spec stopped.
@@ -54,8 +62,15 @@ def run(
     time_limit : float, optional
         How long a block may take, in seconds; the trials that take longer are found, and stored as timed out. Needs a
         cluster of worker processes.
+    allow_failures : bool
+        Whether to go on with a method that fails on everything. By default the run stops after 100 trials of a panel
+        and setting that failed, or 10 that ended their worker, if none was ok; the others stay pending.
+    accept_edited_study : bool
+        Whether to go on with a store although its study file was edited since; the session records the new hash.
+        A study that exists only in memory has no file to compare: its integer versions are compared, and one committed
+        trial of each method is computed again.
     progress : callable, optional
-        Called with the pending work, returns what is called with each receipt.
+        Called with the pending work; returns a function to call with each receipt.
 
     Returns
     -------
@@ -81,8 +96,8 @@ def run(
     ...     dict(open_results(store.url)["k2"].sizes)
     {'n': 2, 'mechanism': 12, 'trial': 50}
     """
-    options = _Options(load_profile(cluster), progress, time_limit)
-    source, configured, existing = _configured(study, store, trials, seed, panels, values)
+    options = _Options(load_profile(cluster), progress, time_limit, allow_failures)
+    source, configured, existing = _configured(study, store, trials, seed, panels, values, accept_edited_study)
     return _run(source, configured, store, existing, options)
 
 
@@ -95,30 +110,37 @@ def submit(
     seed: int | None = None,
     panels: Iterable[str] = (),
     values: Mapping[str, Iterable[Any]] | None = None,
-) -> int:
-    """Hand a study to a scheduler that goes on with it when this program is gone.
+    allow_failures: bool = False,
+    accept_edited_study: bool = False,
+) -> tuple[Submission, int] | None:
+    """Hand a study to a scheduler that continues with it when this program is gone.
 
     Parameters
     ----------
-    study, store, trials, seed, panels, values
+    study, store, trials, seed, panels, values, accept_edited_study
         See `run`.
     cluster : str
         A profile with the address of a scheduler.
+    allow_failures : bool
+        Whether to try all trials of a block of which the first 100 failed.
 
     Returns
     -------
-    int
-        How many tasks the scheduler has now.
+    submission : Submission
+        The submission: `pipeline.submission.find_submission` finds it again by the store.
+    n_tasks : int
+        Number of tasks that the scheduler was given. None in place of both if nothing is pending.
 
     Raises
     ------
     BadInputError
-        As `run`, and for a cluster that ends with this program.
+        As `run`, for a cluster that ends with this program, and for a store that was submitted already.
 
     Notes
     -----
-    Nobody watches: what ends its worker more often than the scheduler allows, or cannot be written, stays pending.
-    `resume` computes that, and finds the trials that are to blame.
+    No program watches the tasks: work that ends its worker more often than the scheduler allows, or that cannot be
+    written, stays pending. `resume` computes it, and isolates the trials that are the cause. The last task closes the
+    submission; it is recorded as finished only if nothing is pending.
     """
     profile = load_profile(cluster)
     if not profile.outlives_client:
@@ -126,12 +148,16 @@ def submit(
             f"submit needs a scheduler that outlives this command: a profile with an address, got {profile.name}; "
             "use run, or start one with 'dask scheduler'"
         )
-    source, configured, existing = _configured(study, store, trials, seed, panels, values)
+    source, configured, existing = _configured(study, store, trials, seed, panels, values, accept_edited_study)
     works = _pending(configured, existing)
     if works is not None and not works:
-        return 0
-    with _session(source, configured, store, existing, profile) as (client, opened, task):
-        return hand_over(client, task, PendingWork(configured, opened) if works is None else works)
+        return None
+    options = _Options(profile, allow_failures=allow_failures)
+    with _session(source, configured, store, existing, options, submitted=cluster) as (client, opened, task):
+        works = _current(works, configured, existing, opened, task)
+        submission = find_submission(opened)
+        assert submission is not None, "the session is detached"
+        return submission, hand_over(client, task, works, close, allow_failures)
 
 
 def resume(
@@ -141,6 +167,8 @@ def resume(
     retry: Collection[Status] = (),
     cluster: str | None = None,
     time_limit: float | None = None,
+    allow_failures: bool = False,
+    accept_edited_study: bool = False,
     progress: Progress | None = None,
 ) -> ResultStore:
     """Compute what a store does not hold yet.
@@ -150,10 +178,11 @@ def resume(
     store : path
         A store.
     study : StudySource, Study or str, optional
-        Its study, where the store cannot find it by itself.
+        Its study. By default the one that the store names, if it is built in, registered by an installed package, or
+        in a file that this user has run before.
     retry : collection of Status
         Trials of which status are computed again, too, such as `FAILURES`; with the same random numbers.
-    cluster, time_limit, progress
+    cluster, time_limit, allow_failures, accept_edited_study, progress
         See `run`.
 
     Returns
@@ -164,7 +193,8 @@ def resume(
     Raises
     ------
     BadInputError
-        If there is no store, its study is not found, or is of another version, or gives other numbers.
+        If there is no store, its study is not found or not trusted, is of another version, was edited, or gives other
+        numbers.
 
     Examples
     --------
@@ -175,9 +205,9 @@ def resume(
     ...     resume(path).complete  # nothing is left to do
     True
     """
-    options = _Options(load_profile(cluster), progress, time_limit, retry)
+    options = _Options(load_profile(cluster), progress, time_limit, allow_failures, retry)
     existing = ResultStore.open(store)
-    source, configured = study_of(existing, study)
+    source, configured = study_of(existing, study, accept_edited_study)
     return _run(source, configured, store, existing, options)
 
 
@@ -190,6 +220,8 @@ def extend(
     study: StudySource | Study | str | None = None,
     cluster: str | None = None,
     time_limit: float | None = None,
+    allow_failures: bool = False,
+    accept_edited_study: bool = False,
     progress: Progress | None = None,
 ) -> ResultStore:
     """Add trials, values of factors, or methods to a store; every number that it holds stays as it is.
@@ -204,7 +236,7 @@ def extend(
         New values of factors, and names of methods; those that are there may be repeated.
     panels : iterable of str
         Which panels to extend; by default, all that have what is given.
-    study, cluster, time_limit, progress
+    study, cluster, time_limit, allow_failures, accept_edited_study, progress
         See `resume`.
 
     Returns
@@ -230,9 +262,9 @@ def extend(
     ...     dict(open_results(path)["k2"].sizes)
     {'n': 2, 'mechanism': 2, 'trial': 80}
     """
-    options = _Options(load_profile(cluster), progress, time_limit)
+    options = _Options(load_profile(cluster), progress, time_limit, allow_failures)
     existing = ResultStore.open(store)
-    source, configured = study_of(existing, study)
+    source, configured = study_of(existing, study, accept_edited_study)
     return _run(
         source, configured.extended(source.load(), trials, values or {}, tuple(panels)), store, existing, options
     )
@@ -245,6 +277,7 @@ class _Options:
     profile: Profile
     progress: Progress | None = None
     time_limit: float | None = None
+    allow_failures: bool = False
     retry: Collection[Status] = ()
 
     def __post_init__(self) -> None:
@@ -259,55 +292,18 @@ def _configured(
     seed: int | None,
     panels: Iterable[str],
     values: Mapping[str, Iterable[Any]] | None,
+    accept_edited_study: bool,
 ) -> tuple[StudySource, Study, ResultStore | None]:
     """Return the source of a study, the study as it is to run, and its store where there is one."""
-    source = _source(study)
+    source = named_source(study)
     configured = source.load().configure(trials, seed, panels, values)
     existing = ResultStore.open(store) if ResultStore.exists(store) else None
     if existing is not None:
-        _refuse_other_spec(existing, configured)
+        refuse_other_spec(existing, configured)
+        if not accept_edited_study:
+            refuse_edited(existing, source)
+    source.remember()
     return source, configured, existing
-
-
-def study_of(store: ResultStore, study: StudySource | Study | str | None = None) -> tuple[StudySource, Study]:
-    """Return the study of a store, as the store configures it.
-
-    Raises
-    ------
-    BadInputError
-        If it is not found, or the code is of another version than the store.
-    """
-    if study is not None:
-        source = _source(study)
-    else:
-        reference = store.attributes.get("study_reference", "")
-        if not reference:
-            raise BadInputError(f"the store {store.url} does not know where its study is; name it with --study")
-        source = find_study(reference, {})
-    declared = source.load()
-    if declared.name != store.spec["study"]:
-        raise BadInputError(f"the store {store.url} holds study {store.spec['study']}, got {declared.name}")
-    configured = declared.from_spec(store.spec)
-    _refuse_other_spec(store, configured)
-    return source, configured
-
-
-def _source(study: Study | StudySource | str) -> StudySource:
-    if isinstance(study, StudySource):
-        return study
-    if not isinstance(study, Study | str):
-        raise BadInputError(f"a study must be a Study, a .py file or module:object, got {study!r}")
-    return source_of(study) if isinstance(study, Study) else find_study(study, {})
-
-
-def _refuse_other_spec(store: ResultStore, study: Study) -> None:
-    found = differences(store.spec, study.spec())
-    if found:
-        more = f", and {len(found) - 1} more" if len(found) > 1 else ""
-        raise BadInputError(
-            f"the store {store.url} was made with another spec or code version ({found[0]}{more}); "
-            "choose another --store path, or use what made it"
-        )
 
 
 def _run(
@@ -321,11 +317,11 @@ def _run(
     works = _pending(study, existing, options.retry)
     if existing is not None and works is not None and not works:
         return existing
-    with _session(source, study, path, existing, options.profile, options.time_limit) as (client, store, task):
-        if works is None:
-            works = PendingWork(study, store, options.retry)
+    with _session(source, study, path, existing, options) as (client, store, task):
+        works = _current(works, study, existing, store, task, options.retry)
         on_receipt = options.progress(works) if options.progress is not None else lambda receipt: None
-        execute(client, task, works, on_receipt, options.time_limit)
+        how = {"profile": options.profile, "allow_failures": options.allow_failures}
+        execute(client, task, works, on_receipt, options.time_limit, **how)
     return store
 
 
@@ -334,40 +330,75 @@ def _pending(study: Study, existing: ResultStore | None, retry: Collection[Statu
     return PendingWork(study, existing, retry) if existing is not None and existing.holds(study) else None
 
 
+def _current(
+    works: PendingWork | None,
+    study: Study,
+    existing: ResultStore | None,
+    store: ResultStore,
+    task: Task,
+    retry: Collection[Status] = (),
+) -> PendingWork:
+    """Return pending work as it is in the session of a task: scanned before, unless another session wrote since."""
+    number = number_of(task.session)
+    if works is not None and number == works.last_session + 1:
+        return works
+    is_new = existing is None and number == 1
+    return PendingWork(study, None if is_new else store, retry)
+
+
 @contextmanager
 def _session(
     source: StudySource,
     study: Study,
     path: str | os.PathLike[str],
     existing: ResultStore | None,
-    profile: Profile,
-    time_limit: float | None = None,
+    options: _Options,
+    submitted: str | None = None,
 ) -> Iterator[tuple[Any, ResultStore, Task]]:
-    """Connect to the cluster, create the store or take up the existing one, and record the session in its history."""
-    if existing is not None and existing.complete:
-        with threadpool_limits(1):
-            refuse_other_numbers(existing, study.from_spec(existing.spec))
+    """Connect to the cluster, check it, begin a session, and create the store or make it as large as the study.
+
+    A session that is submitted to a scheduler outlives this program, with the profile that was named.
+    """
+    if existing is not None:
+        take_over(existing)
+    profile, is_limited, url = options.profile, options.time_limit is not None, normal_place(path)
     with connect(profile) as client:
-        if time_limit is not None and not has_nannies(client):
+        if is_limited and not has_nannies(client):
             raise BadInputError(
                 "a time limit must have worker processes that can be ended and start again; choose --cluster with a "
                 f"profile of processes with nannies, not {profile.name}"
             )
-        store = existing
-        if store is None or not store.complete:
+        task = Task(source, url, sha256(canonical_json(study.spec())), announced=is_limited)
+        with shipped(client, task, handed_over=submitted is not None):
+            refuse_unfit_workers(client, task.run, source, study.spec())
+            if existing is not None and existing.complete:
+                refuse_other_numbers(client, task.run, existing, study.from_spec(existing.spec))
+            record = {"profile": profile.name, **source.attributes, **describe(source.file)}
+            if submitted is not None:
+                record |= record_of(task.run, submitted, profile)
+            session = Session.begin(url, record, detached=submitted is not None)
             try:
-                store = ResultStore.create(path, study, {**source.attributes, "created": now(), "sessions": []})
-            except OSError as error:
-                raise BadInputError(f"cannot create the store {path}: {error.strerror or error}") from error
-        task = Task(source, store.url, sha256(canonical_json(study.spec())))
-        session = {"id": task.run, "started": now(), "profile": profile.name, **source.attributes}
-        session |= describe(source.file)
-        try:
-            if not store.holds(study):
-                store = store.grow(study)
-            store.sweep()
-            store.record(session)
-        except OSError as error:
-            raise BadInputError(f"cannot write to the store {path}: {error.strerror or error}") from error
-        yield client, store, task
-        store.record({**session, "finished": now()})
+                store = _prepared(session, source, study, existing)
+                yield client, store, replace(task, session=session.id)
+                if submitted is None:
+                    session.end({"finished": now()})
+                else:
+                    session.leave()
+            except BaseException:
+                with suppress(OSError):  # such as the full disk that ended the run
+                    session.end()
+                raise
+
+
+def _prepared(session: Session, source: StudySource, study: Study, existing: ResultStore | None) -> ResultStore:
+    """Create or grow the store of a session so that it holds a study."""
+    url = session.files.url
+    try:
+        store = ResultStore.open(url, session.id) if ResultStore.exists(url) else None
+        if (store.spec if store else None) != (existing.spec if existing else None):
+            raise BadInputError(f"another session changed the store {url} in this moment; try again")
+        if store is None or not store.complete:
+            return retried(ResultStore.create, session, study, {**source.attributes, "created": now()})
+        return store if store.holds(study) else retried(store.grow, session, study)
+    except OSError as error:
+        raise BadInputError(f"cannot write to the store {url}: {error.strerror or error}") from error

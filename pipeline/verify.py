@@ -1,11 +1,8 @@
-"""Verify a store: read every chunk against its checksum, and compute blocks again, bit by bit.
-
-What cannot be read, or is gone, holds no number any more: it returns to what is pending. What can be read but differs
-is reported, and changed only on request.
-"""
+"""Verify a store: every chunk by its checksum, and blocks against their numbers computed again."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import islice
 
@@ -17,11 +14,17 @@ from pipeline.clusters.cluster import connect
 from pipeline.clusters.profiles import load_profile
 from pipeline.declare.source import StudySource
 from pipeline.declare.study import Study
-from pipeline.errors import BadInputError, IncompleteStoreError
+from pipeline.errors import BadInputError, IncompleteStoreError, StoreAccessError
 from pipeline.execution.flight import ExecutionError, Flight
 from pipeline.execution.rerun import Rerun
+from pipeline.execution.shipping import shipped, shipped_task
+from pipeline.execution.tasks import on_worker
 from pipeline.execution.work import Task, Work
-from pipeline.run import study_of
+from pipeline.resolve import study_of
+from pipeline.stores.commits import Planned
+from pipeline.stores.health import check_block, check_template, invalidate
+from pipeline.stores.provenance import describe, now
+from pipeline.stores.sessions import Session
 from pipeline.stores.store import ResultStore
 
 _BATCH = 64
@@ -29,7 +32,7 @@ _BATCH = 64
 
 @dataclass(frozen=True)
 class Flaw:
-    """Something of a store that is not as it must be.
+    """Something wrong in a store.
 
     Attributes
     ----------
@@ -38,8 +41,9 @@ class Flaw:
     variable : str
         The variable.
     problem : str
-        ``unreadable: ...`` or ``missing``, which is pending now; ``mended: ...``, which the spec decides and was
-        written anew; or ``different: ...``.
+        ``unreadable: ...``, ``missing`` or ``inconsistent: ...`` for a block, which a repair returns to pending;
+        ``damaged: ...`` for what the spec decides, which a repair writes anew; ``different: ...`` for numbers that are
+        not those computed now, which a repair replaces.
     """
 
     where: str
@@ -54,7 +58,7 @@ class Flaw:
 
 @dataclass(frozen=True)
 class Verification:
-    """What was found in a store.
+    """Result of a verification.
 
     Attributes
     ----------
@@ -63,7 +67,7 @@ class Verification:
     n_pending : int
         Blocks of a setting that were not committed.
     flaws : tuple of Flaw
-        What is wrong.
+        Everything wrong.
     """
 
     n_read: int
@@ -72,43 +76,36 @@ class Verification:
     flaws: tuple[Flaw, ...]
 
 
-@dataclass(frozen=True)
-class _Check:
-    """What workers do with a batch: read it, compute what is wanted again, and mend."""
-
-    task: Task
-    repair: bool
-
-    def __call__(self, batch: Sequence[tuple[Work, bool]]) -> Verification:
-        study, store = self.task.opened()
-        n_read = n_computed = n_pending = 0
-        flaws: list[Flaw] = []
-        for work, is_computed in batch:
-            panel = study.panel(work.block.panel)
-            for k in work.settings:
-                setting = panel.settings()[k]
-                trials = work.block.trials
-                cell = [f"{name}={value}" for name, value in panel.cells()[work.block.cell].items()]
-                where = ", ".join([panel.name, *cell, setting.label, f"trials {trials.start}-{trials.stop - 1}"])
-                damage = store.damage(panel, work.block, setting)
-                if damage:
-                    store.revoke(panel, work.block, setting, damage)
-                    flaws += [Flaw(where, name, problem) for name, problem in damage.items()]
-                    continue
-                stored = store.read(panel, work.block, setting)
-                if (stored.status == Status.PENDING).any():
-                    n_pending += 1
-                    continue
-                n_read += 1
-                deadly = np.isin(stored.status, [Status.KILLED, Status.TIMED_OUT]).any()
-                if not is_computed or deadly:
-                    continue
-                n_computed += 1
-                again = Rerun(panel, setting, evaluate_block(study, work.block, [setting])[0], stored)
-                flaws += [Flaw(where, name, f"different: {again.largest_difference}") for name in again.differing]
-                if again.differing and self.repair:
-                    store.write(panel, work.block, setting, again.computed)
-        return Verification(n_read, n_computed, n_pending, tuple(flaws))
+@on_worker
+def check_batch(run: str, session: str, batch: Sequence[tuple[Work, bool]]) -> Verification:
+    """Check blocks on a worker, compute some of them again, and repair them if there is a session."""
+    study, store = shipped_task(run, session).opened()
+    n_read = n_computed = n_pending = 0
+    flaws: list[Flaw] = []
+    for work, is_computed in batch:
+        panel = study.panel(work.block.panel)
+        for k in work.settings:
+            setting = panel.settings()[k]
+            trials = work.block.trials
+            cell = [f"{name}={value}" for name, value in panel.cells()[work.block.cell].items()]
+            where = ", ".join([panel.name, *cell, setting.label, f"trials {trials.start}-{trials.stop - 1}"])
+            problems, stored = check_block(store, panel, work.block, setting)
+            flaws += [Flaw(where, name, problem) for name, problem in problems.items()]
+            if problems and session:
+                invalidate(store, panel, work.block, setting, problems)
+            if stored is None:
+                n_pending += not problems
+                continue
+            n_read += 1
+            if not is_computed or np.isin(stored.status, [Status.KILLED, Status.TIMED_OUT]).any():
+                continue
+            n_computed += 1
+            again = Rerun(panel, setting, evaluate_block(study, work.block, [setting])[0], stored)
+            flaws += [Flaw(where, name, f"different: {again.largest_difference}") for name in again.differing]
+            if again.differing and session:
+                with store.commit([Planned(panel, work.block, [setting], [setting])]) as commit:
+                    commit.write(panel, work.block, setting, again.computed)
+    return Verification(n_read, n_computed, n_pending, tuple(flaws))
 
 
 def verify(
@@ -119,21 +116,23 @@ def verify(
     repair: bool = False,
     study: StudySource | Study | str | None = None,
     cluster: str | None = None,
+    accept_edited_study: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Verification:
-    """Check every chunk of a store, and compute some or all of its blocks again.
+    """Check every chunk of a store, and compute some or all of its blocks again. Nothing is written without `repair`.
 
     Parameters
     ----------
     store : path
-        A store. Its unreadable and missing chunks return to what is pending; `resume` computes them.
+        A store.
     sample : int or None
         How many blocks to compute again, chosen at random; None for all.
     seed : int
         Of the choice.
     repair : bool
-        Whether blocks that differ are replaced by what the code computes now.
-    study, cluster
+        Whether to return damaged blocks to pending, for `resume` to compute; to write coordinates, metadata and the
+        root anew; and to replace blocks whose numbers differ from those computed now.
+    study, cluster, accept_edited_study
         See `pipeline.resume`.
     progress : callable, optional
         Called with the number of blocks that are done, and of all.
@@ -141,12 +140,14 @@ def verify(
     Returns
     -------
     Verification
-        What was found.
+        Counts and flaws.
 
     Raises
     ------
     BadInputError
         As `pipeline.resume`.
+    StoreAccessError
+        If something cannot be read for a reason that is not damage.
 
     Notes
     -----
@@ -154,8 +155,8 @@ def verify(
     """
     if sample is not None and sample < 0:
         raise BadInputError(f"the number of blocks to compute again must be >= 0, got {sample}")
-    opened = ResultStore.open(store)
-    source, configured = study_of(opened, study)
+    opened = ResultStore.open(store, damaged=True)
+    source, configured = study_of(opened, study, accept_edited_study)
     if not opened.complete:
         raise IncompleteStoreError(
             f"the store {store} was interrupted while it was created; finish it with: dpstudies resume {store}"
@@ -163,31 +164,43 @@ def verify(
     n_blocks = sum(len(panel.cells()) * -(-panel.n_trials // panel.block_trials) for panel in configured.panels)
     rng = np.random.default_rng(seed)
     chosen = None if sample is None else set(rng.choice(n_blocks, min(sample, n_blocks), replace=False).tolist())
-    check = _Check(Task(source, opened.url, opened.attributes["spec_sha256"]), repair)
     batches = _batches(_checks(configured, chosen), _BATCH)
-    mended = tuple(Flaw(panel, name, problem) for (panel, name), problem in opened.mend(configured).items())
+    profile = load_profile(cluster)
     found: list[Verification] = []
     n_done = 0
-    with connect(load_profile(cluster)) as client:
-        flight = Flight(client, check.task.run)
+    with connect(profile) as client, ExitStack() as stack:
+        session = None
+        if repair:
+            record = {"profile": profile.name, **source.attributes, **describe(source.file), "repaired": True}
+            session = stack.enter_context(Session.begin(opened.url, record))
+            opened = ResultStore.open(store, session.id, damaged=True)
+        of_template = check_template(opened, configured, repair=repair)
+        task = Task(source, opened.url, opened.attributes["spec_sha256"], session.id if session else "")
+        stack.enter_context(shipped(client, task))
+        flight = Flight(client, task.run)
         window = 2 * max(1, sum(client.nthreads().values()))
         for batch in islice(batches, window):
-            flight.submit(len(batch), check, batch)
+            flight.submit(len(batch), check_batch, task.run, task.session, batch)
         while len(flight):
             for landed in flight.wait():
                 if landed.fate is not None:
                     raise ExecutionError("a worker died while it verified; verify again, perhaps with --sample 0")
+                if landed.transient:
+                    raise StoreAccessError(f"cannot read the store {store}: {landed.transient}; nothing was changed")
                 found.append(landed.result)
                 n_done += landed.payload
                 if progress is not None:
                     progress(n_done, n_blocks)
                 for batch in islice(batches, 1):
-                    flight.submit(len(batch), check, batch)
+                    flight.submit(len(batch), check_batch, task.run, task.session, batch)
+        if session is not None:
+            session.end({"finished": now()})
+    flaws = tuple(Flaw(panel or "store", name, problem) for (panel, name), problem in of_template.items())
     return Verification(
         sum(one.n_read for one in found),
         sum(one.n_computed for one in found),
         sum(one.n_pending for one in found),
-        mended + tuple(flaw for one in found for flaw in one.flaws),
+        flaws + tuple(flaw for one in found for flaw in one.flaws),
     )
 
 

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 
 from pipeline import Study
-from pipeline.declare.plugins import Plugins
+from pipeline.declare.plugins import STUDIES_GROUP, Plugins
 from pipeline.declare.source import StudySource
 from pipeline.errors import BadInputError
 from studies.counts import (
@@ -41,7 +41,7 @@ _LISTED = (
 
 _BUILT_IN = {module.STUDY.name: module.STUDY for module in _LISTED}
 
-MODULES = Plugins("dpstudies.studies", {module.STUDY.name: f"{module.__name__}:STUDY" for module in _LISTED})
+MODULES = Plugins(STUDIES_GROUP, {module.STUDY.name: f"{module.__name__}:STUDY" for module in _LISTED})
 """Name -> ``module:object``, of registered studies too, which are not imported."""
 
 

@@ -13,9 +13,15 @@ from typing import cast
 
 import typer
 
-from pipeline.errors import BadInputError, IncompleteStoreError, UnreadableStoreError
+from pipeline.errors import (
+    BadInputError,
+    IncompleteStoreError,
+    SessionSupersededError,
+    StoreAccessError,
+    UnreadableStoreError,
+)
 from pipeline.execution.flight import ExecutionError
-from pipeline.stores.store import is_damage
+from pipeline.stores.results import classify_read_error
 from studies.commands import auditing, clusters, reading, releasing, running, verifying
 from studies.commands.shared import ERRORS, fail
 
@@ -27,6 +33,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+_INCOMPLETE = (ExecutionError, IncompleteStoreError, SessionSupersededError, StoreAccessError, UnreadableStoreError)
 # the base of all refusals of arguments, for which typer has no name
 _UsageError = cast(type[typer.BadParameter], typer.BadParameter.__mro__[2])
 
@@ -36,6 +43,7 @@ for command in (
     running.plan,
     running.run,
     running.submit,
+    running.cancel,
     running.resume,
     running.extend,
     reading.status,
@@ -55,25 +63,23 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):  # batch systems end a job by SIGTERM: stop cleanly, too
         signal.signal(number, _Interrupt())
     warnings.showwarning = lambda message, *_: ERRORS.print(f"dpstudies: {message}")  # no source lines to a user
-    sys.path.append(os.getcwd())  # for module:object
     try:
         code = app(standalone_mode=False)
     except BadInputError as error:
         code = fail(str(error), 2)
     except _UsageError as error:
         code = fail(" ".join(error.format_message().split()) + "; see 'dpstudies --help'", 2)
-    except (ExecutionError, IncompleteStoreError) as error:
+    except _INCOMPLETE as error:
         code = fail(str(error), 3)
     except (KeyboardInterrupt, typer.Abort):
         code = 130
     except Exception as error:
-        if isinstance(error, UnreadableStoreError):
-            code = fail(str(error), 3)
-        elif is_damage(error):
-            code = fail(f"a chunk of the store cannot be read ({error}); find it with: dpstudies verify STORE", 3)
-        else:
+        found = classify_read_error(error)
+        if found is None:
             raise
-        logging.getLogger("asyncio").disabled = True  # Zarr's other reads are cut off when this process ends
+        code = fail(str(found), 3)
+    if code == 3:
+        logging.getLogger("asyncio").disabled = True  # other reads of Zarr are cancelled when this process ends
     if code == 130:
         fail("interrupted", code)
     sys.exit(code)

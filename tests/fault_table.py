@@ -5,6 +5,7 @@ faults at random on one study instead. Exit code 1 if something is not as it mus
 """
 
 import argparse
+import os
 import sys
 import tempfile
 import time
@@ -24,6 +25,7 @@ def main() -> int:
     parser.add_argument("--soak", type=int, metavar="N", help="make N faults at random")
     parser.add_argument("--seed", type=int, default=1, help="of the faults at random")
     given = parser.parse_args()
+    os.environ.setdefault("DPSTUDIES_HOME", tempfile.mkdtemp(prefix="dpstudies-faults-"))
     if unknown := set(given.faults) - set(SCENARIOS):
         parser.error(f"no such fault: {', '.join(unknown)}; there are: {', '.join(SCENARIOS)}")
     if given.soak is not None:

@@ -125,7 +125,7 @@ def evaluate_block(study: Study, block: Block, settings: Sequence[Setting], budg
         with suppress(Exception, SystemExit):
             computed = _compute(study, panel, cell, block.trials, applicable)
     if not computed:
-        computed = [_join(panel, _judge(study, panel, cell, [block.trials], setting, budget)) for setting in applicable]
+        computed = [join(panel, _judge(study, panel, cell, [block.trials], setting, budget)) for setting in applicable]
     outcomes = iter(computed)
     return [
         next(outcomes) if setting in applicable else unevaluated(panel, len(block.trials), Status.NOT_APPLICABLE, "")
@@ -160,7 +160,13 @@ def evaluate_around(
     else:
         found = {run.start: unevaluated(panel, len(run), Status.NOT_APPLICABLE, "") for run in runs}
     apart = {trial: unevaluated(panel, 1, status, FATES.get(status, "")) for trial, status in given.items()}
-    return _join(panel, found | apart)
+    return join(panel, found | apart)
+
+
+def simulate_block(study: Study, block: Block) -> None:
+    """Simulate the data of a block, and discard them."""
+    panel = study.panel(block.panel)
+    _simulate(study, panel, panel.cells()[block.cell], block.trials)
 
 
 def unevaluated(panel: Panel, n_trials: int, status: Status, reason: str) -> Outcome:
@@ -172,15 +178,21 @@ def unevaluated(panel: Panel, n_trials: int, status: Status, reason: str) -> Out
     return Outcome(values, np.full(n_trials, status, np.int8), np.full(n_trials, reason, dtype=object))
 
 
+def _simulate(study: Study, panel: Panel, cell: Mapping[str, Value], trials: range) -> Any:
+    """Return the data that all settings share, read-only."""
+    streams = Streams(study.seed, study.name, panel.name, "data", cell, trials)
+    data = panel.simulate({**panel.fixed_values, **cell}, streams)
+    freeze_arrays(data)
+    return data
+
+
 def _compute(
     study: Study, panel: Panel, cell: Mapping[str, Value], trials: range, settings: Sequence[Setting]
 ) -> list[Outcome]:
     """Compute settings in one call of the panel; whatever they raise goes through."""
     if not settings:
         return []
-    streams = Streams(study.seed, study.name, panel.name, "data", cell, trials)
-    data = panel.simulate({**panel.fixed_values, **cell}, streams)
-    freeze_arrays(data)
+    data = _simulate(study, panel, cell, trials)
     results = panel.evaluate(
         data,
         [(setting.method, {**panel.fixed_values, **setting.values}) for setting in settings],
@@ -244,8 +256,8 @@ def _judge(
     return found
 
 
-def _join(panel: Panel, found: Mapping[int, Outcome]) -> Outcome:
-    """Concatenate outcomes of consecutive trials, given by the first trial of each."""
+def join(panel: Panel, found: Mapping[int, Outcome]) -> Outcome:
+    """Concatenate outcomes of one setting on consecutive trials, given by the first trial of each."""
     parts = [found[first] for first in sorted(found)]
     if len(parts) == 1:
         return parts[0]

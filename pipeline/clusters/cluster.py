@@ -31,6 +31,7 @@ __all__ = [
     "THREADS",
     "Launch",
     "Profile",
+    "UnreachableSchedulerError",
     "available_cores",
     "connect",
     "has_nannies",
@@ -38,13 +39,19 @@ __all__ = [
     "load_profile",
     "make_launch",
     "reach",
+    "reach_scheduler",
 ]
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
 _CONNECT_SECONDS = 10
+_ASK_SECONDS = 5
 _HERE = "127.0.0.1:0"
 # a terminal sends Ctrl-C to the workers, too: it is for the driver, which stops them
 _IGNORE_INTERRUPT = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
+
+
+class UnreachableSchedulerError(BadInputError):
+    """No scheduler answers at the address of a profile."""
 
 
 @dataclass(frozen=True)
@@ -103,10 +110,12 @@ def make_launch(profile: Profile) -> Launch:
     if hasattr(factory, "job_cls"):
         launch = Launch(factory, "batch", profile.args, _batch_arguments(factory, kwargs, env), {})
         try:
-            job_script(launch)
+            job = _example_job(launch)
         except (TypeError, ValueError) as error:
             reason = " ".join(str(error).split())
             raise BadInputError(f"profile {profile.name} must be what {profile.class_name} takes: {reason}") from error
+        # the class matches workers to jobs by this number, and forgets the one that it computes itself
+        launch.kwargs["processes"] = job.worker_processes
         return launch
     if profile.module.startswith("dask_kubernetes"):
         allowed = [name for name, p in inspect.signature(factory).parameters.items() if p.kind != p.VAR_KEYWORD]
@@ -151,9 +160,14 @@ def _batch_arguments(factory: Any, kwargs: dict[str, Any], env: Mapping[str, str
 
 def job_script(launch: Launch) -> str:
     """Return what a batch system gets for a job of workers; submits none, and starts no scheduler."""
+    return _example_job(launch).job_script()
+
+
+def _example_job(launch: Launch) -> Any:
+    """Return a job of a batch system that is not submitted."""
     of_the_cluster = inspect.signature(launch.factory).parameters.keys() - {"config_name", "interface", "protocol"}
     of_the_job = {name: value for name, value in launch.kwargs.items() if name not in of_the_cluster}
-    return launch.factory.job_cls("tcp://SCHEDULER:PORT", name="NAME", **of_the_job).job_script()
+    return launch.factory.job_cls("tcp://SCHEDULER:PORT", name="NAME", **of_the_job)
 
 
 def _find_class(profile: Profile) -> Any:
@@ -246,6 +260,8 @@ def reach(profile: Profile) -> Iterator[Client]:
         "distributed.comm.timeouts.connect": f"{_CONNECT_SECONDS}s",
         "distributed.admin.tick.limit": "1h",
         "distributed.admin.low-level-log-length": 10,  # a scheduler here would keep the last 1,000 batches a worker
+        # an adaptive cluster asks for one thread per so many seconds of queued work; tasks take about a second
+        "distributed.adaptive.target-duration": "1s",
     }
     if profile.class_name == "LocalCluster":  # a nanny that starts its worker again is not to be given up
         settings["distributed.deploy.lost-worker-timeout"] = "1000d"
@@ -268,6 +284,24 @@ def reach(profile: Profile) -> Iterator[Client]:
             cluster.close()
 
 
+@contextmanager
+def reach_scheduler(profile: Profile) -> Iterator[Client]:
+    """Reach the scheduler of a profile with an address, which need not have workers, to ask about its tasks.
+
+    Raises
+    ------
+    UnreachableSchedulerError
+        If no scheduler answers.
+    """
+    timeout = {"distributed.comm.timeouts.connect": f"{_ASK_SECONDS}s"}
+    with dask.config.set(timeout), silence_logging_cmgr(logging.CRITICAL):
+        client = _reach_address(profile, _ASK_SECONDS)
+        try:
+            yield client
+        finally:
+            client.close()
+
+
 def has_nannies(client: Client) -> bool:
     """Whether every worker is a process that a nanny starts again when it is killed, as time limits need."""
     workers = client.scheduler_info(n_workers=-1)["workers"].values()
@@ -287,7 +321,8 @@ def _await_worker(client: Client, profile: Profile) -> None:
         client.cancel(wanted)
 
 
-def _reach_address(profile: Profile) -> Client:
+def _reach_address(profile: Profile, seconds: float | None = None) -> Client:
+    seconds = _CONNECT_SECONDS if seconds is None else seconds
     try:
         security = Security(**profile.security) if profile.security else None
     except (TypeError, ValueError, OSError) as error:
@@ -295,10 +330,10 @@ def _reach_address(profile: Profile) -> Client:
             f"the security of profile {profile.name} must be what distributed.Security takes: {error}"
         ) from error
     try:
-        return Client(profile.address, security=security, timeout=_CONNECT_SECONDS, set_as_default=False)
+        return Client(profile.address, security=security, timeout=seconds, set_as_default=False)
     except (OSError, ValueError, TypeError) as error:
-        raise BadInputError(
-            f"no scheduler answers at {profile.address} (waited {_CONNECT_SECONDS} s): start one with "
+        raise UnreachableSchedulerError(
+            f"no scheduler answers at {profile.address} (waited {seconds} s): start one with "
             f"'dask scheduler', or correct the address or security of profile {profile.name}"
         ) from error
 

@@ -13,8 +13,7 @@ from pipeline.errors import BadInputError, unknown
 _DEFAULT_FILE = "cluster.yaml"
 _KEYS = ("module", "class", "args", "kwargs", "address", "security", "scale", "adapt", "env", "wait")
 _STARTED_ONLY = ("module", "args", "kwargs", "scale", "adapt", "env")
-_ADAPT_LIMITS = tuple(f"{bound}imum{of}" for bound in ("min", "max") for of in ("", "_jobs", "_cores", "_memory"))
-_ADAPT_KEYS = (*_ADAPT_LIMITS, "interval", "wait_count", "target_duration")
+_ADAPT_KEYS = ("minimum", "maximum", "minimum_jobs", "maximum_jobs", "interval", "wait_count", "target_duration")
 
 
 @dataclass(frozen=True)
@@ -139,8 +138,11 @@ def _profile(name: str, given: Mapping[str, Any], where: str) -> Profile:
         raise BadInputError(f"{where}: args must be a list, got {given['args']!r}")
     adapt = _mapping(given.get("adapt", {}), f"{where}: adapt")
     _refuse_unknown(adapt, _ADAPT_KEYS, f"{where}: adapt")
-    if "adapt" in given and not adapt:
-        raise BadInputError(f"{where}: adapt must say what to adapt to, as {{minimum: 0, maximum: 10}}, got nothing")
+    if "adapt" in given and not {"maximum", "maximum_jobs"} & set(adapt):
+        raise BadInputError(
+            f"{where}: adapt must have a maximum of workers or maximum_jobs, as {{minimum: 0, maximum: 10}}, "
+            f"got {', '.join(adapt) or 'nothing'}"
+        )
     env = {str(key): str(value) for key, value in _mapping(given.get("env", {}), f"{where}: env").items()}
     return Profile(
         name,

@@ -2,8 +2,30 @@
 
 from collections.abc import Iterator, Mapping
 from importlib import metadata
+from pathlib import Path
 
+from pipeline.declare.importing import module_file
 from pipeline.errors import BadInputError
+
+STUDIES_GROUP = "dpstudies.studies"
+"""Group of the entry points that register studies."""
+
+_BUILT_IN = "studies"  # the package beside this one; a string, since it builds on this one
+
+
+def is_registered(reference: str) -> bool:
+    """Return True if a study is built in, or registered by an installed package, under this ``module:object``.
+
+    Examples
+    --------
+    >>> is_registered("studies.inference.gibbs_traces:STUDY"), is_registered("os:system")
+    (True, False)
+    """
+    module, _, name = reference.partition(":")
+    if module.split(".")[0] == _BUILT_IN:
+        file, folder = module_file(module), Path(__file__).parents[2] / _BUILT_IN
+        return file is not None and Path(file).is_relative_to(folder)
+    return (module, name) in {(point.module, point.attr) for point in metadata.entry_points(group=STUDIES_GROUP)}
 
 
 class Plugins(Mapping[str, str]):

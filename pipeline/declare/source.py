@@ -1,25 +1,30 @@
 """Where a study's code is: in a module, in a file, or only in memory; and how a worker gets hold of it.
 
-A study file is sent to workers by its content and imported under a name made of its hash, from a file in a cache folder
-(numba can only cache kernels that have a file), so that workers need not see the user's folder and never run an older
-version of the file.
+A study file is sent to workers by its content and imported under a name made of its hash, so that workers need not see
+the user's folder and never run an older version of the file.
+
+Code that a user names is run. Code that only a store names is run if it is built in or registered by an installed
+package, or if the user has run the same file before (`stored_source`).
 """
 
+import errno
+import hashlib
 import importlib
-import importlib.util
 import os
+import stat
 import sys
-import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import cloudpickle
 
+from pipeline.declare.importing import import_content, import_from, module_file
+from pipeline.declare.known import is_known, remember
+from pipeline.declare.plugins import is_registered
 from pipeline.declare.streams import sha256
 from pipeline.declare.study import Study
 from pipeline.errors import BadInputError, unknown
@@ -51,18 +56,40 @@ class StudySource:
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """What a store records of it."""
-        file = {} if self.content is None else {"study_file_sha256": sha256(self.content)}
+        """Attributes of a store or a session that name the study's code."""
+        file = {} if self.sha256 is None else {"study_file_sha256": self.sha256}
         return {"study_reference": self.reference or "", **file}
 
     @property
     def file(self) -> str | None:
-        """A file of the study's code, where there is one."""
-        if self.content is not None:
+        """The file that declares the study, if there is one."""
+        if self.content is not None or self.reference is None:
             return self.reference
-        if self.reference is None:
+        return module_file(self.reference.partition(":")[0])
+
+    @property
+    def sha256(self) -> str | None:
+        """SHA-256 of the file that declares the study, in hexadecimal digits.
+
+        None for a registered study, whose integer versions stand for its code, and for one that exists only in memory.
+        """
+        if self.content is not None:
+            return sha256(self.content)
+        if self.reference is None or self.file is None or is_registered(self.reference):
             return None
-        return getattr(sys.modules.get(self.reference.partition(":")[0]), "__file__", None)
+        return hashlib.sha256(_read_bytes(self.file, "study file")).hexdigest()
+
+    @property
+    def is_trusted(self) -> bool:
+        """Whether the code may run although only a store names it."""
+        if self.sha256 is None or self.file is None:
+            return self.reference is not None and is_registered(self.reference)
+        return is_known(self.sha256, self.file)
+
+    def remember(self) -> None:
+        """Record that the user has run the study's file."""
+        if self.sha256 is not None and self.file is not None:
+            remember(self.sha256, self.file)
 
 
 def find_study(target: str, named: Mapping[str, str]) -> StudySource:
@@ -78,34 +105,63 @@ def find_study(target: str, named: Mapping[str, str]) -> StudySource:
     Raises
     ------
     BadInputError
-        If there is no such study, or it does not import.
+        If there is no such study, or its file cannot be read.
     """
     if target in named:
         return StudySource(named[target])
-    if target.endswith(".py"):
-        _import_from_beside(target)
-        try:
-            return StudySource(os.path.abspath(target), content=Path(target).read_text())
-        except (OSError, UnicodeDecodeError) as error:
-            raise BadInputError(f"cannot read the study file {target}: {getattr(error, 'strerror', error)}") from error
-    if ":" in target:
-        return StudySource(target)
-    raise BadInputError(unknown("study", target, named) + "; or a .py file, or module:object")
+    if not (target.endswith(".py") or ":" in target):
+        raise BadInputError(unknown("study", target, named) + "; or a .py file, or module:object")
+    source = stored_source(target)
+    import_beside(source)
+    return source
+
+
+def stored_source(reference: str) -> StudySource:
+    """Return the source with a reference; nothing is imported, and what lies beside it cannot be imported yet."""
+    if not reference.endswith(".py"):
+        return StudySource(reference)
+    path = os.path.abspath(reference)
+    return StudySource(path, content=_read(path, "study file"))
+
+
+def import_beside(source: StudySource) -> None:
+    """Let a study that the user named, or has run before, import what lies beside it."""
+    if source.content is not None and source.reference is not None:
+        import_from(os.path.dirname(source.reference))
+    elif source.reference is not None and not is_registered(source.reference):
+        import_from(os.getcwd())
 
 
 def source_of(study: Study) -> StudySource:
-    """Return the source of a study object: its module where it has one that others can import, else the object."""
-    modules = {getattr(panel.simulate, "__module__", None) for panel in study.panels}
-    for name in sorted(modules - {None, "__main__"}, key=str):
-        module = sys.modules.get(str(name))
-        for attribute, value in vars(module).items() if module is not None else ():
-            if value is study and not str(name).startswith(_PREFIX):
-                return StudySource(f"{name}:{attribute}")
+    """Return the source of a study object: the file or importable module that has it by a name, else the object.
+
+    The modules of its functions come first, since others may have imported it.
+    """
+    own = {getattr(function, "__module__", None) for function in _functions(study)}
+    for name in sorted(set(sys.modules) - {"__main__"}, key=lambda name: (name not in own, name)):
+        attributes = list(getattr(sys.modules[name], "__dict__", {}).items())
+        attribute = next((attribute for attribute, value in attributes if value is study), None)
+        if attribute is not None and name in _from_files:
+            return _from_files[name]
+        if attribute is not None and module_file(name) == getattr(sys.modules[name], "__file__", ""):
+            return StudySource(f"{name}:{attribute}")
     return StudySource(None, pickled=cloudpickle.dumps(study))
 
 
+def _functions(study: Study) -> Iterator[Any]:
+    """Yield the functions that a study consists of; of a partial one, that which it calls."""
+    for panel in study.panels:
+        of_panel = (panel.simulate, panel.evaluate, panel.validate)
+        of_methods = (method.evaluate for method in panel.methods)
+        of_statistics = (statistic.function for statistic in panel.statistics)
+        for function in (*of_panel, *of_methods, *of_statistics):
+            yield function.func if isinstance(function, partial) else function
+    yield from (claim.check for claim in study.claims)
+    yield from (figure.draw for figure in study.figures)
+
+
 def load_object(target: str) -> Any:
-    """Return what a user named by ``module:object`` or ``file.py:object``.
+    """Return the object that a user named by ``module:object`` or ``file.py:object``.
 
     Raises
     ------
@@ -114,19 +170,24 @@ def load_object(target: str) -> Any:
     """
     place, _, name = target.rpartition(":")
     if place.endswith(".py"):
-        _import_from_beside(place)
+        path = os.path.abspath(place)
+        import_from(os.path.dirname(path))
+        load = partial(import_content, _read(path, "file"))
+    else:
+        import_from(os.getcwd())
+        load = partial(importlib.import_module, place)
     try:
         with _loading:
-            module = _import_file(Path(place).read_text()) if place.endswith(".py") else importlib.import_module(place)
-    except Exception as error:
-        raise BadInputError(f"cannot load {target}: {type(error).__name__}: {error}") from error
+            module = load()
+    except (Exception, SystemExit) as error:
+        raise BadInputError(f"cannot load {target}: {_describe(error)}") from error
     if not hasattr(module, name):
         raise BadInputError(unknown(f"object of {place}", name, [n for n in vars(module) if not n.startswith("_")]))
     return getattr(module, name)
 
 
-_PREFIX = "dpstudies_file_"
 _loading = threading.RLock()
+_from_files: dict[str, StudySource] = {}  # by the name of the module, which is made of the file's hash
 
 
 @lru_cache(maxsize=32)
@@ -138,47 +199,36 @@ def _load(source: StudySource) -> Study:
     module_name, _, attribute = source.reference.partition(":")
     attribute = "STUDY" if source.content is not None else attribute
     try:
-        module = importlib.import_module(module_name) if source.content is None else _import_file(source.content)
+        if source.content is None:
+            module = importlib.import_module(module_name)
+        else:
+            module = import_content(source.content)
+            _from_files[module.__name__] = source
         study = getattr(module, attribute)
-    except Exception as error:
-        raise BadInputError(f"cannot load the study {source.reference}: {type(error).__name__}: {error}") from error
+    except (Exception, SystemExit) as error:
+        raise BadInputError(f"cannot load the study {source.reference}: {_describe(error)}") from error
     if not isinstance(study, Study):
         raise BadInputError(f"{source.reference} must be a Study, got {type(study).__name__}")
     return study
 
 
-def _import_from_beside(path: str) -> None:
-    """Let a user's file import what lies beside it, in the user's own process.
-
-    Not on workers that run on: they would go on with what they have imported, whatever the files say by then. There
-    such an import is an error.
-    """
-    folder = os.path.dirname(os.path.abspath(path))
-    if folder not in sys.path:
-        sys.path.append(folder)
+def _describe(error: BaseException) -> str:
+    """Return the type of an error and its message, in one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
-def _import_file(content: str) -> ModuleType:
-    name = _PREFIX + sha256(content)[:16]
-    if name in sys.modules:
-        return sys.modules[name]
-    folder = Path(tempfile.gettempdir()) / f"dpstudies-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    if folder.stat().st_uid != os.getuid():
-        raise PermissionError(f"{folder} belongs to another user")
-    path = folder / f"{name}.py"
-    partial = folder / f"{name}.{os.getpid()}"
-    partial.write_text(content)
-    partial.replace(path)
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
+def _read(path: str, what: str) -> str:
+    """Return the text of a file of code, each character as it is stored, so that its hash is that of the file."""
     try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
-    cloudpickle.register_pickle_by_value(module)  # a changed copy of its study is sent with its functions
-    return module
+        return _read_bytes(path, what).decode()
+    except UnicodeDecodeError as error:
+        raise BadInputError(f"the {what} {path} must be UTF-8: {error}") from error
+
+
+def _read_bytes(path: str, what: str) -> bytes:
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):  # another kind, such as a pipe, may have no end
+            raise OSError(errno.EINVAL, "not a regular file")
+        return Path(path).read_bytes()
+    except (OSError, ValueError) as error:  # a ValueError by a null character in the path
+        raise BadInputError(f"cannot read the {what} {path}: {getattr(error, 'strerror', error)}") from error

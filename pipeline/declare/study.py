@@ -6,7 +6,6 @@ What a trial is, is a matter of values alone; how trials are divided into blocks
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from importlib.metadata import version
 from typing import Any, Literal
 
 from pipeline.declare.factors import Value, require_whole
@@ -235,9 +234,12 @@ class Study:
                 )
 
     def spec(self) -> dict[str, Any]:
-        """Return all that decides the numbers and their layout, as plain JSON values."""
+        """Return all that decides the numbers and their layout, as plain JSON values.
+
+        The integer versions of study, panels and methods stand for their code. The version of the package is not in it:
+        a release that changes no number goes on with the stores of the release before.
+        """
         return {
-            "dpstudies": version("dpstudies"),
             "study": self.name,
             "version": self.version,
             "seed": self.seed,

@@ -1,11 +1,10 @@
-"""Tasks in flight on a Dask client: hand them over, wait for some to land, and end what outlasts a time limit.
+"""Tasks in flight on a Dask client: submission, waiting for results, and the end of tasks that exceed a time limit.
 
-A task that ended its worker lands with the status killed, and one that outlasted the limit with timed out, after the
-worker process that computed it was ended from outside: code that hangs cannot be asked to stop.
+A task that ended its worker returns with the status killed. One that exceeded the limit returns with the status timed
+out, after its worker process was ended from outside: code that hangs cannot be asked to stop.
 """
 
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
@@ -16,14 +15,27 @@ from typing import Any
 from distributed import Client, Future, KilledWorker
 
 from pipeline.blocks.evaluate import Status
+from pipeline.execution.monitor import Monitor
 
 _POLL_SECONDS = 0.1
-_SILENT_SECONDS = 60  # after which a run without workers says so
-_END_SECONDS = 10  # how long a worker that is ended may take to obey before its process is killed
+_LOOK_SECONDS = 2.0
+_END_SECONDS = 10  # how long a worker that is ended may take before its process is killed
+RETRIES = 2  # of a task that failed transiently, by Dask, perhaps on another worker
 
 
 class ExecutionError(RuntimeError):
     """The run cannot go on; what was committed is kept."""
+
+
+class TransientError(RuntimeError):
+    """An input/output error on a worker that a retry may cure."""
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Result of a task that failed for a reason that no retry cures."""
+
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -33,19 +45,22 @@ class Landed:
     Attributes
     ----------
     payload : object
-        What was submitted with it.
+        The object that was submitted with it.
     result : object
-        What it returned, None where it did not.
+        Its result, None if it returned none.
     fate : Status or None
-        Killed or timed out, where it did not return.
-    position : int
-        For a task that timed out, the piece that it had begun.
+        Killed or timed out, if it did not return.
+    position : tuple of int, or None
+        The position that it announced last; None if it announced none.
+    transient : str
+        The transient error that outlasted all retries; empty if there was none.
     """
 
     payload: Any
     result: Any = None
     fate: Status | None = None
-    position: int = 0
+    position: tuple[int, ...] | None = None
+    transient: str = ""
 
 
 class Flight:
@@ -54,27 +69,27 @@ class Flight:
     Parameters
     ----------
     client : distributed.Client
-        Where to compute.
+        Client of the cluster.
     run : str
-        Name of the run, and topic under which its tasks announce what they begin.
+        Identifier of the run, and topic under which its tasks announce their position.
     time_limit : float, optional
-        How long a task may compute one announced piece, in seconds; workers must be processes with nannies.
+        Longest time in seconds between two announcements of a task; workers must be processes with nannies.
     """
 
     def __init__(self, client: Client, run: str, time_limit: float | None = None) -> None:
         self.client, self._run, self._limit = client, run, time_limit
         self._payloads: dict[Future, Any] = {}
         self._done: SimpleQueue[Future] = SimpleQueue()
-        self._begun: dict[str, tuple[int, str, float]] = {}
-        if time_limit is not None:
-            client.subscribe_topic(run, self._take_announcement)
+        self._begun: dict[str, tuple[tuple[int, ...], str, float]] = {}
+        self._monitor = Monitor(client)
+        client.subscribe_topic(run, self._take_announcement)
 
     def __len__(self) -> int:
         return len(self._payloads)
 
-    def submit(self, payload: Any, function: Callable[..., Any], *args: Any) -> None:
-        """Hand a task to the scheduler."""
-        future = self.client.submit(function, *args, pure=False)
+    def submit(self, payload: Any, function: Callable[..., Any], *args: Any, **options: Any) -> None:
+        """Submit a task; options are those of `distributed.Client.submit`."""
+        future = self.client.submit(function, *args, **{"pure": False, "retries": RETRIES, **options})
         self._payloads[future] = payload
         future.add_done_callback(self._done.put)  # asking for each whether it is done would take the time of all
 
@@ -84,51 +99,58 @@ class Flight:
         Raises
         ------
         ExecutionError
-            If a task raised, or the scheduler was lost.
+            If a task failed for a reason that no retry cures, or the scheduler was lost.
         """
         while True:
             with translating_losses():
                 landed = [self._land(future) for future in self._take_done()] + list(self._end_expired())
-            if landed:
-                return landed
+                if landed:
+                    self._monitor.note_result()
+                    return landed
+                self._monitor.look()
 
     def give_up(self) -> None:
-        """Cancel what has not begun."""
-        self.client.cancel(list(self._payloads), force=True)
+        """Cancel the tasks that have not begun, and await none of them."""
+        futures = list(self._payloads)
+        self._payloads.clear()
+        self.client.cancel(futures, force=True)
 
     def _take_done(self) -> list[Future]:
-        """Return what is done, as soon as something is; nothing where it is time to look at the limit first."""
+        """Return futures that are done, as soon as there is one; none if the limit is to be checked first."""
         try:
-            done = [self._done.get(timeout=_SILENT_SECONDS if self._limit is None else _POLL_SECONDS)]
+            done = [self._done.get(timeout=_LOOK_SECONDS if self._limit is None else _POLL_SECONDS)]
         except Empty:
-            if self._limit is None and not self.client.nthreads():
-                warnings.warn("no worker is left; the run waits for one, Ctrl-C ends it", stacklevel=2)
             return []
         done += [self._done.get() for _ in range(self._done.qsize())]
         return [future for future in done if future in self._payloads]  # the others were cancelled here
 
     def _take_announcement(self, event: tuple[float, dict[str, Any]]) -> None:
         message = event[1]
-        self._begun[message["key"]] = message["at"], message["worker"], time.monotonic()
+        self._begun[message["key"]] = tuple(message["at"]), message["worker"], time.monotonic()
 
     def _land(self, future: Future) -> Landed:
         payload = self._payloads.pop(future)
-        self._begun.pop(future.key, None)
+        position = self._begun.pop(future.key, (None,))[0]
         try:
-            return Landed(payload, future.result())
+            result = future.result()
         except KilledWorker:
-            return Landed(payload, fate=Status.KILLED)
+            return Landed(payload, fate=Status.KILLED, position=position)
+        except TransientError as error:
+            return Landed(payload, transient=str(error))
         except (CancelledError, OSError):
             if future.status in ("cancelled", "lost"):
                 raise
             raise ExecutionError(f"a worker failed: {future.exception()}") from None
         except Exception as error:
             raise ExecutionError(f"a worker failed: {error}") from error
+        if isinstance(result, Refusal):
+            raise ExecutionError(f"a worker failed: {result.reason}")
+        return Landed(payload, result)
 
     def _end_expired(self) -> Iterator[Landed]:
-        """End the workers of tasks that outlast the limit."""
-        for future in list(self._payloads):
-            position, worker, since = self._begun.get(future.key, (0, "", float("inf")))
+        """End the workers of tasks that exceed the limit."""
+        for future in list(self._payloads) if self._limit is not None else ():
+            position, worker, since = self._begun.get(future.key, ((), "", float("inf")))
             if self._limit is not None and time.monotonic() - since > self._limit:
                 payload = self._payloads.pop(future)
                 del self._begun[future.key]
@@ -139,7 +161,7 @@ class Flight:
 
 @contextmanager
 def translating_losses() -> Iterator[None]:
-    """Turn what a client raises that has lost its scheduler into an `ExecutionError` that says what to do."""
+    """Turn exceptions of a client that has lost its scheduler into an `ExecutionError` that says what to do."""
     try:
         yield
     except (CancelledError, OSError) as error:

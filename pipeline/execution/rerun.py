@@ -1,4 +1,4 @@
-"""Compute again what is stored, and compare: single trials, and one of each method before a store is gone on with."""
+"""Comparison of stored trials with recomputed ones: single trials, and one per method before a store is continued."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,12 +6,16 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
+from distributed import Client
 from threadpoolctl import threadpool_limits
 
 from pipeline.blocks.evaluate import Block, Outcome, Status, evaluate_block
 from pipeline.declare.panel import Panel, Setting
 from pipeline.declare.study import Study
 from pipeline.errors import BadInputError
+from pipeline.execution.flight import Flight
+from pipeline.execution.shipping import shipped_task
+from pipeline.execution.tasks import on_worker
 from pipeline.stores.store import ResultStore
 
 
@@ -102,29 +106,64 @@ def rerun_trial(store: ResultStore, study: Study, panel_name: str, cell: Mapping
     return [Rerun(panel, setting, computed.get(setting.label, outcome), outcome) for setting, outcome in stored]
 
 
-def refuse_other_numbers(store: ResultStore, study: Study) -> None:
-    """Recompute one committed trial of each panel and method: numbers that differ are not to be mixed.
+def refuse_other_numbers(client: Client, run: str, store: ResultStore, study: Study) -> None:
+    """Let workers recompute one committed trial of each panel and method; refuse to mix numbers that differ.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        Client of the cluster that is to go on with the store: another kind of processor may give other bits.
+    run : str
+        The run, which the workers have.
+    store : ResultStore
+        The store.
+    study : Study
+        The store's study, as the store configures it.
 
     Raises
     ------
     BadInputError
         If one differs.
     """
+    flight = Flight(client, run)
+    names = []
     for panel in study.panels:
         for method in panel.methods:
             committed = (
-                (block, setting)
-                for setting in panel.settings()
+                (block, k)
+                for k, setting in enumerate(panel.settings())
                 if setting.method == method
                 for block in store.committed(panel, setting)
             )
-            for block, setting in islice(committed, 1):
-                again = Rerun(
-                    panel, setting, evaluate_block(study, block, [setting])[0], store.read(panel, block, setting)
-                )
-                if not again.equal:
-                    raise BadInputError(
-                        f"panel {panel.name}, {setting.label}, trial {block.trials.start} gives other numbers than the "
-                        f"store holds: {again.largest_difference}; run with the versions and on the kind of "
-                        "processor that the store records, or choose another --store path"
-                    )
+            for block, k in islice(committed, 1):
+                flight.submit(len(names), compare_numbers, run, block, k)
+                names.append(f"panel {panel.name}, method {method.name}")
+    problems = {}
+    while len(flight):
+        for landed in flight.wait():
+            problem = landed.result or landed.transient
+            if landed.fate is not None:
+                problem = f"{names[landed.payload]} ends its worker where the store holds a number"
+            if problem:
+                problems[landed.payload] = problem
+    if problems:
+        more = f"; so do {len(problems) - 1} more methods" if len(problems) > 1 else ""
+        raise BadInputError(
+            f"{problems[min(problems)]}{more}; run with the versions and on the kind of processor that the store "
+            "records, or choose another --store path"
+        )
+
+
+@on_worker
+def compare_numbers(run: str, block: Block, setting: int) -> str:
+    """Recompute one setting on a block on a worker; return in one line how it differs from the store."""
+    study, store = shipped_task(run).stored()
+    panel = study.panel(block.panel)
+    chosen = panel.settings()[setting]
+    again = Rerun(panel, chosen, evaluate_block(study, block, [chosen])[0], store.read(panel, block, chosen))
+    if again.equal:
+        return ""
+    return (
+        f"panel {panel.name}, {chosen.label}, trial {block.trials.start} gives other numbers than the store holds: "
+        f"{again.largest_difference}"
+    )

@@ -73,10 +73,7 @@ def write_region(array: zarr.Array, region: tuple[slice, ...], values: np.ndarra
                 "block_trials makes"
             )
     values = values.reshape([part.stop - part.start for part in whole])
-    try:
-        array[tuple(whole)] = values
-    except FileNotFoundError:  # a driver that has just begun took the file in the making for a leftover
-        array[tuple(whole)] = values
+    array[tuple(whole)] = values
 
 
 def iterate_slabs(

@@ -2,11 +2,13 @@
 
 import math
 import os
+import traceback
 
 import pandas as pd
 import xarray as xr
 
-from pipeline.errors import IncompleteStoreError
+from pipeline.errors import IncompleteStoreError, StoreAccessError, UnreadableStoreError
+from pipeline.faults import explain, is_expired, is_transient
 from pipeline.stores.regions import SLAB_CHUNKS, chunk_steps
 from pipeline.stores.store import ResultStore
 
@@ -55,6 +57,37 @@ def open_results(store: str | os.PathLike[str]) -> xr.DataTree:
         ds = xr.open_zarr(opened.url, group=name, chunks=chunks, drop_variables="trial")
         panels[name] = _in_order(_number_trials(ds))
     return xr.DataTree.from_dict({"/": xr.Dataset(attrs=opened.attributes), **panels})
+
+
+def classify_read_error(error: BaseException) -> UnreadableStoreError | StoreAccessError | None:
+    """Return the error of the pipeline that stands for an error of a lazy read; None for an error of another cause.
+
+    Parameters
+    ----------
+    error : BaseException
+        As raised, with its traceback, while values of an opened data set were loaded.
+
+    Returns
+    -------
+    UnreadableStoreError, StoreAccessError or None
+        Damage, or an error of the file system or network.
+
+    Examples
+    --------
+    >>> classify_read_error(ValueError("of something else")) is None
+    True
+    """
+    modules = [str(frame.f_globals.get("__name__")) for frame, _ in traceback.walk_tb(error.__traceback__)]
+    if not any(name.startswith("zarr.") for name in modules):
+        return None
+    if isinstance(error, OSError) or is_transient(error) or is_expired(error):
+        return StoreAccessError(f"cannot read the store: {explain(error)}; nothing was changed")
+    if any(name.startswith("zarr.core.codec_pipeline") for name in modules):
+        reason = " ".join(str(error).split()) or type(error).__name__
+        return UnreadableStoreError(
+            f"a chunk of the store cannot be read ({reason}); find it with: dpstudies verify STORE"
+        )
+    return None
 
 
 def _dask_chunks(store: ResultStore, panel: str) -> dict[str, int]:

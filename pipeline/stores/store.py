@@ -1,71 +1,83 @@
-"""The result store: one Zarr v3 group a panel, which any xarray user can open, and the rules that keep it whole.
+"""The result store: one Zarr v3 group per panel, which any xarray user can open, and the rules that keep it whole.
 
-* A chunk is one block of one setting, the same for all variables per trial, and has one writer. What belongs to a cell
-  and not to its trials is written by each of its blocks, the same value in one step.
-* Every write covers whole chunks; any other is refused, since two writers of one chunk lose data silently.
-* The chunk of ``status`` is written last: it commits the block. What is not committed is pending, and computed again.
-* A template is made in memory and copied, its root last: the root's consolidated metadata commits it, and its growth.
+* A chunk is one block of one setting, the same for all variables per trial. A value per cell is computed by every
+  block of the cell, written by the first with a trial that is ok, and not replaced.
+* The chunk of ``status`` is written last, once all that it stands for is durable: it commits the block. A block without
+  it is pending. To compute a block again, its status is removed first.
+* Only one session writes at a time, and a superseded one cannot (`pipeline.stores.sessions`). The root changes by
+  creation and growth only: its copy first, then new files, then the root itself.
 * A store is a local folder, or an object store by its URL; credentials and endpoint come from the environment alone.
 """
 
 import json
 import os
-import re
 import shlex
-import traceback
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import zarr
-import zarr.errors
-from zarr.core.buffer import Buffer, default_buffer_prototype
-from zarr.core.sync import sync
-from zarr.storage import MemoryStore
 
-from pipeline.blocks.evaluate import FAILURES, Block, Outcome, Status
-from pipeline.declare.factors import format_value
+from pipeline.blocks.evaluate import Block, Outcome, Status
 from pipeline.declare.panel import Panel, Setting
 from pipeline.declare.streams import canonical_json, sha256
 from pipeline.declare.study import Study
-from pipeline.errors import BadInputError, UnreadableStoreError
-from pipeline.stores.places import ROOT, exists_remotely, is_local, normal_place
-from pipeline.stores.regions import (
-    iterate_slabs,
-    positions,
-    region_of,
-    setting_index,
-    write_region,
-)
+from pipeline.errors import BadInputError, DamagedChunkError, StoreAccessError, UnreadableStoreError
+from pipeline.faults import explain, is_expired, is_transient
+from pipeline.stores.chunks import Chunks
+from pipeline.stores.commits import Commit, Planned
+from pipeline.stores.files import Files, open_files
+from pipeline.stores.places import ROOT, STATE, exists_remotely, is_local, normal_place
+from pipeline.stores.regions import iterate_slabs, positions, region_of, setting_index
+from pipeline.stores.root import COPY, STORE_FORMAT, Root, read_root, seal_root
+from pipeline.stores.sessions import Session, sessions_of
 from pipeline.stores.template import make_template
 
-_LEFTOVER = re.compile(r".*\.[0-9a-f]{32}\.partial")  # as the local store names a file until it is whole
+COMMITTED, ABSENT, STALE = 0, 1, 2
+"""States of a block: committed; pending without a status chunk; pending with one, which must be removed first."""
 
 
 class ResultStore:
-    """A store of results: written in whole blocks by workers, read by anyone.
+    """A store of results, read by anyone and written by the workers of one session.
 
-    Use `create` or `open`; both raise `BadInputError` where the path holds something else.
+    Use `open` to read, `create` to begin one. `files` are those of a session where the store is written.
 
     Attributes
     ----------
     url : str
-        Absolute path of the store.
-    attributes : dict
-        The root's attributes: spec, study reference, provenance.
+        Absolute path of the folder, or URL.
+    files : Files
+        Its files by key.
+    chunks : Chunks
+        Its arrays.
+    problem : str
+        Damage of the root or its copy, found on opening; empty if there is none.
     """
 
-    def __init__(self, url: str, root: zarr.Group) -> None:
-        self.url = url
+    def __init__(self, files: Files, root: Root) -> None:
+        self.url = files.url
+        self.files = files
+        self.problem = root.problem
+        self.chunks = Chunks(root.content)
         self._root = root
-        self._arrays: dict[tuple[str, str], zarr.Array] = {}
+        self._present: set[str] = set()
 
-    @property
+    def __repr__(self) -> str:
+        """Return where it is."""
+        return f"ResultStore({self.url!r})"
+
+    @cached_property
     def attributes(self) -> dict[str, Any]:
         """The root's attributes, as stored."""
-        return dict(self._root.attrs)
+        return self._root.attributes
+
+    @property
+    def root_content(self) -> bytes:
+        """The root that passed its check, in place or as a copy."""
+        return self._root.content
 
     @property
     def spec(self) -> dict[str, Any]:
@@ -73,133 +85,172 @@ class ResultStore:
         return json.loads(self.attributes["spec"])
 
     @property
+    def sessions(self) -> list[dict[str, Any]]:
+        """The records of the sessions that wrote to it, the first one first; read anew at each call."""
+        return sessions_of(self.files)
+
+    @property
     def complete(self) -> bool:
-        """Whether the template was finished: all arrays exist and the root says so."""
-        return self._root.metadata.consolidated_metadata is not None
+        """Whether its creation was finished: the root is in place."""
+        return self._root.is_in_place
 
     def holds(self, study: Study) -> bool:
-        """Whether it has room for all of a configured study: it is complete, and of the same spec."""
+        """Return whether it has room for all of a configured study: it is complete, and of the same spec."""
         return self.complete and self.spec == study.spec()
 
     @classmethod
     def exists(cls, path: str | os.PathLike[str]) -> bool:
-        """Whether there is a store at the path; `BadInputError` if there is something else."""
+        """Return whether there is a store at the path, perhaps an unfinished one.
+
+        Raises
+        ------
+        BadInputError
+            If there is something else, or nothing can be created there.
+        """
         url = normal_place(path)
-        if not is_local(url):
-            return exists_remotely(url) and bool(cls.open(path))
+        with accessing(url):
+            files = open_files(url)
+            if not is_local(url) and not exists_remotely(url):
+                return False
+            if read_root(files) is not None:
+                return True
+            if not is_local(url):
+                if any(name != STATE for name in files.names("")):
+                    raise BadInputError(f"{path} holds something that is not a result store; choose another path")
+                return False
         place = Path(url)
         if not place.exists():
             parent = next(parent for parent in place.parents if parent.exists())
             if not parent.is_dir() or not os.access(parent, os.W_OK):
                 raise BadInputError(f"the store's folder {parent} must be a folder that can be written; choose another")
-            return False
-        if place.is_dir() and all(_LEFTOVER.fullmatch(entry.name) for entry in place.iterdir()):
-            return False
-        cls.open(path)
-        return True
-
-    @classmethod
-    def open(cls, path: str | os.PathLike[str]) -> "ResultStore":
-        """Open a store that exists."""
-        url = normal_place(path)
-        if not (os.path.exists(url) if is_local(url) else exists_remotely(url)):
-            raise BadInputError(f"no result store at {path}; run a study with --store {path} first")
-        try:
-            root = zarr.open_group(url, mode="r+", zarr_format=3)
-            known = {"study", "panels"} <= json.loads(root.attrs["spec"]).keys()  # type: ignore[arg-type]
-        except (OSError, ValueError, TypeError, KeyError, AttributeError, zarr.errors.BaseZarrError):
-            known = False
-        if not known:
+        elif not place.is_dir() or any(entry.name != STATE for entry in place.iterdir()):
             raise BadInputError(f"{path} holds something that is not a result store; choose another path")
-        return cls(url, root)
+        return False
 
     @classmethod
-    def create(cls, path: str | os.PathLike[str], study: Study, attributes: Mapping[str, Any]) -> "ResultStore":
-        """Write the template of a study: spec, arrays, coordinates, and last the root with consolidated metadata.
+    def open(cls, path: str | os.PathLike[str], session: str | None = None, *, damaged: bool = False) -> "ResultStore":
+        """Open a store that exists.
 
-        Also finishes a template whose creation was interrupted; no block is written before it is complete.
+        Parameters
+        ----------
+        path : path
+            The store.
+        session : str, optional
+            Identifier of the session for which this process writes.
+        damaged : bool
+            True to open a store whose root is damaged from the intact copy, as verification does.
+
+        Raises
+        ------
+        BadInputError
+            If there is none, or something else, or a store of another format.
+        UnreadableStoreError
+            If its root is damaged.
+        StoreAccessError
+            If it cannot be read for a reason that is not damage.
         """
         url = normal_place(path)
-        head = {**_head(study), **attributes}
-        if not cls.exists(path):
-            with suppress(zarr.errors.ContainsGroupError):  # another driver was quicker by a moment
-                zarr.create_group(url, zarr_format=3, attributes=head)
-        store = cls.open(path)
-        if store.attributes["spec_sha256"] != head["spec_sha256"]:
-            raise BadInputError(f"another run makes a store of another spec at {path}; choose another path")
-        store.sweep()  # an interrupted creation's halves are no part of a Zarr hierarchy
-        store._copy(make_template(study, head))
-        return cls.open(path)
+        with accessing(url):
+            files = open_files(url, session)
+            root = read_root(files) if is_local(url) or exists_remotely(url) else None
+            if root is None:
+                if is_local(url) and Path(url).exists() and not _is_begun(Path(url)):
+                    raise BadInputError(f"{path} holds something that is not a result store; choose another path")
+                raise BadInputError(f"no result store at {path}; run a study with --store {path} first")
+        if root.problem and root.content != files.read(ROOT) and not damaged:
+            raise UnreadableStoreError(
+                f"{url}: {root.problem}; restore it with: dpstudies verify {shlex.quote(url)} --repair"
+            )
+        return cls(files, root)
 
-    def grow(self, study: Study) -> "ResultStore":
+    @classmethod
+    def create(cls, session: Session, study: Study, attributes: Mapping[str, Any]) -> "ResultStore":
+        """Write the template of a study: the root's copy, the files of all arrays, and last the root.
+
+        Also finishes a creation that was interrupted; no block is written before the root is in place.
+
+        Raises
+        ------
+        BadInputError
+            If an unfinished store of another spec is there.
+        """
+        files = session.files
+        found = read_root(files)
+        if found is not None:
+            if found.attributes["spec_sha256"] != _head(study)["spec_sha256"]:
+                raise BadInputError(f"{files.url} holds an unfinished store of another spec; choose another path")
+            attributes = found.attributes  # those of the session that began it
+        return cls._write_template(files, study, {**attributes, **_head(study)})
+
+    def grow(self, session: Session, study: Study) -> "ResultStore":
         """Make room for more trials and values; what is stored stays where it is.
 
         Parameters
         ----------
+        session : Session
+            The session that writes.
         study : Study
             The store's study, with new values behind those that are stored, or more trials.
 
         Returns
         -------
         ResultStore
-            The store as it is now. Until its root is written, in one step, readers and writers see the old one.
+            The store as it is now. Until its root is written, in one step, readers see the old one.
         """
-        self._copy(make_template(study, {**self.attributes, **_head(study)}))
-        return ResultStore.open(self.url)
+        return self._write_template(session.files, study, {**self.attributes, **_head(study)})
 
-    def _copy(self, files: Mapping[str, Buffer]) -> None:
-        """Write the files of a template, its root last."""
-        for key in sorted(files, key=lambda key: key == ROOT):
-            sync(self._root.store.set(key, files[key]))
-
-    def record(self, session: Mapping[str, Any]) -> None:
-        """Write a session into the history of the store, in place of what it said before."""
-        root = zarr.open_group(self.url, mode="r+", zarr_format=3)  # another driver may have written since
-        stored: Any = root.attrs.get("sessions", [])
-        others = [one for one in stored if one.get("id") != session["id"]]
-        root.attrs.update(sessions=[*others, dict(session)])
-        self._root = root
-
-    def sweep(self) -> None:
-        """Remove what writers that were killed have left behind half-written; object stores have no such thing."""
-        for leftover in Path(self.url).rglob("*.partial") if is_local(self.url) else ():
-            if _LEFTOVER.fullmatch(leftover.name):
-                leftover.unlink(missing_ok=True)
+    @classmethod
+    def _write_template(cls, files: Files, study: Study, attributes: Mapping[str, Any]) -> "ResultStore":
+        template = make_template(study, attributes)
+        root = seal_root(template.pop(ROOT))
+        batch = files.batch(files.versions([COPY, ROOT]))
+        batch.put_last(COPY, root)
+        batch.finish()
+        files.flush([COPY])  # no other file without it, even after a power loss
+        for key, content in template.items():
+            batch.put(key, content)
+        batch.put_last(ROOT, root)
+        batch.finish()
+        return cls(files, Root(root))
 
     def array(self, panel: str, name: str) -> zarr.Array:
-        """Return the array of a variable."""
-        if (panel, name) not in self._arrays:
-            array = self._root[f"{panel}/{name}"]
-            assert isinstance(array, zarr.Array)
-            # a committed chunk is a file, so that one that is missing can be told; but texts of errors are rare
-            self._arrays[panel, name] = array.with_config({"write_empty_chunks": name != "error"})
-        return self._arrays[panel, name]
+        """Return the metadata of a variable's array; its values are read by `read` and `open_results`."""
+        return self.chunks.array(panel, name)
 
-    def write(self, panel: Panel, block: Block, setting: Setting, outcome: Outcome) -> None:
-        """Write the outcome of one setting on one block, its status last.
+    @contextmanager
+    def commit(self, planned: Sequence[Planned]) -> Iterator[Commit]:
+        """Commit the blocks that are computed inside the context, all at its end; none if it raises.
 
-        A setting that does not use some method factor is written at each of that factor's values.
+        Parameters
+        ----------
+        planned : sequence of Planned
+            The blocks. Status chunks that must be removed are removed at once.
         """
-        for position in positions(panel, block.cell, setting):
-            for measure in panel.measures:
-                if measure.per_trial or (outcome.status == Status.OK).any():  # the same value from every block
-                    region = region_of(panel, position, block.trials if measure.per_trial else None, len(measure.dims))
-                    write_region(self.array(panel.name, measure.name), region, outcome.values[measure.name])
-            region = region_of(panel, position, block.trials, 0)
-            error = _with_rerun(panel, block, outcome.error).astype(np.dtypes.StringDType())
-            for name, values in (("error", error), ("status", outcome.status)):
-                write_region(self.array(panel.name, name), region, values)
+        commit = Commit(self.files, self.chunks, self._present, planned)
+        try:
+            yield commit
+        except BaseException:
+            commit.discard()
+            raise
+        commit.finish()
 
     def read(self, panel: Panel, block: Block, setting: Setting) -> Outcome:
         """Read what is stored of one setting on some trials, which need not be a whole block.
 
         Measures that are not per trial are stored as soon as one trial of the setting is ok.
+
+        Raises
+        ------
+        UnreadableStoreError
+            If a chunk is damaged.
         """
         position = next(positions(panel, block.cell, setting))
 
         def stored(name: str, per_trial: bool, n_dims: int) -> np.ndarray:
             region = region_of(panel, position, block.trials if per_trial else None, n_dims)
-            values = np.asarray(self.array(panel.name, name)[region])
+            with self.reading():
+                contents = self.files.read_many(self.chunks.keys(panel.name, name, region))
+                values = self.chunks.decode(panel.name, name, region, contents)
             head = (len(block.trials),) if per_trial and panel.trials is not None else ()
             return values.reshape(head + values.shape[values.ndim - n_dims :])
 
@@ -212,145 +263,96 @@ class ResultStore:
         status, n_axes = self.array(panel.name, "status"), len(panel.factors)
         at = region_of(panel, next(positions(panel, 0, setting)), None, status.ndim - n_axes - len(panel.method_axes))
         for _, region in reversed(list(iterate_slabs(status, (slice(None),) * n_axes + at[n_axes:]))):
+            values = self._statuses(panel.name, region)
+            if values is None:
+                continue
             start = np.array([part.start for part in region])
-            for place in reversed(start + np.argwhere(np.asarray(status[region]) == Status.OK)):
+            for place in reversed(start + np.argwhere(values == Status.OK)):
                 cell = np.ravel_multi_index(place[:n_axes], status.shape[:n_axes]) if n_axes else 0
                 trial = int(place[-1]) if panel.trials is not None else 0
                 yield Block(panel.name, int(cell), range(trial, trial + 1))
 
-    def pending(self, panel: Panel, retry: Collection[Status] = ()) -> np.ndarray:
-        """Return which settings of which blocks are not committed, or hold a trial that is to be tried again.
+    def scan(self, panel: Panel, retry: Collection[Status] = ()) -> np.ndarray:
+        """Return the state of every block and setting.
 
         Parameters
         ----------
         panel : Panel
             The panel.
         retry : collection of Status
-            What is to be computed again.
+            Statuses whose trials are to be computed again.
 
         Returns
         -------
-        ndarray of bool, shape (cell, block, setting)
-            Blocks in the order of `n_blocks` runs of `Panel.block_trials` trials.
+        ndarray of uint8, shape (cell, block, setting)
+            `COMMITTED`, `ABSENT` or `STALE`; blocks of `Panel.block_trials` trials in order.
 
         Raises
         ------
         UnreadableStoreError
-            If a committed chunk cannot be read.
+            If a status chunk is damaged.
         """
         status = self.array(panel.name, "status")
-        wanted = np.empty(status.cdata_shape, bool)
+        states = np.full(status.cdata_shape, ABSENT, np.uint8)
         for chunks, region in iterate_slabs(status):
-            with self.reading():
-                here = np.isin(np.asarray(status[region]), [Status.PENDING, *retry])
+            values = self._statuses(panel.name, region)
+            if values is None:
+                continue
+            wanted, is_written = np.isin(values, [Status.PENDING, *retry]), values != Status.PENDING
             if panel.trials is not None:
-                here = np.logical_or.reduceat(here, np.arange(0, here.shape[-1], panel.block_trials), axis=-1)
-            wanted[chunks] = here
+                starts = np.arange(0, wanted.shape[-1], panel.block_trials)
+                wanted = np.logical_or.reduceat(wanted, starts, axis=-1)
+                is_written = np.logical_or.reduceat(is_written, starts, axis=-1)
+            states[chunks] = np.where(wanted, np.where(is_written, STALE, ABSENT), COMMITTED)
         axes, n_cells, n_blocks = len(panel.factors), len(panel.cells()), -(-panel.n_trials // panel.block_trials)
-        wanted = wanted if panel.trials is not None else wanted[..., None]
-        found = np.empty((n_cells, n_blocks, len(panel.settings())), bool)
+        states = states if panel.trials is not None else states[..., None]
+        found = np.empty((n_cells, n_blocks, len(panel.settings())), np.uint8)
         for k, setting in enumerate(panel.settings()):
-            index = (slice(None),) * axes + setting_index(panel, setting)
-            of_setting = wanted[index].reshape(n_cells, -1, n_blocks)
-            found[:, :, k] = of_setting.any(axis=1)
+            of_setting = states[(slice(None),) * axes + setting_index(panel, setting)].reshape(n_cells, -1, n_blocks)
+            # a position may be absent beside committed ones, after a crash between the two
+            is_mixed = (of_setting == ABSENT).any(axis=1) & (of_setting != ABSENT).any(axis=1)
+            found[:, :, k] = np.where(is_mixed, STALE, of_setting.max(axis=1))
         return found
+
+    def pending(self, panel: Panel, retry: Collection[Status] = ()) -> np.ndarray:
+        """Return which blocks and settings are pending or to be computed again; see `scan`."""
+        return self.scan(panel, retry) != COMMITTED
+
+    def _statuses(self, panel: str, region: tuple[slice, ...]) -> np.ndarray | None:
+        """Return statuses; None where no chunk of the region exists."""
+        with self.reading():
+            contents = self.files.read_many(self.chunks.keys(panel, "status", region))
+            if all(content is None for content in contents.values()):
+                return None
+            return self.chunks.decode(panel, "status", region, contents)
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Turn what a damaged chunk raises, of many kinds, into an `UnreadableStoreError` that says what to do."""
+        """Raise `UnreadableStoreError` for damage, and `StoreAccessError` for what else prevents reading."""
         try:
-            yield
-        except Exception as error:
-            if not is_damage(error):
-                raise
+            with accessing(self.url):
+                yield
+        except DamagedChunkError as error:
             raise UnreadableStoreError(
-                f"a chunk of the store {self.url} cannot be read ({' '.join(str(error).split())}); find it with: "
+                f"a chunk of the store {self.url} is damaged ({error}); find it with: "
                 f"dpstudies verify {shlex.quote(self.url)}"
             ) from error
 
-    def damage(self, panel: Panel, block: Block, setting: Setting) -> dict[str, str]:
-        """Check every chunk of one setting on one block: by its checksum, and whether it is there at all.
 
-        Returns
-        -------
-        dict of str to str
-            What is wrong, by variable; empty for what is pending, and where all is well.
-        """
-        found: dict[str, str] = {}
-        for position in positions(panel, block.cell, setting):
-            status = np.zeros(1, np.int8)
-            for name in ("status", "error", *(measure.name for measure in panel.measures)):
-                array, region = self._chunk(panel, block, position, name)
-                try:
-                    values = np.asarray(array[region])
-                except (OSError, ValueError, RuntimeError) as error:
-                    found[name] = f"unreadable: {' '.join(str(error).split())}"
-                    continue
-                status = values.ravel() if name == "status" else status
-                if not (status != Status.PENDING).any():
-                    continue
-                expected = np.isin(status, FAILURES).any() if name == "error" else name in self._per_trial(panel)
-                expected = expected or (name != "error" and (status == Status.OK).any())
-                if expected and not sync(self._root.store.exists(self._key(array, region))):
-                    found[name] = "missing"
-        return found
-
-    def revoke(self, panel: Panel, block: Block, setting: Setting, damaged: Iterable[str]) -> None:
-        """Return one setting of a block to what is pending, and remove its damaged chunks, which hold no number."""
-        for position in positions(panel, block.cell, setting):
-            for name in ("status", *damaged):  # in this order: what is committed is always whole
-                sync(self._root.store.delete(self._key(*self._chunk(panel, block, position, name))))
-
-    def mend(self, study: Study) -> dict[tuple[str, str], str]:
-        """Write anew what the spec alone decides, where it is damaged: coordinates, and the metadata of arrays.
-
-        Returns
-        -------
-        dict of (str, str) to str
-            What was wrong, by panel and variable.
-        """
-        found: dict[tuple[str, str], str] = {}
-        files = make_template(study, self.attributes)
-        template = zarr.open_group(MemoryStore(dict(files)), mode="r")
-        for key, content in files.items():
-            panel, _, rest = key.partition("/")
-            if key == ROOT:
-                continue
-            name = rest.partition("/")[0]
-            try:
-                if key.endswith(ROOT):
-                    stored = sync(self._root.store.get(key, default_buffer_prototype()))
-                    same = stored is not None and json.loads(stored.to_bytes()) == json.loads(content.to_bytes())
-                else:
-                    expected = template[f"{panel}/{name}"]
-                    assert isinstance(expected, zarr.Array)
-                    same = np.array_equal(np.asarray(self.array(panel, name)[...]), np.asarray(expected[...]))
-            except (OSError, ValueError, RuntimeError) as error:
-                found[panel, name] = f"mended: {' '.join(str(error).split())}"
-                same = False
-            if not same:
-                found.setdefault((panel, name), "mended: it was not what the spec says")
-                sync(self._root.store.set(key, content))
-        return found
-
-    def _per_trial(self, panel: Panel) -> set[str]:
-        return {"status", *(measure.name for measure in panel.measures if measure.per_trial)}
-
-    def _chunk(self, panel: Panel, block: Block, position: tuple[int, ...], name: str) -> tuple[zarr.Array, Any]:
-        """Return the array of a variable, and the region of the one chunk that a block has in it."""
-        sizes = {measure.name: (measure.per_trial, len(measure.dims)) for measure in panel.measures}
-        per_trial, n_dims = sizes.get(name, (True, 0))
-        return self.array(panel.name, name), region_of(panel, position, block.trials if per_trial else None, n_dims)
-
-    def _key(self, array: zarr.Array, region: tuple[slice, ...]) -> str:
-        chunk = tuple((part.start or 0) // size for part, size in zip(region, array.chunks, strict=True))
-        return f"{array.path}/{array.metadata.encode_chunk_key(chunk)}"
+@contextmanager
+def accessing(url: str) -> Iterator[None]:
+    """Raise `StoreAccessError` for errors of the file system or the network, which are no damage."""
+    try:
+        yield
+    except Exception as error:
+        if not (isinstance(error, OSError) or is_transient(error) or is_expired(error)):
+            raise
+        raise StoreAccessError(f"cannot read the store {url}: {explain(error)}; nothing was changed") from error
 
 
-def is_damage(error: BaseException) -> bool:
-    """Whether an error was raised while a chunk was read and decoded, by whichever codec."""
-    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
-    return any(str(frame.f_globals.get("__name__")).startswith("zarr.core.codec_pipeline") for frame in frames)
+def _is_begun(folder: Path) -> bool:
+    """Return whether a folder holds nothing, or only what a session leaves before it writes the root."""
+    return folder.is_dir() and all(entry.name == STATE for entry in folder.iterdir())
 
 
 def _head(study: Study) -> dict[str, Any]:
@@ -361,15 +363,7 @@ def _head(study: Study) -> dict[str, Any]:
         "study": study.name,
         "aim": study.aim,
         "seed": study.seed,
+        "store_format": STORE_FORMAT,
         "spec": json.dumps(spec),
         "spec_sha256": sha256(canonical_json(spec)),
     }
-
-
-def _with_rerun(panel: Panel, block: Block, error: np.ndarray) -> np.ndarray:
-    """Append to each error the words that compute its trial again; STORE stands for the store's path."""
-    cell = "".join(f" --cell {name}={format_value(value)}" for name, value in panel.cells()[block.cell].items())
-    again = f"again: dpstudies trial STORE --panel {panel.name}{cell} --trial"
-    return np.array(
-        [f"{text}\n{again} {trial}" if text else "" for text, trial in zip(error, block.trials, strict=True)], object
-    )

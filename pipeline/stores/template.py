@@ -1,4 +1,4 @@
-"""The arrays of a panel before anything is computed: names, dimensions, chunks, checksums, attributes."""
+"""The files of a store before anything is computed: names, dimensions, chunks, checksums, attributes of all arrays."""
 
 import warnings
 from collections.abc import Mapping
@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import zarr
-from zarr.codecs import Crc32cCodec, ZstdCodec
-from zarr.core.buffer import Buffer
+from zarr.buffer.cpu import Buffer
+from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
 from zarr.storage import MemoryStore
 
 from pipeline.blocks.evaluate import Status
@@ -16,12 +16,14 @@ from pipeline.declare.panel import Panel
 from pipeline.declare.study import Study
 
 _CODECS = (ZstdCodec(level=1), Crc32cCodec())
+_CODECS_OF_TRIALS = (BloscCodec(cname="zstd", clevel=1, shuffle="bitshuffle", typesize=8), Crc32cCodec())
 _DTYPES = {"int": "int64", "float": "float64", "str": "string", "vector": "string"}
 # a coordinate grows without a chunk of it changing its size: readers of the shorter one go on
 _COORDINATE_CHUNK = 1024
+_TRIALS_CHUNK = 2**20
 
 
-def make_template(study: Study, attributes: Mapping[str, Any]) -> dict[str, Buffer]:
+def make_template(study: Study, attributes: Mapping[str, Any]) -> dict[str, bytes]:
     """Return all files of a store in which nothing is computed yet, by their keys.
 
     Parameters
@@ -33,7 +35,7 @@ def make_template(study: Study, attributes: Mapping[str, Any]) -> dict[str, Buff
 
     Returns
     -------
-    dict of str to Buffer
+    dict of str to bytes
         The root, ``zarr.json``, holds the consolidated metadata.
     """
     files: dict[str, Buffer] = {}
@@ -44,7 +46,7 @@ def make_template(study: Study, attributes: Mapping[str, Any]) -> dict[str, Buff
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Consolidated metadata")
         zarr.consolidate_metadata(store)
-    return files
+    return {key: content.to_bytes() for key, content in files.items()}
 
 
 def _create_panel(root: zarr.Group, panel: Panel) -> None:
@@ -72,8 +74,11 @@ def _create_panel(root: zarr.Group, panel: Panel) -> None:
         )
         _create_coordinate(group, axis, scalar=axis in panel.constants, notes=notes)
     if panel.trials is not None:
-        numbers = _create(group, "trial", ("trial",), (panel.trials,), (panel.block_trials,), dtype="int64")
-        numbers[...] = np.arange(panel.trials)
+        shape, chunks = (panel.trials,), (_TRIALS_CHUNK,)
+        numbers = _create(group, "trial", ("trial",), shape, chunks, _CODECS_OF_TRIALS, dtype="int64")
+        for start in range(0, panel.trials, _TRIALS_CHUNK):
+            stop = min(start + _TRIALS_CHUNK, panel.trials)
+            numbers[start:stop] = np.arange(start, stop)
 
     def variable(name: str, per_trial: bool, outputs: tuple[str, ...], **rest: Any) -> None:
         sizes = {axis.name: len(axis.values) for axis in panel.outputs}
@@ -122,6 +127,12 @@ def _create_coordinate(group: zarr.Group, axis: Factor, scalar: bool, notes: dic
 
 
 def _create(
-    group: zarr.Group, name: str, dims: tuple[str, ...], shape: tuple[int, ...], chunks: tuple[int, ...], **rest: Any
+    group: zarr.Group,
+    name: str,
+    dims: tuple[str, ...],
+    shape: tuple[int, ...],
+    chunks: tuple[int, ...],
+    codecs: tuple[Any, ...] = _CODECS,
+    **rest: Any,
 ) -> zarr.Array:
-    return group.create_array(name, shape=shape, chunks=chunks, dimension_names=dims, compressors=_CODECS, **rest)
+    return group.create_array(name, shape=shape, chunks=chunks, dimension_names=dims, compressors=codecs, **rest)

@@ -65,12 +65,13 @@ def _run_one(name: str, path: str, display: ProgressDisplay, **how: Any) -> Stat
 def _command(folder: str, scale: str, seed: int | None, **how: Any) -> str:
     """Return the command that goes on."""
     given = {"store": folder, "scale": None if scale == "published" else scale, "seed": seed, **how}
-    options = [
-        word
-        for name, value in given.items()
-        if value is not None
-        for word in (f"--{name.replace('_', '-')}", str(value))
-    ]
+    options: list[str] = []
+    for name, value in given.items():
+        option = f"--{name.replace('_', '-')}"
+        if value is True:
+            options.append(option)
+        elif value is not None and value is not False:
+            options += [option, str(value)]
     return f"dpstudies run all {shlex.join(options)}"
 
 

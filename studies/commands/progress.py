@@ -14,7 +14,8 @@ _SECONDS_BETWEEN_LINES = 5.0
 class ProgressDisplay:
     """Follows the receipts of a run; use it as a context manager and hand it to `pipeline.run`.
 
-    Counts evaluations: a trial under one setting.
+    Counts trials as the store holds them, and as ``status`` counts them: a setting counts once for each value of a
+    factor that it does not use.
 
     Parameters
     ----------
@@ -26,7 +27,7 @@ class ProgressDisplay:
     Attributes
     ----------
     n_done, n_failed, n_total : int
-        Evaluations of this session that are committed, that failed, and that were pending at its start.
+        Trials of this session that are committed, that failed, and that were pending at its start.
     """
 
     def __init__(self, console: Console, label: str = "") -> None:
@@ -44,7 +45,7 @@ class ProgressDisplay:
 
     def __call__(self, works: PendingWork) -> Callable[[Receipt], None]:
         """Begin to show the given work; return what takes the receipts."""
-        self.n_total = works.n_evaluations
+        self.n_total = works.n_trials
         self._started = self._last_line = time.monotonic()
         if self._console.is_terminal:
             self._bar = Progress(
@@ -69,11 +70,11 @@ class ProgressDisplay:
 
     @property
     def rate(self) -> float:
-        """Evaluations a second, over the whole session."""
+        """Trials per second, over the whole session."""
         return self.n_done / max(self.seconds, 1e-9)
 
     def _take(self, receipt: Receipt) -> None:
-        self.n_done += receipt.work.n_evaluations
+        self.n_done += receipt.n_done
         self.n_failed += receipt.n_failed
         if self._bar is not None:
             self._bar.update(self._task, completed=self.n_done, rate=self.rate, failed=self.n_failed)

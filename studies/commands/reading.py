@@ -16,12 +16,15 @@ from pipeline.aggregate import count_status
 from pipeline.blocks.evaluate import FAILURES, Status
 from pipeline.errors import BadInputError
 from pipeline.execution.rerun import rerun_trial
-from pipeline.run import study_of
+from pipeline.resolve import study_of
+from pipeline.stores.results import classify_read_error
 from pipeline.stores.store import ResultStore
+from pipeline.submission import find_submission
 from studies import STUDIES
 from studies.commands.laboratory import report_all
 from studies.commands.shared import (
     ERRORS,
+    AcceptEdited,
     Panels,
     StorePath,
     StudyOption,
@@ -52,7 +55,7 @@ def list_studies() -> None:
 
 def status(
     store: StorePath,
-    watch: Annotated[bool, typer.Option("--watch", help="Go on until the store is complete; Ctrl-C ends it.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Go on until the work is over; Ctrl-C ends it.")] = False,
     every: Annotated[float, typer.Option("--every", metavar="SECONDS", help="How often to look, with --watch.")] = 5.0,
 ) -> None:
     """Count the trials of a store by what became of them."""
@@ -64,7 +67,24 @@ def status(
     for name, by_kind in counts.items():
         table.add_row(name, *(f"{by_kind[kind]:,}" for kind in kinds))
     print_table(table)
-    raise typer.Exit(conclude(store, counts))
+    code = conclude(store, counts)
+    if code == 3:
+        _show_submission(store)
+    raise typer.Exit(code)
+
+
+def _show_submission(store: str) -> None:
+    """Print how the open submission of a store stands, if there is one."""
+    submission = find_submission(ResultStore.open(store))
+    if submission is None:
+        return
+    n_tasks = submission.count_tasks()
+    if n_tasks is None:
+        say(f"{submission}: its scheduler does not answer; resume computes what is pending")
+    elif n_tasks == 0:
+        say(f"{submission}: its scheduler has no tasks left; resume computes what is pending")
+    else:
+        say(f"{submission}: {n_tasks:,} tasks left; end them with: dpstudies cancel {shlex.quote(store)}")
 
 
 def _watch(store: str, every: float) -> Counts:
@@ -83,7 +103,15 @@ def _watch(store: str, every: float) -> Counts:
                 ERRORS.print(text)
             time.sleep(every)
             counts = count_trials(store)
+            if _pending(counts) == pending and _is_abandoned(store):
+                break
     return counts
+
+
+def _is_abandoned(store: str) -> bool:
+    """Return whether a store was submitted to a scheduler that has no tasks for it any more."""
+    submission = find_submission(ResultStore.open(store))
+    return submission is not None and not submission.count_tasks()
 
 
 def _pending(counts: Counts) -> int:
@@ -96,10 +124,11 @@ def trial(
     number: Annotated[int, typer.Option("--trial", metavar="N", help="The trial, 0 for the first.")],
     cell: Annotated[list[str] | None, typer.Option("--cell", metavar="NAME=V", help="Value of a data factor.")] = None,
     study: StudyOption = None,
+    accept_edited_study: AcceptEdited = False,
 ) -> None:
     """Compute one trial again from its key, and say whether it equals what is stored."""
     opened = ResultStore.open(store)
-    _, configured = study_of(opened, named_study(study))
+    _, configured = study_of(opened, named_study(study), accept_edited_study)
     chosen = {name: _only(name, given) for name, given in parse_values(split_names(cell)).items()}
     reruns = rerun_trial(opened, configured, panel, chosen, number)
     table = make_table("method", "measure", "computed", "stored", "verdict")
@@ -177,11 +206,13 @@ def report(
     if markdown is not None:
         raise BadInputError(f"--markdown is for a folder that 'run all' made, got {store}; leave it out")
     opened = ResultStore.open(store)
-    _, configured = study_of(opened, named_study(study))
+    _, configured = study_of(opened, named_study(study), accept_edited_study=True)  # nothing is computed
     page = output or page_in(os.path.dirname(opened.url))
     try:
         findings = write_report(opened, configured, page, figures)
     except OSError as error:
+        if classify_read_error(error) is not None:
+            raise
         raise BadInputError(f"cannot write {error.filename or page}: {error.strerror}; choose another path") from error
     for claim, finding in findings:
         say(f"{finding.verdict}: {claim.statement} {finding.evidence}")

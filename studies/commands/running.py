@@ -19,6 +19,8 @@ from studies.commands.progress import ProgressDisplay
 from studies.commands.reading import conclude, count_trials
 from studies.commands.shared import (
     ERRORS,
+    AcceptEdited,
+    AllowFailures,
     Cluster,
     Panels,
     Seed,
@@ -88,15 +90,21 @@ def run(
     values: Values = None,
     cluster: Cluster = None,
     time_limit: TimeLimit = None,
+    allow_failures: AllowFailures = False,
     scale: Annotated[
         str | None, typer.Option("--scale", metavar="NAME", help="With STUDY = all: quick, or published, the default.")
     ] = None,
+    accept_edited_study: AcceptEdited = False,
 ) -> None:
     """Run a study into a store, or all of them into a folder; goes on where an earlier run of the same spec stopped."""
     if study == "all":
-        if trials is not None or panel or values:
-            raise BadInputError("--trials, --panel and --set are for one study; with all, choose --scale quick")
-        run_all(store, scale or "published", seed, cluster=cluster, time_limit=time_limit)
+        if trials is not None or panel or values or accept_edited_study:
+            raise BadInputError(
+                "--trials, --panel, --set and --accept-edited-study are for one study; with all, choose --scale quick"
+            )
+        run_all(
+            store, scale or "published", seed, cluster=cluster, time_limit=time_limit, allow_failures=allow_failures
+        )
     if scale is not None:
         raise BadInputError("--scale is for all studies; of one, choose --trials, --panel and --set")
     source = find_study(study, MODULES)
@@ -113,6 +121,8 @@ def run(
                 values=parse_values(values),
                 cluster=cluster,
                 time_limit=time_limit,
+                allow_failures=allow_failures,
+                accept_edited_study=accept_edited_study,
                 progress=display,
             ),
         )
@@ -128,9 +138,11 @@ def submit(
     seed: Seed = None,
     panel: Panels = None,
     values: Values = None,
+    allow_failures: AllowFailures = False,
+    accept_edited_study: AcceptEdited = False,
 ) -> None:
-    """Hand a study to a scheduler, and leave: the work goes on without this command."""
-    n_tasks = pipeline.submit(
+    """Hand a study to a scheduler, and leave: the work continues without this command."""
+    submitted = pipeline.submit(
         find_study(study, MODULES),
         store,
         cluster=cluster,
@@ -138,12 +150,27 @@ def submit(
         seed=seed,
         panels=split_names(panel),
         values=parse_values(values),
+        allow_failures=allow_failures,
+        accept_edited_study=accept_edited_study,
     )
-    counts = count_trials(store)
-    if n_tasks:
-        say(f"{n_tasks:,} tasks submitted; follow them with: dpstudies status --watch {shlex.quote(store)}")
-        return
-    raise typer.Exit(conclude(store, counts))
+    if submitted is None:
+        raise typer.Exit(conclude(store, count_trials(store)))
+    submission, n_tasks = submitted
+    path = shlex.quote(store)
+    say(
+        f"{n_tasks:,} tasks submitted as {submission.id}; follow them with: dpstudies status --watch {path}, end them "
+        f"with: dpstudies cancel {path}"
+    )
+
+
+def cancel(store: StorePath) -> None:
+    """End a submission: cancel its tasks on the scheduler, and release the store."""
+    cancelled = pipeline.cancel(store)
+    if cancelled.n_tasks is None:
+        say(f"closed {cancelled.submission}, whose scheduler does not answer")
+    else:
+        say(f"cancelled {cancelled.submission}: {cancelled.n_tasks:,} tasks were left")
+    raise typer.Exit(conclude(store, count_trials(store)))
 
 
 def resume(
@@ -152,8 +179,10 @@ def resume(
         Retry | None, typer.Option("--retry", help="Compute these trials again, too; failed: whatever their reason.")
     ] = None,
     time_limit: TimeLimit = None,
+    allow_failures: AllowFailures = False,
     cluster: Cluster = None,
     study: StudyOption = None,
+    accept_edited_study: AcceptEdited = False,
 ) -> None:
     """Compute what a store does not hold yet."""
     with ProgressDisplay(ERRORS) as display:
@@ -166,6 +195,8 @@ def resume(
                 retry=() if retry is None else _RETRIED[retry],
                 cluster=cluster,
                 time_limit=time_limit,
+                allow_failures=allow_failures,
+                accept_edited_study=accept_edited_study,
                 progress=display,
             ),
         )
@@ -180,8 +211,10 @@ def extend(
     ] = None,
     panel: Annotated[list[str] | None, typer.Option("--panel", help="Extend only this panel; may be repeated.")] = None,
     time_limit: TimeLimit = None,
+    allow_failures: AllowFailures = False,
     cluster: Cluster = None,
     study: StudyOption = None,
+    accept_edited_study: AcceptEdited = False,
 ) -> None:
     """Add trials, values or methods to a store, and compute them; what it holds stays as it is."""
     if trials is None and not values:
@@ -198,6 +231,8 @@ def extend(
                 study=named_study(study),
                 cluster=cluster,
                 time_limit=time_limit,
+                allow_failures=allow_failures,
+                accept_edited_study=accept_edited_study,
                 progress=display,
             ),
         )

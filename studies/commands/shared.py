@@ -32,8 +32,23 @@ TimeLimit = Annotated[
     float | None,
     typer.Option("--time-limit", metavar="SECONDS", help="Of a block; needs a cluster of worker processes."),
 ]
+AllowFailures = Annotated[
+    bool, typer.Option("--allow-failures", help="Try every trial, even of a method that fails on everything.")
+]
 StudyOption = Annotated[
-    str | None, typer.Option("--study", metavar="STUDY", help="The study, where the store does not find it by itself.")
+    str | None,
+    typer.Option(
+        "--study",
+        metavar="STUDY",
+        help="The study; by default the one that the store names, if it is built in, registered by a package, or in "
+        "a file that you have run before.",
+    ),
+]
+AcceptEdited = Annotated[
+    bool,
+    typer.Option(
+        "--accept-edited-study", help="Go on although the study file was edited; the session records its new hash."
+    ),
 ]
 
 

@@ -8,9 +8,10 @@ from rich.progress import Progress
 
 from pipeline.errors import BadInputError
 from pipeline.verify import verify as verify_store
-from studies.commands.shared import ERRORS, Cluster, StorePath, StudyOption, named_study, say
+from studies.commands.shared import ERRORS, AcceptEdited, Cluster, StorePath, StudyOption, named_study, say
 
 _SHOWN = 20
+_OF_BLOCKS = {"unreadable", "missing", "inconsistent"}
 
 
 def verify(
@@ -19,12 +20,13 @@ def verify(
     every: Annotated[bool, typer.Option("--all", help="Compute every block again.")] = False,
     seed: Annotated[int, typer.Option("--seed", help="Of the choice of blocks.")] = 0,
     repair: Annotated[
-        bool, typer.Option("--repair", help="Replace blocks that differ by what is computed now.")
+        bool, typer.Option("--repair", help="Repair damage; replace numbers that differ by those computed now.")
     ] = False,
     cluster: Cluster = None,
     study: StudyOption = None,
+    accept_edited_study: AcceptEdited = False,
 ) -> None:
-    """Read every chunk of a store against its checksum, and compare blocks with their numbers computed again."""
+    """Check every chunk of a store, and compare blocks with their numbers computed again; write only with --repair."""
     if seed < 0:
         raise BadInputError(f"--seed must be >= 0, got {seed}")
     with Progress(console=ERRORS, transient=True, disable=not ERRORS.is_terminal) as bar:
@@ -36,6 +38,7 @@ def verify(
             repair=repair,
             study=named_study(study),
             cluster=cluster,
+            accept_edited_study=accept_edited_study,
             progress=lambda done, total: bar.update(line, completed=done, total=total),
         )
     for flaw in found.flaws[:_SHOWN]:
@@ -45,9 +48,16 @@ def verify(
     say(f"{found.n_read:,} blocks of a setting read, {found.n_computed:,} computed again, {len(found.flaws):,} flaws")
     path = shlex.quote(store)
     kinds = {flaw.kind for flaw in found.flaws}
-    if kinds & {"unreadable", "missing"} or found.n_pending:
-        say(f"incomplete: what cannot be read is pending now; compute it with: dpstudies resume {path}")
+    if kinds and not repair:
+        say(f"nothing was changed; repair it with: dpstudies verify {path} --repair")
+    if "damaged" in kinds and repair:
+        say("coordinates, metadata and the root were written anew")
+    if "different" in kinds and repair:
+        say("numbers that differed were replaced by what is computed now")
+    if kinds & _OF_BLOCKS and repair:
+        say(f"damaged blocks are pending now; compute them with: dpstudies resume {path}")
+    elif found.n_pending:
+        say(f"incomplete: {found.n_pending:,} blocks are pending; compute them with: dpstudies resume {path}")
+    if kinds & _OF_BLOCKS or found.n_pending or (kinds & {"damaged"} and not repair):
         raise typer.Exit(3)
-    if "different" in kinds:
-        say("replaced by what is computed now" if repair else f"replace them with: dpstudies verify {path} --repair")
     raise typer.Exit(1 if "different" in kinds and not repair else 0)

@@ -9,7 +9,7 @@ from typing import Any
 from pipeline import BadInputError, Claim, Finding, Study
 from pipeline.declare.source import find_study
 from pipeline.errors import IncompleteStoreError, UnreadableStoreError
-from pipeline.run import study_of
+from pipeline.resolve import study_of
 from pipeline.stores.store import ResultStore
 from studies import MODULES, STUDIES
 from studies.laboratory.scales import store_path
@@ -84,7 +84,7 @@ def load_results(folder: str | os.PathLike[str]) -> tuple[dict[str, StudyResults
         path = store_path(folder, name)
         try:
             store = ResultStore.open(path)
-            _, study = study_of(store, find_study(name, MODULES))
+            _, study = study_of(store, find_study(name, MODULES), accept_edited_study=True)
             summaries = load_summaries(path, study=study)
             results[name] = StudyResults(study, store, summaries, judge(study, summaries), summarised_state(summaries))
         except (BadInputError, IncompleteStoreError, UnreadableStoreError) as error:

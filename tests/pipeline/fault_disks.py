@@ -64,7 +64,7 @@ def another_version(folder: Path) -> Outcome:
         lab.dpstudies("run", study, "--store", store, dies_at_write=200).finish()
         before = file_stamps(store)
         study.write_text(text.replace("seed=1)", "seed=1, version=2)"))
-        resume = lab.dpstudies("resume", store)
+        resume = lab.dpstudies("resume", store, "--study", study)  # by itself, it says that the file was edited
         run = lab.dpstudies("run", study, "--store", store)
         codes = [resume.finish(), run.finish()]
         promises = {

@@ -127,8 +127,8 @@ def test_every_key(write):
     assert load_profile(write(profiles(a=given))) == Profile(
         "a", "dask_jobqueue", "SLURMCluster", (1,), {"cores": 2}, scale=3, env={"X": "1"}, wait=5
     )
-    adaptive = load_profile(write(profiles(a={**LOCAL, "adapt": {"minimum": 1}})))
-    assert (adaptive.module, adaptive.scale, adaptive.adapt) == ("distributed", None, {"minimum": 1})
+    adaptive = load_profile(write(profiles(a={**LOCAL, "adapt": {"maximum": 2}})))
+    assert (adaptive.module, adaptive.scale, adaptive.adapt) == ("distributed", None, {"maximum": 2})
     secure = load_profile(write(profiles(a={"address": "tls://h:1", "security": {"require_encryption": True}})))
     assert (secure.address, secure.security) == ("tls://h:1", {"require_encryption": True})
 
@@ -169,7 +169,12 @@ def test_choice_of_a_profile(write):
         ("module is for a cluster that is started", profiles(a={"address": "tcp://h:1", "module": "m"}), ""),
         ("security is for an address", profiles(a={**LOCAL, "security": {}}), ""),
         ("adapt: unknown key 'minimun'; did you mean minimum", profiles(a={**LOCAL, "adapt": {"minimun": 1}}), ""),
-        ("adapt must say what to adapt to", profiles(a={**LOCAL, "adapt": {}}), ""),
+        ("adapt must have a maximum of workers or maximum_jobs", profiles(a={**LOCAL, "adapt": {}}), ""),
+        (
+            "or maximum_jobs, as {minimum: 0, maximum: 10}, got minimum",
+            profiles(a={**LOCAL, "adapt": {"minimum": 1}}),
+            "",
+        ),
         ("wait must be a number of seconds > 0, got 0", profiles(a={**LOCAL, "wait": 0}), ""),
         ("wait must be a number of seconds > 0, got 'long'", profiles(a={**LOCAL, "wait": "long"}), ""),
         ("wait must be a number of seconds > 0, got nan", profiles(a={**LOCAL, "wait": float("nan")}), ""),

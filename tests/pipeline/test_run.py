@@ -2,10 +2,10 @@
 
 import errno
 import shutil
+import threading
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from uuid import uuid4
 
 import numpy as np
 import pytest
@@ -22,15 +22,21 @@ from pipeline.execution.flight import ExecutionError
 from pipeline.execution.rerun import rerun_trial
 from pipeline.execution.work import PendingWork
 from pipeline.run import study_of
+from pipeline.stores.commits import Commit
+from pipeline.stores.local_files import LocalFiles
 from pipeline.stores.store import ResultStore
 from tests.pipeline.helpers import (
     TOY_FILE,
+    WRITING,
     assert_equal_arrays,
     chunk_file,
-    compute_block,
+    commit_block,
+    create_store,
     file_stamps,
+    leftovers,
     panel_of,
     read_arrays,
+    writing,
 )
 from tests.pipeline.toy import FAULTS, MEANS, SINGLE, STUDY
 
@@ -74,7 +80,7 @@ def test_every_way_to_name_a_study_gives_the_same(complete_store, tmp_path, stud
 
 def test_provenance(tmp_path):
     store = run(TOY, tmp_path / "r.zarr", panels=["single"])
-    (session,) = store.attributes["sessions"]
+    (session,) = store.sessions
     assert session["profile"] == "threads"
     assert session["started"] <= session["finished"]
     assert {"numpy", "zarr", "dpstudies", "python"} <= set(session["versions"])
@@ -114,8 +120,9 @@ def test_progress_hears_of_every_evaluation_once(tmp_path):
         return receipts.append
 
     run(STUDY, tmp_path / "r.zarr", progress=progress)
-    total = 2 * 6 * 7 + 2 * 12 * 6 + 2 * 2 + 5
-    assert sum(work.n_evaluations for work in begun) == total
+    total = 2 * 6 * 12 + 2 * 12 * 6 + 2 * 2 + 5  # a setting of `means` counts at each place that holds it
+    assert sum(receipt.n_done for receipt in receipts) == total
+    assert sum(len(work.block.trials) * len(work.settings) for work in begun) == total - 2 * 6 * 5
     assert sorted((r.work.block.panel, r.work.block.cell, r.work.block.trials.start) for r in receipts) == sorted(
         (work.block.panel, work.block.cell, work.block.trials.start) for work in begun
     )
@@ -169,11 +176,12 @@ def test_lost_blocks_are_computed_again(complete_store, store_copy, again, whole
 @pytest.mark.parametrize("first", [True, False], ids=["the first blocks", "the others"])
 def test_blocks_may_be_committed_in_any_order(complete_store, tmp_path, first):
     """What belongs to a cell is there whichever of its blocks came first, and is no reason to refuse the others."""
-    store = ResultStore.create(tmp_path / "r.zarr", STUDY, {"sessions": []})
-    for panel in STUDY.panels:
-        for block in iterate_blocks(panel):
-            if (block.trials.start == 0) == first:
-                compute_block(store, STUDY, panel, block)
+    store = create_store(tmp_path / "r.zarr", STUDY)
+    with writing(store.url) as writer:
+        for panel in STUDY.panels:
+            for block in iterate_blocks(panel):
+                if (block.trials.start == 0) == first:
+                    commit_block(writer, STUDY, panel, block)
     assert PendingWork(STUDY, store)
     resume(store.url, study=STUDY)
     assert_equal_arrays(store.url, complete_store)
@@ -200,37 +208,56 @@ def test_an_interrupted_run_is_resumed(complete_store, tmp_path):
     resume(path, study=STUDY)
     assert not PendingWork(STUDY, store)
     assert_equal_arrays(path, complete_store)
-    assert ["finished" in session for session in ResultStore.open(path).attributes["sessions"]] == [False, True]
+    assert ["finished" in session for session in ResultStore.open(path).sessions] == [False, True]
 
 
 def test_a_disk_that_is_full(complete_store, tmp_path, monkeypatch):
     """The run ends with an error; what was committed is kept, and nothing else counts."""
-    path, write, calls = tmp_path / "r.zarr", ResultStore.write, []
+    path, calls, written, committed = tmp_path / "r.zarr", [], {}, []
+    write_file, write, finish = LocalFiles.write_temporary, Commit.write, Commit.finish
 
-    def fail(store, panel, block, setting, outcome):
-        calls.append(block)
-        if len(calls) > 5:
+    def fail(files, content):
+        calls.append(content)
+        if len(calls) > 150 and threading.current_thread() is not threading.main_thread():  # on workers
             raise OSError(errno.ENOSPC, "No space left on device")
-        write(store, panel, block, setting, outcome)
+        return write_file(files, content)
 
-    monkeypatch.setattr(ResultStore, "write", fail)
-    with pytest.raises(ExecutionError, match="No space left on device"):
-        run(STUDY, path)
-    monkeypatch.setattr(ResultStore, "write", write)
+    def note(commit, *arguments):
+        write(commit, *arguments)
+        written.setdefault(commit, []).append(arguments)
+
+    def note_end(commit):
+        finish(commit)
+        committed.extend(written.get(commit, []))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalFiles, "write_temporary", fail)
+        patch.setattr(Commit, "write", note)
+        patch.setattr(Commit, "finish", note_end)
+        with pytest.raises(ExecutionError, match=r"^a worker failed: .*No space left on device; free some space$"):
+            run(STUDY, path)
     pending = sum(int(ResultStore.open(path).pending(panel).sum()) for panel in STUDY.panels)
-    assert pending == (2 * 2 * 7 + 2 * 2 * 6 + 2 * 2 + 3) - 5
+    assert 0 < len(committed) == (2 * 2 * 7 + 2 * 2 * 6 + 2 * 2 + 3) - pending
+    assert leftovers(path) == []
     run(STUDY, path)
     assert_equal_arrays(path, complete_store)
 
 
+def _crash_at(number, function):
+    count = iter(range(number))
+
+    def crash(*arguments):
+        if next(count, None) is None:
+            raise RuntimeError("killed")
+        return function(*arguments)
+
+    return crash
+
+
 def test_an_unfinished_template_is_finished(complete_store, tmp_path, monkeypatch):
     path = tmp_path / "r.zarr"
-
-    def crash(*_):
-        raise RuntimeError("killed")
-
     with monkeypatch.context() as patch:
-        patch.setattr(ResultStore, "_copy", crash)
+        patch.setattr(LocalFiles, "flush", _crash_at(2, LocalFiles.flush))  # after the copy of the root
         with pytest.raises(RuntimeError, match="killed"):
             run(STUDY, path)
     assert not ResultStore.open(path).complete
@@ -238,12 +265,13 @@ def test_an_unfinished_template_is_finished(complete_store, tmp_path, monkeypatc
     assert_equal_arrays(path, complete_store)
 
 
-def test_leftovers_are_swept(complete_store, store_copy):
+def test_half_written_files_of_a_dead_session_are_removed(complete_store, store_copy):
     lose(store_copy, "single", 0, 1)
-    leftover = store_copy / "single" / "heads" / "c" / "0" / f"1.{uuid4().hex}.partial"
+    leftover = store_copy / WRITING / "000001-0123456789ab" / "half"
+    leftover.parent.mkdir(parents=True)
     leftover.write_text("half")
     run(STUDY, store_copy)
-    assert not leftover.exists()
+    assert leftovers(store_copy) == []
     assert_equal_arrays(store_copy, complete_store)
 
 
@@ -291,13 +319,7 @@ def test_another_version_is_refused(tmp_path, toy, message, old, new, complete):
     if not complete:
         lose(path, "single", 0, 0)
     edit(toy, old, new)
-    refused(path, message, lambda: resume(path))
-
-
-def test_another_version_of_the_distribution_is_refused(store_copy, monkeypatch):
-    lose(store_copy, "single", 0, 0)
-    monkeypatch.setattr(pipeline.declare.study, "version", lambda name: "99.0")
-    refused(store_copy, "dpstudies: stored .*, now 99.0", lambda: resume(store_copy, study=STUDY))
+    refused(path, message, lambda: resume(path, study=str(toy)))
 
 
 @pytest.mark.parametrize(
@@ -312,11 +334,15 @@ def test_another_version_of_the_distribution_is_refused(store_copy, monkeypatch)
     ids=["plain", "noisy", "chain", "simulate", "fails now"],
 )
 def test_other_numbers_are_not_mixed_in(tmp_path, toy, setting, old, new):
-    """Code that was changed without a new version, while blocks are pending."""
+    """Code that was changed without a new version, while blocks are pending, and accepted."""
     path = run(str(toy), tmp_path / "r.zarr", panels=["means"], values={"steps": [3], "epsilon": [1]}).url
     lose(path, "means", 1, 0, 0, 0, 2, 1)
     edit(toy, old, new)
-    refused(path, rf"panel means, {setting}.*, trial \d gives other numbers than the store holds", lambda: resume(path))
+    refused(
+        path,
+        rf"panel means, {setting}.*, trial \d gives other numbers than the store holds",
+        lambda: resume(path, study=str(toy), accept_edited_study=True),
+    )
 
 
 def test_other_numbers_of_a_complete_store_are_not_asked_for(tmp_path, toy):
@@ -324,7 +350,7 @@ def test_other_numbers_of_a_complete_store_are_not_asked_for(tmp_path, toy):
     path = run(str(toy), tmp_path / "r.zarr", panels=["means"], values={"steps": [3], "epsilon": [1]}).url
     before = file_stamps(path)
     edit(toy, "rng.poisson(3)", "rng.poisson(3.5)")
-    resume(path)
+    resume(path, study=str(toy), accept_edited_study=True)
     assert file_stamps(path) == before
 
 
@@ -332,7 +358,7 @@ def test_edited_words_are_no_other_numbers(tmp_path, toy):
     path = run(str(toy), tmp_path / "r.zarr", panels=["single"]).url
     lose(path, "single", 0, 1)
     edit(toy, "one method, no factors", "a coin")
-    resume(path)
+    resume(path, study=str(toy), accept_edited_study=True)
     assert not PendingWork(STUDY.configure(panels=["single"]), ResultStore.open(path))
 
 
@@ -356,6 +382,16 @@ def test_bad_input_writes_nothing(tmp_path, monkeypatch, arguments):
     with pytest.raises(BadInputError):
         run(STUDY, "r.zarr", **arguments)
     assert [path.name for path in tmp_path.iterdir()] == ["c.yaml"]
+
+
+def test_another_release_of_the_package_resumes_a_store(tmp_path, monkeypatch):
+    store = run(TOY, tmp_path / "r.zarr", panels=["single"])
+    for module in ("pipeline.declare.study", "pipeline.stores.provenance"):
+        monkeypatch.setattr(f"{module}.version", lambda name: "99.0", raising=False)
+    lose(store.url, "single", 0, 1)
+    assert resume(store.url).url == store.url
+    versions = [session["versions"]["dpstudies"] for session in ResultStore.open(store.url).sessions]
+    assert versions[1:] == ["99.0"] != versions[:1]
 
 
 def test_a_path_that_holds_something_else(tmp_path):
@@ -396,7 +432,8 @@ def test_every_trial_can_be_computed_again(complete_store, name):
 def test_a_trial_that_differs_is_seen(store_copy):
     store, cell = ResultStore.open(store_copy), {"n": 4, "scale": 2.0}
     block = Block("means", MEANS.cells().index(cell), range(4))
-    compute_block(store, replace(STUDY, seed=8), MEANS, block)
+    with writing(store.url) as writer:
+        commit_block(writer, replace(STUDY, seed=8), MEANS, block, stale=MEANS.settings())
     applies = [MEANS.applies(cell, setting) for setting in MEANS.settings()]
     assert [rerun.equal for rerun in rerun_trial(store, STUDY, "means", cell, 0)] == [not it for it in applies]
     assert all(rerun.equal for rerun in rerun_trial(store, STUDY, "means", cell, 4))

@@ -1,8 +1,10 @@
 """A study is found by module, by file, or in memory; workers get the code that the user had."""
 
+import importlib
 import subprocess
 import sys
 import threading
+import types
 from dataclasses import replace
 
 import cloudpickle
@@ -11,6 +13,7 @@ import pytest
 from pipeline.declare.source import StudySource, find_study, source_of
 from pipeline.declare.streams import sha256
 from pipeline.errors import BadInputError
+from studies import MODULES, STUDIES
 from tests.pipeline.helpers import TOY_FILE, evaluate_one
 from tests.pipeline.toy import STUDY
 
@@ -47,8 +50,16 @@ def small(tmp_path):
 def test_by_module():
     source = find_study("tests.pipeline.toy:STUDY", {})
     assert source.load() is STUDY
-    assert source.attributes == {"study_reference": "tests.pipeline.toy:STUDY"}
+    file = {"study_file_sha256": sha256(TOY_FILE.read_text())}
+    assert source.attributes == {"study_reference": "tests.pipeline.toy:STUDY", **file}
     assert source.file == str(TOY_FILE)
+
+
+def test_a_registered_study_has_no_hash():
+    """Its integer versions stand for its code, so that a release which edits a comment goes on with older stores."""
+    source = find_study("studies.inference.gibbs_traces:STUDY", {})
+    assert source.attributes == {"study_reference": "studies.inference.gibbs_traces:STUDY"}
+    assert source.file.endswith("gibbs_traces.py")
 
 
 def test_by_name():
@@ -136,6 +147,32 @@ def test_source_of_a_study_of_a_module_is_the_module():
     assert source_of(STUDY) == StudySource("tests.pipeline.toy:STUDY")
 
 
+@pytest.mark.parametrize("name", MODULES.built_in)
+def test_source_of_a_built_in_study_is_its_module(name):
+    """Whatever module its functions are from: a store of it names where its study is."""
+    assert source_of(STUDIES[name]) == StudySource(MODULES[name])
+
+
+def test_source_of_a_study_of_functions_of_other_modules(tmp_path, monkeypatch):
+    (tmp_path / "made_of_toy.py").write_text(
+        "from dataclasses import replace\nfrom tests.pipeline.toy import STUDY as TOY\nMINE = replace(TOY, name='mine')"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    assert source_of(importlib.import_module("made_of_toy").MINE) == StudySource("made_of_toy:MINE")
+
+
+def test_source_of_a_study_of_a_file_is_the_file(small):
+    source = find_study(small(10.0), {})
+    assert source_of(source.load()) == source
+
+
+def test_source_of_a_study_of_a_module_that_others_cannot_import_is_the_object(tmp_path, monkeypatch):
+    module = types.ModuleType("made_here")
+    module.STUDY = replace(STUDY, aim="elsewhere")
+    monkeypatch.setitem(sys.modules, "made_here", module)
+    assert source_of(module.STUDY).reference is None
+
+
 def test_source_of_a_changed_study_is_the_object():
     changed = replace(STUDY, seed=8)
     source = source_of(changed)
@@ -169,7 +206,7 @@ def test_a_study_that_existed_only_in_memory_cannot_be_found_again():
         ("cannot load the study pipeline.declare.study:STUDIES: AttributeError: ", "pipeline.declare.study:STUDIES"),
         ("cannot load the study pipeline.declare.study:: ", "pipeline.declare.study:"),
         ("pipeline.declare.study:Panel must be a Study, got type", "pipeline.declare.study:Panel"),
-        ("cannot read the study file absent.py: No such file", "absent.py"),
+        ("absent.py: No such file", "absent.py"),
         ("unknown study 'absent'", "absent"),
     ],
 )
@@ -188,7 +225,8 @@ def test_refusals_by_name(message, target):
         ("ModuleNotFoundError: No module named 'no_such_module'", b"import no_such_module\n"),
         ("has no attribute 'STUDY'", b"x = 1\n"),
         ("must be a Study, got int", b"STUDY = 1\n"),
-        ("bad.py", b"# \xff\n"),
+        ("must be UTF-8", b"# \xff\n"),
+        ("SystemExit: 0", b"import sys\nsys.exit(0)\n"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

@@ -265,6 +265,11 @@ def test_spec_does_not_depend_on_words():
     assert reworded.spec() == STUDY.spec()
 
 
+def test_spec_holds_integer_versions_alone():
+    """A release of the package that changes no number is no other spec."""
+    assert sorted(STUDY.spec()) == ["panels", "seed", "study", "version"]
+
+
 def test_from_spec_names_what_is_gone():
     spec = json.loads(canonical_json(STUDY.spec()))
     without_method = replace(STUDY, panels=(replace(MEANS, methods=MEANS.methods[:2]), *STUDY.panels[1:]))

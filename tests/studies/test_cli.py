@@ -208,7 +208,7 @@ def test_store_of_another_code_version_is_refused(command, tmp_path):
     (tmp_path / "toy.py").write_text(STUDY_FILE)
     command("run", "toy.py", "--store", "t.zarr")
     (tmp_path / "toy.py").write_text(STUDY_FILE.replace('Method("mean", mean)', 'Method("mean", mean, version=2)'))
-    for call in (("run", "toy.py", "--store", "t.zarr"), ("resume", "t.zarr")):
+    for call in (("run", "toy.py", "--store", "t.zarr"), ("resume", "t.zarr", "--study", "toy.py")):
         code, _, err = command(*call)
         assert (code, err.count("\n")) == (2, 1)
         assert "panels.p.methods.mean.version: stored 1, now 2" in err

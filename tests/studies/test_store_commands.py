@@ -1,5 +1,6 @@
 """The commands that keep a store, as a user types them: extend, verify, errors, resume --retry, status, submit."""
 
+import errno
 import subprocess
 import sys
 import time
@@ -7,8 +8,13 @@ from pathlib import Path
 
 import pytest
 import xarray as xr
+from zarr.storage import LocalStore
 
+import pipeline.declare.source
+from tests.pipeline.helpers import file_stamps
 from tests.studies.test_cli import STUDY_FILE
+
+ACCEPTED = ("--study", "toy.py", "--accept-edited-study")
 
 
 @pytest.fixture
@@ -44,8 +50,8 @@ def test_failed_trials_are_tried_again_on_request_only(command, store):
     assert command("resume", store)[0] == 1
     assert xr.open_zarr(store, group="p").load().equals(before)
     Path("toy.py").write_text(STUDY_FILE.replace("np.floor(data) == 2", "data < 0"))
-    assert command("resume", store, "--retry", "killed")[0] == 1
-    code, out, _ = command("resume", store, "--retry", "failed")
+    assert command("resume", store, "--retry", "killed", *ACCEPTED)[0] == 1
+    code, out, _ = command("resume", store, "--retry", "failed", *ACCEPTED)
     assert (code, "9 trials in" in out or "7 trials in" in out) == (0, True)
     after = xr.open_zarr(store, group="p").load()
     assert (after.status == 1).all()
@@ -74,10 +80,15 @@ def test_verify(command, store):
     assert (code, out) == (0, "12 blocks of a setting read, 12 computed again, 0 flaws\n")
     path = Path(store, "p", "x", "c", "0", "1", "2")
     path.write_bytes(path.read_bytes()[:-1])
+    before = file_stamps(store)
     code, out, _ = command("verify", store)
     assert code == 3
     assert "p, n=1, odd, trials 6-6: x is unreadable" in out
-    assert "dpstudies resume t.zarr" in out
+    assert "nothing was changed; repair it with: dpstudies verify t.zarr --repair" in out
+    assert file_stamps(store) == before
+    code, out, _ = command("verify", store, "--repair")
+    assert (code, "p, n=1, odd, trials 6-6: x is unreadable" in out) == (3, True)
+    assert "damaged blocks are pending now; compute them with: dpstudies resume t.zarr" in out
     assert command("status", store)[0] == 3
     assert command("resume", store)[0] == 1
     assert command("verify", store)[0] == 0
@@ -85,13 +96,30 @@ def test_verify(command, store):
 
 def test_verify_tells_other_numbers(command, store):
     Path("toy.py").write_text(STUDY_FILE.replace("[:, 0] +", "[:, 0] + 1e-3 +"))
-    code, out, _ = command("verify", store, "--all")
+    code, out, _ = command("verify", store, "--all", *ACCEPTED)
     assert code == 1
     assert "x is different: largest relative difference" in out
     assert "dpstudies verify t.zarr --repair" in out
-    code, out, _ = command("verify", store, "--all", "--repair")
+    code, out, _ = command("verify", store, "--all", "--repair", *ACCEPTED)
     assert (code, "replaced by what is computed now" in out) == (0, True)
-    assert command("verify", store, "--all")[0] == 0
+    assert command("verify", store, "--all", *ACCEPTED)[0] == 0
+
+
+def test_verify_repairs_coordinates_on_request_only(command, store):
+    path = Path(store, "p", "n", "c", "0")
+    path.write_bytes(path.read_bytes()[:-1])
+    code, out, _ = command("verify", store, "--sample", "0")
+    assert (code, "p: n is damaged" in out, "repair it with: dpstudies verify t.zarr --repair" in out) == (
+        3,
+        True,
+        True,
+    )
+    code, out, _ = command("verify", store, "--sample", "0", "--repair")
+    assert (code, "p: n is damaged" in out, "were written anew" in out) == (0, True, True)
+    assert command("verify", store, "--sample", "0")[:2] == (
+        0,
+        "12 blocks of a setting read, 0 computed again, 0 flaws\n",
+    )
 
 
 @pytest.mark.parametrize("reader", ["status", "errors", "summarise", "report"])
@@ -103,6 +131,21 @@ def test_damage_is_one_line_that_says_what_to_do(command, store, reader):
     assert "cannot be read" in err
     assert "dpstudies verify" in err
     assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("reader", ["status", "errors", "summarise", "report"])
+def test_an_error_of_the_file_system_is_one_line_and_no_damage(command, store, monkeypatch, reader):
+    get = LocalStore.get
+
+    async def fail(self, key, *rest, **named):
+        if key == "p/status/c/1/1/0":
+            raise OSError(errno.EIO, "Input/output error")
+        return await get(self, key, *rest, **named)
+
+    monkeypatch.setattr(LocalStore, "get", fail)
+    code, _, err = command(reader, store)
+    assert (code, err.count("\n")) == (3, 1)
+    assert "cannot read the store: [Errno 5] Input/output error; nothing was changed" in err
 
 
 def test_status_watches_until_all_is_there(command):
@@ -140,3 +183,63 @@ def test_a_time_limit_needs_processes(command):
     code, _, err = command("run", "toy.py", "--store", "t.zarr", "--time-limit", "5")
     assert (code, "a time limit must have worker processes" in err) == (2, True)
     assert not Path("t.zarr").exists()
+
+
+COMPUTING = {
+    "resume": ("resume", "t.zarr"),
+    "extend": ("extend", "t.zarr", "--trials", "9"),
+    "verify": ("verify", "t.zarr"),
+    "trial": ("trial", "t.zarr", "--panel", "p", "--cell", "n=2", "--trial", "0"),
+}
+
+
+@pytest.mark.parametrize("name", ["run", *COMPUTING])
+def test_an_edited_study_file_is_refused_unless_it_is_accepted(command, store, name):
+    """Old and new numbers would be mixed: numbers around 1.5 and 101.5."""
+    words = COMPUTING.get(name, ("run", "toy.py", "--store", "t.zarr"))
+    before = {path: path.stat().st_mtime_ns for path in Path(store).rglob("*")}
+    Path("toy.py").write_text("# a comment\n" + STUDY_FILE)
+    code, out, err = command(*words)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "toy.py was edited: its SHA-256 is" in err
+    assert "accept the edit with --study" in err
+    assert {path: path.stat().st_mtime_ns for path in Path(store).rglob("*")} == before
+    accepted = ACCEPTED[2:] if name == "run" else ACCEPTED
+    assert command(*words, *accepted)[0] == (1 if name in ("run", "resume", "extend") else 0)
+
+
+def test_the_code_of_a_store_from_elsewhere_does_not_run(command, monkeypatch, tmp_path):
+    """Commands that need it refuse it in one line; others do not need it."""
+    Path("toy.py").write_text(f"import pathlib\npathlib.Path({str(tmp_path / 'trace')!r}).touch()\n{STUDY_FILE}")
+    command("run", "toy.py", "--store", "t.zarr")
+    monkeypatch.setenv("DPSTUDIES_HOME", str(tmp_path / "another"))
+    monkeypatch.setattr(pipeline.declare.importing, "PREFIX", "dpstudies_file_again_")
+    pipeline.declare.source._load.cache_clear()
+    Path("trace").unlink()
+    for words, expected in {
+        ("status", "t.zarr"): 1,
+        ("status", "t.zarr", "--watch"): 1,
+        ("errors", "t.zarr"): 1,
+        ("summarise", "t.zarr"): 0,
+    }.items():
+        assert command(*words)[0] == expected
+    for words in (*COMPUTING.values(), ("report", "t.zarr")):
+        code, out, err = command(*words)
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert "which you have not run before" in err
+        assert f"add --study {tmp_path}/toy.py" in err
+    assert not Path("trace").exists()
+    assert not Path("report.html").exists()
+    assert command("report", "t.zarr", "--study", "toy.py")[0] == 0
+    assert Path("trace").exists()
+
+
+def test_packages_of_the_current_folder_are_not_imported(command):
+    """Whoever lists studies in a folder from elsewhere runs nothing of it."""
+    Path("evil.py").write_text("open('trace', 'w')")
+    Path("evil-1.0.dist-info").mkdir()
+    Path("evil-1.0.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: evil\nVersion: 1.0\n")
+    Path("evil-1.0.dist-info/entry_points.txt").write_text("[dpstudies.studies]\nevil = evil:STUDY\n")
+    code, out, _ = command("list")
+    assert (code, "evil" in out) == (0, False)
+    assert not Path("trace").exists()

@@ -1,0 +1,100 @@
+"""Import of study files by their content, and the files of modules that are not imported yet."""
+
+import atexit
+import importlib.util
+import os
+import shutil
+import sys
+import tempfile
+from functools import lru_cache
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+from types import ModuleType
+
+import cloudpickle
+
+from pipeline.declare.private import private_folder
+from pipeline.declare.streams import sha256
+
+PREFIX = "dpstudies_file_"
+"""Beginning of the names of modules that are imported from a file's content."""
+
+
+def import_content(content: str) -> ModuleType:
+    """Import a file's content under a name made of its hash; each process does so once.
+
+    The content is written to a file first, since numba can only cache kernels that have one.
+    """
+    name = PREFIX + sha256(content)[:16]
+    if name in sys.modules:
+        return sys.modules[name]
+    path = _module_folder() / f"{name}.py"
+    partial = path.with_suffix(f".{os.getpid()}")
+    partial.write_bytes(content.encode())
+    partial.replace(path)
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    cloudpickle.register_pickle_by_value(module)  # a changed copy of its study is sent with its functions
+    return module
+
+
+@lru_cache(maxsize=1)
+def _module_folder() -> Path:
+    """Return a folder for modules that only the user can change: the user's cache, else a new temporary one."""
+    try:
+        folder = private_folder("cache") / "studies"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):  # a cache may be on a disk that is full or cannot be written
+            return folder
+    except OSError:
+        temporary = Path(tempfile.mkdtemp(prefix="dpstudies-"))
+        atexit.register(shutil.rmtree, temporary, ignore_errors=True)
+        return temporary
+
+
+def import_from(folder: str) -> None:
+    """Let code that the user named import what lies in a folder, in the user's own process.
+
+    Workers do not: one that runs on would keep what it has imported, whatever the files say by then.
+    """
+    if folder not in sys.path:
+        sys.path.append(folder)
+
+
+def module_file(name: str) -> str | None:
+    """Return the file that an import of a module would execute, without importing it or its packages.
+
+    Modules of the current folder are found, too. None if there is no such module, or it has no file.
+
+    Examples
+    --------
+    >>> Path(module_file("pipeline.declare.importing")).name
+    'importing.py'
+    >>> module_file("no_such_module.of_mine") is module_file("sys") is None
+    True
+    """
+    first, *others = name.split(".")
+    spec = _find_top(first)
+    for depth, _ in enumerate(others, 2):
+        if spec is None or spec.submodule_search_locations is None:
+            return None
+        try:
+            spec = PathFinder.find_spec(".".join([first, *others][:depth]), list(spec.submodule_search_locations))
+        except (ImportError, KeyError, ValueError):  # a KeyError by namespace packages inside others
+            return None
+    return os.path.abspath(spec.origin) if spec is not None and spec.has_location and spec.origin else None
+
+
+def _find_top(name: str) -> ModuleSpec | None:
+    try:
+        return importlib.util.find_spec(name) or PathFinder.find_spec(name, [os.getcwd()])
+    except (ImportError, ValueError, AttributeError):  # as of __main__, which has no spec
+        return None

@@ -1,0 +1,51 @@
+"""Study files that the user has run: their hashes, in a file of the user's own.
+
+A store names the file of its study. The file is code, so it runs without being named on the command line only if this
+user has run the same content at the same path before. The path matters since a study may import files beside it.
+"""
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from pipeline.declare.private import private_folder, require_private
+
+_NAME = "study-files.txt"  # as sha256sum prints: a hash, two spaces, a path
+
+
+def remember(sha256: str, path: str) -> None:
+    """Add a study file to the list of those that the user has run; do nothing where no list can be kept.
+
+    Parameters
+    ----------
+    sha256 : str
+        Hash of its content.
+    path : str
+        Its absolute path.
+    """
+    if "\n" in path or is_known(sha256, path):
+        return
+    line = f"{sha256}  {path}\n".encode(errors="backslashreplace")
+    with suppress(OSError):  # such as a home that cannot be written: the user then names the file each time
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
+        descriptor = os.open(private_folder("state") / _NAME, flags, 0o600)
+        try:
+            size = os.fstat(descriptor).st_size
+            is_cut_off = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
+            os.write(descriptor, b"\n" * is_cut_off + line)  # one call, so that concurrent writers append whole lines
+        finally:
+            os.close(descriptor)
+
+
+def is_known(sha256: str, path: str) -> bool:
+    """Return True if the user has run this content at this path.
+
+    A list that is absent, cannot be read or could be changed by other users counts as empty; damaged lines are ignored.
+    """
+    line = f"{sha256}  {path}".encode(errors="backslashreplace")
+    try:
+        file: Path = private_folder("state") / _NAME
+        require_private(file)
+        return line in file.read_bytes().split(b"\n")
+    except OSError:
+        return False

@@ -1,0 +1,121 @@
+"""Budgets of a run: a setting that fails on everything stops it, and work that cannot be committed is left pending."""
+
+from collections import Counter
+from collections.abc import Collection
+
+from pipeline.blocks.evaluate import BUDGET
+from pipeline.declare.study import Study
+from pipeline.execution.flight import ExecutionError
+from pipeline.execution.tasks import DATA
+from pipeline.execution.work import Receipt, Work
+
+_MOST_ENDS = 10  # trials of a setting that end their worker, none of which returns
+_MOST_FAILED_TASKS = 10  # tasks in a row that exhaust their retries
+
+
+class BudgetError(ExecutionError):
+    """A setting fails on everything; the trials that were tried are stored, the others are pending."""
+
+
+class Budget:
+    """Record of the settings of which no trial has succeeded in this run.
+
+    Parameters
+    ----------
+    study : Study
+        The configured study.
+    lifted : bool
+        Whether every trial is tried, however many fail.
+    """
+
+    def __init__(self, study: Study, lifted: bool = False) -> None:
+        self._study, self._lifted = study, lifted
+        self._succeeded: set[tuple[str, int]] = set()
+        self._n_failed: Counter[tuple[str, int]] = Counter()
+        self._n_ends: Counter[tuple[str, int]] = Counter()
+
+    @property
+    def of_block(self) -> int | None:
+        """Budget of one block: see `pipeline.blocks.evaluate.evaluate_block`."""
+        return None if self._lifted else BUDGET
+
+    def note_receipt(self, receipt: Receipt) -> tuple[int, ...]:
+        """Note the trials of a receipt; return the settings that are to be computed again without a budget.
+
+        Raises
+        ------
+        BudgetError
+            If a setting has failed on as many trials as the budget allows, and none was ok.
+        """
+        panel, again = receipt.work.block.panel, []
+        for k, tally in zip(receipt.work.settings, receipt.tallies, strict=True):
+            place = panel, k
+            if tally.n_ok:
+                self._succeeded.add(place)
+                self._succeeded.add((panel, DATA))
+            self._n_failed[place] += tally.n_failed
+            if self._lifted:
+                continue
+            if place in self._succeeded:
+                again += [k] if tally.n_pending else []
+            elif self._n_failed[place] >= BUDGET:
+                cause = f" ({tally.cause})" if tally.cause else ""
+                self._stop(place, f"failed on all {self._n_failed[place]:,} trials that were tried{cause}")
+        return tuple(again)
+
+    def note_survival(self, panel: str, setting: int) -> None:
+        """Note that a worker survived a trial of a setting, or of the simulation."""
+        self._succeeded.add((panel, setting))
+
+    def note_end(self, panel: str, setting: int) -> None:
+        """Note that a trial ended its worker, or exceeded the time limit.
+
+        Raises
+        ------
+        BudgetError
+            If all trials of the setting that were tried did so, as many as the budget allows.
+        """
+        place = panel, setting
+        self._n_ends[place] += 1
+        if self._n_ends[place] >= _MOST_ENDS and place not in self._succeeded and not self._lifted:
+            self._stop(place, f"ended its worker or exceeded the time limit on all {_MOST_ENDS} trials that were tried")
+
+    def _stop(self, place: tuple[str, int], text: str) -> None:
+        name, k = place
+        what = "the simulation" if k == DATA else f"method {self._study.panel(name).settings()[k].label}"
+        raise BudgetError(
+            f"{what} of panel {name} {text}: the run stops; correct it, leave it out, or try every trial with "
+            "--allow-failures"
+        )
+
+
+class Leftovers:
+    """Work that stays pending, by reason."""
+
+    def __init__(self) -> None:
+        self._n_blocks: Counter[str] = Counter()
+        self._n_in_a_row = 0
+
+    def add(self, works: Collection[Work], reason: str) -> None:
+        """Leave work pending."""
+        self._n_blocks[reason] += len(works)
+
+    def note_task(self, transient: str) -> None:
+        """Note the transient error with which a task ended, empty if it did not.
+
+        Raises
+        ------
+        ExecutionError
+            If many tasks in a row ended so: the store cannot be reached for longer.
+        """
+        self._n_in_a_row = self._n_in_a_row + 1 if transient else 0
+        if self._n_in_a_row >= _MOST_FAILED_TASKS:
+            raise ExecutionError(f"{self._n_in_a_row} tasks in a row failed, each after several attempts: {transient}")
+
+    def refuse(self) -> None:
+        """Raise an `ExecutionError` that says why work is pending, if there is any."""
+        if not self._n_blocks:
+            return
+        (reason, _), *others = self._n_blocks.most_common()
+        more = f", and {len(others)} more reasons" if others else ""
+        raise ExecutionError(f"{self._n_blocks.total():,} blocks stay pending: {reason}{more}")

@@ -1,0 +1,102 @@
+"""Work that a scheduler completes without the client that submitted it."""
+
+import math
+import time
+from collections.abc import Callable
+from itertools import islice
+from typing import Any
+
+from distributed import Client, Variable, fire_and_forget, worker_client
+
+from pipeline.blocks.evaluate import BUDGET
+from pipeline.execution.flight import RETRIES, translating_losses
+from pipeline.execution.naming import Namer
+from pipeline.execution.shipping import shipped_task, unship
+from pipeline.execution.tasks import compute, on_worker
+from pipeline.execution.work import PendingWork, Task, pack
+
+_HAND_OVER_SECONDS = 300
+_MOST_SUBMITTED = 10_000  # tasks that are handed to a scheduler at once: it keeps each in memory
+_FIRST_WAIT, _LONGEST_WAIT = 0.2, 30.0
+_LAST = -1  # priority of the task that closes a run
+_CLOSING = "close"
+
+
+def hand_over(
+    client: Client, task: Task, works: PendingWork, close: Callable[[Task], None], allow_failures: bool = False
+) -> int:
+    """Give work to a scheduler that continues without the client; return the number of tasks.
+
+    Returns when the scheduler has all of it. Work that ends its worker more often than the scheduler allows, or that
+    cannot be committed, stays pending.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        Client of the cluster, whose workers have the run.
+    task : Task
+        Parameters of the run.
+    works : PendingWork
+        The work.
+    close : callable
+        A function of a module, called with the task on a worker when no other task of the run is left.
+    allow_failures : bool
+        Whether to try every trial of a method that fails on everything.
+    """
+    each = max(1, math.ceil(len(works) / _MOST_SUBMITTED))
+    rest, n_tasks, namer = iter(works), 0, Namer(works.study, task.run)
+    budget = None if allow_failures else BUDGET
+    with translating_losses():
+        while batch := list(islice(rest, each)):
+            runs = pack(works.study, batch)
+            _forget(client, compute, task.run, task.session, runs, budget, key=namer.name(batch))
+            n_tasks += 1
+        _forget(client, close_run, task.run, task.session, close, key=f"{_CLOSING}-{task.run}", priority=_LAST)
+        marker = Variable(task.run, client=client)  # reaches the scheduler after the tasks
+        marker.set(n_tasks)
+        marker.get(timeout=_HAND_OVER_SECONDS)
+        marker.delete()
+    return n_tasks
+
+
+def _forget(client: Client, function: Callable[..., Any], *args: Any, **options: Any) -> None:
+    fire_and_forget(client.submit(function, *args, pure=False, retries=RETRIES, **options))
+
+
+@on_worker
+def close_run(run: str, session: str, close: Callable[[Task], None]) -> None:
+    """Wait on a worker until no other task of a run is left, close the run, and remove it from the workers."""
+    task, wait = shipped_task(run, session), _FIRST_WAIT
+    with worker_client() as client:  # which takes no thread from other tasks
+        while count_tasks(client, run):
+            time.sleep(wait)
+            wait = min(2 * wait, _LONGEST_WAIT)
+        close(task)
+        unship(client, run)
+
+
+def count_tasks(client: Client, run: str) -> int:
+    """Return the number of tasks of a run that a scheduler has left to compute."""
+    return int(client.run_on_scheduler(_count, run=run))
+
+
+def cancel_tasks(client: Client, run: str) -> int:
+    """Cancel the tasks of a run; return how many were left to compute."""
+    n_tasks = int(client.run_on_scheduler(_cancel, run=run))
+    unship(client, run)
+    return n_tasks
+
+
+def _count(run: str, dask_scheduler: Any) -> int:
+    return sum(
+        run in str(key) and task.state not in ("erred", "memory") and not str(key).startswith(_CLOSING)
+        for key, task in dask_scheduler.tasks.items()
+    )
+
+
+def _cancel(run: str, dask_scheduler: Any) -> int:
+    n_tasks = _count(run, dask_scheduler)
+    keys = [key for key in dask_scheduler.tasks if run in str(key)]
+    for client in list(dask_scheduler.clients):
+        dask_scheduler.client_releases_keys(keys=keys, client=client, stimulus_id=f"dpstudies-cancel-{run}")
+    return n_tasks

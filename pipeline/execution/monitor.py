@@ -1,0 +1,72 @@
+"""Watch over a cluster that returns no results: no worker left, or every worker paused for memory."""
+
+import time
+import warnings
+from typing import Any
+
+from dask.utils import format_bytes
+from distributed import Client
+
+_SILENT_SECONDS = 10.0
+
+
+class Monitor:
+    """Warns, once per cause, if no task returns and the workers are the reason.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        Client of the cluster.
+    silent_seconds : float
+        Time without a result after which the workers are looked at.
+    """
+
+    def __init__(self, client: Client, silent_seconds: float = _SILENT_SECONDS) -> None:
+        self._client, self._silent = client, silent_seconds
+        self._since = time.monotonic()
+        self._warned = False
+
+    def note_result(self) -> None:
+        """Note that a task returned."""
+        self._since = time.monotonic()
+        self._warned = False
+
+    def look(self) -> None:
+        """Look at the workers if no task has returned for a while, and warn of what stops them."""
+        if time.monotonic() - self._since < self._silent:
+            return
+        problem = find_problem(self._client.scheduler_info(n_workers=-1)["workers"])
+        if problem and not self._warned:
+            warnings.warn(problem, stacklevel=2)
+        self._warned = bool(problem)
+        self._since = time.monotonic()
+
+
+def find_problem(workers: dict[str, dict[str, Any]]) -> str:
+    """Return in one line why workers do not compute, and what to do; empty if one of them can.
+
+    Parameters
+    ----------
+    workers : dict
+        As `distributed.Client.scheduler_info` gives them.
+
+    Examples
+    --------
+    >>> find_problem({})
+    'no worker is left; the run waits for one: start a worker, or end the run with Ctrl-C and resume it later'
+    >>> find_problem({"tcp://127.0.0.1:1": {"status": "running", "memory_limit": 100, "metrics": {"memory": 90}}})
+    ''
+    """
+    if not workers:
+        return (
+            "no worker is left; the run waits for one: start a worker, or end the run with Ctrl-C and resume it later"
+        )
+    if any(worker.get("status") != "paused" for worker in workers.values()):
+        return ""
+    worst = max(workers.values(), key=lambda worker: worker.get("metrics", {}).get("memory", 0))
+    held, limit = worst.get("metrics", {}).get("memory", 0), worst.get("memory_limit", 0)
+    return (
+        f"every worker has paused, since its memory is nearly full (one holds {format_bytes(held)} of "
+        f"{format_bytes(limit)}); the run waits: end it with Ctrl-C, set a larger memory_limit or fewer threads per "
+        "worker in the profile, and resume"
+    )

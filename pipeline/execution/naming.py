@@ -1,0 +1,46 @@
+"""Names of tasks, as Dask's dashboard shows them."""
+
+import itertools
+from collections.abc import Sequence
+
+from pipeline.declare.factors import format_value
+from pipeline.declare.study import Study
+from pipeline.execution.work import Work
+
+_LONGEST = 60
+
+
+class Namer:
+    """Makes the keys of a run's tasks: ``study/panel-cell-trials-run-number``.
+
+    The dashboard groups tasks by what stands before the first word with a digit or sign in it, after a hyphen: here by
+    study and panel. Not by cell: Dask holds tasks of one group back in its queue, from which new workers are served,
+    only if the group is large, and it keeps the name of each group for as long as the scheduler lives.
+
+    Examples
+    --------
+    >>> from dask.utils import key_split
+    >>> from pipeline.blocks.evaluate import Block
+    >>> from studies import STUDIES
+    >>> namer = Namer(STUDIES["hellinger-accuracy"].configure(), "0f3a")
+    >>> name = namer.name([Work(Block("k2", 0, range(10)), (0,))])
+    >>> name, key_split(name)
+    ('hellinger_accuracy/k2-(n=10)-0..9-0f3a-0', 'hellinger_accuracy/k2')
+    """
+
+    def __init__(self, study: Study, run: str) -> None:
+        self._study, self._run = study, run
+        self._number = itertools.count()
+
+    def name(self, works: Sequence[Work], trials: range | None = None) -> str:
+        """Return the key of a task for some work of one panel, of which some trials are computed."""
+        block = works[0].block
+        panel = self._study.panel(block.panel)
+        values = ",".join(f"{name}={format_value(value)}" for name, value in panel.cells()[block.cell].items())
+        values = values if len(values) <= _LONGEST else f"{values[: _LONGEST - 3]}..."
+        n_cells = len({work.block.cell for work in works})
+        more = f"+{n_cells - 1}" if n_cells > 1 else ""
+        trials = trials or range(block.trials.start, works[-1].block.trials.stop)
+        span = f"{trials.start}..{trials.stop - 1}" if n_cells == 1 else f"{len(works)}-blocks"
+        head = f"{self._study.name}/{panel.name}".replace("-", "_")
+        return f"{head}-({values}){more}-{span}-{self._run}-{next(self._number)}"

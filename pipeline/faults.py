@@ -1,0 +1,183 @@
+"""Classes of input/output errors: transient ones that a retry may cure, and those that need the user.
+
+Errors are classified where they are raised: pickling drops the causes of an exception, and with them the answer of an
+object store.
+"""
+
+import errno
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
+
+Result = TypeVar("Result")
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_TRANSIENT = frozenset(
+    getattr(errno, name)
+    for name in _words(
+        "EAGAIN EINTR EBUSY EIO EREMOTEIO ESTALE EMFILE ENFILE ENOLCK ENOBUFS ETIMEDOUT ECONNRESET ECONNREFUSED "
+        "ECONNABORTED EPIPE ENOTCONN ESHUTDOWN EHOSTUNREACH EHOSTDOWN ENETUNREACH ENETDOWN ENETRESET"
+    )
+    if hasattr(errno, name)
+)
+_TRANSIENT_ANSWERS = (408, 425, 429)  # HTTP: timeout, too early, too many requests; and all of 500 and above
+# codes with which object stores ask for fewer requests, some with a status of 400
+_THROTTLED = _words(
+    "SlowDown Throttling ThrottlingException ThrottledException TooManyRequests TooManyRequestsException "
+    "RequestLimitExceeded RequestThrottled BandwidthLimitExceeded RequestTimeout RequestTimeoutException "
+    "OperationAborted InternalError ServiceUnavailable IncompleteBody PriorRequestNotComplete"
+)
+_EXPIRED = _words(
+    "ExpiredToken ExpiredTokenException RequestExpired TokenRefreshRequired InvalidToken InvalidClientTokenId "
+    "UnrecognizedClientException"
+)
+# exceptions of clients, by package and class: none of these packages is needed
+_TRANSIENT_CLASSES = _words(
+    "botocore.ConnectionError botocore.EndpointConnectionError botocore.ConnectionClosedError "
+    "botocore.ConnectTimeoutError botocore.ReadTimeoutError botocore.IncompleteReadError "
+    "botocore.ResponseStreamingError botocore.ResponseParserError aiohttp.ClientConnectionError "
+    "aiohttp.ClientPayloadError aiohttp.ServerDisconnectedError http.IncompleteRead"
+)
+_EXPIRED_CLASSES = _words(
+    "botocore.NoCredentialsError botocore.PartialCredentialsError botocore.CredentialRetrievalError "
+    "botocore.TokenRetrievalError botocore.UnauthorizedSSOTokenError botocore.SSOTokenLoadError "
+    "google.RefreshError google.DefaultCredentialsError"
+)
+_ADVICE = {
+    errno.ENOSPC: "free some space",
+    errno.EDQUOT: "free some space, or have the quota raised",
+    errno.EROFS: "have the file system mounted for writing",
+    errno.EACCES: "check who may write there, and the credentials in the environment",
+    errno.EPERM: "check who may write there, and the credentials in the environment",
+}
+_WAITS = (0.1, 0.4, 1.6)  # seconds between attempts
+
+
+def is_transient(error: BaseException) -> bool:
+    """Return whether the same operation may succeed if it is tried again.
+
+    True for stale file handles, interrupted calls, exhausted file descriptors, errors of devices and networks,
+    timeouts, and answers of object stores that ask for fewer requests or report a fault of their own. False for a full
+    or read-only file system, missing permissions, expired credentials, and all that is no input/output error.
+
+    Parameters
+    ----------
+    error : BaseException
+        As raised, with its causes.
+
+    Examples
+    --------
+    >>> import errno
+    >>> is_transient(OSError(errno.ESTALE, "Stale file handle")), is_transient(OSError(errno.ENOSPC, "No space left"))
+    (True, False)
+    """
+    if isinstance(error, BaseExceptionGroup):
+        return all(map(is_transient, error.exceptions))
+    chain = list(_chain(error))
+    if any(map(_is_expired, chain)):
+        return False
+    for one in chain:
+        code, status = _answer(one)
+        if code or status:  # the answer of a server says more than what a client makes of it
+            return code in _THROTTLED or status in _TRANSIENT_ANSWERS or status >= 500
+    for one in chain:
+        if isinstance(one, TimeoutError | ConnectionError) or _is_one_of(one, _TRANSIENT_CLASSES):
+            return True
+        if isinstance(one, OSError) and one.errno is not None:
+            return one.errno in _TRANSIENT
+    return False
+
+
+def is_expired(error: BaseException) -> bool:
+    """Return whether an error is about credentials that are missing or have expired.
+
+    Examples
+    --------
+    >>> is_expired(PermissionError("denied"))
+    False
+    """
+    return any(map(_is_expired, _chain(error)))
+
+
+def explain(error: BaseException) -> str:
+    """Return an error in one line, with what to do where that is known.
+
+    Examples
+    --------
+    >>> import errno
+    >>> explain(OSError(errno.ENOSPC, "No space left on device"))
+    '[Errno 28] No space left on device; free some space'
+    >>> explain(KeyError("x"))
+    "KeyError: 'x'"
+    """
+    text = " ".join(str(error).split())
+    if not text or not (isinstance(error, OSError) or _package(type(error)) == "pipeline"):
+        text = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    advice = (
+        "renew the credentials in the environment of the workers"
+        if is_expired(error)
+        else _ADVICE.get(getattr(error, "errno", None) or 0, "")
+    )
+    return f"{text}; {advice}" if advice else text
+
+
+def retried(function: Callable[..., Result], *args: Any, waits: tuple[float, ...] = _WAITS) -> Result:
+    """Call a function, and call it again after each of some waits in seconds as long as it fails transiently.
+
+    The function must be idempotent. The last error is raised.
+
+    Examples
+    --------
+    >>> attempts = iter([TimeoutError(), TimeoutError(), None])
+    >>> def write():
+    ...     error = next(attempts)
+    ...     if error is not None:
+    ...         raise error
+    ...     return "written"
+    >>> retried(write, waits=(0, 0))
+    'written'
+    """
+    for wait in waits:
+        try:
+            return function(*args)
+        except Exception as error:
+            if not is_transient(error):
+                raise
+        time.sleep(wait)
+    return function(*args)
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error, its cause, the cause of that, and so on."""
+    one: BaseException | None = error
+    while one is not None:
+        yield one
+        one = one.__cause__
+
+
+def _answer(error: BaseException) -> tuple[str, int]:
+    """Return the code and the HTTP status with which a server answered, empty and 0 where none did."""
+    response = getattr(error, "response", None)
+    if isinstance(response, Mapping):  # of botocore
+        code = response.get("Error", {}).get("Code", "")
+        return str(code), int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0) or 0)
+    status = {"aiohttp": "status", "gcsfs": "code"}.get(_package(type(error)))
+    found = str(getattr(error, status, "")) if status else ""
+    return "", int(found) if found.isdigit() else 0
+
+
+def _is_expired(error: BaseException) -> bool:
+    code, status = _answer(error)
+    return code in _EXPIRED or status == 401 or _is_one_of(error, _EXPIRED_CLASSES)
+
+
+def _is_one_of(error: BaseException, classes: frozenset[str]) -> bool:
+    return any(f"{_package(kind)}.{kind.__name__}" in classes for kind in type(error).__mro__)
+
+
+def _package(kind: type) -> str:
+    return kind.__module__.partition(".")[0]

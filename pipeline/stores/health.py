@@ -1,0 +1,224 @@
+"""Damage of a store, found and repaired: chunks that fail their checksum or are absent, and contradictions.
+
+Checks only read. Damage is confirmed by a second read; an error of the file system or network is raised, and is not
+damage.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from pipeline.blocks.evaluate import FAILURES, Block, Outcome, Status
+from pipeline.declare.panel import Panel, Setting
+from pipeline.declare.study import Study
+from pipeline.errors import DamagedChunkError
+from pipeline.stores.commits import rerun_line
+from pipeline.stores.places import ROOT, SESSIONS
+from pipeline.stores.regions import positions, region_of
+from pipeline.stores.root import COPY, unseal
+from pipeline.stores.store import ResultStore, accessing
+from pipeline.stores.template import make_template
+
+
+def check_block(
+    store: ResultStore, panel: Panel, block: Block, setting: Setting
+) -> tuple[dict[str, str], Outcome | None]:
+    """Read every chunk of one setting on one block, at every position at which the setting is stored.
+
+    Parameters
+    ----------
+    store : ResultStore
+        The store.
+    panel, block, setting
+        What to check.
+
+    Returns
+    -------
+    problems : dict of str to str
+        What is wrong, by variable: ``unreadable: ...``, ``missing`` or ``inconsistent: ...``.
+    outcome : Outcome or None
+        What is stored; None for a block that is pending, or damaged.
+    """
+    problems: dict[str, str] = {}
+    outcomes = [_read(store, panel, block, position, problems) for position in positions(panel, block.cell, setting)]
+    found = [outcome for outcome in outcomes if outcome is not None]
+    if problems or not found:
+        return problems, None
+    if len(found) < len(outcomes):
+        return {
+            "status": "missing: it is there at other values of the method factors that the method does not use"
+        }, None
+    for other in found[1:]:
+        for name, values in _arrays(found[0]).items():
+            if not _same_bits(values, _arrays(other)[name]):
+                problems[name] = (
+                    "inconsistent: it differs between values of method factors that the method does not use"
+                )
+    if not problems:
+        problems = _contradictions(panel, block, found[0])
+    is_pending = bool((found[0].status == Status.PENDING).any())
+    return problems, None if problems or is_pending else found[0]
+
+
+def invalidate(store: ResultStore, panel: Panel, block: Block, setting: Setting, damaged: Iterable[str]) -> None:
+    """Return one setting of a block to pending, and remove its damaged chunks, which hold no number."""
+    n_dims = {measure.name: (measure.per_trial, len(measure.dims)) for measure in panel.measures}
+    for name in ("status", *(name for name in damaged if name != "status")):  # status first: what it commits is whole
+        per_trial, dims = n_dims.get(name, (True, 0))
+        regions = [
+            region_of(panel, position, block.trials if per_trial else None, dims)
+            for position in positions(panel, block.cell, setting)
+        ]
+        store.files.remove([key for region in regions for key in store.chunks.keys(panel.name, name, region)])
+
+
+def check_template(store: ResultStore, study: Study, *, repair: bool = False) -> dict[tuple[str, str], str]:
+    """Check coordinates, metadata, the root with its copy, and the records of sessions.
+
+    Parameters
+    ----------
+    store : ResultStore
+        The store; opened for a session to repair it.
+    study : Study
+        Its study, as the store configures it.
+    repair : bool
+        Whether to write anew what differs.
+
+    Returns
+    -------
+    dict of (str, str) to str
+        What is wrong, by panel (empty for the root) and variable.
+    """
+    problems: dict[tuple[str, str], str] = {}
+    if store.problem:
+        problems["", "root"] = store.problem
+        if repair:
+            content = store.root_content
+            store.files.put(COPY, content)
+            store.files.put(ROOT, content)
+    for key, expected in _expected_files(store, study).items():
+        panel, _, rest = key.partition("/")
+        stored = _confirmed(store, key, expected)
+        if not _is_same(store, key, stored, expected):
+            name = rest.partition("/")[0]
+            problem = "missing" if stored is None else "damaged: not what the root says"
+            problems[panel, "metadata" if name == ROOT else name] = problem
+            if repair:
+                store.files.put(key, expected)
+    for name in store.files.names(SESSIONS):
+        if name.endswith(".json") and unseal(store.files.read(f"{SESSIONS}/{name}")) is None:
+            problems["", f"session {name}"] = "damaged: its history is lost; no number depends on it"
+    return problems
+
+
+def _expected_files(store: ResultStore, study: Study) -> dict[str, bytes]:
+    """Return the metadata that the root holds, and the coordinates that the spec gives, by key."""
+    root = json.loads(store.root_content)
+    found = {}
+    for path, document in root["consolidated_metadata"]["metadata"].items():
+        document = {name: value for name, value in document.items() if name != "consolidated_metadata"}
+        found[f"{path}/{ROOT}"] = json.dumps(document, indent=2).encode()
+    template = make_template(study, store.attributes)
+    return found | {key: content for key, content in template.items() if not key.endswith(ROOT)}
+
+
+def _confirmed(store: ResultStore, key: str, expected: bytes) -> bytes | None:
+    """Read a file, and once more where it is not as expected."""
+    with accessing(store.url):
+        stored = store.files.read(key)
+        return stored if stored == expected else store.files.read(key)
+
+
+def _is_same(store: ResultStore, key: str, stored: bytes | None, expected: bytes) -> bool:
+    """Return whether two files say the same, though other releases of Zarr may have written them."""
+    if stored is None or stored == expected:
+        return stored == expected
+    if key.endswith(ROOT):
+        try:
+            return json.loads(stored) == json.loads(expected)
+        except (ValueError, RecursionError):
+            return False
+    panel, name, _, *position = key.split("/")
+    array = store.array(panel, name)
+    starts = [int(index) * size for index, size in zip(position, array.chunks, strict=True)]
+    sizes = zip(starts, array.chunks, array.shape, strict=True)
+    region = tuple(slice(start, min(start + size, length)) for start, size, length in sizes)
+    try:
+        one, other = (store.chunks.decode(panel, name, region, {key: content}) for content in (stored, expected))
+    except DamagedChunkError:
+        return False
+    return _same_bits(one, other)
+
+
+def _read(
+    store: ResultStore, panel: Panel, block: Block, position: tuple[int, ...], problems: dict[str, str]
+) -> Outcome | None:
+    """Read one position; None where the block has no status there."""
+    arrays: dict[str, np.ndarray] = {}
+
+    def stored(name: str, per_trial: bool, n_dims: int, required: bool) -> None:
+        region = region_of(panel, position, block.trials if per_trial else None, n_dims)
+        (key,) = store.chunks.keys(panel.name, name, region)
+        for is_last in (False, True):
+            with accessing(store.url):
+                content = store.files.read(key)
+            try:
+                if content is not None or not required:
+                    values = store.chunks.decode(panel.name, name, region, {key: content})
+                    head = (len(block.trials),) if per_trial and panel.trials is not None else ()
+                    arrays[name] = values.reshape(head + values.shape[values.ndim - n_dims :])
+                    return
+                problem = "missing"
+            except DamagedChunkError as error:
+                problem = f"unreadable: {error}"
+            if is_last:
+                problems[name] = problem
+
+    status_region = region_of(panel, position, block.trials, 0)
+    (key,) = store.chunks.keys(panel.name, "status", status_region)
+    with accessing(store.url):
+        if not store.files.exists(key):
+            return None
+    stored("status", True, 0, required=True)
+    if "status" not in arrays:
+        return None
+    status = arrays["status"].reshape(-1)
+    is_written = bool((status != Status.PENDING).any())
+    stored("error", True, 0, required=bool(np.isin(status, FAILURES).any()))
+    for measure in panel.measures:
+        required = is_written if measure.per_trial else bool((status == Status.OK).any())
+        stored(measure.name, measure.per_trial, len(measure.dims), required)
+    if not {"error", *(measure.name for measure in panel.measures)} <= arrays.keys():
+        return None
+    values = {measure.name: arrays[measure.name] for measure in panel.measures}
+    return Outcome(values, status, arrays["error"].astype(object).reshape(-1))
+
+
+def _contradictions(panel: Panel, block: Block, outcome: Outcome) -> dict[str, str]:
+    """Return what cannot be of one block: unknown statuses, numbers that are missing, errors of other trials."""
+    problems = {}
+    if not np.isin(outcome.status, list(Status)).all():
+        problems["status"] = f"inconsistent: {int(outcome.status.max())} is no status"
+    is_ok, is_failed = outcome.status == Status.OK, np.isin(outcome.status, FAILURES)
+    for trial, failed, text in zip(block.trials, is_failed, outcome.error, strict=True):
+        if failed != bool(text) or (text and not str(text).endswith(rerun_line(panel, block, trial))):
+            problems["error"] = f"inconsistent: the text of trial {trial} does not belong to its status or place"
+    for measure in panel.measures:
+        values = outcome.values[measure.name]
+        if values.dtype.kind != "f" or measure.ragged or not is_ok.any():
+            continue
+        of_ok = values[is_ok] if measure.per_trial and panel.trials is not None else values
+        if measure.per_trial and np.isnan(of_ok).any():
+            problems[measure.name] = "inconsistent: a trial that is ok has no number"
+    return problems
+
+
+def _arrays(outcome: Outcome) -> Mapping[str, np.ndarray]:
+    return {**outcome.values, "status": outcome.status, "error": outcome.error}
+
+
+def _same_bits(one: np.ndarray, other: np.ndarray) -> bool:
+    if one.dtype.kind == "f":
+        return one.tobytes() == other.tobytes()
+    return bool(np.array_equal(one, other))

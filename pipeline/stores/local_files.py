@@ -1,0 +1,237 @@
+"""The files of a store in a folder.
+
+A file is written in the session's own folder of temporary files and then renamed. Fencing removes that folder, so that
+every later rename of the session fails: there is no gap between a check and the write that it permits.
+"""
+
+import ctypes
+import errno
+import os
+import shutil
+import stat
+import sys
+import uuid
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from pipeline.errors import SessionSupersededError
+from pipeline.faults import retried
+from pipeline.stores.places import STATE
+
+_WRITING = f"{STATE}/writing"
+
+
+class LocalFiles:
+    """Files of a store in a folder; see `pipeline.stores.files.Files`."""
+
+    def __init__(self, url: str, session: str | None = None) -> None:
+        self.url = url
+        self._session = session
+        self._temporary = os.path.join(url, _WRITING, session or "")
+
+    def read(self, key: str) -> bytes | None:
+        """Return the content of a file, None where there is none; empty for what is no regular file."""
+        return retried(self._read, key)
+
+    def _read(self, key: str) -> bytes | None:
+        try:
+            descriptor = os.open(self._path(key), os.O_RDONLY | os.O_NONBLOCK)  # a pipe would block
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        with open(descriptor, "rb") as file:
+            status = os.fstat(descriptor)
+            return file.read() if stat.S_ISREG(status.st_mode) else b""
+
+    def read_many(self, keys: Iterable[str]) -> dict[str, bytes | None]:
+        """Return the contents of files."""
+        return {key: self.read(key) for key in keys}
+
+    def exists(self, key: str) -> bool:
+        """Return whether there is a file."""
+        try:
+            retried(os.stat, self._path(key))
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
+
+    def names(self, folder: str) -> list[str]:
+        """Return the names of the files in a folder, sorted; none where there is no folder."""
+        try:
+            return sorted(retried(os.listdir, self._path(folder)))
+        except FileNotFoundError:
+            return []
+
+    def create(self, key: str, content: bytes) -> bool:
+        """Write a file that must not exist yet, without a session; return False where it exists."""
+        path = self._path(key)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        try:
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        except FileExistsError:
+            return False
+        with open(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(descriptor)
+        return True
+
+    def put(self, key: str, content: bytes) -> None:
+        """Write a file; readers see the old one or the new one."""
+        self.rename(self.write_temporary(content), key)
+
+    def remove(self, keys: Iterable[str]) -> None:
+        """Remove files durably; absent ones are ignored. A rename into the session's folder, so that it is fenced."""
+        removed = False
+        for key in keys:
+            temporary = self._temporary_name()
+            try:
+                os.rename(self._path(key), temporary)
+            except (FileNotFoundError, NotADirectoryError):
+                self._require_session()
+                continue
+            os.unlink(temporary)
+            removed = True
+        if removed:
+            self.flush([])
+
+    def remove_leftovers(self, keys: Iterable[str]) -> None:
+        """Remove files that an attempt which was never committed has left."""
+        self.remove([key for key in keys if os.path.lexists(self._path(key))])
+
+    def begin(self) -> None:
+        """Create the session's folder of temporary files."""
+        os.makedirs(self._temporary)
+
+    def end(self) -> None:
+        """Remove temporary files of the session; no write is possible afterwards."""
+        shutil.rmtree(self._temporary, ignore_errors=True)
+
+    def fence_others(self) -> None:
+        """Make every write of other sessions fail, and remove their temporary files."""
+        for name in self.names(_WRITING):
+            path = self._path(f"{_WRITING}/{name}")
+            if path == self._temporary:
+                continue
+            if not name.startswith("fenced-"):
+                fenced = self._path(f"{_WRITING}/fenced-{uuid.uuid4().hex}")
+                with suppress(FileNotFoundError):
+                    os.rename(path, fenced)
+                path = fenced
+            while os.path.isdir(path):  # a client of a network file system may create files through a cached handle
+                shutil.rmtree(path, ignore_errors=True)
+
+    def versions(self, keys: Iterable[str]) -> dict[str, Any]:
+        """Return nothing: renames are fenced."""
+        return {}
+
+    def batch(self, expected: Mapping[str, Any] | None = None) -> "_LocalBatch":
+        """Return a new batch."""
+        return _LocalBatch(self)
+
+    def write_temporary(self, content: bytes) -> str:
+        """Write a temporary file, and return its path."""
+        return retried(self._write_temporary, content)
+
+    def _write_temporary(self, content: bytes) -> str:
+        path = self._temporary_name()
+        try:
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        except FileNotFoundError:
+            self._require_session()
+            raise
+        try:
+            with open(descriptor, "wb") as file:
+                file.write(content)
+        except OSError:
+            with suppress(OSError):
+                os.unlink(path)
+            raise
+        return path
+
+    def rename(self, temporary: str, key: str) -> None:
+        """Give a temporary file its final name."""
+        retried(self._rename, temporary, key)
+
+    def _rename(self, temporary: str, key: str) -> None:
+        path = self._path(key)
+        try:
+            os.replace(temporary, path)
+        except FileNotFoundError:
+            self._require_session()
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            try:
+                os.replace(temporary, path)
+            except FileNotFoundError:  # an attempt that seemed to fail may have renamed it
+                self._require_session()
+                raise OSError(errno.EAGAIN, "a temporary file has gone", path) from None
+
+    def flush(self, keys: Iterable[str]) -> None:
+        """Make written files durable: one call for the file system on Linux, elsewhere one per file and folder.
+
+        An error is not retried here: the system may have dropped what it could not write, so it must be written anew.
+        """
+        if _SYNCFS is not None:
+            descriptor = os.open(self.url, os.O_RDONLY)
+            try:
+                if _SYNCFS(descriptor) and ctypes.get_errno() != errno.ENOSYS:
+                    raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), self.url)
+            finally:
+                os.close(descriptor)
+            return
+        paths = {self._path(key) for key in keys}
+        for path in paths | {os.path.dirname(path) for path in paths}:
+            descriptor = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+    def _path(self, key: str) -> str:
+        return os.path.join(self.url, key)
+
+    def _temporary_name(self) -> str:
+        assert self._session is not None, "only a session writes"
+        return os.path.join(self._temporary, uuid.uuid4().hex)
+
+    def _require_session(self) -> None:
+        if not os.path.isdir(self._temporary):
+            raise SessionSupersededError(self.url)
+
+
+class _LocalBatch:
+    def __init__(self, files: LocalFiles) -> None:
+        self._files = files
+        self._written: list[str] = []
+        self._last: list[tuple[str, str]] = []
+
+    def put(self, key: str, content: bytes) -> None:
+        self._files.put(key, content)
+        self._written.append(key)
+
+    def put_last(self, key: str, content: bytes) -> None:
+        self._last.append((self._files.write_temporary(content), key))
+
+    def finish(self) -> None:
+        if not self._last:
+            return
+        self._files.flush([*self._written, *(temporary for temporary, _ in self._last)])
+        for temporary, key in self._last:
+            self._files.rename(temporary, key)
+        self._written, self._last = [], []
+
+    def discard(self) -> None:
+        for temporary, _ in self._last:
+            with suppress(OSError):
+                os.unlink(temporary)
+        self._last = []
+
+
+def _find_syncfs() -> Any:
+    """Return the system call that writes a file system's buffers, None where there is none."""
+    if not sys.platform.startswith("linux"):
+        return None
+    return getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
+
+
+_SYNCFS = _find_syncfs()

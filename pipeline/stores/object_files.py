@@ -1,0 +1,199 @@
+"""The files of a store in an object store.
+
+A session is superseded once the record of the next one exists. Writes are conditional where another session could have
+replaced an object meanwhile: a status is written only where there is none, and a chunk whose block may grow only if it
+is still the one that was seen before the session was checked.
+"""
+
+import errno
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import Any
+
+import fsspec
+
+from pipeline.errors import SessionSupersededError
+from pipeline.faults import retried
+from pipeline.stores.places import SESSIONS
+
+_MOST_WAITING = 64  # objects that are written at a time
+
+
+class ObjectFiles:
+    """Files of a store in an object store; see `pipeline.stores.files.Files`.
+
+    Conditional writes are those of S3. Elsewhere a session is only checked before it writes.
+    """
+
+    def __init__(self, url: str, session: str | None = None) -> None:
+        self.url = url
+        self._session = session
+        self._files, self._root = fsspec.url_to_fs(url, use_listings_cache=False)
+        protocols = self._files.protocol
+        self._is_conditional = "s3" in ((protocols,) if isinstance(protocols, str) else protocols)
+
+    def read(self, key: str) -> bytes | None:
+        """Return the content of an object, None where there is none."""
+        try:
+            return retried(self._files.cat_file, self._path(key))
+        except FileNotFoundError:
+            return None
+
+    def read_many(self, keys: Iterable[str]) -> dict[str, bytes | None]:
+        """Return the contents of objects, read concurrently."""
+        paths = {self._path(key): key for key in keys}
+        found = retried(self._cat, list(paths)) if paths else {}
+        contents: dict[str, bytes | None] = {}
+        for path, key in paths.items():
+            contents[key] = None if isinstance(found[path], FileNotFoundError) else found[path]
+        return contents
+
+    def _cat(self, paths: list[str]) -> dict[str, Any]:
+        found = self._files.cat(paths, on_error="return")
+        for content in found.values():
+            if isinstance(content, Exception) and not isinstance(content, FileNotFoundError):
+                raise content
+        return found
+
+    def exists(self, key: str) -> bool:
+        """Return whether there is an object."""
+        return self._files.isfile(self._path(key))
+
+    def names(self, folder: str) -> list[str]:
+        """Return the names of the objects in a folder, sorted; none where there is no folder."""
+        try:
+            found = self._files.ls(self._path(folder), detail=False, refresh=True)
+        except FileNotFoundError:
+            return []
+        return sorted(path.rstrip("/").rpartition("/")[2] for path in found)
+
+    def create(self, key: str, content: bytes) -> bool:
+        """Write an object that must not exist yet, without a session; return False where it exists."""
+        return self._put_if(key, content, None)
+
+    def put(self, key: str, content: bytes) -> None:
+        """Write an object."""
+        self.require_session()
+        self._files.pipe_file(self._path(key), content)
+
+    def put_many(self, contents: Mapping[str, bytes]) -> None:
+        """Write objects concurrently."""
+        self.require_session()
+        self._files.pipe({self._path(key): content for key, content in contents.items()})
+
+    def replace(self, key: str, content: bytes, version: Any) -> None:
+        """Write an object whose version is known.
+
+        Raises
+        ------
+        SessionSupersededError
+            If another session has replaced it.
+        OSError
+            If another attempt at the same task has replaced it by other content.
+        """
+        if not self._put_if(key, content, version) and self.read(key) != content:
+            self.require_session()
+            raise OSError(errno.EAGAIN, "an object changed while its block was computed", self.url)
+
+    def _put_if(self, key: str, content: bytes, version: Any) -> bool:
+        """Write an object if its version is still the one given, None for absent; return whether it was."""
+        path = self._path(key)
+        if not self._is_conditional:
+            if version is None and self._files.exists(path):
+                return False
+            self._files.pipe_file(path, content)
+            return True
+        condition = {"IfNoneMatch": "*"} if version is None else {"IfMatch": version}
+        try:
+            self._files.pipe_file(path, content, **condition)
+        except OSError as error:
+            response = getattr(error.__cause__, "response", {})
+            if response.get("ResponseMetadata", {}).get("HTTPStatusCode") in (409, 412):
+                return False
+            raise
+        return True
+
+    def remove(self, keys: Iterable[str]) -> None:
+        """Remove objects; absent ones are ignored."""
+        for k, key in enumerate(keys):
+            if k == 0:
+                self.require_session()
+            with suppress(FileNotFoundError):
+                self._files.rm_file(self._path(key))
+
+    def remove_leftovers(self, keys: Iterable[str]) -> None:
+        """Do nothing: verification notices the rare leftover, and each question costs a request."""
+
+    def flush(self, keys: Iterable[str]) -> None:
+        """Do nothing: what was written is durable."""
+
+    def begin(self) -> None:
+        """Prepare nothing: an object appears whole, or not at all."""
+
+    def end(self) -> None:
+        """Remove nothing: there are no temporary files."""
+
+    def fence_others(self) -> None:
+        """Do nothing: the record of this session fences the others."""
+
+    def versions(self, keys: Iterable[str]) -> dict[str, Any]:
+        """Return the entity tag of each object, None where there is none; then check the session."""
+        found = {}
+        for key in keys:
+            try:
+                found[key] = self._files.info(self._path(key), refresh=True).get("ETag")
+            except FileNotFoundError:
+                found[key] = None
+        if found:
+            self.require_session()
+        return found
+
+    def batch(self, expected: Mapping[str, Any] | None = None) -> "_ObjectBatch":
+        """Return a new batch."""
+        return _ObjectBatch(self, expected or {})
+
+    def _path(self, key: str) -> str:
+        return f"{self._root}/{key}"
+
+    def require_session(self) -> None:
+        """Raise `SessionSupersededError` if another session has begun."""
+        assert self._session is not None, "only a session writes"
+        number = int(self._session.partition("-")[0])
+        if self.exists(f"{SESSIONS}/{number + 1:06}.json"):
+            raise SessionSupersededError(self.url)
+
+
+class _ObjectBatch:
+    """Writes many objects at a time; those with an expected version, and the last ones, on condition."""
+
+    def __init__(self, files: ObjectFiles, expected: Mapping[str, Any]) -> None:
+        self._files, self._expected = files, expected
+        self._waiting: dict[str, bytes] = {}
+        self._last: dict[str, bytes] = {}
+
+    def put(self, key: str, content: bytes) -> None:
+        if key in self._expected:
+            self._files.replace(key, content, self._expected[key])
+            return
+        self._waiting[key] = content
+        if len(self._waiting) == _MOST_WAITING:
+            self._write_waiting()
+
+    def put_last(self, key: str, content: bytes) -> None:
+        self._last[key] = content
+
+    def finish(self) -> None:
+        self._write_waiting()
+        if self._last:
+            self._files.require_session()
+        for key, content in self._last.items():
+            self._files.replace(key, content, self._expected.get(key))
+        self._last = {}
+
+    def discard(self) -> None:
+        self._waiting, self._last = {}, {}
+
+    def _write_waiting(self) -> None:
+        if self._waiting:
+            self._files.put_many(self._waiting)
+            self._waiting = {}

@@ -1,0 +1,151 @@
+"""The root of a store: sealed with a checksum, kept twice, and checked whenever a store is opened.
+
+The root, ``zarr.json``, holds the spec and the consolidated metadata of all arrays, so that a changed bit in it could
+change the meaning of every number. It carries the SHA-256 of its own content as an attribute, and so does its copy.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pipeline.declare.streams import canonical_json, sha256
+from pipeline.errors import BadInputError
+from pipeline.stores.files import Files
+from pipeline.stores.places import ROOT, STATE
+
+STORE_FORMAT = 2
+"""Raised when the layout of a store changes so that earlier versions of this package would misread it."""
+COPY = f"{STATE}/root.json"
+_SEAL = "content_sha256"
+
+
+@dataclass(frozen=True)
+class Root:
+    """A root that passed its check.
+
+    Attributes
+    ----------
+    content : bytes
+        The file, as Zarr reads it.
+    is_in_place : bool
+        False where only the copy exists: the store is being created, or its root was lost.
+    problem : str
+        Damage of the root or of its copy; empty where both are well.
+    """
+
+    content: bytes
+    is_in_place: bool = True
+    problem: str = ""
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """The attributes of the root group."""
+        return json.loads(self.content)["attributes"]
+
+
+def seal(document: Mapping[str, Any], key: str = "") -> bytes:
+    """Return a JSON document with the SHA-256 of its content.
+
+    Parameters
+    ----------
+    document : mapping
+        JSON values.
+    key : str
+        The mapping inside the document that takes the checksum; by default the document itself.
+
+    Examples
+    --------
+    >>> unseal(seal({"a": 1}))
+    {'a': 1}
+    >>> unseal(seal({"a": 1}).replace(b"1", b"2")) is None
+    True
+    """
+    plain = _without_seal(document, key)
+    digest = {_SEAL: sha256(canonical_json(plain))}
+    sealed = {**plain, key: {**plain[key], **digest}} if key else {**plain, **digest}
+    return json.dumps(sealed, indent=2).encode()
+
+
+def unseal(content: bytes | None, key: str = "") -> dict[str, Any] | None:
+    """Return a sealed document without its checksum; None where it is absent or was changed."""
+    try:
+        document = json.loads(content or b"")
+        held = document[key] if key else document
+        plain = _without_seal(document, key)
+        return plain if held[_SEAL] == sha256(canonical_json(plain)) else None
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return None
+
+
+def _without_seal(document: Mapping[str, Any], key: str) -> dict[str, Any]:
+    held = document[key] if key else document
+    plain = {name: value for name, value in held.items() if name != _SEAL}
+    return {**document, key: plain} if key else plain
+
+
+def seal_root(content: bytes) -> bytes:
+    """Return the root with its checksum among its attributes."""
+    return seal(json.loads(content), "attributes")
+
+
+def read_root(files: Files) -> Root | None:
+    """Read the root of a store and its copy.
+
+    Returns
+    -------
+    Root or None
+        None where there is no store yet.
+
+    Raises
+    ------
+    BadInputError
+        If the place holds something else, or a store of another format.
+    OSError
+        If it cannot be read.
+    """
+    stored, copy = files.read(ROOT), files.read(COPY)
+    is_well, is_copied = unseal(stored, "attributes") is not None, unseal(copy, "attributes") is not None
+    if stored is None and copy is None:
+        return None
+    if is_well:
+        assert stored is not None
+        problem = "" if is_copied else f"the copy of the root, {COPY}, is {'damaged' if copy else 'missing'}"
+        root = Root(stored, problem=problem)
+    elif is_copied:
+        assert copy is not None
+        problem = "" if stored is None else f"the root, {ROOT}, is damaged; its copy is intact"
+        root = Root(copy, is_in_place=stored is not None, problem=problem)
+    else:
+        raise BadInputError(_refuse(files.url, stored, copy))
+    _refuse_other_format(files.url, root.attributes.get("store_format"))
+    return root
+
+
+def _refuse(url: str, stored: bytes | None, copy: bytes | None) -> str:
+    """Return the message for a place without an intact root or copy."""
+    try:
+        attributes = json.loads(stored or b"")["attributes"]
+        is_of_format_1 = {"spec", "spec_sha256", "sessions"} <= attributes.keys() and _SEAL not in attributes
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        is_of_format_1 = False
+    if is_of_format_1:
+        _refuse_other_format(url, 1)
+    if copy is not None or b"store_format" in (stored or b""):
+        return (
+            f"the root of the store {url} is damaged, and so is its copy ({COPY}); restore one of the two files from a "
+            "backup: every other file is untouched"
+        )
+    return f"{url} holds something that is not a result store; choose another path"
+
+
+def _refuse_other_format(url: str, found: Any) -> None:
+    if found != STORE_FORMAT:
+        advice = (
+            "read it with plain xarray, or use dpstudies 0.1 for it, or run the study again into another --store path"
+            if found == 1
+            else "install the version of dpstudies that wrote it, or a later one"
+        )
+        raise BadInputError(
+            f"the store {url} has format {found}, and this version reads format {STORE_FORMAT}; {advice}"
+        )

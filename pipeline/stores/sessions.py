@@ -1,0 +1,263 @@
+"""Sessions: who may write to a store, one at a time, and the record that each leaves.
+
+Sessions are numbered. To begin, a process creates the record of the next number, which only one process can do, once
+the session before it is over. A session is over when its record says so, when its process is gone (seen on the same
+machine), or when its heartbeat has not changed for `LEASE_SECONDS`, as measured by the clock of the process that waits
+for it: clocks of different machines are never compared. The new session then fences the earlier ones, so that a process
+that was suspended past its lease cannot write when it wakes.
+"""
+
+import json
+import os
+import shlex
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from pipeline.errors import BadInputError, BusyStoreError, SessionSupersededError
+from pipeline.stores.files import Files, open_files
+from pipeline.stores.places import SESSIONS
+from pipeline.stores.provenance import now
+from pipeline.stores.root import seal, unseal
+
+HEARTBEAT_SECONDS = 5.0
+LEASE_SECONDS = 60.0
+_MOST_ATTEMPTS = 100
+_POLL_SECONDS = 0.5
+
+
+class Session:
+    """The exclusive right to write to a store; use `begin`, and `end` when the work is over.
+
+    Attributes
+    ----------
+    id : str
+        Names the session to the workers that write for it.
+    files : Files
+        Files of the store that the session may write.
+    """
+
+    def __init__(self, number: int, files: Files, record: Mapping[str, Any]) -> None:
+        self.id: str = record["id"]
+        self.files = files
+        self._number = number
+        self._record = dict(record)
+        self._over = threading.Event()
+        self._heart = threading.Thread(target=self._beat, name="dpstudies-heartbeat", daemon=True)
+
+    @classmethod
+    def begin(cls, url: str, record: Mapping[str, Any], *, detached: bool = False) -> "Session":
+        """Begin the next session of a store.
+
+        Parameters
+        ----------
+        url : str
+            The store; it need not exist yet.
+        record : mapping
+            JSON values to record.
+        detached : bool
+            True for a session that outlives this process: it has no heartbeat, and lasts until `close_detached`.
+
+        Raises
+        ------
+        BusyStoreError
+            If another session is at work.
+        BadInputError
+            If nothing can be written there.
+        """
+        reader = open_files(url)
+        try:
+            for _ in range(_MOST_ATTEMPTS):
+                number = last_number(reader)
+                if number:
+                    _await_end(reader, number)
+                begun = cls._attempt(url, number + 1, {**record, "detached": detached})
+                if begun is not None:
+                    break
+            else:
+                raise BusyStoreError(f"other sessions keep starting on the store {url}; try again later")
+        except OSError as error:
+            raise BadInputError(f"cannot write to the store {url}: {error.strerror or error}") from error
+        begun.files.fence_others()
+        if not detached:
+            begun._heart.start()
+        return begun
+
+    @classmethod
+    def _attempt(cls, url: str, number: int, record: Mapping[str, Any]) -> "Session | None":
+        identifier = f"{number:06}-{uuid.uuid4().hex[:12]}"
+        files = open_files(url, identifier)
+        files.begin()
+        complete = {"id": identifier, "started": now(), **record, "process": _this_process()}
+        if files.create(_key(number), seal(complete)):
+            return cls(number, files, complete)
+        files.end()
+        return None
+
+    def update(self, fields: Mapping[str, Any]) -> None:
+        """Add fields to the record."""
+        self._record |= fields
+        self.files.put(_key(self._number), seal(self._record))
+
+    def end(self, fields: Mapping[str, Any] | None = None) -> None:
+        """Release the store, with more fields for the record; the first call counts."""
+        if "ended" in self._record:
+            return
+        self._stop()
+        with suppress(SessionSupersededError):
+            self.update({**(fields or {}), "ended": now()})
+            self.files.remove([_beat_key(self._number)])
+        self.files.end()
+
+    def leave(self) -> None:
+        """Let a detached session go on without this process."""
+        self._stop()
+
+    def __enter__(self) -> "Session":
+        """Return the session."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Release the store."""
+        self.end()
+
+    def _stop(self) -> None:
+        self._over.set()
+        if self._heart.is_alive():
+            self._heart.join()
+
+    def _beat(self) -> None:
+        count = 0
+        while not self._over.wait(HEARTBEAT_SECONDS):
+            count += 1
+            try:
+                self.files.put(_beat_key(self._number), str(count).encode())
+            except SessionSupersededError:
+                return  # the next write of the session says so
+            except Exception:  # of the many clients of object stores; the next beat tries again
+                continue
+
+
+def number_of(identifier: str) -> int:
+    """Return the number of a session.
+
+    Examples
+    --------
+    >>> number_of("000012-0a1b2c3d4e5f")
+    12
+    """
+    return int(identifier.partition("-")[0])
+
+
+def last_number(files: Files) -> int:
+    """Return the number of the latest session of a store, 0 before the first."""
+    return max(_numbers(files), default=0)
+
+
+def sessions_of(files: Files) -> list[dict[str, Any]]:
+    """Return the records of a store's sessions, the first session first; a damaged one holds only its number."""
+    keys = [_key(number) for number in _numbers(files)]
+    contents = files.read_many(keys)
+    return [unseal(contents[key]) or {"damaged": key} for key in keys]
+
+
+def close_detached(url: str, fields: Mapping[str, Any]) -> bool:
+    """End the detached session of a store, and refuse its later writes; return False where there is none.
+
+    Raises
+    ------
+    BusyStoreError
+        If another session is at work.
+    """
+    reader = open_files(url)
+    number = last_number(reader)
+    record = unseal(reader.read(_key(number))) if number else None
+    if not record or not record.get("detached") or "ended" in record:
+        return False
+    files = open_files(url, record["id"])
+    Session(number, files, record).end(fields)
+    return True
+
+
+def _numbers(files: Files) -> list[int]:
+    stems = (name.partition(".") for name in files.names(SESSIONS))
+    return [int(stem) for stem, _, ending in stems if ending == "json" and stem.isdigit()]
+
+
+def _key(number: int) -> str:
+    return f"{SESSIONS}/{number:06}.json"
+
+
+def _beat_key(number: int) -> str:
+    return f"{SESSIONS}/{number:06}.beat"
+
+
+def _await_end(files: Files, number: int) -> None:
+    """Return once a session is over; raise BusyStoreError as soon as it shows a sign of life."""
+    deadline, last = time.monotonic() + LEASE_SECONDS, files.read(_beat_key(number))
+    while True:
+        record = unseal(files.read(_key(number)))
+        life = _life(record)
+        if life == "over":
+            return
+        if record is not None and record.get("detached"):
+            raise BusyStoreError(
+                f"the store {files.url} is being written by a submission of {record['started']}; follow it with: "
+                f"dpstudies status {shlex.quote(files.url)}, or end it with: dpstudies cancel {shlex.quote(files.url)}"
+            )
+        if life == "running" or files.read(_beat_key(number)) != last:
+            raise BusyStoreError(
+                f"the store {files.url} is being written by {_describe(record)}; wait until it ends, or stop it"
+            )
+        if time.monotonic() > deadline:
+            return
+        time.sleep(_POLL_SECONDS)
+
+
+def _describe(record: Mapping[str, Any] | None) -> str:
+    if record is None:
+        return "another session"
+    process = record["process"]
+    return f"another session ({process['host']}, process {process['pid']}, since {record['started']})"
+
+
+def _this_process() -> dict[str, Any]:
+    return {
+        "host": socket.gethostname(),
+        "machine": _machine(),
+        "pid": os.getpid(),
+        "created": psutil.Process().create_time(),
+    }
+
+
+def _machine() -> str:
+    """Return what identifies this boot of this machine, and the name space of its process ids."""
+    with suppress(OSError):
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {os.readlink('/proc/self/ns/pid')}"
+    return json.dumps([socket.gethostname(), psutil.boot_time()])
+
+
+def _life(record: Mapping[str, Any] | None) -> str:
+    """Return ``over``, ``running``, or ``unknown`` for a process of another machine, or one that is suspended."""
+    if record is None:
+        return "unknown"
+    if "ended" in record:
+        return "over"
+    process = record["process"]
+    if record["detached"] or process["machine"] != _machine():
+        return "unknown"
+    try:
+        found = psutil.Process(process["pid"])
+        if abs(found.create_time() - process["created"]) > 1 or found.status() == psutil.STATUS_ZOMBIE:
+            return "over"
+        return "unknown" if found.status() in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP) else "running"
+    except psutil.NoSuchProcess:
+        return "over"

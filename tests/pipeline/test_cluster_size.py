@@ -1,0 +1,74 @@
+"""The size of a cluster bounds the queue: workers requested, and threads that it may grow to."""
+
+import time
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from pipeline.clusters.cluster import THREADS, Profile, available_cores, connect, make_launch
+from pipeline.clusters.profiles import load_profile
+from pipeline.clusters.size import most_threads, requested_workers
+
+SHIPPED = Path(__file__).parents[2] / "cluster.yaml"
+
+
+def client_of(*threads, plan=()):
+    """Return the parts of a client that sizes read: threads per worker, and the plan of its cluster."""
+    return SimpleNamespace(
+        nthreads=lambda: {f"w{k}": n for k, n in enumerate(threads)}, cluster=SimpleNamespace(plan=plan)
+    )
+
+
+@pytest.mark.parametrize(
+    ("profile", "client", "wanted"),
+    [
+        ("slurm", client_of(1, 1), 80),  # 10 jobs of 8 processes
+        ("pbs", client_of(), 80),
+        ("kubernetes", client_of(2), 20),
+        ("address", client_of(4, 2, 2), 8),
+        ("address", client_of(), 1),
+    ],
+)
+def test_shipped_profiles_may_grow_to(profile, client, wanted):
+    assert most_threads(load_profile(f"{SHIPPED}:{profile}"), client) == wanted
+
+
+def test_jobs_without_a_number_of_processes():
+    """Dask's class computes it from the cores, as it does for the job script."""
+    kwargs = {"cores": 36, "memory": "8GB"}
+    profile = Profile("a", "dask_jobqueue", "SLURMCluster", kwargs=kwargs, adapt={"maximum_jobs": 3})
+    assert make_launch(profile).kwargs["processes"] == 6
+    assert most_threads(profile, client_of(6)) == 3 * 36
+
+
+def test_a_profile_that_scales():
+    profile = Profile("a", kwargs={"n_workers": 0, "threads_per_worker": 1}, scale=3)
+    assert most_threads(profile, client_of(1, plan={0, 1, 2})) == 3
+    assert requested_workers(replace(profile, scale=5), client_of(1)) == 5
+
+
+def test_threads_of_this_process():
+    with connect(THREADS) as client:
+        assert most_threads(THREADS, client) == available_cores()
+        assert requested_workers(THREADS, client) == 1
+
+
+@pytest.mark.slow
+def test_an_adaptive_cluster_grows_to_its_maximum_and_shrinks():
+    """Two tasks of a second per thread that the cluster may have are enough."""
+    profile = Profile("a", kwargs={"n_workers": 1, "threads_per_worker": 1}, adapt={"minimum": 1, "maximum": 4})
+    with connect(profile) as client:
+        client.submit(time.sleep, 1).result()
+        tasks = [client.submit(time.sleep, 1, pure=False) for _ in range(2 * most_threads(profile, client))]
+        sizes = [len(client.nthreads())]
+        deadline = time.monotonic() + 60
+        while (max(sizes) < 4 or sizes[-1] > 1) and time.monotonic() < deadline:
+            time.sleep(0.1)
+            sizes.append(len(client.nthreads()))
+            if max(sizes) < 4:  # as a run does, keep so many queued
+                tasks = [task for task in tasks if not task.done()]
+                missing = 2 * most_threads(profile, client) - len(tasks)
+                tasks += [client.submit(time.sleep, 1, pure=False) for _ in range(missing)]
+        assert (max(sizes), sizes[-1]) == (4, 1)

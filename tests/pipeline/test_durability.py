@@ -1,0 +1,232 @@
+"""A power loss keeps an arbitrary part of the writes that were not flushed; no committed block is wrong afterwards."""
+
+import os
+import random
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pipeline
+from pipeline.blocks.evaluate import FAILURES, evaluate_block
+from pipeline.blocks.plan import iterate_blocks
+from pipeline.execution.work import PendingWork
+from pipeline.stores.commits import Planned
+from pipeline.stores.health import check_block
+from pipeline.stores.local_files import LocalFiles
+from pipeline.stores.places import SESSIONS
+from pipeline.stores.sessions import Session
+from pipeline.stores.store import ResultStore
+from tests.pipeline.helpers import assert_equal_arrays
+from tests.pipeline.toy import STUDY
+
+PANELS = ["single", "table", "faults"]
+
+
+class Recorder:
+    """Every change of a store's files since the last flush, so that some of them can be lost.
+
+    A change that was not flushed may be lost by itself; a file whose content was not flushed may be empty.
+    """
+
+    def __init__(self, monkeypatch, url):
+        self.url, self.pending, self.durable, self.written = Path(url), [], set(), set()
+        for name in ("write_temporary", "rename", "remove", "flush"):
+            monkeypatch.setattr(LocalFiles, name, self._wrapped(name, getattr(LocalFiles, name)))
+
+    def _wrapped(self, name, function):
+        def write(files, content):
+            self.written.add(path := function(files, content))
+            return path
+
+        def flush(files, *arguments):
+            self.pending, self.durable = [], set(self.written)
+            return function(files, *arguments)
+
+        def rename(files, temporary, key):
+            path = self.url / key
+            before = path.read_bytes() if path.exists() else None
+            function(files, temporary, key)
+            if SESSIONS not in key:  # this process lives on, unlike that of a machine without power
+                self.pending.append((path, before, temporary in self.durable))
+
+        def remove(files, keys):
+            keys = list(keys)
+            paths = [self.url / key for key in keys if SESSIONS not in key]
+            held = {path: path.read_bytes() for path in paths if path.exists()}
+            self.pending += [(path, content, True) for path, content in held.items()]
+            function(files, keys)
+
+        return {"write_temporary": write, "flush": flush, "rename": rename, "remove": remove}[name]
+
+    def lose(self, rng):
+        """Undo some of the changes, the last first, and empty some files that stay."""
+        for path, before, is_durable in reversed(self.pending):
+            fate = rng.choice(["lost", "kept", "kept" if is_durable else "empty"])
+            if fate == "lost" and before is None:
+                path.unlink(missing_ok=True)
+            elif fate == "lost":
+                path.write_bytes(before)
+            elif fate == "empty" and path.exists():
+                path.write_bytes(b"")
+
+
+class PowerLoss(BaseException):
+    """The machine loses power here."""
+
+
+def lose_power(monkeypatch, recorder, after):
+    """Let the power fail after so many renames."""
+    rename, count = LocalFiles.rename, iter(range(after))
+
+    def failing(files, temporary, key):
+        if key.partition("/")[0] in PANELS and next(count, None) is None:
+            raise PowerLoss
+        rename(files, temporary, key)
+
+    monkeypatch.setattr(LocalFiles, "rename", failing)
+
+
+def wrong_blocks(url):
+    """Return the problems of committed blocks."""
+    store, study = ResultStore.open(url), STUDY.configure(panels=PANELS)
+    return [
+        problems
+        for panel in study.panels
+        for block in iterate_blocks(panel)
+        for setting in panel.settings()
+        for problems in [check_block(store, panel, block, setting)[0]]
+        if problems
+    ]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """Path of a store that never lost power."""
+    path = tmp_path_factory.mktemp("whole") / "s.zarr"
+    pipeline.run(STUDY, path, panels=PANELS, cluster=None)
+    return path
+
+
+def _lost_at(tmp_path, monkeypatch, after, seed, act):
+    """Act on a store until the power fails, lose what was not flushed, and return the store's path."""
+    url = tmp_path / "s.zarr"
+    with monkeypatch.context() as patch:
+        recorder = Recorder(patch, url)
+        lose_power(patch, recorder, after)
+        with pytest.raises((PowerLoss, pipeline.errors.BadInputError, RuntimeError)):
+            act(url)
+        recorder.lose(random.Random(seed))
+    return url
+
+
+def compute_and_commit(url):
+    """Create a store and commit its blocks, each task apart, as a worker does."""
+    study = STUDY.configure(panels=PANELS)
+    with Session.begin(str(url), {}) as session:
+        is_begun = ResultStore.exists(url) and ResultStore.open(url).complete
+        store = ResultStore.open(url, session.id) if is_begun else ResultStore.create(session, study, {})
+        _commit_all(store, study)
+
+
+def _commit_all(store, study, retry=()):
+    for work in PendingWork(study, store, retry):
+        panel = study.panel(work.block.panel)
+        settings, stale = ([panel.settings()[k] for k in chosen] for chosen in (work.settings, work.stale))
+        with store.commit([Planned(panel, work.block, settings, stale)]) as commit:
+            for setting, outcome in zip(settings, evaluate_block(study, work.block, settings), strict=True):
+                commit.write(panel, work.block, setting, outcome)
+
+
+SLOW = [pytest.param(after, range(6), marks=pytest.mark.slow) for after in (1, 4, 9, 12, 25, 40)]
+
+
+@pytest.mark.parametrize(("after", "seeds"), [(3, [1]), (25, [1]), *SLOW])
+def test_no_status_without_its_numbers_after_a_power_loss(tmp_path, monkeypatch, whole, after, seeds):
+    for seed in seeds:
+        shutil.rmtree(tmp_path / "s.zarr", ignore_errors=True)
+        url = _lost_at(tmp_path, monkeypatch, after, seed, compute_and_commit)
+        assert wrong_blocks(url) == []
+        compute_and_commit(url)
+        assert_equal_arrays(url, whole)
+        assert wrong_blocks(url) == []
+
+
+@pytest.mark.parametrize(("after", "seeds"), [(4, [1]), *SLOW[:3]])
+def test_no_failed_status_with_a_number_after_a_retry_loses_power(tmp_path, monkeypatch, whole, after, seeds):
+    """Trials that failed are computed again: their status goes first, durably."""
+    study = STUDY.configure(panels=PANELS)
+
+    def retry(url):
+        with Session.begin(str(url), {}) as session:
+            _commit_all(ResultStore.open(url, session.id), study, FAILURES)
+
+    for seed in seeds:
+        shutil.rmtree(tmp_path / "s.zarr", ignore_errors=True)
+        shutil.copytree(whole, tmp_path / "s.zarr")
+        url = _lost_at(tmp_path, monkeypatch, after, seed, retry)
+        assert wrong_blocks(url) == []
+        compute_and_commit(url)
+        assert_equal_arrays(url, whole)
+
+
+def test_the_power_loss_test_can_fail(tmp_path, monkeypatch):
+    """Its negative control: a commit that flushes nothing is caught."""
+    monkeypatch.setattr(LocalFiles, "flush", lambda files, keys: None)
+    found = []
+    for seed in range(6):
+        shutil.rmtree(tmp_path / "s.zarr", ignore_errors=True)
+        with monkeypatch.context() as patch:
+            recorder = Recorder(patch, tmp_path / "s.zarr")
+            patch.setattr(LocalFiles, "flush", lambda files, keys: None)
+            lose_power(patch, recorder, 40)
+            with pytest.raises(PowerLoss):
+                compute_and_commit(tmp_path / "s.zarr")
+            chunks = [one for one in recorder.pending if "/c/" in str(one[0]) and "/status/" not in str(one[0])]
+            recorder.pending = chunks
+            recorder.lose(random.Random(seed))
+        found += wrong_blocks(tmp_path / "s.zarr")
+    assert found
+
+
+def test_one_flush_per_task(tmp_path, monkeypatch):
+    study = STUDY.configure(panels=["single"])
+    flushes, flush = [], LocalFiles.flush
+    monkeypatch.setattr(LocalFiles, "flush", lambda files, keys: flushes.append(1) or flush(files, keys))
+    with Session.begin(str(tmp_path / "s.zarr"), {}) as session:
+        store = ResultStore.create(session, study, {})
+        before = len(flushes)
+        _commit_all(store, study)
+        assert len(flushes) - before == 3  # blocks of one task each, here
+
+
+def test_a_flush_without_the_system_call_covers_every_file(tmp_path, monkeypatch):
+    """Elsewhere than on Linux, every file and its folder is flushed."""
+    monkeypatch.setattr("pipeline.stores.local_files._SYNCFS", None)
+    synced, fsync = [], os.fsync
+    monkeypatch.setattr(
+        os, "fsync", lambda descriptor: synced.append(os.readlink(f"/proc/self/fd/{descriptor}")) or fsync(descriptor)
+    )
+    study = STUDY.configure(panels=["single"])
+    with Session.begin(str(tmp_path / "s.zarr"), {}) as session:
+        _commit_all(ResultStore.create(session, study, {}), study)
+    values = {str(path) for path in (tmp_path / "s.zarr/single/heads/c").rglob("*")}
+    assert values <= set(synced)
+    assert np.all(ResultStore.open(tmp_path / "s.zarr").scan(study.panels[0]) == 0)
+
+
+def test_a_failing_flush_commits_nothing(tmp_path, monkeypatch):
+    study = STUDY.configure(panels=["single"])
+    with Session.begin(str(tmp_path / "s.zarr"), {}) as session:
+        store = ResultStore.create(session, study, {})
+
+        def fail(files, keys):
+            raise OSError(5, "Input/output error")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(LocalFiles, "flush", fail)
+            with pytest.raises(OSError, match="Input/output"):
+                _commit_all(store, study)
+        assert store.pending(study.panels[0]).all()
+    assert os.listdir(tmp_path / "s.zarr/.dpstudies/writing") == []

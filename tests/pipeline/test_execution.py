@@ -1,0 +1,389 @@
+"""Classes of errors, budgets, checks before anything is written, and counts, in runs on threads."""
+
+import errno
+import itertools
+import os
+import sys
+import threading
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from pipeline import Factor, Measure, Method, Panel, Study, open_results, resume, run
+from pipeline.aggregate import count_status
+from pipeline.blocks.evaluate import Status
+from pipeline.clusters.profiles import Profile
+from pipeline.declare.source import StudySource
+from pipeline.errors import BadInputError, SessionSupersededError
+from pipeline.execution import budget, monitor, probe, window
+from pipeline.execution.flight import RETRIES, ExecutionError
+from pipeline.execution.monitor import Monitor, find_problem
+from pipeline.stores.local_files import LocalFiles
+from pipeline.stores.store import ResultStore
+from studies.commands.progress import ProgressDisplay
+from studies.commands.shared import ERRORS
+from tests.pipeline.helpers import assert_equal_arrays, file_stamps, panel_of
+from tests.pipeline.toy import STUDY
+
+SMALL = panel_of(STUDY, "single", trials=60, block_trials=2)
+
+
+@pytest.fixture(scope="module")
+def small_store(tmp_path_factory):
+    """Path of a store that nothing disturbed."""
+    return run(SMALL, tmp_path_factory.mktemp("small") / "s.zarr").url
+
+
+def on_workers(monkeypatch, error, picks):
+    """Raise an error in the renames of workers whose number, from 1, is picked; return the list of them."""
+    numbers, rename, hit = itertools.count(1), LocalFiles._rename, []
+
+    def fail(files, temporary, key):
+        if threading.current_thread() is not threading.main_thread() and ".dpstudies" not in key:
+            number = next(numbers)
+            if picks(number, key):
+                hit.append(key)
+                raise error
+        rename(files, temporary, key)
+
+    monkeypatch.setattr(LocalFiles, "_rename", fail)
+    monkeypatch.setattr("pipeline.faults.time.sleep", lambda seconds: None)
+    return hit
+
+
+# Transient and fatal errors
+
+
+@pytest.mark.parametrize("name", ["ESTALE", "EIO", "EMFILE", "ETIMEDOUT"])
+def test_a_transient_error_at_every_tenth_write_changes_nothing(small_store, tmp_path, monkeypatch, name):
+    number = getattr(errno, name)
+    hit = on_workers(monkeypatch, OSError(number, os.strerror(number)), lambda n, key: n % 10 == 0)
+    store = run(SMALL, tmp_path / "s.zarr")
+    assert len(hit) >= 5
+    assert "finished" in store.sessions[-1]
+    assert_equal_arrays(store.url, small_store)
+
+
+def test_a_task_that_fails_transiently_is_retried(small_store, tmp_path, monkeypatch):
+    """A block of which the write fails more often than it is repeated in place."""
+    left = [6]
+
+    def pick(number, key):
+        left[0] -= key.endswith("status/c/0/7")
+        return key.endswith("status/c/0/7") and left[0] >= 0
+
+    hit = on_workers(monkeypatch, OSError(errno.ESTALE, "Stale file handle"), pick)
+    run(SMALL, tmp_path / "s.zarr")
+    assert len(hit) == 6
+    assert_equal_arrays(tmp_path / "s.zarr", small_store)
+
+
+def test_a_block_that_cannot_be_written_stays_pending_and_the_others_do_not(small_store, tmp_path, monkeypatch):
+    error = OSError(errno.ESTALE, "Stale file handle")
+    with monkeypatch.context() as patch:
+        hit = on_workers(patch, error, lambda n, key: key.endswith("status/c/0/7"))
+        with pytest.raises(ExecutionError, match=r"^1 blocks stay pending: \[Errno \d+\] Stale file handle$"):
+            run(SMALL, tmp_path / "s.zarr")
+    assert len(hit) >= 2 * (RETRIES + 1)
+    store = ResultStore.open(tmp_path / "s.zarr")
+    (pending,) = np.argwhere(store.pending(SMALL.panels[0]))
+    assert pending.tolist() == [0, 7, 0]
+    assert "finished" not in store.sessions[-1]
+    resume(store.url, study=SMALL)
+    assert_equal_arrays(store.url, small_store)
+
+
+def test_a_store_that_is_away_for_long_stops_the_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(budget, "_MOST_FAILED_TASKS", 3)
+    on_workers(monkeypatch, OSError(errno.EIO, "Input/output error"), lambda n, key: True)
+    with pytest.raises(ExecutionError, match=r"3 tasks in a row failed, each after several attempts: .*Input/output"):
+        run(SMALL, tmp_path / "s.zarr")
+
+
+@pytest.mark.parametrize(
+    ("error", "advice"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "free some space"),
+        (OSError(errno.EROFS, "Read-only file system"), "mounted for writing"),
+        (PermissionError(errno.EACCES, "Permission denied"), "check who may write there"),
+        (SessionSupersededError("/s.zarr"), "see what is there with: dpstudies status /s.zarr"),
+    ],
+    ids=str,
+)
+def test_a_fatal_error_stops_the_run_at_once_with_one_line(tmp_path, monkeypatch, error, advice):
+    hit = on_workers(monkeypatch, error, lambda n, key: n > 20)
+    with pytest.raises(ExecutionError, match=r"^a worker failed: ") as caught:
+        run(SMALL, tmp_path / "s.zarr")
+    assert advice in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert len(hit) <= 8  # of the tasks that ran at that time
+
+
+# Budgets
+
+
+def fails(data, setting, streams):
+    raise LookupError(f"no result for trials {list(streams.trials)}")
+
+
+def draws(data, setting, streams):
+    return {"x": streams.uniforms(1)[:, 0]}
+
+
+def fails_below(n):
+    def evaluate(data, setting, streams):
+        return draws(data, setting, streams) if data >= n else fails(data, setting, streams)
+
+    return evaluate
+
+
+def failing(method, cells=(1, 2), trials=150, block_trials=50):
+    methods = (Method("good", draws), Method("bad", method))
+    measures, cells = (Measure("x", "a number"),), (Factor("n", cells, "size", "int"),)
+    panel = Panel(
+        "p", "p", lambda cell, _: cell["n"], methods, measures, cells, trials=trials, block_trials=block_trials
+    )
+    return Study("failing", "Failing", "To fail.", (panel,), seed=1)
+
+
+@pytest.mark.parametrize("block_trials", [pytest.param(1, marks=pytest.mark.slow), 50, 150])
+def test_a_method_that_fails_on_everything_stops_the_run(tmp_path, block_trials):
+    study = failing(fails, block_trials=block_trials)
+    with pytest.raises(ExecutionError) as caught:
+        run(study, tmp_path / "s.zarr")
+    text = str(caught.value)
+    assert text.startswith("method bad of panel p failed on all 1")
+    assert "LookupError: no result for trials" in text
+    assert text.endswith("or try every trial with --allow-failures")
+    assert "\n" not in text
+    ds = open_results(tmp_path / "s.zarr")["p"].to_dataset()
+    counts = {name: count_status(ds.sel({"method": name})) for name in ("good", "bad")}
+    assert counts["good"][Status.FAILED] == counts["bad"][Status.OK] == 0
+    assert 100 <= counts["bad"][Status.FAILED] < 300
+    assert counts["bad"][Status.PENDING] == 300 - counts["bad"][Status.FAILED]
+
+
+def test_allowed_failures_are_tried_to_the_end(tmp_path):
+    store = run(failing(fails), tmp_path / "s.zarr", allow_failures=True)
+    counts = count_status(open_results(store.url)["p"].to_dataset())
+    assert (counts[Status.OK], counts[Status.FAILED], counts[Status.PENDING]) == (300, 300, 0)
+    assert "finished" in store.sessions[-1]
+
+
+def test_resume_goes_on_where_a_budget_stopped(tmp_path):
+    with pytest.raises(ExecutionError):
+        run(failing(fails), tmp_path / "s.zarr")
+    resume(tmp_path / "s.zarr", study=failing(fails), allow_failures=True)
+    run(failing(fails), tmp_path / "whole.zarr", allow_failures=True)
+    assert_equal_arrays(tmp_path / "s.zarr", tmp_path / "whole.zarr")
+
+
+def test_a_success_elsewhere_lifts_the_budget(tmp_path):
+    """The cell in which all fail is computed whole, although 100 of its trials fail first."""
+    study, receipts = failing(fails_below(2), block_trials=150), []
+    store = run(study, tmp_path / "s.zarr", progress=lambda works: receipts.append)
+    status = open_results(store.url)["p"]["status"]
+    assert (status.sel({"n": 1, "method": "bad"}) == Status.FAILED).all()
+    assert (status.sel({"method": "good"}) == Status.OK).all()
+    assert sum(receipt.n_done for receipt in receipts) == 600
+    assert sum(receipt.n_failed for receipt in receipts) == 150
+
+
+# Before anything is written
+
+
+def test_numbers_are_checked_where_they_are_computed(tmp_path):
+    """Workers give other numbers than this process, as another processor would."""
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "import os\n"
+        "from pipeline import Measure, Method, Panel, Study\n"
+        "def draw(data, setting, streams):\n"
+        "    return {'x': streams.uniforms(1)[:, 0] + float(os.environ.get('TOY_PROCESSOR', '0'))}\n"
+        "panel = Panel('p', 'p', lambda cell, streams: None, (Method('a', draw),), (Measure('x', 'x'),), trials=6,\n"
+        "              block_trials=2)\n"
+        "STUDY = Study('elsewhere', 'e', 'e', (panel,), seed=1)\n"
+    )
+    kwargs = {"processes": False, "n_workers": 1}
+    profiles = {
+        name: {"class": "LocalCluster", "kwargs": kwargs, "env": env}
+        for name, env in {"there": {"TOY_PROCESSOR": "1"}, "elsewhere": {"TOY_PROCESSOR": "2"}}.items()
+    }
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump({"profiles": profiles}))
+    there, elsewhere = (f"{tmp_path / 'c.yaml'}:{name}" for name in profiles)
+    store = run(str(path), tmp_path / "s.zarr", cluster=there)
+    lost = Path(store.url, "p", "status", "c", "0", "1")
+    lost.unlink()
+    before = file_stamps(store.url)
+    for cluster in (None, elsewhere):
+        with pytest.raises(BadInputError, match="panel p, a, trial 5 gives other numbers than the store holds"):
+            resume(store.url, cluster=cluster)
+    assert file_stamps(store.url) == before
+    resume(store.url, cluster=there)
+    assert lost.is_file()
+
+
+def test_a_study_that_workers_cannot_load_is_refused_before_anything_is_written(tmp_path, monkeypatch):
+    """As if a helper module were missing there."""
+    monkeypatch.setattr(probe, "load_study", broken_load_study)
+    with pytest.raises(BadInputError, match=r"^worker inproc://.* cannot load the study: .*'helper'; install there"):
+        run(STUDY, tmp_path / "s.zarr")
+    assert list(tmp_path.iterdir()) == []
+
+
+@probe.on_worker
+def broken_load_study(run, spec, modules):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(StudySource, "load", lambda source: __import__("helper"))
+        return LOAD.__wrapped__(run, spec, modules)
+
+
+LOAD = probe.load_study
+
+
+@probe.on_worker
+def load_study_elsewhere(run, spec, modules):
+    with pytest.MonkeyPatch.context() as patch:
+        find = probe.importlib.util.find_spec
+        patch.setattr(probe.importlib.util, "find_spec", lambda name: None if name == "lazy_helper" else find(name))
+        return LOAD.__wrapped__(run, spec, modules)
+
+
+def test_a_module_that_a_function_imports_later_is_missed_before_anything_is_written(tmp_path, monkeypatch):
+    (tmp_path / "lazy_helper.py").write_text("NUMBER = 1\n")
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "from pipeline import Measure, Method, Panel, Study\n"
+        "def draw(data, setting, streams):\n"
+        "    import lazy_helper\n"
+        "    return {'x': streams.uniforms(1)[:, 0] + lazy_helper.NUMBER}\n"
+        "panel = Panel('p', 'p', lambda cell, streams: None, (Method('a', draw),), (Measure('x', 'x'),), trials=6)\n"
+        "STUDY = Study('lazy', 'l', 'l', (panel,), seed=1)\n"
+    )
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    with monkeypatch.context() as patch:
+        patch.setattr(probe, "load_study", load_study_elsewhere)
+        with pytest.raises(BadInputError, match=r"^worker .* misses lazy_helper, which the study imports"):
+            run(str(path), tmp_path / "s.zarr")
+    assert not (tmp_path / "s.zarr").exists()
+    assert "finished" in run(str(path), tmp_path / "s.zarr").sessions[-1]
+
+
+def test_code_of_another_version_is_refused_before_anything_is_written(tmp_path, monkeypatch):
+    monkeypatch.setattr(probe, "load_study", other_version)
+    with pytest.raises(BadInputError, match="is of a different version; install the same version everywhere"):
+        run(STUDY, tmp_path / "s.zarr")
+    assert list(tmp_path.iterdir()) == []
+
+
+@probe.on_worker
+def other_version(run, spec, modules):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(StudySource, "load", lambda source: replace(STUDY, version=2))
+        return LOAD.__wrapped__(run, spec, modules)
+
+
+# Counts
+
+
+def test_progress_and_status_count_the_same_trials(tmp_path):
+    """A setting that does not use a factor is stored, and counted, at each of its values."""
+    panel = replace(STUDY.panel("means"), methods=(Method("plain", fails), *STUDY.panel("means").methods[1:]))
+    display = ProgressDisplay(ERRORS)
+    store = run(replace(STUDY, panels=(panel,)), tmp_path / "s.zarr", progress=display)
+    counts = count_status(open_results(store.url)["means"].to_dataset())
+    assert display.n_failed == counts[Status.FAILED] == 2 * 6 * 4
+    assert display.n_done == display.n_total == sum(counts.values())
+
+
+# What stops workers
+
+
+def workers(*states):
+    return {
+        f"tcp://127.0.0.1:{k}": {"status": status, "memory_limit": 2**30, "metrics": {"memory": 900 * 2**20}}
+        for k, status in enumerate(states)
+    }
+
+
+def test_paused_workers_are_told_of_with_what_to_set():
+    text = find_problem(workers("paused", "paused"))
+    assert "every worker has paused" in text
+    assert "900.00 MiB of 1.00 GiB" in text
+    assert "memory_limit" in text
+    assert "\n" not in text
+    assert find_problem(workers("paused", "running")) == ""
+
+
+class Clock:
+    """Time that a test moves."""
+
+    def __init__(self, monkeypatch):
+        self.now = 100.0
+        monkeypatch.setattr(monitor.time, "monotonic", lambda: self.now)
+
+
+def test_the_monitor_warns_once_per_silence(monkeypatch):
+    clock, found = Clock(monkeypatch), workers("paused")
+
+    class Client:
+        def scheduler_info(self, n_workers):
+            return {"workers": found}
+
+    watch = Monitor(Client())
+    clock.now += 9
+    watch.look()  # not yet
+    clock.now += 2
+    with pytest.warns(UserWarning, match="every worker has paused"):
+        watch.look()
+    clock.now += 60
+    watch.look()
+    watch.note_result()
+    clock.now += 11
+    with pytest.warns(UserWarning, match="every worker has paused"):
+        watch.look()
+    watch.note_result()
+    found.clear()
+    found.update(workers("running"))
+    clock.now += 11
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        watch.look()
+
+
+# The window
+
+
+class Cluster:
+    """A client of a cluster with some threads."""
+
+    cluster = None
+
+    def __init__(self, *threads):
+        self._threads = threads
+
+    def nthreads(self):
+        return dict(enumerate(self._threads))
+
+
+def test_a_fixed_cluster_is_given_two_tasks_per_thread(monkeypatch):
+    fixed = window.Window(Cluster(2, 2), Profile("a", address="tcp://h:1"))
+    fixed.look()
+    fixed.note_task(0.01)
+    assert (fixed.n_threads, fixed.n_tasks) == (4, 8)
+
+
+@pytest.mark.parametrize(("seconds", "at_least"), [(None, 0.5), (0.25, 0.25), (1.0, 1.0), (10.0, 10.0)])
+def test_an_adaptive_cluster_is_given_work_for_its_largest_size(seconds, at_least):
+    """Dask asks for as many threads as finish all tasks within the target duration."""
+    adaptive = window.Window(Cluster(1), Profile("a", adapt={"minimum": 1, "maximum": 4, "target_duration": "5s"}))
+    adaptive.look()
+    if seconds is not None:
+        adaptive.note_task(seconds)
+    assert adaptive.n_threads == 4
+    assert adaptive.n_tasks * at_least >= 4 * 5
+    assert adaptive.n_tasks >= 8

@@ -1,0 +1,372 @@
+"""Studies of stores: code that only a store names does not run, and edited study files are refused."""
+
+import hashlib
+import os
+import stat
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+import pipeline.declare.source
+from pipeline import BadInputError, extend, resume, run
+from pipeline.declare.importing import PREFIX, module_file
+from pipeline.declare.known import is_known, remember
+from pipeline.declare.plugins import is_registered
+from pipeline.declare.source import StudySource, find_study, stored_source
+from pipeline.resolve import study_of
+from pipeline.stores.store import ResultStore
+from pipeline.verify import verify
+from tests.pipeline.helpers import file_stamps
+from tests.pipeline.toy import STUDY
+
+FILE = """
+from pathlib import Path
+from pipeline import Factor, Measure, Method, Panel, Study
+with open({trace!r}, "a") as trace:
+    trace.write("imported ")
+OFFSET = 0
+
+def simulate(cell, streams):
+    return streams.uniforms(1)[:, 0] + OFFSET
+
+def method(data, setting, streams):
+    return {{"x": data}}
+
+PANEL = Panel("p", "", simulate, (Method("m", method),), (Measure("x", ""),), (Factor("n", (1,), "", "int"),),
+              trials=4, block_trials=2)
+STUDY = Study("mine", "", "", (PANEL,), seed=1)
+"""
+
+
+@pytest.fixture
+def user(tmp_path, monkeypatch):
+    """Return a function that makes this process that of a user by name, who has run what that user has run."""
+    path = list(sys.path)
+
+    def become(name):
+        monkeypatch.setenv("DPSTUDIES_HOME", str(tmp_path / "homes" / name))
+        pipeline.declare.source._load.cache_clear()
+        for module in [module for module in sys.modules if module.startswith((PREFIX, "local_"))]:
+            del sys.modules[module]
+        sys.path[:] = path
+
+    become("ann")
+    yield become
+    become("ann")
+
+
+@pytest.fixture
+def trace(tmp_path):
+    """Path of the file to which the study files write when they are imported."""
+    return tmp_path / "trace"
+
+
+@pytest.fixture
+def study_file(tmp_path, trace):
+    """Path of a study file."""
+    path = tmp_path / "code" / "mine.py"
+    path.parent.mkdir()
+    path.write_text(FILE.format(trace=str(trace)))
+    return path
+
+
+@pytest.fixture
+def store(user, study_file, tmp_path):
+    """Path of a store of the study file, of which the last block is pending."""
+    path = run(str(study_file), tmp_path / "s.zarr").url
+    lose_last_block(path)
+    return path
+
+
+def lose_last_block(store):
+    Path(store, "p", "status", "c", "0", "0", "1").unlink()
+
+
+def edit(path, old="OFFSET = 0", new="OFFSET = 100"):
+    text = path.read_text()
+    assert text.count(old) == 1
+    path.write_text(text.replace(old, new))
+
+
+def hashes_of(store):
+    return [session.get("study_file_sha256") for session in ResultStore.open(store).attributes["sessions"]]
+
+
+def refused(call, *messages):
+    with pytest.raises(BadInputError) as caught:
+        call()
+    assert "\n" not in str(caught.value)
+    for message in messages:
+        assert message in str(caught.value)
+
+
+# Edited files
+
+
+NAMED = {
+    "run": lambda store, file, **how: run(file, store, **how),
+    "resume": lambda store, file, **how: resume(store, study=file, **how),
+    "extend": lambda store, file, **how: extend(store, study=file, trials=6, **how),
+    "verify": lambda store, file, **how: verify(store, study=file, **how),
+    "study_of": lambda store, file, **how: study_of(ResultStore.open(store), file, **how),
+}
+
+
+@pytest.mark.parametrize("command", NAMED)
+@pytest.mark.parametrize("old", ["OFFSET = 0", "from pathlib import Path"], ids=["numbers", "no number"])
+def test_an_edited_study_file_is_refused(store, study_file, command, old):
+    edit(study_file, old, f"{old} + 100" if "OFFSET" in old else f"# a comment\n{old}")
+    before, now = file_stamps(store), find_study(str(study_file), {}).sha256
+    refused(
+        lambda: NAMED[command](store, str(study_file)),
+        f"was edited: its SHA-256 is {now[:12]}..., and {hashes_of(store)[0][:12]}... in the last session",
+        f"restore the file, or raise a version in it and choose another --store, or accept the edit with --study "
+        f"{study_file} --accept-edited-study",
+    )
+    assert file_stamps(store) == before
+
+
+@pytest.mark.parametrize("call", [resume, verify, lambda store: extend(store, trials=6)])
+def test_an_edited_study_file_is_refused_where_only_the_store_names_it(store, study_file, trace, user, call):
+    """And it is not imported."""
+    edit(study_file)
+    trace.unlink()
+    refused(lambda: call(store), "was edited: its SHA-256 is ", f"--study {study_file} --accept-edited-study")
+    assert not trace.exists()
+
+
+def test_an_edit_that_is_accepted_is_recorded(store, study_file):
+    """Later sessions compare with it; the edit changes no number that is recomputed, so that it is accepted at all."""
+    edit(study_file, "OFFSET = 0", "OFFSET = 0  # bits")
+    resume(store, study=str(study_file), accept_edited_study=True)
+    first, second = hashes_of(store)
+    assert first != second == find_study(str(study_file), {}).sha256
+    lose_last_block(store)
+    resume(store)
+    assert hashes_of(store) == [first, second, second]
+    edit(study_file, "OFFSET = 0  # bits", "OFFSET = 0")
+    refused(lambda: resume(store, study=str(study_file)), f"{second[:12]}... in the last session")
+
+
+def test_an_accepted_edit_that_gives_other_numbers_is_refused(store, study_file):
+    edit(study_file)
+    refused(
+        lambda: resume(store, study=str(study_file), accept_edited_study=True),
+        "gives other numbers than the store holds",
+    )
+
+
+def test_a_raised_version_is_another_store(store, study_file, tmp_path):
+    edit(study_file, "seed=1", "seed=1, version=2")
+    refused(lambda: run(str(study_file), store), "version: stored 1, now 2")
+    assert run(str(study_file), tmp_path / "new.zarr").spec["version"] == 2
+
+
+def test_a_restored_file_is_no_edit(store, study_file):
+    edit(study_file)
+    edit(study_file, "OFFSET = 100", "OFFSET = 0")
+    resume(store)
+    assert len(set(hashes_of(store))) == 1
+
+
+def test_an_edited_file_may_be_read(store, study_file):
+    """As by a report, of which claims and figures may be edited; named, since it was not run in this version."""
+    edit(study_file)
+    refused(
+        lambda: study_of(ResultStore.open(store), accept_edited_study=True),
+        f"which you have not run before; if you trust its code, add --study {study_file}",
+    )
+    study_of(ResultStore.open(store), str(study_file), accept_edited_study=True)
+    study_of(ResultStore.open(store), accept_edited_study=True)
+
+
+def test_an_edited_module_is_refused(user, study_file, tmp_path, monkeypatch):
+    """One that is not registered is a file as any other."""
+    monkeypatch.chdir(study_file.parent)
+    study_file.rename("local_study.py")
+    path = run("local_study:STUDY", tmp_path / "s.zarr").url
+    lose_last_block(path)
+    user("ann")
+    resume(path)
+    edit(Path("local_study.py"))
+    lose_last_block(path)
+    user("ann")
+    refused(lambda: resume(path), "local_study.py was edited", "--study local_study:STUDY --accept-edited-study")
+
+
+def test_the_hash_is_that_of_the_file(user, study_file):
+    """As sha256sum prints it, whatever the ends of its lines."""
+    study_file.write_bytes(b"x = '\xc3\xa9'\r\n")
+    assert find_study(str(study_file), {}).sha256 == hashlib.sha256(study_file.read_bytes()).hexdigest()
+
+
+# Stores from elsewhere
+
+
+UNNAMED = {
+    "resume": resume,
+    "extend": lambda store: extend(store, trials=6),
+    "verify": verify,
+    "study_of": lambda store: study_of(ResultStore.open(store)),
+    "report": lambda store: study_of(ResultStore.open(store), accept_edited_study=True),
+}
+
+
+@pytest.mark.parametrize("command", UNNAMED)
+def test_the_code_of_a_store_from_elsewhere_does_not_run(store, study_file, trace, user, command):
+    user("bob")
+    trace.unlink()
+    refused(lambda: UNNAMED[command](store), "which you have not run before", f"add --study {study_file}")
+    assert not trace.exists()
+
+
+def test_code_that_the_user_names_runs_and_is_known_from_then_on(store, study_file, trace, user):
+    user("bob")
+    resume(store, study=str(study_file))
+    trace.unlink()
+    user("bob")
+    assert resume(store).url == store
+    assert trace.read_text() == "imported "
+
+
+@pytest.mark.parametrize("reference", ["os:system", "this:s", "antigravity:x", "pip.__main__:x", "__main__:x", "a.:b"])
+def test_a_store_cannot_import_modules(user, tmp_path, reference):
+    """Many do something when they are imported."""
+    path = ResultStore.create(tmp_path / "s.zarr", STUDY, {"study_reference": reference, "sessions": []}).url
+    before = set(sys.modules)
+    for call in UNNAMED.values():
+        refused(lambda call=call: call(path), reference, "which you have not run before")
+    assert "this" not in set(sys.modules) - before
+    assert "pip.__main__" not in sys.modules
+
+
+def test_a_module_of_the_current_folder_does_not_run(user, study_file, trace, tmp_path, monkeypatch):
+    """Nor one that a package there registers as an entry point."""
+    monkeypatch.chdir(study_file.parent)
+    study_file.rename("local_study.py")
+    Path("local-1.0.dist-info").mkdir()
+    Path("local-1.0.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: local\nVersion: 1.0\n")
+    Path("local-1.0.dist-info/entry_points.txt").write_text("[dpstudies.studies]\nmine = local_study:STUDY\n")
+    path = run("local_study:STUDY", tmp_path / "s.zarr").url
+    user("bob")
+    trace.unlink()
+    refused(lambda: resume(path), "which you have not run before", "add --study local_study:STUDY")
+    assert not trace.exists()
+
+
+def test_a_known_file_in_another_folder_does_not_run(store, study_file, trace, user, tmp_path):
+    """What lies beside it would be imported, too."""
+    elsewhere = tmp_path / "elsewhere" / "mine.py"
+    elsewhere.parent.mkdir()
+    elsewhere.write_bytes(study_file.read_bytes())
+    source = stored_source(str(elsewhere))
+    assert stored_source(str(study_file)).is_trusted
+    assert not source.is_trusted
+    assert str(elsewhere.parent) not in sys.path
+
+
+@pytest.mark.parametrize("reference", ["", 7, None, ["a.py"], "no such thing"])
+def test_references_that_name_nothing(user, tmp_path, reference):
+    path = ResultStore.create(tmp_path / "s.zarr", STUDY, {"study_reference": reference, "sessions": []}).url
+    refused(lambda: resume(path), "does not know where its study is; name it with --study")
+
+
+def test_a_study_file_that_is_no_file(user, tmp_path):
+    """A pipe would be read for ever."""
+    os.mkfifo(tmp_path / "pipe.py")
+    path = ResultStore.create(tmp_path / "s.zarr", STUDY, {"study_reference": f"{tmp_path}/pipe.py"}).url
+    refused(lambda: resume(path), "cannot read the study file", "not a regular file")
+    for name in ("pipe.py", ".py", "a\0b.py"):
+        refused(lambda name=name: find_study(f"{tmp_path}/{name}", {}), "cannot read the study file")
+
+
+def test_registered_studies():
+    assert is_registered("studies.counts.hellinger_accuracy:STUDY")
+    assert not is_registered("studies.absent:STUDY")
+    assert not is_registered("tests.pipeline.toy:STUDY")
+    assert StudySource("studies.counts.hellinger_accuracy:STUDY").is_trusted
+
+
+def test_built_in_studies_are_those_beside_this_package(tmp_path, monkeypatch):
+    (tmp_path / "studies").mkdir()
+    (tmp_path / "studies" / "__init__.py").write_text("")
+    (tmp_path / "studies" / "mine.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "studies"]:
+        monkeypatch.delitem(sys.modules, name)
+    assert module_file("studies.mine") == str(tmp_path / "studies" / "mine.py")
+    assert not is_registered("studies.mine:STUDY")
+
+
+# The list of known files
+
+
+def known_list(tmp_path):
+    return tmp_path / "homes" / "ann" / "state" / "study-files.txt"
+
+
+def test_the_list_is_the_users_own(user, tmp_path):
+    remember("a" * 64, "/x/ä b.py")
+    remember("a" * 64, "/x/ä b.py")
+    path = known_list(tmp_path)
+    assert path.read_text() == f"{'a' * 64}  /x/ä b.py\n"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert is_known("a" * 64, "/x/ä b.py")
+    assert not is_known("a" * 64, "/y/ä b.py")
+    assert not is_known("b" * 64, "/x/ä b.py")
+
+
+@pytest.mark.parametrize("what", ["list", "folder"])
+def test_a_list_that_others_can_write_is_not_believed(user, tmp_path, what):
+    remember("a" * 64, "/x.py")
+    path = known_list(tmp_path)
+    (path if what == "list" else path.parent).chmod(0o777)
+    assert not is_known("a" * 64, "/x.py")
+
+
+def test_a_list_that_is_a_link_is_not_believed(user, tmp_path):
+    remember("a" * 64, "/x.py")
+    path = known_list(tmp_path)
+    path.rename(tmp_path / "other")
+    path.symlink_to(tmp_path / "other")
+    assert not is_known("a" * 64, "/x.py")
+    before = (tmp_path / "other").read_bytes()
+    remember("b" * 64, "/x.py")
+    assert (tmp_path / "other").read_bytes() == before
+
+
+@pytest.mark.parametrize("damage", [b"\xff\xfe\0 nonsense", b"a" * 64 + b"  /cut/off", b"\n\n\n"])
+def test_a_damaged_list_loses_no_other_line(user, tmp_path, damage):
+    remember("a" * 64, "/x.py")
+    path = known_list(tmp_path)
+    path.write_bytes(path.read_bytes() + damage)
+    assert is_known("a" * 64, "/x.py")
+    remember("b" * 64, "/y.py")
+    assert is_known("b" * 64, "/y.py")
+    assert not is_known("a" * 64, "/cut")
+
+
+def test_concurrent_writers_of_the_list(user, tmp_path):
+    names = [f"/{'x' * 200}/{k}.py" for k in range(80)]
+    threads = [threading.Thread(target=lambda k=k: [remember("a" * 64, n) for n in names[k::8]]) for k in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(known_list(tmp_path).read_text().splitlines()) == sorted(f"{'a' * 64}  {name}" for name in names)
+
+
+def test_without_a_home_nothing_is_known(monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("DPSTUDIES_HOME", str(tmp_path / "file"))
+    remember("a" * 64, "/x.py")
+    assert not is_known("a" * 64, "/x.py")
+
+
+def test_odd_paths_are_not_known(user):
+    for path in ("/a\nb.py", "/\ud800.py", "/\udcff.py"):
+        remember("a" * 64, path)
+        assert is_known("a" * 64, path) == ("\n" not in path)

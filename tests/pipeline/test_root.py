@@ -1,0 +1,248 @@
+"""Damage is noticed wherever it is, the root included, and repaired or named; errors of reading are no damage."""
+
+import errno
+import json
+import os
+import random
+import shutil
+
+import numpy as np
+import pytest
+
+import pipeline
+from pipeline.errors import BadInputError, StoreAccessError, UnreadableStoreError
+from pipeline.stores.local_files import LocalFiles
+from pipeline.stores.root import COPY, seal, seal_root, unseal
+from pipeline.stores.sessions import Session
+from pipeline.stores.store import ResultStore
+from pipeline.verify import verify
+from tests.pipeline.helpers import assert_equal_arrays, file_stamps, panel_of
+from tests.pipeline.toy import STUDY
+
+SMALL = panel_of(STUDY, "single")
+
+
+@pytest.fixture(scope="module")
+def small_store(tmp_path_factory):
+    """Path of a complete store with one panel; read only."""
+    path = tmp_path_factory.mktemp("small") / "s.zarr"
+    pipeline.run(STUDY, path, panels=["single"])
+    return path
+
+
+@pytest.fixture
+def spoilt(small_store, tmp_path):
+    """Path of a copy that a test may change."""
+    return shutil.copytree(small_store, tmp_path / "s.zarr")
+
+
+def flip(path, bit):
+    """Flip one bit of a file."""
+    content = bytearray(path.read_bytes())
+    content[bit // 8] ^= 1 << bit % 8
+    path.write_bytes(content)
+
+
+def checked(path, **options):
+    return verify(path, study=SMALL, sample=0, **options)
+
+
+@pytest.mark.slow
+def test_a_bit_flipped_in_any_file_is_noticed_and_repaired(small_store, spoilt):
+    """In every file of the store in turn, at two places each."""
+    rng, n_files = random.Random(1), 0
+    for file in sorted(path.relative_to(spoilt) for path in spoilt.rglob("*") if path.is_file()):
+        n_files += 1
+        for _ in range(2):
+            flip(spoilt / file, rng.randrange(8 * (spoilt / file).stat().st_size))
+            before = file_stamps(spoilt)
+            found = checked(spoilt)
+            assert found.flaws, file
+            assert file_stamps(spoilt) == before, "a verification without repair writes nothing"
+            checked(spoilt, repair=True)
+            pipeline.resume(spoilt, study=SMALL)
+            left = checked(spoilt).flaws
+            named = [flaw for flaw in left if flaw.variable.startswith("session ")]
+            assert left == tuple(named)
+            assert bool(named) == ("sessions" in file.parts)
+            if named:
+                shutil.copy(small_store / file, spoilt / file)
+            assert_equal_arrays(spoilt, small_store, n_least=3)
+    assert n_files > 12
+
+
+@pytest.mark.parametrize("file", ["single/heads/c/0/1", "single/method/c/0", "single/trial/zarr.json", "zarr.json"])
+def test_a_bit_flipped_is_noticed_and_repaired(small_store, spoilt, file):
+    flip(spoilt / file, 8 * ((spoilt / file).stat().st_size // 2))
+    before = file_stamps(spoilt)
+    assert len(checked(spoilt).flaws) == 1
+    assert file_stamps(spoilt) == before
+    checked(spoilt, repair=True)
+    pipeline.resume(spoilt, study=SMALL)
+    assert checked(spoilt).flaws == ()
+    assert_equal_arrays(spoilt, small_store, n_least=3)
+
+
+@pytest.mark.parametrize("act", [pipeline.open_results, pipeline.resume, ResultStore.open])
+def test_a_damaged_root_is_named_with_its_repair(spoilt, act):
+    """Not as something that is no store, over intact data."""
+    flip(spoilt / "zarr.json", 8 * 200)
+    with pytest.raises(UnreadableStoreError, match=r"root, zarr.json, is damaged; its copy is intact; .*--repair"):
+        act(spoilt)
+
+
+def test_a_lost_root_is_restored_from_its_copy(small_store, spoilt):
+    (spoilt / "zarr.json").unlink()
+    pipeline.resume(spoilt, study=SMALL)
+    assert (spoilt / "zarr.json").read_bytes() == (small_store / "zarr.json").read_bytes()
+    assert_equal_arrays(spoilt, small_store, n_least=3)
+
+
+def test_both_roots_damaged_are_named(spoilt):
+    flip(spoilt / "zarr.json", 999)
+    flip(spoilt / COPY, 999)
+    with pytest.raises(BadInputError, match=r"is damaged, and so is its copy .*every other file is untouched"):
+        ResultStore.open(spoilt)
+
+
+def test_a_changed_spec_never_changes_a_coordinate(small_store, spoilt):
+    """A value flipped in the spec once made the repair write the good coordinate anew."""
+    text = (spoilt / "zarr.json").read_text()
+    (spoilt / "zarr.json").write_text(text.replace("coin", "coim"))
+    before = file_stamps(spoilt / "single")
+    checked(spoilt, repair=True)
+    assert file_stamps(spoilt / "single") == before
+    assert_equal_arrays(spoilt, small_store, n_least=3)
+
+
+def test_other_formats_are_refused_in_one_line(spoilt):
+    root = json.loads((spoilt / "zarr.json").read_bytes())
+    later = {**root, "attributes": {**root["attributes"], "store_format": 3}}
+    (spoilt / "zarr.json").write_bytes(seal_root(json.dumps(later).encode()))
+    with pytest.raises(BadInputError, match="has format 3, and this version reads format 2; install the version of"):
+        ResultStore.open(spoilt)
+    attributes = {k: v for k, v in root["attributes"].items() if k not in ("store_format", "content_sha256")}
+    (spoilt / "zarr.json").write_text(json.dumps({**root, "attributes": {**attributes, "sessions": []}}))
+    shutil.rmtree(spoilt / ".dpstudies")
+    with pytest.raises(BadInputError, match="has format 1, and this version reads format 2; read it with plain xarray"):
+        ResultStore.open(spoilt)
+
+
+def test_a_store_copied_without_its_state_is_read(small_store, spoilt):
+    """Such as by ``cp -r s.zarr/* elsewhere``; verification names what is missing, and writes it anew."""
+    shutil.rmtree(spoilt / ".dpstudies")
+    assert pipeline.open_results(spoilt)["single"].sizes["trial"] == 5
+    assert [flaw.problem for flaw in checked(spoilt).flaws] == [f"the copy of the root, {COPY}, is missing"]
+    checked(spoilt, repair=True)
+    assert checked(spoilt).flaws == ()
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"null", b"{", b'{"attributes": 1}', b"\xff", b"[" * 100_000])
+def test_hostile_documents_are_not_sealed(content):
+    assert unseal(content) is None
+    assert unseal(content, "attributes") is None
+    assert unseal(seal({"a": [1, None]})) == {"a": [1, None]}
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"{", b'{"attributes": {"spec": 1}}', b"[" * 100_000])
+def test_hostile_roots_are_refused(tmp_path, content):
+    (tmp_path / "s.zarr").mkdir()
+    (tmp_path / "s.zarr" / "zarr.json").write_bytes(content)
+    with pytest.raises(BadInputError, match="holds something that is not a result store"):
+        ResultStore.open(tmp_path / "s.zarr")
+
+
+# Errors of reading
+
+
+def failing_reads(monkeypatch, number, part, times):
+    """Let reads of keys that hold `part` fail with an error so many times."""
+    read, count = LocalFiles._read, iter(range(times))
+
+    def fail(files, key):
+        if part in key and next(count, None) is not None:
+            raise OSError(number, "injected")
+        return read(files, key)
+
+    monkeypatch.setattr(LocalFiles, "_read", fail)
+    monkeypatch.setattr("pipeline.faults.time.sleep", lambda seconds: None)
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ESTALE, errno.EIO, errno.ETIMEDOUT])
+@pytest.mark.parametrize("part", ["single/heads/c/0/1", "single/status/c/0/0", "zarr.json"])
+def test_a_transient_error_of_reading_is_retried(spoilt, monkeypatch, number, part):
+    before = file_stamps(spoilt)
+    failing_reads(monkeypatch, number, part, times=1)
+    assert checked(spoilt).flaws == ()
+    assert file_stamps(spoilt) == before
+
+
+@pytest.mark.parametrize("options", [{}, {"repair": True}], ids=["verify", "repair"])
+@pytest.mark.parametrize("number", [errno.EIO, errno.EMFILE, errno.EACCES])
+def test_an_error_of_reading_is_no_damage(spoilt, monkeypatch, number, options):
+    """One injected error once deleted an intact chunk and its status."""
+    before = file_stamps(spoilt / "single")
+    with monkeypatch.context() as patch:
+        failing_reads(patch, number, "single/heads/c/0/1", times=10**6)
+        with pytest.raises((StoreAccessError, RuntimeError), match="injected"):
+            checked(spoilt, **options)
+    assert file_stamps(spoilt / "single") == before
+    assert checked(spoilt).flaws == ()
+
+
+def test_an_error_on_opening_says_so(spoilt, monkeypatch):
+    """And not that something else is there."""
+    failing_reads(monkeypatch, errno.EIO, "zarr.json", times=10**6)
+    with pytest.raises(StoreAccessError, match=r"cannot read the store .*injected"):
+        ResultStore.open(spoilt)
+
+
+def test_a_pipe_in_place_of_a_chunk_is_damage(spoilt):
+    path = spoilt / "single/heads/c/0/1"
+    path.unlink()
+    os.mkfifo(path)
+    (flaw,) = checked(spoilt).flaws
+    assert (flaw.variable, flaw.kind) == ("heads", "unreadable")
+
+
+# Contradictions
+
+
+def test_swapped_and_contradictory_chunks_are_noticed(tmp_path):
+    """Each file is intact by its checksum; together they cannot be of one store."""
+    path = tmp_path / "s.zarr"
+    pipeline.run(STUDY, path, panels=["means", "faults"])
+    study = STUDY.configure(panels=["means", "faults"])
+    means = path / "means"
+
+    def found(spoil):
+        copy = shutil.copytree(path, tmp_path / "copy.zarr")
+        spoil(copy)
+        flaws = verify(copy, study=study, sample=0).flaws
+        shutil.rmtree(copy)
+        return {(flaw.variable, flaw.kind) for flaw in flaws}
+
+    one, other = "0/0/0/0/0/0", "0/0/1/0/0/0"  # `plain` uses neither epsilon nor steps
+    assert (means / "estimate/c" / one).read_bytes() == (means / "estimate/c" / other).read_bytes()
+
+    def swap(name, left, right):
+        return lambda copy: shutil.copy(path / name / "c" / left, copy / name / "c" / right)
+
+    assert found(swap("means/estimate", "1/0/0/0/0/0", one)) == {("estimate", "inconsistent")}
+    assert found(lambda copy: (copy / "means/status/c" / other).unlink()) == {("status", "missing")}
+    errors = sorted(
+        str(p.relative_to(path / "faults/error/c")) for p in (path / "faults/error/c").rglob("*") if p.is_file()
+    )
+    assert len(errors) > 2
+    assert found(swap("faults/error", errors[0], errors[1])) == {("error", "inconsistent")}
+
+    def set_status(copy):
+        with Session.begin(str(copy), {}) as session:
+            store = ResultStore.open(copy, session.id)
+            chunks = store.chunks.encode(
+                "faults", "status", (slice(0, 1), slice(0, 1), slice(0, 8)), np.full(8, 99, np.int8)
+            )
+            for key, content in chunks.items():
+                store.files.put(key, content)
+
+    assert ("status", "inconsistent") in found(set_status)

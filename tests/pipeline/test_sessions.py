@@ -1,0 +1,269 @@
+"""One session writes at a time; a session that was suspended past its lease cannot write when it wakes."""
+
+import json
+import multiprocessing
+import os
+import shutil
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+import pipeline
+from pipeline.blocks.evaluate import Block
+from pipeline.errors import BadInputError, BusyStoreError, SessionSupersededError
+from pipeline.stores import sessions
+from pipeline.stores.local_files import LocalFiles
+from pipeline.stores.places import SESSIONS
+from pipeline.stores.sessions import Session, close_detached, sessions_of
+from pipeline.stores.store import ResultStore
+from tests.pipeline.helpers import assert_equal_arrays, commit_block, compute_into, file_stamps, panel_of
+from tests.pipeline.toy import SINGLE, STUDY
+
+_CONTEXT = multiprocessing.get_context("forkserver")
+SMALL = panel_of(STUDY, "single")
+
+
+@pytest.fixture
+def url(tmp_path):
+    """Path of a store that does not exist yet."""
+    return str(tmp_path / "s.zarr")
+
+
+@pytest.fixture
+def short_lease(monkeypatch):
+    """Let a session of another machine be over after half a second without a sign of life."""
+    monkeypatch.setattr(sessions, "LEASE_SECONDS", 0.5)
+    monkeypatch.setattr(sessions, "HEARTBEAT_SECONDS", 0.1)
+    monkeypatch.setattr(sessions, "_POLL_SECONDS", 0.02)
+
+
+def as_of_another_machine(url, number=1):
+    """Change the record of a session so that its process cannot be looked up here."""
+    files = LocalFiles(url)
+    key = f"{SESSIONS}/{number:06}.json"
+    record = sessions.unseal(files.read(key))
+    record["process"]["machine"] = "elsewhere"
+    with open(Path(url, key), "wb") as file:
+        file.write(sessions.seal(record))
+
+
+def test_a_second_session_is_refused_until_the_first_ends(url):
+    with Session.begin(url, {"profile": "a"}) as first:
+        with pytest.raises(BusyStoreError, match=rf"written by another session \(.*process {os.getpid()}"):
+            Session.begin(url, {})
+        assert issubclass(BusyStoreError, BadInputError)
+    with Session.begin(url, {}) as second:
+        assert (first.id[:6], second.id[:6]) == ("000001", "000002")
+    records = sessions_of(LocalFiles(url))
+    assert [record["profile"] for record in records if "profile" in record] == ["a"]
+    assert all("ended" in record for record in records)
+
+
+def test_of_sessions_that_begin_at_once_one_begins(url):
+    barrier, begun, refused = threading.Barrier(8), [], []
+
+    def begin():
+        barrier.wait()
+        try:
+            begun.append(Session.begin(url, {}))
+        except BusyStoreError as error:
+            refused.append(error)
+
+    threads = [threading.Thread(target=begin) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (len(begun), len(refused)) == (1, 7)
+    begun[0].end()
+
+
+def _begin_and_die(url):
+    Session.begin(url, {})
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_session_whose_process_is_gone_is_over_at_once(url):
+    process = _CONTEXT.Process(target=_begin_and_die, args=(url,))
+    process.start()
+    process.join(60)
+    assert process.exitcode == -signal.SIGKILL
+    started = time.monotonic()
+    Session.begin(url, {}).end()
+    assert time.monotonic() - started < sessions.LEASE_SECONDS / 10
+
+
+def test_a_heartbeat_keeps_a_session_of_another_machine(url, short_lease):
+    with Session.begin(url, {}):
+        as_of_another_machine(url)
+        with pytest.raises(BusyStoreError):
+            Session.begin(url, {})
+
+
+def test_a_session_without_a_heartbeat_is_over_after_its_lease(url, short_lease, monkeypatch):
+    monkeypatch.setattr(sessions, "HEARTBEAT_SECONDS", 60)
+    silent = Session.begin(url, {})
+    as_of_another_machine(url)
+    started = time.monotonic()
+    with Session.begin(url, {}):
+        assert time.monotonic() - started >= sessions.LEASE_SECONDS
+        with pytest.raises(SessionSupersededError, match="has taken over the store"):
+            silent.files.put("k", b"x")
+    silent.end()  # says nothing: the other session owns the record by now
+
+
+def test_a_damaged_record_does_not_lock_the_store(url, short_lease):
+    Session.begin(url, {}).end()
+    path = Path(url, SESSIONS, "000001.json")
+    with open(path, "wb") as file:
+        file.write(b"")
+    Session.begin(url, {}).end()
+    assert "damaged" in sessions_of(LocalFiles(url))[0]
+
+
+@pytest.mark.parametrize("act", ["put", "remove", "batch", "rename"])
+def test_writes_of_a_fenced_session_are_refused(url, act):
+    compute_into(url, SMALL)
+    old, new = LocalFiles(url, "000090-old"), LocalFiles(url, "000091-new")
+    old.begin()
+    new.begin()
+    batch = old.batch()
+    batch.put_last("single/status/c/0/0", b"late")
+    temporary = old.write_temporary(b"late")
+    new.fence_others()
+    before = file_stamps(f"{url}/single")
+    acts = {
+        "put": lambda: old.put("single/status/c/0/0", b"late"),
+        "remove": lambda: old.remove(["single/status/c/0/0"]),
+        "batch": batch.finish,
+        "rename": lambda: old.rename(temporary, "single/heads/c/0/0"),
+    }
+    with pytest.raises(SessionSupersededError):
+        acts[act]()
+    assert file_stamps(f"{url}/single") == before
+    new.put("single/status/c/0/0", b"new")  # the negative control: a live session writes
+
+
+def _run_and_stop(url, stop_at):
+    """Commit one block after the other, and suspend this process before a given file is renamed."""
+    rename, count = LocalFiles.rename, iter(range(stop_at))
+
+    def suspend(files, temporary, key):
+        if "single/" in key and next(count, None) is None:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        rename(files, temporary, key)
+
+    LocalFiles.rename = suspend
+    session = Session.begin(url, {})
+    store = ResultStore.create(session, SMALL, {})
+    panel = SMALL.panels[0]
+    for start in range(0, panel.n_trials, panel.block_trials):
+        trials = range(start, min(start + panel.block_trials, panel.n_trials))
+        try:
+            commit_block(store, SMALL, panel, Block("single", 0, trials))
+        except SessionSupersededError:
+            os._exit(77)
+
+
+@pytest.mark.parametrize("stop_at", [9, 10, 11], ids=["before the values", "between values and status", "status"])
+def test_a_suspended_session_cannot_spoil_what_another_grew(url, stop_at, short_lease, tmp_path):
+    """Suspend a writer in the middle of the shorter last block, grow the store, fill it, and let the writer go on."""
+    process = _CONTEXT.Process(target=_run_and_stop, args=(url, stop_at))
+    process.start()
+    deadline = time.monotonic() + 60
+    while not _is_stopped(process.pid) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert _is_stopped(process.pid)
+    larger = SMALL.extended(SMALL, 9, {})
+    with Session.begin(url, {}) as session:
+        store = ResultStore.open(url, session.id).grow(session, larger)
+        panel = larger.panels[0]
+        for start in range(0, panel.n_trials, panel.block_trials):
+            trials = range(start, min(start + panel.block_trials, panel.n_trials))
+            commit_block(store, larger, panel, Block("single", 0, trials))
+        os.kill(process.pid, signal.SIGCONT)
+        process.join(60)
+    assert process.exitcode == 77
+    assert_equal_arrays(url, compute_into(tmp_path / "whole.zarr", larger).url, n_least=3)
+
+
+def _is_stopped(pid):
+    with open(f"/proc/{pid}/stat") as file:
+        return file.read().rpartition(")")[2].split()[0] in "tT"
+
+
+def test_growth_is_refused_while_a_session_is_alive(url):
+    pipeline.run(STUDY, url, panels=["single"], trials=5)
+    with Session.begin(url, {}):
+        before = file_stamps(f"{url}/single") | {"root": Path(url, "zarr.json").read_bytes()}
+        with pytest.raises(BusyStoreError, match="is being written by another session"):
+            pipeline.extend(url, trials=8)
+        assert file_stamps(f"{url}/single") | {"root": Path(url, "zarr.json").read_bytes()} == before
+    pipeline.extend(url, trials=8)
+    assert pipeline.open_results(url)["single"].sizes["trial"] == 8
+
+
+def test_a_session_that_ends_never_changes_the_root(url):
+    """The end of a session once wrote its history into the root, and undid a growth in between."""
+    first = Session.begin(url, {})
+    ResultStore.create(first, SMALL, {})
+    root = Path(url, "zarr.json").read_bytes()
+    first.end({"finished": "now"})
+    assert Path(url, "zarr.json").read_bytes() == root
+    assert ResultStore.open(url).sessions[0]["finished"] == "now"
+
+
+def test_a_run_that_fails_releases_its_store(url, monkeypatch):
+    def interrupt(works):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        pipeline.run(STUDY, url, panels=["single"], progress=interrupt)
+    assert "finished" not in ResultStore.open(url).sessions[0]
+    pipeline.resume(url)
+    assert ["finished" in record for record in ResultStore.open(url).sessions] == [False, True]
+
+
+def test_a_detached_session_lasts_until_it_is_closed(url):
+    session = Session.begin(url, {"submission": "x"}, detached=True)
+    session.leave()
+    with pytest.raises(BusyStoreError, match="end it with: dpstudies cancel"):
+        Session.begin(url, {})
+    assert close_detached(url, {"cancelled": True})
+    assert not close_detached(url, {})
+    with pytest.raises(SessionSupersededError):
+        session.files.put("k", b"x")
+    Session.begin(url, {}).end()
+
+
+def test_temporary_files_are_those_of_the_session_alone(url):
+    """The end of a session leaves none; another session never touches those of one that is alive."""
+    with Session.begin(url, {}) as session:
+        session.files.write_temporary(b"half")
+    assert os.listdir(f"{url}/.dpstudies/writing") == []
+
+
+def test_records_hold_no_number_but_are_checked(url):
+    Session.begin(url, {"profile": "a"}).end()
+    content = LocalFiles(url).read(f"{SESSIONS}/000001.json")
+    assert sessions.unseal(content)["profile"] == "a"
+    assert sessions.unseal(content.replace(b'"a"', b'"b"')) is None
+    assert json.loads(content)["profile"] == "a"
+
+
+def test_the_toy_has_a_shorter_last_block():
+    """The tests of growth are about that block."""
+    assert SINGLE.n_trials % SINGLE.block_trials
+
+
+def test_a_store_copied_without_its_sessions_is_extended_and_not_computed_again(url):
+    """Its first session is not that of a new store."""
+    pipeline.run(STUDY, url, panels=["single"], trials=5)
+    shutil.rmtree(f"{url}/.dpstudies")
+    whole = [path for path in Path(url, "single").rglob("c/0/*") if path.name in "01"]
+    before = {path: path.stat().st_mtime_ns for path in whole}
+    pipeline.extend(url, trials=8)
+    assert {path: path.stat().st_mtime_ns for path in whole} == before

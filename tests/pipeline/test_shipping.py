@@ -1,0 +1,207 @@
+"""A study travels once, tasks are small and named, and work packs into runs of blocks."""
+
+import pickle
+import random
+import statistics
+import threading
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from dask.utils import key_split
+from distributed import Client, LocalCluster
+
+import pipeline
+from pipeline.blocks.evaluate import Block
+from pipeline.declare.factors import format_value
+from pipeline.execution import shipping
+from pipeline.execution.flight import ExecutionError, Flight
+from pipeline.execution.naming import Namer
+from pipeline.execution.shipping import plugin_name, shipped, shipped_task
+from pipeline.execution.tasks import Gate
+from pipeline.execution.work import PendingWork, Task, Work, pack, unpack
+from studies import STUDIES
+from tests.pipeline.helpers import create_store, panel_of
+from tests.pipeline.toy import STUDY
+
+
+def works_of(study):
+    """Return all work of a study, without a store."""
+    found = []
+    for panel in reversed(study.panels):
+        for block in pipeline.blocks.plan.iterate_blocks(panel):
+            found.append(Work(block, tuple(range(len(panel.settings())))))
+    return found
+
+
+# Packing
+
+
+def test_whole_panels_are_one_run_each():
+    works = works_of(STUDY)
+    runs = pack(STUDY, works)
+    assert len(runs) == len(STUDY.panels)
+    assert unpack(STUDY, runs) == works
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_any_work_is_packed_and_unpacked(seed):
+    draw = random.Random(seed)
+    works = []
+    for work in works_of(STUDY):
+        settings = tuple(k for k in work.settings if draw.random() < 0.8)
+        if settings and draw.random() < 0.8:
+            works.append(Work(work.block, settings, tuple(k for k in settings if draw.random() < 0.1)))
+    assert unpack(STUDY, pack(STUDY, works)) == works
+    assert pack(STUDY, []) == ()
+
+
+def test_pending_work_of_a_store_is_packed(tmp_path):
+    study = replace(STUDY, panels=tuple(replace(panel, settings_apart=True) for panel in STUDY.panels))
+    works = list(PendingWork(study, create_store(tmp_path / "s.zarr", study)))
+    assert unpack(study, pack(study, works)) == works
+
+
+# Names
+
+
+@pytest.mark.parametrize("name", list(STUDIES))
+def test_the_dashboard_shows_study_and_panel(name):
+    study = STUDIES[name].configure()
+    namer = Namer(study, "0f3a5c2e9b1d4f6a8c7e5d3b1a9f7e5c")
+    for panel in study.panels:
+        for cell in (0, len(panel.cells()) - 1):
+            key = namer.name([Work(Block(panel.name, cell, range(1)), (0,))])
+            assert key_split(key) == f"{name}/{panel.name}".replace("-", "_")
+            assert len(key) < 250
+            for factor, value in list(panel.cells()[cell].items())[:1]:
+                assert f"{factor}={format_value(value)}" in key or "..." in key
+
+
+def test_names_are_unique():
+    namer = Namer(STUDY, "run")
+    work = works_of(STUDY)[0]
+    assert len({namer.name([work]) for _ in range(10)}) == 10
+
+
+# Shipping
+
+
+def heavy(n_bytes):
+    """Return a study that exists only in memory, with data in it."""
+    data = np.random.default_rng(1).bytes(n_bytes)
+    return panel_of(STUDY, "single", simulate=lambda cell, streams: len(data), trials=60, block_trials=1)
+
+
+def test_tasks_are_small_and_quickly_submitted(tmp_path, monkeypatch):
+    """With 8 MB of data in the study; a study in each task would take 8 MB each."""
+    sizes, seconds, submit = [], [], Flight.submit
+
+    def measure(flight, payload, function, *args, **options):
+        sizes.append(len(pickle.dumps((function, args, options))))
+        began = time.thread_time()
+        submit(flight, payload, function, *args, **options)
+        seconds.append(time.thread_time() - began)
+
+    sent, send = [], Client._send_to_scheduler
+
+    def count(client, message):
+        if message.get("op") == "update-graph":
+            sent.append(sum(memoryview(frame).nbytes for frame in message["expr_ser"].frames))
+        send(client, message)
+
+    monkeypatch.setattr(Flight, "submit", measure)
+    monkeypatch.setattr(Client, "_send_to_scheduler", count)
+    pipeline.run(heavy(8_000_000), tmp_path / "s.zarr")
+    assert len(sizes) >= 10
+    assert len(sent) >= len(sizes)
+    assert max(sizes) < 2_000
+    assert max(sent) < 2_000
+    assert statistics.median(seconds) < 0.001
+
+
+def test_a_thousand_blocks_of_a_task_are_small():
+    study = panel_of(STUDY, "single", trials=3_000, block_trials=2)
+    runs = pack(study, works_of(study)[:1000])
+    assert len(pickle.dumps(runs)) < 200
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    options = {"processes": False, "n_workers": 1, "threads_per_worker": 1, "dashboard_address": "127.0.0.1:0"}
+    with LocalCluster(**options, protocol="tcp://") as cluster:
+        yield cluster
+
+
+def registered(cluster, run):
+    """Return the plugins of a run on the scheduler."""
+    return [name for name in (*cluster.scheduler.worker_plugins, *cluster.scheduler.plugins) if run in name]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_plugins_are_gone_at_the_end(cluster, fails):
+    task = Task(pipeline.declare.source.source_of(STUDY), "nowhere", "", run=f"run-{fails}")
+    with Client(cluster, set_as_default=False) as client:
+        try:
+            with shipped(client, task):
+                assert len(registered(cluster, task.run)) == 2
+                assert client.submit(lambda: shipped_task(task.run).url, pure=False).result() == "nowhere"
+                if fails:
+                    raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            assert fails
+        assert not registered(cluster, task.run)
+        with pytest.raises(ExecutionError, match="is over, or was cancelled"):
+            shipped_task(task.run)
+
+
+def test_a_run_that_was_handed_over_stays(cluster):
+    task = Task(pipeline.declare.source.source_of(STUDY), "nowhere", "", run="handed-over")
+    with Client(cluster, set_as_default=False) as client:
+        with shipped(client, task, handed_over=True):
+            pass
+        assert registered(cluster, task.run) == [plugin_name(task.run)]
+        shipping.unship(client, task.run)
+        assert not registered(cluster, task.run)
+
+
+def test_one_death_is_enough_for_tasks_of_a_run_only(cluster):
+    """Tasks of others keep the attempts that the scheduler allows."""
+    task = Task(pipeline.declare.source.source_of(STUDY), "nowhere", "", run="deaths")
+    with Client(cluster, set_as_default=False) as client, shipped(client, task):
+        futures = [client.submit(time.sleep, 0.5, key=key, pure=False) for key in ("a-deaths-1", "other-1")]
+        counts, deadline = {}, time.monotonic() + 10
+        while len(counts) < 2 and time.monotonic() < deadline:
+            counts = client.run_on_scheduler(suspicions)
+        client.gather(futures)
+    assert counts == {"a-deaths-1": 0, "other-1": 3}
+
+
+def suspicions(dask_scheduler):
+    """Return how many more deaths each task is allowed."""
+    allowed = dask_scheduler.allowed_failures
+    return {key: allowed - task.suspicious for key, task in dask_scheduler.tasks.items()}
+
+
+# The gate of a worker process
+
+
+def test_the_gate_is_held_by_many_or_by_one():
+    gate, inside, seen = Gate(), [], []
+
+    def enter(alone):
+        with gate.alone() if alone else gate.shared():
+            inside.append(alone)
+            time.sleep(0.005)
+            seen.append(list(inside))
+            inside.remove(alone)
+
+    threads = [threading.Thread(target=enter, args=(k % 3 == 0,)) for k in range(30)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert len(seen) == 30
+    assert all(True not in held or held == [True] for held in seen)
+    assert max(len(held) for held in seen) > 1

@@ -1,0 +1,209 @@
+"""A submission has an identifier, is found by its store, refused twice, cancelled, and finished only if complete."""
+
+import shlex
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+from distributed import Client, LocalCluster
+
+import pipeline
+from pipeline.clusters import cluster as clusters
+from pipeline.errors import BadInputError, BusyStoreError
+from pipeline.stores.store import ResultStore
+from pipeline.submission import find_submission
+from tests.pipeline.helpers import assert_equal_arrays, file_stamps
+
+STUDY_FILE = """
+import time
+from pathlib import Path
+from pipeline import Factor, Measure, Method, Panel, Study
+
+HOLD = Path(__file__).with_name("hold")
+
+def simulate(cell, streams):
+    return streams.uniforms(2)
+
+def evaluate(data, setting, streams):
+    while Path({hold!r}).exists():
+        time.sleep(0.01)
+    return {{"x": data.sum(axis=1)}}
+
+panel = Panel("p", "a panel", simulate, (Method("a", evaluate),), (Measure("x", "a number"),),
+              (Factor("n", (1, 2, 3), "size", "int"),), trials=4, block_trials=2)
+STUDY = Study("held", "Held", "To be held.", (panel,), seed=1)
+"""
+
+
+@pytest.fixture(scope="module")
+def scheduler():
+    options = {"processes": False, "n_workers": 1, "threads_per_worker": 2, "dashboard_address": "127.0.0.1:0"}
+    with LocalCluster(**options, protocol="tcp://") as cluster:
+        yield cluster.scheduler
+
+
+@pytest.fixture
+def lab(tmp_path, scheduler, monkeypatch):
+    """Prepare a study whose blocks wait as long as a file exists, and a cluster file, in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(clusters, "_ASK_SECONDS", 2)
+    Path("held.py").write_text(STUDY_FILE.format(hold=str(tmp_path / "hold")))
+    Path("hold").touch()
+    profile = {"address": scheduler.address, "wait": 10}
+    Path("cluster.yaml").write_text(yaml.safe_dump({"profiles": {"there": profile}}))
+    yield tmp_path
+    Path("hold").unlink(missing_ok=True)
+    wait_until(lambda: not scheduler.tasks)
+
+
+def wait_until(condition, seconds=60):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def submit():
+    return pipeline.submit("held.py", "s.zarr", cluster="there")
+
+
+def dpstudies(*words):
+    """Run the command; return its exit code, output and errors."""
+    command = [sys.executable, "-c", "from studies.cli import main; main()", *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_a_submission_finishes_without_its_client(lab, scheduler, tmp_path):
+    submission, n_tasks = submit()
+    assert n_tasks == 6
+    store = ResultStore.open("s.zarr")
+    assert find_submission(store) == submission
+    assert submission.id == store.sessions[-1]["id"]
+    assert "finished" not in store.sessions[-1]
+    assert submission.count_tasks() == 6
+    assert any(submission.run in name for name in scheduler.worker_plugins)
+    Path("hold").unlink()
+    wait_until(lambda: "ended" in ResultStore.open("s.zarr").sessions[-1])
+    assert "finished" in ResultStore.open("s.zarr").sessions[-1]
+    wait_until(lambda: not any(submission.run in name for name in scheduler.worker_plugins))
+    assert find_submission(store) is None
+    pipeline.run("held.py", "whole.zarr")
+    assert_equal_arrays("s.zarr", "whole.zarr")
+    assert pipeline.submit("held.py", "s.zarr", cluster="there") is None
+
+
+def test_a_second_session_is_refused_while_tasks_are_left(lab):
+    submission, _ = submit()
+    before = file_stamps("s.zarr")
+    calls = [
+        submit,
+        lambda: pipeline.run("held.py", "s.zarr"),
+        lambda: pipeline.resume("s.zarr"),
+        lambda: pipeline.extend("s.zarr", trials=6),
+    ]
+    for call in calls:
+        with pytest.raises(BusyStoreError) as caught:
+            call()
+        text = str(caught.value)
+        assert submission.id in text
+        assert "has 6 tasks left" in text
+        assert "dpstudies status --watch" in text
+        assert "dpstudies cancel" in text
+        assert "\n" not in text
+    assert file_stamps("s.zarr") == before
+
+
+def test_cancel_ends_a_submission_and_resume_completes_it(lab, scheduler):
+    submission, _ = submit()
+    cancelled = pipeline.cancel("s.zarr")
+    assert (cancelled.submission, cancelled.n_tasks) == (submission, 6)
+    session = ResultStore.open("s.zarr").sessions[-1]
+    assert {"cancelled", "ended"} <= session.keys()
+    assert "finished" not in session
+    with pytest.raises(BadInputError, match=r"^no submission is open for the store s\.zarr"):
+        pipeline.cancel("s.zarr")
+    Path("hold").unlink()
+    wait_until(lambda: not scheduler.tasks)
+    assert not any(submission.run in name for name in scheduler.worker_plugins)
+    pipeline.resume("s.zarr", cluster="there")
+    assert "finished" in ResultStore.open("s.zarr").sessions[-1]
+
+
+def test_cancel_of_what_is_not_there(tmp_path):
+    with pytest.raises(BadInputError, match="no result store at"):
+        pipeline.cancel(tmp_path / "absent.zarr")
+
+
+def test_a_submission_whose_tasks_are_gone_is_taken_over(lab, scheduler):
+    """Someone restarts the scheduler's tasks, or it dies."""
+    submission, _ = submit()
+    with Client(scheduler.address, set_as_default=False) as client:
+        pipeline.execution.handover.cancel_tasks(client, submission.run)
+    assert submission.count_tasks() == 0
+    Path("hold").unlink()
+    pipeline.resume("s.zarr")
+    first, second = ResultStore.open("s.zarr").sessions
+    assert "abandoned" in first
+    assert "finished" not in first
+    assert "finished" in second
+
+
+def test_a_submission_whose_scheduler_is_gone_is_taken_over_with_a_warning(lab, monkeypatch):
+    submission, _ = submit()
+    monkeypatch.setattr("pipeline.submission.reach_scheduler", unreachable)
+    assert submission.count_tasks() is None
+    Path("hold").unlink()
+    with pytest.warns(UserWarning, match=f"the scheduler of submission {submission.id} .* does not answer"):
+        pipeline.resume("s.zarr")
+    assert "finished" in ResultStore.open("s.zarr").sessions[-1]
+
+
+def unreachable(profile):
+    raise clusters.UnreachableSchedulerError("no scheduler answers")
+
+
+def test_a_submission_with_failures_that_nobody_isolates_is_not_finished(lab, scheduler, monkeypatch):
+    """A block whose write is refused for good stays pending, and the last task says so in the record."""
+    write = pipeline.stores.local_files.LocalFiles._rename
+
+    def fail(files, temporary, key):
+        if "status/c/0/" in key and threading.current_thread() is not threading.main_thread():
+            raise PermissionError(13, "Permission denied", key)
+        write(files, temporary, key)
+
+    monkeypatch.setattr(pipeline.stores.local_files.LocalFiles, "_rename", fail)
+    submit()
+    Path("hold").unlink()
+    wait_until(lambda: "ended" in ResultStore.open("s.zarr").sessions[-1])
+    session = ResultStore.open("s.zarr").sessions[-1]
+    assert "finished" not in session
+    monkeypatch.undo()
+
+
+def test_commands(lab):
+    """Status tells of the submission, resume is refused, cancel ends it."""
+    code, out, _ = dpstudies("submit", "held.py", "--store", "s.zarr", "--cluster", "there")
+    identifier = find_submission(ResultStore.open("s.zarr")).id
+    assert code == 0
+    assert out.startswith(f"6 tasks submitted as {identifier}; follow them with: dpstudies status --watch s.zarr")
+    code, out, err = dpstudies("status", "s.zarr")
+    assert code == 3, err
+    assert f"submission {identifier} of " in out
+    assert "6 tasks left; end them with: dpstudies cancel s.zarr" in out
+    code, _, err = dpstudies("resume", "s.zarr", "--study", "held.py")
+    assert code == 2
+    assert identifier in err
+    assert "6 tasks left" in err
+    code, out, _ = dpstudies("cancel", "s.zarr")
+    assert code == 3
+    assert out.startswith(f"cancelled submission {identifier} of ")
+    assert f"go on with: dpstudies resume {shlex.quote('s.zarr')}" in out
+    code, _, err = dpstudies("cancel", "s.zarr")
+    assert code == 2
+    assert err.startswith("dpstudies: no submission is open for the store s.zarr")
+    assert err.count("\n") == 1
