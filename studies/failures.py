@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -11,7 +12,7 @@ from pipeline import Status, open_results
 from pipeline.blocks.evaluate import FAILURES
 from pipeline.declare.factors import format_value
 
-_SAME_CAUSE = "same cause as the first trial of its block"  # stored by version 0.1.0 in place of an equal traceback
+_TRIALS_AT_ONCE = 10_000  # whose errors are in memory
 
 
 @dataclass(frozen=True)
@@ -94,17 +95,21 @@ def find_failures(store: str | os.PathLike[str]) -> Iterator[Failure]:
         for place in np.argwhere((failed.any("trial") if "trial" in failed.dims else failed).values):
             at = dict(zip(dims, place.tolist(), strict=True))
             where = ", ".join(f"{dim}={format_value(ds[dim].values.tolist()[k])}" for dim, k in at.items())
-            here = ds.isel(at).compute()
-            kinds, errors = np.atleast_1d(here["status"].values), np.atleast_1d(here["error"].values)
-            found: dict[tuple[int, str], list[int]] = {}
-            cause = ""
-            for trial in np.flatnonzero(np.atleast_1d(failed.isel(at).values)).tolist():
-                said = last_line(str(errors[trial]))
-                cause = cause if said == _SAME_CAUSE else said
-                found.setdefault((int(kinds[trial]), cause), []).append(trial)
-            for (kind, _), trials in found.items():
-                word = Status(kind).name.lower().replace("_", " ")
-                yield Failure(str(name), where, word, len(trials), trials[0], str(errors[trials[0]]))
+            here = ds.isel(at)
+            here = here if "trial" in here.dims else here.expand_dims("trial")
+            counts: Counter[tuple[int, str]] = Counter()
+            first: dict[tuple[int, str], tuple[int, str]] = {}
+            for start in range(0, here.sizes["trial"], _TRIALS_AT_ONCE):
+                part = here.isel(trial=slice(start, start + _TRIALS_AT_ONCE)).compute()
+                kinds, errors = part["status"].values, part["error"].values
+                for k in np.flatnonzero(np.isin(kinds, FAILURES)).tolist():
+                    error = str(errors[k])
+                    cause = int(kinds[k]), last_line(error)
+                    counts[cause] += 1
+                    first.setdefault(cause, (start + k, error))
+            for cause, (trial, error) in first.items():
+                word = Status(cause[0]).name.lower().replace("_", " ")
+                yield Failure(str(name), where, word, counts[cause], trial, error)
 
 
 def last_line(error: str) -> str:

@@ -140,7 +140,9 @@ class Measure:
     Attributes
     ----------
     name, meaning, unit, dtype : str
-        Variable name, ``long_name``, ``units`` and numpy dtype in the store.
+        Variable name, ``long_name``, ``units`` and numpy dtype in the store. A trial fails if the dtype cannot hold one
+        of its values: a value out of range, or a fraction or NaN for an integer or boolean dtype. A floating dtype
+        holds the nearest number.
     dims : tuple of str
         Output dimensions, in order, beside the trial.
     per_trial : bool

@@ -59,7 +59,9 @@ class Panel:
         Group name in the store, and what the experiment is.
     simulate : callable
         ``(cell, streams) -> data``; all that the methods share. `cell` maps data factors and constants to their value,
-        and each output to the tuple of its values; so does the `setting` of a method, with method factors.
+        and each output to the tuple of its values; so does the `setting` of a method, with method factors. Arrays in
+        the data are made read-only, also inside of mappings, tuples, lists, dataclasses and arrays of objects, nested
+        to any depth; a method that needs to write takes a copy.
     methods : tuple of Method
         What is compared.
     measures : tuple of Measure

@@ -38,6 +38,8 @@ from pipeline.declare.source import find_study
 from pipeline.declare.study import Study
 from pipeline.execution.execute import execute
 from pipeline.execution.work import PendingWork, Task
+from pipeline.stores.commits import Planned
+from pipeline.stores.sessions import Session
 from pipeline.stores.store import ResultStore
 
 SHAPES = ((10, 100), (1_000, 1), (100, 100), (10_000, 1), (1_000, 100), (100_000, 1))  # cells, blocks a cell
@@ -147,12 +149,15 @@ def make_store(folder: Path, n_trials: int, n_cells: int) -> str:
     """Write a store of `n_trials` trials in all, in blocks of 10,000 trials, without a cluster."""
     source, rng = find_study(write_study(folder, size=10_000), {}), np.random.default_rng(1)
     study: Study = source.load().configure(n_trials // n_cells, values={"n": range(1, n_cells + 1)})
-    store = ResultStore.create(folder / "s.zarr", study, {**source.attributes, "sessions": []})
     panel = study.panels[0]
-    for block in iterate_blocks(panel):
-        n = len(block.trials)
-        outcome = Outcome({"x": rng.normal(size=n)}, np.ones(n, np.int8), np.full(n, "", object))
-        store.write(panel, block, panel.settings()[0], outcome)
+    with Session.begin(f"{folder}/s.zarr", {}) as session:
+        store = ResultStore.create(session, study, source.attributes)
+        planned = [Planned(panel, block, panel.settings()) for block in iterate_blocks(panel)]
+        with store.commit(planned) as commit:
+            for one in planned:
+                n = len(one.block.trials)
+                outcome = Outcome({"x": rng.normal(size=n)}, np.ones(n, np.int8), np.full(n, "", object))
+                commit.write(panel, one.block, one.settings[0], outcome)
     return store.url
 
 

@@ -55,10 +55,11 @@ def test_a_summary_holds_the_trials_of_one_cell_once():
 
 
 def test_a_summary_of_large_outputs_holds_some_of_them(monkeypatch):
-    monkeypatch.setattr("pipeline.aggregate._COLUMN_BYTES", 2 * 8 * 100_000)
-    ds = lazy_cell(100_000, n_outputs=40, chunk=5_000)
+    n_trials, n_outputs, n_held = 100_000, 16, 4
+    monkeypatch.setattr("pipeline.aggregate._COLUMN_BYTES", 8 * n_trials * n_held)
+    ds = lazy_cell(n_trials, n_outputs, chunk=20_000)
     summary, peak = peak_of(summarise, ds)
-    assert peak < 2 * 8 * 100_000 + 12 * MEGABYTE  # all outputs take 31 MB
+    assert peak < 8 * n_trials * n_outputs  # all outputs together take more
     monkeypatch.undo()
     xr.testing.assert_identical(summary, summarise(ds.load()))
 
