@@ -11,13 +11,11 @@ import pandas as pd
 import typer
 import xarray as xr
 
-import pipeline
-from pipeline.aggregate import count_status
 from pipeline.blocks.evaluate import FAILURES, Status
 from pipeline.errors import BadInputError
 from pipeline.execution.rerun import rerun_trial
 from pipeline.resolve import study_of
-from pipeline.stores.results import classify_read_error
+from pipeline.stores.results import classify_read_error, open_complete
 from pipeline.stores.store import ResultStore
 from pipeline.submission import find_submission
 from studies import STUDIES
@@ -221,8 +219,8 @@ def report(
 
 def count_trials(store: str) -> Counts:
     """Count the trials of each panel by status."""
-    tree = pipeline.open_results(store)
-    return {str(name): count_status(panel.to_dataset()) for name, panel in tree.children.items()}
+    opened = open_complete(store)
+    return {panel: opened.count(panel) for panel in opened.spec["panels"]}
 
 
 def conclude(store: str, counts: Counts) -> int:
