@@ -1,10 +1,13 @@
-"""Reduce results over their trials: means, spreads and quantiles, each with its Monte Carlo standard error.
+"""Reduction of results over their trials: means, spreads and quantiles, each with its Monte Carlo standard error.
 
 Failed trials are counted, never dropped in silence: every summary says how many trials are ok, failed and pending.
+Memory is bounded by the trials of one cell and setting: Dask arrays are read a few cells at a time, and one cell in
+pieces, into one array per measure that is sorted in place.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import product
 
 import numpy as np
 import xarray as xr
@@ -12,9 +15,16 @@ from scipy.special import betaincinv
 
 from pipeline.blocks.evaluate import FAILURES, Status
 from pipeline.declare.factors import Statistic
+from pipeline.stores.regions import chunk_steps
 
 QUANTILES = {"q05": 0.05, "q25": 0.25, "median": 0.5, "q75": 0.75, "q95": 0.95}
 _STATISTICS = ("mean", "mcse", "sd", *QUANTILES, *(f"{name}_mcse" for name in QUANTILES))
+_GROUPS = {"n_ok": (Status.OK,), "n_failed": FAILURES, "n_pending": (Status.PENDING,)}
+_COUNTED = {name: {"long_name": f"trials that are {name[2:]}", "units": "1"} for name in _GROUPS}
+_READ_BYTES = 2**20  # of one variable, read at once
+_COLUMN_BYTES = 2**26  # of one measure in one cell, reduced at once, if one output does not take more
+
+_Region = dict[Hashable, slice]
 
 
 def mcse_quantile(ordered: np.ndarray, probability: float) -> float:
@@ -62,47 +72,142 @@ def _between(ordered: np.ndarray, ranks: np.ndarray) -> np.ndarray:
     return np.where((low == high) | (ranks == below), low, low + (ranks - below) * (high - low))
 
 
-def _reduce(values: np.ndarray, ok: np.ndarray) -> np.ndarray:
-    """Return `_STATISTICS` of the trials that are ok; `values` and `ok` have the shape (trial,)."""
-    kept = np.sort(values[ok].astype(float, copy=False))
-    n = kept.size - int(np.isnan(kept).sum())
-    kept = kept[:n]  # NaN is sorted to the end
+def _reduce(draws: np.ndarray) -> np.ndarray:
+    """Return `_STATISTICS` of draws, shape (n,), which are sorted and overwritten."""
+    draws.sort()
+    n = int(np.searchsorted(draws, np.nan))  # NaN is sorted to the end
+    kept = draws[:n]
     if n == 0:
         return np.full(len(_STATISTICS), np.nan)
     with np.errstate(invalid="ignore"):  # an infinite draw has no spread
-        sd = kept.std(ddof=1) if n > 1 else np.nan
         quantiles = _between(kept, (n - 1) * np.array(list(QUANTILES.values())))
         errors = [mcse_quantile(kept, probability) for probability in QUANTILES.values()]
-    return np.array([kept.mean(), sd / np.sqrt(n), sd, *quantiles, *errors])
+        mean = kept.mean()
+        kept -= mean
+        kept *= kept
+        sd = np.sqrt(kept.sum() / (n - 1)) if n > 1 else np.nan
+    return np.array([mean, sd / np.sqrt(n), sd, *quantiles, *errors])
 
 
-def _apply(statistic: Statistic, variable: xr.DataArray, ok: xr.DataArray) -> xr.DataArray:
-    """Compute a statistic of a measure at every cell and setting; NaN where no trial is ok."""
-    size = 1 if statistic.axis is None else len(statistic.axis.values)
+def _slabs(sizes: Mapping[Hashable, int], n_bytes: int, room: int) -> Iterator[_Region]:
+    """Divide a grid of cells and settings, each of `n_bytes`, into regions of `room` bytes or of one cell."""
+    steps = chunk_steps(list(sizes.values()), max(1, room // max(1, n_bytes)))
+    parts = [
+        [slice(start, start + step) for start in range(0, size, step)]
+        for size, step in zip(sizes.values(), steps, strict=True)
+    ]
+    for region in product(*parts):
+        yield dict(zip(sizes, region, strict=True))
 
-    def reduce(values: np.ndarray, ok: np.ndarray) -> np.ndarray:
-        if not ok.any():
-            return np.full(size, np.nan)
-        return np.broadcast_to(np.asarray(statistic.function(values[ok]), dtype=float), (size,))
 
-    dim = "_one" if statistic.axis is None else statistic.axis.name
-    computed = xr.apply_ufunc(
-        reduce,
-        variable,
-        ok,
-        input_core_dims=[["trial"], ["trial"]],
-        output_core_dims=[[dim]],
-        vectorize=True,
-        dask="parallelized",
-        output_dtypes=[float],
-        dask_gufunc_kwargs={"output_sizes": {dim: size}},
-    )
-    if statistic.axis is None:
-        computed = computed.isel({dim: 0})
-    else:
-        described = {"long_name": statistic.axis.meaning, "units": statistic.axis.unit}
-        computed = computed.assign_coords({dim: (dim, list(statistic.axis.values), described)})
-    return computed.assign_attrs({"long_name": statistic.meaning, "units": statistic.unit})
+def _pieces(variable: xr.DataArray) -> Iterator[slice]:
+    """Divide the trials of a variable into runs of about `_READ_BYTES`, and of whole Dask chunks."""
+    n_trials = variable.sizes["trial"]
+    chunk = max(variable.chunksizes.get("trial", (1,)), default=1)
+    step = chunk * max(1, _READ_BYTES * n_trials // max(1, chunk * variable.nbytes))
+    for start in range(0, n_trials, step):
+        yield slice(start, min(start + step, n_trials))
+
+
+def _read_ok(variable: xr.DataArray, status: xr.DataArray, dtype: np.dtype) -> list[np.ndarray]:
+    """Read the draws of the trials that are ok, piece by piece into one array.
+
+    Parameters
+    ----------
+    variable, status : xarray.DataArray
+        Dimensions (grid, outputs, trial) and (grid, trial).
+    dtype : dtype
+        Dtype of the draws.
+
+    Returns
+    -------
+    list of ndarray, shape (output, trial)
+        Draws of each point of the grid; outputs in C order.
+    """
+    n_trials, n_points = variable.sizes["trial"], status.size // status.sizes["trial"]
+    draws = np.empty((n_points, variable.size // (n_points * n_trials), n_trials), dtype)
+    ends = [0] * n_points
+    for trials in _pieces(variable):
+        ok = status.isel(trial=trials).values.reshape(n_points, -1) == Status.OK
+        values = variable.isel(trial=trials).values.reshape(*draws.shape[:2], -1)
+        for k in range(n_points):
+            some = values[k][:, ok[k]]
+            draws[k, :, ends[k] : ends[k] + some.shape[1]] = some
+            ends[k] += some.shape[1]
+    return [draws[k, :, :end] for k, end in enumerate(ends)]
+
+
+class _Measure:
+    """Summary of one measure per trial, filled cell by cell.
+
+    Parameters
+    ----------
+    variable : xarray.DataArray
+        The measure.
+    grid : sequence of str
+        Its dimensions that are neither trial nor outputs.
+    statistics : sequence of Statistic
+        Further statistics of the measure.
+    """
+
+    def __init__(self, variable: xr.DataArray, grid: Sequence[Hashable], statistics: Sequence[Statistic]) -> None:
+        self._dims = [dim for dim in variable.dims if dim != "trial"]
+        self._outputs = [dim for dim in self._dims if dim not in grid]
+        self._variable = variable.transpose(*grid, *self._outputs, "trial")
+        self._statistics = statistics
+        # further statistics get the values in their own dtype
+        self._dtype = variable.dtype if statistics else np.dtype(float)
+        shape = self._variable.shape[:-1]
+        self._found = np.empty((*shape, len(_STATISTICS)))
+        self._further = [np.full((*shape, *_lengths(statistic)), np.nan) for statistic in statistics]
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of the trials of one cell and setting."""
+        sizes = self._variable.sizes
+        return self._dtype.itemsize * int(np.prod([sizes[dim] for dim in (*self._outputs, "trial")], dtype=np.int64))
+
+    def reduce(self, region: _Region, status: xr.DataArray) -> None:
+        """Fill a region of the grid, given its statuses."""
+        sizes = {dim: self._variable.sizes[dim] for dim in self._outputs}
+        for outputs in _slabs(sizes, self._dtype.itemsize * status.size, _COLUMN_BYTES):
+            at = region | outputs
+            kept = _read_ok(self._variable.isel(at), status, self._dtype)
+            place = tuple(at.values())
+            found, further = self._found[place], [array[place] for array in self._further]
+            for index in np.ndindex(found.shape[:-1]):
+                n_grid = len(region)
+                point = np.ravel_multi_index(index[:n_grid], found.shape[:n_grid]) if n_grid else 0
+                draws = kept[point][np.ravel_multi_index(index[n_grid:], found.shape[n_grid:-1]) if outputs else 0]
+                for statistic, array in zip(self._statistics, further, strict=True):
+                    if draws.size:
+                        array[index] = statistic.function(draws.copy())
+                found[index] = _reduce(draws.astype(float, copy=False))
+
+    def summaries(self) -> dict[str, xr.Variable]:
+        """Return the variables of the summary."""
+        variable, name = self._variable, self._variable.name
+        result = {}
+        for k, label in enumerate(_STATISTICS):
+            attributes = {**variable.attrs, "long_name": f"{label} of {variable.attrs.get('long_name', name)}"}
+            result[f"{name}_{label}"] = self._labelled(self._found[..., k], attributes)
+        return result
+
+    def further_summaries(self) -> dict[str, xr.Variable]:
+        """Return the variables of the further statistics."""
+        result = {}
+        for statistic, array in zip(self._statistics, self._further, strict=True):
+            attributes = {"long_name": statistic.meaning, "units": statistic.unit}
+            more = [] if statistic.axis is None else [statistic.axis.name]
+            result[f"{statistic.measure}_{statistic.name}"] = self._labelled(array, attributes, *more)
+        return result
+
+    def _labelled(self, array: np.ndarray, attributes: Mapping[str, str], *more: str) -> xr.Variable:
+        return xr.Variable((*self._variable.dims[:-1], *more), array, attributes).transpose(*self._dims, *more)
+
+
+def _lengths(statistic: Statistic) -> tuple[int, ...]:
+    return () if statistic.axis is None else (len(statistic.axis.values),)
 
 
 def summarise(ds: xr.Dataset, statistics: Sequence[Statistic] = ()) -> xr.Dataset:
@@ -111,10 +216,10 @@ def summarise(ds: xr.Dataset, statistics: Sequence[Statistic] = ()) -> xr.Datase
     Parameters
     ----------
     ds : xarray.Dataset
-        One panel, as `open_results` or ``xr.open_zarr`` gives it. Dask arrays are reduced one cell and setting at a
-        time, so that the memory does not grow with the store.
+        One panel, as `open_results` or ``xr.open_zarr`` returns it. Of Dask arrays, the trials of one measure in one
+        cell and setting are in memory at once, 8 bytes per trial, or those of a few small cells.
     statistics : sequence of Statistic
-        What else to compute: a panel's own, `Panel.statistics`.
+        Further statistics: a panel's own, `Panel.statistics`.
 
     Returns
     -------
@@ -131,39 +236,40 @@ def summarise(ds: xr.Dataset, statistics: Sequence[Statistic] = ()) -> xr.Datase
     >>> float(summary.x_mean), float(summary.x_mcse), int(summary.n_ok), int(summary.n_failed)
     (2.0, 1.0, 2, 1)
     """
-    status = ds["status"]
-    groups = {
-        "n_ok": (Status.OK,),
-        "n_failed": FAILURES,
-        "n_pending": (Status.PENDING,),
+    status = ds["status"] if "trial" in ds["status"].dims else ds["status"].expand_dims("trial")
+    grid = {dim: size for dim, size in status.sizes.items() if dim != "trial"}
+    status = status.transpose(*grid, "trial")
+    others = {str(name): variable for name, variable in ds.data_vars.items() if name not in ("status", "error")}
+    measures = {
+        name: _Measure(others.pop(name), list(grid), [one for one in statistics if one.measure == name])
+        for name in list(others)
+        if "trial" in others[name].dims
     }
-    along = [dim for dim in status.dims if dim == "trial"]
-    result = {name: status.isin(list(members)).astype(int).sum(along) for name, members in groups.items()}
-    if "trial" in ds.chunksizes:
-        ds = ds.chunk(trial=-1)
-    measures = {name: variable for name, variable in ds.data_vars.items() if name not in ("status", "error")}
-    for name, variable in measures.items():
-        if "trial" not in variable.dims:
-            continue
-        reduced = xr.apply_ufunc(
-            _reduce,
-            variable,
-            ds["status"] == Status.OK,
-            input_core_dims=[["trial"], ["trial"]],
-            output_core_dims=[["statistic"]],
-            vectorize=True,
-            dask="parallelized",
-            output_dtypes=[float],
-            dask_gufunc_kwargs={"output_sizes": {"statistic": len(_STATISTICS)}},
-        )
-        for k, label in enumerate(_STATISTICS):
-            attributes = {**variable.attrs, "long_name": f"{label} of {variable.attrs.get('long_name', name)}"}
-            result[f"{name}_{label}"] = reduced.isel(statistic=k, drop=True).assign_attrs(attributes)
-    for statistic in statistics:
-        variable = measures[statistic.measure]
-        result[f"{statistic.measure}_{statistic.name}"] = _apply(statistic, variable, ds["status"] == Status.OK)
-    result |= {str(name): variable for name, variable in measures.items() if "trial" not in variable.dims}
-    return xr.Dataset(result, attrs=ds.attrs).drop_vars("trial", errors="ignore").compute()
+    counts = {name: np.zeros(tuple(grid.values()), int) for name in _GROUPS}
+    largest = max([status.sizes["trial"], *(measure.n_bytes for measure in measures.values())])
+    for region in _slabs(grid, largest, _READ_BYTES):
+        part = status.isel(region)
+        part = part.load() if part.nbytes <= _READ_BYTES else part  # else read anew for each measure, in pieces
+        for trials in _pieces(part):
+            flags = part.isel(trial=trials).values
+            for name, members in _GROUPS.items():
+                counts[name][tuple(region.values())] += sum(np.count_nonzero(flags == one, axis=-1) for one in members)
+        for measure in measures.values():
+            measure.reduce(region, part)
+    result = {name: xr.Variable(list(grid), array, _COUNTED[name]) for name, array in counts.items()}
+    for measure in measures.values():
+        result |= measure.summaries()
+    further = {name: found for measure in measures.values() for name, found in measure.further_summaries().items()}
+    result |= {name: further[name] for name in (f"{one.measure}_{one.name}" for one in statistics)}
+    result |= {name: variable.variable for name, variable in others.items()}
+    coords = {name: coord.variable.load() for name, coord in ds.coords.items() if "trial" not in coord.dims}
+    for axis in (one.axis for one in statistics if one.axis is not None):
+        coords[axis.name] = xr.Variable(axis.name, list(axis.values), {"long_name": axis.meaning, "units": axis.unit})
+    labelled = {
+        name: xr.DataArray(found, {k: coord for k, coord in coords.items() if set(coord.dims) <= set(found.dims)})
+        for name, found in result.items()
+    }
+    return xr.Dataset(labelled, attrs=ds.attrs).compute()
 
 
 def count_status(ds: xr.Dataset) -> dict[Status, int]:
@@ -174,5 +280,12 @@ def count_status(ds: xr.Dataset) -> dict[Status, int]:
     >>> count_status(xr.Dataset({"status": ("trial", [1, 1, 2])}))[Status.OK]
     2
     """
-    counts = np.bincount(np.asarray(ds["status"]).ravel(), minlength=len(Status))
+    status = ds["status"] if "trial" in ds["status"].dims else ds["status"].expand_dims("trial")
+    counts = np.zeros(len(Status), int)
+    grid = {dim: size for dim, size in status.sizes.items() if dim != "trial"}
+    for region in _slabs(grid, status.sizes["trial"], _READ_BYTES):
+        part = status.isel(region)
+        for trials in _pieces(part):
+            flags = part.isel(trial=trials).values.ravel()
+            counts += np.bincount(flags, minlength=len(Status))[: len(Status)]
     return {status: int(counts[status]) for status in Status}

@@ -22,10 +22,11 @@ from pipeline.execution.probe import refuse_unfit_workers
 from pipeline.execution.rerun import refuse_other_numbers
 from pipeline.execution.shipping import shipped
 from pipeline.execution.work import PendingWork, Receipt, Task
+from pipeline.faults import retried
 from pipeline.resolve import named_source, refuse_edited, refuse_other_spec, study_of
 from pipeline.stores.places import normal_place
 from pipeline.stores.provenance import describe, now
-from pipeline.stores.sessions import Session
+from pipeline.stores.sessions import Session, number_of
 from pipeline.stores.store import ResultStore
 from pipeline.submission import Submission, close, find_submission, record_of, take_over
 
@@ -153,7 +154,7 @@ def submit(
         return None
     options = _Options(profile, allow_failures=allow_failures)
     with _session(source, configured, store, existing, options, submitted=cluster) as (client, opened, task):
-        works = PendingWork(configured, opened) if works is None else works
+        works = _current(works, configured, existing, opened, task)
         submission = find_submission(opened)
         assert submission is not None, "the session is detached"
         return submission, hand_over(client, task, works, close, allow_failures)
@@ -317,8 +318,7 @@ def _run(
     if existing is not None and works is not None and not works:
         return existing
     with _session(source, study, path, existing, options) as (client, store, task):
-        if works is None:
-            works = PendingWork(study, store, options.retry)
+        works = _current(works, study, existing, store, task, options.retry)
         on_receipt = options.progress(works) if options.progress is not None else lambda receipt: None
         how = {"profile": options.profile, "allow_failures": options.allow_failures}
         execute(client, task, works, on_receipt, options.time_limit, **how)
@@ -328,6 +328,22 @@ def _run(
 def _pending(study: Study, existing: ResultStore | None, retry: Collection[Status] = ()) -> PendingWork | None:
     """Return what is pending in a store that has room for all of a study; None where there is none yet."""
     return PendingWork(study, existing, retry) if existing is not None and existing.holds(study) else None
+
+
+def _current(
+    works: PendingWork | None,
+    study: Study,
+    existing: ResultStore | None,
+    store: ResultStore,
+    task: Task,
+    retry: Collection[Status] = (),
+) -> PendingWork:
+    """Return pending work as it is in the session of a task: scanned before, unless another session wrote since."""
+    number = number_of(task.session)
+    if works is not None and number == works.last_session + 1:
+        return works
+    is_new = existing is None and number == 1
+    return PendingWork(study, None if is_new else store, retry)
 
 
 @contextmanager
@@ -382,7 +398,7 @@ def _prepared(session: Session, source: StudySource, study: Study, existing: Res
         if (store.spec if store else None) != (existing.spec if existing else None):
             raise BadInputError(f"another session changed the store {url} in this moment; try again")
         if store is None or not store.complete:
-            return ResultStore.create(session, study, {**source.attributes, "created": now()})
-        return store if store.holds(study) else store.grow(session, study)
+            return retried(ResultStore.create, session, study, {**source.attributes, "created": now()})
+        return store if store.holds(study) else retried(store.grow, session, study)
     except OSError as error:
         raise BadInputError(f"cannot write to the store {url}: {error.strerror or error}") from error

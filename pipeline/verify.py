@@ -20,7 +20,7 @@ from pipeline.execution.rerun import Rerun
 from pipeline.execution.shipping import shipped, shipped_task
 from pipeline.execution.tasks import on_worker
 from pipeline.execution.work import Task, Work
-from pipeline.run import study_of
+from pipeline.resolve import study_of
 from pipeline.stores.commits import Planned
 from pipeline.stores.health import check_block, check_template, invalidate
 from pipeline.stores.provenance import describe, now

@@ -179,7 +179,7 @@ def unevaluated(panel: Panel, n_trials: int, status: Status, reason: str) -> Out
 
 
 def _simulate(study: Study, panel: Panel, cell: Mapping[str, Value], trials: range) -> Any:
-    """Return the data that all settings share."""
+    """Return the data that all settings share, read-only."""
     streams = Streams(study.seed, study.name, panel.name, "data", cell, trials)
     data = panel.simulate({**panel.fixed_values, **cell}, streams)
     freeze_arrays(data)

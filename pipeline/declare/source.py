@@ -14,7 +14,7 @@ import os
 import stat
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -22,7 +22,7 @@ from typing import Any
 
 import cloudpickle
 
-from pipeline.declare.importing import PREFIX, import_content, import_from, module_file
+from pipeline.declare.importing import import_content, import_from, module_file
 from pipeline.declare.known import is_known, remember
 from pipeline.declare.plugins import is_registered
 from pipeline.declare.streams import sha256
@@ -133,14 +133,31 @@ def import_beside(source: StudySource) -> None:
 
 
 def source_of(study: Study) -> StudySource:
-    """Return the source of a study object: its module where it has one that others can import, else the object."""
-    modules = {getattr(panel.simulate, "__module__", None) for panel in study.panels}
-    for name in sorted(modules - {None, "__main__"}, key=str):
-        module = sys.modules.get(str(name))
-        for attribute, value in vars(module).items() if module is not None else ():
-            if value is study and not str(name).startswith(PREFIX):
-                return StudySource(f"{name}:{attribute}")
+    """Return the source of a study object: the file or importable module that has it by a name, else the object.
+
+    The modules of its functions come first, since others may have imported it.
+    """
+    own = {getattr(function, "__module__", None) for function in _functions(study)}
+    for name in sorted(set(sys.modules) - {"__main__"}, key=lambda name: (name not in own, name)):
+        attributes = list(getattr(sys.modules[name], "__dict__", {}).items())
+        attribute = next((attribute for attribute, value in attributes if value is study), None)
+        if attribute is not None and name in _from_files:
+            return _from_files[name]
+        if attribute is not None and module_file(name) == getattr(sys.modules[name], "__file__", ""):
+            return StudySource(f"{name}:{attribute}")
     return StudySource(None, pickled=cloudpickle.dumps(study))
+
+
+def _functions(study: Study) -> Iterator[Any]:
+    """Yield the functions that a study consists of; of a partial one, that which it calls."""
+    for panel in study.panels:
+        of_panel = (panel.simulate, panel.evaluate, panel.validate)
+        of_methods = (method.evaluate for method in panel.methods)
+        of_statistics = (statistic.function for statistic in panel.statistics)
+        for function in (*of_panel, *of_methods, *of_statistics):
+            yield function.func if isinstance(function, partial) else function
+    yield from (claim.check for claim in study.claims)
+    yield from (figure.draw for figure in study.figures)
 
 
 def load_object(target: str) -> Any:
@@ -170,6 +187,7 @@ def load_object(target: str) -> Any:
 
 
 _loading = threading.RLock()
+_from_files: dict[str, StudySource] = {}  # by the name of the module, which is made of the file's hash
 
 
 @lru_cache(maxsize=32)
@@ -181,8 +199,12 @@ def _load(source: StudySource) -> Study:
     module_name, _, attribute = source.reference.partition(":")
     attribute = "STUDY" if source.content is not None else attribute
     try:
-        content = source.content
-        study = getattr(importlib.import_module(module_name) if content is None else import_content(content), attribute)
+        if source.content is None:
+            module = importlib.import_module(module_name)
+        else:
+            module = import_content(source.content)
+            _from_files[module.__name__] = source
+        study = getattr(module, attribute)
     except (Exception, SystemExit) as error:
         raise BadInputError(f"cannot load the study {source.reference}: {_describe(error)}") from error
     if not isinstance(study, Study):

@@ -19,7 +19,8 @@ from pipeline.declare.study import Study
 from pipeline.execution.flight import ExecutionError
 from pipeline.stores.commits import Commit, Planned
 from pipeline.stores.regions import positions
-from pipeline.stores.store import STALE, ResultStore
+from pipeline.stores.sessions import last_number
+from pipeline.stores.store import ABSENT, STALE, ResultStore
 
 # runs whose tasks end after the block that they compute: a thread cannot be ended from outside
 STOPPED: set[str] = set()
@@ -112,15 +113,19 @@ class PendingWork:
     ----------
     study : Study
         The configured study.
-    store : ResultStore
-        Its store.
+    store : ResultStore or None
+        Its store; None for one that was just created, which need not be read.
     retry : collection of Status
         Trials with one of these statuses are computed again.
     """
 
-    def __init__(self, study: Study, store: ResultStore, retry: Collection[Status] = ()) -> None:
+    def __init__(self, study: Study, store: ResultStore | None, retry: Collection[Status] = ()) -> None:
         self.study = study
-        self._panels = [(panel, store.scan(panel, retry)) for panel in reversed(study.panels)]
+        self.last_session = 0 if store is None else last_number(store.files)
+        self._panels = [
+            (panel, _all_absent(panel) if store is None else store.scan(panel, retry))
+            for panel in reversed(study.panels)
+        ]
 
     @property
     def n_trials(self) -> int:
@@ -195,6 +200,12 @@ def evaluate_work(study: Study, work: Work, budget: int | None = BUDGET) -> list
     """Compute the settings of some work; see `evaluate_block` for the budget."""
     settings = study.panel(work.block.panel).settings()
     return evaluate_block(study, work.block, [settings[k] for k in work.settings], budget)
+
+
+def _all_absent(panel: Panel) -> np.ndarray:
+    """Return what `ResultStore.scan` returns of a panel of which nothing is stored."""
+    shape = len(panel.cells()), -(-panel.n_trials // panel.block_trials), len(panel.settings())
+    return np.full(shape, ABSENT, np.uint8)
 
 
 @dataclass(frozen=True)

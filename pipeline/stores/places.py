@@ -1,7 +1,7 @@
 """Where a store may be: a local folder, or an object store by its URL."""
 
 import os
-from urllib.parse import urlsplit
+import re
 
 import fsspec
 import fsspec.asyn
@@ -12,6 +12,8 @@ ROOT = "zarr.json"
 STATE = ".dpstudies"
 """Folder of a store for what is not Zarr: the root's copy, sessions, temporary files."""
 SESSIONS = f"{STATE}/sessions"
+_MAX_NAME = 255  # bytes, of most file systems
+_MAX_PATH = 800  # bytes, so that the files below it fit the 1,024 of the strictest systems
 _ANSWER_SECONDS = 10  # clients try again for a minute and more
 
 
@@ -21,24 +23,54 @@ def is_local(url: str) -> bool:
 
 
 def normal_place(path: str | os.PathLike[str]) -> str:
-    """Return the absolute path of a folder, or the URL of an object store without a slash at its end."""
-    text = os.fspath(path)
-    if is_local(text):
-        return os.path.abspath(text)
-    parts = urlsplit(text)
-    if "@" in parts.netloc or parts.query:
+    """Return the absolute path of a folder, or the URL of an object store without a slash at its end.
+
+    Raises
+    ------
+    BadInputError
+        If no store can be there: an empty or too long path, a URL with credentials, or one that does not outlive the
+        program. Credentials are not part of the message.
+    """
+    text = os.fsdecode(path)
+    if not text.strip() or "\0" in text:
         raise BadInputError(
-            f"the URL of a store must hold no credentials and no options, got one of {parts.scheme}://; give them in "
-            "the environment, such as AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_ENDPOINT_URL"
+            "the path of a store must be a folder or a URL, got an empty text; give one, such as s.zarr"
         )
+    return _normal_folder(text) if is_local(text) else _normal_url(text)
+
+
+def _normal_folder(text: str) -> str:
+    folder = os.path.abspath(text)
+    written = folder.encode(errors="surrogatepass")
+    length, longest = len(written), max(map(len, written.split(b"/")))
+    if length > _MAX_PATH or longest > _MAX_NAME:
+        raise BadInputError(
+            f"the path of a store must have at most {_MAX_PATH} bytes, and {_MAX_NAME} per folder, got {length} and "
+            f"{longest}; choose a shorter one"
+        )
+    return folder
+
+
+def _normal_url(text: str) -> str:
+    scheme, _, rest = text.partition("://")
+    bucket, _, name = rest.partition("/")
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*", scheme):
+        raise BadInputError("the URL of a store must be like s3://BUCKET/NAME.zarr, got other characters before ://")
+    if "@" in bucket or ":" in bucket or "?" in rest:  # a password may hold slashes: the "@" may come after one
+        raise BadInputError(
+            f"the URL of a store must hold no credentials and no options, got one of {scheme}://; give them in the "
+            "environment, such as AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_ENDPOINT_URL"
+        )
+    if scheme == "memory":
+        raise BadInputError(f"a store must outlive the program that writes it, got {text}; give a folder or s3://")
     try:
-        fsspec.get_filesystem_class(parts.scheme)
+        fsspec.get_filesystem_class(scheme)
     except (ValueError, ImportError) as error:
         raise BadInputError(
             f"a store must be a folder or the URL of an object store that is installed, got {text}: "
             f"{' '.join(str(error).split())}; for s3:// install dpstudies[s3]"
         ) from error
-    if not parts.netloc or not parts.path.strip("/"):
+    if not bucket or not name.strip("/"):
         raise BadInputError(f"the URL of a store must be like s3://BUCKET/NAME.zarr, got {text}")
     return text.rstrip("/")
 

@@ -4,6 +4,7 @@ import math
 import os
 import traceback
 
+import pandas as pd
 import xarray as xr
 
 from pipeline.errors import IncompleteStoreError, StoreAccessError, UnreadableStoreError
@@ -53,7 +54,8 @@ def open_results(store: str | os.PathLike[str]) -> xr.DataTree:
     panels = {}
     for name in opened.spec["panels"]:
         chunks = _dask_chunks(opened, name)
-        panels[name] = _in_order(xr.open_zarr(opened.url, group=name, chunks=chunks))
+        ds = xr.open_zarr(opened.url, group=name, chunks=chunks, drop_variables="trial")
+        panels[name] = _in_order(_number_trials(ds))
     return xr.DataTree.from_dict({"/": xr.Dataset(attrs=opened.attributes), **panels})
 
 
@@ -98,6 +100,13 @@ def _dask_chunks(store: ResultStore, panel: str) -> dict[str, int]:
     )
     dims = map(str, status.metadata.dimension_names or ())  # type: ignore[union-attr]
     return {dim: size * step for dim, size, step in zip(dims, status.chunks, steps, strict=True)}
+
+
+def _number_trials(ds: xr.Dataset) -> xr.Dataset:
+    """Label the trials, 0 for the first, without an array of as many numbers in memory."""
+    if "trial" not in ds.dims:
+        return ds
+    return ds.assign_coords(trial=pd.RangeIndex(ds.sizes["trial"], name="trial"))
 
 
 def _in_order(ds: xr.Dataset) -> xr.Dataset:

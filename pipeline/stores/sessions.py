@@ -75,7 +75,7 @@ class Session:
         reader = open_files(url)
         try:
             for _ in range(_MOST_ATTEMPTS):
-                number = max(_numbers(reader), default=0)
+                number = last_number(reader)
                 if number:
                     _await_end(reader, number)
                 begun = cls._attempt(url, number + 1, {**record, "detached": detached})
@@ -145,6 +145,22 @@ class Session:
                 continue
 
 
+def number_of(identifier: str) -> int:
+    """Return the number of a session.
+
+    Examples
+    --------
+    >>> number_of("000012-0a1b2c3d4e5f")
+    12
+    """
+    return int(identifier.partition("-")[0])
+
+
+def last_number(files: Files) -> int:
+    """Return the number of the latest session of a store, 0 before the first."""
+    return max(_numbers(files), default=0)
+
+
 def sessions_of(files: Files) -> list[dict[str, Any]]:
     """Return the records of a store's sessions, the first session first; a damaged one holds only its number."""
     keys = [_key(number) for number in _numbers(files)]
@@ -161,7 +177,7 @@ def close_detached(url: str, fields: Mapping[str, Any]) -> bool:
         If another session is at work.
     """
     reader = open_files(url)
-    number = max(_numbers(reader), default=0)
+    number = last_number(reader)
     record = unseal(reader.read(_key(number))) if number else None
     if not record or not record.get("detached") or "ended" in record:
         return False

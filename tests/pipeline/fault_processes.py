@@ -23,6 +23,8 @@ import psutil
 import yaml
 import zarr.storage._local as local
 
+from tests.pipeline.disturbances import disturb
+
 PATIENCE = 300.0  # seconds; for a machine that is busy with other things
 _CONTEXT = multiprocessing.get_context("forkserver")
 _IMPORTS = ["studies.cli", "dask.__main__", "distributed.cli.dask_scheduler", "distributed.cli.dask_worker"]
@@ -114,15 +116,17 @@ class Machines:
         settings: Mapping[str, Any] | None = None,
         inside: int | None = None,
         dies_at_write: int | None = None,
+        disturbed: Mapping[str, Any] | None = None,
     ) -> Program:
         """Start ``dpstudies`` or ``dask``, with settings of Dask, perhaps inside the namespaces of another process.
 
-        It may kill itself in the middle of the write of a file, when it has written some.
+        It may kill itself in the middle of the write of a file, when it has written some. Its files may be
+        disturbed: see `tests.pipeline.disturbances.disturb`.
         """
         _CONTEXT.set_forkserver_preload([__name__, *_IMPORTS])
         log = self.folder / f"{len(self._programs)}-{main}.log"
         log.touch()
-        arguments = (main, list(map(str, words)), str(log), dict(settings or {}), inside, dies_at_write)
+        arguments = (main, list(map(str, words)), str(log), dict(settings or {}), inside, dies_at_write, disturbed)
         process = _CONTEXT.Process(target=_run_main, args=arguments)
         process.start()
         self._programs.append(Program(process, log))
@@ -137,11 +141,13 @@ class Machines:
         words = ["scheduler", "--host", host, "--port", str(port), "--dashboard-address", "127.0.0.1:0"]
         return self.start("dask", words, {f"distributed.scheduler.{k}": v for k, v in settings.items()}, inside)
 
-    def worker(self, port: int, scheduler: str = "127.0.0.1", host: str = "", inside: int | None = None) -> Program:
+    def worker(
+        self, port: int, scheduler: str = "127.0.0.1", host: str = "", inside: int | None = None, **options: Any
+    ) -> Program:
         """Start a worker of one thread, without a nanny: `Machines` is who starts another when one dies."""
         words = ["worker", f"tcp://{scheduler}:{port}", "--host", host or scheduler, "--nthreads", "1", "--no-nanny"]
         words += ["--dashboard-address", "127.0.0.1:0"]
-        return self.start("dask", words, {}, inside)
+        return self.start("dask", words, {}, inside, **options)
 
     def kill(self, program: Program, number: int = signal.SIGKILL) -> None:
         """Send a signal to a process; what it has started is left to itself until the end of the scenario."""
@@ -199,7 +205,13 @@ def write_profile(folder: Path, **profile: Any) -> str:
 
 
 def _run_main(
-    main: str, words: list[str], log: str, settings: dict[str, Any], host: int | None, n_writes: int | None
+    main: str,
+    words: list[str],
+    log: str,
+    settings: dict[str, Any],
+    host: int | None,
+    n_writes: int | None,
+    disturbed: Mapping[str, Any] | None,
 ) -> None:
     """Become a command: what its console script does, with the output in a file."""
     for stream in (1, 2):
@@ -217,6 +229,7 @@ def _run_main(
     dask.config.set({"distributed.worker.multiprocessing-method": "forkserver", **scratch, **settings})
     if n_writes is not None:
         _die_at_write(n_writes)
+    disturb(**(disturbed or {}))
     sys.argv = [main, *words]
     if main == "dask":
         from dask.__main__ import main as run

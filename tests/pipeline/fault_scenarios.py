@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-from tests.pipeline import fault_disks, fault_trials
+from tests.pipeline import fault_disks, fault_sessions, fault_trials
 from tests.pipeline.fault_processes import Machines, free_port, inside, wait_until, write_profile
 from tests.pipeline.fault_study import N_TRIALS, Outcome, judge, n_committed, write_study
 
@@ -227,4 +227,9 @@ SCENARIOS: dict[str, Callable[[Path], Outcome]] = {
     "cut chunk": fault_disks.a_cut_chunk,
     "missing chunk": fault_disks.a_missing_chunk,
     "damaged coordinate": fault_disks.a_damaged_coordinate,
+    "damaged root": fault_sessions.a_damaged_root,
+    "two extensions": fault_sessions.two_extensions,
+    "extension during a run": fault_sessions.an_extension_during_a_run,
+    "driver suspended": fault_sessions.a_suspended_driver,
+    "transient errors": fault_sessions.transient_errors,
 }

@@ -1,6 +1,7 @@
 """What several tests of the pipeline need: the raw arrays of a store, their files, and outcomes by name."""
 
 import os
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,9 +11,11 @@ import zarr
 from pipeline.blocks.evaluate import Block, evaluate_block
 from pipeline.blocks.plan import iterate_blocks
 from pipeline.stores.commits import Planned
+from pipeline.stores.places import STATE
 from pipeline.stores.sessions import Session
 from pipeline.stores.store import ResultStore
 
+WRITING = f"{STATE}/writing"
 TOY_FILE = Path(__file__).with_name("toy.py")
 
 
@@ -99,9 +102,21 @@ def compute_into(path, study):
     return ResultStore.open(path)
 
 
+@contextmanager
+def writing(path):
+    """Open a store for a session that ends with the context."""
+    with Session.begin(os.fspath(path), {}) as session:
+        yield ResultStore.open(path, session.id)
+
+
 def commit_block(store, study, panel, block, settings=None, stale=()):
     """Compute and commit some settings of one block of a store that was opened for a session."""
     settings = panel.settings() if settings is None else settings
     with store.commit([Planned(panel, block, settings, stale)]) as commit:
         for setting, outcome in zip(settings, evaluate_block(study, block, settings), strict=True):
             commit.write(panel, block, setting, outcome)
+
+
+def leftovers(store):
+    """Return the temporary files of a store, of sessions that did not end."""
+    return [path for path in Path(store, WRITING).rglob("*") if path.is_file()]

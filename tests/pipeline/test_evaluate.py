@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from pipeline import Factor, Measure, Method, Panel, Study
 from pipeline.blocks.evaluate import Block, Status, evaluate_around, evaluate_block, unevaluated
 from pipeline.blocks.plan import iterate_blocks
-from tests.pipeline.helpers import compute_into, evaluate_all, evaluate_one, panel_of
+from pipeline.stores.commits import Planned
+from pipeline.stores.store import COMMITTED, STALE, ResultStore
+from tests.pipeline.helpers import compute_into, evaluate_all, evaluate_one, panel_of, writing
 from tests.pipeline.toy import FAULTS, MEANS, STUDY, TABLE
 
 OK, FAILED = int(Status.OK), int(Status.FAILED)
@@ -560,14 +562,17 @@ def test_one_failing_trial_costs_few_calls(trial):
 
 def test_a_block_with_untried_trials_stays_pending_in_a_store(tmp_path):
     panel = STUDY.panel("faults")
-    store = compute_into(tmp_path / "s.zarr", panel_of(STUDY, "faults"))
+    path = compute_into(tmp_path / "s.zarr", panel_of(STUDY, "faults")).url
     block, (setting,) = Block("faults", 0, range(8)), [s for s in panel.settings() if s.method.name == "always"]
     position = next(k for k, one in enumerate(panel.settings()) if one == setting)
-    assert not store.pending(panel).any()
-    for budget, expected in ((3, [FAILED] * 3 + [0] * 5), (None, [FAILED] * 8)):
-        store.write(panel, block, setting, evaluate_block(STUDY, block, [setting], budget)[0])
-        assert store.read(panel, block, setting).status.tolist() == expected
-        assert store.pending(panel)[0, 0, position] == (budget is not None)
+    assert not ResultStore.open(path).pending(panel).any()
+    with writing(path) as store:
+        for budget, expected in ((3, [FAILED] * 3 + [0] * 5), (None, [FAILED] * 8)):
+            with store.commit([Planned(panel, block, [setting], [setting])]) as commit:
+                commit.write(panel, block, setting, evaluate_block(STUDY, block, [setting], budget)[0])
+            assert store.read(panel, block, setting).status.tolist() == expected
+            assert store.scan(panel)[0, 0, position] == (COMMITTED if budget is None else STALE)
+            assert store.pending(panel).sum() == (budget is not None)
 
 
 def test_a_budget_is_of_one_setting_alone():

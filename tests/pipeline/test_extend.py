@@ -4,18 +4,16 @@ import numpy as np
 import pytest
 import xarray as xr
 
-import pipeline.stores.store
 from pipeline import BadInputError, open_results, resume, run
 from pipeline.run import extend
+from pipeline.stores.root import COPY
+from pipeline.stores.sessions import Session
 from pipeline.stores.store import ResultStore
-from tests.pipeline.helpers import TOY_FILE, assert_equal_arrays, file_stamps, read_arrays
+from tests.pipeline.crashes import CrashError, crash_at
+from tests.pipeline.helpers import TOY_FILE, assert_equal_arrays, create_store, file_stamps, leftovers, read_arrays
 from tests.pipeline.toy import STUDY
 
 TOY = str(TOY_FILE)
-
-
-class CrashError(Exception):
-    """Stands for the end of the process."""
 
 
 def sorted_arrays(store, panel):
@@ -73,33 +71,45 @@ def test_coordinates_keep_their_chunks(tmp_path):
     store = run(TOY, tmp_path / "s.zarr", panels=["means"], trials=3, values={"n": [4]})
     old = xr.open_zarr(tmp_path / "s.zarr", group="means")
     expected = old.load().copy(deep=True)
-    old = xr.open_zarr(tmp_path / "s.zarr", group="means")
-    store.grow(store_study().extended(STUDY, 6, {"n": [9]}))
+    old, plain = (xr.open_zarr(tmp_path / "s.zarr", group="means", consolidated=kind) for kind in (True, False))
+    with Session.begin(store.url, {}) as session:
+        store.grow(session, store_study().extended(STUDY, 6, {"n": [9]}))
     assert old.load().equals(expected)
+    assert plain.load().equals(expected)
+    assert dict(xr.open_zarr(tmp_path / "s.zarr", group="means").sizes)["trial"] == 6
 
 
 def store_study():
     return STUDY.configure(trials=3, panels=["means"], values={"n": [4]})
 
 
-@pytest.mark.parametrize("share", [0.1, 0.9])
+def operations_of_growth(monkeypatch, path):
+    """Return the operations on files that make room for what the next test extends by."""
+    study = STUDY.configure(trials=3, panels=["means", "single"], values={"n": [4]})
+    create_store(path, study)
+    with Session.begin(str(path), {}) as session, monkeypatch.context() as patch:
+        done = crash_at(patch, 10**9)
+        ResultStore.open(path).grow(session, study.extended(STUDY, 7, {"n": [9]}))
+    return done
+
+
+@pytest.mark.parametrize("share", [0.1, 0.9, 1.0])
 def test_interrupted_growth_is_repeated(tmp_path, monkeypatch, share):
-    """Die after some files: the store is the old one, whole; the same command then goes on."""
+    """Fail after some files: the store is the old one, whole; the same command then goes on."""
     path, whole = tmp_path / "s.zarr", tmp_path / "whole.zarr"
     run(TOY, path, panels=["means", "single"], trials=3, values={"n": [4]})
     extend(run(TOY, whole, panels=["means", "single"], trials=3, values={"n": [4]}).url, trials=7, values={"n": [9]})
-    before = read_arrays(path)
-    copy = ResultStore._copy
-
-    def crash(store, files):
-        others = [file for file in files.items() if file[0] != "zarr.json"]
-        copy(store, dict(others[: int(share * len(others))]))
-        raise CrashError
-
+    before, root = read_arrays(path), (path / "zarr.json").read_bytes()
+    operations = operations_of_growth(monkeypatch, tmp_path / "other.zarr")
+    number = int(share * operations.index("rename zarr.json"))
     with monkeypatch.context() as patch:
-        patch.setattr(pipeline.stores.store.ResultStore, "_copy", crash)
+        done = crash_at(patch, number, once=True)
         with pytest.raises(CrashError):
             extend(path, trials=7, values={"n": [9]})
+    assert done == operations[:number]
+    assert f"rename {COPY}" in done
+    assert (path / "zarr.json").read_bytes() == root
+    assert leftovers(path) == []
     for name, values in read_arrays(path).items():
         np.testing.assert_array_equal(values, before[name], err_msg=name)
     resume(path)  # the smaller study is complete, whatever of the larger one is there

@@ -12,8 +12,7 @@ import pipeline.blocks.plan
 from pipeline import Factor, Measure, Method, Panel, Study
 from pipeline.blocks.evaluate import Block, Status, evaluate_block
 from pipeline.blocks.plan import iterate_blocks, make_plan
-from pipeline.stores.store import ResultStore
-from tests.pipeline.helpers import file_stamps, panel_of
+from tests.pipeline.helpers import create_store, file_stamps, panel_of
 from tests.pipeline.toy import FAULTS, MEANS, STUDY, TABLE
 
 
@@ -59,7 +58,7 @@ def test_counts():
 def test_bytes_are_those_of_the_arrays(tmp_path, values):
     """Of the measures and the status; errors and coordinates are small."""
     study = STUDY.configure(values=values)
-    store = ResultStore.create(tmp_path / "t.zarr", study, {})
+    store = create_store(tmp_path / "t.zarr", study)
     for plan in make_plan(study, pilot_seconds=0):
         panel = study.panel(plan.panel)
         names = [*(measure.name for measure in panel.measures), "status"]

@@ -3,7 +3,6 @@
 import errno
 import shutil
 import threading
-from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -23,18 +22,21 @@ from pipeline.execution.flight import ExecutionError
 from pipeline.execution.rerun import rerun_trial
 from pipeline.execution.work import PendingWork
 from pipeline.run import study_of
-from pipeline.stores.files import LocalFiles
-from pipeline.stores.sessions import Session
+from pipeline.stores.commits import Commit
+from pipeline.stores.local_files import LocalFiles
 from pipeline.stores.store import ResultStore
 from tests.pipeline.helpers import (
     TOY_FILE,
+    WRITING,
     assert_equal_arrays,
     chunk_file,
     commit_block,
     create_store,
     file_stamps,
+    leftovers,
     panel_of,
     read_arrays,
+    writing,
 )
 from tests.pipeline.toy import FAULTS, MEANS, SINGLE, STUDY
 
@@ -60,13 +62,6 @@ def lose(store, panel, *position, whole=False):
         inner = measures[name].dims if name in measures else ()
         path = Path(store, panel, name, "c", *map(str, position + (0,) * len(inner)))
         path.unlink(missing_ok=name != "status")  # a chunk of nothing but empty texts or zeros is not stored
-
-
-@contextmanager
-def writing(url):
-    """Open a store for a session of its own."""
-    with Session.begin(url, {}) as session:
-        yield ResultStore.open(url, session.id)
 
 
 # One run
@@ -218,37 +213,66 @@ def test_an_interrupted_run_is_resumed(complete_store, tmp_path):
 
 def test_a_disk_that_is_full(complete_store, tmp_path, monkeypatch):
     """The run ends with an error; what was committed is kept, and nothing else counts."""
-    path, write, calls = tmp_path / "r.zarr", LocalFiles.write_temporary, []
+    path, calls, written, committed = tmp_path / "r.zarr", [], {}, []
+    write_file, write, finish = LocalFiles.write_temporary, Commit.write, Commit.finish
 
     def fail(files, content):
         calls.append(content)
         if len(calls) > 150 and threading.current_thread() is not threading.main_thread():  # on workers
             raise OSError(errno.ENOSPC, "No space left on device")
-        return write(files, content)
+        return write_file(files, content)
 
-    monkeypatch.setattr(LocalFiles, "write_temporary", fail)
-    with pytest.raises(ExecutionError, match=r"^a worker failed: .*No space left on device; free some space$"):
-        run(STUDY, path)
-    monkeypatch.setattr(LocalFiles, "write_temporary", write)
+    def note(commit, *arguments):
+        write(commit, *arguments)
+        written.setdefault(commit, []).append(arguments)
+
+    def note_end(commit):
+        finish(commit)
+        committed.extend(written.get(commit, []))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalFiles, "write_temporary", fail)
+        patch.setattr(Commit, "write", note)
+        patch.setattr(Commit, "finish", note_end)
+        with pytest.raises(ExecutionError, match=r"^a worker failed: .*No space left on device; free some space$"):
+            run(STUDY, path)
     pending = sum(int(ResultStore.open(path).pending(panel).sum()) for panel in STUDY.panels)
-    assert 0 < pending < 2 * 2 * 7 + 2 * 2 * 6 + 2 * 2 + 3
+    assert 0 < len(committed) == (2 * 2 * 7 + 2 * 2 * 6 + 2 * 2 + 3) - pending
+    assert leftovers(path) == []
     run(STUDY, path)
     assert_equal_arrays(path, complete_store)
 
 
+def _crash_at(number, function):
+    count = iter(range(number))
+
+    def crash(*arguments):
+        if next(count, None) is None:
+            raise RuntimeError("killed")
+        return function(*arguments)
+
+    return crash
+
+
 def test_an_unfinished_template_is_finished(complete_store, tmp_path, monkeypatch):
     path = tmp_path / "r.zarr"
-
-    def crash(*_):
-        raise RuntimeError("killed")
-
     with monkeypatch.context() as patch:
-        patch.setattr(LocalFiles, "batch", crash)
+        patch.setattr(LocalFiles, "flush", _crash_at(2, LocalFiles.flush))  # after the copy of the root
         with pytest.raises(RuntimeError, match="killed"):
             run(STUDY, path)
     assert not ResultStore.open(path).complete
     resume(path, study=STUDY)
     assert_equal_arrays(path, complete_store)
+
+
+def test_half_written_files_of_a_dead_session_are_removed(complete_store, store_copy):
+    lose(store_copy, "single", 0, 1)
+    leftover = store_copy / WRITING / "000001-0123456789ab" / "half"
+    leftover.parent.mkdir(parents=True)
+    leftover.write_text("half")
+    run(STUDY, store_copy)
+    assert leftovers(store_copy) == []
+    assert_equal_arrays(store_copy, complete_store)
 
 
 # Refusals: nothing is changed
@@ -409,7 +433,7 @@ def test_a_trial_that_differs_is_seen(store_copy):
     store, cell = ResultStore.open(store_copy), {"n": 4, "scale": 2.0}
     block = Block("means", MEANS.cells().index(cell), range(4))
     with writing(store.url) as writer:
-        commit_block(writer, replace(STUDY, seed=8), MEANS, block)
+        commit_block(writer, replace(STUDY, seed=8), MEANS, block, stale=MEANS.settings())
     applies = [MEANS.applies(cell, setting) for setting in MEANS.settings()]
     assert [rerun.equal for rerun in rerun_trial(store, STUDY, "means", cell, 0)] == [not it for it in applies]
     assert all(rerun.equal for rerun in rerun_trial(store, STUDY, "means", cell, 4))

@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import os
+import shutil
 import signal
 import threading
 import time
@@ -256,3 +257,13 @@ def test_records_hold_no_number_but_are_checked(url):
 def test_the_toy_has_a_shorter_last_block():
     """The tests of growth are about that block."""
     assert SINGLE.n_trials % SINGLE.block_trials
+
+
+def test_a_store_copied_without_its_sessions_is_extended_and_not_computed_again(url):
+    """Its first session is not that of a new store."""
+    pipeline.run(STUDY, url, panels=["single"], trials=5)
+    shutil.rmtree(f"{url}/.dpstudies")
+    whole = [path for path in Path(url, "single").rglob("c/0/*") if path.name in "01"]
+    before = {path: path.stat().st_mtime_ns for path in whole}
+    pipeline.extend(url, trials=8)
+    assert {path: path.stat().st_mtime_ns for path in whole} == before

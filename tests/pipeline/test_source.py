@@ -1,8 +1,10 @@
 """A study is found by module, by file, or in memory; workers get the code that the user had."""
 
+import importlib
 import subprocess
 import sys
 import threading
+import types
 from dataclasses import replace
 
 import cloudpickle
@@ -11,6 +13,7 @@ import pytest
 from pipeline.declare.source import StudySource, find_study, source_of
 from pipeline.declare.streams import sha256
 from pipeline.errors import BadInputError
+from studies import MODULES, STUDIES
 from tests.pipeline.helpers import TOY_FILE, evaluate_one
 from tests.pipeline.toy import STUDY
 
@@ -142,6 +145,32 @@ def test_in_memory():
 
 def test_source_of_a_study_of_a_module_is_the_module():
     assert source_of(STUDY) == StudySource("tests.pipeline.toy:STUDY")
+
+
+@pytest.mark.parametrize("name", MODULES.built_in)
+def test_source_of_a_built_in_study_is_its_module(name):
+    """Whatever module its functions are from: a store of it names where its study is."""
+    assert source_of(STUDIES[name]) == StudySource(MODULES[name])
+
+
+def test_source_of_a_study_of_functions_of_other_modules(tmp_path, monkeypatch):
+    (tmp_path / "made_of_toy.py").write_text(
+        "from dataclasses import replace\nfrom tests.pipeline.toy import STUDY as TOY\nMINE = replace(TOY, name='mine')"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    assert source_of(importlib.import_module("made_of_toy").MINE) == StudySource("made_of_toy:MINE")
+
+
+def test_source_of_a_study_of_a_file_is_the_file(small):
+    source = find_study(small(10.0), {})
+    assert source_of(source.load()) == source
+
+
+def test_source_of_a_study_of_a_module_that_others_cannot_import_is_the_object(tmp_path, monkeypatch):
+    module = types.ModuleType("made_here")
+    module.STUDY = replace(STUDY, aim="elsewhere")
+    monkeypatch.setitem(sys.modules, "made_here", module)
+    assert source_of(module.STUDY).reference is None
 
 
 def test_source_of_a_changed_study_is_the_object():

@@ -4,33 +4,39 @@ import json
 import os
 import shutil
 from dataclasses import replace
-from itertools import count, islice, product
+from itertools import count, product
 from pathlib import Path
-from uuid import uuid4
 
 import numpy as np
 import pytest
 import xarray as xr
 import zarr
 
-import pipeline.stores.store
 from pipeline import open_results
-from pipeline.blocks.evaluate import Block, Status, evaluate_block
+from pipeline.blocks.evaluate import FAILURES, Block, Status, evaluate_block, unevaluated
 from pipeline.blocks.plan import iterate_blocks
 from pipeline.declare.streams import canonical_json, sha256
 from pipeline.errors import BadInputError, IncompleteStoreError
+from pipeline.stores.commits import Commit, Planned
+from pipeline.stores.local_files import _LocalBatch
+from pipeline.stores.places import STATE
 from pipeline.stores.regions import write_region
-from pipeline.stores.store import ResultStore
-from pipeline.stores.template import make_template
+from pipeline.stores.root import COPY
+from pipeline.stores.sessions import Session
+from pipeline.stores.store import ABSENT, COMMITTED, STALE, ResultStore
+from tests.pipeline.crashes import CrashError, crash_at
 from tests.pipeline.helpers import (
+    WRITING,
     assert_equal_arrays,
     chunk_file,
-    compute_block,
+    commit_block,
     compute_into,
+    create_store,
     evaluate_all,
     file_stamps,
-    panel_of,
+    leftovers,
     read_arrays,
+    writing,
 )
 from tests.pipeline.toy import FAULTS, MEANS, SINGLE, STUDY, TABLE
 
@@ -65,7 +71,7 @@ DIMS = {
 @pytest.fixture
 def template(tmp_path):
     """Create a store without any block."""
-    return ResultStore.create(tmp_path / "t.zarr", STUDY, {"study_reference": ""})
+    return create_store(tmp_path / "t.zarr", STUDY)
 
 
 # Reading
@@ -249,87 +255,187 @@ def test_writes_cover_whole_chunks(region, fine):
 def test_a_run_of_trials_that_is_no_block_is_refused(template, trials):
     before = file_stamps(template.url)
     block, setting = Block("means", 0, trials), MEANS.settings()[1]
-    with pytest.raises(ValueError, match="a write must cover whole chunks"):
-        template.write(MEANS, block, setting, evaluate_block(STUDY, block, [setting])[0])
-    assert file_stamps(template.url) == before
+    with writing(template.url) as store:
+        with pytest.raises(ValueError, match="a write must cover whole chunks"):
+            commit_block(store, STUDY, MEANS, block, [setting])
+        assert leftovers(template.url) == []
+    after = file_stamps(template.url)
+    assert {path: stamp for path, stamp in after.items() if path in before} == before
+    assert [path.parent.name for path in after.keys() - before.keys()] == ["sessions"]
     assert template.pending(MEANS).all()
 
 
-class CrashError(Exception):
-    """The process dies here."""
+def contradictions(path, panel):
+    """Return what a reader could take for a number though it is none: by plain zarr, of one panel."""
+    group, found = zarr.open_group(path, mode="r")[panel.name], []
+    status, error = np.asarray(group["status"][...]), np.asarray(group["error"][...])
+    is_ok, is_failed = status == Status.OK, np.isin(status, FAILURES)
+    found += ["error"] * bool((is_failed & (error == "")).any() or (is_ok & (error != "")).any())
+    for measure in panel.measures:
+        values = np.asarray(group[measure.name][...])
+        if values.dtype.kind == "f":
+            is_missing = np.isnan(values)
+            is_missing = is_missing.any(-1) if measure.dims else is_missing
+            is_missing = is_missing if measure.per_trial else is_missing[..., None]
+            is_wrong = is_ok & is_missing
+            if measure.per_trial:
+                is_wrong |= is_failed & ~is_missing
+            found += [measure.name] * bool(is_wrong.any())
+    return found
 
 
-def crash_at(monkeypatch, number):
-    """Let the call of `write_region` with this number crash; return the list of arrays that were written."""
-    written = []
-
-    def crashing(array, region, values):
-        if len(written) == number:
-            raise CrashError
-        written.append(array.name.rpartition("/")[2])
-        write_region(array, region, values)
-
-    monkeypatch.setattr(pipeline.stores.store, "write_region", crashing)
-    return written
+def panel_with(name, method):
+    """Return the study with one method of a panel, at one value of a factor."""
+    panel = STUDY.configure(values={"epsilon": [0.5]}).panel(name)
+    return replace(STUDY, panels=(panel.with_values(panel.method_dim, [method]),))
 
 
-@pytest.mark.parametrize(
-    ("name", "k"), [("means", 1), ("means", 0), ("table", 0), ("faults", 2)], ids=lambda value: str(value)
-)
-def test_a_crash_never_commits_missing_numbers(tmp_path, monkeypatch, name, k):
-    """Crash before each write in turn: the block is pending, and wherever the status is written, so are the numbers."""
-    study = panel_of(STUDY.configure(values={"epsilon": [0.5]}), name)
+def new(path, study, block):
+    """Create a store."""
+    create_store(path, study)
+
+
+def failed(path, study, block):
+    """Create a store in which all trials of a block failed."""
     (panel,) = study.panels
-    store, setting = ResultStore.create(tmp_path / "t.zarr", study, {}), panel.settings()[k]
-    block = next(block for block in iterate_blocks(panel) if block.cell == 1)
+    create_store(path, study)
+    with writing(path) as store, store.commit([Planned(panel, block, panel.settings())]) as commit:
+        outcome = unevaluated(panel, len(block.trials), Status.FAILED, "no reason")
+        commit.write(panel, block, panel.settings()[0], outcome)
+
+
+def grown(path, study, block):
+    """Create a store, commit a block without its last trial, and make room for that trial."""
+    smaller = study.configure(trials=block.trials.stop - 1)
+    create_store(path, smaller)
+    with writing(path) as store:
+        commit_block(store, smaller, smaller.panels[0], replace(block, trials=block.trials[:-1]))
+    with Session.begin(str(path), {}) as session:
+        ResultStore.open(path).grow(session, study)
+
+
+def crash_everywhere(path, monkeypatch, study, position=0, prepare=new, invalidated=True):
+    """Commit the first setting on a block, with a crash before each operation on files in turn, and in each write.
+
+    After each crash the block must be pending, or as it was, and no trial may have another's status. Return the
+    operations.
+    """
+    (panel,) = study.panels
+    setting = panel.settings()[0]
+    block = [block for block in iterate_blocks(panel) if block.cell == 1][position]
     (outcome,) = evaluate_block(study, block, [setting])
-    expected = np.ones_like(store.pending(panel))
+    prepare(path, study, block)
+    chunks = {
+        file: file.read_bytes()
+        for name in DIMS[panel.name]
+        for file in (path / panel.name / name).rglob("c/**/*")
+        if file.is_file()
+    }
+    stale = [setting] if chunks and invalidated else []
+    expected = np.ones_like(ResultStore.open(path).pending(panel, retry=FAILURES))
+    with Session.begin(str(path), {}) as session:
+        for number in count():
+            for name in DIMS[panel.name]:
+                shutil.rmtree(path / panel.name / name / "c", ignore_errors=True)
+            for file, content in chunks.items():
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_bytes(content)
+            store = ResultStore.open(path, session.id)  # as another process
+            with monkeypatch.context() as patch:
+                patch.setattr(Commit, "discard", lambda commit: None)  # a dead process does not tidy up
+                done = crash_at(patch, number)
+                try:
+                    with store.commit([Planned(panel, block, [setting], stale)]) as commit:
+                        commit.write(panel, block, setting, outcome)
+                except CrashError:
+                    pass
+                else:
+                    break
+            assert contradictions(path, panel) == [], (number, done)
+            np.testing.assert_array_equal(store.pending(panel, retry=FAILURES), expected)
+        assert number == len(done)
+        expected[1, block.trials.start // panel.block_trials, 0] = False
+        np.testing.assert_array_equal(store.pending(panel), expected)
+        assert contradictions(path, panel) == []
+        stored = store.read(panel, block, setting)
+        for name, values in outcome.values.items():
+            np.testing.assert_array_equal(stored.values[name], values, err_msg=name, strict=True)
+    return done
+
+
+CRASHES = {
+    "all method factors": ("means", "plain", 0, new),
+    "last block": ("means", "noisy", 1, new),
+    "without trials": ("table", "square", 0, new),
+    "failing trials": ("faults", "raises", 0, new),
+    "retried": ("means", "noisy", 1, failed),
+    "retried with failing trials": ("faults", "raises", 0, failed),
+    "grown": ("faults", "fine", 1, grown),
+}
+
+
+@pytest.mark.parametrize(("name", "method", "position", "prepare"), CRASHES.values(), ids=CRASHES)
+def test_a_crash_never_commits_missing_numbers(tmp_path, monkeypatch, name, method, position, prepare):
+    study = panel_with(name, method)
+    done = crash_everywhere(tmp_path / "t.zarr", monkeypatch, study, position, prepare)
+    assert len(done) >= len(study.panels[0].measures) + 2
+    written = done[done.index("write") :]
+    last = written.index("flush")
+    assert [f"rename {name}/status/" in step for step in written] == [k > last for k in range(len(written))]
+    removed = [step.split("/")[1] for step in done if step.startswith("remove")]
+    assert removed == sorted(removed, reverse=True)  # status, then error
+    assert bool(removed) == (prepare is not new)
+
+
+@pytest.mark.parametrize(("name", "method"), [("faults", "fine"), ("table", "cube")])
+def test_a_commit_that_failed_is_repeated_by_the_same_process(tmp_path, monkeypatch, name, method):
+    """Fail at each operation in turn, and commit again: no value of a cell is taken to be there that is not."""
+    study = panel_with(name, method)
+    (panel,) = study.panels
+    block = next(iterate_blocks(panel))
     for number in count():
-        written = crash_at(monkeypatch, number)
-        try:
-            store.write(panel, block, setting, outcome)
-        except CrashError:
-            np.testing.assert_array_equal(store.pending(panel), expected)
-            arrays = {variable: np.asarray(store.array(name, variable)[...]) for variable in DIMS[name]}
-            ok = arrays["status"] == Status.OK
-            for measure in panel.measures:
-                if arrays[measure.name].dtype.kind == "f":
-                    missing = np.isnan(arrays[measure.name])
-                    missing = missing.any(-1) if measure.dims else missing
-                    missing = missing if measure.per_trial else missing[..., None]
-                    assert not (ok & missing).any(), (measure.name, written)
-            for variable in DIMS[name]:
-                shutil.rmtree(tmp_path / "t.zarr" / name / variable / "c", ignore_errors=True)
-        else:
-            break
-    assert number == len(written) >= len(panel.measures) + 2
-    expected[1, block.trials.start // panel.block_trials, k] = False
-    np.testing.assert_array_equal(store.pending(panel), expected)
+        path = tmp_path / str(number)
+        create_store(path, study)
+        with writing(path) as store:
+            with monkeypatch.context() as patch:
+                crash_at(patch, number, once=True)
+                try:
+                    commit_block(store, study, panel, block)
+                except CrashError:
+                    pass
+                else:
+                    break
+            commit_block(store, study, panel, block)
+            assert contradictions(path, panel) == []
+            assert not store.pending(panel)[block.cell, 0].any()
+    assert number >= len(panel.measures) + 2
 
 
-def test_the_crash_test_can_fail(template, monkeypatch):
-    """Its negative control: a writer that commits first is caught."""
+def test_the_crash_test_sees_a_writer_that_commits_first(tmp_path, monkeypatch):
+    """Negative control: statuses are written at once, and numbers at the end."""
 
-    def write_status_first(store, panel, block, setting, outcome):
-        (position,) = pipeline.stores.store.positions(panel, block.cell, setting)
-        region = tuple(slice(k, k + 1) for k in position)
-        pipeline.stores.store.write_region(store.array(panel.name, "status"), region, outcome.status)
-        pipeline.stores.store.write_region(store.array(panel.name, "total"), region, outcome.values["total"])
+    def finish(batch):
+        for key, content in batch.__dict__.pop("late", []):
+            batch._files.put(key, content)
 
-    block, setting = Block("table", 0, range(1)), TABLE.settings()[0]
-    crash_at(monkeypatch, 1)
-    with pytest.raises(CrashError):
-        write_status_first(template, TABLE, block, setting, evaluate_block(STUDY, block, [setting])[0])
-    ds = xr.open_zarr(template.url, group="table").load()
-    assert bool(((ds["status"] == Status.OK) & ds["total"].isnull()).any())
-    assert not template.pending(TABLE).all()
+    monkeypatch.setattr(_LocalBatch, "put", lambda batch, *file: batch.__dict__.setdefault("late", []).append(file))
+    monkeypatch.setattr(_LocalBatch, "put_last", lambda batch, *file: batch._files.put(*file))
+    monkeypatch.setattr(_LocalBatch, "finish", finish)
+    with pytest.raises(AssertionError, match="total"):
+        crash_everywhere(tmp_path / "t.zarr", monkeypatch, panel_with("table", "cube"))
+
+
+def test_the_crash_test_sees_a_writer_that_keeps_the_status_of_a_retried_block(tmp_path, monkeypatch):
+    """Negative control: a trial would be failed and have a valid number."""
+    with pytest.raises(AssertionError, match="estimate"):
+        crash_everywhere(tmp_path / "t.zarr", monkeypatch, panel_with("means", "noisy"), 1, failed, invalidated=False)
 
 
 @pytest.mark.parametrize("k", range(len(MEANS.settings())))
 def test_unused_method_factors_are_written_at_all_values(template, k):
     setting = MEANS.settings()[k]
-    block = Block("means", 0, range(4))
-    template.write(MEANS, block, setting, evaluate_block(STUDY, block, [setting])[0])
+    with writing(template.url) as store:
+        commit_block(store, STUDY, MEANS, Block("means", 0, range(4)), [setting])
     ds = xr.open_zarr(template.url, group="means").load()
     written = (ds["status"] != Status.PENDING).sel({"method": setting.method.name, "n": 9}).isel(scale=0)
     assert int((ds["status"] != Status.PENDING).sum()) == int(written.sum())
@@ -347,9 +453,9 @@ def test_unused_method_factors_are_written_at_all_values(template, k):
 
 def test_rewriting_a_block_changes_nothing(store_copy):
     before = read_arrays(store_copy)
-    store = ResultStore.open(store_copy)
-    for panel in (MEANS, FAULTS, TABLE, SINGLE):
-        compute_block(store, STUDY, panel, next(iterate_blocks(panel)))
+    with writing(store_copy) as store:
+        for panel in (MEANS, FAULTS, TABLE, SINGLE):
+            commit_block(store, STUDY, panel, next(iterate_blocks(panel)), stale=panel.settings())
     for name, values in read_arrays(store_copy).items():
         if not name.endswith("/error"):  # a traceback shows source files as they are
             np.testing.assert_array_equal(values, before[name], strict=True)
@@ -357,8 +463,9 @@ def test_rewriting_a_block_changes_nothing(store_copy):
 
 def test_order_of_blocks_does_not_matter(complete_store, template):
     blocks = [(panel, block) for panel in STUDY.panels for block in iterate_blocks(panel)]
-    for k in np.random.default_rng(1).permutation(len(blocks)):
-        compute_block(template, STUDY, *blocks[k])
+    with writing(template.url) as store:
+        for k in np.random.default_rng(1).permutation(len(blocks)):
+            commit_block(store, STUDY, *blocks[k])
     assert_equal_arrays(template.url, complete_store)
 
 
@@ -396,11 +503,13 @@ def test_pending_is_what_lost_its_status(store_copy):
     }
     for name, positions in lost.items():
         panel = STUDY.panel(name)
-        expected = np.zeros_like(ResultStore.open(store_copy).pending(panel))
+        expected = np.full_like(ResultStore.open(store_copy).scan(panel), COMMITTED)
         for position, place in positions.items():
             chunk_file(store_copy, name, "status", *position).unlink()
-            expected[place] = True
-        np.testing.assert_array_equal(ResultStore.open(store_copy).pending(panel), expected)
+            used = [len(MEANS.settings()[place[2]].values)] if name == "means" else []
+            expected[place] = STALE if used and used[0] < 2 else ABSENT  # other positions of the setting have one
+        np.testing.assert_array_equal(ResultStore.open(store_copy).scan(panel), expected)
+        np.testing.assert_array_equal(ResultStore.open(store_copy).pending(panel), expected != COMMITTED)
 
 
 # Paths
@@ -409,8 +518,11 @@ def test_pending_is_what_lost_its_status(store_copy):
 def test_nothing_there(tmp_path):
     assert not ResultStore.exists(tmp_path / "absent")
     assert not ResultStore.exists(tmp_path)
-    (tmp_path / f"zarr.{uuid4().hex}.partial").write_text("")
+    (tmp_path / STATE).mkdir()  # what a process leaves that dies before it writes the root's copy
+    (tmp_path / STATE / "notes").write_text("")
     assert not ResultStore.exists(tmp_path)
+    with pytest.raises(BadInputError, match=f"no result store at {tmp_path}; run a study with --store"):
+        ResultStore.open(tmp_path)
     with pytest.raises(BadInputError, match="no result store at absent; run a study with --store absent first"):
         ResultStore.open("absent")
 
@@ -454,6 +566,21 @@ def test_something_else_there(tmp_path, make):
     assert file_stamps(tmp_path) == before
 
 
+def test_a_store_of_the_first_format_is_refused(tmp_path):
+    """Format 1: no number of the format, no checksum; sessions and the package's version in the root."""
+    spec = json.dumps({"dpstudies": "0.1.0", **STUDY.spec()})
+    attributes = {"title": "Toy", "spec": spec, "spec_sha256": sha256(spec), "sessions": []}
+    root = zarr.create_group(tmp_path / "old.zarr", attributes=attributes)
+    root.create_group("single").create_array("status", shape=(1, 5), chunks=(1, 2), dtype="int8")[...] = 1
+    before = file_stamps(tmp_path)
+    for attempt in (ResultStore.exists, ResultStore.open, open_results):
+        with pytest.raises(BadInputError, match=r"old\.zarr has format 1, and this version reads format 2") as caught:
+            attempt(tmp_path / "old.zarr")
+        assert "run the study again into another --store path" in str(caught.value)
+        assert "\n" not in str(caught.value)
+    assert file_stamps(tmp_path) == before
+
+
 def test_a_store_is_there(complete_store, monkeypatch):
     assert ResultStore.exists(complete_store)
     monkeypatch.chdir(Path(complete_store).parent)
@@ -467,51 +594,87 @@ def test_a_store_is_there(complete_store, monkeypatch):
 
 
 def test_an_unfinished_template_is_completed(tmp_path, monkeypatch, complete_store):
-    """Creation is interrupted after the first write, in the middle, and before the last one."""
+    """Creation is interrupted before the copy of the root, after it, in the middle, and before the root."""
     path = tmp_path / "t.zarr"
-    copy, n_files = ResultStore._copy, len(make_template(STUDY, {}))
-
-    for number in (0, n_files // 2, n_files - 1):
-
-        def crash(store, files, number=number):
-            copy(store, dict(islice(sorted(files.items(), key=lambda file: file[0] == "zarr.json"), number)))
-            raise CrashError
-
-        monkeypatch.setattr(ResultStore, "_copy", crash)
-        with pytest.raises(CrashError):
-            ResultStore.create(path, STUDY, {})
-        assert ResultStore.exists(path)
-        assert not ResultStore.open(path).complete
-    with pytest.raises(IncompleteStoreError, match="was interrupted while it was created"):
-        open_results(path)
-    monkeypatch.setattr(ResultStore, "_copy", copy)
-    ResultStore.create(path, STUDY, {})
+    with Session.begin(str(tmp_path / "whole.zarr"), {}) as session, monkeypatch.context() as patch:
+        operations = crash_at(patch, 10**9)
+        ResultStore.create(session, STUDY, {})
+    copied, last = operations.index(f"rename {COPY}"), operations.index("rename zarr.json")
+    assert copied < 5 < last == len(operations) - 1
+    for number in (copied, copied + 1, last // 2, last):
+        session = Session.begin(str(path), {})
+        with monkeypatch.context() as patch:
+            done = crash_at(patch, number)
+            with pytest.raises(CrashError):
+                ResultStore.create(session, STUDY, {})
+        session.end()
+        assert not (path / "zarr.json").exists()
+        assert done == operations[:number]
+        if number == copied:
+            assert not ResultStore.exists(path)
+            with pytest.raises(BadInputError, match="no result store at"):
+                ResultStore.open(path)
+        else:
+            assert ResultStore.exists(path)
+            assert not ResultStore.open(path).complete
+            with pytest.raises(IncompleteStoreError, match="was interrupted while it was created; finish it with: dps"):
+                open_results(path)
+    with Session.begin(str(path), {}) as session:
+        ResultStore.create(session, STUDY, {})
     assert ResultStore.open(path).complete
-    compute_into(path, STUDY)
+    assert leftovers(path) == []
+    with writing(path) as store:
+        for panel in STUDY.panels:
+            for block in iterate_blocks(panel):
+                commit_block(store, STUDY, panel, block)
     assert_equal_arrays(path, complete_store)
 
 
-def test_sessions_of_two_drivers_are_kept_and_leave_the_template_complete(store_copy):
-    before = ResultStore.open(store_copy).attributes
-    one, other = ResultStore.open(store_copy), ResultStore.open(store_copy)
-    one.record({"id": "a", "started": "now"})
-    other.record({"id": "b"})
-    one.record({"id": "a", "started": "now", "finished": "later"})
+def test_an_unfinished_template_of_another_study_is_refused(tmp_path, monkeypatch):
+    path = tmp_path / "t.zarr"
+    with Session.begin(str(path), {}) as session, monkeypatch.context() as patch:
+        crash_at(patch, 9, once=True)
+        with pytest.raises(CrashError):
+            ResultStore.create(session, STUDY, {})
+        before = file_stamps(path)
+        with pytest.raises(BadInputError, match="holds an unfinished store of another spec; choose another path"):
+            ResultStore.create(session, replace(STUDY, seed=8), {})
+        assert file_stamps(path) == before
+
+
+def test_sessions_are_kept_and_leave_the_root_alone(store_copy):
+    before, root = ResultStore.open(store_copy), (store_copy / "zarr.json").read_bytes()
+    sessions = before.sessions
+    with Session.begin(str(store_copy), {"name": "b"}) as session:
+        session.update({"more": 1})
+    with Session.begin(str(store_copy), {"name": "a"}) as session:
+        session.end({"finished": "later"})
     store = ResultStore.open(store_copy)
     assert store.complete
-    sessions = [*before.get("sessions", []), {"id": "b"}, {"id": "a", "started": "now", "finished": "later"}]
-    assert store.attributes == {**before, "sessions": sessions}
+    assert store.attributes == before.attributes
+    assert (store_copy / "zarr.json").read_bytes() == root
+    assert store.sessions[: len(sessions)] == sessions
+    one, other = store.sessions[len(sessions) :]
+    assert (one["name"], one["more"], "finished" in one) == ("b", 1, False)
+    assert (other["name"], other["finished"]) == ("a", "later")
+    assert one["started"] <= one["ended"] <= other["started"] <= other["ended"]
     assert store.spec == STUDY.spec()
     assert json.loads((store_copy / "zarr.json").read_text())["consolidated_metadata"]["metadata"]["means/estimate"]
     xr.open_zarr(store_copy, group="means", consolidated=True).load()
 
 
-def test_sweep_removes_half_written_files_only(store_copy):
+def test_a_session_removes_half_written_files_only(store_copy):
+    """Those of sessions that did not end, and nothing else."""
     before = file_stamps(store_copy)
-    for leftover in (f"zarr.{uuid4().hex}.partial", f"means/estimate/c/0/0/0/0/0/0.{uuid4().hex}.partial"):
-        (store_copy / leftover).write_text("half")
-    ResultStore.open(store_copy).sweep()
-    assert file_stamps(store_copy) == before
+    for name in ("000001-0123456789ab", "fenced-0123456789ab"):
+        (store_copy / WRITING / name).mkdir(parents=True)
+        (store_copy / WRITING / name / "half").write_text("half")
+    assert len(leftovers(store_copy)) == 2
+    with Session.begin(str(store_copy), {}):
+        assert leftovers(store_copy) == []
+    after = file_stamps(store_copy)
+    assert {path: stamp for path, stamp in after.items() if path in before} == before
+    assert [path.parent.name for path in after.keys() - before.keys()] == ["sessions"]
 
 
 def test_a_panel_without_factors_and_without_trials(tmp_path):

@@ -1,4 +1,4 @@
-"""Verification sees a changed bit, a cut file and a lost one; what it returns to pending is computed again."""
+"""Verification notices a changed bit, a cut file and a lost one; a repair returns damaged blocks to pending."""
 
 from pathlib import Path
 
@@ -7,10 +7,12 @@ import pytest
 import zarr
 
 from pipeline import resume
-from pipeline.errors import BadInputError, IncompleteStoreError, UnreadableStoreError
+from pipeline.errors import BadInputError, BusyStoreError, IncompleteStoreError, UnreadableStoreError
+from pipeline.stores.sessions import Session
 from pipeline.stores.store import ResultStore
 from pipeline.verify import verify
-from tests.pipeline.helpers import assert_equal_arrays, chunk_file, file_stamps
+from tests.pipeline.crashes import CrashError, crash_at
+from tests.pipeline.helpers import assert_equal_arrays, chunk_file, file_stamps, writing
 from tests.pipeline.toy import STUDY
 
 PLACES = [
@@ -65,10 +67,13 @@ def test_damaged_blocks_return_to_pending_and_are_computed_again(complete_store,
     places = [place for place in PLACES if place[1] != "status" or kind != "missing"]
     for panel, name, position in places:
         spoil(chunk_file(store_copy, panel, name, *position))
+    before = file_stamps(store_copy)
     found = checked(store_copy, sample=0)
-    told = {(flaw.where.partition(",")[0], flaw.variable) for flaw in found.flaws}
-    assert told == {(panel, name) for panel, name, _ in places}
-    assert found.flaws[0].kind == kind
+    assert {(flaw.where.partition(",")[0], flaw.variable) for flaw in found.flaws} == {place[:2] for place in places}
+    assert {flaw.kind for flaw in found.flaws} == {kind}
+    assert file_stamps(store_copy) == before
+    named = [{(flaw.where, flaw.variable) for flaw in one.flaws} for one in (found, checked(store_copy, repair=True))]
+    assert named[0] == named[1]
     again = checked(store_copy, sample=None)
     assert (again.flaws, again.n_pending) == ((), len({flaw.where for flaw in found.flaws}))
     resume(store_copy, study=STUDY)
@@ -83,7 +88,7 @@ def test_what_lost_its_status_is_pending_and_no_flaw(store_copy):
 
 def test_other_numbers_are_told_and_replaced_on_request_only(complete_store, store_copy):
     array = zarr.open_group(store_copy)["means/estimate"]
-    array[0, 0, 0, 0, 0, 1] = np.nextafter(array[0, 0, 0, 0, 0, 1], 9)
+    array[0, 0, :, :, 0, 1] = np.nextafter(array[0, 0, 0, 0, 0, 1], 9)  # at all values of unused method factors
     changed = file_stamps(store_copy)
     (flaw,) = checked(store_copy, sample=None).flaws
     assert (flaw.variable, flaw.kind) == ("estimate", "different")
@@ -95,20 +100,48 @@ def test_other_numbers_are_told_and_replaced_on_request_only(complete_store, sto
     assert_equal_arrays(store_copy, complete_store)
 
 
-@pytest.mark.parametrize("name", ["n", "trial", "method"])
-def test_coordinates_are_mended(complete_store, store_copy, name):
-    flip(chunk_file(store_copy, "means", name, 0))
-    (flaw,) = checked(store_copy, sample=0).flaws
-    assert (flaw.where, flaw.variable, flaw.kind) == ("means", name, "mended")
+def test_one_changed_position_of_an_unused_method_factor_is_seen_without_computing(complete_store, store_copy):
+    array = zarr.open_group(store_copy)["means/estimate"]
+    array[0, 0, 1, 0, 0, 1] = np.nextafter(array[0, 0, 1, 0, 0, 1], 9)
+    (flaw,) = checked(store_copy, sample=0, repair=True).flaws
+    assert (flaw.variable, flaw.kind) == ("estimate", "inconsistent")
+    resume(store_copy, study=STUDY)
     assert_equal_arrays(store_copy, complete_store)
 
 
-def test_metadata_is_mended(complete_store, store_copy):
+def repaired(store, complete_store):
+    """Verify twice, the second time with a repair, which gives the bytes of a whole store; return the flaw of both."""
+    before = file_stamps(store)
+    (flaw,) = checked(store, sample=0).flaws
+    assert file_stamps(store) == before
+    assert checked(store, sample=0, repair=True).flaws == (flaw,)
+    contents, expected = (
+        {path.relative_to(folder): content for path, (content, _) in file_stamps(folder).items()}
+        for folder in (store, complete_store)
+    )
+    assert {path: contents[path] for path in expected} == expected
+    return flaw.where, flaw.variable, flaw.kind
+
+
+@pytest.mark.parametrize(
+    ("name", "spoil", "kind"),
+    [
+        ("n", flip, "damaged"),
+        ("trial", flip, "damaged"),
+        ("method", flip, "damaged"),
+        ("trial", Path.unlink, "missing"),
+    ],
+    ids=["n", "trial", "method", "lost trial"],
+)
+def test_coordinates_are_repaired(complete_store, store_copy, name, spoil, kind):
+    spoil(chunk_file(store_copy, "means", name, 0))
+    assert repaired(store_copy, complete_store) == ("means", name, kind)
+
+
+def test_metadata_is_repaired(complete_store, store_copy):
     path = store_copy / "means" / "estimate" / "zarr.json"
     path.write_text(path.read_text().replace("float64", "float32"))
-    (flaw,) = checked(store_copy, sample=0).flaws
-    assert (flaw.where, flaw.variable, flaw.kind) == ("means", "estimate", "mended")
-    assert path.read_text() == (complete_store / "means" / "estimate" / "zarr.json").read_text()
+    assert repaired(store_copy, complete_store) == ("means", "estimate", "damaged")
 
 
 def test_reading_damage_says_what_to_do(store_copy):
@@ -125,12 +158,25 @@ def test_reading_well_hides_no_other_error(store_copy):
         raise BadInputError("mine")
 
 
-def test_bad_input(store_copy, tmp_path):
+def test_bad_input(store_copy, tmp_path, monkeypatch):
     with pytest.raises(BadInputError, match="must be >= 0, got -1"):
         checked(store_copy, sample=-1)
-    path = store_copy / "zarr.json"
-    root = zarr.open_group(store_copy, mode="r", use_consolidated=False)
-    zarr.create_group(tmp_path / "t.zarr", attributes=dict(root.attrs))
-    assert path.exists()
+    path = tmp_path / "t.zarr"
+    with Session.begin(str(path), {}) as session, monkeypatch.context() as patch:
+        crash_at(patch, 9, once=True)
+        with pytest.raises(CrashError):
+            ResultStore.create(session, STUDY, {})
     with pytest.raises(IncompleteStoreError, match="was interrupted while it was created"):
-        checked(tmp_path / "t.zarr")
+        checked(path)
+
+
+def test_a_repair_is_refused_while_another_session_writes(store_copy):
+    """Reading is not."""
+    flip(chunk_file(store_copy, "single", "heads", 0, 1))
+    with writing(store_copy):
+        before = file_stamps(store_copy)
+        with pytest.raises(BusyStoreError, match="is being written by another session") as caught:
+            checked(store_copy, sample=0, repair=True)
+        assert file_stamps(store_copy) == before
+        assert "\n" not in str(caught.value)
+        assert len(checked(store_copy, sample=0).flaws) == 1

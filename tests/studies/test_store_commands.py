@@ -1,6 +1,7 @@
 """The commands that keep a store, as a user types them: extend, verify, errors, resume --retry, status, submit."""
 
 import errno
+import shutil
 import subprocess
 import sys
 import time
@@ -11,6 +12,7 @@ import xarray as xr
 from zarr.storage import LocalStore
 
 import pipeline.declare.source
+from pipeline.stores.places import STATE
 from tests.pipeline.helpers import file_stamps
 from tests.studies.test_cli import STUDY_FILE
 
@@ -103,6 +105,22 @@ def test_verify_tells_other_numbers(command, store):
     code, out, _ = command("verify", store, "--all", "--repair", *ACCEPTED)
     assert (code, "replaced by what is computed now" in out) == (0, True)
     assert command("verify", store, "--all", *ACCEPTED)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [
+        (lambda state: (state / "sessions/000001.json").write_text("{"), "000001.json is damaged"),
+        (shutil.rmtree, "their records were lost"),
+    ],
+    ids=["damaged", "lost"],
+)
+def test_report_says_that_records_of_sessions_are_gone(command, store, spoil, told):
+    assert command("report", store)[0] == 0
+    assert "to interrupted" not in Path("report.html").read_text()
+    spoil(Path(store, STATE))
+    assert command("report", store)[0] == 0
+    assert told in Path("report.html").read_text()
 
 
 def test_verify_repairs_coordinates_on_request_only(command, store):

@@ -1,0 +1,76 @@
+"""Crashes of a process that writes to a store in a folder, at any operation on its files."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from pipeline.stores.local_files import LocalFiles
+
+_HEARTBEAT = "dpstudies-heartbeat"  # its writes depend on the time, and are no operations that are counted
+
+
+class CrashError(Exception):
+    """Stands for the end of the process."""
+
+
+def crash() -> None:
+    """Raise `CrashError`, as a process that ends here."""
+    raise CrashError
+
+
+def crash_at(patch: Any, number: int, end: Callable[[], None] = crash, once: bool = False) -> list[str]:
+    """Let every operation from one with a number on call `end` in place of its work.
+
+    Operations are the writes of temporary files, renames, removals of single files, and flushes. A write that ends the
+    process leaves half of its content. Nothing is flushed: the machine goes on.
+
+    Parameters
+    ----------
+    patch : pytest.MonkeyPatch, or an object with its method ``setattr``
+        Replaces methods of `LocalFiles`.
+    number : int
+        Operations that succeed.
+    end : callable
+        Does not return.
+    once : bool
+        True for an operation that fails while the process goes on.
+
+    Returns
+    -------
+    list of str
+        Operations that were done; filled as they are.
+    """
+    done: list[str] = []
+    ended: list[str] = []
+    write, rename, remove = LocalFiles.write_temporary, LocalFiles.rename, LocalFiles.remove
+
+    def step(name: str, before: Callable[[], Any] = lambda: None) -> None:
+        if threading.current_thread().name == _HEARTBEAT or (once and ended):
+            return
+        if len(done) == number:
+            before()
+            ended.append(name)
+            end()
+        done.append(name)
+
+    def write_or_end(files: LocalFiles, content: bytes) -> str:
+        step("write", lambda: write(files, content[: len(content) // 2]))
+        return write(files, content)
+
+    def rename_or_end(files: LocalFiles, temporary: str, key: str) -> None:
+        step(f"rename {key}")
+        rename(files, temporary, key)
+
+    def remove_or_end(files: LocalFiles, keys: Any) -> None:
+        for key in keys:
+            step(f"remove {key}")
+            remove(files, [key])
+
+    def flush_or_end(files: LocalFiles, paths: Any) -> None:
+        step("flush")
+
+    patch.setattr(LocalFiles, "write_temporary", write_or_end)
+    patch.setattr(LocalFiles, "rename", rename_or_end)
+    patch.setattr(LocalFiles, "remove", remove_or_end)
+    patch.setattr(LocalFiles, "flush", flush_or_end)
+    return done

@@ -1,0 +1,57 @@
+"""Places of stores: what cannot be one is refused in one line, before anything is written."""
+
+import pytest
+
+from pipeline import BadInputError, resume, run
+from pipeline.stores.places import holds_root, normal_place
+from tests.pipeline.toy import STUDY
+
+REFUSED = {
+    "": "got an empty text",
+    "  ": "got an empty text",
+    "a\0b": "got a null character",
+    "x" * 300: "at most 800 bytes, and 255 per folder",
+    "ä" * 128: "got",
+    "a/" * 2_000: "at most 800 bytes, and 255 per folder",
+    "memory://bucket/s.zarr": "must outlive the program",
+    "nope://bucket/s.zarr": "an object store that is installed",
+    "s3://bucket": "must be like s3://BUCKET/NAME.zarr",
+    "s3:///s.zarr": "must be like s3://BUCKET/NAME.zarr",
+    "s3://[::1/s.zarr": "must hold no credentials",
+    "s3://user:secret@bucket/s.zarr": "must hold no credentials",
+    "s3://user:sec/secret@bucket/s.zarr": "must hold no credentials",
+    "s3://user:sec#secret@bucket/s.zarr": "must hold no credentials",
+    "s3://user:secret": "must hold no credentials",
+    "s3://bucket/s.zarr?key=secret": "must hold no credentials",
+    "user:secret@s3://bucket/s.zarr": "got other characters before ://",
+}
+
+
+@pytest.mark.parametrize("path", REFUSED, ids=lambda path: repr(path[:20]))
+def test_refused_places(tmp_path, monkeypatch, path):
+    monkeypatch.chdir(tmp_path)
+    for call in (normal_place, holds_root, lambda path: run(STUDY, path), resume):
+        with pytest.raises(BadInputError) as caught:
+            call(path)
+        message = str(caught.value)
+        assert REFUSED[path] in message
+        assert "\n" not in message
+        assert "secret" not in message
+        assert len(message) < 400
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_allowed_places(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert normal_place("s.zarr") == str(tmp_path / "s.zarr")
+    assert normal_place(b"s.zarr") == str(tmp_path / "s.zarr")
+    assert normal_place(tmp_path / "a" / ".." / "x") == str(tmp_path / "x")
+    assert normal_place("x" * 255) == f"{tmp_path}/{'x' * 255}"
+    assert normal_place("a\udcff") == f"{tmp_path}/a\udcff"
+    assert normal_place("s3://bucket/ann@example.org/s.zarr//") == "s3://bucket/ann@example.org/s.zarr"
+
+
+def test_the_deepest_folder_can_be_written(tmp_path):
+    depth = (790 - len(str(tmp_path))) // 2
+    store = run(STUDY, f"{tmp_path}/{'a/' * depth}s", panels=["single"], trials=1)
+    assert resume(store.url, study=STUDY).complete
