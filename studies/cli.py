@@ -17,6 +17,7 @@ from pipeline.errors import BadInputError, IncompleteStoreError, UnreadableStore
 from pipeline.execution.flight import ExecutionError
 from pipeline.stores.store import is_damage
 from studies.commands import auditing, clusters, reading, releasing, running, verifying
+from studies.commands.output import OutputError, guarded_streams
 from studies.commands.shared import ERRORS, fail
 
 app = typer.Typer(
@@ -55,27 +56,38 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):  # batch systems end a job by SIGTERM: stop cleanly, too
         signal.signal(number, _Interrupt())
     warnings.showwarning = lambda message, *_: ERRORS.print(f"dpstudies: {message}")  # no source lines to a user
+    with guarded_streams():
+        code = _run()
+        if code == 130:
+            fail("interrupted", code)
+    sys.exit(code)
+
+
+def _run() -> int | None:
+    """Run the command, print why it fails in one line, and return the exit code."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return fail("the current folder was removed; change to another one", 2)
     try:
         code = app(standalone_mode=False)
+        sys.stdout.flush()
+        return code
     except BadInputError as error:
-        code = fail(str(error), 2)
+        return fail(str(error), 2)
     except _UsageError as error:
-        code = fail(" ".join(error.format_message().split()) + "; see 'dpstudies --help'", 2)
-    except (ExecutionError, IncompleteStoreError) as error:
-        code = fail(str(error), 3)
+        return fail(" ".join(error.format_message().split()) + "; see 'dpstudies --help'", 2)
+    except (ExecutionError, IncompleteStoreError, OutputError) as error:
+        return fail(str(error), 3)
     except (KeyboardInterrupt, typer.Abort):
-        code = 130
+        return 130
     except Exception as error:
-        if isinstance(error, UnreadableStoreError):
-            code = fail(str(error), 3)
-        elif is_damage(error):
-            code = fail(f"a chunk of the store cannot be read ({error}); find it with: dpstudies verify STORE", 3)
-        else:
-            raise
         logging.getLogger("asyncio").disabled = True  # Zarr's other reads are cut off when this process ends
-    if code == 130:
-        fail("interrupted", code)
-    sys.exit(code)
+        if isinstance(error, UnreadableStoreError):
+            return fail(str(error), 3)
+        if is_damage(error):
+            return fail(f"a chunk of the store cannot be read ({error}); find it with: dpstudies verify STORE", 3)
+        raise
 
 
 class _Interrupt:

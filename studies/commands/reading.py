@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,6 +21,7 @@ from pipeline.resolve import study_of
 from pipeline.stores.store import ResultStore
 from studies import STUDIES
 from studies.commands.laboratory import report_all
+from studies.commands.output import printable
 from studies.commands.shared import (
     ERRORS,
     AcceptEdited,
@@ -149,7 +151,8 @@ def summarise(
     summaries = load_summaries(store, split_names(panel))
     if csv:
         frames = [_frame(summary).assign(panel=name) for name, summary in summaries.items()]
-        print(pd.concat(frames).set_index("panel").to_csv(), end="")
+        text = pd.concat(frames).set_index("panel").to_csv()
+        print(printable(text) if sys.stdout.isatty() else text, end="")
         return
     for name, summary in summaries.items():
         heads, rows, _ = tabulate(summary)

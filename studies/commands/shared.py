@@ -12,9 +12,9 @@ from pipeline.declare.source import StudySource, find_study
 from pipeline.errors import BadInputError
 from pipeline.stores.places import is_local
 from studies import MODULES
+from studies.commands.output import SafeConsole, printable
 
-PLAIN: dict[str, Any] = {"soft_wrap": True, "highlight": False, "markup": False, "emoji": False}
-ERRORS = Console(stderr=True, **PLAIN)
+ERRORS = SafeConsole(stderr=True)
 
 StudyName = Annotated[str, typer.Argument(metavar="STUDY", help="A name, a .py file with STUDY, or module:object.")]
 StorePath = Annotated[str, typer.Argument(metavar="STORE", help="Path of a result store.")]
@@ -91,23 +91,30 @@ def format_size(n_bytes: float) -> str:
     return f"{n_bytes:.3g} TB"
 
 
+class _SafeTable(Table):
+    def add_row(self, *cells: Any, **options: Any) -> None:
+        """Add a row of texts."""
+        super().add_row(*(printable(cell) for cell in cells), **options)
+
+
 def make_table(*heads: str, title: str | None = None) -> Table:
     """Return an empty table with these heads."""
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    shown = None if title is None else printable(title)
+    table = _SafeTable(title=shown, title_justify="left", box=None, pad_edge=False, header_style="bold")
     for head in heads:
-        table.add_column(head, no_wrap=True)
+        table.add_column(printable(head), no_wrap=True)
     return table
 
 
 def print_table(table: Table) -> None:
     """Print a table as wide as its content: a number cut off is worse than a line that wraps."""
     width = Console(width=10_000).measure(table).maximum
-    Console(**PLAIN, width=width).print(table)
+    SafeConsole(width=width).print(table)
 
 
 def say(text: str) -> None:
     """Print a line."""
-    Console(**PLAIN).print(text)
+    SafeConsole().print(text)
 
 
 def fail(message: str, code: int) -> int:
