@@ -31,7 +31,7 @@ from studies.commands.shared import (
     make_table,
     named_study,
     page_in,
-    parse_values,
+    parse_cell,
     print_table,
     say,
     split_names,
@@ -97,15 +97,16 @@ def trial(
     store: StorePath,
     panel: Annotated[str, typer.Option("--panel", help="The panel of the trial.")],
     number: Annotated[int, typer.Option("--trial", metavar="N", help="The trial, 0 for the first.")],
-    cell: Annotated[list[str] | None, typer.Option("--cell", metavar="NAME=V", help="Value of a data factor.")] = None,
+    cell: Annotated[
+        list[str] | None, typer.Option("--cell", metavar="NAME=V", help="Value of a data factor; one option for each.")
+    ] = None,
     study: StudyOption = None,
     accept_edited_study: AcceptEdited = False,
 ) -> None:
     """Compute one trial again from its key, and say whether it equals what is stored."""
     opened = ResultStore.open(store)
     _, configured = study_of(opened, named_study(study), accept_edited_study)
-    chosen = {name: _only(name, given) for name, given in parse_values(split_names(cell)).items()}
-    reruns = rerun_trial(opened, configured, panel, chosen, number)
+    reruns = rerun_trial(opened, configured, panel, parse_cell(cell), number)
     table = make_table("method", "measure", "computed", "stored", "verdict")
     for rerun in reruns:
         killed = rerun.computed is rerun.stored
@@ -128,14 +129,14 @@ def errors(
     causes = find_causes(store)
     for cause in causes:
         first = cause.failures[0]
-        *text, again = first.error.splitlines()
+        reason = (first.error if full else last_line(first.error)) or "no reason is stored; look for damage with verify"
         shown = cause.failures if full else cause.failures[:_PLACES]
-        say(f"{first.panel}: {cause.count:,} {first.kind}: " + ("\n".join(text) if full else last_line(first.error)))
+        say(f"{first.panel}: {cause.count:,} {first.kind}: {reason}")
         for failure in shown:
             say(f"  {failure.where or 'all'}: {failure.count:,} trials, first {failure.first}")
         if len(shown) < len(cause.failures):
             say(f"  and {len(cause.failures) - len(shown):,} more places; see them with --full")
-        say(f"  {again.replace('STORE', shlex.quote(store), 1)}")
+        say(f"  again: {first.rerun(store)}")
     n_failed = sum(cause.count for cause in causes)
     retry = f"; try them again with: dpstudies resume {shlex.quote(store)} --retry failed" if n_failed else ""
     say(f"{n_failed:,} failed trials, {len(causes):,} causes{retry}")
@@ -218,12 +219,6 @@ def conclude(store: str, counts: Counts) -> int:
 def _frame(summary: xr.Dataset) -> pd.DataFrame:
     """Return a summary as rows, with constants and coordinates as columns."""
     return summary.to_dataframe().reset_index()
-
-
-def _only(name: str, values: list[str]) -> str:
-    if len(values) != 1:
-        raise BadInputError(f"a cell has one value of {name}, got {len(values)}")
-    return values[0]
 
 
 def _show(value: Any) -> str:

@@ -66,14 +66,24 @@ def split_names(names: list[str] | None) -> list[str]:
 
 def parse_values(assignments: list[str] | None) -> dict[str, list[str]]:
     """Return the values that ``--set`` gives, by name."""
-    values: dict[str, list[str]] = {}
+    given = _parse(assignments, "NAME=V1,V2", "list its values once, as {}=V1,V2")
+    return {name: [value.strip() for value in values.split(",")] for name, values in given.items()}
+
+
+def parse_cell(assignments: list[str] | None) -> dict[str, str]:
+    """Return the values that ``--cell`` gives, by name; one may hold commas."""
+    return _parse(assignments, "NAME=V", "a cell has one value of {}")
+
+
+def _parse(assignments: list[str] | None, form: str, twice: str) -> dict[str, str]:
+    values: dict[str, str] = {}
     for assignment in assignments or []:
         name, equals, given = assignment.partition("=")
         if not equals or not name or not given:
-            raise BadInputError(f"a value must be given as NAME=V1,V2, got {assignment!r}")
+            raise BadInputError(f"a value must be given as {form}, got {assignment!r}")
         if name in values:
-            raise BadInputError(f"{name} is given twice; list its values once, as {name}=V1,V2")
-        values[name] = [value.strip() for value in given.split(",")]
+            raise BadInputError(f"{name} is given twice; {twice.format(name)}")
+        values[name] = given
     return values
 
 
