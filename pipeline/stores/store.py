@@ -368,7 +368,8 @@ def _head(study: Study) -> dict[str, Any]:
 
 def _with_rerun(panel: Panel, block: Block, error: np.ndarray) -> np.ndarray:
     """Append to each error the words that compute its trial again; STORE stands for the store's path."""
-    cell = "".join(f" --cell {name}={format_value(value)}" for name, value in panel.cells()[block.cell].items())
+    values = panel.cells()[block.cell].items()
+    cell = "".join(f" --cell {shlex.quote(f'{name}={format_value(value)}')}" for name, value in values)
     again = f"again: dpstudies trial STORE --panel {panel.name}{cell} --trial"
     return np.array(
         [f"{text}\n{again} {trial}" if text else "" for text, trial in zip(error, block.trials, strict=True)], object
