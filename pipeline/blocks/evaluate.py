@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.blocks.one_thread import one_thread
 from pipeline.declare.factors import Measure, Value
 from pipeline.declare.panel import Panel, Setting
 from pipeline.declare.streams import Streams
@@ -76,6 +77,7 @@ class Outcome:
     error: np.ndarray
 
 
+@one_thread()
 def evaluate_block(study: Study, block: Block, settings: Sequence[Setting]) -> list[Outcome]:
     """Compute settings on one block.
 
