@@ -296,19 +296,15 @@ def _state(ok: int, failed: int, pending: int) -> State:
 
 
 def _provenance(store: ResultStore) -> list[tuple[str, str]]:
-    attributes = store.attributes
-    sessions = attributes["sessions"]
-    last = sessions[-1] if sessions else {}
+    attributes, sessions = store.attributes, store.sessions
+    last: dict[str, Any] = next((session for session in reversed(sessions) if "damaged" not in session), {})
     rows = [
         ("Store", store.url),
         ("Study", attributes["study_reference"]),
         ("Seed", str(attributes["seed"])),
         ("Spec (SHA-256)", attributes["spec_sha256"]),
         ("Created", attributes["created"]),
-        (
-            "Sessions",
-            "; ".join(f"{s['started']} to {s.get('finished', 'interrupted')} ({s['profile']})" for s in sessions),
-        ),
+        ("Sessions", "; ".join(map(_describe_session, sessions)) or "their records were lost"),
         ("Command", last.get("command", "")),
         ("Versions", ", ".join(f"{name} {version}" for name, version in last.get("versions", {}).items())),
         ("Machine", f"{last.get('platform', '')}, {last.get('cpu_count', '')} cores, host {last.get('host', '')}"),
@@ -317,3 +313,9 @@ def _provenance(store: ResultStore) -> list[tuple[str, str]]:
     if "git_commit" in last:
         rows.append(("Source revision", last["git_commit"] + (" with changes" if last["git_dirty"] else "")))
     return rows
+
+
+def _describe_session(session: Mapping[str, Any]) -> str:
+    if "damaged" in session:
+        return f"the record {session['damaged']} is damaged"
+    return f"{session['started']} to {session.get('finished', 'interrupted')} ({session['profile']})"

@@ -1,5 +1,6 @@
 """Commits: the values of some blocks first, made durable once, then the statuses that make them visible."""
 
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -56,7 +57,7 @@ class Commit:
     chunks : Chunks
         Its arrays.
     present : set of str
-        Keys of chunks per cell that this process has read or written.
+        Keys of chunks per cell that this process has read, or written and made durable.
     planned : sequence of Planned
         The blocks.
 
@@ -68,6 +69,7 @@ class Commit:
 
     def __init__(self, files: Files, chunks: Chunks, present: set[str], planned: Sequence[Planned]) -> None:
         self._files, self._chunks, self._present = files, chunks, present
+        self._of_cells: set[str] = set()  # written here; no other commit may rely on them before this one is finished
         for name in ("status", "error"):  # in this order: a block that is committed keeps the texts of its errors
             files.remove([key for one in planned for key in _keys(chunks, one, one.stale, {name: 0})])
         growing = [one for one in planned if one.may_grow]
@@ -99,6 +101,7 @@ class Commit:
     def finish(self) -> None:
         """Make the values durable, then the statuses visible."""
         self._batch.finish()
+        self._present |= self._of_cells
 
     def discard(self) -> None:
         """Remove what was prepared; the blocks stay pending."""
@@ -111,15 +114,15 @@ class Commit:
     def _is_needed(self, panel: str, name: str, region: tuple[slice, ...]) -> bool:
         """Return whether to write the value of a cell: committed blocks depend on it, so none is replaced."""
         (key,) = self._chunks.keys(panel, name, region)
-        if key not in self._present:
-            content = self._files.read(key)
-            self._present.add(key)
-            try:
-                self._chunks.decode(panel, name, region, {key: content})
-            except DamagedChunkError:  # a power loss may leave a file without its content
-                return True
-            return content is None
-        return False
+        if key in self._present or key in self._of_cells:
+            return False
+        content = self._files.read(key)
+        try:
+            self._chunks.decode(panel, name, region, {key: content})
+        except DamagedChunkError:  # a power loss may leave a file without its content
+            content = None
+        (self._of_cells if content is None else self._present).add(key)
+        return content is None
 
 
 def _keys(chunks: Chunks, planned: Planned, settings: Iterable[Setting], n_dims: Mapping[str, int]) -> Iterator[str]:
@@ -133,7 +136,8 @@ def _keys(chunks: Chunks, planned: Planned, settings: Iterable[Setting], n_dims:
 
 def rerun_line(panel: Panel, block: Block, trial: int) -> str:
     """Return the last line of a stored error: the command that computes its trial again; STORE stands for the path."""
-    cell = "".join(f" --cell {name}={format_value(value)}" for name, value in panel.cells()[block.cell].items())
+    values = panel.cells()[block.cell].items()
+    cell = "".join(f" --cell {shlex.quote(f'{name}={format_value(value)}')}" for name, value in values)
     return f"again: dpstudies trial STORE --panel {panel.name}{cell} --trial {trial}"
 
 

@@ -133,9 +133,15 @@ def verdicts_as_markdown(chapters: list[Chapter], results: Results) -> str:
     results : mapping
         Of which the latest session names date, version and command.
     """
-    last = max((one.sessions[-1] for one in results.values()), key=lambda session: session["started"])
+    sessions = [session for one in results.values() for session in one.sessions]
+    if sessions:
+        last = max(sessions, key=lambda session: session["started"])
+        day = last.get("finished", last["started"])[:10]
+        origin = f"dpstudies {last['versions']['dpstudies']}, {day}: `{last['command']}`"
+    else:
+        origin = "The records of the sessions that computed these results were lost."
     lines = [
-        f"dpstudies {last['versions']['dpstudies']}, {last.get('finished', last['started'])[:10]}: `{last['command']}`",
+        origin,
         "",
         "| paper | conclusion | verdict |",
         "|---|---|---|",
@@ -172,6 +178,8 @@ def _provenance(folder: str | os.PathLike[str], results: Results) -> list[tuple[
     def distinct(values: list[str]) -> str:
         return "; ".join(dict.fromkeys(values))
 
+    if not sessions:
+        return [("Folder", os.path.abspath(folder)), ("Page written by", _revision(describe(__file__)))]
     return [
         ("Folder", os.path.abspath(folder)),
         ("Dates", f"{min(one['started'] for one in sessions)} to {max(one['started'] for one in sessions)}"),

@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 from pipeline import BadInputError, Claim, Finding, Study
@@ -40,10 +41,10 @@ class StudyResults:
     claims: list[tuple[Claim, Finding]]
     state: State
 
-    @property
+    @cached_property
     def sessions(self) -> list[dict[str, Any]]:
-        """The history of the store, the first session first."""
-        return self.store.attributes["sessions"]
+        """The intact records of the store's sessions, the first session first; none if they were lost."""
+        return [record for record in self.store.sessions if "damaged" not in record]
 
     @property
     def seconds(self) -> float:

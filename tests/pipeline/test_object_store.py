@@ -14,17 +14,26 @@ import xarray as xr
 import yaml
 
 import pipeline
+from pipeline.blocks.evaluate import evaluate_block
+from pipeline.blocks.plan import iterate_blocks
 from pipeline.errors import BadInputError, IncompleteStoreError, UnreadableStoreError
+from pipeline.stores.commits import Planned
+from pipeline.stores.object_files import ObjectFiles
+from pipeline.stores.places import STATE
+from pipeline.stores.root import COPY
+from pipeline.stores.sessions import Session
 from pipeline.stores.store import ResultStore
+from pipeline.stores.template import make_template
 from pipeline.verify import verify
-from tests.pipeline.helpers import TOY_FILE, assert_equal_arrays
+from tests.pipeline.helpers import TOY_FILE, assert_equal_arrays, commit_block, panel_of
 from tests.pipeline.test_kill import STUDY_FILE
-from tests.pipeline.toy import STUDY
+from tests.pipeline.toy import FAULTS, STUDY
 from tests.studies import conftest, test_laboratory
 
 command = conftest.command
 few = test_laboratory.few
 PANELS = ["table", "single"]
+N_OF_TEMPLATE = len(make_template(STUDY.configure(panels=PANELS), {})) - 1  # without the root
 FEW = {"epsilon": [0.5], "steps": [3]}
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "me", "AWS_SECRET_ACCESS_KEY": "mine", "AWS_DEFAULT_REGION": "us-east-1"}
 SERVER = """
@@ -87,6 +96,11 @@ def keys(bucket, part=""):
     return sorted(one.key for one in bucket.objects.all() if part in one.key)
 
 
+def tags(bucket):
+    """Return what changes with the content of each object."""
+    return {one.key: (one.e_tag, one.last_modified) for one in bucket.objects.all()}
+
+
 def stop_after(n_receipts):
     """Progress that interrupts a run, as Ctrl-C does."""
     receipts = count(1)
@@ -125,6 +139,19 @@ def test_unequal_numbers_are_seen(url, local, bucket):
         assert_equal_arrays(url, local)
 
 
+def test_each_commit_writes_what_it_depends_on(url, bucket):
+    """Of two tasks that compute blocks of one cell, the one that ends first relies on nothing of the other."""
+    study = panel_of(STUDY, "faults", methods=FAULTS.methods[:1])
+    (panel,), (setting,) = study.panels, study.panels[0].settings()
+    one, other = (block for block in iterate_blocks(panel) if block.cell == 0)
+    with Session.begin(url, {}) as session:
+        store = ResultStore.create(session, study, {})
+        with store.commit([Planned(panel, one, [setting])]) as commit:
+            commit.write(panel, one, setting, evaluate_block(study, one, [setting])[0])
+            commit_block(store, study, panel, other)
+            assert keys(bucket, "/faults/mean/c/") == ["some/folder/toy.zarr/faults/mean/c/0/0"]
+
+
 def test_an_interrupted_run_is_resumed(url, local):
     with pytest.raises(KeyboardInterrupt):
         pipeline.run(STUDY, url, panels=PANELS, progress=stop_after(1))
@@ -132,7 +159,7 @@ def test_an_interrupted_run_is_resumed(url, local):
     assert sum(store.pending(STUDY.panel(name)).sum() for name in PANELS) > 0
     pipeline.resume(url)
     assert_equal_arrays(url, local)
-    assert len(ResultStore.open(url).attributes["sessions"]) == 2
+    assert ["finished" in session for session in ResultStore.open(url).sessions] == [False, True]
 
 
 @pytest.mark.slow
@@ -147,26 +174,49 @@ def test_a_driver_that_is_killed_is_resumed(url, bucket, tmp_path):
         os.kill(driver.pid, signal.SIGKILL)
     assert driver.returncode == -signal.SIGKILL
     assert 9 <= len(keys(bucket, "/q/status/c/")) < 90
-    pipeline.run(str(tmp_path / "fast.py"), url, panels=["q"])
+    pipeline.run(str(tmp_path / "fast.py"), url, panels=["q"], accept_edited_study=True)
     pipeline.run(str(tmp_path / "fast.py"), tmp_path / "whole.zarr", panels=["q"])
     assert_equal_arrays(url, tmp_path / "whole.zarr")
 
 
-@pytest.mark.parametrize("n_files", [0, 1, 9])
-def test_an_interrupted_creation_is_finished(url, local, monkeypatch, n_files):
-    copy = ResultStore._copy
+@pytest.mark.parametrize("n_files", [0, 1, 9, 99], ids=lambda n_files: f"{n_files} objects")
+def test_an_interrupted_creation_is_finished(url, bucket, local, monkeypatch, n_files):
+    """After the copy of the root, and before the root."""
+    write = ObjectFiles.put_many
 
-    def copy_some(store, files):
-        copy(store, {key: files[key] for key in sorted(files)[:n_files] if key != "zarr.json"})
+    def write_some(files, contents):
+        write(files, {key: contents[key] for key in sorted(contents)[:n_files]})
         raise RuntimeError("killed")
 
     with monkeypatch.context() as patch:
-        patch.setattr(ResultStore, "_copy", copy_some)
+        patch.setattr(ObjectFiles, "put_many", write_some)
         with pytest.raises(RuntimeError, match="killed"):
             pipeline.run(STUDY, url, panels=PANELS)
+    found = [key.removeprefix("some/folder/toy.zarr/") for key in keys(bucket)]
+    assert found[0] == COPY
+    assert "zarr.json" not in found
+    assert len([key for key in found if not key.startswith(STATE)]) == min(n_files, N_OF_TEMPLATE)
     with pytest.raises(IncompleteStoreError, match=f"finish it with: dpstudies resume {url}"):
         pipeline.open_results(url)
     pipeline.resume(url)
+    assert_equal_arrays(url, local)
+
+
+def test_a_creation_that_wrote_nothing_is_repeated(url, bucket, local, monkeypatch):
+    """Before the copy of the root there is only the record of the session, which is no store."""
+
+    def refuse(*_):
+        raise RuntimeError("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ObjectFiles, "replace", refuse)
+        with pytest.raises(RuntimeError, match="killed"):
+            pipeline.run(STUDY, url, panels=PANELS)
+    assert all(f"/{STATE}/" in key for key in keys(bucket))
+    assert not ResultStore.exists(url)
+    with pytest.raises(BadInputError, match=f"no result store at {url}"):
+        pipeline.open_results(url)
+    pipeline.run(STUDY, url, panels=PANELS)
     assert_equal_arrays(url, local)
 
 
@@ -194,12 +244,15 @@ def test_damage_is_found_and_repaired(url, bucket, local):
     lost.delete()
     with pytest.raises(UnreadableStoreError, match=f"find it with: dpstudies verify {url}"):
         pipeline.resume(url)
+    before = tags(bucket)
     found = verify(url)
+    assert tags(bucket) == before
     assert {(flaw.variable, flaw.problem.split(":")[0]) for flaw in found.flaws} == {
         ("curve", "unreadable"),
         ("status", "unreadable"),
         ("total", "missing"),
     }
+    assert len(verify(url, sample=0, repair=True).flaws) == 3
     store = ResultStore.open(url)
     assert [int(store.pending(STUDY.panel(name)).sum()) for name in PANELS] == [2, 1]
     pipeline.resume(url)

@@ -387,6 +387,30 @@ def test_a_crash_never_commits_missing_numbers(tmp_path, monkeypatch, name, meth
     assert bool(removed) == (prepare is not new)
 
 
+@pytest.mark.parametrize(("name", "method"), [("faults", "fine"), ("table", "cube")])
+def test_a_commit_that_failed_is_repeated_by_the_same_process(tmp_path, monkeypatch, name, method):
+    """Fail at each operation in turn, and commit again: no value of a cell is taken to be there that is not."""
+    study = panel_with(name, method)
+    (panel,) = study.panels
+    block = next(iterate_blocks(panel))
+    for number in count():
+        path = tmp_path / str(number)
+        create_store(path, study)
+        with writing(path) as store:
+            with monkeypatch.context() as patch:
+                crash_at(patch, number, once=True)
+                try:
+                    commit_block(store, study, panel, block)
+                except CrashError:
+                    pass
+                else:
+                    break
+            commit_block(store, study, panel, block)
+            assert contradictions(path, panel) == []
+            assert not store.pending(panel)[block.cell, 0].any()
+    assert number >= len(panel.measures) + 2
+
+
 def test_the_crash_test_sees_a_writer_that_commits_first(tmp_path, monkeypatch):
     """Negative control: statuses are written at once, and numbers at the end."""
 

@@ -1,6 +1,7 @@
 """All studies in one folder: run, stop, go on, refuse; and what is concluded from their stores."""
 
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -8,12 +9,15 @@ from scipy import integrate, stats
 
 import pipeline
 from pipeline import BadInputError
+from pipeline.stores.places import SESSIONS, STATE
 from studies import MODULES, STUDIES
 from studies.commands import laboratory as commands
 from studies.laboratory import formula_checks, results, scales
+from studies.laboratory import page as page_module
 from studies.laboratory.audits import audit_table
 from studies.laboratory.comparisons import comparison_tables
 from studies.laboratory.errata import ERRATA, list_errata
+from studies.laboratory.page import verdicts_as_markdown
 from studies.laboratory.papers import OTHER, PAPERS, is_of_paper, paper_of
 from studies.laboratory.results import load_results
 from studies.laboratory.scales import QUICK, Scale, configure, is_folder, require_folder, store_path
@@ -79,6 +83,23 @@ def test_run_all_then_again_then_report(command, tmp_path, few):
     claims = [claim for study in few.values() for claim in study.claims if is_of_paper(claim.source)]
     assert len(lines) == 4 + len(claims)
     assert all(line.count(" | ") == 2 for line in lines[4:])
+    _lose_records(tmp_path / "lab", "gibbs-traces")
+    found, _ = load_results("lab")
+    assert [len(one.sessions) for one in found.values()] == [0, 1, 1]
+    assert [row[0] for row in page_module._times(found).rows] == [*few, "all"]
+    assert "`dpstudies run all --store lab --scale quick`" in verdicts_as_markdown([], found)
+    _lose_records(tmp_path / "lab", *few)
+    found, _ = load_results("lab")
+    assert verdicts_as_markdown([], found).startswith("The records of the sessions that computed these results were lo")
+    assert [row[0] for row in page_module._provenance("lab", found)] == ["Folder", "Page written by"]
+
+
+def _lose_records(folder, damaged, *lost):
+    """Damage the record of one store's session, and lose the state of others, as a copy without hidden files does."""
+    for record in (folder / f"{damaged}.zarr" / SESSIONS).iterdir() if not lost else ():
+        record.write_bytes(record.read_bytes()[:-20])
+    for name in (damaged, *lost) if lost else ():
+        shutil.rmtree(folder / f"{name}.zarr" / STATE)
 
 
 def _fail_at(monkeypatch, name, error):
