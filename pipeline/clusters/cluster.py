@@ -48,6 +48,8 @@ _ASK_SECONDS = 5
 _HERE = "127.0.0.1:0"
 # a terminal sends Ctrl-C to the workers, too: it is for the driver, which stops them
 _IGNORE_INTERRUPT = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
+# before it joins: the scheduler counts on a worker from then on
+_IMPORT_TASKS = "import pipeline.execution.tasks"
 
 
 class UnreachableSchedulerError(BadInputError):
@@ -137,7 +139,7 @@ def _local_defaults(in_process: bool) -> dict[str, Any]:
         "worker_dashboard_address": _HERE,
         "silence_logs": logging.CRITICAL,  # what happens to tasks is for pipeline.execution.execute to say
         "threads_per_worker": available_cores() if in_process else 1,
-        **({} if in_process else {"preload": [_IGNORE_INTERRUPT]}),
+        **({} if in_process else {"preload": [_IGNORE_INTERRUPT, _IMPORT_TASKS]}),
     }
 
 

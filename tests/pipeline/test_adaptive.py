@@ -28,16 +28,18 @@ def panel(name, seconds, trials):
     return Panel(name, name, simulate, (Method("wait", wait),), (Measure("x", "a number"),),
                  (Factor("seconds", (seconds,), "time of a block"),), trials=trials)
 
-STUDY = Study("waiting", "Waiting", "To wait.", (panel("last", 12.0, 1), panel("first", {seconds}, {trials})), seed=1)
+STUDY = Study("waiting", "Waiting", "To wait.", (panel("last", {last}, 1), panel("first", {seconds}, {trials})), seed=1)
 """
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("seconds", "trials"), [(0.25, 480), (1.0, 120), (10.0, 24)])
 def test_a_cluster_grows_is_busy_and_shrinks(tmp_path, monkeypatch, seconds, trials):
-    """Blocks of three lengths, and a last one of 12 s, in which the cluster has time to shrink."""
+    """Blocks of three lengths, and a long last one, in which the cluster has time to shrink."""
     (tmp_path / "log").mkdir()
-    (tmp_path / "waiting.py").write_text(STUDY_FILE.format(log=str(tmp_path / "log"), seconds=seconds, trials=trials))
+    (tmp_path / "waiting.py").write_text(
+        STUDY_FILE.format(log=str(tmp_path / "log"), seconds=seconds, trials=trials, last=12.0 + 2 * seconds)
+    )
     profile = {
         "class": "LocalCluster",
         "kwargs": {"n_workers": 1, "threads_per_worker": 1},
