@@ -37,7 +37,10 @@ from pipeline.clusters.profiles import load_profile
 from pipeline.declare.source import find_study
 from pipeline.declare.study import Study
 from pipeline.execution.execute import execute
+from pipeline.execution.shipping import shipped
 from pipeline.execution.work import PendingWork, Task
+from pipeline.stores.commits import Planned
+from pipeline.stores.sessions import Session
 from pipeline.stores.store import ResultStore
 
 SHAPES = ((10, 100), (1_000, 1), (100, 100), (10_000, 1), (1_000, 100), (100_000, 1))  # cells, blocks a cell
@@ -133,13 +136,16 @@ def drive_utilisation() -> dict[str, float]:
         folder = Path(name)
         source = find_study(write_study(folder, seconds=1.0), {})
         study = source.load().configure(1, values={"n": range(1, N_WORKERS * ROUNDS + 1)})
-        store = ResultStore.create(folder / "s.zarr", study, {**source.attributes, "sessions": []})
-        task = Task(source, store.url, store.attributes["spec_sha256"])
-        with started(folder, N_WORKERS) as cluster, connect(load_profile(cluster)) as client:
-            client.wait_for_workers(N_WORKERS, timeout=600)
-            client.run(lambda: bool(task.opened()))
-            with timed(found, "wall"):
-                execute(client, task, PendingWork(study, store), lambda receipt: seconds.append(receipt.seconds))
+        url = str(folder / "s.zarr")
+        with started(folder, N_WORKERS) as cluster, Session.begin(url, {}) as session:
+            profile, store = load_profile(cluster), ResultStore.create(session, study, source.attributes)
+            task = Task(source, url, store.attributes["spec_sha256"], session.id)
+            with connect(profile) as client, shipped(client, task):
+                client.wait_for_workers(N_WORKERS, timeout=600)
+                client.run(lambda: bool(task.opened()))
+                works = PendingWork(study, store)
+                with timed(found, "wall"):
+                    execute(client, task, works, lambda receipt: seconds.append(receipt.seconds), profile=profile)
     return found | {"blocks": len(seconds), "utilisation": sum(seconds) / (N_WORKERS * found["wall"])}
 
 
@@ -147,12 +153,15 @@ def make_store(folder: Path, n_trials: int, n_cells: int) -> str:
     """Write a store of `n_trials` trials in all, in blocks of 10,000 trials, without a cluster."""
     source, rng = find_study(write_study(folder, size=10_000), {}), np.random.default_rng(1)
     study: Study = source.load().configure(n_trials // n_cells, values={"n": range(1, n_cells + 1)})
-    store = ResultStore.create(folder / "s.zarr", study, {**source.attributes, "sessions": []})
     panel = study.panels[0]
-    for block in iterate_blocks(panel):
-        n = len(block.trials)
-        outcome = Outcome({"x": rng.normal(size=n)}, np.ones(n, np.int8), np.full(n, "", object))
-        store.write(panel, block, panel.settings()[0], outcome)
+    with Session.begin(str(folder / "s.zarr"), {}) as session:
+        store = ResultStore.create(session, study, source.attributes)
+        planned = [Planned(panel, block, panel.settings()) for block in iterate_blocks(panel)]
+        with store.commit(planned) as commit:
+            for one in planned:
+                n = len(one.block.trials)
+                outcome = Outcome({"x": rng.normal(size=n)}, np.ones(n, np.int8), np.full(n, "", object))
+                commit.write(panel, one.block, panel.settings()[0], outcome)
     return store.url
 
 
