@@ -37,6 +37,7 @@ from pipeline.clusters.profiles import load_profile
 from pipeline.declare.source import find_study
 from pipeline.declare.study import Study
 from pipeline.execution.execute import execute
+from pipeline.execution.shipping import shipped
 from pipeline.execution.work import PendingWork, Task
 from pipeline.stores.commits import Planned
 from pipeline.stores.sessions import Session
@@ -135,13 +136,16 @@ def drive_utilisation() -> dict[str, float]:
         folder = Path(name)
         source = find_study(write_study(folder, seconds=1.0), {})
         study = source.load().configure(1, values={"n": range(1, N_WORKERS * ROUNDS + 1)})
-        store = ResultStore.create(folder / "s.zarr", study, {**source.attributes, "sessions": []})
-        task = Task(source, store.url, store.attributes["spec_sha256"])
-        with started(folder, N_WORKERS) as cluster, connect(load_profile(cluster)) as client:
-            client.wait_for_workers(N_WORKERS, timeout=600)
-            client.run(lambda: bool(task.opened()))
-            with timed(found, "wall"):
-                execute(client, task, PendingWork(study, store), lambda receipt: seconds.append(receipt.seconds))
+        url = str(folder / "s.zarr")
+        with started(folder, N_WORKERS) as cluster, Session.begin(url, {}) as session:
+            profile, store = load_profile(cluster), ResultStore.create(session, study, source.attributes)
+            task = Task(source, url, store.attributes["spec_sha256"], session.id)
+            with connect(profile) as client, shipped(client, task):
+                client.wait_for_workers(N_WORKERS, timeout=600)
+                client.run(lambda: bool(task.opened()))
+                works = PendingWork(study, store)
+                with timed(found, "wall"):
+                    execute(client, task, works, lambda receipt: seconds.append(receipt.seconds), profile=profile)
     return found | {"blocks": len(seconds), "utilisation": sum(seconds) / (N_WORKERS * found["wall"])}
 
 
