@@ -1,5 +1,6 @@
 """Dask clusters: start or reach the cluster of a profile, and yield a client."""
 
+import logging
 import os
 import shlex
 import warnings
@@ -131,7 +132,7 @@ def reach(profile: Profile) -> Iterator[Client]:
                 _await_worker(client, profile)
                 yield client
         finally:
-            cluster.close()
+            _close(cluster)
 
 
 @contextmanager
@@ -220,6 +221,14 @@ def _start(profile: Profile) -> Any:
             cluster.scale(profile.scale)
     except Exception as error:
         if cluster is not None:
-            cluster.close()
+            _close(cluster)
         raise BadInputError(f"the cluster of profile {profile.name} did not start: {told(error)}") from error
     return cluster
+
+
+def _close(cluster: Any) -> None:
+    """Close a cluster; Dask fails at the workers of one whose jobs were refused, when all else is closed."""
+    try:
+        cluster.close()
+    except AssertionError:
+        logging.getLogger("distributed").debug("a worker of %s never started", cluster, exc_info=True)

@@ -5,6 +5,8 @@ import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
+from pipeline.clusters.redact import redact_text, told
+
 _HARMLESS = re.compile(
     "|".join(
         (
@@ -32,9 +34,26 @@ class _Harmful(logging.Filter):
         return not _HARMLESS.search(record.getMessage())
 
 
+class _OneLine(logging.Formatter):
+    """Format a record on one line, without secrets; of an exception, its type and text."""
+
+    def __init__(self, formatter: logging.Formatter | None) -> None:
+        super().__init__()
+        self._formatter = formatter or logging.Formatter()
+
+    def format(self, record: logging.LogRecord) -> str:
+        copy = logging.makeLogRecord(record.__dict__)
+        error = record.exc_info[1] if record.exc_info else None
+        # of a failed callback, the message is a representation of the event loop
+        message = "" if error is not None and record.name.startswith("tornado") else record.getMessage()
+        copy.msg = " ".join(filter(None, (redact_text(" ".join(message.split())), error and told(error))))
+        copy.args, copy.exc_info, copy.exc_text = (), None, None
+        return self._formatter.format(copy)
+
+
 @contextmanager
 def without_harmless() -> Iterator[None]:
-    """Print warnings and errors of Dask only, and of these no harmless ones, in this process."""
+    """Print warnings and errors of Dask only, each on one line, and of these no harmless ones, in this process."""
     with ExitStack() as stack:
         # handlers of other kinds, such as files, are the user's own
         for handler in {handler for logger in _loggers() for handler in logger.handlers}:
@@ -42,6 +61,8 @@ def without_harmless() -> Iterator[None]:
                 harmful = _Harmful()
                 handler.addFilter(harmful)
                 stack.callback(handler.removeFilter, harmful)
+                stack.callback(handler.setFormatter, handler.formatter)
+                handler.setFormatter(_OneLine(handler.formatter))
                 stack.callback(handler.setLevel, handler.level)
                 handler.setLevel(max(handler.level, logging.WARNING))
         yield
@@ -49,5 +70,5 @@ def without_harmless() -> Iterator[None]:
 
 def _loggers() -> list[logging.Logger]:
     """Return the loggers of Dask; those of its parts may have handlers of their own."""
-    names = [name for name in logging.root.manager.loggerDict if name.split(".")[0] == "distributed"]
-    return [logging.getLogger(name) for name in ("distributed", *names)]
+    names = [name for name in logging.root.manager.loggerDict if name.split(".")[0] in ("distributed", "tornado")]
+    return [logging.getLogger(name) for name in names]

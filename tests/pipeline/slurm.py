@@ -1,0 +1,134 @@
+"""A real Slurm on this machine, in a folder of its own: munge, controller and node, on loopback only.
+
+Needs Debian's packages ``slurm-wlm`` and ``munge``, and root, as which jobs run; no system service, no system file.
+"""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "scancel", "squeue", "sinfo")
+_PATH = f"{os.environ.get('PATH', '')}{os.pathsep}/usr/sbin{os.pathsep}/usr/local/sbin"
+_START_SECONDS = 60
+_CONFIGURATION = """
+ClusterName=test
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={controller_port}
+SlurmdPort={node_port}
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.socket
+CredType=cred/munge
+CommunicationParameters=NoInAddrAny,NoCtldInAddrAny
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/none
+AccountingStorageType=accounting_storage/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core_Memory
+SchedulerParameters=sched_interval=1
+MpiDefault=none
+ReturnToService=2
+KillWait=5
+MinJobAge=10
+NodeName={host} NodeAddr=127.0.0.1 CPUs={cpus} CoresPerSocket={cpus} RealMemory={megabytes} State=UNKNOWN
+PartitionName=main Nodes={host} Default=YES MaxTime=INFINITE State=UP
+"""
+
+
+def missing() -> str:
+    """Return what this machine lacks for a Slurm; empty if it can have one."""
+    absent = [program for program in PROGRAMS if shutil.which(program, path=_PATH) is None]
+    if absent:
+        return f"{', '.join(absent)} not installed: apt-get install slurm-wlm munge"
+    return "" if os.geteuid() == 0 else "Slurm is started as root here"
+
+
+@contextmanager
+def running(folder: Path, megabytes: int = 2048) -> Iterator[dict[str, str]]:
+    """Start a Slurm with one node; yield the environment in which its commands find it; end it by its process ids."""
+    host = socket.gethostname().partition(".")[0]
+    controller_port, node_port = _free_ports(2)
+    for name in ("state", "spool", "munge"):
+        (folder / name).mkdir(mode=0o700)
+    key = folder / "munge" / "munge.key"
+    key.write_bytes(os.urandom(1024))
+    key.chmod(0o600)
+    values = {"host": host, "folder": folder, "cpus": os.cpu_count(), "megabytes": megabytes}
+    values |= {"controller_port": controller_port, "node_port": node_port}
+    (folder / "slurm.conf").write_text(_CONFIGURATION.format(**values))
+    environment = {**os.environ, "PATH": _PATH, "SLURM_CONF": str(folder / "slurm.conf")}
+    places = {name: folder / "munge" / f"munged.{name}" for name in ("log", "pid", "seed")}
+    commands = [
+        [
+            "munged",
+            "--foreground",
+            "--force",
+            f"--key-file={key}",
+            f"--socket={folder}/munge.socket",
+            f"--log-file={places['log']}",
+            f"--pid-file={places['pid']}",
+            f"--seed-file={places['seed']}",
+        ],
+        ["slurmctld", "-D", "-c", "-f", f"{folder}/slurm.conf"],
+        ["slurmd", "-D", "-N", host, "-f", f"{folder}/slurm.conf"],
+    ]
+    started = []
+    try:
+        for command in commands:
+            with open(folder / f"{command[0]}.out", "w") as log:
+                started.append(subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, env=environment))
+            time.sleep(1)
+        _await_node(folder, environment)
+        yield environment
+    finally:
+        subprocess.run(["scancel", "--me"], env=environment, cwd=folder, timeout=20, capture_output=True)
+        for process in reversed(started):
+            _end(process)
+
+
+def _free_ports(n: int) -> list[int]:
+    with_ports = [socket.socket() for _ in range(n)]
+    try:
+        for one in with_ports:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in with_ports]
+    finally:
+        for one in with_ports:
+            one.close()
+
+
+def _await_node(folder: Path, environment: dict[str, str]) -> None:
+    deadline, state = time.monotonic() + _START_SECONDS, ""
+    while time.monotonic() < deadline:
+        found = subprocess.run(
+            ["sinfo", "-h", "-o", "%T"], env=environment, cwd=folder, capture_output=True, text=True, timeout=30
+        )
+        state = found.stdout.strip() or found.stderr.strip()
+        if state == "idle":
+            return
+        time.sleep(0.5)
+    logs = "\n".join(f"{path.name}: {path.read_text()[-2000:]}" for path in sorted(folder.glob("*.out")))
+    raise RuntimeError(f"the node is not idle but {state}; {logs}")
+
+
+def _end(process: subprocess.Popen) -> None:
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(20)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait(10)

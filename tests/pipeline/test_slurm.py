@@ -1,0 +1,94 @@
+"""A study through the shipped profile of a real Slurm, adaptive, to its end.
+
+Where Slurm is not installed the module is skipped with the reason: the full environment of CONTRIBUTING.md has it.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+import pipeline
+from tests.pipeline.helpers import assert_equal_arrays
+from tests.pipeline.slurm import missing, running
+
+ROOT = Path(__file__).parents[2]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(missing()), reason=missing())]
+STUDY = """
+import time
+from pipeline import Factor, Measure, Method, Panel, Study
+
+def simulate(cell, streams):
+    time.sleep(0.5)
+
+def evaluate(data, setting, streams):
+    return {"x": streams.uniforms(1)[:, 0]}
+
+panel = Panel("p", "a panel", simulate, (Method("a", evaluate),), (Measure("x", "a number"),),
+              (Factor("n", (1, 2), "number of the cell", "int"),), method_dim=None, trials=40, block_trials=1)
+STUDY = Study("queued", "Queued", "To run in a queue.", (panel,), seed=1)
+"""
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory):
+    """Environment of commands for a Slurm of this module, and its folder."""
+    folder = tmp_path_factory.mktemp("slurm")
+    with running(folder) as environment:
+        yield environment, folder
+
+
+def shipped_profile(folder):
+    """Write the shipped profile with what a machine of two cores needs; jobs listen on loopback."""
+    profile = yaml.safe_load((ROOT / "cluster.yaml").read_text())["profiles"]["slurm"]
+    profile["kwargs"] |= {"cores": 1, "processes": 1, "memory": "700MB", "interface": "lo"}
+    profile["adapt"] = {"minimum_jobs": 1, "maximum_jobs": 2}
+    profile["wait"] = 120
+    (folder / "cluster.yaml").write_text(yaml.safe_dump({"profiles": {"slurm": profile}}))
+
+
+def dpstudies(folder, environment, *words):
+    command = [sys.executable, "-c", "from studies.cli import main; main()", *words]
+    environment = {**environment, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=400)
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_a_study_through_the_shipped_profile(slurm, tmp_path):
+    environment, folder = slurm
+    shipped_profile(tmp_path)
+    (tmp_path / "queued.py").write_text(STUDY)
+    code, out, err = dpstudies(tmp_path, environment, "run", "queued.py", "--store", "s.zarr", "--cluster", "slurm")
+    assert code == 0, (out, err, [path.read_text()[-3000:] for path in tmp_path.glob("slurm-*.out")])
+    pipeline.run(str(tmp_path / "queued.py"), tmp_path / "threads.zarr")
+    assert_equal_arrays(tmp_path / "s.zarr", tmp_path / "threads.zarr")
+    jobs = set(re.findall(r"Allocate JobId=(\d+)", (folder / "slurmctld.log").read_text()))
+    assert len(jobs) >= 2, "the cluster did not grow"
+    left = subprocess.run(["squeue", "-h", "-t", "PD,R"], env=environment, capture_output=True, text=True, timeout=30)
+    assert left.stdout == ""
+    # temporary credentials are gone with the cluster
+    assert not [path.name for path in tmp_path.iterdir() if path.name.startswith(".dask-jobqueue")]
+
+
+def test_check_of_a_queue(slurm, tmp_path):
+    environment, _ = slurm
+    shipped_profile(tmp_path)
+    code, out, err = dpstudies(tmp_path, environment, "cluster", "check", "slurm", "--store", "s.zarr")
+    assert (code, "tls://" in out, "1 of 1 workers are well" in out) == (0, True, True), (out, err)
+
+
+def test_a_queue_that_refuses_jobs(slurm, tmp_path):
+    """The reason that the batch system gives is printed."""
+    environment, _ = slurm
+    shipped_profile(tmp_path)
+    text = (tmp_path / "cluster.yaml").read_text().replace("wait: 120", "wait: 12")
+    content = yaml.safe_load(text)
+    content["profiles"]["slurm"]["kwargs"]["queue"] = "no-such-partition"
+    (tmp_path / "cluster.yaml").write_text(yaml.safe_dump(content))
+    code, out, err = dpstudies(tmp_path, environment, "cluster", "check", "slurm")
+    assert (code, "invalid partition" in err) == (2, True), (out, err)
+    assert os.listdir(tmp_path) == ["cluster.yaml"]
