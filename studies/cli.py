@@ -23,6 +23,7 @@ from pipeline.errors import (
 from pipeline.execution.flight import ExecutionError
 from pipeline.stores.results import classify_read_error
 from studies.commands import auditing, clusters, reading, releasing, running, verifying
+from studies.commands.output import OutputError, guarded_streams
 from studies.commands.shared import ERRORS, fail
 
 app = typer.Typer(
@@ -63,26 +64,41 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):  # batch systems end a job by SIGTERM: stop cleanly, too
         signal.signal(number, _Interrupt())
     warnings.showwarning = lambda message, *_: ERRORS.print(f"dpstudies: {message}")  # no source lines to a user
+    with guarded_streams():
+        code = _run()
+        if code == 130:
+            fail("interrupted", code)
+    sys.exit(code)
+
+
+def _run() -> int | None:
+    """Run the command, print why it fails in one line, and return the exit code."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return fail("the current folder was removed; change to another one", 2)
     try:
         code = app(standalone_mode=False)
+        sys.stdout.flush()
+        return code
     except BadInputError as error:
-        code = fail(str(error), 2)
+        return fail(str(error), 2)
     except _UsageError as error:
-        code = fail(" ".join(error.format_message().split()) + "; see 'dpstudies --help'", 2)
-    except _INCOMPLETE as error:
-        code = fail(str(error), 3)
+        return fail(" ".join(error.format_message().split()) + "; see 'dpstudies --help'", 2)
+    except (*_INCOMPLETE, OutputError) as error:
+        return _incomplete(str(error))
     except (KeyboardInterrupt, typer.Abort):
-        code = 130
+        return 130
     except Exception as error:
         found = classify_read_error(error)
         if found is None:
             raise
-        code = fail(str(found), 3)
-    if code == 3:
-        logging.getLogger("asyncio").disabled = True  # other reads of Zarr are cancelled when this process ends
-    if code == 130:
-        fail("interrupted", code)
-    sys.exit(code)
+        return _incomplete(str(found))
+
+
+def _incomplete(message: str) -> int:
+    logging.getLogger("asyncio").disabled = True  # other reads of Zarr are cancelled when this process ends
+    return fail(message, 3)
 
 
 class _Interrupt:

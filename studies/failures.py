@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -10,6 +11,7 @@ import numpy as np
 from pipeline import Status, open_results
 from pipeline.blocks.evaluate import FAILURES
 from pipeline.declare.factors import format_value
+from pipeline.stores.store import ResultStore
 
 _SAME_CAUSE = "same cause as the first trial of its block"  # stored by version 0.1.0 in place of an equal traceback
 
@@ -22,20 +24,31 @@ class Failure:
     ----------
     panel, where : str
         Panel; cell and setting.
+    cell : tuple of str
+        Its data factors, as ``name=value``.
     kind : str
         Failed, timed out, or killed.
     count, first : int
         How many trials there are, and the first.
     error : str
-        What is stored with the first: why it failed, and in the last line what computes it again.
+        Text stored with the first: why it failed.
     """
 
     panel: str
     where: str
+    cell: tuple[str, ...]
     kind: str
     count: int
     first: int
     error: str
+
+    def rerun(self, store: str) -> str:
+        """Return the command that computes the first trial again, for a shell.
+
+        It is made of the store's coordinates, since a stored text may hold any other command.
+        """
+        cells = (word for value in self.cell for word in ("--cell", value))
+        return shlex.join(["dpstudies", "trial", store, "--panel", self.panel, *cells, "--trial", str(self.first)])
 
 
 @dataclass(frozen=True)
@@ -87,13 +100,15 @@ def find_failures(store: str | os.PathLike[str]) -> Iterator[Failure]:
     ------
     Failure
     """
+    panels = ResultStore.open(store).spec["panels"]
     for name, group in open_results(store).children.items():
         ds = group.to_dataset()[["status", "error"]]
         failed = ds["status"].isin(list(FAILURES)).compute()
         dims = [dim for dim in failed.dims if dim != "trial"]
         for place in np.argwhere((failed.any("trial") if "trial" in failed.dims else failed).values):
             at = dict(zip(dims, place.tolist(), strict=True))
-            where = ", ".join(f"{dim}={format_value(ds[dim].values.tolist()[k])}" for dim, k in at.items())
+            values = {dim: f"{dim}={format_value(ds[dim].values.tolist()[k])}" for dim, k in at.items()}
+            cell = tuple(values[factor] for factor in panels[name]["factors"])
             here = ds.isel(at).compute()
             kinds, errors = np.atleast_1d(here["status"].values), np.atleast_1d(here["error"].values)
             found: dict[tuple[int, str], list[int]] = {}
@@ -104,16 +119,22 @@ def find_failures(store: str | os.PathLike[str]) -> Iterator[Failure]:
                 found.setdefault((int(kinds[trial]), cause), []).append(trial)
             for (kind, _), trials in found.items():
                 word = Status(kind).name.lower().replace("_", " ")
-                yield Failure(str(name), where, word, len(trials), trials[0], str(errors[trials[0]]))
+                where, reason = ", ".join(values.values()), without_rerun(str(errors[trials[0]]))
+                yield Failure(str(name), where, cell, word, len(trials), trials[0], reason)
 
 
 def last_line(error: str) -> str:
-    r"""Return the line of a stored error that says what went wrong.
+    r"""Return the line of a stored error that says why the trial failed; empty if there is none.
 
     Examples
     --------
     >>> last_line("Traceback ...\nValueError: no\nagain: dpstudies trial STORE --panel p --trial 0")
     'ValueError: no'
     """
-    lines = [line for line in error.splitlines() if not line.startswith("again: ")]
+    lines = without_rerun(error).splitlines()
     return lines[-1] if lines else ""
+
+
+def without_rerun(error: str) -> str:
+    """Return a stored error without the line that computes its trial again."""
+    return "\n".join(line for line in error.splitlines() if not line.startswith("again: "))

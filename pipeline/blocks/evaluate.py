@@ -18,6 +18,7 @@ import numpy as np
 
 from pipeline.blocks.casts import cast_values, describe_range
 from pipeline.blocks.freeze import freeze_arrays
+from pipeline.blocks.one_thread import one_thread
 from pipeline.declare.factors import Measure, Value
 from pipeline.declare.panel import Panel, Setting
 from pipeline.declare.streams import Streams
@@ -91,6 +92,7 @@ class Outcome:
         return next(filter(None, self.error), "")
 
 
+@one_thread()
 def evaluate_block(study: Study, block: Block, settings: Sequence[Setting], budget: int | None = None) -> list[Outcome]:
     """Compute settings on one block.
 

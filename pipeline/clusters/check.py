@@ -1,7 +1,7 @@
-"""Check a cluster before a study runs there: whether each worker is fit for the work.
+"""Checks of a cluster before a study runs there: whether each worker is fit for the work.
 
 A worker is fit if it has the same code as this process (versions of packages, and the text of our own), and reads and
-writes the same folder or bucket. Numbers are the same everywhere only where the code is.
+writes the same folder or bucket. Numbers are the same on workers with the same code only.
 """
 
 import hashlib
@@ -19,7 +19,9 @@ import cloudpickle
 import fsspec.core
 from distributed import Client
 
+from pipeline.clusters.redact import told
 from pipeline.errors import BadInputError
+from pipeline.stores.places import is_local, normal_place
 from pipeline.stores.provenance import PACKAGES, versions
 
 OWN_PACKAGES = ("mechanisms", "pipeline", "studies")
@@ -28,23 +30,18 @@ _OF_PYTHON = re.compile("python ")
 
 @dataclass(frozen=True)
 class WorkerCheck:
-    """What was found on one worker.
+    """Result of the checks of one worker.
 
     Attributes
     ----------
     address : str
         Its address.
     faults : tuple of str
-        What makes it unfit, none where all is well.
+        Reasons why it is unfit; none if all is well.
     """
 
     address: str
     faults: tuple[str, ...]
-
-
-def expected_workers(client: Client) -> int:
-    """Return how many workers the cluster was asked for, 1 at least; 1 for a scheduler at an address."""
-    return max(1, len(getattr(client.cluster, "plan", ())))
 
 
 def check_workers(client: Client, store: str | None = None) -> list[WorkerCheck]:
@@ -61,7 +58,7 @@ def check_workers(client: Client, store: str | None = None) -> list[WorkerCheck]
     Returns
     -------
     list of WorkerCheck
-        One a worker, by address.
+        One per worker, by address.
 
     Raises
     ------
@@ -103,7 +100,7 @@ def _source_faults(client: Client, workers: list[str]) -> dict[str, list[str]]:
     with _by_value():
         answers = client.run(hash_sources, OWN_PACKAGES, workers=workers, on_error="return")
     return {
-        worker: [_told(there)]
+        worker: [told(there)]
         if isinstance(there, BaseException)
         else [
             f"package {name} {'has other code' if there[name] else 'does not import'}"
@@ -141,7 +138,7 @@ def hash_sources(packages: tuple[str, ...]) -> dict[str, str]:
 def _store_faults(client: Client, store: str, workers: list[str]) -> dict[str, str]:
     """Return why workers cannot use the place of a store, as far as they cannot."""
     run = uuid.uuid4().hex
-    place = _probe_place(store)
+    place = _probe_place(normal_place(store))
     # named as what a writer that died leaves behind in a store, so that the next run removes it if this one dies
     ours = f"{place}/cluster-check.{run}.partial"
     theirs = {worker: f"{place}/cluster-check-{k}.{run}.partial" for k, worker in enumerate(workers)}
@@ -152,12 +149,12 @@ def _store_faults(client: Client, store: str, workers: list[str]) -> dict[str, s
             for worker, path in theirs.items():
                 found = client.run(function, path, *args, workers=[worker], on_error="return")[worker]
                 if found is not None:
-                    faults.setdefault(worker, found if isinstance(found, str) else _told(found))
+                    faults.setdefault(worker, found if isinstance(found, str) else told(found))
 
     try:
         write_probe(ours, run)
     except Exception as error:
-        raise BadInputError(f"this process cannot write to {place}: {_told(error)}; choose another --store") from error
+        raise BadInputError(f"this process cannot write to {place}: {told(error)}; choose another --store") from error
     try:
         on_each(exchange_probes, ours, run)
         for worker, path in theirs.items():
@@ -172,14 +169,14 @@ def _store_faults(client: Client, store: str, workers: list[str]) -> dict[str, s
 
 def _probe_place(store: str) -> str:
     """Return the store if it exists, else the nearest folder or prefix above it: a run makes the ones between."""
-    if "://" in store:
+    if not is_local(store):
         try:
             files, path = fsspec.core.url_to_fs(store)
             inside = files.exists(path)
         except Exception as error:
-            raise BadInputError(f"cannot look into {store}: {_told(error)}; choose another --store") from error
-        return store.rstrip("/") if inside else store.rstrip("/").rpartition("/")[0]
-    path = Path(store).absolute()
+            raise BadInputError(f"cannot look into {store}: {told(error)}; choose another --store") from error
+        return store if inside else store.rpartition("/")[0]
+    path = Path(store)
     return str(next(place for place in (path, *path.parents) if place.exists()))
 
 
@@ -212,10 +209,6 @@ def remove_probe(path: str) -> None:
     files, place = fsspec.core.url_to_fs(path)
     with suppress(FileNotFoundError):
         files.rm_file(place)
-
-
-def _told(error: BaseException) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())
 
 
 @contextmanager

@@ -1,204 +1,55 @@
-"""Dask clusters: start or reach the cluster of a profile, and hand out a Client.
+"""Dask clusters: start or reach the cluster of a profile, and yield a client."""
 
-Every worker thread computes with one BLAS and OpenMP thread, and in processes that are started here with one numba
-thread, since trials are the parallelism. Local profiles listen on the loopback interface only, and so do dashboards
-wherever a profile does not say otherwise: who reaches one can read what runs.
-"""
-
-import copy
-import importlib
-import importlib.util
-import inspect
-import logging
 import os
 import shlex
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import dask
-from distributed import Client, LocalCluster, SSHCluster, Worker, WorkerPlugin
+from distributed import Client, Worker, WorkerPlugin
 from distributed.security import Security
-from distributed.utils import silence_logging_cmgr
 from threadpoolctl import threadpool_limits
 
+from pipeline.clusters.launch import available_cores, make_launch
+from pipeline.clusters.logs import without_harmless
 from pipeline.clusters.profiles import THREADS, Profile, load_profile
-from pipeline.errors import BadInputError, unknown
+from pipeline.clusters.redact import redact_text, shown, told
+from pipeline.clusters.rules import check_names
+from pipeline.errors import BadInputError
 
 __all__ = [
-    "ONE_THREAD",
     "THREADS",
-    "Launch",
     "Profile",
     "UnreachableSchedulerError",
     "available_cores",
     "connect",
     "has_nannies",
-    "job_script",
     "load_profile",
-    "make_launch",
     "reach",
     "reach_scheduler",
 ]
 
-ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
 _CONNECT_SECONDS = 10
 _ASK_SECONDS = 5
-_HERE = "127.0.0.1:0"
-# a terminal sends Ctrl-C to the workers, too: it is for the driver, which stops them
-_IGNORE_INTERRUPT = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
+_SILENT_SECONDS = 10  # after which a cluster without workers is reported
+_TLS_FILES = ("tls_ca_file", "tls_client_cert", "tls_client_key")
+_HINTS = {
+    "local": "see the messages above, and free memory or processes",
+    "ssh": "log in to the hosts, and start dask there with the profile's remote_python",
+    "batch": "see the queue with {queue}, the logs of jobs that ended, and the script with: dpstudies cluster check "
+    "{name} --no-connect",
+    "kubernetes": "see the pods with: kubectl get pods",
+    "other": "see the documentation of its class",
+    "address": "start one with: dask worker {address}",
+}
+_QUEUES = {"sbatch": "squeue", "bsub": "bjobs", "condor_submit": "condor_q", "oarsub": "oarstat", "msub": "showq"}
 
 
 class UnreachableSchedulerError(BadInputError):
     """No scheduler answers at the address of a profile."""
-
-
-@dataclass(frozen=True)
-class Launch:
-    """The call that starts a cluster: the profile's, and what it leaves to be decided here.
-
-    Attributes
-    ----------
-    factory : callable
-        The cluster's class.
-    kind : {"local", "ssh", "batch", "kubernetes", "other"}
-        What is known of it; ``batch`` is any class of dask-jobqueue.
-    args, kwargs : tuple, dict
-        What it is called with.
-    plugin_env : dict
-        Environment that the class cannot give to its workers: a plugin does.
-    """
-
-    factory: Any
-    kind: str
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    plugin_env: dict[str, str]
-
-
-def make_launch(profile: Profile) -> Launch:
-    """Return the call that starts the cluster of a profile; starts nothing.
-
-    Raises
-    ------
-    BadInputError
-        If the class is not installed, or an argument is not one that can be used.
-
-    Examples
-    --------
-    >>> launch = make_launch(THREADS)
-    >>> launch.kind, launch.kwargs["processes"], launch.kwargs["dashboard_address"]
-    ('local', False, '127.0.0.1:0')
-    """
-    factory = _find_class(profile)
-    kwargs = copy.deepcopy(dict(profile.kwargs))
-    env = {**ONE_THREAD, **profile.env}
-    if factory is LocalCluster:
-        in_process = not kwargs.get("processes", True)
-        kwargs = {**_local_defaults(in_process), **kwargs}
-        if not in_process:
-            kwargs["env"] = {**env, **kwargs.get("env", {})}
-            # a task that kills its worker comes back at once; pipeline.execution.execute finds the guilty trials
-            kwargs.setdefault("scheduler_kwargs", {})["allowed_failures"] = 0
-        return Launch(factory, "local", profile.args, kwargs, dict(profile.env) if in_process else {})
-    if factory is SSHCluster:
-        for options in ("scheduler_options", "worker_options"):
-            kwargs[options] = {"dashboard_address": _HERE, **kwargs.get(options, {})}
-        kwargs.setdefault("silence_logs", logging.CRITICAL)
-        return Launch(factory, "ssh", profile.args, kwargs, env)
-    if hasattr(factory, "job_cls"):
-        launch = Launch(factory, "batch", profile.args, _batch_arguments(factory, kwargs, env), {})
-        try:
-            job = _example_job(launch)
-        except (TypeError, ValueError) as error:
-            reason = " ".join(str(error).split())
-            raise BadInputError(f"profile {profile.name} must be what {profile.class_name} takes: {reason}") from error
-        # the class matches workers to jobs by this number, and forgets the one that it computes itself
-        launch.kwargs["processes"] = job.worker_processes
-        return launch
-    if profile.module.startswith("dask_kubernetes"):
-        allowed = [name for name, p in inspect.signature(factory).parameters.items() if p.kind != p.VAR_KEYWORD]
-        for key in kwargs:
-            if key not in allowed:
-                raise BadInputError(f"profile {profile.name}: {unknown('argument', key, allowed)}")
-        kwargs.setdefault("quiet", True)
-        if "env" in kwargs:
-            raise BadInputError(f"profile {profile.name}: env must stand beside kwargs, not in them; move it")
-        if "custom_cluster_spec" in kwargs:  # which says all of the pods, and makes the class ignore env
-            return Launch(factory, "kubernetes", profile.args, kwargs, env)
-        return Launch(factory, "kubernetes", profile.args, {**kwargs, "env": env}, {})
-    return Launch(factory, "other", profile.args, kwargs, env)
-
-
-def _local_defaults(in_process: bool) -> dict[str, Any]:
-    return {
-        "dashboard_address": _HERE,
-        "worker_dashboard_address": _HERE,
-        "silence_logs": logging.CRITICAL,  # what happens to tasks is for pipeline.execution.execute to say
-        "threads_per_worker": available_cores() if in_process else 1,
-        **({} if in_process else {"preload": [_IGNORE_INTERRUPT]}),
-    }
-
-
-def _batch_arguments(factory: Any, kwargs: dict[str, Any], env: Mapping[str, str]) -> dict[str, Any]:
-    """Add the environment and the dashboards' place to what the profile gives, or else the user's ``jobqueue.yaml``."""
-    section = kwargs.get("config_name") or factory.job_cls.config_name
-
-    def given(name: str, default: Any) -> Any:
-        found = kwargs.get(name)
-        return dask.config.get(f"jobqueue.{section}.{name.replace('_', '-')}", default) if found is None else found
-
-    exports = [f"export {name}={shlex.quote(value)}" for name, value in env.items()]
-    return {
-        **kwargs,
-        "job_script_prologue": [*exports, *given("job_script_prologue", [])],
-        "worker_extra_args": ["--dashboard-address", _HERE, *map(str, given("worker_extra_args", []))],
-        "scheduler_options": {"dashboard_address": _HERE, **given("scheduler_options", {})},
-    }
-
-
-def job_script(launch: Launch) -> str:
-    """Return what a batch system gets for a job of workers; submits none, and starts no scheduler."""
-    return _example_job(launch).job_script()
-
-
-def _example_job(launch: Launch) -> Any:
-    """Return a job of a batch system that is not submitted."""
-    of_the_cluster = inspect.signature(launch.factory).parameters.keys() - {"config_name", "interface", "protocol"}
-    of_the_job = {name: value for name, value in launch.kwargs.items() if name not in of_the_cluster}
-    return launch.factory.job_cls("tcp://SCHEDULER:PORT", name="NAME", **of_the_job)
-
-
-def _find_class(profile: Profile) -> Any:
-    try:
-        found = getattr(importlib.import_module(profile.module), profile.class_name)
-        if found is SSHCluster and importlib.util.find_spec("asyncssh") is None:
-            raise ModuleNotFoundError("No module named 'asyncssh'", name="asyncssh")
-    except (ImportError, AttributeError, ValueError) as error:
-        missing = (getattr(error, "name", None) or "").partition(".")[0]
-        hint = (
-            "; pip install 'dpstudies[cluster]'" if missing in ("dask_jobqueue", "dask_kubernetes", "asyncssh") else ""
-        )
-        raise BadInputError(
-            f"profile {profile.name} must name an installed cluster class, got {profile.module}.{profile.class_name}: "
-            f"{error}{hint}"
-        ) from error
-    return found
-
-
-class OneThreadPerTask(WorkerPlugin):
-    """Limit BLAS and OpenMP to one thread in each worker."""
-
-    name = "dpstudies-one-thread-per-task"
-
-    def setup(self, worker: Worker) -> None:
-        """Set the limit for the life of the worker."""
-        self._limits = threadpool_limits(1)
-
-    def teardown(self, worker: Worker) -> None:
-        """Restore what was set before, which matters to a worker that lives in the user's process."""
-        self._limits.restore_original_limits()
 
 
 class Environment(WorkerPlugin):
@@ -215,7 +66,7 @@ class Environment(WorkerPlugin):
         os.environ.update(self.env)
 
     def teardown(self, worker: Worker) -> None:
-        """Restore what was set before, which matters to a worker that lives in the user's process."""
+        """Restore the previous values, which matters to a worker that lives in the user's process."""
         for name, value in self._before.items():
             if value is None:
                 os.environ.pop(name, None)
@@ -230,18 +81,19 @@ def connect(profile: Profile) -> Iterator[Client]:
     Raises
     ------
     BadInputError
-        If the cluster's class does not exist or does not start, no scheduler answers, or no worker comes.
+        If the cluster's class does not exist or does not start, no scheduler answers, no worker joins, or one cannot
+        import this package.
     """
     plugin_env = make_launch(profile).plugin_env if profile.address is None else {}
     with reach(profile) as client:
         try:
             if plugin_env:
                 client.register_plugin(Environment(plugin_env))
-            client.register_plugin(OneThreadPerTask())
+            client.run(available_cores)
         except Exception as error:
             raise BadInputError(
-                f"workers of profile {profile.name} cannot load dpstudies: {type(error).__name__}: {error}; install "
-                "the same version there"
+                f"workers of profile {profile.name} cannot load dpstudies: {told(error)}; install the same version "
+                "there"
             ) from error
         yield client
 
@@ -255,10 +107,8 @@ def reach(profile: Profile) -> Iterator[Client]:
     BadInputError
         See `connect`.
     """
-    # an in-process worker warns of long garbage collections and event loops held by kernels: neither is a fault here
     settings: dict[str, Any] = {
         "distributed.comm.timeouts.connect": f"{_CONNECT_SECONDS}s",
-        "distributed.admin.tick.limit": "1h",
         "distributed.admin.low-level-log-length": 10,  # a scheduler here would keep the last 1,000 batches a worker
         # an adaptive cluster asks for one thread per so many seconds of queued work; tasks take about a second
         "distributed.adaptive.target-duration": "1s",
@@ -266,7 +116,7 @@ def reach(profile: Profile) -> Iterator[Client]:
     if profile.class_name == "LocalCluster":  # a nanny that starts its worker again is not to be given up
         settings["distributed.deploy.lost-worker-timeout"] = "1000d"
     # the limit of the thread that holds one first wins in its process, so this thread takes it for local workers
-    with dask.config.set(settings), threadpool_limits(1), silence_logging_cmgr(logging.CRITICAL):
+    with dask.config.set(settings), threadpool_limits(1), without_harmless():
         if profile.address is not None:
             client = _reach_address(profile)
             try:
@@ -294,7 +144,7 @@ def reach_scheduler(profile: Profile) -> Iterator[Client]:
         If no scheduler answers.
     """
     timeout = {"distributed.comm.timeouts.connect": f"{_ASK_SECONDS}s"}
-    with dask.config.set(timeout), silence_logging_cmgr(logging.CRITICAL):
+    with dask.config.set(timeout), without_harmless():
         client = _reach_address(profile, _ASK_SECONDS)
         try:
             yield client
@@ -309,32 +159,53 @@ def has_nannies(client: Client) -> bool:
 
 
 def _await_worker(client: Client, profile: Profile) -> None:
+    """Wait for a first worker, and say after a while that there is none."""
     wanted = [client.submit(os.getpid, pure=False)] if profile.adapt else []  # an adaptive cluster waits for a task
+    first = min(_SILENT_SECONDS, profile.wait)
     try:
-        client.wait_for_workers(1, timeout=profile.wait)
+        try:
+            client.wait_for_workers(1, timeout=first)
+        except TimeoutError:
+            if first == profile.wait:
+                raise
+            warnings.warn(
+                f"no worker has joined the cluster of profile {profile.name} after {first:g} s; waiting up to "
+                f"{profile.wait:g} s, Ctrl-C ends it; {_hint(profile)}",
+                stacklevel=2,
+            )
+            client.wait_for_workers(1, timeout=profile.wait - first)
     except TimeoutError as error:
         raise BadInputError(
-            f"no worker has joined the cluster of profile {profile.name} (waited {profile.wait:g} s): start one with "
-            "'dask worker', correct the profile, or let it wait longer by its key wait"
+            f"no worker has joined the cluster of profile {profile.name} (waited {profile.wait:g} s): "
+            f"{_hint(profile)}, or let it wait longer by its key wait"
         ) from error
     finally:
         client.cancel(wanted)
 
 
+def _hint(profile: Profile) -> str:
+    """Return what to do about a cluster without workers."""
+    launch = None if profile.address is not None else make_launch(profile)
+    kind = "address" if launch is None else launch.kind
+    submit = shlex.split(launch.factory.job_cls.submit_command)[0] if launch is not None and kind == "batch" else ""
+    return _HINTS[kind].format(address=profile.address, name=profile.name, queue=_QUEUES.get(submit, "qstat"))
+
+
 def _reach_address(profile: Profile, seconds: float | None = None) -> Client:
     seconds = _CONNECT_SECONDS if seconds is None else seconds
+    where = f"profile {profile.name}: security"
+    check_names(where, "key", profile.security, Security.__slots__)
+    for key in _TLS_FILES:
+        given = profile.security.get(key)
+        if given is not None and not (isinstance(given, str) and ("\n" in given or Path(given).is_file())):
+            raise BadInputError(f"{where}: {key} must be a file in PEM format; there is none at {shown(given, key)}")
     try:
         security = Security(**profile.security) if profile.security else None
-    except (TypeError, ValueError, OSError) as error:
-        raise BadInputError(
-            f"the security of profile {profile.name} must be what distributed.Security takes: {error}"
-        ) from error
-    try:
         return Client(profile.address, security=security, timeout=seconds, set_as_default=False)
     except (OSError, ValueError, TypeError) as error:
         raise UnreachableSchedulerError(
-            f"no scheduler answers at {profile.address} (waited {seconds} s): start one with "
-            f"'dask scheduler', or correct the address or security of profile {profile.name}"
+            f"no scheduler answers at {redact_text(str(profile.address))} (waited {seconds} s): start one "
+            f"with 'dask scheduler', or correct the address or security of profile {profile.name}"
         ) from error
 
 
@@ -350,11 +221,5 @@ def _start(profile: Profile) -> Any:
     except Exception as error:
         if cluster is not None:
             cluster.close()
-        reason = " ".join(str(error).split())
-        raise BadInputError(f"the cluster of profile {profile.name} did not start: {reason}") from error
+        raise BadInputError(f"the cluster of profile {profile.name} did not start: {told(error)}") from error
     return cluster
-
-
-def available_cores() -> int:
-    """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,7 +1,6 @@
-"""What a profile would start, to be looked at first: arguments, job scripts, resources. Starts nothing."""
+"""Previews of what a profile starts: arguments, job scripts, resources. Nothing is started."""
 
 import os
-import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import replace
@@ -10,14 +9,14 @@ from typing import Any
 
 import yaml
 
-from pipeline.clusters.cluster import Launch, Profile, job_script, make_launch
+from pipeline.clusters.launch import Launch, job_script, make_launch
+from pipeline.clusters.profiles import Profile
+from pipeline.clusters.redact import redact, redact_text, told
 from pipeline.errors import BadInputError
-
-_SECRET = re.compile("password|passphrase|secret|token", re.IGNORECASE)
 
 
 def describe_launch(profile: Profile) -> dict[str, str]:
-    """Say what a profile starts, as lines by their heads, without secrets; starts nothing.
+    """Return what a profile starts, as lines by their heads, without secrets; start nothing.
 
     Parameters
     ----------
@@ -31,31 +30,31 @@ def describe_launch(profile: Profile) -> dict[str, str]:
 
     Examples
     --------
-    >>> from pipeline.clusters.cluster import THREADS
+    >>> from pipeline.clusters.profiles import THREADS
     >>> describe_launch(THREADS)["workers"]
     'n_workers: 1'
     """
     if profile.address is not None:
-        # paths of keys, no keys
-        return {"reaches": profile.address, **({"security": _listed(profile.security)} if profile.security else {})}
-    launch = make_launch(_masked(profile))
+        security = {"security": _listed(redact(profile.security))} if profile.security else {}
+        return {"reaches": redact_text(profile.address), **security}
+    launch = make_launch(profile)
     if profile.adapt:
         workers = f"adapt to the work, {_listed(profile.adapt)}"
     elif profile.scale is not None:
         workers = f"scale: {profile.scale}"
     else:
         workers = (
-            _listed({name: launch.kwargs[name] for name in ("n_workers", "hosts") if name in launch.kwargs})
+            _listed(redact({name: launch.kwargs[name] for name in ("n_workers", "hosts") if name in launch.kwargs}))
             or "as many as the class decides"
         )
-    environment = {**launch.plugin_env, **launch.kwargs.get("env", {})}
+    environment = _listed(redact({**launch.plugin_env, **launch.kwargs.get("env", {})})) or "as this process"
     hidden = ("env", "job_script_prologue") if launch.kind != "other" else ()
     return {
         "starts": f"{profile.module}.{profile.class_name}",
-        **({"args": ", ".join(map(str, launch.args))} if launch.args else {}),
-        "arguments": _listed({name: value for name, value in launch.kwargs.items() if name not in hidden}),
+        **({"args": ", ".join(map(str, redact(launch.args)))} if launch.args else {}),
+        "arguments": _listed(redact({name: value for name, value in launch.kwargs.items() if name not in hidden})),
         "workers": workers,
-        "environment": "as in the job script" if launch.kind == "batch" else _listed(environment) or "as this process",
+        "environment": "as in the job script" if launch.kind == "batch" else environment,
     }
 
 
@@ -63,22 +62,10 @@ def _listed(values: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}: {value}" for name, value in values.items())
 
 
-def _masked(profile: Profile) -> Profile:
-    """Return a profile fit to be shown: screens and logs are read by others."""
-
-    def mask(values: Mapping[str, Any]) -> dict[str, Any]:
-        return {
-            name: "***" if _SECRET.search(str(name)) else mask(value) if isinstance(value, Mapping) else value
-            for name, value in values.items()
-        }
-
-    return replace(profile, kwargs=mask(profile.kwargs), env=mask(profile.env))
-
-
 def launch_document(profile: Profile) -> str:
     """Return the job script that a batch system gets, or the resource that Kubernetes gets; empty for other clusters.
 
-    Secrets are masked. Nothing is started or submitted.
+    Secrets are hidden. Nothing is started or submitted.
 
     Raises
     ------
@@ -87,15 +74,14 @@ def launch_document(profile: Profile) -> str:
     """
     if profile.address is not None:
         return ""
-    launch = make_launch(_masked(profile))
+    launch = make_launch(replace(profile, env=redact(profile.env)))
     try:
         if launch.kind == "batch":
-            return job_script(launch)
+            return redact_text(job_script(launch))
         if launch.kind == "kubernetes":
-            return yaml.safe_dump(_cluster_resource(launch, profile), sort_keys=False)
+            return yaml.safe_dump(redact(_cluster_resource(launch, profile)), sort_keys=False)
     except Exception as error:
-        reason = " ".join(str(error).split())
-        raise BadInputError(f"the cluster of profile {profile.name} would not start: {reason}") from error
+        raise BadInputError(f"the cluster of profile {profile.name} would not start: {told(error)}") from error
     return ""
 
 
@@ -121,11 +107,11 @@ def _cluster_resource(launch: Launch, profile: Profile) -> Any:
 
 
 def obstacle(profile: Profile) -> str:
-    """Say why a cluster cannot be started from this machine; empty where it can be tried.
+    """Return why a cluster cannot be started from this machine; empty where it can be tried.
 
     Examples
     --------
-    >>> from pipeline.clusters.cluster import THREADS
+    >>> from pipeline.clusters.profiles import THREADS
     >>> obstacle(THREADS)
     ''
     """

@@ -1,5 +1,6 @@
-"""Profiles of clusters: what ``cluster.yaml`` says of them, read strictly."""
+"""Profiles of clusters, read strictly from a cluster file."""
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,32 +9,73 @@ from typing import Any
 
 import yaml
 
+from pipeline.clusters.redact import redact_text, shown
+from pipeline.clusters.rules import (
+    COUNT,
+    DURATION,
+    LIST,
+    MAPPING,
+    POSITIVE,
+    SECONDS,
+    TEXT,
+    Rule,
+    check_names,
+    check_values,
+)
 from pipeline.errors import BadInputError, unknown
 
 _DEFAULT_FILE = "cluster.yaml"
-_KEYS = ("module", "class", "args", "kwargs", "address", "security", "scale", "adapt", "env", "wait")
+_MOST_BYTES, _MOST_LEVELS, _MOST_VALUES = 10**6, 20, 10**5  # of a cluster file
+_ADDRESS = re.compile(r"(tcp|tls|ws|wss|ucx)://[^@/\s]+:\d{1,5}")
+_TEXT_OR_NUMBER = Rule(
+    "text or a number, in quotes where YAML takes it for something else",
+    lambda value: isinstance(value, str | int | float) and not isinstance(value, bool),
+)
+_RULES = {
+    "module": TEXT,
+    "class": TEXT,
+    "args": LIST,
+    "kwargs": MAPPING,
+    "address": Rule(
+        "like tcp://127.0.0.1:8786, with tls:// for TLS and without a user name",
+        lambda value: isinstance(value, str) and _ADDRESS.fullmatch(value) is not None,
+    ),
+    "security": MAPPING,
+    "scale": POSITIVE,
+    "adapt": MAPPING,
+    "env": MAPPING,
+    "wait": SECONDS,
+}
 _STARTED_ONLY = ("module", "args", "kwargs", "scale", "adapt", "env")
-_ADAPT_KEYS = ("minimum", "maximum", "minimum_jobs", "maximum_jobs", "interval", "wait_count", "target_duration")
+_ADAPT_RULES = {
+    "minimum": COUNT,
+    "maximum": POSITIVE,
+    "minimum_jobs": COUNT,
+    "maximum_jobs": POSITIVE,
+    "interval": DURATION,
+    "wait_count": POSITIVE,
+    "target_duration": DURATION,
+}
 
 
 @dataclass(frozen=True)
 class Profile:
-    """How to get a cluster: start one of a class, or reach a scheduler at an address.
+    """A cluster to start from a class, or a scheduler to reach at an address.
 
     Attributes
     ----------
     name : str
         Name of the profile.
     module, class_name : str
-        Where the cluster's class is, such as ``distributed`` and ``LocalCluster``.
+        The cluster's class, such as ``LocalCluster`` in ``distributed``.
     args, kwargs : tuple, dict
-        What it is called with.
+        Arguments of the class.
     address : str or None
         Address of a running scheduler; then no cluster is started.
     security : dict
         Arguments of `distributed.Security`, for an address with TLS.
     scale : int or None
-        Workers to ask for.
+        Number of workers to ask for.
     adapt : dict
         Arguments of the cluster's ``adapt``.
     env : dict
@@ -46,17 +88,17 @@ class Profile:
     module: str = "distributed"
     class_name: str = "LocalCluster"
     args: tuple[Any, ...] = ()
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    kwargs: Mapping[str, Any] = field(default_factory=dict, repr=False)
     address: str | None = None
-    security: Mapping[str, Any] = field(default_factory=dict)
+    security: Mapping[str, Any] = field(default_factory=dict, repr=False)
     scale: int | None = None
     adapt: Mapping[str, Any] = field(default_factory=dict)
-    env: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
     wait: float = 60
 
     @property
     def outlives_client(self) -> bool:
-        """Whether tasks go on when the client is gone: only what we did not start do we not stop."""
+        """Whether tasks continue without the client; a cluster that was started here is stopped with it."""
         return self.address is not None
 
 
@@ -70,13 +112,12 @@ def load_profile(choice: str | None) -> Profile:
     ----------
     choice : str or None
         ``FILE``, ``FILE:PROFILE``, or the name of a profile in ``./cluster.yaml``; None for the built-in `THREADS`, for
-        which no file is read. Of a file without a profile the only one is taken, or the one that its key ``default``
-        names.
+        which no file is read. ``FILE`` alone chooses its only profile, or the one that its key ``default`` names.
 
     Raises
     ------
     BadInputError
-        If the file cannot be read, or holds a key that is not known.
+        If the file cannot be read, or holds an unknown key or a value that is not allowed.
 
     Examples
     --------
@@ -93,79 +134,127 @@ def load_profile(choice: str | None) -> Profile:
                 "FILE:PROFILE"
             )
         path, name = _DEFAULT_FILE, choice
-    try:
-        document = yaml.safe_load(Path(path).read_text())
-    except OSError as error:
-        raise BadInputError(f"cannot read the cluster file {path}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise BadInputError(f"{path} must be YAML: {' '.join(str(error).split())}") from error
-    document = _mapping(document, path)
-    _refuse_unknown(document, ("default", "profiles"), path)
-    profiles = _mapping(document.get("profiles"), f"{path}: profiles")
+    document = _read(path)
+    check_names(path, "key", document, ("default", "profiles"))
+    check_values(path, document, {"default": TEXT, "profiles": MAPPING})
+    profiles = {str(key): given for key, given in document.get("profiles", {}).items()}
     if not profiles:
         raise BadInputError(f"{path}: profiles must name at least one profile, got none")
-    name = name or str(document.get("default", "")) or (next(iter(profiles)) if len(profiles) == 1 else "")
+    name = name or document.get("default", "") or (next(iter(profiles)) if len(profiles) == 1 else "")
     if not name:
         raise BadInputError(f"{path} has several profiles: {', '.join(profiles)}; choose one with {path}:NAME")
     if name not in profiles:
         raise BadInputError(f"{path}: {unknown('profile', name, profiles)}")
-    return _profile(name, _mapping(profiles[name], f"{path}: profile {name}"), f"{path}: profile {name}")
+    return _profile(name, profiles[name], f"{path}: profile {name}")
 
 
-def _profile(name: str, given: Mapping[str, Any], where: str) -> Profile:
-    _refuse_unknown(given, _KEYS, where)
+def _read(path: str) -> dict[str, Any]:
+    """Return the content of a cluster file."""
+    try:
+        if Path(path).exists() and not Path(path).is_file():
+            raise BadInputError(f"the cluster file {path} must be a file")
+        with open(path, encoding="utf-8") as file:
+            text = file.read(_MOST_BYTES + 1)
+        if len(text) > _MOST_BYTES:
+            raise BadInputError(f"the cluster file {path} must have at most {_MOST_BYTES:,} characters, got more")
+        document = yaml.safe_load(text)
+        _refuse_large(document)
+    except OSError as error:
+        raise BadInputError(f"cannot read the cluster file {path}: {error.strerror}") from error
+    except RecursionError:
+        raise BadInputError(f"{path} must have at most {_MOST_LEVELS} levels and {_MOST_VALUES:,} values") from None
+    except (yaml.YAMLError, ValueError) as error:  # whose text quotes the file, which may hold secrets
+        mark = getattr(error, "problem_mark", None)
+        place = f" (line {mark.line + 1}, column {mark.column + 1})" if mark is not None else ""
+        problem = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
+        raise BadInputError(f"{path} must be YAML: {' '.join(redact_text(problem).split())}{place}") from None
+    if not isinstance(document, dict):
+        raise BadInputError(f"{path} must be a mapping with the key profiles, got {shown(document)}")
+    return document
+
+
+def _refuse_large(document: Any) -> None:
+    """Raise `RecursionError` for content of many levels or values, which aliases can make of a few lines."""
+    stack, n_values = [(document, 0)], 0
+    while stack:
+        value, level = stack.pop()
+        n_values += 1
+        if level > _MOST_LEVELS or n_values > _MOST_VALUES:
+            raise RecursionError
+        if isinstance(value, Mapping | list):
+            items = value.values() if isinstance(value, Mapping) else value
+            stack += ((item, level + 1) for item in items)
+
+
+def _profile(name: str, given: Any, where: str) -> Profile:
+    if not isinstance(given, Mapping):
+        raise BadInputError(f"{where} must be a mapping, got {shown(given)}")
+    if "storage_options" in given:
+        raise BadInputError(
+            f"{where}: storage_options belong to an object store, not to a cluster: give them in the environment, such "
+            "as AWS_ENDPOINT_URL or FSSPEC_S3_ANON, here and by env to the workers"
+        )
+    check_names(where, "key", given, tuple(_RULES))
+    check_values(where, given, _RULES)
     if ("address" in given) == ("class" in given):
         raise BadInputError(f"{where} must have either an address or a module and class, got {', '.join(given)}")
-    address = given.get("address")
-    if address is not None and not re.fullmatch(r"[a-z]+://.+:\d+", str(address)):
-        raise BadInputError(f"{where}: address must be like tcp://127.0.0.1:8786, got {address!r}")
     for key in _STARTED_ONLY:
-        if address is not None and key in given:
+        if "address" in given and key in given:
             raise BadInputError(f"{where}: {key} is for a cluster that is started, not for an address; remove it")
-    if address is None and "security" in given:
+    if "class" in given and "security" in given:
         raise BadInputError(
             f"{where}: security is for an address; a class may take it in kwargs, as {{security: true}}"
         )
     if "scale" in given and "adapt" in given:
         raise BadInputError(f"{where} must have scale or adapt, got both")
-    scale = given.get("scale")
-    if scale is not None and (not isinstance(scale, int) or isinstance(scale, bool) or scale < 1):
-        raise BadInputError(f"{where}: scale must be a whole number >= 1, got {scale!r}")
-    wait = given.get("wait", Profile.wait)
-    if not isinstance(wait, int | float) or isinstance(wait, bool) or not 0 < wait < float("inf"):
-        raise BadInputError(f"{where}: wait must be a number of seconds > 0, got {wait!r}")
-    if not isinstance(given.get("args", []), list):
-        raise BadInputError(f"{where}: args must be a list, got {given['args']!r}")
-    adapt = _mapping(given.get("adapt", {}), f"{where}: adapt")
-    _refuse_unknown(adapt, _ADAPT_KEYS, f"{where}: adapt")
-    if "adapt" in given and not {"maximum", "maximum_jobs"} & set(adapt):
-        raise BadInputError(
-            f"{where}: adapt must have a maximum of workers or maximum_jobs, as {{minimum: 0, maximum: 10}}, "
-            f"got {', '.join(adapt) or 'nothing'}"
-        )
-    env = {str(key): str(value) for key, value in _mapping(given.get("env", {}), f"{where}: env").items()}
+    if "adapt" in given:
+        _check_adapt(f"{where}: adapt", given["adapt"])
     return Profile(
         name,
-        module=str(given.get("module", "distributed")),
-        class_name=str(given.get("class", "")),
+        module=given.get("module", "distributed"),
+        class_name=given.get("class", ""),
         args=tuple(given.get("args", ())),
-        kwargs=_mapping(given.get("kwargs", {}), f"{where}: kwargs"),
-        address=address,
-        security=_mapping(given.get("security", {}), f"{where}: security"),
-        scale=scale,
-        adapt=adapt,
-        env=env,
-        wait=wait,
+        kwargs=_with_text_keys(given.get("kwargs", {}), f"{where}: kwargs"),
+        address=given.get("address"),
+        security=_with_text_keys(given.get("security", {}), f"{where}: security"),
+        scale=given.get("scale"),
+        adapt=given.get("adapt", {}),
+        env=_environment(given.get("env", {}), f"{where}: env"),
+        wait=given.get("wait", Profile.wait),
     )
 
 
-def _refuse_unknown(given: Mapping[str, Any], allowed: tuple[str, ...], where: str) -> None:
+def _check_adapt(where: str, given: Mapping[str, Any]) -> None:
+    check_names(where, "key", given, tuple(_ADAPT_RULES))
+    check_values(where, given, _ADAPT_RULES)
+    limits = [key for key in ("maximum", "maximum_jobs") if key in given]
+    if len(limits) != 1:
+        raise BadInputError(
+            f"{where} must have a maximum of workers or maximum_jobs, as {{minimum: 0, maximum: 10}}, "
+            f"got {' and '.join(limits) or ', '.join(given) or 'nothing'}"
+        )
+    least = limits[0].replace("max", "min")
+    if given.get(least, 0) > given[limits[0]]:
+        raise BadInputError(f"{where}: {least} must be <= {limits[0]}, got {given[least]} > {given[limits[0]]}")
+
+
+def _environment(given: Mapping[Any, Any], where: str) -> dict[str, str]:
+    """Return variables as text; one without a value has that of this process, so that no secret need be in a file."""
+    env = {}
+    for name, value in given.items():
+        if not re.fullmatch(r"[A-Za-z_]\w*", str(name), re.ASCII):
+            raise BadInputError(f"{where} must name variables by letters, digits and _, got {shown(str(name))}")
+        if value is None:
+            if name not in os.environ:
+                raise BadInputError(f"{where}: {name} has no value, and is not set here; set it, or give a value")
+            value = os.environ[name]
+        check_values(where, {name: value}, {name: _TEXT_OR_NUMBER})
+        env[name] = str(value)
+    return env
+
+
+def _with_text_keys(given: Mapping[Any, Any], where: str) -> Mapping[str, Any]:
     for key in given:
-        if key not in allowed:
-            raise BadInputError(f"{where}: {unknown('key', str(key), allowed)}")
-
-
-def _mapping(value: Any, where: str) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        raise BadInputError(f"{where} must be a mapping, got {value!r}")
-    return value
+        if not isinstance(key, str):
+            raise BadInputError(f"{where} must have names as keys, got {shown(key)}")
+    return given

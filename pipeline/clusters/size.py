@@ -2,7 +2,7 @@
 
 from distributed import Client
 
-from pipeline.clusters.cluster import make_launch
+from pipeline.clusters.launch import make_launch
 from pipeline.clusters.profiles import Profile
 
 

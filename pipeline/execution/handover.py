@@ -6,7 +6,7 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
-from distributed import Client, Variable, fire_and_forget, worker_client
+from distributed import Client, Variable, fire_and_forget, get_worker, secede
 
 from pipeline.blocks.evaluate import BUDGET
 from pipeline.execution.flight import RETRIES, translating_losses
@@ -66,8 +66,10 @@ def _forget(client: Client, function: Callable[..., Any], *args: Any, **options:
 @on_worker
 def close_run(run: str, session: str, close: Callable[[Task], None]) -> None:
     """Wait on a worker until no other task of a run is left, close the run, and remove it from the workers."""
-    task, wait = shipped_task(run, session), _FIRST_WAIT
-    with worker_client() as client:  # which takes no thread from other tasks
+    task, wait, worker = shipped_task(run, session), _FIRST_WAIT, get_worker()
+    secede()  # other tasks need the thread
+    # not `worker_client`, which would become the default client of the worker's process
+    with Client(worker.scheduler.address, security=worker.security, set_as_default=False) as client:
         while count_tasks(client, run):
             time.sleep(wait)
             wait = min(2 * wait, _LONGEST_WAIT)

@@ -17,6 +17,7 @@ from pipeline.blocks.evaluate import (
     join,
     simulate_block,
 )
+from pipeline.blocks.one_thread import one_thread
 from pipeline.declare.study import Study
 from pipeline.execution.flight import Refusal, TransientError
 from pipeline.execution.shipping import shipped_task
@@ -76,7 +77,8 @@ def on_worker(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def call(*args: Any) -> Any:
         try:
-            return function(*args)
+            with one_thread():  # held for all blocks of the task, which then need not look up libraries one by one
+                return function(*args)
         except Exception as error:
             if is_transient(error):
                 raise TransientError(explain(error)) from None

@@ -1,5 +1,6 @@
 """Commits: the values of some blocks first, made durable once, then the statuses that make them visible."""
 
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -135,7 +136,8 @@ def _keys(chunks: Chunks, planned: Planned, settings: Iterable[Setting], n_dims:
 
 def rerun_line(panel: Panel, block: Block, trial: int) -> str:
     """Return the last line of a stored error: the command that computes its trial again; STORE stands for the path."""
-    cell = "".join(f" --cell {name}={format_value(value)}" for name, value in panel.cells()[block.cell].items())
+    values = panel.cells()[block.cell].items()
+    cell = "".join(f" --cell {shlex.quote(f'{name}={format_value(value)}')}" for name, value in values)
     return f"again: dpstudies trial STORE --panel {panel.name}{cell} --trial {trial}"
 
 

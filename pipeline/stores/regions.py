@@ -1,5 +1,6 @@
 """Where numbers lie in an array: the region of a block and a setting, and writes that cover whole chunks."""
 
+import math
 from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import Any
@@ -10,6 +11,7 @@ import zarr
 from pipeline.declare.panel import Panel, Setting
 
 SLAB_CHUNKS = 1000  # zarr makes a coroutine for each chunk that one call reads
+SLAB_BYTES = 2**20  # of one read, if one chunk does not take more
 
 
 def setting_index(panel: Panel, setting: Setting) -> tuple[Any, ...]:
@@ -100,7 +102,8 @@ def iterate_slabs(
     [(slice(0, 1, None), slice(0, 1000, None)), (slice(0, 1, None), slice(1000, 2000, None)), ...]
     """
     wanted = [range(n)[part] for n, part in zip(array.cdata_shape, within or (slice(None),) * array.ndim, strict=True)]
-    steps = chunk_steps([len(along) for along in wanted], SLAB_CHUNKS)
+    room = max(1, SLAB_BYTES // (math.prod(array.chunks) * array.dtype.itemsize))
+    steps = chunk_steps([len(along) for along in wanted], min(SLAB_CHUNKS, room))
     parts = [
         [slice(k, min(k + step, along.stop)) for k in along[::step]] for along, step in zip(wanted, steps, strict=True)
     ]

@@ -46,17 +46,31 @@ def open_results(store: str | os.PathLike[str]) -> xr.DataTree:
     ...     open_results(store.url)["binomial"]["theta"].dims
     ('start', 'iteration')
     """
-    opened = ResultStore.open(store)
-    if not opened.complete:
-        raise IncompleteStoreError(
-            f"the store {store} was interrupted while it was created; finish it with: dpstudies resume {store}"
-        )
+    opened = open_complete(store)
     panels = {}
     for name in opened.spec["panels"]:
         chunks = _dask_chunks(opened, name)
         ds = xr.open_zarr(opened.url, group=name, chunks=chunks, drop_variables="trial")
         panels[name] = _in_order(_number_trials(ds))
     return xr.DataTree.from_dict({"/": xr.Dataset(attrs=opened.attributes), **panels})
+
+
+def open_complete(store: str | os.PathLike[str]) -> ResultStore:
+    """Open a store whose creation was finished.
+
+    Raises
+    ------
+    BadInputError
+        If there is no store.
+    IncompleteStoreError
+        If its creation was interrupted.
+    """
+    opened = ResultStore.open(store)
+    if not opened.complete:
+        raise IncompleteStoreError(
+            f"the store {store} was interrupted while it was created; finish it with: dpstudies resume {store}"
+        )
+    return opened
 
 
 def classify_read_error(error: BaseException) -> UnreadableStoreError | StoreAccessError | None:

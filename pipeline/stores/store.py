@@ -10,6 +10,7 @@
 """
 
 import json
+import math
 import os
 import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -317,6 +318,25 @@ class ResultStore:
     def pending(self, panel: Panel, retry: Collection[Status] = ()) -> np.ndarray:
         """Return which blocks and settings are pending or to be computed again; see `scan`."""
         return self.scan(panel, retry) != COMMITTED
+
+    def count(self, panel: str) -> dict[Status, int]:
+        """Count the trials of a panel by status, over all its cells and settings.
+
+        Parts of the statuses that have no chunk yet count as pending, and are not read.
+
+        Raises
+        ------
+        UnreadableStoreError
+            If a status chunk is damaged.
+        """
+        counts = np.zeros(2**8, int)
+        for _, region in iterate_slabs(self.array(panel, "status")):
+            values = self._statuses(panel, region)
+            if values is None:
+                counts[Status.PENDING] += math.prod(part.stop - part.start for part in region)
+            else:
+                counts += np.bincount(values.ravel().view(np.uint8), minlength=counts.size)
+        return {status: int(counts[status]) for status in Status}
 
     def _statuses(self, panel: str, region: tuple[slice, ...]) -> np.ndarray | None:
         """Return statuses; None where no chunk of the region exists."""

@@ -14,6 +14,7 @@ import numpy as np
 from distributed import CancelledError, Client, KilledWorker
 from distributed.comm import CommClosedError
 
+from pipeline.blocks.one_thread import one_thread
 from pipeline.errors import BadInputError, unknown
 from pipeline.execution.flight import ExecutionError
 from pipeline.tables.formats import PART_BYTES, Part, TableSource, find_source, read_part
@@ -163,6 +164,7 @@ def reduce_rows(
         raise ExecutionError("the scheduler was lost; start it again") from error
 
 
+@one_thread()
 def _map_block(*blocks: np.ndarray, map_rows: Callable[..., Result], block_info: Any = None) -> Result:
     (first, _), _ = block_info[0]["array-location"]
     return map_rows(first, *blocks)

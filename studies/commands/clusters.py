@@ -5,9 +5,11 @@ from typing import Annotated
 
 import typer
 
-from pipeline.clusters.check import check_workers, expected_workers
+from pipeline.clusters.check import check_workers
 from pipeline.clusters.cluster import load_profile, reach
 from pipeline.clusters.preview import describe_launch, launch_document, obstacle
+from pipeline.clusters.size import requested_workers
+from pipeline.stores.places import normal_place
 from studies.commands.shared import ERRORS, say
 
 app = typer.Typer(help="Check where studies run.", no_args_is_help=True, rich_markup_mode=None)
@@ -28,8 +30,10 @@ def check(
     ] = None,
     connect: Annotated[bool, typer.Option(help="Start or reach the cluster, and check each worker.")] = True,
 ) -> None:
-    """Say what a profile starts, and check that its workers have the same code and the store's folder."""
+    """Show what a profile starts, and check that its workers have the same code and the store's folder."""
     chosen = load_profile(profile)
+    if store is not None:
+        normal_place(store)  # refuses credentials in a URL
     for head, line in {"profile": chosen.name, **describe_launch(chosen)}.items():
         say(f"{head:12} {line}")
     document = launch_document(chosen)
@@ -41,7 +45,7 @@ def check(
         return
     ERRORS.print(f"waiting for workers, at most {chosen.wait:g} s")
     with reach(chosen) as client:
-        wanted = expected_workers(client)
+        wanted = requested_workers(chosen, client)
         with suppress(TimeoutError):  # said below
             client.wait_for_workers(wanted, timeout=chosen.wait)
         found = check_workers(client, store)

@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,17 +12,16 @@ import pandas as pd
 import typer
 import xarray as xr
 
-import pipeline
-from pipeline.aggregate import count_status
 from pipeline.blocks.evaluate import FAILURES, Status
 from pipeline.errors import BadInputError
 from pipeline.execution.rerun import rerun_trial
 from pipeline.resolve import study_of
-from pipeline.stores.results import classify_read_error
+from pipeline.stores.results import classify_read_error, open_complete
 from pipeline.stores.store import ResultStore
 from pipeline.submission import find_submission
 from studies import STUDIES
 from studies.commands.laboratory import report_all
+from studies.commands.output import printable
 from studies.commands.shared import (
     ERRORS,
     AcceptEdited,
@@ -31,7 +31,7 @@ from studies.commands.shared import (
     make_table,
     named_study,
     page_in,
-    parse_values,
+    parse_cell,
     print_table,
     say,
     split_names,
@@ -122,15 +122,16 @@ def trial(
     store: StorePath,
     panel: Annotated[str, typer.Option("--panel", help="The panel of the trial.")],
     number: Annotated[int, typer.Option("--trial", metavar="N", help="The trial, 0 for the first.")],
-    cell: Annotated[list[str] | None, typer.Option("--cell", metavar="NAME=V", help="Value of a data factor.")] = None,
+    cell: Annotated[
+        list[str] | None, typer.Option("--cell", metavar="NAME=V", help="Value of a data factor; one option for each.")
+    ] = None,
     study: StudyOption = None,
     accept_edited_study: AcceptEdited = False,
 ) -> None:
     """Compute one trial again from its key, and say whether it equals what is stored."""
     opened = ResultStore.open(store)
     _, configured = study_of(opened, named_study(study), accept_edited_study)
-    chosen = {name: _only(name, given) for name, given in parse_values(split_names(cell)).items()}
-    reruns = rerun_trial(opened, configured, panel, chosen, number)
+    reruns = rerun_trial(opened, configured, panel, parse_cell(cell), number)
     table = make_table("method", "measure", "computed", "stored", "verdict")
     for rerun in reruns:
         killed = rerun.computed is rerun.stored
@@ -153,14 +154,14 @@ def errors(
     causes = find_causes(store)
     for cause in causes:
         first = cause.failures[0]
-        *text, again = first.error.splitlines()
+        reason = (first.error if full else last_line(first.error)) or "no reason is stored; look for damage with verify"
         shown = cause.failures if full else cause.failures[:_PLACES]
-        say(f"{first.panel}: {cause.count:,} {first.kind}: " + ("\n".join(text) if full else last_line(first.error)))
+        say(f"{first.panel}: {cause.count:,} {first.kind}: {reason}")
         for failure in shown:
             say(f"  {failure.where or 'all'}: {failure.count:,} trials, first {failure.first}")
         if len(shown) < len(cause.failures):
             say(f"  and {len(cause.failures) - len(shown):,} more places; see them with --full")
-        say(f"  {again.replace('STORE', shlex.quote(store), 1)}")
+        say(f"  again: {first.rerun(store)}")
     n_failed = sum(cause.count for cause in causes)
     retry = f"; try them again with: dpstudies resume {shlex.quote(store)} --retry failed" if n_failed else ""
     say(f"{n_failed:,} failed trials, {len(causes):,} causes{retry}")
@@ -176,7 +177,8 @@ def summarise(
     summaries = load_summaries(store, split_names(panel))
     if csv:
         frames = [_frame(summary).assign(panel=name) for name, summary in summaries.items()]
-        print(pd.concat(frames).set_index("panel").to_csv(), end="")
+        text = pd.concat(frames).set_index("panel").to_csv()
+        print(printable(text) if sys.stdout.isatty() else text, end="")
         return
     for name, summary in summaries.items():
         heads, rows, _ = tabulate(summary)
@@ -221,8 +223,8 @@ def report(
 
 def count_trials(store: str) -> Counts:
     """Count the trials of each panel by status."""
-    tree = pipeline.open_results(store)
-    return {str(name): count_status(panel.to_dataset()) for name, panel in tree.children.items()}
+    opened = open_complete(store)
+    return {panel: opened.count(panel) for panel in opened.spec["panels"]}
 
 
 def conclude(store: str, counts: Counts) -> int:
@@ -244,12 +246,6 @@ def conclude(store: str, counts: Counts) -> int:
 def _frame(summary: xr.Dataset) -> pd.DataFrame:
     """Return a summary as rows, with constants and coordinates as columns."""
     return summary.to_dataframe().reset_index()
-
-
-def _only(name: str, values: list[str]) -> str:
-    if len(values) != 1:
-        raise BadInputError(f"a cell has one value of {name}, got {len(values)}")
-    return values[0]
 
 
 def _show(value: Any) -> str:

@@ -12,9 +12,9 @@ from pipeline.declare.source import StudySource, find_study
 from pipeline.errors import BadInputError
 from pipeline.stores.places import is_local
 from studies import MODULES
+from studies.commands.output import SafeConsole, printable
 
-PLAIN: dict[str, Any] = {"soft_wrap": True, "highlight": False, "markup": False, "emoji": False}
-ERRORS = Console(stderr=True, **PLAIN)
+ERRORS = SafeConsole(stderr=True)
 
 StudyName = Annotated[str, typer.Argument(metavar="STUDY", help="A name, a .py file with STUDY, or module:object.")]
 StorePath = Annotated[str, typer.Argument(metavar="STORE", help="Path of a result store.")]
@@ -69,14 +69,24 @@ def split_names(names: list[str] | None) -> list[str]:
 
 def parse_values(assignments: list[str] | None) -> dict[str, list[str]]:
     """Return the values that ``--set`` gives, by name."""
-    values: dict[str, list[str]] = {}
+    given = _parse(assignments, "NAME=V1,V2", "list its values once, as {}=V1,V2")
+    return {name: [value.strip() for value in values.split(",")] for name, values in given.items()}
+
+
+def parse_cell(assignments: list[str] | None) -> dict[str, str]:
+    """Return the values that ``--cell`` gives, by name; one may hold commas."""
+    return _parse(assignments, "NAME=V", "a cell has one value of {}")
+
+
+def _parse(assignments: list[str] | None, form: str, twice: str) -> dict[str, str]:
+    values: dict[str, str] = {}
     for assignment in assignments or []:
         name, equals, given = assignment.partition("=")
         if not equals or not name or not given:
-            raise BadInputError(f"a value must be given as NAME=V1,V2, got {assignment!r}")
+            raise BadInputError(f"a value must be given as {form}, got {assignment!r}")
         if name in values:
-            raise BadInputError(f"{name} is given twice; list its values once, as {name}=V1,V2")
-        values[name] = [value.strip() for value in given.split(",")]
+            raise BadInputError(f"{name} is given twice; {twice.format(name)}")
+        values[name] = given
     return values
 
 
@@ -94,23 +104,30 @@ def format_size(n_bytes: float) -> str:
     return f"{n_bytes:.3g} TB"
 
 
+class _SafeTable(Table):
+    def add_row(self, *cells: Any, **options: Any) -> None:
+        """Add a row of texts."""
+        super().add_row(*(printable(cell) for cell in cells), **options)
+
+
 def make_table(*heads: str, title: str | None = None) -> Table:
     """Return an empty table with these heads."""
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    shown = None if title is None else printable(title)
+    table = _SafeTable(title=shown, title_justify="left", box=None, pad_edge=False, header_style="bold")
     for head in heads:
-        table.add_column(head, no_wrap=True)
+        table.add_column(printable(head), no_wrap=True)
     return table
 
 
 def print_table(table: Table) -> None:
     """Print a table as wide as its content: a number cut off is worse than a line that wraps."""
     width = Console(width=10_000).measure(table).maximum
-    Console(**PLAIN, width=width).print(table)
+    SafeConsole(width=width).print(table)
 
 
 def say(text: str) -> None:
     """Print a line."""
-    Console(**PLAIN).print(text)
+    SafeConsole().print(text)
 
 
 def fail(message: str, code: int) -> int:

@@ -18,11 +18,12 @@ from pipeline.clusters.check import (
     OWN_PACKAGES,
     _store_faults,
     check_workers,
-    expected_workers,
     hash_sources,
 )
-from pipeline.clusters.cluster import ONE_THREAD, THREADS, Profile, connect, has_nannies, load_profile, reach
+from pipeline.clusters.cluster import THREADS, Profile, connect, has_nannies, load_profile, reach
+from pipeline.clusters.launch import ONE_THREAD
 from pipeline.clusters.preview import describe_launch, obstacle
+from pipeline.clusters.size import requested_workers
 from pipeline.errors import BadInputError
 from studies import cli
 
@@ -244,7 +245,7 @@ def test_a_shared_folder_is_left_as_it_was(tmp_path, existing, profile):
         checks = check_workers(client, str(store))
         assert [worker.faults for worker in checks] == [()] * profile.kwargs["n_workers"]
         assert {worker.address for worker in checks} == set(client.nthreads())
-        assert expected_workers(client) == len(checks)
+        assert requested_workers(profile, client) == len(checks)
     assert list(tmp_path.rglob("*")) == ([store] if existing else [])
 
 
@@ -346,7 +347,7 @@ def test_check_without_a_queue(command, monkeypatch, tmp_path):
         ("unknown profile 'mine'; did you mean mina", {"mina": {"class": "LocalCluster"}}),
         ("no scheduler answers", {"mine": {"address": "tcp://127.0.0.1:9"}}),
         ("must name an installed cluster class", {"mine": {"class": "LokalCluster"}}),
-        ("did not start", {"mine": {"class": "LocalCluster", "kwargs": {"no_such_argument": 1}}}),
+        ("unknown argument 'no_such_argument'", {"mine": {"class": "LocalCluster", "kwargs": {"no_such_argument": 1}}}),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

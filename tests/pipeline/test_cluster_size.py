@@ -7,7 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from pipeline.clusters.cluster import THREADS, Profile, available_cores, connect, make_launch
+from pipeline.clusters.cluster import THREADS, Profile, available_cores, connect
+from pipeline.clusters.launch import make_launch
 from pipeline.clusters.profiles import load_profile
 from pipeline.clusters.size import most_threads, requested_workers
 

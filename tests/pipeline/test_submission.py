@@ -1,10 +1,11 @@
 """A submission has an identifier, is found by its store, refused twice, cancelled, and finished only if complete."""
 
 import shlex
-import subprocess
+import signal
 import sys
 import threading
 import time
+import warnings
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,10 @@ from pipeline.clusters import cluster as clusters
 from pipeline.errors import BadInputError, BusyStoreError
 from pipeline.stores.store import ResultStore
 from pipeline.submission import find_submission
+from studies import cli
 from tests.pipeline.helpers import assert_equal_arrays, file_stamps
 
+SIGNALS = signal.SIGINT, signal.SIGTERM
 STUDY_FILE = """
 import time
 from pathlib import Path
@@ -71,11 +74,22 @@ def submit():
     return pipeline.submit("held.py", "s.zarr", cluster="there")
 
 
-def dpstudies(*words):
-    """Run the command; return its exit code, output and errors."""
-    command = [sys.executable, "-c", "from studies.cli import main; main()", *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    return done.returncode, done.stdout, done.stderr
+@pytest.fixture
+def dpstudies(monkeypatch, capsys):
+    """Run the command in this process: exit code, output, errors."""
+    showwarning, handlers = warnings.showwarning, [(number, signal.getsignal(number)) for number in SIGNALS]
+
+    def run(*words):
+        monkeypatch.setattr(sys, "argv", ["dpstudies", *words])
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+        captured = capsys.readouterr()
+        return stop.value.code or 0, captured.out, captured.err
+
+    yield run
+    warnings.showwarning = showwarning
+    for number, handler in handlers:
+        signal.signal(number, handler)
 
 
 def test_a_submission_finishes_without_its_client(lab, scheduler, tmp_path):
@@ -185,7 +199,7 @@ def test_a_submission_with_failures_that_nobody_isolates_is_not_finished(lab, sc
     monkeypatch.undo()
 
 
-def test_commands(lab):
+def test_commands(lab, dpstudies):
     """Status tells of the submission, resume is refused, cancel ends it."""
     code, out, _ = dpstudies("submit", "held.py", "--store", "s.zarr", "--cluster", "there")
     identifier = find_submission(ResultStore.open("s.zarr")).id

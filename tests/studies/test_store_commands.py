@@ -1,6 +1,7 @@
 """The commands that keep a store, as a user types them: extend, verify, errors, resume --retry, status, submit."""
 
 import errno
+import shlex
 import shutil
 import subprocess
 import sys
@@ -285,3 +286,30 @@ def test_packages_of_the_current_folder_are_not_imported(command):
     code, out, _ = command("list")
     assert (code, "evil" in out) == (0, False)
     assert not Path("trace").exists()
+
+
+def test_the_command_that_computes_a_trial_again_can_be_pasted(command):
+    """Whatever the values of its cell hold; and it is that of the store, not of a text in it."""
+    label = "a b,c='d';$HOME"
+    text = STUDY_FILE.replace('(Factor("n", (1, 2), "size", "int"),)', f'(Factor("label", ({label!r},), "", "str"),)')
+    text = text.replace('cell["n"]', "2").replace("two is not for me", "two\\nagain: rm -rf /")
+    Path("toy.py").write_text(text)
+    command("run", "toy.py", "--store", "a store.zarr")
+    code, out, _ = command("errors", "a store.zarr")
+    (again,) = [line.removeprefix("  again: ") for line in out.splitlines() if "again:" in line]
+    words = shlex.split(again)
+    assert words[:4] == ["dpstudies", "trial", "a store.zarr", "--panel"]
+    assert f"label={label}" in words
+    assert command(*words[1:])[0] == 0
+    code, _, err = command(*words[1:], "--cell", "label=x")
+    assert (code, "label is given twice; a cell has one value of label" in err) == (2, True)
+
+
+def test_an_error_chunk_that_is_missing(command, store):
+    for path in Path(store, "p", "error", "c").rglob("*"):
+        if path.is_file():
+            path.unlink()
+    code, out, _ = command("errors", store)
+    assert code == 1
+    assert "p: 7 failed: no reason is stored; look for damage with verify" in out
+    assert "again: dpstudies trial t.zarr --panel p --cell n=2 --trial 0" in out

@@ -1,0 +1,288 @@
+"""Calls that start clusters, made from profiles: every argument is checked before anything is called.
+
+Worker processes compute with one BLAS, OpenMP and numba thread per thread, since trials are the parallelism. Local
+clusters and dashboards listen on the loopback interface unless a profile says otherwise, and clusters that can have
+temporary TLS credentials do: whoever can talk to a scheduler can run code as its user.
+"""
+
+import copy
+import importlib
+import importlib.util
+import inspect
+import logging
+import os
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import dask
+from distributed import LocalCluster, Nanny, SpecCluster, SSHCluster, Worker
+from distributed.deploy.cluster import Cluster
+from distributed.security import Security
+
+from pipeline.clusters import rules
+from pipeline.clusters.profiles import Profile
+from pipeline.clusters.redact import told
+from pipeline.clusters.rules import check_names, check_values
+from pipeline.errors import BadInputError
+
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
+_HERE = "127.0.0.1:0"
+_EXTRA = ("asyncssh", "dask_jobqueue", "dask_kubernetes")
+_COMMON_RULES = {
+    "interface": rules.TEXT,
+    "host": rules.TEXT,
+    "protocol": rules.TEXT,
+    "security": rules.Rule(
+        "true for temporary TLS credentials, the default; protocol: tcp:// goes without",
+        lambda value: value is True,
+    ),
+}
+_LOCAL_RULES = {
+    **_COMMON_RULES,
+    "n_workers": rules.COUNT,
+    "threads_per_worker": rules.POSITIVE,
+    "processes": rules.FLAG,
+    "memory_limit": rules.MEMORY_LIMIT,
+    "lifetime": rules.DURATION,
+    "lifetime_stagger": rules.DURATION,
+    "env": rules.MAPPING,
+    "preload": rules.TEXT_OR_TEXTS,
+    "scheduler_kwargs": rules.MAPPING,
+}
+_SSH_RULES = {
+    "hosts": rules.Rule(
+        "a list of the scheduler's host and at least one host of workers",
+        lambda value: rules.TEXTS.accepts(value) and len(value) > 1,
+    ),
+    "scheduler_options": rules.MAPPING,
+    "worker_options": rules.MAPPING,
+    "remote_python": rules.TEXT_OR_TEXTS,
+}
+_BATCH_RULES = {
+    **_COMMON_RULES,
+    "cores": rules.POSITIVE,
+    "processes": rules.POSITIVE,
+    "memory": rules.SIZE,
+    # without quotes YAML takes 01:00:00 for 3,600, and a queue that for minutes
+    "walltime": rules.Rule('text in quotes, such as "01:00:00"', rules.TEXT.accepts),
+    "n_workers": rules.COUNT,
+    "queue": rules.TEXT,
+    "account": rules.TEXT,
+    "python": rules.TEXT,
+    "job_script_prologue": rules.TEXTS,
+    "job_extra_directives": rules.TEXTS,
+    "worker_extra_args": rules.TEXTS,
+    "scheduler_options": rules.MAPPING,
+}
+_KUBERNETES_RULES = {
+    "name": rules.TEXT,
+    "namespace": rules.TEXT,
+    "image": rules.TEXT,
+    "n_workers": rules.COUNT,
+    "worker_command": rules.TEXT_OR_TEXTS,
+    "resources": rules.MAPPING,
+}
+
+
+@dataclass(frozen=True)
+class Launch:
+    """The call that starts a cluster: the arguments of a profile, with defaults for those that it leaves out.
+
+    Attributes
+    ----------
+    factory : callable
+        The cluster's class.
+    kind : {"local", "ssh", "batch", "kubernetes", "other"}
+        Kind of cluster; ``batch`` is any class of dask-jobqueue.
+    args, kwargs : tuple, dict
+        Its arguments.
+    plugin_env : dict
+        Environment that the class cannot give to its workers; a plugin sets it.
+    """
+
+    factory: Any
+    kind: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    plugin_env: dict[str, str]
+
+
+def make_launch(profile: Profile) -> Launch:
+    """Return the call that starts the cluster of a profile; start nothing.
+
+    Raises
+    ------
+    BadInputError
+        If the class is not an installed cluster class, or does not have an argument or a value.
+
+    Examples
+    --------
+    >>> from pipeline.clusters.profiles import THREADS
+    >>> launch = make_launch(THREADS)
+    >>> launch.kind, launch.kwargs["processes"], launch.kwargs["dashboard_address"]
+    ('local', False, '127.0.0.1:0')
+    """
+    where = f"profile {profile.name}"
+    factory = _find_class(profile)
+    kwargs = copy.deepcopy(dict(profile.kwargs))
+    env = {**ONE_THREAD, **profile.env}
+    if factory is LocalCluster:
+        _check_arguments(where, kwargs, _LOCAL_RULES, LocalCluster, Nanny, Worker)
+        _check_growth(profile)
+        return _local_launch(profile, kwargs, env)
+    if factory is SSHCluster:
+        _check_arguments(where, kwargs, _SSH_RULES, SSHCluster, SpecCluster)
+        if profile.adapt or profile.scale is not None:
+            raise BadInputError(f"{where}: an SSHCluster has as many workers as hosts; remove scale or adapt")
+        for options in ("scheduler_options", "worker_options"):
+            kwargs[options] = {"dashboard_address": _HERE, **kwargs.get(options, {})}
+        kwargs.setdefault("silence_logs", logging.WARNING)
+        return Launch(factory, "ssh", profile.args, kwargs, env)
+    if hasattr(factory, "job_cls"):
+        _check_arguments(where, kwargs, _BATCH_RULES, factory, factory.job_cls)
+        _check_growth(profile, "_jobs")
+        return _batch_launch(profile, factory, kwargs, env)
+    if profile.module.startswith("dask_kubernetes"):
+        _check_arguments(where, kwargs, _KUBERNETES_RULES, factory)
+        _check_growth(profile)
+        kwargs.setdefault("quiet", True)
+        if "env" in kwargs:
+            raise BadInputError(f"{where}: env must stand beside kwargs, not in them; move it")
+        # the operator asks the scheduler, which reads how much work a worker is wanted for from its environment
+        env["DASK_DISTRIBUTED__ADAPTIVE__TARGET_DURATION"] = str(profile.adapt.get("target_duration", "1s"))
+        if "custom_cluster_spec" in kwargs:  # it says all of the pods, and makes the class ignore env
+            return Launch(factory, "kubernetes", profile.args, kwargs, env)
+        return Launch(factory, "kubernetes", profile.args, {**kwargs, "env": env}, {})
+    _check_growth(profile)
+    return Launch(factory, "other", profile.args, kwargs, env)
+
+
+def _find_class(profile: Profile) -> Any:
+    """Return the class of a profile, without a call of anything that is not a cluster class."""
+    given = f"profile {profile.name} must name an installed cluster class, got {profile.module}.{profile.class_name}"
+    try:
+        found = getattr(importlib.import_module(profile.module), profile.class_name)
+        if found is SSHCluster and importlib.util.find_spec("asyncssh") is None:
+            raise ModuleNotFoundError("No module named 'asyncssh'", name="asyncssh")
+    except (ImportError, AttributeError, ValueError, TypeError) as error:
+        missing = (getattr(error, "name", None) or "").partition(".")[0]
+        hint = "; pip install 'dpstudies[cluster]'" if missing in _EXTRA else ""
+        raise BadInputError(f"{given}: {told(error)}{hint}") from error
+    if found is SSHCluster:
+        return found  # a function
+    # not all derive from Dask's class, but all have its methods
+    methods = ("scale", "adapt", "close")
+    if not inspect.isclass(found) or found is Cluster or not all(hasattr(found, method) for method in methods):
+        raise BadInputError(f"{given}, which is none: a cluster class has the methods {', '.join(methods)}")
+    return found
+
+
+def _check_arguments(where: str, kwargs: Mapping[str, Any], allowed: Mapping[str, rules.Rule], *takers: Any) -> None:
+    """Refuse arguments that none of some classes and functions takes, and values that rules do not allow."""
+    names = [name for taker in takers for name in _parameters(taker)]
+    check_names(where, "argument", kwargs, list(dict.fromkeys(names)))
+    check_values(where, kwargs, allowed)
+
+
+def _parameters(taker: Any) -> Iterator[str]:
+    """Yield the names of the arguments of a function, or of a class and its bases."""
+    functions = [base.__init__ for base in taker.__mro__[:-1]] if inspect.isclass(taker) else [taker]
+    for function in functions:
+        for name, parameter in inspect.signature(function).parameters.items():
+            if name != "self" and parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
+                yield name
+
+
+def _check_growth(profile: Profile, *ends: str) -> None:
+    """Refuse limits of jobs where there are none."""
+    for name in profile.adapt:
+        if name.endswith("_jobs") and "_jobs" not in ends:
+            raise BadInputError(
+                f"profile {profile.name}: adapt: {name} is for batch systems; choose {name.removesuffix('_jobs')}"
+            )
+
+
+def _local_launch(profile: Profile, kwargs: dict[str, Any], env: Mapping[str, str]) -> Launch:
+    if kwargs.get("n_workers") == 0 and not profile.adapt and profile.scale is None:
+        raise BadInputError(f"profile {profile.name}: n_workers must be >= 1, or 0 with adapt or scale, got 0")
+    in_process = not kwargs.get("processes", True)
+    defaults = {
+        "dashboard_address": _HERE,
+        "worker_dashboard_address": _HERE,
+        "silence_logs": logging.WARNING,
+        "threads_per_worker": available_cores() if in_process else 1,
+    }
+    kwargs = {**defaults, **kwargs}
+    if in_process:
+        return Launch(LocalCluster, "local", profile.args, kwargs, dict(profile.env))
+    # first, so that an own preload may change what it does
+    preload = kwargs.get("preload", [])
+    kwargs["preload"] = ["pipeline.clusters.preload", *([preload] if isinstance(preload, str) else preload)]
+    kwargs["env"] = {**env, **kwargs.get("env", {})}
+    if not {"protocol", "security"} & kwargs.keys() and "://" not in kwargs.get("host", ""):
+        kwargs["security"] = True
+    # a task that kills its worker comes back at once; pipeline.execution isolates the trials that do
+    kwargs.setdefault("scheduler_kwargs", {})["allowed_failures"] = 0
+    return Launch(LocalCluster, "local", profile.args, kwargs, {})
+
+
+def _batch_launch(profile: Profile, factory: Any, kwargs: dict[str, Any], env: Mapping[str, str]) -> Launch:
+    """Add the environment and the dashboards' place to what the profile gives, or else the user's ``jobqueue.yaml``."""
+    section = kwargs.get("config_name") or factory.job_cls.config_name
+
+    def given(name: str, default: Any) -> Any:
+        found = kwargs.get(name)
+        return dask.config.get(f"jobqueue.{section}.{name.replace('_', '-')}", default) if found is None else found
+
+    exports = [f"export {name}={shlex.quote(value)}" for name, value in env.items()]
+    launch = Launch(
+        factory,
+        "batch",
+        profile.args,
+        {
+            **kwargs,
+            "silence_logs": kwargs.get("silence_logs", logging.WARNING),
+            "job_script_prologue": [*exports, *given("job_script_prologue", [])],
+            "worker_extra_args": ["--dashboard-address", _HERE, *given("worker_extra_args", [])],
+            "scheduler_options": {"dashboard_address": _HERE, **given("scheduler_options", {})},
+        },
+        {},
+    )
+    if "protocol" not in kwargs:
+        launch.kwargs["security"] = True
+        # workers read the credentials there, as they read the store
+        launch.kwargs["shared_temp_directory"] = given("shared_temp_directory", None) or os.getcwd()
+    try:
+        job = _example_job(launch)
+    except (TypeError, ValueError) as error:
+        raise BadInputError(f"profile {profile.name} must be what {profile.class_name} takes: {told(error)}") from error
+    if job.worker_processes > job.worker_cores:
+        raise BadInputError(
+            f"profile {profile.name}: processes must be <= cores, got {job.worker_processes} > {job.worker_cores}"
+        )
+    # the class matches workers to jobs by this number, and forgets the one that it computes itself
+    launch.kwargs["processes"] = job.worker_processes
+    return launch
+
+
+def job_script(launch: Launch) -> str:
+    """Return what a batch system gets for a job of workers; submit none, and start no scheduler."""
+    return _example_job(launch).job_script()
+
+
+def _example_job(launch: Launch) -> Any:
+    """Return a job of a batch system that is not submitted."""
+    of_the_cluster = inspect.signature(launch.factory).parameters.keys() - {"config_name", "interface", "protocol"}
+    of_the_job = {name: value for name, value in launch.kwargs.items() if name not in of_the_cluster}
+    if launch.kwargs.get("security"):
+        files = {f"tls_worker_{part}": f"FOLDER/{part}" for part in ("cert", "key")}
+        of_the_job |= {"protocol": "tls://", "security": Security(tls_ca_file="FOLDER/ca_file", **files)}
+    scheme = "tls" if launch.kwargs.get("security") else "tcp"
+    return launch.factory.job_cls(f"{scheme}://SCHEDULER:PORT", name="NAME", **of_the_job)
+
+
+def available_cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

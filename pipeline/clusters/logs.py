@@ -1,0 +1,53 @@
+"""Log messages of Dask that a user sees: warnings and errors, except those that the pipeline handles or repeats."""
+
+import logging
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+_HARMLESS = re.compile(
+    "|".join(
+        (
+            # tasks that failed: a run retries them, isolates their trials, or reports their error
+            "^Compute Failed",
+            "^Run Failed",
+            "marked as failed because [0-9]+ workers died",
+            # results that are computed again
+            "caused the cluster to lose already computed task",
+            # workers that a run ended because of a time limit, or that end with their cluster
+            "^Worker process still alive after",
+            "^Async instruction for .* ended with CancelledError",
+            "to reconnect after restarting",
+            "did not shut down within",
+            "^Received heartbeat from unregistered worker",
+            "^Scheduler was unaware of this worker",
+            "^Failed to communicate with scheduler during heartbeat",
+        )
+    )
+)
+
+
+class _Harmful(logging.Filter):
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not _HARMLESS.search(record.getMessage())
+
+
+@contextmanager
+def without_harmless() -> Iterator[None]:
+    """Print warnings and errors of Dask only, and of these no harmless ones, in this process."""
+    with ExitStack() as stack:
+        # handlers of other kinds, such as files, are the user's own
+        for handler in {handler for logger in _loggers() for handler in logger.handlers}:
+            if isinstance(handler, logging.StreamHandler) and not isinstance(handler, logging.FileHandler):
+                harmful = _Harmful()
+                handler.addFilter(harmful)
+                stack.callback(handler.removeFilter, harmful)
+                stack.callback(handler.setLevel, handler.level)
+                handler.setLevel(max(handler.level, logging.WARNING))
+        yield
+
+
+def _loggers() -> list[logging.Logger]:
+    """Return the loggers of Dask; those of its parts may have handlers of their own."""
+    names = [name for name in logging.root.manager.loggerDict if name.split(".")[0] == "distributed"]
+    return [logging.getLogger(name) for name in ("distributed", *names)]

@@ -1,0 +1,125 @@
+"""Redaction of secrets in what is printed of profiles: screens and logs are read by others."""
+
+import re
+import reprlib
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+HIDDEN = "***"
+_WORDS = (
+    r"passw(?:or)?d|passphrase|pwd|secret|token|credential|cookie|signature|sshpass|connection.?string|keyfile"
+    r"|(?:api|private|access|account)keys?(?![a-z])|(?<![a-z])(?:pass|auth|authorization|dsn|sas|keys?)(?![a-z])"
+)
+_VALUE = r"""(?:(?:Bearer|Basic)\s+)?(?:"[^"]*"|'[^']*'|[^\s,;&"'})\]])+"""
+_SECRET_NAME = re.compile(_WORDS, re.IGNORECASE)
+# NAME=value, NAME: value, "NAME": value, --option value: one match per name, whose name is looked at afterwards
+_ASSIGNMENT = re.compile(
+    rf"""(?<![\w.-])(?P<name>[\w.-]++)(?P<is>["']?\s?[=:]\s?|(?<=[\w-])\s+)(?={_VALUE})""", re.IGNORECASE
+)
+_VALUE_HERE = re.compile(_VALUE, re.IGNORECASE)
+_PEM = re.compile(r"-----BEGIN [^-]*-----.*?(-----END [^-]*-----|\Z)", re.DOTALL)
+_USER = re.compile(r"(?<=://)[^/\s'\"]*@")
+
+
+def is_secret_name(name: object) -> bool:
+    """Whether the value of a variable, argument or option of this name is not to be printed.
+
+    Examples
+    --------
+    >>> [is_secret_name(name) for name in ("AWS_SECRET_ACCESS_KEY", "tls_client_key", "password", "n_workers")]
+    [True, True, True, False]
+    """
+    return _SECRET_NAME.search(str(name)) is not None
+
+
+def redact(value: Any, name: object = "") -> Any:
+    """Return a value of a profile without secrets, in the same structure.
+
+    Values of secret names, private keys and certificates in PEM format, credentials in URLs, and assignments and
+    options of secret names in text are replaced by `HIDDEN`.
+
+    Parameters
+    ----------
+    value : object
+        A value as YAML has it, or an object of a cluster's class.
+    name : object
+        The name of the variable, argument or option.
+
+    Examples
+    --------
+    >>> redact({"host": "h", "password": "hush", "prologue": ["export API_KEY=hush"], "store": "s3://me:hush@bucket/s"})
+    {'host': 'h', 'password': '***', 'prologue': ['export API_KEY=***'], 'store': 's3://***@bucket/s'}
+    """
+    if value is None or isinstance(value, bool):
+        return value
+    if is_secret_name(name):
+        return HIDDEN
+    if isinstance(value, Mapping):
+        # Kubernetes writes variables as {name: NAME, value: VALUE}
+        names = {**dict.fromkeys(value), **({"value": value["name"]} if "name" in value else {})}
+        return {redact(key): redact(item, names[key] or key) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return _redact_sequence(value)
+    if isinstance(value, str):
+        return redact_text(value)
+    return value if isinstance(value, int | float) else redact_text(str(value))
+
+
+def _redact_sequence(values: list[Any] | tuple[Any, ...]) -> Any:
+    """Redact the items of a sequence; an item after an option of a secret name is its value."""
+    found = [
+        HIDDEN if isinstance(before, str) and before.startswith("-") and is_secret_name(before) else redact(value)
+        for before, value in zip([None, *values], values, strict=False)
+    ]
+    return type(values)(found)
+
+
+def redact_text(text: str) -> str:
+    """Return a text without secrets: a command, a message, the script of a job.
+
+    Examples
+    --------
+    >>> redact_text("dask worker --tls-key /home/me/key.pem --nthreads 2")
+    'dask worker --tls-key *** --nthreads 2'
+    """
+    text = _USER.sub(f"{HIDDEN}@", _PEM.sub(HIDDEN, text))
+    parts, done = [], 0
+    for match in _ASSIGNMENT.finditer(text):
+        is_option = match["is"].isspace()
+        if (
+            match.start() < done
+            or (is_option and not match["name"].startswith("--"))
+            or not is_secret_name(match["name"])
+        ):
+            continue
+        value = _VALUE_HERE.match(text, match.end())
+        if value is not None:
+            parts += [text[done : match.end()], HIDDEN]
+            done = value.end()
+    return "".join([*parts, text[done:]])
+
+
+def shown(value: Any, name: object = "") -> str:
+    """Return a value as an error message shows it: without secrets, on one line, and not long.
+
+    Examples
+    --------
+    >>> shown(["a"] * 1000), shown({"password": "hush"})
+    ("['a', 'a', 'a', 'a', 'a', 'a', ...]", "{'password': '***'}")
+    """
+    return " ".join(_SHORT.repr(redact(value, name)).split())
+
+
+def told(error: BaseException) -> str:
+    """Return an exception on one line, without secrets."""
+    return redact_text(" ".join(f"{type(error).__name__}: {error}".split()))
+
+
+def holds_credentials(url: str) -> bool:
+    """Whether a URL holds a user name or a password."""
+    return "@" in urlsplit(url).netloc
+
+
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = 80

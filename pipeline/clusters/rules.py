@@ -1,0 +1,122 @@
+"""Rules for values of a profile: each says in words what it allows."""
+
+import math
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+from dask.utils import parse_bytes, parse_timedelta
+
+from pipeline.clusters.redact import shown
+from pipeline.errors import BadInputError, unknown
+
+_LEAST_BYTES = 10**6
+_MOST_NAMES = 15  # that one message lists
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Values that a key may have.
+
+    Attributes
+    ----------
+    allowed : str
+        Description of them, as in "must be a number > 0".
+    accepts : callable
+        Whether a value is one of them.
+    """
+
+    allowed: str
+    accepts: Callable[[Any], bool]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and bool(value.strip())
+
+
+def _is_whole(least: int) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def _is_duration(value: Any) -> bool:
+    try:
+        return _is_number(value) and value > 0 if not isinstance(value, str) else parse_timedelta(value) > 0
+    except (ValueError, KeyError):
+        return False
+
+
+def _is_size(value: Any) -> bool:
+    try:
+        return (_is_number(value) or _is_text(value)) and parse_bytes(value) >= _LEAST_BYTES
+    except ValueError:
+        return False
+
+
+def _is_memory_limit(value: Any) -> bool:
+    return value in (None, "auto") or (_is_number(value) and 0 <= value <= 1) or _is_size(value)
+
+
+def _is_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(_is_text(item) for item in value)
+
+
+FLAG = Rule("true or false", lambda value: isinstance(value, bool))
+TEXT = Rule("text, in quotes where YAML takes it for something else", _is_text)
+TEXTS = Rule("a list of texts, in quotes where YAML takes them for something else", _is_texts)
+TEXT_OR_TEXTS = Rule("text or a list of texts", lambda value: _is_text(value) or (bool(value) and _is_texts(value)))
+LIST = Rule("a list", lambda value: isinstance(value, list))
+MAPPING = Rule("a mapping", lambda value: isinstance(value, Mapping))
+COUNT = Rule("a whole number >= 0", _is_whole(0))
+POSITIVE = Rule("a whole number >= 1", _is_whole(1))
+SECONDS = Rule("a number of seconds > 0", lambda value: _is_number(value) and value > 0)
+DURATION = Rule("a number of seconds > 0, or text such as 500ms or 55m", _is_duration)
+SIZE = Rule("a size of at least 1 MB, such as 16GB", _is_size)
+MEMORY_LIMIT = Rule("a size per worker such as 2GB, a share of the machine's memory <= 1, or auto", _is_memory_limit)
+
+
+def check_values(where: str, given: Mapping[str, Any], rules: Mapping[str, Rule]) -> None:
+    """Refuse values against their rules; keys without a rule pass.
+
+    Raises
+    ------
+    BadInputError
+        For the first value that its rule does not allow, in one line.
+
+    Examples
+    --------
+    >>> check_values("c.yaml: profile a", {"scale": 0}, {"scale": POSITIVE})
+    Traceback (most recent call last):
+    pipeline.errors.BadInputError: c.yaml: profile a: scale must be a whole number >= 1, got 0
+    """
+    for key, value in given.items():
+        if key in rules and not rules[key].accepts(value):
+            raise BadInputError(f"{where}: {key} must be {rules[key].allowed}, got {shown(value, key)}")
+
+
+def check_names(where: str, what: str, given: Mapping[Any, Any], allowed: Collection[str]) -> None:
+    """Refuse names that are not allowed, with the nearest ones that are; few are listed in full.
+
+    Raises
+    ------
+    BadInputError
+        For the first such name, in one line.
+
+    Examples
+    --------
+    >>> check_names("c.yaml: profile a", "key", {"kwarg": {}}, ("scale", "kwargs"))
+    Traceback (most recent call last):
+    pipeline.errors.BadInputError: c.yaml: profile a: unknown key 'kwarg'; did you mean kwargs? Allowed: scale, kwargs
+    """
+    for name in given:
+        if name in allowed:
+            continue
+        if len(allowed) <= _MOST_NAMES:
+            raise BadInputError(f"{where}: {unknown(what, name, allowed)}")
+        near = " or ".join(get_close_matches(str(name), allowed))
+        hint = f"did you mean {near}?" if near else "see the documentation of Dask"
+        raise BadInputError(f"{where}: unknown {what} {str(name)!r}; {hint}")

@@ -1,0 +1,108 @@
+"""Standard output and error of the commands: text that is safe to show, and files that may fail."""
+
+import io
+import os
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, TextIO
+
+from rich.console import Console
+
+_CREDENTIALS = re.compile(r"://(?:[^/\s@]*:\S*|[^/\s@]+)@")  # a password may hold slashes
+_NOT_PLAIN = re.compile(r"[^\n\t\x20-\x7e]+")
+
+
+class OutputError(RuntimeError):
+    """Standard output cannot be written: its disk is full, or its reader has gone."""
+
+
+def printable(text: str) -> str:
+    r"""Return a text with control characters as Python escapes, and without the credentials of URLs.
+
+    What a store or a user's code says is shown on a terminal, which would act on control characters.
+
+    Examples
+    --------
+    >>> print(printable("\x1b[2J at s3://user:secret@bucket: ε = 1"))
+    \x1b[2J at s3://...@bucket: ε = 1
+    """
+    return _NOT_PLAIN.sub(_escape, _CREDENTIALS.sub("://...@", text))
+
+
+def _escape(found: re.Match[str]) -> str:
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in found[0])
+
+
+class SafeConsole(Console):
+    """Console that prints texts as `printable` returns them, without markup."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(soft_wrap=True, highlight=False, markup=False, emoji=False, **options)
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print texts, and tables, whose cells must be printable."""
+        super().print(*(printable(one) if isinstance(one, str) else one for one in objects), **options)
+
+
+class _Guarded:
+    """A standard stream, except for what happens if it cannot be written: nothing, since a run is worth more."""
+
+    def __init__(self, stream: TextIO | None) -> None:
+        self._stream = stream or io.StringIO()  # None where it is closed
+        self._error: OSError | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """Write a text."""
+        try:
+            return self._stream.write(text)
+        except OSError as error:
+            self._error = error
+            return len(text)
+
+    def flush(self) -> None:
+        """Write what is buffered."""
+        try:
+            self._stream.flush()
+        except OSError as error:
+            self._error = error
+
+
+class _GuardedOutput(_Guarded):
+    """Standard output: if it cannot be written, the command ends."""
+
+    def write(self, text: str) -> int:
+        written = super().write(text)
+        self._raise()
+        return written
+
+    def flush(self) -> None:
+        super().flush()
+        self._raise()
+
+    def _raise(self) -> None:
+        """Raise OutputError after a failure, and discard the buffer: the interpreter would write it at its end."""
+        if self._error is not None:
+            with suppress(OSError), open(os.devnull, "w") as nowhere:
+                os.dup2(nowhere.fileno(), self._stream.fileno())
+            raise OutputError(f"cannot write the output: {self._error.strerror or self._error}") from self._error
+
+
+@contextmanager
+def guarded_streams() -> Iterator[None]:
+    """Raise OutputError where standard output cannot be written, and ignore that of standard error.
+
+    Characters that the encoding of standard output lacks are written as escapes.
+    """
+    streams = sys.stdout, sys.stderr
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    sys.stdout, sys.stderr = _GuardedOutput(sys.stdout), _Guarded(sys.stderr)  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = streams

@@ -1,0 +1,111 @@
+"""Memory of summaries and counts, in bytes that Python allocates: bounded by one cell, and not by the store."""
+
+import gc
+import tracemalloc
+
+import dask.array
+import numpy as np
+import pytest
+import xarray as xr
+
+from pipeline import Factor, open_results, summarise
+from pipeline.aggregate import count_status
+from pipeline.blocks.evaluate import Block, Status, evaluate_block
+from pipeline.stores.commits import Planned
+from pipeline.stores.store import ResultStore
+from tests.pipeline.helpers import create_store, panel_of, writing
+from tests.pipeline.toy import STUDY
+
+MEGABYTE = 2**20
+N = 2_000_000
+
+
+def peak_of(function, *arguments):
+    """Return the result of a call, and the most bytes that it allocated at once."""
+    gc.collect()
+    tracemalloc.start()
+    try:
+        return function(*arguments), tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def lazy_cell(n_trials, n_outputs=1, chunk=100_000):
+    """One cell of normal draws that are made as they are read; every tenth trial failed."""
+
+    def draw(shape, block_info=None):
+        start = block_info[None]["array-location"][0][0] if block_info else 0
+        return np.random.default_rng(start).normal(size=shape)
+
+    chunks = (tuple([chunk] * (n_trials // chunk)), (n_outputs,))
+    draws = dask.array.map_blocks(
+        lambda block_info=None: draw(block_info[None]["chunk-shape"], block_info), chunks=chunks, dtype=float
+    )
+    status = dask.array.map_blocks(
+        lambda k: np.where(k % 10, 1, 2).astype(np.int8), dask.array.arange(n_trials, chunks=chunk)
+    )
+    return xr.Dataset({"x": (("trial", "level"), draws), "status": ("trial", status)})
+
+
+def test_a_summary_holds_the_trials_of_one_cell_once():
+    """Eight bytes per trial, and a few megabytes for what is read and reduced at once."""
+    summary, peak = peak_of(summarise, lazy_cell(N))
+    assert int(summary["n_ok"]) == N * 9 // 10
+    assert peak < 8 * N + 8 * MEGABYTE
+
+
+def test_a_summary_of_large_outputs_holds_some_of_them(monkeypatch):
+    monkeypatch.setattr("pipeline.aggregate._COLUMN_BYTES", 2 * 8 * 100_000)
+    ds = lazy_cell(100_000, n_outputs=40, chunk=5_000)
+    summary, peak = peak_of(summarise, ds)
+    assert peak < 2 * 8 * 100_000 + 12 * MEGABYTE  # all outputs take 31 MB
+    monkeypatch.undo()
+    xr.testing.assert_identical(summary, summarise(ds.load()))
+
+
+def test_a_count_holds_a_part_of_the_statuses():
+    zeros = dask.array.zeros((10, 5_000_000), chunks=(1, 500_000), dtype=np.int8)
+    counts, peak = peak_of(count_status, xr.Dataset({"status": (("n", "trial"), zeros)}))
+    assert counts[Status.PENDING] == zeros.size
+    assert peak < 16 * MEGABYTE
+
+
+def large_study(n_cells=100, n_trials=10**6, block_trials=10**5):
+    cells = Factor("n", tuple(range(n_cells)), "number of the cell", "int")
+    return panel_of(STUDY, "single", factors=(cells,), trials=n_trials, block_trials=block_trials)
+
+
+def test_a_store_counts_a_hundred_million_pending_trials(tmp_path):
+    """Absent chunks are pending; one of the thousand is there, and one holds trials that a budget left untried."""
+    study = large_study()
+    create_store(tmp_path / "s.zarr", study)
+    panel, block = study.panels[0], Block("single", 50, range(10**5, 2 * 10**5))
+    with writing(tmp_path / "s.zarr") as store, store.commit([Planned(panel, block, panel.settings())]) as commit:
+        (outcome,) = evaluate_block(study, block, panel.settings())
+        outcome.status[:10] = [0, 2, 2, 3, 4, 5, 0, 0, 0, 0]
+        commit.write(panel, block, panel.settings()[0], outcome)
+    counts, peak = peak_of(store.count, "single")
+    ok = 10**5 - 10
+    assert [counts[status] for status in Status] == [10**8 - ok - 5, ok, 2, 1, 1, 1]
+    assert sum(counts.values()) == 10**8
+    assert peak < 16 * MEGABYTE
+
+
+def test_opening_a_store_reads_no_numbers_of_trials(tmp_path):
+    create_store(tmp_path / "s.zarr", large_study(1))
+    tree, peak = peak_of(open_results, tmp_path / "s.zarr")
+    assert peak < 4 * MEGABYTE  # the numbers of all trials take 8 MB
+    ds = tree["single"].to_dataset()
+    raw = xr.open_zarr(tmp_path / "s.zarr", group="single")
+    xr.testing.assert_identical(ds["trial"].load(), raw["trial"].load())
+    assert ds["trial"].dtype == np.int64
+    assert int(ds["trial"].sel(trial=7)) == 7
+
+
+@pytest.mark.parametrize("name", [panel.name for panel in STUDY.panels])
+def test_a_store_counts_what_its_statuses_say(complete_store, name):
+    opened = ResultStore.open(complete_store)
+    assert opened.count(name) == count_status(open_results(complete_store)[name].to_dataset())
+    panel = STUDY.panel(name)
+    n_places = int(np.prod([len(axis.values) for axis in (*panel.factors, *panel.method_axes)]))
+    assert sum(opened.count(name).values()) == n_places * panel.n_trials

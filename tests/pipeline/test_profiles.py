@@ -1,0 +1,345 @@
+"""Profiles are read strictly: a value that is unknown, mistyped or nonsensical is refused in one line."""
+
+import os
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pipeline.clusters.cluster import THREADS, Profile, load_profile
+from pipeline.clusters.launch import make_launch
+from pipeline.errors import BadInputError
+
+SHIPPED = Path(__file__).parents[2] / "cluster.yaml"
+LOCAL = {"class": "LocalCluster"}
+BATCH = ("slurm", "pbs", "lsf", "sge")
+# nine lines of aliases that stand for ten thousand million values
+BOMB = "\n".join(["a0: &a0 [x]", *(f"a{k}: &a{k} [{', '.join([f'*a{k - 1}'] * 10)}]" for k in range(1, 11))])
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Write a cluster file; return its path."""
+
+    def write(content):
+        path = tmp_path / "c.yaml"
+        path.write_text(content if isinstance(content, str) else yaml.safe_dump(content))
+        return str(path)
+
+    return write
+
+
+def profiles(**named):
+    return {"profiles": named}
+
+
+def adapting(**adapt):
+    return profiles(a={**LOCAL, "adapt": adapt})
+
+
+def test_no_choice_reads_no_file(monkeypatch):
+    def refuse(*_):
+        raise AssertionError("a file was read")
+
+    monkeypatch.setattr(Path, "read_text", refuse)
+    assert load_profile(None) is THREADS
+
+
+def test_every_shipped_profile_parses():
+    names = list(yaml.safe_load(SHIPPED.read_text())["profiles"])
+    assert {"threads", "processes", "address", "ssh", "slurm", "pbs", "lsf", "sge", "kubernetes"} <= set(names)
+    for name in names:
+        assert load_profile(f"{SHIPPED}:{name}").name == name
+    assert load_profile(str(SHIPPED)).name == "threads"
+    address = load_profile(f"{SHIPPED}:address")
+    assert address.address == "tcp://127.0.0.1:8786"
+
+
+def test_the_shipped_threads_are_the_built_in_ones():
+    shipped = load_profile(f"{SHIPPED}:threads")
+    assert shipped == THREADS
+
+
+def test_every_shipped_class_is_installed():
+    kinds = {name: make_launch(load_profile(f"{SHIPPED}:{name}")).kind for name in started()}
+    assert kinds == {
+        **dict.fromkeys(("threads", "processes"), "local"),
+        **dict.fromkeys(BATCH, "batch"),
+        "ssh": "ssh",
+        "kubernetes": "kubernetes",
+    }
+
+
+def started():
+    """Names of shipped profiles that start a cluster."""
+    return [name for name, given in yaml.safe_load(SHIPPED.read_text())["profiles"].items() if "class" in given]
+
+
+def test_a_name_alone_is_a_profile_of_the_file_in_this_folder(write, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BadInputError, match="no file here, and no cluster"):
+        load_profile("here")
+    (tmp_path / "cluster.yaml").write_text(yaml.safe_dump(profiles(here=LOCAL, there=LOCAL)))
+    assert load_profile("there").name == "there"
+    with pytest.raises(BadInputError, match=r"cluster\.yaml: unknown profile 'thre'; did you mean there"):
+        load_profile("thre")
+    (tmp_path / "there").write_text(yaml.safe_dump(profiles(only=LOCAL)))
+    assert load_profile("there").name == "only"  # a file of that name goes first
+
+
+def test_what_outlives_the_client():
+    assert [name for name in ("threads", "address", "address-tls", "slurm") if outlives(name)] == [
+        "address",
+        "address-tls",
+    ]
+
+
+def outlives(name):
+    return load_profile(f"{SHIPPED}:{name}").outlives_client
+
+
+def test_every_key(write):
+    given = {
+        "module": "dask_jobqueue",
+        "class": "SLURMCluster",
+        "args": [1],
+        "kwargs": {"cores": 2},
+        "scale": 3,
+        "env": {"X": 1},
+        "wait": 5,
+    }
+    assert load_profile(write(profiles(a=given))) == Profile(
+        "a", "dask_jobqueue", "SLURMCluster", (1,), {"cores": 2}, scale=3, env={"X": "1"}, wait=5
+    )
+    adaptive = load_profile(write(profiles(a={**LOCAL, "adapt": {"maximum": 2}})))
+    assert (adaptive.module, adaptive.scale, adaptive.adapt) == ("distributed", None, {"maximum": 2})
+    secure = load_profile(write(profiles(a={"address": "tls://h:1", "security": {"require_encryption": True}})))
+    assert (secure.address, secure.security) == ("tls://h:1", {"require_encryption": True})
+
+
+def test_choice_of_a_profile(write):
+    assert load_profile(write(profiles(only=LOCAL))).name == "only"
+    path = write({"default": "b", **profiles(a=LOCAL, b=LOCAL)})
+    assert load_profile(path).name == "b"
+    assert load_profile(f"{path}:a").name == "a"
+
+
+@pytest.mark.parametrize(
+    ("message", "content", "choice"),
+    [
+        ("must be YAML", "profiles: [", ""),
+        ("must be a mapping with the key profiles, got 'text'", "text", ""),
+        ("must be a mapping with the key profiles, got None", "", ""),
+        ("must be YAML: special characters are not allowed", "a: \0", ""),
+        ("must have at most 20 levels and 100,000 values", "[" * 20_000, ""),
+        ("must have at most 20 levels and 100,000 values", "a: " + "[" * 25 + "]" * 25, ""),
+        ("must have at most 20 levels and 100,000 values", "profiles: &a [*a]", ""),
+        ("must have at most 20 levels and 100,000 values", BOMB, ""),
+        ("must have at most 1,000,000 characters", "#" * 1_000_001, ""),
+        ("unknown key 'profile'; did you mean profiles?", {"profile": {}}, ""),
+        ("profiles must name at least one profile, got none", {"default": "a"}, ""),
+        ("profiles must be a mapping, got ['a']", {"profiles": ["a"]}, ""),
+        ("has several profiles: a, b; choose one with", profiles(a=LOCAL, b=LOCAL), ""),
+        ("unknown profile 'thread'; did you mean threads?", profiles(threads=LOCAL), ":thread"),
+        ("unknown profile 'c'; Allowed: a", {"default": "c", **profiles(a=LOCAL)}, ""),
+        ("default must be text, in quotes where YAML takes it for something else, got 3", {"default": 3}, ""),
+        ("profile a must be a mapping, got 'x'", profiles(a="x"), ""),
+        ("profile a: unknown key 'adress'; did you mean address", profiles(a={"adress": "tcp://h:1"}), ""),
+        ("profile a: unknown key 'kwarg'; did you mean kwargs", profiles(a={**LOCAL, "kwarg": {}}), ""),
+        ("profile a must have either an address or", profiles(a={**LOCAL, "address": "tcp://h:1"}), ""),
+        ("profile a must have either an address or", profiles(a={"module": "distributed"}), ""),
+        ("profile a must have either an address or", profiles(a={}), ""),
+        ("must have scale or adapt, got both", profiles(a={**LOCAL, "scale": 1, "adapt": {"minimum": 1}}), ""),
+        ("scale must be a whole number >= 1, got 0", profiles(a={**LOCAL, "scale": 0}), ""),
+        ("scale must be a whole number >= 1, got 'two'", profiles(a={**LOCAL, "scale": "two"}), ""),
+        ("scale must be a whole number >= 1, got True", profiles(a={**LOCAL, "scale": True}), ""),
+        ("address must be like tcp://", profiles(a={"address": 8786}), ""),
+        ("address must be like tcp://", profiles(a={"address": "127.0.0.1"}), ""),
+        ("address must be like tcp://", profiles(a={"address": "http://127.0.0.1:8787"}), ""),
+        ("without a user name, got 'tcp://***@h:1'", profiles(a={"address": "tcp://me:hush@h:1"}), ""),
+        ("module must be text, in quotes", profiles(a={**LOCAL, "module": 3}), ""),
+        ("class must be text, in quotes", profiles(a={"class": True}), ""),
+        ("kwargs must have names as keys, got 1", profiles(a={**LOCAL, "kwargs": {1: 2}}), ""),
+        ("kwargs is for a cluster that is started", profiles(a={"address": "tcp://h:1", "kwargs": {}}), ""),
+        ("module is for a cluster that is started", profiles(a={"address": "tcp://h:1", "module": "m"}), ""),
+        ("security is for an address", profiles(a={**LOCAL, "security": {}}), ""),
+        ("adapt: unknown key 'minimun'; did you mean minimum", profiles(a={**LOCAL, "adapt": {"minimun": 1}}), ""),
+        ("adapt must have a maximum of workers or maximum_jobs", profiles(a={**LOCAL, "adapt": {}}), ""),
+        (
+            "or maximum_jobs, as {minimum: 0, maximum: 10}, got minimum",
+            profiles(a={**LOCAL, "adapt": {"minimum": 1}}),
+            "",
+        ),
+        ("wait must be a number of seconds > 0, got 0", profiles(a={**LOCAL, "wait": 0}), ""),
+        ("wait must be a number of seconds > 0, got 'long'", profiles(a={**LOCAL, "wait": "long"}), ""),
+        ("wait must be a number of seconds > 0, got True", profiles(a={**LOCAL, "wait": True}), ""),
+        ("wait must be a number of seconds > 0, got nan", profiles(a={**LOCAL, "wait": float("nan")}), ""),
+        ("args must be a list, got 1", profiles(a={**LOCAL, "args": 1}), ""),
+        ("kwargs must be a mapping, got [1]", profiles(a={**LOCAL, "kwargs": [1]}), ""),
+        ("env must be a mapping, got 'X=1'", profiles(a={**LOCAL, "env": "X=1"}), ""),
+        ("env must be a mapping, got 'MY_KEY=***'", profiles(a={**LOCAL, "env": "MY_KEY=hush"}), ""),
+        ("env: X must be text or a number, in quotes", profiles(a={**LOCAL, "env": {"X": True}}), ""),
+        ("env: X must be text or a number", profiles(a={**LOCAL, "env": {"X": ["a"]}}), ""),
+        ("must name variables by letters, digits and _, got 'X; ls'", profiles(a={**LOCAL, "env": {"X; ls": "a"}}), ""),
+        ("NO_SUCH_VARIABLE has no value, and is not set", profiles(a={**LOCAL, "env": {"NO_SUCH_VARIABLE": None}}), ""),
+        ("adapt must be a mapping, got 2", profiles(a={**LOCAL, "adapt": 2}), ""),
+        ("adapt: minimum must be a whole number >= 0, got 'x'", adapting(minimum="x", maximum=2), ""),
+        ("adapt: minimum must be a whole number >= 0, got -1", adapting(minimum=-1, maximum=2), ""),
+        ("adapt: maximum must be a whole number >= 1, got 0", adapting(maximum=0), ""),
+        ("adapt: maximum must be a whole number >= 1, got 1.5", adapting(maximum=1.5), ""),
+        ("adapt: minimum must be <= maximum, got 3 > 2", adapting(minimum=3, maximum=2), ""),
+        ("got maximum and maximum_jobs", adapting(maximum=3, maximum_jobs=2), ""),
+        ("adapt: unknown key 'maximum_cores'; did you mean", adapting(maximum_cores=3), ""),
+        ("adapt: interval must be a number of seconds > 0, or text such as", adapting(maximum=1, interval="soon"), ""),
+        ("adapt: interval must be a number of seconds > 0", adapting(maximum=1, interval="-1s"), ""),
+        ("adapt: wait_count must be a whole number >= 1, got 0", adapting(maximum=1, wait_count=0), ""),
+        ("storage_options belong to an object store", profiles(a={**LOCAL, "storage_options": {"key": "hush"}}), ""),
+        ("security must be a mapping, got True", profiles(a={"address": "tcp://h:1", "security": True}), ""),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_refusals(write, message, content, choice):
+    with pytest.raises(BadInputError) as caught:
+        load_profile(write(content) + choice)
+    assert message in str(caught.value)
+    assert "c.yaml" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 400
+    assert "hush" not in str(caught.value)
+
+
+def test_a_file_without_profiles(write):
+    with pytest.raises(BadInputError, match=r"c\.yaml.*profile") as caught:
+        load_profile(write({"profiles": {}}))
+    assert "several" not in str(caught.value)
+
+
+@pytest.mark.parametrize("make", ["absent", "folder", "not text", "pipe"])
+def test_a_file_that_cannot_be_read(tmp_path, make):
+    path = tmp_path / "c.yaml"
+    if make == "folder":
+        path.mkdir()
+    elif make == "not text":
+        path.write_bytes(b"\xff\xfe\x00")
+    elif make == "pipe":
+        os.mkfifo(path)
+    with pytest.raises(BadInputError, match=r"c\.yaml") as caught:
+        load_profile(str(path))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_variable_without_a_value_is_that_of_this_process(write, monkeypatch):
+    """So that a secret need not stand in a file."""
+    monkeypatch.setenv("MY_SECRET", "hush")
+    profile = load_profile(write(profiles(a={**LOCAL, "env": {"MY_SECRET": None, "X": 2}})))
+    assert profile.env == {"MY_SECRET": "hush", "X": "2"}
+    assert "hush" not in repr(profile)
+
+
+def test_an_error_of_yaml_quotes_nothing_of_the_file(write):
+    with pytest.raises(BadInputError, match=r"must be YAML: .* \(line 3, column 1\)") as caught:
+        load_profile(write("profiles:\n  a: {env: {MY_KEY: 'hush'\n"))
+    assert "hush" not in str(caught.value)
+
+
+# Classes and their arguments
+
+
+def launching(class_name="LocalCluster", module="distributed", adapt=None, scale=None, **kwargs):
+    return Profile("a", module, class_name, kwargs=kwargs, adapt=adapt or {}, scale=scale)
+
+
+def batch(**kwargs):
+    return launching("SLURMCluster", "dask_jobqueue", **{"cores": 4, "memory": "8GB", **kwargs})
+
+
+SSH = {"class_name": "SSHCluster", "hosts": ["a", "b"]}
+KUBE = {"class_name": "KubeCluster", "module": "dask_kubernetes.operator"}
+
+
+@pytest.mark.parametrize(
+    ("message", "profile"),
+    [
+        ("must name an installed cluster class, got os.system, which is none", launching("system", "os")),
+        ("got subprocess.Popen, which is none", launching("Popen", "subprocess", args=["touch", "x"])),
+        ("got distributed.Client, which is none", launching("Client")),
+        ("got distributed.deploy.Cluster, which is none", launching("Cluster", "distributed.deploy")),
+        ("got .LocalCluster: ValueError: Empty module name", launching(module="")),
+        ("got ..LocalCluster: TypeError", launching(module=".")),
+        ("unknown argument 'thread_per_worker'; did you mean threads_per_worker", launching(thread_per_worker=1)),
+        ("unknown argument 'no_such_argument'; see the documentation of Dask", launching(no_such_argument=1)),
+        ("threads_per_worker must be a whole number >= 1, got 0", launching(threads_per_worker=0)),
+        ("threads_per_worker must be a whole number >= 1, got '2'", launching(threads_per_worker="2")),
+        ("n_workers must be a whole number >= 0, got -1", launching(n_workers=-1)),
+        ("n_workers must be >= 1, or 0 with adapt or scale, got 0", launching(n_workers=0)),
+        ("processes must be true or false, got 2", launching(processes=2)),
+        ("memory_limit must be a size per worker such as 2GB", launching(memory_limit=4)),
+        ("memory_limit must be a size per worker such as 2GB", launching(memory_limit="4 apples")),
+        ("memory_limit must be a size per worker such as 2GB", launching(memory_limit=-0.5)),
+        ("security must be true for temporary TLS credentials", launching(security=False)),
+        (
+            "temporary TLS credentials, the default; protocol: tcp:// goes without, got '***'",
+            launching(security="-----BEGIN PRIVATE KEY-----\nhush\n-----END PRIVATE KEY-----"),
+        ),
+        ("env must be a mapping, got 'DB_PASSWORD=***'", launching(env="DB_PASSWORD=hush")),
+        ("adapt: maximum_jobs is for batch systems; choose maximum", launching(adapt={"maximum_jobs": 2})),
+        ("hosts must be a list of the scheduler's host and at least one", launching("SSHCluster", hosts=["a"])),
+        ("hosts must be a list of the scheduler's host and at least one", launching("SSHCluster", hosts="a b")),
+        ("an SSHCluster has as many workers as hosts; remove scale or adapt", launching(**SSH, scale=2)),
+        ("an SSHCluster has as many workers as hosts", launching(**SSH, adapt={"maximum": 2})),
+        ("unknown argument 'host'; did you mean hosts", launching(**SSH, host="a")),
+        ("cores must be a whole number >= 1, got '8'", batch(cores="8")),
+        ("processes must be a whole number >= 1, got 0", batch(processes=0)),
+        ("processes must be <= cores, got 8 > 4", batch(processes=8)),
+        ("memory must be a size of at least 1 MB, such as 16GB, got 16", batch(memory=16)),
+        ("memory must be a size of at least 1 MB, such as 16GB, got 'much'", batch(memory="much")),
+        ('walltime must be text in quotes, such as "01:00:00", got 3600', batch(walltime=3600)),
+        ("job_extra_directives must be a list of texts", batch(job_extra_directives="--exclusive")),
+        ("worker_extra_args must be a list of texts", batch(worker_extra_args=["--nthreads", 2])),
+        ("unknown argument 'que'; did you mean quiet or queue?", batch(que="short")),
+        ("You must specify how much cores and memory", launching("SLURMCluster", "dask_jobqueue")),
+        ("adapt: maximum_jobs is for batch systems", launching(**KUBE, adapt={"maximum_jobs": 2})),
+        ("n_workers must be a whole number >= 0, got 1.5", launching(**KUBE, n_workers=1.5)),
+        ("resources must be a mapping, got '2 GB'", launching(**KUBE, resources="2 GB")),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_refused_classes_and_arguments(message, profile):
+    with pytest.raises(BadInputError) as caught:
+        make_launch(profile)
+    assert message in str(caught.value)
+    assert "profile a" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert "hush" not in str(caught.value)
+
+
+def test_nothing_but_a_cluster_class_is_called(monkeypatch, tmp_path):
+    """A profile that names a function of the system is refused before the function runs."""
+    monkeypatch.chdir(tmp_path)
+    for profile in (
+        Profile("a", "os", "system", args=("touch trace",)),
+        Profile("a", "subprocess", "Popen", kwargs={"args": ["touch", "trace"]}),
+    ):
+        with pytest.raises(BadInputError, match="a cluster class has the methods scale, adapt, close"):
+            make_launch(profile)
+    assert not (tmp_path / "trace").exists()
+
+
+@pytest.mark.parametrize(
+    "profile",
+    [
+        launching(n_workers=2, threads_per_worker=1, memory_limit="2GB", lifetime="1h", local_directory="/tmp"),
+        launching(memory_limit=0, processes=True),
+        launching(memory_limit=0.5),
+        launching(memory_limit="auto", dashboard_address=None, interface="lo"),
+        launching(n_workers=0, adapt={"minimum": 0, "maximum": 2}),
+        launching(n_workers=0, scale=2),
+        batch(queue="short", account="lab", interface="lo", log_directory="logs", death_timeout=60, walltime="01:00"),
+        batch(adapt={"minimum_jobs": 0, "maximum_jobs": 2}),
+        launching(**SSH, worker_class="distributed.Nanny", connect_options={"username": "me"}),
+        launching(**KUBE, name="a", n_workers=2, image="i", adapt={"maximum": 2}),
+    ],
+    ids=lambda profile: f"{profile.class_name} {', '.join(profile.kwargs)}",
+)
+def test_accepted_arguments(profile):
+    assert make_launch(profile).kwargs.items() >= {k: v for k, v in profile.kwargs.items() if "opt" not in k}.items()

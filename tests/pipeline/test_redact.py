@@ -1,0 +1,135 @@
+"""No message about a cluster shows a secret, wherever in a profile it is; what is none stays readable."""
+
+import time
+
+import pytest
+
+from pipeline.clusters.preview import describe_launch, launch_document
+from pipeline.clusters.profiles import Profile
+from pipeline.clusters.redact import is_secret_name, redact, redact_text, shown, told
+
+PEM = "-----BEGIN PRIVATE KEY-----\nhush\nhush\n-----END PRIVATE KEY-----\n"
+SECRET_NAMES = """
+    password PASSWORD passwd DB_PASS pass passphrase pwd PGPASSWORD SSHPASS secret client_secret token GITHUB_TOKEN
+    sessionToken key MY_KEY AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY api_key apikey client_keys tls_client_key privatekey
+    ACCOUNTKEY keyfile ssh_key_file --tls-key auth AUTHORIZATION DSN AZURE_STORAGE_CONNECTION_STRING sas credentials
+    GOOGLE_APPLICATION_CREDENTIALS cookie
+"""
+PLAIN_NAMES = """
+    author passenger bypass compass monkey keyboard hockey n_workers hosts account queue memory PATH interface passive
+    module security username worker_options walltime image
+"""
+
+
+@pytest.mark.parametrize(("names", "secret"), [(SECRET_NAMES, True), (PLAIN_NAMES, False)], ids=["secret", "plain"])
+def test_names(names, secret):
+    assert [name for name in names.split() if is_secret_name(name) != secret] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("s3://me:hush@bucket/s.zarr", "s3://***@bucket/s.zarr"),
+        ("cannot reach postgres://me:hu%40sh@host/db", "cannot reach postgres://***@host/db"),
+        (
+            "https://host/x?X-Amz-Signature=hush&part=1&token=hush",
+            "https://host/x?X-Amz-Signature=***&part=1&token=***",
+        ),
+        ("export MY_KEY='hush hush'; echo done", "export MY_KEY=***; echo done"),
+        ("export MY_KEY='hu'\"'\"'hush' B=2", "export MY_KEY=*** B=2"),
+        ("--token=hush --nthreads 2", "--token=*** --nthreads 2"),
+        ("worker --tls-key /home/me/hush.pem --nthreads 2", "worker --tls-key *** --nthreads 2"),
+        ('{"password": "hush", "port": 1}', '{"password": ***, "port": 1}'),
+        ("curl -H 'Authorization: Bearer hush' http://host", "curl -H 'Authorization: ***' http://host"),
+        ("AccountName=me;AccountKey=hush==;End=1", "AccountName=me;AccountKey=***;End=1"),
+        (f"key:\n{PEM}end", "key:\n***\nend"),
+        ("#SBATCH --mem=15G -t 01:00:00", "#SBATCH --mem=15G -t 01:00:00"),
+        ("source /opt/env/bin/activate; module load python", "source /opt/env/bin/activate; module load python"),
+    ],
+)
+def test_text(text, wanted):
+    assert redact_text(text) == wanted
+
+
+def test_values_keep_their_structure():
+    given = {
+        "n_workers": 2,
+        "interface": None,
+        "arguments": ["--password", "hush", "--nthreads", 2],
+        "connect_options": [{"username": "me", "password": "hush"}, {"client_keys": ["hush"]}],
+        "env": [{"name": "API_TOKEN", "value": "hush"}, {"name": "PLAIN", "value": "seen"}],
+        "tls": PEM,
+    }
+    assert redact(given) == {
+        "n_workers": 2,
+        "interface": None,
+        "arguments": ["--password", "***", "--nthreads", 2],
+        "connect_options": [{"username": "me", "password": "***"}, {"client_keys": "***"}],
+        "env": [{"name": "API_TOKEN", "value": "***"}, {"name": "PLAIN", "value": "seen"}],
+        "tls": "***\n",
+    }
+
+
+def test_objects_and_exceptions():
+    class Credentials:
+        def __repr__(self):
+            return "Credentials(password='hush')"
+
+    assert redact(Credentials()) == "Credentials(password=***)"
+    assert told(OSError("cannot log in\nwith token=hush")) == "OSError: cannot log in with token=***"
+    assert len(shown(["x" * 1000] * 1000)) < 800
+
+
+SSH = {"hosts": ["h", "h"], "connect_options": {"username": "me", "password": "hush", "client_keys": ["/hush.pem"]}}
+BATCH = {
+    "cores": 1,
+    "memory": "1GB",
+    "job_script_prologue": ["export MY_KEY=hush", "login --password hush"],
+    "job_extra_directives": ["--comment=token:hush"],
+    "worker_extra_args": ["--tls-key", "/hush.pem", "--preload", "s3://me:hush@bucket/x.py"],
+}
+POD = {"containers": [{"name": "w", "env": [{"name": "DB_PASSWORD", "value": "hush"}]}]}
+KUBERNETES = {"custom_cluster_spec": {"metadata": {"name": "a"}, "spec": {"worker": {"spec": POD}}}}
+
+
+@pytest.mark.parametrize(
+    "profile",
+    [
+        Profile("a", class_name="SSHCluster", kwargs=SSH, env={"MY_API_TOKEN": "hush", "SOME_KEY": "hush"}),
+        Profile("a", "dask_jobqueue", "SLURMCluster", kwargs=BATCH, env={"SOME_SECRET": "it's hush"}),
+        Profile("a", "dask_kubernetes.operator", "KubeCluster", kwargs=KUBERNETES),
+        Profile("a", "dask_kubernetes.operator", "KubeCluster", kwargs={"name": "a"}, env={"MY_KEY": "hush"}),
+        Profile("a", kwargs={"preload": "https://me:hush@host/x.py", "env": {"A_PASSWORD": "hush"}}),
+        Profile("a", address="tls://h:1", security={"tls_client_key": PEM, "tls_client_cert": PEM}),
+        Profile("a", address="tls://h:1", security={"tls_client_key": "/home/me/hush.pem"}),
+        Profile("a", address="tls://me:hush@h:1"),
+    ],
+    ids=lambda profile: profile.address or f"{profile.class_name} {', '.join(profile.kwargs)}",
+)
+def test_previews(profile):
+    found = f"{describe_launch(profile)} {launch_document(profile)} {profile!r}"
+    assert "***" in found
+    assert "hush" not in found.replace("address='tls://me:hush@h:1'", "")  # which a cluster file cannot have
+
+
+def test_the_cluster_gets_what_is_not_shown():
+    from pipeline.clusters.launch import make_launch
+
+    profile = Profile("a", "dask_jobqueue", "SLURMCluster", kwargs=BATCH, env={"SOME_SECRET": "it's hush"})
+    prologue = make_launch(profile).kwargs["job_script_prologue"]
+    assert prologue[-3:] == ["export SOME_SECRET='it'\"'\"'s hush'", "export MY_KEY=hush", "login --password hush"]
+
+
+@pytest.mark.parametrize("piece", ["x", "token", "a=b ", '"', "://", "-", "token= ", "'a", "-----BEGIN ", "key "])
+def test_long_texts_take_linear_time(piece):
+    """Ten times the text takes about ten times as long; a hundred times would be quadratic."""
+
+    def seconds(n_pieces):
+        text, times = piece * n_pieces, []
+        for _ in range(3):
+            start = time.process_time()
+            redact_text(text)
+            times.append(time.process_time() - start)
+        return min(times)
+
+    assert seconds(20_000) < 40 * max(seconds(2_000), 2e-3)

@@ -1,0 +1,109 @@
+"""What the commands print: escapes of terminals, credentials, and outputs that cannot be written."""
+
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from studies.commands.output import printable
+from tests.studies.test_cli import STUDY_FILE
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain\n\ttext: ε ≤ 1, 日本", "plain\n\ttext: ε ≤ 1, 日本"),
+        ("\x1b[2J\x1b]0;title\x07", r"\x1b[2J\x1b]0;title\x07"),
+        ("\x9b31m\r\x7f", r"\x9b31m\r\x7f"),
+        ("\u202eabc\u2066", r"\u202eabc\u2066"),
+        ("\udcff", r"\udcff"),
+        ("at s3://user:secret@bucket/a", "at s3://...@bucket/a"),
+        ("at s3://user:sec/secret@bucket/a", "at s3://...@bucket/a"),
+        ("at https://secret@host/a", "at https://...@host/a"),
+        ("at s3://bucket/ann@example.org/a", "at s3://bucket/ann@example.org/a"),
+    ],
+)
+def test_printable(text, shown):
+    assert printable(text) == shown
+
+
+def test_escapes_of_a_study_are_not_sent_to_the_terminal(command):
+    """As texts of errors, values of factors, names of methods, and titles."""
+    text = STUDY_FILE.replace("two is not for me", r"\x1b[2Jtwo").replace('"a panel"', r'"a \x1b]0;panel\x07"')
+    Path("toy.py").write_text(text.replace('Method("odd"', r'Method("o\x1b[31md"'))
+    command("run", "toy.py", "--store", "t.zarr")
+    at = ("--panel", "p", "--cell", "n=2", "--trial", "0")
+    for words in (
+        ("errors", "t.zarr"),
+        ("errors", "t.zarr", "--full"),
+        ("trial", "t.zarr", *at),
+        ("summarise", "t.zarr"),
+    ):
+        _, out, err = command(*words)
+        assert "\x1b" not in out + err
+        assert r"\x1b[" in out
+
+
+def shell(line, folder):
+    """Run a line of a shell; return its exit code and what it prints to standard error."""
+    program = f"{sys.executable} -c 'from studies.cli import main; main()'"
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", line.replace("dpstudies", program)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        check=False,
+    )
+    return done.returncode, done.stderr
+
+
+class Full(io.StringIO):
+    """A stream on a disk that is full."""
+
+    def write(self, text):
+        raise OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize("words", [("list",), ("plan", "--help"), ("cluster", "--help")])
+def test_an_output_that_cannot_be_written_is_one_line(command, monkeypatch, words):
+    monkeypatch.setattr(sys, "stdout", Full())
+    code, _, err = command(*words)
+    assert (code, err) == (3, "dpstudies: cannot write the output: No space left on device\n")
+
+
+def test_a_lost_terminal_ends_no_run(command, monkeypatch):
+    """Progress and errors are not worth it."""
+    Path("toy.py").write_text(STUDY_FILE)
+    monkeypatch.setattr(sys, "stderr", Full())
+    assert command("run", "toy.py", "--store", "t.zarr")[0] == 1
+    assert command("status", "absent.zarr")[0] == 2
+
+
+FULL = "dpstudies: cannot write the output: No space left on device\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("line", "code", "error"),
+    [
+        ("dpstudies list > /dev/full", 3, FULL),
+        ("dpstudies plan --help > /dev/full", 3, FULL),
+        ("dpstudies list | true", 3, "dpstudies: cannot write the output: Broken pipe\n"),
+        ("dpstudies status absent 2> /dev/full", 2, ""),
+        ("dpstudies list >&-", 0, ""),
+        ("PYTHONIOENCODING=ascii dpstudies list > /dev/null", 0, ""),
+        ("mkdir gone; cd gone; rmdir ../gone; dpstudies status x", 2, "current folder was removed; change to another"),
+    ],
+)
+def test_outputs_of_a_process_that_cannot_be_written(tmp_path, line, code, error):
+    found, said = shell(line, tmp_path)
+    assert found == code
+    assert "Traceback" not in said
+    assert error in said if "folder" in error else said == error
