@@ -37,7 +37,10 @@ from pipeline.clusters.profiles import load_profile
 from pipeline.declare.source import find_study
 from pipeline.declare.study import Study
 from pipeline.execution.execute import execute
+from pipeline.execution.shipping import shipped
 from pipeline.execution.work import PendingWork, Task
+from pipeline.stores.commits import Planned
+from pipeline.stores.sessions import Session
 from pipeline.stores.store import ResultStore
 
 SHAPES = ((10, 100), (1_000, 1), (100, 100), (10_000, 1), (1_000, 100), (100_000, 1))  # cells, blocks a cell
@@ -133,13 +136,14 @@ def drive_utilisation() -> dict[str, float]:
         folder = Path(name)
         source = find_study(write_study(folder, seconds=1.0), {})
         study = source.load().configure(1, values={"n": range(1, N_WORKERS * ROUNDS + 1)})
-        store = ResultStore.create(folder / "s.zarr", study, {**source.attributes, "sessions": []})
-        task = Task(source, store.url, store.attributes["spec_sha256"])
-        with started(folder, N_WORKERS) as cluster, connect(load_profile(cluster)) as client:
-            client.wait_for_workers(N_WORKERS, timeout=600)
-            client.run(lambda: bool(task.opened()))
-            with timed(found, "wall"):
-                execute(client, task, PendingWork(study, store), lambda receipt: seconds.append(receipt.seconds))
+        with Session.begin(f"{name}/s.zarr", {}) as session, started(folder, N_WORKERS) as cluster:
+            store = ResultStore.create(session, study, source.attributes)
+            task = Task(source, store.url, store.attributes["spec_sha256"], session.id)
+            with connect(load_profile(cluster)) as client, shipped(client, task):
+                client.wait_for_workers(N_WORKERS, timeout=600)
+                client.run(lambda: bool(task.opened()))
+                with timed(found, "wall"):
+                    execute(client, task, PendingWork(study, None), lambda receipt: seconds.append(receipt.seconds))
     return found | {"blocks": len(seconds), "utilisation": sum(seconds) / (N_WORKERS * found["wall"])}
 
 
@@ -147,12 +151,14 @@ def make_store(folder: Path, n_trials: int, n_cells: int) -> str:
     """Write a store of `n_trials` trials in all, in blocks of 10,000 trials, without a cluster."""
     source, rng = find_study(write_study(folder, size=10_000), {}), np.random.default_rng(1)
     study: Study = source.load().configure(n_trials // n_cells, values={"n": range(1, n_cells + 1)})
-    store = ResultStore.create(folder / "s.zarr", study, {**source.attributes, "sessions": []})
-    panel = study.panels[0]
-    for block in iterate_blocks(panel):
-        n = len(block.trials)
-        outcome = Outcome({"x": rng.normal(size=n)}, np.ones(n, np.int8), np.full(n, "", object))
-        store.write(panel, block, panel.settings()[0], outcome)
+    panel, (setting,) = study.panels[0], study.panels[0].settings()
+    with Session.begin(str(folder / "s.zarr"), {}) as session:
+        store = ResultStore.create(session, study, source.attributes)
+        for block in iterate_blocks(panel):
+            n = len(block.trials)
+            outcome = Outcome({"x": rng.normal(size=n)}, np.ones(n, np.int8), np.full(n, "", object))
+            with store.commit([Planned(panel, block, [setting])]) as commit:
+                commit.write(panel, block, setting, outcome)
     return store.url
 
 
