@@ -43,7 +43,7 @@ class Flaw:
     problem : str
         ``unreadable: ...``, ``missing`` or ``inconsistent: ...`` for a block, which a repair returns to pending;
         ``damaged: ...`` for what the spec decides, which a repair writes anew; ``different: ...`` for numbers that are
-        not those computed now, which a repair replaces.
+        not those computed now, which a repair replaces; ``lost: ...`` for records of sessions.
     """
 
     where: str

@@ -91,24 +91,28 @@ def check_template(store: ResultStore, study: Study, *, repair: bool = False) ->
         What is wrong, by panel (empty for the root) and variable.
     """
     problems: dict[tuple[str, str], str] = {}
+    repaired: list[str] = []
     if store.problem:
-        problems["", "root"] = store.problem
-        if repair:
-            content = store.root_content
-            store.files.put(COPY, content)
-            store.files.put(ROOT, content)
+        problems["", "root"] = f"damaged: {store.problem}"
+        for key in (COPY, ROOT) if repair else ():
+            if store.files.read(key) != store.root_content:  # the intact one is not written: a power loss may follow
+                store.files.put(key, store.root_content)
+                repaired.append(key)
     for key, expected in _expected_files(store, study).items():
         panel, _, rest = key.partition("/")
         stored = _confirmed(store, key, expected)
         if not _is_same(store, key, stored, expected):
             name = rest.partition("/")[0]
-            problem = "missing" if stored is None else "damaged: not what the root says"
-            problems[panel, "metadata" if name == ROOT else name] = problem
+            problem = "the file is missing" if stored is None else "not what the root says"
+            problems[panel, "metadata" if name == ROOT else name] = f"damaged: {problem}"
             if repair:
                 store.files.put(key, expected)
+                repaired.append(key)
+    if repaired:
+        store.files.flush(repaired)
     for name in store.files.names(SESSIONS):
         if name.endswith(".json") and unseal(store.files.read(f"{SESSIONS}/{name}")) is None:
-            problems["", f"session {name}"] = "damaged: its history is lost; no number depends on it"
+            problems["", f"session {name}"] = "lost: the record is damaged; no number depends on it"
     return problems
 
 

@@ -48,7 +48,7 @@ def verify(
     say(f"{found.n_read:,} blocks of a setting read, {found.n_computed:,} computed again, {len(found.flaws):,} flaws")
     path = shlex.quote(store)
     kinds = {flaw.kind for flaw in found.flaws}
-    if kinds and not repair:
+    if kinds - {"lost"} and not repair:
         say(f"nothing was changed; repair it with: dpstudies verify {path} --repair")
     if "damaged" in kinds and repair:
         say("coordinates, metadata and the root were written anew")

@@ -42,16 +42,18 @@ def crash_at(patch: Any, number: int, end: Callable[[], None] = crash, once: boo
     """
     done: list[str] = []
     ended: list[str] = []
+    lock = threading.Lock()  # workers may be threads
     write, rename, remove = LocalFiles.write_temporary, LocalFiles.rename, LocalFiles.remove
 
     def step(name: str, before: Callable[[], Any] = lambda: None) -> None:
         if threading.current_thread().name == _HEARTBEAT or (once and ended):
             return
-        if len(done) == number:
-            before()
-            ended.append(name)
-            end()
-        done.append(name)
+        with lock:
+            if len(done) == number:
+                before()
+                ended.append(name)
+                end()
+            done.append(name)
 
     def write_or_end(files: LocalFiles, content: bytes) -> str:
         step("write", lambda: write(files, content[: len(content) // 2]))

@@ -39,7 +39,7 @@ def a_read_only_store(folder: Path) -> Outcome:
         host = lab.host("mnt")
         seen = Path(f"/proc/{host}/root/{disk}/s.zarr")
         inside(host, "mnt", "mount", "-t", "tmpfs", "-o", "size=50m", "tmpfs", disk)
-        lab.dpstudies("run", study, "--store", disk / "s.zarr", inside=host, dies_at_write=200).finish()
+        lab.dpstudies("run", study, "--store", disk / "s.zarr", inside=host, dies_at=200).finish()
         before = file_stamps(seen)
         inside(host, "mnt", "mount", "-o", "remount,ro", disk)
         resume = lab.dpstudies("resume", disk / "s.zarr", inside=host)
@@ -61,7 +61,7 @@ def another_version(folder: Path) -> Outcome:
     study, store = write_study(folder), folder / "s.zarr"
     text = study.read_text()
     with Machines(folder) as lab:
-        lab.dpstudies("run", study, "--store", store, dies_at_write=200).finish()
+        lab.dpstudies("run", study, "--store", store, dies_at=200).finish()
         before = file_stamps(store)
         study.write_text(text.replace("seed=1)", "seed=1, version=2)"))
         resume = lab.dpstudies("resume", store, "--study", study)  # by itself, it says that the file was edited
@@ -90,7 +90,7 @@ def cut(chunk: Path) -> None:
 
 
 def _damaged(folder: Path, fault: str, harm) -> Outcome:
-    """Damage a chunk of every kind, each of another block; ask for the status; verify; resume."""
+    """Damage a chunk of every kind, each of another block; ask for the status; verify; repair; resume; verify."""
     study, store = write_study(folder, guilty={(3, "b", 6): "raise"}), folder / "s.zarr"
     chunks = {
         "p/x": "p/x/c/1/0/2",
@@ -105,8 +105,12 @@ def _damaged(folder: Path, fault: str, harm) -> Outcome:
             harm(store / chunk)
         status = lab.dpstudies("status", store)
         code = status.finish()
+        before = file_stamps(store)
         verify = lab.dpstudies("verify", store, "--sample", "0")
-        codes = [verify.finish(), lab.dpstudies("resume", store).finish(), lab.dpstudies("verify", store).finish()]
+        codes = [verify.finish()]
+        is_same = file_stamps(store) == before
+        steps = (("verify", "--sample", "0", "--repair"), ("resume",), ("verify",))
+        codes += [lab.dpstudies(command, store, *options).finish() for command, *options in steps]
         named = {
             f"names {name}": any(
                 line.startswith(f"{name[0]}, ") and f": {name[2:]} is " in line for line in verify.output.splitlines()
@@ -116,7 +120,8 @@ def _damaged(folder: Path, fault: str, harm) -> Outcome:
         }
     promises = {
         **named,
-        f"verify 3, resume 1, verify 0; got {codes}": codes == [3, 1, 0],
+        f"verify 3, repair 3, resume 1, verify 0; got {codes}": codes == [3, 3, 1, 0],
+        "verify without repair changes nothing": is_same,
         f"status: exit 3, got {code}": code == 3,
     }
     return judge(fault, verify, store, promises, {("p", 3, "b", 6): Status.FAILED, ("q", 3, "b", 6): Status.FAILED})
@@ -143,11 +148,16 @@ def a_damaged_coordinate(folder: Path) -> Outcome:
     with Machines(folder) as lab:
         lab.dpstudies("run", study, "--store", store).finish()
         flip(store / "p/n/c/0")
-        (store / "q/trial/c/1").unlink()
+        (store / "q/trial/c/0").unlink()
+        before = file_stamps(store)
         verify = lab.dpstudies("verify", store, "--sample", "0")
-        codes = [verify.finish(), lab.dpstudies("resume", store).finish()]
+        codes = [verify.finish()]
+        is_same = file_stamps(store) == before
+        steps = (("verify", "--sample", "0", "--repair"), ("resume",), ("verify",))
+        codes += [lab.dpstudies(command, store, *options).finish() for command, *options in steps]
     promises = {
-        "names both": "p: n is mended: " in verify.output and "q: trial is mended: " in verify.output,
-        f"verify 0, resume 0; got {codes}": codes == [0, 0],
+        "names both": "p: n is damaged: " in verify.output and "q: trial is damaged: " in verify.output,
+        f"verify 3, repair 0, resume 0, verify 0; got {codes}": codes == [3, 0, 0, 0],
+        "verify without repair changes nothing": is_same,
     }
     return judge("coordinates: a bit flipped, a chunk removed", verify, store, promises)

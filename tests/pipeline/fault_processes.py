@@ -12,7 +12,6 @@ import socket
 import subprocess
 import sys
 import time
-import uuid
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -21,8 +20,8 @@ from typing import Any
 import dask
 import psutil
 import yaml
-import zarr.storage._local as local
 
+from tests.pipeline.crashes import crash_at
 from tests.pipeline.disturbances import disturb
 
 PATIENCE = 300.0  # seconds; for a machine that is busy with other things
@@ -115,18 +114,19 @@ class Machines:
         words: Iterable[str],
         settings: Mapping[str, Any] | None = None,
         inside: int | None = None,
-        dies_at_write: int | None = None,
+        dies_at: int | None = None,
         disturbed: Mapping[str, Any] | None = None,
     ) -> Program:
         """Start ``dpstudies`` or ``dask``, with settings of Dask, perhaps inside the namespaces of another process.
 
-        It may kill itself in the middle of the write of a file, when it has written some. Its files may be
-        disturbed: see `tests.pipeline.disturbances.disturb`.
+        It may kill itself at an operation on the files of a store, given by its number: in the middle of the write of a
+        temporary file, or in place of a rename, a removal or a flush. Its files may be disturbed: see
+        `tests.pipeline.disturbances.disturb`.
         """
         _CONTEXT.set_forkserver_preload([__name__, *_IMPORTS])
         log = self.folder / f"{len(self._programs)}-{main}.log"
         log.touch()
-        arguments = (main, list(map(str, words)), str(log), dict(settings or {}), inside, dies_at_write, disturbed)
+        arguments = (main, list(map(str, words)), str(log), dict(settings or {}), inside, dies_at, disturbed)
         process = _CONTEXT.Process(target=_run_main, args=arguments)
         process.start()
         self._programs.append(Program(process, log))
@@ -210,7 +210,7 @@ def _run_main(
     log: str,
     settings: dict[str, Any],
     host: int | None,
-    n_writes: int | None,
+    dies_at: int | None,
     disturbed: Mapping[str, Any] | None,
 ) -> None:
     """Become a command: what its console script does, with the output in a file."""
@@ -227,8 +227,8 @@ def _run_main(
     # workers of a local cluster are forked from a server of their own, as quickly as these processes
     scratch = {"temporary-directory": str(Path(log).parent / "scratch")}
     dask.config.set({"distributed.worker.multiprocessing-method": "forkserver", **scratch, **settings})
-    if n_writes is not None:
-        _die_at_write(n_writes)
+    if dies_at is not None:
+        crash_at(_Patch, dies_at, _die)
     disturb(**(disturbed or {}))
     sys.argv = [main, *words]
     if main == "dask":
@@ -241,15 +241,9 @@ def _run_main(
     run()
 
 
-def _die_at_write(n_writes: int) -> None:
-    """Let this process kill itself in the middle of a write: the file is there under a name of its own, half of it."""
-    write, count = local._put, iter(range(n_writes))
+class _Patch:
+    setattr = staticmethod(setattr)
 
-    def write_or_die(path: Path, value: Any, exclusive: bool = False) -> int:
-        if next(count, None) is None:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.with_suffix(f".{uuid.uuid4().hex}.partial").write_bytes(b"half")
-            os.kill(os.getpid(), signal.SIGKILL)
-        return write(path, value, exclusive)
 
-    local._put = write_or_die
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -67,12 +67,13 @@ class _Laboratory:
         chunks = [
             p for name in N_CELLS for v in ("x", "square", "status") for p in self.store.glob(f"{name}/{v}/c/**/*")
         ]
-        chunks = sorted(path for path in chunks if path.is_file() and path.suffix != ".partial")
+        chunks = sorted(path for path in chunks if path.is_file())
         for chunk in self.rng.sample(chunks, min(len(chunks), self.rng.randint(1, 12))):
             self.rng.choice([flip, cut, Path.unlink])(chunk)
         if n_exists := len(chunks):
-            code = self.lab.dpstudies("verify", self.store, "--sample", "0").finish()
-            self.promises[f"damage of {n_exists} chunks is exit 3, got {code}"] = code == 3
+            words = ("verify", self.store, "--sample", "0")
+            codes = [self.lab.dpstudies(*words, *options).finish() for options in ((), ("--repair",))]
+            self.promises[f"damage of {n_exists} chunks is exit 3, with a repair, too; got {codes}"] = codes == [3, 3]
 
 
 def soak(folder: Path, n_faults: int, seed: int) -> Outcome:

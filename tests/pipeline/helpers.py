@@ -81,10 +81,10 @@ def evaluate_one(study, panel_name, method, trials, cell=0):
     return evaluate_block(study, Block(panel_name, cell, trials), [setting])[0]
 
 
-def create_store(path, study):
+def create_store(path, study, **attributes):
     """Create a store without any block, and end the session that did."""
     with Session.begin(os.fspath(path), {}) as session:
-        ResultStore.create(session, study, {"study_reference": ""})
+        ResultStore.create(session, study, {"study_reference": "", **attributes})
     return ResultStore.open(path)
 
 

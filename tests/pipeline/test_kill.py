@@ -7,17 +7,17 @@ import signal
 import subprocess
 import sys
 import time
-import uuid
 from pathlib import Path
 
 import numpy as np
 import pytest
 import xarray as xr
 import zarr
-import zarr.storage._local as local
 
 import pipeline
 from pipeline.stores.store import ResultStore
+from tests.pipeline.crashes import crash_at
+from tests.pipeline.helpers import leftovers
 
 N_KILLS = 20
 STUDY_FILE = """
@@ -88,46 +88,43 @@ def test_20_kills_at_random_moments(tmp_path):
         n_committed.append(_n_committed(tmp_path / "killed.zarr"))
     assert n_committed == sorted(n_committed), "a committed block was lost"
     assert len(set(n_committed)) >= 4, "the kills did not fall into the work"
-    _drive(str(fast), str(tmp_path / "killed.zarr"))
+    pipeline.run(str(fast), str(tmp_path / "killed.zarr"), accept_edited_study=True)
     _assert_equal_stores(tmp_path / "killed.zarr", tmp_path / "whole.zarr")
-    assert list((tmp_path / "killed.zarr").rglob("*.partial")) == []
-    assert len(ResultStore.open(tmp_path / "killed.zarr").attributes["sessions"]) >= 4
+    assert leftovers(tmp_path / "killed.zarr") == []
+    sessions = ResultStore.open(tmp_path / "killed.zarr").sessions
+    assert len(sessions) >= 4
+    assert ["ended" in session for session in sessions] == [False] * (len(sessions) - 1) + [True]
 
 
 @pytest.mark.slow
 def test_kills_while_the_store_is_created(tmp_path):
-    """Die at every file that creation writes; the store is then absent or unfinished, and the next run finishes it."""
+    """Die at operations of creation on files; the store is then absent or unfinished, and the next run finishes it."""
     fast = tmp_path / "fast.py"
     fast.write_text(STUDY_FILE.replace("time.sleep(0.08)", ""))
     _drive(str(fast), str(tmp_path / "whole.zarr"))
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["pipeline"])
     codes = []
-    for n_writes in (0, 1, 2, 5, 9, 14, 20):
-        driver = context.Process(target=_create_and_die, args=(str(fast), str(tmp_path / "killed.zarr"), n_writes))
+    for number in (0, 1, 2, 3, 4, 5, 13, 24, 37):  # up to 3, of the copy of the root
+        driver = context.Process(target=_create_and_die, args=(str(fast), str(tmp_path / "killed.zarr"), number))
         driver.start()
         driver.join(60)
         codes.append(driver.exitcode)
+        assert ResultStore.exists(tmp_path / "killed.zarr") == (number > 2)
+        assert not (tmp_path / "killed.zarr/zarr.json").exists()
     assert codes == [-signal.SIGKILL] * len(codes)
-    assert not ResultStore.exists(tmp_path / "killed.zarr") or not ResultStore.open(tmp_path / "killed.zarr").complete
+    assert not ResultStore.open(tmp_path / "killed.zarr").complete
+    assert len(leftovers(tmp_path / "killed.zarr")) == 1  # of the last one: each session removes those before it
     _drive(str(fast), str(tmp_path / "killed.zarr"))
     _assert_equal_stores(tmp_path / "killed.zarr", tmp_path / "whole.zarr")
-    assert list((tmp_path / "killed.zarr").rglob("*.partial")) == []
+    assert leftovers(tmp_path / "killed.zarr") == []
 
 
-def _create_and_die(study: str, store: str, n_writes: int) -> None:
-    """Create a store, and kill this process in the middle of a write: its file is there under a name of its own."""
-    write, count = local._put, iter(range(n_writes))
-
-    def write_or_die(path, value, exclusive=False):
-        if next(count, None) is None:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.with_suffix(f".{uuid.uuid4().hex}.partial").write_bytes(b"half")
-            os.kill(os.getpid(), signal.SIGKILL)
-        return write(path, value, exclusive)
-
-    local._put = write_or_die
-    pipeline.run(study, store)
+def _create_and_die(study: str, store: str, number: int) -> None:
+    """Create a store, and kill this process at an operation on its files; a write leaves half of its file."""
+    with pytest.MonkeyPatch.context() as patch:
+        crash_at(patch, number, lambda: os.kill(os.getpid(), signal.SIGKILL))
+        pipeline.run(study, store)
 
 
 def test_unequal_stores_are_seen(tmp_path):
@@ -171,5 +168,5 @@ def test_interrupt_keeps_what_was_committed_and_says_how_to_go_on(tmp_path, numb
     kept = _n_committed(tmp_path / "s.zarr")
     assert 8 <= kept < 600
     (tmp_path / "slow.py").write_text(STUDY_FILE.replace("time.sleep(0.08)", ""))
-    pipeline.resume(tmp_path / "s.zarr")
+    pipeline.resume(tmp_path / "s.zarr", study=str(tmp_path / "slow.py"), accept_edited_study=True)
     assert (xr.open_zarr(tmp_path / "s.zarr", group="p").status == 1).all()

@@ -18,7 +18,7 @@ from pipeline.declare.source import StudySource, find_study, stored_source
 from pipeline.resolve import study_of
 from pipeline.stores.store import ResultStore
 from pipeline.verify import verify
-from tests.pipeline.helpers import file_stamps
+from tests.pipeline.helpers import create_store, file_stamps
 from tests.pipeline.toy import STUDY
 
 FILE = """
@@ -91,7 +91,7 @@ def edit(path, old="OFFSET = 0", new="OFFSET = 100"):
 
 
 def hashes_of(store):
-    return [session.get("study_file_sha256") for session in ResultStore.open(store).attributes["sessions"]]
+    return [session.get("study_file_sha256") for session in ResultStore.open(store).sessions]
 
 
 def refused(call, *messages):
@@ -234,7 +234,7 @@ def test_code_that_the_user_names_runs_and_is_known_from_then_on(store, study_fi
 @pytest.mark.parametrize("reference", ["os:system", "this:s", "antigravity:x", "pip.__main__:x", "__main__:x", "a.:b"])
 def test_a_store_cannot_import_modules(user, tmp_path, reference):
     """Many do something when they are imported."""
-    path = ResultStore.create(tmp_path / "s.zarr", STUDY, {"study_reference": reference, "sessions": []}).url
+    path = create_store(tmp_path / "s.zarr", STUDY, study_reference=reference).url
     before = set(sys.modules)
     for call in UNNAMED.values():
         refused(lambda call=call: call(path), reference, "which you have not run before")
@@ -269,14 +269,14 @@ def test_a_known_file_in_another_folder_does_not_run(store, study_file, trace, u
 
 @pytest.mark.parametrize("reference", ["", 7, None, ["a.py"], "no such thing"])
 def test_references_that_name_nothing(user, tmp_path, reference):
-    path = ResultStore.create(tmp_path / "s.zarr", STUDY, {"study_reference": reference, "sessions": []}).url
+    path = create_store(tmp_path / "s.zarr", STUDY, study_reference=reference).url
     refused(lambda: resume(path), "does not know where its study is; name it with --study")
 
 
 def test_a_study_file_that_is_no_file(user, tmp_path):
     """A pipe would be read for ever."""
     os.mkfifo(tmp_path / "pipe.py")
-    path = ResultStore.create(tmp_path / "s.zarr", STUDY, {"study_reference": f"{tmp_path}/pipe.py"}).url
+    path = create_store(tmp_path / "s.zarr", STUDY, study_reference=f"{tmp_path}/pipe.py").url
     refused(lambda: resume(path), "cannot read the study file", "not a regular file")
     for name in ("pipe.py", ".py", "a\0b.py"):
         refused(lambda name=name: find_study(f"{tmp_path}/{name}", {}), "cannot read the study file")

@@ -16,10 +16,8 @@ from pipeline.stores.root import COPY, seal, seal_root, unseal
 from pipeline.stores.sessions import Session
 from pipeline.stores.store import ResultStore
 from pipeline.verify import verify
-from tests.pipeline.helpers import assert_equal_arrays, file_stamps, panel_of
+from tests.pipeline.helpers import assert_equal_arrays, file_stamps
 from tests.pipeline.toy import STUDY
-
-SMALL = panel_of(STUDY, "single")
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +42,7 @@ def flip(path, bit):
 
 
 def checked(path, **options):
-    return verify(path, study=SMALL, sample=0, **options)
+    return verify(path, study=STUDY, sample=0, **options)
 
 
 @pytest.mark.slow
@@ -60,7 +58,7 @@ def test_a_bit_flipped_in_any_file_is_noticed_and_repaired(small_store, spoilt):
             assert found.flaws, file
             assert file_stamps(spoilt) == before, "a verification without repair writes nothing"
             checked(spoilt, repair=True)
-            pipeline.resume(spoilt, study=SMALL)
+            pipeline.resume(spoilt, study=STUDY)
             left = checked(spoilt).flaws
             named = [flaw for flaw in left if flaw.variable.startswith("session ")]
             assert left == tuple(named)
@@ -78,7 +76,7 @@ def test_a_bit_flipped_is_noticed_and_repaired(small_store, spoilt, file):
     assert len(checked(spoilt).flaws) == 1
     assert file_stamps(spoilt) == before
     checked(spoilt, repair=True)
-    pipeline.resume(spoilt, study=SMALL)
+    pipeline.resume(spoilt, study=STUDY)
     assert checked(spoilt).flaws == ()
     assert_equal_arrays(spoilt, small_store, n_least=3)
 
@@ -93,7 +91,7 @@ def test_a_damaged_root_is_named_with_its_repair(spoilt, act):
 
 def test_a_lost_root_is_restored_from_its_copy(small_store, spoilt):
     (spoilt / "zarr.json").unlink()
-    pipeline.resume(spoilt, study=SMALL)
+    pipeline.resume(spoilt, study=STUDY)
     assert (spoilt / "zarr.json").read_bytes() == (small_store / "zarr.json").read_bytes()
     assert_equal_arrays(spoilt, small_store, n_least=3)
 
@@ -132,7 +130,7 @@ def test_a_store_copied_without_its_state_is_read(small_store, spoilt):
     """Such as by ``cp -r s.zarr/* elsewhere``; verification names what is missing, and writes it anew."""
     shutil.rmtree(spoilt / ".dpstudies")
     assert pipeline.open_results(spoilt)["single"].sizes["trial"] == 5
-    assert [flaw.problem for flaw in checked(spoilt).flaws] == [f"the copy of the root, {COPY}, is missing"]
+    assert [flaw.problem for flaw in checked(spoilt).flaws] == [f"damaged: the copy of the root, {COPY}, is missing"]
     checked(spoilt, repair=True)
     assert checked(spoilt).flaws == ()
 

@@ -129,7 +129,7 @@ def repaired(store, complete_store):
         ("n", flip, "damaged"),
         ("trial", flip, "damaged"),
         ("method", flip, "damaged"),
-        ("trial", Path.unlink, "missing"),
+        ("trial", Path.unlink, "damaged"),
     ],
     ids=["n", "trial", "method", "lost trial"],
 )

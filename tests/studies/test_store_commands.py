@@ -15,7 +15,8 @@ from zarr.storage import LocalStore
 
 import pipeline.declare.source
 from pipeline.stores.local_files import LocalFiles
-from pipeline.stores.places import STATE
+from pipeline.stores.places import SESSIONS, STATE
+from pipeline.stores.root import COPY
 from tests.pipeline.helpers import file_stamps
 from tests.studies.test_cli import STUDY_FILE
 
@@ -126,21 +127,44 @@ def test_report_says_that_records_of_sessions_are_gone(command, store, spoil, to
     assert told in Path("report.html").read_text()
 
 
-def test_verify_repairs_coordinates_on_request_only(command, store):
-    path = Path(store, "p", "n", "c", "0")
+def cut(path):
     path.write_bytes(path.read_bytes()[:-1])
+
+
+@pytest.mark.parametrize("spoil", [cut, Path.unlink], ids=["cut", "lost"])
+@pytest.mark.parametrize(
+    ("file", "named"),
+    [("p/n/c/0", "p: n is damaged: "), ("p/x/zarr.json", "p: x is damaged: "), (COPY, "store: root is damaged: ")],
+    ids=["coordinate", "metadata", "copy of the root"],
+)
+def test_verify_repairs_what_the_spec_decides_on_request_only(command, store, spoil, file, named):
+    """No block is pending for it."""
+    spoil(Path(store, file))
+    before = file_stamps(store)
     code, out, _ = command("verify", store, "--sample", "0")
-    assert (code, "p: n is damaged" in out, "repair it with: dpstudies verify t.zarr --repair" in out) == (
-        3,
-        True,
-        True,
-    )
+    assert (code, named in out, "repair it with: dpstudies verify t.zarr --repair" in out) == (3, True, True)
+    assert file_stamps(store) == before
     code, out, _ = command("verify", store, "--sample", "0", "--repair")
-    assert (code, "p: n is damaged" in out, "were written anew" in out) == (0, True, True)
-    assert command("verify", store, "--sample", "0")[:2] == (
-        0,
-        "12 blocks of a setting read, 0 computed again, 0 flaws\n",
-    )
+    assert (code, named in out, "were written anew" in out, "pending" in out) == (0, True, True, False)
+    found = "12 blocks of a setting read, 0 computed again, 0 flaws\n"
+    assert command("verify", store, "--sample", "0")[:2] == (0, found)
+
+
+def test_verify_names_a_damaged_root(command, store):
+    cut(Path(store, "zarr.json"))
+    code, out, _ = command("verify", store, "--sample", "0")
+    assert (code, "store: root is damaged: the root, zarr.json, is damaged; its copy is intact" in out) == (3, True)
+    assert command("verify", store, "--sample", "0", "--repair")[0] == 0
+    assert command("verify", store, "--sample", "0")[0] == 0
+
+
+def test_a_lost_record_of_a_session_is_named_and_changes_no_exit_code(command, store):
+    """It cannot be repaired, and no number depends on it."""
+    cut(Path(store, SESSIONS, "000001.json"))
+    for options in ((), ("--repair",)):
+        code, out, _ = command("verify", store, "--sample", "0", *options)
+        assert (code, "store: session 000001.json is lost: " in out, "written anew" in out) == (0, True, False)
+        assert "repair it with" not in out
 
 
 @pytest.mark.parametrize("reader", ["status", "errors", "summarise", "report"])
