@@ -166,6 +166,8 @@ BAD_CALLS = {
     ("run", "hellinger-accuracy", "--store", "nope://bucket/s.zarr"): "a store must be a folder or the URL",
     ("run", "hellinger-accuracy", "--store", "/proc/absent/s.zarr"): "cannot create the store",
     ("run", "hellinger-accuracy", "--store", "s.zarr", "--trials", "1000000000000"): "trials must be <= ",
+    ("run", "hellinger-accuracy", "--store", "s.zarr", "--trials", "1000000000"): "must have at most 10,000,000 blocks",
+    ("plan", "hellinger-accuracy", "--trials", "1000000000"): "must have at most 10,000,000 blocks",
     ("plan", "hellinger-accuracy", "--set", "epsilon=0"): "epsilon must be",
     ("status", "absent.zarr"): "no result store at absent.zarr",
     ("resume", "absent.zarr"): "no result store at absent.zarr",
