@@ -25,13 +25,16 @@ class Neighbouring(Enum):
     REPLACE_ONE = "replace one record; the number of records is public"
 
 
+_EPSILONS = (1e-100, 1e100)
+
+
 def validate_epsilon(epsilon: float) -> float:
     """Return `epsilon` as a float, refusing what is not a privacy loss in nats.
 
     Parameters
     ----------
     epsilon : float
-        Finite and > 0.
+        In 1e-100 ... 1e100: noise scales, squares and products with sizes then neither underflow nor overflow.
 
     Returns
     -------
@@ -40,7 +43,7 @@ def validate_epsilon(epsilon: float) -> float:
     Raises
     ------
     ValueError
-        If `epsilon` is not a finite number > 0.
+        If `epsilon` is not a finite number > 0, or beyond this range.
 
     Examples
     --------
@@ -50,6 +53,8 @@ def validate_epsilon(epsilon: float) -> float:
     value = _as_float(epsilon, "epsilon must be a finite number > 0")
     if not (math.isfinite(value) and value > 0):
         raise ValueError(f"epsilon must be a finite number > 0, got {epsilon}; choose a loss in nats, such as 1.0")
+    if not _EPSILONS[0] <= value <= _EPSILONS[1]:
+        raise ValueError(f"epsilon must be in 1e-100 ... 1e100, got {epsilon}; choose a loss in nats, such as 1.0")
     return value
 
 

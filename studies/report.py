@@ -3,6 +3,8 @@
 import base64
 import json
 import os
+import shutil
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -191,7 +193,7 @@ def draw_pictures(
         if figures_folder is not None:
             Path(figures_folder).mkdir(parents=True, exist_ok=True)
             for kind, content in drawn.items():
-                Path(figures_folder, f"{figure.name}.{kind}").write_bytes(content)
+                write_whole(Path(figures_folder, f"{figure.name}.{kind}"), content)
         pictures.append(Picture(figure.name, figure.title, figure.caption, _uri(drawn["svg"])))
     return pictures
 
@@ -255,7 +257,31 @@ def render_page(template: str, output: str | os.PathLike[str], **shown: Any) -> 
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    Path(output).write_text(environment.get_template(template).render(**shown), encoding="utf-8")
+    write_whole(output, environment.get_template(template).render(**shown).encode())
+
+
+def write_whole(path: str | os.PathLike[str], content: bytes) -> None:
+    """Write a file at once: where that fails, as on a full disk, the file is as it was before.
+
+    Raises
+    ------
+    OSError
+        If it cannot be written; names `path`.
+    """
+    if os.path.exists(path) and not os.path.isfile(path):
+        Path(path).write_bytes(content)  # a pipe or a device, such as /dev/stdout
+        return
+    target = Path(os.path.realpath(path))
+    partial = target.with_name(f".{uuid.uuid4().hex}.partial")
+    try:
+        partial.write_bytes(content)
+        if target.exists():
+            shutil.copymode(target, partial)
+        partial.replace(target)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, os.fspath(path)) from error
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def _uri(svg: bytes) -> str:

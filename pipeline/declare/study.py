@@ -4,6 +4,7 @@ What a trial is, is a matter of values alone; how trials are divided into blocks
 `pipeline.execution` to say.
 """
 
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -13,6 +14,9 @@ from pipeline.declare.panel import MOST_TRIALS, Panel
 from pipeline.errors import BadInputError, unknown
 
 Verdict = Literal["reproduced", "not reproduced", "corrected", "undecided"]
+
+MAX_BLOCKS = 10**7
+"""Blocks that a panel may have, over all settings: each is a file per variable, and a byte of the driver's memory."""
 
 
 @dataclass(frozen=True)
@@ -165,6 +169,7 @@ class Study:
             kept = tuple(replace(panel, trials=trials) if panel.trials is not None else panel for panel in kept)
         study = replace(self, panels=kept, seed=self.seed if seed is None else seed)
         for panel in study.panels:
+            _check_size(panel)
             panel.check()
         return study
 
@@ -205,6 +210,7 @@ class Study:
                             f"panel {panel.name} has {panel.trials} trials, and can only grow; got trials {trials}"
                         )
                     larger = replace(larger, trials=trials)
+                _check_size(larger)
                 larger.check()
             kept.append(larger)
         return replace(self, panels=tuple(kept))
@@ -283,6 +289,17 @@ def differences(stored: Any, current: Any, path: str = "") -> list[str]:
                 found += differences(stored[key], current[key], where)
         return found
     return [] if stored == current else [f"{path}: stored {stored}, now {current}"]
+
+
+def _check_size(panel: Panel) -> None:
+    """Refuse a panel with more blocks than a store can hold; counted without listing its cells."""
+    n_settings = math.prod(len(axis.values) for axis in (*panel.factors, *panel.method_axes))
+    n_blocks = n_settings * -(-panel.n_trials // panel.block_trials)
+    if n_blocks > MAX_BLOCKS:
+        raise BadInputError(
+            f"panel {panel.name} must have at most {MAX_BLOCKS:,} blocks, got {n_blocks:,}: {n_settings:,} cells and "
+            f"settings with {panel.n_trials:,} trials in blocks of {panel.block_trials:,}; choose fewer of them"
+        )
 
 
 def _several(values: Any) -> tuple[Any, ...]:

@@ -4,7 +4,6 @@ import json
 import os
 from collections import Counter
 from dataclasses import dataclass
-from pathlib import Path
 
 from pipeline import Claim, Finding
 from pipeline.stores.provenance import describe, now
@@ -14,7 +13,7 @@ from studies.laboratory.errata import list_errata
 from studies.laboratory.papers import OTHER, PAPERS, Paper, is_of_paper, paper_of
 from studies.laboratory.results import Results, load_results
 from studies.laboratory.tables import Table, duration
-from studies.report import Picture, draw_pictures, render_page
+from studies.report import Picture, draw_pictures, render_page, write_whole
 
 _VERDICTS = ("reproduced", "corrected", "not reproduced", "undecided")
 
@@ -95,7 +94,7 @@ def write_laboratory(
         specs={name: json.dumps(one.store.spec) for name, one in results.items()},
     )
     if markdown is not None:
-        Path(markdown).write_text(verdicts_as_markdown(chapters, results), encoding="utf-8")
+        write_whole(markdown, verdicts_as_markdown(chapters, results).encode())
     return counts
 
 

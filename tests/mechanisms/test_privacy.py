@@ -21,6 +21,13 @@ def test_epsilon_is_refused(epsilon):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("epsilon", [5e-324, 1e-320, 9e-101, 1.1e100, 1e308])
+def test_epsilon_beyond_the_range_of_computations_is_refused(epsilon):
+    with pytest.raises(ValueError, match=r"epsilon must be in 1e-100 \.\.\. 1e100, got "):
+        validate_epsilon(epsilon)
+    assert (validate_epsilon(1e-100), validate_epsilon(1e100)) == (1e-100, 1e100)
+
+
 @pytest.mark.parametrize("delta", [0, 1, -1e-9, 1.5, float("nan"), None, "small"])
 def test_delta_is_refused(delta):
     with pytest.raises(ValueError, match=r"delta must be in \(0, 1\), got ") as caught:

@@ -165,6 +165,23 @@ def test_refusals():
     refused("delta is .*one value.*, got 0; give one", values={"delta": []})
 
 
+def test_more_blocks_than_a_store_can_hold_are_refused():
+    """Before the cells are listed, and by extend, too."""
+    values = {"n": range(5, 10), "epsilon": [1], "scale": [1, 2]}
+    message = (
+        r"^panel means must have at most 10,000,000 blocks, got [0-9,]+: [0-9,]+ cells and settings with 1,000,000,"
+    )
+    refused(message, panels=["means"], trials=10**9)
+    refused(message, panels=["means"], trials=10**9, values=values)
+    refused("panel single must have at most", panels=["single"], trials=10**9)
+    few = STUDY.configure(panels=["single"], trials=4)
+    with pytest.raises(BadInputError, match="panel single must have at most 10,000,000 blocks"):
+        few.extended(STUDY, 10**9, {})
+    block = STUDY.panel("single").block_trials
+    assert STUDY.configure(panels=["single"], trials=10**7 * block).panel("single").trials == 10**7 * block
+    refused("got 10,000,001: 1 cells", panels=["single"], trials=10**7 * block + 1)
+
+
 def test_refusals_of_methods():
     means = {"panels": ["means"]}
     refused(r"unknown method.* 'plan'; did you mean plain\?", values={"method": ["plan"]}, **means)

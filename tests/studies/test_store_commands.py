@@ -323,3 +323,39 @@ def test_an_error_chunk_that_is_missing(command, store):
     assert code == 1
     assert "p: 7 failed: no reason is stored; look for damage with verify" in out
     assert "again: dpstudies trial t.zarr --panel p --cell n=2 --trial 0" in out
+
+
+@pytest.mark.parametrize("words", [("report", "t.zarr"), ("report", "t.zarr", "--figures", "figures")])
+def test_a_report_on_a_full_disk_leaves_the_page_as_it_was(command, store, monkeypatch, words):
+    Path("report.html").write_text("the page before")
+    Path("report.html").chmod(0o640)
+    write = Path.write_bytes
+
+    def write_half(path, content):
+        write(path, content[: len(content) // 2])
+        raise OSError(28, "No space left on device", str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", write_half)
+        code, out, err = command(*words)
+    assert (code, out, err) == (
+        2,
+        "",
+        f"dpstudies: cannot write {Path.cwd()}/report.html: No space left on device; choose another path\n",
+    )
+    assert Path("report.html").read_text() == "the page before"
+    assert sorted(path.name for path in Path().iterdir() if path.is_file()) == ["report.html", "toy.py"]
+    assert command("report", "t.zarr")[0] == 0
+    assert "<html" in Path("report.html").read_text()
+    assert Path("report.html").stat().st_mode & 0o777 == 0o640
+
+
+def test_a_report_through_a_link_and_to_a_device(command, store):
+    """Neither the link nor the device is replaced by a file."""
+    Path("pages").mkdir()
+    Path("link.html").symlink_to("pages/page.html")
+    assert command("report", "t.zarr", "--output", "link.html")[0] == 0
+    assert Path("link.html").is_symlink()
+    assert "<html" in Path("pages/page.html").read_text()
+    assert command("report", "t.zarr", "--output", "/dev/null")[0] == 0
+    assert Path("/dev/null").is_char_device()
