@@ -320,8 +320,15 @@ def _run(
     with _session(source, study, path, existing, options) as (client, store, task):
         works = _current(works, study, existing, store, task, options.retry)
         on_receipt = options.progress(works) if options.progress is not None else lambda receipt: None
-        how = {"profile": options.profile, "allow_failures": options.allow_failures}
-        execute(client, task, works, on_receipt, options.time_limit, **how)
+        execute(
+            client,
+            task,
+            works,
+            on_receipt,
+            options.time_limit,
+            profile=options.profile,
+            allow_failures=options.allow_failures,
+        )
     return store
 
 

@@ -19,6 +19,10 @@ class _Limits:
     """Limits of this process, which hold from the first thread that enters to the last one that leaves."""
 
     def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all limits, as a forked process must: it has no setter."""
         self._lock = threading.Lock()
         # OpenBLAS obeys the thread that set its limit first, so that one thread sets and restores all of them
         self._setter = ThreadPoolExecutor(1, thread_name_prefix="dpstudies-one-thread")
@@ -45,8 +49,8 @@ class _Limits:
 
 
 _LIMITS = _Limits()
-if hasattr(os, "register_at_fork"):  # a forked process has no setter
-    os.register_at_fork(after_in_child=_LIMITS.__init__)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_LIMITS.reset)
 
 
 @contextmanager

@@ -188,7 +188,7 @@ def _check_arguments(where: str, kwargs: Mapping[str, Any], allowed: Mapping[str
 
 def _parameters(taker: Any) -> Iterator[str]:
     """Yield the names of the arguments of a function, or of a class and its bases."""
-    functions = [base.__init__ for base in taker.__mro__[:-1]] if inspect.isclass(taker) else [taker]
+    functions = [getattr(base, "__init__") for base in taker.__mro__[:-1]] if inspect.isclass(taker) else [taker]  # noqa: B009
     for function in functions:
         for name, parameter in inspect.signature(function).parameters.items():
             if name != "self" and parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):

@@ -46,7 +46,8 @@ class _OneLine(logging.Formatter):
         error = record.exc_info[1] if record.exc_info else None
         # of a failed callback, the message is a representation of the event loop
         message = "" if error is not None and record.name.startswith("tornado") else record.getMessage()
-        copy.msg = " ".join(filter(None, (redact_text(" ".join(message.split())), error and told(error))))
+        parts = [redact_text(" ".join(message.split())), "" if error is None else told(error)]
+        copy.msg = " ".join(filter(None, parts))
         copy.args, copy.exc_info, copy.exc_text = (), None, None
         return self._formatter.format(copy)
 

@@ -228,6 +228,7 @@ class Isolation:
         if suspect.leftover:
             self._leftovers.add([suspect.work], suspect.leftover)
             return
+        assert setting is not None
         suspect.singly.update(suspect.work.settings if setting == DATA else (setting,))
         self._steps.append(Step(suspect))
 

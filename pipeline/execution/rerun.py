@@ -126,7 +126,7 @@ def refuse_other_numbers(client: Client, run: str, store: ResultStore, study: St
         If one differs.
     """
     flight = Flight(client, run)
-    names = []
+    names: list[str] = []
     for panel in study.panels:
         for method in panel.methods:
             committed = (

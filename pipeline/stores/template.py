@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import zarr
-from zarr.buffer.cpu import Buffer
 from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
 from zarr.storage import MemoryStore
 
@@ -38,7 +37,7 @@ def make_template(study: Study, attributes: Mapping[str, Any]) -> dict[str, byte
     dict of str to bytes
         The root, ``zarr.json``, holds the consolidated metadata.
     """
-    files: dict[str, Buffer] = {}
+    files: dict[str, Any] = {}
     store = MemoryStore(files)
     root = zarr.create_group(store, zarr_format=3, attributes=dict(attributes))
     for panel in study.panels:

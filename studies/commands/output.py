@@ -101,7 +101,7 @@ def guarded_streams() -> Iterator[None]:
     streams = sys.stdout, sys.stderr
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
-    sys.stdout, sys.stderr = _GuardedOutput(sys.stdout), _Guarded(sys.stderr)  # type: ignore[assignment]
+    sys.stdout, sys.stderr = _GuardedOutput(sys.stdout), _Guarded(sys.stderr)
     try:
         yield
     finally:
