@@ -237,7 +237,9 @@ def invert(points, cdf, density, uniforms, phi):
             i = min(max(np.searchsorted(cdf[trial], u, side="right") - 1, 0), g - 2)
             h, rise = points[trial, i + 1] - points[trial, i], cdf[trial, i + 1] - cdf[trial, i]
             # Newton's method from the chord, kept within the bracket by halving it.
-            low, high, t = 0.0, 1.0, (u - cdf[trial, i]) / rise
+            low, high, t = 0.0, 1.0, 0.0
+            if rise > 0.0:  # far in a tail, neighbouring values may be equal
+                t = min(max((u - cdf[trial, i]) / rise, 0.0), 1.0)
             for _ in range(60):
                 value, slope = _hermite(t, cdf[trial, i] - u, rise, h * density[trial, i], h * density[trial, i + 1])
                 if value > 0.0:

@@ -33,9 +33,8 @@ def normal_place(path: str | os.PathLike[str]) -> str:
     """
     text = os.fsdecode(path)
     if not text.strip() or "\0" in text:
-        raise BadInputError(
-            "the path of a store must be a folder or a URL, got an empty text; give one, such as s.zarr"
-        )
+        got = "a null character" if "\0" in text else "an empty text"
+        raise BadInputError(f"the path of a store must be a folder or a URL, got {got}; give one, such as s.zarr")
     return _normal_folder(text) if is_local(text) else _normal_url(text)
 
 

@@ -126,7 +126,7 @@ BAD = {
     ("mine.py:FILE", *AT): "unknown object of mine.py 'FILE'",
     ("mine.py:noise", *AT): "must be a mechanisms.Mechanism or mechanisms.OutputLaws, got function",
     ("mine.py:CRASH", *AT): "mine.py:CRASH does not compute: ZeroDivisionError",
-    ("absent.py:X", *AT): "cannot load absent.py:X",
+    ("absent.py:X", *AT): "cannot read the file",
     ("absent_module:X", *AT): "cannot load absent_module:X",
     ("mine.py:NO_LAW", "--epsilon", "1"): "probabilities must sum to 1",
     ("mine.py:NO_SHAPE", "--epsilon", "1"): "a law must have shape (2,), got (3,)",

@@ -166,7 +166,7 @@ BAD_CALLS = {
     ("run", "hellinger-accuracy", "--store", "s.zarr", "--panel", "abalone", "--set", "counts=1:2.5:3"): "counts must",
     ("run", "hellinger-accuracy", "--store", "s.zarr", "--panel", "abalone", "--set", "prior=1:1"): "3 entries",
     ("run", "hellinger-accuracy", "--store", "nope://bucket/s.zarr"): "a store must be a folder or the URL",
-    ("run", "hellinger-accuracy", "--store", "/proc/absent/s.zarr"): "cannot create the store",
+    ("run", "hellinger-accuracy", "--store", "/proc/absent/s.zarr"): "cannot write to the store",
     ("run", "hellinger-accuracy", "--store", "s.zarr", "--trials", "1000000000000"): "trials must be <= ",
     ("run", "hellinger-accuracy", "--store", "s.zarr", "--trials", "1000000000"): "must have at most 10,000,000 blocks",
     ("plan", "hellinger-accuracy", "--trials", "1000000000"): "must have at most 10,000,000 blocks",
