@@ -25,7 +25,7 @@ class Namer:
     >>> namer = Namer(STUDIES["hellinger-accuracy"].configure(), "0f3a")
     >>> name = namer.name([Work(Block("k2", 0, range(10)), (0,))])
     >>> name, key_split(name)
-    ('hellinger_accuracy/k2-(n=10)-0..9-0f3a-0', 'hellinger_accuracy/k2')
+    ('hellinger_accuracy/k2-(n=100)-0..9-0f3a-0', 'hellinger_accuracy/k2')
     """
 
     def __init__(self, study: Study, run: str) -> None:

@@ -141,7 +141,7 @@ def test_worker_processes_hold_one_block_and_may_die(tmp_path):
         peak, _ = measure([rows], map_rows=partial(rise, keep=False))
         kept, _ = measure([rows], map_rows=partial(rise, keep=True))
         assert peak - loaded < 100
-        assert kept - loaded > 200
+        assert kept - loaded > 150  # of 240: some pages are those of the first block
         with pytest.raises(ExecutionError, match="a worker died with a block of rows in hand"):
             reduce_rows(client, [da.ones(10, chunks=5)], end, sum)
 
