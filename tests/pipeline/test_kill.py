@@ -127,6 +127,7 @@ def _create_and_die(study: str, store: str, number: int) -> None:
         pipeline.run(study, store)
 
 
+@pytest.mark.slow
 def test_unequal_stores_are_seen(tmp_path):
     """The comparison of the test above fails for one changed bit."""
     study = tmp_path / "slow.py"

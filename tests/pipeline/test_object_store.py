@@ -202,6 +202,7 @@ def test_an_interrupted_creation_is_finished(url, bucket, local, monkeypatch, n_
     assert_equal_arrays(url, local)
 
 
+@pytest.mark.slow
 def test_a_creation_that_wrote_nothing_is_repeated(url, bucket, local, monkeypatch):
     """Before the copy of the root there is only the record of the session, which is no store."""
 
@@ -269,6 +270,7 @@ def test_worker_processes_write_to_it(url, local, tmp_path):
     assert_equal_arrays(url, local)
 
 
+@pytest.mark.slow
 def test_commands(url, command, bucket):
     code, _, message = command(
         "run", TOY_FILE, "--store", url, "--panel", "faults,single", "--set", "n=3", "--trials", 5
@@ -294,6 +296,7 @@ def test_commands(url, command, bucket):
     assert command("status", url)[0] == 1
 
 
+@pytest.mark.slow
 def test_all_studies_in_a_folder_of_it(bucket, command, few, tmp_path):
     folder = f"s3://{bucket.name}/some/lab"
     assert command("run", "all", "--store", folder, "--scale", "quick")[0] == 0

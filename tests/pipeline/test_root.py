@@ -206,6 +206,7 @@ def test_a_pipe_in_place_of_a_chunk_is_damage(spoilt):
 # Contradictions
 
 
+@pytest.mark.slow
 def test_swapped_and_contradictory_chunks_are_noticed(tmp_path):
     """Each file is intact by its checksum; together they cannot be of one store."""
     path = tmp_path / "s.zarr"

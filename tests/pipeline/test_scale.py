@@ -61,6 +61,7 @@ def growth(tmp_path, shapes, has_chunks=True):
     return (peaks[2] - peaks[1]) / (math.prod(shapes[1]) - math.prod(shapes[0]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("has_chunks", [True, False], ids=["with chunks", "without"])
 @pytest.mark.parametrize("shapes", [((1, 250), (1, 2_000)), ((250, 1), (2_000, 1))], ids=["blocks", "cells"])
 def test_memory_of_pending_work(tmp_path, monkeypatch, shapes, has_chunks):

@@ -129,6 +129,7 @@ def end(first, block):
     os._exit(1)
 
 
+@pytest.mark.slow
 def test_worker_processes_hold_one_block_and_may_die(tmp_path):
     """A table of 240 MB in blocks of 32 MB takes a few blocks; kept blocks, the negative control, take it all."""
     array = zarr.create_array(tmp_path / "t.zarr", shape=(10_000_000, 3), chunks=(333_334, 3), dtype="f8")
