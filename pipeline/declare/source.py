@@ -16,7 +16,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +67,7 @@ class StudySource:
             return self.reference
         return module_file(self.reference.partition(":")[0])
 
-    @property
+    @cached_property
     def sha256(self) -> str | None:
         """SHA-256 of the file that declares the study, in hexadecimal digits.
 

@@ -27,6 +27,8 @@ from pipeline.clusters.size import requested_workers
 from pipeline.errors import BadInputError
 from studies import cli
 
+pytestmark = pytest.mark.slow  # with others of this file, half a minute or more
+
 ROOT = Path(__file__).parents[2]
 PROCESSES = Profile("processes", kwargs={"n_workers": 2})
 
@@ -118,7 +120,6 @@ def test_hashes_see_a_line_and_a_file(tmp_path, monkeypatch):
     assert hash_sources(("no_such_package",)) == {"no_such_package": ""}
 
 
-@pytest.mark.slow
 def test_a_worker_with_other_code(command, tmp_path):
     """Of three workers one has a line more, and one an older version; the third is well."""
     older = tmp_path / "older"
@@ -141,7 +142,6 @@ def test_a_worker_with_other_code(command, tmp_path):
     assert not (tmp_path / "s.zarr").exists()
 
 
-@pytest.mark.slow
 def test_a_worker_without_our_packages(tmp_path):
     """It can be checked, though not used."""
     (tmp_path / "none" / "pipeline").mkdir(parents=True)
@@ -186,7 +186,6 @@ asyncio.run(serve())
 """
 
 
-@pytest.mark.slow
 def test_workers_by_ssh(tmp_path):
     server = subprocess.Popen([sys.executable, "-c", SSH_SERVER], stdout=subprocess.PIPE, text=True)
     try:
@@ -209,7 +208,6 @@ def test_workers_by_ssh(tmp_path):
         server.communicate(timeout=10)
 
 
-@pytest.mark.slow
 def test_workers_from_a_queue(command, monkeypatch, tmp_path):
     """A queue that runs a job at once; the exports of the job script reach the workers."""
     programs = {
@@ -287,7 +285,6 @@ def test_a_place_that_this_process_cannot_write_to():
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.slow
 def test_a_bucket(monkeypatch):
     from moto.server import ThreadedMotoServer
 

@@ -13,6 +13,8 @@ from tests.pipeline.crashes import CrashError, crash_at
 from tests.pipeline.helpers import TOY_FILE, assert_equal_arrays, create_store, file_stamps, leftovers, read_arrays
 from tests.pipeline.toy import STUDY
 
+pytestmark = pytest.mark.slow  # with others of this file, half a minute or more
+
 TOY = str(TOY_FILE)
 
 

@@ -23,6 +23,8 @@ from pipeline.stores.sessions import Session
 from pipeline.stores.store import ResultStore
 from tests.pipeline.helpers import compute_into, create_store
 
+pytestmark = pytest.mark.slow  # with others of this file, half a minute or more
+
 N_TRIALS, N_THREADS = 12, 2
 
 

@@ -30,6 +30,8 @@ from tests.pipeline.test_kill import STUDY_FILE
 from tests.pipeline.toy import FAULTS, STUDY
 from tests.studies import conftest, test_laboratory
 
+pytestmark = pytest.mark.slow  # with others of this file, half a minute or more
+
 command = conftest.command
 few = test_laboratory.few
 PANELS = ["table", "single"]
@@ -162,7 +164,6 @@ def test_an_interrupted_run_is_resumed(url, local):
     assert ["finished" in session for session in ResultStore.open(url).sessions] == [False, True]
 
 
-@pytest.mark.slow
 def test_a_driver_that_is_killed_is_resumed(url, bucket, tmp_path):
     (tmp_path / "slow.py").write_text(STUDY_FILE)
     (tmp_path / "fast.py").write_text(STUDY_FILE.replace("time.sleep(0.08)", ""))
@@ -202,7 +203,6 @@ def test_an_interrupted_creation_is_finished(url, bucket, local, monkeypatch, n_
     assert_equal_arrays(url, local)
 
 
-@pytest.mark.slow
 def test_a_creation_that_wrote_nothing_is_repeated(url, bucket, local, monkeypatch):
     """Before the copy of the root there is only the record of the session, which is no store."""
 
@@ -261,7 +261,6 @@ def test_damage_is_found_and_repaired(url, bucket, local):
     assert verify(url, sample=None).flaws == ()
 
 
-@pytest.mark.slow
 def test_worker_processes_write_to_it(url, local, tmp_path):
     kwargs = {"n_workers": 1, "threads_per_worker": 1}
     profile = {"module": "distributed", "class": "LocalCluster", "kwargs": kwargs}
@@ -270,7 +269,6 @@ def test_worker_processes_write_to_it(url, local, tmp_path):
     assert_equal_arrays(url, local)
 
 
-@pytest.mark.slow
 def test_commands(url, command, bucket):
     code, _, message = command(
         "run", TOY_FILE, "--store", url, "--panel", "faults,single", "--set", "n=3", "--trials", 5
@@ -296,7 +294,6 @@ def test_commands(url, command, bucket):
     assert command("status", url)[0] == 1
 
 
-@pytest.mark.slow
 def test_all_studies_in_a_folder_of_it(bucket, command, few, tmp_path):
     folder = f"s3://{bucket.name}/some/lab"
     assert command("run", "all", "--store", folder, "--scale", "quick")[0] == 0
@@ -337,7 +334,6 @@ def test_refused(bucket, tmp_path, monkeypatch, store, message):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("listens", [False, True])
 def test_an_endpoint_that_does_not_answer(tmp_path, listens):
     """No connection, or one on which nothing comes; the command gives up within seconds of its start."""

@@ -23,6 +23,8 @@ from pipeline.stores.regions import iterate_slabs
 from tests.pipeline.helpers import commit_block, create_store, panel_of, writing
 from tests.pipeline.toy import STUDY
 
+pytestmark = pytest.mark.slow  # with others of this file, half a minute or more
+
 BYTES_A_BLOCK = 200
 
 
@@ -61,7 +63,6 @@ def growth(tmp_path, shapes, has_chunks=True):
     return (peaks[2] - peaks[1]) / (math.prod(shapes[1]) - math.prod(shapes[0]))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("has_chunks", [True, False], ids=["with chunks", "without"])
 @pytest.mark.parametrize("shapes", [((1, 250), (1, 2_000)), ((250, 1), (2_000, 1))], ids=["blocks", "cells"])
 def test_memory_of_pending_work(tmp_path, monkeypatch, shapes, has_chunks):

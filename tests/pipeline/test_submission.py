@@ -20,6 +20,8 @@ from pipeline.submission import find_submission
 from studies import cli
 from tests.pipeline.helpers import assert_equal_arrays, file_stamps
 
+pytestmark = pytest.mark.slow  # with others of this file, half a minute or more
+
 SIGNALS = signal.SIGINT, signal.SIGTERM
 STUDY_FILE = """
 import time
