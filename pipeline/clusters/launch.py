@@ -250,10 +250,6 @@ def _batch_launch(profile: Profile, factory: Any, kwargs: dict[str, Any], env: M
         },
         {},
     )
-    if "protocol" not in kwargs:
-        launch.kwargs["security"] = True
-        # workers read the credentials there, as they read the store
-        launch.kwargs["shared_temp_directory"] = given("shared_temp_directory", None) or os.getcwd()
     try:
         job = _example_job(launch)
     except (TypeError, ValueError) as error:

@@ -364,6 +364,8 @@ def accessing(url: str) -> Iterator[None]:
     """Raise `StoreAccessError` for errors of the file system or the network, which are no damage."""
     try:
         yield
+    except BadInputError:  # such as an address at which nothing answers
+        raise
     except Exception as error:
         if not (isinstance(error, OSError) or is_transient(error) or is_expired(error)):
             raise
