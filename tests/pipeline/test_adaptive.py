@@ -84,5 +84,5 @@ def test_a_cluster_grows_is_busy_and_shrinks(tmp_path, monkeypatch, seconds, tri
     share = busy / (4 * (empty - grown))
     print(f"blocks of {seconds} s: 4 workers for {empty - grown:.1f} s, busy {share:.3f}; then {sizes[-1][1]} worker")
     assert empty > grown
-    assert share >= 0.5, "one busy worker of four gives a quarter; other programs of the machine take their part"
+    assert share >= 0.9
     assert sizes[-1][1] == 1
