@@ -1,17 +1,20 @@
 """Chunks as bytes: encoded and decoded by Zarr in memory, from the metadata of a root that passed its check."""
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import product
+from typing import Any
 
 import numpy as np
 import zarr
+from numcodecs import Zstd
+from numcodecs.checksum32 import CRC32C
 from zarr.buffer.cpu import Buffer
 from zarr.storage import MemoryStore
 
 from pipeline.errors import DamagedChunkError
 from pipeline.stores.places import ROOT
-from pipeline.stores.regions import write_region
+from pipeline.stores.regions import fill_chunk, write_region
 
 Region = tuple[slice, ...]
 
@@ -35,11 +38,13 @@ class Chunks:
             self._local.contents = {ROOT: Buffer.from_bytes(self._root)}
             self._local.group = zarr.open_group(MemoryStore(self._local.contents), mode="r+")
             self._local.arrays = {}
+            self._local.codecs = {}
         arrays = self._local.arrays
         if (panel, name) not in arrays:
             array = self._local.group[f"{panel}/{name}"]
             assert isinstance(array, zarr.Array)
             arrays[panel, name] = array.with_config({"write_empty_chunks": True})  # an absent chunk means damage
+            self._local.codecs[panel, name] = _Codecs.of(array)
         return arrays[panel, name]
 
     def keys(self, panel: str, name: str, region: Region) -> list[str]:
@@ -51,12 +56,18 @@ class Chunks:
             spans.append(range(start // chunk, -(-stop // chunk)))
         return [f"{array.path}/{array.metadata.encode_chunk_key(position)}" for position in product(*spans)]
 
-    def encode(self, panel: str, name: str, region: Region, values: np.ndarray) -> dict[str, bytes]:
-        """Return the encoded chunks of a region that covers whole chunks, by key."""
-        array = self.array(panel, name)
-        write_region(array, region, values)
-        keys = self.keys(panel, name, region)
-        return {key: self._local.contents.pop(key).to_bytes() for key in keys}
+    def encode(self, panel: str, name: str, regions: Sequence[Region], values: np.ndarray) -> dict[str, bytes]:
+        """Return the encoded chunks, by key, of regions that cover whole chunks and hold the same values."""
+        if not regions:
+            return {}
+        first, *others = [self.keys(panel, name, region) for region in regions]
+        array, codecs = self._local.arrays[panel, name], self._local.codecs[panel, name]
+        if codecs is not None and len(first) == 1:
+            contents = [codecs.encode(fill_chunk(array, regions[0], values))]
+        else:
+            write_region(array, regions[0], values)
+            contents = [self._local.contents.pop(key).to_bytes() for key in first]
+        return {key: content for keys in (first, *others) for key, content in zip(keys, contents, strict=True)}
 
     def decode(self, panel: str, name: str, region: Region, contents: Mapping[str, bytes | None]) -> np.ndarray:
         """Return the values of a region from its encoded chunks; an absent chunk gives the fill value.
@@ -68,12 +79,60 @@ class Chunks:
         """
         array = self.array(panel, name)
         keys = self.keys(panel, name, region)
-        held = self._local.contents
-        held.update({key: Buffer.from_bytes(content) for key in keys if (content := contents[key]) is not None})
+        codecs, held = self._local.codecs[panel, name], self._local.contents
         try:
+            if codecs is not None and len(keys) == 1 and (content := contents[keys[0]]) is not None:
+                return codecs.decode(content, array.chunks)[_within(array, region)]
+            held.update({key: Buffer.from_bytes(content) for key in keys if (content := contents[key]) is not None})
             return np.asarray(array[region])
         except Exception as error:  # nothing is read here, so whatever a codec raises is damage
             raise DamagedChunkError(" ".join(str(error).split()) or type(error).__name__) from error
         finally:
             for key in keys:
                 held.pop(key, None)
+
+
+def _within(array: zarr.Array, region: Region) -> Region:
+    """Return where a region lies in the one chunk that it touches."""
+    limits = (part.indices(size)[:2] for part, size in zip(region, array.shape, strict=True))
+    return tuple(
+        slice(start % chunk, stop - start // chunk * chunk)
+        for (start, stop), chunk in zip(limits, array.chunks, strict=True)
+    )
+
+
+class _Codecs:
+    """The codecs of arrays of numbers, applied without Zarr's event loop, which takes nearly all of its 2 ms a chunk.
+
+    Parameters
+    ----------
+    configurations : sequence of mapping
+        Those of ``bytes``, ``zstd`` and ``crc32c``, from an array's metadata.
+    dtype : dtype
+        Of the array.
+    """
+
+    NAMES = ("bytes", "zstd", "crc32c")
+
+    def __init__(self, configurations: Sequence[Mapping[str, Any]], dtype: np.dtype[Any]) -> None:
+        layout, compression, _ = configurations
+        is_big = layout.get("endian") == "big"  # numbers of one byte have no order
+        self._dtype, self._stored = dtype, dtype.newbyteorder("big" if is_big else "little")
+        self._compressor, self._checksum = Zstd(**compression), CRC32C(location="end")
+
+    @classmethod
+    def of(cls, array: zarr.Array) -> "_Codecs | None":
+        """Return the codecs of an array; None if it has others, which only Zarr applies."""
+        codecs: Any = array.metadata.to_dict()["codecs"]
+        if tuple(codec["name"] for codec in codecs) != cls.NAMES:
+            return None
+        return cls([codec.get("configuration", {}) for codec in codecs], array.dtype)
+
+    def encode(self, chunk: np.ndarray) -> bytes:
+        """Return the bytes of a chunk."""
+        return bytes(self._checksum.encode(self._compressor.encode(chunk.astype(self._stored, copy=False))))
+
+    def decode(self, content: bytes, shape: tuple[int, ...]) -> np.ndarray:
+        """Return the chunk that some bytes hold; raise what numcodecs and numpy raise for others."""
+        decoded = self._compressor.decode(self._checksum.decode(content))
+        return np.frombuffer(decoded, self._stored).reshape(shape).astype(self._dtype)

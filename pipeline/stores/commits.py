@@ -10,7 +10,7 @@ from pipeline.blocks.evaluate import Block, Outcome, Status
 from pipeline.declare.factors import format_value
 from pipeline.declare.panel import Panel, Setting
 from pipeline.errors import DamagedChunkError
-from pipeline.stores.chunks import Chunks
+from pipeline.stores.chunks import Chunks, Region
 from pipeline.stores.files import Files
 from pipeline.stores.regions import positions, region_of
 
@@ -83,20 +83,22 @@ class Commit:
         A setting that does not use some method factor is written at each of that factor's values.
         """
         is_ok = bool((outcome.status == Status.OK).any())
+        places = list(positions(panel, block.cell, setting))
+        for measure in panel.measures:
+            trials = block.trials if measure.per_trial else None
+            regions = [region_of(panel, place, trials, len(measure.dims)) for place in places]
+            if not measure.per_trial:
+                regions = [region for region in regions if is_ok and self._is_needed(panel.name, measure.name, region)]
+            self._put(panel.name, measure.name, regions, outcome.values[measure.name])
+        regions = [region_of(panel, place, block.trials, 0) for place in places]
         error = _with_rerun(panel, block, outcome.error).astype(np.dtypes.StringDType())
-        for position in positions(panel, block.cell, setting):
-            for measure in panel.measures:
-                trials = block.trials if measure.per_trial else None
-                region = region_of(panel, position, trials, len(measure.dims))
-                if measure.per_trial or (is_ok and self._is_needed(panel.name, measure.name, region)):
-                    self._put(panel.name, measure.name, region, outcome.values[measure.name])
-            region = region_of(panel, position, block.trials, 0)
-            if (error != "").any():
-                self._put(panel.name, "error", region, error)
-            else:
-                self._files.remove_leftovers(self._chunks.keys(panel.name, "error", region))
-            for key, content in self._chunks.encode(panel.name, "status", region, outcome.status).items():
-                self._batch.put_last(key, content)
+        if (error != "").any():
+            self._put(panel.name, "error", regions, error)
+        else:
+            keys = [key for region in regions for key in self._chunks.keys(panel.name, "error", region)]
+            self._files.remove_leftovers(keys)
+        for key, content in self._chunks.encode(panel.name, "status", regions, outcome.status).items():
+            self._batch.put_last(key, content)
 
     def finish(self) -> None:
         """Make the values durable, then the statuses visible."""
@@ -107,11 +109,11 @@ class Commit:
         """Remove what was prepared; the blocks stay pending."""
         self._batch.discard()
 
-    def _put(self, panel: str, name: str, region: tuple[slice, ...], values: np.ndarray) -> None:
-        for key, content in self._chunks.encode(panel, name, region, values).items():
+    def _put(self, panel: str, name: str, regions: Sequence[Region], values: np.ndarray) -> None:
+        for key, content in self._chunks.encode(panel, name, regions, values).items():
             self._batch.put(key, content)
 
-    def _is_needed(self, panel: str, name: str, region: tuple[slice, ...]) -> bool:
+    def _is_needed(self, panel: str, name: str, region: Region) -> bool:
         """Return whether to write the value of a cell: committed blocks depend on it, so none is replaced."""
         (key,) = self._chunks.keys(panel, name, region)
         if key in self._present or key in self._of_cells:

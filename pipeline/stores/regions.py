@@ -66,6 +66,46 @@ def write_region(array: zarr.Array, region: tuple[slice, ...], values: np.ndarra
     ...
     ValueError: a write must cover whole chunks, got 0:6 in a dimension of 10 with chunks of 4; ...
     """
+    whole, values = _whole_chunks(array, region, values)
+    array[whole] = values
+
+
+def fill_chunk(array: zarr.Array, region: tuple[slice, ...], values: np.ndarray) -> np.ndarray:
+    """Return the one chunk that a region covers; beyond the end of the array it holds the fill value.
+
+    Parameters
+    ----------
+    array, region, values
+        As in `write_region`.
+
+    Returns
+    -------
+    ndarray
+        Of the shape of a chunk.
+
+    Raises
+    ------
+    ValueError
+        If the region begins or ends within a chunk.
+
+    Examples
+    --------
+    >>> array = zarr.create_array({}, shape=(10,), chunks=(4,), dtype="i8", fill_value=-1)
+    >>> fill_chunk(array, (slice(8, 10),), np.array([5, 6]))
+    array([ 5,  6, -1, -1])
+    """
+    _, values = _whole_chunks(array, region, values)
+    if values.shape == array.chunks:
+        return np.ascontiguousarray(values, array.dtype)
+    chunk = np.full(array.chunks, array.fill_value, array.dtype)
+    chunk[tuple(slice(0, n) for n in values.shape)] = values
+    return chunk
+
+
+def _whole_chunks(
+    array: zarr.Array, region: tuple[slice, ...], values: np.ndarray
+) -> tuple[tuple[slice, ...], np.ndarray]:
+    """Return a region with its limits, and the values in its shape; refuse a region that divides a chunk."""
     whole = [slice(*part.indices(size)[:2]) for part, size in zip(region, array.shape, strict=True)]
     for part, chunk, size in zip(whole, array.chunks, array.shape, strict=True):
         if part.start % chunk or (part.stop % chunk and part.stop != size):
@@ -74,8 +114,7 @@ def write_region(array: zarr.Array, region: tuple[slice, ...], values: np.ndarra
                 f"of {chunk}; two writers of one chunk would overwrite each other: write the runs of trials that "
                 "block_trials makes"
             )
-    values = values.reshape([part.stop - part.start for part in whole])
-    array[tuple(whole)] = values
+    return tuple(whole), values.reshape([part.stop - part.start for part in whole])
 
 
 def iterate_slabs(

@@ -239,7 +239,7 @@ def test_swapped_and_contradictory_chunks_are_noticed(tmp_path):
         with Session.begin(str(copy), {}) as session:
             store = ResultStore.open(copy, session.id)
             chunks = store.chunks.encode(
-                "faults", "status", (slice(0, 1), slice(0, 1), slice(0, 8)), np.full(8, 99, np.int8)
+                "faults", "status", [(slice(0, 1), slice(0, 1), slice(0, 8))], np.full(8, 99, np.int8)
             )
             for key, content in chunks.items():
                 store.files.put(key, content)

@@ -40,7 +40,7 @@ def create(path, study, has_chunks=False):
     if has_chunks:
         n_cells, n_blocks = len(study.panels[0].cells()), study.panels[0].n_trials
         region = (slice(0, 1),) * 3
-        (content,) = store.chunks.encode("single", "status", region, np.zeros((1, 1, 1), "int8")).values()
+        (content,) = store.chunks.encode("single", "status", [region], np.zeros((1, 1, 1), "int8")).values()
         for cell in range(n_cells):
             (path / f"single/status/c/{cell}/0").mkdir(parents=True)
             for block in range(n_blocks):

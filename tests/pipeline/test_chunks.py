@@ -1,0 +1,92 @@
+"""Chunks that are encoded without Zarr's event loop are, byte by byte, those that Zarr writes and reads."""
+
+import numpy as np
+import pytest
+import zarr
+from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, ZstdCodec
+from zarr.storage import MemoryStore
+
+from pipeline.errors import DamagedChunkError
+from pipeline.stores.chunks import Chunks
+from tests.pipeline.helpers import read_arrays
+from tests.pipeline.toy import STUDY
+
+CODECS = (ZstdCodec(level=1), Crc32cCodec())
+VALUES = {
+    "float64": np.array([0.1, -np.inf, np.nan, 5e-324, -0.0, 1e300, 2.0]),
+    "float32": np.linspace(-1, 1, 7, dtype="f4"),
+    "int64": np.array([0, -(2**63), 2**63 - 1, 1, 2, 3, 4]),
+    "uint8": np.arange(249, 256, dtype="u1"),
+    "int8": np.arange(-3, 4, dtype="i1"),
+    "bool": np.array([True, False, True, True, False, False, True]),
+}
+
+
+def make(dtype, **changes):
+    files = {}
+    root = zarr.create_group(MemoryStore(files), zarr_format=3)
+    options = {"shape": (2, 7), "chunks": (1, 4), "dtype": dtype, "compressors": CODECS, **changes}
+    array = root.create_array("panel/x", **options).with_config({"write_empty_chunks": True})
+    zarr.consolidate_metadata(MemoryStore(files))
+    return files, array, Chunks(files["zarr.json"].to_bytes())
+
+
+@pytest.mark.filterwarnings("ignore:Consolidated metadata")
+@pytest.mark.parametrize("dtype", VALUES)
+@pytest.mark.parametrize("serializer", ["auto", BytesCodec(endian="big")], ids=["default", "big endian"])
+def test_bytes_are_those_of_zarr(dtype, serializer):
+    files, array, chunks = make(dtype, serializer=serializer)
+    for trials in (slice(0, 4), slice(4, 7)):
+        region = (slice(1, 2), trials)
+        values = VALUES[dtype][trials]
+        array[region] = values[None]
+        encoded = chunks.encode("panel", "x", [region], values)
+        assert encoded == {key: files[key].to_bytes() for key in encoded}
+        decoded = chunks.decode("panel", "x", region, encoded)
+        np.testing.assert_array_equal(decoded, np.asarray(array[region]), strict=True)
+        inner = (slice(1, 2), slice(trials.start + 1, trials.stop))
+        np.testing.assert_array_equal(chunks.decode("panel", "x", inner, encoded)[0], values[1:], strict=True)
+
+
+@pytest.mark.filterwarnings("ignore:Consolidated metadata")
+@pytest.mark.parametrize("codecs", [None, (BloscCodec(), Crc32cCodec()), (Crc32cCodec(),), (ZstdCodec(checksum=True),)])
+def test_other_codecs_are_left_to_zarr(codecs):
+    files, array, chunks = make("float64", compressors=codecs)
+    region = (slice(0, 1), slice(4, 7))
+    array[region] = np.ones((1, 3))
+    assert chunks.encode("panel", "x", [region], np.ones(3)) == {"panel/x/c/0/1": files["panel/x/c/0/1"].to_bytes()}
+
+
+@pytest.mark.filterwarnings("ignore:Consolidated metadata")
+def test_one_content_for_several_places():
+    _, _, chunks = make("float64")
+    regions = [(slice(k, k + 1), slice(0, 4)) for k in range(2)]
+    encoded = chunks.encode("panel", "x", regions, np.arange(4.0))
+    assert list(encoded) == ["panel/x/c/0/0", "panel/x/c/1/0"]
+    assert len(set(encoded.values())) == 1
+    assert chunks.encode("panel", "x", [], np.arange(4.0)) == {}
+
+
+@pytest.mark.filterwarnings("ignore:Consolidated metadata")
+@pytest.mark.parametrize("change", ["flip", "cut", "empty", "other shape"])
+def test_damage_is_told(change):
+    _, _, chunks = make("float64")
+    region = (slice(0, 1), slice(0, 4))
+    (key, content), *_ = chunks.encode("panel", "x", [region], np.arange(4.0)).items()
+    other = make("float64", shape=(2, 8), chunks=(1, 8))[2]
+    damaged = {
+        "flip": bytes([content[0] ^ 1]) + content[1:],
+        "cut": content[:-1],
+        "empty": b"",
+        "other shape": other.encode("panel", "x", [(slice(0, 1), slice(0, 8))], np.arange(8.0))[key],
+    }[change]
+    with pytest.raises(DamagedChunkError, match=r"\w"):
+        chunks.decode("panel", "x", region, {key: damaged})
+
+
+def test_plain_zarr_reads_every_array(complete_store):
+    """The whole store of the toy study: `zarr` decodes what `Chunks` encoded."""
+    arrays = read_arrays(complete_store)
+    n_measures = sum(len(panel.measures) for panel in STUDY.panels)
+    assert len(arrays) > n_measures
+    assert all((arrays[f"{panel.name}/status"] != 0).all() for panel in STUDY.panels)
