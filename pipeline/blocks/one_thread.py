@@ -24,24 +24,29 @@ class _Limits:
     def reset(self) -> None:
         """Forget all limits, as a forked process must: it has no setter."""
         self._lock = threading.Lock()
-        # OpenBLAS obeys the thread that set its limit first, so that one thread sets and restores all of them
+        # OpenBLAS obeys the live thread that set its limit first, so that one thread sets and restores all of them
         self._setter = ThreadPoolExecutor(1, thread_name_prefix="dpstudies-one-thread")
         self._controllers: list[ThreadpoolController] = []
         self._held: list[Any] = []
+        self._own: list[Any] = []
         self._n_inside = 0
 
     def enter(self, controller: ThreadpoolController) -> None:
-        """Limit what is loaded, unless another thread has done so."""
+        """Limit what is loaded, unless it is limited already."""
         with self._lock:
             self._n_inside += 1
             if controller not in self._controllers:
                 self._controllers.append(controller)
                 self._held.append(self._setter.submit(controller.limit, limits=1).result())
+                if any(pool["num_threads"] > 1 for pool in controller.info()):  # the caller's thread may have set it
+                    self._own.append(controller.limit(limits=1))
 
     def leave(self) -> None:
         """Restore the previous limits, if no other thread is inside."""
         with self._lock:
             self._n_inside -= 1
+            while self._own and not self._n_inside:
+                self._own.pop().restore_original_limits()
             while self._held and not self._n_inside:
                 self._setter.submit(self._held.pop().restore_original_limits).result()
             if not self._n_inside:

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from pipeline.blocks.evaluate import BUDGET, Block, Outcome, Status, evaluate_block
+from pipeline.blocks.one_thread import one_thread
 from pipeline.declare.panel import Panel
 from pipeline.declare.study import Study
 
@@ -77,7 +77,7 @@ def make_plan(study: Study, pilot_seconds: float = 10.0) -> list[PanelPlan]:
     list of PanelPlan
         One for each panel, in order.
     """
-    with threadpool_limits(1):  # as in a worker
+    with one_thread():  # as in a worker
         return [_plan_panel(study, panel, pilot_seconds / len(study.panels)) for panel in study.panels]
 
 

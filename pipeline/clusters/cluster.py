@@ -12,8 +12,8 @@ from typing import Any
 import dask
 from distributed import Client, Worker, WorkerPlugin
 from distributed.security import Security
-from threadpoolctl import threadpool_limits
 
+from pipeline.blocks.one_thread import one_thread
 from pipeline.clusters.launch import available_cores, make_launch
 from pipeline.clusters.logs import without_harmless
 from pipeline.clusters.profiles import THREADS, Profile, load_profile
@@ -116,8 +116,8 @@ def reach(profile: Profile) -> Iterator[Client]:
     }
     if profile.class_name == "LocalCluster":  # a nanny that starts its worker again is not to be given up
         settings["distributed.deploy.lost-worker-timeout"] = "1000d"
-    # the limit of the thread that holds one first wins in its process, so this thread takes it for local workers
-    with dask.config.set(settings), threadpool_limits(1), without_harmless():
+    # a limit that the user has set in this thread can be changed in this thread alone, so local workers rely on it
+    with dask.config.set(settings), one_thread(), without_harmless():
         if profile.address is not None:
             client = _reach_address(profile)
             try:

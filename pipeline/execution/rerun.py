@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 from distributed import Client
-from threadpoolctl import threadpool_limits
 
 from pipeline.blocks.evaluate import Block, Outcome, Status, evaluate_block
+from pipeline.blocks.one_thread import one_thread
 from pipeline.declare.panel import Panel, Setting
 from pipeline.declare.study import Study
 from pipeline.errors import BadInputError
@@ -101,7 +101,7 @@ def rerun_trial(store: ResultStore, study: Study, panel_name: str, cell: Mapping
     stored = [(setting, store.read(panel, block, setting)) for setting in panel.settings()]
     deadly = (Status.TIMED_OUT, Status.KILLED)
     safe = [setting for setting, outcome in stored if outcome.status[0] not in deadly]
-    with threadpool_limits(1):  # as in a worker: the bits of a matrix product depend on it
+    with one_thread():  # as in a worker: the bits of a matrix product depend on it
         computed = dict(zip([setting.label for setting in safe], evaluate_block(study, block, safe), strict=True))
     return [Rerun(panel, setting, computed.get(setting.label, outcome), outcome) for setting, outcome in stored]
 

@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -177,13 +178,37 @@ def test_threads_compute_in_this_process_with_one_blas_thread_each():
     set_blas_threads(max(original))
 
 
-def test_one_blas_thread_whatever_the_user_has_set():
-    """The limit holds in a program that sets one of its own, which is there again afterwards."""
-    with threadpool_limits(2):
-        before = blas_threads()
-        with connect(THREADS) as client:
-            assert set(client.submit(blas_threads, pure=False).result()) == {1}
-        assert blas_threads() == before
+SETS_LIMITS = """
+import sys
+from threadpoolctl import threadpool_info, threadpool_limits
+from pipeline.blocks.one_thread import one_thread
+from pipeline.clusters.cluster import THREADS, connect
+
+def blas_threads():
+    return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
+
+def set_two():
+    threadpool_limits(2)
+
+if sys.argv[1] == "the pipeline first":
+    with one_thread():
+        pass
+set_two()
+before = blas_threads()
+with connect(THREADS) as client:
+    print(before, client.submit(blas_threads, pure=False).result(), end=" ")
+print(blas_threads())
+"""
+
+
+@pytest.mark.parametrize("first", ["the pipeline first", "the user first"])
+def test_one_blas_thread_whatever_the_user_has_set(first):
+    """The limit holds in a program that sets one of its own, which is there again afterwards; whoever set one first."""
+    command = [sys.executable, "-c", SETS_LIMITS, first]
+    completed = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    before, inside, after = completed.stdout.split()
+    assert inside == "{1}"
+    assert after == before
 
 
 def test_what_listens_everywhere_is_seen():
