@@ -310,6 +310,18 @@ def test_a_cluster_that_cannot_be_scaled_is_stopped():
     assert not listening()
 
 
+class StuckCluster(RigidCluster):
+    def close(self, timeout=None):
+        super().close(timeout)
+        raise TimeoutError("join timed out")  # as from Dask's event loop, once in twenty times on a busy machine
+
+
+def test_a_cluster_that_cannot_be_closed_does_not_hide_why():
+    bad = replace(THREADS, module=StuckCluster.__module__, class_name="StuckCluster", scale=2)
+    with pytest.raises(BadInputError, match="did not start: ValueError: no room"):
+        connect(bad).__enter__()
+
+
 def test_profile_values_are_not_changed():
     """A profile may be used twice."""
     profile = Profile("a", kwargs={"processes": False, "n_workers": 1, "scheduler_kwargs": {}})
