@@ -1,16 +1,19 @@
-"""Disturbances of a process's files: slow renames, errors that pass, and leases that are over soon."""
+"""Disturbances of files: slow renames, errors that pass, short leases, and writes that a power loss undoes."""
 
 import errno
+import json
 import random
 import threading
 import time
+import uuid
 from itertools import count
+from pathlib import Path
 
 from pipeline.stores import sessions
 from pipeline.stores.local_files import LocalFiles
 
 
-def disturb(renames_take: float = 0, fails_every: int = 0, lease: float = 0) -> None:
+def disturb(renames_take: float = 0, fails_every: int = 0, lease: float = 0, unsynced: str = "") -> None:
     """Disturb this process for the rest of its life.
 
     Parameters
@@ -21,7 +24,11 @@ def disturb(renames_take: float = 0, fails_every: int = 0, lease: float = 0) -> 
         Every operation on files with a multiple of this number fails once, with ESTALE.
     lease : float
         Seconds after which a session without a sign of life is over.
+    unsynced : str
+        Folder of all processes of a machine, in which renames are noted until one of them flushes; see `lose_power`.
     """
+    if unsynced:
+        _note_unsynced(Path(unsynced))
     if renames_take:
         _before("rename", lambda: time.sleep(random.uniform(0, renames_take)))
     if fails_every:
@@ -37,6 +44,56 @@ def disturb(renames_take: float = 0, fails_every: int = 0, lease: float = 0) -> 
             _before(name, fail)
     if lease:
         sessions.LEASE_SECONDS, sessions.HEARTBEAT_SECONDS = lease, lease / 10
+
+
+def lose_power(unsynced: Path, rng: random.Random) -> int:
+    """Undo an arbitrary part of the renames that no process has flushed; a file whose content was not may be empty.
+
+    All processes that write must have been killed.
+
+    Returns
+    -------
+    int
+        How many renames were undone or emptied.
+    """
+    n_lost = 0
+    for note in sorted((path for path in unsynced.iterdir() if path.name[0] != "."), reverse=True):  # the last first
+        path, before, is_durable = json.loads(note.read_text())
+        note.unlink()
+        fate = rng.choice(["lost", "kept", "kept" if is_durable else "empty"])
+        n_lost += fate != "kept"
+        if fate == "lost" and before is None:
+            Path(path).unlink(missing_ok=True)
+        elif fate != "kept" and Path(path).exists():
+            Path(path).write_bytes(bytes.fromhex(before) if fate == "lost" else b"")
+    return n_lost
+
+
+def _note_unsynced(folder: Path) -> None:
+    folder.mkdir(exist_ok=True)
+    written, durable = set(), set()
+    write, rename, flush = LocalFiles._write_temporary, LocalFiles._rename, LocalFiles.flush
+
+    def noted_write(files, content):
+        written.add(temporary := write(files, content))
+        return temporary
+
+    def noted_rename(files, temporary, key):
+        path = Path(files.url, key)
+        before = path.read_bytes().hex() if path.is_file() else None
+        note = folder / f".{uuid.uuid4().hex}"
+        note.write_text(json.dumps([str(path), before, temporary in durable]))
+        note.rename(folder / f"{time.monotonic_ns():020}-{note.name[1:]}")  # a kill leaves no half of a note
+        rename(files, temporary, key)
+
+    def noted_flush(files, keys):
+        noted, contents = [path for path in folder.iterdir() if path.name[0] != "."], set(written)
+        flush(files, keys)
+        durable.update(contents)
+        for note in noted:
+            note.unlink(missing_ok=True)  # another process may have flushed, too
+
+    LocalFiles._write_temporary, LocalFiles._rename, LocalFiles.flush = noted_write, noted_rename, noted_flush
 
 
 def _before(name, act):

@@ -10,7 +10,7 @@ from tests.pipeline.fault_study import Outcome, Part, judge, n_committed, unequa
 
 N_ROUNDS = 4
 _SLOW, _STALE = {"renames_take": 0.02}, {"fails_every": 10}
-_BUSY = "is being written by another session"
+BUSY = "is being written by another session"
 
 
 def two_extensions(folder: Path, n_rounds: int = N_ROUNDS) -> Outcome:
@@ -27,7 +27,7 @@ def two_extensions(folder: Path, n_rounds: int = N_ROUNDS) -> Outcome:
             codes = [run.finish() for run in runs]
             refused = [run for run in runs if run.process.exitcode == 2]
             promises[f"round {k}: exit 0 or refused, got {codes}"] = set(codes) <= {0, 2} and 0 in codes
-            promises[f"round {k}: refused in one line"] = all(_BUSY in run.message for run in refused)
+            promises[f"round {k}: refused in one line"] = all(BUSY in run.message for run in refused)
             codes = [lab.dpstudies("extend", store, "--set", "n=0,1,2", "--trials", "10").finish()]
             last = lab.dpstudies("verify", store, "--all")
             promises[f"round {k}: extended and verified"] = [*codes, last.finish()] == [0, 0]
@@ -47,7 +47,7 @@ def an_extension_during_a_run(folder: Path) -> Outcome:
         early = lab.dpstudies("extend", store, "--trials", "10")
         promises = {
             "refused while the run is alive: exit 2": early.finish() == 2,
-            "in one line": _BUSY in early.message,
+            "in one line": BUSY in early.message,
             "run: exit 0": run.finish() == 0,
         }
         late = lab.dpstudies("extend", store, "--trials", "10")

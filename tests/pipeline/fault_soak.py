@@ -5,13 +5,25 @@ import random
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
+from tests.pipeline.disturbances import lose_power
 from tests.pipeline.fault_disks import cut, flip
 from tests.pipeline.fault_processes import Machines, Program, free_port, wait_until, write_profile
-from tests.pipeline.fault_study import N_CELLS, Outcome, judge, n_committed, write_study
+from tests.pipeline.fault_sessions import BUSY
+from tests.pipeline.fault_study import N_CELLS, WHOLE, Outcome, judge, n_committed, write_study
 
 # how often: a lost scheduler takes its driver ten seconds to believe
-_WEIGHTS = {"worker killed": 30, "driver killed": 25, "worker stopped": 20, "chunks damaged": 20, "scheduler killed": 2}
+_WEIGHTS = {
+    "worker killed": 30,
+    "driver killed": 25,
+    "worker stopped": 20,
+    "chunks damaged": 20,
+    "store extended": 15,
+    "power lost": 15,
+    "scheduler killed": 2,
+}
+_FAILS_EVERY = 20  # operations on files, in workers and drivers
 
 
 class _Laboratory:
@@ -22,9 +34,18 @@ class _Laboratory:
         self.study, self.port = write_study(lab.folder, seconds=0.05), free_port()
         self.profile = write_profile(lab.folder, address=f"tcp://127.0.0.1:{self.port}")
         self.scheduler: Program = lab.scheduler(self.port)
-        self.workers = [lab.worker(self.port) for _ in range(2)]
-        self.driver: Program = lab.dpstudies("run", self.study, "--store", self.store, "--cluster", self.profile)
+        self.unsynced, self.trials = lab.folder / "unsynced", 4
+        self.workers = [self._worker() for _ in range(2)]
+        self.driver = self._dpstudies("run", self.study, "--store", self.store, "--trials", self.trials)
         self.promises: dict[str, bool] = {}
+        self.n_lost = 0
+
+    def _worker(self) -> Program:
+        return self.lab.worker(self.port, disturbed={"fails_every": _FAILS_EVERY, "unsynced": str(self.unsynced)})
+
+    def _dpstudies(self, *words: Any) -> Program:
+        disturbed = {"fails_every": _FAILS_EVERY, "unsynced": str(self.unsynced)}
+        return self.lab.dpstudies(*words, "--cluster", self.profile, disturbed=disturbed)
 
     def make_whole(self) -> None:
         """Start again what is gone."""
@@ -33,10 +54,9 @@ class _Laboratory:
                 if worker.runs:
                     self.lab.kill(worker)
             self.scheduler = self.lab.scheduler(self.port)
-        self.workers = [worker if worker.runs else self.lab.worker(self.port) for worker in self.workers]
+        self.workers = [worker if worker.runs else self._worker() for worker in self.workers]
         if not self.driver.runs:
-            words = ("run", self.study, "--store", self.store)
-            self.driver = self.lab.dpstudies(*words, "--cluster", self.profile)
+            self.driver = self._dpstudies("resume", self.store)
 
     def suffer(self, fault: str) -> None:
         """Make a fault at a random moment."""
@@ -52,6 +72,12 @@ class _Laboratory:
             os.kill(stopped, signal.SIGCONT)
         elif fault == "driver killed" and self.driver.runs:
             self.lab.kill(self.driver)
+        elif fault == "store extended":
+            self._extend()
+        elif fault == "power lost":
+            for program in (self.driver, *self.workers):
+                self.lab.kill(program)
+            self.n_lost += lose_power(self.unsynced, self.rng)
         elif fault == "scheduler killed":
             self.lab.kill(self.scheduler)
             code = self.driver.finish()
@@ -59,6 +85,16 @@ class _Laboratory:
             early = code == 2 and ("no scheduler answers" in said or "no worker has joined" in said)
             self.promises[f"a lost scheduler is told, got exit {code}: {said}"] = code in (0, 3) or early
         return None
+
+    def _extend(self) -> None:
+        """Extend the store beside its driver, which is refused, and again when the driver has ended."""
+        more = min(self.trials + 1, WHOLE.trials)
+        beside = self._dpstudies("extend", self.store, "--trials", more)
+        code = beside.finish()
+        is_told = (code == 2 and BUSY in beside.message) or (code == 0 and not self.driver.runs)
+        self.promises[f"a second session is refused, got exit {code}: {beside.message}"] = is_told
+        self.lab.kill(self.driver)
+        self.driver, self.trials = self._dpstudies("extend", self.store, "--trials", more), more
 
     def _damage(self) -> None:
         """Damage up to twelve chunks when nobody computes, and let them be found."""
@@ -104,11 +140,18 @@ def soak(folder: Path, n_faults: int, seed: int) -> Outcome:
             counts[fault] += 1
             laboratory.suffer(fault)
         laboratory.make_whole()
+        laboratory.driver.finish()
+        laboratory.make_whole()
+        laboratory.driver.finish()
+        laboratory.driver = laboratory._dpstudies("extend", laboratory.store, "--trials", WHOLE.trials)
         code = laboratory.driver.finish()
-        if code:
-            laboratory.make_whole()
-            code = laboratory.driver.finish()
         last = lab.dpstudies("verify", laboratory.store, "--all")
-        promises = laboratory.promises | {f"run: exit 0, got {code}": code == 0, "verify: exit 0": last.finish() == 0}
+        promises = laboratory.promises | {
+            f"extend: exit 0, got {code}": code == 0,
+            "verify: exit 0": last.finish() == 0,
+        }
     faults = ", ".join(f"{n} x {fault}" for fault, n in counts.items() if n)
-    return judge(f"{n_faults} faults at random, seed {seed}: {faults}", last, laboratory.store, promises)
+    faults += f"; {laboratory.n_lost} writes lost with the power, every {_FAILS_EVERY}th operation on files failed once"
+    return judge(
+        f"{n_faults} faults at random, seed {seed}: {faults}", last, laboratory.store, laboratory.promises | promises
+    )
