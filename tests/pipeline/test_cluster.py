@@ -238,6 +238,7 @@ class OtherCluster(LocalCluster):
     """A class of which nothing is known here."""
 
 
+@pytest.mark.slow
 def test_the_environment_of_a_class_that_cannot_set_one():
     """By a plugin, which also reaches workers that come later."""
     kwargs = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": None, "silence_logs": 50}
@@ -262,6 +263,7 @@ def test_the_environment_of_threads_is_the_process_s_and_restored():
     assert os.environ["HOME"] != "/elsewhere"
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("default:no worker has joined")  # on a busy machine
 def test_an_adaptive_cluster_may_begin_without_workers():
     profile = Profile("a", kwargs={"n_workers": 0}, adapt={"minimum": 0, "maximum": 1}, wait=30)

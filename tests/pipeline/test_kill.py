@@ -153,6 +153,7 @@ def _dpstudies(*words: str, folder: Path) -> subprocess.Popen:
     return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupt_keeps_what_was_committed_and_says_how_to_go_on(tmp_path, number):
     (tmp_path / "slow.py").write_text(STUDY_FILE)

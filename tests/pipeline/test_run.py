@@ -482,6 +482,7 @@ def killed_store(tmp_path_factory):
     ).url
 
 
+@pytest.mark.slow
 def test_a_trial_that_kills_its_process_costs_itself_only(complete_store, killed_store):
     ds = xr.open_zarr(killed_store, group="faults").load()
     expected = xr.open_zarr(complete_store, group="faults").sel(n=[5]).load()
@@ -497,6 +498,7 @@ def test_a_trial_that_kills_its_process_costs_itself_only(complete_store, killed
     np.testing.assert_array_equal(ds["mean"], expected["mean"])
 
 
+@pytest.mark.slow
 def test_processes_give_the_arrays_of_threads(complete_store, killed_store):
     arrays, expected = read_arrays(killed_store), read_arrays(complete_store)
     names = [name for name in arrays if name.startswith(("table/", "single/")) and not name.endswith("/error")]

@@ -168,6 +168,7 @@ def _run_and_stop(url, stop_at):
             os._exit(77)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop_at", [9, 10, 11], ids=["before the values", "between values and status", "status"])
 def test_a_suspended_session_cannot_spoil_what_another_grew(url, stop_at, short_lease, tmp_path):
     """Suspend a writer in the middle of the shorter last block, grow the store, fill it, and let the writer go on."""

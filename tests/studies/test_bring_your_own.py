@@ -217,6 +217,7 @@ def dpstudies(folder, *words):
     return done.returncode, done.stdout, done.stderr
 
 
+@pytest.mark.slow
 def test_studies_of_packages_are_listed(tmp_path):
     """What is broken is a line, and takes nothing with it."""
     install(tmp_path, "good_studies", TOY.replace("NAME", "toy-study"), studies={"toy-study": "good_studies:STUDY"})

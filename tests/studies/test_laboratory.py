@@ -199,6 +199,7 @@ def test_scale_and_markdown_are_for_all_studies(command, tmp_path):
     assert (code, "--markdown is for a folder" in err) == (2, True)
 
 
+@pytest.mark.slow
 def test_folders_that_hold_something_else_are_refused_and_unchanged(command, tmp_path, few):
     command(*RUN)
     (tmp_path / "letter.txt").write_text("dear reader")
@@ -234,6 +235,7 @@ def test_quick_scale_is_allowed_and_smaller(name):
     assert n_evaluations[1] < n_evaluations[0]
 
 
+@pytest.mark.slow
 def test_published_scale_is_that_of_the_study(tmp_path):
     for name, study in STUDIES.items():
         assert study.configure(**configure(name)) == study.configure()

@@ -205,7 +205,7 @@ def test_an_error_of_the_file_system_is_one_line_and_no_damage(command, store, m
 def test_status_watches_until_all_is_there(command):
     Path("toy.py").write_text(
         STUDY_FILE.replace("def mean(", "import time\ndef mean(").replace(
-            'return {"x": data}', 'time.sleep(1.5); return {"x": data}'
+            'return {"x": data}', 'time.sleep(0.4); return {"x": data}'
         )
     )
     run = [sys.executable, "-c", "import pipeline; pipeline.run('toy.py', 't.zarr')"]

@@ -101,6 +101,7 @@ def problems(draw):
     return prior, n, 10 ** draw(st.floats(-2, math.log10(20)))
 
 
+@pytest.mark.slow
 @given(problem=problems())
 @example(problem=((1e3, 1e3), 60, 0.2))
 @example(problem=((1e3, 1e3), 12, 0.0134))

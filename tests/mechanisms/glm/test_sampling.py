@@ -103,6 +103,7 @@ def test_the_prior_is_truncated(d):
         assert_mean_within(squared, float(free_law @ (free_grid**2).sum(axis=1)))
 
 
+@pytest.mark.slow
 def test_many_dimensions_agree_with_importance_sampling():
     X, y = problem(400, 30, seed=11)
     release = target(400, 0.02)

@@ -104,6 +104,7 @@ def test_truncated_normal_without_spread_and_without_numbers():
     assert failures == 2
 
 
+@pytest.mark.slow
 def test_conditioning_on_the_sum_gives_the_multinomial_covariance():
     n, theta = 50.0, np.array([0.2, 0.3, 0.5])
     draws = sum_chain(np.random.default_rng(3), n * theta, n * theta, n, n * theta, 100_000)

@@ -62,6 +62,7 @@ def test_numpy_arrays(client, table, partition, expected):
     assert not divide_rows(client, table, partition, intercept=False).intercept
 
 
+@pytest.mark.slow
 def test_worker_processes(table, partition, expected):
     x, y = (da.from_array(array, chunks=1500) for array in table)
     with connect(Profile("one", kwargs={"processes": True, "n_workers": 1})) as client:
