@@ -137,7 +137,7 @@ profiles:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A folder with what the commands name; nothing in it may change."""
+    """Return a folder with what the commands name; nothing in it may change."""
     path = tmp_path_factory.mktemp("hostile")
     (path / "folder").mkdir()
     (path / "folder" / "mine.txt").write_text("mine")
@@ -153,7 +153,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def good(folder):
-    """A small store."""
+    """Return the folder with a small store."""
     values = {"n": [20], "mechanism": ["smooth"]}
     run(STUDIES["hellinger-accuracy"], folder / "good.zarr", panels=["k2"], values=values, trials=2)
     return folder
