@@ -48,8 +48,8 @@ class Files(Protocol):
     def create(self, key: str, content: bytes) -> bool:
         """Write a file that must not exist yet, without a session; return False where it exists."""
 
-    def put(self, key: str, content: bytes) -> None:
-        """Write a file."""
+    def put(self, key: str, content: bytes, durable: bool = True) -> None:
+        """Write a file; if it is durable, a power loss leaves the old content or the new one."""
 
     def remove(self, keys: Iterable[str]) -> None:
         """Remove files durably; absent ones are ignored."""

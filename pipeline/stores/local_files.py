@@ -76,9 +76,20 @@ class LocalFiles:
             os.fsync(descriptor)
         return True
 
-    def put(self, key: str, content: bytes) -> None:
-        """Write a file; readers see the old one or the new one."""
-        self.rename(self.write_temporary(content), key)
+    def put(self, key: str, content: bytes, durable: bool = True) -> None:
+        """Write a file; readers see the old one or the new one, after a power loss, too, if it is durable."""
+        temporary = self.write_temporary(content)
+        if durable:
+            self.sync(temporary)
+        self.rename(temporary, key)
+
+    def sync(self, path: str) -> None:
+        """Make the content of one file durable."""
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
     def remove(self, keys: Iterable[str]) -> None:
         """Remove files durably; absent ones are ignored. A rename into the session's folder, so that it is fenced."""
@@ -181,11 +192,7 @@ class LocalFiles:
             return
         paths = {self._path(key) for key in keys}
         for path in paths | {os.path.dirname(path) for path in paths}:
-            descriptor = os.open(path, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            self.sync(path)
 
     def _path(self, key: str) -> str:
         return os.path.join(self.url, key)
@@ -206,7 +213,7 @@ class _LocalBatch:
         self._last: list[tuple[str, str]] = []
 
     def put(self, key: str, content: bytes) -> None:
-        self._files.put(key, content)
+        self._files.put(key, content, durable=False)
         self._written.append(key)
 
     def put_last(self, key: str, content: bytes) -> None:

@@ -71,8 +71,8 @@ class ObjectFiles:
         """Write an object that must not exist yet, without a session; return False where it exists."""
         return self._put_if(key, content, None)
 
-    def put(self, key: str, content: bytes) -> None:
-        """Write an object."""
+    def put(self, key: str, content: bytes, durable: bool = True) -> None:
+        """Write an object, which is always durable."""
         self.require_session()
         self._files.pipe_file(self._path(key), content)
 

@@ -138,7 +138,7 @@ class Session:
         while not self._over.wait(HEARTBEAT_SECONDS):
             count += 1
             try:
-                self.files.put(_beat_key(self._number), str(count).encode())
+                self.files.put(_beat_key(self._number), str(count).encode(), durable=False)
             except SessionSupersededError:
                 return  # the next write of the session says so
             except Exception:  # of the many clients of object stores; the next beat tries again

@@ -72,7 +72,9 @@ def lose_power(unsynced: Path, rng: random.Random) -> int:
 def _note_unsynced(folder: Path) -> None:
     folder.mkdir(exist_ok=True)
     written, durable = set(), set()
-    write, rename, flush = LocalFiles._write_temporary, LocalFiles._rename, LocalFiles.flush
+    write, rename, flush, sync = (
+        getattr(LocalFiles, name) for name in ("_write_temporary", "_rename", "flush", "sync")
+    )
 
     def noted_write(files, content):
         written.add(temporary := write(files, content))
@@ -93,7 +95,12 @@ def _note_unsynced(folder: Path) -> None:
         for note in noted:
             note.unlink(missing_ok=True)  # another process may have flushed, too
 
-    LocalFiles._write_temporary, LocalFiles._rename, LocalFiles.flush = noted_write, noted_rename, noted_flush
+    def noted_sync(files, path):
+        sync(files, path)
+        durable.add(path)
+
+    LocalFiles._write_temporary, LocalFiles._rename = noted_write, noted_rename
+    LocalFiles.flush, LocalFiles.sync = noted_flush, noted_sync
 
 
 def _before(name, act):

@@ -16,6 +16,7 @@ from pipeline.stores.commits import Planned
 from pipeline.stores.health import check_block
 from pipeline.stores.local_files import LocalFiles
 from pipeline.stores.places import SESSIONS
+from pipeline.stores.root import unseal
 from pipeline.stores.sessions import Session
 from pipeline.stores.store import ResultStore
 from tests.pipeline.helpers import assert_equal_arrays
@@ -30,9 +31,10 @@ class Recorder:
     A change that was not flushed may be lost by itself; a file whose content was not flushed may be empty.
     """
 
-    def __init__(self, monkeypatch, url):
+    def __init__(self, monkeypatch, url, ignored=SESSIONS):
+        self.ignored = ignored  # by default the records of a process that lives on, unlike one without power
         self.url, self.pending, self.durable, self.written = Path(url), [], set(), set()
-        for name in ("write_temporary", "rename", "remove", "flush"):
+        for name in ("write_temporary", "rename", "remove", "flush", "sync"):
             monkeypatch.setattr(LocalFiles, name, self._wrapped(name, getattr(LocalFiles, name)))
 
     def _wrapped(self, name, function):
@@ -48,17 +50,21 @@ class Recorder:
             path = self.url / key
             before = path.read_bytes() if path.exists() else None
             function(files, temporary, key)
-            if SESSIONS not in key:  # this process lives on, unlike that of a machine without power
+            if self.ignored not in key:
                 self.pending.append((path, before, temporary in self.durable))
 
         def remove(files, keys):
             keys = list(keys)
-            paths = [self.url / key for key in keys if SESSIONS not in key]
+            paths = [self.url / key for key in keys if self.ignored not in key]
             held = {path: path.read_bytes() for path in paths if path.exists()}
             self.pending += [(path, content, True) for path, content in held.items()]
             function(files, keys)
 
-        return {"write_temporary": write, "flush": flush, "rename": rename, "remove": remove}[name]
+        def sync(files, path):
+            function(files, path)
+            self.durable.add(path)
+
+        return {"write_temporary": write, "flush": flush, "rename": rename, "remove": remove, "sync": sync}[name]
 
     def lose(self, rng):
         """Undo some of the changes, the last first, and empty some files that stay."""
@@ -230,3 +236,15 @@ def test_a_failing_flush_commits_nothing(tmp_path, monkeypatch):
                 _commit_all(store, study)
         assert store.pending(study.panels[0]).all()
     assert os.listdir(tmp_path / "s.zarr/.dpstudies/writing") == []
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_records_of_sessions_stay_readable(tmp_path, monkeypatch, seed):
+    with monkeypatch.context() as patch:
+        recorder = Recorder(patch, tmp_path, ignored="nothing")
+        with Session.begin(str(tmp_path), {}) as session:
+            session.update({"a": 1})
+        recorder.lose(random.Random(seed))
+    (name,) = [name for name in session.files.names(SESSIONS) if name.endswith(".json")]
+    record = unseal((tmp_path / SESSIONS / name).read_bytes())
+    assert record["id"] == session.id
