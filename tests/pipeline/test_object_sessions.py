@@ -12,14 +12,11 @@ from pipeline.stores import sessions
 from pipeline.stores.commits import Planned
 from pipeline.stores.sessions import Session
 from pipeline.stores.store import ResultStore
-from tests.pipeline import test_object_store
 from tests.pipeline.helpers import assert_equal_arrays, commit_block, compute_into, panel_of
 from tests.pipeline.toy import STUDY
 
 pytestmark = pytest.mark.slow  # with others of this file, half a minute or more
 
-endpoint, environment = test_object_store.endpoint, test_object_store.environment
-bucket, url = test_object_store.bucket, test_object_store.url
 SMALL = panel_of(STUDY, "single")
 LARGER = SMALL.extended(SMALL, 9, {})
 

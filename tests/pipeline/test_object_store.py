@@ -8,7 +8,6 @@ import sys
 import time
 from itertools import count
 
-import boto3
 import pytest
 import xarray as xr
 import yaml
@@ -25,6 +24,7 @@ from pipeline.stores.sessions import Session
 from pipeline.stores.store import ResultStore
 from pipeline.stores.template import make_template
 from pipeline.verify import verify
+from tests.pipeline.conftest import CREDENTIALS
 from tests.pipeline.helpers import TOY_FILE, assert_equal_arrays, commit_block, panel_of
 from tests.pipeline.test_kill import STUDY_FILE
 from tests.pipeline.toy import FAULTS, STUDY
@@ -37,53 +37,6 @@ few = test_laboratory.few
 PANELS = ["table", "single"]
 N_OF_TEMPLATE = len(make_template(STUDY.configure(panels=PANELS), {})) - 1  # without the root
 FEW = {"epsilon": [0.5], "steps": [3]}
-CREDENTIALS = {"AWS_ACCESS_KEY_ID": "me", "AWS_SECRET_ACCESS_KEY": "mine", "AWS_DEFAULT_REGION": "us-east-1"}
-SERVER = """
-import sys
-from moto.server import ThreadedMotoServer
-
-server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-server.start()
-print("http://%s:%d" % server.get_host_and_port(), flush=True)
-sys.stdin.read()
-"""
-_numbers = count()
-
-
-@pytest.fixture(scope="module")
-def endpoint():
-    """Start a server that ends with these tests, or when they die and its standard input closes."""
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-    with subprocess.Popen([sys.executable, "-c", SERVER], text=True, **pipes) as process:
-        yield process.stdout.readline().strip()
-        process.kill()
-
-
-@pytest.fixture(scope="module")
-def environment(endpoint):
-    """Name the server in the environment, for all tests alike: s3fs keeps its connections while a process lives."""
-    names = ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE")
-    with pytest.MonkeyPatch.context() as patch:
-        for name in [name for name in os.environ if name.startswith("AWS_")]:
-            patch.delenv(name)
-        for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": endpoint, **dict.fromkeys(names, os.devnull)}.items():
-            patch.setenv(name, value)
-        yield
-
-
-@pytest.fixture
-def bucket(environment):
-    """Make an empty bucket, as boto3 sees it."""
-    made = boto3.resource("s3").Bucket(f"studies-{next(_numbers)}")
-    made.create()
-    yield made
-    made.meta.client.close()
-
-
-@pytest.fixture
-def url(bucket):
-    """Where a store can be."""
-    return f"s3://{bucket.name}/some/folder/toy.zarr"
 
 
 @pytest.fixture(scope="module")
