@@ -97,6 +97,7 @@ def test_configured_run(tmp_path):
     assert store.spec["seed"] == store.attributes["seed"] == 1
 
 
+@pytest.mark.slow
 def test_block_size_changes_no_number(complete_store, tmp_path):
     """The chunks differ, the arrays do not."""
     panels = [replace(panel, block_trials=size) for panel, size in ((MEANS, 2), (SINGLE, 5))]
@@ -151,6 +152,7 @@ LOST = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("whole", [False, True], ids=["status lost", "block lost"])
 @pytest.mark.parametrize("again", [run, resume], ids=lambda f: f.__name__)
 def test_lost_blocks_are_computed_again(complete_store, store_copy, again, whole):
@@ -173,6 +175,7 @@ def test_lost_blocks_are_computed_again(complete_store, store_copy, again, whole
     assert_equal_arrays(store_copy, complete_store)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", [True, False], ids=["the first blocks", "the others"])
 def test_blocks_may_be_committed_in_any_order(complete_store, tmp_path, first):
     """What belongs to a cell is there whichever of its blocks came first, and is no reason to refuse the others."""

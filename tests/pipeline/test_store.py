@@ -374,6 +374,7 @@ CRASHES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "method", "position", "prepare"), CRASHES.values(), ids=CRASHES)
 def test_a_crash_never_commits_missing_numbers(tmp_path, monkeypatch, name, method, position, prepare):
     study = panel_with(name, method)
@@ -431,6 +432,7 @@ def test_the_crash_test_sees_a_writer_that_keeps_the_status_of_a_retried_block(t
         crash_everywhere(tmp_path / "t.zarr", monkeypatch, panel_with("means", "noisy"), 1, failed, invalidated=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("k", range(len(MEANS.settings())))
 def test_unused_method_factors_are_written_at_all_values(template, k):
     setting = MEANS.settings()[k]

@@ -58,6 +58,7 @@ def test_a_sample_is_of_its_size_and_of_its_seed(store_copy):
     assert 0 < one.n_computed < one.n_read == other.n_read
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("spoil", "kind"),
     [(flip, "unreadable"), (cut, "unreadable"), (Path.unlink, "missing")],
@@ -86,6 +87,7 @@ def test_what_lost_its_status_is_pending_and_no_flaw(store_copy):
     assert (found.flaws, found.n_pending) == ((), 1)
 
 
+@pytest.mark.slow
 def test_other_numbers_are_told_and_replaced_on_request_only(complete_store, store_copy):
     array = zarr.open_group(store_copy)["means/estimate"]
     array[0, 0, :, :, 0, 1] = np.nextafter(array[0, 0, 0, 0, 0, 1], 9)  # at all values of unused method factors
@@ -123,6 +125,7 @@ def repaired(store, complete_store):
     return flaw.where, flaw.variable, flaw.kind
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "spoil", "kind"),
     [

@@ -109,6 +109,7 @@ def _exact_coverage(n, epsilon, p, noise):
     return float(stats.binom.pmf(counts, n, p) @ (abs(share - p) <= half).mean(axis=1))
 
 
+@pytest.mark.slow
 def test_the_study_from_scratch_of_the_readme(command, folder):
     assert command("run", f"{folder}/my_coverage.py", "--store", "coverage.zarr")[0] == 0
     ds = xr.open_zarr("coverage.zarr", group="wald").load()

@@ -202,6 +202,7 @@ def test_an_error_of_the_file_system_is_one_line_and_no_damage(command, store, m
     assert re.search(r"cannot read the store.*Input/output error; nothing was changed", err)
 
 
+@pytest.mark.slow
 def test_status_watches_until_all_is_there(command):
     Path("toy.py").write_text(
         STUDY_FILE.replace("def mean(", "import time\ndef mean(").replace(

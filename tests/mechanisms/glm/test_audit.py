@@ -91,6 +91,7 @@ def mpmath_divergence(mechanism, first, second, shared, order, reach):
         return float((mpmath.log(sums[2]) - order * mpmath.log(sums[0])) / (order - 1) + mpmath.log(sums[1]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mechanism", "orders", "reach"),
     [

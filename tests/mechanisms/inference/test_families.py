@@ -77,6 +77,7 @@ def poisson_oracle(theta, a, b):
 ORACLES = {"exponential": exponential_oracle, "normal": normal_oracle, "poisson": poisson_oracle}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "theta", "bounds"),
     [

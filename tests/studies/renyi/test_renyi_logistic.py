@@ -248,6 +248,7 @@ def test_claims_can_hold():
     assert set(verdicts().values()) == {"reproduced"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "claim", "verdict"),
     [
