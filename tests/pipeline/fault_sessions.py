@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.pipeline.fault_processes import Machines, free_port, wait_until, write_profile
 from tests.pipeline.fault_study import Outcome, Part, judge, n_committed, unequal, write_study
 
-N_ROUNDS = 4
+N_ROUNDS = int(os.environ.get("DPSTUDIES_ROUNDS", "4"))
 _SLOW, _STALE = {"renames_take": 0.02}, {"fails_every": 10}
 BUSY = "is being written by another session"
 
