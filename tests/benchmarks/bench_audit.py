@@ -1,12 +1,12 @@
 """Exact audits against a straightforward double loop over pairs. Run as a script.
 
-    python tests/benchmarks/bench_audit.py [--quick]
+    python tests/benchmarks/bench_audit.py [--quick | --smallest]
 
 The straightforward version compares every pair of neighbouring data sets with arrays, without symmetry, pruning or
 laws kept from one pair to the next. Where it would take long, pairs are sampled evenly and the time scaled to all;
 where it is run in full, it must find the same loss. Ratios and limits are of processor time, which other work on the
 machine does not touch, taken in this run, compilation excluded.
-``--quick`` leaves out k = 3, n = 300 and k = 4.
+``--quick`` leaves out k = 3, n = 300 and k = 4; ``--smallest`` takes seconds.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from mechanisms.counts.scales import smoothing_gamma
 EPSILON, DELTA, ORDERS, SAMPLED_SECONDS = 1.0, 1e-8, (2.0, 10.0), 4.0
 SIZES = [(2, 1000, 1.0), (2, 5000, None), (3, 100, 3.0), (3, 300, 90.0), (4, 60, None)]
 QUICK = 3
+SMALLEST = "--smallest" in sys.argv[1:]
 
 
 def unordered_pairs(candidates: np.ndarray) -> np.ndarray:
@@ -77,7 +78,7 @@ def straightforward(k: int, n: int, in_full: bool) -> tuple[float, float, int, i
 
 def main() -> None:
     """Print the table."""
-    sizes = SIZES[:QUICK] if "--quick" in sys.argv[1:] else SIZES
+    sizes = [(2, 40, None)] if SMALLEST else SIZES[:QUICK] if "--quick" in sys.argv[1:] else SIZES
     audit_counts("smooth", [1, 1, 1], 5, EPSILON, DELTA)  # compiles
     for k, n in ((2, 40), (3, 12), (4, 6)):
         found, plain = audit_counts("smooth", np.ones(k), n, EPSILON, DELTA), straightforward(k, n, in_full=True)

@@ -1,6 +1,6 @@
 """The Gibbs samplers against the bare cost of the random draws they need, and on two threads. Run as a script.
 
-    python tests/benchmarks/bench_gibbs.py
+    python tests/benchmarks/bench_gibbs.py [--smallest]
 
 Sampler and bare draws take turns, and the best of many turns counts, so that a busy machine hits both alike. Times are
 nanoseconds of processor time an iteration of one chain, compilation excluded. Two threads run independent trials, each
@@ -25,7 +25,8 @@ import numpy as np
 from mechanisms.inference.gibbs import sample_gibbs
 from mechanisms.inference.truncated_gibbs import sample_truncated_gibbs, tabulate_regions
 
-ITERATIONS, TURNS = 50_000, 30
+SMALLEST = "--smallest" in sys.argv[1:]
+ITERATIONS, TURNS, TRIALS = (200, 1, 2) if SMALLEST else (50_000, 30, 60)
 
 
 @numba.njit(nogil=True)
@@ -121,8 +122,10 @@ def main() -> None:
         "exponential": lambda i: sample_truncated_gibbs(np.random.default_rng(i), table, prior, 1000, [y], scale),
     }
     for name, trial in trials.items():
-        gain = thread_gain(trial, 60)
-        print(f"two threads, {name}, 60 trials of 4 chains of 7000 iterations: {gain:.2f} times one (at least 1.8)")
+        gain = thread_gain(trial, TRIALS)
+        print(
+            f"two threads, {name}, {TRIALS} trials of 4 chains of 7000 iterations: {gain:.2f} times one (at least 1.8)"
+        )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Time per effective draw of the sampler for logistic regression, against plain samplers, on MNIST 3 v 8 (784 weights).
 
-Run with ``python tests/benchmarks/bench_glm.py``; about two minutes. All samplers draw from the same posterior, that of
+Run with ``python tests/benchmarks/bench_glm.py [--smallest]``; about two minutes. All samplers draw from the same posterior, that of
 7,988 records with prior precision 0.001 a record, in one process and on one core. An effective draw is one by the
 smallest bulk effective sample size over the log posterior and ten random projections. The plain ones start at the mode,
 which favours them; their chains are too short to have converged, so that their effective sample size is an
@@ -8,6 +8,7 @@ overestimate, and the ratio a lower bound.
 """
 
 import math
+import sys
 import time
 
 import numba
@@ -19,7 +20,9 @@ from mechanisms.glm.mechanisms import glm_mechanism
 from mechanisms.glm.sampling import fit_reference, sample_glm
 from studies.data import load, split
 
+SMALLEST = "--smallest" in sys.argv[1:]
 N_CHAINS = 4
+N_ROWS, STEPS = (100, (60, 60, 4)) if SMALLEST else (None, (600, 8000, 12))
 
 
 @numba.njit
@@ -121,14 +124,16 @@ def run_slice(X, y, target, directions, n_steps):
 def main():
     """Print seconds per effective draw, and the ratios."""
     data = split(load("mnist"))
-    X, y = data.train_x, data.train_y.astype(float)
+    X, y = data.train_x[:N_ROWS], data.train_y[:N_ROWS].astype(float)
     target = glm_mechanism("true-posterior", len(y), 1e-3, 1, 1.0)
     directions = np.random.default_rng(0).standard_normal((X.shape[1], 10))
     small = X[:50].copy()
     slice_sweep(np.random.default_rng(0), small, 2 * y[:50] - 1, 1.0, np.zeros(784), np.zeros(50), 1.0)  # compile
     run_ours(small, y[:50], target, directions, 12)
     found = {}
-    for name, run, n_steps in (("ours", run_ours, 600), ("random walk", run_walk, 8000), ("slice", run_slice, 12)):
+    for name, run, n_steps in zip(
+        ("ours", "random walk", "slice"), (run_ours, run_walk, run_slice), STEPS, strict=True
+    ):
         started = time.perf_counter()
         ess = run(X, y, target, directions, n_steps)
         seconds = time.perf_counter() - started

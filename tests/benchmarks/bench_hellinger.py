@@ -1,6 +1,6 @@
 """The smooth-sensitivity mechanism against straightforward code, and at full size. Run as a script.
 
-    python tests/benchmarks/bench_hellinger.py
+    python tests/benchmarks/bench_hellinger.py [--smallest]
 
 (b) comes first, as the peak memory of a process never falls again. Every ratio is of times taken in this run, on one
 core, compilation excluded; the straightforward versions are checked to give the same numbers.
@@ -28,7 +28,9 @@ from mechanisms import MECHANISMS, CountRelease, balanced_counts, count_candidat
 from mechanisms.counts.scales import smoothing_gamma
 from mechanisms.divergences import hellinger
 
+SMALLEST = "--smallest" in sys.argv[1:]
 EPSILON, DELTA, DRAWS = 1.0, 1e-8, 10_000
+N3, N4 = (30, 20) if SMALLEST else (300, 600)
 
 
 def product(counts: np.ndarray, uniforms: np.ndarray) -> tuple[CountRelease, np.ndarray]:
@@ -148,7 +150,7 @@ def main() -> None:
     product(balanced_counts(20, 3), rng.random((10, 2)))  # compiles
     print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, numpy {np.__version__}")
 
-    counts, uniforms = balanced_counts(600, 4), rng.random((DRAWS, 2))
+    counts, uniforms = balanced_counts(N4, 4), rng.random((DRAWS, 2))
     before = peak_rss_mb()
     start = time.perf_counter()
     product(counts, uniforms)
@@ -158,7 +160,7 @@ def main() -> None:
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda _: product(counts, uniforms), range(2)))
         two = best_time(lambda: list(pool.map(lambda _: product(counts, uniforms), range(2))), 4)
-    print(f"(b) k=4, n=600, {count_candidates(600, 4):,} candidates: sensitivity + setup + {DRAWS:,} draws")
+    print(f"(b) k=4, n={N4}, {count_candidates(N4, 4):,} candidates: sensitivity + setup + {DRAWS:,} draws")
     print(f"    one core      {one:8.3f} s (first call {first:.3f} s), peak memory +{memory:.0f} MB")
     print(f"    two threads   {two:8.3f} s for two such jobs: speed-up {2 * one / two:.2f} of 2")
 
@@ -166,7 +168,7 @@ def main() -> None:
     seconds = best_time(lambda: product(abalone, uniforms), 5)
     print(f"    abalone counts, k=3, {count_candidates(4177, 3):,} candidates: {seconds:.3f} s")
 
-    counts = balanced_counts(300, 3)
+    counts = balanced_counts(N3, 3)
     fast = best_time(lambda: product(counts, uniforms), 20)
     release, _ = product(counts, uniforms)
     arrays = best_time(lambda: vectorised(counts, uniforms[:, 0]), 3)
@@ -175,7 +177,7 @@ def main() -> None:
     loop = plain_loop(counts.tolist(), uniforms[:, 0].tolist())
     slow = time.perf_counter() - start
     check_same_numbers(counts, loop, release)
-    print(f"(a) k=3, n=300, {count_candidates(300, 3):,} candidates: sensitivity + setup + {DRAWS:,} draws")
+    print(f"(a) k=3, n={N3}, {count_candidates(N3, 3):,} candidates: sensitivity + setup + {DRAWS:,} draws")
     print(f"    product       {fast:8.4f} s")
     print(f"    numpy arrays  {arrays:8.4f} s: ratio {arrays / fast:,.0f}")
     print(f"    plain loop    {slow:8.4f} s (timed once, in full): ratio {slow / fast:,.0f}")

@@ -1,6 +1,6 @@
 """Regression by partitions against the bare cost of its random draws, and on two threads. Run as a script.
 
-    python tests/benchmarks/bench_partition.py
+    python tests/benchmarks/bench_partition.py [--smallest]
 
 The best of many turns counts, in processor time of one thread, compilation excluded. A data set has 100,000 rows in
 1,000 partitions and takes 200,000 normal draws, whatever is done with them; numpy's and numba's are both given, as they
@@ -29,7 +29,8 @@ from pipeline import Panel, Streams
 from studies.regression.partition_probability import STUDY as PROBABILITY
 from studies.regression.partition_quantile import STUDY as QUANTILE
 
-TRIALS, TURNS = 20, 12
+SMALLEST = "--smallest" in sys.argv[1:]
+TRIALS, TURNS, SETS = (2, 1, 100) if SMALLEST else (20, 12, 1_000)
 
 
 @numba.njit(nogil=True)
@@ -74,11 +75,11 @@ def main() -> None:
         panel = study.panel("default")
         mine = best(lambda panel=panel: evaluate(panel, range(TRIALS)), 4) / TRIALS
         print(f"{study.name}: a data set, {title}, all {len(panel.methods)} methods: {mine:.2f} ms")
-        blocks = [range(start, start + 50) for start in range(0, 1_000, 50)]
+        blocks = [range(start, start + 50) for start in range(0, SETS, 50)]
         start = time.perf_counter()
         with ThreadPoolExecutor(2) as pool:
             list(pool.map(lambda trials, panel=panel: evaluate(panel, trials), blocks))
-        print(f"    1,000 data sets on two threads: {time.perf_counter() - start:.1f} s (at most 30)")
+        print(f"    {SETS:,} data sets on two threads: {time.perf_counter() - start:.1f} s (at most 30)")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The mixture of product laws at sizes beyond enumeration, and against streaming where both run. Run as a script.
 
-    python tests/benchmarks/bench_power_mixture.py
+    python tests/benchmarks/bench_power_mixture.py [--smallest]
 
 Every line is a fresh process, as the peak memory of a process never falls; about 200 MB of it are the interpreter and
 the libraries. Times are wall-clock on one core, compilation excluded; the exact mean is computed on request only. Last
@@ -27,6 +27,7 @@ from mechanisms import balanced_counts, count_candidates, exponential_mechanism,
 from mechanisms.counts.power_mixture import PowerMixture, power_mixture_mechanism
 from mechanisms.divergences import hellinger
 
+SMALLEST = "--smallest" in sys.argv[1:]
 EPSILON, DELTA, DRAWS = 1.0, 1e-8, 10_000
 
 
@@ -103,7 +104,7 @@ def main() -> None:
         cases.append(Case(f"k={k}, n={n:,}, one cell full", [1.0] * k, [n] + [0] * rest, 20.0))
         cases.append(Case(f"k={k}, n={n:,}, prior 0.01, 100, 1", [0.01, 100.0] + [1.0] * (k - 2), [n // k] * k, 60.0))
     cases += [balanced(10**6, 3), balanced(10**5, 4), balanced(10**5, 10)]
-    for case in cases:
+    for case in cases[:1] if SMALLEST else cases:
         f = run(case, "package")
         print(
             f"  {case.label:32} decay {f.decay:9.4g}  setup {f.setup:6.3f}  draws {f.draws:6.3f}  mean {f.mean:6.3f}  "
@@ -111,7 +112,8 @@ def main() -> None:
             flush=True,
         )
     print("Streaming against the mixture, setup + draws + mean:")
-    for case in (balanced(10**6, 2), balanced(9000, 3), balanced(600, 4), balanced(600, 4, 3.0), balanced(60, 6)):
+    compared = [balanced(10**6, 2), balanced(9000, 3), balanced(600, 4), balanced(600, 4, 3.0), balanced(60, 6)]
+    for case in [balanced(30, 3)] if SMALLEST else compared:
         slow, fast = run(case, "package"), run(case, "mixture")
         n_candidates = count_candidates(sum(case.counts), len(case.counts))
         streaming, mixture = sum(slow[1:4]), sum(fast[1:4])

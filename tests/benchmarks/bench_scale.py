@@ -1,7 +1,7 @@
 """What the pipeline costs at scale: many blocks, many workers, many trials.
 
 Run with ``python tests/benchmarks/bench_scale.py blocks|utilisation|summary``, and with ``blocks --quick`` up to 10,000
-blocks.
+blocks; with ``--smallest`` all of them shrink to seconds.
 
 * ``blocks``: 1,000 to 100,000 blocks of a trivial kernel are planned, run by two worker processes, and resumed with
   half of them lost. Neither the time of a block nor the memory of the driver, which has its own process, is to grow.
@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -43,9 +43,10 @@ from pipeline.stores.commits import Planned
 from pipeline.stores.sessions import Session
 from pipeline.stores.store import ResultStore
 
+SMALLEST = "--smallest" in sys.argv[1:]
 SHAPES = ((10, 100), (1_000, 1), (100, 100), (10_000, 1), (1_000, 100), (100_000, 1))  # cells, blocks a cell
 SUMMARIES = ((10**6, 100), (10**7, 100), (10**7, 1))  # trials in all, cells
-N_WORKERS, ROUNDS = 64, 20
+N_WORKERS, ROUNDS = (2, 2) if SMALLEST else (64, 20)
 QUIET = {  # so that two cores can house 64 workers: they are forked, and do not look at themselves 100 times a second
     "distributed.worker.multiprocessing-method": "forkserver",
     "distributed.worker.profile.enabled": False,
@@ -179,14 +180,14 @@ DRIVERS = {"blocks": drive_blocks, "utilisation": drive_utilisation, "summary": 
 
 def drive(mode: str, *words: str) -> dict[str, float]:
     """Call a driver in a process of its own."""
-    command = [sys.executable, __file__, "drive", mode, *words]
+    command = [sys.executable, __file__, "drive", mode, *words, *(["--smallest"] if SMALLEST else [])]
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
 
 
-def print_blocks(quick: bool) -> None:
+def print_blocks(shapes: Sequence[tuple[int, int]]) -> None:
     """Print seconds, milliseconds a block, and those of the driver's own processor time."""
     print(f"{'cells x blocks':>15} {'plan':>9}" + "".join(f"{what:>32}" for what in ("run", "count", "resume half")))
-    for n_cells, n_blocks in SHAPES[: -2 if quick else None]:
+    for n_cells, n_blocks in shapes:
         found, n = drive("blocks", str(n_cells), str(n_blocks)), n_cells * n_blocks
         columns = [f"{n_cells:>8,} x {n_blocks:<4} {found['plan']:7.1f} s"]
         for name, each in (("run", n), ("count", n), ("resume", n / 2)):
@@ -205,7 +206,7 @@ def print_utilisation() -> None:
 
 def print_summary() -> None:
     """Print time and memory of summaries."""
-    for n_trials, n_cells in SUMMARIES:
+    for n_trials, n_cells in ((10**5, 10),) if SMALLEST else SUMMARIES:
         with tempfile.TemporaryDirectory() as folder:
             found = drive("summary", make_store(Path(folder), n_trials, n_cells))
         seconds = f"{found['seconds']:.2f} s (cpu {found['seconds cpu']:.2f} s)"
@@ -215,11 +216,11 @@ def print_summary() -> None:
 
 def main() -> None:
     """Print the figures of one mode."""
-    match sys.argv[1:]:
+    match [word for word in sys.argv[1:] if word != "--smallest"]:
         case ["drive", mode, *words]:
             print(json.dumps(DRIVERS[mode](*words)))
         case ["blocks", *words]:
-            print_blocks("--quick" in words)
+            print_blocks(SHAPES[:1] if SMALLEST else SHAPES[: -2 if "--quick" in words else None])
         case ["utilisation"]:
             print_utilisation()
         case ["summary"]:

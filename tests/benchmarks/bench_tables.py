@@ -1,6 +1,6 @@
 """What it costs to divide a table of 10⁸ rows × 3 columns into 1,000 partitions, over reading it.
 
-Run with ``python tests/benchmarks/bench_tables.py [ROWS]``. A table of normal variables is written to a temporary
+Run with ``python tests/benchmarks/bench_tables.py [ROWS | --smallest]``. A table of normal variables is written to a temporary
 folder in chunks of a million rows (2.4 GB, of which compression saves a twentieth), with Zarr's default compression and
 with a fast one. Two worker processes of one thread read it through Dask: once to do nothing with it, once to divide it.
 The rounds alternate, so that a drift of the machine's speed falls on both sides; the median of the ratios counts. Both
@@ -26,7 +26,8 @@ from pipeline.clusters.cluster import Profile, connect
 from pipeline.tables.tables import open_table, reduce_rows
 from studies.regression.divided_rows import divide_rows
 
-CHUNK, PARTITIONS, ROUNDS = 1_000_000, 1_000, 3
+SMALLEST = "--smallest" in sys.argv[1:]
+CHUNK, PARTITIONS, ROUNDS = (10_000, 100, 1) if SMALLEST else (1_000_000, 1_000, 3)
 COMPRESSORS = {
     "zstd (Zarr's default)": "auto",
     "lz4": zarr.codecs.BloscCodec(cname="lz4", shuffle="shuffle"),
@@ -74,7 +75,8 @@ def timed(work):
 
 def main() -> None:
     """Print the figures."""
-    n_rows = int(float(sys.argv[1])) if len(sys.argv) > 1 else 100_000_000
+    sizes = [word for word in sys.argv[1:] if word != "--smallest"]
+    n_rows = int(float(sizes[0])) if sizes else 100 * CHUNK
     partition = keyed_partition(np.random.default_rng(1), n_rows, PARTITIONS)
     for name, compressor in COMPRESSORS.items():
         with tempfile.TemporaryDirectory() as folder:
