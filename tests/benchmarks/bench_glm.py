@@ -1,7 +1,7 @@
 """Time per effective draw of the sampler for logistic regression, against plain samplers, on MNIST 3 v 8 (784 weights).
 
-Run with ``python tests/benchmarks/bench_glm.py [--smallest]``; about two minutes. All samplers draw from the same posterior, that of
-7,988 records with prior precision 0.001 a record, in one process and on one core. An effective draw is one by the
+Run with ``python tests/benchmarks/bench_glm.py [--smallest]``; about two minutes. All samplers draw from one posterior,
+of 7,988 records with prior precision 0.001 a record, in one process and on one core. An effective draw is one by the
 smallest bulk effective sample size over the log posterior and ten random projections. The plain ones start at the mode,
 which favours them; their chains are too short to have converged, so that their effective sample size is an
 overestimate, and the ratio a lower bound.

@@ -1,8 +1,9 @@
 """What the pipeline costs over a hand-written loop, and what a second thread gains.
 
-Run with ``python tests/benchmarks/bench_pipeline.py [--smallest]``. Both sides call the same kernels on the same streams in the same
-run, in blocks of about a second (four cells, n = 600, five mechanisms, 10,000 draws); the loop saves npz files. The
-rounds alternate, so that a drift of the machine's speed falls on both sides; the median of the ratios counts.
+Run with ``python tests/benchmarks/bench_pipeline.py [--smallest]``. Both sides call the same kernels on the same
+streams in the same run, in blocks of about a second (four cells, n = 600, five mechanisms, 10,000 draws); the loop
+saves npz files. The rounds alternate, so that a drift of the machine's speed falls on both sides; the median of the
+ratios counts.
 """
 
 import statistics

@@ -1,10 +1,10 @@
 """What it costs to divide a table of 10⁸ rows × 3 columns into 1,000 partitions, over reading it.
 
-Run with ``python tests/benchmarks/bench_tables.py [ROWS | --smallest]``. A table of normal variables is written to a temporary
-folder in chunks of a million rows (2.4 GB, of which compression saves a twentieth), with Zarr's default compression and
-with a fast one. Two worker processes of one thread read it through Dask: once to do nothing with it, once to divide it.
-The rounds alternate, so that a drift of the machine's speed falls on both sides; the median of the ratios counts. Both
-find the file in the page cache, which is the harder case.
+Run with ``python tests/benchmarks/bench_tables.py [ROWS | --smallest]``. A table of normal variables is written to a
+temporary folder in chunks of a million rows (2.4 GB, of which compression saves a twentieth), with Zarr's default
+compression and with a fast one. Two worker processes of one thread read it through Dask: once to do nothing with it,
+once to divide it. The rounds alternate, so that a drift of the machine's speed falls on both sides; the median of the
+ratios counts. Both find the file in the page cache, which is the harder case.
 """
 
 import functools
