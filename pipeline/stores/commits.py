@@ -57,7 +57,7 @@ class Commit:
     chunks : Chunks
         Its arrays.
     present : set of str
-        Keys of chunks per cell that this process has read, or written and made durable.
+        Keys of chunks per cell that this process has found or written, and made durable.
     planned : sequence of Planned
         The blocks.
 
@@ -69,7 +69,7 @@ class Commit:
 
     def __init__(self, files: Files, chunks: Chunks, present: set[str], planned: Sequence[Planned]) -> None:
         self._files, self._chunks, self._present = files, chunks, present
-        self._of_cells: set[str] = set()  # written here; no other commit may rely on them before this one is finished
+        self._of_cells: set[str] = set()  # no other commit may rely on them before this one has made them durable
         for name in ("status", "error"):  # in this order: a block that is committed keeps the texts of its errors
             files.remove([key for one in planned for key in _keys(chunks, one, one.stale, {name: 0})])
         growing = [one for one in planned if one.may_grow]
@@ -123,7 +123,9 @@ class Commit:
             self._chunks.decode(panel, name, region, {key: content})
         except DamagedChunkError:  # a power loss may leave a file without its content
             content = None
-        (self._of_cells if content is None else self._present).add(key)
+        self._of_cells.add(key)
+        if content is not None:
+            self._batch.depend(key)
         return content is None
 
 

@@ -18,6 +18,9 @@ class Batch(Protocol):
     def put(self, key: str, content: bytes) -> None:
         """Write a file."""
 
+    def depend(self, key: str) -> None:
+        """Make a file durable with the batch that another writer has written."""
+
     def put_last(self, key: str, content: bytes) -> None:
         """Write a file that becomes visible once every `put` of the batch is durable."""
 

@@ -216,6 +216,9 @@ class _LocalBatch:
         self._files.put(key, content, durable=False)
         self._written.append(key)
 
+    def depend(self, key: str) -> None:
+        self._written.append(key)
+
     def put_last(self, key: str, content: bytes) -> None:
         self._last.append((self._files.write_temporary(content), key))
 

@@ -179,6 +179,9 @@ class _ObjectBatch:
         if len(self._waiting) == _MOST_WAITING:
             self._write_waiting()
 
+    def depend(self, key: str) -> None:
+        pass  # an object that can be read is durable
+
     def put_last(self, key: str, content: bytes) -> None:
         self._last[key] = content
 

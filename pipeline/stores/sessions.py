@@ -31,6 +31,7 @@ HEARTBEAT_SECONDS = 5.0
 LEASE_SECONDS = 60.0
 _MOST_ATTEMPTS = 100
 _POLL_SECONDS = 0.5
+_ENDED: set[str] = set()  # sessions of this process
 
 
 class Session:
@@ -111,10 +112,14 @@ class Session:
         if "ended" in self._record:
             return
         self._stop()
-        with suppress(SessionSupersededError):
+        _ENDED.add(self.id)  # if the record cannot be written, as on a full disk
+        try:
             self.update({**(fields or {}), "ended": now()})
             self.files.remove([_beat_key(self._number)])
-        self.files.end()
+        except SessionSupersededError:
+            pass
+        finally:
+            self.files.end()
 
     def leave(self) -> None:
         """Let a detached session go on without this process."""
@@ -249,7 +254,7 @@ def _life(record: Mapping[str, Any] | None) -> str:
     """Return ``over``, ``running``, or ``unknown`` for a process of another machine, or one that is suspended."""
     if record is None:
         return "unknown"
-    if "ended" in record:
+    if "ended" in record or record["id"] in _ENDED:
         return "over"
     process = record["process"]
     if record["detached"] or process["machine"] != _machine():

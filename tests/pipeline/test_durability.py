@@ -12,6 +12,7 @@ import pipeline
 from pipeline.blocks.evaluate import FAILURES, evaluate_block
 from pipeline.blocks.plan import iterate_blocks
 from pipeline.execution.work import PendingWork
+from pipeline.stores import local_files
 from pipeline.stores.commits import Planned
 from pipeline.stores.health import check_block
 from pipeline.stores.local_files import LocalFiles
@@ -248,3 +249,23 @@ def test_records_of_sessions_stay_readable(tmp_path, monkeypatch, seed):
     (name,) = [name for name in session.files.names(SESSIONS) if name.endswith(".json")]
     record = unseal((tmp_path / SESSIONS / name).read_bytes())
     assert record["id"] == session.id
+
+
+def test_what_a_commit_relies_on_is_made_durable_with_it(tmp_path, monkeypatch):
+    """Without a call for the whole file system: the value of a cell that an unfinished commit has written."""
+    monkeypatch.setattr(local_files, "_SYNCFS", None)
+    study = STUDY.configure(panels=["means"])
+    panel = study.panels[0]
+    first, second = [block for block in iterate_blocks(panel) if block.cell == 0]
+    setting = panel.settings()[0]
+    synced = []
+    with Session.begin(str(tmp_path / "s.zarr"), {}) as session:
+        ResultStore.create(session, study, {})
+        stores = [ResultStore.open(tmp_path / "s.zarr", session.id) for _ in range(2)]  # two workers
+        (before,), (after,) = (evaluate_block(study, block, [setting]) for block in (first, second))
+        with stores[0].commit([Planned(panel, first, [setting])]) as commit:
+            commit.write(panel, first, setting, before)
+            with stores[1].commit([Planned(panel, second, [setting])]) as other:
+                other.write(panel, second, setting, after)
+                monkeypatch.setattr(LocalFiles, "sync", lambda files, path: synced.append(path))
+            assert str(tmp_path / "s.zarr/means/exact/c/0/0/0/0/0") in synced

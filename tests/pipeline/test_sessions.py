@@ -1,5 +1,6 @@
 """One session writes at a time; a session that was suspended past its lease cannot write when it wakes."""
 
+import errno
 import json
 import multiprocessing
 import os
@@ -268,3 +269,21 @@ def test_a_store_copied_without_its_sessions_is_extended_and_not_computed_again(
     before = {path: path.stat().st_mtime_ns for path in whole}
     pipeline.extend(url, trials=8)
     assert {path: path.stat().st_mtime_ns for path in whole} == before
+
+
+def test_a_session_that_cannot_record_its_end_is_over(tmp_path, monkeypatch):
+    """As on a full disk: the same process begins the next session, without waiting for a lease."""
+    session = Session.begin(str(tmp_path), {})
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalFiles, "_write_temporary", failing(errno.ENOSPC))
+        with pytest.raises(OSError, match="No space left"):
+            session.end()
+    with Session.begin(str(tmp_path), {}) as other:
+        assert other.id > session.id
+
+
+def failing(number):
+    def fail(*_):
+        raise OSError(number, os.strerror(number))
+
+    return fail
