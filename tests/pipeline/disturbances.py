@@ -9,11 +9,15 @@ import uuid
 from itertools import count
 from pathlib import Path
 
+from botocore.exceptions import ClientError
+
 from pipeline.stores import sessions
 from pipeline.stores.local_files import LocalFiles
 
 
-def disturb(renames_take: float = 0, fails_every: int = 0, lease: float = 0, unsynced: str = "") -> None:
+def disturb(
+    renames_take: float = 0, fails_every: int = 0, lease: float = 0, unsynced: str = "", expires_after: int = 0
+) -> None:
     """Disturb this process for the rest of its life.
 
     Parameters
@@ -24,6 +28,8 @@ def disturb(renames_take: float = 0, fails_every: int = 0, lease: float = 0, uns
         Every operation on files with a multiple of this number fails once, with ESTALE.
     lease : float
         Seconds after which a session without a sign of life is over.
+    expires_after : int
+        After so many operations on files all others fail as with an expired credential of an object store.
     unsynced : str
         Folder of all processes of a machine, in which renames are noted until one of them flushes; see `lose_power`.
     """
@@ -42,6 +48,15 @@ def disturb(renames_take: float = 0, fails_every: int = 0, lease: float = 0, uns
 
         for name in ("_read", "_write_temporary", "_rename", "flush"):
             _before(name, fail)
+    if expires_after:
+        operations = count(1)
+
+        def expire() -> None:
+            if next(operations) > expires_after:
+                raise ClientError({"Error": {"Code": "ExpiredToken", "Message": "The token has expired"}}, "PutObject")
+
+        for name in ("_read", "_write_temporary", "_rename"):
+            _before(name, expire)
     if lease:
         sessions.LEASE_SECONDS, sessions.HEARTBEAT_SECONDS = lease, lease / 10
 

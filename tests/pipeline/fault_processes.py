@@ -142,11 +142,17 @@ class Machines:
         return self.start("dask", words, {f"distributed.scheduler.{k}": v for k, v in settings.items()}, inside)
 
     def worker(
-        self, port: int, scheduler: str = "127.0.0.1", host: str = "", inside: int | None = None, **options: Any
+        self,
+        port: int,
+        scheduler: str = "127.0.0.1",
+        host: str = "",
+        inside: int | None = None,
+        more: Iterable[str] = (),
+        **options: Any,
     ) -> Program:
         """Start a worker of one thread, without a nanny: `Machines` is who starts another when one dies."""
         words = ["worker", f"tcp://{scheduler}:{port}", "--host", host or scheduler, "--nthreads", "1", "--no-nanny"]
-        words += ["--dashboard-address", "127.0.0.1:0"]
+        words += ["--dashboard-address", "127.0.0.1:0", *more]
         return self.start("dask", words, {}, inside, **options)
 
     def kill(self, program: Program, number: int = signal.SIGKILL) -> None:
@@ -189,6 +195,17 @@ def inside(pid: int, kind: str, *words: Any) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=20)
     if done.returncode:
         raise NotPossibleError(f"{' '.join(map(str, words))}: {done.stderr.strip()}")
+
+
+def two_hosts(lab: Machines, *kinds: str) -> tuple[int, int]:
+    """Return the ids of two hosts, 192.0.2.1 and 192.0.2.2, with a network between them, and other namespaces."""
+    near, far = lab.host("net", *kinds), lab.host("net", *kinds)
+    inside(near, "net", "ip", "link", "add", "near", "type", "veth", "peer", "name", "far", "netns", far)
+    for host, name, address in ((near, "near", "192.0.2.1"), (far, "far", "192.0.2.2")):
+        inside(host, "net", "ip", "addr", "add", f"{address}/24", "dev", name)
+        for link in (name, "lo"):
+            inside(host, "net", "ip", "link", "set", link, "up")
+    return near, far
 
 
 def free_port() -> int:

@@ -11,8 +11,8 @@ from pathlib import Path
 import psutil
 
 from pipeline.stores.store import ResultStore
-from tests.pipeline import fault_disks, fault_sessions, fault_trials
-from tests.pipeline.fault_processes import Machines, free_port, inside, wait_until, write_profile
+from tests.pipeline import fault_clusters, fault_disks, fault_sessions, fault_trials
+from tests.pipeline.fault_processes import Machines, free_port, inside, two_hosts, wait_until, write_profile
 from tests.pipeline.fault_study import N_TRIALS, Outcome, judge, n_committed, write_study
 
 
@@ -134,12 +134,7 @@ def a_worker_is_cut_off(folder: Path) -> Outcome:
     """Cut the network of a worker on a host of its own, for longer than the scheduler waits, and mend it."""
     study, store = write_study(folder, seconds=0.1), folder / "s.zarr"
     with Machines(folder) as lab:
-        near, far = lab.host("net"), lab.host("net")
-        inside(near, "net", "ip", "link", "add", "near", "type", "veth", "peer", "name", "far", "netns", far)
-        for host, name, address in ((near, "near", "192.0.2.1"), (far, "far", "192.0.2.2")):
-            inside(host, "net", "ip", "addr", "add", f"{address}/24", "dev", name)
-            for link in (name, "lo"):
-                inside(host, "net", "ip", "link", "set", link, "up")
+        near, far = two_hosts(lab)
         port = 8786
         lab.scheduler(port, "192.0.2.1", near, **{"worker-ttl": "3s"})
         lab.worker(port, "192.0.2.1", "192.0.2.1", near)
@@ -245,4 +240,7 @@ SCENARIOS: dict[str, Callable[[Path], Outcome]] = {
     "extension during a run": fault_sessions.an_extension_during_a_run,
     "driver suspended": fault_sessions.a_suspended_driver,
     "transient errors": fault_sessions.transient_errors,
+    "expired credential": fault_clusters.an_expired_credential,
+    "workers paused": fault_clusters.paused_workers,
+    "missing module": fault_clusters.a_missing_module,
 }
