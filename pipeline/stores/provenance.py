@@ -8,7 +8,7 @@ import sys
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import threadpoolctl
@@ -52,14 +52,14 @@ def describe(study_file: str | None) -> dict[str, Any]:
     dict
         Versions, host, processor features that BLAS and numpy dispatch on, and the git commit, as JSON values.
     """
-    features = np._core._multiarray_umath.__cpu_features__  # type: ignore[attr-defined]
+    extensions = cast(dict[str, Any], np.show_config(mode="dicts"))["SIMD Extensions"]
     return {
         "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
         "versions": versions(),
         "host": socket.gethostname(),
         "platform": platform.platform(),
         "cpu_count": os.cpu_count(),
-        "cpu_features": sorted(name for name, found in features.items() if found),
+        "cpu_features": [*extensions["baseline"], *extensions["found"]],
         "blas": sorted({f"{pool['internal_api']} {pool['version']}" for pool in threadpoolctl.threadpool_info()}),
         **({} if study_file is None else _git(Path(study_file))),
     }

@@ -6,9 +6,11 @@ import zarr
 from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, ZstdCodec
 from zarr.storage import MemoryStore
 
-from pipeline.errors import DamagedChunkError
+from pipeline import open_results
+from pipeline.errors import DamagedChunkError, UnreadableStoreError
 from pipeline.stores.chunks import Chunks
-from tests.pipeline.helpers import read_arrays
+from pipeline.stores.results import classify_read_error
+from tests.pipeline.helpers import chunk_file, read_arrays
 from tests.pipeline.toy import STUDY
 
 CODECS = (ZstdCodec(level=1), Crc32cCodec())
@@ -90,3 +92,15 @@ def test_plain_zarr_reads_every_array(complete_store):
     n_measures = sum(len(panel.measures) for panel in STUDY.panels)
     assert len(arrays) > n_measures
     assert all((arrays[f"{panel.name}/status"] != 0).all() for panel in STUDY.panels)
+
+
+def test_damage_that_xarray_meets_is_told_in_one_line(store_copy):
+    """The error is recognised by the names of Zarr's modules, which may change."""
+    path = chunk_file(store_copy, "means", "estimate", 0, 0, 0, 0, 0, 0)
+    path.write_bytes(path.read_bytes()[:-3])
+    estimate = open_results(store_copy)["means"]["estimate"]
+    with pytest.raises(ValueError, match="checksum") as caught:
+        estimate.compute()
+    found = classify_read_error(caught.value)
+    assert isinstance(found, UnreadableStoreError)
+    assert "find it with: dpstudies verify" in str(found)
