@@ -27,7 +27,7 @@ from mechanisms.counts.exponential import exponential_mechanism
 from mechanisms.counts.hamming import HammingMechanism, hamming_mechanism
 from mechanisms.counts.hamming_loss import calibrate_hamming, hamming_loss, require_hamming
 from mechanisms.counts.noise import NoisyCounts, geometric_counts, histogram_sensitivity, laplace_counts
-from mechanisms.counts.optimal import OptimalCounts, optimal_counts, require_solvable
+from mechanisms.counts.optimal import MAX_EPSILON, OptimalCounts, optimal_counts, require_solvable
 from mechanisms.counts.product_laws import require_product_laws
 from mechanisms.counts.release import CountRelease
 from mechanisms.counts.scales import SENSITIVITIES, Sensitivity
@@ -107,6 +107,8 @@ class Mechanism:
         (epsilon, delta) to `Guarantee`; None for a mechanism without any.
     require : callable
         (n, k): raises ValueError where the problem is too large to build. By default nothing is.
+    max_epsilon : float
+        The largest privacy loss that it can be built for, in nats. By default there is none.
     symmetric : bool
         Whether permuted data have the permuted law wherever the prior is the same; audits of a registered mechanism
         then compare fewer pairs.
@@ -138,6 +140,7 @@ class Mechanism:
     release: Build = field(repr=False)
     spends: Callable[[float, float], Guarantee] | None = field(repr=False)
     require: Callable[[int, int], None] = field(default=_no_limit, repr=False)
+    max_epsilon: float = field(default=math.inf, repr=False)
     symmetric: bool = False
     certify: Callable[[NDArray[np.float64], int, float], Calibration] | None = field(default=None, repr=False)
 
@@ -163,6 +166,11 @@ class Mechanism:
         """Check all that `build` would refuse on sight, sizes included; see `mechanisms.counts.registry.validate`."""
         alpha, c, epsilon, delta = validate(prior, counts, epsilon, delta)
         self.require(int(c.sum()), c.size)
+        if epsilon > self.max_epsilon:
+            raise ValueError(
+                f"epsilon must be at most {self.max_epsilon:g} for {self.name}, got {epsilon:g}; choose a smaller one, "
+                "or another mechanism"
+            )
         return alpha, c, epsilon, delta
 
     def build(self, prior: ArrayLike, counts: ArrayLike, epsilon: float, delta: float) -> CountRelease:
@@ -312,6 +320,7 @@ MECHANISMS: dict[str, Mechanism] = {
         release=_optimal,
         spends=_pure,
         require=require_solvable,
+        max_epsilon=MAX_EPSILON,
         symmetric=True,
     ),
 }

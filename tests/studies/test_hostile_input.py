@@ -68,6 +68,7 @@ COMMANDS = {
     "privacy loss of 0": (*RUN, "--set", "epsilon=0"),
     "denormal privacy loss": (*RUN, "--set", "epsilon=1e-320"),
     "enormous privacy loss": (*RUN, "--set", "epsilon=1e308"),
+    "privacy loss beyond a mechanism": ("run", "hellinger-limits", "--set", "epsilon=1e15", "--store", "new.zarr"),
     "unknown mechanism": (*RUN, "--set", "mechanism=smoooth"),
     "prior of zeros": (*RUN, "--set", "prior=0:0"),
     "prior of the wrong length": (*RUN, "--set", "prior=1:1:1"),
