@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from mechanisms.privacy import validate_order
 from mechanisms.renyi.divergence import dirichlet_renyi
 from mechanisms.renyi.sampling import RenyiSampling, renyi_sampler
 from pipeline import Claim, Factor, Figure, Finding, Measure, Method, Panel, Streams, Study
 from pipeline.declare.factors import format_value
+from studies.renyi.ranges import require_coefficient, require_order
 
 _COEFFICIENTS = (0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
 _ORDERS = (1.0, *(round(1 + 0.05 * step, 2) for step in range(1, 381)))
@@ -55,9 +55,10 @@ def _evaluate(mechanism: RenyiSampling, setting: Mapping[str, Any], streams: Str
 def _validate(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
     if len(cell["prior"]) != 2:
         raise ValueError(f"prior must have 2 entries, got {len(cell['prior'])}; P3 gives its supremum for 2 cells")
+    require_coefficient(cell["coefficient"])
     renyi_sampler("diffused", cell["prior"], cell["n"], cell["coefficient"])
     for order in cell["order"]:
-        validate_order(order)
+        require_order(order)
     return True
 
 

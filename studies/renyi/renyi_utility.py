@@ -21,11 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from mechanisms.privacy import validate_epsilon, validate_order
 from mechanisms.renyi.divergence import dirichlet_renyi
 from mechanisms.renyi.gaussian_counts import GAUSSIAN_VARIANCES, GaussianCounts, gaussian_mechanism
 from mechanisms.renyi.sampling import RenyiSampling, calibrate_renyi, renyi_sampler
 from pipeline import Factor, Measure, Method, Panel, Streams, Study
+from studies.renyi.ranges import require_epsilon, require_order
 from studies.renyi.renyi_utility_claims import CLAIMS, FIGURES
 
 Array = NDArray[np.float64]
@@ -73,7 +73,7 @@ def _validate(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
         raise ValueError(f"n_heldout must be >= 1, got {cell['n_heldout']}")
     if "order" not in setting:
         return True
-    order, epsilon = validate_order(setting["order"]), validate_epsilon(setting["epsilon"])
+    order, epsilon = require_order(setting["order"]), require_epsilon(setting["epsilon"])
     if setting["mechanism"] != "direct":
         return True
     return renyi_sampler("direct", cell["prior"], cell["n"], 1.0).renyi_epsilon(order) <= epsilon
