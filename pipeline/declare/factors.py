@@ -161,12 +161,22 @@ class Measure:
     ragged: bool = False
 
     def __post_init__(self) -> None:
-        try:
-            allowed = np.dtype(self.dtype).kind in "biuf"
-        except TypeError:
-            allowed = False
-        if not allowed:
-            raise BadInputError(f"measure {self.name} must have a boolean, whole or floating dtype, got {self.dtype!r}")
+        if not _is_stored(self.dtype):
+            raise BadInputError(
+                f"measure {self.name} must have the name of a boolean, whole or floating dtype of at most 8 bytes, "
+                f"such as 'float64', got {self.dtype!r}"
+            )
+
+
+def _is_stored(dtype: object) -> bool:
+    """Return whether a dtype is given by a name that the spec can hold, and is one that Zarr stores."""
+    try:
+        found = np.dtype(dtype)  # type: ignore[call-overload]
+    except TypeError:
+        return False
+    if not isinstance(dtype, str) or found.kind not in "biuf" or found.itemsize > 8:
+        return False
+    return found.num == np.dtype(found.name).num  # ulonglong is another type of the same name
 
 
 @dataclass(frozen=True)

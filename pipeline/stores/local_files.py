@@ -39,9 +39,15 @@ class LocalFiles:
             descriptor = os.open(self._path(key), os.O_RDONLY | os.O_NONBLOCK)  # a pipe would block
         except (FileNotFoundError, NotADirectoryError):
             return None
+        except OSError as error:
+            if error.errno == errno.ELOOP:  # a link to itself
+                return b""
+            raise
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            return b""
         with open(descriptor, "rb") as file:
-            status = os.fstat(descriptor)
-            return file.read() if stat.S_ISREG(status.st_mode) else b""
+            return file.read()
 
     def read_many(self, keys: Iterable[str]) -> dict[str, bytes | None]:
         """Return the contents of files."""
@@ -53,6 +59,9 @@ class LocalFiles:
             retried(os.stat, self._path(key))
         except (FileNotFoundError, NotADirectoryError):
             return False
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
         return True
 
     def names(self, folder: str) -> list[str]:
@@ -101,7 +110,7 @@ class LocalFiles:
             except (FileNotFoundError, NotADirectoryError):
                 self._require_session()
                 continue
-            os.unlink(temporary)
+            _destroy(temporary)
             removed = True
         if removed:
             self.flush([])
@@ -167,6 +176,11 @@ class LocalFiles:
     def _rename(self, temporary: str, key: str) -> None:
         path = self._path(key)
         try:
+            os.replace(temporary, path)
+        except IsADirectoryError:
+            removed = self._temporary_name()
+            os.rename(path, removed)
+            _destroy(removed)
             os.replace(temporary, path)
         except FileNotFoundError:
             self._require_session()
@@ -235,6 +249,14 @@ class _LocalBatch:
             with suppress(OSError):
                 os.unlink(temporary)
         self._last = []
+
+
+def _destroy(path: str) -> None:
+    """Remove a file, or a folder that damage has put in the place of one."""
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path)
+    else:
+        os.unlink(path)
 
 
 def _find_syncfs() -> Any:

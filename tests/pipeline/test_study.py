@@ -11,8 +11,8 @@ from pipeline.blocks.plan import make_plan
 from pipeline.declare.streams import canonical_json
 from pipeline.declare.study import differences
 from pipeline.errors import BadInputError
-from tests.pipeline.helpers import evaluate_all
-from tests.pipeline.toy import MEANS, STUDY, TABLE
+from tests.pipeline.helpers import compute_into, evaluate_all, read_arrays
+from tests.pipeline.toy import MEANS, SINGLE, STUDY, TABLE
 
 
 def refused(message, **arguments):
@@ -432,3 +432,19 @@ def test_a_method_may_not_share_the_stream_of_the_data():
 
     with pytest.raises(BadInputError, match="data"):
         Study("s", "", "", (declare(simulate=simulate, methods=(Method("data", evaluate),), trials=4),), 1).configure()
+
+
+@pytest.mark.parametrize(
+    "dtype", [np.float64, float, np.dtype("f8"), "longdouble", "ulonglong", None, "complex128", "U3", "M8[s]"]
+)
+def test_a_dtype_that_no_store_holds_is_refused(dtype):
+    with pytest.raises(BadInputError, match="must have the name of a boolean, whole or floating dtype"):
+        Measure("x", "a number", dtype=dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "f8", "float32", "f2", "int8", "uint64", ">i4", "bool"])
+def test_a_dtype_that_a_store_holds(tmp_path, dtype):
+    measures = (replace(SINGLE.measures[0], dtype=dtype),)
+    study = replace(STUDY, panels=(replace(SINGLE, measures=measures),))
+    compute_into(tmp_path / "s.zarr", study)
+    assert read_arrays(tmp_path / "s.zarr")["single/heads"].dtype == np.dtype(dtype).newbyteorder("=")

@@ -1,5 +1,6 @@
 """Verification notices a changed bit, a cut file and a lost one; a repair returns damaged blocks to pending."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ import zarr
 
 from pipeline import resume
 from pipeline.errors import BadInputError, BusyStoreError, IncompleteStoreError, UnreadableStoreError
+from pipeline.stores.places import SESSIONS
 from pipeline.stores.sessions import Session
 from pipeline.stores.store import ResultStore
 from pipeline.verify import verify
@@ -183,3 +185,33 @@ def test_a_repair_is_refused_while_another_session_writes(store_copy):
         assert file_stamps(store_copy) == before
         assert "\n" not in str(caught.value)
         assert len(checked(store_copy, sample=0).flaws) == 1
+
+
+def become_folder(path):
+    path.unlink()
+    path.mkdir()
+    (path / "inside").touch()
+
+
+def become_loop(path):
+    path.unlink()
+    path.symlink_to(path)
+
+
+@pytest.mark.parametrize("change", [become_folder, become_loop])
+def test_what_is_no_file_is_damage_of_one_chunk(store_copy, complete_store, tmp_path, change):
+    """Every flaw is listed, none hides another, and a repair and a resume lead to the numbers as they were."""
+    for place in PLACES:
+        change(chunk_file(store_copy, place[0], place[1], *place[2]))
+    record = Path(store_copy, SESSIONS, "000001.json")
+    shutil.copy(record, tmp_path / "record.json")
+    change(record)
+    before = sorted(Path(store_copy).rglob("*"))
+    found = checked(store_copy, sample=0)
+    assert {flaw.variable for flaw in found.flaws} >= {name for _, name, _ in PLACES} | {"session 000001.json"}
+    assert sorted(Path(store_copy).rglob("*")) == before
+    shutil.rmtree(record) if record.is_dir() and not record.is_symlink() else record.unlink()
+    shutil.copy(tmp_path / "record.json", record)  # a session whose record is damaged lasts until its lease ends
+    checked(store_copy, sample=0, repair=True)
+    resume(store_copy, study=STUDY)
+    assert_equal_arrays(store_copy, complete_store)
