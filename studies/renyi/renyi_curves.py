@@ -55,8 +55,8 @@ def _evaluate(mechanism: RenyiSampling, setting: Mapping[str, Any], streams: Str
 def _validate(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
     if len(cell["prior"]) != 2:
         raise ValueError(f"prior must have 2 entries, got {len(cell['prior'])}; P3 gives its supremum for 2 cells")
-    require_coefficient(cell["coefficient"])
     renyi_sampler("diffused", cell["prior"], cell["n"], cell["coefficient"])
+    require_coefficient(cell["coefficient"])
     for order in cell["order"]:
         require_order(order)
     return True

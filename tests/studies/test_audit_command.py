@@ -143,7 +143,7 @@ BAD = {
     ("smooth", "--prior", "1:1", "--n", "5", "--epsilon", "0"): "epsilon must be",
     ("smooth", "--prior", "1:1", "--n", "5", "--epsilon", "nan"): "epsilon must be",
     ("smooth", "--prior", "1:1", "--n", "5", "--epsilon", "1", "--delta", "0"): "delta must be in (0, 1)",
-    ("optimal", "--prior", "1:1", "--n", "3", "--epsilon", "1000"): "epsilon must be <= 100 for the linear program",
+    ("optimal", "--prior", "1:1", "--n", "3", "--epsilon", "1000"): "epsilon must be at most 100 for optimal",
     ("smooth", "--prior", "", "--n", "3", "--epsilon", "1"): "--prior 1:1 --n 100",
     ("smooth-exact", "--prior", "1e300:1e300", "--n", "3", "--epsilon", "1"): "prior must have entries <= 1e+12",
     ("hamming-exact", "--prior", ":".join("1" * 20), "--n", "2", "--epsilon", "1"): "cells must number at most 16",
