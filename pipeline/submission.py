@@ -97,7 +97,7 @@ def cancel(store: str | os.PathLike[str]) -> Cancellation:
         raise BadInputError(f"no submission is open for the store {store}; see what it holds with: dpstudies status")
     with _reached(submission) as client:
         n_tasks = None if client is None else cancel_tasks(client, submission.run)
-    close_detached(opened.url, {"cancelled": now()})
+    close_detached(opened.url, submission.id, {"cancelled": now()})
     return Cancellation(submission, n_tasks)
 
 
@@ -121,14 +121,14 @@ def take_over(store: ResultStore) -> None:
         )
     if n_tasks is None:
         warnings.warn(f"the scheduler of {submission} does not answer; its work is taken over", stacklevel=2)
-    close_detached(store.url, {"abandoned": now()})
+    close_detached(store.url, submission.id, {"abandoned": now()})
 
 
 def close(task: Task) -> None:
     """Record on a worker that a submission is over; it has finished only if nothing is pending."""
     study, store = task.opened()
     finished = {} if len(PendingWork(study, store)) else {"finished": now()}
-    close_detached(task.url, finished)
+    close_detached(task.url, task.session, finished)
 
 
 @contextmanager

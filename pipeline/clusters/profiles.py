@@ -234,6 +234,9 @@ def _check_adapt(where: str, given: Mapping[str, Any]) -> None:
             f"got {' and '.join(limits) or ', '.join(given) or 'nothing'}"
         )
     least = limits[0].replace("max", "min")
+    other = "minimum" if least == "minimum_jobs" else "minimum_jobs"
+    if other in given:  # Dask would let it win over the maximum
+        raise BadInputError(f"{where}: {limits[0]} goes with {least}, got {other}")
     if given.get(least, 0) > given[limits[0]]:
         raise BadInputError(f"{where}: {least} must be <= {limits[0]}, got {given[least]} > {given[limits[0]]}")
 
@@ -242,8 +245,11 @@ def _environment(given: Mapping[Any, Any], where: str) -> dict[str, str]:
     """Return variables as text; one without a value has that of this process, so that no secret need be in a file."""
     env = {}
     for name, value in given.items():
-        if not re.fullmatch(r"[A-Za-z_]\w*", str(name), re.ASCII):
-            raise BadInputError(f"{where} must name variables by letters, digits and _, got {shown(str(name))}")
+        if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
+            raise BadInputError(
+                f"{where} must name variables by letters, digits and _, got {shown(str(name))}; put a name in quotes "
+                "where YAML takes it for something else"
+            )
         if value is None:
             if name not in os.environ:
                 raise BadInputError(f"{where}: {name} has no value, and is not set here; set it, or give a value")

@@ -46,14 +46,14 @@ def _is_whole(least: int) -> Callable[[Any], bool]:
 def _is_duration(value: Any) -> bool:
     try:
         return _is_number(value) and value > 0 if not isinstance(value, str) else parse_timedelta(value) > 0
-    except (ValueError, KeyError):
+    except (ValueError, KeyError, IndexError, OverflowError):
         return False
 
 
 def _is_size(value: Any) -> bool:
     try:
         return (_is_number(value) or _is_text(value)) and parse_bytes(value) >= _LEAST_BYTES
-    except ValueError:
+    except (ValueError, OverflowError):
         return False
 
 

@@ -174,6 +174,9 @@ class _Driver:
         else:
             self._window.note_task(sum(receipt.seconds for receipt in landed.result))
             self._take(landed.result)
+            left = batch.works[len(landed.result) :]  # by a worker that was closed within the task
+            self._queue.extendleft(reversed(left))
+            self._n_left += len(left)
 
     def _take(self, receipts: Iterable[Receipt]) -> None:
         for receipt in receipts:

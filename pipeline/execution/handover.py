@@ -51,7 +51,7 @@ def hand_over(
             runs = pack(works.study, batch)
             _forget(client, compute, task.run, task.session, runs, budget, key=namer.name(batch))
             n_tasks += 1
-        _forget(client, close_run, task.run, task.session, close, key=f"{_CLOSING}-{task.run}", priority=_LAST)
+        _forget(client, close_run, task.run, task.session, close, key=_closing_key(task.run), priority=_LAST)
         marker = Variable(task.run, client=client)  # reaches the scheduler after the tasks
         marker.set(n_tasks)
         marker.get(timeout=_HAND_OVER_SECONDS)
@@ -89,9 +89,13 @@ def cancel_tasks(client: Client, run: str) -> int:
     return n_tasks
 
 
+def _closing_key(run: str) -> str:
+    return f"{_CLOSING}-{run}"
+
+
 def _count(run: str, dask_scheduler: Any) -> int:
     return sum(
-        run in str(key) and task.state not in ("erred", "memory") and not str(key).startswith(_CLOSING)
+        run in str(key) and task.state not in ("erred", "memory") and str(key) != _closing_key(run)
         for key, task in dask_scheduler.tasks.items()
     )
 

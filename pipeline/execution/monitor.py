@@ -24,21 +24,22 @@ class Monitor:
     def __init__(self, client: Client, silent_seconds: float = _SILENT_SECONDS) -> None:
         self._client, self._silent = client, silent_seconds
         self._since = time.monotonic()
-        self._warned = False
+        self._warned = ""
 
     def note_result(self) -> None:
         """Note that a task returned."""
         self._since = time.monotonic()
-        self._warned = False
+        self._warned = ""
 
     def look(self) -> None:
         """Look at the workers if no task has returned for a while, and warn of what stops them."""
         if time.monotonic() - self._since < self._silent:
             return
         problem = find_problem(self._client.scheduler_info(n_workers=-1)["workers"])
-        if problem and not self._warned:
+        cause = problem.partition(" ")[0]  # the figures that follow differ each time
+        if problem and cause != self._warned:
             warnings.warn(problem, stacklevel=2)
-        self._warned = bool(problem)
+        self._warned = cause
         self._since = time.monotonic()
 
 

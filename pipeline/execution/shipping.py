@@ -29,6 +29,7 @@ class ShippedTask(WorkerPlugin):
         with _lock:
             _tasks[self._task.run] = self._task
             _holders[self._task.run] += 1
+            STOPPED.discard(self._task.run)  # an adaptive cluster without workers may have stopped it
 
     def teardown(self, worker: Worker) -> None:
         """Let the task go; a batch of the run that is computed just now ends after its block."""

@@ -173,8 +173,8 @@ def sessions_of(files: Files) -> list[dict[str, Any]]:
     return [unseal(contents[key]) or {"damaged": key} for key in keys]
 
 
-def close_detached(url: str, fields: Mapping[str, Any]) -> bool:
-    """End the detached session of a store, and refuse its later writes; return False where there is none.
+def close_detached(url: str, identifier: str, fields: Mapping[str, Any]) -> bool:
+    """End a detached session of a store, and refuse its later writes; return False if it is over already.
 
     Raises
     ------
@@ -184,7 +184,7 @@ def close_detached(url: str, fields: Mapping[str, Any]) -> bool:
     reader = open_files(url)
     number = last_number(reader)
     record = unseal(reader.read(_key(number))) if number else None
-    if not record or not record.get("detached") or "ended" in record:
+    if not record or record["id"] != identifier or not record.get("detached") or "ended" in record:
         return False
     files = open_files(url, record["id"])
     Session(number, files, record).end(fields)

@@ -346,8 +346,11 @@ def test_the_monitor_warns_once_per_silence(monkeypatch):
     clock.now += 11
     with pytest.warns(UserWarning, match="every worker has paused"):
         watch.look()
+    found.clear()  # another cause, without a result in between
+    clock.now += 11
+    with pytest.warns(UserWarning, match="no worker is left"):
+        watch.look()
     watch.note_result()
-    found.clear()
     found.update(workers("running"))
     clock.now += 11
     with warnings.catch_warnings():

@@ -234,8 +234,9 @@ def test_a_detached_session_lasts_until_it_is_closed(url):
     session.leave()
     with pytest.raises(BusyStoreError, match="end it with: dpstudies cancel"):
         Session.begin(url, {})
-    assert close_detached(url, {"cancelled": True})
-    assert not close_detached(url, {})
+    assert not close_detached(url, "000000-another", {})  # one that has ended does not end its successor
+    assert close_detached(url, session.id, {"cancelled": True})
+    assert not close_detached(url, session.id, {})
     with pytest.raises(SessionSupersededError):
         session.files.put("k", b"x")
     Session.begin(url, {}).end()

@@ -6,6 +6,7 @@ import statistics
 import threading
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,12 +16,13 @@ from distributed import Client, LocalCluster
 import pipeline
 from pipeline.blocks.evaluate import Block
 from pipeline.declare.factors import format_value
-from pipeline.execution import shipping
+from pipeline.declare.source import StudySource
+from pipeline.execution import handover, shipping
 from pipeline.execution.flight import ExecutionError, Flight
 from pipeline.execution.naming import Namer
-from pipeline.execution.shipping import plugin_name, shipped, shipped_task
+from pipeline.execution.shipping import ShippedTask, plugin_name, shipped, shipped_task
 from pipeline.execution.tasks import Gate
-from pipeline.execution.work import PendingWork, Task, Work, pack, unpack
+from pipeline.execution.work import STOPPED, PendingWork, Task, Work, pack, unpack
 from studies import STUDIES
 from tests.pipeline.helpers import create_store, panel_of
 from tests.pipeline.toy import STUDY
@@ -205,3 +207,22 @@ def test_the_gate_is_held_by_many_or_by_one():
     assert len(seen) == 30
     assert all(True not in held or held == [True] for held in seen)
     assert max(len(held) for held in seen) > 1
+
+
+@pytest.mark.parametrize("name", ["closed-form", "close", "toy"])
+def test_tasks_of_a_study_are_counted_whatever_its_name(name):
+    run = "0f3a"
+    key = Namer(replace(STUDY, name=name), run).name(works_of(STUDY)[:1])
+    states = {key: "processing", f"close-{run}": "processing", "close-other": "processing", f"{key}0": "memory"}
+    scheduler = SimpleNamespace(tasks={key: SimpleNamespace(state=state) for key, state in states.items()})
+    assert handover._count(run, scheduler) == 1
+
+
+def test_a_cluster_that_shrank_to_nothing_computes_again(tmp_path):
+    """In-process workers: the last one to close stops the run, and the next one begins it anew."""
+    plugin = ShippedTask(Task(StudySource(None, content=""), str(tmp_path), "", run="shrunk"))
+    for _ in range(2):
+        plugin.setup(None)
+        assert "shrunk" not in STOPPED
+        plugin.teardown(None)
+        assert "shrunk" in STOPPED
