@@ -6,7 +6,7 @@ import pytest
 
 from tests.pipeline.fault_soak import soak
 
-N_FAULTS = int(os.environ.get("DPSTUDIES_SOAK_FAULTS", "30"))
+N_FAULTS = int(os.environ.get("DPSTUDIES_SOAK_FAULTS", "15"))
 
 
 @pytest.mark.slow
