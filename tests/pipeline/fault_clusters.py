@@ -1,5 +1,6 @@
 """Faults of workers on another host: credentials that expire, memory that is full, and modules that are not there."""
 
+import signal
 from pathlib import Path
 
 from tests.pipeline.fault_processes import Machines, inside, two_hosts, wait_until, write_profile
@@ -42,22 +43,28 @@ def an_expired_credential(folder: Path) -> Outcome:
 
 
 def paused_workers(folder: Path) -> Outcome:
-    """Give two workers less memory than they hold, so that they pause; then start one with enough."""
+    """Give two workers less memory than they hold, so that they pause; do what the message says."""
     study, store = write_study(folder), folder / "s.zarr"
     with Machines(folder) as lab:
         near, far = two_hosts(lab)
         lab.scheduler(_PORT, _NEAR, near)
-        for place in ((_NEAR, near), (_FAR, far)):
-            lab.worker(_PORT, _NEAR, *place, more=("--memory-limit", "60MB"))
+        places = ((_NEAR, near), (_FAR, far))
+        workers = [lab.worker(_PORT, _NEAR, *place, more=("--memory-limit", "60MB")) for place in places]
         profile = write_profile(folder, address=f"tcp://{_NEAR}:{_PORT}")
         run = lab.dpstudies("run", study, "--store", store, "--cluster", profile, inside=near)
         wait_until(lambda: "every worker has paused" in run.output, "a word about the workers")
         waits = run.runs
+        lab.kill(run, signal.SIGINT)
+        code = run.finish()
+        for worker in workers:
+            lab.kill(worker)
         lab.worker(_PORT, _NEAR, _FAR, far)
+        resume = lab.dpstudies("resume", store, "--cluster", profile, inside=near)
         promises = {
             "the run waits": waits,
             "says what to set": "set a larger memory_limit or fewer threads per worker" in run.output,
-            "with another worker: exit 0": run.finish() == 0,
+            f"Ctrl-C: exit 130, got {code}": code == 130,
+            "resume: exit 0": resume.finish() == 0,
         }
     return judge("all workers paused for memory", run, store, promises)
 
