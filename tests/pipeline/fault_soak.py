@@ -152,6 +152,4 @@ def soak(folder: Path, n_faults: int, seed: int) -> Outcome:
         }
     faults = ", ".join(f"{n} x {fault}" for fault, n in counts.items() if n)
     faults += f"; {laboratory.n_lost} writes lost with the power, every {_FAILS_EVERY}th operation on files failed once"
-    return judge(
-        f"{n_faults} faults at random, seed {seed}: {faults}", last, laboratory.store, laboratory.promises | promises
-    )
+    return judge(f"{n_faults} faults at random, seed {seed}: {faults}", last, laboratory.store, promises)
