@@ -1,4 +1,4 @@
-"""Differentially private Bayesian inference: the mechanisms, each with its guarantee and its exact law.
+"""Differentially private Bayesian inference: the mechanisms, each with its guarantee and its exact distribution.
 
 * `counts`: releases of counts, and thereby of a Dirichlet posterior, through the Hellinger distance or with noise.
 * `inference`: what the parameter of an exponential family was, given a noisy sum of its records.
@@ -6,24 +6,24 @@
 * `glm`: one draw of the weights of a binary regression.
 * `regression`: a coefficient of a linear regression, from what partitions of the rows state of it.
 
-The Dirichlet–multinomial model lives in `conjugate`, distances in `divergences`, losses of two laws in
-`pair_losses`, guarantees in `privacy`; `audit` says what a mechanism spends. dp-accounting composes that through
+The Dirichlet–multinomial model lives in `conjugate`, distances in `divergences`, losses of two distributions in
+`divergences`, guarantees in `privacy`; `audit` says what a mechanism spends. dp-accounting composes that through
 `accounting`, and `samplers` are mechanisms as functions of raw records, for testers that sample.
 
 All are pure functions and frozen dataclasses; randomness comes in as uniforms or a generator.
 """
 
 from mechanisms.accounting import accounting_event, privacy_loss_distribution
-from mechanisms.audit import Audit, OutputLaws, Verdict, audit_laws
+from mechanisms.audit import Audit, OutputDistributions, Verdict, audit_distributions
 from mechanisms.conjugate import balanced_counts, count_candidates, enumerate_candidates, posterior
-from mechanisms.counts.audit import audit_counts, count_laws
+from mechanisms.counts.audit import audit_counts, count_distributions
 from mechanisms.counts.bound_calibration import BoundScale, bound_scale
 from mechanisms.counts.calibration import Certificate, calibrate
 from mechanisms.counts.exponential import ExponentialMechanism, exponential_mechanism
 from mechanisms.counts.hamming import HammingMechanism, hamming_mechanism
 from mechanisms.counts.hamming_loss import calibrate_hamming, hamming_loss
 from mechanisms.counts.noise import NoisyCounts, geometric_counts, laplace_counts
-from mechanisms.counts.optimal import OptimalCounts, OptimalLaw, optimal_counts, optimal_law
+from mechanisms.counts.optimal import OptimalCounts, OptimalDistribution, optimal_counts, optimal_distribution
 from mechanisms.counts.power_mixture import PowerMixture, power_mixture_mechanism
 from mechanisms.counts.registry import MECHANISMS, Mechanism, validate
 from mechanisms.counts.release import CountRelease
@@ -35,12 +35,12 @@ from mechanisms.counts.sensitivity import (
     smooth_sensitivity,
     varying_sensitivity,
 )
-from mechanisms.divergences import hellinger
-from mechanisms.glm.audit import audit_replacements, largest_order, replacement_laws
+from mechanisms.glm.audit import audit_replacements, critical_order, replacement_distributions
 from mechanisms.glm.links import LINKS, Link
 from mechanisms.glm.mechanisms import GLM_MECHANISMS, GlmMechanism, glm_mechanism
-from mechanisms.glm.sampling import GaussianReference, GlmDraws, fit_reference, sample_glm
+from mechanisms.glm.sampling import GlmDraws, LaplaceApproximation, laplace_approximation, sample_glm
 from mechanisms.glm.worst_case import LimitingCase, candidate_records, limiting_case, shared_records
+from mechanisms.hellinger import hellinger
 from mechanisms.inference.binomial_mixture import BinomialMixture
 from mechanisms.inference.families import FAMILIES
 from mechanisms.inference.family import Family
@@ -56,10 +56,10 @@ from mechanisms.privacy import Guarantee, Neighbouring, RenyiGuarantee
 from mechanisms.regression.audit import (
     adversarial_posteriors,
     centred_losses,
-    probability_laws,
-    quantile_laws,
-    search_laws,
-    window_laws,
+    probability_distributions,
+    quantile_distributions,
+    search_distributions,
+    window_distributions,
 )
 from mechanisms.regression.coefficient_posterior import CoefficientPosterior
 from mechanisms.regression.partition_probability import PROBABILITY_METHODS, PartitionProbability
@@ -107,11 +107,11 @@ __all__ = [
     "Family",
     "FlatPrior",
     "GaussianCounts",
-    "GaussianReference",
     "GlmDraws",
     "GlmMechanism",
     "Guarantee",
     "HammingMechanism",
+    "LaplaceApproximation",
     "LimitingCase",
     "Link",
     "MarginalPosterior",
@@ -120,8 +120,8 @@ __all__ = [
     "NoisyCounts",
     "OnePosteriorSampling",
     "OptimalCounts",
-    "OptimalLaw",
-    "OutputLaws",
+    "OptimalDistribution",
+    "OutputDistributions",
     "PartitionProbability",
     "PartitionQuantile",
     "PowerMixture",
@@ -139,7 +139,7 @@ __all__ = [
     "approximate_epsilon",
     "audit_counts",
     "audit_densities",
-    "audit_laws",
+    "audit_distributions",
     "audit_posteriors",
     "audit_replacements",
     "audit_sampling",
@@ -153,13 +153,13 @@ __all__ = [
     "classical_epsilon",
     "conjugate_posterior",
     "count_candidates",
-    "count_laws",
+    "count_distributions",
     "count_sampler",
+    "critical_order",
     "dirichlet_renyi",
     "draw_partition",
     "enumerate_candidates",
     "exponential_mechanism",
-    "fit_reference",
     "gaussian_mechanism",
     "geometric_counts",
     "glm_mechanism",
@@ -167,10 +167,10 @@ __all__ = [
     "hamming_loss",
     "hamming_mechanism",
     "hellinger",
+    "laplace_approximation",
     "laplace_counts",
     "laplace_guarantee",
     "laplace_scale",
-    "largest_order",
     "limiting_case",
     "local_sensitivity",
     "local_sensitivity_at_distance",
@@ -179,25 +179,25 @@ __all__ = [
     "naive_statistics",
     "one_posterior_sampling",
     "optimal_counts",
-    "optimal_law",
+    "optimal_distribution",
     "partition_sizes",
     "partition_statistics",
     "posterior",
     "power_mixture_mechanism",
     "privacy_loss_distribution",
     "private_bounds",
-    "probability_laws",
+    "probability_distributions",
     "pure_epsilon_for",
     "pure_renyi",
     "quantile_among",
-    "quantile_laws",
+    "quantile_distributions",
     "release_statistics",
     "renyi_sampler",
-    "replacement_laws",
+    "replacement_distributions",
     "sample_gibbs",
     "sample_glm",
     "sample_truncated_gibbs",
-    "search_laws",
+    "search_distributions",
     "shared_records",
     "simulate_statistics",
     "smooth_sensitivity",
@@ -206,5 +206,5 @@ __all__ = [
     "tabulate_regions",
     "validate",
     "varying_sensitivity",
-    "window_laws",
+    "window_distributions",
 ]

@@ -1,9 +1,9 @@
 """Exact audits: what a mechanism with finitely many data sets and outputs really spends.
 
-A mechanism states its output law at every data set (`OutputLaws`); over all pairs of neighbours P, Q the audit finds
+A mechanism states its output distribution at every data set (`OutputDistributions`); over all pairs of neighbours P, Q the audit finds
 
 * the pure loss  max |ln p(r)/q(r)|  over outputs r, with the pair and the output that reach it,
-* the hockey-stick profile  max δ(ε)  and the Rényi curve  max D_λ(P‖Q)  of `mechanisms.pair_losses`.
+* the hockey-stick profile  max δ(ε)  and the Rényi curve  max D_λ(P‖Q)  of `mechanisms.divergences`.
 
 Nothing is estimated: a verdict is a proof up to rounding, and a broken guarantee comes with its counterexample. Audits
 of mechanisms with densities (`mechanisms.renyi.audit`) return the same `Audit`, with their own `evidence`.
@@ -22,10 +22,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mechanisms.pair_losses import extremes, hockey_stick, hockey_stick_bound, log_ratios, renyi, renyi_bound
+from mechanisms.divergences import extremes, hockey_stick, hockey_stick_bound, log_ratios, renyi, renyi_bound
 from mechanisms.privacy import Guarantee, RenyiGuarantee
 
-__all__ = ["MAX_AUDITED", "ROUNDING", "Audit", "OutputLaws", "Verdict", "Witness", "audit_laws", "sum_exp"]
+__all__ = [
+    "MAX_AUDITED",
+    "ROUNDING",
+    "Audit",
+    "OutputDistributions",
+    "Verdict",
+    "Witness",
+    "audit_distributions",
+    "sum_exp",
+]
 
 MAX_AUDITED = 20_000_000_000
 """Largest number of (pair, output) combinations that is audited: a minute or two on one core."""
@@ -39,7 +48,7 @@ _NORMALISED = 1e-11
 
 
 @dataclass(frozen=True, eq=False)
-class OutputLaws:
+class OutputDistributions:
     """What an audit needs of a mechanism, at fixed public parameters.
 
     Parameters
@@ -50,22 +59,22 @@ class OutputLaws:
         Every possible output.
     pairs : ndarray of int64, shape (P, 2)
         Which data sets are neighbours, each unordered pair once.
-    log_law : callable
+    log_pmf : callable
         Index of a data set to the log probabilities of all outputs, shape (R,), −inf for impossible ones.
 
     Examples
     --------
     Randomised response, true answer told with probability ¾:
 
-    >>> laws = OutputLaws.from_table([[0.75, 0.25], [0.25, 0.75]], pairs=[[0, 1]])
-    >>> round(audit_laws(laws).epsilon, 6) == round(math.log(3), 6)
+    >>> distributions = OutputDistributions.from_table([[0.75, 0.25], [0.25, 0.75]], pairs=[[0, 1]])
+    >>> round(audit_distributions(distributions).epsilon, 6) == round(math.log(3), 6)
     True
     """
 
     datasets: NDArray[Any]
     outputs: NDArray[Any]
     pairs: NDArray[np.int64]
-    log_law: Callable[[int], NDArray[np.float64]] = field(repr=False)
+    log_pmf: Callable[[int], NDArray[np.float64]] = field(repr=False)
 
     def __post_init__(self) -> None:
         pairs = np.asarray(self.pairs)
@@ -81,8 +90,8 @@ class OutputLaws:
             )
 
     @classmethod
-    def from_table(cls, probabilities: ArrayLike, pairs: ArrayLike) -> OutputLaws:
-        """Return the laws that a table lists, one row a data set.
+    def from_table(cls, probabilities: ArrayLike, pairs: ArrayLike) -> OutputDistributions:
+        """Return the distributions that a table lists, one row a data set.
 
         Parameters
         ----------
@@ -91,24 +100,26 @@ class OutputLaws:
 
         Returns
         -------
-        OutputLaws
+        OutputDistributions
 
         Raises
         ------
         ValueError
-            If the table is not two-dimensional, a row is not a law, or the pairs do not index it.
+            If the table is not two-dimensional, a row is not a distribution, or the pairs do not index it.
         """
         table = np.asarray(probabilities, dtype=np.float64)
         if table.ndim != 2:
             raise ValueError(f"probabilities must have shape (D, R), got {table.shape}; give one row a data set")
         if not np.all(table >= 0):
-            raise ValueError(f"probabilities must be >= 0, got {table[~(table >= 0)][0]}; give laws, not logarithms")
+            raise ValueError(
+                f"probabilities must be >= 0, got {table[~(table >= 0)][0]}; give distributions, not logarithms"
+            )
         with np.errstate(divide="ignore"):
             logs = np.log(table)
-        laws = cls(np.arange(len(table)), np.arange(table.shape[1]), np.asarray(pairs), logs.__getitem__)
+        distributions = cls(np.arange(len(table)), np.arange(table.shape[1]), np.asarray(pairs), logs.__getitem__)
         for index in range(len(table)):
-            _law(laws, index)
-        return laws
+            _distribution(distributions, index)
+        return distributions
 
 
 @dataclass(frozen=True)
@@ -162,7 +173,7 @@ class Audit:
         What was compared, after symmetry.
     evidence : str
         How sure it is: "exact" and "closed form" are proofs up to rounding, "quadrature" one up to the error of a rule
-        that integrates each law to 1 within 1e-11.
+        that integrates each distribution to 1 within 1e-11.
     """
 
     epsilon: float
@@ -193,12 +204,12 @@ class Audit:
 
         Examples
         --------
-        >>> laws = OutputLaws.from_table([[0.75, 0.25], [0.25, 0.75]], pairs=[[0, 1]])
-        >>> print(audit_laws(laws).check(Guarantee(1.0)).text)
+        >>> distributions = OutputDistributions.from_table([[0.75, 0.25], [0.25, 0.75]], pairs=[[0, 1]])
+        >>> print(audit_distributions(distributions).check(Guarantee(1.0)).text)
         broken: stated 1-DP, loses 1.0986 at 0 against 1, output 0
-        >>> print(audit_laws(laws, epsilons=[1.0]).check(Guarantee(1.0, 0.1)).text)
+        >>> print(audit_distributions(distributions, epsilons=[1.0]).check(Guarantee(1.0, 0.1)).text)
         within (1, 0.1)-DP: delta 0.0704, slack 0.0296
-        >>> print(audit_laws(laws, orders=[2]).check(RenyiGuarantee(2, 0.5)).text)
+        >>> print(audit_distributions(distributions, orders=[2]).check(RenyiGuarantee(2, 0.5)).text)
         broken: stated (2, 0.5)-RDP, reaches 0.847298; worst ratio at 0 against 1, output 0
         """
         if isinstance(guarantee, RenyiGuarantee):
@@ -233,14 +244,14 @@ class Audit:
         return Verdict(False, slack, f"broken: stated {guarantee}, reaches {spent:.6g}; worst ratio at {self.witness}")
 
 
-def audit_laws(
-    laws: OutputLaws, epsilons: Sequence[float] = (), orders: Sequence[float] = (), n_threads: int = 1
+def audit_distributions(
+    distributions: OutputDistributions, epsilons: Sequence[float] = (), orders: Sequence[float] = (), n_threads: int = 1
 ) -> Audit:
-    """Compare the laws of all neighbours, exactly.
+    """Compare the distributions of all neighbours, exactly.
 
     Parameters
     ----------
-    laws : OutputLaws
+    distributions : OutputDistributions
     epsilons : sequence of float
         Where to compute the hockey-stick profile δ(ε), each ≥ 0.
     orders : sequence of float
@@ -255,18 +266,18 @@ def audit_laws(
     Raises
     ------
     ValueError
-        If a law has the wrong shape, does not sum to one or has a NaN, an order or ε is not allowed, or there are
+        If a distribution has the wrong shape, does not sum to one or has a NaN, an order or ε is not allowed, or there are
         more than `MAX_AUDITED` combinations of pairs and outputs.
 
     Notes
     -----
-    Pairs that cannot exceed what was found already, by the bounds of `mechanisms.pair_losses`, are skipped; no pair is
+    Pairs that cannot exceed what was found already, by the bounds of `mechanisms.divergences`, are skipped; no pair is
     left out of the pure loss.
 
     Examples
     --------
-    >>> laws = OutputLaws.from_table([[0.8, 0.2, 0.0], [0.5, 0.5, 0.0], [0.4, 0.4, 0.2]], pairs=[[0, 1]])
-    >>> found = audit_laws(laws, epsilons=[0.0, 0.5], orders=[2])
+    >>> distributions = OutputDistributions.from_table([[0.8, 0.2, 0.0], [0.5, 0.5, 0.0], [0.4, 0.4, 0.2]], pairs=[[0, 1]])
+    >>> found = audit_distributions(distributions, epsilons=[0.0, 0.5], orders=[2])
     >>> print(round(found.epsilon, 4), {e: round(d, 4) for e, d in found.deltas.items()}, round(found.renyi[2], 4))
     0.9163 {0.0: 0.3, 0.5: 0.1703} 0.4463
     """
@@ -278,25 +289,25 @@ def audit_laws(
             raise ValueError(f"orders must be finite and >= 1, got {order}; 1 is the Kullback-Leibler divergence")
     if n_threads < 1:
         raise ValueError(f"n_threads must be >= 1, got {n_threads}")
-    size = len(laws.pairs) * len(laws.outputs)
+    size = len(distributions.pairs) * len(distributions.outputs)
     if size > MAX_AUDITED:
         raise ValueError(
             f"an exact audit must compare at most {MAX_AUDITED:,} combinations of pairs and outputs, got {size:,} "
-            f"({len(laws.pairs):,} pairs, {len(laws.outputs):,} outputs); use fewer records, or a mechanism whose "
+            f"({len(distributions.pairs):,} pairs, {len(distributions.outputs):,} outputs); use fewer records, or a mechanism whose "
             "guarantee is proved for every size"
         )
-    pairs = laws.pairs[np.lexsort((laws.pairs[:, 1], laws.pairs[:, 0]))]
+    pairs = distributions.pairs[np.lexsort((distributions.pairs[:, 1], distributions.pairs[:, 0]))]
     parts = np.array_split(pairs, min(n_threads, len(pairs)))
     with ThreadPoolExecutor(len(parts)) as pool:
-        found = list(pool.map(partial(_audit_part, laws, epsilons, orders, _CACHE_BYTES // len(parts)), parts))
+        found = list(pool.map(partial(_audit_part, distributions, epsilons, orders, _CACHE_BYTES // len(parts)), parts))
     worst = max(found, key=lambda part: part.epsilon)
     return Audit(
         epsilon=worst.epsilon,
-        witness=_witness(laws, *worst.pair),
+        witness=_witness(distributions, *worst.pair),
         deltas={float(e): max(part.deltas[i] for part in found) for i, e in enumerate(epsilons)},
         renyi={float(order): max(part.renyi[i] for part in found) for i, order in enumerate(orders)},
         n_pairs=len(pairs),
-        n_outputs=len(laws.outputs),
+        n_outputs=len(distributions.outputs),
     )
 
 
@@ -322,13 +333,15 @@ def sum_exp(logs: NDArray[np.float64], factor: float = 1.0) -> float:
     return total
 
 
-def _witness(laws: OutputLaws, first: int, second: int) -> Witness:
-    difference = log_ratios(_law(laws, first), _law(laws, second))
+def _witness(distributions: OutputDistributions, first: int, second: int) -> Witness:
+    difference = log_ratios(_distribution(distributions, first), _distribution(distributions, second))
     place = int(np.argmax(np.abs(difference)))
     ratio = float(difference[place])
     if ratio < 0:
         first, second = second, first
-    return Witness(laws.datasets[first], laws.datasets[second], laws.outputs[place], abs(ratio))
+    return Witness(
+        distributions.datasets[first], distributions.datasets[second], distributions.outputs[place], abs(ratio)
+    )
 
 
 @dataclass
@@ -340,7 +353,7 @@ class _Found:
 
 
 def _audit_part(
-    laws: OutputLaws,
+    distributions: OutputDistributions,
     epsilons: Sequence[float],
     orders: Sequence[float],
     cache_bytes: int,
@@ -348,19 +361,19 @@ def _audit_part(
 ) -> _Found:
     found = _Found(-1.0, (0, 0), [0.0] * len(epsilons), [0.0] * len(orders))
     kept: OrderedDict[int, NDArray[np.float64]] = OrderedDict()
-    capacity = max(2, cache_bytes // (8 * len(laws.outputs)))
+    capacity = max(2, cache_bytes // (8 * len(distributions.outputs)))
 
-    def law(index: int) -> NDArray[np.float64]:
+    def distribution(index: int) -> NDArray[np.float64]:
         if index in kept:
             kept.move_to_end(index)
         else:
-            kept[index] = _law(laws, index)
+            kept[index] = _distribution(distributions, index)
             if len(kept) > capacity:
                 kept.popitem(last=False)
         return kept[index]
 
     for first, second in pairs.tolist():
-        here, there = law(first), law(second)
+        here, there = distribution(first), distribution(second)
         high, low = extremes(here, there)
         loss = max(high, -low)
         if loss > found.epsilon:
@@ -375,18 +388,20 @@ def _audit_part(
     return found
 
 
-def _law(laws: OutputLaws, index: int) -> NDArray[np.float64]:
-    """Return the log law at a data set, refusing what is not one."""
-    law = np.asarray(laws.log_law(index), dtype=np.float64)
-    where = f"at data set {_show(laws.datasets[index])}"
-    if law.shape != (len(laws.outputs),):
+def _distribution(distributions: OutputDistributions, index: int) -> NDArray[np.float64]:
+    """Return the log-pmf at a data set, refusing what is not one."""
+    distribution = np.asarray(distributions.log_pmf(index), dtype=np.float64)
+    where = f"at data set {_show(distributions.datasets[index])}"
+    if distribution.shape != (len(distributions.outputs),):
         raise ValueError(
-            f"a law must have shape ({len(laws.outputs)},), got {law.shape} {where}; give one entry an output"
+            f"a distribution must have shape ({len(distributions.outputs)},), got {distribution.shape} {where}; give one entry an output"
         )
-    total = sum_exp(law)
+    total = sum_exp(distribution)
     if not abs(total - 1.0) <= _NORMALISED:  # a NaN fails, too
-        raise ValueError(f"probabilities must sum to 1 within {_NORMALISED:g}, got {total} {where}; normalise the law")
-    return law
+        raise ValueError(
+            f"probabilities must sum to 1 within {_NORMALISED:g}, got {total} {where}; normalise the distribution"
+        )
+    return distribution
 
 
 def _show(value: Any) -> str:

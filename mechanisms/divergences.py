@@ -1,14 +1,14 @@
-"""Hellinger distance between Dirichlet distributions, accurate where the distance is tiny.
+"""The losses of one pair of distributions P, Q with finitely many outputs, given by their logarithms, and bounds that are cheap.
 
-Everything rests on one function of two positive numbers, the *log affinity*
+    δ(ε) = Σ_r max(p(r) − e^ε·q(r), 0),   D_λ(P‖Q) = ln Σ_r p(r)^λ q(r)^(1−λ) / (λ − 1),   D_1 = Σ_r p(r)·ln p(r)/q(r)
 
-    ℓ(a, b) = lnΓ((a+b)/2) − ½ lnΓ(a) − ½ lnΓ(b) ≤ 0.
+are the hockey-stick and the Rényi divergence. Both are convex in the ratio p/q, so a pair whose losses ln p/q stay
+within [−down, up] can reach at most the divergence of the distribution on these two points whose mean ratio is one.
 
-With B the multivariate beta function, the affinity of two Dirichlet distributions is
-
-    B((a+b)/2) / √(B(a)·B(b)) = exp( Σᵢ ℓ(aᵢ, bᵢ) − ℓ(Σa, Σb) ),   H² = 1 − affinity,
-
-and for equal totals the last term vanishes: the cells separate.
+References
+----------
+Balle, Barthe & Gaboardi, "Privacy amplification by subsampling: tight analyses via couplings and divergences",
+NeurIPS 2018 (hockey-stick). Mironov, "Rényi differential privacy", CSF 2017.
 """
 
 from __future__ import annotations
@@ -16,140 +16,172 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from mechanisms.jit import kernel
 
-__all__ = ["hellinger", "log_affinity"]
+__all__ = ["extremes", "hockey_stick", "hockey_stick_bound", "log_ratios", "renyi", "renyi_bound"]
 
 
-def log_affinity(a: ArrayLike, b: ArrayLike) -> NDArray[np.float64]:
-    """Return ℓ(a, b) = lnΓ((a+b)/2) − ½lnΓ(a) − ½lnΓ(b), elementwise.
-
-    Parameters
-    ----------
-    a, b : array_like, shape (...)
-        Positive numbers; the shapes broadcast.
-
-    Returns
-    -------
-    ndarray of float64, shape (...)
-        Values ≤ 0, in nats, with a relative error of about 1e-14 (below 1e-12 for arguments in [1e-2, 1e7],
-        however close to each other).
-
-    Notes
-    -----
-    The difference of log gammas loses every digit for large neighbours: at a = 10⁷, b = a + 1 the result is −1e-8
-    and its terms are 1e8. Here, with m = (a+b)/2, h = |b−a|/2 and u = h/m, Stirling's series
-    lnΓ(z) = (z−½)ln z − z + ½ln 2π + R(z) gives
-
-        −ℓ = ½{(m−½)·log1p(−u²) + 2h·atanh(u)} + ½[R(m+h) + R(m−h)] − R(m),
-
-    in which nothing of the size of lnΓ is left; the differences of R are expanded in u² as well. Arguments below 16
-    are first shifted by the recurrence Γ(z+1) = zΓ(z): ℓ(a, b) = ℓ(a+1, b+1) + ½·log1p(−u²), whose terms have one sign.
-
-    Examples
-    --------
-    >>> print(np.round(log_affinity([1.0, 1e7], [2.0, 1e7 + 1]) * [1, 1e8], 6))
-    [-0.120782 -1.25    ]
-    """
-    first, second = np.broadcast_arrays(np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64))
-    result = np.empty(first.shape)
-    _log_affinities(np.ascontiguousarray(first).ravel(), np.ascontiguousarray(second).ravel(), result.reshape(-1))
-    return result
-
-
-def hellinger(a: ArrayLike, b: ArrayLike) -> NDArray[np.float64]:
-    """Return the Hellinger distance between Dir(a) and Dir(b).
-
-    H² = 1 − B((a+b)/2) / √(B(a)·B(b)), so that 0 ≤ H ≤ 1 (P0, "Objectives"; P1, eq. 1, where the distance is the
-    negative utility).
+def log_ratios(log_p: NDArray[np.float64], log_q: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return ln p − ln q, 0 where both are impossible.
 
     Parameters
     ----------
-    a, b : array_like, shape (..., k)
-        Dirichlet parameters > 0; the leading shapes broadcast. The totals Σa and Σb may differ.
+    log_p, log_q : ndarray of float64, shape (R,)
+        Log probabilities, −inf for impossible outputs.
 
     Returns
     -------
-    ndarray of float64, shape (...)
-
-    Raises
-    ------
-    ValueError
-        If the last axes differ or hold fewer than 2 cells, or a parameter is not finite and > 0.
-
-    References
-    ----------
-    P0: Bun, Farina, Gaboardi & Liu, "Tailoring Differentially Private Bayesian Inference to Distance Between
-    Distributions" (poster). P1: "Differentially Private Bayesian Inference" (draft).
-
-    Notes
-    -----
-    ln B needs lnΓ(Σα), not ln Σα: a public script that divides by the latter (erratum A5) gets distances too small.
+    ndarray of float64, shape (R,)
+        Losses in nats.
 
     Examples
     --------
-    >>> print(np.round(hellinger([1.0, 1.0], [[1.0, 1.0], [2.0, 1.0], [1.0, 9.0]]), 6))
-    [0.       0.239146 0.632456]
+    >>> log_ratios(np.array([0.0, -np.inf]), np.array([-1.0, -np.inf]))
+    array([1., 0.])
     """
-    first, second = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
-    for name, values in (("a", first), ("b", second)):
-        if values.ndim == 0 or values.shape[-1] < 2:
-            raise ValueError(
-                f"{name} must have at least 2 cells on its last axis, got shape {values.shape}; "
-                "pass Dirichlet parameters"
-            )
-        if not np.all((values > 0) & np.isfinite(values)):
-            bad = values[~((values > 0) & np.isfinite(values))][0]
-            raise ValueError(f"{name} must be finite and > 0, got {bad}; pass Dirichlet parameters")
-    if first.shape[-1] != second.shape[-1]:
-        raise ValueError(
-            f"a and b must have equally many cells, got {first.shape[-1]} and {second.shape[-1]}; compare one model"
-        )
-    log_affinity_cells = log_affinity(first, second).sum(axis=-1)
-    log_affinity_total = log_affinity(first.sum(axis=-1), second.sum(axis=-1))
-    # The affinity is at most 1 (Cauchy–Schwarz); with unequal totals rounding may leave its log a hair above 0.
-    return np.sqrt(np.abs(np.expm1(np.minimum(log_affinity_cells - log_affinity_total, 0.0))))
+    with np.errstate(invalid="ignore"):
+        losses = log_p - log_q
+    losses[np.isneginf(log_p) & np.isneginf(log_q)] = 0.0
+    return losses
 
 
 @kernel
-def _stirling_remainder(z):
-    w = 1.0 / (z * z)
-    return (1 / 12 - w * (1 / 360 - w * (1 / 1260 - w / 1680))) / z
+def extremes(log_p, log_q):
+    """Return the largest and the smallest of ln p − ln q, 0 where both are impossible; no array is made."""
+    high, low = -math.inf, math.inf
+    for i in range(log_p.size):
+        change = log_p[i] - log_q[i]
+        if change != change:  # a distribution has no NaN, so both are impossible
+            change = 0.0
+        high, low = max(high, change), min(low, change)
+    return high, low
 
 
-@kernel
-def _log_affinity(a, b):
-    if a == b:
+def hockey_stick(log_p: NDArray[np.float64], losses: NDArray[np.float64], epsilon: float) -> float:
+    """Return the hockey-stick divergence δ(ε).
+
+    Parameters
+    ----------
+    log_p : ndarray of float64, shape (R,)
+        Log probabilities under P.
+    losses : ndarray of float64, shape (R,)
+        `log_ratios` of P and Q.
+    epsilon : float
+        ε ≥ 0 in nats.
+
+    Returns
+    -------
+    float
+        In [0, 1].
+
+    Examples
+    --------
+    >>> log_p, log_q = np.log([0.75, 0.25]), np.log([0.25, 0.75])
+    >>> round(hockey_stick(log_p, log_ratios(log_p, log_q), 0.0), 12)
+    0.5
+    """
+    above = losses > epsilon
+    return float(np.sum(np.exp(log_p[above]) * -np.expm1(epsilon - losses[above])))
+
+
+def hockey_stick_bound(up: float, down: float, epsilon: float) -> float:
+    """Return the hockey-stick divergence of the two-point distribution with losses `up` and −`down`.
+
+    Parameters
+    ----------
+    up, down : float
+        Largest losses of P against Q and of Q against P, in nats.
+    epsilon : float
+        ε ≥ 0 in nats.
+
+    Returns
+    -------
+    float
+        In [0, 1].
+
+    Examples
+    --------
+    >>> round(hockey_stick_bound(math.log(3), math.log(3), 0.0), 12)
+    0.5
+    """
+    if up <= epsilon:
         return 0.0
-    low, high = min(a, b), max(a, b)
-    mean, half = 0.5 * low + 0.5 * high, 0.5 * high - 0.5 * low
-    shifted = 0.0
-    while low < 16.0:
-        u = half / mean
-        # 1 − u² = low·high/mean²: the left form is accurate for near arguments, the right one for distant ones.
-        shifted += 0.5 * (math.log1p(-u * u) if u < 0.5 else math.log(low / mean) + math.log(high / mean))
-        low, mean, high = low + 1.0, mean + 1.0, high + 1.0
-    u = half / mean
-    if u < 0.5:
-        v = u * u
-        main = 0.5 * (mean - 0.5) * math.log1p(-v) + half * math.atanh(u)
-        # ½[(m+h)^-p + (m−h)^-p] − m^-p = m^-p·N_p(v)/(1−v)^p, whose polynomials N_p have no constant term.
-        n1 = v
-        n3 = v * (6 + v * (-3 + v))
-        n5 = v * (15 + v * (-5 + v * (10 + v * (-5 + v))))
-        n7 = v * (28 + v * (14 + v * (42 + v * (-35 + v * (21 + v * (-7 + v))))))
-        s = 1.0 / (mean * (1 - v))
-        w = s * s
-        remainder = s * (n1 / 12 - w * (n3 / 360 - w * (n5 / 1260 - w * n7 / 1680)))
-    else:
-        main = 0.5 * ((high - 0.5) * math.log(high / mean) + (low - 0.5) * math.log(low / mean))
-        remainder = 0.5 * (_stirling_remainder(high) + _stirling_remainder(low)) - _stirling_remainder(mean)
-    return shifted - main - remainder
+    return _mass_above(up, down) * -math.expm1(epsilon - up)
 
 
-@kernel
-def _log_affinities(a, b, result):
-    for i in range(a.size):
-        result[i] = _log_affinity(a[i], b[i])
+def renyi(log_p: NDArray[np.float64], losses: NDArray[np.float64], order: float) -> float:
+    """Return the Rényi divergence D_λ(P‖Q).
+
+    Parameters
+    ----------
+    log_p : ndarray of float64, shape (R,)
+        Log probabilities under P.
+    losses : ndarray of float64, shape (R,)
+        `log_ratios` of P and Q.
+    order : float
+        λ ≥ 1; 1 is the Kullback–Leibler divergence.
+
+    Returns
+    -------
+    float
+        In nats; inf if an output is possible under P only.
+
+    Examples
+    --------
+    >>> log_p, log_q = np.log([0.75, 0.25]), np.log([0.25, 0.75])
+    >>> round(math.exp(renyi(log_p, log_ratios(log_p, log_q), 2.0)), 12) == round(0.75**2 / 0.25 + 0.25**2 / 0.75, 12)
+    True
+    """
+    possible = np.isfinite(log_p)
+    log_p, losses = log_p[possible], losses[possible]
+    if np.any(np.isposinf(losses)):
+        return math.inf
+    if order == 1:
+        return float(np.sum(np.exp(log_p) * losses))
+    growth = (order - 1) * losses
+    if growth.max() < 1.0:  # near order 1 the sum is near 1: keep the digits of the difference
+        return math.log1p(float(np.sum(np.exp(log_p) * np.expm1(growth)))) / (order - 1)
+    growth += log_p
+    high = float(growth.max())
+    return (high + math.log(float(np.exp(growth - high).sum()))) / (order - 1)
+
+
+def renyi_bound(up: float, down: float, order: float) -> float:
+    """Return the Rényi divergence of the two-point distribution with losses `up` and −`down`.
+
+    Parameters
+    ----------
+    up, down : float
+        Largest losses of P against Q and of Q against P, in nats.
+    order : float
+        λ ≥ 1.
+
+    Returns
+    -------
+    float
+        In nats; inf if a loss is.
+
+    Examples
+    --------
+    >>> round(renyi_bound(math.log(3), math.log(3), 1.0), 12) == round(0.5 * math.log(3), 12)
+    True
+    """
+    if math.isinf(up) or math.isinf(down):
+        return math.inf
+    share = _mass_above(up, down)
+    if order == 1:
+        return share * up - (1.0 - share) * down
+    growth = (order - 1) * up
+    if growth < 1.0:
+        rest = (1.0 - share) * math.expm1(-(order - 1) * down)
+        return math.log1p(share * math.expm1(growth) + rest) / (order - 1)
+    return (growth + math.log(share + (1.0 - share) * math.exp(-(order - 1) * (up + down)))) / (order - 1)
+
+
+def _mass_above(up: float, down: float) -> float:
+    """Return the mass at `up` of the distribution on losses `up`, −`down` whose mean ratio is 1."""
+    if up <= 0 or down <= 0 or math.isinf(up) or math.isinf(down):  # the first two by rounding of the normaliser
+        return 1.0
+    return math.expm1(-down) / math.expm1(-up - down)

@@ -1,6 +1,6 @@
 """Mechanisms as functions of raw records, ``(dataset, num_samples) -> samples``: the form that sampling testers take.
 
-An audit of exact laws (`mechanisms.audit`) needs no samples. Testers that estimate a divergence from samples do, such
+An audit of exact distributions (`mechanisms.audit`) needs no samples. Testers that estimate a divergence from samples do, such
 as those of DP-Auditorium, whose protocol this is: a data set goes in as its records, and independent releases come out,
 one a row.
 
@@ -71,8 +71,8 @@ def count_sampler(
 
     def sample(dataset: ArrayLike, num_samples: int) -> NDArray[np.int64]:
         counts = np.bincount(_categories(dataset, alpha.size), minlength=alpha.size)
-        law = mechanism.build(alpha, counts, epsilon, delta)
-        return law.sample(rng.random((_size(num_samples), law.n_uniforms)))
+        distribution = mechanism.build(alpha, counts, epsilon, delta)
+        return distribution.sample(rng.random((_size(num_samples), distribution.n_uniforms)))
 
     return sample
 

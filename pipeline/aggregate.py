@@ -30,7 +30,7 @@ _Region = dict[Hashable, slice]
 def mcse_quantile(ordered: np.ndarray, probability: float) -> float:
     """Return the Monte Carlo standard error of a sample quantile of independent draws.
 
-    Half the distance between the order statistics that stand one standard deviation below and above, by the Beta law
+    Half the distance between the order statistics that stand one standard deviation below and above, by the Beta distribution
     of the order statistic's level; no density needs to be estimated.
 
     Parameters

@@ -31,7 +31,7 @@ _BATCH = 64
 
 
 @dataclass(frozen=True)
-class Flaw:
+class Fdistribution:
     """Something wrong in a store.
 
     Attributes
@@ -66,14 +66,14 @@ class Verification:
         Committed blocks of a setting of which every chunk was read, and those that were computed again.
     n_pending : int
         Blocks of a setting that were not committed.
-    flaws : tuple of Flaw
+    flaws : tuple of Fdistribution
         Everything wrong.
     """
 
     n_read: int
     n_computed: int
     n_pending: int
-    flaws: tuple[Flaw, ...]
+    flaws: tuple[Fdistribution, ...]
 
 
 @on_worker
@@ -81,7 +81,7 @@ def check_batch(run: str, session: str, batch: Sequence[tuple[Work, bool]]) -> V
     """Check blocks on a worker, compute some of them again, and repair them if there is a session."""
     study, store = shipped_task(run, session).opened()
     n_read = n_computed = n_pending = 0
-    flaws: list[Flaw] = []
+    flaws: list[Fdistribution] = []
     for work, is_computed in batch:
         panel = study.panel(work.block.panel)
         for k in work.settings:
@@ -90,7 +90,7 @@ def check_batch(run: str, session: str, batch: Sequence[tuple[Work, bool]]) -> V
             cell = [f"{name}={value}" for name, value in panel.cells()[work.block.cell].items()]
             where = ", ".join([panel.name, *cell, setting.label, f"trials {trials.start}-{trials.stop - 1}"])
             problems, stored = check_block(store, panel, work.block, setting)
-            flaws += [Flaw(where, name, problem) for name, problem in problems.items()]
+            flaws += [Fdistribution(where, name, problem) for name, problem in problems.items()]
             if problems and session:
                 invalidate(store, panel, work.block, setting, problems)
             if stored is None:
@@ -101,7 +101,7 @@ def check_batch(run: str, session: str, batch: Sequence[tuple[Work, bool]]) -> V
                 continue
             n_computed += 1
             again = Rerun(panel, setting, evaluate_block(study, work.block, [setting])[0], stored)
-            flaws += [Flaw(where, name, f"different: {again.largest_difference}") for name in again.differing]
+            flaws += [Fdistribution(where, name, f"different: {again.largest_difference}") for name in again.differing]
             if again.differing and session:
                 with store.commit([Planned(panel, work.block, [setting], [setting])]) as commit:
                     commit.write(panel, work.block, setting, again.computed)
@@ -195,7 +195,7 @@ def verify(
                     flight.submit(len(batch), check_batch, task.run, task.session, batch)
         if session is not None:
             session.end({"finished": now()})
-    flaws = tuple(Flaw(panel or "store", name, problem) for (panel, name), problem in of_template.items())
+    flaws = tuple(Fdistribution(panel or "store", name, problem) for (panel, name), problem in of_template.items())
     return Verification(
         sum(one.n_read for one in found),
         sum(one.n_computed for one in found),

@@ -3,7 +3,7 @@
 A package of one's own gives its mechanisms names by registering them as entry points of the group
 ``dpstudies.mechanisms``.
 
-Mechanisms that release counts state an ε, and are compared by their exact laws. Those that state a Rényi divergence,
+Mechanisms that release counts state an ε, and are compared by their exact distributions. Those that state a Rényi divergence,
 one draw of a posterior or counts with normal noise, are given the first of the orders that are asked for.
 """
 
@@ -15,16 +15,16 @@ from mechanisms import (
     Audit,
     Guarantee,
     Mechanism,
-    OutputLaws,
+    OutputDistributions,
     RenyiGuarantee,
     Verdict,
-    audit_laws,
-    count_laws,
+    audit_distributions,
+    count_distributions,
     validate,
 )
 from mechanisms.audit import ROUNDING
 from mechanisms.glm.mechanisms import GLM_MECHANISMS
-from mechanisms.renyi.audit import audit_densities, audit_sampling, gaussian_laws
+from mechanisms.renyi.audit import audit_densities, audit_sampling, gaussian_distributions
 from mechanisms.renyi.gaussian_counts import GAUSSIAN_VARIANCES, gaussian_mechanism
 from mechanisms.renyi.sampling import RENYI_SAMPLERS, calibrate_renyi, renyi_sampler
 from pipeline.clusters.cluster import available_cores
@@ -54,13 +54,13 @@ class Question:
     Attributes
     ----------
     prior : tuple of float or None
-        Dirichlet parameters; None where laws bring their own data sets.
+        Dirichlet parameters; None where distributions bring their own data sets.
     n : int or None
         Number of records; None likewise.
     epsilon : float
-        What a mechanism is given, and what laws are compared with.
+        What a mechanism is given, and what distributions are compared with.
     delta : float or None
-        Likewise; None is `DELTA` for a mechanism that takes a δ, and no δ at all for laws.
+        Likewise; None is `DELTA` for a mechanism that takes a δ, and no δ at all for distributions.
     epsilons, orders : sequence of float
         Further ε of the hockey-stick profile, and Rényi orders; the first is that of mechanisms that state one.
     """
@@ -119,7 +119,7 @@ def audit_named(names: Sequence[str], question: Question) -> tuple[list[Audited]
     ----------
     names : sequence of str
         Names of mechanisms, of other packages' registered ones too, ``all``, or ``module:object`` and
-        ``file.py:object`` of a `mechanisms.Mechanism` or of `mechanisms.OutputLaws`.
+        ``file.py:object`` of a `mechanisms.Mechanism` or of `mechanisms.OutputDistributions`.
     question : Question
 
     Returns
@@ -132,7 +132,7 @@ def audit_named(names: Sequence[str], question: Question) -> tuple[list[Audited]
     Raises
     ------
     BadInputError
-        If a name is unknown or no mechanism, an argument is not allowed, laws are not laws, or an audit is too large to
+        If a name is unknown or no mechanism, an argument is not allowed, distributions are not distributions, or an audit is too large to
         be exact. Of ``all`` those that refuse the problem are left out, unless all do.
     """
     named = {name: _find(name) for name in dict.fromkeys(names) if name != ALL}
@@ -145,7 +145,7 @@ def audit_named(names: Sequence[str], question: Question) -> tuple[list[Audited]
                 continue
             try:
                 mechanism = _find(name)
-                if isinstance(mechanism, Mechanism):  # laws bring data sets of their own
+                if isinstance(mechanism, Mechanism):  # distributions bring data sets of their own
                     mechanism.require(n, len(prior))
                     audited[name] = _audit(name, mechanism, question)
             except ValueError as error:
@@ -198,8 +198,8 @@ def _number(found: dict[float, float], at: float, form: str) -> str:
     return f"{found[float(at)]:{form}}" if float(at) in found else "not computed"
 
 
-def _find(name: str) -> Mechanism | OutputLaws | str:
-    """Return a mechanism or laws; of one that states a Rényi divergence, its name."""
+def _find(name: str) -> Mechanism | OutputDistributions | str:
+    """Return a mechanism or distributions; of one that states a Rényi divergence, its name."""
     if name in RENYI:
         return name
     if name in MECHANISMS:
@@ -213,9 +213,9 @@ def _find(name: str) -> Mechanism | OutputLaws | str:
         known = [name for name in REGISTERED if name not in GLM_MECHANISMS]
         raise BadInputError(unknown("mechanism", name, known) + "; or module:object, or file.py:object")
     found = load_object(REGISTERED.get(name, name))
-    if not isinstance(found, Mechanism | OutputLaws):
+    if not isinstance(found, Mechanism | OutputDistributions):
         raise BadInputError(
-            f"{name} must be a mechanisms.Mechanism or mechanisms.OutputLaws, got {type(found).__name__}; name another "
+            f"{name} must be a mechanisms.Mechanism or mechanisms.OutputDistributions, got {type(found).__name__}; name another "
             "object"
         )
     return found
@@ -235,13 +235,15 @@ def _problem(question: Question) -> tuple[tuple[float, ...], int]:
     return question.prior, question.n
 
 
-def _audit(name: str, what: Mechanism | OutputLaws | str, question: Question) -> Audited:
+def _audit(name: str, what: Mechanism | OutputDistributions | str, question: Question) -> Audited:
     try:
         if isinstance(what, str):
             return _audit_renyi(what, question)
-        laws, stated = _laws(what, question)
+        distributions, stated = _distributions(what, question)
         compared = stated or Guarantee(question.epsilon)
-        found = audit_laws(laws, (compared.epsilon, *question.epsilons), question.orders, available_cores())
+        found = audit_distributions(
+            distributions, (compared.epsilon, *question.epsilons), question.orders, available_cores()
+        )
         return Audited(name, stated, compared, found, found.check(compared))
     except ValueError as error:
         raise error if isinstance(error, BadInputError) else BadInputError(f"{name}: {error}") from error
@@ -262,7 +264,7 @@ def _audit_renyi(name: str, question: Question) -> Audited:
     stated = None if name == "direct" else compared
     if name in GAUSSIAN_VARIANCES:
         noisy = gaussian_mechanism(name, prior, n, order, question.epsilon)
-        found = audit_densities(gaussian_laws(noisy), question.orders)
+        found = audit_densities(gaussian_distributions(noisy), question.orders)
     elif name == "direct":
         found = audit_sampling(renyi_sampler(name, prior, n, 1.0), question.orders)
     else:
@@ -270,12 +272,14 @@ def _audit_renyi(name: str, question: Question) -> Audited:
     return Audited(name, stated, compared, found, found.check(compared))
 
 
-def _laws(what: Mechanism | OutputLaws, question: Question) -> tuple[OutputLaws, Guarantee | None]:
+def _distributions(
+    what: Mechanism | OutputDistributions, question: Question
+) -> tuple[OutputDistributions, Guarantee | None]:
     """Return what is to be compared, and what is promised of it."""
-    if isinstance(what, OutputLaws):
+    if isinstance(what, OutputDistributions):
         return what, Guarantee(question.epsilon, question.delta or 0.0)
     prior, n = _problem(question)
     stated = what.guarantee(question.epsilon, question.delta or DELTA)
     if question.delta == 0 and stated is not None and not stated.is_pure:
         raise BadInputError(f"delta must be in (0, 1) for {what.name}, got 0; it states {stated}")
-    return count_laws(what, prior, n, question.epsilon, question.delta or DELTA), stated
+    return count_distributions(what, prior, n, question.epsilon, question.delta or DELTA), stated

@@ -217,7 +217,7 @@ def draw_ranges(ds: xr.Dataset, measure: str, exact: str, by: str, styles: Style
 def draw_histograms(
     ds: xr.Dataset, bins: str, measure: str, across: str, by: str, styles: Styles, xlabel: str
 ) -> Canvas:
-    """Draw laws over bins, one row a value of a factor: the probability of each bin, and of all up to its end.
+    """Draw distributions over bins, one row a value of a factor: the probability of each bin, and of all up to its end.
 
     Parameters
     ----------
@@ -243,11 +243,11 @@ def draw_histograms(
     for row, value in enumerate(ds[across].values.tolist()):
         single, total = grid[2 * row : 2 * row + 2]
         for place, (one, label, style) in enumerate(_styled(ds.sel({across: value}), by, styles)):
-            law = one[measure].values
+            distribution = one[measure].values
             line = {**style, "linewidth": 1.2, "markersize": 3.5}
-            shown = law > 0
-            single.plot(((edges[1:] + edges[:-1]) / 2)[shown], law[shown], **line, markevery=(place % 4, 4))
-            total.plot(edges, np.append(0.0, law.cumsum()), **line, markevery=(place, 9), label=label)
+            shown = distribution > 0
+            single.plot(((edges[1:] + edges[:-1]) / 2)[shown], distribution[shown], **line, markevery=(place % 4, 4))
+            total.plot(edges, np.append(0.0, distribution.cumsum()), **line, markevery=(place, 9), label=label)
         single.set_yscale("log")
         single.set_ylim(1e-6, 1)
         single.set_ylabel("probability of the bin")

@@ -68,7 +68,7 @@ def judge(study: Study, summaries: Summaries) -> list[tuple[Claim, Finding]]:
     """Check every claim of a study.
 
     A claim is undecided where the store lacks what it needs, where trials that it needs are pending, or where there are
-    too few of them for a normal approximation to the law of a mean; a panel without trials needs what it computes once.
+    too few of them for a normal approximation to the distribution of a mean; a panel without trials needs what it computes once.
     """
     return [(claim, _undecided(study, claim, summaries) or claim.check(summaries)) for claim in study.claims]
 

@@ -79,7 +79,7 @@ RENYI_STYLES = {
 }
 """Likewise for posterior sampling from exponential families."""
 
-REGRESSION_STYLES = {
+GLM_STYLES = {
     "glm-diffused": _style(_BLUE, "o", "-"),
     "glm-concentrated": _style(_VERMILION, "s", "-"),
     "ops": _style(_GREEN, "^", "-"),

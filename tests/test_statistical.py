@@ -1,4 +1,4 @@
-"""The Monte Carlo assertions themselves: they pass the right law and reject one that is 5 % wrong."""
+"""The Monte Carlo assertions themselves: they pass the right distribution and reject one that is 5 % wrong."""
 
 import numpy as np
 import pytest
@@ -19,11 +19,11 @@ def test_mean_needs_enough_samples():
 
 
 def test_frequencies_accept_the_truth_and_reject_five_percent():
-    law = np.array([0.5, 0.3, 0.15, 0.05, 1e-7, 0.0])
-    law /= law.sum()
-    counts = np.random.default_rng(2).multinomial(400_000, law)
-    assert_frequencies(counts, law)
-    wrong = law * [1.05, 1, 1, 1, 1, 1]
+    distribution = np.array([0.5, 0.3, 0.15, 0.05, 1e-7, 0.0])
+    distribution /= distribution.sum()
+    counts = np.random.default_rng(2).multinomial(400_000, distribution)
+    assert_frequencies(counts, distribution)
+    wrong = distribution * [1.05, 1, 1, 1, 1, 1]
     with pytest.raises(AssertionError, match="chi-square"):
         assert_frequencies(counts, wrong / wrong.sum())
 
@@ -35,12 +35,12 @@ def test_frequencies_reject_the_impossible():
 
 def test_false_alarm_rate_of_the_frequencies():
     rng = np.random.default_rng(3)
-    law = rng.dirichlet(np.full(200, 0.3))
-    law /= law.sum()
+    distribution = rng.dirichlet(np.full(200, 0.3))
+    distribution /= distribution.sum()
     alarms = 0
     for _ in range(400):
         try:
-            assert_frequencies(rng.multinomial(5_000, law), law, level=0.05)
+            assert_frequencies(rng.multinomial(5_000, distribution), distribution, level=0.05)
         except AssertionError:
             alarms += 1
     # 400 runs at level .05: 20 expected, standard deviation 4.4.

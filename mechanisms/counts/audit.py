@@ -1,6 +1,6 @@
 """Exact audits of mechanisms that release counts, with the prior's symmetry used to compare fewer pairs.
 
-A mechanism whose law knows the cells by their prior alone gives permuted data the permuted law. Pairs of neighbours
+A mechanism whose distribution knows the cells by their prior alone gives permuted data the permuted distribution. Pairs of neighbours
 that differ by exchanging cells of equal prior then have equal losses, and one of each such class is compared.
 """
 
@@ -11,15 +11,15 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mechanisms.audit import MAX_AUDITED, Audit, OutputLaws, audit_laws
+from mechanisms.audit import MAX_AUDITED, Audit, OutputDistributions, audit_distributions
 from mechanisms.conjugate import count_candidates, enumerate_candidates, validate_prior
 from mechanisms.counts.registry import MECHANISMS, Mechanism
 from mechanisms.neighbours import neighbouring_pairs
 from mechanisms.privacy import validate_delta, validate_epsilon
 
-__all__ = ["audit_counts", "count_laws", "require_auditable"]
+__all__ = ["audit_counts", "count_distributions", "require_auditable"]
 
-_TABLE_ENTRY = 50  # an entry of a law's tables, of log-gamma functions, takes the time of so many comparisons
+_TABLE_ENTRY = 50  # an entry of a distribution's tables, of log-gamma functions, takes the time of so many comparisons
 
 
 def audit_counts(
@@ -56,7 +56,7 @@ def audit_counts(
     Raises
     ------
     ValueError
-        If an argument is not allowed, the audit is too large to be exact, or the mechanism's laws are not laws.
+        If an argument is not allowed, the audit is too large to be exact, or the mechanism's distributions are not distributions.
 
     Examples
     --------
@@ -66,12 +66,14 @@ def audit_counts(
     >>> print(round(found.epsilon, 3), found.deltas)
     0.531 {1.0: 0.0}
     """
-    laws = count_laws(mechanism, prior, n, epsilon, delta)
-    return audit_laws(laws, tuple(dict.fromkeys((float(epsilon), *epsilons))), orders, n_threads)
+    distributions = count_distributions(mechanism, prior, n, epsilon, delta)
+    return audit_distributions(distributions, tuple(dict.fromkeys((float(epsilon), *epsilons))), orders, n_threads)
 
 
-def count_laws(mechanism: Mechanism | str, prior: ArrayLike, n: int, epsilon: float, delta: float = 1e-8) -> OutputLaws:
-    """Return the laws of a mechanism at the data sets of `n` records, ready for `mechanisms.audit.audit_laws`.
+def count_distributions(
+    mechanism: Mechanism | str, prior: ArrayLike, n: int, epsilon: float, delta: float = 1e-8
+) -> OutputDistributions:
+    """Return the distributions of a mechanism at the data sets of `n` records, ready for `mechanisms.audit.audit_distributions`.
 
     Parameters
     ----------
@@ -80,7 +82,7 @@ def count_laws(mechanism: Mechanism | str, prior: ArrayLike, n: int, epsilon: fl
 
     Returns
     -------
-    OutputLaws
+    OutputDistributions
         Of one pair of neighbours a class, if the mechanism is registered and `symmetric`; otherwise of all pairs, as
         nothing shows that a user's mechanism treats cells alike.
 
@@ -91,7 +93,7 @@ def count_laws(mechanism: Mechanism | str, prior: ArrayLike, n: int, epsilon: fl
 
     Examples
     --------
-    >>> count_laws("smooth", [1, 1, 1], 3, epsilon=1.0).datasets
+    >>> count_distributions("smooth", [1, 1, 1], 3, epsilon=1.0).datasets
     array([[0, 0, 3], [0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 1, 1]])
     """
     entry = _named(mechanism) if isinstance(mechanism, str) else mechanism
@@ -104,10 +106,10 @@ def count_laws(mechanism: Mechanism | str, prior: ArrayLike, n: int, epsilon: fl
     datasets, pairs = neighbouring_pairs(labels, candidates)
     entry.validate(alpha, datasets[0], epsilon, delta)
 
-    def log_law(index: int) -> NDArray[np.float64]:
+    def log_pmf(index: int) -> NDArray[np.float64]:
         return entry.build(alpha, datasets[index], epsilon, delta).log_probabilities()
 
-    return OutputLaws(datasets, candidates, pairs, log_law)
+    return OutputDistributions(datasets, candidates, pairs, log_pmf)
 
 
 def _named(name: str) -> Mechanism:

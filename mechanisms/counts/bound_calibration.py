@@ -43,7 +43,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from mechanisms.conjugate import balanced_counts, validate_counts, validate_prior
 from mechanisms.counts.sensitivity import local_sensitivity_at_distance, phi
-from mechanisms.divergences import log_affinity
+from mechanisms.hellinger import log_affinity
 from mechanisms.privacy import validate_epsilon
 
 __all__ = ["MAX_RECORDS", "BoundScale", "bound_scale", "require_bound"]

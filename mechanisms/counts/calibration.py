@@ -25,7 +25,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mechanisms.audit import Audit, OutputLaws, audit_laws, sum_exp
+from mechanisms.audit import Audit, OutputDistributions, audit_distributions, sum_exp
 from mechanisms.conjugate import (
     balanced_counts,
     count_candidates,
@@ -50,7 +50,7 @@ MAX_CALIBRATED = 50_000
 """Largest number of candidates for which every pair of data sets is audited: some seconds an audit."""
 
 MAX_RECORDS = 10_000
-"""Largest number of records likewise: with two cells the laws, not the pairs, take the time."""
+"""Largest number of records likewise: with two cells the distributions, not the pairs, take the time."""
 
 _GAMMA_SHARES = (1.0, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5)
 _ROUNDS = 40
@@ -193,13 +193,13 @@ def _calibrate(rule: str, prior: tuple[float, ...], n: int, epsilon: float) -> C
     for _ in range(_ROUNDS):
         multiplier = active.largest_multiplier(every_scale)
 
-        def log_law(index: int, multiplier: float = multiplier) -> NDArray[np.float64]:
+        def log_pmf(index: int, multiplier: float = multiplier) -> NDArray[np.float64]:
             log_weights = candidate_distances(alpha, datasets[index], rows)
             log_weights *= -multiplier / every_scale[index]
             log_weights -= math.log(sum_exp(log_weights))
             return log_weights
 
-        found = audit_laws(OutputLaws(datasets, candidates, pairs, log_law))
+        found = audit_distributions(OutputDistributions(datasets, candidates, pairs, log_pmf))
         if found.epsilon <= epsilon:
             return Certificate(rule, prior, n, epsilon, gamma, multiplier, found)
         near = np.abs(datasets - found.witness.dataset).sum(axis=1) <= 4

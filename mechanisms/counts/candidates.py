@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mechanisms.conjugate import MAX_ENUMERATED, count_candidates, enumerate_candidates
-from mechanisms.divergences import log_affinity
+from mechanisms.hellinger import log_affinity
 from mechanisms.jit import kernel
 from mechanisms.privacy import validate_epsilon
 
@@ -94,7 +94,7 @@ def count_table(n: int, k: int) -> int:
 
 
 def require_enumerable(n: int, k: int) -> None:
-    """Refuse problems whose full law does not fit in memory.
+    """Refuse problems whose full distribution does not fit in memory.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ def require_enumerable(n: int, k: int) -> None:
     n_candidates = count_candidates(n, k)
     if n_candidates > MAX_ENUMERATED:
         raise ValueError(
-            f"candidates must number at most {MAX_ENUMERATED:,} to list their law, got {n_candidates:,} "
+            f"candidates must number at most {MAX_ENUMERATED:,} to list their distribution, got {n_candidates:,} "
             f"(n = {n}, k = {k}); use fewer records or cells"
         )
 

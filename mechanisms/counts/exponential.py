@@ -40,10 +40,10 @@ __all__ = ["ExponentialMechanism", "exponential_mechanism"]
 
 
 def exponential_mechanism(prior: ArrayLike, counts: ArrayLike, epsilon: float, sensitivity: float) -> CountRelease:
-    """Prepare the law Pr[c'] ∝ exp(−ε·H(c, c')/(2S)), by one pass over the candidates or as a mixture.
+    """Prepare the distribution Pr[c'] ∝ exp(−ε·H(c, c')/(2S)), by one pass over the candidates or as a mixture.
 
     Up to `mechanisms.conjugate.MAX_ENUMERATED` candidates, and always at k = 2, the candidates are passed through:
-    draws invert the distribution function. Beyond, the same law is drawn as a mixture of product laws, see
+    draws invert the distribution function. Beyond, the same distribution is drawn as a mixture of product distributions, see
     `mechanisms.counts.power_mixture`.
 
     Parameters
@@ -98,7 +98,7 @@ def exponential_mechanism(prior: ArrayLike, counts: ArrayLike, epsilon: float, s
 
 @dataclass(frozen=True, eq=False)
 class ExponentialMechanism(CountRelease):
-    """The law of the exponential mechanism at one data set; build it with `exponential_mechanism`.
+    """The distribution of the exponential mechanism at one data set; build it with `exponential_mechanism`.
 
     Candidates are never stored: the rows of `mechanisms.counts.candidates` keep one total each, and a row is computed
     again when it is drawn.
@@ -140,12 +140,12 @@ class ExponentialMechanism(CountRelease):
         return self._expected
 
     def log_probabilities(self) -> NDArray[np.float64]:
-        """List the log law over all candidates; see `CountRelease.log_probabilities`."""
+        """List the log-pmf over all candidates; see `CountRelease.log_probabilities`."""
         require_enumerable(self.n, self.k)
-        log_law = candidate_distances(self.prior, self.counts, self._rows)
-        log_law *= -self.decay
-        log_law -= math.log(self._row_totals.sum())
-        return log_law
+        log_pmf = candidate_distances(self.prior, self.counts, self._rows)
+        log_pmf *= -self.decay
+        log_pmf -= math.log(self._row_totals.sum())
+        return log_pmf
 
 
 @kernel

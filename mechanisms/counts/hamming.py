@@ -41,7 +41,7 @@ __all__ = ["HammingMechanism", "hamming_mechanism", "require_hamming_decay", "re
 
 
 def hamming_mechanism(prior: ArrayLike, counts: ArrayLike, decay: float) -> HammingMechanism:
-    """Prepare the law Pr[r] ∝ exp(−decay·½‖counts − r‖₁).
+    """Prepare the distribution Pr[r] ∝ exp(−decay·½‖counts − r‖₁).
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ def hamming_mechanism(prior: ArrayLike, counts: ArrayLike, decay: float) -> Hamm
 
 @dataclass(frozen=True, eq=False)
 class HammingMechanism(CountRelease):
-    """The law of the Hamming mechanism at one data set; build it with `hamming_mechanism`."""
+    """The distribution of the Hamming mechanism at one data set; build it with `hamming_mechanism`."""
 
     prior: NDArray[np.float64]
     counts: NDArray[np.int64]
@@ -153,13 +153,13 @@ class HammingMechanism(CountRelease):
         )
 
     def log_probabilities(self) -> NDArray[np.float64]:
-        """List the log law over all candidates; see `CountRelease.log_probabilities`."""
+        """List the log-pmf over all candidates; see `CountRelease.log_probabilities`."""
         require_enumerable(self.n, self.k)
         rows = enumerate_rows(self.n, self.k)
         log_steps = -self.decay * np.arange(self.n + 1) - self.log_normaliser
-        log_law = np.empty(count_candidates(self.n, self.k))
-        _fill_log_law(rows[:, -1], self._row_gains(rows), self.counts, log_steps, log_law)
-        return log_law
+        log_pmf = np.empty(count_candidates(self.n, self.k))
+        _fill_log_pmf(rows[:, -1], self._row_gains(rows), self.counts, log_steps, log_pmf)
+        return log_pmf
 
     def _row_gains(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return how many records the prefix of each row gains."""
@@ -343,11 +343,11 @@ def _stream_mean(remaining, gains, prefix, first, second, counts, steps):
 
 
 @kernel
-def _fill_log_law(remaining, gains, counts, log_steps, log_law):
+def _fill_log_pmf(remaining, gains, counts, log_steps, log_pmf):
     start = 0
     before_last, last = counts[-2], counts[-1]
     for row in range(remaining.size):
         top = remaining[row]
         for x in range(top + 1):
-            log_law[start + x] = log_steps[gains[row] + max(x - before_last, 0) + max(top - x - last, 0)]
+            log_pmf[start + x] = log_steps[gains[row] + max(x - before_last, 0) + max(top - x - last, 0)]
         start += top + 1

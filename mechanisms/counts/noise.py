@@ -193,7 +193,7 @@ class NoisyCounts(CountRelease):
         require_streamable(self.n, self.k)
         rows = enumerate_rows(self.n, self.k)
         deficits = cell_deficits(self.prior, self.counts)
-        log_interior, log_upper = self._log_cell_laws()
+        log_interior, log_upper = self._log_cell_distributions()
         return float(
             _stream_mean(
                 rows[:, -1],
@@ -207,21 +207,21 @@ class NoisyCounts(CountRelease):
         )
 
     def log_probabilities(self) -> NDArray[np.float64]:
-        """List the log law over all candidates; see `CountRelease.log_probabilities`."""
+        """List the log-pmf over all candidates; see `CountRelease.log_probabilities`."""
         require_enumerable(self.n, self.k)
         rows = enumerate_rows(self.n, self.k)
-        log_interior, log_upper = self._log_cell_laws()
-        log_law = np.empty(count_candidates(self.n, self.k))
-        _fill_log_law(
+        log_interior, log_upper = self._log_cell_distributions()
+        log_pmf = np.empty(count_candidates(self.n, self.k))
+        _fill_log_pmf(
             rows[:, -1],
             self._row_log_probabilities(rows, log_interior, log_upper),
             log_interior[-1],
             log_upper[-1],
-            log_law,
+            log_pmf,
         )
-        return log_law
+        return log_pmf
 
-    def _log_cell_laws(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _log_cell_distributions(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return, for the noisy cells, ln Pr[round = x] (at x = 0: ln Pr[round ≤ 0]) and ln Pr[round ≥ x], (k-1, n+1).
 
         Both noises are symmetric: Pr[round ≤ 0] = Pr[noise ≤ −c] = Pr[noise ≥ c].
@@ -309,7 +309,7 @@ def _geometric_draw(uniforms, scale):
 
 @dataclass(frozen=True)
 class _Noise:
-    """A symmetric noise: its inverse distribution function, and its log law after rounding."""
+    """A symmetric noise: its inverse distribution function, and its log-pmf after rounding."""
 
     draw: Callable[[NDArray[np.float64], float], NDArray[np.float64]]
     log_equal: Callable[[NDArray[np.int64], float], NDArray[np.float64]]
@@ -358,11 +358,11 @@ def _stream_mean(remaining, probability, prefix, first, second, interior, upper)
 
 
 @kernel
-def _fill_log_law(remaining, row_log_probability, log_interior, log_upper, log_law):
+def _fill_log_pmf(remaining, row_log_probability, log_interior, log_upper, log_pmf):
     start = 0
     for row in range(remaining.size):
         top = remaining[row]
         for x in range(top):
-            log_law[start + x] = row_log_probability[row] + log_interior[x]
-        log_law[start + top] = row_log_probability[row] + (log_upper[top] if top > 0 else 0.0)
+            log_pmf[start + x] = row_log_probability[row] + log_interior[x]
+        log_pmf[start + top] = row_log_probability[row] + (log_upper[top] if top > 0 else 0.0)
         start += top + 1

@@ -8,7 +8,7 @@ cells. Privacy and normalisation are linear in it,
 and so is the expected distance E_c = Σ_r p(r|c)·H(posterior(c), posterior(r)). Three objectives:
 
 * ``"worst-case"``: the smallest max_c E_c.
-* ``"balanced"``: among the laws of the smallest worst case, the smallest mean of E_c over the orderings of
+* ``"balanced"``: among the distributions of the smallest worst case, the smallest mean of E_c over the orderings of
   `balanced_counts`.
 * ``"average"``: the smallest mean of E_c over data sets that the model predicts, c Dirichlet–multinomial.
 
@@ -17,8 +17,8 @@ With the worst case held at its optimum the same weakness returns as n grows. Th
 extreme and posteriors narrow; far from there it binds little, and the program favours the balanced data at the cost of
 data sets nearby. A small balanced value is therefore a bound for E_c, and no sign of a good mechanism.
 
-Permutations of cells with equal prior leave constraints and objectives as they are. Averaging a law over them keeps it
-private, and does not increase an objective, which is convex; so some optimal law is invariant, and one variable a class
+Permutations of cells with equal prior leave constraints and objectives as they are. Averaging a distribution over them keeps it
+private, and does not increase an objective, which is convex; so some optimal distribution is invariant, and one variable a class
 of pairs (c, r) is enough.
 
 References
@@ -50,7 +50,7 @@ from mechanisms.conjugate import (
 )
 from mechanisms.counts.candidates import require_uniforms
 from mechanisms.counts.release import CountRelease
-from mechanisms.divergences import hellinger
+from mechanisms.hellinger import hellinger
 from mechanisms.neighbours import canonical_pairs
 from mechanisms.privacy import validate_epsilon
 
@@ -58,9 +58,9 @@ __all__ = [
     "MAX_VARIABLES",
     "Objective",
     "OptimalCounts",
-    "OptimalLaw",
+    "OptimalDistribution",
     "optimal_counts",
-    "optimal_law",
+    "optimal_distribution",
     "require_solvable",
 ]
 
@@ -86,14 +86,14 @@ _TOLERANCE = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
-class OptimalLaw:
-    """An optimal ε-DP law of released counts at every data set; build it with `optimal_law`."""
+class OptimalDistribution:
+    """An optimal ε-DP distribution of released counts at every data set; build it with `optimal_distribution`."""
 
     prior: NDArray[np.float64]
     n: int
     epsilon: float
     objective: Objective
-    log_law: NDArray[np.float64]
+    log_pmf: NDArray[np.float64]
     """ln p(r|c), shape (D, D): data sets by outputs, both in the order of `enumerate_candidates`."""
     expected: NDArray[np.float64]
     """E_c of each data set, shape (D,)."""
@@ -118,7 +118,7 @@ def require_solvable(n: int, k: int) -> None:
     ------
     ValueError
         If the pairs of a data set and an output number more than `MAX_PAIRS`, or over k! more than `MAX_VARIABLES`. A
-        prior whose entries differ has less symmetry, and `optimal_law` may still refuse it.
+        prior whose entries differ has less symmetry, and `optimal_distribution` may still refuse it.
 
     Examples
     --------
@@ -134,8 +134,10 @@ def require_solvable(n: int, k: int) -> None:
         )
 
 
-def optimal_law(prior: ArrayLike, n: int, epsilon: float, objective: Objective = "balanced") -> OptimalLaw:
-    """Solve for an optimal ε-DP law; solutions are remembered.
+def optimal_distribution(
+    prior: ArrayLike, n: int, epsilon: float, objective: Objective = "balanced"
+) -> OptimalDistribution:
+    """Solve for an optimal ε-DP distribution; solutions are remembered.
 
     Parameters
     ----------
@@ -150,12 +152,12 @@ def optimal_law(prior: ArrayLike, n: int, epsilon: float, objective: Objective =
 
     Returns
     -------
-    OptimalLaw
+    OptimalDistribution
 
     Privacy
     -------
-    ε-DP, replace-one with n public. The solver satisfies constraints to about 1e-9. Its law is mixed with the smallest
-    sufficient share of the uniform law, and the loss of the result is computed: `OptimalLaw.loss` ≤ ε.
+    ε-DP, replace-one with n public. The solver satisfies constraints to about 1e-9. Its distribution is mixed with the smallest
+    sufficient share of the uniform distribution, and the loss of the result is computed: `OptimalDistribution.loss` ≤ ε.
 
     Raises
     ------
@@ -166,11 +168,11 @@ def optimal_law(prior: ArrayLike, n: int, epsilon: float, objective: Objective =
     --------
     With one record and two cells the optimum is randomised response:
 
-    >>> law = optimal_law([1, 1], 1, epsilon=1.0)
-    >>> print(np.round(np.exp(law.log_law), 4))
+    >>> distribution = optimal_distribution([1, 1], 1, epsilon=1.0)
+    >>> print(np.round(np.exp(distribution.log_pmf), 4))
     [[0.7311 0.2689]
      [0.2689 0.7311]]
-    >>> law.loss <= 1.0
+    >>> distribution.loss <= 1.0
     True
     """
     alpha = validate_prior(prior)
@@ -189,16 +191,16 @@ def optimal_law(prior: ArrayLike, n: int, epsilon: float, objective: Objective =
         return solved
     outputs = enumerate_candidates(n, alpha.size)
     place = _ranks(outputs[:, order], n)
-    log_law, expected = solved.log_law[np.ix_(place, place)], solved.expected[place]
-    for table in (alpha, log_law, expected):
+    log_pmf, expected = solved.log_pmf[np.ix_(place, place)], solved.expected[place]
+    for table in (alpha, log_pmf, expected):
         table.flags.writeable = False
-    return OptimalLaw(alpha, int(n), epsilon, objective, log_law, expected, solved.loss)
+    return OptimalDistribution(alpha, int(n), epsilon, objective, log_pmf, expected, solved.loss)
 
 
 def optimal_counts(
     prior: ArrayLike, counts: ArrayLike, epsilon: float, objective: Objective = "balanced"
 ) -> OptimalCounts:
-    """Prepare the release of `counts` by an optimal law.
+    """Prepare the release of `counts` by an optimal distribution.
 
     Parameters
     ----------
@@ -209,7 +211,7 @@ def optimal_counts(
     epsilon : float
         Privacy loss in nats, finite and > 0.
     objective : {"worst-case", "balanced", "average"}
-        As in `optimal_law`.
+        As in `optimal_distribution`.
 
     Returns
     -------
@@ -217,12 +219,12 @@ def optimal_counts(
 
     Privacy
     -------
-    As in `optimal_law`, for exact draws in real arithmetic.
+    As in `optimal_distribution`, for exact draws in real arithmetic.
 
     Raises
     ------
     ValueError
-        As `optimal_law`.
+        As `optimal_distribution`.
 
     Examples
     --------
@@ -233,19 +235,19 @@ def optimal_counts(
     alpha = validate_prior(prior)
     c = validate_counts(counts, k=alpha.size)
     n = int(c.sum())
-    law = optimal_law(alpha, n, epsilon, objective)
+    distribution = optimal_distribution(alpha, n, epsilon, objective)
     row = int(_ranks(c[None], n)[0])
     alpha.flags.writeable = c.flags.writeable = False
-    return OptimalCounts(alpha, c, law.log_law[row], float(law.expected[row]))
+    return OptimalCounts(alpha, c, distribution.log_pmf[row], float(distribution.expected[row]))
 
 
 @dataclass(frozen=True, eq=False)
 class OptimalCounts(CountRelease):
-    """The optimal law of released counts at one data set; build it with `optimal_counts`."""
+    """The optimal distribution of released counts at one data set; build it with `optimal_counts`."""
 
     prior: NDArray[np.float64]
     counts: NDArray[np.int64]
-    _log_law: NDArray[np.float64] = field(repr=False)
+    _log_pmf: NDArray[np.float64] = field(repr=False)
     _expected: float = field(repr=False)
 
     @property
@@ -254,21 +256,21 @@ class OptimalCounts(CountRelease):
         return 1
 
     def sample(self, uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Draw released counts from the listed law; one uniform a draw, see `CountRelease.sample`."""
+        """Draw released counts from the listed distribution; one uniform a draw, see `CountRelease.sample`."""
         u = require_uniforms(uniforms, self.n_uniforms)[:, 0]
-        cumulative = np.cumsum(np.exp(self._log_law))
+        cumulative = np.cumsum(np.exp(self._log_pmf))
         # The product may round up to the total: then the first output to reach it.
         last = np.searchsorted(cumulative, cumulative[-1])
         picked = np.minimum(np.searchsorted(cumulative, u * cumulative[-1], side="right"), last)
         return enumerate_candidates(self.n, self.k)[picked]
 
     def expected_hellinger(self) -> float:
-        """Return the exact mean of H(true posterior, released posterior), computed with the law."""
+        """Return the exact mean of H(true posterior, released posterior), computed with the distribution."""
         return self._expected
 
     def log_probabilities(self) -> NDArray[np.float64]:
-        """List the log law over all candidates; see `CountRelease.log_probabilities`."""
-        return self._log_law.copy()
+        """List the log-pmf over all candidates; see `CountRelease.log_probabilities`."""
+        return self._log_pmf.copy()
 
 
 def _require_variables(n_variables: int, n: int, k: int) -> None:
@@ -280,7 +282,7 @@ def _require_variables(n_variables: int, n: int, k: int) -> None:
 
 
 @lru_cache(maxsize=64)
-def _solve(prior: tuple[float, ...], n: int, epsilon: float, objective: Objective) -> OptimalLaw:
+def _solve(prior: tuple[float, ...], n: int, epsilon: float, objective: Objective) -> OptimalDistribution:
     alpha = np.array(prior)
     k = alpha.size
     outputs = enumerate_candidates(n, k)
@@ -329,11 +331,11 @@ def _solve(prior: tuple[float, ...], n: int, epsilon: float, objective: Objectiv
         upper = sparse.vstack([privacy, expectations])
         solution = _minimise(expectations.T @ share, upper, bounds, totals, simplex_first)
 
-    log_law, loss = _repair(solution[pair_class], first, second, epsilon)
-    expected = (np.exp(log_law) * distance).sum(axis=1)
-    for table in (alpha, log_law, expected):
+    log_pmf, loss = _repair(solution[pair_class], first, second, epsilon)
+    expected = (np.exp(log_pmf) * distance).sum(axis=1)
+    for table in (alpha, log_pmf, expected):
         table.flags.writeable = False
-    return OptimalLaw(alpha, n, epsilon, objective, log_law, expected, loss)
+    return OptimalDistribution(alpha, n, epsilon, objective, log_pmf, expected, loss)
 
 
 def _ranks(counts: NDArray[np.int64], n: int) -> NDArray[np.int64]:
@@ -399,20 +401,22 @@ def _minimise(
 
 
 def _repair(
-    law: NDArray[np.float64], first: NDArray[np.int64], second: NDArray[np.int64], epsilon: float
+    distribution: NDArray[np.float64], first: NDArray[np.int64], second: NDArray[np.int64], epsilon: float
 ) -> tuple[NDArray[np.float64], float]:
-    """Mix with the uniform law until the loss is at most ε; return the log law and its loss.
+    """Mix with the uniform distribution until the loss is at most ε; return the log-pmf and its loss.
 
     The mixture (1 − λ)·p + λ/D satisfies a constraint that p violates by v if (1 − λ)·v ≤ λ·(exp(ε) − 1)/D.
     """
-    law = np.maximum(law, 0.0)
-    law /= law.sum(axis=1, keepdims=True)
-    violation = max(float((law[first] - math.exp(epsilon) * law[second]).max()), 1e-16)
-    share = violation * len(law) / (violation * len(law) + math.expm1(epsilon))
+    distribution = np.maximum(distribution, 0.0)
+    distribution /= distribution.sum(axis=1, keepdims=True)
+    violation = max(float((distribution[first] - math.exp(epsilon) * distribution[second]).max()), 1e-16)
+    share = violation * len(distribution) / (violation * len(distribution) + math.expm1(epsilon))
     for _ in range(40):
-        log_law = np.log((1.0 - share) * law + share / len(law))
-        loss = float((log_law[first] - log_law[second]).max())
+        log_pmf = np.log((1.0 - share) * distribution + share / len(distribution))
+        loss = float((log_pmf[first] - log_pmf[second]).max())
         if loss <= epsilon:
-            return log_law, loss
+            return log_pmf, loss
         share *= 1.5  # rounding
-    raise ArithmeticError(f"no mixture has a loss of at most {epsilon}; the law violates a constraint by {violation}")
+    raise ArithmeticError(
+        f"no mixture has a loss of at most {epsilon}; the distribution violates a constraint by {violation}"
+    )

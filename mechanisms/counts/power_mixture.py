@@ -1,25 +1,25 @@
 """The Hellinger exponential mechanism where its candidates are too many to pass through, sampled exactly.
 
-The law is Pr[r] ∝ exp(−a·H(r)) over the counts r of n records in k cells, with a = ε/(2S), H² = 1 − t(r), and an
-affinity t(r) that is a product over cells (`mechanisms.counts.product_laws`).
+The distribution is Pr[r] ∝ exp(−a·H(r)) over the counts r of n records in k cells, with a = ε/(2S), H² = 1 − t(r), and an
+affinity t(r) that is a product over cells (`mechanisms.counts.product_distributions`).
 
-**A mixture of product laws.** By `mechanisms.counts.power_series`
+**A mixture of product distributions.** By `mechanisms.counts.power_series`
 
     exp(−a·√(1 − t)) = Σⱼ pⱼ tʲ,   pⱼ ≥ 0,   Σⱼ pⱼ = 1,
 
 and each tʲ is a product over cells again, with which the number of candidates does not matter. Let V(j) = Σ t(r)ʲ over
-r ≠ c. The law is c with weight 1, a uniform r ≠ c with weight p₀·V(0), and for each j ≥ 1 an r ≠ c drawn ∝ tʲ with
+r ≠ c. The distribution is c with weight 1, a uniform r ≠ c with weight p₀·V(0), and for each j ≥ 1 an r ≠ c drawn ∝ tʲ with
 weight pⱼ·V(j).
 
 **Rejection.** The powers j ≥ 1 are cut into groups J, ..., J' − 1 with a top M ≥ pⱼ. Propose group (J, J', M) with
 probability ∝ M·(J' − J)·V(J), j uniformly in it, and r ≠ c ∝ t(r)^J; accept with probability (pⱼ/M)·t(r)^(j − J). So
-(j, r) is accepted ∝ pⱼ·t(r)ʲ: the groups set the speed, not the law. For j = 0, propose a uniform candidate with
+(j, r) is accepted ∝ pⱼ·t(r)ʲ: the groups set the speed, not the distribution. For j = 0, propose a uniform candidate with
 probability ∝ p₀·|R| and reject c; c itself has weight 1 and is never rejected. A rejection starts anew, with the choice
 of the group. Groups are narrow: from ten candidates on, four in five proposals are accepted or more.
 
 **What is left out.** Each of three truncations leaves out less than 2⁻⁵³ of the weight off c, which is at least
 exp(−a·h) with h = √(1 − exp(−u)), u the least −ln t off c: the powers j ≥ `stop`, as V(j) ≤ |R|·exp(−j·u); the powers
-j < `first`, as V(j) ≤ |R|; and counts far from c, see `product_laws`. If a·h > 750, `stop` and `first` are taken as
+j < `first`, as V(j) ≤ |R|; and counts far from c, see `product_distributions`. If a·h > 750, `stop` and `first` are taken as
 for 750: all weight off c is then zero in double precision.
 
 References
@@ -46,9 +46,15 @@ from mechanisms.counts.candidates import (
     require_uniforms,
 )
 from mechanisms.counts.power_series import HEAD, PowerSeries, power_series, sum_rule
-from mechanisms.counts.product_laws import ProductLaws, Tables, product_laws, propose, seed_states
+from mechanisms.counts.product_distributions import (
+    ProductDistributions,
+    Tables,
+    product_distributions,
+    propose,
+    seed_states,
+)
 from mechanisms.counts.release import CountRelease
-from mechanisms.divergences import hellinger
+from mechanisms.hellinger import hellinger
 
 __all__ = ["PowerMixture", "power_mixture_mechanism"]
 
@@ -63,7 +69,7 @@ MEAN_TOLERANCE = 1e-8
 
 
 def power_mixture_mechanism(prior: ArrayLike, counts: ArrayLike, epsilon: float, sensitivity: float) -> PowerMixture:
-    """Prepare the law Pr[c'] ∝ exp(−ε·H(c, c')/(2S)) without passing through the candidates.
+    """Prepare the distribution Pr[c'] ∝ exp(−ε·H(c, c')/(2S)) without passing through the candidates.
 
     `mechanisms.counts.exponential.exponential_mechanism` calls this where there are too many of them.
 
@@ -84,7 +90,7 @@ def power_mixture_mechanism(prior: ArrayLike, counts: ArrayLike, epsilon: float,
 
     Privacy
     -------
-    That of `mechanisms.counts.exponential.exponential_mechanism`, as it is the same law.
+    That of `mechanisms.counts.exponential.exponential_mechanism`, as it is the same distribution.
 
     Raises
     ------
@@ -103,13 +109,13 @@ def power_mixture_mechanism(prior: ArrayLike, counts: ArrayLike, epsilon: float,
     c = validate_counts(counts, k=alpha.size)
     decay = require_decay(epsilon, sensitivity)
     alpha.flags.writeable = c.flags.writeable = False
-    laws, series = product_laws(alpha, c), power_series(decay)
-    bound = laws.reach + min(decay * math.sqrt(-math.expm1(-laws.step)), UNDERFLOW)
-    stop = math.ceil(bound / laws.step)
+    distributions, series = product_distributions(alpha, c), power_series(decay)
+    bound = distributions.reach + min(decay * math.sqrt(-math.expm1(-distributions.step)), UNDERFLOW)
+    stop = math.ceil(bound / distributions.step)
     first = series.first_power(stop, -bound)
     # The weight t^J falls along a group by a factor of about ratio^((k − 1)/2): exp(1/4) at most.
     starts, stops, log_tops = series.groups(max(first, 1), stop, math.exp(0.5 / c.size))
-    tables = laws.tables(starts)
+    tables = distributions.tables(starts)
     with np.errstate(divide="ignore"):
         log_groups = log_tops + np.log(stops - starts) + np.log(tables.off[:, 0])
     log_uniform = math.log(count_candidates(int(c.sum()), c.size)) - decay if first == 0 else -math.inf
@@ -118,12 +124,12 @@ def power_mixture_mechanism(prior: ArrayLike, counts: ArrayLike, epsilon: float,
     log_tops = np.r_[-decay, -decay, log_tops]
     for table in (stops, log_tops, log_weights):
         table.flags.writeable = False
-    return PowerMixture(alpha, c, decay, laws, series, (first, stop), tables, stops, log_tops, log_weights)
+    return PowerMixture(alpha, c, decay, distributions, series, (first, stop), tables, stops, log_tops, log_weights)
 
 
 @dataclass(frozen=True, eq=False)
 class PowerMixture(CountRelease):
-    """The law of the exponential mechanism at one data set as a mixture; build it with `power_mixture_mechanism`.
+    """The distribution of the exponential mechanism at one data set as a mixture; build it with `power_mixture_mechanism`.
 
     A draw takes two uniforms, whose 106 bits seed a generator of its own for proposals and rejections: draw i depends
     on row i alone, and is exact in so far as the generator's output is random.
@@ -133,7 +139,7 @@ class PowerMixture(CountRelease):
     counts: NDArray[np.int64]
     decay: float
     """Weights are exp(−decay·H); ε/(2S)."""
-    _laws: ProductLaws = field(repr=False)
+    _distributions: ProductDistributions = field(repr=False)
     _series: PowerSeries = field(repr=False)
     _powers: tuple[int, int] = field(repr=False)
     _tables: Tables = field(repr=False)
@@ -159,7 +165,7 @@ class PowerMixture(CountRelease):
         pending = np.arange(len(u))
         for _ in range(MAX_ROUNDS):
             component, power, log_excess, uniform = propose(
-                states, pending, self._laws, self._tables, self._stops, cumulative, released
+                states, pending, self._distributions, self._tables, self._stops, cumulative, released
             )
             log_ratio = self._series.log_coefficients(power) - self._log_tops[component] + log_excess
             pending = pending[uniform >= np.exp(log_ratio)]
@@ -208,12 +214,12 @@ class PowerMixture(CountRelease):
         return -self.decay * hellinger(posterior(self.prior, self.counts), parameters) - self._moments[0]
 
     def log_probabilities(self) -> NDArray[np.float64]:
-        """List the log law over all candidates; see `CountRelease.log_probabilities`."""
+        """List the log-pmf over all candidates; see `CountRelease.log_probabilities`."""
         require_enumerable(self.n, self.k)
-        log_law = candidate_distances(self.prior, self.counts, enumerate_rows(self.n, self.k))
-        log_law *= -self.decay
-        log_law -= self._moments[0]
-        return log_law
+        log_pmf = candidate_distances(self.prior, self.counts, enumerate_rows(self.n, self.k))
+        log_pmf *= -self.decay
+        log_pmf -= self._moments[0]
+        return log_pmf
 
     @cached_property
     def _moments(self) -> tuple[float, float]:
@@ -239,7 +245,7 @@ class PowerMixture(CountRelease):
         single = np.arange(max(first, 1), max(1, min(stop, HEAD + 1)), dtype=np.float64)
         nodes, weights = [single], [np.ones(single.size)]
         # About the largest term pⱼV(j) is normal in ln j with a variance of 1/(a·h) or, near c, of 2/(k − 1).
-        far = min(self.decay * math.sqrt(-math.expm1(-self._laws.step)), UNDERFLOW)
+        far = min(self.decay * math.sqrt(-math.expm1(-self._distributions.step)), UNDERFLOW)
         share = min(0.5, 4.0 / math.sqrt(self.k + far))
         start = max(first, HEAD + 1)
         while start < stop:
@@ -250,7 +256,7 @@ class PowerMixture(CountRelease):
             start = end
         j, w = np.concatenate(nodes), np.concatenate(weights)
         parts = np.array_split(j, 1 + j.size // 16)  # the tables of small powers are large: few at a time
-        off = w * np.concatenate([self._laws.tables(part).off[:, 0] for part in parts])
+        off = w * np.concatenate([self._distributions.tables(part).off[:, 0] for part in parts])
         p = np.exp(self._series.log_coefficients(j))
         before = np.exp(self._series.log_coefficients(j - 1.0))
         slope = (self.decay / (2.0 * j)) * before - p / self.decay

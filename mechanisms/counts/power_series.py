@@ -1,11 +1,11 @@
 """The series exp(−a·√(1 − t)) = Σⱼ pⱼtʲ, whose coefficients are the probabilities of a whole number N.
 
 √(1 − t) = 1 − Σ bⱼtʲ with all bⱼ ≥ 0, so that pⱼ ≥ 0, and t = 1 gives Σ pⱼ = 1. As exp(−a·√s) is the Laplace transform
-of a²/(2Z²), Z standard normal (Lévy's law), N is a Poisson variable with that random mean, and
+of a²/(2Z²), Z standard normal (Lévy's distribution), N is a Poisson variable with that random mean, and
 
     pⱼ = (a/√π)·(a/2)^ν·K_ν(a)/j!,   ν = j − ½,
 
-which defines p between whole powers too. N is unimodal, as a Poisson mixture over a unimodal law (Holgate), and
+which defines p between whole powers too. N is unimodal, as a Poisson mixture over a unimodal distribution (Holgate), and
 pⱼ ~ a/(2√π)·j^(−3/2) for j ≫ a²: most powers are of the order a².
 
 References

@@ -1,6 +1,6 @@
 """The registry of mechanisms that release counts, and thereby a Dirichlet posterior.
 
-A mechanism turns (prior, counts, ε, δ) into a `CountRelease`: the law of the released counts c̃, from which one can
+A mechanism turns (prior, counts, ε, δ) into a `CountRelease`: the distribution of the released counts c̃, from which one can
 draw, and whose accuracy H(posterior(c), posterior(c̃)) has an exact mean. To add one, write it in a file of its own and
 list it in `MECHANISMS`; the tests are parametrised over the registry.
 
@@ -28,7 +28,7 @@ from mechanisms.counts.hamming import HammingMechanism, hamming_mechanism
 from mechanisms.counts.hamming_loss import calibrate_hamming, hamming_loss, require_hamming
 from mechanisms.counts.noise import NoisyCounts, geometric_counts, histogram_sensitivity, laplace_counts
 from mechanisms.counts.optimal import MAX_EPSILON, OptimalCounts, optimal_counts, require_solvable
-from mechanisms.counts.product_laws import require_product_laws
+from mechanisms.counts.product_distributions import require_product_distributions
 from mechanisms.counts.release import CountRelease
 from mechanisms.counts.scales import SENSITIVITIES, Sensitivity
 from mechanisms.privacy import Guarantee, validate_delta, validate_epsilon
@@ -110,7 +110,7 @@ class Mechanism:
     max_epsilon : float
         The largest privacy loss that it can be built for, in nats. By default there is none.
     symmetric : bool
-        Whether permuted data have the permuted law wherever the prior is the same; audits of a registered mechanism
+        Whether permuted data have the permuted distribution wherever the prior is the same; audits of a registered mechanism
         then compare fewer pairs.
     certify : callable or None
         For what is calibrated by its own audit: (prior, n, epsilon) to `Calibration`, of a loss of at most ε.
@@ -174,7 +174,7 @@ class Mechanism:
         return alpha, c, epsilon, delta
 
     def build(self, prior: ArrayLike, counts: ArrayLike, epsilon: float, delta: float) -> CountRelease:
-        """Return the law of the released counts.
+        """Return the distribution of the released counts.
 
         Parameters
         ----------
@@ -262,7 +262,7 @@ MECHANISMS: dict[str, Mechanism] = {
             note=sensitivity.note,
             release=_exponential(sensitivity),
             spends=sensitivity.spends,
-            require=require_product_laws,
+            require=require_product_distributions,
             symmetric=True,
         )
         for name, sensitivity in SENSITIVITIES.items()

@@ -1,4 +1,4 @@
-"""What every mechanism that releases counts builds: the law of the released counts at one data set."""
+"""What every mechanism that releases counts builds: the distribution of the released counts at one data set."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["CountRelease"]
 
 
 class CountRelease(ABC):
-    """The law of released counts at one data set; `mechanisms.counts.registry` lists what builds one.
+    """The distribution of released counts at one data set; `mechanisms.counts.registry` lists what builds one.
 
     Attributes
     ----------

@@ -3,7 +3,7 @@
 The score of a candidate r is H(posterior(c), r). Replacing one record (cell i to cell j) turns c into c''. By the
 triangle inequality |H(c, r) − H(c'', r)| ≤ H(c, c''), with equality at r = posterior(c''), which is a candidate. So
 the local sensitivity of P0 and P1 is exactly LS(c) = max over neighbours c'' of H(c, c''), and with
-φ(a) = ℓ(a, a+1) (see `mechanisms.divergences`)
+φ(a) = ℓ(a, a+1) (see `mechanisms.hellinger`)
 
     H²(c, c'') = 1 − exp( φ(αᵢ + cᵢ − 1) + φ(αⱼ + cⱼ) ).                                              (*)
 
@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mechanisms.conjugate import validate_counts, validate_prior
-from mechanisms.divergences import log_affinity
+from mechanisms.hellinger import log_affinity
 from mechanisms.jit import kernel
 from mechanisms.privacy import validate_size
 

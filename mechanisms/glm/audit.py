@@ -1,8 +1,8 @@
 """Audits of GLM posterior sampling by quadrature: what one draw spends when any record is replaced by any other.
 
-A draw's law (`glm.GlmMechanism`) is p(w) ∝ exp(ρ·Σ ln p(yᵢ | xᵢ·w) − κ‖w‖²/2) on ‖w‖ ≤ R. For weights of one or two
-dimensions its integrals are sums over nodes, and the laws of data sets that share all records but one are laws on
-these nodes: density times weight, normalised. `audit.audit_laws` then compares every two of them as it does laws with
+A draw's distribution (`glm.GlmMechanism`) is p(w) ∝ exp(ρ·Σ ln p(yᵢ | xᵢ·w) − κ‖w‖²/2) on ‖w‖ ≤ R. For weights of one or two
+dimensions its integrals are sums over nodes, and the distributions of data sets that share all records but one are distributions on
+these nodes: density times weight, normalised. `audit.audit_distributions` then compares every two of them as it does distributions with
 finitely many outputs, and its Rényi sums are the quadrature of ∫ p^λ q^(1−λ).
 
 **Where the nodes lie.** The integrand of order λ, p·(p/q)^(λ−1), is not centred where p is: replacing a record moves
@@ -30,12 +30,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import logsumexp
 
-from mechanisms.audit import Audit, OutputLaws, audit_laws
+from mechanisms.audit import Audit, OutputDistributions, audit_distributions
 from mechanisms.glm.mechanisms import GlmMechanism, validate_design
 from mechanisms.glm.worst_case import validate_dimension
 from mechanisms.privacy import validate_order
 
-__all__ = ["audit_replacements", "largest_order", "replacement_laws"]
+__all__ = ["audit_replacements", "critical_order", "replacement_distributions"]
 
 Array = NDArray[np.float64]
 
@@ -48,7 +48,7 @@ _MOST_MOVES, _LEAP, _SETTLED = 200, 0.3, 0.8  # of the search: its steps, and sh
 _AGREE = 1e-7
 
 
-def largest_order(mechanism: GlmMechanism) -> float:
+def critical_order(mechanism: GlmMechanism) -> float:
     """Return the order below which every Rényi divergence between neighbours is finite, and from which some are not.
 
     Parameters
@@ -66,7 +66,7 @@ def largest_order(mechanism: GlmMechanism) -> float:
     --------
     >>> from mechanisms.glm.mechanisms import glm_mechanism
     >>> for link in ("logistic", "probit", "cloglog"):
-    ...     print(link, largest_order(glm_mechanism("true-posterior", 100, 0.01, 2, 1.0, link=link)))
+    ...     print(link, critical_order(glm_mechanism("true-posterior", 100, 0.01, 2, 1.0, link=link)))
     logistic inf
     probit 2.0
     cloglog 1.0
@@ -81,7 +81,7 @@ def largest_order(mechanism: GlmMechanism) -> float:
 def audit_replacements(
     mechanism: GlmMechanism, candidates: ArrayLike, shared: ArrayLike | None = None, orders: Sequence[float] = (1.0,)
 ) -> Audit:
-    """Compare the laws of all data sets that consist of shared records and one of the candidates.
+    """Compare the distributions of all data sets that consist of shared records and one of the candidates.
 
     Parameters
     ----------
@@ -91,13 +91,13 @@ def audit_replacements(
     shared : array_like, shape (m, d + 2), optional
         Rows x₁, …, x_d, y and how often the record occurs; by default there is none, and n = 1.
     orders : sequence of float
-        Orders λ ≥ 1, below `largest_order`.
+        Orders λ ≥ 1, below `critical_order`.
 
     Returns
     -------
     Audit
         With evidence "quadrature": its `renyi` agrees to 1e-7 with that on half as many nodes an axis. On a ball its
-        pure loss is the largest on the nodes, the ends among them; elsewhere the ratio of the laws of two different
+        pure loss is the largest on the nodes, the ends among them; elsewhere the ratio of the distributions of two different
         records has no bound, and the witness is where it is largest on the nodes.
 
     Raises
@@ -116,21 +116,21 @@ def audit_replacements(
     0.2500 quadrature
     """
     orders = [validate_order(order) for order in orders]
-    limit = largest_order(mechanism)
+    limit = critical_order(mechanism)
     for order in orders:
         if order > 1 and order >= limit:
             raise ValueError(
                 f"orders must be below {limit:g} with the {mechanism.link.name} link, got {order:g}; from there on "
-                "divergences are infinite, which replacement_laws shows on growing boxes"
+                "divergences are infinite, which replacement_distributions shows on growing boxes"
             )
     rows, others = _validate(mechanism, candidates, shared)
     d = rows.shape[1] - 1
     box = _find_box(mechanism, rows, others, orders)
     n_panels, most = _PANELS[d]
-    coarse = audit_laws(_laws_on(box, n_panels, mechanism, rows, others), orders=orders)
+    coarse = audit_distributions(_distributions_on(box, n_panels, mechanism, rows, others), orders=orders)
     while n_panels < most:
         n_panels *= 2
-        fine = audit_laws(_laws_on(box, n_panels, mechanism, rows, others), orders=orders)
+        fine = audit_distributions(_distributions_on(box, n_panels, mechanism, rows, others), orders=orders)
         if all(abs(fine.renyi[o] - coarse.renyi[o]) <= _AGREE * fine.renyi[o] + 1e-13 for o in orders):
             bounded = math.isfinite(mechanism.radius) or fine.epsilon == 0
             return replace(fine, epsilon=fine.epsilon if bounded else math.inf, evidence="quadrature")
@@ -141,14 +141,14 @@ def audit_replacements(
     )
 
 
-def replacement_laws(
+def replacement_distributions(
     mechanism: GlmMechanism,
     candidates: ArrayLike,
     shared: ArrayLike | None = None,
     *,
     reach: float,
-) -> OutputLaws:
-    """Return the laws restricted to the box [−reach, reach]^d, which shows whether a divergence grows with the box.
+) -> OutputDistributions:
+    """Return the distributions restricted to the box [−reach, reach]^d, which shows whether a divergence grows with the box.
 
     Parameters
     ----------
@@ -159,7 +159,7 @@ def replacement_laws(
 
     Returns
     -------
-    OutputLaws
+    OutputDistributions
         On the nodes, shape (R, d).
 
     Raises
@@ -173,12 +173,12 @@ def replacement_laws(
 
     Examples
     --------
-    >>> from mechanisms.audit import audit_laws
+    >>> from mechanisms.audit import audit_distributions
     >>> from mechanisms.glm.mechanisms import glm_mechanism
     >>> mechanism = glm_mechanism("true-posterior", n=1, beta=1.0, order=2, epsilon=1.0, link="cloglog")
     >>> for reach in (4, 6, 8):
-    ...     laws = replacement_laws(mechanism, [[1.0, 1], [1.0, 0]], reach=reach)
-    ...     print(reach, f"{audit_laws(laws, orders=[5.0]).renyi[5.0]:.3g}")
+    ...     distributions = replacement_distributions(mechanism, [[1.0, 1], [1.0, 0]], reach=reach)
+    ...     print(reach, f"{audit_distributions(distributions, orders=[5.0]).renyi[5.0]:.3g}")
     4 50.7
     6 396
     8 2.97e+03
@@ -188,7 +188,7 @@ def replacement_laws(
     rows, others = _validate(mechanism, candidates, shared)
     limit = min(reach, mechanism.radius)
     d = rows.shape[1] - 1
-    return _laws_on(np.tile([-limit, limit], (d, 1)), _PANELS_ON_A_BOX[d], mechanism, rows, others)
+    return _distributions_on(np.tile([-limit, limit], (d, 1)), _PANELS_ON_A_BOX[d], mechanism, rows, others)
 
 
 def _validate(mechanism: GlmMechanism, candidates: ArrayLike, shared: ArrayLike | None) -> tuple[Array, Array]:
@@ -211,7 +211,7 @@ def _validate(mechanism: GlmMechanism, candidates: ArrayLike, shared: ArrayLike 
 
 
 def _log_densities(mechanism: GlmMechanism, rows: Array, others: Array, nodes: Array) -> tuple[Array, Array]:
-    """Return what all laws share, up to a constant, shape (R,), and what each candidate adds, shape (k, R)."""
+    """Return what all distributions share, up to a constant, shape (R,), and what each candidate adds, shape (k, R)."""
     d, link = nodes.shape[1], mechanism.link
 
     def log_likelihood(record: Array) -> Array:
@@ -225,20 +225,22 @@ def _log_densities(mechanism: GlmMechanism, rows: Array, others: Array, nodes: A
     return base, np.stack([log_likelihood(record) for record in rows])
 
 
-def _laws_on(box: Array, n_panels: int, mechanism: GlmMechanism, rows: Array, others: Array) -> OutputLaws:
+def _distributions_on(
+    box: Array, n_panels: int, mechanism: GlmMechanism, rows: Array, others: Array
+) -> OutputDistributions:
     rules = [_rule(low, high, n_panels, mechanism.radius) for low, high in box]
     nodes = _grid([points for points, _ in rules])
     log_weights = _grid([weights for _, weights in rules]).sum(axis=1)
     base, each = _log_densities(mechanism, rows, others, nodes)
     table = base + each + log_weights
     table -= logsumexp(table, axis=1, keepdims=True)
-    return OutputLaws(rows, nodes, np.array(list(combinations(range(len(rows)), 2))), table.__getitem__)
+    return OutputDistributions(rows, nodes, np.array(list(combinations(range(len(rows)), 2))), table.__getitem__)
 
 
 def _rule(low: float, high: float, n_panels: int, radius: float) -> tuple[Array, Array]:
     """Return nodes and logarithms of weights of Gauss–Legendre sums over panels.
 
-    A law on a ball has its largest loss at an end of it: the ends are nodes, too, with next to no weight.
+    A distribution on a ball has its largest loss at an end of it: the ends are nodes, too, with next to no weight.
     """
     edges = np.linspace(low, high, n_panels + 1)
     half = 0.5 * (high - low) / n_panels
@@ -291,6 +293,6 @@ def _find_box(mechanism: GlmMechanism, rows: Array, others: Array, orders: Seque
             return moved
         box = moved
     raise ValueError(
-        f"the laws must have a width that a scan can see, have none at prior precision {mechanism.precision:g} and "
+        f"the distributions must have a width that a scan can see, have none at prior precision {mechanism.precision:g} and "
         f"{others[:, -1].sum():g} shared records; take fewer, or more along the axes"
     )

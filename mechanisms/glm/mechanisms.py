@@ -15,7 +15,7 @@ is released. The mechanisms differ in the precision κ, the power ρ and the rad
 * ``true-posterior``: κ = nβ, ρ = 1, whatever that spends.
 
 **Why the Rényi bound holds.** With a canonical link, replacing one record changes ∇ ln p(w) by at most 2cρ in norm, as
-the slope |y − E[y]| is at most B = 1. The law of a data set is κ-strongly log-concave, so it satisfies a logarithmic
+the slope |y − E[y]| is at most B = 1. The distribution of a data set is κ-strongly log-concave, so it satisfies a logarithmic
 Sobolev inequality with constant 1/κ, and Herbst's argument gives D_λ ≤ λ(2cρ)²/(2κ) = 2c²ρ²λ/κ for all λ ≥ 1. With
 κ = nβ, ρ = 1 this is P3's Theorem 16, with ρ its Theorem 17.
 
@@ -26,7 +26,7 @@ with no guarantee.
 
 **Why at least half the published ρ is lost.** On ‖w‖ ≤ c/β a logistic log-likelihood ranges over an interval of length
 c²/β: ln(1 + e^t) − ln(1 + e^−t) = t. Replacing a record moves ln p(w) by at most ρc²/β up to the normaliser, and the
-normaliser by as much: the loss is ≤ 2ρc²/β, where Wang et al. count 4ρc²/β. The cut law is κ-strongly log-concave, too,
+normaliser by as much: the loss is ≤ 2ρc²/β, where Wang et al. count 4ρc²/β. The cut distribution is κ-strongly log-concave, too,
 so that the Rényi bound above holds on the ball: with it, OPS would be ``glm-diffused`` cut to a ball, and what
 ``ops-renyi`` spends by `GlmMechanism.renyi_epsilon` is a small part of its ε.
 
@@ -56,7 +56,7 @@ __all__ = ["GLM_MECHANISMS", "GlmMechanism", "glm_mechanism", "validate_design"]
 
 @dataclass(frozen=True)
 class GlmMechanism:
-    """The law one draw of which is released, and what that spends.
+    """The distribution one draw of which is released, and what that spends.
 
     Attributes
     ----------
@@ -67,7 +67,7 @@ class GlmMechanism:
     power : float
         ρ of the likelihood, in (0, 1].
     radius : float
-        R > 0 of the ball outside which the law is zero; inf for none.
+        R > 0 of the ball outside which the distribution is zero; inf for none.
     link : Link
         How labels depend on x·w.
     norm_bound : float

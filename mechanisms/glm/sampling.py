@@ -31,7 +31,7 @@ from scipy.linalg.blas import dsyrk
 from mechanisms.glm.mechanisms import GlmMechanism, validate_design
 from mechanisms.jit import kernel
 
-__all__ = ["GaussianReference", "GlmDraws", "fit_reference", "sample_glm"]
+__all__ = ["GlmDraws", "LaplaceApproximation", "laplace_approximation", "sample_glm"]
 
 Array = NDArray[np.float64]
 
@@ -50,8 +50,8 @@ _CLOSED = 1e-14  # a bracket this narrow holds the starting point, which roundin
 
 
 @dataclass(frozen=True, eq=False)
-class GaussianReference:
-    """The normal law that touches a posterior at its mode.
+class LaplaceApproximation:
+    """The normal distribution that touches a posterior at its mode.
 
     Attributes
     ----------
@@ -80,7 +80,7 @@ class GlmDraws:
     log_density: Array
 
 
-def fit_reference(design: Array, labels: Array, mechanism: GlmMechanism) -> GaussianReference:
+def laplace_approximation(design: Array, labels: Array, mechanism: GlmMechanism) -> LaplaceApproximation:
     """Find the mode of a posterior and its curvature there, by Newton's method with halved steps.
 
     Parameters
@@ -94,7 +94,7 @@ def fit_reference(design: Array, labels: Array, mechanism: GlmMechanism) -> Gaus
 
     Returns
     -------
-    GaussianReference
+    LaplaceApproximation
 
     Raises
     ------
@@ -105,7 +105,7 @@ def fit_reference(design: Array, labels: Array, mechanism: GlmMechanism) -> Gaus
     --------
     >>> from mechanisms.glm.mechanisms import glm_mechanism
     >>> X, y = np.array([[1.0], [-1.0], [1.0]]), np.array([1.0, 0.0, 0.0])
-    >>> reference = fit_reference(X, y, glm_mechanism("true-posterior", n=3, beta=1.0, order=2, epsilon=1))
+    >>> reference = laplace_approximation(X, y, glm_mechanism("true-posterior", n=3, beta=1.0, order=2, epsilon=1))
     >>> print(round(float(reference.mean[0]), 4), round(float(reference.factor[0, 0]), 4))
     0.1334 0.5166
     """
@@ -128,7 +128,7 @@ def fit_reference(design: Array, labels: Array, mechanism: GlmMechanism) -> Gaus
         decrement = float(gradient @ step)
         if decrement < _CONVERGED:
             inverse, _ = lapack.dtrtri(factor, lower=True)
-            return GaussianReference(mode, np.ascontiguousarray(np.tril(inverse).T))
+            return LaplaceApproximation(mode, np.ascontiguousarray(np.tril(inverse).T))
         scale = 1.0
         while True:
             moved, predictors_there = objective(mode + scale * step)
@@ -170,7 +170,7 @@ def sample_glm(
     design: Array,
     labels: Array,
     mechanism: GlmMechanism,
-    reference: GaussianReference,
+    reference: LaplaceApproximation,
     n_steps: int,
     *,
     n_chains: int = 4,
@@ -187,8 +187,8 @@ def sample_glm(
         0 or 1.
     mechanism : GlmMechanism
         What the target is.
-    reference : GaussianReference
-        From `fit_reference`, of the same target.
+    reference : LaplaceApproximation
+        From `laplace_approximation`, of the same target.
     n_steps : int
         Steps of each chain, a multiple of `STEPS_A_PRODUCT`, all returned.
     n_chains : int
@@ -215,7 +215,7 @@ def sample_glm(
     >>> from mechanisms.glm.mechanisms import glm_mechanism
     >>> X, y = np.array([[1.0], [-1.0], [1.0]]), np.array([1.0, 0.0, 0.0])
     >>> target = glm_mechanism("true-posterior", n=3, beta=1.0, order=2, epsilon=1)
-    >>> reference = fit_reference(X, y, target)
+    >>> reference = laplace_approximation(X, y, target)
     >>> draws = sample_glm(np.random.default_rng(1), X, y, target, reference, 2400, n_chains=2)
     >>> draws.weights.shape, round(float(draws.weights.std()), 1)
     ((2, 2400, 1), 0.5)

@@ -1,16 +1,16 @@
 """Data sets for which GLM posterior sampling spends the most, and how near that comes to P3's Theorem 16.
 
-A draw's law is p(w) ∝ exp(ρ·Σ ln p(yᵢ | xᵢ·w) − κ‖w‖²/2), κ = nβ, with the logistic link. The theorem's bound
+A draw's distribution is p(w) ∝ exp(ρ·Σ ln p(yᵢ | xᵢ·w) − κ‖w‖²/2), κ = nβ, with the logistic link. The theorem's bound
 2c²ρ²λ/κ takes two records' slopes to differ by 2c. Let σ be the logistic function, m = max vσ(−v) = 0.278465, which is
 reached at v = 1 + m (m·e^m = 1/e), and let n − 1 *shared* records ((s, 0), 1), s ≤ c, push the mode to (W, 0): where
 their slopes balance the prior, ρ(n−1)·sσ(−sW) = κW. With v = sW this is W² = ρvσ(−v)(n−1)/κ ≤ ρm(n−1)/κ, so that
-W is of the order of 1/√β: weak records push further than strong ones. As n and κ grow, the laws tend to normal ones,
+W is of the order of 1/√β: weak records push further than strong ones. As n and κ grow, the distributions tend to normal ones,
 and the divergence of order λ tends to λρ²Δ²/(2h), with Δ the difference of the slopes at the mode and h the Hessian.
 
 **In two dimensions the bound is tight in the limit.** The records c(−cos φ, ±sin φ) with the label 1 are both on their
 wrong side, and Δ = 2c·sin φ·σ(cW·cos φ) points across, where the shared records have no Hessian, h = κ. The share of
 the bound is sin²φ·σ(cW·cos φ)². As β → 0, W grows, φ tends to a right angle, and the share to 1. It does so at every κ,
-as the law across is then left to the prior, and tends to N(±c·sin φ·ρ/κ, 1/κ).
+as the distribution across is then left to the prior, and tends to N(±c·sin φ·ρ/κ, 1/κ).
 
 **In one dimension it is not.** Slopes differ by |sσ(−sw) − s′σ(−s′w)|, at most σ(cw) + m/(cw) times c with records
 −c and (1 + m)/w, whose largest value is 1.05163 at cw = 4.0316. No divergence is above 1.05163²/4 = 0.27648 of the

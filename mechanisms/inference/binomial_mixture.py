@@ -1,4 +1,4 @@
-"""The exact posterior of the binomial model given a noisy count: a finite mixture of Beta laws.
+"""The exact posterior of the binomial model given a noisy count: a finite mixture of Beta distributions.
 
 Summing over the count s that was not released,
 
@@ -114,9 +114,9 @@ def binomial_mixture(prior: ArrayLike, n: int, noisy_count: float, noise_scale: 
 
 @lru_cache(maxsize=8)
 def _log_beta_binomial(n: int, alpha: float, beta: float) -> NDArray[np.float64]:
-    """Return the log prior law of the count on 0, …, n but for its normaliser; trials of a cell share it."""
+    """Return the log prior distribution of the count on 0, …, n but for its normaliser; trials of a cell share it."""
     s = np.arange(n + 1)
     log_choose = -special.gammaln(s + 1) - special.gammaln(n - s + 1)
-    log_law = log_choose + special.gammaln(alpha + s) + special.gammaln(beta + n - s)
-    log_law.flags.writeable = False
-    return log_law
+    log_pmf = log_choose + special.gammaln(alpha + s) + special.gammaln(beta + n - s)
+    log_pmf.flags.writeable = False
+    return log_pmf

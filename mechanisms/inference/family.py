@@ -1,6 +1,6 @@
 """What a model of P4 does: prior, data and their sums, conjugate update, sensitivity, moments of cut-off records.
 
-Its numbers and laws are declared in `mechanisms.inference.families`, which also names the paper.
+Its numbers and distributions are declared in `mechanisms.inference.families`, which also names the paper.
 """
 
 from __future__ import annotations
@@ -347,10 +347,10 @@ class Family:
         return max(abs(a), abs(b), b - a)
 
     def region_moments(self, theta: ArrayLike, bounds: Bounds) -> Moments:
-        """Return the law of one record over the three regions x < a, a ≤ x ≤ b, x > b.
+        """Return the distribution of one record over the three regions x < a, a ≤ x ≤ b, x > b.
 
         The records of a region sum to a total with mean n·q·μ and variance n·q·Σ + n·q·(1 − q)·μ²; the totals of two
-        regions have covariance −n·q_r·q_s·μ_r·μ_s, as one multinomial law splits the n records.
+        regions have covariance −n·q_r·q_s·μ_r·μ_s, as one multinomial distribution splits the n records.
 
         Parameters
         ----------

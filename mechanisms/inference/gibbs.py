@@ -72,9 +72,9 @@ def sample_gibbs(
 
     Notes
     -----
-    **Stationary law.** P4 keeps two views of (θ, s): the exact model when it draws θ, its normal approximation when it
+    **Stationary distribution.** P4 keeps two views of (θ, s): the exact model when it draws θ, its normal approximation when it
     draws s. The two conditionals, Beta(α + s, β + n − s) and N(nθ, nθ(1 − θ)) cut to [0, n], belong to no common joint
-    law, so that the chain has a stationary law of its own, which tends to the posterior as n → ∞. It is not the
+    distribution, so that the chain has a stationary distribution of its own, which tends to the posterior as n → ∞. It is not the
     posterior of the normal model either: there, θ's conditional would hold the density N(s; nθ, nθ(1 − θ)) and, in its
     denominator, the mass on [0, n]. Both conditionals do have the exact means (linear) and variances (quadratic):
     without data (noise_scale → ∞) and without the cut, mean and variance of θ are exactly the prior's.

@@ -162,7 +162,7 @@ def run_multinomial(rng, starts, prior, n, noisy, noise_scale, n_burn_in, draws)
 
 @kernel
 def draw_sums_given_total(rng, centres, variances, total, sums):
-    """Update `sums` (k,) by a step that keeps the law of independent N(centre, variance) given s ≥ 0, Σs = total.
+    """Update `sums` (k,) by a step that keeps the distribution of independent N(centre, variance) given s ≥ 0, Σs = total.
 
     A plain draw x conditioned on its sum is x + v·(total − Σx)/Σv. Where it is not ≥ 0 after a few tries, which
     happens with a probability that does not depend on the present sums, two Gibbs sweeps take its place: cell by cell
@@ -333,7 +333,7 @@ def draw_sums(rng, split, noisy, noise_scale):
     centre_mean, centre_variance, rest_mean, rest_variance, covariance = split
     std, shift = math.sqrt(centre_variance), centre_variance / noise_scale
     above, below = _log_sides(noisy - centre_mean, centre_variance, noise_scale)
-    # A noise >= 0 leaves the centre below y, where the Laplace factor moves its normal law upwards; and conversely.
+    # A noise >= 0 leaves the centre below y, where the Laplace factor moves its normal distribution upwards; and conversely.
     if math.log(rng.random()) <= above - _log_add(above, below):
         centre, ok = draw_truncated_normal(rng, centre_mean + shift, std, -np.inf, noisy)
     else:

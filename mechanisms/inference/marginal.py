@@ -116,7 +116,7 @@ def log_normal_laplace(deviation: ArrayLike, variance: ArrayLike, noise_scale: A
     array([ -2.0342, -50.8863])
     """
     d, rate = np.abs(deviation), 1.0 / np.asarray(noise_scale, dtype=np.float64)
-    # A variance of zero is that of the smallest normal law whose square root is still a double.
+    # A variance of zero is that of the smallest normal distribution whose square root is still a double.
     v = np.maximum(variance, 1e-300)
     with np.errstate(over="ignore", under="ignore"):
         root = np.sqrt(2 * v)
@@ -140,7 +140,7 @@ class MarginalPosterior:
         The family's name.
     points : ndarray of float64, shape (trials, g)
         φ, ascending; panel ends are listed twice, and short rows repeat their last point.
-    cdf, density : ndarray of float64, shape (trials, g)
+    cdf_values, density : ndarray of float64, shape (trials, g)
         Pr[φ' ≤ φ | y] and its derivative.
     means : ndarray of float64, shape (trials,)
         E[θ | y].
@@ -148,7 +148,7 @@ class MarginalPosterior:
 
     family: str
     points: Floats
-    cdf: Floats
+    cdf_values: Floats
     density: Floats
     means: Floats
 
@@ -161,7 +161,7 @@ class MarginalPosterior:
         """Return E[θ | y], shape (trials,)."""
         return self.means
 
-    def quantile_of(self, theta: ArrayLike) -> Floats:
+    def cdf(self, theta: ArrayLike) -> Floats:
         """Return Pr[θ' ≤ θ | y] in each trial: Cook's quantile if θ generated the trial.
 
         Parameters
@@ -183,7 +183,7 @@ class MarginalPosterior:
         with np.errstate(divide="ignore"):  # the ends of the parameter space
             phi = _COORDINATES[self.family].from_theta(values)
         found = np.empty((len(values), values.size // len(values)))
-        interpolate(self.points, self.cdf, self.density, phi.reshape(found.shape), found)
+        interpolate(self.points, self.cdf_values, self.density, phi.reshape(found.shape), found)
         return found.reshape(values.shape)
 
     def sample(self, uniforms: ArrayLike) -> Floats:
@@ -208,7 +208,7 @@ class MarginalPosterior:
         if not np.all((u >= 0) & (u < 1)):
             raise ValueError("uniforms must be in [0, 1), got a value outside; draw them with rng.random")
         phi = np.empty((len(u), u.size // len(u)))
-        invert(self.points, self.cdf, self.density, u.reshape(phi.shape), phi)
+        invert(self.points, self.cdf_values, self.density, u.reshape(phi.shape), phi)
         return _COORDINATES[self.family].to_theta(phi.reshape(u.shape))
 
     def _require_trials(self, name: str, values: Floats) -> None:
@@ -292,7 +292,7 @@ def marginal_posterior(
     Examples
     --------
     >>> posterior = marginal_posterior("exponential", (8, 2), 1000, [200.0, 80.0], 10.0, bounds=(0.00633, 0.9222))
-    >>> posterior.mean().round(3), posterior.quantile_of([4.0, 13.0]).round(3)
+    >>> posterior.mean().round(3), posterior.cdf([4.0, 13.0]).round(3)
     (array([4.556, 9.173]), array([0.099, 0.992]))
     """
     if family not in _COORDINATES:

@@ -48,7 +48,7 @@ def mmd2(x: ArrayLike, y: ArrayLike, bandwidth: float = 1.0) -> NDArray[np.float
     Parameters
     ----------
     x : array_like, shape (..., m)
-        Draws of one law, m ≥ 2, finite; leading axes are trials.
+        Draws of one distribution, m ≥ 2, finite; leading axes are trials.
     y : array_like, shape (..., n)
         Draws of the other, n ≥ 2, with the same leading axes.
     bandwidth : float

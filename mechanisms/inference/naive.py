@@ -77,10 +77,10 @@ def naive_statistics(
     >>> naive_statistics("exponential", [-3.2, 50.0], n=10, bounds=(1.0, 2.0)).T
     array([[ 0., 20.]])
     """
-    law, n = _family(family), validate_size(n)
+    distribution, n = _family(family), validate_size(n)
     y = _as_statistics("noisy_statistics", noisy_statistics)
-    low, high = law.record_range
-    checked = law.validate_bounds(bounds) if bounds is not None else None
+    low, high = distribution.record_range
+    checked = distribution.validate_bounds(bounds) if bounds is not None else None
     if checked is not None:  # a record outside the bounds contributes zero
         low, high = min(checked[0], 0.0), max(checked[1], 0.0)
     return np.clip(y, n * low, n * high)
@@ -108,7 +108,7 @@ class ConjugatePosterior:
             return first
         return first / (first + second) if self._is_beta else first / second
 
-    def quantile_of(self, theta: ArrayLike) -> Floats:
+    def cdf(self, theta: ArrayLike) -> Floats:
         """Return Pr[θ' ≤ θ] in each trial: Cook's quantile if θ generated the trial.
 
         Parameters
@@ -128,7 +128,7 @@ class ConjugatePosterior:
 
         Examples
         --------
-        >>> conjugate_posterior("multinomial", (1, 1, 1), 1, [[1, 0, 0]]).quantile_of([[0.5, 0.25, 0.25]])
+        >>> conjugate_posterior("multinomial", (1, 1, 1), 1, [[1, 0, 0]]).cdf([[0.5, 0.25, 0.25]])
         array([[0.5     , 0.578125, 0.578125]])
         """
         values = FAMILIES[self.family].validate_parameters(theta)
@@ -164,8 +164,8 @@ class ConjugatePosterior:
         """
         if size != int(size) or size < 1:
             raise ValueError(f"size must be a whole number >= 1, got {size}; pass the number of draws a trial")
-        law = FAMILIES[self.family]
-        draws = np.stack([law.draw_parameters(rng, row, size) for row in self.parameters])
+        distribution = FAMILIES[self.family]
+        draws = np.stack([distribution.draw_parameters(rng, row, size) for row in self.parameters])
         return draws if self.family == "multinomial" else draws[..., 0]
 
     @property
@@ -173,7 +173,7 @@ class ConjugatePosterior:
         return self.family in ("binomial", "multinomial")
 
     def _marginals(self) -> tuple[Floats, Floats]:
-        """Return the two parameters of the Beta, Gamma or Normal law of θ, or of each of its components."""
+        """Return the two parameters of the Beta, Gamma or Normal distribution of θ, or of each of its components."""
         if self.family == "multinomial":
             # The other cells' sum, not total minus cell, which cancels.
             others = 1.0 - np.eye(self.parameters.shape[1])
@@ -211,17 +211,17 @@ def conjugate_posterior(family: str, prior: ArrayLike, n: int, statistics: Array
     Examples
     --------
     >>> posterior = conjugate_posterior("exponential", (8, 2), n=100, statistics=[25.0, 50.0])
-    >>> posterior.mean().round(3), posterior.quantile_of([4.0, 2.0]).round(3)
+    >>> posterior.mean().round(3), posterior.cdf([4.0, 2.0]).round(3)
     (array([4.   , 2.077]), array([0.513, 0.36 ]))
     >>> posterior.sample(np.random.default_rng(1), size=3).shape
     (2, 3)
     """
-    law = _family(family)
-    parameters = law.posterior(prior, _as_statistics("statistics", statistics), n)
-    if not np.all(parameters[:, law.any_sign :] > 0):
+    distribution = _family(family)
+    parameters = distribution.posterior(prior, _as_statistics("statistics", statistics), n)
+    if not np.all(parameters[:, distribution.any_sign :] > 0):
         raise ValueError(
             f"statistics must be sums that {n} records can have, got a posterior with parameter "
-            f"{parameters[:, law.any_sign :].min()}; project noisy statistics with naive_statistics"
+            f"{parameters[:, distribution.any_sign :].min()}; project noisy statistics with naive_statistics"
         )
     return ConjugatePosterior(family, parameters)
 

@@ -92,7 +92,7 @@ class OnePosteriorSampling:
         return N_DRAWS * (self.power * _LOG_ODDS + float(np.abs(moves).max()))
 
     def beta_parameters(self, counts: ArrayLike) -> Floats:
-        """Return a and b of the Beta law that is cut to [a₀, 1 − a₀].
+        """Return a and b of the Beta distribution that is cut to [a₀, 1 − a₀].
 
         Parameters
         ----------
@@ -146,7 +146,7 @@ class OnePosteriorSampling:
         -----
         In φ = ln(θ/(1−θ)) the log density aφ − (a+b)·ln(1 + exp(φ)) is concave for all a, b > 0, and its curvature is
         at least a₀(1−a₀)·(a+b). This bounds the interval where it is within 40 of its largest value, however little
-        of the Beta law lies in [a₀, 1 − a₀]; there Gauss–Legendre sums over 16 cells give the distribution function
+        of the Beta distribution lies in [a₀, 1 − a₀]; there Gauss–Legendre sums over 16 cells give the distribution function
         to about 1e-13, and Newton steps within a bracket invert it to 1e-14.
         """
         a, b = self.beta_parameters(counts).T
@@ -226,8 +226,8 @@ def quantile_among(draws: ArrayLike, theta: ArrayLike) -> Floats:
     Returns
     -------
     ndarray of float64, shape (trials, ...)
-        Multiples of 1/m in [0, 1]. The law of a calibrated method is uniform over these m + 1 values, which alone has a
-        Kolmogorov–Smirnov distance of 1/(m + 1) to the continuous uniform law.
+        Multiples of 1/m in [0, 1]. The distribution of a calibrated method is uniform over these m + 1 values, which alone has a
+        Kolmogorov–Smirnov distance of 1/(m + 1) to the continuous uniform distribution.
 
     Raises
     ------

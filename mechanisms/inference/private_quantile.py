@@ -1,7 +1,7 @@
 """Private quantiles: public bounds for records when the user has none, paid out of the budget.
 
 The exponential mechanism over a public range, with score −|number of records below x − q·n|. The score is constant
-between neighbouring records, so the released law has a piecewise constant density:
+between neighbouring records, so the released distribution has a piecewise constant density:
 
     p(x) ∝ exp(−(ε/2)·|i − q·n|)  for x between the i-th and the (i+1)-th smallest record, i = 0, …, n,
 
@@ -22,13 +22,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from mechanisms.privacy import validate_epsilon
 
-__all__ = ["private_bounds", "private_quantile", "quantile_law"]
+__all__ = ["private_bounds", "private_quantile", "quantile_distribution"]
 
 
-def quantile_law(
+def quantile_distribution(
     data: ArrayLike, quantile: float, epsilon: float, data_range: tuple[float, float]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the law of the private quantile as the steps of its density.
+    """Return the distribution of the private quantile as the steps of its density.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ def quantile_law(
 
     Examples
     --------
-    >>> edges, log_density = quantile_law([0.2, 0.7, 9.0], quantile=0.5, epsilon=2.0, data_range=(0.0, 1.0))
+    >>> edges, log_density = quantile_distribution([0.2, 0.7, 9.0], quantile=0.5, epsilon=2.0, data_range=(0.0, 1.0))
     >>> edges, np.exp(log_density).round(3)
     (array([0. , 0.2, 0.7, 1. , 1. ]), array([0.421, 1.145, 1.145, 0.421]))
     """
@@ -87,7 +87,7 @@ def private_quantile(
     ----------
     rng : numpy.random.Generator
     data, quantile, epsilon, data_range
-        See `quantile_law`.
+        See `quantile_distribution`.
 
     Returns
     -------
@@ -110,7 +110,7 @@ def private_quantile(
     >>> round(private_quantile(rng, rng.random(1000), quantile=0.5, epsilon=1.0, data_range=(0.0, 100.0)), 2)
     0.49
     """
-    edges, log_density = quantile_law(data, quantile, epsilon, data_range)
+    edges, log_density = quantile_distribution(data, quantile, epsilon, data_range)
     lengths = np.diff(edges)
     cumulative = np.cumsum(lengths * np.exp(np.where(lengths > 0, log_density, 0.0)))
     # The first step whose cumulative mass exceeds u < 1: never one of length zero.
@@ -132,7 +132,7 @@ def private_bounds(
     ----------
     rng : numpy.random.Generator
     data : array_like, shape (n,)
-        See `quantile_law`.
+        See `quantile_distribution`.
     quantiles : tuple of float
         Two quantiles in [0, 1], ascending, such as (0.025, 0.975).
     epsilon : float

@@ -1,8 +1,8 @@
-"""The law of one record over three regions x < a, a ≤ x ≤ b, x > b, for the families whose records are unbounded.
+"""The distribution of one record over three regions x < a, a ≤ x ≤ b, x > b, for the families whose records are unbounded.
 
 Each function takes θ of any shape and the bounds a < b, and returns the probability of the region and the mean and the
 variance of a record known to lie in it, each of shape θ.shape + (3,). The closed forms cancel in narrow intervals and
-in far tails: the exponential law has a series there, and the others are summed over the region.
+in far tails: the exponential distribution has a series there, and the others are summed over the region.
 
 References
 ----------
@@ -42,7 +42,7 @@ def _tilted_unit_interval(t: Floats) -> tuple[Floats, Floats]:
 
 
 def exponential_regions(theta: Floats, a: float, b: float) -> Moments:
-    """Return the law of one Exp(rate θ) record over the three regions, in the form that the head of this file states.
+    """Return the distribution of one Exp(rate θ) record over the three regions, in the form that the head of this file states.
 
     Examples
     --------
@@ -82,7 +82,7 @@ def _normal_interval(theta: Floats, low: float, high: float) -> Moments:
 
 
 def normal_regions(theta: Floats, a: float, b: float) -> Moments:
-    """Return the law of one N(θ, 1) record over the three regions, in the form that the head of this file states.
+    """Return the distribution of one N(θ, 1) record over the three regions, in the form that the head of this file states.
 
     Examples
     --------
@@ -96,7 +96,7 @@ def normal_regions(theta: Floats, a: float, b: float) -> Moments:
 
 
 def poisson_regions(theta: Floats, a: float, b: float) -> Moments:
-    """Return the law of one Poisson(θ) record over the three regions, in the form that the head of this file states.
+    """Return the distribution of one Poisson(θ) record over the three regions, in the form that the head of this file states.
 
     Examples
     --------
@@ -112,7 +112,7 @@ def poisson_regions(theta: Floats, a: float, b: float) -> Moments:
 
 @kernel
 def _fill_poisson_regions(theta, starts, moments):
-    """Sum the law outwards from its largest term in each region: the shifted distribution functions would cancel."""
+    """Sum the distribution outwards from its largest term in each region: the shifted distribution functions would cancel."""
     for i in range(theta.size):
         for region in range(3):
             low, high = starts[region], starts[region + 1] - 1.0

@@ -139,9 +139,9 @@ def sample_truncated_gibbs(
     ===================  ===========================================================================================
     method               one iteration
     ===================  ===========================================================================================
-    ``gibbs``            (ŝ, r) given θ, σ² and y from their joint normal law times N(y; ŝ, σ²), restricted; σ² given
+    ``gibbs``            (ŝ, r) given θ, σ² and y from their joint normal distribution times N(y; ŝ, σ²), restricted; σ² given
                          ŝ; θ given s = ŝ + r by conjugacy.
-    ``gibbs-collapsed``  The same, then a move of everything at once: θ' from the prior, the rest from its law given
+    ``gibbs-collapsed``  The same, then a move of everything at once: θ' from the prior, the rest from its distribution given
                          θ' and y, accepted with probability min(1, p(y | θ')/p(y | θ)).
     ``gibbs-published``  Algorithm 2 as printed.
     ===================  ===========================================================================================
@@ -176,7 +176,7 @@ def sample_truncated_gibbs(
 
     Notes
     -----
-    **Joint law (erratum B3).** P4 takes the sums of the three regions as independent. One multinomial law splits the
+    **Joint distribution (erratum B3).** P4 takes the sums of the three regions as independent. One multinomial distribution splits the
     records, so that two sums have covariance −n·q_r·q_s·μ_r·μ_s. Here r = ŝ_l + ŝ_u is drawn as one: θ's update needs
     no more.
 
@@ -187,16 +187,16 @@ def sample_truncated_gibbs(
 
     **Restriction.** ŝ stays within the sums that n records of the centre can have, n·min(a, 0) to n·max(b, 0), and s
     within those of any n records. The outer sums have no restriction of their own: where few records lie outside,
-    cutting a normal law at zero would shift its mean, and θ with it. The normal laws are not renormalised.
+    cutting a normal distribution at zero would shift its mean, and θ with it. The normal distributions are not renormalised.
 
-    **Stationary law.** As in `sample_gibbs`, θ's conditional belongs to the exact model, the sums' to its normal
+    **Stationary distribution.** As in `sample_gibbs`, θ's conditional belongs to the exact model, the sums' to its normal
     approximation.
 
     **Trapped chains.** E[ŝ | θ] rises and falls with θ (few records lie within bounds at either end), so that the
     posterior may have two modes. A step of ``gibbs`` moves θ by about its standard error in n records: a chain stays in
     the mode it started near. The move of ``gibbs-collapsed`` compares θ and θ' by p(y | θ) with all else integrated out
     (Normal ∗ Laplace, in closed form), so that the modes get their weights. It is a Metropolis–Hastings step on
-    (θ, ŝ, r, σ²) with the law given by prior and normal approximation as its target.
+    (θ, ŝ, r, σ²) with the distribution given by prior and normal approximation as its target.
 
     Examples
     --------

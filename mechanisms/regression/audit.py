@@ -2,17 +2,17 @@
 
 Two things are to be checked. That no row moves an aggregate further than is stated, and that some row moves it so far:
 `adversarial_posteriors` replaces a row by one that pulls the coefficient without bound, one way and the other. And that
-noise of the stated scale hides such a move: the laws below hand the releases to `mechanisms.audit.audit_laws` as exact
+noise of the stated scale hides such a move: the distributions below hand the releases to `mechanisms.audit.audit_distributions` as exact
 probabilities of cells.
 
-**Cells.** Two Laplace laws of scale s and centres A, A′ have a density ratio of exp(|A − A′|/s) wherever both centres
+**Cells.** Two Laplace distributions of scale s and centres A, A′ have a density ratio of exp(|A − A′|/s) wherever both centres
 lie on one side, and a smaller one between them. Cells whose ends include all centres hence show the largest ratio
-exactly; values that are clamped make up the outer cells. The densities of the window laws are steps, up to a factor
+exactly; values that are clamped make up the outer cells. The densities of the window distributions are steps, up to a factor
 that all data sets share: cells whose ends include those of all steps show their largest ratio, too. The sparse
-vector's outcomes are finitely many, and its law is integrated over the noise of its threshold.
+vector's outcomes are finitely many, and its distribution is integrated over the noise of its threshold.
 
 The methods of several steps spend the sum of what each step spends at given outcomes of the earlier ones
-(`quantile-centred`: scale, centre, mean); for ``quantile`` the joint law of bounds and mean is audited as well.
+(`quantile-centred`: scale, centre, mean); for ``quantile`` the joint distribution of bounds and mean is audited as well.
 
 References
 ----------
@@ -27,12 +27,12 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mechanisms.audit import OutputLaws, audit_laws
+from mechanisms.audit import OutputDistributions, audit_distributions
 from mechanisms.conjugate import enumerate_candidates
 from mechanisms.neighbours import neighbouring_pairs
 from mechanisms.regression.coefficient_posterior import CoefficientPosterior
 from mechanisms.regression.partition_probability import PartitionProbability
-from mechanisms.regression.partition_quantile import PartitionQuantile, WindowLaw
+from mechanisms.regression.partition_quantile import PartitionQuantile, WindowDistribution
 from mechanisms.regression.posterior import coefficient_posterior
 from mechanisms.regression.prior import Prior
 from mechanisms.regression.sparse_vector import SparseVector
@@ -41,10 +41,10 @@ from mechanisms.regression.statistics import RegressionStatistics, partition_sta
 __all__ = [
     "adversarial_posteriors",
     "centred_losses",
-    "probability_laws",
-    "quantile_laws",
-    "search_laws",
-    "window_laws",
+    "probability_distributions",
+    "quantile_distributions",
+    "search_distributions",
+    "window_distributions",
 ]
 
 Floats = NDArray[np.float64]
@@ -103,8 +103,10 @@ def adversarial_posteriors(
     return coefficient_posterior(RegressionStatistics.stack(found), k, prior, error_variance, power)
 
 
-def probability_laws(mechanism: PartitionProbability, probabilities: ArrayLike, pairs: ArrayLike) -> OutputLaws:
-    """Return the laws of a released probability at one cutoff, on cells.
+def probability_distributions(
+    mechanism: PartitionProbability, probabilities: ArrayLike, pairs: ArrayLike
+) -> OutputDistributions:
+    """Return the distributions of a released probability at one cutoff, on cells.
 
     Parameters
     ----------
@@ -117,38 +119,38 @@ def probability_laws(mechanism: PartitionProbability, probabilities: ArrayLike, 
 
     Returns
     -------
-    OutputLaws
+    OutputDistributions
         The outputs are the released values at the cells' middles.
 
     Examples
     --------
     P2 divides the sensitivity of a sum by the number of partitions, and spends as many times its budget:
 
-    >>> from mechanisms.audit import audit_laws
+    >>> from mechanisms.audit import audit_distributions
     >>> from mechanisms.regression.partition_probability import partition_probability
     >>> p = [[0.0] * 1000, [1.0] + [0.0] * 999]
     >>> for name in ("normality", "fisher", "fisher-published"):
-    ...     laws = probability_laws(partition_probability(name, 1000, epsilon=0.25), p, [[0, 1]])
-    ...     print(name, round(audit_laws(laws).epsilon, 9))
+    ...     distributions = probability_distributions(partition_probability(name, 1000, epsilon=0.25), p, [[0, 1]])
+    ...     print(name, round(audit_distributions(distributions).epsilon, 9))
     normality 0.25
     fisher 0.25
     fisher-published 250.0
     """
     if not mechanism.noise_scale:
-        raise ValueError(f"a mechanism must have noise for its law to have a density, got {mechanism.name}")
+        raise ValueError(f"a mechanism must have noise for its distribution to have a density, got {mechanism.name}")
     p = np.asarray(probabilities, dtype=np.float64)
     aggregates, scale = mechanism.aggregate(p[..., None])[:, 0], mechanism.noise_scale
     high = 1.0 if mechanism.name.startswith("normality") else math.inf
     edges = _cells(aggregates, scale, 0.0, high)
 
-    def log_law(index: int) -> Floats:
+    def log_pmf(index: int) -> Floats:
         return _log_cell_masses((edges - aggregates[index]) / scale)
 
-    return OutputLaws(p, mechanism.finish(_middles(edges)), np.asarray(pairs), log_law)
+    return OutputDistributions(p, mechanism.finish(_middles(edges)), np.asarray(pairs), log_pmf)
 
 
-def search_laws(search: SparseVector) -> OutputLaws:
-    """Return the laws of where the sparse vector ends, for all data sets there can be.
+def search_distributions(search: SparseVector) -> OutputDistributions:
+    """Return the distributions of where the sparse vector ends, for all data sets there can be.
 
     Parameters
     ----------
@@ -157,7 +159,7 @@ def search_laws(search: SparseVector) -> OutputLaws:
 
     Returns
     -------
-    OutputLaws
+    OutputDistributions
         The data sets are the numbers of values in the first interval, in each ring that a doubling adds, the last one
         excepted, and beyond; the outputs are t = 0 … T.
 
@@ -165,48 +167,50 @@ def search_laws(search: SparseVector) -> OutputLaws:
     --------
     The noise of the published search is more than it needs to be:
 
-    >>> from mechanisms.audit import audit_laws
-    >>> found = audit_laws(search_laws(SparseVector(n_values=8, epsilon=1.0, share=0.5, doublings=4)))
+    >>> from mechanisms.audit import audit_distributions
+    >>> found = audit_distributions(search_distributions(SparseVector(n_values=8, epsilon=1.0, share=0.5, doublings=4)))
     >>> print(round(found.epsilon, 4), found.witness)
     0.5865 [7, 0, 0, 1, 0] against [8, 0, 0, 0, 0], output 3
     """
     rings = enumerate_candidates(search.n_values, search.doublings + 1)
     datasets, pairs = neighbouring_pairs(np.arange(1.0, search.doublings + 2), rings)
-    return OutputLaws(
-        datasets, np.arange(search.doublings + 1), pairs, lambda index: search.log_law(np.cumsum(datasets[index]))
+    return OutputDistributions(
+        datasets, np.arange(search.doublings + 1), pairs, lambda index: search.log_pmf(np.cumsum(datasets[index]))
     )
 
 
-def window_laws(laws: Sequence[WindowLaw], pairs: ArrayLike) -> OutputLaws:
-    """Return the laws of a scale's logarithm, or of a centre, at several data sets, on cells.
+def window_distributions(distributions: Sequence[WindowDistribution], pairs: ArrayLike) -> OutputDistributions:
+    """Return the distributions of a scale's logarithm, or of a centre, at several data sets, on cells.
 
     Parameters
     ----------
-    laws : sequence of WindowLaw
+    distributions : sequence of WindowDistribution
         One a data set, of one range and unit.
     pairs : array_like of int, shape (P, 2)
         Which data sets are neighbours.
 
     Returns
     -------
-    OutputLaws
+    OutputDistributions
         The outputs are the lower ends of the cells.
     """
-    edges = np.unique(np.concatenate([law.edges for law in laws]))
-    unit = laws[0].unit
+    edges = np.unique(np.concatenate([distribution.edges for distribution in distributions]))
+    unit = distributions[0].unit
     flat = np.arcsinh(edges / unit) if math.isfinite(unit) else edges
 
-    def log_law(index: int) -> Floats:
-        law = laws[index]
-        step = np.clip(np.searchsorted(law.edges, edges[:-1], side="right") - 1, 0, law.log_masses.size - 1)
-        ends = np.arcsinh(law.edges / unit) if math.isfinite(unit) else law.edges
-        return law.log_masses[step] + np.log(np.diff(flat) / (ends[step + 1] - ends[step]))
+    def log_pmf(index: int) -> Floats:
+        distribution = distributions[index]
+        step = np.clip(
+            np.searchsorted(distribution.edges, edges[:-1], side="right") - 1, 0, distribution.log_masses.size - 1
+        )
+        ends = np.arcsinh(distribution.edges / unit) if math.isfinite(unit) else distribution.edges
+        return distribution.log_masses[step] + np.log(np.diff(flat) / (ends[step + 1] - ends[step]))
 
-    return OutputLaws(np.arange(len(laws)), edges[:-1], np.asarray(pairs), log_law)
+    return OutputDistributions(np.arange(len(distributions)), edges[:-1], np.asarray(pairs), log_pmf)
 
 
-def quantile_laws(mechanism: PartitionQuantile, values: ArrayLike, pairs: ArrayLike) -> OutputLaws:
-    """Return the joint laws of bounds and released quantile of the method ``quantile``, on cells.
+def quantile_distributions(mechanism: PartitionQuantile, values: ArrayLike, pairs: ArrayLike) -> OutputDistributions:
+    """Return the joint distributions of bounds and released quantile of the method ``quantile``, on cells.
 
     Parameters
     ----------
@@ -219,16 +223,16 @@ def quantile_laws(mechanism: PartitionQuantile, values: ArrayLike, pairs: ArrayL
 
     Returns
     -------
-    OutputLaws
+    OutputDistributions
         The outputs are t and the middle of the cell.
 
     Examples
     --------
-    >>> from mechanisms.audit import audit_laws
+    >>> from mechanisms.audit import audit_distributions
     >>> from mechanisms.regression.partition_quantile import partition_quantile
     >>> method = partition_quantile("quantile", 4, epsilon=1.0, split=(0.5, 0.5), doublings=2)
     >>> q = [[0.0, 0.0, 0.0, 9.0], [0.0, 0.0, 0.0, -9.0]]
-    >>> print(round(audit_laws(quantile_laws(method, q, [[0, 1]])).epsilon, 9))
+    >>> print(round(audit_distributions(quantile_distributions(method, q, [[0, 1]])).epsilon, 9))
     0.5
     """
     if mechanism.name != "quantile":
@@ -244,15 +248,15 @@ def quantile_laws(mechanism: PartitionQuantile, values: ArrayLike, pairs: ArrayL
         middles = _middles(edges[-1])
         outcomes.append(np.stack([np.full(middles.size, float(stop)), middles], axis=1))
 
-    def log_law(index: int) -> Floats:
-        stops = search.log_law(search.counts(q[index]))
+    def log_pmf(index: int) -> Floats:
+        stops = search.log_pmf(search.counts(q[index]))
         parts = [
             log_stop + _log_cell_masses((ends - mean[index]) / scale)
             for log_stop, ends, mean, scale in zip(stops, edges, means, scales, strict=True)
         ]
         return np.concatenate(parts)
 
-    return OutputLaws(q, np.concatenate(outcomes), np.asarray(pairs), log_law)
+    return OutputDistributions(q, np.concatenate(outcomes), np.asarray(pairs), log_pmf)
 
 
 def centred_losses(
@@ -293,11 +297,13 @@ def centred_losses(
     other_q, other_s = q.copy(), s.copy()
     _, other_q[moved[0]], other_s[moved[0]] = moved
     pair = [[0, 1]]
-    scale_loss = audit_laws(window_laws([mechanism.scale_law(each) for each in (s, other_s)], pair)).epsilon
+    scale_loss = audit_distributions(
+        window_distributions([mechanism.scale_distribution(each) for each in (s, other_s)], pair)
+    ).epsilon
     centre_loss = mean_loss = 0.0
     for scale in np.atleast_1d(np.asarray(scales, float)).tolist():
-        laws = [mechanism.centre_law(each, scale) for each in (q, other_q)]
-        centre_loss = max(centre_loss, audit_laws(window_laws(laws, pair)).epsilon)
+        distributions = [mechanism.centre_distribution(each, scale) for each in (q, other_q)]
+        centre_loss = max(centre_loss, audit_distributions(window_distributions(distributions, pair)).epsilon)
         for centre in (float(np.median(q)), moved[1]):
             low, high = (float(mechanism.clipped_mean(each, centre, 2 * scale)) for each in (q, other_q))
             mean_loss = max(mean_loss, abs(high - low) / float(mechanism.noise_scale(2 * scale)))

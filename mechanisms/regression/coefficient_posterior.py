@@ -1,4 +1,4 @@
-"""The law of one regression coefficient in each of many partitions: a mixture of normal laws, or one t law.
+"""The distribution of one regression coefficient in each of many partitions: a mixture of normal distributions, or one t distribution.
 
 `mechanisms.regression.posterior` builds it.
 """
@@ -24,13 +24,13 @@ _ROOT_HALF, _DENSITY = math.sqrt(0.5), 1.0 / math.sqrt(2.0 * math.pi)
 
 @dataclass(frozen=True, eq=False)
 class CoefficientPosterior:
-    """The law of a coefficient in each of many partitions: a mixture of q normal laws, or one t law.
+    """The distribution of a coefficient in each of many partitions: a mixture of q normal distributions, or one t distribution.
 
     Attributes
     ----------
     weights, locations, scales : ndarray of float64, shape (..., q)
     degrees : ndarray of float64, shape (...)
-        Degrees of freedom; inf for normal laws.
+        Degrees of freedom; inf for normal distributions.
     """
 
     weights: Floats
@@ -40,12 +40,12 @@ class CoefficientPosterior:
 
     @property
     def mean(self) -> Floats:
-        """The mean, or the centre of a t law that has none, shape (...)."""
+        """The mean, or the centre of a t distribution that has none, shape (...)."""
         return np.sum(self.weights * self.locations, axis=-1)
 
     @property
     def sd(self) -> Floats:
-        """The standard deviation, inf for a t law of two degrees of freedom or fewer, shape (...)."""
+        """The standard deviation, inf for a t distribution of two degrees of freedom or fewer, shape (...)."""
         apart = self.locations - self.mean[..., None]
         variance = np.sum(self.weights * (self.scales**2 + apart**2), axis=-1)
         excess = np.where(self.degrees > 2, 1.0 - 2.0 / np.maximum(self.degrees, 2.0), 0.0)
@@ -149,17 +149,17 @@ def validate_probabilities(probabilities: ArrayLike) -> Floats:
 @kernel
 def _solve(weights, locations, scales, probabilities, x, low, high):
     """Replace guesses x by the roots of Σ wᵢΦ((x − μᵢ)/σᵢ) = p within [low, high], by Newton steps kept within."""
-    n_laws, n_components = weights.shape
-    for law in range(n_laws):
-        spread = scales[law].min()
+    n_distributions, n_components = weights.shape
+    for distribution in range(n_distributions):
+        spread = scales[distribution].min()
         for place in range(probabilities.size):
-            root, a, b = x[law, place], low[law, place], high[law, place]
+            root, a, b = x[distribution, place], low[distribution, place], high[distribution, place]
             for _ in range(_MOST_ITERATIONS):
                 excess, slope = -probabilities[place], 0.0
                 for i in range(n_components):
-                    z = (root - locations[law, i]) / scales[law, i]
-                    excess += weights[law, i] * 0.5 * math.erfc(-z * _ROOT_HALF)
-                    slope += weights[law, i] / scales[law, i] * math.exp(-0.5 * z * z)
+                    z = (root - locations[distribution, i]) / scales[distribution, i]
+                    excess += weights[distribution, i] * 0.5 * math.erfc(-z * _ROOT_HALF)
+                    slope += weights[distribution, i] / scales[distribution, i] * math.exp(-0.5 * z * z)
                 if excess == 0.0:
                     break
                 if excess < 0.0:
@@ -175,4 +175,4 @@ def _solve(weights, locations, scales, probabilities, x, low, high):
                 root = new
                 if moved <= enough + 4e-16 * abs(root):
                     break
-            x[law, place] = root
+            x[distribution, place] = root

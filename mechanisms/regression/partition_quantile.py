@@ -49,9 +49,9 @@ __all__ = [
     "QUANTILE_METHODS",
     "PartitionQuantile",
     "ReleasedQuantiles",
-    "WindowLaw",
+    "WindowDistribution",
     "partition_quantile",
-    "window_law",
+    "window_distribution",
 ]
 
 Floats = NDArray[np.float64]
@@ -85,8 +85,8 @@ class ReleasedQuantiles:
 
 
 @dataclass(frozen=True, eq=False)
-class WindowLaw:
-    """The law of the exponential mechanism on the number of values in a window: a step function's density.
+class WindowDistribution:
+    """The distribution of the exponential mechanism on the number of values in a window: a step function's density.
 
     Attributes
     ----------
@@ -117,10 +117,10 @@ def _flatten(x: Floats, unit: float) -> Floats:
     return np.arcsinh(x / unit) if math.isfinite(unit) else x
 
 
-def window_law(
+def window_distribution(
     values: ArrayLike, half_window: float, epsilon: float, reach: tuple[float, float], unit: float = math.inf
-) -> WindowLaw:
-    """Return the law ∝ exp((ε/2)·#{j : |v_j − x| ≤ h})/√(x² + μ²) over a public range.
+) -> WindowDistribution:
+    """Return the distribution ∝ exp((ε/2)·#{j : |v_j − x| ≤ h})/√(x² + μ²) over a public range.
 
     Parameters
     ----------
@@ -133,11 +133,11 @@ def window_law(
     reach : tuple of float
         Public (lower, upper), finite.
     unit : float
-        μ > 0; by default the base law is uniform.
+        μ > 0; by default the base distribution is uniform.
 
     Returns
     -------
-    WindowLaw
+    WindowDistribution
 
     Privacy
     -------
@@ -146,8 +146,8 @@ def window_law(
 
     Examples
     --------
-    >>> law = window_law([0.2, 0.3], half_window=0.25, epsilon=2.0, reach=(0.0, 1.0))
-    >>> law.edges.round(2), np.exp(law.log_masses).round(3)
+    >>> distribution = window_distribution([0.2, 0.3], half_window=0.25, epsilon=2.0, reach=(0.0, 1.0))
+    >>> distribution.edges.round(2), np.exp(distribution.log_masses).round(3)
     (array([0.  , 0.  , 0.05, 0.45, 0.55, 1.  ]), array([0.   , 0.036, 0.775, 0.071, 0.118]))
     """
     v = np.asarray(values, dtype=np.float64)
@@ -167,7 +167,7 @@ def window_law(
     with np.errstate(divide="ignore"):
         logs = np.log(lengths) + 0.5 * epsilon * counts
     top = logs.max()
-    return WindowLaw(edges, logs - (top + math.log(np.exp(logs - top).sum())), unit)
+    return WindowDistribution(edges, logs - (top + math.log(np.exp(logs - top).sum())), unit)
 
 
 @dataclass(frozen=True)
@@ -205,7 +205,7 @@ class PartitionQuantile:
         return None if self.name.endswith(NOISELESS) else Guarantee(n_quantiles * self.epsilon)
 
     @property
-    def miss_odds(self) -> float:
+    def miss_probability(self) -> float:
         """Roughly how likely the private scale or centre is missed, for values about seven windows from 0; at most 1.
 
         It depends on public numbers alone. 0 for methods without a private centre.
@@ -214,7 +214,7 @@ class PartitionQuantile:
         --------
         >>> study = partition_quantile("quantile-centred", 100, epsilon=0.9, split=(0.2, 0.25, 0.45))
         >>> small = partition_quantile("quantile-centred", 20, epsilon=0.9, split=(0.18, 0.27, 0.45))
-        >>> round(study.miss_odds, 3), small.miss_odds
+        >>> round(study.miss_probability, 3), small.miss_probability
         (0.004, 1.0)
         """
         if len(self.split) < 3 or self.name.endswith(NOISELESS):
@@ -292,21 +292,21 @@ class PartitionQuantile:
         """Return the mean of values clipped to centre ± half_width."""
         return float(np.clip(values, centre - half_width, centre + half_width).mean())
 
-    def scale_law(self, spreads: ArrayLike) -> WindowLaw:
-        """Return the law of ln w, given the posteriors' standard deviations, shape (M,)."""
+    def scale_distribution(self, spreads: ArrayLike) -> WindowDistribution:
+        """Return the distribution of ln w, given the posteriors' standard deviations, shape (M,)."""
         with np.errstate(divide="ignore"):
             logs = np.log(np.asarray(spreads, dtype=np.float64) * math.sqrt(self.n_partitions))
         middle, reach = math.log(self.search.start), self.search.doublings * math.log(2.0)
-        return window_law(logs, _LOG_WINDOW, self.split[0], (middle - reach, middle + reach))
+        return window_distribution(logs, _LOG_WINDOW, self.split[0], (middle - reach, middle + reach))
 
-    def centre_law(self, values: ArrayLike, scale: float) -> WindowLaw:
-        """Return the law of c given values, shape (M,), and the scale that was released."""
+    def centre_distribution(self, values: ArrayLike, scale: float) -> WindowDistribution:
+        """Return the distribution of c given values, shape (M,), and the scale that was released."""
         reach = self.search.bound(self.search.doublings)
-        return window_law(values, _WINDOW * scale, self.split[1], (-reach, reach), self.search.start)
+        return window_distribution(values, _WINDOW * scale, self.split[1], (-reach, reach), self.search.start)
 
     def _locate(self, rng: np.random.Generator, values: Floats, spreads: Floats) -> tuple[float, float]:
-        scale = math.exp(self.scale_law(spreads).draw(rng))
-        return self.centre_law(values, scale).draw(rng), _WINDOW * scale
+        scale = math.exp(self.scale_distribution(spreads).draw(rng))
+        return self.centre_distribution(values, scale).draw(rng), _WINDOW * scale
 
     def _find(self, values: Floats, spreads: Floats) -> tuple[float, float]:
         """Return what the noisy search aims at: the medians."""

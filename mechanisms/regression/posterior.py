@@ -142,7 +142,7 @@ def coefficient_posterior(
 def _location_scale(
     location: Floats, variance: Floats, shape: Floats, rate: Floats, error_variance: float | None
 ) -> CoefficientPosterior:
-    """Return N(location, σ²·variance) for known σ², otherwise the t law that σ² ~ IG(shape, rate) makes of it."""
+    """Return N(location, σ²·variance) for known σ², otherwise the t distribution that σ² ~ IG(shape, rate) makes of it."""
     if error_variance is not None:
         factor, degrees = np.full_like(rate, error_variance), np.full_like(rate, math.inf)
     else:
@@ -253,7 +253,7 @@ def _diagonal(
 
 
 def _integrate_variance(shape: Floats, rate: Floats, c: Floats, u: Floats) -> tuple[Floats, Floats]:
-    """Return points ln v and weights of the law ∝ v^(−A)·exp(−B/v)·Π (1 + cᵢ/v)^(−½)·exp(−½Σ uᵢ/(v + cᵢ)) of ln v.
+    """Return points ln v and weights of the distribution ∝ v^(−A)·exp(−B/v)·Π (1 + cᵢ/v)^(−½)·exp(−½Σ uᵢ/(v + cᵢ)) of ln v.
 
     Stationary points solve A·v = F(v) = B + ½Σ cᵢv/(v + cᵢ) + ½Σ uᵢv²/(v + cᵢ)², and F increases: iterating from below
     and from above encloses all of them, however many. At a peak the curvature is at most 2A + d/8, which sets the step.

@@ -53,7 +53,7 @@ class ConjugatePrior:
     precision : float or array_like, shape (d, d)
         Λ, positive definite; one number for that multiple of the identity.
     shape, rate : float
-        Of the inverse gamma law of σ², ∝ (σ²)^(−shape−1)·exp(−rate/σ²); > 0.
+        Of the inverse gamma distribution of σ², ∝ (σ²)^(−shape−1)·exp(−rate/σ²); > 0.
     """
 
     mean: ArrayLike = 0.0

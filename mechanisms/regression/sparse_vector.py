@@ -172,8 +172,8 @@ class SparseVector:
     def _first(self, above: NDArray[np.bool_]) -> int:
         return int(np.argmax(above)) if above.any() else self.doublings
 
-    def log_law(self, counts: ArrayLike) -> Floats:
-        """Return the exact law of where the search ends, by integration over ρ.
+    def log_pmf(self, counts: ArrayLike) -> Floats:
+        """Return the exact distribution of where the search ends, by integration over ρ.
 
         Given ρ the tests are independent: Pr[t] = ∫ f(ρ)·Π_{i<t} Pr[cᵢ + νᵢ < θM + ρ]·Pr[cₜ + νₜ ≥ θM + ρ] dρ. Between
         the points where an argument changes its sign the integrand is a sum of exponentials.
@@ -191,7 +191,7 @@ class SparseVector:
         Examples
         --------
         >>> search = SparseVector(n_values=3, epsilon=4.0, share=0.5, doublings=2)
-        >>> np.exp(search.log_law([0, 3, 3])).round(4)
+        >>> np.exp(search.log_pmf([0, 3, 3])).round(4)
         array([0.1405, 0.7314, 0.1281])
         """
         c = np.asarray(counts, dtype=np.float64)[:-1]

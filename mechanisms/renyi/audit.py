@@ -1,10 +1,10 @@
-"""Audits of laws with densities: Dirichlet posteriors by their closed form, densities on the line by quadrature.
+"""Audits of distributions with densities: Dirichlet posteriors by their closed form, densities on the line by quadrature.
 
-A law with a density f is handed to the audit engine as the masses f(x)·w at the nodes x and weights w of a quadrature
+A distribution with a density f is handed to the audit engine as the masses f(x)·w at the nodes x and weights w of a quadrature
 rule: Σ p^λ·q^(1−λ) over nodes is then the quadrature of the integral, and the engine's Rényi curve is that of the
 densities, with the evidence "quadrature". Outputs of positive probability are nodes of weight 1.
 
-The pure loss on nodes is only the loss of those nodes. For the laws here it is infinite: the ratio of two Dirichlet
+The pure loss on nodes is only the loss of those nodes. For the distributions here it is infinite: the ratio of two Dirichlet
 densities or of two normal ones has no bound, and the audits say so. So no pure ε is stated, and none is audited.
 """
 
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from mechanisms.audit import Audit, OutputLaws, Witness, audit_laws
+from mechanisms.audit import Audit, OutputDistributions, Witness, audit_distributions
 from mechanisms.conjugate import enumerate_candidates
 from mechanisms.neighbours import neighbouring_pairs
 from mechanisms.privacy import validate_order
@@ -26,7 +26,7 @@ from mechanisms.renyi.divergence import dirichlet_renyi
 from mechanisms.renyi.gaussian_counts import GaussianCounts
 from mechanisms.renyi.sampling import RenyiSampling
 
-__all__ = ["audit_densities", "audit_posteriors", "audit_sampling", "beta_laws", "gaussian_laws"]
+__all__ = ["audit_densities", "audit_posteriors", "audit_sampling", "beta_distributions", "gaussian_distributions"]
 
 Floats = NDArray[np.float64]
 
@@ -35,12 +35,12 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
 
 
 def audit_posteriors(parameters: ArrayLike, pairs: ArrayLike, orders: Sequence[float]) -> Audit:
-    """Compare Dirichlet laws, by the closed form of the Rényi divergence.
+    """Compare Dirichlet distributions, by the closed form of the Rényi divergence.
 
     Parameters
     ----------
     parameters : array_like, shape (D, k)
-        One law a data set, finite and > 0.
+        One distribution a data set, finite and > 0.
     pairs : array_like of int, shape (P, 2)
         Which data sets are neighbours, each unordered pair once; both directions are compared.
     orders : sequence of float
@@ -49,7 +49,7 @@ def audit_posteriors(parameters: ArrayLike, pairs: ArrayLike, orders: Sequence[f
     Returns
     -------
     Audit
-        Its pure loss is infinite, as that of any two different Dirichlet laws: the witness is the pair with the largest
+        Its pure loss is infinite, as that of any two different Dirichlet distributions: the witness is the pair with the largest
         divergence at the last order, and the cell whose probability must fall to 0. Its evidence is "closed form".
 
     Raises
@@ -63,14 +63,14 @@ def audit_posteriors(parameters: ArrayLike, pairs: ArrayLike, orders: Sequence[f
     >>> print({order: round(spent, 4) for order, spent in found.renyi.items()}, found.epsilon)
     {1.0: 0.1554, 2.0: 0.3159, 7.0: inf} inf
     """
-    laws = np.asarray(parameters, dtype=np.float64)
+    distributions = np.asarray(parameters, dtype=np.float64)
     lam = [validate_order(order) for order in orders]
     if not lam:
         raise ValueError("orders must hold at least one order, got none; choose some, such as 2")
-    index = OutputLaws(laws, laws, np.asarray(pairs), laws.__getitem__).pairs
+    index = OutputDistributions(distributions, distributions, np.asarray(pairs), distributions.__getitem__).pairs
     both = np.concatenate([index, index[:, ::-1]])
-    divergences = [dirichlet_renyi(laws[both[:, 0]], laws[both[:, 1]], order) for order in lam]
-    first, second = (laws[i] for i in both[int(np.argmax(divergences[0]))])
+    divergences = [dirichlet_renyi(distributions[both[:, 0]], distributions[both[:, 1]], order) for order in lam]
+    first, second = (distributions[i] for i in both[int(np.argmax(divergences[0]))])
     cell = int(np.argmin(first - second))
     return Audit(
         epsilon=math.inf,
@@ -114,13 +114,13 @@ def audit_sampling(mechanism: RenyiSampling, orders: Sequence[float]) -> Audit:
     return audit_posteriors(mechanism.posterior(datasets), pairs, orders)
 
 
-def audit_densities(laws: OutputLaws, orders: Sequence[float]) -> Audit:
-    """Compare laws on the nodes of a quadrature rule, whose densities have ratios without bound.
+def audit_densities(distributions: OutputDistributions, orders: Sequence[float]) -> Audit:
+    """Compare distributions on the nodes of a quadrature rule, whose densities have ratios without bound.
 
     Parameters
     ----------
-    laws : OutputLaws
-        Masses at nodes: `beta_laws`, `gaussian_laws`, or others built alike.
+    distributions : OutputDistributions
+        Masses at nodes: `beta_distributions`, `gaussian_distributions`, or others built alike.
     orders : sequence of float
         λ, finite and ≥ 1.
 
@@ -132,18 +132,18 @@ def audit_densities(laws: OutputLaws, orders: Sequence[float]) -> Audit:
     Raises
     ------
     ValueError
-        As `audit_laws`: among others if a law's masses do not sum to 1, for the rule does not fit.
+        As `audit_distributions`: among others if a distribution's masses do not sum to 1, for the rule does not fit.
     """
-    return replace(audit_laws(laws, orders=orders), epsilon=math.inf, evidence="quadrature")
+    return replace(audit_distributions(distributions, orders=orders), epsilon=math.inf, evidence="quadrature")
 
 
-def beta_laws(parameters: ArrayLike, pairs: ArrayLike, order: float) -> OutputLaws:
-    """Return Beta laws as masses at quadrature nodes that suit their divergences at orders up to `order`.
+def beta_distributions(parameters: ArrayLike, pairs: ArrayLike, order: float) -> OutputDistributions:
+    """Return Beta distributions as masses at quadrature nodes that suit their divergences at orders up to `order`.
 
     Parameters
     ----------
     parameters : array_like, shape (D, 2)
-        One law a data set, finite and > 0.
+        One distribution a data set, finite and > 0.
     pairs : array_like of int, shape (P, 2)
         Which data sets are neighbours.
     order : float
@@ -151,8 +151,8 @@ def beta_laws(parameters: ArrayLike, pairs: ArrayLike, order: float) -> OutputLa
 
     Returns
     -------
-    OutputLaws
-        The outputs are the log odds φ of θ, at which a law has the density e^(aφ)/(1 + e^φ)^(a+b)/B(a, b).
+    OutputDistributions
+        The outputs are the log odds φ of θ, at which a distribution has the density e^(aφ)/(1 + e^φ)^(a+b)/B(a, b).
 
     Raises
     ------
@@ -167,32 +167,32 @@ def beta_laws(parameters: ArrayLike, pairs: ArrayLike, order: float) -> OutputLa
 
     Examples
     --------
-    >>> laws = beta_laws([[0.5, 2.5], [1.5, 1.5], [2.5, 0.5]], [[0, 1], [1, 2]], order=1.4)
-    >>> quadrature, closed_form = audit_densities(laws, [1.4]), audit_posteriors(laws.datasets, laws.pairs, [1.4])
+    >>> distributions = beta_distributions([[0.5, 2.5], [1.5, 1.5], [2.5, 0.5]], [[0, 1], [1, 2]], order=1.4)
+    >>> quadrature, closed_form = audit_densities(distributions, [1.4]), audit_posteriors(distributions.datasets, distributions.pairs, [1.4])
     >>> print(round(quadrature.renyi[1.4], 9), round(closed_form.renyi[1.4], 9))
     3.897723833 3.897723833
     """
-    laws, lam = np.asarray(parameters, dtype=np.float64), validate_order(order)
+    distributions, lam = np.asarray(parameters, dtype=np.float64), validate_order(order)
     index = np.asarray(pairs)
-    first, second = (laws[np.concatenate([index[:, i], index[:, 1 - i]])] for i in (0, 1))
-    smallest = min(float((first + (lam - 1) * (first - second)).min()), float(laws.min()))
+    first, second = (distributions[np.concatenate([index[:, i], index[:, 1 - i]])] for i in (0, 1))
+    smallest = min(float((first + (lam - 1) * (first - second)).min()), float(distributions.min()))
     if not smallest > 0:
         raise ValueError(f"order must be below that of an infinite divergence, got {order}; choose a smaller one")
-    total = float(laws.sum(axis=1).max())
+    total = float(distributions.sum(axis=1).max())
     step = min(1 / 32, 1 / (4 * math.sqrt(total)))
     n_steps = math.ceil(math.asinh((_NEGLIGIBLE + total) / smallest) / step)
     tau = step * np.arange(-n_steps, n_steps + 1)
     phi, log_weights = np.sinh(tau), math.log(step) + np.log(np.cosh(tau))
 
-    def log_law(i: int) -> Floats:
-        a, b = laws[i]
+    def log_pmf(i: int) -> Floats:
+        a, b = distributions[i]
         return a * phi - (a + b) * np.logaddexp(0.0, phi) - special.betaln(a, b) + log_weights
 
-    return OutputLaws(laws, phi, index, log_law)
+    return OutputDistributions(distributions, phi, index, log_pmf)
 
 
-def gaussian_laws(mechanism: GaussianCounts) -> OutputLaws:
-    """Return the laws of the released number of successes at k = 2, as masses at quadrature nodes.
+def gaussian_distributions(mechanism: GaussianCounts) -> OutputDistributions:
+    """Return the distributions of the released number of successes at k = 2, as masses at quadrature nodes.
 
     Parameters
     ----------
@@ -201,7 +201,7 @@ def gaussian_laws(mechanism: GaussianCounts) -> OutputLaws:
 
     Returns
     -------
-    OutputLaws
+    OutputDistributions
         Of the data sets with 0 to n successes. The outputs are 0 and n, which have positive probability, and the nodes
         between them.
 
@@ -216,8 +216,8 @@ def gaussian_laws(mechanism: GaussianCounts) -> OutputLaws:
 
     >>> from mechanisms.renyi.gaussian_counts import gaussian_mechanism
     >>> for name in ("gaussian", "gaussian-tight"):
-    ...     laws = gaussian_laws(gaussian_mechanism(name, [1, 1], 40, order=2, epsilon=0.5))
-    ...     print(name, round(audit_densities(laws, [2]).renyi[2], 9))
+    ...     distributions = gaussian_distributions(gaussian_mechanism(name, [1, 1], 40, order=2, epsilon=0.5))
+    ...     print(name, round(audit_densities(distributions, [2]).renyi[2], 9))
     gaussian 0.25
     gaussian-tight 0.5
     """
@@ -231,12 +231,12 @@ def gaussian_laws(mechanism: GaussianCounts) -> OutputLaws:
     inner = ((edges[:-1, None] + half) + half * _NODES).ravel()
     log_weights = np.log(np.tile(half * _WEIGHTS, edges.size - 1)) - math.log(std * math.sqrt(2.0 * math.pi))
 
-    def log_law(successes: int) -> Floats:
+    def log_pmf(successes: int) -> Floats:
         ends = special.log_ndtr(np.array([-successes, successes - n]) / std)
         density = -(((inner - successes) / std) ** 2) / 2 + log_weights
         return np.concatenate([ends[:1], density, ends[1:]])
 
     datasets = np.arange(n + 1)
-    return OutputLaws(
-        datasets, np.concatenate([[0.0], inner, [float(n)]]), np.stack([datasets[:-1], datasets[1:]], 1), log_law
+    return OutputDistributions(
+        datasets, np.concatenate([[0.0], inner, [float(n)]]), np.stack([datasets[:-1], datasets[1:]], 1), log_pmf
     )

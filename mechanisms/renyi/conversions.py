@@ -9,7 +9,7 @@ A mechanism is (λ, ε)-RDP if D_λ(M(x)‖M(x')) ≤ ε for all neighbours; its
 
 at every order λ > 1. It is also at most δ(0), the total variation, and that at most √(1 − e^(−KL)) with KL ≤ D_λ.
 
-**From a pure ε to its curve.** Among laws whose ratio stays in [e^(−ε), e^ε] randomised response, which tells the truth
+**From a pure ε to its curve.** Among distributions whose ratio stays in [e^(−ε), e^ε] randomised response, which tells the truth
 with probability p = e^ε/(1 + e^ε), has the largest divergence at every order, as t ↦ t^λ is convex and its two ratios
 are the ends of the interval: the curve below is exact for the class, and at most min(ε, λε²/2).
 

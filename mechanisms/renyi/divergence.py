@@ -1,11 +1,11 @@
 """Rényi divergence between Dirichlet distributions, accurate where it is tiny.
 
-With δ = a − b and c = b + λδ, the parameters of the law ∝ p^λ·q^(1−λ), the divergence of P = Dir(a) from Q = Dir(b) is
+With δ = a − b and c = b + λδ, the parameters of the distribution ∝ p^λ·q^(1−λ), the divergence of P = Dir(a) from Q = Dir(b) is
 
     D_λ(P‖Q) = [ln B(c) − λ·ln B(a)]/(λ−1) + ln B(b) = KL(P‖Q) + KL(P‖Dir(c))/(λ−1),   KL(P‖Q) at λ = 1,
 
 ln B(x) = Σᵢ lnΓ(xᵢ) − lnΓ(Σx), and infinite where an entry of c is ≤ 0 (P3, equation 5). The second form holds in every
-exponential family: ln of the law of c is λ·ln p + (1−λ)·ln q less a constant. It separates into cells,
+exponential family: ln of the distribution of c is λ·ln p + (1−λ)·ln q less a constant. It separates into cells,
 
     KL(P‖Q) = Σᵢ J(bᵢ, aᵢ) − J(Σb, Σa),   J(x, y) = lnΓ(x) − lnΓ(y) − (x − y)·ψ(y) = ∫ₓʸ (z − x)·ψ₁(z) dz ≥ 0,
 

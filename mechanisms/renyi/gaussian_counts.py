@@ -8,7 +8,7 @@ The projection sees the part of σz with sum 0 alone. At k = 2 that is one numbe
 of successes with N(0, σ²/2) noise, clamped to [0, n].
 
 **Privacy.** One replaced record moves c by eᵢ − eⱼ, of length Δ = √2 (the number of successes by Δ = 1). Two normal
-laws of one variance have D_λ = λΔ²/(2σ²) exactly. P3 cites Mironov (2017) for λΔ²/σ², twice that:
+distributions of one variance have D_λ = λΔ²/(2σ²) exactly. P3 cites Mironov (2017) for λΔ²/σ², twice that:
 
 ==================  ============  ==========================================================
 name                σ²            spends
@@ -132,8 +132,8 @@ class GaussianCounts:
         released = self.release(rng.standard_normal((size, c.size)), c)
         return np.stack([rng.dirichlet(parameters) for parameters in np.array(self.prior) + released])
 
-    def successes_law(self, successes: int) -> tuple[Floats, Floats]:
-        """Return the law of the released number of successes at k = 2, as quadrature nodes.
+    def successes_distribution(self, successes: int) -> tuple[Floats, Floats]:
+        """Return the distribution of the released number of successes at k = 2, as quadrature nodes.
 
         Parameters
         ----------
@@ -154,7 +154,7 @@ class GaussianCounts:
 
         Examples
         --------
-        >>> values, probabilities = gaussian_mechanism("gaussian", [6, 12], 100, 2, 1e-6).successes_law(38)
+        >>> values, probabilities = gaussian_mechanism("gaussian", [6, 12], 100, 2, 1e-6).successes_distribution(38)
         >>> print(round(probabilities[0], 3), round(probabilities[-1], 3), round(values @ probabilities, 2))
         0.489 0.483 49.66
         """
@@ -174,7 +174,7 @@ class GaussianCounts:
         return np.concatenate([[0.0], values, [float(self.n)]]), masses / masses.sum()
 
     def posterior_kl(self, successes: int) -> float:
-        """Return KL(true posterior ‖ law of a draw θ) at k = 2, by quadrature.
+        """Return KL(true posterior ‖ distribution of a draw θ) at k = 2, by quadrature.
 
         Parameters
         ----------
@@ -189,11 +189,11 @@ class GaussianCounts:
         Raises
         ------
         ValueError
-            As `successes_law`.
+            As `successes_distribution`.
 
         Notes
         -----
-        With d = c̃₁ − c₁, φ the log odds of θ and φ̄ its posterior mean, the law of the draw has, relative to the
+        With d = c̃₁ − c₁, φ the log odds of θ and φ̄ its posterior mean, the distribution of the draw has, relative to the
         posterior Beta(a, b), the density r(φ) = E[exp(d·(φ − φ̄) − J(a+d, a) − J(b−d, b))] over the noise, J as in
         `mechanisms.renyi.divergence`. Where the posterior's density p is not negligible, ∫ p·(r − 1 − ln r) dφ has a
         positive integrand, however small; the probability that a draw falls elsewhere is added, for the ∫ p·(r − 1)
@@ -206,7 +206,7 @@ class GaussianCounts:
         gaussian 0.064244
         gaussian-tight 0.022277
         """
-        values, probabilities = self.successes_law(successes)
+        values, probabilities = self.successes_distribution(successes)
         alpha, beta = self.prior
         a, b = alpha + successes, beta + self.n - successes
         moved = values - successes
@@ -237,7 +237,9 @@ class GaussianCounts:
 
     def _require_two_cells(self) -> None:
         if len(self.prior) != 2:
-            raise ValueError(f"prior must have 2 cells for the law of the draw, got {len(self.prior)}; draw instead")
+            raise ValueError(
+                f"prior must have 2 cells for the distribution of the draw, got {len(self.prior)}; draw instead"
+            )
 
 
 def gaussian_mechanism(name: str, prior: ArrayLike, n: int, order: float, epsilon: float) -> GaussianCounts:

@@ -12,7 +12,7 @@ name              posterior                    η                      s
 ================  ===========================  =====================  ===================
 
 **What it spends, exactly.** Replacing a record of cell i by one of cell j leaves n − 1 records c° shared. With
-x = η + s·c° the laws are P = Dir(x + s·eᵢ) and Q = Dir(x + s·eⱼ), whose totals agree, so that
+x = η + s·c° the distributions are P = Dir(x + s·eᵢ) and Q = Dir(x + s·eⱼ), whose totals agree, so that
 
     D_λ(P‖Q) = F₊(xᵢ) + F₋(xⱼ),   F₊(x) = `cell_renyi`(x, s),   F₋(x) = `cell_renyi`(x + s, −s).
 
@@ -103,12 +103,12 @@ class RenyiSampling:
         return RENYI_SAMPLERS[self.name](self.coefficient)[1]
 
     @property
-    def largest_order(self) -> float:
+    def critical_order(self) -> float:
         """λ*, the order from which on the divergence is infinite."""
         return 1.0 + float(self.start.min()) / self.step
 
     def posterior(self, counts: ArrayLike) -> Floats:
-        """Return the parameters of the law that is drawn from.
+        """Return the parameters of the distribution that is drawn from.
 
         Parameters
         ----------
@@ -163,7 +163,7 @@ class RenyiSampling:
         return rng.dirichlet(self.posterior(counts), size)
 
     def renyi_epsilon(self, order: float) -> float:
-        """Return the largest Rényi divergence of one draw over all neighbours, in nats; inf from `largest_order` on.
+        """Return the largest Rényi divergence of one draw over all neighbours, in nats; inf from `critical_order` on.
 
         Parameters
         ----------
@@ -184,11 +184,11 @@ class RenyiSampling:
         return float((cell_renyi(losing, step, lam) + cell_renyi(gaining + step, -step, lam)).max())
 
     def guarantee(self, order: float) -> RenyiGuarantee:
-        """Return what one draw promises at an order below `largest_order`; ValueError from there on."""
+        """Return what one draw promises at an order below `critical_order`; ValueError from there on."""
         spent = self.renyi_epsilon(validate_order(order))
         if math.isinf(spent):
             raise ValueError(
-                f"order must be < {self.largest_order:g} for {self.name} with coefficient {self.coefficient:g}, got "
+                f"order must be < {self.critical_order:g} for {self.name} with coefficient {self.coefficient:g}, got "
                 f"{order:g}; nothing is promised there, choose a smaller coefficient"
             )
         return RenyiGuarantee(order, spent)
@@ -204,7 +204,7 @@ def renyi_sampler(
     name : {"direct", "diffused", "concentrated"}
         A key of `RENYI_SAMPLERS`.
     prior : array_like, shape (k,)
-        Dirichlet parameters, finite and > 0, k ≥ 2; at k = 2 those of a Beta law.
+        Dirichlet parameters, finite and > 0, k ≥ 2; at k = 2 those of a Beta distribution.
     n : int
         Number of private records, ≥ 1, public.
     coefficient : float
@@ -218,7 +218,7 @@ def renyi_sampler(
 
     Privacy
     -------
-    That of `RenyiSampling.guarantee`, at every order below `RenyiSampling.largest_order`.
+    That of `RenyiSampling.guarantee`, at every order below `RenyiSampling.critical_order`.
 
     Raises
     ------
@@ -228,7 +228,7 @@ def renyi_sampler(
     Examples
     --------
     >>> whole = renyi_sampler("direct", [6, 12], n=100, coefficient=1)
-    >>> print(whole.largest_order, whole.guarantee(2), whole.guarantee(6.9), whole.renyi_epsilon(7))
+    >>> print(whole.critical_order, whole.guarantee(2), whole.guarantee(6.9), whole.renyi_epsilon(7))
     7.0 (2, 0.19129)-RDP (6.9, 1.39264)-RDP inf
     """
     if name not in RENYI_SAMPLERS:
@@ -303,7 +303,7 @@ def calibrate_renyi(
     if name == "direct":
         raise ValueError(
             f"epsilon must be >= {spent:.6g} at order {order:g} for direct, got {epsilon:g}: it has no coefficient, "
-            f"and spends a finite epsilon at orders below {whole.largest_order:g} only; use diffused or concentrated"
+            f"and spends a finite epsilon at orders below {whole.critical_order:g} only; use diffused or concentrated"
         )
 
     def weakened(coefficient: float) -> RenyiSampling:

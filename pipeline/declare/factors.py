@@ -181,7 +181,7 @@ def _is_stored(dtype: object) -> bool:
 
 @dataclass(frozen=True)
 class Statistic:
-    """A summary of a measure over its trials that a study needs beside means and quantiles, such as a test of its law.
+    """A summary of a measure over its trials that a study needs beside means and quantiles, such as a test of its distribution.
 
     It is computed from what is stored, whenever a store is summarised: to change or add one changes no store.
 

@@ -14,16 +14,19 @@ def audit(
         typer.Argument(
             metavar="MECHANISM",
             help="A registered name, 'all', or module:object or file.py:object: a mechanisms.Mechanism, or "
-            "mechanisms.OutputLaws, which bring their own data sets and are compared with --epsilon and --delta alone.",
+            "mechanisms.OutputDistributions, which bring their own data sets and are compared with --epsilon and --delta alone.",
         ),
     ],
     epsilon: Annotated[float, typer.Option("--epsilon", help="Privacy loss, in nats.")],
-    prior: Annotated[str | None, typer.Option("--prior", metavar="A1:A2", help="Prior; not used by laws.")] = None,
-    n: Annotated[int | None, typer.Option("--n", help="Number of records; not used by laws.")] = None,
+    prior: Annotated[
+        str | None, typer.Option("--prior", metavar="A1:A2", help="Prior; not used by distributions.")
+    ] = None,
+    n: Annotated[int | None, typer.Option("--n", help="Number of records; not used by distributions.")] = None,
     delta: Annotated[
         float | None,
         typer.Option(
-            "--delta", help="Probability of a larger loss, for mechanisms that take one (1e-8) and for laws (0)."
+            "--delta",
+            help="Probability of a larger loss, for mechanisms that take one (1e-8) and for distributions (0).",
         ),
     ] = None,
     at: Annotated[str, typer.Option("--at", metavar="E1,E2", help="Show delta at these epsilons, too.")] = "",

@@ -64,26 +64,26 @@ def _validate(mechanisms: Mapping[str, Mechanism], cell: Mapping[str, Any], sett
     return True
 
 
-def _expected(law: CountRelease) -> float:
+def _expected(distribution: CountRelease) -> float:
     """Return the exact mean distance; NaN where there are too many candidates for one."""
     try:
-        return law.expected_hellinger()
+        return distribution.expected_hellinger()
     except ValueError:
         return np.nan
 
 
 def _method(mechanism: Mechanism) -> Method:
     def release(data: tuple[Any, Any], setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
-        law = mechanism.build(*data, setting["epsilon"], setting["delta"])
-        released = law.sample(streams.uniforms(law.n_uniforms))
+        distribution = mechanism.build(*data, setting["epsilon"], setting["delta"])
+        released = distribution.sample(streams.uniforms(distribution.n_uniforms))
         multiplier, gamma, loss = (
             (np.nan, np.nan, np.nan)
             if mechanism.certify is None
-            else mechanism.certify(law.prior, law.n, setting["epsilon"])
+            else mechanism.certify(distribution.prior, distribution.n, setting["epsilon"])
         )
         return {
-            "hellinger": hellinger(law.prior + law.counts, law.prior + released),
-            "expected_hellinger": _expected(law),
+            "hellinger": hellinger(distribution.prior + distribution.counts, distribution.prior + released),
+            "expected_hellinger": _expected(distribution),
             "multiplier": multiplier,
             "gamma": gamma,
             "audited_epsilon": loss,

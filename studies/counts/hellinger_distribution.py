@@ -1,4 +1,4 @@
-"""The law of the distance between the true posterior and a private release of it (P0, Figures 3b and 3c).
+"""The distribution of the distance between the true posterior and a private release of it (P0, Figures 3b and 3c).
 
 At balanced data, the exact probability that each mechanism's release lands at a distance in each of 50 bins, for two
 cells (`k2`) and three (`k3`). Nothing is sampled: the probability of every candidate is computed.
@@ -60,11 +60,11 @@ def _sort_candidates(cell: Mapping[str, Any], streams: Streams) -> _Problem:
 
 def _method(name: str) -> Method:
     def evaluate(problem: _Problem, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
-        law = MECHANISMS[name].build(problem.prior, problem.counts, setting["epsilon"], setting["delta"])
-        bins = np.split(law.probabilities()[problem.order], problem.cuts)
+        distribution = MECHANISMS[name].build(problem.prior, problem.counts, setting["epsilon"], setting["delta"])
+        bins = np.split(distribution.probabilities()[problem.order], problem.cuts)
         return {
             "probability": [np.sum(probabilities) for probabilities in bins],  # in pairs: one by one loses three digits
-            "expected_hellinger": law.expected_hellinger(),
+            "expected_hellinger": distribution.expected_hellinger(),
         }
 
     return Method(name, evaluate, note=MECHANISMS[name].note)
@@ -90,7 +90,7 @@ def _validate(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
 def _panel(k: int, figure: str, names: tuple[str, ...]) -> Panel:
     return Panel(
         name=f"k{k}",
-        meaning=f"law of the distance to the true posterior, {k} cells, balanced data (P0, Figure {figure})",
+        meaning=f"distribution of the distance to the true posterior, {k} cells, balanced data (P0, Figure {figure})",
         simulate=_sort_candidates,
         methods=tuple(_method(name) for name in names),
         measures=(
@@ -130,18 +130,18 @@ def _edges(summary: xr.Dataset) -> np.ndarray:
     return np.append(summary["distance_bin"].values, 1.0)
 
 
-def _laws_are_whole(summaries: Mapping[str, xr.Dataset]) -> Finding:
-    worst, n_laws, n_outside = 0.0, 0, 0
+def _distributions_are_whole(summaries: Mapping[str, xr.Dataset]) -> Finding:
+    worst, n_distributions, n_outside = 0.0, 0, 0
     for summary in summaries.values():
         probability, mean, edges = summary["probability"], summary["expected_hellinger"], _edges(summary)
         worst = max(worst, float(abs(probability.sum("distance_bin", skipna=False) - 1).max()))
         low, high = (probability.dot(summary["distance_bin"].copy(data=side)) for side in (edges[:-1], edges[1:]))
-        n_laws += int(mean.count())
+        n_distributions += int(mean.count())
         n_outside += int(((mean < low - 1e-12) | (mean > high + 1e-12)).sum())
     holds = worst <= 1e-12 and not n_outside
     return Finding(
         "reproduced" if holds else "not reproduced",
-        f"{n_laws} laws: probabilities add up to 1 within {worst:.0e}; {n_outside} exact means lie outside the range "
+        f"{n_distributions} distributions: probabilities add up to 1 within {worst:.0e}; {n_outside} exact means lie outside the range "
         "that their bins allow.",
     )
 
@@ -161,12 +161,12 @@ def _compare(summaries: Mapping[str, xr.Dataset], first: str, second: str, n_abo
             mean_a, mean_b = float(a["expected_hellinger"]), float(b["expected_hellinger"])
             nearer &= mean_a < mean_b
             dominates &= behind.size == 0
-            law = "as likely or likelier within every distance"
+            distribution = "as likely or likelier within every distance"
             if behind.size:
-                law = (
+                distribution = (
                     f"less likely within h for h from {behind.min():g} to {behind.max():g}, by up to {-gain.min():.4f}"
                 )
-            evidence.append(f"{panel}, n = {n}: mean distance {mean_a:.4f} against {mean_b:.4f}, {law}")
+            evidence.append(f"{panel}, n = {n}: mean distance {mean_a:.4f} against {mean_b:.4f}, {distribution}")
     return nearer, dominates, f"{first} against {second}, {'; '.join(evidence)}"
 
 
@@ -183,7 +183,7 @@ def _as_published(k: int, *mechanisms: str) -> dict[str, tuple[Any, ...]]:
 def _claim_ahead(
     name: str, statement: str, source: str, first: str, second: str, ks: tuple[int, ...], n_above: int = 0
 ) -> Claim:
-    """Return the claim that `first` is nearer than `second`: reproduced for the whole law, corrected for its mean."""
+    """Return the claim that `first` is nearer than `second`: reproduced for the whole distribution, corrected for its mean."""
 
     def check(summaries: Mapping[str, xr.Dataset]) -> Finding:
         nearer, dominates, evidence = _compare({name: summaries[name] for name in needs}, first, second, n_above)
@@ -206,7 +206,7 @@ def _histogram_is_ahead(summaries: Mapping[str, xr.Dataset]) -> Finding:
 
 _AHEAD = (
     "The smoothed Hellinger exponential mechanism outperforms the Laplace baseline scaled to the dimension for "
-    "n > 400, not only in the mean but in the law of the distance"
+    "n > 400, not only in the mean but in the distribution of the distance"
 )
 _CLAIMS = (
     _claim_ahead(
@@ -243,11 +243,11 @@ _CLAIMS = (
         _histogram_is_ahead,
     ),
     Claim(
-        "laws-are-whole",
+        "distributions-are-whole",
         "The probabilities of the bins add up to 1, and fit the exact mean distance.",
         "check of this study",
         {},
-        _laws_are_whole,
+        _distributions_are_whole,
     ),
 )
 
@@ -264,16 +264,16 @@ def _draw(panel: str) -> Any:
 
 
 _CAPTION = (
-    "Exact law of the Hellinger distance between the true and the released posterior. Left: probability of each bin of "
+    "Exact distribution of the Hellinger distance between the true and the released posterior. Left: probability of each bin of "
     "distances that holds a candidate, on a logarithmic axis. Right: probability of a distance up to the value on the "
     "axis; the higher, the more accurate."
 )
 
 STUDY = Study(
     name="hellinger-distribution",
-    title="Law of the distance between the true posterior and private releases of it",
+    title="Distribution of the distance between the true posterior and private releases of it",
     aim=(
-        "Compare the mechanisms by the whole law of the distance between the true posterior and the released one, "
+        "Compare the mechanisms by the whole distribution of the distance between the true posterior and the released one, "
         "whose mean hellinger-accuracy compares."
     ),
     panels=_PANELS,
@@ -282,7 +282,7 @@ STUDY = Study(
     figures=tuple(
         Figure(
             f"distribution-k{k}",
-            f"Law of the distance, {k} cells (P0, Figure {label})",
+            f"Distribution of the distance, {k} cells (P0, Figure {label})",
             _CAPTION,
             (f"k{k}",),
             _draw(f"k{k}"),

@@ -44,7 +44,7 @@ _BINS = Factor("rank_bin", tuple(range(20)), "bin of five ranks", "int")
 
 
 def _test_uniformity(quantiles: Array) -> Any:
-    """Return scipy's test of quantiles against the uniform law."""
+    """Return scipy's test of quantiles against the uniform distribution."""
     from scipy.stats import kstest  # half a second to import, which `dpstudies list` need not wait for
 
     return kstest(quantiles, "uniform")
@@ -77,7 +77,7 @@ _STATISTICS = (
     Statistic(
         "ks",
         "quantile",
-        "Kolmogorov-Smirnov distance of the quantiles to the uniform law",
+        "Kolmogorov-Smirnov distance of the quantiles to the uniform distribution",
         lambda u: _test_uniformity(u).statistic,
     ),
     Statistic("p", "quantile", "p-value of that distance", lambda u: _test_uniformity(u).pvalue),

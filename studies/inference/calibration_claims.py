@@ -211,7 +211,7 @@ CLAIMS = (
             ),
             Claim(
                 f"repaired-{panel}",
-                f"The joint law of the regions and the sum's full conditional make it calibrated ({panel}).",
+                f"The joint distribution of the regions and the sum's full conditional make it calibrated ({panel}).",
                 "this laboratory",
                 _needs(panel, "gibbs"),
                 _calibrated(panel, "gibbs"),
@@ -265,9 +265,9 @@ def _draw_distances(summaries: Mapping[str, xr.Dataset]) -> Any:
     from studies.inference.calibration_figures import draw_against_n
 
     def limit(ds: xr.Dataset) -> float:
-        return float(1.6276 / np.sqrt(ds["n_ok"].min()))  # the 99 % point of Kolmogorov's law
+        return float(1.6276 / np.sqrt(ds["n_ok"].min()))  # the 99 % point of Kolmogorov's distribution
 
-    ylabel = "KS distance of the quantiles to the uniform law"
+    ylabel = "KS distance of the quantiles to the uniform distribution"
     return draw_against_n(_parts(summaries), "quantile_ks", ylabel, METHOD_STYLES, log=True, limit=limit)
 
 
@@ -299,8 +299,8 @@ def _draw_ecdfs(summaries: Mapping[str, xr.Dataset]) -> Any:
 FIGURES = (
     Figure(
         "distances",
-        "Distance of posterior quantiles to the uniform law",
-        "Kolmogorov-Smirnov distance of the posterior quantiles of the true parameter to the uniform law, against the "
+        "Distance of posterior quantiles to the uniform distribution",
+        "Kolmogorov-Smirnov distance of the posterior quantiles of the true parameter to the uniform distribution, against the "
         "number of records, one row a model and one column a privacy loss; the multinomial by its first category. A "
         "calibrated method stays within the grey band in 99 of 100 cells.",
         _PANEL_NAMES,

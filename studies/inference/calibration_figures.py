@@ -95,7 +95,7 @@ def draw_against_n(parts: Parts, measure: str, ylabel: str, styles: Styles, log:
 
 
 def draw_ecdfs(parts: Parts, ecdf: str, level: str, styles: Styles) -> Canvas:
-    """Draw empirical distribution functions of quantiles, one small picture a panel, with the band of a uniform law.
+    """Draw empirical distribution functions of quantiles, one small picture a panel, with the band of a uniform distribution.
 
     Parameters
     ----------

@@ -113,7 +113,7 @@ STUDY = Study(
     claims=(
         Claim(
             "forgets-its-start",
-            "The samplers reach their stationary law within some hundred iterations.",
+            "The samplers reach their stationary distribution within some hundred iterations.",
             "P4, appendix",
             {"binomial": {}, "exponential": {}},
             _forgets,

@@ -139,7 +139,7 @@ def _conjugate(name: str, statistics: Callable[[Trials], Array], note: str) -> M
             ConjugatePosterior(trials.family, posterior.parameters[i : i + 1]).sample(rng, N_DRAWS)
             for i, rng in enumerate(streams.generators())
         ]
-        quantile = posterior.quantile_of(trials.theta if d > 1 else trials.theta[:, 0])
+        quantile = posterior.cdf(trials.theta if d > 1 else trials.theta[:, 0])
         return summarise_draws(trials, np.reshape(draws, (len(draws), 1, N_DRAWS, d)), quantile.reshape(len(draws), d))
 
     return Method(name, evaluate, note=note)
@@ -231,7 +231,7 @@ def _marginal() -> Method:
             posterior = marginal_posterior(
                 trials.family, trials.prior, trials.n, trials.noisy[some], trials.noise_scale[some][0], bounds
             )
-            quantiles.append(posterior.quantile_of(trials.theta[some, 0]))
+            quantiles.append(posterior.cdf(trials.theta[some, 0]))
             draws.append(posterior.sample(uniforms[some]))
         sampled = np.concatenate(draws)[:, None, :, None]
         return summarise_draws(trials, sampled, np.concatenate(quantiles)[:, None])
@@ -292,7 +292,10 @@ TRUNCATED_METHODS = (
     *(
         _sampled(method, _draw_truncated(method), note)
         for method, note in (
-            ("gibbs", "Algorithm 2 of P4 with the regions' joint law and the full conditional of the sum; private."),
+            (
+                "gibbs",
+                "Algorithm 2 of P4 with the regions' joint distribution and the full conditional of the sum; private.",
+            ),
             ("gibbs-collapsed", "Ours: gibbs with a Metropolis move between modes; private."),
             ("gibbs-published", "Algorithm 2 of P4 as printed; private."),
         )

@@ -133,7 +133,7 @@ def _calibration(summaries: Summaries) -> Table:
 
     return _table(
         "Calibration of posteriors",
-        "Largest Kolmogorov-Smirnov distance of posterior quantiles to the uniform law over all n and ε stored; of a "
+        "Largest Kolmogorov-Smirnov distance of posterior quantiles to the uniform distribution over all n and ε stored; of a "
         f"calibrated method it is below {_LARGEST_KS / max(n_trials, 1) ** 0.5:.3f} in 99 of 100 cells of {n_trials:,} "
         "trials. In brackets the largest share of trials whose chains disagree (split R-hat above 1.05).",
         "method",

@@ -56,19 +56,19 @@ ERRATA = (
     ),
     Erratum(
         "P0, Conclusion and Figure 3b",
-        "So it is in the law of the distance (2 cells).",
+        "So it is in the distribution of the distance (2 cells).",
         "In the mean only: it is less likely to be near.",
         ("hellinger-distribution", "ahead-of-dimension-k2"),
     ),
     Erratum(
         "P0, Conclusion and Figure 3c",
-        "So it is in the law of the distance (3 cells).",
+        "So it is in the distribution of the distance (3 cells).",
         "In the mean only.",
         ("hellinger-distribution", "ahead-of-dimension-k3"),
     ),
     Erratum(
         "P0, Motivation 1",
-        "Calibrating the noise to the Hellinger distance improves the law of the distance.",
+        "Calibrating the noise to the Hellinger distance improves the distribution of the distance.",
         "Laplace noise of the histogram's sensitivity is as likely or likelier to be within every distance.",
         ("hellinger-distribution", "ahead-of-histogram"),
     ),

@@ -18,7 +18,7 @@ def candidates(results: Results) -> str:
 
 
 def gamma(results: Results) -> str:
-    """Compute the log normaliser of a Beta law."""
+    """Compute the log normaliser of a Beta distribution."""
     integral, _ = integrate.quad(lambda theta: theta**5 * (1 - theta) ** 11, 0, 1)
     printed = special.gamma(6) + special.gamma(12) - special.gamma(18)
     return (
@@ -29,8 +29,8 @@ def gamma(results: Results) -> str:
 
 def trigamma(results: Results) -> str:
     """Compute the variance of a log probability."""
-    law = stats.beta(6, 12)
-    first, second = (law.expect(lambda theta, power=power: np.log(theta) ** power) for power in (1, 2))
+    distribution = stats.beta(6, 12)
+    first, second = (distribution.expect(lambda theta, power=power: np.log(theta) ** power) for power in (1, 2))
     right, wrong = (float(special.polygamma(order, 6) - special.polygamma(order, 18)) for order in (1, 0))
     return (
         f"Variance of ln θ under Beta(6, 12): {second - first**2:.5f} by quadrature, {right:.5f} by the trigamma "

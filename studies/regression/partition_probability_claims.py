@@ -13,8 +13,8 @@ import numpy as np
 import xarray as xr
 from scipy import special
 
-from mechanisms.audit import audit_laws
-from mechanisms.regression.audit import adversarial_posteriors, probability_laws
+from mechanisms.audit import audit_distributions
+from mechanisms.regression.audit import adversarial_posteriors, probability_distributions
 from mechanisms.regression.partition_probability import partition_probability, score_slope
 from mechanisms.regression.prior import ZellnerPrior
 from pipeline import Claim, Figure, Finding
@@ -172,7 +172,7 @@ def audit_adversarial(name: str, n_partitions: int, size: int, epsilon: float, l
     labels = np.repeat(np.arange(n_partitions), size)
     pair = adversarial_posteriors(x, y, labels, 1, ZellnerPrior(float(x.shape[0])), error_variance=1.0)
     method = partition_probability(name, n_partitions, epsilon, least_probability)
-    return audit_laws(probability_laws(method, pair.cdf(2.0), [[0, 1]])).epsilon
+    return audit_distributions(probability_distributions(method, pair.cdf(2.0), [[0, 1]])).epsilon
 
 
 def _published_noise(summaries: Summaries) -> Finding:

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from mechanisms.audit import ROUNDING, Audit, audit_laws
-from mechanisms.regression.audit import quantile_laws, search_laws
+from mechanisms.audit import ROUNDING, Audit, audit_distributions
+from mechanisms.regression.audit import quantile_distributions, search_distributions
 from mechanisms.regression.partition_quantile import partition_quantile
 from mechanisms.regression.sparse_vector import SparseVector
 from pipeline import Claim, Figure, Finding
@@ -122,7 +122,9 @@ def audit_quantile(epsilon: float, part: float, share: float, n_values: int, dou
     search = SparseVector(n_values, part, share=share, doublings=doublings)
     method = partition_quantile("quantile", n_values, epsilon, (part, epsilon - part), doublings=doublings)
     values = [[-9.0] * n_values, [9.0] + [-9.0] * (n_values - 1), [0.0] + [-9.0] * (n_values - 1)]
-    return audit_laws(search_laws(search)), audit_laws(quantile_laws(method, values, [[0, 1], [0, 2]]))
+    return audit_distributions(search_distributions(search)), audit_distributions(
+        quantile_distributions(method, values, [[0, 1], [0, 2]])
+    )
 
 
 def _bounds_are_private(summaries: Summaries) -> Finding:

@@ -135,7 +135,7 @@ class Release:
     n_rows, n_partitions : int
     guarantee : Guarantee or None
         What all values together promise; None for methods that are not private.
-    miss_odds : float
+    miss_probability : float
         See `mechanisms.regression.partition_quantile.PartitionQuantile`; 0 for other methods.
     """
 
@@ -144,7 +144,7 @@ class Release:
     n_rows: int
     n_partitions: int
     guarantee: Guarantee | None
-    miss_odds: float = 0.0
+    miss_probability: float = 0.0
 
     @property
     def budget(self) -> str:
@@ -172,10 +172,10 @@ class Release:
                 f"the search for bounds found none at p = {', '.join(f'{p:g}' for p in capped)}, and ended at its cap: "
                 "mostly noise, with the budget spent; take a larger --mu, a smaller --theta, or quantile-centred"
             )
-        if self.miss_odds > _LARGEST_ODDS:
+        if self.miss_probability > _LARGEST_ODDS:
             lines.append(
                 f"too few partitions or too little epsilon for a private centre: it is lost with odds of about "
-                f"{self.miss_odds:.2g}, and values are then far off; take more of either, or --method quantile"
+                f"{self.miss_probability:.2g}, and values are then far off; take more of either, or --method quantile"
             )
         return [*lines, "this is a laboratory: its noise serves simulation, and protects nobody"]
 
@@ -251,7 +251,7 @@ def release_table(path: str, request: Request, seed: int | None = None, cluster:
         values = _release(mechanism, request, posteriors, noise)
     except ValueError as error:
         raise error if isinstance(error, BadInputError) else BadInputError(f"{path}: {error}") from error
-    odds = mechanism.miss_odds if isinstance(mechanism, PartitionQuantile) else 0.0
+    odds = mechanism.miss_probability if isinstance(mechanism, PartitionQuantile) else 0.0
     return Release(values, mechanism.name, n_rows, request.n_partitions, mechanism.guarantee(len(values)), odds)
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.special import log_expit
 
 from mechanisms.glm.mechanisms import GlmMechanism, glm_mechanism
-from mechanisms.glm.sampling import STEPS_A_PRODUCT, fit_reference, sample_glm
+from mechanisms.glm.sampling import STEPS_A_PRODUCT, laplace_approximation, sample_glm
 from pipeline import Streams
 from studies.data import Classification
 
@@ -99,7 +99,7 @@ def draw_weights(rng: np.random.Generator, data: Classification, mechanism: GlmM
         If the records do not suit the mechanism, or the mode is not found.
     """
     X, y = data.train_x, data.train_y.astype(np.float64)
-    reference = fit_reference(X, y, mechanism)
+    reference = laplace_approximation(X, y, mechanism)
     projections = rng.standard_normal((X.shape[1], _N_PROJECTIONS))
     last = sample_glm(rng, X, y, mechanism, reference, _N_BURN_IN, n_chains=_N_CHAINS).weights[:, -1]
     n_steps = _FIRST_STEPS

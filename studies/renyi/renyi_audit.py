@@ -23,20 +23,20 @@ from mechanisms import (
     RENYI_SAMPLERS,
     GlmMechanism,
     audit_densities,
-    audit_laws,
+    audit_distributions,
     audit_replacements,
     audit_sampling,
     calibrate_renyi,
     candidate_records,
     count_candidates,
+    critical_order,
     gaussian_mechanism,
     glm_mechanism,
-    largest_order,
     limiting_case,
-    replacement_laws,
+    replacement_distributions,
     shared_records,
 )
-from mechanisms.renyi.audit import beta_laws, gaussian_laws
+from mechanisms.renyi.audit import beta_distributions, gaussian_distributions
 from mechanisms.renyi.sampling import renyi_sampler
 from pipeline import Factor, Measure, Method, Panel, Streams, Study
 from studies.renyi.renyi_audit_claims import CLAIMS, FIGURES
@@ -51,11 +51,11 @@ def _cell(cell: Mapping[str, Any], streams: Streams) -> Mapping[str, Any]:
     return cell
 
 
-def _law(
+def _distribution(
     precision: float, power: float = 1.0, radius: float = math.inf, link: str = "logistic", norm_bound: float = 1.0
 ) -> GlmMechanism:
-    """Return a law that is audited by its parameters, whatever a mechanism would set them to."""
-    return GlmMechanism("law", precision, power, radius, LINKS[link], norm_bound, None)
+    """Return a distribution that is audited by its parameters, whatever a mechanism would set them to."""
+    return GlmMechanism("distribution", precision, power, radius, LINKS[link], norm_bound, None)
 
 
 def _largest(mechanism: GlmMechanism, n: int, candidates: np.ndarray, orders: Sequence[float]) -> dict[float, float]:
@@ -141,7 +141,7 @@ def _approach(cell: Mapping[str, Any], setting: Mapping[str, Any], streams: Stre
         sines = np.sqrt(1 - cosines**2)
         candidates += [np.column_stack([-cosines, sign * sines, np.ones(cosines.size)]) for sign in (1, -1)]
     shared = [[*case.shared, n - 1]] if n > 1 else None
-    found = audit_replacements(_law(precision), np.concatenate(candidates), shared, orders)
+    found = audit_replacements(_distribution(precision), np.concatenate(candidates), shared, orders)
     return {
         "share": np.array([found.renyi[order] * precision / (2 * order) for order in orders]),
         "limiting_share": case.share,
@@ -157,11 +157,11 @@ def _validate_tightness(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> 
     _require_dimension(cell["dimension"])
     for order in cell["order"]:
         glm_mechanism("true-posterior", _records(cell), cell["beta"], order, 1.0)
-    _law_precision(cell["precision"])
+    _distribution_precision(cell["precision"])
     return True
 
 
-def _law_precision(precision: float) -> None:
+def _distribution_precision(precision: float) -> None:
     if not precision > 0:
         raise ValueError(f"precision must be > 0, got {precision}; it is n·beta")
 
@@ -191,26 +191,28 @@ _TIGHTNESS = Panel(
 
 def _diverge(cell: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams, *, link: str) -> dict[str, Any]:
     n, orders = cell["n"], cell["order"]
-    mechanism = _law(cell["precision"], link=link)
+    mechanism = _distribution(cell["precision"], link=link)
     candidates = candidate_records(1.0, 1, 5, labels=(0, 1))
-    limit = largest_order(mechanism)
+    limit = critical_order(mechanism)
     finite = [order for order in orders if order < limit or order == 1]
     settled = _largest(mechanism, n, candidates, finite) if finite else {}
     boxed = np.zeros((len(orders), len(cell["reach"])))
     for shared in shared_records(mechanism, n, 1).values():
         for k, reach in enumerate(cell["reach"]):
-            found = audit_laws(replacement_laws(mechanism, candidates, shared, reach=reach), orders=orders)
+            found = audit_distributions(
+                replacement_distributions(mechanism, candidates, shared, reach=reach), orders=orders
+            )
             boxed[:, k] = np.maximum(boxed[:, k], [found.renyi[order] for order in orders])
     return {
         "renyi_epsilon": np.array([settled.get(order, math.inf) for order in orders]),
         "divergence_on_box": boxed,
         "bound": np.array([2 * order / cell["precision"] for order in orders]),
-        "largest_order": limit,
+        "critical_order": limit,
     }
 
 
 def _validate_links(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
-    _law_precision(cell["precision"])
+    _distribution_precision(cell["precision"])
     for order in cell["order"]:
         glm_mechanism("true-posterior", cell["n"], cell["precision"], order, 1.0)
     for reach in cell["reach"]:
@@ -235,7 +237,7 @@ _LINKS = Panel(
         Measure("renyi_epsilon", "largest divergence found; infinite from the largest order on", "nat", ("order",)),
         Measure("divergence_on_box", "the same for weights in [−reach, reach] alone", "nat", ("order", "reach")),
         Measure("bound", "Theorem 16's bound", "nat", ("order",)),
-        Measure("largest_order", "order from which on divergences are infinite"),
+        Measure("critical_order", "order from which on divergences are infinite"),
     ),
     factors=(Factor("n", (1, 100, 1_000), "number of records", "int"),),
     outputs=(
@@ -252,7 +254,7 @@ _LINKS = Panel(
 
 def _on_ball(cell: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams, *, ball: bool) -> dict[str, Any]:
     n, beta, power, orders = cell["n"], cell["beta"], cell["power"], cell["order"]
-    mechanism = _law(n * beta, power, 1 / beta if ball else math.inf)
+    mechanism = _distribution(n * beta, power, 1 / beta if ball else math.inf)
     audits = [
         audit_replacements(mechanism, candidate_records(1.0, 1, 9), shared, orders)
         for shared in shared_records(mechanism, n, 1).values()
@@ -311,8 +313,8 @@ def _sampler(cell: Mapping[str, Any], setting: Mapping[str, Any], streams: Strea
         if math.isfinite(enumerated):
             datasets = np.column_stack([np.arange(n + 1), n - np.arange(n + 1)])
             pairs = np.column_stack([np.arange(n), np.arange(1, n + 1)])
-            laws = beta_laws(mechanism.posterior(datasets), pairs, order)
-            quadrature = audit_densities(laws, [order]).renyi[order]
+            distributions = beta_distributions(mechanism.posterior(datasets), pairs, order)
+            quadrature = audit_densities(distributions, [order]).renyi[order]
     return {
         "stated_epsilon": mechanism.renyi_epsilon(order),
         "enumerated_epsilon": enumerated,
@@ -327,7 +329,9 @@ def _noise(cell: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams
     return {
         "stated_epsilon": mechanism.renyi_epsilon(order),
         "enumerated_epsilon": math.nan,
-        "quadrature_epsilon": audit_densities(gaussian_laws(mechanism), [order]).renyi[order] if two else math.nan,
+        "quadrature_epsilon": audit_densities(gaussian_distributions(mechanism), [order]).renyi[order]
+        if two
+        else math.nan,
     }
 
 

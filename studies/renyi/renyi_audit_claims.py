@@ -72,7 +72,7 @@ def _links_satisfy(summaries: Summaries) -> Finding:
     evidence, broken = [], []
     for link in ("probit", "cloglog"):
         one = excess.sel(link=link)
-        limit = float(ds["largest_order"].sel(link=link).min())
+        limit = float(ds["critical_order"].sel(link=link).min())
         finite = one.where(np.isfinite(one))
         broken.append(bool((one > 1 + _ROUNDING).any()))
         divergence = ds["renyi_epsilon"].sel(link=link).isel(finite.fillna(-np.inf).argmax(...))
@@ -92,7 +92,7 @@ def _links_satisfy(summaries: Summaries) -> Finding:
 
 
 def _orders_diverge(summaries: Summaries) -> Finding:
-    ds = summaries["links"].sel(n=1)  # other data push the laws far out, where a box of this size says little
+    ds = summaries["links"].sel(n=1)  # other data push the distributions far out, where a box of this size says little
     boxed = ds["divergence_on_box"].sortby("reach")
     finite = np.isfinite(ds["renyi_epsilon"])
     settled = abs(boxed.isel(reach=-1) / boxed.isel(reach=-2) - 1) <= _SETTLED
@@ -128,7 +128,7 @@ def _ops_is_conservative(summaries: Summaries) -> Finding:
         verdict,
         f"The largest loss is {top:.4f} of the published one ({_at(shares)}), {2 * top:.4f} of 2c²ρ/beta, which holds, "
         f"as the log-likelihood of a record ranges over c²/beta on the ball. Rényi divergences reach {curve:.4f} of "
-        "the smaller of the curve of that loss and the linear one of log-concave laws, which holds on a ball, too.",
+        "the smaller of the curve of that loss and the linear one of log-concave distributions, which holds on a ball, too.",
     )
 
 

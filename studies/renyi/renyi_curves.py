@@ -39,7 +39,7 @@ def _corner_epsilons(mechanism: RenyiSampling, orders: np.ndarray) -> np.ndarray
     ends = mechanism.start + mechanism.step * mechanism.n * np.eye(2)
     moved = [end + mechanism.step * np.array(move) for end in ends for move in ((1, -1), (-1, 1))]
     if np.min(moved) <= 0:
-        return np.full(orders.size, np.inf)  # no law has such parameters
+        return np.full(orders.size, np.inf)  # no distribution has such parameters
     return dirichlet_renyi(np.repeat(ends, 2, axis=0)[:, None], np.array(moved)[:, None], orders).max(axis=0)
 
 
@@ -48,7 +48,7 @@ def _evaluate(mechanism: RenyiSampling, setting: Mapping[str, Any], streams: Str
     return {
         "renyi_epsilon": [mechanism.renyi_epsilon(order) for order in orders],
         "corner_epsilon": _corner_epsilons(mechanism, np.array(orders)),
-        "largest_order": mechanism.largest_order,
+        "critical_order": mechanism.critical_order,
     }
 
 
@@ -71,7 +71,7 @@ def _panel(name: str, algorithm: str, symbol: str) -> Panel:
         measures=(
             Measure("renyi_epsilon", "exact Rényi divergence over all neighbours", "nat", dims=("order",)),
             Measure("corner_epsilon", "the same by P3's Corollary 2, over its corners", "nat", dims=("order",)),
-            Measure("largest_order", "order from which on the divergence is infinite"),
+            Measure("critical_order", "order from which on the divergence is infinite"),
         ),
         factors=(Factor("coefficient", _COEFFICIENTS, f"coefficient {symbol}; 1 is the posterior itself"),),
         outputs=(Factor("order", _ORDERS, "order of the Rényi divergence; 1 is Kullback-Leibler"),),
@@ -154,7 +154,7 @@ def _corners(summaries: Mapping[str, xr.Dataset]) -> Finding:
     return Finding(
         "corrected" if never_below else "not reproduced",
         f"The corners' divergence is {'never smaller' if never_below else 'smaller at times'}, and larger for "
-        f"{'; '.join(evidence)}: a bound, as one of the corners' two laws may be the posterior of no data.",
+        f"{'; '.join(evidence)}: a bound, as one of the corners' two distributions may be the posterior of no data.",
     )
 
 

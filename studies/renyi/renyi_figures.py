@@ -28,7 +28,7 @@ def draw_renyi_curves(parts: Parts) -> Canvas:
     Parameters
     ----------
     parts : mapping of str to xarray.Dataset
-        Title of each picture -> summary with ``renyi_epsilon`` over coefficient and order, and ``largest_order``.
+        Title of each picture -> summary with ``renyi_epsilon`` over coefficient and order, and ``critical_order``.
 
     Returns
     -------
@@ -43,7 +43,7 @@ def draw_renyi_curves(parts: Parts) -> Canvas:
             look = _CURVES[place % len(_CURVES)]
             label = "1 (direct posterior)" if coefficient == 1 else format_value(coefficient)
             axes.plot(curve["order"], curve, **look, linewidth=1.6, label=label)
-            asymptote = float(ds["largest_order"].sel(coefficient=coefficient))
+            asymptote = float(ds["critical_order"].sel(coefficient=coefficient))
             axes.axvline(asymptote, color=look["color"], linestyle=":", linewidth=0.9)
         axes.set_title(title, fontsize="medium", loc="left")
         axes.set_xlim(0, float(ds["order"].max()))

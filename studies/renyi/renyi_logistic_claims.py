@@ -18,7 +18,7 @@ import xarray as xr
 from mechanisms.glm.mechanisms import glm_mechanism
 from pipeline import Claim, Figure, Finding
 from studies.renyi.logistic_trials import LARGEST_RHAT, LEAST_ESS
-from studies.styles import REGRESSION_STYLES
+from studies.styles import GLM_STYLES
 
 Summaries = Mapping[str, xr.Dataset]
 
@@ -43,16 +43,19 @@ def _compare(ds: xr.Dataset, measure: str, one: str, other: str) -> tuple[xr.Dat
     return gap < -limit, gap > limit
 
 
-def _same_law(ds: xr.Dataset, one: str, other: str) -> xr.DataArray:
-    """Return where two mechanisms draw from the very same law, as where both have budget for the true posterior."""
+def _same_distribution(ds: xr.Dataset, one: str, other: str) -> xr.DataArray:
+    """Return where two mechanisms draw from the very same distribution, as where both have budget for the true posterior."""
     n, beta = int(ds["n_train"].max()), float(ds["beta"])
 
-    def law(name: str, order: float, epsilon: float) -> tuple[float, float, float]:
+    def distribution(name: str, order: float, epsilon: float) -> tuple[float, float, float]:
         release = glm_mechanism(name, n, beta, order, epsilon)
         return release.precision, release.power, release.radius
 
     grid = [
-        [law(one, order, epsilon) == law(other, order, epsilon) for epsilon in ds["epsilon"].values.tolist()]
+        [
+            distribution(one, order, epsilon) == distribution(other, order, epsilon)
+            for epsilon in ds["epsilon"].values.tolist()
+        ]
         for order in ds["order"].values.tolist()
     ]
     return xr.DataArray(grid, dims=("order", "epsilon"), coords={"order": ds["order"], "epsilon": ds["epsilon"]})
@@ -61,7 +64,7 @@ def _same_law(ds: xr.Dataset, one: str, other: str) -> xr.DataArray:
 def _beats(
     pairs: Sequence[tuple[str, str]], measure: str, panels: Sequence[str] = DATA_SETS
 ) -> Callable[[Summaries], Finding]:
-    """Check that the first of each pair has the smaller mean at every order and ε at which the two laws differ."""
+    """Check that the first of each pair has the smaller mean at every order and ε at which the two distributions differ."""
 
     def check(summaries: Summaries) -> Finding:
         lines, worst, complete = [], 0, True
@@ -69,7 +72,7 @@ def _beats(
             parts = []
             for panel in panels:
                 ahead, behind = _compare(summaries[panel], measure, one, other)
-                differ = ~_same_law(summaries[panel], one, other)
+                differ = ~_same_distribution(summaries[panel], one, other)
                 n_ahead, n_behind = int((ahead & differ).sum()), int((behind & differ).sum())
                 worst += n_behind
                 complete &= n_ahead == int(differ.sum())
@@ -84,7 +87,7 @@ def _beats(
         verdict: Any = "not reproduced" if worst else "reproduced" if complete else "undecided"
         return Finding(
             verdict,
-            "Settings of order and epsilon at which the two laws differ, means four standard errors apart: "
+            "Settings of order and epsilon at which the two distributions differ, means four standard errors apart: "
             f"{'; '.join(lines)}.",
         )
 
@@ -196,7 +199,7 @@ def _draw(measure: str, ylabel: str) -> Callable[[Summaries], Any]:
     def draw(summaries: Summaries) -> Any:
         from studies.renyi.renyi_logistic_figures import draw_orders
 
-        return draw_orders(summaries, measure, ylabel, REGRESSION_STYLES)
+        return draw_orders(summaries, measure, ylabel, GLM_STYLES)
 
     return draw
 

@@ -1,6 +1,6 @@
 """What Rényi-private draws of a Beta posterior are worth, against epsilon (P3, Figure 2).
 
-Panel `kl`: the divergence of the true posterior from the law of a private draw, at 38 successes of 100, exactly. Panel
+Panel `kl`: the divergence of the true posterior from the distribution of a private draw, at 38 successes of 100, exactly. Panel
 `loglik`: the log loss of a private draw on 100 held-out Bernoulli trials, over simulated data, beside its exact
 expectation. The weakened posteriors of `mechanisms.renyi.sampling` have the largest coefficient that (λ, ε)-RDP allows;
 the Gaussian mechanism has the published variance, and the one that spends all of ε.
@@ -103,7 +103,7 @@ def _divergence(name: str) -> Method:
         n, successes = problem["n"], problem["successes"]
         found = {"spent_epsilon": mechanism.renyi_epsilon(setting["order"])}
         if isinstance(mechanism, GaussianCounts):
-            _, probabilities = mechanism.successes_law(successes)
+            _, probabilities = mechanism.successes_distribution(successes)
             ends = {"mass_at_zero": probabilities[0], "mass_at_n": probabilities[-1]}
             return {**found, **ends, "kl": mechanism.posterior_kl(successes), "coefficient": np.nan}
         counts = np.array([successes, n - successes])
@@ -121,11 +121,11 @@ def _divergence(name: str) -> Method:
 
 _KL = Panel(
     name="kl",
-    meaning="divergence of the true posterior from the law of a private draw (P3, Figures 2a and 2b)",
+    meaning="divergence of the true posterior from the distribution of a private draw (P3, Figures 2a and 2b)",
     simulate=_fixed_data,
     methods=tuple(_divergence(name) for name in _NOTES),
     measures=(
-        Measure("kl", "KL divergence of the true posterior from the law of a private draw", "nat"),
+        Measure("kl", "KL divergence of the true posterior from the distribution of a private draw", "nat"),
         Measure("coefficient", "coefficient r or m, where there is one", ragged=True),
         Measure("spent_epsilon", "exact Rényi divergence over all neighbours; Gaussian: of the noisy count", "nat"),
         Measure("mass_at_zero", "Gaussian: probability that the noisy count is clamped to 0", ragged=True),
@@ -191,8 +191,10 @@ def _sampled(name: str) -> Method:
             uniforms = _open(streams.uniforms(3))
             counts = np.stack([trials.successes, n - trials.successes], axis=1)
             released = mechanism.release(special.ndtri(uniforms[:, :2]), counts)
-            laws = [mechanism.successes_law(int(each)) for each in s]
-            expected = np.array([masses @ _expected_log_loss(problem, alpha + c, beta + n - c) for c, masses in laws])
+            distributions = [mechanism.successes_distribution(int(each)) for each in s]
+            expected = np.array(
+                [masses @ _expected_log_loss(problem, alpha + c, beta + n - c) for c, masses in distributions]
+            )
             loss = _log_loss(trials, alpha + released[:, 0], beta + released[:, 1], uniforms[:, 2])
         else:
             first, second = mechanism.posterior(np.stack([trials.successes, n - trials.successes], axis=1)).T

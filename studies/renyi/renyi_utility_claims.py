@@ -321,7 +321,7 @@ CLAIMS = (
     ),
     Claim(
         "gaussian-is-bimodal",
-        "Due to its projection the Gaussian mechanism follows a bimodal law as epsilon vanishes.",
+        "Due to its projection the Gaussian mechanism follows a bimodal distribution as epsilon vanishes.",
         "P3, section 5.1",
         _kl("gaussian", "gaussian-tight"),
         _bimodal,
@@ -410,7 +410,7 @@ FIGURES = (
     Figure(
         "utility-kl",
         "Divergence of the posterior from a private draw (P3, Figures 2a and 2b)",
-        "Kullback-Leibler divergence of the true posterior, at 38 successes of 100, from the law of a private draw, "
+        "Kullback-Leibler divergence of the true posterior, at 38 successes of 100, from the distribution of a private draw, "
         "against epsilon; left at order 2, right at order 15. Above on the paper's scale, below on a logarithmic one, "
         "where a divergence of 0 is not shown. The dotted line is where direct sampling becomes private enough: never "
         "at order 15.",

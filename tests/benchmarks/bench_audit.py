@@ -3,7 +3,7 @@
     python tests/benchmarks/bench_audit.py [--quick | --smallest]
 
 The straightforward version compares every pair of neighbouring data sets with arrays, without symmetry, pruning or
-laws kept from one pair to the next. Where it would take long, pairs are sampled evenly and the time scaled to all;
+distributions kept from one pair to the next. Where it would take long, pairs are sampled evenly and the time scaled to all;
 where it is run in full, it must find the same loss. Ratios and limits are of processor time, which other work on the
 machine does not touch, taken in this run, compilation excluded.
 ``--quick`` leaves out k = 3, n = 300 and k = 4; ``--smallest`` takes seconds.
@@ -52,7 +52,7 @@ def straightforward(k: int, n: int, in_full: bool) -> tuple[float, float, int, i
     table = gammaln((a[:, None] + a) / 2) - (gammaln(a)[:, None] + gammaln(a)) / 2
     gamma = smoothing_gamma(EPSILON, DELTA, len(candidates))
 
-    def law(index: int) -> np.ndarray:
+    def distribution(index: int) -> np.ndarray:
         counts = candidates[index]
         log_affinity = sum(table[counts[cell], candidates[:, cell]] for cell in range(k))
         distances = np.sqrt(np.maximum(1 - np.exp(log_affinity), 0))
@@ -63,7 +63,7 @@ def straightforward(k: int, n: int, in_full: bool) -> tuple[float, float, int, i
     loss, deltas, renyi, timed = 0.0, 0.0, np.zeros(len(ORDERS)), 0
     start = time.process_time()
     for first, second in pairs[order].tolist():
-        p, q = law(first), law(second)
+        p, q = distribution(first), distribution(second)
         for above, below in ((p, q), (q, p)):
             loss = max(loss, float(np.log(above / below).max()))
             deltas = max(deltas, float(np.maximum(above - np.exp(EPSILON) * below, 0).sum()))

@@ -17,7 +17,7 @@ from arviz_stats.base import array_stats
 from threadpoolctl import threadpool_limits
 
 from mechanisms.glm.mechanisms import glm_mechanism
-from mechanisms.glm.sampling import fit_reference, sample_glm
+from mechanisms.glm.sampling import laplace_approximation, sample_glm
 from studies.data import load, split
 
 SMALLEST = "--smallest" in sys.argv[1:]
@@ -79,7 +79,7 @@ def log_posterior(X, signs, precision, weights):
 def run_ours(X, y, target, directions, n_steps):
     """Run the project's sampler, the search for the mode included."""
     rng = np.random.default_rng(1)
-    reference = fit_reference(X, y, target)
+    reference = laplace_approximation(X, y, target)
     first = sample_glm(rng, X, y, target, reference, 96, n_chains=N_CHAINS)
     draws = sample_glm(rng, X, y, target, reference, n_steps, n_chains=N_CHAINS, start=first.weights[:, -1])
     return effective(draws.log_density, draws.weights @ directions)
@@ -88,7 +88,7 @@ def run_ours(X, y, target, directions, n_steps):
 def run_walk(X, y, target, directions, n_steps):
     """Run random-walk Metropolis, steps scaled to each weight's posterior width and tuned to accept about a quarter."""
     rng = np.random.default_rng(2)
-    signs, reference = 2 * y - 1, fit_reference(X, y, target)
+    signs, reference = 2 * y - 1, laplace_approximation(X, y, target)
     widths = np.sqrt((reference.factor**2).sum(axis=1))
     step = 2.38 / math.sqrt(len(widths))
     weights = np.tile(reference.mean, (N_CHAINS, 1))
@@ -108,7 +108,7 @@ def run_walk(X, y, target, directions, n_steps):
 def run_slice(X, y, target, directions, n_steps):
     """Run coordinate-wise slice sampling, `n_steps` sweeps."""
     rng = np.random.default_rng(3)
-    signs, reference = 2 * y - 1, fit_reference(X, y, target)
+    signs, reference = 2 * y - 1, laplace_approximation(X, y, target)
     width = 3 * float(np.median(np.diag(reference.factor)))
     log_density, projections = np.empty((N_CHAINS, n_steps)), np.empty((N_CHAINS, n_steps, 10))
     for chain in range(N_CHAINS):

@@ -26,7 +26,7 @@ from scipy.special import gammaln
 
 from mechanisms import MECHANISMS, CountRelease, balanced_counts, count_candidates, posterior, smooth_sensitivity
 from mechanisms.counts.scales import smoothing_gamma
-from mechanisms.divergences import hellinger
+from mechanisms.hellinger import hellinger
 
 SMALLEST = "--smallest" in sys.argv[1:]
 EPSILON, DELTA, DRAWS = 1.0, 1e-8, 10_000
@@ -73,14 +73,14 @@ def plain_loop(counts: list[int], uniforms: list[float]) -> tuple[float, list[fl
     distances = [distance(tuple(counts), c) for c in candidates]
     weights = [math.exp(-EPSILON * h / (2 * sensitivity)) for h in distances]
     total = sum(weights)
-    law = [w / total for w in weights]
-    mean = sum(p * h for p, h in zip(law, distances, strict=True))
+    distribution = [w / total for w in weights]
+    mean = sum(p * h for p, h in zip(distribution, distances, strict=True))
     cumulative, running = [], 0.0
-    for p in law:
+    for p in distribution:
         running += p
         cumulative.append(running)
-    draws = [candidates[min(bisect.bisect_right(cumulative, u), len(law) - 1)] for u in uniforms]
-    return sensitivity, law, mean, draws
+    draws = [candidates[min(bisect.bisect_right(cumulative, u), len(distribution) - 1)] for u in uniforms]
+    return sensitivity, distribution, mean, draws
 
 
 def vectorised(counts: np.ndarray, uniforms: np.ndarray) -> tuple[float, np.ndarray, float, np.ndarray]:
@@ -111,10 +111,10 @@ def vectorised(counts: np.ndarray, uniforms: np.ndarray) -> tuple[float, np.ndar
     moves = np.abs(candidates - counts).sum(axis=1) / 2
     sensitivity = float((local * np.exp(-gamma * moves)).max())
     distances = distance(1.0 + counts, posteriors)
-    law = np.exp(-EPSILON * distances / (2 * sensitivity))
-    law /= law.sum()
-    picked = np.minimum(np.searchsorted(np.cumsum(law), uniforms, side="right"), len(law) - 1)
-    return sensitivity, law, float(law @ distances), candidates[picked]
+    distribution = np.exp(-EPSILON * distances / (2 * sensitivity))
+    distribution /= distribution.sum()
+    picked = np.minimum(np.searchsorted(np.cumsum(distribution), uniforms, side="right"), len(distribution) - 1)
+    return sensitivity, distribution, float(distribution @ distances), candidates[picked]
 
 
 def best_time(call: Callable[[], object], repeats: int) -> float:
@@ -133,12 +133,12 @@ def peak_rss_mb() -> float:
 
 
 def check_same_numbers(counts: np.ndarray, other: tuple, release: CountRelease) -> None:
-    """Assert that a straightforward version has the product's sensitivity, law and mean, and consistent draws."""
+    """Assert that a straightforward version has the product's sensitivity, distribution and mean, and consistent draws."""
     n, k = int(counts.sum()), counts.size
     gamma = smoothing_gamma(EPSILON, DELTA, count_candidates(n, k))
-    sensitivity, law, mean, draws = other
+    sensitivity, distribution, mean, draws = other
     np.testing.assert_allclose(sensitivity, smooth_sensitivity(np.ones(k), counts, gamma), rtol=1e-8)
-    np.testing.assert_allclose(law, release.probabilities(), rtol=1e-5)  # the alternatives subtract log gammas
+    np.testing.assert_allclose(distribution, release.probabilities(), rtol=1e-5)  # the alternatives subtract log gammas
     np.testing.assert_allclose(mean, release.expected_hellinger(), rtol=1e-7)
     distances = hellinger(posterior(np.ones(k), counts), posterior(np.ones(k), np.asarray(draws)))
     assert abs(distances.mean() - mean) <= 5 * distances.std() / math.sqrt(len(distances))

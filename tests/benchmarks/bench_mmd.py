@@ -24,7 +24,7 @@ from mechanisms.inference.mmd import mmd2
 
 SMALLEST = "--smallest" in sys.argv[1:]
 DRAWS, TRIALS = (200, 4) if SMALLEST else (5000, 200)
-LAWS: dict[str, Callable[[np.random.Generator, int], np.ndarray]] = {
+DISTRIBUTIONS: dict[str, Callable[[np.random.Generator, int], np.ndarray]] = {
     "Beta(410, 610)": lambda rng, size: rng.beta(410, 610, size),
     "uniform on [0, 1]": lambda rng, size: rng.random(size),
     "Gamma(8, rate 2)": lambda rng, size: rng.gamma(8, 0.5, size),
@@ -54,15 +54,15 @@ def best_time(run: Callable[[], object], repeats: int) -> float:
 
 
 def main() -> None:
-    """Print one line a law, then the throughput of one and two threads."""
+    """Print one line a distribution, then the throughput of one and two threads."""
     print(f"{platform.machine()}, {os.cpu_count()} cores, numpy {np.__version__}; {DRAWS} x {DRAWS} draws")
     rng = np.random.default_rng(1)
-    print(f"{'law':<22}{'mmd2 ms':>9}{'double sum ms':>15}{'ratio':>8}{'error':>10}")
-    for law, draw in LAWS.items():
+    print(f"{'distribution':<22}{'mmd2 ms':>9}{'double sum ms':>15}{'ratio':>8}{'error':>10}")
+    for distribution, draw in DISTRIBUTIONS.items():
         x, y = draw(rng, DRAWS), draw(rng, DRAWS)
         error = abs(float(mmd2(x, y)) - double_sum(x, y))
         fast, plain = best_time(lambda: mmd2(x, y), 20), best_time(lambda: double_sum(x, y), 2)  # noqa: B023
-        print(f"{law:<22}{1e3 * fast:>9.2f}{1e3 * plain:>15.0f}{plain / fast:>8.0f}{error:>10.0e}")
+        print(f"{distribution:<22}{1e3 * fast:>9.2f}{1e3 * plain:>15.0f}{plain / fast:>8.0f}{error:>10.0e}")
     x, y = rng.beta(410, 610, (TRIALS, DRAWS)), rng.beta(400, 620, (TRIALS, DRAWS))
     halves = [(x[::2], y[::2]), (x[1::2], y[1::2])]
     one = best_time(lambda: mmd2(x, y), 3)

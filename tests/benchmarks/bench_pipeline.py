@@ -39,10 +39,10 @@ def run_by_hand(study: Study, folder: Path) -> None:
         trials = range(start, start + BLOCK)
         results = {}
         for name in METHODS:
-            law = MECHANISMS[name].build(prior, counts, 1.0, 1e-8)
-            uniforms = Streams(study.seed, "bench", "k4", name, {"n": 600}, trials).uniforms(law.n_uniforms)
-            results[name] = hellinger(prior + counts, prior + law.sample(uniforms))
-            results[f"{name} expected"] = np.array(law.expected_hellinger())
+            distribution = MECHANISMS[name].build(prior, counts, 1.0, 1e-8)
+            uniforms = Streams(study.seed, "bench", "k4", name, {"n": 600}, trials).uniforms(distribution.n_uniforms)
+            results[name] = hellinger(prior + counts, prior + distribution.sample(uniforms))
+            results[f"{name} expected"] = np.array(distribution.expected_hellinger())
         np.savez_compressed(folder / f"{start}.npz", **results)
 
 

@@ -1,4 +1,4 @@
-"""The mixture of product laws at sizes beyond enumeration, and against streaming where both run. Run as a script.
+"""The mixture of product distributions at sizes beyond enumeration, and against streaming where both run. Run as a script.
 
     python tests/benchmarks/bench_power_mixture.py [--smallest]
 
@@ -25,7 +25,7 @@ import numpy as np
 
 from mechanisms import balanced_counts, count_candidates, exponential_mechanism, smooth_sensitivity, smoothing_gamma
 from mechanisms.counts.power_mixture import PowerMixture, power_mixture_mechanism
-from mechanisms.divergences import hellinger
+from mechanisms.hellinger import hellinger
 
 SMALLEST = "--smallest" in sys.argv[1:]
 EPSILON, DELTA, DRAWS = 1.0, 1e-8, 10_000

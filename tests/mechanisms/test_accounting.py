@@ -11,12 +11,12 @@ from scipy.special import log_ndtr, ndtr
 
 from mechanisms import (
     Guarantee,
-    OutputLaws,
+    OutputDistributions,
     RenyiGuarantee,
     accounting_event,
     approximate_epsilon,
     audit_counts,
-    audit_laws,
+    audit_distributions,
     gaussian_mechanism,
     geometric_counts,
     laplace_counts,
@@ -37,20 +37,20 @@ def assert_between(found, delta, epsilon, times=1):
     assert found < 1.05 * exact or exact < 1e-6  # so that 5% of loss would be noticed
 
 
-def composed(law, neighbour, times):
-    """Return exact laws of `times` independent releases of a pair of neighbours."""
+def composed(distribution, neighbour, times):
+    """Return exact distributions of `times` independent releases of a pair of neighbours."""
     one, other = np.ones(1), np.ones(1)
     for _ in range(times):
-        one, other = np.outer(one, law).ravel(), np.outer(other, neighbour).ravel()
-    return OutputLaws.from_table([one, other], pairs=[[0, 1]])
+        one, other = np.outer(one, distribution).ravel(), np.outer(other, neighbour).ravel()
+    return OutputDistributions.from_table([one, other], pairs=[[0, 1]])
 
 
-def exact_delta(law, neighbour, times):
-    laws = composed(law, neighbour, times)
-    return lambda epsilon: audit_laws(laws, [epsilon]).deltas[epsilon]
+def exact_delta(distribution, neighbour, times):
+    distributions = composed(distribution, neighbour, times)
+    return lambda epsilon: audit_distributions(distributions, [epsilon]).deltas[epsilon]
 
 
-RESPONSE = np.array([np.exp(0.7), 1.0]) / (1 + np.exp(0.7))  # the worst law that is 0.7-DP
+RESPONSE = np.array([np.exp(0.7), 1.0]) / (1 + np.exp(0.7))  # the worst distribution that is 0.7-DP
 
 
 @pytest.mark.parametrize("times", [1, 2, 5])
@@ -129,10 +129,13 @@ def test_sums_with_laplace_noise_compose_with_the_rest():
 
 
 @pytest.mark.parametrize("times", [1, 3])
-def test_approximate_guarantees_are_their_worst_law(times):
+def test_approximate_guarantees_are_their_worst_distribution(times):
     """With probability δ the record is told, else randomised response (Kairouz, Oh & Viswanath 2015)."""
-    delta, law = 1e-3, RESPONSE
-    table = np.array([delta, 0.0, *((1 - delta) * law)]), np.array([0.0, delta, *((1 - delta) * law[::-1])])
+    delta, distribution = 1e-3, RESPONSE
+    table = (
+        np.array([delta, 0.0, *((1 - delta) * distribution)]),
+        np.array([0.0, delta, *((1 - delta) * distribution[::-1])]),
+    )
     spent = privacy_loss_distribution(Guarantee(0.7, delta)).self_compose(times)
     for epsilon in (0.3, 0.65):
         assert_between(spent.get_delta_for_epsilon(epsilon), exact_delta(*table, times), epsilon, times)

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mechanisms import audit as engine
-from mechanisms.audit import ROUNDING, Audit, OutputLaws, Witness, audit_laws
-from mechanisms.pair_losses import hockey_stick_bound, renyi_bound
+from mechanisms.audit import ROUNDING, Audit, OutputDistributions, Witness, audit_distributions
+from mechanisms.divergences import hockey_stick_bound, renyi_bound
 from mechanisms.privacy import Guarantee, RenyiGuarantee
 
 EPSILONS = (0.0, 0.1, 0.5, 1.0, 3.0)
@@ -57,7 +57,7 @@ def plain_audit(table, pairs):
 
 
 def random_table(rng, n_datasets, n_outputs, zeros):
-    """Laws from almost equal to far apart; some outputs impossible everywhere, others at some data sets."""
+    """Distributions from almost equal to far apart; some outputs impossible everywhere, others at some data sets."""
     base = rng.dirichlet(np.ones(n_outputs)) + 1e-4
     table = base * np.exp(rng.normal(size=(n_datasets, n_outputs)) * 10.0 ** rng.uniform(-3, 0.5))
     if zeros:
@@ -79,7 +79,9 @@ def assert_same(found, expected):
 def test_randomised_response(told):
     """Closed forms: loss ln(t/f), δ = t − f·e^ε, Rényi from the two outputs."""
     false = 1 - told
-    found = audit_laws(OutputLaws.from_table([[told, false], [false, told]], [[0, 1]]), EPSILONS, ORDERS)
+    found = audit_distributions(
+        OutputDistributions.from_table([[told, false], [false, told]], [[0, 1]]), EPSILONS, ORDERS
+    )
     assert found.epsilon == pytest.approx(math.log(told / false), rel=1e-13)
     for epsilon, delta in found.deltas.items():
         assert delta == pytest.approx(max(told - math.exp(epsilon) * false, 0), rel=1e-10, abs=1e-15)
@@ -93,7 +95,9 @@ def test_randomised_response(told):
 def test_a_table_done_by_hand():
     """P = (½, ¼, ¼), Q = (¼, ¼, ½), U = (¼, ½, ¼): Σ p²/q = 1 + ¼ + ⅛ for the first pair, 1 + ⅛ + ¼ for the second."""
     table = [[0.5, 0.25, 0.25], [0.25, 0.25, 0.5], [0.25, 0.5, 0.25]]
-    found = audit_laws(OutputLaws.from_table(table, [[0, 1], [1, 2]]), [0.0, math.log(1.5), 1.0], [1, 2])
+    found = audit_distributions(
+        OutputDistributions.from_table(table, [[0, 1], [1, 2]]), [0.0, math.log(1.5), 1.0], [1, 2]
+    )
     assert found.epsilon == pytest.approx(math.log(2), rel=1e-15)
     assert found.deltas[0.0] == pytest.approx(0.25, rel=1e-14)
     assert found.deltas[math.log(1.5)] == pytest.approx(0.125, rel=1e-14)
@@ -104,16 +108,18 @@ def test_a_table_done_by_hand():
 
 @pytest.mark.parametrize("zeros", [False, True])
 @pytest.mark.parametrize("seed", range(12))
-def test_random_laws_equal_plain_loops(seed, zeros):
+def test_random_distributions_equal_plain_loops(seed, zeros):
     rng = np.random.default_rng(seed)
     n_datasets, n_outputs = int(rng.integers(2, 9)), int(rng.integers(2, 12))
     table = random_table(rng, n_datasets, n_outputs, zeros)
     pairs = [(i, j) for i in range(n_datasets) for j in range(i) if j == 0 or rng.random() < 0.6]
-    assert_same(audit_laws(OutputLaws.from_table(table, pairs), EPSILONS, ORDERS), plain_audit(table, pairs))
+    assert_same(
+        audit_distributions(OutputDistributions.from_table(table, pairs), EPSILONS, ORDERS), plain_audit(table, pairs)
+    )
 
 
-def test_wrong_laws_would_be_caught():
-    """Negative control: the plain loops tell a law that is 5 % off in one output."""
+def test_wrong_distributions_would_be_caught():
+    """Negative control: the plain loops tell a distribution that is 5 % off in one output."""
     rng = np.random.default_rng(3)
     table = random_table(rng, 4, 6, zeros=False)
     pairs = [(0, 1), (1, 2), (2, 3)]
@@ -121,12 +127,17 @@ def test_wrong_laws_would_be_caught():
     wrong[1, 2] *= 1.05
     wrong[1] /= wrong[1].sum()
     with pytest.raises(AssertionError):
-        assert_same(audit_laws(OutputLaws.from_table(wrong, pairs), EPSILONS, ORDERS), plain_audit(table, pairs))
+        assert_same(
+            audit_distributions(OutputDistributions.from_table(wrong, pairs), EPSILONS, ORDERS),
+            plain_audit(table, pairs),
+        )
 
 
 def test_outputs_possible_at_one_neighbour_only():
     """An output of probability zero next door is an infinite loss; its mass is δ for every ε."""
-    found = audit_laws(OutputLaws.from_table([[0.5, 0.5, 0.0], [0.5, 0.25, 0.25]], [[0, 1]]), [0.0, 50.0], [1, 2])
+    found = audit_distributions(
+        OutputDistributions.from_table([[0.5, 0.5, 0.0], [0.5, 0.25, 0.25]], [[0, 1]]), [0.0, 50.0], [1, 2]
+    )
     assert found.epsilon == math.inf
     assert found.witness.log_ratio == math.inf
     assert (found.witness.dataset, found.witness.neighbour, found.witness.output) == (1, 0, 2)
@@ -135,23 +146,27 @@ def test_outputs_possible_at_one_neighbour_only():
 
 
 def test_outputs_possible_at_either_neighbour_only():
-    """+∞ and −∞ in one difference of log laws: no warning, and δ is the larger mass."""
-    found = audit_laws(OutputLaws.from_table([[0.5, 0.5, 0.0], [0.75, 0.0, 0.25]], [[0, 1]]), [0.0, 1.0], [1, 2])
+    """+∞ and −∞ in one difference of log-pmfs: no warning, and δ is the larger mass."""
+    found = audit_distributions(
+        OutputDistributions.from_table([[0.5, 0.5, 0.0], [0.75, 0.0, 0.25]], [[0, 1]]), [0.0, 1.0], [1, 2]
+    )
     assert (found.epsilon, found.deltas) == (math.inf, {0.0: 0.5, 1.0: 0.5})
     assert found.renyi == {1.0: math.inf, 2.0: math.inf}
 
 
-def test_equal_laws_lose_nothing():
+def test_equal_distributions_lose_nothing():
     for table in ([[0.5, 0.5]] * 2, [[0.2, 0.3, 0.5]] * 2, [[1.0, 0.0]] * 2, [[1.0]] * 2):
-        found = audit_laws(OutputLaws.from_table(table, [[0, 1]]), EPSILONS, ORDERS)
+        found = audit_distributions(OutputDistributions.from_table(table, [[0, 1]]), EPSILONS, ORDERS)
         assert found.epsilon == 0.0
         assert set(found.deltas.values()) == set(found.renyi.values()) == {0.0}
         assert found.check(Guarantee(0.1)).holds
 
 
-def test_laws_that_differ_by_a_rounded_normaliser():
-    """Every loss is the same tiny number, so that neither law is above the other with mean ratio one."""
-    found = audit_laws(OutputLaws.from_table([[0.5, 0.5], [0.5 + 1e-14, 0.5 + 1e-14]], [[0, 1]]), EPSILONS, ORDERS)
+def test_distributions_that_differ_by_a_rounded_normaliser():
+    """Every loss is the same tiny number, so that neither distribution is above the other with mean ratio one."""
+    found = audit_distributions(
+        OutputDistributions.from_table([[0.5, 0.5], [0.5 + 1e-14, 0.5 + 1e-14]], [[0, 1]]), EPSILONS, ORDERS
+    )
     assert found.epsilon == pytest.approx(2e-14, rel=0.1)
     assert max(found.renyi.values()) < 1e-13
 
@@ -160,13 +175,13 @@ def test_laws_that_differ_by_a_rounded_normaliser():
 def test_orders_close_to_one_are_continuous(order):
     """D_λ → KL as λ → 1: at λ − 1 = 1e-13 a logarithm of a sum near one has no digit left."""
     table = [[0.9, 0.1], [0.1, 0.9]]
-    found = audit_laws(OutputLaws.from_table(table, [[0, 1]]), orders=[1.0, order])
+    found = audit_distributions(OutputDistributions.from_table(table, [[0, 1]]), orders=[1.0, order])
     assert found.renyi[order] == pytest.approx(found.renyi[1.0], rel=1e-7)
 
 
 def test_large_orders_tend_to_the_pure_loss():
     table = random_table(np.random.default_rng(5), 3, 5, zeros=False)
-    found = audit_laws(OutputLaws.from_table(table, [[0, 1], [0, 2]]), orders=[1e3, 1e6, 1e300])
+    found = audit_distributions(OutputDistributions.from_table(table, [[0, 1], [0, 2]]), orders=[1e3, 1e6, 1e300])
     values = list(found.renyi.values())
     assert values == sorted(values)
     assert values[-1] == pytest.approx(found.epsilon, rel=1e-12)
@@ -177,18 +192,18 @@ def test_threads_and_the_order_of_rows_do_not_matter(zeros):
     rng = np.random.default_rng(8)
     table = random_table(rng, 20, 15, zeros)
     pairs = np.array([(i, j) for i in range(20) for j in range(i) if rng.random() < 0.4])
-    reference = audit_laws(OutputLaws.from_table(table, pairs), EPSILONS, ORDERS)
+    reference = audit_distributions(OutputDistributions.from_table(table, pairs), EPSILONS, ORDERS)
     for n_threads in (2, 3, 7, 1000):
-        found = audit_laws(OutputLaws.from_table(table, pairs), EPSILONS, ORDERS, n_threads)
+        found = audit_distributions(OutputDistributions.from_table(table, pairs), EPSILONS, ORDERS, n_threads)
         assert (found.epsilon, found.witness) == (reference.epsilon, reference.witness)
         np.testing.assert_allclose(list(found.deltas.values()), list(reference.deltas.values()), rtol=1e-13)
         np.testing.assert_allclose(list(found.renyi.values()), list(reference.renyi.values()), rtol=1e-13)
     shuffled = rng.permutation(pairs)[:, ::-1]
-    found = audit_laws(OutputLaws.from_table(table, shuffled), EPSILONS, ORDERS)
+    found = audit_distributions(OutputDistributions.from_table(table, shuffled), EPSILONS, ORDERS)
     assert found.epsilon == reference.epsilon
     order = rng.permutation(20)
     place = np.argsort(order)
-    found = audit_laws(OutputLaws.from_table(table[order], place[pairs]), EPSILONS, ORDERS)
+    found = audit_distributions(OutputDistributions.from_table(table[order], place[pairs]), EPSILONS, ORDERS)
     assert_same(found, (reference.epsilon, list(reference.deltas.values()), list(reference.renyi.values())))
 
 
@@ -197,7 +212,7 @@ def test_the_witness_reaches_the_loss(seed):
     rng = np.random.default_rng(seed)
     table = random_table(rng, 6, 7, zeros=False)
     pairs = [(i, j) for i in range(6) for j in range(i)]
-    found = audit_laws(OutputLaws.from_table(table, pairs))
+    found = audit_distributions(OutputDistributions.from_table(table, pairs))
     witness = found.witness
     reached = math.log(table[witness.dataset, witness.output]) - math.log(table[witness.neighbour, witness.output])
     assert reached > 0
@@ -206,11 +221,11 @@ def test_the_witness_reaches_the_loss(seed):
     assert tuple(sorted((witness.dataset, witness.neighbour), reverse=True)) in pairs
 
 
-def unpruned(context, laws):
+def unpruned(context, distributions):
     """Audit with bounds that skip nothing."""
     context.setattr(engine, "hockey_stick_bound", lambda up, down, epsilon: math.inf)
     context.setattr(engine, "renyi_bound", lambda up, down, order: math.inf)
-    return audit_laws(laws, EPSILONS, ORDERS)
+    return audit_distributions(distributions, EPSILONS, ORDERS)
 
 
 @given(
@@ -223,10 +238,10 @@ def unpruned(context, laws):
 def test_pruning_changes_nothing(seed, n_datasets, n_outputs, zeros):
     rng = np.random.default_rng(seed)
     table = random_table(rng, n_datasets, n_outputs, zeros)
-    laws = OutputLaws.from_table(table, [(i, j) for i in range(n_datasets) for j in range(i)])
-    pruned = audit_laws(laws, EPSILONS, ORDERS)
+    distributions = OutputDistributions.from_table(table, [(i, j) for i in range(n_datasets) for j in range(i)])
+    pruned = audit_distributions(distributions, EPSILONS, ORDERS)
     with pytest.MonkeyPatch.context() as context:
-        full = unpruned(context, laws)
+        full = unpruned(context, distributions)
     assert (pruned.epsilon, pruned.witness) == (full.epsilon, full.witness)
     np.testing.assert_allclose(list(pruned.deltas.values()), list(full.deltas.values()), rtol=1e-12, atol=1e-15)
     np.testing.assert_allclose(list(pruned.renyi.values()), list(full.renyi.values()), rtol=1e-12, atol=1e-15)
@@ -267,8 +282,8 @@ def test_the_bounds_are_attained_by_two_outputs():
 
 
 def test_verdicts_and_their_slack():
-    laws = OutputLaws.from_table([[0.75, 0.25], [0.25, 0.75]], [[0, 1]])
-    found = audit_laws(laws, epsilons=[0.5, 1.0])
+    distributions = OutputDistributions.from_table([[0.75, 0.25], [0.25, 0.75]], [[0, 1]])
+    found = audit_distributions(distributions, epsilons=[0.5, 1.0])
     verdict = found.check(Guarantee(1.5))
     assert verdict.holds
     assert verdict.slack == pytest.approx(1.5 - math.log(3), rel=1e-12)
@@ -303,7 +318,7 @@ def test_rounding_alone_is_forgiven(excess, holds):
 
 def test_renyi_guarantees_are_checked_at_their_order():
     """Randomised response at ¾: D₂ = ln(9/4 + 1/12), by its two outputs."""
-    found = audit_laws(OutputLaws.from_table([[0.75, 0.25], [0.25, 0.75]], [[0, 1]]), orders=[1, 2])
+    found = audit_distributions(OutputDistributions.from_table([[0.75, 0.25], [0.25, 0.75]], [[0, 1]]), orders=[1, 2])
     exact = math.log(0.75**2 / 0.25 + 0.25**2 / 0.75)
     verdict = found.check(RenyiGuarantee(2, 0.9))
     assert (verdict.holds, verdict.text) == (True, "within (2, 0.9)-RDP: reaches 0.847298, slack 0.0527021")
@@ -325,15 +340,15 @@ def test_rounding_is_forgiven_in_proportion_to_small_divergences(stated, excess,
     assert "slack -" not in verdict.text
 
 
-def laws_of(log_law, n_datasets=2, n_outputs=2, pairs=((0, 1),)):
-    return OutputLaws(np.arange(n_datasets), np.arange(n_outputs), np.array(pairs), log_law)
+def distributions_of(log_pmf, n_datasets=2, n_outputs=2, pairs=((0, 1),)):
+    return OutputDistributions(np.arange(n_datasets), np.arange(n_outputs), np.array(pairs), log_pmf)
 
 
 @pytest.mark.parametrize(
-    ("law", "message"),
+    ("distribution", "message"),
     [
-        ([0.5, 0.25, 0.25], "a law must have shape (2,), got (3,) at data set 0"),
-        ([[0.5, 0.5]], "a law must have shape (2,), got (1, 2) at data set 0"),
+        ([0.5, 0.25, 0.25], "a distribution must have shape (2,), got (3,) at data set 0"),
+        ([[0.5, 0.5]], "a distribution must have shape (2,), got (1, 2) at data set 0"),
         ([0.5, 0.4], "probabilities must sum to 1 within 1e-"),
         ([0.5, 0.5 + 1e-7], "probabilities must sum to 1 within 1e-"),
         ([0.5, math.nan], "got nan at data set 0"),
@@ -341,19 +356,19 @@ def laws_of(log_law, n_datasets=2, n_outputs=2, pairs=((0, 1),)):
         ([0.0, 0.0], "probabilities must sum to 1 within 1e-"),
     ],
 )
-def test_what_is_not_a_law_is_refused(law, message):
+def test_what_is_not_a_distribution_is_refused(distribution, message):
     with np.errstate(divide="ignore"):
-        log_law = np.log(law)
+        log_pmf = np.log(distribution)
     with pytest.raises(ValueError, match=re.escape(message)) as caught:
-        audit_laws(laws_of(lambda index: log_law))
+        audit_distributions(distributions_of(lambda index: log_pmf))
     assert "\n" not in str(caught.value)
 
 
 def test_a_sum_that_could_hide_a_delta_is_refused():
-    """δ = 1e-8 is what mechanisms state: a law that misses 9e-9 cannot tell whether they keep it."""
+    """δ = 1e-8 is what mechanisms state: a distribution that misses 9e-9 cannot tell whether they keep it."""
     table = [[0.5, 0.5 - 1.8e-8, 0.9e-8], [0.5, 0.5, 0.0]]
     with pytest.raises(ValueError, match="probabilities must sum to 1 within"):
-        OutputLaws.from_table(table, [[0, 1]])
+        OutputDistributions.from_table(table, [[0, 1]])
 
 
 @pytest.mark.parametrize(
@@ -369,7 +384,7 @@ def test_a_sum_that_could_hide_a_delta_is_refused():
 )
 def test_pairs_are_checked(pairs, message):
     with pytest.raises(ValueError, match=re.escape(message)):
-        OutputLaws(np.arange(2), np.arange(2), pairs, lambda index: np.log([0.5, 0.5]))
+        OutputDistributions(np.arange(2), np.arange(2), pairs, lambda index: np.log([0.5, 0.5]))
 
 
 @pytest.mark.parametrize(
@@ -383,7 +398,7 @@ def test_pairs_are_checked(pairs, message):
 )
 def test_tables_are_checked(table, message):
     with pytest.raises(ValueError, match=re.escape(message)):
-        OutputLaws.from_table(table, [[0, 1]])
+        OutputDistributions.from_table(table, [[0, 1]])
 
 
 @pytest.mark.parametrize(
@@ -398,30 +413,30 @@ def test_tables_are_checked(table, message):
     ],
 )
 def test_arguments_are_checked(arguments, message):
-    laws = OutputLaws.from_table([[0.5, 0.5], [0.5, 0.5]], [[0, 1]])
+    distributions = OutputDistributions.from_table([[0.5, 0.5], [0.5, 0.5]], [[0, 1]])
     with pytest.raises(ValueError, match=re.escape(message)):
-        audit_laws(laws, **arguments)
+        audit_distributions(distributions, **arguments)
 
 
-def test_too_large_is_refused_before_any_law_is_computed(monkeypatch):
+def test_too_large_is_refused_before_any_distribution_is_computed(monkeypatch):
     monkeypatch.setattr(engine, "MAX_AUDITED", 3)
 
     def never(index):
         raise AssertionError("computed")
 
     with pytest.raises(ValueError, match="must compare at most 3 combinations of pairs and outputs, got 4"):
-        audit_laws(laws_of(never, pairs=((0, 1), (1, 0))))
+        audit_distributions(distributions_of(never, pairs=((0, 1), (1, 0))))
 
 
-def test_few_laws_are_kept(monkeypatch):
-    """With room for two laws the result is the same; each law is then computed anew when it is needed."""
+def test_few_distributions_are_kept(monkeypatch):
+    """With room for two distributions the result is the same; each distribution is then computed anew when it is needed."""
     rng = np.random.default_rng(2)
     table = random_table(rng, 8, 5, zeros=False)
     pairs = [(i, j) for i in range(8) for j in range(i)]
-    laws = OutputLaws.from_table(table, pairs)
-    reference = audit_laws(laws, EPSILONS, ORDERS)
+    distributions = OutputDistributions.from_table(table, pairs)
+    reference = audit_distributions(distributions, EPSILONS, ORDERS)
     monkeypatch.setattr(engine, "_CACHE_BYTES", 0)
     assert_same(
-        audit_laws(laws, EPSILONS, ORDERS),
+        audit_distributions(distributions, EPSILONS, ORDERS),
         (reference.epsilon, list(reference.deltas.values()), list(reference.renyi.values())),
     )

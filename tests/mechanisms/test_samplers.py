@@ -1,4 +1,4 @@
-"""Samples of raw records follow the exact laws of their counts, and of their sums with Laplace noise."""
+"""Samples of raw records follow the exact distributions of their counts, and of their sums with Laplace noise."""
 
 import numpy as np
 import pytest
@@ -13,14 +13,14 @@ N_SAMPLES = 50_000
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
-def test_releases_follow_the_law_of_the_counts(name):
-    law = MECHANISMS[name].build(PRIOR, [2, 4, 1], 0.8, 1e-8).probabilities()
+def test_releases_follow_the_distribution_of_the_counts(name):
+    distribution = MECHANISMS[name].build(PRIOR, [2, 4, 1], 0.8, 1e-8).probabilities()
     samples = count_sampler(np.random.default_rng(1), MECHANISMS[name], PRIOR, 0.8)(RECORDS, N_SAMPLES)
     assert (samples.shape, samples.dtype) == ((N_SAMPLES, 3), np.dtype("int64"))
     candidates = {tuple(candidate): place for place, candidate in enumerate(enumerate_candidates(7, 3).tolist())}
     observed = np.bincount([candidates[tuple(row)] for row in samples.tolist()], minlength=len(candidates))
-    assert_frequencies(observed, law)
-    wrong = law * (1 + 0.05 * np.resize([1, -1], law.size))
+    assert_frequencies(observed, distribution)
+    wrong = distribution * (1 + 0.05 * np.resize([1, -1], distribution.size))
     with pytest.raises(AssertionError, match="chi-square"):
         assert_frequencies(observed, wrong / wrong.sum())
 

@@ -1,4 +1,4 @@
-"""Summaries against numpy and exact laws; what failed or is pending is counted, and never averaged."""
+"""Summaries against numpy and exact distributions; what failed or is pending is counted, and never averaged."""
 
 import numpy as np
 import pytest
@@ -154,8 +154,8 @@ def test_deterministic_panel(complete_store):
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_mcse_quantile_against_the_exact_law(level):
-    """Uniform draws: the quantile is an order statistic, with a Beta law; the estimate is linear in the draws.
+def test_mcse_quantile_against_the_exact_distribution(level):
+    """Uniform draws: the quantile is an order statistic, with a Beta distribution; the estimate is linear in the draws.
 
     So its expectation is its value at the expected order statistics, k / (n + 1).
     """
@@ -180,7 +180,7 @@ def test_mcse_quantile_against_a_simulation(level):
         assert abs(wrong * estimates.mean() - spread) > 5 * error
 
 
-def test_mcse_quantile_of_few_draws():
+def test_mcse_cdf_few_draws():
     assert np.isnan(mcse_quantile(np.array([]), 0.5))
     assert np.isnan(mcse_quantile(np.array([1.0]), 0.5))
     assert mcse_quantile(np.array([1.0, 1.0, 1.0]), 0.5) == 0.0

@@ -1,4 +1,4 @@
-"""The command ``audit``: verdicts, exit codes, a user's own mechanism or laws, and refusals in one line."""
+"""The command ``audit``: verdicts, exit codes, a user's own mechanism or distributions, and refusals in one line."""
 
 import re
 
@@ -8,7 +8,7 @@ import pytest
 from mechanisms import MECHANISMS, audit_counts, laplace_counts
 
 FILE = """
-from mechanisms import Guarantee, Mechanism, OutputLaws, laplace_counts
+from mechanisms import Guarantee, Mechanism, OutputDistributions, laplace_counts
 import numpy as np
 
 def noise(sensitivity):
@@ -23,13 +23,13 @@ def crash(prior, counts, epsilon, delta):
 WRONG, RIGHT = noise(1), noise(2)
 CRASH = Mechanism("crash", "It does not work.", crash, lambda epsilon, delta: Guarantee(epsilon))
 SILENT = Mechanism("silent", "It promises nothing.", WRONG.release, None)
-LAWS = OutputLaws.from_table([[0.75, 0.25], [0.25, 0.75]], pairs=[[0, 1]])
-RARE = OutputLaws.from_table([[1 - 1e-9, 1e-9], [1, 0]], pairs=[[0, 1]])
+DISTRIBUTIONS = OutputDistributions.from_table([[0.75, 0.25], [0.25, 0.75]], pairs=[[0, 1]])
+RARE = OutputDistributions.from_table([[1 - 1e-9, 1e-9], [1, 0]], pairs=[[0, 1]])
 ZEROS = np.zeros(2)
-NO_LAW = OutputLaws(ZEROS, ZEROS, np.array([[0, 1]]), lambda i: np.log([0.5, 0.4]))
-NO_SHAPE = OutputLaws(ZEROS, ZEROS, np.array([[0, 1]]), lambda i: np.log([0.5, 0.25, 0.25]))
+NO_DISTRIBUTION = OutputDistributions(ZEROS, ZEROS, np.array([[0, 1]]), lambda i: np.log([0.5, 0.4]))
+NO_SHAPE = OutputDistributions(ZEROS, ZEROS, np.array([[0, 1]]), lambda i: np.log([0.5, 0.25, 0.25]))
 PATH = np.column_stack([np.arange(200_000), np.arange(1, 200_001)])
-LARGE = OutputLaws(np.zeros(200_001), np.zeros(200_000), PATH, lambda i: ZEROS)
+LARGE = OutputDistributions(np.zeros(200_001), np.zeros(200_000), PATH, lambda i: ZEROS)
 """
 AT = ("--prior", "1:1:1", "--n", "5", "--epsilon", "1")
 
@@ -83,26 +83,26 @@ def test_a_users_mechanism_with_a_wrong_sensitivity(audit):
     dataset, neighbour, output = (np.array([int(x) for x in vector.split(",")]) for vector in vectors)
     assert abs(dataset - neighbour).sum() == 2
     n = dataset.sum()
-    laws = [laplace_counts((1, 1, 1), counts, 1.0).log_probabilities() for counts in (dataset, neighbour)]
+    distributions = [laplace_counts((1, 1, 1), counts, 1.0).log_probabilities() for counts in (dataset, neighbour)]
     candidates = [(a, b, n - a - b) for a in range(n + 1) for b in range(n + 1 - a)]
     place = candidates.index(tuple(output))
-    assert laws[0][place] - laws[1][place] == pytest.approx(float(loss), abs=1e-4)
+    assert distributions[0][place] - distributions[1][place] == pytest.approx(float(loss), abs=1e-4)
     assert float(loss) > 1.9
     code, out, _ = audit("mine.py:RIGHT", "laplace", *AT)
     assert (code, row(out, "mine.py:RIGHT")[1:]) == (0, row(out, "laplace")[1:])
     assert audit("mine.py:SILENT", "mine.py:RIGHT", *AT)[0] == 1
 
 
-def test_a_users_laws(audit):
+def test_a_users_distributions(audit):
     """Compared with --epsilon and --delta; no delta is granted unless it is asked for."""
-    code, out, _ = audit("mine.py:LAWS", "--epsilon", "1", "--at", "0.5", "--order", "1,2")
+    code, out, _ = audit("mine.py:DISTRIBUTIONS", "--epsilon", "1", "--at", "0.5", "--order", "1,2")
     assert code == 1
-    assert "mine.py:LAWS: broken: stated 1-DP, loses 1.0986 at 0 against 1, output 0" in out
+    assert "mine.py:DISTRIBUTIONS: broken: stated 1-DP, loses 1.0986 at 0 against 1, output 0" in out
     expected = [np.log(3), 0.75 - 0.25 * np.e, 0.75 - 0.25 * np.exp(0.5), 0.5 * np.log(3), np.log(0.75 * 3 + 0.25 / 3)]
-    numbers = row(out, "mine.py:LAWS")
+    numbers = row(out, "mine.py:DISTRIBUTIONS")
     np.testing.assert_allclose([float(numbers[i]) for i in (2, 3, 6, 7, 8)], expected, rtol=1e-2)
-    assert audit("mine.py:LAWS", "--epsilon", "1.1")[0] == 0
-    assert audit("mine.py:LAWS", "--epsilon", "1", "--delta", "0.1")[0] == 0
+    assert audit("mine.py:DISTRIBUTIONS", "--epsilon", "1.1")[0] == 0
+    assert audit("mine.py:DISTRIBUTIONS", "--epsilon", "1", "--delta", "0.1")[0] == 0
     code, out, _ = audit("mine.py:RARE", "--epsilon", "1")
     assert (code, row(out, "mine.py:RARE")[2]) == (1, "inf")
     assert audit("mine.py:RARE", "--epsilon", "1", "--delta", "1e-8")[0] == 0
@@ -124,15 +124,15 @@ BAD = {
     ("mine.py", *AT): "file.py:object",
     ("mine.py:WRNG", *AT): "did you mean WRONG",
     ("mine.py:FILE", *AT): "unknown object of mine.py 'FILE'",
-    ("mine.py:noise", *AT): "must be a mechanisms.Mechanism or mechanisms.OutputLaws, got function",
+    ("mine.py:noise", *AT): "must be a mechanisms.Mechanism or mechanisms.OutputDistributions, got function",
     ("mine.py:CRASH", *AT): "mine.py:CRASH does not compute: ZeroDivisionError",
     ("absent.py:X", *AT): "cannot read the file",
     ("absent_module:X", *AT): "cannot load absent_module:X",
-    ("mine.py:NO_LAW", "--epsilon", "1"): "probabilities must sum to 1",
-    ("mine.py:NO_SHAPE", "--epsilon", "1"): "a law must have shape (2,), got (3,)",
+    ("mine.py:NO_DISTRIBUTION", "--epsilon", "1"): "probabilities must sum to 1",
+    ("mine.py:NO_SHAPE", "--epsilon", "1"): "a distribution must have shape (2,), got (3,)",
     ("mine.py:LARGE", "--epsilon", "1"): "at most 20,000,000,000 combinations",
-    ("mine.py:LAWS", "--epsilon", "-1"): "epsilon must be a finite number > 0",
-    ("mine.py:LAWS", "--epsilon", "1", "--delta", "2"): "delta must be in (0, 1)",
+    ("mine.py:DISTRIBUTIONS", "--epsilon", "-1"): "epsilon must be a finite number > 0",
+    ("mine.py:DISTRIBUTIONS", "--epsilon", "1", "--delta", "2"): "delta must be in (0, 1)",
     ("smooth", "--prior", "1:1", "--n", "10"): "--epsilon",
     ("smooth", "--epsilon", "1"): "--prior 1:1 --n 100",
     ("all", "--n", "5", "--epsilon", "1"): "--prior 1:1 --n 100",

@@ -48,31 +48,31 @@ def mechanism(folder):
     return load_object(f"{folder}/my_mechanism.py:MECHANISM")
 
 
-def enumerated_law(counts, truth):
-    """Return the law of the released first count over all 2ⁿ ways to respond."""
+def enumerated_distribution(counts, truth):
+    """Return the distribution of the released first count over all 2ⁿ ways to respond."""
     n = sum(counts)
-    law = np.zeros(n + 1)
+    distribution = np.zeros(n + 1)
     for honest in itertools.product([True, False], repeat=n):
         told = sum(is_honest == (record < counts[0]) for record, is_honest in enumerate(honest))
         estimate = (told - n * (1 - truth)) / (2 * truth - 1)
-        law[round(min(max(estimate, 0), n))] += np.prod(np.where(honest, truth, 1 - truth))
-    return law
+        distribution[round(min(max(estimate, 0), n))] += np.prod(np.where(honest, truth, 1 - truth))
+    return distribution
 
 
 @pytest.mark.parametrize("counts", [(4, 3), (0, 6), (7, 0)])
-def test_the_law_of_the_readme_is_that_of_its_draws(mechanism, counts):
+def test_the_distribution_of_the_readme_is_that_of_its_draws(mechanism, counts):
     epsilon, n = 1.3, sum(counts)
     release = mechanism.build([1, 2], counts, epsilon, 1e-8)
     truth = np.exp(epsilon) / (1 + np.exp(epsilon))
-    law = release.probabilities()
-    np.testing.assert_allclose(law, enumerated_law(counts, truth), rtol=1e-12)
+    distribution = release.probabilities()
+    np.testing.assert_allclose(distribution, enumerated_distribution(counts, truth), rtol=1e-12)
     draws = release.sample(np.random.default_rng(1).random((100_000, release.n_uniforms)))
     assert (draws.sum(axis=1) == n).all()
-    observed, possible = np.bincount(draws[:, 0], minlength=n + 1), law > 0
+    observed, possible = np.bincount(draws[:, 0], minlength=n + 1), distribution > 0
     assert observed.sum() == observed[possible].sum()
-    assert_frequencies(observed[possible], law[possible])
+    assert_frequencies(observed[possible], distribution[possible])
     with pytest.raises(AssertionError, match="chi-square"):
-        assert_frequencies(observed[possible], 0.95 * law[possible] + 0.05 / possible.sum())
+        assert_frequencies(observed[possible], 0.95 * distribution[possible] + 0.05 / possible.sum())
 
 
 def test_the_mechanism_of_the_readme_is_audited(command, folder, mechanism):
@@ -181,10 +181,10 @@ def evaluate(data, setting, streams):
 PANEL = Panel("p", "a panel", simulate, (Method("m", evaluate),), (Measure("x", "a number"),), trials=5)
 STUDY = Study("NAME", "A plugin's study", "", (PANEL,), seed=1)
 """
-LAWS = """
-from mechanisms import MECHANISMS, Guarantee, Mechanism, OutputLaws
+DISTRIBUTIONS = """
+from mechanisms import MECHANISMS, Guarantee, Mechanism, OutputDistributions
 
-LAWS = OutputLaws.from_table([[0.75, 0.25], [0.25, 0.75]], pairs=[[0, 1]])
+DISTRIBUTIONS = OutputDistributions.from_table([[0.75, 0.25], [0.25, 0.75]], pairs=[[0, 1]])
 GEOMETRIC = Mechanism("geometric-too", "Twin.", MECHANISMS["geometric"].release, lambda e, d: Guarantee(e))
 """
 
@@ -283,8 +283,16 @@ def test_a_name_that_two_packages_register(installed):
 
 
 def test_packages_register_mechanisms(installed, command):
-    points = {"geometric-too": "laws_plugin:GEOMETRIC", "response": "laws_plugin:LAWS", "laplace": "laws_plugin:LAWS"}
-    installed("laws_plugin", LAWS, mechanisms={**points, "gone": "laws_plugin:GONE", "text": "laws_plugin:__name__"})
+    points = {
+        "geometric-too": "distributions_plugin:GEOMETRIC",
+        "response": "distributions_plugin:DISTRIBUTIONS",
+        "laplace": "distributions_plugin:DISTRIBUTIONS",
+    }
+    installed(
+        "distributions_plugin",
+        DISTRIBUTIONS,
+        mechanisms={**points, "gone": "distributions_plugin:GONE", "text": "distributions_plugin:__name__"},
+    )
     assert REGISTERED.added() == ["geometric-too", "gone", "response", "text"]
     at = ("--prior", "1:1", "--n", "10", "--epsilon", "1")
     code, out, err = command("audit", "geometric-too", "geometric", *at)
@@ -296,7 +304,7 @@ def test_packages_register_mechanisms(installed, command):
     code, _, err = command("audit", "respnse", *at)
     assert (code, "did you mean response?" in err) == (2, True)
     code, _, err = command("audit", "gone", *at)
-    assert (code, "unknown object of laws_plugin 'GONE'" in err) == (2, True)
+    assert (code, "unknown object of distributions_plugin 'GONE'" in err) == (2, True)
     audited, left_out = audit_named(["all"], Question((1.0, 1.0), 10, 1.0))
     assert "geometric-too" in [one.name for one in audited]
     for reason in ("laplace is built in and cannot be registered", "'GONE'", "must be a mechanisms.Mechanism"):

@@ -280,10 +280,10 @@ def test_computed_numbers():
 
 def test_covariance_of_regions():
     """Against the variance of all records' sum, which no division into regions changes."""
-    law = stats.expon(scale=0.25)
+    distribution = stats.expon(scale=0.25)
 
     def moment(low, high, power):
-        return integrate.quad(lambda x: x**power * law.pdf(x), low, high)[0]
+        return integrate.quad(lambda x: x**power * distribution.pdf(x), low, high)[0]
 
     low, high = formula_checks._BOUNDS
     expected = -1000 * moment(low, high, 1) * moment(high, 50, 1)

@@ -11,7 +11,7 @@ import pytest
 from scipy.special import gammaln
 
 from mechanisms.counts import audit as count_audit
-from mechanisms.counts.audit import audit_counts, count_laws
+from mechanisms.counts.audit import audit_counts, count_distributions
 from mechanisms.counts.exponential import exponential_mechanism
 from mechanisms.counts.noise import laplace_counts
 from mechanisms.counts.registry import MECHANISMS, Mechanism
@@ -83,7 +83,7 @@ def plain_exponent(name, prior, records, epsilon):
     return epsilon / (2 * max(s * math.exp(-gamma * t) for s, t in zip(local, moves, strict=True)))
 
 
-def exponential_law(name, prior, records, epsilon):
+def exponential_distribution(name, prior, records, epsilon):
     k = len(prior)
     outputs = sorted({histogram(other, k) for other in itertools.product(range(k), repeat=len(records))})
     exponent = plain_exponent(name, prior, records, epsilon)
@@ -95,7 +95,7 @@ FAR = 400
 
 
 @functools.cache
-def noise_law(name, scale):
+def noise_distribution(name, scale):
     """Return Pr[rounded noise = z] for |z| ≤ FAR, in 40 digits: what lies beyond is below e^-100."""
     with mpmath.workdps(40):
         b = mpmath.mpf(scale)
@@ -110,31 +110,31 @@ def noise_law(name, scale):
         return {z: below(z + half) - below(z - half) for z in range(-FAR, FAR + 1)}
 
 
-def noisy_law(name, prior, records, epsilon):
+def noisy_distribution(name, prior, records, epsilon):
     """Add noise cell by cell and clip in order, one value of the noise after the other."""
     k, n = len(prior), len(records)
     counts = histogram(records, k)
-    noise = noise_law(name, (1 if k == 2 else 2) / epsilon)
-    law = {(): mpmath.mpf(1)}
+    noise = noise_distribution(name, (1 if k == 2 else 2) / epsilon)
+    distribution = {(): mpmath.mpf(1)}
     for cell in range(k - 1):
         longer = {}
-        for released, probability in law.items():
+        for released, probability in distribution.items():
             remaining = n - sum(released)
             for z, share in noise.items():
                 key = (*released, min(max(counts[cell] + z, 0), remaining))
                 longer[key] = longer.get(key, 0) + probability * share
-        law = longer
-    complete = {(*released, n - sum(released)): probability for released, probability in law.items()}
+        distribution = longer
+    complete = {(*released, n - sum(released)): probability for released, probability in distribution.items()}
     return [complete[output] for output in sorted(complete)]
 
 
-def plain_audit(law_of, k, n, epsilon):
+def plain_audit(distribution_of, k, n, epsilon):
     """All records, all replacements, both directions: (loss, δ at ε and ELSEWHERE, Rényi at ORDERS)."""
-    laws = {}
+    distributions = {}
     for records in itertools.product(range(k), repeat=n):
         here = histogram(records, k)
-        if here not in laws:
-            laws[here] = np.array([float(p) for p in law_of(records)])
+        if here not in distributions:
+            distributions[here] = np.array([float(p) for p in distribution_of(records)])
     compared = {
         (histogram(records, k), histogram(other, k))
         for records in itertools.product(range(k), repeat=n)
@@ -142,7 +142,7 @@ def plain_audit(law_of, k, n, epsilon):
     }
     loss, deltas, renyi = 0.0, [0.0] * 3, [0.0] * len(ORDERS)
     for here, there in compared:
-        p, q = laws[here], laws[there]
+        p, q = distributions[here], distributions[there]
         ratio = np.log(p / q)
         loss = max(loss, ratio.max())
         for i, e in enumerate((epsilon, *ELSEWHERE)):
@@ -168,7 +168,9 @@ def assert_same(found, expected):
 def test_exponential_mechanisms_equal_explicit_records(name, prior, n, epsilon):
     found = audit_counts(name, prior, n, epsilon, DELTA, ELSEWHERE, ORDERS)
     assert list(found.deltas) == [epsilon, *ELSEWHERE]
-    expected = plain_audit(lambda records: exponential_law(name, prior, records, epsilon), len(prior), n, epsilon)
+    expected = plain_audit(
+        lambda records: exponential_distribution(name, prior, records, epsilon), len(prior), n, epsilon
+    )
     assert_same(found, expected)
 
 
@@ -178,7 +180,7 @@ def test_exponential_mechanisms_equal_explicit_records(name, prior, n, epsilon):
 def test_noise_equals_explicit_records(name, k, n, epsilon):
     prior = (1.0,) * k
     found = audit_counts(name, prior, n, epsilon, DELTA, ELSEWHERE, ORDERS)
-    assert_same(found, plain_audit(lambda records: noisy_law(name, prior, records, epsilon), k, n, epsilon))
+    assert_same(found, plain_audit(lambda records: noisy_distribution(name, prior, records, epsilon), k, n, epsilon))
 
 
 def test_a_wrong_scale_would_be_caught():
@@ -190,7 +192,7 @@ def test_a_wrong_scale_would_be_caught():
         lambda p, c, e, d: exponential_mechanism(p, c, 1.05 * e, global_scale(p, c)),
         None,
     )
-    expected = plain_audit(lambda records: exponential_law("global", prior, records, 1.0), 3, n, 1.0)
+    expected = plain_audit(lambda records: exponential_distribution("global", prior, records, 1.0), 3, n, 1.0)
     with pytest.raises(AssertionError):
         assert_same(audit_counts(wrong, prior, n, 1.0, DELTA, ELSEWHERE, ORDERS), expected)
 
@@ -265,10 +267,12 @@ def test_what_promises_too_much_is_found_broken(mechanism, k):
     witness = found.witness
     assert verdict.text == f"broken: stated 1-DP, loses {found.epsilon:.4f} at {witness}"
     assert np.abs(witness.dataset - witness.neighbour).sum() == 2
-    laws = [mechanism.build(prior, c, 1.0, 1e-8).log_probabilities() for c in (witness.dataset, witness.neighbour)]
-    outputs = count_laws(mechanism, prior, n, 1.0).outputs
+    distributions = [
+        mechanism.build(prior, c, 1.0, 1e-8).log_probabilities() for c in (witness.dataset, witness.neighbour)
+    ]
+    outputs = count_distributions(mechanism, prior, n, 1.0).outputs
     place = np.flatnonzero((outputs == witness.output).all(axis=1))[0]
-    assert laws[0][place] - laws[1][place] == pytest.approx(found.epsilon, rel=1e-12)
+    assert distributions[0][place] - distributions[1][place] == pytest.approx(found.epsilon, rel=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -340,4 +344,4 @@ def test_too_large_is_refused_before_anything_is_enumerated(monkeypatch):
 
     monkeypatch.setattr(count_audit, "enumerate_candidates", never)
     with pytest.raises(ValueError, match="use fewer records, or a mechanism whose guarantee is proved for every size"):
-        count_laws("smooth", [1, 1, 1, 1], 600, 1.0)
+        count_distributions("smooth", [1, 1, 1, 1], 600, 1.0)

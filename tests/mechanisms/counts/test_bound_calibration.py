@@ -51,13 +51,13 @@ class Enumerated:
         for c, d, _, _ in self.pairs:
             self.local[c] = max(self.local[c], self.distances[c, d])
 
-    def log_laws(self, epsilon, q):
+    def log_pmfs(self, epsilon, q):
         log_weights = -epsilon * q[:, None] * self.distances
         return log_weights - np.log(np.exp(log_weights).sum(axis=1, keepdims=True))
 
     def loss(self, epsilon, q):
-        log_laws = self.log_laws(epsilon, q)
-        return max(float((log_laws[c] - log_laws[d]).max()) for c, d, _, _ in self.pairs)
+        log_pmfs = self.log_pmfs(epsilon, q)
+        return max(float((log_pmfs[c] - log_pmfs[d]).max()) for c, d, _, _ in self.pairs)
 
 
 @functools.lru_cache(maxsize=4)

@@ -53,9 +53,9 @@ class Enumerated:
         return 1 / (1 / self.local + gamma * self.moves).min(axis=1)
 
     def loss(self, multiplier, scales):
-        log_law = -multiplier * self.distances / scales[:, None]
-        log_law -= np.log(np.exp(log_law).sum(axis=1, keepdims=True))
-        return max(float((log_law[c] - log_law[d]).max()) for c, d in self.pairs)
+        log_pmf = -multiplier * self.distances / scales[:, None]
+        log_pmf -= np.log(np.exp(log_pmf).sum(axis=1, keepdims=True))
+        return max(float((log_pmf[c] - log_pmf[d]).max()) for c, d in self.pairs)
 
 
 @pytest.mark.parametrize("epsilon", [0.05, 0.7, 1.0, 6.0, 30.0])
@@ -137,12 +137,12 @@ def test_the_mechanism_is_the_certified_one_at_every_data_set(rule):
     found = calibrate(rule, prior, n, epsilon)
     everything = Enumerated(prior, n)
     scales = everything.scales(rule, found.gamma)
-    laws = []
+    distributions = []
     for c, scale in zip(everything.datasets, scales, strict=True):
         release = MECHANISMS[f"{rule}-exact"].build(prior, c, epsilon, 1e-8)
         assert release.decay == pytest.approx(found.multiplier / scale, rel=1e-9)
-        laws.append(release.log_probabilities())
-    loss = max(float((laws[c] - laws[d]).max()) for c, d in everything.pairs)
+        distributions.append(release.log_probabilities())
+    loss = max(float((distributions[c] - distributions[d]).max()) for c, d in everything.pairs)
     assert epsilon * (1 - 1e-6) <= loss <= epsilon * (1 + 1e-9)
 
 

@@ -22,8 +22,8 @@ CASES = [
 ]
 
 
-def plain_law(prior, counts, epsilon, sensitivity):
-    """Compute the law by a plain loop over the candidates, as the formula of P0 reads."""
+def plain_distribution(prior, counts, epsilon, sensitivity):
+    """Compute the distribution by a plain loop over the candidates, as the formula of P0 reads."""
     k, n = len(prior), sum(counts)
 
     def log_beta(x):
@@ -42,26 +42,26 @@ def plain_law(prior, counts, epsilon, sensitivity):
 
 
 @pytest.mark.parametrize(("prior", "counts", "epsilon", "sensitivity"), CASES)
-def test_law_and_mean_equal_a_plain_loop(prior, counts, epsilon, sensitivity):
+def test_distribution_and_mean_equal_a_plain_loop(prior, counts, epsilon, sensitivity):
     mechanism = exponential_mechanism(prior, counts, epsilon, sensitivity)
-    law, distances = plain_law(prior, counts, epsilon, sensitivity)
-    np.testing.assert_allclose(mechanism.probabilities(), law, rtol=1e-11)
-    assert mechanism.expected_hellinger() == pytest.approx(float(law @ distances), rel=1e-11)
+    distribution, distances = plain_distribution(prior, counts, epsilon, sensitivity)
+    np.testing.assert_allclose(mechanism.probabilities(), distribution, rtol=1e-11)
+    assert mechanism.expected_hellinger() == pytest.approx(float(distribution @ distances), rel=1e-11)
 
 
 @pytest.mark.parametrize(("prior", "counts", "epsilon", "sensitivity"), CASES)
-def test_draws_invert_the_law_exactly(prior, counts, epsilon, sensitivity):
+def test_draws_invert_the_distribution_exactly(prior, counts, epsilon, sensitivity):
     """A grid of uniforms maps onto the candidates in order: the inverse distribution function, not an approximation."""
     mechanism = exponential_mechanism(prior, counts, epsilon, sensitivity)
     candidates = enumerate_candidates(mechanism.n, mechanism.k)
-    law = mechanism.probabilities()
+    distribution = mechanism.probabilities()
     prefix = candidates[:, : mechanism.k - 2]
     starts = np.r_[0, 1 + np.flatnonzero(np.any(np.diff(prefix, axis=0), axis=1))]
-    row_law = np.add.reduceat(law, starts)
-    stops = np.r_[starts[1:], len(law)]
-    middle = np.cumsum(row_law) - row_law / 2
+    row_distribution = np.add.reduceat(distribution, starts)
+    stops = np.r_[starts[1:], len(distribution)]
+    middle = np.cumsum(row_distribution) - row_distribution / 2
     for row, (start, stop) in enumerate(zip(starts, stops, strict=True)):
-        inner = law[start:stop] / row_law[row]
+        inner = distribution[start:stop] / row_distribution[row]
         within = np.cumsum(inner) - inner / 2
         uniforms = np.column_stack([np.full(stop - start, middle[row]), within])
         np.testing.assert_array_equal(mechanism.sample(uniforms), candidates[start:stop])
@@ -169,5 +169,5 @@ def test_sizes_are_refused_with_the_limit_and_a_way_out():
         require_streamable(6, 60)
     with pytest.raises(ValueError, match="tables must have at most 25,000,000 entries"):
         require_streamable(10**8, 2)
-    with pytest.raises(ValueError, match="at most 50,000,000 to list their law"):
+    with pytest.raises(ValueError, match="at most 50,000,000 to list their distribution"):
         require_enumerable(700, 4)

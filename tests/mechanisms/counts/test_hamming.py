@@ -14,7 +14,7 @@ from mechanisms.counts.hamming_loss import (
     hamming_loss,
     require_hamming,
 )
-from mechanisms.divergences import hellinger
+from mechanisms.hellinger import hellinger
 from tests.statistical import assert_frequencies, assert_mean_within
 
 COUNTS = [
@@ -38,7 +38,7 @@ def distances(counts):
 
 @pytest.mark.parametrize("decay", [1e-7, 0.3, 2.0, 900.0])
 @pytest.mark.parametrize("counts", COUNTS)
-def test_law_is_the_definition(counts, decay):
+def test_distribution_is_the_definition(counts, decay):
     """At decay 900 every probability but one underflows; its logarithm must not."""
     with mpmath.workdps(50):
         total = mpmath.fsum(mpmath.exp(-mpmath.mpf(decay) * int(d)) for d in distances(counts))
@@ -67,15 +67,15 @@ def test_normaliser_at_large_counts_equals_a_convolution(counts, decay):
 
 @pytest.mark.parametrize("decay", [1e-3, 0.3, 2.0])
 @pytest.mark.parametrize("counts", COUNTS)
-def test_draws_follow_the_law(counts, decay):
+def test_draws_follow_the_distribution(counts, decay):
     release = hamming_mechanism(np.ones(len(counts)), counts, decay)
     draws = release.sample(np.random.default_rng(3).random((400_000, release.n_uniforms)))
     weights = (release.n + 1) ** np.arange(release.k)[::-1]
     ranks = np.searchsorted(enumerate_candidates(release.n, release.k) @ weights, draws @ weights)
     np.testing.assert_array_equal(draws.sum(axis=1), release.n)
-    frequencies, law = np.bincount(ranks, minlength=distances(counts).size), release.probabilities()
-    assert_frequencies(frequencies, law)
-    wrong = law * (1 + 0.05 * (-1.0) ** np.arange(law.size))
+    frequencies, distribution = np.bincount(ranks, minlength=distances(counts).size), release.probabilities()
+    assert_frequencies(frequencies, distribution)
+    wrong = distribution * (1 + 0.05 * (-1.0) ** np.arange(distribution.size))
     with pytest.raises(AssertionError, match="chi-square"):
         assert_frequencies(frequencies, wrong / wrong.sum())
 
@@ -112,12 +112,12 @@ def test_ends_of_the_unit_interval(counts, decay):
 
 
 @pytest.mark.parametrize("counts", COUNTS)
-def test_mean_is_the_sum_over_the_law(counts):
+def test_mean_is_the_sum_over_the_distribution(counts):
     prior = np.linspace(0.5, 3.0, len(counts))
     release = hamming_mechanism(prior, counts, 0.6)
-    law, candidates = release.probabilities(), enumerate_candidates(sum(counts), len(counts))
+    distribution, candidates = release.probabilities(), enumerate_candidates(sum(counts), len(counts))
     assert release.expected_hellinger() == pytest.approx(
-        float(law @ hellinger(posterior(prior, counts), posterior(prior, candidates))), rel=1e-12
+        float(distribution @ hellinger(posterior(prior, counts), posterior(prior, candidates))), rel=1e-12
     )
 
 
@@ -125,9 +125,9 @@ def test_mean_is_the_sum_over_the_law(counts):
 @pytest.mark.parametrize(("n", "k"), [(1, 2), (2, 2), (3, 2), (40, 2), (1, 3), (2, 3), (12, 3), (1, 4), (7, 4), (4, 6)])
 def test_loss_equals_a_search_over_all_pairs_and_outputs(n, k, decay):
     data_sets = enumerate_candidates(n, k)
-    log_law = np.array([hamming_mechanism(np.ones(k), c, decay).log_probabilities() for c in data_sets])
+    log_pmf = np.array([hamming_mechanism(np.ones(k), c, decay).log_probabilities() for c in data_sets])
     first, second = np.nonzero(np.abs(data_sets[:, None] - data_sets).sum(axis=-1) == 2)
-    searched = float(np.abs(log_law[first] - log_law[second]).max())
+    searched = float(np.abs(log_pmf[first] - log_pmf[second]).max())
     found = hamming_loss(n, k, decay)
     assert found.loss == pytest.approx(searched, rel=1e-12, abs=1e-12)
     assert decay <= found.loss <= 2 * decay * (1 + 1e-12)

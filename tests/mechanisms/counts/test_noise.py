@@ -41,9 +41,9 @@ QUANTILES = {
 }
 
 
-def plain_log_law(builder, counts, scale, dps):
+def plain_log_pmf(builder, counts, scale, dps):
     """Cell by cell from the distribution function, in so many digits that differences of it keep theirs."""
-    n, log_law, at_most = sum(counts), [], AT_MOST[builder]
+    n, log_pmf, at_most = sum(counts), [], AT_MOST[builder]
     with mpmath.workdps(dps):
         for candidate in enumerate_candidates(n, len(counts)).tolist():
             remaining, probability = n, mpmath.mpf(1)
@@ -52,26 +52,26 @@ def plain_log_law(builder, counts, scale, dps):
                 below = mpmath.mpf(0) if value == 0 else at_most(value - 1 - true, scale)
                 probability *= above - below
                 remaining -= value
-            log_law.append(float(mpmath.log(probability)))
-    return np.array(log_law)
+            log_pmf.append(float(mpmath.log(probability)))
+    return np.array(log_pmf)
 
 
 @pytest.mark.parametrize("builder", BUILDERS)
 @pytest.mark.parametrize(("prior", "counts", "scale"), CASES)
-def test_law_equals_the_distribution_function_cell_by_cell(builder, prior, counts, scale):
+def test_distribution_equals_the_distribution_function_cell_by_cell(builder, prior, counts, scale):
     release = builder(prior, counts, scale)
-    np.testing.assert_allclose(release.probabilities(), np.exp(plain_log_law(builder, counts, scale, 120)), rtol=1e-12)
+    np.testing.assert_allclose(release.probabilities(), np.exp(plain_log_pmf(builder, counts, scale, 120)), rtol=1e-12)
 
 
 @pytest.mark.parametrize("builder", BUILDERS)
 @pytest.mark.parametrize(
     ("counts", "scale"), [((0, 40), 0.03), ((20, 20), 0.02), ((0, 0, 6), 0.01), ((1, 0, 2), 1e9), ((2, 1, 1), 1e-3)]
 )
-def test_log_law_does_not_underflow(builder, counts, scale):
+def test_log_pmf_does_not_underflow(builder, counts, scale):
     """Probabilities down to exp(−4000), which no double holds; scales from frozen to flat."""
-    log_law = builder(np.ones(len(counts)), counts, scale).log_probabilities()
-    np.testing.assert_allclose(log_law, plain_log_law(builder, counts, scale, 2000), rtol=1e-12, atol=1e-200)
-    assert np.isfinite(log_law).all()
+    log_pmf = builder(np.ones(len(counts)), counts, scale).log_probabilities()
+    np.testing.assert_allclose(log_pmf, plain_log_pmf(builder, counts, scale, 2000), rtol=1e-12, atol=1e-200)
+    assert np.isfinite(log_pmf).all()
 
 
 @pytest.mark.parametrize("builder", BUILDERS)
@@ -101,8 +101,8 @@ def test_laplace_draws_stay_as_they_were():
 @pytest.mark.parametrize("epsilon", [0.01, 1.0, 5.0])
 def test_geometric_loses_exactly_its_budget_at_two_cells(epsilon):
     n = 40
-    log_law = np.array([geometric_counts([1, 1], [c, n - c], 1 / epsilon).log_probabilities() for c in range(n + 1)])
-    assert np.abs(np.diff(log_law, axis=0)).max() == pytest.approx(epsilon, rel=1e-12)
+    log_pmf = np.array([geometric_counts([1, 1], [c, n - c], 1 / epsilon).log_probabilities() for c in range(n + 1)])
+    assert np.abs(np.diff(log_pmf, axis=0)).max() == pytest.approx(epsilon, rel=1e-12)
 
 
 @pytest.mark.parametrize("builder", BUILDERS)

@@ -1,4 +1,4 @@
-"""Optimal laws against a plain linear program, a solution by hand, and every mechanism they must bound."""
+"""Optimal distributions against a plain linear program, a solution by hand, and every mechanism they must bound."""
 
 import itertools
 
@@ -7,9 +7,9 @@ import pytest
 from scipy.optimize import linprog
 
 from mechanisms.conjugate import balanced_counts, enumerate_candidates, posterior
-from mechanisms.counts.optimal import MAX_VARIABLES, optimal_counts, optimal_law, require_solvable
+from mechanisms.counts.optimal import MAX_VARIABLES, optimal_counts, optimal_distribution, require_solvable
 from mechanisms.counts.registry import MECHANISMS
-from mechanisms.divergences import hellinger
+from mechanisms.hellinger import hellinger
 from tests.statistical import assert_frequencies
 
 PROBLEMS = [
@@ -48,32 +48,32 @@ def plain_worst_case(prior, n, epsilon):
 @pytest.mark.parametrize("objective", ["worst-case", "balanced", "average"])
 @pytest.mark.parametrize("epsilon", [0.05, 1.0, 4.0])
 @pytest.mark.parametrize(("prior", "n"), PROBLEMS)
-def test_law_is_private_and_says_what_it_costs(prior, n, epsilon, objective):
-    law = optimal_law(prior, n, epsilon, objective)
+def test_distribution_is_private_and_says_what_it_costs(prior, n, epsilon, objective):
+    distribution = optimal_distribution(prior, n, epsilon, objective)
     _, distance, (first, second) = model(prior, n)
-    np.testing.assert_allclose(np.exp(law.log_law).sum(axis=1), 1.0, rtol=1e-12)
-    assert np.isfinite(law.log_law).all()
-    assert (law.log_law[first] - law.log_law[second]).max() == law.loss <= epsilon
-    np.testing.assert_allclose((np.exp(law.log_law) * distance).sum(axis=1), law.expected, rtol=1e-12)
-    assert law.worst_case == law.expected.max()
+    np.testing.assert_allclose(np.exp(distribution.log_pmf).sum(axis=1), 1.0, rtol=1e-12)
+    assert np.isfinite(distribution.log_pmf).all()
+    assert (distribution.log_pmf[first] - distribution.log_pmf[second]).max() == distribution.loss <= epsilon
+    np.testing.assert_allclose((np.exp(distribution.log_pmf) * distance).sum(axis=1), distribution.expected, rtol=1e-12)
+    assert distribution.worst_case == distribution.expected.max()
 
 
 @pytest.mark.parametrize("epsilon", [0.05, 1.0, 4.0])
 @pytest.mark.parametrize(("prior", "n"), PROBLEMS)
 def test_symmetry_loses_nothing(prior, n, epsilon):
     plain = plain_worst_case(prior, n, epsilon)
-    assert optimal_law(prior, n, epsilon, "worst-case").worst_case == pytest.approx(plain, abs=1e-6)
-    assert optimal_law(prior, n, epsilon, "balanced").worst_case == pytest.approx(plain, abs=2e-6)
+    assert optimal_distribution(prior, n, epsilon, "worst-case").worst_case == pytest.approx(plain, abs=1e-6)
+    assert optimal_distribution(prior, n, epsilon, "balanced").worst_case == pytest.approx(plain, abs=2e-6)
 
 
 @pytest.mark.parametrize("epsilon", [0.2, 1.0, 3.0])
 @pytest.mark.parametrize("objective", ["worst-case", "balanced", "average"])
 def test_one_record_in_two_cells_by_hand(epsilon, objective):
     """Let a, b be the probabilities of a lie. 1 − a ≤ e^ε·b and 1 − b ≤ e^ε·a: their mean is at least 1/(1 + e^ε)."""
-    law = optimal_law((1.0, 1.0), 1, epsilon, objective)
+    distribution = optimal_distribution((1.0, 1.0), 1, epsilon, objective)
     lie = 1 / (1 + np.exp(epsilon))
-    np.testing.assert_allclose(np.exp(law.log_law), [[1 - lie, lie], [lie, 1 - lie]], atol=1e-6)
-    assert law.worst_case == pytest.approx(lie * float(hellinger([1, 2], [2, 1])), abs=1e-6)
+    np.testing.assert_allclose(np.exp(distribution.log_pmf), [[1 - lie, lie], [lie, 1 - lie]], atol=1e-6)
+    assert distribution.worst_case == pytest.approx(lie * float(hellinger([1, 2], [2, 1])), abs=1e-6)
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])
@@ -82,13 +82,13 @@ def test_one_record_in_two_cells_by_hand(epsilon, objective):
 def test_no_mechanism_of_equal_budget_is_better(name, prior, epsilon):
     n = {2: 20, 3: 6, 4: 3}[len(prior)]
     _, distance, _ = model(prior, n)
-    law = np.array(
+    distribution = np.array(
         [MECHANISMS[name].build(prior, c, epsilon, 1e-8).probabilities() for c in enumerate_candidates(n, len(prior))]
     )
-    expected = (law * distance).sum(axis=1)
-    assert expected.max() >= optimal_law(prior, n, epsilon, "worst-case").worst_case - 1e-6
+    expected = (distribution * distance).sum(axis=1)
+    assert expected.max() >= optimal_distribution(prior, n, epsilon, "worst-case").worst_case - 1e-6
     weights = model_weights(prior, n)
-    assert weights @ expected >= weights @ optimal_law(prior, n, epsilon, "average").expected - 1e-6
+    assert weights @ expected >= weights @ optimal_distribution(prior, n, epsilon, "average").expected - 1e-6
 
 
 def model_weights(prior, n):
@@ -111,7 +111,9 @@ def test_the_geometric_mechanism_is_optimal_on_average_at_two_cells():
     expected = [
         MECHANISMS["geometric"].build((1.0, 1.0), (c, 40 - c), 1.0, 1e-8).expected_hellinger() for c in range(41)
     ]
-    assert np.mean(expected) == pytest.approx(optimal_law((1.0, 1.0), 40, 1.0, "average").expected.mean(), abs=1e-6)
+    assert np.mean(expected) == pytest.approx(
+        optimal_distribution((1.0, 1.0), 40, 1.0, "average").expected.mean(), abs=1e-6
+    )
 
 
 def test_the_balanced_objective_alone_says_nothing():
@@ -120,15 +122,15 @@ def test_the_balanced_objective_alone_says_nothing():
     constant = np.tile((data_sets == balanced_counts(10, 2)).all(axis=1).astype(float), (len(data_sets), 1))
     np.testing.assert_array_equal(constant[first], constant[second])
     assert (constant * distance).sum(axis=1)[5] == 0.0
-    balanced = optimal_law((1.0, 1.0), 60, 1.0)
+    balanced = optimal_distribution((1.0, 1.0), 60, 1.0)
     geometric = MECHANISMS["geometric"].build((1.0, 1.0), (30, 30), 1.0, 1e-8).expected_hellinger()
     assert balanced.expected[30] < 0.5 * geometric
-    assert balanced.expected.mean() > optimal_law((1.0, 1.0), 60, 1.0, "average").expected.mean() * 1.3
+    assert balanced.expected.mean() > optimal_distribution((1.0, 1.0), 60, 1.0, "average").expected.mean() * 1.3
 
 
 @pytest.mark.parametrize(("prior", "n"), PROBLEMS)
 def test_balanced_is_the_better_of_equal_worst_cases(prior, n):
-    worst, balanced = (optimal_law(prior, n, 1.0, objective) for objective in ("worst-case", "balanced"))
+    worst, balanced = (optimal_distribution(prior, n, 1.0, objective) for objective in ("worst-case", "balanced"))
     chosen = np.all(
         np.sort(enumerate_candidates(n, len(prior)), axis=1) == np.sort(balanced_counts(n, len(prior))), axis=1
     )
@@ -136,18 +138,20 @@ def test_balanced_is_the_better_of_equal_worst_cases(prior, n):
 
 
 def test_more_budget_never_costs_in_the_worst_case():
-    costs = [optimal_law((1.0, 2.0, 1.0), 3, epsilon).worst_case for epsilon in (0.01, 0.1, 0.5, 1.0, 2.0, 5.0)]
+    costs = [
+        optimal_distribution((1.0, 2.0, 1.0), 3, epsilon).worst_case for epsilon in (0.01, 0.1, 0.5, 1.0, 2.0, 5.0)
+    ]
     assert all(a > b for a, b in itertools.pairwise(costs))
 
 
-def test_permuted_priors_have_permuted_laws():
+def test_permuted_priors_have_permuted_distributions():
     data_sets = enumerate_candidates(3, 3)
-    plain, permuted = optimal_law((2.0, 0.5, 1.0), 3, 1.0), optimal_law((1.0, 2.0, 0.5), 3, 1.0)
+    plain, permuted = optimal_distribution((2.0, 0.5, 1.0), 3, 1.0), optimal_distribution((1.0, 2.0, 0.5), 3, 1.0)
     place = [data_sets.tolist().index(c) for c in data_sets[:, [2, 0, 1]].tolist()]
-    np.testing.assert_array_equal(plain.log_law, permuted.log_law[np.ix_(place, place)])
+    np.testing.assert_array_equal(plain.log_pmf, permuted.log_pmf[np.ix_(place, place)])
 
 
-def test_draws_follow_the_law():
+def test_draws_follow_the_distribution():
     release = optimal_counts((1.0, 0.5, 1.0), (2, 1, 0), 0.5)
     draws = release.sample(np.random.default_rng(1).random((200_000, 1)))
     keys = np.array([16, 4, 1])
@@ -161,10 +165,10 @@ def test_refusals():
         with pytest.raises(ValueError, match=f"at most {MAX_VARIABLES:,}"):
             require_solvable(n, k)
     with pytest.raises(ValueError, match="equal prior entries"):
-        optimal_law((1.0, 2.0), 139, 1.0)
+        optimal_distribution((1.0, 2.0), 139, 1.0)
     with pytest.raises(ValueError, match="objective must be"):
-        optimal_law((1.0, 1.0), 2, 1.0, "best")
+        optimal_distribution((1.0, 1.0), 2, 1.0, "best")
     with pytest.raises(ValueError, match="epsilon must be"):
-        optimal_law((1.0, 1.0), 2, -1.0)
+        optimal_distribution((1.0, 1.0), 2, -1.0)
     with pytest.raises(ValueError, match="n must be a whole number"):
-        optimal_law((1.0, 1.0), 0, 1.0)
+        optimal_distribution((1.0, 1.0), 0, 1.0)

@@ -1,4 +1,4 @@
-"""The mixture of product laws against enumeration, and its parts against independent computations."""
+"""The mixture of product distributions against enumeration, and its parts against independent computations."""
 
 import math
 import pickle
@@ -13,14 +13,14 @@ from mechanisms.counts import power_mixture as module
 from mechanisms.counts.exponential import ExponentialMechanism, exponential_mechanism
 from mechanisms.counts.power_mixture import power_mixture_mechanism
 from mechanisms.counts.power_series import HEAD, power_series, sum_rule
-from mechanisms.counts.product_laws import _next, product_laws
-from mechanisms.divergences import hellinger
+from mechanisms.counts.product_distributions import _next, product_distributions
+from mechanisms.hellinger import hellinger
 from tests.statistical import assert_frequencies, assert_mean_within
 
 UNIT2, UNIT3, UNIT4 = (1.0,) * 2, (1.0,) * 3, (1.0,) * 4
 
-# Prior, counts, decay: laws that are uniform, concentrated and in between; draws reach all candidates.
-LAWS = [
+# Prior, counts, decay: distributions that are uniform, concentrated and in between; draws reach all candidates.
+DISTRIBUTIONS = [
     (UNIT2, (1, 0), 1.0),
     (UNIT2, (0, 9), 3.0),
     (UNIT2, (30, 31), 12.0),
@@ -88,7 +88,7 @@ def test_expansion_continues_the_recurrence(decay):
 
 
 @pytest.mark.parametrize(("decay", "power"), [(0.7, 3), (5.0, 40), (30.0, 600.0), (30.0, 613.25), (300.0, 90_000)])
-def test_coefficients_are_a_poisson_mixture_over_levys_law(decay, power):
+def test_coefficients_are_a_poisson_mixture_over_levys_distribution(decay, power):
     def integrand(log_mean):
         mean = math.exp(log_mean)
         log_poisson = power * log_mean - mean - math.lgamma(power + 1)
@@ -133,7 +133,7 @@ def test_sum_rule_is_exact_for_polynomials(size):
             assert float(w @ x**degree) == pytest.approx(float(exact), rel=1e-10)
 
 
-# The generator and the product laws
+# The generator and the product distributions
 
 
 def test_generator_gives_its_published_output():
@@ -141,37 +141,37 @@ def test_generator_gives_its_published_output():
     assert [int(_next(state)) for _ in range(4)] == [41943041, 58720359, 3588806011781223, 3591011842654386]
 
 
-@pytest.mark.parametrize(("prior", "counts", "_"), LAWS)
-def test_weights_of_product_laws_equal_enumeration(prior, counts, _):
+@pytest.mark.parametrize(("prior", "counts", "_"), DISTRIBUTIONS)
+def test_weights_of_product_distributions_equal_enumeration(prior, counts, _):
     powers = np.array([0.1, 1.0, 2.5, 30.0])
-    off = product_laws(np.array(prior), np.array(counts)).tables(powers).off[:, 0]
+    off = product_distributions(np.array(prior), np.array(counts)).tables(powers).off[:, 0]
     candidates = enumerate_candidates(sum(counts), len(counts))
     candidates = candidates[np.any(candidates != counts, axis=1)]
     t = 1 - hellinger(posterior(prior, counts), posterior(prior, candidates)) ** 2
     np.testing.assert_allclose(off, [np.sum(t**power) for power in powers], rtol=1e-11)
 
 
-# The law
+# The distribution
 
 
-@pytest.mark.parametrize(("prior", "counts", "decay"), LAWS)
-def test_draws_follow_the_enumerated_law(prior, counts, decay):
-    mechanism, law = build(prior, counts, decay), streamed(prior, counts, decay).probabilities()
+@pytest.mark.parametrize(("prior", "counts", "decay"), DISTRIBUTIONS)
+def test_draws_follow_the_enumerated_distribution(prior, counts, decay):
+    mechanism, distribution = build(prior, counts, decay), streamed(prior, counts, decay).probabilities()
     weights = (mechanism.n + 1) ** np.arange(mechanism.k)[::-1]
     ranks = np.searchsorted(
         enumerate_candidates(mechanism.n, mechanism.k) @ weights, draws(mechanism, 1_000_000) @ weights
     )
-    frequencies = np.bincount(ranks, minlength=law.size)
-    assert_frequencies(frequencies, law)
-    wrong = law.copy()
-    wrong[np.cumsum(law) <= max(0.5, law[0])] *= 1.05
+    frequencies = np.bincount(ranks, minlength=distribution.size)
+    assert_frequencies(frequencies, distribution)
+    wrong = distribution.copy()
+    wrong[np.cumsum(distribution) <= max(0.5, distribution[0])] *= 1.05
     with pytest.raises(AssertionError, match="chi-square"):
         assert_frequencies(frequencies, wrong / wrong.sum())
 
 
 @pytest.mark.parametrize("decay", [1e-8, 1e-3, 1.0, 20.0, 100.0, 300.0, 3000.0, 1e4, 1e6])
 @pytest.mark.parametrize(("prior", "counts"), MEANS)
-def test_mean_and_law_equal_enumeration(prior, counts, decay):
+def test_mean_and_distribution_equal_enumeration(prior, counts, decay):
     mechanism, expected = build(prior, counts, decay), streamed(prior, counts, decay)
     assert mechanism.expected_hellinger() == pytest.approx(expected.expected_hellinger(), rel=1e-9, abs=1e-300)
     np.testing.assert_allclose(mechanism.log_probabilities(), expected.log_probabilities(), rtol=1e-12, atol=1e-9)
@@ -226,7 +226,7 @@ def test_total_weight_by_importance_sampling():
         assert_mean_within(weights, 1.05 * expected)
 
 
-def test_symmetric_data_have_a_symmetric_law():
+def test_symmetric_data_have_a_symmetric_distribution():
     released = draws(build(UNIT3, (40_000,) * 3, 30.0), 100_000)
     for cell in range(3):
         assert_mean_within(released[:, cell], 40_000)
@@ -245,7 +245,7 @@ def test_extreme_decays_release_the_counts_or_anything():
 # The surface
 
 
-@pytest.mark.parametrize(("prior", "counts", "decay"), [LAWS[3], LAWS[7], (UNIT4, (2500,) * 4, 50.0)])
+@pytest.mark.parametrize(("prior", "counts", "decay"), [DISTRIBUTIONS[3], DISTRIBUTIONS[7], (UNIT4, (2500,) * 4, 50.0)])
 def test_a_draw_depends_on_its_own_uniforms_only(prior, counts, decay):
     mechanism = build(prior, counts, decay)
     uniforms = np.random.default_rng(7).random((400, 2))
@@ -294,7 +294,7 @@ def test_bad_uniforms_and_counts_are_refused():
     for released in ([3, 2, 2], [2.5, 2.5, 1]):
         with pytest.raises(ValueError, match="released must be whole numbers with sum 6"):
             mechanism.log_probability(released)
-    with pytest.raises(ValueError, match="at most 50,000,000 to list their law"):
+    with pytest.raises(ValueError, match="at most 50,000,000 to list their distribution"):
         build(UNIT4, (200,) * 4, 10.0).log_probabilities()
 
 

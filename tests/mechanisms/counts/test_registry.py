@@ -1,4 +1,4 @@
-"""Every registered mechanism against its exact law and its stated guarantee."""
+"""Every registered mechanism against its exact distribution and its stated guarantee."""
 
 import inspect
 import pickle
@@ -18,7 +18,7 @@ from mechanisms.counts.sensitivity import (
     local_sensitivity,
     smooth_sensitivity,
 )
-from mechanisms.divergences import hellinger
+from mechanisms.hellinger import hellinger
 from mechanisms.privacy import Guarantee
 from tests.statistical import assert_frequencies, assert_mean_within
 
@@ -39,8 +39,8 @@ def build(name, prior, counts, epsilon=1.0, delta=DELTA):
     return MECHANISMS[name].build(prior, counts, epsilon, delta)
 
 
-def laws(name, prior, n, epsilon, delta=DELTA):
-    """Return the data sets (D, k) and the law at each (D, D)."""
+def distributions(name, prior, n, epsilon, delta=DELTA):
+    """Return the data sets (D, k) and the distribution at each (D, D)."""
     data_sets = enumerate_candidates(n, len(prior))
     return data_sets, np.array([build(name, prior, c, epsilon, delta).probabilities() for c in data_sets])
 
@@ -49,14 +49,14 @@ def neighbouring(data_sets):
     return np.nonzero(np.abs(data_sets[:, None] - data_sets).sum(axis=-1) == 2)
 
 
-def exact_loss(data_sets, law):
+def exact_loss(data_sets, distribution):
     first, second = neighbouring(data_sets)
-    return float(np.abs(np.log(law[first]) - np.log(law[second])).max())
+    return float(np.abs(np.log(distribution[first]) - np.log(distribution[second])).max())
 
 
-def exact_delta(data_sets, law, epsilon):
+def exact_delta(data_sets, distribution, epsilon):
     first, second = neighbouring(data_sets)
-    return float(np.maximum(law[first] - np.exp(epsilon) * law[second], 0).sum(axis=1).max())
+    return float(np.maximum(distribution[first] - np.exp(epsilon) * distribution[second], 0).sum(axis=1).max())
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -108,18 +108,18 @@ def test_each_mechanism_uses_the_scale_it_names():
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(("prior", "counts"), CASES)
-def test_mean_is_the_sum_over_the_law(name, prior, counts):
+def test_mean_is_the_sum_over_the_distribution(name, prior, counts):
     release = build(name, prior, counts)
-    law = release.probabilities()
-    assert law.sum() == pytest.approx(1.0, abs=1e-12)
-    assert law.min() >= 0
+    distribution = release.probabilities()
+    assert distribution.sum() == pytest.approx(1.0, abs=1e-12)
+    assert distribution.min() >= 0
     distances = hellinger(posterior(prior, counts), posterior(prior, enumerate_candidates(sum(counts), len(counts))))
-    assert release.expected_hellinger() == pytest.approx(float(law @ distances), rel=1e-10)
+    assert release.expected_hellinger() == pytest.approx(float(distribution @ distances), rel=1e-10)
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(("prior", "counts"), CASES)
-def test_draws_follow_the_law(name, prior, counts):
+def test_draws_follow_the_distribution(name, prior, counts):
     release = build(name, prior, counts)
     draws = release.sample(np.random.default_rng(11).random((250_000, release.n_uniforms)))
     assert draws.dtype == np.int64
@@ -127,12 +127,12 @@ def test_draws_follow_the_law(name, prior, counts):
     assert np.all(draws.sum(axis=1) == release.n)
     weights = (release.n + 1) ** np.arange(release.k)[::-1]
     ranks = np.searchsorted(enumerate_candidates(release.n, release.k) @ weights, draws @ weights)
-    law = release.probabilities()
-    frequencies = np.bincount(ranks, minlength=law.size)
-    assert_frequencies(frequencies, law)
+    distribution = release.probabilities()
+    frequencies = np.bincount(ranks, minlength=distribution.size)
+    assert_frequencies(frequencies, distribution)
     assert_mean_within(hellinger(posterior(prior, counts), posterior(prior, draws)), release.expected_hellinger())
-    wrong = law.copy()
-    half = np.cumsum(law) <= max(0.5, law[0])
+    wrong = distribution.copy()
+    half = np.cumsum(distribution) <= max(0.5, distribution[0])
     wrong[half] *= 1.05
     with pytest.raises(AssertionError, match="chi-square"):
         assert_frequencies(frequencies, wrong / wrong.sum())
@@ -167,35 +167,35 @@ AUDITS = [
 def test_exact_privacy_loss_is_within_the_guarantee(name, prior, n, epsilon):
     """Over all pairs of neighbours and all outputs; the tolerance is rounding alone."""
     guarantee = MECHANISMS[name].guarantee(epsilon, DELTA)
-    data_sets, law = laws(name, prior, n, epsilon)
+    data_sets, distribution = distributions(name, prior, n, epsilon)
     if guarantee.is_pure:
-        assert exact_loss(data_sets, law) <= guarantee.epsilon * (1 + 1e-9)
+        assert exact_loss(data_sets, distribution) <= guarantee.epsilon * (1 + 1e-9)
     else:
-        assert exact_delta(data_sets, law, guarantee.epsilon) <= guarantee.delta
+        assert exact_delta(data_sets, distribution, guarantee.epsilon) <= guarantee.delta
 
 
 @pytest.mark.parametrize("k", [2, 3])
 def test_the_laplace_guarantee_is_tight_and_a_smaller_scale_breaks_it(k):
     """Negative control: 5 % less noise is caught."""
     prior, n = (1.0,) * k, 12
-    data_sets, law = laws("laplace", prior, n, 1.0)
-    _, too_little = laws("laplace", prior, n, 1.05)
-    assert exact_loss(data_sets, law) == pytest.approx(1.0, rel=1e-9)
+    data_sets, distribution = distributions("laplace", prior, n, 1.0)
+    _, too_little = distributions("laplace", prior, n, 1.05)
+    assert exact_loss(data_sets, distribution) == pytest.approx(1.0, rel=1e-9)
     assert exact_loss(data_sets, too_little) > 1.04
 
 
 def test_smooth_spends_half_of_its_budget():
     """Erratum A1: at Beta(1,1), n = 100, the mechanism published as (1, 1e-8)-DP is 0.531-DP."""
-    data_sets, law = laws("smooth", (1.0, 1.0), 100, 1.0)
-    assert exact_loss(data_sets, law) == pytest.approx(0.531, abs=5e-4)
+    data_sets, distribution = distributions("smooth", (1.0, 1.0), 100, 1.0)
+    assert exact_loss(data_sets, distribution) == pytest.approx(0.531, abs=5e-4)
 
 
 def test_local_breaks_its_budget_at_a_skewed_prior_only():
     """Erratum A3: the uniform prior does not show that `local` is not private, Beta(.01, 100) does."""
-    data_sets, law = laws("local", (0.01, 100.0), 300, 0.1)
-    assert exact_loss(data_sets, law) / 0.1 == pytest.approx(1.10, abs=5e-3)
-    data_sets, law = laws("local", (1.0, 1.0), 100, 1.0)
-    assert exact_loss(data_sets, law) < 1.0
+    data_sets, distribution = distributions("local", (0.01, 100.0), 300, 0.1)
+    assert exact_loss(data_sets, distribution) / 0.1 == pytest.approx(1.10, abs=5e-3)
+    data_sets, distribution = distributions("local", (1.0, 1.0), 100, 1.0)
+    assert exact_loss(data_sets, distribution) < 1.0
 
 
 @pytest.mark.parametrize(

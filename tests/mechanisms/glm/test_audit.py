@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mechanisms.audit import audit_laws
-from mechanisms.glm.audit import audit_replacements, largest_order, replacement_laws
+from mechanisms.audit import audit_distributions
+from mechanisms.glm.audit import audit_replacements, critical_order, replacement_distributions
 from mechanisms.glm.links import LINKS
 from mechanisms.glm.mechanisms import GlmMechanism, glm_mechanism
 from mechanisms.glm.worst_case import candidate_records, limiting_case, shared_records
@@ -21,8 +21,8 @@ from mechanisms.renyi.conversions import pure_renyi
 SIGNS = [[1.0, 1], [-1.0, 1]]
 
 
-def law(precision, power=1.0, link="logistic", radius=math.inf, norm_bound=1.0):
-    return GlmMechanism("law", precision, power, radius, LINKS[link], norm_bound, None)
+def distribution(precision, power=1.0, link="logistic", radius=math.inf, norm_bound=1.0):
+    return GlmMechanism("distribution", precision, power, radius, LINKS[link], norm_bound, None)
 
 
 def opposite_signs(order, precision):
@@ -40,7 +40,7 @@ def opposite_signs(order, precision):
 @pytest.mark.parametrize("precision", [0.02, 0.5, 1.0, 30.0, 1e4])
 def test_closed_form_of_one_record(precision):
     orders = [2, 3, 4] if precision > 0.1 else [2, 3]
-    found = audit_replacements(law(precision), SIGNS, orders=orders)
+    found = audit_replacements(distribution(precision), SIGNS, orders=orders)
     for order in orders:
         assert found.renyi[order] == pytest.approx(opposite_signs(order, precision), rel=1e-9)
     assert found.evidence == "quadrature"
@@ -50,7 +50,7 @@ def test_closed_form_of_one_record(precision):
 
 def test_closed_form_of_one_record_with_other_norms():
     """Only c²/κ matters."""
-    found = audit_replacements(law(9.0, norm_bound=3.0), [[3.0, 1], [3.0, 0]], orders=[3])
+    found = audit_replacements(distribution(9.0, norm_bound=3.0), [[3.0, 1], [3.0, 0]], orders=[3])
     assert found.renyi[3] == pytest.approx(opposite_signs(3, 1.0), rel=1e-10)
 
 
@@ -58,7 +58,7 @@ def test_closed_form_of_one_record_with_other_norms():
 def test_normal_limit(dimension):
     """A hardly tempered posterior is a normal one, moved by half the record: D_λ = λ(cρ)²/(2κ)."""
     candidates = [[sign, *[0.0] * (dimension - 1), 1] for sign in (1.0, -1.0)]
-    found = audit_replacements(law(2.0, power=1e-4), candidates, orders=[1, 2, 5])
+    found = audit_replacements(distribution(2.0, power=1e-4), candidates, orders=[1, 2, 5])
     for order, divergence in found.renyi.items():
         assert divergence == pytest.approx(order * 1e-8 / 4, rel=1e-4)
 
@@ -95,11 +95,11 @@ def mpmath_divergence(mechanism, first, second, shared, order, reach):
 @pytest.mark.parametrize(
     ("mechanism", "orders", "reach"),
     [
-        (law(0.5, power=0.7), (1, 2.5, 12), 35),
-        (law(3.0, radius=1.5), (1, 3), 1.5),
-        (law(2.0, link="probit"), (1, 2.6), 20),
-        (law(1.0, power=0.5, link="probit"), (1, 2.8), 35),
-        (law(1.0, link="cloglog"), (1,), 12),
+        (distribution(0.5, power=0.7), (1, 2.5, 12), 35),
+        (distribution(3.0, radius=1.5), (1, 3), 1.5),
+        (distribution(2.0, link="probit"), (1, 2.6), 20),
+        (distribution(1.0, power=0.5, link="probit"), (1, 2.8), 35),
+        (distribution(1.0, link="cloglog"), (1,), 12),
     ],
 )
 def test_divergences_by_mpmath(mechanism, orders, reach):
@@ -114,7 +114,7 @@ def test_divergences_by_mpmath(mechanism, orders, reach):
 def test_two_dimensions_factorise():
     """With shared records on one axis and candidates on the other, the first axis does not matter."""
     candidates, weak = [[0.0, 1, 1], [0.0, -1, 1]], [[1.0, 0, 1, 40], [-0.3, 0, 1, 1000], [0.2, 0, 0, 7]]
-    found = audit_replacements(law(0.8), candidates, weak, [2, 3, 4])
+    found = audit_replacements(distribution(0.8), candidates, weak, [2, 3, 4])
     for order, divergence in found.renyi.items():
         assert divergence == pytest.approx(opposite_signs(int(order), 0.8), rel=1e-9)
 
@@ -126,8 +126,8 @@ def test_rotations_change_nothing(angle):
     shared = np.array([[1.0, 0.0, 1, 30], [0.3, 0.6, 0, 12]])
     turned, others = candidates.copy(), shared.copy()
     turned[:, :2], others[:, :2] = candidates[:, :2] @ turn.T, shared[:, :2] @ turn.T
-    plain = audit_replacements(law(1.3), candidates, shared, [1, 4])
-    rotated = audit_replacements(law(1.3), turned, others, [1, 4])
+    plain = audit_replacements(distribution(1.3), candidates, shared, [1, 4])
+    rotated = audit_replacements(distribution(1.3), turned, others, [1, 4])
     assert rotated.renyi[1] == pytest.approx(plain.renyi[1], rel=1e-7)
     assert rotated.renyi[4] == pytest.approx(plain.renyi[4], rel=1e-7)
 
@@ -135,13 +135,15 @@ def test_rotations_change_nothing(angle):
 @pytest.mark.parametrize("link", LINKS)
 @pytest.mark.parametrize("dimension", [1, 2])
 def test_a_larger_box_and_finer_nodes_change_nothing(dimension, link):
-    mechanism = law(2.0, power=0.8, link=link)
+    mechanism = distribution(2.0, power=0.8, link=link)
     order = {"logistic": 6.0, "probit": 2.5, "cloglog": 1.0}[link]
     candidates = candidate_records(1.0, dimension, 4, labels=(0, 1), shares=(1.0,))
     for shared in (None, [[0.7, *[0.1] * (dimension - 1), 1, 5]]):
         found = audit_replacements(mechanism, candidates, shared, [order])
         for reach in (8.0, 16.0):
-            wide = audit_laws(replacement_laws(mechanism, candidates, shared, reach=reach), orders=[order])
+            wide = audit_distributions(
+                replacement_distributions(mechanism, candidates, shared, reach=reach), orders=[order]
+            )
             assert wide.n_pairs == found.n_pairs == math.comb(len(candidates), 2)
             if reach == 16.0 or dimension == 2:
                 assert wide.renyi[order] == pytest.approx(found.renyi[order], rel=1e-6)
@@ -149,21 +151,21 @@ def test_a_larger_box_and_finer_nodes_change_nothing(dimension, link):
 
 def test_counts_are_repetitions():
     once = [[0.4, 1, 1.0]] * 3 + [[-1.0, 0, 1.0]] * 2
-    assert audit_replacements(law(1.0), SIGNS, once, [2]).renyi[2] == pytest.approx(
-        audit_replacements(law(1.0), SIGNS, [[0.4, 1, 3], [-1.0, 0, 2]], [2]).renyi[2], rel=1e-10
+    assert audit_replacements(distribution(1.0), SIGNS, once, [2]).renyi[2] == pytest.approx(
+        audit_replacements(distribution(1.0), SIGNS, [[0.4, 1, 3], [-1.0, 0, 2]], [2]).renyi[2], rel=1e-10
     )
 
 
 def test_a_million_million_shared_records():
     """Their log-likelihood is 1e12: what one record changes must not drown in it."""
-    found = audit_replacements(law(1.0), SIGNS, [[1.0, 1, 5e11], [-1.0, 1, 5e11]], [1, 2])
+    found = audit_replacements(distribution(1.0), SIGNS, [[1.0, 1, 5e11], [-1.0, 1, 5e11]], [1, 2])
     for order, divergence in found.renyi.items():
         assert divergence == pytest.approx(order / (2 * (1 + 1e12 / 4)), rel=1e-2)
 
 
 def test_candidate_order_does_not_matter():
     found = [
-        audit_replacements(law(1.0), rows, [[0.3, 1, 9]], [1, 3]).renyi
+        audit_replacements(distribution(1.0), rows, [[0.3, 1, 9]], [1, 3]).renyi
         for rows in itertools.permutations([[1.0, 1], [-0.5, 1], [0.2, 0]])
     ]
     assert all(one[3] == pytest.approx(found[0][3], rel=1e-9) for one in found)
@@ -179,7 +181,7 @@ def test_logistic_divergences_are_within_the_bound(precision, power, records):
     """D_λ grows with λ, and is at most 0.2765 of 2c²ρ²λ/κ for x of one dimension."""
     shared = [list(record) for record in records] or None
     candidates = candidate_records(1.0, 1, 7)
-    renyi = audit_replacements(law(precision, power), candidates, shared, [1, 1.5, 3, 8]).renyi
+    renyi = audit_replacements(distribution(precision, power), candidates, shared, [1, 1.5, 3, 8]).renyi
     assert np.all(np.diff(list(renyi.values())) >= -1e-9 * renyi[8])
     for order, divergence in renyi.items():
         assert 0 <= divergence <= 0.27649 * 2 * power**2 * order / precision
@@ -191,14 +193,17 @@ def test_order_from_which_a_probit_diverges(precision, power, c):
 
     With (λ−1)ρc² = κ + δ the integrand grows like exp(δw²/2), so that D_λ on [−B, B] gains δB²/(2(λ−1)).
     """
-    mechanism = law(precision, power, "probit", norm_bound=c)
-    limit = largest_order(mechanism)
+    mechanism = distribution(precision, power, "probit", norm_bound=c)
+    limit = critical_order(mechanism)
     assert limit == pytest.approx(1 + precision / (power * c**2))
     candidates = [[c, 1], [-c, 1]]
     reaches = np.array([20.0, 40.0, 80.0]) / math.sqrt(precision)
     steps = limit - 1
     orders = [1 + 0.9 * steps, limit, 1 + 1.1 * steps, 1 + 2 * steps]
-    grown = [audit_laws(replacement_laws(mechanism, candidates, reach=r), orders=orders).renyi for r in reaches]
+    grown = [
+        audit_distributions(replacement_distributions(mechanism, candidates, reach=r), orders=orders).renyi
+        for r in reaches
+    ]
     settled = audit_replacements(mechanism, candidates, orders=orders[:1]).renyi[orders[0]]
     assert grown[-1][orders[0]] == pytest.approx(settled, rel=1e-7)
     for order in orders[1:]:
@@ -213,10 +218,11 @@ def test_order_from_which_a_probit_diverges(precision, power, c):
 
 def test_every_order_of_a_complementary_log_log_diverges():
     """D_λ on [−B, B] grows like e^B at any λ > 1; the Kullback–Leibler divergence settles."""
-    mechanism, candidates = law(1.0, link="cloglog"), [[1.0, 1], [1.0, 0]]
-    assert largest_order(mechanism) == 1
+    mechanism, candidates = distribution(1.0, link="cloglog"), [[1.0, 1], [1.0, 0]]
+    assert critical_order(mechanism) == 1
     audits = [
-        audit_laws(replacement_laws(mechanism, candidates, reach=r), orders=[1, 1.1, 5]) for r in (6.0, 8.0, 10.0)
+        audit_distributions(replacement_distributions(mechanism, candidates, reach=r), orders=[1, 1.1, 5])
+        for r in (6.0, 8.0, 10.0)
     ]
     for order, tolerance in ((1.1, 0.2), (5, 0.02)):
         for found, reach in zip(audits, (6.0, 8.0, 10.0), strict=True):
@@ -225,15 +231,20 @@ def test_every_order_of_a_complementary_log_log_diverges():
     assert audits[2].renyi[1] == pytest.approx(audit_replacements(mechanism, candidates).renyi[1], rel=1e-7)
     with pytest.raises(ValueError, match="orders must be below 1 with the cloglog link"):
         audit_replacements(mechanism, candidates, orders=[1.001])
-    weak = law(1.0, power=0.01, link="cloglog")  # tempering does not help
-    grown = [audit_laws(replacement_laws(weak, candidates, reach=r), orders=[2]).renyi[2] for r in (8, 10, 12)]
+    weak = distribution(1.0, power=0.01, link="cloglog")  # tempering does not help
+    grown = [
+        audit_distributions(replacement_distributions(weak, candidates, reach=r), orders=[2]).renyi[2]
+        for r in (8, 10, 12)
+    ]
     assert grown[0] < grown[1] / 3 < grown[2] / 9
 
 
 def test_what_a_number_on_a_box_is_worth():
     """At λ = 5, κ = 1 the bound is 10; a probit's divergence is 2404 on [−80, 80], 9604 on [−160, 160]."""
     found = {
-        reach: audit_laws(replacement_laws(law(1.0, link="probit"), SIGNS, reach=reach), orders=[5]).renyi[5]
+        reach: audit_distributions(
+            replacement_distributions(distribution(1.0, link="probit"), SIGNS, reach=reach), orders=[5]
+        ).renyi[5]
         for reach in (80.0, 160.0)
     }
     assert found[80.0] == pytest.approx(2403.87, abs=0.01)
@@ -242,19 +253,19 @@ def test_what_a_number_on_a_box_is_worth():
 
 def test_probit_breaks_the_bound_at_finite_orders_too():
     """At n = 1 below the order that is infinite; Kullback–Leibler at n = 20 and more."""
-    assert audit_replacements(law(1.0, link="probit"), SIGNS, orders=[1.9, 1.99]).renyi == pytest.approx(
+    assert audit_replacements(distribution(1.0, link="probit"), SIGNS, orders=[1.9, 1.99]).renyi == pytest.approx(
         {1.9: 3.172869, 1.99: 5.336787}, rel=1e-6
     )
     for n, breaks in ((2, False), (20, True), (1000, True)):
-        found = audit_replacements(law(0.3, link="probit"), [[0.5, 1], [-1.0, 1]], [[0.1, 1, n - 1]])
+        found = audit_replacements(distribution(0.3, link="probit"), [[0.5, 1], [-1.0, 1]], [[0.1, 1, n - 1]])
         assert (found.renyi[1] > 2 / 0.3) == breaks
-    assert audit_replacements(law(1.0, link="cloglog"), [[1.0, 1], [1.0, 0]], [[0.1, 1, 999]]).renyi[1] > 20
+    assert audit_replacements(distribution(1.0, link="cloglog"), [[1.0, 1], [1.0, 0]], [[0.1, 1, 999]]).renyi[1] > 20
 
 
-def test_largest_order_of_every_link():
-    assert largest_order(law(1.0)) == math.inf
-    assert largest_order(law(1.0, link="probit", radius=3.0)) == math.inf
-    assert {link: largest_order(law(6.0, 0.5, link, norm_bound=2.0)) for link in LINKS} == {
+def test_critical_order_of_every_link():
+    assert critical_order(distribution(1.0)) == math.inf
+    assert critical_order(distribution(1.0, link="probit", radius=3.0)) == math.inf
+    assert {link: critical_order(distribution(6.0, 0.5, link, norm_bound=2.0)) for link in LINKS} == {
         "logistic": math.inf,
         "probit": 4.0,
         "cloglog": 1.0,
@@ -264,14 +275,14 @@ def test_largest_order_of_every_link():
 @pytest.mark.parametrize(("n", "beta", "power"), [(1, 0.1, 1.0), (1, 10.0, 0.3), (40, 1.0, 1.0), (1000, 10.0, 1.0)])
 def test_loss_on_a_ball(n, beta, power):
     """Against the definition on a fine grid, and within 2c²ρ/β; without shared records it is half of that."""
-    mechanism = law(n * beta, power, radius=1 / beta)
+    mechanism = distribution(n * beta, power, radius=1 / beta)
     shared = [[1.0, 1, n - 1]] if n > 1 else None
     found = audit_replacements(mechanism, candidate_records(1.0, 1, 9), shared, [1, 2, 10])
     w = np.linspace(-1 / beta, 1 / beta, 200_001)
     log_sigmoid = -np.logaddexp(0, -w), -np.logaddexp(0, w)
-    laws = [power * ((n - 1) * log_sigmoid[0] + one) - n * beta * w**2 / 2 for one in log_sigmoid]
-    laws = [one - one.max() - np.log(np.trapezoid(np.exp(one - one.max()), w)) for one in laws]
-    assert found.epsilon == pytest.approx(np.abs(laws[0] - laws[1]).max(), rel=1e-6)
+    distributions = [power * ((n - 1) * log_sigmoid[0] + one) - n * beta * w**2 / 2 for one in log_sigmoid]
+    distributions = [one - one.max() - np.log(np.trapezoid(np.exp(one - one.max()), w)) for one in distributions]
+    assert found.epsilon == pytest.approx(np.abs(distributions[0] - distributions[1]).max(), rel=1e-6)
     bound = 2 * power / beta
     assert found.epsilon <= bound
     if n == 1:
@@ -349,19 +360,19 @@ def test_a_probit_breaks_the_promise():
     ],
 )
 def test_bad_records_are_refused(candidates, shared, message):
-    for refuses in (audit_replacements, lambda *records: replacement_laws(*records, reach=3.0)):
+    for refuses in (audit_replacements, lambda *records: replacement_distributions(*records, reach=3.0)):
         with pytest.raises(ValueError, match=message):
-            refuses(law(1.0), candidates, shared)
+            refuses(distribution(1.0), candidates, shared)
 
 
 def test_other_bad_arguments_are_refused():
     with pytest.raises(ValueError, match="x must have 1 dimension where weights are kept to a ball, got 2"):
-        audit_replacements(law(1.0, radius=2.0), [[0.0, 1, 1], [1.0, 0, 1]])
+        audit_replacements(distribution(1.0, radius=2.0), [[0.0, 1, 1], [1.0, 0, 1]])
     with pytest.raises(ValueError, match=r"order must be a finite number >= 1, got 0\.5"):
-        audit_replacements(law(1.0), SIGNS, orders=[0.5])
+        audit_replacements(distribution(1.0), SIGNS, orders=[0.5])
     for reach in (0.0, math.inf, math.nan):
         with pytest.raises(ValueError, match="reach must be finite and > 0"):
-            replacement_laws(law(1.0), SIGNS, reach=reach)
+            replacement_distributions(distribution(1.0), SIGNS, reach=reach)
     thin = [[1 / math.sqrt(2), 1 / math.sqrt(2), 1, 5e9], [-1 / math.sqrt(2), -1 / math.sqrt(2), 1, 5e9]]
     with pytest.raises(ValueError, match="must"):
-        audit_replacements(law(1e-3), [[1.0, 0, 1], [0.0, 1, 1]], thin)
+        audit_replacements(distribution(1e-3), [[1.0, 0, 1], [0.0, 1, 1]], thin)

@@ -124,7 +124,7 @@ def test_curves_grow_with_the_order(problem, first, second):
 
 
 def test_smaller_of_two_bounds_on_a_ball():
-    """The linear bound of log-concave laws holds on a convex set, too, and is the smaller one for n much above β."""
+    """The linear bound of log-concave distributions holds on a convex set, too, and is the smaller one for n much above β."""
     many, few = (glm_mechanism("ops-tight", n, 0.5, 2, 0.3) for n in (1000, 1))
     assert many.renyi_epsilon(2) == pytest.approx(2 * many.power**2 * 2 / many.precision)
     assert few.renyi_epsilon(2) == pytest.approx(2 * few.power**2 * 2 / few.precision)

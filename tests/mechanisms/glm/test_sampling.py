@@ -1,4 +1,4 @@
-"""Draws of regression weights follow their posterior: quadrature, importance sampling, and laws that must not pass."""
+"""Draws of regression weights follow their posterior: quadrature, importance sampling, and distributions that must not pass."""
 
 import dataclasses
 
@@ -8,7 +8,7 @@ from numpy.polynomial.legendre import leggauss
 
 from mechanisms.glm.links import LINKS
 from mechanisms.glm.mechanisms import glm_mechanism
-from mechanisms.glm.sampling import STEPS_A_PRODUCT, fit_reference, sample_glm
+from mechanisms.glm.sampling import STEPS_A_PRODUCT, laplace_approximation, sample_glm
 from tests.statistical import assert_mean_within
 
 THINNING = 24  # steps between draws that count as independent: the log density forgets in three
@@ -35,7 +35,7 @@ def log_density(X, y, release, weights):
 
 
 def thinned(X, y, release, n_draws=4000, seed=7, n_chains=4):
-    rng, reference = np.random.default_rng(seed), fit_reference(X, y, release)
+    rng, reference = np.random.default_rng(seed), laplace_approximation(X, y, release)
     first = sample_glm(rng, X, y, release, reference, 20 * STEPS_A_PRODUCT, n_chains=n_chains)
     draws = sample_glm(
         rng, X, y, release, reference, THINNING * n_draws // n_chains, n_chains=n_chains, start=first.weights[:, -1]
@@ -47,13 +47,13 @@ def quadrature(X, y, release, half_width, n_nodes=400):
     """Return nodes, shape (nodes, d), and their probabilities in one or two dimensions."""
     d = X.shape[1]
     nodes, weights = leggauss(n_nodes)
-    centre = fit_reference(X, y, release).mean
+    centre = laplace_approximation(X, y, release).mean
     axes = np.meshgrid(*(centre[j] + half_width * nodes for j in range(d)), indexing="ij")
     grid = np.stack([axis.ravel() for axis in axes], axis=-1)
     mass = weights if d == 1 else np.outer(weights, weights).ravel()
     logs = np.concatenate([log_density(X, y, release, part) for part in np.array_split(grid, 200)])
-    law = mass * np.exp(logs - logs.max()) * (np.linalg.norm(grid, axis=1) <= release.radius)
-    return grid, law / law.sum()
+    distribution = mass * np.exp(logs - logs.max()) * (np.linalg.norm(grid, axis=1) <= release.radius)
+    return grid, distribution / distribution.sum()
 
 
 CASES = [
@@ -71,43 +71,47 @@ CASES = [
 def test_draws_have_the_moments_that_quadrature_finds(link, d, n, beta, power):
     X, y = problem(n, d, seed=n)
     release = target(n, beta, link, power=power)
-    grid, law = quadrature(X, y, release, half_width=9 / np.sqrt(release.precision))
+    grid, distribution = quadrature(X, y, release, half_width=9 / np.sqrt(release.precision))
     draws = thinned(X, y, release)
-    for function in (lambda w: w[:, 0], lambda w: w[:, -1] ** 2, lambda w: w[:, 0] > law @ grid[:, 0]):
-        assert_mean_within(function(draws), float(law @ function(grid)))
+    for function in (lambda w: w[:, 0], lambda w: w[:, -1] ** 2, lambda w: w[:, 0] > distribution @ grid[:, 0]):
+        assert_mean_within(function(draws), float(distribution @ function(grid)))
 
 
-def test_the_check_notices_a_law_five_per_cent_off():
+def test_the_check_notices_a_distribution_five_per_cent_off():
     X, y = problem(40, 1, seed=3)
     release = target(40, 0.05)
-    grid, law = quadrature(X, y, release, half_width=9 / np.sqrt(release.precision))
-    spread = np.sqrt(law @ (grid[:, 0] - law @ grid[:, 0]) ** 2)
+    grid, distribution = quadrature(X, y, release, half_width=9 / np.sqrt(release.precision))
+    spread = np.sqrt(distribution @ (grid[:, 0] - distribution @ grid[:, 0]) ** 2)
     wrong = target(40, 0.05 * 1.3)
     with pytest.raises(AssertionError, match="is not within"):
-        assert_mean_within((thinned(X, y, wrong, 40_000)[:, 0] / spread) ** 2, float(law @ (grid[:, 0] / spread) ** 2))
+        assert_mean_within(
+            (thinned(X, y, wrong, 40_000)[:, 0] / spread) ** 2, float(distribution @ (grid[:, 0] / spread) ** 2)
+        )
 
 
 @pytest.mark.parametrize("d", [1, 2])
 def test_the_prior_is_truncated(d):
     X, y = problem(20, d, seed=5)
     release = glm_mechanism("ops", 20, beta=1.5, order=1, epsilon=2.0)
-    cut = dataclasses.replace(release, radius=0.25)  # well within the bulk of the law
-    grid, law = quadrature(X, y, cut, half_width=0.6, n_nodes=600)
-    free_grid, free_law = quadrature(X, y, dataclasses.replace(cut, radius=np.inf), half_width=4.0)
+    cut = dataclasses.replace(release, radius=0.25)  # well within the bulk of the distribution
+    grid, distribution = quadrature(X, y, cut, half_width=0.6, n_nodes=600)
+    free_grid, free_distribution = quadrature(X, y, dataclasses.replace(cut, radius=np.inf), half_width=4.0)
     draws = thinned(X, y, cut)
     assert np.linalg.norm(draws, axis=1).max() <= 0.25
     assert np.linalg.norm(thinned(X, y, release), axis=1).max() <= release.radius
     squared = (draws**2).sum(axis=1)
-    assert_mean_within(squared, float(law @ (grid**2).sum(axis=1)), n_se=6)  # a ball's edge costs the grid some digits
+    assert_mean_within(
+        squared, float(distribution @ (grid**2).sum(axis=1)), n_se=6
+    )  # a ball's edge costs the grid some digits
     with pytest.raises(AssertionError, match="is not within"):
-        assert_mean_within(squared, float(free_law @ (free_grid**2).sum(axis=1)))
+        assert_mean_within(squared, float(free_distribution @ (free_grid**2).sum(axis=1)))
 
 
 @pytest.mark.slow
 def test_many_dimensions_agree_with_importance_sampling():
     X, y = problem(400, 30, seed=11)
     release = target(400, 0.02)
-    reference = fit_reference(X, y, release)
+    reference = laplace_approximation(X, y, release)
     draws = thinned(X, y, release)
     rng = np.random.default_rng(0)
     z = 1.05 * rng.standard_normal((200_000, 30))
@@ -131,7 +135,7 @@ def test_many_dimensions_agree_with_importance_sampling():
 def test_the_log_density_is_that_of_the_link(link, beta):
     X, y = problem(50, 3, seed=2, signal=10.0)
     release = target(50, beta, link, power=0.8)
-    draws = sample_glm(np.random.default_rng(1), X, y, release, fit_reference(X, y, release), 120)
+    draws = sample_glm(np.random.default_rng(1), X, y, release, laplace_approximation(X, y, release), 120)
     np.testing.assert_allclose(draws.log_density, log_density(X, y, release, draws.weights), rtol=1e-11, atol=1e-9)
 
 
@@ -140,7 +144,7 @@ def test_the_log_density_is_that_of_the_link(link, beta):
 def test_the_reference_touches_the_posterior_at_its_mode(link, beta):
     X, y = problem(60, 4, seed=8)
     release = target(60, beta, link, power=0.7)
-    reference = fit_reference(X, y, release)
+    reference = laplace_approximation(X, y, release)
     step = 1e-4 * np.diag(reference.factor)
     at = log_density(X, y, release, reference.mean)
     for j in range(4):
@@ -155,7 +159,7 @@ def test_the_reference_touches_the_posterior_at_its_mode(link, beta):
 def test_the_mode_is_found_where_classes_are_separated():
     X = np.array([[1.0, 0.0], [0.9, 0.1], [-1.0, 0.0], [-0.9, 0.1]])
     y = np.array([1.0, 1.0, 0.0, 0.0])
-    reference = fit_reference(X, y, target(4, 1e-12))
+    reference = laplace_approximation(X, y, target(4, 1e-12))
     assert reference.mean[0] > 15
     assert np.isfinite(reference.factor).all()
 
@@ -165,7 +169,7 @@ def test_scattered_starts_are_forgotten():
 
     X, y = problem(500, 60, seed=4)
     release = target(500, 1e-3)
-    reference = fit_reference(X, y, release)
+    reference = laplace_approximation(X, y, release)
     rng = np.random.default_rng(2)
     first = sample_glm(rng, X, y, release, reference, 96, n_chains=5)
     rest = sample_glm(rng, X, y, release, reference, 1200, n_chains=5, start=first.weights[:, -1])
@@ -178,7 +182,7 @@ def test_scattered_starts_are_forgotten():
 def test_the_same_generator_draws_the_same_bits():
     X, y = problem(50, 3, seed=2)
     release = target(50, 0.1)
-    reference = fit_reference(X, y, release)
+    reference = laplace_approximation(X, y, release)
     one, other = (sample_glm(np.random.default_rng(4), X, y, release, reference, 48).weights for _ in range(2))
     assert np.array_equal(one, other)
 
@@ -188,7 +192,7 @@ def test_a_number_of_steps_that_is_not_allowed(n_steps):
     X, y = problem(10, 2, seed=2)
     release = target(10, 0.1)
     with pytest.raises(ValueError, match="n_steps must be a positive multiple of 12"):
-        sample_glm(np.random.default_rng(4), X, y, release, fit_reference(X, y, release), n_steps)
+        sample_glm(np.random.default_rng(4), X, y, release, laplace_approximation(X, y, release), n_steps)
 
 
 @pytest.mark.parametrize(
@@ -202,13 +206,13 @@ def test_a_number_of_steps_that_is_not_allowed(n_steps):
 )
 def test_records_that_are_not_allowed(X, y, message):
     with pytest.raises(ValueError, match=message):
-        fit_reference(np.array(X), np.array(y, float), target(2, 0.1))
+        laplace_approximation(np.array(X), np.array(y, float), target(2, 0.1))
 
 
 def test_a_ball_without_the_mode():
     X, y = problem(10, 2, seed=2)
     release = target(10, 0.1)
-    reference = fit_reference(X, y, release)
+    reference = laplace_approximation(X, y, release)
     small = dataclasses.replace(release, radius=0.5 * float(np.linalg.norm(reference.mean)))
     with pytest.raises(ValueError, match="the mode must lie within the ball"):
         sample_glm(np.random.default_rng(4), X, y, small, reference, 12)

@@ -20,7 +20,7 @@ from mechanisms.glm.worst_case import (
 
 def share(case, n, precision, order=2.0, power=1.0, c=1.0):
     """Return the divergence over 2c²ρ²λ/κ, by quadrature."""
-    mechanism = GlmMechanism("law", precision, power, math.inf, LINKS["logistic"], c, None)
+    mechanism = GlmMechanism("distribution", precision, power, math.inf, LINKS["logistic"], c, None)
     found = audit_replacements(mechanism, case.candidates, [[*case.shared, n - 1]], [order])
     return found.renyi[order] / (2 * (c * power) ** 2 * order / precision)
 
@@ -51,7 +51,7 @@ def test_shared_records_push_no_further():
 @pytest.mark.parametrize("beta", [0.5, 1e-2, 1e-4])
 @pytest.mark.parametrize("dimension", [1, 2])
 def test_limits_are_approached(dimension, beta, power, c):
-    """By quadrature at a large κ, where laws are almost normal."""
+    """By quadrature at a large κ, where distributions are almost normal."""
     case = limiting_case(beta, dimension, c, power)
     precision = 3000.0 * c * c
     assert share(case, precision / beta, precision, 2.0, power, c) == pytest.approx(case.share, rel=5e-3)

@@ -13,7 +13,7 @@ from tests.statistical import assert_mean_within
 
 
 def bayes_cdf(prior, n, y, noise_scale, theta):
-    """Integrate prior times likelihood, the likelihood summed over the binomial law of the count."""
+    """Integrate prior times likelihood, the likelihood summed over the binomial distribution of the count."""
     s = np.arange(n + 1)
 
     def joint(t):
@@ -85,8 +85,8 @@ def largest_distance(n, epsilon, y):
     distances = []
     for trial, value in enumerate(y):
         exact = binomial_mixture((10, 10), n, value, 1 / epsilon)
-        theta = np.interp(np.linspace(1e-3, 1 - 1e-3, 80), approximate.cdf[trial], approximate.grid[trial])
-        distances.append(np.abs(exact.cdf(theta) - approximate.quantile_of(np.tile(theta, (len(y), 1)))[trial]).max())
+        theta = np.interp(np.linspace(1e-3, 1 - 1e-3, 80), approximate.cdf_values[trial], approximate.grid[trial])
+        distances.append(np.abs(exact.cdf(theta) - approximate.cdf(np.tile(theta, (len(y), 1)))[trial]).max())
     return np.array(distances)
 
 

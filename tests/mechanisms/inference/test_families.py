@@ -1,4 +1,4 @@
-"""The families against mpmath quadrature, scipy's laws and the definition of neighbouring data sets."""
+"""The families against mpmath quadrature, scipy's distributions and the definition of neighbouring data sets."""
 
 import itertools
 import math
@@ -68,10 +68,12 @@ def poisson_oracle(theta, a, b):
         if high < low:
             yield None
             continue
-        law = [mpmath.exp(x * mpmath.log(theta) - theta - mpmath.loggamma(x + 1)) for x in range(low, high + 1)]
-        mass = mpmath.fsum(law)
-        mean = mpmath.fsum(p * (low + i) for i, p in enumerate(law)) / mass
-        yield mass, mean, mpmath.fsum(p * (low + i - mean) ** 2 for i, p in enumerate(law)) / mass
+        distribution = [
+            mpmath.exp(x * mpmath.log(theta) - theta - mpmath.loggamma(x + 1)) for x in range(low, high + 1)
+        ]
+        mass = mpmath.fsum(distribution)
+        mean = mpmath.fsum(p * (low + i) for i, p in enumerate(distribution)) / mass
+        yield mass, mean, mpmath.fsum(p * (low + i - mean) ** 2 for i, p in enumerate(distribution)) / mass
 
 
 ORACLES = {"exponential": exponential_oracle, "normal": normal_oracle, "poisson": poisson_oracle}
@@ -116,7 +118,7 @@ def test_region_moments_equal_quadrature(name, theta, bounds):
 
 
 @pytest.mark.parametrize("name", TRUNCATED)
-def test_regions_add_up_to_the_whole_law(name):
+def test_regions_add_up_to_the_whole_distribution(name):
     theta = FAMILIES[name].draw_parameters(np.random.default_rng(1), PRIORS[name], size=200)[:, 0].reshape(2, 100)
     q, mean, variance = FAMILIES[name].region_moments(theta, BOUNDS[name])
     assert q.shape == mean.shape == variance.shape == (2, 100, 3)
@@ -140,7 +142,7 @@ def test_drawn_statistics_have_the_moments_of_the_regions(name):
     expected = n * q[1] * mean[1]
     spread = n * q[1] * (variance[1] + (1 - q[1]) * mean[1] ** 2)
     outside = s[:, 0] - truncated[:, 0]
-    # Two regions share one multinomial law, so their totals are correlated.
+    # Two regions share one multinomial distribution, so their totals are correlated.
     covariance = -n * q[1] * mean[1] * (q[0] * mean[0] + q[2] * mean[2])
     assert_mean_within(truncated[:, 0], expected)
     assert_mean_within((truncated[:, 0] - expected) ** 2, spread)
@@ -175,7 +177,7 @@ def test_drawing_in_parts_changes_nothing(name, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("name", "law"),
+    ("name", "distribution"),
     [
         ("binomial", stats.beta(2, 3)),
         ("multinomial", stats.beta(5, 3)),
@@ -184,14 +186,14 @@ def test_drawing_in_parts_changes_nothing(name, monkeypatch):
         ("normal", stats.norm(-1, math.sqrt(0.5))),
     ],
 )
-def test_parameters_follow_the_prior(name, law):
+def test_parameters_follow_the_prior(name, distribution):
     draws = FAMILIES[name].draw_parameters(np.random.default_rng(8), PRIORS[name], size=20_000)
     assert draws.shape == (20_000, 3 if name == "multinomial" else 1)
-    assert stats.kstest(draws[:, 0], law.cdf).pvalue > 1e-6
-    assert stats.kstest(draws[:, 0] * 1.05, law.cdf).pvalue < 1e-6
+    assert stats.kstest(draws[:, 0], distribution.cdf).pvalue > 1e-6
+    assert stats.kstest(draws[:, 0] * 1.05, distribution.cdf).pvalue < 1e-6
 
 
-LAWS = {  # (prior or posterior log density of θ given hyperparameters, log likelihood of the records)
+DISTRIBUTIONS = {  # (prior or posterior log density of θ given hyperparameters, log likelihood of the records)
     "binomial": (lambda h, t: stats.beta.logpdf(t, *h), lambda x, t: stats.bernoulli.logpmf(x, t)),
     "exponential": (
         lambda h, t: stats.gamma.logpdf(t, h[0], scale=1 / h[1]),
@@ -212,11 +214,11 @@ LAWS = {  # (prior or posterior log density of θ given hyperparameters, log lik
     ],
 )
 def test_posterior_is_prior_times_likelihood(name, records):
-    log_law, log_likelihood = LAWS[name]
+    log_pmf, log_likelihood = DISTRIBUTIONS[name]
     s, _ = FAMILIES[name].statistics(records, BOUNDS[name])
     updated = FAMILIES[name].posterior(PRIORS[name], s, len(records))
     constants = [
-        log_law(PRIORS[name], theta) + np.sum(log_likelihood(np.array(records), theta)) - log_law(updated, theta)
+        log_pmf(PRIORS[name], theta) + np.sum(log_likelihood(np.array(records), theta)) - log_pmf(updated, theta)
         for theta in (0.1, 0.4, 0.8)
     ]
     np.testing.assert_allclose(constants, constants[0], rtol=1e-12)

@@ -1,4 +1,4 @@
-"""Algorithm 1: each conditional draw against scipy, the chain against its stationary law and the exact posterior."""
+"""Algorithm 1: each conditional draw against scipy, the chain against its stationary distribution and the exact posterior."""
 
 import itertools
 
@@ -50,7 +50,7 @@ def batch_means(draws, n_batches=50):
     return draws.reshape(draws.shape[0] * n_batches, -1).mean(axis=1)
 
 
-def inverse_variance_law(distance, noise_scale):
+def inverse_variance_distribution(distance, noise_scale):
     """1/σ² given the noise, as scipy has it; at distance 0 the limit, 1/(b²χ²)."""
     if distance == 0:
         return stats.invgamma(0.5, scale=0.5 / noise_scale**2)
@@ -62,12 +62,12 @@ def inverse_variance_law(distance, noise_scale):
 def test_noise_variance_is_inverse_inverse_gaussian(distance, noise_scale):
     draws = noise_variances(np.random.default_rng(1), distance, noise_scale, 20_000)
     assert np.all(draws > 0)
-    assert stats.kstest(1 / draws, inverse_variance_law(distance, noise_scale).cdf).pvalue > 1e-6
+    assert stats.kstest(1 / draws, inverse_variance_distribution(distance, noise_scale).cdf).pvalue > 1e-6
 
 
 def test_noise_variance_of_another_distance_is_found_out():
     draws = noise_variances(np.random.default_rng(1), 100.0, 1.0, 20_000)
-    assert stats.kstest(1 / draws, inverse_variance_law(105.0, 1.0).cdf).pvalue < 1e-6
+    assert stats.kstest(1 / draws, inverse_variance_distribution(105.0, 1.0).cdf).pvalue < 1e-6
 
 
 CUTS = [
@@ -82,18 +82,18 @@ CUTS = [
 
 
 @pytest.mark.parametrize(("mean", "std", "lower", "upper"), CUTS)
-def test_truncated_normal_has_its_law(mean, std, lower, upper):
+def test_truncated_normal_has_its_distribution(mean, std, lower, upper):
     draws, failures = truncated_normals(np.random.default_rng(2), mean, std, lower, upper, 20_000)
     assert failures == 0
     assert np.all((draws >= lower) & (draws <= upper))
-    law = stats.truncnorm((lower - mean) / std, (upper - mean) / std, mean, std)
-    assert stats.kstest(draws, law.cdf).pvalue > 1e-6
+    distribution = stats.truncnorm((lower - mean) / std, (upper - mean) / std, mean, std)
+    assert stats.kstest(draws, distribution.cdf).pvalue > 1e-6
 
 
 def test_truncated_normal_of_another_spread_is_found_out():
     draws, _ = truncated_normals(np.random.default_rng(2), 0.0, 1.0, 3.0, np.inf, 20_000)
-    law = stats.truncnorm(3.0 / 1.05, np.inf, 0.0, 1.05)
-    assert stats.kstest(draws, law.cdf).pvalue < 1e-6
+    distribution = stats.truncnorm(3.0 / 1.05, np.inf, 0.0, 1.05)
+    assert stats.kstest(draws, distribution.cdf).pvalue < 1e-6
 
 
 def test_truncated_normal_without_spread_and_without_numbers():
@@ -156,7 +156,7 @@ def test_pairs_mix_for_many_cells_far_outside_the_simplex():
 
 
 def stationary_moments(prior, n, noisy, noise_scale):
-    """Means of θ and θ² under the chain's own law, on grids: s → (θ, σ²) → s, with θ and σ² independent given s."""
+    """Means of θ and θ² under the chain's own distribution, on grids: s → (θ, σ²) → s, with θ and σ² independent given s."""
     s = (np.arange(240) + 0.5) * n / 240
     theta = (np.arange(120) + 0.5) / 120
     log_variance = np.linspace(np.log(1e-7), np.log(60 * noise_scale**2), 120)
@@ -169,16 +169,16 @@ def stationary_moments(prior, n, noisy, noise_scale):
     kernel = np.zeros((s.size, s.size))
     for j, p in enumerate(theta):
         prior_part = (s - n * p) ** 2 / (n * p * (1 - p))
-        log_law = -0.5 * (prior_part + (noisy - s) ** 2 / variance[:, None])
-        law = np.exp(log_law - log_law.max(axis=1, keepdims=True))
-        law /= law.sum(axis=1, keepdims=True)
-        kernel += of_theta[:, j, None] * (of_variance @ law)
+        log_pmf = -0.5 * (prior_part + (noisy - s) ** 2 / variance[:, None])
+        distribution = np.exp(log_pmf - log_pmf.max(axis=1, keepdims=True))
+        distribution /= distribution.sum(axis=1, keepdims=True)
+        kernel += of_theta[:, j, None] * (of_variance @ distribution)
     assert np.allclose(kernel.sum(axis=1), 1)
-    law = np.linalg.matrix_power(kernel, 512)[0]
-    return law @ of_theta @ theta, law @ of_theta @ theta**2
+    distribution = np.linalg.matrix_power(kernel, 512)[0]
+    return distribution @ of_theta @ theta, distribution @ of_theta @ theta**2
 
 
-def test_binomial_chain_has_the_stationary_law_of_its_steps():
+def test_binomial_chain_has_the_stationary_distribution_of_its_steps():
     """At n = 8, where the normal approximation is coarse, so that the exact posterior would not do."""
     prior, n, noisy, noise_scale = (2.0, 3.0), 8, 6.5, 1.5
     first, second = stationary_moments(prior, n, noisy, noise_scale)
@@ -201,9 +201,9 @@ def test_without_information_mean_and_variance_are_the_priors(prior, n, noise_sc
     noisy = [n / 3.0] * (1 if family == "binomial" else len(prior))
     draws = sample_gibbs(np.random.default_rng(7), family, prior, n, noisy, noise_scale, n_draws=100_000)
     first = draws if family == "binomial" else draws[..., 0]
-    law = stats.beta(prior[0], sum(prior[1:]))
-    assert_mean_within(batch_means(first), law.mean())
-    assert_mean_within(batch_means((first - law.mean()) ** 2), law.var())
+    distribution = stats.beta(prior[0], sum(prior[1:]))
+    assert_mean_within(batch_means(first), distribution.mean())
+    assert_mean_within(batch_means((first - distribution.mean()) ** 2), distribution.var())
 
 
 def assert_distribution(draws, cdf, tolerance):

@@ -102,9 +102,9 @@ def test_posterior_equals_brute_force(family, n, epsilon):
     other = marginal_posterior(family, prior, n, y, 1.05 * sensitivity / epsilon, bounds)
     edges, cdf, mean = brute_force(family, prior, n, y, sensitivity / epsilon, bounds)
     every_trial = np.tile(edges, (3, 1))
-    np.testing.assert_allclose(posterior.quantile_of(every_trial), cdf, atol=1e-6)
+    np.testing.assert_allclose(posterior.cdf(every_trial), cdf, atol=1e-6)
     np.testing.assert_allclose(posterior.mean(), mean, rtol=1e-7, atol=1e-8)
-    assert np.abs(other.quantile_of(every_trial) - cdf).max() > 1e-5
+    assert np.abs(other.cdf(every_trial) - cdf).max() > 1e-5
 
 
 def test_all_modes_are_found():
@@ -119,11 +119,9 @@ def test_all_modes_are_found():
         high_side = float(np.interp(-y, -mean[peak:], grid[peak:]))
         posterior = marginal_posterior(family, prior, n, [y], scale, bounds)
         edges, cdf, _ = brute_force(family, prior, n, [y], scale, bounds, n_cells=40_000)
-        np.testing.assert_allclose(posterior.quantile_of(edges[None, :]), cdf, atol=1e-6)
+        np.testing.assert_allclose(posterior.cdf(edges[None, :]), cdf, atol=1e-6)
         # Mass around each mode, and none elsewhere.
-        below, above = (
-            np.diff(posterior.quantile_of([[0.8 * mode, 1.2 * mode]]))[0, 0] for mode in (low_side, high_side)
-        )
+        below, above = (np.diff(posterior.cdf([[0.8 * mode, 1.2 * mode]]))[0, 0] for mode in (low_side, high_side))
         assert below > 1e-3
         assert above > 1e-3
         assert below + above == pytest.approx(1.0, abs=1e-9)
@@ -133,8 +131,8 @@ def test_all_modes_are_found():
 def test_a_trial_does_not_depend_on_its_neighbours(family):
     prior, bounds, theta = CASES[family]
     y = np.linspace(-50, 300, 7)
-    together = marginal_posterior(family, prior, 100, y[:, None], 20.0, bounds).quantile_of(np.full(7, theta))
-    alone = [marginal_posterior(family, prior, 100, [v], 20.0, bounds).quantile_of([theta])[0] for v in y]
+    together = marginal_posterior(family, prior, 100, y[:, None], 20.0, bounds).cdf(np.full(7, theta))
+    alone = [marginal_posterior(family, prior, 100, [v], 20.0, bounds).cdf([theta])[0] for v in y]
     np.testing.assert_array_equal(together, alone)
 
 
@@ -146,15 +144,15 @@ def test_draws_invert_the_distribution_function(family):
     uniforms = np.concatenate([rng.random((3, 2000)), np.tile([0.0, 1e-12, 1 - 2**-53], (3, 1))], axis=1)
     draws = posterior.sample(uniforms)
     assert draws.shape == uniforms.shape
-    np.testing.assert_allclose(posterior.quantile_of(draws), uniforms, atol=1e-11)
+    np.testing.assert_allclose(posterior.cdf(draws), uniforms, atol=1e-11)
     np.testing.assert_allclose(draws[:, :2000].mean(axis=1), posterior.mean(), rtol=0.1, atol=0.1)
     assert posterior.sample(uniforms[:, 0]).shape == (3,)
-    assert np.all(np.diff(posterior.cdf, axis=1) >= 0)
+    assert np.all(np.diff(posterior.cdf_values, axis=1) >= 0)
     assert np.all(np.diff(posterior.grid, axis=1) >= 0)
 
 
 def test_noise_without_end_gives_the_prior():
-    for family, law in (
+    for family, distribution in (
         ("binomial", stats.beta(10, 10)),
         ("exponential", stats.gamma(3, scale=1 / 3)),
         ("poisson", stats.gamma(8, scale=1 / 2)),
@@ -162,8 +160,8 @@ def test_noise_without_end_gives_the_prior():
     ):
         prior, bounds, _ = CASES[family]
         posterior = marginal_posterior(family, prior, 10, [0.0], 1e12, bounds)
-        theta = law.ppf([[1e-6, 0.1, 0.5, 0.9, 1 - 1e-6]])
-        np.testing.assert_allclose(posterior.quantile_of(theta), law.cdf(theta), atol=3e-7)
+        theta = distribution.ppf([[1e-6, 0.1, 0.5, 0.9, 1 - 1e-6]])
+        np.testing.assert_allclose(posterior.cdf(theta), distribution.cdf(theta), atol=3e-7)
 
 
 def test_no_noise_gives_the_normal_approximation():
@@ -171,7 +169,7 @@ def test_no_noise_gives_the_normal_approximation():
     posterior = marginal_posterior("normal", (0.0, 1.0), 10_000, [0.5 * 10_000], 1e-6, (-40.0, 40.0))
     exact = stats.norm(0.5 / (1 + 1e-4), 1 / math.sqrt(10_001))
     theta = exact.ppf([[0.001, 0.3, 0.8, 0.999]])
-    np.testing.assert_allclose(posterior.quantile_of(theta), exact.cdf(theta), atol=1e-6)
+    np.testing.assert_allclose(posterior.cdf(theta), exact.cdf(theta), atol=1e-6)
 
 
 @pytest.mark.parametrize("family", CASES)
@@ -180,13 +178,13 @@ def test_impossible_statistics_still_have_a_posterior(family, n):
     prior, bounds, theta = CASES[family]
     posterior = marginal_posterior(family, prior, n, [-1e9, 1e9, 0.0], 1.0, bounds)
     assert np.all(np.isfinite(posterior.mean()))
-    assert np.all((posterior.quantile_of(np.full(3, theta)) >= 0) & (posterior.cdf[:, -1] == 1))
+    assert np.all((posterior.cdf(np.full(3, theta)) >= 0) & (posterior.cdf_values[:, -1] == 1))
 
 
 def test_ends_of_the_parameter_space():
     posterior = marginal_posterior("binomial", (0.3, 0.2), 50, [0.0, 50.0], 1.0)
-    np.testing.assert_array_equal(posterior.quantile_of([[0.0, 1.0]] * 2), [[0.0, 1.0]] * 2)
-    assert np.all(np.diff(posterior.quantile_of(np.tile(special.expit([-300.0, 0.0, 30.0]), (2, 1)))) > 0)
+    np.testing.assert_array_equal(posterior.cdf([[0.0, 1.0]] * 2), [[0.0, 1.0]] * 2)
+    assert np.all(np.diff(posterior.cdf(np.tile(special.expit([-300.0, 0.0, 30.0]), (2, 1)))) > 0)
 
 
 def cook_quantiles(noise_scale_factor):
@@ -197,7 +195,7 @@ def cook_quantiles(noise_scale_factor):
     _, s = family.draw_statistics(rng, theta, 1000, bounds)
     y = release_statistics(rng, s, family.sensitivity(bounds), 0.1)
     scale = noise_scale_factor * family.sensitivity(bounds) / 0.1
-    return marginal_posterior("exponential", prior, 1000, y, scale, bounds).quantile_of(theta[:, 0])
+    return marginal_posterior("exponential", prior, 1000, y, scale, bounds).cdf(theta[:, 0])
 
 
 def test_posterior_is_calibrated_with_public_bounds():
@@ -230,10 +228,10 @@ def test_bad_queries_are_refused():
     posterior = marginal_posterior("binomial", (1, 1), 10, [3.0, 4.0], 1.0)
     for bad in ([0.5], 0.5, [[[0.5]], [[0.5]]]):
         with pytest.raises(ValueError, match="theta must have shape"):
-            posterior.quantile_of(bad)
+            posterior.cdf(bad)
         with pytest.raises(ValueError, match="uniforms must have shape"):
             posterior.sample(bad)
     with pytest.raises(ValueError, match="theta must be finite and between 0 and 1"):
-        posterior.quantile_of([0.5, 1.5])
+        posterior.cdf([0.5, 1.5])
     with pytest.raises(ValueError, match="uniforms must be in"):
         posterior.sample([0.5, 1.0])

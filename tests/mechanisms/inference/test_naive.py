@@ -53,21 +53,21 @@ def test_quantiles_and_means_equal_quadrature(family, n, theta):
             points = np.linspace(ends[0], cut, 9).tolist(), np.linspace(cut, ends[1], 9).tolist()
             below, above = (mpmath.quad(density, part) for part in points)
             first = sum(mpmath.quad(lambda t: t * density(t), part) for part in points)
-        assert posterior.quantile_of([cut])[0] == pytest.approx(float(below / (below + above)), rel=1e-9)
+        assert posterior.cdf([cut])[0] == pytest.approx(float(below / (below + above)), rel=1e-9)
         assert centre == pytest.approx(float(first / (below + above)), rel=1e-9)
 
 
-def test_multinomial_cells_are_beta_laws():
+def test_multinomial_cells_are_beta_distributions():
     posterior = conjugate_posterior("multinomial", (5, 4, 3), 20, [[10, 7, 3], [0, 0, 20]])
     theta = np.array([[0.5, 0.25, 0.25], [0.1, 0.2, 0.7]])
     expected = [
         [stats.beta.cdf(t, a, 32 - a) for t, a in zip(*row, strict=True)]
         for row in zip(theta, posterior.parameters, strict=True)
     ]
-    np.testing.assert_allclose(posterior.quantile_of(theta), expected, rtol=1e-12)
+    np.testing.assert_allclose(posterior.cdf(theta), expected, rtol=1e-12)
     np.testing.assert_allclose(posterior.mean(), posterior.parameters / 32, rtol=1e-15)
-    many = posterior.quantile_of(np.stack([theta, theta[:, ::-1]], axis=1))
-    np.testing.assert_array_equal(many[:, 0], posterior.quantile_of(theta))
+    many = posterior.cdf(np.stack([theta, theta[:, ::-1]], axis=1))
+    np.testing.assert_array_equal(many[:, 0], posterior.cdf(theta))
     assert many.shape == (2, 2, 3)
 
 
@@ -90,18 +90,18 @@ def test_draws_have_the_posterior_mean(family):
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_non_private_is_calibrated_and_naive_is_not(family):
-    """θ and data from the joint law: Cook's quantiles are uniform, and squeezed to the ends if noise is ignored."""
-    rng, law, n = np.random.default_rng(8), FAMILIES[family], 50
+    """θ and data from the joint distribution: Cook's quantiles are uniform, and squeezed to the ends if noise is ignored."""
+    rng, distribution, n = np.random.default_rng(8), FAMILIES[family], 50
     bounds = {"exponential": (0.01, 2.0), "poisson": (0.0, 8.0), "normal": (-3.0, 5.0)}.get(family)
-    theta = law.draw_parameters(rng, PRIORS[family], 1500)
-    s, truncated = law.draw_statistics(rng, theta, n, bounds)
-    u = conjugate_posterior(family, PRIORS[family], n, s).quantile_of(theta)[:, 0]
+    theta = distribution.draw_parameters(rng, PRIORS[family], 1500)
+    s, truncated = distribution.draw_statistics(rng, theta, n, bounds)
+    u = conjugate_posterior(family, PRIORS[family], n, s).cdf(theta)[:, 0]
     assert_mean_within(u, 0.5)
     assert_mean_within((u - 0.5) ** 2, 1 / 12)
     for statistic, used_bounds in ((s, None), (truncated, bounds)):
-        y = release_statistics(rng, statistic, law.sensitivity(bounds), epsilon=0.05)
+        y = release_statistics(rng, statistic, distribution.sensitivity(bounds), epsilon=0.05)
         projected = naive_statistics(family, y, n, used_bounds)
-        u = conjugate_posterior(family, PRIORS[family], n, projected).quantile_of(theta)[:, 0]
+        u = conjugate_posterior(family, PRIORS[family], n, projected).cdf(theta)[:, 0]
         with pytest.raises(AssertionError, match="is not within"):
             assert_mean_within((u - 0.5) ** 2, 1 / 12)
 
@@ -146,8 +146,8 @@ def test_bad_input_is_refused():
     posterior = ConjugatePosterior("binomial", np.ones((2, 2)))
     for theta in (0.5, [0.5], np.full((2, 2, 2), 0.5)):
         with pytest.raises(ValueError, match=r"theta must have shape \(2\)"):
-            posterior.quantile_of(theta)
+            posterior.cdf(theta)
     with pytest.raises(ValueError, match="theta must be finite and between 0 and 1"):
-        posterior.quantile_of([0.5, 1.5])
+        posterior.cdf([0.5, 1.5])
     with pytest.raises(ValueError, match="size must be a whole number >= 1, got 0"):
         posterior.sample(np.random.default_rng(1), 0)

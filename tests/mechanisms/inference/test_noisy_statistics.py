@@ -1,4 +1,4 @@
-"""Laplace releases of sufficient statistics: their law, and their guarantee audited in every family."""
+"""Laplace releases of sufficient statistics: their distribution, and their guarantee audited in every family."""
 
 import math
 

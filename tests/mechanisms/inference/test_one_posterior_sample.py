@@ -89,7 +89,7 @@ def test_tempering_follows_its_definition():
     ],
 )
 def test_draws_invert_the_distribution_function(method, prior, n, epsilon, s):
-    """Against mpmath, also where [a₀, 1 − a₀] holds 1e-4576 of the Beta law."""
+    """Against mpmath, also where [a₀, 1 − a₀] holds 1e-4576 of the Beta distribution."""
     mechanism = one_posterior_sampling(method, prior, n, epsilon)
     uniforms = np.random.default_rng(4).random((1, N_DRAWS))
     uniforms[0, :4] = [0.0, 1e-9, 0.5, 1 - 2**-53]
@@ -131,13 +131,13 @@ def truncated_beta_cdf(theta, a, b):
 NODES = tuple(array.tolist() for array in np.polynomial.legendre.leggauss(12))
 
 
-def test_draws_have_the_mean_of_the_truncated_law():
+def test_draws_have_the_mean_of_the_truncated_distribution():
     mechanism = one_posterior_sampling("ops", (10, 10), 1000, 1.0)
     draws = mechanism.sample(np.random.default_rng(6).random((400, N_DRAWS)), np.full(400, 200)).ravel()
     a, b = mechanism.beta_parameters([200])[0]
-    law, shifted = stats.beta(a, b), stats.beta(a + 1, b)
-    within = [np.diff(each.cdf([EDGE, 1 - EDGE]))[0] for each in (law, shifted)]
-    expected = law.mean() * within[1] / within[0]
+    distribution, shifted = stats.beta(a, b), stats.beta(a + 1, b)
+    within = [np.diff(each.cdf([EDGE, 1 - EDGE]))[0] for each in (distribution, shifted)]
+    expected = distribution.mean() * within[1] / within[0]
     assert_mean_within(draws, expected)
     with pytest.raises(AssertionError, match="is not within"):
         assert_mean_within(draws, 1.05 * expected)

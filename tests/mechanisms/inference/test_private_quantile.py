@@ -7,11 +7,11 @@ import pytest
 from scipy import stats
 
 from mechanisms.inference.families import FAMILIES
-from mechanisms.inference.private_quantile import private_bounds, private_quantile, quantile_law
+from mechanisms.inference.private_quantile import private_bounds, private_quantile, quantile_distribution
 
 
-def log_density_at(x, law):
-    edges, log_density = law
+def log_density_at(x, distribution):
+    edges, log_density = distribution
     return log_density[np.searchsorted(edges[1:-1], x, side="right")]
 
 
@@ -24,10 +24,12 @@ def largest_loss(quantile, spent, seed=0):
         data = rng.choice([rng.normal(0.5, 0.02), 0.0, 0.2, 0.5, 1.0, 7.0, rng.random()], size=n)
         neighbour = data.copy()
         neighbour[rng.integers(n)] = rng.choice([-1.0, 0.0, 0.3, 1.0, rng.random()])
-        laws = [quantile_law(records, quantile, spent, (0.0, 1.0)) for records in (data, neighbour)]
-        edges = np.unique(np.concatenate([laws[0][0], laws[1][0]]))
+        distributions = [quantile_distribution(records, quantile, spent, (0.0, 1.0)) for records in (data, neighbour)]
+        edges = np.unique(np.concatenate([distributions[0][0], distributions[1][0]]))
         middles = (edges[1:] + edges[:-1]) / 2
-        largest = max(largest, np.abs(log_density_at(middles, laws[0]) - log_density_at(middles, laws[1])).max())
+        largest = max(
+            largest, np.abs(log_density_at(middles, distributions[0]) - log_density_at(middles, distributions[1])).max()
+        )
     return largest
 
 
@@ -46,9 +48,9 @@ def test_extremes_lose_half_of_the_budget(quantile):
 
 
 @pytest.mark.parametrize(("quantile", "epsilon"), [(0.5, 1.0), (0.9, 0.2), (0.0, 1e-6), (0.3, 1e4)])
-def test_law_is_the_normalised_exponential_mechanism(quantile, epsilon):
+def test_distribution_is_the_normalised_exponential_mechanism(quantile, epsilon):
     data = np.array([0.9, 0.1, 0.4, 0.4, 3.0])
-    edges, log_density = quantile_law(data, quantile, epsilon, (0.0, 1.0))
+    edges, log_density = quantile_distribution(data, quantile, epsilon, (0.0, 1.0))
     occupied = np.diff(edges) > 0
     assert np.sum(np.diff(edges)[occupied] * np.exp(log_density[occupied])) == pytest.approx(1.0, rel=1e-12)
     middles = (edges[1:] + edges[:-1])[occupied] / 2
@@ -59,7 +61,7 @@ def test_law_is_the_normalised_exponential_mechanism(quantile, epsilon):
 def test_draws_follow_the_density():
     data, rng = [0.9, 0.1, 0.4, 0.4, 3.0], np.random.default_rng(2)
     draws = [private_quantile(rng, data, 0.5, 3.0, (0.0, 1.0)) for _ in range(4000)]
-    edges, log_density = quantile_law(data, 0.5, 3.0, (0.0, 1.0))
+    edges, log_density = quantile_distribution(data, 0.5, 3.0, (0.0, 1.0))
     distinct = np.unique(edges)
     heights = np.exp(log_density_at((distinct[1:] + distinct[:-1]) / 2, (edges, log_density)))
     cdf = np.concatenate([[0], np.cumsum(np.diff(distinct) * heights)])
@@ -113,7 +115,7 @@ def test_bounds_spend_half_each(monkeypatch):
 )
 def test_bad_arguments_are_refused(data, quantile, epsilon, data_range, message):
     with pytest.raises(ValueError, match=message):
-        quantile_law(data, quantile, epsilon, data_range)
+        quantile_distribution(data, quantile, epsilon, data_range)
     if message.startswith("quantile"):
         with pytest.raises(ValueError, match="quantiles must be two, ascending"):
             private_bounds(np.random.default_rng(1), [0.5], (0.9, 0.1), 1.0, (0, 1))

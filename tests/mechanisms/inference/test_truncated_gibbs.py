@@ -184,7 +184,7 @@ def test_restricted_sums_have_their_means(restriction):
         assert_mean_within(draws[:, 0].reshape(200, -1).mean(axis=1), wrong[0])
 
 
-LAWS = {
+DISTRIBUTIONS = {
     "exponential": lambda prior: stats.gamma(prior[0], scale=1 / prior[1]),
     "poisson": lambda prior: stats.gamma(prior[0], scale=1 / prior[1]),
     "normal": lambda prior: stats.norm(prior[0], np.sqrt(prior[1])),
@@ -198,15 +198,15 @@ def test_conjugate_draws_agree_with_the_families(family, prior):
     rng, hyperparameters = np.random.default_rng(3), np.array(prior, dtype=float)
     draws = np.array([draw_conjugate(rng, KINDS[family], hyperparameters, 5, 7.5) for _ in range(5000)])
     updated = FAMILIES[family].posterior(prior, [7.5], 5)
-    assert stats.kstest(draws, LAWS[family](updated).cdf).pvalue > 1e-6
+    assert stats.kstest(draws, DISTRIBUTIONS[family](updated).cdf).pvalue > 1e-6
     from_prior = np.array([draw_conjugate(rng, KINDS[family], hyperparameters, 0, 0.0) for _ in range(5000)])
-    assert stats.kstest(from_prior, LAWS[family](prior).cdf).pvalue > 1e-6
-    assert stats.kstest(from_prior * 1.1, LAWS[family](prior).cdf).pvalue < 1e-3
+    assert stats.kstest(from_prior, DISTRIBUTIONS[family](prior).cdf).pvalue > 1e-6
+    assert stats.kstest(from_prior * 1.1, DISTRIBUTIONS[family](prior).cdf).pvalue < 1e-3
 
 
 def posterior_on_grid(table, prior, n, noisy, noise_scale, theta):
     """Return the distribution function of the marginal posterior on `theta`."""
-    log_density = LAWS[table.family](prior).logpdf(theta)
+    log_density = DISTRIBUTIONS[table.family](prior).logpdf(theta)
     log_density += [log_marginal(split_moments(n, tuple(row)), noisy, noise_scale) for row in from_table(table, theta)]
     cumulative = integrate.cumulative_trapezoid(np.exp(log_density - log_density.max()), theta, initial=0.0)
     return cumulative / cumulative[-1]

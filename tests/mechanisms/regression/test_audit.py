@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from mechanisms.audit import audit_laws
+from mechanisms.audit import audit_distributions
 from mechanisms.privacy import Guarantee
-from mechanisms.regression.audit import adversarial_posteriors, probability_laws, quantile_laws
+from mechanisms.regression.audit import adversarial_posteriors, probability_distributions, quantile_distributions
 from mechanisms.regression.partition_probability import PROBABILITY_METHODS, partition_probability
 from mechanisms.regression.partition_quantile import partition_quantile
 from mechanisms.regression.posterior import coefficient_posterior
@@ -86,7 +86,7 @@ def test_density_ratio_of_the_released_probability(name, epsilon):
     x, y, labels = rows()
     p = adversarial_posteriors(x, y, labels, 1, PRIORS["zellner"], 1.0).cdf(2.0)
     mechanism = partition_probability(name, M, epsilon)
-    found = audit_laws(probability_laws(mechanism, p, [[0, 1]]))
+    found = audit_distributions(probability_distributions(mechanism, p, [[0, 1]]))
     if name == "fisher-published":
         assert mechanism.guarantee() is None
         assert found.epsilon == pytest.approx(M * epsilon, rel=1e-9)
@@ -98,18 +98,18 @@ def test_density_ratio_of_the_released_probability(name, epsilon):
 
 
 @pytest.mark.parametrize("name", NOISY)
-def test_laws_are_those_of_the_releases(name):
+def test_distributions_are_those_of_the_releases(name):
     """Shares of draws in each cell; outputs are released values, in order."""
     mechanism = partition_probability(name, 4, 0.8)
     p = np.array([[0.2, 0.9, 0.5, 0.4], [1.0, 0.9, 0.5, 0.4]])
-    laws = probability_laws(mechanism, p, [[0, 1]])
-    law = np.exp(laws.log_law(0))
+    distributions = probability_distributions(mechanism, p, [[0, 1]])
+    distribution = np.exp(distributions.log_pmf(0))
     drawn = mechanism.release(np.random.default_rng(3), np.broadcast_to(p[0][:, None], (20_000, 4, 1)))[:, 0]
-    order = np.argsort(laws.outputs, kind="stable")
-    values, cumulative = laws.outputs[order], np.cumsum(law[order])
+    order = np.argsort(distributions.outputs, kind="stable")
+    values, cumulative = distributions.outputs[order], np.cumsum(distribution[order])
     for value, mass in list(zip(values, cumulative, strict=True))[3:-3:5]:
         share = np.mean(drawn <= value)
-        near = law[order][np.searchsorted(values, value)]
+        near = distribution[order][np.searchsorted(values, value)]
         assert share == pytest.approx(mass, abs=near + 5 * math.sqrt(0.25 / 20_000))
 
 
@@ -128,7 +128,7 @@ def test_joint_loss_of_bounds_and_mean():
     }
     for split in ((0.5, 0.5), (0.9, 0.1)):
         method = partition_quantile("quantile", 4, 1.0, split, doublings=2)
-        found = audit_laws(quantile_laws(method, values[tuples], sorted(pairs)))
+        found = audit_distributions(quantile_distributions(method, values[tuples], sorted(pairs)))
         assert found.check(Guarantee(1.0)).holds
         assert found.epsilon > split[1]
         assert not found.check(Guarantee(0.95 * found.epsilon)).holds
@@ -137,15 +137,18 @@ def test_joint_loss_of_bounds_and_mean():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: probability_laws(partition_probability("fisher-noiseless", 2, 1.0), [[0, 1]], [[0, 0]]), "have noise"),
         (
-            lambda: quantile_laws(
+            lambda: probability_distributions(partition_probability("fisher-noiseless", 2, 1.0), [[0, 1]], [[0, 0]]),
+            "have noise",
+        ),
+        (
+            lambda: quantile_distributions(
                 partition_quantile("quantile-centred", 2, 1.0, (0.3, 0.3, 0.4)), [[0.0, 1.0]], [[0, 0]]
             ),
             "must be quantile, got quantile-centred",
         ),
     ],
 )
-def test_mechanisms_that_have_no_such_law_are_refused(call, message):
+def test_mechanisms_that_have_no_such_distribution_are_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call()

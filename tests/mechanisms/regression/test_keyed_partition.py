@@ -66,20 +66,20 @@ def joint_counts(n_rounds, n_keys=20_000):
     return counts
 
 
-def joint_law():
-    """Return the law of four draws without replacement from 32,768 positions of each half."""
-    law = []
+def joint_distribution():
+    """Return the distribution of four draws without replacement from 32,768 positions of each half."""
+    distribution = []
     for outcome in range(16):
         ones = outcome.bit_count()
         ways = [32_768 - i for i in range(ones)] + [32_768 - i for i in range(4 - ones)]
-        law.append(np.prod(np.array(ways) / (65_536 - np.arange(4))))
-    return law
+        distribution.append(np.prod(np.array(ways) / (65_536 - np.arange(4))))
+    return distribution
 
 
 def test_rows_that_are_near_go_anywhere():
-    assert_frequencies(joint_counts(n_rounds=12), joint_law())
+    assert_frequencies(joint_counts(n_rounds=12), joint_distribution())
     with pytest.raises(AssertionError, match="chi-square"):
-        assert_frequencies(joint_counts(n_rounds=2), joint_law())
+        assert_frequencies(joint_counts(n_rounds=2), joint_distribution())
 
 
 def least_p_value(n_rounds, n=65_536, n_keys=60, cells=16):

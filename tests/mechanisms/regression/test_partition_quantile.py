@@ -1,4 +1,4 @@
-"""Quantiles from partitions: window laws against direct counts and draws, budgets, bounds, a centre far from 0."""
+"""Quantiles from partitions: window distributions against direct counts and draws, budgets, bounds, a centre far from 0."""
 
 import math
 
@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from mechanisms.audit import audit_laws
-from mechanisms.inference.private_quantile import quantile_law
-from mechanisms.regression.audit import centred_losses, window_laws
-from mechanisms.regression.partition_quantile import QUANTILE_METHODS, partition_quantile, window_law
+from mechanisms.audit import audit_distributions
+from mechanisms.inference.private_quantile import quantile_distribution
+from mechanisms.regression.audit import centred_losses, window_distributions
+from mechanisms.regression.partition_quantile import QUANTILE_METHODS, partition_quantile, window_distribution
 from tests.statistical import assert_mean_within
 
 SPLITS = {"quantile": (0.45, 0.45), "quantile-centred": (0.2, 0.25, 0.45)}
@@ -21,30 +21,32 @@ def method(name, n_partitions=100, epsilon=0.9, **more):
 
 
 @pytest.mark.parametrize("unit", [math.inf, 0.5])
-def test_window_law_is_the_normalised_exponential_mechanism(unit):
+def test_window_distribution_is_the_normalised_exponential_mechanism(unit):
     """Masses of cells against a fine sum of exp((ε/2)·count)/√(x² + μ²)."""
     values = np.array([-0.4, 0.1, 0.15, 0.7, 5.0, -np.inf, np.inf])
-    law = window_law(values, 0.3, 3.0, (-1.0, 2.0), unit)
+    distribution = window_distribution(values, 0.3, 3.0, (-1.0, 2.0), unit)
     x = np.linspace(-1.0, 2.0, 600_001)
     x = (x[1:] + x[:-1]) / 2
     density = np.exp(1.5 * (np.abs(values[:, None] - x) <= 0.3).sum(axis=0))
     if math.isfinite(unit):
         density /= np.sqrt(x**2 + unit**2)
     density /= density.sum()
-    for mass, low, high in zip(np.exp(law.log_masses), law.edges, law.edges[1:], strict=False):
+    for mass, low, high in zip(
+        np.exp(distribution.log_masses), distribution.edges, distribution.edges[1:], strict=False
+    ):
         assert mass == pytest.approx(density[(x > low) & (x <= high)].sum(), abs=1e-5)
-    assert np.exp(law.log_masses).sum() == pytest.approx(1.0, rel=1e-13)
+    assert np.exp(distribution.log_masses).sum() == pytest.approx(1.0, rel=1e-13)
 
 
 @pytest.mark.parametrize("unit", [math.inf, 0.05])
-def test_draws_follow_the_window_law(unit):
-    law = window_law([-0.4, 0.1, 0.15, 0.7], 0.3, 3.0, (-1.0, 2.0), unit)
+def test_draws_follow_the_window_distribution(unit):
+    distribution = window_distribution([-0.4, 0.1, 0.15, 0.7], 0.3, 3.0, (-1.0, 2.0), unit)
     rng = np.random.default_rng(3)
-    draws = np.array([law.draw(rng) for _ in range(6000)])
+    draws = np.array([distribution.draw(rng) for _ in range(6000)])
 
     def cdf(x):
-        flat = [v if math.isinf(unit) else np.arcsinh(v / unit) for v in (x, law.edges)]
-        return np.interp(flat[0], flat[1], np.append(0.0, np.cumsum(np.exp(law.log_masses))))
+        flat = [v if math.isinf(unit) else np.arcsinh(v / unit) for v in (x, distribution.edges)]
+        return np.interp(flat[0], flat[1], np.append(0.0, np.cumsum(np.exp(distribution.log_masses))))
 
     assert stats.kstest(draws, cdf).pvalue > 1e-6
     assert stats.kstest(draws + 0.08, cdf).pvalue < 1e-6
@@ -57,14 +59,14 @@ def random_neighbours(rng, spread):
     return values, neighbour
 
 
-def test_window_laws_spend_no_more_than_their_budget():
+def test_window_distributions_spend_no_more_than_their_budget():
     """Exact, over random neighbours and all outputs; without the ½ of the exponential mechanism it fails."""
     rng, largest, careless = np.random.default_rng(4), 0.0, 0.0
     for _ in range(200):
         pair = random_neighbours(rng, 1.0)
         for spent in (1.0, 2.0):
-            laws = [window_law(values, 0.5, spent, (-3.0, 3.0), 0.1) for values in pair]
-            found = audit_laws(window_laws(laws, [[0, 1]])).epsilon
+            distributions = [window_distribution(values, 0.5, spent, (-3.0, 3.0), 0.1) for values in pair]
+            found = audit_distributions(window_distributions(distributions, [[0, 1]])).epsilon
             if spent == 1.0:
                 largest = max(largest, found)
             else:
@@ -83,11 +85,13 @@ def test_steps_of_the_centred_method_stay_within_their_budgets():
         moved_q[3], moved_s[3] = other_q, other_s
         losses = centred_losses(centred, q, s, (3, other_q, other_s), scales=(1e-6, 0.3, 7.0, 1e6))
         assert (np.array(losses) <= np.array(SPLITS["quantile-centred"]) + 1e-9).all()
-        scales = window_laws([centred.scale_law(each) for each in (s, moved_s)], [[0, 1]])
-        assert losses[0] == audit_laws(scales).epsilon
+        scales = window_distributions([centred.scale_distribution(each) for each in (s, moved_s)], [[0, 1]])
+        assert losses[0] == audit_distributions(scales).epsilon
         for scale in (1e-6, 0.3, 7.0, 1e6):
-            centres = window_laws([centred.centre_law(each, scale) for each in (q, moved_q)], [[0, 1]])
-            assert audit_laws(centres).epsilon <= losses[1]
+            centres = window_distributions(
+                [centred.centre_distribution(each, scale) for each in (q, moved_q)], [[0, 1]]
+            )
+            assert audit_distributions(centres).epsilon <= losses[1]
             change = centred.clipped_mean(moved_q, 2.0, 2 * scale) - centred.clipped_mean(q, 2.0, 2 * scale)
             assert abs(change) / centred.noise_scale(2 * scale) <= 0.45 + 1e-9
 
@@ -95,13 +99,13 @@ def test_steps_of_the_centred_method_stay_within_their_budgets():
 def test_a_window_finds_a_centre_where_a_median_is_lost():
     """Exact probabilities of a centre within two scales, 100 partitions, both with 0.25 on the same flattened range."""
     q = stats.norm.ppf((np.arange(100) + 0.5) / 100, 2.0, 0.3)
-    law = method("quantile-centred").centre_law(q, 0.3)
-    near = (law.edges[:-1] > 1.4) & (law.edges[1:] < 2.6)
+    distribution = method("quantile-centred").centre_distribution(q, 0.3)
+    near = (distribution.edges[:-1] > 1.4) & (distribution.edges[1:] < 2.6)
     reach = math.asinh(2.0**30)
-    edges, log_density = quantile_law(np.arcsinh(q), 0.5, 0.25, (-reach, reach))
+    edges, log_density = quantile_distribution(np.arcsinh(q), 0.5, 0.25, (-reach, reach))
     close = (edges[:-1] > math.asinh(1.4)) & (edges[1:] < math.asinh(2.6))
     median = float(np.sum(np.diff(edges)[close] * np.exp(log_density[close])))
-    assert np.exp(law.log_masses)[near].sum() > 0.99
+    assert np.exp(distribution.log_masses)[near].sum() > 0.99
     assert median < 0.5
 
 
@@ -197,9 +201,9 @@ def test_values_from_anywhere_give_finite_releases(name):
         (lambda: method("quantile", 3).release(None, np.zeros(3), np.ones(3)), "must have shapes"),
         (lambda: method("quantile", 3).release(None, np.full((3, 1), np.nan), np.ones(3)), "must be numbers"),
         (lambda: method("quantile", 3).release(None, np.zeros((3, 1)), np.zeros(3)), "spreads > 0"),
-        (lambda: window_law([1.0], 0.0, 1.0, (0.0, 1.0)), "half_window must be > 0"),
-        (lambda: window_law([np.nan], 1.0, 1.0, (0.0, 1.0)), "values must be numbers"),
-        (lambda: window_law([], 1.0, 1.0, (0.0, 1.0)), "values must be numbers"),
+        (lambda: window_distribution([1.0], 0.0, 1.0, (0.0, 1.0)), "half_window must be > 0"),
+        (lambda: window_distribution([np.nan], 1.0, 1.0, (0.0, 1.0)), "values must be numbers"),
+        (lambda: window_distribution([], 1.0, 1.0, (0.0, 1.0)), "values must be numbers"),
     ],
 )
 def test_bad_input_is_refused(call, message):

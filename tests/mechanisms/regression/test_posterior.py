@@ -40,7 +40,7 @@ def design(x):
 
 
 def textbook(name, x, y, k, error_variance, power):
-    """Return the law of β_k by the formulas for matrices, as scipy's frozen law; not for the semi-conjugate prior."""
+    """Return the distribution of β_k by the formulas for matrices, as scipy's frozen distribution; not for the semi-conjugate prior."""
     X, n, d = design(x), len(y), 3
     least = np.linalg.solve(X.T @ X, X.T @ y)
     rss = float(np.sum((y - X @ least) ** 2))
@@ -66,7 +66,7 @@ def textbook(name, x, y, k, error_variance, power):
 @pytest.mark.parametrize("error_variance", [None, 2.5])
 @pytest.mark.parametrize("k", [0, 1, 2])
 @pytest.mark.parametrize("name", ["flat", "zellner", "conjugate"])
-def test_laws_are_those_of_the_textbook(name, k, error_variance, power):
+def test_distributions_are_those_of_the_textbook(name, k, error_variance, power):
     x, y = rows()
     found = coefficient_posterior(statistics_of(x, y), k, PRIORS[name], error_variance, power)
     expected = textbook(name, x, y, k, error_variance, power)
@@ -113,7 +113,7 @@ def semi_conjugate_cdf(x, y, cutoff, precision, shape, rate, power=1.0):
 
 
 def test_the_sum_over_points_against_quadrature_in_high_precision():
-    """Of the law of β itself, with σ² integrated out by hand: p(β) ∝ N(β)·(rate + ½Σ(y − βx)²)^(−shape − n/2)."""
+    """Of the distribution of β itself, with σ² integrated out by hand: p(β) ∝ N(β)·(rate + ½Σ(y − βx)²)^(−shape − n/2)."""
     x, y = np.array([0.5, -1.0, 2.0]), np.array([1.0, -1.5, 4.5])
 
     def density(b):
@@ -138,7 +138,7 @@ def test_the_sum_over_points_against_quadrature_in_high_precision():
         (8, 16.0, 0.1, 1e-4, 1.0, 2),  # rows say 2 with small errors, the prior 0
     ],
 )
-def test_semi_conjugate_law_with_unknown_variance(n, precision, shape, rate, power, n_peaks):
+def test_semi_conjugate_distribution_with_unknown_variance(n, precision, shape, rate, power, n_peaks):
     rng = np.random.default_rng(n)
     x = rng.standard_normal(n)
     y = 2.0 * x + 0.1 * rng.standard_normal(n)
@@ -165,7 +165,7 @@ def gibbs(rng, X, y, prior, n_draws):
     return np.array(kept[n_draws // 10 :])
 
 
-def test_semi_conjugate_law_against_a_gibbs_sampler():
+def test_semi_conjugate_distribution_against_a_gibbs_sampler():
     """Batch means give the standard error; the conjugate prior of the same numbers must fail."""
     x, y = rows()
     prior = PRIORS["semi-conjugate"]
@@ -243,30 +243,34 @@ def test_proper_priors_need_neither_many_rows_nor_full_rank(name):
     assert prior_only.mean == pytest.approx(-2.0, rel=1e-9)
 
 
-def test_two_kinds_of_laws_side_by_side():
-    """A normal and a t law in one array, and their quantiles as inverses."""
-    law = CoefficientPosterior(np.ones((2, 1)), np.zeros((2, 1)), np.ones((2, 1)), np.array([np.inf, 3.0]))
-    np.testing.assert_allclose(law.cdf(1.0), [stats.norm.cdf(1.0), stats.t(3).cdf(1.0)], rtol=1e-13)
-    np.testing.assert_allclose(law.cdf([1.0, 2.0])[1], stats.t(3).cdf([1.0, 2.0]), rtol=1e-13)
-    np.testing.assert_allclose(law.quantile(0.9), [stats.norm.ppf(0.9), stats.t(3).ppf(0.9)], rtol=1e-10)
-    np.testing.assert_allclose(law.sd, [1.0, math.sqrt(3.0)])
+def test_two_kinds_of_distributions_side_by_side():
+    """A normal and a t distribution in one array, and their quantiles as inverses."""
+    distribution = CoefficientPosterior(np.ones((2, 1)), np.zeros((2, 1)), np.ones((2, 1)), np.array([np.inf, 3.0]))
+    np.testing.assert_allclose(distribution.cdf(1.0), [stats.norm.cdf(1.0), stats.t(3).cdf(1.0)], rtol=1e-13)
+    np.testing.assert_allclose(distribution.cdf([1.0, 2.0])[1], stats.t(3).cdf([1.0, 2.0]), rtol=1e-13)
+    np.testing.assert_allclose(distribution.quantile(0.9), [stats.norm.ppf(0.9), stats.t(3).ppf(0.9)], rtol=1e-10)
+    np.testing.assert_allclose(distribution.sd, [1.0, math.sqrt(3.0)])
     heavy = CoefficientPosterior(np.ones((2, 1)), np.zeros((2, 1)), np.ones((2, 1)), np.array([1.0, 2.0]))
     assert np.isinf(heavy.sd).all()
-    assert law.cdf([-np.inf, np.inf]).tolist() == [[0.0, 1.0], [0.0, 1.0]]
+    assert distribution.cdf([-np.inf, np.inf]).tolist() == [[0.0, 1.0], [0.0, 1.0]]
 
 
 def test_quantiles_of_mixtures_invert_their_distribution_functions():
     rng = np.random.default_rng(0)
     weights = rng.dirichlet(np.ones(5), 50)
-    law = CoefficientPosterior(
+    distribution = CoefficientPosterior(
         weights, 10 * rng.standard_normal((50, 5)), np.exp(3 * rng.standard_normal((50, 5))), np.full(50, np.inf)
     )
     p = np.array([1e-9, 0.01, 0.5, 0.99, 1 - 1e-9])
-    x = law.quantile(p)
-    direct = np.sum(weights[:, None] * stats.norm.cdf((x[..., None] - law.locations[:, None]) / law.scales[:, None]), 2)
+    x = distribution.quantile(p)
+    direct = np.sum(
+        weights[:, None]
+        * stats.norm.cdf((x[..., None] - distribution.locations[:, None]) / distribution.scales[:, None]),
+        2,
+    )
     np.testing.assert_allclose(direct, np.broadcast_to(p, x.shape), rtol=1e-9)
-    second = np.sum(weights * (law.scales**2 + law.locations**2), axis=1)
-    np.testing.assert_allclose(law.sd**2 + law.mean**2, second, rtol=1e-12)
+    second = np.sum(weights * (distribution.scales**2 + distribution.locations**2), axis=1)
+    np.testing.assert_allclose(distribution.sd**2 + distribution.mean**2, second, rtol=1e-12)
 
 
 def flawed(**changes):

@@ -1,13 +1,13 @@
-"""The sparse vector: its exact law by other means, its loss over all data sets, its end."""
+"""The sparse vector: its exact distribution by other means, its loss over all data sets, its end."""
 
 import math
 
 import numpy as np
 import pytest
 
-from mechanisms.audit import audit_laws
+from mechanisms.audit import audit_distributions
 from mechanisms.privacy import Guarantee
-from mechanisms.regression.audit import search_laws
+from mechanisms.regression.audit import search_distributions
 from mechanisms.regression.sparse_vector import SparseVector
 from tests.statistical import assert_frequencies
 
@@ -20,36 +20,36 @@ def difference_tail(t, a, b):
 
 @pytest.mark.parametrize("epsilon", [0.05, 1.0, 20.0])
 @pytest.mark.parametrize("count", [0, 7, 8, 10])
-def test_law_of_one_test_is_that_of_a_difference(count, epsilon):
+def test_distribution_of_one_test_is_that_of_a_difference(count, epsilon):
     search = SparseVector(10, epsilon, share=0.8, doublings=1)
     expected = difference_tail(8.0 - count, search.query_scale, search.threshold_scale)
-    found = np.exp(search.log_law([count, 10]))
+    found = np.exp(search.log_pmf([count, 10]))
     np.testing.assert_allclose(found, [expected, 1 - expected], rtol=1e-11)
 
 
-def test_laws_are_normalised_in_long_searches():
+def test_distributions_are_normalised_in_long_searches():
     rng = np.random.default_rng(1)
     for n_values, epsilon in ((100, 0.45), (1000, 0.01), (50, 30.0)):
         search = SparseVector(n_values, epsilon)
         counts = np.sort(rng.integers(0, n_values + 1, 31))
-        assert np.exp(search.log_law(counts)).sum() == pytest.approx(1.0, abs=1e-11)
+        assert np.exp(search.log_pmf(counts)).sum() == pytest.approx(1.0, abs=1e-11)
 
 
-def test_draws_follow_the_law():
+def test_draws_follow_the_distribution():
     search, values = SparseVector(20, 0.8, share=0.6, doublings=5), np.linspace(-9.0, 20.0, 20)
     rng = np.random.default_rng(2)
     drawn = np.bincount([search.release(rng, values) for _ in range(20_000)], minlength=6)
-    assert_frequencies(drawn, np.exp(search.log_law(search.counts(values))))
+    assert_frequencies(drawn, np.exp(search.log_pmf(search.counts(values))))
     other = SparseVector(20, 0.9, share=0.6, doublings=5)
     with pytest.raises(AssertionError, match="chi-square"):
-        assert_frequencies(drawn, np.exp(other.log_law(search.counts(values))))
+        assert_frequencies(drawn, np.exp(other.log_pmf(search.counts(values))))
 
 
 @pytest.mark.parametrize("epsilon", [0.45, 4.0])
 @pytest.mark.parametrize(("n_values", "doublings", "share"), [(2, 1, 1.0), (4, 3, 0.8), (8, 4, 0.5), (15, 2, 0.9)])
 def test_loss_over_all_data_sets_is_within_three_quarters(n_values, doublings, share, epsilon):
     search = SparseVector(n_values, epsilon, share=share, doublings=doublings)
-    found = audit_laws(search_laws(search))
+    found = audit_distributions(search_distributions(search))
     assert found.check(search.guarantee).holds
     assert 0.1 * epsilon < found.epsilon <= 0.75 * epsilon
 
@@ -57,7 +57,7 @@ def test_loss_over_all_data_sets_is_within_three_quarters(n_values, doublings, s
 def test_audit_catches_too_little_noise():
     """Twice the budget in its noise, stated as once."""
     careless = SparseVector(8, 2.0, share=0.5, doublings=4)
-    assert not audit_laws(search_laws(careless)).check(Guarantee(1.0)).holds
+    assert not audit_distributions(search_distributions(careless)).check(Guarantee(1.0)).holds
 
 
 def test_search_always_ends():
@@ -67,7 +67,7 @@ def test_search_always_ends():
     for values in (np.full(5, 1e9), np.full(5, np.inf), np.full(5, -np.inf)):
         assert search.search(values) == 12
         assert search.release(rng, values) == 12
-        assert np.exp(search.log_law(search.counts(values)))[-1] > 0.99
+        assert np.exp(search.log_pmf(search.counts(values)))[-1] > 0.99
     assert search.bound(12) == 4096.0
     assert str(search.guarantee) == "50-DP"
 

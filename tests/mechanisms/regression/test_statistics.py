@@ -1,4 +1,4 @@
-"""Sufficient statistics: exact moments, however rows are cut into chunks; the law of those that are simulated."""
+"""Sufficient statistics: exact moments, however rows are cut into chunks; the distribution of those that are simulated."""
 
 from fractions import Fraction
 
@@ -109,7 +109,7 @@ def bartlett(rng, m, slope, error_std, size):
     return x_mean, y_mean, sxx, sxy, slope**2 * sxx + 2 * slope * sxe + see
 
 
-def test_simulated_statistics_have_the_law_of_normal_rows():
+def test_simulated_statistics_have_the_distribution_of_normal_rows():
     m, size = 12, 4000
     rng = np.random.default_rng(5)
     found = simulate_statistics(rng, np.full(size, m), [1.0, 2.0], 3.0)

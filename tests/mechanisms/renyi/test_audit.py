@@ -1,4 +1,4 @@
-"""Audits of continuous laws: closed form against quadrature, all data sets of small n, and guarantees that fail."""
+"""Audits of continuous distributions: closed form against quadrature, all data sets of small n, and guarantees that fail."""
 
 import math
 
@@ -6,9 +6,15 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from mechanisms.audit import OutputLaws
+from mechanisms.audit import OutputDistributions
 from mechanisms.privacy import Guarantee, RenyiGuarantee
-from mechanisms.renyi.audit import audit_densities, audit_posteriors, audit_sampling, beta_laws, gaussian_laws
+from mechanisms.renyi.audit import (
+    audit_densities,
+    audit_posteriors,
+    audit_sampling,
+    beta_distributions,
+    gaussian_distributions,
+)
 from mechanisms.renyi.gaussian_counts import gaussian_mechanism
 from mechanisms.renyi.sampling import RENYI_SAMPLERS, RenyiSampling, calibrate_renyi, renyi_sampler
 
@@ -26,11 +32,11 @@ def two_cells(mechanism):
 def test_closed_form_quadrature_and_supremum_agree(name, prior, n):
     """Up to 98 % of the way from order 1 to the one from which the divergence is infinite."""
     mechanism = renyi_sampler(name, prior, n, 1.0 if name == "direct" else 0.3)
-    gap = mechanism.largest_order - 1
+    gap = mechanism.critical_order - 1
     orders = [1.0, 1 + 0.1 * gap, 1 + 0.5 * gap, 1 + 0.98 * gap]
     parameters, pairs = two_cells(mechanism)
     closed = audit_posteriors(parameters, pairs, orders)
-    quadrature = audit_densities(beta_laws(parameters, pairs, orders[-1]), orders)
+    quadrature = audit_densities(beta_distributions(parameters, pairs, orders[-1]), orders)
     brute = audit_sampling(mechanism, orders)
     for order in orders:
         assert quadrature.renyi[order] == pytest.approx(closed.renyi[order], rel=1e-8)
@@ -42,12 +48,15 @@ def test_closed_form_quadrature_and_supremum_agree(name, prior, n):
     assert closed.n_pairs == quadrature.n_pairs == n
 
 
-def test_laws_of_other_densities_are_told_apart():
+def test_distributions_of_other_densities_are_told_apart():
     """Negative control: 5 % more weight of the records is not taken for the guarantee, by either audit."""
     stated = calibrate_renyi("diffused", (1.0, 2.0), 10, order=2, epsilon=0.1)
     wrong = RenyiSampling("diffused", stated.prior, stated.n, 1.05 * stated.coefficient, stated.public_counts)
     parameters, pairs = two_cells(wrong)
-    for found in (audit_posteriors(parameters, pairs, [2]), audit_densities(beta_laws(parameters, pairs, 2), [2])):
+    for found in (
+        audit_posteriors(parameters, pairs, [2]),
+        audit_densities(beta_distributions(parameters, pairs, 2), [2]),
+    ):
         verdict = found.check(stated.guarantee(2))
         assert not verdict.holds
         assert verdict.text.startswith("broken: stated (2, 0.1)-RDP, reaches 0.109991; worst ratio at ")
@@ -66,7 +75,7 @@ def test_calibrated_mechanisms_spend_what_they_state(name, prior, public):
 
 
 def test_no_posterior_is_purely_private():
-    """The witness: the cell that is rarer in the second law's draws."""
+    """The witness: the cell that is rarer in the second distribution's draws."""
     found = audit_sampling(renyi_sampler("direct", (1.0, 1.0), 3, 1.0), [1.5])
     assert found.epsilon == math.inf
     verdict = found.check(Guarantee(100.0))
@@ -88,7 +97,7 @@ def test_published_variance_spends_half_and_the_tight_one_all(epsilon, order):
     n = math.ceil(20 * math.sqrt(order / epsilon)) + 2 * math.ceil(order)
     for name, share in (("gaussian", 0.5), ("gaussian-tight", 1.0)):
         release = gaussian_mechanism(name, (1, 1), n, order, epsilon)
-        found = audit_densities(gaussian_laws(release), [order])
+        found = audit_densities(gaussian_distributions(release), [order])
         assert found.renyi[order] == pytest.approx(share * epsilon, rel=1e-9)
         assert found.check(RenyiGuarantee(order, epsilon)).holds
         assert found.check(release.guarantee(order)).holds
@@ -99,14 +108,18 @@ def test_published_variance_spends_half_and_the_tight_one_all(epsilon, order):
 def test_clamping_spends_less_at_small_n(n):
     """Against the definition, with scipy's distribution functions and its quadrature."""
     release = gaussian_mechanism("gaussian-tight", (1, 1), n, 2, 0.3)
-    found = audit_densities(gaussian_laws(release), [2]).renyi[2]
-    law = stats.norm(scale=release.noise_std / math.sqrt(2))
+    found = audit_densities(gaussian_distributions(release), [2]).renyi[2]
+    distribution = stats.norm(scale=release.noise_std / math.sqrt(2))
     nodes, weights = np.polynomial.legendre.leggauss(100)
     y = n * (1 + nodes) / 2
 
     def plain(c, other):
-        inside = n / 2 * weights @ (law.pdf(y - c) ** 2 / law.pdf(y - other))
-        return math.log(inside + law.cdf(-c) ** 2 / law.cdf(-other) + law.sf(n - c) ** 2 / law.sf(n - other))
+        inside = n / 2 * weights @ (distribution.pdf(y - c) ** 2 / distribution.pdf(y - other))
+        return math.log(
+            inside
+            + distribution.cdf(-c) ** 2 / distribution.cdf(-other)
+            + distribution.sf(n - c) ** 2 / distribution.sf(n - other)
+        )
 
     expected = max(max(plain(c, c + 1), plain(c + 1, c)) for c in range(n))
     assert found == pytest.approx(expected, rel=1e-10)
@@ -117,18 +130,18 @@ def test_a_draw_from_noisy_counts_spends_far_less_than_they():
     """The density of θ itself, a mixture over the noise: post-processing makes it safer than it states."""
     n, order = 12, 2.0
     release = gaussian_mechanism("gaussian-tight", (6.0, 12.0), n, order, 0.5)
-    parts = [release.successes_law(c) for c in range(n + 1)]
+    parts = [release.successes_distribution(c) for c in range(n + 1)]
     tau = np.linspace(-4.5, 4.5, 721)
     phi, log_weights = np.sinh(tau), np.log(np.cosh(tau) * (tau[1] - tau[0]))
 
-    def log_law(c):
+    def log_pmf(c):
         values, probabilities = parts[c]
         a, b = 6.0 + values[:, None], 12.0 + n - values[:, None]
         logs = a * phi - (a + b) * np.logaddexp(0, phi) - special.betaln(a, b)
         return special.logsumexp(logs, axis=0, b=probabilities[:, None]) + log_weights
 
     ones = np.arange(n + 1)
-    found = audit_densities(OutputLaws(ones, phi, np.stack([ones[:-1], ones[1:]], axis=1), log_law), [order])
+    found = audit_densities(OutputDistributions(ones, phi, np.stack([ones[:-1], ones[1:]], axis=1), log_pmf), [order])
     assert found.check(release.guarantee(order)).holds
     assert 0.05 < found.renyi[order] < 0.4 * 0.5
 
@@ -140,9 +153,15 @@ def test_a_draw_from_noisy_counts_spends_far_less_than_they():
         (lambda: audit_posteriors([[1, 2], [2, 1]], [[0, 1]], [0.5]), "order must be a finite number >= 1"),
         (lambda: audit_posteriors([[1, 2], [2, 1]], [[0, 2]], [2]), "pairs must index the 2 data sets"),
         (lambda: audit_posteriors([[1, 0], [2, 1]], [[0, 1]], [2]), "a must be finite and > 0, got 0.0"),
-        (lambda: beta_laws([[1, 2], [2, 1]], [[0, 1]], 2), "order must be below that of an infinite divergence, got 2"),
-        (lambda: beta_laws([[1, 2], [2, 1]], [[0, 1]], 0.5), "order must be a finite number >= 1"),
-        (lambda: gaussian_laws(gaussian_mechanism("gaussian", (1, 1, 1), 5, 2, 1.0)), "mechanism must have 2 cells"),
+        (
+            lambda: beta_distributions([[1, 2], [2, 1]], [[0, 1]], 2),
+            "order must be below that of an infinite divergence, got 2",
+        ),
+        (lambda: beta_distributions([[1, 2], [2, 1]], [[0, 1]], 0.5), "order must be a finite number >= 1"),
+        (
+            lambda: gaussian_distributions(gaussian_mechanism("gaussian", (1, 1, 1), 5, 2, 1.0)),
+            "mechanism must have 2 cells",
+        ),
     ],
 )
 def test_bad_arguments_are_refused(call, message):

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import log_ndtr, ndtr
 
-from mechanisms.audit import OutputLaws, audit_laws
+from mechanisms.audit import OutputDistributions, audit_distributions
 from mechanisms.renyi.conversions import (
     approximate_delta,
     approximate_epsilon,
@@ -48,7 +48,7 @@ def test_delta_equals_that_of_dp_accounting(name, epsilon):
 
 @pytest.mark.parametrize("scale", [0.5, 1.0, 5.0])
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
-def test_delta_bounds_the_exact_one_of_normal_laws(scale, epsilon):
+def test_delta_bounds_the_exact_one_of_normal_distributions(scale, epsilon):
     """δ(ε) of N(0, s²) against N(1, s²) has a closed form (Balle & Wang 2018)."""
     exact = ndtr(0.5 / scale - epsilon * scale) - math.exp(epsilon + log_ndtr(-0.5 / scale - epsilon * scale))
     curve = ORDERS / (2 * scale**2)
@@ -57,7 +57,7 @@ def test_delta_bounds_the_exact_one_of_normal_laws(scale, epsilon):
 
 @pytest.mark.parametrize("order", [1.5, 2.0, 7.0])
 def test_the_bound_is_reached_at_its_order(order):
-    """By a law whose loss is ε − ln(1 − 1/λ) or −∞, δ equals the bound."""
+    """By a distribution whose loss is ε − ln(1 − 1/λ) or −∞, δ equals the bound."""
     epsilon = 0.4
     loss = epsilon - math.log1p(-1 / order)
     mass = 0.3  # of P at that loss; the rest of P is where Q has almost nothing, of negligible moment
@@ -104,13 +104,13 @@ def test_pure_curve_in_sixty_digits(epsilon, order):
 
 @settings(deadline=None)
 @given(st.integers(0, 2**32 - 1), st.floats(0.01, 5.0), st.floats(1.0, 50.0))
-def test_no_pure_law_has_a_larger_divergence(seed, epsilon, order):
-    """Laws whose ratios lie in [e^−ε, e^ε], against randomised response."""
+def test_no_pure_distribution_has_a_larger_divergence(seed, epsilon, order):
+    """Distributions whose ratios lie in [e^−ε, e^ε], against randomised response."""
     rng = np.random.default_rng(seed)
     base = rng.dirichlet(np.ones(6))
-    law = base * np.exp(rng.uniform(-epsilon / 2, epsilon / 2, size=6))
-    table = [base, law / law.sum()]
-    found = audit_laws(OutputLaws.from_table(table, [[0, 1]]), orders=[order])
+    distribution = base * np.exp(rng.uniform(-epsilon / 2, epsilon / 2, size=6))
+    table = [base, distribution / distribution.sum()]
+    found = audit_distributions(OutputDistributions.from_table(table, [[0, 1]]), orders=[order])
     assert found.renyi[order] <= pure_renyi(max(found.epsilon, 1e-12), order) + 1e-12
 
 

@@ -1,4 +1,4 @@
-"""The divergence of Dirichlet laws against sixty digits and against quadrature of the densities."""
+"""The divergence of Dirichlet distributions against sixty digits and against quadrature of the densities."""
 
 import math
 
@@ -77,13 +77,13 @@ def test_close_to_the_order_of_infinity(gap):
         ((1e6, 2e6), (1e6 + 1, 2e6 - 1)),
     ],
 )
-def test_laws_in_sixty_digits(a, b, order):
+def test_distributions_in_sixty_digits(a, b, order):
     assert float(dirichlet_renyi(a, b, order)) == pytest.approx(exact(a, b, order), rel=1e-12)
 
 
 @pytest.mark.parametrize(("a", "b"), [((2.0, 5.0), (3.0, 4.0)), ((0.7, 1.5), (0.6, 0.6)), ((44.0, 74.0), (6.0, 12.0))])
 @pytest.mark.parametrize("order", [1.0, 1.2, 2.0, 2.5])
-def test_beta_laws_by_quadrature(a, b, order):
+def test_beta_distributions_by_quadrature(a, b, order):
     """By the definition, in the log odds; a density that is 5 % off in one parameter is not mistaken."""
 
     def density(c, phi):
@@ -117,7 +117,7 @@ def test_cells_decrease_and_are_convex(start, move, order, gap):
 
 @settings(deadline=None)
 @given(st.lists(st.floats(0.1, 50), min_size=3, max_size=3), st.lists(st.floats(0.1, 50), min_size=3, max_size=3))
-def test_divergences_grow_with_the_order_and_vanish_for_equal_laws(a, b):
+def test_divergences_grow_with_the_order_and_vanish_for_equal_distributions(a, b):
     orders = np.array([1.0, 1.1, 1.5, 2.0, 5.0])
     values = dirichlet_renyi(a, b, orders)
     finite = values[np.isfinite(values)]

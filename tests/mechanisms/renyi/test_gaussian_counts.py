@@ -1,4 +1,4 @@
-"""Noisy counts and the law of a draw from them: projections, closed-form moments, and the divergence in 25 digits."""
+"""Noisy counts and the distribution of a draw from them: projections, closed-form moments, and the divergence in 25 digits."""
 
 import math
 
@@ -48,7 +48,7 @@ def test_two_cells_are_the_published_mechanism():
 @pytest.mark.parametrize("order", [1.0, 2.0, 15.0])
 @pytest.mark.parametrize("epsilon", [1e-6, 0.1, 5.0])
 def test_variances(name, order, epsilon):
-    """D_λ of two normal laws at distance √2 is λ/σ²: the tight variance spends ε, the published one half."""
+    """D_λ of two normal distributions at distance √2 is λ/σ²: the tight variance spends ε, the published one half."""
     release = gaussian_mechanism(name, (1, 1, 1), 10, order, epsilon)
     spent = {"gaussian": epsilon / 2, "gaussian-tight": epsilon}[name]
     assert release.renyi_epsilon(order) == pytest.approx(spent, rel=1e-14)
@@ -58,16 +58,16 @@ def test_variances(name, order, epsilon):
 
 @pytest.mark.parametrize("epsilon", [1e-8, 0.003, 0.05, 3.0, 1e4])
 @pytest.mark.parametrize("successes", [0, 1, 38, 100])
-def test_law_of_the_released_successes(epsilon, successes):
+def test_distribution_of_the_released_successes(epsilon, successes):
     """Probabilities of the ends and the first two moments, by the closed forms of a clamped normal."""
     release = gaussian_mechanism("gaussian-tight", PRIOR, N, 2, epsilon)
-    values, probabilities = release.successes_law(successes)
-    law = stats.norm(successes, release.noise_std / math.sqrt(2))
+    values, probabilities = release.successes_distribution(successes)
+    distribution = stats.norm(successes, release.noise_std / math.sqrt(2))
     assert probabilities.sum() == pytest.approx(1, rel=1e-14)
     assert (values[0], values[-1]) == (0, N)
-    assert probabilities[[0, -1]] == pytest.approx([law.cdf(0), law.sf(N)], rel=1e-12)
+    assert probabilities[[0, -1]] == pytest.approx([distribution.cdf(0), distribution.sf(N)], rel=1e-12)
     with mpmath.workdps(30):
-        mean, std = mpmath.mpf(successes), mpmath.mpf(law.std())
+        mean, std = mpmath.mpf(successes), mpmath.mpf(distribution.std())
         low, high = (0 - mean) / std, (N - mean) / std
         inside = mpmath.ncdf(high) - mpmath.ncdf(low)
         first = mean * inside + std * (mpmath.npdf(low) - mpmath.npdf(high))
@@ -153,7 +153,7 @@ def plain_kl(release, successes):
 
 @pytest.mark.parametrize(("order", "log_epsilon"), [(2.0, -10.0), (15.0, -6.0), (2.0, -6.0), (2.0, -2.0)])
 def test_divergence_by_a_fine_grid(order, log_epsilon):
-    """At the paper's setting, where the law of the draw goes from one mode to two."""
+    """At the paper's setting, where the distribution of the draw goes from one mode to two."""
     release = gaussian_mechanism("gaussian", PRIOR, N, order, math.exp(log_epsilon))
     assert release.posterior_kl(SUCCESSES) == pytest.approx(plain_kl(release, SUCCESSES), rel=1e-6)
 
@@ -171,11 +171,11 @@ def test_divergence_vanishes_with_the_noise():
         assert release.posterior_kl(SUCCESSES) == pytest.approx(leading, rel=10 / epsilon + 1e-6)
 
 
-def test_law_is_bimodal_as_epsilon_vanishes():
+def test_distribution_is_bimodal_as_epsilon_vanishes():
     """Half the probability at either end; what is left between them decides the divergence until very late."""
     for epsilon, tolerance in ((1e-6, 0.02), (1e-10, 2e-4), (1e-14, 2e-6)):
         release = gaussian_mechanism("gaussian", PRIOR, N, 2, epsilon)
-        _, probabilities = release.successes_law(SUCCESSES)
+        _, probabilities = release.successes_distribution(SUCCESSES)
         assert probabilities[[0, -1]] == pytest.approx([0.5, 0.5], abs=tolerance)
     late = [GaussianCounts(PRIOR, N, noise_std).posterior_kl(SUCCESSES) for noise_std in (1e6, 1e8, 1e100)]
     assert late[1] - late[0] == pytest.approx(math.log(100), rel=0.01)
@@ -206,11 +206,11 @@ def test_divergence_at_the_edges(prior, n, successes, epsilon):
     assert 0 < tight < published < math.inf
 
 
-def test_draws_have_the_law():
+def test_draws_have_the_distribution():
     """Mean of θ and of its square, by the nodes of the released successes."""
     release = gaussian_mechanism("gaussian", PRIOR, N, 2, 0.01)
     draws = release.sample(np.random.default_rng(8), (SUCCESSES, N - SUCCESSES), size=20_000)
-    values, probabilities = release.successes_law(SUCCESSES)
+    values, probabilities = release.successes_distribution(SUCCESSES)
     a, total = PRIOR[0] + values, sum(PRIOR) + N
     assert_mean_within(draws[:, 0], probabilities @ a / total)
     assert_mean_within(draws[:, 0] ** 2, probabilities @ (a * (a + 1)) / (total * (total + 1)))
@@ -236,8 +236,11 @@ def test_draws_of_more_cells():
         (lambda: gaussian_mechanism("gaussian", (1, 1), 5, 0.9, 1.0), "order must be a finite number >= 1"),
         (lambda: gaussian_mechanism("gaussian", (1, 1), 5, 2, 0.0), "epsilon must be a finite number > 0"),
         (lambda: gaussian_mechanism("gaussian", (1, 1), 5, 2, 1.0).posterior_kl(6), "successes must be a whole number"),
-        (lambda: gaussian_mechanism("gaussian", (1, 1), 5, 2, 1.0).successes_law(2.5), "from 0 to 5, got 2.5"),
-        (lambda: gaussian_mechanism("gaussian", (1, 1, 1), 5, 2, 1.0).successes_law(2), "prior must have 2 cells"),
+        (lambda: gaussian_mechanism("gaussian", (1, 1), 5, 2, 1.0).successes_distribution(2.5), "from 0 to 5, got 2.5"),
+        (
+            lambda: gaussian_mechanism("gaussian", (1, 1, 1), 5, 2, 1.0).successes_distribution(2),
+            "prior must have 2 cells",
+        ),
         (
             lambda: gaussian_mechanism("gaussian", (1, 1), 5, 2, 1.0).sample(np.random.default_rng(1), (1, 1), 3),
             "counts must sum to 5",

@@ -20,7 +20,7 @@ TUNABLE = [name for name in RENYI_SAMPLERS if name != "direct"]
 
 
 def plain_renyi(a, b, order):
-    """Log gammas as printed in textbooks; inf where the mixed parameters are no law's, or Q's are not."""
+    """Log gammas as printed in textbooks; inf where the mixed parameters are no distribution's, or Q's are not."""
     a, b = np.asarray(a), np.asarray(b)
     mixed = order * a + (1 - order) * b
     if mixed.min() <= 1e-12 or b.min() <= 0:
@@ -127,7 +127,7 @@ def test_published_corners_leave_the_set_of_posteriors(prior, order):
 @pytest.mark.parametrize("order", [1.2, 1.4])
 @pytest.mark.parametrize("prior", [(0.5, 3.0), (0.5, 3.0, 3.0)])
 def test_published_corners_are_infinite_where_the_supremum_is_not(prior, order):
-    """An α ≤ r: one corner is no law at all."""
+    """An α ≤ r: one corner is no distribution at all."""
     assert published_corners(prior, 6, order)[0] == math.inf
     exact = renyi_sampler("direct", prior, 6, 1.0).renyi_epsilon(order)
     assert exact == pytest.approx(brute_force("direct", prior, 6, 1.0, order), rel=1e-10)
@@ -148,10 +148,10 @@ def test_reference_values():
 @pytest.mark.parametrize(("name", "coefficient"), [("direct", 1.0), ("diffused", 0.25), ("concentrated", 0.25)])
 @pytest.mark.parametrize("prior", PRIORS)
 @pytest.mark.parametrize("n", [1, 50])
-def test_largest_order(name, coefficient, prior, n):
+def test_critical_order(name, coefficient, prior, n):
     mechanism = renyi_sampler(name, prior, n, coefficient)
     expected = 1 + min(prior) if name == "direct" else 1 + min(prior) / coefficient
-    assert mechanism.largest_order == pytest.approx(expected, rel=1e-15)
+    assert mechanism.critical_order == pytest.approx(expected, rel=1e-15)
     assert math.isfinite(mechanism.renyi_epsilon(expected * (1 - 1e-9)))
     assert mechanism.renyi_epsilon(expected * (1 + 1e-9)) == math.inf
     assert mechanism.guarantee(1.05) == RenyiGuarantee(1.05, mechanism.renyi_epsilon(1.05))
@@ -227,8 +227,8 @@ def test_direct_sampling_has_nothing_to_tune(order, epsilon, reached):
 
 
 @pytest.mark.parametrize("name", RENYI_SAMPLERS)
-def test_draws_have_the_law_of_the_posterior(name):
-    """Their mean, and that of their squares, by the Dirichlet law's moments."""
+def test_draws_have_the_distribution_of_the_posterior(name):
+    """Their mean, and that of their squares, by the Dirichlet distribution's moments."""
     mechanism = renyi_sampler(name, (1.0, 2.0, 0.5), 10, 1.0 if name == "direct" else 0.3)
     draws = mechanism.sample(np.random.default_rng(5), [2, 3, 5], size=20_000)
     assert draws.shape == (20_000, 3)

@@ -71,7 +71,7 @@ def test_every_registered_mechanism_is_studied():
 
 
 def test_expectations_by_brute_force(tmp_path):
-    """Stored expectations against the law summed over all candidates, at sizes other than the study's own."""
+    """Stored expectations against the distribution summed over all candidates, at sizes other than the study's own."""
     pipeline.run(STUDY, tmp_path / "s.zarr", trials=2, panels=["k2", "k3", "k4"], values={"n": [7, 12]})
     for k in (2, 3, 4):
         ds = xr.open_zarr(tmp_path / "s.zarr", group=f"k{k}")
@@ -79,9 +79,9 @@ def test_expectations_by_brute_force(tmp_path):
             counts = balanced_counts(n, k)
             distance = hellinger(1.0 + counts, 1.0 + enumerate_candidates(n, k))
             for name in ds.mechanism.values.tolist():
-                law = MECHANISMS[name].build(np.ones(k), counts, 1.0, 1e-8).probabilities()
+                distribution = MECHANISMS[name].build(np.ones(k), counts, 1.0, 1e-8).probabilities()
                 stored = float(ds.expected_hellinger.sel(n=n, mechanism=name))
-                assert stored == pytest.approx(float(law @ distance), rel=1e-10)
+                assert stored == pytest.approx(float(distribution @ distance), rel=1e-10)
 
 
 def test_draws_agree_with_expectations(summaries):

@@ -1,4 +1,4 @@
-"""The study: its panels follow the contract, its laws are exact, its claims can fail."""
+"""The study: its panels follow the contract, its distributions are exact, its claims can fail."""
 
 import numpy as np
 import pytest
@@ -74,7 +74,7 @@ def test_contract_of_the_store(store):
         assert ("smooth-n" in ds.mechanism.values) == (k > 2)
 
 
-def test_laws_are_whole_and_fit_their_mean(summaries):
+def test_distributions_are_whole_and_fit_their_mean(summaries):
     for ds in summaries.values():
         ok = ds.n_ok == 1
         assert float(abs(ds.probability.sum("distance_bin") - 1).where(ok).max()) < 1e-13
@@ -84,7 +84,7 @@ def test_laws_are_whole_and_fit_their_mean(summaries):
 
 
 @pytest.mark.parametrize(("k", "n"), [(2, 9), (2, 30), (3, 8)])
-def test_laws_by_brute_force(tmp_path, k, n):
+def test_distributions_by_brute_force(tmp_path, k, n):
     """The mechanisms written out again: weights exp(-H/(2 LS)), and rounded, clipped Laplace noise, by enumeration."""
     names = ("local", "laplace", "laplace-dimension")
     pipeline.run(STUDY, tmp_path / "s.zarr", panels=[f"k{k}"], values={"n": [n], "mechanism": names})
@@ -100,19 +100,23 @@ def test_laws_by_brute_force(tmp_path, k, n):
         def below(t):
             return np.where(t < 0, np.exp(t / scale) / 2, 1 - np.exp(-t / scale) / 2)
 
-        law, rest = np.ones(len(candidates)), np.full(len(candidates), n)
+        distribution, rest = np.ones(len(candidates)), np.full(len(candidates), n)
         for x, c in zip(candidates.T[:-1], counts, strict=False):
             upper = np.where(x == rest, 1.0, below(x - c + 0.5))
-            law *= upper - np.where(x == 0, 0.0, below(x - c - 0.5))
+            distribution *= upper - np.where(x == 0, 0.0, below(x - c - 0.5))
             rest = rest - x
-        return law
+        return distribution
 
     weights = np.exp(-distance / (2 * distance[neighbours].max()))
-    laws = {"local": weights / weights.sum(), "laplace": laplace(min(k - 1, 2.0)), "laplace-dimension": laplace(k)}
-    for name, law in laws.items():
-        expected = np.histogram(distance, np.linspace(0, 1, 51), weights=law)[0]
+    distributions = {
+        "local": weights / weights.sum(),
+        "laplace": laplace(min(k - 1, 2.0)),
+        "laplace-dimension": laplace(k),
+    }
+    for name, distribution in distributions.items():
+        expected = np.histogram(distance, np.linspace(0, 1, 51), weights=distribution)[0]
         np.testing.assert_allclose(ds.probability.sel(mechanism=name), expected, rtol=1e-9, atol=1e-14)
-        assert float(ds.expected_hellinger.sel(mechanism=name)) == pytest.approx(law @ distance, rel=1e-9)
+        assert float(ds.expected_hellinger.sel(mechanism=name)) == pytest.approx(distribution @ distance, rel=1e-9)
 
 
 def test_bins_of_the_users_own(tmp_path):
@@ -147,7 +151,7 @@ def test_verdicts(summaries):
         "ahead-of-dimension-k3": "corrected",
         "smooth-ahead-of-global": "reproduced",
         "ahead-of-histogram": "corrected",
-        "laws-are-whole": "reproduced",
+        "distributions-are-whole": "reproduced",
     }
 
 
@@ -164,10 +168,10 @@ def test_verdicts_follow_the_numbers(summaries):
     assert verdicts(swapped)["ahead-of-histogram"] == "reproduced"
 
 
-def test_the_check_of_the_laws_can_fail(summaries):
+def test_the_check_of_the_distributions_can_fail(summaries):
     for change in ({"probability": 1 + 1e-11}, {"expected_hellinger": 1.2}):
         changed = summaries["k2"].assign({name: summaries["k2"][name] * factor for name, factor in change.items()})
-        assert verdicts({**summaries, "k2": changed})["laws-are-whole"] == "not reproduced"
+        assert verdicts({**summaries, "k2": changed})["distributions-are-whole"] == "not reproduced"
 
 
 def test_claims_are_undecided_without_their_data(summaries):
@@ -175,7 +179,7 @@ def test_claims_are_undecided_without_their_data(summaries):
     findings = {claim.name: finding for claim, finding in judge(STUDY, small)}
     assert findings["ahead-of-dimension-k2"].evidence == "Panel k2 has no n = 500."
     assert findings["ahead-of-dimension-k3"].evidence == "The store has no panel k3."
-    assert findings["laws-are-whole"].verdict == "reproduced"
+    assert findings["distributions-are-whole"].verdict == "reproduced"
 
 
 def test_every_figure_is_drawn(summaries):

@@ -8,7 +8,7 @@ import xarray as xr
 
 import pipeline
 from mechanisms import MECHANISMS, balanced_counts, hellinger
-from mechanisms.counts.optimal import optimal_law
+from mechanisms.counts.optimal import optimal_distribution
 from studies import STUDIES
 from studies.counts.hellinger_limits import STUDY
 from studies.figures import render
@@ -62,8 +62,10 @@ def test_distances_by_brute_force(summaries):
         distance = np.array([hellinger(1.0 + c, 1.0 + datasets) for c in datasets])
         balanced = np.flatnonzero((datasets == balanced_counts(n, k)).all(axis=1))[0]
         for name in summaries[f"k{k}"].mechanism.values.tolist():
-            laws = np.array([MECHANISMS[name].build(np.ones(k), c, 1.0, 1e-8).probabilities() for c in datasets])
-            expected = (laws * distance).sum(axis=1)
+            distributions = np.array(
+                [MECHANISMS[name].build(np.ones(k), c, 1.0, 1e-8).probabilities() for c in datasets]
+            )
+            expected = (distributions * distance).sum(axis=1)
             one = summaries[f"k{k}"].sel(n=n, mechanism=name)
             assert float(one.worst_hellinger) == pytest.approx(expected.max(), rel=1e-9)
             assert float(one.balanced_hellinger) == pytest.approx(expected[balanced], rel=1e-9)
@@ -74,7 +76,7 @@ def test_distances_by_brute_force(summaries):
 def test_the_limit_is_that_of_the_linear_program(summaries):
     """The registered mechanism has the worst case that is the smallest on its own."""
     for k, n in itertools.product((2, 3, 4), SIZES):
-        limit = optimal_law(np.ones(k), n, 1.0, "worst-case").worst_case
+        limit = optimal_distribution(np.ones(k), n, 1.0, "worst-case").worst_case
         stored = float(summaries[f"k{k}"].worst_hellinger.sel(n=n, mechanism="optimal"))
         assert stored == pytest.approx(limit, rel=1e-6)
 

@@ -81,12 +81,14 @@ def test_losses_by_brute_force(summaries, panel, n):
         alpha = [float(entry) for entry in prior.split(":")]
         k = len(alpha)
         datasets = [c for c in itertools.product(range(n + 1), repeat=k) if sum(c) == n]
-        laws = np.array([MECHANISMS[name].build(alpha, c, 1.0, 1e-8).log_probabilities() for c in datasets])
+        distributions = np.array([MECHANISMS[name].build(alpha, c, 1.0, 1e-8).log_probabilities() for c in datasets])
         loss, delta = 0.0, 0.0
         for i, j in itertools.permutations(range(len(datasets)), 2):
             if np.abs(np.subtract(datasets[i], datasets[j])).sum() == 2:
-                loss = max(loss, float(np.max(laws[i] - laws[j])))
-                delta = max(delta, float(np.maximum(np.exp(laws[i]) - np.exp(1.0 + laws[j]), 0).sum()))
+                loss = max(loss, float(np.max(distributions[i] - distributions[j])))
+                delta = max(
+                    delta, float(np.maximum(np.exp(distributions[i]) - np.exp(1.0 + distributions[j]), 0).sum())
+                )
         one = ds.sel(prior=prior, n=n, epsilon=1.0, mechanism=name)
         assert float(one.exact_epsilon) == pytest.approx(loss, abs=1e-11)
         assert float(one.exact_delta) == pytest.approx(delta, abs=1e-11)
@@ -94,7 +96,7 @@ def test_losses_by_brute_force(summaries, panel, n):
             datasets.index(tuple(one[f"worst_{what}"].values.astype(int)))
             for what in ("dataset", "neighbour", "output")
         )
-        assert laws[x, r] - laws[y, r] == pytest.approx(loss, abs=1e-11)
+        assert distributions[x, r] - distributions[y, r] == pytest.approx(loss, abs=1e-11)
         assert np.abs(np.subtract(datasets[x], datasets[y])).sum() == 2
 
 

@@ -110,7 +110,7 @@ def test_logistic_by_hand(summaries):
 def test_links_by_hand(summaries):
     ds = summaries["links"]
     assert ds.bound.sel(n=1, link="probit").values.tolist() == [2 * order for order in ds.order.values]
-    assert ds.largest_order.sel(n=1).values.tolist() == [math.inf, 2.0, 1.0]
+    assert ds.critical_order.sel(n=1).values.tolist() == [math.inf, 2.0, 1.0]
     infinite = {link: ds.order.values[np.isinf(ds.renyi_epsilon.sel(n=1, link=link))].tolist() for link in LINKS}
     assert infinite == {"logistic": [], "probit": [2.0, 3.0, 5.0], "cloglog": [1.5, 1.9, 1.99, 2.0, 3.0, 5.0]}
     assert float(ds.divergence_on_box.sel(n=1, link="probit", order=5.0, reach=80.0)) == pytest.approx(
@@ -121,12 +121,12 @@ def test_links_by_hand(summaries):
 
 
 def test_ops_by_hand(summaries):
-    """Without shared records half of 2c²ρ/β is lost; the truncated law is the mechanism's."""
+    """Without shared records half of 2c²ρ/β is lost; the truncated distribution is the mechanism's."""
     ds = summaries["ops"].sel(power=1.0)
     for beta in (0.001, 10.0):
         assert float(ds.pure_loss.sel(n=1, beta=beta, mechanism="ops")) == pytest.approx(1 / beta)
     assert np.isinf(ds.pure_loss.sel(mechanism="glm-diffused")).all()
-    mechanism = GlmMechanism("law", 10.0, 1.0, 0.1, LINKS["logistic"], 1.0, None)
+    mechanism = GlmMechanism("distribution", 10.0, 1.0, 0.1, LINKS["logistic"], 1.0, None)
     found = audit_replacements(mechanism, [[1.0, 1], [-1.0, 1]], orders=[10]).renyi[10]
     one = ds.sel(n=1, beta=10.0, order=10.0)
     assert float(one.renyi_epsilon.sel(mechanism="ops")) == pytest.approx(found, rel=1e-6)

@@ -47,7 +47,7 @@ def test_contract_of_the_store(store):
         assert {str(name): variable.dims for name, variable in ds.data_vars.items()} == {
             "renyi_epsilon": ("coefficient", "order"),
             "corner_epsilon": ("coefficient", "order"),
-            "largest_order": ("coefficient",),
+            "critical_order": ("coefficient",),
             "status": ("coefficient",),
             "error": ("coefficient",),
         }
@@ -70,9 +70,12 @@ def test_curves_by_the_definition(summaries):
     for panel in PANELS:
         for coefficient, order in ((0.3, 2.0), (0.7, 5.0), (1.0, 6.9), (0.5, 12.95)):
             prior, step = ((6, 12), coefficient) if panel == "diffused" else (np.array([6, 12]) / coefficient, 1)
-            laws = prior + step * np.stack([np.arange(101), 100 - np.arange(101)], axis=1)
+            distributions = prior + step * np.stack([np.arange(101), 100 - np.arange(101)], axis=1)
             best = 0.0
-            for p, q in ((laws[ones], laws[ones + 1]), (laws[ones + 1], laws[ones])):
+            for p, q in (
+                (distributions[ones], distributions[ones + 1]),
+                (distributions[ones + 1], distributions[ones]),
+            ):
                 mixed = order * p + (1 - order) * q
                 best = max(best, ((log_beta(mixed) - order * log_beta(p)) / (order - 1) + log_beta(q)).max())
             found = summaries[panel].renyi_epsilon.sel(coefficient=coefficient, order=order)
@@ -87,7 +90,7 @@ def test_known_values(summaries):
             [0.19129, 0.617111, 1.392636], abs=5e-6
         )
         assert np.isinf(direct.renyi_epsilon.sel(order=[7.0, 7.1])).all()
-        np.testing.assert_allclose(summaries[panel].largest_order, 1 + 6 / np.array(COEFFICIENTS), rtol=1e-15)
+        np.testing.assert_allclose(summaries[panel].critical_order, 1 + 6 / np.array(COEFFICIENTS), rtol=1e-15)
     assert float(summaries["diffused"].corner_epsilon.sel(coefficient=1.0, order=1.0)) == pytest.approx(
         0.10116, abs=2e-5
     )
@@ -133,7 +136,7 @@ def test_claims_are_undecided_without_their_data(summaries):
     assert set(verdicts({"diffused": summaries["diffused"]}).values()) == {"undecided"}
 
 
-def test_corners_that_are_no_law_are_infinite(tmp_path):
+def test_corners_that_are_no_distribution_are_infinite(tmp_path):
     values = {"prior": ["0.5:2"], "coefficient": [0.2, 1.0], "order": [1.0, 1.2], "n": [10]}
     pipeline.run(STUDY, tmp_path / "s.zarr", panels=["diffused"], values=values)
     ds = xr.open_zarr(tmp_path / "s.zarr", group="diffused").load()

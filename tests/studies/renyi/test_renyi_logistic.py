@@ -8,7 +8,7 @@ import xarray as xr
 
 import pipeline
 from mechanisms.glm.mechanisms import glm_mechanism
-from mechanisms.glm.sampling import fit_reference
+from mechanisms.glm.sampling import laplace_approximation
 from pipeline import BadInputError
 from pipeline.execution.rerun import rerun_trial
 from pipeline.run import study_of
@@ -103,26 +103,26 @@ def test_draws_follow_the_posterior_and_are_independent():
     data = classification()
     target = glm_mechanism("true-posterior", 60, 0.02, 1, 1.0)
     X, y = data.train_x, data.train_y.astype(float)
-    reference = fit_reference(X, y, target)
+    reference = laplace_approximation(X, y, target)
     axis = np.linspace(-6, 6, 401)
     grid = reference.mean + np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
     logs = -np.logaddexp(0, -(grid @ X.T) * (2 * y - 1)).sum(axis=1) - 0.5 * target.precision * (grid**2).sum(axis=1)
-    law = np.exp(logs - logs.max())
-    law /= law.sum()
+    distribution = np.exp(logs - logs.max())
+    distribution /= distribution.sum()
     sets = [draw_weights(np.random.default_rng(seed), data, target, 25) for seed in range(40)]
     draws = np.concatenate([each.weights for each in sets])
-    centre = law @ grid
+    centre = distribution @ grid
     for j in range(2):
         assert_mean_within(draws[:, j], centre[j])
-        assert_mean_within((draws[:, j] - centre[j]) ** 2, float(law @ (grid[:, j] - centre[j]) ** 2))
+        assert_mean_within((draws[:, j] - centre[j]) ** 2, float(distribution @ (grid[:, j] - centre[j]) ** 2))
     # draws that share chains are no more alike than others: the mean of a set has the variance of independent draws
     means = np.stack([each.weights.mean(axis=0) for each in sets])
-    scaled = 25 * (means - centre) ** 2 / (law @ (grid - centre) ** 2)
+    scaled = 25 * (means - centre) ** 2 / (distribution @ (grid - centre) ** 2)
     assert_mean_within(np.concatenate([scaled.ravel(), scaled.ravel()[:20]]), 1.0)
     other = glm_mechanism("true-posterior", 60, 0.1, 1, 1.0)
     wrong = np.concatenate([draw_weights(np.random.default_rng(seed), data, other, 25).weights for seed in range(40)])
     with pytest.raises(AssertionError, match="is not within"):
-        assert_mean_within((wrong[:, 0] - centre[0]) ** 2, float(law @ (grid[:, 0] - centre[0]) ** 2))
+        assert_mean_within((wrong[:, 0] - centre[0]) ** 2, float(distribution @ (grid[:, 0] - centre[0]) ** 2))
 
 
 def test_chains_that_do_not_converge_fail_their_trials(monkeypatch, tmp_path):

@@ -102,8 +102,11 @@ def plain_expectations():
 
     def weakened(name):
         mechanism = calibrate_renyi(name, (6, 12), 100, 2, math.exp(-3))
-        laws = [mechanism.posterior([c, 100 - c]) for c in range(101)]
-        return sum(w * 50 * (2 * digamma(sum(law)) - digamma(law).sum()) for w, law in zip(binomial, laws, strict=True))
+        distributions = [mechanism.posterior([c, 100 - c]) for c in range(101)]
+        return sum(
+            w * 50 * (2 * digamma(sum(distribution)) - digamma(distribution).sum())
+            for w, distribution in zip(binomial, distributions, strict=True)
+        )
 
     def noisy(name):
         std = gaussian_mechanism(name, (6, 12), 100, 2, math.exp(-3)).noise_std / math.sqrt(2)
@@ -111,9 +114,9 @@ def plain_expectations():
         y = 50 * (1 + nodes)
         total = 0.0
         for c, w in enumerate(binomial):
-            law = stats.norm(c, std)
-            inside = 50 * weights @ (law.pdf(y) * loss(y))
-            total += w * (inside + law.cdf(0) * loss(0) + law.sf(100) * loss(100))
+            distribution = stats.norm(c, std)
+            inside = 50 * weights @ (distribution.pdf(y) * loss(y))
+            total += w * (inside + distribution.cdf(0) * loss(0) + distribution.sf(100) * loss(100))
         return total
 
     return {
@@ -126,7 +129,7 @@ def plain_expectations():
 
 
 def test_expected_losses(summaries):
-    """By other means; a law that is 5 % off in its noise or weight would not pass."""
+    """By other means; a distribution that is 5 % off in its noise or weight would not pass."""
     stored = summaries["loglik"].expected_nll.sel(order=2.0, epsilon=math.exp(-3))
     for name, expected in plain_expectations().items():
         assert float(stored.sel(mechanism=name)) == pytest.approx(expected, rel=1e-9)

@@ -1,7 +1,7 @@
-"""Laws of counts that are products over cells but for the total, tabulated and drawn from.
+"""Distributions of counts that are products over cells but for the total, tabulated and drawn from.
 
 With the affinity t(r) = Πᵢ exp(gᵢ(rᵢ)) of candidate r to the true counts c, gᵢ(x) = ℓ(αᵢ + cᵢ, αᵢ + x) ≤ 0 (see
-`mechanisms.divergences`), the law of power J is ∝ t(r)^J over the candidates r ≠ c. Its suffix sums
+`mechanisms.hellinger`), the distribution of power J is ∝ t(r)^J over the candidates r ≠ c. Its suffix sums
 
     Sᵢ(m) = Σ Πₗ exp(J·gₗ(rₗ))   over the ways in which the cells l ≥ i hold m records
 
@@ -11,7 +11,7 @@ without c take the place of S where x = cᵢ.
 
 **Precision.** Every sum is of positive terms, added directly and not by Fourier transforms: its relative error is
 about 1e-16 times the number of terms, at worst. Counts x with −J·gᵢ(x) > `reach` + J·u are left out, u the least −ln t
-off c: with `reach` = ln(2⁵³·|R|) all of them together weigh less than 2⁻⁵³ of the law, whose weight is exp(−J·u) at
+off c: with `reach` = ln(2⁵³·|R|) all of them together weigh less than 2⁻⁵³ of the distribution, whose weight is exp(−J·u) at
 least. So at large J few counts are left, and a convolution is the cheaper the larger J is.
 """
 
@@ -26,17 +26,17 @@ from numpy.typing import NDArray
 
 from mechanisms.conjugate import count_candidates
 from mechanisms.counts.candidates import MAX_TABLE
-from mechanisms.divergences import log_affinity
+from mechanisms.hellinger import log_affinity
 from mechanisms.jit import kernel
 
 __all__ = [
     "MAX_LOG_CANDIDATES",
     "MAX_WORK",
-    "ProductLaws",
+    "ProductDistributions",
     "Tables",
-    "product_laws",
+    "product_distributions",
     "propose",
-    "require_product_laws",
+    "require_product_distributions",
     "seed_states",
 ]
 
@@ -48,11 +48,11 @@ MAX_LOG_CANDIDATES = 650.0
 
 
 class Tables(NamedTuple):
-    """The laws of L powers, cut down to the counts that matter.
+    """The distributions of L powers, cut down to the counts that matter.
 
     Of the (L, k) arrays, `low` and `high` are the ends of the counts of a cell, `low_total` and `high_total` those of
     the totals of a cell and all later ones; a cell's exp(J·g) begin at `cell_start` in `cells`, its S at `sum_start` in
-    `sums`; `off` is S at c's total, without c itself. `off[:, 0]` is thus the weight of the law, Σ t(r)^J over r ≠ c.
+    `sums`; `off` is S at c's total, without c itself. `off[:, 0]` is thus the weight of the distribution, Σ t(r)^J over r ≠ c.
     """
 
     powers: NDArray[np.float64]
@@ -67,8 +67,8 @@ class Tables(NamedTuple):
     off: NDArray[np.float64]
 
 
-def require_product_laws(n: int, k: int) -> None:
-    """Refuse what `product_laws` refuses whatever the prior and the counts.
+def require_product_distributions(n: int, k: int) -> None:
+    """Refuse what `product_distributions` refuses whatever the prior and the counts.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ def require_product_laws(n: int, k: int) -> None:
 
     Examples
     --------
-    >>> require_product_laws(1_000_000, 3)
+    >>> require_product_distributions(1_000_000, 3)
     """
     if k * (n + 1) > MAX_TABLE:
         raise _too_large("tables must have at most", MAX_TABLE, "entries", k * (n + 1), n, k)
@@ -94,8 +94,8 @@ def require_product_laws(n: int, k: int) -> None:
         )
 
 
-def product_laws(prior: NDArray[np.float64], counts: NDArray[np.int64]) -> ProductLaws:
-    """Prepare the product laws around `counts`.
+def product_distributions(prior: NDArray[np.float64], counts: NDArray[np.int64]) -> ProductDistributions:
+    """Prepare the product distributions around `counts`.
 
     Parameters
     ----------
@@ -105,31 +105,31 @@ def product_laws(prior: NDArray[np.float64], counts: NDArray[np.int64]) -> Produ
 
     Returns
     -------
-    ProductLaws
+    ProductDistributions
 
     Raises
     ------
     ValueError
-        As `require_product_laws`.
+        As `require_product_distributions`.
 
     Examples
     --------
-    >>> laws = product_laws(np.ones(3), np.array([1, 1, 0]))
-    >>> print(np.round(laws.tables(np.array([1.0, 8.0])).off[:, 0], 4))
+    >>> distributions = product_distributions(np.ones(3), np.array([1, 1, 0]))
+    >>> print(np.round(distributions.tables(np.array([1.0, 8.0])).off[:, 0], 4))
     [3.7922 0.7624]
     """
     n, k = int(counts.sum()), counts.size
-    require_product_laws(n, k)
+    require_product_distributions(n, k)
     log_candidates = math.log(count_candidates(n, k))
     log_affinities = np.array([log_affinity(a + c, a + np.arange(n + 1)) for a, c in zip(prior, counts, strict=True)])
     step = _least_step(log_affinities, counts)
     log_affinities.flags.writeable = False
-    return ProductLaws(counts, log_affinities, log_candidates + 53 * math.log(2), step)
+    return ProductDistributions(counts, log_affinities, log_candidates + 53 * math.log(2), step)
 
 
 @dataclass(frozen=True, eq=False)
-class ProductLaws:
-    """The laws ∝ t(r)^J, r ≠ c, for any power J > 0; build it with `product_laws`."""
+class ProductDistributions:
+    """The distributions ∝ t(r)^J, r ≠ c, for any power J > 0; build it with `product_distributions`."""
 
     counts: NDArray[np.int64]
     log_affinities: NDArray[np.float64] = field(repr=False)
@@ -140,7 +140,7 @@ class ProductLaws:
     """The least −ln t(r) off c."""
 
     def tables(self, powers: NDArray[np.float64]) -> Tables:
-        """Tabulate the laws of the given powers, shape (L,), real numbers > 0.
+        """Tabulate the distributions of the given powers, shape (L,), real numbers > 0.
 
         Raises
         ------
@@ -209,7 +209,7 @@ def seed_states(uniforms: NDArray[np.float64]) -> NDArray[np.uint64]:
 def propose(
     states: NDArray[np.uint64],
     trials: NDArray[np.int64],
-    laws: ProductLaws,
+    distributions: ProductDistributions,
     tables: Tables,
     stops: NDArray[np.float64],
     cumulative: NDArray[np.float64],
@@ -218,16 +218,16 @@ def propose(
     """Draw one proposal for each of the given trials, from its own generator.
 
     Component 0 is c, component 1 is uniform on the candidates, component 2 + l is a uniform power j from
-    tables.powers[l] up to stops[l] with counts from law l.
+    tables.powers[l] up to stops[l] with counts from distribution l.
 
     Parameters
     ----------
     states : ndarray of uint64, shape (all trials, 4)
         From `seed_states`; those of the given trials advance.
     trials : ndarray of int64, shape (m,)
-    laws : ProductLaws
+    distributions : ProductDistributions
     tables : Tables
-        L laws of whole powers.
+        L distributions of whole powers.
     stops : ndarray of float64, shape (L,)
     cumulative : ndarray of float64, shape (L + 2,)
         Cumulative sums of the weights of the components.
@@ -240,12 +240,23 @@ def propose(
     power : ndarray of float64, shape (m,)
         j; zero for components 0 and 1.
     log_excess : ndarray of float64, shape (m,)
-        ln t(r)^(j − J), J the power of the law; −inf for component 1 if it came out as c.
+        ln t(r)^(j − J), J the power of the distribution; −inf for component 1 if it came out as c.
     uniform : ndarray of float64, shape (m,)
         One more number in [0, 1), to accept by.
     """
     component, drawn = np.empty(trials.size, dtype=np.int64), np.empty((3, trials.size))
-    _propose(states, trials, laws.counts, laws.log_affinities, tables, stops, cumulative, released, component, drawn)
+    _propose(
+        states,
+        trials,
+        distributions.counts,
+        distributions.log_affinities,
+        tables,
+        stops,
+        cumulative,
+        released,
+        component,
+        drawn,
+    )
     return component, drawn[0], drawn[1], drawn[2]
 
 
@@ -275,21 +286,25 @@ def _add_multiple(target, factor, source):
 @kernel
 def _fill(counts, log_affinities, tables):
     last = counts.size - 1
-    for law in range(tables.powers.size):
-        power, low_total, high_total = tables.powers[law], tables.low_total[law], tables.high_total[law]
-        sum_start = tables.sum_start[law]
+    for distribution in range(tables.powers.size):
+        power, low_total, high_total = (
+            tables.powers[distribution],
+            tables.low_total[distribution],
+            tables.high_total[distribution],
+        )
+        sum_start = tables.sum_start[distribution]
         for m in range(low_total[last], high_total[last] + 1):
             tables.sums[sum_start[last] + m - low_total[last]] = math.exp(power * log_affinities[last, m])
         held, off = counts[last], 0.0
-        tables.off[law, last] = off
+        tables.off[distribution, last] = off
         for cell in range(last - 1, -1, -1):
             held += counts[cell]
             size, size_after = high_total[cell] - low_total[cell] + 1, high_total[cell + 1] - low_total[cell + 1] + 1
             sums = tables.sums[sum_start[cell] : sum_start[cell] + size]
             after = tables.sums[sum_start[cell + 1] : sum_start[cell + 1] + size_after]
-            for x in range(tables.low[law, cell], tables.high[law, cell] + 1):
+            for x in range(tables.low[distribution, cell], tables.high[distribution, cell] + 1):
                 weight = math.exp(power * log_affinities[cell, x])
-                tables.cells[tables.cell_start[law, cell] + x - tables.low[law, cell]] = weight
+                tables.cells[tables.cell_start[distribution, cell] + x - tables.low[distribution, cell]] = weight
                 # The total of after[i] becomes that of sums[i + shift].
                 shift = x + low_total[cell + 1] - low_total[cell]
                 begin, end = max(0, -shift), min(size_after, size - shift)
@@ -298,7 +313,7 @@ def _fill(counts, log_affinities, tables):
                 rest = held - x - low_total[cell + 1]
                 if x != counts[cell] and 0 <= rest < size_after:
                     off += weight * after[rest]
-            tables.off[law, cell] = off
+            tables.off[distribution, cell] = off
 
 
 @kernel
@@ -367,24 +382,25 @@ def _draw_candidate(n, bars, state, released):
 
 
 @kernel
-def _draw_off(law, counts, log_affinities, tables, state, released):
-    """Draw from a law cell by cell, by inversion; return ln t(r)."""
+def _draw_off(distribution, counts, log_affinities, tables, state, released):
+    """Draw from a distribution cell by cell, by inversion; return ln t(r)."""
     last = counts.size - 1
     remaining, log_t, equal = counts.sum(), 0.0, True
     for cell in range(last):
-        low_after, high_after = tables.low_total[law, cell + 1], tables.high_total[law, cell + 1]
-        first_weight = tables.cell_start[law, cell] - tables.low[law, cell]
-        first_sum = tables.sum_start[law, cell + 1] - low_after
+        low_after, high_after = tables.low_total[distribution, cell + 1], tables.high_total[distribution, cell + 1]
+        first_weight = tables.cell_start[distribution, cell] - tables.low[distribution, cell]
+        first_sum = tables.sum_start[distribution, cell + 1] - low_after
         if equal:
-            total = tables.off[law, cell]
+            total = tables.off[distribution, cell]
         else:
-            total = tables.sums[tables.sum_start[law, cell] + remaining - tables.low_total[law, cell]]
+            total = tables.sums[tables.sum_start[distribution, cell] + remaining - tables.low_total[distribution, cell]]
         target, running, chosen = _uniform(state) * total, 0.0, -1
         for x in range(
-            max(tables.low[law, cell], remaining - high_after), min(tables.high[law, cell], remaining - low_after) + 1
+            max(tables.low[distribution, cell], remaining - high_after),
+            min(tables.high[distribution, cell], remaining - low_after) + 1,
         ):
             if equal and x == counts[cell]:
-                weight = tables.off[law, cell + 1]
+                weight = tables.off[distribution, cell + 1]
             else:
                 weight = tables.cells[first_weight + x] * tables.sums[first_sum + remaining - x]
             if weight > 0.0:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import gammaln
 
-from mechanisms.divergences import hellinger, log_affinity
+from mechanisms.hellinger import hellinger, log_affinity
 
 GRID = [0.01, 0.3, 0.5, 1.0, 2.5, 9.7, 15.99, 16.0, 17.3, 40.0, 999.5, 1e5, 1e7]
 STEPS = [1e-3, 0.5, 1.0, 3.0]
