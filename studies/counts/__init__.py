@@ -1,1 +1,1 @@
-"""Studies of counts released through the Hellinger distance (P0 and P1)."""
+"""Studies of private counts and the Hellinger distance between posteriors (P0 and P1)."""

@@ -1,9 +1,9 @@
-"""How far from the true posterior private releases of counts land (P0, Figures 2 and 3a).
+"""Hellinger distance between the true posterior and private releases of it (P0, Figures 2 and 3a).
 
-Draws of each mechanism at balanced data, against the number of records (`k2`, `k3`, `k4`) and against the prior
-(`prior`); and at real data, the sexes of 4,177 abalones (`abalone`). Beside the papers' mechanisms stand those that
-are calibrated by an exact audit or a sharper proof. The exact mean of every distance is stored beside the draws, so
-verdicts rest on it; a mechanism calibrated by its own audit has its multiplier and the audited loss stored, too.
+Each mechanism is sampled at balanced data, against the number of records (panels `k2`, `k3`, `k4`) and against the
+prior (`prior`), and at real data, the sexes of 4,177 abalones (`abalone`). The papers' mechanisms are compared with
+mechanisms calibrated by an exact audit or a sharper bound. Verdicts rest on the exact mean of the distance, which is
+stored with the draws. For mechanisms calibrated by an audit, the multiplier and the audited loss are stored as well.
 
 References
 ----------
@@ -28,15 +28,15 @@ _EPSILON = Factor("epsilon", (1.0,), "privacy loss", unit="nat")
 _DELTA = Factor("delta", (1e-8,), "probability of a larger privacy loss")
 _MEASURES = (
     Measure("hellinger", "Hellinger distance between the true and the released posterior"),
-    Measure("expected_hellinger", "exact expectation of that distance, where it can be computed", per_trial=False),
-    Measure("multiplier", "calibrated multiplier in the exponent, where there is one", per_trial=False),
-    Measure("gamma", "rate of its sensitivity a record, where there is one", per_trial=False),
-    Measure("audited_epsilon", "exact privacy loss at that multiplier and rate, over all data", "nat", per_trial=False),
+    Measure("expected_hellinger", "exact mean of the Hellinger distance, if computable", per_trial=False),
+    Measure("multiplier", "multiplier of the exponent, if calibrated", per_trial=False),
+    Measure("gamma", "rate of the smooth sensitivity per record, if calibrated", per_trial=False),
+    Measure("audited_epsilon", "exact privacy loss of the calibrated mechanism", "nat", per_trial=False),
 )
 
 
 def _problem(cell: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Return the prior parameters and the true counts of a cell."""
+    """Return the prior parameters and the true counts of a design cell."""
     prior, n = cell["prior"], cell.get("n")
     if n is not None:
         if n < 1:
@@ -47,25 +47,25 @@ def _problem(cell: Mapping[str, Any]) -> tuple[Any, Any]:
 
 
 def _simulate(cell: Mapping[str, Any], streams: Streams) -> tuple[Any, Any]:
-    """Return prior and counts: the data are fixed, only the releases are random."""
+    """Return the prior and the counts; only the releases are random."""
     return _problem(cell)
 
 
 def _validate(mechanisms: Mapping[str, Mechanism], cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
-    """Refuse a problem that is none; return whether the mechanism is defined at its size."""
+    """Validate a problem and return True if the mechanism is defined at its size."""
     prior, counts = _problem(cell)
     if len(prior) != len(counts):
-        raise ValueError(f"prior must have {len(counts)} entries, one a cell, got {len(prior)}")
+        raise ValueError(f"prior must have {len(counts)} entries, one per category, got {len(prior)}")
     validate(prior, counts, setting["epsilon"], setting["delta"])
     try:
         mechanisms[setting["mechanism"]].require(int(sum(counts)), len(counts))
-    except ValueError:  # beyond its largest size there is no such mechanism
+    except ValueError:  # larger than the mechanism supports
         return False
     return True
 
 
 def _expected(distribution: CountRelease) -> float:
-    """Return the exact mean distance; NaN where there are too many candidates for one."""
+    """Return the exact mean distance, or NaN if there are too many candidates to enumerate."""
     try:
         return distribution.expected_hellinger()
     except ValueError:
@@ -93,19 +93,19 @@ def _method(mechanism: Mechanism) -> Method:
 
 
 def with_mechanisms(panel: Panel, *mechanisms: Mechanism) -> Panel:
-    """Return a panel of this study with methods more, on the same data sets.
+    """Return a panel of this study with additional mechanisms on the same data sets.
 
     Parameters
     ----------
     panel : Panel
-        One of this study.
+        A panel of this study.
     *mechanisms : Mechanism
-        Releases of counts, of which the names are new. Where one refuses the size of a problem, it is not applied.
+        Releases of counts with new names. A mechanism is skipped at sizes that it does not support.
 
     Returns
     -------
     Panel
-        Its other methods keep their random numbers, bit by bit, as long as the study and the panel keep their names.
+        The existing methods use the same random streams as long as the names of the study and the panel are unchanged.
 
     Examples
     --------
@@ -125,7 +125,7 @@ def with_mechanisms(panel: Panel, *mechanisms: Mechanism) -> Panel:
 _PUBLISHED = ("smooth", "smooth-n", "varying", "global", "local", "laplace", "laplace-dimension")
 _OURS = ("smooth-exact", "varying-exact", "global-exact", "varying-bound", "geometric", "hamming-exact")
 _ALL = (*_PUBLISHED, *_OURS)
-_BINOMIAL = tuple(name for name in _ALL if name != "smooth-n")  # at k = 2 both readings of N are n + 1
+_BINOMIAL = tuple(name for name in _ALL if name != "smooth-n")  # at k = 2 both definitions of N equal n + 1
 
 
 def _panel(name: str, meaning: str, mechanisms: tuple[str, ...], factors: Any, constants: Any) -> Panel:
@@ -139,7 +139,7 @@ def _panel(name: str, meaning: str, mechanisms: tuple[str, ...], factors: Any, c
         constants=(_EPSILON, _DELTA, *constants),
         method_dim="mechanism",
         trials=10_000,
-        block_trials=10_000,  # a cell is one block: the setup, not the draws, takes the time
+        block_trials=10_000,  # one block per cell, because the setup takes longer than the draws
         validate=partial(_validate, MECHANISMS),
     )
 
@@ -147,12 +147,12 @@ def _panel(name: str, meaning: str, mechanisms: tuple[str, ...], factors: Any, c
 def _against_n(k: int, figure: str, largest: int) -> Panel:
     return _panel(
         f"k{k}",
-        f"accuracy against the number of records, {k} cells, balanced data (P0, Figure {figure})",
+        f"accuracy against the number of records, {k} categories, balanced data (P0, Figure {figure})",
         _BINOMIAL if k == 2 else _ALL,
         (Factor("n", tuple(range(100, largest + 1, 100)), "number of records", "int"),),
         (
             Factor("prior", ((1.0,) * k,), "Dirichlet parameters of the prior", "vector"),
-            Factor("k", (k,), "number of cells", "int"),
+            Factor("k", (k,), "number of categories", "int"),
         ),
     )
 
@@ -170,7 +170,7 @@ _PANELS = (
     ),
     _panel(
         "abalone",
-        "accuracy at real data: sex of 4,177 abalones (male, female, infant)",
+        "accuracy on real data: sex of 4,177 abalones (male, female, infant)",
         _ALL,
         (),
         (
@@ -182,10 +182,10 @@ _PANELS = (
 
 STUDY = Study(
     name="hellinger-accuracy",
-    title="Accuracy of private releases of a posterior, in Hellinger distance",
+    title="Accuracy of private posterior releases in Hellinger distance",
     aim=(
-        "Compare the Hellinger exponential mechanism, under its choices of sensitivity, with Laplace noise on the "
-        "counts, by the distance between the true posterior and the released one."
+        "Compare the Hellinger exponential mechanism, for several sensitivities, with Laplace noise on the counts, by "
+        "the Hellinger distance between the true and the released posterior."
     ),
     panels=_PANELS,
     seed=20_180_801,

@@ -1,6 +1,6 @@
-"""What P0 concludes of the accuracy of private releases of a posterior, and the figures that show it.
+"""Claims and figures of the study `hellinger-accuracy` (P0).
 
-Verdicts rest on exact expectations, which the draws must meet within their Monte Carlo error.
+Verdicts rest on exact expectations. A separate claim compares the draws with them.
 """
 
 from collections.abc import Mapping
@@ -14,13 +14,13 @@ from studies.styles import MECHANISM_STYLES
 
 
 def _ahead(summary: xr.Dataset, first: str, second: str) -> xr.DataArray:
-    """Whether `first` has the smaller exact expectation than `second`, by cell."""
+    """Return True in each cell where `first` has a smaller exact expectation than `second`."""
     expected = summary["expected_hellinger"]
     return expected.sel(mechanism=first) < expected.sel(mechanism=second)
 
 
 def _beats_dimension(panel: str, mechanism: str) -> Any:
-    """Check P0's conclusion: ahead of `laplace-dimension` for every stored n > 400."""
+    """Return a check that `mechanism` has a smaller mean distance than `laplace-dimension` at every n > 400."""
 
     def check(summaries: Mapping[str, xr.Dataset]) -> Finding:
         summary = summaries[panel]
@@ -33,9 +33,9 @@ def _beats_dimension(panel: str, mechanism: str) -> Any:
             for n in sizes
         )
         where = [n for n in summary["n"].values.tolist() if bool(ahead.sel(n=n))]
-        stored = f"Ahead at n = {', '.join(map(str, where))} of those stored" if where else "Behind at every n stored"
+        stored = f"Smaller at stored n = {', '.join(map(str, where))}" if where else "Larger at every stored n"
         holds = all(bool(ahead.sel(n=n)) for n in sizes)
-        return Finding("reproduced" if holds else "not reproduced", f"{stored}. Exact mean distance, {numbers}.")
+        return Finding("reproduced" if holds else "not reproduced", f"{stored}. Exact mean distance: {numbers}.")
 
     return check
 
@@ -45,7 +45,7 @@ def _smooth_beats_global(summaries: Mapping[str, xr.Dataset]) -> Finding:
     n_ahead = {name: _ahead(summaries[name], "smooth", "global") for name in panels}
     counts = ", ".join(f"{name}: {int(ahead.sum())} of {ahead.size} sizes" for name, ahead in n_ahead.items())
     holds = all(bool(ahead.all()) for ahead in n_ahead.values())
-    return Finding("reproduced" if holds else "not reproduced", f"Smaller exact mean distance at {counts}.")
+    return Finding("reproduced" if holds else "not reproduced", f"Smooth has the smaller mean distance: {counts}.")
 
 
 def _laplace_is_ahead(summaries: Mapping[str, xr.Dataset]) -> Finding:
@@ -58,13 +58,13 @@ def _laplace_is_ahead(summaries: Mapping[str, xr.Dataset]) -> Finding:
     holds = all(bool((ratio > 1).all()) for ratio in ratios.values())
     return Finding(
         "corrected" if holds else "reproduced",
-        f"Laplace noise scaled to the histogram's sensitivity is {'' if holds else 'not '}ahead everywhere; "
-        f"mean distance of smooth over that of laplace, {numbers}.",
+        f"Laplace noise scaled to the sensitivity of the histogram {'has' if holds else 'does not have'} the "
+        f"smaller mean distance everywhere. Ratio of mean distances, smooth to laplace: {numbers}.",
     )
 
 
 def _ours_ahead(pairs: Mapping[str, tuple[str, tuple[str, ...]]]) -> Any:
-    """Check that, panel by panel, a mechanism has a smaller exact mean than each of its rivals at the sizes needed."""
+    """Return a check that one mechanism per panel has a smaller exact mean than its rivals at the required sizes."""
 
     def check(summaries: Mapping[str, xr.Dataset]) -> Finding:
         evidence, holds = [], True
@@ -75,8 +75,8 @@ def _ours_ahead(pairs: Mapping[str, tuple[str, tuple[str, ...]]]) -> Any:
             for rival in rivals:
                 ratio = expected.sel(mechanism=name) / expected.sel(mechanism=rival)
                 holds &= bool((ratio < 1).all())
-                evidence.append(f"{panel}: {name} over {rival} {_range(ratio)}")
-        return Finding("reproduced" if holds else "not reproduced", f"Ratios of exact means; {'; '.join(evidence)}.")
+                evidence.append(f"{panel}: {name} to {rival} {_range(ratio)}")
+        return Finding("reproduced" if holds else "not reproduced", f"Ratios of exact means: {'; '.join(evidence)}.")
 
     return check
 
@@ -92,7 +92,7 @@ def _certified(summaries: Mapping[str, xr.Dataset]) -> Finding:
     holds = shares.size > 0 and bool((shares <= 1).all())
     return Finding(
         "reproduced" if holds else "not reproduced",
-        f"{shares.size} calibrations; audited loss over epsilon from {shares.min():.9f} to {shares.max():.9f}.",
+        f"{shares.size} calibrations; ratio of audited loss to epsilon from {shares.min():.9f} to {shares.max():.9f}.",
     )
 
 
@@ -106,16 +106,16 @@ def _draws_agree(summaries: Mapping[str, xr.Dataset]) -> Finding:
     holds = worst <= 5
     return Finding(
         "reproduced" if holds else "not reproduced",
-        f"Largest deviation {worst:.2f} standard errors (panel {where}) among {points} points; 5 are allowed.",
+        f"Largest deviation: {worst:.2f} standard errors (panel {where}) among {points} points; at most 5 are allowed.",
     )
 
 
 _SIZES = {"k2": (200, 300, 400, 500), "k3": (100, 200, 300), "k4": (100, 200, 300, 400, 500, 600)}
-"""Where the claims about calibrated mechanisms are made: k2 from 200 on, k3 as far as every pair can be audited."""
+"""Sizes of the claims about calibrated mechanisms: n >= 200 for k2; for k3, all sizes that can be audited."""
 
 
 def _as_published(panel: str) -> dict[str, tuple[Any, ...]]:
-    """Return the constants for which the poster makes its claims."""
+    """Return the constants used in the poster."""
     k = 3 if panel == "abalone" else int(panel[1:])
     return {"epsilon": (1.0,), "delta": (1e-8,), "prior": (":".join("1" * k),)}
 
@@ -130,7 +130,7 @@ def _list_claims() -> tuple[Claim, ...]:
         *(
             Claim(
                 f"beats-dimension-{panel}",
-                f"{conclusion} ({panel[1:]} cells{', N = n + 1 as printed' if mechanism == 'smooth-n' else ''}).",
+                f"{conclusion} ({panel[1:]} categories{', N = n + 1 as printed' if mechanism == 'smooth-n' else ''}).",
                 "P0, Conclusion",
                 {panel: {"n": sizes, "mechanism": (mechanism, "laplace-dimension"), **_as_published(panel)}},
                 _beats_dimension(panel, mechanism),
@@ -139,23 +139,24 @@ def _list_claims() -> tuple[Claim, ...]:
         ),
         Claim(
             "smooth-beats-global",
-            "Smooth sensitivity instead of global sensitivity improves accuracy.",
+            "Smooth sensitivity gives higher accuracy than global sensitivity.",
             "P0, Motivation 2",
             {panel: {"mechanism": ("smooth", "global"), **_as_published(panel)} for panel in ("k2", "k3", "k4")},
             _smooth_beats_global,
         ),
         Claim(
             "tailored-beats-histogram",
-            "Calibrating the noise to the Hellinger distance improves on noise scaled to the l1 norm.",
+            "Noise calibrated to the Hellinger distance is more accurate than noise scaled to the l1 norm.",
             "P0, Motivation 1",
             {panel: {"mechanism": ("smooth", "laplace"), **_as_published(panel)} for panel in ("k2", "k3", "k4")},
             _laplace_is_ahead,
         ),
         Claim(
             "exact-beats-noise",
-            "Calibrated by its exact audit, the smooth mechanism is pure DP and ahead of noise on counts: of Laplace "
-            "noise for n >= 200 at 2 cells, of Laplace and geometric noise from n = 100 at 3 cells.",
-            "this laboratory",
+            "The smooth mechanism, calibrated by an exact audit, is pure DP. It is more accurate than Laplace noise on "
+            "the counts for n >= 200 with 2 categories, and than Laplace and geometric noise for n >= 100 with 3 "
+            "categories.",
+            "this project",
             {
                 panel: {"n": _SIZES[panel], "mechanism": ("smooth-exact", *rivals), **_as_published(panel)}
                 for panel, rivals in (("k2", ("laplace",)), ("k3", ("laplace", "geometric")))
@@ -164,17 +165,18 @@ def _list_claims() -> tuple[Claim, ...]:
         ),
         Claim(
             "geometric-is-best-at-two-cells",
-            "At 2 cells geometric noise, universally optimal for counts, stays ahead of the calibrated Hellinger "
-            "mechanism.",
+            "With 2 categories, geometric noise, which is universally optimal for counts, is more accurate than the "
+            "calibrated Hellinger mechanism.",
             "Ghosh, Roughgarden & Sundararajan 2012",
             {"k2": {"n": _SIZES["k2"], "mechanism": ("smooth-exact", "geometric"), **_as_published("k2")}},
             _ours_ahead({"k2": ("geometric", ("smooth-exact",))}),
         ),
         Claim(
             "bound-beats-published",
-            "Calibrated by a sharper proof, the varying mechanism is pure DP and ahead of the published one at every "
-            "size of 4 cells, where no audit can be exact, and ahead of Laplace noise at real data.",
-            "this laboratory",
+            "The varying mechanism, calibrated by a sharper bound, is pure DP. It is more accurate than the published "
+            "mechanism at every size with 4 categories, where no exact audit is possible, and more accurate than "
+            "Laplace noise on real data.",
+            "this project",
             {
                 "k4": {
                     "n": _SIZES["k4"],
@@ -192,9 +194,10 @@ def _list_claims() -> tuple[Claim, ...]:
         ),
         Claim(
             "bound-is-behind",
-            "The bound pays for being a bound: behind Laplace noise at 2 cells, and at 4 cells behind the exponential "
-            "mechanism on the number of records, which can be calibrated exactly at every size.",
-            "this laboratory",
+            "The varying mechanism calibrated by the bound is less accurate than Laplace noise with 2 categories, and "
+            "less accurate with 4 categories than the exponential mechanism on the Hamming distance, which can be "
+            "calibrated exactly at every size.",
+            "this project",
             {
                 "k2": {"n": _SIZES["k2"], "mechanism": ("varying-bound", "laplace"), **_as_published("k2")},
                 "k4": {"n": _SIZES["k4"], "mechanism": ("varying-bound", "hamming-exact"), **_as_published("k4")},
@@ -203,14 +206,14 @@ def _list_claims() -> tuple[Claim, ...]:
         ),
         Claim(
             "certified",
-            "The audited loss of every calibrated mechanism is at most epsilon.",
-            "this laboratory",
+            "The audited privacy loss of every calibrated mechanism is at most epsilon.",
+            "this project",
             {},
             _certified,
         ),
         Claim(
             "draws-agree",
-            "The mean distance of the draws equals its exact expectation, within 5 Monte Carlo standard errors.",
+            "The mean distance of the draws equals its exact expectation within 5 Monte Carlo standard errors.",
             "check of this study",
             {},
             _draws_agree,
@@ -243,15 +246,15 @@ def _draw_abalone(summaries: Mapping[str, xr.Dataset]) -> Any:
 
 
 _LINES = (
-    "Mean Hellinger distance between the true and the released posterior against the number of records. Markers are "
-    "means of the draws, with bars of two Monte Carlo standard errors either way, often smaller than the marker; "
-    "lines join the exact expectations."
+    "Mean Hellinger distance between the true and the released posterior against the number of records. Markers show "
+    "means of the draws; error bars show ± 2 Monte Carlo standard errors and are often smaller than the marker. Lines "
+    "connect the exact expectations."
 )
 FIGURES = (
     *(
         Figure(
             f"accuracy-k{k}",
-            f"Accuracy against n, {k} cells (P0, Figure {label})",
+            f"Accuracy against n, {k} categories (P0, Figure {label})",
             _LINES,
             (f"k{k}",),
             _draw_against_n(f"k{k}"),
@@ -261,17 +264,16 @@ FIGURES = (
     Figure(
         "accuracy-prior",
         "Accuracy against the prior (P0, Figure 3a)",
-        "Hellinger distance at 50 successes of 100 under the prior Beta(a, a), for each mechanism. Lines are medians, "
-        "dark bands reach from the lower to the upper quartile of the draws, light ones from the 5th to the 95th "
-        "percentile.",
+        "Hellinger distance for 50 successes in 100 records under the prior Beta(a, a), for each mechanism. Lines are "
+        "medians of the draws, dark bands span the quartiles, and light bands span the 5th to the 95th percentile.",
         ("prior",),
         _draw_prior,
     ),
     Figure(
         "accuracy-abalone",
-        "Accuracy at real data: the sexes of 4,177 abalones",
-        "Thick bars reach from the lower to the upper quartile of the draws, thin ones from the 5th to the 95th "
-        "percentile; the marker is the exact mean.",
+        "Accuracy on real data: the sexes of 4,177 abalones",
+        "Hellinger distance between the true and the released posterior. Thick bars span the quartiles of the draws, "
+        "thin bars the 5th to the 95th percentile; the marker is the exact mean.",
         ("abalone",),
         _draw_abalone,
     ),

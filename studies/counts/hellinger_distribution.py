@@ -1,7 +1,7 @@
-"""The distribution of the distance between the true posterior and a private release of it (P0, Figures 3b and 3c).
+"""Distribution of the distance between the true posterior and a private release of it (P0, Figures 3b and 3c).
 
-At balanced data, the exact probability that each mechanism's release lands at a distance in each of 50 bins, for two
-cells (`k2`) and three (`k3`). Nothing is sampled: the probability of every candidate is computed.
+The exact probability of each of 50 bins of the Hellinger distance is computed for every mechanism at balanced data,
+for two categories (panel `k2`) and three (`k3`). Nothing is sampled: all candidates are enumerated.
 
 References
 ----------
@@ -42,7 +42,7 @@ _BINS = tuple(left / 50 for left in range(50))
 
 @dataclass(frozen=True)
 class _Problem:
-    """One cell: prior, counts, and the candidates from near to far, cut where a bin ends."""
+    """Prior, counts, and the candidates in order of distance, with the indices at which bins end."""
 
     prior: tuple[float, ...]
     counts: np.ndarray
@@ -63,7 +63,7 @@ def _method(name: str) -> Method:
         distribution = MECHANISMS[name].build(problem.prior, problem.counts, setting["epsilon"], setting["delta"])
         bins = np.split(distribution.probabilities()[problem.order], problem.cuts)
         return {
-            "probability": [np.sum(probabilities) for probabilities in bins],  # in pairs: one by one loses three digits
+            "probability": [np.sum(probabilities) for probabilities in bins],  # pairwise sums gain three digits
             "expected_hellinger": distribution.expected_hellinger(),
         }
 
@@ -75,22 +75,22 @@ def _validate(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
     if n < 1:
         raise ValueError(f"n must be >= 1, got {n}")
     if len(prior) != k:
-        raise ValueError(f"prior must have {k} entries, one a cell, got {len(prior)}")
+        raise ValueError(f"prior must have {k} entries, one per category, got {len(prior)}")
     if bins[0] != 0 or bins[-1] >= 1 or any(left >= right for left, right in pairwise(bins)):
-        raise ValueError("distance_bin must list the lower edges of the bins: 0, then ascending numbers below 1")
+        raise ValueError("distance_bin must list the lower edges of the bins: 0, then increasing numbers < 1")
     validate(prior, balanced_counts(n, k), setting["epsilon"], setting["delta"])
     require_enumerable(n, k)
     try:
         MECHANISMS[setting["mechanism"]].require(n, k)
     except ValueError:
-        return False  # too large for this mechanism alone: the others are compared
+        return False  # too large for this mechanism only
     return True
 
 
 def _panel(k: int, figure: str, names: tuple[str, ...]) -> Panel:
     return Panel(
         name=f"k{k}",
-        meaning=f"distribution of the distance to the true posterior, {k} cells, balanced data (P0, Figure {figure})",
+        meaning=f"distribution of the distance to the true posterior, {k} categories (P0, Figure {figure})",
         simulate=_sort_candidates,
         methods=tuple(_method(name) for name in names),
         measures=(
@@ -102,14 +102,14 @@ def _panel(k: int, figure: str, names: tuple[str, ...]) -> Panel:
             Factor(
                 "distance_bin",
                 _BINS,
-                "Hellinger distance, lower edge of the bin; the last bin ends at 1 and holds it",
+                "Hellinger distance, lower edge of the bin; the last bin includes 1",
             ),
         ),
         constants=(
             Factor("epsilon", (1.0,), "privacy loss", unit="nat"),
             Factor("delta", (1e-8,), "probability of a larger privacy loss"),
             Factor("prior", ((1.0,) * k,), "Dirichlet parameters of the prior", "vector"),
-            Factor("k", (k,), "number of cells", "int"),
+            Factor("k", (k,), "number of categories", "int"),
         ),
         method_dim="mechanism",
         validate=_validate,
@@ -117,7 +117,7 @@ def _panel(k: int, figure: str, names: tuple[str, ...]) -> Panel:
 
 
 _PANELS = (
-    _panel(2, "3b", tuple(name for name in _NAMES if name != "smooth-n")),  # at k = 2 both readings of N are n + 1
+    _panel(2, "3b", tuple(name for name in _NAMES if name != "smooth-n")),  # at k = 2 both definitions of N equal n + 1
     _panel(3, "3c", _NAMES),
 )
 
@@ -126,11 +126,11 @@ _PANELS = (
 
 
 def _edges(summary: xr.Dataset) -> np.ndarray:
-    """Return the edges of the bins, 0 and 1 included."""
+    """Return the edges of the bins, including 0 and 1."""
     return np.append(summary["distance_bin"].values, 1.0)
 
 
-def _distributions_are_whole(summaries: Mapping[str, xr.Dataset]) -> Finding:
+def _probabilities_add_up(summaries: Mapping[str, xr.Dataset]) -> Finding:
     worst, n_distributions, n_outside = 0.0, 0, 0
     for summary in summaries.values():
         probability, mean, edges = summary["probability"], summary["expected_hellinger"], _edges(summary)
@@ -141,15 +141,21 @@ def _distributions_are_whole(summaries: Mapping[str, xr.Dataset]) -> Finding:
     holds = worst <= 1e-12 and not n_outside
     return Finding(
         "reproduced" if holds else "not reproduced",
-        f"{n_distributions} distributions: probabilities add up to 1 within {worst:.0e}; {n_outside} exact means lie outside the range "
-        "that their bins allow.",
+        f"{n_distributions} distributions: probabilities sum to 1 within {worst:.0e}; {n_outside} exact means are "
+        "outside the range given by the bins.",
     )
 
 
 def _compare(summaries: Mapping[str, xr.Dataset], first: str, second: str, n_above: int) -> tuple[bool, bool, str]:
-    """Return whether `first` lands nearer than `second` in the mean, whether within every distance, and the numbers.
+    """Compare the distances of two mechanisms at every stored n > `n_above`.
 
-    Both at every n > `n_above` for which both are stored; within every distance means at every edge of the bins.
+    Returns
+    -------
+    nearer : bool
+        True if `first` has the smaller mean distance at every n.
+    dominates : bool
+        True if the distribution function of `first` is at least that of `second` at every bin edge.
+    evidence : str
     """
     evidence, nearer, dominates = [], True, True
     for panel, summary in summaries.items():
@@ -161,17 +167,18 @@ def _compare(summaries: Mapping[str, xr.Dataset], first: str, second: str, n_abo
             mean_a, mean_b = float(a["expected_hellinger"]), float(b["expected_hellinger"])
             nearer &= mean_a < mean_b
             dominates &= behind.size == 0
-            distribution = "as likely or likelier within every distance"
+            distribution = "Pr(distance <= h) at least as large at every h"
             if behind.size:
                 distribution = (
-                    f"less likely within h for h from {behind.min():g} to {behind.max():g}, by up to {-gain.min():.4f}"
+                    f"Pr(distance <= h) smaller for h from {behind.min():g} to {behind.max():g}, by up to "
+                    f"{-gain.min():.4f}"
                 )
             evidence.append(f"{panel}, n = {n}: mean distance {mean_a:.4f} against {mean_b:.4f}, {distribution}")
-    return nearer, dominates, f"{first} against {second}, {'; '.join(evidence)}"
+    return nearer, dominates, f"{first} against {second}: {'; '.join(evidence)}"
 
 
 def _as_published(k: int, *mechanisms: str) -> dict[str, tuple[Any, ...]]:
-    """Return what the poster's claims are about."""
+    """Return the constants used in the poster, with the mechanisms."""
     return {
         "mechanism": mechanisms,
         "epsilon": (1.0,),
@@ -183,12 +190,15 @@ def _as_published(k: int, *mechanisms: str) -> dict[str, tuple[Any, ...]]:
 def _claim_ahead(
     name: str, statement: str, source: str, first: str, second: str, ks: tuple[int, ...], n_above: int = 0
 ) -> Claim:
-    """Return the claim that `first` is nearer than `second`: reproduced for the whole distribution, corrected for its mean."""
+    """Return the claim that distances of `first` are stochastically smaller than those of `second`.
+
+    The verdict is "corrected" if only the mean is smaller.
+    """
 
     def check(summaries: Mapping[str, xr.Dataset]) -> Finding:
         nearer, dominates, evidence = _compare({name: summaries[name] for name in needs}, first, second, n_above)
         if nearer and not dominates:
-            return Finding("corrected", f"In the mean only: {evidence}.")
+            return Finding("corrected", f"Only the mean is smaller. {evidence}.")
         return Finding("reproduced" if nearer else "not reproduced", f"{evidence}.")
 
     needs = {f"k{k}": {**_as_published(k, first, second), **({"n": (500,)} if n_above else {})} for k in ks}
@@ -197,21 +207,22 @@ def _claim_ahead(
 
 def _histogram_is_ahead(summaries: Mapping[str, xr.Dataset]) -> Finding:
     nearer, _, evidence = _compare(summaries, "laplace", "smooth", 0)
-    where = "ahead everywhere" if nearer else "not ahead everywhere"
+    has = "has" if nearer else "does not have"
     return Finding(
         "corrected" if nearer else "reproduced",
-        f"Laplace noise scaled to the histogram's sensitivity is {where}: {evidence}.",
+        f"Laplace noise scaled to the sensitivity of the histogram {has} the smaller mean distance everywhere. "
+        f"{evidence}.",
     )
 
 
 _AHEAD = (
     "The smoothed Hellinger exponential mechanism outperforms the Laplace baseline scaled to the dimension for "
-    "n > 400, not only in the mean but in the distribution of the distance"
+    "n > 400, in the whole distribution of the distance and not only in its mean"
 )
 _CLAIMS = (
     _claim_ahead(
         "ahead-of-dimension-k2",
-        f"{_AHEAD} (2 cells).",
+        f"{_AHEAD} (2 categories).",
         "P0, Conclusion and Figure 3b",
         "smooth",
         "laplace-dimension",
@@ -220,7 +231,7 @@ _CLAIMS = (
     ),
     _claim_ahead(
         "ahead-of-dimension-k3",
-        f"{_AHEAD} (3 cells, N = n + 1 as printed).",
+        f"{_AHEAD} (3 categories, N = n + 1 as printed).",
         "P0, Conclusion and Figure 3c",
         "smooth-n",
         "laplace-dimension",
@@ -229,7 +240,7 @@ _CLAIMS = (
     ),
     _claim_ahead(
         "smooth-ahead-of-global",
-        "Smooth sensitivity instead of global sensitivity improves accuracy, within every distance.",
+        "Smooth sensitivity gives stochastically smaller distances than global sensitivity.",
         "P0, Motivation 2",
         "smooth",
         "global",
@@ -237,17 +248,17 @@ _CLAIMS = (
     ),
     Claim(
         "ahead-of-histogram",
-        "Calibrating the noise to the Hellinger distance improves on noise scaled to the l1 norm.",
+        "Noise calibrated to the Hellinger distance is more accurate than noise scaled to the l1 norm.",
         "P0, Motivation 1",
         {f"k{k}": _as_published(k, "smooth", "laplace") for k in (2, 3)},
         _histogram_is_ahead,
     ),
     Claim(
         "distributions-are-whole",
-        "The probabilities of the bins add up to 1, and fit the exact mean distance.",
+        "The probabilities of the bins sum to 1 and are consistent with the exact mean distance.",
         "check of this study",
         {},
-        _distributions_are_whole,
+        _probabilities_add_up,
     ),
 )
 
@@ -264,17 +275,17 @@ def _draw(panel: str) -> Any:
 
 
 _CAPTION = (
-    "Exact distribution of the Hellinger distance between the true and the released posterior. Left: probability of each bin of "
-    "distances that holds a candidate, on a logarithmic axis. Right: probability of a distance up to the value on the "
-    "axis; the higher, the more accurate."
+    "Exact distribution of the Hellinger distance between the true and the released posterior. Left: probability of "
+    "each bin that contains a candidate, on a logarithmic axis. Right: cumulative distribution function; higher curves "
+    "are more accurate."
 )
 
 STUDY = Study(
     name="hellinger-distribution",
-    title="Distribution of the distance between the true posterior and private releases of it",
+    title="Distribution of the distance between the true posterior and private releases",
     aim=(
-        "Compare the mechanisms by the whole distribution of the distance between the true posterior and the released one, "
-        "whose mean hellinger-accuracy compares."
+        "Compare the mechanisms by the distribution of the distance between the true and the released posterior. The "
+        "study hellinger-accuracy compares the means."
     ),
     panels=_PANELS,
     seed=20_180_803,
@@ -282,7 +293,7 @@ STUDY = Study(
     figures=tuple(
         Figure(
             f"distribution-k{k}",
-            f"Distribution of the distance, {k} cells (P0, Figure {label})",
+            f"Distribution of the distance, {k} categories (P0, Figure {label})",
             _CAPTION,
             (f"k{k}",),
             _draw(f"k{k}"),

@@ -1,11 +1,11 @@
-"""How far private releases of counts are from the best possible one.
+"""Comparison of private releases of counts with the minimax optimal release.
 
-For two, three and four cells (`k2`, `k3`, `k4`) and as many records as the linear program of
-`mechanisms.counts.optimal` takes: the expected Hellinger distance to the true posterior at the worst data set, and at
-balanced data. No ε-DP release of counts has a smaller worst case than `optimal`.
+The expected Hellinger distance to the true posterior is computed at the worst data set and at balanced data, for two,
+three and four categories (panels `k2`, `k3`, `k4`) and for sizes up to the limit of the linear program in
+`mechanisms.counts.optimal`. No ε-DP release of counts has a smaller worst case than `optimal`.
 
-The worst case is what is compared. A small distance at balanced data proves nothing by itself: the constant answer
-"balanced" is private and has distance 0 there. It is stored beside the worst case to show what a mechanism gives up.
+Mechanisms are compared by the worst case. A small distance at balanced data is not sufficient: the constant release of
+balanced counts is private and has distance 0 there.
 
 References
 ----------
@@ -33,14 +33,14 @@ _SIZES = {
     3: (3, 5, 8, 10, 12, 15, 18),
     4: (3, 4, 5, 6, 7, 8, 9, 10),
 }
-_ROUNDING = 1e-6  # relative: the linear program holds its worst case to 1e-7
+_ROUNDING = 1e-6  # relative; the linear program is solved to 1e-7
 _TAILORED = ("smooth", "smooth-n", "smooth-exact", "varying", "varying-exact", "varying-bound", "global-exact")
 _NOISE = ("laplace", "geometric")
 
 
 @dataclass(frozen=True)
 class _Problem:
-    """One cell: prior, all data sets, and which of them is the balanced one."""
+    """Prior, all data sets, and the index of the balanced one."""
 
     prior: tuple[float, ...]
     datasets: np.ndarray
@@ -78,7 +78,7 @@ def _validate(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
     if n < 1:
         raise ValueError(f"n must be >= 1, got {n}")
     if len(prior) != k:
-        raise ValueError(f"prior must have {k} entries, one a cell, got {len(prior)}")
+        raise ValueError(f"prior must have {k} entries, one per category, got {len(prior)}")
     if cell["cell"] != tuple(range(k)):
         raise ValueError(f"cell must be 0 to {k - 1} in order, got {', '.join(map(str, cell['cell']))}")
     require_solvable(n, k)
@@ -87,25 +87,25 @@ def _validate(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
 
 
 def _panel(k: int) -> Panel:
-    # at k = 2 both readings of N are n + 1
+    # at k = 2 both definitions of N equal n + 1
     names = [name for name, one in MECHANISMS.items() if one.private and (k > 2 or name != "smooth-n")]
     return Panel(
         name=f"k{k}",
-        meaning=f"distance to the true posterior at the worst data set and at balanced data, {k} cells",
+        meaning=f"distance to the true posterior at the worst data set and at balanced data, {k} categories",
         simulate=_list_data_sets,
         methods=tuple(_method(name) for name in names),
         measures=(
             Measure("worst_hellinger", "largest exact mean distance to the true posterior over all data sets"),
             Measure("balanced_hellinger", "exact mean distance to the true posterior at balanced data"),
-            Measure("worst_dataset", "counts of the data set with the largest", dims=("cell",), dtype="int64"),
+            Measure("worst_dataset", "counts of the data set with the largest distance", dims=("cell",), dtype="int64"),
         ),
         factors=(Factor("n", _SIZES[k], "number of records", "int"),),
-        outputs=(Factor("cell", tuple(range(k)), "cell of the counts", "int"),),
+        outputs=(Factor("cell", tuple(range(k)), "category of the counts", "int"),),
         constants=(
             Factor("epsilon", (1.0,), "privacy loss", unit="nat"),
             Factor("delta", (1e-8,), "probability of a larger privacy loss"),
             Factor("prior", ((1.0,) * k,), "Dirichlet parameters of the prior", "vector"),
-            Factor("k", (k,), "number of cells", "int"),
+            Factor("k", (k,), "number of categories", "int"),
         ),
         method_dim="mechanism",
         validate=_validate,
@@ -116,7 +116,7 @@ def _panel(k: int) -> Panel:
 
 
 def _ratio(summary: xr.Dataset, measure: str = "worst_hellinger") -> xr.DataArray:
-    """Return the worst case, or another measure, over that of the best possible release."""
+    """Return the ratio of a measure to that of the optimal release."""
     distance = summary[measure]
     return distance / distance.sel(mechanism="optimal", drop=True)
 
@@ -130,19 +130,19 @@ def _none_is_better(summaries: Mapping[str, xr.Dataset]) -> Finding:
         evidence.append(f"{panel}: at least {least:.4f} ({name}, n = {n})")
     return Finding(
         "not reproduced" if n_below else "reproduced",
-        f"{n_below} exceptions. Worst case over that of optimal, {'; '.join(evidence)}.",
+        f"{n_below} exceptions. Ratio of the worst case to that of optimal: {'; '.join(evidence)}.",
     )
 
 
 def _everywhere(n_true: int, n_all: int) -> Verdict:
-    """Return the verdict on a claim that holds in `n_true` of `n_all` places; in some of them only, it is corrected."""
+    """Return the verdict on a claim that holds in `n_true` of `n_all` cells: "corrected" if it holds in some."""
     if n_true == n_all:
         return "reproduced"
     return "corrected" if n_true else "not reproduced"
 
 
 def _nearest(ratio: xr.DataArray) -> list[tuple[int, str, float]]:
-    """Return for each n the mechanism nearest to the optimum, and its ratio."""
+    """Return, for each n, the mechanism with the smallest ratio to the optimum and that ratio."""
     found = []
     for n in ratio["n"].values.tolist():
         one = ratio.sel(n=n).dropna("mechanism")
@@ -152,7 +152,7 @@ def _nearest(ratio: xr.DataArray) -> list[tuple[int, str, float]]:
 
 
 def _list_nearest(found: list[tuple[int, str, float]]) -> str:
-    """Name the nearest mechanisms, one phrase for each with the sizes and the range of its ratio."""
+    """Describe the nearest mechanisms with their sizes and the range of their ratios."""
     phrases = []
     for name in dict.fromkeys(name for _, name, _ in found):
         sizes = [n for n, one, _ in found if one == name]
@@ -167,7 +167,8 @@ def _geometric_is_nearest(summaries: Mapping[str, xr.Dataset]) -> Finding:
     n_ahead = sum(name == "geometric" for _, name, _ in found)
     return Finding(
         _everywhere(n_ahead, len(found)),
-        f"Nearest, with its worst case over the optimum: {_list_nearest(found)}. What is left is post-processing.",
+        f"Mechanism nearest to the optimum, with its ratio: {_list_nearest(found)}. "
+        "Post-processing of geometric noise closes the gap.",
     )
 
 
@@ -185,30 +186,32 @@ def _tailored_is_nearer(summaries: Mapping[str, xr.Dataset]) -> Finding:
         last = [_list_nearest(_nearest(group.isel(n=[-1]))) for group in (tailored, noise)]
         nearest = _list_nearest(_nearest(ratio.drop_sel(mechanism="optimal")))
         evidence.append(
-            f"{panel}: nearer than noise at n = {where}; {last[0]} against {last[1]}; nearest of all {nearest}"
+            f"{panel}: smaller than with noise on the counts at n = {where}; {last[0]} against {last[1]}; smallest of "
+            f"all mechanisms: {nearest}"
         )
-    return Finding(_everywhere(sum(ahead), len(ahead)), f"Worst case over the optimum, {'. '.join(evidence)}.")
+    return Finding(_everywhere(sum(ahead), len(ahead)), f"Worst case relative to the optimum. {'. '.join(evidence)}.")
 
 
 _CLAIMS = (
     Claim(
         "none-is-better",
-        "No private release of counts has a smaller worst case than the solution of the linear program.",
+        "No private release of counts has a smaller worst-case distance than the solution of the linear program.",
         "check of this study",
         {panel: {"mechanism": ("optimal",)} for panel in ("k2", "k3", "k4")},
         _none_is_better,
     ),
     Claim(
         "geometric-is-nearest",
-        "At two cells geometric noise is nearest to the optimum: it is optimal up to post-processing of its output.",
+        "With two categories, geometric noise has the smallest worst case of all mechanisms other than the optimum; it "
+        "is optimal up to post-processing of its output.",
         "Ghosh, Roughgarden & Sundararajan 2012; Gupte & Sundararajan 2010 for the worst case",
         {"k2": {"mechanism": ("optimal", "geometric"), "prior": ("1:1",)}},
         _geometric_is_nearest,
     ),
     Claim(
         "tailored-is-nearer",
-        "Calibrating the noise to the Hellinger distance improves on noise scaled to the l1 norm, at the worst data "
-        "set.",
+        "At the worst data set, noise calibrated to the Hellinger distance is more accurate than noise scaled to the "
+        "l1 norm.",
         "P0, Motivation 1, judged by the worst case",
         {panel: {"mechanism": ("optimal", "smooth-exact", *_NOISE)} for panel in ("k2", "k3", "k4")},
         _tailored_is_nearer,
@@ -224,7 +227,7 @@ def _figure(objective: str, title: str, caption: str, ylabel: str) -> Figure:
         for k in (k for k in _SIZES if f"k{k}" in summaries):
             summary = summaries[f"k{k}"]
             ratio = _ratio(summary, f"{objective}_hellinger")
-            shown[f"{k} cells"] = summary.assign(ratio=ratio).drop_sel(mechanism="optimal")
+            shown[f"{k} categories"] = summary.assign(ratio=ratio).drop_sel(mechanism="optimal")
         return draw_ratios(shown, "n", "ratio", "mechanism", MECHANISM_STYLES, ylabel)
 
     return Figure(f"limits-{objective}", title, caption, tuple(f"k{k}" for k in _SIZES), draw)
@@ -232,10 +235,10 @@ def _figure(objective: str, title: str, caption: str, ylabel: str) -> Figure:
 
 STUDY = Study(
     name="hellinger-limits",
-    title="How far private releases of a posterior are from the best possible",
+    title="Private posterior releases compared with the optimal release",
     aim=(
-        "Compare every private mechanism with the smallest worst-case distance to the true posterior that any release "
-        "of counts with the same guarantee can have."
+        "Compare the worst-case distance of every private mechanism to the true posterior with the smallest that any "
+        "release of counts with the same guarantee can have."
     ),
     panels=tuple(_panel(k) for k in _SIZES),
     seed=20_180_805,
@@ -243,20 +246,20 @@ STUDY = Study(
     figures=(
         _figure(
             "worst",
-            "Distance to the true posterior at the worst data set, over the best possible",
-            "The largest expected Hellinger distance over all data sets, divided by the smallest that any private "
-            "release of counts can have, against the number of records, for two, three and four cells. The line at 1 "
-            "is the optimum, by linear programming.",
-            "worst case / best possible",
+            "Distance to the true posterior at the worst data set, relative to the optimum",
+            "Largest expected Hellinger distance over all data sets, divided by the smallest that any private release "
+            "of counts can have, against the number of records, for two, three and four categories. The line at 1 is "
+            "the optimum, computed by linear programming.",
+            "worst case / optimum",
         ),
         _figure(
             "balanced",
-            "Distance to the true posterior at balanced data, over the best possible",
-            "The expected Hellinger distance at balanced data, divided by the smallest that a private release of "
-            "counts can have whose worst case is the best possible; one with a larger worst case may lie below the "
-            "line at 1. At two cells and large n the worst case leaves room for releases made for balanced data alone, "
-            "and the optimum is not one to strive for.",
-            "balanced data / best possible",
+            "Distance to the true posterior at balanced data, relative to the optimum",
+            "Expected Hellinger distance at balanced data, divided by the smallest among private releases of counts "
+            "with the optimal worst case. A mechanism with a larger worst case may lie below the line at 1. With two "
+            "categories and large n the constraint on the worst case admits releases tailored to balanced data, so the "
+            "optimum is not a useful target there.",
+            "balanced data / optimum",
         ),
     ),
 )

@@ -1,8 +1,8 @@
-"""How far one record moves the Hellinger score: the sensitivities over Beta posteriors (P0, Figure 1; P1, section 2).
+"""Sensitivities of the Hellinger score over Beta posteriors (P0, Figure 1; P1, section 2).
 
-Panel `beta` holds the local, smooth, varying and global sensitivity at every data set of n records with x successes.
-Panel `statements` holds P1's three statements about them, each checked at every data set for all n up to 2,000, with
-its counterexamples.
+Panel `beta` has the local, smooth, varying and global sensitivity at every data set of n records with x successes.
+Panel `statements` checks P1's three statements about the local sensitivity at every data set for n up to 2,000 and
+records the counterexamples.
 
 References
 ----------
@@ -22,16 +22,16 @@ from pipeline import Factor, Measure, Method, Panel, Streams, Study
 from studies.counts.hellinger_sensitivity_claims import CLAIMS, FIGURES, NAMES
 
 _SIZES = (20, 100, 500, 2000)
-_LARGEST = 100_000  # above it, two steps near the centre may differ by less than 4e-10 of themselves
+_LARGEST = 100_000  # for larger n, relative differences of steps near the centre may be below 4e-10
 _PRIOR = Factor("prior", ((1.0, 1.0),), "Beta parameters of the prior", "vector")
 
 
 def _require_problem(prior: Any, n: int, epsilon: float = 1.0, delta: float = 1e-8) -> None:
-    """Refuse what no mechanism takes."""
+    """Raise ValueError if no mechanism is defined for the problem."""
     if n < 1:
         raise ValueError(f"n must be >= 1, got {n}")
     if len(prior) != 2:
-        raise ValueError(f"prior must have 2 entries, one a cell, got {len(prior)}")
+        raise ValueError(f"prior must have 2 entries, one per category, got {len(prior)}")
     validate(prior, (n, 0), epsilon, delta)
 
 
@@ -39,7 +39,7 @@ def _require_problem(prior: Any, n: int, epsilon: float = 1.0, delta: float = 1e
 
 
 def _simulate_data_sets(cell: Mapping[str, Any], streams: Streams) -> list[tuple[Any, Any]]:
-    """Return prior and counts of every data set on the axis; None for more successes than records."""
+    """Return the prior and the counts for each number of successes; the counts are None if it exceeds n."""
     n = cell["n"]
     return [(cell["prior"], (x, n - x) if x <= n else None) for x in cell["successes"]]
 
@@ -69,16 +69,14 @@ _BETA = Panel(
     name="beta",
     meaning="sensitivities of the Hellinger score over Beta posteriors (P0, Figure 1)",
     simulate=_simulate_data_sets,
-    methods=(
-        Method("sensitivities", _evaluate_sensitivities, note="Local, varying, smooth and global, side by side."),
-    ),
+    methods=(Method("sensitivities", _evaluate_sensitivities, note="Local, varying, smooth and global sensitivity."),),
     measures=tuple(
         Measure(f"{name}_sensitivity", meaning, dims=("successes",), ragged=True)
         for name, meaning in (
-            ("local", "largest change of any score when one record of this data set is replaced"),
-            ("smooth", "smallest bound on it whose logarithm moves by at most gamma a record"),
-            ("varying", "smallest bound on it whose reciprocal moves by at most 1 a record"),
-            ("global", "largest local sensitivity of all data sets of this size"),
+            ("local", "largest change of any score when one record is replaced"),
+            ("smooth", "smallest bound on the local sensitivity whose logarithm changes by at most gamma per record"),
+            ("varying", "smallest bound on the local sensitivity whose reciprocal changes by at most 1 per record"),
+            ("global", "largest local sensitivity over all data sets of this size"),
         )
     ),
     factors=(Factor("n", _SIZES, "number of records", "int"),),
@@ -93,27 +91,27 @@ _BETA = Panel(
 )
 
 
-# Panel statements: exponents of the steps. H(x, x+1) = sqrt(1 - exp(step[x])), so the longer of two steps has the
-# smaller exponent. Exponents keep the digits that a comparison needs, and mirrored steps are equal to the last bit.
+# Panel statements. H(x, x+1) = sqrt(1 - exp(step[x])), so a larger distance has a smaller exponent. Exponents are
+# compared because they are accurate enough, and because exponents of mirrored steps are equal bit for bit.
 
 
 def _simulate_steps(cell: Mapping[str, Any], streams: Streams) -> list[np.ndarray]:
-    """Return for each n the exponents of H(x, x+1), shape (n,)."""
+    """Return the exponents of H(x, x+1), shape (n,), for each n."""
     sizes, prior = cell["n"], cell["prior"]
     first, second = phi(np.add.outer(prior, np.arange(max(sizes))))
     return [first[:n] + second[n - 1 :: -1] for n in sizes]
 
 
 def _local(step: np.ndarray) -> np.ndarray:
-    """Return the exponents of the local sensitivity at x = 0..n: that of the longer step away from x."""
+    """Return the exponents of the local sensitivity at x = 0..n, the larger of the two distances from x."""
     return np.minimum(np.append(step, np.inf), np.insert(step, 0, np.inf))
 
 
 def _named(step: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return x = 0..n and the exponent of the step that statement II names there; NaN where it leaves 0..n.
+    """Return x = 0..n and the exponent of the step in statement II; NaN if the step leaves 0..n.
 
-    At odd n two data sets are the centre: the upper one opens x >= x0, the lower one closes x <= x0. At even n both
-    formulas hold at x0, and name equal steps.
+    For odd n there are two centres: x >= x0 starts at the upper one and x <= x0 ends at the lower one. For even n both
+    formulas apply at x0, where the two steps are equal.
     """
     x = np.arange(step.size + 1)
     padded = np.concatenate(([np.nan], step, [np.nan]))
@@ -121,7 +119,7 @@ def _named(step: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 Check = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
-"""Exponents of the steps to the data sets that a statement is about, and whether it holds there."""
+"""Function from the exponents of the steps to the data sets x of a statement and its truth value at each."""
 
 
 def _check_1(step: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -179,27 +177,27 @@ def _validate_statements(cell: Mapping[str, Any], setting: Mapping[str, Any]) ->
     for n in cell["n"]:
         _require_problem(cell["prior"], n)
         if n > _LARGEST:
-            raise ValueError(f"n must be <= {_LARGEST:,}, got {n}; the steps of larger data are too close to compare")
+            raise ValueError(f"n must be <= {_LARGEST:,}, got {n}; steps of larger data are too close to compare")
     return True
 
 
 _STATEMENTS = Panel(
     name="statements",
-    meaning="data sets at which the statements of P1, section 2, fail",
+    meaning="data sets that violate the statements of P1, section 2",
     simulate=_simulate_steps,
     methods=(
-        _statement("I", _check_1, "H(x, x+1) < H(x+1, x+2) for x >= x0, and its mirror image for x <= x0."),
+        _statement("I", _check_1, "H(x, x+1) < H(x+1, x+2) for x >= x0, and the mirrored inequality for x <= x0."),
         _statement("I-below", _check_1_below, "H(x, x+1) > H(x+1, x+2) for x <= x0, as P1 prints it."),
         _statement("II", _check_2, "LS(x) = H(x, x+1) for x >= x0, LS(x) = H(x, x-1) for x <= x0, as P1 prints it."),
-        _statement("II-inside", _check_2_inside, "II, for 0 < x < n."),
+        _statement("II-inside", _check_2_inside, "Statement II for 0 < x < n."),
         _statement("II-centre", _check_2_centre, "H(x0, x0-1) = H(x0, x0+1), as P1 prints it in the proof of II."),
         _statement("III", _check_3, "LS(x) > LS(x0) for x other than x0, as P1 prints it."),
     ),
     measures=(
-        Measure("n_checked", "data sets that the statement is about", dims=("n",), dtype="int64"),
-        Measure("n_violations", "data sets of them at which it fails", dims=("n",), dtype="int64"),
-        Measure("first_violation", "the smallest x at which it fails", dims=("n",), ragged=True),
-        Measure("last_violation", "the largest x at which it fails", dims=("n",), ragged=True),
+        Measure("n_checked", "number of data sets covered by the statement", dims=("n",), dtype="int64"),
+        Measure("n_violations", "number of data sets that violate the statement", dims=("n",), dtype="int64"),
+        Measure("first_violation", "smallest x that violates the statement", dims=("n",), ragged=True),
+        Measure("last_violation", "largest x that violates the statement", dims=("n",), ragged=True),
     ),
     outputs=(Factor("n", tuple(range(1, max(_SIZES) + 1)), "number of records", "int"),),
     constants=(_PRIOR,),
@@ -212,8 +210,8 @@ STUDY = Study(
     name="hellinger-sensitivity",
     title="Sensitivity of the Hellinger distance over Beta posteriors",
     aim=(
-        "Show how far one record moves the score of the Hellinger exponential mechanism at every data set, and check "
-        "what is said of it."
+        "Compute the sensitivities of the score of the Hellinger exponential mechanism at every data set, and check "
+        "the statements of P0 and P1 about them."
     ),
     panels=(_BETA, _STATEMENTS),
     seed=20_180_802,

@@ -1,7 +1,7 @@
-"""What every mechanism that releases counts really spends, against what it states.
+"""Exact privacy loss of every mechanism that releases counts, compared with its guarantee.
 
-Panels `binomial` (two cells) and `multinomial` (three): for a grid of priors, sizes and ε, the exact privacy loss over
-all pairs of neighbours and all outputs, δ at the stated ε, and the neighbours and the output that show the loss.
+Panels `binomial` (two categories) and `multinomial` (three) have, for a grid of priors, sizes and ε, the exact privacy
+loss over all neighbours and outputs, δ at the stated ε, and the neighbours and output that attain the loss.
 
 References
 ----------
@@ -21,14 +21,14 @@ from mechanisms.counts.audit import require_auditable
 from pipeline import Claim, Factor, Figure, Finding, Measure, Method, Panel, Streams, Study
 from pipeline.declare.factors import format_value
 
-_LARGEST_PROGRAM = 1_000  # pairs of a data set and an output; larger linear programs would take most of the time
-_SPENDS_ALL = 0.999
+_LARGEST_PROGRAM = 1_000  # (data set, output) pairs; larger linear programs would dominate the run time
+_FULL_SHARE = 0.999
 
 Problem = tuple[tuple[float, ...], int, float]
 
 
 def _simulate(cell: Mapping[str, Any], streams: Streams) -> Problem:
-    """Return prior, number of records and ε: an audit goes over all data."""
+    """Return the prior, the number of records and ε; an audit covers all data sets."""
     return cell["prior"], cell["n"], cell["epsilon"]
 
 
@@ -52,7 +52,7 @@ def _validate(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
     if cell["cell"] != tuple(range(k)):
         raise ValueError(f"cell must be 0 to k - 1 in order, got {', '.join(map(str, cell['cell']))}")
     if len(prior) != k:
-        raise ValueError(f"prior must have {k} entries, one a cell, got {len(prior)}")
+        raise ValueError(f"prior must have {k} entries, one per category, got {len(prior)}")
     if n < 1:
         raise ValueError(f"n must be >= 1, got {n}")
     validate(prior, (n, *(0 for _ in prior[1:])), cell["epsilon"], cell["delta"])
@@ -70,14 +70,14 @@ def _panel(name: str, meaning: str, priors: Sequence[str], sizes: Sequence[int])
         name=name,
         meaning=meaning,
         simulate=_simulate,
-        # at k = 2 both readings of N are n + 1
+        # at k = 2 both definitions of N equal n + 1
         methods=tuple(_method(name) for name in MECHANISMS if k > 2 or name != "smooth-n"),
         measures=(
             Measure("exact_epsilon", "exact privacy loss over all neighbours and outputs", "nat"),
-            Measure("exact_delta", "exact probability of a larger loss than epsilon"),
+            Measure("exact_delta", "exact delta at the stated epsilon"),
             *(
                 Measure(
-                    f"worst_{what}", f"counts of the {what} that shows the exact loss", dims=("cell",), dtype="int64"
+                    f"worst_{what}", f"counts of the {what} that attains the exact loss", dims=("cell",), dtype="int64"
                 )
                 for what in ("dataset", "neighbour", "output")
             ),
@@ -85,9 +85,9 @@ def _panel(name: str, meaning: str, priors: Sequence[str], sizes: Sequence[int])
         factors=(
             Factor("prior", tuple(priors), "Dirichlet parameters of the prior", "vector"),
             Factor("n", tuple(sizes), "number of records", "int"),
-            Factor("epsilon", (0.1, 1.0, 3.0), "privacy loss that the mechanism is given", unit="nat"),
+            Factor("epsilon", (0.1, 1.0, 3.0), "stated privacy loss", unit="nat"),
         ),
-        outputs=(Factor("cell", tuple(range(k)), "cell of the counts", "int"),),
+        outputs=(Factor("cell", tuple(range(k)), "category of the counts", "int"),),
         constants=(Factor("delta", (1e-8,), "probability of a larger privacy loss"),),
         method_dim="mechanism",
         validate=_validate,
@@ -97,10 +97,10 @@ def _panel(name: str, meaning: str, priors: Sequence[str], sizes: Sequence[int])
 _BINOMIAL_PRIORS = ("1:1", "0.5:0.5", "10:10", "5:0.3", "0.01:100")
 _BINOMIAL_SIZES = (1, 2, 10, 30, 100, 300, 1000)
 _PANELS = (
-    _panel("binomial", "exact loss of releases of two counts", _BINOMIAL_PRIORS, _BINOMIAL_SIZES),
+    _panel("binomial", "exact privacy loss of releases of two counts", _BINOMIAL_PRIORS, _BINOMIAL_SIZES),
     _panel(
         "multinomial",
-        "exact loss of releases of three counts",
+        "exact privacy loss of releases of three counts",
         ("1:1:1", "0.3:2:5", "0.01:1:100"),
         (2, 5, 10, 20, 30),
     ),
@@ -111,12 +111,12 @@ _PANELS = (
 
 
 def _share(summary: xr.Dataset) -> xr.DataArray:
-    """Return the exact loss over ε; NaN where the mechanism does not apply."""
+    """Return the ratio of the exact loss to ε; NaN where the mechanism does not apply."""
     return summary["exact_epsilon"] / summary["epsilon"]
 
 
 def _at(values: xr.DataArray) -> str:
-    """Say at which prior, n and ε the largest value stands."""
+    """Format the prior, n and ε of the largest value."""
     place = values.fillna(-np.inf).argmax(...)
     one = values.isel(place)
     named = {"prior": "prior {}", "n": "n = {}", "epsilon": "epsilon = {}"}
@@ -124,18 +124,18 @@ def _at(values: xr.DataArray) -> str:
 
 
 def _counterexample(summary: xr.Dataset, mechanism: str) -> str:
-    """Describe the audit in which a mechanism loses the largest share of ε."""
+    """Describe the audit with the largest ratio of loss to ε."""
     shares = _share(summary).sel(mechanism=mechanism)
     one = summary.sel(mechanism=mechanism).isel(shares.fillna(-np.inf).argmax(...))
     data, neighbour, output = (one[f"worst_{what}"].values.tolist() for what in ("dataset", "neighbour", "output"))
     return (
-        f"{float(one['exact_epsilon'] / one['epsilon']):.4f} of epsilon at {_at(shares)}: {data} against {neighbour}, "
-        f"output {output}"
+        f"{float(one['exact_epsilon'] / one['epsilon']):.4f} epsilon at {_at(shares)}: data sets {data} and "
+        f"{neighbour}, output {output}"
     )
 
 
 def _broken(summary: xr.Dataset, mechanism: str) -> xr.DataArray:
-    """Where a mechanism exceeds what it states; nowhere, if it states nothing."""
+    """Return True where a mechanism violates its guarantee; False everywhere if it has none."""
     one = summary.sel(mechanism=mechanism)
     delta = float(summary["delta"])
     stated = [MECHANISMS[mechanism].guarantee(epsilon, delta) for epsilon in summary["epsilon"].values.tolist()]
@@ -144,10 +144,10 @@ def _broken(summary: xr.Dataset, mechanism: str) -> xr.DataArray:
     return (one["exact_epsilon"] > epsilons + ROUNDING) & ((deltas == 0) | (one["exact_delta"] > deltas))
 
 
-def _names(summaries: Mapping[str, xr.Dataset], wanted: Any) -> list[str]:
-    """Return the stored mechanisms that `wanted` accepts."""
+def _names(summaries: Mapping[str, xr.Dataset], accepts: Any) -> list[str]:
+    """Return the names of the stored mechanisms that `accepts` selects."""
     stored = dict.fromkeys(name for summary in summaries.values() for name in summary["mechanism"].values.tolist())
-    return [name for name in stored if wanted(name)]
+    return [name for name in stored if accepts(name)]
 
 
 def _shares(summaries: Mapping[str, xr.Dataset], name: str) -> list[xr.DataArray]:
@@ -164,12 +164,12 @@ def _guarantees_hold(summaries: Mapping[str, xr.Dataset]) -> Finding:
         largest.append(f"{name} {max(float(share.max()) for share in shares):.3f}")
         for summary in summaries.values():
             if name in summary["mechanism"].values and _broken(summary, name).any():
-                breaks.append(f"{name} loses {_counterexample(summary, name)}")
+                breaks.append(f"{name}, with loss {_counterexample(summary, name)}")
     return Finding(
         "not reproduced" if breaks else "reproduced",
         f"{n_audits:,} exact audits. "
-        + (f"Broken: {'; '.join(breaks)}. " if breaks else "")
-        + f"Largest share of epsilon that is spent: {', '.join(largest)}.",
+        + (f"Violated guarantees: {'; '.join(breaks)}. " if breaks else "")
+        + f"Largest ratio of loss to epsilon: {', '.join(largest)}.",
     )
 
 
@@ -178,7 +178,7 @@ def _smooth_is_pure(summaries: Mapping[str, xr.Dataset]) -> Finding:
     loss, delta = float(one["exact_epsilon"]), float(one["exact_delta"])
     numbers = f"The exact loss is {loss:.4f}, with delta {delta:.2g} at epsilon = 1"
     if loss <= 1.0:
-        return Finding("corrected", f"{numbers}: it is {loss:.4f}-DP without any delta, and leaves the rest unused.")
+        return Finding("corrected", f"{numbers}: it is {loss:.4f}-DP with delta = 0, well within its budget.")
     return Finding("reproduced" if delta <= 1e-8 else "not reproduced", f"{numbers}.")
 
 
@@ -188,7 +188,7 @@ def _local_is_not_private(summaries: Mapping[str, xr.Dataset]) -> Finding:
     n_broken = int((summary["exact_epsilon"].sel(mechanism="local") > summary["epsilon"] + ROUNDING).sum())
     return Finding(
         "reproduced" if n_broken else "not reproduced",
-        f"It loses more than epsilon in {n_broken} of {int(shares.count())} audits. "
+        f"The loss exceeds epsilon in {n_broken} of {int(shares.count())} audits. "
         f"The largest loss is {_counterexample(summary, 'local')}.",
     )
 
@@ -200,9 +200,9 @@ def _local_proof(summaries: Mapping[str, xr.Dataset]) -> Finding:
     n_above = int((shares > 1).sum())
     return Finding(
         "reproduced" if holds else "not reproduced",
-        f"It loses more than epsilon in {n_above} of {int(shares.count())} audits, n = {int(shares['n'].min())} to "
-        f"{int(shares['n'].max())}. The largest loss is {_counterexample(summary, 'local')}. Only a skewed prior shows "
-        "that the mechanism is not private.",
+        f"The loss exceeds epsilon in {n_above} of {int(shares.count())} audits, n = {int(shares['n'].min())} to "
+        f"{int(shares['n'].max())}. The largest loss is {_counterexample(summary, 'local')}. A skewed prior is needed "
+        "to show that the mechanism is not private.",
     )
 
 
@@ -211,11 +211,11 @@ def _exact_spend_all(summaries: Mapping[str, xr.Dataset]) -> Finding:
     for name in _names(summaries, lambda name: name.endswith("-exact")):
         shares = _shares(summaries, name)
         low, high = min(float(share.min()) for share in shares), max(float(share.max()) for share in shares)
-        holds &= low >= _SPENDS_ALL and not any(
+        holds &= low >= _FULL_SHARE and not any(
             bool(_broken(summary, name).any()) for summary in summaries.values() if name in summary["mechanism"].values
         )
         evidence.append(f"{name} {low:.6f} to {high:.6f} in {sum(int(share.count()) for share in shares)} audits")
-    return Finding("reproduced" if holds else "not reproduced", f"Share of epsilon spent: {'; '.join(evidence)}.")
+    return Finding("reproduced" if holds else "not reproduced", f"Ratio of loss to epsilon: {'; '.join(evidence)}.")
 
 
 def _bound_leaves_slack(summaries: Mapping[str, xr.Dataset]) -> Finding:
@@ -228,8 +228,8 @@ def _bound_leaves_slack(summaries: Mapping[str, xr.Dataset]) -> Finding:
     ]
     return Finding(
         "reproduced" if high < 1 else "not reproduced",
-        f"Share of epsilon spent: {low:.3f} to {high:.3f}, the most at {_at(worst)}. It spends more than varying in "
-        f"{sum(ahead)} of {sum(int(share.count()) for share in shares)} audits.",
+        f"Ratio of loss to epsilon: {low:.3f} to {high:.3f}, largest at {_at(worst)}. The loss of varying-bound "
+        f"exceeds that of varying in {sum(ahead)} of {sum(int(share.count()) for share in shares)} audits.",
     )
 
 
@@ -244,14 +244,14 @@ _LOCAL_NEEDS: dict[str, dict[str, tuple[Any, ...]]] = {
 _CLAIMS = (
     Claim(
         "guarantees-hold",
-        "Every mechanism spends at most what it states.",
+        "The exact privacy loss of every private mechanism is within its stated guarantee.",
         "check of this study",
         {},
         _guarantees_hold,
     ),
     Claim(
         "smooth-at-the-published-setting",
-        "The exponential mechanism with smooth sensitivity is (1, 1e-8)-DP at Beta(1, 1), n = 100.",
+        "The exponential mechanism with smooth sensitivity is (1, 1e-8)-DP for the prior Beta(1, 1) and n = 100.",
         "P0, Mechanism",
         {"binomial": {"prior": ("1:1",), "n": (100,), "epsilon": (1.0,), "delta": (1e-8,), "mechanism": ("smooth",)}},
         _smooth_is_pure,
@@ -265,21 +265,22 @@ _CLAIMS = (
     ),
     Claim(
         "local-proof",
-        "It loses more than epsilon at neighbours x, y with LS(y) = H(x, y) < LS(x), which Beta(1, 1) has for n >= 4.",
+        "The loss of the exponential mechanism with local sensitivity exceeds epsilon at neighbours x, y with "
+        "LS(y) = H(x, y) < LS(x), which exist for the prior Beta(1, 1) and n >= 4.",
         "P1, proof in section 1.2.2, with the prior of section 2.1",
         _LOCAL_NEEDS,
         _local_proof,
     ),
     Claim(
         "calibrated-spend-all",
-        "The exactly calibrated mechanisms spend all of epsilon, and never more.",
+        "The exact privacy loss of the exactly calibrated mechanisms equals epsilon and never exceeds it.",
         "check of this study",
         {},
         _exact_spend_all,
     ),
     Claim(
         "bound-leaves-slack",
-        "The mechanism calibrated by proof for every size, varying-bound, stays strictly within epsilon.",
+        "The loss of varying-bound, which is calibrated by a proved bound, is strictly below epsilon.",
         "check of this study",
         {panel.name: {"mechanism": ("varying-bound", "varying")} for panel in _PANELS},
         _bound_leaves_slack,
@@ -299,23 +300,23 @@ def _draw(panel: str) -> Any:
 
 
 _CAPTION = (
-    "Exact privacy loss as a share of the epsilon that the mechanism is given, against the number of records, for each "
-    "mechanism and prior; the largest over all epsilon stored. The line at 1 is what is stated. Above it, in the "
-    "hatched band, the mechanism is broken: crosses mark where, and the number is the largest share."
+    "Ratio of the exact privacy loss to the stated epsilon against the number of records, for each mechanism and "
+    "prior; maximum over the stored values of epsilon. The line at 1 is the guarantee. Crosses in the hatched band "
+    "above it mark violations, and the number is the largest ratio."
 )
 
 STUDY = Study(
     name="privacy-audit",
-    title="What mechanisms spend, against what they state",
+    title="Exact privacy loss of mechanisms and their guarantees",
     aim=(
-        "Compute the exact privacy loss of every mechanism that releases counts, compare it with its guarantee, and "
-        "show that a mechanism that is not private is found out."
+        "Compute the exact privacy loss of every mechanism that releases counts, compare it with the guarantee, and "
+        "show that the audit detects a mechanism that is not private."
     ),
     panels=_PANELS,
     seed=20_180_804,
     claims=_CLAIMS,
     figures=tuple(
-        Figure(f"audit-{panel.name}", f"Share of epsilon that is spent, {cells} cells", _CAPTION, (panel.name,), draw)
-        for panel, cells, draw in zip(_PANELS, ("two", "three"), map(_draw, ("binomial", "multinomial")), strict=True)
+        Figure(f"audit-{panel.name}", f"Ratio of loss to epsilon, {k} categories", _CAPTION, (panel.name,), draw)
+        for panel, k, draw in zip(_PANELS, ("two", "three"), map(_draw, ("binomial", "multinomial")), strict=True)
     ),
 )

@@ -141,7 +141,7 @@ def test_the_study_of_the_readme(command, folder, published, tmp_path):
         assert_mean_within(new.hellinger.sel(n=n), float(new.expected_hellinger.sel(n=n)))
     code, out, _ = command("report", "my.zarr", "--figures", "figures")
     assert code == 0
-    assert "reproduced: At 2 cells geometric noise" not in out  # it is claimed of other sizes
+    assert "reproduced: With 2 categories, geometric noise" not in out  # the claim requires other sizes
     assert "randomised-response" in Path("figures/accuracy-k2.svg").read_text()
     (tmp_path / "elsewhere").mkdir()
     os.chdir(tmp_path / "elsewhere")

@@ -1,4 +1,4 @@
-"""The study: its panels follow the contract, its numbers are exact, its claims can fail."""
+"""Tests of the study `hellinger-accuracy`."""
 
 from dataclasses import replace
 
@@ -27,7 +27,7 @@ DIMS = {
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory):
-    """Run the whole study with 400 trials, without the mechanisms that take long to calibrate at k >= 3."""
+    """Run the whole study with 400 trials, without the mechanisms that are slow to calibrate at k >= 3."""
     folder = tmp_path_factory.mktemp("study")
     pipeline.run(STUDY, folder / "k2.zarr", panels=["k2", "prior"], trials=400)
     quick = [
@@ -44,8 +44,8 @@ def summaries(stores):
     return {panel: loaded[store][panel] for panel, store in stores.items()}
 
 
-def test_contract_of_the_store(stores):
-    """Groups, dimensions, coordinates and measure, as users rely on them; read by plain xarray."""
+def test_store_layout(stores):
+    """Check groups, dimensions, coordinates and measures as read by xarray."""
     assert {panel.name for panel in STUDY.panels} == set(DIMS)
     for panel, expected in DIMS.items():
         ds = xr.open_zarr(stores[panel], group=panel)
@@ -65,13 +65,13 @@ def test_contract_of_the_store(stores):
 
 
 def test_every_registered_mechanism_is_studied():
-    """But the linear program, which can be solved for a few records only."""
+    """The linear program is excluded because it can be solved for small n only."""
     studied = {method.name for panel in STUDY.panels for method in panel.methods}
     assert studied == set(MECHANISMS) - {"optimal"}
 
 
-def test_expectations_by_brute_force(tmp_path):
-    """Stored expectations against the distribution summed over all candidates, at sizes other than the study's own."""
+def test_expectations_equal_enumeration(tmp_path):
+    """Compare stored expectations with sums over all candidates, at sizes that the study does not use."""
     pipeline.run(STUDY, tmp_path / "s.zarr", trials=2, panels=["k2", "k3", "k4"], values={"n": [7, 12]})
     for k in (2, 3, 4):
         ds = xr.open_zarr(tmp_path / "s.zarr", group=f"k{k}")
@@ -85,21 +85,21 @@ def test_expectations_by_brute_force(tmp_path):
 
 
 def test_draws_agree_with_expectations(summaries):
-    """Every point of every panel within 5 standard errors."""
+    """Every point of every panel agrees within 5 standard errors."""
     for summary in summaries.values():
         z = abs(summary.hellinger_mean - summary.expected_hellinger) / summary.hellinger_mcse
         assert float(z.max()) < 5
 
 
-def test_negative_control_of_the_agreement(summaries):
-    """A mean 5 % wrong is seen by the claim that checks the agreement, even at 400 trials."""
+def test_biased_means_fail_the_agreement_claim(summaries):
+    """A bias of 5 % is detected even with 400 trials."""
     biased = {name: summary.assign(hellinger_mean=1.05 * summary.hellinger_mean) for name, summary in summaries.items()}
     verdicts = {claim.name: finding.verdict for claim, finding in judge(STUDY, biased)}
     assert verdicts["draws-agree"] == "not reproduced"
 
 
 def test_verdicts(summaries):
-    """The poster's conclusion holds at two and three cells and fails at four (erratum A4)."""
+    """The poster's conclusion holds for two and three categories and fails for four (erratum A4)."""
     verdicts = {claim.name: finding.verdict for claim, finding in judge(STUDY, summaries)}
     assert verdicts == {
         "beats-dimension-k2": "reproduced",
@@ -116,8 +116,8 @@ def test_verdicts(summaries):
     }
 
 
-def test_verdicts_follow_the_numbers(summaries):
-    """With the two sides of a comparison exchanged, the verdict turns round."""
+def test_verdicts_depend_on_the_results(summaries):
+    """Exchanging the two mechanisms of a comparison changes the verdict."""
     names = {"smooth": "laplace-dimension", "laplace-dimension": "smooth"}
     k2 = summaries["k2"]
     swapped = k2.assign_coords(mechanism=[names.get(name, name) for name in k2.mechanism.values.tolist()])
@@ -125,14 +125,14 @@ def test_verdicts_follow_the_numbers(summaries):
     assert verdicts["beats-dimension-k2"] == "not reproduced"
 
 
-def test_claims_about_calibration_follow_the_numbers(summaries):
+def test_verdicts_on_calibration_depend_on_the_results(summaries):
     k2, k3 = summaries["k2"], summaries["k3"]
-    behind = k3.expected_hellinger.where(k3.mechanism != "smooth-exact", 1.0)
+    worse = k3.expected_hellinger.where(k3.mechanism != "smooth-exact", 1.0)
     above = k2.audited_epsilon * (1 + 1e-6)
     changed = {
         **summaries,
         "k2": k2.assign(audited_epsilon=above),
-        "k3": k3.assign(expected_hellinger=behind),
+        "k3": k3.assign(expected_hellinger=worse),
     }
     verdicts = {claim.name: finding.verdict for claim, finding in judge(STUDY, changed)}
     assert verdicts["exact-beats-noise"] == "not reproduced"
@@ -140,8 +140,8 @@ def test_claims_about_calibration_follow_the_numbers(summaries):
     assert verdicts["bound-beats-published"] == "reproduced"
 
 
-def test_calibrations_are_stored_with_their_audit(stores):
-    """The stored loss is that of the exact audit at the stored multiplier."""
+def test_audited_losses_are_stored(stores):
+    """The stored loss equals that of an exact audit."""
     ds = xr.open_zarr(stores["k2"], group="k2")
     for name in ("smooth-exact", "varying-exact", "global-exact", "hamming-exact"):
         stored = ds.sel(n=100, mechanism=name)
@@ -153,7 +153,7 @@ def test_calibrations_are_stored_with_their_audit(stores):
     assert np.isnan(ds.multiplier.sel(mechanism="laplace")).all()
 
 
-def test_claims_are_undecided_without_their_data(summaries):
+def test_claims_without_results_are_undecided(summaries):
     k2 = summaries["k2"].isel(n=slice(0, 3))
     findings = {claim.name: finding for claim, finding in judge(STUDY, {"k2": k2})}
     assert findings["beats-dimension-k2"].verdict == "undecided"
@@ -166,12 +166,12 @@ def test_claims_are_undecided_without_their_data(summaries):
 def test_every_figure_is_drawn(summaries):
     assert drawable(STUDY, summaries) == list(STUDY.figures)
     for figure in STUDY.figures:
-        (picture,) = render(figure.draw, summaries, ["svg"])
-        assert INK.encode() in picture
+        (svg,) = render(figure.draw, summaries, ["svg"])
+        assert INK.encode() in svg
         assert figure.caption
 
 
-def test_figures_keep_a_mechanisms_style_when_others_are_absent(summaries):
+def test_style_of_a_mechanism_does_not_depend_on_the_others(summaries):
     draw = STUDY.figures[0].draw
     whole = draw(summaries).axes[0].get_legend_handles_labels()
     part = draw({"k2": summaries["k2"].isel(mechanism=[3])}).axes[0].get_legend_handles_labels()
@@ -179,6 +179,6 @@ def test_figures_keep_a_mechanisms_style_when_others_are_absent(summaries):
     assert part[0][0].get_color() == whole[0][3].get_color()
 
 
-def test_shared_name_shared_study():
+def test_study_is_registered():
     assert STUDIES["hellinger-accuracy"] is STUDY
     assert replace(STUDY, seed=1).spec()["seed"] == 1

@@ -1,4 +1,4 @@
-"""The study: its panels follow the contract, its distributions are exact, its claims can fail."""
+"""Tests of the study `hellinger-distribution`."""
 
 import numpy as np
 import pytest
@@ -48,14 +48,14 @@ def textbook_distance(a, b):
 
 
 def all_counts(n, k):
-    """All count vectors, by filtering a full grid."""
+    """Return all count vectors by filtering a full grid."""
     grid = np.stack(np.meshgrid(*[np.arange(n + 1)] * (k - 1), indexing="ij"), -1).reshape(-1, k - 1)
     grid = grid[grid.sum(axis=1) <= n]
     return np.column_stack([grid, n - grid.sum(axis=1)])
 
 
-def test_contract_of_the_store(store):
-    """Groups, dimensions, coordinates and measure, as users rely on them; read by plain xarray."""
+def test_store_layout(store):
+    """Check groups, dimensions, coordinates and measures as read by xarray."""
     for panel, k in (("k2", 2), ("k3", 3)):
         ds = xr.open_zarr(store, group=panel).load()
         assert ds.probability.dims == ("n", "mechanism", "distance_bin")
@@ -74,7 +74,7 @@ def test_contract_of_the_store(store):
         assert ("smooth-n" in ds.mechanism.values) == (k > 2)
 
 
-def test_distributions_are_whole_and_fit_their_mean(summaries):
+def test_probabilities_add_up_and_match_the_mean(summaries):
     for ds in summaries.values():
         ok = ds.n_ok == 1
         assert float(abs(ds.probability.sum("distance_bin") - 1).where(ok).max()) < 1e-13
@@ -84,8 +84,8 @@ def test_distributions_are_whole_and_fit_their_mean(summaries):
 
 
 @pytest.mark.parametrize(("k", "n"), [(2, 9), (2, 30), (3, 8)])
-def test_distributions_by_brute_force(tmp_path, k, n):
-    """The mechanisms written out again: weights exp(-H/(2 LS)), and rounded, clipped Laplace noise, by enumeration."""
+def test_probabilities_equal_enumeration(tmp_path, k, n):
+    """Enumerate independent implementations: weights exp(-H/(2 LS)), and rounded, clipped Laplace noise."""
     names = ("local", "laplace", "laplace-dimension")
     pipeline.run(STUDY, tmp_path / "s.zarr", panels=[f"k{k}"], values={"n": [n], "mechanism": names})
     ds = xr.open_zarr(tmp_path / "s.zarr", group=f"k{k}").sel(n=n)
@@ -119,8 +119,8 @@ def test_distributions_by_brute_force(tmp_path, k, n):
         assert float(ds.expected_hellinger.sel(mechanism=name)) == pytest.approx(distribution @ distance, rel=1e-9)
 
 
-def test_bins_of_the_users_own(tmp_path):
-    """Coarser bins hold the sums of the finer ones, and the last bin holds the farthest candidates."""
+def test_custom_bins(tmp_path):
+    """Coarse bins have the sums of the finer bins, and the last bin includes the farthest candidates."""
     for name, bins in (("fine", [0, 0.25, 0.5, 0.75]), ("coarse", [0.0, 0.5])):
         pipeline.run(STUDY, tmp_path / name, panels=["k2"], values={"n": [40], "distance_bin": bins})
     fine, coarse = (xr.open_zarr(tmp_path / name, group="k2").probability.values for name in ("fine", "coarse"))
@@ -139,13 +139,13 @@ def test_bins_of_the_users_own(tmp_path):
         ({"distance_bin": [0, 1]}, "distance_bin must list the lower edges"),
     ],
 )
-def test_bad_values_are_refused(values, message):
+def test_invalid_values_raise(values, message):
     with pytest.raises(ValueError, match=message):
         STUDY.configure(panels=["k3"], values=values)
 
 
 def test_verdicts(summaries):
-    """For n > 400 the published mechanism is ahead in the mean, but its tail is heavier than the baseline's."""
+    """For n > 400 the published mechanism has the smaller mean but a heavier tail than the baseline."""
     assert verdicts(summaries) == {
         "ahead-of-dimension-k2": "corrected",
         "ahead-of-dimension-k3": "corrected",
@@ -155,8 +155,8 @@ def test_verdicts(summaries):
     }
 
 
-def test_verdicts_follow_the_numbers(summaries):
-    """With the two sides of a comparison exchanged, the verdict turns round."""
+def test_verdicts_depend_on_the_results(summaries):
+    """Exchanging the two mechanisms of a comparison changes the verdict."""
     for k, first in ((2, "smooth"), (3, "smooth-n")):
         swapped = renamed(summaries, {first: "laplace-dimension", "laplace-dimension": first})
         assert verdicts(swapped)[f"ahead-of-dimension-k{k}"] == "not reproduced"
@@ -168,13 +168,13 @@ def test_verdicts_follow_the_numbers(summaries):
     assert verdicts(swapped)["ahead-of-histogram"] == "reproduced"
 
 
-def test_the_check_of_the_distributions_can_fail(summaries):
+def test_wrong_probabilities_or_means_fail_the_claim(summaries):
     for change in ({"probability": 1 + 1e-11}, {"expected_hellinger": 1.2}):
         changed = summaries["k2"].assign({name: summaries["k2"][name] * factor for name, factor in change.items()})
         assert verdicts({**summaries, "k2": changed})["distributions-are-whole"] == "not reproduced"
 
 
-def test_claims_are_undecided_without_their_data(summaries):
+def test_claims_without_results_are_undecided(summaries):
     small = {"k2": summaries["k2"].sel(n=[100])}
     findings = {claim.name: finding for claim, finding in judge(STUDY, small)}
     assert findings["ahead-of-dimension-k2"].evidence == "Panel k2 has no n = 500."
@@ -185,8 +185,8 @@ def test_claims_are_undecided_without_their_data(summaries):
 def test_every_figure_is_drawn(summaries):
     assert drawable(STUDY, summaries) == list(STUDY.figures)
     for figure in STUDY.figures:
-        (picture,) = render(figure.draw, summaries, ["svg"])
-        assert INK.encode() in picture
+        (svg,) = render(figure.draw, summaries, ["svg"])
+        assert INK.encode() in svg
         canvas = figure.draw(summaries)
         ds = summaries[figure.panels[0]]
         assert len(canvas.axes) == 2 * ds.sizes["n"]
@@ -196,8 +196,8 @@ def test_every_figure_is_drawn(summaries):
                 assert line.get_ydata()[-1] == pytest.approx(1.0, abs=1e-12) or np.isnan(line.get_ydata()[-1])
 
 
-def test_every_mechanism_has_a_style_of_its_own():
-    """Markers tell all apart in black and white; a variant has the colour of its sensitivity."""
+def test_styles_of_mechanisms_are_unique():
+    """Markers are distinct in black and white; a variant has the colour of its sensitivity."""
     assert set(MECHANISMS) <= set(MECHANISM_STYLES)
     markers = [style["marker"] for style in MECHANISM_STYLES.values()]
     assert len(set(markers)) == len(markers)
@@ -208,5 +208,5 @@ def test_every_mechanism_has_a_style_of_its_own():
             assert style["linestyle"] != MECHANISM_STYLES[family]["linestyle"]
 
 
-def test_listed():
+def test_study_is_registered():
     assert STUDIES["hellinger-distribution"] is STUDY

@@ -1,4 +1,4 @@
-"""The study: its panels follow the contract, its distances are exact, its claims can fail."""
+"""Tests of the study `hellinger-limits`."""
 
 import itertools
 
@@ -43,8 +43,8 @@ def renamed(summaries, names):
     }
 
 
-def test_contract_of_the_store(store):
-    """Groups, dimensions, coordinates and measures, as users rely on them; every private mechanism applies."""
+def test_store_layout(store):
+    """Check groups, dimensions, coordinates and measures; every private mechanism applies."""
     private = {name for name, mechanism in MECHANISMS.items() if mechanism.private}
     for k in (2, 3, 4):
         ds = xr.open_zarr(store, group=f"k{k}")
@@ -56,7 +56,7 @@ def test_contract_of_the_store(store):
         assert (float(ds.epsilon), ds.prior.item()) == (1.0, ":".join("1" * k))
 
 
-def test_distances_by_brute_force(summaries):
+def test_distances_equal_enumeration(summaries):
     for k, n in itertools.product((2, 3, 4), SIZES):
         datasets = np.array([c for c in itertools.product(range(n + 1), repeat=k) if sum(c) == n])
         distance = np.array([hellinger(1.0 + c, 1.0 + datasets) for c in datasets])
@@ -73,8 +73,8 @@ def test_distances_by_brute_force(summaries):
             assert expected[worst] == pytest.approx(expected.max(), rel=1e-9)
 
 
-def test_the_limit_is_that_of_the_linear_program(summaries):
-    """The registered mechanism has the worst case that is the smallest on its own."""
+def test_worst_case_equals_the_linear_program(summaries):
+    """The worst case of the registered mechanism is the optimum of the linear program."""
     for k, n in itertools.product((2, 3, 4), SIZES):
         limit = optimal_distribution(np.ones(k), n, 1.0, "worst-case").worst_case
         stored = float(summaries[f"k{k}"].worst_hellinger.sel(n=n, mechanism="optimal"))
@@ -84,15 +84,15 @@ def test_the_limit_is_that_of_the_linear_program(summaries):
 def test_verdicts(summaries):
     assert verdicts(summaries) == {
         "none-is-better": "reproduced",
-        "geometric-is-nearest": "corrected",  # at n = 3 Hamming distances are nearer
+        "geometric-is-nearest": "corrected",  # at n = 3 the mechanism on the Hamming distance is nearer
         "tailored-is-nearer": "corrected",
     }
     six = {panel: ds.sel(n=[6]) for panel, ds in summaries.items()}
     assert verdicts(six)["geometric-is-nearest"] == "reproduced"
 
 
-def test_verdicts_follow_the_numbers(summaries):
-    """With the two sides of a comparison exchanged, the verdict turns round."""
+def test_verdicts_depend_on_the_results(summaries):
+    """Exchanging the two mechanisms of a comparison changes the verdict."""
     assert verdicts(renamed(summaries, {"optimal": "laplace", "laplace": "optimal"})) == {
         "none-is-better": "not reproduced",
         "geometric-is-nearest": "not reproduced",
@@ -112,7 +112,7 @@ def test_verdicts_follow_the_numbers(summaries):
     assert verdicts(far)["tailored-is-nearer"] == "not reproduced"
 
 
-def test_claims_are_undecided_without_their_data(summaries):
+def test_claims_without_results_are_undecided(summaries):
     findings = {claim.name: finding for claim, finding in judge(STUDY, {"k2": summaries["k2"]})}
     assert findings["none-is-better"].evidence == "The store has no panel k3."
     assert findings["geometric-is-nearest"].verdict == "corrected"
@@ -130,7 +130,7 @@ def test_claims_are_undecided_without_their_data(summaries):
         ({"cell": [0, 1]}, "cell must be 0 to 2"),
     ],
 )
-def test_bad_values_are_refused(values, message):
+def test_invalid_values_raise(values, message):
     with pytest.raises(ValueError, match=message):
         STUDY.configure(panels=["k3"], values=values)
 
@@ -138,15 +138,15 @@ def test_bad_values_are_refused(values, message):
 def test_every_figure_is_drawn(summaries):
     assert drawable(STUDY, summaries) == list(STUDY.figures)
     for figure in STUDY.figures:
-        (picture,) = render(figure.draw, summaries, ["svg"])
-        assert INK.encode() in picture
-        pictures = figure.draw(summaries).axes
-        assert len(pictures) == 3
-        for axes, panel in zip(pictures, ("k2", "k3", "k4"), strict=True):
+        (svg,) = render(figure.draw, summaries, ["svg"])
+        assert INK.encode() in svg
+        grid = figure.draw(summaries).axes
+        assert len(grid) == 3
+        for axes, panel in zip(grid, ("k2", "k3", "k4"), strict=True):
             assert len(axes.get_lines()) == summaries[panel].sizes["mechanism"]  # the optimum is the line at 1
     worst = STUDY.figures[0].draw(summaries).axes
     assert min(line.get_ydata().min() for axes in worst for line in axes.get_lines()[1:]) >= 1
 
 
-def test_listed():
+def test_study_is_registered():
     assert STUDIES["hellinger-limits"] is STUDY

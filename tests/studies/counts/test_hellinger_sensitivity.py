@@ -1,4 +1,4 @@
-"""The study: its panels follow the contract, its numbers are exact, its claims can fail."""
+"""Tests of the study `hellinger-sensitivity`."""
 
 import mpmath
 import numpy as np
@@ -44,7 +44,7 @@ def verdicts(summaries):
 
 
 def steps(n, first=1.0, second=1.0):
-    """H(x, x+1) at x = 0..n-1 between Beta posteriors, by the textbook formula."""
+    """Return H(x, x+1) between Beta posteriors at x = 0..n-1 by the textbook formula."""
     a, b = first + np.arange(n + 1), second + n - np.arange(n + 1)
     log_affinity = betaln(a[:-1] + 0.5, b[1:] + 0.5) - (betaln(a[:-1], b[:-1]) + betaln(a[1:], b[1:])) / 2
     return np.sqrt(1 - np.exp(log_affinity))
@@ -55,8 +55,8 @@ def local_sensitivities(n, *prior):
     return np.maximum(np.append(step, 0.0), np.insert(step, 0, 0.0))
 
 
-def test_contract_of_the_store(store):
-    """Groups, dimensions, coordinates and measures, as users rely on them; read by plain xarray."""
+def test_store_layout(store):
+    """Check groups, dimensions, coordinates and measures as read by xarray."""
     ds = xr.open_zarr(store, group="beta")
     assert {str(name): variable.dims for name, variable in ds.data_vars.items()} == {
         **dict.fromkeys(MEASURES, ("n", "successes")),
@@ -77,8 +77,8 @@ def test_contract_of_the_store(store):
 
 
 @pytest.mark.parametrize(("prior", "epsilon", "delta"), [((1.0, 1.0), 1.0, 1e-8), ((0.5, 3.0), 2.0, 1e-4)])
-def test_sensitivities_by_brute_force(tmp_path, prior, epsilon, delta):
-    """Every S from its definition: the maximum or minimum over all data sets."""
+def test_sensitivities_equal_enumeration(tmp_path, prior, epsilon, delta):
+    """Compute every sensitivity from its definition as a maximum or minimum over all data sets."""
     text = ":".join(map(str, prior))
     values = {"n": [1, 7, 30], "prior": [text], "epsilon": [epsilon], "delta": [delta], "successes": range(31)}
     pipeline.run(STUDY, tmp_path / "s.zarr", panels=["beta"], values=values)
@@ -106,7 +106,7 @@ def test_known_values(summaries):
 
 
 def exponents(n, xs):
-    """Exact ln(1 - H(x, x+1)^2) at some x."""
+    """Return ln(1 - H(x, x+1)^2) in extended precision at some x."""
     with mpmath.workdps(40):
         return {
             x: mpmath.log(mpmath.beta(x + mpmath.mpf(3) / 2, n - x + mpmath.mpf(1) / 2))
@@ -116,10 +116,10 @@ def exponents(n, xs):
 
 
 def exact_counterexamples(n):
-    """Where each statement fails, from 40 digits and its words in P1."""
+    """Return the counterexamples of each statement as printed in P1, computed with 40 digits."""
     with mpmath.workdps(40):
         tiny = mpmath.mpf(10) ** -30
-        step = {x: -value for x, value in exponents(n, range(n)).items()}  # grows with H(x, x+1)
+        step = {x: -value for x, value in exponents(n, range(n)).items()}  # increases with H(x, x+1)
         local = [max(step.get(x, 0), step.get(x - 1, 0)) for x in range(n + 1)]
         centres = {n // 2, (n + 1) // 2}
         low, high = min(centres), max(centres)
@@ -155,7 +155,7 @@ def test_counterexamples_with_exact_arithmetic(summaries, n):
 
 @pytest.mark.parametrize("n", [1999, 2000])
 def test_closest_comparisons_at_large_n(n):
-    """Near the centre of large data, where steps are most alike: doubles order them as 40 digits do."""
+    """Double precision orders the steps near the centre, where they differ least, as 40 digits do."""
     (step,) = STUDY.panel("statements").simulate({"n": (n,), "prior": (1.0, 1.0)}, None)
     exact = exponents(n, range(n // 2 - 4, n // 2 + 4))
     for x in list(exact)[:-1]:
@@ -164,7 +164,7 @@ def test_closest_comparisons_at_large_n(n):
         assert float(abs(step[x] / exact[x] - 1)) < 1e-13
 
 
-def test_steps_are_the_local_sensitivities():
+def test_local_sensitivity_is_the_larger_step():
     sizes = (1, 2, 9, 40)
     for n, step in zip(sizes, STUDY.panel("statements").simulate({"n": sizes, "prior": (0.5, 3.0)}, None), strict=True):
         np.testing.assert_allclose(np.sqrt(1 - np.exp(step)), steps(n, 0.5, 3.0), rtol=1e-10)
@@ -177,7 +177,7 @@ def test_verdicts_and_counterexamples(summaries):
     assert "n = 2000 (x = 0 and 2000). It holds for 0 < x < n" in evidence["statement-2"]
     assert "at 999 sizes: n = 3 (x = 1 and 2), " in evidence["statement-2-centre"]
     assert "n = 2000 (x = 999 and 1000)" in evidence["statement-1-below"]
-    assert "Nothing to compare at n = 1, 2." in evidence["statement-1"]
+    assert "No comparison at n = 1, 2." in evidence["statement-1"]
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_verdicts_and_counterexamples(summaries):
         ("statement-3", "III", slice(None), 0, "reproduced"),
     ],
 )
-def test_verdicts_on_statements_follow_the_numbers(summaries, claim, statement, n, count, verdict):
+def test_verdicts_on_statements_depend_on_the_results(summaries, claim, statement, n, count, verdict):
     changed = summaries["statements"].copy(deep=True)
     changed["n_violations"].loc[{"statement": statement, "n": n}] = count
     changed["first_violation"] = changed["first_violation"].fillna(0)
@@ -211,13 +211,13 @@ def test_verdicts_on_statements_follow_the_numbers(summaries, claim, statement, 
         ("bounds-in-order", "smooth_sensitivity", 0, 1.01),
     ],
 )
-def test_verdicts_on_sensitivities_follow_the_numbers(summaries, claim, measure, x, factor):
+def test_verdicts_on_sensitivities_depend_on_the_results(summaries, claim, measure, x, factor):
     changed = summaries["beta"].copy(deep=True)
     changed[measure].loc[{"n": 100, "successes": x}] *= factor
     assert verdicts({**summaries, "beta": changed})[claim] == "not reproduced"
 
 
-def test_claims_are_undecided_without_their_data(summaries):
+def test_claims_without_results_are_undecided(summaries):
     few = {"statements": summaries["statements"].sel(n=slice(1, 10)), "beta": summaries["beta"].sel(n=[20])}
     findings = {claim.name: finding for claim, finding in judge(STUDY, few)}
     assert {name for name, finding in findings.items() if finding.verdict != "undecided"} == {"bounds-in-order"}
@@ -239,12 +239,12 @@ def test_claims_are_undecided_without_their_data(summaries):
         ({"delta": [1.0]}, "delta must be"),
     ],
 )
-def test_bad_values_are_refused(values, message):
+def test_invalid_values_raise(values, message):
     with pytest.raises(ValueError, match=message):
         STUDY.configure(values=values)
 
 
-def test_sizes_too_large_to_compare_are_refused():
+def test_too_large_sizes_raise():
     with pytest.raises(ValueError, match="n must be <= 100,000"):
         STUDY.configure(panels=["statements"], values={"n": [100_001]})
 
@@ -252,8 +252,8 @@ def test_sizes_too_large_to_compare_are_refused():
 def test_every_figure_is_drawn(summaries):
     assert drawable(STUDY, summaries) == list(STUDY.figures)
     for figure in STUDY.figures:
-        (picture,) = render(figure.draw, summaries, ["svg"])
-        assert INK.encode() in picture
+        (svg,) = render(figure.draw, summaries, ["svg"])
+        assert INK.encode() in svg
         canvas = figure.draw(summaries)
         assert [axes.get_title(loc="left") for axes in canvas.axes] == ["n = 20", "n = 100", "n = 500", "n = 2000"]
         assert all(axes.get_xlabel() and axes.get_ylabel() for axes in canvas.axes)
@@ -262,5 +262,5 @@ def test_every_figure_is_drawn(summaries):
         np.testing.assert_allclose(line.get_ydata(), local_sensitivities(100), rtol=1e-10)
 
 
-def test_listed():
+def test_study_is_registered():
     assert STUDIES["hellinger-sensitivity"] is STUDY

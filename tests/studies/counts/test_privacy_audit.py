@@ -1,4 +1,4 @@
-"""The study: its panels follow the contract, its losses are exact, its witnesses show them, its claims can fail."""
+"""Tests of the study `privacy-audit`."""
 
 import itertools
 
@@ -21,7 +21,7 @@ CLAIMS = {claim.name: claim for claim in STUDY.claims}
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory):
-    """Run both panels on smaller grids, as sizes differ."""
+    """Run both panels on smaller grids; their sizes differ."""
     folder = tmp_path_factory.mktemp("study")
     values = {"n": [2, 30, 100, 300], "epsilon": [0.1, 1.0], "prior": ["1:1", "0.01:100"]}
     pipeline.run(STUDY, folder / "k2.zarr", panels=["binomial"], values=values)
@@ -35,7 +35,7 @@ def summaries(stores):
 
 
 def changed(summaries, mechanism, **factors):
-    """Multiply what was measured of one mechanism."""
+    """Multiply measures of one mechanism."""
     result = {}
     for panel, ds in summaries.items():
         hit = ds.mechanism == mechanism
@@ -47,8 +47,8 @@ def verdict(name, summaries):
     return CLAIMS[name].check(summaries).verdict
 
 
-def test_contract_of_the_store(stores):
-    """Groups, dimensions, coordinates and measures, as users rely on them; read by plain xarray."""
+def test_store_layout(stores):
+    """Check groups, dimensions, coordinates and measures as read by xarray."""
     for panel, store in stores.items():
         ds = xr.open_zarr(store, group=panel)
         for name in ("exact_epsilon", "exact_delta", "status"):
@@ -74,8 +74,8 @@ def test_grid_of_the_study():
 
 
 @pytest.mark.parametrize(("panel", "n"), [("binomial", 30), ("multinomial", 5)])
-def test_losses_by_brute_force(summaries, panel, n):
-    """Every ordered pair of neighbours and every output, without symmetry or bounds; the witnesses show the loss."""
+def test_losses_equal_enumeration(summaries, panel, n):
+    """Enumerate all ordered pairs of neighbours and all outputs; the witnesses attain the loss."""
     ds = summaries[panel]
     for prior, name in itertools.product(ds.prior.values.tolist(), ds.mechanism.values.tolist()):
         alpha = [float(entry) for entry in prior.split(":")]
@@ -101,7 +101,7 @@ def test_losses_by_brute_force(summaries, panel, n):
 
 
 def test_findings(summaries):
-    """The published setting spends 0.531 without any delta; local breaks at the skewed prior, and there alone."""
+    """The loss of the published setting is 0.531 with delta = 0; local violates epsilon at the skewed prior only."""
     assert {name: verdict(name, summaries) for name in CLAIMS} == {
         "guarantees-hold": "reproduced",
         "smooth-at-the-published-setting": "corrected",
@@ -112,7 +112,7 @@ def test_findings(summaries):
     }
     assert "0.5314" in CLAIMS["smooth-at-the-published-setting"].check(summaries).evidence
     evidence = CLAIMS["local-is-not-private"].check(summaries).evidence
-    assert "1.1034 of epsilon at prior 0.01:100, n = 300, epsilon = 0.1: [2, 298] against [1, 299]" in evidence
+    assert "1.1034 epsilon at prior 0.01:100, n = 300, epsilon = 0.1: data sets [2, 298] and [1, 299]" in evidence
     shares = summaries["binomial"].exact_epsilon.sel(mechanism="local") / summaries["binomial"].epsilon
     assert float(shares.sel(prior="1:1").max()) < 1
     assert float(shares.sel(prior="0.01:100", n=300, epsilon=0.1)) == pytest.approx(1.10, abs=0.005)
@@ -124,7 +124,7 @@ def test_findings(summaries):
         ("guarantees-hold", "laplace", {"exact_epsilon": 1.001}, "not reproduced"),
         ("guarantees-hold", "smooth-exact", {"exact_epsilon": 1 + 1e-7}, "not reproduced"),
         ("guarantees-hold", "local", {"exact_epsilon": 9.0}, "reproduced"),
-        ("guarantees-hold", "smooth", {"exact_epsilon": 9.0}, "reproduced"),  # it states a delta, and needs none
+        ("guarantees-hold", "smooth", {"exact_epsilon": 9.0}, "reproduced"),  # its guarantee has a delta > 0
         ("smooth-at-the-published-setting", "smooth", {"exact_epsilon": 2.0}, "reproduced"),
         ("local-is-not-private", "local", {"exact_epsilon": 0.9}, "not reproduced"),
         ("local-proof", "local", {"exact_epsilon": 2.0}, "reproduced"),
@@ -133,14 +133,14 @@ def test_findings(summaries):
         ("bound-leaves-slack", "varying-bound", {"exact_epsilon": 1.5}, "not reproduced"),
     ],
 )
-def test_verdicts_follow_the_numbers(summaries, claim, mechanism, factors, expected):
+def test_verdicts_depend_on_the_results(summaries, claim, mechanism, factors, expected):
     found = CLAIMS[claim].check(changed(summaries, mechanism, **factors))
     assert found.verdict == expected
     if claim == "guarantees-hold" and expected == "not reproduced":
-        assert f"Broken: {mechanism} loses" in found.evidence
+        assert f"Violated guarantees: {mechanism}, with loss" in found.evidence
 
 
-def test_a_delta_above_the_stated_one_is_broken(summaries):
+def test_exact_delta_above_the_stated_delta_is_a_violation(summaries):
     above = changed(summaries, "smooth", exact_epsilon=9.0)
     for delta, expected in ((1e-9, "reproduced"), (1e-7, "not reproduced")):
         there = {name: ds.assign(exact_delta=xr.full_like(ds.exact_delta, delta)) for name, ds in above.items()}
@@ -148,7 +148,7 @@ def test_a_delta_above_the_stated_one_is_broken(summaries):
         assert verdict("smooth-at-the-published-setting", there) == expected
 
 
-def test_claims_are_undecided_without_their_data(summaries):
+def test_claims_without_results_are_undecided(summaries):
     findings = {claim.name: finding for claim, finding in judge(STUDY, {"binomial": summaries["binomial"]})}
     assert findings["local-proof"].evidence == "Panel binomial has no n = 1, 10, 1000."
     assert findings["bound-leaves-slack"].evidence == "The store has no panel multinomial."
@@ -168,32 +168,32 @@ def test_claims_are_undecided_without_their_data(summaries):
         ({"mechanism": ["smoth"]}, "did you mean smooth"),
     ],
 )
-def test_bad_values_are_refused(values, message):
+def test_invalid_values_raise(values, message):
     with pytest.raises(ValueError, match=message):
         STUDY.configure(panels=["multinomial"], values=values)
 
 
-def test_another_number_of_cells(tmp_path):
-    """The panel takes four cells, too, if the axis of the cells is given."""
+def test_four_categories(tmp_path):
+    """The panel accepts four categories if the axis `cell` has four entries."""
     values = {"prior": ["1:1:1:2"], "cell": [0, 1, 2, 3], "n": [3], "epsilon": [1.0], "mechanism": ["laplace"]}
     pipeline.run(STUDY, tmp_path / "s.zarr", panels=["multinomial"], values=values)
     ds = xr.open_zarr(tmp_path / "s.zarr", group="multinomial")
     assert float(ds.exact_epsilon.squeeze()) == pytest.approx(1.0, abs=1e-6)
 
 
-def test_figures_show_what_is_broken(summaries):
-    """Crosses and a bold title mark the pictures in which a share exceeds 1, and no other."""
+def test_figures_mark_violations(summaries):
+    """Crosses and a bold title mark the axes with a ratio above 1, and no others."""
     assert drawable(STUDY, summaries) == list(STUDY.figures)
-    (picture,) = render(STUDY.figures[1].draw, summaries, ["svg"])
-    assert INK.encode() in picture
-    pictures = {axes.get_title("left"): axes for axes in STUDY.figures[0].draw(summaries).axes if axes.axison}
-    assert len(pictures) == summaries["binomial"].sizes["mechanism"]
-    marked = [title for title, axes in pictures.items() if any(line.get_marker() == "x" for line in axes.get_lines())]
+    (svg,) = render(STUDY.figures[1].draw, summaries, ["svg"])
+    assert INK.encode() in svg
+    grid = {axes.get_title("left"): axes for axes in STUDY.figures[0].draw(summaries).axes if axes.axison}
+    assert len(grid) == summaries["binomial"].sizes["mechanism"]
+    marked = [title for title, axes in grid.items() if any(line.get_marker() == "x" for line in axes.get_lines())]
     assert marked == ["local (not private)"]
-    assert [axes.texts[0].get_text() for axes in pictures.values() if axes.texts] == ["up to 1.1"]
-    broken = STUDY.figures[0].draw(changed(summaries, "laplace", exact_epsilon=2.0))
-    assert sum(axes.title.get_text() == "" and bool(axes.texts) for axes in broken.axes) == 2
+    assert [axes.texts[0].get_text() for axes in grid.values() if axes.texts] == ["up to 1.1"]
+    violated = STUDY.figures[0].draw(changed(summaries, "laplace", exact_epsilon=2.0))
+    assert sum(axes.title.get_text() == "" and bool(axes.texts) for axes in violated.axes) == 2
 
 
-def test_listed():
+def test_study_is_registered():
     assert STUDIES["privacy-audit"] is STUDY

@@ -39,15 +39,15 @@ def verdicts(summaries):
 
 
 def replaced(summaries, method, **values):
-    """Give one method other values of summaries."""
+    """Replace values of one method in summaries."""
     return {
         panel: ds.assign({name: ds[name].where(ds.method != method, value) for name, value in values.items()})
         for panel, ds in summaries.items()
     }
 
 
-def test_contract_of_the_store(store):
-    """Groups, dimensions, coordinates and measures, as users rely on them; read by plain xarray."""
+def test_store_layout(store):
+    """Check groups, dimensions, coordinates and measures as read by xarray."""
     methods = {
         "binomial": ["non-private", "naive", "ops", "ops-likelihood", "gibbs", "marginal", "exact"],
         "multinomial": ["non-private", "naive", "gibbs"],
@@ -109,7 +109,7 @@ def test_statistics_of_the_quantiles(store, summaries):
     assert float(summary.rank_p) == pytest.approx(stats.chisquare(counts).pvalue, rel=1e-9)
 
 
-def test_a_trial_is_computed_again_bit_by_bit(store):
+def test_recomputed_trial_is_identical(store):
     opened = ResultStore.open(store)
     _, configured = study_of(opened, STUDY)
     for panel in ("binomial", "multinomial", "exponential-paper-bounds"):
@@ -151,7 +151,7 @@ PANELS = [panel.name for panel in STUDY.panels]
 EXPONENTIAL = [name for name in PANELS if name.startswith("exponential")]
 
 
-def test_verdicts_follow_the_numbers(summaries):
+def test_verdicts_depend_on_the_results(summaries):
     """With good numbers every method is calibrated, with bad ones none is, whatever the other tests say."""
     judged = {
         "non-private": [f"control-{panel}" for panel in PANELS],
@@ -201,7 +201,7 @@ def test_verdict_on_the_papers_bounds_needs_both_sides(summaries):
     assert verdicts({**summaries, wide: bad[wide], own: bad[own]})["bounds-hide-it"] == "not reproduced"
 
 
-def test_claims_are_undecided_without_their_data(summaries):
+def test_claims_without_results_are_undecided(summaries):
     found = verdicts({"binomial": summaries["binomial"].drop_sel(method="ops")})
     assert {found["ops-is-over-dispersed"], found["control-exponential"], found["bounds-hide-it"]} == {"undecided"}
     assert found["gibbs-is-calibrated-binomial"] != "undecided"
@@ -222,7 +222,7 @@ def test_claims_are_undecided_without_their_data(summaries):
         ("exponential", {"bounds": ["-1:0.5"]}, "lower bound must be >= 0"),
     ],
 )
-def test_bad_values_are_refused(panel, values, message):
+def test_invalid_values_raise(panel, values, message):
     with pytest.raises(ValueError, match=message):
         STUDY.configure(panels=[panel], values=values)
 
@@ -230,9 +230,9 @@ def test_bad_values_are_refused(panel, values, message):
 def test_every_figure_is_drawn(summaries):
     assert drawable(STUDY, summaries) == list(STUDY.figures)
     for figure in STUDY.figures:
-        (picture,) = render(figure.draw, summaries, ["svg"])
-        assert INK.encode() in picture
+        (svg,) = render(figure.draw, summaries, ["svg"])
+        assert INK.encode() in svg
 
 
-def test_listed():
+def test_study_is_registered():
     assert STUDIES["calibration"] is STUDY

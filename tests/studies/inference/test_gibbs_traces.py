@@ -24,7 +24,7 @@ def summaries(store):
     return load_summaries(store, study=STUDY)
 
 
-def test_contract_of_the_store(store):
+def test_store_layout(store):
     for panel in ("binomial", "exponential"):
         ds = xr.open_zarr(store, group=panel)
         assert ds.theta.dims == ("start", "iteration")
@@ -53,9 +53,9 @@ def test_the_claim_follows_the_numbers(summaries):
 def test_the_figure_is_drawn(summaries):
     assert drawable(STUDY, summaries) == list(STUDY.figures)
     (figure,) = STUDY.figures
-    (picture,) = render(figure.draw, summaries, ["svg"])
-    assert INK.encode() in picture
+    (svg,) = render(figure.draw, summaries, ["svg"])
+    assert INK.encode() in svg
 
 
-def test_listed():
+def test_study_is_registered():
     assert STUDIES["gibbs-traces"] is STUDY

@@ -44,8 +44,8 @@ def summaries(store):
     return load_summaries(store, study=STUDY)
 
 
-def test_contract_of_the_store(store):
-    """Groups, dimensions, coordinates and measures, as users rely on them; read by plain xarray."""
+def test_store_layout(store):
+    """Check groups, dimensions, coordinates and measures as read by xarray."""
     assert STUDIES["partition-probability"] is STUDY
     for panel in ("default", "zellner-partition", "abalone"):
         ds = xr.open_zarr(store, group=panel)
@@ -106,7 +106,7 @@ def test_one_trial_by_hand(store, panel):
     np.testing.assert_allclose(ds.sel({"method": "fisher-noiseless"}), stats.chi2.sf(total, 400), rtol=1e-7)
 
 
-def test_a_trial_does_not_depend_on_the_run_it_was_part_of(store, tmp_path):
+def test_trial_does_not_depend_on_the_run(store, tmp_path):
     """Other numbers of trials, other methods, another order: the same bits, and those of a trial alone."""
     values = {**SMALL, "method": ["fisher", "normality"]}
     pipeline.run(STUDY, tmp_path / "t.zarr", panels=["default"], trials=105, values=values)
@@ -150,7 +150,7 @@ def test_abalone_is_the_published_table():
         (("method=normal",), "did you mean"),
     ],
 )
-def test_what_is_wrong_is_said_before_anything_is_written(command, tmp_path, words, message):
+def test_invalid_input_is_reported_before_writing(command, tmp_path, words, message):
     given = [part for word in words for part in ("--set", word)]
     code, _, err = command("run", "partition-probability", "--panel", "default", *given, "--store", "s.zarr")
     assert code == 2
@@ -166,14 +166,14 @@ def verdicts(summaries):
 
 
 def verdict_of(claim, summaries):
-    """Check one claim alone: others take time."""
+    """Check a single claim, because others are slow."""
     alone = replace(STUDY, claims=tuple(each for each in STUDY.claims if each.name == claim))
     ((_, finding),) = judge(alone, summaries)
     return finding.verdict
 
 
 def changed(summaries, panel, method, **values):
-    """Give one method other values of a summary."""
+    """Replace values of one method in a summary."""
     ds = summaries[panel]
     new = {name: ds[name].where(ds.method != method, value) for name, value in values.items()}
     return {**summaries, panel: ds.assign(new)}
@@ -263,5 +263,5 @@ def test_audit_of_the_claims(name, loss):
 def test_figures_draw_what_is_stored(summaries):
     assert {figure.name for figure in drawable(STUDY, summaries)} == {figure.name for figure in STUDY.figures}
     for figure in STUDY.figures:
-        (picture,) = render(figure.draw, summaries, ["png"])
-        assert len(picture) > 10_000
+        (svg,) = render(figure.draw, summaries, ["png"])
+        assert len(svg) > 10_000

@@ -34,8 +34,8 @@ def summaries(store):
     return load_summaries(store, study=STUDY)
 
 
-def test_contract_of_the_store(store):
-    """Groups, dimensions, coordinates and measures, as users rely on them; read by plain xarray."""
+def test_store_layout(store):
+    """Check groups, dimensions, coordinates and measures as read by xarray."""
     assert STUDIES["partition-quantile"] is STUDY
     for panel in ("default", "half-share", "abalone"):
         ds = xr.open_zarr(store, group=panel)
@@ -79,7 +79,7 @@ def test_full_posterior_is_calibrated(store):
     assert (np.abs(share - p) <= 5 * np.sqrt(p * (1 - p) / 100)).all()
 
 
-def test_a_trial_is_computed_again_bit_by_bit(store):
+def test_recomputed_trial_is_identical(store):
     opened = ResultStore.open(store)
     _, configured = study_of(opened, STUDY)
     for panel in ("default", "abalone"):
@@ -105,7 +105,7 @@ def test_a_trial_is_computed_again_bit_by_bit(store):
         (("partition_size=1",), "partition_size must be >= the number of coefficients"),
     ],
 )
-def test_what_is_wrong_is_said_before_anything_is_written(command, tmp_path, words, message):
+def test_invalid_input_is_reported_before_writing(command, tmp_path, words, message):
     given = [part for word in words for part in ("--set", word)]
     code, _, err = command("run", "partition-quantile", "--panel", "default", *given, "--store", "s.zarr")
     assert code == 2
@@ -132,14 +132,14 @@ def verdicts(summaries):
 
 
 def verdict_of(claim, summaries):
-    """Check one claim alone: others take time."""
+    """Check a single claim, because others are slow."""
     alone = replace(STUDY, claims=tuple(each for each in STUDY.claims if each.name == claim))
     ((_, finding),) = judge(alone, summaries)
     return finding.verdict
 
 
 def changed(summaries, panel, method, **values):
-    """Give one method other values of a summary."""
+    """Replace values of one method in a summary."""
     ds = summaries[panel]
     new = {name: ds[name].where(ds.method != method, value) for name, value in values.items()}
     return {**summaries, panel: ds.assign(new)}
@@ -184,5 +184,5 @@ def test_claims_can_turn_out_otherwise(summaries, method, values, claim, verdict
 def test_figures_draw_what_is_stored(summaries):
     assert {figure.name for figure in drawable(STUDY, summaries)} == {figure.name for figure in STUDY.figures}
     for figure in STUDY.figures:
-        (picture,) = render(figure.draw, summaries, ["png"])
-        assert len(picture) > 10_000
+        (svg,) = render(figure.draw, summaries, ["png"])
+        assert len(svg) > 10_000

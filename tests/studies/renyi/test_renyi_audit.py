@@ -60,7 +60,7 @@ def forged(summaries, panel, measure, factor, **where):
     return {**summaries, panel: ds.assign({measure: ds[measure] * xr.where(hit, factor, 1.0)})}
 
 
-def test_contract_of_the_store(stores):
+def test_store_layout(stores):
     """Groups, dimensions and measures, as users rely on them; read by plain xarray; no trial dimension."""
     dims = {
         "logistic": ("dimension", "n", "beta", "order", "epsilon", "mechanism"),
@@ -193,7 +193,7 @@ def test_findings(summaries):
         ("gaussian-variance", "dirichlet", "quadrature_epsilon", 2.1, {"mechanism": "gaussian"}, "not reproduced"),
     ],
 )
-def test_verdicts_follow_the_numbers(summaries, claim, panel, measure, factor, where, expected):
+def test_verdicts_depend_on_the_results(summaries, claim, panel, measure, factor, where, expected):
     assert CLAIMS[claim].check(forged(summaries, panel, measure, factor, **where)).verdict == expected
 
 
@@ -218,7 +218,7 @@ def test_where_the_guarantee_is_better_everywhere(summaries):
     assert CLAIMS["better-than-ops"].check(few).verdict == "reproduced"
 
 
-def test_claims_are_undecided_without_their_data(summaries):
+def test_claims_without_results_are_undecided(summaries):
     without = {panel: ds for panel, ds in summaries.items() if panel not in ("links", "ops")}
     found = verdicts({**without, "tightness": summaries["tightness"].sel(beta=[0.1])})
     assert {name for name, verdict in found.items() if verdict == "undecided"} == {
@@ -251,7 +251,7 @@ def test_claims_are_undecided_without_their_data(summaries):
         ("dirichlet", {"epsilon": [0]}, "epsilon must be a finite number > 0"),
     ],
 )
-def test_bad_values_are_refused(panel, values, message):
+def test_invalid_values_raise(panel, values, message):
     with pytest.raises(ValueError, match=message):
         STUDY.configure(panels=[panel], values=values)
 
@@ -260,15 +260,15 @@ def test_every_figure_is_drawn(summaries):
     assert drawable(STUDY, summaries) == list(STUDY.figures)
     for figure in STUDY.figures:
         assert INK.encode() in render(figure.draw, summaries, ["svg"])[0]
-    pictures = {figure.name: figure.draw(summaries).axes for figure in STUDY.figures}
-    assert len(pictures["audit-logistic"]) == 3
-    assert len(pictures["audit-tightness"]) == 2
-    assert len(pictures["audit-links"]) == 4
-    assert len(pictures["audit-ops"]) == 2
-    for axes in pictures["audit-tightness"]:
+    axes_of = {figure.name: figure.draw(summaries).axes for figure in STUDY.figures}
+    assert len(axes_of["audit-logistic"]) == 3
+    assert len(axes_of["audit-tightness"]) == 2
+    assert len(axes_of["audit-links"]) == 4
+    assert len(axes_of["audit-ops"]) == 2
+    for axes in axes_of["audit-tightness"]:
         shares = np.concatenate([line.get_ydata() for line in axes.get_lines()])
         assert shares.max() <= axes.get_ylim()[1]
 
 
-def test_listed():
+def test_study_is_registered():
     assert STUDIES["renyi-audit"] is STUDY

@@ -40,7 +40,7 @@ def verdicts(summaries):
     return {claim.name: finding.verdict for claim, finding in judge(STUDY, summaries)}
 
 
-def test_contract_of_the_store(store):
+def test_store_layout(store):
     """Groups, dimensions, coordinates and measures, as users rely on them; infinity is a value like any other."""
     for panel in PANELS:
         ds = xr.open_zarr(store, group=panel).load()
@@ -118,7 +118,7 @@ def test_verdicts_and_evidence(summaries):
         ("corners-are-the-supremum", "corner_epsilon", {"coefficient": 0.3, "order": 2.0}, 1e-3, "not reproduced"),
     ],
 )
-def test_verdicts_follow_the_numbers(summaries, panel, claim, measure, place, value, verdict):
+def test_verdicts_depend_on_the_results(summaries, panel, claim, measure, place, value, verdict):
     changed = summaries[panel].copy(deep=True)
     changed[measure].loc[place] = value
     (checked,) = (one for one in STUDY.claims if one.name == claim)
@@ -130,7 +130,7 @@ def test_equal_corners_would_be_reproduced(summaries):
     assert verdicts(same)["corners-are-the-supremum"] == "reproduced"
 
 
-def test_claims_are_undecided_without_their_data(summaries):
+def test_claims_without_results_are_undecided(summaries):
     few = {panel: ds.sel(order=slice(1, 10)) for panel, ds in summaries.items()}
     assert set(verdicts(few).values()) == {"undecided"}
     assert set(verdicts({"diffused": summaries["diffused"]}).values()) == {"undecided"}
@@ -155,7 +155,7 @@ def test_corners_that_are_no_distribution_are_infinite(tmp_path):
         ({"n": [0]}, "n must be a whole number >= 1"),
     ],
 )
-def test_bad_values_are_refused(values, message):
+def test_invalid_values_raise(values, message):
     with pytest.raises(ValueError, match=message):
         STUDY.configure(values=values)
 
@@ -163,8 +163,8 @@ def test_bad_values_are_refused(values, message):
 def test_every_figure_is_drawn(summaries):
     assert drawable(STUDY, summaries) == list(STUDY.figures)
     (figure,) = STUDY.figures
-    (picture,) = render(figure.draw, summaries, ["svg"])
-    assert INK.encode() in picture
+    (svg,) = render(figure.draw, summaries, ["svg"])
+    assert INK.encode() in svg
     canvas = figure.draw(summaries)
     assert [axes.get_title(loc="left") for axes in canvas.axes] == list(PANELS)
     labels = [text.get_text() for text in canvas.legends[0].get_texts()]
@@ -177,5 +177,5 @@ def test_every_figure_is_drawn(summaries):
         assert axes.get_ylim() == (0, 2)
 
 
-def test_listed():
+def test_study_is_registered():
     assert STUDIES["renyi-curves"] is STUDY

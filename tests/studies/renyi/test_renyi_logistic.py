@@ -48,8 +48,8 @@ def classification(n=60, d=2, seed=0):
     return Classification("toy", X, y, X, y, ("a", "b"), ("0", "1"), "")
 
 
-def test_contract_of_the_store(store, splits):
-    """Groups, dimensions, coordinates and measures, as users rely on them; read by plain xarray."""
+def test_store_layout(store, splits):
+    """Check groups, dimensions, coordinates and measures as read by xarray."""
     for path, panel in ((store, "abalone"), (splits, "abalone-splits")):
         ds = xr.open_zarr(path, group=panel)
         for name in ("test_error", "test_nll", "rhat", "ess"):
@@ -85,7 +85,7 @@ def test_what_a_mechanism_does_not_use_does_not_change_it(store):
     assert len(np.unique(ds.test_nll.sel(mechanism="glm-diffused"))) == 108
 
 
-def test_a_trial_does_not_depend_on_the_run_it_was_part_of(store, tmp_path):
+def test_trial_does_not_depend_on_the_run(store, tmp_path):
     """One more trial, another order of the grid, other mechanisms: the same bits."""
     ds = xr.open_zarr(store, group="abalone").load()
     values = {"order": [100], "epsilon": [math.exp(3)], "mechanism": ["ops", "glm-diffused"]}
@@ -189,7 +189,7 @@ def test_a_users_file(command, tmp_path):
         ),
     ],
 )
-def test_what_is_wrong_is_said_before_anything_is_written(command, tmp_path, text, words, message):
+def test_invalid_input_is_reported_before_writing(command, tmp_path, text, words, message):
     if text is not None:
         (tmp_path / "mine.csv").write_text(text)
     given = [part for word in ("data=mine.csv", *words) for part in ("--set", word)]
@@ -282,7 +282,7 @@ def test_figures_draw_what_is_stored(store, splits):
     drawn = drawable(STUDY, summaries)
     assert [figure.name for figure in drawn] == ["test-error", "test-nll", "splits"]
     for figure in drawn:
-        (picture,) = render(
+        (svg,) = render(
             figure.draw, {name: summaries[name] for name in figure.panels if name in summaries}, ["png"]
         )
-        assert len(picture) > 10_000
+        assert len(svg) > 10_000

@@ -44,8 +44,8 @@ def verdicts(summaries):
     return {claim.name: finding.verdict for claim, finding in judge(STUDY, summaries)}
 
 
-def test_contract_of_the_store(store):
-    """Groups, dimensions, coordinates and measures, as users rely on them; read by plain xarray."""
+def test_store_layout(store):
+    """Check groups, dimensions, coordinates and measures as read by xarray."""
     kl = xr.open_zarr(store, group="kl").load()
     for name in ("kl", "coefficient", "spent_epsilon", "mass_at_zero", "mass_at_n", "status"):
         assert kl[name].dims == ("order", "epsilon", "mechanism")
@@ -221,7 +221,7 @@ def test_a_limit_at_the_mode_would_be_reproduced(summaries):
     assert claim.check(forge(summaries, *forgery)).verdict == "reproduced"
 
 
-def test_claims_are_undecided_without_their_data(summaries):
+def test_claims_without_results_are_undecided(summaries):
     few = {panel: ds.sel(epsilon=EPSILONS[2:-1]) for panel, ds in summaries.items()}
     assert {name for name, verdict in verdicts(few).items() if verdict != "undecided"} == {"draws-agree"}
     kl_alone = verdicts({"kl": summaries["kl"]})
@@ -269,7 +269,7 @@ def test_heldout_records_and_data_are_fair_and_apart():
         ("loglik", {"probability": [1.5]}, r"probability must be in \[0, 1\]"),
     ],
 )
-def test_bad_values_are_refused(panel, values, message):
+def test_invalid_values_raise(panel, values, message):
     with pytest.raises(ValueError, match=message):
         STUDY.configure(panels=[panel], values=values)
 
@@ -277,8 +277,8 @@ def test_bad_values_are_refused(panel, values, message):
 def test_every_figure_is_drawn(summaries):
     assert drawable(STUDY, summaries) == list(STUDY.figures)
     for figure in STUDY.figures:
-        (picture,) = render(figure.draw, summaries, ["svg"])
-        assert INK.encode() in picture
+        (svg,) = render(figure.draw, summaries, ["svg"])
+        assert INK.encode() in svg
         canvas = figure.draw(summaries)
         assert [axes.get_title(loc="left") for axes in canvas.axes] == ["order 2", "order 15"] * 2
         assert all(axes.get_xlabel() and axes.get_ylabel() for axes in canvas.axes)
@@ -292,5 +292,5 @@ def test_every_figure_is_drawn(summaries):
         )
 
 
-def test_listed():
+def test_study_is_registered():
     assert STUDIES["renyi-utility"] is STUDY
