@@ -1,1 +1,1 @@
-"""Studies of inference from noisy statistics (P4)."""
+"""Studies of Bayesian inference from noisy statistics (P4)."""

@@ -1,11 +1,13 @@
-"""Whether posteriors from noisy statistics are calibrated: P4, Figure 1, by Cook et al.'s quantiles, and by ranks.
+"""Calibration of posteriors from noisy statistics, by the quantiles of Cook et al. (P4, Figure 1) and by ranks.
 
-θ is drawn from the prior, records from θ, noisy statistics from the records, and every method infers θ from what it
-sees. If a method's posterior is right, the posterior quantile of the true θ is uniform. Panels: `binomial`,
-`multinomial` and three of the exponential model, whose sum needs public bounds: `exponential` (the middle 95 % of
-records at the prior's mean), `exponential-wide` (the middle 95 % of Exp(1) under another prior), and
-`exponential-paper-bounds`, with the bounds of the paper's own experiment: the middle 95 % of records at the trial's
-true θ. No one can know those, and they tell of θ what no method takes into account; so none is right there.
+In each trial, θ is drawn from the prior, the records from θ, and the noisy statistics from the records. Every method
+infers θ from its input. If its posterior is correct, the posterior quantile of the true θ is uniform.
+
+Panels are `binomial`, `multinomial` and three panels of the exponential model, whose sum needs bounds of a record. The
+bounds are public in `exponential` (central 95 % interval of a record at the prior mean) and in `exponential-wide`
+(central 95 % interval of Exp(1), with another prior). `exponential-paper-bounds` uses the bounds of the paper's
+experiment, the central 95 % interval of a record at the true θ of the trial. These bounds are not available in practice
+and depend on θ; no method models that dependence, so no method is exactly calibrated there.
 
 References
 ----------
@@ -44,14 +46,14 @@ _BINS = Factor("rank_bin", tuple(range(20)), "bin of five ranks", "int")
 
 
 def _test_uniformity(quantiles: Array) -> Any:
-    """Return scipy's test of quantiles against the uniform distribution."""
-    from scipy.stats import kstest  # half a second to import, which `dpstudies list` need not wait for
+    """Return the Kolmogorov-Smirnov test of quantiles against the uniform distribution."""
+    from scipy.stats import kstest  # slow import (0.5 s), not needed by `dpstudies list`
 
     return kstest(quantiles, "uniform")
 
 
 def _rank_p_value(ranks: Array) -> float:
-    """Return the p-value of the chi-square test that ranks are uniform on 0 to 99, in bins of five."""
+    """Return the p-value of the chi-square test of uniform ranks on 0 to 99, in bins of five."""
     from scipy.stats import chisquare
 
     return float(chisquare(_histogram(ranks) * ranks.size).pvalue)
@@ -64,12 +66,12 @@ def _histogram(ranks: Array) -> Array:
 
 
 def _share_stuck(rhat: Array) -> float:
-    """Return the share of trials whose chains disagree; NaN for methods without chains."""
+    """Return the share of trials with a large split R-hat; NaN for methods without chains."""
     return float(np.mean(rhat > LARGEST_RHAT)) if np.isfinite(rhat).any() else np.nan
 
 
 def _least(ess: Array) -> float:
-    """Return the smallest value; NaN where there is none."""
+    """Return the smallest value, or NaN if there is none."""
     return float(np.nanmin(ess)) if np.isfinite(ess).any() else np.nan
 
 
@@ -80,7 +82,7 @@ _STATISTICS = (
         "Kolmogorov-Smirnov distance of the quantiles to the uniform distribution",
         lambda u: _test_uniformity(u).statistic,
     ),
-    Statistic("p", "quantile", "p-value of that distance", lambda u: _test_uniformity(u).pvalue),
+    Statistic("p", "quantile", "p-value of the Kolmogorov-Smirnov test", lambda u: _test_uniformity(u).pvalue),
     Statistic(
         "tails",
         "quantile",
@@ -119,7 +121,7 @@ def _panel(
         if setting["method"] == "marginal":
             validate_marginal_prior(family, cell["prior"])
         if d > 1 and cell["component"] != tuple(range(len(cell["prior"]))):
-            raise ValueError(f"component must be 0 to {len(cell['prior']) - 1} in order, one a prior entry")
+            raise ValueError(f"component must be 0 to {len(cell['prior']) - 1} in order, one per prior entry")
         limits = None if bounds is None else model.validate_bounds(cell["bounds"])
         validate_size(cell["n"])
         laplace_scale(model.sensitivity(limits), cell["epsilon"])
@@ -127,7 +129,11 @@ def _panel(
 
     constants = [Factor("prior", (prior,), "hyperparameters of the prior", "vector")]
     if bounds is not None:
-        unit = "bounds in units of the mean record at the true parameter" if own_bounds else "public bounds of a record"
+        unit = (
+            "bounds of a record in units of its mean at the true parameter"
+            if own_bounds
+            else "public bounds of a record"
+        )
         constants.append(Factor("bounds", (bounds,), unit, "vector"))
     return Panel(
         name=name,
@@ -139,13 +145,13 @@ def _panel(
             Measure("rank", f"rank of the true parameter among {N_RANKED} draws", dims=dims),
             Measure("mmd2", "unbiased MMD^2 to draws of the non-private posterior", dims=dims),
             Measure("rhat", "split R-hat of the chains; missing for independent draws", dims=dims, ragged=True),
-            Measure("ess", "effective sample size of the chains' mean", dims=dims, ragged=True),
+            Measure("ess", "effective sample size of the mean over chains", dims=dims, ragged=True),
         ),
         factors=(
             Factor("n", (10, 100, 1_000, 10_000, 100_000), "number of records", "int"),
             Factor("epsilon", (0.01, 0.1), "privacy loss", unit="nat"),
         ),
-        outputs=(Factor("component", tuple(range(d)), "cell of the multinomial", "int"),) if d > 1 else (),
+        outputs=(Factor("component", tuple(range(d)), "category of the multinomial", "int"),) if d > 1 else (),
         constants=tuple(constants),
         trials=1_000,
         block_trials=200,
@@ -154,7 +160,7 @@ def _panel(
     )
 
 
-_UNIT_BOUNDS = (-math.log(0.975), -math.log(0.025))  # the middle 95 % of Exp(1)
+_UNIT_BOUNDS = (-math.log(0.975), -math.log(0.025))  # central 95 % interval of Exp(1)
 _PANELS = (
     _panel("binomial", "Beta-binomial model (P4, Figure 1)", "binomial", (10.0, 10.0), BINOMIAL_METHODS),
     _panel(
@@ -162,7 +168,7 @@ _PANELS = (
     ),
     _panel(
         "exponential",
-        "Gamma-exponential model, public bounds at the prior's mean (P4, Figure 1)",
+        "Gamma-exponential model, public bounds from the prior mean (P4, Figure 1)",
         "exponential",
         (8.0, 2.0),
         TRUNCATED_METHODS,
@@ -170,7 +176,7 @@ _PANELS = (
     ),
     _panel(
         "exponential-wide",
-        "Gamma-exponential model, a wider prior and public bounds at the rate 1",
+        "Gamma-exponential model, wider prior, public bounds from rate 1",
         "exponential",
         (3.0, 3.0),
         TRUNCATED_METHODS,
@@ -178,7 +184,7 @@ _PANELS = (
     ),
     _panel(
         "exponential-paper-bounds",
-        "Gamma-exponential model, bounds from the trial's own true rate, as the paper's experiment",
+        "Gamma-exponential model, bounds from the true rate of each trial, as in the paper's experiment",
         "exponential",
         (8.0, 2.0),
         TRUNCATED_METHODS,
@@ -190,7 +196,7 @@ _PANELS = (
 STUDY = Study(
     name="calibration",
     title="Calibration of inference from noisy statistics",
-    aim="Find which methods' posteriors are right, at which sizes and privacy losses.",
+    aim="Test which methods have calibrated posteriors, for a range of sizes and privacy losses.",
     panels=_PANELS,
     seed=20_181_203,
     claims=CLAIMS,

@@ -1,4 +1,4 @@
-"""The figures of the study of calibration: measures against n, distribution functions of quantiles, traces."""
+"""Figures of the calibration studies: measures against n, distributions of quantiles and ranks, and traces."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -31,32 +31,32 @@ def _finish(canvas: Canvas, grid: Any, styles: Styles, names: set[str], columns:
     return canvas
 
 
-def _pictures(n_pictures: int) -> tuple[Canvas, Any]:
-    """Return a canvas with so many small pictures, three a row."""
-    n_columns = min(3, n_pictures)
-    canvas, grid = _rows(-(-n_pictures // n_columns), n_columns, 2.4)
-    for axes in grid.ravel()[n_pictures:]:
+def _panels(n_axes: int) -> tuple[Canvas, Any]:
+    """Return a canvas with `n_axes` small axes, three per row."""
+    n_columns = min(3, n_axes)
+    canvas, grid = _rows(-(-n_axes // n_columns), n_columns, 2.4)
+    for axes in grid.ravel()[n_axes:]:
         axes.set_axis_off()
     return canvas, grid
 
 
 def draw_against_n(parts: Parts, measure: str, ylabel: str, styles: Styles, log: bool, limit: Any = None) -> Canvas:
-    """Draw a variable against the number of records, one row a panel and one column a privacy loss.
+    """Draw a variable against the number of records, with one row per panel and one column per privacy loss.
 
     Parameters
     ----------
     parts : mapping of str to xarray.Dataset
-        Title of a row -> summary with the dimensions n, epsilon and method.
+        Mapping from the title of a row to a summary with the dimensions n, epsilon and method.
     measure : str
-        The variable; where ``{measure}_mean`` is stored, that, with two Monte Carlo standard errors either way.
+        Name of the variable. If ``{measure}_mean`` is stored, it is drawn with ± 2 Monte Carlo standard errors.
     ylabel : str
-        What the vertical axis shows.
+        Label of the vertical axis.
     styles : mapping
-        The style of every method by its name.
+        Style of each method by name.
     log : bool
-        Whether the vertical axis is logarithmic; values ≤ 0 are then not shown.
+        Use a logarithmic vertical axis; values ≤ 0 are not shown.
     limit : callable, optional
-        Summary to the value below which a grey band is drawn: what chance alone explains.
+        Function from a summary to the upper end of a grey band for sampling error.
 
     Returns
     -------
@@ -95,24 +95,24 @@ def draw_against_n(parts: Parts, measure: str, ylabel: str, styles: Styles, log:
 
 
 def draw_ecdfs(parts: Parts, ecdf: str, level: str, styles: Styles) -> Canvas:
-    """Draw empirical distribution functions of quantiles, one small picture a panel, with the band of a uniform distribution.
+    """Draw empirical distribution functions of quantiles, one axes per panel, with a band for uniform quantiles.
 
     Parameters
     ----------
     parts : mapping of str to xarray.Dataset
-        Title of a picture -> summary with the dimensions method and `level`, and the variable ``n_ok``.
+        Mapping from the title of an axes to a summary with the dimensions method and `level` and the variable ``n_ok``.
     ecdf, level : str
-        The variable and its axis.
+        Names of the variable and its dimension.
     styles : mapping
-        The style of every method by its name.
+        Style of each method by name.
 
     Returns
     -------
     matplotlib.figure.Figure
-        The band holds 95 % of all functions of uniform quantiles as a whole (Dvoretzky, Kiefer & Wolfowitz).
+        The band is a simultaneous 95 % band (Dvoretzky, Kiefer & Wolfowitz).
     """
     styles = styles_for(styles, "method", parts.values())
-    canvas, grid = _pictures(len(parts))
+    canvas, grid = _panels(len(parts))
     names: set[str] = set()
     for axes, (title, ds) in zip(grid.ravel(), parts.items(), strict=False):
         levels = ds[level].values
@@ -130,23 +130,23 @@ def draw_ecdfs(parts: Parts, ecdf: str, level: str, styles: Styles) -> Canvas:
 
 
 def draw_ranks(parts: Parts, histogram: str, bins: str, styles: Styles) -> Canvas:
-    """Draw rank histograms as lines, one small picture a panel, with a band for each bin of uniform ranks.
+    """Draw rank histograms as lines, one axes per panel, with a pointwise band for uniform ranks.
 
     Parameters
     ----------
     parts : mapping of str to xarray.Dataset
-        Title of a picture -> summary with the dimensions method and `bins`, and the variable ``n_ok``.
+        Mapping from the title of an axes to a summary with the dimensions method and `bins` and the variable ``n_ok``.
     histogram, bins : str
-        The variable, shares that add up to 1, and its axis.
+        Names of the variable, shares that sum to 1, and its dimension.
     styles : mapping
-        The style of every method by its name.
+        Style of each method by name.
 
     Returns
     -------
     matplotlib.figure.Figure
     """
     styles = styles_for(styles, "method", parts.values())
-    canvas, grid = _pictures(len(parts))
+    canvas, grid = _panels(len(parts))
     names: set[str] = set()
     for axes, (title, ds) in zip(grid.ravel(), parts.items(), strict=False):
         share = 1 / ds.sizes[bins]
@@ -162,16 +162,16 @@ def draw_ranks(parts: Parts, histogram: str, bins: str, styles: Styles) -> Canva
 
 
 def draw_traces(parts: Parts, trace: str, axis: str, ylabel: str) -> Canvas:
-    """Draw the first iterations of a few chains, one small picture a panel.
+    """Draw the first iterations of a few chains, one axes per panel.
 
     Parameters
     ----------
     parts : mapping of str to xarray.Dataset
-        Title of a picture -> data set with the dimensions trial and `axis`, and the true values ``truth``.
+        Mapping from the title of an axes to a data set with the dimensions start and `axis` and the variable ``truth``.
     trace, axis : str
-        The variable and the iteration.
+        Names of the variable and of the dimension of iterations.
     ylabel : str
-        What it is.
+        Label of the vertical axis.
 
     Returns
     -------

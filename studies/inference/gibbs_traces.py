@@ -1,4 +1,4 @@
-"""The first iterations of the Gibbs samplers from scattered starts, at n = 1,000 and ε = 0.1 (P4, appendix).
+"""First iterations of the Gibbs samplers from dispersed starts, at n = 1,000 and ε = 0.1 (P4, appendix).
 
 References
 ----------
@@ -18,7 +18,7 @@ from mechanisms.inference.truncated_gibbs import sample_truncated_gibbs, tabulat
 from mechanisms.privacy import validate_size
 from pipeline import Claim, Factor, Figure, Finding, Measure, Method, Panel, Streams, Study
 
-_N_FORGOTTEN = 100
+_N_BURN_IN = 100
 _LARGEST_RHAT = 1.1
 
 
@@ -61,10 +61,10 @@ def _panel(family: str, prior: tuple[float, float], bounds: tuple[float, float] 
         methods=(Method("gibbs", _trace),),
         measures=(
             Measure("theta", "parameter at the iteration", dims=("start", "iteration")),
-            Measure("truth", "parameter that the records were drawn with"),
+            Measure("truth", "true parameter of the records"),
         ),
         outputs=(
-            Factor("start", (0, 1, 2), "chain, each from a draw of the prior", "int"),
+            Factor("start", (0, 1, 2), "chain, started from a draw of the prior", "int"),
             Factor("iteration", tuple(range(1, 501)), "iteration of the sampler", "int"),
         ),
         constants=(
@@ -79,19 +79,19 @@ def _panel(family: str, prior: tuple[float, float], bounds: tuple[float, float] 
     )
 
 
-def _forgets(summaries: Mapping[str, xr.Dataset]) -> Finding:
-    from arviz_stats.base import array_stats  # a second to import, which `dpstudies list` need not wait for
+def _converges(summaries: Mapping[str, xr.Dataset]) -> Finding:
+    from arviz_stats.base import array_stats  # slow import (1 s), not needed by `dpstudies list`
 
     rhat = {
         name: float(
-            array_stats.rhat(summary["theta"].values[:, _N_FORGOTTEN:], chain_axis=0, draw_axis=1, method="split")
+            array_stats.rhat(summary["theta"].values[:, _N_BURN_IN:], chain_axis=0, draw_axis=1, method="split")
         )
         for name, summary in summaries.items()
     }
     return Finding(
         "reproduced" if max(rhat.values()) <= _LARGEST_RHAT else "not reproduced",
-        f"Split R-hat of iterations {_N_FORGOTTEN + 1} to 500 from three starts, "
-        f"{'; '.join(f'{name}: {value:.3f}' for name, value in rhat.items())}; {_LARGEST_RHAT} is allowed.",
+        f"Split R-hat of iterations {_N_BURN_IN + 1} to 500 from three starts, "
+        f"{'; '.join(f'{name}: {value:.3f}' for name, value in rhat.items())}; at most {_LARGEST_RHAT} is allowed.",
     )
 
 
@@ -104,7 +104,7 @@ def _draw(summaries: Mapping[str, xr.Dataset]) -> Any:
 STUDY = Study(
     name="gibbs-traces",
     title="First iterations of Gibbs samplers for noisy statistics",
-    aim="See how fast chains from scattered starts forget them.",
+    aim="Show the speed of convergence of chains from dispersed starts.",
     panels=(
         _panel("binomial", (10.0, 10.0)),
         _panel("exponential", (8.0, 2.0), (-math.log(0.975) / 4, -math.log(0.025) / 4)),
@@ -113,18 +113,18 @@ STUDY = Study(
     claims=(
         Claim(
             "forgets-its-start",
-            "The samplers reach their stationary distribution within some hundred iterations.",
+            "The Gibbs samplers reach their stationary distribution within a few hundred iterations.",
             "P4, appendix",
             {"binomial": {}, "exponential": {}},
-            _forgets,
+            _converges,
         ),
     ),
     figures=(
         Figure(
             "traces",
             "The first 500 iterations from three starts",
-            "The parameter against the iteration, three chains from draws of the prior, for the binomial and the "
-            "exponential model at 1,000 records and ε = 0.1. The horizontal line is the true parameter.",
+            "Parameter against the iteration for three chains started from draws of the prior, for the binomial and "
+            "the exponential model at 1,000 records and ε = 0.1. The horizontal line is the true parameter.",
             ("binomial", "exponential"),
             _draw,
         ),

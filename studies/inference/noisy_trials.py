@@ -1,7 +1,7 @@
-"""Trials with noisy statistics, and the methods that infer the parameter from them, as blocks of a study need them.
+"""Simulation of trials with noisy statistics, and the inference methods of the calibration study.
 
-A block of trials is simulated once for all methods; each then returns the same measures, of draws and of posterior
-quantiles of the true parameter. What each method computes is documented where it lives, in `mechanisms`.
+A block of trials is simulated once for all methods. Each method returns the same measures of its draws and of the
+posterior quantile of the true parameter. The methods are documented in `mechanisms.inference`.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,21 +27,24 @@ from pipeline import Method, Streams
 Array = NDArray[np.float64]
 
 N_DRAWS = 5_000
-"""Draws kept of each chain, and draws of each posterior that needs no chain."""
+"""Number of draws kept per chain, and of independent draws per posterior."""
 
 N_BURN_IN = 2_000
-"""Iterations of each chain that are forgotten."""
+"""Number of discarded initial iterations per chain."""
 
 N_CHAINS = 2
-"""Chains a trial, each started from a draw of the prior."""
+"""Number of chains per trial, each started from a draw of the prior."""
 
 N_RANKED = 99
-"""Draws among which the true parameter is ranked."""
+"""Number of draws among which the true parameter is ranked."""
 
 
 @dataclass(frozen=True)
 class Trials:
-    """What the methods share in a block: the truth, what each may see, and draws of who saw the records.
+    """Data shared by the methods of a block.
+
+    `theta` is the true parameter, `statistics` and the noisy statistics are inputs of methods, and `reference` has
+    draws of the non-private posterior.
 
     Shapes: `theta`, `statistics`, `noisy`, `noisy_total` (trials, d); `reference` (trials, draws, d); `noise_scale`
     (trials,); `bounds` (trials, 2) or None.
@@ -62,7 +65,7 @@ class Trials:
 
 
 def simulate_trials(family: str, own_bounds: bool = False) -> Callable[[Mapping[str, Any], Streams], Trials]:
-    """Return the simulator of a family; with `own_bounds` the bounds are in units of the mean record of the trial."""
+    """Return the simulator of a family; with `own_bounds`, bounds are in units of the mean record of the trial."""
     model = FAMILIES[family]
 
     def simulate(cell: Mapping[str, Any], streams: Streams) -> Trials:
@@ -101,15 +104,15 @@ def simulate_trials(family: str, own_bounds: bool = False) -> Callable[[Mapping[
 
 
 def _draw_conjugate(family: str, parameters: Array, rng: np.random.Generator, size: int = N_DRAWS) -> Array:
-    """Draw θ from the prior or posterior with these parameters, shape (size, d)."""
+    """Draw θ, shape (size, d), from the conjugate distribution with these parameters."""
     return FAMILIES[family].draw_parameters(rng, parameters, size)
 
 
-# Methods: each returns draws, shape (chains, draws, d), of one trial, or an exact quantile beside them
+# Methods
 
 
 def summarise_draws(trials: Trials, draws: Array, quantile: Array | None = None) -> dict[str, Any]:
-    """Return the measures of draws of shape (trials, chains, draws, d); quantiles are the draws' own unless given."""
+    """Return the measures of draws of shape (trials, chains, draws, d), with exact quantiles if given."""
     n_trials, n_chains, n_draws, d = draws.shape
     pooled = draws.reshape(n_trials, n_chains * n_draws, d)
     theta = trials.theta[:, None, :]
@@ -123,7 +126,7 @@ def summarise_draws(trials: Trials, draws: Array, quantile: Array | None = None)
         "ess": np.full((n_trials, d), np.nan),
     }
     if n_chains > 1:
-        from arviz_stats.base import array_stats  # a second to import, which `dpstudies list` need not wait for
+        from arviz_stats.base import array_stats  # slow import (1 s), not needed by `dpstudies list`
 
         chains = np.moveaxis(draws, -1, 1)
         found["rhat"] = array_stats.rhat(chains, chain_axis=-2, draw_axis=-1, method="split")
@@ -146,7 +149,7 @@ def _conjugate(name: str, statistics: Callable[[Trials], Array], note: str) -> M
 
 
 def _project(noisy: Callable[[Trials], Array], within: bool) -> Callable[[Trials], Array]:
-    """Return what the naive methods take for the statistic: noisy, and projected to what records can have."""
+    """Return the function that projects noisy statistics to the range of possible statistics."""
 
     def project(trials: Trials) -> Array:
         if trials.bounds is None or not within:
@@ -158,7 +161,7 @@ def _project(noisy: Callable[[Trials], Array], within: bool) -> Callable[[Trials
 
 
 def _sampled(name: str, draw: Callable[[Trials, int, np.random.Generator], Array], note: str) -> Method:
-    """Return a method that draws (chains, draws[, k]) trial by trial; one that fails does so on its own."""
+    """Return a method that draws (chains, draws[, k]) for each trial; a failure affects its trial only."""
 
     def evaluate(trials: Trials, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
         rows, errors = [], []
@@ -167,7 +170,7 @@ def _sampled(name: str, draw: Callable[[Trials, int, np.random.Generator], Array
                 rows.append(draw(trials, i, rng))
                 errors.append("")
             except ValueError as error:
-                rows.append(np.stack([trials.reference[i]] * N_CHAINS))  # stands in; the pipeline drops it
+                rows.append(np.stack([trials.reference[i]] * N_CHAINS))  # placeholder, dropped by the pipeline
                 errors.append(str(error))
         draws = np.stack([row.reshape(*row.shape[:2], -1) for row in rows])
         return {**summarise_draws(trials, draws), "error": np.array(errors)}
@@ -193,7 +196,7 @@ _table = lru_cache(maxsize=8)(tabulate_regions)
 
 
 def _region_table(trials: Trials, i: int) -> RegionTable:
-    """Return the table for a trial's bounds; those in units of its mean record share the table of unit rate, moved."""
+    """Return the table for the bounds of a trial; with own bounds, the table of unit rate is shifted."""
     assert trials.bounds is not None
     low, high = trials.bounds[i].tolist()
     if not trials.own_bounds:
@@ -259,19 +262,19 @@ def _exact() -> Method:
             draws.append(posterior.sample(rng, N_DRAWS))
         return summarise_draws(trials, np.stack(draws)[:, None, :, None], np.array(quantiles)[:, None])
 
-    return Method("exact", evaluate, note="The posterior without approximation, a mixture over all counts.")
+    return Method("exact", evaluate, note="Exact posterior: a mixture over all counts.")
 
 
 NON_PRIVATE = _conjugate("non-private", lambda t: t.statistics, "Not private: the posterior given the records.")
 _NAIVE = _conjugate(
-    "naive", _project(lambda t: t.noisy, within=False), "Conjugate posterior that takes noise for data; private."
+    "naive", _project(lambda t: t.noisy, within=False), "Conjugate posterior that ignores the noise; private."
 )
 
 BINOMIAL_METHODS = (
     NON_PRIVATE,
     _NAIVE,
-    _ops("ops", "Released draws of a tempered, cut posterior, prior tempered too (Foulds et al. 2016); private."),
-    _ops("ops-likelihood", "The same with the likelihood alone tempered; private."),
+    _ops("ops", "Draws of a tempered, truncated posterior, with a tempered prior (Foulds et al. 2016); private."),
+    _ops("ops-likelihood", "Draws of a truncated posterior with a tempered likelihood only; private."),
     _sampled("gibbs", _draw_gibbs, "Algorithm 1 of P4; private."),
     _marginal(),
     _exact(),
@@ -282,19 +285,19 @@ TRUNCATED_METHODS = (
     _conjugate(
         "naive",
         _project(lambda t: t.noisy_total, within=False),
-        "Not private: as P4, given the noisy sum of all records with noise that protects the truncated sum.",
+        "Not private: as in P4, the noisy sum of all records, with noise calibrated to the truncated sum.",
     ),
     _conjugate(
         "naive-truncated",
         _project(lambda t: t.noisy, within=True),
-        "Conjugate posterior that takes the noisy truncated sum for the sum of all records; private.",
+        "Conjugate posterior that treats the noisy truncated sum as the sum of all records; private.",
     ),
     *(
         _sampled(method, _draw_truncated(method), note)
         for method, note in (
             (
                 "gibbs",
-                "Algorithm 2 of P4 with the regions' joint distribution and the full conditional of the sum; private.",
+                "Algorithm 2 of P4 with joint draws of the regions and the full conditional of the sum; private.",
             ),
             ("gibbs-collapsed", "Ours: gibbs with a Metropolis move between modes; private."),
             ("gibbs-published", "Algorithm 2 of P4 as printed; private."),

@@ -1,4 +1,4 @@
-"""The study: panels follow the contract, quantiles are uniform where they must be, claims can fail."""
+"""Tests of the study `calibration`."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ SIZES = {"n": [10, 1_000, 100_000], "epsilon": [0.01, 0.1]}
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
-    """Run every panel with few trials, at two sizes."""
+    """Run every panel with few trials at two sizes."""
     path = tmp_path_factory.mktemp("study") / "s.zarr"
     pipeline.run(STUDY, path, trials=100, values=SIZES)
     return path
@@ -70,8 +70,8 @@ def test_store_layout(store):
     assert xr.open_zarr(store, group="exponential").bounds.item().startswith("0.00632945")
 
 
-def test_methods_agree_with_each_other(store):
-    """Gibbs and the marginal posterior with the exact one, trial by trial; a wrong posterior does not."""
+def test_methods_agree_with_the_exact_posterior(store):
+    """Gibbs and marginal quantiles agree with exact ones in each trial; naive quantiles do not."""
     ds = xr.open_zarr(store, group="binomial").load().sel(n=1_000)
     exact = ds["quantile"].sel({"method": "exact"})
     assert abs(ds["quantile"].sel({"method": "marginal"}) - exact).max() < 0.003
@@ -80,8 +80,8 @@ def test_methods_agree_with_each_other(store):
     assert (abs(ds["quantile"].sel({"method": "naive"}) - exact) > spread + 0.003).mean() > 0.25
 
 
-def test_quantiles_are_uniform_where_the_posterior_is_right(store):
-    """By an independent test; the naive method is far off at few records."""
+def test_quantiles_of_correct_posteriors_are_uniform(store):
+    """Apply the Kolmogorov-Smirnov test; the naive method must fail at few records."""
     for panel in STUDY.panels:
         ds = xr.open_zarr(store, group=panel.name).load()
         ds = ds.isel(component=0) if "component" in ds.dims else ds
@@ -93,7 +93,7 @@ def test_quantiles_are_uniform_where_the_posterior_is_right(store):
 
 
 def test_statistics_of_the_quantiles(store, summaries):
-    """The distance, its p-value and the tail's share against scipy and numpy."""
+    """Compare statistics of quantiles and ranks with scipy and numpy."""
     quantile = (
         xr.open_zarr(store, group="exponential")["quantile"].sel({"n": 1_000, "epsilon": 0.1, "method": "gibbs"}).values
     )
@@ -117,8 +117,8 @@ def test_recomputed_trial_is_identical(store):
         assert all(rerun.equal for rerun in reruns)
 
 
-def test_an_epsilon_or_method_added_later_changes_no_number(store, tmp_path):
-    """What a store of fewer values and methods holds is in the larger one, bit by bit."""
+def test_results_do_not_depend_on_other_values_or_methods(store, tmp_path):
+    """Results of a store with fewer values and methods are identical in a larger store."""
     values = {"n": [10], "epsilon": [0.1], "method": ["gibbs", "marginal"]}
     pipeline.run(STUDY, tmp_path / "s.zarr", panels=["exponential"], trials=30, values=values)
     small = xr.open_zarr(tmp_path / "s.zarr", group="exponential").load()
@@ -128,15 +128,15 @@ def test_an_epsilon_or_method_added_later_changes_no_number(store, tmp_path):
         np.testing.assert_array_equal(small[name], large[name])
 
 
-def test_a_trial_that_cannot_be_drawn_fails_on_its_own(tmp_path, monkeypatch):
+def test_failure_of_one_trial_does_not_affect_others(tmp_path, monkeypatch):
     draw = noisy_trials.sample_gibbs
 
-    def fails_at_times(rng, family, prior, n, noisy, *rest, **more):
+    def fail_sometimes(rng, family, prior, n, noisy, *rest, **more):
         if noisy[0] > n / 2:
             raise ValueError(f"no draw at {noisy}")
         return draw(rng, family, prior, n, noisy, *rest, **more)
 
-    monkeypatch.setattr(noisy_trials, "sample_gibbs", fails_at_times)
+    monkeypatch.setattr(noisy_trials, "sample_gibbs", fail_sometimes)
     values = {"n": [1_000], "epsilon": [0.1], "method": ["gibbs", "exact"]}
     pipeline.run(STUDY, tmp_path / "s.zarr", panels=["binomial"], trials=20, values=values)
     ds = xr.open_zarr(tmp_path / "s.zarr", group="binomial").load().isel(n=0, epsilon=0)
@@ -152,7 +152,7 @@ EXPONENTIAL = [name for name in PANELS if name.startswith("exponential")]
 
 
 def test_verdicts_depend_on_the_results(summaries):
-    """With good numbers every method is calibrated, with bad ones none is, whatever the other tests say."""
+    """A claim of calibration holds only if the p-values of both quantiles and ranks are large."""
     judged = {
         "non-private": [f"control-{panel}" for panel in PANELS],
         "gibbs": ["gibbs-is-calibrated-binomial", *(f"repaired-{panel}" for panel in EXPONENTIAL)],
@@ -170,7 +170,7 @@ def test_verdicts_depend_on_the_results(summaries):
             assert {found[claim] for claim in claims} == {verdict}
 
 
-def test_verdicts_on_the_baselines_follow_the_numbers(summaries):
+def test_verdicts_on_baselines_depend_on_the_results(summaries):
     for method, claims in (
         ("naive", [f"naive-is-over-confident-{panel}" for panel in PANELS]),
         ("naive-truncated", [f"naive-recovers-{panel}" for panel in EXPONENTIAL]),
@@ -192,7 +192,7 @@ def test_verdicts_on_the_baselines_follow_the_numbers(summaries):
     }
 
 
-def test_verdict_on_the_papers_bounds_needs_both_sides(summaries):
+def test_verdict_on_bounds_needs_both_panels(summaries):
     good = replaced(summaries, "gibbs-published", quantile_p=0.5, rank_p=0.5)
     bad = replaced(summaries, "gibbs-published", quantile_p=1e-9)
     wide, own = "exponential-wide", "exponential-paper-bounds"

@@ -1,4 +1,4 @@
-"""The study: its panels follow the contract, chains start apart and meet, its claim can fail."""
+"""Tests of the study `gibbs-traces`."""
 
 import numpy as np
 import pytest
@@ -33,14 +33,14 @@ def test_store_layout(store):
         assert (ds.theta > 0).all()
 
 
-def test_chains_end_where_the_posterior_is(summaries):
-    """Near the true parameter, as 1,000 records with this noise are informative."""
+def test_chains_end_near_the_true_parameter(summaries):
+    """With 1,000 records and this noise, the posterior is concentrated near the true parameter."""
     for panel, reach in (("binomial", 0.1), ("exponential", 2.0)):
         late = summaries[panel].theta.values[:, 100:]
         assert np.abs(late.mean(axis=1) - float(summaries[panel].truth)).max() < reach
 
 
-def test_the_claim_follows_the_numbers(summaries):
+def test_verdict_depends_on_the_results(summaries):
     ((_, finding),) = judge(STUDY, summaries)
     assert finding.verdict == "reproduced"
     apart = {name: ds.assign(theta=ds.theta + 10 * ds.start) for name, ds in summaries.items()}
@@ -50,7 +50,7 @@ def test_the_claim_follows_the_numbers(summaries):
     assert finding.verdict == "undecided"
 
 
-def test_the_figure_is_drawn(summaries):
+def test_figure_is_drawn(summaries):
     assert drawable(STUDY, summaries) == list(STUDY.figures)
     (figure,) = STUDY.figures
     (svg,) = render(figure.draw, summaries, ["svg"])
