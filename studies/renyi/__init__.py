@@ -1,1 +1,1 @@
-"""Studies of Rényi private posterior sampling (P3)."""
+"""Studies of posterior sampling with Rényi differential privacy (P3)."""

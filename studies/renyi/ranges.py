@@ -1,4 +1,4 @@
-"""Ranges in which the Rényi studies compute: beyond them, quadrature takes minutes or floating point overflows."""
+"""Supported ranges of the Rényi studies; outside them, quadrature takes minutes or floating point overflows."""
 
 from mechanisms.privacy import validate_epsilon, validate_order
 
@@ -8,7 +8,7 @@ _SMALLEST_COEFFICIENT = 1e-100
 
 
 def require_order(order: float) -> float:
-    """Return the order of a Rényi divergence; ValueError unless it is in 1 ... 1e12.
+    """Return the order of a Rényi divergence; raise ValueError unless it is in [1, 1e12].
 
     Examples
     --------
@@ -16,12 +16,12 @@ def require_order(order: float) -> float:
     2.0
     """
     if not validate_order(order) <= _LARGEST_ORDER:
-        raise ValueError(f"order must be in 1 ... {_LARGEST_ORDER:g}, got {order}; choose one such as 2")
+        raise ValueError(f"order must be in [1, {_LARGEST_ORDER:g}], got {order}; choose one such as 2")
     return float(order)
 
 
 def require_epsilon(epsilon: float) -> float:
-    """Return a Rényi divergence that a draw may spend; ValueError unless it is in 1e-100 ... 1e6.
+    """Return the ε of a Rényi guarantee; raise ValueError unless it is in [1e-100, 1e6].
 
     Examples
     --------
@@ -29,12 +29,12 @@ def require_epsilon(epsilon: float) -> float:
     1.0
     """
     if not validate_epsilon(epsilon) <= _LARGEST_EPSILON:
-        raise ValueError(f"epsilon must be in 1e-100 ... {_LARGEST_EPSILON:g}, got {epsilon}; choose one such as 1.0")
+        raise ValueError(f"epsilon must be in [1e-100, {_LARGEST_EPSILON:g}], got {epsilon}; choose one such as 1.0")
     return float(epsilon)
 
 
 def require_coefficient(coefficient: float) -> float:
-    """Return the coefficient of a diffused or concentrated posterior; ValueError unless it is in 1e-100 ... 1.
+    """Return the coefficient of a diffused or concentrated posterior; raise ValueError unless it is in [1e-100, 1].
 
     Examples
     --------
@@ -43,6 +43,6 @@ def require_coefficient(coefficient: float) -> float:
     """
     if not _SMALLEST_COEFFICIENT <= coefficient <= 1:
         raise ValueError(
-            f"coefficient must be in {_SMALLEST_COEFFICIENT:g} ... 1, got {coefficient}; choose one such as 0.5"
+            f"coefficient must be in [{_SMALLEST_COEFFICIENT:g}, 1], got {coefficient}; choose one such as 0.5"
         )
     return float(coefficient)

@@ -1,8 +1,8 @@
-"""What posterior sampling with Rényi guarantees really spends: by closed form, enumeration and quadrature.
+"""Exact Rényi divergences of posterior sampling, by closed form, enumeration and quadrature.
 
-Panels `logistic` (what samplers for logistic regression spend of their targets), `tightness` (how near any data come to
-Theorem 16's bound), `links` (the theorem's other examples), `ops` (one posterior sample on a ball against the whole
-space), `dirichlet` (the samplers for exponential families).
+Panels are `logistic` (divergences of samplers for logistic regression relative to their guarantees), `tightness` (data
+that approach the bound of Theorem 16), `links` (other link functions), `ops` (one posterior sample on a ball compared
+with the whole space) and `dirichlet` (samplers for exponential families).
 
 References
 ----------
@@ -42,24 +42,24 @@ from pipeline import Factor, Measure, Method, Panel, Streams, Study
 from studies.renyi.renyi_audit_claims import CLAIMS, FIGURES
 
 _CALIBRATED = ("glm-concentrated", "glm-diffused")
-_ALL_DATA = 20_000  # data sets that are enumerated
-_PREDICTORS = (0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 40.0)  # minus x·w of a candidate at the mode
+_LARGEST_ENUMERATION = 20_000  # number of data sets
+_PREDICTORS = (0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 40.0)  # −x·w of the candidates at the mode
 
 
 def _cell(cell: Mapping[str, Any], streams: Streams) -> Mapping[str, Any]:
-    """Return the cell: audits go over all data, and none is simulated."""
+    """Return the cell; audits cover all data sets and nothing is simulated."""
     return cell
 
 
 def _distribution(
     precision: float, power: float = 1.0, radius: float = math.inf, link: str = "logistic", norm_bound: float = 1.0
 ) -> GlmMechanism:
-    """Return a distribution that is audited by its parameters, whatever a mechanism would set them to."""
+    """Return a distribution with the given parameters, without a guarantee."""
     return GlmMechanism("distribution", precision, power, radius, LINKS[link], norm_bound, None)
 
 
 def _largest(mechanism: GlmMechanism, n: int, candidates: np.ndarray, orders: Sequence[float]) -> dict[float, float]:
-    """Return the largest divergence of each order over the kinds of shared records and all candidates."""
+    """Return the largest divergence of each order over all sets of shared records and all candidates."""
     d = candidates.shape[1] - 1
     audits = [
         audit_replacements(mechanism, candidates, shared, orders) for shared in shared_records(mechanism, n, d).values()
@@ -67,14 +67,14 @@ def _largest(mechanism: GlmMechanism, n: int, candidates: np.ndarray, orders: Se
     return {order: max(found.renyi[order] for found in audits) for order in orders}
 
 
-# What samplers spend of their targets
+# Samplers for logistic regression
 
 
 def _candidates(mechanism: GlmMechanism, n: int, dimension: int) -> np.ndarray:
-    """Return records all over what is allowed, and the two that the shared records make the most of."""
+    """Return candidate records that cover the allowed range and the candidates of the limiting case."""
     case = limiting_case(mechanism.precision / n, dimension, power=mechanism.power)
-    all_over = candidate_records(1.0, dimension, 13 if dimension == 1 else 12, shares=(1.0,))
-    return np.concatenate([all_over, case.candidates])
+    spread = candidate_records(1.0, dimension, 13 if dimension == 1 else 12, shares=(1.0,))
+    return np.concatenate([spread, case.candidates])
 
 
 def _spend(cell: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams, *, name: str) -> dict[str, Any]:
@@ -97,12 +97,12 @@ def _validate_logistic(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> b
 
 def _require_dimension(dimension: int) -> None:
     if dimension not in (1, 2):
-        raise ValueError(f"dimension must be 1 or 2, got {dimension}; quadrature goes no further")
+        raise ValueError(f"dimension must be 1 or 2, got {dimension}; quadrature supports no others")
 
 
 _LOGISTIC = Panel(
     name="logistic",
-    meaning="largest divergence found over replacements of a record, logistic regression",
+    meaning="largest divergence over replacements of one record, logistic regression",
     simulate=_cell,
     methods=(
         *(Method(name, partial(_spend, name=name), ("order", "epsilon")) for name in _CALIBRATED),
@@ -110,8 +110,8 @@ _LOGISTIC = Panel(
     ),
     measures=(
         Measure("renyi_epsilon", "largest divergence found", "nat"),
-        Measure("stated_epsilon", "divergence that is promised or proved", "nat"),
-        Measure("curve_share", "largest share of what is stated, at the orders 1, λ and 2λ"),
+        Measure("stated_epsilon", "stated or proved bound", "nat"),
+        Measure("curve_share", "largest ratio of divergence to bound at the orders 1, λ and 2λ"),
     ),
     factors=(
         Factor("dimension", (1, 2), "dimension of a record", "int"),
@@ -120,13 +120,13 @@ _LOGISTIC = Panel(
     ),
     method_factors=(
         Factor("order", (1.0, 2.0, 10.0), "order of the Rényi divergence"),
-        Factor("epsilon", (0.1, 1.0), "divergence that may be spent at the order", unit="nat"),
+        Factor("epsilon", (0.1, 1.0), "target divergence at the order", unit="nat"),
     ),
     method_dim="mechanism",
     validate=_validate_logistic,
 )
 
-# How near any data come to the bound
+# Tightness of the bound
 
 
 def _approach(cell: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
@@ -136,7 +136,7 @@ def _approach(cell: Mapping[str, Any], setting: Mapping[str, Any], streams: Stre
     candidates = [case.candidates]
     if dimension == 1:
         candidates.append(candidate_records(1.0, 1, 21))
-    else:  # finite n and large orders ask for other angles than the limit
+    else:  # finite n and large orders need other angles than the limit
         cosines = np.array([u / case.mode for u in _PREDICTORS if u < case.mode])
         sines = np.sqrt(1 - cosines**2)
         candidates += [np.column_stack([-cosines, sign * sines, np.ones(cosines.size)]) for sign in (1, -1)]
@@ -157,24 +157,24 @@ def _validate_tightness(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> 
     _require_dimension(cell["dimension"])
     for order in cell["order"]:
         glm_mechanism("true-posterior", _records(cell), cell["beta"], order, 1.0)
-    _distribution_precision(cell["precision"])
+    _require_precision(cell["precision"])
     return True
 
 
-def _distribution_precision(precision: float) -> None:
+def _require_precision(precision: float) -> None:
     if not precision > 0:
-        raise ValueError(f"precision must be > 0, got {precision}; it is n·beta")
+        raise ValueError(f"precision must be > 0, got {precision}; set it to n·beta")
 
 
 _TIGHTNESS = Panel(
     name="tightness",
-    meaning="largest share of Theorem 16's bound that was found for data made for it",
+    meaning="largest ratio of divergence to the bound of Theorem 16, for worst-case data",
     simulate=_cell,
     methods=(Method("true-posterior", _approach),),
     measures=(
-        Measure("share", "divergence over Theorem 16's bound", dims=("order",)),
-        Measure("limiting_share", "the same as n and n·beta grow without bound"),
-        Measure("n_records", "number of records, n·beta over beta", dtype="int64"),
+        Measure("share", "ratio of divergence to the bound of Theorem 16", dims=("order",)),
+        Measure("limiting_share", "limit of the ratio for large n and n·beta"),
+        Measure("n_records", "number of records, precision / beta", dtype="int64"),
     ),
     factors=(
         Factor("dimension", (1, 2), "dimension of a record", "int"),
@@ -186,7 +186,7 @@ _TIGHTNESS = Panel(
     validate=_validate_tightness,
 )
 
-# The theorem's other examples
+# Other link functions
 
 
 def _diverge(cell: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams, *, link: str) -> dict[str, Any]:
@@ -212,44 +212,49 @@ def _diverge(cell: Mapping[str, Any], setting: Mapping[str, Any], streams: Strea
 
 
 def _validate_links(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
-    _distribution_precision(cell["precision"])
+    _require_precision(cell["precision"])
     for order in cell["order"]:
         glm_mechanism("true-posterior", cell["n"], cell["precision"], order, 1.0)
     for reach in cell["reach"]:
         if not 0 < reach <= 100:
-            raise ValueError(f"reach must be in (0, 100], got {reach}; exp of more is beyond what is computed")
+            raise ValueError(f"reach must be in (0, 100], got {reach}; larger intervals are not supported")
     return True
 
 
 _LINKS = Panel(
     name="links",
-    meaning="largest divergence found over replacements of a record in one dimension, for each link",
+    meaning="largest divergence over replacements of one record in one dimension, for each link",
     simulate=_cell,
     methods=tuple(
         Method(
             link,
             partial(_diverge, link=link),
-            note="" if LINKS[link].canonical else "Not private: P3's bound is not that of this link.",
+            note="" if LINKS[link].canonical else "Not private: P3's bound does not hold for this link.",
         )
         for link in LINKS
     ),
     measures=(
-        Measure("renyi_epsilon", "largest divergence found; infinite from the largest order on", "nat", ("order",)),
-        Measure("divergence_on_box", "the same for weights in [−reach, reach] alone", "nat", ("order", "reach")),
-        Measure("bound", "Theorem 16's bound", "nat", ("order",)),
-        Measure("critical_order", "order from which on divergences are infinite"),
+        Measure("renyi_epsilon", "largest divergence found; infinite at orders >= critical_order", "nat", ("order",)),
+        Measure(
+            "divergence_on_box",
+            "largest divergence for weights restricted to [−reach, reach]",
+            "nat",
+            ("order", "reach"),
+        ),
+        Measure("bound", "bound of Theorem 16", "nat", ("order",)),
+        Measure("critical_order", "smallest order with an infinite divergence"),
     ),
     factors=(Factor("n", (1, 100, 1_000), "number of records", "int"),),
     outputs=(
         Factor("order", (1.0, 1.5, 1.9, 1.99, 2.0, 3.0, 5.0), "order of the Rényi divergence"),
-        Factor("reach", (10.0, 20.0, 40.0, 80.0), "half the width of the box"),
+        Factor("reach", (10.0, 20.0, 40.0, 80.0), "half width of the interval of weights"),
     ),
     constants=(Factor("precision", (1.0,), "precision of the prior, n·beta"),),
     method_dim="link",
     validate=_validate_links,
 )
 
-# A ball against the whole space
+# One posterior sample on a ball
 
 
 def _on_ball(cell: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams, *, ball: bool) -> dict[str, Any]:
@@ -268,7 +273,7 @@ def _on_ball(cell: Mapping[str, Any], setting: Mapping[str, Any], streams: Strea
 
 def _validate_ops(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
     if not 0 < cell["power"] <= 1:
-        raise ValueError(f"power must be in (0, 1], got {cell['power']}; 1 is the posterior itself")
+        raise ValueError(f"power must be in (0, 1], got {cell['power']}; use 1 for the posterior itself")
     for order in cell["order"]:
         glm_mechanism("ops", cell["n"], cell["beta"], order, 1.0)
     return True
@@ -276,16 +281,16 @@ def _validate_ops(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
 
 _OPS = Panel(
     name="ops",
-    meaning="largest loss found over replacements of a record in one dimension, on a ball and without",
+    meaning="largest privacy loss over replacements of one record in one dimension, on a ball and on the real line",
     simulate=_cell,
     methods=(
-        Method("ops", partial(_on_ball, ball=True), note="Weights within 1/beta."),
-        Method("glm-diffused", partial(_on_ball, ball=False), note="No pure loss is finite."),
+        Method("ops", partial(_on_ball, ball=True), note="Weights in the ball of radius 1/beta."),
+        Method("glm-diffused", partial(_on_ball, ball=False), note="The pure loss is infinite."),
     ),
     measures=(
         Measure("renyi_epsilon", "largest divergence found", "nat", ("order",)),
-        Measure("stated_epsilon", "divergence that is proved", "nat", ("order",)),
-        Measure("pure_loss", "largest pure loss found", "nat"),
+        Measure("stated_epsilon", "proved bound", "nat", ("order",)),
+        Measure("pure_loss", "largest pure privacy loss found", "nat"),
     ),
     factors=(
         Factor("n", (1, 10, 100, 1_000), "number of records", "int"),
@@ -338,8 +343,8 @@ def _noise(cell: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams
 def _validate_dirichlet(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
     prior, n, name = cell["prior"], cell["n"], setting["mechanism"]
     renyi_sampler("direct", prior, n, 1.0)
-    if count_candidates(n, len(prior)) > _ALL_DATA:
-        raise ValueError(f"n must leave at most {_ALL_DATA:,} data sets to enumerate, got {n}")
+    if count_candidates(n, len(prior)) > _LARGEST_ENUMERATION:
+        raise ValueError(f"n must give at most {_LARGEST_ENUMERATION:,} data sets to enumerate, got {n}; reduce n")
     if name in GAUSSIAN_VARIANCES:
         gaussian_mechanism(name, prior, n, setting["order"], setting["epsilon"])
         return len(prior) == 2
@@ -350,7 +355,7 @@ def _validate_dirichlet(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> 
 
 _DIRICHLET = Panel(
     name="dirichlet",
-    meaning="divergence over all neighbours, Dirichlet–categorical model",
+    meaning="largest divergence over all neighbours, Dirichlet–categorical model",
     simulate=_cell,
     methods=(
         *(
@@ -360,9 +365,14 @@ _DIRICHLET = Panel(
         *(Method(name, partial(_noise, name=name), ("order", "epsilon")) for name in GAUSSIAN_VARIANCES),
     ),
     measures=(
-        Measure("stated_epsilon", "divergence that the mechanism states", "nat"),
-        Measure("enumerated_epsilon", "closed form at every pair of neighbours", "nat", ragged=True),
-        Measure("quadrature_epsilon", "integral at every pair of neighbours, two cells", "nat", ragged=True),
+        Measure("stated_epsilon", "stated divergence", "nat"),
+        Measure("enumerated_epsilon", "largest closed-form divergence over all neighbours", "nat", ragged=True),
+        Measure(
+            "quadrature_epsilon",
+            "largest divergence by quadrature over all neighbours, two categories",
+            "nat",
+            ragged=True,
+        ),
     ),
     factors=(
         Factor("prior", ((6.0, 12.0), (0.5, 2.0), (1.0, 2.0, 3.0)), "Dirichlet parameters of the prior", "vector"),
@@ -370,7 +380,7 @@ _DIRICHLET = Panel(
     ),
     method_factors=(
         Factor("order", (1.0, 2.0, 5.0), "order of the Rényi divergence"),
-        Factor("epsilon", (0.1, 1.0), "divergence that may be spent at the order", unit="nat"),
+        Factor("epsilon", (0.1, 1.0), "target divergence at the order", unit="nat"),
     ),
     method_dim="mechanism",
     validate=_validate_dirichlet,
@@ -378,10 +388,10 @@ _DIRICHLET = Panel(
 
 STUDY = Study(
     name="renyi-audit",
-    title="What posterior sampling with Rényi guarantees really spends",
+    title="Exact Rényi divergences of posterior sampling and their guarantees",
     aim=(
-        "Compare the Rényi divergence of every sampler of P3 with its guarantee, over all neighbours or over data made "
-        "to come near it, and find out where the theorems are tight, where they fail, and what they leave unused."
+        "Compare the Rényi divergence of every sampler of P3 with its guarantee, over all neighbours or over "
+        "worst-case data, and determine where the theorems are tight, where they fail, and where they are loose."
     ),
     panels=(_LOGISTIC, _TIGHTNESS, _LINKS, _OPS, _DIRICHLET),
     seed=20_171_204,

@@ -1,4 +1,4 @@
-"""What P3 proves and says of its samplers, checked on what audits found, and what is drawn of it.
+"""Claims and figures of the study `renyi-audit` (P3).
 
 References
 ----------
@@ -20,19 +20,19 @@ from pipeline.declare.study import Verdict
 
 Summaries = Mapping[str, xr.Dataset]
 
-_ROUNDING = 1e-6  # relative; quadrature agrees with itself to 1e-7
+_ROUNDING = 1e-6  # relative; quadrature is accurate to 1e-7
 _TIGHT = 0.99
-_SETTLED = 0.01  # relative change on doubling a box, below which a divergence has settled
+_SETTLED = 0.01  # relative change on doubling the interval below which a divergence has converged
 
 
 def _at(values: xr.DataArray) -> str:
-    """Say at which coordinates the largest value stands."""
+    """Format the coordinates of the largest value."""
     one = values.isel(values.fillna(-np.inf).argmax(...))
     return ", ".join(f"{name} = {format_value(one[name].item())}" for name in values.dims)
 
 
 def logistic_shares(ds: xr.Dataset) -> xr.DataArray:
-    """Return what panel `logistic` spends of what is stated, at the order or along the linear curve."""
+    """Return the ratio of divergence to bound in panel `logistic`, at the order or along the linear curve."""
     return (ds["renyi_epsilon"] / ds["stated_epsilon"]).clip(min=ds["curve_share"])
 
 
@@ -46,8 +46,8 @@ def _theorems_hold(summaries: Summaries) -> Finding:
     ]
     return Finding(
         "not reproduced" if broken else "reproduced",
-        f"{broken} of {int(shares.count())} audits exceed what is stated. Largest share of it, at the order or along "
-        f"the linear curve: {'; '.join(largest)}.",
+        f"{broken} of {int(shares.count())} audits exceed the bound. Largest ratio of divergence to bound, at the "
+        f"order or along the linear curve: {'; '.join(largest)}.",
     )
 
 
@@ -61,8 +61,8 @@ def _bound_is_tight(summaries: Summaries) -> Finding:
         verdict = "reproduced" if top[1] >= _TIGHT else "corrected"
     return Finding(
         verdict,
-        f"Share of the bound in two dimensions: {climb}; it is tight in the limit of small beta. In one dimension the "
-        f"largest is {top[1]:.4f}, and none is above {LARGEST_SHARE_1D:.4f}.",
+        f"Ratio to the bound in two dimensions: {climb}; the bound is tight in the limit of small beta. In one "
+        f"dimension the largest ratio is {top[1]:.4f}, and the proved limit is {LARGEST_SHARE_1D:.4f}.",
     )
 
 
@@ -77,7 +77,7 @@ def _links_satisfy(summaries: Summaries) -> Finding:
         broken.append(bool((one > 1 + _ROUNDING).any()))
         divergence = ds["renyi_epsilon"].sel(link=link).isel(finite.fillna(-np.inf).argmax(...))
         kl = one.sel(order=1.0)
-        where = "at every order above 1" if limit == 1 else f"from order {limit:g} on"
+        where = "at orders > 1" if limit == 1 else f"at orders >= {limit:g}"
         evidence.append(
             f"{link}: infinite {where}; largest finite divergence {float(divergence):.5g}, "
             f"{float(finite.max()):.5g} times the bound ({_at(finite)}); Kullback-Leibler "
@@ -87,12 +87,12 @@ def _links_satisfy(summaries: Summaries) -> Finding:
     return Finding(
         "not reproduced" if all(broken) else "corrected" if any(broken) else "reproduced",
         f"n·beta = {format_value(ds['precision'].item())}, norms up to 1, one dimension. {'. '.join(evidence)}. "
-        f"Logistic: at most {logistic:.4f} of the bound.",
+        f"Logistic: at most {logistic:.4f} times the bound.",
     )
 
 
 def _orders_diverge(summaries: Summaries) -> Finding:
-    ds = summaries["links"].sel(n=1)  # other data push the distributions far out, where a box of this size says little
+    ds = summaries["links"].sel(n=1)  # for larger n the mass is outside intervals of this size
     boxed = ds["divergence_on_box"].sortby("reach")
     finite = np.isfinite(ds["renyi_epsilon"])
     settled = abs(boxed.isel(reach=-1) / boxed.isel(reach=-2) - 1) <= _SETTLED
@@ -105,14 +105,14 @@ def _orders_diverge(summaries: Summaries) -> Finding:
     ]
     return Finding(
         "reproduced" if holds else "not reproduced",
-        f"Divergences at n = 1 on boxes of growing size, to [-{widest:g}, {widest:g}], {'; '.join(shown)}. Below the "
-        f"stated order they settle in {int((settled & finite).sum())} of {int(finite.sum())} cases, from it on they "
-        f"grow in {int((~settled & ~finite).sum())} of {int((~finite).sum())}.",
+        f"Divergences at n = 1 for weights in growing intervals, up to [-{widest:g}, {widest:g}]: {'; '.join(shown)}. "
+        f"They converge in {int((settled & finite).sum())} of {int(finite.sum())} cases below the stated order and "
+        f"diverge in {int((~settled & ~finite).sum())} of {int((~finite).sum())} cases at or above it.",
     )
 
 
 def _published_loss(ds: xr.Dataset) -> xr.DataArray:
-    """Return 4c²ρ/β at c = 1, which Wang et al. prove."""
+    """Return the loss 4c²ρ/β of Wang et al. at c = 1."""
     return 4 * ds["power"] / ds["beta"]
 
 
@@ -126,9 +126,10 @@ def _ops_is_conservative(summaries: Summaries) -> Finding:
     )
     return Finding(
         verdict,
-        f"The largest loss is {top:.4f} of the published one ({_at(shares)}), {2 * top:.4f} of 2c²ρ/beta, which holds, "
-        f"as the log-likelihood of a record ranges over c²/beta on the ball. Rényi divergences reach {curve:.4f} of "
-        "the smaller of the curve of that loss and the linear one of log-concave distributions, which holds on a ball, too.",
+        f"The largest loss is {top:.4f} times the published bound ({_at(shares)}) and {2 * top:.4f} times 2c²ρ/beta. "
+        "The latter holds because the log-likelihood of a record has range c²/beta on the ball. Rényi divergences are "
+        f"at most {curve:.4f} times the minimum of the Rényi curve of that loss and the linear bound for log-concave "
+        "distributions, which also holds on a ball.",
     )
 
 
@@ -145,12 +146,11 @@ def _better_than_ops(summaries: Summaries) -> Finding:
     n_claimed = int(claimed.sum())
     return Finding(
         "not reproduced" if not published else "reproduced" if int(ahead.sum()) == n_claimed else "corrected",
-        f"Of {claimed.size} cases λ <= 2n/ρ holds in {n_claimed}; "
-        f"{'these are' if published else 'these are not'} those where the published guarantee is the better one. "
-        f"Against the Rényi curve of OPS's own loss 2c²ρ/beta it is better in {int(ahead.sum())} of them, in "
-        f"{int((ahead & (ds['beta'] > ds['n'])).sum())} with beta above n. The linear bound holds on a ball, too: with "
-        f"it OPS's guarantee is as good or better in {int(never_worse.sum())} cases, and OPS was found to spend no "
-        f"more in {int(spends_less.sum())}.",
+        f"λ <= 2n/ρ holds in {n_claimed} of {claimed.size} cases; {'these are' if published else 'these are not'} the "
+        "cases in which the guarantee is better than the published one of OPS. It is better than the Rényi curve of "
+        f"the loss 2c²ρ/beta of OPS in {int(ahead.sum())} of them, in {int((ahead & (ds['beta'] > ds['n'])).sum())} "
+        "with beta > n. The linear bound also holds on a ball: with it the guarantee of OPS is at least as good in "
+        f"{int(never_worse.sum())} cases, and the divergence of OPS is not larger in {int(spends_less.sum())}.",
     )
 
 
@@ -172,7 +172,8 @@ def _suprema_are_exact(summaries: Summaries) -> Finding:
         )
     return Finding(
         "reproduced" if exact else "not reproduced",
-        f"Relative difference between what is stated and what was found over all neighbours: {'; '.join(evidence)}.",
+        f"Relative difference between the stated and the largest divergence over all neighbours: "
+        f"{'; '.join(evidence)}.",
     )
 
 
@@ -186,23 +187,23 @@ def _gaussian_spends_half(summaries: Summaries) -> Finding:
     )
     return Finding(
         verdict,
-        f"Largest divergence of the released counts over epsilon: {published:.4f} with the published variance "
-        f"λ/epsilon, {top['gaussian-tight']:.4f} with half of it.",
+        f"Largest ratio of the divergence of the released counts to epsilon: {published:.4f} with the published "
+        f"variance λ/epsilon, {top['gaussian-tight']:.4f} with half of it.",
     )
 
 
 CLAIMS = (
     Claim(
         "theorems-hold",
-        "A draw of the weights of a logistic regression is (λ, 2c²λ/(n·beta))-RDP, and Algorithms 4 and 5 are "
-        "(λ, epsilon)-RDP, with a linear curve at all orders.",
+        "A posterior draw of the weights of a logistic regression is (λ, 2c²λ/(n·beta))-RDP, and Algorithms 4 and 5 "
+        "are (λ, epsilon)-RDP; the bounds are linear in λ.",
         "P3, Theorems 16 and 17",
         {"logistic": {"dimension": (1, 2), "mechanism": ("glm-concentrated", "glm-diffused", "true-posterior")}},
         _theorems_hold,
     ),
     Claim(
         "bound-is-tight",
-        "Theorem 16's bound is tight for logistic regression.",
+        "The bound of Theorem 16 is tight for logistic regression.",
         "P3, section 4.2",
         {"tightness": {"dimension": (1, 2), "beta": (0.001, 1e-6)}},
         _bound_is_tight,
@@ -217,8 +218,8 @@ CLAIMS = (
     ),
     Claim(
         "orders-that-diverge",
-        "A probit's divergences are infinite from λ = 1 + n·beta/c² on, a complementary log-log's at every λ > 1, a "
-        "logistic model's at none.",
+        "Divergences are infinite for λ >= 1 + n·beta/c² with the probit link, infinite for λ > 1 with the "
+        "complementary log-log link, and finite with the logistic link.",
         "check of this study",
         {
             "links": {
@@ -233,28 +234,28 @@ CLAIMS = (
     ),
     Claim(
         "ops-loss",
-        "One posterior sample on the ball of radius c/beta loses up to 4c²ρ/beta.",
+        "The privacy loss of one posterior sample (OPS) on the ball of radius c/beta is up to 4c²ρ/beta.",
         "Wang, Fienberg & Smola 2015, as P3 states it in section 5.2",
         {"ops": {"mechanism": ("ops",), "n": (1, 1_000), "beta": (0.001, 10.0)}},
         _ops_is_conservative,
     ),
     Claim(
         "better-than-ops",
-        "Posterior sampling on the whole space has the better Rényi guarantee than OPS at all orders λ <= 2n/ρ.",
+        "Posterior sampling on the whole space has a better Rényi guarantee than OPS at all orders λ <= 2n/ρ.",
         "P3, section 5.2",
         {"ops": {"mechanism": ("ops", "glm-diffused"), "n": (1, 1_000), "beta": (0.001, 10.0)}},
         _better_than_ops,
     ),
     Claim(
         "suprema-are-exact",
-        "What the samplers for exponential families state is the largest divergence over all neighbours, exactly.",
+        "The stated divergence of the samplers for exponential families is the exact maximum over all neighbours.",
         "check of this study",
         {"dirichlet": {"mechanism": tuple(RENYI_SAMPLERS)}},
         _suprema_are_exact,
     ),
     Claim(
         "gaussian-variance",
-        "Gaussian noise of variance λ/epsilon on the number of successes spends epsilon at order λ.",
+        "Gaussian noise of variance λ/epsilon on the number of successes has Rényi divergence epsilon at order λ.",
         "P3, section 5.1",
         {"dirichlet": {"mechanism": tuple(GAUSSIAN_VARIANCES), "n": (30,)}},
         _gaussian_spends_half,
@@ -272,7 +273,7 @@ def _draw_logistic(summaries: Summaries) -> Any:
     share = (ds["renyi_epsilon"] / ds["stated_epsilon"]).max(("n", "epsilon")).stack(at=("dimension", "beta"))
     labels = [f"d = {d}, β = {format_value(beta)}" for d, beta in share["at"].values.tolist()]
     share = share.drop_vars(("at", "dimension", "beta")).assign_coords(at=labels)
-    share.attrs.update(long_name="divergence / stated", units="1")
+    share.attrs.update(long_name="divergence / bound", units="1")
     return draw_shares(share.to_dataset(name="share"), "order", "share", "at", "mechanism")
 
 
@@ -312,47 +313,47 @@ def _draw_dirichlet(summaries: Summaries) -> Any:
 FIGURES = (
     Figure(
         "audit-logistic",
-        "What sampling of logistic regression spends of its guarantee",
-        "The largest divergence that was found over replacements of a record, as a share of what is stated, against "
-        "the order, one line a dimension of the records and a beta; the largest over all n and epsilon stored. The "
-        "true posterior is compared with Theorem 16's bound. The line at 1 is what is stated.",
+        "Divergence of samplers for logistic regression relative to their guarantee",
+        "Ratio of the largest divergence over replacements of one record to the stated bound, against the order, with "
+        "one line per dimension of the records and beta; maximum over the stored n and epsilon. The true posterior is "
+        "compared with the bound of Theorem 16. The line at 1 is the bound.",
         ("logistic",),
         _draw_logistic,
     ),
     Figure(
         "audit-tightness",
-        "How near data come to Theorem 16's bound",
-        "The divergence over its bound for data made for it, against beta, on a logarithmic axis, one picture a "
-        "dimension of the records and a precision of the prior, one line an order. The thin line is the limit of large "
-        "n and n·beta. In two dimensions it climbs to 1 as beta falls, in one dimension to 0.2765.",
+        "Tightness of the bound of Theorem 16",
+        "Ratio of the divergence to its bound for worst-case data, against beta on a logarithmic axis, with one plot "
+        "per dimension of the records and precision of the prior and one line per order. The thin line is the limit "
+        "for large n and n·beta. As beta decreases, it increases to 1 in two dimensions and to 0.2765 in one "
+        "dimension.",
         ("tightness",),
         _draw_tightness,
     ),
     Figure(
         "audit-links",
-        "Divergences with links that are not canonical",
-        "Above: the largest divergence that was found against the order, for three links and three numbers of records, "
-        "with the bound that P3 states for all of them as a thin line; the sign of infinity stands for an infinite "
-        "divergence. Below: the divergence at the largest order for weights in a box, against half its width. "
-        "It settles for the logistic link, and grows without bound for the two others. The vertical axes are "
-        "logarithmic.",
+        "Divergences with non-canonical links",
+        "Top: largest divergence against the order, for three links and three numbers of records; the thin line is "
+        "the bound that P3 states for all of them, and the infinity symbol marks an infinite divergence. Bottom: "
+        "divergence at the largest order for weights in an interval, against its half width. It converges for the "
+        "logistic link and grows without bound for the two others. The vertical axes are logarithmic.",
         ("links",),
         _draw_links,
     ),
     Figure(
         "audit-ops",
-        "What one posterior sample on a ball loses",
-        "The largest pure loss that was found in one dimension, over the published bound and over half of it, against "
-        "beta, one line a number of records; the larger of those at the powers stored. The line at 1 is the bound.",
+        "Privacy loss of one posterior sample on a ball",
+        "Ratio of the largest pure privacy loss in one dimension to the published bound and to half of it, against "
+        "beta, with one line per number of records; maximum over the stored powers. The line at 1 is the bound.",
         ("ops",),
         _draw_ops,
     ),
     Figure(
         "audit-dirichlet",
-        "What sampling of exponential families spends of its target",
-        "The largest divergence over all neighbours as a share of the epsilon that is given, against the order, one "
-        "line a prior; the largest over all n and epsilon stored. By enumeration for posterior sampling, by quadrature "
-        "for Gaussian noise. The line at 1 is the target.",
+        "Divergence of samplers for exponential families relative to their target",
+        "Ratio of the largest divergence over all neighbours to the target epsilon, against the order, with one line "
+        "per prior; maximum over the stored n and epsilon. Divergences are computed by enumeration for posterior "
+        "sampling and by quadrature for Gaussian noise. The line at 1 is the target.",
         ("dirichlet",),
         _draw_dirichlet,
     ),

@@ -1,4 +1,4 @@
-"""Figures of the audits of Rényi guarantees: how near a bound data come, and divergences that have none."""
+"""Figures of the audits of Rényi guarantees: tightness of a bound, and unbounded divergences."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ _HIGHEST = 1e5
 
 
 def draw_tightness(ds: xr.Dataset) -> Canvas:
-    """Draw shares of the bound against β, one row a dimension and one column a precision, one line an order.
+    """Draw ratios to the bound against β, with one row per dimension, column per precision and line per order.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ def draw_tightness(ds: xr.Dataset) -> Canvas:
 
 
 def draw_links(ds: xr.Dataset) -> Canvas:
-    """Draw divergences against the order and against the size of a box, one column a number of records.
+    """Draw divergences against the order and the half width of an interval, one column per number of records.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ def draw_links(ds: xr.Dataset) -> Canvas:
             curve = one["renyi_epsilon"].sel(link=name)
             above.plot(curve["order"], curve.where(np.isfinite(curve)), **style, label=name)
             infinite = curve["order"].values[np.isinf(curve.values)]
-            height = high ** (0.96 if name == "probit" else 0.86)  # of links infinite at one order both are seen
+            height = high ** (0.96 if name == "probit" else 0.86)  # keep markers of two links at the same order apart
             sign = {"marker": "$\\infty$", "linestyle": "none", "markersize": 7}
             above.plot(infinite, np.full(infinite.size, height), color=style["color"], **sign)
             boxed = one["divergence_on_box"].sel(link=name, order=order)
@@ -98,7 +98,7 @@ def draw_links(ds: xr.Dataset) -> Canvas:
         below.set_xscale("log")
         below.set_xticks(ds["reach"].values, [format_value(value) for value in ds["reach"].values.tolist()])
         below.set_xticks([], minor=True)
-        below.set_xlabel("half the width of the box", fontsize="small")
+        below.set_xlabel("half width of the interval", fontsize="small")
         for axes in (above, below):
             axes.set_yscale("log")
             axes.tick_params(labelsize="small", labelleft=True)

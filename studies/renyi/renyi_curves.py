@@ -1,8 +1,8 @@
-"""Which (order, epsilon) pairs of Rényi privacy posterior sampling reaches (P3, Figure 1).
+"""Rényi privacy curves of posterior sampling (P3, Figure 1).
 
-Panels `diffused` and `concentrated`: the exact curve of one draw for several coefficients, 1 being the posterior
-itself, and the order from which on it is infinite. Beside it stands what P3's own supremum gives, over pairs of which
-one need not be the posterior of any data.
+Panels `diffused` and `concentrated` have the exact curve of one draw for several coefficients (1 is the posterior
+itself) and the smallest order at which it is infinite. It is compared with the supremum of P3, which includes pairs of
+distributions that are not both posteriors of data sets.
 
 References
 ----------
@@ -28,18 +28,18 @@ _NAMES = ("diffused", "concentrated")
 
 def _simulator(name: str) -> Any:
     def simulate(cell: Mapping[str, Any], streams: Streams) -> RenyiSampling:
-        """Return the mechanism: what it spends does not depend on data."""
+        """Return the mechanism; its curve does not depend on the data."""
         return renyi_sampler(name, cell["prior"], cell["n"], cell["coefficient"])
 
     return simulate
 
 
 def _corner_epsilons(mechanism: RenyiSampling, orders: np.ndarray) -> np.ndarray:
-    """Return P3's supremum (Corollary 2): P with all records in one cell, Q one record away on either side."""
+    """Return the supremum of P3 (Corollary 2): P has all records in one category, Q differs by one record."""
     ends = mechanism.start + mechanism.step * mechanism.n * np.eye(2)
     moved = [end + mechanism.step * np.array(move) for end in ends for move in ((1, -1), (-1, 1))]
     if np.min(moved) <= 0:
-        return np.full(orders.size, np.inf)  # no distribution has such parameters
+        return np.full(orders.size, np.inf)  # not the parameters of a distribution
     return dirichlet_renyi(np.repeat(ends, 2, axis=0)[:, None], np.array(moved)[:, None], orders).max(axis=0)
 
 
@@ -54,7 +54,9 @@ def _evaluate(mechanism: RenyiSampling, setting: Mapping[str, Any], streams: Str
 
 def _validate(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
     if len(cell["prior"]) != 2:
-        raise ValueError(f"prior must have 2 entries, got {len(cell['prior'])}; P3 gives its supremum for 2 cells")
+        raise ValueError(
+            f"prior must have 2 entries, got {len(cell['prior'])}; P3 states its supremum for 2 categories"
+        )
     renyi_sampler("diffused", cell["prior"], cell["n"], cell["coefficient"])
     require_coefficient(cell["coefficient"])
     for order in cell["order"]:
@@ -67,11 +69,13 @@ def _panel(name: str, algorithm: str, symbol: str) -> Panel:
         name=name,
         meaning=f"Rényi curves of the {name} posterior, {algorithm} (P3, Figure 1)",
         simulate=_simulator(name),
-        methods=(Method("curve", _evaluate, note="Exact, over all neighbours."),),
+        methods=(Method("curve", _evaluate, note="Exact maximum over all neighbours."),),
         measures=(
             Measure("renyi_epsilon", "exact Rényi divergence over all neighbours", "nat", dims=("order",)),
-            Measure("corner_epsilon", "the same by P3's Corollary 2, over its corners", "nat", dims=("order",)),
-            Measure("critical_order", "order from which on the divergence is infinite"),
+            Measure(
+                "corner_epsilon", "Rényi divergence by Corollary 2 of P3, over the corners", "nat", dims=("order",)
+            ),
+            Measure("critical_order", "smallest order with an infinite divergence"),
         ),
         factors=(Factor("coefficient", _COEFFICIENTS, f"coefficient {symbol}; 1 is the posterior itself"),),
         outputs=(Factor("order", _ORDERS, "order of the Rényi divergence; 1 is Kullback-Leibler"),),
@@ -109,11 +113,11 @@ def _asymptotes(summaries: Mapping[str, xr.Dataset]) -> Finding:
             below = away.where(np.isfinite(away), drop=True)
             holds &= bool((below.diff("order") > 0).all())
             places.append(f"{asymptote:.4g} ({format_value(coefficient)})")
-        evidence.append(f"{name} at order {', '.join(places)}")
+        evidence.append(f"{name} at orders {', '.join(places)}")
     return Finding(
         "reproduced" if holds else "not reproduced",
-        "Curves grow with the order, are finite at every stored order below 1 + min(prior)/coefficient and infinite "
-        f"above: {'; '.join(evidence)}, coefficients in brackets.",
+        "Curves increase with the order and are finite at the stored orders below 1 + min(prior)/coefficient and "
+        f"infinite above. Asymptotes, with coefficients in parentheses: {'; '.join(evidence)}.",
     )
 
 
@@ -127,10 +131,12 @@ def _improves(summaries: Mapping[str, xr.Dataset]) -> Finding:
         finite = (curves < np.inf).sum("order").values
         holds &= bool((np.diff(finite) <= 0).all())
         at_2 = curves.sel(order=2.0).values
-        evidence.append(f"{name}: {at_2[0]:.4g} to {at_2[-1]:.4g} at order 2, finite at {finite[0]} to {finite[-1]}")
+        evidence.append(
+            f"{name}: {at_2[0]:.4g} to {at_2[-1]:.4g} at order 2, finite at {finite[0]} to {finite[-1]} orders"
+        )
     return Finding(
         "reproduced" if holds else "not reproduced",
-        f"From the smallest to the largest coefficient, {'; '.join(evidence)} of the stored orders.",
+        f"From the smallest to the largest coefficient: {'; '.join(evidence)}.",
     )
 
 
@@ -146,15 +152,16 @@ def _corners(summaries: Mapping[str, xr.Dataset]) -> Finding:
         if larger.size:
             place = larger.isel(larger.fillna(0).argmax(...))
             evidence.append(
-                f"{name} by up to {float(place):.1%}, at order {format_value(place['order'].item())} and coefficient "
-                f"{format_value(place['coefficient'].item())}, and at orders up to {float(larger['order'].max()):g}"
+                f"{name} by up to {float(place):.1%} (order {format_value(place['order'].item())}, coefficient "
+                f"{format_value(place['coefficient'].item())}), at orders up to {float(larger['order'].max()):g}"
             )
     if equal:
         return Finding("reproduced" if never_below else "not reproduced", "Equal at every stored order.")
     return Finding(
         "corrected" if never_below else "not reproduced",
-        f"The corners' divergence is {'never smaller' if never_below else 'smaller at times'}, and larger for "
-        f"{'; '.join(evidence)}: a bound, as one of the corners' two distributions may be the posterior of no data.",
+        f"The maximum over corners is {'never smaller' if never_below else 'sometimes smaller'} than the supremum, and "
+        f"larger for {'; '.join(evidence)}. One of the two distributions of a corner may not be the posterior of any "
+        "data.",
     )
 
 
@@ -165,21 +172,21 @@ _NEEDS: dict[str, dict[str, tuple[Any, ...]]] = {
 _CLAIMS = (
     Claim(
         "vertical-asymptotes",
-        "The curves have vertical asymptotes; direct sampling is Rényi private at orders below 1 + min(prior) alone.",
+        "The curves have vertical asymptotes; direct sampling is Rényi private only at orders below 1 + min(prior).",
         "P3, section 5.1 and Corollary 1",
         _NEEDS,
         _asymptotes,
     ),
     Claim(
         "smaller-is-more-private",
-        "As r and m decrease, epsilon improves at each order and becomes finite at larger orders.",
+        "As the coefficients r and m decrease, epsilon decreases at each order and becomes finite at larger orders.",
         "P3, section 5.1",
         _NEEDS,
         _improves,
     ),
     Claim(
         "corners-are-the-supremum",
-        "The supremum over neighbours is the maximum over corners and the parameters r away from them.",
+        "The supremum over neighbours is the maximum over pairs of a corner and parameters at distance r from it.",
         "P3, Corollary 2",
         _NEEDS,
         _corners,
@@ -195,8 +202,8 @@ def _draw(summaries: Mapping[str, xr.Dataset]) -> Any:
 
 STUDY = Study(
     name="renyi-curves",
-    title="Rényi privacy of posterior sampling, by order",
-    aim="Show which orders and epsilons weakened posteriors reach, and where no epsilon is finite.",
+    title="Rényi privacy curves of posterior sampling",
+    aim="Compute epsilon by order for diffused and concentrated posteriors, and the orders at which it is infinite.",
     panels=_PANELS,
     seed=20_171_204,
     claims=_CLAIMS,
@@ -204,9 +211,9 @@ STUDY = Study(
         Figure(
             "renyi-curves",
             "Rényi curves of posterior sampling (P3, Figure 1)",
-            "Exact Rényi divergence of one draw between neighbours against its order, for several coefficients of the "
-            "diffused (left) and the concentrated posterior (right). Dotted lines mark the order from which on a curve "
-            "is infinite; at the smaller coefficients it lies beyond the picture.",
+            "Exact Rényi divergence of one draw, maximised over neighbours, against the order, for several "
+            "coefficients of the diffused (left) and the concentrated posterior (right). Dotted lines mark the order "
+            "at which a curve becomes infinite; for small coefficients it is outside the plotted range.",
             _NAMES,
             _draw,
         ),

@@ -1,4 +1,4 @@
-"""The figures of the studies of Rényi-private posterior sampling: curves by order, and utility against epsilon."""
+"""Figures of the studies of Rényi-private posterior sampling: curves by order, and utility against ε."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -23,12 +23,13 @@ _CURVES: tuple[dict[str, Any], ...] = (
 
 
 def draw_renyi_curves(parts: Parts) -> Canvas:
-    """Draw Rényi divergences against the order, one picture a panel and one line a coefficient, with the asymptotes.
+    """Draw Rényi divergences against the order with asymptotes, with one axes per panel and line per coefficient.
 
     Parameters
     ----------
     parts : mapping of str to xarray.Dataset
-        Title of each picture -> summary with ``renyi_epsilon`` over coefficient and order, and ``critical_order``.
+        Mapping from the title of an axes to a summary with ``renyi_epsilon`` (coefficient, order) and
+        ``critical_order``.
 
     Returns
     -------
@@ -60,15 +61,14 @@ def draw_renyi_curves(parts: Parts) -> Canvas:
 
 
 def draw_divergences(ds: xr.Dataset, styles: Styles) -> Canvas:
-    """Draw divergences of the posterior against epsilon, one column an order: as the paper, and with logarithms.
+    """Draw divergences of the posterior against ε on linear and logarithmic axes, with one column per order.
 
     Parameters
     ----------
     ds : xarray.Dataset
-        Summary with ``kl`` and ``spent_epsilon`` over order, epsilon and mechanism; missing where a mechanism does not
-        apply.
+        Summary with ``kl`` and ``spent_epsilon`` (order, epsilon, mechanism); missing where a mechanism is undefined.
     styles : mapping
-        The style of every mechanism by its name.
+        Style of each mechanism by name.
 
     Returns
     -------
@@ -95,14 +95,14 @@ def draw_divergences(ds: xr.Dataset, styles: Styles) -> Canvas:
 
 
 def draw_losses(ds: xr.Dataset, styles: Styles) -> Canvas:
-    """Draw log losses against epsilon, one column an order: expectations, means, and one standard deviation.
+    """Draw exact and simulated log losses against ε, with one column per order.
 
     Parameters
     ----------
     ds : xarray.Dataset
-        Summary with ``expected_nll``, ``heldout_nll_mean`` and ``heldout_nll_sd`` over order, epsilon and mechanism.
+        Summary with ``expected_nll``, ``heldout_nll_mean`` and ``heldout_nll_sd`` (order, epsilon, mechanism).
     styles : mapping
-        The style of every mechanism by its name.
+        Style of each mechanism by name.
 
     Returns
     -------
@@ -124,7 +124,7 @@ def draw_losses(ds: xr.Dataset, styles: Styles) -> Canvas:
                 )
                 axes.plot(one["epsilon"], one["heldout_nll_mean"], **points)
                 axes.plot([], [], **style, markersize=3.5, label=name)
-            if name != "gaussian-tight":  # which P3 has not; its band is much like that of the published variance
+            if name != "gaussian-tight":  # not in P3; its band is similar to that of the published variance
                 mean, sd = one["heldout_nll_mean"], one["heldout_nll_sd"]
                 column[0].fill_between(
                     one["epsilon"], mean - sd, mean + sd, color=style["color"], alpha=0.13, linewidth=0
@@ -141,7 +141,7 @@ def _two_rows(ds: xr.Dataset, height: float) -> tuple[Canvas, np.ndarray]:
 
 
 def _finish(canvas: Canvas, grid: np.ndarray, ds: xr.Dataset, ylabel: str) -> Canvas:
-    """Name axes and columns, give epsilon ticks at powers of e, and explain the lines above the pictures."""
+    """Label axes and columns, set ticks of ε at powers of e, and add a legend."""
     low, high = np.log(float(ds["epsilon"].min())), np.log(float(ds["epsilon"].max()))
     powers = np.arange(np.ceil(low / 5 - 1e-9) * 5, high + 1e-9, 5)
     for row in grid:

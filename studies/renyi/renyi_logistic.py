@@ -1,13 +1,13 @@
-"""Private Bayesian logistic regression on real records: P3, Figure 3, and the test likelihoods of its appendix.
+"""Private Bayesian logistic regression on real records (P3, Figure 3 and appendix).
 
-One draw of the weights is released; it is judged on a third of the records, which no mechanism sees. Panels `abalone`,
-`adult` and `mnist` have one fixed split each, and 50 independent draws, as P3 has; `abalone-strong` has 4,000, where 50
-do not decide; `abalone-splits` divides Abalone anew for every trial; `csv` takes any user's file:
+One draw of the weights is released and evaluated on a held-out third of the records. Panels `abalone`, `adult` and
+`mnist` have one fixed split and 50 independent draws, as in P3. `abalone-strong` has 4,000 draws at settings where 50
+are not sufficient. `abalone-splits` splits Abalone at random in each trial. `csv` reads a user's file:
 
     dpstudies run renyi-logistic --set data=FILE.csv --set target=COLUMN --store s.zarr
 
-Every point's chains are judged by split R-hat and effective sample size, stored beside it; a draw from chains that did
-not converge is a failed trial.
+Split R-hat and effective sample size are stored for each draw. A draw from chains that did not converge is a failed
+trial.
 
 References
 ----------
@@ -38,22 +38,22 @@ _USES: dict[str, tuple[str, ...]] = {
     "true-posterior": (),
 }
 _NOTES = {
-    "true-posterior": "Not private: spends what the posterior spends, whatever epsilon is.",
-    "ops": "Pure DP; at most half of what it states is spent.",
+    "true-posterior": "Not private: the posterior itself, for any epsilon.",
+    "ops": "Pure DP; the privacy loss is at most half of the stated epsilon.",
     "ops-tight": "Pure DP.",
-    "ops-renyi": "Calibrated through its pure guarantee.",
+    "ops-renyi": "Calibrated by its pure DP guarantee.",
 }
 
 
 @lru_cache(maxsize=4)
-def _divided(table: Table) -> Classification:
-    """Divide records once: every setting is a task of its own."""
+def _split_once(table: Table) -> Classification:
+    """Split the records once per process."""
     return split(table)
 
 
 def _simulate_fixed(name: str) -> Callable[[Mapping[str, Any], Streams], list[Group]]:
     def simulate(cell: Mapping[str, Any], streams: Streams) -> list[Group]:
-        return group_trials(_divided(load(name)), streams)
+        return group_trials(_split_once(load(name)), streams)
 
     return simulate
 
@@ -65,7 +65,7 @@ def _simulate_splits(cell: Mapping[str, Any], streams: Streams) -> list[Group]:
 
 
 def _simulate_csv(cell: Mapping[str, Any], streams: Streams) -> list[Group]:
-    return group_trials(_divided(read_csv(cell["data"], cell["target"])), streams)
+    return group_trials(_split_once(read_csv(cell["data"], cell["target"])), streams)
 
 
 def _method(name: str) -> Method:
@@ -100,7 +100,7 @@ def _panel(
         simulate=simulate,
         methods=tuple(_method(mechanism) for mechanism in mechanisms),
         measures=(
-            Measure("test_error", "share of test records classified wrongly"),
+            Measure("test_error", "share of misclassified test records"),
             Measure("test_nll", "mean negative log-likelihood of a test record", "nat"),
             Measure("rhat", "largest split R-hat of the chains"),
             Measure("ess", "smallest bulk effective sample size of the chains"),
@@ -109,7 +109,7 @@ def _panel(
             Measure("data_digest", "first 15 hexadecimal digits of the data's SHA-256", dtype="int64", per_trial=False),
         ),
         method_factors=(
-            Factor("order", orders, "order of the Renyi divergence"),
+            Factor("order", orders, "order of the Rényi divergence"),
             Factor("epsilon", epsilons, "privacy loss", unit="nat"),
         ),
         constants=(*source, Factor("beta", (1e-3,), "prior precision of a weight, per training record")),
@@ -133,7 +133,7 @@ _PANELS = (
     _panel("abalone-splits", "Abalone, split at random in each trial", _simulate_splits),
     _panel(
         "abalone-strong",
-        "Abalone at the strongest privacy, with draws enough to tell Algorithm 5 from Algorithm 4",
+        "Abalone at the smallest epsilon, with enough draws to compare Algorithms 4 and 5",
         _simulate_fixed("abalone"),
         orders=_ORDERS[-1:],
         epsilons=_EPSILONS[:3],
@@ -146,7 +146,7 @@ _PANELS = (
         "a user's CSV file",
         _simulate_csv,
         (
-            Factor("data", ("FILE.csv",), "path of the file, names in its first row", "str"),
+            Factor("data", ("FILE.csv",), "path of the file, with column names in the first row", "str"),
             Factor("target", ("target",), "column with the two classes", "str"),
         ),
         on_demand=True,
@@ -156,7 +156,7 @@ _PANELS = (
 STUDY = Study(
     name="renyi-logistic",
     title="Rényi-DP posterior sampling for logistic regression on real records",
-    aim="Compare what one private draw of the weights is worth on test records, at equal privacy.",
+    aim="Compare private draws of the weights on test records at equal privacy.",
     panels=_PANELS,
     seed=20_171_204,
     claims=CLAIMS,

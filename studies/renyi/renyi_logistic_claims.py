@@ -1,7 +1,7 @@
-"""What P3 concludes of its mechanisms for logistic regression, checked on the stored draws, and what is drawn of them.
+"""Claims and figures of the study `renyi-logistic` (P3).
 
-A difference of two means within four Monte Carlo standard errors decides nothing: one claim compares up to some hundred
-means. Errors are those of draws on the one split; over random splits see panel `abalone-splits`.
+Differences of means within four Monte Carlo standard errors are undecided, because one claim compares about a hundred
+means. Standard errors are those of draws on a fixed split; the panel `abalone-splits` has random splits.
 
 References
 ----------
@@ -26,17 +26,17 @@ DATA_SETS = ("abalone", "adult", "mnist")
 _SAMPLERS = ("glm-concentrated", "glm-diffused")
 _OPS = ("ops", "ops-tight", "ops-renyi")
 _DECIDING = 4.0
-_REPEATS = 50  # draws of a point, as P3 has
+_REPEATS = 50  # draws per setting, as in P3
 
 
 def _needs(*mechanisms: str, panels: Sequence[str] = DATA_SETS) -> dict[str, dict[str, tuple[Any, ...]]]:
-    """Need the ends of the published grid: a verdict is on every privacy level between them."""
+    """Return the ends of the published grid; a verdict covers all stored privacy levels."""
     grid = {"order": (1.0, 10.0, 100.0), "epsilon": (math.exp(-5), math.exp(3))}
     return {panel: {**grid, "mechanism": mechanisms} for panel in panels}
 
 
 def _compare(ds: xr.Dataset, measure: str, one: str, other: str) -> tuple[xr.DataArray, xr.DataArray]:
-    """Return where the mean of `one` is clearly below that of `other`, and where it is clearly above."""
+    """Return where the mean of `one` is significantly below that of `other`, and where significantly above."""
     mean, error = (ds[f"{measure}_{what}"] for what in ("mean", "mcse"))
     gap = mean.sel(mechanism=one) - mean.sel(mechanism=other)
     limit = _DECIDING * np.hypot(error.sel(mechanism=one), error.sel(mechanism=other))
@@ -44,7 +44,7 @@ def _compare(ds: xr.Dataset, measure: str, one: str, other: str) -> tuple[xr.Dat
 
 
 def _same_distribution(ds: xr.Dataset, one: str, other: str) -> xr.DataArray:
-    """Return where two mechanisms draw from the very same distribution, as where both have budget for the true posterior."""
+    """Return where two mechanisms have the same distribution, such as the true posterior."""
     n, beta = int(ds["n_train"].max()), float(ds["beta"])
 
     def distribution(name: str, order: float, epsilon: float) -> tuple[float, float, float]:
@@ -64,7 +64,7 @@ def _same_distribution(ds: xr.Dataset, one: str, other: str) -> xr.DataArray:
 def _beats(
     pairs: Sequence[tuple[str, str]], measure: str, panels: Sequence[str] = DATA_SETS
 ) -> Callable[[Summaries], Finding]:
-    """Check that the first of each pair has the smaller mean at every order and ε at which the two distributions differ."""
+    """Return a check that the first of each pair has the smaller mean wherever the two distributions differ."""
 
     def check(summaries: Summaries) -> Finding:
         lines, worst, complete = [], 0, True
@@ -78,24 +78,24 @@ def _beats(
                 complete &= n_ahead == int(differ.sum())
                 part = f"{panel} {n_ahead} of {int(differ.sum())}"
                 if n_behind:
-                    part += f" (behind in {n_behind}: {_where(behind & differ)})"
+                    part += f" (larger in {n_behind}: {_where(behind & differ)})"
                 open_levels = ~ahead & ~behind & differ
                 if open_levels.any():
                     part += f" (undecided in {int(open_levels.sum())}: {_where(open_levels)})"
                 parts.append(part)
-            lines.append(f"{one} ahead of {other} in {', '.join(parts)}")
+            lines.append(f"{one} smaller than {other} in {', '.join(parts)}")
         verdict: Any = "not reproduced" if worst else "reproduced" if complete else "undecided"
         return Finding(
             verdict,
-            "Settings of order and epsilon at which the two distributions differ, means four standard errors apart: "
-            f"{'; '.join(lines)}.",
+            "Numbers of settings (order, epsilon) with means at least four standard errors apart, among those at which "
+            f"the two distributions differ: {'; '.join(lines)}.",
         )
 
     return check
 
 
 def _where(marked: xr.DataArray) -> str:
-    """Name the values of ε at which settings are marked, for each order."""
+    """Format the range of ε of the marked settings for each order."""
     parts = []
     for order in marked["order"].values.tolist():
         levels = marked["epsilon"].values[marked.sel(order=order).values]
@@ -110,9 +110,9 @@ def _converged(summaries: Summaries) -> Finding:
     lines, holds = [], True
     for panel, ds in summaries.items():
         rhat, ess = float(ds["rhat_largest"].max()), float(ds["ess_smallest"].min())
-        n_failed = int(ds["n_failed"].sum())  # draws of chains that did not converge are failed trials
+        n_failed = int(ds["n_failed"].sum())  # chains that did not converge are failed trials
         holds &= n_failed == 0 and rhat < LARGEST_RHAT and ess >= LEAST_ESS
-        lines.append(f"{panel}: split R-hat <= {rhat:.4f}, ESS >= {ess:.0f}, {n_failed} failed")
+        lines.append(f"{panel}: split R-hat <= {rhat:.4f}, ESS >= {ess:.0f}, {n_failed} failed trials")
     return Finding("reproduced" if holds else "not reproduced", f"{'; '.join(lines)}.")
 
 
@@ -128,24 +128,25 @@ def _splits_agree(summaries: Summaries) -> Finding:
     verdict: Any = "not reproduced" if contradicted else "reproduced" if confirmed == decided > 0 else "undecided"
     return Finding(
         verdict,
-        f"Of {decided} settings in which one split decides (diffused against concentrated, both against ops), random "
-        f"splits confirm {confirmed} and contradict {contradicted}; they vary more: the standard deviation is "
-        f"{spread[0]:.3f} for the true posterior, over draws on one split {spread[1]:.3f}.",
+        f"Of {decided} settings decided on one split (diffused against concentrated, both against ops), random splits "
+        f"confirm {confirmed} and contradict {contradicted}. For the true posterior, the standard deviation of the "
+        f"test error is {spread[0]:.3f} over random splits and {spread[1]:.3f} over draws on one split.",
     )
 
 
 CLAIMS = (
     Claim(
         "converged",
-        f"Every draw comes from chains with split R-hat below {LARGEST_RHAT} and a bulk ESS of {LEAST_ESS} at least.",
-        "check of this study; P3 takes 1,000 steps on trust",
+        f"Every draw comes from chains with split R-hat below {LARGEST_RHAT} and bulk ESS of at least {LEAST_ESS}.",
+        "check of this study; P3 uses 1,000 steps without a diagnostic",
         {panel: {} for panel in (*DATA_SETS, "abalone-splits", "abalone-strong")},
         _converged,
         fewest=0,
     ),
     Claim(
         "beats-ops",
-        "Algorithms 4 and 5 have a lower test error than OPS at all privacy levels and across all data sets.",
+        "Algorithms 4 and 5 have a lower test error than one posterior sample (OPS) at all privacy levels and on all "
+        "data sets.",
         "P3, section 5.2, Figure 3",
         _needs(*_SAMPLERS, "ops"),
         _beats([(one, "ops") for one in _SAMPLERS], "test_error"),
@@ -153,8 +154,8 @@ CLAIMS = (
     ),
     Claim(
         "beats-better-ops",
-        "So they do where OPS has twice the power (ops-tight), or is calibrated to the same Renyi guarantee through "
-        "its pure one (ops-renyi).",
+        "Algorithms 4 and 5 have a lower test error than OPS with twice the likelihood power (ops-tight), and than OPS "
+        "calibrated to the same Rényi guarantee through its pure one (ops-renyi).",
         "check of this study",
         _needs(*_SAMPLERS, *_OPS),
         _beats([(one, ops) for one in _SAMPLERS for ops in _OPS[1:]], "test_error"),
@@ -162,7 +163,7 @@ CLAIMS = (
     ),
     Claim(
         "beats-ops-in-likelihood",
-        "Algorithms 4 and 5 have a higher test likelihood than OPS in every form.",
+        "Algorithms 4 and 5 have a higher test likelihood than all variants of OPS.",
         "P3, section 5.2 and appendix",
         _needs(*_SAMPLERS, *_OPS),
         _beats([(one, ops) for one in _SAMPLERS for ops in _OPS], "test_nll"),
@@ -170,7 +171,7 @@ CLAIMS = (
     ),
     Claim(
         "diffused-beats-concentrated",
-        "Algorithm 5 always achieves a better utility than Algorithm 4.",
+        "Algorithm 5 always has a lower test error than Algorithm 4.",
         "P3, section 5.2, Figure 3",
         {**_needs(*_SAMPLERS), "abalone-strong": {"mechanism": _SAMPLERS}},
         _beats([("glm-diffused", "glm-concentrated")], "test_error", (*DATA_SETS, "abalone-strong")),
@@ -178,7 +179,7 @@ CLAIMS = (
     ),
     Claim(
         "diffused-beats-concentrated-in-likelihood",
-        "So it does in test likelihood.",
+        "Algorithm 5 has a higher test likelihood than Algorithm 4.",
         "P3, appendix",
         _needs(*_SAMPLERS),
         _beats([("glm-diffused", "glm-concentrated")], "test_nll"),
@@ -186,7 +187,7 @@ CLAIMS = (
     ),
     Claim(
         "one-split-is-enough",
-        "What of diffused, concentrated and OPS is concluded on one split of Abalone holds over random splits.",
+        "The comparisons of diffused, concentrated and OPS on one split of Abalone also hold over random splits.",
         "check of this study",
         _needs(*_SAMPLERS, "ops", "true-posterior", panels=("abalone", "abalone-splits")),
         _splits_agree,
@@ -205,11 +206,11 @@ def _draw(measure: str, ylabel: str) -> Callable[[Summaries], Any]:
 
 
 _CAPTION = (
-    " against the privacy loss, with two Monte Carlo standard errors either way, one row an order of the Renyi "
-    "guarantee{}. Grey: the posterior without privacy. Blue: Algorithm 5. Red: Algorithm 4. Green: OPS as published, "
-    "with twice the power, and with what its pure guarantee allows for the same Renyi guarantee."
+    " against the privacy loss, with one row per order of the Rényi guarantee{}. Error bars show ± 2 Monte Carlo "
+    "standard errors. Grey: the posterior without privacy. Blue: Algorithm 5. Red: Algorithm 4. Green: OPS as "
+    "published, with twice the likelihood power, and calibrated to the same Rényi guarantee through its pure one."
 )
-_BY_DATA_SET = _CAPTION.format(" and one column a data set")
+_BY_DATA_SET = _CAPTION.format(" and one column per data set")
 
 FIGURES = (
     Figure(
@@ -229,7 +230,7 @@ FIGURES = (
     Figure(
         "splits",
         "Test error over random splits",
-        "Mean test error over random splits, a draw on each," + _CAPTION.format(""),
+        "Mean test error over random splits, with one draw per split," + _CAPTION.format(""),
         ("abalone-splits",),
         _draw("test_error", "test error"),
     ),

@@ -1,4 +1,4 @@
-"""Figures of the study of logistic regression: a measure against ε, by data set and order."""
+"""Figures of the study of logistic regression: measures against ε by data set and order."""
 
 from collections.abc import Mapping
 
@@ -11,18 +11,18 @@ from studies.figures import Styles, finish_axes, styles_for
 
 
 def draw_orders(parts: Mapping[str, xr.Dataset], measure: str, ylabel: str, styles: Styles) -> Canvas:
-    """Draw a measure's mean against ln ε, one row an order and one column a panel.
+    """Draw the mean of a measure against ln ε, with one row per order and one column per panel.
 
     Parameters
     ----------
     parts : mapping of str to xarray.Dataset
-        Title of a column -> summary with the dimensions order, epsilon and mechanism.
+        Mapping from the title of a column to a summary with the dimensions order, epsilon and mechanism.
     measure : str
-        Its ``_mean`` is drawn, with two times its ``_mcse`` either way.
+        Name of the measure; ``{measure}_mean`` is drawn with ± 2 ``{measure}_mcse``.
     ylabel : str
-        What the vertical axis shows.
+        Label of the vertical axis.
     styles : mapping
-        The style of every mechanism by its name.
+        Style of each mechanism by name.
 
     Returns
     -------

@@ -1,9 +1,10 @@
-"""What Rényi-private draws of a Beta posterior are worth, against epsilon (P3, Figure 2).
+"""Utility of Rényi-private draws of a Beta posterior against ε (P3, Figure 2).
 
-Panel `kl`: the divergence of the true posterior from the distribution of a private draw, at 38 successes of 100, exactly. Panel
-`loglik`: the log loss of a private draw on 100 held-out Bernoulli trials, over simulated data, beside its exact
-expectation. The weakened posteriors of `mechanisms.renyi.sampling` have the largest coefficient that (λ, ε)-RDP allows;
-the Gaussian mechanism has the published variance, and the one that spends all of ε.
+Panel `kl` has the exact divergence of the true posterior from the distribution of a private draw, for 38 successes in
+100 records. Panel `loglik` has the log loss of a private draw on 100 held-out Bernoulli trials, over simulated data,
+and its exact expectation. The diffused and concentrated posteriors of `mechanisms.renyi.sampling` have the largest
+coefficient that satisfies (λ, ε)-RDP. The Gaussian mechanism is evaluated with the published variance and with the
+smallest variance that satisfies (λ, ε)-RDP.
 
 References
 ----------
@@ -31,17 +32,17 @@ from studies.renyi.renyi_utility_claims import CLAIMS, FIGURES
 Array = NDArray[np.float64]
 
 _NOTES = {
-    "direct": "One draw of the posterior itself, where it is private enough: Algorithm 1 of P3.",
-    "diffused": "One draw of the posterior with the records' weight reduced: Algorithm 2 of P3.",
-    "concentrated": "One draw of the posterior with the prior's weight raised: Algorithm 3 of P3.",
-    "gaussian": "One draw of the posterior of noisy counts, published variance; it spends half of epsilon.",
-    "gaussian-tight": "One draw of the posterior of noisy counts, the smallest variance; it spends all of epsilon.",
+    "direct": "One draw of the posterior itself, where it satisfies the guarantee: Algorithm 1 of P3.",
+    "diffused": "One draw of the posterior with a smaller weight of the records: Algorithm 2 of P3.",
+    "concentrated": "One draw of the posterior with a larger weight of the prior: Algorithm 3 of P3.",
+    "gaussian": "One draw of the posterior of noisy counts, published variance; its divergence is half of epsilon.",
+    "gaussian-tight": "One draw of the posterior of noisy counts, smallest variance; its divergence is epsilon.",
 }
 _USES = ("order", "epsilon")
 
 
 def _powers_of_e(first: int, last: int) -> tuple[float, ...]:
-    """Return e to all multiples of a half from `first` to `last`."""
+    """Return e to the powers `first`, `first` + 1/2, ..., `last`."""
     return tuple(math.exp(half / 2) for half in range(2 * first, 2 * last + 1))
 
 
@@ -59,14 +60,14 @@ def _build(name: str, problem: Mapping[str, Any], setting: Mapping[str, Any]) ->
 
 def _require_problem(prior: tuple[float, ...], n: int) -> None:
     if len(prior) != 2:
-        raise ValueError(f"prior must have 2 entries, got {len(prior)}; the model is the binomial one")
+        raise ValueError(f"prior must have 2 entries, got {len(prior)}; the model is binomial")
     renyi_sampler("direct", prior, n, 1.0)
 
 
 def _validate(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
     _require_problem(cell["prior"], cell["n"])
     if not 0 <= cell.get("successes", 0) <= cell["n"]:
-        raise ValueError(f"successes must be from 0 to n = {cell['n']}, got {cell['successes']}")
+        raise ValueError(f"successes must be in [0, n = {cell['n']}], got {cell['successes']}")
     if "probability" in cell and not 0 <= cell["probability"] <= 1:
         raise ValueError(f"probability must be in [0, 1], got {cell['probability']}")
     if cell.get("n_heldout", 1) < 1:
@@ -82,7 +83,7 @@ def _validate(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
 def _method_factors(first: int) -> tuple[Factor, ...]:
     return (
         Factor("order", (2.0, 15.0), "order of the Rényi divergence"),
-        Factor("epsilon", _powers_of_e(first, 2), "Rényi divergence that a draw may spend", unit="nat"),
+        Factor("epsilon", _powers_of_e(first, 2), "target Rényi divergence of a draw", unit="nat"),
     )
 
 
@@ -126,8 +127,10 @@ _KL = Panel(
     methods=tuple(_divergence(name) for name in _NOTES),
     measures=(
         Measure("kl", "KL divergence of the true posterior from the distribution of a private draw", "nat"),
-        Measure("coefficient", "coefficient r or m, where there is one", ragged=True),
-        Measure("spent_epsilon", "exact Rényi divergence over all neighbours; Gaussian: of the noisy count", "nat"),
+        Measure("coefficient", "coefficient r or m, if the mechanism has one", ragged=True),
+        Measure(
+            "spent_epsilon", "exact Rényi divergence over all neighbours; Gaussian: that of the noisy count", "nat"
+        ),
         Measure("mass_at_zero", "Gaussian: probability that the noisy count is clamped to 0", ragged=True),
         Measure("mass_at_n", "Gaussian: probability that the noisy count is clamped to n", ragged=True),
     ),
@@ -143,7 +146,7 @@ _KL = Panel(
 
 @dataclass(frozen=True)
 class _Trials:
-    """A block of trials: the public problem, and the number of successes among the records and the held-out ones."""
+    """Public parameters, and the numbers of successes among the records and the held-out records of each trial."""
 
     problem: Mapping[str, Any]
     successes: Array
@@ -156,21 +159,21 @@ def _simulate(cell: Mapping[str, Any], streams: Streams) -> _Trials:
 
 
 def _log_loss(trials: _Trials, first: Array, second: Array, uniforms: Array) -> Array:
-    """Return the log loss on the held-out records of a draw of Beta(first, second) in each trial."""
+    """Return the log loss of a draw of Beta(first, second) on the held-out records of each trial."""
     theta = special.betaincinv(first, second, uniforms)
     failures = trials.problem["n_heldout"] - trials.heldout
     return -special.xlogy(trials.heldout, theta) - special.xlog1py(failures, -theta)
 
 
 def _expected_log_loss(problem: Mapping[str, Any], first: Array, second: Array) -> Array:
-    """Return its expectation over draw and held-out records."""
+    """Return the expected log loss over the draw and the held-out records."""
     q, total = problem["probability"], special.digamma(first + second)
     log_odds = q * special.digamma(first) + (1 - q) * special.digamma(second)
     return problem["n_heldout"] * (total - log_odds)
 
 
 def _all_data(problem: Mapping[str, Any]) -> tuple[Array, Array]:
-    """Return 0 to n successes, and their probabilities."""
+    """Return the numbers of successes, 0 to n, and their probabilities."""
     n, q = problem["n"], problem["probability"]
     s = np.arange(n + 1.0)
     log_choose = special.gammaln(n + 1) - special.gammaln(s + 1) - special.gammaln(n - s + 1)
@@ -178,7 +181,7 @@ def _all_data(problem: Mapping[str, Any]) -> tuple[Array, Array]:
 
 
 def _open(uniforms: Array) -> Array:
-    """Replace 0, of which there is no quantile, by half the smallest other uniform."""
+    """Replace 0, which has no finite quantile, by half of the smallest positive uniform."""
     return np.maximum(uniforms, 2.0**-54)
 
 
@@ -225,7 +228,7 @@ _LOGLIK = Panel(
     methods=(*(_sampled(name) for name in _NOTES if name != "direct"), _true_posterior()),
     measures=(
         Measure("heldout_nll", "negative log likelihood of the held-out records at a private draw", "nat"),
-        Measure("expected_nll", "exact expectation of that over data and draws", "nat", per_trial=False),
+        Measure("expected_nll", "exact expectation of heldout_nll over data and draws", "nat", per_trial=False),
     ),
     method_factors=_method_factors(-15),
     constants=(
@@ -243,7 +246,7 @@ _LOGLIK = Panel(
 STUDY = Study(
     name="renyi-utility",
     title="Utility of Rényi-private draws of a Beta posterior",
-    aim="Find which private draw is worth most at which epsilon, and what each becomes as epsilon vanishes or grows.",
+    aim="Compare the utility of private draws by epsilon, including the limits of small and large epsilon.",
     panels=(_KL, _LOGLIK),
     seed=20_171_205,
     claims=CLAIMS,

@@ -1,7 +1,7 @@
-"""What P3 concludes of private draws of a Beta posterior, as checks over the stored results, and the figures.
+"""Claims and figures of the study `renyi-utility` (P3).
 
-Divergences and expected losses are exact, so verdicts rest on numbers without a Monte Carlo error, up to rounding; that
-the simulated losses agree with them is a check of its own.
+Verdicts rest on divergences and expected losses that are exact up to rounding. A separate claim compares the simulated
+losses with them.
 """
 
 import math
@@ -36,7 +36,7 @@ def _power(epsilon: float) -> str:
 
 
 def _of(summary: xr.Dataset, measure: str, mechanism: str, **place: Any) -> xr.DataArray:
-    """Return a measure of one mechanism, by ascending epsilon."""
+    """Return a measure of one mechanism in ascending order of ε."""
     return summary[measure].sel(mechanism=mechanism, **place).sortby("epsilon")
 
 
@@ -51,9 +51,10 @@ def _direct_is_reached(summaries: Mapping[str, xr.Dataset]) -> Finding:
     others = {name: float(_of(summary, "kl", name).min()) for name in ("gaussian", "gaussian-tight")}
     return Finding(
         "reproduced" if holds and min(others.values()) > 0 else "not reproduced",
-        f"Direct sampling spends {threshold:.5f}. The divergence is exactly 0 at {int(reachable.sum())} stored epsilon "
-        f"from there on, and positive at {int((~reachable).sum())} below, for both. The smallest of the Gaussian "
-        f"mechanism is {others['gaussian']:.2g}, {others['gaussian-tight']:.2g} with the tight variance.",
+        f"Direct sampling has epsilon {threshold:.5f}. For both posteriors the divergence is exactly 0 at the "
+        f"{int(reachable.sum())} stored epsilon above it and positive at the {int((~reachable).sum())} below. The "
+        f"smallest divergence of the Gaussian mechanism is {others['gaussian']:.2g}, and "
+        f"{others['gaussian-tight']:.2g} with the tight variance.",
     )
 
 
@@ -72,8 +73,9 @@ def _bounded_away(summaries: Mapping[str, xr.Dataset]) -> Finding:
     holds &= bool((gaussian.diff("epsilon") < 0).all()) and bool(gaussian[-1] < limit)
     return Finding(
         "reproduced" if holds else "not reproduced",
-        f"Coefficients stay below {largest:.4f}. Smallest divergences: {', '.join(evidence)}. That of the Gaussian "
-        f"mechanism falls throughout, to {float(gaussian[-1]):.2g} at {_power(float(gaussian['epsilon'][-1]))}.",
+        f"Coefficients are below {largest:.4f}. Smallest divergences: {', '.join(evidence)}. The divergence of the "
+        f"Gaussian mechanism decreases monotonically to {float(gaussian[-1]):.2g} at epsilon = "
+        f"{_power(float(gaussian['epsilon'][-1]))}.",
     )
 
 
@@ -88,9 +90,8 @@ def _degrades_to_prior(summaries: Mapping[str, xr.Dataset]) -> Finding:
     numbers = ", ".join(f"{float(share.sel(order=order)):.1%} at order {order:g}" for order in share["order"].values)
     return Finding(
         "reproduced" if holds else "not reproduced",
-        f"The divergence of the posterior from the prior is {limit:.4f}. At epsilon = "
-        f"{_power(float(divergences['epsilon'][0]))} the diffused posterior has come to {numbers} of it, and never "
-        "exceeds it.",
+        f"The divergence of the posterior from the prior is {limit:.4f}. The divergence from the diffused posterior "
+        f"at epsilon = {_power(float(divergences['epsilon'][0]))} is {numbers} of it, and never exceeds it.",
     )
 
 
@@ -101,12 +102,12 @@ def _degrades_to_point(summaries: Mapping[str, xr.Dataset]) -> Finding:
     slopes = np.log(first / second) / np.log(two["epsilon"].values[0] / two["epsilon"].values[1])
     holds = bool((divergences.diff("epsilon") <= 0).all()) and bool((abs(slopes + 1) < 0.1).all())
     numbers = ", ".join(
-        f"{divergence:.0f} at order {order:g}, growing like epsilon to the power {slope:.3f}"
+        f"{divergence:.0f} at order {order:g}, proportional to epsilon^{slope:.3f}"
         for divergence, order, slope in zip(first, two["order"].values, slopes, strict=True)
     )
     return Finding(
         "reproduced" if holds else "not reproduced",
-        f"Divergence at epsilon = {_power(float(two['epsilon'][0]))}: {numbers}: it has no bound.",
+        f"Divergence at epsilon = {_power(float(two['epsilon'][0]))}: {numbers}. It is unbounded.",
     )
 
 
@@ -122,8 +123,8 @@ def _bimodal(summaries: Mapping[str, xr.Dataset]) -> Finding:
     smallest = _power(float(ends[0]["epsilon"][0]))
     return Finding(
         "reproduced" if holds else "not reproduced",
-        f"The probabilities that the noisy count is clamped to 0 and to n grow towards a half as epsilon falls. At "
-        f"epsilon = {smallest}, {'; '.join(evidence)}.",
+        "The probabilities that the noisy count is clipped to 0 and to n increase towards 1/2 as epsilon decreases. At "
+        f"epsilon = {smallest}: {'; '.join(evidence)}.",
     )
 
 
@@ -140,9 +141,9 @@ def _spends(summaries: Mapping[str, xr.Dataset]) -> Finding:
         evidence.append(f"{name} {low:.6f} to {high:.6f}")
     return Finding(
         "reproduced" if holds else "not reproduced",
-        f"Share of epsilon that is spent: {', '.join(evidence)}; at most {float(share.max()):.12f} anywhere. Settings "
-        f"in which the posterior itself may be released are left out, and {int(at_asymptote.sum())} with a coefficient "
-        "within a millionth of that at which no epsilon is finite.",
+        f"Ratio of divergence to epsilon: {', '.join(evidence)}; maximum {float(share.max()):.12f}. Excluded from the "
+        f"ranges are settings in which the posterior itself may be released and {int(at_asymptote.sum())} settings "
+        "with a coefficient within a relative distance of 1e-6 of the asymptote.",
     )
 
 
@@ -150,7 +151,7 @@ def _spends(summaries: Mapping[str, xr.Dataset]) -> Finding:
 
 
 def _winners(values: xr.DataArray, names: tuple[str, ...], order: float) -> list[tuple[float, str]]:
-    """Return at each stored epsilon, ascending, which mechanism has the smallest value; equal ones together."""
+    """Return the mechanisms with the smallest value at each stored ε in ascending order; ties are joined."""
     some = values.sel(mechanism=list(names), order=order).sortby("epsilon")
     least = some.min("mechanism")
     return [
@@ -160,7 +161,7 @@ def _winners(values: xr.DataArray, names: tuple[str, ...], order: float) -> list
 
 
 def _ahead_of(panel: str, measure: str, rival: str) -> Callable[[Mapping[str, xr.Dataset]], Finding]:
-    """Check that the proposed mechanisms are ahead of a rival at some epsilon of each order, and say where."""
+    """Return a check that a proposed mechanism has a smaller value than a rival at some ε of each order."""
 
     def check(summaries: Mapping[str, xr.Dataset]) -> Finding:
         values, evidence, holds = summaries[panel][measure], [], True
@@ -173,7 +174,10 @@ def _ahead_of(panel: str, measure: str, rival: str) -> Callable[[Mapping[str, xr
                 epsilons = [epsilon for epsilon, _ in run]
                 ends = (epsilons[0], epsilons[-1]) if len(epsilons) > 1 else (epsilons[0],)
                 runs.append(f"{name} at {' to '.join(map(_power, ends))}")
-            evidence.append(f"Order {order:g}, ahead at {n_ahead} of {len(winners)} epsilon: {', '.join(runs)}.")
+            evidence.append(
+                f"Order {order:g}, smaller than {rival} at {n_ahead} of {len(winners)} epsilon. Smallest: "
+                f"{', '.join(runs)}."
+            )
         return Finding("reproduced" if holds else "not reproduced", " ".join(evidence))
 
     return check
@@ -186,8 +190,8 @@ def _tight_is_ahead(panel: str, measure: str) -> Callable[[Mapping[str, xr.Datas
         n_behind = int((ratio <= 1).sum())
         return Finding(
             "not reproduced" if n_behind else "reproduced",
-            f"Published over tight: {float(ratio.min()):.4g} to {float(ratio.max()):.4g} at {ratio.size} settings; "
-            f"behind at {n_behind}.",
+            f"Ratio of published to tight: {float(ratio.min()):.4g} to {float(ratio.max()):.4g} at {ratio.size} "
+            f"settings; at most 1 in {n_behind}.",
         )
 
     return check
@@ -197,7 +201,7 @@ def _tight_is_ahead(panel: str, measure: str) -> Callable[[Mapping[str, xr.Datas
 
 
 def _loss_at(summary: xr.Dataset, theta: float) -> float:
-    """Return the expected log loss of one value of theta."""
+    """Return the expected log loss of one value of θ."""
     q = float(summary["probability"])
     return -float(summary["n_heldout"]) * (q * np.log(theta) + (1 - q) * np.log1p(-theta))
 
@@ -214,8 +218,8 @@ def _limit_of_concentrated(summaries: Mapping[str, xr.Dataset]) -> Finding:
     return Finding(
         verdict,  # type: ignore[arg-type]
         f"Expected loss at epsilon = {_power(float(losses['epsilon']))}: {numbers}. It is {at_mean:.4f} at the mean of "
-        f"the prior, {mean:.4f}, and {at_mode:.4f} at its mode, {mode:.4f}: a prior of growing weight contracts to its "
-        "mean.",
+        f"the prior, {mean:.4f}, and {at_mode:.4f} at its mode, {mode:.4f}. As its weight increases, the prior "
+        "concentrates at its mean.",
     )
 
 
@@ -232,7 +236,7 @@ def _favours_concentrated(summaries: Mapping[str, xr.Dataset]) -> Finding:
     )
     return Finding(
         "reproduced" if bool((gaps > 0).all()) else "not reproduced",
-        f"Expected loss at epsilon = {_power(float(losses['epsilon']))}, {numbers}.",
+        f"Expected loss at epsilon = {_power(float(losses['epsilon']))}; {numbers}.",
     )
 
 
@@ -259,7 +263,7 @@ def _same_limits(summaries: Mapping[str, xr.Dataset]) -> Finding:
         "reproduced" if holds else "not reproduced",
         f"Excess of the expected loss over that of the true posterior, "
         f"{float(summary['expected_nll'].sel(mechanism='true-posterior').isel(order=0, epsilon=0)):.4f}, at epsilon = "
-        f"{_power(float(largest))}; {numbers}. At order 2 it is 0 from {threshold:.5f} on.",
+        f"{_power(float(largest))}: {numbers}. At order 2 it is 0 for epsilon >= {threshold:.5f}.",
     )
 
 
@@ -268,7 +272,7 @@ def _draws_agree(summaries: Mapping[str, xr.Dataset]) -> Finding:
     errors = abs(summary["heldout_nll_mean"] - summary["expected_nll"]) / summary["heldout_nll_mcse"]
     return Finding(
         "reproduced" if bool((errors <= _MOST_ERRORS).all()) else "not reproduced",
-        f"Largest deviation {float(errors.max()):.2f} standard errors among {int(errors.count())} settings; "
+        f"Largest deviation: {float(errors.max()):.2f} standard errors among {int(errors.count())} settings; at most "
         f"{format_value(_MOST_ERRORS)} are allowed.",
     )
 
@@ -287,57 +291,59 @@ def _nll(*mechanisms: str) -> dict[str, dict[str, tuple[Any, ...]]]:
     return {"loglik": {**_PUBLISHED, **constants, "epsilon": _NLL_ENDS, "mechanism": mechanisms}}
 
 
-_OUTPERFORM = "The proposed mechanisms outperform existing ones in specific situations"
+_OUTPERFORM = "The proposed mechanisms outperform the Gaussian mechanism in specific situations"
 CLAIMS = (
     Claim(
         "direct-is-reached",
-        "At order 2 both weakened posteriors reach zero divergence once direct sampling is possible; the Gaussian "
-        "mechanism never does.",
+        "At order 2 the diffused and the concentrated posterior have zero divergence where direct sampling satisfies "
+        "the guarantee; the Gaussian mechanism always has a positive divergence.",
         "P3, section 5.1",
         _kl("direct", *_PROPOSED, "gaussian", "gaussian-tight"),
         _direct_is_reached,
     ),
     Claim(
         "bounded-away",
-        "At order 15 the divergences of both are bounded away from 0, while the Gaussian mechanism approaches the "
-        "truth.",
+        "At order 15 the divergences of the diffused and the concentrated posterior are bounded away from 0, while "
+        "that of the Gaussian mechanism approaches 0.",
         "P3, section 5.1",
         _kl(*_PROPOSED, "gaussian"),
         _bounded_away,
     ),
     Claim(
         "diffused-degrades-to-the-prior",
-        "As epsilon vanishes the diffused posterior degrades to the prior, with modest divergence.",
+        "As epsilon tends to 0, the diffused posterior tends to the prior, with a moderate divergence.",
         "P3, section 5.1",
         _kl("diffused"),
         _degrades_to_prior,
     ),
     Claim(
         "concentrated-degrades-to-a-point",
-        "As epsilon vanishes the concentrated posterior approaches a point mass, heavily penalised by the divergence.",
+        "As epsilon tends to 0, the concentrated posterior tends to a point mass, with an unbounded divergence.",
         "P3, section 5.1",
         _kl("concentrated"),
         _degrades_to_point,
     ),
     Claim(
         "gaussian-is-bimodal",
-        "Due to its projection the Gaussian mechanism follows a bimodal distribution as epsilon vanishes.",
+        "As epsilon tends to 0, the distribution of the Gaussian mechanism becomes bimodal because it clips the "
+        "counts.",
         "P3, section 5.1",
         _kl("gaussian", "gaussian-tight"),
         _bimodal,
     ),
     Claim(
         "spent-epsilon",
-        "The mechanisms spend all of epsilon, never more; with the published variance the Gaussian one spends half.",
-        "check of this study; P3 takes twice the variance that (order, epsilon)-RDP needs",
+        "The Rényi divergence of the calibrated mechanisms is epsilon and never more; with the published variance, the "
+        "divergence of the Gaussian mechanism is half of epsilon.",
+        "check of this study; P3 uses twice the variance that (order, epsilon)-RDP needs",
         _kl("direct", *_PROPOSED, "gaussian", "gaussian-tight"),
         _spends,
     ),
     *(
         Claim(
             f"{label}-ahead-of-{rival}",
-            f"{_OUTPERFORM}: {what}{'' if rival == 'gaussian' else ', the Gaussian one with the tight variance'}.",
-            "P3, section 6" if rival == "gaussian" else "this laboratory, on P3's conclusion",
+            f"{_OUTPERFORM}: {what}{'' if rival == 'gaussian' else ', compared with the tight variance'}.",
+            "P3, section 6" if rival == "gaussian" else "this project, on P3's conclusion",
             needs(*_PROPOSED, rival),
             _ahead_of(panel, measure, rival),
         )
@@ -350,8 +356,8 @@ CLAIMS = (
     *(
         Claim(
             f"{label}-tight-ahead-of-published",
-            f"The tight variance is ahead of the published one at every order and epsilon: {what}.",
-            "this laboratory",
+            f"The tight variance outperforms the published one at every order and epsilon: {what}.",
+            "this project",
             needs("gaussian", "gaussian-tight"),
             _tight_is_ahead(panel, measure),
         )
@@ -362,28 +368,28 @@ CLAIMS = (
     ),
     Claim(
         "same-limits",
-        "The losses on held-out records agree with the limits of the divergence.",
+        "The losses on held-out records have the same limits in epsilon as the divergence.",
         "P3, section 5.1",
         {**_kl("direct"), **_nll(*_PROPOSED, "gaussian", "true-posterior")},
         _same_limits,
     ),
     Claim(
         "favours-concentrated",
-        "The experiment on held-out records is more favourable for the concentrated posterior as epsilon vanishes.",
+        "As epsilon tends to 0, the concentrated posterior has the smallest expected loss on held-out records.",
         "P3, section 5.1",
         _nll(*_PROPOSED, "gaussian", "gaussian-tight"),
         _favours_concentrated,
     ),
     Claim(
         "limit-of-concentrated",
-        "It degrades only to the log likelihood under the mode of the prior.",
+        "As epsilon tends to 0, the loss of the concentrated posterior tends to that at the mode of the prior.",
         "P3, section 5.1",
         _nll("concentrated"),
         _limit_of_concentrated,
     ),
     Claim(
         "draws-agree",
-        "The mean loss of the draws equals its exact expectation, within 5 Monte Carlo standard errors.",
+        "The mean loss of the draws equals its exact expectation within 5 Monte Carlo standard errors.",
         "check of this study",
         {"loglik": {}},
         _draws_agree,
@@ -410,19 +416,19 @@ FIGURES = (
     Figure(
         "utility-kl",
         "Divergence of the posterior from a private draw (P3, Figures 2a and 2b)",
-        "Kullback-Leibler divergence of the true posterior, at 38 successes of 100, from the distribution of a private draw, "
-        "against epsilon; left at order 2, right at order 15. Above on the paper's scale, below on a logarithmic one, "
-        "where a divergence of 0 is not shown. The dotted line is where direct sampling becomes private enough: never "
-        "at order 15.",
+        "Kullback-Leibler divergence of the true posterior, for 38 successes in 100 records, from the distribution of "
+        "a private draw, against epsilon. Left: order 2; right: order 15. Top: linear scale of the paper; bottom: "
+        "logarithmic scale, without divergences of 0. The dotted line is the smallest epsilon at which direct sampling "
+        "satisfies the guarantee; there is none at order 15.",
         ("kl",),
         _draw_kl,
     ),
     Figure(
         "utility-loglik",
         "Log loss of a private draw on held-out records (P3, Figures 2c and 2d)",
-        "Negative log likelihood of 100 held-out fair Bernoulli trials at a private draw from 100 others, against "
-        "epsilon; below on a larger scale. Lines are exact expectations, markers means of the simulated trials; bands "
-        "reach one standard deviation of the trials either way, for the mechanisms that P3 compares.",
+        "Negative log likelihood of 100 held-out fair Bernoulli trials at a private draw given 100 other trials, "
+        "against epsilon; the bottom row is enlarged. Lines are exact expectations and markers are means of the "
+        "simulated trials. Bands show ± 1 standard deviation of the trials for the mechanisms of P3.",
         ("loglik",),
         _draw_loss,
     ),

@@ -1,4 +1,4 @@
-"""The study: its panels follow the contract, its numbers are those of the mechanisms, its claims can fail."""
+"""Tests of the study `renyi-audit`."""
 
 import math
 
@@ -35,7 +35,7 @@ VALUES = {
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory):
-    """Run every panel on a smaller grid, of its own."""
+    """Run every panel on a smaller grid."""
     folder = tmp_path_factory.mktemp("study")
     for panel, values in VALUES.items():
         pipeline.run(STUDY, folder / f"{panel}.zarr", panels=[panel], values=values)
@@ -51,8 +51,8 @@ def verdicts(summaries):
     return {claim.name: finding.verdict for claim, finding in judge(STUDY, summaries)}
 
 
-def forged(summaries, panel, measure, factor, **where):
-    """Multiply a measure where the coordinates are those given."""
+def scaled(summaries, panel, measure, factor, **where):
+    """Multiply a measure at the given coordinates."""
     ds = summaries[panel]
     hit = xr.DataArray(True)
     for name, value in where.items():
@@ -61,7 +61,7 @@ def forged(summaries, panel, measure, factor, **where):
 
 
 def test_store_layout(stores):
-    """Groups, dimensions and measures, as users rely on them; read by plain xarray; no trial dimension."""
+    """Check groups, dimensions and measures as read by xarray; there is no trial dimension."""
     dims = {
         "logistic": ("dimension", "n", "beta", "order", "epsilon", "mechanism"),
         "tightness": ("dimension", "precision", "beta"),
@@ -79,7 +79,7 @@ def test_store_layout(stores):
     assert "Not private" in xr.open_zarr(stores["links"], group="links").link.attrs["notes"]["probit"]
 
 
-def test_grid_of_the_study():
+def test_grid():
     spec = {panel.name: panel.spec()["factors"] for panel in STUDY.panels}
     assert spec["logistic"] == {"dimension": [1, 2], "n": [1000, 30_000], "beta": [0.001, 0.1]}
     assert spec["tightness"]["beta"] == [10.0**-k for k in range(8)]
@@ -88,8 +88,8 @@ def test_grid_of_the_study():
     assert all(panel.trials is None for panel in STUDY.panels)
 
 
-def test_logistic_by_hand(summaries):
-    """The largest over the kinds of shared records is at least that of each; the bounds are the theorems'."""
+def test_logistic_panel_against_direct_audits(summaries):
+    """The stored divergence is at least that of each set of shared records; bounds are those of the theorems."""
     ds = summaries["logistic"].sel(n=1000, beta=0.001, order=2.0, epsilon=1.0)
     for name in ds.mechanism.values.tolist():
         mechanism = glm_mechanism(name, 1000, 0.001, 2, 1.0)
@@ -107,7 +107,7 @@ def test_logistic_by_hand(summaries):
     assert float(shares.sel(dimension=2).min()) > 0.6
 
 
-def test_links_by_hand(summaries):
+def test_links_panel_against_known_values(summaries):
     ds = summaries["links"]
     assert ds.bound.sel(n=1, link="probit").values.tolist() == [2 * order for order in ds.order.values]
     assert ds.critical_order.sel(n=1).values.tolist() == [math.inf, 2.0, 1.0]
@@ -120,8 +120,8 @@ def test_links_by_hand(summaries):
     assert float(ds.renyi_epsilon.sel(n=1, link="probit", order=1.99)) == pytest.approx(5.336787, rel=1e-6)
 
 
-def test_ops_by_hand(summaries):
-    """Without shared records half of 2c²ρ/β is lost; the truncated distribution is the mechanism's."""
+def test_ops_panel_against_known_values(summaries):
+    """Without shared records the loss is half of 2c²ρ/β; the audited distribution is the truncated one."""
     ds = summaries["ops"].sel(power=1.0)
     for beta in (0.001, 10.0):
         assert float(ds.pure_loss.sel(n=1, beta=beta, mechanism="ops")) == pytest.approx(1 / beta)
@@ -146,12 +146,12 @@ def test_findings(summaries):
         "gaussian-variance": "corrected",
     }
     evidence = {name: claim.check(summaries).evidence for name, claim in CLAIMS.items()}
-    assert "0 of 6 audits exceed what is stated" in evidence["theorems-hold"]
-    assert "none is above 0.2765" in evidence["bound-is-tight"]
-    assert "probit: infinite from order 2 on" in evidence["links-satisfy-the-theorems"]
+    assert "0 of 6 audits exceed the bound" in evidence["theorems-hold"]
+    assert "the proved limit is 0.2765" in evidence["bound-is-tight"]
+    assert "probit: infinite at orders >= 2" in evidence["links-satisfy-the-theorems"]
     assert "39.822, 152.84, 603.35, 2403.9" in evidence["orders-that-diverge"]
-    assert "0.3718 of the published one (n = 1000, beta = 10, power = 1)" in evidence["ops-loss"]
-    assert "in 0 with beta above n" in evidence["better-than-ops"]
+    assert "0.3718 times the published bound (n = 1000, beta = 10, power = 1)" in evidence["ops-loss"]
+    assert "in 0 with beta > n" in evidence["better-than-ops"]
     assert "0.5000 with the published variance λ/epsilon, 1.0000 with half of it" in evidence["gaussian-variance"]
 
 
@@ -194,11 +194,11 @@ def test_findings(summaries):
     ],
 )
 def test_verdicts_depend_on_the_results(summaries, claim, panel, measure, factor, where, expected):
-    assert CLAIMS[claim].check(forged(summaries, panel, measure, factor, **where)).verdict == expected
+    assert CLAIMS[claim].check(scaled(summaries, panel, measure, factor, **where)).verdict == expected
 
 
-def test_links_within_the_bound_turn_the_verdict(summaries):
-    """One link that kept to the bound would correct the claim, both would reproduce it."""
+def test_verdict_on_links_within_the_bound(summaries):
+    """The verdict is "corrected" if one of the two links satisfies the bound and "reproduced" if both do."""
     ds = summaries["links"]
     for kept, expected in (({"probit"}, "corrected"), ({"probit", "cloglog"}, "reproduced")):
         hit = ds.link.isin(list(kept))
@@ -206,14 +206,14 @@ def test_links_within_the_bound_turn_the_verdict(summaries):
         assert CLAIMS["links-satisfy-the-theorems"].check(there).verdict == expected
 
 
-def test_an_infinity_in_the_wrong_place_is_noticed(summaries):
+def test_mismatched_infinity_fails_the_claim(summaries):
     ds = summaries["dirichlet"]
     there = {**summaries, "dirichlet": ds.assign(stated_epsilon=ds.stated_epsilon.where(ds.mechanism != "direct", 9.0))}
     assert CLAIMS["suprema-are-exact"].check(there).verdict == "not reproduced"
 
 
-def test_where_the_guarantee_is_better_everywhere(summaries):
-    """With β far below n alone P3's comparison with OPS would be reproduced."""
+def test_comparison_with_ops_is_reproduced_for_small_beta(summaries):
+    """The comparison of P3 with OPS holds if β is much smaller than n."""
     few = {**summaries, "ops": summaries["ops"].sel(beta=[0.001], n=[1000])}
     assert CLAIMS["better-than-ops"].check(few).verdict == "reproduced"
 
@@ -247,7 +247,7 @@ def test_claims_without_results_are_undecided(summaries):
         ("ops", {"power": [1.5]}, r"power must be in \(0, 1\], got 1.5"),
         ("ops", {"beta": [0]}, "beta must be finite and > 0"),
         ("dirichlet", {"prior": ["1:0"]}, "prior must have positive"),
-        ("dirichlet", {"n": [100_000]}, "n must leave at most 20,000 data sets to enumerate, got 100000"),
+        ("dirichlet", {"n": [100_000]}, "n must give at most 20,000 data sets to enumerate, got 100000"),
         ("dirichlet", {"epsilon": [0]}, "epsilon must be a finite number > 0"),
     ],
 )

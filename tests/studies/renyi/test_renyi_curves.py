@@ -1,4 +1,4 @@
-"""The study: its panels follow the contract, its curves are exact and infinite where they must be, claims can fail."""
+"""Tests of the study `renyi-curves`."""
 
 import math
 
@@ -41,7 +41,7 @@ def verdicts(summaries):
 
 
 def test_store_layout(store):
-    """Groups, dimensions, coordinates and measures, as users rely on them; infinity is a value like any other."""
+    """Check groups, dimensions, coordinates and measures; infinite divergences are stored."""
     for panel in PANELS:
         ds = xr.open_zarr(store, group=panel).load()
         assert {str(name): variable.dims for name, variable in ds.data_vars.items()} == {
@@ -60,8 +60,8 @@ def test_store_layout(store):
         assert ds.renyi_epsilon.attrs["units"] == "nat"
 
 
-def test_curves_by_the_definition(summaries):
-    """Over all neighbours among 100 records, with log gammas."""
+def test_curves_equal_enumeration(summaries):
+    """Enumerate all neighbouring data sets of 100 records, with log-gamma functions."""
 
     def log_beta(x):
         return gammaln(x).sum(axis=-1) - gammaln(x.sum(axis=-1))
@@ -83,7 +83,7 @@ def test_curves_by_the_definition(summaries):
 
 
 def test_known_values(summaries):
-    """Direct sampling, the same in both panels; and P3's asymptotes."""
+    """Direct sampling has the same known values in both panels; asymptotes are those of P3."""
     for panel in PANELS:
         direct = summaries[panel].sel(coefficient=1.0)
         assert direct.renyi_epsilon.sel(order=[2.0, 5.0, 6.9]).values == pytest.approx(
@@ -100,7 +100,7 @@ def test_verdicts_and_evidence(summaries):
     findings = {claim.name: finding for claim, finding in judge(STUDY, summaries)}
     assert {name: finding.verdict for name, finding in findings.items()} == VERDICTS
     assert "9.571 (0.7), 7.667 (0.9), 7 (1)" in findings["vertical-asymptotes"].evidence
-    assert "up to 12.2%, at order 1 and coefficient 1, and at orders up to 1.95" in (
+    assert "up to 12.2% (order 1, coefficient 1), at orders up to 1.95" in (
         findings["corners-are-the-supremum"].evidence
     )
 
@@ -125,7 +125,7 @@ def test_verdicts_depend_on_the_results(summaries, panel, claim, measure, place,
     assert checked.check({**summaries, panel: changed}).verdict == verdict
 
 
-def test_equal_corners_would_be_reproduced(summaries):
+def test_equal_corners_reproduce_the_claim(summaries):
     same = {panel: ds.assign(corner_epsilon=ds.renyi_epsilon) for panel, ds in summaries.items()}
     assert verdicts(same)["corners-are-the-supremum"] == "reproduced"
 
@@ -136,7 +136,7 @@ def test_claims_without_results_are_undecided(summaries):
     assert set(verdicts({"diffused": summaries["diffused"]}).values()) == {"undecided"}
 
 
-def test_corners_that_are_no_distribution_are_infinite(tmp_path):
+def test_corners_with_invalid_parameters_are_infinite(tmp_path):
     values = {"prior": ["0.5:2"], "coefficient": [0.2, 1.0], "order": [1.0, 1.2], "n": [10]}
     pipeline.run(STUDY, tmp_path / "s.zarr", panels=["diffused"], values=values)
     ds = xr.open_zarr(tmp_path / "s.zarr", group="diffused").load()

@@ -1,4 +1,4 @@
-"""The study: draws are right and independent, numbers do not depend on grouping, bad files are refused, claims fail."""
+"""Tests of the study `renyi-logistic`."""
 
 import math
 
@@ -34,7 +34,7 @@ def store(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def splits(tmp_path_factory):
-    """Run a few random splits at one corner."""
+    """Run a few random splits at one setting."""
     path = tmp_path_factory.mktemp("study") / "s.zarr"
     pipeline.run(STUDY, path, panels=["abalone-splits"], trials=3, values={"order": [1], "epsilon": [1.0]})
     return path
@@ -78,7 +78,7 @@ def test_store_layout(store, splits):
         np.testing.assert_allclose(np.log(panel.spec()["method_factors"]["epsilon"]), range(-5, 4))
 
 
-def test_what_a_mechanism_does_not_use_does_not_change_it(store):
+def test_unused_factors_do_not_change_results(store):
     ds = xr.open_zarr(store, group="abalone").load()
     assert len(np.unique(ds.test_nll.sel(mechanism="true-posterior"))) == 27
     assert len(np.unique(ds.test_nll.sel(mechanism="ops"))) == 54
@@ -86,7 +86,7 @@ def test_what_a_mechanism_does_not_use_does_not_change_it(store):
 
 
 def test_trial_does_not_depend_on_the_run(store, tmp_path):
-    """One more trial, another order of the grid, other mechanisms: the same bits."""
+    """Results are identical with one more trial, another order of the grid, or other mechanisms."""
     ds = xr.open_zarr(store, group="abalone").load()
     values = {"order": [100], "epsilon": [math.exp(3)], "mechanism": ["ops", "glm-diffused"]}
     pipeline.run(STUDY, tmp_path / "t.zarr", panels=["abalone"], trials=26, values=values)
@@ -99,7 +99,7 @@ def test_trial_does_not_depend_on_the_run(store, tmp_path):
 
 
 def test_draws_follow_the_posterior_and_are_independent():
-    """Against quadrature in two dimensions; a posterior of another prior must fail."""
+    """Compare moments with quadrature in two dimensions; a posterior with another prior must fail."""
     data = classification()
     target = glm_mechanism("true-posterior", 60, 0.02, 1, 1.0)
     X, y = data.train_x, data.train_y.astype(float)
@@ -115,7 +115,7 @@ def test_draws_follow_the_posterior_and_are_independent():
     for j in range(2):
         assert_mean_within(draws[:, j], centre[j])
         assert_mean_within((draws[:, j] - centre[j]) ** 2, float(distribution @ (grid[:, j] - centre[j]) ** 2))
-    # draws that share chains are no more alike than others: the mean of a set has the variance of independent draws
+    # draws that share chains are independent: the mean of a set has the variance of independent draws
     means = np.stack([each.weights.mean(axis=0) for each in sets])
     scaled = 25 * (means - centre) ** 2 / (distribution @ (grid - centre) ** 2)
     assert_mean_within(np.concatenate([scaled.ravel(), scaled.ravel()[:20]]), 1.0)
@@ -132,13 +132,15 @@ def test_chains_that_do_not_converge_fail_their_trials(monkeypatch, tmp_path):
     store = pipeline.run(STUDY, tmp_path / "s.zarr", panels=["abalone"], trials=2, values=values)
     ds = xr.open_zarr(store.url, group="abalone")
     assert (ds.status == 2).all()
-    assert "the chains did not converge in 1,200 steps: split R-hat 1.0" in ds.error.values.ravel()[0]
+    assert (
+        "the chains did not converge in 1,200 steps: split R-hat must be < 1.0, got 1.0" in ds.error.values.ravel()[0]
+    )
 
 
-def test_test_error_and_likelihood_are_those_of_their_definition():
+def test_test_error_and_likelihood_follow_their_definitions():
     data = split(load("abalone"))
     weights = np.random.default_rng(0).standard_normal((3, 9))
-    error, nll = logistic_trials._judge(weights, data)
+    error, nll = logistic_trials._score(weights, data)
     for k, w in enumerate(weights):
         p = 1 / (1 + np.exp(-data.test_x @ w))
         assert error[k] == np.mean((p > 0.5) != data.test_y)
@@ -156,7 +158,7 @@ def write_csv(path, n=60, seed=1, label=("no", "yes")):
     )
 
 
-def test_a_users_file(command, tmp_path):
+def test_user_csv_file(command, tmp_path):
     write_csv(tmp_path / "mine.csv")
     words = ["--set", "data=mine.csv", "--set", "target=bought", "--set", "epsilon=1,3", "--set", "order=2"]
     code, _, err = command("run", "renyi-logistic", "--panel", "csv", *words, "--trials", 3, "--store", "s.zarr")
@@ -199,16 +201,16 @@ def test_invalid_input_is_reported_before_writing(command, tmp_path, text, words
     assert not (tmp_path / "s.zarr").exists()
 
 
-def test_a_file_without_its_panel_is_asked_for():
+def test_csv_values_without_the_csv_panel_raise():
     with pytest.raises(BadInputError, match="csv"):
         STUDY.configure(values={"data": ["mine.csv"], "target": ["bought"]}, panels=["abalone"])
 
 
-# Claims and figures, on summaries made by hand
+# Claims and figures, on synthetic summaries
 
 
-def forged(errors, mcse=0.001, rhat=1.005, ess=900, n_ok=50, n_failed=0):
-    """Return the summary of a panel in which each mechanism has one error everywhere."""
+def synthetic_summary(errors, mcse=0.001, rhat=1.005, ess=900, n_ok=50, n_failed=0):
+    """Return a summary in which each mechanism has the same error at all settings."""
     names = list(errors)
     shape = (3, 9, len(names))
     coords = {
@@ -240,7 +242,7 @@ GOOD = {
 
 
 def verdicts(errors=GOOD, **changes):
-    summaries = {name: forged(errors, **changes) for name in PANELS}
+    summaries = {name: synthetic_summary(errors, **changes) for name in PANELS}
     return {claim.name: finding.verdict for claim, finding in judge(STUDY, summaries)}
 
 
@@ -270,19 +272,17 @@ def test_claims_can_fail(changes, claim, verdict):
     assert verdicts(**changes)[claim] == verdict
 
 
-def test_splits_that_contradict():
+def test_contradicting_splits_fail_the_claim():
     turned = {**GOOD, "glm-diffused": 0.31}
-    summaries = {name: forged(GOOD) for name in PANELS} | {"abalone-splits": forged(turned)}
+    summaries = {name: synthetic_summary(GOOD) for name in PANELS} | {"abalone-splits": synthetic_summary(turned)}
     found = {claim.name: finding.verdict for claim, finding in judge(STUDY, summaries)}
     assert found["one-split-is-enough"] == "not reproduced"
 
 
-def test_figures_draw_what_is_stored(store, splits):
+def test_figures_of_stored_panels_are_drawn(store, splits):
     summaries = load_summaries(store, study=STUDY) | load_summaries(splits, study=STUDY)
     drawn = drawable(STUDY, summaries)
     assert [figure.name for figure in drawn] == ["test-error", "test-nll", "splits"]
     for figure in drawn:
-        (svg,) = render(
-            figure.draw, {name: summaries[name] for name in figure.panels if name in summaries}, ["png"]
-        )
+        (svg,) = render(figure.draw, {name: summaries[name] for name in figure.panels if name in summaries}, ["png"])
         assert len(svg) > 10_000

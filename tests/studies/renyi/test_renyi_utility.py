@@ -1,4 +1,4 @@
-"""The study: panels follow the contract, exact numbers by other means, draws that agree, claims that can fail."""
+"""Tests of the study `renyi-utility`."""
 
 import math
 
@@ -29,7 +29,7 @@ VERDICTS = {claim.name: "reproduced" for claim in STUDY.claims} | {"limit-of-con
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
-    """Run both panels at fewer epsilon, with few trials."""
+    """Run both panels with fewer epsilon and few trials."""
     path = tmp_path_factory.mktemp("study") / "s.zarr"
     pipeline.run(STUDY, path, trials=300, values={"epsilon": EPSILONS})
     return path
@@ -64,11 +64,11 @@ def test_store_layout(store):
     assert (loglik.status == 1).all()
     assert loglik.heldout_nll.attrs["units"] == kl.kl.attrs["units"] == "nat"
     reference = loglik.heldout_nll.sel(mechanism="true-posterior")
-    assert (reference == reference.isel(order=0, epsilon=0)).all()  # computed once
+    assert (reference == reference.isel(order=0, epsilon=0)).all()  # computed once per trial
 
 
-def test_grid_of_the_study():
-    """As in the paper: epsilon from e^-10 and from e^-15 to e^2, 10,000 trials."""
+def test_grid():
+    """The grid is that of P3: epsilon from e^-10 and from e^-15 to e^2, and 10,000 trials."""
     for panel, first, trials in ((STUDY.panels[0], -10, None), (STUDY.panels[1], -15, 10_000)):
         spec = panel.spec()
         assert np.log(spec["method_factors"]["epsilon"]).tolist() == pytest.approx(list(np.arange(first, 2.1, 0.5)))
@@ -77,7 +77,7 @@ def test_grid_of_the_study():
 
 
 def test_known_divergences(summaries):
-    """By quadrature of the densities for the weakened posteriors; those of the noisy counts have their own tests."""
+    """Compare divergences of posteriors with quadrature; divergences of noisy counts have separate tests."""
     one = summaries["kl"].sel(order=2.0, epsilon=math.exp(-2))
     assert one.coefficient.sel(mechanism=["diffused", "concentrated"]).values == pytest.approx(
         [0.838452, 0.714208], abs=5e-7
@@ -93,8 +93,8 @@ def test_known_divergences(summaries):
         assert float(one.kl.sel(mechanism=name)) == exact
 
 
-def plain_expectations():
-    """E[−ln p(X_H | θ)] at order 2, epsilon e^-3: sums over all data, and, for noisy counts, scipy's expectation."""
+def independent_expectations():
+    """Return E[−ln p(X_H | θ)] at order 2, epsilon e^-3 by sums over all data and, for noisy counts, quadrature."""
     binomial = stats.binom(100, 0.5).pmf(np.arange(101))
 
     def loss(c):
@@ -129,14 +129,14 @@ def plain_expectations():
 
 
 def test_expected_losses(summaries):
-    """By other means; a distribution that is 5 % off in its noise or weight would not pass."""
+    """Compare expected losses with an independent implementation."""
     stored = summaries["loglik"].expected_nll.sel(order=2.0, epsilon=math.exp(-3))
-    for name, expected in plain_expectations().items():
+    for name, expected in independent_expectations().items():
         assert float(stored.sel(mechanism=name)) == pytest.approx(expected, rel=1e-9)
 
 
 def test_draws_agree_with_their_expectations(summaries):
-    """Within five standard errors, at every setting; an expectation that is 5 % off does not."""
+    """Means agree within five standard errors at every setting; an error of 5 % is detected."""
     ds = summaries["loglik"]
     errors = abs(ds.heldout_nll_mean - ds.expected_nll) / ds.heldout_nll_mcse
     assert float(errors.max()) < 5
@@ -148,20 +148,19 @@ def test_draws_agree_with_their_expectations(summaries):
 def test_verdicts(summaries):
     findings = {claim.name: finding for claim, finding in judge(STUDY, summaries)}
     assert {name: finding.verdict for name, finding in findings.items()} == VERDICTS
-    assert "exactly 0 at 3 stored epsilon from there on, and positive at 6 below" in (
+    assert "exactly 0 at the 3 stored epsilon above it and positive at the 6 below" in (
         findings["direct-is-reached"].evidence
     )
     assert "diffused 0.09773 (limit 0.09773), concentrated 0.02216 (limit 0.02216)" in findings["bounded-away"].evidence
     assert "75.2039 at the mean of the prior, 0.3333, and 76.8922 at its mode" in (
         findings["limit-of-concentrated"].evidence
     )
-    assert "Order 15, ahead at 6 of 9 epsilon: diffused at e^-15 to e^-2, gaussian-tight at e^-1 to e^2." in (
-        findings["kl-ahead-of-gaussian-tight"].evidence
-    )
+    expected = "at 6 of 9 epsilon. Smallest: diffused at e^-15 to e^-2, gaussian-tight at e^-1 to e^2."
+    assert f"Order 15, smaller than gaussian-tight {expected}" in findings["kl-ahead-of-gaussian-tight"].evidence
 
 
 ANY = slice(None)
-FORGED = {
+WRONG = {
     "direct-is-reached": [
         ("kl", "kl", "diffused", 2.0, 0, lambda x: x + 1e-9),
         ("kl", "kl", "concentrated", 2.0, -2, lambda x: 0 * x),
@@ -202,7 +201,7 @@ FORGED = {
 }
 
 
-def forge(summaries, panel, measure, mechanism, order, power, change):
+def replace_value(summaries, panel, measure, mechanism, order, power, change):
     changed = summaries[panel].copy(deep=True)
     place = {"mechanism": mechanism, "order": order, "epsilon": power if power == ANY else math.exp(power)}
     changed[measure].loc[place] = change(changed[measure].loc[place])
@@ -210,15 +209,15 @@ def forge(summaries, panel, measure, mechanism, order, power, change):
 
 
 @pytest.mark.parametrize("claim", STUDY.claims, ids=lambda claim: claim.name)
-def test_every_claim_fails_on_forged_results(summaries, claim):
-    for forgery in FORGED[claim.name]:
-        assert claim.check(forge(summaries, *forgery)).verdict == "not reproduced"
+def test_every_claim_fails_on_wrong_results(summaries, claim):
+    for change in WRONG[claim.name]:
+        assert claim.check(replace_value(summaries, *change)).verdict == "not reproduced"
 
 
-def test_a_limit_at_the_mode_would_be_reproduced(summaries):
+def test_limit_at_the_mode_reproduces_the_claim(summaries):
     (claim,) = (claim for claim in STUDY.claims if claim.name == "limit-of-concentrated")
-    forgery = ("loglik", "expected_nll", "concentrated", ANY, -15, lambda x: 0 * x + 76.8922)
-    assert claim.check(forge(summaries, *forgery)).verdict == "reproduced"
+    change = ("loglik", "expected_nll", "concentrated", ANY, -15, lambda x: 0 * x + 76.8922)
+    assert claim.check(replace_value(summaries, *change)).verdict == "reproduced"
 
 
 def test_claims_without_results_are_undecided(summaries):
@@ -232,7 +231,7 @@ def test_claims_without_results_are_undecided(summaries):
 
 
 def test_trials_do_not_depend_on_the_grid(store, tmp_path):
-    """A trial is computed again bit by bit, also in a store of fewer values and mechanisms."""
+    """Recomputed trials are identical, also in a store with fewer values and mechanisms."""
     opened = ResultStore.open(store)
     _, configured = study_of(opened, STUDY)
     reruns = rerun_trial(opened, configured, "loglik", {}, 123)
@@ -244,8 +243,8 @@ def test_trials_do_not_depend_on_the_grid(store, tmp_path):
     np.testing.assert_array_equal(small.heldout_nll, large.heldout_nll)
 
 
-def test_heldout_records_and_data_are_fair_and_apart():
-    """The simulated successes: independent, with the mean and the variance of 100 fair trials."""
+def test_records_and_heldout_records_are_independent():
+    """Simulated successes are independent and have the mean and variance of 100 fair trials."""
     panel = STUDY.panel("loglik")
     streams = Streams(1, "s", "loglik", "data", {}, range(20_000))
     data = panel.simulate(panel.fixed_values, streams)
@@ -263,8 +262,8 @@ def test_heldout_records_and_data_are_fair_and_apart():
         ("kl", {"prior": ["1:1:1"]}, "prior must have 2 entries"),
         ("kl", {"prior": ["1:0"]}, "prior must have positive"),
         ("kl", {"n": [0]}, "n must be a whole number >= 1"),
-        ("kl", {"successes": [101]}, "successes must be from 0 to n = 100"),
-        ("kl", {"successes": [-1]}, "successes must be from 0 to n = 100"),
+        ("kl", {"successes": [101]}, r"successes must be in \[0, n = 100\]"),
+        ("kl", {"successes": [-1]}, r"successes must be in \[0, n = 100\]"),
         ("loglik", {"n_heldout": [0]}, "n_heldout must be >= 1"),
         ("loglik", {"probability": [1.5]}, r"probability must be in \[0, 1\]"),
     ],
