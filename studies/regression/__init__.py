@@ -1,1 +1,1 @@
-"""Studies of regression by partitions (P2), and the same on a table of one's own."""
+"""Studies of private regression from partitions of the rows (P2), and its application to user tables."""

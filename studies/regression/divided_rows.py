@@ -1,7 +1,7 @@
-"""A table of rows that may be larger than memory, divided at random and reduced to what posteriors need of it.
+"""Sufficient statistics of a random partition of a table that may be larger than memory.
 
-Brings `mechanisms.regression.keyed_partition` and `mechanisms.regression.row_moments` together with `pipeline.tables`:
-each worker labels the rows of its block by their number in the table, adds up moments by label, and forgets the rows.
+Combines `mechanisms.regression.keyed_partition` and `mechanisms.regression.row_moments` with `pipeline.tables`: each
+worker labels the rows of its block by row number and sums moments by label.
 """
 
 import math
@@ -26,23 +26,24 @@ def divide_rows(
     Parameters
     ----------
     client : distributed.Client
-        Where to read.
+        Client of the cluster that reads the table.
     arrays : sequence of dask or numpy arrays
-        (x, y) of shapes (n, p) and (n,); or one of shape (n, p + 1), y last.
+        (x, y) of shapes (n, p) and (n,), or one array of shape (n, p + 1) with y last.
     partition : KeyedPartition
-        Of n rows.
+        Partition of the n rows.
     intercept : bool
-        Whether the model has one.
+        Include an intercept in the model.
 
     Returns
     -------
     RegressionStatistics
-        Of shape (M,). The division does not depend on the chunks of the arrays; statistics do, in their rounding.
+        Statistics of shape (M,). The partition does not depend on the chunks of the arrays; the rounding of the
+        statistics does.
 
     Raises
     ------
     BadInputError
-        If arrays do not fit, or rows are not finite; the first such row is named.
+        If shapes do not match, or rows are not finite; the message has the first such row.
 
     Examples
     --------
@@ -63,23 +64,23 @@ def divide_rows(
         shown = ", ".join(map(str, shapes))
         raise BadInputError(f"arrays must have shapes ({n}, p) and ({n},), or ({n}, p + 1) with y last, got {shown}")
     reduced = reduce_rows(client, arrays, partial(_reduce_block, partition, intercept), _join)
-    if reduced.n_refused:
+    if reduced.n_invalid:
         raise BadInputError(
-            f"all rows must be finite, {reduced.n_refused:,} are not, the first is row {reduced.first_refused + 1:,} "
-            "(counted from 1); leave them out, or impute them"
+            f"all rows must be finite, got {reduced.n_invalid:,} that are not, the first in row "
+            f"{reduced.first_invalid + 1:,} (counted from 1); remove or impute them"
         )
     if reduced.overflows:
-        raise BadInputError("values must have squares that can be added up, got some beyond 1e150; change the units")
+        raise BadInputError("sums of squared values must be finite, got values beyond 1e150; change the units")
     return reduced.statistics
 
 
 @dataclass(frozen=True)
 class _Reduced:
-    """Statistics of some rows; of no use where a row was refused, or a sum is not finite."""
+    """Statistics of some rows; invalid if a row is not finite or a sum overflows."""
 
     statistics: RegressionStatistics
-    n_refused: int
-    first_refused: float
+    n_invalid: int
+    first_invalid: float
     overflows: bool
 
 
@@ -88,16 +89,16 @@ def _reduce_block(partition: KeyedPartition, intercept: bool, first: int, *block
     n_rows, means, scatter = row_moments(x, y, partition.labels(first, len(y)), partition.n_partitions)
     if np.isfinite(means).all() and np.isfinite(scatter).all():
         return _Reduced(RegressionStatistics(n_rows, means, scatter, intercept), 0, math.inf, False)
-    refused = np.flatnonzero(~(np.isfinite(x).all(axis=1) & np.isfinite(y)))
-    first_refused = first + int(refused[0]) if refused.size else math.inf
+    invalid = np.flatnonzero(~(np.isfinite(x).all(axis=1) & np.isfinite(y)))
+    first_invalid = first + int(invalid[0]) if invalid.size else math.inf
     empty = RegressionStatistics(0 * n_rows, np.zeros_like(means), np.zeros_like(scatter), intercept)
-    return _Reduced(empty, refused.size, first_refused, not refused.size)
+    return _Reduced(empty, invalid.size, first_invalid, not invalid.size)
 
 
 def _join(parts: Sequence[_Reduced]) -> _Reduced:
     return _Reduced(
         RegressionStatistics.stack([part.statistics for part in parts]).pool(0),
-        sum(part.n_refused for part in parts),
-        min(part.first_refused for part in parts),
+        sum(part.n_invalid for part in parts),
+        min(part.first_invalid for part in parts),
         any(part.overflows for part in parts),
     )

@@ -1,4 +1,4 @@
-"""Figures of regression by partitions: distributions over data sets, and errors, against a cutoff or probability."""
+"""Figures of regression from partitions: distributions over data sets and errors, by cutoff or probability."""
 
 from collections.abc import Sequence
 
@@ -29,24 +29,25 @@ def draw_spreads(
     ylabel: str,
     limits: tuple[float, float] | None = None,
 ) -> Canvas:
-    """Draw the distribution of a measure at every value of an output, one small picture a method.
+    """Draw the distribution of a measure at each value of an output, with one axes per method.
 
     Parameters
     ----------
     ds : xarray.Dataset
         Summary of one panel.
     x, measure : str
-        The output, at even spaces, and the measure: median, quartiles, 5 and 95 % points are drawn.
+        Names of the output, drawn at equal spacing, and of the measure. Its median, quartiles and 5 and 95 % quantiles
+        are drawn.
     methods : sequence of str
-        Row by row; those that are not stored are left out.
+        Methods, row by row; methods that are not stored are omitted.
     columns : int
-        Pictures in a row.
+        Number of axes per row.
     styles : mapping
-        The style of every method by its name without the suffix of the noise-free variant.
+        Style of each method by name, without the suffix of the noise-free variant.
     ylabel : str
-        What the vertical axis shows.
+        Label of the vertical axis.
     limits : tuple of float, optional
-        Ends of the vertical axis; what lies beyond is not shown.
+        Limits of the vertical axis.
 
     Returns
     -------
@@ -85,14 +86,14 @@ def _draw_boxes(axes: Axes, places: np.ndarray, one: xr.Dataset, measure: str, c
 
 
 def draw_errors(ds: xr.Dataset, x: str, styles: Styles) -> Canvas:
-    """Draw bias and root mean squared error of all methods against an output, without noise and with it.
+    """Draw bias and root mean squared error of all methods against an output, without and with noise.
 
     Parameters
     ----------
     ds : xarray.Dataset
         Summary of one panel with the measure ``difference`` and its statistic ``rmse``.
     x : str
-        The output.
+        Name of the output.
     styles : mapping
         As in `draw_spreads`.
 

@@ -1,12 +1,12 @@
-"""Private posterior probabilities from partitions of the rows: P2, Figures 3.1 to 3.4, and what is wrong in them.
+"""Private posterior probabilities from partitions of the rows (P2, Figures 3.1 to 3.4), with corrections.
 
-Data sets of 100,000 rows, y = 1 + 2x + N(0, 1), are cut into 1,000 partitions of 100; each method states the posterior
-probability that the slope is below each cutoff. Panels: `default`, with Zellner's g = n in every partition;
-`zellner-partition`, with g = the partition's length, as P2 has it, which shrinks every partition by 1/101, or six
-posterior standard deviations; `abalone`, real rows divided at random.
+Data sets of 100,000 rows, y = 1 + 2x + N(0, 1), are divided into 1,000 partitions of 100 rows. Each method returns the
+posterior probability that the slope is below each cutoff. Panel `default` has Zellner's g = n in every partition.
+`zellner-partition` has g = the number of rows of the partition, as in P2, which shrinks every slope by 1/101, or six
+posterior standard deviations. `abalone` has real rows divided at random.
 
-Where the paper is silent: x ~ N(0, 1), the error variance is known, and the cutoffs are −3 to 3 posterior standard
-deviations about the true slope. Each cutoff is a release of its own, and spends ε.
+Assumptions not stated in the paper: x ~ N(0, 1), the error variance is known, and the cutoffs are −3 to 3 posterior
+standard deviations from the true slope. Each cutoff is a separate release with privacy loss ε.
 
     dpstudies run partition-probability --panel default --set epsilon=1 --set partition_size=50,100 --store s.zarr
 
@@ -35,7 +35,7 @@ from studies.regression.partition_trials import (
 
 _NOTES = {
     "full": "Not private: the posterior given all rows.",
-    "fisher-published": "Not private: noise as many times too small as there are partitions.",
+    "fisher-published": "Not private: the noise is too small by a factor equal to the number of partitions.",
 }
 
 
@@ -46,8 +46,8 @@ def _full(trials: Trials, setting: Mapping[str, Any], streams: Streams) -> dict[
 def _method(name: str) -> Method:
     def evaluate(trials: Trials, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
         method = partition_probability(name, trials.parts.shape[1], setting["epsilon"], setting["least_probability"])
-        quiet = name.endswith(NOISELESS)
-        generators = [None] * len(trials.parts) if quiet else streams.generators()
+        noiseless = name.endswith(NOISELESS)
+        generators = [None] * len(trials.parts) if noiseless else streams.generators()
         rows = zip(generators, trials.parts, strict=True)
         found = np.stack([method.release(rng, parts) for rng, parts in rows])
         spent = len(setting["cutoff"]) * method.loss
@@ -73,7 +73,7 @@ def _rmse(differences: Array) -> float:
 
 
 def _rmse_mcse(differences: Array) -> float:
-    """Return the standard error of the mean square over twice the root; 0 where nothing differs."""
+    """Return the delta-method standard error of the RMSE; 0 if all differences are 0."""
     root = _rmse(differences)
     return float(np.std(differences**2) / (2.0 * root * np.sqrt(differences.size))) if root > 0 else 0.0
 
@@ -103,14 +103,14 @@ def _panel(
         measures=(
             Measure("probability", "posterior probability that the slope is below the cutoff", dims=("cutoff",)),
             Measure("difference", "probability minus that given all rows", dims=("cutoff",)),
-            Measure("spent", "privacy loss of the releases at all cutoffs together", "nat", per_trial=False),
+            Measure("spent", "total privacy loss of the releases at all cutoffs", "nat", per_trial=False),
         ),
         outputs=(_CUTOFFS,),
         constants=(
             *rows,
-            Factor("partition_size", (100,), "least number of rows of a partition", "int"),
+            Factor("partition_size", (100,), "minimum number of rows per partition", "int"),
             Factor("epsilon", (epsilon,), "privacy loss of each cutoff", unit="nat"),
-            Factor("least_probability", (0.001,), "p*, for which the fisher methods take what is less"),
+            Factor("least_probability", (0.001,), "p*, the lower limit of probabilities in the fisher methods"),
         ),
         trials=trials,
         block_trials=100,
@@ -118,7 +118,7 @@ def _panel(
             Statistic(
                 "rmse",
                 "difference",
-                "root mean squared difference to the probability given all rows",
+                "root mean squared difference from the probability given all rows",
                 _rmse,
             ),
             Statistic(
@@ -140,11 +140,11 @@ _PANELS = (
         check_simulation,
         _ROWS,
         0.25,
-        trials=10_000,  # the mean difference of 1,000 has a standard error of .002: too much to show a bias of .006
+        trials=10_000,  # with 1,000 the standard error of .002 is too large to detect a bias of .006
     ),
     _panel(
         "zellner-partition",
-        "simulated rows, Zellner's g = length of the partition, as P2 has it",
+        "simulated rows, Zellner's g = rows per partition, as in P2",
         simulate_probabilities("partition_size"),
         check_simulation,
         _ROWS,
@@ -163,7 +163,7 @@ _PANELS = (
 STUDY = Study(
     name="partition-probability",
     title="Private posterior probabilities of a regression slope, from partitions",
-    aim="Find how near probabilities from partitions come to those given all rows, and what their noise costs.",
+    aim="Compare probabilities from partitions, with and without noise, with those given all rows.",
     panels=_PANELS,
     seed=20_180_513,
     claims=CLAIMS,

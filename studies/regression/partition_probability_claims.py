@@ -1,4 +1,4 @@
-"""What P2's chapter 3 concludes, checked on the stored probabilities, and what is drawn of them.
+"""Claims and figures of the study `partition-probability` (P2, chapter 3).
 
 References
 ----------
@@ -24,7 +24,7 @@ Summaries = Mapping[str, xr.Dataset]
 
 _CUTOFFS = (-3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0)
 _AGREE = 0.02
-"""Means this near are taken for equal: as near as a picture shows."""
+"""Largest difference of means that are considered similar, about the resolution of a figure."""
 
 _DECIDING = 3.0  # Monte Carlo standard errors
 _BIAS, _RMSE = 0.006, 0.02
@@ -44,7 +44,7 @@ def _listed(values: xr.DataArray) -> str:
 
 
 def _gap(summaries: Summaries, method: str, panel: str = "default", n_errors: float = 0.0) -> float:
-    """Return the largest absolute mean difference over cutoffs, less so many Monte Carlo standard errors."""
+    """Return the largest absolute mean difference over cutoffs, minus `n_errors` Monte Carlo standard errors."""
     one = _one(summaries, method, panel)
     return float((np.abs(one["difference_mean"]) - n_errors * one["difference_mcse"]).max())
 
@@ -55,15 +55,15 @@ def _means_agree(family: str) -> Callable[[Summaries], Finding]:
         gaps = {name: _gap(summaries, name) for name in names}
         apart = {name: _gap(summaries, name, n_errors=_DECIDING) > _AGREE for name in names}
         if apart[names[0]] or apart[names[1]]:
-            mended = max(gaps[name] for name in names[2:]) <= _AGREE
-            verdict: Any = "corrected" if mended else "not reproduced"
+            repaired = max(gaps[name] for name in names[2:]) <= _AGREE
+            verdict: Any = "corrected" if repaired else "not reproduced"
         else:
             verdict = "reproduced" if max(gaps[name] for name in names[:2]) <= _AGREE else "undecided"
-        told = "; ".join(f"{name} {gap:.4f}" for name, gap in gaps.items())
+        listed = "; ".join(f"{name} {gap:.4f}" for name, gap in gaps.items())
         return Finding(
             verdict,
-            f"Largest difference of the mean to that given all rows, over cutoffs; up to {_AGREE} counts as similar: "
-            f"{told}. Noise pulls all means towards 1/2.",
+            f"Largest difference of means over cutoffs, compared with the posterior given all rows (similar: at most "
+            f"{_AGREE}): {listed}. Noise shifts all means towards 1/2.",
         )
 
     return check
@@ -104,9 +104,9 @@ def _corrected_does_not(summaries: Summaries) -> Finding:
     return Finding(
         verdict,
         f"Bias at cutoffs {_cutoffs(one)}: {_listed(one['difference_mean'])} (Monte Carlo standard error up to "
-        f"{float(one['difference_mcse'].max()):.4f}; at most {_BIAS} is asked for), with the printed factor "
+        f"{float(one['difference_mcse'].max()):.4f}; at most {_BIAS} is required), with the printed factor "
         f"{_listed(printed['difference_mean'])}. RMSE at -3 and 3 sd up to {float(rmse.max()):.4f} (Monte Carlo "
-        f"standard error {float(spread.max()):.4f}; at most {_RMSE} is asked for), with the printed factor "
+        f"standard error {float(spread.max()):.4f}; at most {_RMSE} is required), with the printed factor "
         f"{float(other.max()):.4f}; with noise {noisy}.",
     )
 
@@ -129,7 +129,7 @@ def _slopes(summaries: Summaries) -> Finding:
         fails |= abs(found - slope) > _SLOPE + _DECIDING * spread
         lines.append(f"{name} {found:.3f} (expected {slope:.3f}, Monte Carlo standard error {spread:.3f})")
     verdict: Any = "reproduced" if holds else "not reproduced" if fails else "undecided"
-    return Finding(verdict, f"{'; '.join(lines)}; {_SLOPE} off is allowed.")
+    return Finding(verdict, f"{'; '.join(lines)}; deviations of at most {_SLOPE} are allowed.")
 
 
 def _largest_near_the_truth(summaries: Summaries) -> Finding:
@@ -137,7 +137,7 @@ def _largest_near_the_truth(summaries: Summaries) -> Finding:
     for name in ("normality-noiseless", "normality", "fisher-noiseless", "fisher"):
         one = _one(summaries, name)
         sd = one["difference_sd"]
-        error = _DECIDING * sd / np.sqrt(2.0 * one["n_ok"])  # that of the sd of normal differences
+        error = _DECIDING * sd / np.sqrt(2.0 * one["n_ok"])  # standard error of the sd of normal differences
         near, far = sd.sel(cutoff=0), sd.sel(cutoff=[-3, -2, 2, 3])
         limit = np.hypot(error.sel(cutoff=0), error.sel(cutoff=[-3, -2, 2, 3]))
         holds &= bool((near - far > limit).all())
@@ -156,15 +156,15 @@ def _no_pattern(summaries: Summaries) -> Finding:
     none = bool(np.all(np.abs(mean) + _DECIDING * error <= _BIAS))
     return Finding(
         "not reproduced" if pattern else "reproduced" if none else "undecided",
-        f"Mean difference without noise at cutoffs {_cutoffs(one)}: {_listed(one['difference_mean'])}. Rescaled: "
-        f"{_listed(corrected['difference_mean'])}.",
+        f"Mean difference without noise at cutoffs {_cutoffs(one)}: {_listed(one['difference_mean'])}. Corrected "
+        f"method: {_listed(corrected['difference_mean'])}.",
     )
 
 
 def audit_adversarial(name: str, n_partitions: int, size: int, epsilon: float, least_probability: float) -> float:
-    """Return what one cutoff spends where one row of the first partition is replaced by the worst other one.
+    """Return the exact privacy loss of one cutoff when one row of the first partition is replaced by the worst case.
 
-    The rows are simulated, and the row is replaced in fact: its posterior is computed anew.
+    The rows are simulated and the posterior after the replacement is recomputed.
     """
     rng = np.random.default_rng(2018)
     x = rng.standard_normal((n_partitions * size, 1))
@@ -183,14 +183,14 @@ def _published_noise(summaries: Summaries) -> Finding:
         name: audit_adversarial(name, n_partitions, int(size), epsilon, least)
         for name in ("normality", "fisher-published", "fisher")
     }
-    told = ", ".join(f"{name} {loss:.6g}" for name, loss in lost.items())
+    listed = ", ".join(f"{name} {loss:.6g}" for name, loss in lost.items())
     broken, repaired = (lost[name] > epsilon + 1e-9 for name in ("fisher-published", "fisher"))
     verdict: Any = "reproduced" if not broken else "not reproduced" if repaired else "corrected"
     return Finding(
         verdict,
-        f"Exact loss where one of {n_partitions * int(size):,} rows is replaced by the worst, epsilon = {epsilon:g}, "
-        f"{n_partitions:,} partitions: {told}. The sum changes by up to -2 ln p*, not by that over the number of "
-        "partitions.",
+        f"Exact loss when one of {n_partitions * int(size):,} rows is replaced by the worst case, for epsilon = "
+        f"{epsilon:g} and {n_partitions:,} partitions: {listed}. The sensitivity of the sum is -2 ln p*, which must "
+        "not be divided by the number of partitions.",
     )
 
 
@@ -202,16 +202,17 @@ def _partition_g(summaries: Summaries) -> Finding:
     )
     fails = min(there[name] for name in names) > 0.99
     holds = max(_gap(summaries, name) for name in names) < 0.1
-    told = "; ".join(f"{name} {there[name]:.4f} (g = n: {here[name]:.4f})" for name in ("full", *names))
+    listed = "; ".join(f"{name} {there[name]:.4f} (g = n: {here[name]:.4f})" for name in ("full", *names))
     verdict: Any = ("corrected" if holds else "not reproduced") if fails else "reproduced"
-    return Finding(verdict, f"Mean probability at the true slope: {told}. It must be about 1/2.")
+    return Finding(verdict, f"Mean probability at the true slope: {listed}. The correct value is about 1/2.")
 
 
 CLAIMS = (
     *(
         Claim(
             f"means-agree-{family}",
-            f"The means of the distributions given all rows, by {told} and with noise are similar at every cutoff.",
+            f"The mean probabilities given all rows, by {method} without noise, and with noise are similar at every "
+            "cutoff.",
             f"P2, section {section}",
             _needs(
                 "default",
@@ -220,30 +221,31 @@ CLAIMS = (
             ),
             _means_agree(family),
         )
-        for family, told, section in (
+        for family, method, section in (
             ("normality", "the normality method", "3.1.1, Figure 3.1"),
             ("fisher", "the -2 log p method", "3.2.1, Figure 3.3"),
         )
     ),
     Claim(
         "normality-over-then-under",
-        "The normality method overestimates below the true slope and underestimates above it.",
+        "The normality method overestimates probabilities below the true slope and underestimates them above it.",
         "P2, section 3.1.1, Figure 3.2",
         _needs("default", "normality-noiseless"),
         _over_then_under,
     ),
     Claim(
         "corrected-does-not",
-        "With the factor sqrt(2M) for sqrt(M) it does not: bias <= .006 everywhere, RMSE <= .02 at 3 sd off the truth.",
-        "this laboratory",
+        "The normality method with the factor sqrt(2M) in place of sqrt(M) has bias <= .006 at every cutoff, and RMSE "
+        "<= .02 at 3 sd from the true slope.",
+        "this project",
         _needs("default", "normality", "normality-corrected", "normality-noiseless", "normality-corrected-noiseless"),
         _corrected_does_not,
     ),
     Claim(
         "slopes-of-scores",
-        "Where the posterior's normal score moves by 1, that of the normality method moves by 1/sqrt(2), that of the "
-        "-2 log p method by .90, and those of the corrected ones by 1.",
-        "this laboratory",
+        "When the normal score of the posterior probability changes by 1, the score of the normality method changes by "
+        "1/sqrt(2), that of the -2 log p method by .90, and those of the corrected methods by 1.",
+        "this project",
         _needs(
             "default",
             "full",
@@ -253,7 +255,7 @@ CLAIMS = (
     ),
     Claim(
         "largest-near-the-truth",
-        "Differences vary most at cutoffs near the true slope.",
+        "The differences from the probabilities given all rows vary most at cutoffs near the true slope.",
         "P2, sections 3.1.1 and 3.2.1, Figures 3.2 and 3.4",
         _needs("default", "normality", "normality-noiseless", "fisher", "fisher-noiseless"),
         _largest_near_the_truth,
@@ -274,7 +276,8 @@ CLAIMS = (
     ),
     Claim(
         "g-is-the-partitions-length",
-        "With g = the partition's length in Zellner's prior, probabilities from partitions are those of all rows.",
+        "With g = the number of rows of the partition in Zellner's prior, probabilities from partitions equal those "
+        "given all rows.",
         "P2, sections 3.1.1 and 3.2.1",
         {
             panel: {
@@ -322,50 +325,50 @@ def _draw_errors(summaries: Summaries) -> Any:
 
 
 _BOXES = (
-    "Median, quartiles (box) and 5 and 95 % points (line) over data sets, at cutoffs in posterior standard deviations "
-    "from the true slope"
+    "Median, quartiles (box) and 5 and 95 % quantiles (line) over data sets, at cutoffs in posterior standard "
+    "deviations from the true slope"
 )
 
 FIGURES = (
     Figure(
         "probabilities",
         "Posterior probabilities (P2, Figures 3.1 and 3.3)",
-        f"{_BOXES}: given all rows, from partitions without noise, and released.",
+        f"{_BOXES}. Columns: given all rows, from partitions without noise, and released with noise.",
         ("default",),
         _draw_probabilities("default"),
     ),
     Figure(
         "probability-differences",
-        "Differences to the posterior given all rows (P2, Figures 3.2 and 3.4)",
-        f"{_BOXES}, of the probability minus that given all rows; left without noise, right with noise, each method "
-        "above its correction.",
+        "Differences from the posterior given all rows (P2, Figures 3.2 and 3.4)",
+        f"{_BOXES}, of the probability minus that given all rows. Left: without noise; right: with noise. Each method "
+        "is above its correction.",
         ("default",),
         _draw_differences,
     ),
     Figure(
         "probability-errors",
         "Bias and root mean squared error",
-        "Mean, with two Monte Carlo standard errors either way, and root mean square of the difference to the "
-        "probability given all rows, against the cutoff; left without noise, right with noise. Without noise the "
-        "corrected normality method is nearest; with noise, of those that are private, it is so on the mean.",
+        "Mean (with ± 2 Monte Carlo standard errors) and root mean square of the difference from the probability given "
+        "all rows, against the cutoff. Left: without noise; right: with noise. Without noise the corrected normality "
+        "method has the smallest errors; with noise it has the smallest bias of the private methods.",
         ("default",),
         _draw_errors,
     ),
     Figure(
         "zellner-partition",
-        "Zellner's prior with g = length of the partition",
-        f"{_BOXES}. Every partition shrinks its slope by 1/101, six standard deviations of the posterior given all "
-        "rows, and all methods say that the slope is below the true one almost surely.",
+        "Zellner's prior with g = rows per partition",
+        f"{_BOXES}. The slope of every partition is shrunk by 1/101, six standard deviations of the posterior given "
+        "all rows, so all methods give a probability near 1 that the slope is below the true slope.",
         ("zellner-partition",),
         _draw_probabilities("zellner-partition"),
     ),
     Figure(
         "abalone-probabilities",
         "Rings of abalone on shell weight, 41 partitions",
-        "Median, quartiles (box) and 5 and 95 % points (line) over random divisions of the same 4,177 rows, at cutoffs "
-        "in posterior standard deviations from the posterior mean given all rows. The rings are not linear in the "
-        "weights: slopes of partitions are larger on average than that of all rows, and scatter 1.5 times as widely "
-        "as their posteriors say, which the sum of -2 log p takes for evidence.",
+        "Median, quartiles (box) and 5 and 95 % quantiles (line) over random divisions of the same 4,177 rows, at "
+        "cutoffs in posterior standard deviations from the posterior mean given all rows. The rings are not linear in "
+        "the weights: slopes of partitions are on average larger than the slope given all rows, and their standard "
+        "deviation is 1.5 times that of their posteriors. The -2 log p method does not model this dispersion.",
         ("abalone",),
         _draw_probabilities("abalone"),
     ),

@@ -1,11 +1,12 @@
-"""Private posterior quantiles from partitions of the rows: P2, Figures 4.1 and 4.2, and a private centre for them.
+"""Private posterior quantiles from partitions of the rows (P2, Figures 4.1 and 4.2), and with a private centre.
 
-Data sets of 100,000 rows, y = 1 + 2x + N(0, 100), are cut into 100 partitions of 1,000; each method states quantiles of
-the slope's posterior under a semi-conjugate prior. Panels: `default`; `half-share`, in which bounds are to hold half of
-the partitions' quantiles in place of four fifths; and `abalone`, real rows divided at random.
+Data sets of 100,000 rows, y = 1 + 2x + N(0, 100), are divided into 100 partitions of 1,000 rows. Each method returns
+quantiles of the posterior of the slope under a semi-conjugate prior. In panel `default` the bounds must contain four
+fifths of the quantiles of the partitions, and in `half-share` one half. `abalone` has real rows divided at random.
 
-Where the paper is silent: x ~ N(0, 1), β ~ N(0, 1000·I), σ² ~ IG(1, 1); the search for bounds starts at μ = 1, asks for
-a share θ = 0.8 of the partitions and ends after 30 doublings. Each probability p is a release of its own, and spends ε.
+Assumptions not stated in the paper: x ~ N(0, 1), β ~ N(0, 1000·I), σ² ~ IG(1, 1). The search for bounds starts at
+μ = 1, requires a share θ = 0.8 of the partitions and ends after at most 30 doublings. Each probability p is a separate
+release with privacy loss ε.
 
     dpstudies run partition-quantile --set epsilon=2 --set split=1:1 --set centred_split=0.4:0.6:1 --store s.zarr
 
@@ -60,13 +61,13 @@ def _method(name: str) -> Method:
         rows = zip(streams.generators(), trials.parts, trials.spreads, strict=True)
         released = [method.release(rng, parts, spreads) for rng, parts, spreads in rows]
         quantile = np.stack([each.values for each in released])
-        promised = method.guarantee(len(setting["p"]))
+        guarantee = method.guarantee(len(setting["p"]))
         return {
             "quantile": quantile,
             "difference": (quantile - trials.full) / trials.unit,
             "half_width": np.stack([each.half_widths for each in released]),
             "capped": np.stack([each.capped for each in released]).astype(np.int8),
-            "spent": math.inf if promised is None else promised.epsilon,
+            "spent": math.inf if guarantee is None else guarantee.epsilon,
         }
 
     return Method(name, evaluate, note="Not private: without noise." if name.endswith(NOISELESS) else "")
@@ -79,7 +80,7 @@ def _validate(sizes: Callable[[Mapping[str, Any]], Any]) -> Callable[..., bool]:
         if not cell["prior_variance"] > 0:
             raise ValueError(f"prior_variance must be > 0, got {cell['prior_variance']}")
         if len(cell["variance_prior"]) != 2:
-            raise ValueError(f"variance_prior must be shape and rate, such as 1:1, got {cell['variance_prior']}")
+            raise ValueError(f"variance_prior must be a shape and a rate, such as 1:1, got {cell['variance_prior']}")
         SemiConjugatePrior(0.0, 1.0 / cell["prior_variance"], *cell["variance_prior"])
         if setting["method"] != "full":
             _make(setting["method"], n_partitions, setting)
@@ -114,24 +115,35 @@ def _panel(
         measures=(
             Measure("quantile", "posterior quantile of the slope", dims=("p",)),
             Measure("difference", "quantile minus that given all rows", "posterior sd", dims=("p",)),
+            Measure("half_width", "half width of the clipping interval", dims=("p",), ragged=True),
             Measure(
-                "half_width", "half width of the interval that quantiles were clipped to", dims=("p",), ragged=True
+                "capped",
+                "1 if the search for bounds reached the largest number of doublings",
+                dims=("p",),
+                dtype="int8",
             ),
-            Measure("capped", "1 where the search for bounds ended at its cap", dims=("p",), dtype="int8"),
-            Measure("spent", "privacy loss of the releases at all p together", "nat", per_trial=False),
+            Measure("spent", "total privacy loss of the releases at all p", "nat", per_trial=False),
         ),
         outputs=(Factor("p", (0.025, 0.1, 0.25, 0.5, 0.75, 0.9, 0.975), "probability"),),
         constants=(
             *rows,
-            Factor("partition_size", (partition_size,), "least number of rows of a partition", "int"),
+            Factor("partition_size", (partition_size,), "minimum number of rows per partition", "int"),
             Factor("prior_variance", (1_000.0,), "prior variance of each coefficient"),
-            Factor("variance_prior", ("1:1",), "shape and rate of the error variance's inverse gamma prior", "vector"),
+            Factor(
+                "variance_prior", ("1:1",), "shape and rate of the inverse gamma prior of the error variance", "vector"
+            ),
             Factor("epsilon", (epsilon,), "privacy loss of each p", unit="nat"),
-            Factor("split", (splits[0],), "epsilon for bounds and noise of quantile", "vector", "nat"),
-            Factor("centred_split", (splits[1],), "epsilon for scale, centre and noise", "vector", "nat"),
-            Factor("start", (1.0,), "mu, half width of the first interval of the search for bounds"),
-            Factor("share", (share,), "theta, share of the partitions that the bounds are to hold"),
-            Factor("doublings", (30,), "doublings at which the search for bounds ends", "int"),
+            Factor("split", (splits[0],), "epsilon of bounds and noise, method quantile", "vector", "nat"),
+            Factor(
+                "centred_split",
+                (splits[1],),
+                "epsilon of scale, centre and noise, method quantile-centred",
+                "vector",
+                "nat",
+            ),
+            Factor("start", (1.0,), "mu, half width of the first interval in the search for bounds"),
+            Factor("share", (share,), "theta, share of the quantiles that the bounds must contain"),
+            Factor("doublings", (30,), "largest number of doublings in the search for bounds", "int"),
         ),
         trials=1_000,
         block_trials=100,
@@ -139,7 +151,7 @@ def _panel(
             Statistic(
                 "absolute",
                 "difference",
-                "median absolute difference to the quantile given all rows",
+                "median absolute difference from the quantile given all rows",
                 lambda differences: np.median(np.abs(differences)),
                 "posterior sd",
             ),
@@ -161,7 +173,7 @@ _PANELS = (
     ),
     _panel(
         "half-share",
-        "the same, with bounds that are to hold half of the partitions' quantiles",
+        "simulated rows, with bounds that must contain half of the quantiles of the partitions",
         simulate_quantiles,
         check_simulation,
         _ROWS,
@@ -185,7 +197,7 @@ _PANELS = (
 STUDY = Study(
     name="partition-quantile",
     title="Private posterior quantiles of a regression slope, from partitions",
-    aim="Find how near quantiles from partitions come to those given all rows, and what bounds and noise cost.",
+    aim="Compare quantiles from partitions, with and without bounds and noise, with those given all rows.",
     panels=_PANELS,
     seed=20_180_513,
     claims=CLAIMS,

@@ -1,7 +1,7 @@
-"""What P2's chapter 4 concludes, checked on the stored quantiles, and what is drawn of them.
+"""Claims and figures of the study `partition-quantile` (P2, chapter 4).
 
-Released quantiles have no mean to speak of: where the search for bounds ends late, the noise is as wide as the bounds.
-They are judged by medians and quartiles, in standard deviations of the posterior given all rows.
+Released quantiles have heavy tails, because the noise has the scale of the bounds. They are compared by medians and
+quartiles, in standard deviations of the posterior given all rows.
 
 References
 ----------
@@ -24,10 +24,10 @@ from studies.styles import PARTITION_STYLES
 
 Summaries = Mapping[str, xr.Dataset]
 
-_ACCURATE = 1.0  # posterior standard deviations: what is further off is not an estimate of the posterior's quantiles
+_ACCURATE = 1.0  # posterior standard deviations
 _NO_PATTERN = 0.02  # posterior standard deviations
 _DECIDING = 3.0  # Monte Carlo standard errors
-_ALIKE = 1.0  # posterior sd; single releases are off by several
+_ALIKE = 1.0  # posterior sd; errors of single releases are several sd
 _P = (0.025, 0.1, 0.25, 0.5, 0.75, 0.9, 0.975)
 
 
@@ -53,10 +53,10 @@ def _means_agree(summaries: Summaries) -> Finding:
     worst = noisy.isel(p=int(mean.argmax("p")))
     return Finding(
         "not reproduced" if apart else "reproduced" if alike else "undecided",
-        f"From partitions without noise the means differ from those given all rows by at most {gap:.3f} posterior sd. "
-        f"With noise by {float(worst['difference_mean']):.2g} +- {float(worst['difference_mcse']):.2g} at p = "
-        f"{format_value(worst['p'].item())}: single releases are so far off that their mean says little; medians "
-        f"differ by at most {float(np.abs(noisy['difference_median']).max()):.2f} (alike: {_ALIKE:g}).",
+        f"Without noise the means differ from those given all rows by at most {gap:.3f} posterior sd; with noise by "
+        f"{float(worst['difference_mean']):.2g} +- {float(worst['difference_mcse']):.2g} at p = "
+        f"{format_value(worst['p'].item())}, where the mean is dominated by outliers. Medians with noise differ by at "
+        f"most {float(np.abs(noisy['difference_median']).max()):.2f} (similar: at most {_ALIKE:g}).",
     )
 
 
@@ -69,7 +69,7 @@ def _no_pattern(summaries: Summaries) -> Finding:
     return Finding(
         "reproduced" if small else "not reproduced" if large else "undecided",
         f"Mean difference in posterior sd at p = {', '.join(map(format_value, one['p'].values.tolist()))}: {listed} "
-        f"(Monte Carlo standard error up to {float(error.max()):.4f}; what is below {_NO_PATTERN} is no pattern); "
+        f"(Monte Carlo standard error up to {float(error.max()):.4f}; no pattern: at most {_NO_PATTERN}); "
         f"standard deviation {_span(one['difference_sd'], 3)}.",
     )
 
@@ -81,43 +81,45 @@ def _accurate(method: str) -> Callable[[Summaries], Finding]:
         capped = float(one["capped_mean"].max())
         return Finding(
             "reproduced" if float(error.max()) <= _ACCURATE else "not reproduced",
-            f"Median absolute difference to the quantile given all rows {_span(error)} posterior sd (at most "
-            f"{_ACCURATE:g} would be accurate), between the quartiles {_span(wide)}, 5 and 95 % points down to "
-            f"{float(one['difference_q05'].min()):.3g} and up to {float(one['difference_q95'].max()):.3g}. Half of the "
-            f"intervals are wider than {_span(one['half_width_median'])} either way, one in 20 wider than "
-            f"{_span(one['half_width_q95'])}; up to {capped:.2%} of the searches end at the cap.",
+            f"Median absolute difference from the quantile given all rows {_span(error)} posterior sd (accurate: at "
+            f"most {_ACCURATE:g}), interquartile range {_span(wide)}, 5 and 95 % quantiles down to "
+            f"{float(one['difference_q05'].min()):.3g} and up to {float(one['difference_q95'].max()):.3g}. The median "
+            f"half width of the bounds is {_span(one['half_width_median'])}, the 95 % quantile "
+            f"{_span(one['half_width_q95'])}; up to {capped:.2%} of the searches end at the largest number of "
+            "doublings.",
         )
 
     return check
 
 
 def _share(summaries: Summaries) -> Finding:
-    """Compare the bounds with those of a search without noise, and with what they clip."""
+    """Compare bounds and errors with those of a search without noise, for both panels."""
     lines, errors = [], []
     for panel in ("default", "half-share"):
-        plain, quiet = _one(summaries, "quantile", panel), _one(summaries, "quantile-noiseless", panel)
+        plain, noiseless = _one(summaries, "quantile", panel), _one(summaries, "quantile-noiseless", panel)
         errors.append(float(plain["difference_absolute"].min()))
         lines.append(
-            f"theta = {float(summaries[panel]['share']):g}: half widths {_span(plain['half_width_q05'])} (5 % points), "
-            f"{_span(plain['half_width_median'])} (medians), {_span(plain['half_width_q95'])} (95 % points), without "
-            f"noise {float(quiet['half_width_q05'].min()):g} to {float(quiet['half_width_q95'].max()):g}; median "
-            f"absolute difference {_span(plain['difference_absolute'])} posterior sd, without noise "
-            f"{_span(quiet['difference_absolute'], 3)}"
+            f"theta = {float(summaries[panel]['share']):g}: half widths {_span(plain['half_width_q05'])} (5 % "
+            f"quantiles), {_span(plain['half_width_median'])} (medians), {_span(plain['half_width_q95'])} (95 % "
+            f"quantiles), without noise {float(noiseless['half_width_q05'].min()):g} to "
+            f"{float(noiseless['half_width_q95'].max()):g}; median absolute difference "
+            f"{_span(plain['difference_absolute'])} posterior sd, without noise "
+            f"{_span(noiseless['difference_absolute'], 3)}"
         )
     return Finding("reproduced" if min(errors) > 3.0 else "not reproduced", f"{'; '.join(lines)}.")
 
 
 def audit_quantile(epsilon: float, part: float, share: float, n_values: int, doublings: int) -> tuple[Audit, Audit]:
-    """Audit the search for bounds over all data sets, and search and mean together where one quantile moves.
+    """Audit the search for bounds over all data sets, and search and mean together when one quantile changes.
 
     Parameters
     ----------
     epsilon, part : float
-        What ``quantile`` spends in all, and on its search, in nats.
+        Total privacy loss of ``quantile``, and of its search, in nats.
     share : float
-        Of the search's budget, that of its threshold.
+        Share of the budget of the search for its threshold.
     n_values, doublings : int
-        Partitions, and doublings of the bounds; few.
+        Number of partitions, and of doublings of the bounds; both small.
     """
     search = SparseVector(n_values, part, share=share, doublings=doublings)
     method = partition_quantile("quantile", n_values, epsilon, (part, epsilon - part), doublings=doublings)
@@ -135,9 +137,9 @@ def _bounds_are_private(summaries: Summaries) -> Finding:
     holds = bounds.epsilon <= part + ROUNDING and both.epsilon <= epsilon + ROUNDING
     return Finding(
         "reproduced" if holds else "not reproduced",
-        f"Exact audits, {n_values} partitions, {doublings} doublings: over all data sets the search spends up to "
-        f"{bounds.epsilon:.4f} of {part:g} ({bounds.witness}), search and mean together up to {both.epsilon:.4f} of "
-        f"{epsilon:g}. By proof the search spends at most three quarters of what it is given.",
+        f"Exact audits with {n_values} partitions and {doublings} doublings. The loss of the search over all data sets "
+        f"is {bounds.epsilon:.4f}, with budget {part:g} ({bounds.witness}). The loss of search and mean together is "
+        f"{both.epsilon:.4f}, with budget {epsilon:g}. By proof the search uses at most three quarters of its budget.",
     )
 
 
@@ -159,9 +161,9 @@ def _gain(panel: str) -> Callable[[Summaries], Finding]:
         tails = [float((each["difference_q95"] - each["difference_q05"]).median()) for each in (plain, centred)]
         return Finding(
             verdict,
-            f"At equal epsilon the median absolute difference is {_span(centred['difference_absolute'])} posterior sd, "
-            f"with bounds about 0 {_span(plain['difference_absolute'])}: {_span(gain, 1)} times as much. Between the 5 "
-            f"and 95 % points lie {tails[1]:.3g} in place of {tails[0]:.3g}.",
+            f"At equal epsilon the median absolute difference is {_span(centred['difference_absolute'])} posterior sd "
+            f"with a private centre and {_span(plain['difference_absolute'])} with bounds around 0 (ratio "
+            f"{_span(gain, 1)}). The range between the 5 and 95 % quantiles is {tails[1]:.3g} and {tails[0]:.3g}.",
         )
 
     return check
@@ -170,14 +172,14 @@ def _gain(panel: str) -> Callable[[Summaries], Finding]:
 CLAIMS = (
     Claim(
         "means-agree",
-        "The means of the distributions given all rows, from partitions and with noise are similar at every p.",
+        "The mean quantiles given all rows, from partitions without noise, and with noise are similar at every p.",
         "P2, section 4.1, Figure 4.1",
         _needs("full", "quantile", "quantile-noiseless"),
         _means_agree,
     ),
     Claim(
         "partitions-have-no-pattern",
-        "Differences between quantiles given all rows and those from partitions have no clear pattern.",
+        "Differences between quantiles given all rows and quantiles from partitions have no clear pattern.",
         "P2, section 4.1, Figure 4.2",
         _needs("quantile-noiseless"),
         _no_pattern,
@@ -191,35 +193,38 @@ CLAIMS = (
     ),
     Claim(
         "no-share-helps",
-        "Bounds about 0 that hold most quantiles are too wide, and those that hold half clip: neither is accurate.",
-        "this laboratory",
+        "With bounds around 0, quantiles are inaccurate for both shares theta: bounds that contain most quantiles are "
+        "too wide, and bounds that contain half of them clip the others.",
+        "this project",
         {**_needs("quantile", "quantile-noiseless"), **_needs("quantile", "quantile-noiseless", panel="half-share")},
         _share,
     ),
     Claim(
         "bounds-are-private",
-        "The search for bounds spends epsilon_1 at most, and with the mean epsilon_1 + epsilon_2.",
+        "The privacy loss of the search for bounds is at most epsilon_1, and that of search and mean together at most "
+        "epsilon_1 + epsilon_2.",
         "P2, chapter 4",
         _needs("quantile"),
         _bounds_are_private,
     ),
     Claim(
         "centre-first",
-        "A part of the budget spent on the centre of the quantiles gives tighter bounds and less noise.",
+        "Spending part of the budget on a private centre of the quantiles gives tighter bounds and less noise.",
         "P2, chapter 5 (future work)",
         _needs("quantile", "quantile-centred"),
         _gain("default"),
     ),
     Claim(
         "centre-first-is-accurate",
-        "With it the quantiles are reasonably accurate.",
-        "this laboratory",
+        "Quantiles with bounds around a private centre are reasonably accurate.",
+        "this project",
         _needs("quantile-centred"),
         _accurate("quantile-centred"),
     ),
     Claim(
         "centre-first-abalone",
-        "So it does on real rows.",
+        "Spending part of the budget on a private centre also gives tighter bounds and less noise on real rows "
+        "(abalone).",
         "check of this study",
         _needs("quantile", "quantile-centred", panel="abalone"),
         _gain("abalone"),
@@ -233,7 +238,7 @@ def _draw(panel: str, measure: str, methods: tuple[str, ...], ylabel: str) -> Ca
 
         ds = summaries[panel]
         limits = None
-        if "quantile" in ds["method"].values:  # its 5 and 95 % points are far beyond all others
+        if "quantile" in ds["method"].values:  # its tails are far wider than all others
             one = ds.sel({"method": "quantile"})
             low, high = float(one[f"{measure}_q25"].min()), float(one[f"{measure}_q75"].max())
             limits = (low - 0.5 * (high - low), high + 0.5 * (high - low))
@@ -243,32 +248,33 @@ def _draw(panel: str, measure: str, methods: tuple[str, ...], ylabel: str) -> Ca
     return draw
 
 
-_BOXES = "Median, quartiles (box) and 5 and 95 % points (line; cut off where far outside) over"
+_BOXES = "Median, quartiles (box) and 5 and 95 % quantiles (line, clipped by the axes) over"
 _METHODS = ("quantile-noiseless", "quantile", "quantile-centred-noiseless", "quantile-centred")
 
 FIGURES = (
     Figure(
         "quantiles",
         "Posterior quantiles (P2, Figure 4.1)",
-        f"{_BOXES} data sets, of quantiles of the slope's posterior, against their probability: given all rows, from "
-        "partitions without noise, and released; above with bounds about 0, below about a private centre.",
+        f"{_BOXES} data sets of posterior quantiles of the slope, against their probability. Columns: given all rows, "
+        "from partitions without noise, and released with noise. Top: bounds around 0; bottom: bounds around a private "
+        "centre.",
         ("default",),
         _draw("default", "quantile", ("full", *_METHODS[:2], "full", *_METHODS[2:]), "quantile of the slope"),
     ),
     Figure(
         "quantile-differences",
-        "Differences to the quantiles given all rows (P2, Figure 4.2)",
-        f"{_BOXES} data sets, of the quantile minus that given all rows, in standard deviations of the posterior given "
-        "all rows; above with bounds about 0, below about a private centre. Bounds about 0 must be 4 wide to hold "
-        "slopes near 2, and their noise is several posterior standard deviations.",
+        "Differences from the quantiles given all rows (P2, Figure 4.2)",
+        f"{_BOXES} data sets of the quantile minus that given all rows, in standard deviations of the posterior given "
+        "all rows. Top: bounds around 0; bottom: bounds around a private centre. Bounds around 0 need a width of 4 to "
+        "contain slopes near 2, and the resulting noise is several posterior standard deviations.",
         ("default",),
         _draw("default", "difference", _METHODS, "difference (posterior sd)"),
     ),
     Figure(
         "abalone-quantiles",
         "Rings of abalone on shell weight, 41 partitions",
-        f"{_BOXES} random divisions of the same 4,177 rows, of the quantile minus that given all rows. The rings are "
-        "not linear in the weights, and slopes of partitions are larger on average than that of all rows.",
+        f"{_BOXES} random divisions of the same 4,177 rows of the quantile minus that given all rows. The rings are "
+        "not linear in the weights, and slopes of partitions are on average larger than the slope given all rows.",
         ("abalone",),
         _draw("abalone", "difference", _METHODS, "difference (posterior sd)"),
     ),

@@ -1,7 +1,7 @@
-"""Private posterior probabilities and quantiles of a regression on a user's table: what ``dpstudies partition`` does.
+"""Private posterior probabilities and quantiles of a regression on a user's table (``dpstudies partition``).
 
 The rows are divided at random by a key (`mechanisms.regression.keyed_partition`) and read once, in blocks, on a Dask
-cluster. What comes back are the sufficient statistics of each partition, of which posteriors and releases are made.
+cluster. The result is the sufficient statistics of each partition, from which posteriors and releases are computed.
 """
 
 import json
@@ -28,47 +28,47 @@ from pipeline.tables.tables import open_table
 from studies.regression.divided_rows import divide_rows
 
 INTERCEPT = "intercept"
-"""Name of the coefficient that no column has."""
+"""Name of the coefficient of the intercept."""
 
 PRIORS = ("zellner", "flat", "conjugate", "semi-conjugate")
-"""Priors by name; a number may follow: Zellner's g, or the variance of each coefficient."""
+"""Names of priors, optionally followed by Zellner's g or the variance of each coefficient."""
 
 _PRIOR_VARIANCE = 1000.0
-_AT_ONCE = 10_000  # partitions whose posteriors are computed together
-_LARGEST_ODDS = 0.01
+_AT_ONCE = 10_000  # number of partitions per batch of posteriors
+_LARGEST_MISS_PROBABILITY = 0.01
 
 
 @dataclass(frozen=True)
 class Request:
-    """What is to be released of a table.
+    """Specification of a release from a table.
 
     Attributes
     ----------
     target : str
-        The column y.
+        Name of the column y.
     coefficient : str
-        A feature, or `INTERCEPT`.
+        Name of a feature, or `INTERCEPT`.
     n_partitions : int
-        M.
+        Number of partitions, M.
     epsilon : float
-        What each value may spend, in nats; budgets add up.
+        Privacy loss of each value, in nats; losses of several values add up.
     cutoffs, probabilities : tuple of float
-        At which points: Pr[β ≤ b] at cutoffs b, or quantiles of β at p in (0, 1). One of the two is empty.
+        Cutoffs b of Pr[β ≤ b], or probabilities p in (0, 1) of quantiles of β. One of the two is empty.
     method : str or None
-        Of `PROBABILITY_METHODS` or `QUANTILE_METHODS`; None for ``normality-corrected`` and ``quantile-centred``.
+        Key of `PROBABILITY_METHODS` or `QUANTILE_METHODS`; by default ``normality-corrected`` or ``quantile-centred``.
     features : tuple of str or None
-        The columns x; None for all others than y.
+        Names of the columns x; by default all columns except y.
     intercept : bool
-        Whether the model has one.
+        Include an intercept in the model.
     prior : str
-        One of `PRIORS`, alone or with a number, as ``zellner:1000``; Zellner's g is n by default, a variance 1000.
-        Under the conjugate ones σ² ~ IG(1, 1).
+        Name from `PRIORS`, optionally with a number, such as ``zellner:1000``. By default Zellner's g is n and a
+        variance is 1000. Conjugate and semi-conjugate priors have σ² ~ IG(1, 1).
     error_variance : float or None
-        σ², where it is known.
+        Known σ², or None.
     split : tuple of float
-        How a quantile divides ε among its steps; by default half of it goes to the noise on the mean.
+        Division of ε among the steps of a quantile; by default half of ε is for the noise on the mean.
     start, share : float or None
-        μ and θ of the search for a quantile's bounds, 1 and 0.8 by default; θ of ``quantile`` alone.
+        μ and θ of the search for the bounds of a quantile, by default 1 and 0.8; θ is used by ``quantile`` only.
     """
 
     target: str
@@ -87,7 +87,7 @@ class Request:
     share: float | None = None
 
     def mechanism(self) -> PartitionProbability | PartitionQuantile:
-        """Return the mechanism, refusing what it does not take; needs no table.
+        """Return the mechanism after validating its arguments; no table is needed.
 
         Raises
         ------
@@ -95,7 +95,10 @@ class Request:
             If an argument is not allowed.
         """
         if bool(self.cutoffs) == bool(self.probabilities):
-            raise BadInputError("a release is at cutoffs or at probabilities: give --cutoffs, or --probabilities")
+            raise BadInputError(
+                f"exactly one of cutoffs and probabilities must be given, got {'both' if self.cutoffs else 'neither'}; "
+                "use --cutoffs or --probabilities"
+            )
         methods = PROBABILITY_METHODS if self.cutoffs else QUANTILE_METHODS
         name = self.method or ("normality-corrected" if self.cutoffs else "quantile-centred")
         if name not in methods:
@@ -105,7 +108,9 @@ class Request:
             if self.cutoffs:
                 for what, given in (("split", self.split or None), ("mu", self.start), ("theta", self.share)):
                     if given is not None:
-                        raise BadInputError(f"{what} is for quantiles, got {given} with cutoffs; leave it out")
+                        raise BadInputError(
+                            f"{what} must be given with probabilities only, got {given} with cutoffs; omit it"
+                        )
                 if not all(math.isfinite(cutoff) for cutoff in self.cutoffs):
                     raise BadInputError(f"cutoffs must be finite, got {', '.join(map(str, self.cutoffs))}")
                 return partition_probability(name, self.n_partitions, self.epsilon)
@@ -113,7 +118,9 @@ class Request:
             shares = (0.5, 0.5) if name in QUANTILE_METHODS[:2] else (0.2, 0.3, 0.5)
             split = self.split or tuple(part * self.epsilon for part in shares)
             if self.share is not None and name not in QUANTILE_METHODS[:2]:
-                raise BadInputError(f"theta is for quantile, got {self.share} with {name}; leave it out")
+                raise BadInputError(
+                    f"theta must be given with method quantile only, got {self.share} with {name}; omit it"
+                )
             start, share = (1.0 if self.start is None else self.start), (0.8 if self.share is None else self.share)
             return partition_quantile(name, self.n_partitions, self.epsilon, split, start, share)
         except BadInputError:
@@ -124,19 +131,21 @@ class Request:
 
 @dataclass(frozen=True)
 class Release:
-    """What was released, and what it cost.
+    """Released values with their privacy loss.
 
     Attributes
     ----------
     values : pandas.DataFrame
-        A row a cutoff or probability, with what it spends as `epsilon`; of a quantile also the interval that the
-        partitions' quantiles were clipped to, and whether the search for it ended at its cap. All of it is released.
+        One row per cutoff or probability, with its privacy loss in the column `epsilon`. Quantiles also have the
+        clipping interval, and the flag `capped` of a search that reached the largest number of doublings. All columns
+        are part of the release.
     method : str
     n_rows, n_partitions : int
     guarantee : Guarantee or None
-        What all values together promise; None for methods that are not private.
+        Guarantee of all values together; None for methods that are not private.
     miss_probability : float
-        See `mechanisms.regression.partition_quantile.PartitionQuantile`; 0 for other methods.
+        Probability of a wrong private centre, see `mechanisms.regression.partition_quantile.PartitionQuantile`; 0 for
+        other methods.
     """
 
     values: pd.DataFrame
@@ -148,18 +157,18 @@ class Release:
 
     @property
     def budget(self) -> str:
-        """What was spent, in one line."""
+        """Privacy loss of the release, in one line."""
         each = f"{len(self.values)} x {self.values['epsilon'].iloc[0]:g}"
         if self.guarantee is None:
-            return f"NOT PRIVATE: {self.method} spends {each} nats, more than it was given"
+            return f"NOT PRIVATE: the privacy loss of {self.method} is {each} nats, more than the given epsilon"
         return (
-            f"budget spent: {each} nats, {self.guarantee} in all, given that the table was not refused "
+            f"budget spent: {each} nats, {self.guarantee} in total, provided that the table is accepted "
             f"({self.guarantee.relation.value})"
         )
 
     @property
     def lines(self) -> list[str]:
-        """How the rows were divided, what was spent, and what to beware of."""
+        """Lines that report the partitions, the privacy loss and warnings."""
         fewest, n_larger = divmod(self.n_rows, self.n_partitions)
         each = f"{fewest:,} rows" + (f", {n_larger:,} of them with one more" if n_larger else "")
         lines = [
@@ -169,18 +178,19 @@ class Release:
         capped = self.values["p"][self.values["capped"]] if "capped" in self.values else []
         if len(capped):
             lines.append(
-                f"the search for bounds found none at p = {', '.join(f'{p:g}' for p in capped)}, and ended at its cap: "
-                "mostly noise, with the budget spent; take a larger --mu, a smaller --theta, or quantile-centred"
+                f"the search for bounds failed at p = {', '.join(f'{p:g}' for p in capped)}: the released values are "
+                "mostly noise, and the budget is spent; increase --mu, decrease --theta, or use --method "
+                "quantile-centred"
             )
-        if self.miss_probability > _LARGEST_ODDS:
+        if self.miss_probability > _LARGEST_MISS_PROBABILITY:
             lines.append(
-                f"too few partitions or too little epsilon for a private centre: it is lost with odds of about "
-                f"{self.miss_probability:.2g}, and values are then far off; take more of either, or --method quantile"
+                f"too few partitions or too small epsilon for a private centre: it is wrong with probability of about "
+                f"{self.miss_probability:.2g}, which gives large errors; increase either, or use --method quantile"
             )
-        return [*lines, "this is a laboratory: its noise serves simulation, and protects nobody"]
+        return [*lines, "for simulation only: the noise does not protect real data"]
 
     def write(self, path: Path) -> None:
-        """Write the values, as CSV or JSON, with what they cost."""
+        """Write the values and the privacy loss as CSV or JSON."""
         facts = {
             "method": self.method,
             "n_rows": self.n_rows,
@@ -191,7 +201,7 @@ class Release:
             self.values.assign(**facts).to_csv(path, index=False)
         else:
             finite = np.isfinite(self.values.astype(np.float64))
-            records = self.values.astype(object).where(finite, None).to_dict("records")  # JSON knows no infinity
+            records = self.values.astype(object).where(finite, None).to_dict("records")  # JSON has no infinity
             path.write_text(json.dumps({**facts, "budget": self.budget, "values": records}, indent=2) + "\n")
 
 
@@ -201,13 +211,13 @@ def release_table(path: str, request: Request, seed: int | None = None, cluster:
     Parameters
     ----------
     path : str
-        The table: see `pipeline.tables.formats`.
+        Path of the table, see `pipeline.tables.formats`.
     request : Request
     seed : int, optional
-        Of the division and, apart from it, of the noise; by default both are drawn anew. Noise from a seed that
-        somebody knows protects nothing.
+        Seed of the partition and of the noise, which use separate streams; by default both are random. Noise from a
+        known seed protects nothing.
     cluster : str, optional
-        ``FILE`` or ``FILE:PROFILE``; threads of this process by default.
+        ``FILE`` or ``FILE:PROFILE``; by default threads of this process.
 
     Returns
     -------
@@ -215,8 +225,9 @@ def release_table(path: str, request: Request, seed: int | None = None, cluster:
 
     Privacy
     -------
-    That of the method, for each value: replace one row, with n, the columns and the division public; budgets add up.
-    Refusals are not covered: that a table has no missing value, or a partition no collinear columns, tells of its rows.
+    The guarantee of the method holds for each value, under replacement of one row, with public n, columns and
+    partition; losses add up. Errors are not covered: the absence of missing values in the table and of collinear columns in a
+    partition reveals information about the rows.
 
     Raises
     ------
@@ -234,13 +245,13 @@ def release_table(path: str, request: Request, seed: int | None = None, cluster:
         raise BadInputError(f"{path}: {unknown('coefficient', request.coefficient, names)}")
     if names.count(INTERCEPT) > 1:
         raise BadInputError(
-            f"{path} has a column {INTERCEPT}; leave out one of the two, by --features or --no-intercept"
+            f"{path} must not have a column {INTERCEPT} if the model has an intercept; use --features or --no-intercept"
         )
     prior = find_prior(request.prior, n_rows)
     if not isinstance(prior, ConjugatePrior) and n_rows // request.n_partitions < len(names):
         raise BadInputError(
-            f"partitions must have as many rows as there are coefficients, {len(names)}, got {request.n_partitions:,} "
-            f"partitions of {n_rows:,} rows; take fewer, or --prior conjugate"
+            f"partitions must have at least as many rows as coefficients, {len(names)}, got {request.n_partitions:,} "
+            f"partitions of {n_rows:,} rows; decrease --partitions or use --prior conjugate"
         )
     division, noise = _generators(seed, request)
     try:
@@ -251,24 +262,24 @@ def release_table(path: str, request: Request, seed: int | None = None, cluster:
         values = _release(mechanism, request, posteriors, noise)
     except ValueError as error:
         raise error if isinstance(error, BadInputError) else BadInputError(f"{path}: {error}") from error
-    odds = mechanism.miss_probability if isinstance(mechanism, PartitionQuantile) else 0.0
-    return Release(values, mechanism.name, n_rows, request.n_partitions, mechanism.guarantee(len(values)), odds)
+    miss = mechanism.miss_probability if isinstance(mechanism, PartitionQuantile) else 0.0
+    return Release(values, mechanism.name, n_rows, request.n_partitions, mechanism.guarantee(len(values)), miss)
 
 
 def find_prior(text: str, n_rows: int) -> Prior:
-    """Return a prior by its name, and a number that may follow.
+    """Return the prior with the given name and optional number.
 
     Parameters
     ----------
     text : str
-        As `Request.prior`.
+        See `Request.prior`.
     n_rows : int
-        Zellner's g, where none is given.
+        Default of Zellner's g.
 
     Raises
     ------
     BadInputError
-        If there is no such prior, or it does not take the number.
+        If the name or the number is invalid.
 
     Examples
     --------
@@ -286,16 +297,17 @@ def find_prior(text: str, n_rows: int) -> Prior:
             return FlatPrior()
         variance = _PRIOR_VARIANCE if value is None else value
         if name == "flat" or not (math.isfinite(variance) and variance > 0):
-            raise ValueError("it takes no number" if name == "flat" else "a variance must be finite and > 0")
+            raise ValueError("flat takes no number" if name == "flat" else "a variance must be finite and > 0")
         return (ConjugatePrior if name == "conjugate" else SemiConjugatePrior)(precision=1.0 / variance)
     except ValueError as error:
         raise BadInputError(
-            f"prior must be such as zellner:1000, flat or conjugate:100, got {text}: {error}"
+            f"prior must be a name with an optional number, such as zellner:1000, flat or conjugate:100, got {text}: "
+            f"{error}"
         ) from error
 
 
 def _generators(seed: int | None, request: Request) -> tuple[np.random.Generator, np.random.Generator]:
-    """Return generators for the division, which depends on the seed and M alone, and for the noise of this request."""
+    """Return generators of the partition, which depends on the seed and M only, and of the noise of this request."""
     if seed is None:
         return np.random.default_rng(), np.random.default_rng()
     asked = {key: json.dumps(value) for key, value in asdict(request).items()}
@@ -309,7 +321,7 @@ def _generators(seed: int | None, request: Request) -> tuple[np.random.Generator
 
 @dataclass(frozen=True)
 class _Posteriors:
-    """The posterior of a coefficient in each partition, computed some partitions at a time."""
+    """Posteriors of a coefficient in each partition, computed in batches of partitions."""
 
     statistics: RegressionStatistics
     k: int
@@ -317,7 +329,7 @@ class _Posteriors:
     error_variance: float | None
 
     def compute(self, measure: Callable[[CoefficientPosterior], np.ndarray], powered: bool) -> np.ndarray:
-        """Measure the posteriors, or those with the likelihood to the power n/nⱼ; shape (M, c)."""
+        """Return a measure of the posteriors, shape (M, c); with `powered`, likelihoods have the power n/nⱼ."""
         n_rows = self.statistics.n_rows
         power = n_rows.sum() / n_rows if powered else np.ones(n_rows.shape)
         found = []

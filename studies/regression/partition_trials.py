@@ -1,7 +1,7 @@
-"""Trials of regression by partitions: rows are drawn, or divided at random, and each partition states its posterior.
+"""Trials of regression from partitions of simulated rows, or of real rows divided at random.
 
-What the methods share in a block is computed once: the posterior given all rows and those of the partitions, at the
-cutoffs or probabilities of the panel. The coefficient is the first slope.
+The posterior given all rows and the posteriors of the partitions are computed once per block for all methods, at the
+cutoffs or probabilities of the panel. The released coefficient is the first slope.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -29,26 +29,26 @@ Array = NDArray[np.float64]
 Cell = Mapping[str, Any]
 
 SLOPE = 1
-"""The coefficient that is released: the first after the intercept."""
+"""Index of the released coefficient, the first after the intercept."""
 
 ABALONE_COLUMNS = ("shell_weight", "shucked_weight")
-"""Columns on which the rings of an abalone are regressed."""
+"""Regressors of the abalone data."""
 
 
 @dataclass(frozen=True)
 class Trials:
-    """Posteriors of a block, at c cutoffs or probabilities.
+    """Posterior summaries of a block at c cutoffs or probabilities.
 
     Attributes
     ----------
     full : ndarray, shape (trials, c)
-        Of the posterior given all rows.
+        Summaries of the posterior given all rows.
     parts : ndarray, shape (trials, M, c)
-        Of the partitions' posteriors.
+        Summaries of the posteriors of the partitions.
     spreads : ndarray, shape (trials, M)
-        Standard deviations of the partitions' posteriors.
+        Standard deviations of the posteriors of the partitions.
     unit : float
-        Standard deviation of the posterior given all rows, nominal for simulated rows.
+        Standard deviation of the posterior given all rows; the nominal value for simulated rows.
     """
 
     full: Array
@@ -58,12 +58,12 @@ class Trials:
 
 
 def nominal_sd(cell: Cell) -> float:
-    """Return the standard deviation of the slope given n rows of x ~ N(0, 1): σ/√n, up to the prior."""
+    """Return the nominal posterior standard deviation σ/√n of the slope given n rows with x ~ N(0, 1)."""
     return float(cell["error_std"] / np.sqrt(cell["n"]))
 
 
 def check_simulation(cell: Cell) -> NDArray[np.int64]:
-    """Return the sizes of the partitions, refusing rows that cannot be simulated or divided."""
+    """Return the sizes of the partitions; raise ValueError if rows cannot be simulated or divided."""
     sizes = partition_sizes(cell["n"], cell["partition_size"])
     if len(cell["coefficients"]) < 2:
         raise ValueError(f"coefficients must be an intercept and a slope, such as 1:2, got {cell['coefficients']}")
@@ -72,7 +72,7 @@ def check_simulation(cell: Cell) -> NDArray[np.int64]:
     if sizes.min() < len(cell["coefficients"]):
         raise ValueError(
             f"partition_size must be >= the number of coefficients, {len(cell['coefficients'])}, got "
-            f"{cell['partition_size']}; take larger partitions"
+            f"{cell['partition_size']}; increase partition_size"
         )
     return sizes
 
@@ -88,18 +88,18 @@ def _block(
     state: Callable[[RegressionStatistics], tuple[Array, Array, Array]],
     unit: float,
 ) -> Trials:
-    """State posteriors trial by trial: the last bits of sums over stacked trials depend on how many there are."""
+    """Compute posteriors trial by trial, because the rounding of sums over stacked trials depends on their number."""
     full, parts, spreads = zip(*map(state, rows), strict=True)
     return Trials(np.stack(full), np.stack(parts), np.stack(spreads), unit)
 
 
 def simulate_probabilities(partition_g: str) -> Callable[[Cell, Streams], Trials]:
-    """Return the simulator of P2's chapter 3: Zellner's prior, known error variance, cutoffs about the true slope.
+    """Return the simulator of P2, chapter 3: Zellner's prior, known error variance, cutoffs around the true slope.
 
     Parameters
     ----------
     partition_g : {"n", "partition_size"}
-        The constant that is Zellner's g in the partitions; given all rows it is n.
+        Constant used as Zellner's g in the partitions; g is n given all rows.
     """
 
     def simulate(cell: Cell, streams: Streams) -> Trials:
@@ -117,7 +117,7 @@ def simulate_probabilities(partition_g: str) -> Callable[[Cell, Streams], Trials
 
 
 def simulate_quantiles(cell: Cell, streams: Streams) -> Trials:
-    """Simulate P2's chapter 4: semi-conjugate prior, unknown error variance, likelihoods to the power n/nⱼ."""
+    """Simulate P2, chapter 4: semi-conjugate prior, unknown error variance, likelihoods to the power n/nⱼ."""
     return _block(_simulated(cell, streams), _state_quantiles(cell), nominal_sd(cell))
 
 
@@ -148,7 +148,7 @@ def check_abalone(cell: Cell) -> NDArray[np.int64]:
     if sizes.min() <= 1 + len(ABALONE_COLUMNS):
         raise ValueError(
             f"partition_size must be > {1 + len(ABALONE_COLUMNS)}, the number of coefficients, got "
-            f"{cell['partition_size']}; take larger partitions"
+            f"{cell['partition_size']}; increase partition_size"
         )
     return sizes
 
@@ -165,7 +165,7 @@ def _whole_abalone() -> RegressionStatistics:
 
 
 def simulate_abalone_probabilities(cell: Cell, streams: Streams) -> Trials:
-    """Divide the abalone at random in each trial; Zellner's prior with g = n, unknown error variance."""
+    """Divide the abalone data at random in each trial; Zellner's prior with g = n, unknown error variance."""
     whole = _whole_abalone()
     prior = ZellnerPrior(float(whole.n_rows))
     full = coefficient_posterior(whole, SLOPE, prior)
@@ -179,7 +179,7 @@ def simulate_abalone_probabilities(cell: Cell, streams: Streams) -> Trials:
 
 
 def simulate_abalone_quantiles(cell: Cell, streams: Streams) -> Trials:
-    """Divide the abalone at random in each trial; semi-conjugate prior, likelihoods to the power n/nⱼ."""
+    """Divide the abalone data at random in each trial; semi-conjugate prior, likelihoods to the power n/nⱼ."""
     prior = SemiConjugatePrior(0.0, 1.0 / cell["prior_variance"], *cell["variance_prior"])
     unit = float(coefficient_posterior(_whole_abalone(), SLOPE, prior).sd)
     return _block(_divided(cell, streams), _state_quantiles(cell), unit)

@@ -1,4 +1,4 @@
-"""The same division and the same statistics whatever the chunks, the scheduler and the array; bad rows are named."""
+"""Tests of random partitions of tables: independence of chunks, scheduler and array type, and invalid rows."""
 
 import dask.array as da
 import numpy as np
@@ -22,7 +22,7 @@ def client():
 @pytest.fixture(scope="module")
 def table():
     rng = np.random.default_rng(1)
-    x = np.column_stack([np.sort(rng.standard_normal(N)), 1e6 + rng.standard_normal(N)])  # sorted, and far from 0
+    x = np.column_stack([np.sort(rng.standard_normal(N)), 1e6 + rng.standard_normal(N)])  # sorted, with a large mean
     return x, x @ [2.0, -1.0] + rng.standard_normal(N)
 
 
@@ -37,7 +37,7 @@ def expected(table, partition):
 
 
 def assert_same(found, expected):
-    """Assert equality up to rounding: relative to the columns' spread for means, to the largest entry for scatter."""
+    """Assert equality up to rounding, relative to the spread for means and to the largest entry for scatter."""
     np.testing.assert_array_equal(found.n_rows, expected.n_rows)
     np.testing.assert_allclose(found.means, expected.means, rtol=1e-14, atol=1e-12)
     np.testing.assert_allclose(found.scatter, expected.scatter, rtol=0, atol=1e-10 * expected.scatter.max())
@@ -47,7 +47,7 @@ CHUNKS = [N, 1000, 4999, (1, 10_000, 6), (7, 5000, 5000)]
 
 
 @pytest.mark.parametrize("chunks", CHUNKS)
-def test_any_chunks(client, table, partition, expected, chunks):
+def test_statistics_do_not_depend_on_chunks(client, table, partition, expected, chunks):
     x, y = table
     found = divide_rows(client, [da.from_array(x, chunks=(chunks, 1)), da.from_array(y, chunks=777)], partition)
     assert_same(found, expected)
@@ -69,8 +69,8 @@ def test_worker_processes(table, partition, expected):
         assert_same(divide_rows(client, [x, y], partition), expected)
 
 
-def test_another_key_is_another_division(client, table, expected):
-    """The negative control of the comparisons above."""
+def test_another_key_gives_another_partition(client, table, expected):
+    """Statistics differ for another key, as a negative control of the comparisons above."""
     found = divide_rows(client, table, keyed_partition(np.random.default_rng(3), N, M))
     np.testing.assert_array_equal(found.n_rows, expected.n_rows)
     with pytest.raises(AssertionError):
@@ -78,8 +78,8 @@ def test_another_key_is_another_division(client, table, expected):
     assert_same(found.pool(), expected.pool())
 
 
-def test_replacing_a_row_changes_one_partition_alone(client, table, partition):
-    """Bit by bit, which is what the sensitivity of all releases rests on."""
+def test_replacing_a_row_changes_one_partition_only(client, table, partition):
+    """Other partitions are identical bit for bit, as the sensitivity of releases requires."""
     x, y = table
     before = divide_rows(client, [da.from_array(x, chunks=(1000, 2)), y], partition)
     x = x.copy()
@@ -92,20 +92,20 @@ def test_replacing_a_row_changes_one_partition_alone(client, table, partition):
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_the_first_row_that_is_not_finite_is_named(client, table, partition, value):
+def test_error_reports_the_first_non_finite_row(client, table, partition, value):
     x, y = (array.copy() for array in table)
     x[[9000, 5000], 1] = y[7000] = y[5000] = value
-    with pytest.raises(BadInputError, match=r"3 are not, the first is row 5,001 \(counted from 1\)"):
+    with pytest.raises(BadInputError, match=r"got 3 that are not, the first in row 5,001 \(counted from 1\)"):
         divide_rows(client, [da.from_array(x, chunks=(1000, 2)), y], partition)
 
 
-def test_squares_beyond_double_precision(client, table, partition):
+def test_overflow_of_squares_raises(client, table, partition):
     x, y = table
-    with pytest.raises(BadInputError, match="squares that can be added up, got some beyond 1e150"):
+    with pytest.raises(BadInputError, match="sums of squared values must be finite, got values beyond 1e150"):
         divide_rows(client, [da.from_array(x * 1e200, chunks=(1000, 2)), y], partition)
 
 
 @pytest.mark.parametrize("shapes", [[(N,)], [(N, 2), (N, 1)], [(N - 1, 2), (N,)], [(N, 2), (N,), (N,)], []])
-def test_arrays_that_do_not_fit(client, partition, shapes):
+def test_mismatched_shapes_raise(client, partition, shapes):
     with pytest.raises(BadInputError, match=r"arrays must have shapes \(10007, p\) and \(10007,\)"):
         divide_rows(client, [np.ones(shape) for shape in shapes], partition)

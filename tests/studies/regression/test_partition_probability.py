@@ -1,4 +1,4 @@
-"""The study: one trial by hand, numbers that do not depend on grouping, bad values refused, claims that can fail."""
+"""Tests of the study `partition-probability`."""
 
 import math
 from dataclasses import replace
@@ -33,7 +33,7 @@ SMALL = {"n": [20_000], "partition_size": [100]}
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
-    """Run every panel at a fifth of the rows."""
+    """Run every panel with a fifth of the rows."""
     path = tmp_path_factory.mktemp("study") / "s.zarr"
     pipeline.run(STUDY, path, trials=120, values=SMALL)
     return path
@@ -64,7 +64,7 @@ def test_store_layout(store):
         assert STUDY.panel(panel).trials >= 1_000
 
 
-def test_what_the_releases_spend_is_stored(store):
+def test_privacy_loss_is_stored(store):
     spent = xr.open_zarr(store, group="default").spent.load()
     assert spent.sel({"method": "normality"}) == 7 * 0.25
     assert spent.sel({"method": "fisher-corrected"}) == pytest.approx(7 * 0.25)
@@ -73,15 +73,15 @@ def test_what_the_releases_spend_is_stored(store):
 
 
 def rows_of(trial, n, panel="default"):
-    """Draw the rows of a trial anew, row by row as the study does, but keep them."""
+    """Return the rows of a trial, drawn as in the study."""
     rng = next(Streams(STUDY.seed, STUDY.name, panel, "data", {}, range(trial, trial + 1)).generators())
     z = rng.standard_normal((n, 2))
     return z[:, 0], 1.0 + 2.0 * z[:, 0] + z[:, 1]
 
 
 @pytest.mark.parametrize("panel", ["default", "zellner-partition"])
-def test_one_trial_by_hand(store, panel):
-    """Rows, Zellner posteriors by their printed formula, and both aggregates, in plain numpy."""
+def test_one_trial_against_numpy(store, panel):
+    """Compute Zellner posteriors by the printed formula and both aggregates with numpy."""
     x, y = rows_of(3, 20_000, panel)
     cutoffs = 2.0 + np.arange(-3, 4) / math.sqrt(20_000)
 
@@ -107,7 +107,7 @@ def test_one_trial_by_hand(store, panel):
 
 
 def test_trial_does_not_depend_on_the_run(store, tmp_path):
-    """Other numbers of trials, other methods, another order: the same bits, and those of a trial alone."""
+    """Results are identical with other trials and methods, in another order, and for a single trial."""
     values = {**SMALL, "method": ["fisher", "normality"]}
     pipeline.run(STUDY, tmp_path / "t.zarr", panels=["default"], trials=105, values=values)
     part = xr.open_zarr(tmp_path / "t.zarr", group="default").load()
@@ -119,16 +119,16 @@ def test_trial_does_not_depend_on_the_run(store, tmp_path):
         assert all(rerun.equal for rerun in rerun_trial(opened, configured, panel, {}, 57))
 
 
-def test_sizes_that_do_not_divide_the_rows(tmp_path):
-    """1,037 rows in partitions of 100 and more: ten, of 103 or 104 rows."""
+def test_unequal_partitions(tmp_path):
+    """1,037 rows give ten partitions of 103 or 104 rows."""
     pipeline.run(STUDY, tmp_path / "s.zarr", panels=["default"], trials=2, values={"n": [1037]})
     ds = xr.open_zarr(tmp_path / "s.zarr", group="default").load()
     assert (ds.status == 1).all()
     assert ds.spent.sel({"method": "fisher-published"}) == pytest.approx(7 * 10 * 0.25)
 
 
-def test_abalone_is_the_published_table():
-    """The full posterior's slope by numpy's least squares."""
+def test_abalone_data():
+    """Compare the least-squares slope with its known value."""
     x, rings = read_abalone()
     assert x.shape == (4177, 2)
     least = np.linalg.lstsq(np.column_stack([np.ones(4177), x]), rings, rcond=None)[0]
@@ -180,12 +180,12 @@ def changed(summaries, panel, method, **values):
 
 
 def odd(summaries, value):
-    """Return `value` below the truth, its negative above, 0 at it."""
+    """Return `value` below the true slope, −`value` above it, and 0 at it."""
     return -np.sign(summaries["default"]["cutoff"]) * value
 
 
-def tidy(summaries):
-    """Give the methods without noise what they tend to with many trials: the tests' few would leave verdicts open."""
+def idealised(summaries):
+    """Replace results without noise by their limits for many trials, because few trials leave verdicts undecided."""
     ds = summaries["default"]
     for name, bias, slope in (
         ("normality", 0.05, math.sqrt(0.5)),
@@ -221,8 +221,8 @@ EXPECTED = {
 }
 
 
-def test_claims_are_decided(summaries):
-    assert verdicts(tidy(summaries)) == EXPECTED
+def test_verdicts(summaries):
+    assert verdicts(idealised(summaries)) == EXPECTED
 
 
 @pytest.mark.parametrize(
@@ -240,12 +240,12 @@ def test_claims_are_decided(summaries):
         ("fisher-noiseless", {"difference_mean": 0.0001}, "fisher-has-no-pattern", "reproduced"),
     ],
 )
-def test_claims_can_turn_out_otherwise(summaries, method, values, claim, verdict):
-    assert verdict_of(claim, changed(tidy(summaries), "default", method, **values)) == verdict
+def test_verdicts_depend_on_the_results(summaries, method, values, claim, verdict):
+    assert verdict_of(claim, changed(idealised(summaries), "default", method, **values)) == verdict
 
 
-def test_printed_methods_can_agree(summaries):
-    both = tidy(summaries)
+def test_agreement_reproduces_the_claims(summaries):
+    both = idealised(summaries)
     for name in ("normality", "normality-noiseless"):
         both = changed(both, "default", name, difference_mean=0.01)
     assert verdict_of("means-agree-normality", both) == "reproduced"
@@ -256,11 +256,11 @@ def test_printed_methods_can_agree(summaries):
 
 
 @pytest.mark.parametrize(("name", "loss"), [("normality", 0.5), ("fisher", 0.5), ("fisher-published", 10.0)])
-def test_audit_of_the_claims(name, loss):
+def test_adversarial_audit(name, loss):
     assert audit_adversarial(name, 20, 30, 0.5, 0.01) == pytest.approx(loss, rel=1e-9)
 
 
-def test_figures_draw_what_is_stored(summaries):
+def test_every_figure_is_drawn(summaries):
     assert {figure.name for figure in drawable(STUDY, summaries)} == {figure.name for figure in STUDY.figures}
     for figure in STUDY.figures:
         (svg,) = render(figure.draw, summaries, ["png"])

@@ -1,4 +1,4 @@
-"""The study: one trial by hand, the gain of a centre, bad values refused, claims that can fail."""
+"""Tests of the study `partition-quantile`."""
 
 from dataclasses import replace
 
@@ -54,8 +54,8 @@ def test_store_layout(store):
     assert np.isinf(spent.sel({"method": "quantile-noiseless"}))
 
 
-def test_one_trial_by_hand(store):
-    """Rows kept, each partition's posterior on its own, and the plain mean of their quantiles."""
+def test_one_trial_against_numpy(store):
+    """Compute the posterior of each partition separately and average the quantiles."""
     rng = next(Streams(STUDY.seed, STUDY.name, "default", "data", {}, range(5, 6)).generators())
     z = rng.standard_normal((100_000, 2))
     x, y = z[:, :1], 1.0 + 2.0 * z[:, 0] + 10.0 * z[:, 1]
@@ -72,7 +72,7 @@ def test_one_trial_by_hand(store):
 
 
 def test_full_posterior_is_calibrated(store):
-    """The true slope is below the p-quantile in a share p of data sets: within five standard errors."""
+    """The true slope is below the p-quantile in a share p of data sets, within five standard errors."""
     full = xr.open_zarr(store, group="default")["quantile"].sel({"method": "full"}).load()
     p = full.p.values
     share = (full > 2.0).mean("trial").values
@@ -101,7 +101,7 @@ def test_recomputed_trial_is_identical(store):
         (("p=0.5,1",), "p must be in (0, 1), got 1.0"),
         (("prior_variance=0",), "prior_variance must be > 0"),
         (("variance_prior=1:0",), "rate must be finite and > 0"),
-        (("variance_prior=1",), "variance_prior must be shape and rate"),
+        (("variance_prior=1",), "variance_prior must be a shape and a rate"),
         (("partition_size=1",), "partition_size must be >= the number of coefficients"),
     ],
 )
@@ -113,8 +113,8 @@ def test_invalid_input_is_reported_before_writing(command, tmp_path, words, mess
     assert not (tmp_path / "s.zarr").exists()
 
 
-def test_a_search_that_never_succeeds_ends_at_its_cap(tmp_path):
-    """The bounds cannot hold all slopes in two doublings from 0.1: it releases, says so, and has spent its budget."""
+def test_failed_search_ends_at_the_largest_number_of_doublings(tmp_path):
+    """Two doublings from 0.1 are too few for the bounds; values are released, flagged, and the budget is spent."""
     values = {"start": [0.1], "doublings": [2], "share": [1.0], "method": ["quantile"], "n": [20_000]}
     pipeline.run(STUDY, tmp_path / "s.zarr", panels=["default"], trials=20, values=values)
     ds = xr.open_zarr(tmp_path / "s.zarr", group="default").load()
@@ -145,7 +145,7 @@ def changed(summaries, panel, method, **values):
     return {**summaries, panel: ds.assign(new)}
 
 
-def test_claims_are_decided(summaries):
+def test_verdicts(summaries):
     assert verdicts(summaries) == {
         "means-agree": "undecided",
         "partitions-have-no-pattern": "undecided",
@@ -154,7 +154,7 @@ def test_claims_are_decided(summaries):
         "bounds-are-private": "reproduced",
         "centre-first": "reproduced",
         "centre-first-is-accurate": "reproduced",
-        "centre-first-abalone": "undecided",  # of 100 trials
+        "centre-first-abalone": "undecided",  # with 100 trials only
     }
 
 
@@ -177,11 +177,11 @@ def test_claims_are_decided(summaries):
         ("quantile-centred", {"difference_absolute": 2.0}, "centre-first-is-accurate", "not reproduced"),
     ],
 )
-def test_claims_can_turn_out_otherwise(summaries, method, values, claim, verdict):
+def test_verdicts_depend_on_the_results(summaries, method, values, claim, verdict):
     assert verdict_of(claim, changed(summaries, "default", method, **values)) == verdict
 
 
-def test_figures_draw_what_is_stored(summaries):
+def test_every_figure_is_drawn(summaries):
     assert {figure.name for figure in drawable(STUDY, summaries)} == {figure.name for figure in STUDY.figures}
     for figure in STUDY.figures:
         (svg,) = render(figure.draw, summaries, ["png"])

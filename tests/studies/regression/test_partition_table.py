@@ -1,4 +1,4 @@
-"""The command ``partition``: the same release from any format, its budget, and every bad input in one line."""
+"""Tests of the command ``partition`` and of `release_table`."""
 
 import json
 from dataclasses import replace
@@ -40,39 +40,39 @@ def tables(tmp_path_factory):
 
 @pytest.fixture
 def partition(command, tables):
-    """Run ``dpstudies partition`` on the table of one format."""
+    """Return a function that runs ``dpstudies partition`` on the table in one format."""
     return lambda *words, table="t.zarr": command("partition", tables / table, *words)
 
 
 def values(out):
-    """Return the rows of the table that was printed."""
+    """Return the rows of the printed table."""
     lines = [line.split() for line in out.splitlines()]
     end = next(i for i, line in enumerate(lines) if len(line) != len(lines[0]))
     return pd.DataFrame(lines[1:end], columns=lines[0])
 
 
 @pytest.mark.parametrize("at", [CUTOFFS, QUANTILES], ids=["cutoffs", "probabilities"])
-def test_all_formats_release_the_same(partition, at):
+def test_all_formats_give_the_same_release(partition, at):
     found = [partition(*AT, *at, "--seed", 5, table=f"t.{suffix}") for suffix in ("csv", "parquet", "zarr")]
     assert [code for code, _, _ in found] == [0, 0, 0]
     assert len({out for _, out, _ in found}) == 1
     assert {err for _, _, err in found} == {""}
 
 
-def test_what_is_said_of_division_and_budget(partition):
+def test_report_of_partitions_and_budget(partition):
     _, out, _ = partition(*AT, *CUTOFFS)
     assert "3,004 rows, divided at random into 30 partitions of 100 rows, 4 of them with one more" in out
-    assert "normality-corrected: budget spent: 3 x 1 nats, 3-DP in all, given that the table was not refused" in out
-    assert "this is a laboratory" in out
+    assert "normality-corrected: budget spent: 3 x 1 nats, 3-DP in total, provided that the table is accepted" in out
+    assert "for simulation only" in out
     _, out, _ = partition(*AT, *QUANTILES, "--partitions", 4)
     assert "4 partitions of 751 rows\n" in out
-    assert "quantile-centred: budget spent: 3 x 1 nats, 3-DP in all" in out
-    assert "too little epsilon for a private centre: it is lost with odds of about 1," in out
+    assert "quantile-centred: budget spent: 3 x 1 nats, 3-DP in total" in out
+    assert "too small epsilon for a private centre: it is wrong with probability of about 1," in out
     assert "private centre" not in partition(*AT, *QUANTILES, "--epsilon", 9)[1]
 
 
-def test_values_are_those_of_the_methods_at_the_keys_division(tables):
-    """Computed once more, all rows at once; the powers of likelihoods are n/nⱼ."""
+def test_release_equals_a_direct_computation(tables):
+    """Compute the release from all rows in memory; likelihoods have the power n/nⱼ."""
     streams = Streams(5, "partition", "table", "division", {"n_partitions": M}, range(1))
     labels = keyed_partition(next(streams.generators()), N, M).labels(0, N)
     rows, none = partition_statistics(FRAME[["a", "b"]], FRAME["y"], labels), np.random.default_rng(1)
@@ -92,7 +92,7 @@ def test_values_are_those_of_the_methods_at_the_keys_division(tables):
 
 
 @pytest.mark.parametrize("name", [*PROBABILITY_METHODS, *QUANTILE_METHODS])
-def test_every_method_releases_near_the_truth_and_says_what_it_spends(tables, name):
+def test_every_method_is_accurate_and_reports_its_loss(tables, name):
     is_quantile = name in QUANTILE_METHODS
     points = {"cutoffs": (), "probabilities": (0.1, 0.9)} if is_quantile else {"cutoffs": (1.0, 3.0)}
     found = release_table(str(tables / "t.zarr"), replace(REQUEST, method=name, epsilon=20.0, **points), seed=6)
@@ -112,7 +112,7 @@ def test_every_method_releases_near_the_truth_and_says_what_it_spends(tables, na
 
 
 def test_priors_and_models(tables):
-    """Each is the one that its name says, as a posterior at a noise-free release shows."""
+    """Releases without noise equal the posterior of the named prior and model."""
     path, base = str(tables / "t.parquet"), replace(REQUEST, n_partitions=1, method="normality-noiseless")
     whole = partition_statistics(FRAME[["a", "b"]], FRAME["y"], np.zeros(N, dtype=int))
     bare = partition_statistics(FRAME[["b"]], FRAME["y"], np.zeros(N, dtype=int), intercept=False)
@@ -137,7 +137,7 @@ def test_priors_and_models(tables):
 
 
 def test_seeds(tables):
-    """A seed repeats a release; another question has noise of its own, on the same division; without one all is new."""
+    """A seed repeats a release; another request has new noise on the same partition; without a seed both are new."""
     path, noiseless = str(tables / "t.zarr"), "normality-noiseless"
 
     def released(seed, **changes):
@@ -171,22 +171,22 @@ def test_output_files(partition, tmp_path, suffix, method):
     assert isclose(facts["total_epsilon"], 3.0) if private else pd.isna(facts["total_epsilon"])
 
 
-def test_a_search_for_bounds_that_never_stops_is_released_and_said(partition):
-    """All M values would have to be within bounds, noise included: the budget is spent all the same."""
+def test_failed_search_for_bounds_is_reported(partition):
+    """The search for bounds fails with tiny intervals; the budget is spent nevertheless."""
     code, out, _ = partition(
         *AT, "--probabilities", "0.5", "--method", "quantile", "--mu", "1e-300", "--seed", 1, "--epsilon", 1
     )
     assert code == 0
-    assert "found none at p = 0.5, and ended at its cap" in out
-    assert "with the budget spent; take a larger --mu" in out
-    assert "budget spent: 1 x 1 nats, 1-DP in all" in out
+    assert "the search for bounds failed at p = 0.5" in out
+    assert "the budget is spent; increase --mu" in out
+    assert "budget spent: 1 x 1 nats, 1-DP in total" in out
     assert values(out)["capped"].tolist() == ["True"]
 
 
 BAD = {
     (): "Missing option '--target'",
-    (*AT,): "give --cutoffs, or --probabilities",
-    (*AT, *CUTOFFS, *QUANTILES): "give --cutoffs, or --probabilities",
+    (*AT,): "use --cutoffs or --probabilities",
+    (*AT, *CUTOFFS, *QUANTILES): "use --cutoffs or --probabilities",
     (*AT, "--probabilities", "0.5,1"): "p must be in (0, 1), got 1.0",
     (*AT, "--probabilities", "-0.5"): "p must be in (0, 1), got -0.5",
     (*AT, "--cutoffs", "x"): "cutoffs must be a finite number",
@@ -196,7 +196,7 @@ BAD = {
     (*AT, *CUTOFFS, "--method", "fischer"): "did you mean fisher",
     (*AT, *CUTOFFS, "--method", "quantile"): "unknown method for cutoffs 'quantile'",
     (*AT, *QUANTILES, "--method", "normality"): "unknown method for probabilities 'normality'",
-    (*AT, *CUTOFFS, "--split", "0.5:0.5"): "split is for quantiles",
+    (*AT, *CUTOFFS, "--split", "0.5:0.5"): "split must be given with probabilities only",
     (*AT, *QUANTILES, "--split", "0.5:0.5"): "split of quantile-centred must be 3 numbers > 0",
     (*AT, *QUANTILES, "--split", "0.2:0.2:0.5"): "must add up to epsilon = 1, got 0.2 + 0.2 + 0.5 = 0.9",
     (*AT, *QUANTILES, "--split", "0:0.5:0.5"): "must be 3 numbers > 0",
@@ -211,16 +211,16 @@ BAD = {
         "--theta",
         "1.5",
     ): "theta, the share of values to hold, must be in (0, 1], got 1.5",
-    (*AT, *CUTOFFS, "--mu", "2"): "mu is for quantiles, got 2.0 with cutoffs",
-    (*AT, *CUTOFFS, "--theta", "0.5"): "theta is for quantiles, got 0.5 with cutoffs",
-    (*AT, *QUANTILES, "--theta", "0.5"): "theta is for quantile, got 0.5 with quantile-centred",
+    (*AT, *CUTOFFS, "--mu", "2"): "mu must be given with probabilities only, got 2.0 with cutoffs",
+    (*AT, *CUTOFFS, "--theta", "0.5"): "theta must be given with probabilities only, got 0.5 with cutoffs",
+    (*AT, *QUANTILES, "--theta", "0.5"): "theta must be given with method quantile only, got 0.5 with quantile-centred",
     (*AT, *CUTOFFS, "--partitions", "0"): "n_partitions must be a whole number >= 1, got 0",
     (
         *AT,
         *CUTOFFS,
         "--partitions",
         "1002",
-    ): "as many rows as there are coefficients, 3, got 1,002 partitions of 3,004 rows",
+    ): "at least as many rows as coefficients, 3, got 1,002 partitions of 3,004 rows",
     (
         *AT,
         *CUTOFFS,
@@ -236,8 +236,8 @@ BAD = {
     (*AT, *CUTOFFS, "--target", "z"): "unknown column 'z'",
     (*AT, *CUTOFFS, "--prior", "zelner"): "did you mean zellner",
     (*AT, *CUTOFFS, "--prior", "zellner:-1"): "g must be finite and > 0, got -1",
-    (*AT, *CUTOFFS, "--prior", "zellner:x"): "prior must be such as zellner:1000",
-    (*AT, *CUTOFFS, "--prior", "flat:2"): "it takes no number",
+    (*AT, *CUTOFFS, "--prior", "zellner:x"): "prior must be a name with an optional number, such as zellner:1000",
+    (*AT, *CUTOFFS, "--prior", "flat:2"): "flat takes no number",
     (*AT, *CUTOFFS, "--prior", "conjugate:0"): "a variance must be finite and > 0",
     (*AT, *CUTOFFS, "--error-variance", "0"): "error_variance must be finite and > 0, got 0.0",
     (*AT, *CUTOFFS, "--output", "absent/x.csv"): "must be a .csv or .json file in a folder that exists",
@@ -247,33 +247,33 @@ BAD = {
 
 
 @pytest.mark.parametrize("words", BAD, ids=lambda words: " ".join(map(str, words[8:])))
-def test_bad_input_is_one_line(partition, words):
+def test_invalid_input_gives_one_line(partition, words):
     code, out, err = partition(*words)
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert BAD[words] in err
 
 
-def refused(frame, tmp_path, **changes):
-    """Return with what a table is refused."""
+def error_of(frame, tmp_path, **changes):
+    """Return the error message for a table."""
     frame.to_parquet(tmp_path / "t.parquet", index=False)
     with pytest.raises(BadInputError) as caught:
         release_table(str(tmp_path / "t.parquet"), replace(REQUEST, **changes), seed=1)
     return str(caught.value)
 
 
-def test_bad_tables(tmp_path):
+def test_invalid_tables_raise(tmp_path):
     missing = FRAME.copy()
     missing.loc[[17, 400], "b"] = [np.nan, np.inf]
-    assert "2 are not, the first is row 18 (counted from 1)" in refused(missing, tmp_path)
-    assert "none is a combination of the others" in refused(FRAME.assign(b=3 * FRAME["a"] - 1), tmp_path)
-    assert "none is a combination of the others" in refused(FRAME.assign(b=1.0), tmp_path)
-    assert "has a column intercept; leave out one of the two" in refused(FRAME.assign(intercept=1.0), tmp_path)
-    assert "more rows than coefficients" in refused(FRAME, tmp_path, n_partitions=1001, prior="flat")
+    assert "got 2 that are not, the first in row 18 (counted from 1)" in error_of(missing, tmp_path)
+    assert "none is a combination of the others" in error_of(FRAME.assign(b=3 * FRAME["a"] - 1), tmp_path)
+    assert "none is a combination of the others" in error_of(FRAME.assign(b=1.0), tmp_path)
+    assert "must not have a column intercept" in error_of(FRAME.assign(intercept=1.0), tmp_path)
+    assert "more rows than coefficients" in error_of(FRAME, tmp_path, n_partitions=1001, prior="flat")
     found = release_table(str(tmp_path / "t.parquet"), replace(REQUEST, n_partitions=3000, prior="conjugate"))
     assert found.n_partitions == 3000
 
 
-def test_an_intercept_alone(partition):
+def test_model_with_an_intercept_only(partition):
     code, out, _ = partition(
         *AT, "--features", "", "--coefficient", "intercept", "--method", "normality-noiseless", "--cutoffs", "0,2"
     )
