@@ -149,13 +149,8 @@ def _probabilities_add_up(summaries: Mapping[str, xr.Dataset]) -> Finding:
 def _compare(summaries: Mapping[str, xr.Dataset], first: str, second: str, n_above: int) -> tuple[bool, bool, str]:
     """Compare the distances of two mechanisms at every stored n > `n_above`.
 
-    Returns
-    -------
-    nearer : bool
-        True if `first` has the smaller mean distance at every n.
-    dominates : bool
-        True if the distribution function of `first` is at least that of `second` at every bin edge.
-    evidence : str
+    Return True if `first` always has the smaller mean, True if it always has the larger distribution function, and the
+    evidence.
     """
     evidence, nearer, dominates = [], True, True
     for panel, summary in summaries.items():

@@ -187,11 +187,13 @@ _STATEMENTS = Panel(
     simulate=_simulate_steps,
     methods=(
         _statement("I", _check_1, "H(x, x+1) < H(x+1, x+2) for x >= x0, and the mirrored inequality for x <= x0."),
-        _statement("I-below", _check_1_below, "H(x, x+1) > H(x+1, x+2) for x <= x0, as P1 prints it."),
-        _statement("II", _check_2, "LS(x) = H(x, x+1) for x >= x0, LS(x) = H(x, x-1) for x <= x0, as P1 prints it."),
+        _statement("I-below", _check_1_below, "H(x, x+1) > H(x+1, x+2) for x <= x0, as printed in P1."),
+        _statement("II", _check_2, "LS(x) = H(x, x+1) for x >= x0, LS(x) = H(x, x-1) for x <= x0, as printed in P1."),
         _statement("II-inside", _check_2_inside, "Statement II for 0 < x < n."),
-        _statement("II-centre", _check_2_centre, "H(x0, x0-1) = H(x0, x0+1), as P1 prints it in the proof of II."),
-        _statement("III", _check_3, "LS(x) > LS(x0) for x other than x0, as P1 prints it."),
+        _statement(
+            "II-centre", _check_2_centre, "H(x0, x0-1) = H(x0, x0+1), as printed in the proof of statement II in P1."
+        ),
+        _statement("III", _check_3, "LS(x) > LS(x0) for x other than x0, as printed in P1."),
     ),
     measures=(
         Measure("n_checked", "number of data sets covered by the statement", dims=("n",), dtype="int64"),

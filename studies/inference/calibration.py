@@ -129,11 +129,7 @@ def _panel(
 
     constants = [Factor("prior", (prior,), "hyperparameters of the prior", "vector")]
     if bounds is not None:
-        unit = (
-            "bounds of a record in units of its mean at the true parameter"
-            if own_bounds
-            else "public bounds of a record"
-        )
+        unit = "bounds in units of the mean record at the true parameter" if own_bounds else "public bounds of a record"
         constants.append(Factor("bounds", (bounds,), unit, "vector"))
     return Panel(
         name=name,

@@ -79,9 +79,7 @@ def _ops_is_over_dispersed(summaries: Mapping[str, xr.Dataset]) -> Finding:
     tails = {name: summaries["binomial"]["quantile_tails"].sel({"method": name}) for name in ("ops", "ops-likelihood")}
     limit = 0.1 - 5 * np.sqrt(0.09 / summaries["binomial"]["n_ok"].sel({"method": "ops"}))
     if not bool((limit > 0).all()):
-        return Finding(
-            "undecided", "Too few trials to detect a share of extreme quantiles below 10%; at least 250 are needed."
-        )
+        return Finding("undecided", "Too few trials to detect over-dispersion; at least 250 are needed.")
     n_over = int((tails["ops"] < limit).sum())
     both = []
     for name, each in tails.items():
@@ -104,9 +102,7 @@ def _nearer(panel: str, gibbs: str, method: str) -> Callable[[Mapping[str, xr.Da
         behind = gap > 3 * error
         worst = _extreme(gap)
         n_nearer = int((gap < 0).sum())
-        text = (
-            f"{gibbs} has a smaller MMD^2 to the non-private posterior than {method} in {n_nearer} of {gap.size} cells"
-        )
+        text = f"{gibbs} has a smaller MMD^2 than {method} in {n_nearer} of {gap.size} cells"
         if behind.any():
             text += f"; significantly larger in {int(behind.sum())}, by up to {float(worst):.2g} at {_describe(worst)}"
         return Finding("not reproduced" if behind.any() else "reproduced", f"{text}.")
@@ -154,8 +150,9 @@ CLAIMS = (
     ),
     Claim(
         "bounds-hide-it",
-        "Bounds from the true parameter of each trial hide that the Gibbs sampler, as printed, is not calibrated.",
-        "this project, on P4's experiment",
+        "With bounds from the true parameter, the tests do not detect that the Gibbs sampler, as printed, is "
+        "uncalibrated.",
+        "this project, on the experiment of P4",
         {
             panel: {
                 "n": (1_000,),
@@ -307,7 +304,7 @@ FIGURES = (
         "Distance of posterior quantiles to the uniform distribution",
         "Kolmogorov-Smirnov distance of the posterior quantiles of the true parameter to the uniform distribution "
         "against the number of records, with one row per model and one column per privacy loss; for the multinomial, "
-        "the first category. A calibrated method is within the grey band in 99 of 100 cells.",
+        "the first category. A calibrated method is within the grey band at 99 of 100 points.",
         _PANEL_NAMES,
         _draw_distances,
     ),

@@ -118,7 +118,7 @@ def _panel(
             Measure("half_width", "half width of the clipping interval", dims=("p",), ragged=True),
             Measure(
                 "capped",
-                "1 if the search for bounds reached the largest number of doublings",
+                "1 if the search for bounds failed",
                 dims=("p",),
                 dtype="int8",
             ),
@@ -129,18 +129,10 @@ def _panel(
             *rows,
             Factor("partition_size", (partition_size,), "minimum number of rows per partition", "int"),
             Factor("prior_variance", (1_000.0,), "prior variance of each coefficient"),
-            Factor(
-                "variance_prior", ("1:1",), "shape and rate of the inverse gamma prior of the error variance", "vector"
-            ),
+            Factor("variance_prior", ("1:1",), "shape and rate of the inverse gamma prior of the variance", "vector"),
             Factor("epsilon", (epsilon,), "privacy loss of each p", unit="nat"),
-            Factor("split", (splits[0],), "epsilon of bounds and noise, method quantile", "vector", "nat"),
-            Factor(
-                "centred_split",
-                (splits[1],),
-                "epsilon of scale, centre and noise, method quantile-centred",
-                "vector",
-                "nat",
-            ),
+            Factor("split", (splits[0],), "epsilon of bounds and noise", "vector", "nat"),
+            Factor("centred_split", (splits[1],), "epsilon of scale, centre and noise", "vector", "nat"),
             Factor("start", (1.0,), "mu, half width of the first interval in the search for bounds"),
             Factor("share", (share,), "theta, share of the quantiles that the bounds must contain"),
             Factor("doublings", (30,), "largest number of doublings in the search for bounds", "int"),

@@ -95,10 +95,8 @@ class Request:
             If an argument is not allowed.
         """
         if bool(self.cutoffs) == bool(self.probabilities):
-            raise BadInputError(
-                f"exactly one of cutoffs and probabilities must be given, got {'both' if self.cutoffs else 'neither'}; "
-                "use --cutoffs or --probabilities"
-            )
+            given = "both" if self.cutoffs else "neither"
+            raise BadInputError(f"either --cutoffs or --probabilities must be given, got {given}; give one of them")
         methods = PROBABILITY_METHODS if self.cutoffs else QUANTILE_METHODS
         name = self.method or ("normality-corrected" if self.cutoffs else "quantile-centred")
         if name not in methods:
@@ -108,9 +106,7 @@ class Request:
             if self.cutoffs:
                 for what, given in (("split", self.split or None), ("mu", self.start), ("theta", self.share)):
                     if given is not None:
-                        raise BadInputError(
-                            f"{what} must be given with probabilities only, got {given} with cutoffs; omit it"
-                        )
+                        raise BadInputError(f"{what} must be omitted with cutoffs, got {given}; use it for quantiles")
                 if not all(math.isfinite(cutoff) for cutoff in self.cutoffs):
                     raise BadInputError(f"cutoffs must be finite, got {', '.join(map(str, self.cutoffs))}")
                 return partition_probability(name, self.n_partitions, self.epsilon)
@@ -118,9 +114,7 @@ class Request:
             shares = (0.5, 0.5) if name in QUANTILE_METHODS[:2] else (0.2, 0.3, 0.5)
             split = self.split or tuple(part * self.epsilon for part in shares)
             if self.share is not None and name not in QUANTILE_METHODS[:2]:
-                raise BadInputError(
-                    f"theta must be given with method quantile only, got {self.share} with {name}; omit it"
-                )
+                raise BadInputError(f"theta must be omitted with {name}, got {self.share}; use it with quantile")
             start, share = (1.0 if self.start is None else self.start), (0.8 if self.share is None else self.share)
             return partition_quantile(name, self.n_partitions, self.epsilon, split, start, share)
         except BadInputError:
@@ -226,8 +220,8 @@ def release_table(path: str, request: Request, seed: int | None = None, cluster:
     Privacy
     -------
     The guarantee of the method holds for each value, under replacement of one row, with public n, columns and
-    partition; losses add up. Errors are not covered: the absence of missing values in the table and of collinear columns in a
-    partition reveals information about the rows.
+    partition; losses add up. Errors are not covered: the absence of missing values in the table and of collinear
+    columns in a partition reveals information about the rows.
 
     Raises
     ------

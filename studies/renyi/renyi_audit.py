@@ -234,15 +234,10 @@ _LINKS = Panel(
         for link in LINKS
     ),
     measures=(
-        Measure("renyi_epsilon", "largest divergence found; infinite at orders >= critical_order", "nat", ("order",)),
-        Measure(
-            "divergence_on_box",
-            "largest divergence for weights restricted to [−reach, reach]",
-            "nat",
-            ("order", "reach"),
-        ),
+        Measure("renyi_epsilon", "largest divergence found; infinite above critical_order", "nat", ("order",)),
+        Measure("divergence_on_box", "largest divergence for weights in [−reach, reach]", "nat", ("order", "reach")),
         Measure("bound", "bound of Theorem 16", "nat", ("order",)),
-        Measure("critical_order", "smallest order with an infinite divergence"),
+        Measure("critical_order", "order above which divergences are infinite"),
     ),
     factors=(Factor("n", (1, 100, 1_000), "number of records", "int"),),
     outputs=(
@@ -366,13 +361,8 @@ _DIRICHLET = Panel(
     ),
     measures=(
         Measure("stated_epsilon", "stated divergence", "nat"),
-        Measure("enumerated_epsilon", "largest closed-form divergence over all neighbours", "nat", ragged=True),
-        Measure(
-            "quadrature_epsilon",
-            "largest divergence by quadrature over all neighbours, two categories",
-            "nat",
-            ragged=True,
-        ),
+        Measure("enumerated_epsilon", "largest divergence in closed form", "nat", ragged=True),
+        Measure("quadrature_epsilon", "largest divergence by quadrature, two categories", "nat", ragged=True),
     ),
     factors=(
         Factor("prior", ((6.0, 12.0), (0.5, 2.0), (1.0, 2.0, 3.0)), "Dirichlet parameters of the prior", "vector"),

@@ -235,7 +235,7 @@ CLAIMS = (
     Claim(
         "ops-loss",
         "The privacy loss of one posterior sample (OPS) on the ball of radius c/beta is up to 4c²ρ/beta.",
-        "Wang, Fienberg & Smola 2015, as P3 states it in section 5.2",
+        "Wang, Fienberg & Smola 2015, as stated in P3, section 5.2",
         {"ops": {"mechanism": ("ops",), "n": (1, 1_000), "beta": (0.001, 10.0)}},
         _ops_is_conservative,
     ),

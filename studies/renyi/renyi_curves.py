@@ -54,9 +54,7 @@ def _evaluate(mechanism: RenyiSampling, setting: Mapping[str, Any], streams: Str
 
 def _validate(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
     if len(cell["prior"]) != 2:
-        raise ValueError(
-            f"prior must have 2 entries, got {len(cell['prior'])}; P3 states its supremum for 2 categories"
-        )
+        raise ValueError(f"prior must have 2 entries, got {len(cell['prior'])}; the supremum of P3 needs 2 categories")
     renyi_sampler("diffused", cell["prior"], cell["n"], cell["coefficient"])
     require_coefficient(cell["coefficient"])
     for order in cell["order"]:
@@ -72,9 +70,7 @@ def _panel(name: str, algorithm: str, symbol: str) -> Panel:
         methods=(Method("curve", _evaluate, note="Exact maximum over all neighbours."),),
         measures=(
             Measure("renyi_epsilon", "exact Rényi divergence over all neighbours", "nat", dims=("order",)),
-            Measure(
-                "corner_epsilon", "Rényi divergence by Corollary 2 of P3, over the corners", "nat", dims=("order",)
-            ),
+            Measure("corner_epsilon", "Rényi divergence by Corollary 2 of P3", "nat", dims=("order",)),
             Measure("critical_order", "smallest order with an infinite divergence"),
         ),
         factors=(Factor("coefficient", _COEFFICIENTS, f"coefficient {symbol}; 1 is the posterior itself"),),
@@ -132,7 +128,7 @@ def _improves(summaries: Mapping[str, xr.Dataset]) -> Finding:
         holds &= bool((np.diff(finite) <= 0).all())
         at_2 = curves.sel(order=2.0).values
         evidence.append(
-            f"{name}: {at_2[0]:.4g} to {at_2[-1]:.4g} at order 2, finite at {finite[0]} to {finite[-1]} orders"
+            f"{name}: {at_2[0]:.4g} to {at_2[-1]:.4g} at order 2, {finite[0]} to {finite[-1]} finite orders"
         )
     return Finding(
         "reproduced" if holds else "not reproduced",

@@ -128,11 +128,9 @@ _KL = Panel(
     measures=(
         Measure("kl", "KL divergence of the true posterior from the distribution of a private draw", "nat"),
         Measure("coefficient", "coefficient r or m, if the mechanism has one", ragged=True),
-        Measure(
-            "spent_epsilon", "exact Rényi divergence over all neighbours; Gaussian: that of the noisy count", "nat"
-        ),
-        Measure("mass_at_zero", "Gaussian: probability that the noisy count is clamped to 0", ragged=True),
-        Measure("mass_at_n", "Gaussian: probability that the noisy count is clamped to n", ragged=True),
+        Measure("spent_epsilon", "exact Rényi divergence over all neighbours; Gaussian: of noisy counts", "nat"),
+        Measure("mass_at_zero", "Gaussian: probability that the noisy count is clipped to 0", ragged=True),
+        Measure("mass_at_n", "Gaussian: probability that the noisy count is clipped to n", ragged=True),
     ),
     method_factors=_method_factors(-10),
     constants=(_PRIOR, _N, Factor("successes", (38,), "number of successes", "int")),

@@ -174,10 +174,7 @@ def _ahead_of(panel: str, measure: str, rival: str) -> Callable[[Mapping[str, xr
                 epsilons = [epsilon for epsilon, _ in run]
                 ends = (epsilons[0], epsilons[-1]) if len(epsilons) > 1 else (epsilons[0],)
                 runs.append(f"{name} at {' to '.join(map(_power, ends))}")
-            evidence.append(
-                f"Order {order:g}, smaller than {rival} at {n_ahead} of {len(winners)} epsilon. Smallest: "
-                f"{', '.join(runs)}."
-            )
+            evidence.append(f"Order {order:g}, better at {n_ahead} of {len(winners)} epsilon; best: {', '.join(runs)}.")
         return Finding("reproduced" if holds else "not reproduced", " ".join(evidence))
 
     return check

@@ -185,8 +185,8 @@ def test_failed_search_for_bounds_is_reported(partition):
 
 BAD = {
     (): "Missing option '--target'",
-    (*AT,): "use --cutoffs or --probabilities",
-    (*AT, *CUTOFFS, *QUANTILES): "use --cutoffs or --probabilities",
+    (*AT,): "either --cutoffs or --probabilities must be given",
+    (*AT, *CUTOFFS, *QUANTILES): "either --cutoffs or --probabilities must be given",
     (*AT, "--probabilities", "0.5,1"): "p must be in (0, 1), got 1.0",
     (*AT, "--probabilities", "-0.5"): "p must be in (0, 1), got -0.5",
     (*AT, "--cutoffs", "x"): "cutoffs must be a finite number",
@@ -196,7 +196,7 @@ BAD = {
     (*AT, *CUTOFFS, "--method", "fischer"): "did you mean fisher",
     (*AT, *CUTOFFS, "--method", "quantile"): "unknown method for cutoffs 'quantile'",
     (*AT, *QUANTILES, "--method", "normality"): "unknown method for probabilities 'normality'",
-    (*AT, *CUTOFFS, "--split", "0.5:0.5"): "split must be given with probabilities only",
+    (*AT, *CUTOFFS, "--split", "0.5:0.5"): "split must be omitted with cutoffs",
     (*AT, *QUANTILES, "--split", "0.5:0.5"): "split of quantile-centred must be 3 numbers > 0",
     (*AT, *QUANTILES, "--split", "0.2:0.2:0.5"): "must add up to epsilon = 1, got 0.2 + 0.2 + 0.5 = 0.9",
     (*AT, *QUANTILES, "--split", "0:0.5:0.5"): "must be 3 numbers > 0",
@@ -211,9 +211,9 @@ BAD = {
         "--theta",
         "1.5",
     ): "theta, the share of values to hold, must be in (0, 1], got 1.5",
-    (*AT, *CUTOFFS, "--mu", "2"): "mu must be given with probabilities only, got 2.0 with cutoffs",
-    (*AT, *CUTOFFS, "--theta", "0.5"): "theta must be given with probabilities only, got 0.5 with cutoffs",
-    (*AT, *QUANTILES, "--theta", "0.5"): "theta must be given with method quantile only, got 0.5 with quantile-centred",
+    (*AT, *CUTOFFS, "--mu", "2"): "mu must be omitted with cutoffs, got 2.0",
+    (*AT, *CUTOFFS, "--theta", "0.5"): "theta must be omitted with cutoffs, got 0.5",
+    (*AT, *QUANTILES, "--theta", "0.5"): "theta must be omitted with quantile-centred, got 0.5",
     (*AT, *CUTOFFS, "--partitions", "0"): "n_partitions must be a whole number >= 1, got 0",
     (
         *AT,
