@@ -95,8 +95,8 @@ class Request:
             If an argument is not allowed.
         """
         if bool(self.cutoffs) == bool(self.probabilities):
-            given = "both" if self.cutoffs else "neither"
-            raise BadInputError(f"either --cutoffs or --probabilities must be given, got {given}; give one of them")
+            got = "both" if self.cutoffs else "neither"
+            raise BadInputError(f"either --cutoffs or --probabilities must be given, got {got}; give one of them")
         methods = PROBABILITY_METHODS if self.cutoffs else QUANTILE_METHODS
         name = self.method or ("normality-corrected" if self.cutoffs else "quantile-centred")
         if name not in methods:
