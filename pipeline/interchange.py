@@ -90,18 +90,18 @@ def to_arviz(ds: xr.Dataset, draw: str = "trial", chain: str | None = None) -> x
     >>> posterior.x.dims, posterior.x.values.tolist(), posterior.attrs["n_failed"]
     (('chain', 'draw'), [[1.0, 3.0]], 1)
     """
-    wanted = {draw: "draw"} if chain is None else {chain: "chain", draw: "draw"}
-    for dim in wanted:
+    renamed = {draw: "draw"} if chain is None else {chain: "chain", draw: "draw"}
+    for dim in renamed:
         if dim not in ds.dims:
             raise BadInputError(unknown("dimension", dim, ds.dims))
     if chain == draw:
         raise BadInputError(f"chain and draw must be two dimensions, got {draw} for both")
     ds, counts = _without_failures(ds)
     measures = ds.drop_vars(_ACCOUNTS, errors="ignore")
-    is_drawn = {name: set(wanted) <= set(variable.dims) for name, variable in measures.data_vars.items()}
+    is_drawn = {name: set(renamed) <= set(variable.dims) for name, variable in measures.data_vars.items()}
     if not any(is_drawn.values()):
-        raise BadInputError(f"some measure must have the dimensions {' and '.join(wanted)}, got none; choose others")
-    drawn = measures[[name for name, is_one in is_drawn.items() if is_one]].rename(wanted)
+        raise BadInputError(f"some measure must have the dimensions {' and '.join(renamed)}, got none; choose others")
+    drawn = measures[[name for name, is_one in is_drawn.items() if is_one]].rename(renamed)
     if chain is None:
         drawn = drawn.expand_dims(chain=[0])
     groups = {"posterior": drawn.transpose("chain", "draw", ...).assign_attrs(counts)}

@@ -31,7 +31,7 @@ _BATCH = 64
 
 
 @dataclass(frozen=True)
-class Fdistribution:
+class Problem:
     """Something wrong in a store.
 
     Attributes
@@ -40,7 +40,7 @@ class Fdistribution:
         Panel, cell, setting and trials.
     variable : str
         The variable.
-    problem : str
+    description : str
         ``unreadable: ...``, ``missing`` or ``inconsistent: ...`` for a block, which a repair returns to pending;
         ``damaged: ...`` for what the spec decides, which a repair writes anew; ``different: ...`` for numbers that are
         not those computed now, which a repair replaces; ``lost: ...`` for records of sessions.
@@ -48,12 +48,12 @@ class Fdistribution:
 
     where: str
     variable: str
-    problem: str
+    description: str
 
     @property
     def kind(self) -> str:
         """The first word of the problem."""
-        return self.problem.partition(":")[0]
+        return self.description.partition(":")[0]
 
 
 @dataclass(frozen=True)
@@ -66,14 +66,14 @@ class Verification:
         Committed blocks of a setting of which every chunk was read, and those that were computed again.
     n_pending : int
         Blocks of a setting that were not committed.
-    flaws : tuple of Fdistribution
+    problems : tuple of Problem
         Everything wrong.
     """
 
     n_read: int
     n_computed: int
     n_pending: int
-    flaws: tuple[Fdistribution, ...]
+    problems: tuple[Problem, ...]
 
 
 @on_worker
@@ -81,7 +81,7 @@ def check_batch(run: str, session: str, batch: Sequence[tuple[Work, bool]]) -> V
     """Check blocks on a worker, compute some of them again, and repair them if there is a session."""
     study, store = shipped_task(run, session).opened()
     n_read = n_computed = n_pending = 0
-    flaws: list[Fdistribution] = []
+    problems: list[Problem] = []
     for work, is_computed in batch:
         panel = study.panel(work.block.panel)
         for k in work.settings:
@@ -89,23 +89,23 @@ def check_batch(run: str, session: str, batch: Sequence[tuple[Work, bool]]) -> V
             trials = work.block.trials
             cell = [f"{name}={value}" for name, value in panel.cells()[work.block.cell].items()]
             where = ", ".join([panel.name, *cell, setting.label, f"trials {trials.start}-{trials.stop - 1}"])
-            problems, stored = check_block(store, panel, work.block, setting)
-            flaws += [Fdistribution(where, name, problem) for name, problem in problems.items()]
-            if problems and session:
-                invalidate(store, panel, work.block, setting, problems)
+            damage, stored = check_block(store, panel, work.block, setting)
+            problems += [Problem(where, name, description) for name, description in damage.items()]
+            if damage and session:
+                invalidate(store, panel, work.block, setting, damage)
             if stored is None:
-                n_pending += not problems
+                n_pending += not damage
                 continue
             n_read += 1
             if not is_computed or np.isin(stored.status, [Status.KILLED, Status.TIMED_OUT]).any():
                 continue
             n_computed += 1
             again = Rerun(panel, setting, evaluate_block(study, work.block, [setting])[0], stored)
-            flaws += [Fdistribution(where, name, f"different: {again.largest_difference}") for name in again.differing]
+            problems += [Problem(where, name, f"different: {again.largest_difference}") for name in again.differing]
             if again.differing and session:
                 with store.commit([Planned(panel, work.block, [setting], [setting])]) as commit:
                     commit.write(panel, work.block, setting, again.computed)
-    return Verification(n_read, n_computed, n_pending, tuple(flaws))
+    return Verification(n_read, n_computed, n_pending, tuple(problems))
 
 
 def verify(
@@ -140,7 +140,7 @@ def verify(
     Returns
     -------
     Verification
-        Counts and flaws.
+        Counts and problems.
 
     Raises
     ------
@@ -195,12 +195,12 @@ def verify(
                     flight.submit(len(batch), check_batch, task.run, task.session, batch)
         if session is not None:
             session.end({"finished": now()})
-    flaws = tuple(Fdistribution(panel or "store", name, problem) for (panel, name), problem in of_template.items())
+    problems = tuple(Problem(panel or "store", name, text) for (panel, name), text in of_template.items())
     return Verification(
         sum(one.n_read for one in found),
         sum(one.n_computed for one in found),
         sum(one.n_pending for one in found),
-        flaws + tuple(flaw for one in found for flaw in one.flaws),
+        problems + tuple(problem for one in found for problem in one.problems),
     )
 
 

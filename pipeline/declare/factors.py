@@ -51,7 +51,7 @@ def _cast(kind: Kind, value: Any) -> Value:
     return number + 0.0  # -0.0 and 0.0 are one value
 
 
-def require_whole(name: str, value: Any, least: int, most: int) -> int:
+def require_integer(name: str, value: Any, least: int, most: int) -> int:
     """Return a whole number in its allowed range as an int; BadInputError says what is allowed."""
     if isinstance(value, bool) or not isinstance(value, SupportsIndex):
         raise BadInputError(f"{name} must be a whole number, got {value!r}")

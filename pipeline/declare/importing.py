@@ -60,7 +60,7 @@ def _module_folder() -> Path:
         return temporary
 
 
-def import_from(folder: str) -> None:
+def append_to_path(folder: str) -> None:
     """Let code that the user named import what lies in a folder, in the user's own process.
 
     Workers do not: one that runs on would keep what it has imported, whatever the files say by then.

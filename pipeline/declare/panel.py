@@ -11,12 +11,12 @@ from functools import cached_property
 from itertools import product
 from typing import Any
 
-from pipeline.declare.factors import Factor, Measure, Method, Statistic, Value, format_value, require_whole
+from pipeline.declare.factors import Factor, Measure, Method, Statistic, Value, format_value, require_integer
 from pipeline.declare.streams import Streams
 from pipeline.errors import BadInputError, unknown
 
 Cell = Mapping[str, Value]
-MOST_TRIALS = 10**9
+MAX_TRIALS = 10**9
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Setting:
         values = ", ".join(f"{name}={format_value(value)}" for name, value in self.values.items())
         return f"{self.method.name}({values})" if values else self.method.name
 
-    def place(self, method_dim: str | None) -> dict[str, Value]:
+    def coordinates(self, method_dim: str | None) -> dict[str, Value]:
         """Return its values along the axes of the methods."""
         return {**self.values, **({} if method_dim is None else {method_dim: self.method.name})}
 
@@ -153,7 +153,7 @@ class Panel:
                 if name not in [axis.name for axis in known]:
                     raise BadInputError(f"panel {self.name}: {unknown(what, name, [axis.name for axis in known])}")
         if self.trials is not None:
-            require_whole("trials", self.trials, 1, MOST_TRIALS)
+            require_integer("trials", self.trials, 1, MAX_TRIALS)
         if self.block_trials < 1:
             raise BadInputError(f"block_trials must be >= 1, got {self.block_trials}")
 
@@ -252,7 +252,7 @@ class Panel:
         """Whether a setting makes sense in a cell; ValueError if its values are out of their domain."""
         fixed = self.fixed_values
         try:
-            return self.validate({**fixed, **cell}, {**fixed, **setting.place(self.method_dim)})
+            return self.validate({**fixed, **cell}, {**fixed, **setting.coordinates(self.method_dim)})
         except ValueError as error:
             where = ", ".join(f"{name}={format_value(value)}" for name, value in cell.items())
             raise BadInputError(f"panel {self.name}{', ' + where if where else ''}: {error}") from error

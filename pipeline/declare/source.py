@@ -22,7 +22,7 @@ from typing import Any
 
 import cloudpickle
 
-from pipeline.declare.importing import import_content, import_from, module_file
+from pipeline.declare.importing import append_to_path, import_content, module_file
 from pipeline.declare.known import is_known, remember
 from pipeline.declare.plugins import is_registered
 from pipeline.declare.streams import sha256
@@ -112,7 +112,7 @@ def find_study(target: str, named: Mapping[str, str]) -> StudySource:
     if not (target.endswith(".py") or ":" in target):
         raise BadInputError(unknown("study", target, named) + "; or a .py file, or module:object")
     source = stored_source(target)
-    import_beside(source)
+    enable_sibling_imports(source)
     return source
 
 
@@ -124,12 +124,12 @@ def stored_source(reference: str) -> StudySource:
     return StudySource(path, content=_read(path, "study file"))
 
 
-def import_beside(source: StudySource) -> None:
+def enable_sibling_imports(source: StudySource) -> None:
     """Let a study that the user named, or has run before, import what lies beside it."""
     if source.content is not None and source.reference is not None:
-        import_from(os.path.dirname(source.reference))
+        append_to_path(os.path.dirname(source.reference))
     elif source.reference is not None and not is_registered(source.reference):
-        import_from(os.getcwd())
+        append_to_path(os.getcwd())
 
 
 def source_of(study: Study) -> StudySource:
@@ -168,21 +168,23 @@ def load_object(target: str) -> Any:
     BadInputError
         If the file cannot be read, the code does not import, or it has no object of that name.
     """
-    place, _, name = target.rpartition(":")
-    if place.endswith(".py"):
-        path = os.path.abspath(place)
-        import_from(os.path.dirname(path))
+    module_name, _, name = target.rpartition(":")
+    if module_name.endswith(".py"):
+        path = os.path.abspath(module_name)
+        append_to_path(os.path.dirname(path))
         load = partial(import_content, _read(path, "file"))
     else:
-        import_from(os.getcwd())
-        load = partial(importlib.import_module, place)
+        append_to_path(os.getcwd())
+        load = partial(importlib.import_module, module_name)
     try:
         with _loading:
             module = load()
     except (Exception, SystemExit) as error:
         raise BadInputError(f"cannot load {target}: {_describe(error)}") from error
     if not hasattr(module, name):
-        raise BadInputError(unknown(f"object of {place}", name, [n for n in vars(module) if not n.startswith("_")]))
+        raise BadInputError(
+            unknown(f"object of {module_name}", name, [n for n in vars(module) if not n.startswith("_")])
+        )
     return getattr(module, name)
 
 

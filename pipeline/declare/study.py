@@ -9,8 +9,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from pipeline.declare.factors import Value, require_whole
-from pipeline.declare.panel import MOST_TRIALS, Panel
+from pipeline.declare.factors import Value, require_integer
+from pipeline.declare.panel import MAX_TRIALS, Panel
 from pipeline.errors import BadInputError, unknown
 
 Verdict = Literal["reproduced", "not reproduced", "corrected", "undecided"]
@@ -120,7 +120,7 @@ class Study:
             raise BadInputError(
                 f"study {self.name} must name each of its panels once, got {', '.join(names) or 'none'}"
             )
-        require_whole("seed", self.seed, 0, 2**63 - 1)
+        require_integer("seed", self.seed, 0, 2**63 - 1)
 
     def panel(self, name: str) -> Panel:
         """Return a panel by name; ValueError offers the nearest names."""
@@ -155,8 +155,8 @@ class Study:
         ValueError
             For an unknown name or a value that is not allowed, before anything is computed or written.
         """
-        trials = None if trials is None else require_whole("trials", trials, 1, MOST_TRIALS)
-        seed = None if seed is None else require_whole("seed", seed, 0, 2**63 - 1)
+        trials = None if trials is None else require_integer("trials", trials, 1, MAX_TRIALS)
+        seed = None if seed is None else require_integer("seed", seed, 0, 2**63 - 1)
         kept = self._select([self.panel(name).name for name in _several(panels)] or self._on_demand_for(values or {}))
         for name, new in (values or {}).items():
             names = sorted({known for panel in kept for known in panel.settable()})
@@ -192,7 +192,7 @@ class Study:
         BadInputError
             For fewer trials, an unknown name, or values of what one call computes and one chunk holds.
         """
-        trials = None if trials is None else require_whole("trials", trials, 1, MOST_TRIALS)
+        trials = None if trials is None else require_integer("trials", trials, 1, MAX_TRIALS)
         chosen = [self.panel(name).name for name in panels] or [panel.name for panel in self.panels]
         known = {name for panel in self.panels if panel.name in chosen for name in panel.settable()}
         for name in values:
@@ -215,10 +215,10 @@ class Study:
             kept.append(larger)
         return replace(self, panels=tuple(kept))
 
-    def _select(self, wanted: Collection[str]) -> tuple[Panel, ...]:
+    def _select(self, names: Collection[str]) -> tuple[Panel, ...]:
         """Return the panels that are wanted, none of them on demand any more; by default, those that never were."""
-        if wanted:
-            return tuple(replace(panel, on_demand=False) for panel in self.panels if panel.name in wanted)
+        if names:
+            return tuple(replace(panel, on_demand=False) for panel in self.panels if panel.name in names)
         kept = tuple(panel for panel in self.panels if not panel.on_demand)
         if not kept:
             names = ", ".join(panel.name for panel in self.panels)

@@ -13,7 +13,7 @@ from zarr.buffer.cpu import Buffer
 from zarr.storage import MemoryStore
 
 from pipeline.errors import DamagedChunkError
-from pipeline.stores.places import ROOT
+from pipeline.stores.locations import ROOT
 from pipeline.stores.regions import fill_chunk, write_region
 
 Region = tuple[slice, ...]

@@ -83,20 +83,20 @@ class Commit:
         A setting that does not use some method factor is written at each of that factor's values.
         """
         is_ok = bool((outcome.status == Status.OK).any())
-        places = list(positions(panel, block.cell, setting))
+        at = list(positions(panel, block.cell, setting))
         for measure in panel.measures:
             trials = block.trials if measure.per_trial else None
-            regions = [region_of(panel, place, trials, len(measure.dims)) for place in places]
+            regions = [region_of(panel, position, trials, len(measure.dims)) for position in at]
             if not measure.per_trial:
                 regions = [region for region in regions if is_ok and self._is_needed(panel.name, measure.name, region)]
             self._put(panel.name, measure.name, regions, outcome.values[measure.name])
-        regions = [region_of(panel, place, block.trials, 0) for place in places]
+        regions = [region_of(panel, position, block.trials, 0) for position in at]
         error = _with_rerun(panel, block, outcome.error).astype(np.dtypes.StringDType())
         if (error != "").any():
             self._put(panel.name, "error", regions, error)
         else:
             keys = [key for region in regions for key in self._chunks.keys(panel.name, "error", region)]
-            self._files.remove_leftovers(keys)
+            self._files.remove_uncommitted(keys)
         for key, content in self._chunks.encode(panel.name, "status", regions, outcome.status).items():
             self._batch.put_last(key, content)
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 from pipeline.stores.local_files import LocalFiles
+from pipeline.stores.locations import is_local
 from pipeline.stores.object_files import ObjectFiles
-from pipeline.stores.places import is_local
 
 
 class Batch(Protocol):
@@ -57,7 +57,7 @@ class Files(Protocol):
     def remove(self, keys: Iterable[str]) -> None:
         """Remove files durably; absent ones are ignored."""
 
-    def remove_leftovers(self, keys: Iterable[str]) -> None:
+    def remove_uncommitted(self, keys: Iterable[str]) -> None:
         """Remove files that an attempt which was never committed may have left, where it costs no request to ask."""
 
     def flush(self, keys: Iterable[str]) -> None:

@@ -14,7 +14,7 @@ from pipeline.declare.panel import Panel, Setting
 from pipeline.declare.study import Study
 from pipeline.errors import DamagedChunkError
 from pipeline.stores.commits import rerun_line
-from pipeline.stores.places import ROOT, SESSIONS
+from pipeline.stores.locations import ROOT, SESSIONS
 from pipeline.stores.regions import positions, region_of
 from pipeline.stores.root import COPY, unseal
 from pipeline.stores.store import ResultStore, accessing

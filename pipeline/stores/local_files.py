@@ -17,7 +17,7 @@ from typing import Any
 
 from pipeline.errors import SessionSupersededError
 from pipeline.faults import retried
-from pipeline.stores.places import STATE
+from pipeline.stores.locations import STATE
 
 _WRITING = f"{STATE}/writing"
 
@@ -115,7 +115,7 @@ class LocalFiles:
         if removed:
             self.flush([])
 
-    def remove_leftovers(self, keys: Iterable[str]) -> None:
+    def remove_uncommitted(self, keys: Iterable[str]) -> None:
         """Remove files that an attempt which was never committed has left."""
         self.remove([key for key in keys if os.path.lexists(self._path(key))])
 

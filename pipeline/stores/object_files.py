@@ -14,7 +14,7 @@ import fsspec
 
 from pipeline.errors import SessionSupersededError
 from pipeline.faults import retried
-from pipeline.stores.places import SESSIONS
+from pipeline.stores.locations import SESSIONS
 
 _MOST_WAITING = 64  # objects that are written at a time
 
@@ -121,7 +121,7 @@ class ObjectFiles:
             with suppress(FileNotFoundError):
                 self._files.rm_file(self._path(key))
 
-    def remove_leftovers(self, keys: Iterable[str]) -> None:
+    def remove_uncommitted(self, keys: Iterable[str]) -> None:
         """Do nothing: verification notices the rare leftover, and each question costs a request."""
 
     def flush(self, keys: Iterable[str]) -> None:

@@ -16,10 +16,8 @@ SLAB_BYTES = 2**20  # of one read, if one chunk does not take more
 
 def setting_index(panel: Panel, setting: Setting) -> tuple[Any, ...]:
     """Index of a setting along the axes of the methods; a factor it does not use is taken whole."""
-    place = setting.place(panel.method_dim)
-    return tuple(
-        axis.values.index(place[axis.name]) if axis.name in place else slice(None) for axis in panel.method_axes
-    )
+    at = setting.coordinates(panel.method_dim)
+    return tuple(axis.values.index(at[axis.name]) if axis.name in at else slice(None) for axis in panel.method_axes)
 
 
 def positions(panel: Panel, cell: int, setting: Setting) -> Iterator[tuple[int, ...]]:
@@ -140,11 +138,11 @@ def iterate_slabs(
     >>> [chunks for chunks, _ in iterate_slabs(array)][:3]
     [(slice(0, 1, None), slice(0, 1000, None)), (slice(0, 1, None), slice(1000, 2000, None)), ...]
     """
-    wanted = [range(n)[part] for n, part in zip(array.cdata_shape, within or (slice(None),) * array.ndim, strict=True)]
+    spans = [range(n)[part] for n, part in zip(array.cdata_shape, within or (slice(None),) * array.ndim, strict=True)]
     room = max(1, SLAB_BYTES // (math.prod(array.chunks) * array.dtype.itemsize))
-    steps = chunk_steps([len(along) for along in wanted], min(SLAB_CHUNKS, room))
+    steps = chunk_steps([len(along) for along in spans], min(SLAB_CHUNKS, room))
     parts = [
-        [slice(k, min(k + step, along.stop)) for k in along[::step]] for along, step in zip(wanted, steps, strict=True)
+        [slice(k, min(k + step, along.stop)) for k in along[::step]] for along, step in zip(spans, steps, strict=True)
     ]
     for chunks in product(*parts):
         sizes = zip(chunks, array.chunks, array.shape, strict=True)

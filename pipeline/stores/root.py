@@ -12,7 +12,7 @@ from typing import Any
 from pipeline.declare.streams import canonical_json, sha256
 from pipeline.errors import BadInputError
 from pipeline.stores.files import Files
-from pipeline.stores.places import ROOT, STATE
+from pipeline.stores.locations import ROOT, STATE
 
 STORE_FORMAT = 2
 """Raised when the layout of a store changes so that earlier versions of this package would misread it."""

@@ -23,7 +23,7 @@ import psutil
 
 from pipeline.errors import BadInputError, BusyStoreError, SessionSupersededError
 from pipeline.stores.files import Files, open_files
-from pipeline.stores.places import SESSIONS
+from pipeline.stores.locations import SESSIONS
 from pipeline.stores.provenance import now
 from pipeline.stores.root import seal, unseal
 

@@ -31,7 +31,7 @@ from pipeline.faults import explain, is_expired, is_transient
 from pipeline.stores.chunks import Chunks
 from pipeline.stores.commits import Commit, Planned
 from pipeline.stores.files import Files, open_files
-from pipeline.stores.places import ROOT, STATE, exists_remotely, is_local, normal_place
+from pipeline.stores.locations import ROOT, STATE, exists_remotely, is_local, normalise_location
 from pipeline.stores.regions import iterate_slabs, positions, region_of, setting_index
 from pipeline.stores.root import COPY, STORE_FORMAT, Root, read_root, seal_root
 from pipeline.stores.sessions import Session, sessions_of
@@ -108,7 +108,7 @@ class ResultStore:
         BadInputError
             If there is something else, or nothing can be created there.
         """
-        url = normal_place(path)
+        url = normalise_location(path)
         with accessing(url):
             files = open_files(url)
             if not is_local(url) and not exists_remotely(url):
@@ -119,12 +119,12 @@ class ResultStore:
                 if any(name != STATE for name in files.names("")):
                     raise BadInputError(f"{path} holds something that is not a result store; choose another path")
                 return False
-        place = Path(url)
-        if not place.exists():
-            parent = next(parent for parent in place.parents if parent.exists())
+        folder = Path(url)
+        if not folder.exists():
+            parent = next(parent for parent in folder.parents if parent.exists())
             if not parent.is_dir() or not os.access(parent, os.W_OK):
                 raise BadInputError(f"the store's folder {parent} must be a folder that can be written; choose another")
-        elif not place.is_dir() or any(entry.name != STATE for entry in place.iterdir()):
+        elif not folder.is_dir() or any(entry.name != STATE for entry in folder.iterdir()):
             raise BadInputError(f"{path} holds something that is not a result store; choose another path")
         return False
 
@@ -150,7 +150,7 @@ class ResultStore:
         StoreAccessError
             If it cannot be read for a reason that is not damage.
         """
-        url = normal_place(path)
+        url = normalise_location(path)
         with accessing(url):
             files = open_files(url, session)
             root = read_root(files) if is_local(url) or exists_remotely(url) else None
@@ -268,9 +268,9 @@ class ResultStore:
             if values is None:
                 continue
             start = np.array([part.start for part in region])
-            for place in reversed(start + np.argwhere(values == Status.OK)):
-                cell = np.ravel_multi_index(place[:n_axes], status.shape[:n_axes]) if n_axes else 0
-                trial = int(place[-1]) if panel.trials is not None else 0
+            for index in reversed(start + np.argwhere(values == Status.OK)):
+                cell = np.ravel_multi_index(index[:n_axes], status.shape[:n_axes]) if n_axes else 0
+                trial = int(index[-1]) if panel.trials is not None else 0
                 yield Block(panel.name, int(cell), range(trial, trial + 1))
 
     def scan(self, panel: Panel, retry: Collection[Status] = ()) -> np.ndarray:
@@ -299,12 +299,12 @@ class ResultStore:
             values = self._statuses(panel.name, region)
             if values is None:
                 continue
-            wanted, is_written = np.isin(values, [Status.PENDING, *retry]), values != Status.PENDING
+            is_pending, is_written = np.isin(values, [Status.PENDING, *retry]), values != Status.PENDING
             if panel.trials is not None:
-                starts = np.arange(0, wanted.shape[-1], panel.block_trials)
-                wanted = np.logical_or.reduceat(wanted, starts, axis=-1)
+                starts = np.arange(0, is_pending.shape[-1], panel.block_trials)
+                is_pending = np.logical_or.reduceat(is_pending, starts, axis=-1)
                 is_written = np.logical_or.reduceat(is_written, starts, axis=-1)
-            states[chunks] = np.where(wanted, np.where(is_written, STALE, ABSENT), COMMITTED)
+            states[chunks] = np.where(is_pending, np.where(is_written, STALE, ABSENT), COMMITTED)
         axes, n_cells, n_blocks = len(panel.factors), len(panel.cells()), -(-panel.n_trials // panel.block_trials)
         states = states if panel.trials is not None else states[..., None]
         found = np.empty((n_cells, n_blocks, len(panel.settings())), np.uint8)

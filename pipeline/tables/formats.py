@@ -43,13 +43,13 @@ class Part:
     ----------
     first, n_rows : int
         The first row, counted from 0, and how many there are.
-    place : tuple
+    location : tuple
         Where its format finds it.
     """
 
     first: int
     n_rows: int
-    place: tuple[Any, ...]
+    location: tuple[Any, ...]
 
 
 class TableSource(Protocol):
@@ -66,7 +66,7 @@ class TableSource(Protocol):
     def parts(self, columns: Sequence[str]) -> list[Part]:
         """Divide the rows, in order, for a reader of some columns."""
 
-    def read(self, place: tuple[Any, ...], columns: Sequence[str]) -> np.ndarray:
+    def read(self, location: tuple[Any, ...], columns: Sequence[str]) -> np.ndarray:
         """Return columns of a part: float64, shape (rows, columns), NaN for what is missing."""
 
 
@@ -111,7 +111,7 @@ def read_part(source: TableSource, path: str, part: Part, columns: Sequence[str]
     """
     where = f"data rows {part.first + 1:,} to {part.first + part.n_rows:,} of {path}"
     try:
-        rows = source.read(part.place, columns)
+        rows = source.read(part.location, columns)
     except Exception as error:
         raise BadInputError(f"cannot read {where}: {_in_one_line(error)}") from error
     if len(rows) != part.n_rows:
@@ -153,11 +153,11 @@ class ZarrSource:
         step = max(1, PART_BYTES // (8 * len(columns) * unit)) * unit
         return [Part(i, min(step, n_rows - i), (i, min(i + step, n_rows))) for i in range(0, n_rows, step)]
 
-    def read(self, place: tuple[Any, ...], columns: Sequence[str]) -> np.ndarray:
+    def read(self, location: tuple[Any, ...], columns: Sequence[str]) -> np.ndarray:
         """Return columns of a part; an array that holds just these is not copied."""
         chosen = [self.arrays[self.columns.index(name)][:2] for name in columns]
         blocks = {
-            name: np.asarray(zarr.open_array(self.path, path=name, mode="r")[slice(*place)], dtype=np.float64)
+            name: np.asarray(zarr.open_array(self.path, path=name, mode="r")[slice(*location)], dtype=np.float64)
             for name in dict.fromkeys(name for name, _ in chosen)
         }
         whole = next(iter(blocks.values()))
@@ -231,9 +231,9 @@ class ParquetSource:
                     groups, n_rows = [], 0
         return parts
 
-    def read(self, place: tuple[Any, ...], columns: Sequence[str]) -> np.ndarray:
+    def read(self, location: tuple[Any, ...], columns: Sequence[str]) -> np.ndarray:
         """Return columns of a part."""
-        file, *groups = place
+        file, *groups = location
         table = _import_parquet().ParquetFile(file).read_row_groups(groups, columns=list(columns), use_threads=False)
         rows = np.empty((table.num_rows, len(columns)))
         for j, name in enumerate(columns):
@@ -296,9 +296,9 @@ class CsvSource:
                 first, position = first + n_rows, position + len(text)
         return parts
 
-    def read(self, place: tuple[Any, ...], columns: Sequence[str]) -> np.ndarray:
+    def read(self, location: tuple[Any, ...], columns: Sequence[str]) -> np.ndarray:
         """Return columns of a part."""
-        position, n_bytes = place
+        position, n_bytes = location
         with open(self.path, "rb") as file:
             file.seek(position)
             text = file.read(n_bytes)
@@ -323,13 +323,13 @@ def _parse(text: bytes, names: tuple[str, ...], columns: Sequence[str] | None = 
 
     One field too many, as a decimal comma makes it, would move values to other columns: there is a column for it.
     """
-    wanted = list(range(len(names))) if columns is None else [names.index(name) for name in columns]
+    indices = list(range(len(names))) if columns is None else [names.index(name) for name in columns]
     surplus = str(len(names))
-    types = {surplus: str} if columns is None else {surplus: str, **{str(j): np.float64 for j in wanted}}
+    types = {surplus: str} if columns is None else {surplus: str, **{str(j): np.float64 for j in indices}}
     head = ",".join(map(str, range(len(names) + 1))).encode() + b"\n"
     frame = pd.read_csv(
         io.BytesIO(head + text),
-        usecols=[*map(str, wanted), surplus],
+        usecols=[*map(str, indices), surplus],
         dtype=types,
         index_col=False,
         skipinitialspace=True,
@@ -340,7 +340,7 @@ def _parse(text: bytes, names: tuple[str, ...], columns: Sequence[str] | None = 
     if too_many.any():
         line = too_many.argmax()
         raise ValueError(f"a line must have {len(names)} fields, line {line + 1} of these has more")
-    return frame[[str(j) for j in wanted]]
+    return frame[[str(j) for j in indices]]
 
 
 _OPENERS: dict[str, Callable[[str], TableSource]] = {".zarr": _open_zarr, ".parquet": _open_parquet, ".csv": _open_csv}

@@ -11,7 +11,7 @@ import zarr
 from pipeline.blocks.evaluate import Block, evaluate_block
 from pipeline.blocks.plan import iterate_blocks
 from pipeline.stores.commits import Planned
-from pipeline.stores.places import STATE
+from pipeline.stores.locations import STATE
 from pipeline.stores.sessions import Session
 from pipeline.stores.store import ResultStore
 
@@ -117,6 +117,6 @@ def commit_block(store, study, panel, block, settings=None, stale=()):
             commit.write(panel, block, setting, outcome)
 
 
-def leftovers(store):
+def temporary_files(store):
     """Return the temporary files of a store, of sessions that did not end."""
     return [path for path in Path(store, WRITING).rglob("*") if path.is_file()]

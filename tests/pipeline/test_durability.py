@@ -16,7 +16,7 @@ from pipeline.stores import local_files
 from pipeline.stores.commits import Planned
 from pipeline.stores.health import check_block
 from pipeline.stores.local_files import LocalFiles
-from pipeline.stores.places import SESSIONS
+from pipeline.stores.locations import SESSIONS
 from pipeline.stores.root import unseal
 from pipeline.stores.sessions import Session
 from pipeline.stores.store import ResultStore

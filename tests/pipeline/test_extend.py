@@ -10,7 +10,14 @@ from pipeline.stores.root import COPY
 from pipeline.stores.sessions import Session
 from pipeline.stores.store import ResultStore
 from tests.pipeline.crashes import CrashError, crash_at
-from tests.pipeline.helpers import TOY_FILE, assert_equal_arrays, create_store, file_stamps, leftovers, read_arrays
+from tests.pipeline.helpers import (
+    TOY_FILE,
+    assert_equal_arrays,
+    create_store,
+    file_stamps,
+    read_arrays,
+    temporary_files,
+)
 from tests.pipeline.toy import STUDY
 
 pytestmark = pytest.mark.slow  # with others of this file, half a minute or more
@@ -111,7 +118,7 @@ def test_interrupted_growth_is_repeated(tmp_path, monkeypatch, share):
     assert done == operations[:number]
     assert f"rename {COPY}" in done
     assert (path / "zarr.json").read_bytes() == root
-    assert leftovers(path) == []
+    assert temporary_files(path) == []
     for name, values in read_arrays(path).items():
         np.testing.assert_array_equal(values, before[name], err_msg=name)
     resume(path)  # the smaller study is complete, whatever of the larger one is there

@@ -108,5 +108,5 @@ def test_a_store_counts_what_its_statuses_say(complete_store, name):
     opened = ResultStore.open(complete_store)
     assert opened.count(name) == count_status(open_results(complete_store)[name].to_dataset())
     panel = STUDY.panel(name)
-    n_places = int(np.prod([len(axis.values) for axis in (*panel.factors, *panel.method_axes)]))
-    assert sum(opened.count(name).values()) == n_places * panel.n_trials
+    n_positions = int(np.prod([len(axis.values) for axis in (*panel.factors, *panel.method_axes)]))
+    assert sum(opened.count(name).values()) == n_positions * panel.n_trials

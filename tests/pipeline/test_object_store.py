@@ -17,8 +17,8 @@ from pipeline.blocks.evaluate import evaluate_block
 from pipeline.blocks.plan import iterate_blocks
 from pipeline.errors import BadInputError, IncompleteStoreError, UnreadableStoreError
 from pipeline.stores.commits import Planned
+from pipeline.stores.locations import STATE
 from pipeline.stores.object_files import ObjectFiles
-from pipeline.stores.places import STATE
 from pipeline.stores.root import COPY
 from pipeline.stores.sessions import Session
 from pipeline.stores.store import ResultStore
@@ -201,17 +201,17 @@ def test_damage_is_found_and_repaired(url, bucket, local):
     before = tags(bucket)
     found = verify(url)
     assert tags(bucket) == before
-    assert {(flaw.variable, flaw.problem.split(":")[0]) for flaw in found.flaws} == {
+    assert {(problem.variable, problem.description.split(":")[0]) for problem in found.problems} == {
         ("curve", "unreadable"),
         ("status", "unreadable"),
         ("total", "missing"),
     }
-    assert len(verify(url, sample=0, repair=True).flaws) == 3
+    assert len(verify(url, sample=0, repair=True).problems) == 3
     store = ResultStore.open(url)
     assert [int(store.pending(STUDY.panel(name)).sum()) for name in PANELS] == [2, 1]
     pipeline.resume(url)
     assert_equal_arrays(url, local)
-    assert verify(url, sample=None).flaws == ()
+    assert verify(url, sample=None).problems == ()
 
 
 def test_worker_processes_write_to_it(url, local, tmp_path):

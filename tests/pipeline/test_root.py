@@ -55,12 +55,12 @@ def test_a_bit_flipped_in_any_file_is_noticed_and_repaired(small_store, spoilt):
             flip(spoilt / file, rng.randrange(8 * (spoilt / file).stat().st_size))
             before = file_stamps(spoilt)
             found = checked(spoilt)
-            assert found.flaws, file
+            assert found.problems, file
             assert file_stamps(spoilt) == before, "a verification without repair writes nothing"
             checked(spoilt, repair=True)
             pipeline.resume(spoilt, study=STUDY)
-            left = checked(spoilt).flaws
-            named = [flaw for flaw in left if flaw.variable.startswith("session ")]
+            left = checked(spoilt).problems
+            named = [problem for problem in left if problem.variable.startswith("session ")]
             assert left == tuple(named)
             assert bool(named) == ("sessions" in file.parts)
             if named:
@@ -73,11 +73,11 @@ def test_a_bit_flipped_in_any_file_is_noticed_and_repaired(small_store, spoilt):
 def test_a_bit_flipped_is_noticed_and_repaired(small_store, spoilt, file):
     flip(spoilt / file, 8 * ((spoilt / file).stat().st_size // 2))
     before = file_stamps(spoilt)
-    assert len(checked(spoilt).flaws) == 1
+    assert len(checked(spoilt).problems) == 1
     assert file_stamps(spoilt) == before
     checked(spoilt, repair=True)
     pipeline.resume(spoilt, study=STUDY)
-    assert checked(spoilt).flaws == ()
+    assert checked(spoilt).problems == ()
     assert_equal_arrays(spoilt, small_store, n_least=3)
 
 
@@ -130,9 +130,11 @@ def test_a_store_copied_without_its_state_is_read(small_store, spoilt):
     """Such as by ``cp -r s.zarr/* elsewhere``; verification names what is missing, and writes it anew."""
     shutil.rmtree(spoilt / ".dpstudies")
     assert pipeline.open_results(spoilt)["single"].sizes["trial"] == 5
-    assert [flaw.problem for flaw in checked(spoilt).flaws] == [f"damaged: the copy of the root, {COPY}, is missing"]
+    assert [problem.description for problem in checked(spoilt).problems] == [
+        f"damaged: the copy of the root, {COPY}, is missing"
+    ]
     checked(spoilt, repair=True)
-    assert checked(spoilt).flaws == ()
+    assert checked(spoilt).problems == ()
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"null", b"{", b'{"attributes": 1}', b"\xff", b"[" * 100_000])
@@ -171,7 +173,7 @@ def failing_reads(monkeypatch, number, part, times):
 def test_a_transient_error_of_reading_is_retried(spoilt, monkeypatch, number, part):
     before = file_stamps(spoilt)
     failing_reads(monkeypatch, number, part, times=1)
-    assert checked(spoilt).flaws == ()
+    assert checked(spoilt).problems == ()
     assert file_stamps(spoilt) == before
 
 
@@ -185,7 +187,7 @@ def test_an_error_of_reading_is_no_damage(spoilt, monkeypatch, number, options):
         with pytest.raises((StoreAccessError, RuntimeError), match="injected"):
             checked(spoilt, **options)
     assert file_stamps(spoilt / "single") == before
-    assert checked(spoilt).flaws == ()
+    assert checked(spoilt).problems == ()
 
 
 def test_an_error_on_opening_says_so(spoilt, monkeypatch):
@@ -199,8 +201,8 @@ def test_a_pipe_in_place_of_a_chunk_is_damage(spoilt):
     path = spoilt / "single/heads/c/0/1"
     path.unlink()
     os.mkfifo(path)
-    (flaw,) = checked(spoilt).flaws
-    assert (flaw.variable, flaw.kind) == ("heads", "unreadable")
+    (problem,) = checked(spoilt).problems
+    assert (problem.variable, problem.kind) == ("heads", "unreadable")
 
 
 # Contradictions
@@ -217,9 +219,9 @@ def test_swapped_and_contradictory_chunks_are_noticed(tmp_path):
     def found(spoil):
         copy = shutil.copytree(path, tmp_path / "copy.zarr")
         spoil(copy)
-        flaws = verify(copy, study=study, sample=0).flaws
+        problems = verify(copy, study=study, sample=0).problems
         shutil.rmtree(copy)
-        return {(flaw.variable, flaw.kind) for flaw in flaws}
+        return {(problem.variable, problem.kind) for problem in problems}
 
     one, other = "0/0/0/0/0/0", "0/0/1/0/0/0"  # `plain` uses neither epsilon nor steps
     assert (means / "estimate/c" / one).read_bytes() == (means / "estimate/c" / other).read_bytes()

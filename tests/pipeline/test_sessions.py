@@ -17,7 +17,7 @@ from pipeline.blocks.evaluate import Block
 from pipeline.errors import BadInputError, BusyStoreError, SessionSupersededError
 from pipeline.stores import sessions
 from pipeline.stores.local_files import LocalFiles
-from pipeline.stores.places import SESSIONS
+from pipeline.stores.locations import SESSIONS
 from pipeline.stores.sessions import Session, close_detached, sessions_of
 from pipeline.stores.store import ResultStore
 from tests.pipeline.helpers import assert_equal_arrays, commit_block, compute_into, file_stamps, panel_of

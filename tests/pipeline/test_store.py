@@ -19,7 +19,7 @@ from pipeline.declare.streams import canonical_json, sha256
 from pipeline.errors import BadInputError, IncompleteStoreError
 from pipeline.stores.commits import Commit, Planned
 from pipeline.stores.local_files import _LocalBatch
-from pipeline.stores.places import STATE
+from pipeline.stores.locations import STATE
 from pipeline.stores.regions import write_region
 from pipeline.stores.root import COPY
 from pipeline.stores.sessions import Session
@@ -34,8 +34,8 @@ from tests.pipeline.helpers import (
     create_store,
     evaluate_all,
     file_stamps,
-    leftovers,
     read_arrays,
+    temporary_files,
     writing,
 )
 from tests.pipeline.toy import FAULTS, MEANS, SINGLE, STUDY, TABLE
@@ -258,7 +258,7 @@ def test_a_run_of_trials_that_is_no_block_is_refused(template, trials):
     with writing(template.url) as store:
         with pytest.raises(ValueError, match="a write must cover whole chunks"):
             commit_block(store, STUDY, MEANS, block, [setting])
-        assert leftovers(template.url) == []
+        assert temporary_files(template.url) == []
     after = file_stamps(template.url)
     assert {path: stamp for path, stamp in after.items() if path in before} == before
     assert [path.parent.name for path in after.keys() - before.keys()] == ["sessions"]
@@ -441,8 +441,8 @@ def test_unused_method_factors_are_written_at_all_values(template, k):
     ds = xr.open_zarr(template.url, group="means").load()
     written = (ds["status"] != Status.PENDING).sel({"method": setting.method.name, "n": 9}).isel(scale=0)
     assert int((ds["status"] != Status.PENDING).sum()) == int(written.sum())
-    n_places = {"plain": 4, "noisy": 2, "chain": 1}[setting.method.name]
-    assert int(written.sum()) == 4 * n_places
+    n_positions = {"plain": 4, "noisy": 2, "chain": 1}[setting.method.name]
+    assert int(written.sum()) == 4 * n_positions
     for name in ("epsilon", "steps"):
         places = written.any([dim for dim in written.dims if dim != name])
         values = written[name].values[places].tolist()
@@ -624,7 +624,7 @@ def test_an_unfinished_template_is_completed(tmp_path, monkeypatch, complete_sto
     with Session.begin(str(path), {}) as session:
         ResultStore.create(session, STUDY, {})
     assert ResultStore.open(path).complete
-    assert leftovers(path) == []
+    assert temporary_files(path) == []
     with writing(path) as store:
         for panel in STUDY.panels:
             for block in iterate_blocks(panel):
@@ -671,9 +671,9 @@ def test_a_session_removes_half_written_files_only(store_copy):
     for name in ("000001-0123456789ab", "fenced-0123456789ab"):
         (store_copy / WRITING / name).mkdir(parents=True)
         (store_copy / WRITING / name / "half").write_text("half")
-    assert len(leftovers(store_copy)) == 2
+    assert len(temporary_files(store_copy)) == 2
     with Session.begin(str(store_copy), {}):
-        assert leftovers(store_copy) == []
+        assert temporary_files(store_copy) == []
     after = file_stamps(store_copy)
     assert {path: stamp for path, stamp in after.items() if path in before} == before
     assert [path.parent.name for path in after.keys() - before.keys()] == ["sessions"]

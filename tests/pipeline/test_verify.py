@@ -9,7 +9,7 @@ import zarr
 
 from pipeline import resume
 from pipeline.errors import BadInputError, BusyStoreError, IncompleteStoreError, UnreadableStoreError
-from pipeline.stores.places import SESSIONS
+from pipeline.stores.locations import SESSIONS
 from pipeline.stores.sessions import Session
 from pipeline.stores.store import ResultStore
 from pipeline.verify import verify
@@ -47,7 +47,7 @@ def checked(store, **arguments):
 def test_a_whole_store_has_no_flaw_and_is_not_touched(store_copy):
     before = file_stamps(store_copy)
     found = checked(store_copy, sample=None)
-    assert found.flaws == ()
+    assert found.problems == ()
     assert found.n_pending == 0
     assert found.n_read == found.n_computed == 2 * 2 * 7 + 2 * 2 * 6 + 2 * 2 + 3
     assert file_stamps(store_copy) == before
@@ -72,13 +72,18 @@ def test_damaged_blocks_return_to_pending_and_are_computed_again(complete_store,
         spoil(chunk_file(store_copy, panel, name, *position))
     before = file_stamps(store_copy)
     found = checked(store_copy, sample=0)
-    assert {(flaw.where.partition(",")[0], flaw.variable) for flaw in found.flaws} == {place[:2] for place in places}
-    assert {flaw.kind for flaw in found.flaws} == {kind}
+    assert {(problem.where.partition(",")[0], problem.variable) for problem in found.problems} == {
+        place[:2] for place in places
+    }
+    assert {problem.kind for problem in found.problems} == {kind}
     assert file_stamps(store_copy) == before
-    named = [{(flaw.where, flaw.variable) for flaw in one.flaws} for one in (found, checked(store_copy, repair=True))]
+    named = [
+        {(problem.where, problem.variable) for problem in one.problems}
+        for one in (found, checked(store_copy, repair=True))
+    ]
     assert named[0] == named[1]
     again = checked(store_copy, sample=None)
-    assert (again.flaws, again.n_pending) == ((), len({flaw.where for flaw in found.flaws}))
+    assert (again.problems, again.n_pending) == ((), len({problem.where for problem in found.problems}))
     resume(store_copy, study=STUDY)
     assert_equal_arrays(store_copy, complete_store)
 
@@ -86,7 +91,7 @@ def test_damaged_blocks_return_to_pending_and_are_computed_again(complete_store,
 def test_what_lost_its_status_is_pending_and_no_flaw(store_copy):
     chunk_file(store_copy, "single", "status", 0, 1).unlink()
     found = checked(store_copy, sample=0)
-    assert (found.flaws, found.n_pending) == ((), 1)
+    assert (found.problems, found.n_pending) == ((), 1)
 
 
 @pytest.mark.slow
@@ -94,37 +99,37 @@ def test_other_numbers_are_told_and_replaced_on_request_only(complete_store, sto
     array = zarr.open_group(store_copy)["means/estimate"]
     array[0, 0, :, :, 0, 1] = np.nextafter(array[0, 0, 0, 0, 0, 1], 9)  # at all values of unused method factors
     changed = file_stamps(store_copy)
-    (flaw,) = checked(store_copy, sample=None).flaws
-    assert (flaw.variable, flaw.kind) == ("estimate", "different")
-    assert "largest relative difference" in flaw.problem
-    assert "e-16" in flaw.problem
+    (problem,) = checked(store_copy, sample=None).problems
+    assert (problem.variable, problem.kind) == ("estimate", "different")
+    assert "largest relative difference" in problem.description
+    assert "e-16" in problem.description
     assert file_stamps(store_copy) == changed
-    assert len(checked(store_copy, sample=None, repair=True).flaws) == 1
-    assert checked(store_copy, sample=None).flaws == ()
+    assert len(checked(store_copy, sample=None, repair=True).problems) == 1
+    assert checked(store_copy, sample=None).problems == ()
     assert_equal_arrays(store_copy, complete_store)
 
 
 def test_one_changed_position_of_an_unused_method_factor_is_seen_without_computing(complete_store, store_copy):
     array = zarr.open_group(store_copy)["means/estimate"]
     array[0, 0, 1, 0, 0, 1] = np.nextafter(array[0, 0, 1, 0, 0, 1], 9)
-    (flaw,) = checked(store_copy, sample=0, repair=True).flaws
-    assert (flaw.variable, flaw.kind) == ("estimate", "inconsistent")
+    (problem,) = checked(store_copy, sample=0, repair=True).problems
+    assert (problem.variable, problem.kind) == ("estimate", "inconsistent")
     resume(store_copy, study=STUDY)
     assert_equal_arrays(store_copy, complete_store)
 
 
 def repaired(store, complete_store):
-    """Verify twice, the second time with a repair, which gives the bytes of a whole store; return the flaw of both."""
+    """Verify and then repair a store, check its bytes against a complete store, and return the problem found."""
     before = file_stamps(store)
-    (flaw,) = checked(store, sample=0).flaws
+    (problem,) = checked(store, sample=0).problems
     assert file_stamps(store) == before
-    assert checked(store, sample=0, repair=True).flaws == (flaw,)
+    assert checked(store, sample=0, repair=True).problems == (problem,)
     contents, expected = (
         {path.relative_to(folder): content for path, (content, _) in file_stamps(folder).items()}
         for folder in (store, complete_store)
     )
     assert {path: contents[path] for path in expected} == expected
-    return flaw.where, flaw.variable, flaw.kind
+    return problem.where, problem.variable, problem.kind
 
 
 @pytest.mark.slow
@@ -184,7 +189,7 @@ def test_a_repair_is_refused_while_another_session_writes(store_copy):
             checked(store_copy, sample=0, repair=True)
         assert file_stamps(store_copy) == before
         assert "\n" not in str(caught.value)
-        assert len(checked(store_copy, sample=0).flaws) == 1
+        assert len(checked(store_copy, sample=0).problems) == 1
 
 
 def become_folder(path):
@@ -200,7 +205,7 @@ def become_loop(path):
 
 @pytest.mark.parametrize("change", [become_folder, become_loop])
 def test_what_is_no_file_is_damage_of_one_chunk(store_copy, complete_store, tmp_path, change):
-    """Every flaw is listed, none hides another, and a repair and a resume lead to the numbers as they were."""
+    """Every problem is listed, none hides another, and a repair and a resume lead to the numbers as they were."""
     for place in PLACES:
         change(chunk_file(store_copy, place[0], place[1], *place[2]))
     record = Path(store_copy, SESSIONS, "000001.json")
@@ -208,7 +213,7 @@ def test_what_is_no_file_is_damage_of_one_chunk(store_copy, complete_store, tmp_
     change(record)
     before = sorted(Path(store_copy).rglob("*"))
     found = checked(store_copy, sample=0)
-    assert {flaw.variable for flaw in found.flaws} >= {name for _, name, _ in PLACES} | {"session 000001.json"}
+    assert {problem.variable for problem in found.problems} >= {name for _, name, _ in PLACES} | {"session 000001.json"}
     assert sorted(Path(store_copy).rglob("*")) == before
     shutil.rmtree(record) if record.is_dir() and not record.is_symlink() else record.unlink()
     shutil.copy(tmp_path / "record.json", record)  # a session whose record is damaged lasts until its lease ends

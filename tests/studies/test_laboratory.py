@@ -9,7 +9,7 @@ from scipy import integrate, stats
 
 import pipeline
 from pipeline import BadInputError
-from pipeline.stores.places import SESSIONS, STATE
+from pipeline.stores.locations import SESSIONS, STATE
 from studies import MODULES, STUDIES
 from studies.commands import laboratory as commands
 from studies.laboratory import formula_checks, results, scales

@@ -3,7 +3,7 @@
 import pytest
 
 from pipeline import BadInputError, resume, run
-from pipeline.stores.places import holds_root, normal_place
+from pipeline.stores.locations import holds_root, normalise_location
 from tests.pipeline.toy import STUDY
 
 REFUSED = {
@@ -30,7 +30,7 @@ REFUSED = {
 @pytest.mark.parametrize("path", REFUSED, ids=lambda path: repr(path[:20]))
 def test_refused_places(tmp_path, monkeypatch, path):
     monkeypatch.chdir(tmp_path)
-    for call in (normal_place, holds_root, lambda path: run(STUDY, path), resume):
+    for call in (normalise_location, holds_root, lambda path: run(STUDY, path), resume):
         with pytest.raises(BadInputError) as caught:
             call(path)
         message = str(caught.value)
@@ -43,12 +43,12 @@ def test_refused_places(tmp_path, monkeypatch, path):
 
 def test_allowed_places(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert normal_place("s.zarr") == str(tmp_path / "s.zarr")
-    assert normal_place(b"s.zarr") == str(tmp_path / "s.zarr")
-    assert normal_place(tmp_path / "a" / ".." / "x") == str(tmp_path / "x")
-    assert normal_place("x" * 255) == f"{tmp_path}/{'x' * 255}"
-    assert normal_place("a\udcff") == f"{tmp_path}/a\udcff"
-    assert normal_place("s3://bucket/ann@example.org/s.zarr//") == "s3://bucket/ann@example.org/s.zarr"
+    assert normalise_location("s.zarr") == str(tmp_path / "s.zarr")
+    assert normalise_location(b"s.zarr") == str(tmp_path / "s.zarr")
+    assert normalise_location(tmp_path / "a" / ".." / "x") == str(tmp_path / "x")
+    assert normalise_location("x" * 255) == f"{tmp_path}/{'x' * 255}"
+    assert normalise_location("a\udcff") == f"{tmp_path}/a\udcff"
+    assert normalise_location("s3://bucket/ann@example.org/s.zarr//") == "s3://bucket/ann@example.org/s.zarr"
 
 
 def test_the_deepest_folder_can_be_written(tmp_path):

@@ -22,7 +22,7 @@ def is_local(url: str) -> bool:
     return "://" not in url
 
 
-def normal_place(path: str | os.PathLike[str]) -> str:
+def normalise_location(path: str | os.PathLike[str]) -> str:
     """Return the absolute path of a folder, or the URL of an object store without a slash at its end.
 
     Raises
@@ -76,24 +76,24 @@ def _normal_url(text: str) -> str:
 
 def holds_root(path: str | os.PathLike[str]) -> bool:
     """Whether a place is that of a store, and not of a folder of stores; `BadInputError` where it cannot be asked."""
-    url = normal_place(path)
-    return os.path.isfile(os.path.join(url, ROOT)) if is_local(url) else _is_there(url, f"/{ROOT}")
+    url = normalise_location(path)
+    return os.path.isfile(os.path.join(url, ROOT)) if is_local(url) else _exists_any(url, f"/{ROOT}")
 
 
 def exists_remotely(url: str) -> bool:
     """Whether an object store holds anything under a URL; `BadInputError` where it cannot be asked."""
-    return _is_there(url, f"/{ROOT}", "")
+    return _exists_any(url, f"/{ROOT}", "")
 
 
-def _is_there(url: str, *ends: str) -> bool:
+def _exists_any(url: str, *ends: str) -> bool:
     """Whether there is an object, or a folder of them, at any of some ends of a URL."""
     try:
-        files, place = fsspec.url_to_fs(url, use_listings_cache=False)
+        files, base = fsspec.url_to_fs(url, use_listings_cache=False)
         return any(
             fsspec.asyn.sync(files.loop, files._exists, key, timeout=_ANSWER_SECONDS)
             if isinstance(files, fsspec.asyn.AsyncFileSystem)
             else files.exists(key)
-            for key in (place + end for end in ends)
+            for key in (base + end for end in ends)
         )
     except fsspec.FSTimeoutError as error:
         raise BadInputError(
