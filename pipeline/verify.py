@@ -1,4 +1,4 @@
-"""Verify a store: every chunk by its checksum, and blocks against their numbers computed again."""
+"""Verification of a store: the checksum of every chunk, and a comparison of blocks with recomputed values."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -32,18 +32,21 @@ _BATCH = 64
 
 @dataclass(frozen=True)
 class Problem:
-    """Something wrong in a store.
+    """Problem found in a store.
 
     Attributes
     ----------
     where : str
         Panel, cell, setting and trials.
     variable : str
-        The variable.
+        Name of the variable.
     description : str
-        ``unreadable: ...``, ``missing`` or ``inconsistent: ...`` for a block, which a repair returns to pending;
-        ``damaged: ...`` for what the spec decides, which a repair writes anew; ``different: ...`` for numbers that are
-        not those computed now, which a repair replaces; ``lost: ...`` for records of sessions.
+        Kind of the problem, with details:
+
+        * ``unreadable: ...``, ``missing`` or ``inconsistent: ...`` for a block; a repair resets it to pending.
+        * ``damaged: ...`` for coordinates, metadata or the root; a repair rewrites them.
+        * ``different: ...`` for numbers that differ from the recomputed ones; a repair replaces them.
+        * ``lost: ...`` for records of sessions, which cannot be repaired.
     """
 
     where: str
@@ -52,7 +55,7 @@ class Problem:
 
     @property
     def kind(self) -> str:
-        """The first word of the problem."""
+        """First word of the description."""
         return self.description.partition(":")[0]
 
 
@@ -63,11 +66,11 @@ class Verification:
     Attributes
     ----------
     n_read, n_computed : int
-        Committed blocks of a setting of which every chunk was read, and those that were computed again.
+        Numbers of committed blocks, counted per setting, that were read in full and that were computed again.
     n_pending : int
-        Blocks of a setting that were not committed.
+        Number of blocks, counted per setting, that are not committed.
     problems : tuple of Problem
-        Everything wrong.
+        All problems found.
     """
 
     n_read: int
@@ -78,7 +81,7 @@ class Verification:
 
 @on_worker
 def check_batch(run: str, session: str, batch: Sequence[tuple[Work, bool]]) -> Verification:
-    """Check blocks on a worker, compute some of them again, and repair them if there is a session."""
+    """Check blocks on a worker and compute some of them again; repair them if `session` is not empty."""
     study, store = shipped_task(run, session).opened()
     n_read = n_computed = n_pending = 0
     problems: list[Problem] = []
@@ -119,23 +122,25 @@ def verify(
     accept_edited_study: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Verification:
-    """Check every chunk of a store, and compute some or all of its blocks again. Nothing is written without `repair`.
+    """Check every chunk of a store, and compute some or all of its blocks again.
+
+    Without `repair`, nothing is written.
 
     Parameters
     ----------
     store : path
-        A store.
+        Path or URL of the store.
     sample : int or None
-        How many blocks to compute again, chosen at random; None for all.
+        Number of blocks to compute again, chosen at random; None for all.
     seed : int
-        Of the choice.
+        Seed of the random choice.
     repair : bool
-        Whether to return damaged blocks to pending, for `resume` to compute; to write coordinates, metadata and the
-        root anew; and to replace blocks whose numbers differ from those computed now.
+        True to reset damaged blocks to pending, which `resume` computes; to rewrite damaged coordinates, metadata and
+        root; and to replace blocks whose numbers differ from the recomputed ones.
     study, cluster, accept_edited_study
         See `pipeline.resume`.
     progress : callable, optional
-        Called with the number of blocks that are done, and of all.
+        Called with the number of checked blocks and the total number of blocks.
 
     Returns
     -------
@@ -145,13 +150,13 @@ def verify(
     Raises
     ------
     BadInputError
-        As `pipeline.resume`.
+        See `pipeline.resume`.
     StoreAccessError
-        If something cannot be read for a reason that is not damage.
+        If the store cannot be read for a reason other than damage.
 
     Notes
     -----
-    A block of which a trial killed or outlasted its worker is read, but not computed again.
+    Blocks with a killed or timed-out trial are read, but not computed again.
     """
     if sample is not None and sample < 0:
         raise BadInputError(f"the number of blocks to compute again must be >= 0, got {sample}")
@@ -205,7 +210,7 @@ def verify(
 
 
 def _checks(study: Study, chosen: set[int] | None) -> Iterator[tuple[Work, bool]]:
-    """Yield every block with all its settings, and whether it is computed again."""
+    """Yield every block with all its settings, and True for the blocks to compute again."""
     number = 0
     for panel in study.panels:
         settings = tuple(range(len(panel.settings())))

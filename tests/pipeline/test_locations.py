@@ -7,8 +7,8 @@ from pipeline.stores.locations import holds_root, normalise_location
 from tests.pipeline.toy import STUDY
 
 REFUSED = {
-    "": "got an empty text",
-    "  ": "got an empty text",
+    "": "got an empty string",
+    "  ": "got an empty string",
     "a\0b": "got a null character",
     "x" * 300: "at most 800 bytes, and 255 per folder",
     "ä" * 128: "got",
@@ -17,12 +17,12 @@ REFUSED = {
     "nope://bucket/s.zarr": "an object store that is installed",
     "s3://bucket": "must be like s3://BUCKET/NAME.zarr",
     "s3:///s.zarr": "must be like s3://BUCKET/NAME.zarr",
-    "s3://[::1/s.zarr": "must hold no credentials",
-    "s3://user:secret@bucket/s.zarr": "must hold no credentials",
-    "s3://user:sec/secret@bucket/s.zarr": "must hold no credentials",
-    "s3://user:sec#secret@bucket/s.zarr": "must hold no credentials",
-    "s3://user:secret": "must hold no credentials",
-    "s3://bucket/s.zarr?key=secret": "must hold no credentials",
+    "s3://[::1/s.zarr": "must contain no credentials",
+    "s3://user:secret@bucket/s.zarr": "must contain no credentials",
+    "s3://user:sec/secret@bucket/s.zarr": "must contain no credentials",
+    "s3://user:sec#secret@bucket/s.zarr": "must contain no credentials",
+    "s3://user:secret": "must contain no credentials",
+    "s3://bucket/s.zarr?key=secret": "must contain no credentials",
     "user:secret@s3://bucket/s.zarr": "got other characters before ://",
 }
 

@@ -30,7 +30,7 @@ def blocks(panel):
 
 def grow_and_fill(url, monkeypatch):
     """Take over the store, as after a lease; grow it, and compute all of it again."""
-    monkeypatch.setattr(sessions, "_life", lambda record: "over")
+    monkeypatch.setattr(sessions, "_state", lambda record: "over")
     with Session.begin(url, {}) as session:
         store, panel = ResultStore.open(url, session.id).grow(session, LARGER), LARGER.panels[0]
         for block in blocks(panel):

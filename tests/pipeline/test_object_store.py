@@ -271,8 +271,8 @@ def refusal(store):
 @pytest.mark.parametrize(
     ("store", "message"),
     [
-        ("s3://key:secret@{bucket}/toy.zarr", "must hold no credentials"),
-        ("s3://{bucket}/toy.zarr?endpoint_url=http://127.0.0.1", "must hold no credentials and no options"),
+        ("s3://key:secret@{bucket}/toy.zarr", "must contain no credentials"),
+        ("s3://{bucket}/toy.zarr?endpoint_url=http://127.0.0.1", "must contain no credentials and no options"),
         ("s4://{bucket}/toy.zarr", "must be a folder or the URL of an object store that is installed"),
         ("s3://{bucket}", "must be like s3://BUCKET/NAME.zarr"),
         ("s3://{bucket}-absent/toy.zarr", "bucket"),
