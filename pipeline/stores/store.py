@@ -260,7 +260,7 @@ class ResultStore:
         return Outcome(values, status.reshape(-1), error.reshape(-1))
 
     def committed(self, panel: Panel, setting: Setting) -> Iterator[Block]:
-        """Yield the ok trials of a setting, each as a block of one trial, in the order of computation: last cells first."""
+        """Yield the ok trials of a setting as blocks of one trial, from the last cell to the first."""
         status, n_axes = self.array(panel.name, "status"), len(panel.factors)
         at = region_of(panel, next(positions(panel, 0, setting)), None, status.ndim - n_axes - len(panel.method_axes))
         for _, region in reversed(list(iterate_slabs(status, (slice(None),) * n_axes + at[n_axes:]))):

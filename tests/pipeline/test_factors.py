@@ -66,7 +66,7 @@ def test_negative_zero_is_zero():
 
 
 def test_message_says_what_is_expected():
-    with pytest.raises(BadInputError, match=r"^n must be a whole number, got '1\.5'$"):
+    with pytest.raises(BadInputError, match=r"^n must be an integer, got '1\.5'$"):
         Factor("n", ("1.5",), "", "int")
     with pytest.raises(BadInputError, match=r"^prior must be finite numbers separated by ':', such as 1:1, got 'x'$"):
         Factor("prior", ("x",), "", "vector")
@@ -94,7 +94,7 @@ def test_with_values_casts_and_checks():
     factor = Factor("n", (1,), "records", "int", unit="person")
     changed = factor.with_values(["5", 6.0])
     assert changed == Factor("n", (5, 6), "records", "int", unit="person")
-    with pytest.raises(BadInputError, match="n must be a whole number"):
+    with pytest.raises(BadInputError, match="n must be an integer"):
         factor.with_values([0.5])
 
 

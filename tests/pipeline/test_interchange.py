@@ -190,7 +190,7 @@ def test_trials_are_counted_once(ds):
         ("unknown dimension 'draws'", [[1, 1]], {"draw": "draws"}),
         ("unknown dimension 'chain'", [[1, 1]], {"chain": "chain"}),
         ("chain and draw must be two dimensions, got trial for both", [[1, 1]], {"chain": "trial"}),
-        ("some trial must be ok in every cell and setting, got none", [[1, 2], [3, 1]], {}),
+        ("at least one trial must be ok in every cell and setting, got none", [[1, 2], [3, 1]], {}),
     ],
 )
 def test_refusals(message, status, given):
@@ -199,7 +199,7 @@ def test_refusals(message, status, given):
 
 
 def test_a_dimension_that_no_measure_has(ds):
-    with pytest.raises(BadInputError, match="some measure must have the dimensions iteration, got none"):
+    with pytest.raises(BadInputError, match="a measure must have the dimensions iteration, got none"):
         to_arviz(ds.drop_vars("x"), draw="iteration")
 
 

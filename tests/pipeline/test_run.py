@@ -456,7 +456,7 @@ def test_a_trial_that_is_not_stored_is_seen(store_copy):
         ("the cell of panel means must give n, scale, got", "means", {"n": 4}, 0),
         ("the cell of panel single must give nothing, got", "single", {"n": 4}, 0),
         ("panel faults has no cell", "faults", {"n": 7}, 0),
-        ("n must be a whole number, got 'x'", "faults", {"n": "x"}, 0),
+        ("n must be an integer, got 'x'", "faults", {"n": "x"}, 0),
         (r"trial must be in 0 \.\.\. 11, got 12", "faults", {"n": 3}, 12),
         (r"trial must be in 0 \.\.\. 11, got -1", "faults", {"n": 3}, -1),
         (r"trial must be in 0 \.\.\. 0, got 1", "table", {"order": 2}, 1),

@@ -158,7 +158,7 @@ def test_refusals():
     refused(r"unknown factor 'epsilom'; did you mean epsilon\?", values={"epsilom": [1]})
     refused("unknown factor 'trial'", values={"trial": [1]})
     refused("unknown factor 'epsilon'; Allowed: order, point, power", panels=["table"], values={"epsilon": [1]})
-    refused("n must be a whole number, got 'x'", values={"n": ["x"]})
+    refused("n must be an integer, got 'x'", values={"n": ["x"]})
     refused("n must have at least one value", values={"n": []})
     refused("n must have distinct values, got 4, 4", values={"n": ["4", 4.0]})
     refused("delta is .*one value.*, got 2; give one", values={"delta": [0.1, 0.2]})
@@ -438,7 +438,7 @@ def test_a_method_may_not_share_the_stream_of_the_data():
     "dtype", [np.float64, float, np.dtype("f8"), "longdouble", "ulonglong", None, "complex128", "U3", "M8[s]"]
 )
 def test_a_dtype_that_no_store_holds_is_refused(dtype):
-    with pytest.raises(BadInputError, match="must have the name of a boolean, whole or floating dtype"):
+    with pytest.raises(BadInputError, match="must have the name of a boolean, integer or floating dtype"):
         Measure("x", "a number", dtype=dtype)
 
 

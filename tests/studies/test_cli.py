@@ -134,7 +134,7 @@ BAD_VALUES = {
     "prior=1:nan": "prior must be finite",
     "prior=1:1:1": "prior must have 2 entries",
     "n=0": "n must be >= 1",
-    "n=1.5": "n must be a whole number",
+    "n=1.5": "n must be an integer",
     "n=9,9": "n must have distinct values",
     "mechanism=smoth": "did you mean smooth?",
     "epsilom=1": "did you mean epsilon?",
