@@ -1,4 +1,4 @@
-"""Places of stores: what cannot be one is refused in one line, before anything is written."""
+"""Tests of store locations: invalid ones are rejected in one line, before anything is written."""
 
 import pytest
 
@@ -28,7 +28,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("path", REFUSED, ids=lambda path: repr(path[:20]))
-def test_refused_places(tmp_path, monkeypatch, path):
+def test_invalid_locations_are_rejected(tmp_path, monkeypatch, path):
     monkeypatch.chdir(tmp_path)
     for call in (normalise_location, holds_root, lambda path: run(STUDY, path), resume):
         with pytest.raises(BadInputError) as caught:
@@ -41,7 +41,7 @@ def test_refused_places(tmp_path, monkeypatch, path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_allowed_places(tmp_path, monkeypatch):
+def test_valid_locations_are_normalised(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert normalise_location("s.zarr") == str(tmp_path / "s.zarr")
     assert normalise_location(b"s.zarr") == str(tmp_path / "s.zarr")
@@ -51,7 +51,7 @@ def test_allowed_places(tmp_path, monkeypatch):
     assert normalise_location("s3://bucket/ann@example.org/s.zarr//") == "s3://bucket/ann@example.org/s.zarr"
 
 
-def test_the_deepest_folder_can_be_written(tmp_path):
+def test_longest_path_is_writable(tmp_path):
     depth = (790 - len(str(tmp_path))) // 2
     store = run(STUDY, f"{tmp_path}/{'a/' * depth}s", panels=["single"], trials=1)
     assert resume(store.url, study=STUDY).complete

@@ -1,4 +1,4 @@
-"""Damage is noticed wherever it is, the root included, and repaired or named; errors of reading are no damage."""
+"""Tests of damage: detected in every file, including the root, and repaired or reported; read errors are not damage."""
 
 import errno
 import json
@@ -22,7 +22,7 @@ from tests.pipeline.toy import STUDY
 
 @pytest.fixture(scope="module")
 def small_store(tmp_path_factory):
-    """Path of a complete store with one panel; read only."""
+    """Return the path of a complete, read-only store with one panel."""
     path = tmp_path_factory.mktemp("small") / "s.zarr"
     pipeline.run(STUDY, path, panels=["single"])
     return path
@@ -30,7 +30,7 @@ def small_store(tmp_path_factory):
 
 @pytest.fixture
 def spoilt(small_store, tmp_path):
-    """Path of a copy that a test may change."""
+    """Return the path of a copy that a test may change."""
     return shutil.copytree(small_store, tmp_path / "s.zarr")
 
 
@@ -46,8 +46,8 @@ def checked(path, **options):
 
 
 @pytest.mark.slow
-def test_a_bit_flipped_in_any_file_is_noticed_and_repaired(small_store, spoilt):
-    """In every file of the store in turn, at two places each."""
+def test_flipped_bit_in_any_file_is_detected_and_repaired(small_store, spoilt):
+    """Flip two bits in every file of the store, one at a time."""
     rng, n_files = random.Random(1), 0
     for file in sorted(path.relative_to(spoilt) for path in spoilt.rglob("*") if path.is_file()):
         n_files += 1
@@ -70,7 +70,7 @@ def test_a_bit_flipped_in_any_file_is_noticed_and_repaired(small_store, spoilt):
 
 
 @pytest.mark.parametrize("file", ["single/heads/c/0/1", "single/method/c/0", "single/trial/zarr.json", "zarr.json"])
-def test_a_bit_flipped_is_noticed_and_repaired(small_store, spoilt, file):
+def test_flipped_bit_is_detected_and_repaired(small_store, spoilt, file):
     flip(spoilt / file, 8 * ((spoilt / file).stat().st_size // 2))
     before = file_stamps(spoilt)
     assert len(checked(spoilt).problems) == 1
@@ -82,29 +82,29 @@ def test_a_bit_flipped_is_noticed_and_repaired(small_store, spoilt, file):
 
 
 @pytest.mark.parametrize("act", [pipeline.open_results, pipeline.resume, ResultStore.open])
-def test_a_damaged_root_is_named_with_its_repair(spoilt, act):
-    """Not as something that is no store, over intact data."""
+def test_damaged_root_is_reported_with_the_repair_command(spoilt, act):
+    """The message must not call the store something else, since its data are intact."""
     flip(spoilt / "zarr.json", 8 * 200)
     with pytest.raises(UnreadableStoreError, match=r"root, zarr.json, is damaged; its copy is intact; .*--repair"):
         act(spoilt)
 
 
-def test_a_lost_root_is_restored_from_its_copy(small_store, spoilt):
+def test_lost_root_is_restored_from_its_copy(small_store, spoilt):
     (spoilt / "zarr.json").unlink()
     pipeline.resume(spoilt, study=STUDY)
     assert (spoilt / "zarr.json").read_bytes() == (small_store / "zarr.json").read_bytes()
     assert_equal_arrays(spoilt, small_store, n_least=3)
 
 
-def test_both_roots_damaged_are_named(spoilt):
+def test_damage_of_both_roots_is_reported(spoilt):
     flip(spoilt / "zarr.json", 999)
     flip(spoilt / COPY, 999)
     with pytest.raises(BadInputError, match=r"and its copy .* are damaged.*no other file was changed"):
         ResultStore.open(spoilt)
 
 
-def test_a_changed_spec_never_changes_a_coordinate(small_store, spoilt):
-    """A value flipped in the spec once made the repair write the good coordinate anew."""
+def test_changed_spec_does_not_change_coordinates(small_store, spoilt):
+    """Regression: a value flipped in the spec made the repair overwrite the intact coordinate."""
     text = (spoilt / "zarr.json").read_text()
     (spoilt / "zarr.json").write_text(text.replace("coin", "coim"))
     before = file_stamps(spoilt / "single")
@@ -113,7 +113,7 @@ def test_a_changed_spec_never_changes_a_coordinate(small_store, spoilt):
     assert_equal_arrays(spoilt, small_store, n_least=3)
 
 
-def test_other_formats_are_refused_in_one_line(spoilt):
+def test_other_formats_are_rejected_in_one_line(spoilt):
     root = json.loads((spoilt / "zarr.json").read_bytes())
     later = {**root, "attributes": {**root["attributes"], "store_format": 3}}
     (spoilt / "zarr.json").write_bytes(seal_root(json.dumps(later).encode()))
@@ -126,8 +126,8 @@ def test_other_formats_are_refused_in_one_line(spoilt):
         ResultStore.open(spoilt)
 
 
-def test_a_store_copied_without_its_state_is_read(small_store, spoilt):
-    """Such as by ``cp -r s.zarr/* elsewhere``; verification names what is missing, and writes it anew."""
+def test_store_copied_without_its_state_is_read(small_store, spoilt):
+    """Copy as by ``cp -r s.zarr/* elsewhere``; verification reports the missing files and rewrites them."""
     shutil.rmtree(spoilt / ".dpstudies")
     assert pipeline.open_results(spoilt)["single"].sizes["trial"] == 5
     assert [problem.description for problem in checked(spoilt).problems] == [
@@ -138,25 +138,25 @@ def test_a_store_copied_without_its_state_is_read(small_store, spoilt):
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"null", b"{", b'{"attributes": 1}', b"\xff", b"[" * 100_000])
-def test_hostile_documents_are_not_sealed(content):
+def test_malformed_documents_fail_unseal(content):
     assert unseal(content) is None
     assert unseal(content, "attributes") is None
     assert unseal(seal({"a": [1, None]})) == {"a": [1, None]}
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{", b'{"attributes": {"spec": 1}}', b"[" * 100_000])
-def test_hostile_roots_are_refused(tmp_path, content):
+def test_malformed_roots_are_rejected(tmp_path, content):
     (tmp_path / "s.zarr").mkdir()
     (tmp_path / "s.zarr" / "zarr.json").write_bytes(content)
     with pytest.raises(BadInputError, match="holds something that is not a result store"):
         ResultStore.open(tmp_path / "s.zarr")
 
 
-# Errors of reading
+# Read errors
 
 
 def failing_reads(monkeypatch, number, part, times):
-    """Let reads of keys that hold `part` fail with an error so many times."""
+    """Make reads of keys that contain `part` fail with an error for a number of times."""
     read, count = LocalFiles._read, iter(range(times))
 
     def fail(files, key):
@@ -170,7 +170,7 @@ def failing_reads(monkeypatch, number, part, times):
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ESTALE, errno.EIO, errno.ETIMEDOUT])
 @pytest.mark.parametrize("part", ["single/heads/c/0/1", "single/status/c/0/0", "zarr.json"])
-def test_a_transient_error_of_reading_is_retried(spoilt, monkeypatch, number, part):
+def test_transient_read_error_is_retried(spoilt, monkeypatch, number, part):
     before = file_stamps(spoilt)
     failing_reads(monkeypatch, number, part, times=1)
     assert checked(spoilt).problems == ()
@@ -179,8 +179,8 @@ def test_a_transient_error_of_reading_is_retried(spoilt, monkeypatch, number, pa
 
 @pytest.mark.parametrize("options", [{}, {"repair": True}], ids=["verify", "repair"])
 @pytest.mark.parametrize("number", [errno.EIO, errno.EMFILE, errno.EACCES])
-def test_an_error_of_reading_is_no_damage(spoilt, monkeypatch, number, options):
-    """One injected error once deleted an intact chunk and its status."""
+def test_read_error_is_not_damage(spoilt, monkeypatch, number, options):
+    """Regression: one injected error deleted an intact chunk and its status."""
     before = file_stamps(spoilt / "single")
     with monkeypatch.context() as patch:
         failing_reads(patch, number, "single/heads/c/0/1", times=10**6)
@@ -190,14 +190,14 @@ def test_an_error_of_reading_is_no_damage(spoilt, monkeypatch, number, options):
     assert checked(spoilt).problems == ()
 
 
-def test_an_error_on_opening_says_so(spoilt, monkeypatch):
-    """And not that something else is there."""
+def test_read_error_on_opening_is_reported(spoilt, monkeypatch):
+    """The message must not state that the path holds something else."""
     failing_reads(monkeypatch, errno.EIO, "zarr.json", times=10**6)
     with pytest.raises(StoreAccessError, match=r"cannot read the store .*injected"):
         ResultStore.open(spoilt)
 
 
-def test_a_pipe_in_place_of_a_chunk_is_damage(spoilt):
+def test_pipe_instead_of_a_chunk_is_damage(spoilt):
     path = spoilt / "single/heads/c/0/1"
     path.unlink()
     os.mkfifo(path)
@@ -205,12 +205,12 @@ def test_a_pipe_in_place_of_a_chunk_is_damage(spoilt):
     assert (problem.variable, problem.kind) == ("heads", "unreadable")
 
 
-# Contradictions
+# Inconsistencies
 
 
 @pytest.mark.slow
-def test_swapped_and_contradictory_chunks_are_noticed(tmp_path):
-    """Each file is intact by its checksum; together they cannot be of one store."""
+def test_swapped_and_inconsistent_chunks_are_detected(tmp_path):
+    """Every file has a valid checksum, but the files are inconsistent."""
     path = tmp_path / "s.zarr"
     pipeline.run(STUDY, path, panels=["means", "faults"])
     study = STUDY.configure(panels=["means", "faults"])
