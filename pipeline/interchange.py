@@ -95,7 +95,7 @@ def to_arviz(ds: xr.Dataset, draw: str = "trial", chain: str | None = None) -> x
         if dim not in ds.dims:
             raise BadInputError(unknown("dimension", dim, ds.dims))
     if chain == draw:
-        raise BadInputError(f"chain and draw must be two dimensions, got {draw} for both")
+        raise BadInputError(f"chain and draw must be different dimensions, got {draw} for both")
     ds, counts = _without_failures(ds)
     measures = ds.drop_vars(_ACCOUNTS, errors="ignore")
     is_drawn = {name: set(renamed) <= set(variable.dims) for name, variable in measures.data_vars.items()}
@@ -114,7 +114,7 @@ def to_arviz(ds: xr.Dataset, draw: str = "trial", chain: str | None = None) -> x
 
 
 def _without_failures(ds: xr.Dataset) -> tuple[xr.Dataset, dict[Hashable, int]]:
-    """Return the trials that are ok in all applicable settings, and counts; a panel without trials counts as one."""
+    """Return the trials that are ok in all applicable settings, with counts; a panel without trials counts as one."""
     status = ds["status"].compute()
     elsewhere = [dim for dim in status.dims if dim != "trial"]
     is_pending = (status == Status.PENDING).any(elsewhere)

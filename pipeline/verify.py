@@ -164,7 +164,7 @@ def verify(
     source, configured = study_of(opened, study, accept_edited_study)
     if not opened.complete:
         raise IncompleteStoreError(
-            f"the store {store} was interrupted while it was created; finish it with: dpstudies resume {store}"
+            f"the creation of the store {store} was interrupted; finish it with: dpstudies resume {store}"
         )
     n_blocks = sum(len(panel.cells()) * -(-panel.n_trials // panel.block_trials) for panel in configured.panels)
     rng = np.random.default_rng(seed)
@@ -189,7 +189,7 @@ def verify(
         while len(flight):
             for landed in flight.wait():
                 if landed.fate is not None:
-                    raise ExecutionError("a worker died while it verified; verify again, perhaps with --sample 0")
+                    raise ExecutionError("a worker died during verification; verify again, perhaps with --sample 0")
                 if landed.transient:
                     raise StoreAccessError(f"cannot read the store {store}: {landed.transient}; nothing was changed")
                 found.append(landed.result)

@@ -125,7 +125,9 @@ def evaluate_block(study: Study, block: Block, settings: Sequence[Setting], budg
         with suppress(Exception, SystemExit):
             computed = _compute(study, panel, cell, block.trials, applicable)
     if not computed:
-        computed = [join(panel, _judge(study, panel, cell, [block.trials], setting, budget)) for setting in applicable]
+        computed = [
+            join(panel, _evaluate_runs(study, panel, cell, [block.trials], setting, budget)) for setting in applicable
+        ]
     outcomes = iter(computed)
     return [
         next(outcomes) if setting in applicable else unevaluated(panel, len(block.trials), Status.NOT_APPLICABLE, "")
@@ -156,7 +158,7 @@ def evaluate_around(
     ends = [block.trials.start - 1, *sorted(given), block.trials.stop]
     runs = [range(before + 1, after) for before, after in pairwise(ends) if after > before + 1]
     if panel.applies(cell, setting):
-        found = _judge(study, panel, cell, runs, setting, budget)
+        found = _evaluate_runs(study, panel, cell, runs, setting, budget)
     else:
         found = {run.start: unevaluated(panel, len(run), Status.NOT_APPLICABLE, "") for run in runs}
     apart = {trial: unevaluated(panel, 1, status, FATES.get(status, "")) for trial, status in given.items()}
@@ -216,7 +218,7 @@ def _attempt(study: Study, panel: Panel, cell: Mapping[str, Value], trials: rang
         return unevaluated(panel, 1, Status.FAILED, "".join(traceback.format_exception(error)).rstrip())
 
 
-def _judge(
+def _evaluate_runs(
     study: Study,
     panel: Panel,
     cell: Mapping[str, Value],

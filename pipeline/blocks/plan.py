@@ -15,7 +15,7 @@ from pipeline.declare.panel import Panel
 from pipeline.declare.study import Study
 
 _PILOT_TRIALS = 200
-_PILOT_SETTINGS = 3  # of a panel with `settings_apart`
+_PILOT_SETTINGS = 3  # for panels with `settings_apart`
 
 
 @dataclass(frozen=True)

@@ -119,30 +119,34 @@ class Panel:
         names = [*axes, *methods_axis, "trial", "status", "error", *(m.name for m in self.measures)]
         if len(set(names)) < len(names):
             twice = sorted({name for name in names if names.count(name) > 1})
-            raise BadInputError(f"panel {self.name} must name each thing once, got twice: {', '.join(twice)}")
+            raise BadInputError(f"panel {self.name} must have distinct names, got twice: {', '.join(twice)}")
         if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", self.name):
-            raise BadInputError(f"a panel's name must be letters, digits, '_', '.' and '-', got {self.name!r}")
+            raise BadInputError(
+                f"the name of a panel must consist of letters, digits, '_', '.' and '-', got {self.name!r}"
+            )
         for constant in self.constants:
-            if len(constant.values) != 1:
-                raise BadInputError(f"constant {constant.name} of panel {self.name} must have one value")
+            if (n := len(constant.values)) != 1:
+                raise BadInputError(f"constant {constant.name} of panel {self.name} must have one value, got {n}")
         per_trial = [measure.name for measure in self.measures if measure.per_trial]
         for statistic in self.statistics:
             if statistic.measure not in per_trial:
                 raise BadInputError(
-                    f"statistic {statistic.name} of panel {self.name} must be of a measure per trial, got "
+                    f"statistic {statistic.name} of panel {self.name} must use a per-trial measure, got "
                     f"{statistic.measure!r}; allowed: {', '.join(per_trial)}"
                 )
         methods = [method.name for method in self.methods]
         if not methods:
             raise BadInputError(f"panel {self.name} must have at least one method, got none")
         if len(set(methods)) < len(methods):
-            raise BadInputError(f"panel {self.name} must name each method once, got {', '.join(methods)}")
+            raise BadInputError(f"panel {self.name} must have methods with distinct names, got {', '.join(methods)}")
         if self.method_dim is None and len(methods) > 1:
             raise BadInputError(
                 f"panel {self.name} must have one method where method_dim is None, got {', '.join(methods)}"
             )
         if "data" in methods:
-            raise BadInputError(f"panel {self.name} has a method 'data', whose streams would be the data's; rename it")
+            raise BadInputError(
+                f"a method of panel {self.name} must not be named 'data', the role of the simulation; rename it"
+            )
         for what, given, known in (
             ("method factor", [name for m in self.methods for name in m.uses], self.method_factors),
             ("output", [name for m in self.measures for name in m.dims], self.outputs),
@@ -219,7 +223,7 @@ class Panel:
             axes = getattr(self, role)
             if any(axis.name == name for axis in axes):
                 if role == "constants" and len(values) != 1:
-                    raise BadInputError(f"{name} is one value, got {len(values)}; give one")
+                    raise BadInputError(f"{name} must have one value, got {len(values)}")
                 changed[role] = tuple(axis.with_values(values) if axis.name == name else axis for axis in axes)
         return replace(self, **changed)
 

@@ -53,7 +53,7 @@ class Plugins(Mapping[str, str]):
         self.built_in = built_in
 
     def __getitem__(self, name: str) -> str:
-        """Return ``module:object``; raise KeyError for an unknown name, BadInputError for one of several packages."""
+        """Return ``module:object``; raise KeyError for an unknown name, BadInputError for an ambiguous one."""
         if name in self.built_in:
             return self.built_in[name]
         points = self._registered()[name]

@@ -118,7 +118,7 @@ class Study:
         names = [panel.name for panel in self.panels]
         if not names or len(set(names)) < len(names):
             raise BadInputError(
-                f"study {self.name} must name each of its panels once, got {', '.join(names) or 'none'}"
+                f"study {self.name} must have panels with distinct names, got {', '.join(names) or 'none'}"
             )
         require_integer("seed", self.seed, 0, 2**63 - 1)
 
@@ -161,7 +161,7 @@ class Study:
         for name, new in (values or {}).items():
             names = sorted({known for panel in kept for known in panel.settable()})
             if name not in names:
-                self._refuse_of_panel_on_demand(name, [panel.name for panel in kept])
+                self._reject_panel_on_demand(name, [panel.name for panel in kept])
                 raise BadInputError(unknown("factor", name, names))
             new = _several(new)
             kept = tuple(panel.with_values(name, new) if name in panel.settable() else panel for panel in kept)
@@ -207,7 +207,7 @@ class Study:
                 if trials is not None and panel.trials is not None:
                     if trials < panel.trials:
                         raise BadInputError(
-                            f"panel {panel.name} has {panel.trials} trials, and can only grow; got trials {trials}"
+                            f"trials of panel {panel.name} must be >= {panel.trials}, the stored number, got {trials}"
                         )
                     larger = replace(larger, trials=trials)
                 _check_size(larger)
@@ -231,7 +231,7 @@ class Study:
         own = set(values) - others
         return [panel.name for panel in self.panels if panel.on_demand and own & set(panel.settable())]
 
-    def _refuse_of_panel_on_demand(self, name: str, kept: Collection[str]) -> None:
+    def _reject_panel_on_demand(self, name: str, kept: Collection[str]) -> None:
         """Raise BadInputError if a panel on demand that was not kept has the factor."""
         for panel in self.panels:
             if panel.on_demand and panel.name not in kept and name in panel.settable():

@@ -40,7 +40,7 @@ class LocalFiles:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            if error.errno == errno.ELOOP:  # a link to itself
+            if error.errno == errno.ELOOP:  # a symbolic link to itself
                 return b""
             raise
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):

@@ -68,7 +68,7 @@ def open_complete(store: str | os.PathLike[str]) -> ResultStore:
     opened = ResultStore.open(store)
     if not opened.complete:
         raise IncompleteStoreError(
-            f"the store {store} was interrupted while it was created; finish it with: dpstudies resume {store}"
+            f"the creation of the store {store} was interrupted; finish it with: dpstudies resume {store}"
         )
     return opened
 

@@ -87,7 +87,7 @@ def find_source(path: str) -> TableSource:
     if suffix not in _OPENERS:
         raise BadInputError(f"a table must end in {', '.join(_OPENERS)}, got {path}; convert it, or rename it")
     if "://" not in path and not os.path.exists(path):
-        raise BadInputError(f"there is no table {path}; check the path")
+        raise BadInputError(f"no table at {path}; check the path")
     try:
         source = _OPENERS[suffix](path)
     except BadInputError:

@@ -173,7 +173,7 @@ def _aligned(arrays: Sequence[Rows]) -> list[da.Array]:
     shapes = [array.shape for array in arrays]
     shown = ", ".join(map(str, shapes))
     if not all(len(shape) in (1, 2) for shape in shapes) or len({shape[0] for shape in shapes}) != 1:
-        raise BadInputError(f"arrays must have shapes (n,) or (n, c) with one n, got {shown}; choose rows that match")
+        raise BadInputError(f"arrays must have shapes (n,) or (n, c) with equal n, got {shown}; select matching rows")
     if np.isnan(shapes[0]).any():
         raise BadInputError(f"arrays must have a known number of rows, got {shown}; call compute_chunk_sizes() on them")
     if not shapes[0][0]:

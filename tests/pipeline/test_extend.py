@@ -129,7 +129,7 @@ def test_interrupted_extension_is_repeated(tmp_path, monkeypatch, share):
 @pytest.mark.parametrize(
     ("message", "arguments"),
     [
-        ("panel means has 6 trials, and can only grow; got trials 5", {"trials": 5}),
+        ("trials of panel means must be >= 6, the stored number, got 5", {"trials": 5}),
         ("trials must be", {"trials": 0}),
         ("unknown factor 'm'", {"values": {"m": [1]}}),
         ("level cannot be extended, since one call computes all its values", {"values": {"level": [0.1]}}),

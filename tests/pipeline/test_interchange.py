@@ -189,7 +189,7 @@ def test_trials_are_counted_once(ds):
     [
         ("unknown dimension 'draws'", [[1, 1]], {"draw": "draws"}),
         ("unknown dimension 'chain'", [[1, 1]], {"chain": "chain"}),
-        ("chain and draw must be two dimensions, got trial for both", [[1, 1]], {"chain": "trial"}),
+        ("chain and draw must be different dimensions, got trial for both", [[1, 1]], {"chain": "trial"}),
         ("at least one trial must be ok in every cell and setting, got none", [[1, 2], [3, 1]], {}),
     ],
 )

@@ -95,7 +95,7 @@ def test_comparison_detects_a_missing_chunk(url, local, bucket):
 
 
 def test_commits_are_independent(url, bucket):
-    """Of two tasks with blocks of one cell, the one that ends first does not rely on files of the other."""
+    """The first of two tasks with blocks of one cell to end does not rely on files of the other task."""
     study = panel_of(STUDY, "faults", methods=FAULTS.methods[:1])
     (panel,), (setting,) = study.panels, study.panels[0].settings()
     one, other = (block for block in iterate_blocks(panel) if block.cell == 0)

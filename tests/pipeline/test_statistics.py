@@ -53,6 +53,6 @@ def test_statistic_requires_a_per_trial_measure():
     panel("x")
     for measure in ("y", "z"):
         with pytest.raises(
-            BadInputError, match=f"statistic s of panel p must be of a measure per trial, got '{measure}'"
+            BadInputError, match=f"statistic s of panel p must use a per-trial measure, got '{measure}'"
         ):
             panel(measure)

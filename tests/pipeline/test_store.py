@@ -619,7 +619,7 @@ def test_interrupted_creation_is_completed(tmp_path, monkeypatch, complete_store
         else:
             assert ResultStore.exists(path)
             assert not ResultStore.open(path).complete
-            with pytest.raises(IncompleteStoreError, match="was interrupted while it was created; finish it with: dps"):
+            with pytest.raises(IncompleteStoreError, match="was interrupted; finish it with: dps"):
                 open_results(path)
     with Session.begin(str(path), {}) as session:
         ResultStore.create(session, STUDY, {})

@@ -62,14 +62,14 @@ def test_sample_has_its_size_and_depends_on_the_seed(store_copy):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("spoil", "kind"),
+    ("damage", "kind"),
     [(flip, "unreadable"), (cut, "unreadable"), (Path.unlink, "missing")],
     ids=["flip", "cut", "lose"],
 )
-def test_damaged_blocks_become_pending_and_are_computed_again(complete_store, store_copy, spoil, kind):
+def test_damaged_blocks_become_pending_and_are_computed_again(complete_store, store_copy, damage, kind):
     damaged = [chunk for chunk in CHUNKS if chunk[1] != "status" or kind != "missing"]
     for panel, name, position in damaged:
-        spoil(chunk_file(store_copy, panel, name, *position))
+        damage(chunk_file(store_copy, panel, name, *position))
     before = file_stamps(store_copy)
     found = checked(store_copy, sample=0)
     assert {(problem.where.partition(",")[0], problem.variable) for problem in found.problems} == {
@@ -134,7 +134,7 @@ def repaired(store, complete_store):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "spoil", "kind"),
+    ("name", "damage", "kind"),
     [
         ("n", flip, "damaged"),
         ("trial", flip, "damaged"),
@@ -143,8 +143,8 @@ def repaired(store, complete_store):
     ],
     ids=["n", "trial", "method", "lost trial"],
 )
-def test_coordinates_are_repaired(complete_store, store_copy, name, spoil, kind):
-    spoil(chunk_file(store_copy, "means", name, 0))
+def test_coordinates_are_repaired(complete_store, store_copy, name, damage, kind):
+    damage(chunk_file(store_copy, "means", name, 0))
     assert repaired(store_copy, complete_store) == ("means", name, kind)
 
 
@@ -176,7 +176,7 @@ def test_invalid_arguments_are_rejected(store_copy, tmp_path, monkeypatch):
         crash_at(patch, 9, once=True)
         with pytest.raises(CrashError):
             ResultStore.create(session, STUDY, {})
-    with pytest.raises(IncompleteStoreError, match="was interrupted while it was created"):
+    with pytest.raises(IncompleteStoreError, match="was interrupted; finish it with"):
         checked(path)
 
 
