@@ -1,7 +1,8 @@
 """Distributed batch pipeline for simulation studies: plan, run, store, aggregate.
 
-Knows no statistics and no study. A study is declared with `Study`, `Panel`, `Factor`, `Method` and `Measure`; `run`
-computes it on a Dask cluster into a Zarr store; `open_results` opens the store in xarray, and `summarise` reduces it.
+The pipeline does not depend on particular statistics or studies. Declare a study with `Study`, `Panel`, `Factor`,
+`Method` and `Measure`. `run` computes it on a Dask cluster into a Zarr store, `open_results` opens the store with
+xarray, and `summarise` reduces it.
 """
 
 from pipeline.aggregate import summarise

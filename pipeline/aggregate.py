@@ -1,8 +1,8 @@
-"""Reduction of results over their trials: means, spreads and quantiles, each with its Monte Carlo standard error.
+"""Summaries of results over trials: means, standard deviations and quantiles with Monte Carlo standard errors.
 
-Failed trials are counted, never dropped in silence: every summary says how many trials are ok, failed and pending.
-Memory is bounded by the trials of one cell and setting: Dask arrays are read a few cells at a time, and one cell in
-pieces, into one array per measure that is sorted in place.
+Every summary contains the numbers of ok, failed and pending trials. Memory is bounded by the trials of one cell and
+setting: Dask arrays are read a few cells at a time, and one large cell in pieces, into one array per measure that is
+sorted in place.
 """
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -21,8 +21,8 @@ QUANTILES = {"q05": 0.05, "q25": 0.25, "median": 0.5, "q75": 0.75, "q95": 0.95}
 _STATISTICS = ("mean", "mcse", "sd", *QUANTILES, *(f"{name}_mcse" for name in QUANTILES))
 _GROUPS = {"n_ok": (Status.OK,), "n_failed": FAILURES, "n_pending": (Status.PENDING,)}
 _COUNTED = {name: {"long_name": f"trials that are {name[2:]}", "units": "1"} for name in _GROUPS}
-_READ_BYTES = 2**20  # of one variable, read at once
-_COLUMN_BYTES = 2**26  # of one measure in one cell, reduced at once, if one output does not take more
+_READ_BYTES = 2**20  # per read of one variable
+_COLUMN_BYTES = 2**26  # of one measure in one cell, reduced together; more if one output is larger
 
 _Region = dict[Hashable, slice]
 
@@ -30,13 +30,13 @@ _Region = dict[Hashable, slice]
 def mcse_quantile(ordered: np.ndarray, probability: float) -> float:
     """Return the Monte Carlo standard error of a sample quantile of independent draws.
 
-    Half the distance between the order statistics that stand one standard deviation below and above, by the Beta distribution
-    of the order statistic's level; no density needs to be estimated.
+    The error is half the distance between the order statistics one standard deviation below and above the quantile,
+    from the Beta distribution of the level of an order statistic. No density estimate is needed.
 
     Parameters
     ----------
     ordered : ndarray of float, shape (n,)
-        The draws in ascending order.
+        Draws in ascending order.
     probability : float
         Level of the quantile, in (0, 1).
 
@@ -58,28 +58,28 @@ def mcse_quantile(ordered: np.ndarray, probability: float) -> float:
     return float(high - low) / 2
 
 
-@lru_cache(maxsize=1024)  # many cells have as many trials
+@lru_cache(maxsize=1024)  # most cells have the same number of trials
 def _ranks(n: int, probability: float) -> tuple[float, ...]:
-    """Ranks, from 0, of the order statistics one standard deviation below and above a quantile of `n` draws."""
+    """Return ranks, from 0, of the order statistics one standard deviation below and above a quantile of `n` draws."""
     levels = betaincinv(n * probability + 1, n * (1 - probability) + 1, [0.1586552539, 0.8413447461])
     return tuple(np.clip(n * levels - 0.5, 0, n - 1).tolist())
 
 
 def _between(ordered: np.ndarray, ranks: np.ndarray) -> np.ndarray:
-    """Interpolate between order statistics, at ranks from 0; ties of infinite draws have no distance."""
+    """Interpolate between order statistics at ranks from 0; ties of infinite draws have distance zero."""
     below = np.floor(ranks).astype(int)
     low, high = ordered[below], ordered[np.minimum(below + 1, ordered.size - 1)]
     return np.where((low == high) | (ranks == below), low, low + (ranks - below) * (high - low))
 
 
 def _reduce(draws: np.ndarray) -> np.ndarray:
-    """Return `_STATISTICS` of draws, shape (n,), which are sorted and overwritten."""
+    """Return `_STATISTICS` of draws of shape (n,); the draws are overwritten."""
     draws.sort()
     n = int(np.searchsorted(draws, np.nan))  # NaN is sorted to the end
     kept = draws[:n]
     if n == 0:
         return np.full(len(_STATISTICS), np.nan)
-    with np.errstate(invalid="ignore"):  # an infinite draw has no spread
+    with np.errstate(invalid="ignore"):  # infinite draws give NaN
         quantiles = _between(kept, (n - 1) * np.array(list(QUANTILES.values())))
         errors = [mcse_quantile(kept, probability) for probability in QUANTILES.values()]
         mean = kept.mean()
@@ -90,7 +90,7 @@ def _reduce(draws: np.ndarray) -> np.ndarray:
 
 
 def _slabs(sizes: Mapping[Hashable, int], n_bytes: int, room: int) -> Iterator[_Region]:
-    """Divide a grid of cells and settings, each of `n_bytes`, into regions of `room` bytes or of one cell."""
+    """Divide a grid of cells and settings of `n_bytes` each into regions of at most `room` bytes or one cell."""
     steps = chunk_steps(list(sizes.values()), max(1, room // max(1, n_bytes)))
     parts = [
         [slice(start, start + step) for start in range(0, size, step)]
@@ -101,7 +101,7 @@ def _slabs(sizes: Mapping[Hashable, int], n_bytes: int, room: int) -> Iterator[_
 
 
 def _pieces(variable: xr.DataArray) -> Iterator[slice]:
-    """Divide the trials of a variable into runs of about `_READ_BYTES`, and of whole Dask chunks."""
+    """Divide the trials of a variable into runs of whole Dask chunks and about `_READ_BYTES`."""
     n_trials = variable.sizes["trial"]
     chunk = max(variable.chunksizes.get("trial", (1,)), default=1)
     step = chunk * max(1, _READ_BYTES * n_trials // max(1, chunk * variable.nbytes))
@@ -110,7 +110,7 @@ def _pieces(variable: xr.DataArray) -> Iterator[slice]:
 
 
 def _read_ok(variable: xr.DataArray, status: xr.DataArray, dtype: np.dtype) -> list[np.ndarray]:
-    """Read the draws of the trials that are ok, piece by piece into one array.
+    """Read the draws of the ok trials, piece by piece, into one array.
 
     Parameters
     ----------
@@ -122,7 +122,7 @@ def _read_ok(variable: xr.DataArray, status: xr.DataArray, dtype: np.dtype) -> l
     Returns
     -------
     list of ndarray, shape (output, trial)
-        Draws of each point of the grid; outputs in C order.
+        Draws for each point of the grid, with outputs in C order.
     """
     n_trials, n_points = variable.sizes["trial"], status.size // status.sizes["trial"]
     draws = np.empty((n_points, variable.size // (n_points * n_trials), n_trials), dtype)
@@ -138,14 +138,14 @@ def _read_ok(variable: xr.DataArray, status: xr.DataArray, dtype: np.dtype) -> l
 
 
 class _Measure:
-    """Summary of one measure per trial, filled cell by cell.
+    """Summary of one per-trial measure, filled cell by cell.
 
     Parameters
     ----------
     variable : xarray.DataArray
-        The measure.
+        Values of the measure.
     grid : sequence of str
-        Its dimensions that are neither trial nor outputs.
+        Dimensions of the cells and settings.
     statistics : sequence of Statistic
         Further statistics of the measure.
     """
@@ -155,7 +155,7 @@ class _Measure:
         self._outputs = [dim for dim in self._dims if dim not in grid]
         self._variable = variable.transpose(*grid, *self._outputs, "trial")
         self._statistics = statistics
-        # further statistics get the values in their own dtype
+        # further statistics receive values in the original dtype
         self._dtype = variable.dtype if statistics else np.dtype(float)
         shape = self._variable.shape[:-1]
         self._found = np.empty((*shape, len(_STATISTICS)))
@@ -163,12 +163,12 @@ class _Measure:
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of the trials of one cell and setting."""
+        """Size of the trials of one cell and setting in bytes."""
         sizes = self._variable.sizes
         return self._dtype.itemsize * int(np.prod([sizes[dim] for dim in (*self._outputs, "trial")], dtype=np.int64))
 
     def reduce(self, region: _Region, status: xr.DataArray) -> None:
-        """Fill a region of the grid, given its statuses."""
+        """Summarise a region of the grid with the given statuses."""
         sizes = {dim: self._variable.sizes[dim] for dim in self._outputs}
         for outputs in _slabs(sizes, self._dtype.itemsize * status.size, _COLUMN_BYTES):
             at = region | outputs
@@ -216,18 +216,18 @@ def summarise(ds: xr.Dataset, statistics: Sequence[Statistic] = ()) -> xr.Datase
     Parameters
     ----------
     ds : xarray.Dataset
-        One panel, as `open_results` or ``xr.open_zarr`` returns it. Of Dask arrays, the trials of one measure in one
-        cell and setting are in memory at once, 8 bytes per trial, or those of a few small cells.
+        One panel, as returned by `open_results` or ``xr.open_zarr``. Dask arrays are loaded in parts: one measure in
+        one cell and setting, 8 bytes per trial, or a few small cells.
     statistics : sequence of Statistic
-        Further statistics: a panel's own, `Panel.statistics`.
+        Further statistics, usually `Panel.statistics`.
 
     Returns
     -------
     xarray.Dataset
-        In memory, without the trial dimension. For each measure ``X`` per trial: ``X_mean``, its Monte Carlo standard
-        error ``X_mcse``, ``X_sd``, and ``X_q05 X_q25 X_median X_q75 X_q95`` each with an ``_mcse``; ``X_name`` for each
-        statistic; other measures as they are. Beside them the numbers of trials ``n_ok``, ``n_failed`` (failed, timed
-        out or killed) and ``n_pending``.
+        Summary in memory, without the trial dimension. For each per-trial measure ``X``: ``X_mean``, its Monte Carlo
+        standard error ``X_mcse``, ``X_sd``, and ``X_q05 X_q25 X_median X_q75 X_q95``, each with an ``_mcse``;
+        ``X_name`` for each statistic. Other measures are unchanged. ``n_ok``, ``n_failed`` (failed, timed out or
+        killed) and ``n_pending`` are numbers of trials.
 
     Examples
     --------
@@ -249,7 +249,7 @@ def summarise(ds: xr.Dataset, statistics: Sequence[Statistic] = ()) -> xr.Datase
     largest = max([status.sizes["trial"], *(measure.n_bytes for measure in measures.values())])
     for region in _slabs(grid, largest, _READ_BYTES):
         part = status.isel(region)
-        part = part.load() if part.nbytes <= _READ_BYTES else part  # else read anew for each measure, in pieces
+        part = part.load() if part.nbytes <= _READ_BYTES else part  # larger ones are read in pieces for each measure
         for trials in _pieces(part):
             flags = part.isel(trial=trials).values
             for name, members in _GROUPS.items():

@@ -1,4 +1,4 @@
-"""Results as pandas and ArviZ take them: a long table, and a tree with a group of posterior draws."""
+"""Conversion of results to pandas and ArviZ."""
 
 from collections.abc import Hashable, Sequence
 
@@ -12,27 +12,27 @@ _ACCOUNTS = ("status", "error")
 
 
 def to_pandas(ds: xr.Dataset, variables: Sequence[str] = ()) -> pd.DataFrame:
-    """Return results as a long table: one row a cell, setting, trial and output position.
+    """Convert results to a long table with one row per cell, setting, trial and output.
 
     Parameters
     ----------
     ds : xarray.Dataset
-        One panel, as `open_results` or ``xr.open_zarr`` gives it, or its summary. Select first what is wanted: the
-        table is in memory.
+        One panel, as returned by `open_results` or ``xr.open_zarr``, or its summary. The table is in memory: select a
+        part of a large panel first.
     variables : sequence of str
-        Which measures, and ``"error"`` where its text is wanted; all measures by default. A measure that lacks some
-        dimension of the others is repeated along it.
+        Measures, and optionally ``"error"``; all measures by default. Measures are broadcast along dimensions that only
+        others have.
 
     Returns
     -------
     pandas.DataFrame
-        A column for each dimension, for each constant, for each variable, and ``status``, where there is one, as a
-        category: ``ok``, ``failed``, ``pending`` ... Rows of trials that are not ok are there, too.
+        One column per dimension, constant and variable, and ``status``, if present, as a categorical: ``ok``,
+        ``failed``, ``pending`` .... Rows of trials that are not ok are included.
 
     Raises
     ------
     BadInputError
-        If there is no such variable.
+        If a variable does not exist.
 
     Examples
     --------
@@ -59,29 +59,29 @@ def to_pandas(ds: xr.Dataset, variables: Sequence[str] = ()) -> pd.DataFrame:
 
 
 def to_arviz(ds: xr.Dataset, draw: str = "trial", chain: str | None = None) -> xr.DataTree:
-    """Return results as ArviZ takes them: an `xarray.DataTree` with a group ``posterior``.
+    """Convert results to an `xarray.DataTree` for ArviZ, with a group ``posterior``.
 
     Parameters
     ----------
     ds : xarray.Dataset
-        One panel, as `open_results` or ``xr.open_zarr`` gives it. Select first what is wanted, as by
-        ``ds.sel(iteration=slice(101, None))``.
+        One panel, as returned by `open_results` or ``xr.open_zarr``. Select a part first, for example
+        ``ds.sel(iteration=slice(101, None))`` to drop the burn-in.
     draw : str
-        The dimension that becomes ``draw``: ``"iteration"`` of traces, or ``"trial"`` for independent replicates.
+        Dimension to rename to ``draw``: ``"iteration"`` for traces, or ``"trial"`` for independent replicates.
     chain : str, optional
-        The dimension that becomes ``chain``; one chain by default.
+        Dimension to rename to ``chain``; one chain by default.
 
     Returns
     -------
     xarray.DataTree
-        In ``posterior`` the measures that have both dimensions, which come first; others in ``constant_data``, if
-        there are any. Trials that are not ok in every cell and setting are left out, and counted by the attributes
-        ``n_ok``, ``n_failed`` and ``n_pending`` of ``posterior``. What does not apply is NaN, a whole number 0.
+        ``posterior`` holds the measures with both dimensions, which come first; ``constant_data`` holds other measures,
+        if any. Trials that are not ok in every cell and setting are excluded; the attributes ``n_ok``, ``n_failed`` and
+        ``n_pending`` of ``posterior`` count them. Settings that do not apply to a cell have NaN, or 0 for integers.
 
     Raises
     ------
     BadInputError
-        If there is no such dimension, no measure that has both, or no trial that is ok.
+        If a dimension does not exist, no measure has both, or no trial is ok.
 
     Examples
     --------
@@ -90,18 +90,20 @@ def to_arviz(ds: xr.Dataset, draw: str = "trial", chain: str | None = None) -> x
     >>> posterior.x.dims, posterior.x.values.tolist(), posterior.attrs["n_failed"]
     (('chain', 'draw'), [[1.0, 3.0]], 1)
     """
-    wanted = {draw: "draw"} if chain is None else {chain: "chain", draw: "draw"}
-    for dim in wanted:
+    renamed = {draw: "draw"} if chain is None else {chain: "chain", draw: "draw"}
+    for dim in renamed:
         if dim not in ds.dims:
             raise BadInputError(unknown("dimension", dim, ds.dims))
     if chain == draw:
-        raise BadInputError(f"chain and draw must be two dimensions, got {draw} for both")
+        raise BadInputError(f"chain and draw must be different dimensions, got {draw} for both")
     ds, counts = _without_failures(ds)
     measures = ds.drop_vars(_ACCOUNTS, errors="ignore")
-    is_drawn = {name: set(wanted) <= set(variable.dims) for name, variable in measures.data_vars.items()}
+    is_drawn = {name: set(renamed) <= set(variable.dims) for name, variable in measures.data_vars.items()}
     if not any(is_drawn.values()):
-        raise BadInputError(f"some measure must have the dimensions {' and '.join(wanted)}, got none; choose others")
-    drawn = measures[[name for name, is_one in is_drawn.items() if is_one]].rename(wanted)
+        raise BadInputError(
+            f"a measure must have the dimensions {' and '.join(renamed)}, got none; choose other dimensions"
+        )
+    drawn = measures[[name for name, is_one in is_drawn.items() if is_one]].rename(renamed)
     if chain is None:
         drawn = drawn.expand_dims(chain=[0])
     groups = {"posterior": drawn.transpose("chain", "draw", ...).assign_attrs(counts)}
@@ -112,7 +114,7 @@ def to_arviz(ds: xr.Dataset, draw: str = "trial", chain: str | None = None) -> x
 
 
 def _without_failures(ds: xr.Dataset) -> tuple[xr.Dataset, dict[Hashable, int]]:
-    """Return the trials that are ok wherever they apply, and how many are; a panel without trials counts as one."""
+    """Return the trials that are ok in all applicable settings, with counts; a panel without trials counts as one."""
     status = ds["status"].compute()
     elsewhere = [dim for dim in status.dims if dim != "trial"]
     is_pending = (status == Status.PENDING).any(elsewhere)
@@ -120,7 +122,7 @@ def _without_failures(ds: xr.Dataset) -> tuple[xr.Dataset, dict[Hashable, int]]:
     is_ok = (status == Status.OK).any(elsewhere) & ~is_pending & ~has_failed
     if not is_ok.any():
         raise BadInputError(
-            "some trial must be ok in every cell and setting, got none; select cells and settings first"
+            "at least one trial must be ok in every cell and setting, got none; select cells and settings first"
         )
     counts: dict[Hashable, int] = {
         name: int(mask.sum()) for name, mask in (("n_ok", is_ok), ("n_failed", has_failed), ("n_pending", is_pending))
@@ -129,5 +131,5 @@ def _without_failures(ds: xr.Dataset) -> tuple[xr.Dataset, dict[Hashable, int]]:
 
 
 def _one_row(ds: xr.Dataset) -> pd.DataFrame:
-    """Return a data set without dimensions as a table of one row."""
+    """Convert a data set without dimensions to a table with one row."""
     return pd.DataFrame({str(name): [variable.item()] for name, variable in ds.data_vars.items()})

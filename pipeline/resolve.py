@@ -3,7 +3,7 @@
 import shlex
 
 from pipeline.declare.known import is_known
-from pipeline.declare.source import StudySource, find_study, import_beside, source_of, stored_source
+from pipeline.declare.source import StudySource, enable_sibling_imports, find_study, source_of, stored_source
 from pipeline.declare.study import Study, differences
 from pipeline.errors import BadInputError
 from pipeline.stores.store import ResultStore
@@ -58,7 +58,7 @@ def _trusted_source(store: ResultStore, accept_edited_study: bool) -> StudySourc
             f"the store {store.url} names the study {code}, which is neither built in nor registered by an installed "
             f"package, and which you have not run before; if you trust its code, add --study {shlex.quote(reference)}"
         )
-    import_beside(source)
+    enable_sibling_imports(source)
     return source
 
 

@@ -24,7 +24,7 @@ from pipeline.execution.shipping import shipped
 from pipeline.execution.work import PendingWork, Receipt, Task
 from pipeline.faults import retried
 from pipeline.resolve import named_source, refuse_edited, refuse_other_spec, study_of
-from pipeline.stores.places import normal_place
+from pipeline.stores.locations import normalise_location
 from pipeline.stores.provenance import describe, now
 from pipeline.stores.sessions import Session, number_of
 from pipeline.stores.store import ResultStore
@@ -368,7 +368,7 @@ def _session(
     """
     if existing is not None:
         take_over(existing)
-    profile, is_limited, url = options.profile, options.time_limit is not None, normal_place(path)
+    profile, is_limited, url = options.profile, options.time_limit is not None, normalise_location(path)
     with connect(profile) as client:
         if is_limited and not has_nannies(client):
             raise BadInputError(

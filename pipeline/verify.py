@@ -1,4 +1,4 @@
-"""Verify a store: every chunk by its checksum, and blocks against their numbers computed again."""
+"""Verification of a store: the checksum of every chunk, and a comparison of blocks with recomputed values."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -31,29 +31,32 @@ _BATCH = 64
 
 
 @dataclass(frozen=True)
-class Fdistribution:
-    """Something wrong in a store.
+class Problem:
+    """Problem found in a store.
 
     Attributes
     ----------
     where : str
         Panel, cell, setting and trials.
     variable : str
-        The variable.
-    problem : str
-        ``unreadable: ...``, ``missing`` or ``inconsistent: ...`` for a block, which a repair returns to pending;
-        ``damaged: ...`` for what the spec decides, which a repair writes anew; ``different: ...`` for numbers that are
-        not those computed now, which a repair replaces; ``lost: ...`` for records of sessions.
+        Name of the variable.
+    description : str
+        Kind of the problem, with details:
+
+        * ``unreadable: ...``, ``missing`` or ``inconsistent: ...`` for a block; a repair resets it to pending.
+        * ``damaged: ...`` for coordinates, metadata or the root; a repair rewrites them.
+        * ``different: ...`` for numbers that differ from the recomputed ones; a repair replaces them.
+        * ``lost: ...`` for records of sessions, which cannot be repaired.
     """
 
     where: str
     variable: str
-    problem: str
+    description: str
 
     @property
     def kind(self) -> str:
-        """The first word of the problem."""
-        return self.problem.partition(":")[0]
+        """First word of the description."""
+        return self.description.partition(":")[0]
 
 
 @dataclass(frozen=True)
@@ -63,25 +66,25 @@ class Verification:
     Attributes
     ----------
     n_read, n_computed : int
-        Committed blocks of a setting of which every chunk was read, and those that were computed again.
+        Numbers of committed blocks, counted per setting, that were read in full and that were computed again.
     n_pending : int
-        Blocks of a setting that were not committed.
-    flaws : tuple of Fdistribution
-        Everything wrong.
+        Number of blocks, counted per setting, that are not committed.
+    problems : tuple of Problem
+        All problems found.
     """
 
     n_read: int
     n_computed: int
     n_pending: int
-    flaws: tuple[Fdistribution, ...]
+    problems: tuple[Problem, ...]
 
 
 @on_worker
 def check_batch(run: str, session: str, batch: Sequence[tuple[Work, bool]]) -> Verification:
-    """Check blocks on a worker, compute some of them again, and repair them if there is a session."""
+    """Check blocks on a worker and compute some of them again; repair them if `session` is not empty."""
     study, store = shipped_task(run, session).opened()
     n_read = n_computed = n_pending = 0
-    flaws: list[Fdistribution] = []
+    problems: list[Problem] = []
     for work, is_computed in batch:
         panel = study.panel(work.block.panel)
         for k in work.settings:
@@ -89,23 +92,23 @@ def check_batch(run: str, session: str, batch: Sequence[tuple[Work, bool]]) -> V
             trials = work.block.trials
             cell = [f"{name}={value}" for name, value in panel.cells()[work.block.cell].items()]
             where = ", ".join([panel.name, *cell, setting.label, f"trials {trials.start}-{trials.stop - 1}"])
-            problems, stored = check_block(store, panel, work.block, setting)
-            flaws += [Fdistribution(where, name, problem) for name, problem in problems.items()]
-            if problems and session:
-                invalidate(store, panel, work.block, setting, problems)
+            damage, stored = check_block(store, panel, work.block, setting)
+            problems += [Problem(where, name, description) for name, description in damage.items()]
+            if damage and session:
+                invalidate(store, panel, work.block, setting, damage)
             if stored is None:
-                n_pending += not problems
+                n_pending += not damage
                 continue
             n_read += 1
             if not is_computed or np.isin(stored.status, [Status.KILLED, Status.TIMED_OUT]).any():
                 continue
             n_computed += 1
             again = Rerun(panel, setting, evaluate_block(study, work.block, [setting])[0], stored)
-            flaws += [Fdistribution(where, name, f"different: {again.largest_difference}") for name in again.differing]
+            problems += [Problem(where, name, f"different: {again.largest_difference}") for name in again.differing]
             if again.differing and session:
                 with store.commit([Planned(panel, work.block, [setting], [setting])]) as commit:
                     commit.write(panel, work.block, setting, again.computed)
-    return Verification(n_read, n_computed, n_pending, tuple(flaws))
+    return Verification(n_read, n_computed, n_pending, tuple(problems))
 
 
 def verify(
@@ -119,39 +122,41 @@ def verify(
     accept_edited_study: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Verification:
-    """Check every chunk of a store, and compute some or all of its blocks again. Nothing is written without `repair`.
+    """Check every chunk of a store, and compute some or all of its blocks again.
+
+    Without `repair`, nothing is written.
 
     Parameters
     ----------
     store : path
-        A store.
+        Path or URL of the store.
     sample : int or None
-        How many blocks to compute again, chosen at random; None for all.
+        Number of blocks to compute again, chosen at random; None for all.
     seed : int
-        Of the choice.
+        Seed of the random choice.
     repair : bool
-        Whether to return damaged blocks to pending, for `resume` to compute; to write coordinates, metadata and the
-        root anew; and to replace blocks whose numbers differ from those computed now.
+        True to reset damaged blocks to pending, which `resume` computes; to rewrite damaged coordinates, metadata and
+        root; and to replace blocks whose numbers differ from the recomputed ones.
     study, cluster, accept_edited_study
         See `pipeline.resume`.
     progress : callable, optional
-        Called with the number of blocks that are done, and of all.
+        Called with the number of checked blocks and the total number of blocks.
 
     Returns
     -------
     Verification
-        Counts and flaws.
+        Counts and problems.
 
     Raises
     ------
     BadInputError
-        As `pipeline.resume`.
+        See `pipeline.resume`.
     StoreAccessError
-        If something cannot be read for a reason that is not damage.
+        If the store cannot be read for a reason other than damage.
 
     Notes
     -----
-    A block of which a trial killed or outlasted its worker is read, but not computed again.
+    Blocks with a killed or timed-out trial are read, but not computed again.
     """
     if sample is not None and sample < 0:
         raise BadInputError(f"the number of blocks to compute again must be >= 0, got {sample}")
@@ -159,7 +164,7 @@ def verify(
     source, configured = study_of(opened, study, accept_edited_study)
     if not opened.complete:
         raise IncompleteStoreError(
-            f"the store {store} was interrupted while it was created; finish it with: dpstudies resume {store}"
+            f"the creation of the store {store} was interrupted; finish it with: dpstudies resume {store}"
         )
     n_blocks = sum(len(panel.cells()) * -(-panel.n_trials // panel.block_trials) for panel in configured.panels)
     rng = np.random.default_rng(seed)
@@ -184,7 +189,7 @@ def verify(
         while len(flight):
             for landed in flight.wait():
                 if landed.fate is not None:
-                    raise ExecutionError("a worker died while it verified; verify again, perhaps with --sample 0")
+                    raise ExecutionError("a worker died during verification; verify again, perhaps with --sample 0")
                 if landed.transient:
                     raise StoreAccessError(f"cannot read the store {store}: {landed.transient}; nothing was changed")
                 found.append(landed.result)
@@ -195,17 +200,17 @@ def verify(
                     flight.submit(len(batch), check_batch, task.run, task.session, batch)
         if session is not None:
             session.end({"finished": now()})
-    flaws = tuple(Fdistribution(panel or "store", name, problem) for (panel, name), problem in of_template.items())
+    problems = tuple(Problem(panel or "store", name, text) for (panel, name), text in of_template.items())
     return Verification(
         sum(one.n_read for one in found),
         sum(one.n_computed for one in found),
         sum(one.n_pending for one in found),
-        flaws + tuple(flaw for one in found for flaw in one.flaws),
+        problems + tuple(problem for one in found for problem in one.problems),
     )
 
 
 def _checks(study: Study, chosen: set[int] | None) -> Iterator[tuple[Work, bool]]:
-    """Yield every block with all its settings, and whether it is computed again."""
+    """Yield every block with all its settings, and True for the blocks to compute again."""
     number = 0
     for panel in study.panels:
         settings = tuple(range(len(panel.settings())))

@@ -1,1 +1,1 @@
-"""A study in blocks of trials, and how one block is computed."""
+"""Division of a study into blocks of trials, and computation of blocks."""

@@ -1,18 +1,18 @@
-"""Casts of a method's results to the dtypes that its measures declare, without a change of value."""
+"""Checked casts of results to the declared dtypes of measures."""
 
 import numpy as np
 
 
 def cast_values(name: str, given: np.ndarray, dtype: str) -> tuple[np.ndarray, np.ndarray]:
-    """Cast values, and find those that the dtype cannot hold.
+    """Cast values, and find those that the dtype cannot represent.
 
-    A floating dtype holds the nearest number, so rounding is no failure, also of integers above 2**53; a finite value
-    that becomes infinite is. An integer or boolean dtype holds equal values alone.
+    For a floating dtype, values are rounded, including integers above 2**53, but a finite value must not become
+    infinite. For an integer or boolean dtype, the cast must be exact.
 
     Parameters
     ----------
     name : str
-        Name of the measure, for the error.
+        Name of the measure, for the error message.
     given : ndarray
         Booleans, integers or floating-point numbers of any shape.
     dtype : str
@@ -21,9 +21,9 @@ def cast_values(name: str, given: np.ndarray, dtype: str) -> tuple[np.ndarray, n
     Returns
     -------
     array : ndarray of `dtype`
-        A copy of the values; those that it cannot hold are undefined.
+        Converted copy; values that the dtype cannot represent are undefined.
     wrong : ndarray of bool
-        Positions of the values that it cannot hold.
+        Mask of the values that the dtype cannot represent.
 
     Raises
     ------
@@ -56,7 +56,7 @@ def cast_values(name: str, given: np.ndarray, dtype: str) -> tuple[np.ndarray, n
 
 
 def describe_range(dtype: str) -> str:
-    """Return the values that a dtype can hold, for an error.
+    """Return the allowed values of a dtype, for an error message.
 
     Examples
     --------

@@ -1,9 +1,8 @@
-"""Computation of one block: simulated data of some trials, the settings evaluated on them, and every failure.
+"""Computation of one block: simulation of its trials, evaluation of settings, and isolation of failures.
 
-A block is one cell and consecutive trials. The result for a setting is an `Outcome`, in which each trial is ok, or
-failed with its own error; an exception of a method never reaches the caller. Each trial is judged by itself, so that
-its status does not depend on the other trials of its block. A budget stops the evaluation of a setting that fails on
-everything; the trials that were not tried stay pending.
+A block is one cell and consecutive trials. The result for a setting is an `Outcome` with a status and an error for each
+trial; exceptions of methods do not reach the caller. The status of a trial does not depend on other trials of its
+block. A budget ends the evaluation of a setting that fails for every trial; untried trials stay pending.
 """
 
 import traceback
@@ -41,19 +40,19 @@ FATES = {
     Status.KILLED: "the worker process died while it computed this trial",
     Status.TIMED_OUT: "this trial took longer than the time limit",
 }
-BUDGET = 100  # failing trials of a block under one setting, none of them ok, after which a run tries no more
+BUDGET = 100  # failed trials of a block under one setting, with none ok, after which a run skips the other trials
 
 
 @dataclass(frozen=True)
 class Block:
-    """One cell of a panel and a run of its trials.
+    """Consecutive trials of one cell.
 
     Attributes
     ----------
     panel : str
         Name of the panel.
     cell : int
-        Position of the cell in `Panel.cells`.
+        Index of the cell in `Panel.cells`.
     trials : range
         The trials; ``range(0, 1)`` in a deterministic panel.
     """
@@ -65,16 +64,16 @@ class Block:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of one setting on one block.
+    """Result of one setting on one block.
 
     Attributes
     ----------
     values : dict of str to ndarray
-        Each measure; shape ``(trial, *dims)``, or ``dims`` where it is not per trial.
+        Values by measure, of shape ``(trial, *dims)``, or ``dims`` for a per-cell measure.
     status : ndarray of int8, shape (trial,)
-        A `Status` for every trial. Pending trials are those that a budget left untried.
+        `Status` of each trial; pending trials were skipped because of a budget.
     error : ndarray of str, shape (trial,)
-        Traceback or reported error of each failed trial; empty elsewhere.
+        Traceback or reported error of each failed trial; empty for other trials.
     """
 
     values: dict[str, np.ndarray]
@@ -83,12 +82,12 @@ class Outcome:
 
     @property
     def n_untried(self) -> int:
-        """Number of trials that a budget left pending."""
+        """Number of trials skipped because of a budget."""
         return int((self.status == Status.PENDING).sum())
 
     @property
     def cause(self) -> str:
-        """Error of the first trial that failed; empty if none did."""
+        """Error of the first failed trial, or an empty string."""
         return next(filter(None, self.error), "")
 
 
@@ -96,9 +95,9 @@ class Outcome:
 def evaluate_block(study: Study, block: Block, settings: Sequence[Setting], budget: int | None = None) -> list[Outcome]:
     """Compute settings on one block.
 
-    All settings see the same data. If the simulation or a method raises, the trials are halved until each trial that
-    raises is alone, and fails with its own traceback. The other trials keep their numbers, which do not depend on how
-    trials are grouped.
+    All settings use the same data. If the simulation or a method raises, the trials are halved repeatedly until each
+    failing trial is isolated and fails with its own traceback. Numbers of other trials do not change, as they do not
+    depend on the grouping of trials.
 
     Parameters
     ----------
@@ -109,10 +108,9 @@ def evaluate_block(study: Study, block: Block, settings: Sequence[Setting], budg
     settings : sequence of Setting
         Settings to evaluate.
     budget : int, optional
-        Number of failed trials, counted from the first trial of the block and for each setting apart, after which no
-        further trial is tried if none was ok. By default every trial is tried. A budget changes no status and no number
-        of a trial that was tried: `Outcome.n_untried` trials are left pending, and `Outcome.cause` is the error of the
-        first.
+        Number of failed trials, counted per setting from the first trial of the block, after which the other trials are
+        skipped if none was ok. By default every trial is tried. A budget does not change the results of tried trials;
+        `Outcome.n_untried` trials stay pending, and `Outcome.cause` is the first error.
 
     Returns
     -------
@@ -123,11 +121,13 @@ def evaluate_block(study: Study, block: Block, settings: Sequence[Setting], budg
     cell = panel.cells()[block.cell]
     applicable = [setting for setting in settings if panel.applies(cell, setting)]
     computed: list[Outcome] = []
-    if len(applicable) > 1:  # in one call, as long as nothing raises
+    if len(applicable) > 1:  # in one call, unless it raises
         with suppress(Exception, SystemExit):
             computed = _compute(study, panel, cell, block.trials, applicable)
     if not computed:
-        computed = [join(panel, _judge(study, panel, cell, [block.trials], setting, budget)) for setting in applicable]
+        computed = [
+            join(panel, _evaluate_runs(study, panel, cell, [block.trials], setting, budget)) for setting in applicable
+        ]
     outcomes = iter(computed)
     return [
         next(outcomes) if setting in applicable else unevaluated(panel, len(block.trials), Status.NOT_APPLICABLE, "")
@@ -138,15 +138,15 @@ def evaluate_block(study: Study, block: Block, settings: Sequence[Setting], budg
 def evaluate_around(
     study: Study, block: Block, setting: Setting, given: Mapping[int, Status], budget: int | None = None
 ) -> Outcome:
-    """Compute one setting on a block, except for some trials whose status is given.
+    """Compute one setting on a block, except for trials with a given status.
 
     Parameters
     ----------
     study, block, setting, budget
-        See `evaluate_block`. The budget counts over all trials of the block that are computed here.
+        See `evaluate_block`. The budget counts all trials computed by this call.
     given : mapping of int to Status
-        Trials of the block that are not computed, with the status of each: killed or timed out for trials that end
-        their worker, pending for trials that are left untried.
+        Status of the trials that are not computed: killed or timed out for trials that end their worker, pending for
+        skipped trials.
 
     Returns
     -------
@@ -158,7 +158,7 @@ def evaluate_around(
     ends = [block.trials.start - 1, *sorted(given), block.trials.stop]
     runs = [range(before + 1, after) for before, after in pairwise(ends) if after > before + 1]
     if panel.applies(cell, setting):
-        found = _judge(study, panel, cell, runs, setting, budget)
+        found = _evaluate_runs(study, panel, cell, runs, setting, budget)
     else:
         found = {run.start: unevaluated(panel, len(run), Status.NOT_APPLICABLE, "") for run in runs}
     apart = {trial: unevaluated(panel, 1, status, FATES.get(status, "")) for trial, status in given.items()}
@@ -166,13 +166,13 @@ def evaluate_around(
 
 
 def simulate_block(study: Study, block: Block) -> None:
-    """Simulate the data of a block, and discard them."""
+    """Simulate the data of a block and discard them."""
     panel = study.panel(block.panel)
     _simulate(study, panel, panel.cells()[block.cell], block.trials)
 
 
 def unevaluated(panel: Panel, n_trials: int, status: Status, reason: str) -> Outcome:
-    """Return the outcome of trials without numbers, which share a status and an error."""
+    """Return the outcome of trials without values, all with the same status and error."""
     values = {
         measure.name: np.full(_shape(panel, measure, n_trials), _missing(measure.dtype), measure.dtype)
         for measure in panel.measures
@@ -181,7 +181,7 @@ def unevaluated(panel: Panel, n_trials: int, status: Status, reason: str) -> Out
 
 
 def _simulate(study: Study, panel: Panel, cell: Mapping[str, Value], trials: range) -> Any:
-    """Return the data that all settings share, read-only."""
+    """Return the read-only data shared by all settings."""
     streams = Streams(study.seed, study.name, panel.name, "data", cell, trials)
     data = panel.simulate({**panel.fixed_values, **cell}, streams)
     freeze_arrays(data)
@@ -191,7 +191,7 @@ def _simulate(study: Study, panel: Panel, cell: Mapping[str, Value], trials: ran
 def _compute(
     study: Study, panel: Panel, cell: Mapping[str, Value], trials: range, settings: Sequence[Setting]
 ) -> list[Outcome]:
-    """Compute settings in one call of the panel; whatever they raise goes through."""
+    """Compute settings in one call of `Panel.evaluate`, without catching errors."""
     if not settings:
         return []
     data = _simulate(study, panel, cell, trials)
@@ -204,12 +204,12 @@ def _compute(
         ],
     )
     if len(results) != len(settings):
-        raise ValueError(f"evaluate must return {len(settings)} results, one a setting, got {len(results)}")
+        raise ValueError(f"evaluate must return {len(settings)} results, one per setting, got {len(results)}")
     return [_outcome(panel, len(trials), result) for result in results]
 
 
 def _attempt(study: Study, panel: Panel, cell: Mapping[str, Value], trials: range, setting: Setting) -> Outcome | None:
-    """Evaluate one setting; return None if several trials raise, and a failed outcome if a single trial does."""
+    """Evaluate one setting; on an error, return None for several trials or a failed outcome for a single trial."""
     try:
         return _compute(study, panel, cell, trials, [setting])[0]
     except (Exception, SystemExit) as error:
@@ -218,7 +218,7 @@ def _attempt(study: Study, panel: Panel, cell: Mapping[str, Value], trials: rang
         return unevaluated(panel, 1, Status.FAILED, "".join(traceback.format_exception(error)).rstrip())
 
 
-def _judge(
+def _evaluate_runs(
     study: Study,
     panel: Panel,
     cell: Mapping[str, Value],
@@ -226,15 +226,15 @@ def _judge(
     setting: Setting,
     budget: int | None,
 ) -> dict[int, Outcome]:
-    """Evaluate one setting on runs of trials in ascending order, any of which may raise.
+    """Evaluate one setting on runs of consecutive trials, in ascending order, and isolate failing trials.
 
-    A run that raises is halved, down to single trials. As long as every trial failed, the next trial is tried alone:
-    its run would raise as well, if the setting fails on everything.
+    A run that raises is halved, down to single trials. While every trial has failed, the next trial is tried alone: if
+    the setting fails for every trial, its run would raise as well.
 
     Returns
     -------
     dict of int to Outcome
-        Outcomes of consecutive trials, by the first of them.
+        Outcomes of consecutive trials, keyed by the first trial.
     """
     found: dict[int, Outcome] = {}
     waiting = list(reversed(runs))
@@ -259,7 +259,7 @@ def _judge(
 
 
 def join(panel: Panel, found: Mapping[int, Outcome]) -> Outcome:
-    """Concatenate outcomes of one setting on consecutive trials, given by the first trial of each."""
+    """Concatenate outcomes of one setting on consecutive trials, keyed by the first trial of each."""
     parts = [found[first] for first in sorted(found)]
     if len(parts) == 1:
         return parts[0]
@@ -277,7 +277,7 @@ def join(panel: Panel, found: Mapping[int, Outcome]) -> Outcome:
 
 
 def _outcome(panel: Panel, n_trials: int, result: Mapping[str, Any]) -> Outcome:
-    """Check the result of a method against the declaration of the panel, and set the status of every trial."""
+    """Check the result of a method against the declared measures, and set the status of every trial."""
     allowed = {measure.name for measure in panel.measures}
     if set(result) - {"error"} != allowed:
         raise ValueError(f"a method must return {sorted(allowed)}, got {sorted(result)}")
@@ -310,12 +310,12 @@ def _outcome(panel: Panel, n_trials: int, result: Mapping[str, Any]) -> Outcome:
 
 
 def _shape(panel: Panel, measure: Measure, n_trials: int) -> tuple[int, ...]:
-    """Shape of a measure over some trials."""
+    """Return the shape of a measure for `n_trials` trials."""
     sizes = {axis.name: len(axis.values) for axis in panel.outputs}
     trials = (n_trials,) if measure.per_trial and panel.trials is not None else ()
     return (*trials, *(sizes[dim] for dim in measure.dims))
 
 
 def _missing(dtype: str) -> Any:
-    """Value that stands where there is none: NaN, zero or an empty text."""
+    """Return the placeholder for missing values: NaN, zero or an empty string."""
     return np.nan if np.dtype(dtype).kind == "f" else np.zeros((), dtype)[()]

@@ -1,4 +1,4 @@
-"""Read-only data: no method changes the numbers of the next one."""
+"""Read-only data, so that no method can change the data of the next method."""
 
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
@@ -10,14 +10,14 @@ import numpy as np
 def freeze_arrays(data: Any) -> None:
     """Make NumPy arrays read-only, in place, so that a write raises ValueError.
 
-    Covers an array, and arrays in mappings, tuples (also named), lists, dataclasses and arrays of objects, nested to
-    any depth. Arrays that other objects hold, such as a `pandas.DataFrame` or a sparse matrix, stay writable, and so
-    does the memory that a view was taken from.
+    Covers arrays, also in mappings, tuples (including named tuples), lists, dataclasses and arrays of objects, nested
+    to any depth. Arrays inside other objects, such as a `pandas.DataFrame` or a sparse matrix, stay writable, and so
+    does the base array of a view.
 
     Parameters
     ----------
     data : object
-        Data as a simulation returns them.
+        Data returned by a simulation.
 
     Examples
     --------
@@ -41,6 +41,6 @@ def freeze_arrays(data: Any) -> None:
             held = item
         elif is_dataclass(item) and not isinstance(item, type):
             held = [getattr(item, field.name, None) for field in fields(item)]
-        if held and id(item) not in seen:  # a container may hold itself
+        if held and id(item) not in seen:  # a container may contain itself
             seen.add(id(item))
             waiting.extend(held)

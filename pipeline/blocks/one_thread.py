@@ -1,6 +1,6 @@
-"""One BLAS and OpenMP thread while blocks are computed.
+"""Limit of BLAS and OpenMP to one thread while blocks are computed.
 
-Trials are the parallelism, and the last bits of a matrix product depend on the number of threads.
+Trials are computed in parallel instead, and the last bits of a matrix product depend on the number of threads.
 """
 
 import os
@@ -16,15 +16,15 @@ from threadpoolctl import ThreadpoolController
 
 
 class _Limits:
-    """Limits of this process, which hold from the first thread that enters to the last one that leaves."""
+    """Limits of this process, active from the first thread that enters until the last one leaves."""
 
     def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
-        """Forget all limits, as a forked process must: it has no setter."""
+        """Discard all limits, as needed in a forked process, which has no setter thread."""
         self._lock = threading.Lock()
-        # OpenBLAS obeys the live thread that set its limit first, so that one thread sets and restores all of them
+        # OpenBLAS obeys the live thread that set its limit first, so one thread sets and restores all limits
         self._setter = ThreadPoolExecutor(1, thread_name_prefix="dpstudies-one-thread")
         self._controllers: list[ThreadpoolController] = []
         self._held: list[Any] = []
@@ -32,17 +32,17 @@ class _Limits:
         self._n_inside = 0
 
     def enter(self, controller: ThreadpoolController) -> None:
-        """Limit what is loaded, unless it is limited already."""
+        """Limit the loaded libraries, unless they are limited already."""
         with self._lock:
             self._n_inside += 1
             if controller not in self._controllers:
                 self._controllers.append(controller)
                 self._held.append(self._setter.submit(controller.limit, limits=1).result())
-                if any(pool["num_threads"] > 1 for pool in controller.info()):  # the caller's thread may have set it
+                if any(pool["num_threads"] > 1 for pool in controller.info()):  # set by the caller's thread
                     self._own.append(controller.limit(limits=1))
 
     def leave(self) -> None:
-        """Restore the previous limits, if no other thread is inside."""
+        """Restore the previous limits if no other thread is inside."""
         with self._lock:
             self._n_inside -= 1
             while self._own and not self._n_inside:
@@ -60,9 +60,9 @@ if hasattr(os, "register_at_fork"):
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Limit BLAS and OpenMP to one thread, in this process or thread as the library allows; also a decorator.
+    """Limit BLAS and OpenMP to one thread, per process or per thread depending on the library; also a decorator.
 
-    Threads of one process may enter at the same time: the limits hold until the last of them leaves.
+    Several threads of a process may enter: the limits stay active until the last of them leaves.
 
     Examples
     --------
@@ -75,7 +75,7 @@ def one_thread() -> Iterator[None]:
     controller = _controller(len(sys.modules))
     _LIMITS.enter(controller)
     try:
-        with controller.select(user_api="openmp").limit(limits=1):  # a limit of each thread
+        with controller.select(user_api="openmp").limit(limits=1):  # OpenMP limits are per thread
             yield
     finally:
         _LIMITS.leave()
@@ -83,5 +83,5 @@ def one_thread() -> Iterator[None]:
 
 @lru_cache(maxsize=1)
 def _controller(n_modules: int) -> ThreadpoolController:
-    """Return the libraries that are loaded; they are looked up again, in milliseconds, when there are more modules."""
+    """Return the loaded libraries, cached until more modules are imported, as the search takes milliseconds."""
     return ThreadpoolController()

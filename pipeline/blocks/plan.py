@@ -1,6 +1,6 @@
-"""What a study will cost: trials, blocks, storage, time and Monte Carlo error, before anything is written.
+"""Estimates of the cost of a study before a run: trials, blocks, storage, time and Monte Carlo error.
 
-Time and error come from a pilot, which computes a few trials of as many cells as its time allows.
+Time and error are estimated from a pilot, which computes a few trials of as many cells as its time allows.
 """
 
 import time
@@ -15,29 +15,29 @@ from pipeline.declare.panel import Panel
 from pipeline.declare.study import Study
 
 _PILOT_TRIALS = 200
-_PILOT_SETTINGS = 3  # of a panel whose settings are apart
+_PILOT_SETTINGS = 3  # for panels with `settings_apart`
 
 
 @dataclass(frozen=True)
 class PanelPlan:
-    """What one panel will cost.
+    """Estimated cost of one panel.
 
     Attributes
     ----------
     panel : str
-        Its name.
+        Name of the panel.
     n_cells, n_settings, n_trials, n_blocks : int
-        Cells, settings a cell, trials a cell, and blocks in all.
+        Cells, settings per cell, trials per cell, and total number of blocks.
     n_bytes : int
         Size of the arrays before compression.
     seconds : float
         Expected time on one core.
     n_piloted : int
-        Cells that the pilot timed; the time of the others is interpolated between them.
+        Number of cells timed by the pilot; the times of other cells are interpolated.
     mcse : dict of str to float
-        The largest Monte Carlo standard error of a mean to expect among the piloted cells, for each measure.
+        Largest expected Monte Carlo standard error of a mean among the piloted cells, by measure.
     failures : int
-        Trials of the pilot that failed.
+        Number of failed trials of the pilot.
     """
 
     panel: str
@@ -55,7 +55,8 @@ class PanelPlan:
 def iterate_blocks(panel: Panel) -> Iterator[Block]:
     """Yield the blocks of a panel, from the last cell to the first.
 
-    Grids grow, so the costly cells tend to come last; they are computed first, and the short ones fill the end.
+    Factor values usually ascend, so the last cells tend to be the most expensive. Computing them first balances the
+    load at the end.
     """
     for cell in reversed(range(len(panel.cells()))):
         for start in range(0, panel.n_trials, panel.block_trials):
@@ -63,19 +64,20 @@ def iterate_blocks(panel: Panel) -> Iterator[Block]:
 
 
 def make_plan(study: Study, pilot_seconds: float = 10.0) -> list[PanelPlan]:
-    """Estimate what each panel of a configured study costs.
+    """Estimate the cost of each panel of a configured study.
 
     Parameters
     ----------
     study : Study
-        A study from `Study.configure`, hence valid.
+        Study returned by `Study.configure`.
     pilot_seconds : float
-        How long the pilot may go on starting new cells, shared by the panels; every panel pilots one cell at least.
+        Time in which the pilot starts new cells, divided equally between the panels; at least one cell per panel is
+        computed.
 
     Returns
     -------
     list of PanelPlan
-        One for each panel, in order.
+        One plan per panel, in order.
     """
     with one_thread():  # as in a worker
         return [_plan_panel(study, panel, pilot_seconds / len(study.panels)) for panel in study.panels]
@@ -114,7 +116,7 @@ def _plan_panel(study: Study, panel: Panel, budget: float) -> PanelPlan:
 
 
 def _spread(n_cells: int) -> list[int]:
-    """Order cells so that any first few of them are spread out: the ends first, then middles of what lies between."""
+    """Order cells so that the first few are spread out: both ends first, then midpoints of the gaps."""
     order = [0, n_cells - 1] if n_cells > 1 else [0]
     gaps = [(0, n_cells - 1)]
     while gaps:
@@ -127,13 +129,16 @@ def _spread(n_cells: int) -> list[int]:
 
 
 def _pilot_cell(study: Study, panel: Panel, cell: int, most: int) -> tuple[float, float, dict[str, float], int]:
-    """Compute up to `most` trials of a cell: seconds of what methods do once a cell, and of a block; errors, failures.
+    """Compute up to `most` trials of a cell.
 
-    The errors are those to expect of the means.
+    Returns
+    -------
+    tuple
+        Seconds of the setup per cell, seconds per block, expected standard errors of the means, number of failures.
     """
     every = panel.settings()
     settings = every
-    if panel.settings_apart:  # a few tell enough, and one block of each: what takes seconds is told well by one run
+    if panel.settings_apart:  # a few settings and one block suffice, as each takes seconds
         settings = [every[k] for k in sorted(_spread(len(every))[:_PILOT_SETTINGS])]
     n_block = min(panel.block_trials, panel.n_trials)
 
@@ -145,12 +150,12 @@ def _pilot_cell(study: Study, panel: Panel, cell: int, most: int) -> tuple[float
     runs = [range(min(2, n_block))]
     if panel.settings_apart:
         runs = [range(min(most, n_block))]
-    elif n_block > 2:  # two lengths tell the setup from the cost of a trial
+    elif n_block > 2:  # two lengths separate the setup from the cost per trial
         runs.append(range(min(most, n_block)))
     else:
         starts = range(n_block, min(most, panel.n_trials), n_block)
         runs += [range(start, min(start + n_block, panel.n_trials)) for start in starts]
-    first = timed(runs[0])  # what methods keep for later blocks of the cell is made here
+    first = timed(runs[0])  # includes setup that methods cache for later blocks of the cell
     alone = panel.n_trials == 1 or panel.settings_apart
     seconds, computed = zip(*([first] if alone else map(timed, runs)), strict=True)
     once = max(0.0, first[0] - seconds[0])

@@ -21,7 +21,7 @@ from distributed import Client
 
 from pipeline.clusters.redact import told
 from pipeline.errors import BadInputError
-from pipeline.stores.places import is_local, normal_place
+from pipeline.stores.locations import is_local, normalise_location
 from pipeline.stores.provenance import PACKAGES, versions
 
 OWN_PACKAGES = ("mechanisms", "pipeline", "studies")
@@ -138,7 +138,7 @@ def hash_sources(packages: tuple[str, ...]) -> dict[str, str]:
 def _store_faults(client: Client, store: str, workers: list[str]) -> dict[str, str]:
     """Return why workers cannot use the place of a store, as far as they cannot."""
     run = uuid.uuid4().hex
-    place = _probe_place(normal_place(store))
+    place = _probe_place(normalise_location(store))
     # named as what a writer that died leaves behind in a store, so that the next run removes it if this one dies
     ours = f"{place}/cluster-check.{run}.partial"
     theirs = {worker: f"{place}/cluster-check-{k}.{run}.partial" for k, worker in enumerate(workers)}

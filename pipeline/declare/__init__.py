@@ -1,1 +1,1 @@
-"""What a study is: factors, panels, methods, claims, and the random numbers of each trial."""
+"""Declaration of studies: factors, panels, methods, claims and random streams."""

@@ -1,7 +1,7 @@
-"""Typed, named values: the axes of a panel, its constants, and what it measures.
+"""Declaration of factors, measures, statistics and methods.
 
-A value has one canonical form whatever way it was written (``1``, ``1.0`` and ``"1"`` are the same float), because the
-canonical form decides the random stream of every trial that depends on it (`pipeline.declare.streams`).
+Every value has one canonical form (``1``, ``1.0`` and ``"1"`` are the same float), because the canonical form is part
+of the key of the random streams (`pipeline.declare.streams`).
 """
 
 import math
@@ -18,9 +18,9 @@ Kind = Literal["int", "float", "str", "vector"]
 Value = int | float | str | tuple[float, ...]
 
 _EXPECTED = {
-    "int": "a whole number",
+    "int": "an integer",
     "float": "a finite number",
-    "str": "a non-empty text",
+    "str": "a non-empty string",
     "vector": "finite numbers separated by ':', such as 1:1",
 }
 
@@ -51,10 +51,10 @@ def _cast(kind: Kind, value: Any) -> Value:
     return number + 0.0  # -0.0 and 0.0 are one value
 
 
-def require_whole(name: str, value: Any, least: int, most: int) -> int:
-    """Return a whole number in its allowed range as an int; BadInputError says what is allowed."""
+def require_integer(name: str, value: Any, least: int, most: int) -> int:
+    """Return an integer in [least, most] as an int; raise BadInputError for other values."""
     if isinstance(value, bool) or not isinstance(value, SupportsIndex):
-        raise BadInputError(f"{name} must be a whole number, got {value!r}")
+        raise BadInputError(f"{name} must be an integer, got {value!r}")
     whole = operator.index(value)
     if whole < least:
         raise BadInputError(f"{name} must be >= {least}, got {whole}")
@@ -64,7 +64,7 @@ def require_whole(name: str, value: Any, least: int, most: int) -> int:
 
 
 def format_value(value: Value) -> str:
-    """Write a value as a user would type it.
+    """Format a value as on the command line.
 
     Examples
     --------
@@ -78,20 +78,20 @@ def format_value(value: Value) -> str:
 
 @dataclass(frozen=True)
 class Factor:
-    """A named, typed list of values: an axis of a panel, or a constant where there is just one value.
+    """Named, typed list of values: an axis of a panel, or a constant if there is only one value.
 
     Attributes
     ----------
     name : str
         Name of the dimension or scalar coordinate in the store.
     values : tuple
-        The values, distinct, in the order in which they are stored.
+        Distinct values, in storage order.
     meaning : str
-        What the values are, one phrase; becomes ``long_name``.
+        Description in one phrase; stored as ``long_name``.
     kind : {"int", "float", "str", "vector"}
-        Type of a value. Text is converted to it, and a value that does not fit is refused.
+        Type of the values. Strings are converted to it; values that cannot be converted raise BadInputError.
     unit : str
-        Unit of the values, ``"1"`` for a pure number.
+        Unit of the values, ``"1"`` for dimensionless numbers.
 
     Examples
     --------
@@ -116,7 +116,7 @@ class Factor:
         object.__setattr__(self, "values", canonical)
 
     def cast(self, value: Any) -> Value:
-        """Return the canonical form of a value; ValueError says what is allowed."""
+        """Return the canonical form of a value; raise BadInputError if it has the wrong type."""
         try:
             return _cast(self.kind, value)
         except (TypeError, ValueError, OverflowError):
@@ -128,28 +128,27 @@ class Factor:
 
     @property
     def value(self) -> Value:
-        """The only value of a constant."""
+        """Value of a constant."""
         (value,) = self.values
         return value
 
 
 @dataclass(frozen=True)
 class Measure:
-    """A quantity that the methods of a panel return and the store keeps.
+    """Quantity that the methods of a panel return and the store contains.
 
     Attributes
     ----------
     name, meaning, unit, dtype : str
-        Variable name, ``long_name``, ``units`` and numpy dtype in the store. A trial fails if the dtype cannot hold one
-        of its values: a value out of range, or a fraction or NaN for an integer or boolean dtype. A floating dtype
-        holds the nearest number.
+        Variable name, ``long_name``, ``units`` and NumPy dtype in the store. A trial fails if the dtype cannot
+        represent one of its values: a value out of range, or a fraction or NaN for an integer or boolean dtype. Values
+        of a floating dtype are rounded.
     dims : tuple of str
-        Output dimensions, in order, beside the trial.
+        Output dimensions, in order, without the trial.
     per_trial : bool
-        False for a quantity that belongs to the cell and the setting, not to a trial (an exact expectation): every
-        block computes the same value.
+        False for a quantity per cell and setting (such as an exact expectation): every block computes the same value.
     ragged : bool
-        True where NaN pads rows of unequal length. Elsewhere a NaN makes its trial a failed one.
+        True if NaN pads rows of unequal length. Otherwise a trial with a NaN fails.
     """
 
     name: str
@@ -163,36 +162,36 @@ class Measure:
     def __post_init__(self) -> None:
         if not _is_stored(self.dtype):
             raise BadInputError(
-                f"measure {self.name} must have the name of a boolean, whole or floating dtype of at most 8 bytes, "
+                f"measure {self.name} must have the name of a boolean, integer or floating dtype of at most 8 bytes, "
                 f"such as 'float64', got {self.dtype!r}"
             )
 
 
 def _is_stored(dtype: object) -> bool:
-    """Return whether a dtype is given by a name that the spec can hold, and is one that Zarr stores."""
+    """Return True if a dtype is given by name, for the spec, and Zarr supports it."""
     try:
         found = np.dtype(dtype)  # type: ignore[call-overload]
     except TypeError:
         return False
     if not isinstance(dtype, str) or found.kind not in "biuf" or found.itemsize > 8:
         return False
-    return found.num == np.dtype(found.name).num  # ulonglong is another type of the same name
+    return found.num == np.dtype(found.name).num  # ulonglong is a different type with the same name
 
 
 @dataclass(frozen=True)
 class Statistic:
-    """A summary of a measure over its trials that a study needs beside means and quantiles, such as a test of its distribution.
+    """Summary of a measure over its trials in addition to means and quantiles, such as a test of its distribution.
 
-    It is computed from what is stored, whenever a store is summarised: to change or add one changes no store.
+    Statistics are computed from stored values when a store is summarised, so that they can change without a rerun.
 
     Attributes
     ----------
     name, measure, meaning, unit : str
-        ``{measure}_{name}`` is the variable of the summary; `meaning` and `unit` describe it.
+        ``{measure}_{name}`` is the variable of the summary, with `meaning` and `unit` as attributes.
     function : callable
-        Values of the trials that are ok, shape ``(trial,)``, at least one, to a number or an array over `axis`.
+        Function of the values of the ok trials, shape ``(trial,)``, not empty. Returns a number or array over `axis`.
     axis : Factor or None
-        The dimension of an array, with its values.
+        Dimension of the returned array, with its values.
     """
 
     name: str
@@ -205,21 +204,21 @@ class Statistic:
 
 @dataclass(frozen=True)
 class Method:
-    """One of the methods that a panel compares on the same simulated data.
+    """Method that a panel compares with others on the same simulated data.
 
     Attributes
     ----------
     name : str
-        Its label in the store.
+        Label in the store.
     evaluate : callable
-        ``(data, setting, streams) -> {measure: array}``, a pure function. A measure per trial has the shape
-        ``(trial, *dims)``. The optional entry ``"error"``, texts of shape ``(trial,)``, marks the trials that failed.
+        ``(data, setting, streams) -> {measure: array}``, a pure function. Per-trial measures have shape
+        ``(trial, *dims)``. The optional entry ``"error"``, strings of shape ``(trial,)``, marks failed trials.
     uses : tuple of str
-        The method factors it depends on; it is computed once for all values of the others.
+        Method factors that it depends on; it is computed once for all values of other method factors.
     version : int
-        Raised whenever its numbers change.
+        Increased whenever the numbers change.
     note : str
-        What a reader of its results must know; "Not private: ..." marks the method in figures.
+        Note for readers of the results; "Not private: ..." marks the method in figures.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Import of study files by their content, and the files of modules that are not imported yet."""
+"""Import of study files by content, and search for the files of modules without importing them."""
 
 import atexit
 import importlib.util
@@ -17,13 +17,13 @@ from pipeline.declare.private import private_folder
 from pipeline.declare.streams import sha256
 
 PREFIX = "dpstudies_file_"
-"""Beginning of the names of modules that are imported from a file's content."""
+"""Prefix of the names of modules that are imported from the content of a file."""
 
 
 def import_content(content: str) -> ModuleType:
-    """Import a file's content under a name made of its hash; each process does so once.
+    """Import the content of a file under a name derived from its hash; each process imports it once.
 
-    The content is written to a file first, since numba can only cache kernels that have one.
+    The content is written to a file first, since numba only caches kernels of files.
     """
     name = PREFIX + sha256(content)[:16]
     if name in sys.modules:
@@ -42,17 +42,17 @@ def import_content(content: str) -> ModuleType:
     except BaseException:
         del sys.modules[name]
         raise
-    cloudpickle.register_pickle_by_value(module)  # a changed copy of its study is sent with its functions
+    cloudpickle.register_pickle_by_value(module)  # a modified copy of its study is sent with its functions
     return module
 
 
 @lru_cache(maxsize=1)
 def _module_folder() -> Path:
-    """Return a folder for modules that only the user can change: the user's cache, else a new temporary one."""
+    """Return a folder that only the user can change: in the user's cache, or else a new temporary folder."""
     try:
         folder = private_folder("cache") / "studies"
         folder.mkdir(mode=0o700, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):  # a cache may be on a disk that is full or cannot be written
+        with tempfile.TemporaryFile(dir=folder):  # the disk of the cache may be full or read-only
             return folder
     except OSError:
         temporary = Path(tempfile.mkdtemp(prefix="dpstudies-"))
@@ -60,10 +60,10 @@ def _module_folder() -> Path:
         return temporary
 
 
-def import_from(folder: str) -> None:
-    """Let code that the user named import what lies in a folder, in the user's own process.
+def append_to_path(folder: str) -> None:
+    """Append a folder to ``sys.path``, so that code named by the user can import modules from it.
 
-    Workers do not: one that runs on would keep what it has imported, whatever the files say by then.
+    Workers do not call this: they would keep imported modules after the files have changed.
     """
     if folder not in sys.path:
         sys.path.append(folder)
@@ -72,7 +72,7 @@ def import_from(folder: str) -> None:
 def module_file(name: str) -> str | None:
     """Return the file that an import of a module would execute, without importing it or its packages.
 
-    Modules of the current folder are found, too. None if there is no such module, or it has no file.
+    Modules in the current folder are found as well. Return None if there is no such module, or it has no file.
 
     Examples
     --------
@@ -88,7 +88,7 @@ def module_file(name: str) -> str | None:
             return None
         try:
             spec = PathFinder.find_spec(".".join([first, *others][:depth]), list(spec.submodule_search_locations))
-        except (ImportError, KeyError, ValueError):  # a KeyError by namespace packages inside others
+        except (ImportError, KeyError, ValueError):  # KeyError: nested namespace packages
             return None
     return os.path.abspath(spec.origin) if spec is not None and spec.has_location and spec.origin else None
 
@@ -96,5 +96,5 @@ def module_file(name: str) -> str | None:
 def _find_top(name: str) -> ModuleSpec | None:
     try:
         return importlib.util.find_spec(name) or PathFinder.find_spec(name, [os.getcwd()])
-    except (ImportError, ValueError, AttributeError):  # as of __main__, which has no spec
+    except (ImportError, ValueError, AttributeError):  # such as __main__, which has no spec
         return None

@@ -1,7 +1,7 @@
-"""Study files that the user has run: their hashes, in a file of the user's own.
+"""List of the study files that the user has run: hashes and paths, in a private file.
 
-A store names the file of its study. The file is code, so it runs without being named on the command line only if this
-user has run the same content at the same path before. The path matters since a study may import files beside it.
+A store names the file of its study. This code runs without being named on the command line only if the user has run the
+same content at the same path before. The path matters because a study may import files in the same folder.
 """
 
 import os
@@ -10,23 +10,23 @@ from pathlib import Path
 
 from pipeline.declare.private import private_folder, require_private
 
-_NAME = "study-files.txt"  # as sha256sum prints: a hash, two spaces, a path
+_NAME = "study-files.txt"  # format of sha256sum: a hash, two spaces, a path
 
 
 def remember(sha256: str, path: str) -> None:
-    """Add a study file to the list of those that the user has run; do nothing where no list can be kept.
+    """Add a study file to the list; do nothing if the list cannot be written.
 
     Parameters
     ----------
     sha256 : str
-        Hash of its content.
+        Hash of the content.
     path : str
-        Its absolute path.
+        Absolute path.
     """
     if "\n" in path or is_known(sha256, path):
         return
     line = f"{sha256}  {path}\n".encode(errors="backslashreplace")
-    with suppress(OSError):  # such as a home that cannot be written: the user then names the file each time
+    with suppress(OSError):  # such as a read-only home: the user then names the file each time
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
         descriptor = os.open(private_folder("state") / _NAME, flags, 0o600)
         try:
@@ -40,7 +40,7 @@ def remember(sha256: str, path: str) -> None:
 def is_known(sha256: str, path: str) -> bool:
     """Return True if the user has run this content at this path.
 
-    A list that is absent, cannot be read or could be changed by other users counts as empty; damaged lines are ignored.
+    A list that is missing, unreadable or writable by other users counts as empty. Damaged lines are ignored.
     """
     line = f"{sha256}  {path}".encode(errors="backslashreplace")
     try:

@@ -1,7 +1,7 @@
-"""How one experiment is declared: a Panel, its cells and its settings.
+"""Declaration of an experiment: a Panel, its cells and its settings.
 
-A Panel becomes one group of a store, one plain `xarray.Dataset`. Its *cells* are the combinations of its data factors,
-its *settings* the methods, each with the values of the method factors it uses.
+A Panel is stored as one group of a store, readable as an `xarray.Dataset`. Its *cells* are the combinations of its data
+factors. Its *settings* are the methods, each with values of the method factors that it uses.
 """
 
 import re
@@ -11,85 +11,83 @@ from functools import cached_property
 from itertools import product
 from typing import Any
 
-from pipeline.declare.factors import Factor, Measure, Method, Statistic, Value, format_value, require_whole
+from pipeline.declare.factors import Factor, Measure, Method, Statistic, Value, format_value, require_integer
 from pipeline.declare.streams import Streams
 from pipeline.errors import BadInputError, unknown
 
 Cell = Mapping[str, Value]
-MOST_TRIALS = 10**9
+MAX_TRIALS = 10**9
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A method with the values of the method factors that it uses."""
+    """Method with values of the method factors that it uses."""
 
     method: Method
     values: Mapping[str, Value]
 
     @property
     def label(self) -> str:
-        """The method's name, with its factor values where it has any."""
+        """Name of the method, with its factor values if it has any."""
         values = ", ".join(f"{name}={format_value(value)}" for name, value in self.values.items())
         return f"{self.method.name}({values})" if values else self.method.name
 
-    def place(self, method_dim: str | None) -> dict[str, Value]:
-        """Return its values along the axes of the methods."""
+    def coordinates(self, method_dim: str | None) -> dict[str, Value]:
+        """Return the coordinates of the setting along the method axes."""
         return {**self.values, **({} if method_dim is None else {method_dim: self.method.name})}
 
 
 def evaluate_each(
     data: Any, settings: Sequence[tuple[Method, Mapping[str, Value]]], streams: Sequence[Streams]
 ) -> list[dict[str, Any]]:
-    """Evaluate the settings one after the other: the default of `Panel.evaluate`."""
+    """Evaluate the settings one after the other (default of `Panel.evaluate`)."""
     return [method.evaluate(data, values, its) for (method, values), its in zip(settings, streams, strict=True)]
 
 
 def _accept(cell: Cell, setting: Mapping[str, Value]) -> bool:
-    """Accept every setting in every cell."""
+    """Accept every setting in every cell (default of `Panel.validate`)."""
     return True
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One experiment of a study: simulated data, the methods compared on them, and what is measured.
+    """Experiment of a study: simulated data, the methods compared on them, and their measures.
 
     Attributes
     ----------
     name, meaning : str
-        Group name in the store, and what the experiment is.
+        Group name in the store, and a description of the experiment.
     simulate : callable
-        ``(cell, streams) -> data``; all that the methods share. `cell` maps data factors and constants to their value,
-        and each output to the tuple of its values; so does the `setting` of a method, with method factors. Arrays in
-        the data are made read-only, also inside of mappings, tuples, lists, dataclasses and arrays of objects, nested
-        to any depth; a method that needs to write takes a copy.
+        ``(cell, streams) -> data``, where the data are shared by all methods. `cell` maps data factors and constants to
+        their values, and each output to the tuple of its values; the `setting` of a method maps method factors in
+        addition. Arrays in the data are made read-only, also in nested mappings, tuples, lists, dataclasses and arrays
+        of objects; a method that needs to write must copy.
     methods : tuple of Method
-        What is compared.
+        Methods to compare.
     measures : tuple of Measure
-        What each method returns.
+        Quantities that each method returns.
     factors, method_factors, outputs, constants : tuple of Factor
-        What changes the data; what changes a method; the axes of one result; values that stay fixed, stored as scalar
-        coordinates.
+        Factors of the data; factors of the methods; axes of one result; fixed values, stored as scalar coordinates.
     method_dim : str or None
-        Name of the dimension along which the methods lie; None where there is one method and nothing to compare.
+        Name of the dimension of the methods; None if there is only one method.
     trials : int or None
-        Replicates of every cell; None for a deterministic panel, which has no trial dimension.
+        Replicates per cell; None for a deterministic panel, which has no trial dimension.
     block_trials : int
-        Trials computed by one call and stored in one chunk. Part of the layout: never derived from the machine.
+        Trials computed by one call and stored in one chunk. Part of the layout, hence independent of the machine.
     version : int
-        Raised whenever the numbers that `simulate` returns change.
+        Increased whenever the numbers that `simulate` returns change.
     on_demand : bool
-        True for a panel that is computed only where it is named, or where a factor is set that no other panel has: it
-        needs values that only a user can give, such as a file. `Study.configure` then keeps it as a panel like any
-        other. It decides no number, and is in no spec.
+        True for a panel that is computed only if it is named, or if a factor is set that no other panel has: it needs
+        values that only a user can give, such as a file. `Study.configure` then sets it to False. Not part of the spec.
     settings_apart : bool
-        True where one setting alone takes seconds: each is then computed and committed on its own, and the data are
-        simulated again for each. It decides no number, and is in no spec.
+        True if a single setting takes seconds: each setting is then computed and committed separately, and the data are
+        simulated again for each. Not part of the spec.
     statistics : tuple of Statistic
-        What summaries hold of the measures beside means and quantiles.
+        Statistics that summaries contain in addition to means and quantiles.
     validate : callable
-        ``(cell, setting) -> bool``: raises ValueError for values out of their domain, returns False for a setting that
-        makes no sense in the cell (status 5). Called for all of them before anything is written. `setting` maps the
-        method's factors, the constants and the panel's `method_dim`, if it has one.
+        ``(cell, setting) -> bool``: raises ValueError for values out of their domain, and returns False if a setting
+        does not apply to a cell (status 5). Called for all cells and settings before anything is written. `setting`
+        maps the factors of the method, the constants and, if present, `method_dim`.
     evaluate : callable
         Evaluates several settings on the same data; override it to batch them.
     """
@@ -121,30 +119,34 @@ class Panel:
         names = [*axes, *methods_axis, "trial", "status", "error", *(m.name for m in self.measures)]
         if len(set(names)) < len(names):
             twice = sorted({name for name in names if names.count(name) > 1})
-            raise BadInputError(f"panel {self.name} must name each thing once, got twice: {', '.join(twice)}")
+            raise BadInputError(f"panel {self.name} must have distinct names, got twice: {', '.join(twice)}")
         if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", self.name):
-            raise BadInputError(f"a panel's name must be letters, digits, '_', '.' and '-', got {self.name!r}")
+            raise BadInputError(
+                f"the name of a panel must consist of letters, digits, '_', '.' and '-', got {self.name!r}"
+            )
         for constant in self.constants:
-            if len(constant.values) != 1:
-                raise BadInputError(f"constant {constant.name} of panel {self.name} must have one value")
+            if (n := len(constant.values)) != 1:
+                raise BadInputError(f"constant {constant.name} of panel {self.name} must have one value, got {n}")
         per_trial = [measure.name for measure in self.measures if measure.per_trial]
         for statistic in self.statistics:
             if statistic.measure not in per_trial:
                 raise BadInputError(
-                    f"statistic {statistic.name} of panel {self.name} must be of a measure per trial, got "
+                    f"statistic {statistic.name} of panel {self.name} must use a per-trial measure, got "
                     f"{statistic.measure!r}; allowed: {', '.join(per_trial)}"
                 )
         methods = [method.name for method in self.methods]
         if not methods:
             raise BadInputError(f"panel {self.name} must have at least one method, got none")
         if len(set(methods)) < len(methods):
-            raise BadInputError(f"panel {self.name} must name each method once, got {', '.join(methods)}")
+            raise BadInputError(f"panel {self.name} must have methods with distinct names, got {', '.join(methods)}")
         if self.method_dim is None and len(methods) > 1:
             raise BadInputError(
                 f"panel {self.name} must have one method where method_dim is None, got {', '.join(methods)}"
             )
         if "data" in methods:
-            raise BadInputError(f"panel {self.name} has a method 'data', whose streams would be the data's; rename it")
+            raise BadInputError(
+                f"a method of panel {self.name} must not be named 'data', the role of the simulation; rename it"
+            )
         for what, given, known in (
             ("method factor", [name for m in self.methods for name in m.uses], self.method_factors),
             ("output", [name for m in self.measures for name in m.dims], self.outputs),
@@ -153,18 +155,18 @@ class Panel:
                 if name not in [axis.name for axis in known]:
                     raise BadInputError(f"panel {self.name}: {unknown(what, name, [axis.name for axis in known])}")
         if self.trials is not None:
-            require_whole("trials", self.trials, 1, MOST_TRIALS)
+            require_integer("trials", self.trials, 1, MAX_TRIALS)
         if self.block_trials < 1:
             raise BadInputError(f"block_trials must be >= 1, got {self.block_trials}")
 
     @property
     def fixed_values(self) -> dict[str, Any]:
-        """What every cell and setting is given beside its own values: constants, and each output axis as a tuple."""
+        """Values passed to every cell and setting: constants, and each output axis as a tuple."""
         return {c.name: c.value for c in self.constants} | {axis.name: axis.values for axis in self.outputs}
 
     @property
     def method_axes(self) -> tuple[Factor, ...]:
-        """What changes along the axes of the methods: the method factors, then the method itself."""
+        """Axes of the settings in the store: the method factors, then the methods."""
         if self.method_dim is None:
             return self.method_factors
         methods = Factor(self.method_dim, tuple(m.name for m in self.methods), "methods compared", "str")
@@ -172,18 +174,18 @@ class Panel:
 
     @property
     def n_trials(self) -> int:
-        """Trials of a cell; a deterministic panel counts as one."""
+        """Number of trials per cell, 1 for a deterministic panel."""
         return 1 if self.trials is None else self.trials
 
     def cells(self) -> list[dict[str, Value]]:
-        """Return the combinations of the data factors, the last factor fastest."""
+        """Return the combinations of the data factors, with the last factor varying fastest."""
         return self._cells
 
     def settings(self) -> list[Setting]:
         """Return every method with every combination of the method factors that it uses."""
         return self._settings
 
-    @cached_property  # blocks look their cell up here, and there may be as many cells as blocks
+    @cached_property  # called once per block
     def _cells(self) -> list[dict[str, Value]]:
         names = [factor.name for factor in self.factors]
         return [dict(zip(names, values, strict=True)) for values in product(*(f.values for f in self.factors))]
@@ -198,11 +200,11 @@ class Panel:
         ]
 
     def settable(self) -> dict[str, Factor]:
-        """Return all that ``--set`` can change: factors, outputs, constants, and the list of methods."""
+        """Return the axes that ``--set`` can change: factors, outputs, constants, and the list of methods."""
         return {axis.name: axis for axis in (*self.factors, *self.method_axes, *self.outputs, *self.constants)}
 
     def with_values(self, name: str, values: Iterable[Any]) -> "Panel":
-        """Return the panel with other values of a factor, output, constant, or another list of methods."""
+        """Return the panel with new values of a factor, output or constant, or a new list of methods."""
         try:
             return self._with_values(name, tuple(values))
         except BadInputError as error:
@@ -214,28 +216,28 @@ class Panel:
             for value in values:
                 if value not in by_name:
                     raise BadInputError(unknown(self.method_dim, value, by_name))
-            Factor(name, values, "", "str")  # refuses an empty list and a name given twice
+            Factor(name, values, "", "str")  # raises for an empty list or duplicate names
             return replace(self, methods=tuple(by_name[value] for value in values))
         changed: dict[str, Any] = {}
         for role in ("factors", "method_factors", "outputs", "constants"):
             axes = getattr(self, role)
             if any(axis.name == name for axis in axes):
                 if role == "constants" and len(values) != 1:
-                    raise BadInputError(f"{name} is one value, got {len(values)}; give one")
+                    raise BadInputError(f"{name} must have one value, got {len(values)}")
                 changed[role] = tuple(axis.with_values(values) if axis.name == name else axis for axis in axes)
         return replace(self, **changed)
 
     def with_more(self, name: str, values: tuple[Any, ...], declared: "Panel") -> "Panel":
-        """Return the panel with values behind those of a factor, or methods of the declared panel behind its own.
+        """Return the panel with values appended to a factor, or methods of the declared panel appended to its methods.
 
-        A panel that has nothing of that name is returned as it is.
+        A panel without a factor or method dimension of that name is returned unchanged.
         """
         grid = {axis.name: axis for axis in (*self.factors, *self.method_axes)}
         if name not in grid:
             if name in self.settable():
                 raise BadInputError(
-                    f"panel {self.name}: {name} cannot grow, since one call computes all of it; only factors and the "
-                    f"list of methods can ({', '.join(grid) or 'there are none'}): run into another --store"
+                    f"panel {self.name}: {name} cannot be extended, since one call computes all its values; only "
+                    f"factors and the list of methods can ({', '.join(grid) or 'none here'}): run into another --store"
                 )
             return self
         base = replace(self, methods=declared.methods) if name == self.method_dim else self
@@ -243,22 +245,22 @@ class Panel:
         return base.with_values(name, (*there, *(value for value in new if value not in there)))
 
     def check(self) -> None:
-        """Validate every setting in every cell; the ValueError of the first bad one names panel and cell."""
+        """Validate every setting in every cell; raise BadInputError with panel and cell for the first invalid one."""
         for cell in self.cells():
             for setting in self.settings():
                 self.applies(cell, setting)
 
     def applies(self, cell: Cell, setting: Setting) -> bool:
-        """Whether a setting makes sense in a cell; ValueError if its values are out of their domain."""
+        """Return True if a setting applies to a cell; raise BadInputError if its values are out of their domain."""
         fixed = self.fixed_values
         try:
-            return self.validate({**fixed, **cell}, {**fixed, **setting.place(self.method_dim)})
+            return self.validate({**fixed, **cell}, {**fixed, **setting.coordinates(self.method_dim)})
         except ValueError as error:
             where = ", ".join(f"{name}={format_value(value)}" for name, value in cell.items())
             raise BadInputError(f"panel {self.name}{', ' + where if where else ''}: {error}") from error
 
     def spec(self) -> dict[str, Any]:
-        """Return all that decides the numbers and their layout, as plain JSON values."""
+        """Return the specification of the numbers and their layout, as JSON values."""
         roles = ("factors", "method_factors", "outputs", "constants")
         return {
             "trials": self.trials,

@@ -1,4 +1,4 @@
-"""What installed packages add: names that they register as entry points, found without importing the packages."""
+"""Names registered by installed packages as entry points, found without importing the packages."""
 
 from collections.abc import Iterator, Mapping
 from importlib import metadata
@@ -10,11 +10,11 @@ from pipeline.errors import BadInputError
 STUDIES_GROUP = "dpstudies.studies"
 """Group of the entry points that register studies."""
 
-_BUILT_IN = "studies"  # the package beside this one; a string, since it builds on this one
+_BUILT_IN = "studies"  # a string: this package must not import it
 
 
 def is_registered(reference: str) -> bool:
-    """Return True if a study is built in, or registered by an installed package, under this ``module:object``.
+    """Return True if ``module:object`` is a built-in study, or registered by an installed package.
 
     Examples
     --------
@@ -29,17 +29,17 @@ def is_registered(reference: str) -> bool:
 
 
 class Plugins(Mapping[str, str]):
-    """Names and their ``module:object``: built-in ones, then those that packages register in a group of entry points.
+    """Mapping of names to ``module:object``: built-in names, then entry points of a group.
 
-    Entry points are read from the packages' metadata only where a name is asked for that is not built in, or where all
-    names are. No package is imported.
+    Entry points are read from the metadata of packages when a name that is not built in, or all names, are requested.
+    No package is imported.
 
     Attributes
     ----------
     group : str
         Group of the entry points, such as ``"dpstudies.studies"``.
     built_in : mapping of str to str
-        Names that no package may take, and what they stand for.
+        Built-in names, which packages must not register, and their ``module:object``.
 
     Examples
     --------
@@ -53,7 +53,7 @@ class Plugins(Mapping[str, str]):
         self.built_in = built_in
 
     def __getitem__(self, name: str) -> str:
-        """Return ``module:object``; KeyError if nobody registers the name, BadInputError if several packages do."""
+        """Return ``module:object``; raise KeyError for an unknown name, BadInputError for an ambiguous one."""
         if name in self.built_in:
             return self.built_in[name]
         points = self._registered()[name]
@@ -69,11 +69,11 @@ class Plugins(Mapping[str, str]):
         return len(self.built_in) + len(self.added())
 
     def added(self) -> list[str]:
-        """Return the names that packages add, in alphabetical order."""
+        """Return the accepted names of packages, in alphabetical order."""
         return [name for name, points in self._registered().items() if not self._refuse(name, points)]
 
     def refused(self) -> list[str]:
-        """Say of each name that is registered and not accepted why it is not, in one line."""
+        """Return one line per rejected name, with the reason."""
         lines = [self._refuse(name, points) for name, points in self._registered().items()]
         return [line for line in lines if line]
 

@@ -1,4 +1,4 @@
-"""Folders that belong to the user alone: for imported study files, and for the list of study files that were run."""
+"""Private folders of the user, for imported study files and for the list of study files that were run."""
 
 import os
 import stat
@@ -11,20 +11,19 @@ _HOME = "DPSTUDIES_HOME"
 
 
 def private_folder(kind: Literal["cache", "state"]) -> Path:
-    """Return a folder that only the user can change, and create it if necessary.
+    """Return a folder that only the user can change; create it if necessary.
 
     Parameters
     ----------
     kind : {"cache", "state"}
-        The user's cache or state folder of the platform, or the folder of this name in ``$DPSTUDIES_HOME`` if that is
-        set.
+        The platform's cache or state folder of the user, or this folder in ``$DPSTUDIES_HOME`` if that is set.
 
     Raises
     ------
     OSError
         If the folder cannot be created.
     PermissionError
-        If it is a link or a file, belongs to another user, or could be changed or replaced by other users.
+        If the folder is a link or a file, belongs to another user, or can be changed or replaced by other users.
     """
     home = os.environ.get(_HOME)
     if home:

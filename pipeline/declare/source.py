@@ -1,10 +1,10 @@
-"""Where a study's code is: in a module, in a file, or only in memory; and how a worker gets hold of it.
+"""Sources of studies: a module, a file, or an object in memory, and how workers load them.
 
-A study file is sent to workers by its content and imported under a name made of its hash, so that workers need not see
-the user's folder and never run an older version of the file.
+The content of a study file is sent to workers and imported under a name derived from its hash. Workers therefore do not
+need access to the user's folder and never run an older version of the file.
 
 Code that a user names is run. Code that only a store names is run if it is built in or registered by an installed
-package, or if the user has run the same file before (`stored_source`).
+package, or if the user has run the same file before (`StudySource.is_trusted`).
 """
 
 import errno
@@ -22,7 +22,7 @@ from typing import Any
 
 import cloudpickle
 
-from pipeline.declare.importing import import_content, import_from, module_file
+from pipeline.declare.importing import append_to_path, import_content, module_file
 from pipeline.declare.known import is_known, remember
 from pipeline.declare.plugins import is_registered
 from pipeline.declare.streams import sha256
@@ -32,7 +32,7 @@ from pipeline.errors import BadInputError, unknown
 
 @dataclass(frozen=True)
 class StudySource:
-    """How to get a study in another process.
+    """Source from which another process can load a study.
 
     Attributes
     ----------
@@ -40,9 +40,9 @@ class StudySource:
         ``module:object``, or the absolute path of a ``.py`` file that defines ``STUDY``; None for a study that exists
         only in memory, such as one declared in a notebook.
     content : str or None
-        Text of the file.
+        Content of the file.
     pickled : bytes or None
-        The study itself, by value; sent to workers, never stored.
+        Pickled study, sent to workers but never stored.
     """
 
     reference: str | None
@@ -50,19 +50,19 @@ class StudySource:
     pickled: bytes | None = None
 
     def load(self) -> Study:
-        """Return the study as its code declares it; each process imports it once."""
+        """Return the study as declared in its code; each process imports it once."""
         with _loading:
             return _load(self)
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """Attributes of a store or a session that name the study's code."""
+        """Attributes of stores and sessions that identify the code of the study."""
         file = {} if self.sha256 is None else {"study_file_sha256": self.sha256}
         return {"study_reference": self.reference or "", **file}
 
     @property
     def file(self) -> str | None:
-        """The file that declares the study, if there is one."""
+        """File that declares the study, or None."""
         if self.content is not None or self.reference is None:
             return self.reference
         return module_file(self.reference.partition(":")[0])
@@ -71,7 +71,7 @@ class StudySource:
     def sha256(self) -> str | None:
         """SHA-256 of the file that declares the study, in hexadecimal digits.
 
-        None for a registered study, whose integer versions stand for its code, and for one that exists only in memory.
+        None for a registered study, whose code is identified by integer versions, and for a study in memory.
         """
         if self.content is not None:
             return sha256(self.content)
@@ -81,7 +81,7 @@ class StudySource:
 
     @property
     def is_trusted(self) -> bool:
-        """Whether the code may run although only a store names it."""
+        """True if the code may run although only a store names it."""
         if self.sha256 is None or self.file is None:
             return self.reference is not None and is_registered(self.reference)
         return is_known(self.sha256, self.file)
@@ -93,14 +93,14 @@ class StudySource:
 
 
 def find_study(target: str, named: Mapping[str, str]) -> StudySource:
-    """Return the source of the study that a user named.
+    """Return the source of a study that the user named.
 
     Parameters
     ----------
     target : str
         A name, a ``.py`` file, or ``module:object``.
     named : mapping of str to str
-        Names and their ``module:object``.
+        Known names and their ``module:object``.
 
     Raises
     ------
@@ -112,30 +112,30 @@ def find_study(target: str, named: Mapping[str, str]) -> StudySource:
     if not (target.endswith(".py") or ":" in target):
         raise BadInputError(unknown("study", target, named) + "; or a .py file, or module:object")
     source = stored_source(target)
-    import_beside(source)
+    enable_sibling_imports(source)
     return source
 
 
 def stored_source(reference: str) -> StudySource:
-    """Return the source with a reference; nothing is imported, and what lies beside it cannot be imported yet."""
+    """Return the source with a reference, without importing it or extending ``sys.path``."""
     if not reference.endswith(".py"):
         return StudySource(reference)
     path = os.path.abspath(reference)
     return StudySource(path, content=_read(path, "study file"))
 
 
-def import_beside(source: StudySource) -> None:
-    """Let a study that the user named, or has run before, import what lies beside it."""
+def enable_sibling_imports(source: StudySource) -> None:
+    """Let a study that the user named, or has run before, import modules from its folder."""
     if source.content is not None and source.reference is not None:
-        import_from(os.path.dirname(source.reference))
+        append_to_path(os.path.dirname(source.reference))
     elif source.reference is not None and not is_registered(source.reference):
-        import_from(os.getcwd())
+        append_to_path(os.getcwd())
 
 
 def source_of(study: Study) -> StudySource:
-    """Return the source of a study object: the file or importable module that has it by a name, else the object.
+    """Return the source of a study object: the file or importable module with it as an attribute, or else the object.
 
-    The modules of its functions come first, since others may have imported it.
+    Modules of its functions are searched first, since other modules may have imported the study.
     """
     own = {getattr(function, "__module__", None) for function in _functions(study)}
     for name in sorted(set(sys.modules) - {"__main__"}, key=lambda name: (name not in own, name)):
@@ -149,7 +149,7 @@ def source_of(study: Study) -> StudySource:
 
 
 def _functions(study: Study) -> Iterator[Any]:
-    """Yield the functions that a study consists of; of a partial one, that which it calls."""
+    """Yield the functions of a study, and for a `functools.partial` the wrapped function."""
     for panel in study.panels:
         of_panel = (panel.simulate, panel.evaluate, panel.validate)
         of_methods = (method.evaluate for method in panel.methods)
@@ -161,33 +161,35 @@ def _functions(study: Study) -> Iterator[Any]:
 
 
 def load_object(target: str) -> Any:
-    """Return the object that a user named by ``module:object`` or ``file.py:object``.
+    """Return the object that the user named by ``module:object`` or ``file.py:object``.
 
     Raises
     ------
     BadInputError
-        If the file cannot be read, the code does not import, or it has no object of that name.
+        If the file cannot be read, its import fails, or it has no object of that name.
     """
-    place, _, name = target.rpartition(":")
-    if place.endswith(".py"):
-        path = os.path.abspath(place)
-        import_from(os.path.dirname(path))
+    module_name, _, name = target.rpartition(":")
+    if module_name.endswith(".py"):
+        path = os.path.abspath(module_name)
+        append_to_path(os.path.dirname(path))
         load = partial(import_content, _read(path, "file"))
     else:
-        import_from(os.getcwd())
-        load = partial(importlib.import_module, place)
+        append_to_path(os.getcwd())
+        load = partial(importlib.import_module, module_name)
     try:
         with _loading:
             module = load()
     except (Exception, SystemExit) as error:
         raise BadInputError(f"cannot load {target}: {_describe(error)}") from error
     if not hasattr(module, name):
-        raise BadInputError(unknown(f"object of {place}", name, [n for n in vars(module) if not n.startswith("_")]))
+        raise BadInputError(
+            unknown(f"object of {module_name}", name, [n for n in vars(module) if not n.startswith("_")])
+        )
     return getattr(module, name)
 
 
 _loading = threading.RLock()
-_from_files: dict[str, StudySource] = {}  # by the name of the module, which is made of the file's hash
+_from_files: dict[str, StudySource] = {}  # by module name, which contains the hash of the file
 
 
 @lru_cache(maxsize=32)
@@ -213,12 +215,12 @@ def _load(source: StudySource) -> Study:
 
 
 def _describe(error: BaseException) -> str:
-    """Return the type of an error and its message, in one line."""
+    """Return the type and message of an error in one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
 def _read(path: str, what: str) -> str:
-    """Return the text of a file of code, each character as it is stored, so that its hash is that of the file."""
+    """Return the content of a file of code without newline translation, so that its hash is the hash of the file."""
     try:
         return _read_bytes(path, what).decode()
     except UnicodeDecodeError as error:
@@ -227,8 +229,8 @@ def _read(path: str, what: str) -> str:
 
 def _read_bytes(path: str, what: str) -> bytes:
     try:
-        if not stat.S_ISREG(os.stat(path).st_mode):  # another kind, such as a pipe, may have no end
+        if not stat.S_ISREG(os.stat(path).st_mode):  # a pipe may never end
             raise OSError(errno.EINVAL, "not a regular file")
         return Path(path).read_bytes()
-    except (OSError, ValueError) as error:  # a ValueError by a null character in the path
+    except (OSError, ValueError) as error:  # ValueError: a null character in the path
         raise BadInputError(f"cannot read the {what} {path}: {getattr(error, 'strerror', error)}") from error

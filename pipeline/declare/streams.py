@@ -1,8 +1,8 @@
-"""Random streams that depend on what a trial is, never on how the work was divided.
+"""Random streams keyed by the identity of a trial, independent of the division of work.
 
-The key of a stream is the SHA-256 of a canonical JSON text: study seed, study, panel, role, the names and values of the
-factors involved, and the trial. Values are in canonical form (`factors`). So a trial draws the same numbers for any
-block size, batch, worker, scheduler and order of the grid, and in a study that was extended.
+The key of a stream is the SHA-256 of a canonical JSON string: study seed, study, panel, role, the names and canonical
+values of the factors involved, and the trial. A trial therefore draws the same numbers for any block size, batch,
+worker, scheduler and order of the grid, and after the study is extended.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from pipeline.declare.factors import Value
 
 
 def canonical_json(value: object) -> str:
-    """Write a value as JSON in the one form that keys and hashes use.
+    """Return a value as JSON in the canonical form of keys and hashes.
 
     Examples
     --------
@@ -27,35 +27,35 @@ def canonical_json(value: object) -> str:
 
 
 def sha256(text: str) -> str:
-    """Return the SHA-256 of a text, in hexadecimal digits."""
+    """Return the SHA-256 of a string in hexadecimal digits."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 @dataclass(frozen=True)
 class Streams:
-    """The random streams of one role over a run of trials.
+    """Random streams of one role over consecutive trials.
 
     Attributes
     ----------
     seed : int
-        The study's seed.
+        Seed of the study.
     study, panel : str
-        Their names.
+        Names of the study and the panel.
     role : str
-        ``"data"`` for the simulation, a method's name for that method.
+        ``"data"`` for the simulation, or the name of a method.
     values : mapping of str to value
-        The factors that the role depends on.
+        Values of the factors that the role depends on.
     trials : range
-        The trials that are wanted, consecutive.
+        Consecutive trials.
 
     Notes
     -----
-    The key is cut into eight unsigned 32-bit words, all of which seed a `numpy.random.SeedSequence`; the number of
-    words is fixed, since a SeedSequence merges some keys of unequal length. The bit generator is PCG64DXSM.
+    The key is divided into eight unsigned 32-bit words that seed a `numpy.random.SeedSequence`; the number of words is
+    fixed, since a SeedSequence maps some keys of unequal length to the same state. The bit generator is PCG64DXSM.
 
-    `uniforms` and `generators` start their stream anew each time. A second call on the same object would return
-    numbers that were drawn before, and raises: draw all numbers in one call, or give each further call a label of its
-    own, which becomes part of the key.
+    Each call of `uniforms` or `generators` restarts its stream. A second call on the same object would repeat earlier
+    draws and raises: draw all numbers in one call, or give each further call a different label, which becomes part of
+    the key.
 
     Examples
     --------
@@ -77,21 +77,21 @@ class Streams:
     _drawn: set[tuple[str, str | None]] = field(default_factory=set, init=False, repr=False, compare=False)
 
     def single(self, trial: int) -> "Streams":
-        """Return the streams of one trial alone; its draws are those of this trial among others."""
+        """Return the streams of a single trial, with the same draws as among other trials."""
         return Streams(self.seed, self.study, self.panel, self.role, self.values, range(trial, trial + 1))
 
     def generators(self, label: str | None = None) -> Iterator[np.random.Generator]:
-        """Return an iterator over one Generator per trial, for an unknown number of draws (about 20 µs each).
+        """Return an iterator over one Generator per trial, for a variable number of draws (about 20 µs per trial).
 
         Parameters
         ----------
         label : str, optional
-            Name of a further call; the generators of each label are independent of all others.
+            Name of a further call; generators with different labels are independent.
 
         Raises
         ------
         ValueError
-            If it was called before with this label, or without one.
+            If it was called before with the same label.
         """
         self._claim("generators", label)
         return (np.random.Generator(self._bit_generator(trial, label)) for trial in self.trials)
@@ -102,9 +102,9 @@ class Streams:
         Parameters
         ----------
         n_uniforms : int
-            Number of uniforms per trial, > 0. Another number gives other draws.
+            Number of uniforms per trial, > 0. A different number gives different draws.
         label : str, optional
-            Name of a further call; the draws of each label are independent of all others.
+            Name of a further call; draws with different labels are independent.
 
         Returns
         -------
@@ -114,7 +114,7 @@ class Streams:
         Raises
         ------
         ValueError
-            If it was called before with this label, or without one.
+            If it was called before with the same label.
         """
         self._claim("uniforms", label)
         bit_generator = self._bit_generator(None, label)
@@ -129,14 +129,14 @@ class Streams:
         words = np.frombuffer(hashlib.sha256(key.encode()).digest(), dtype="<u4")
         return np.random.PCG64DXSM(np.random.SeedSequence([int(word) for word in words]))
 
-    def _claim(self, way: str, label: str | None) -> None:
-        """Refuse to draw from the same stream twice."""
+    def _claim(self, call: str, label: str | None) -> None:
+        """Raise ValueError for a second draw from the same stream."""
         if label is not None and (not isinstance(label, str) or not label):
-            raise ValueError(f"the label of Streams.{way} must be a non-empty string, got {label!r}")
-        if (way, label) in self._drawn:
+            raise ValueError(f"the label of Streams.{call} must be a non-empty string, got {label!r}")
+        if (call, label) in self._drawn:
             given = "" if label is None else f" with the label {label!r}"
             raise ValueError(
-                f"Streams.{way} was called twice{given} in role {self.role!r} of panel {self.panel}, and would return "
-                "overlapping draws; draw all numbers in one call, or give each further call its own label"
+                f"Streams.{call} was called twice{given} in role {self.role!r} of panel {self.panel}, and would return "
+                "overlapping draws; draw all numbers in one call, or give each further call a different label"
             )
-        self._drawn.add((way, label))
+        self._drawn.add((call, label))

@@ -1,7 +1,6 @@
-"""How a simulation study is declared, after the ADEMP frame (Morris, White & Crowther 2019): panels, claims, figures.
+"""Declaration of a simulation study after the ADEMP framework (Morris, White & Crowther 2019): panels, claims, figures.
 
-What a trial is, is a matter of values alone; how trials are divided into blocks and tasks is for `pipeline.blocks` and
-`pipeline.execution` to say.
+A trial is defined by values alone. `pipeline.blocks` and `pipeline.execution` divide trials into blocks and tasks.
 """
 
 import math
@@ -9,19 +8,19 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from pipeline.declare.factors import Value, require_whole
-from pipeline.declare.panel import MOST_TRIALS, Panel
+from pipeline.declare.factors import Value, require_integer
+from pipeline.declare.panel import MAX_TRIALS, Panel
 from pipeline.errors import BadInputError, unknown
 
 Verdict = Literal["reproduced", "not reproduced", "corrected", "undecided"]
 
 MAX_BLOCKS = 10**7
-"""Blocks that a panel may have, over all settings: each is a file per variable, and a byte of the driver's memory."""
+"""Maximum number of blocks of a panel over all settings; each takes one file per variable and one byte of memory."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What a check of a claim found: a verdict and the numbers behind it."""
+    """Result of the check of a claim: a verdict and the numbers that support it."""
 
     verdict: Verdict
     evidence: str
@@ -29,18 +28,19 @@ class Finding:
 
 @dataclass(frozen=True)
 class Claim:
-    """A conclusion of a paper, as a check over the stored results.
+    """Conclusion of a paper, with a check of the stored results.
 
     Attributes
     ----------
     name, statement, source : str
-        A short label; what the paper says; where it says so.
+        Short label, statement of the paper, and its location in the paper.
     needs : mapping
-        Panel -> dimension -> values that must be stored for the claim to be decided.
+        Panel -> dimension -> values that must be stored to decide the claim.
     check : callable
         ``{panel: summary Dataset} -> Finding``.
     fewest : int
-        Trials that must be ok in every cell and setting; of panels without trials, one. 100 make a mean nearly normal.
+        Minimum number of ok trials in every cell and setting; one for panels without trials. With 100, a mean is
+        approximately normal.
     """
 
     name: str
@@ -53,14 +53,14 @@ class Claim:
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure of a paper, drawn from summaries.
+    """Figure of a paper, drawn from summaries.
 
     Attributes
     ----------
     name, title, caption : str
-        File stem, heading, and the text below, which also describes the picture to who cannot see it.
+        File stem, heading, and the text below the figure, which also serves as its alternative text.
     panels : tuple of str
-        The panels it shows, of which those in the store are drawn.
+        Panels shown; those in the store are drawn.
     draw : callable
         ``{panel: summary Dataset} -> matplotlib Figure``.
     """
@@ -74,25 +74,25 @@ class Figure:
 
 @dataclass(frozen=True)
 class Study:
-    """A simulation study: its aim, panels, claims and figures.
+    """Simulation study: its aim, panels, claims and figures.
 
     Attributes
     ----------
     name, title, aim : str
-        The name used on the command line, a heading, and what the study is to find out.
+        Name on the command line, heading, and aim.
     panels : tuple of Panel
-        The experiments.
+        Experiments.
     seed : int
-        Seed of all its streams; constant by default and always recorded.
+        Default seed of all streams; the seed used is always recorded.
     version : int
-        Raised when the numbers change for a reason that is neither a method's nor a simulator's.
+        Increased when the numbers change for another reason than a change of a method or simulator.
     claims, figures : tuple
-        What is concluded and drawn.
+        Claims to check and figures to draw.
 
     Examples
     --------
     >>> from pipeline import Factor, Measure, Method
-    >>> def simulate(cell, streams):  # all that the methods share
+    >>> def simulate(cell, streams):  # data shared by the methods
     ...     return streams.uniforms(2), cell
     >>> def average(data, setting, streams):
     ...     uniforms, cell = data
@@ -118,12 +118,12 @@ class Study:
         names = [panel.name for panel in self.panels]
         if not names or len(set(names)) < len(names):
             raise BadInputError(
-                f"study {self.name} must name each of its panels once, got {', '.join(names) or 'none'}"
+                f"study {self.name} must have panels with distinct names, got {', '.join(names) or 'none'}"
             )
-        require_whole("seed", self.seed, 0, 2**63 - 1)
+        require_integer("seed", self.seed, 0, 2**63 - 1)
 
     def panel(self, name: str) -> Panel:
-        """Return a panel by name; ValueError offers the nearest names."""
+        """Return a panel by name; raise BadInputError with similar names if there is none."""
         for panel in self.panels:
             if panel.name == name:
                 return panel
@@ -141,27 +141,27 @@ class Study:
         Parameters
         ----------
         trials : int, optional
-            Trials of every cell, for the panels that have trials.
+            Trials per cell, for panels with trials.
         seed : int, optional
             Seed of all streams, >= 0.
         panels : iterable of str
-            The panels to keep. If empty, those on demand that alone have a factor among `values`, or else all that are
-            not on demand.
+            Panels to keep. If empty: panels on demand that have a factor of `values` which no other panel has, or else
+            all panels that are not on demand.
         values : mapping of str to iterable
             New values of factors, outputs, constants or the list of methods, in each kept panel that has the name.
 
         Raises
         ------
-        ValueError
-            For an unknown name or a value that is not allowed, before anything is computed or written.
+        BadInputError
+            For an unknown name or an invalid value, before anything is computed or written.
         """
-        trials = None if trials is None else require_whole("trials", trials, 1, MOST_TRIALS)
-        seed = None if seed is None else require_whole("seed", seed, 0, 2**63 - 1)
+        trials = None if trials is None else require_integer("trials", trials, 1, MAX_TRIALS)
+        seed = None if seed is None else require_integer("seed", seed, 0, 2**63 - 1)
         kept = self._select([self.panel(name).name for name in _several(panels)] or self._on_demand_for(values or {}))
         for name, new in (values or {}).items():
             names = sorted({known for panel in kept for known in panel.settable()})
             if name not in names:
-                self._refuse_of_panel_on_demand(name, [panel.name for panel in kept])
+                self._reject_panel_on_demand(name, [panel.name for panel in kept])
                 raise BadInputError(unknown("factor", name, names))
             new = _several(new)
             kept = tuple(panel.with_values(name, new) if name in panel.settable() else panel for panel in kept)
@@ -176,23 +176,23 @@ class Study:
     def extended(
         self, declared: "Study", trials: int | None, values: Mapping[str, Iterable[Any]], panels: Collection[str] = ()
     ) -> "Study":
-        """Return the study with more trials, and with values added behind those that its factors and methods have.
+        """Return the study with more trials, and with values appended to its factors and lists of methods.
 
         Parameters
         ----------
         declared : Study
-            The study as its code declares it, which has all methods.
+            The study as declared in its code, with all methods.
         trials, values
-            See `configure`; values that are there already are kept in their place.
+            See `configure`; existing values keep their position.
         panels : collection of str
-            The panels to extend; all that have what is given by default.
+            Panels to extend; by default all panels that have trials or the named factors.
 
         Raises
         ------
         BadInputError
-            For fewer trials, an unknown name, or values of what one call computes and one chunk holds.
+            For fewer trials, an unknown name, or new values of outputs or constants.
         """
-        trials = None if trials is None else require_whole("trials", trials, 1, MOST_TRIALS)
+        trials = None if trials is None else require_integer("trials", trials, 1, MAX_TRIALS)
         chosen = [self.panel(name).name for name in panels] or [panel.name for panel in self.panels]
         known = {name for panel in self.panels if panel.name in chosen for name in panel.settable()}
         for name in values:
@@ -207,7 +207,7 @@ class Study:
                 if trials is not None and panel.trials is not None:
                     if trials < panel.trials:
                         raise BadInputError(
-                            f"panel {panel.name} has {panel.trials} trials, and can only grow; got trials {trials}"
+                            f"trials of panel {panel.name} must be >= {panel.trials}, the stored number, got {trials}"
                         )
                     larger = replace(larger, trials=trials)
                 _check_size(larger)
@@ -215,10 +215,10 @@ class Study:
             kept.append(larger)
         return replace(self, panels=tuple(kept))
 
-    def _select(self, wanted: Collection[str]) -> tuple[Panel, ...]:
-        """Return the panels that are wanted, none of them on demand any more; by default, those that never were."""
-        if wanted:
-            return tuple(replace(panel, on_demand=False) for panel in self.panels if panel.name in wanted)
+    def _select(self, names: Collection[str]) -> tuple[Panel, ...]:
+        """Return the named panels with `on_demand` set to False; by default, the panels not on demand."""
+        if names:
+            return tuple(replace(panel, on_demand=False) for panel in self.panels if panel.name in names)
         kept = tuple(panel for panel in self.panels if not panel.on_demand)
         if not kept:
             names = ", ".join(panel.name for panel in self.panels)
@@ -226,13 +226,13 @@ class Study:
         return kept
 
     def _on_demand_for(self, values: Collection[str]) -> list[str]:
-        """Name the panels on demand that values were given for, by factors that no other panel has."""
+        """Return the names of panels on demand with a factor in `values` that no other panel has."""
         others = {name for panel in self.panels if not panel.on_demand for name in panel.settable()}
         own = set(values) - others
         return [panel.name for panel in self.panels if panel.on_demand and own & set(panel.settable())]
 
-    def _refuse_of_panel_on_demand(self, name: str, kept: Collection[str]) -> None:
-        """Say which panel has a factor, if it is one that was not asked for."""
+    def _reject_panel_on_demand(self, name: str, kept: Collection[str]) -> None:
+        """Raise BadInputError if a panel on demand that was not kept has the factor."""
         for panel in self.panels:
             if panel.on_demand and panel.name not in kept and name in panel.settable():
                 raise BadInputError(
@@ -240,10 +240,10 @@ class Study:
                 )
 
     def spec(self) -> dict[str, Any]:
-        """Return all that decides the numbers and their layout, as plain JSON values.
+        """Return the specification of the numbers and their layout, as JSON values.
 
-        The integer versions of study, panels and methods stand for their code. The version of the package is not in it:
-        a release that changes no number goes on with the stores of the release before.
+        Integer versions of study, panels and methods identify their code. The spec does not contain the version of the
+        package: a release that changes no number can resume the stores of the previous release.
         """
         return {
             "study": self.name,
@@ -253,10 +253,10 @@ class Study:
         }
 
     def from_spec(self, spec: Mapping[str, Any]) -> "Study":
-        """Return this study as a stored spec configured it; ValueError names what the code has no longer."""
+        """Return this study as configured by a stored spec; raise BadInputError for names that no longer exist."""
         panels = []
         for name, stored in spec["panels"].items():
-            panel = replace(self.panel(name), on_demand=False)  # it was asked for
+            panel = replace(self.panel(name), on_demand=False)  # it was requested
             for role in ("factors", "method_factors", "outputs", "constants"):
                 for axis, values in stored[role].items():
                     if axis not in panel.settable():
@@ -270,7 +270,7 @@ class Study:
 
 
 def differences(stored: Any, current: Any, path: str = "") -> list[str]:
-    """List where two specs differ, as ``path: stored X, now Y``.
+    """List the differences of two specs as ``path: stored X, now Y``.
 
     Examples
     --------
@@ -292,7 +292,7 @@ def differences(stored: Any, current: Any, path: str = "") -> list[str]:
 
 
 def _check_size(panel: Panel) -> None:
-    """Refuse a panel with more blocks than a store can hold; counted without listing its cells."""
+    """Raise BadInputError for a panel with more than `MAX_BLOCKS` blocks, without listing its cells."""
     n_settings = math.prod(len(axis.values) for axis in (*panel.factors, *panel.method_axes))
     n_blocks = n_settings * -(-panel.n_trials // panel.block_trials)
     if n_blocks > MAX_BLOCKS:
@@ -303,5 +303,5 @@ def _check_size(panel: Panel) -> None:
 
 
 def _several(values: Any) -> tuple[Any, ...]:
-    """Return values as a tuple; one text or number is one value."""
+    """Return values as a tuple; a single string or number becomes a tuple of one value."""
     return tuple(values) if isinstance(values, Iterable) and not isinstance(values, str) else (values,)

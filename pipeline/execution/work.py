@@ -55,7 +55,7 @@ class Tally:
         Trials of the block.
     n_ok, n_failed, n_pending : int
         Trials that are ok, that failed, and that a budget left untried; the others are not applicable.
-    n_places : int
+    n_positions : int
         Places of the store that hold the setting: one per value of each method factor that it does not use.
     cause : str
         Last line of the error of the first failed trial; empty if none failed.
@@ -65,7 +65,7 @@ class Tally:
     n_ok: int
     n_failed: int
     n_pending: int
-    n_places: int
+    n_positions: int
     cause: str = ""
 
 
@@ -90,12 +90,12 @@ class Receipt:
     @property
     def n_done(self) -> int:
         """Trials that are stored with a final status, counted at every place, as `open_results` shows them."""
-        return sum((tally.n_trials - tally.n_pending) * tally.n_places for tally in self.tallies)
+        return sum((tally.n_trials - tally.n_pending) * tally.n_positions for tally in self.tallies)
 
     @property
     def n_failed(self) -> int:
         """Trials that are stored as failed, counted at every place."""
-        return sum(tally.n_failed * tally.n_places for tally in self.tallies)
+        return sum(tally.n_failed * tally.n_positions for tally in self.tallies)
 
     def without(self, settings: Collection[int]) -> "Receipt":
         """Return the receipt of the other settings."""
@@ -134,8 +134,8 @@ class PendingWork:
         for panel, states in self._panels:
             starts = np.arange(0, panel.n_trials, panel.block_trials)
             sizes = np.minimum(starts + panel.block_trials, panel.n_trials) - starts
-            n_places = np.array([count_places(panel, setting) for setting in panel.settings()])
-            total += int(np.einsum("bs,b,s->", np.count_nonzero(states, axis=0), sizes, n_places))
+            n_positions = np.array([count_positions(panel, setting) for setting in panel.settings()])
+            total += int(np.einsum("bs,b,s->", np.count_nonzero(states, axis=0), sizes, n_positions))
         return total
 
     def __len__(self) -> int:
@@ -156,7 +156,7 @@ class PendingWork:
                     yield Work(block, settings, stale)
 
 
-def count_places(panel: Panel, setting: Setting) -> int:
+def count_positions(panel: Panel, setting: Setting) -> int:
     """Return the number of places of a cell at which a setting is stored."""
     return sum(1 for _ in positions(panel, 0, setting))
 
@@ -288,7 +288,7 @@ def _receipt(study: Study, work: Work, outcomes: Sequence[Outcome], seconds: flo
             int((outcome.status == Status.OK).sum()),
             int(np.isin(outcome.status, FAILURES).sum()),
             outcome.n_untried,
-            count_places(panel, panel.settings()[k]),
+            count_positions(panel, panel.settings()[k]),
             (outcome.cause.splitlines() or [""])[-1],
         )
         for k, outcome in zip(work.settings, outcomes, strict=True)

@@ -1,1 +1,1 @@
-"""Results in Zarr: what is kept, and how it is written so that nothing is lost."""
+"""Zarr stores of results: layout, checksums, sessions and durable commits."""

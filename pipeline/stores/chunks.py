@@ -1,4 +1,4 @@
-"""Chunks as bytes: encoded and decoded by Zarr in memory, from the metadata of a root that passed its check."""
+"""Encoding and decoding of chunks in memory, with the array metadata of a verified root."""
 
 import threading
 from collections.abc import Mapping, Sequence
@@ -13,19 +13,19 @@ from zarr.buffer.cpu import Buffer
 from zarr.storage import MemoryStore
 
 from pipeline.errors import DamagedChunkError
-from pipeline.stores.places import ROOT
+from pipeline.stores.locations import ROOT
 from pipeline.stores.regions import fill_chunk, write_region
 
 Region = tuple[slice, ...]
 
 
 class Chunks:
-    """Encodes and decodes the chunks of a store's arrays; each thread has arrays of its own.
+    """Encoder and decoder of the chunks of a store; each thread has separate arrays.
 
     Parameters
     ----------
     root : bytes
-        The root with consolidated metadata.
+        Content of the root, with consolidated metadata.
     """
 
     def __init__(self, root: bytes) -> None:
@@ -33,7 +33,7 @@ class Chunks:
         self._local = threading.local()
 
     def array(self, panel: str, name: str) -> zarr.Array:
-        """Return an array of this thread: its metadata are the store's, its chunks are in memory."""
+        """Return an array of this thread, with the metadata of the store and chunks in memory."""
         if not hasattr(self._local, "arrays"):
             self._local.contents = {ROOT: Buffer.from_bytes(self._root)}
             self._local.group = zarr.open_group(MemoryStore(self._local.contents), mode="r+")
@@ -48,7 +48,7 @@ class Chunks:
         return arrays[panel, name]
 
     def keys(self, panel: str, name: str, region: Region) -> list[str]:
-        """Return the keys of the chunks that a region covers, the last dimension fastest."""
+        """Return the keys of the chunks that a region covers, with the last dimension varying fastest."""
         array = self.array(panel, name)
         spans = []
         for part, size, chunk in zip(region, array.shape, array.chunks, strict=True):
@@ -57,7 +57,7 @@ class Chunks:
         return [f"{array.path}/{array.metadata.encode_chunk_key(position)}" for position in product(*spans)]
 
     def encode(self, panel: str, name: str, regions: Sequence[Region], values: np.ndarray) -> dict[str, bytes]:
-        """Return the encoded chunks, by key, of regions that cover whole chunks and hold the same values."""
+        """Return the encoded chunks by key, for regions that cover whole chunks and hold the same values."""
         if not regions:
             return {}
         first, *others = [self.keys(panel, name, region) for region in regions]
@@ -70,7 +70,7 @@ class Chunks:
         return {key: content for keys in (first, *others) for key, content in zip(keys, contents, strict=True)}
 
     def decode(self, panel: str, name: str, region: Region, contents: Mapping[str, bytes | None]) -> np.ndarray:
-        """Return the values of a region from its encoded chunks; an absent chunk gives the fill value.
+        """Return the values of a region from its encoded chunks, with the fill value for absent chunks.
 
         Raises
         ------
@@ -85,7 +85,7 @@ class Chunks:
                 return codecs.decode(content, array.chunks)[_within(array, region)]
             held.update({key: Buffer.from_bytes(content) for key in keys if (content := contents[key]) is not None})
             return np.asarray(array[region])
-        except Exception as error:  # nothing is read here, so whatever a codec raises is damage
+        except Exception as error:  # no file is read here, so any error of a codec means damage
             raise DamagedChunkError(" ".join(str(error).split()) or type(error).__name__) from error
         finally:
             for key in keys:
@@ -93,7 +93,7 @@ class Chunks:
 
 
 def _within(array: zarr.Array, region: Region) -> Region:
-    """Return where a region lies in the one chunk that it touches."""
+    """Return a region relative to the only chunk that it covers."""
     limits = (part.indices(size)[:2] for part, size in zip(region, array.shape, strict=True))
     return tuple(
         slice(start % chunk, stop - start // chunk * chunk)
@@ -102,37 +102,37 @@ def _within(array: zarr.Array, region: Region) -> Region:
 
 
 class _Codecs:
-    """The codecs of arrays of numbers, applied without Zarr's event loop, which takes nearly all of its 2 ms a chunk.
+    """Codecs of numeric arrays, applied without Zarr's event loop, which takes most of Zarr's 2 ms per chunk.
 
     Parameters
     ----------
     configurations : sequence of mapping
-        Those of ``bytes``, ``zstd`` and ``crc32c``, from an array's metadata.
+        Configurations of ``bytes``, ``zstd`` and ``crc32c``, from the metadata of an array.
     dtype : dtype
-        Of the array.
+        Dtype of the array.
     """
 
     NAMES = ("bytes", "zstd", "crc32c")
 
     def __init__(self, configurations: Sequence[Mapping[str, Any]], dtype: np.dtype[Any]) -> None:
         layout, compression, _ = configurations
-        is_big = layout.get("endian") == "big"  # numbers of one byte have no order
+        is_big = layout.get("endian") == "big"  # one-byte numbers have no byte order
         self._dtype, self._stored = dtype, dtype.newbyteorder("big" if is_big else "little")
         self._compressor, self._checksum = Zstd(**compression), CRC32C(location="end")
 
     @classmethod
     def of(cls, array: zarr.Array) -> "_Codecs | None":
-        """Return the codecs of an array; None if it has others, which only Zarr applies."""
+        """Return the codecs of an array; None if it has other codecs, which only Zarr supports."""
         codecs: Any = array.metadata.to_dict()["codecs"]
         if tuple(codec["name"] for codec in codecs) != cls.NAMES:
             return None
         return cls([codec.get("configuration", {}) for codec in codecs], array.dtype)
 
     def encode(self, chunk: np.ndarray) -> bytes:
-        """Return the bytes of a chunk."""
+        """Return the encoded bytes of a chunk."""
         return bytes(self._checksum.encode(self._compressor.encode(chunk.astype(self._stored, copy=False))))
 
     def decode(self, content: bytes, shape: tuple[int, ...]) -> np.ndarray:
-        """Return the chunk that some bytes hold; raise what numcodecs and numpy raise for others."""
+        """Return the chunk encoded in `content`; errors of numcodecs and NumPy are not caught."""
         decoded = self._compressor.decode(self._checksum.decode(content))
         return np.frombuffer(decoded, self._stored).reshape(shape).astype(self._dtype)

@@ -1,4 +1,4 @@
-"""Commits: the values of some blocks first, made durable once, then the statuses that make them visible."""
+"""Commits of blocks: values are written first and made durable, then the statuses make them visible."""
 
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,18 +17,18 @@ from pipeline.stores.regions import positions, region_of
 
 @dataclass(frozen=True)
 class Planned:
-    """A block that is about to be computed.
+    """Block that is about to be computed.
 
     Attributes
     ----------
     panel : Panel
-        Its panel.
+        Panel of the block.
     block : Block
         Cell and trials.
     settings : sequence of Setting
-        The settings that are computed.
+        Settings to compute.
     stale : sequence of Setting
-        Those of them whose status chunk exists, and must be removed first.
+        Settings among these whose status chunk exists and must be removed first.
     """
 
     panel: Panel
@@ -38,39 +38,39 @@ class Planned:
 
     @property
     def may_grow(self) -> bool:
-        """Whether a later extension continues the block, so that its chunks get other content."""
+        """True if the block is shorter than `Panel.block_trials`, so that an extension would rewrite its chunks."""
         return self.panel.trials is not None and len(self.block.trials) < self.panel.block_trials
 
     @property
     def n_dims(self) -> dict[str, int]:
-        """Variables per trial, each with its number of output dimensions."""
+        """Number of output dimensions of each per-trial variable."""
         return {"error": 0, **{m.name: len(m.dims) for m in self.panel.measures if m.per_trial}}
 
 
 class Commit:
-    """The commit of some blocks: begun before they are computed, durable and visible after `finish`.
+    """Commit of blocks, started before they are computed; they are durable and visible after `finish`.
 
     Parameters
     ----------
     files : Files
-        Files of the store, for a session.
+        Files of the store, opened for a session.
     chunks : Chunks
-        Its arrays.
+        Arrays of the store.
     present : set of str
-        Keys of chunks per cell that this process has found or written, and made durable.
+        Keys of the per-cell chunks that this process has found or written, and made durable.
     planned : sequence of Planned
         The blocks.
 
     Notes
     -----
-    Values are written as they come, statuses in `finish`, after one flush for all blocks. A process that dies in
-    between leaves all of them pending.
+    `write` writes values; `finish` flushes them once for all blocks and then writes the statuses. If the process dies
+    before that, all blocks stay pending.
     """
 
     def __init__(self, files: Files, chunks: Chunks, present: set[str], planned: Sequence[Planned]) -> None:
         self._files, self._chunks, self._present = files, chunks, present
-        self._of_cells: set[str] = set()  # no other commit may rely on them before this one has made them durable
-        for name in ("status", "error"):  # in this order: a block that is committed keeps the texts of its errors
+        self._of_cells: set[str] = set()  # not durable yet: no other commit may rely on them
+        for name in ("status", "error"):  # status first: a committed block must keep its error texts
             files.remove([key for one in planned for key in _keys(chunks, one, one.stale, {name: 0})])
         growing = [one for one in planned if one.may_grow]
         self._batch = files.batch(
@@ -80,33 +80,33 @@ class Commit:
     def write(self, panel: Panel, block: Block, setting: Setting, outcome: Outcome) -> None:
         """Write the outcome of one setting on one block.
 
-        A setting that does not use some method factor is written at each of that factor's values.
+        The outcome is written at every value of the method factors that the setting does not use.
         """
         is_ok = bool((outcome.status == Status.OK).any())
-        places = list(positions(panel, block.cell, setting))
+        at = list(positions(panel, block.cell, setting))
         for measure in panel.measures:
             trials = block.trials if measure.per_trial else None
-            regions = [region_of(panel, place, trials, len(measure.dims)) for place in places]
+            regions = [region_of(panel, position, trials, len(measure.dims)) for position in at]
             if not measure.per_trial:
                 regions = [region for region in regions if is_ok and self._is_needed(panel.name, measure.name, region)]
             self._put(panel.name, measure.name, regions, outcome.values[measure.name])
-        regions = [region_of(panel, place, block.trials, 0) for place in places]
+        regions = [region_of(panel, position, block.trials, 0) for position in at]
         error = _with_rerun(panel, block, outcome.error).astype(np.dtypes.StringDType())
         if (error != "").any():
             self._put(panel.name, "error", regions, error)
         else:
             keys = [key for region in regions for key in self._chunks.keys(panel.name, "error", region)]
-            self._files.remove_leftovers(keys)
+            self._files.remove_uncommitted(keys)
         for key, content in self._chunks.encode(panel.name, "status", regions, outcome.status).items():
             self._batch.put_last(key, content)
 
     def finish(self) -> None:
-        """Make the values durable, then the statuses visible."""
+        """Make the values durable, then make the statuses visible."""
         self._batch.finish()
         self._present |= self._of_cells
 
     def discard(self) -> None:
-        """Remove what was prepared; the blocks stay pending."""
+        """Discard the prepared statuses; the blocks stay pending."""
         self._batch.discard()
 
     def _put(self, panel: str, name: str, regions: Sequence[Region], values: np.ndarray) -> None:
@@ -114,14 +114,14 @@ class Commit:
             self._batch.put(key, content)
 
     def _is_needed(self, panel: str, name: str, region: Region) -> bool:
-        """Return whether to write the value of a cell: committed blocks depend on it, so none is replaced."""
+        """Return True if a per-cell chunk is missing or damaged; committed blocks depend on intact ones."""
         (key,) = self._chunks.keys(panel, name, region)
         if key in self._present or key in self._of_cells:
             return False
         content = self._files.read(key)
         try:
             self._chunks.decode(panel, name, region, {key: content})
-        except DamagedChunkError:  # a power loss may leave a file without its content
+        except DamagedChunkError:  # a power loss may leave an incomplete file
             content = None
         self._of_cells.add(key)
         if content is not None:
@@ -130,7 +130,7 @@ class Commit:
 
 
 def _keys(chunks: Chunks, planned: Planned, settings: Iterable[Setting], n_dims: Mapping[str, int]) -> Iterator[str]:
-    """Yield keys of chunks per trial, of some settings and variables with their numbers of output dimensions."""
+    """Yield the keys of per-trial chunks; `n_dims` maps variables to their numbers of output dimensions."""
     panel, block = planned.panel, planned.block
     for setting in settings:
         for position in positions(panel, block.cell, setting):
@@ -139,7 +139,7 @@ def _keys(chunks: Chunks, planned: Planned, settings: Iterable[Setting], n_dims:
 
 
 def rerun_line(panel: Panel, block: Block, trial: int) -> str:
-    """Return the last line of a stored error: the command that computes its trial again; STORE stands for the path."""
+    """Return the last line of a stored error: the command that reruns its trial, with STORE for the path."""
     values = panel.cells()[block.cell].items()
     cell = "".join(f" --cell {shlex.quote(f'{name}={format_value(value)}')}" for name, value in values)
     return f"again: dpstudies trial STORE --panel {panel.name}{cell} --trial {trial}"

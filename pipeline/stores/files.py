@@ -1,64 +1,64 @@
-"""Reading and writing the files of a store by key, in a local folder or an object store.
+"""Interface to the files of a store by key, in a local folder or an object store.
 
-Only a session may write, and another session can take that right away for good (*fencing*), even from a process that
-was suspended in the middle of a write; `LocalFiles` and `ObjectFiles` say how.
+Only a session may write. A later session can end that right permanently (*fencing*), even for a process that was
+suspended during a write; see `LocalFiles` and `ObjectFiles`.
 """
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 from pipeline.stores.local_files import LocalFiles
+from pipeline.stores.locations import is_local
 from pipeline.stores.object_files import ObjectFiles
-from pipeline.stores.places import is_local
 
 
 class Batch(Protocol):
-    """Writes that become durable together: first what others depend on, then what commits it."""
+    """Writes that become durable together: first the values, then the files that commit them."""
 
     def put(self, key: str, content: bytes) -> None:
         """Write a file."""
 
     def depend(self, key: str) -> None:
-        """Make a file durable with the batch that another writer has written."""
+        """Make a file of another writer durable with this batch."""
 
     def put_last(self, key: str, content: bytes) -> None:
-        """Write a file that becomes visible once every `put` of the batch is durable."""
+        """Write a file that becomes visible only after every `put` of the batch is durable."""
 
     def finish(self) -> None:
-        """Make every `put` durable, then every `put_last` visible."""
+        """Make every `put` durable, then make every `put_last` visible."""
 
     def discard(self) -> None:
-        """Forget every `put_last`."""
+        """Discard every `put_last`."""
 
 
 class Files(Protocol):
-    """Files of a store by key; writes need a session, and raise `SessionSupersededError` once it was fenced."""
+    """Files of a store by key; writes require a session and raise `SessionSupersededError` once it is fenced."""
 
     url: str
 
     def read(self, key: str) -> bytes | None:
-        """Return the content of a file, None where there is none."""
+        """Return the content of a file, or None if it does not exist."""
 
     def read_many(self, keys: Iterable[str]) -> dict[str, bytes | None]:
         """Return the contents of files."""
 
     def exists(self, key: str) -> bool:
-        """Return whether there is a file."""
+        """Return True if the file exists."""
 
     def names(self, folder: str) -> list[str]:
-        """Return the names of the files in a folder, sorted; none where there is no folder."""
+        """Return the sorted names of the files in a folder; none if the folder does not exist."""
 
     def create(self, key: str, content: bytes) -> bool:
-        """Write a file that must not exist yet, without a session; return False where it exists."""
+        """Write a new file, without a session; return False if it exists already."""
 
     def put(self, key: str, content: bytes, durable: bool = True) -> None:
-        """Write a file; if it is durable, a power loss leaves the old content or the new one."""
+        """Write a file; if `durable`, a power loss leaves the old or the new content."""
 
     def remove(self, keys: Iterable[str]) -> None:
-        """Remove files durably; absent ones are ignored."""
+        """Remove files durably; absent files are ignored."""
 
-    def remove_leftovers(self, keys: Iterable[str]) -> None:
-        """Remove files that an attempt which was never committed may have left, where it costs no request to ask."""
+    def remove_uncommitted(self, keys: Iterable[str]) -> None:
+        """Remove files of an earlier uncommitted attempt, unless checking for them costs a request."""
 
     def flush(self, keys: Iterable[str]) -> None:
         """Make written files durable."""
@@ -67,26 +67,26 @@ class Files(Protocol):
         """Prepare the session's writes."""
 
     def end(self) -> None:
-        """Remove temporary files of the session; no write is possible afterwards."""
+        """Remove the temporary files of the session, which cannot write afterwards."""
 
     def fence_others(self) -> None:
         """Make every write of other sessions fail, and remove their temporary files."""
 
     def batch(self, expected: Mapping[str, Any] | None = None) -> Batch:
-        """Return a new batch; `expected` holds what `versions` returned for files that others may have replaced."""
+        """Return a new batch; `expected` is the result of `versions` for files that others may replace meanwhile."""
 
     def versions(self, keys: Iterable[str]) -> dict[str, Any]:
-        """Return the version of each file, for `batch`; then check that the session was not superseded."""
+        """Read the version of each file, for `batch`, then check that the session is not superseded."""
 
 
 def open_files(url: str, session: str | None = None) -> Files:
-    """Return the files of a store, for reading, or for the writes of a session.
+    """Return the files of a store, read-only or for a session.
 
     Parameters
     ----------
     url : str
         Folder, or URL of an object store.
     session : str, optional
-        Identifier of the session that writes.
+        Identifier of the writing session.
     """
     return LocalFiles(url, session) if is_local(url) else ObjectFiles(url, session)

@@ -1,7 +1,7 @@
-"""Damage of a store, found and repaired: chunks that fail their checksum or are absent, and contradictions.
+"""Checks and repairs of a store: chunks that are missing or fail their checksum, and inconsistent values.
 
-Checks only read. Damage is confirmed by a second read; an error of the file system or network is raised, and is not
-damage.
+Checks only read, and a second read confirms damage. Errors of the file system or network do not count as damage; they
+are raised.
 """
 
 import json
@@ -14,7 +14,7 @@ from pipeline.declare.panel import Panel, Setting
 from pipeline.declare.study import Study
 from pipeline.errors import DamagedChunkError
 from pipeline.stores.commits import rerun_line
-from pipeline.stores.places import ROOT, SESSIONS
+from pipeline.stores.locations import ROOT, SESSIONS
 from pipeline.stores.regions import positions, region_of
 from pipeline.stores.root import COPY, unseal
 from pipeline.stores.store import ResultStore, accessing
@@ -24,21 +24,21 @@ from pipeline.stores.template import make_template
 def check_block(
     store: ResultStore, panel: Panel, block: Block, setting: Setting
 ) -> tuple[dict[str, str], Outcome | None]:
-    """Read every chunk of one setting on one block, at every position at which the setting is stored.
+    """Check every chunk of one setting on one block, at every position at which the setting is stored.
 
     Parameters
     ----------
     store : ResultStore
         The store.
     panel, block, setting
-        What to check.
+        Panel, block and setting to check.
 
     Returns
     -------
     problems : dict of str to str
-        What is wrong, by variable: ``unreadable: ...``, ``missing`` or ``inconsistent: ...``.
+        Problem by variable: ``unreadable: ...``, ``missing`` or ``inconsistent: ...``.
     outcome : Outcome or None
-        What is stored; None for a block that is pending, or damaged.
+        Stored outcome; None for a pending or damaged block.
     """
     problems: dict[str, str] = {}
     outcomes = [_read(store, panel, block, position, problems) for position in positions(panel, block.cell, setting)]
@@ -46,15 +46,11 @@ def check_block(
     if problems or not found:
         return problems, None
     if len(found) < len(outcomes):
-        return {
-            "status": "missing: it is there at other values of the method factors that the method does not use"
-        }, None
+        return {"status": "missing: present at other values of method factors that the method does not use"}, None
     for other in found[1:]:
         for name, values in _arrays(found[0]).items():
             if not _same_bits(values, _arrays(other)[name]):
-                problems[name] = (
-                    "inconsistent: it differs between values of method factors that the method does not use"
-                )
+                problems[name] = "inconsistent: differs between values of method factors that the method does not use"
     if not problems:
         problems = _contradictions(panel, block, found[0])
     is_pending = bool((found[0].status == Status.PENDING).any())
@@ -62,9 +58,9 @@ def check_block(
 
 
 def invalidate(store: ResultStore, panel: Panel, block: Block, setting: Setting, damaged: Iterable[str]) -> None:
-    """Return one setting of a block to pending, and remove its damaged chunks, which hold no number."""
+    """Reset one setting of a block to pending, and remove its damaged chunks."""
     n_dims = {measure.name: (measure.per_trial, len(measure.dims)) for measure in panel.measures}
-    for name in ("status", *(name for name in damaged if name != "status")):  # status first: what it commits is whole
+    for name in ("status", *(name for name in damaged if name != "status")):  # a committed block has all chunks
         per_trial, dims = n_dims.get(name, (True, 0))
         regions = [
             region_of(panel, position, block.trials if per_trial else None, dims)
@@ -74,28 +70,30 @@ def invalidate(store: ResultStore, panel: Panel, block: Block, setting: Setting,
 
 
 def check_template(store: ResultStore, study: Study, *, repair: bool = False) -> dict[tuple[str, str], str]:
-    """Check coordinates, metadata, the root with its copy, and the records of sessions.
+    """Check coordinates, metadata, the root and its copy, and the records of sessions.
 
     Parameters
     ----------
     store : ResultStore
-        The store; opened for a session to repair it.
+        The store, opened for a session if `repair` is True.
     study : Study
-        Its study, as the store configures it.
+        The study as the store configures it.
     repair : bool
-        Whether to write anew what differs.
+        True to rewrite files that differ.
 
     Returns
     -------
     dict of (str, str) to str
-        What is wrong, by panel (empty for the root) and variable.
+        Problem by panel (empty for the root) and variable.
     """
     problems: dict[tuple[str, str], str] = {}
     repaired: list[str] = []
     if store.problem:
         problems["", "root"] = f"damaged: {store.problem}"
         for key in (COPY, ROOT) if repair else ():
-            if store.files.read(key) != store.root_content:  # the intact one is not written: a power loss may follow
+            if (
+                store.files.read(key) != store.root_content
+            ):  # never rewrite the intact file: a power loss could damage it
                 store.files.put(key, store.root_content)
                 repaired.append(key)
     for key, expected in _expected_files(store, study).items():
@@ -103,7 +101,7 @@ def check_template(store: ResultStore, study: Study, *, repair: bool = False) ->
         stored = _confirmed(store, key, expected)
         if not _is_same(store, key, stored, expected):
             name = rest.partition("/")[0]
-            problem = "the file is missing" if stored is None else "not what the root says"
+            problem = "the file is missing" if stored is None else "differs from the root"
             problems[panel, "metadata" if name == ROOT else name] = f"damaged: {problem}"
             if repair:
                 store.files.put(key, expected)
@@ -112,12 +110,12 @@ def check_template(store: ResultStore, study: Study, *, repair: bool = False) ->
         store.files.flush(repaired)
     for name in store.files.names(SESSIONS):
         if name.endswith(".json") and unseal(store.files.read(f"{SESSIONS}/{name}")) is None:
-            problems["", f"session {name}"] = "lost: the record is damaged; no number depends on it"
+            problems["", f"session {name}"] = "lost: the record is damaged; no result depends on it"
     return problems
 
 
 def _expected_files(store: ResultStore, study: Study) -> dict[str, bytes]:
-    """Return the metadata that the root holds, and the coordinates that the spec gives, by key."""
+    """Return the array metadata in the root and the coordinates of the spec, by key."""
     root = json.loads(store.root_content)
     found = {}
     for path, document in root["consolidated_metadata"]["metadata"].items():
@@ -128,14 +126,14 @@ def _expected_files(store: ResultStore, study: Study) -> dict[str, bytes]:
 
 
 def _confirmed(store: ResultStore, key: str, expected: bytes) -> bytes | None:
-    """Read a file, and once more where it is not as expected."""
+    """Read a file, and read it again if its content is not as expected."""
     with accessing(store.url):
         stored = store.files.read(key)
         return stored if stored == expected else store.files.read(key)
 
 
 def _is_same(store: ResultStore, key: str, stored: bytes | None, expected: bytes) -> bool:
-    """Return whether two files say the same, though other releases of Zarr may have written them."""
+    """Return True if two files have equal content, even if different releases of Zarr wrote them."""
     if stored is None or stored == expected:
         return stored == expected
     if key.endswith(ROOT):
@@ -158,7 +156,7 @@ def _is_same(store: ResultStore, key: str, stored: bytes | None, expected: bytes
 def _read(
     store: ResultStore, panel: Panel, block: Block, position: tuple[int, ...], problems: dict[str, str]
 ) -> Outcome | None:
-    """Read one position; None where the block has no status there."""
+    """Read one position; return None if the block has no status there."""
     arrays: dict[str, np.ndarray] = {}
 
     def stored(name: str, per_trial: bool, n_dims: int, required: bool) -> None:
@@ -200,21 +198,21 @@ def _read(
 
 
 def _contradictions(panel: Panel, block: Block, outcome: Outcome) -> dict[str, str]:
-    """Return what cannot be of one block: unknown statuses, numbers that are missing, errors of other trials."""
+    """Return inconsistencies of a block: unknown statuses, missing numbers, errors of other trials."""
     problems = {}
     if not np.isin(outcome.status, list(Status)).all():
-        problems["status"] = f"inconsistent: {int(outcome.status.max())} is no status"
+        problems["status"] = f"inconsistent: unknown status {int(outcome.status.max())}"
     is_ok, is_failed = outcome.status == Status.OK, np.isin(outcome.status, FAILURES)
     for trial, failed, text in zip(block.trials, is_failed, outcome.error, strict=True):
         if failed != bool(text) or (text and not str(text).endswith(rerun_line(panel, block, trial))):
-            problems["error"] = f"inconsistent: the text of trial {trial} does not belong to its status or place"
+            problems["error"] = f"inconsistent: the error text of trial {trial} does not match its status or position"
     for measure in panel.measures:
         values = outcome.values[measure.name]
         if values.dtype.kind != "f" or measure.ragged or not is_ok.any():
             continue
         of_ok = values[is_ok] if measure.per_trial and panel.trials is not None else values
         if measure.per_trial and np.isnan(of_ok).any():
-            problems[measure.name] = "inconsistent: a trial that is ok has no number"
+            problems[measure.name] = "inconsistent: an ok trial has a NaN"
     return problems
 
 

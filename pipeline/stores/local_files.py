@@ -1,7 +1,7 @@
-"""The files of a store in a folder.
+"""Files of a store in a local folder.
 
-A file is written in the session's own folder of temporary files and then renamed. Fencing removes that folder, so that
-every later rename of the session fails: there is no gap between a check and the write that it permits.
+A file is written to the session's folder of temporary files and then renamed. Fencing removes that folder, so that
+every later rename of the session fails: no separate check, and hence no race between a check and a write, is needed.
 """
 
 import ctypes
@@ -17,7 +17,7 @@ from typing import Any
 
 from pipeline.errors import SessionSupersededError
 from pipeline.faults import retried
-from pipeline.stores.places import STATE
+from pipeline.stores.locations import STATE
 
 _WRITING = f"{STATE}/writing"
 
@@ -31,7 +31,7 @@ class LocalFiles:
         self._temporary = os.path.join(url, _WRITING, session or "")
 
     def read(self, key: str) -> bytes | None:
-        """Return the content of a file, None where there is none; empty for what is no regular file."""
+        """Return the content of a file, None if it does not exist, or empty bytes if it is not a regular file."""
         return retried(self._read, key)
 
     def _read(self, key: str) -> bytes | None:
@@ -40,7 +40,7 @@ class LocalFiles:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            if error.errno == errno.ELOOP:  # a link to itself
+            if error.errno == errno.ELOOP:  # a symbolic link to itself
                 return b""
             raise
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -54,7 +54,7 @@ class LocalFiles:
         return {key: self.read(key) for key in keys}
 
     def exists(self, key: str) -> bool:
-        """Return whether there is a file."""
+        """Return True if the file exists."""
         try:
             retried(os.stat, self._path(key))
         except (FileNotFoundError, NotADirectoryError):
@@ -65,14 +65,14 @@ class LocalFiles:
         return True
 
     def names(self, folder: str) -> list[str]:
-        """Return the names of the files in a folder, sorted; none where there is no folder."""
+        """Return the sorted names of the files in a folder; none if the folder does not exist."""
         try:
             return sorted(retried(os.listdir, self._path(folder)))
         except FileNotFoundError:
             return []
 
     def create(self, key: str, content: bytes) -> bool:
-        """Write a file that must not exist yet, without a session; return False where it exists."""
+        """Write a new file, without a session; return False if it exists already."""
         path = self._path(key)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         try:
@@ -86,7 +86,7 @@ class LocalFiles:
         return True
 
     def put(self, key: str, content: bytes, durable: bool = True) -> None:
-        """Write a file; readers see the old one or the new one, after a power loss, too, if it is durable."""
+        """Write a file atomically; if `durable`, a power loss leaves the old or the new content."""
         temporary = self.write_temporary(content)
         if durable:
             self.sync(temporary)
@@ -101,7 +101,7 @@ class LocalFiles:
             os.close(descriptor)
 
     def remove(self, keys: Iterable[str]) -> None:
-        """Remove files durably; absent ones are ignored. A rename into the session's folder, so that it is fenced."""
+        """Remove files durably; absent files are ignored. They are first renamed into the fenced session folder."""
         removed = False
         for key in keys:
             temporary = self._temporary_name()
@@ -115,8 +115,8 @@ class LocalFiles:
         if removed:
             self.flush([])
 
-    def remove_leftovers(self, keys: Iterable[str]) -> None:
-        """Remove files that an attempt which was never committed has left."""
+    def remove_uncommitted(self, keys: Iterable[str]) -> None:
+        """Remove files of an earlier uncommitted attempt."""
         self.remove([key for key in keys if os.path.lexists(self._path(key))])
 
     def begin(self) -> None:
@@ -124,7 +124,7 @@ class LocalFiles:
         os.makedirs(self._temporary)
 
     def end(self) -> None:
-        """Remove temporary files of the session; no write is possible afterwards."""
+        """Remove the temporary files of the session, which cannot write afterwards."""
         shutil.rmtree(self._temporary, ignore_errors=True)
 
     def fence_others(self) -> None:
@@ -142,7 +142,7 @@ class LocalFiles:
                 shutil.rmtree(path, ignore_errors=True)
 
     def versions(self, keys: Iterable[str]) -> dict[str, Any]:
-        """Return nothing: renames are fenced."""
+        """Return an empty mapping: renames are fenced."""
         return {}
 
     def batch(self, expected: Mapping[str, Any] | None = None) -> "_LocalBatch":
@@ -150,7 +150,7 @@ class LocalFiles:
         return _LocalBatch(self)
 
     def write_temporary(self, content: bytes) -> str:
-        """Write a temporary file, and return its path."""
+        """Write a temporary file and return its path."""
         return retried(self._write_temporary, content)
 
     def _write_temporary(self, content: bytes) -> str:
@@ -170,7 +170,7 @@ class LocalFiles:
         return path
 
     def rename(self, temporary: str, key: str) -> None:
-        """Give a temporary file its final name."""
+        """Rename a temporary file to its final name."""
         retried(self._rename, temporary, key)
 
     def _rename(self, temporary: str, key: str) -> None:
@@ -187,14 +187,14 @@ class LocalFiles:
             os.makedirs(os.path.dirname(path), exist_ok=True)
             try:
                 os.replace(temporary, path)
-            except FileNotFoundError:  # an attempt that seemed to fail may have renamed it
+            except FileNotFoundError:  # an attempt with an error may have renamed it
                 self._require_session()
-                raise OSError(errno.EAGAIN, "a temporary file has gone", path) from None
+                raise OSError(errno.EAGAIN, "a temporary file has disappeared", path) from None
 
     def flush(self, keys: Iterable[str]) -> None:
         """Make written files durable: one call for the file system on Linux, elsewhere one per file and folder.
 
-        An error is not retried here: the system may have dropped what it could not write, so it must be written anew.
+        Errors are not retried: the system may have dropped unwritten data, so the files must be written again.
         """
         if _SYNCFS is not None:
             descriptor = os.open(self.url, os.O_RDONLY)
@@ -252,7 +252,7 @@ class _LocalBatch:
 
 
 def _destroy(path: str) -> None:
-    """Remove a file, or a folder that damage has put in the place of one."""
+    """Remove a file, or a folder that has replaced a file because of damage."""
     if os.path.isdir(path) and not os.path.islink(path):
         shutil.rmtree(path)
     else:
@@ -260,7 +260,7 @@ def _destroy(path: str) -> None:
 
 
 def _find_syncfs() -> Any:
-    """Return the system call that writes a file system's buffers, None where there is none."""
+    """Return the system call that flushes a file system, or None if there is none."""
     if not sys.platform.startswith("linux"):
         return None
     return getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)

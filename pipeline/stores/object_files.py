@@ -1,8 +1,8 @@
-"""The files of a store in an object store.
+"""Files of a store in an object store.
 
-A session is superseded once the record of the next one exists. Writes are conditional where another session could have
-replaced an object meanwhile: a status is written only where there is none, and a chunk whose block may grow only if it
-is still the one that was seen before the session was checked.
+A session is superseded once the record of the next session exists. Writes are conditional where another session could
+have replaced an object meanwhile: a status is written only if none exists, and a chunk of a block that may grow only if
+it has the version that was read before the session was checked.
 """
 
 import errno
@@ -14,15 +14,15 @@ import fsspec
 
 from pipeline.errors import SessionSupersededError
 from pipeline.faults import retried
-from pipeline.stores.places import SESSIONS
+from pipeline.stores.locations import SESSIONS
 
-_MOST_WAITING = 64  # objects that are written at a time
+_MOST_WAITING = 64  # objects written concurrently
 
 
 class ObjectFiles:
     """Files of a store in an object store; see `pipeline.stores.files.Files`.
 
-    Conditional writes are those of S3. Elsewhere a session is only checked before it writes.
+    Writes are conditional on S3 only. On other object stores, the session is only checked before each write.
     """
 
     def __init__(self, url: str, session: str | None = None) -> None:
@@ -33,7 +33,7 @@ class ObjectFiles:
         self._is_conditional = "s3" in ((protocols,) if isinstance(protocols, str) else protocols)
 
     def read(self, key: str) -> bytes | None:
-        """Return the content of an object, None where there is none."""
+        """Return the content of an object, or None if it does not exist."""
         try:
             return retried(self._files.cat_file, self._path(key))
         except FileNotFoundError:
@@ -56,11 +56,11 @@ class ObjectFiles:
         return found
 
     def exists(self, key: str) -> bool:
-        """Return whether there is an object."""
+        """Return True if the object exists."""
         return self._files.isfile(self._path(key))
 
     def names(self, folder: str) -> list[str]:
-        """Return the names of the objects in a folder, sorted; none where there is no folder."""
+        """Return the sorted names of the objects in a folder; none if the folder does not exist."""
         try:
             found = self._files.ls(self._path(folder), detail=False, refresh=True)
         except FileNotFoundError:
@@ -68,11 +68,11 @@ class ObjectFiles:
         return sorted(path.rstrip("/").rpartition("/")[2] for path in found)
 
     def create(self, key: str, content: bytes) -> bool:
-        """Write an object that must not exist yet, without a session; return False where it exists."""
+        """Write a new object, without a session; return False if it exists already."""
         return self._put_if(key, content, None)
 
     def put(self, key: str, content: bytes, durable: bool = True) -> None:
-        """Write an object, which is always durable."""
+        """Write an object; the write is always durable."""
         self.require_session()
         self._files.pipe_file(self._path(key), content)
 
@@ -82,21 +82,21 @@ class ObjectFiles:
         self._files.pipe({self._path(key): content for key, content in contents.items()})
 
     def replace(self, key: str, content: bytes, version: Any) -> None:
-        """Write an object whose version is known.
+        """Replace an object of a known version.
 
         Raises
         ------
         SessionSupersededError
-            If another session has replaced it.
+            If another session has replaced the object.
         OSError
-            If another attempt at the same task has replaced it by other content.
+            If another attempt at the same task has replaced the object with different content.
         """
         if not self._put_if(key, content, version) and self.read(key) != content:
             self.require_session()
             raise OSError(errno.EAGAIN, "an object changed while its block was computed", self.url)
 
     def _put_if(self, key: str, content: bytes, version: Any) -> bool:
-        """Write an object if its version is still the one given, None for absent; return whether it was."""
+        """Write an object if it still has `version` (None: does not exist); return False otherwise."""
         path = self._path(key)
         if not self._is_conditional:
             if version is None and self._files.exists(path):
@@ -114,30 +114,30 @@ class ObjectFiles:
         return True
 
     def remove(self, keys: Iterable[str]) -> None:
-        """Remove objects; absent ones are ignored."""
+        """Remove objects; absent objects are ignored."""
         for k, key in enumerate(keys):
             if k == 0:
                 self.require_session()
             with suppress(FileNotFoundError):
                 self._files.rm_file(self._path(key))
 
-    def remove_leftovers(self, keys: Iterable[str]) -> None:
-        """Do nothing: verification notices the rare leftover, and each question costs a request."""
+    def remove_uncommitted(self, keys: Iterable[str]) -> None:
+        """Do nothing: such objects are rare, verification finds them, and each check would cost a request."""
 
     def flush(self, keys: Iterable[str]) -> None:
-        """Do nothing: what was written is durable."""
+        """Do nothing: written objects are durable."""
 
     def begin(self) -> None:
-        """Prepare nothing: an object appears whole, or not at all."""
+        """Do nothing: writes of objects are atomic."""
 
     def end(self) -> None:
-        """Remove nothing: there are no temporary files."""
+        """Do nothing: there are no temporary files."""
 
     def fence_others(self) -> None:
         """Do nothing: the record of this session fences the others."""
 
     def versions(self, keys: Iterable[str]) -> dict[str, Any]:
-        """Return the entity tag of each object, None where there is none; then check the session."""
+        """Read the entity tag of each object, None if it does not exist, then check the session."""
         found = {}
         for key in keys:
             try:
@@ -164,7 +164,7 @@ class ObjectFiles:
 
 
 class _ObjectBatch:
-    """Writes many objects at a time; those with an expected version, and the last ones, on condition."""
+    """Batch of concurrent writes; objects with an expected version and `put_last` are written conditionally."""
 
     def __init__(self, files: ObjectFiles, expected: Mapping[str, Any]) -> None:
         self._files, self._expected = files, expected
@@ -180,7 +180,7 @@ class _ObjectBatch:
             self._write_waiting()
 
     def depend(self, key: str) -> None:
-        pass  # an object that can be read is durable
+        pass  # objects are durable
 
     def put_last(self, key: str, content: bytes) -> None:
         self._last[key] = content

@@ -1,4 +1,4 @@
-"""Where numbers come from: versions, machine, source revision, and which sessions wrote a store."""
+"""Provenance of results: package versions, machine and source revision."""
 
 import os
 import platform
@@ -28,7 +28,7 @@ def now() -> str:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions on which numbers may depend.
+    """Return the versions of packages that results may depend on.
 
     Examples
     --------
@@ -45,12 +45,12 @@ def describe(study_file: str | None) -> dict[str, Any]:
     Parameters
     ----------
     study_file : str or None
-        A file of the study, whose source revision is looked up.
+        A file of the study; its git commit is recorded.
 
     Returns
     -------
     dict
-        Versions, host, processor features that BLAS and numpy dispatch on, and the git commit, as JSON values.
+        Versions, host, processor features used by the dispatch of BLAS and NumPy, and git commit, as JSON values.
     """
     extensions = cast(dict[str, Any], np.show_config(mode="dicts"))["SIMD Extensions"]
     return {
@@ -66,7 +66,7 @@ def describe(study_file: str | None) -> dict[str, Any]:
 
 
 def _git(file: Path) -> dict[str, Any]:
-    """Return the commit of a file's repository, and whether that was changed since; nothing if git has not the file."""
+    """Return the git commit of a file's repository and its dirty state; empty if the file is not tracked."""
 
     def git(*words: str) -> str:
         done = subprocess.run(

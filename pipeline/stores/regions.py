@@ -1,4 +1,4 @@
-"""Where numbers lie in an array: the region of a block and a setting, and writes that cover whole chunks."""
+"""Array regions of blocks and settings, and writes that cover whole chunks."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -10,20 +10,18 @@ import zarr
 
 from pipeline.declare.panel import Panel, Setting
 
-SLAB_CHUNKS = 1000  # zarr makes a coroutine for each chunk that one call reads
-SLAB_BYTES = 2**20  # of one read, if one chunk does not take more
+SLAB_CHUNKS = 1000  # per read: zarr creates one coroutine per chunk
+SLAB_BYTES = 2**20  # per read, or one chunk if it is larger
 
 
 def setting_index(panel: Panel, setting: Setting) -> tuple[Any, ...]:
-    """Index of a setting along the axes of the methods; a factor it does not use is taken whole."""
-    place = setting.place(panel.method_dim)
-    return tuple(
-        axis.values.index(place[axis.name]) if axis.name in place else slice(None) for axis in panel.method_axes
-    )
+    """Return the index of a setting along the method axes; factors that it does not use get a full slice."""
+    at = setting.coordinates(panel.method_dim)
+    return tuple(axis.values.index(at[axis.name]) if axis.name in at else slice(None) for axis in panel.method_axes)
 
 
 def positions(panel: Panel, cell: int, setting: Setting) -> Iterator[tuple[int, ...]]:
-    """Yield the positions (data factors, method factors, method) at which a setting of a cell is stored."""
+    """Yield the array indices (data factors, method factors, method) at which a setting of a cell is stored."""
     of_cell = np.unravel_index(cell, [len(axis.values) for axis in panel.factors]) if panel.factors else ()
     choices = [
         range(len(axis.values)) if isinstance(index, slice) else (index,)
@@ -34,7 +32,7 @@ def positions(panel: Panel, cell: int, setting: Setting) -> Iterator[tuple[int, 
 
 
 def region_of(panel: Panel, position: tuple[int, ...], trials: range | None, n_dims: int) -> tuple[Any, ...]:
-    """Region of a position over some trials (None: no trial dimension), whole along the `n_dims` last dimensions."""
+    """Return the region of a position over some trials (None: no trial dimension) and `n_dims` full output axes."""
     grid = tuple(slice(index, index + 1) for index in position)
     along = () if trials is None or panel.trials is None else (slice(trials.start, trials.stop),)
     return grid + along + (slice(None),) * n_dims
@@ -46,16 +44,16 @@ def write_region(array: zarr.Array, region: tuple[slice, ...], values: np.ndarra
     Parameters
     ----------
     array : zarr.Array
-        Where to write.
+        Array to write to.
     region : tuple of slice
-        One slice a dimension, with start and stop.
+        One slice per dimension, with start and stop.
     values : ndarray
-        Reshaped to the region.
+        Values, reshaped to the region.
 
     Raises
     ------
     ValueError
-        If the region begins or ends within a chunk: another writer of that chunk would undo this write, or be undone.
+        If the region begins or ends within a chunk: two writers of that chunk would overwrite each other.
 
     Examples
     --------
@@ -71,7 +69,7 @@ def write_region(array: zarr.Array, region: tuple[slice, ...], values: np.ndarra
 
 
 def fill_chunk(array: zarr.Array, region: tuple[slice, ...], values: np.ndarray) -> np.ndarray:
-    """Return the one chunk that a region covers; beyond the end of the array it holds the fill value.
+    """Return the single chunk that a region covers, padded with the fill value beyond the end of the array.
 
     Parameters
     ----------
@@ -81,7 +79,7 @@ def fill_chunk(array: zarr.Array, region: tuple[slice, ...], values: np.ndarray)
     Returns
     -------
     ndarray
-        Of the shape of a chunk.
+        Array of the shape of a chunk.
 
     Raises
     ------
@@ -105,14 +103,13 @@ def fill_chunk(array: zarr.Array, region: tuple[slice, ...], values: np.ndarray)
 def _whole_chunks(
     array: zarr.Array, region: tuple[slice, ...], values: np.ndarray
 ) -> tuple[tuple[slice, ...], np.ndarray]:
-    """Return a region with its limits, and the values in its shape; refuse a region that divides a chunk."""
+    """Return a region with explicit limits and the values in its shape; raise ValueError if it divides a chunk."""
     whole = [slice(*part.indices(size)[:2]) for part, size in zip(region, array.shape, strict=True)]
     for part, chunk, size in zip(whole, array.chunks, array.shape, strict=True):
         if part.start % chunk or (part.stop % chunk and part.stop != size):
             raise ValueError(
                 f"a write must cover whole chunks, got {part.start}:{part.stop} in a dimension of {size} with chunks "
-                f"of {chunk}; two writers of one chunk would overwrite each other: write the runs of trials that "
-                "block_trials makes"
+                f"of {chunk}; two writers of one chunk would overwrite each other: align the trials with block_trials"
             )
     return tuple(whole), values.reshape([part.stop - part.start for part in whole])
 
@@ -120,19 +117,19 @@ def _whole_chunks(
 def iterate_slabs(
     array: zarr.Array, within: tuple[slice, ...] | None = None
 ) -> Iterator[tuple[tuple[slice, ...], tuple[slice, ...]]]:
-    """Divide an array into parts of whole chunks, each small enough to be read at once.
+    """Divide an array into slabs of whole chunks, each small enough for one read.
 
     Parameters
     ----------
     array : zarr.Array
-        An array of any number of chunks.
+        The array, with any number of chunks.
     within : tuple of slice, optional
-        What of the grid of chunks is wanted; all by default.
+        Part of the chunk grid to divide; all of it by default.
 
     Yields
     ------
     chunks, region : tuple of slice
-        The part, in the grid of chunks and in the array itself.
+        Slab as indices of the chunk grid and of the array.
 
     Examples
     --------
@@ -140,11 +137,11 @@ def iterate_slabs(
     >>> [chunks for chunks, _ in iterate_slabs(array)][:3]
     [(slice(0, 1, None), slice(0, 1000, None)), (slice(0, 1, None), slice(1000, 2000, None)), ...]
     """
-    wanted = [range(n)[part] for n, part in zip(array.cdata_shape, within or (slice(None),) * array.ndim, strict=True)]
+    spans = [range(n)[part] for n, part in zip(array.cdata_shape, within or (slice(None),) * array.ndim, strict=True)]
     room = max(1, SLAB_BYTES // (math.prod(array.chunks) * array.dtype.itemsize))
-    steps = chunk_steps([len(along) for along in wanted], min(SLAB_CHUNKS, room))
+    steps = chunk_steps([len(along) for along in spans], min(SLAB_CHUNKS, room))
     parts = [
-        [slice(k, min(k + step, along.stop)) for k in along[::step]] for along, step in zip(wanted, steps, strict=True)
+        [slice(k, min(k + step, along.stop)) for k in along[::step]] for along, step in zip(spans, steps, strict=True)
     ]
     for chunks in product(*parts):
         sizes = zip(chunks, array.chunks, array.shape, strict=True)
@@ -152,7 +149,7 @@ def iterate_slabs(
 
 
 def chunk_steps(counts: Sequence[int], room: int) -> list[int]:
-    """How many chunks to take along each axis, the last axes first, so that there is room for all of them."""
+    """Return numbers of chunks per axis, the last axes first, whose product is at most `room`."""
     steps: list[int] = []
     for n_along in reversed(counts):
         steps.insert(0, max(1, min(room, n_along)))

@@ -1,4 +1,4 @@
-"""What a store holds, as data sets: the way in for whoever reads results."""
+"""Access to stored results as xarray data sets."""
 
 import math
 import os
@@ -12,11 +12,11 @@ from pipeline.faults import explain, is_expired, is_transient
 from pipeline.stores.regions import SLAB_CHUNKS, chunk_steps
 from pipeline.stores.store import ResultStore
 
-_DASK_BYTES, _DASK_CHUNKS = 2**22, 100  # Dask gets as many chunks at least, if they are not smaller than blocks
+_DASK_BYTES, _DASK_CHUNKS = 2**22, 100  # maximum bytes per Dask chunk; minimum number of Dask chunks
 
 
 def open_results(store: str | os.PathLike[str]) -> xr.DataTree:
-    """Open a store as a tree of lazy data sets, one for each panel, numeric coordinates in ascending order.
+    """Open a store as a tree of lazy data sets, one per panel, with numeric coordinates in ascending order.
 
     Parameters
     ----------
@@ -26,8 +26,8 @@ def open_results(store: str | os.PathLike[str]) -> xr.DataTree:
     Returns
     -------
     xarray.DataTree
-        ``tree["k2"].to_dataset()`` is the Dataset of panel ``k2``; arrays are Dask arrays, one chunk a block, or a
-        run of blocks where there are more than 100.
+        ``tree["k2"].to_dataset()`` is the Dataset of panel ``k2``. Variables are Dask arrays with one block per chunk,
+        or several consecutive blocks if there are more than 100.
 
     Raises
     ------
@@ -68,27 +68,27 @@ def open_complete(store: str | os.PathLike[str]) -> ResultStore:
     opened = ResultStore.open(store)
     if not opened.complete:
         raise IncompleteStoreError(
-            f"the store {store} was interrupted while it was created; finish it with: dpstudies resume {store}"
+            f"the creation of the store {store} was interrupted; finish it with: dpstudies resume {store}"
         )
     return opened
 
 
 def classify_read_error(error: BaseException) -> UnreadableStoreError | StoreAccessError | None:
-    """Return the error of the pipeline that stands for an error of a lazy read; None for an error of another cause.
+    """Convert an error of a lazy read to an error of the pipeline; return None for other errors.
 
     Parameters
     ----------
     error : BaseException
-        As raised, with its traceback, while values of an opened data set were loaded.
+        Error with its traceback, raised while values of an opened data set were loaded.
 
     Returns
     -------
     UnreadableStoreError, StoreAccessError or None
-        Damage, or an error of the file system or network.
+        `UnreadableStoreError` for damage, `StoreAccessError` for errors of the file system or network.
 
     Examples
     --------
-    >>> classify_read_error(ValueError("of something else")) is None
+    >>> classify_read_error(ValueError("unrelated")) is None
     True
     """
     modules = [str(frame.f_globals.get("__name__")) for frame, _ in traceback.walk_tb(error.__traceback__)]
@@ -105,7 +105,7 @@ def classify_read_error(error: BaseException) -> UnreadableStoreError | StoreAcc
 
 
 def _dask_chunks(store: ResultStore, panel: str) -> dict[str, int]:
-    """Return the chunks of a panel's Dask arrays: runs of blocks where there are many, as each costs a millisecond."""
+    """Return the Dask chunks of a panel: several blocks per chunk if there are many, as a chunk costs about 1 ms."""
     status = store.array(panel, "status")
     arrays = [store.array(panel, name) for name in store.spec["panels"][panel]["measures"]]
     largest = max(math.prod(array.chunks) * array.dtype.itemsize for array in (status, *arrays))
@@ -117,14 +117,14 @@ def _dask_chunks(store: ResultStore, panel: str) -> dict[str, int]:
 
 
 def _number_trials(ds: xr.Dataset) -> xr.Dataset:
-    """Label the trials, 0 for the first, without an array of as many numbers in memory."""
+    """Label the trials from 0 with a RangeIndex, which needs no array in memory."""
     if "trial" not in ds.dims:
         return ds
     return ds.assign_coords(trial=pd.RangeIndex(ds.sizes["trial"], name="trial"))
 
 
 def _in_order(ds: xr.Dataset) -> xr.Dataset:
-    """Sort along the numeric coordinates, to whose end an extended study appends."""
+    """Sort along the numeric coordinates; extensions append values at their end."""
     for name, index in ds.indexes.items():
         if index.dtype.kind in "if" and not index.is_monotonic_increasing:
             ds = ds.sortby(name)

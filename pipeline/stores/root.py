@@ -1,7 +1,7 @@
-"""The root of a store: sealed with a checksum, kept twice, and checked whenever a store is opened.
+"""Root of a store: stored twice, each time with a checksum that is verified whenever the store is opened.
 
 The root, ``zarr.json``, holds the spec and the consolidated metadata of all arrays, so that a changed bit in it could
-change the meaning of every number. It carries the SHA-256 of its own content as an attribute, and so does its copy.
+change the meaning of every number. The root and its copy have the SHA-256 of their content as an attribute.
 """
 
 import json
@@ -12,26 +12,26 @@ from typing import Any
 from pipeline.declare.streams import canonical_json, sha256
 from pipeline.errors import BadInputError
 from pipeline.stores.files import Files
-from pipeline.stores.places import ROOT, STATE
+from pipeline.stores.locations import ROOT, STATE
 
 STORE_FORMAT = 2
-"""Raised when the layout of a store changes so that earlier versions of this package would misread it."""
+"""Version of the layout; increased when earlier versions of this package would misread the store."""
 COPY = f"{STATE}/root.json"
 _SEAL = "content_sha256"
 
 
 @dataclass(frozen=True)
 class Root:
-    """A root that passed its check.
+    """Verified root of a store.
 
     Attributes
     ----------
     content : bytes
-        The file, as Zarr reads it.
+        Content of the file, as Zarr reads it.
     is_in_place : bool
-        False where only the copy exists: the store is being created, or its root was lost.
+        False if only the copy exists: the store is being created, or its root was lost.
     problem : str
-        Damage of the root or of its copy; empty where both are well.
+        Damage of the root or of its copy; empty if both are intact.
     """
 
     content: bytes
@@ -40,19 +40,19 @@ class Root:
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """The attributes of the root group."""
+        """Attributes of the root group."""
         return json.loads(self.content)["attributes"]
 
 
 def seal(document: Mapping[str, Any], key: str = "") -> bytes:
-    """Return a JSON document with the SHA-256 of its content.
+    """Add the SHA-256 of its content to a JSON document.
 
     Parameters
     ----------
     document : mapping
         JSON values.
     key : str
-        The mapping inside the document that takes the checksum; by default the document itself.
+        Key of the mapping inside the document that gets the checksum; by default the document itself.
 
     Examples
     --------
@@ -68,7 +68,7 @@ def seal(document: Mapping[str, Any], key: str = "") -> bytes:
 
 
 def unseal(content: bytes | None, key: str = "") -> dict[str, Any] | None:
-    """Return a sealed document without its checksum; None where it is absent or was changed."""
+    """Return a sealed document without its checksum, or None if it is missing or was changed."""
     try:
         document = json.loads(content or b"")
         held = document[key] if key else document
@@ -85,7 +85,7 @@ def _without_seal(document: Mapping[str, Any], key: str) -> dict[str, Any]:
 
 
 def seal_root(content: bytes) -> bytes:
-    """Return the root with its checksum among its attributes."""
+    """Return the root with the checksum among its attributes."""
     return seal(json.loads(content), "attributes")
 
 
@@ -95,20 +95,20 @@ def read_root(files: Files) -> Root | None:
     Returns
     -------
     Root or None
-        None where there is no store yet.
+        None if there is no store yet.
 
     Raises
     ------
     BadInputError
-        If the place holds something else, or a store of another format.
+        If the location holds something else, or a store of another format.
     OSError
-        If it cannot be read.
+        If the root cannot be read.
     """
     stored, copy = files.read(ROOT), files.read(COPY)
-    is_well, is_copied = unseal(stored, "attributes") is not None, unseal(copy, "attributes") is not None
+    is_intact, is_copied = unseal(stored, "attributes") is not None, unseal(copy, "attributes") is not None
     if stored is None and copy is None:
         return None
-    if is_well:
+    if is_intact:
         assert stored is not None
         problem = "" if is_copied else f"the copy of the root, {COPY}, is {'damaged' if copy else 'missing'}"
         root = Root(stored, problem=problem)
@@ -123,7 +123,7 @@ def read_root(files: Files) -> Root | None:
 
 
 def _refuse(url: str, stored: bytes | None, copy: bytes | None) -> str:
-    """Return the message for a place without an intact root or copy."""
+    """Return the error message for a location without an intact root or copy."""
     try:
         attributes = json.loads(stored or b"")["attributes"]
         is_of_format_1 = {"spec", "spec_sha256", "sessions"} <= attributes.keys() and _SEAL not in attributes
@@ -133,8 +133,8 @@ def _refuse(url: str, stored: bytes | None, copy: bytes | None) -> str:
         _refuse_other_format(url, 1)
     if copy is not None or b"store_format" in (stored or b""):
         return (
-            f"the root of the store {url} is damaged, and so is its copy ({COPY}); restore one of the two files from a "
-            "backup: every other file is untouched"
+            f"the root of the store {url} and its copy ({COPY}) are damaged; restore one of the two files from a "
+            "backup: no other file was changed"
         )
     return f"{url} holds something that is not a result store; choose another path"
 

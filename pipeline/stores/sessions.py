@@ -1,10 +1,10 @@
-"""Sessions: who may write to a store, one at a time, and the record that each leaves.
+"""Sessions: exclusive write access to a store, and the records of past sessions.
 
-Sessions are numbered. To begin, a process creates the record of the next number, which only one process can do, once
-the session before it is over. A session is over when its record says so, when its process is gone (seen on the same
-machine), or when its heartbeat has not changed for `LEASE_SECONDS`, as measured by the clock of the process that waits
-for it: clocks of different machines are never compared. The new session then fences the earlier ones, so that a process
-that was suspended past its lease cannot write when it wakes.
+Sessions are numbered. Once the previous session is over, a process begins the next one by creating its record, which
+only one process can do. A session is over when its record has an end, when its process no longer exists (checked on the
+same machine), or when its heartbeat has not changed for `LEASE_SECONDS`, measured by the clock of the waiting process:
+clocks of different machines are never compared. The new session then fences earlier ones, so that a process suspended
+past its lease cannot write when it resumes.
 """
 
 import json
@@ -23,7 +23,7 @@ import psutil
 
 from pipeline.errors import BadInputError, BusyStoreError, SessionSupersededError
 from pipeline.stores.files import Files, open_files
-from pipeline.stores.places import SESSIONS
+from pipeline.stores.locations import SESSIONS
 from pipeline.stores.provenance import now
 from pipeline.stores.root import seal, unseal
 
@@ -31,18 +31,18 @@ HEARTBEAT_SECONDS = 5.0
 LEASE_SECONDS = 60.0
 _MOST_ATTEMPTS = 100
 _POLL_SECONDS = 0.5
-_ENDED: set[str] = set()  # sessions of this process
+_ENDED: set[str] = set()  # ended sessions of this process
 
 
 class Session:
-    """The exclusive right to write to a store; use `begin`, and `end` when the work is over.
+    """Exclusive write access to a store; call `begin` to acquire and `end` to release it.
 
     Attributes
     ----------
     id : str
-        Names the session to the workers that write for it.
+        Identifier of the session, for the workers that write for it.
     files : Files
-        Files of the store that the session may write.
+        Files of the store, opened for the session.
     """
 
     def __init__(self, number: int, files: Files, record: Mapping[str, Any]) -> None:
@@ -60,18 +60,18 @@ class Session:
         Parameters
         ----------
         url : str
-            The store; it need not exist yet.
+            Location of the store, which need not exist yet.
         record : mapping
             JSON values to record.
         detached : bool
-            True for a session that outlives this process: it has no heartbeat, and lasts until `close_detached`.
+            True for a session that outlives this process: it has no heartbeat and lasts until `close_detached`.
 
         Raises
         ------
         BusyStoreError
-            If another session is at work.
+            If another session is active.
         BadInputError
-            If nothing can be written there.
+            If the location is not writable.
         """
         reader = open_files(url)
         try:
@@ -108,11 +108,11 @@ class Session:
         self.files.put(_key(self._number), seal(self._record))
 
     def end(self, fields: Mapping[str, Any] | None = None) -> None:
-        """Release the store, with more fields for the record; the first call counts."""
+        """Release the store and add fields to the record; later calls do nothing."""
         if "ended" in self._record:
             return
         self._stop()
-        _ENDED.add(self.id)  # if the record cannot be written, as on a full disk
+        _ENDED.add(self.id)  # also if the record cannot be written, as on a full disk
         try:
             self.update({**(fields or {}), "ended": now()})
             self.files.remove([_beat_key(self._number)])
@@ -122,7 +122,7 @@ class Session:
             self.files.end()
 
     def leave(self) -> None:
-        """Let a detached session go on without this process."""
+        """Leave a detached session running without this process."""
         self._stop()
 
     def __enter__(self) -> "Session":
@@ -145,8 +145,8 @@ class Session:
             try:
                 self.files.put(_beat_key(self._number), str(count).encode(), durable=False)
             except SessionSupersededError:
-                return  # the next write of the session says so
-            except Exception:  # of the many clients of object stores; the next beat tries again
+                return  # the next write of the session raises
+            except Exception:  # clients of object stores have various errors; the next heartbeat retries
                 continue
 
 
@@ -162,25 +162,19 @@ def number_of(identifier: str) -> int:
 
 
 def last_number(files: Files) -> int:
-    """Return the number of the latest session of a store, 0 before the first."""
+    """Return the number of the latest session of a store, or 0 if there is none."""
     return max(_numbers(files), default=0)
 
 
 def sessions_of(files: Files) -> list[dict[str, Any]]:
-    """Return the records of a store's sessions, the first session first; a damaged one holds only its number."""
+    """Return the records of a store's sessions in order; a damaged one has only the key of its file."""
     keys = [_key(number) for number in _numbers(files)]
     contents = files.read_many(keys)
     return [unseal(contents[key]) or {"damaged": key} for key in keys]
 
 
 def close_detached(url: str, identifier: str, fields: Mapping[str, Any]) -> bool:
-    """End a detached session of a store, and refuse its later writes; return False if it is over already.
-
-    Raises
-    ------
-    BusyStoreError
-        If another session is at work.
-    """
+    """End a detached session of a store, so that its later writes fail; return False if it is over already."""
     reader = open_files(url)
     number = last_number(reader)
     record = unseal(reader.read(_key(number))) if number else None
@@ -205,19 +199,19 @@ def _beat_key(number: int) -> str:
 
 
 def _await_end(files: Files, number: int) -> None:
-    """Return once a session is over; raise BusyStoreError as soon as it shows a sign of life."""
+    """Wait until a session is over; raise BusyStoreError as soon as it proves to be active."""
     deadline, last = time.monotonic() + LEASE_SECONDS, files.read(_beat_key(number))
     while True:
         record = unseal(files.read(_key(number)))
-        life = _life(record)
-        if life == "over":
+        state = _state(record)
+        if state == "over":
             return
         if record is not None and record.get("detached"):
             raise BusyStoreError(
                 f"the store {files.url} is being written by a submission of {record['started']}; follow it with: "
                 f"dpstudies status {shlex.quote(files.url)}, or end it with: dpstudies cancel {shlex.quote(files.url)}"
             )
-        if life == "running" or files.read(_beat_key(number)) != last:
+        if state == "running" or files.read(_beat_key(number)) != last:
             raise BusyStoreError(
                 f"the store {files.url} is being written by {_describe(record)}; wait until it ends, or stop it"
             )
@@ -243,15 +237,15 @@ def _this_process() -> dict[str, Any]:
 
 
 def _machine() -> str:
-    """Return what identifies this boot of this machine, and the name space of its process ids."""
+    """Return an identifier of this machine, its boot and its PID namespace."""
     with suppress(OSError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {os.readlink('/proc/self/ns/pid')}"
     return json.dumps([socket.gethostname(), psutil.boot_time()])
 
 
-def _life(record: Mapping[str, Any] | None) -> str:
-    """Return ``over``, ``running``, or ``unknown`` for a process of another machine, or one that is suspended."""
+def _state(record: Mapping[str, Any] | None) -> str:
+    """Return ``over``, ``running``, or ``unknown`` if the process is suspended or on another machine."""
     if record is None:
         return "unknown"
     if "ended" in record or record["id"] in _ENDED:

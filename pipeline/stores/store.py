@@ -1,12 +1,12 @@
-"""The result store: one Zarr v3 group per panel, which any xarray user can open, and the rules that keep it whole.
+"""Result store: one Zarr v3 group per panel, readable with xarray.
 
-* A chunk is one block of one setting, the same for all variables per trial. A value per cell is computed by every
-  block of the cell, written by the first with a trial that is ok, and not replaced.
-* The chunk of ``status`` is written last, once all that it stands for is durable: it commits the block. A block without
-  it is pending. To compute a block again, its status is removed first.
-* Only one session writes at a time, and a superseded one cannot (`pipeline.stores.sessions`). The root changes by
-  creation and growth only: its copy first, then new files, then the root itself.
-* A store is a local folder, or an object store by its URL; credentials and endpoint come from the environment alone.
+* A chunk holds one block of one setting; all per-trial variables have the same chunks. Every block of a cell computes
+  the per-cell values. The first block with an ok trial writes them, and no later block replaces them.
+* The chunk of ``status`` is written last, once all other chunks of the block are durable: it commits the block. A block
+  without it is pending. Before a block is computed again, its status is removed.
+* Only one session writes at a time, and a superseded session cannot write (`pipeline.stores.sessions`). The root
+  changes only when the store is created or extended: its copy is written first, then new files, then the root itself.
+* A store is a local folder, or the URL of an object store. Credentials and endpoint come from the environment alone.
 """
 
 import json
@@ -31,29 +31,29 @@ from pipeline.faults import explain, is_expired, is_transient
 from pipeline.stores.chunks import Chunks
 from pipeline.stores.commits import Commit, Planned
 from pipeline.stores.files import Files, open_files
-from pipeline.stores.places import ROOT, STATE, exists_remotely, is_local, normal_place
+from pipeline.stores.locations import ROOT, STATE, exists_remotely, is_local, normalise_location
 from pipeline.stores.regions import iterate_slabs, positions, region_of, setting_index
 from pipeline.stores.root import COPY, STORE_FORMAT, Root, read_root, seal_root
 from pipeline.stores.sessions import Session, sessions_of
 from pipeline.stores.template import make_template
 
 COMMITTED, ABSENT, STALE = 0, 1, 2
-"""States of a block: committed; pending without a status chunk; pending with one, which must be removed first."""
+"""States of a block: committed, pending without a status chunk, or pending with one that must be removed first."""
 
 
 class ResultStore:
-    """A store of results, read by anyone and written by the workers of one session.
+    """Store of results, read by any process and written by the workers of one session.
 
-    Use `open` to read, `create` to begin one. `files` are those of a session where the store is written.
+    Use `open` for an existing store and `create` for a new one. To write, `files` must belong to a session.
 
     Attributes
     ----------
     url : str
         Absolute path of the folder, or URL.
     files : Files
-        Its files by key.
+        Files of the store by key.
     chunks : Chunks
-        Its arrays.
+        Arrays of the store.
     problem : str
         Damage of the root or its copy, found on opening; empty if there is none.
     """
@@ -67,7 +67,7 @@ class ResultStore:
         self._present: set[str] = set()
 
     def __repr__(self) -> str:
-        """Return where it is."""
+        """Return the class name with the URL."""
         return f"ResultStore({self.url!r})"
 
     @cached_property
@@ -77,38 +77,38 @@ class ResultStore:
 
     @property
     def root_content(self) -> bytes:
-        """The root that passed its check, in place or as a copy."""
+        """Content of the root, or of its copy if only the copy is intact."""
         return self._root.content
 
     @property
     def spec(self) -> dict[str, Any]:
-        """All that decides the numbers and their layout."""
+        """Specification of the numbers and their layout."""
         return json.loads(self.attributes["spec"])
 
     @property
     def sessions(self) -> list[dict[str, Any]]:
-        """The records of the sessions that wrote to it, the first one first; read anew at each call."""
+        """Records of the sessions that wrote to the store, in order; read again at each access."""
         return sessions_of(self.files)
 
     @property
     def complete(self) -> bool:
-        """Whether its creation was finished: the root is in place."""
+        """True if the creation of the store was finished, that is, the root exists."""
         return self._root.is_in_place
 
     def holds(self, study: Study) -> bool:
-        """Return whether it has room for all of a configured study: it is complete, and of the same spec."""
+        """Return True if the store is complete and has the spec of a configured study."""
         return self.complete and self.spec == study.spec()
 
     @classmethod
     def exists(cls, path: str | os.PathLike[str]) -> bool:
-        """Return whether there is a store at the path, perhaps an unfinished one.
+        """Return True if a store exists at the path, complete or not.
 
         Raises
         ------
         BadInputError
-            If there is something else, or nothing can be created there.
+            If the path holds something else, or a store cannot be created there.
         """
-        url = normal_place(path)
+        url = normalise_location(path)
         with accessing(url):
             files = open_files(url)
             if not is_local(url) and not exists_remotely(url):
@@ -119,38 +119,38 @@ class ResultStore:
                 if any(name != STATE for name in files.names("")):
                     raise BadInputError(f"{path} holds something that is not a result store; choose another path")
                 return False
-        place = Path(url)
-        if not place.exists():
-            parent = next(parent for parent in place.parents if parent.exists())
+        folder = Path(url)
+        if not folder.exists():
+            parent = next(parent for parent in folder.parents if parent.exists())
             if not parent.is_dir() or not os.access(parent, os.W_OK):
-                raise BadInputError(f"the store's folder {parent} must be a folder that can be written; choose another")
-        elif not place.is_dir() or any(entry.name != STATE for entry in place.iterdir()):
+                raise BadInputError(f"the parent {parent} of the store must be a writable folder; choose another path")
+        elif not folder.is_dir() or any(entry.name != STATE for entry in folder.iterdir()):
             raise BadInputError(f"{path} holds something that is not a result store; choose another path")
         return False
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], session: str | None = None, *, damaged: bool = False) -> "ResultStore":
-        """Open a store that exists.
+        """Open an existing store.
 
         Parameters
         ----------
         path : path
-            The store.
+            Folder or URL of the store.
         session : str, optional
             Identifier of the session for which this process writes.
         damaged : bool
-            True to open a store whose root is damaged from the intact copy, as verification does.
+            If True and the root is damaged, use its intact copy, as verification does.
 
         Raises
         ------
         BadInputError
-            If there is none, or something else, or a store of another format.
+            If the path holds no store, something else, or a store of another format.
         UnreadableStoreError
-            If its root is damaged.
+            If the root is damaged.
         StoreAccessError
-            If it cannot be read for a reason that is not damage.
+            If the store cannot be read for another reason.
         """
-        url = normal_place(path)
+        url = normalise_location(path)
         with accessing(url):
             files = open_files(url, session)
             root = read_root(files) if is_local(url) or exists_remotely(url) else None
@@ -166,37 +166,37 @@ class ResultStore:
 
     @classmethod
     def create(cls, session: Session, study: Study, attributes: Mapping[str, Any]) -> "ResultStore":
-        """Write the template of a study: the root's copy, the files of all arrays, and last the root.
+        """Write the template of a study: the copy of the root, the files of all arrays, and last the root.
 
-        Also finishes a creation that was interrupted; no block is written before the root is in place.
+        An interrupted creation is finished. No block is written before the root exists.
 
         Raises
         ------
         BadInputError
-            If an unfinished store of another spec is there.
+            If the path holds an unfinished store of another spec.
         """
         files = session.files
         found = read_root(files)
         if found is not None:
             if found.attributes["spec_sha256"] != _head(study)["spec_sha256"]:
                 raise BadInputError(f"{files.url} holds an unfinished store of another spec; choose another path")
-            attributes = found.attributes  # those of the session that began it
+            attributes = found.attributes  # of the session that started the creation
         return cls._write_template(files, study, {**attributes, **_head(study)})
 
     def grow(self, session: Session, study: Study) -> "ResultStore":
-        """Make room for more trials and values; what is stored stays where it is.
+        """Extend the arrays for more trials and values; existing chunks do not move.
 
         Parameters
         ----------
         session : Session
-            The session that writes.
+            The writing session.
         study : Study
-            The store's study, with new values behind those that are stored, or more trials.
+            The study of the store, with new values after the stored ones, or more trials.
 
         Returns
         -------
         ResultStore
-            The store as it is now. Until its root is written, in one step, readers see the old one.
+            The extended store. Readers see the old one until the root is replaced, which is atomic.
         """
         return self._write_template(session.files, study, {**self.attributes, **_head(study)})
 
@@ -207,7 +207,7 @@ class ResultStore:
         batch = files.batch(files.versions([COPY, ROOT]))
         batch.put_last(COPY, root)
         batch.finish()
-        files.flush([COPY])  # no other file without it, even after a power loss
+        files.flush([COPY])  # no other file may exist without it, even after a power loss
         for key, content in template.items():
             batch.put(key, content)
         batch.put_last(ROOT, root)
@@ -215,17 +215,17 @@ class ResultStore:
         return cls(files, Root(root))
 
     def array(self, panel: str, name: str) -> zarr.Array:
-        """Return the metadata of a variable's array; its values are read by `read` and `open_results`."""
+        """Return the metadata of a variable's array; read its values with `read` or `open_results`."""
         return self.chunks.array(panel, name)
 
     @contextmanager
     def commit(self, planned: Sequence[Planned]) -> Iterator[Commit]:
-        """Commit the blocks that are computed inside the context, all at its end; none if it raises.
+        """Commit the blocks computed inside the context, all of them at its end; none if the context raises.
 
         Parameters
         ----------
         planned : sequence of Planned
-            The blocks. Status chunks that must be removed are removed at once.
+            The blocks. Stale status chunks are removed immediately.
         """
         commit = Commit(self.files, self.chunks, self._present, planned)
         try:
@@ -236,9 +236,9 @@ class ResultStore:
         commit.finish()
 
     def read(self, panel: Panel, block: Block, setting: Setting) -> Outcome:
-        """Read what is stored of one setting on some trials, which need not be a whole block.
+        """Read the stored outcome of one setting on some trials, which need not be a whole block.
 
-        Measures that are not per trial are stored as soon as one trial of the setting is ok.
+        Per-cell measures are stored once one trial of the setting is ok.
 
         Raises
         ------
@@ -260,7 +260,7 @@ class ResultStore:
         return Outcome(values, status.reshape(-1), error.reshape(-1))
 
     def committed(self, panel: Panel, setting: Setting) -> Iterator[Block]:
-        """Yield the trials of a setting that are ok, each as a block of its own; the last cells, begun first, first."""
+        """Yield the ok trials of a setting as blocks of one trial, from the last cell to the first."""
         status, n_axes = self.array(panel.name, "status"), len(panel.factors)
         at = region_of(panel, next(positions(panel, 0, setting)), None, status.ndim - n_axes - len(panel.method_axes))
         for _, region in reversed(list(iterate_slabs(status, (slice(None),) * n_axes + at[n_axes:]))):
@@ -268,9 +268,9 @@ class ResultStore:
             if values is None:
                 continue
             start = np.array([part.start for part in region])
-            for place in reversed(start + np.argwhere(values == Status.OK)):
-                cell = np.ravel_multi_index(place[:n_axes], status.shape[:n_axes]) if n_axes else 0
-                trial = int(place[-1]) if panel.trials is not None else 0
+            for index in reversed(start + np.argwhere(values == Status.OK)):
+                cell = np.ravel_multi_index(index[:n_axes], status.shape[:n_axes]) if n_axes else 0
+                trial = int(index[-1]) if panel.trials is not None else 0
                 yield Block(panel.name, int(cell), range(trial, trial + 1))
 
     def scan(self, panel: Panel, retry: Collection[Status] = ()) -> np.ndarray:
@@ -281,7 +281,7 @@ class ResultStore:
         panel : Panel
             The panel.
         retry : collection of Status
-            Statuses whose trials are to be computed again.
+            Statuses of trials to compute again.
 
         Returns
         -------
@@ -299,30 +299,30 @@ class ResultStore:
             values = self._statuses(panel.name, region)
             if values is None:
                 continue
-            wanted, is_written = np.isin(values, [Status.PENDING, *retry]), values != Status.PENDING
+            is_pending, is_written = np.isin(values, [Status.PENDING, *retry]), values != Status.PENDING
             if panel.trials is not None:
-                starts = np.arange(0, wanted.shape[-1], panel.block_trials)
-                wanted = np.logical_or.reduceat(wanted, starts, axis=-1)
+                starts = np.arange(0, is_pending.shape[-1], panel.block_trials)
+                is_pending = np.logical_or.reduceat(is_pending, starts, axis=-1)
                 is_written = np.logical_or.reduceat(is_written, starts, axis=-1)
-            states[chunks] = np.where(wanted, np.where(is_written, STALE, ABSENT), COMMITTED)
+            states[chunks] = np.where(is_pending, np.where(is_written, STALE, ABSENT), COMMITTED)
         axes, n_cells, n_blocks = len(panel.factors), len(panel.cells()), -(-panel.n_trials // panel.block_trials)
         states = states if panel.trials is not None else states[..., None]
         found = np.empty((n_cells, n_blocks, len(panel.settings())), np.uint8)
         for k, setting in enumerate(panel.settings()):
             of_setting = states[(slice(None),) * axes + setting_index(panel, setting)].reshape(n_cells, -1, n_blocks)
-            # a position may be absent beside committed ones, after a crash between the two
+            # after a crash, some positions of a setting may be committed and others absent
             is_mixed = (of_setting == ABSENT).any(axis=1) & (of_setting != ABSENT).any(axis=1)
             found[:, :, k] = np.where(is_mixed, STALE, of_setting.max(axis=1))
         return found
 
     def pending(self, panel: Panel, retry: Collection[Status] = ()) -> np.ndarray:
-        """Return which blocks and settings are pending or to be computed again; see `scan`."""
+        """Return a mask of the blocks and settings to compute; see `scan`."""
         return self.scan(panel, retry) != COMMITTED
 
     def count(self, panel: str) -> dict[Status, int]:
         """Count the trials of a panel by status, over all its cells and settings.
 
-        Parts of the statuses that have no chunk yet count as pending, and are not read.
+        Parts of the statuses without a chunk count as pending and are not read.
 
         Raises
         ------
@@ -339,7 +339,7 @@ class ResultStore:
         return {status: int(counts[status]) for status in Status}
 
     def _statuses(self, panel: str, region: tuple[slice, ...]) -> np.ndarray | None:
-        """Return statuses; None where no chunk of the region exists."""
+        """Return statuses; None if no chunk of the region exists."""
         with self.reading():
             contents = self.files.read_many(self.chunks.keys(panel, "status", region))
             if all(content is None for content in contents.values()):
@@ -348,7 +348,7 @@ class ResultStore:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Raise `UnreadableStoreError` for damage, and `StoreAccessError` for what else prevents reading."""
+        """Raise `UnreadableStoreError` for damage, and `StoreAccessError` for other read errors."""
         try:
             with accessing(self.url):
                 yield
@@ -361,10 +361,10 @@ class ResultStore:
 
 @contextmanager
 def accessing(url: str) -> Iterator[None]:
-    """Raise `StoreAccessError` for errors of the file system or the network, which are no damage."""
+    """Raise `StoreAccessError` for errors of the file system or the network."""
     try:
         yield
-    except BadInputError:  # such as an address at which nothing answers
+    except BadInputError:  # such as an unreachable address
         raise
     except Exception as error:
         if not (isinstance(error, OSError) or is_transient(error) or is_expired(error)):
@@ -373,12 +373,12 @@ def accessing(url: str) -> Iterator[None]:
 
 
 def _is_begun(folder: Path) -> bool:
-    """Return whether a folder holds nothing, or only what a session leaves before it writes the root."""
+    """Return True if a folder is empty, or holds only the state of a session that has not written the root."""
     return folder.is_dir() and all(entry.name == STATE for entry in folder.iterdir())
 
 
 def _head(study: Study) -> dict[str, Any]:
-    """Return the root's attributes that a study decides."""
+    """Return the attributes of the root that depend on the study."""
     spec = study.spec()
     return {
         "title": study.title,

@@ -1,4 +1,4 @@
-"""The files of a store before anything is computed: names, dimensions, chunks, checksums, attributes of all arrays."""
+"""Initial files of a store: names, dimensions, chunks, codecs and attributes of all arrays."""
 
 import warnings
 from collections.abc import Mapping
@@ -17,13 +17,13 @@ from pipeline.declare.study import Study
 _CODECS = (ZstdCodec(level=1), Crc32cCodec())
 _CODECS_OF_TRIALS = (BloscCodec(cname="zstd", clevel=1, shuffle="bitshuffle", typesize=8), Crc32cCodec())
 _DTYPES = {"int": "int64", "float": "float64", "str": "string", "vector": "string"}
-# a coordinate grows without a chunk of it changing its size: readers of the shorter one go on
+# large enough that an extended coordinate keeps its chunk size: readers of the shorter one still work
 _COORDINATE_CHUNK = 1024
 _TRIALS_CHUNK = 2**20
 
 
 def make_template(study: Study, attributes: Mapping[str, Any]) -> dict[str, bytes]:
-    """Return all files of a store in which nothing is computed yet, by their keys.
+    """Return all files of an empty store.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ def make_template(study: Study, attributes: Mapping[str, Any]) -> dict[str, byte
     Returns
     -------
     dict of str to bytes
-        The root, ``zarr.json``, holds the consolidated metadata.
+        Content by key. The root, ``zarr.json``, holds the consolidated metadata.
     """
     files: dict[str, Any] = {}
     store = MemoryStore(files)
@@ -51,15 +51,7 @@ def make_template(study: Study, attributes: Mapping[str, Any]) -> dict[str, byte
 def _create_panel(root: zarr.Group, panel: Panel) -> None:
     """Create the group of a panel with its coordinates and its empty arrays.
 
-    The dimensions of a variable are data factors, method factors, method, trial, outputs. A chunk is one block of one
-    setting.
-
-    Parameters
-    ----------
-    root : zarr.Group
-        The root.
-    panel : Panel
-        The configured panel.
+    The dimensions of a variable are data factors, method factors, method, trial, outputs.
     """
     constants = " ".join(constant.name for constant in panel.constants)
     group = root.require_group(panel.name)
@@ -99,10 +91,10 @@ def _create_panel(root: zarr.Group, panel: Panel) -> None:
             fill_value=fill,
             attributes=attributes,
         )
-    meaning = "why a trial failed, and what computes it again"
+    meaning = "error of a failed trial, and the command that reruns it"
     variable("error", True, (), dtype="string", fill_value="", attributes={"long_name": meaning})
     flags = {
-        "long_name": "what became of a trial",
+        "long_name": "status of a trial",
         "flag_values": [int(status) for status in Status],
         "flag_meanings": " ".join(status.name.lower() for status in Status),
     }
@@ -110,7 +102,7 @@ def _create_panel(root: zarr.Group, panel: Panel) -> None:
 
 
 def _create_coordinate(group: zarr.Group, axis: Factor, scalar: bool, notes: dict[str, str]) -> None:
-    """Create and fill the coordinate of an axis; a vector is stored as the text that a user would type."""
+    """Create and fill the coordinate of an axis; vectors are stored as formatted strings."""
     values = [format_value(value) if axis.kind == "vector" else value for value in axis.values]
     array = _create(
         group,

@@ -1,1 +1,1 @@
-"""Rows of a table, read once in blocks on a Dask cluster."""
+"""Tables of rows, processed block by block on a Dask cluster."""

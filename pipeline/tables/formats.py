@@ -1,17 +1,17 @@
-"""What tables on disk are made of: columns that have names, and parts that are read one by one.
+"""Readers of tables on disk, by named columns and parts of rows.
 
 ============  ==================================================================================================
-ending        content
+suffix        content
 ============  ==================================================================================================
-``.zarr``     A group or an array. A 1-D array is a column under its own name, a 2-D array one column for each of
-              its own, named by its attribute ``columns`` (a list), or else NAME_0, NAME_1, ….
-``.parquet``  A file, or a folder of files in the order of their names. Needs pyarrow.
-``.csv``      Text in UTF-8, not compressed, names in the first line, a row in each further line: no line break
-              within quotes.
+``.zarr``     A group or an array. A 1-D array is one column with the name of the array. A 2-D array has several
+              columns, named by its attribute ``columns`` (a list), or else NAME_0, NAME_1, ….
+``.parquet``  A file, or a folder of files, sorted by name. Requires pyarrow.
+``.csv``      Uncompressed text in UTF-8, with names in the first line and one row per further line (no line
+              breaks within quotes).
 ============  ==================================================================================================
 
-A part takes about `PART_BYTES`, but never less than what its file compresses as one: a Zarr chunk, a row group of
-Parquet. Zarr and Parquet say how many rows they have; the lines of a CSV file are counted first.
+A part has about `PART_BYTES`, but at least one compression unit of its file: a Zarr chunk or a Parquet row group. Zarr
+and Parquet store the number of rows; the lines of a CSV file are counted first.
 """
 
 import csv
@@ -29,65 +29,65 @@ import zarr
 from pipeline.errors import BadInputError
 
 PART_BYTES = 2**25
-"""What a part should take, as 64-bit numbers, or of CSV as text."""
+"""Target size of a part, as 64-bit numbers, or as text for CSV."""
 
-_PEEK = 1000  # rows of a CSV file that say which columns are numbers
-_NUMBERS = ("int", "uint", "float", "double", "halffloat", "bool")  # Arrow's names of types begin so
+_PEEK = 1000  # rows of a CSV file from which the types of the columns are inferred
+_NUMBERS = ("int", "uint", "float", "double", "halffloat", "bool")  # prefixes of the names of Arrow types
 
 
 @dataclass(frozen=True)
 class Part:
-    """A run of rows that are read together.
+    """Consecutive rows that are read together.
 
     Attributes
     ----------
     first, n_rows : int
-        The first row, counted from 0, and how many there are.
-    place : tuple
-        Where its format finds it.
+        Index of the first row, from 0, and number of rows.
+    location : tuple
+        Location in the table, specific to the format.
     """
 
     first: int
     n_rows: int
-    place: tuple[Any, ...]
+    location: tuple[Any, ...]
 
 
 class TableSource(Protocol):
-    """A table on disk."""
+    """Table on disk."""
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Names of the columns of numbers, in order."""
+        """Names of the numeric columns, in order."""
 
     @property
     def others(self) -> tuple[str, ...]:
-        """Names of columns of anything else."""
+        """Names of the other columns."""
 
     def parts(self, columns: Sequence[str]) -> list[Part]:
-        """Divide the rows, in order, for a reader of some columns."""
+        """Divide the rows into parts, in order, for reading the given columns."""
 
-    def read(self, place: tuple[Any, ...], columns: Sequence[str]) -> np.ndarray:
-        """Return columns of a part: float64, shape (rows, columns), NaN for what is missing."""
+    def read(self, location: tuple[Any, ...], columns: Sequence[str]) -> np.ndarray:
+        """Return columns of a part: float64, shape (rows, columns), NaN for missing values."""
 
 
 def find_source(path: str) -> TableSource:
-    """Find out which columns a table has.
+    """Open a table and read the names of its columns.
 
     Parameters
     ----------
     path : str
-        Ends in ``.zarr``, ``.parquet`` or ``.csv``.
+        Path or URL with suffix ``.zarr``, ``.parquet`` or ``.csv``.
 
     Raises
     ------
     BadInputError
-        If there is no such table, it cannot be read, or two columns have one name.
+        If the table does not exist or cannot be read, or two columns have the same name.
     """
     suffix = Path(path.rstrip("/")).suffix
     if suffix not in _OPENERS:
         raise BadInputError(f"a table must end in {', '.join(_OPENERS)}, got {path}; convert it, or rename it")
     if "://" not in path and not os.path.exists(path):
-        raise BadInputError(f"there is no table {path}; check the path")
+        raise BadInputError(f"no table at {path}; check the path")
     try:
         source = _OPENERS[suffix](path)
     except BadInputError:
@@ -97,25 +97,25 @@ def find_source(path: str) -> TableSource:
     names = (*source.columns, *source.others)
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise BadInputError(f"{path}: every column must have a name of its own, got twice: {', '.join(twice)}")
+        raise BadInputError(f"{path}: columns must have distinct names, got twice: {', '.join(twice)}; rename them")
     return source
 
 
 def read_part(source: TableSource, path: str, part: Part, columns: Sequence[str]) -> np.ndarray:
-    """Return columns of a part: what workers do.
+    """Return columns of a part, on a worker.
 
     Raises
     ------
     BadInputError
-        If it cannot be read, or has other rows than were counted.
+        If the part cannot be read, or its number of rows has changed.
     """
     where = f"data rows {part.first + 1:,} to {part.first + part.n_rows:,} of {path}"
     try:
-        rows = source.read(part.place, columns)
+        rows = source.read(part.location, columns)
     except Exception as error:
         raise BadInputError(f"cannot read {where}: {_in_one_line(error)}") from error
     if len(rows) != part.n_rows:
-        raise BadInputError(f"{where} are {len(rows):,} rows when read; a table must not change meanwhile")
+        raise BadInputError(f"{where}: got {len(rows):,} rows; the table must not change while it is read")
     return rows
 
 
@@ -135,7 +135,7 @@ class ZarrSource:
     path : str
     columns, others : tuple of str
     arrays : tuple of (str, int or None, int, int)
-        Of each column: its array within the group ("" for a single array), which column of it, rows, rows of a chunk.
+        For each column: array in the group ("" for a single array), column index, number of rows, rows per chunk.
     """
 
     path: str
@@ -148,16 +148,18 @@ class ZarrSource:
         chosen = [self.arrays[self.columns.index(name)] for name in columns]
         if len({n_rows for _, _, n_rows, _ in chosen}) > 1:
             shown = ", ".join(f"{name} {each[2]:,}" for name, each in zip(columns, chosen, strict=True))
-            raise BadInputError(f"{self.path}: columns must have as many rows each, got {shown}; choose other columns")
+            raise BadInputError(
+                f"{self.path}: columns must have equal numbers of rows, got {shown}; choose other columns"
+            )
         n_rows, unit = chosen[0][2], max(each[3] for each in chosen)
         step = max(1, PART_BYTES // (8 * len(columns) * unit)) * unit
         return [Part(i, min(step, n_rows - i), (i, min(i + step, n_rows))) for i in range(0, n_rows, step)]
 
-    def read(self, place: tuple[Any, ...], columns: Sequence[str]) -> np.ndarray:
-        """Return columns of a part; an array that holds just these is not copied."""
+    def read(self, location: tuple[Any, ...], columns: Sequence[str]) -> np.ndarray:
+        """Return columns of a part, without a copy if they are all columns of one array."""
         chosen = [self.arrays[self.columns.index(name)][:2] for name in columns]
         blocks = {
-            name: np.asarray(zarr.open_array(self.path, path=name, mode="r")[slice(*place)], dtype=np.float64)
+            name: np.asarray(zarr.open_array(self.path, path=name, mode="r")[slice(*location)], dtype=np.float64)
             for name in dict.fromkeys(name for name, _ in chosen)
         }
         whole = next(iter(blocks.values()))
@@ -196,12 +198,12 @@ def _open_zarr(path: str) -> ZarrSource:
 
 @dataclass(frozen=True)
 class ParquetSource:
-    """Files of Parquet.
+    """Parquet files.
 
     Attributes
     ----------
     columns, others : tuple of str
-        Those of the first file.
+        Columns of the first file.
     files : tuple of str
     """
 
@@ -218,7 +220,7 @@ class ParquetSource:
             opened = parquet.ParquetFile(file)
             absent = sorted(set(columns) - set(opened.schema_arrow.names))
             if absent:
-                raise BadInputError(f"every file of a table must have each column, {file} has no {absent[0]}")
+                raise BadInputError(f"every file of a table must have all columns, got {file} without {absent[0]}")
             groups: list[int] = []
             n_rows = 0
             for group in range(opened.num_row_groups):
@@ -231,9 +233,9 @@ class ParquetSource:
                     groups, n_rows = [], 0
         return parts
 
-    def read(self, place: tuple[Any, ...], columns: Sequence[str]) -> np.ndarray:
+    def read(self, location: tuple[Any, ...], columns: Sequence[str]) -> np.ndarray:
         """Return columns of a part."""
-        file, *groups = place
+        file, *groups = location
         table = _import_parquet().ParquetFile(file).read_row_groups(groups, columns=list(columns), use_threads=False)
         rows = np.empty((table.num_rows, len(columns)))
         for j, name in enumerate(columns):
@@ -245,7 +247,7 @@ def _open_parquet(path: str) -> ParquetSource:
     parquet = _import_parquet()
     files = sorted(map(str, Path(path).glob("*.parquet"))) if Path(path).is_dir() else [path]
     if not files:
-        raise BadInputError(f"the folder {path} must hold files that end in .parquet, got none")
+        raise BadInputError(f"the folder {path} must contain .parquet files, got none")
     schema = parquet.read_schema(files[0])
     kinds = {field.name: str(field.type) for field in schema}
     columns = tuple(name for name in schema.names if kinds[name].startswith(_NUMBERS))
@@ -256,7 +258,7 @@ def _import_parquet() -> Any:
     try:
         from pyarrow import parquet
     except ImportError as error:
-        raise BadInputError("Parquet needs pyarrow; install it with: pip install 'dpstudies[tables]'") from error
+        raise BadInputError("Parquet requires pyarrow; install it with: pip install 'dpstudies[tables]'") from error
     return parquet
 
 
@@ -265,16 +267,16 @@ def _import_parquet() -> Any:
 
 @dataclass(frozen=True)
 class CsvSource:
-    """A text file.
+    """CSV file.
 
     Attributes
     ----------
     path : str
     columns, others : tuple of str
     names : tuple of str
-        Of all fields of a line.
+        Names of all fields of a line.
     start : int
-        Where the second line begins, in bytes.
+        Byte offset of the second line.
     """
 
     path: str
@@ -284,7 +286,7 @@ class CsvSource:
     start: int
 
     def parts(self, columns: Sequence[str]) -> list[Part]:
-        """Divide the lines, and count them."""
+        """Divide the lines into parts, and count them."""
         parts = []
         first, position = 0, self.start
         with open(self.path, "rb") as file:
@@ -296,9 +298,9 @@ class CsvSource:
                 first, position = first + n_rows, position + len(text)
         return parts
 
-    def read(self, place: tuple[Any, ...], columns: Sequence[str]) -> np.ndarray:
+    def read(self, location: tuple[Any, ...], columns: Sequence[str]) -> np.ndarray:
         """Return columns of a part."""
-        position, n_bytes = place
+        position, n_bytes = location
         with open(self.path, "rb") as file:
             file.seek(position)
             text = file.read(n_bytes)
@@ -319,17 +321,17 @@ def _open_csv(path: str) -> CsvSource:
 
 
 def _parse(text: bytes, names: tuple[str, ...], columns: Sequence[str] | None = None) -> pd.DataFrame:
-    """Parse lines into columns of numbers, or all columns into what they are; an empty line is a row without values.
+    """Parse lines as floats in the given columns, or with inferred types in all; empty lines are rows of NaN.
 
-    One field too many, as a decimal comma makes it, would move values to other columns: there is a column for it.
+    A surplus column detects lines with too many fields, such as from decimal commas, which would shift values.
     """
-    wanted = list(range(len(names))) if columns is None else [names.index(name) for name in columns]
+    indices = list(range(len(names))) if columns is None else [names.index(name) for name in columns]
     surplus = str(len(names))
-    types = {surplus: str} if columns is None else {surplus: str, **{str(j): np.float64 for j in wanted}}
+    types = {surplus: str} if columns is None else {surplus: str, **{str(j): np.float64 for j in indices}}
     head = ",".join(map(str, range(len(names) + 1))).encode() + b"\n"
     frame = pd.read_csv(
         io.BytesIO(head + text),
-        usecols=[*map(str, wanted), surplus],
+        usecols=[*map(str, indices), surplus],
         dtype=types,
         index_col=False,
         skipinitialspace=True,
@@ -339,8 +341,8 @@ def _parse(text: bytes, names: tuple[str, ...], columns: Sequence[str] | None = 
     too_many = frame[surplus].notna().to_numpy()
     if too_many.any():
         line = too_many.argmax()
-        raise ValueError(f"a line must have {len(names)} fields, line {line + 1} of these has more")
-    return frame[[str(j) for j in wanted]]
+        raise ValueError(f"a line must have {len(names)} fields, got more in line {line + 1} of these")
+    return frame[[str(j) for j in indices]]
 
 
 _OPENERS: dict[str, Callable[[str], TableSource]] = {".zarr": _open_zarr, ".parquet": _open_parquet, ".csv": _open_csv}

@@ -1,7 +1,7 @@
-"""Tables that may be larger than memory: map a function over blocks of rows on a cluster, and combine what it returns.
+"""Map-reduce over tables larger than memory: map a function over blocks of rows on a cluster, and combine the results.
 
-Knows no statistics. Rows come as Dask or NumPy arrays, or from files (`pipeline.tables.formats`); a task reads a block,
-maps it, and forgets it, so that a worker needs memory for one block a thread, and for a few results.
+Rows are Dask or NumPy arrays, or read from files (`pipeline.tables.formats`). A task reads a block, maps it and
+discards it, so that a worker needs memory for one block per thread and a few results.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ __all__ = ["Client", "Rows", "Table", "open_table", "reduce_rows"]
 Result = TypeVar("Result")
 Rows: TypeAlias = Any  # a NumPy or Dask array
 
-_FAN_IN = 8  # results that are combined at a time
+_FAN_IN = 8  # results per combination
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +35,7 @@ class Table:
     ----------
     columns : tuple of str, length c
     rows : dask.array.Array of float64, shape (n, c)
-        NaN for what is missing. Nothing is read before it is computed.
+        Lazy rows, with NaN for missing values.
     """
 
     columns: tuple[str, ...]
@@ -48,11 +48,11 @@ def open_table(path: str, target: str, features: Sequence[str] | None = None) ->
     Parameters
     ----------
     path : str
-        Ends in ``.zarr``, ``.parquet`` or ``.csv``: see `pipeline.tables.formats`.
+        Path or URL with suffix ``.zarr``, ``.parquet`` or ``.csv``; see `pipeline.tables.formats`.
     target : str
-        The column that comes last.
+        Last column of the result.
     features : sequence of str, optional
-        The columns before it; by default all others, in their order.
+        Columns before the target; by default all others, in order.
 
     Returns
     -------
@@ -61,7 +61,7 @@ def open_table(path: str, target: str, features: Sequence[str] | None = None) ->
     Raises
     ------
     BadInputError
-        If there is no such table or column, a column is named twice, or is not of numbers.
+        If the table or a column does not exist, or a column is named twice or not numeric.
     """
     source = find_source(path)
     offered = (*source.columns, *source.others)
@@ -72,9 +72,7 @@ def open_table(path: str, target: str, features: Sequence[str] | None = None) ->
         if name not in offered:
             raise BadInputError(f"{path}: {unknown('column', name, offered)}")
         if name in source.others:
-            raise BadInputError(
-                f"{path}: column {name} must be numbers; leave it out, by naming --features, or encode it"
-            )
+            raise BadInputError(f"{path}: column {name} must be numeric; encode it, or omit it with --features")
         if columns.count(name) > 1:
             raise BadInputError(f"{path}: column {name} is named twice among features and target; name it once")
     parts = source.parts(columns)
@@ -105,32 +103,32 @@ def reduce_rows(
     map_rows: Callable[..., Result],
     combine: Callable[[Sequence[Result]], Result],
 ) -> Result:
-    """Map a function over all rows, block by block, and combine its results, a few at a time, in the order of the rows.
+    """Map a function over all rows, block by block, and combine its results as a tree, in the order of the rows.
 
     Parameters
     ----------
     client : distributed.Client
-        Where to compute.
+        Client of the cluster.
     arrays : sequence of dask or numpy arrays, shapes (n,) or (n, c)
-        With the same rows. The chunks of the first divide the rows of all; columns are not divided. NumPy arrays are
-        copied, in blocks of about `pipeline.tables.formats.PART_BYTES`.
+        Arrays with the same rows. The row chunks of the first are used for all; columns are not divided. NumPy arrays
+        are copied, in blocks of about `pipeline.tables.formats.PART_BYTES`.
     map_rows : callable
-        ``map_rows(first, *blocks)``: the first row of a block, counted from 0, and the block of each array, of shape
-        (rows, c), or (rows, 1) of an array of one dimension. It must be importable on the workers.
+        ``map_rows(first, *blocks)`` receives the index of the first row of a block, from 0, and the block of each
+        array, of shape (rows, c), or (rows, 1) for 1-D arrays. It must be importable on the workers.
     combine : callable
-        Takes results of `map_rows`, or of its own, in the order of the rows.
+        Combines a sequence of results of `map_rows` or of itself, in the order of the rows.
 
     Returns
     -------
     object
-        What `combine` makes of all, or what `map_rows` makes of a single block.
+        Result of `combine` for all blocks, or of `map_rows` for a single block.
 
     Raises
     ------
     BadInputError
-        If arrays do not fit, or have no rows, or their chunks are of unknown size.
+        If the shapes of the arrays do not match, they have no rows, or their chunks have unknown sizes.
     ExecutionError
-        If workers die, or the scheduler is lost.
+        If workers die, or the connection to the scheduler is lost.
 
     Examples
     --------
@@ -157,11 +155,11 @@ def reduce_rows(
         return future.result()
     except KilledWorker as error:
         raise ExecutionError(
-            "a worker died with a block of rows in hand, for want of memory perhaps; store the table in smaller "
-            "chunks, or give workers fewer threads"
+            "a worker died while it processed a block of rows, possibly out of memory; store the table in smaller "
+            "chunks, or use fewer threads per worker"
         ) from error
     except (CancelledError, CommClosedError) as error:
-        raise ExecutionError("the scheduler was lost; start it again") from error
+        raise ExecutionError("the connection to the scheduler was lost; restart it") from error
 
 
 @one_thread()
@@ -171,15 +169,13 @@ def _map_block(*blocks: np.ndarray, map_rows: Callable[..., Result], block_info:
 
 
 def _aligned(arrays: Sequence[Rows]) -> list[da.Array]:
-    """Return arrays of two dimensions with the same chunks of rows, and one chunk of columns."""
+    """Return 2-D arrays with equal row chunks and a single column chunk."""
     shapes = [array.shape for array in arrays]
     shown = ", ".join(map(str, shapes))
     if not all(len(shape) in (1, 2) for shape in shapes) or len({shape[0] for shape in shapes}) != 1:
-        raise BadInputError(f"arrays must have shapes (n,) or (n, c) with one n, got {shown}; choose rows that match")
+        raise BadInputError(f"arrays must have shapes (n,) or (n, c) with equal n, got {shown}; select matching rows")
     if np.isnan(shapes[0]).any():
-        raise BadInputError(
-            f"arrays must know how many rows they have, got {shown}; call compute_chunk_sizes() on them"
-        )
+        raise BadInputError(f"arrays must have a known number of rows, got {shown}; call compute_chunk_sizes() on them")
     if not shapes[0][0]:
         raise BadInputError("arrays must have at least one row, got none")
     found: list[da.Array] = []

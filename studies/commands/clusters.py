@@ -9,7 +9,7 @@ from pipeline.clusters.check import check_workers
 from pipeline.clusters.cluster import load_profile, reach
 from pipeline.clusters.preview import describe_launch, launch_document, obstacle
 from pipeline.clusters.size import requested_workers
-from pipeline.stores.places import normal_place
+from pipeline.stores.locations import normalise_location
 from studies.commands.shared import ERRORS, say
 
 app = typer.Typer(help="Check where studies run.", no_args_is_help=True, rich_markup_mode=None)
@@ -33,7 +33,7 @@ def check(
     """Show what a profile starts, and check that its workers have the same code and the store's folder."""
     chosen = load_profile(profile)
     if store is not None:
-        normal_place(store)  # refuses credentials in a URL
+        normalise_location(store)  # refuses credentials in a URL
     for head, line in {"profile": chosen.name, **describe_launch(chosen)}.items():
         say(f"{head:12} {line}")
     document = launch_document(chosen)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from pipeline.declare.factors import require_whole
+from pipeline.declare.factors import require_integer
 from pipeline.errors import BadInputError
 from studies.commands.shared import Cluster, make_table, parse_numbers, print_table, say, split_names
 
@@ -62,7 +62,7 @@ def partition(
     )
 
     if seed is not None:
-        require_whole("--seed", seed, 0, 2**63 - 1)
+        require_integer("--seed", seed, 0, 2**63 - 1)
     if output is not None and (output.suffix not in (".csv", ".json") or not output.parent.is_dir()):
         raise BadInputError(f"output must be a .csv or .json file in a folder that exists, got {output}")
     request = Request(

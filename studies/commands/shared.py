@@ -10,7 +10,7 @@ from rich.table import Table
 from pipeline.declare.factors import Factor
 from pipeline.declare.source import StudySource, find_study
 from pipeline.errors import BadInputError
-from pipeline.stores.places import is_local
+from pipeline.stores.locations import is_local
 from studies import MODULES
 from studies.commands.output import SafeConsole, printable
 

@@ -41,13 +41,14 @@ def verify(
             accept_edited_study=accept_edited_study,
             progress=lambda done, total: bar.update(line, completed=done, total=total),
         )
-    for flaw in found.flaws[:_SHOWN]:
-        say(f"{flaw.where}: {flaw.variable} is {flaw.problem}")
-    if len(found.flaws) > _SHOWN:
-        say(f"and {len(found.flaws) - _SHOWN:,} more")
-    say(f"{found.n_read:,} blocks of a setting read, {found.n_computed:,} computed again, {len(found.flaws):,} flaws")
+    for problem in found.problems[:_SHOWN]:
+        say(f"{problem.where}: {problem.variable} is {problem.description}")
+    if len(found.problems) > _SHOWN:
+        say(f"and {len(found.problems) - _SHOWN:,} more")
+    checked = f"{found.n_read:,} blocks of a setting read, {found.n_computed:,} computed again"
+    say(f"{checked}, {len(found.problems):,} problems")
     path = shlex.quote(store)
-    kinds = {flaw.kind for flaw in found.flaws}
+    kinds = {problem.kind for problem in found.problems}
     if kinds - {"lost"} and not repair:
         say(f"nothing was changed; repair it with: dpstudies verify {path} --repair")
     if "damaged" in kinds and repair:

@@ -13,7 +13,7 @@ from typing import Any
 from pipeline import BadInputError, Study
 from pipeline.declare.study import differences
 from pipeline.errors import unknown
-from pipeline.stores.places import holds_root
+from pipeline.stores.locations import holds_root
 from pipeline.stores.store import ResultStore
 from studies import STUDIES
 

@@ -1,4 +1,4 @@
-"""What several tests of the pipeline need: the raw arrays of a store, their files, and outcomes by name."""
+"""Helpers of the pipeline tests: raw arrays and files of a store, and outcomes by name."""
 
 import os
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ import zarr
 from pipeline.blocks.evaluate import Block, evaluate_block
 from pipeline.blocks.plan import iterate_blocks
 from pipeline.stores.commits import Planned
-from pipeline.stores.places import STATE
+from pipeline.stores.locations import STATE
 from pipeline.stores.sessions import Session
 from pipeline.stores.store import ResultStore
 
@@ -20,13 +20,13 @@ TOY_FILE = Path(__file__).with_name("toy.py")
 
 
 def read_arrays(store):
-    """Every array of a store, by path, read by plain zarr."""
+    """Return every array of a store by path, read with plain zarr."""
     members = zarr.open_group(store, mode="r").members(max_depth=None)
     return {name: np.asarray(item[...]) for name, item in members if isinstance(item, zarr.Array)}
 
 
 def assert_equal_arrays(one, other, n_least=4):
-    """Assert that two stores hold the same arrays, bit by bit; tracebacks name files, so texts of errors may differ."""
+    """Assert that two stores hold equal arrays bit by bit, except for error texts, whose tracebacks name files."""
     first, second = read_arrays(one), read_arrays(other)
     assert first.keys() == second.keys()
     assert len(first) >= n_least
@@ -43,12 +43,12 @@ def chunk_file(store, panel, variable, *position):
 
 
 def file_stamps(store):
-    """Every file with its content and time of change."""
+    """Return the content and modification time of every file."""
     return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in Path(store).rglob("*") if path.is_file()}
 
 
 def panel_of(study, name, **changes):
-    """Return the study with only one of its panels, changed."""
+    """Return the study with a single, modified panel."""
     return replace(study, panels=(replace(study.panel(name), **changes),))
 
 
@@ -82,7 +82,7 @@ def evaluate_one(study, panel_name, method, trials, cell=0):
 
 
 def create_store(path, study, **attributes):
-    """Create a store without any block, and end the session that did."""
+    """Create a store without blocks, and end its session."""
     with Session.begin(os.fspath(path), {}) as session:
         ResultStore.create(session, study, {"study_reference": "", **attributes})
     return ResultStore.open(path)
@@ -104,19 +104,19 @@ def compute_into(path, study):
 
 @contextmanager
 def writing(path):
-    """Open a store for a session that ends with the context."""
+    """Open a store in a session that ends with the context."""
     with Session.begin(os.fspath(path), {}) as session:
         yield ResultStore.open(path, session.id)
 
 
 def commit_block(store, study, panel, block, settings=None, stale=()):
-    """Compute and commit some settings of one block of a store that was opened for a session."""
+    """Compute and commit settings of one block of a store opened for a session."""
     settings = panel.settings() if settings is None else settings
     with store.commit([Planned(panel, block, settings, stale)]) as commit:
         for setting, outcome in zip(settings, evaluate_block(study, block, settings), strict=True):
             commit.write(panel, block, setting, outcome)
 
 
-def leftovers(store):
-    """Return the temporary files of a store, of sessions that did not end."""
+def temporary_files(store):
+    """Return the temporary files of sessions that did not end."""
     return [path for path in Path(store, WRITING).rglob("*") if path.is_file()]

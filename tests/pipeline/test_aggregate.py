@@ -1,4 +1,4 @@
-"""Summaries against numpy and exact distributions; what failed or is pending is counted, and never averaged."""
+"""Tests of summaries against NumPy and exact distributions; failed and pending trials are counted and excluded."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ LEVELS = sorted(QUANTILES.values())
 
 
 def dataset(n_trials=50, bad=()):
-    """Two cells, two methods, a measure per trial with an output, one per cell; `bad` maps trials to a status."""
+    """Two cells and two methods, with per-trial and per-cell measures; `bad` maps trials to a status."""
     rng = np.random.default_rng(5)
     status = np.ones((2, 2, n_trials), np.int8)
     x = rng.normal(size=(2, 2, n_trials, 3))
@@ -35,7 +35,7 @@ def dataset(n_trials=50, bad=()):
     )
 
 
-def test_against_numpy():
+def test_summary_equals_numpy():
     ds, summary = dataset(), summarise(dataset())
     x = ds["x"].values
     expected = {
@@ -55,7 +55,7 @@ def test_against_numpy():
     assert not (summary["n_failed"] + summary["n_pending"]).any()
 
 
-def test_form():
+def test_dimensions_and_attributes_of_a_summary():
     ds, summary = dataset(), summarise(dataset())
     assert "trial" not in summary.dims
     assert "trial" not in summary.coords
@@ -66,7 +66,7 @@ def test_form():
     assert summary["x_median_mcse"].attrs == {"long_name": "median_mcse of a number", "units": "m"}
 
 
-def test_failed_and_pending_trials_are_counted_and_left_out():
+def test_failed_and_pending_trials_are_counted_and_excluded():
     bad = {0: 0, 1: 0, 2: 2, 3: 3, 4: 4, 5: 2, 49: 2}
     ds, summary = dataset(bad=bad), summarise(dataset(bad=bad))
     assert [int(summary[name][1, 0]) for name in ("n_ok", "n_failed", "n_pending")] == [43, 5, 2]
@@ -78,7 +78,7 @@ def test_failed_and_pending_trials_are_counted_and_left_out():
     np.testing.assert_array_equal(summary["x_mean"][0], summarise(dataset())["x_mean"][0])
 
 
-def test_settings_that_do_not_apply_are_none_of_the_three():
+def test_settings_that_do_not_apply_are_not_counted():
     summary = summarise(dataset(n_trials=2, bad={0: 5, 1: 5}))
     assert [int(summary[name][1, 0]) for name in ("n_ok", "n_failed", "n_pending")] == [0, 0, 0]
     assert np.isnan(summary["x_mean"][1, 0]).all()
@@ -93,7 +93,7 @@ def test_few_trials():
     assert all(np.isnan(none[name][1, 0]).all() for name in none if str(name).startswith("x_"))
 
 
-def test_ragged_rows_are_reduced_where_they_have_numbers():
+def test_padding_of_ragged_rows_is_ignored():
     ds = xr.Dataset(
         {
             "x": (("trial", "bin"), [[1.0, 5.0], [2.0, np.nan], [3.0, 7.0], [9.0, 9.0]]),
@@ -105,8 +105,8 @@ def test_ragged_rows_are_reduced_where_they_have_numbers():
     np.testing.assert_allclose(summary["x_mcse"], [1 / np.sqrt(3), np.sqrt(2) / np.sqrt(2)])
 
 
-def test_infinite_values_are_numbers():
-    """A divergence may be infinite: the mean is, the median need not be."""
+def test_infinite_values_are_included():
+    """A divergence may be infinite: then the mean is infinite, but the median need not be."""
     ds = xr.Dataset({"x": ("trial", [1.0, 2.0, 3.0, 4.0, np.inf]), "status": ("trial", [1] * 5)})
     summary = summarise(ds)
     assert float(summary["x_mean"]) == np.inf
@@ -146,7 +146,7 @@ def test_deterministic_panel(complete_store):
         xr.testing.assert_identical(summary[name], ds[name].load())
     assert set(summary.data_vars) == {"curve", "total", "n_points", "n_ok", "n_failed", "n_pending"}
     assert (summary["n_ok"] == 1).all()
-    # numbers, as in the other panels: two of them make 2, not True
+    # integers, as in other panels, not booleans
     assert {summary[name].dtype.kind for name in ("n_ok", "n_failed", "n_pending")} == {"i"}
 
 
@@ -155,9 +155,9 @@ def test_deterministic_panel(complete_store):
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_mcse_quantile_against_the_exact_distribution(level):
-    """Uniform draws: the quantile is an order statistic, with a Beta distribution; the estimate is linear in the draws.
+    """Compare with quantiles of uniform draws, which have a Beta distribution.
 
-    So its expectation is its value at the expected order statistics, k / (n + 1).
+    The estimate is linear in the draws: its expectation is its value at the expected order statistics, k / (n + 1).
     """
     k = round((N - 1) * level) + 1
     assert (N - 1) * level == pytest.approx(k - 1)
@@ -168,11 +168,11 @@ def test_mcse_quantile_against_the_exact_distribution(level):
 
 @pytest.mark.parametrize("level", [0.05, 0.5, 0.75])
 def test_mcse_quantile_against_a_simulation(level):
-    """Mean estimate against the spread of the quantiles of normal samples, within 5 standard errors of both."""
+    """Compare the mean estimate with the standard deviation of quantiles of normal samples, at 5 standard errors."""
     samples = np.sort(np.random.default_rng(11).normal(size=(20_000, N)), axis=1)
     quantiles = np.quantile(samples, level, axis=1)
     spread, n = quantiles.std(ddof=1), len(samples)
-    spread_se = spread / np.sqrt(2 * (n - 1))  # of a standard deviation, as quantiles are close to normal
+    spread_se = spread / np.sqrt(2 * (n - 1))  # of a standard deviation; quantiles are approximately normal
     estimates = np.array([mcse_quantile(sample, level) for sample in samples[:2_000]])
     error = np.hypot(spread_se, estimates.std(ddof=1) / np.sqrt(estimates.size))
     assert abs(estimates.mean() - spread) < 5 * error
@@ -180,7 +180,7 @@ def test_mcse_quantile_against_a_simulation(level):
         assert abs(wrong * estimates.mean() - spread) > 5 * error
 
 
-def test_mcse_cdf_few_draws():
+def test_mcse_quantile_of_few_draws():
     assert np.isnan(mcse_quantile(np.array([]), 0.5))
     assert np.isnan(mcse_quantile(np.array([1.0]), 0.5))
     assert mcse_quantile(np.array([1.0, 1.0, 1.0]), 0.5) == 0.0

@@ -1,4 +1,4 @@
-"""Chunks that are encoded without Zarr's event loop are, byte by byte, those that Zarr writes and reads."""
+"""Tests of chunks encoded without Zarr's event loop: they are byte by byte those that Zarr writes and reads."""
 
 import numpy as np
 import pytest
@@ -36,7 +36,7 @@ def make(dtype, **changes):
 @pytest.mark.filterwarnings("ignore:Consolidated metadata")
 @pytest.mark.parametrize("dtype", VALUES)
 @pytest.mark.parametrize("serializer", ["auto", BytesCodec(endian="big")], ids=["default", "big endian"])
-def test_bytes_are_those_of_zarr(dtype, serializer):
+def test_bytes_equal_those_of_zarr(dtype, serializer):
     files, array, chunks = make(dtype, serializer=serializer)
     for trials in (slice(0, 4), slice(4, 7)):
         region = (slice(1, 2), trials)
@@ -60,7 +60,7 @@ def test_other_codecs_are_left_to_zarr(codecs):
 
 
 @pytest.mark.filterwarnings("ignore:Consolidated metadata")
-def test_one_content_for_several_places():
+def test_one_content_for_several_regions():
     _, _, chunks = make("float64")
     regions = [(slice(k, k + 1), slice(0, 4)) for k in range(2)]
     encoded = chunks.encode("panel", "x", regions, np.arange(4.0))
@@ -71,7 +71,7 @@ def test_one_content_for_several_places():
 
 @pytest.mark.filterwarnings("ignore:Consolidated metadata")
 @pytest.mark.parametrize("change", ["flip", "cut", "empty", "other shape"])
-def test_damage_is_told(change):
+def test_damage_raises(change):
     _, _, chunks = make("float64")
     region = (slice(0, 1), slice(0, 4))
     (key, content), *_ = chunks.encode("panel", "x", [region], np.arange(4.0)).items()
@@ -87,14 +87,14 @@ def test_damage_is_told(change):
 
 
 def test_plain_zarr_reads_every_array(complete_store):
-    """The whole store of the toy study: `zarr` decodes what `Chunks` encoded."""
+    """Decode with `zarr` the whole toy store encoded by `Chunks`."""
     arrays = read_arrays(complete_store)
     n_measures = sum(len(panel.measures) for panel in STUDY.panels)
     assert len(arrays) > n_measures
     assert all((arrays[f"{panel.name}/status"] != 0).all() for panel in STUDY.panels)
 
 
-def test_damage_that_xarray_meets_is_told_in_one_line(store_copy):
+def test_damage_during_a_lazy_read_is_reported_in_one_line(store_copy):
     """The error is recognised by the names of Zarr's modules, which may change."""
     path = chunk_file(store_copy, "means", "estimate", 0, 0, 0, 0, 0, 0)
     path.write_bytes(path.read_bytes()[:-3])

@@ -249,7 +249,7 @@ def test_a_shared_folder_is_left_as_it_was(tmp_path, existing, profile):
 
 def test_a_place_that_is_not_shared(monkeypatch):
     """Memory is a file system that each process has for itself; a store cannot be there, a probe can."""
-    monkeypatch.setattr("pipeline.clusters.check.normal_place", str)
+    monkeypatch.setattr("pipeline.clusters.check.normalise_location", str)
     with reach(PROCESSES) as client:
         for worker in check_workers(client, "memory://folder/s.zarr"):
             assert worker.faults == (

@@ -1,4 +1,4 @@
-"""A power loss keeps an arbitrary part of the writes that were not flushed; no committed block is wrong afterwards."""
+"""Tests of power losses that keep an arbitrary part of unflushed writes: committed blocks stay correct."""
 
 import os
 import random
@@ -16,7 +16,7 @@ from pipeline.stores import local_files
 from pipeline.stores.commits import Planned
 from pipeline.stores.health import check_block
 from pipeline.stores.local_files import LocalFiles
-from pipeline.stores.places import SESSIONS
+from pipeline.stores.locations import SESSIONS
 from pipeline.stores.root import unseal
 from pipeline.stores.sessions import Session
 from pipeline.stores.store import ResultStore
@@ -27,13 +27,13 @@ PANELS = ["single", "table", "faults"]
 
 
 class Recorder:
-    """Every change of a store's files since the last flush, so that some of them can be lost.
+    """Record of the changes to a store's files since the last flush, any of which can be lost.
 
-    A change that was not flushed may be lost by itself; a file whose content was not flushed may be empty.
+    Unflushed changes are lost independently; a file with unflushed content may be empty.
     """
 
     def __init__(self, monkeypatch, url, ignored=SESSIONS):
-        self.ignored = ignored  # by default the records of a process that lives on, unlike one without power
+        self.ignored = ignored  # the default is the state of a process that continues, unlike after a power loss
         self.url, self.pending, self.durable, self.written = Path(url), [], set(), set()
         for name in ("write_temporary", "rename", "remove", "flush", "sync"):
             monkeypatch.setattr(LocalFiles, name, self._wrapped(name, getattr(LocalFiles, name)))
@@ -68,7 +68,7 @@ class Recorder:
         return {"write_temporary": write, "flush": flush, "rename": rename, "remove": remove, "sync": sync}[name]
 
     def lose(self, rng):
-        """Undo some of the changes, the last first, and empty some files that stay."""
+        """Undo some of the changes, the last first, and empty some of the remaining files."""
         for path, before, is_durable in reversed(self.pending):
             fate = rng.choice(["lost", "kept", "kept" if is_durable else "empty"])
             if fate == "lost" and before is None:
@@ -80,11 +80,11 @@ class Recorder:
 
 
 class PowerLoss(BaseException):
-    """The machine loses power here."""
+    """Simulated power loss."""
 
 
 def lose_power(monkeypatch, recorder, after):
-    """Let the power fail after so many renames."""
+    """Raise PowerLoss after a number of renames."""
     rename, count = LocalFiles.rename, iter(range(after))
 
     def failing(files, temporary, key):
@@ -110,14 +110,14 @@ def wrong_blocks(url):
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """Path of a store that never lost power."""
+    """Return the path of a store without a power loss."""
     path = tmp_path_factory.mktemp("whole") / "s.zarr"
     pipeline.run(STUDY, path, panels=PANELS, cluster=None)
     return path
 
 
 def _lost_at(tmp_path, monkeypatch, after, seed, act):
-    """Act on a store until the power fails, lose what was not flushed, and return the store's path."""
+    """Act on a store until the power fails, lose unflushed changes, and return the path."""
     url = tmp_path / "s.zarr"
     with monkeypatch.context() as patch:
         recorder = Recorder(patch, url)
@@ -129,7 +129,7 @@ def _lost_at(tmp_path, monkeypatch, after, seed, act):
 
 
 def compute_and_commit(url):
-    """Create a store and commit its blocks, each task apart, as a worker does."""
+    """Create a store and commit its blocks, one task after the other, like a worker."""
     study = STUDY.configure(panels=PANELS)
     with Session.begin(str(url), {}) as session:
         is_begun = ResultStore.exists(url) and ResultStore.open(url).complete
@@ -150,7 +150,7 @@ SLOW = [pytest.param(after, range(6), marks=pytest.mark.slow) for after in (1, 4
 
 
 @pytest.mark.parametrize(("after", "seeds"), [(3, [1]), (25, [1]), *SLOW])
-def test_no_status_without_its_numbers_after_a_power_loss(tmp_path, monkeypatch, whole, after, seeds):
+def test_no_status_without_values_after_a_power_loss(tmp_path, monkeypatch, whole, after, seeds):
     for seed in seeds:
         shutil.rmtree(tmp_path / "s.zarr", ignore_errors=True)
         url = _lost_at(tmp_path, monkeypatch, after, seed, compute_and_commit)
@@ -161,8 +161,8 @@ def test_no_status_without_its_numbers_after_a_power_loss(tmp_path, monkeypatch,
 
 
 @pytest.mark.parametrize(("after", "seeds"), [(4, [1]), *SLOW[:3]])
-def test_no_failed_status_with_a_number_after_a_retry_loses_power(tmp_path, monkeypatch, whole, after, seeds):
-    """Trials that failed are computed again: their status goes first, durably."""
+def test_no_failed_status_with_values_after_a_power_loss_in_a_retry(tmp_path, monkeypatch, whole, after, seeds):
+    """Failed trials are computed again; their status is removed first, durably."""
     study = STUDY.configure(panels=PANELS)
 
     def retry(url):
@@ -178,8 +178,8 @@ def test_no_failed_status_with_a_number_after_a_retry_loses_power(tmp_path, monk
         assert_equal_arrays(url, whole)
 
 
-def test_the_power_loss_test_can_fail(tmp_path, monkeypatch):
-    """Its negative control: a commit that flushes nothing is caught."""
+def test_power_loss_test_detects_a_missing_flush(tmp_path, monkeypatch):
+    """Negative control: a commit without a flush."""
     monkeypatch.setattr(LocalFiles, "flush", lambda files, keys: None)
     found = []
     for seed in range(6):
@@ -208,8 +208,8 @@ def test_one_flush_per_task(tmp_path, monkeypatch):
         assert len(flushes) - before == 3  # blocks of one task each, here
 
 
-def test_a_flush_without_the_system_call_covers_every_file(tmp_path, monkeypatch):
-    """Elsewhere than on Linux, every file and its folder is flushed."""
+def test_flush_without_syncfs_covers_every_file(tmp_path, monkeypatch):
+    """On other systems than Linux, every file and its folder is flushed."""
     monkeypatch.setattr("pipeline.stores.local_files._SYNCFS", None)
     synced, fsync = [], os.fsync
     monkeypatch.setattr(
@@ -223,7 +223,7 @@ def test_a_flush_without_the_system_call_covers_every_file(tmp_path, monkeypatch
     assert np.all(ResultStore.open(tmp_path / "s.zarr").scan(study.panels[0]) == 0)
 
 
-def test_a_failing_flush_commits_nothing(tmp_path, monkeypatch):
+def test_failed_flush_commits_nothing(tmp_path, monkeypatch):
     study = STUDY.configure(panels=["single"])
     with Session.begin(str(tmp_path / "s.zarr"), {}) as session:
         store = ResultStore.create(session, study, {})
@@ -240,7 +240,7 @@ def test_a_failing_flush_commits_nothing(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_records_of_sessions_stay_readable(tmp_path, monkeypatch, seed):
+def test_records_of_sessions_stay_readable_after_a_power_loss(tmp_path, monkeypatch, seed):
     with monkeypatch.context() as patch:
         recorder = Recorder(patch, tmp_path, ignored="nothing")
         with Session.begin(str(tmp_path), {}) as session:
@@ -251,8 +251,8 @@ def test_records_of_sessions_stay_readable(tmp_path, monkeypatch, seed):
     assert record["id"] == session.id
 
 
-def test_what_a_commit_relies_on_is_made_durable_with_it(tmp_path, monkeypatch):
-    """Without a call for the whole file system: the value of a cell that an unfinished commit has written."""
+def test_commit_flushes_values_of_unfinished_commits_that_it_relies_on(tmp_path, monkeypatch):
+    """Without syncfs: the per-cell value written by an unfinished commit."""
     monkeypatch.setattr(local_files, "_SYNCFS", None)
     study = STUDY.configure(panels=["means"])
     panel = study.panels[0]

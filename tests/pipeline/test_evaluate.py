@@ -1,4 +1,4 @@
-"""A block's numbers do not depend on how trials are grouped, and every failure is accounted for."""
+"""Tests of blocks: values do not depend on the grouping of trials, and every failure is reported."""
 
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -47,7 +47,7 @@ def test_numbers_do_not_depend_on_the_block_size(size):
 
 @given(st.sets(st.integers(1, 11)))
 @settings(max_examples=20, deadline=None)
-def test_nor_on_any_grouping_of_trials_even_where_some_fail(cuts):
+def test_values_do_not_depend_on_the_grouping_of_trials_with_failures(cuts):
     bounds = [0, *sorted(cuts), 12]
     for method in ("fine", "reports", "undefined"):
         whole = evaluate_one(STUDY, "faults", method, range(12))
@@ -66,8 +66,8 @@ def test_numbers_do_not_depend_on_the_other_settings():
                 np.testing.assert_array_equal(values, outcome.values[name], strict=True)
 
 
-def test_a_panel_may_batch_its_settings():
-    """`Panel.evaluate` gets all that the default needs, and its order decides nothing."""
+def test_panel_may_batch_its_settings():
+    """`Panel.evaluate` gets the same arguments as the default, and its order does not matter."""
 
     def backwards(data, settings, streams):
         results = [m.evaluate(data, s, its) for (m, s), its in zip(settings[::-1], streams[::-1], strict=True)]
@@ -77,7 +77,7 @@ def test_a_panel_may_batch_its_settings():
     assert_same(evaluate_all(batched, "means"), evaluate_all(STUDY, "means"))
 
 
-def test_too_few_results_of_a_batch_are_a_failure():
+def test_too_few_results_of_a_batch_fail():
     outcome = outcome_of(None, evaluate=lambda data, settings, streams: [])
     assert (outcome.status == FAILED).all()
     assert np.isnan(outcome.values["x"]).all()
@@ -108,7 +108,7 @@ def test_deterministic_panel():
     assert cube["status"].tolist() == [OK]
 
 
-def test_the_cell_and_the_setting_hold_the_constants():
+def test_cell_and_setting_contain_the_constants():
     seen = {}
 
     def simulate(cell, streams):
@@ -127,7 +127,7 @@ def test_the_cell_and_the_setting_hold_the_constants():
 
 
 def test_configured_values_of_an_output_reach_the_method():
-    """Else ``--set level=...`` stores the numbers of the declared levels at the new ones."""
+    """Otherwise ``--set level=...`` would store values of the declared levels at the new ones."""
     configured = STUDY.configure(panels=["means", "table"], values={"level": [0.2, 0.3, 0.4], "point": [4, 5]})
     for arrays in evaluate_all(configured, "means").values():
         if (arrays["status"] == OK).all():
@@ -136,7 +136,7 @@ def test_configured_values_of_an_output_reach_the_method():
     np.testing.assert_array_equal(curve, [64.0, 100.0])
 
 
-def test_not_applicable():
+def test_setting_that_does_not_apply():
     panel = STUDY.panel("means")
     *_, long = panel.settings()
     settings = [long, panel.settings()[0], long]
@@ -149,7 +149,7 @@ def test_not_applicable():
     assert outcomes[0].values["n_above"].tolist() == [0, 0, 0]
 
 
-def test_nothing_is_simulated_where_nothing_applies():
+def test_no_simulation_if_no_setting_applies():
     def simulate(cell, streams):
         raise AssertionError("simulated in vain")
 
@@ -158,12 +158,12 @@ def test_nothing_is_simulated_where_nothing_applies():
     assert {int(arrays["status"][0]) for arrays in found.values()} == {Status.NOT_APPLICABLE}
 
 
-def test_errors_that_a_method_reports():
+def test_errors_reported_by_a_method():
     outcome = evaluate_one(STUDY, "faults", "reports", range(7))
     bad = np.array([trial % 3 == 1 for trial in range(7)])
     np.testing.assert_array_equal(outcome.status, np.where(bad, FAILED, OK))
     np.testing.assert_array_equal(outcome.error, np.where(bad, "too unlucky", ""))
-    np.testing.assert_array_equal(np.isnan(outcome.values["x"]), bad)  # numbers of a failed trial are not numbers
+    np.testing.assert_array_equal(np.isnan(outcome.values["x"]), bad)  # values of failed trials are missing
     data = STUDY.panel("faults")
     alone = evaluate_one(STUDY, "faults", "reports", range(5, 6))
     assert alone.values["x"] == outcome.values["x"][5]
@@ -171,15 +171,15 @@ def test_errors_that_a_method_reports():
     assert outcome.values["mean"] == 0.5
 
 
-def test_what_a_method_returned_is_not_changed():
-    """A method may return an array that it keeps, such as one of the data."""
+def test_returned_arrays_are_not_changed():
+    """A method may return an array that it keeps, such as part of the data."""
     kept = np.arange(4.0)
     outcome = outcome_of(lambda data, setting, streams: {"x": kept, "error": ["", "bad", "", ""]}, trials=4)
     assert kept.tolist() == [0, 1, 2, 3]
     assert np.isnan(outcome.values["x"]).tolist() == [False, True, False, False]
 
 
-def test_nan_is_a_failure_with_a_reason():
+def test_nan_fails_with_a_reason():
     outcome = evaluate_one(STUDY, "faults", "undefined", range(8))
     assert np.flatnonzero(outcome.status == FAILED).tolist() == [2, 6]
     assert outcome.error.tolist() == ["", "", "x is NaN", "", "", "", "x is NaN", ""]
@@ -206,7 +206,7 @@ def test_nan_may_pad_a_ragged_measure(ragged, status):
     ],
     ids=["nan", "error"],
 )
-def test_failures_of_a_deterministic_panel_have_their_reason(reason, result):
+def test_failures_of_a_deterministic_panel_have_a_reason(reason, result):
     outcome = outcome_of(
         lambda data, setting, streams: result,
         measures=(Measure("x", ""), Measure("curve", "", dims=("at",))),
@@ -233,15 +233,15 @@ def test_failures_of_a_deterministic_panel_have_their_reason(reason, result):
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_does_not_fit_the_declaration_is_a_failure(reason, evaluate):
-    """Where the message tells the number of trials, that of the whole block differs from that of one trial."""
+def test_results_that_do_not_match_the_declaration_fail(reason, evaluate):
+    """A message with the number of trials differs between a whole block and a single trial."""
     outcome = outcome_of(lambda data, setting, streams: evaluate(len(streams.trials)))
     assert (outcome.status == FAILED).all()
     assert reason in outcome.error[0].splitlines()[-1]
     assert np.isnan(outcome.values["x"]).all()
 
 
-# values that a measure's dtype cannot hold
+# Values that a measure's dtype cannot represent
 
 
 @pytest.mark.parametrize(
@@ -267,7 +267,7 @@ def test_what_does_not_fit_the_declaration_is_a_failure(reason, evaluate):
     ],
     ids=str,
 )
-def test_a_value_that_its_dtype_cannot_hold_fails_its_trial_alone(dtype, given, bad):
+def test_value_out_of_range_fails_only_its_trial(dtype, given, bad):
     given = np.asarray(given)
     trials = len(given)
     calls = []
@@ -277,7 +277,7 @@ def test_a_value_that_its_dtype_cannot_hold_fails_its_trial_alone(dtype, given, 
         return {"x": given}
 
     outcome = outcome_of(evaluate, trials=trials, measures=(Measure("x", "", dtype=dtype),))
-    assert len(calls) == 1  # the other trials are not computed again
+    assert len(calls) == 1  # other trials are not computed again
     assert np.flatnonzero(outcome.status == FAILED).tolist() == list(bad)
     for trial, error in enumerate(outcome.error):
         assert bad.get(trial, "") in error
@@ -290,7 +290,7 @@ def test_a_value_that_its_dtype_cannot_hold_fails_its_trial_alone(dtype, given, 
 @pytest.mark.parametrize(
     ("dtype", "given"),
     [
-        ("float64", [2**53 + 1, 3]),  # a floating measure keeps the nearest number
+        ("float64", [2**53 + 1, 3]),  # floating dtypes round
         ("float32", [0.1, 1e-60]),
         ("float64", [True, False]),
         ("uint8", [True, False]),
@@ -312,7 +312,7 @@ def test_values_that_are_not_numbers_fail(given):
     assert "x must be real numbers, got dtype" in outcome.error[0]
 
 
-def test_a_bad_value_anywhere_in_its_outputs_fails_a_trial():
+def test_invalid_value_in_any_output_fails_a_trial():
     given = np.array([[[1, 2], [3, 4]], [[1, 2], [3, 300]], [[255, 0], [0, 0]]])
     outcome = outcome_of(
         lambda *_: {"x": given},
@@ -325,27 +325,27 @@ def test_a_bad_value_anywhere_in_its_outputs_fails_a_trial():
     assert outcome.values["x"][1].tolist() == [[0, 0], [0, 0]]
 
 
-def test_a_bad_value_of_a_cell_fails_every_trial():
+def test_invalid_value_per_cell_fails_every_trial():
     measures = (Measure("x", ""), Measure("n", "", dtype="uint8", per_trial=False))
     outcome = outcome_of(lambda data, *_: {"x": data, "n": 300}, trials=3, measures=measures)
     assert outcome.status.tolist() == [FAILED] * 3
     assert outcome.error[0].endswith("n must be an integer in 0 ... 255, got 300")
 
 
-def test_a_bad_value_of_a_deterministic_panel_fails_it():
+def test_invalid_value_of_a_deterministic_panel_fails():
     outcome = outcome_of(lambda *_: {"x": 300}, trials=None, measures=(Measure("x", "", dtype="uint8"),))
     assert outcome.status.tolist() == [FAILED]
     assert outcome.error.tolist() == ["x must be an integer in 0 ... 255, got 300"]
 
 
-def test_an_error_that_a_method_reports_stands_before_a_bad_value():
+def test_reported_error_takes_precedence_over_an_invalid_value():
     result = {"x": [np.nan, np.nan, 1.0], "error": ["no interval", "", ""]}
     outcome = outcome_of(lambda *_: result, trials=3, measures=(Measure("x", "", dtype="int64"),))
     assert outcome.status.tolist() == [FAILED, FAILED, OK]
     assert outcome.error.tolist()[::2] == ["no interval", ""]
 
 
-# data that no method may change
+# Read-only data
 
 
 class Named(NamedTuple):
@@ -359,7 +359,7 @@ class Kept:
 
 
 def contained(container, array):
-    """Put an array into a container, and return the way back."""
+    """Put an array into a container, and return the container and a function that extracts it."""
     return {
         "array": (array, lambda data: data),
         "dict": ({"a": array}, lambda data: data["a"]),
@@ -373,7 +373,7 @@ def contained(container, array):
 
 
 @pytest.mark.parametrize("form", ["array", "dict", "tuple", "list", "named", "dataclass", "nested", "objects"])
-def test_a_method_that_writes_into_its_data_fails_and_changes_no_number(form):
+def test_method_that_writes_to_its_data_fails(form):
     taken = contained(form, None)[1]
 
     def simulate(cell, streams):
@@ -399,7 +399,7 @@ def test_a_method_that_writes_into_its_data_fails_and_changes_no_number(form):
     assert "read-only" in found[(), "doubles"]["error"][0]
 
 
-def test_data_that_hold_themselves_are_no_endless_loop():
+def test_self_referencing_data():
     def simulate(cell, streams):
         data = [streams.uniforms(1)[:, 0]]
         data.append(data)
@@ -408,13 +408,13 @@ def test_data_that_hold_themselves_are_no_endless_loop():
     assert outcome_of(lambda data, *_: {"x": data[1][0]}, simulate=simulate).status.tolist() == [OK] * 8
 
 
-def guilty(*trials):
-    """Configure the toy study so that these trials raise."""
+def with_failing_trials(*trials):
+    """Configure the toy study so that the given trials raise."""
     return STUDY.configure(values={"guilty": [trials or (-1,)]})
 
 
 def innocent():
-    return evaluate_one(guilty(), "faults", "raises", range(8)).values["x"]
+    return evaluate_one(with_failing_trials(), "faults", "raises", range(8)).values["x"]
 
 
 @pytest.mark.parametrize(
@@ -422,8 +422,8 @@ def innocent():
     [(0,), (0, 7), (5,), (7,), (1, 3), (1, 3, 5, 7), (4,), (2,), (6, 7), (2, 3), (3, 4)],
     ids=lambda trials: "+".join(map(str, trials)),
 )
-def test_exactly_the_guilty_trials_fail_and_the_others_keep_their_numbers(trials):
-    outcome = evaluate_one(guilty(*trials), "faults", "raises", range(8))
+def test_only_failing_trials_fail_and_others_keep_their_values(trials):
+    outcome = evaluate_one(with_failing_trials(*trials), "faults", "raises", range(8))
     assert np.flatnonzero(outcome.status == FAILED).tolist() == list(trials)
     expected = innocent()
     expected[list(trials)] = np.nan
@@ -433,15 +433,15 @@ def test_exactly_the_guilty_trials_fail_and_the_others_keep_their_numbers(trials
         assert (trial in trials) == bool(error)
 
 
-def test_the_error_of_a_trial_is_its_own():
-    """The traceback that is stored with a trial says what went wrong with it, and with no other."""
-    outcome = evaluate_one(guilty(3, 5), "faults", "raises", range(8))
+def test_each_trial_has_its_own_error():
+    """The stored traceback of a trial describes its own failure."""
+    outcome = evaluate_one(with_failing_trials(3, 5), "faults", "raises", range(8))
     assert outcome.error[5].endswith("ArithmeticError: no result for trial 5")
     assert "in raises" in outcome.error[5]
     assert "trial 3" not in outcome.error[5]
 
 
-def test_the_error_of_a_setting_is_its_own():
+def test_each_setting_has_its_own_error():
     panel = STUDY.panel("faults")
     outcomes = evaluate_block(STUDY, Block("faults", 0, range(8)), panel.settings())
     error = outcomes[[method.name for method in panel.methods].index("always")].error[0]
@@ -450,7 +450,7 @@ def test_the_error_of_a_setting_is_its_own():
     assert error.count("Traceback") == 1
 
 
-# each trial is judged by itself
+# Independent statuses
 
 
 def unlucky(data, setting, streams):
@@ -469,7 +469,7 @@ def unlucky_study(simulate=lambda cell, streams: None, method=unlucky, n_trials=
 
 @pytest.mark.parametrize("phase", ["method", "simulate"])
 def test_statuses_do_not_depend_on_the_block_size(phase):
-    """Each trial draws by itself whether it raises, with probability .3, in its method or in its simulation."""
+    """Each trial raises with probability 0.3, in its method or in its simulation, by its own draw."""
     study = unlucky_study()
     if phase == "simulate":
         study = unlucky_study(lambda cell, streams: unlucky(None, cell, streams)["x"], lambda data, *_: {"x": data})
@@ -486,8 +486,8 @@ def test_statuses_do_not_depend_on_the_block_size(phase):
 
 @given(st.sets(st.integers(0, 11)), st.sets(st.integers(1, 11)))
 @settings(max_examples=50, deadline=None)
-def test_statuses_do_not_depend_on_any_grouping_of_trials_that_raise(raising, cuts):
-    """All trials raise the same error, at whichever positions they lie."""
+def test_statuses_do_not_depend_on_the_grouping_of_failing_trials(raising, cuts):
+    """Failing trials raise the same error, at any positions."""
 
     def evaluate(data, setting, streams):
         if raising.intersection(streams.trials):
@@ -502,7 +502,7 @@ def test_statuses_do_not_depend_on_any_grouping_of_trials_that_raise(raising, cu
 
 
 def evaluate_counted(raises, n_trials, budget):
-    """Evaluate a block whose method raises for some trials: its outcome, and the trials of each call."""
+    """Evaluate a block whose method raises for some trials; return its outcome and the trials of each call."""
     calls = []
 
     def evaluate(data, setting, streams):
@@ -518,9 +518,9 @@ def evaluate_counted(raises, n_trials, budget):
     return outcome, calls
 
 
-def test_a_budget_leaves_trials_pending_where_every_trial_fails():
+def test_budget_leaves_trials_pending_if_every_trial_fails():
     outcome, calls = evaluate_counted(lambda trial: True, 1000, budget=100)
-    assert len(calls) <= 100 + 10  # the trials alone, and halves of 1,000 until the first trial is alone
+    assert len(calls) <= 100 + 10  # single trials, and halves of 1,000 down to the first single trial
     assert outcome.status.tolist() == [FAILED] * 100 + [int(Status.PENDING)] * 900
     assert outcome.n_untried == 900
     assert outcome.cause == outcome.error[0]
@@ -538,7 +538,7 @@ def test_without_a_budget_every_trial_is_tried():
 
 
 @pytest.mark.parametrize("fine", [0, 5, 9, 10, 99])
-def test_one_trial_that_is_ok_lifts_the_budget_if_it_is_among_the_first(fine):
+def test_early_ok_trial_lifts_the_budget(fine):
     outcome, _ = evaluate_counted(lambda trial: trial != fine, 100, budget=10)
     tried = 100 if fine < 10 else 10
     expected = np.where(np.arange(100) < tried, FAILED, int(Status.PENDING))
@@ -547,20 +547,20 @@ def test_one_trial_that_is_ok_lifts_the_budget_if_it_is_among_the_first(fine):
     np.testing.assert_array_equal(outcome.status, expected)
 
 
-def test_as_many_failing_trials_as_the_budget_leave_none_untried():
+def test_block_of_budget_size_has_no_untried_trials():
     outcome, _ = evaluate_counted(lambda trial: True, 100, budget=100)
     assert outcome.status.tolist() == [FAILED] * 100
     assert outcome.n_untried == 0
 
 
 @pytest.mark.parametrize("trial", [0, 1, 511, 700, 999])
-def test_one_failing_trial_costs_few_calls(trial):
+def test_one_failing_trial_needs_few_calls(trial):
     outcome, calls = evaluate_counted(lambda one: one == trial, 1000, budget=100)
     assert np.flatnonzero(outcome.status == FAILED).tolist() == [trial]
     assert len(calls) <= 2 * 10 + 2  # both halves at each of log2(1000) levels
 
 
-def test_a_block_with_untried_trials_stays_pending_in_a_store(tmp_path):
+def test_block_with_untried_trials_stays_pending(tmp_path):
     panel = STUDY.panel("faults")
     path = compute_into(tmp_path / "s.zarr", panel_of(STUDY, "faults")).url
     block, (setting,) = Block("faults", 0, range(8)), [s for s in panel.settings() if s.method.name == "always"]
@@ -575,8 +575,8 @@ def test_a_block_with_untried_trials_stays_pending_in_a_store(tmp_path):
             assert store.pending(panel).sum() == (budget is not None)
 
 
-def test_a_budget_is_of_one_setting_alone():
-    """A panel where one method fails on everything has all numbers of the others."""
+def test_budget_is_per_setting():
+    """If one method fails for all trials, other methods still have all their values."""
     methods = (Method("fine", lambda data, *_: {"x": data}), Method("always", FAULTS.methods[3].evaluate))
     study = unlucky_study(lambda cell, streams: streams.uniforms(1)[:, 0], n_trials=50)
     study = replace(study, panels=(replace(study.panels[0], methods=methods),))
@@ -598,14 +598,14 @@ def test_trials_around_those_that_end_their_worker():
     assert [bool(error) for error in outcome.error] == [False, False, True, True, False, False, False, False]
 
 
-def test_a_budget_counts_over_all_trials_of_a_block_around_others():
+def test_budget_counts_all_trials_around_given_ones():
     panel = STUDY.panel("faults")
     setting = next(setting for setting in panel.settings() if setting.method.name == "always")
     outcome = evaluate_around(STUDY, Block("faults", 0, range(8)), setting, {1: Status.KILLED}, budget=3)
     assert outcome.status.tolist() == [FAILED, 4, FAILED, FAILED, 0, 0, 0, 0]
 
 
-def test_one_failing_setting_leaves_the_others_alone():
+def test_failing_setting_does_not_affect_others():
     panel = STUDY.panel("faults")
     outcomes = evaluate_block(STUDY, Block("faults", 1, range(8)), panel.settings())
     for setting, outcome in zip(panel.settings(), outcomes, strict=True):
@@ -616,7 +616,7 @@ def test_one_failing_setting_leaves_the_others_alone():
     assert [int((outcome.status == FAILED).sum()) for outcome in outcomes] == [0, 3, 2, 8, 2, 0]
 
 
-def test_a_simulation_that_raises_fails_its_trials_under_every_setting():
+def test_failing_simulation_fails_its_trials_under_every_setting():
     def simulate(cell, streams):
         if 5 in streams.trials:
             raise ArithmeticError("no data")
@@ -631,16 +631,16 @@ def test_a_simulation_that_raises_fails_its_trials_under_every_setting():
         np.testing.assert_array_equal(np.delete(outcome.values["x"], 5), np.delete(expected, 5))
 
 
-def test_a_value_of_the_cell_comes_from_trials_that_are_ok():
-    """`mean` is not per trial: the part of the block that failed has none, the other has."""
-    outcome = evaluate_one(guilty(1), "faults", "raises", range(2))
+def test_per_cell_value_is_computed_from_ok_trials():
+    """`mean` is per cell: the failing part of the block has no value, the other part has one."""
+    outcome = evaluate_one(with_failing_trials(1), "faults", "raises", range(2))
     assert outcome.status.tolist() == [OK, FAILED]
     assert outcome.values["mean"] == 0.5
     outcome = evaluate_one(STUDY, "faults", "always", range(2))
     assert np.isnan(outcome.values["mean"])
 
 
-def test_unevaluated():
+def test_unevaluated_outcome():
     outcome = unevaluated(MEANS, 3, Status.KILLED, "died")
     assert outcome.status.tolist() == [4, 4, 4]
     assert outcome.error.tolist() == ["died"] * 3
@@ -649,7 +649,7 @@ def test_unevaluated():
     assert unevaluated(MEANS, 2, Status.NOT_APPLICABLE, "").error.tolist() == ["", ""]
 
 
-def test_status_values_are_those_of_the_store():
+def test_status_values_equal_those_in_the_store():
     assert {status.name.lower(): int(status) for status in Status} == {
         "pending": 0,
         "ok": 1,

@@ -1,4 +1,4 @@
-"""A store that grows: old numbers stay bit by bit, new ones are those of a store made large at once."""
+"""Tests of extended stores: old values are unchanged, and new ones equal those of a store created at full size."""
 
 import numpy as np
 import pytest
@@ -10,16 +10,23 @@ from pipeline.stores.root import COPY
 from pipeline.stores.sessions import Session
 from pipeline.stores.store import ResultStore
 from tests.pipeline.crashes import CrashError, crash_at
-from tests.pipeline.helpers import TOY_FILE, assert_equal_arrays, create_store, file_stamps, leftovers, read_arrays
+from tests.pipeline.helpers import (
+    TOY_FILE,
+    assert_equal_arrays,
+    create_store,
+    file_stamps,
+    read_arrays,
+    temporary_files,
+)
 from tests.pipeline.toy import STUDY
 
-pytestmark = pytest.mark.slow  # with others of this file, half a minute or more
+pytestmark = pytest.mark.slow  # this file takes half a minute or more
 
 TOY = str(TOY_FILE)
 
 
 def sorted_arrays(store, panel):
-    """Load a panel, along each axis in one order."""
+    """Load a panel with its axes sorted."""
     ds = open_results(store)[panel].to_dataset().load()
     return ds.sortby([name for name in ds.dims if name in ds.indexes])
 
@@ -41,7 +48,7 @@ def sorted_arrays(store, panel):
         ("single", {"trials": 2}, {"trials": 40}),
     ],
 )
-def test_extended_equals_made_large_at_once(tmp_path, panel, small, large):
+def test_extended_store_equals_a_store_created_at_full_size(tmp_path, panel, small, large):
     path, whole = tmp_path / "s.zarr", tmp_path / "whole.zarr"
     run(TOY, path, panels=[panel], **small)
     before = sorted_arrays(path, panel)
@@ -69,7 +76,7 @@ def test_extended_equals_made_large_at_once(tmp_path, panel, small, large):
 
 
 def test_coordinates_keep_their_chunks(tmp_path):
-    """A reader of the smaller store goes on to read it while it grows."""
+    """A reader of the smaller store can still read it while it is extended."""
     store = run(TOY, tmp_path / "s.zarr", panels=["means"], trials=3, values={"n": [4]})
     old = xr.open_zarr(tmp_path / "s.zarr", group="means")
     expected = old.load().copy(deep=True)
@@ -86,7 +93,7 @@ def store_study():
 
 
 def operations_of_growth(monkeypatch, path):
-    """Return the operations on files that make room for what the next test extends by."""
+    """Return the file operations of the extension in the next test."""
     study = STUDY.configure(trials=3, panels=["means", "single"], values={"n": [4]})
     create_store(path, study)
     with Session.begin(str(path), {}) as session, monkeypatch.context() as patch:
@@ -96,8 +103,8 @@ def operations_of_growth(monkeypatch, path):
 
 
 @pytest.mark.parametrize("share", [0.1, 0.9, 1.0])
-def test_interrupted_growth_is_repeated(tmp_path, monkeypatch, share):
-    """Fail after some files: the store is the old one, whole; the same command then goes on."""
+def test_interrupted_extension_is_repeated(tmp_path, monkeypatch, share):
+    """Fail after some files: the old store is unchanged, and the same command then continues."""
     path, whole = tmp_path / "s.zarr", tmp_path / "whole.zarr"
     run(TOY, path, panels=["means", "single"], trials=3, values={"n": [4]})
     extend(run(TOY, whole, panels=["means", "single"], trials=3, values={"n": [4]}).url, trials=7, values={"n": [9]})
@@ -111,10 +118,10 @@ def test_interrupted_growth_is_repeated(tmp_path, monkeypatch, share):
     assert done == operations[:number]
     assert f"rename {COPY}" in done
     assert (path / "zarr.json").read_bytes() == root
-    assert leftovers(path) == []
+    assert temporary_files(path) == []
     for name, values in read_arrays(path).items():
         np.testing.assert_array_equal(values, before[name], err_msg=name)
-    resume(path)  # the smaller study is complete, whatever of the larger one is there
+    resume(path)  # the smaller study stays complete
     extend(path, trials=7, values={"n": [9]})
     assert_equal_arrays(path, whole)
 
@@ -122,11 +129,11 @@ def test_interrupted_growth_is_repeated(tmp_path, monkeypatch, share):
 @pytest.mark.parametrize(
     ("message", "arguments"),
     [
-        ("panel means has 6 trials, and can only grow; got trials 5", {"trials": 5}),
+        ("trials of panel means must be >= 6, the stored number, got 5", {"trials": 5}),
         ("trials must be", {"trials": 0}),
         ("unknown factor 'm'", {"values": {"m": [1]}}),
-        ("level cannot grow, since one call computes all of it", {"values": {"level": [0.1]}}),
-        ("prior cannot grow", {"values": {"prior": ["1:2"]}}),
+        ("level cannot be extended, since one call computes all its values", {"values": {"level": [0.1]}}),
+        ("prior cannot be extended", {"values": {"prior": ["1:2"]}}),
         ("unknown method 'nois'; did you mean noisy", {"values": {"method": ["nois"]}}),
         ("n must be >= 1, got 0", {"values": {"n": [0]}}),
         ("unknown panel 'absent'", {"panels": ["absent"], "trials": 9}),
@@ -134,14 +141,14 @@ def test_interrupted_growth_is_repeated(tmp_path, monkeypatch, share):
         ("a time limit must have worker processes", {"trials": 90, "time_limit": 9.0}),
     ],
 )
-def test_bad_input_changes_nothing(complete_store, store_copy, message, arguments):
+def test_invalid_extension_changes_nothing(complete_store, store_copy, message, arguments):
     before = file_stamps(store_copy)
     with pytest.raises(BadInputError, match=message):
         extend(store_copy, study=STUDY, **arguments)
     assert file_stamps(store_copy) == before
 
 
-def test_nothing_new_is_nothing_done(store_copy):
+def test_extension_without_changes_writes_nothing(store_copy):
     before = file_stamps(store_copy)
     extend(store_copy, study=STUDY, trials=6, panels=["means"], values={"n": [4]})
     assert file_stamps(store_copy) == before

@@ -1,4 +1,4 @@
-"""Values have one canonical form however they are written, and what does not fit is refused in one line."""
+"""Tests of values: one canonical form for every notation, and one-line errors for invalid values."""
 
 import math
 
@@ -26,22 +26,22 @@ BAD = {
 
 
 @pytest.mark.parametrize(("kind", "value"), [(kind, value) for kind, (_, ways) in WRITTEN.items() for value in ways])
-def test_one_canonical_form(kind, value):
+def test_canonical_form(kind, value):
     expected = WRITTEN[kind][0]
     cast = Factor("a", (expected,), "", kind).cast(value)
     assert cast == expected
-    # the text is what decides the random streams: equality is not enough, since 1 == 1.0 == np.float64(1)
+    # random streams depend on the string; equality is not enough, since 1 == 1.0 == np.float64(1)
     assert canonical_json(cast) == canonical_json(expected)
     assert type(cast) is type(expected)
 
 
-def test_canonical_text_tells_types_apart():
-    """The negative control of the above: without a cast the texts differ."""
+def test_canonical_text_distinguishes_types():
+    """Negative control: without a cast, the strings differ."""
     assert canonical_json(1) != canonical_json(1.0)
 
 
 @pytest.mark.parametrize(("kind", "value"), [(kind, value) for kind, values in BAD.items() for value in values])
-def test_bad_values_are_refused_in_one_line(kind, value):
+def test_invalid_values_are_rejected_in_one_line(kind, value):
     factor = Factor("a", (WRITTEN[kind][0],), "", kind)
     with pytest.raises(BadInputError) as caught:
         factor.cast(value)
@@ -53,7 +53,7 @@ def test_bad_values_are_refused_in_one_line(kind, value):
 
 
 @pytest.mark.parametrize("value", [(), [], np.array([])], ids=["tuple", "list", "array"])
-def test_empty_vector_is_refused(value):
+def test_empty_vector_is_rejected(value):
     with pytest.raises(BadInputError, match="a must be finite numbers"):
         Factor("a", (value,), "", "vector")
 
@@ -65,14 +65,14 @@ def test_negative_zero_is_zero():
     assert canonical_json(Factor("a", ("-0:1",), "", "vector").values) == canonical_json(((0.0, 1.0),))
 
 
-def test_message_says_what_is_expected():
-    with pytest.raises(BadInputError, match=r"^n must be a whole number, got '1\.5'$"):
+def test_error_message_names_the_expected_type():
+    with pytest.raises(BadInputError, match=r"^n must be an integer, got '1\.5'$"):
         Factor("n", ("1.5",), "", "int")
     with pytest.raises(BadInputError, match=r"^prior must be finite numbers separated by ':', such as 1:1, got 'x'$"):
         Factor("prior", ("x",), "", "vector")
 
 
-def test_no_values():
+def test_factor_without_values_is_rejected():
     with pytest.raises(BadInputError, match="a must have at least one value, got none"):
         Factor("a", (), "")
 
@@ -94,7 +94,7 @@ def test_with_values_casts_and_checks():
     factor = Factor("n", (1,), "records", "int", unit="person")
     changed = factor.with_values(["5", 6.0])
     assert changed == Factor("n", (5, 6), "records", "int", unit="person")
-    with pytest.raises(BadInputError, match="n must be a whole number"):
+    with pytest.raises(BadInputError, match="n must be an integer"):
         factor.with_values([0.5])
 
 
@@ -105,28 +105,28 @@ def test_value_of_a_constant():
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
-def test_floats_survive_being_written(value):
+def test_formatted_floats_are_parsed_to_equal_values(value):
     factor = Factor("a", (value,), "")
     assert factor.cast(format_value(value)) == value
 
 
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=5).map(tuple))
-def test_vectors_survive_being_written(value):
+def test_formatted_vectors_are_parsed_to_equal_values(value):
     factor = Factor("a", (value,), "", "vector")
     assert factor.cast(format_value(value)) == value
 
 
 @given(st.integers(-(10**15), 10**15))
-def test_integers_survive_being_written(value):
+def test_formatted_integers_are_parsed_to_equal_values(value):
     assert Factor("a", (value,), "", "int").cast(format_value(value)) == value
 
 
 def test_integers_may_be_large():
-    """Beyond 2**53 a detour by floating point would change the value."""
+    """Above 2**53, a conversion to float would change the value."""
     assert Factor("a", (str(2**53 + 1),), "", "int").values == (2**53 + 1,)
 
 
-def test_unknown_names_offer_the_nearest():
+def test_unknown_names_suggest_similar_ones():
     assert unknown("key", "adress", ["address", "env"]) == (
         "unknown key 'adress'; did you mean address? Allowed: address, env"
     )

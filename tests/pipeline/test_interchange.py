@@ -1,4 +1,4 @@
-"""Results in pandas and ArviZ: every trial is there or counted, and diagnostics equal those of the plain arrays."""
+"""Tests of the conversion to pandas and ArviZ: trials are included or counted; diagnostics equal those of arrays."""
 
 import numpy as np
 import pandas as pd
@@ -55,7 +55,7 @@ STUDY = Study(
 
 @pytest.fixture(scope="module")
 def ds(tmp_path_factory):
-    """Return the lazy results of a panel: (1, frail) has a failed trial, (2, frail) does not apply."""
+    """Return lazy results of a panel: (1, frail) has a failed trial, (2, frail) does not apply."""
     store = tmp_path_factory.mktemp("walks") / "s.zarr"
     pipeline.run(STUDY, store)
     return pipeline.open_results(store)["p"].to_dataset()
@@ -63,14 +63,14 @@ def ds(tmp_path_factory):
 
 @pytest.fixture
 def arviz_stats():
-    """Return the functions on labelled data, which the extra ``test`` installs."""
+    """Return the functions for labelled data, which the extra ``test`` installs."""
     pytest.importorskip("arviz_base")
     import arviz_stats
 
     return arviz_stats
 
 
-def test_the_table_has_a_row_for_everything(ds):
+def test_table_has_a_row_per_trial_and_setting(ds):
     table = to_pandas(ds)
     assert len(table) == len(N) * 2 * TRIALS * ITERATIONS
     assert list(table.columns) == ["n", "kind", "trial", "iteration", "epsilon", "prior", *table.columns[6:]]
@@ -91,7 +91,7 @@ def test_the_table_has_a_row_for_everything(ds):
     assert set(table.n_steps[table.status != "not_applicable"]) == {ITERATIONS}
 
 
-def test_the_table_of_chosen_measures(ds):
+def test_table_of_chosen_measures(ds):
     table = to_pandas(ds, ["last", "error"])
     assert len(table) == len(N) * 2 * TRIALS
     assert list(table.columns) == ["n", "kind", "trial", "epsilon", "prior", "last", "error", "status"]
@@ -102,8 +102,8 @@ def test_the_table_of_chosen_measures(ds):
         to_pandas(ds, ["lst"])
 
 
-def test_the_table_agrees_with_the_summary(ds):
-    """Means by pandas are those of `summarise`, whose own table has a row a cell and method."""
+def test_table_agrees_with_the_summary(ds):
+    """Means by pandas equal those of `summarise`; the table of a summary has one row per cell and method."""
     table = to_pandas(ds, ["last"])
     means = table[table.status == "ok"].groupby(["n", "kind"])["last"].mean()
     summary = to_pandas(pipeline.summarise(ds), ["last_mean", "n_failed"]).set_index(["n", "kind"])
@@ -113,20 +113,20 @@ def test_the_table_agrees_with_the_summary(ds):
     assert "status" not in summary
 
 
-def test_the_table_of_one_number(ds):
+def test_table_of_a_scalar(ds):
     one = ds[["last", "status"]].isel(n=0, kind=0, trial=0)
     table = to_pandas(one)
     assert (len(table), table.status.item(), table["last"].item()) == (1, "ok", float(one["last"]))
 
 
 @pytest.mark.parametrize("chain", [None, "trial"])
-def test_diagnostics_of_arviz_are_those_of_the_arrays(ds, chain, arviz_stats):
+def test_diagnostics_of_arviz_equal_those_of_arrays(ds, chain, arviz_stats):
     selected = ds.sel(n=1).drop_vars("n")
     tree = (to_arviz(selected, draw="iteration", chain="trial") if chain else to_arviz(selected)).copy()
     posterior = tree.posterior
     assert posterior.attrs == {**ds.attrs, "n_ok": 5, "n_failed": 1, "n_pending": 0}
     walks = selected.x.sel(kind="walk").values
-    kept = np.array([0, 1, 2, 4, 5])  # the fourth trial failed for one of the methods
+    kept = np.array([0, 1, 2, 4, 5])  # the fourth trial failed in one method
     if chain:
         assert posterior.x.dims[:2] == ("chain", "draw")
         assert posterior.chain.values.tolist() == kept.tolist()
@@ -151,7 +151,7 @@ def test_diagnostics_of_arviz_are_those_of_the_arrays(ds, chain, arviz_stats):
         assert table["mean"].iloc[1] == pytest.approx(-values.mean(), rel=1e-12)
 
 
-def test_what_does_not_apply_is_nan(ds):
+def test_settings_that_do_not_apply_are_nan(ds):
     posterior = to_arviz(ds).posterior
     assert np.isnan(posterior["last"].sel(n=2, kind="frail")).all()
     assert np.isfinite(posterior["last"].sel(n=2, kind="walk")).all()
@@ -178,7 +178,7 @@ def made(status, dims=("kind", "trial")):
 
 
 def test_trials_are_counted_once(ds):
-    """A trial that failed anywhere has failed; one that is pending anywhere is pending."""
+    """A trial that fails in any setting counts as failed; a trial pending in any setting counts as pending."""
     posterior = to_arviz(made([[1, 2, 0, 1, 5], [1, 1, 2, 4, 5]])).posterior
     assert [posterior.attrs[name] for name in ("n_ok", "n_failed", "n_pending")] == [1, 2, 1]
     assert posterior.sizes["draw"] == 1
@@ -189,20 +189,20 @@ def test_trials_are_counted_once(ds):
     [
         ("unknown dimension 'draws'", [[1, 1]], {"draw": "draws"}),
         ("unknown dimension 'chain'", [[1, 1]], {"chain": "chain"}),
-        ("chain and draw must be two dimensions, got trial for both", [[1, 1]], {"chain": "trial"}),
-        ("some trial must be ok in every cell and setting, got none", [[1, 2], [3, 1]], {}),
+        ("chain and draw must be different dimensions, got trial for both", [[1, 1]], {"chain": "trial"}),
+        ("at least one trial must be ok in every cell and setting, got none", [[1, 2], [3, 1]], {}),
     ],
 )
-def test_refusals(message, status, given):
+def test_unusable_trials_are_rejected(message, status, given):
     with pytest.raises(BadInputError, match=message):
         to_arviz(made(status), **given)
 
 
-def test_a_dimension_that_no_measure_has(ds):
-    with pytest.raises(BadInputError, match="some measure must have the dimensions iteration, got none"):
+def test_dimension_without_measures_is_rejected(ds):
+    with pytest.raises(BadInputError, match="a measure must have the dimensions iteration, got none"):
         to_arviz(ds.drop_vars("x"), draw="iteration")
 
 
-def test_pandas_categories_are_all_states(ds):
+def test_pandas_categories_are_all_statuses(ds):
     assert isinstance(to_pandas(ds, ["last"]).status.dtype, pd.CategoricalDtype)
     assert "killed" in to_pandas(ds, ["last"]).status.cat.categories

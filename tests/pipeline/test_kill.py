@@ -17,7 +17,7 @@ import zarr
 import pipeline
 from pipeline.stores.store import ResultStore
 from tests.pipeline.crashes import crash_at
-from tests.pipeline.helpers import leftovers
+from tests.pipeline.helpers import temporary_files
 
 N_KILLS = 20
 STUDY_FILE = """
@@ -90,7 +90,7 @@ def test_20_kills_at_random_moments(tmp_path):
     assert len(set(n_committed)) >= 4, "the kills did not fall into the work"
     pipeline.run(str(fast), str(tmp_path / "killed.zarr"), accept_edited_study=True)
     _assert_equal_stores(tmp_path / "killed.zarr", tmp_path / "whole.zarr")
-    assert leftovers(tmp_path / "killed.zarr") == []
+    assert temporary_files(tmp_path / "killed.zarr") == []
     sessions = ResultStore.open(tmp_path / "killed.zarr").sessions
     assert len(sessions) >= 4
     assert ["ended" in session for session in sessions] == [False] * (len(sessions) - 1) + [True]
@@ -114,10 +114,10 @@ def test_kills_while_the_store_is_created(tmp_path):
         assert not (tmp_path / "killed.zarr/zarr.json").exists()
     assert codes == [-signal.SIGKILL] * len(codes)
     assert not ResultStore.open(tmp_path / "killed.zarr").complete
-    assert len(leftovers(tmp_path / "killed.zarr")) == 1  # of the last one: each session removes those before it
+    assert len(temporary_files(tmp_path / "killed.zarr")) == 1  # of the last one: each session removes those before it
     _drive(str(fast), str(tmp_path / "killed.zarr"))
     _assert_equal_stores(tmp_path / "killed.zarr", tmp_path / "whole.zarr")
-    assert leftovers(tmp_path / "killed.zarr") == []
+    assert temporary_files(tmp_path / "killed.zarr") == []
 
 
 def _create_and_die(study: str, store: str, number: int) -> None:

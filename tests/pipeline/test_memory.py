@@ -1,4 +1,4 @@
-"""Memory of summaries and counts, in bytes that Python allocates: bounded by one cell, and not by the store."""
+"""Tests of the memory of summaries and counts, in bytes allocated by Python: bounded by one cell."""
 
 import gc
 import tracemalloc
@@ -21,7 +21,7 @@ N = 2_000_000
 
 
 def peak_of(function, *arguments):
-    """Return the result of a call, and the most bytes that it allocated at once."""
+    """Return the result of a call and its peak of allocated bytes."""
     gc.collect()
     tracemalloc.start()
     try:
@@ -31,7 +31,7 @@ def peak_of(function, *arguments):
 
 
 def lazy_cell(n_trials, n_outputs=1, chunk=100_000):
-    """One cell of normal draws that are made as they are read; every tenth trial failed."""
+    """Return one cell of lazily generated normal draws, in which every tenth trial failed."""
 
     def draw(shape, block_info=None):
         start = block_info[None]["array-location"][0][0] if block_info else 0
@@ -47,24 +47,24 @@ def lazy_cell(n_trials, n_outputs=1, chunk=100_000):
     return xr.Dataset({"x": (("trial", "level"), draws), "status": ("trial", status)})
 
 
-def test_a_summary_holds_the_trials_of_one_cell_once():
-    """Eight bytes per trial, and a few megabytes for what is read and reduced at once."""
+def test_summary_needs_memory_for_one_cell():
+    """Eight bytes per trial, and a few megabytes for reads and reductions."""
     summary, peak = peak_of(summarise, lazy_cell(N))
     assert int(summary["n_ok"]) == N * 9 // 10
     assert peak < 8 * N + 8 * MEGABYTE
 
 
-def test_a_summary_of_large_outputs_holds_some_of_them(monkeypatch):
+def test_summary_of_large_outputs_is_divided(monkeypatch):
     n_trials, n_outputs, n_held = 100_000, 16, 4
     monkeypatch.setattr("pipeline.aggregate._COLUMN_BYTES", 8 * n_trials * n_held)
     ds = lazy_cell(n_trials, n_outputs, chunk=20_000)
     summary, peak = peak_of(summarise, ds)
-    assert peak < 8 * n_trials * n_outputs  # all outputs together take more
+    assert peak < 8 * n_trials * n_outputs  # all outputs together need more
     monkeypatch.undo()
     xr.testing.assert_identical(summary, summarise(ds.load()))
 
 
-def test_a_count_holds_a_part_of_the_statuses():
+def test_count_loads_statuses_in_parts():
     zeros = dask.array.zeros((10, 5_000_000), chunks=(1, 500_000), dtype=np.int8)
     counts, peak = peak_of(count_status, xr.Dataset({"status": (("n", "trial"), zeros)}))
     assert counts[Status.PENDING] == zeros.size
@@ -76,8 +76,8 @@ def large_study(n_cells=100, n_trials=10**6, block_trials=10**5):
     return panel_of(STUDY, "single", factors=(cells,), trials=n_trials, block_trials=block_trials)
 
 
-def test_a_store_counts_a_hundred_million_pending_trials(tmp_path):
-    """Absent chunks are pending; one of the thousand is there, and one holds trials that a budget left untried."""
+def test_count_of_a_hundred_million_pending_trials(tmp_path):
+    """Absent chunks are pending; one of a thousand chunks exists, with trials left untried by a budget."""
     study = large_study()
     create_store(tmp_path / "s.zarr", study)
     panel, block = study.panels[0], Block("single", 50, range(10**5, 2 * 10**5))
@@ -92,10 +92,10 @@ def test_a_store_counts_a_hundred_million_pending_trials(tmp_path):
     assert peak < 16 * MEGABYTE
 
 
-def test_opening_a_store_reads_no_numbers_of_trials(tmp_path):
+def test_opening_a_store_reads_no_trial_coordinate(tmp_path):
     create_store(tmp_path / "s.zarr", large_study(1))
     tree, peak = peak_of(open_results, tmp_path / "s.zarr")
-    assert peak < 4 * MEGABYTE  # the numbers of all trials take 8 MB
+    assert peak < 4 * MEGABYTE  # the trial coordinate has 8 MB
     ds = tree["single"].to_dataset()
     raw = xr.open_zarr(tmp_path / "s.zarr", group="single")
     xr.testing.assert_identical(ds["trial"].load(), raw["trial"].load())
@@ -104,9 +104,9 @@ def test_opening_a_store_reads_no_numbers_of_trials(tmp_path):
 
 
 @pytest.mark.parametrize("name", [panel.name for panel in STUDY.panels])
-def test_a_store_counts_what_its_statuses_say(complete_store, name):
+def test_count_equals_the_stored_statuses(complete_store, name):
     opened = ResultStore.open(complete_store)
     assert opened.count(name) == count_status(open_results(complete_store)[name].to_dataset())
     panel = STUDY.panel(name)
-    n_places = int(np.prod([len(axis.values) for axis in (*panel.factors, *panel.method_axes)]))
-    assert sum(opened.count(name).values()) == n_places * panel.n_trials
+    n_positions = int(np.prod([len(axis.values) for axis in (*panel.factors, *panel.method_axes)]))
+    assert sum(opened.count(name).values()) == n_positions * panel.n_trials

@@ -1,4 +1,4 @@
-"""Sessions in an object store: one writes at a time, by conditional writes; and how many requests a block takes."""
+"""Tests of sessions in an object store: conditional writes, and the number of requests per block."""
 
 from collections import Counter
 
@@ -15,7 +15,7 @@ from pipeline.stores.store import ResultStore
 from tests.pipeline.helpers import assert_equal_arrays, commit_block, compute_into, panel_of
 from tests.pipeline.toy import STUDY
 
-pytestmark = pytest.mark.slow  # with others of this file, half a minute or more
+pytestmark = pytest.mark.slow  # this file takes half a minute or more
 
 SMALL = panel_of(STUDY, "single")
 LARGER = SMALL.extended(SMALL, 9, {})
@@ -29,21 +29,21 @@ def blocks(panel):
 
 
 def grow_and_fill(url, monkeypatch):
-    """Take over the store, as after a lease; grow it, and compute all of it again."""
-    monkeypatch.setattr(sessions, "_life", lambda record: "over")
+    """Take over the store as after a lease, extend it, and compute all blocks again."""
+    monkeypatch.setattr(sessions, "_state", lambda record: "over")
     with Session.begin(url, {}) as session:
         store, panel = ResultStore.open(url, session.id).grow(session, LARGER), LARGER.panels[0]
         for block in blocks(panel):
             commit_block(store, LARGER, panel, block, stale=panel.settings())
 
 
-def test_a_second_session_is_refused_until_the_first_ends(url):
+def test_second_session_is_rejected_until_the_first_ends(url):
     with Session.begin(url, {}), pytest.raises(BusyStoreError, match="is being written by another session"):
         Session.begin(url, {})
     Session.begin(url, {}).end()
 
 
-def test_a_record_is_created_once(url):
+def test_record_is_created_once(url):
     files = Session.begin(url, {}).files
     assert files.create("k", b"1")
     assert not files.create("k", b"2")
@@ -51,8 +51,8 @@ def test_a_record_is_created_once(url):
 
 
 @pytest.mark.parametrize("moment", ["before it begins", "while it computes", "between values and status"])
-def test_a_superseded_session_cannot_spoil_what_another_grew(url, monkeypatch, tmp_path, moment):
-    """Let another session grow the store and fill it while this one is at its shorter last block."""
+def test_superseded_session_cannot_write_to_a_store_extended_by_another(url, monkeypatch, tmp_path, moment):
+    """Let another session extend and fill the store while this one computes its shorter last block."""
     session = Session.begin(url, {})
     store, panel = ResultStore.create(session, SMALL, {}), SMALL.panels[0]
     *whole, last = blocks(panel)
@@ -78,14 +78,14 @@ def test_a_superseded_session_cannot_spoil_what_another_grew(url, monkeypatch, t
     assert_equal_arrays(url, compute_into(tmp_path / "whole.zarr", LARGER).url, n_least=3)
 
 
-def test_another_attempt_at_a_task_may_find_its_own_writes(url):
+def test_repeated_task_accepts_its_own_writes(url):
     with Session.begin(url, {}) as session:
         store, panel = ResultStore.create(session, SMALL, {}), SMALL.panels[0]
         for _ in range(2):
             commit_block(store, SMALL, panel, blocks(panel)[0])
 
 
-def test_requests_of_a_block(url, monkeypatch):
+def test_number_of_requests_per_block(url, monkeypatch):
     """One write per variable and setting, none for absent errors; one check of the session per write of a task."""
     counts, call = Counter(), s3fs.S3FileSystem._call_s3
 
@@ -104,6 +104,6 @@ def test_requests_of_a_block(url, monkeypatch):
         assert counts["head_object"] <= 2
 
 
-def test_a_run_is_refused_in_one_line_while_another_session_writes(url):
+def test_run_is_rejected_in_one_line_while_another_session_writes(url):
     with Session.begin(url, {}), pytest.raises(BusyStoreError):
         pipeline.run(STUDY, url, panels=["single"])

@@ -1,4 +1,4 @@
-"""A store in an object store: everything a folder can do, over HTTP against a server of the S3 protocol."""
+"""Tests of a store in an object store, over HTTP with a server of the S3 protocol."""
 
 import os
 import signal
@@ -17,8 +17,8 @@ from pipeline.blocks.evaluate import evaluate_block
 from pipeline.blocks.plan import iterate_blocks
 from pipeline.errors import BadInputError, IncompleteStoreError, UnreadableStoreError
 from pipeline.stores.commits import Planned
+from pipeline.stores.locations import STATE
 from pipeline.stores.object_files import ObjectFiles
-from pipeline.stores.places import STATE
 from pipeline.stores.root import COPY
 from pipeline.stores.sessions import Session
 from pipeline.stores.store import ResultStore
@@ -30,7 +30,7 @@ from tests.pipeline.test_kill import STUDY_FILE
 from tests.pipeline.toy import FAULTS, STUDY
 from tests.studies import conftest, test_laboratory
 
-pytestmark = pytest.mark.slow  # with others of this file, half a minute or more
+pytestmark = pytest.mark.slow  # this file takes half a minute or more
 
 command = conftest.command
 few = test_laboratory.few
@@ -41,7 +41,7 @@ FEW = {"epsilon": [0.5], "steps": [3]}
 
 @pytest.fixture(scope="module")
 def local(tmp_path_factory):
-    """Path of the store of the same study and seed in a folder; read only."""
+    """Return the path of a read-only store in a folder, with the same study and seed."""
     path = tmp_path_factory.mktemp("local") / "toy.zarr"
     pipeline.run(STUDY, path, panels=PANELS)
     return path
@@ -52,12 +52,12 @@ def keys(bucket, part=""):
 
 
 def tags(bucket):
-    """Return what changes with the content of each object."""
+    """Return the entity tag of each object, which changes with its content."""
     return {one.key: (one.e_tag, one.last_modified) for one in bucket.objects.all()}
 
 
 def stop_after(n_receipts):
-    """Progress that interrupts a run, as Ctrl-C does."""
+    """Return a progress callback that interrupts a run, like Ctrl-C."""
     receipts = count(1)
 
     def on_receipt(receipt):
@@ -67,8 +67,8 @@ def stop_after(n_receipts):
     return lambda works: on_receipt
 
 
-def test_numbers_equal_those_in_a_folder(url, tmp_path, bucket):
-    """Bit by bit, with coordinates and status; and plain xarray opens it."""
+def test_values_equal_those_in_a_folder(url, tmp_path, bucket):
+    """Compare values, coordinates and status bit by bit, also with plain xarray."""
     panels = ["means", "table", "single"]
     pipeline.run(STUDY, f"{url}/", panels=panels, values=FEW)
     pipeline.run(STUDY, tmp_path / "toy.zarr", panels=panels, values=FEW)
@@ -84,8 +84,8 @@ def test_numbers_equal_those_in_a_folder(url, tmp_path, bucket):
     assert int(summary["n_ok"].sum()) > 0
 
 
-def test_unequal_numbers_are_seen(url, local, bucket):
-    """The comparison of these tests fails where one chunk is gone."""
+def test_comparison_detects_a_missing_chunk(url, local, bucket):
+    """Negative control of the comparison in these tests."""
     pipeline.run(STUDY, url, panels=PANELS)
     chunks = keys(bucket, "single/heads/c/")
     assert len(chunks) == 3
@@ -94,8 +94,8 @@ def test_unequal_numbers_are_seen(url, local, bucket):
         assert_equal_arrays(url, local)
 
 
-def test_each_commit_writes_what_it_depends_on(url, bucket):
-    """Of two tasks that compute blocks of one cell, the one that ends first relies on nothing of the other."""
+def test_commits_are_independent(url, bucket):
+    """The first of two tasks with blocks of one cell to end does not rely on files of the other task."""
     study = panel_of(STUDY, "faults", methods=FAULTS.methods[:1])
     (panel,), (setting,) = study.panels, study.panels[0].settings()
     one, other = (block for block in iterate_blocks(panel) if block.cell == 0)
@@ -107,7 +107,7 @@ def test_each_commit_writes_what_it_depends_on(url, bucket):
             assert keys(bucket, "/faults/mean/c/") == ["some/folder/toy.zarr/faults/mean/c/0/0"]
 
 
-def test_an_interrupted_run_is_resumed(url, local):
+def test_interrupted_run_is_resumed(url, local):
     with pytest.raises(KeyboardInterrupt):
         pipeline.run(STUDY, url, panels=PANELS, progress=stop_after(1))
     store = ResultStore.open(url)
@@ -117,7 +117,7 @@ def test_an_interrupted_run_is_resumed(url, local):
     assert ["finished" in session for session in ResultStore.open(url).sessions] == [False, True]
 
 
-def test_a_driver_that_is_killed_is_resumed(url, bucket, tmp_path):
+def test_killed_driver_is_resumed(url, bucket, tmp_path):
     (tmp_path / "slow.py").write_text(STUDY_FILE)
     (tmp_path / "fast.py").write_text(STUDY_FILE.replace("time.sleep(0.08)", ""))
     drive = "import pipeline, sys; pipeline.run(sys.argv[1], sys.argv[2], panels=['q'])"
@@ -134,8 +134,8 @@ def test_a_driver_that_is_killed_is_resumed(url, bucket, tmp_path):
 
 
 @pytest.mark.parametrize("n_files", [0, 1, 9, 99], ids=lambda n_files: f"{n_files} objects")
-def test_an_interrupted_creation_is_finished(url, bucket, local, monkeypatch, n_files):
-    """After the copy of the root, and before the root."""
+def test_interrupted_creation_is_finished(url, bucket, local, monkeypatch, n_files):
+    """Interrupt the creation after the copy of the root, and before the root."""
     write = ObjectFiles.put_many
 
     def write_some(files, contents):
@@ -156,8 +156,8 @@ def test_an_interrupted_creation_is_finished(url, bucket, local, monkeypatch, n_
     assert_equal_arrays(url, local)
 
 
-def test_a_creation_that_wrote_nothing_is_repeated(url, bucket, local, monkeypatch):
-    """Before the copy of the root there is only the record of the session, which is no store."""
+def test_creation_that_wrote_nothing_is_repeated(url, bucket, local, monkeypatch):
+    """Before the copy of the root, only the record of the session exists, which is not a store."""
 
     def refuse(*_):
         raise RuntimeError("killed")
@@ -174,7 +174,7 @@ def test_a_creation_that_wrote_nothing_is_repeated(url, bucket, local, monkeypat
     assert_equal_arrays(url, local)
 
 
-def test_extend(url, tmp_path):
+def test_extension(url, tmp_path):
     chosen = {"values": {**FEW, "n": [9]}, "trials": 5}
     more = {"values": {"epsilon": [2.0]}, "trials": 7}
     for store in (url, tmp_path / "toy.zarr"):
@@ -185,7 +185,7 @@ def test_extend(url, tmp_path):
 
 
 def test_damage_is_found_and_repaired(url, bucket, local):
-    """A flipped byte, half an object, and an object that is gone."""
+    """A flipped byte, a truncated object and a missing object."""
     pipeline.run(STUDY, url, panels=PANELS)
     flipped, halved, lost = (
         bucket.Object(f"some/folder/toy.zarr/{key}")
@@ -201,20 +201,20 @@ def test_damage_is_found_and_repaired(url, bucket, local):
     before = tags(bucket)
     found = verify(url)
     assert tags(bucket) == before
-    assert {(flaw.variable, flaw.problem.split(":")[0]) for flaw in found.flaws} == {
+    assert {(problem.variable, problem.description.split(":")[0]) for problem in found.problems} == {
         ("curve", "unreadable"),
         ("status", "unreadable"),
         ("total", "missing"),
     }
-    assert len(verify(url, sample=0, repair=True).flaws) == 3
+    assert len(verify(url, sample=0, repair=True).problems) == 3
     store = ResultStore.open(url)
     assert [int(store.pending(STUDY.panel(name)).sum()) for name in PANELS] == [2, 1]
     pipeline.resume(url)
     assert_equal_arrays(url, local)
-    assert verify(url, sample=None).flaws == ()
+    assert verify(url, sample=None).problems == ()
 
 
-def test_worker_processes_write_to_it(url, local, tmp_path):
+def test_worker_processes_write_to_an_object_store(url, local, tmp_path):
     kwargs = {"n_workers": 1, "threads_per_worker": 1}
     profile = {"module": "distributed", "class": "LocalCluster", "kwargs": kwargs}
     (tmp_path / "cluster.yaml").write_text(yaml.safe_dump({"profiles": {"processes": profile}}))
@@ -222,7 +222,7 @@ def test_worker_processes_write_to_it(url, local, tmp_path):
     assert_equal_arrays(url, local)
 
 
-def test_commands(url, command, bucket):
+def test_commands_on_an_object_store(url, command, bucket):
     code, _, message = command(
         "run", TOY_FILE, "--store", url, "--panel", "faults,single", "--set", "n=3", "--trials", 5
     )
@@ -247,7 +247,7 @@ def test_commands(url, command, bucket):
     assert command("status", url)[0] == 1
 
 
-def test_all_studies_in_a_folder_of_it(bucket, command, few, tmp_path):
+def test_all_studies_in_a_folder_of_a_bucket(bucket, command, few, tmp_path):
     folder = f"s3://{bucket.name}/some/lab"
     assert command("run", "all", "--store", folder, "--scale", "quick")[0] == 0
     code, out, err = command("run", "all", "--store", folder, "--scale", "quick")
@@ -259,7 +259,7 @@ def test_all_studies_in_a_folder_of_it(bucket, command, few, tmp_path):
 
 
 def refusal(store):
-    """Run into a store that cannot be; return what is said, in one line, within seconds."""
+    """Run into an invalid store, and return the one-line message, which must come within seconds."""
     started = time.monotonic()
     with pytest.raises(BadInputError) as refused:
         pipeline.run(STUDY, store, panels=PANELS)
@@ -271,14 +271,14 @@ def refusal(store):
 @pytest.mark.parametrize(
     ("store", "message"),
     [
-        ("s3://key:secret@{bucket}/toy.zarr", "must hold no credentials"),
-        ("s3://{bucket}/toy.zarr?endpoint_url=http://127.0.0.1", "must hold no credentials and no options"),
+        ("s3://key:secret@{bucket}/toy.zarr", "must contain no credentials"),
+        ("s3://{bucket}/toy.zarr?endpoint_url=http://127.0.0.1", "must contain no credentials and no options"),
         ("s4://{bucket}/toy.zarr", "must be a folder or the URL of an object store that is installed"),
         ("s3://{bucket}", "must be like s3://BUCKET/NAME.zarr"),
         ("s3://{bucket}-absent/toy.zarr", "bucket"),
     ],
 )
-def test_refused(bucket, tmp_path, monkeypatch, store, message):
+def test_invalid_urls_are_rejected(bucket, tmp_path, monkeypatch, store, message):
     monkeypatch.chdir(tmp_path)
     said = refusal(store.format(bucket=bucket.name))
     assert message in said
@@ -288,8 +288,8 @@ def test_refused(bucket, tmp_path, monkeypatch, store, message):
 
 
 @pytest.mark.parametrize("listens", [False, True])
-def test_an_endpoint_that_does_not_answer(tmp_path, listens):
-    """No connection, or one on which nothing comes; the command gives up within seconds of its start."""
+def test_unreachable_endpoint(tmp_path, listens):
+    """Without a connection or an answer, the command ends within seconds."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"http://127.0.0.1:{server.getsockname()[1]}"
         if not listens:
@@ -310,7 +310,7 @@ def test_an_endpoint_that_does_not_answer(tmp_path, listens):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_something_else_is_there(bucket):
+def test_other_objects_are_rejected(bucket):
     bucket.Object("some/folder/toy.zarr/notes.txt").put(Body=b"mine")
     assert "holds something that is not a result store" in refusal(f"s3://{bucket.name}/some/folder/toy.zarr")
     assert keys(bucket) == ["some/folder/toy.zarr/notes.txt"]

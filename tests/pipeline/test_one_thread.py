@@ -1,4 +1,4 @@
-"""One BLAS thread while blocks are computed, whoever enters and leaves when, and afterwards as before."""
+"""Tests of the limit to one BLAS thread while blocks are computed, for any order of threads."""
 
 import multiprocessing
 import threading
@@ -18,7 +18,7 @@ def blas_threads():
 
 @pytest.fixture
 def two_threads():
-    """Set two BLAS threads as if they were the machine's default: by a thread that ends."""
+    """Set two BLAS threads in a thread that ends, like a default of the machine."""
     before = max(blas_threads())
 
     def set_default(number):
@@ -34,7 +34,7 @@ def two_threads():
 
 @pytest.mark.usefixtures("two_threads")
 def test_limits_hold_until_the_last_thread_leaves():
-    """The first thread to enter leaves first, which must not end the limit of the second."""
+    """The first thread to enter leaves first; the limit of the second must stay active."""
     found = {}
     first_inside, second_inside, first_left = (threading.Event() for _ in range(3))
 
@@ -76,7 +76,7 @@ def test_limits_nest_and_end_with_an_exception():
 
 @pytest.mark.usefixtures("two_threads")
 def test_blocks_are_computed_with_one_thread():
-    """Also by a function that is called without a cluster."""
+    """Also when the function is called without a cluster."""
     found = []
 
     def simulate(cell, streams):
@@ -94,8 +94,8 @@ def _enter(queue):
         queue.put(blas_threads())
 
 
-def test_a_forked_process_can_enter():
-    """The thread that sets limits does not live on in it."""
+def test_forked_process_can_enter():
+    """The setter thread does not exist in the forked process."""
     with one_thread():
         pass
     context = multiprocessing.get_context("fork")
@@ -103,5 +103,5 @@ def test_a_forked_process_can_enter():
     process = context.Process(target=_enter, args=(queue,))
     process.start()
     process.join(20)
-    assert process.exitcode == 0, "it waits for a thread that it does not have"
+    assert process.exitcode == 0, "the process waits for a thread that does not exist"
     assert queue.get() == {1}

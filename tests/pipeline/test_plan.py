@@ -1,4 +1,4 @@
-"""Blocks cover a study exactly once, in a layout of its own; estimates are exact where they can be."""
+"""Tests of blocks and plans: blocks cover a study exactly once, and estimates are exact where possible."""
 
 import os
 from dataclasses import replace
@@ -28,7 +28,7 @@ def test_blocks_cover_each_trial_of_each_cell_once(trials, size, n_cells):
         assert len(block.trials) == size or block.trials.stop == trials
 
 
-def test_deterministic_blocks():
+def test_deterministic_panel_has_one_block_per_cell():
     assert list(iterate_blocks(TABLE)) == [Block("table", 1, range(1)), Block("table", 0, range(1))]
 
 
@@ -40,7 +40,7 @@ def test_layout_does_not_depend_on_the_machine(monkeypatch):
     assert [list(iterate_blocks(panel)) for panel in STUDY.panels] == before
 
 
-def test_counts():
+def test_counts_of_a_plan():
     plans = make_plan(STUDY)
     assert [(p.panel, p.n_cells, p.n_settings, p.n_trials, p.n_blocks) for p in plans] == [
         ("means", 2, 7, 6, 4),
@@ -55,8 +55,8 @@ def test_counts():
 @pytest.mark.parametrize(
     "values", [{}, {"n": [1, 2, 3], "epsilon": [1], "level": [0.1], "point": [1, 2], "order": [5]}], ids=str
 )
-def test_bytes_are_those_of_the_arrays(tmp_path, values):
-    """Of the measures and the status; errors and coordinates are small."""
+def test_bytes_equal_those_of_the_arrays(tmp_path, values):
+    """Measures and status only; errors and coordinates are small."""
     study = STUDY.configure(values=values)
     store = create_store(tmp_path / "t.zarr", study)
     for plan in make_plan(study, pilot_seconds=0):
@@ -65,21 +65,21 @@ def test_bytes_are_those_of_the_arrays(tmp_path, values):
         assert plan.n_bytes == sum(store.array(panel.name, name).nbytes for name in names)
 
 
-def test_nothing_is_written(tmp_path, monkeypatch):
+def test_plan_writes_nothing(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     make_plan(STUDY)
     assert file_stamps(tmp_path) == {}
 
 
 def test_failures_of_the_pilot_are_counted():
-    """Of a block of 8 trials in each of two cells."""
+    """One block of 8 trials in each of two cells."""
     by_name = {plan.panel: plan for plan in make_plan(STUDY)}
     assert by_name["faults"].failures == 2 * (3 + 2 + 8 + 2)
     assert by_name["means"].failures == 0
 
 
-def test_expected_error_is_that_of_the_pilot():
-    """The largest among cells, settings and outputs, computed here from the same trials."""
+def test_expected_error_equals_that_of_the_pilot():
+    """Largest error among cells, settings and outputs, computed here from the same trials."""
     study = panel_of(STUDY, "means", trials=1000, block_trials=50)
     (plan,) = make_plan(study)
     panel = study.panel("means")
@@ -92,21 +92,21 @@ def test_expected_error_is_that_of_the_pilot():
     assert plan.mcse == {name: pytest.approx(max(found) / np.sqrt(1000)) for name, found in spreads.items()}
 
 
-def test_expected_error_is_close_to_the_real_one():
-    """Sums of n + 1 uniforms: the standard deviation is the root of (n + 1) / 12, largest at n = 5.
+def test_expected_error_is_close_to_the_exact_error():
+    """Sums of n + 1 uniforms have standard deviation sqrt((n + 1) / 12), largest at n = 5.
 
-    The pilot's 200 trials know it to 1 / sqrt(2 * 199) of itself, or less since uniform tails are light.
+    Its relative error in the pilot's 200 trials is at most 1 / sqrt(2 * 199), since uniform tails are light.
     """
     study = panel_of(STUDY, "faults", trials=10_000, block_trials=1000, methods=FAULTS.methods[:1])
     (plan,) = make_plan(study)
     exact = np.sqrt(6 / 12) / 100
     error = exact / np.sqrt(2 * 199)
     assert abs(plan.mcse["x"] - exact) < 5 * error
-    assert abs(plan.mcse["x"] / np.sqrt(2) - exact) > 5 * error  # negative control: another number of trials
+    assert abs(plan.mcse["x"] / np.sqrt(2) - exact) > 5 * error  # negative control: a different number of trials
 
 
-def test_error_of_a_ragged_measure_is_that_of_its_numbers():
-    """Where NaN pads the rows, zero would promise an exact result."""
+def test_error_of_a_ragged_measure_ignores_padding():
+    """With NaN padding counted as zero, the error would be zero."""
 
     def evaluate(data, setting, streams):
         x = streams.uniforms(2)
@@ -132,7 +132,7 @@ def test_deterministic_panels_have_no_error():
 
 
 class Clock:
-    """A clock that only the study moves."""
+    """Clock that only the study advances."""
 
     now = 0.0
 
@@ -141,8 +141,8 @@ class Clock:
 
 
 @pytest.mark.parametrize("block_trials", [1, 100, 250, 5000])
-def test_time_is_exact_where_it_is_linear(monkeypatch, block_trials):
-    """Half a second to set a block up and 2 ms a trial, in cells of n times as much; some cells are interpolated."""
+def test_time_is_exact_if_it_is_linear(monkeypatch, block_trials):
+    """Setup of 0.5 s per block and 2 ms per trial, times n per cell; some cells are interpolated."""
     clock = Clock()
     monkeypatch.setattr(pipeline.blocks.plan.time, "perf_counter", clock)
 
@@ -176,13 +176,13 @@ def test_the_pilot_spreads_over_the_cells(n_cells):
     order = pipeline.blocks.plan._spread(n_cells)
     assert sorted(order) == list(range(n_cells))
     assert order[:2] == [0, n_cells - 1][:n_cells]
-    for k in range(2, n_cells):  # the gaps that are left are halves of one another, but for rounding
+    for k in range(2, n_cells):  # remaining gaps differ by a factor of two, up to rounding
         gaps = np.diff(sorted(order[:k]))
         assert gaps.max() <= 2 * gaps.min() + 2
 
 
-def test_means_have_a_plan_for_settings_that_do_not_apply():
-    """At n = 4 a chain of 5 steps makes no sense: no trials, no failures."""
+def test_plan_with_settings_that_do_not_apply():
+    """At n = 4, a chain of 5 steps does not apply: no trials, no failures."""
     study = replace(
         STUDY, panels=(MEANS.with_values("n", [4]).with_values("steps", [5]).with_values("method", ["chain"]),)
     )
@@ -192,7 +192,7 @@ def test_means_have_a_plan_for_settings_that_do_not_apply():
 
 
 def test_settings_apart_are_planned_from_a_few(monkeypatch):
-    """Seven settings of 1, 2, ... seconds a block, whatever its trials: the ends and the middle tell the sum."""
+    """Seven settings of 1, 2, ... seconds per block: the ends and the middle determine the sum."""
     clock, evaluated = Clock(), []
     monkeypatch.setattr(pipeline.blocks.plan.time, "perf_counter", clock)
 

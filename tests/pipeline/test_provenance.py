@@ -1,4 +1,4 @@
-"""What a session says of the source it ran."""
+"""Tests of the source revision recorded by sessions."""
 
 import shutil
 import subprocess
@@ -9,8 +9,8 @@ from pipeline.stores.provenance import describe
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
-def test_a_change_anywhere_in_the_repository_is_told(tmp_path):
-    """Numbers come from mechanisms that lie in other folders than the study."""
+def test_change_anywhere_in_the_repository_is_recorded(tmp_path):
+    """Results depend on mechanisms in other folders than the study."""
     study, mechanism = tmp_path / "studies/mine.py", tmp_path / "mechanisms/mine.py"
     for file in (study, mechanism):
         file.parent.mkdir()

@@ -1,4 +1,4 @@
-"""Damage is noticed wherever it is, the root included, and repaired or named; errors of reading are no damage."""
+"""Tests of damage: detected in every file, including the root, and repaired or reported; read errors are not damage."""
 
 import errno
 import json
@@ -22,15 +22,15 @@ from tests.pipeline.toy import STUDY
 
 @pytest.fixture(scope="module")
 def small_store(tmp_path_factory):
-    """Path of a complete store with one panel; read only."""
+    """Return the path of a complete, read-only store with one panel."""
     path = tmp_path_factory.mktemp("small") / "s.zarr"
     pipeline.run(STUDY, path, panels=["single"])
     return path
 
 
 @pytest.fixture
-def spoilt(small_store, tmp_path):
-    """Path of a copy that a test may change."""
+def altered(small_store, tmp_path):
+    """Return the path of a copy that a test may change."""
     return shutil.copytree(small_store, tmp_path / "s.zarr")
 
 
@@ -46,115 +46,117 @@ def checked(path, **options):
 
 
 @pytest.mark.slow
-def test_a_bit_flipped_in_any_file_is_noticed_and_repaired(small_store, spoilt):
-    """In every file of the store in turn, at two places each."""
+def test_flipped_bit_in_any_file_is_detected_and_repaired(small_store, altered):
+    """Flip two bits in every file of the store, one at a time."""
     rng, n_files = random.Random(1), 0
-    for file in sorted(path.relative_to(spoilt) for path in spoilt.rglob("*") if path.is_file()):
+    for file in sorted(path.relative_to(altered) for path in altered.rglob("*") if path.is_file()):
         n_files += 1
         for _ in range(2):
-            flip(spoilt / file, rng.randrange(8 * (spoilt / file).stat().st_size))
-            before = file_stamps(spoilt)
-            found = checked(spoilt)
-            assert found.flaws, file
-            assert file_stamps(spoilt) == before, "a verification without repair writes nothing"
-            checked(spoilt, repair=True)
-            pipeline.resume(spoilt, study=STUDY)
-            left = checked(spoilt).flaws
-            named = [flaw for flaw in left if flaw.variable.startswith("session ")]
+            flip(altered / file, rng.randrange(8 * (altered / file).stat().st_size))
+            before = file_stamps(altered)
+            found = checked(altered)
+            assert found.problems, file
+            assert file_stamps(altered) == before, "a verification without repair writes nothing"
+            checked(altered, repair=True)
+            pipeline.resume(altered, study=STUDY)
+            left = checked(altered).problems
+            named = [problem for problem in left if problem.variable.startswith("session ")]
             assert left == tuple(named)
             assert bool(named) == ("sessions" in file.parts)
             if named:
-                shutil.copy(small_store / file, spoilt / file)
-            assert_equal_arrays(spoilt, small_store, n_least=3)
+                shutil.copy(small_store / file, altered / file)
+            assert_equal_arrays(altered, small_store, n_least=3)
     assert n_files > 12
 
 
 @pytest.mark.parametrize("file", ["single/heads/c/0/1", "single/method/c/0", "single/trial/zarr.json", "zarr.json"])
-def test_a_bit_flipped_is_noticed_and_repaired(small_store, spoilt, file):
-    flip(spoilt / file, 8 * ((spoilt / file).stat().st_size // 2))
-    before = file_stamps(spoilt)
-    assert len(checked(spoilt).flaws) == 1
-    assert file_stamps(spoilt) == before
-    checked(spoilt, repair=True)
-    pipeline.resume(spoilt, study=STUDY)
-    assert checked(spoilt).flaws == ()
-    assert_equal_arrays(spoilt, small_store, n_least=3)
+def test_flipped_bit_is_detected_and_repaired(small_store, altered, file):
+    flip(altered / file, 8 * ((altered / file).stat().st_size // 2))
+    before = file_stamps(altered)
+    assert len(checked(altered).problems) == 1
+    assert file_stamps(altered) == before
+    checked(altered, repair=True)
+    pipeline.resume(altered, study=STUDY)
+    assert checked(altered).problems == ()
+    assert_equal_arrays(altered, small_store, n_least=3)
 
 
 @pytest.mark.parametrize("act", [pipeline.open_results, pipeline.resume, ResultStore.open])
-def test_a_damaged_root_is_named_with_its_repair(spoilt, act):
-    """Not as something that is no store, over intact data."""
-    flip(spoilt / "zarr.json", 8 * 200)
+def test_damaged_root_is_reported_with_the_repair_command(altered, act):
+    """The message must not call the store something else, since its data are intact."""
+    flip(altered / "zarr.json", 8 * 200)
     with pytest.raises(UnreadableStoreError, match=r"root, zarr.json, is damaged; its copy is intact; .*--repair"):
-        act(spoilt)
+        act(altered)
 
 
-def test_a_lost_root_is_restored_from_its_copy(small_store, spoilt):
-    (spoilt / "zarr.json").unlink()
-    pipeline.resume(spoilt, study=STUDY)
-    assert (spoilt / "zarr.json").read_bytes() == (small_store / "zarr.json").read_bytes()
-    assert_equal_arrays(spoilt, small_store, n_least=3)
+def test_lost_root_is_restored_from_its_copy(small_store, altered):
+    (altered / "zarr.json").unlink()
+    pipeline.resume(altered, study=STUDY)
+    assert (altered / "zarr.json").read_bytes() == (small_store / "zarr.json").read_bytes()
+    assert_equal_arrays(altered, small_store, n_least=3)
 
 
-def test_both_roots_damaged_are_named(spoilt):
-    flip(spoilt / "zarr.json", 999)
-    flip(spoilt / COPY, 999)
-    with pytest.raises(BadInputError, match=r"is damaged, and so is its copy .*every other file is untouched"):
-        ResultStore.open(spoilt)
+def test_damage_of_both_roots_is_reported(altered):
+    flip(altered / "zarr.json", 999)
+    flip(altered / COPY, 999)
+    with pytest.raises(BadInputError, match=r"and its copy .* are damaged.*no other file was changed"):
+        ResultStore.open(altered)
 
 
-def test_a_changed_spec_never_changes_a_coordinate(small_store, spoilt):
-    """A value flipped in the spec once made the repair write the good coordinate anew."""
-    text = (spoilt / "zarr.json").read_text()
-    (spoilt / "zarr.json").write_text(text.replace("coin", "coim"))
-    before = file_stamps(spoilt / "single")
-    checked(spoilt, repair=True)
-    assert file_stamps(spoilt / "single") == before
-    assert_equal_arrays(spoilt, small_store, n_least=3)
+def test_changed_spec_does_not_change_coordinates(small_store, altered):
+    """Regression: a value flipped in the spec made the repair overwrite the intact coordinate."""
+    text = (altered / "zarr.json").read_text()
+    (altered / "zarr.json").write_text(text.replace("coin", "coim"))
+    before = file_stamps(altered / "single")
+    checked(altered, repair=True)
+    assert file_stamps(altered / "single") == before
+    assert_equal_arrays(altered, small_store, n_least=3)
 
 
-def test_other_formats_are_refused_in_one_line(spoilt):
-    root = json.loads((spoilt / "zarr.json").read_bytes())
+def test_other_formats_are_rejected_in_one_line(altered):
+    root = json.loads((altered / "zarr.json").read_bytes())
     later = {**root, "attributes": {**root["attributes"], "store_format": 3}}
-    (spoilt / "zarr.json").write_bytes(seal_root(json.dumps(later).encode()))
+    (altered / "zarr.json").write_bytes(seal_root(json.dumps(later).encode()))
     with pytest.raises(BadInputError, match="has format 3, and this version reads format 2; install the version of"):
-        ResultStore.open(spoilt)
+        ResultStore.open(altered)
     attributes = {k: v for k, v in root["attributes"].items() if k not in ("store_format", "content_sha256")}
-    (spoilt / "zarr.json").write_text(json.dumps({**root, "attributes": {**attributes, "sessions": []}}))
-    shutil.rmtree(spoilt / ".dpstudies")
+    (altered / "zarr.json").write_text(json.dumps({**root, "attributes": {**attributes, "sessions": []}}))
+    shutil.rmtree(altered / ".dpstudies")
     with pytest.raises(BadInputError, match="has format 1, and this version reads format 2; read it with plain xarray"):
-        ResultStore.open(spoilt)
+        ResultStore.open(altered)
 
 
-def test_a_store_copied_without_its_state_is_read(small_store, spoilt):
-    """Such as by ``cp -r s.zarr/* elsewhere``; verification names what is missing, and writes it anew."""
-    shutil.rmtree(spoilt / ".dpstudies")
-    assert pipeline.open_results(spoilt)["single"].sizes["trial"] == 5
-    assert [flaw.problem for flaw in checked(spoilt).flaws] == [f"damaged: the copy of the root, {COPY}, is missing"]
-    checked(spoilt, repair=True)
-    assert checked(spoilt).flaws == ()
+def test_store_copied_without_its_state_is_read(small_store, altered):
+    """Copy as by ``cp -r s.zarr/* elsewhere``; verification reports the missing files and rewrites them."""
+    shutil.rmtree(altered / ".dpstudies")
+    assert pipeline.open_results(altered)["single"].sizes["trial"] == 5
+    assert [problem.description for problem in checked(altered).problems] == [
+        f"damaged: the copy of the root, {COPY}, is missing"
+    ]
+    checked(altered, repair=True)
+    assert checked(altered).problems == ()
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"null", b"{", b'{"attributes": 1}', b"\xff", b"[" * 100_000])
-def test_hostile_documents_are_not_sealed(content):
+def test_malformed_documents_fail_unseal(content):
     assert unseal(content) is None
     assert unseal(content, "attributes") is None
     assert unseal(seal({"a": [1, None]})) == {"a": [1, None]}
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{", b'{"attributes": {"spec": 1}}', b"[" * 100_000])
-def test_hostile_roots_are_refused(tmp_path, content):
+def test_malformed_roots_are_rejected(tmp_path, content):
     (tmp_path / "s.zarr").mkdir()
     (tmp_path / "s.zarr" / "zarr.json").write_bytes(content)
     with pytest.raises(BadInputError, match="holds something that is not a result store"):
         ResultStore.open(tmp_path / "s.zarr")
 
 
-# Errors of reading
+# Read errors
 
 
 def failing_reads(monkeypatch, number, part, times):
-    """Let reads of keys that hold `part` fail with an error so many times."""
+    """Make reads of keys that contain `part` fail with an error for a number of times."""
     read, count = LocalFiles._read, iter(range(times))
 
     def fail(files, key):
@@ -168,58 +170,58 @@ def failing_reads(monkeypatch, number, part, times):
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ESTALE, errno.EIO, errno.ETIMEDOUT])
 @pytest.mark.parametrize("part", ["single/heads/c/0/1", "single/status/c/0/0", "zarr.json"])
-def test_a_transient_error_of_reading_is_retried(spoilt, monkeypatch, number, part):
-    before = file_stamps(spoilt)
+def test_transient_read_error_is_retried(altered, monkeypatch, number, part):
+    before = file_stamps(altered)
     failing_reads(monkeypatch, number, part, times=1)
-    assert checked(spoilt).flaws == ()
-    assert file_stamps(spoilt) == before
+    assert checked(altered).problems == ()
+    assert file_stamps(altered) == before
 
 
 @pytest.mark.parametrize("options", [{}, {"repair": True}], ids=["verify", "repair"])
 @pytest.mark.parametrize("number", [errno.EIO, errno.EMFILE, errno.EACCES])
-def test_an_error_of_reading_is_no_damage(spoilt, monkeypatch, number, options):
-    """One injected error once deleted an intact chunk and its status."""
-    before = file_stamps(spoilt / "single")
+def test_read_error_is_not_damage(altered, monkeypatch, number, options):
+    """Regression: one injected error deleted an intact chunk and its status."""
+    before = file_stamps(altered / "single")
     with monkeypatch.context() as patch:
         failing_reads(patch, number, "single/heads/c/0/1", times=10**6)
         with pytest.raises((StoreAccessError, RuntimeError), match="injected"):
-            checked(spoilt, **options)
-    assert file_stamps(spoilt / "single") == before
-    assert checked(spoilt).flaws == ()
+            checked(altered, **options)
+    assert file_stamps(altered / "single") == before
+    assert checked(altered).problems == ()
 
 
-def test_an_error_on_opening_says_so(spoilt, monkeypatch):
-    """And not that something else is there."""
+def test_read_error_on_opening_is_reported(altered, monkeypatch):
+    """The message must not state that the path holds something else."""
     failing_reads(monkeypatch, errno.EIO, "zarr.json", times=10**6)
     with pytest.raises(StoreAccessError, match=r"cannot read the store .*injected"):
-        ResultStore.open(spoilt)
+        ResultStore.open(altered)
 
 
-def test_a_pipe_in_place_of_a_chunk_is_damage(spoilt):
-    path = spoilt / "single/heads/c/0/1"
+def test_pipe_instead_of_a_chunk_is_damage(altered):
+    path = altered / "single/heads/c/0/1"
     path.unlink()
     os.mkfifo(path)
-    (flaw,) = checked(spoilt).flaws
-    assert (flaw.variable, flaw.kind) == ("heads", "unreadable")
+    (problem,) = checked(altered).problems
+    assert (problem.variable, problem.kind) == ("heads", "unreadable")
 
 
-# Contradictions
+# Inconsistencies
 
 
 @pytest.mark.slow
-def test_swapped_and_contradictory_chunks_are_noticed(tmp_path):
-    """Each file is intact by its checksum; together they cannot be of one store."""
+def test_swapped_and_inconsistent_chunks_are_detected(tmp_path):
+    """Every file has a valid checksum, but the files are inconsistent."""
     path = tmp_path / "s.zarr"
     pipeline.run(STUDY, path, panels=["means", "faults"])
     study = STUDY.configure(panels=["means", "faults"])
     means = path / "means"
 
-    def found(spoil):
+    def found(damage):
         copy = shutil.copytree(path, tmp_path / "copy.zarr")
-        spoil(copy)
-        flaws = verify(copy, study=study, sample=0).flaws
+        damage(copy)
+        problems = verify(copy, study=study, sample=0).problems
         shutil.rmtree(copy)
-        return {(flaw.variable, flaw.kind) for flaw in flaws}
+        return {(problem.variable, problem.kind) for problem in problems}
 
     one, other = "0/0/0/0/0/0", "0/0/1/0/0/0"  # `plain` uses neither epsilon nor steps
     assert (means / "estimate/c" / one).read_bytes() == (means / "estimate/c" / other).read_bytes()

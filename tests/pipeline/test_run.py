@@ -33,9 +33,9 @@ from tests.pipeline.helpers import (
     commit_block,
     create_store,
     file_stamps,
-    leftovers,
     panel_of,
     read_arrays,
+    temporary_files,
     writing,
 )
 from tests.pipeline.toy import FAULTS, MEANS, SINGLE, STUDY
@@ -241,7 +241,7 @@ def test_a_disk_that_is_full(complete_store, tmp_path, monkeypatch):
             run(STUDY, path)
     pending = sum(int(ResultStore.open(path).pending(panel).sum()) for panel in STUDY.panels)
     assert 0 < len(committed) == (2 * 2 * 7 + 2 * 2 * 6 + 2 * 2 + 3) - pending
-    assert leftovers(path) == []
+    assert temporary_files(path) == []
     run(STUDY, path)
     assert_equal_arrays(path, complete_store)
 
@@ -270,11 +270,11 @@ def test_an_unfinished_template_is_finished(complete_store, tmp_path, monkeypatc
 
 def test_half_written_files_of_a_dead_session_are_removed(complete_store, store_copy):
     lose(store_copy, "single", 0, 1)
-    leftover = store_copy / WRITING / "000001-0123456789ab" / "half"
-    leftover.parent.mkdir(parents=True)
-    leftover.write_text("half")
+    temporary = store_copy / WRITING / "000001-0123456789ab" / "half"
+    temporary.parent.mkdir(parents=True)
+    temporary.write_text("half")
     run(STUDY, store_copy)
-    assert leftovers(store_copy) == []
+    assert temporary_files(store_copy) == []
     assert_equal_arrays(store_copy, complete_store)
 
 
@@ -456,7 +456,7 @@ def test_a_trial_that_is_not_stored_is_seen(store_copy):
         ("the cell of panel means must give n, scale, got", "means", {"n": 4}, 0),
         ("the cell of panel single must give nothing, got", "single", {"n": 4}, 0),
         ("panel faults has no cell", "faults", {"n": 7}, 0),
-        ("n must be a whole number, got 'x'", "faults", {"n": "x"}, 0),
+        ("n must be an integer, got 'x'", "faults", {"n": "x"}, 0),
         (r"trial must be in 0 \.\.\. 11, got 12", "faults", {"n": 3}, 12),
         (r"trial must be in 0 \.\.\. 11, got -1", "faults", {"n": 3}, -1),
         (r"trial must be in 0 \.\.\. 0, got 1", "table", {"order": 2}, 1),

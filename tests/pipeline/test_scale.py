@@ -1,4 +1,4 @@
-"""What must not grow with the number of blocks: memory, reads, Dask chunks, round trips to the scheduler."""
+"""Tests of costs that must not grow with the number of blocks: memory, reads, Dask chunks, scheduler round trips."""
 
 import gc
 import math
@@ -23,19 +23,19 @@ from pipeline.stores.regions import iterate_slabs
 from tests.pipeline.helpers import commit_block, create_store, panel_of, writing
 from tests.pipeline.toy import STUDY
 
-pytestmark = pytest.mark.slow  # with others of this file, half a minute or more
+pytestmark = pytest.mark.slow  # this file takes half a minute or more
 
 BYTES_A_BLOCK = 200
 
 
 def study_of(n_cells, n_blocks, **changes):
-    """Return a study of one method, in blocks of a trial."""
+    """Return a study of one method with one trial per block."""
     cells = Factor("n", tuple(range(n_cells)), "number of the cell", "int")
     return panel_of(STUDY, "single", trials=n_blocks, block_trials=1, factors=(cells,), **changes)
 
 
 def create(path, study, has_chunks=False):
-    """Create a store of pending trials, perhaps with a chunk of statuses for each block, as growth leaves it."""
+    """Create a store of pending trials, optionally with a status chunk for each block, as after an extension."""
     store = create_store(path, study)
     if has_chunks:
         n_cells, n_blocks = len(study.panels[0].cells()), study.panels[0].n_trials
@@ -49,12 +49,12 @@ def create(path, study, has_chunks=False):
 
 
 def growth(tmp_path, shapes, has_chunks=True):
-    """Return how many more bytes the pending work of the larger store holds at most, for each block more."""
+    """Return the memory of pending work per additional block, in bytes."""
     peaks = []
-    for n_cells, n_blocks in (shapes[0], *shapes):  # the first time, Zarr and NumPy make what they keep
+    for n_cells, n_blocks in (shapes[0], *shapes):  # the first call fills the caches of Zarr and NumPy
         study = study_of(n_cells, n_blocks)
         store = create(tmp_path / f"{len(peaks)}.zarr", study, has_chunks)
-        study.panels[0].cells()  # the values of the cells are the study's
+        study.panels[0].cells()  # values of cells belong to the study
         gc.collect()
         tracemalloc.start()
         assert sum(len(work.block.trials) for work in PendingWork(study, store)) == n_cells * n_blocks
@@ -70,8 +70,8 @@ def test_memory_of_pending_work(tmp_path, monkeypatch, shapes, has_chunks):
     assert growth(tmp_path, shapes, has_chunks) < BYTES_A_BLOCK
 
 
-def test_memory_of_reading_all_chunks_at_once_is_seen(tmp_path):
-    """The measurement sees what a slab as large as the store takes."""
+def test_memory_test_detects_reading_all_chunks_at_once(tmp_path):
+    """Negative control: a slab as large as the store."""
     assert growth(tmp_path, ((1, 100), (1, 900))) > 5 * BYTES_A_BLOCK
 
 
@@ -104,8 +104,8 @@ def test_each_status_is_read_once(tmp_path, monkeypatch):
     assert sorted(asked) == sorted(f"single/status/c/{cell}/0/{block}" for cell in range(30) for block in range(20))
 
 
-def test_a_committed_trial_is_found_where_a_run_begins(tmp_path, monkeypatch):
-    """The last cells are computed first: the others need not be read, nor other methods."""
+def test_committed_trial_is_found_in_the_last_cells(tmp_path, monkeypatch):
+    """The last cells are computed first: other cells and methods need not be read."""
     study, asked = study_of(2_500, 1), []
     path, panel = create(tmp_path / "s.zarr", study).url, study.panels[0]
     first = next(iterate_blocks(panel))
@@ -124,7 +124,7 @@ def test_a_committed_trial_is_found_where_a_run_begins(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("shape", "expected"), [((1, 3_000), 100), ((3_000, 1), 100), ((10, 9), 90)])
-def test_dask_chunks_are_runs_of_blocks(tmp_path, shape, expected):
+def test_dask_chunks_are_consecutive_blocks(tmp_path, shape, expected):
     create(tmp_path / "s.zarr", study_of(*shape))
     ds = pipeline.open_results(tmp_path / "s.zarr")["single"].to_dataset()
     assert ds["status"].data.npartitions == ds["heads"].data.npartitions == expected
@@ -132,7 +132,7 @@ def test_dask_chunks_are_runs_of_blocks(tmp_path, shape, expected):
 
 
 def test_dask_chunks_fit_into_memory(tmp_path, monkeypatch):
-    """Of blocks that fill a third of what is allowed, three are a chunk; one that is larger is a chunk, too."""
+    """Three blocks of a third of the limit form a chunk; a larger block is a chunk of its own."""
     monkeypatch.setattr(results, "_DASK_BYTES", 2_400)
     for points, expected in ((100, 200), (200, 600), (400, 600)):
         axis = Factor("point", tuple(range(points)), "a point", "int")
@@ -143,7 +143,7 @@ def test_dask_chunks_fit_into_memory(tmp_path, monkeypatch):
 
 
 def test_round_trips_to_the_scheduler(tmp_path, monkeypatch):
-    """Blocks travel in batches, and the number of workers is asked for once a second at most."""
+    """Blocks are sent in batches, and the number of workers is requested at most once per second."""
     calls = Counter()
 
     def counted(name):
@@ -160,4 +160,4 @@ def test_round_trips_to_the_scheduler(tmp_path, monkeypatch):
     study, started = study_of(40, 10), time.monotonic()
     pipeline.run(study, tmp_path / "s.zarr")
     assert 1 <= calls["nthreads"] <= 1 + (time.monotonic() - started)
-    assert calls["submit"] <= 200  # of 400 blocks; the last ones are shared out evenly
+    assert calls["submit"] <= 200  # of 400 blocks; the last ones are distributed evenly

@@ -25,7 +25,7 @@ import pipeline
 import pipeline.clusters.cluster
 from pipeline import BadInputError, Measure, Method, Panel, Study
 from pipeline.clusters.cluster import load_profile
-from pipeline.stores.places import STATE
+from pipeline.stores.locations import STATE
 from tests.pipeline.helpers import TOY_FILE, assert_equal_arrays
 
 ROOT = Path(__file__).parents[2]

@@ -1,4 +1,4 @@
-"""One session writes at a time; a session that was suspended past its lease cannot write when it wakes."""
+"""Tests of sessions: one writes at a time, and a session suspended past its lease cannot write afterwards."""
 
 import errno
 import json
@@ -17,7 +17,7 @@ from pipeline.blocks.evaluate import Block
 from pipeline.errors import BadInputError, BusyStoreError, SessionSupersededError
 from pipeline.stores import sessions
 from pipeline.stores.local_files import LocalFiles
-from pipeline.stores.places import SESSIONS
+from pipeline.stores.locations import SESSIONS
 from pipeline.stores.sessions import Session, close_detached, sessions_of
 from pipeline.stores.store import ResultStore
 from tests.pipeline.helpers import assert_equal_arrays, commit_block, compute_into, file_stamps, panel_of
@@ -29,20 +29,20 @@ SMALL = panel_of(STUDY, "single")
 
 @pytest.fixture
 def url(tmp_path):
-    """Path of a store that does not exist yet."""
+    """Return the path of a store that does not exist yet."""
     return str(tmp_path / "s.zarr")
 
 
 @pytest.fixture
 def short_lease(monkeypatch):
-    """Let a session of another machine be over after half a second without a sign of life."""
+    """End sessions of other machines after half a second without a heartbeat."""
     monkeypatch.setattr(sessions, "LEASE_SECONDS", 0.5)
     monkeypatch.setattr(sessions, "HEARTBEAT_SECONDS", 0.1)
     monkeypatch.setattr(sessions, "_POLL_SECONDS", 0.02)
 
 
 def as_of_another_machine(url, number=1):
-    """Change the record of a session so that its process cannot be looked up here."""
+    """Change the record of a session so that its process appears to run on another machine."""
     files = LocalFiles(url)
     key = f"{SESSIONS}/{number:06}.json"
     record = sessions.unseal(files.read(key))
@@ -51,7 +51,7 @@ def as_of_another_machine(url, number=1):
         file.write(sessions.seal(record))
 
 
-def test_a_second_session_is_refused_until_the_first_ends(url):
+def test_second_session_is_rejected_until_the_first_ends(url):
     with Session.begin(url, {"profile": "a"}) as first:
         with pytest.raises(BusyStoreError, match=rf"written by another session \(.*process {os.getpid()}"):
             Session.begin(url, {})
@@ -63,7 +63,7 @@ def test_a_second_session_is_refused_until_the_first_ends(url):
     assert all("ended" in record for record in records)
 
 
-def test_of_sessions_that_begin_at_once_one_begins(url):
+def test_only_one_of_concurrent_sessions_begins(url):
     barrier, begun, refused = threading.Barrier(8), [], []
 
     def begin():
@@ -87,7 +87,7 @@ def _begin_and_die(url):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_a_session_whose_process_is_gone_is_over_at_once(url):
+def test_session_of_a_dead_process_is_over_immediately(url):
     process = _CONTEXT.Process(target=_begin_and_die, args=(url,))
     process.start()
     process.join(60)
@@ -97,14 +97,14 @@ def test_a_session_whose_process_is_gone_is_over_at_once(url):
     assert time.monotonic() - started < sessions.LEASE_SECONDS / 10
 
 
-def test_a_heartbeat_keeps_a_session_of_another_machine(url, short_lease):
+def test_heartbeat_keeps_a_session_of_another_machine_active(url, short_lease):
     with Session.begin(url, {}):
         as_of_another_machine(url)
         with pytest.raises(BusyStoreError):
             Session.begin(url, {})
 
 
-def test_a_session_without_a_heartbeat_is_over_after_its_lease(url, short_lease, monkeypatch):
+def test_session_without_heartbeat_is_over_after_its_lease(url, short_lease, monkeypatch):
     monkeypatch.setattr(sessions, "HEARTBEAT_SECONDS", 60)
     silent = Session.begin(url, {})
     as_of_another_machine(url)
@@ -113,10 +113,10 @@ def test_a_session_without_a_heartbeat_is_over_after_its_lease(url, short_lease,
         assert time.monotonic() - started >= sessions.LEASE_SECONDS
         with pytest.raises(SessionSupersededError, match="has taken over the store"):
             silent.files.put("k", b"x")
-    silent.end()  # says nothing: the other session owns the record by now
+    silent.end()  # no error: the other session owns the record now
 
 
-def test_a_damaged_record_does_not_lock_the_store(url, short_lease):
+def test_damaged_record_does_not_lock_the_store(url, short_lease):
     Session.begin(url, {}).end()
     path = Path(url, SESSIONS, "000001.json")
     with open(path, "wb") as file:
@@ -126,7 +126,7 @@ def test_a_damaged_record_does_not_lock_the_store(url, short_lease):
 
 
 @pytest.mark.parametrize("act", ["put", "remove", "batch", "rename"])
-def test_writes_of_a_fenced_session_are_refused(url, act):
+def test_writes_of_a_fenced_session_fail(url, act):
     compute_into(url, SMALL)
     old, new = LocalFiles(url, "000090-old"), LocalFiles(url, "000091-new")
     old.begin()
@@ -145,11 +145,11 @@ def test_writes_of_a_fenced_session_are_refused(url, act):
     with pytest.raises(SessionSupersededError):
         acts[act]()
     assert file_stamps(f"{url}/single") == before
-    new.put("single/status/c/0/0", b"new")  # the negative control: a live session writes
+    new.put("single/status/c/0/0", b"new")  # negative control: an active session writes
 
 
 def _run_and_stop(url, stop_at):
-    """Commit one block after the other, and suspend this process before a given file is renamed."""
+    """Commit blocks one after the other, and suspend this process before a given file is renamed."""
     rename, count = LocalFiles.rename, iter(range(stop_at))
 
     def suspend(files, temporary, key):
@@ -171,8 +171,8 @@ def _run_and_stop(url, stop_at):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stop_at", [9, 10, 11], ids=["before the values", "between values and status", "status"])
-def test_a_suspended_session_cannot_spoil_what_another_grew(url, stop_at, short_lease, tmp_path):
-    """Suspend a writer in the middle of the shorter last block, grow the store, fill it, and let the writer go on."""
+def test_suspended_session_cannot_write_to_a_store_extended_by_another(url, stop_at, short_lease, tmp_path):
+    """Suspend a writer during the shorter last block, extend and fill the store, and resume the writer."""
     process = _CONTEXT.Process(target=_run_and_stop, args=(url, stop_at))
     process.start()
     deadline = time.monotonic() + 60
@@ -197,7 +197,7 @@ def _is_stopped(pid):
         return file.read().rpartition(")")[2].split()[0] in "tT"
 
 
-def test_growth_is_refused_while_a_session_is_alive(url):
+def test_extension_is_rejected_while_a_session_is_active(url):
     pipeline.run(STUDY, url, panels=["single"], trials=5)
     with Session.begin(url, {}):
         before = file_stamps(f"{url}/single") | {"root": Path(url, "zarr.json").read_bytes()}
@@ -208,8 +208,8 @@ def test_growth_is_refused_while_a_session_is_alive(url):
     assert pipeline.open_results(url)["single"].sizes["trial"] == 8
 
 
-def test_a_session_that_ends_never_changes_the_root(url):
-    """The end of a session once wrote its history into the root, and undid a growth in between."""
+def test_end_of_a_session_does_not_change_the_root(url):
+    """Regression: the end of a session wrote its history into the root and reverted an extension made meanwhile."""
     first = Session.begin(url, {})
     ResultStore.create(first, SMALL, {})
     root = Path(url, "zarr.json").read_bytes()
@@ -218,7 +218,7 @@ def test_a_session_that_ends_never_changes_the_root(url):
     assert ResultStore.open(url).sessions[0]["finished"] == "now"
 
 
-def test_a_run_that_fails_releases_its_store(url, monkeypatch):
+def test_failed_run_releases_its_store(url, monkeypatch):
     def interrupt(works):
         raise KeyboardInterrupt
 
@@ -229,12 +229,12 @@ def test_a_run_that_fails_releases_its_store(url, monkeypatch):
     assert ["finished" in record for record in ResultStore.open(url).sessions] == [False, True]
 
 
-def test_a_detached_session_lasts_until_it_is_closed(url):
+def test_detached_session_lasts_until_it_is_closed(url):
     session = Session.begin(url, {"submission": "x"}, detached=True)
     session.leave()
     with pytest.raises(BusyStoreError, match="end it with: dpstudies cancel"):
         Session.begin(url, {})
-    assert not close_detached(url, "000000-another", {})  # one that has ended does not end its successor
+    assert not close_detached(url, "000000-another", {})  # closing an ended session does not end its successor
     assert close_detached(url, session.id, {"cancelled": True})
     assert not close_detached(url, session.id, {})
     with pytest.raises(SessionSupersededError):
@@ -242,14 +242,14 @@ def test_a_detached_session_lasts_until_it_is_closed(url):
     Session.begin(url, {}).end()
 
 
-def test_temporary_files_are_those_of_the_session_alone(url):
-    """The end of a session leaves none; another session never touches those of one that is alive."""
+def test_sessions_have_separate_temporary_files(url):
+    """The end of a session removes its temporary files; other sessions do not touch those of an active one."""
     with Session.begin(url, {}) as session:
         session.files.write_temporary(b"half")
     assert os.listdir(f"{url}/.dpstudies/writing") == []
 
 
-def test_records_hold_no_number_but_are_checked(url):
+def test_records_of_sessions_are_verified(url):
     Session.begin(url, {"profile": "a"}).end()
     content = LocalFiles(url).read(f"{SESSIONS}/000001.json")
     assert sessions.unseal(content)["profile"] == "a"
@@ -257,13 +257,13 @@ def test_records_hold_no_number_but_are_checked(url):
     assert json.loads(content)["profile"] == "a"
 
 
-def test_the_toy_has_a_shorter_last_block():
-    """The tests of growth are about that block."""
+def test_toy_study_has_a_shorter_last_block():
+    """Precondition of the tests of extensions."""
     assert SINGLE.n_trials % SINGLE.block_trials
 
 
-def test_a_store_copied_without_its_sessions_is_extended_and_not_computed_again(url):
-    """Its first session is not that of a new store."""
+def test_store_copied_without_its_sessions_is_extended(url):
+    """The first session of the copy must not create a new store."""
     pipeline.run(STUDY, url, panels=["single"], trials=5)
     shutil.rmtree(f"{url}/.dpstudies")
     whole = [path for path in Path(url, "single").rglob("c/0/*") if path.name in "01"]
@@ -272,8 +272,8 @@ def test_a_store_copied_without_its_sessions_is_extended_and_not_computed_again(
     assert {path: path.stat().st_mtime_ns for path in whole} == before
 
 
-def test_a_session_that_cannot_record_its_end_is_over(tmp_path, monkeypatch):
-    """As on a full disk: the same process begins the next session, without waiting for a lease."""
+def test_session_that_cannot_record_its_end_is_over(tmp_path, monkeypatch):
+    """As on a full disk: the same process begins the next session without waiting for the lease."""
     session = Session.begin(str(tmp_path), {})
     with monkeypatch.context() as patch:
         patch.setattr(LocalFiles, "_write_temporary", failing(errno.ENOSPC))

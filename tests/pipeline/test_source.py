@@ -1,4 +1,4 @@
-"""A study is found by module, by file, or in memory; workers get the code that the user had."""
+"""Tests of study sources: module, file or memory; workers load the code of the user."""
 
 import importlib
 import subprocess
@@ -36,7 +36,7 @@ def number_of(study):
 
 @pytest.fixture
 def small(tmp_path):
-    """Write a study file that gives a number; return its path."""
+    """Write a study file that returns a number, and return its path."""
 
     def small(number, folder="", name="study.py"):
         path = tmp_path / folder / name
@@ -47,7 +47,7 @@ def small(tmp_path):
     return small
 
 
-def test_by_module():
+def test_study_by_module():
     source = find_study("tests.pipeline.toy:STUDY", {})
     assert source.load() is STUDY
     file = {"study_file_sha256": sha256(TOY_FILE.read_text())}
@@ -55,20 +55,20 @@ def test_by_module():
     assert source.file == str(TOY_FILE)
 
 
-def test_a_registered_study_has_no_hash():
-    """Its integer versions stand for its code, so that a release which edits a comment goes on with older stores."""
+def test_registered_study_has_no_hash():
+    """Integer versions identify its code, so that a release that edits a comment can resume older stores."""
     source = find_study("studies.inference.gibbs_traces:STUDY", {})
     assert source.attributes == {"study_reference": "studies.inference.gibbs_traces:STUDY"}
     assert source.file.endswith("gibbs_traces.py")
 
 
-def test_by_name():
+def test_study_by_name():
     assert find_study("toy", {"toy": "tests.pipeline.toy:STUDY"}).load() is STUDY
     with pytest.raises(BadInputError, match=r"unknown study 'toi'; did you mean toy\? .*or a \.py file, or module:obj"):
         find_study("toi", {"toy": "tests.pipeline.toy:STUDY"})
 
 
-def test_by_file():
+def test_study_by_file():
     source = find_study(str(TOY_FILE), {})
     study = source.load()
     assert study is not STUDY
@@ -78,14 +78,14 @@ def test_by_file():
     assert source.file == str(TOY_FILE)
 
 
-def test_the_reference_does_not_depend_on_the_folder(small, tmp_path, monkeypatch):
+def test_reference_does_not_depend_on_the_current_folder(small, tmp_path, monkeypatch):
     small(1.0)
     monkeypatch.chdir(tmp_path)
     assert find_study("study.py", {}).reference == str(tmp_path / "study.py")
 
 
 def test_content_is_shipped(small):
-    """What happens to the file after it was read does not matter."""
+    """Later changes of the file have no effect."""
     path = small(1.0)
     before = find_study(path, {})
     small(2.0)
@@ -97,21 +97,21 @@ def test_content_is_shipped(small):
     assert find_study(path, {}) == before
 
 
-def test_files_of_one_name_do_not_clash(small):
+def test_files_with_equal_names_do_not_clash(small):
     sources = [find_study(small(number, folder), {}) for folder, number in (("a", 3.0), ("b", 4.0))]
     studies = [source.load() for source in sources]
     assert [number_of(study) for study in studies] == [3.0, 4.0]
     assert [number_of(source.load()) for source in sources] == [3.0, 4.0]
 
 
-def test_code_that_has_a_file_for_caches(small):
+def test_imported_content_has_a_file_for_caches(small):
     simulate = find_study(small(5.0), {}).load().panels[0].simulate
     with open(simulate.__code__.co_filename) as file:
         assert file.read() == SMALL.format(number=5.0)
 
 
-def test_another_process_loads_what_is_shipped(small):
-    """Even where the file is gone."""
+def test_another_process_loads_the_shipped_content(small):
+    """Also if the file no longer exists."""
     path = small(6.0)
     pickled = cloudpickle.dumps(find_study(path, {}))
     with open(path, "w") as file:
@@ -120,14 +120,14 @@ def test_another_process_loads_what_is_shipped(small):
 
 
 def load_elsewhere(pickled):
-    """Return the name of the study of a pickled source, loaded by a process that has imported nothing else."""
+    """Load a pickled source in a new process, and return the name of the study."""
     code = "import pickle, sys; print(pickle.load(sys.stdin.buffer).load().name)"
     done = subprocess.run([sys.executable, "-c", code], input=pickled, capture_output=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr.decode()
     return done.stdout.decode().strip()
 
 
-def test_in_memory():
+def test_study_in_memory():
     def simulate(cell, streams):
         return offset
 
@@ -149,7 +149,7 @@ def test_source_of_a_study_of_a_module_is_the_module():
 
 @pytest.mark.parametrize("name", MODULES.built_in)
 def test_source_of_a_built_in_study_is_its_module(name):
-    """Whatever module its functions are from: a store of it names where its study is."""
+    """The module of the study is recorded, not those of its functions."""
     assert source_of(STUDIES[name]) == StudySource(MODULES[name])
 
 
@@ -181,20 +181,20 @@ def test_source_of_a_changed_study_is_the_object():
     assert source.load().seed == 8
 
 
-def test_a_changed_study_of_a_file_can_be_loaded_elsewhere(small):
-    """Its functions are in a module that only this process has imported: they must be sent along."""
+def test_changed_study_of_a_file_is_loaded_by_another_process(small):
+    """Its functions are in a module that only this process has imported, so they are sent as well."""
     study = replace(find_study(small(7.0), {}).load(), seed=2)
     assert load_elsewhere(cloudpickle.dumps(source_of(study))) == "small"
 
 
-def test_a_study_whose_module_is_not_registered():
-    """As of code run by `exec`: its functions name a module that cannot be imported."""
+def test_study_whose_module_cannot_be_imported():
+    """For code run by `exec`, functions name a module that cannot be imported."""
     namespace = {"__name__": "no_such_module"}
     exec(SMALL.format(number=8.0), namespace)
     assert number_of(source_of(namespace["STUDY"]).load()) == 8.0
 
 
-def test_a_study_that_existed_only_in_memory_cannot_be_found_again():
+def test_study_in_memory_cannot_be_found_again():
     with pytest.raises(BadInputError, match="exists only in the program that declared it; name its file with --study"):
         StudySource(None).load()
 
@@ -210,7 +210,7 @@ def test_a_study_that_existed_only_in_memory_cannot_be_found_again():
         ("unknown study 'absent'", "absent"),
     ],
 )
-def test_refusals_by_name(message, target):
+def test_invalid_names_are_rejected(message, target):
     with pytest.raises(BadInputError) as caught:
         find_study(target, {}).load()
     assert message in str(caught.value)
@@ -230,10 +230,10 @@ def test_refusals_by_name(message, target):
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_refusals_of_files(tmp_path, message, content):
+def test_invalid_files_are_rejected(tmp_path, message, content):
     path = tmp_path / "bad.py"
     path.write_bytes(content)
-    for _ in range(2):  # a failed import leaves nothing behind
+    for _ in range(2):  # a failed import leaves no module
         with pytest.raises(BadInputError) as caught:
             find_study(str(path), {}).load()
         assert message in str(caught.value)
@@ -241,8 +241,8 @@ def test_refusals_of_files(tmp_path, message, content):
         assert "\n" not in str(caught.value)
 
 
-def test_threads_may_load_one_file_at_once(tmp_path):
-    """As those of one worker do with their first tasks: none sees a module that is half imported."""
+def test_threads_may_load_one_file_concurrently(tmp_path):
+    """As for the first tasks of a worker: no thread uses a partly imported module."""
     path = tmp_path / "slow.py"
     path.write_text("import time\ntime.sleep(0.3)\n" + SMALL.format(number=9.0))
     source = find_study(str(path), {})

@@ -1,4 +1,4 @@
-"""Statistics that a study adds to the summaries of its measures."""
+"""Tests of additional statistics in summaries."""
 
 import numpy as np
 import pytest
@@ -15,12 +15,12 @@ def dataset():
     rng = np.random.default_rng(5)
     status = np.full((2, 3, 40), Status.OK, dtype="i1")
     status[0, 1, :30], status[1, 2] = Status.FAILED, Status.PENDING
-    x = np.where(status == Status.OK, rng.random((2, 3, 40)), 99.0)  # what is not ok must not be looked at
+    x = np.where(status == Status.OK, rng.random((2, 3, 40)), 99.0)  # values of failed trials must not be used
     return xr.Dataset({"x": (("n", "method", "trial"), x), "status": (("n", "method", "trial"), status)})
 
 
 @pytest.mark.parametrize("chunks", [None, {"trial": 7}, {"n": 1, "trial": 40}])
-def test_statistics_of_trials_that_are_ok(chunks):
+def test_statistics_of_ok_trials(chunks):
     ds = dataset()
     summary = summarise(ds if chunks is None else ds.chunk(chunks), [SHARE, LARGEST])
     assert summary.x_ecdf.dims == ("n", "method", "level")
@@ -39,7 +39,7 @@ def test_statistics_of_trials_that_are_ok(chunks):
     assert "x_largest" not in summarise(ds)
 
 
-def test_a_statistic_is_of_a_measure_per_trial():
+def test_statistic_requires_a_per_trial_measure():
     def panel(measure):
         return Panel(
             "p",
@@ -53,6 +53,6 @@ def test_a_statistic_is_of_a_measure_per_trial():
     panel("x")
     for measure in ("y", "z"):
         with pytest.raises(
-            BadInputError, match=f"statistic s of panel p must be of a measure per trial, got '{measure}'"
+            BadInputError, match=f"statistic s of panel p must use a per-trial measure, got '{measure}'"
         ):
             panel(measure)

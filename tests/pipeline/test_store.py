@@ -1,4 +1,4 @@
-"""The store can be read by anyone, and never holds a committed block with missing or mixed numbers."""
+"""Tests of the result store: readable with xarray, and no committed block with missing or mixed numbers."""
 
 import json
 import os
@@ -19,7 +19,7 @@ from pipeline.declare.streams import canonical_json, sha256
 from pipeline.errors import BadInputError, IncompleteStoreError
 from pipeline.stores.commits import Commit, Planned
 from pipeline.stores.local_files import _LocalBatch
-from pipeline.stores.places import STATE
+from pipeline.stores.locations import STATE
 from pipeline.stores.regions import write_region
 from pipeline.stores.root import COPY
 from pipeline.stores.sessions import Session
@@ -34,8 +34,8 @@ from tests.pipeline.helpers import (
     create_store,
     evaluate_all,
     file_stamps,
-    leftovers,
     read_arrays,
+    temporary_files,
     writing,
 )
 from tests.pipeline.toy import FAULTS, MEANS, SINGLE, STUDY, TABLE
@@ -70,7 +70,7 @@ DIMS = {
 
 @pytest.fixture
 def template(tmp_path):
-    """Create a store without any block."""
+    """Create a store without blocks."""
     return create_store(tmp_path / "t.zarr", STUDY)
 
 
@@ -78,8 +78,8 @@ def template(tmp_path):
 
 
 @pytest.mark.parametrize("panel", STUDY.panels, ids=lambda panel: panel.name)
-def test_plain_xarray_reads_it(complete_store, panel):
-    """Warnings are errors in these tests, so none is given."""
+def test_xarray_opens_a_store_without_warnings(complete_store, panel):
+    """Open a store with xarray; warnings are errors in these tests."""
     ds = xr.open_zarr(complete_store, group=panel.name)
     assert {str(name): variable.dims for name, variable in ds.data_vars.items()} == DIMS[panel.name]
     axes = {axis.name: list(axis.values) for axis in (*panel.factors, *panel.method_factors, *panel.outputs)}
@@ -104,7 +104,7 @@ def test_coordinates_have_the_declared_types(complete_store):
         assert isinstance(zarr.open_group(complete_store, mode="r")[f"means/{name}"].dtype, np.dtypes.StringDType)
 
 
-def test_attributes(complete_store):
+def test_attributes_of_a_store(complete_store):
     ds = xr.open_zarr(complete_store, group="means")
     assert ds["estimate"].attrs == {"long_name": "estimated mean", "units": "m"}
     assert ds["scale"].attrs == {"long_name": "largest entry", "units": "m"}
@@ -133,16 +133,16 @@ def test_a_chunk_is_one_block_of_one_setting(complete_store, panel):
 
 
 @pytest.mark.parametrize("name", ["means", "table", "single"])
-def test_it_holds_what_was_computed(complete_store, name):
-    """Against an evaluation without a store; a method factor that a method does not use is stored at all its values."""
+def test_stored_values_equal_computed_values(complete_store, name):
+    """Compare with an evaluation without a store, at all values of unused method factors."""
     panel, ds = STUDY.panel(name), xr.open_zarr(complete_store, group=name).load()
     n_compared = 0
     for (cell, label), arrays in evaluate_all(STUDY, name).items():
         setting = next(setting for setting in panel.settings() if setting.label == label)
         unused = [axis for axis in panel.method_factors if axis.name not in setting.values]
         for values in product(*(axis.values for axis in unused)):
-            place = {**dict(cell), **setting.values, panel.method_dim: setting.method.name}
-            at = ds.sel({**place, **dict(zip([axis.name for axis in unused], values, strict=True))})
+            coordinates = {**dict(cell), **setting.values, panel.method_dim: setting.method.name}
+            at = ds.sel({**coordinates, **dict(zip([axis.name for axis in unused], values, strict=True))})
             for variable in (*(measure.name for measure in panel.measures), "status"):
                 expected = arrays[variable].reshape(at[variable].shape)
                 np.testing.assert_array_equal(at[variable].values, expected, strict=True)
@@ -150,7 +150,7 @@ def test_it_holds_what_was_computed(complete_store, name):
     assert n_compared == ds["status"].isel(trial=0, missing_dims="ignore").size * (len(panel.measures) + 1)
 
 
-def test_it_holds_why_trials_failed(complete_store):
+def test_errors_of_failed_trials_are_stored(complete_store):
     ds = xr.open_zarr(complete_store, group="faults").load()
     np.testing.assert_array_equal(ds["error"] != "", ds["status"] == Status.FAILED)
     raised = ds.sel({"n": 3, "method": "raises"})
@@ -161,7 +161,7 @@ def test_it_holds_why_trials_failed(complete_store):
     assert np.isnan(raised["x"].values[[3, 5, 9]]).all()
 
 
-def test_open_results_puts_numbers_in_order(complete_store):
+def test_open_results_sorts_numeric_coordinates(complete_store):
     tree = open_results(complete_store)
     assert list(tree.children) == ["means", "faults", "table", "single"]  # as in the study
     ordered, stored = tree["means"].to_dataset(), xr.open_zarr(complete_store, group="means")
@@ -182,7 +182,7 @@ def test_open_results_is_lazy(complete_store):
 # Damage
 
 
-@pytest.mark.parametrize("place", [0, 0.5, 1], ids=["first", "middle", "last"])
+@pytest.mark.parametrize("fraction", [0, 0.5, 1], ids=["first", "middle", "last"])
 @pytest.mark.parametrize(
     ("panel", "variable", "position"),
     [
@@ -196,21 +196,21 @@ def test_open_results_is_lazy(complete_store):
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_one_flipped_bit_is_noticed(store_copy, panel, variable, position, place):
+def test_flipped_bit_is_detected(store_copy, panel, variable, position, fraction):
     path = chunk_file(store_copy, panel, variable, *position)
     content = bytearray(path.read_bytes())
     array = zarr.open_group(store_copy, mode="r")[f"{panel}/{variable}"]
-    array[...]  # readable so far
-    content[int(place * (len(content) - 1))] ^= 1
+    array[...]  # readable before the change
+    content[int(fraction * (len(content) - 1))] ^= 1
     path.write_bytes(content)
     with pytest.raises(ValueError, match="checksum"):
         array[...]
-    if place == 0.5:
+    if fraction == 0.5:
         with pytest.raises(ValueError, match="checksum"):
             xr.open_zarr(store_copy, group=panel)[variable].load()
 
 
-def test_a_chunk_that_was_cut_off_is_noticed(store_copy):
+def test_truncated_chunk_is_detected(store_copy):
     path = chunk_file(store_copy, "means", "estimate", 0, 0, 0, 0, 0, 0)
     path.write_bytes(path.read_bytes()[:-3])
     with pytest.raises(ValueError, match="checksum"):
@@ -238,7 +238,7 @@ def test_a_chunk_that_was_cut_off_is_noticed(store_copy):
     ],
     ids=str,
 )
-def test_writes_cover_whole_chunks(region, fine):
+def test_writes_must_cover_whole_chunks(region, fine):
     array = zarr.create_array({}, shape=(10, 6), chunks=(4, 2), dtype="f8", fill_value=0)
     expected = np.zeros((10, 6))
     expected[region] = np.arange(expected[region].size).reshape(expected[region].shape) + 1
@@ -252,21 +252,21 @@ def test_writes_cover_whole_chunks(region, fine):
 
 
 @pytest.mark.parametrize("trials", [range(1), range(4, 5), range(2, 6), range(3)], ids=str)
-def test_a_run_of_trials_that_is_no_block_is_refused(template, trials):
+def test_trials_that_are_not_a_block_are_rejected(template, trials):
     before = file_stamps(template.url)
     block, setting = Block("means", 0, trials), MEANS.settings()[1]
     with writing(template.url) as store:
         with pytest.raises(ValueError, match="a write must cover whole chunks"):
             commit_block(store, STUDY, MEANS, block, [setting])
-        assert leftovers(template.url) == []
+        assert temporary_files(template.url) == []
     after = file_stamps(template.url)
     assert {path: stamp for path, stamp in after.items() if path in before} == before
     assert [path.parent.name for path in after.keys() - before.keys()] == ["sessions"]
     assert template.pending(MEANS).all()
 
 
-def contradictions(path, panel):
-    """Return what a reader could take for a number though it is none: by plain zarr, of one panel."""
+def inconsistent_variables(path, panel):
+    """Return the variables of a panel that are inconsistent with its statuses, read with plain zarr."""
     group, found = zarr.open_group(path, mode="r")[panel.name], []
     status, error = np.asarray(group["status"][...]), np.asarray(group["error"][...])
     is_ok, is_failed = status == Status.OK, np.isin(status, FAILURES)
@@ -285,7 +285,7 @@ def contradictions(path, panel):
 
 
 def panel_with(name, method):
-    """Return the study with one method of a panel, at one value of a factor."""
+    """Return the study with one method of a panel and one value of a factor."""
     panel = STUDY.configure(values={"epsilon": [0.5]}).panel(name)
     return replace(STUDY, panels=(panel.with_values(panel.method_dim, [method]),))
 
@@ -305,7 +305,7 @@ def failed(path, study, block):
 
 
 def grown(path, study, block):
-    """Create a store, commit a block without its last trial, and make room for that trial."""
+    """Create a store, commit a block without its last trial, and extend the store by that trial."""
     smaller = study.configure(trials=block.trials.stop - 1)
     create_store(path, smaller)
     with writing(path) as store:
@@ -315,9 +315,9 @@ def grown(path, study, block):
 
 
 def crash_everywhere(path, monkeypatch, study, position=0, prepare=new, invalidated=True):
-    """Commit the first setting on a block, with a crash before each operation on files in turn, and in each write.
+    """Commit the first setting on a block, with a crash before each file operation and during each write.
 
-    After each crash the block must be pending, or as it was, and no trial may have another's status. Return the
+    After each crash the block must be pending or unchanged, and no trial may have the status of another. Return the
     operations.
     """
     (panel,) = study.panels
@@ -340,9 +340,9 @@ def crash_everywhere(path, monkeypatch, study, position=0, prepare=new, invalida
             for file, content in chunks.items():
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_bytes(content)
-            store = ResultStore.open(path, session.id)  # as another process
+            store = ResultStore.open(path, session.id)  # a different process
             with monkeypatch.context() as patch:
-                patch.setattr(Commit, "discard", lambda commit: None)  # a dead process does not tidy up
+                patch.setattr(Commit, "discard", lambda commit: None)  # a killed process does not clean up
                 done = crash_at(patch, number)
                 try:
                     with store.commit([Planned(panel, block, [setting], stale)]) as commit:
@@ -351,12 +351,12 @@ def crash_everywhere(path, monkeypatch, study, position=0, prepare=new, invalida
                     pass
                 else:
                     break
-            assert contradictions(path, panel) == [], (number, done)
+            assert inconsistent_variables(path, panel) == [], (number, done)
             np.testing.assert_array_equal(store.pending(panel, retry=FAILURES), expected)
         assert number == len(done)
         expected[1, block.trials.start // panel.block_trials, 0] = False
         np.testing.assert_array_equal(store.pending(panel), expected)
-        assert contradictions(path, panel) == []
+        assert inconsistent_variables(path, panel) == []
         stored = store.read(panel, block, setting)
         for name, values in outcome.values.items():
             np.testing.assert_array_equal(stored.values[name], values, err_msg=name, strict=True)
@@ -376,7 +376,7 @@ CRASHES = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "method", "position", "prepare"), CRASHES.values(), ids=CRASHES)
-def test_a_crash_never_commits_missing_numbers(tmp_path, monkeypatch, name, method, position, prepare):
+def test_crash_commits_no_missing_numbers(tmp_path, monkeypatch, name, method, position, prepare):
     study = panel_with(name, method)
     done = crash_everywhere(tmp_path / "t.zarr", monkeypatch, study, position, prepare)
     assert len(done) >= len(study.panels[0].measures) + 2
@@ -389,8 +389,8 @@ def test_a_crash_never_commits_missing_numbers(tmp_path, monkeypatch, name, meth
 
 
 @pytest.mark.parametrize(("name", "method"), [("faults", "fine"), ("table", "cube")])
-def test_a_commit_that_failed_is_repeated_by_the_same_process(tmp_path, monkeypatch, name, method):
-    """Fail at each operation in turn, and commit again: no value of a cell is taken to be there that is not."""
+def test_failed_commit_is_repeated_by_the_same_process(tmp_path, monkeypatch, name, method):
+    """Fail at each operation in turn and commit again: missing per-cell values are not assumed to exist."""
     study = panel_with(name, method)
     (panel,) = study.panels
     block = next(iterate_blocks(panel))
@@ -407,13 +407,13 @@ def test_a_commit_that_failed_is_repeated_by_the_same_process(tmp_path, monkeypa
                 else:
                     break
             commit_block(store, study, panel, block)
-            assert contradictions(path, panel) == []
+            assert inconsistent_variables(path, panel) == []
             assert not store.pending(panel)[block.cell, 0].any()
     assert number >= len(panel.measures) + 2
 
 
-def test_the_crash_test_sees_a_writer_that_commits_first(tmp_path, monkeypatch):
-    """Negative control: statuses are written at once, and numbers at the end."""
+def test_crash_test_detects_early_statuses(tmp_path, monkeypatch):
+    """Negative control: statuses are written immediately, and values at the end."""
 
     def finish(batch):
         for key, content in batch.__dict__.pop("late", []):
@@ -426,7 +426,7 @@ def test_the_crash_test_sees_a_writer_that_commits_first(tmp_path, monkeypatch):
         crash_everywhere(tmp_path / "t.zarr", monkeypatch, panel_with("table", "cube"))
 
 
-def test_the_crash_test_sees_a_writer_that_keeps_the_status_of_a_retried_block(tmp_path, monkeypatch):
+def test_crash_test_detects_kept_status_of_retried_block(tmp_path, monkeypatch):
     """Negative control: a trial would be failed and have a valid number."""
     with pytest.raises(AssertionError, match="estimate"):
         crash_everywhere(tmp_path / "t.zarr", monkeypatch, panel_with("means", "noisy"), 1, failed, invalidated=False)
@@ -441,11 +441,11 @@ def test_unused_method_factors_are_written_at_all_values(template, k):
     ds = xr.open_zarr(template.url, group="means").load()
     written = (ds["status"] != Status.PENDING).sel({"method": setting.method.name, "n": 9}).isel(scale=0)
     assert int((ds["status"] != Status.PENDING).sum()) == int(written.sum())
-    n_places = {"plain": 4, "noisy": 2, "chain": 1}[setting.method.name]
-    assert int(written.sum()) == 4 * n_places
+    n_positions = {"plain": 4, "noisy": 2, "chain": 1}[setting.method.name]
+    assert int(written.sum()) == 4 * n_positions
     for name in ("epsilon", "steps"):
-        places = written.any([dim for dim in written.dims if dim != name])
-        values = written[name].values[places].tolist()
+        is_written = written.any([dim for dim in written.dims if dim != name])
+        values = written[name].values[is_written].tolist()
         assert values == ([setting.values[name]] if name in setting.values else MEANS.settable()[name].values) or set(
             values
         ) == set(MEANS.settable()[name].values)
@@ -459,7 +459,7 @@ def test_rewriting_a_block_changes_nothing(store_copy):
         for panel in (MEANS, FAULTS, TABLE, SINGLE):
             commit_block(store, STUDY, panel, next(iterate_blocks(panel)), stale=panel.settings())
     for name, values in read_arrays(store_copy).items():
-        if not name.endswith("/error"):  # a traceback shows source files as they are
+        if not name.endswith("/error"):  # tracebacks read source files when they are formatted
             np.testing.assert_array_equal(values, before[name], strict=True)
 
 
@@ -471,10 +471,10 @@ def test_order_of_blocks_does_not_matter(complete_store, template):
     assert_equal_arrays(template.url, complete_store)
 
 
-def test_read_gives_back_what_was_written(complete_store):
+def test_read_returns_written_outcomes(complete_store):
     store = ResultStore.open(complete_store)
     for panel in (MEANS, TABLE, SINGLE):
-        for trials in [range(panel.n_trials), range(panel.n_trials - 1, panel.n_trials)]:  # not one block
+        for trials in [range(panel.n_trials), range(panel.n_trials - 1, panel.n_trials)]:  # several blocks
             block = Block(panel.name, len(panel.cells()) - 1, trials)
             computed = evaluate_block(STUDY, block, panel.settings())
             for setting, outcome in zip(panel.settings(), computed, strict=True):
@@ -485,10 +485,10 @@ def test_read_gives_back_what_was_written(complete_store):
                     np.testing.assert_array_equal(stored.values[name], values, err_msg=name, strict=True)
 
 
-# What is pending
+# Pending blocks
 
 
-def test_pending_of_a_template_and_of_a_complete_store(template, complete_store):
+def test_pending_blocks_of_an_empty_and_a_complete_store(template, complete_store):
     shapes = {"means": (2, 2, 7), "faults": (2, 2, 6), "table": (2, 1, 2), "single": (1, 3, 1)}
     for panel in STUDY.panels:
         assert template.pending(panel).shape == shapes[panel.name]
@@ -496,7 +496,7 @@ def test_pending_of_a_template_and_of_a_complete_store(template, complete_store)
         assert not ResultStore.open(complete_store).pending(panel).any()
 
 
-def test_pending_is_what_lost_its_status(store_copy):
+def test_blocks_without_status_are_pending(store_copy):
     lost = {
         "means": {(1, 0, 0, 1, 1, 0): (1, 0, 1), (0, 0, 1, 1, 2, 1): (0, 1, 6), (1, 0, 1, 0, 0, 1): (1, 1, 0)},
         "faults": {(1, 4, 1): (1, 1, 4), (0, 0, 0): (0, 0, 0)},
@@ -506,10 +506,10 @@ def test_pending_is_what_lost_its_status(store_copy):
     for name, positions in lost.items():
         panel = STUDY.panel(name)
         expected = np.full_like(ResultStore.open(store_copy).scan(panel), COMMITTED)
-        for position, place in positions.items():
+        for position, index in positions.items():
             chunk_file(store_copy, name, "status", *position).unlink()
-            used = [len(MEANS.settings()[place[2]].values)] if name == "means" else []
-            expected[place] = STALE if used and used[0] < 2 else ABSENT  # other positions of the setting have one
+            used = [len(MEANS.settings()[index[2]].values)] if name == "means" else []
+            expected[index] = STALE if used and used[0] < 2 else ABSENT  # other positions of the setting have a status
         np.testing.assert_array_equal(ResultStore.open(store_copy).scan(panel), expected)
         np.testing.assert_array_equal(ResultStore.open(store_copy).pending(panel), expected != COMMITTED)
 
@@ -517,10 +517,10 @@ def test_pending_is_what_lost_its_status(store_copy):
 # Paths
 
 
-def test_nothing_there(tmp_path):
+def test_missing_store_is_reported(tmp_path):
     assert not ResultStore.exists(tmp_path / "absent")
     assert not ResultStore.exists(tmp_path)
-    (tmp_path / STATE).mkdir()  # what a process leaves that dies before it writes the root's copy
+    (tmp_path / STATE).mkdir()  # state after a crash before the copy of the root is written
     (tmp_path / STATE / "notes").write_text("")
     assert not ResultStore.exists(tmp_path)
     with pytest.raises(BadInputError, match=f"no result store at {tmp_path}; run a study with --store"):
@@ -558,7 +558,7 @@ def broken_root(path):
 @pytest.mark.parametrize(
     "make", [other_file, other_folder, other_group, other_array, other_format, broken_root], ids=lambda f: f.__name__
 )
-def test_something_else_there(tmp_path, make):
+def test_other_files_are_rejected(tmp_path, make):
     path = tmp_path / "thing"
     make(path)
     before = file_stamps(tmp_path)
@@ -568,8 +568,8 @@ def test_something_else_there(tmp_path, make):
     assert file_stamps(tmp_path) == before
 
 
-def test_a_store_of_the_first_format_is_refused(tmp_path):
-    """Format 1: no number of the format, no checksum; sessions and the package's version in the root."""
+def test_store_of_format_1_is_rejected(tmp_path):
+    """Format 1 has no format number and no checksum; sessions and package version are in the root."""
     spec = json.dumps({"dpstudies": "0.1.0", **STUDY.spec()})
     attributes = {"title": "Toy", "spec": spec, "spec_sha256": sha256(spec), "sessions": []}
     root = zarr.create_group(tmp_path / "old.zarr", attributes=attributes)
@@ -583,7 +583,7 @@ def test_a_store_of_the_first_format_is_refused(tmp_path):
     assert file_stamps(tmp_path) == before
 
 
-def test_a_store_is_there(complete_store, monkeypatch):
+def test_exists_for_a_store(complete_store, monkeypatch):
     assert ResultStore.exists(complete_store)
     monkeypatch.chdir(Path(complete_store).parent)
     store = ResultStore.open("toy.zarr")
@@ -595,8 +595,8 @@ def test_a_store_is_there(complete_store, monkeypatch):
 # The template
 
 
-def test_an_unfinished_template_is_completed(tmp_path, monkeypatch, complete_store):
-    """Creation is interrupted before the copy of the root, after it, in the middle, and before the root."""
+def test_interrupted_creation_is_completed(tmp_path, monkeypatch, complete_store):
+    """Interrupt the creation before and after the copy of the root, in the middle, and before the root."""
     path = tmp_path / "t.zarr"
     with Session.begin(str(tmp_path / "whole.zarr"), {}) as session, monkeypatch.context() as patch:
         operations = crash_at(patch, 10**9)
@@ -619,12 +619,12 @@ def test_an_unfinished_template_is_completed(tmp_path, monkeypatch, complete_sto
         else:
             assert ResultStore.exists(path)
             assert not ResultStore.open(path).complete
-            with pytest.raises(IncompleteStoreError, match="was interrupted while it was created; finish it with: dps"):
+            with pytest.raises(IncompleteStoreError, match="was interrupted; finish it with: dps"):
                 open_results(path)
     with Session.begin(str(path), {}) as session:
         ResultStore.create(session, STUDY, {})
     assert ResultStore.open(path).complete
-    assert leftovers(path) == []
+    assert temporary_files(path) == []
     with writing(path) as store:
         for panel in STUDY.panels:
             for block in iterate_blocks(panel):
@@ -632,7 +632,7 @@ def test_an_unfinished_template_is_completed(tmp_path, monkeypatch, complete_sto
     assert_equal_arrays(path, complete_store)
 
 
-def test_an_unfinished_template_of_another_study_is_refused(tmp_path, monkeypatch):
+def test_interrupted_creation_of_another_study_is_rejected(tmp_path, monkeypatch):
     path = tmp_path / "t.zarr"
     with Session.begin(str(path), {}) as session, monkeypatch.context() as patch:
         crash_at(patch, 9, once=True)
@@ -644,7 +644,7 @@ def test_an_unfinished_template_of_another_study_is_refused(tmp_path, monkeypatc
         assert file_stamps(path) == before
 
 
-def test_sessions_are_kept_and_leave_the_root_alone(store_copy):
+def test_sessions_are_recorded_without_changing_the_root(store_copy):
     before, root = ResultStore.open(store_copy), (store_copy / "zarr.json").read_bytes()
     sessions = before.sessions
     with Session.begin(str(store_copy), {"name": "b"}) as session:
@@ -665,22 +665,22 @@ def test_sessions_are_kept_and_leave_the_root_alone(store_copy):
     xr.open_zarr(store_copy, group="means", consolidated=True).load()
 
 
-def test_a_session_removes_half_written_files_only(store_copy):
-    """Those of sessions that did not end, and nothing else."""
+def test_session_removes_only_temporary_files(store_copy):
+    """Remove the temporary files of sessions that did not end, and no other files."""
     before = file_stamps(store_copy)
     for name in ("000001-0123456789ab", "fenced-0123456789ab"):
         (store_copy / WRITING / name).mkdir(parents=True)
         (store_copy / WRITING / name / "half").write_text("half")
-    assert len(leftovers(store_copy)) == 2
+    assert len(temporary_files(store_copy)) == 2
     with Session.begin(str(store_copy), {}):
-        assert leftovers(store_copy) == []
+        assert temporary_files(store_copy) == []
     after = file_stamps(store_copy)
     assert {path: stamp for path, stamp in after.items() if path in before} == before
     assert [path.parent.name for path in after.keys() - before.keys()] == ["sessions"]
 
 
-def test_a_panel_without_factors_and_without_trials(tmp_path):
-    """The smallest panel there is: one method, one number."""
+def test_panel_without_factors_and_trials(tmp_path):
+    """Smallest panel: one method, one number."""
     study = replace(STUDY, panels=(replace(TABLE, factors=(), simulate=lambda cell, streams: 2.0),))
     compute_into(tmp_path / "t.zarr", study)
     ds = xr.open_zarr(tmp_path / "t.zarr", group="table").load()
@@ -689,8 +689,8 @@ def test_a_panel_without_factors_and_without_trials(tmp_path):
     assert not ResultStore.open(tmp_path / "t.zarr").pending(study.panels[0]).any()
 
 
-def test_a_panel_of_one_method_needs_no_dimension_for_it(tmp_path, complete_store):
-    """Without it, the numbers are the same and the dimension is gone: with and without trials, with method factors."""
+def test_panel_of_one_method_without_method_dim(tmp_path, complete_store):
+    """Compare with the panel with `method_dim`, with and without trials and method factors."""
     lone = [
         (replace(MEANS, methods=(MEANS.methods[1],), method_dim=None, validate=lambda *_: True), {"method": "noisy"}),
         (replace(TABLE, methods=(TABLE.methods[1],), method_dim=None), {"power": "cube"}),
@@ -699,9 +699,9 @@ def test_a_panel_of_one_method_needs_no_dimension_for_it(tmp_path, complete_stor
     study = replace(STUDY, panels=tuple(panel for panel, _ in lone))
     compute_into(tmp_path / "t.zarr", study)
     store = ResultStore.open(tmp_path / "t.zarr")
-    for panel, place in lone:
+    for panel, dropped in lone:
         ds = xr.open_zarr(tmp_path / "t.zarr", group=panel.name).load()
-        whole = xr.open_zarr(complete_store, group=panel.name).sel(place).drop_vars(place).load()
+        whole = xr.open_zarr(complete_store, group=panel.name).sel(dropped).drop_vars(dropped).load()
         xr.testing.assert_equal(ds, whole)
         assert {name: variable.dims for name, variable in ds.variables.items()} == {
             name: variable.dims for name, variable in whole.variables.items()

@@ -1,4 +1,4 @@
-"""A trial's numbers depend on what the trial is, and on nothing else."""
+"""Tests of random streams: draws depend only on the identity of the trial."""
 
 from dataclasses import replace
 from itertools import pairwise, product
@@ -20,12 +20,12 @@ def streams(trials=range(1), seed=1, study="s", panel="p", role="data", values=V
 
 
 def draw_with_generators(its):
-    """Take an amount of numbers that differs from trial to trial, as a sampler with rejections does."""
+    """Draw a number of values that varies between trials, as in rejection sampling."""
     return [rng.normal(size=rng.integers(1, 5)).tolist() for rng in its.generators()]
 
 
 @given(st.sets(st.integers(1, 39)), st.integers(1, 4))
-def test_any_split_gives_the_same_numbers(cuts, n_uniforms):
+def test_draws_do_not_depend_on_the_division_of_trials(cuts, n_uniforms):
     bounds = [0, *sorted(cuts), 40]
     parts = [streams(range(start, stop)) for start, stop in pairwise(bounds)]
     whole = streams(range(40))
@@ -35,7 +35,7 @@ def test_any_split_gives_the_same_numbers(cuts, n_uniforms):
     assert [row for part in parts for row in draw_with_generators(part)] == draw_with_generators(whole)
 
 
-def test_one_trial_alone():
+def test_single_trial():
     whole = streams(range(20))
     alone = streams(range(5, 9)).single(13)
     assert alone.trials == range(13, 14)
@@ -52,8 +52,8 @@ def draw_from_generators(its, **label):
 
 
 @pytest.mark.parametrize("draw", [draw_uniforms, draw_from_generators])
-def test_a_second_draw_needs_a_label(draw):
-    """The same stream drawn from twice gives overlapping draws, which a method would take for independent ones."""
+def test_second_draw_requires_a_label(draw):
+    """Two draws from one stream overlap, but a method would assume that they are independent."""
     its = streams(range(3))
     first = draw(its)
     with pytest.raises(ValueError, match="label"):
@@ -66,15 +66,15 @@ def test_a_second_draw_needs_a_label(draw):
     assert draw(streams(range(3)), label="second") == second
 
 
-def test_a_second_draw_is_refused_when_it_is_asked_for():
-    """Not when the generators are used."""
+def test_second_draw_raises_immediately():
+    """The call raises, not the first use of a generator."""
     its = streams()
     its.generators()
     with pytest.raises(ValueError, match=r"Streams\.generators was called twice in role 'data' of panel p"):
         its.generators()
 
 
-def test_another_number_of_uniforms_is_a_second_draw():
+def test_different_number_of_uniforms_is_a_second_draw():
     its = streams(range(3))
     its.uniforms(2)
     with pytest.raises(ValueError, match=r"Streams\.uniforms"):
@@ -82,7 +82,7 @@ def test_another_number_of_uniforms_is_a_second_draw():
 
 
 @pytest.mark.parametrize("label", ["", 0])
-def test_a_label_is_a_nonempty_string(label):
+def test_label_must_be_a_nonempty_string(label):
     with pytest.raises(ValueError, match="non-empty string"):
         streams().uniforms(1, label=label)
 
@@ -97,7 +97,7 @@ def test_labelled_draws_do_not_depend_on_the_grouping_of_trials():
 
 @pytest.mark.parametrize("d", [1, 3, 7])
 def test_rows_of_uniforms_are_the_advanced_stream(d):
-    """The first trial gives the generator; numpy's own `advance` gives the others."""
+    """The first trial gives the generator; NumPy's `advance` gives the others."""
     rows = streams(range(1000)).uniforms(d)
     assert rows.shape == (1000, d)
     for trial in (0, 1, 17, 999):
@@ -106,7 +106,7 @@ def test_rows_of_uniforms_are_the_advanced_stream(d):
         np.testing.assert_array_equal(rows[trial], np.random.Generator(bit_generator).random(d))
 
 
-def test_far_trials_need_no_drawing():
+def test_late_trials_need_no_earlier_draws():
     assert streams(range(10**15, 10**15 + 2)).uniforms(5).shape == (2, 5)
 
 
@@ -136,14 +136,14 @@ def test_order_of_names_does_not_matter():
     ],
     ids=str,
 )
-def test_every_part_of_the_key_counts(other):
+def test_every_part_of_the_key_changes_the_stream(other):
     assert not np.isin(streams(**other).uniforms(8), streams().uniforms(8)).any()
     ours, theirs = (next(its.generators()).random(8) for its in (streams(), streams(**other)))
     assert not np.isin(ours, theirs).any()
 
 
 def test_no_collisions_over_a_grid_of_keys():
-    """6,000 streams, first 64-bit words all distinct: by chance two are equal with probability 1e-12."""
+    """6,000 streams with distinct first 64-bit words; the probability of a chance collision is 1e-12."""
     first = []
     vectors = [(1.0,), (1.0, 2.0), (1.0, 2.0, 0.0), (2.0, 1.0), (12.0,), (0.0, 1.0, 2.0)]
     for seed, panel, role, n, vector in product((0, 1, 2**40), "ab", ("data", "m"), range(5), vectors):
@@ -153,8 +153,8 @@ def test_no_collisions_over_a_grid_of_keys():
     assert len(set(first)) == len(first)
 
 
-def test_keys_of_unequal_length_do_not_merge():
-    """A SeedSequence over the bare values would merge them: that is why keys are hashed."""
+def test_keys_of_unequal_length_do_not_collide():
+    """A SeedSequence of the unhashed values would collide."""
     short, long = np.random.SeedSequence([1, 2]), np.random.SeedSequence([1, 2, 0])
     assert (short.generate_state(4) == long.generate_state(4)).all()
     ours = [streams(values={"v": vector}).uniforms(4) for vector in ((1.0, 2.0), (1.0, 2.0, 0.0))]
@@ -162,14 +162,14 @@ def test_keys_of_unequal_length_do_not_merge():
 
 
 def test_trials_and_the_common_stream_are_separate():
-    """The stream without a trial is neither that of trial 0 nor of any other."""
+    """The stream without a trial differs from that of trial 0 and of all other trials."""
     whole = streams(range(50))
     singles = [rng.random() for rng in whole.generators()]
     assert not np.isin(singles, whole.uniforms(4)).any()
 
 
 def test_golden_numbers():
-    """A change of these numbers changes every result ever stored: raise the distribution's version."""
+    """A change of these numbers changes all stored results: increase the versions of all studies."""
     its = Streams(7, "study", "panel", "role", {"n": 100, "a": (1.0, 0.5), "e": 1e-8, "k": "x"}, range(2, 4))
     key = canonical_json([7, "study", "panel", "role", sorted(its.values.items()), 2])
     assert key == '[7,"study","panel","role",[["a",[1.0,0.5]],["e",1e-08],["k","x"],["n",100]],2]'
@@ -197,14 +197,14 @@ def test_uniforms_are_uniform():
 
 
 def test_streams_of_trials_are_independent():
-    """The first number of each of 20,000 generators: uniform, and not correlated with its neighbour."""
+    """First draws of 20,000 generators: uniform, and not correlated with their neighbours."""
     first = np.array([rng.random() for rng in streams(range(20_000)).generators()])
     assert stats.kstest(first, "uniform").pvalue > 1e-6
     assert_mean_within((first[1:] - 0.5) * (first[:-1] - 0.5), 0.0)
 
 
 def test_streams_of_cells_are_independent():
-    """The numbers of trial 0 over neighbouring cells."""
+    """Draws of trial 0 in neighbouring cells."""
     first = np.array([streams(values={"n": n}).uniforms(1)[0, 0] for n in range(5_000)])
     assert stats.kstest(first, "uniform").pvalue > 1e-6
     assert_mean_within((first[1:] - 0.5) * (first[:-1] - 0.5), 0.0)

@@ -1,4 +1,4 @@
-"""How a study is configured, described, and compared with a stored description."""
+"""Tests of the configuration and specification of studies."""
 
 import json
 from dataclasses import replace
@@ -21,7 +21,7 @@ def refused(message, **arguments):
     assert "\n" not in str(caught.value)
 
 
-def test_configure_nothing():
+def test_configure_without_changes():
     assert STUDY.configure() == STUDY
 
 
@@ -56,7 +56,7 @@ def test_configure_list_of_methods():
     assert configured.panel("means").methods[1] is MEANS.methods[0]
 
 
-def test_configure_reaches_every_panel_that_has_the_name():
+def test_configure_changes_every_panel_with_the_name():
     configured = STUDY.configure(values={"n": [6], "order": [3]})
     assert [configured.panel(name).factors[0].values for name in ("means", "faults", "table")] == [(6,), (6,), (3.0,)]
     only = STUDY.configure(panels=["faults"], values={"n": [6]})
@@ -68,12 +68,12 @@ def test_panels_keep_the_order_of_the_study():
 
 
 def with_demand(*names):
-    """Return the toy study with some of its panels on demand."""
+    """Return the toy study with some panels on demand."""
     panels = (replace(panel, on_demand=panel.name in names) for panel in STUDY.panels)
     return replace(STUDY, panels=tuple(panels))
 
 
-def test_panels_on_demand_are_kept_where_they_are_named():
+def test_panels_on_demand_are_kept_if_named():
     study = with_demand("table", "single")
     assert [panel.name for panel in study.configure().panels] == ["means", "faults"]
     assert study.configure(panels=["table", "means"]) == STUDY.configure(panels=["table", "means"])
@@ -81,14 +81,14 @@ def test_panels_on_demand_are_kept_where_they_are_named():
     assert with_demand().configure() == STUDY.configure()
 
 
-def test_a_panel_that_was_named_is_like_any_other():
+def test_named_panel_on_demand_stays_in_the_study():
     """A study may be configured before it is run, and `run` configures it again."""
     chosen = with_demand("table").configure(panels=["table"], values={"order": [4]})
     assert chosen.configure() == chosen
     assert chosen.configure(values={"point": [9]}).panel("table").outputs[0].values == (9,)
 
 
-def test_values_of_a_panel_on_demand_that_was_not_named():
+def test_values_of_a_panel_on_demand_select_it():
     study = with_demand("table")
     message = "^order belongs to panel table, which is computed on demand only; add --panel table$"
     with pytest.raises(BadInputError, match=message):
@@ -99,14 +99,14 @@ def test_values_of_a_panel_on_demand_that_was_not_named():
         study.configure(values={"ordre": [4]})
 
 
-def test_values_shared_with_a_panel_on_demand_go_to_those_kept():
+def test_values_shared_with_a_panel_on_demand_change_kept_panels():
     configured = with_demand("faults").configure(values={"n": [6]})
     assert [panel.name for panel in configured.panels] == ["means", "table", "single"]
     assert configured.panel("means").factors[0].values == (6,)
 
 
-def test_panels_on_demand_are_checked_where_they_are_named():
-    """Their values may be such that nobody could compute them."""
+def test_panels_on_demand_are_checked_only_if_named():
+    """Their default values may be invalid."""
 
     def refuse(cell, setting):
         raise ValueError("give a file")
@@ -118,7 +118,7 @@ def test_panels_on_demand_are_checked_where_they_are_named():
         study.configure(panels=["table"])
 
 
-def test_a_study_whose_panels_are_all_on_demand_is_refused_unless_one_is_named():
+def test_study_with_only_panels_on_demand_requires_a_name():
     study = with_demand(*(panel.name for panel in STUDY.panels))
     with pytest.raises(
         BadInputError, match=r"study toy .* on demand only; name one with --panel: means, faults, table"
@@ -128,8 +128,8 @@ def test_a_study_whose_panels_are_all_on_demand_is_refused_unless_one_is_named()
     assert study.configure(panels=["table"]) == STUDY.configure(panels=["table"])
 
 
-def test_on_demand_is_in_no_spec():
-    """So stores of before can be resumed, and a panel may become one that is on demand."""
+def test_on_demand_is_not_in_the_spec():
+    """Older stores can be resumed, and a panel may change to on demand."""
     study = with_demand("table", "single")
     assert study.spec() == STUDY.spec()
     chosen = study.configure(panels=["table"], values={"order": [3, 4]})
@@ -150,7 +150,7 @@ def test_a_panel_on_demand_from_plan_to_summary(tmp_path):
     assert resume(store.url, study=study).spec == store.spec
 
 
-def test_refusals():
+def test_invalid_configurations_are_rejected():
     refused("trials must be .*>= 1.*, got 0", trials=0)
     refused("trials must be .*>= 1.*, got -3", trials=-3)
     refused("seed must be .*>= 0.*, got -1", seed=-1)
@@ -158,15 +158,15 @@ def test_refusals():
     refused(r"unknown factor 'epsilom'; did you mean epsilon\?", values={"epsilom": [1]})
     refused("unknown factor 'trial'", values={"trial": [1]})
     refused("unknown factor 'epsilon'; Allowed: order, point, power", panels=["table"], values={"epsilon": [1]})
-    refused("n must be a whole number, got 'x'", values={"n": ["x"]})
+    refused("n must be an integer, got 'x'", values={"n": ["x"]})
     refused("n must have at least one value", values={"n": []})
     refused("n must have distinct values, got 4, 4", values={"n": ["4", 4.0]})
-    refused("delta is .*one value.*, got 2; give one", values={"delta": [0.1, 0.2]})
-    refused("delta is .*one value.*, got 0; give one", values={"delta": []})
+    refused("delta must have one value, got 2", values={"delta": [0.1, 0.2]})
+    refused("delta must have one value, got 0", values={"delta": []})
 
 
-def test_more_blocks_than_a_store_can_hold_are_refused():
-    """Before the cells are listed, and by extend, too."""
+def test_too_many_blocks_are_rejected():
+    """Before the cells are listed; the same for extensions."""
     values = {"n": range(5, 10), "epsilon": [1], "scale": [1, 2]}
     message = (
         r"^panel means must have at most 10,000,000 blocks, got [0-9,]+: [0-9,]+ cells and settings with 1,000,000,"
@@ -182,7 +182,7 @@ def test_more_blocks_than_a_store_can_hold_are_refused():
     refused("got 10,000,001: 1 cells", panels=["single"], trials=10**7 * block + 1)
 
 
-def test_refusals_of_methods():
+def test_invalid_methods_are_rejected():
     means = {"panels": ["means"]}
     refused(r"unknown method.* 'plan'; did you mean plain\?", values={"method": ["plan"]}, **means)
     refused("method must have distinct values, got plain, plain", values={"method": ["plain"] * 2}, **means)
@@ -212,7 +212,7 @@ def test_applies():
     assert MEANS.applies({"n": 4, "scale": 1.0}, long) is False
 
 
-def test_validate_sees_constants_and_the_method():
+def test_validate_receives_constants_and_the_method():
     seen = []
 
     def validate(cell, setting):
@@ -271,23 +271,23 @@ def test_spec_roundtrip(arguments):
         ),
     ],
 )
-def test_spec_tells_whatever_decides_numbers_or_layout(change):
+def test_spec_contains_everything_that_affects_values_or_layout(change):
     changed = change(STUDY)
     assert differences(STUDY.spec(), changed.spec())
     assert canonical_json(changed.spec()) != canonical_json(STUDY.spec())
 
 
-def test_spec_does_not_depend_on_words():
+def test_spec_does_not_depend_on_descriptions():
     reworded = replace(STUDY, title="x", aim="y", panels=(replace(MEANS, meaning="z"), *STUDY.panels[1:]))
     assert reworded.spec() == STUDY.spec()
 
 
-def test_spec_holds_integer_versions_alone():
-    """A release of the package that changes no number is no other spec."""
+def test_spec_contains_integer_versions_only():
+    """A release of the package that changes no number has the same spec."""
     assert sorted(STUDY.spec()) == ["panels", "seed", "study", "version"]
 
 
-def test_from_spec_names_what_is_gone():
+def test_from_spec_reports_missing_names():
     spec = json.loads(canonical_json(STUDY.spec()))
     without_method = replace(STUDY, panels=(replace(MEANS, methods=MEANS.methods[:2]), *STUDY.panels[1:]))
     with pytest.raises(BadInputError, match=r"unknown method.* 'chain'"):
@@ -330,14 +330,14 @@ def assert_contained(old, new):
     ],
     ids=str,
 )
-def test_extended_or_reordered_grid_keeps_every_number(values, n_more):
+def test_extended_or_reordered_grid_keeps_all_values(values, n_more):
     old = evaluate_all(STUDY, "means")
     new = evaluate_all(STUDY.configure(panels=["means"], values=values), "means")
     assert_contained(old, new)
     assert len(new) == len(old) + n_more
 
 
-def test_more_trials_and_another_method_keep_every_number():
+def test_more_trials_and_methods_keep_all_values():
     short = STUDY.configure(values={"method": ["noisy"]}, panels=["means"], trials=3)
     old, new = evaluate_all(short, "means"), evaluate_all(STUDY, "means")
     assert len(old) == 4
@@ -346,15 +346,15 @@ def test_more_trials_and_another_method_keep_every_number():
 
 
 @pytest.mark.parametrize("change", [{"seed": 8}, {"name": "tow"}])
-def test_another_seed_or_study_changes_every_number(change):
-    """The negative control of the tests above."""
+def test_different_seed_or_study_changes_all_values(change):
+    """Negative control of the tests above."""
     old, new = evaluate_all(STUDY, "means"), evaluate_all(replace(STUDY, **change), "means")
     for key, arrays in old.items():
         assert not np.isin(arrays["quantile"][arrays["status"] == 1], new[key]["quantile"]).any()
 
 
-def test_methods_see_the_same_data():
-    """A copy of a method under another name has other draws; `plain` draws none, so it differs by its data only."""
+def test_methods_use_the_same_data():
+    """A renamed copy of a method has different draws; `plain` draws nothing, so only its data could differ."""
     panel = replace(MEANS, methods=(MEANS.methods[0], replace(MEANS.methods[0], name="plain-too")))
     found = evaluate_all(replace(STUDY, panels=(panel,)), "means")
     for cell in {cell for cell, _ in found}:
@@ -371,7 +371,7 @@ def test_methods_draw_their_own_noise():
 
 
 def declare(**changes):
-    """Declare a small panel, with whatever is wrong."""
+    """Declare a small panel with the given invalid arguments."""
     panel = {
         "name": "p",
         "meaning": "",
@@ -396,7 +396,7 @@ def declare(**changes):
         ("one method .*, got m, o", {"method_dim": None, "methods": (Method("m", None), Method("o", None))}),
     ],
 )
-def test_wrong_declarations_of_a_panel(message, changes):
+def test_invalid_declarations_of_a_panel_are_rejected(message, changes):
     declare()
     with pytest.raises(BadInputError, match=message):
         declare(**changes)
@@ -411,18 +411,18 @@ def test_wrong_declarations_of_a_panel(message, changes):
     ],
     ids=["method twice", "unknown method factor", "unknown output"],
 )
-def test_declarations_that_cannot_work_are_refused_before_anything_is_computed(message, changes):
+def test_inconsistent_declarations_are_rejected(message, changes):
     with pytest.raises(BadInputError, match=message):
         Study("s", "", "", (declare(**changes),), seed=1).configure()
 
 
-def test_two_panels_of_one_name_are_refused():
+def test_duplicate_panel_names_are_rejected():
     with pytest.raises(BadInputError, match="p"):
         Study("s", "", "", (declare(), declare(meaning="another")), seed=1).configure()
 
 
-def test_a_method_may_not_share_the_stream_of_the_data():
-    """Streams of role "data" are the simulator's: a method of that name would draw the numbers of the data as noise."""
+def test_method_must_not_share_the_stream_of_the_data():
+    """Role "data" belongs to the simulation: a method of that name would draw the same numbers as noise."""
 
     def simulate(cell, streams):
         return streams.uniforms(1)[:, 0]
@@ -437,13 +437,13 @@ def test_a_method_may_not_share_the_stream_of_the_data():
 @pytest.mark.parametrize(
     "dtype", [np.float64, float, np.dtype("f8"), "longdouble", "ulonglong", None, "complex128", "U3", "M8[s]"]
 )
-def test_a_dtype_that_no_store_holds_is_refused(dtype):
-    with pytest.raises(BadInputError, match="must have the name of a boolean, whole or floating dtype"):
+def test_unsupported_dtype_is_rejected(dtype):
+    with pytest.raises(BadInputError, match="must have the name of a boolean, integer or floating dtype"):
         Measure("x", "a number", dtype=dtype)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "f8", "float32", "f2", "int8", "uint64", ">i4", "bool"])
-def test_a_dtype_that_a_store_holds(tmp_path, dtype):
+def test_supported_dtype(tmp_path, dtype):
     measures = (replace(SINGLE.measures[0], dtype=dtype),)
     study = replace(STUDY, panels=(replace(SINGLE, measures=measures),))
     compute_into(tmp_path / "s.zarr", study)

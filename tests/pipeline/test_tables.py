@@ -1,4 +1,4 @@
-"""Every row is mapped once, whatever the chunks; tables on disk say the same in any format; bad ones are refused."""
+"""Tests of tables: every row is mapped once for any chunks, formats are equivalent, and invalid tables are rejected."""
 
 import os
 import sys
@@ -28,17 +28,17 @@ def client():
 
 
 def collect(first, *blocks):
-    """Map: keep the blocks, and where they begin."""
+    """Map: return the blocks and their first rows."""
     return [(first, blocks)]
 
 
 def join(parts):
-    """Combine: keep all, in order."""
+    """Combine: concatenate all results in order."""
     return [piece for part in parts for piece in part]
 
 
 def whole(pieces, k):
-    """Return array k of the blocks that were collected, which must follow each other."""
+    """Return array k of the collected blocks, which must be consecutive."""
     first = 0
     for start, blocks in pieces:
         assert start == first
@@ -68,14 +68,14 @@ def test_numpy_arrays_are_divided(client, monkeypatch):
 
 
 def read_noted(path, block_id=None):
-    """Read a block, and note that it was."""
+    """Read a block and record the read."""
     with open(path, "a") as file:
         file.write(f"{block_id[0]}\n")
     return np.ones((100, 2))
 
 
-def test_a_block_is_one_task_that_reads_once(client, tmp_path):
-    """Two arrays at a time, too: nothing that was read passes between tasks, and so between workers."""
+def test_each_block_is_read_once_by_one_task(client, tmp_path):
+    """Also for two arrays: no rows are transferred between tasks, and hence between workers."""
     chunks, meta = ((100,) * 10, (2,)), np.empty((0, 0))
     arrays = [
         da.map_blocks(partial(read_noted, tmp_path / name), chunks=chunks, dtype=float, meta=meta) for name in "xy"
@@ -90,7 +90,7 @@ def test_a_block_is_one_task_that_reads_once(client, tmp_path):
 @pytest.mark.parametrize(
     ("message", "arrays"),
     [
-        ("with one n, got (5,), (4,)", [np.ones(5), np.ones(4)]),
+        ("with equal n, got (5,), (4,)", [np.ones(5), np.ones(4)]),
         ("arrays must have shapes (n,) or (n, c)", [np.ones((2, 2, 2))]),
         ("arrays must have shapes", [np.ones(())]),
         ("at least one row, got none", [np.ones((0, 2))]),
@@ -98,13 +98,13 @@ def test_a_block_is_one_task_that_reads_once(client, tmp_path):
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_arrays_that_do_not_fit(client, message, arrays):
+def test_mismatched_arrays_are_rejected(client, message, arrays):
     with pytest.raises(BadInputError) as caught:
         reduce_rows(client, arrays, collect, join)
     assert message in str(caught.value)
 
 
-def test_an_error_in_a_block_is_the_callers(client):
+def test_error_in_a_block_is_raised_in_the_caller(client):
     def fail(first, block):
         raise ArithmeticError(f"at {first}")
 
@@ -113,25 +113,25 @@ def test_an_error_in_a_block_is_the_callers(client):
 
 
 def rise(first, block, keep):
-    """Map: how many MB the peak memory of this process has risen to; keep the block or not."""
+    """Map: return the rise of this process's peak memory in MB, and optionally keep the block."""
     lines = Path("/proc/self/status").read_text().splitlines()
     peak = next(int(line.split()[1]) / 1000 for line in lines if line.startswith("VmHWM"))
     return peak, (block if keep else None)
 
 
 def largest(parts):
-    """Combine: the largest peak, and all that was kept."""
+    """Combine: return the largest peak and all kept blocks."""
     return max(peak for peak, _ in parts), [kept for _, kept in parts]
 
 
 def end(first, block):
-    """Map: end the process, as the system does where memory runs out."""
+    """Map: end the process, as the system does when memory runs out."""
     os._exit(1)
 
 
 @pytest.mark.slow
 def test_worker_processes_hold_one_block_and_may_die(tmp_path):
-    """A table of 288 MB in blocks of 32 MB takes a few blocks; kept blocks, the negative control, take it all."""
+    """A table of 288 MB in blocks of 32 MB needs a few blocks; with kept blocks (negative control) it needs 288 MB."""
     array = zarr.create_array(tmp_path / "t.zarr", shape=(12_000_000, 3), chunks=(333_334, 3), dtype="f8")
     array.attrs["columns"] = ["a", "b", "y"]
     array[:] = 1.0
@@ -143,7 +143,7 @@ def test_worker_processes_hold_one_block_and_may_die(tmp_path):
         kept, _ = measure([rows], map_rows=partial(rise, keep=True))
         assert peak - loaded < 100
         assert kept - loaded > 200
-        with pytest.raises(ExecutionError, match="a worker died with a block of rows in hand"):
+        with pytest.raises(ExecutionError, match="a worker died while it processed a block of rows"):
             reduce_rows(client, [da.ones(10, chunks=5)], end, sum)
 
 
@@ -214,11 +214,11 @@ WRITERS = (
 )
 
 
-@pytest.mark.filterwarnings("ignore:The data type:UserWarning")  # Zarr's texts have no final specification
+@pytest.mark.filterwarnings("ignore:The data type:UserWarning")  # Zarr's string dtype has no final specification
 @pytest.mark.filterwarnings("ignore::zarr.errors.UnstableSpecificationWarning")
 @pytest.mark.parametrize("write", WRITERS, ids=lambda write: write.__name__)
 @pytest.mark.parametrize("part_bytes", [2**25, 3000])
-def test_formats_say_the_same(client, tmp_path, monkeypatch, frame, write, part_bytes):
+def test_formats_are_equivalent(client, tmp_path, monkeypatch, frame, write, part_bytes):
     monkeypatch.setattr(pipeline.tables.formats, "PART_BYTES", part_bytes)
     path = str(write(frame, tmp_path))
     for features in (["a", "count", "flag"], ["flag", "a"], ["count"], []):
@@ -233,7 +233,7 @@ def test_all_other_columns_are_features(tmp_path, frame):
     assert open_table(str(write_zarr_matrix(frame, tmp_path)), "count").columns == ("a", "flag", "y", "count")
 
 
-def test_columns_without_names_get_some(tmp_path):
+def test_unnamed_columns_get_names(tmp_path):
     zarr.create_array(tmp_path / "t.zarr", data=np.ones((5, 2)))
     group = zarr.open_group(tmp_path / "g.zarr", mode="w")
     group.create_array("X", data=np.ones((5, 2)))
@@ -242,14 +242,14 @@ def test_columns_without_names_get_some(tmp_path):
     assert open_table(str(tmp_path / "g.zarr"), "y").columns == ("X_0", "X_1", "y")
 
 
-def test_csv_without_a_last_line_break_or_with_a_mark_at_its_start(client, tmp_path):
+def test_csv_without_final_newline_or_with_byte_order_mark(client, tmp_path):
     (tmp_path / "t.csv").write_bytes("\ufeffa, y\r\n1, 2\r\n3,  4".encode())
     table = open_table(str(tmp_path / "t.csv"), "y")
     np.testing.assert_array_equal(whole(reduce_rows(client, [table.rows], collect, join), 0), [[1, 2], [3, 4]])
 
 
 def refused(path, target="y", features=None, client=None):
-    """Return the one line with which a table is refused, when it is opened or when it is read."""
+    """Return the one-line error of opening or reading a table."""
 
     def read():
         reduce_rows(client, [open_table(str(path), target, features).rows], collect, join)
@@ -263,21 +263,21 @@ def refused(path, target="y", features=None, client=None):
 @pytest.mark.parametrize(
     ("message", "text"),
     [
-        ("column y must be numbers", "a,y\n1,x\n2,z\n"),
-        ("column a must be numbers; leave it out", "a,y\nx,1\nz,2\n"),
+        ("column y must be numeric", "a,y\n1,x\n2,z\n"),
+        ("column a must be numeric; encode it, or omit it", "a,y\nx,1\nz,2\n"),
         ("the first line must name every column, got 'a,'", "a,\n1,2\n"),
         ("the first line must name every column", ""),
         ("got twice: a", "a,a,y\n1,2,3\n"),
         ("at least one row, got none", "a,y\n"),
-        ("a line must have 2 fields, line 2 of these has more", "a,y\n1,2\n1,5,2,5\n"),
+        ("a line must have 2 fields, got more in line 2 of these", "a,y\n1,2\n1,5,2,5\n"),
     ],
 )
-def test_bad_csv(client, tmp_path, message, text):
+def test_invalid_csv_is_rejected(client, tmp_path, message, text):
     (tmp_path / "t.csv").write_text(text)
     assert message in refused(tmp_path / "t.csv", client=client)
 
 
-def test_csv_that_goes_bad_further_down(client, tmp_path, monkeypatch):
+def test_csv_with_an_invalid_later_line(client, tmp_path, monkeypatch):
     monkeypatch.setattr(pipeline.tables.formats, "PART_BYTES", 8000)
     lines = ["1,2"] * 5000
     for bad, message in (("1,x", "could not convert"), ('1,"2\n3"', "could not convert"), ("1,2,3", "2 fields")):
@@ -288,7 +288,7 @@ def test_csv_that_goes_bad_further_down(client, tmp_path, monkeypatch):
         assert f"cannot read data rows 4,001 to 5,00{bad.count(chr(10))} of" in found
 
 
-def test_names_that_are_not_there(tmp_path, frame):
+def test_unknown_columns_are_rejected(tmp_path, frame):
     path = write_zarr_matrix(frame, tmp_path)
     assert "unknown column 'flags'; did you mean flag?" in refused(path, features=["flags"])
     assert "unknown column 'z'" in refused(path, target="z")
@@ -296,36 +296,36 @@ def test_names_that_are_not_there(tmp_path, frame):
     assert "column a is named twice" in refused(path, features=["a", "a"])
 
 
-def test_paths_that_are_no_tables(tmp_path):
+def test_paths_that_are_not_tables_are_rejected(tmp_path):
     assert "must end in .zarr, .parquet, .csv" in refused(tmp_path / "t.csv.gz")
-    assert "there is no table" in refused(tmp_path / "t.csv")
+    assert "no table at" in refused(tmp_path / "t.csv")
     for suffix in ("zarr", "parquet"):
         path = tmp_path / f"t.{suffix}"
         path.write_text("no such thing")
         assert f"cannot read {path} as {suffix}" in refused(path)
     (tmp_path / "empty.parquet").mkdir()
-    assert "must hold files that end in .parquet" in refused(tmp_path / "empty.parquet")
+    assert "must contain .parquet files" in refused(tmp_path / "empty.parquet")
     (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\n\x00")
     assert "as csv: UnicodeDecodeError" in refused(tmp_path / "binary.csv")
 
 
-def test_zarr_arrays_that_do_not_fit(tmp_path):
+def test_mismatched_zarr_arrays_are_rejected(tmp_path):
     group = zarr.open_group(tmp_path / "g.zarr", mode="w")
     group.create_array("a", data=np.ones(5))
     group.create_array("y", data=np.ones(6))
     group.create_array("packed", data=np.ones(6, dtype="i2"), attributes={"scale_factor": 0.1})
-    assert "as many rows each, got a 5, y 6" in refused(tmp_path / "g.zarr", features=["a"])
-    assert "column packed must be numbers" in refused(tmp_path / "g.zarr", features=["packed"])
+    assert "equal numbers of rows, got a 5, y 6" in refused(tmp_path / "g.zarr", features=["a"])
+    assert "column packed must be numeric" in refused(tmp_path / "g.zarr", features=["packed"])
     group.create_array("X", data=np.ones((6, 2)), attributes={"columns": ["b"]})
     assert "the attribute columns of X must name 2 columns, got ['b']" in refused(tmp_path / "g.zarr")
     group["X"].attrs["columns"] = ["a", "b"]
     assert "got twice: a" in refused(tmp_path / "g.zarr")
 
 
-def test_files_of_parquet_that_do_not_fit(client, tmp_path, frame):
+def test_mismatched_parquet_files_are_rejected(client, tmp_path, frame):
     path = write_parquet_folder(frame, tmp_path)
     frame[["a", "y"]].to_parquet(path / "part-9.parquet")
-    assert "part-9.parquet has no count" in refused(path)
+    assert "part-9.parquet without count" in refused(path)
 
 
 def test_parquet_without_pyarrow(tmp_path, monkeypatch, frame):
@@ -334,9 +334,9 @@ def test_parquet_without_pyarrow(tmp_path, monkeypatch, frame):
     assert "pip install 'dpstudies[tables]'" in refused(path)
 
 
-def test_a_table_that_changes_while_it_is_read(client, tmp_path):
+def test_table_that_changes_while_it_is_read(client, tmp_path):
     (tmp_path / "t.csv").write_text("a,y\n1,2\n3,4\n")
     rows = open_table(str(tmp_path / "t.csv"), "y").rows
     (tmp_path / "t.csv").write_text("a,y\n1,2\n")
-    with pytest.raises(BadInputError, match=r"data rows 1 to 2 of .* are 1 rows when read"):
+    with pytest.raises(BadInputError, match=r"data rows 1 to 2 of .*: got 1 rows"):
         reduce_rows(client, [rows], collect, join)

@@ -1,4 +1,4 @@
-"""Verification notices a changed bit, a cut file and a lost one; a repair returns damaged blocks to pending."""
+"""Tests of verification: changed bits, truncated and lost files are detected, and repairs reset damaged blocks."""
 
 import shutil
 from pathlib import Path
@@ -9,7 +9,7 @@ import zarr
 
 from pipeline import resume
 from pipeline.errors import BadInputError, BusyStoreError, IncompleteStoreError, UnreadableStoreError
-from pipeline.stores.places import SESSIONS
+from pipeline.stores.locations import SESSIONS
 from pipeline.stores.sessions import Session
 from pipeline.stores.store import ResultStore
 from pipeline.verify import verify
@@ -17,7 +17,7 @@ from tests.pipeline.crashes import CrashError, crash_at
 from tests.pipeline.helpers import assert_equal_arrays, chunk_file, file_stamps, writing
 from tests.pipeline.toy import STUDY
 
-PLACES = [
+CHUNKS = [
     ("means", "estimate", (0, 0, 0, 0, 1, 0)),
     ("means", "n_above", (1, 0, 1, 1, 1, 0)),
     ("means", "quantile", (0, 0, 1, 0, 0, 1, 0)),
@@ -44,16 +44,16 @@ def checked(store, **arguments):
     return verify(store, study=STUDY, **arguments)
 
 
-def test_a_whole_store_has_no_flaw_and_is_not_touched(store_copy):
+def test_intact_store_has_no_problems_and_is_not_changed(store_copy):
     before = file_stamps(store_copy)
     found = checked(store_copy, sample=None)
-    assert found.flaws == ()
+    assert found.problems == ()
     assert found.n_pending == 0
     assert found.n_read == found.n_computed == 2 * 2 * 7 + 2 * 2 * 6 + 2 * 2 + 3
     assert file_stamps(store_copy) == before
 
 
-def test_a_sample_is_of_its_size_and_of_its_seed(store_copy):
+def test_sample_has_its_size_and_depends_on_the_seed(store_copy):
     assert checked(store_copy, sample=0).n_computed == 0
     one, same, other = (checked(store_copy, sample=3, seed=seed) for seed in (1, 1, 2))
     assert one == same
@@ -62,74 +62,79 @@ def test_a_sample_is_of_its_size_and_of_its_seed(store_copy):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("spoil", "kind"),
+    ("damage", "kind"),
     [(flip, "unreadable"), (cut, "unreadable"), (Path.unlink, "missing")],
     ids=["flip", "cut", "lose"],
 )
-def test_damaged_blocks_return_to_pending_and_are_computed_again(complete_store, store_copy, spoil, kind):
-    places = [place for place in PLACES if place[1] != "status" or kind != "missing"]
-    for panel, name, position in places:
-        spoil(chunk_file(store_copy, panel, name, *position))
+def test_damaged_blocks_become_pending_and_are_computed_again(complete_store, store_copy, damage, kind):
+    damaged = [chunk for chunk in CHUNKS if chunk[1] != "status" or kind != "missing"]
+    for panel, name, position in damaged:
+        damage(chunk_file(store_copy, panel, name, *position))
     before = file_stamps(store_copy)
     found = checked(store_copy, sample=0)
-    assert {(flaw.where.partition(",")[0], flaw.variable) for flaw in found.flaws} == {place[:2] for place in places}
-    assert {flaw.kind for flaw in found.flaws} == {kind}
+    assert {(problem.where.partition(",")[0], problem.variable) for problem in found.problems} == {
+        chunk[:2] for chunk in damaged
+    }
+    assert {problem.kind for problem in found.problems} == {kind}
     assert file_stamps(store_copy) == before
-    named = [{(flaw.where, flaw.variable) for flaw in one.flaws} for one in (found, checked(store_copy, repair=True))]
+    named = [
+        {(problem.where, problem.variable) for problem in one.problems}
+        for one in (found, checked(store_copy, repair=True))
+    ]
     assert named[0] == named[1]
     again = checked(store_copy, sample=None)
-    assert (again.flaws, again.n_pending) == ((), len({flaw.where for flaw in found.flaws}))
+    assert (again.problems, again.n_pending) == ((), len({problem.where for problem in found.problems}))
     resume(store_copy, study=STUDY)
     assert_equal_arrays(store_copy, complete_store)
 
 
-def test_what_lost_its_status_is_pending_and_no_flaw(store_copy):
+def test_block_without_status_is_pending_and_not_a_problem(store_copy):
     chunk_file(store_copy, "single", "status", 0, 1).unlink()
     found = checked(store_copy, sample=0)
-    assert (found.flaws, found.n_pending) == ((), 1)
+    assert (found.problems, found.n_pending) == ((), 1)
 
 
 @pytest.mark.slow
-def test_other_numbers_are_told_and_replaced_on_request_only(complete_store, store_copy):
+def test_different_values_are_reported_and_replaced_on_request(complete_store, store_copy):
     array = zarr.open_group(store_copy)["means/estimate"]
     array[0, 0, :, :, 0, 1] = np.nextafter(array[0, 0, 0, 0, 0, 1], 9)  # at all values of unused method factors
     changed = file_stamps(store_copy)
-    (flaw,) = checked(store_copy, sample=None).flaws
-    assert (flaw.variable, flaw.kind) == ("estimate", "different")
-    assert "largest relative difference" in flaw.problem
-    assert "e-16" in flaw.problem
+    (problem,) = checked(store_copy, sample=None).problems
+    assert (problem.variable, problem.kind) == ("estimate", "different")
+    assert "largest relative difference" in problem.description
+    assert "e-16" in problem.description
     assert file_stamps(store_copy) == changed
-    assert len(checked(store_copy, sample=None, repair=True).flaws) == 1
-    assert checked(store_copy, sample=None).flaws == ()
+    assert len(checked(store_copy, sample=None, repair=True).problems) == 1
+    assert checked(store_copy, sample=None).problems == ()
     assert_equal_arrays(store_copy, complete_store)
 
 
-def test_one_changed_position_of_an_unused_method_factor_is_seen_without_computing(complete_store, store_copy):
+def test_change_at_one_value_of_an_unused_method_factor_is_detected(complete_store, store_copy):
     array = zarr.open_group(store_copy)["means/estimate"]
     array[0, 0, 1, 0, 0, 1] = np.nextafter(array[0, 0, 1, 0, 0, 1], 9)
-    (flaw,) = checked(store_copy, sample=0, repair=True).flaws
-    assert (flaw.variable, flaw.kind) == ("estimate", "inconsistent")
+    (problem,) = checked(store_copy, sample=0, repair=True).problems
+    assert (problem.variable, problem.kind) == ("estimate", "inconsistent")
     resume(store_copy, study=STUDY)
     assert_equal_arrays(store_copy, complete_store)
 
 
 def repaired(store, complete_store):
-    """Verify twice, the second time with a repair, which gives the bytes of a whole store; return the flaw of both."""
+    """Verify and then repair a store, check its bytes against a complete store, and return the problem found."""
     before = file_stamps(store)
-    (flaw,) = checked(store, sample=0).flaws
+    (problem,) = checked(store, sample=0).problems
     assert file_stamps(store) == before
-    assert checked(store, sample=0, repair=True).flaws == (flaw,)
+    assert checked(store, sample=0, repair=True).problems == (problem,)
     contents, expected = (
         {path.relative_to(folder): content for path, (content, _) in file_stamps(folder).items()}
         for folder in (store, complete_store)
     )
     assert {path: contents[path] for path in expected} == expected
-    return flaw.where, flaw.variable, flaw.kind
+    return problem.where, problem.variable, problem.kind
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "spoil", "kind"),
+    ("name", "damage", "kind"),
     [
         ("n", flip, "damaged"),
         ("trial", flip, "damaged"),
@@ -138,8 +143,8 @@ def repaired(store, complete_store):
     ],
     ids=["n", "trial", "method", "lost trial"],
 )
-def test_coordinates_are_repaired(complete_store, store_copy, name, spoil, kind):
-    spoil(chunk_file(store_copy, "means", name, 0))
+def test_coordinates_are_repaired(complete_store, store_copy, name, damage, kind):
+    damage(chunk_file(store_copy, "means", name, 0))
     assert repaired(store_copy, complete_store) == ("means", name, kind)
 
 
@@ -149,7 +154,7 @@ def test_metadata_is_repaired(complete_store, store_copy):
     assert repaired(store_copy, complete_store) == ("means", "estimate", "damaged")
 
 
-def test_reading_damage_says_what_to_do(store_copy):
+def test_read_of_a_damaged_chunk_names_the_repair(store_copy):
     flip(chunk_file(store_copy, "single", "status", 0, 1))
     with pytest.raises(UnreadableStoreError, match="dpstudies verify"):
         ResultStore.open(store_copy).pending(STUDY.panel("single"))
@@ -157,13 +162,13 @@ def test_reading_damage_says_what_to_do(store_copy):
         resume(store_copy, study=STUDY)
 
 
-def test_reading_well_hides_no_other_error(store_copy):
+def test_reading_passes_other_errors_through(store_copy):
     store = ResultStore.open(store_copy)
     with pytest.raises(BadInputError, match="mine"), store.reading():
         raise BadInputError("mine")
 
 
-def test_bad_input(store_copy, tmp_path, monkeypatch):
+def test_invalid_arguments_are_rejected(store_copy, tmp_path, monkeypatch):
     with pytest.raises(BadInputError, match="must be >= 0, got -1"):
         checked(store_copy, sample=-1)
     path = tmp_path / "t.zarr"
@@ -171,12 +176,12 @@ def test_bad_input(store_copy, tmp_path, monkeypatch):
         crash_at(patch, 9, once=True)
         with pytest.raises(CrashError):
             ResultStore.create(session, STUDY, {})
-    with pytest.raises(IncompleteStoreError, match="was interrupted while it was created"):
+    with pytest.raises(IncompleteStoreError, match="was interrupted; finish it with"):
         checked(path)
 
 
-def test_a_repair_is_refused_while_another_session_writes(store_copy):
-    """Reading is not."""
+def test_repair_is_rejected_while_another_session_writes(store_copy):
+    """Verification without repair is allowed."""
     flip(chunk_file(store_copy, "single", "heads", 0, 1))
     with writing(store_copy):
         before = file_stamps(store_copy)
@@ -184,7 +189,7 @@ def test_a_repair_is_refused_while_another_session_writes(store_copy):
             checked(store_copy, sample=0, repair=True)
         assert file_stamps(store_copy) == before
         assert "\n" not in str(caught.value)
-        assert len(checked(store_copy, sample=0).flaws) == 1
+        assert len(checked(store_copy, sample=0).problems) == 1
 
 
 def become_folder(path):
@@ -199,19 +204,19 @@ def become_loop(path):
 
 
 @pytest.mark.parametrize("change", [become_folder, become_loop])
-def test_what_is_no_file_is_damage_of_one_chunk(store_copy, complete_store, tmp_path, change):
-    """Every flaw is listed, none hides another, and a repair and a resume lead to the numbers as they were."""
-    for place in PLACES:
-        change(chunk_file(store_copy, place[0], place[1], *place[2]))
+def test_non_files_are_damage_of_single_chunks(store_copy, complete_store, tmp_path, change):
+    """Every problem is listed, and a repair and a resume restore the values."""
+    for panel, name, position in CHUNKS:
+        change(chunk_file(store_copy, panel, name, *position))
     record = Path(store_copy, SESSIONS, "000001.json")
     shutil.copy(record, tmp_path / "record.json")
     change(record)
     before = sorted(Path(store_copy).rglob("*"))
     found = checked(store_copy, sample=0)
-    assert {flaw.variable for flaw in found.flaws} >= {name for _, name, _ in PLACES} | {"session 000001.json"}
+    assert {problem.variable for problem in found.problems} >= {name for _, name, _ in CHUNKS} | {"session 000001.json"}
     assert sorted(Path(store_copy).rglob("*")) == before
     shutil.rmtree(record) if record.is_dir() and not record.is_symlink() else record.unlink()
-    shutil.copy(tmp_path / "record.json", record)  # a session whose record is damaged lasts until its lease ends
+    shutil.copy(tmp_path / "record.json", record)  # a session with a damaged record lasts until its lease ends
     checked(store_copy, sample=0, repair=True)
     resume(store_copy, study=STUDY)
     assert_equal_arrays(store_copy, complete_store)

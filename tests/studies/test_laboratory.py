@@ -9,7 +9,7 @@ from scipy import integrate, stats
 
 import pipeline
 from pipeline import BadInputError
-from pipeline.stores.places import SESSIONS, STATE
+from pipeline.stores.locations import SESSIONS, STATE
 from studies import MODULES, STUDIES
 from studies.commands import laboratory as commands
 from studies.laboratory import formula_checks, results, scales
@@ -206,7 +206,7 @@ def test_folders_that_hold_something_else_are_refused_and_unchanged(command, tmp
     before = files(tmp_path)
     for folder, told in (
         ("lab/renyi-curves.zarr", "must be a folder for the stores"),
-        ("letter.txt", "must be a folder that can be written"),
+        ("letter.txt", "must be a writable folder"),
         ("lab", "another spec, scale or code version"),
     ):
         code, _, err = command("run", "all", "--store", folder)

@@ -15,7 +15,7 @@ from zarr.storage import LocalStore
 
 import pipeline.declare.source
 from pipeline.stores.local_files import LocalFiles
-from pipeline.stores.places import SESSIONS, STATE
+from pipeline.stores.locations import SESSIONS, STATE
 from pipeline.stores.root import COPY
 from tests.pipeline.helpers import file_stamps
 from tests.studies.test_cli import STUDY_FILE
@@ -83,7 +83,7 @@ def test_extend(command, store):
 
 def test_verify(command, store):
     code, out, _ = command("verify", store, "--all")
-    assert (code, out) == (0, "12 blocks of a setting read, 12 computed again, 0 flaws\n")
+    assert (code, out) == (0, "12 blocks of a setting read, 12 computed again, 0 problems\n")
     path = Path(store, "p", "x", "c", "0", "1", "2")
     path.write_bytes(path.read_bytes()[:-1])
     before = file_stamps(store)
@@ -146,7 +146,7 @@ def test_verify_repairs_what_the_spec_decides_on_request_only(command, store, sp
     assert file_stamps(store) == before
     code, out, _ = command("verify", store, "--sample", "0", "--repair")
     assert (code, named in out, "were written anew" in out, "pending" in out) == (0, True, True, False)
-    found = "12 blocks of a setting read, 0 computed again, 0 flaws\n"
+    found = "12 blocks of a setting read, 0 computed again, 0 problems\n"
     assert command("verify", store, "--sample", "0")[:2] == (0, found)
 
 

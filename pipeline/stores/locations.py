@@ -1,4 +1,4 @@
-"""Where a store may be: a local folder, or an object store by its URL."""
+"""Locations of stores: local folders and URLs of object stores."""
 
 import os
 import re
@@ -10,30 +10,30 @@ from pipeline.errors import BadInputError
 
 ROOT = "zarr.json"
 STATE = ".dpstudies"
-"""Folder of a store for what is not Zarr: the root's copy, sessions, temporary files."""
+"""Folder of a store for files that are not Zarr: the copy of the root, sessions, temporary files."""
 SESSIONS = f"{STATE}/sessions"
-_MAX_NAME = 255  # bytes, of most file systems
-_MAX_PATH = 800  # bytes, so that the files below it fit the 1,024 of the strictest systems
-_ANSWER_SECONDS = 10  # clients try again for a minute and more
+_MAX_NAME = 255  # bytes, on most file systems
+_MAX_PATH = 800  # bytes; with file names below it, at most the 1,024 bytes of the strictest systems
+_ANSWER_SECONDS = 10  # clients themselves retry for a minute or longer
 
 
 def is_local(url: str) -> bool:
-    """Whether a place is a folder, and no URL."""
+    """Return True for a folder, False for a URL."""
     return "://" not in url
 
 
-def normal_place(path: str | os.PathLike[str]) -> str:
-    """Return the absolute path of a folder, or the URL of an object store without a slash at its end.
+def normalise_location(path: str | os.PathLike[str]) -> str:
+    """Return the absolute path of a folder, or the URL of an object store without a trailing slash.
 
     Raises
     ------
     BadInputError
-        If no store can be there: an empty or too long path, a URL with credentials, or one that does not outlive the
-        program. Credentials are not part of the message.
+        If the location cannot hold a store: an empty or too long path, a URL with credentials, or a store in memory.
+        The message contains no credentials.
     """
     text = os.fsdecode(path)
     if not text.strip() or "\0" in text:
-        got = "a null character" if "\0" in text else "an empty text"
+        got = "a null character" if "\0" in text else "an empty string"
         raise BadInputError(f"the path of a store must be a folder or a URL, got {got}; give one, such as s.zarr")
     return _normal_folder(text) if is_local(text) else _normal_url(text)
 
@@ -55,9 +55,9 @@ def _normal_url(text: str) -> str:
     bucket, _, name = rest.partition("/")
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*", scheme):
         raise BadInputError("the URL of a store must be like s3://BUCKET/NAME.zarr, got other characters before ://")
-    if "@" in bucket or ":" in bucket or "?" in rest:  # a password may hold slashes: the "@" may come after one
+    if "@" in bucket or ":" in bucket or "?" in rest:  # a password may contain slashes before the "@"
         raise BadInputError(
-            f"the URL of a store must hold no credentials and no options, got one of {scheme}://; give them in the "
+            f"the URL of a store must contain no credentials and no options, got one of {scheme}://; give them in the "
             "environment, such as AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_ENDPOINT_URL"
         )
     if scheme == "memory":
@@ -75,32 +75,32 @@ def _normal_url(text: str) -> str:
 
 
 def holds_root(path: str | os.PathLike[str]) -> bool:
-    """Whether a place is that of a store, and not of a folder of stores; `BadInputError` where it cannot be asked."""
-    url = normal_place(path)
-    return os.path.isfile(os.path.join(url, ROOT)) if is_local(url) else _is_there(url, f"/{ROOT}")
+    """Return True if the location has the root of a store; raise `BadInputError` if it cannot be reached."""
+    url = normalise_location(path)
+    return os.path.isfile(os.path.join(url, ROOT)) if is_local(url) else _exists_any(url, f"/{ROOT}")
 
 
 def exists_remotely(url: str) -> bool:
-    """Whether an object store holds anything under a URL; `BadInputError` where it cannot be asked."""
-    return _is_there(url, f"/{ROOT}", "")
+    """Return True if an object store has any object under a URL; raise `BadInputError` if it cannot be reached."""
+    return _exists_any(url, f"/{ROOT}", "")
 
 
-def _is_there(url: str, *ends: str) -> bool:
-    """Whether there is an object, or a folder of them, at any of some ends of a URL."""
+def _exists_any(url: str, *ends: str) -> bool:
+    """Return True if an object or folder exists at the URL followed by any of `ends`."""
     try:
-        files, place = fsspec.url_to_fs(url, use_listings_cache=False)
+        files, base = fsspec.url_to_fs(url, use_listings_cache=False)
         return any(
             fsspec.asyn.sync(files.loop, files._exists, key, timeout=_ANSWER_SECONDS)
             if isinstance(files, fsspec.asyn.AsyncFileSystem)
             else files.exists(key)
-            for key in (place + end for end in ends)
+            for key in (base + end for end in ends)
         )
     except fsspec.FSTimeoutError as error:
         raise BadInputError(
             f"the object store of {url} cannot be reached: no answer within {_ANSWER_SECONDS} s; check the address, "
             "such as AWS_ENDPOINT_URL, and the network"
         ) from error
-    except Exception as error:  # of many clients, each with errors of its own
+    except Exception as error:  # each client has different error types
         raise BadInputError(
             f"the object store of {url} cannot be reached: {type(error).__name__}: {error}; check the address, the "
             "bucket, and the credentials in the environment"

@@ -1,0 +1,57 @@
+"""Tests of store locations: invalid ones are rejected in one line, before anything is written."""
+
+import pytest
+
+from pipeline import BadInputError, resume, run
+from pipeline.stores.locations import holds_root, normalise_location
+from tests.pipeline.toy import STUDY
+
+REFUSED = {
+    "": "got an empty string",
+    "  ": "got an empty string",
+    "a\0b": "got a null character",
+    "x" * 300: "at most 800 bytes, and 255 per folder",
+    "ä" * 128: "got",
+    "a/" * 2_000: "at most 800 bytes, and 255 per folder",
+    "memory://bucket/s.zarr": "must outlive the program",
+    "nope://bucket/s.zarr": "an object store that is installed",
+    "s3://bucket": "must be like s3://BUCKET/NAME.zarr",
+    "s3:///s.zarr": "must be like s3://BUCKET/NAME.zarr",
+    "s3://[::1/s.zarr": "must contain no credentials",
+    "s3://user:secret@bucket/s.zarr": "must contain no credentials",
+    "s3://user:sec/secret@bucket/s.zarr": "must contain no credentials",
+    "s3://user:sec#secret@bucket/s.zarr": "must contain no credentials",
+    "s3://user:secret": "must contain no credentials",
+    "s3://bucket/s.zarr?key=secret": "must contain no credentials",
+    "user:secret@s3://bucket/s.zarr": "got other characters before ://",
+}
+
+
+@pytest.mark.parametrize("path", REFUSED, ids=lambda path: repr(path[:20]))
+def test_invalid_locations_are_rejected(tmp_path, monkeypatch, path):
+    monkeypatch.chdir(tmp_path)
+    for call in (normalise_location, holds_root, lambda path: run(STUDY, path), resume):
+        with pytest.raises(BadInputError) as caught:
+            call(path)
+        message = str(caught.value)
+        assert REFUSED[path] in message
+        assert "\n" not in message
+        assert "secret" not in message
+        assert len(message) < 400
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_valid_locations_are_normalised(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert normalise_location("s.zarr") == str(tmp_path / "s.zarr")
+    assert normalise_location(b"s.zarr") == str(tmp_path / "s.zarr")
+    assert normalise_location(tmp_path / "a" / ".." / "x") == str(tmp_path / "x")
+    assert normalise_location("x" * 255) == f"{tmp_path}/{'x' * 255}"
+    assert normalise_location("a\udcff") == f"{tmp_path}/a\udcff"
+    assert normalise_location("s3://bucket/ann@example.org/s.zarr//") == "s3://bucket/ann@example.org/s.zarr"
+
+
+def test_longest_path_is_writable(tmp_path):
+    depth = (790 - len(str(tmp_path))) // 2
+    store = run(STUDY, f"{tmp_path}/{'a/' * depth}s", panels=["single"], trials=1)
+    assert resume(store.url, study=STUDY).complete
