@@ -12,7 +12,7 @@ import matplotlib as mpl
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure as Canvas
+from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator
 
 from pipeline.declare.factors import format_value
@@ -22,20 +22,20 @@ Styles = Mapping[str, Mapping[str, Any]]
 """Name -> colour, marker and line style, as matplotlib names them."""
 
 
-def _canvas(width: float = 6.4, height: float = 4.0) -> tuple[Canvas, Axes]:
-    canvas = Canvas(figsize=(width, height), layout="constrained")
-    return canvas, canvas.add_subplot()
+def _figure(width: float = 6.4, height: float = 4.0) -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(width, height), layout="constrained")
+    return figure, figure.add_subplot()
 
 
-def _grid(n_pictures: int, n_columns: int, height: float, **shared: Any) -> tuple[Canvas, list[Axes]]:
-    """Return a canvas with so many small pictures of one size, row by row."""
-    n_columns = min(n_columns, n_pictures)
-    n_rows = -(-n_pictures // n_columns)
-    canvas = Canvas(figsize=(7.2, height * n_rows + 0.4), layout="constrained")
-    grid = canvas.subplots(n_rows, n_columns, squeeze=False, **shared).ravel()
-    for axes in grid[n_pictures:]:
+def _grid(n_axes: int, n_columns: int, height: float, **shared: Any) -> tuple[Figure, list[Axes]]:
+    """Return a figure with so many small pictures of one size, row by row."""
+    n_columns = min(n_columns, n_axes)
+    n_rows = -(-n_axes // n_columns)
+    figure = Figure(figsize=(7.2, height * n_rows + 0.4), layout="constrained")
+    grid = figure.subplots(n_rows, n_columns, squeeze=False, **shared).ravel()
+    for axes in grid[n_axes:]:
         axes.set_axis_off()
-    return canvas, list(grid[:n_pictures])
+    return figure, list(grid[:n_axes])
 
 
 def styles_for(styles: Styles, by: str, parts: Iterable[xr.Dataset]) -> Styles:
@@ -76,11 +76,11 @@ def finish_axes(axes: Axes, ds: xr.Dataset | None) -> None:
     axes.grid(alpha=0.15, linewidth=0.6)
 
 
-def _legend_above(canvas: Canvas, axes: Axes, ds: xr.Dataset) -> None:
-    """Explain all pictures of a canvas above them, by the lines of one, and name the constants."""
+def _legend_above(figure: Figure, axes: Axes, ds: xr.Dataset) -> None:
+    """Explain all pictures of a figure above them, by the lines of one, and name the constants."""
     lines, labels = axes.get_legend_handles_labels()
     title = {"title": _title(ds), "title_fontsize": "medium", "alignment": "left"}
-    canvas.legend(
+    figure.legend(
         lines,
         labels,
         loc="outside upper center",
@@ -93,7 +93,7 @@ def _legend_above(canvas: Canvas, axes: Axes, ds: xr.Dataset) -> None:
     )
 
 
-def draw_lines(ds: xr.Dataset, x: str, measure: str, exact: str, by: str, styles: Styles) -> Canvas:
+def draw_lines(ds: xr.Dataset, x: str, measure: str, exact: str, by: str, styles: Styles) -> Figure:
     """Draw the mean of a measure against a factor, one line a method, on a logarithmic axis.
 
     Parameters
@@ -113,7 +113,7 @@ def draw_lines(ds: xr.Dataset, x: str, measure: str, exact: str, by: str, styles
     matplotlib.figure.Figure
     """
     ds = _applying(ds, by, measure)
-    canvas, axes = _canvas(7.2, 5.6)
+    figure, axes = _figure(7.2, 5.6)
     for one, label, style in _styled(ds, by, styles):
         axes.plot(one[x], one[exact], color=style["color"], linestyle=style["linestyle"], linewidth=1.5)
         points = {**style, "linestyle": "none", "markersize": 5}
@@ -127,16 +127,16 @@ def draw_lines(ds: xr.Dataset, x: str, measure: str, exact: str, by: str, styles
     axes.yaxis.set_minor_locator(NullLocator())
     axes.set_ylabel("mean Hellinger distance (logarithmic)")
     finish_axes(axes, None)
-    _legend_above(canvas, axes, ds)
-    return canvas
+    _legend_above(figure, axes, ds)
+    return figure
 
 
-def draw_quartiles(ds: xr.Dataset, x: str, measure: str, by: str, styles: Styles) -> Canvas:
+def draw_quartiles(ds: xr.Dataset, x: str, measure: str, by: str, styles: Styles) -> Figure:
     """Draw median, quartiles and outer percentiles of a measure against a factor, one small picture a method.
 
     The values of the factor stand at even spaces. For the parameters see `draw_lines`.
     """
-    canvas, grid = _grid(ds.sizes[by], 3, 2.3, sharex=True, sharey=True)
+    figure, grid = _grid(ds.sizes[by], 3, 2.3, sharex=True, sharey=True)
     places = np.arange(ds.sizes[x])
     ticks = places[:: max(1, len(places) // 5)]
     for axes, (one, label, style) in zip(grid, _styled(ds, by, styles), strict=True):
@@ -149,12 +149,12 @@ def draw_quartiles(ds: xr.Dataset, x: str, measure: str, by: str, styles: Styles
         axes.tick_params(labelbottom=True)
         axes.set_ylim(0, 1)
         finish_axes(axes, None)
-    canvas.supxlabel(_label(ds[x]), fontsize="medium")
-    canvas.supylabel("Hellinger distance", fontsize="medium")
-    return canvas
+    figure.supxlabel(_label(ds[x]), fontsize="medium")
+    figure.supylabel("Hellinger distance", fontsize="medium")
+    return figure
 
 
-def draw_curves(ds: xr.Dataset, x: str, curves: Mapping[str, str], across: str, styles: Styles, ylabel: str) -> Canvas:
+def draw_curves(ds: xr.Dataset, x: str, curves: Mapping[str, str], across: str, styles: Styles, ylabel: str) -> Figure:
     """Draw several measures against an output axis, one small picture a value of a factor.
 
     Parameters
@@ -174,7 +174,7 @@ def draw_curves(ds: xr.Dataset, x: str, curves: Mapping[str, str], across: str, 
     -------
     matplotlib.figure.Figure
     """
-    canvas, grid = _grid(ds.sizes[across], 2, 2.5, sharey=True)
+    figure, grid = _grid(ds.sizes[across], 2, 2.5, sharey=True)
     for axes, value in zip(grid, ds[across].values.tolist(), strict=True):
         one = ds.sel({across: value})
         for place, (name, measure) in enumerate(curves.items()):
@@ -188,17 +188,17 @@ def draw_curves(ds: xr.Dataset, x: str, curves: Mapping[str, str], across: str, 
         axes.set_ylim(bottom=0)
         axes.tick_params(labelleft=True)
         finish_axes(axes, None)
-    _legend_above(canvas, grid[0], ds)
-    return canvas
+    _legend_above(figure, grid[0], ds)
+    return figure
 
 
-def draw_ranges(ds: xr.Dataset, measure: str, exact: str, by: str, styles: Styles) -> Canvas:
+def draw_ranges(ds: xr.Dataset, measure: str, exact: str, by: str, styles: Styles) -> Figure:
     """Draw, for each method, the range of a measure over its draws and the exact mean, on a logarithmic axis.
 
     For the parameters see `draw_lines`.
     """
     ds = _applying(ds, by, measure)
-    canvas, axes = _canvas(height=0.45 * ds.sizes[by] + 1.1)
+    figure, axes = _figure(height=0.45 * ds.sizes[by] + 1.1)
     labels = []
     for k, (one, label, style) in enumerate(_styled(ds, by, styles)):
         colour = style["color"]
@@ -211,12 +211,12 @@ def draw_ranges(ds: xr.Dataset, measure: str, exact: str, by: str, styles: Style
     axes.set_xscale("log")
     axes.set_xlabel("Hellinger distance (logarithmic)")
     finish_axes(axes, ds)
-    return canvas
+    return figure
 
 
 def draw_histograms(
     ds: xr.Dataset, bins: str, measure: str, across: str, by: str, styles: Styles, xlabel: str
-) -> Canvas:
+) -> Figure:
     """Draw distributions over bins, one row a value of a factor: the probability of each bin, and of all up to its end.
 
     Parameters
@@ -238,7 +238,7 @@ def draw_histograms(
     -------
     matplotlib.figure.Figure
     """
-    canvas, grid = _grid(2 * ds.sizes[across], 2, 3.0, sharex=True)
+    figure, grid = _grid(2 * ds.sizes[across], 2, 3.0, sharex=True)
     edges = np.append(ds[bins].values, 1.0)
     for row, value in enumerate(ds[across].values.tolist()):
         single, total = grid[2 * row : 2 * row + 2]
@@ -260,8 +260,8 @@ def draw_histograms(
             axes.set_xlabel(xlabel)
             axes.tick_params(labelbottom=True)
             finish_axes(axes, None)
-    _legend_above(canvas, grid[1], ds)
-    return canvas
+    _legend_above(figure, grid[1], ds)
+    return figure
 
 
 _SERIES: tuple[dict[str, Any], ...] = (
@@ -274,7 +274,7 @@ _SERIES: tuple[dict[str, Any], ...] = (
 )
 
 
-def draw_shares(ds: xr.Dataset, x: str, measure: str, by: str, across: str) -> Canvas:
+def draw_shares(ds: xr.Dataset, x: str, measure: str, by: str, across: str) -> Figure:
     """Draw a share of a limit against a factor, one small picture a method; what exceeds the limit stands out.
 
     Parameters
@@ -292,7 +292,7 @@ def draw_shares(ds: xr.Dataset, x: str, measure: str, by: str, across: str) -> C
     -------
     matplotlib.figure.Figure
     """
-    canvas, grid = _grid(ds.sizes[across], 4, 1.55, sharex=True, sharey=True)
+    figure, grid = _grid(ds.sizes[across], 4, 1.55, sharex=True, sharey=True)
     top = max(1.2, 1.08 * float(ds[measure].max()))
     ticks = ds[x].values[:: 2 if ds.sizes[x] > 3 else 1]
     notes = ds[across].attrs.get("notes", {})
@@ -318,14 +318,14 @@ def draw_shares(ds: xr.Dataset, x: str, measure: str, by: str, across: str) -> C
         axes.set_ylim(0, top)
         axes.tick_params(labelbottom=True, labelsize="small")
         finish_axes(axes, None)
-    canvas.supxlabel(_label(ds[x]), fontsize="medium")
-    canvas.supylabel(_label(ds[measure]), fontsize="medium")
+    figure.supxlabel(_label(ds[x]), fontsize="medium")
+    figure.supylabel(_label(ds[measure]), fontsize="medium")
     lines, labels = grid[0].get_legend_handles_labels()
-    canvas.legend(lines, labels, loc="outside upper center", ncols=len(labels), frameon=False, fontsize="small")
-    return canvas
+    figure.legend(lines, labels, loc="outside upper center", ncols=len(labels), frameon=False, fontsize="small")
+    return figure
 
 
-def draw_ratios(parts: Mapping[str, xr.Dataset], x: str, measure: str, by: str, styles: Styles, ylabel: str) -> Canvas:
+def draw_ratios(parts: Mapping[str, xr.Dataset], x: str, measure: str, by: str, styles: Styles, ylabel: str) -> Figure:
     """Draw ratios to a limit against a factor, one small picture a part, with a line at 1.
 
     Parameters
@@ -345,7 +345,7 @@ def draw_ratios(parts: Mapping[str, xr.Dataset], x: str, measure: str, by: str, 
     -------
     matplotlib.figure.Figure
     """
-    canvas, grid = _grid(len(parts), 3, 3.0, sharey=True)
+    figure, grid = _grid(len(parts), 3, 3.0, sharey=True)
     styles = styles_for(styles, by, parts.values())
     shown: dict[str, tuple[Any, str]] = {}
     top = 1.1 * max(float(ds[measure].max()) for ds in parts.values())
@@ -366,8 +366,8 @@ def draw_ratios(parts: Mapping[str, xr.Dataset], x: str, measure: str, by: str, 
     grid[0].set_ylabel(ylabel)
     lines, labels = zip(*(shown[name] for name in styles if name in shown), strict=True)
     heading: Any = {"title": _title(next(iter(parts.values()))), "title_fontsize": "medium", "alignment": "left"}
-    canvas.legend(lines, labels, loc="outside upper center", ncols=5, frameon=False, fontsize="small", **heading)
-    return canvas
+    figure.legend(lines, labels, loc="outside upper center", ncols=5, frameon=False, fontsize="small", **heading)
+    return figure
 
 
 _INKED = ("axes.edgecolor", "axes.labelcolor", "text.color", "xtick.color", "ytick.color", "grid.color")
@@ -391,12 +391,12 @@ def render(draw: Any, summaries: Mapping[str, xr.Dataset], formats: Sequence[str
     """
     settings: dict[Any, Any] = {**dict.fromkeys(_INKED, INK), "svg.fonttype": "path", "svg.hashsalt": "dpstudies"}
     with mpl.rc_context(settings):
-        canvas = draw(summaries)
-        return [_save(canvas, name) for name in formats]
+        figure = draw(summaries)
+        return [_save(figure, name) for name in formats]
 
 
-def _save(canvas: Canvas, name: str) -> bytes:
+def _save(figure: Figure, name: str) -> bytes:
     buffer = io.BytesIO()
     metadata = {"Date": None} if name == "svg" else None
-    canvas.savefig(buffer, format=name, transparent=name == "svg", dpi=200, metadata=metadata)
+    figure.savefig(buffer, format=name, transparent=name == "svg", dpi=200, metadata=metadata)
     return buffer.getvalue()

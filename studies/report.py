@@ -149,7 +149,7 @@ def _number(value: float) -> str:
 
 
 @dataclass(frozen=True)
-class Picture:
+class RenderedFigure:
     """A figure as a page shows it: an image as a data URI, whose ink follows the page from light to dark."""
 
     name: str
@@ -169,9 +169,9 @@ class State:
     n_pending: int
 
 
-def draw_pictures(
+def render_figures(
     study: Study, summaries: Summaries, figures_folder: str | os.PathLike[str] | None = None
-) -> list[Picture]:
+) -> list[RenderedFigure]:
     """Draw the figures of which a panel is in the store.
 
     Parameters
@@ -185,7 +185,7 @@ def draw_pictures(
     """
     from studies.figures import render
 
-    pictures = []
+    rendered = []
     for figure in drawable(study, summaries):
         shown = {panel: summaries[panel] for panel in figure.panels if panel in summaries}
         kinds = ("svg",) if figures_folder is None else ("svg", "png")
@@ -194,8 +194,8 @@ def draw_pictures(
             Path(figures_folder).mkdir(parents=True, exist_ok=True)
             for kind, content in drawn.items():
                 write_whole(Path(figures_folder, f"{figure.name}.{kind}"), content)
-        pictures.append(Picture(figure.name, figure.title, figure.caption, _uri(drawn["svg"])))
-    return pictures
+        rendered.append(RenderedFigure(figure.name, figure.title, figure.caption, _uri(drawn["svg"])))
+    return rendered
 
 
 def write_report(
@@ -236,7 +236,7 @@ def write_report(
         title=study.title,
         study=study,
         state=state_of(store),
-        figures=draw_pictures(study, summaries, figures_folder),
+        figures=render_figures(study, summaries, figures_folder),
         claims=claims,
         notes={method.name: method.note for panel in study.panels for method in panel.methods},
         tables=tables,

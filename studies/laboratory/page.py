@@ -13,7 +13,7 @@ from studies.laboratory.errata import list_errata
 from studies.laboratory.papers import OTHER, PAPERS, Paper, is_of_paper, paper_of
 from studies.laboratory.results import Results, load_results
 from studies.laboratory.tables import Table, duration
-from studies.report import Picture, draw_pictures, render_page, write_whole
+from studies.report import RenderedFigure, render_figures, render_page, write_whole
 
 _VERDICTS = ("reproduced", "corrected", "not reproduced", "undecided")
 
@@ -34,7 +34,7 @@ class Chapter:
     paper: Paper
     conclusions: list[Judged]
     additions: list[Judged]
-    figures: list[tuple[str, Picture]]
+    figures: list[tuple[str, RenderedFigure]]
 
 
 def write_laboratory(
@@ -66,8 +66,8 @@ def write_laboratory(
     results, missing = load_results(folder)
     judged = [Judged(name, *pair) for name, one in results.items() for pair in one.claims]
     counts = Counter(str(one.finding.verdict) for one in judged)
-    pictures = [(name, picture) for name, one in results.items() for picture in draw_pictures(one.study, one.summaries)]
-    chapters = [chapter for chapter in _chapters(judged, pictures) if _is_filled(chapter)]
+    figures = [(name, figure) for name, one in results.items() for figure in render_figures(one.study, one.summaries)]
+    chapters = [chapter for chapter in _chapters(judged, figures) if _is_filled(chapter)]
     n_pending, n_failed = (
         sum(getattr(one.state, f"n_{kind}") for one in results.values()) for kind in ("pending", "failed")
     )
@@ -98,13 +98,13 @@ def write_laboratory(
     return counts
 
 
-def _chapters(judged: list[Judged], pictures: list[tuple[str, Picture]]) -> list[Chapter]:
+def _chapters(judged: list[Judged], figures: list[tuple[str, RenderedFigure]]) -> list[Chapter]:
     found = {paper.key: Chapter(paper, [], [], []) for paper in (*PAPERS, OTHER)}
     for one in judged:
         chapter = found[paper_of(one.study, one.claim.source).key]
         (chapter.conclusions if is_of_paper(one.claim.source) else chapter.additions).append(one)
-    for name, picture in pictures:
-        found[paper_of(name, picture.title).key].figures.append((name, picture))
+    for name, figure in figures:
+        found[paper_of(name, figure.title).key].figures.append((name, figure))
     return list(found.values())
 
 

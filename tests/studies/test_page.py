@@ -241,7 +241,7 @@ def test_dark_mode_changes_page_and_figures(address, pages, name):
 
     light, dark = (visit(address, pages[name], act, dark=dark) for dark in (False, True))
     assert light[0] != dark[0]
-    assert [_extremes(picture) for picture in (light[1], dark[1])] == [("light", "dark ink"), ("dark", "light ink")]
+    assert [_extremes(png) for png in (light[1], dark[1])] == [("light", "dark ink"), ("dark", "light ink")]
 
 
 def _extremes(png):

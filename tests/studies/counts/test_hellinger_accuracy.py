@@ -166,8 +166,8 @@ def test_claims_are_undecided_without_their_data(summaries):
 def test_every_figure_is_drawn(summaries):
     assert drawable(STUDY, summaries) == list(STUDY.figures)
     for figure in STUDY.figures:
-        (picture,) = render(figure.draw, summaries, ["svg"])
-        assert INK.encode() in picture
+        (image,) = render(figure.draw, summaries, ["svg"])
+        assert INK.encode() in image
         assert figure.caption
 
 

@@ -185,13 +185,13 @@ def test_claims_are_undecided_without_their_data(summaries):
 def test_every_figure_is_drawn(summaries):
     assert drawable(STUDY, summaries) == list(STUDY.figures)
     for figure in STUDY.figures:
-        (picture,) = render(figure.draw, summaries, ["svg"])
-        assert INK.encode() in picture
-        canvas = figure.draw(summaries)
+        (image,) = render(figure.draw, summaries, ["svg"])
+        assert INK.encode() in image
+        drawn = figure.draw(summaries)
         ds = summaries[figure.panels[0]]
-        assert len(canvas.axes) == 2 * ds.sizes["n"]
-        assert all(axes.get_xlabel() and axes.get_ylabel() for axes in canvas.axes)
-        for axes in canvas.axes[1::2]:
+        assert len(drawn.axes) == 2 * ds.sizes["n"]
+        assert all(axes.get_xlabel() and axes.get_ylabel() for axes in drawn.axes)
+        for axes in drawn.axes[1::2]:
             for line in axes.get_lines():
                 assert line.get_ydata()[-1] == pytest.approx(1.0, abs=1e-12) or np.isnan(line.get_ydata()[-1])
 

@@ -138,11 +138,11 @@ def test_bad_values_are_refused(values, message):
 def test_every_figure_is_drawn(summaries):
     assert drawable(STUDY, summaries) == list(STUDY.figures)
     for figure in STUDY.figures:
-        (picture,) = render(figure.draw, summaries, ["svg"])
-        assert INK.encode() in picture
-        pictures = figure.draw(summaries).axes
-        assert len(pictures) == 3
-        for axes, panel in zip(pictures, ("k2", "k3", "k4"), strict=True):
+        (image,) = render(figure.draw, summaries, ["svg"])
+        assert INK.encode() in image
+        all_axes = figure.draw(summaries).axes
+        assert len(all_axes) == 3
+        for axes, panel in zip(all_axes, ("k2", "k3", "k4"), strict=True):
             assert len(axes.get_lines()) == summaries[panel].sizes["mechanism"]  # the optimum is the line at 1
     worst = STUDY.figures[0].draw(summaries).axes
     assert min(line.get_ydata().min() for axes in worst for line in axes.get_lines()[1:]) >= 1

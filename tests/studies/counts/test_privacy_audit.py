@@ -184,13 +184,15 @@ def test_another_number_of_cells(tmp_path):
 def test_figures_show_what_is_broken(summaries):
     """Crosses and a bold title mark the pictures in which a share exceeds 1, and no other."""
     assert drawable(STUDY, summaries) == list(STUDY.figures)
-    (picture,) = render(STUDY.figures[1].draw, summaries, ["svg"])
-    assert INK.encode() in picture
-    pictures = {axes.get_title("left"): axes for axes in STUDY.figures[0].draw(summaries).axes if axes.axison}
-    assert len(pictures) == summaries["binomial"].sizes["mechanism"]
-    marked = [title for title, axes in pictures.items() if any(line.get_marker() == "x" for line in axes.get_lines())]
+    (image,) = render(STUDY.figures[1].draw, summaries, ["svg"])
+    assert INK.encode() in image
+    axes_by_title = {axes.get_title("left"): axes for axes in STUDY.figures[0].draw(summaries).axes if axes.axison}
+    assert len(axes_by_title) == summaries["binomial"].sizes["mechanism"]
+    marked = [
+        title for title, axes in axes_by_title.items() if any(line.get_marker() == "x" for line in axes.get_lines())
+    ]
     assert marked == ["local (not private)"]
-    assert [axes.texts[0].get_text() for axes in pictures.values() if axes.texts] == ["up to 1.1"]
+    assert [axes.texts[0].get_text() for axes in axes_by_title.values() if axes.texts] == ["up to 1.1"]
     broken = STUDY.figures[0].draw(changed(summaries, "laplace", exact_epsilon=2.0))
     assert sum(axes.title.get_text() == "" and bool(axes.texts) for axes in broken.axes) == 2
 

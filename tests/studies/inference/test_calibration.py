@@ -230,8 +230,8 @@ def test_bad_values_are_refused(panel, values, message):
 def test_every_figure_is_drawn(summaries):
     assert drawable(STUDY, summaries) == list(STUDY.figures)
     for figure in STUDY.figures:
-        (picture,) = render(figure.draw, summaries, ["svg"])
-        assert INK.encode() in picture
+        (image,) = render(figure.draw, summaries, ["svg"])
+        assert INK.encode() in image
 
 
 def test_listed():

@@ -53,8 +53,8 @@ def test_the_claim_follows_the_numbers(summaries):
 def test_the_figure_is_drawn(summaries):
     assert drawable(STUDY, summaries) == list(STUDY.figures)
     (figure,) = STUDY.figures
-    (picture,) = render(figure.draw, summaries, ["svg"])
-    assert INK.encode() in picture
+    (image,) = render(figure.draw, summaries, ["svg"])
+    assert INK.encode() in image
 
 
 def test_listed():

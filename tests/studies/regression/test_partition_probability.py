@@ -263,5 +263,5 @@ def test_audit_of_the_claims(name, loss):
 def test_figures_draw_what_is_stored(summaries):
     assert {figure.name for figure in drawable(STUDY, summaries)} == {figure.name for figure in STUDY.figures}
     for figure in STUDY.figures:
-        (picture,) = render(figure.draw, summaries, ["png"])
-        assert len(picture) > 10_000
+        (image,) = render(figure.draw, summaries, ["png"])
+        assert len(image) > 10_000

@@ -184,5 +184,5 @@ def test_claims_can_turn_out_otherwise(summaries, method, values, claim, verdict
 def test_figures_draw_what_is_stored(summaries):
     assert {figure.name for figure in drawable(STUDY, summaries)} == {figure.name for figure in STUDY.figures}
     for figure in STUDY.figures:
-        (picture,) = render(figure.draw, summaries, ["png"])
-        assert len(picture) > 10_000
+        (image,) = render(figure.draw, summaries, ["png"])
+        assert len(image) > 10_000

@@ -260,12 +260,12 @@ def test_every_figure_is_drawn(summaries):
     assert drawable(STUDY, summaries) == list(STUDY.figures)
     for figure in STUDY.figures:
         assert INK.encode() in render(figure.draw, summaries, ["svg"])[0]
-    pictures = {figure.name: figure.draw(summaries).axes for figure in STUDY.figures}
-    assert len(pictures["audit-logistic"]) == 3
-    assert len(pictures["audit-tightness"]) == 2
-    assert len(pictures["audit-links"]) == 4
-    assert len(pictures["audit-ops"]) == 2
-    for axes in pictures["audit-tightness"]:
+    axes_by_figure = {figure.name: figure.draw(summaries).axes for figure in STUDY.figures}
+    assert len(axes_by_figure["audit-logistic"]) == 3
+    assert len(axes_by_figure["audit-tightness"]) == 2
+    assert len(axes_by_figure["audit-links"]) == 4
+    assert len(axes_by_figure["audit-ops"]) == 2
+    for axes in axes_by_figure["audit-tightness"]:
         shares = np.concatenate([line.get_ydata() for line in axes.get_lines()])
         assert shares.max() <= axes.get_ylim()[1]
 

@@ -282,7 +282,5 @@ def test_figures_draw_what_is_stored(store, splits):
     drawn = drawable(STUDY, summaries)
     assert [figure.name for figure in drawn] == ["test-error", "test-nll", "splits"]
     for figure in drawn:
-        (picture,) = render(
-            figure.draw, {name: summaries[name] for name in figure.panels if name in summaries}, ["png"]
-        )
-        assert len(picture) > 10_000
+        (image,) = render(figure.draw, {name: summaries[name] for name in figure.panels if name in summaries}, ["png"])
+        assert len(image) > 10_000
