@@ -1,7 +1,7 @@
-"""Drawing: figures as they look in a paper, from summaries.
+"""Figures drawn from summaries.
 
-What is compared has one style in all figures of a study, by its name: a colour that colour-blind readers can tell
-apart, and a marker and a dash to read it by in black and white (see `studies.styles`).
+A method has the same style in all figures of a study: a colour that colour-blind readers can distinguish, and a marker
+and a dash for black-and-white prints (see `studies.styles`).
 """
 
 import io
@@ -28,7 +28,7 @@ def _figure(width: float = 6.4, height: float = 4.0) -> tuple[Figure, Axes]:
 
 
 def _grid(n_axes: int, n_columns: int, height: float, **shared: Any) -> tuple[Figure, list[Axes]]:
-    """Return a figure with so many small pictures of one size, row by row."""
+    """Return a figure with `n_axes` axes of equal size, row by row."""
     n_columns = min(n_columns, n_axes)
     n_rows = -(-n_axes // n_columns)
     figure = Figure(figsize=(7.2, height * n_rows + 0.4), layout="constrained")
@@ -39,7 +39,7 @@ def _grid(n_axes: int, n_columns: int, height: float, **shared: Any) -> tuple[Fi
 
 
 def styles_for(styles: Styles, by: str, parts: Iterable[xr.Dataset]) -> Styles:
-    """Return styles with one more for each other method of some summaries; see `complete_styles`."""
+    """Return styles with an additional one for each further method; see `complete_styles`."""
     return complete_styles(styles, (name for ds in parts for name in ds[by].values.tolist()))
 
 
@@ -52,7 +52,7 @@ def _styled(ds: xr.Dataset, by: str, styles: Styles) -> Iterator[tuple[xr.Datase
 
 
 def _applying(ds: xr.Dataset, by: str, measure: str) -> xr.Dataset:
-    """Leave out methods that have no result at all."""
+    """Drop methods without results."""
     return ds.dropna(by, how="all", subset=[f"{measure}_mean"])
 
 
@@ -62,14 +62,14 @@ def _label(variable: xr.DataArray) -> str:
 
 
 def _title(ds: xr.Dataset) -> str:
-    """Name the constants that a reader needs to place the picture."""
+    """Return the constants epsilon and delta as text."""
     names = [name for name in ("epsilon", "delta") if name in ds.coords and ds[name].ndim == 0]
     symbols = {"epsilon": "ε", "delta": "δ"}
     return ", ".join(f"{symbols[name]} = {format_value(ds[name].item())}" for name in names)
 
 
 def finish_axes(axes: Axes, ds: xr.Dataset | None) -> None:
-    """Take away what is not data, and name the constants above the picture."""
+    """Remove the top and right spines, add a grid, and print the constants of `ds` above the axes."""
     if ds is not None:
         axes.set_title(_title(ds), fontsize="medium", loc="right")
     axes.spines[["top", "right"]].set_visible(False)
@@ -77,7 +77,7 @@ def finish_axes(axes: Axes, ds: xr.Dataset | None) -> None:
 
 
 def _legend_above(figure: Figure, axes: Axes, ds: xr.Dataset) -> None:
-    """Explain all pictures of a figure above them, by the lines of one, and name the constants."""
+    """Draw one legend above all axes, with the lines of one of them, and the constants as its title."""
     lines, labels = axes.get_legend_handles_labels()
     title = {"title": _title(ds), "title_fontsize": "medium", "alignment": "left"}
     figure.legend(
@@ -94,19 +94,19 @@ def _legend_above(figure: Figure, axes: Axes, ds: xr.Dataset) -> None:
 
 
 def draw_lines(ds: xr.Dataset, x: str, measure: str, exact: str, by: str, styles: Styles) -> Figure:
-    """Draw the mean of a measure against a factor, one line a method, on a logarithmic axis.
+    """Draw the mean of a measure against a factor, one line per method, on a logarithmic axis.
 
     Parameters
     ----------
     ds : xarray.Dataset
         Summary of one panel.
     x, by : str
-        The factor on the horizontal axis, and the dimension of the methods.
+        Factor on the horizontal axis, and dimension of the methods.
     measure, exact : str
-        The measure whose mean is drawn as markers, with two Monte Carlo standard errors either way, and the variable
-        with its exact expectation, drawn as lines.
+        Measure whose mean is drawn as markers with bars of two Monte Carlo standard errors, and variable with its
+        exact expectation, drawn as lines.
     styles : mapping
-        The style of every method by its name.
+        Method name -> style.
 
     Returns
     -------
@@ -132,9 +132,9 @@ def draw_lines(ds: xr.Dataset, x: str, measure: str, exact: str, by: str, styles
 
 
 def draw_quartiles(ds: xr.Dataset, x: str, measure: str, by: str, styles: Styles) -> Figure:
-    """Draw median, quartiles and outer percentiles of a measure against a factor, one small picture a method.
+    """Draw median, quartiles and outer percentiles of a measure against a factor, one axes per method.
 
-    The values of the factor stand at even spaces. For the parameters see `draw_lines`.
+    The values of the factor are evenly spaced. See `draw_lines` for the parameters.
     """
     figure, grid = _grid(ds.sizes[by], 3, 2.3, sharex=True, sharey=True)
     places = np.arange(ds.sizes[x])
@@ -155,20 +155,20 @@ def draw_quartiles(ds: xr.Dataset, x: str, measure: str, by: str, styles: Styles
 
 
 def draw_curves(ds: xr.Dataset, x: str, curves: Mapping[str, str], across: str, styles: Styles, ylabel: str) -> Figure:
-    """Draw several measures against an output axis, one small picture a value of a factor.
+    """Draw several measures against an output axis, one axes per value of a factor.
 
     Parameters
     ----------
     ds : xarray.Dataset
         Summary of one panel.
     x, across : str
-        The output on the horizontal axis, and the factor that changes from picture to picture.
+        Output on the horizontal axis, and factor that differs between the axes.
     curves : mapping of str to str
-        What each curve is called, which gives it its style -> the measure; the first lies on top.
+        Curve name, which selects the style -> measure; the first curve is on top.
     styles : mapping
-        The style of every curve by what it is called.
+        Curve name -> style.
     ylabel : str
-        What the measures have in common.
+        Label of the vertical axis.
 
     Returns
     -------
@@ -180,7 +180,7 @@ def draw_curves(ds: xr.Dataset, x: str, curves: Mapping[str, str], across: str, 
         for place, (name, measure) in enumerate(curves.items()):
             curve = one[measure].dropna(x)
             look = {**styles[name], "markersize": 4.5, "markevery": (0.05 * place + 0.03, 0.2)}
-            look |= {"linewidth": 1.2 + 0.3 * place, "zorder": 4 - 0.1 * place}  # of curves that coincide, all are seen
+            look |= {"linewidth": 1.2 + 0.3 * place, "zorder": 4 - 0.1 * place}  # keeps coinciding curves visible
             axes.plot(curve[x], curve, label=name, **look)
         axes.set_title(f"{across} = {format_value(value)}", fontsize="medium", loc="left")
         axes.set_xlabel(_label(ds[x]))
@@ -193,9 +193,9 @@ def draw_curves(ds: xr.Dataset, x: str, curves: Mapping[str, str], across: str, 
 
 
 def draw_ranges(ds: xr.Dataset, measure: str, exact: str, by: str, styles: Styles) -> Figure:
-    """Draw, for each method, the range of a measure over its draws and the exact mean, on a logarithmic axis.
+    """Draw the range of a measure over its draws and the exact mean, one row per method, on a logarithmic axis.
 
-    For the parameters see `draw_lines`.
+    See `draw_lines` for the parameters.
     """
     ds = _applying(ds, by, measure)
     figure, axes = _figure(height=0.45 * ds.sizes[by] + 1.1)
@@ -217,22 +217,22 @@ def draw_ranges(ds: xr.Dataset, measure: str, exact: str, by: str, styles: Style
 def draw_histograms(
     ds: xr.Dataset, bins: str, measure: str, across: str, by: str, styles: Styles, xlabel: str
 ) -> Figure:
-    """Draw distributions over bins, one row a value of a factor: the probability of each bin, and of all up to its end.
+    """Draw probabilities of bins and their cumulative sums, one row per value of a factor.
 
     Parameters
     ----------
     ds : xarray.Dataset
         Summary of one panel.
     bins : str
-        The output that holds the lower edges of the bins; the last bin ends at 1.
+        Output that holds the lower edges of the bins; the last bin ends at 1.
     measure : str
-        The probability of a bin; empty bins are left out on the left, where the axis is logarithmic.
+        Probability of a bin; empty bins are omitted from the logarithmic axes on the left.
     across, by : str
-        The factor that changes from row to row, and the dimension of the methods.
+        Factor that differs between rows, and dimension of the methods.
     styles : mapping
-        The style of every method by its name.
+        Method name -> style.
     xlabel : str
-        What the bins divide.
+        Label of the horizontal axis.
 
     Returns
     -------
@@ -275,18 +275,18 @@ _SERIES: tuple[dict[str, Any], ...] = (
 
 
 def draw_shares(ds: xr.Dataset, x: str, measure: str, by: str, across: str) -> Figure:
-    """Draw a share of a limit against a factor, one small picture a method; what exceeds the limit stands out.
+    """Draw a share of a limit against a factor, one axes per method, and mark values above the limit.
 
     Parameters
     ----------
     ds : xarray.Dataset
         Summary of one panel.
     x, by : str
-        The factor on the horizontal axis, which is logarithmic, and the one with a line for each of its values.
+        Factor on the horizontal, logarithmic axis, and factor with one line per value.
     measure : str
-        The share; NaN where the method does not apply. Above 1 the limit is exceeded.
+        Share; NaN where the method does not apply. Values above 1 exceed the limit.
     across : str
-        The dimension of the methods.
+        Dimension of the methods.
 
     Returns
     -------
@@ -326,20 +326,20 @@ def draw_shares(ds: xr.Dataset, x: str, measure: str, by: str, across: str) -> F
 
 
 def draw_ratios(parts: Mapping[str, xr.Dataset], x: str, measure: str, by: str, styles: Styles, ylabel: str) -> Figure:
-    """Draw ratios to a limit against a factor, one small picture a part, with a line at 1.
+    """Draw ratios to a limit against a factor, one axes per panel, with a line at 1.
 
     Parameters
     ----------
     parts : mapping of str to xarray.Dataset
-        Title of each picture -> summary of its panel.
+        Title of the axes -> summary of a panel.
     x, by : str
-        The factor on the horizontal axis, and the dimension of the methods.
+        Factor on the horizontal axis, and dimension of the methods.
     measure : str
-        The ratio, on a logarithmic axis; NaN where the method does not apply.
+        Ratio, on a logarithmic axis; NaN where the method does not apply.
     styles : mapping
-        The style of every method by its name.
+        Method name -> style.
     ylabel : str
-        What is divided by what.
+        Label of the vertical axis.
 
     Returns
     -------
@@ -374,16 +374,16 @@ _INKED = ("axes.edgecolor", "axes.labelcolor", "text.color", "xtick.color", "yti
 
 
 def render(draw: Any, summaries: Mapping[str, xr.Dataset], formats: Sequence[str]) -> list[bytes]:
-    """Draw a figure and return it in each of the formats.
+    """Draw a figure and return it in each format.
 
     Parameters
     ----------
     draw : callable
         ``{panel: summary Dataset} -> matplotlib Figure``.
     summaries : mapping
-        What it is given.
+        Argument of `draw`.
     formats : sequence of str
-        Such as ``"svg"``, which is transparent, and ``"png"``, which is white.
+        Formats such as ``"svg"``, which has a transparent background, and ``"png"``, which has a white one.
 
     Returns
     -------

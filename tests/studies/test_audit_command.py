@@ -125,7 +125,7 @@ BAD = {
     ("mine.py:WRNG", *AT): "did you mean WRONG",
     ("mine.py:FILE", *AT): "unknown object of mine.py 'FILE'",
     ("mine.py:noise", *AT): "must be a mechanisms.Mechanism or mechanisms.OutputDistributions, got function",
-    ("mine.py:CRASH", *AT): "mine.py:CRASH does not compute: ZeroDivisionError",
+    ("mine.py:CRASH", *AT): "mine.py:CRASH cannot be evaluated: ZeroDivisionError",
     ("absent.py:X", *AT): "cannot read the file",
     ("absent_module:X", *AT): "cannot load absent_module:X",
     ("mine.py:NO_DISTRIBUTION", "--epsilon", "1"): "probabilities must sum to 1",
@@ -194,13 +194,13 @@ def test_direct_sampling_states_nothing(audit):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("diffused", "--prior", "6:12", "--n", "9", "--epsilon", "1"), "give one, as --order 2"),
+        (("diffused", "--prior", "6:12", "--n", "9", "--epsilon", "1"), "give one, e.g. --order 2"),
         (
             ("diffused", "--prior", "6:12", "--n", "9", "--epsilon", "1", "--order", "0.5"),
             "order must be a finite number",
         ),
         (("gaussian", "--prior", "1:1:1", "--n", "9", "--epsilon", "1", "--order", "2"), "2 cells, got 3"),
-        (("diffused", "--epsilon", "1", "--order", "2"), "a mechanism is audited at a --prior and --n"),
+        (("diffused", "--epsilon", "1", "--order", "2"), "an audit of a mechanism needs --prior and --n"),
         (("difused", "--prior", "6:12", "--n", "9", "--epsilon", "1"), "did you mean diffused"),
     ],
 )

@@ -234,8 +234,8 @@ def test_studies_of_packages_are_listed(tmp_path):
         "choose another name",
         "dpstudies: the study no-study is left out: cannot load the study bad_studies:STUDY: ZeroDivisionError: "
         "division by zero",
-        "dpstudies: the study odd is left out: odd_studies:STUDY is registered as odd, and names itself even; register "
-        "that",
+        "dpstudies: the study odd is left out: odd_studies:STUDY is registered as odd, but its study is named even; "
+        "register that name",
     ]
 
 
