@@ -223,7 +223,9 @@ def _find(name: str) -> Mechanism | OutputDistributions | str:
 def _problem(question: Question) -> tuple[tuple[float, ...], int]:
     """Return the prior and the number of records; raise if no mechanism accepts them."""
     if question.prior is None or question.n is None:
-        raise BadInputError("an audit of a mechanism needs --prior and --n, got none; give both, e.g. --prior 1:1 --n 100")
+        raise BadInputError(
+            "an audit of a mechanism needs --prior and --n, got none; give both, e.g. --prior 1:1 --n 100"
+        )
     if question.n < 1:
         raise BadInputError(f"n must be >= 1, got {question.n}; a data set has at least one record")
     try:

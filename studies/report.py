@@ -67,8 +67,8 @@ def _in_memory(store: str | os.PathLike[str], panel: str, lazy: xr.Dataset) -> x
 def judge(study: Study, summaries: Summaries) -> list[tuple[Claim, Finding]]:
     """Check every claim of a study.
 
-    A claim is undecided if the store lacks required values, if required trials are pending, or if there are too few for a
-    normal approximation to the distribution of a mean. A panel without trials requires its single evaluation.
+    A claim is undecided if the store lacks required values, or if required trials are pending or too few for a normal
+    approximation to the distribution of a mean. A panel without trials requires its single evaluation.
     """
     return [(claim, _undecided(study, claim, summaries) or claim.check(summaries)) for claim in study.claims]
 

@@ -1,7 +1,8 @@
 """Styles of mechanisms and methods in all figures: one colour per family, one marker and dash per member.
 
 Colours are those of Okabe & Ito, which colour-blind readers can distinguish. Markers are unique within a table, so that
-figures can be read in black and white. Variants of one sensitivity share its colour and differ in dash: `-exact` is dashed, `-bound` dash-dotted, `-n` dotted.
+figures can be read in black and white. Variants of one sensitivity share its colour and differ in dash: `-exact`
+is dashed, `-bound` dash-dotted, `-n` dotted.
 """
 
 from collections.abc import Iterable, Mapping

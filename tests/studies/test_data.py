@@ -303,7 +303,7 @@ def test_numbers_of_any_size(tmp_path):
 
 def test_columns_of_one_value_become_zero_with_a_warning(tmp_path):
     path = write(tmp_path, "a,b,c,y\n7,u,1,0\n7,u,2,1\n7,u,3,1\n7,u,4,0\n")
-    with pytest.warns(UserWarning, match=r"pets.csv: columns of one value say nothing and become 0: 'b', 'a'$"):
+    with pytest.warns(UserWarning, match=r"pets.csv: constant columns carry no information and become 0: 'b', 'a'$"):
         table = read_csv(path, "y")
     assert (table.columns, table.constant) == (("a", "c"), ("b", "a"))
     assert table.x.tolist() == [[0, -1], [0, -1], [0, 1], [0, 1]]
@@ -315,12 +315,12 @@ REFUSED = [
     (GOOD.encode("utf-16"), "cannot read .*pets.csv as CSV: .*; it must be UTF-8"),
     (GOOD + "5,red,no,9\n", "cannot read .*pets.csv as CSV: .*Expected 3 fields in line 6, saw 4"),
     (GOOD.replace("no\n", "no,0\n").replace("yes\n", "yes,1\n"), "cannot read .*pets.csv as CSV: .*in line 2, saw 4"),
-    (GOOD.replace("size", "colour"), "every column must have a name of its own, got twice: colour"),
+    (GOOD.replace("size", "colour"), "column names must be unique, got twice: colour"),
     (GOOD.replace("size", ""), "every column must have a name, column 1 has none"),
     (GOOD.replace("sold", "bought"), "unknown target column 'sold'; Allowed: size, colour, bought"),
     (GOOD.replace("sold", "solid"), r"unknown target column 'sold'; did you mean solid\? Allowed"),
-    (GOOD.replace(",", ";"), "must have two columns or more, separated by commas, got one: 'size;colour;sold'"),
-    ("sold\nno\nyes\nno\nyes\n", "must have two columns or more"),
+    (GOOD.replace(",", ";"), "must have at least two columns, separated by commas, got one: 'size;colour;sold'"),
+    ("sold\nno\nyes\nno\nyes\n", "must have at least two columns"),
     ("size,colour,sold\n1,red,no\n2,red,yes\n3,red,yes\n", "must have at least 4 rows below the names, got 3"),
     (GOOD.replace("yes", "no"), "target 'sold' must have two values, got 1: no"),
     (GOOD + "5,red,maybe\n6,red,perhaps\n", "target 'sold' must have two values, got 4: maybe, no, perhaps, yes"),
@@ -336,8 +336,8 @@ REFUSED = [
         r"column 'size' must be all numbers or all text, got '\?' in data row 3 where most are numbers",
     ),
     (IDENTIFIERS, "column 'id' must be numbers or categories, got 12 different texts in 12 rows"),
-    ("a,y\n5,0\n5,1\n5,0\n5,1\n", "must have a column that varies, beside the target 'y', got none"),
-    ("a,y\nu,0\nu,1\nu,0\nu,1\n", "must have a column that varies, beside the target 'y', got none"),
+    ("a,y\n5,0\n5,1\n5,0\n5,1\n", "must have a column that varies in addition to the target 'y', got none"),
+    ("a,y\nu,0\nu,1\nu,0\nu,1\n", "must have a column that varies in addition to the target 'y', got none"),
 ]
 
 

@@ -68,7 +68,7 @@ def test_run_all_then_again_then_report(command, tmp_path, few):
     assert "renyi-curves (2 of 3): 2 of 2 trials" in err
     before = files(tmp_path)
     code, out, err = command(*RUN)
-    assert (code, out.count("was there"), err) == (0, 3, "")
+    assert (code, out.count("already complete"), err) == (0, 3, "")
     assert files(tmp_path) == before
     code, out, _ = command("report", "lab", "--markdown", "verdicts.md")
     assert code == 0
@@ -119,11 +119,11 @@ def test_interrupt_keeps_what_was_done(command, tmp_path, few, monkeypatch):
     mend = _fail_at(monkeypatch, "renyi-curves", KeyboardInterrupt())
     code, out, err = command(*RUN, "--seed", "5")
     assert code == 130
-    assert "go on with: dpstudies run all --store lab --scale quick --seed 5" in err
+    assert "continue with: dpstudies run all --store lab --scale quick --seed 5" in err
     assert [path.name for path in (tmp_path / "lab").iterdir()] == ["gibbs-traces.zarr"]
     mend()
     code, out, _ = command(*RUN, "--seed", "5")
-    assert (code, out.count("was there")) == (0, 1)
+    assert (code, out.count("already complete")) == (0, 1)
 
 
 def test_study_that_cannot_be_run_does_not_lose_the_others(command, tmp_path, few, monkeypatch):
@@ -131,7 +131,7 @@ def test_study_that_cannot_be_run_does_not_lose_the_others(command, tmp_path, fe
     code, out, err = command(*RUN)
     assert code == 3
     assert "renyi-curves (2 of 3) cannot be run: no such luck" in err
-    assert "incomplete: renyi-curves; go on with: dpstudies run all --store lab --scale quick" in out
+    assert "incomplete: renyi-curves; continue with: dpstudies run all --store lab --scale quick" in out
     assert sorted(path.name for path in (tmp_path / "lab").iterdir()) == ["gibbs-traces.zarr", "renyi-utility.zarr"]
     assert command("report", "lab")[0] == 0
     page = (tmp_path / "lab/report.html").read_text()

@@ -38,7 +38,7 @@ def test_errors_are_grouped_by_cause(command, store):
         "p: 7 failed: two is not for me",
         "  n=2, method=odd: 7 trials, first 0",
         "  again: dpstudies trial t.zarr --panel p --cell n=2 --trial 0",
-        "7 failed trials, 1 causes; try them again with: dpstudies resume t.zarr --retry failed",
+        "7 failed trials, 1 causes; retry them with: dpstudies resume t.zarr --retry failed",
     ]
 
 
@@ -107,7 +107,7 @@ def test_verify_tells_other_numbers(command, store):
     assert "x is different: largest relative difference" in out
     assert "dpstudies verify t.zarr --repair" in out
     code, out, _ = command("verify", store, "--all", "--repair", *ACCEPTED)
-    assert (code, "replaced by what is computed now" in out) == (0, True)
+    assert (code, "replaced by newly computed ones" in out) == (0, True)
     assert command("verify", store, "--all", *ACCEPTED)[0] == 0
 
 
@@ -145,7 +145,7 @@ def test_verify_repairs_what_the_spec_decides_on_request_only(command, store, sp
     assert (code, named in out, "repair it with: dpstudies verify t.zarr --repair" in out) == (3, True, True)
     assert file_stamps(store) == before
     code, out, _ = command("verify", store, "--sample", "0", "--repair")
-    assert (code, named in out, "were written anew" in out, "pending" in out) == (0, True, True, False)
+    assert (code, named in out, "were rewritten" in out, "pending" in out) == (0, True, True, False)
     found = "12 blocks of a setting read, 0 computed again, 0 flaws\n"
     assert command("verify", store, "--sample", "0")[:2] == (0, found)
 
@@ -164,7 +164,7 @@ def test_a_lost_record_of_a_session_is_named_and_changes_no_exit_code(command, s
     cut(Path(store, SESSIONS, "000001.json"))
     for options in ((), ("--repair",)):
         code, out, _ = command("verify", store, "--sample", "0", *options)
-        assert (code, "store: session 000001.json is lost: " in out, "written anew" in out) == (0, True, False)
+        assert (code, "store: session 000001.json is lost: " in out, "rewritten" in out) == (0, True, False)
         assert "repair it with" not in out
 
 
@@ -323,7 +323,7 @@ def test_an_error_chunk_that_is_missing(command, store):
             path.unlink()
     code, out, _ = command("errors", store)
     assert code == 1
-    assert "p: 7 failed: no reason is stored; look for damage with verify" in out
+    assert "p: 7 failed: no error is stored; check for damage with verify" in out
     assert "again: dpstudies trial t.zarr --panel p --cell n=2 --trial 0" in out
 
 
