@@ -7,7 +7,7 @@ Notes
 Choices that P3 leaves open:
 
 * One level of each categorical column is dropped, and ``?`` counts as a level: this gives P3's 9 columns for Abalone
-  and 100 for Adult. All levels would give 10 and 108; without ``?`` Adult would have 105 with all levels and 97 with one
+  and 100 for Adult. All levels give 10 and 108; without ``?`` Adult would have 105 with all levels and 97 with one
   dropped. P3 does not name the dropped level; here it is the first in sorted order, hence ``?`` where present.
 * Minima, maxima and levels are those of all training and test records; a level that occurs in one part of Adult only
   has a column in both. They are public: the guarantees do not cover them. An indicator becomes -0.5 or 0.5; a constant

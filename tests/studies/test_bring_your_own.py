@@ -83,7 +83,7 @@ def test_the_mechanism_of_the_readme_is_audited(command, folder, mechanism):
     assert f"{audit_counts(mechanism, [1, 1], 100, 1.0).epsilon:.3f}" == "0.736"
     assert "0.7358" in out
     code, _, err = command("audit", target, "--prior", "1:1:1", *at)
-    assert (code, "takes 2 cells, got 3" in err, err.count("\n")) == (2, True, 1)
+    assert (code, "takes 2 categories, got 3" in err, err.count("\n")) == (2, True, 1)
     for n in ("1", "100"):  # where it tells the truth more often than it may, it is found out
         dishonest = files_of_readme()["my_mechanism.py"].replace("math.exp(-epsilon)", "math.exp(-2 * epsilon)")
         Path("wrong.py").write_text(dishonest)
