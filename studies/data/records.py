@@ -79,7 +79,7 @@ class Classification:
 
 
 def split(table: Table, rng: np.random.Generator | None = None) -> Classification:
-    """Split records into training records and, a third rounded up, test records.
+    """Split records into training and test records; the test records are a third, rounded up.
 
     Parameters
     ----------

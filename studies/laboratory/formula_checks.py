@@ -13,8 +13,8 @@ _RECORDS = f"{_N:,} exponential records of rate {_RATE:g}, bounds {_BOUNDS[0]} a
 
 
 def candidates(results: Results) -> str:
-    """Count the candidates at more than two cells."""
-    return f"3 cells, n = 100: {count_candidates(100, 3):,} candidates; 4 cells, n = 600: {count_candidates(600, 4):,}."
+    """Count the candidates for more than two categories."""
+    return f"k = 3, n = 100: {count_candidates(100, 3):,} candidates; k = 4, n = 600: {count_candidates(600, 4):,}."
 
 
 def gamma(results: Results) -> str:

@@ -1,4 +1,4 @@
-"""The laboratory: every study in one folder, at the scale of the papers or at a quick one.
+"""All studies in one folder, at published or quick scale.
 
 A folder holds one store per study, ``<study>.zarr``. The quick scale has fewer trials and coarser grids: the same page
 takes two to three minutes and has larger errors.

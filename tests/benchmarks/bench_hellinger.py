@@ -84,7 +84,7 @@ def plain_loop(counts: list[int], uniforms: list[float]) -> tuple[float, list[fl
 
 
 def vectorised(counts: np.ndarray, uniforms: np.ndarray) -> tuple[float, np.ndarray, float, np.ndarray]:
-    """P0 with arrays, k = 3, unit prior: every local sensitivity, no loop over data sets."""
+    """Implement P0 with arrays for k = 3 and unit prior, without loops over data sets."""
     n = int(counts.sum())
     first = np.repeat(np.arange(n + 1), np.arange(n + 1, 0, -1))
     second = np.concatenate([np.arange(n + 1 - i) for i in range(n + 1)])

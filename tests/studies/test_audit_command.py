@@ -165,7 +165,7 @@ def test_bad_input_gives_a_one_line_error(audit, words):
 
 @pytest.mark.parametrize("name", ["diffused", "concentrated", "gaussian-tight"])
 def test_mechanisms_that_state_a_renyi_divergence(audit, name):
-    """They spend their stated loss at the first order, and the values of their curve at others."""
+    """Rényi mechanisms spend their stated loss at the first order, and the values of their curve at others."""
     code, out, err = audit(name, "--prior", "6:12", "--n", "30", "--epsilon", "0.15", "--order", "2,3")
     assert (code, err) == (0, "")
     stated, loss, delta, slack, verdict, at_two, at_three = row(out, name)[1:]

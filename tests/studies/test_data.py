@@ -424,7 +424,7 @@ STUDY = Study("shares", "Shares", "To test.", (
 
 
 def test_panel_on_demand_by_command(command, tmp_path):
-    """It is computed if it is named, or if only it has a value that is set; bad values write nothing."""
+    """A panel on demand is computed if it is named, or if only it has a value that is set; errors write nothing."""
     Path("study.py").write_text(STUDY_FILE)
     Path("pets.csv").write_text(GOOD)
     chosen = ("--set", "data=pets.csv", "--set", "target=sold")

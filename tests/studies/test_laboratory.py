@@ -103,7 +103,7 @@ def _lose_records(folder, damaged, *lost):
 
 
 def _fail_at(monkeypatch, name, error):
-    """Make the run of one study raise."""
+    """Make the run of one study raise `error`; return a function that undoes this."""
     real = pipeline.run
 
     def run(source, path, **how):

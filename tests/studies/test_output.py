@@ -33,7 +33,7 @@ def test_printable(text, shown):
 
 
 def test_terminal_escapes_of_a_study_are_not_printed(command):
-    """They may occur in errors, values of factors, names of methods, and titles."""
+    """Escapes may occur in errors, values of factors, names of methods, and titles."""
     text = STUDY_FILE.replace("value is two", r"\x1b[2Jtwo").replace('"a panel"', r'"a \x1b]0;panel\x07"')
     Path("toy.py").write_text(text.replace('Method("odd"', r'Method("o\x1b[31md"'))
     command("run", "toy.py", "--store", "t.zarr")
@@ -65,7 +65,7 @@ def shell(line, folder):
 
 
 class Full(io.StringIO):
-    """A stream on a disk that is full."""
+    """A stream on a full disk."""
 
     def write(self, text):
         raise OSError(28, "No space left on device")
