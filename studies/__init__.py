@@ -1,8 +1,8 @@
 """The studies: each paper's experiments, with their claims and figures, and the command that runs them.
 
-`STUDIES` maps a name to its `pipeline.Study`. A study is one file that declares ``STUDY``; list it here to give it a
-name on the command line. A package of one's own registers its studies as entry points of the group
-``dpstudies.studies``, each under the study's name; `MODULES` says where the code of all of them is.
+`STUDIES` maps a name to its `pipeline.Study`. A study is one file that declares ``STUDY``; listing it here gives it a
+name on the command line. Other packages register their studies as entry points of the group ``dpstudies.studies``, each
+under the study's name. `MODULES` maps all names to their code.
 """
 
 import warnings
@@ -42,11 +42,11 @@ _LISTED = (
 _BUILT_IN = {module.STUDY.name: module.STUDY for module in _LISTED}
 
 MODULES = Plugins(STUDIES_GROUP, {module.STUDY.name: f"{module.__name__}:STUDY" for module in _LISTED})
-"""Name -> ``module:object``, of registered studies too, which are not imported."""
+"""Name -> ``module:object`` of built-in and registered studies; registered ones are not imported."""
 
 
 class _Studies(Mapping[str, Study]):
-    """Studies by name: a registered one is imported when it is asked for.
+    """Studies by name; a registered study is imported on access.
 
     Examples
     --------
@@ -55,13 +55,13 @@ class _Studies(Mapping[str, Study]):
     """
 
     def __getitem__(self, name: str) -> Study:
-        """Return a study; KeyError if nobody registers it, BadInputError if it cannot be loaded."""
+        """Return a study; raise KeyError if it is not registered, BadInputError if it cannot be loaded."""
         if name in _BUILT_IN:
             return _BUILT_IN[name]
         study = StudySource(MODULES[name]).load()
         if study.name != name:
             raise BadInputError(
-                f"{MODULES[name]} is registered as {name}, and names itself {study.name}; register that"
+                f"{MODULES[name]} is registered as {name}, but its study is named {study.name}; register that name"
             )
         return study
 
@@ -69,7 +69,7 @@ class _Studies(Mapping[str, Study]):
         return name in MODULES
 
     def __iter__(self) -> Iterator[str]:
-        """Yield the names of the studies that load; a warning says of any other why it does not."""
+        """Yield the names of the studies that load, and warn about the others."""
         yield from _BUILT_IN
         for line in MODULES.refused():
             warnings.warn(line, stacklevel=2)

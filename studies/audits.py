@@ -1,10 +1,9 @@
-"""Audits of mechanisms by their names, a user's own among them: what ``dpstudies audit`` prints.
+"""Audits of mechanisms by name, for the command ``dpstudies audit``.
 
-A package of one's own gives its mechanisms names by registering them as entry points of the group
-``dpstudies.mechanisms``.
+Other packages name their mechanisms by registering them as entry points of the group ``dpstudies.mechanisms``.
 
-Mechanisms that release counts state an ε, and are compared by their exact distributions. Those that state a Rényi divergence,
-one draw of a posterior or counts with normal noise, are given the first of the orders that are asked for.
+Mechanisms that release counts state an ε and are audited by their exact output distributions. Mechanisms that state a
+Rényi divergence (one draw of a posterior, or counts with normal noise) are calibrated at the first requested order.
 """
 
 from collections.abc import Sequence
@@ -33,7 +32,7 @@ from pipeline.declare.source import load_object
 from pipeline.errors import BadInputError, unknown
 
 ALL = "all"
-"""The name that stands for every mechanism that releases counts, those of other packages among them."""
+"""Name that stands for every mechanism that releases counts, including those of other packages."""
 
 RENYI = (*RENYI_SAMPLERS, *GAUSSIAN_VARIANCES)
 """Mechanisms of this package that state a Rényi divergence."""
@@ -41,28 +40,28 @@ RENYI = (*RENYI_SAMPLERS, *GAUSSIAN_VARIANCES)
 REGISTERED = Plugins(
     "dpstudies.mechanisms", dict.fromkeys((ALL, *MECHANISMS, *RENYI, *GLM_MECHANISMS), "mechanisms:MECHANISMS")
 )
-"""Name -> ``module:object`` of what other packages register; the names of this package's mechanisms are taken."""
+"""Name -> ``module:object`` of mechanisms of other packages; this package's names are reserved."""
 
 DELTA = 1e-8
-"""What mechanisms that take a δ are given where the user gives none."""
+"""Default δ of mechanisms that take one."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """At which public parameters mechanisms are audited.
+    """Public parameters of an audit.
 
     Attributes
     ----------
     prior : tuple of float or None
-        Dirichlet parameters; None where distributions bring their own data sets.
+        Dirichlet parameters; None for distributions, which have their own data sets.
     n : int or None
-        Number of records; None likewise.
+        Number of records; None for distributions.
     epsilon : float
-        What a mechanism is given, and what distributions are compared with.
+        Privacy loss given to mechanisms; distributions are compared with it.
     delta : float or None
-        Likewise; None is `DELTA` for a mechanism that takes a δ, and no δ at all for distributions.
+        Likewise δ; None means `DELTA` for mechanisms that take a δ, and 0 for distributions.
     epsilons, orders : sequence of float
-        Further ε of the hockey-stick profile, and Rényi orders; the first is that of mechanisms that state one.
+        Further ε of the hockey-stick profile, and Rényi orders; Rényi mechanisms are calibrated at the first order.
     """
 
     prior: tuple[float, ...] | None
@@ -75,20 +74,20 @@ class Question:
 
 @dataclass(frozen=True)
 class Audited:
-    """What an audit of one mechanism found.
+    """Result of the audit of one mechanism.
 
     Attributes
     ----------
     name : str
         The mechanism, as the user named it.
     stated : Guarantee, RenyiGuarantee or None
-        What it promises; None for a mechanism that promises nothing.
+        Stated guarantee; None if the mechanism states none.
     compared : Guarantee or RenyiGuarantee
-        What it was compared with: what it promises, or else the ε that was asked for.
+        Guarantee compared with the audit: the stated one, or else the requested ε.
     audit : Audit
-        What it spends.
+        Exact privacy losses.
     verdict : Verdict
-        Whether that is within `compared`.
+        Comparison of the losses with `compared`.
     """
 
     name: str
@@ -99,7 +98,7 @@ class Audited:
 
     @property
     def evidence(self) -> str:
-        """The neighbours and the output with the largest loss, and what was compared to find them, in one line."""
+        """Neighbours and output with the largest loss, and the extent of the comparison, in one line."""
         found = self.audit
         outputs = f" on {found.n_outputs:,} outputs" if found.n_outputs else ""
         compared = f"{found.n_pairs:,} pairs{outputs}, {found.evidence}"
@@ -113,27 +112,27 @@ class Audited:
 
 
 def audit_named(names: Sequence[str], question: Question) -> tuple[list[Audited], list[str]]:
-    """Audit mechanisms by their names.
+    """Audit mechanisms by name.
 
     Parameters
     ----------
     names : sequence of str
-        Names of mechanisms, of other packages' registered ones too, ``all``, or ``module:object`` and
-        ``file.py:object`` of a `mechanisms.Mechanism` or of `mechanisms.OutputDistributions`.
+        Names of built-in or registered mechanisms, ``all``, or ``module:object`` or ``file.py:object`` of a
+        `mechanisms.Mechanism` or of `mechanisms.OutputDistributions`.
     question : Question
 
     Returns
     -------
     audited : list of Audited
-        One for each name, in their order; a name given twice counts once.
+        One per name, in their order; a repeated name counts once.
     left_out : list of str
-        Which of ``all`` refuse the problem or do not load, and why.
+        Reasons for leaving mechanisms out of ``all``: they do not apply to the problem or do not load.
 
     Raises
     ------
     BadInputError
-        If a name is unknown or no mechanism, an argument is not allowed, distributions are not distributions, or an audit is too large to
-        be exact. Of ``all`` those that refuse the problem are left out, unless all do.
+        If a name is unknown or not a mechanism, an argument is out of range, distributions are invalid, an audit is
+        too large to be exact, or no mechanism of ``all`` applies to the problem.
     """
     named = {name: _find(name) for name in dict.fromkeys(names) if name != ALL}
     audited, left_out = {name: _audit(name, what, question) for name, what in named.items()}, []
@@ -145,7 +144,7 @@ def audit_named(names: Sequence[str], question: Question) -> tuple[list[Audited]
                 continue
             try:
                 mechanism = _find(name)
-                if isinstance(mechanism, Mechanism):  # distributions bring data sets of their own
+                if isinstance(mechanism, Mechanism):  # distributions have their own data sets
                     mechanism.require(n, len(prior))
                     audited[name] = _audit(name, mechanism, question)
             except ValueError as error:
@@ -156,13 +155,13 @@ def audit_named(names: Sequence[str], question: Question) -> tuple[list[Audited]
 
 
 def tabulate_audits(audited: Sequence[Audited], question: Question) -> tuple[list[str], list[list[str]]]:
-    """Return what audits found as rows of text.
+    """Return audits as rows of text.
 
     Parameters
     ----------
     audited : sequence of Audited
     question : Question
-        What they were asked.
+        The parameters of the audits.
 
     Returns
     -------
@@ -194,20 +193,20 @@ def tabulate_audits(audited: Sequence[Audited], question: Question) -> tuple[lis
 
 
 def _number(found: dict[float, float], at: float, form: str) -> str:
-    """Write what was found, or that it was not looked for."""
+    """Format a value, or note that it was not computed."""
     return f"{found[float(at)]:{form}}" if float(at) in found else "not computed"
 
 
 def _find(name: str) -> Mechanism | OutputDistributions | str:
-    """Return a mechanism or distributions; of one that states a Rényi divergence, its name."""
+    """Return a mechanism, distributions, or the name of a Rényi mechanism."""
     if name in RENYI:
         return name
     if name in MECHANISMS:
         return MECHANISMS[name]
     if name in GLM_MECHANISMS:
         raise BadInputError(
-            f"{name} does not release counts, and is audited by 'dpstudies run renyi-audit', or over records of your "
-            "own by mechanisms.audit_replacements"
+            f"{name} does not release counts; audit it with 'dpstudies run renyi-audit', or on your own records with "
+            "mechanisms.audit_replacements"
         )
     if ":" not in name and name not in REGISTERED:
         known = [name for name in REGISTERED if name not in GLM_MECHANISMS]
@@ -215,16 +214,18 @@ def _find(name: str) -> Mechanism | OutputDistributions | str:
     found = load_object(REGISTERED.get(name, name))
     if not isinstance(found, Mechanism | OutputDistributions):
         raise BadInputError(
-            f"{name} must be a mechanisms.Mechanism or mechanisms.OutputDistributions, got {type(found).__name__}; name another "
-            "object"
+            f"{name} must be a mechanisms.Mechanism or mechanisms.OutputDistributions, got {type(found).__name__}; "
+            "name another object"
         )
     return found
 
 
 def _problem(question: Question) -> tuple[tuple[float, ...], int]:
-    """Return prior and number of records, refusing what no mechanism takes."""
+    """Return the prior and the number of records; raise if no mechanism accepts them."""
     if question.prior is None or question.n is None:
-        raise BadInputError("a mechanism is audited at a --prior and --n, got none; give both, as --prior 1:1 --n 100")
+        raise BadInputError(
+            "an audit of a mechanism needs --prior and --n, got none; give both, e.g. --prior 1:1 --n 100"
+        )
     if question.n < 1:
         raise BadInputError(f"n must be >= 1, got {question.n}; a data set has at least one record")
     try:
@@ -251,13 +252,13 @@ def _audit(name: str, what: Mechanism | OutputDistributions | str, question: Que
         if name in (*MECHANISMS, *RENYI) and not isinstance(error, ArithmeticError | MemoryError):
             raise
         advice = "use fewer records, or another epsilon" if name in (*MECHANISMS, *RENYI) else "correct its code"
-        raise BadInputError(f"{name} does not compute: {type(error).__name__}: {error}; {advice}") from error
+        raise BadInputError(f"{name} cannot be evaluated: {type(error).__name__}: {error}; {advice}") from error
 
 
 def _audit_renyi(name: str, question: Question) -> Audited:
-    """Audit a mechanism at the first order: one that is set by its (λ, ε), or `direct`, which nothing sets."""
+    """Audit a mechanism calibrated to ε at the first order, or `direct`, which has no parameter to calibrate."""
     if not question.orders:
-        raise BadInputError(f"{name} states a Renyi divergence of some order, got none; give one, as --order 2")
+        raise BadInputError(f"an audit of {name} needs a Rényi order, got none; give one, e.g. --order 2")
     prior, n = _problem(question)
     order = question.orders[0]
     compared = RenyiGuarantee(order, question.epsilon)
@@ -275,7 +276,7 @@ def _audit_renyi(name: str, question: Question) -> Audited:
 def _distributions(
     what: Mechanism | OutputDistributions, question: Question
 ) -> tuple[OutputDistributions, Guarantee | None]:
-    """Return what is to be compared, and what is promised of it."""
+    """Return the output distributions and their stated guarantee."""
     if isinstance(what, OutputDistributions):
         return what, Guarantee(question.epsilon, question.delta or 0.0)
     prior, n = _problem(question)

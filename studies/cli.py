@@ -35,7 +35,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 _INCOMPLETE = (ExecutionError, IncompleteStoreError, SessionSupersededError, StoreAccessError, UnreadableStoreError)
-# the base of all refusals of arguments, for which typer has no name
+# base class of usage errors, which typer does not export
 _UsageError = cast(type[typer.BadParameter], typer.BadParameter.__mro__[2])
 
 app.command("list")(reading.list_studies)
@@ -60,10 +60,10 @@ for command in (
 
 
 def main() -> None:
-    """Run the command; the entry point."""
-    for number in (signal.SIGINT, signal.SIGTERM):  # batch systems end a job by SIGTERM: stop cleanly, too
+    """Run the command line."""
+    for number in (signal.SIGINT, signal.SIGTERM):  # batch systems end jobs by SIGTERM
         signal.signal(number, _Interrupt())
-    warnings.showwarning = lambda message, *_: ERRORS.print(f"dpstudies: {message}")  # no source lines to a user
+    warnings.showwarning = lambda message, *_: ERRORS.print(f"dpstudies: {message}")  # without source lines
     with guarded_streams():
         code = _run()
         if code == 130:
@@ -72,7 +72,7 @@ def main() -> None:
 
 
 def _run() -> int | None:
-    """Run the command, print why it fails in one line, and return the exit code."""
+    """Run the command, print any error in one line, and return the exit code."""
     try:
         os.getcwd()
     except FileNotFoundError:
@@ -97,12 +97,12 @@ def _run() -> int | None:
 
 
 def _incomplete(message: str) -> int:
-    logging.getLogger("asyncio").disabled = True  # other reads of Zarr are cancelled when this process ends
+    logging.getLogger("asyncio").disabled = True  # Zarr's other reads are cancelled on exit
     return fail(message, 3)
 
 
 class _Interrupt:
-    """What a first interrupt does, and a second one that has no patience."""
+    """Signal handler: the first interrupt stops the run, the second ends the process."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -111,5 +111,5 @@ class _Interrupt:
         self._count += 1
         if self._count > 1:
             os._exit(130)
-        os.write(2, b"\ndpstudies: stopping after the blocks in hand; once more to quit at once\n")
+        os.write(2, b"\ndpstudies: stopping after the current blocks; interrupt again to quit at once\n")
         raise KeyboardInterrupt

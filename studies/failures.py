@@ -1,4 +1,4 @@
-"""The failures of a store by their cause: what happened, how often, where first, and what computes it again."""
+"""Failures of a store by cause: error, number of trials, first trial, and the command that computes it again."""
 
 import os
 import re
@@ -14,25 +14,25 @@ from pipeline.blocks.evaluate import FAILURES
 from pipeline.declare.factors import format_value
 from pipeline.stores.store import ResultStore
 
-_TRIALS_AT_ONCE = 10_000  # whose errors are in memory
+_TRIALS_AT_ONCE = 10_000  # read at once
 
 
 @dataclass(frozen=True)
 class Failure:
-    """The failed trials of one setting in one cell that have one cause.
+    """Failed trials of one setting in one cell with one cause.
 
     Attributes
     ----------
     panel, where : str
         Panel; cell and setting.
     cell : tuple of str
-        Its data factors, as ``name=value``.
+        Data factors of the cell, as ``name=value``.
     kind : str
         Failed, timed out, or killed.
     count, first : int
-        How many trials there are, and the first.
+        Number of trials, and index of the first.
     error : str
-        Text stored with the first: why it failed.
+        Stored error of the first trial.
     """
 
     panel: str
@@ -44,9 +44,9 @@ class Failure:
     error: str
 
     def rerun(self, store: str) -> str:
-        """Return the command that computes the first trial again, for a shell.
+        """Return the shell command that computes the first trial again.
 
-        It is made of the store's coordinates, since a stored text may hold any other command.
+        It is built from the store's coordinates, since a stored text may contain any other command.
         """
         cells = (word for value in self.cell for word in ("--cell", value))
         return shlex.join(["dpstudies", "trial", store, "--panel", self.panel, *cells, "--trial", str(self.first)])
@@ -54,19 +54,19 @@ class Failure:
 
 @dataclass(frozen=True)
 class Cause:
-    """Failures of one panel that say the same, but for numbers in it.
+    """Failures of one panel whose errors are equal except for numbers.
 
     Attributes
     ----------
     failures : tuple of Failure
-        One for each cell and setting, the first ones first.
+        One per cell and setting, in stored order.
     """
 
     failures: tuple[Failure, ...]
 
     @property
     def count(self) -> int:
-        """How many trials there are."""
+        """Number of trials."""
         return sum(failure.count for failure in self.failures)
 
 
@@ -128,7 +128,7 @@ def find_failures(store: str | os.PathLike[str]) -> Iterator[Failure]:
 
 
 def last_line(error: str) -> str:
-    r"""Return the line of a stored error that says why the trial failed; empty if there is none.
+    r"""Return the last line of a stored error, which states the cause; empty if there is none.
 
     Examples
     --------
@@ -140,5 +140,5 @@ def last_line(error: str) -> str:
 
 
 def without_rerun(error: str) -> str:
-    """Return a stored error without the line that computes its trial again."""
+    """Return a stored error without the command that computes its trial again."""
     return "\n".join(line for line in error.splitlines() if not line.startswith("again: "))

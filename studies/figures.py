@@ -1,7 +1,7 @@
-"""Drawing: figures as they look in a paper, from summaries.
+"""Figures drawn from summaries.
 
-What is compared has one style in all figures of a study, by its name: a colour that colour-blind readers can tell
-apart, and a marker and a dash to read it by in black and white (see `studies.styles`).
+A method has the same style in all figures of a study: a colour that colour-blind readers can distinguish, and a marker
+and a dash for black-and-white prints (see `studies.styles`).
 """
 
 import io
@@ -12,7 +12,7 @@ import matplotlib as mpl
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure as Canvas
+from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator
 
 from pipeline.declare.factors import format_value
@@ -22,24 +22,24 @@ Styles = Mapping[str, Mapping[str, Any]]
 """Name -> colour, marker and line style, as matplotlib names them."""
 
 
-def _canvas(width: float = 6.4, height: float = 4.0) -> tuple[Canvas, Axes]:
-    canvas = Canvas(figsize=(width, height), layout="constrained")
-    return canvas, canvas.add_subplot()
+def _figure(width: float = 6.4, height: float = 4.0) -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(width, height), layout="constrained")
+    return figure, figure.add_subplot()
 
 
-def _grid(n_pictures: int, n_columns: int, height: float, **shared: Any) -> tuple[Canvas, list[Axes]]:
-    """Return a canvas with so many small pictures of one size, row by row."""
-    n_columns = min(n_columns, n_pictures)
-    n_rows = -(-n_pictures // n_columns)
-    canvas = Canvas(figsize=(7.2, height * n_rows + 0.4), layout="constrained")
-    grid = canvas.subplots(n_rows, n_columns, squeeze=False, **shared).ravel()
-    for axes in grid[n_pictures:]:
+def _grid(n_axes: int, n_columns: int, height: float, **shared: Any) -> tuple[Figure, list[Axes]]:
+    """Return a figure with `n_axes` axes of equal size, row by row."""
+    n_columns = min(n_columns, n_axes)
+    n_rows = -(-n_axes // n_columns)
+    figure = Figure(figsize=(7.2, height * n_rows + 0.4), layout="constrained")
+    grid = figure.subplots(n_rows, n_columns, squeeze=False, **shared).ravel()
+    for axes in grid[n_axes:]:
         axes.set_axis_off()
-    return canvas, list(grid[:n_pictures])
+    return figure, list(grid[:n_axes])
 
 
 def styles_for(styles: Styles, by: str, parts: Iterable[xr.Dataset]) -> Styles:
-    """Return styles with one more for each other method of some summaries; see `complete_styles`."""
+    """Return styles with an additional one for each further method; see `complete_styles`."""
     return complete_styles(styles, (name for ds in parts for name in ds[by].values.tolist()))
 
 
@@ -52,7 +52,7 @@ def _styled(ds: xr.Dataset, by: str, styles: Styles) -> Iterator[tuple[xr.Datase
 
 
 def _applying(ds: xr.Dataset, by: str, measure: str) -> xr.Dataset:
-    """Leave out methods that have no result at all."""
+    """Drop methods without results."""
     return ds.dropna(by, how="all", subset=[f"{measure}_mean"])
 
 
@@ -62,25 +62,25 @@ def _label(variable: xr.DataArray) -> str:
 
 
 def _title(ds: xr.Dataset) -> str:
-    """Name the constants that a reader needs to place the picture."""
+    """Return the constants epsilon and delta as text."""
     names = [name for name in ("epsilon", "delta") if name in ds.coords and ds[name].ndim == 0]
     symbols = {"epsilon": "ε", "delta": "δ"}
     return ", ".join(f"{symbols[name]} = {format_value(ds[name].item())}" for name in names)
 
 
 def finish_axes(axes: Axes, ds: xr.Dataset | None) -> None:
-    """Take away what is not data, and name the constants above the picture."""
+    """Remove the top and right spines, add a grid, and print the constants of `ds` above the axes."""
     if ds is not None:
         axes.set_title(_title(ds), fontsize="medium", loc="right")
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.15, linewidth=0.6)
 
 
-def _legend_above(canvas: Canvas, axes: Axes, ds: xr.Dataset) -> None:
-    """Explain all pictures of a canvas above them, by the lines of one, and name the constants."""
+def _legend_above(figure: Figure, axes: Axes, ds: xr.Dataset) -> None:
+    """Draw one legend above all axes, with the lines of one of them, and the constants as its title."""
     lines, labels = axes.get_legend_handles_labels()
     title = {"title": _title(ds), "title_fontsize": "medium", "alignment": "left"}
-    canvas.legend(
+    figure.legend(
         lines,
         labels,
         loc="outside upper center",
@@ -93,27 +93,27 @@ def _legend_above(canvas: Canvas, axes: Axes, ds: xr.Dataset) -> None:
     )
 
 
-def draw_lines(ds: xr.Dataset, x: str, measure: str, exact: str, by: str, styles: Styles) -> Canvas:
-    """Draw the mean of a measure against a factor, one line a method, on a logarithmic axis.
+def draw_lines(ds: xr.Dataset, x: str, measure: str, exact: str, by: str, styles: Styles) -> Figure:
+    """Draw the mean of a measure against a factor, one line per method, on a logarithmic axis.
 
     Parameters
     ----------
     ds : xarray.Dataset
         Summary of one panel.
     x, by : str
-        The factor on the horizontal axis, and the dimension of the methods.
+        Factor on the horizontal axis, and dimension of the methods.
     measure, exact : str
-        The measure whose mean is drawn as markers, with two Monte Carlo standard errors either way, and the variable
-        with its exact expectation, drawn as lines.
+        Measure whose mean is drawn as markers with bars of two Monte Carlo standard errors, and variable with its
+        exact expectation, drawn as lines.
     styles : mapping
-        The style of every method by its name.
+        Method name -> style.
 
     Returns
     -------
     matplotlib.figure.Figure
     """
     ds = _applying(ds, by, measure)
-    canvas, axes = _canvas(7.2, 5.6)
+    figure, axes = _figure(7.2, 5.6)
     for one, label, style in _styled(ds, by, styles):
         axes.plot(one[x], one[exact], color=style["color"], linestyle=style["linestyle"], linewidth=1.5)
         points = {**style, "linestyle": "none", "markersize": 5}
@@ -127,16 +127,16 @@ def draw_lines(ds: xr.Dataset, x: str, measure: str, exact: str, by: str, styles
     axes.yaxis.set_minor_locator(NullLocator())
     axes.set_ylabel("mean Hellinger distance (logarithmic)")
     finish_axes(axes, None)
-    _legend_above(canvas, axes, ds)
-    return canvas
+    _legend_above(figure, axes, ds)
+    return figure
 
 
-def draw_quartiles(ds: xr.Dataset, x: str, measure: str, by: str, styles: Styles) -> Canvas:
-    """Draw median, quartiles and outer percentiles of a measure against a factor, one small picture a method.
+def draw_quartiles(ds: xr.Dataset, x: str, measure: str, by: str, styles: Styles) -> Figure:
+    """Draw median, quartiles and outer percentiles of a measure against a factor, one axes per method.
 
-    The values of the factor stand at even spaces. For the parameters see `draw_lines`.
+    The values of the factor are evenly spaced. See `draw_lines` for the parameters.
     """
-    canvas, grid = _grid(ds.sizes[by], 3, 2.3, sharex=True, sharey=True)
+    figure, grid = _grid(ds.sizes[by], 3, 2.3, sharex=True, sharey=True)
     places = np.arange(ds.sizes[x])
     ticks = places[:: max(1, len(places) // 5)]
     for axes, (one, label, style) in zip(grid, _styled(ds, by, styles), strict=True):
@@ -149,38 +149,38 @@ def draw_quartiles(ds: xr.Dataset, x: str, measure: str, by: str, styles: Styles
         axes.tick_params(labelbottom=True)
         axes.set_ylim(0, 1)
         finish_axes(axes, None)
-    canvas.supxlabel(_label(ds[x]), fontsize="medium")
-    canvas.supylabel("Hellinger distance", fontsize="medium")
-    return canvas
+    figure.supxlabel(_label(ds[x]), fontsize="medium")
+    figure.supylabel("Hellinger distance", fontsize="medium")
+    return figure
 
 
-def draw_curves(ds: xr.Dataset, x: str, curves: Mapping[str, str], across: str, styles: Styles, ylabel: str) -> Canvas:
-    """Draw several measures against an output axis, one small picture a value of a factor.
+def draw_curves(ds: xr.Dataset, x: str, curves: Mapping[str, str], across: str, styles: Styles, ylabel: str) -> Figure:
+    """Draw several measures against an output axis, one axes per value of a factor.
 
     Parameters
     ----------
     ds : xarray.Dataset
         Summary of one panel.
     x, across : str
-        The output on the horizontal axis, and the factor that changes from picture to picture.
+        Output on the horizontal axis, and factor that differs between the axes.
     curves : mapping of str to str
-        What each curve is called, which gives it its style -> the measure; the first lies on top.
+        Curve name, which selects the style -> measure; the first curve is on top.
     styles : mapping
-        The style of every curve by what it is called.
+        Curve name -> style.
     ylabel : str
-        What the measures have in common.
+        Label of the vertical axis.
 
     Returns
     -------
     matplotlib.figure.Figure
     """
-    canvas, grid = _grid(ds.sizes[across], 2, 2.5, sharey=True)
+    figure, grid = _grid(ds.sizes[across], 2, 2.5, sharey=True)
     for axes, value in zip(grid, ds[across].values.tolist(), strict=True):
         one = ds.sel({across: value})
         for place, (name, measure) in enumerate(curves.items()):
             curve = one[measure].dropna(x)
             look = {**styles[name], "markersize": 4.5, "markevery": (0.05 * place + 0.03, 0.2)}
-            look |= {"linewidth": 1.2 + 0.3 * place, "zorder": 4 - 0.1 * place}  # of curves that coincide, all are seen
+            look |= {"linewidth": 1.2 + 0.3 * place, "zorder": 4 - 0.1 * place}  # keeps coinciding curves visible
             axes.plot(curve[x], curve, label=name, **look)
         axes.set_title(f"{across} = {format_value(value)}", fontsize="medium", loc="left")
         axes.set_xlabel(_label(ds[x]))
@@ -188,17 +188,17 @@ def draw_curves(ds: xr.Dataset, x: str, curves: Mapping[str, str], across: str, 
         axes.set_ylim(bottom=0)
         axes.tick_params(labelleft=True)
         finish_axes(axes, None)
-    _legend_above(canvas, grid[0], ds)
-    return canvas
+    _legend_above(figure, grid[0], ds)
+    return figure
 
 
-def draw_ranges(ds: xr.Dataset, measure: str, exact: str, by: str, styles: Styles) -> Canvas:
-    """Draw, for each method, the range of a measure over its draws and the exact mean, on a logarithmic axis.
+def draw_ranges(ds: xr.Dataset, measure: str, exact: str, by: str, styles: Styles) -> Figure:
+    """Draw the range of a measure over its draws and the exact mean, one row per method, on a logarithmic axis.
 
-    For the parameters see `draw_lines`.
+    See `draw_lines` for the parameters.
     """
     ds = _applying(ds, by, measure)
-    canvas, axes = _canvas(height=0.45 * ds.sizes[by] + 1.1)
+    figure, axes = _figure(height=0.45 * ds.sizes[by] + 1.1)
     labels = []
     for k, (one, label, style) in enumerate(_styled(ds, by, styles)):
         colour = style["color"]
@@ -211,34 +211,34 @@ def draw_ranges(ds: xr.Dataset, measure: str, exact: str, by: str, styles: Style
     axes.set_xscale("log")
     axes.set_xlabel("Hellinger distance (logarithmic)")
     finish_axes(axes, ds)
-    return canvas
+    return figure
 
 
 def draw_histograms(
     ds: xr.Dataset, bins: str, measure: str, across: str, by: str, styles: Styles, xlabel: str
-) -> Canvas:
-    """Draw distributions over bins, one row a value of a factor: the probability of each bin, and of all up to its end.
+) -> Figure:
+    """Draw probabilities of bins and their cumulative sums, one row per value of a factor.
 
     Parameters
     ----------
     ds : xarray.Dataset
         Summary of one panel.
     bins : str
-        The output that holds the lower edges of the bins; the last bin ends at 1.
+        Output that holds the lower edges of the bins; the last bin ends at 1.
     measure : str
-        The probability of a bin; empty bins are left out on the left, where the axis is logarithmic.
+        Probability of a bin; empty bins are omitted from the logarithmic axes on the left.
     across, by : str
-        The factor that changes from row to row, and the dimension of the methods.
+        Factor that differs between rows, and dimension of the methods.
     styles : mapping
-        The style of every method by its name.
+        Method name -> style.
     xlabel : str
-        What the bins divide.
+        Label of the horizontal axis.
 
     Returns
     -------
     matplotlib.figure.Figure
     """
-    canvas, grid = _grid(2 * ds.sizes[across], 2, 3.0, sharex=True)
+    figure, grid = _grid(2 * ds.sizes[across], 2, 3.0, sharex=True)
     edges = np.append(ds[bins].values, 1.0)
     for row, value in enumerate(ds[across].values.tolist()):
         single, total = grid[2 * row : 2 * row + 2]
@@ -260,8 +260,8 @@ def draw_histograms(
             axes.set_xlabel(xlabel)
             axes.tick_params(labelbottom=True)
             finish_axes(axes, None)
-    _legend_above(canvas, grid[1], ds)
-    return canvas
+    _legend_above(figure, grid[1], ds)
+    return figure
 
 
 _SERIES: tuple[dict[str, Any], ...] = (
@@ -274,25 +274,25 @@ _SERIES: tuple[dict[str, Any], ...] = (
 )
 
 
-def draw_shares(ds: xr.Dataset, x: str, measure: str, by: str, across: str) -> Canvas:
-    """Draw a share of a limit against a factor, one small picture a method; what exceeds the limit stands out.
+def draw_shares(ds: xr.Dataset, x: str, measure: str, by: str, across: str) -> Figure:
+    """Draw a share of a limit against a factor, one axes per method, and mark values above the limit.
 
     Parameters
     ----------
     ds : xarray.Dataset
         Summary of one panel.
     x, by : str
-        The factor on the horizontal axis, which is logarithmic, and the one with a line for each of its values.
+        Factor on the horizontal, logarithmic axis, and factor with one line per value.
     measure : str
-        The share; NaN where the method does not apply. Above 1 the limit is exceeded.
+        Share; NaN where the method does not apply. Values above 1 exceed the limit.
     across : str
-        The dimension of the methods.
+        Dimension of the methods.
 
     Returns
     -------
     matplotlib.figure.Figure
     """
-    canvas, grid = _grid(ds.sizes[across], 4, 1.55, sharex=True, sharey=True)
+    figure, grid = _grid(ds.sizes[across], 4, 1.55, sharex=True, sharey=True)
     top = max(1.2, 1.08 * float(ds[measure].max()))
     ticks = ds[x].values[:: 2 if ds.sizes[x] > 3 else 1]
     notes = ds[across].attrs.get("notes", {})
@@ -318,34 +318,34 @@ def draw_shares(ds: xr.Dataset, x: str, measure: str, by: str, across: str) -> C
         axes.set_ylim(0, top)
         axes.tick_params(labelbottom=True, labelsize="small")
         finish_axes(axes, None)
-    canvas.supxlabel(_label(ds[x]), fontsize="medium")
-    canvas.supylabel(_label(ds[measure]), fontsize="medium")
+    figure.supxlabel(_label(ds[x]), fontsize="medium")
+    figure.supylabel(_label(ds[measure]), fontsize="medium")
     lines, labels = grid[0].get_legend_handles_labels()
-    canvas.legend(lines, labels, loc="outside upper center", ncols=len(labels), frameon=False, fontsize="small")
-    return canvas
+    figure.legend(lines, labels, loc="outside upper center", ncols=len(labels), frameon=False, fontsize="small")
+    return figure
 
 
-def draw_ratios(parts: Mapping[str, xr.Dataset], x: str, measure: str, by: str, styles: Styles, ylabel: str) -> Canvas:
-    """Draw ratios to a limit against a factor, one small picture a part, with a line at 1.
+def draw_ratios(parts: Mapping[str, xr.Dataset], x: str, measure: str, by: str, styles: Styles, ylabel: str) -> Figure:
+    """Draw ratios to a limit against a factor, one axes per panel, with a line at 1.
 
     Parameters
     ----------
     parts : mapping of str to xarray.Dataset
-        Title of each picture -> summary of its panel.
+        Title of the axes -> summary of a panel.
     x, by : str
-        The factor on the horizontal axis, and the dimension of the methods.
+        Factor on the horizontal axis, and dimension of the methods.
     measure : str
-        The ratio, on a logarithmic axis; NaN where the method does not apply.
+        Ratio, on a logarithmic axis; NaN where the method does not apply.
     styles : mapping
-        The style of every method by its name.
+        Method name -> style.
     ylabel : str
-        What is divided by what.
+        Label of the vertical axis.
 
     Returns
     -------
     matplotlib.figure.Figure
     """
-    canvas, grid = _grid(len(parts), 3, 3.0, sharey=True)
+    figure, grid = _grid(len(parts), 3, 3.0, sharey=True)
     styles = styles_for(styles, by, parts.values())
     shown: dict[str, tuple[Any, str]] = {}
     top = 1.1 * max(float(ds[measure].max()) for ds in parts.values())
@@ -366,24 +366,24 @@ def draw_ratios(parts: Mapping[str, xr.Dataset], x: str, measure: str, by: str, 
     grid[0].set_ylabel(ylabel)
     lines, labels = zip(*(shown[name] for name in styles if name in shown), strict=True)
     heading: Any = {"title": _title(next(iter(parts.values()))), "title_fontsize": "medium", "alignment": "left"}
-    canvas.legend(lines, labels, loc="outside upper center", ncols=5, frameon=False, fontsize="small", **heading)
-    return canvas
+    figure.legend(lines, labels, loc="outside upper center", ncols=5, frameon=False, fontsize="small", **heading)
+    return figure
 
 
 _INKED = ("axes.edgecolor", "axes.labelcolor", "text.color", "xtick.color", "ytick.color", "grid.color")
 
 
 def render(draw: Any, summaries: Mapping[str, xr.Dataset], formats: Sequence[str]) -> list[bytes]:
-    """Draw a figure and return it in each of the formats.
+    """Draw a figure and return it in each format.
 
     Parameters
     ----------
     draw : callable
         ``{panel: summary Dataset} -> matplotlib Figure``.
     summaries : mapping
-        What it is given.
+        Argument of `draw`.
     formats : sequence of str
-        Such as ``"svg"``, which is transparent, and ``"png"``, which is white.
+        Formats such as ``"svg"``, which has a transparent background, and ``"png"``, which has a white one.
 
     Returns
     -------
@@ -391,12 +391,12 @@ def render(draw: Any, summaries: Mapping[str, xr.Dataset], formats: Sequence[str
     """
     settings: dict[Any, Any] = {**dict.fromkeys(_INKED, INK), "svg.fonttype": "path", "svg.hashsalt": "dpstudies"}
     with mpl.rc_context(settings):
-        canvas = draw(summaries)
-        return [_save(canvas, name) for name in formats]
+        figure = draw(summaries)
+        return [_save(figure, name) for name in formats]
 
 
-def _save(canvas: Canvas, name: str) -> bytes:
+def _save(figure: Figure, name: str) -> bytes:
     buffer = io.BytesIO()
     metadata = {"Date": None} if name == "svg" else None
-    canvas.savefig(buffer, format=name, transparent=name == "svg", dpi=200, metadata=metadata)
+    figure.savefig(buffer, format=name, transparent=name == "svg", dpi=200, metadata=metadata)
     return buffer.getvalue()

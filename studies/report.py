@@ -1,4 +1,4 @@
-"""One self-contained page about a store: figures, claims with their verdicts, tables, provenance."""
+"""Self-contained HTML page about one store: figures, claims with their verdicts, tables, provenance."""
 
 import base64
 import json
@@ -38,9 +38,9 @@ def load_summaries(
     store : path
         A store.
     panels : sequence of str
-        The panels to summarise; all if empty.
+        Panels to summarise; all if empty.
     study : Study, optional
-        The study of the store, whose own statistics are computed, too.
+        Study of the store, whose own statistics are computed in addition.
 
     Returns
     -------
@@ -57,18 +57,18 @@ def load_summaries(
 
 
 def _in_memory(store: str | os.PathLike[str], panel: str, lazy: xr.Dataset) -> xr.Dataset:
-    """Return a panel read at once if it is small, which takes a tenth of the time of one Dask task a block."""
+    """Load a small panel at once, ten times faster than with one Dask task per block."""
     if lazy.nbytes > _READ_AT_ONCE:
         return lazy
     whole = xr.open_zarr(store, group=panel, chunks=None).load()
-    return whole.sel({name: index.values for name, index in lazy.indexes.items()})  # in the order of the lazy one
+    return whole.sel({name: index.values for name, index in lazy.indexes.items()})  # in the order of `lazy`
 
 
 def judge(study: Study, summaries: Summaries) -> list[tuple[Claim, Finding]]:
     """Check every claim of a study.
 
-    A claim is undecided where the store lacks what it needs, where trials that it needs are pending, or where there are
-    too few of them for a normal approximation to the distribution of a mean; a panel without trials needs what it computes once.
+    A claim is undecided if the store lacks required values, or if required trials are pending or too few for a normal
+    approximation to the distribution of a mean. A panel without trials requires its single evaluation.
     """
     return [(claim, _undecided(study, claim, summaries) or claim.check(summaries)) for claim in study.claims]
 
@@ -92,12 +92,12 @@ def _undecided(study: Study, claim: Claim, summaries: Summaries) -> Finding | No
         if n_pending:
             return Finding("undecided", f"{n_pending:,} trials of panel {panel} are pending.")
         if n_ok < needed:
-            return Finding("undecided", f"A method of panel {panel} has {n_ok} trials that are ok, needed: {needed}.")
+            return Finding("undecided", f"A method of panel {panel} has {n_ok} ok trials, needed: {needed}.")
     return None
 
 
 def drawable(study: Study, summaries: Summaries) -> list[Figure]:
-    """Return the figures of which a panel is in the store."""
+    """Return the figures with at least one panel in the store."""
     return [figure for figure in study.figures if any(panel in summaries for panel in figure.panels)]
 
 
@@ -114,7 +114,7 @@ def tabulate(summary: xr.Dataset) -> tuple[list[str], list[list[str]], int]:
     heads : list of str
     rows : list of list of str
     n_names : int
-        How many leading columns name the row.
+        Number of leading columns that name the row.
 
     Examples
     --------
@@ -149,8 +149,8 @@ def _number(value: float) -> str:
 
 
 @dataclass(frozen=True)
-class Picture:
-    """A figure as a page shows it: an image as a data URI, whose ink follows the page from light to dark."""
+class RenderedFigure:
+    """Figure of a page: an image as a data URI, whose ink follows light and dark mode."""
 
     name: str
     title: str
@@ -160,7 +160,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class State:
-    """How complete a store is: in a word, in a sentence, and by status."""
+    """Completeness of a store: a headline, a sentence, and counts by status."""
 
     headline: str
     detail: str
@@ -169,23 +169,23 @@ class State:
     n_pending: int
 
 
-def draw_pictures(
+def render_figures(
     study: Study, summaries: Summaries, figures_folder: str | os.PathLike[str] | None = None
-) -> list[Picture]:
-    """Draw the figures of which a panel is in the store.
+) -> list[RenderedFigure]:
+    """Draw the figures with at least one panel in the store.
 
     Parameters
     ----------
     study : Study
-        Declares the figures.
+        Study that declares the figures.
     summaries : mapping
-        What is drawn, by panel.
+        Summaries by panel.
     figures_folder : path, optional
-        Where to write the figures as SVG and PNG files, too.
+        Folder for copies of the figures as SVG and PNG files.
     """
     from studies.figures import render
 
-    pictures = []
+    rendered = []
     for figure in drawable(study, summaries):
         shown = {panel: summaries[panel] for panel in figure.panels if panel in summaries}
         kinds = ("svg",) if figures_folder is None else ("svg", "png")
@@ -194,8 +194,8 @@ def draw_pictures(
             Path(figures_folder).mkdir(parents=True, exist_ok=True)
             for kind, content in drawn.items():
                 write_whole(Path(figures_folder, f"{figure.name}.{kind}"), content)
-        pictures.append(Picture(figure.name, figure.title, figure.caption, _uri(drawn["svg"])))
-    return pictures
+        rendered.append(RenderedFigure(figure.name, figure.title, figure.caption, _uri(drawn["svg"])))
+    return rendered
 
 
 def write_report(
@@ -209,18 +209,18 @@ def write_report(
     Parameters
     ----------
     store : ResultStore
-        The store; it may be incomplete, which the page says.
+        The store, which may be incomplete; the page states its completeness.
     study : Study
-        Its study, as the store configures it.
+        Study as configured by the store.
     output : path
-        The HTML file.
+        HTML file to write.
     figures_folder : path, optional
-        Where to write the figures as SVG and PNG files, too.
+        Folder for copies of the figures as SVG and PNG files.
 
     Returns
     -------
     list of (Claim, Finding)
-        The verdicts that the page shows.
+        Verdicts shown on the page.
     """
     summaries = load_summaries(store.url, study=study)
     claims = judge(study, summaries)
@@ -236,7 +236,7 @@ def write_report(
         title=study.title,
         study=study,
         state=state_of(store),
-        figures=draw_pictures(study, summaries, figures_folder),
+        figures=render_figures(study, summaries, figures_folder),
         claims=claims,
         notes={method.name: method.note for panel in study.panels for method in panel.methods},
         tables=tables,
@@ -249,7 +249,7 @@ def write_report(
 
 
 def render_page(template: str, output: str | os.PathLike[str], **shown: Any) -> None:
-    """Write a page from a template; all that it is given is escaped."""
+    """Write a page from a template, with all values escaped."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
         autoescape=True,
@@ -261,12 +261,12 @@ def render_page(template: str, output: str | os.PathLike[str], **shown: Any) -> 
 
 
 def write_whole(path: str | os.PathLike[str], content: bytes) -> None:
-    """Write a file at once: where that fails, as on a full disk, the file is as it was before.
+    """Write a file atomically; after a failure, as on a full disk, the file is unchanged.
 
     Raises
     ------
     OSError
-        If it cannot be written; names `path`.
+        If the file cannot be written; the error names `path`.
     """
     if os.path.exists(path) and not os.path.isfile(path):
         Path(path).write_bytes(content)  # a pipe or a device, such as /dev/stdout
@@ -285,7 +285,7 @@ def write_whole(path: str | os.PathLike[str], content: bytes) -> None:
 
 
 def _uri(svg: bytes) -> str:
-    """Return an image whose ink is dark where light pages are preferred, and light where dark ones are."""
+    """Return an SVG image as a data URI, with dark ink in light mode and light ink in dark mode."""
     style, inks = b'<style type="text/css">', (INK, _INK_ON_DARK)
     rule, on_dark = (f"svg{{color:{ink}}}".encode() for ink in inks)
     inked = svg.replace(INK.encode(), b"currentColor")
@@ -294,7 +294,7 @@ def _uri(svg: bytes) -> str:
 
 
 def state_of(store: ResultStore) -> State:
-    """Count the evaluations of a store by what became of them."""
+    """Count the evaluations of a store by status."""
     counts = dict.fromkeys(Status, 0)
     for panel in open_results(store.url).children.values():
         for status, count in count_status(panel.to_dataset()).items():
@@ -303,7 +303,7 @@ def state_of(store: ResultStore) -> State:
 
 
 def summarised_state(summaries: Summaries) -> State:
-    """Return what `state_of` does, of a store that is summarised already."""
+    """Return the state of a store from its summaries."""
     ok, failed, pending = (
         sum(int(summary[name].sum()) for summary in summaries.values()) for name in ("n_ok", "n_failed", "n_pending")
     )

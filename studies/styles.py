@@ -1,8 +1,8 @@
-"""How each mechanism and method looks in every figure: one colour a family, one marker and dash a member.
+"""Styles of mechanisms and methods in all figures: one colour per family, one marker and dash per member.
 
-Colours are those of Okabe & Ito, which colour-blind readers can tell apart. No two entries of a table have the same
-marker, so figures can be read in black and white. Variants of one sensitivity have its colour and another dash:
-`-exact` is dashed, `-bound` dash-dotted, `-n` dotted.
+Colours are those of Okabe & Ito, which colour-blind readers can distinguish. Markers are unique within a table, so that
+figures can be read in black and white. Variants of one sensitivity share its colour and differ in dash: `-exact`
+is dashed, `-bound` dash-dotted, `-n` dotted.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,7 +10,7 @@ from itertools import cycle
 from typing import Any
 
 INK = "#1a1a1a"
-"""Of axes and text; a page turns it with its own from light to dark."""
+"""Colour of axes and text; pages replace it in dark mode."""
 
 _DASHED, _DOTTED = (0, (5, 2)), (0, (1, 1.2))
 _DASH_DOTTED, _LONG_DASHED = (0, (5, 1.5, 1, 1.5)), (0, (9, 2.5))
@@ -23,7 +23,7 @@ def _style(color: str, marker: str, linestyle: Any) -> dict[str, Any]:
 
 
 def complete_styles(styles: Mapping[str, Mapping[str, Any]], names: Iterable[str]) -> dict[str, Mapping[str, Any]]:
-    """Return styles with one more for each other name: in ink, with a marker that no style has.
+    """Return styles with an additional one for each further name, in ink and with an unused marker.
 
     Examples
     --------
@@ -67,7 +67,7 @@ METHOD_STYLES = {
     "ops-likelihood": _style(_ORANGE, ">", _DASH_DOTTED),
     "non-private": _style(_GREY, "X", _DOTTED),
 }
-"""Likewise for methods of inference from noisy statistics."""
+"""Styles of methods of inference from noisy statistics."""
 
 RENYI_STYLES = {
     "diffused": _style(_BLUE, "o", "-"),
@@ -77,7 +77,7 @@ RENYI_STYLES = {
     "direct": _style(_PURPLE, "D", _DASH_DOTTED),
     "true-posterior": _style(_GREY, "X", _LONG_DASHED),
 }
-"""Likewise for posterior sampling from exponential families."""
+"""Styles of posterior sampling from exponential families."""
 
 GLM_STYLES = {
     "glm-diffused": _style(_BLUE, "o", "-"),
@@ -87,7 +87,7 @@ GLM_STYLES = {
     "ops-renyi": _style(_GREEN, "v", _DOTTED),
     "true-posterior": _style(_GREY, "X", _LONG_DASHED),
 }
-"""Likewise for posterior sampling in regression."""
+"""Styles of posterior sampling in regression."""
 
 PARTITION_STYLES = {
     "full": _style(_GREY, "X", _LONG_DASHED),
@@ -99,4 +99,4 @@ PARTITION_STYLES = {
     "quantile": _style(_VERMILION, "P", "-"),
     "quantile-centred": _style(_BLUE, "h", _DASHED),
 }
-"""Likewise for regression by partitions; the variants without noise look like those with noise."""
+"""Styles of regression by partitions; variants without noise share the style of those with noise."""

@@ -1,1 +1,1 @@
-"""What the command ``dpstudies`` does: one function a command, registered in `studies.cli`."""
+"""Functions of the command ``dpstudies``, one per subcommand, registered in `studies.cli`."""

@@ -1,4 +1,4 @@
-"""The command that audits mechanisms."""
+"""The command ``audit``."""
 
 from typing import Annotated
 
@@ -13,8 +13,9 @@ def audit(
         list[str],
         typer.Argument(
             metavar="MECHANISM",
-            help="A registered name, 'all', or module:object or file.py:object: a mechanisms.Mechanism, or "
-            "mechanisms.OutputDistributions, which bring their own data sets and are compared with --epsilon and --delta alone.",
+            help="A registered name, 'all', or module:object or file.py:object of a mechanisms.Mechanism or "
+            "mechanisms.OutputDistributions. Distributions have their own data sets; they are compared with --epsilon "
+            "and --delta.",
         ),
     ],
     epsilon: Annotated[float, typer.Option("--epsilon", help="Privacy loss, in nats.")],
@@ -26,18 +27,20 @@ def audit(
         float | None,
         typer.Option(
             "--delta",
-            help="Probability of a larger loss, for mechanisms that take one (1e-8) and for distributions (0).",
+            help="Probability of a larger loss; by default 1e-8 for mechanisms that take one, and 0 for distributions.",
         ),
     ] = None,
-    at: Annotated[str, typer.Option("--at", metavar="E1,E2", help="Show delta at these epsilons, too.")] = "",
+    at: Annotated[str, typer.Option("--at", metavar="E1,E2", help="Also show delta at these epsilons.")] = "",
     order: Annotated[
         str,
         typer.Option(
-            "--order", metavar="L1,L2", help="Show these Rényi orders, too; the first is that of Rényi mechanisms."
+            "--order",
+            metavar="L1,L2",
+            help="Also show these Rényi orders; Rényi mechanisms are calibrated at the first.",
         ),
     ] = "",
 ) -> None:
-    """Compute what mechanisms really spend, over all neighbours, and compare it with what they state."""
+    """Compute exact privacy losses of mechanisms over all neighbours, and compare them with the stated guarantees."""
     alpha = parse_numbers("prior", "vector", [prior])[0] if prior else None
     epsilons, orders = parse_numbers("at", "float", at.split(",")), parse_numbers("order", "float", order.split(","))
     question = Question(alpha, n, epsilon, delta, epsilons, orders)

@@ -1,4 +1,4 @@
-"""Commands about all studies: run each into one folder, and write one page about them."""
+"""Commands on all studies: run them into one folder, and write one page about them."""
 
 import shlex
 from pathlib import Path
@@ -20,9 +20,9 @@ from studies.report import State, state_of
 
 
 def run_all(folder: str, scale: str, seed: int | None, **how: Any) -> None:
-    """Run every study into a folder, one after the other; goes on where an earlier call stopped.
+    """Run every study into a folder, one after the other, or resume an earlier call.
 
-    A study that cannot be run does not keep the others from it. `how` goes to `pipeline.run`: cluster, time limit.
+    A failure of one study does not stop the others. `how` is passed to `pipeline.run`: cluster, time limit.
     """
     require_folder(folder, scale, seed)
     load_profile(how.get("cluster"))
@@ -35,35 +35,35 @@ def run_all(folder: str, scale: str, seed: int | None, **how: Any) -> None:
         try:
             state = _run_one(name, store_path(folder, name), display, **configure(name, scale, seed), **how)
         except KeyboardInterrupt:
-            fail(f"what was committed is kept; go on with: {again}", 130)
+            fail(f"committed blocks are kept; continue with: {again}", 130)
             raise typer.Exit(130) from None
-        except Exception as error:  # whatever it is, the other studies do not depend on this one
+        except Exception as error:  # the other studies do not depend on this one
             if isinstance(error, BadInputError) and not n_computed:
-                raise  # nothing was written, and the others would fare no better
+                raise  # nothing was written, and the others would fail as well
             fail(f"{label} cannot be run: {error or type(error).__name__}", 3)
             unfinished.append(name)
             continue
         n_computed += display.n_done
         n_failed += state.n_failed
         unfinished += [name] * bool(state.n_pending)
-        done = f"{display.n_done:,} trials in {display.seconds:,.1f} s" if display.n_total else "was there"
+        done = f"{display.n_done:,} trials in {display.seconds:,.1f} s" if display.n_total else "already complete"
         say(f"{label}: {done}" + (f", {state.n_failed:,} trials failed" if state.n_failed else ""))
     if unfinished:
-        say(f"incomplete: {', '.join(unfinished)}; go on with: {again}")
+        say(f"incomplete: {', '.join(unfinished)}; continue with: {again}")
         raise typer.Exit(3)
     say(f"complete{f', {n_failed:,} trials failed' if n_failed else ''}; next: dpstudies report {shlex.quote(folder)}")
     raise typer.Exit(1 if n_failed else 0)
 
 
 def _run_one(name: str, path: str, display: ProgressDisplay, **how: Any) -> State:
-    """Run a study; return how complete its store is."""
+    """Run a study, and return the state of its store."""
     with display:
         pipeline.run(find_study(name, MODULES), path, progress=display, **how)
     return state_of(ResultStore.open(path))
 
 
 def _command(folder: str, scale: str, seed: int | None, **how: Any) -> str:
-    """Return the command that goes on."""
+    """Return the command that resumes the run."""
     given = {"store": folder, "scale": None if scale == "published" else scale, "seed": seed, **how}
     options: list[str] = []
     for name, value in given.items():
@@ -76,7 +76,7 @@ def _command(folder: str, scale: str, seed: int | None, **how: Any) -> str:
 
 
 def report_all(folder: str, output: Path | None, markdown: Path | None) -> None:
-    """Write one page about the stores of a folder, and say what it concludes."""
+    """Write one page about the stores of a folder, and print the number of claims per verdict."""
     page = output or page_in(folder)
     try:
         counts = write_laboratory(folder, page, markdown)

@@ -1,4 +1,4 @@
-"""Standard output and error of the commands: text that is safe to show, and files that may fail."""
+"""Standard output and error of the commands: escaped text, and streams that may fail."""
 
 import io
 import os
@@ -15,13 +15,13 @@ _NOT_PLAIN = re.compile(r"[^\n\t\x20-\x7e]+")
 
 
 class OutputError(RuntimeError):
-    """Standard output cannot be written: its disk is full, or its reader has gone."""
+    """Failure to write standard output, as on a full disk or a closed pipe."""
 
 
 def printable(text: str) -> str:
-    r"""Return a text with control characters as Python escapes, and without the credentials of URLs.
+    r"""Return a text with control characters as Python escapes, and without credentials in URLs.
 
-    What a store or a user's code says is shown on a terminal, which would act on control characters.
+    Texts of stores and of user code are printed to terminals, which would act on control characters.
 
     Examples
     --------
@@ -42,15 +42,15 @@ class SafeConsole(Console):
         super().__init__(soft_wrap=True, highlight=False, markup=False, emoji=False, **options)
 
     def print(self, *objects: Any, **options: Any) -> None:
-        """Print texts, and tables, whose cells must be printable."""
+        """Print texts and tables; cells of tables must be printable."""
         super().print(*(printable(one) if isinstance(one, str) else one for one in objects), **options)
 
 
 class _Guarded:
-    """A standard stream, except for what happens if it cannot be written: nothing, since a run is worth more."""
+    """Wrapper of a standard stream that ignores write errors, so that a run continues."""
 
     def __init__(self, stream: TextIO | None) -> None:
-        self._stream = stream or io.StringIO()  # None where it is closed
+        self._stream = stream or io.StringIO()  # None if closed
         self._error: OSError | None = None
 
     def __getattr__(self, name: str) -> Any:
@@ -65,7 +65,7 @@ class _Guarded:
             return len(text)
 
     def flush(self) -> None:
-        """Write what is buffered."""
+        """Write buffered text."""
         try:
             self._stream.flush()
         except OSError as error:
@@ -73,7 +73,7 @@ class _Guarded:
 
 
 class _GuardedOutput(_Guarded):
-    """Standard output: if it cannot be written, the command ends."""
+    """Wrapper of standard output that raises OutputError after write errors."""
 
     def write(self, text: str) -> int:
         written = super().write(text)
@@ -85,7 +85,7 @@ class _GuardedOutput(_Guarded):
         self._raise()
 
     def _raise(self) -> None:
-        """Raise OutputError after a failure, and discard the buffer: the interpreter would write it at its end."""
+        """Raise OutputError after a failure, and discard the buffer, which the interpreter would write on exit."""
         if self._error is not None:
             with suppress(OSError), open(os.devnull, "w") as nowhere:
                 os.dup2(nowhere.fileno(), self._stream.fileno())
@@ -94,9 +94,9 @@ class _GuardedOutput(_Guarded):
 
 @contextmanager
 def guarded_streams() -> Iterator[None]:
-    """Raise OutputError where standard output cannot be written, and ignore that of standard error.
+    """Raise OutputError on errors of standard output, and ignore errors of standard error.
 
-    Characters that the encoding of standard output lacks are written as escapes.
+    Characters outside the encoding of standard output are written as escapes.
     """
     streams = sys.stdout, sys.stderr
     if isinstance(sys.stdout, io.TextIOWrapper):

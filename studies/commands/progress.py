@@ -1,4 +1,4 @@
-"""How a run shows where it is: a live bar on a terminal, plain lines elsewhere."""
+"""Progress of a run: a live bar on a terminal, plain lines elsewhere."""
 
 import time
 from collections.abc import Callable
@@ -12,22 +12,22 @@ _SECONDS_BETWEEN_LINES = 5.0
 
 
 class ProgressDisplay:
-    """Follows the receipts of a run; use it as a context manager and hand it to `pipeline.run`.
+    """Progress display of a run; a context manager to pass to `pipeline.run`.
 
-    Counts trials as the store holds them, and as ``status`` counts them: a setting counts once for each value of a
-    factor that it does not use.
+    Trials are counted as in the store and by ``status``: a setting counts once per value of a factor that it does not
+    use.
 
     Parameters
     ----------
     console : rich.console.Console
-        Where to write.
+        Console to print to.
     label : str
-        What each line begins with: which of several runs it is.
+        Prefix of each line, which names one of several runs.
 
     Attributes
     ----------
     n_done, n_failed, n_total : int
-        Trials of this session that are committed, that failed, and that were pending at its start.
+        Numbers of trials of this session that are committed, that failed, and that were pending at its start.
     """
 
     def __init__(self, console: Console, label: str = "") -> None:
@@ -44,7 +44,7 @@ class ProgressDisplay:
             self._bar.stop()
 
     def __call__(self, works: PendingWork) -> Callable[[Receipt], None]:
-        """Begin to show the given work; return what takes the receipts."""
+        """Start the display of pending work, and return the callback for receipts."""
         self.n_total = works.n_trials
         self._started = self._last_line = time.monotonic()
         if self._console.is_terminal:
@@ -65,12 +65,12 @@ class ProgressDisplay:
 
     @property
     def seconds(self) -> float:
-        """Time since the work began."""
+        """Seconds since the start of the work."""
         return time.monotonic() - self._started if self.n_total else 0.0
 
     @property
     def rate(self) -> float:
-        """Trials per second, over the whole session."""
+        """Trials per second over the whole session."""
         return self.n_done / max(self.seconds, 1e-9)
 
     def _take(self, receipt: Receipt) -> None:

@@ -1,4 +1,4 @@
-"""Commands that read a store: what it holds, what failed, and what the numbers say."""
+"""Commands that read a store: states, errors, single trials, summaries and reports."""
 
 import os
 import shlex
@@ -41,11 +41,11 @@ from studies.laboratory.scales import is_folder
 from studies.report import load_summaries, tabulate, write_report
 
 Counts = Mapping[str, Mapping[Status, int]]
-_PLACES = 3  # cells that a cause shows by default
+_PLACES = 3  # cells shown per cause
 
 
 def list_studies() -> None:
-    """List the studies that have a name."""
+    """List the built-in and registered studies."""
     table = make_table("study", "panels", "title")
     for study in STUDIES.values():
         panels = (panel.name + " (on demand)" * panel.on_demand for panel in study.panels)
@@ -55,10 +55,12 @@ def list_studies() -> None:
 
 def status(
     store: StorePath,
-    watch: Annotated[bool, typer.Option("--watch", help="Go on until the work is over; Ctrl-C ends it.")] = False,
-    every: Annotated[float, typer.Option("--every", metavar="SECONDS", help="How often to look, with --watch.")] = 5.0,
+    watch: Annotated[bool, typer.Option("--watch", help="Repeat until the store is complete; Ctrl-C ends it.")] = False,
+    every: Annotated[
+        float, typer.Option("--every", metavar="SECONDS", help="Interval between counts, with --watch.")
+    ] = 5.0,
 ) -> None:
-    """Count the trials of a store by what became of them."""
+    """Count the trials of a store by status."""
     if not 0.1 <= every <= 86_400:
         raise BadInputError(f"--every must be in 0.1 ... 86400 seconds, got {every:g}")
     counts = _watch(store, every) if watch else count_trials(store)
@@ -74,21 +76,21 @@ def status(
 
 
 def _show_submission(store: str) -> None:
-    """Print how the open submission of a store stands, if there is one."""
+    """Print the state of a store's open submission, if any."""
     submission = find_submission(ResultStore.open(store))
     if submission is None:
         return
     n_tasks = submission.count_tasks()
     if n_tasks is None:
-        say(f"{submission}: its scheduler does not answer; resume computes what is pending")
+        say(f"{submission}: its scheduler does not answer; resume computes the pending trials")
     elif n_tasks == 0:
-        say(f"{submission}: its scheduler has no tasks left; resume computes what is pending")
+        say(f"{submission}: its scheduler has no tasks left; resume computes the pending trials")
     else:
         say(f"{submission}: {n_tasks:,} tasks left; end them with: dpstudies cancel {shlex.quote(store)}")
 
 
 def _watch(store: str, every: float) -> Counts:
-    """Say how far a store is until it is complete."""
+    """Print the progress of a store until it is complete."""
     counts = count_trials(store)
     total = sum(sum(by_kind.values()) for by_kind in counts.values())
     started, at_start = time.monotonic(), _pending(counts)
@@ -109,7 +111,7 @@ def _watch(store: str, every: float) -> Counts:
 
 
 def _is_abandoned(store: str) -> bool:
-    """Return whether a store was submitted to a scheduler that has no tasks for it any more."""
+    """Return whether the scheduler of a store's submission has no tasks left."""
     submission = find_submission(ResultStore.open(store))
     return submission is not None and not submission.count_tasks()
 
@@ -121,14 +123,14 @@ def _pending(counts: Counts) -> int:
 def trial(
     store: StorePath,
     panel: Annotated[str, typer.Option("--panel", help="The panel of the trial.")],
-    number: Annotated[int, typer.Option("--trial", metavar="N", help="The trial, 0 for the first.")],
+    number: Annotated[int, typer.Option("--trial", metavar="N", help="Index of the trial, from 0.")],
     cell: Annotated[
-        list[str] | None, typer.Option("--cell", metavar="NAME=V", help="Value of a data factor; one option for each.")
+        list[str] | None, typer.Option("--cell", metavar="NAME=V", help="Value of a data factor; may be repeated.")
     ] = None,
     study: StudyOption = None,
     accept_edited_study: AcceptEdited = False,
 ) -> None:
-    """Compute one trial again from its key, and say whether it equals what is stored."""
+    """Compute one trial again from its key, and compare it with the stored values."""
     opened = ResultStore.open(store)
     _, configured = study_of(opened, named_study(study), accept_edited_study)
     reruns = rerun_trial(opened, configured, panel, parse_cell(cell), number)
@@ -148,22 +150,22 @@ def trial(
 
 def errors(
     store: StorePath,
-    full: Annotated[bool, typer.Option("--full", help="Print every cell, and whole tracebacks.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Print every cell and full tracebacks.")] = False,
 ) -> None:
-    """List why trials failed, by cause, and how to run one of each again."""
+    """List the causes of failed trials, with commands that compute one trial of each again."""
     causes = find_causes(store)
     for cause in causes:
         first = cause.failures[0]
-        reason = (first.error if full else last_line(first.error)) or "no reason is stored; look for damage with verify"
+        reason = (first.error if full else last_line(first.error)) or "no error is stored; check for damage with verify"
         shown = cause.failures if full else cause.failures[:_PLACES]
         say(f"{first.panel}: {cause.count:,} {first.kind}: {reason}")
         for failure in shown:
             say(f"  {failure.where or 'all'}: {failure.count:,} trials, first {failure.first}")
         if len(shown) < len(cause.failures):
-            say(f"  and {len(cause.failures) - len(shown):,} more places; see them with --full")
+            say(f"  and {len(cause.failures) - len(shown):,} more cells; list them with --full")
         say(f"  again: {first.rerun(store)}")
     n_failed = sum(cause.count for cause in causes)
-    retry = f"; try them again with: dpstudies resume {shlex.quote(store)} --retry failed" if n_failed else ""
+    retry = f"; retry them with: dpstudies resume {shlex.quote(store)} --retry failed" if n_failed else ""
     say(f"{n_failed:,} failed trials, {len(causes):,} causes{retry}")
     raise typer.Exit(1 if n_failed else 0)
 
@@ -189,13 +191,16 @@ def summarise(
 
 
 def report(
-    store: Annotated[str, typer.Argument(metavar="STORE", help="A result store, or a folder that 'run all' made.")],
+    store: Annotated[str, typer.Argument(metavar="STORE", help="A result store, or a folder of 'run all'.")],
     output: Annotated[
-        Path | None, typer.Option("--output", help="The page; report.html beside the store, or in the folder.")
+        Path | None,
+        typer.Option("--output", help="HTML file; by default report.html next to the store, or in the folder."),
     ] = None,
-    figures: Annotated[Path | None, typer.Option("--figures", help="A folder for the figures as files, too.")] = None,
+    figures: Annotated[
+        Path | None, typer.Option("--figures", help="Folder for copies of the figures as SVG and PNG files.")
+    ] = None,
     markdown: Annotated[
-        Path | None, typer.Option("--markdown", help="Of a folder: a file for the verdicts as a Markdown table, too.")
+        Path | None, typer.Option("--markdown", help="File for the verdicts as a Markdown table; for folders only.")
     ] = None,
     study: StudyOption = None,
 ) -> None:
@@ -206,7 +211,7 @@ def report(
         report_all(store, output, markdown)
         return
     if markdown is not None:
-        raise BadInputError(f"--markdown is for a folder that 'run all' made, got {store}; leave it out")
+        raise BadInputError(f"--markdown is for a folder of 'run all', got {store}; leave it out")
     opened = ResultStore.open(store)
     _, configured = study_of(opened, named_study(study), accept_edited_study=True)  # nothing is computed
     page = output or page_in(os.path.dirname(opened.url))
@@ -228,13 +233,13 @@ def count_trials(store: str) -> Counts:
 
 
 def conclude(store: str, counts: Counts) -> int:
-    """Say in one line how a store stands and what to do next; return the exit code."""
+    """Print the state of a store and the next command in one line, and return the exit code."""
     failed, pending = (
         sum(by_kind[kind] for by_kind in counts.values() for kind in kinds) for kinds in (FAILURES, (Status.PENDING,))
     )
     path = shlex.quote(store)
     if pending:
-        say(f"incomplete: {pending:,} trials pending; go on with: dpstudies resume {path}")
+        say(f"incomplete: {pending:,} trials pending; continue with: dpstudies resume {path}")
         return 3
     if failed:
         say(f"complete, {failed:,} trials failed; see: dpstudies errors {path}")

@@ -1,4 +1,4 @@
-"""The command that releases values of a table."""
+"""The command ``partition``."""
 
 from pathlib import Path
 from typing import Annotated
@@ -12,51 +12,59 @@ from studies.commands.shared import Cluster, make_table, parse_numbers, print_ta
 
 def partition(
     table: Annotated[str, typer.Argument(metavar="TABLE", help="A table: .zarr, .parquet or .csv.")],
-    target: Annotated[str, typer.Option("--target", help="The column that is explained.")],
-    coefficient: Annotated[str, typer.Option("--coefficient", help="Of which column, or 'intercept'.")],
-    partitions: Annotated[int, typer.Option("--partitions", metavar="M", help="How many partitions of the rows.")],
-    epsilon: Annotated[float, typer.Option("--epsilon", help="Privacy loss of each value, in nats; they add up.")],
+    target: Annotated[str, typer.Option("--target", help="Response column.")],
+    coefficient: Annotated[str, typer.Option("--coefficient", help="Column of the coefficient, or 'intercept'.")],
+    partitions: Annotated[int, typer.Option("--partitions", metavar="M", help="Number of partitions of the rows.")],
+    epsilon: Annotated[
+        float, typer.Option("--epsilon", help="Privacy loss per released value, in nats; losses add up.")
+    ],
     cutoffs: Annotated[
-        str, typer.Option("--cutoffs", metavar="B1,B2", help="Release the posterior probabilities of being <= B.")
+        str,
+        typer.Option(
+            "--cutoffs", metavar="B1,B2", help="Release the posterior probabilities that the coefficient is <= B."
+        ),
     ] = "",
     probabilities: Annotated[
-        str, typer.Option("--probabilities", metavar="P1,P2", help="Release the posterior quantiles at P.")
+        str,
+        typer.Option("--probabilities", metavar="P1,P2", help="Release the posterior quantiles at probabilities P."),
     ] = "",
     method: Annotated[
-        str | None, typer.Option("--method", help="normality-corrected or quantile-centred by default.")
+        str | None, typer.Option("--method", help="Method; by default normality-corrected, or quantile-centred.")
     ] = None,
     features: Annotated[
-        str | None, typer.Option("--features", metavar="A,B", help="Columns that explain; all others by default.")
+        str | None, typer.Option("--features", metavar="A,B", help="Explanatory columns; all others by default.")
     ] = None,
-    no_intercept: Annotated[bool, typer.Option("--no-intercept", help="Leave the intercept out.")] = False,
+    no_intercept: Annotated[bool, typer.Option("--no-intercept", help="Omit the intercept.")] = False,
     prior: Annotated[
         str,
         typer.Option(
             "--prior",
             metavar="NAME[:X]",
-            help="zellner:G (all rows by default), flat, conjugate:V or semi-conjugate:V (variance of each, 1000).",
+            help="zellner:G (default: number of rows), flat, conjugate:V or semi-conjugate:V (default variance: 1000).",
         ),
     ] = "zellner",
-    error_variance: Annotated[float | None, typer.Option("--error-variance", help="Where it is known.")] = None,
+    error_variance: Annotated[float | None, typer.Option("--error-variance", help="Error variance, if known.")] = None,
     split: Annotated[
-        str, typer.Option("--split", metavar="E1:E2", help="How a quantile's epsilon is divided among its steps.")
+        str, typer.Option("--split", metavar="E1:E2", help="Split of a quantile's epsilon among its steps.")
     ] = "",
     mu: Annotated[
-        float | None, typer.Option("--mu", help="Where the search for a quantile's bounds begins; at 1 by default.")
+        float | None, typer.Option("--mu", help="Start of the search for a quantile's bounds; 1 by default.")
     ] = None,
     theta: Annotated[
         float | None,
-        typer.Option("--theta", help="Share of the partitions' quantiles within bounds, of quantile; 0.8."),
+        typer.Option(
+            "--theta", help="Share of the partitions' quantiles within the bounds, for method quantile; 0.8 by default."
+        ),
     ] = None,
     seed: Annotated[
         int | None,
-        typer.Option("--seed", help="Of division and noise, drawn anew by default; who knows it knows the noise."),
+        typer.Option("--seed", help="Seed of division and noise, drawn anew by default; the seed reveals the noise."),
     ] = None,
     cluster: Cluster = None,
-    output: Annotated[Path | None, typer.Option("--output", help="A .csv or .json file for the values, too.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", help="File for the values, .csv or .json.")] = None,
 ) -> None:
-    """Release posterior probabilities or quantiles of a regression coefficient, and say what budget they spend."""
-    from studies.regression.partition_table import (  # Dask arrays, which no other command need wait for
+    """Release posterior probabilities or quantiles of a regression coefficient, and print the budget spent."""
+    from studies.regression.partition_table import (  # imports Dask arrays, which other commands do not need
         Request,
         release_table,
     )

@@ -1,4 +1,4 @@
-"""Commands that compute: plan, run, submit, resume, extend."""
+"""Commands that compute: plan, run, submit, cancel, resume, extend."""
 
 import shlex
 from typing import Annotated, Any, Literal
@@ -51,10 +51,10 @@ _RETRIED: dict[Retry, tuple[Status, ...]] = {
 def plan(
     study: StudyName, trials: Trials = None, seed: Seed = None, panel: Panels = None, values: Values = None
 ) -> None:
-    """Say what a study will cost, and how exact it will be; writes nothing."""
+    """Estimate the cost and the Monte Carlo errors of a study; writes nothing."""
     configured = find_study(study, MODULES).load().configure(trials, seed, split_names(panel), parse_values(values))
     plans = make_plan(configured)
-    table = make_table("panel", "cells", "methods", "trials", "blocks", "storage", "core time", "mcse to expect")
+    table = make_table("panel", "cells", "methods", "trials", "blocks", "storage", "core time", "expected mcse")
     for one in plans:
         errors = ", ".join(f"{name} <= {error:.2g}" for name, error in one.mcse.items())
         table.add_row(
@@ -78,12 +78,14 @@ def plan(
     )
     failures = sum(one.failures for one in plans)
     if failures:
-        say(f"{failures:,} trials of the pilot failed; run a few trials and look at 'dpstudies errors'.")
+        say(f"{failures:,} trials of the pilot failed; run a few trials, then see 'dpstudies errors'.")
 
 
 def run(
     study: StudyName,
-    store: Annotated[str, typer.Option("--store", metavar="PATH", help="Where the results go.")],
+    store: Annotated[
+        str, typer.Option("--store", metavar="PATH", help="Path of the result store; a folder if STUDY is all.")
+    ],
     trials: Trials = None,
     seed: Seed = None,
     panel: Panels = None,
@@ -96,7 +98,7 @@ def run(
     ] = None,
     accept_edited_study: AcceptEdited = False,
 ) -> None:
-    """Run a study into a store, or all of them into a folder; goes on where an earlier run of the same spec stopped."""
+    """Run a study into a store, or all studies into a folder; resumes an earlier run of the same spec."""
     if study == "all":
         if trials is not None or panel or values or accept_edited_study:
             raise BadInputError(
@@ -106,7 +108,7 @@ def run(
             store, scale or "published", seed, cluster=cluster, time_limit=time_limit, allow_failures=allow_failures
         )
     if scale is not None:
-        raise BadInputError("--scale is for all studies; of one, choose --trials, --panel and --set")
+        raise BadInputError("--scale is for all studies; for one study use --trials, --panel and --set")
     source = find_study(study, MODULES)
     with ProgressDisplay(ERRORS) as display:
         _compute(
@@ -130,7 +132,7 @@ def run(
 
 def submit(
     study: StudyName,
-    store: Annotated[str, typer.Option("--store", metavar="PATH", help="Where the results go.")],
+    store: Annotated[str, typer.Option("--store", metavar="PATH", help="Path of the result store.")],
     cluster: Annotated[
         str, typer.Option("--cluster", metavar="[FILE:]PROFILE", help="A profile with the address of a scheduler.")
     ],
@@ -141,7 +143,7 @@ def submit(
     allow_failures: AllowFailures = False,
     accept_edited_study: AcceptEdited = False,
 ) -> None:
-    """Hand a study to a scheduler, and leave: the work continues without this command."""
+    """Submit a study to a scheduler, and return; the work continues without this command."""
     submitted = pipeline.submit(
         find_study(study, MODULES),
         store,
@@ -164,7 +166,7 @@ def submit(
 
 
 def cancel(store: StorePath) -> None:
-    """End a submission: cancel its tasks on the scheduler, and release the store."""
+    """Cancel the tasks of a submission on the scheduler, and release the store."""
     cancelled = pipeline.cancel(store)
     if cancelled.n_tasks is None:
         say(f"closed {cancelled.submission}, whose scheduler does not answer")
@@ -176,7 +178,8 @@ def cancel(store: StorePath) -> None:
 def resume(
     store: StorePath,
     retry: Annotated[
-        Retry | None, typer.Option("--retry", help="Compute these trials again, too; failed: whatever their reason.")
+        Retry | None,
+        typer.Option("--retry", help="Also compute these trials again; failed: failed trials of any kind."),
     ] = None,
     time_limit: TimeLimit = None,
     allow_failures: AllowFailures = False,
@@ -184,7 +187,7 @@ def resume(
     study: StudyOption = None,
     accept_edited_study: AcceptEdited = False,
 ) -> None:
-    """Compute what a store does not hold yet."""
+    """Compute the pending trials of a store."""
     with ProgressDisplay(ERRORS) as display:
         _compute(
             store,
@@ -204,7 +207,7 @@ def resume(
 
 def extend(
     store: StorePath,
-    trials: Annotated[int | None, typer.Option("--trials", help="Trials of every cell, in all.")] = None,
+    trials: Annotated[int | None, typer.Option("--trials", help="Total number of trials per cell.")] = None,
     values: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="NAME=V1,V2", help="New values of a factor, or methods; may be repeated."),
@@ -216,9 +219,9 @@ def extend(
     study: StudyOption = None,
     accept_edited_study: AcceptEdited = False,
 ) -> None:
-    """Add trials, values or methods to a store, and compute them; what it holds stays as it is."""
+    """Add trials, values or methods to a store, and compute them; stored results do not change."""
     if trials is None and not values:
-        raise BadInputError("extend needs --trials or --set, got neither; to go on with what is pending, use resume")
+        raise BadInputError("extend needs --trials or --set, got neither; to compute pending trials, use resume")
     with ProgressDisplay(ERRORS) as display:
         _compute(
             store,
@@ -239,14 +242,14 @@ def extend(
 
 
 def _compute(store: str, display: ProgressDisplay, work: Any) -> None:
-    """Do the work of `run` or `resume`, say how it ended, and exit with the code for it."""
+    """Call `work`, print the state of the store, and exit with its code."""
     try:
         work()
     except (KeyboardInterrupt, ExecutionError) as error:
         display.__exit__()
         if isinstance(error, ExecutionError):
             fail(str(error), 3)
-        fail(_what_is_kept(store), 3)
+        fail(_describe_kept(store), 3)
         raise typer.Exit(130 if isinstance(error, KeyboardInterrupt) else 3) from None
     display.__exit__()
     if display.n_total:
@@ -254,9 +257,9 @@ def _compute(store: str, display: ProgressDisplay, work: Any) -> None:
     raise typer.Exit(conclude(store, count_trials(store)))
 
 
-def _what_is_kept(store: str) -> str:
+def _describe_kept(store: str) -> str:
     if not (ResultStore.exists(store) and ResultStore.open(store).complete):
         return "no trial was committed yet"
     pending = sum(by_kind[Status.PENDING] for by_kind in count_trials(store).values())
-    again = f"go on with: dpstudies resume {shlex.quote(store)}"
-    return f"what was committed is kept, {pending:,} trials are pending; {again}"
+    again = f"continue with: dpstudies resume {shlex.quote(store)}"
+    return f"committed blocks are kept, {pending:,} trials are pending; {again}"

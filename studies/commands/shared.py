@@ -1,4 +1,4 @@
-"""What the commands share: their options, how they read values, and how they print."""
+"""Options, parsers and printing shared by the commands."""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -18,7 +18,7 @@ ERRORS = SafeConsole(stderr=True)
 
 StudyName = Annotated[str, typer.Argument(metavar="STUDY", help="A name, a .py file with STUDY, or module:object.")]
 StorePath = Annotated[str, typer.Argument(metavar="STORE", help="Path of a result store.")]
-Trials = Annotated[int | None, typer.Option("--trials", help="Trials of every cell.")]
+Trials = Annotated[int | None, typer.Option("--trials", help="Number of trials per cell.")]
 Seed = Annotated[int | None, typer.Option("--seed", help="Seed of all random streams.")]
 Panels = Annotated[list[str] | None, typer.Option("--panel", help="Only this panel; may be repeated.")]
 Values = Annotated[
@@ -26,55 +26,56 @@ Values = Annotated[
     typer.Option("--set", metavar="NAME=V1,V2", help="Values of a factor, constant or method list; may be repeated."),
 ]
 Cluster = Annotated[
-    str | None, typer.Option("--cluster", metavar="[FILE:]PROFILE", help="Where to compute; threads by default.")
+    str | None,
+    typer.Option(
+        "--cluster", metavar="[FILE:]PROFILE", help="Cluster that computes; threads of this process by default."
+    ),
 ]
 TimeLimit = Annotated[
     float | None,
-    typer.Option("--time-limit", metavar="SECONDS", help="Of a block; needs a cluster of worker processes."),
+    typer.Option("--time-limit", metavar="SECONDS", help="Time limit per block; needs a cluster of worker processes."),
 ]
 AllowFailures = Annotated[
-    bool, typer.Option("--allow-failures", help="Try every trial, even of a method that fails on everything.")
+    bool, typer.Option("--allow-failures", help="Try every trial, even if a method always fails.")
 ]
 StudyOption = Annotated[
     str | None,
     typer.Option(
         "--study",
         metavar="STUDY",
-        help="The study; by default the one that the store names, if it is built in, registered by a package, or in "
-        "a file that you have run before.",
+        help="The study; by default that of the store, if it is built in, registered by a package, or in a file that "
+        "you have run before.",
     ),
 ]
 AcceptEdited = Annotated[
     bool,
-    typer.Option(
-        "--accept-edited-study", help="Go on although the study file was edited; the session records its new hash."
-    ),
+    typer.Option("--accept-edited-study", help="Accept an edited study file; the session records its new hash."),
 ]
 
 
 def page_in(folder: str) -> Path:
-    """Return the page of a folder: in it, or in the current one where it is in an object store."""
+    """Return the path of a folder's page; the current folder holds the page of an object store."""
     return (Path(folder) if is_local(folder) else Path()) / "report.html"
 
 
 def named_study(study: str | None) -> StudySource | None:
-    """Return the source of the study that ``--study`` names, None where it is not given."""
+    """Return the source of the study given by ``--study``, or None."""
     return None if study is None else find_study(study, MODULES)
 
 
 def split_names(names: list[str] | None) -> list[str]:
-    """Return the names of an option that may be repeated, or hold several with commas."""
+    """Return the names given by a repeatable option, split at commas."""
     return [name.strip() for given in names or [] for name in given.split(",")]
 
 
 def parse_values(assignments: list[str] | None) -> dict[str, list[str]]:
-    """Return the values that ``--set`` gives, by name."""
+    """Return the values given by ``--set``, by name."""
     given = _parse(assignments, "NAME=V1,V2", "list its values once, as {}=V1,V2")
     return {name: [value.strip() for value in values.split(",")] for name, values in given.items()}
 
 
 def parse_cell(assignments: list[str] | None) -> dict[str, str]:
-    """Return the values that ``--cell`` gives, by name; one may hold commas."""
+    """Return the values given by ``--cell``, by name; a value may contain commas."""
     return _parse(assignments, "NAME=V", "a cell has one value of {}")
 
 
@@ -91,12 +92,12 @@ def _parse(assignments: list[str] | None, form: str, twice: str) -> dict[str, st
 
 
 def parse_numbers(name: str, kind: Literal["float", "vector"], given: list[str]) -> tuple[Any, ...]:
-    """Return numbers, or vectors, that an option gives as text."""
+    """Parse an option as numbers or vectors."""
     return Factor(name, tuple(given), "", kind).values if given != [""] else ()
 
 
 def format_size(n_bytes: float) -> str:
-    """Return a number of bytes as a person reads it."""
+    """Format a number of bytes with three digits and a unit."""
     for unit in ("B", "kB", "MB", "GB"):
         if n_bytes < 1000:
             return f"{n_bytes:.3g} {unit}"
@@ -111,7 +112,7 @@ class _SafeTable(Table):
 
 
 def make_table(*heads: str, title: str | None = None) -> Table:
-    """Return an empty table with these heads."""
+    """Return an empty table with the given heads."""
     shown = None if title is None else printable(title)
     table = _SafeTable(title=shown, title_justify="left", box=None, pad_edge=False, header_style="bold")
     for head in heads:
@@ -120,7 +121,7 @@ def make_table(*heads: str, title: str | None = None) -> Table:
 
 
 def print_table(table: Table) -> None:
-    """Print a table as wide as its content: a number cut off is worse than a line that wraps."""
+    """Print a table as wide as its content: lines may wrap, but numbers are not cut off."""
     width = Console(width=10_000).measure(table).maximum
     SafeConsole(width=width).print(table)
 
@@ -131,6 +132,6 @@ def say(text: str) -> None:
 
 
 def fail(message: str, code: int) -> int:
-    """Print an error in one line, and return the exit code for it."""
+    """Print an error in one line, and return `code`."""
     ERRORS.print(f"dpstudies: {' '.join(message.split())}")
     return code

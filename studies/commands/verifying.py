@@ -1,4 +1,4 @@
-"""The command that verifies a store."""
+"""The command ``verify``."""
 
 import shlex
 from typing import Annotated
@@ -16,17 +16,19 @@ _OF_BLOCKS = {"unreadable", "missing", "inconsistent"}
 
 def verify(
     store: StorePath,
-    sample: Annotated[int, typer.Option("--sample", metavar="N", help="Blocks to compute again, at random.")] = 100,
+    sample: Annotated[
+        int, typer.Option("--sample", metavar="N", help="Number of random blocks to compute again.")
+    ] = 100,
     every: Annotated[bool, typer.Option("--all", help="Compute every block again.")] = False,
-    seed: Annotated[int, typer.Option("--seed", help="Of the choice of blocks.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the choice of blocks.")] = 0,
     repair: Annotated[
-        bool, typer.Option("--repair", help="Repair damage; replace numbers that differ by those computed now.")
+        bool, typer.Option("--repair", help="Repair damage, and replace numbers that differ by newly computed ones.")
     ] = False,
     cluster: Cluster = None,
     study: StudyOption = None,
     accept_edited_study: AcceptEdited = False,
 ) -> None:
-    """Check every chunk of a store, and compare blocks with their numbers computed again; write only with --repair."""
+    """Check every chunk of a store, and compute blocks again to compare them; writes only with --repair."""
     if seed < 0:
         raise BadInputError(f"--seed must be >= 0, got {seed}")
     with Progress(console=ERRORS, transient=True, disable=not ERRORS.is_terminal) as bar:
@@ -52,9 +54,9 @@ def verify(
     if kinds - {"lost"} and not repair:
         say(f"nothing was changed; repair it with: dpstudies verify {path} --repair")
     if "damaged" in kinds and repair:
-        say("coordinates, metadata and the root were written anew")
+        say("coordinates, metadata and the root were rewritten")
     if "different" in kinds and repair:
-        say("numbers that differed were replaced by what is computed now")
+        say("numbers that differed were replaced by newly computed ones")
     if kinds & _OF_BLOCKS and repair:
         say(f"damaged blocks are pending now; compute them with: dpstudies resume {path}")
     elif found.n_pending:

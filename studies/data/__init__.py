@@ -1,4 +1,4 @@
-"""The real data sets, with source and licence, and how records are read and encoded."""
+"""Real data sets with source and licence, and readers and encoders of records."""
 
 from studies.data.records import Classification, Table, split
 from studies.data.shipped import load

@@ -1,7 +1,7 @@
-"""Records with two classes, encoded for Bayesian logistic regression as P3 says (Section 5.2).
+"""Records with two classes, encoded for Bayesian logistic regression as in P3 (Section 5.2).
 
-A categorical column becomes one column for each of its levels but one, every column is scaled to [-0.5, 0.5] by its
-smallest and largest value, and every row is divided by its norm, so that norms are at most 1.
+A categorical column becomes one indicator per level except one. Every column is scaled to [-0.5, 0.5] by its minimum
+and maximum, and every row is divided by its norm, so that norms are at most 1.
 """
 
 import hashlib
@@ -14,20 +14,20 @@ import pandas as pd
 
 from pipeline.errors import BadInputError
 
-_SPLIT_SEED = 20_171_204  # of the one split of every table that does not come split: the first day of NIPS 2017
+_SPLIT_SEED = 20_171_204  # of the fixed split of tables that have none: the first day of NIPS 2017
 _MOST_COLUMNS = 5_000  # a matrix of columns x columns is factorised for every setting
 _MOST_BYTES = 2_000_000_000
-_SAMPLED = 60  # numbers that the sampler holds of each record
+_SAMPLED = 60  # numbers per record held by the sampler
 
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Encoded records with two classes, not split yet.
+    """Encoded records with two classes, before the split.
 
     Attributes
     ----------
     name : str
-        Name of the data set, or of the user's file without its ending.
+        Name of the data set, or of the user's file without its suffix.
     x : ndarray of float64, shape (n, d)
         Scaled columns, rows of norm 1 (or 0); C-contiguous and read-only.
     y : ndarray of int8, shape (n,)
@@ -35,13 +35,13 @@ class Table:
     columns : tuple of str, length d
         Names; ``column=level`` for an indicator.
     classes : tuple of str
-        What 0 and 1 stand for.
+        Names of classes 0 and 1.
     constant : tuple of str
-        Columns that had one value only, and are 0 now.
+        Columns with a single value, which are set to 0.
     digest : str
-        SHA-256 of the content of its files, one after the other.
+        SHA-256 of the concatenated content of its files.
     n_train : int or None
-        How many of the first records are for training, where the data set comes split.
+        Number of leading training records; None if the data set has no split of its own.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Table:
 
 @dataclass(frozen=True, eq=False)
 class Classification:
-    """Records with two classes, for training and for testing.
+    """Training and test records with two classes.
 
     Attributes
     ----------
@@ -79,14 +79,14 @@ class Classification:
 
 
 def split(table: Table, rng: np.random.Generator | None = None) -> Classification:
-    """Divide records into those for training and, a third rounded up, those for testing.
+    """Split records into training and test records; the test records are a third, rounded up.
 
     Parameters
     ----------
     table : Table
         From `load` or `read_csv`.
     rng : numpy.random.Generator, optional
-        Draws the split. Without it there is one fixed split: the data set's own, or else a random one of constant seed.
+        Generator of a random split. By default the split is fixed: the data set's own, or one of constant seed.
 
     Returns
     -------
@@ -122,7 +122,7 @@ def split(table: Table, rng: np.random.Generator | None = None) -> Classificatio
 
 
 def encode(frame: pd.DataFrame, path: str = "") -> tuple[np.ndarray, tuple[str, ...], tuple[str, ...]]:
-    """Return features with an indicator of each level but the first, their names, and categories of a single level."""
+    """Return features with an indicator per level except the first, their names, and columns with a single level."""
     parts: list[np.ndarray] = []
     names: list[list[str]] = []
     single = []
@@ -142,8 +142,8 @@ def encode(frame: pd.DataFrame, path: str = "") -> tuple[np.ndarray, tuple[str, 
         label, group = max(zip(frame.columns, names, strict=True), key=lambda pair: len(pair[1]))
         raise BadInputError(
             f"{path} must give at most {_MOST_COLUMNS:,} columns and {_MOST_BYTES / 1e9:.3g} GB, got {len(columns):,} "
-            f"columns and {n_bytes / 1e9:.3g} GB, up to {len(group):,} columns from one ({label!r}); leave some "
-            "out, or group the values of categories"
+            f"columns and {n_bytes / 1e9:.3g} GB, up to {len(group):,} columns from one ({label!r}); leave out "
+            "columns, or merge categories"
         )
     x = np.zeros((len(frame), len(columns)))
     at = 0
@@ -168,7 +168,7 @@ def make_table(
     n_train: int | None = None,
 ) -> Table:
     """Scale the columns of `x` to [-0.5, 0.5] and its rows to norm 1, in place."""
-    x /= 2  # the distance of any two halves is finite
+    x /= 2  # keeps the range of a column finite
     low = x.min(axis=0)
     width = x.max(axis=0) - low
     constant = width == 0
@@ -188,5 +188,5 @@ def _frozen(array: np.ndarray) -> np.ndarray:
 
 
 def digest_of(*files: Path) -> str:
-    """Return the SHA-256 of the content of files, one after the other."""
+    """Return the SHA-256 of the concatenated content of files."""
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()

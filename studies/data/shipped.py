@@ -4,18 +4,18 @@ Sources, licences and digests of the files are in ``LICENCES.md``.
 
 Notes
 -----
-What P3 leaves open, and how it is read here:
+Choices that P3 leaves open:
 
-* One level is left out of each categorical column, and ``?`` counts as a level: this gives P3's 9 columns for Abalone
-  and 100 for Adult. All levels would give 10 and 108; without ``?``, 105 of all and 97 with one left out. Which one is
-  left out is not said: here the first in sorted order, as is usual for contrasts, hence ``?`` where there is one.
-* Smallest and largest values, and levels, are those of all records, of training and test; a level that stands only in
-  one part of Adult has its column in both. They are taken as public: the guarantees do not cover what they tell. An
-  indicator becomes -0.5 or 0.5; a column of one value, such as 161 pixels of MNIST, becomes 0.
-* No column of ones is added: with it Abalone would have 10 columns.
-* One third of the records are for testing, rounded up. Abalone and MNIST are split at random, MNIST out of the 11,982
-  images of digits 3 and 8 in its training file. Adult comes as 32,561 records for training and 16,281 for testing; a
-  random third would have the same sizes, and P3 does not say which it took.
+* One level of each categorical column is dropped, and ``?`` counts as a level: this gives P3's 9 columns for Abalone
+  and 100 for Adult. All levels give 10 and 108; without ``?`` Adult would have 105 with all levels and 97 with one
+  dropped. P3 does not name the dropped level; here it is the first in sorted order, hence ``?`` where present.
+* Minima, maxima and levels are those of all training and test records; a level that occurs in one part of Adult only
+  has a column in both. They are public: the guarantees do not cover them. An indicator becomes -0.5 or 0.5; a constant
+  column, such as 161 pixels of MNIST, becomes 0.
+* No column of ones is added: Abalone would have 10 columns with it.
+* One third of the records, rounded up, are test records. Abalone and MNIST are split at random, MNIST out of the 11,982
+  images of digits 3 and 8 in its training file. Adult is published as 32,561 training and 16,281 test records; a
+  random third would have the same sizes, and P3 does not specify its split.
 
 References
 ----------
@@ -33,7 +33,7 @@ from pipeline.errors import BadInputError, unknown
 from studies.data.records import Table, digest_of, encode, make_table
 
 _DATA = Path(__file__).parent
-_reading = threading.Lock()  # threads of a worker are to read a file once
+_reading = threading.Lock()  # so that threads of a worker read a file once
 
 
 def load(name: str) -> Table:
@@ -52,7 +52,7 @@ def load(name: str) -> Table:
     Raises
     ------
     ValueError
-        For another name.
+        If the name is unknown.
 
     Examples
     --------
@@ -81,7 +81,7 @@ def _read_abalone() -> Table:
 
 def _read_adult() -> Table:
     files = [_DATA / f"adult_{part}.csv.gz" for part in ("train", "test")]
-    parts = [pd.read_csv(file, keep_default_na=False) for file in files]  # nothing is missing: "?" is a level
+    parts = [pd.read_csv(file, keep_default_na=False) for file in files]  # "?" is a level, not a missing value
     frame = pd.concat(parts, ignore_index=True)
     rich = frame.pop("income").to_numpy() == ">50K"
     return make_table("adult", *encode(frame), rich, ("<=50K", ">50K"), digest_of(*files), len(parts[0]))

@@ -1,4 +1,4 @@
-"""A user's CSV file with a column of two classes, encoded like the records of P3; refused early where it cannot be."""
+"""CSV files of users with a column of two classes, validated and encoded like the records of P3."""
 
 import os
 import stat
@@ -16,35 +16,35 @@ from pipeline.errors import BadInputError, unknown
 from studies.data.records import Table, digest_of, encode, make_table
 
 _FEWEST_ROWS = 4  # two for training, two for testing
-_reading = threading.Lock()  # threads of a worker are to read a file once
+_reading = threading.Lock()  # so that threads of a worker read a file once
 
 
 def read_csv(path: str | os.PathLike[str], target: str) -> Table:
     r"""Return the records of a user's CSV file, encoded like those of P3.
 
-    A process reads an unchanged file once, so calling this early, to refuse bad input before anything is written, costs
-    nothing later. Whoever computes must find the file at the same path.
+    A process reads an unchanged file once, so an early call that validates the input costs nothing later. Workers must
+    find the file at the same path.
 
     Parameters
     ----------
     path : path
-        UTF-8 text, fields separated by commas, names in the first row; compressed if its name ends in ``.gz`` and the
-        like. Columns of numbers are kept, all others are categorical.
+        UTF-8 text with comma-separated fields and names in the first row; compressed if the suffix is ``.gz`` or
+        similar. Numeric columns are kept; all others are categorical.
     target : str
         Name of the column with the two classes; the last in sorted order is class 1.
 
     Returns
     -------
     Table
-        The records; columns of one value become 0, and a UserWarning names them once a process.
+        The records; constant columns become 0, with one UserWarning per process that names them.
 
     Raises
     ------
     ValueError
-        Naming file, column and row, if the file cannot be read, a column has no name or another's, there is no such
-        target, it has not two values, a value is missing or infinite, a column mixes numbers and text or is text that
-        identifies its row, or there are fewer than 4 rows, more than 5,000 encoded columns or more than 2 GB of them.
-        The first row below the names is data row 1.
+        If the file cannot be read, a column name is missing or repeated, the target is unknown or does not have two
+        values, a value is missing or infinite, a column mixes numbers and text or is text that identifies its row, or
+        there are fewer than 4 rows, more than 5,000 encoded columns or more than 2 GB of them. The message names file,
+        column and row; the first row below the names is data row 1.
 
     Examples
     --------
@@ -69,11 +69,11 @@ def read_csv(path: str | os.PathLike[str], target: str) -> Table:
 
 @lru_cache(maxsize=1)
 def _read_csv(path: str, target: str, modified: int, size: int) -> Table:
-    """Read a file; time of change and size tell whether it is the same as before."""
+    """Read a file; modification time and size are part of the cache key."""
     frame = _read_frame(path)
     names = list(frame.columns)
     if len(names) < 2:
-        raise BadInputError(f"{path} must have two columns or more, separated by commas, got one: {names[0]!r}")
+        raise BadInputError(f"{path} must have at least two columns, separated by commas, got one: {names[0]!r}")
     if target not in names:
         offered = names if len(names) <= 30 else get_close_matches(target, names, n=30, cutoff=0.0)
         raise BadInputError(f"{path}: {unknown('target column', target, offered)}")
@@ -90,16 +90,16 @@ def _read_csv(path: str, target: str, modified: int, size: int) -> Table:
         frame[name] = _checked(path, frame[name])
     table = make_table(Path(path).stem.removesuffix(".csv"), *encode(frame, path), y, classes, digest_of(Path(path)))
     if not table.x.any():
-        raise BadInputError(f"{path} must have a column that varies, beside the target {target!r}, got none")
+        raise BadInputError(f"{path} must have a column that varies in addition to the target {target!r}, got none")
     if table.constant:
         shown = ", ".join(map(repr, table.constant[:10])) + (", ..." if len(table.constant) > 10 else "")
-        warnings.warn(f"{path}: columns of one value say nothing and become 0: {shown}", UserWarning, stacklevel=3)
+        warnings.warn(f"{path}: constant columns carry no information and become 0: {shown}", UserWarning, stacklevel=3)
     return table
 
 
 def _read_frame(path: str) -> pd.DataFrame:
-    """Return the columns of a CSV file, each under its own name."""
-    try:  # read alone, two rows must be equally long; else pandas takes fields without a name for names of rows
+    """Return the columns of a CSV file, whose names must be unique."""
+    try:  # two rows alone must have equal length; otherwise pandas takes unnamed fields for row names
         head = pd.read_csv(path, header=None, nrows=2, dtype=str, keep_default_na=False, skipinitialspace=True)
         names = head.iloc[0].tolist()
         frame = pd.read_csv(path, low_memory=False, skipinitialspace=True)
@@ -112,12 +112,12 @@ def _read_frame(path: str) -> pd.DataFrame:
         raise BadInputError(f"{path}: every column must have a name, column {names.index('') + 1} has none; name it")
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise BadInputError(f"{path}: every column must have a name of its own, got twice: {', '.join(twice)}")
+        raise BadInputError(f"{path}: column names must be unique, got twice: {', '.join(twice)}")
     return frame
 
 
 def _classes(path: str, target: pd.Series) -> tuple[np.ndarray, tuple[str, str]]:
-    """Return which records are of class 1, and what 0 and 1 stand for."""
+    """Return a mask of class 1, and the names of classes 0 and 1."""
     codes, values = pd.factorize(target, sort=True)
     names = [format_value(value) for value in values.tolist()]
     if len(names) != 2:
@@ -127,7 +127,7 @@ def _classes(path: str, target: pd.Series) -> tuple[np.ndarray, tuple[str, str]]
 
 
 def _checked(path: str, column: pd.Series) -> pd.Series:
-    """Return a column of finite numbers, or of texts that stand in more than one row each; refuse any other."""
+    """Return a column of finite numbers or of categories; raise an error for any other."""
     if pd.api.types.is_bool_dtype(column):
         return column
     numbers = pd.to_numeric(column, errors="coerce")
@@ -147,12 +147,12 @@ def _checked(path: str, column: pd.Series) -> pd.Series:
     if n_levels > 10 and 2 * n_levels > len(column):
         raise BadInputError(
             f"{path}: column {column.name!r} must be numbers or categories, got {n_levels:,} different texts in "
-            f"{len(column):,} rows; leave it out if it identifies the row, else make numbers or fewer categories of it"
+            f"{len(column):,} rows; leave it out if it identifies the row, or convert it to numbers or fewer categories"
         )
     return column
 
 
 def _where(frame: pd.DataFrame, marked: np.ndarray) -> str:
-    """Say where the first marked value stands."""
+    """Return the position of the first marked value as text."""
     row = marked.any(axis=1).argmax()
     return f"in data row {row + 1}, column {frame.columns[marked[row].argmax()]!r}"

@@ -6,7 +6,7 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 import xarray as xr
-from matplotlib.figure import Figure as Canvas
+from matplotlib.figure import Figure
 
 from pipeline.declare.factors import format_value
 from studies.figures import Styles, finish_axes, styles_for
@@ -14,33 +14,33 @@ from studies.figures import Styles, finish_axes, styles_for
 Parts = Mapping[str, xr.Dataset]
 
 
-def _rows(n_rows: int, n_columns: int, height: float, sharey: bool = True) -> tuple[Canvas, Any]:
-    canvas = Canvas(figsize=(7.2, height * n_rows + 0.8), layout="constrained")
-    return canvas, canvas.subplots(n_rows, n_columns, squeeze=False, sharey=sharey)
+def _rows(n_rows: int, n_columns: int, height: float, sharey: bool = True) -> tuple[Figure, Any]:
+    figure = Figure(figsize=(7.2, height * n_rows + 0.8), layout="constrained")
+    return figure, figure.subplots(n_rows, n_columns, squeeze=False, sharey=sharey)
 
 
-def _finish(canvas: Canvas, grid: Any, styles: Styles, names: set[str], columns: int = 4) -> Canvas:
+def _finish(figure: Figure, grid: Any, styles: Styles, names: set[str], columns: int = 4) -> Figure:
     for axes in grid.ravel():
         finish_axes(axes, None)
         axes.tick_params(labelsize="small", labelleft=True)
     shown = [name for name in styles if name in names]
     lines = [grid[0, 0].plot([], [], **styles[name], markersize=4)[0] for name in shown]
-    canvas.legend(
+    figure.legend(
         lines, shown, loc="outside upper center", ncols=columns, frameon=False, fontsize="small", handlelength=3.2
     )
-    return canvas
+    return figure
 
 
-def _panels(n_axes: int) -> tuple[Canvas, Any]:
-    """Return a canvas with `n_axes` small axes, three per row."""
+def _panels(n_axes: int) -> tuple[Figure, Any]:
+    """Return a figure with `n_axes` small axes, three per row."""
     n_columns = min(3, n_axes)
-    canvas, grid = _rows(-(-n_axes // n_columns), n_columns, 2.4)
+    figure, grid = _rows(-(-n_axes // n_columns), n_columns, 2.4)
     for axes in grid.ravel()[n_axes:]:
         axes.set_axis_off()
-    return canvas, grid
+    return figure, grid
 
 
-def draw_against_n(parts: Parts, measure: str, ylabel: str, styles: Styles, log: bool, limit: Any = None) -> Canvas:
+def draw_against_n(parts: Parts, measure: str, ylabel: str, styles: Styles, log: bool, limit: Any = None) -> Figure:
     """Draw a variable against the number of records, with one row per panel and one column per privacy loss.
 
     Parameters
@@ -64,7 +64,7 @@ def draw_against_n(parts: Parts, measure: str, ylabel: str, styles: Styles, log:
     """
     styles = styles_for(styles, "method", parts.values())
     losses = next(iter(parts.values()))["epsilon"].values.tolist()
-    canvas, grid = _rows(len(parts), len(losses), 2.2)
+    figure, grid = _rows(len(parts), len(losses), 2.2)
     names: set[str] = set()
     drawn = [ds[f"{measure}_mean" if f"{measure}_mean" in ds else measure] for ds in parts.values()]
     floor = 0.7 * min(float(values.where(values > 0).min()) for values in drawn) if log else 0.0
@@ -90,11 +90,11 @@ def draw_against_n(parts: Parts, measure: str, ylabel: str, styles: Styles, log:
             axes.set_title(f"{title}, ε = {format_value(epsilon)}", fontsize="small", loc="left")
     for axes in grid[-1]:
         axes.set_xlabel("number of records")
-    canvas.supylabel(ylabel, fontsize="medium")
-    return _finish(canvas, grid, styles, names)
+    figure.supylabel(ylabel, fontsize="medium")
+    return _finish(figure, grid, styles, names)
 
 
-def draw_ecdfs(parts: Parts, ecdf: str, level: str, styles: Styles) -> Canvas:
+def draw_ecdfs(parts: Parts, ecdf: str, level: str, styles: Styles) -> Figure:
     """Draw empirical distribution functions of quantiles, one axes per panel, with a band for uniform quantiles.
 
     Parameters
@@ -112,7 +112,7 @@ def draw_ecdfs(parts: Parts, ecdf: str, level: str, styles: Styles) -> Canvas:
         The band is a simultaneous 95 % band (Dvoretzky, Kiefer & Wolfowitz).
     """
     styles = styles_for(styles, "method", parts.values())
-    canvas, grid = _panels(len(parts))
+    figure, grid = _panels(len(parts))
     names: set[str] = set()
     for axes, (title, ds) in zip(grid.ravel(), parts.items(), strict=False):
         levels = ds[level].values
@@ -125,11 +125,11 @@ def draw_ecdfs(parts: Parts, ecdf: str, level: str, styles: Styles) -> Canvas:
             axes.plot(levels, ds[ecdf].sel({"method": name}), **look)
         axes.set_title(title, fontsize="small", loc="left")
         axes.set_xlabel("posterior quantile of θ")
-    canvas.supylabel("share of trials", fontsize="medium")
-    return _finish(canvas, grid, styles, names)
+    figure.supylabel("share of trials", fontsize="medium")
+    return _finish(figure, grid, styles, names)
 
 
-def draw_ranks(parts: Parts, histogram: str, bins: str, styles: Styles) -> Canvas:
+def draw_ranks(parts: Parts, histogram: str, bins: str, styles: Styles) -> Figure:
     """Draw rank histograms as lines, one axes per panel, with a pointwise band for uniform ranks.
 
     Parameters
@@ -146,7 +146,7 @@ def draw_ranks(parts: Parts, histogram: str, bins: str, styles: Styles) -> Canva
     matplotlib.figure.Figure
     """
     styles = styles_for(styles, "method", parts.values())
-    canvas, grid = _panels(len(parts))
+    figure, grid = _panels(len(parts))
     names: set[str] = set()
     for axes, (title, ds) in zip(grid.ravel(), parts.items(), strict=False):
         share = 1 / ds.sizes[bins]
@@ -157,11 +157,11 @@ def draw_ranks(parts: Parts, histogram: str, bins: str, styles: Styles) -> Canva
             axes.plot(ds[bins], ds[histogram].sel({"method": name}), **styles[name], markersize=3.5, linewidth=1)
         axes.set_title(title, fontsize="small", loc="left")
         axes.set_xlabel("bin of the rank")
-    canvas.supylabel("share of trials", fontsize="medium")
-    return _finish(canvas, grid, styles, names)
+    figure.supylabel("share of trials", fontsize="medium")
+    return _finish(figure, grid, styles, names)
 
 
-def draw_traces(parts: Parts, trace: str, axis: str, ylabel: str) -> Canvas:
+def draw_traces(parts: Parts, trace: str, axis: str, ylabel: str) -> Figure:
     """Draw the first iterations of a few chains, one axes per panel.
 
     Parameters
@@ -177,7 +177,7 @@ def draw_traces(parts: Parts, trace: str, axis: str, ylabel: str) -> Canvas:
     -------
     matplotlib.figure.Figure
     """
-    canvas, grid = _rows(len(parts), 1, 2.0, sharey=False)
+    figure, grid = _rows(len(parts), 1, 2.0, sharey=False)
     for axes, (title, ds) in zip(grid.ravel(), parts.items(), strict=True):
         for place, dash in zip(range(ds.sizes["start"]), ("-", "--", ":"), strict=False):
             colour = ("#0072B2", "#D55E00", "#009E73")[place]
@@ -187,4 +187,4 @@ def draw_traces(parts: Parts, trace: str, axis: str, ylabel: str) -> Canvas:
         axes.set_xlabel("iteration")
         axes.set_ylabel(ylabel)
         finish_axes(axes, None)
-    return canvas
+    return figure

@@ -1,1 +1,1 @@
-"""All studies in one folder, and the page on which they are judged."""
+"""All studies in one folder, and the page with their verdicts."""

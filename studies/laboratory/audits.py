@@ -1,6 +1,6 @@
-"""What every mechanism really spends of what it states: from the stores of audits, or computed here where quick.
+"""Audited privacy losses of all mechanisms: read from the stores of audits, or computed here where fast.
 
-A share of 1 is the whole guarantee; above 1 it is broken.
+A share of 1 is the whole guarantee; a larger share breaks it.
 """
 
 import math
@@ -29,11 +29,11 @@ from studies.regression.partition_quantile_claims import audit_quantile
 from studies.renyi.renyi_audit_claims import logistic_shares
 
 _HEADS = ("mechanism", "states", "found", "audited loss", "share spent", "slack", "audits", "at")
-_RELATIVE = 1e-6  # of quadratures
+_RELATIVE = 1e-6  # tolerance of quadratures
 
 
 def audit_table(results: Results) -> Table:
-    """Return one row a mechanism and what it was audited on: what it states, the largest share of it, and the slack."""
+    """Return one row per mechanism and model: stated guarantee, largest share of it, and slack."""
     rows = [
         *_counts(results),
         *_exponential_families(results),
@@ -42,10 +42,10 @@ def audit_table(results: Results) -> Table:
         *_partitions(results),
     ]
     return Table(
-        "What mechanisms spend, against what they state",
+        "Audited losses of mechanisms, against the stated guarantees",
         "The largest share of the stated loss or divergence over all audits, exact over all neighbours and outputs "
-        "where outputs are finite, by quadrature elsewhere, and that loss in nats; slack is what is left. Those that "
-        "state nothing, or are printed with a wrong guarantee, are compared with the epsilon they are given.",
+        "if outputs are finite, by quadrature otherwise, and that loss in nats; slack is the remaining share. "
+        "Mechanisms that state nothing, or are printed with a wrong guarantee, are compared with the given epsilon.",
         _HEADS,
         rows,
         (7,),
@@ -58,7 +58,7 @@ def _row(
     if n_audits == 0:
         return name, states, "not audited", "", "", "", "0", where
     broken = share > 1 + _RELATIVE
-    found = ("broken" if broken else "holds") if private else ("not private" if broken else "not caught here")
+    found = ("broken" if broken else "holds") if private else ("not private" if broken else "within here")
     slack = "none" if broken else f"{max(0.0, 1 - share):.2%}"
     return name, states, found, _shown(loss, 4), _shown(share), slack, f"{n_audits:,}", where
 
@@ -70,7 +70,7 @@ def _shown(value: float, digits: int = 6) -> str:
 
 
 def _largest(pairs: Iterable[tuple[xr.DataArray, xr.DataArray | float]]) -> tuple[float, float, int, str]:
-    """Return the largest share of a loss in what is stated, that loss, how many there are, and where it stands."""
+    """Return the largest ratio of a loss to its stated bound, that loss, the number of losses, and the coordinates."""
     several = [(loss / stated, loss) for loss, stated in pairs]
     several = [(share, loss.broadcast_like(share)) for share, loss in several if share.notnull().any()]
     if not several:
@@ -83,7 +83,7 @@ def _largest(pairs: Iterable[tuple[xr.DataArray, xr.DataArray | float]]) -> tupl
 
 
 def _counts(results: Results) -> Iterator[tuple[str, ...]]:
-    """Releases of counts, by the exact loss; (ε, δ) is judged by δ where the loss is above ε."""
+    """Yield rows of releases of counts, by exact loss; (ε, δ) is judged by δ where the loss exceeds ε."""
     if "privacy-audit" not in results:
         return
     summaries = results["privacy-audit"].summaries
@@ -128,7 +128,7 @@ def _regression(results: Results) -> Iterator[tuple[str, ...]]:
             losses = logistic_shares(one) * one["stated_epsilon"]
             states = "Theorem 16" if name == "true-posterior" else "(λ, ε)-RDP"
             yield _row(f"{name}, logistic", states, *_largest([(losses, one["stated_epsilon"])]))
-    if "tightness" in summaries:  # which holds shares alone
+    if "tightness" in summaries:  # stores shares only
         share, _, n_audits, where = _largest([(summaries["tightness"]["share"], 1.0)])
         yield _row("true-posterior, worst data", "Theorem 16", share, math.nan, n_audits, where)
     if "ops" in summaries:
@@ -182,7 +182,7 @@ def _partitions(results: Results) -> Iterator[tuple[str, ...]]:
         for name in (name for name in PROBABILITY_METHODS if not name.endswith("-noiseless")):
             loss = audit_adversarial(name, n_partitions, int(size), epsilon, least)
             printed = name == "fisher-published"
-            states = "ε-DP, as printed" if printed else "ε-DP a cutoff"
+            states = "ε-DP, as printed" if printed else "ε-DP per cutoff"
             where = f"one of {int(ds['n']):,} rows replaced by the worst, {n_partitions:,} partitions"
             yield _row(name, states, loss / epsilon, loss, 1, where, not printed)
     if "partition-quantile" in results and "default" in results["partition-quantile"].summaries:
@@ -199,5 +199,5 @@ def _partitions(results: Results) -> Iterator[tuple[str, ...]]:
             sum(centred_losses(centred, quantiles, spreads, (0, to, spread), [1e-6, 1.0, 1e6]))
             for to, spread in ((1e9, 1e9), (-1e9, 1e-9), (9.0, 10.0))
         ]
-        where = "one of 6 partitions moved, what three steps lose added up"
+        where = "one of 6 partitions moved, sum of the losses of three steps"
         yield _row("quantile-centred", "(ε₁ + ε₂)-DP", max(losses) / epsilon, max(losses), len(losses), where)

@@ -1,4 +1,4 @@
-"""Improved methods beside the papers' own, with Monte Carlo standard errors, as far as the stores hold them."""
+"""Comparisons of improved methods with those of the papers, with Monte Carlo standard errors, from the stores."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -27,17 +27,17 @@ _CALIBRATION = {
     "non-private": "control",
     "naive": "baseline",
     "gibbs-published": "P4",
-    "gibbs": "P4, mended",
+    "gibbs": "P4, corrected",
     "gibbs-collapsed": "ours",
     "marginal": "ours",
 }
 
 
-_LARGEST_KS = 1.63  # times the root of the number of trials: 99 % point of the Kolmogorov distribution
+_LARGEST_KS = 1.63  # 99 % point of the Kolmogorov distribution, which scales with 1/√trials
 
 
 def comparison_tables(results: Results) -> list[Table]:
-    """Return the tables of which a store holds numbers; a method that a store has not is left out."""
+    """Return the tables with stored numbers, without methods that are not stored."""
     panels = {(name, panel): ds for name, one in results.items() for panel, ds in one.summaries.items()}
     makers = (
         ("hellinger-accuracy", _accuracy),
@@ -55,13 +55,13 @@ def comparison_tables(results: Results) -> list[Table]:
 def _table(
     title: str, caption: str, by: str, heads: Sequence[str], cells: Mapping[tuple[str, str], list[str]]
 ) -> Table:
-    """Return a table of the methods, by name and origin, that have a number at all."""
+    """Return a table of the methods, by name and origin, that have at least one number."""
     rows = [(*named, *texts) for named, texts in cells.items() if any(texts)]
     return Table(title, caption, (by, "from", *heads), rows)
 
 
 def _measured(ds: xr.Dataset, by: str, name: str, measure: str, value: str = "mean", error: str = "mcse") -> str:
-    """Write a statistic of a measure with its standard error, nothing if the method is not stored."""
+    """Format a statistic of a measure with its standard error; empty if the method is not stored."""
     if name not in ds[by].values:
         return ""
     one = ds.sel({by: name})
@@ -69,7 +69,7 @@ def _measured(ds: xr.Dataset, by: str, name: str, measure: str, value: str = "me
 
 
 def _at_largest_n(summaries: Summaries, names: Sequence[str], measure: str) -> dict[str, xr.Dataset]:
-    """Return each panel at the largest n at which most of its mechanisms apply, under a name that tells it."""
+    """Return each panel at the largest n at which most of its mechanisms apply, labelled with that n."""
     shown = {}
     for name in (name for name in names if name in summaries):
         ds = summaries[name]
@@ -109,9 +109,9 @@ def _limits(summaries: Summaries) -> Table:
         return "" if np.isnan(value) else f"{value:.4f} ({value / best:.2f})"
 
     return _table(
-        "Distance from the best possible",
-        "Exact mean Hellinger distance at the worst data set, and in brackets its ratio to that of the best private "
-        "release there is, by linear programming; smaller is better.",
+        "Distance at the worst data set, against the optimum",
+        "Exact mean Hellinger distance at the worst data set, and in brackets its ratio to that of the optimal "
+        "private release, by linear programming; smaller is better.",
         "mechanism",
         list(shown),
         {
@@ -133,9 +133,9 @@ def _calibration(summaries: Summaries) -> Table:
 
     return _table(
         "Calibration of posteriors",
-        "Largest Kolmogorov-Smirnov distance of posterior quantiles to the uniform distribution over all n and ε stored; of a "
-        f"calibrated method it is below {_LARGEST_KS / max(n_trials, 1) ** 0.5:.3f} in 99 of 100 cells of {n_trials:,} "
-        "trials. In brackets the largest share of trials whose chains disagree (split R-hat above 1.05).",
+        "Largest Kolmogorov-Smirnov distance of posterior quantiles to the uniform distribution over all stored n and "
+        f"ε; for a calibrated method it is below {_LARGEST_KS / max(n_trials, 1) ** 0.5:.3f} in 99 of 100 cells of "
+        f"{n_trials:,} trials. In brackets: largest share of trials whose chains disagree (split R-hat above 1.05).",
         "method",
         list(summaries),
         {(name, origin): [cell(ds, name) for ds in summaries.values()] for name, origin in _CALIBRATION.items()},
@@ -162,7 +162,7 @@ def _probabilities(summaries: Summaries) -> Table:
     return _table(
         "Posterior probabilities from partitions",
         "Largest bias and root mean squared error (RMSE) over the cutoffs, against the posterior given all rows, with "
-        f"Monte Carlo standard errors; ε = {_epsilon(shown)} a cutoff.",
+        f"Monte Carlo standard errors; ε = {_epsilon(shown)} per cutoff.",
         "method",
         ("bias, no noise", "RMSE, no noise", "bias, with noise", "RMSE, with noise"),
         {
@@ -190,10 +190,10 @@ def _quantiles(summaries: Summaries) -> Table:
     return _table(
         "Posterior quantiles from partitions",
         "Difference to the quantile given all rows, in posterior standard deviations, "
-        f"ε = {_epsilon(shown)}: median absolute difference over all p, the "
-        "median that is largest in size, the widest distance between quartiles, with Monte Carlo standard errors.",
+        f"ε = {_epsilon(shown)}: range of the median absolute difference "
+        "over all p, and median and interquartile range of largest size, with Monte Carlo standard errors.",
         "method",
-        ("median absolute difference", "median", "between quartiles"),
+        ("median absolute difference", "median", "interquartile range"),
         {
             (name, origin): [text for ds in shown for text in cells(ds, name)]
             for name, origin in (("quantile", "P2"), ("quantile-centred", "ours"))
@@ -202,7 +202,7 @@ def _quantiles(summaries: Summaries) -> Table:
 
 
 def _spread(values: Sequence[float], n: int) -> list[float]:
-    """Return n of the values, from the first to the last."""
+    """Return n evenly spaced values, including the first and the last."""
     return [values[k] for k in np.unique(np.linspace(0, len(values) - 1, n).round().astype(int))]
 
 
@@ -256,7 +256,7 @@ def _logistic(summaries: Summaries) -> Table:
 
 
 def _logistic_columns(summaries: Summaries) -> Iterator[tuple[str, xr.Dataset]]:
-    """Yield each data set at the middle order, at the smallest epsilon and at that nearest to 1."""
+    """Yield each data set at the middle order, at the smallest epsilon and the one nearest to 1."""
     for name in (name for name in ("abalone", "adult", "mnist") if name in summaries):
         ds = summaries[name]
         orders, epsilons = ds["order"].values, ds["epsilon"].values

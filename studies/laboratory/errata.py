@@ -1,6 +1,7 @@
-"""What is wrong in the papers as printed, each with the numbers that show it, from the stores or computed here.
+"""Errata of the papers, each with numbers that demonstrate it.
 
-An erratum is shown by a claim of a study, whose evidence is read from its store, or by a computation of milliseconds.
+The numbers are the evidence of a study's claim, read from its store, or a computation of milliseconds in
+`formula_checks`.
 """
 
 from collections.abc import Callable
@@ -13,14 +14,14 @@ from studies.laboratory.results import Results
 
 @dataclass(frozen=True)
 class Erratum:
-    """A mistake in a paper.
+    """An error in a paper.
 
     Attributes
     ----------
     where, printed, correct : str
-        Where it stands, beginning with the paper's key; what it says; what is right.
+        Location, starting with the paper's key; printed statement; correct statement.
     shown : (str, str) or callable
-        The study and the claim whose evidence shows it, or what computes the formula_checks.
+        Study and claim whose evidence demonstrates the error, or a function that computes the numbers.
     """
 
     where: str
@@ -33,13 +34,13 @@ ERRATA = (
     Erratum(
         "P0, Mechanism",
         "With smooth sensitivity the exponential mechanism is (ε, δ)-DP at the published setting, and no better.",
-        "It is pure DP at about half of ε; calibrated by its exact audit it spends all of ε, still without δ.",
+        "It is pure DP at about half of ε. Calibrated by its exact audit, it is pure DP and spends all of ε.",
         ("privacy-audit", "smooth-at-the-published-setting"),
     ),
     Erratum(
         "P0, Mechanism",
         "The number of candidates, in the rate γ, is n + 1.",
-        "It is the number of count vectors, C(n + k − 1, k − 1), which is n + 1 at two cells only.",
+        "It is the number of count vectors, C(n + k − 1, k − 1), which is n + 1 for two categories only.",
         formula_checks.candidates,
     ),
     Erratum(
@@ -51,31 +52,31 @@ ERRATA = (
     Erratum(
         "P0, Conclusion",
         "The mechanism is ahead of Laplace noise scaled to the dimension for n > 400.",
-        "It is at 2 and 3 cells; at 4 it is behind up to n = 600 at least.",
+        "It is ahead with 2 and 3 categories; with 4 it is behind, at least up to n = 600.",
         ("hellinger-accuracy", "beats-dimension-k4"),
     ),
     Erratum(
         "P0, Conclusion and Figure 3b",
-        "So it is in the distribution of the distance (2 cells).",
-        "In the mean only: it is less likely to be near.",
+        "The same holds for the distribution of the distance (2 categories).",
+        "It holds for the mean only: small distances are less likely.",
         ("hellinger-distribution", "ahead-of-dimension-k2"),
     ),
     Erratum(
         "P0, Conclusion and Figure 3c",
-        "So it is in the distribution of the distance (3 cells).",
-        "In the mean only.",
+        "The same holds for the distribution of the distance (3 categories).",
+        "It holds for the mean only.",
         ("hellinger-distribution", "ahead-of-dimension-k3"),
     ),
     Erratum(
         "P0, Motivation 1",
         "Calibrating the noise to the Hellinger distance improves the distribution of the distance.",
-        "Laplace noise of the histogram's sensitivity is as likely or likelier to be within every distance.",
+        "Laplace noise scaled to the histogram's sensitivity is at least as likely to be within every distance.",
         ("hellinger-distribution", "ahead-of-histogram"),
     ),
     Erratum(
         "P0, Motivation 1",
-        "It improves the distance at the worst data set.",
-        "Noise on the counts is nearer there, but for the smallest data.",
+        "Calibrating the noise to the Hellinger distance improves the distance at the worst data set.",
+        "Noise on the counts has a smaller distance there, except for the smallest data sets.",
         ("hellinger-limits", "tailored-is-nearer"),
     ),
     Erratum(
@@ -87,25 +88,25 @@ ERRATA = (
     Erratum(
         "P1, statement II",
         "LS(x) is the step towards the nearer edge.",
-        "For 0 < x < n; at an edge it is the step to the inside.",
+        "This holds for 0 < x < n; at an edge LS(x) is the step away from the edge.",
         ("hellinger-sensitivity", "statement-2"),
     ),
     Erratum(
         "P1, proof of statement II",
         "H(x₀, x₀−1) = H(x₀, x₀+1).",
-        "For even n only.",
+        "This holds for even n only.",
         ("hellinger-sensitivity", "statement-2-centre"),
     ),
     Erratum(
         "P1, statement III",
         "LS(x) > LS(x₀) for every x other than x₀.",
-        "For n ≥ 4.",
+        "This holds for n ≥ 4.",
         ("hellinger-sensitivity", "statement-3"),
     ),
     Erratum(
         "P1, section 1.2.2",
-        "The proof that local sensitivity is not private, with Beta(1, 1).",
-        "There its exact loss stays below ε; a skewed prior shows it.",
+        "The proof that local sensitivity is not private uses Beta(1, 1).",
+        "With Beta(1, 1) the exact loss stays below ε; a skewed prior gives a counterexample.",
         ("privacy-audit", "local-proof"),
     ),
     Erratum(
@@ -117,7 +118,7 @@ ERRATA = (
     Erratum(
         "P2, section 3.1",
         "Zellner's g is the number of rows of a partition.",
-        "g = n in every partition; else each shrinks by six posterior standard deviations.",
+        "g = n in every partition; otherwise each posterior is shrunk by six posterior standard deviations.",
         ("partition-probability", "g-is-the-partitions-length"),
     ),
     Erratum(
@@ -129,7 +130,7 @@ ERRATA = (
     Erratum(
         "P2, section 3.2.1",
         "The −2 log p method has no clear pattern of under- or overestimation.",
-        "Its normal score has slope .90 in place of 1.",
+        "Its normal score has slope .90 instead of 1.",
         ("partition-probability", "fisher-has-no-pattern"),
     ),
     Erratum(
@@ -141,68 +142,68 @@ ERRATA = (
     Erratum(
         "P2, section 4.1",
         "Private quantiles are reasonably accurate.",
-        "They are off by several posterior standard deviations, unless a part of the budget finds their centre.",
+        "Their errors are several posterior standard deviations, unless part of the budget is spent on their centre.",
         ("partition-quantile", "reasonably-accurate"),
     ),
     Erratum(
         "P3, section 5.1",
         "Gaussian noise of variance λΔ²/ε spends ε at order λ.",
-        "λΔ²/(2ε) does.",
+        "Variance λΔ²/(2ε) is sufficient.",
         ("renyi-audit", "gaussian-variance"),
     ),
     Erratum(
         "P3, section 5.1",
         "As ε vanishes the concentrated posterior's loss tends to that at the mode of the prior.",
-        "At its mean.",
+        "It tends to the loss at the mean of the prior.",
         ("renyi-utility", "limit-of-concentrated"),
     ),
     Erratum(
         "P3, log normaliser of the Beta family",
         "C(η) = Γ(η₁) + Γ(η₂ − η₁) − Γ(η₂).",
-        "ln Γ in place of Γ.",
+        "The formula needs ln Γ instead of Γ.",
         formula_checks.gamma,
     ),
     Erratum("P3, appendix", "ψ₁ is the digamma function.", "It is the trigamma function.", formula_checks.trigamma),
     Erratum(
         "P3, Corollary 2",
         "The supremum over neighbours is the largest divergence to the corners η ± (r, 0) of the parameters.",
-        "These leave the set of posteriors; the exact corners move one record.",
+        "These corners lie outside the set of posteriors; the exact corners replace one record.",
         ("renyi-curves", "corners-are-the-supremum"),
     ),
     Erratum(
         "P3, section 4.1, example",
         "Theorem 16 covers probit and complementary log-log regression.",
-        "It needs the canonical link: probit's divergence is infinite from a finite order on, the other's above 1.",
+        "It needs the canonical link: the divergence is infinite from a finite order on (probit) or above 1 (cloglog).",
         ("renyi-audit", "links-satisfy-the-theorems"),
     ),
     Erratum(
         "P3, section 4.2",
         "Theorem 16's bound is tight for logistic regression.",
-        "From two dimensions on, in the limit of a weak prior.",
+        "It is tight from two dimensions on, in the limit of a weak prior.",
         ("renyi-audit", "bound-is-tight"),
     ),
     Erratum(
         "P3, section 5.2",
         "One posterior sample on the ball of radius c/β loses 4c²ρ/β.",
-        "At most 2c²ρ/β, so that twice the power is as private.",
+        "It loses at most 2c²ρ/β, so that twice the power has the same guarantee.",
         ("renyi-audit", "ops-loss"),
     ),
     Erratum(
         "P3, section 5.2",
         "GLM sampling has the better Rényi guarantee than OPS for λ ≤ 2n/ρ.",
-        "Against the published guarantee of OPS only.",
+        "It is better only against the published guarantee of OPS.",
         ("renyi-audit", "better-than-ops"),
     ),
     Erratum(
         "P4, section 5",
         "The sampler for truncated families is calibrated.",
-        "Its regions are independent and one step ignores the release; bounds from the true parameter hide it.",
+        "It treats regions as independent, and one step ignores the release; bounds from the true parameter hide it.",
         ("calibration", "bounds-hide-it"),
     ),
     Erratum(
         "P4, Algorithm 2",
         "The sums in the three regions are independent.",
-        "They share one multinomial: the covariance is −n·q_r·q_s·μ̂_r·μ̂_s.",
+        "They derive from one multinomial: the covariance is −n·q_r·q_s·μ̂_r·μ̂_s.",
         formula_checks.shared_regions,
     ),
     Erratum("P4, Algorithm 3, line 4", "m = n·q.", "m = n·q·μ̂.", formula_checks.random_sum),
@@ -213,18 +214,18 @@ ERRATA = (
 
 
 def list_errata(results: Results) -> list[tuple[str, str, str, str]]:
-    """Return the errata with the numbers that show them: where, what is printed, what is right, the formula_checks.
+    """Return the errata: location, printed statement, correct statement, and numbers.
 
-    Conclusions of a paper whose verdict is "corrected" follow, where no erratum is about them.
+    Conclusions with the verdict "corrected" that no erratum covers are appended.
     """
     rows = []
     for erratum in ERRATA:
         shown = erratum.shown
-        told = _evidence(results, *shown) if isinstance(shown, tuple) else shown(results)
-        rows.append((erratum.where, erratum.printed, erratum.correct, told))
+        evidence = _evidence(results, *shown) if isinstance(shown, tuple) else shown(results)
+        rows.append((erratum.where, erratum.printed, erratum.correct, evidence))
     known = {erratum.shown for erratum in ERRATA}
     rows += [
-        (claim.source, claim.statement, "See the formula_checks.", finding.evidence)
+        (claim.source, claim.statement, "See the numbers.", finding.evidence)
         for name, one in results.items()
         for claim, finding in one.claims
         if finding.verdict == "corrected" and is_of_paper(claim.source) and (name, claim.name) not in known

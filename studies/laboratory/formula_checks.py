@@ -1,4 +1,4 @@
-"""Numbers that show what is wrong in a printed formula, where no study does; each takes milliseconds."""
+"""Numbers that demonstrate errors in printed formulas that no study covers; each takes milliseconds."""
 
 import math
 
@@ -13,8 +13,8 @@ _RECORDS = f"{_N:,} exponential records of rate {_RATE:g}, bounds {_BOUNDS[0]} a
 
 
 def candidates(results: Results) -> str:
-    """Count the candidates at more than two cells."""
-    return f"3 cells, n = 100: {count_candidates(100, 3):,} candidates; 4 cells, n = 600: {count_candidates(600, 4):,}."
+    """Count the candidates for more than two categories."""
+    return f"k = 3, n = 100: {count_candidates(100, 3):,} candidates; k = 4, n = 600: {count_candidates(600, 4):,}."
 
 
 def gamma(results: Results) -> str:
@@ -84,13 +84,13 @@ def wald(results: Results) -> str:
     kernel, _ = integrate.quad(lambda t: math.exp(-scale * (t - 1) ** 2 / (2 * t)) / math.sqrt(t**3), 0, math.inf)
     printed, right = scale / math.sqrt(2 * math.pi), math.sqrt(scale / (2 * math.pi))
     return (
-        f"Mean 1, γ = {scale:g}: the printed density integrates to {printed * kernel:.4f}, the right one to "
+        f"Mean 1, γ = {scale:g}: the printed density integrates to {printed * kernel:.4f}, the correct one to "
         f"{right * kernel:.4f}."
     )
 
 
 def sum_of_quantiles(results: Results) -> str:
-    """Compare the mean of quantiles and their sum, from the store."""
+    """Compare the mean and the sum of the stored quantiles."""
     stored = results["partition-quantile"].summaries if "partition-quantile" in results else {}
     ds, name = stored.get("default"), "quantile-noiseless"
     if ds is None or 0.5 not in ds["p"].values or name not in ds["method"].values:

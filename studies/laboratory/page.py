@@ -1,4 +1,4 @@
-"""One self-contained page about a folder of stores, and its verdicts as a table for a text file."""
+"""Self-contained HTML page about a folder of stores, and its verdicts as a Markdown table."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from studies.laboratory.errata import list_errata
 from studies.laboratory.papers import OTHER, PAPERS, Paper, is_of_paper, paper_of
 from studies.laboratory.results import Results, load_results
 from studies.laboratory.tables import Table, duration
-from studies.report import Picture, draw_pictures, render_page, write_whole
+from studies.report import RenderedFigure, render_figures, render_page, write_whole
 
 _VERDICTS = ("reproduced", "corrected", "not reproduced", "undecided")
 
@@ -29,12 +29,12 @@ class Judged:
 
 @dataclass(frozen=True)
 class Chapter:
-    """What the stores say of one paper: its own conclusions, what is checked and added to them, and figures."""
+    """Results on one paper: its own conclusions, further checks and additions, and figures."""
 
     paper: Paper
     conclusions: list[Judged]
     additions: list[Judged]
-    figures: list[tuple[str, Picture]]
+    figures: list[tuple[str, RenderedFigure]]
 
 
 def write_laboratory(
@@ -42,21 +42,21 @@ def write_laboratory(
     output: str | os.PathLike[str],
     markdown: str | os.PathLike[str] | None = None,
 ) -> Counter[str]:
-    """Write the page.
+    """Write the page about the stores of a folder.
 
     Parameters
     ----------
     folder : path
-        With a store a study; see `scales`. Studies that are missing or incomplete are named on the page.
+        Folder with one store per study; see `scales`. The page names missing and incomplete studies.
     output : path
-        The HTML file.
+        HTML file to write.
     markdown : path, optional
-        A file for the verdicts on the papers' own conclusions, as a Markdown table.
+        File for the verdicts on the papers' own conclusions, as a Markdown table.
 
     Returns
     -------
     Counter of str
-        How many claims have each verdict.
+        Number of claims per verdict.
 
     Raises
     ------
@@ -66,8 +66,8 @@ def write_laboratory(
     results, missing = load_results(folder)
     judged = [Judged(name, *pair) for name, one in results.items() for pair in one.claims]
     counts = Counter(str(one.finding.verdict) for one in judged)
-    pictures = [(name, picture) for name, one in results.items() for picture in draw_pictures(one.study, one.summaries)]
-    chapters = [chapter for chapter in _chapters(judged, pictures) if _is_filled(chapter)]
+    figures = [(name, figure) for name, one in results.items() for figure in render_figures(one.study, one.summaries)]
+    chapters = [chapter for chapter in _chapters(judged, figures) if _is_filled(chapter)]
     n_pending, n_failed = (
         sum(getattr(one.state, f"n_{kind}") for one in results.values()) for kind in ("pending", "failed")
     )
@@ -98,13 +98,13 @@ def write_laboratory(
     return counts
 
 
-def _chapters(judged: list[Judged], pictures: list[tuple[str, Picture]]) -> list[Chapter]:
+def _chapters(judged: list[Judged], figures: list[tuple[str, RenderedFigure]]) -> list[Chapter]:
     found = {paper.key: Chapter(paper, [], [], []) for paper in (*PAPERS, OTHER)}
     for one in judged:
         chapter = found[paper_of(one.study, one.claim.source).key]
         (chapter.conclusions if is_of_paper(one.claim.source) else chapter.additions).append(one)
-    for name, picture in pictures:
-        found[paper_of(name, picture.title).key].figures.append((name, picture))
+    for name, figure in figures:
+        found[paper_of(name, figure.title).key].figures.append((name, figure))
     return list(found.values())
 
 
@@ -123,14 +123,14 @@ def _count_verdicts(chapters: list[Chapter]) -> Table:
 
 
 def verdicts_as_markdown(chapters: list[Chapter], results: Results) -> str:
-    """Return the verdicts on the papers' own conclusions as a Markdown table, with what made them.
+    """Return the verdicts on the papers' own conclusions as a Markdown table, with their origin.
 
     Parameters
     ----------
     chapters : list of Chapter
-        One a paper.
+        One per paper.
     results : mapping
-        Of which the latest session names date, version and command.
+        Results whose latest session gives date, version and command.
     """
     sessions = [session for one in results.values() for session in one.sessions]
     if sessions:
@@ -159,19 +159,19 @@ def _times(results: Results) -> Table:
         broken = sum("finished" not in session for session in one.sessions)
         profiles = ", ".join(dict.fromkeys(session["profile"] for session in one.sessions))
         cores = ", ".join(dict.fromkeys(str(session["cpu_count"]) for session in one.sessions))
-        told = duration(one.seconds) + (f"; sessions without an end: {broken}" if broken else "")
-        rows.append((name, told, f"{one.state.n_ok:,}", profiles, cores))
+        time = duration(one.seconds) + (f"; unfinished sessions: {broken}" if broken else "")
+        rows.append((name, time, f"{one.state.n_ok:,}", profiles, cores))
     total = ("all", duration(sum(one.seconds for one in results.values())), "", "", "")
     return Table(
         "Wall time of the studies",
-        "Wall time of all sessions of a store, from its template to its last block, as recorded in it.",
+        "Wall time of all sessions of a store, from its template to its last block, as recorded in the store.",
         ("study", "time", "evaluations", "profile", "cores"),
         [*rows, total],
     )
 
 
 def _provenance(folder: str | os.PathLike[str], results: Results) -> list[tuple[str, str]]:
-    """Return what the stores have in common, or how they differ."""
+    """Return the provenance of the stores, with all distinct values."""
     sessions = [session for one in results.values() for session in one.sessions]
 
     def distinct(values: list[str]) -> str:

@@ -1,4 +1,4 @@
-"""The five papers, and which study, claim and figure belongs to which."""
+"""The five papers, with the assignment of studies, claims and figures to them."""
 
 import re
 from dataclasses import dataclass
@@ -6,16 +6,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Paper:
-    """A paper, and the studies that redo what it did.
+    """A paper and the studies that reproduce it.
 
     Attributes
     ----------
     key : str
-        As the sources of claims name it.
+        Key in the sources of claims.
     title, authors : str
-        As printed, and where it appeared.
+        Title and authors as printed, with the venue.
     studies : tuple of str
-        Those whose claims and figures belong to it, unless they name another paper.
+        Studies whose claims and figures belong to the paper, unless they name another one.
     """
 
     key: str
@@ -57,7 +57,7 @@ PAPERS = (
     ),
 )
 OTHER = Paper("other", "Other studies", "registered by other packages", ())
-"""Stands for the paper of a study that is not about one of the five."""
+"""Placeholder for studies that are not about one of the five papers."""
 
 
 def paper_of(study: str, text: str) -> Paper:
@@ -68,7 +68,7 @@ def paper_of(study: str, text: str) -> Paper:
     study : str
         Name of the study.
     text : str
-        Where a claim was made, or the title of a figure.
+        Source of a claim, or title of a figure.
 
     Examples
     --------
@@ -85,7 +85,7 @@ def paper_of(study: str, text: str) -> Paper:
 
 
 def is_of_paper(source: str) -> bool:
-    """Whether a claim is a conclusion that a paper draws itself, not this laboratory's.
+    """Return whether a claim is a conclusion of a paper itself, not of this laboratory.
 
     Examples
     --------

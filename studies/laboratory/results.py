@@ -1,4 +1,4 @@
-"""What a folder of stores holds, study by study: summaries, verdicts, how complete it is, and how long it took."""
+"""Results of a folder of stores, by study: summaries, verdicts, completeness and wall time."""
 
 import os
 from collections.abc import Mapping
@@ -19,20 +19,20 @@ from studies.report import State, Summaries, judge, load_summaries, summarised_s
 
 @dataclass(frozen=True)
 class StudyResults:
-    """A study with what its store says.
+    """A study with the results of its store.
 
     Attributes
     ----------
     study : Study
-        As the store configures it.
+        Study as configured by the store.
     store : ResultStore
         The store.
     summaries : dict of str to xarray.Dataset
         By panel; see `pipeline.summarise`.
     claims : list of (Claim, Finding)
-        With their verdicts.
+        Claims with their verdicts.
     state : State
-        How many evaluations are ok, failed and pending.
+        Numbers of evaluations that are ok, failed and pending.
     """
 
     study: Study
@@ -43,12 +43,12 @@ class StudyResults:
 
     @cached_property
     def sessions(self) -> list[dict[str, Any]]:
-        """The intact records of the store's sessions, the first session first; none if they were lost."""
+        """Intact records of the store's sessions, in order; empty if they were lost."""
         return [record for record in self.store.sessions if "damaged" not in record]
 
     @property
     def seconds(self) -> float:
-        """Wall time of the sessions that came to their end."""
+        """Wall time of the finished sessions."""
         return sum(
             (datetime.fromisoformat(one["finished"]) - datetime.fromisoformat(one["started"])).total_seconds()
             for one in self.sessions
@@ -57,7 +57,7 @@ class StudyResults:
 
 
 Results = Mapping[str, StudyResults]
-"""By name of the study."""
+"""Results by name of the study."""
 
 
 def load_results(folder: str | os.PathLike[str]) -> tuple[dict[str, StudyResults], dict[str, str]]:
@@ -71,9 +71,9 @@ def load_results(folder: str | os.PathLike[str]) -> tuple[dict[str, StudyResults
     Returns
     -------
     results : dict of str to StudyResults
-        Of each study that has a store there, in the order of `studies.STUDIES`.
+        Results of the studies with a store in the folder, in the order of `studies.STUDIES`.
     missing : dict of str to str
-        Why there is nothing of the others.
+        Reasons why the other studies are missing.
 
     Raises
     ------

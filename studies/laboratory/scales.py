@@ -1,7 +1,7 @@
-"""The laboratory: every study in one folder, at the scale of the papers or at a quick one.
+"""All studies in one folder, at published or quick scale.
 
-A folder holds one store a study, ``<study>.zarr``. The quick scale has fewer trials and coarser grids, so that the same
-page is there in two to three minutes, with larger errors.
+A folder holds one store per study, ``<study>.zarr``. The quick scale has fewer trials and coarser grids: the same page
+takes two to three minutes and has larger errors.
 """
 
 import math
@@ -20,7 +20,7 @@ from studies import STUDIES
 
 @dataclass(frozen=True)
 class Scale:
-    """What a study keeps of its published scale; see `pipeline.Study.configure`."""
+    """Subset of a study's published scale; see `pipeline.Study.configure`."""
 
     trials: int | None = None
     panels: tuple[str, ...] = ()
@@ -51,12 +51,12 @@ def configure(name: str, scale: str = "published", seed: int | None = None) -> d
     scale : str
         ``published`` or ``quick``.
     seed : int, optional
-        The seed of all streams; the study's own by default.
+        Seed of all streams; the study's own by default.
 
     Raises
     ------
     BadInputError
-        For a scale that does not exist.
+        If the scale is unknown.
 
     Examples
     --------
@@ -70,7 +70,7 @@ def configure(name: str, scale: str = "published", seed: int | None = None) -> d
 
 
 def store_path(folder: str | os.PathLike[str], name: str) -> str:
-    """Return where a folder, or an object store by its URL, holds the store of a study.
+    """Return the path of a study's store in a folder, or in an object store given by its URL.
 
     Examples
     --------
@@ -81,7 +81,7 @@ def store_path(folder: str | os.PathLike[str], name: str) -> str:
 
 
 def is_folder(path: str | os.PathLike[str]) -> bool:
-    """Whether a path is a folder that holds the store of a study, and is none itself.
+    """Return whether a path is a folder with the store of a study, and not a store itself.
 
     Examples
     --------
@@ -92,12 +92,12 @@ def is_folder(path: str | os.PathLike[str]) -> bool:
 
 
 def require_folder(folder: str | os.PathLike[str], scale: str, seed: int | None) -> None:
-    """Refuse a folder that cannot hold the stores of all studies at this scale.
+    """Raise an error if a folder cannot hold the stores of all studies at this scale.
 
     Parameters
     ----------
     folder : path
-        A folder, or where one can be made.
+        Existing or new folder.
     scale, seed
         See `configure`.
 
@@ -118,5 +118,5 @@ def require_folder(folder: str | os.PathLike[str], scale: str, seed: int | None)
             if found:
                 raise BadInputError(
                     f"the store {path} was made with another spec, scale or code version ({found[0]}); "
-                    "choose another --store folder, or use what made it"
+                    "choose another --store folder, or use the original scale and code"
                 )

@@ -1,4 +1,4 @@
-"""Tables as text, and how numbers are written in them."""
+"""Tables of text, and formats of their numbers."""
 
 import math
 from collections.abc import Sequence
@@ -12,13 +12,13 @@ class Table:
     Attributes
     ----------
     title, caption : str
-        A heading, and what a reader must know.
+        Heading and explanation.
     heads : tuple of str
-        One a column.
+        Column headings.
     rows : sequence of sequence of str
         Cells.
     prose : tuple of int
-        The columns whose text may take several lines.
+        Indices of the columns whose text may wrap.
     """
 
     title: str
@@ -29,7 +29,7 @@ class Table:
 
 
 def plus_minus(value: float, error: float) -> str:
-    """Write a number with its standard error, to two digits of the error; alone, if there is next to none.
+    """Format a number with two digits of its standard error, or alone if the error is negligible.
 
     Examples
     --------
@@ -45,7 +45,7 @@ def plus_minus(value: float, error: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Write a time as a person reads it.
+    """Format a time in minutes and seconds.
 
     Examples
     --------

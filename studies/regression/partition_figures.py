@@ -6,7 +6,7 @@ import matplotlib as mpl
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure as Canvas
+from matplotlib.figure import Figure
 
 from pipeline.declare.factors import format_value
 from studies.figures import Styles, finish_axes
@@ -28,7 +28,7 @@ def draw_spreads(
     styles: Styles,
     ylabel: str,
     limits: tuple[float, float] | None = None,
-) -> Canvas:
+) -> Figure:
     """Draw the distribution of a measure at each value of an output, with one axes per method.
 
     Parameters
@@ -55,8 +55,8 @@ def draw_spreads(
     """
     shown = [name for name in methods if name in ds["method"].values]
     n_rows = -(-len(shown) // columns)
-    canvas = Canvas(figsize=(7.2, 2.2 * n_rows + 0.5), layout="constrained")
-    grid = canvas.subplots(n_rows, columns, squeeze=False, sharex=True, sharey=True).ravel()
+    figure = Figure(figsize=(7.2, 2.2 * n_rows + 0.5), layout="constrained")
+    grid = figure.subplots(n_rows, columns, squeeze=False, sharex=True, sharey=True).ravel()
     for axes in grid[len(shown) :]:
         axes.set_axis_off()
     places = np.arange(ds.sizes[x])
@@ -71,9 +71,9 @@ def draw_spreads(
             axes.set_ylim(*limits)
         finish_axes(axes, None)
     unit = ds[x].attrs.get("units", "1")
-    canvas.supxlabel(f"{ds[x].attrs['long_name']}{'' if unit == '1' else f' ({unit})'}", fontsize="medium")
-    canvas.supylabel(ylabel, fontsize="medium")
-    return canvas
+    figure.supxlabel(f"{ds[x].attrs['long_name']}{'' if unit == '1' else f' ({unit})'}", fontsize="medium")
+    figure.supylabel(ylabel, fontsize="medium")
+    return figure
 
 
 def _draw_boxes(axes: Axes, places: np.ndarray, one: xr.Dataset, measure: str, color: str) -> None:
@@ -85,7 +85,7 @@ def _draw_boxes(axes: Axes, places: np.ndarray, one: xr.Dataset, measure: str, c
     axes.hlines(middle, places - 0.3, places + 0.3, color=color, linewidth=1.6)
 
 
-def draw_errors(ds: xr.Dataset, x: str, styles: Styles) -> Canvas:
+def draw_errors(ds: xr.Dataset, x: str, styles: Styles) -> Figure:
     """Draw bias and root mean squared error of all methods against an output, without and with noise.
 
     Parameters
@@ -101,8 +101,8 @@ def draw_errors(ds: xr.Dataset, x: str, styles: Styles) -> Canvas:
     -------
     matplotlib.figure.Figure
     """
-    canvas = Canvas(figsize=(7.2, 5.2), layout="constrained")
-    grid = canvas.subplots(2, 2, sharex=True, sharey="row")
+    figure = Figure(figsize=(7.2, 5.2), layout="constrained")
+    grid = figure.subplots(2, 2, sharex=True, sharey="row")
     stored = ds["method"].values.tolist()
     styles = complete_styles(styles, (name.removesuffix(_NOISELESS) for name in stored))
     shown = [name for name in styles if name in stored and name != "full"]
@@ -119,7 +119,7 @@ def draw_errors(ds: xr.Dataset, x: str, styles: Styles) -> Canvas:
     for axes in grid.ravel():
         axes.tick_params(labelbottom=True, labelleft=True, labelsize="small")
         finish_axes(axes, None)
-    canvas.supxlabel(f"{ds[x].attrs['long_name']} ({ds[x].attrs['units']})", fontsize="medium")
+    figure.supxlabel(f"{ds[x].attrs['long_name']} ({ds[x].attrs['units']})", fontsize="medium")
     lines = [grid[0, 0].plot([], [], **styles[name], markersize=4)[0] for name in shown]
-    canvas.legend(lines, shown, loc="outside upper center", ncols=3, frameon=False, fontsize="small", handlelength=3.2)
-    return canvas
+    figure.legend(lines, shown, loc="outside upper center", ncols=3, frameon=False, fontsize="small", handlelength=3.2)
+    return figure

@@ -5,7 +5,7 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 import xarray as xr
-from matplotlib.figure import Figure as Canvas
+from matplotlib.figure import Figure
 
 from pipeline.declare.factors import format_value
 from studies.figures import finish_axes
@@ -19,7 +19,7 @@ _LINK_STYLES = dict(zip(("logistic", "probit", "cloglog"), _LINES, strict=True))
 _HIGHEST = 1e5
 
 
-def draw_tightness(ds: xr.Dataset) -> Canvas:
+def draw_tightness(ds: xr.Dataset) -> Figure:
     """Draw ratios to the bound against β, with one row per dimension, column per precision and line per order.
 
     Parameters
@@ -32,8 +32,8 @@ def draw_tightness(ds: xr.Dataset) -> Canvas:
     matplotlib.figure.Figure
     """
     dimensions, precisions = ds["dimension"].values.tolist(), ds["precision"].values.tolist()
-    canvas = Canvas(figsize=(2.5 * len(precisions) + 0.4, 2.1 * len(dimensions) + 0.8), layout="constrained")
-    grid = canvas.subplots(len(dimensions), len(precisions), squeeze=False, sharex=True, sharey="row")
+    figure = Figure(figsize=(2.5 * len(precisions) + 0.4, 2.1 * len(dimensions) + 0.8), layout="constrained")
+    grid = figure.subplots(len(dimensions), len(precisions), squeeze=False, sharex=True, sharey="row")
     for row, dimension in zip(grid, dimensions, strict=True):
         for axes, precision in zip(row, precisions, strict=True):
             one = ds.sel(dimension=dimension, precision=precision).sortby("beta")
@@ -50,14 +50,14 @@ def draw_tightness(ds: xr.Dataset) -> Canvas:
             axes.set_title(f"d = {dimension}, nβ = {format_value(precision)}", fontsize="small", loc="left")
             axes.tick_params(labelsize="small", labelbottom=True)
             finish_axes(axes, None)
-    canvas.supxlabel("β", fontsize="medium")
-    canvas.supylabel("divergence / bound", fontsize="medium")
+    figure.supxlabel("β", fontsize="medium")
+    figure.supylabel("divergence / bound", fontsize="medium")
     lines, labels = grid[0, 0].get_legend_handles_labels()
-    canvas.legend(lines, labels, loc="outside upper center", ncols=len(labels), frameon=False, fontsize="small")
-    return canvas
+    figure.legend(lines, labels, loc="outside upper center", ncols=len(labels), frameon=False, fontsize="small")
+    return figure
 
 
-def draw_links(ds: xr.Dataset) -> Canvas:
+def draw_links(ds: xr.Dataset) -> Figure:
     """Draw divergences against the order and the half width of an interval, one column per number of records.
 
     Parameters
@@ -70,8 +70,8 @@ def draw_links(ds: xr.Dataset) -> Canvas:
     matplotlib.figure.Figure
     """
     sizes, order = ds["n"].values.tolist(), float(ds["order"].max())
-    canvas = Canvas(figsize=(2.5 * len(sizes) + 0.4, 5.2), layout="constrained")
-    grid = canvas.subplots(2, len(sizes), squeeze=False, sharey="row")
+    figure = Figure(figsize=(2.5 * len(sizes) + 0.4, 5.2), layout="constrained")
+    grid = figure.subplots(2, len(sizes), squeeze=False, sharey="row")
     ink = mpl.rcParams["text.color"]
     low = 0.5 * float(ds["renyi_epsilon"].min())
     finite = ds["renyi_epsilon"].where(np.isfinite(ds["renyi_epsilon"]))
@@ -103,7 +103,7 @@ def draw_links(ds: xr.Dataset) -> Canvas:
             axes.set_yscale("log")
             axes.tick_params(labelsize="small", labelleft=True)
             finish_axes(axes, None)
-    canvas.supylabel("Rényi divergence (nat)", fontsize="medium")
+    figure.supylabel("Rényi divergence (nat)", fontsize="medium")
     lines, labels = grid[0, 0].get_legend_handles_labels()
-    canvas.legend(lines, labels, loc="outside upper center", ncols=len(labels), frameon=False, fontsize="small")
-    return canvas
+    figure.legend(lines, labels, loc="outside upper center", ncols=len(labels), frameon=False, fontsize="small")
+    return figure

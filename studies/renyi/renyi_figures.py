@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-from matplotlib.figure import Figure as Canvas
+from matplotlib.figure import Figure
 
 from pipeline.declare.factors import format_value
 from studies.figures import Styles, finish_axes, styles_for
@@ -22,7 +22,7 @@ _CURVES: tuple[dict[str, Any], ...] = (
 )
 
 
-def draw_renyi_curves(parts: Parts) -> Canvas:
+def draw_renyi_curves(parts: Parts) -> Figure:
     """Draw Rényi divergences against the order with asymptotes, with one axes per panel and line per coefficient.
 
     Parameters
@@ -35,8 +35,8 @@ def draw_renyi_curves(parts: Parts) -> Canvas:
     -------
     matplotlib.figure.Figure
     """
-    canvas = Canvas(figsize=(7.2, 3.8), layout="constrained")
-    grid = canvas.subplots(1, len(parts), squeeze=False, sharey=True)[0]
+    figure = Figure(figsize=(7.2, 3.8), layout="constrained")
+    grid = figure.subplots(1, len(parts), squeeze=False, sharey=True)[0]
     for axes, (title, ds) in zip(grid, parts.items(), strict=True):
         for place, coefficient in enumerate(ds["coefficient"].values.tolist()):
             curve = ds["renyi_epsilon"].sel(coefficient=coefficient)
@@ -54,13 +54,13 @@ def draw_renyi_curves(parts: Parts) -> Canvas:
         axes.tick_params(labelleft=True)
         finish_axes(axes, None)
     lines, labels = grid[0].get_legend_handles_labels()
-    canvas.legend(
+    figure.legend(
         lines, labels, title="coefficient", loc="outside upper center", ncols=6, frameon=False, fontsize="small"
     )
-    return canvas
+    return figure
 
 
-def draw_divergences(ds: xr.Dataset, styles: Styles) -> Canvas:
+def draw_divergences(ds: xr.Dataset, styles: Styles) -> Figure:
     """Draw divergences of the posterior against ε on linear and logarithmic axes, with one column per order.
 
     Parameters
@@ -74,7 +74,7 @@ def draw_divergences(ds: xr.Dataset, styles: Styles) -> Canvas:
     -------
     matplotlib.figure.Figure
     """
-    canvas, grid = _two_rows(ds, 6.4)
+    figure, grid = _two_rows(ds, 6.4)
     styles = styles_for(styles, "mechanism", [ds])
     direct = ds["spent_epsilon"].sel(mechanism="direct").max("epsilon") if "direct" in ds["mechanism"] else None
     for column, order in zip(grid.T, ds["order"].values.tolist(), strict=True):
@@ -91,10 +91,10 @@ def draw_divergences(ds: xr.Dataset, styles: Styles) -> Canvas:
         column[0].set_ylim(-0.02, 0.7)
         column[1].set_yscale("log")
         column[1].set_ylim(1e-6, 10)
-    return _finish(canvas, grid, ds, "KL divergence (nat)")
+    return _finish(figure, grid, ds, "KL divergence (nat)")
 
 
-def draw_losses(ds: xr.Dataset, styles: Styles) -> Canvas:
+def draw_losses(ds: xr.Dataset, styles: Styles) -> Figure:
     """Draw exact and simulated log losses against ε, with one column per order.
 
     Parameters
@@ -108,7 +108,7 @@ def draw_losses(ds: xr.Dataset, styles: Styles) -> Canvas:
     -------
     matplotlib.figure.Figure
     """
-    canvas, grid = _two_rows(ds, 7.0)
+    figure, grid = _two_rows(ds, 7.0)
     styles = styles_for(styles, "mechanism", [ds])
     for column, order in zip(grid.T, ds["order"].values.tolist(), strict=True):
         for name in ds["mechanism"].values.tolist():
@@ -132,15 +132,15 @@ def draw_losses(ds: xr.Dataset, styles: Styles) -> Canvas:
         lowest = float(ds["expected_nll"].min())
         column[0].set_ylim(0.85 * lowest, 2.5 * lowest)
         column[1].set_ylim(0.99 * lowest, 1.14 * lowest)
-    return _finish(canvas, grid, ds, "negative log likelihood (nat)")
+    return _finish(figure, grid, ds, "negative log likelihood (nat)")
 
 
-def _two_rows(ds: xr.Dataset, height: float) -> tuple[Canvas, np.ndarray]:
-    canvas = Canvas(figsize=(7.2, height), layout="constrained")
-    return canvas, canvas.subplots(2, ds.sizes["order"], squeeze=False, sharex=True, sharey="row")
+def _two_rows(ds: xr.Dataset, height: float) -> tuple[Figure, np.ndarray]:
+    figure = Figure(figsize=(7.2, height), layout="constrained")
+    return figure, figure.subplots(2, ds.sizes["order"], squeeze=False, sharex=True, sharey="row")
 
 
-def _finish(canvas: Canvas, grid: np.ndarray, ds: xr.Dataset, ylabel: str) -> Canvas:
+def _finish(figure: Figure, grid: np.ndarray, ds: xr.Dataset, ylabel: str) -> Figure:
     """Label axes and columns, set ticks of ε at powers of e, and add a legend."""
     low, high = np.log(float(ds["epsilon"].min())), np.log(float(ds["epsilon"].max()))
     powers = np.arange(np.ceil(low / 5 - 1e-9) * 5, high + 1e-9, 5)
@@ -155,7 +155,7 @@ def _finish(canvas: Canvas, grid: np.ndarray, ds: xr.Dataset, ylabel: str) -> Ca
             axes.tick_params(labelleft=True, labelbottom=True)
             finish_axes(axes, None)
     lines, labels = grid[0, 0].get_legend_handles_labels()
-    canvas.legend(
+    figure.legend(
         lines, labels, loc="outside upper center", ncols=len(labels), frameon=False, fontsize="small", handlelength=3
     )
-    return canvas
+    return figure

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 
 import numpy as np
 import xarray as xr
-from matplotlib.figure import Figure as Canvas
+from matplotlib.figure import Figure
 
 from pipeline.declare.factors import format_value
 from studies.figures import Styles, finish_axes, styles_for
 
 
-def draw_orders(parts: Mapping[str, xr.Dataset], measure: str, ylabel: str, styles: Styles) -> Canvas:
+def draw_orders(parts: Mapping[str, xr.Dataset], measure: str, ylabel: str, styles: Styles) -> Figure:
     """Draw the mean of a measure against ln ε, with one row per order and one column per panel.
 
     Parameters
@@ -30,8 +30,8 @@ def draw_orders(parts: Mapping[str, xr.Dataset], measure: str, ylabel: str, styl
     """
     styles = styles_for(styles, "mechanism", parts.values())
     orders = next(iter(parts.values()))["order"].values.tolist()
-    canvas = Canvas(figsize=(2.6 * max(len(parts), 2) + 0.6, 2.2 * len(orders) + 0.8), layout="constrained")
-    grid = canvas.subplots(len(orders), len(parts), squeeze=False, sharex=True, sharey="col")
+    figure = Figure(figsize=(2.6 * max(len(parts), 2) + 0.6, 2.2 * len(orders) + 0.8), layout="constrained")
+    grid = figure.subplots(len(orders), len(parts), squeeze=False, sharex=True, sharey="col")
     shown: set[str] = set()
     for column, (title, ds) in zip(grid.T, parts.items(), strict=True):
         x = np.log(ds["epsilon"])
@@ -45,9 +45,9 @@ def draw_orders(parts: Mapping[str, xr.Dataset], measure: str, ylabel: str, styl
             axes.set_title(f"{title}, order {format_value(order)}", fontsize="small", loc="left")
             axes.tick_params(labelsize="small")
             finish_axes(axes, None)
-    canvas.supxlabel("ln ε", fontsize="medium")
-    canvas.supylabel(ylabel, fontsize="medium")
+    figure.supxlabel("ln ε", fontsize="medium")
+    figure.supylabel(ylabel, fontsize="medium")
     lines = [grid[0, 0].plot([], [], **styles[name], markersize=4)[0] for name in styles if name in shown]
     names = [name for name in styles if name in shown]
-    canvas.legend(lines, names, loc="outside upper center", ncols=3, frameon=False, fontsize="small", handlelength=3.2)
-    return canvas
+    figure.legend(lines, names, loc="outside upper center", ncols=3, frameon=False, fontsize="small", handlelength=3.2)
+    return figure

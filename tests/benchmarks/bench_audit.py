@@ -1,12 +1,11 @@
-"""Exact audits against a straightforward double loop over pairs. Run as a script.
+"""Exact audits against a straightforward double loop over pairs.
 
     python tests/benchmarks/bench_audit.py [--quick | --smallest]
 
 The straightforward version compares every pair of neighbouring data sets with arrays, without symmetry, pruning or
-distributions kept from one pair to the next. Where it would take long, pairs are sampled evenly and the time scaled to all;
-where it is run in full, it must find the same loss. Ratios and limits are of processor time, which other work on the
-machine does not touch, taken in this run, compilation excluded.
-``--quick`` leaves out k = 3, n = 300 and k = 4; ``--smallest`` takes seconds.
+reuse of distributions. Long runs sample the pairs uniformly and scale the time to all pairs; full runs must find the
+same loss. Ratios and limits are of processor time in the same run, without compilation. ``--quick`` omits k = 3,
+n = 300 and k = 4; ``--smallest`` takes seconds.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ SMALLEST = "--smallest" in sys.argv[1:]
 
 
 def unordered_pairs(candidates: np.ndarray) -> np.ndarray:
-    """List every pair of data sets one replaced record apart, by index."""
+    """Return the indices of all pairs of data sets that differ in one replaced record."""
     n, k = int(candidates[0].sum()), candidates.shape[1]
     weights = (n + 1) ** np.arange(k)[::-1]
     codes = candidates @ weights
@@ -45,7 +44,7 @@ def unordered_pairs(candidates: np.ndarray) -> np.ndarray:
 
 
 def straightforward(k: int, n: int, in_full: bool) -> tuple[float, float, int, int]:
-    """Return the loss found, the processor seconds for all pairs, how many pairs were timed, and of how many."""
+    """Return the loss, the processor seconds for all pairs, the number of timed pairs, and the number of pairs."""
     candidates = enumerate_candidates(n, k)
     pairs = unordered_pairs(candidates)
     a = 1.0 + np.arange(n + 1)

@@ -1,10 +1,10 @@
-"""The Gibbs samplers against the bare cost of the random draws they need, and on two threads. Run as a script.
+"""Gibbs samplers against the cost of their random draws alone, and on two threads.
 
     python tests/benchmarks/bench_gibbs.py [--smallest]
 
-Sampler and bare draws take turns, and the best of many turns counts, so that a busy machine hits both alike. Times are
-nanoseconds of processor time an iteration of one chain, compilation excluded. Two threads run independent trials, each
-a call of the public function with a generator of its own, in wall-clock time: this needs two idle cores.
+Runs of the sampler and of the draws alternate, and the best of many runs counts, so that other load affects both alike.
+Times are nanoseconds of processor time per iteration of one chain, without compilation. Two threads run independent
+trials, each a call of the public function with its own generator, in wall-clock time; this needs two idle cores.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ITERATIONS, TURNS, TRIALS = (200, 1, 2) if SMALLEST else (50_000, 30, 60)
 
 @numba.njit(nogil=True)
 def bare_binomial(rng, shape, out):
-    """Draw what one iteration needs: a beta (two gammas), a normal, an inverse Gaussian (a normal and a uniform)."""
+    """Draw the variates of one iteration: a beta (two gammas), a normal, an inverse Gaussian (a normal, a uniform)."""
     for i in range(out.size):
         first, second = rng.standard_gamma(shape), rng.standard_gamma(shape)
         out[i] = first / (first + second) + rng.standard_normal() + rng.standard_normal() + rng.random()
@@ -39,14 +39,14 @@ def bare_binomial(rng, shape, out):
 
 @numba.njit(nogil=True)
 def bare_truncated(rng, shape, out):
-    """Draw what one iteration needs: a gamma, two normals for the sums, an inverse Gaussian."""
+    """Draw the variates of one iteration: a gamma, two normals for the sums, an inverse Gaussian."""
     for i in range(out.size):
         sums = rng.standard_normal() + rng.standard_normal()
         out[i] = rng.standard_gamma(shape) + sums + rng.standard_normal() + rng.random()
 
 
 def best_times(calls: list[Callable[[], object]]) -> list[float]:
-    """Return the least time of each call over turns in which all run, in seconds, after one turn that compiles."""
+    """Return the least time of each call over alternating runs, in seconds, after one run that compiles."""
     least = [float("inf")] * len(calls)
     for turn in range(TURNS + 1):
         for i, call in enumerate(calls):
@@ -66,7 +66,7 @@ def report(title: str, bare: Callable[[], object], samplers: dict[str, Callable[
 
 
 def thread_gain(trial: Callable[[int], object], trials: int) -> float:
-    """Return how many times faster two threads run independent trials than one; best of five comparisons' times."""
+    """Return the speed-up of two threads over one on independent trials, from the best times of six rounds."""
     one = two = float("inf")
     with ThreadPoolExecutor(2) as pool:
         for _ in range(6):
@@ -80,7 +80,7 @@ def thread_gain(trial: Callable[[int], object], trials: int) -> float:
 
 
 def main() -> None:
-    """Print the figures."""
+    """Print the results."""
     print(
         f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, numba {numba.__version__}"
     )

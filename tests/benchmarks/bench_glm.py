@@ -1,10 +1,10 @@
 """Time per effective draw of the sampler for logistic regression, against plain samplers, on MNIST 3 v 8 (784 weights).
 
-Run with ``python tests/benchmarks/bench_glm.py [--smallest]``; about two minutes. All samplers draw from one posterior,
-of 7,988 records with prior precision 0.001 a record, in one process and on one core. An effective draw is one by the
-smallest bulk effective sample size over the log posterior and ten random projections. The plain ones start at the mode,
-which favours them; their chains are too short to have converged, so that their effective sample size is an
-overestimate, and the ratio a lower bound.
+Run with ``python tests/benchmarks/bench_glm.py [--smallest]``; it takes about two minutes. All samplers draw from one
+posterior, of 7,988 records with prior precision 0.001 per record, in one process on one core. Effective draws are
+counted by the smallest bulk effective sample size over the log posterior and ten random projections. The plain samplers
+start at the mode, which favours them. Their chains are too short to converge: their effective sample size is
+overestimated, and the ratio is a lower bound.
 """
 
 import math
@@ -77,7 +77,7 @@ def log_posterior(X, signs, precision, weights):
 
 
 def run_ours(X, y, target, directions, n_steps):
-    """Run the project's sampler, the search for the mode included."""
+    """Run the project's sampler, including the search for the mode."""
     rng = np.random.default_rng(1)
     reference = laplace_approximation(X, y, target)
     first = sample_glm(rng, X, y, target, reference, 96, n_chains=N_CHAINS)
@@ -138,7 +138,7 @@ def main():
         ess = run(X, y, target, directions, n_steps)
         seconds = time.perf_counter() - started
         found[name] = seconds / ess
-        print(f"{name}: {N_CHAINS} x {n_steps:,} steps, {seconds:.1f} s, ESS {ess:.1f}, {found[name]:.4f} s a draw")
+        print(f"{name}: {N_CHAINS} x {n_steps:,} steps, {seconds:.1f} s, ESS {ess:.1f}, {found[name]:.4f} s per draw")
     for name in ("random walk", "slice"):
         print(f"ours is {found[name] / found['ours']:,.0f} times faster than {name}, at least")
 

@@ -1,9 +1,9 @@
-"""The smooth-sensitivity mechanism against straightforward code, and at full size. Run as a script.
+"""The smooth-sensitivity mechanism against straightforward code, and at full size.
 
     python tests/benchmarks/bench_hellinger.py [--smallest]
 
-(b) comes first, as the peak memory of a process never falls again. Every ratio is of times taken in this run, on one
-core, compilation excluded; the straightforward versions are checked to give the same numbers.
+(b) runs first, because the peak memory of a process never decreases. Ratios compare times of the same run on one core,
+without compilation; the straightforward versions must give the same numbers.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ N3, N4 = (30, 20) if SMALLEST else (300, 600)
 
 
 def product(counts: np.ndarray, uniforms: np.ndarray) -> tuple[CountRelease, np.ndarray]:
-    """Sensitivity, setup (with the exact mean) and draws, as users call them."""
+    """Compute the sensitivity, build the mechanism and draw, by the public functions."""
     release = MECHANISMS["smooth"].build(np.ones(counts.size), counts, EPSILON, DELTA)
     return release, release.sample(uniforms)
 
 
 def plain_loop(counts: list[int], uniforms: list[float]) -> tuple[float, list[float], float, list[tuple[int, ...]]]:
-    """P0 as it reads, k = 3, unit prior: loops over data sets, neighbours and candidates."""
+    """Implement P0 literally for k = 3 and unit prior, with loops over data sets, neighbours and candidates."""
     n = sum(counts)
     candidates = [(i, j, n - i - j) for i in range(n + 1) for j in range(n + 1 - i)]
 
@@ -84,7 +84,7 @@ def plain_loop(counts: list[int], uniforms: list[float]) -> tuple[float, list[fl
 
 
 def vectorised(counts: np.ndarray, uniforms: np.ndarray) -> tuple[float, np.ndarray, float, np.ndarray]:
-    """P0 with arrays, k = 3, unit prior: every local sensitivity, no loop over data sets."""
+    """Implement P0 with arrays for k = 3 and unit prior, without loops over data sets."""
     n = int(counts.sum())
     first = np.repeat(np.arange(n + 1), np.arange(n + 1, 0, -1))
     second = np.concatenate([np.arange(n + 1 - i) for i in range(n + 1)])
@@ -133,7 +133,7 @@ def peak_rss_mb() -> float:
 
 
 def check_same_numbers(counts: np.ndarray, other: tuple, release: CountRelease) -> None:
-    """Assert that a straightforward version has the product's sensitivity, distribution and mean, and consistent draws."""
+    """Assert that a straightforward version has the same sensitivity, distribution and mean, and consistent draws."""
     n, k = int(counts.sum()), counts.size
     gamma = smoothing_gamma(EPSILON, DELTA, count_candidates(n, k))
     sensitivity, distribution, mean, draws = other
@@ -145,7 +145,7 @@ def check_same_numbers(counts: np.ndarray, other: tuple, release: CountRelease) 
 
 
 def main() -> None:
-    """Print the figures."""
+    """Print the results."""
     rng = np.random.default_rng(20)
     product(balanced_counts(20, 3), rng.random((10, 2)))  # compiles
     print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, numpy {np.__version__}")

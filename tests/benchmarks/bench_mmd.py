@@ -1,9 +1,9 @@
-"""MMD² of 5000 × 5000 draws against the plain double sum, and on two threads. Run as a script.
+"""MMD² of 5000 × 5000 draws against the plain double sum, and on two threads.
 
     python tests/benchmarks/bench_mmd.py [--smallest]
 
-Times are wall-clock, compilation excluded, the best of several; ratios are of times taken in this run. "error" is the
-difference to the double sum in doubles, whose own rounding is most of it.
+Times are the best wall-clock times of several runs, without compilation. "error" is the difference to the double sum in
+double precision, and is mostly rounding of that sum.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ DISTRIBUTIONS: dict[str, Callable[[np.random.Generator, int], np.ndarray]] = {
 
 
 def double_sum(x: np.ndarray, y: np.ndarray) -> float:
-    """Sum over all pairs, a block of rows at a time, so that the kernel matrix stays in cache."""
+    """Sum over all pairs in blocks of rows, so that the kernel matrix stays in cache."""
 
     def total(a: np.ndarray, b: np.ndarray) -> float:
         return sum(float(np.exp(-0.5 * (a[i : i + 25, None] - b) ** 2).sum()) for i in range(0, a.size, 25))
@@ -54,7 +54,7 @@ def best_time(run: Callable[[], object], repeats: int) -> float:
 
 
 def main() -> None:
-    """Print one line a distribution, then the throughput of one and two threads."""
+    """Print one line per distribution, then the throughput of one and two threads."""
     print(f"{platform.machine()}, {os.cpu_count()} cores, numpy {np.__version__}; {DRAWS} x {DRAWS} draws")
     rng = np.random.default_rng(1)
     print(f"{'distribution':<22}{'mmd2 ms':>9}{'double sum ms':>15}{'ratio':>8}{'error':>10}")
@@ -68,7 +68,7 @@ def main() -> None:
     one = best_time(lambda: mmd2(x, y), 3)
     with ThreadPoolExecutor(2) as pool:
         two = best_time(lambda: list(pool.map(lambda half: mmd2(*half), halves)), 3)
-    print(f"{TRIALS} trials: {1e3 * one / TRIALS:.2f} ms a trial on one thread, {one / two:.2f} x on two")
+    print(f"{TRIALS} trials: {1e3 * one / TRIALS:.2f} ms per trial on one thread, {one / two:.2f} x on two")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,10 @@
-"""Regression by partitions against the bare cost of its random draws, and on two threads. Run as a script.
+"""Regression by partitions against the cost of its random draws alone, and on two threads.
 
     python tests/benchmarks/bench_partition.py [--smallest]
 
-The best of many turns counts, in processor time of one thread, compilation excluded. A data set has 100,000 rows in
-1,000 partitions and takes 200,000 normal draws, whatever is done with them; numpy's and numba's are both given, as they
-differ. Two threads run the blocks of the study, each trial with a generator of its own, in wall-clock time: this needs
-two idle cores.
+Times are the best of many runs, in processor time of one thread, without compilation. A data set has 100,000 rows in
+1,000 partitions and takes 200,000 normal draws, which are timed for numpy and for numba. Two threads run the blocks of
+the study, each trial with its own generator, in wall-clock time; this needs two idle cores.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ def bare_draws(rng, n):
 
 
 def best(call: Callable[[], object], turns: int = TURNS) -> float:
-    """Return the least processor time of a call over turns, in milliseconds, after one that compiles."""
+    """Return the least processor time of several calls, in milliseconds, after one that compiles."""
     call()
     least = float("inf")
     for _ in range(turns):
@@ -54,7 +53,7 @@ def best(call: Callable[[], object], turns: int = TURNS) -> float:
 
 
 def evaluate(panel: Panel, trials: range) -> None:
-    """Simulate some trials and evaluate all methods on them, as a worker does."""
+    """Simulate trials and evaluate all methods on them."""
     cell = panel.fixed_values
     data = panel.simulate(cell, Streams(1, "bench", panel.name, "data", {}, trials))
     for method in panel.methods:
@@ -62,7 +61,7 @@ def evaluate(panel: Panel, trials: range) -> None:
 
 
 def main() -> None:
-    """Print the figures."""
+    """Print the results."""
     print(
         f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, numba {numba.__version__}"
     )
@@ -74,7 +73,7 @@ def main() -> None:
     for study, title in ((PROBABILITY, "seven cutoffs"), (QUANTILE, "seven quantiles")):
         panel = study.panel("default")
         mine = best(lambda panel=panel: evaluate(panel, range(TRIALS)), 4) / TRIALS
-        print(f"{study.name}: a data set, {title}, all {len(panel.methods)} methods: {mine:.2f} ms")
+        print(f"{study.name}: one data set, {title}, all {len(panel.methods)} methods: {mine:.2f} ms")
         blocks = [range(start, start + 50) for start in range(0, SETS, 50)]
         start = time.perf_counter()
         with ThreadPoolExecutor(2) as pool:

@@ -1,9 +1,9 @@
-"""What the pipeline costs over a hand-written loop, and what a second thread gains.
+"""Overhead of the pipeline over a hand-written loop, and speed-up of a second thread.
 
 Run with ``python tests/benchmarks/bench_pipeline.py [--smallest]``. Both sides call the same kernels on the same
-streams in the same run, in blocks of about a second (four cells, n = 600, five mechanisms, 10,000 draws); the loop
-saves npz files. The rounds alternate, so that a drift of the machine's speed falls on both sides; the median of the
-ratios counts.
+streams in the same run, in blocks of about a second (four categories, n = 600, five mechanisms, 10,000 draws); the loop
+saves npz files. The rounds alternate, so that drifts of the machine's speed affect both sides; the result is the median
+of the ratios.
 """
 
 import statistics
@@ -33,7 +33,7 @@ def make_study(n_blocks: int) -> Study:
 
 
 def run_by_hand(study: Study, folder: Path) -> None:
-    """Do the same work in a loop, as one would write it for a single study."""
+    """Do the same work in a loop, as written for a single study."""
     counts, prior = balanced_counts(600, 4), np.ones(4)
     for start in range(0, study.panels[0].trials or 0, BLOCK):
         trials = range(start, start + BLOCK)
@@ -47,7 +47,7 @@ def run_by_hand(study: Study, folder: Path) -> None:
 
 
 def run_by_pipeline(study: Study, folder: Path, n_threads: int) -> None:
-    """Run the study into a store on so many threads."""
+    """Run the study into a store on `n_threads` threads."""
     kwargs = {"processes": False, "n_workers": 1, "threads_per_worker": n_threads}
     profile = {"module": "distributed", "class": "LocalCluster", "kwargs": kwargs}
     (folder / "cluster.yaml").write_text(yaml.safe_dump({"profiles": {"bench": profile}}))
@@ -55,7 +55,7 @@ def run_by_pipeline(study: Study, folder: Path, n_threads: int) -> None:
 
 
 def timed(work, *arguments) -> float:
-    """Return the seconds that a piece of work takes in an empty folder."""
+    """Return the seconds of a call in an empty folder."""
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
         work(arguments[0], Path(folder), *arguments[1:])
@@ -63,7 +63,7 @@ def timed(work, *arguments) -> float:
 
 
 def main() -> None:
-    """Print the figures."""
+    """Print the results."""
     study = make_study(N_BLOCKS)
     timed(run_by_hand, make_study(1))  # loads the compiled kernels
     rounds = [
@@ -71,11 +71,13 @@ def main() -> None:
         for _ in range(ROUNDS)
     ]
     for hand, one, two in rounds:
-        print(f"loop {hand:.2f} s ({hand / N_BLOCKS:.2f} s a block), pipeline {one:.2f} s, on two threads {two:.2f} s")
+        print(
+            f"loop {hand:.2f} s ({hand / N_BLOCKS:.2f} s per block), pipeline {one:.2f} s, on two threads {two:.2f} s"
+        )
     print(
-        f"pipeline / loop, one thread: {statistics.median(one / hand for hand, one, _ in rounds):.3f} (wanted < 1.10)"
+        f"pipeline / loop, one thread: {statistics.median(one / hand for hand, one, _ in rounds):.3f} (target: < 1.10)"
     )
-    print(f"one thread / two threads:    {statistics.median(one / two for _, one, two in rounds):.2f} (wanted >= 1.8)")
+    print(f"one thread / two threads:    {statistics.median(one / two for _, one, two in rounds):.2f} (target: >= 1.8)")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""The mixture of product distributions at sizes beyond enumeration, and against streaming where both run. Run as a script.
+"""The mixture of product distributions at sizes beyond enumeration, and against streaming at smaller ones.
 
     python tests/benchmarks/bench_power_mixture.py [--smallest]
 
-Every line is a fresh process, as the peak memory of a process never falls; about 200 MB of it are the interpreter and
-the libraries. Times are wall-clock on one core, compilation excluded; the exact mean is computed on request only. Last
-are the exact mean of H and that of the draws, whose standard error misleads where rare draws make the mean.
+Every line is a fresh process, because the peak memory of a process never decreases; the interpreter and the libraries
+take about 200 MB of it. Times are wall-clock on one core, without compilation. The last columns are the exact mean of H
+and the mean of the draws, whose standard error is misleading if rare draws dominate the mean.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Case(NamedTuple):
 
 
 class Figures(NamedTuple):
-    """What one process measured; memory in MB."""
+    """Measurements of one process; memory in MB."""
 
     decay: float
     setup: float
@@ -54,12 +54,12 @@ class Figures(NamedTuple):
 
 
 def balanced(n: int, k: int, decay: float | None = None) -> Case:
-    """Equal counts, unit prior."""
+    """Return a case of equal counts and unit prior."""
     return Case(f"k={k}, n={n:,}", [1.0] * k, balanced_counts(n, k).tolist(), decay)
 
 
 def measure(case: Case, build: str) -> Figures:
-    """Build, draw, and compare the mean of the draws with the exact one, in this process."""
+    """Build a mechanism, draw, and compute the exact mean, in this process."""
     make = {"mixture": power_mixture_mechanism, "package": exponential_mechanism}[build]
     rng = np.random.default_rng(20)
     for counts in ([3, 3], [3, 2, 1]):  # compiles
@@ -94,9 +94,9 @@ def run(case: Case, build: str) -> Figures:
 
 
 def main() -> None:
-    """Print the figures."""
+    """Print the results."""
     print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, numpy {np.__version__}")
-    print(f"Required sizes as the package builds them: seconds, {DRAWS:,} draws")
+    print(f"Required sizes, by the public function: seconds, {DRAWS:,} draws")
     cases = [balanced(10**7, 2)]
     for n, k in ((10**5, 3), (10**4, 4), (1000, 10)):
         cases += [balanced(n, k, decay) for decay in (None, 1e-3, 30.0, 100.0, 1e4)]

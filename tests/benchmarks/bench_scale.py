@@ -1,12 +1,12 @@
-"""What the pipeline costs at scale: many blocks, many workers, many trials.
+"""Cost of the pipeline at scale: many blocks, many workers, many trials.
 
 Run with ``python tests/benchmarks/bench_scale.py blocks|utilisation|summary``, and with ``blocks --quick`` up to 10,000
 blocks; with ``--smallest`` all of them shrink to seconds.
 
 * ``blocks``: 1,000 to 100,000 blocks of a trivial kernel are planned, run by two worker processes, and resumed with
-  half of them lost. Neither the time of a block nor the memory of the driver, which has its own process, is to grow.
-* ``utilisation``: 64 worker processes and blocks that sleep for a second; the sum of the blocks' seconds over that of
-  the workers.
+  half of them lost. Neither the time per block nor the memory of the driver, which has its own process, should grow.
+* ``utilisation``: 64 worker processes and blocks that sleep for a second; the ratio of the blocks' seconds to the
+  workers' seconds.
 * ``summary``: stores of 10⁶ and 10⁷ trials in 100 cells, and of 10⁷ trials in one cell, are summarised, each in its own
   process. One cell is the worst layout for memory: its quantiles need all of its trials at once.
 """
@@ -44,10 +44,10 @@ from pipeline.stores.sessions import Session
 from pipeline.stores.store import ResultStore
 
 SMALLEST = "--smallest" in sys.argv[1:]
-SHAPES = ((10, 100), (1_000, 1), (100, 100), (10_000, 1), (1_000, 100), (100_000, 1))  # cells, blocks a cell
-SUMMARIES = ((10**6, 100), (10**7, 100), (10**7, 1))  # trials in all, cells
+SHAPES = ((10, 100), (1_000, 1), (100, 100), (10_000, 1), (1_000, 100), (100_000, 1))  # cells, blocks per cell
+SUMMARIES = ((10**6, 100), (10**7, 100), (10**7, 1))  # total number of trials, cells
 N_WORKERS, ROUNDS = (2, 2) if SMALLEST else (64, 20)
-QUIET = {  # so that two cores can house 64 workers: they are forked, and do not look at themselves 100 times a second
+QUIET = {  # settings for 64 workers on two cores: forked, and with rare self-monitoring
     "distributed.worker.multiprocessing-method": "forkserver",
     "distributed.worker.profile.enabled": False,
     "distributed.admin.tick.interval": "1s",
@@ -77,9 +77,9 @@ def write_study(folder: Path, seconds: float = 0.0, size: int = 1) -> str:
 
 @contextmanager
 def started(folder: Path, n_workers: int) -> Iterator[str]:
-    """Start worker processes with a thread each, and a scheduler in this process; yield a cluster file for them."""
+    """Start single-threaded worker processes and a scheduler in this process; yield their cluster file."""
     with dask.config.set(QUIET):
-        get_mp_context().set_forkserver_preload(["pipeline.run"])  # imported once for all of them
+        get_mp_context().set_forkserver_preload(["pipeline.run"])  # imported once for all workers
         options = {
             "n_workers": n_workers,
             "threads_per_worker": 1,
@@ -93,13 +93,13 @@ def started(folder: Path, n_workers: int) -> Iterator[str]:
 
 
 def peak_megabytes() -> float:
-    """Return the most memory that this process has held."""
+    """Return the peak memory of this process in MB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 @contextmanager
 def timed(found: dict[str, float], name: str) -> Iterator[None]:
-    """Note the seconds that something takes, and the processor time of this process."""
+    """Record the wall-clock seconds of a block of code, and the processor seconds of this process."""
     start, used = time.perf_counter(), time.process_time()
     yield
     found[name], found[f"{name} cpu"] = time.perf_counter() - start, time.process_time() - used
@@ -113,7 +113,7 @@ def drive_blocks(n_cells: str, n_blocks: str) -> dict[str, float]:
         folder, path = Path(name), f"{name}/s.zarr"
         study = write_study(folder)
         with started(folder, 2) as cluster:
-            pipeline.run(study, folder / "first.zarr", trials=10, cluster=cluster)  # loads what is loaded once
+            pipeline.run(study, folder / "first.zarr", trials=10, cluster=cluster)  # one-time imports
             with timed(found, "plan"):
                 make_plan(find_study(study, {}).load().configure(trials, values={"n": cells}), pilot_seconds=1)
             with timed(found, "run"):
@@ -130,7 +130,7 @@ def drive_blocks(n_cells: str, n_blocks: str) -> dict[str, float]:
 
 
 def drive_utilisation() -> dict[str, float]:
-    """Let workers sleep, once they have started and loaded the study."""
+    """Measure sleeping blocks on workers that have started and loaded the study."""
     seconds: list[float] = []
     found: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as name:
@@ -151,7 +151,7 @@ def drive_utilisation() -> dict[str, float]:
 
 
 def make_store(folder: Path, n_trials: int, n_cells: int) -> str:
-    """Write a store of `n_trials` trials in all, in blocks of 10,000 trials, without a cluster."""
+    """Write a store of `n_trials` trials in total, in blocks of 10,000 trials, without a cluster."""
     source, rng = find_study(write_study(folder, size=10_000), {}), np.random.default_rng(1)
     study: Study = source.load().configure(n_trials // n_cells, values={"n": range(1, n_cells + 1)})
     panel = study.panels[0]
@@ -179,13 +179,13 @@ DRIVERS = {"blocks": drive_blocks, "utilisation": drive_utilisation, "summary": 
 
 
 def drive(mode: str, *words: str) -> dict[str, float]:
-    """Call a driver in a process of its own."""
+    """Call a driver in a new process."""
     command = [sys.executable, __file__, "drive", mode, *words, *(["--smallest"] if SMALLEST else [])]
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
 
 
 def print_blocks(shapes: Sequence[tuple[int, int]]) -> None:
-    """Print seconds, milliseconds a block, and those of the driver's own processor time."""
+    """Print seconds, milliseconds per block, and the driver's processor time per block."""
     print(f"{'cells x blocks':>15} {'plan':>9}" + "".join(f"{what:>32}" for what in ("run", "count", "resume half")))
     for n_cells, n_blocks in shapes:
         found, n = drive("blocks", str(n_cells), str(n_blocks)), n_cells * n_blocks
@@ -200,8 +200,8 @@ def print_utilisation() -> None:
     """Print the share of the workers' time that was spent in blocks."""
     found = drive("utilisation")
     print(f"{N_WORKERS} workers, {found['blocks']:,} blocks of 1 s in {found['wall']:.2f} s")
-    print(f"processor time of driver and scheduler: {found['wall cpu'] / found['blocks'] * 1e3:.2f} ms a block")
-    print(f"utilisation: {found['utilisation']:.3f} (wanted >= .95)")
+    print(f"processor time of driver and scheduler: {found['wall cpu'] / found['blocks'] * 1e3:.2f} ms per block")
+    print(f"utilisation: {found['utilisation']:.3f} (target: >= .95)")
 
 
 def print_summary() -> None:
@@ -211,11 +211,11 @@ def print_summary() -> None:
             found = drive("summary", make_store(Path(folder), n_trials, n_cells))
         seconds = f"{found['seconds']:.2f} s (cpu {found['seconds cpu']:.2f} s)"
         print(f"{n_trials:>12,} trials, {n_cells:>3} cells: {seconds}, peak {found['megabytes']:.0f} MB", flush=True)
-    print("wanted: <= 10 s, and <= 250 MB")
+    print("target: <= 10 s, and <= 250 MB")
 
 
 def main() -> None:
-    """Print the figures of one mode."""
+    """Print the results of one mode."""
     match [word for word in sys.argv[1:] if word != "--smallest"]:
         case ["drive", mode, *words]:
             print(json.dumps(DRIVERS[mode](*words)))

@@ -1,10 +1,10 @@
-"""What it costs to divide a table of 10⁸ rows × 3 columns into 1,000 partitions, over reading it.
+"""Cost of dividing a table of 10⁸ rows × 3 columns into 1,000 partitions, relative to reading it.
 
 Run with ``python tests/benchmarks/bench_tables.py [ROWS | --smallest]``. A table of normal variables is written to a
-temporary folder in chunks of a million rows (2.4 GB, of which compression saves a twentieth), with Zarr's default
-compression and with a fast one. Two worker processes of one thread read it through Dask: once to do nothing with it,
-once to divide it. The rounds alternate, so that a drift of the machine's speed falls on both sides; the median of the
-ratios counts. Both find the file in the page cache, which is the harder case.
+temporary folder in chunks of a million rows (2.4 GB, which compression reduces by a twentieth), with Zarr's default
+compression and with a fast one. Two worker processes of one thread read it through Dask: once without further work,
+once to divide it. The rounds alternate, so that drifts of the machine's speed affect both; the result is the median of
+the ratios. The file is in the page cache, which is the harder case.
 """
 
 import functools
@@ -56,7 +56,7 @@ def write_table(path: Path, n_rows: int, compressor) -> float:
 
 
 def count_rows(first: int, block: np.ndarray) -> int:
-    """Do nothing with a block that was read."""
+    """Return the number of rows of a block."""
     return len(block)
 
 
@@ -67,14 +67,14 @@ def peak_memory() -> int:
 
 
 def timed(work):
-    """Return the seconds that a piece of work takes, and its result."""
+    """Return the seconds of a call, and its result."""
     start = time.perf_counter()
     result = work()
     return time.perf_counter() - start, result
 
 
 def main() -> None:
-    """Print the figures."""
+    """Print the results."""
     sizes = [word for word in sys.argv[1:] if word != "--smallest"]
     n_rows = int(float(sizes[0])) if sizes else 100 * CHUNK
     partition = keyed_partition(np.random.default_rng(1), n_rows, PARTITIONS)
@@ -90,7 +90,7 @@ def main() -> None:
                 rows = open_table(f"{folder}/t.zarr", "y", ["a", "b"]).rows
                 read = functools.partial(reduce_rows, client, [rows], count_rows, sum)
                 divide = functools.partial(divide_rows, client, [rows], partition)
-                reduce_rows(client, [rows[: 2 * CHUNK]], count_rows, sum)  # loads what the workers need
+                reduce_rows(client, [rows[: 2 * CHUNK]], count_rows, sum)  # one-time imports of workers
                 divide_rows(client, [rows[: 4 * CHUNK]], keyed_partition(np.random.default_rng(1), 4 * CHUNK, 1000))
                 idle = client.run(peak_memory)
                 ratios = []
@@ -103,9 +103,9 @@ def main() -> None:
                 peaks = client.run(peak_memory)
         assert np.array_equal(found.n_rows, partition.sizes)
         slope = coefficient_posterior(found.pool(), 1, FlatPrior()).mean
-        print(f"  read and divide / read: {statistics.median(ratios):.2f} (wanted <= 2); slope {slope:.5f} (true: 2)")
+        print(f"  read and divide / read: {statistics.median(ratios):.2f} (target: <= 2); slope {slope:.5f} (true: 2)")
         shown = ", ".join(f"{peaks[worker]} MB ({idle[worker]} after the first blocks)" for worker in peaks)
-        print(f"  peak memory of each worker: {shown} (wanted < 1000)")
+        print(f"  peak memory of each worker: {shown} (target: < 1000)")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Cost of TLS between the processes of a local cluster: time per block, per task and per start, with and without it.
+"""Cost of TLS between the processes of a local cluster, per block, per task and per start.
 
 Run with ``python tests/benchmarks/bench_tls.py [--smallest]``. Rounds with and without TLS alternate on two worker
-processes of one thread, so that a drift of the machine's speed falls on both sides; the median of the ratios counts.
-Blocks are those of a study with a trivial kernel, which the pipeline batches into tasks of about a second; tasks are
-empty ones, a round trip each: the worst case, which no run comes near. Processor time is that of all processes.
+processes of one thread, so that drifts of the machine's speed affect both; the result is the median of the ratios.
+Blocks are those of a study with a trivial kernel, which the pipeline batches into tasks of about a second. Tasks are
+empty, with one round trip each, which is far worse than any run. Processor time is that of all processes.
 """
 
 import itertools
@@ -29,14 +29,14 @@ def empty() -> None:
 
 
 def clocks() -> np.ndarray:
-    """Return the time of day, and the processor time of this process and its workers, in seconds."""
+    """Return wall-clock time, and processor time of this process and its workers, in seconds."""
     me = psutil.Process()
     times = [process.cpu_times() for process in (me, *me.children(recursive=True))]
     return np.array([time.perf_counter(), sum(found.user + found.system for found in times)])
 
 
 def measure_tasks(encrypted: bool, n_tasks: int) -> tuple[float, np.ndarray]:
-    """Return the seconds of a start, and the seconds and processor seconds of an empty task."""
+    """Return the seconds of a start, and the seconds and processor seconds per empty task."""
     profile = Profile("a", kwargs={"n_workers": 2, "threads_per_worker": 1, **ENCRYPTED[encrypted]})
     start = time.perf_counter()
     with connect(profile) as client:
@@ -51,7 +51,7 @@ def measure_tasks(encrypted: bool, n_tasks: int) -> tuple[float, np.ndarray]:
 
 
 def measure_blocks(encrypted: bool, n_blocks: int) -> np.ndarray:
-    """Return the seconds and processor seconds of a block, from the first tenth of them to the last block."""
+    """Return the seconds and processor seconds per block, after the first tenth of the blocks."""
     kwargs = {"n_workers": 2, "threads_per_worker": 1, **ENCRYPTED[encrypted]}
     found: dict[int, np.ndarray] = {}
     done = itertools.count(1)
@@ -75,7 +75,7 @@ def measure_blocks(encrypted: bool, n_blocks: int) -> np.ndarray:
 
 
 def main() -> None:
-    """Print the figures."""
+    """Print the results."""
     n_blocks, n_tasks, rounds = (20, 5, 1) if "--smallest" in sys.argv[1:] else (BLOCKS, TASKS, ROUNDS)
     names = ("start, s", "task, ms", "task, processor ms", "block, ms", "block, processor ms")
     ratios = []
@@ -87,7 +87,7 @@ def main() -> None:
         ratios.append(found[True] / found[False])
         for name, plain, secret in zip(names, found[False], found[True], strict=True):
             print(f"{name:20} {plain:7.2f}, with TLS {secret:7.2f} ({secret / plain:.2f})", flush=True)
-    print(f"with TLS / without, median of {rounds}; wanted for blocks: < 1.05")
+    print(f"with TLS / without, median of {rounds}; target for blocks: < 1.05")
     for name, ratio in zip(names, np.median(ratios, axis=0), strict=True):
         print(f"{name:20} {ratio:.3f}")
 

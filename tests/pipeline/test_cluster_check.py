@@ -138,7 +138,7 @@ def test_a_worker_with_other_code(command, tmp_path):
         (tmp_path / "c.yaml").write_text(yaml.safe_dump({"profiles": {"a": {"address": address}}}))
         code, out, _ = command("c.yaml", "--store", "s.zarr")
         assert (code, out.count("  well\n"), out.count("has other code")) == (1, 1, 1)
-        assert "1 of 3 workers are well" in out
+        assert "1 of 3 workers are ok" in out
     assert not (tmp_path / "s.zarr").exists()
 
 
@@ -223,7 +223,7 @@ def test_workers_from_a_queue(command, monkeypatch, tmp_path):
     profile = {"module": "dask_jobqueue", "class": "SLURMCluster", "kwargs": kwargs, "scale": 2, "env": {"TOY": "a b"}}
     (tmp_path / "c.yaml").write_text(yaml.safe_dump({"profiles": {"queue": profile}}))
     code, out, _ = command("c.yaml", "--store", "s.zarr")
-    assert (code, "2 of 2 workers are well" in out) == (0, True), out
+    assert (code, "2 of 2 workers are ok" in out) == (0, True), out
     with connect(load_profile("c.yaml")) as client:
         client.wait_for_workers(2, timeout=60)
         assert has_nannies(client)
@@ -319,7 +319,7 @@ def test_a_bucket(monkeypatch):
 def test_check_of_threads(command, tmp_path):
     shutil.copy(ROOT / "cluster.yaml", tmp_path)
     code, out, err = command("threads", "--store", "s.zarr")
-    assert (code, "1 of 1 workers are well (same code, s.zarr is shared" in out) == (0, True)
+    assert (code, "1 of 1 workers are ok (same code, s.zarr is shared" in out) == (0, True)
     assert "starts       distributed.LocalCluster" in out
     assert "waiting for workers" in err
     assert [path.name for path in tmp_path.iterdir()] == ["cluster.yaml"]
@@ -336,7 +336,7 @@ def test_check_without_a_queue(command, monkeypatch, tmp_path):
     code, out, _ = command("cluster.yaml:kubernetes")
     assert (code, "kind: DaskCluster" in out, "no Kubernetes configuration" in out) == (0, True, True)
     code, out, _ = command("ssh", "--no-connect")
-    assert (code, "node2.example" in out, "as --no-connect asks" in out) == (0, True, True)
+    assert (code, "node2.example" in out, "--no-connect was given" in out) == (0, True, True)
 
 
 @pytest.mark.parametrize(

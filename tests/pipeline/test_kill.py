@@ -165,7 +165,7 @@ def test_interrupt_keeps_what_was_committed_and_says_how_to_go_on(tmp_path, numb
     _, message = process.communicate(timeout=30)
     assert process.returncode == 130
     assert "interrupted" in message
-    assert "go on with: dpstudies resume s.zarr" in message
+    assert "continue with: dpstudies resume s.zarr" in message
     assert "Traceback" not in message
     kept = _n_committed(tmp_path / "s.zarr")
     assert 8 <= kept < 600

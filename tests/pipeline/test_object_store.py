@@ -242,7 +242,7 @@ def test_commands_on_an_object_store(url, command, bucket):
     bucket.Object("some/folder/toy.zarr/single/status/c/0/2").delete()
     code, out, _ = command("status", url)
     assert code == 3
-    assert f"go on with: dpstudies resume {url}" in out
+    assert f"continue with: dpstudies resume {url}" in out
     assert command("resume", url)[0] == 1
     assert command("status", url)[0] == 1
 
@@ -251,7 +251,7 @@ def test_all_studies_in_a_folder_of_a_bucket(bucket, command, few, tmp_path):
     folder = f"s3://{bucket.name}/some/lab"
     assert command("run", "all", "--store", folder, "--scale", "quick")[0] == 0
     code, out, err = command("run", "all", "--store", folder, "--scale", "quick")
-    assert (code, out.count("was there"), err) == (0, len(few), "")
+    assert (code, out.count("already complete"), err) == (0, len(few), "")
     code, out, _ = command("report", folder)
     assert (code, "report: report.html" in out) == (0, True)
     assert f"{len(few)} studies" in (tmp_path / "report.html").read_text()

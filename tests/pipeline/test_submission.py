@@ -218,7 +218,7 @@ def test_commands(lab, dpstudies):
     code, out, _ = dpstudies("cancel", "s.zarr")
     assert code == 3
     assert out.startswith(f"cancelled submission {identifier} of ")
-    assert f"go on with: dpstudies resume {shlex.quote('s.zarr')}" in out
+    assert f"continue with: dpstudies resume {shlex.quote('s.zarr')}" in out
     code, _, err = dpstudies("cancel", "s.zarr")
     assert code == 2
     assert err.startswith("dpstudies: no submission is open for the store s.zarr")

@@ -1,4 +1,4 @@
-"""What the tests of the studies share: the command."""
+"""Fixtures of the tests of studies."""
 
 import sys
 
@@ -9,7 +9,7 @@ from studies import cli
 
 @pytest.fixture
 def command(monkeypatch, capsys, tmp_path):
-    """Run the command in this process, in an empty folder: ``code, out, err``."""
+    """Return a function that runs the command in this process, in an empty folder: ``code, out, err``."""
     monkeypatch.chdir(tmp_path)
 
     def run(*words):

@@ -1,4 +1,4 @@
-"""The command ``audit``: verdicts, exit codes, a user's own mechanism or distributions, and refusals in one line."""
+"""The command ``audit``: verdicts, exit codes, custom mechanisms and distributions, and one-line errors."""
 
 import re
 
@@ -21,8 +21,8 @@ def crash(prior, counts, epsilon, delta):
     return 1 / 0
 
 WRONG, RIGHT = noise(1), noise(2)
-CRASH = Mechanism("crash", "It does not work.", crash, lambda epsilon, delta: Guarantee(epsilon))
-SILENT = Mechanism("silent", "It promises nothing.", WRONG.release, None)
+CRASH = Mechanism("crash", "It raises an error.", crash, lambda epsilon, delta: Guarantee(epsilon))
+SILENT = Mechanism("silent", "It states no guarantee.", WRONG.release, None)
 DISTRIBUTIONS = OutputDistributions.from_table([[0.75, 0.25], [0.25, 0.75]], pairs=[[0, 1]])
 RARE = OutputDistributions.from_table([[1 - 1e-9, 1e-9], [1, 0]], pairs=[[0, 1]])
 ZEROS = np.zeros(2)
@@ -36,7 +36,7 @@ AT = ("--prior", "1:1:1", "--n", "5", "--epsilon", "1")
 
 @pytest.fixture
 def audit(command, tmp_path):
-    """Run ``dpstudies audit`` beside the file `mine.py`."""
+    """Return a function that runs ``dpstudies audit`` in a folder with the file `mine.py`."""
     (tmp_path / "mine.py").write_text(FILE)
     return lambda *words: command("audit", *words)
 
@@ -48,7 +48,7 @@ def row(out, name):
 
 
 def test_all_registered_mechanisms(audit):
-    """Each has a row with the numbers of the audit; at this prior none is broken."""
+    """Every mechanism has a row with the numbers of its audit; at this prior none is broken."""
     code, out, err = audit("all", "--prior", "1:1", "--n", "20", "--epsilon", "1", "--at", "0.2,0.5", "--order", "2,8")
     assert (code, err) == (0, "")
     for name in MECHANISMS:
@@ -63,8 +63,8 @@ def test_all_registered_mechanisms(audit):
     assert f"audited: {len(MECHANISMS)}, broken: 0" in out
 
 
-def test_local_is_found_out(audit):
-    """It states nothing, and loses 1.10 of the epsilon asked for at this prior."""
+def test_local_is_not_private_at_a_skewed_prior(audit):
+    """`local` states no guarantee, and loses 1.10 times the requested epsilon at this prior."""
     code, out, _ = audit("local", "smooth", "--prior", "0.01:100", "--n", "300", "--epsilon", "0.1")
     assert code == 1
     assert row(out, "local")[1] == "nothing (compared with 0.1-DP)"
@@ -73,8 +73,8 @@ def test_local_is_found_out(audit):
     assert "local: not private: loses 0.1103 at [2, 298] against [1, 299], output [2, 298]" in out
 
 
-def test_a_users_mechanism_with_a_wrong_sensitivity(audit):
-    """Found broken, with a counterexample that is one; the right sensitivity passes."""
+def test_custom_mechanism_with_a_wrong_sensitivity_is_broken(audit):
+    """The verdict is BROKEN with a valid counterexample; the correct sensitivity passes."""
     code, out, _ = audit("mine.py:WRONG", *AT)
     assert code == 1
     assert row(out, "mine.py:WRONG")[-1] == "BROKEN"
@@ -93,8 +93,8 @@ def test_a_users_mechanism_with_a_wrong_sensitivity(audit):
     assert audit("mine.py:SILENT", "mine.py:RIGHT", *AT)[0] == 1
 
 
-def test_a_users_distributions(audit):
-    """Compared with --epsilon and --delta; no delta is granted unless it is asked for."""
+def test_custom_distributions(audit):
+    """Distributions are compared with --epsilon and --delta; delta is 0 by default."""
     code, out, _ = audit("mine.py:DISTRIBUTIONS", "--epsilon", "1", "--at", "0.5", "--order", "1,2")
     assert code == 1
     assert "mine.py:DISTRIBUTIONS: broken: stated 1-DP, loses 1.0986 at 0 against 1, output 0" in out
@@ -108,7 +108,7 @@ def test_a_users_distributions(audit):
     assert audit("mine.py:RARE", "--epsilon", "1", "--delta", "1e-8")[0] == 0
 
 
-def test_all_leaves_out_what_refuses_the_problem(audit, monkeypatch):
+def test_all_leaves_out_mechanisms_that_do_not_apply(audit, monkeypatch):
     monkeypatch.setattr(
         "studies.audits.MECHANISMS", {name: MECHANISMS[name] for name in ("laplace", "geometric", "optimal")}
     )
@@ -125,7 +125,7 @@ BAD = {
     ("mine.py:WRNG", *AT): "did you mean WRONG",
     ("mine.py:FILE", *AT): "unknown object of mine.py 'FILE'",
     ("mine.py:noise", *AT): "must be a mechanisms.Mechanism or mechanisms.OutputDistributions, got function",
-    ("mine.py:CRASH", *AT): "mine.py:CRASH does not compute: ZeroDivisionError",
+    ("mine.py:CRASH", *AT): "mine.py:CRASH cannot be evaluated: ZeroDivisionError",
     ("absent.py:X", *AT): "cannot read the file",
     ("absent_module:X", *AT): "cannot load absent_module:X",
     ("mine.py:NO_DISTRIBUTION", "--epsilon", "1"): "probabilities must sum to 1",
@@ -157,7 +157,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("words", BAD, ids=" ".join)
-def test_bad_input_is_one_line(audit, words):
+def test_bad_input_gives_a_one_line_error(audit, words):
     code, out, err = audit(*words)
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert BAD[words] in err
@@ -165,7 +165,7 @@ def test_bad_input_is_one_line(audit, words):
 
 @pytest.mark.parametrize("name", ["diffused", "concentrated", "gaussian-tight"])
 def test_mechanisms_that_state_a_renyi_divergence(audit, name):
-    """They spend all that they state at the first order, and what their curve says at others."""
+    """Rényi mechanisms spend their stated loss at the first order, and the values of their curve at others."""
     code, out, err = audit(name, "--prior", "6:12", "--n", "30", "--epsilon", "0.15", "--order", "2,3")
     assert (code, err) == (0, "")
     stated, loss, delta, slack, verdict, at_two, at_three = row(out, name)[1:]
@@ -175,13 +175,13 @@ def test_mechanisms_that_state_a_renyi_divergence(audit, name):
     assert float(at_three) > 0.2
 
 
-def test_the_published_gaussian_variance_spends_half(audit):
+def test_published_gaussian_variance_spends_half(audit):
     code, out, _ = audit("gaussian", "--prior", "6:12", "--n", "30", "--epsilon", "0.25", "--order", "2")
     assert code == 0
     assert float(row(out, "gaussian")[-1]) == pytest.approx(0.125, rel=1e-3)
 
 
-def test_direct_sampling_states_nothing(audit):
+def test_direct_sampling_states_no_guarantee(audit):
     """P3's Beta(6, 12) at n = 100; from order 7 on its divergence is infinite."""
     code, out, _ = audit("direct", "--prior", "6:12", "--n", "100", "--epsilon", "0.2", "--order", "2,5,6.9,7.1")
     assert code == 0
@@ -194,17 +194,17 @@ def test_direct_sampling_states_nothing(audit):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("diffused", "--prior", "6:12", "--n", "9", "--epsilon", "1"), "give one, as --order 2"),
+        (("diffused", "--prior", "6:12", "--n", "9", "--epsilon", "1"), "give one, e.g. --order 2"),
         (
             ("diffused", "--prior", "6:12", "--n", "9", "--epsilon", "1", "--order", "0.5"),
             "order must be a finite number",
         ),
         (("gaussian", "--prior", "1:1:1", "--n", "9", "--epsilon", "1", "--order", "2"), "2 cells, got 3"),
-        (("diffused", "--epsilon", "1", "--order", "2"), "a mechanism is audited at a --prior and --n"),
+        (("diffused", "--epsilon", "1", "--order", "2"), "an audit of a mechanism needs --prior and --n"),
         (("difused", "--prior", "6:12", "--n", "9", "--epsilon", "1"), "did you mean diffused"),
     ],
 )
-def test_refusals_of_renyi_mechanisms(audit, words, message):
+def test_bad_input_of_renyi_mechanisms(audit, words, message):
     code, _, err = audit(*words)
     assert code == 2
     assert message in err

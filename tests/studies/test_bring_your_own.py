@@ -1,4 +1,4 @@
-"""What users bring: the files of the README, run as it says, and packages that register studies and mechanisms."""
+"""User code: the files of the README, run as described there, and packages that register studies and mechanisms."""
 
 import itertools
 import os
@@ -26,7 +26,7 @@ SMALL = {"values": {"n": [20, 40]}, "trials": 200, "panels": ["k2"]}
 
 
 def files_of_readme():
-    """Return the files that the README shows, by name."""
+    """Return the files shown in the README, by name."""
     found = re.findall(r"<!-- file: (\S+) -->\n```python\n(.*?)```\n", (ROOT / "README.md").read_text(), re.DOTALL)
     assert [name for name, _ in found] == ["my_mechanism.py", "my_study.py", "my_coverage.py"]
     return dict(found)
@@ -34,7 +34,7 @@ def files_of_readme():
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Write the files of the README; what they import stays in this process."""
+    """Write the files of the README, and remove their imports afterwards."""
     folder, path = tmp_path_factory.mktemp("mine"), list(sys.path)
     for name, text in files_of_readme().items():
         (folder / name).write_text(text)
@@ -53,14 +53,14 @@ def enumerated_distribution(counts, truth):
     n = sum(counts)
     distribution = np.zeros(n + 1)
     for honest in itertools.product([True, False], repeat=n):
-        told = sum(is_honest == (record < counts[0]) for record, is_honest in enumerate(honest))
-        estimate = (told - n * (1 - truth)) / (2 * truth - 1)
+        reported = sum(is_honest == (record < counts[0]) for record, is_honest in enumerate(honest))
+        estimate = (reported - n * (1 - truth)) / (2 * truth - 1)
         distribution[round(min(max(estimate, 0), n))] += np.prod(np.where(honest, truth, 1 - truth))
     return distribution
 
 
 @pytest.mark.parametrize("counts", [(4, 3), (0, 6), (7, 0)])
-def test_the_distribution_of_the_readme_is_that_of_its_draws(mechanism, counts):
+def test_distribution_of_the_readme_mechanism_matches_its_draws(mechanism, counts):
     epsilon, n = 1.3, sum(counts)
     release = mechanism.build([1, 2], counts, epsilon, 1e-8)
     truth = np.exp(epsilon) / (1 + np.exp(epsilon))
@@ -75,7 +75,7 @@ def test_the_distribution_of_the_readme_is_that_of_its_draws(mechanism, counts):
         assert_frequencies(observed[possible], 0.95 * distribution[possible] + 0.05 / possible.sum())
 
 
-def test_the_mechanism_of_the_readme_is_audited(command, folder, mechanism):
+def test_audit_of_the_readme_mechanism(command, folder, mechanism):
     target, at = f"{folder}/my_mechanism.py:MECHANISM", ("--n", "100", "--epsilon", "1")
     code, out, err = command("audit", target, "--prior", "1:1", *at)
     assert (code, err) == (0, "")
@@ -83,8 +83,8 @@ def test_the_mechanism_of_the_readme_is_audited(command, folder, mechanism):
     assert f"{audit_counts(mechanism, [1, 1], 100, 1.0).epsilon:.3f}" == "0.736"
     assert "0.7358" in out
     code, _, err = command("audit", target, "--prior", "1:1:1", *at)
-    assert (code, "takes 2 cells, got 3" in err, err.count("\n")) == (2, True, 1)
-    for n in ("1", "100"):  # where it tells the truth more often than it may, it is found out
+    assert (code, "takes 2 categories, got 3" in err, err.count("\n")) == (2, True, 1)
+    for n in ("1", "100"):  # reporting the truth too often is detected
         dishonest = files_of_readme()["my_mechanism.py"].replace("math.exp(-epsilon)", "math.exp(-2 * epsilon)")
         Path("wrong.py").write_text(dishonest)
         code, out, _ = command("audit", "wrong.py:MECHANISM", "--prior", "1:1", "--n", n, "--epsilon", "1")
@@ -93,14 +93,14 @@ def test_the_mechanism_of_the_readme_is_audited(command, folder, mechanism):
 
 @pytest.fixture(scope="module")
 def published(tmp_path_factory):
-    """Return the store of the built-in study at few sizes and trials."""
+    """Return a panel of the built-in study with few sizes and trials."""
     store = tmp_path_factory.mktemp("published") / "s.zarr"
     pipeline.run(STUDIES["hellinger-accuracy"], store, **SMALL)
     return xr.open_zarr(store, group="k2").load()
 
 
 def _exact_coverage(n, epsilon, p, noise):
-    """Return how often the interval holds p: by counting the possible counts, and a fine grid of noise."""
+    """Return the coverage of p by summing over all counts and a fine grid of noise."""
     levels = (np.arange(20_000) + 0.5) / 20_000
     counts = np.arange(n + 1)
     noisy = counts[:, None] + stats.laplace.ppf(levels, scale=1 / epsilon)
@@ -110,14 +110,14 @@ def _exact_coverage(n, epsilon, p, noise):
 
 
 @pytest.mark.slow
-def test_the_study_from_scratch_of_the_readme(command, folder):
+def test_new_study_of_the_readme(command, folder):
     assert command("run", f"{folder}/my_coverage.py", "--store", "coverage.zarr")[0] == 0
     ds = xr.open_zarr("coverage.zarr", group="wald").load()
     assert dict(ds.covered.sizes) == {"n": 2, "epsilon": 2, "method": 2, "trial": 2000}
     for n, epsilon, (name, noise) in itertools.product((100, 1000), (0.1, 1.0), (("naive", 0), ("aware", 1))):
         covered = ds.covered.sel({"n": n, "epsilon": epsilon, "method": name}).values
         assert_frequencies(np.bincount(covered, minlength=2), _complement(_exact_coverage(n, epsilon, 0.3, noise)))
-    with pytest.raises(AssertionError, match="chi-square"):  # the last of them against the first
+    with pytest.raises(AssertionError, match="chi-square"):  # the last coverage against the first
         assert_frequencies(np.bincount(covered, minlength=2), _complement(_exact_coverage(100, 0.1, 0.3, 0)))
     assert command("report", "coverage.zarr")[0] == 0
 
@@ -126,8 +126,8 @@ def _complement(share):
     return np.array([1 - share, share])
 
 
-def test_the_study_of_the_readme(command, folder, published, tmp_path):
-    """The built-in methods have the built-in study's numbers, bit by bit; mine stands beside them."""
+def test_extended_study_of_the_readme(command, folder, published, tmp_path):
+    """The built-in methods have bitwise the numbers of the built-in study; the custom method is added."""
     words = ("--set", "n=20,40", "--trials", "200", "--store", "my.zarr")
     assert command("run", f"{folder}/my_study.py", *words)[0] == 0
     mine = xr.open_zarr("my.zarr", group="k2").load()
@@ -150,7 +150,7 @@ def test_the_study_of_the_readme(command, folder, published, tmp_path):
     assert (code, "DIFFERENT" in out) == (0, False)
 
 
-def test_under_another_name_the_draws_are_others(folder, published, tmp_path):
+def test_draws_depend_on_the_name_of_the_study(folder, published, tmp_path):
     study = replace(find_study(f"{folder}/my_study.py", {}).load(), name="mine")
     pipeline.run(study, tmp_path / "s.zarr", **SMALL)
     other = xr.open_zarr(tmp_path / "s.zarr", group="k2").load().sel(mechanism=published.mechanism)
@@ -158,8 +158,8 @@ def test_under_another_name_the_draws_are_others(folder, published, tmp_path):
     xr.testing.assert_equal(other.expected_hellinger, published.expected_hellinger)
 
 
-def test_files_import_what_lies_beside_them(tmp_path, monkeypatch):
-    """Whatever the folder the command runs in."""
+def test_files_import_modules_of_their_folder(tmp_path, monkeypatch):
+    """The current folder does not matter."""
     monkeypatch.setattr(sys, "path", list(sys.path))
     for folder, name in (("a", "beside_a_mechanism"), ("b", "beside_a_study")):
         (tmp_path / folder).mkdir()
@@ -190,7 +190,7 @@ GEOMETRIC = Mechanism("geometric-too", "Twin.", MECHANISMS["geometric"].release,
 
 
 def install(folder, package, code, **groups):
-    """Write a module and what an installer leaves beside it: ``studies`` and ``mechanisms`` by name."""
+    """Write a module and its installed metadata, with entry points for ``studies`` and ``mechanisms``."""
     (folder / f"{package}.py").write_text(code)
     information = folder / f"{package}-1.0.dist-info"
     information.mkdir()
@@ -204,7 +204,7 @@ def install(folder, package, code, **groups):
 
 
 def dpstudies(folder, *words):
-    """Run the command in a process of its own that finds the packages in a folder."""
+    """Run the command in a new process that finds the packages in a folder."""
     path = os.pathsep.join([str(folder), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     done = subprocess.run(
         [sys.executable, "-c", "from studies.cli import main; main()", *words],
@@ -220,7 +220,7 @@ def dpstudies(folder, *words):
 
 @pytest.mark.slow
 def test_studies_of_packages_are_listed(tmp_path):
-    """What is broken is a line, and takes nothing with it."""
+    """A broken study gives a one-line warning and does not affect the others."""
     install(tmp_path, "good_studies", TOY.replace("NAME", "toy-study"), studies={"toy-study": "good_studies:STUDY"})
     install(tmp_path, "bad_studies", "1 / 0", studies={"no-study": "bad_studies:STUDY"})
     install(tmp_path, "bold_studies", TOY, studies={"calibration": "bold_studies:STUDY"})
@@ -234,19 +234,19 @@ def test_studies_of_packages_are_listed(tmp_path):
         "choose another name",
         "dpstudies: the study no-study is left out: cannot load the study bad_studies:STUDY: ZeroDivisionError: "
         "division by zero",
-        "dpstudies: the study odd is left out: odd_studies:STUDY is registered as odd, and names itself even; register "
-        "that",
+        "dpstudies: the study odd is left out: odd_studies:STUDY is registered as odd, but its study is named even; "
+        "register that name",
     ]
 
 
 @pytest.fixture
 def installed(tmp_path, monkeypatch):
-    """Return a function that installs a package for this process; its modules must have names of their own."""
+    """Return a function that installs a package for this process; module names must be unique."""
     monkeypatch.syspath_prepend(tmp_path)
     return lambda *words, **groups: install(tmp_path, *words, **groups)
 
 
-def test_a_registered_study_is_run_by_its_name(installed, command):
+def test_registered_study_runs_by_name(installed, command):
     installed("run_studies", TOY.replace("NAME", "run-me"), studies={"run-me": "run_studies:STUDY"})
     assert command("run", "run-me", "--store", "s.zarr")[0] == 0
     assert command("resume", "s.zarr")[0] == 0
@@ -262,7 +262,7 @@ def test_registered_studies_are_in_the_mapping(installed):
     assert "mapped_studies" not in sys.modules
     assert MODULES["mapped"] == "mapped_studies:STUDY"
     assert "mapped" in STUDIES
-    assert "mapped_studies" not in sys.modules  # until it is asked for
+    assert "mapped_studies" not in sys.modules  # until the study is accessed
     assert STUDIES["mapped"].title == "A plugin's study"
     with pytest.raises(BadInputError, match="cannot load the study wrong_studies:STUDY: ZeroDivisionError"):
         STUDIES["wrong"]
@@ -272,7 +272,7 @@ def test_registered_studies_are_in_the_mapping(installed):
         assert list(STUDIES)[before:] == ["mapped"]
 
 
-def test_a_name_that_two_packages_register(installed):
+def test_name_registered_by_two_packages_is_refused(installed):
     for package in ("first_studies", "second_studies"):
         installed(package, TOY.replace("NAME", "both"), studies={"both": f"{package}:STUDY"})
     message = "both is registered in dpstudies.studies by first_studies and second_studies; uninstall one of them"

@@ -1,4 +1,4 @@
-"""The command: what it prints, its exit codes, and that bad input is one line and writes nothing."""
+"""The command: output, exit codes, and one-line errors for bad input, without writes."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ def mean(data, setting, streams):
     return {"x": data}
 
 def odd(data, setting, streams):
-    return {"x": data, "error": np.where(np.floor(data) == 2, "two is not for me", "")}
+    return {"x": data, "error": np.where(np.floor(data) == 2, "value is two", "")}
 
 STUDY = Study("toy", "A toy", "To test.", (Panel(
     "p", "a panel", simulate, (Method("mean", mean), Method("odd", odd)), (Measure("x", "a number"),),
@@ -33,7 +33,7 @@ SMALL = ("run", "hellinger-accuracy", "--panel", "k2", "--set", "n=20,40", "--se
 
 
 def test_a_study_from_plan_to_report(command, tmp_path):
-    """Every command on one small store; a user's first session."""
+    """All commands on one small store, as in a first session."""
     code, out, _ = command("list")
     assert code == 0
     assert all(name in out for name in STUDIES)
@@ -60,8 +60,8 @@ def test_a_study_from_plan_to_report(command, tmp_path):
     assert command(*SMALL, "--store", "s.zarr")[0] == 0
 
 
-def test_a_mechanism_beyond_its_size_does_not_apply(command, tmp_path):
-    """At 10,000 records of 4 cells there are 1.7e11 candidates: drawn from, not audited, and no exact mean of noise."""
+def test_mechanism_beyond_its_largest_size_does_not_apply(command, tmp_path):
+    """10,000 records in 4 categories have 1.7e11 candidates: too many for audits and for exact means of noise."""
     five = (*SMALL[:3], "k4", "--set", "n=10000", "--set", FIVE, "--trials", "100")
     assert command(*five, "--store", "s.zarr")[0] == 0
     ds = xr.open_zarr(tmp_path / "s.zarr", group="k4").isel(n=0).load()
@@ -71,7 +71,7 @@ def test_a_mechanism_beyond_its_size_does_not_apply(command, tmp_path):
 
 
 def test_trial_that_differs_exits_with_1(command, tmp_path):
-    """Change one stored number: the command must see it, in that trial and in no other."""
+    """The command detects one changed number, in that trial and in no other."""
     command(*SMALL, "--store", "s.zarr")
     import zarr
 
@@ -86,20 +86,20 @@ def test_trial_that_differs_exits_with_1(command, tmp_path):
 
 
 def test_study_file_with_failed_trials(command, tmp_path):
-    """Failures are counted, listed with what runs them again, and decide the exit code."""
+    """Failures are counted, listed with the command that reruns them, and set the exit code."""
     (tmp_path / "toy.py").write_text(STUDY_FILE)
     code, out, _ = command("run", "toy.py", "--store", "t.zarr")
     assert (code, "7 trials failed" in out) == (1, True)
     assert command("status", "t.zarr")[0] == 1
     code, out, _ = command("errors", "t.zarr")
     assert code == 1
-    assert "p: 7 failed: two is not for me\n  n=2, method=odd: 7 trials, first 0\n" in out
+    assert "p: 7 failed: value is two\n  n=2, method=odd: 7 trials, first 0\n" in out
     assert "dpstudies trial t.zarr --panel p --cell n=2 --trial 0" in out
     assert command("report", "t.zarr")[0] == 0
     assert "Complete, with failed trials." in (tmp_path / "report.html").read_text()
 
 
-def test_report_escapes_what_users_named(command, tmp_path):
+def test_report_escapes_titles(command, tmp_path):
     (tmp_path / "toy.py").write_text(STUDY_FILE.replace('"A toy"', '"<script>alert(1)</script>"'))
     command("run", "toy.py", "--store", "t.zarr")
     command("report", "t.zarr")
@@ -184,9 +184,9 @@ def test_bad_calls(command, tmp_path, call):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_store_paths_that_hold_something_else_are_left_alone(command, tmp_path):
+def test_foreign_files_at_the_store_path_are_not_changed(command, tmp_path):
     (tmp_path / "folder").mkdir()
-    (tmp_path / "folder/letter.txt").write_text("dear reader")
+    (tmp_path / "folder/letter.txt").write_text("a letter")
     (tmp_path / "file.zarr").write_text("not a folder")
     xr.Dataset({"x": 1}).to_zarr(tmp_path / "foreign.zarr", consolidated=False)
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
@@ -198,7 +198,7 @@ def test_store_paths_that_hold_something_else_are_left_alone(command, tmp_path):
 
 
 @pytest.mark.parametrize("change", [("--trials", "50"), ("--seed", "2"), ("--set", "epsilon=2")])
-def test_store_of_another_spec_is_refused_and_unchanged(command, tmp_path, change):
+def test_store_of_another_spec_is_refused_and_not_changed(command, tmp_path, change):
     command(*SMALL, "--store", "s.zarr")
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
     code, _, err = command(*SMALL, *change, "--store", "s.zarr")
@@ -208,7 +208,7 @@ def test_store_of_another_spec_is_refused_and_unchanged(command, tmp_path, chang
 
 
 def test_store_of_another_code_version_is_refused(command, tmp_path):
-    """The error names what changed."""
+    """The error names the changed entry."""
     (tmp_path / "toy.py").write_text(STUDY_FILE)
     command("run", "toy.py", "--store", "t.zarr")
     (tmp_path / "toy.py").write_text(STUDY_FILE.replace('Method("mean", mean)', 'Method("mean", mean, version=2)'))

@@ -1,4 +1,4 @@
-"""The shipped data are the genuine ones, encoded as P3 says; a user's file is read or refused in plain words."""
+"""Shipped data sets, their encoding as in P3 and their splits, and validation of CSV files of users."""
 
 import csv
 import gzip
@@ -33,11 +33,11 @@ def join(rows, comma, end):
     return "".join(comma.join(row) + end for row in rows)
 
 
-# What is shipped
+# Shipped files
 
 
-def test_the_originals_can_be_rebuilt():
-    """Every byte of the files of the UCI repository follows from those shipped: their published digests agree."""
+def test_original_files_can_be_rebuilt():
+    """The files of the UCI repository are rebuilt from the shipped ones with their published digests."""
     test = "|1x3 Cross validator\n" + join(rows_of("adult_test"), ", ", ".\n") + "\n"
     rebuilt = {
         "abalone.data": join(rows_of("abalone"), ",", "\n"),
@@ -79,11 +79,11 @@ def test_known_totals():
     assert sum("?" in row for row in test) == 1221
 
 
-# How they are encoded
+# Encoding
 
 
-def test_one_level_left_out_gives_the_columns_of_the_paper():
-    """P3 has 9 and 100 columns; the other conventions give other numbers."""
+def test_dropping_one_level_gives_the_columns_of_the_paper():
+    """P3 has 9 and 100 columns; other conventions give different numbers."""
 
     def counts(*names):
         frame = pd.DataFrame([row for name in names for row in rows_of(name)]).iloc[:, :-1]
@@ -102,7 +102,7 @@ def test_one_level_left_out_gives_the_columns_of_the_paper():
 
 
 def independently(name):
-    """Features and classes by another way: pandas' own indicators, and the formulas of P3 written out."""
+    """Return features and classes from pandas' indicators and the formulas of P3."""
     if name == "mnist":
         with np.load(DATA / "mnist_3_8.npz") as arrays:
             raw, positive = pd.DataFrame(arrays["images"].astype(float)), arrays["labels"] == 8
@@ -143,7 +143,7 @@ def test_tables(name):
 
 
 def test_classes():
-    """Class 1 is as the paper names it: fewer than 10 rings, more than 50K, digit 8."""
+    """Class 1 is that of the paper: fewer than 10 rings, more than 50K, digit 8."""
     assert {name: (load(name).classes, int(load(name).y.sum())) for name in NAMES} == {
         "abalone": (("rings >= 10", "rings < 10"), 4177 - 2081),
         "adult": (("<=50K", ">50K"), 11_687),
@@ -151,12 +151,12 @@ def test_classes():
     }
 
 
-def test_unknown_levels_are_left_out_first():
+def test_unknown_levels_are_dropped():
     assert "workclass=Private" in load("adult").columns
     assert not [column for column in load("adult").columns if column.endswith("=?")]
 
 
-def test_an_unknown_name_is_refused():
+def test_unknown_name_is_refused():
     with pytest.raises(ValueError, match=r"^unknown data set 'abalon'; did you mean abalone\? Allowed: abalone, adult"):
         load("abalon")
 
@@ -168,7 +168,7 @@ def test_reading_is_quick(name):
     assert time.process_time() - started < 2.0
 
 
-# How they are split
+# Splits
 
 SIZES = {"abalone": (2784, 1393), "adult": (32_561, 16_281), "mnist": (7988, 3994)}
 
@@ -178,7 +178,7 @@ def sizes_of(data):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_fixed_split(name):
+def test_fixed_split(name):
     table = load(name)
     data, again = split(table), split(table)
     assert sizes_of(data) == SIZES[name]
@@ -191,8 +191,8 @@ def test_the_fixed_split(name):
     assert_same_records(data, table)
 
 
-def test_the_fixed_split_stays():
-    """A seed is a promise only while the generator keeps its stream: the classes of the test records, as they were."""
+def test_fixed_split_is_reproducible():
+    """The classes of the test records have known digests, which would detect a changed stream of the generator."""
     digests = {name: sha256(split(load(name)).test_y.tobytes())[:16] for name in ("abalone", "mnist")}
     assert digests == {"abalone": "7ffa26de9a5895ce", "mnist": "0135259f799c4041"}
 
@@ -208,9 +208,9 @@ def test_random_splits(name):
 
 
 def assert_same_records(data, table):
-    """Assert that the parts together are the records of the table, each once, and each with its class."""
+    """Assert that both parts together are the records of the table, each once and with its class."""
     rng = np.random.default_rng(0)
-    weights = rng.normal(size=table.x.shape[1])  # a record's projection stands for the record
+    weights = rng.normal(size=table.x.shape[1])  # projections identify the records
     x = np.vstack([data.train_x, data.test_x])
     y = np.concatenate([data.train_y, data.test_y])
     given, expected = (values @ weights + 100 * classes for values, classes in ((x, y), (table.x, table.y)))
@@ -224,12 +224,12 @@ def test_adult_comes_split():
 
 
 @pytest.mark.parametrize(("n", "expected"), [(4, (2, 2)), (5, (3, 2)), (6, (4, 2)), (7, (4, 3))])
-def test_a_third_is_rounded_up(tmp_path, n, expected):
+def test_number_of_test_records_is_rounded_up(tmp_path, n, expected):
     table = read_csv(write(tmp_path, "a,y\n" + "".join(f"{k},{k % 2}\n" for k in range(n))), "y")
     assert sizes_of(split(table)) == expected
 
 
-# A user's file
+# CSV files of users
 
 GOOD = "size,colour,sold\n1,red,no\n2,blue,yes\n4,red,yes\n3,green,no\n"
 
@@ -240,7 +240,7 @@ def write(folder, text, name="pets.csv"):
     return path
 
 
-def test_a_small_file_by_hand(tmp_path):
+def test_small_file_against_hand_computation(tmp_path):
     table = read_csv(write(tmp_path, GOOD), "sold")
     assert (table.name, table.columns, table.classes) == ("pets", ("size", "colour=green", "colour=red"), ("no", "yes"))
     assert table.y.tolist() == [0, 1, 1, 0]
@@ -249,7 +249,7 @@ def test_a_small_file_by_hand(tmp_path):
     assert table.digest == sha256(GOOD.encode())
 
 
-def test_a_row_in_the_middle_of_every_range_stays_zero(tmp_path):
+def test_row_at_the_middle_of_all_ranges_is_zero(tmp_path):
     table = read_csv(write(tmp_path, "a,y\n0,0\n2,1\n1,0\n2,0\n"), "y")
     assert table.x.tolist() == [[-1.0], [1.0], [0.0], [1.0]]
 
@@ -265,7 +265,7 @@ def test_the_last_value_is_the_positive_class(tmp_path):
         (["1.0", "2.5"] * 2, ("1", "2.5"), [0, 1, 0, 1]),
         (["True", "False"] * 2, ("False", "True"), [1, 0, 1, 0]),
     ],
-    ids=["whole", "numbers", "truth"],
+    ids=["integers", "floats", "booleans"],
 )
 def test_targets_of_any_kind(tmp_path, values, classes, expected):
     path = write(tmp_path, "a,y\n" + "".join(f"{k},{value}\n" for k, value in enumerate(values)))
@@ -284,26 +284,26 @@ def test_spellings_of_the_same_file(tmp_path, content):
     assert (plain.columns, plain.classes) == (other.columns, other.classes)
 
 
-def test_a_compressed_file(tmp_path):
+def test_compressed_file(tmp_path):
     table = read_csv(write(tmp_path, gzip.compress(GOOD.encode()), "pets.csv.gz"), "sold")
     assert (table.name, table.y.tolist()) == ("pets", [0, 1, 1, 0])
 
 
-def test_columns_of_truth_values_are_categories(tmp_path):
+def test_boolean_columns_are_categories(tmp_path):
     table = read_csv(write(tmp_path, "old,y\nTrue,0\nFalse,1\nTrue,1\nFalse,0\n"), "y")
     assert (table.columns, table.x.tolist()) == (("old=True",), [[1.0], [-1.0], [1.0], [-1.0]])
 
 
 def test_numbers_of_any_size(tmp_path):
-    """The range of the first column is beyond the largest double, the second is beyond the largest whole number."""
+    """The range of the first column exceeds the largest double, the second column the largest integer."""
     lines = ("1.7e308,99999999999999999999999", "-1.7e308,1", "0,1", "0,1")
     table = read_csv(write(tmp_path, "a,b,y\n" + "".join(f"{line},{k % 2}\n" for k, line in enumerate(lines))), "y")
     np.testing.assert_allclose(table.x, [[0.5**0.5] * 2, [-(0.5**0.5)] * 2, [0, -1], [0, -1]], rtol=1e-15)
 
 
-def test_columns_of_one_value_become_zero_with_a_warning(tmp_path):
+def test_constant_columns_become_zero_with_a_warning(tmp_path):
     path = write(tmp_path, "a,b,c,y\n7,u,1,0\n7,u,2,1\n7,u,3,1\n7,u,4,0\n")
-    with pytest.warns(UserWarning, match=r"pets.csv: columns of one value say nothing and become 0: 'b', 'a'$"):
+    with pytest.warns(UserWarning, match=r"pets.csv: constant columns carry no information and become 0: 'b', 'a'$"):
         table = read_csv(path, "y")
     assert (table.columns, table.constant) == (("a", "c"), ("b", "a"))
     assert table.x.tolist() == [[0, -1], [0, -1], [0, 1], [0, 1]]
@@ -315,12 +315,12 @@ REFUSED = [
     (GOOD.encode("utf-16"), "cannot read .*pets.csv as CSV: .*; it must be UTF-8"),
     (GOOD + "5,red,no,9\n", "cannot read .*pets.csv as CSV: .*Expected 3 fields in line 6, saw 4"),
     (GOOD.replace("no\n", "no,0\n").replace("yes\n", "yes,1\n"), "cannot read .*pets.csv as CSV: .*in line 2, saw 4"),
-    (GOOD.replace("size", "colour"), "every column must have a name of its own, got twice: colour"),
+    (GOOD.replace("size", "colour"), "column names must be unique, got twice: colour"),
     (GOOD.replace("size", ""), "every column must have a name, column 1 has none"),
     (GOOD.replace("sold", "bought"), "unknown target column 'sold'; Allowed: size, colour, bought"),
     (GOOD.replace("sold", "solid"), r"unknown target column 'sold'; did you mean solid\? Allowed"),
-    (GOOD.replace(",", ";"), "must have two columns or more, separated by commas, got one: 'size;colour;sold'"),
-    ("sold\nno\nyes\nno\nyes\n", "must have two columns or more"),
+    (GOOD.replace(",", ";"), "must have at least two columns, separated by commas, got one: 'size;colour;sold'"),
+    ("sold\nno\nyes\nno\nyes\n", "must have at least two columns"),
     ("size,colour,sold\n1,red,no\n2,red,yes\n3,red,yes\n", "must have at least 4 rows below the names, got 3"),
     (GOOD.replace("yes", "no"), "target 'sold' must have two values, got 1: no"),
     (GOOD + "5,red,maybe\n6,red,perhaps\n", "target 'sold' must have two values, got 4: maybe, no, perhaps, yes"),
@@ -336,13 +336,13 @@ REFUSED = [
         r"column 'size' must be all numbers or all text, got '\?' in data row 3 where most are numbers",
     ),
     (IDENTIFIERS, "column 'id' must be numbers or categories, got 12 different texts in 12 rows"),
-    ("a,y\n5,0\n5,1\n5,0\n5,1\n", "must have a column that varies, beside the target 'y', got none"),
-    ("a,y\nu,0\nu,1\nu,0\nu,1\n", "must have a column that varies, beside the target 'y', got none"),
+    ("a,y\n5,0\n5,1\n5,0\n5,1\n", "must have a column that varies in addition to the target 'y', got none"),
+    ("a,y\nu,0\nu,1\nu,0\nu,1\n", "must have a column that varies in addition to the target 'y', got none"),
 ]
 
 
 @pytest.mark.parametrize(("content", "message"), REFUSED, ids=range(len(REFUSED)))
-def test_what_is_refused(tmp_path, content, message):
+def test_invalid_file_is_refused(tmp_path, content, message):
     path = write(tmp_path, content)
     with pytest.raises(BadInputError, match=message) as caught:
         read_csv(path, "y" if b",y\n" in path.read_bytes() else "sold")
@@ -364,19 +364,19 @@ def test_files_that_cannot_be_read(tmp_path):
 
 
 def test_too_many_columns_are_refused(tmp_path, monkeypatch):
-    """By their number, and by the memory that they take."""
+    """Both their number and their memory are limited."""
     levels = "id,y\n" + "".join(f"k{k // 2},{k % 2}\n" for k in range(10_004))
     message = r"at most 5,000 columns and 2 GB, got 5,001 columns and 0.4 GB, up to 5,001 columns from one \('id'\)"
     with pytest.raises(BadInputError, match=message):
         read_csv(write(tmp_path, levels), "y")
-    monkeypatch.setattr(records, "_MOST_BYTES", 1919)  # four rows of the sixty numbers that the sampler holds
+    monkeypatch.setattr(records, "_MOST_BYTES", 1919)  # four rows of sixty numbers held by the sampler
     with pytest.raises(BadInputError, match=r"1.92e-06 GB, got 3 columns and 1.92e-06 GB, up to 2 columns"):
         read_csv(write(tmp_path, GOOD, "other.csv"), "sold")
     monkeypatch.setattr(records, "_MOST_BYTES", 1920)
     assert read_csv(write(tmp_path, GOOD, "other.csv"), "sold").x.nbytes == 96
 
 
-def test_thousands_of_columns_offer_the_nearest_names(tmp_path):
+def test_error_for_thousands_of_columns_lists_the_nearest_names(tmp_path):
     head = ",".join([f"gene{k}" for k in range(4000)] + ["healthy"])
     path = write(tmp_path, head + "\n" + 4 * (",".join("0" * 4001) + "\n"))
     with pytest.raises(BadInputError, match=r"unknown target column 'health'; did you mean healthy\?") as caught:
@@ -384,18 +384,18 @@ def test_thousands_of_columns_offer_the_nearest_names(tmp_path):
     assert len(str(caught.value)) < 500
 
 
-def test_a_file_is_read_once_until_it_changes(tmp_path):
+def test_file_is_read_again_only_after_a_change(tmp_path):
     path = write(tmp_path, GOOD)
     first = read_csv(path, "sold")
     assert read_csv(str(path), "sold") is first
     write(tmp_path, GOOD.replace("4,red", "5,red"))
-    os.utime(path, ns=(1, 1))  # a clock may be too coarse to tell
+    os.utime(path, ns=(1, 1))  # the resolution of the clock may be too coarse
     changed = read_csv(path, "sold")
     assert changed.digest != first.digest
     assert not np.array_equal(changed.x, first.x)
 
 
-# A study of a user's file, from the command to the page
+# A study of a user's file, from the command to the report
 
 STUDY_FILE = """
 from pipeline import Factor, Measure, Method, Panel, Study
@@ -423,8 +423,8 @@ STUDY = Study("shares", "Shares", "To test.", (
 """
 
 
-def test_a_panel_on_demand_by_command(command, tmp_path):
-    """It is computed where it is named, or where it alone has a value that is set; bad values leave nothing behind."""
+def test_panel_on_demand_by_command(command, tmp_path):
+    """A panel on demand is computed if it is named, or if only it has a value that is set; errors write nothing."""
     Path("study.py").write_text(STUDY_FILE)
     Path("pets.csv").write_text(GOOD)
     chosen = ("--set", "data=pets.csv", "--set", "target=sold")
@@ -455,7 +455,7 @@ def test_a_panel_on_demand_by_command(command, tmp_path):
     assert set(xr.open_datatree("both.zarr", engine="zarr").children) == {"abalone", "csv"}
 
 
-def test_the_list_tells_panels_on_demand(command, monkeypatch):
+def test_list_marks_panels_on_demand(command, monkeypatch):
     from pipeline.declare.source import find_study
     from studies.commands import reading
 

@@ -1,7 +1,4 @@
-"""Hostile input of every command: one line that names what was given, exit code 2, and nothing is written.
-
-Unless another code is right: 3 where what is stored cannot be used as it is.
-"""
+"""Hostile input of every command: a one-line error that names the input, exit code 2, and no writes."""
 
 import os
 
@@ -23,18 +20,18 @@ COMMANDS = {
     "study file that exits": ("run", "exits.py", "--store", "new.zarr"),
     "study file that raises": ("run", "raises.py", "--store", "new.zarr"),
     "study file without a study": ("run", "nothing.py", "--store", "new.zarr"),
-    "study file that is no Python": ("run", "binary.py", "--store", "new.zarr"),
-    "study file that never was": ("run", "gone.py", "--store", "new.zarr"),
-    "module that never was": ("run", "no.such.module:STUDY", "--store", "new.zarr"),
+    "study file that is not Python": ("run", "binary.py", "--store", "new.zarr"),
+    "missing study file": ("run", "gone.py", "--store", "new.zarr"),
+    "missing module": ("run", "no.such.module:STUDY", "--store", "new.zarr"),
     "module without that name": ("run", "studies:NOTHING", "--store", "new.zarr"),
-    "object that is no study": ("run", "os:path", "--store", "new.zarr"),
+    "object that is not a study": ("run", "os:path", "--store", "new.zarr"),
     "no store": (*RUN[:-1], ""),
     "store of blanks": (*RUN[:-1], "   "),
     "store in memory": (*RUN[:-1], "memory://new.zarr"),
     "store of an unknown kind": (*RUN[:-1], "nope://bucket/new.zarr"),
     "store with a password": (*RUN[:-1], "s3://me:hush@bucket/new.zarr"),
     "store without a bucket": (*RUN[:-1], "s3://"),
-    "store of a long name": (*RUN[:-1], "x" * 300),
+    "store with a long name": (*RUN[:-1], "x" * 300),
     "store of 2,000 folders": (*RUN[:-1], "x/" * 2000),
     "store under a file": (*RUN[:-1], "rows.csv/new.zarr"),
     "store that is a file": (*RUN[:-1], "rows.csv"),
@@ -46,7 +43,7 @@ COMMANDS = {
     "scale of one study": (*RUN, "--scale", "quick"),
     "no trials": (*RUN, "--trials", "0"),
     "negative trials": (*RUN, "--trials", "-5"),
-    "trials that are no number": (*RUN, "--trials", "many"),
+    "trials that are not a number": (*RUN, "--trials", "many"),
     "a billion trials": (*RUN, "--trials", "1000000000000"),
     "trials beyond 64 bits": (*RUN, "--trials", HUGE),
     "negative seed": (*RUN, "--seed", "-1"),
@@ -62,62 +59,69 @@ COMMANDS = {
     "integer beyond 64 bits": (*RUN, "--set", f"n={HUGE}"),
     "negative number of records": (*RUN, "--set", "n=-1"),
     "number that is a word": (*RUN, "--set", "epsilon=small"),
-    "number that is not one": (*RUN, "--set", "epsilon=nan"),
+    "NaN": (*RUN, "--set", "epsilon=nan"),
     "infinite number": (*RUN, "--set", "epsilon=inf"),
     "negative privacy loss": (*RUN, "--set", "epsilon=-1"),
     "privacy loss of 0": (*RUN, "--set", "epsilon=0"),
     "denormal privacy loss": (*RUN, "--set", "epsilon=1e-320"),
     "enormous privacy loss": (*RUN, "--set", "epsilon=1e308"),
-    "privacy loss beyond a mechanism": ("run", "hellinger-limits", "--set", "epsilon=1e15", "--store", "new.zarr"),
+    "privacy loss beyond the limit of a mechanism": (
+        "run",
+        "hellinger-limits",
+        "--set",
+        "epsilon=1e15",
+        "--store",
+        "new.zarr",
+    ),
     "unknown mechanism": (*RUN, "--set", "mechanism=smoooth"),
     "prior of zeros": (*RUN, "--set", "prior=0:0"),
     "prior of the wrong length": (*RUN, "--set", "prior=1:1:1"),
     "time limit of 0": (*RUN, "--time-limit", "0"),
     "time limit on threads": (*RUN, "--time-limit", "5"),
     "unknown cluster": (*RUN, "--cluster", "no-such-profile"),
-    "cluster file that never was": (*RUN, "--cluster", "gone.yaml:lab"),
-    "cluster file that is no YAML": (*RUN, "--cluster", "binary.py:lab"),
+    "missing cluster file": (*RUN, "--cluster", "gone.yaml:lab"),
+    "cluster file that is not YAML": (*RUN, "--cluster", "binary.py:lab"),
     "cluster that runs a command": (*RUN, "--cluster", "clusters.yaml:system"),
-    "cluster that adapts to a word": (*RUN, "--cluster", "clusters.yaml:adapts"),
+    "cluster with a word as adaptive minimum": (*RUN, "--cluster", "clusters.yaml:adapts"),
     "cluster without threads": (*RUN, "--cluster", "clusters.yaml:threads"),
-    "cluster of an unknown key": (*RUN, "--cluster", "clusters.yaml:key"),
+    "cluster with an unknown key": (*RUN, "--cluster", "clusters.yaml:key"),
     "cluster nested too deep": (*RUN, "--cluster", "deep.yaml:lab"),
     "submission without an address": ("submit", "hellinger-accuracy", "--store", "new.zarr", "--cluster", "threads"),
-    "cancel where nothing was submitted": ("cancel", "good.zarr"),
-    "cancel where nothing is": ("cancel", "new.zarr"),
-    "resume where nothing is": ("resume", "new.zarr"),
+    "cancel without a submission": ("cancel", "good.zarr"),
+    "cancel without a store": ("cancel", "new.zarr"),
+    "resume without a store": ("resume", "new.zarr"),
     "resume of a file": ("resume", "rows.csv"),
     "resume of another folder": ("resume", "folder"),
-    "extension by less": ("extend", "good.zarr", "--trials", "1"),
+    "extension to fewer trials": ("extend", "good.zarr", "--trials", "1"),
     "extension by nothing": ("extend", "good.zarr"),
     "extension beyond 64 bits": ("extend", "good.zarr", "--trials", HUGE),
     "extension of an unknown factor": ("extend", "good.zarr", "--set", "nn=3"),
     "extension by another study": ("extend", "good.zarr", "--study", "hellinger-limits", "--trials", "9"),
-    "status of nothing": ("status", "new.zarr"),
-    "status that never looks": ("status", "good.zarr", "--watch", "--every", "0"),
+    "status without a store": ("status", "new.zarr"),
+    "status with interval 0": ("status", "good.zarr", "--watch", "--every", "0"),
     "trial that was not run": ("trial", "good.zarr", "--panel", "k2", "--cell", "n=20", "--trial", "100000"),
     "negative trial": ("trial", "good.zarr", "--panel", "k2", "--cell", "n=20", "--trial", "-1"),
     "trial of an unknown cell": ("trial", "good.zarr", "--panel", "k2", "--cell", "n=21", "--trial", "0"),
     "trial without its cell": ("trial", "good.zarr", "--panel", "k2", "--trial", "0"),
     "summary of an unknown panel": ("summarise", "good.zarr", "--panel", "k99"),
-    "errors of nothing": ("errors", "new.zarr"),
-    "verification of nothing": ("verify", "new.zarr"),
+    "errors without a store": ("errors", "new.zarr"),
+    "verification without a store": ("verify", "new.zarr"),
     "verification of a negative sample": ("verify", "good.zarr", "--sample", "-1"),
     "verification with a negative seed": ("verify", "good.zarr", "--seed", "-1"),
-    "report of nothing": ("report", "new.zarr"),
+    "report without a store": ("report", "new.zarr"),
     "report into a folder that is a file": ("report", "good.zarr", "--output", "rows.csv/page.html"),
     "figures into a file": ("report", "good.zarr", "--figures", "rows.csv"),
-    "partition of nothing": (*PARTITION[:1], "gone.csv", *PARTITION[2:], "--cutoffs", "0"),
+    "partition of a missing table": (*PARTITION[:1], "gone.csv", *PARTITION[2:], "--cutoffs", "0"),
     "partition with a negative seed": (*PARTITION, "--cutoffs", "0", "--seed", "-1"),
-    "partition without a question": PARTITION,
+    "partition without cutoffs or probabilities": PARTITION,
     "partition of 0 partitions": (*PARTITION, "--cutoffs", "0", "--partitions", "0"),
     "partition with an unknown column": (*PARTITION, "--cutoffs", "0", "--target", "z"),
-    "partition at no number": (*PARTITION, "--cutoffs", "nan"),
+    "partition at NaN": (*PARTITION, "--cutoffs", "nan"),
     "partition at an impossible quantile": (*PARTITION, "--probabilities", "1.5"),
     "partition with a negative privacy loss": (*PARTITION, "--cutoffs", "0", "--epsilon", "-1"),
     "partition with an unknown prior": (*PARTITION, "--cutoffs", "0", "--prior", "jeffreys"),
     "audit of an unknown mechanism": ("audit", "smoooth", *AUDIT[2:]),
-    "audit at no privacy loss": (*AUDIT, "--epsilon", "0"),
+    "audit at privacy loss 0": (*AUDIT, "--epsilon", "0"),
     "audit of a negative number of records": (*AUDIT, "--n", "-3"),
     "audit of too many records": (*AUDIT, "--n", HUGE),
     "audit with a prior of words": (*AUDIT, "--prior", "a:b"),
@@ -138,7 +142,7 @@ profiles:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Return a folder with what the commands name; nothing in it may change."""
+    """Return a folder with the files that the commands name; nothing in it may change."""
     path = tmp_path_factory.mktemp("hostile")
     (path / "folder").mkdir()
     (path / "folder" / "mine.txt").write_text("mine")
@@ -166,7 +170,7 @@ def state(folder):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("words", COMMANDS.values(), ids=COMMANDS)
-def test_one_line_and_nothing_written(command, good, monkeypatch, words):
+def test_hostile_input_gives_a_one_line_error_and_writes_nothing(command, good, monkeypatch, words):
     monkeypatch.chdir(good)
     before = state(good)
     code, _, err = command(*words)
@@ -181,7 +185,7 @@ def test_one_line_and_nothing_written(command, good, monkeypatch, words):
     assert os.getcwd() == str(good)
 
 
-def test_the_same_commands_without_hostility_run(command, good):
-    """The negative control: what is refused is the hostile part."""
+def test_valid_commands_run(command, good):
+    """Negative control: the same commands with valid input succeed."""
     assert command(*RUN)[0] == 0
     assert command(*SMALL, "--store", "small.zarr")[0] == 0

@@ -1,4 +1,4 @@
-"""All studies in one folder: run, stop, go on, refuse; and what is concluded from their stores."""
+"""All studies in one folder: runs, interrupts, resumption, errors, and the tables of their page."""
 
 import re
 import shutil
@@ -35,7 +35,7 @@ def simulate(cell, streams):
     return streams.uniforms(1)[:, 0]
 
 def odd(data, setting, streams):
-    return {"x": data, "error": np.where(data < 0.5, "too small for me", "")}
+    return {"x": data, "error": np.where(data < 0.5, "value is too small", "")}
 
 STUDY = Study("toy", "<i>A toy</i>", "To test.", (Panel(
     "p", "a panel", simulate, (Method("odd", odd),), (Measure("x", "a number"),),
@@ -45,7 +45,7 @@ STUDY = Study("toy", "<i>A toy</i>", "To test.", (Panel(
 
 @pytest.fixture
 def few(monkeypatch):
-    """Let the laboratory have three studies, whose quick scale takes a moment."""
+    """Replace the studies of the laboratory by three fast ones."""
     studies = {name: STUDIES[name] for name in FEW}
     for module in (scales, results, commands):
         monkeypatch.setattr(module, "STUDIES", studies)
@@ -61,14 +61,14 @@ def files(folder):
     return {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
 
 
-def test_run_all_then_again_then_report(command, tmp_path, few):
+def test_run_all_twice_then_report(command, tmp_path, few):
     code, out, err = command(*RUN)
     assert code == 0
     assert [line.split()[0] for line in out.splitlines()] == [*few, "complete;"]
     assert "renyi-curves (2 of 3): 2 of 2 trials" in err
     before = files(tmp_path)
     code, out, err = command(*RUN)
-    assert (code, out.count("was there"), err) == (0, 3, "")
+    assert (code, out.count("already complete"), err) == (0, 3, "")
     assert files(tmp_path) == before
     code, out, _ = command("report", "lab", "--markdown", "verdicts.md")
     assert code == 0
@@ -95,7 +95,7 @@ def test_run_all_then_again_then_report(command, tmp_path, few):
 
 
 def _lose_records(folder, damaged, *lost):
-    """Damage the record of one store's session, and lose the state of others, as a copy without hidden files does."""
+    """Damage the session record of one store, or remove the state of several, as a copy without hidden files does."""
     for record in (folder / f"{damaged}.zarr" / SESSIONS).iterdir() if not lost else ():
         record.write_bytes(record.read_bytes()[:-20])
     for name in (damaged, *lost) if lost else ():
@@ -103,7 +103,7 @@ def _lose_records(folder, damaged, *lost):
 
 
 def _fail_at(monkeypatch, name, error):
-    """Make the run of one study raise."""
+    """Make the run of one study raise `error`; return a function that undoes this."""
     real = pipeline.run
 
     def run(source, path, **how):
@@ -115,30 +115,30 @@ def _fail_at(monkeypatch, name, error):
     return lambda: monkeypatch.setattr(pipeline, "run", real)
 
 
-def test_interrupt_keeps_what_was_done(command, tmp_path, few, monkeypatch):
-    mend = _fail_at(monkeypatch, "renyi-curves", KeyboardInterrupt())
+def test_interrupt_keeps_finished_studies(command, tmp_path, few, monkeypatch):
+    repair = _fail_at(monkeypatch, "renyi-curves", KeyboardInterrupt())
     code, out, err = command(*RUN, "--seed", "5")
     assert code == 130
-    assert "go on with: dpstudies run all --store lab --scale quick --seed 5" in err
+    assert "continue with: dpstudies run all --store lab --scale quick --seed 5" in err
     assert [path.name for path in (tmp_path / "lab").iterdir()] == ["gibbs-traces.zarr"]
-    mend()
+    repair()
     code, out, _ = command(*RUN, "--seed", "5")
-    assert (code, out.count("was there")) == (0, 1)
+    assert (code, out.count("already complete")) == (0, 1)
 
 
-def test_study_that_cannot_be_run_does_not_lose_the_others(command, tmp_path, few, monkeypatch):
-    mend = _fail_at(monkeypatch, "renyi-curves", RuntimeError("no such luck"))
+def test_failure_of_one_study_does_not_stop_the_others(command, tmp_path, few, monkeypatch):
+    repair = _fail_at(monkeypatch, "renyi-curves", RuntimeError("no such luck"))
     code, out, err = command(*RUN)
     assert code == 3
     assert "renyi-curves (2 of 3) cannot be run: no such luck" in err
-    assert "incomplete: renyi-curves; go on with: dpstudies run all --store lab --scale quick" in out
+    assert "incomplete: renyi-curves; continue with: dpstudies run all --store lab --scale quick" in out
     assert sorted(path.name for path in (tmp_path / "lab").iterdir()) == ["gibbs-traces.zarr", "renyi-utility.zarr"]
     assert command("report", "lab")[0] == 0
     page = (tmp_path / "lab/report.html").read_text()
     assert "Incomplete." in page
     assert "renyi-curves is missing." in page
     assert "The store of calibration is missing." in page
-    mend()
+    repair()
     assert command(*RUN)[0] == 0
 
 
@@ -153,7 +153,7 @@ def test_incomplete_store_is_named(command, tmp_path, few):
 
 
 def test_failed_trials_exit_with_1_and_names_are_escaped(command, tmp_path, few, monkeypatch):
-    """A study of one's own is run and shown like the others, what it is called is text."""
+    """A custom study is run and reported like the others, and its titles are escaped."""
     (tmp_path / "toy_of_one.py").write_text(TOY)
     monkeypatch.syspath_prepend(tmp_path)
     import toy_of_one
@@ -200,18 +200,18 @@ def test_scale_and_markdown_are_for_all_studies(command, tmp_path):
 
 
 @pytest.mark.slow
-def test_folders_that_hold_something_else_are_refused_and_unchanged(command, tmp_path, few):
+def test_foreign_folders_are_refused_and_not_changed(command, tmp_path, few):
     command(*RUN)
-    (tmp_path / "letter.txt").write_text("dear reader")
+    (tmp_path / "letter.txt").write_text("a letter")
     before = files(tmp_path)
-    for folder, told in (
+    for folder, message in (
         ("lab/renyi-curves.zarr", "must be a folder for the stores"),
         ("letter.txt", "must be a writable folder"),
         ("lab", "another spec, scale or code version"),
     ):
         code, _, err = command("run", "all", "--store", folder)
         assert (code, err.count("\n")) == (2, 1)
-        assert told in err
+        assert message in err
     for options in (("--figures", "f"), ("--study", "x")):
         assert command("report", "lab", *options)[0] == 2
     code, _, err = command("report", "lab", "--output", "absent/page.html")
@@ -219,7 +219,7 @@ def test_folders_that_hold_something_else_are_refused_and_unchanged(command, tmp
     assert files(tmp_path) == before
 
 
-def test_folder_of_no_store():
+def test_folder_without_stores():
     assert not is_folder("/absent")
     with pytest.raises(BadInputError, match="holds no store of a study"):
         load_results("/absent")
@@ -261,7 +261,7 @@ def _numbers(text):
 
 
 def test_computed_numbers():
-    """Each printed formula fails, and each right one agrees with an independent value."""
+    """Each printed formula fails, and each correct one agrees with an independent value."""
     assert _numbers(formula_checks.wald({}))[-2:] == [2.0, 1.0]
     assert _numbers(formula_checks.kernel_mass({}))[-1] == 1.0
     assert _numbers(formula_checks.kernel_mass({}))[-2] < 0.5
@@ -279,7 +279,7 @@ def test_computed_numbers():
 
 
 def test_covariance_of_regions():
-    """Against the variance of all records' sum, which no division into regions changes."""
+    """Compare the covariance with its value by quadrature."""
     distribution = stats.expon(scale=0.25)
 
     def moment(low, high, power):
@@ -293,7 +293,7 @@ def test_covariance_of_regions():
 
 @pytest.fixture(scope="module")
 def audited(tmp_path_factory):
-    """Audits of a skewed prior, at which local sensitivity is caught, and quantiles from partitions."""
+    """Return results of audits at a skewed prior, where `local` is not private, and of quantiles from partitions."""
     folder = tmp_path_factory.mktemp("audited")
     values = {"prior": ["0.01:100"], "n": [300], "epsilon": [0.1], "mechanism": ["smooth", "local", "geometric"]}
     pipeline.run(STUDIES["privacy-audit"], folder / "privacy-audit.zarr", panels=["binomial"], values=values)
@@ -312,13 +312,13 @@ def test_audit_table(audited):
     assert rows["geometric"][1:6] == ("ε-DP", "holds", rows["geometric"][3], "1.000000", "0.00%")
     assert rows["smooth"][1:3] == ("(ε, δ)-DP; proof for 3ε/2", "holds")
     assert float(rows["smooth"][4]) == pytest.approx(1 - float(rows["smooth"][5].rstrip("%")) / 100, abs=1e-4)
-    for row in rows.values():  # a loss is its share of some epsilon that was audited
+    for row in rows.values():  # a loss is its share of an audited epsilon
         assert min(abs(float(row[3]) / float(row[4]) - epsilon) for epsilon in (0.1, 0.45, 0.9, 1, 3)) < 1e-3, row
     assert rows["quantile"][2] == rows["quantile-centred"][2] == "holds"
     assert 0.8 < float(rows["quantile-centred"][4]) <= 1
 
 
-def test_comparisons_show_what_is_stored(audited):
+def test_comparisons_show_stored_numbers(audited):
     (table,) = comparison_tables(audited)
     assert table.title == "Posterior quantiles from partitions"
     assert [row[:2] for row in table.rows] == [("quantile", "P2"), ("quantile-centred", "ours")]

@@ -1,4 +1,4 @@
-"""What the commands print: escapes of terminals, credentials, and outputs that cannot be written."""
+"""Output of the commands: terminal escapes, credentials, and outputs that cannot be written."""
 
 import io
 import os
@@ -32,9 +32,9 @@ def test_printable(text, shown):
     assert printable(text) == shown
 
 
-def test_escapes_of_a_study_are_not_sent_to_the_terminal(command):
-    """As texts of errors, values of factors, names of methods, and titles."""
-    text = STUDY_FILE.replace("two is not for me", r"\x1b[2Jtwo").replace('"a panel"', r'"a \x1b]0;panel\x07"')
+def test_terminal_escapes_of_a_study_are_not_printed(command):
+    """Escapes may occur in errors, values of factors, names of methods, and titles."""
+    text = STUDY_FILE.replace("value is two", r"\x1b[2Jtwo").replace('"a panel"', r'"a \x1b]0;panel\x07"')
     Path("toy.py").write_text(text.replace('Method("odd"', r'Method("o\x1b[31md"'))
     command("run", "toy.py", "--store", "t.zarr")
     at = ("--panel", "p", "--cell", "n=2", "--trial", "0")
@@ -50,7 +50,7 @@ def test_escapes_of_a_study_are_not_sent_to_the_terminal(command):
 
 
 def shell(line, folder):
-    """Run a line of a shell; return its exit code and what it prints to standard error."""
+    """Run a shell command; return its exit code and standard error."""
     program = f"{sys.executable} -c 'from studies.cli import main; main()'"
     done = subprocess.run(
         ["bash", "-o", "pipefail", "-c", line.replace("dpstudies", program)],
@@ -65,21 +65,21 @@ def shell(line, folder):
 
 
 class Full(io.StringIO):
-    """A stream on a disk that is full."""
+    """A stream on a full disk."""
 
     def write(self, text):
         raise OSError(28, "No space left on device")
 
 
 @pytest.mark.parametrize("words", [("list",), ("plan", "--help"), ("cluster", "--help")])
-def test_an_output_that_cannot_be_written_is_one_line(command, monkeypatch, words):
+def test_failure_to_write_the_output_gives_a_one_line_error(command, monkeypatch, words):
     monkeypatch.setattr(sys, "stdout", Full())
     code, _, err = command(*words)
     assert (code, err) == (3, "dpstudies: cannot write the output: No space left on device\n")
 
 
-def test_a_lost_terminal_ends_no_run(command, monkeypatch):
-    """Progress and errors are not worth it."""
+def test_run_continues_without_standard_error(command, monkeypatch):
+    """Failures to print progress and errors are ignored."""
     Path("toy.py").write_text(STUDY_FILE)
     monkeypatch.setattr(sys, "stderr", Full())
     assert command("run", "toy.py", "--store", "t.zarr")[0] == 1
@@ -102,8 +102,8 @@ FULL = "dpstudies: cannot write the output: No space left on device\n"
         ("mkdir gone; cd gone; rmdir ../gone; dpstudies status x", 2, "current folder was removed; change to another"),
     ],
 )
-def test_outputs_of_a_process_that_cannot_be_written(tmp_path, line, code, error):
-    found, said = shell(line, tmp_path)
+def test_exit_codes_if_the_output_of_a_process_cannot_be_written(tmp_path, line, code, error):
+    found, printed = shell(line, tmp_path)
     assert found == code
-    assert "Traceback" not in said
-    assert error in said if "folder" in error else said == error
+    assert "Traceback" not in printed
+    assert error in printed if "folder" in error else printed == error

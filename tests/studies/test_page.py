@@ -1,4 +1,4 @@
-"""The pages in a browser: width of a phone, dark mode, contrast, keyboard, texts for figures; each check can fail."""
+"""The pages in a browser: phone width, dark mode, contrast, keyboard, image texts; checks have negative controls."""
 
 import asyncio
 import base64
@@ -21,7 +21,7 @@ from studies import STUDIES
 from studies.laboratory.page import write_laboratory
 from studies.report import write_report
 
-pytestmark = pytest.mark.slow  # together they take a quarter of a minute
+pytestmark = pytest.mark.slow  # about 15 s in all
 
 PHONE, DESK = (375, 800), (1200, 900)
 _SECONDS = 60
@@ -70,7 +70,7 @@ LOCKED_TABLES = """[...document.querySelectorAll('table')].filter((e) => {
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory):
-    """Start a browser that listens on loopback alone, for the life of this module."""
+    """Start a browser that listens on loopback only."""
     program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if program is None:
         pytest.skip("no Chromium here")
@@ -93,12 +93,12 @@ def address(tmp_path_factory):
         number, path = port.read_text().splitlines()
         yield f"ws://127.0.0.1:{number}{path}"
     finally:
-        os.killpg(process.pid, signal.SIGKILL)  # the session of this process alone: it and its renderers
+        os.killpg(process.pid, signal.SIGKILL)  # the session of this process: it and its renderers
         process.wait(_SECONDS)
 
 
 class Tab:
-    """One page in the browser, by the DevTools protocol."""
+    """A page in the browser, controlled by the DevTools protocol."""
 
     def __init__(self, socket):
         self._socket, self._numbers, self._session = socket, itertools.count(1), None
@@ -161,7 +161,7 @@ class Tab:
 
 
 def visit(address, page, act, size=DESK, dark=False):
-    """Open a page and let ``act(tab)`` look at it; bounded in time."""
+    """Open a page and return ``act(tab)``, with a time limit."""
 
     async def work():
         socket = await websocket_connect(address, max_message_size=1 << 28)
@@ -171,7 +171,7 @@ def visit(address, page, act, size=DESK, dark=False):
             return await act(tab)
         finally:
             socket.close()
-            while await socket.read_message() is not None:  # until the other side has closed, too
+            while await socket.read_message() is not None:  # until the other side has closed as well
                 pass
 
     return asyncio.run(asyncio.wait_for(work(), _SECONDS))
@@ -183,7 +183,7 @@ def look(address, page, script, **how):
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
-    """Write the page of three small stores, that of one of them, and one spoilt in every way that is checked."""
+    """Write a page of three small stores, a page of one of them, and one that violates every check."""
     folder = tmp_path_factory.mktemp("laboratory")
     for name, values in TINY.items():
         store = pipeline.run(STUDIES[name], folder / f"{name}.zarr", **values)
@@ -213,20 +213,20 @@ def test_page_is_no_wider_than_the_screen(address, pages, name, size):
     assert look(address, pages[name], OVERFLOW, size=size) <= 0
 
 
-def test_wide_page_is_found(address, pages):
+def test_wide_page_is_detected(address, pages):
     assert look(address, pages["spoilt"], OVERFLOW, size=PHONE) > 1000
 
 
 @pytest.mark.parametrize("name", GOOD)
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_text_stands_out(address, pages, name, dark):
-    """WCAG AA: a contrast of 4.5 at least, of every text on what is behind it."""
+def test_text_has_sufficient_contrast(address, pages, name, dark):
+    """Every text has a contrast of at least 4.5 to its background (WCAG AA)."""
     contrast, text = look(address, pages[name], CONTRASTS, dark=dark)
     assert contrast >= 4.5, text
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_faint_text_is_found(address, pages, dark):
+def test_faint_text_is_detected(address, pages, dark):
     assert look(address, pages["spoilt"], CONTRASTS, dark=dark)[0] < 4.5
 
 
@@ -241,11 +241,11 @@ def test_dark_mode_changes_page_and_figures(address, pages, name):
 
     light, dark = (visit(address, pages[name], act, dark=dark) for dark in (False, True))
     assert light[0] != dark[0]
-    assert [_extremes(picture) for picture in (light[1], dark[1])] == [("light", "dark ink"), ("dark", "light ink")]
+    assert [_extremes(png) for png in (light[1], dark[1])] == [("light", "dark ink"), ("dark", "light ink")]
 
 
 def _extremes(png):
-    """Say what a picture's ground is, and whether its grey extreme is darker or lighter than that."""
+    """Return the brightness of an image's background, and that of its ink."""
     grey = image.imread(io.BytesIO(png))[..., :3].mean(axis=-1)
     ground = float(grey[0, 0])
     ink = float(grey.min() if ground > 0.5 else grey.max())
@@ -254,8 +254,8 @@ def _extremes(png):
 
 
 @pytest.mark.parametrize("name", GOOD)
-def test_page_is_whole(address, pages, name):
-    """Figures have a text and can be decoded, headings descend one by one, links lead somewhere, nothing is fetched."""
+def test_page_is_complete(address, pages, name):
+    """Figures have a text and decode, headings descend by single levels, links have targets, and nothing is fetched."""
     wrong, headings, complaints, n_images = visit(address, pages[name], _inspect)
     assert (wrong, complaints) == ([0, 0, 0, 0, 1], [])  # one request: the page itself
     assert n_images >= 1
@@ -263,7 +263,7 @@ def test_page_is_whole(address, pages, name):
     assert _descends(headings)
 
 
-def test_what_is_wrong_is_found(address, pages):
+def test_defects_of_a_page_are_detected(address, pages):
     wrong, headings, complaints, _ = visit(address, pages["spoilt"], _inspect)
     assert wrong == [1, 1, 1, 1, 2]
     assert not _descends(headings)
@@ -281,8 +281,8 @@ def _descends(headings):
 
 
 @pytest.mark.parametrize("name", GOOD)
-def test_tab_moves_through_all_that_can_be_used(address, pages, name):
-    """In the order of the page, with an outline to see; the first is the link that skips to the content."""
+def test_tab_moves_through_all_focusable_elements(address, pages, name):
+    """The order is that of the page, outlines are visible, and the first element is the link to the content."""
 
     async def act(tab):
         stops = []
@@ -299,7 +299,7 @@ def test_tab_moves_through_all_that_can_be_used(address, pages, name):
     assert {stop["tag"] for stop in stops} >= {"A", "DIV", "SUMMARY"}
 
 
-def test_focus_that_cannot_be_seen_is_found(address, pages):
+def test_invisible_focus_is_detected(address, pages):
     async def act(tab):
         await tab.press_tab()
         return await tab.evaluate(FOCUSED)

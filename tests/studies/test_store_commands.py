@@ -1,4 +1,4 @@
-"""The commands that keep a store, as a user types them: extend, verify, errors, resume --retry, status, submit."""
+"""Commands that maintain a store: extend, verify, errors, resume --retry, status, submit."""
 
 import errno
 import re
@@ -25,7 +25,7 @@ ACCEPTED = ("--study", "toy.py", "--accept-edited-study")
 
 @pytest.fixture
 def store(command):
-    """Run a toy of which seven trials fail; return the path as a user gives it."""
+    """Run a study in which seven trials fail; return the relative path of its store."""
     Path("toy.py").write_text(STUDY_FILE)
     assert command("run", "toy.py", "--store", "t.zarr")[0] == 1
     return "t.zarr"
@@ -35,15 +35,15 @@ def test_errors_are_grouped_by_cause(command, store):
     code, out, _ = command("errors", store)
     assert code == 1
     assert out.splitlines() == [
-        "p: 7 failed: two is not for me",
+        "p: 7 failed: value is two",
         "  n=2, method=odd: 7 trials, first 0",
         "  again: dpstudies trial t.zarr --panel p --cell n=2 --trial 0",
-        "7 failed trials, 1 causes; try them again with: dpstudies resume t.zarr --retry failed",
+        "7 failed trials, 1 causes; retry them with: dpstudies resume t.zarr --retry failed",
     ]
 
 
-def test_causes_differ_by_their_words_and_not_by_their_numbers(command):
-    text = STUDY_FILE.replace('np.where(np.floor(data) == 2, "two is not for me", "")', "REASONS[: len(data)]")
+def test_causes_that_differ_in_numbers_only_are_grouped(command):
+    text = STUDY_FILE.replace('np.where(np.floor(data) == 2, "value is two", "")', "REASONS[: len(data)]")
     Path("toy.py").write_text(text + '\nREASONS = np.array(["step 1 of 3", "step 2 of 3", "no start"], object)\n')
     command("run", "toy.py", "--store", "t.zarr", "--set", "n=1")
     out = command("errors", "t.zarr")[1]
@@ -51,7 +51,7 @@ def test_causes_differ_by_their_words_and_not_by_their_numbers(command):
     assert "p: 2 failed: no start\n  n=1, method=odd: 2 trials, first 2" in out
 
 
-def test_failed_trials_are_tried_again_on_request_only(command, store):
+def test_failed_trials_are_retried_on_request_only(command, store):
     before = xr.open_zarr(store, group="p").load()
     assert command("resume", store)[0] == 1
     assert xr.open_zarr(store, group="p").load().equals(before)
@@ -100,31 +100,31 @@ def test_verify(command, store):
     assert command("verify", store)[0] == 0
 
 
-def test_verify_tells_other_numbers(command, store):
+def test_verify_detects_different_numbers(command, store):
     Path("toy.py").write_text(STUDY_FILE.replace("[:, 0] +", "[:, 0] + 1e-3 +"))
     code, out, _ = command("verify", store, "--all", *ACCEPTED)
     assert code == 1
     assert "x is different: largest relative difference" in out
     assert "dpstudies verify t.zarr --repair" in out
     code, out, _ = command("verify", store, "--all", "--repair", *ACCEPTED)
-    assert (code, "replaced by what is computed now" in out) == (0, True)
+    assert (code, "replaced by newly computed ones" in out) == (0, True)
     assert command("verify", store, "--all", *ACCEPTED)[0] == 0
 
 
 @pytest.mark.parametrize(
-    ("spoil", "told"),
+    ("spoil", "message"),
     [
         (lambda state: (state / "sessions/000001.json").write_text("{"), "000001.json is damaged"),
         (shutil.rmtree, "their records were lost"),
     ],
     ids=["damaged", "lost"],
 )
-def test_report_says_that_records_of_sessions_are_gone(command, store, spoil, told):
+def test_report_mentions_damaged_and_lost_session_records(command, store, spoil, message):
     assert command("report", store)[0] == 0
     assert "to interrupted" not in Path("report.html").read_text()
     spoil(Path(store, STATE))
     assert command("report", store)[0] == 0
-    assert told in Path("report.html").read_text()
+    assert message in Path("report.html").read_text()
 
 
 def cut(path):
@@ -137,15 +137,15 @@ def cut(path):
     [("p/n/c/0", "p: n is damaged: "), ("p/x/zarr.json", "p: x is damaged: "), (COPY, "store: root is damaged: ")],
     ids=["coordinate", "metadata", "copy of the root"],
 )
-def test_verify_repairs_what_the_spec_decides_on_request_only(command, store, spoil, file, named):
-    """No block is pending for it."""
+def test_verify_repairs_coordinates_metadata_and_root_on_request_only(command, store, spoil, file, named):
+    """The repair makes no block pending."""
     spoil(Path(store, file))
     before = file_stamps(store)
     code, out, _ = command("verify", store, "--sample", "0")
     assert (code, named in out, "repair it with: dpstudies verify t.zarr --repair" in out) == (3, True, True)
     assert file_stamps(store) == before
     code, out, _ = command("verify", store, "--sample", "0", "--repair")
-    assert (code, named in out, "were written anew" in out, "pending" in out) == (0, True, True, False)
+    assert (code, named in out, "were rewritten" in out, "pending" in out) == (0, True, True, False)
     found = "12 blocks of a setting read, 0 computed again, 0 problems\n"
     assert command("verify", store, "--sample", "0")[:2] == (0, found)
 
@@ -158,18 +158,18 @@ def test_verify_names_a_damaged_root(command, store):
     assert command("verify", store, "--sample", "0")[0] == 0
 
 
-def test_a_lost_record_of_a_session_is_named_and_changes_no_exit_code(command, store, monkeypatch):
-    """It cannot be repaired, and no number depends on it."""
-    monkeypatch.setattr("pipeline.stores.sessions.LEASE_SECONDS", 0.5)  # whose session it was is not known
+def test_lost_session_record_is_reported_without_an_exit_code(command, store, monkeypatch):
+    """The record cannot be repaired, and no number depends on it."""
+    monkeypatch.setattr("pipeline.stores.sessions.LEASE_SECONDS", 0.5)  # the owner of the session is unknown
     cut(Path(store, SESSIONS, "000001.json"))
     for options in ((), ("--repair",)):
         code, out, _ = command("verify", store, "--sample", "0", *options)
-        assert (code, "store: session 000001.json is lost: " in out, "written anew" in out) == (0, True, False)
+        assert (code, "store: session 000001.json is lost: " in out, "rewritten" in out) == (0, True, False)
         assert "repair it with" not in out
 
 
 @pytest.mark.parametrize("reader", ["status", "errors", "summarise", "report"])
-def test_damage_is_one_line_that_says_what_to_do(command, store, reader):
+def test_damage_gives_a_one_line_error_with_the_remedy(command, store, reader):
     path = Path(store, "p", "status", "c", "1", "1", "0")
     path.write_bytes(b"x" + path.read_bytes()[1:])
     code, _, err = command(reader, store)
@@ -180,7 +180,7 @@ def test_damage_is_one_line_that_says_what_to_do(command, store, reader):
 
 
 @pytest.mark.parametrize("reader", ["status", "errors", "summarise", "report"])
-def test_an_error_of_the_file_system_is_one_line_and_no_damage(command, store, monkeypatch, reader):
+def test_file_system_error_is_one_line_and_not_reported_as_damage(command, store, monkeypatch, reader):
     get, read = LocalStore.get, LocalFiles._read
 
     def check(key):
@@ -203,7 +203,7 @@ def test_an_error_of_the_file_system_is_one_line_and_no_damage(command, store, m
 
 
 @pytest.mark.slow
-def test_status_watches_until_all_is_there(command):
+def test_status_watches_until_the_store_is_complete(command):
     Path("toy.py").write_text(
         STUDY_FILE.replace("def mean(", "import time\ndef mean(").replace(
             'return {"x": data}', 'time.sleep(0.4); return {"x": data}'
@@ -225,7 +225,7 @@ def test_status_watches_until_all_is_there(command):
     assert command("status", "t.zarr", "--watch", "--every", "0")[0] == 2
 
 
-def test_submit_needs_a_scheduler_that_stays(command):
+def test_submit_needs_a_persistent_scheduler(command):
     Path("toy.py").write_text(STUDY_FILE)
     Path("cluster.yaml").write_text("profiles: {here: {class: LocalCluster}}")
     code, _, err = command("submit", "toy.py", "--store", "t.zarr", "--cluster", "here")
@@ -233,7 +233,7 @@ def test_submit_needs_a_scheduler_that_stays(command):
     assert not Path("t.zarr").exists()
 
 
-def test_a_time_limit_needs_processes(command):
+def test_time_limit_needs_processes(command):
     Path("toy.py").write_text(STUDY_FILE)
     code, _, err = command("run", "toy.py", "--store", "t.zarr", "--time-limit", "5")
     assert (code, "a time limit must have worker processes" in err) == (2, True)
@@ -249,7 +249,7 @@ COMPUTING = {
 
 
 @pytest.mark.parametrize("name", ["run", *COMPUTING])
-def test_an_edited_study_file_is_refused_unless_it_is_accepted(command, store, name):
+def test_edited_study_file_is_refused_unless_accepted(command, store, name):
     """Old and new numbers would be mixed: numbers around 1.5 and 101.5."""
     words = COMPUTING.get(name, ("run", "toy.py", "--store", "t.zarr"))
     before = {path: path.stat().st_mtime_ns for path in Path(store).rglob("*")}
@@ -263,8 +263,8 @@ def test_an_edited_study_file_is_refused_unless_it_is_accepted(command, store, n
     assert command(*words, *accepted)[0] == (1 if name in ("run", "resume", "extend") else 0)
 
 
-def test_the_code_of_a_store_from_elsewhere_does_not_run(command, monkeypatch, tmp_path):
-    """Commands that need it refuse it in one line; others do not need it."""
+def test_code_of_a_foreign_store_does_not_run(command, monkeypatch, tmp_path):
+    """Commands that need the code give a one-line error; others run."""
     Path("toy.py").write_text(f"import pathlib\npathlib.Path({str(tmp_path / 'trace')!r}).touch()\n{STUDY_FILE}")
     command("run", "toy.py", "--store", "t.zarr")
     monkeypatch.setenv("DPSTUDIES_HOME", str(tmp_path / "another"))
@@ -290,7 +290,7 @@ def test_the_code_of_a_store_from_elsewhere_does_not_run(command, monkeypatch, t
 
 
 def test_packages_of_the_current_folder_are_not_imported(command):
-    """Whoever lists studies in a folder from elsewhere runs nothing of it."""
+    """Listing studies in a foreign folder does not run its code."""
     Path("evil.py").write_text("open('trace', 'w')")
     Path("evil-1.0.dist-info").mkdir()
     Path("evil-1.0.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: evil\nVersion: 1.0\n")
@@ -300,11 +300,11 @@ def test_packages_of_the_current_folder_are_not_imported(command):
     assert not Path("trace").exists()
 
 
-def test_the_command_that_computes_a_trial_again_can_be_pasted(command):
-    """Whatever the values of its cell hold; and it is that of the store, not of a text in it."""
+def test_printed_command_of_a_trial_can_be_pasted(command):
+    """Values of the cell are quoted, and commands in stored errors are not printed."""
     label = "a b,c='d';$HOME"
     text = STUDY_FILE.replace('(Factor("n", (1, 2), "size", "int"),)', f'(Factor("label", ({label!r},), "", "str"),)')
-    text = text.replace('cell["n"]', "2").replace("two is not for me", "two\\nagain: rm -rf /")
+    text = text.replace('cell["n"]', "2").replace("value is two", "two\\nagain: rm -rf /")
     Path("toy.py").write_text(text)
     command("run", "toy.py", "--store", "a store.zarr")
     code, out, _ = command("errors", "a store.zarr")
@@ -317,18 +317,18 @@ def test_the_command_that_computes_a_trial_again_can_be_pasted(command):
     assert (code, "label is given twice; a cell has one value of label" in err) == (2, True)
 
 
-def test_an_error_chunk_that_is_missing(command, store):
+def test_missing_error_chunk(command, store):
     for path in Path(store, "p", "error", "c").rglob("*"):
         if path.is_file():
             path.unlink()
     code, out, _ = command("errors", store)
     assert code == 1
-    assert "p: 7 failed: no reason is stored; look for damage with verify" in out
+    assert "p: 7 failed: no error is stored; check for damage with verify" in out
     assert "again: dpstudies trial t.zarr --panel p --cell n=2 --trial 0" in out
 
 
 @pytest.mark.parametrize("words", [("report", "t.zarr"), ("report", "t.zarr", "--figures", "figures")])
-def test_a_report_on_a_full_disk_leaves_the_page_as_it_was(command, store, monkeypatch, words):
+def test_report_on_a_full_disk_keeps_the_previous_page(command, store, monkeypatch, words):
     Path("report.html").write_text("the page before")
     Path("report.html").chmod(0o640)
     write = Path.write_bytes
@@ -352,7 +352,7 @@ def test_a_report_on_a_full_disk_leaves_the_page_as_it_was(command, store, monke
     assert Path("report.html").stat().st_mode & 0o777 == 0o640
 
 
-def test_a_report_through_a_link_and_to_a_device(command, store):
+def test_report_to_a_link_and_to_a_device(command, store):
     """Neither the link nor the device is replaced by a file."""
     Path("pages").mkdir()
     Path("link.html").symlink_to("pages/page.html")

@@ -187,11 +187,11 @@ def test_every_figure_is_drawn(summaries):
     for figure in STUDY.figures:
         (svg,) = render(figure.draw, summaries, ["svg"])
         assert INK.encode() in svg
-        canvas = figure.draw(summaries)
+        drawn = figure.draw(summaries)
         ds = summaries[figure.panels[0]]
-        assert len(canvas.axes) == 2 * ds.sizes["n"]
-        assert all(axes.get_xlabel() and axes.get_ylabel() for axes in canvas.axes)
-        for axes in canvas.axes[1::2]:
+        assert len(drawn.axes) == 2 * ds.sizes["n"]
+        assert all(axes.get_xlabel() and axes.get_ylabel() for axes in drawn.axes)
+        for axes in drawn.axes[1::2]:
             for line in axes.get_lines():
                 assert line.get_ydata()[-1] == pytest.approx(1.0, abs=1e-12) or np.isnan(line.get_ydata()[-1])
 

@@ -254,11 +254,11 @@ def test_every_figure_is_drawn(summaries):
     for figure in STUDY.figures:
         (svg,) = render(figure.draw, summaries, ["svg"])
         assert INK.encode() in svg
-        canvas = figure.draw(summaries)
-        assert [axes.get_title(loc="left") for axes in canvas.axes] == ["n = 20", "n = 100", "n = 500", "n = 2000"]
-        assert all(axes.get_xlabel() and axes.get_ylabel() for axes in canvas.axes)
-        assert [text.get_text() for text in canvas.legends[0].get_texts()] == ["local", "varying", "smooth", "global"]
-        line = canvas.axes[1].get_lines()[0]
+        drawn = figure.draw(summaries)
+        assert [axes.get_title(loc="left") for axes in drawn.axes] == ["n = 20", "n = 100", "n = 500", "n = 2000"]
+        assert all(axes.get_xlabel() and axes.get_ylabel() for axes in drawn.axes)
+        assert [text.get_text() for text in drawn.legends[0].get_texts()] == ["local", "varying", "smooth", "global"]
+        line = drawn.axes[1].get_lines()[0]
         np.testing.assert_allclose(line.get_ydata(), local_sensitivities(100), rtol=1e-10)
 
 

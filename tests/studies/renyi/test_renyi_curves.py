@@ -165,11 +165,11 @@ def test_every_figure_is_drawn(summaries):
     (figure,) = STUDY.figures
     (svg,) = render(figure.draw, summaries, ["svg"])
     assert INK.encode() in svg
-    canvas = figure.draw(summaries)
-    assert [axes.get_title(loc="left") for axes in canvas.axes] == list(PANELS)
-    labels = [text.get_text() for text in canvas.legends[0].get_texts()]
+    drawn = figure.draw(summaries)
+    assert [axes.get_title(loc="left") for axes in drawn.axes] == list(PANELS)
+    labels = [text.get_text() for text in drawn.legends[0].get_texts()]
     assert labels == ["0.1", "0.3", "0.5", "0.7", "0.9", "1 (direct posterior)"]
-    for axes in canvas.axes:
+    for axes in drawn.axes:
         curve, asymptote = axes.get_lines()[-2:]
         assert np.isfinite(curve.get_ydata()).all()
         assert curve.get_xdata()[-1] == 6.95

@@ -279,16 +279,16 @@ def test_every_figure_is_drawn(summaries):
     for figure in STUDY.figures:
         (svg,) = render(figure.draw, summaries, ["svg"])
         assert INK.encode() in svg
-        canvas = figure.draw(summaries)
-        assert [axes.get_title(loc="left") for axes in canvas.axes] == ["order 2", "order 15"] * 2
-        assert all(axes.get_xlabel() and axes.get_ylabel() for axes in canvas.axes)
-        labels = [text.get_text() for text in canvas.legends[0].get_texts()]
+        drawn = figure.draw(summaries)
+        assert [axes.get_title(loc="left") for axes in drawn.axes] == ["order 2", "order 15"] * 2
+        assert all(axes.get_xlabel() and axes.get_ylabel() for axes in drawn.axes)
+        labels = [text.get_text() for text in drawn.legends[0].get_texts()]
         last = "direct sampling" if figure.name == "utility-kl" else "true-posterior"
         assert labels == [*MECHANISMS[1:], last]
         ds = summaries[figure.panels[0]]
         measure = "kl" if figure.name == "utility-kl" else "expected_nll"
         np.testing.assert_array_equal(
-            canvas.axes[0].get_lines()[0].get_ydata(), ds[measure].sel(order=2.0, mechanism="diffused")
+            drawn.axes[0].get_lines()[0].get_ydata(), ds[measure].sel(order=2.0, mechanism="diffused")
         )
 
 
