@@ -182,7 +182,7 @@ def unevaluated(panel: Panel, n_trials: int, status: Status, reason: str) -> Out
 
 def _simulate(study: Study, panel: Panel, cell: Mapping[str, Value], trials: range) -> Any:
     """Return the read-only data shared by all settings."""
-    streams = Streams(study.seed, study.name, panel.name, "data", cell, trials)
+    streams = Streams(study.seed, study.name, panel.name, "data", panel.keyed(cell), trials)
     data = panel.simulate({**panel.fixed_values, **cell}, streams)
     freeze_arrays(data)
     return data
@@ -199,7 +199,14 @@ def _compute(
         data,
         [(setting.method, {**panel.fixed_values, **setting.values}) for setting in settings],
         [
-            Streams(study.seed, study.name, panel.name, setting.method.name, {**cell, **setting.values}, trials)
+            Streams(
+                study.seed,
+                study.name,
+                panel.name,
+                setting.method.stream_key or setting.method.name,
+                panel.keyed({**cell, **setting.values}),
+                trials,
+            )
             for setting in settings
         ],
     )

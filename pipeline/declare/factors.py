@@ -92,6 +92,9 @@ class Factor:
         Type of the values. Strings are converted to it; values that cannot be converted raise BadInputError.
     unit : str
         Unit of the values, ``"1"`` for dimensionless numbers.
+    stream_key : str, optional
+        Name of the factor in the keys of random streams, by default `name`. A renamed factor keeps its earlier name
+        here, and thereby its numbers.
 
     Examples
     --------
@@ -106,6 +109,7 @@ class Factor:
     meaning: str
     kind: Kind = "float"
     unit: str = "1"
+    stream_key: str | None = None
 
     def __post_init__(self) -> None:
         if not self.values:
@@ -219,6 +223,9 @@ class Method:
         Increased whenever the numbers change.
     note : str
         Note for readers of the results; "Not private: ..." marks the method in figures.
+    stream_key : str, optional
+        Name of the method in the keys of random streams, by default `name`. A renamed method keeps its earlier name
+        here, and thereby its numbers.
     """
 
     name: str
@@ -226,3 +233,4 @@ class Method:
     uses: tuple[str, ...] = ()
     version: int = 1
     note: str = ""
+    stream_key: str | None = None

@@ -17,6 +17,8 @@ from pipeline.errors import BadInputError, unknown
 
 Cell = Mapping[str, Value]
 MAX_TRIALS = 10**9
+SEL_PARAMETERS = frozenset({"self", "indexers", "method", "tolerance", "drop"})
+"""Parameters of `xarray.Dataset.sel`, which would not select along a dimension of the same name."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,7 @@ class Panel:
     method_factors: tuple[Factor, ...] = ()
     outputs: tuple[Factor, ...] = ()
     constants: tuple[Factor, ...] = ()
-    method_dim: str | None = "method"
+    method_dim: str | None = "algorithm"
     trials: int | None = None
     block_trials: int = 1
     version: int = 1
@@ -124,6 +126,12 @@ class Panel:
             raise BadInputError(
                 f"the name of a panel must consist of letters, digits, '_', '.' and '-', got {self.name!r}"
             )
+        for name in (*axes, *methods_axis):
+            if name in SEL_PARAMETERS:
+                raise BadInputError(
+                    f"panel {self.name} must not name a factor or dimension {name!r}, a parameter of xarray's sel; "
+                    "rename it"
+                )
         for constant in self.constants:
             if (n := len(constant.values)) != 1:
                 raise BadInputError(f"constant {constant.name} of panel {self.name} must have one value, got {n}")
@@ -143,7 +151,14 @@ class Panel:
             raise BadInputError(
                 f"panel {self.name} must have one method where method_dim is None, got {', '.join(methods)}"
             )
-        if "data" in methods:
+        keys = [f.stream_key or f.name for f in (*self.factors, *self.method_factors)]
+        roles = [method.stream_key or method.name for method in self.methods]
+        for what, found in (("factors", keys), ("methods", roles)):
+            if len(set(found)) < len(found):
+                raise BadInputError(
+                    f"panel {self.name} must have {what} of distinct stream keys, got {', '.join(found)}"
+                )
+        if "data" in roles:
             raise BadInputError(
                 f"a method of panel {self.name} must not be named 'data', the role of the simulation; rename it"
             )
@@ -176,6 +191,11 @@ class Panel:
     def n_trials(self) -> int:
         """Number of trials per cell, 1 for a deterministic panel."""
         return 1 if self.trials is None else self.trials
+
+    def keyed(self, values: Mapping[str, Value]) -> dict[str, Value]:
+        """Return values of factors under the names that key random streams."""
+        keys = {f.name: f.stream_key or f.name for f in (*self.factors, *self.method_factors)}
+        return {keys[name]: value for name, value in values.items()}
 
     def cells(self) -> list[dict[str, Value]]:
         """Return the combinations of the data factors, with the last factor varying fastest."""
@@ -269,6 +289,11 @@ class Panel:
             "methods": {method.name: {"version": method.version, "uses": list(method.uses)} for method in self.methods},
             "method_order": [method.name for method in self.methods],
             "dims": [axis.name for axis in (*self.factors, *self.method_axes)],
+            "stream_keys": {
+                thing.name: thing.stream_key
+                for thing in (*self.factors, *self.method_factors, *self.methods)
+                if thing.stream_key is not None
+            },
             **{role: {f.name: [_plain(value) for value in f.values] for f in getattr(self, role)} for role in roles},
             "measures": {m.name: {"dims": list(m.dims), "dtype": m.dtype} for m in self.measures},
         }

@@ -14,7 +14,7 @@ from pipeline.errors import BadInputError
 from pipeline.stores.files import Files
 from pipeline.stores.locations import ROOT, STATE
 
-STORE_FORMAT = 2
+STORE_FORMAT = 3
 """Version of the layout; increased when earlier versions of this package would misread the store."""
 COPY = f"{STATE}/root.json"
 _SEAL = "content_sha256"
@@ -143,7 +143,7 @@ def _refuse_other_format(url: str, found: Any) -> None:
     if found != STORE_FORMAT:
         advice = (
             "read it with plain xarray, or use dpstudies 0.1 for it, or run the study again into another --store path"
-            if found == 1
+            if isinstance(found, int) and found < STORE_FORMAT
             else "install the version of dpstudies that wrote it, or a later one"
         )
         raise BadInputError(

@@ -78,20 +78,20 @@ def _least(ess: Array) -> float:
 _STATISTICS = (
     Statistic(
         "ks",
-        "quantile",
+        "pit",
         "Kolmogorov-Smirnov distance of the quantiles to the uniform distribution",
         lambda u: _test_uniformity(u).statistic,
     ),
-    Statistic("p", "quantile", "p-value of the Kolmogorov-Smirnov test", lambda u: _test_uniformity(u).pvalue),
+    Statistic("p", "pit", "p-value of the Kolmogorov-Smirnov test", lambda u: _test_uniformity(u).pvalue),
     Statistic(
         "tails",
-        "quantile",
+        "pit",
         "share of quantiles outside [0.05, 0.95]; 0.1 if calibrated",
         lambda quantiles: np.mean(np.abs(quantiles - 0.5) > 0.45),
     ),
     Statistic(
         "ecdf",
-        "quantile",
+        "pit",
         "empirical distribution function of the quantiles",
         lambda quantiles: np.searchsorted(np.sort(quantiles), _LEVELS.values, side="right") / quantiles.size,
         axis=_LEVELS,
@@ -118,7 +118,7 @@ def _panel(
 
     def validate(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
         model.validate_prior(cell["prior"])
-        if setting["method"] == "marginal":
+        if setting["algorithm"] == "marginal":
             validate_marginal_prior(family, cell["prior"])
         if d > 1 and cell["component"] != tuple(range(len(cell["prior"]))):
             raise ValueError(f"component must be 0 to {len(cell['prior']) - 1} in order, one per prior entry")
@@ -137,7 +137,7 @@ def _panel(
         simulate=simulate_trials(family, own_bounds),
         methods=methods,
         measures=(
-            Measure("quantile", "posterior quantile of the true parameter", dims=dims),
+            Measure("pit", "posterior quantile of the true parameter", dims=dims),
             Measure("rank", f"rank of the true parameter among {N_RANKED} draws", dims=dims),
             Measure("mmd2", "unbiased MMD^2 to draws of the non-private posterior", dims=dims),
             Measure("rhat", "split R-hat of the chains; missing for independent draws", dims=dims, ragged=True),

@@ -33,11 +33,11 @@ def _extreme(values: xr.DataArray, largest: bool = True) -> xr.DataArray:
 
 def _is_calibrated(summary: xr.Dataset, method: str) -> tuple[bool, str]:
     """Test the quantiles and the ranks of every cell, with a Bonferroni correction."""
-    one = summary.sel({"method": method})
-    level = _LEVEL / (2 * one["quantile_p"].size)
-    least, rank = _extreme(one["quantile_p"], largest=False), _extreme(one["rank_p"], largest=False)
+    one = summary.sel(algorithm=method)
+    level = _LEVEL / (2 * one["pit_p"].size)
+    least, rank = _extreme(one["pit_p"], largest=False), _extreme(one["rank_p"], largest=False)
     text = (
-        f"KS distance {float(one['quantile_ks'].min()):.3f} to {float(one['quantile_ks'].max()):.3f}; smallest p-value "
+        f"KS distance {float(one['pit_ks'].min()):.3f} to {float(one['pit_ks'].max()):.3f}; smallest p-value "
         f"{float(least):.2g} ({_describe(least)}) for quantiles and {float(rank):.2g} ({_describe(rank)}) for ranks; "
         f"values above {level:.2g} are accepted"
     )
@@ -61,29 +61,29 @@ def _over_confident(panel: str, method: str) -> Callable[[Mapping[str, xr.Datase
     """Return a check of too many extreme quantiles at the smallest n and ε, and of calibration at the largest."""
 
     def check(summaries: Mapping[str, xr.Dataset]) -> Finding:
-        one = summaries[panel].sel({"method": method})
+        one = summaries[panel].sel(algorithm=method)
         small, large = one.isel(n=0, epsilon=0), one.isel(n=-1, epsilon=-1)
-        over = bool((small["quantile_tails"] > 0.1 + 5 * np.sqrt(0.09 / small["n_ok"])).all())
-        right = bool((large["quantile_p"] > _LEVEL / large["quantile_p"].size).all())
-        extreme, least = float(small["quantile_tails"].max()), float(large["quantile_p"].min())
+        over = bool((small["pit_tails"] > 0.1 + 5 * np.sqrt(0.09 / small["n_ok"])).all())
+        right = bool((large["pit_p"] > _LEVEL / large["pit_p"].size).all())
+        extreme, least = float(small["pit_tails"].max()), float(large["pit_p"].min())
         return Finding(
             "reproduced" if over and right else "not reproduced",
             f"{method}: {extreme:.0%} of the quantiles outside [0.05, 0.95] (10% if calibrated) at the smallest n and "
-            f"epsilon; KS distance {float(large['quantile_ks'].max()):.3f} (p = {least:.2g}) at the largest.",
+            f"epsilon; KS distance {float(large['pit_ks'].max()):.3f} (p = {least:.2g}) at the largest.",
         )
 
     return check
 
 
 def _ops_is_over_dispersed(summaries: Mapping[str, xr.Dataset]) -> Finding:
-    tails = {name: summaries["binomial"]["quantile_tails"].sel({"method": name}) for name in ("ops", "ops-likelihood")}
-    limit = 0.1 - 5 * np.sqrt(0.09 / summaries["binomial"]["n_ok"].sel({"method": "ops"}))
+    tails = {name: summaries["binomial"]["pit_tails"].sel(algorithm=name) for name in ("ops", "ops-likelihood")}
+    limit = 0.1 - 5 * np.sqrt(0.09 / summaries["binomial"]["n_ok"].sel(algorithm="ops"))
     if not bool((limit > 0).all()):
         return Finding("undecided", "Too few trials to detect over-dispersion; at least 250 are needed.")
     n_over = int((tails["ops"] < limit).sum())
     both = []
     for name, each in tails.items():
-        far = summaries["binomial"]["quantile_ks"].sel({"method": name})
+        far = summaries["binomial"]["pit_ks"].sel(algorithm=name)
         both.append(
             f"{name}: KS distance {float(far.min()):.3f} to {float(far.max()):.3f}, "
             f"{float(each.min()):.1%} to {float(each.max()):.1%} of quantiles outside [0.05, 0.95] (10% if calibrated)"
@@ -97,8 +97,8 @@ def _ops_is_over_dispersed(summaries: Mapping[str, xr.Dataset]) -> Finding:
 def _nearer(panel: str, gibbs: str, method: str) -> Callable[[Mapping[str, xr.Dataset]], Finding]:
     def check(summaries: Mapping[str, xr.Dataset]) -> Finding:
         ds = summaries[panel]
-        gap = ds["mmd2_mean"].sel({"method": gibbs}) - ds["mmd2_mean"].sel({"method": method})
-        error = np.hypot(ds["mmd2_mcse"].sel({"method": gibbs}), ds["mmd2_mcse"].sel({"method": method}))
+        gap = ds["mmd2_mean"].sel(algorithm=gibbs) - ds["mmd2_mean"].sel(algorithm=method)
+        error = np.hypot(ds["mmd2_mcse"].sel(algorithm=gibbs), ds["mmd2_mcse"].sel(algorithm=method))
         behind = gap > 3 * error
         worst = _extreme(gap)
         n_nearer = int((gap < 0).sum())
@@ -114,12 +114,12 @@ def _bounds_hide_it(summaries: Mapping[str, xr.Dataset]) -> Finding:
     wide, own = summaries["exponential-wide"], summaries["exponential-paper-bounds"]
     fails, _ = _is_calibrated(wide, "gibbs-published")
     passes, _ = _is_calibrated(own, "gibbs-published")
-    ks, p = (wide[name].sel(n=1_000, epsilon=0.1) for name in ("quantile_ks", "quantile_p"))
+    ks, p = (wide[name].sel(n=1_000, epsilon=0.1) for name in ("pit_ks", "pit_p"))
     names = ("gibbs-published", "gibbs", "gibbs-collapsed", "marginal")
     listed = ", ".join(
         f"{name} {float(ks.sel({'method': name})):.3f} (p = {float(p.sel({'method': name})):.1g})" for name in names
     )
-    seen = float(own["quantile_ks"].sel(n=1_000, epsilon=0.1).sel({"method": "gibbs-published"}))
+    seen = float(own["pit_ks"].sel(n=1_000, epsilon=0.1).sel(algorithm="gibbs-published"))
     return Finding(
         "reproduced" if passes and not fails else "not reproduced",
         f"KS distance at n = 1,000, epsilon = 0.1 with public bounds: {listed}; with bounds from the true parameter: "
@@ -129,7 +129,7 @@ def _bounds_hide_it(summaries: Mapping[str, xr.Dataset]) -> Finding:
 
 def _needs(panel: str, *methods: str) -> dict[str, dict[str, tuple[Any, ...]]]:
     """Return the ends of the published grid; a verdict covers all stored sizes and privacy losses."""
-    return {panel: {"n": (10, 100_000), "epsilon": (0.01, 0.1), "method": methods}}
+    return {panel: {"n": (10, 100_000), "epsilon": (0.01, 0.1), "algorithm": methods}}
 
 
 def _source(panel: str) -> str:
@@ -157,7 +157,7 @@ CLAIMS = (
             panel: {
                 "n": (1_000,),
                 "epsilon": (0.1,),
-                "method": ("gibbs-published", "gibbs", "gibbs-collapsed", "marginal"),
+                "algorithm": ("gibbs-published", "gibbs", "gibbs-collapsed", "marginal"),
             }
             for panel in ("exponential-wide", "exponential-paper-bounds")
         },
@@ -270,13 +270,13 @@ def _draw_distances(summaries: Mapping[str, xr.Dataset]) -> Any:
         return float(1.6276 / np.sqrt(ds["n_ok"].min()))  # 99 % quantile of the Kolmogorov distribution
 
     ylabel = "KS distance of the quantiles to the uniform distribution"
-    return draw_against_n(_parts(summaries), "quantile_ks", ylabel, METHOD_STYLES, log=True, limit=limit)
+    return draw_against_n(_parts(summaries), "pit_ks", ylabel, METHOD_STYLES, log=True, limit=limit)
 
 
 def _draw_mmd(summaries: Mapping[str, xr.Dataset]) -> Any:
     from studies.inference.calibration_figures import draw_against_n
 
-    private = {name: ds.drop_sel(method="non-private", errors="ignore") for name, ds in _parts(summaries).items()}
+    private = {name: ds.drop_sel(algorithm="non-private", errors="ignore") for name, ds in _parts(summaries).items()}
     return draw_against_n(private, "mmd2", "MMD² to the non-private posterior", METHOD_STYLES, log=True)
 
 
@@ -286,8 +286,8 @@ def _draw_ranks(summaries: Mapping[str, xr.Dataset]) -> Any:
     shown = ("gibbs", "gibbs-collapsed", "gibbs-published", "marginal", "exact", "non-private")
     parts = {}
     for name, ds in _parts(summaries).items():
-        kept = [method for method in ds["method"].values.tolist() if method in shown]
-        parts[name] = _nearest(ds, 10_000, 0.1).sel({"method": kept})
+        kept = [method for method in ds["algorithm"].values.tolist() if method in shown]
+        parts[name] = _nearest(ds, 10_000, 0.1).sel(algorithm=kept)
     return draw_ranks(parts, "rank_histogram", "rank_bin", METHOD_STYLES)
 
 
@@ -295,7 +295,7 @@ def _draw_ecdfs(summaries: Mapping[str, xr.Dataset]) -> Any:
     from studies.inference.calibration_figures import draw_ecdfs
 
     parts = {name: _nearest(ds, 1_000, 0.01) for name, ds in _parts(summaries).items()}
-    return draw_ecdfs(parts, "quantile_ecdf", "level", METHOD_STYLES)
+    return draw_ecdfs(parts, "pit_ecdf", "level", METHOD_STYLES)
 
 
 FIGURES = (

@@ -62,7 +62,7 @@ def draw_against_n(parts: Parts, measure: str, ylabel: str, styles: Styles, log:
     -------
     matplotlib.figure.Figure
     """
-    styles = styles_for(styles, "method", parts.values())
+    styles = styles_for(styles, "algorithm", parts.values())
     losses = next(iter(parts.values()))["epsilon"].values.tolist()
     figure, grid = _rows(len(parts), len(losses), 2.2)
     names: set[str] = set()
@@ -72,9 +72,9 @@ def draw_against_n(parts: Parts, measure: str, ylabel: str, styles: Styles, log:
     for row, (title, ds) in zip(grid, parts.items(), strict=True):
         for axes, epsilon in zip(row, losses, strict=True):
             one = ds.sel(epsilon=epsilon)
-            for name in one["method"].values.tolist():
+            for name in one["algorithm"].values.tolist():
                 names.add(name)
-                mine = one.sel({"method": name})
+                mine = one.sel(algorithm=name)
                 if f"{measure}_mean" in mine:
                     error = 2 * mine[f"{measure}_mcse"]
                     axes.errorbar(
@@ -111,7 +111,7 @@ def draw_ecdfs(parts: Parts, ecdf: str, level: str, styles: Styles) -> Figure:
     matplotlib.figure.Figure
         The band is a simultaneous 95 % band (Dvoretzky, Kiefer & Wolfowitz).
     """
-    styles = styles_for(styles, "method", parts.values())
+    styles = styles_for(styles, "algorithm", parts.values())
     figure, grid = _panels(len(parts))
     names: set[str] = set()
     for axes, (title, ds) in zip(grid.ravel(), parts.items(), strict=False):
@@ -119,10 +119,10 @@ def draw_ecdfs(parts: Parts, ecdf: str, level: str, styles: Styles) -> Figure:
         half = np.sqrt(np.log(2 / 0.05) / (2 * float(ds["n_ok"].min())))
         colour = mpl.rcParams["text.color"]
         axes.fill_between(levels, np.maximum(levels - half, 0), np.minimum(levels + half, 1), color=colour, alpha=0.12)
-        for place, name in enumerate(ds["method"].values.tolist()):
+        for place, name in enumerate(ds["algorithm"].values.tolist()):
             names.add(name)
             look = {**styles[name], "markersize": 3.5, "markevery": (4 * place + 3, 30), "linewidth": 1.1}
-            axes.plot(levels, ds[ecdf].sel({"method": name}), **look)
+            axes.plot(levels, ds[ecdf].sel(algorithm=name), **look)
         axes.set_title(title, fontsize="small", loc="left")
         axes.set_xlabel("posterior quantile of θ")
     figure.supylabel("share of trials", fontsize="medium")
@@ -145,16 +145,16 @@ def draw_ranks(parts: Parts, histogram: str, bins: str, styles: Styles) -> Figur
     -------
     matplotlib.figure.Figure
     """
-    styles = styles_for(styles, "method", parts.values())
+    styles = styles_for(styles, "algorithm", parts.values())
     figure, grid = _panels(len(parts))
     names: set[str] = set()
     for axes, (title, ds) in zip(grid.ravel(), parts.items(), strict=False):
         share = 1 / ds.sizes[bins]
         half = 2.576 * np.sqrt(share * (1 - share) / float(ds["n_ok"].min()))
         axes.axhspan(max(share - half, 0.0), share + half, color=mpl.rcParams["text.color"], alpha=0.12, linewidth=0)
-        for name in ds["method"].values.tolist():
+        for name in ds["algorithm"].values.tolist():
             names.add(name)
-            axes.plot(ds[bins], ds[histogram].sel({"method": name}), **styles[name], markersize=3.5, linewidth=1)
+            axes.plot(ds[bins], ds[histogram].sel(algorithm=name), **styles[name], markersize=3.5, linewidth=1)
         axes.set_title(title, fontsize="small", loc="left")
         axes.set_xlabel("bin of the rank")
     figure.supylabel("share of trials", fontsize="medium")

@@ -119,7 +119,7 @@ def summarise_draws(trials: Trials, draws: Array, quantile: Array | None = None)
     spaced = np.linspace(0, pooled.shape[1] - 1, min(N_RANKED, pooled.shape[1])).astype(int)
     distances = np.stack([mmd2(pooled[..., j], trials.reference[..., j]) for j in range(d)], axis=-1)
     found = {
-        "quantile": (pooled < theta).mean(axis=1) if quantile is None else quantile,
+        "pit": (pooled < theta).mean(axis=1) if quantile is None else quantile,
         "rank": (pooled[:, spaced] < theta).sum(axis=1) * (N_RANKED / len(spaced)),
         "mmd2": distances,
         "rhat": np.full((n_trials, d), np.nan),

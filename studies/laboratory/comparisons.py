@@ -125,18 +125,18 @@ def _calibration(summaries: Summaries) -> Table:
     n_trials = max(int(ds["n_ok"].max()) for ds in summaries.values()) if summaries else 0
 
     def cell(ds: xr.Dataset, name: str) -> str:
-        if name not in ds["method"].values:
+        if name not in ds["algorithm"].values:
             return ""
-        one = ds.sel({"method": name})
+        one = ds.sel(algorithm=name)
         stuck = float(one["rhat_stuck"].max()) if one["rhat_stuck"].notnull().any() else 0.0
-        return f"{float(one['quantile_ks'].max()):.3f}" + (f" ({stuck:.0%} stuck)" if stuck else "")
+        return f"{float(one['pit_ks'].max()):.3f}" + (f" ({stuck:.0%} stuck)" if stuck else "")
 
     return _table(
         "Calibration of posteriors",
         "Largest Kolmogorov-Smirnov distance of posterior quantiles to the uniform distribution over all stored n and "
         f"ε; for a calibrated method it is below {_LARGEST_KS / max(n_trials, 1) ** 0.5:.3f} in 99 of 100 cells of "
         f"{n_trials:,} trials. In brackets: largest share of trials whose chains disagree (split R-hat above 1.05).",
-        "method",
+        "algorithm",
         list(summaries),
         {(name, origin): [cell(ds, name) for ds in summaries.values()] for name, origin in _CALIBRATION.items()},
     )
@@ -151,10 +151,10 @@ def _probabilities(summaries: Summaries) -> Table:
 
     def cells(ds: xr.Dataset, name: str) -> Iterator[str]:
         for noise in ("-noiseless", ""):
-            if name + noise not in ds["method"].values:
+            if name + noise not in ds["algorithm"].values:
                 yield from ("", "")
                 continue
-            one = ds.sel({"method": name + noise})
+            one = ds.sel(algorithm=name + noise)
             for measure, error in (("difference_mean", "difference_mcse"), ("difference_rmse", "difference_rmse_mcse")):
                 at = one.isel(cutoff=int(np.argmax(np.abs(one[measure].values))))
                 yield plus_minus(float(at[measure]), float(at[error]))
@@ -163,7 +163,7 @@ def _probabilities(summaries: Summaries) -> Table:
         "Posterior probabilities from partitions",
         "Largest bias and root mean squared error (RMSE) over the cutoffs, against the posterior given all rows, with "
         f"Monte Carlo standard errors; ε = {_epsilon(shown)} per cutoff.",
-        "method",
+        "algorithm",
         ("bias, no noise", "RMSE, no noise", "bias, with noise", "RMSE, with noise"),
         {
             (name, "ours" if name.endswith("corrected") else "P2"): [text for ds in shown for text in cells(ds, name)]
@@ -176,9 +176,9 @@ def _quantiles(summaries: Summaries) -> Table:
     shown = [ds for name, ds in summaries.items() if name == "default"]
 
     def cells(ds: xr.Dataset, name: str) -> Iterator[str]:
-        if name not in ds["method"].values:
+        if name not in ds["algorithm"].values:
             return
-        one = ds.sel({"method": name})
+        one = ds.sel(algorithm=name)
         typical = one["difference_absolute"]
         yield f"{float(typical.min()):.2f} to {float(typical.max()):.2f}"
         at = one.isel(p=int(np.argmax(np.abs(one["difference_median"].values))))
@@ -192,7 +192,7 @@ def _quantiles(summaries: Summaries) -> Table:
         "Difference to the quantile given all rows, in posterior standard deviations, "
         f"ε = {_epsilon(shown)}: range of the median absolute difference "
         "over all p, and median and interquartile range of largest size, with Monte Carlo standard errors.",
-        "method",
+        "algorithm",
         ("median absolute difference", "median", "interquartile range"),
         {
             (name, origin): [text for ds in shown for text in cells(ds, name)]

@@ -93,11 +93,11 @@ def sum_of_quantiles(results: Results) -> str:
     """Compare the mean and the sum of the stored quantiles."""
     stored = results["partition-quantile"].summaries if "partition-quantile" in results else {}
     ds, name = stored.get("default"), "quantile-noiseless"
-    if ds is None or 0.5 not in ds["p"].values or name not in ds["method"].values:
+    if ds is None or 0.5 not in ds["p"].values or name not in ds["algorithm"].values:
         return "The store of partition-quantile, with its panel default at p = 0.5, is missing."
-    one = ds.sel({"method": name}).sel(p=0.5)
+    one = ds.sel(algorithm=name).sel(p=0.5)
     n_partitions = int(ds["n"]) // int(ds["partition_size"])
-    mean, error, slope = float(one["quantile_mean"]), float(one["quantile_mcse"]), str(ds["coefficients"].item())
+    mean, error, slope = float(one["slope_quantile_mean"]), float(one["slope_quantile_mcse"]), str(ds["coefficients"].item())
     return (
         f"{n_partitions} partitions, true slope {slope.split(':')[1]}, p = 0.5: the mean of the partitions' quantiles "
         f"is {mean:.4f} (Monte Carlo standard error {error:.1g}), their sum, as printed, {n_partitions * mean:.2f}."

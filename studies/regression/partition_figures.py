@@ -53,7 +53,7 @@ def draw_spreads(
     -------
     matplotlib.figure.Figure
     """
-    shown = [name for name in methods if name in ds["method"].values]
+    shown = [name for name in methods if name in ds["algorithm"].values]
     n_rows = -(-len(shown) // columns)
     figure = Figure(figsize=(7.2, 2.2 * n_rows + 0.5), layout="constrained")
     grid = figure.subplots(n_rows, columns, squeeze=False, sharex=True, sharey=True).ravel()
@@ -61,7 +61,7 @@ def draw_spreads(
         axes.set_axis_off()
     places = np.arange(ds.sizes[x])
     for axes, name in zip(grid, shown, strict=False):
-        _draw_boxes(axes, places, ds.sel({"method": name}), measure, styles[name.removesuffix(_NOISELESS)]["color"])
+        _draw_boxes(axes, places, ds.sel(algorithm=name), measure, styles[name.removesuffix(_NOISELESS)]["color"])
         axes.set_title(_title(name), fontsize="small", loc="left")
         axes.set_xticks(places, [format_value(value) for value in ds[x].values.tolist()])
         axes.tick_params(labelbottom=True, labelsize="small" if columns < 3 else "x-small")
@@ -103,12 +103,12 @@ def draw_errors(ds: xr.Dataset, x: str, styles: Styles) -> Figure:
     """
     figure = Figure(figsize=(7.2, 5.2), layout="constrained")
     grid = figure.subplots(2, 2, sharex=True, sharey="row")
-    stored = ds["method"].values.tolist()
+    stored = ds["algorithm"].values.tolist()
     styles = complete_styles(styles, (name.removesuffix(_NOISELESS) for name in stored))
     shown = [name for name in styles if name in stored and name != "full"]
     for column, (suffix, title) in enumerate(((_NOISELESS, "without noise"), ("", "with noise"))):
         for name in (name for name in shown if name + suffix in stored):
-            one = ds.sel({"method": name + suffix})
+            one = ds.sel(algorithm=name + suffix)
             look = {**styles[name], "markersize": 4, "linewidth": 1.1}
             grid[0, column].errorbar(ds[x], one["difference_mean"], yerr=2 * one["difference_mcse"], **look)
             grid[1, column].plot(ds[x], one["difference_rmse"], **look)

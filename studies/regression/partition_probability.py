@@ -60,7 +60,7 @@ def _method(name: str) -> Method:
 def _validate(sizes: Callable[[Mapping[str, Any]], Any]) -> Callable[..., bool]:
     def validate(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
         n_partitions = sizes(cell).size
-        name = setting["method"]
+        name = setting["algorithm"]
         if name != "full":
             partition_probability(name, n_partitions, setting["epsilon"], setting["least_probability"])
         return True

@@ -32,11 +32,11 @@ _SLOPE = 0.03
 
 
 def _needs(panel: str, *methods: str) -> dict[str, dict[str, tuple[Any, ...]]]:
-    return {panel: {"cutoff": _CUTOFFS, "method": methods}}
+    return {panel: {"cutoff": _CUTOFFS, "algorithm": methods}}
 
 
 def _one(summaries: Summaries, method: str, panel: str = "default") -> xr.Dataset:
-    return summaries[panel].sel({"method": method})
+    return summaries[panel].sel(algorithm=method)
 
 
 def _listed(values: xr.DataArray) -> str:
@@ -282,7 +282,7 @@ CLAIMS = (
         {
             panel: {
                 "cutoff": (0.0,),
-                "method": ("full", "normality-noiseless", "normality-corrected-noiseless", "fisher-noiseless"),
+                "algorithm": ("full", "normality-noiseless", "normality-corrected-noiseless", "fisher-noiseless"),
             }
             for panel in ("default", "zellner-partition")
         },

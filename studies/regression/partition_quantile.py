@@ -41,7 +41,7 @@ _FULL = "Not private: the posterior given all rows."
 def _full(trials: Trials, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
     missing = np.full_like(trials.full, np.nan)
     return {
-        "quantile": trials.full,
+        "slope_quantile": trials.full,
         "difference": np.zeros_like(trials.full),
         "half_width": missing,
         "capped": np.zeros(trials.full.shape, np.int8),
@@ -63,7 +63,7 @@ def _method(name: str) -> Method:
         quantile = np.stack([each.values for each in released])
         guarantee = method.guarantee(len(setting["p"]))
         return {
-            "quantile": quantile,
+            "slope_quantile": quantile,
             "difference": (quantile - trials.full) / trials.unit,
             "half_width": np.stack([each.half_widths for each in released]),
             "capped": np.stack([each.capped for each in released]).astype(np.int8),
@@ -82,8 +82,8 @@ def _validate(sizes: Callable[[Mapping[str, Any]], Any]) -> Callable[..., bool]:
         if len(cell["variance_prior"]) != 2:
             raise ValueError(f"variance_prior must be a shape and a rate, such as 1:1, got {cell['variance_prior']}")
         SemiConjugatePrior(0.0, 1.0 / cell["prior_variance"], *cell["variance_prior"])
-        if setting["method"] != "full":
-            _make(setting["method"], n_partitions, setting)
+        if setting["algorithm"] != "full":
+            _make(setting["algorithm"], n_partitions, setting)
         return True
 
     return validate
@@ -113,7 +113,7 @@ def _panel(
         simulate=simulate,
         methods=(Method("full", _full, note=_FULL), *(_method(method) for method in QUANTILE_METHODS)),
         measures=(
-            Measure("quantile", "posterior quantile of the slope", dims=("p",)),
+            Measure("slope_quantile", "posterior quantile of the slope", dims=("p",)),
             Measure("difference", "quantile minus that given all rows", "posterior sd", dims=("p",)),
             Measure("half_width", "half width of the clipping interval", dims=("p",), ragged=True),
             Measure(

@@ -32,11 +32,11 @@ _P = (0.025, 0.1, 0.25, 0.5, 0.75, 0.9, 0.975)
 
 
 def _needs(*methods: str, panel: str = "default") -> dict[str, dict[str, tuple[Any, ...]]]:
-    return {panel: {"p": _P, "method": methods}}
+    return {panel: {"p": _P, "algorithm": methods}}
 
 
 def _one(summaries: Summaries, method: str, panel: str = "default") -> xr.Dataset:
-    return summaries[panel].sel({"method": method})
+    return summaries[panel].sel(algorithm=method)
 
 
 def _span(values: xr.DataArray, digits: int = 2) -> str:
@@ -238,8 +238,8 @@ def _draw(panel: str, measure: str, methods: tuple[str, ...], ylabel: str) -> Ca
 
         ds = summaries[panel]
         limits = None
-        if "quantile" in ds["method"].values:  # its tails are far wider than all others
-            one = ds.sel({"method": "quantile"})
+        if "quantile" in ds["algorithm"].values:  # its tails are far wider than all others
+            one = ds.sel(algorithm="quantile")
             low, high = float(one[f"{measure}_q25"].min()), float(one[f"{measure}_q75"].max())
             limits = (low - 0.5 * (high - low), high + 0.5 * (high - low))
         columns = 3 if methods[0] == "full" else 2
@@ -259,7 +259,7 @@ FIGURES = (
         "from partitions without noise, and released with noise. Top: bounds around 0; bottom: bounds around a private "
         "centre.",
         ("default",),
-        _draw("default", "quantile", ("full", *_METHODS[:2], "full", *_METHODS[2:]), "quantile of the slope"),
+        _draw("default", "slope_quantile", ("full", *_METHODS[:2], "full", *_METHODS[2:]), "quantile of the slope"),
     ),
     Figure(
         "quantile-differences",

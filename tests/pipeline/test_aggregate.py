@@ -24,13 +24,13 @@ def dataset(n_trials=50, bad=()):
         x[1, 0, trial] = 1e9  # must not matter
     return xr.Dataset(
         {
-            "x": (("n", "method", "trial", "level"), x, {"long_name": "a number", "units": "m"}),
-            "count": (("n", "method", "trial"), rng.integers(0, 9, size=(2, 2, n_trials))),
-            "exact": (("n", "method"), rng.normal(size=(2, 2)), {"long_name": "exact"}),
-            "status": (("n", "method", "trial"), status),
-            "error": (("n", "method", "trial"), np.full(status.shape, "")),
+            "x": (("n", "algorithm", "trial", "level"), x, {"long_name": "a number", "units": "m"}),
+            "count": (("n", "algorithm", "trial"), rng.integers(0, 9, size=(2, 2, n_trials))),
+            "exact": (("n", "algorithm"), rng.normal(size=(2, 2)), {"long_name": "exact"}),
+            "status": (("n", "algorithm", "trial"), status),
+            "error": (("n", "algorithm", "trial"), np.full(status.shape, "")),
         },
-        coords={"n": [4, 9], "method": ["a", "b"], "trial": np.arange(n_trials), "delta": 0.5},
+        coords={"n": [4, 9], "algorithm": ["a", "b"], "trial": np.arange(n_trials), "delta": 0.5},
         attrs={"title": "t"},
     )
 
@@ -45,7 +45,7 @@ def test_summary_equals_numpy():
         **{name: np.quantile(x, level, axis=2) for name, level in QUANTILES.items()},
     }
     for name, values in expected.items():
-        assert summary[f"x_{name}"].dims == ("n", "method", "level")
+        assert summary[f"x_{name}"].dims == ("n", "algorithm", "level")
         np.testing.assert_allclose(summary[f"x_{name}"].values, values, rtol=1e-12, err_msg=name)
     for name, level in QUANTILES.items():
         one = mcse_quantile(np.sort(x[1, 0, :, 2]), level)
@@ -113,7 +113,9 @@ def test_infinite_values_are_included():
     assert float(summary["x_median"]) == 3.0
 
 
-@pytest.mark.parametrize("chunks", [{"trial": 7}, {"trial": 50, "n": 1}, {"n": 1, "method": 1, "level": 1, "trial": 8}])
+@pytest.mark.parametrize(
+    "chunks", [{"trial": 7}, {"trial": 50, "n": 1}, {"n": 1, "algorithm": 1, "level": 1, "trial": 8}]
+)
 def test_dask_equals_numpy(chunks):
     ds = dataset(bad={3: 2, 4: 0})
     xr.testing.assert_identical(summarise(ds.chunk(chunks)), summarise(ds))
@@ -135,7 +137,9 @@ def test_counts_of_a_store(complete_store):
         Status.OK: 2 * (12 + 8 + 9 + 9 + 12),
         Status.FAILED: 2 * (4 + 3 + 12 + 3),
     }
-    chain = summarise(open_results(complete_store)["means"].to_dataset()).sel({"method": "chain", "n": 4, "steps": 5})
+    chain = summarise(open_results(complete_store)["means"].to_dataset()).sel(
+        {"algorithm": "chain", "n": 4, "steps": 5}
+    )
     assert not chain["n_ok"].any()
 
 

@@ -161,7 +161,7 @@ def test_a_method_that_fails_on_everything_stops_the_run(tmp_path, block_trials)
     assert text.endswith("or try every trial with --allow-failures")
     assert "\n" not in text
     ds = open_results(tmp_path / "s.zarr")["p"].to_dataset()
-    counts = {name: count_status(ds.sel({"method": name})) for name in ("good", "bad")}
+    counts = {name: count_status(ds.sel(algorithm=name)) for name in ("good", "bad")}
     assert counts["good"][Status.FAILED] == counts["bad"][Status.OK] == 0
     assert 100 <= counts["bad"][Status.FAILED] < 300
     assert counts["bad"][Status.PENDING] == 300 - counts["bad"][Status.FAILED]
@@ -187,8 +187,8 @@ def test_a_success_elsewhere_lifts_the_budget(tmp_path):
     study, receipts = failing(fails_below(2), block_trials=150), []
     store = run(study, tmp_path / "s.zarr", progress=lambda works: receipts.append)
     status = open_results(store.url)["p"]["status"]
-    assert (status.sel({"n": 1, "method": "bad"}) == Status.FAILED).all()
-    assert (status.sel({"method": "good"}) == Status.OK).all()
+    assert (status.sel({"n": 1, "algorithm": "bad"}) == Status.FAILED).all()
+    assert (status.sel(algorithm="good") == Status.OK).all()
     assert sum(receipt.n_done for receipt in receipts) == 600
     assert sum(receipt.n_failed for receipt in receipts) == 150
 

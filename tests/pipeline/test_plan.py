@@ -184,7 +184,7 @@ def test_the_pilot_spreads_over_the_cells(n_cells):
 def test_plan_with_settings_that_do_not_apply():
     """At n = 4, a chain of 5 steps does not apply: no trials, no failures."""
     study = replace(
-        STUDY, panels=(MEANS.with_values("n", [4]).with_values("steps", [5]).with_values("method", ["chain"]),)
+        STUDY, panels=(MEANS.with_values("n", [4]).with_values("steps", [5]).with_values("algorithm", ["chain"]),)
     )
     (plan,) = make_plan(study)
     assert plan.mcse == {}

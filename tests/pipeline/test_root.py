@@ -69,7 +69,7 @@ def test_flipped_bit_in_any_file_is_detected_and_repaired(small_store, altered):
     assert n_files > 12
 
 
-@pytest.mark.parametrize("file", ["single/heads/c/0/1", "single/method/c/0", "single/trial/zarr.json", "zarr.json"])
+@pytest.mark.parametrize("file", ["single/heads/c/0/1", "single/algorithm/c/0", "single/trial/zarr.json", "zarr.json"])
 def test_flipped_bit_is_detected_and_repaired(small_store, altered, file):
     flip(altered / file, 8 * ((altered / file).stat().st_size // 2))
     before = file_stamps(altered)
@@ -115,14 +115,18 @@ def test_changed_spec_does_not_change_coordinates(small_store, altered):
 
 def test_other_formats_are_rejected_in_one_line(altered):
     root = json.loads((altered / "zarr.json").read_bytes())
-    later = {**root, "attributes": {**root["attributes"], "store_format": 3}}
+    later = {**root, "attributes": {**root["attributes"], "store_format": 4}}
     (altered / "zarr.json").write_bytes(seal_root(json.dumps(later).encode()))
-    with pytest.raises(BadInputError, match="has format 3, and this version reads format 2; install the version of"):
+    with pytest.raises(BadInputError, match="has format 4, and this version reads format 3; install the version of"):
+        ResultStore.open(altered)
+    earlier = {**root, "attributes": {**root["attributes"], "store_format": 2}}
+    (altered / "zarr.json").write_bytes(seal_root(json.dumps(earlier).encode()))
+    with pytest.raises(BadInputError, match="has format 2, and this version reads format 3; read it with plain xarray"):
         ResultStore.open(altered)
     attributes = {k: v for k, v in root["attributes"].items() if k not in ("store_format", "content_sha256")}
     (altered / "zarr.json").write_text(json.dumps({**root, "attributes": {**attributes, "sessions": []}}))
     shutil.rmtree(altered / ".dpstudies")
-    with pytest.raises(BadInputError, match="has format 1, and this version reads format 2; read it with plain xarray"):
+    with pytest.raises(BadInputError, match="has format 1, and this version reads format 3; read it with plain xarray"):
         ResultStore.open(altered)
 
 

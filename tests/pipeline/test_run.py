@@ -93,7 +93,7 @@ def test_configured_run(tmp_path):
     store = run(TOY, tmp_path / "r.zarr", trials=3, seed=1, panels=["single", "faults"], values={"n": ["4"]})
     tree = open_results(store.url)
     assert set(tree.children) == {"single", "faults"}
-    assert dict(tree["faults"].sizes) == {"n": 1, "method": 6, "trial": 3}
+    assert dict(tree["faults"].sizes) == {"n": 1, "algorithm": 6, "trial": 3}
     assert store.spec["seed"] == store.attributes["seed"] == 1
 
 
@@ -102,13 +102,13 @@ def test_block_size_changes_no_number(complete_store, tmp_path):
     """The chunks differ, the arrays do not."""
     panels = [replace(panel, block_trials=size) for panel, size in ((MEANS, 2), (SINGLE, 5))]
     methods = [method.name for method in FAULTS.methods if method.name != "raises"]
-    panels.append(replace(FAULTS, block_trials=5).with_values("method", methods))
+    panels.append(replace(FAULTS, block_trials=5).with_values("algorithm", methods))
     store = run(replace(STUDY, panels=tuple(panels)), tmp_path / "r.zarr")
     for panel in panels:
         changed = xr.open_zarr(store.url, group=panel.name).drop_vars("error").load()
         expected = xr.open_zarr(complete_store, group=panel.name).drop_vars("error").load()
         if panel.name == "faults":
-            expected = expected.sel({"method": methods})
+            expected = expected.sel(algorithm=methods)
         xr.testing.assert_identical(changed, expected)
         assert store.array(panel.name, "status").chunks[-1] == panel.block_trials
 
@@ -295,12 +295,12 @@ def refused(store, message, call):
         ("seed: stored 7, now 8", {"seed": 8}),
         (r"panels.faults.trials: stored 12, now 4, and 2 more", {"trials": 4}),
         ("panels.means.factors.scale", {"values": {"scale": [1]}}),
-        ("panels.means.method_order", {"values": {"method": ["plain"]}, "panels": ["means"]}),
+        ("panels.means.method_order", {"values": {"algorithm": ["plain"]}, "panels": ["means"]}),
         ("panels.faults: stored, now absent, and 2 more", {"panels": ["means"]}),
     ],
 )
 def test_another_spec_is_refused(store_copy, message, arguments):
-    if "method" in arguments.get("values", {}):
+    if "algorithm" in arguments.get("values", {}):
         message = "panels"
     refused(store_copy, f"another spec or code version .*{message}", lambda: run(STUDY, store_copy, **arguments))
 
@@ -490,9 +490,9 @@ def test_a_trial_that_kills_its_process_costs_itself_only(complete_store, killed
     ds = xr.open_zarr(killed_store, group="faults").load()
     expected = xr.open_zarr(complete_store, group="faults").sel(n=[5]).load()
     killed = ds["status"] == Status.KILLED
-    assert np.flatnonzero(killed.sel({"method": "deadly", "n": 5})).tolist() == [9]
+    assert np.flatnonzero(killed.sel({"algorithm": "deadly", "n": 5})).tolist() == [9]
     assert int(killed.sum()) == 1
-    error = ds["error"].sel({"method": "deadly", "n": 5, "trial": 9}).item()
+    error = ds["error"].sel({"algorithm": "deadly", "n": 5, "trial": 9}).item()
     assert error.startswith("the worker process died while it computed this trial")
     assert error.endswith("again: dpstudies trial STORE --panel faults --cell n=5 --trial 9")
     assert bool(ds["x"].where(killed).isnull().all())

@@ -16,20 +16,20 @@ def dataset():
     status = np.full((2, 3, 40), Status.OK, dtype="i1")
     status[0, 1, :30], status[1, 2] = Status.FAILED, Status.PENDING
     x = np.where(status == Status.OK, rng.random((2, 3, 40)), 99.0)  # values of failed trials must not be used
-    return xr.Dataset({"x": (("n", "method", "trial"), x), "status": (("n", "method", "trial"), status)})
+    return xr.Dataset({"x": (("n", "algorithm", "trial"), x), "status": (("n", "algorithm", "trial"), status)})
 
 
 @pytest.mark.parametrize("chunks", [None, {"trial": 7}, {"n": 1, "trial": 40}])
 def test_statistics_of_ok_trials(chunks):
     ds = dataset()
     summary = summarise(ds if chunks is None else ds.chunk(chunks), [SHARE, LARGEST])
-    assert summary.x_ecdf.dims == ("n", "method", "level")
+    assert summary.x_ecdf.dims == ("n", "algorithm", "level")
     assert summary.level.values.tolist() == list(LEVELS.values)
     assert summary.x_largest.attrs == {"long_name": "largest value", "units": "m"}
     for n in range(2):
         for method in range(3):
             values = ds.x.values[n, method][ds.status.values[n, method] == Status.OK]
-            one = summary.isel(n=n, method=method)
+            one = summary.isel(n=n, algorithm=method)
             if values.size == 0:
                 assert np.isnan(one.x_largest)
                 assert np.isnan(one.x_ecdf).all()

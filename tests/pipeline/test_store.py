@@ -40,7 +40,7 @@ from tests.pipeline.helpers import (
 )
 from tests.pipeline.toy import FAULTS, MEANS, SINGLE, STUDY, TABLE
 
-GRID = ("n", "scale", "epsilon", "steps", "method")
+GRID = ("n", "scale", "epsilon", "steps", "algorithm")
 DIMS = {
     "means": {
         "estimate": (*GRID, "trial"),
@@ -52,10 +52,10 @@ DIMS = {
         "error": (*GRID, "trial"),
     },
     "faults": {
-        "x": ("n", "method", "trial"),
-        "mean": ("n", "method"),
-        "status": ("n", "method", "trial"),
-        "error": ("n", "method", "trial"),
+        "x": ("n", "algorithm", "trial"),
+        "mean": ("n", "algorithm"),
+        "status": ("n", "algorithm", "trial"),
+        "error": ("n", "algorithm", "trial"),
     },
     "table": {
         "curve": ("order", "power", "point"),
@@ -64,7 +64,7 @@ DIMS = {
         "status": ("order", "power"),
         "error": ("order", "power"),
     },
-    "single": {"heads": ("method", "trial"), "status": ("method", "trial"), "error": ("method", "trial")},
+    "single": {"heads": ("algorithm", "trial"), "status": ("algorithm", "trial"), "error": ("algorithm", "trial")},
 }
 
 
@@ -100,7 +100,7 @@ def test_coordinates_have_the_declared_types(complete_store):
     }
     assert ds["prior"].item() == "1:0.5"
     assert ds["delta"].item() == 1e-6
-    for name in ("method", "error"):
+    for name in ("algorithm", "error"):
         assert isinstance(zarr.open_group(complete_store, mode="r")[f"means/{name}"].dtype, np.dtypes.StringDType)
 
 
@@ -109,7 +109,7 @@ def test_attributes_of_a_store(complete_store):
     assert ds["estimate"].attrs == {"long_name": "estimated mean", "units": "m"}
     assert ds["scale"].attrs == {"long_name": "largest entry", "units": "m"}
     assert ds["prior"].attrs == {"long_name": "prior guesses", "units": "1"}
-    assert ds["method"].attrs["notes"] == {"noisy": "Not private: noise of finite range"}
+    assert ds["algorithm"].attrs["notes"] == {"noisy": "Not private: noise of finite range"}
     assert ds["status"].attrs["flag_values"] == [0, 1, 2, 3, 4, 5]
     assert ds["status"].attrs["flag_meanings"] == "pending ok failed timed_out killed not_applicable"
     root = zarr.open_group(complete_store, mode="r").attrs.asdict()
@@ -153,7 +153,7 @@ def test_stored_values_equal_computed_values(complete_store, name):
 def test_errors_of_failed_trials_are_stored(complete_store):
     ds = xr.open_zarr(complete_store, group="faults").load()
     np.testing.assert_array_equal(ds["error"] != "", ds["status"] == Status.FAILED)
-    raised = ds.sel({"n": 3, "method": "raises"})
+    raised = ds.sel({"n": 3, "algorithm": "raises"})
     assert raised["trial"].values[raised["status"] == Status.FAILED].tolist() == [3, 5, 9]
     *_, reason, again = raised["error"].values[9].splitlines()
     assert reason == "ArithmeticError: no result for trial 9"
@@ -169,7 +169,7 @@ def test_open_results_sorts_numeric_coordinates(complete_store):
     assert stored["level"].values.tolist() == [0.5, 0.1, 0.9]
     for name in ("n", "epsilon", "steps", "level", "trial"):
         assert ordered.indexes[name].is_monotonic_increasing
-    assert ordered["method"].values.tolist() == ["plain", "noisy", "chain"]
+    assert ordered["algorithm"].values.tolist() == ["plain", "noisy", "chain"]
     xr.testing.assert_identical(ordered.sel(n=[9, 4], level=[0.5, 0.1, 0.9]).load(), stored.load())
 
 
@@ -439,7 +439,7 @@ def test_unused_method_factors_are_written_at_all_values(template, k):
     with writing(template.url) as store:
         commit_block(store, STUDY, MEANS, Block("means", 0, range(4)), [setting])
     ds = xr.open_zarr(template.url, group="means").load()
-    written = (ds["status"] != Status.PENDING).sel({"method": setting.method.name, "n": 9}).isel(scale=0)
+    written = (ds["status"] != Status.PENDING).sel({"algorithm": setting.method.name, "n": 9}).isel(scale=0)
     assert int((ds["status"] != Status.PENDING).sum()) == int(written.sum())
     n_positions = {"plain": 4, "noisy": 2, "chain": 1}[setting.method.name]
     assert int(written.sum()) == 4 * n_positions
@@ -449,7 +449,7 @@ def test_unused_method_factors_are_written_at_all_values(template, k):
         assert values == ([setting.values[name]] if name in setting.values else MEANS.settable()[name].values) or set(
             values
         ) == set(MEANS.settable()[name].values)
-    estimates = ds["estimate"].sel({"method": setting.method.name, "n": 9}).isel(scale=0).where(written)
+    estimates = ds["estimate"].sel({"algorithm": setting.method.name, "n": 9}).isel(scale=0).where(written)
     assert len(np.unique(estimates.values[~np.isnan(estimates.values)])) == 4
 
 
@@ -576,7 +576,7 @@ def test_store_of_format_1_is_rejected(tmp_path):
     root.create_group("single").create_array("status", shape=(1, 5), chunks=(1, 2), dtype="int8")[...] = 1
     before = file_stamps(tmp_path)
     for attempt in (ResultStore.exists, ResultStore.open, open_results):
-        with pytest.raises(BadInputError, match=r"old\.zarr has format 1, and this version reads format 2") as caught:
+        with pytest.raises(BadInputError, match=r"old\.zarr has format 1, and this version reads format 3") as caught:
             attempt(tmp_path / "old.zarr")
         assert "run the study again into another --store path" in str(caught.value)
         assert "\n" not in str(caught.value)
@@ -692,9 +692,12 @@ def test_panel_without_factors_and_trials(tmp_path):
 def test_panel_of_one_method_without_method_dim(tmp_path, complete_store):
     """Compare with the panel with `method_dim`, with and without trials and method factors."""
     lone = [
-        (replace(MEANS, methods=(MEANS.methods[1],), method_dim=None, validate=lambda *_: True), {"method": "noisy"}),
+        (
+            replace(MEANS, methods=(MEANS.methods[1],), method_dim=None, validate=lambda *_: True),
+            {"algorithm": "noisy"},
+        ),
         (replace(TABLE, methods=(TABLE.methods[1],), method_dim=None), {"power": "cube"}),
-        (replace(SINGLE, method_dim=None), {"method": "coin"}),
+        (replace(SINGLE, method_dim=None), {"algorithm": "coin"}),
     ]
     study = replace(STUDY, panels=tuple(panel for panel, _ in lone))
     compute_into(tmp_path / "t.zarr", study)

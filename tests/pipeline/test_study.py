@@ -51,7 +51,7 @@ def test_configure_factors_outputs_and_constants(name, given, expected):
 
 
 def test_configure_list_of_methods():
-    configured = STUDY.configure(panels=["means"], values={"method": ["chain", "plain"]})
+    configured = STUDY.configure(panels=["means"], values={"algorithm": ["chain", "plain"]})
     assert [method.name for method in configured.panel("means").methods] == ["chain", "plain"]
     assert configured.panel("means").methods[1] is MEANS.methods[0]
 
@@ -184,9 +184,9 @@ def test_too_many_blocks_are_rejected():
 
 def test_invalid_methods_are_rejected():
     means = {"panels": ["means"]}
-    refused(r"unknown method.* 'plan'; did you mean plain\?", values={"method": ["plan"]}, **means)
-    refused("method must have distinct values, got plain, plain", values={"method": ["plain"] * 2}, **means)
-    refused("method must have at least one value, got none", values={"method": []}, **means)
+    refused(r"unknown algorithm.* 'plan'; did you mean plain\?", values={"algorithm": ["plan"]}, **means)
+    refused("algorithm must have distinct values, got plain, plain", values={"algorithm": ["plain"] * 2}, **means)
+    refused("algorithm must have at least one value, got none", values={"algorithm": []}, **means)
 
 
 def test_values_out_of_their_domain_name_panel_and_cell():
@@ -231,7 +231,7 @@ def test_validate_receives_constants_and_the_method():
         {"trials": 3, "seed": 1},
         {
             "panels": ["means"],
-            "values": {"prior": ["3:2:1"], "method": ["chain", "plain"], "n": [1, 100], "level": [0.3]},
+            "values": {"prior": ["3:2:1"], "algorithm": ["chain", "plain"], "n": [1, 100], "level": [0.3]},
         },
         {"panels": ["table", "single"], "values": {"order": ["1e-3"], "point": [5]}},
     ],
@@ -290,7 +290,7 @@ def test_spec_contains_integer_versions_only():
 def test_from_spec_reports_missing_names():
     spec = json.loads(canonical_json(STUDY.spec()))
     without_method = replace(STUDY, panels=(replace(MEANS, methods=MEANS.methods[:2]), *STUDY.panels[1:]))
-    with pytest.raises(BadInputError, match=r"unknown method.* 'chain'"):
+    with pytest.raises(BadInputError, match=r"unknown algorithm.* 'chain'"):
         without_method.from_spec(spec)
     with pytest.raises(BadInputError, match="unknown panel 'table'"):
         replace(STUDY, panels=tuple(panel for panel in STUDY.panels if panel != TABLE)).from_spec(spec)
@@ -326,7 +326,7 @@ def assert_contained(old, new):
         ({"scale": [3, 2]}, 2 * 7),
         ({"epsilon": [8, 2, 0.5]}, 2 * 3),
         ({"steps": [5, 4, 3]}, 2 * 2),
-        ({"method": ["chain", "noisy", "plain"]}, 0),
+        ({"algorithm": ["chain", "noisy", "plain"]}, 0),
     ],
     ids=str,
 )
@@ -338,7 +338,7 @@ def test_extended_or_reordered_grid_keeps_all_values(values, n_more):
 
 
 def test_more_trials_and_methods_keep_all_values():
-    short = STUDY.configure(values={"method": ["noisy"]}, panels=["means"], trials=3)
+    short = STUDY.configure(values={"algorithm": ["noisy"]}, panels=["means"], trials=3)
     old, new = evaluate_all(short, "means"), evaluate_all(STUDY, "means")
     assert len(old) == 4
     for key, arrays in old.items():
@@ -387,7 +387,10 @@ def declare(**changes):
     [
         ("got twice: n", {"factors": (Factor("n", (1,), ""),), "constants": (Factor("n", (1,), ""),)}),
         ("got twice: x", {"outputs": (Factor("x", (1,), ""),)}),
-        ("got twice: method", {"factors": (Factor("method", (1,), ""),)}),
+        ("got twice: algorithm", {"factors": (Factor("algorithm", (1,), ""),)}),
+        ("'method', a parameter of xarray's sel", {"factors": (Factor("method", (1,), ""),)}),
+        ("'tolerance', a parameter of xarray's sel", {"method_dim": "tolerance"}),
+        ("distinct stream keys, got n, n", {"factors": (Factor("n", (1,), ""), Factor("m", (1,), "", stream_key="n"))}),
         ("got twice: trial", {"factors": (Factor("trial", (1,), ""),)}),
         ("got twice: status", {"measures": (Measure("status", ""),)}),
         ("got twice: x", {"measures": (Measure("x", ""), Measure("x", ""))}),
@@ -448,3 +451,39 @@ def test_supported_dtype(tmp_path, dtype):
     study = replace(STUDY, panels=(replace(SINGLE, measures=measures),))
     compute_into(tmp_path / "s.zarr", study)
     assert read_arrays(tmp_path / "s.zarr")["single/heads"].dtype == np.dtype(dtype).newbyteorder("=")
+
+
+def keyed_study(n="n", size_key=None, draw="draw", draw_key=None):
+    def simulate(cell, streams):
+        return cell[n] + streams.uniforms(1)[:, 0]
+
+    def evaluate(data, setting, streams):
+        return {"x": data + setting["scale"] * streams.uniforms(1)[:, 0]}
+
+    panel = Panel(
+        "p",
+        "",
+        simulate,
+        (Method(draw, evaluate, uses=("scale",), stream_key=draw_key),),
+        (Measure("x", ""),),
+        (Factor(n, (1, 2), "", "int", stream_key=size_key),),
+        (Factor("scale", (1.0, 3.0), ""),),
+        trials=5,
+    )
+    return Study("keyed", "", "", (panel,), seed=3)
+
+
+def test_renamed_factors_and_methods_keep_their_numbers_by_their_stream_key():
+    def numbers(study):
+        return np.array([results["x"] for results in evaluate_all(study, "p").values()])
+
+    before = numbers(keyed_study())
+    after = numbers(keyed_study(n="size", size_key="n", draw="sample", draw_key="draw"))
+    np.testing.assert_array_equal(after, before)
+    for renamed in (keyed_study(n="size"), keyed_study(draw="sample")):
+        assert (numbers(renamed) != before).all()
+
+
+def test_stream_keys_are_part_of_the_spec():
+    found = differences(keyed_study().spec(), keyed_study(size_key="m").spec())
+    assert found == ["panels.p.stream_keys.n: not stored, now present"]

@@ -138,10 +138,10 @@ def repaired(store, complete_store):
     [
         ("n", flip, "damaged"),
         ("trial", flip, "damaged"),
-        ("method", flip, "damaged"),
+        ("algorithm", flip, "damaged"),
         ("trial", Path.unlink, "damaged"),
     ],
-    ids=["n", "trial", "method", "lost trial"],
+    ids=["n", "trial", "algorithm", "lost trial"],
 )
 def test_coordinates_are_repaired(complete_store, store_copy, name, damage, kind):
     damage(chunk_file(store_copy, "means", name, 0))

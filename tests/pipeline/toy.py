@@ -47,7 +47,7 @@ def accept_means(cell, setting):
         raise ValueError(f"n must be >= 1, got {cell['n']}")
     if setting.get("epsilon", 1.0) <= 0:
         raise ValueError(f"epsilon must be > 0, got {setting['epsilon']}")
-    return not (setting["method"] == "chain" and setting["steps"] > cell["n"])
+    return not (setting["algorithm"] == "chain" and setting["steps"] > cell["n"])
 
 
 MEANS = Panel(

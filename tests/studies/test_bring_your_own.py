@@ -113,9 +113,9 @@ def _exact_coverage(n, epsilon, p, noise):
 def test_new_study_of_the_readme(command, folder):
     assert command("run", f"{folder}/my_coverage.py", "--store", "coverage.zarr")[0] == 0
     ds = xr.open_zarr("coverage.zarr", group="wald").load()
-    assert dict(ds.covered.sizes) == {"n": 2, "epsilon": 2, "method": 2, "trial": 2000}
+    assert dict(ds.covered.sizes) == {"n": 2, "epsilon": 2, "algorithm": 2, "trial": 2000}
     for n, epsilon, (name, noise) in itertools.product((100, 1000), (0.1, 1.0), (("naive", 0), ("aware", 1))):
-        covered = ds.covered.sel({"n": n, "epsilon": epsilon, "method": name}).values
+        covered = ds.covered.sel({"n": n, "epsilon": epsilon, "algorithm": name}).values
         assert_frequencies(np.bincount(covered, minlength=2), _complement(_exact_coverage(n, epsilon, 0.3, noise)))
     with pytest.raises(AssertionError, match="chi-square"):  # the last coverage against the first
         assert_frequencies(np.bincount(covered, minlength=2), _complement(_exact_coverage(100, 0.1, 0.3, 0)))
@@ -250,7 +250,7 @@ def test_registered_study_runs_by_name(installed, command):
     installed("run_studies", TOY.replace("NAME", "run-me"), studies={"run-me": "run_studies:STUDY"})
     assert command("run", "run-me", "--store", "s.zarr")[0] == 0
     assert command("resume", "s.zarr")[0] == 0
-    assert xr.open_zarr("s.zarr", group="p").x.sizes == {"method": 1, "trial": 5}
+    assert xr.open_zarr("s.zarr", group="p").x.sizes == {"algorithm": 1, "trial": 5}
     code, _, err = command("run", "run-you", "--store", "t.zarr")
     assert (code, "did you mean run-me?" in err) == (2, True)
 

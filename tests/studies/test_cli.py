@@ -93,7 +93,7 @@ def test_study_file_with_failed_trials(command, tmp_path):
     assert command("status", "t.zarr")[0] == 1
     code, out, _ = command("errors", "t.zarr")
     assert code == 1
-    assert "p: 7 failed: value is two\n  n=2, method=odd: 7 trials, first 0\n" in out
+    assert "p: 7 failed: value is two\n  n=2, algorithm=odd: 7 trials, first 0\n" in out
     assert "dpstudies trial t.zarr --panel p --cell n=2 --trial 0" in out
     assert command("report", "t.zarr")[0] == 0
     assert "Complete, with failed trials." in (tmp_path / "report.html").read_text()

@@ -322,7 +322,7 @@ def test_comparisons_show_stored_numbers(audited):
     (table,) = comparison_tables(audited)
     assert table.title == "Posterior quantiles from partitions"
     assert [row[:2] for row in table.rows] == [("quantile", "P2"), ("quantile-centred", "ours")]
-    summary = audited["partition-quantile"].summaries["default"].sel({"method": "quantile-centred"})
+    summary = audited["partition-quantile"].summaries["default"].sel(algorithm="quantile-centred")
     largest = summary["difference_median"].values[np.argmax(np.abs(summary["difference_median"].values))]
     assert float(table.rows[1][3].split(" ± ")[0]) == pytest.approx(largest, rel=1e-3)
 

@@ -36,7 +36,7 @@ def test_errors_are_grouped_by_cause(command, store):
     assert code == 1
     assert out.splitlines() == [
         "p: 7 failed: value is two",
-        "  n=2, method=odd: 7 trials, first 0",
+        "  n=2, algorithm=odd: 7 trials, first 0",
         "  again: dpstudies trial t.zarr --panel p --cell n=2 --trial 0",
         "7 failed trials, 1 causes; retry them with: dpstudies resume t.zarr --retry failed",
     ]
@@ -47,8 +47,11 @@ def test_causes_that_differ_in_numbers_only_are_grouped(command):
     Path("toy.py").write_text(text + '\nREASONS = np.array(["step 1 of 3", "step 2 of 3", "no start"], object)\n')
     command("run", "toy.py", "--store", "t.zarr", "--set", "n=1")
     out = command("errors", "t.zarr")[1]
-    assert "p: 5 failed: step 1 of 3\n  n=1, method=odd: 3 trials, first 0\n  n=1, method=odd: 2 trials, first 1" in out
-    assert "p: 2 failed: no start\n  n=1, method=odd: 2 trials, first 2" in out
+    assert (
+        "p: 5 failed: step 1 of 3\n  n=1, algorithm=odd: 3 trials, first 0\n  n=1, algorithm=odd: 2 trials, first 1"
+        in out
+    )
+    assert "p: 2 failed: no start\n  n=1, algorithm=odd: 2 trials, first 2" in out
 
 
 def test_failed_trials_are_retried_on_request_only(command, store):
@@ -70,7 +73,7 @@ def test_extend(command, store):
     code, out, _ = command("extend", store, "--trials", "9", "--set", "n=3")
     assert (code, "9 trials failed" in out) == (1, True)
     after = xr.open_zarr(store, group="p").load()
-    assert dict(after.sizes) == {"n": 3, "method": 2, "trial": 9}
+    assert dict(after.sizes) == {"n": 3, "algorithm": 2, "trial": 9}
     assert after.sel(n=[1, 2], trial=range(7)).equals(before)
     for bad, message in (
         (("--trials", "8"), "can only grow; got trials 8"),

@@ -56,11 +56,11 @@ def test_store_layout(store):
     for panel in STUDY.panels:
         ds = xr.open_zarr(store, group=panel.name)
         component = ("component",) if panel.name == "multinomial" else ()
-        for name in ("quantile", "rank", "mmd2", "rhat", "ess"):
-            assert ds[name].dims == ("n", "epsilon", "method", "trial", *component)
+        for name in ("pit", "rank", "mmd2", "rhat", "ess"):
+            assert ds[name].dims == ("n", "epsilon", "algorithm", "trial", *component)
         assert ds.method.values.tolist() == methods.get(panel.name, truncated)
         assert (ds.status == 1).all()
-        assert ((ds["quantile"] >= 0) & (ds["quantile"] <= 1)).all()
+        assert ((ds["pit"] >= 0) & (ds["pit"] <= 1)).all()
         assert ((ds["rank"] >= 0) & (ds["rank"] <= 99)).all()
         chains = ds.method.str.startswith("gibbs")
         assert (ds.rhat.notnull() == chains).all()
@@ -73,11 +73,11 @@ def test_store_layout(store):
 def test_methods_agree_with_the_exact_posterior(store):
     """Gibbs and marginal quantiles agree with exact ones in each trial; naive quantiles do not."""
     ds = xr.open_zarr(store, group="binomial").load().sel(n=1_000)
-    exact = ds["quantile"].sel({"method": "exact"})
-    assert abs(ds["quantile"].sel({"method": "marginal"}) - exact).max() < 0.003
-    spread = 5 * np.sqrt(0.25 / ds.ess.sel({"method": "gibbs"}))
-    assert (abs(ds["quantile"].sel({"method": "gibbs"}) - exact) < spread + 0.003).all()
-    assert (abs(ds["quantile"].sel({"method": "naive"}) - exact) > spread + 0.003).mean() > 0.25
+    exact = ds["pit"].sel(algorithm="exact")
+    assert abs(ds["pit"].sel(algorithm="marginal") - exact).max() < 0.003
+    spread = 5 * np.sqrt(0.25 / ds.ess.sel(algorithm="gibbs"))
+    assert (abs(ds["pit"].sel(algorithm="gibbs") - exact) < spread + 0.003).all()
+    assert (abs(ds["pit"].sel(algorithm="naive") - exact) > spread + 0.003).mean() > 0.25
 
 
 def test_quantiles_of_correct_posteriors_are_uniform(store):
@@ -86,24 +86,26 @@ def test_quantiles_of_correct_posteriors_are_uniform(store):
         ds = xr.open_zarr(store, group=panel.name).load()
         ds = ds.isel(component=0) if "component" in ds.dims else ds
         one = ds.sel(n=10, epsilon=0.01)
-        assert stats.kstest(one["quantile"].sel({"method": "non-private"}), "uniform").pvalue > 1e-4
-        assert stats.kstest(one["quantile"].sel({"method": "naive"}), "uniform").pvalue < 0.005
+        assert stats.kstest(one["pit"].sel(algorithm="non-private"), "uniform").pvalue > 1e-4
+        assert stats.kstest(one["pit"].sel(algorithm="naive"), "uniform").pvalue < 0.005
         if "marginal" in ds.method and panel.name != "exponential-paper-bounds":
-            assert stats.kstest(one["quantile"].sel({"method": "marginal"}), "uniform").pvalue > 1e-4
+            assert stats.kstest(one["pit"].sel(algorithm="marginal"), "uniform").pvalue > 1e-4
 
 
 def test_statistics_of_the_quantiles(store, summaries):
     """Compare statistics of quantiles and ranks with scipy and numpy."""
     quantile = (
-        xr.open_zarr(store, group="exponential")["quantile"].sel({"n": 1_000, "epsilon": 0.1, "method": "gibbs"}).values
+        xr.open_zarr(store, group="exponential")["pit"].sel({"n": 1_000, "epsilon": 0.1, "algorithm": "gibbs"}).values
     )
-    summary = summaries["exponential"].sel({"n": 1_000, "epsilon": 0.1, "method": "gibbs"})
+    summary = summaries["exponential"].sel({"n": 1_000, "epsilon": 0.1, "algorithm": "gibbs"})
     expected = stats.kstest(quantile, "uniform")
-    assert float(summary.quantile_ks) == pytest.approx(expected.statistic, rel=1e-12)
-    assert float(summary.quantile_p) == pytest.approx(expected.pvalue, rel=1e-9)
-    assert float(summary.quantile_tails) == pytest.approx(np.mean((quantile < 0.05) | (quantile > 0.95)))
-    np.testing.assert_allclose(summary.quantile_ecdf, [(quantile <= level).mean() for level in summary.level.values])
-    ranks = xr.open_zarr(store, group="exponential")["rank"].sel({"n": 1_000, "epsilon": 0.1, "method": "gibbs"}).values
+    assert float(summary.pit_ks) == pytest.approx(expected.statistic, rel=1e-12)
+    assert float(summary.pit_p) == pytest.approx(expected.pvalue, rel=1e-9)
+    assert float(summary.pit_tails) == pytest.approx(np.mean((quantile < 0.05) | (quantile > 0.95)))
+    np.testing.assert_allclose(summary.pit_ecdf, [(quantile <= level).mean() for level in summary.level.values])
+    ranks = (
+        xr.open_zarr(store, group="exponential")["rank"].sel({"n": 1_000, "epsilon": 0.1, "algorithm": "gibbs"}).values
+    )
     counts = np.histogram(ranks, bins=20, range=(0, 100))[0]
     np.testing.assert_allclose(summary.rank_histogram, counts / ranks.size)
     assert float(summary.rank_p) == pytest.approx(stats.chisquare(counts).pvalue, rel=1e-9)
@@ -119,12 +121,12 @@ def test_recomputed_trial_is_identical(store):
 
 def test_results_do_not_depend_on_other_values_or_methods(store, tmp_path):
     """Results of a store with fewer values and methods are identical in a larger store."""
-    values = {"n": [10], "epsilon": [0.1], "method": ["gibbs", "marginal"]}
+    values = {"n": [10], "epsilon": [0.1], "algorithm": ["gibbs", "marginal"]}
     pipeline.run(STUDY, tmp_path / "s.zarr", panels=["exponential"], trials=30, values=values)
     small = xr.open_zarr(tmp_path / "s.zarr", group="exponential").load()
     large = xr.open_zarr(store, group="exponential").load()
-    large = large.sel({"n": [10], "epsilon": [0.1], "method": ["gibbs", "marginal"]}).isel(trial=slice(0, 30))
-    for name in ("quantile", "rank", "mmd2", "ess"):
+    large = large.sel({"n": [10], "epsilon": [0.1], "algorithm": ["gibbs", "marginal"]}).isel(trial=slice(0, 30))
+    for name in ("pit", "rank", "mmd2", "ess"):
         np.testing.assert_array_equal(small[name], large[name])
 
 
@@ -137,14 +139,14 @@ def test_failure_of_one_trial_does_not_affect_others(tmp_path, monkeypatch):
         return draw(rng, family, prior, n, noisy, *rest, **more)
 
     monkeypatch.setattr(noisy_trials, "sample_gibbs", fail_sometimes)
-    values = {"n": [1_000], "epsilon": [0.1], "method": ["gibbs", "exact"]}
+    values = {"n": [1_000], "epsilon": [0.1], "algorithm": ["gibbs", "exact"]}
     pipeline.run(STUDY, tmp_path / "s.zarr", panels=["binomial"], trials=20, values=values)
     ds = xr.open_zarr(tmp_path / "s.zarr", group="binomial").load().isel(n=0, epsilon=0)
-    failed = ds.status.sel({"method": "gibbs"}) == 2
+    failed = ds.status.sel(algorithm="gibbs") == 2
     assert 0 < int(failed.sum()) < 20
-    assert np.isnan(ds["quantile"].sel({"method": "gibbs"}).values[failed]).all()
-    assert "no draw at" in "".join(ds.error.sel({"method": "gibbs"}).values[failed])
-    assert (ds.status.sel({"method": "exact"}) == 1).all()
+    assert np.isnan(ds["pit"].sel(algorithm="gibbs").values[failed]).all()
+    assert "no draw at" in "".join(ds.error.sel(algorithm="gibbs").values[failed])
+    assert (ds.status.sel(algorithm="exact") == 1).all()
 
 
 PANELS = [panel.name for panel in STUDY.panels]
@@ -162,9 +164,9 @@ def test_verdicts_depend_on_the_results(summaries):
     }
     for method, claims in judged.items():
         for values, verdict in (
-            ({"quantile_p": 0.5, "rank_p": 0.5}, "reproduced"),
-            ({"quantile_p": 1e-9, "rank_p": 0.5}, "not reproduced"),
-            ({"quantile_p": 0.5, "rank_p": 1e-9}, "not reproduced"),
+            ({"pit_p": 0.5, "rank_p": 0.5}, "reproduced"),
+            ({"pit_p": 1e-9, "rank_p": 0.5}, "not reproduced"),
+            ({"pit_p": 0.5, "rank_p": 1e-9}, "not reproduced"),
         ):
             found = verdicts(replaced(summaries, method, **values))
             assert {found[claim] for claim in claims} == {verdict}
@@ -175,12 +177,12 @@ def test_verdicts_on_baselines_depend_on_the_results(summaries):
         ("naive", [f"naive-is-over-confident-{panel}" for panel in PANELS]),
         ("naive-truncated", [f"naive-recovers-{panel}" for panel in EXPONENTIAL]),
     ):
-        good = verdicts(replaced(summaries, method, quantile_p=0.5, quantile_tails=0.9))
-        timid = verdicts(replaced(summaries, method, quantile_p=0.5, quantile_tails=0.1))
-        wrong = verdicts(replaced(summaries, method, quantile_p=1e-9, quantile_tails=0.9))
+        good = verdicts(replaced(summaries, method, pit_p=0.5, pit_tails=0.9))
+        timid = verdicts(replaced(summaries, method, pit_p=0.5, pit_tails=0.1))
+        wrong = verdicts(replaced(summaries, method, pit_p=1e-9, pit_tails=0.9))
         assert {good[claim] for claim in claims} == {"reproduced"}
         assert {timid[claim] for claim in claims} == {wrong[claim] for claim in claims} == {"not reproduced"}
-    narrow, wide = (verdicts(replaced(summaries, "ops", quantile_tails=tail, n_ok=1_000)) for tail in (0.0, 0.1))
+    narrow, wide = (verdicts(replaced(summaries, "ops", pit_tails=tail, n_ok=1_000)) for tail in (0.0, 0.1))
     assert verdicts(summaries)["ops-is-over-dispersed"] == "undecided"  # too few trials
     assert (narrow["ops-is-over-dispersed"], wide["ops-is-over-dispersed"]) == ("reproduced", "not reproduced")
     near, far = (verdicts(replaced(summaries, "gibbs", mmd2_mean=value)) for value in (-1.0, 9.0))
@@ -193,8 +195,8 @@ def test_verdicts_on_baselines_depend_on_the_results(summaries):
 
 
 def test_verdict_on_bounds_needs_both_panels(summaries):
-    good = replaced(summaries, "gibbs-published", quantile_p=0.5, rank_p=0.5)
-    bad = replaced(summaries, "gibbs-published", quantile_p=1e-9)
+    good = replaced(summaries, "gibbs-published", pit_p=0.5, rank_p=0.5)
+    bad = replaced(summaries, "gibbs-published", pit_p=1e-9)
     wide, own = "exponential-wide", "exponential-paper-bounds"
     assert verdicts({**summaries, wide: bad[wide], own: good[own]})["bounds-hide-it"] == "reproduced"
     assert verdicts({**summaries, wide: good[wide], own: good[own]})["bounds-hide-it"] == "not reproduced"
@@ -202,7 +204,7 @@ def test_verdict_on_bounds_needs_both_panels(summaries):
 
 
 def test_claims_without_results_are_undecided(summaries):
-    found = verdicts({"binomial": summaries["binomial"].drop_sel(method="ops")})
+    found = verdicts({"binomial": summaries["binomial"].drop_sel(algorithm="ops")})
     assert {found["ops-is-over-dispersed"], found["control-exponential"], found["bounds-hide-it"]} == {"undecided"}
     assert found["gibbs-is-calibrated-binomial"] != "undecided"
     part = verdicts({name: ds.sel(n=[10, 1_000]) for name, ds in summaries.items()})

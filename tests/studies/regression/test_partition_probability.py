@@ -50,12 +50,12 @@ def test_store_layout(store):
     for panel in ("default", "zellner-partition", "abalone"):
         ds = xr.open_zarr(store, group=panel)
         for name in ("probability", "difference"):
-            assert ds[name].dims == ("method", "trial", "cutoff")
+            assert ds[name].dims == ("algorithm", "trial", "cutoff")
         assert ds.method.values.tolist() == METHODS
         assert ds.cutoff.values.tolist() == [-3, -2, -1, 0, 1, 2, 3]
         assert (ds.status == 1).all()
         assert ((ds.probability >= 0) & (ds.probability <= 1)).all()
-        full = ds.probability.sel({"method": "full"})
+        full = ds.probability.sel(algorithm="full")
         np.testing.assert_allclose(ds.difference, ds.probability - full, atol=1e-15)
     for panel in ("default", "zellner-partition"):
         spec = STUDY.panel(panel).spec()["constants"]
@@ -66,10 +66,10 @@ def test_store_layout(store):
 
 def test_privacy_loss_is_stored(store):
     spent = xr.open_zarr(store, group="default").spent.load()
-    assert spent.sel({"method": "normality"}) == 7 * 0.25
-    assert spent.sel({"method": "fisher-corrected"}) == pytest.approx(7 * 0.25)
-    assert spent.sel({"method": "fisher-published"}) == pytest.approx(7 * 200 * 0.25)
-    assert np.isinf(spent.sel({"method": ["full", "normality-noiseless"]})).all()
+    assert spent.sel(algorithm="normality") == 7 * 0.25
+    assert spent.sel(algorithm="fisher-corrected") == pytest.approx(7 * 0.25)
+    assert spent.sel(algorithm="fisher-published") == pytest.approx(7 * 200 * 0.25)
+    assert np.isinf(spent.sel(algorithm=["full", "normality-noiseless"])).all()
 
 
 def rows_of(trial, n, panel="default"):
@@ -92,26 +92,26 @@ def test_one_trial_against_numpy(store, panel):
         return stats.norm.cdf((cutoffs - mean) / sd)
 
     ds = xr.open_zarr(store, group=panel).probability.isel(trial=3).load()
-    np.testing.assert_allclose(ds.sel({"method": "full"}), posterior(x, y, 20_000), rtol=1e-8)
+    np.testing.assert_allclose(ds.sel(algorithm="full"), posterior(x, y, 20_000), rtol=1e-8)
     g = 20_000 if panel == "default" else 100
     parts = np.stack([posterior(x[i : i + 100], y[i : i + 100], g) for i in range(0, 20_000, 100)])
     score = stats.norm.ppf(parts.mean(axis=0))
     np.testing.assert_allclose(
-        ds.sel({"method": "normality-noiseless"}), stats.norm.cdf(math.sqrt(200) * score), rtol=1e-7
+        ds.sel(algorithm="normality-noiseless"), stats.norm.cdf(math.sqrt(200) * score), rtol=1e-7
     )
     np.testing.assert_allclose(
-        ds.sel({"method": "normality-corrected-noiseless"}), stats.norm.cdf(math.sqrt(400) * score), rtol=1e-7
+        ds.sel(algorithm="normality-corrected-noiseless"), stats.norm.cdf(math.sqrt(400) * score), rtol=1e-7
     )
     total = -2 * np.log(np.maximum(parts, 0.001)).sum(axis=0)
-    np.testing.assert_allclose(ds.sel({"method": "fisher-noiseless"}), stats.chi2.sf(total, 400), rtol=1e-7)
+    np.testing.assert_allclose(ds.sel(algorithm="fisher-noiseless"), stats.chi2.sf(total, 400), rtol=1e-7)
 
 
 def test_trial_does_not_depend_on_the_run(store, tmp_path):
     """Results are identical with other trials and methods, in another order, and for a single trial."""
-    values = {**SMALL, "method": ["fisher", "normality"]}
+    values = {**SMALL, "algorithm": ["fisher", "normality"]}
     pipeline.run(STUDY, tmp_path / "t.zarr", panels=["default"], trials=105, values=values)
     part = xr.open_zarr(tmp_path / "t.zarr", group="default").load()
-    whole = xr.open_zarr(store, group="default").load().sel({"method": part.method, "trial": part.trial})
+    whole = xr.open_zarr(store, group="default").load().sel({"algorithm": part.algorithm, "trial": part.trial})
     assert np.array_equal(part.probability, whole.probability)
     opened = ResultStore.open(store)
     _, configured = study_of(opened, STUDY)
@@ -124,7 +124,7 @@ def test_unequal_partitions(tmp_path):
     pipeline.run(STUDY, tmp_path / "s.zarr", panels=["default"], trials=2, values={"n": [1037]})
     ds = xr.open_zarr(tmp_path / "s.zarr", group="default").load()
     assert (ds.status == 1).all()
-    assert ds.spent.sel({"method": "fisher-published"}) == pytest.approx(7 * 10 * 0.25)
+    assert ds.spent.sel(algorithm="fisher-published") == pytest.approx(7 * 10 * 0.25)
 
 
 def test_abalone_data():
@@ -147,7 +147,7 @@ def test_abalone_data():
         (("error_std=0",), "error_std must be > 0"),
         (("coefficients=1",), "coefficients must be an intercept and a slope"),
         (("cutoff=nan",), "cutoff must be a finite number"),
-        (("method=normal",), "did you mean"),
+        (("algorithm=normal",), "did you mean"),
     ],
 )
 def test_invalid_input_is_reported_before_writing(command, tmp_path, words, message):

@@ -39,19 +39,19 @@ def test_store_layout(store):
     assert STUDIES["partition-quantile"] is STUDY
     for panel in ("default", "half-share", "abalone"):
         ds = xr.open_zarr(store, group=panel)
-        for name in ("quantile", "difference", "half_width", "capped"):
-            assert ds[name].dims == ("method", "trial", "p")
+        for name in ("slope_quantile", "difference", "half_width", "capped"):
+            assert ds[name].dims == ("algorithm", "trial", "p")
         assert ds.method.values.tolist() == METHODS
         assert (ds.status == 1).all()
-        assert np.isfinite(ds["quantile"]).all()
+        assert np.isfinite(ds["slope_quantile"]).all()
         assert (ds.half_width.notnull() == (ds.method != "full")).all()
         assert STUDY.panel(panel).trials == 1_000
     spec = STUDY.panel("default").spec()["constants"]
     assert (spec["n"], spec["partition_size"], spec["error_std"]) == ([100_000], [1_000], [10.0])
     assert (spec["epsilon"], spec["split"]) == ([0.9], [[0.45, 0.45]])
     spent = xr.open_zarr(store, group="default").spent.load()
-    assert spent.sel({"method": "quantile-centred"}) == pytest.approx(7 * 0.9)
-    assert np.isinf(spent.sel({"method": "quantile-noiseless"}))
+    assert spent.sel(algorithm="quantile-centred") == pytest.approx(7 * 0.9)
+    assert np.isinf(spent.sel(algorithm="quantile-noiseless"))
 
 
 def test_one_trial_against_numpy(store):
@@ -65,15 +65,15 @@ def test_one_trial_against_numpy(store):
         part = partition_statistics(x[first:last], y[first:last], np.zeros(last - first, int))
         return coefficient_posterior(part, 1, prior, power=power).quantile([0.025, 0.5])[0]
 
-    ds = xr.open_zarr(store, group="default")["quantile"].isel(trial=5).sel(p=[0.025, 0.5]).load()
-    np.testing.assert_allclose(ds.sel({"method": "full"}), quantiles(0, 100_000, 1.0), rtol=1e-9)
+    ds = xr.open_zarr(store, group="default")["slope_quantile"].isel(trial=5).sel(p=[0.025, 0.5]).load()
+    np.testing.assert_allclose(ds.sel(algorithm="full"), quantiles(0, 100_000, 1.0), rtol=1e-9)
     parts = np.mean([quantiles(i, i + 1000, 100.0) for i in range(0, 100_000, 1000)], axis=0)
-    np.testing.assert_allclose(ds.sel({"method": "quantile-noiseless"}), parts, rtol=1e-9)
+    np.testing.assert_allclose(ds.sel(algorithm="quantile-noiseless"), parts, rtol=1e-9)
 
 
 def test_full_posterior_is_calibrated(store):
     """The true slope is below the p-quantile in a share p of data sets, within five standard errors."""
-    full = xr.open_zarr(store, group="default")["quantile"].sel({"method": "full"}).load()
+    full = xr.open_zarr(store, group="default")["slope_quantile"].sel(algorithm="full").load()
     p = full.p.values
     share = (full > 2.0).mean("trial").values
     assert (np.abs(share - p) <= 5 * np.sqrt(p * (1 - p) / 100)).all()
@@ -115,7 +115,7 @@ def test_invalid_input_is_reported_before_writing(command, tmp_path, words, mess
 
 def test_failed_search_ends_at_the_largest_number_of_doublings(tmp_path):
     """Two doublings from 0.1 are too few for the bounds; values are released, flagged, and the budget is spent."""
-    values = {"start": [0.1], "doublings": [2], "share": [1.0], "method": ["quantile"], "n": [20_000]}
+    values = {"start": [0.1], "doublings": [2], "share": [1.0], "algorithm": ["quantile"], "n": [20_000]}
     pipeline.run(STUDY, tmp_path / "s.zarr", panels=["default"], trials=20, values=values)
     ds = xr.open_zarr(tmp_path / "s.zarr", group="default").load()
     assert (ds.status == 1).all()

@@ -1,0 +1,38 @@
+"""Names of dimensions, coordinates and variables of all studies: the natural query of xarray selects what it names."""
+
+import inspect
+
+import pytest
+import xarray as xr
+
+from pipeline.declare.panel import SEL_PARAMETERS
+from studies import STUDIES
+
+PARAMETERS = {
+    name
+    for method in ("sel", "mean", "quantile", "rank")
+    for name in inspect.signature(getattr(xr.Dataset, method)).parameters
+}
+PANELS = {f"{study.name}/{panel.name}": panel for study in STUDIES.values() for panel in study.panels}
+KEPT = {"rank"}
+"""Variable that is named as in the literature on simulation-based calibration, although datasets have a method `rank`."""
+
+
+def collisions(panel):
+    names = {axis.name for axis in panel.settable().values()} | {measure.name for measure in panel.measures}
+    return {name for name in names if name in PARAMETERS or hasattr(xr.Dataset, name)}
+
+
+@pytest.mark.parametrize("panel", PANELS.values(), ids=PANELS)
+def test_names_are_not_those_of_xarray(panel):
+    assert collisions(panel) <= KEPT
+
+
+def test_collisions_are_found():
+    panel = PANELS["calibration/binomial"]
+    assert "rank" in collisions(panel)
+
+
+def test_parameters_of_sel_are_those_of_the_installed_xarray():
+    parameters = inspect.signature(xr.Dataset.sel).parameters.values()
+    assert {p.name for p in parameters if p.kind is not p.VAR_KEYWORD} == SEL_PARAMETERS
