@@ -18,7 +18,7 @@ from mechanisms.audit import Audit, OutputDistributions, Verdict, audit_distribu
 from mechanisms.conjugate import balanced_counts, count_candidates, enumerate_candidates, posterior
 from mechanisms.counts.audit import audit_counts, count_distributions
 from mechanisms.counts.bound_calibration import BoundScale, bound_scale
-from mechanisms.counts.calibration import Certificate, calibrate
+from mechanisms.counts.calibration import Calibration, calibrate
 from mechanisms.counts.exponential import ExponentialMechanism, exponential_mechanism
 from mechanisms.counts.hamming import HammingMechanism, hamming_mechanism
 from mechanisms.counts.hamming_loss import calibrate_hamming, hamming_loss
@@ -98,7 +98,7 @@ __all__ = [
     "Audit",
     "BinomialMixture",
     "BoundScale",
-    "Certificate",
+    "Calibration",
     "CoefficientPosterior",
     "ConjugatePosterior",
     "ConjugatePrior",

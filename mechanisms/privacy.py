@@ -12,6 +12,8 @@ __all__ = [
     "Guarantee",
     "Neighbouring",
     "RenyiGuarantee",
+    "no_guarantee",
+    "pure_guarantee",
     "validate_delta",
     "validate_epsilon",
     "validate_order",
@@ -194,6 +196,18 @@ class Guarantee:
 
     def __str__(self) -> str:
         return f"{self.epsilon:g}-DP" if self.is_pure else f"({self.epsilon:g}, {self.delta:g})-DP"
+
+
+def pure_guarantee(epsilon: float, delta: float) -> Guarantee:
+    """Return the ε-DP guarantee of a pure mechanism, which ignores `delta`."""
+    validate_delta(delta)
+    return Guarantee(epsilon)
+
+
+def no_guarantee(epsilon: float, delta: float) -> None:
+    """Return None: the guarantee of a mechanism that is not private."""
+    validate_epsilon(epsilon)
+    validate_delta(delta)
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ apart; what is really spent is about half of that (erratum A1). Here the weights
 
     Pr[c'] ∝ exp( −m·H(posterior(c), posterior(c')) / S(c) )
 
-and the multiplier m is the largest found whose exact loss, over all neighbours and outputs, is at most ε (A2): looked
+and the rate m is the largest found whose exact loss, over all neighbours and outputs, is at most ε (A2): looked
 for from above, as the loss need not be monotone. It depends on public quantities alone (prior, n, ε), so the mechanism
-is ε-DP; the `Certificate` carries the audit that proves it.
+is ε-DP; `Calibration.loss` is the loss found by the audit.
 
 References
 ----------
@@ -25,7 +25,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mechanisms.audit import Audit, OutputDistributions, audit_distributions, sum_exp
+from mechanisms.audit import OutputDistributions, audit_distributions, sum_exp
 from mechanisms.conjugate import (
     balanced_counts,
     count_candidates,
@@ -44,7 +44,7 @@ from mechanisms.counts.sensitivity import (
 from mechanisms.neighbours import neighbouring_pairs
 from mechanisms.privacy import validate_epsilon
 
-__all__ = ["MAX_CALIBRATED", "Certificate", "calibrate", "require_calibratable"]
+__all__ = ["MAX_CALIBRATED", "Calibration", "calibrate", "require_calibratable"]
 
 MAX_CALIBRATED = 50_000
 """Largest number of candidates for which every pair of data sets is audited: some seconds an audit."""
@@ -58,13 +58,13 @@ _ACTIVE_BYTES = 60_000_000
 
 
 @dataclass(frozen=True, eq=False)
-class Certificate:
-    """Proof that weights exp(−multiplier·H/S) are ε-DP.
+class Calibration:
+    """Proof that weights exp(−rate·H/S) are ε-DP.
 
     Attributes
     ----------
     rule : str
-        How S is made: "smooth", "varying" or "global".
+        Sensitivity S: "smooth", "varying" or "global"; "hamming" for the number of replaced records, with S = 1.
     prior : tuple of float
     n : int
         Number of records.
@@ -72,10 +72,10 @@ class Certificate:
         What may be spent, in nats.
     gamma : float
         Rate of S a record; 0 for the global sensitivity, which has none.
-    multiplier : float
+    rate : float
         m.
-    audit : Audit
-        The exact audit at this multiplier: its loss is at most ε.
+    loss : float
+        Exact privacy loss at this rate and γ, over all neighbours and outputs, in nats: at most ε.
     """
 
     rule: str
@@ -83,12 +83,14 @@ class Certificate:
     n: int
     epsilon: float
     gamma: float
-    multiplier: float
-    audit: Audit
+    rate: float
+    loss: float
 
     def sensitivity(self, counts: ArrayLike) -> float:
         """Return S at a data set of `n` records; ValueError for counts that are not one."""
         counts = validate_counts(counts, k=len(self.prior), n=self.n)
+        if self.rule == "hamming":
+            return 1.0
         if self.rule == "global":
             return global_sensitivity(self.prior, self.n)
         scale = smooth_sensitivity if self.rule == "smooth" else varying_sensitivity
@@ -125,8 +127,8 @@ def require_calibratable(n: int, k: int) -> None:
         )
 
 
-def calibrate(rule: str, prior: ArrayLike, n: int, epsilon: float) -> Certificate:
-    """Find the largest multiplier that spends at most `epsilon`, and the rate γ that is best for balanced data.
+def calibrate(rule: str, prior: ArrayLike, n: int, epsilon: float) -> Calibration:
+    """Find the largest rate that spends at most `epsilon`, and the rate γ that is best for balanced data.
 
     Parameters
     ----------
@@ -141,12 +143,12 @@ def calibrate(rule: str, prior: ArrayLike, n: int, epsilon: float) -> Certificat
 
     Returns
     -------
-    Certificate
+    Calibration
         The same object for the same arguments.
 
     Privacy
     -------
-    ε-DP, replace-one with n public, by the certificate's audit. Nothing here looks at data.
+    ε-DP, replace-one with n public, by the audit at the returned rate. Nothing here looks at data.
 
     Raises
     ------
@@ -164,7 +166,7 @@ def calibrate(rule: str, prior: ArrayLike, n: int, epsilon: float) -> Certificat
     Examples
     --------
     >>> found = calibrate("smooth", [1, 1], 50, epsilon=1.0)
-    >>> bool(found.audit.epsilon <= 1.0), round(found.multiplier, 3)
+    >>> bool(found.loss <= 1.0), round(found.rate, 3)
     (True, 0.881)
     """
     if rule not in ("smooth", "varying", "global"):
@@ -175,7 +177,7 @@ def calibrate(rule: str, prior: ArrayLike, n: int, epsilon: float) -> Certificat
 
 
 @lru_cache(maxsize=256)
-def _calibrate(rule: str, prior: tuple[float, ...], n: int, epsilon: float) -> Certificate:
+def _calibrate(rule: str, prior: tuple[float, ...], n: int, epsilon: float) -> Calibration:
     alpha = np.array(prior)
     rows = enumerate_rows(n, alpha.size)
     candidates = enumerate_candidates(n, alpha.size)
@@ -191,25 +193,25 @@ def _calibrate(rule: str, prior: tuple[float, ...], n: int, epsilon: float) -> C
     gamma = 0.0 if rule == "global" else _best_gamma(rule, alpha, n, active, scales)
     every_scale = scales(gamma, datasets)
     for _ in range(_ROUNDS):
-        multiplier = active.largest_multiplier(every_scale)
+        rate = active.largest_rate(every_scale)
 
-        def log_pmf(index: int, multiplier: float = multiplier) -> NDArray[np.float64]:
+        def log_pmf(index: int, rate: float = rate) -> NDArray[np.float64]:
             log_weights = candidate_distances(alpha, datasets[index], rows)
-            log_weights *= -multiplier / every_scale[index]
+            log_weights *= -rate / every_scale[index]
             log_weights -= math.log(sum_exp(log_weights))
             return log_weights
 
         found = audit_distributions(OutputDistributions(datasets, candidates, pairs, log_pmf))
         if found.epsilon <= epsilon:
-            return Certificate(rule, prior, n, epsilon, gamma, multiplier, found)
+            return Calibration(rule, prior, n, epsilon, gamma, rate, found.epsilon)
         near = np.abs(datasets - found.witness.dataset).sum(axis=1) <= 4
         if not active.add(np.flatnonzero(near[pairs].all(axis=1))):
             active.epsilon -= 2.0 * (found.epsilon - epsilon)  # rounding alone: leave room for it
-    raise AssertionError(f"no certificate after {_ROUNDS} audits: {rule}, prior {prior}, n = {n}, epsilon = {epsilon}")
+    raise AssertionError(f"no private rate after {_ROUNDS} audits: {rule}, prior {prior}, n = {n}, epsilon = {epsilon}")
 
 
 class _ActivePairs:
-    """The pairs that the search for a multiplier looks at, with the distances of their data sets."""
+    """The pairs that the search for a rate looks at, with the distances of their data sets."""
 
     def __init__(
         self,
@@ -237,16 +239,16 @@ class _ActivePairs:
         """Return the indices of the data sets held, and the data sets."""
         return list(self._distances), self._datasets[list(self._distances)]
 
-    def largest_multiplier(self, scales: NDArray[np.float64], tolerance: float = 1e-10) -> float:
-        """Return the largest multiplier at which no active pair exceeds epsilon; `scales` holds S of every data set."""
+    def largest_rate(self, scales: NDArray[np.float64], tolerance: float = 1e-10) -> float:
+        """Return the largest rate at which no active pair exceeds epsilon; `scales` holds S of every data set."""
         pairs = self._pairs[self._chosen]
         gaps = np.array([self._gaps(first, second, scales) for first, second in pairs.tolist()])
         top = 2.0 * self.epsilon / float(gaps.sum(axis=1).max())
 
-        def loss(multiplier: float) -> float:
-            log_z = {i: math.log(sum_exp(d, -multiplier / scales[i])) for i, d in self._distances.items()}
+        def loss(rate: float) -> float:
+            log_z = {i: math.log(sum_exp(d, -rate / scales[i])) for i, d in self._distances.items()}
             change = np.array([log_z[second] - log_z[first] for first, second in pairs.tolist()])
-            return float(np.max([multiplier * gaps[:, 0] + change, multiplier * gaps[:, 1] - change]))
+            return float(np.max([rate * gaps[:, 0] + change, rate * gaps[:, 1] - change]))
 
         return _largest_below(loss, self.epsilon, top, tolerance)
 
@@ -295,7 +297,7 @@ def _best_gamma(
     def exponent(gamma: float) -> float:
         every = np.ones(max(indices) + 1)
         every[indices] = scales(gamma, held)
-        return active.largest_multiplier(every, tolerance=1e-4) / float(scales(gamma, balanced[None])[0])
+        return active.largest_rate(every, tolerance=1e-4) / float(scales(gamma, balanced[None])[0])
 
     return max((share * enough for share in _GAMMA_SHARES), key=exponent)
 

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from mechanisms.conjugate import MAX_ENUMERATED, count_candidates, enumerate_candidates
 from mechanisms.hellinger import log_affinity
 from mechanisms.jit import kernel
-from mechanisms.privacy import validate_epsilon
 
 __all__ = [
     "MAX_STREAMED",
@@ -28,7 +27,7 @@ __all__ = [
     "cell_deficits",
     "count_table",
     "enumerate_rows",
-    "require_decay",
+    "compute_inverse_temperature",
     "require_enumerable",
     "require_streamable",
     "row_deficits",
@@ -39,6 +38,8 @@ MAX_STREAMED = 2_000_000_000
 
 MAX_TABLE = 25_000_000
 """Largest number of table entries kept at one data set: 200 MB."""
+
+_RATES = (1e-101, 1e101)
 
 
 def require_streamable(n: int, k: int) -> None:
@@ -261,13 +262,13 @@ def require_uniforms(uniforms: NDArray[np.float64], n_uniforms: int) -> NDArray[
     return values
 
 
-def require_decay(epsilon: float, sensitivity: float) -> float:
-    """Return ε/(2S), the decay of the weights exp(−decay·H).
+def compute_inverse_temperature(rate: float, sensitivity: float) -> float:
+    """Return rate/S, the inverse temperature of the weights exp(−rate·H/S).
 
     Parameters
     ----------
-    epsilon : float
-        Privacy loss in nats, finite and > 0.
+    rate : float
+        In 1e-101 ... 1e101.
     sensitivity : float
         S > 0, finite, in units of Hellinger distance.
 
@@ -282,13 +283,16 @@ def require_decay(epsilon: float, sensitivity: float) -> float:
 
     Examples
     --------
-    >>> require_decay(1.0, 0.25)
+    >>> compute_inverse_temperature(0.5, 0.25)
     2.0
     """
-    epsilon = validate_epsilon(epsilon)
+    if not _RATES[0] <= rate <= _RATES[1]:
+        raise ValueError(
+            f"rate must be in 1e-101 ... 1e101, got {rate}; pass a multiple of a loss in nats, such as 0.5"
+        )
     if not (math.isfinite(sensitivity) and sensitivity > 0):
         raise ValueError(
             f"sensitivity must be a finite number > 0, got {sensitivity}; "
             "a zero means that the prior outweighs a record beyond double precision"
         )
-    return epsilon / (2.0 * sensitivity)
+    return rate / sensitivity

@@ -27,7 +27,7 @@ from mechanisms.counts.candidates import (
     cell_deficits,
     count_table,
     enumerate_rows,
-    require_decay,
+    compute_inverse_temperature,
     require_enumerable,
     require_uniforms,
     row_deficits,
@@ -39,8 +39,8 @@ from mechanisms.jit import kernel
 __all__ = ["ExponentialMechanism", "exponential_mechanism"]
 
 
-def exponential_mechanism(prior: ArrayLike, counts: ArrayLike, epsilon: float, sensitivity: float) -> CountRelease:
-    """Prepare the distribution Pr[c'] ∝ exp(−ε·H(c, c')/(2S)), by one pass over the candidates or as a mixture.
+def exponential_mechanism(prior: ArrayLike, counts: ArrayLike, rate: float, sensitivity: float) -> CountRelease:
+    """Prepare the distribution Pr[c'] ∝ exp(−rate·H(c, c')/S), by one pass over the candidates or as a mixture.
 
     Up to `mechanisms.conjugate.MAX_ENUMERATED` candidates, and always at k = 2, the candidates are passed through:
     draws invert the distribution function. Beyond, the same distribution is drawn as a mixture of product distributions, see
@@ -52,8 +52,8 @@ def exponential_mechanism(prior: ArrayLike, counts: ArrayLike, epsilon: float, s
         Dirichlet parameters, finite and > 0.
     counts : array_like, shape (k,)
         The true counts c: whole numbers ≥ 0 with sum n ≥ 1.
-    epsilon : float
-        Privacy loss in nats, finite and > 0.
+    rate : float
+        In 1e-101 ... 1e101; ε/2 for the mechanism of P0.
     sensitivity : float
         S > 0, in units of Hellinger distance.
 
@@ -64,7 +64,7 @@ def exponential_mechanism(prior: ArrayLike, counts: ArrayLike, epsilon: float, s
 
     Privacy
     -------
-    ε-DP, replace-one with n public, if `sensitivity` is the global sensitivity. For the smooth sensitivity see
+    2·rate-DP, replace-one with n public, if `sensitivity` is the global sensitivity. For the smooth sensitivity see
     `mechanisms.counts.registry`; for the local sensitivity there is no guarantee. It holds for exact draws in real
     arithmetic; double precision is not hardened against attacks on its rounding.
 
@@ -75,7 +75,7 @@ def exponential_mechanism(prior: ArrayLike, counts: ArrayLike, epsilon: float, s
 
     Examples
     --------
-    >>> mechanism = exponential_mechanism([1, 1], [2, 1], epsilon=1.0, sensitivity=0.4)
+    >>> mechanism = exponential_mechanism([1, 1], [2, 1], rate=0.5, sensitivity=0.4)
     >>> print(np.round(mechanism.probabilities(), 4))
     [0.1635 0.2406 0.3686 0.2272]
     >>> mechanism.sample(np.array([[0.0, 0.5], [0.0, 0.99]]))
@@ -83,17 +83,19 @@ def exponential_mechanism(prior: ArrayLike, counts: ArrayLike, epsilon: float, s
     """
     alpha = validate_prior(prior)
     c = validate_counts(counts, k=alpha.size)
-    decay = require_decay(epsilon, sensitivity)
+    inverse_temperature = compute_inverse_temperature(rate, sensitivity)
     n, k = int(c.sum()), c.size
     if (k > 2 and count_candidates(n, k) > MAX_ENUMERATED) or count_table(n, k) > MAX_TABLE:
-        return power_mixture_mechanism(alpha, c, epsilon, sensitivity)
+        return power_mixture_mechanism(alpha, c, rate, sensitivity)
     deficits = cell_deficits(alpha, c)
     rows = enumerate_rows(n, k)
     prefix = row_deficits(deficits, rows)
-    totals, moments = _stream_rows(rows[:, -1], prefix, deficits[-2], deficits[-1], decay)
+    totals, moments = _stream_rows(rows[:, -1], prefix, deficits[-2], deficits[-1], inverse_temperature)
     for table in (alpha, c, deficits, rows, prefix, totals):
         table.flags.writeable = False
-    return ExponentialMechanism(alpha, c, decay, deficits, rows, prefix, totals, float(moments.sum() / totals.sum()))
+    return ExponentialMechanism(
+        alpha, c, inverse_temperature, deficits, rows, prefix, totals, float(moments.sum() / totals.sum())
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,8 +108,8 @@ class ExponentialMechanism(CountRelease):
 
     prior: NDArray[np.float64]
     counts: NDArray[np.int64]
-    decay: float
-    """Weights are exp(−decay·H); ε/(2S)."""
+    inverse_temperature: float
+    """Coefficient of H in the exponent: rate/S."""
     _deficits: NDArray[np.float64] = field(repr=False)
     _rows: NDArray[np.int64] = field(repr=False)
     _row_deficits: NDArray[np.float64] = field(repr=False)
@@ -129,7 +131,7 @@ class ExponentialMechanism(CountRelease):
             self._row_deficits,
             self._deficits[-2],
             self._deficits[-1],
-            self.decay,
+            self.inverse_temperature,
             u,
             released,
         )
@@ -143,27 +145,27 @@ class ExponentialMechanism(CountRelease):
         """List the log-pmf over all candidates; see `CountRelease.log_probabilities`."""
         require_enumerable(self.n, self.k)
         log_pmf = candidate_distances(self.prior, self.counts, self._rows)
-        log_pmf *= -self.decay
+        log_pmf *= -self.inverse_temperature
         log_pmf -= math.log(self._row_totals.sum())
         return log_pmf
 
 
 @kernel
-def _fill_row(remaining, prefix, first, second, decay, distances, weights):
+def _fill_row(remaining, prefix, first, second, inverse_temperature, distances, weights):
     # Two loops: the compiler vectorises the square roots of the first; the exponentials of the second are calls.
     for x in range(remaining + 1):
         a = first[x]
         distances[x] = math.sqrt(prefix + (1.0 - prefix) * (a + (1.0 - a) * second[remaining - x]))
     for x in range(remaining + 1):
-        weights[x] = math.exp(-decay * distances[x])
+        weights[x] = math.exp(-inverse_temperature * distances[x])
 
 
 @kernel
-def _stream_rows(remaining, prefix, first, second, decay):
+def _stream_rows(remaining, prefix, first, second, inverse_temperature):
     distances, weights = np.empty(first.size), np.empty(first.size)
     totals, moments = np.empty(remaining.size), np.empty(remaining.size)
     for row in range(remaining.size):
-        _fill_row(remaining[row], prefix[row], first, second, decay, distances, weights)
+        _fill_row(remaining[row], prefix[row], first, second, inverse_temperature, distances, weights)
         total, moment = 0.0, 0.0
         for x in range(remaining[row] + 1):
             total += weights[x]
@@ -198,7 +200,7 @@ def _pick(cumulative, size, uniform):
 
 
 @kernel
-def _sample(row_cumulative, rows, prefix, first, second, decay, uniforms, released):
+def _sample(row_cumulative, rows, prefix, first, second, inverse_temperature, uniforms, released):
     n_trials, k = released.shape
     n_rows = rows.shape[0]
     picked = np.empty(n_trials, dtype=np.int64)
@@ -218,7 +220,7 @@ def _sample(row_cumulative, rows, prefix, first, second, decay, uniforms, releas
         row = picked[trial]
         remaining = rows[row, k - 2]
         if row != current:
-            _fill_row(remaining, prefix[row], first, second, decay, distances, cumulative)
+            _fill_row(remaining, prefix[row], first, second, inverse_temperature, distances, cumulative)
             for x in range(1, remaining + 1):
                 cumulative[x] += cumulative[x - 1]
             current = row

@@ -37,11 +37,11 @@ from mechanisms.counts.candidates import (
 from mechanisms.counts.release import CountRelease
 from mechanisms.jit import kernel
 
-__all__ = ["HammingMechanism", "hamming_mechanism", "require_hamming_decay", "require_hamming_tables"]
+__all__ = ["HammingMechanism", "hamming_mechanism", "require_inverse_temperature", "require_hamming_tables"]
 
 
-def hamming_mechanism(prior: ArrayLike, counts: ArrayLike, decay: float) -> HammingMechanism:
-    """Prepare the distribution Pr[r] ∝ exp(−decay·½‖counts − r‖₁).
+def hamming_mechanism(prior: ArrayLike, counts: ArrayLike, inverse_temperature: float) -> HammingMechanism:
+    """Prepare the distribution Pr[r] ∝ exp(−inverse_temperature·½‖counts − r‖₁).
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ def hamming_mechanism(prior: ArrayLike, counts: ArrayLike, decay: float) -> Hamm
         Dirichlet parameters, finite and > 0. They matter for the distance only, not for the release.
     counts : array_like, shape (k,)
         The true counts c: whole numbers ≥ 0 with sum n ≥ 1.
-    decay : float
+    inverse_temperature : float
         m > 0, in nats a replaced record.
 
     Returns
@@ -58,8 +58,8 @@ def hamming_mechanism(prior: ArrayLike, counts: ArrayLike, decay: float) -> Hamm
 
     Privacy
     -------
-    Pure, replace-one with n public. The loss is `mechanisms.hamming_loss`, between `decay` and 2·`decay`;
-    `mechanisms.calibrate_hamming` returns the decay for a budget. It holds for exact draws in real arithmetic; double
+    Pure, replace-one with n public. The loss is `mechanisms.hamming_loss`, between `inverse_temperature` and 2·`inverse_temperature`;
+    `mechanisms.calibrate_hamming` returns the inverse_temperature for a budget. It holds for exact draws in real arithmetic; double
     precision is not hardened against attacks on its rounding.
 
     Raises
@@ -70,7 +70,7 @@ def hamming_mechanism(prior: ArrayLike, counts: ArrayLike, decay: float) -> Hamm
 
     Examples
     --------
-    >>> mechanism = hamming_mechanism([1, 1], [2, 1], decay=1.0)
+    >>> mechanism = hamming_mechanism([1, 1], [2, 1], inverse_temperature=1.0)
     >>> print(np.round(mechanism.probabilities(), 4))
     [0.0723 0.1966 0.5344 0.1966]
     >>> mechanism.sample(np.array([[0.1, 0.5], [0.9, 0.1], [0.9, 0.9]]))
@@ -78,7 +78,7 @@ def hamming_mechanism(prior: ArrayLike, counts: ArrayLike, decay: float) -> Hamm
     """
     alpha = validate_prior(prior)
     c = validate_counts(counts, k=alpha.size)
-    require_hamming_decay(decay)
+    require_inverse_temperature(inverse_temperature)
     n, k = int(c.sum()), c.size
     require_hamming_tables(n, k)
     ways, ways_all = _count_losses(c)
@@ -86,14 +86,14 @@ def hamming_mechanism(prior: ArrayLike, counts: ArrayLike, decay: float) -> Hamm
     weights = np.empty(1 + n * (k - 1))
     weights[0] = 1.0
     d = np.arange(1, n + 1)
-    steps = np.exp(-decay * d)
+    steps = np.exp(-inverse_temperature * d)
     gains = np.ones(n)  # C(d − 1, u − 1)
     for u in range(1, k):
         weights[u :: k - 1] = gains * ways_all[k - u, 1:] * steps
         gains *= (d - u) / u
     for table in (alpha, c, ways, cumulative, weights):
         table.flags.writeable = False
-    return HammingMechanism(alpha, c, float(decay), ways, cumulative, weights)
+    return HammingMechanism(alpha, c, float(inverse_temperature), ways, cumulative, weights)
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,8 +102,8 @@ class HammingMechanism(CountRelease):
 
     prior: NDArray[np.float64]
     counts: NDArray[np.int64]
-    decay: float
-    """Weights are exp(−decay·d)."""
+    inverse_temperature: float
+    """Weights are exp(−inverse_temperature·d)."""
     _ways: NDArray[np.float64] = field(repr=False)
     """Ways in which v of the first i + 1 cells lose l records in all, the others gaining: (k − 1, k, n + 1)."""
     _cumulative: NDArray[np.float64] = field(repr=False)
@@ -118,7 +118,7 @@ class HammingMechanism(CountRelease):
 
     @property
     def log_normaliser(self) -> float:
-        """Logarithm of Z = Σ_r exp(−decay·d(c, r))."""
+        """Logarithm of Z = Σ_r exp(−inverse_temperature·d(c, r))."""
         return math.log(self._weights.sum())
 
     def sample(self, uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -139,7 +139,7 @@ class HammingMechanism(CountRelease):
         require_streamable(self.n, self.k)
         rows = enumerate_rows(self.n, self.k)
         deficits = cell_deficits(self.prior, self.counts)
-        steps = np.exp(-self.decay * np.arange(self.n + 1) - self.log_normaliser)
+        steps = np.exp(-self.inverse_temperature * np.arange(self.n + 1) - self.log_normaliser)
         return float(
             _stream_mean(
                 rows[:, -1],
@@ -156,7 +156,7 @@ class HammingMechanism(CountRelease):
         """List the log-pmf over all candidates; see `CountRelease.log_probabilities`."""
         require_enumerable(self.n, self.k)
         rows = enumerate_rows(self.n, self.k)
-        log_steps = -self.decay * np.arange(self.n + 1) - self.log_normaliser
+        log_steps = -self.inverse_temperature * np.arange(self.n + 1) - self.log_normaliser
         log_pmf = np.empty(count_candidates(self.n, self.k))
         _fill_log_pmf(rows[:, -1], self._row_gains(rows), self.counts, log_steps, log_pmf)
         return log_pmf
@@ -166,12 +166,12 @@ class HammingMechanism(CountRelease):
         return np.maximum(rows[:, :-1] - self.counts[:-2], 0).sum(axis=1)
 
 
-def require_hamming_decay(decay: float) -> None:
-    """Refuse a decay that is not a finite number > 0.
+def require_inverse_temperature(inverse_temperature: float) -> None:
+    """Refuse a inverse_temperature that is not a finite number > 0.
 
     Parameters
     ----------
-    decay : float
+    inverse_temperature : float
         m, in nats a replaced record.
 
     Raises
@@ -181,10 +181,12 @@ def require_hamming_decay(decay: float) -> None:
 
     Examples
     --------
-    >>> require_hamming_decay(0.7)
+    >>> require_inverse_temperature(0.7)
     """
-    if not (math.isfinite(decay) and decay > 0):
-        raise ValueError(f"decay must be a finite number > 0, got {decay}; use calibrate_hamming")
+    if not (math.isfinite(inverse_temperature) and inverse_temperature > 0):
+        raise ValueError(
+            f"inverse_temperature must be a finite number > 0, got {inverse_temperature}; use calibrate_hamming"
+        )
 
 
 def require_hamming_tables(n: int, k: int) -> None:

@@ -1,4 +1,4 @@
-"""What the Hamming mechanism spends, exactly, and the largest decay within a budget.
+"""What the Hamming mechanism spends, exactly, and the largest inverse_temperature within a budget.
 
 With m, d, c and r of `mechanisms.counts.hamming`, the loss compares Z(c) = Σ_r exp(−m·d(c, r)) between neighbours: Z is
 needed at every data set, in a form that has no table of d left. From the counts of gains and losses there, by
@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mechanisms.conjugate import count_candidates
-from mechanisms.counts.hamming import require_hamming_decay, require_hamming_tables
+from mechanisms.counts.hamming import require_inverse_temperature, require_hamming_tables
 from mechanisms.jit import kernel
 from mechanisms.privacy import validate_epsilon
 
@@ -85,14 +85,14 @@ def require_hamming(n: int, k: int) -> None:
         )
 
 
-def hamming_loss(n: int, k: int, decay: float) -> HammingLoss:
+def hamming_loss(n: int, k: int, inverse_temperature: float) -> HammingLoss:
     """Return the exact privacy loss of the Hamming mechanism, over all neighbours and all outputs.
 
     Parameters
     ----------
     n, k : int
         Number of records ≥ 1 and of cells ≥ 2.
-    decay : float
+    inverse_temperature : float
         m > 0, in nats a replaced record.
 
     Returns
@@ -118,23 +118,23 @@ def hamming_loss(n: int, k: int, decay: float) -> HammingLoss:
 
     Examples
     --------
-    >>> loss, data_set, neighbour = hamming_loss(10, 3, decay=0.7)
+    >>> loss, data_set, neighbour = hamming_loss(10, 3, inverse_temperature=0.7)
     >>> round(loss, 6), data_set, neighbour
     (1.017853, array([ 0, 0, 10]), array([0, 1, 9]))
     """
-    require_hamming_decay(decay)
+    require_inverse_temperature(inverse_temperature)
     require_hamming(n, k)
     n_sorted = _count_sorted(n, k)
     normalisers = np.empty(int(n_sorted[k, n]))
-    _fill_normalisers(n, _loss_sums(n, k, decay), normalisers)
+    _fill_normalisers(n, _loss_sums(n, k, inverse_temperature), normalisers)
     pair = np.zeros((2, k), dtype=np.int64)
     ratio = _largest_ratio(n, n_sorted, normalisers, pair)
-    return HammingLoss(decay + math.log(ratio), pair[0], pair[1])
+    return HammingLoss(inverse_temperature + math.log(ratio), pair[0], pair[1])
 
 
 @lru_cache(maxsize=4096)
 def calibrate_hamming(n: int, k: int, epsilon: float) -> float:
-    """Return the largest decay whose `hamming_loss` is at most `epsilon`.
+    """Return the largest inverse_temperature whose `hamming_loss` is at most `epsilon`.
 
     Parameters
     ----------
@@ -156,32 +156,33 @@ def calibrate_hamming(n: int, k: int, epsilon: float) -> float:
     Notes
     -----
     As m ≤ loss ≤ 2m, nothing above ε is allowed, and ε/2 is. That the loss increases in between is not assumed: a grid
-    is searched from ε downwards for the first allowed decay, and only the gap above it is bisected. A decay is refused
+    is searched from ε downwards for the first allowed inverse_temperature, and only the gap above it is bisected. A inverse_temperature is refused
     if a pair of neighbours known from an earlier search exceeds ε there, which costs two normalisers, and allowed only
     after a search over all pairs.
 
     Examples
     --------
-    >>> decay = calibrate_hamming(100, 3, 1.0)
-    >>> round(decay, 6), round(hamming_loss(100, 3, decay).loss, 12)
+    >>> inverse_temperature = calibrate_hamming(100, 3, 1.0)
+    >>> round(inverse_temperature, 6), round(hamming_loss(100, 3, inverse_temperature).loss, 12)
     (0.682546, 1.0)
     """
     epsilon = validate_epsilon(epsilon)
     require_hamming(n, k)
     pairs: list[NDArray[np.int64]] = []
 
-    def surely_exceeds(decay: float) -> bool:
+    def surely_exceeds(inverse_temperature: float) -> bool:
         if not pairs:
             return False
-        sums = _loss_sums(n, k, decay)
+        sums = _loss_sums(n, k, inverse_temperature)
         return any(
-            decay + math.log(_normaliser(second, sums) / _normaliser(first, sums)) > epsilon for first, second in pairs
+            inverse_temperature + math.log(_normaliser(second, sums) / _normaliser(first, sums)) > epsilon
+            for first, second in pairs
         )
 
-    def allowed(decay: float) -> bool:
-        if surely_exceeds(decay):
+    def allowed(inverse_temperature: float) -> bool:
+        if surely_exceeds(inverse_temperature):
             return False
-        found = hamming_loss(n, k, decay)
+        found = hamming_loss(n, k, inverse_temperature)
         if found.loss > epsilon:
             pairs.append(np.stack([found.data_set, found.neighbour]))
         return found.loss <= epsilon
@@ -193,9 +194,9 @@ def calibrate_hamming(n: int, k: int, epsilon: float) -> float:
             break
         high = low
     else:
-        raise AssertionError(f"no decay is allowed for n = {n}, k = {k}, epsilon = {epsilon}")
+        raise AssertionError(f"no inverse_temperature is allowed for n = {n}, k = {k}, epsilon = {epsilon}")
     while high - low > 1e-15 * epsilon:
-        # Bisection between the allowed decay and the refused one, by the known pairs alone; then a search to confirm.
+        # Bisection between the allowed inverse_temperature and the refused one, by the known pairs alone; then a search to confirm.
         inner, outer = low, high
         while inner < (middle := 0.5 * (inner + outer)) < outer and outer - inner > 1e-15 * epsilon:
             if surely_exceeds(middle):
@@ -208,11 +209,11 @@ def calibrate_hamming(n: int, k: int, epsilon: float) -> float:
     return low
 
 
-def _loss_sums(n: int, k: int, decay: float) -> NDArray[np.float64]:
-    """Return the coefficients of S(x; t): Σ_{a≤x} C(a, j)·exp(−decay·a), j < k − 1, shape (k − 1, n + 1)."""
+def _loss_sums(n: int, k: int, inverse_temperature: float) -> NDArray[np.float64]:
+    """Return the coefficients of S(x; t): Σ_{a≤x} C(a, j)·exp(−inverse_temperature·a), j < k − 1, shape (k − 1, n + 1)."""
     a = np.arange(n + 1)
     sums = np.empty((k - 1, n + 1))
-    term = np.exp(-decay * a)
+    term = np.exp(-inverse_temperature * a)
     for j in range(k - 1):
         np.cumsum(term, out=sums[j])
         term *= (a - j) / (j + 1)

@@ -41,7 +41,7 @@ from mechanisms.conjugate import count_candidates, posterior, validate_counts, v
 from mechanisms.counts.candidates import (
     candidate_distances,
     enumerate_rows,
-    require_decay,
+    compute_inverse_temperature,
     require_enumerable,
     require_uniforms,
 )
@@ -68,8 +68,8 @@ MEAN_TOLERANCE = 1e-8
 """Largest relative error of the mean that is passed on."""
 
 
-def power_mixture_mechanism(prior: ArrayLike, counts: ArrayLike, epsilon: float, sensitivity: float) -> PowerMixture:
-    """Prepare the distribution Pr[c'] ∝ exp(−ε·H(c, c')/(2S)) without passing through the candidates.
+def power_mixture_mechanism(prior: ArrayLike, counts: ArrayLike, rate: float, sensitivity: float) -> PowerMixture:
+    """Prepare the distribution Pr[c'] ∝ exp(−rate·H(c, c')/S) without passing through the candidates.
 
     `mechanisms.counts.exponential.exponential_mechanism` calls this where there are too many of them.
 
@@ -79,8 +79,8 @@ def power_mixture_mechanism(prior: ArrayLike, counts: ArrayLike, epsilon: float,
         Dirichlet parameters, finite and > 0.
     counts : array_like, shape (k,)
         The true counts c: whole numbers ≥ 0 with sum n ≥ 1.
-    epsilon : float
-        Privacy loss in nats, finite and > 0.
+    rate : float
+        In 1e-101 ... 1e101; ε/2 for the mechanism of P0.
     sensitivity : float
         S > 0, in units of Hellinger distance.
 
@@ -99,7 +99,7 @@ def power_mixture_mechanism(prior: ArrayLike, counts: ArrayLike, epsilon: float,
 
     Examples
     --------
-    >>> mechanism = power_mixture_mechanism([1, 1, 1], [40_000, 30_000, 30_000], epsilon=1.0, sensitivity=0.003)
+    >>> mechanism = power_mixture_mechanism([1, 1, 1], [40_000, 30_000, 30_000], rate=0.5, sensitivity=0.003)
     >>> mechanism.sample(np.array([[0.25, 0.5], [0.75, 0.5]]))
     array([[40002, 29998, 30000], [39996, 30001, 30003]])
     >>> round(mechanism.expected_hellinger(), 6)
@@ -107,10 +107,10 @@ def power_mixture_mechanism(prior: ArrayLike, counts: ArrayLike, epsilon: float,
     """
     alpha = validate_prior(prior)
     c = validate_counts(counts, k=alpha.size)
-    decay = require_decay(epsilon, sensitivity)
+    inverse_temperature = compute_inverse_temperature(rate, sensitivity)
     alpha.flags.writeable = c.flags.writeable = False
-    distributions, series = product_distributions(alpha, c), power_series(decay)
-    bound = distributions.reach + min(decay * math.sqrt(-math.expm1(-distributions.step)), UNDERFLOW)
+    distributions, series = product_distributions(alpha, c), power_series(inverse_temperature)
+    bound = distributions.reach + min(inverse_temperature * math.sqrt(-math.expm1(-distributions.step)), UNDERFLOW)
     stop = math.ceil(bound / distributions.step)
     first = series.first_power(stop, -bound)
     # The weight t^J falls along a group by a factor of about ratio^((k − 1)/2): exp(1/4) at most.
@@ -118,13 +118,15 @@ def power_mixture_mechanism(prior: ArrayLike, counts: ArrayLike, epsilon: float,
     tables = distributions.tables(starts)
     with np.errstate(divide="ignore"):
         log_groups = log_tops + np.log(stops - starts) + np.log(tables.off[:, 0])
-    log_uniform = math.log(count_candidates(int(c.sum()), c.size)) - decay if first == 0 else -math.inf
+    log_uniform = math.log(count_candidates(int(c.sum()), c.size)) - inverse_temperature if first == 0 else -math.inf
     log_weights = np.r_[0.0, log_uniform, log_groups]
     # Components 0 and 1 are proposed with power 0 and need no rejection for it.
-    log_tops = np.r_[-decay, -decay, log_tops]
+    log_tops = np.r_[-inverse_temperature, -inverse_temperature, log_tops]
     for table in (stops, log_tops, log_weights):
         table.flags.writeable = False
-    return PowerMixture(alpha, c, decay, distributions, series, (first, stop), tables, stops, log_tops, log_weights)
+    return PowerMixture(
+        alpha, c, inverse_temperature, distributions, series, (first, stop), tables, stops, log_tops, log_weights
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,8 +139,8 @@ class PowerMixture(CountRelease):
 
     prior: NDArray[np.float64]
     counts: NDArray[np.int64]
-    decay: float
-    """Weights are exp(−decay·H); ε/(2S)."""
+    inverse_temperature: float
+    """Coefficient of H in the exponent: rate/S."""
     _distributions: ProductDistributions = field(repr=False)
     _series: PowerSeries = field(repr=False)
     _powers: tuple[int, int] = field(repr=False)
@@ -203,7 +205,7 @@ class PowerMixture(CountRelease):
 
         Examples
         --------
-        >>> mechanism = power_mixture_mechanism([1, 1, 1], [40_000, 30_000, 30_000], epsilon=1.0, sensitivity=0.003)
+        >>> mechanism = power_mixture_mechanism([1, 1, 1], [40_000, 30_000, 30_000], rate=0.5, sensitivity=0.003)
         >>> print(np.round(mechanism.log_probability([[40_000, 30_000, 30_000], [40_000, 29_900, 30_100]]), 4))
         [ -3.5392 -50.6662]
         """
@@ -211,13 +213,13 @@ class PowerMixture(CountRelease):
         parameters = posterior(self.prior, r)
         if not (np.all(r == np.floor(r)) and np.all(r.sum(axis=-1) == self.n)):
             raise ValueError(f"released must be whole numbers with sum {self.n}, got {r}; pass counts of n records")
-        return -self.decay * hellinger(posterior(self.prior, self.counts), parameters) - self._moments[0]
+        return -self.inverse_temperature * hellinger(posterior(self.prior, self.counts), parameters) - self._moments[0]
 
     def log_probabilities(self) -> NDArray[np.float64]:
         """List the log-pmf over all candidates; see `CountRelease.log_probabilities`."""
         require_enumerable(self.n, self.k)
         log_pmf = candidate_distances(self.prior, self.counts, enumerate_rows(self.n, self.k))
-        log_pmf *= -self.decay
+        log_pmf *= -self.inverse_temperature
         log_pmf -= self._moments[0]
         return log_pmf
 
@@ -229,7 +231,7 @@ class PowerMixture(CountRelease):
         if not error < MEAN_TOLERANCE:
             raise ValueError(
                 f"the relative error of the mean must be below {MEAN_TOLERANCE}, got {error:.1e} (n = {self.n}, "
-                f"k = {self.k}, decay = {self.decay:.6g}); take the mean of many draws, or use fewer records or cells"
+                f"k = {self.k}, inverse_temperature = {self.inverse_temperature:.6g}); take the mean of many draws, or use fewer records or cells"
             )
         weight, moment = fine.tolist()
         return math.log1p(weight), moment / (1.0 + weight)
@@ -245,7 +247,7 @@ class PowerMixture(CountRelease):
         single = np.arange(max(first, 1), max(1, min(stop, HEAD + 1)), dtype=np.float64)
         nodes, weights = [single], [np.ones(single.size)]
         # About the largest term pⱼV(j) is normal in ln j with a variance of 1/(a·h) or, near c, of 2/(k − 1).
-        far = min(self.decay * math.sqrt(-math.expm1(-self._distributions.step)), UNDERFLOW)
+        far = min(self.inverse_temperature * math.sqrt(-math.expm1(-self._distributions.step)), UNDERFLOW)
         share = min(0.5, 4.0 / math.sqrt(self.k + far))
         start = max(first, HEAD + 1)
         while start < stop:
@@ -259,8 +261,8 @@ class PowerMixture(CountRelease):
         off = w * np.concatenate([self._distributions.tables(part).off[:, 0] for part in parts])
         p = np.exp(self._series.log_coefficients(j))
         before = np.exp(self._series.log_coefficients(j - 1.0))
-        slope = (self.decay / (2.0 * j)) * before - p / self.decay
+        slope = (self.inverse_temperature / (2.0 * j)) * before - p / self.inverse_temperature
         sums = np.array([p @ off, slope @ off])
         if first == 0:
-            sums += math.exp(math.log(count_candidates(self.n, self.k) - 1) - self.decay)
+            sums += math.exp(math.log(count_candidates(self.n, self.k) - 1) - self.inverse_temperature)
         return sums

@@ -35,12 +35,12 @@ VARIATION = 0.5
 """Largest change of ln p within a group."""
 
 
-def power_series(decay: float) -> PowerSeries:
-    """Return the series of exp(−decay·√(1 − t)).
+def power_series(a: float) -> PowerSeries:
+    """Return the series of exp(−a·√(1 − t)).
 
     Parameters
     ----------
-    decay : float
+    a : float
         a > 0.
 
     Returns
@@ -57,20 +57,20 @@ def power_series(decay: float) -> PowerSeries:
     >>> print(np.round(power_series(2.0).log_coefficients([0, 1, 2, 1000.5]), 7))
     [ -2.         -2.         -2.2876821 -10.9353737]
     """
-    logs, ratio = [-decay], decay / 2
+    logs, ratio = [-a], a / 2
     for j in range(HEAD - 1):
         logs.append(math.log(ratio))
-        ratio = (decay * (decay / ratio) + 2 * (j + 1) * (2 * j + 1)) / (4 * (j + 1) * (j + 2))
+        ratio = (a * (a / ratio) + 2 * (j + 1) * (2 * j + 1)) / (4 * (j + 1) * (j + 2))
     head = np.cumsum(logs)
     head.flags.writeable = False
-    return PowerSeries(decay, head)
+    return PowerSeries(a, head)
 
 
 @dataclass(frozen=True, eq=False)
 class PowerSeries:
-    """The coefficients pⱼ of exp(−decay·√(1 − t)); build it with `power_series`."""
+    """The coefficients pⱼ of exp(−a·√(1 − t)); build it with `power_series`."""
 
-    decay: float
+    a: float
     _head: NDArray[np.float64] = field(repr=False)
 
     def log_coefficients(self, powers: ArrayLike) -> NDArray[np.float64]:
@@ -86,7 +86,7 @@ class PowerSeries:
         ndarray of float64, shape (m,)
             With an absolute error of 1e-14, or a relative one of 1e-14 where |ln pⱼ| is above 1.
         """
-        return _log_coefficients(np.asarray(powers, dtype=np.float64), self.decay, self._head)
+        return _log_coefficients(np.asarray(powers, dtype=np.float64), self.a, self._head)
 
     def first_power(self, stop: int, log_bound: float) -> int:
         """Return a power j < `stop`, below the mode of N, with ln Pr[N < j] ≤ `log_bound`: the last with ln jpⱼ ≤ it.
@@ -96,7 +96,7 @@ class PowerSeries:
         >>> power_series(1000.0).first_power(10**6, -40.0)
         6035
         """
-        return int(_first_power(float(stop), log_bound, self.decay, self._head))
+        return int(_first_power(float(stop), log_bound, self.a, self._head))
 
     def groups(
         self, first: int, stop: int, ratio: float
@@ -121,7 +121,7 @@ class PowerSeries:
         >>> print(starts, stops)
         [ 1.  2.  3.  4.  6.  9. 13. 19.] [ 2.  3.  4.  6.  9. 13. 19. 20.]
         """
-        return _cut(float(first), float(stop), ratio, self.decay, self._head)
+        return _cut(float(first), float(stop), ratio, self.a, self._head)
 
 
 def sum_rule(size: int, n_nodes: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -156,13 +156,13 @@ def sum_rule(size: int, n_nodes: int) -> tuple[NDArray[np.float64], NDArray[np.f
 
 
 @kernel
-def _log_coefficient(j, decay, head):
+def _log_coefficient(j, a, head):
     if j < HEAD:
         return head[int(j)]
     # With R = √(ν² + a²), ν·asinh(ν/a) − R of Debye and j·ln j − j of Stirling are joined, which leaves small terms.
     order = j - 0.5
-    radius = math.hypot(order, decay)
-    share = decay / (order + radius) * decay
+    radius = math.hypot(order, a)
+    share = a / (order + radius) * a
     q = (order / radius) ** 2
     s = 1.0 / radius
     d1 = (5 * q - 3) / 24
@@ -172,24 +172,24 @@ def _log_coefficient(j, decay, head):
     debye = s * (d1 + s * (d2 + s * (d3 + s * d4)))  # the log of the series DLMF 10.41.4
     stirling = (1 / 12 - (1 / 360 - 1 / (1260 * j * j)) / (j * j)) / j
     growth = order * (math.log1p(0.5 * share / order) + math.log1p(-0.5 / j))
-    return math.log(decay / (2 * j)) + 0.5 * (1 - math.log(math.pi * radius)) - share + growth + debye - stirling
+    return math.log(a / (2 * j)) + 0.5 * (1 - math.log(math.pi * radius)) - share + growth + debye - stirling
 
 
 @kernel
-def _log_coefficients(powers, decay, head):
+def _log_coefficients(powers, a, head):
     result = np.empty(powers.size)
     for i in range(powers.size):
-        result[i] = _log_coefficient(powers[i], decay, head)
+        result[i] = _log_coefficient(powers[i], a, head)
     return result
 
 
 @kernel
-def _mode(stop, decay, head):
+def _mode(stop, a, head):
     """Return the last j <= stop with p_j >= p_(j-1), by bisection."""
     low, high = 0.0, stop + 1.0
     while high - low > 1.0:
         middle = math.floor(0.5 * (low + high))
-        if _log_coefficient(middle, decay, head) >= _log_coefficient(middle - 1.0, decay, head):
+        if _log_coefficient(middle, a, head) >= _log_coefficient(middle - 1.0, a, head):
             low = middle
         else:
             high = middle
@@ -197,12 +197,12 @@ def _mode(stop, decay, head):
 
 
 @kernel
-def _first_power(stop, log_bound, decay, head):
+def _first_power(stop, log_bound, a, head):
     # Up to the mode p rises, hence so does j·p_j >= p_0 + ... + p_(j-1).
-    low, high = 0.0, min(stop, _mode(stop, decay, head) + 1.0)
+    low, high = 0.0, min(stop, _mode(stop, a, head) + 1.0)
     while high - low > 1.0:
         middle = math.floor(0.5 * (low + high))
-        if _log_coefficient(middle, decay, head) + math.log(middle) <= log_bound:
+        if _log_coefficient(middle, a, head) + math.log(middle) <= log_bound:
             low = middle
         else:
             high = middle
@@ -210,16 +210,16 @@ def _first_power(stop, log_bound, decay, head):
 
 
 @kernel
-def _cut(first, stop, ratio, decay, head):
+def _cut(first, stop, ratio, a, head):
     ends, log_tops = [first], [0.0]
-    mode, start = _mode(stop, decay, head), first
+    mode, start = _mode(stop, a, head), first
     while start < stop:
         end = min(max(start + 1.0, math.floor(start * ratio)), stop)
-        left, right = _log_coefficient(start, decay, head), _log_coefficient(end - 1.0, decay, head)
+        left, right = _log_coefficient(start, a, head), _log_coefficient(end - 1.0, a, head)
         while abs(right - left) > VARIATION:
             end = start + max(1.0, math.floor(0.5 * (end - start)))
-            right = _log_coefficient(end - 1.0, decay, head)
+            right = _log_coefficient(end - 1.0, a, head)
         ends.append(end)
-        log_tops.append(_log_coefficient(mode, decay, head) if start <= mode < end else max(left, right))
+        log_tops.append(_log_coefficient(mode, a, head) if start <= mode < end else max(left, right))
         start = end
     return np.array(ends[:-1]), np.array(ends[1:]), np.array(log_tops[1:])

@@ -26,7 +26,7 @@ from mechanisms.counts.sensitivity import (
     smooth_sensitivity,
     varying_sensitivity,
 )
-from mechanisms.privacy import Guarantee, validate_delta, validate_epsilon
+from mechanisms.privacy import Guarantee, no_guarantee, pure_guarantee, validate_delta, validate_epsilon
 
 __all__ = ["SENSITIVITIES", "Sensitivity", "smoothing_gamma"]
 
@@ -79,8 +79,8 @@ class Sensitivity:
         (prior, counts, epsilon, delta), validated, to S.
     share : float
         The part of ε in the exponent: ½, or less where S itself moves with the data.
-    spends : callable or None
-        (epsilon, delta) to `Guarantee`; None for a scale without any.
+    guarantee : callable
+        (epsilon, delta) to `Guarantee`, or to None for a scale without one.
 
     Examples
     --------
@@ -96,7 +96,7 @@ class Sensitivity:
     note: str
     evaluate: Callable[[NDArray[np.float64], NDArray[np.int64], float, float], float] = field(repr=False)
     share: float
-    spends: Callable[[float, float], Guarantee] | None = field(repr=False)
+    guarantee: Callable[[float, float], Guarantee | None] = field(repr=False)
 
     def at(self, prior: ArrayLike, counts: ArrayLike, epsilon: float, delta: float) -> float:
         """Return S at a data set.
@@ -125,10 +125,6 @@ class Sensitivity:
         return self.evaluate(alpha, c, validate_epsilon(epsilon), validate_delta(delta))
 
 
-def _pure(epsilon: float, delta: float) -> Guarantee:
-    return Guarantee(epsilon)
-
-
 SENSITIVITIES: dict[str, Sensitivity] = {
     "smooth": Sensitivity(
         name="smooth",
@@ -137,7 +133,7 @@ SENSITIVITIES: dict[str, Sensitivity] = {
             prior, counts, smoothing_gamma(epsilon, delta, count_candidates(int(counts.sum()), counts.size))
         ),
         share=0.5,
-        spends=Guarantee,
+        guarantee=Guarantee,
     ),
     "smooth-n": Sensitivity(
         name="smooth-n",
@@ -146,21 +142,21 @@ SENSITIVITIES: dict[str, Sensitivity] = {
             prior, counts, smoothing_gamma(epsilon, delta, int(counts.sum()) + 1)
         ),
         share=0.5,
-        spends=Guarantee,
+        guarantee=Guarantee,
     ),
     "varying": Sensitivity(
         name="varying",
         note="Exponential mechanism on the varying Hellinger sensitivity with rate 1 (P1, section 1.3, as read here).",
         evaluate=lambda prior, counts, epsilon, delta: varying_sensitivity(prior, counts, gamma=1.0),
         share=0.25,
-        spends=_pure,
+        guarantee=pure_guarantee,
     ),
     "global": Sensitivity(
         name="global",
         note="Exponential mechanism on the global Hellinger sensitivity (P1, section 1.1).",
         evaluate=lambda prior, counts, epsilon, delta: global_sensitivity(prior, int(counts.sum())),
         share=0.5,
-        spends=_pure,
+        guarantee=pure_guarantee,
     ),
     "local": Sensitivity(
         name="local",
@@ -170,6 +166,6 @@ SENSITIVITIES: dict[str, Sensitivity] = {
         ),
         evaluate=lambda prior, counts, epsilon, delta: local_sensitivity(prior, counts),
         share=0.5,
-        spends=None,
+        guarantee=no_guarantee,
     ),
 }

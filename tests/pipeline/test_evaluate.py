@@ -19,7 +19,7 @@ from tests.pipeline.toy import FAULTS, MEANS, STUDY, TABLE
 
 OK, FAILED = int(Status.OK), int(Status.FAILED)
 X = (Measure("x", "a number"),)
-WITHOUT_FAULTS = STUDY.configure(values={"guilty": ["-1"]})
+WITHOUT_FAULTS = STUDY.configure(values={"failing": ["-1"]})
 
 
 def outcome_of(method, trials=8, **changes):
@@ -408,13 +408,13 @@ def test_data_that_hold_themselves_are_no_endless_loop():
     assert outcome_of(lambda data, *_: {"x": data[1][0]}, simulate=simulate).status.tolist() == [OK] * 8
 
 
-def guilty(*trials):
+def with_failing(*trials):
     """Configure the toy study so that these trials raise."""
-    return STUDY.configure(values={"guilty": [trials or (-1,)]})
+    return STUDY.configure(values={"failing": [trials or (-1,)]})
 
 
 def innocent():
-    return evaluate_one(guilty(), "faults", "raises", range(8)).values["x"]
+    return evaluate_one(with_failing(), "faults", "raises", range(8)).values["x"]
 
 
 @pytest.mark.parametrize(
@@ -422,8 +422,8 @@ def innocent():
     [(0,), (0, 7), (5,), (7,), (1, 3), (1, 3, 5, 7), (4,), (2,), (6, 7), (2, 3), (3, 4)],
     ids=lambda trials: "+".join(map(str, trials)),
 )
-def test_exactly_the_guilty_trials_fail_and_the_others_keep_their_numbers(trials):
-    outcome = evaluate_one(guilty(*trials), "faults", "raises", range(8))
+def test_only_failing_trials_are_lost(trials):
+    outcome = evaluate_one(with_failing(*trials), "faults", "raises", range(8))
     assert np.flatnonzero(outcome.status == FAILED).tolist() == list(trials)
     expected = innocent()
     expected[list(trials)] = np.nan
@@ -435,7 +435,7 @@ def test_exactly_the_guilty_trials_fail_and_the_others_keep_their_numbers(trials
 
 def test_the_error_of_a_trial_is_its_own():
     """The traceback that is stored with a trial says what went wrong with it, and with no other."""
-    outcome = evaluate_one(guilty(3, 5), "faults", "raises", range(8))
+    outcome = evaluate_one(with_failing(3, 5), "faults", "raises", range(8))
     assert outcome.error[5].endswith("ArithmeticError: no result for trial 5")
     assert "in raises" in outcome.error[5]
     assert "trial 3" not in outcome.error[5]
@@ -633,7 +633,7 @@ def test_a_simulation_that_raises_fails_its_trials_under_every_setting():
 
 def test_a_value_of_the_cell_comes_from_trials_that_are_ok():
     """`mean` is not per trial: the part of the block that failed has none, the other has."""
-    outcome = evaluate_one(guilty(1), "faults", "raises", range(2))
+    outcome = evaluate_one(with_failing(1), "faults", "raises", range(2))
     assert outcome.status.tolist() == [OK, FAILED]
     assert outcome.values["mean"] == 0.5
     outcome = evaluate_one(STUDY, "faults", "always", range(2))

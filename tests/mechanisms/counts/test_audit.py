@@ -189,7 +189,7 @@ def test_a_wrong_scale_would_be_caught():
     wrong = Mechanism(
         "wrong",
         "Not private: 5 % off.",
-        lambda p, c, e, d: exponential_mechanism(p, c, 1.05 * e, global_scale(p, c)),
+        lambda p, c, e, d: exponential_mechanism(p, c, 0.525 * e, global_scale(p, c)),
         None,
     )
     expected = plain_audit(lambda records: exponential_distribution("global", prior, records, 1.0), 3, n, 1.0)
@@ -223,7 +223,7 @@ def test_local_breaks_its_budget_at_a_skewed_prior_only():
 
 @pytest.mark.parametrize(("prior", "n"), [((1.0, 1.0), 25), ((0.01, 100.0), 15), ((2.0, 0.1, 2.0), 7), ((1.0,) * 4, 4)])
 @pytest.mark.parametrize("epsilon", [0.2, 1.0, 5.0])
-@pytest.mark.parametrize("name", [name for name in MECHANISMS if MECHANISMS[name].private])
+@pytest.mark.parametrize("name", [name for name in MECHANISMS if MECHANISMS[name].is_private])
 def test_every_registered_mechanism_keeps_its_guarantee(name, epsilon, prior, n):
     found = audit_counts(name, prior, n, epsilon)
     verdict = found.check(MECHANISMS[name].guarantee(epsilon, 1e-8))
@@ -243,15 +243,15 @@ def test_what_is_tight_is_found_tight(name, k):
         Mechanism(
             name="twice",
             note="Not private: the exponential mechanism with ε/S in place of ε/(2S).",
-            release=lambda p, c, e, d: exponential_mechanism(p, c, 2 * e, global_scale(p, c)),
-            spends=lambda e, d: Guarantee(e),
+            release=lambda p, c, e, d: exponential_mechanism(p, c, e, global_scale(p, c)),
+            guarantee=lambda e, d: Guarantee(e),
             symmetric=True,
         ),
         Mechanism(
             name="less-noise",
             note="Not private: Laplace noise 5 % short.",
             release=lambda p, c, e, d: laplace_counts(p, c, (1 if c.size == 2 else 2) / (1.05 * e)),
-            spends=lambda e, d: Guarantee(e),
+            guarantee=lambda e, d: Guarantee(e),
         ),
     ],
     ids=lambda mechanism: mechanism.name,
@@ -291,7 +291,7 @@ def test_a_users_symmetry_is_not_taken_on_trust():
     """A mechanism that leaks at one data set, and says that it treats cells alike, is found out."""
 
     def leaking(prior, counts, epsilon, delta):
-        return exponential_mechanism(prior, counts, 100.0 if counts[0] == counts.sum() else 0.1, 1.0)
+        return exponential_mechanism(prior, counts, 50.0 if counts[0] == counts.sum() else 0.05, 1.0)
 
     for prior, n in (([1, 1], 3), ([1, 1], 20), ([1, 1, 1], 8)):
         sly = Mechanism("sly", "Leaks.", leaking, lambda e, d: Guarantee(e), symmetric=True)

@@ -272,7 +272,9 @@ def test_the_registered_mechanism_keeps_its_guarantee(prior, n, epsilon):
     assert found.epsilon < epsilon
     counts = balanced_counts(n, len(prior))
     release = MECHANISMS["varying-bound"].build(prior, counts, epsilon, 1e-8)
-    assert release.decay == pytest.approx(epsilon / bound_scale(prior, n, epsilon).sensitivity(counts), rel=1e-14)
+    assert release.inverse_temperature == pytest.approx(
+        epsilon / bound_scale(prior, n, epsilon).sensitivity(counts), rel=1e-14
+    )
 
 
 def test_the_same_object_for_the_same_arguments():

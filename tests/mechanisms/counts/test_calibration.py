@@ -52,8 +52,8 @@ class Enumerated:
             return (self.local * np.exp(-gamma * self.moves)).max(axis=1)
         return 1 / (1 / self.local + gamma * self.moves).min(axis=1)
 
-    def loss(self, multiplier, scales):
-        log_pmf = -multiplier * self.distances / scales[:, None]
+    def loss(self, rate, scales):
+        log_pmf = -rate * self.distances / scales[:, None]
         log_pmf -= np.log(np.exp(log_pmf).sum(axis=1, keepdims=True))
         return max(float((log_pmf[c] - log_pmf[d]).max()) for c, d in self.pairs)
 
@@ -65,14 +65,13 @@ def test_the_certificate_holds_and_uses_the_budget_up(prior, n, rule, epsilon):
     found = calibrate(rule, prior, n, epsilon)
     assert (found.rule, found.prior, found.n, found.epsilon) == (rule, prior, n, epsilon)
     assert (found.gamma == 0) == (rule == "global")
-    assert found.audit.evidence == "exact"
-    assert epsilon * (1 - 1e-6) <= found.audit.epsilon <= epsilon
+    assert epsilon * (1 - 1e-6) <= found.loss <= epsilon
     everything = Enumerated(prior, n)
     scales = everything.scales(rule, found.gamma)
     np.testing.assert_allclose([found.sensitivity(c) for c in everything.datasets], scales, rtol=1e-8)
-    loss = everything.loss(found.multiplier, scales)
+    loss = everything.loss(found.rate, scales)
     assert epsilon * (1 - 2e-6) <= loss <= epsilon * (1 + 1e-7)  # the oracle's log gammas have fewer digits
-    assert everything.loss(1.01 * found.multiplier, scales) > epsilon  # negative control
+    assert everything.loss(1.01 * found.rate, scales) > epsilon  # negative control
 
 
 @pytest.mark.parametrize(
@@ -91,7 +90,7 @@ def test_the_certificate_holds_and_uses_the_budget_up(prior, n, rule, epsilon):
 def test_rounding_does_not_stop_the_search(rule, prior, n, epsilon):
     """Log normalisers are rounded to 1e-15 of theirs, however small ε is."""
     found = calibrate(rule, prior, n, epsilon)
-    assert epsilon * (1 - 1e-6) <= found.audit.epsilon <= epsilon
+    assert epsilon * (1 - 1e-6) <= found.loss <= epsilon
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -99,7 +98,7 @@ def test_rounding_does_not_stop_the_search(rule, prior, n, epsilon):
     ("prior", "n", "epsilon"),
     [((1.0, 1.0), 12, 1.0), ((0.01, 100.0), 12, 0.3), ((1.0, 1.0, 1.0), 5, 12.0), ((3.0, 0.1, 1.0, 0.1), 3, 2.0)],
 )
-def test_no_larger_multiplier_is_private(prior, n, epsilon, rule):
+def test_no_larger_rate_is_private(prior, n, epsilon, rule):
     """A scan to the end that both directions of a pair set: the loss need not be monotone."""
     found = calibrate(rule, prior, n, epsilon)
     everything = Enumerated(prior, n)
@@ -107,8 +106,8 @@ def test_no_larger_multiplier_is_private(prior, n, epsilon, rule):
     scores = everything.distances / scales[:, None]
     brackets = [float(np.ptp(scores[d] - scores[c])) for c, d in everything.pairs]
     top = 2 * epsilon / max(brackets)
-    assert found.multiplier <= top * (1 + 1e-9)
-    grid = np.linspace(found.multiplier * (1 + 1e-6), top * 1.001, 300)
+    assert found.rate <= top * (1 + 1e-9)
+    grid = np.linspace(found.rate * (1 + 1e-6), top * 1.001, 300)
     assert min(everything.loss(m, scales) for m in grid) > epsilon * (1 - 1e-9)
 
 
@@ -124,15 +123,15 @@ def test_any_prior_and_any_budget(rule, prior, n, log_epsilon):
     found = calibrate(rule, prior, n, epsilon)
     everything = Enumerated(prior, n)
     scales = np.array([found.sensitivity(c) for c in everything.datasets])
-    loss = everything.loss(found.multiplier, scales)
+    loss = everything.loss(found.rate, scales)
     assert epsilon * (1 - 1e-5) - 1e-9 <= loss <= epsilon * (1 + 1e-6) + 1e-9
     if rule != "smooth":  # what the papers prove is a lower end
-        assert found.multiplier >= epsilon / (2 * (1 + found.gamma)) * (1 - 1e-9)
+        assert found.rate >= epsilon / (2 * (1 + found.gamma)) * (1 - 1e-9)
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_the_mechanism_is_the_certified_one_at_every_data_set(rule):
-    """One multiplier and one rate for all data sets: nothing depends on the data but S."""
+    """One rate and one rate for all data sets: nothing depends on the data but S."""
     prior, n, epsilon = (0.5, 2.0, 2.0), 6, 0.8
     found = calibrate(rule, prior, n, epsilon)
     everything = Enumerated(prior, n)
@@ -140,7 +139,7 @@ def test_the_mechanism_is_the_certified_one_at_every_data_set(rule):
     distributions = []
     for c, scale in zip(everything.datasets, scales, strict=True):
         release = MECHANISMS[f"{rule}-exact"].build(prior, c, epsilon, 1e-8)
-        assert release.decay == pytest.approx(found.multiplier / scale, rel=1e-9)
+        assert release.inverse_temperature == pytest.approx(found.rate / scale, rel=1e-9)
         distributions.append(release.log_probabilities())
     loss = max(float((distributions[c] - distributions[d]).max()) for c, d in everything.pairs)
     assert epsilon * (1 - 1e-6) <= loss <= epsilon * (1 + 1e-9)
@@ -152,7 +151,7 @@ def test_more_is_spent_than_published(rule):
     found = calibrate(rule, [1, 1], 100, 1.0)
     balanced = balanced_counts(100, 2)
     release = MECHANISMS["smooth"].build([1, 1], balanced, 1.0, 1e-8)
-    assert found.multiplier / found.sensitivity(balanced) > 1.5 * release.decay
+    assert found.rate / found.sensitivity(balanced) > 1.5 * release.inverse_temperature
 
 
 def test_the_same_object_for_the_same_arguments():
@@ -163,7 +162,7 @@ def test_the_same_object_for_the_same_arguments():
     assert calibrate("varying", [1, 1], 20, 1.0) is not found
     calibration._calibrate.cache_clear()
     again = calibrate("smooth", [1, 1], 20, 1.0)
-    assert (again.gamma, again.multiplier, again.audit.epsilon) == (found.gamma, found.multiplier, found.audit.epsilon)
+    assert (again.gamma, again.rate, again.loss) == (found.gamma, found.rate, found.loss)
 
 
 @pytest.mark.parametrize("loss", [lambda m: m * m, lambda m: m + 0.4 * math.sin(9 * m), lambda m: min(3 * m, 5 - m)])

@@ -78,7 +78,9 @@ def test_one_record_in_two_cells_by_hand(epsilon, objective):
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])
 @pytest.mark.parametrize("prior", [(1.0, 1.0), (0.3, 4.0), (1.0, 1.0, 1.0), (2.0, 0.5, 2.0), (1.0,) * 4])
-@pytest.mark.parametrize("name", [name for name, m in MECHANISMS.items() if m.private and m.guarantee(1, 0.5).is_pure])
+@pytest.mark.parametrize(
+    "name", [name for name, m in MECHANISMS.items() if m.is_private and m.guarantee(1, 0.5).is_pure]
+)
 def test_no_mechanism_of_equal_budget_is_better(name, prior, epsilon):
     n = {2: 20, 3: 6, 4: 3}[len(prior)]
     _, distance, _ = model(prior, n)

@@ -64,8 +64,8 @@ def test_entry_is_complete(name):
     mechanism = MECHANISMS[name]
     assert mechanism.name == name
     assert re.fullmatch(r"[A-Z0-9].*\.", mechanism.note)
-    assert mechanism.private == (mechanism.guarantee(1.0, DELTA) is not None)
-    if not mechanism.private:
+    assert mechanism.is_private == (mechanism.guarantee(1.0, DELTA) is not None)
+    if not mechanism.is_private:
         assert mechanism.note.startswith("Not private")
     release = build(name, (1.0, 1.0, 1.0), (3, 2, 1))
     assert isinstance(release, CountRelease)
@@ -97,13 +97,15 @@ def test_each_mechanism_uses_the_scale_it_names():
         "local": local_sensitivity(prior, counts),
     }
     for name, sensitivity in sensitivities.items():
-        assert build(name, prior, counts, epsilon).decay == pytest.approx(epsilon / (2 * sensitivity), rel=1e-13)
+        assert build(name, prior, counts, epsilon).inverse_temperature == pytest.approx(
+            epsilon / (2 * sensitivity), rel=1e-13
+        )
     assert build("laplace", prior, counts, epsilon).noise_scale == pytest.approx(2 / epsilon, rel=1e-15)
     assert build("laplace-dimension", prior, counts, epsilon).noise_scale == pytest.approx(3 / epsilon, rel=1e-15)
     assert build("laplace", [1, 1], [4, 5], epsilon).noise_scale == pytest.approx(1 / epsilon, rel=1e-15)
     assert build("geometric", prior, counts, epsilon).noise_scale == pytest.approx(2 / epsilon, rel=1e-15)
     assert build("geometric", [1, 1], [4, 5], epsilon).noise_scale == pytest.approx(1 / epsilon, rel=1e-15)
-    assert build("hamming-exact", prior, counts, epsilon).decay == calibrate_hamming(9, 3, epsilon)
+    assert build("hamming-exact", prior, counts, epsilon).inverse_temperature == calibrate_hamming(9, 3, epsilon)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -163,7 +165,7 @@ AUDITS = [
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])
 @pytest.mark.parametrize(("prior", "n"), AUDITS)
-@pytest.mark.parametrize("name", [name for name in NAMES if MECHANISMS[name].private])
+@pytest.mark.parametrize("name", [name for name in NAMES if MECHANISMS[name].is_private])
 def test_exact_privacy_loss_is_within_the_guarantee(name, prior, n, epsilon):
     """Over all pairs of neighbours and all outputs; the tolerance is rounding alone."""
     guarantee = MECHANISMS[name].guarantee(epsilon, DELTA)
@@ -222,7 +224,7 @@ def test_means_of_the_published_experiments(name, k, n, expected, tolerance):
 
 def largest_count(name, k, default):
     """Return the largest count of a random data set: small where building audits or solves for all data sets."""
-    searched = name in EXPONENTIAL and MECHANISMS[name].certify is not None
+    searched = name in EXPONENTIAL and MECHANISMS[name].calibrate is not None
     return {2: 8, 3: 3, 4: 1}[k] if searched or name == "optimal" else default
 
 
@@ -234,7 +236,7 @@ def test_more_budget_is_more_accurate(name, data):
     prior = data.draw(st.lists(st.floats(0.05, 20), min_size=k, max_size=k))
     counts = data.draw(st.lists(st.integers(0, largest_count(name, k, 12)), min_size=k, max_size=k).filter(any))
     epsilon = data.draw(st.floats(0.05, 5))
-    if name in EXPONENTIAL:  # exponential weights: d E[H] / d decay = −Var(H) ≤ 0
+    if name in EXPONENTIAL:  # exponential weights: d E[H] / d inverse_temperature = −Var(H) ≤ 0
         low, high = (build(name, prior, counts, e).expected_hellinger() for e in (epsilon, 1.3 * epsilon))
         assert high <= low * (1 + 1e-12)
     else:  # noise may happen to help in one cell; the true counts still gain probability
@@ -249,7 +251,7 @@ def test_more_budget_is_more_accurate(name, data):
 def test_labels_do_not_matter_to_symmetric_mechanisms(name, data):
     k = data.draw(st.integers(2, 4))
     prior = np.array(data.draw(st.lists(st.floats(0.05, 20), min_size=k, max_size=k)))
-    if MECHANISMS[name].certify is not None or name == "varying-bound":
+    if MECHANISMS[name].calibrate is not None or name == "varying-bound":
         prior[:] = prior[0]  # tuned at the balanced counts, which fill the first cells first: equal cells only
     counts = np.array(
         data.draw(st.lists(st.integers(0, largest_count(name, k, 10)), min_size=k, max_size=k).filter(any))

@@ -309,10 +309,10 @@ def test_each_name_is_its_scale():
 def test_guarantees_and_shares():
     """u/S of neighbours differs by at most one, by two where S moves at rate one: exponents of ½ and ¼."""
     for name in ("smooth", "smooth-n"):
-        assert SENSITIVITIES[name].spends(0.7, 1e-6) == Guarantee(0.7, 1e-6)
+        assert SENSITIVITIES[name].guarantee(0.7, 1e-6) == Guarantee(0.7, 1e-6)
     for name in ("varying", "global"):
-        assert SENSITIVITIES[name].spends(0.7, 1e-6) == Guarantee(0.7)
-    assert SENSITIVITIES["local"].spends is None
+        assert SENSITIVITIES[name].guarantee(0.7, 1e-6) == Guarantee(0.7)
+    assert SENSITIVITIES["local"].guarantee(0.7, 1e-6) is None
     assert SENSITIVITIES["local"].note.startswith("Not private")
     assert {name: sensitivity.share for name, sensitivity in SENSITIVITIES.items()} == {
         "smooth": 0.5,

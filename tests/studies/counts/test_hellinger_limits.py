@@ -45,7 +45,7 @@ def renamed(summaries, names):
 
 def test_contract_of_the_store(store):
     """Groups, dimensions, coordinates and measures, as users rely on them; every private mechanism applies."""
-    private = {name for name, mechanism in MECHANISMS.items() if mechanism.private}
+    private = {name for name, mechanism in MECHANISMS.items() if mechanism.is_private}
     for k in (2, 3, 4):
         ds = xr.open_zarr(store, group=f"k{k}")
         for name in ("worst_hellinger", "balanced_hellinger", "status"):
