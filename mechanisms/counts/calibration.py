@@ -291,7 +291,7 @@ def _best_gamma(
     profile = local_sensitivity_at_distance(prior, balanced)
     t = np.arange(1, profile.size)
     rises = np.log(profile[1:] / profile[0]) / t if rule == "smooth" else (1.0 / profile[0] - 1.0 / profile[1:]) / t
-    enough = float(rises.max()) if rises.size else 1.0
+    enough = float(rises.max(initial=0.0)) or 1.0
     indices, held = active.datasets()
 
     def exponent(gamma: float) -> float:
