@@ -1,9 +1,9 @@
-"""The exponential mechanism with the Hellinger distance as its score, sampled exactly.
+"""Exponential mechanism with the Hellinger distance as its score, sampled exactly.
 
-    Pr[c'] ∝ exp( −ε·H(posterior(c), posterior(c')) / (2·S) ),   c' over all counts of n records in k cells
+    Pr[c'] ∝ exp( −ε·H(posterior(c), posterior(c')) / (2·S) ),   c' over all counts of n records in k categories
 
-(P0, section "Smoothed Hellinger Distance Based Exponential Mechanism"; P1, section 1). The choice of S makes the
-methods of the papers; they are listed in `mechanisms.counts.registry`.
+(P0, section "Smoothed Hellinger Distance Based Exponential Mechanism"; P1, section 1). The methods of the papers
+differ in the sensitivity S; they are listed in `mechanisms.counts.registry`.
 
 References
 ----------
@@ -24,10 +24,10 @@ from mechanisms.conjugate import MAX_ENUMERATED, count_candidates, validate_coun
 from mechanisms.counts.candidates import (
     MAX_TABLE,
     candidate_distances,
-    cell_deficits,
+    category_deficits,
+    compute_inverse_temperature,
     count_table,
     enumerate_rows,
-    compute_inverse_temperature,
     require_enumerable,
     require_uniforms,
     row_deficits,
@@ -40,20 +40,20 @@ __all__ = ["ExponentialMechanism", "exponential_mechanism"]
 
 
 def exponential_mechanism(prior: ArrayLike, counts: ArrayLike, rate: float, sensitivity: float) -> CountRelease:
-    """Prepare the distribution Pr[c'] ∝ exp(−rate·H(c, c')/S), by one pass over the candidates or as a mixture.
+    """Return the distribution Pr[c'] ∝ exp(−rate·H(c, c')/S) of the exponential mechanism.
 
-    Up to `mechanisms.conjugate.MAX_ENUMERATED` candidates, and always at k = 2, the candidates are passed through:
-    draws invert the distribution function. Beyond, the same distribution is drawn as a mixture of product distributions, see
-    `mechanisms.counts.power_mixture`.
+    Up to `mechanisms.conjugate.MAX_ENUMERATED` candidates, and always at k = 2, all candidates are streamed and draws
+    invert the distribution function. For more candidates the same distribution is sampled as a mixture of product
+    distributions, see `mechanisms.counts.power_mixture`.
 
     Parameters
     ----------
     prior : array_like, shape (k,)
         Dirichlet parameters, finite and > 0.
     counts : array_like, shape (k,)
-        The true counts c: whole numbers ≥ 0 with sum n ≥ 1.
+        True counts c: integers ≥ 0 with sum n ≥ 1.
     rate : float
-        In 1e-101 ... 1e101; ε/2 for the mechanism of P0.
+        In [1e-101, 1e101]; ε/2 for the mechanism of P0.
     sensitivity : float
         S > 0, in units of Hellinger distance.
 
@@ -64,14 +64,14 @@ def exponential_mechanism(prior: ArrayLike, counts: ArrayLike, rate: float, sens
 
     Privacy
     -------
-    2·rate-DP, replace-one with n public, if `sensitivity` is the global sensitivity. For the smooth sensitivity see
-    `mechanisms.counts.registry`; for the local sensitivity there is no guarantee. It holds for exact draws in real
-    arithmetic; double precision is not hardened against attacks on its rounding.
+    (2·rate)-DP, replace-one with n public, if `sensitivity` is the global sensitivity. For the smooth sensitivity see
+    `mechanisms.counts.registry`; for the local sensitivity there is no guarantee. The guarantee assumes exact draws in
+    real arithmetic; the implementation is not hardened against attacks on floating-point rounding.
 
     Raises
     ------
     ValueError
-        If an argument is not allowed, or the tables would take too much memory or time.
+        If an argument is not allowed, or the tables take too much memory or time.
 
     Examples
     --------
@@ -87,7 +87,7 @@ def exponential_mechanism(prior: ArrayLike, counts: ArrayLike, rate: float, sens
     n, k = int(c.sum()), c.size
     if (k > 2 and count_candidates(n, k) > MAX_ENUMERATED) or count_table(n, k) > MAX_TABLE:
         return power_mixture_mechanism(alpha, c, rate, sensitivity)
-    deficits = cell_deficits(alpha, c)
+    deficits = category_deficits(alpha, c)
     rows = enumerate_rows(n, k)
     prefix = row_deficits(deficits, rows)
     totals, moments = _stream_rows(rows[:, -1], prefix, deficits[-2], deficits[-1], inverse_temperature)
@@ -100,10 +100,10 @@ def exponential_mechanism(prior: ArrayLike, counts: ArrayLike, rate: float, sens
 
 @dataclass(frozen=True, eq=False)
 class ExponentialMechanism(CountRelease):
-    """The distribution of the exponential mechanism at one data set; build it with `exponential_mechanism`.
+    """Output distribution of the exponential mechanism at one data set, created by `exponential_mechanism`.
 
-    Candidates are never stored: the rows of `mechanisms.counts.candidates` keep one total each, and a row is computed
-    again when it is drawn.
+    Candidates are not stored. Each row of `mechanisms.counts.candidates` stores its total weight and is recomputed
+    when it is drawn.
     """
 
     prior: NDArray[np.float64]
@@ -118,11 +118,11 @@ class ExponentialMechanism(CountRelease):
 
     @property
     def n_uniforms(self) -> int:
-        """Uniforms a draw takes: one for the row, one within it."""
+        """Number of uniforms per draw: one for the row, one within it."""
         return 2
 
     def sample(self, uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Draw released counts; two uniforms a draw, see `CountRelease.sample`."""
+        """Draw released counts; see `CountRelease.sample`."""
         u = require_uniforms(uniforms, self.n_uniforms)
         released = np.empty((len(u), self.k), dtype=np.int64)
         _sample(
@@ -138,11 +138,11 @@ class ExponentialMechanism(CountRelease):
         return released
 
     def expected_hellinger(self) -> float:
-        """Return the exact mean of H(true posterior, released posterior), computed with the setup."""
+        """Return the exact mean of H(true posterior, released posterior)."""
         return self._expected
 
     def log_probabilities(self) -> NDArray[np.float64]:
-        """List the log-pmf over all candidates; see `CountRelease.log_probabilities`."""
+        """Return the log-pmf over all candidates; see `CountRelease.log_probabilities`."""
         require_enumerable(self.n, self.k)
         log_pmf = candidate_distances(self.prior, self.counts, self._rows)
         log_pmf *= -self.inverse_temperature
@@ -152,7 +152,7 @@ class ExponentialMechanism(CountRelease):
 
 @kernel
 def _fill_row(remaining, prefix, first, second, inverse_temperature, distances, weights):
-    # Two loops: the compiler vectorises the square roots of the first; the exponentials of the second are calls.
+    # Separate loops, so that the compiler vectorises the square roots.
     for x in range(remaining + 1):
         a = first[x]
         distances[x] = math.sqrt(prefix + (1.0 - prefix) * (a + (1.0 - a) * second[remaining - x]))
@@ -176,7 +176,7 @@ def _stream_rows(remaining, prefix, first, second, inverse_temperature):
 
 @kernel
 def _count_up_to(cumulative, size, target):
-    """Return how many of the first `size` ascending values are <= target."""
+    """Return the number of values <= target among the first `size` ascending values."""
     low, high = 0, size
     while low < high:
         middle = (low + high) // 2
@@ -189,11 +189,11 @@ def _count_up_to(cumulative, size, target):
 
 @kernel
 def _pick(cumulative, size, uniform):
-    """Return the index whose share of the total holds `uniform`; never one of weight zero."""
+    """Return the index drawn by inversion; its weight is positive."""
     total = cumulative[size - 1]
     index = _count_up_to(cumulative, size, uniform * total)
-    # cumulative[index] > target >= cumulative[index - 1], unless the product rounded up to the total: then the last
-    # index of positive weight, which is the first to reach the total.
+    # cumulative[index] > target >= cumulative[index - 1], unless the product is rounded up to the total. Then take
+    # the last index of positive weight.
     while index >= size or (index > 0 and cumulative[index] == cumulative[index - 1]):
         index -= 1
     return index
@@ -225,7 +225,7 @@ def _sample(row_cumulative, rows, prefix, first, second, inverse_temperature, un
                 cumulative[x] += cumulative[x - 1]
             current = row
         x = _pick(cumulative, remaining + 1, uniforms[trial, 1])
-        for cell in range(k - 2):
-            released[trial, cell] = rows[row, cell]
+        for category in range(k - 2):
+            released[trial, category] = rows[row, category]
         released[trial, k - 2] = x
         released[trial, k - 1] = remaining - x

@@ -1,11 +1,11 @@
-"""The series exp(−a·√(1 − t)) = Σⱼ pⱼtʲ, whose coefficients are the probabilities of a whole number N.
+"""The series exp(−a·√(1 − t)) = Σⱼ pⱼtʲ, whose coefficients are the pmf of an integer N.
 
 √(1 − t) = 1 − Σ bⱼtʲ with all bⱼ ≥ 0, so that pⱼ ≥ 0, and t = 1 gives Σ pⱼ = 1. As exp(−a·√s) is the Laplace transform
-of a²/(2Z²), Z standard normal (Lévy's distribution), N is a Poisson variable with that random mean, and
+of a²/(2Z²), Z standard normal (Lévy's distribution), N is a Poisson variable with this random mean, and
 
     pⱼ = (a/√π)·(a/2)^ν·K_ν(a)/j!,   ν = j − ½,
 
-which defines p between whole powers too. N is unimodal, as a Poisson mixture over a unimodal distribution (Holgate), and
+which extends p to real powers. N is unimodal, as a Poisson mixture over a unimodal distribution (Holgate), and
 pⱼ ~ a/(2√π)·j^(−3/2) for j ≫ a²: most powers are of the order a².
 
 References
@@ -29,19 +29,19 @@ from mechanisms.jit import kernel
 __all__ = ["HEAD", "PowerSeries", "power_series", "sum_rule"]
 
 HEAD = 512
-"""Coefficients below this power come from a recurrence, the others from Debye's expansion, there good to 1e-14."""
+"""Coefficients below this power use a recurrence, the others Debye's expansion with an error of 1e-14."""
 
 VARIATION = 0.5
 """Largest change of ln p within a group."""
 
 
 def power_series(a: float) -> PowerSeries:
-    """Return the series of exp(−a·√(1 − t)).
+    """Return the coefficients of the series of exp(−a·√(1 − t)).
 
     Parameters
     ----------
     a : float
-        a > 0.
+        Coefficient a > 0.
 
     Returns
     -------
@@ -50,7 +50,7 @@ def power_series(a: float) -> PowerSeries:
     Notes
     -----
     4(1 − t)f'' = a²f + 2f' makes 4(j + 1)(j + 2)·pⱼ₊₂ = a²pⱼ + 2(j + 1)(2j + 1)·pⱼ₊₁. All terms are positive, so
-    rounding does not grow; it runs in ratios pⱼ₊₁/pⱼ, which do not underflow as p₀ = exp(−a) does.
+    rounding errors do not grow. The recurrence uses the ratios pⱼ₊₁/pⱼ, which do not underflow as p₀ = exp(−a) does.
 
     Examples
     --------
@@ -68,7 +68,7 @@ def power_series(a: float) -> PowerSeries:
 
 @dataclass(frozen=True, eq=False)
 class PowerSeries:
-    """The coefficients pⱼ of exp(−a·√(1 − t)); build it with `power_series`."""
+    """Coefficients pⱼ of exp(−a·√(1 − t)), created by `power_series`."""
 
     a: float
     _head: NDArray[np.float64] = field(repr=False)
@@ -79,17 +79,17 @@ class PowerSeries:
         Parameters
         ----------
         powers : array_like, shape (m,)
-            j ≥ 0; whole numbers below `HEAD`, any real numbers from there on.
+            j ≥ 0; integers below `HEAD`, real numbers from `HEAD` on.
 
         Returns
         -------
         ndarray of float64, shape (m,)
-            With an absolute error of 1e-14, or a relative one of 1e-14 where |ln pⱼ| is above 1.
+            Logarithms with an error of 1e-14, absolute if |ln pⱼ| ≤ 1 and relative otherwise.
         """
         return _log_coefficients(np.asarray(powers, dtype=np.float64), self.a, self._head)
 
     def first_power(self, stop: int, log_bound: float) -> int:
-        """Return a power j < `stop`, below the mode of N, with ln Pr[N < j] ≤ `log_bound`: the last with ln jpⱼ ≤ it.
+        """Return the last j < `stop`, below the mode of N, with ln jpⱼ ≤ `log_bound`; then ln Pr[N < j] ≤ `log_bound`.
 
         Examples
         --------
@@ -101,19 +101,19 @@ class PowerSeries:
     def groups(
         self, first: int, stop: int, ratio: float
     ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-        """Cut the powers from `first` up to `stop` into groups in which p is nearly constant.
+        """Divide the powers from `first` up to `stop` into groups in which p is nearly constant.
 
         Parameters
         ----------
         first, stop : int
             1 ≤ first ≤ stop ≤ 2⁵².
         ratio : float
-            Largest ratio of the ends of a group, > 1; a group holds one power at least.
+            Largest ratio of the ends of a group, > 1; each group has at least one power.
 
         Returns
         -------
         starts, stops, log_tops : ndarray of float64, shape (L,)
-            Group l holds the powers starts[l], ..., stops[l] − 1, and log_tops[l] ≥ ln p there.
+            Group l has the powers starts[l], ..., stops[l] − 1, and log_tops[l] ≥ ln p in it.
 
         Examples
         --------
@@ -127,14 +127,14 @@ class PowerSeries:
 def sum_rule(size: int, n_nodes: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return nodes x and weights w with Σ w·f(x) = f(0) + ... + f(size − 1) for polynomials of degree < 2·n_nodes.
 
-    The Gauss rule of the discrete Chebyshev polynomials (Gautschi, section 1.5.2).
+    This is the Gauss rule of the discrete Chebyshev polynomials (Gautschi, section 1.5.2).
 
     Parameters
     ----------
     size : int
         Number of terms, ≥ 1.
     n_nodes : int
-        Number of nodes, ≥ 1; `size` of them, one a term, if that is less.
+        Largest number of nodes, ≥ 1.
 
     Returns
     -------
@@ -150,8 +150,8 @@ def sum_rule(size: int, n_nodes: int) -> tuple[NDArray[np.float64], NDArray[np.f
     i = np.arange(1.0, min(size, n_nodes))
     if not i.size:
         return np.full(1, (size - 1) / 2), np.full(1, float(size))
-    beside = 0.5 * size * i * np.sqrt((1 - (i / size) ** 2) / (4 * i * i - 1))
-    nodes, vectors = eigh_tridiagonal(np.full(i.size + 1, (size - 1) / 2), beside)
+    off_diagonal = 0.5 * size * i * np.sqrt((1 - (i / size) ** 2) / (4 * i * i - 1))
+    nodes, vectors = eigh_tridiagonal(np.full(i.size + 1, (size - 1) / 2), off_diagonal)
     return nodes, size * vectors[0] ** 2
 
 
@@ -159,7 +159,7 @@ def sum_rule(size: int, n_nodes: int) -> tuple[NDArray[np.float64], NDArray[np.f
 def _log_coefficient(j, a, head):
     if j < HEAD:
         return head[int(j)]
-    # With R = √(ν² + a²), ν·asinh(ν/a) − R of Debye and j·ln j − j of Stirling are joined, which leaves small terms.
+    # With R = √(ν² + a²), ν·asinh(ν/a) − R (Debye) and j·ln j − j (Stirling) are combined into small terms.
     order = j - 0.5
     radius = math.hypot(order, a)
     share = a / (order + radius) * a
@@ -169,7 +169,7 @@ def _log_coefficient(j, a, head):
     d2 = (1 + q * (5 * q - 6)) / 16
     d3 = (q * (4779 + q * (5525 * q - 9945)) - 375) / 5760
     d4 = (13 + q * (q * (1062 + q * (565 * q - 1356)) - 284)) / 128
-    debye = s * (d1 + s * (d2 + s * (d3 + s * d4)))  # the log of the series DLMF 10.41.4
+    debye = s * (d1 + s * (d2 + s * (d3 + s * d4)))  # logarithm of the series DLMF 10.41.4
     stirling = (1 / 12 - (1 / 360 - 1 / (1260 * j * j)) / (j * j)) / j
     growth = order * (math.log1p(0.5 * share / order) + math.log1p(-0.5 / j))
     return math.log(a / (2 * j)) + 0.5 * (1 - math.log(math.pi * radius)) - share + growth + debye - stirling
@@ -198,7 +198,7 @@ def _mode(stop, a, head):
 
 @kernel
 def _first_power(stop, log_bound, a, head):
-    # Up to the mode p rises, hence so does j·p_j >= p_0 + ... + p_(j-1).
+    # Up to the mode p increases, and so does j·p_j >= p_0 + ... + p_(j-1).
     low, high = 0.0, min(stop, _mode(stop, a, head) + 1.0)
     while high - low > 1.0:
         middle = math.floor(0.5 * (low + high))

@@ -1,8 +1,8 @@
-"""The registry of mechanisms that release counts, and thereby a Dirichlet posterior.
+"""Registry of the mechanisms that release counts, and thereby a Dirichlet posterior.
 
-A mechanism turns (prior, counts, ε, δ) into a `CountRelease`: the distribution of the released counts c̃, from which one can
-draw, and whose accuracy H(posterior(c), posterior(c̃)) has an exact mean. To add one, write it in a file of its own and
-list it in `MECHANISMS`; the tests are parametrised over the registry.
+A mechanism maps (prior, counts, ε, δ) to a `CountRelease`, the distribution of the released counts c̃, with draws and
+the exact mean of the distance H(posterior(c), posterior(c̃)). To add a mechanism, define it in a separate file and add
+it to `MECHANISMS`; the tests are parametrised over the registry.
 
 References
 ----------
@@ -42,14 +42,14 @@ Build = Callable[[NDArray[np.float64], NDArray[np.int64], float, float], CountRe
 def validate(
     prior: ArrayLike, counts: ArrayLike, epsilon: float, delta: float
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], float, float]:
-    """Check and convert the arguments that every mechanism takes, without computing anything.
+    """Validate and convert the arguments common to all mechanisms.
 
     Parameters
     ----------
     prior : array_like, shape (k,)
         Dirichlet parameters, finite and > 0.
     counts : array_like, shape (k,)
-        Whole numbers ≥ 0 with sum n ≥ 1.
+        Integers ≥ 0 with sum n ≥ 1.
     epsilon : float
         Privacy loss in nats, finite and > 0.
     delta : float
@@ -82,37 +82,37 @@ def _no_limit(n: int, k: int) -> None:
 
 @dataclass(frozen=True)
 class Mechanism:
-    """A way to release counts, with its guarantee.
+    """Mechanism that releases counts, with its guarantee.
 
     Parameters
     ----------
     name : str
-        The key in `MECHANISMS`.
+        Key in `MECHANISMS`.
     note : str
-        One sentence; for a mechanism that is not private, why.
+        Description in one sentence; the reason if the mechanism is not private.
     release : callable
-        (prior, counts, epsilon, delta), validated, to `CountRelease`.
+        Maps validated (prior, counts, epsilon, delta) to `CountRelease`.
     guarantee : callable
-        (epsilon, delta) to `Guarantee`, or to None for a mechanism without one.
+        Maps (epsilon, delta) to `Guarantee`, or to None for a mechanism without one.
     require : callable
-        (n, k): raises ValueError where the problem is too large to build. By default nothing is.
+        Takes (n, k) and raises ValueError if the problem is too large. By default there is no limit.
     max_epsilon : float
-        The largest privacy loss that it can be built for, in nats. By default there is none.
+        Largest supported privacy loss in nats. By default there is no limit.
     symmetric : bool
-        Whether permuted data have the permuted distribution wherever the prior is the same; audits of a registered mechanism
+        True if permutations of categories with equal prior permute the distribution. Audits of registered mechanisms
         then compare fewer pairs.
     calibrate : callable or None
-        (prior, n, epsilon) to `Calibration`, for mechanisms calibrated by an exact loss.
+        Maps (prior, n, epsilon) to `Calibration`; None if the mechanism is not calibrated by its exact loss.
 
     Privacy
     -------
-    The guarantee is under replacement of one record, n public, for the release alone: `CountRelease.counts` and
-    `CountRelease.expected_hellinger` are of the true data and are not to be published.
+    The guarantee is for replacement of one record with n public, and for the release only: `CountRelease.counts` and
+    `CountRelease.expected_hellinger` depend on the true data and must not be published.
 
-    P0 states (ε, δ) for the smooth mechanisms without a proof. What we can prove is (3ε/2, δ): with V = H/S at c and
-    V' at its neighbour c', and S ≥ S', smoothness gives V ≤ V' + 1 and V' ≤ 1 + exp(γ)·V. So the log ratio of the
-    probabilities is at most ε + (ε/2)·(exp(γ) − 1)·V, where (exp(γ) − 1)·ln(2N/δ) = ε/2, and V > (2/ε)·ln(N/δ) has
-    probability at most δ; the opposite ratio is bounded as an entropy is at most ln N. No case we enumerated exceeds ε,
+    P0 states (ε, δ) for the smooth mechanisms without a proof. (3ε/2, δ) can be proved: with V = H/S at c and V' at its
+    neighbour c', and S ≥ S', smoothness gives V ≤ V' + 1 and V' ≤ 1 + exp(γ)·V. So the log ratio of the probabilities
+    is at most ε + (ε/2)·(exp(γ) − 1)·V, where (exp(γ) − 1)·ln(2N/δ) = ε/2, and V > (2/ε)·ln(N/δ) has probability at
+    most δ; the opposite ratio is bounded as an entropy is at most ln N. The loss of all enumerated cases is at most ε,
     with δ = 0.
 
     Examples
@@ -135,19 +135,19 @@ class Mechanism:
 
     @property
     def is_private(self) -> bool:
-        """Whether the mechanism states a guarantee."""
+        """True if the mechanism has a guarantee."""
         return self.guarantee(1.0, 0.5) is not None
 
     def validate(
         self, prior: ArrayLike, counts: ArrayLike, epsilon: float, delta: float
     ) -> tuple[NDArray[np.float64], NDArray[np.int64], float, float]:
-        """Check all that `build` would refuse on sight, sizes included; see `mechanisms.counts.registry.validate`."""
+        """Validate the arguments of `build`, including sizes; see `mechanisms.counts.registry.validate`."""
         alpha, c, epsilon, delta = validate(prior, counts, epsilon, delta)
         self.require(int(c.sum()), c.size)
         if epsilon > self.max_epsilon:
             raise ValueError(
-                f"epsilon must be at most {self.max_epsilon:g} for {self.name}, got {epsilon:g}; choose a smaller one, "
-                "or another mechanism"
+                f"epsilon must be at most {self.max_epsilon:g} for {self.name}, got {epsilon:g}; choose a smaller "
+                "epsilon or another mechanism"
             )
         return alpha, c, epsilon, delta
 
@@ -157,7 +157,7 @@ class Mechanism:
         Parameters
         ----------
         prior, counts, epsilon, delta
-            As in `mechanisms.counts.registry.validate`.
+            Arguments as in `mechanisms.counts.registry.validate`.
 
         Returns
         -------
@@ -166,7 +166,7 @@ class Mechanism:
         Raises
         ------
         ValueError
-            If an argument is not allowed or the problem is too large, before anything is computed.
+            If an argument is not allowed or the problem is too large; raised before any computation.
         """
         return self.release(*self.validate(prior, counts, epsilon, delta))
 
@@ -256,25 +256,25 @@ MECHANISMS: dict[str, Mechanism] = {
     ),
     "laplace": Mechanism(
         name="laplace",
-        note="Laplace noise on k - 1 counts, scaled to the histogram's sensitivity: 1 at k = 2, 2 above.",
+        note="Laplace noise on k - 1 counts, scaled to the sensitivity of the histogram: 1 at k = 2, otherwise 2.",
         release=_laplace,
         guarantee=pure_guarantee,
     ),
     "laplace-dimension": Mechanism(
         name="laplace-dimension",
-        note="Laplace noise on k - 1 counts, scaled to the dimension k as in P0; more noise than the guarantee needs.",
+        note="Laplace noise on k - 1 counts, scaled to the dimension k as in P0; more noise than necessary.",
         release=_laplace_dimension,
         guarantee=pure_guarantee,
     ),
     "geometric": Mechanism(
         name="geometric",
-        note="Two-sided geometric noise on k - 1 counts, scaled as laplace (Ghosh et al. 2012); at k = 2 it loses ε.",
+        note="Two-sided geometric noise on k - 1 counts, scaled as laplace (Ghosh et al. 2012); at k = 2 the loss is ε.",
         release=_geometric,
         guarantee=pure_guarantee,
     ),
     "hamming-exact": Mechanism(
         name="hamming-exact",
-        note="Exponential mechanism on the number of records to replace, with the largest decay whose exact loss is ε.",
+        note="Exponential mechanism on the number of replaced records; the largest exponent whose exact loss is ε.",
         release=_hamming_exact,
         guarantee=pure_guarantee,
         require=require_hamming,
@@ -283,7 +283,7 @@ MECHANISMS: dict[str, Mechanism] = {
     ),
     "optimal": Mechanism(
         name="optimal",
-        note="Linear program for small n: the smallest worst-case distance, then the smallest at balanced data.",
+        note="Linear program for small n: minimises the worst-case distance, then the distance at balanced data.",
         release=_optimal,
         guarantee=pure_guarantee,
         require=require_solvable,

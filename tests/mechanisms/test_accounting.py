@@ -146,8 +146,14 @@ def test_approximate_guarantees_are_their_worst_distribution(times):
 @pytest.mark.parametrize(
     ("message", "spent"),
     [
-        (r"no event of dp-accounting is \(1, 1e-08\)-DP; use mechanisms.privacy_loss", Guarantee(1.0, 1e-8)),
-        (r"no event of dp-accounting is \(2, 0.5\)-RDP; add divergences of equal order", RenyiGuarantee(2, 0.5)),
+        (
+            r"spent must have an event in dp-accounting, got \(1, 1e-08\)-DP; use mechanisms.privacy_loss",
+            Guarantee(1.0, 1e-8),
+        ),
+        (
+            r"spent must have an event in dp-accounting, got \(2, 0.5\)-RDP; add divergences of equal order",
+            RenyiGuarantee(2, 0.5),
+        ),
         ("spent must be a Guarantee, NoisyCounts or GaussianCounts, got str; pass", "laplace"),
     ],
 )

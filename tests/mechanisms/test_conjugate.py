@@ -62,12 +62,12 @@ def test_validation_copies_its_input():
         ([-1.0, 1.0], "prior must have positive finite entries, got -1.0 at position 0"),
         ([1.0, float("nan")], "prior must have positive finite entries, got nan at position 1"),
         ([1.0, float("inf")], "prior must have positive finite entries, got inf at position 1"),
-        ([1.0], "at least 2 cells"),
+        ([1.0], "at least 2 categories"),
         ([[1.0, 1.0]], "one-dimensional"),
         (1.0, "one-dimensional"),
         (["a", "b"], "list of numbers"),
         ([[1.0], [1.0, 2.0]], "list of numbers"),
-        ([1.0, 1.0, 1.0], "prior must have 2 cells, got 3"),
+        ([1.0, 1.0, 1.0], "prior must have 2 categories, got 3"),
     ],
 )
 def test_prior_is_refused(prior, message):
@@ -79,15 +79,15 @@ def test_prior_is_refused(prior, message):
 @pytest.mark.parametrize(
     ("counts", "message"),
     [
-        ([3, -1], "counts must be whole numbers >= 0, got -1.0 at position 1"),
-        ([2.5, 2.5], "counts must be whole numbers >= 0, got 2.5 at position 0"),
+        ([3, -1], "counts must be integers >= 0, got -1.0 at position 1"),
+        ([2.5, 2.5], "counts must be integers >= 0, got 2.5 at position 0"),
         ([float("nan"), 5], "got nan at position 0"),
         ([float("inf"), 5], "got inf at position 0"),
         ([1e300, 5], "got 1e.300 at position 0"),
         ([0, 0], "sum to at least 1, got 0"),
         ([3, 3], "sum to 5, got 6"),
-        ([5], "at least 2 cells"),
-        ([1, 1, 3], "counts must have 2 cells, got 3"),
+        ([5], "at least 2 categories"),
+        ([1, 1, 3], "counts must have 2 categories, got 3"),
         ("ab", "list of numbers"),
     ],
 )
@@ -106,7 +106,7 @@ def test_whole_floats_are_counts():
 @pytest.mark.parametrize(("n", "k"), [(0, 2), (-1, 2), (2.5, 2), (5, 1), (5, 2.5)])
 @pytest.mark.parametrize("function", [balanced_counts, count_candidates, enumerate_candidates])
 def test_sizes_are_refused(function, n, k):
-    with pytest.raises(ValueError, match="must be a whole number"):
+    with pytest.raises(ValueError, match="must be an integer"):
         function(n, k)
 
 

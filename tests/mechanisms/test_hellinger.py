@@ -127,9 +127,9 @@ def test_hellinger_uses_the_log_gamma_of_the_total():
     [
         ([1.0, 0.0], [1.0, 1.0], "a must be finite and > 0, got 0.0"),
         ([1.0, 1.0], [1.0, float("nan")], "b must be finite and > 0, got nan"),
-        ([1.0, 1.0], [1.0, 1.0, 1.0], "equally many cells, got 2 and 3"),
-        (1.0, [1.0, 1.0], "at least 2 cells"),
-        ([1.0, 1.0], [1.0], "at least 2 cells"),
+        ([1.0, 1.0], [1.0, 1.0, 1.0], "equally many categories, got 2 and 3"),
+        (1.0, [1.0, 1.0], "at least 2 categories"),
+        ([1.0, 1.0], [1.0], "at least 2 categories"),
     ],
 )
 def test_hellinger_refuses(a, b, message):

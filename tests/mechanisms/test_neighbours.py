@@ -36,17 +36,17 @@ def every_pair(n, k):
         for place, value in itertools.product(range(n), range(k)):
             if value != records[place]:
                 other = (*records[:place], value, *records[place + 1 :])
-                pairs.add(frozenset(tuple(data.count(cell) for cell in range(k)) for data in (records, other)))
+                pairs.add(frozenset(tuple(data.count(category) for category in range(k)) for data in (records, other)))
     return pairs
 
 
 def orbit(pair, labels):
-    """List the pairs that relabelling cells of equal label makes of one."""
+    """List the pairs that relabelling categories of equal label makes of one."""
     k = len(labels)
     found = set()
     for order in itertools.permutations(range(k)):
-        if all(labels[order[cell]] == labels[cell] for cell in range(k)):
-            found.add(frozenset(tuple(c[cell] for cell in order) for c in pair))
+        if all(labels[order[category]] == labels[category] for category in range(k)):
+            found.add(frozenset(tuple(c[category] for category in order) for c in pair))
     return frozenset(found)
 
 
@@ -96,7 +96,7 @@ def test_ties_save_nearly_a_factorial(k):
 
 
 def test_a_symmetry_that_is_not_there_would_be_caught():
-    """Negative control: taking (1, 2, 1) for three equal cells loses classes."""
+    """Negative control: taking (1, 2, 1) for three equal categories loses classes."""
     n, labels = 5, (1.0, 2.0, 1.0)
     found = reduced((1.0, 1.0, 1.0), n)[2]
     classes = {orbit(pair, labels) for pair in every_pair(n, 3)}

@@ -73,8 +73,8 @@ def test_draws_are_the_generators(make):
         ("dataset must hold categories 0 to 1, got 2; number", [0, 2], 1),
         ("dataset must hold categories 0 to 1, got 0.5; number", [0.5, 1], 1),
         ("dataset must hold categories 0 to 1, got nan; number", [np.nan, 1], 1),
-        ("num_samples must be a whole number >= 1, got 0", [0, 1], 0),
-        ("num_samples must be a whole number >= 1, got 1.5", [0, 1], 1.5),
+        ("num_samples must be an integer >= 1, got 0", [0, 1], 0),
+        ("num_samples must be an integer >= 1, got 1.5", [0, 1], 1.5),
     ],
 )
 def test_refusals_of_data(message, dataset, num_samples):

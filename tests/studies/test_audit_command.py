@@ -137,7 +137,7 @@ BAD = {
     ("smooth", "--epsilon", "1"): "--prior 1:1 --n 100",
     ("all", "--n", "5", "--epsilon", "1"): "--prior 1:1 --n 100",
     ("smooth", "--prior", "1:x", "--n", "5", "--epsilon", "1"): "prior must be finite numbers separated by ':'",
-    ("smooth", "--prior", "1", "--n", "5", "--epsilon", "1"): "at least 2 cells",
+    ("smooth", "--prior", "1", "--n", "5", "--epsilon", "1"): "at least 2 categories",
     ("smooth", "--prior", "1:0", "--n", "5", "--epsilon", "1"): "prior must have positive",
     ("smooth", "--prior", "1:1", "--n", "0", "--epsilon", "1"): "n must be >= 1, got 0",
     ("smooth", "--prior", "1:1", "--n", "5", "--epsilon", "0"): "epsilon must be",
@@ -152,7 +152,7 @@ BAD = {
     ("smooth", *AT, "--order", "0.5"): "orders must be finite and >= 1",
     ("smooth", "--prior", "1:1:1", "--n", "1000", "--epsilon", "1"): "501,501 candidates (n = 1000, k = 3); use fewer",
     ("all", "--prior", "1:1:1", "--n", "1000", "--epsilon", "1"): "an exact audit must compare at most",
-    ("optimal", "--prior", "1:1:1", "--n", "40", "--epsilon", "1"): "variables of the linear program",
+    ("optimal", "--prior", "1:1:1", "--n", "40", "--epsilon", "1"): "the linear program must have at most",
 }
 
 

@@ -36,7 +36,7 @@ CASES = [
 
 
 def histogram(records, k):
-    return tuple(records.count(cell) for cell in range(k))
+    return tuple(records.count(category) for category in range(k))
 
 
 def replacements(records, k):
@@ -111,17 +111,17 @@ def noise_distribution(name, scale):
 
 
 def noisy_distribution(name, prior, records, epsilon):
-    """Add noise cell by cell and clip in order, one value of the noise after the other."""
+    """Add noise category by category and clip in order, one value of the noise after the other."""
     k, n = len(prior), len(records)
     counts = histogram(records, k)
     noise = noise_distribution(name, (1 if k == 2 else 2) / epsilon)
     distribution = {(): mpmath.mpf(1)}
-    for cell in range(k - 1):
+    for category in range(k - 1):
         longer = {}
         for released, probability in distribution.items():
             remaining = n - sum(released)
             for z, share in noise.items():
-                key = (*released, min(max(counts[cell] + z, 0), remaining))
+                key = (*released, min(max(counts[category] + z, 0), remaining))
                 longer[key] = longer.get(key, 0) + probability * share
         distribution = longer
     complete = {(*released, n - sum(released)): probability for released, probability in distribution.items()}
@@ -288,7 +288,7 @@ def test_symmetry_changes_nothing_but_the_work(name, prior, n):
 
 
 def test_a_users_symmetry_is_not_taken_on_trust():
-    """A mechanism that leaks at one data set, and says that it treats cells alike, is found out."""
+    """A mechanism that leaks at one data set, and says that it treats categories alike, is found out."""
 
     def leaking(prior, counts, epsilon, delta):
         return exponential_mechanism(prior, counts, 50.0 if counts[0] == counts.sum() else 0.05, 1.0)
@@ -320,7 +320,7 @@ def test_threads_do_not_matter(name):
     ("arguments", "message"),
     [
         (("smooth", [1, 0], 5, 1.0), "prior must have positive finite entries"),
-        (("smooth", [1, 1], 0, 1.0), "n must be a whole number >= 1, got 0"),
+        (("smooth", [1, 1], 0, 1.0), "n must be an integer >= 1, got 0"),
         (("smooth", [1, 1], 5, -1.0), "epsilon must be a finite number > 0, got -1.0"),
         (("smooth", [1, 1], 5, 1.0, 1.0), "delta must be in \\(0, 1\\), got 1.0"),
         (("smooth", [1, 1], 5, 1.0, 1e-8, (-1.0,)), "epsilons must be finite and >= 0, got -1.0"),

@@ -32,11 +32,11 @@ class Enumerated:
         self.prior, self.n, self.k = np.array(prior), n, len(prior)
         self.datasets = enumerate_candidates(n, self.k)
         log_affinity = np.zeros((len(self.datasets),) * 2)
-        for cell, alpha in enumerate(prior):
+        for category, alpha in enumerate(prior):
             a = alpha + np.arange(n + 1)
             table = log_affinities(a[:, None], a)
             np.fill_diagonal(table, 0.0)
-            x = self.datasets[:, cell]
+            x = self.datasets[:, category]
             log_affinity += table[x[:, None], x]
         self.distances = np.sqrt(np.maximum(-np.expm1(log_affinity), 0))
         self.index = {tuple(c): row for row, c in enumerate(self.datasets.tolist())}
@@ -71,12 +71,12 @@ def reciprocals(scale, everything):
 
 def scale_at(prior, n, epsilon, gamma):
     """Build the scale of any rate, best or not: the proof is for all of them."""
-    terms = bound_calibration._cell_terms(prior, n, epsilon)
+    terms = bound_calibration._category_terms(prior, n, epsilon)
     return BoundScale(prior, n, epsilon, gamma, bound_calibration._factors(*terms, gamma))
 
 
 def cell_bounds(prior, n, epsilon, j, c_j):
-    """Return hⱼ, Dⱼ and −ln(1 − βⱼ)/ε from their definitions, for one cell and count."""
+    """Return hⱼ, Dⱼ and −ln(1 − βⱼ)/ε from their definitions, for one category and count."""
     k, a = len(prior), prior[j] + c_j
     b = prior[j] + np.arange(n + 1)
 
@@ -147,7 +147,7 @@ def test_every_inequality_of_the_proof(problem, log_gamma):
     assert np.all(factor >= 1)
     assert np.all(q * everything.local * factor <= 1 + tiny)
     bounds = {(j, x): cell_bounds(prior, n, epsilon, j, x) for j in range(everything.k) for x in range(n)}
-    relative, boundary = bound_calibration._cell_terms(prior, n, epsilon)
+    relative, boundary = bound_calibration._category_terms(prior, n, epsilon)
     for (j, x), (h_j, moved, edge) in bounds.items():
         assert relative[j, x] == pytest.approx(moved / h_j, rel=1e-6, abs=1e-7)
         assert boundary[j, x] == pytest.approx(edge, rel=1e-6, abs=1e-12)
@@ -200,7 +200,7 @@ def test_the_factor_must_apply_one_record_early(prior, n, shift, unmet):
 
 
 def test_distances_of_a_common_move_in_high_precision():
-    """Dⱼ is a difference of two nearly equal roots: 50 digits against doubles, up to cells of a million."""
+    """Dⱼ is a difference of two nearly equal roots: 50 digits against doubles, up to categories of a million."""
     with mpmath.workdps(50):
         for a in (1e-3, 0.7, 12.0, 1e3, 1e6):
             b = np.array([a - math.floor(a) + 1e-3, 0.5 * a, a, a + 1, a + 40, 3 * a + 2])
@@ -305,9 +305,9 @@ def test_priors_at_the_ends_of_a_double(prior):
     ("arguments", "message"),
     [
         (([1, 0], 5, 1.0), "prior must have positive finite entries"),
-        (([1], 5, 1.0), "prior must be one-dimensional with at least 2 cells"),
-        (([1, 1], 0, 1.0), "n must be a whole number >= 1, got 0"),
-        (([1, 1], 2.5, 1.0), "n must be a whole number >= 1, got 2.5"),
+        (([1], 5, 1.0), "prior must be one-dimensional with at least 2 categories"),
+        (([1, 1], 0, 1.0), "n must be an integer >= 1, got 0"),
+        (([1, 1], 2.5, 1.0), "n must be an integer >= 1, got 2.5"),
         (([1, 1], 5, 0.0), "epsilon must be a finite number > 0, got 0.0"),
         (([1, 1], 5, float("inf")), "epsilon must be a finite number > 0, got inf"),
         (([1, 1], 5_001, 1.0), r"n must be at most 5,000 for a scale calibrated by proof, got 5,001 \(k = 2\)"),

@@ -87,7 +87,7 @@ def test_draws_follow_the_distribution(counts, inverse_temperature):
     [((600_000, 400_000), 0.7), ((40_000, 0, 60_000), 0.6), ((150,) * 4, 1e-5), ((3,) * 20, 0.4), ((200,) * 30, 1.0)],
 )
 def test_draws_without_any_enumeration(counts, inverse_temperature):
-    """Distance and mean of each cell, at sizes where nothing can be listed."""
+    """Distance and mean of each category, at sizes where nothing can be listed."""
     k, n = len(counts), sum(counts)
     release = hamming_mechanism(np.ones(k), counts, inverse_temperature)
     draws = release.sample(np.random.default_rng(8).random((20_000, release.n_uniforms)))
@@ -99,8 +99,8 @@ def test_draws_without_any_enumeration(counts, inverse_temperature):
     ]
     assert_mean_within(np.abs(draws - counts).sum(axis=1) / 2, (log_z[1] - log_z[0]) / (2 * step))
     if min(counts) == max(counts):
-        for cell in range(k):
-            assert_mean_within(draws[:, cell], n / k)
+        for category in range(k):
+            assert_mean_within(draws[:, category], n / k)
 
 
 @pytest.mark.parametrize("inverse_temperature", [1e-4, 0.5, 50.0])
@@ -188,9 +188,9 @@ def test_limits():
     for n, k in ((15_000, 3), (1_300, 4), (2_000_000, 2), (8, 16)):
         require_hamming(n, k)
     for n, k in ((16_000, 3), (1_500, 4), (500, 8)):
-        with pytest.raises(ValueError, match="up to the order of their cells"):
+        with pytest.raises(ValueError, match="data sets up to permutations must number at most"):
             require_hamming(n, k)
-    with pytest.raises(ValueError, match="cells must number at most 16 for the exact loss, got 17"):
+    with pytest.raises(ValueError, match="the exact loss takes at most 16 categories, got 17"):
         hamming_loss(2, 17, 1.0)
     with pytest.raises(ValueError, match=f"at most {MAX_TABLE:,} entries"):
         hamming_mechanism([1, 1], [10**7, 0], 1.0)

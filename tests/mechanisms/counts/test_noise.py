@@ -42,7 +42,7 @@ QUANTILES = {
 
 
 def plain_log_pmf(builder, counts, scale, dps):
-    """Cell by cell from the distribution function, in so many digits that differences of it keep theirs."""
+    """Cell by category from the distribution function, in so many digits that differences of it keep theirs."""
     n, log_pmf, at_most = sum(counts), [], AT_MOST[builder]
     with mpmath.workdps(dps):
         for candidate in enumerate_candidates(n, len(counts)).tolist():
@@ -82,8 +82,8 @@ def test_draws_are_rounded_and_clipped_in_order(builder, prior, counts, scale):
     uniforms = np.random.default_rng(5).random((500, release.n_uniforms))
     for u, released in zip(uniforms, release.sample(uniforms), strict=True):
         remaining, expected = sum(counts), []
-        for cell, value in enumerate(u):
-            noisy = round(counts[cell] + float(QUANTILES[builder](value, scale)))
+        for category, value in enumerate(u):
+            noisy = round(counts[category] + float(QUANTILES[builder](value, scale)))
             expected.append(min(max(noisy, 0), remaining))
             remaining -= expected[-1]
         assert released.tolist() == [*expected, remaining]

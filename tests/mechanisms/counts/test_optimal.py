@@ -100,9 +100,9 @@ def model_weights(prior, n):
     for size in range(n):
         grown: dict[tuple[int, ...], float] = {}
         for c, weight in weights.items():
-            for cell in range(len(prior)):
-                later = tuple(x + (i == cell) for i, x in enumerate(c))
-                share = (prior[cell] + c[cell]) / (sum(prior) + size)
+            for category in range(len(prior)):
+                later = tuple(x + (i == category) for i, x in enumerate(c))
+                share = (prior[category] + c[category]) / (sum(prior) + size)
                 grown[later] = grown.get(later, 0.0) + weight * share
         weights = grown
     return np.array([weights[tuple(c)] for c in data_sets.tolist()])
@@ -172,5 +172,5 @@ def test_refusals():
         optimal_distribution((1.0, 1.0), 2, 1.0, "best")
     with pytest.raises(ValueError, match="epsilon must be"):
         optimal_distribution((1.0, 1.0), 2, -1.0)
-    with pytest.raises(ValueError, match="n must be a whole number"):
+    with pytest.raises(ValueError, match="n must be an integer"):
         optimal_distribution((1.0, 1.0), 0, 1.0)

@@ -19,7 +19,7 @@ from tests.statistical import assert_frequencies, assert_mean_within
 
 UNIT2, UNIT3, UNIT4 = (1.0,) * 2, (1.0,) * 3, (1.0,) * 4
 
-# Prior, counts, inverse_temperature: distributions that are uniform, concentrated and in between; draws reach all candidates.
+# Prior, counts, inverse temperature: from uniform to concentrated distributions; draws reach all candidates.
 DISTRIBUTIONS = [
     (UNIT2, (1, 0), 1.0),
     (UNIT2, (0, 9), 3.0),
@@ -244,10 +244,10 @@ def test_total_weight_by_importance_sampling():
 
 def test_symmetric_data_have_a_symmetric_distribution():
     released = draws(build(UNIT3, (40_000,) * 3, 30.0), 100_000)
-    for cell in range(3):
-        assert_mean_within(released[:, cell], 40_000)
-        sample = released[:, cell]
-        assert stats.ks_2samp(sample, released[:, cell - 1]).pvalue > 1e-6
+    for category in range(3):
+        assert_mean_within(released[:, category], 40_000)
+        sample = released[:, category]
+        assert stats.ks_2samp(sample, released[:, category - 1]).pvalue > 1e-6
 
 
 def test_extreme_decays_release_the_counts_or_anything():
@@ -283,7 +283,7 @@ def test_a_draw_depends_on_its_own_uniforms_only(prior, counts, inverse_temperat
     ("arguments", "message"),
     [
         ({"prior": [1.0, 0.0, 1.0]}, "prior must have positive finite entries"),
-        ({"counts": [1, 2]}, "counts must have 3 cells, got 2"),
+        ({"counts": [1, 2]}, "counts must have 3 categories, got 2"),
         ({"counts": [0, 0, 0]}, "counts must sum to at least 1"),
         ({"rate": 0.0}, "rate must be"),
         ({"sensitivity": 0.0}, "sensitivity must be a finite number > 0, got 0.0"),
@@ -310,7 +310,7 @@ def test_bad_uniforms_and_counts_are_refused():
     with pytest.raises(ValueError, match=r"in \[0, 1\), got 1.0"):
         mechanism.sample(np.ones((1, 2)))
     for released in ([3, 2, 2], [2.5, 2.5, 1]):
-        with pytest.raises(ValueError, match="released must be whole numbers with sum 6"):
+        with pytest.raises(ValueError, match="released must be integers with sum 6"):
             mechanism.log_probability(released)
     with pytest.raises(ValueError, match="at most 50,000,000 to list their distribution"):
         build(UNIT4, (200,) * 4, 10.0).log_probabilities()

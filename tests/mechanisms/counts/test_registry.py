@@ -239,7 +239,7 @@ def test_more_budget_is_more_accurate(name, data):
     if name in EXPONENTIAL:  # exponential weights: d E[H] / d inverse_temperature = −Var(H) ≤ 0
         low, high = (build(name, prior, counts, e).expected_hellinger() for e in (epsilon, 1.3 * epsilon))
         assert high <= low * (1 + 1e-12)
-    else:  # noise may happen to help in one cell; the true counts still gain probability
+    else:  # noise may happen to help in one category; the true counts still gain probability
         index = np.flatnonzero((enumerate_candidates(sum(counts), k) == counts).all(axis=1))[0]
         low, high = (build(name, prior, counts, e).probabilities()[index] for e in (epsilon, 1.3 * epsilon))
         assert high >= low * (1 - 1e-12)
@@ -252,7 +252,9 @@ def test_labels_do_not_matter_to_symmetric_mechanisms(name, data):
     k = data.draw(st.integers(2, 4))
     prior = np.array(data.draw(st.lists(st.floats(0.05, 20), min_size=k, max_size=k)))
     if MECHANISMS[name].calibrate is not None or name == "varying-bound":
-        prior[:] = prior[0]  # tuned at the balanced counts, which fill the first cells first: equal cells only
+        prior[:] = prior[
+            0
+        ]  # tuned at the balanced counts, which fill the first categories first: equal categories only
     counts = np.array(
         data.draw(st.lists(st.integers(0, largest_count(name, k, 10)), min_size=k, max_size=k).filter(any))
     )
@@ -275,10 +277,10 @@ BAD = [
     ({"delta": float("nan")}, "delta must be"),
     ({"prior": [1.0, 0.0]}, "prior must have positive finite entries"),
     ({"prior": [1.0, float("nan")]}, "prior must have positive finite entries"),
-    ({"prior": [1.0]}, "prior must be one-dimensional with at least 2 cells"),
-    ({"counts": [1, 1, 1]}, "counts must have 2 cells, got 3"),
-    ({"counts": [-1, 3]}, "counts must be whole numbers"),
-    ({"counts": [0.5, 1.5]}, "counts must be whole numbers"),
+    ({"prior": [1.0]}, "prior must be one-dimensional with at least 2 categories"),
+    ({"counts": [1, 1, 1]}, "counts must have 2 categories, got 3"),
+    ({"counts": [-1, 3]}, "counts must be integers"),
+    ({"counts": [0.5, 1.5]}, "counts must be integers"),
     ({"counts": [0, 0]}, "counts must sum to at least 1"),
 ]
 

@@ -81,7 +81,7 @@ def test_local_sensitivity_is_the_largest_change_of_any_score(prior, n):
 
 @pytest.mark.parametrize(("prior", "n"), CASES)
 def test_profile_equals_enumeration_at_every_data_set(prior, n):
-    """A[t] = max LS over all data sets within t replaced records; zeros and single occupied cells included."""
+    """A[t] = max LS over all data sets within t replaced records; zeros and single occupied categories included."""
     data_sets = enumerate_candidates(n, len(prior))
     local = plain_local_sensitivities(prior, n)
     for c in data_sets:
@@ -170,12 +170,12 @@ def test_statement_three_of_the_draft_fails_for_tiny_data():
     assert not values[0] > values[1]
 
 
-cells = st.integers(2, 5)
+categories = st.integers(2, 5)
 
 
 @st.composite
 def problems(draw):
-    k = draw(cells)
+    k = draw(categories)
     prior = draw(st.lists(st.floats(0.01, 100), min_size=k, max_size=k))
     counts = draw(st.lists(st.integers(0, 60), min_size=k, max_size=k).filter(any))
     order = draw(st.permutations(range(k)))
@@ -212,12 +212,12 @@ def test_gamma_is_refused(gamma):
 
 
 def test_bad_sizes_are_refused():
-    with pytest.raises(ValueError, match="n must be a whole number >= 1, got 0"):
+    with pytest.raises(ValueError, match="n must be an integer >= 1, got 0"):
         global_sensitivity([1, 1], 0)
     with pytest.raises(ValueError, match="n_outputs must be >= 1, got 0"):
         smoothing_gamma(1.0, 1e-8, 0)
     for function in (local_sensitivity, local_sensitivity_at_distance):
-        with pytest.raises(ValueError, match="counts must have 2 cells, got 3"):
+        with pytest.raises(ValueError, match="counts must have 2 categories, got 3"):
             function([1, 1], [1, 1, 1])
 
 
@@ -341,9 +341,9 @@ def test_the_varying_score_moves_by_at_most_two(prior, n):
     ("change", "message"),
     [
         ({"prior": [1.0, 0.0]}, "prior must have positive finite entries"),
-        ({"counts": [1, 1, 1]}, "counts must have 2 cells, got 3"),
+        ({"counts": [1, 1, 1]}, "counts must have 2 categories, got 3"),
         ({"counts": [0, 0]}, "counts must sum to at least 1"),
-        ({"counts": [-1, 3]}, "counts must be whole numbers"),
+        ({"counts": [-1, 3]}, "counts must be integers"),
         ({"epsilon": 0.0}, "epsilon must be a finite number > 0"),
         ({"epsilon": float("nan")}, "epsilon must be a finite number > 0"),
         ({"delta": 1.0}, r"delta must be in \(0, 1\)"),

@@ -124,7 +124,7 @@ def test_claims_are_undecided_without_their_data(summaries):
     ("values", "message"),
     [
         ({"n": [0]}, "n must be >= 1"),
-        ({"n": [21]}, "variables of the linear program must number at most"),
+        ({"n": [21]}, "the linear program must have at most"),
         ({"prior": ["1:1"]}, "prior must have 3 entries"),
         ({"epsilon": [0]}, "epsilon must be"),
         ({"cell": [0, 1]}, "cell must be 0 to 2"),
