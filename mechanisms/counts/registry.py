@@ -268,7 +268,7 @@ MECHANISMS: dict[str, Mechanism] = {
     ),
     "geometric": Mechanism(
         name="geometric",
-        note="Two-sided geometric noise on k - 1 counts, scaled as laplace (Ghosh et al. 2012); at k = 2 the loss is ε.",
+        note="Two-sided geometric noise on k - 1 counts, scale as laplace (Ghosh et al. 2012); the loss at k = 2 is ε.",
         release=_geometric,
         guarantee=pure_guarantee,
     ),

@@ -143,7 +143,7 @@ SENSITIVITIES: dict[str, Sensitivity] = {
     ),
     "varying": Sensitivity(
         name="varying",
-        note="Exponential mechanism on the varying Hellinger sensitivity, rate 1 (P1, section 1.3, as interpreted here).",
+        note="Exponential mechanism on varying Hellinger sensitivity, rate 1 (P1, section 1.3, our interpretation).",
         evaluate=lambda prior, counts, epsilon, delta: varying_sensitivity(prior, counts, gamma=1.0),
         share=0.25,
         guarantee=pure_guarantee,
