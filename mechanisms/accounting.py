@@ -40,12 +40,12 @@ from mechanisms.renyi.gaussian_counts import GaussianCounts
 __all__ = ["accounting_event", "privacy_loss_distribution"]
 
 
-def accounting_event(spent: Guarantee | NoisyCounts | GaussianCounts) -> Any:
+def accounting_event(source: Guarantee | NoisyCounts | GaussianCounts) -> Any:
     """Return the dp-accounting event that represents a guarantee or a release.
 
     Parameters
     ----------
-    spent : Guarantee, NoisyCounts or GaussianCounts
+    source : Guarantee, NoisyCounts or GaussianCounts
         A guarantee with δ = 0; counts with Laplace or two-sided geometric noise (`laplace_counts`,
         `geometric_counts`); counts with normal noise (`gaussian_mechanism`).
 
@@ -58,7 +58,7 @@ def accounting_event(spent: Guarantee | NoisyCounts | GaussianCounts) -> Any:
     Raises
     ------
     ValueError
-        If no event represents `spent`.
+        If no event represents `source`.
     ModuleNotFoundError
         If dp-accounting is not installed.
 
@@ -78,28 +78,28 @@ def accounting_event(spent: Guarantee | NoisyCounts | GaussianCounts) -> Any:
     2.9e-04
     """
     library = _import("dp_accounting.dp_event")
-    if isinstance(spent, NoisyCounts):
-        sensitivity = histogram_sensitivity(spent.k)
-        if spent.noise == "laplace":
-            return library.LaplaceDpEvent(spent.noise_scale / sensitivity)
-        return library.DiscreteLaplaceDpEvent(1 / spent.noise_scale, sensitivity)
-    if isinstance(spent, GaussianCounts):
-        return library.GaussianDpEvent(spent.noise_std / math.sqrt(2.0))
-    if isinstance(spent, RenyiGuarantee):
+    if isinstance(source, NoisyCounts):
+        sensitivity = histogram_sensitivity(source.k)
+        if source.noise == "laplace":
+            return library.LaplaceDpEvent(source.noise_scale / sensitivity)
+        return library.DiscreteLaplaceDpEvent(1 / source.noise_scale, sensitivity)
+    if isinstance(source, GaussianCounts):
+        return library.GaussianDpEvent(source.noise_std / math.sqrt(2.0))
+    if isinstance(source, RenyiGuarantee):
         raise ValueError(
-            f"spent must have an event in dp-accounting, got {spent}; add divergences of equal order, then use "
+            f"source must have an event in dp-accounting, got {source}; add divergences of equal order, then use "
             "mechanisms.approximate_epsilon"
         )
-    if not isinstance(spent, Guarantee):
+    if not isinstance(source, Guarantee):
         raise ValueError(
-            f"spent must be a Guarantee, NoisyCounts or GaussianCounts, got {type(spent).__name__}; pass the guarantee "
+            f"source must be a Guarantee, NoisyCounts or GaussianCounts, got {type(source).__name__}; pass the guarantee "
             "of the mechanism"
         )
-    if not spent.is_pure:
+    if not source.is_pure:
         raise ValueError(
-            f"spent must have an event in dp-accounting, got {spent}; use mechanisms.privacy_loss_distribution"
+            f"source must have an event in dp-accounting, got {source}; use mechanisms.privacy_loss_distribution"
         )
-    return library.DiscreteLaplaceDpEvent(spent.epsilon, 1)
+    return library.DiscreteLaplaceDpEvent(source.epsilon, 1)
 
 
 def privacy_loss_distribution(guarantee: Guarantee) -> Any:
@@ -122,8 +122,8 @@ def privacy_loss_distribution(guarantee: Guarantee) -> Any:
 
     Examples
     --------
-    >>> spent = privacy_loss_distribution(Guarantee(0.1, 1e-8)).self_compose(10)
-    >>> print(f"{spent.get_delta_for_epsilon(1.0):.1e}")
+    >>> composed = privacy_loss_distribution(Guarantee(0.1, 1e-8)).self_compose(10)
+    >>> print(f"{composed.get_delta_for_epsilon(1.0):.1e}")
     1.0e-07
     """
     distributions = _import("dp_accounting.pld.privacy_loss_distribution")

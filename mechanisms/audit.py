@@ -238,11 +238,13 @@ class Audit:
                 f"order must be one of the audited {list(self.renyi)}, got {guarantee.order:g}; add it to `orders` of "
                 "the audit"
             )
-        spent = self.renyi[guarantee.order]
-        slack = guarantee.epsilon - spent
+        divergence = self.renyi[guarantee.order]
+        slack = guarantee.epsilon - divergence
         if slack >= -ROUNDING * min(1.0, guarantee.epsilon):  # rounding is smaller for small divergences
-            return Verdict(True, slack, f"within {guarantee}: reaches {spent:.6g}, slack {max(slack, 0):.6g}")
-        return Verdict(False, slack, f"broken: stated {guarantee}, reaches {spent:.6g}; worst ratio at {self.witness}")
+            return Verdict(True, slack, f"within {guarantee}: reaches {divergence:.6g}, slack {max(slack, 0):.6g}")
+        return Verdict(
+            False, slack, f"broken: stated {guarantee}, reaches {divergence:.6g}; worst ratio at {self.witness}"
+        )
 
 
 def audit_distributions(
@@ -362,17 +364,17 @@ def _audit_part(
     pairs: NDArray[np.int64],
 ) -> _Found:
     found = _Found(-1.0, (0, 0), [0.0] * len(epsilons), [0.0] * len(orders))
-    kept: OrderedDict[int, NDArray[np.float64]] = OrderedDict()
+    cached: OrderedDict[int, NDArray[np.float64]] = OrderedDict()
     capacity = max(2, cache_bytes // (8 * len(distributions.outputs)))
 
     def distribution(index: int) -> NDArray[np.float64]:
-        if index in kept:
-            kept.move_to_end(index)
+        if index in cached:
+            cached.move_to_end(index)
         else:
-            kept[index] = _distribution(distributions, index)
-            if len(kept) > capacity:
-                kept.popitem(last=False)
-        return kept[index]
+            cached[index] = _distribution(distributions, index)
+            if len(cached) > capacity:
+                cached.popitem(last=False)
+        return cached[index]
 
     for first, second in pairs.tolist():
         here, there = distribution(first), distribution(second)

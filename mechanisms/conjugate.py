@@ -276,7 +276,7 @@ def _fill_candidates(n, candidates):
     for row in range(n_rows):
         for category in range(k):
             candidates[row, category] = current[category]
-        # Successor: one record moves to the left of the last occupied category; its other records move to the end.
+        # Successor: one record moves to the category left of the last occupied one, the other records to the end.
         last = k - 1
         while last > 0 and current[last] == 0:
             last -= 1

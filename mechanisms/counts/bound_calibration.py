@@ -186,7 +186,7 @@ def _category_terms(
             continue
         a = alpha + x
         h = np.sqrt(-np.expm1(phi(a)))
-        here = np.array([_moved(value, a) for value in a])
+        here = np.array([_largest_decrease(value, a) for value in a])
         relative[j] = here / h
         away = 1.0 - np.sqrt(-np.expm1(log_affinity(a + 1.0, alpha)))
         beta = (k - 1) / (n + k - 1) * np.exp(np.minimum(epsilon * away / h, 700.0))
@@ -195,7 +195,7 @@ def _category_terms(
     return relative, boundary
 
 
-def _moved(a: float, b: NDArray[Any]) -> float:
+def _largest_decrease(a: float, b: NDArray[Any]) -> float:
     """Return the largest decrease, ≥ 0, of a distance when both parameters a and b of a category increase by one."""
     before, after = (np.sqrt(np.abs(np.expm1(log_affinity(a + shift, b + shift)))) for shift in (0.0, 1.0))
     return max(0.0, float(np.max(before - after)))

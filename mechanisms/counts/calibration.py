@@ -188,7 +188,7 @@ def _calibrate(rule: str, prior: tuple[float, ...], n: int, epsilon: float) -> C
         return smoothed_scales(rule, alpha, which, gamma)
 
     active = _ActivePairs(alpha, rows, datasets, pairs, epsilon)
-    active.add(_spread(datasets, pairs, alpha))
+    active.add(_initial_pairs(datasets, pairs, alpha))
     gamma = 0.0 if rule == "global" else _best_gamma(rule, alpha, n, active, scales)
     every_scale = scales(gamma, datasets)
     for _ in range(_ROUNDS):
@@ -301,7 +301,9 @@ def _best_gamma(
     return max((share * enough for share in _GAMMA_SHARES), key=exponent)
 
 
-def _spread(datasets: NDArray[np.int64], pairs: NDArray[np.int64], prior: NDArray[np.float64]) -> NDArray[np.int64]:
+def _initial_pairs(
+    datasets: NDArray[np.int64], pairs: NDArray[np.int64], prior: NDArray[np.float64]
+) -> NDArray[np.int64]:
     """Return initial pairs: at the corners, at balanced data and at counts 0, 1, 2, 4, ..."""
     n, k = int(datasets[0].sum()), prior.size
     levels = np.array([0, *(2**power for power in range(int(math.log2(n)) + 1)), n // 2, n // 3])

@@ -115,7 +115,7 @@ def require_enumerable(n: int, k: int) -> None:
     n_candidates = count_candidates(n, k)
     if n_candidates > MAX_ENUMERATED:
         raise ValueError(
-            f"candidates must number at most {MAX_ENUMERATED:,} to list their distribution, got {n_candidates:,} "
+            f"candidates must number at most {MAX_ENUMERATED:,} to list their probabilities, got {n_candidates:,} "
             f"(n = {n}, k = {k}); use fewer records or categories"
         )
 

@@ -173,7 +173,7 @@ def require_inverse_temperature(inverse_temperature: float) -> None:
     Parameters
     ----------
     inverse_temperature : float
-        m, in nats a replaced record.
+        m, in nats per replaced record.
 
     Raises
     ------

@@ -106,7 +106,7 @@ def hamming_loss(n: int, k: int, inverse_temperature: float) -> HammingLoss:
     Notes
     -----
     For neighbours c and c', ln Pr[r|c] − ln Pr[r|c'] = m·(d(c', r) − d(c, r)) + ln Z(c') − ln Z(c). By the triangle
-    inequality d(c', r) − d(c, r) ≤ d(c', c) = 1, and r = c attains it, whatever the pair. So
+    inequality d(c', r) − d(c, r) ≤ d(c', c) = 1, with equality at r = c for every pair. So
 
         loss = m + max over neighbours of ln Z(c') − ln Z(c).
 

@@ -66,7 +66,7 @@ def histogram_sensitivity(k: int) -> int:
     (1, 2)
     """
     if k < 2:
-        raise ValueError(f"k must be >= 2, got {k}; a binomial has 2 categories")
+        raise ValueError(f"k must be >= 2, got {k}; use 2 for a binomial")
     return 1 if k == 2 else 2
 
 

@@ -11,7 +11,7 @@ Sᵢ₊₁ at x = cᵢ, as the remaining categories must differ from c.
 
 **Precision.** All sums have positive terms and are computed directly, not by Fourier transforms; their relative error
 is at most about 1e-16 times the number of terms. Counts x with −J·gᵢ(x) > `reach` + J·u are omitted, u the least −ln t
-off c: with `reach` = ln(2⁵³·|R|) their total weight is less than 2⁻⁵³ of that of the distribution, which is at least
+over r ≠ c: with `reach` = ln(2⁵³·|R|) their total weight is less than 2⁻⁵³ of that of the distribution, which is at least
 exp(−J·u). Large J thus leave few counts and cheap convolutions.
 """
 
@@ -138,7 +138,7 @@ class ProductDistributions:
     reach: float
     """ln(2⁵³·|R|): even |R| terms of exp(−reach) times the largest term are negligible."""
     step: float
-    """Least −ln t(r) off c."""
+    """Least −ln t(r) over r ≠ c."""
 
     def tables(self, powers: NDArray[np.float64]) -> Tables:
         """Tabulate the distributions of the given powers, real numbers > 0 of shape (L,).
@@ -183,9 +183,6 @@ def seed_states(uniforms: NDArray[np.float64]) -> NDArray[np.uint64]:
 
     Each of the two numbers seeds splitmix64, as recommended by the authors of the generator, for one half of the state.
     Different pairs have different states.
-
-    Each number is a seed of splitmix64, as the authors of the generator advise, for one half of the state: different
-    pairs have different states.
 
     Parameters
     ----------
@@ -272,7 +269,7 @@ def _too_large(requirement: str, limit: int, unit: str, got: int, n: int, k: int
 
 
 def _least_step(log_affinities: NDArray[np.float64], counts: NDArray[np.int64]) -> float:
-    """Return the least −ln t off c; it is attained by moving one record, as every g decreases on both sides of c."""
+    """Return the least −ln t(r) over r ≠ c; one record is moved, as every g decreases on both sides of c."""
     categories, n = np.arange(counts.size), counts.sum()
     more = np.where(counts < n, -log_affinities[categories, np.minimum(counts + 1, n)], np.inf)
     fewer = np.where(counts > 0, -log_affinities[categories, np.maximum(counts - 1, 0)], np.inf)

@@ -53,7 +53,7 @@ def validate(
     epsilon : float
         Privacy loss in nats, finite and > 0.
     delta : float
-        In (0, 1); pure mechanisms ignore it.
+        In (0, 1); ignored by pure mechanisms.
 
     Returns
     -------

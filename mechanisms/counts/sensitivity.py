@@ -120,8 +120,8 @@ def local_sensitivity_at_distance(prior: ArrayLike, counts: ArrayLike) -> NDArra
 
     Notes
     -----
-    The distance between data sets is the number of replaced records, ½‖c − c'‖₁. By (*) in the module docstring, LS
-    at c' is the maximum over ordered pairs (i, j) with c'ᵢ ≥ 1, where φ(αᵢ + c'ᵢ − 1) + φ(αⱼ + c'ⱼ) is minimal.
+    The distance between data sets is the number of replaced records, ½‖c − c'‖₁. By (*) in the module docstring,
+    LS(c') is given by the ordered pair (i, j), c'ᵢ ≥ 1, with the smallest φ(αᵢ + c'ᵢ − 1) + φ(αⱼ + c'ⱼ).
 
     * k ≥ 3. Remove dᵢ ≤ cᵢ − 1 records from category i and dⱼ ≤ cⱼ from category j; other categories absorb them, so
       t = dᵢ + dⱼ. For a fixed t the sum is concave in dᵢ along a segment (φ is concave), hence minimal at an end of
@@ -268,7 +268,7 @@ def smoothed_scales(
     rule : {"smooth", "varying"}
     prior : ndarray of float64, shape (k,)
     datasets : ndarray of int64, shape (D, k)
-        Rows with one sum n ≥ 1.
+        Count vectors with the same sum n ≥ 1.
     gamma : float
         Smoothing rate per record, > 0.
 

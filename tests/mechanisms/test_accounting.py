@@ -86,11 +86,11 @@ def test_event_of_geometric_counts_equals_audit_at_two_categories(epsilon):
 def test_events_dominate_noisy_counts(make, prior):
     """The exact audit is the reference; as negative control, the events of twice the noise do not dominate."""
     name, epsilons = make.__name__.removesuffix("_counts"), (0.01, 0.2, 0.6, 0.9)
-    spent = audit_counts(name, prior, 12, 1.0, epsilons=epsilons).deltas
+    audited = audit_counts(name, prior, 12, 1.0, epsilons=epsilons).deltas
     counts, scale = [12, *(0 for _ in prior[1:])], len(prior) - 1.0
     event, weaker = (accountant(accounting_event(make(prior, counts, scale * factor))) for factor in (1, 2))
-    assert all(spent[epsilon] <= event.get_delta(epsilon) * (1 + 1e-9) for epsilon in epsilons)
-    assert not any(spent[epsilon] <= weaker.get_delta(epsilon) for epsilon in epsilons)
+    assert all(audited[epsilon] <= event.get_delta(epsilon) * (1 + 1e-9) for epsilon in epsilons)
+    assert not any(audited[epsilon] <= weaker.get_delta(epsilon) for epsilon in epsilons)
     assert event.get_delta(1 + 2 * STEP) < 1e-9
 
 
@@ -136,30 +136,30 @@ def test_approximate_guarantee_equals_its_worst_case(times):
         np.array([delta, 0.0, *((1 - delta) * distribution)]),
         np.array([0.0, delta, *((1 - delta) * distribution[::-1])]),
     )
-    spent = privacy_loss_distribution(Guarantee(0.7, delta)).self_compose(times)
+    composed_loss = privacy_loss_distribution(Guarantee(0.7, delta)).self_compose(times)
     for epsilon in (0.3, 0.65):
-        assert_between(spent.get_delta_for_epsilon(epsilon), exact_delta(*table, times), epsilon, times)
+        assert_between(composed_loss.get_delta_for_epsilon(epsilon), exact_delta(*table, times), epsilon, times)
     pure = privacy_loss_distribution(Guarantee(0.7)).self_compose(times).get_delta_for_epsilon(0.3)
     assert pure == pytest.approx(accountant(accounting_event(Guarantee(0.7)), times).get_delta(0.3), rel=1e-3)
 
 
 @pytest.mark.parametrize(
-    ("message", "spent"),
+    ("message", "source"),
     [
         (
-            r"spent must have an event in dp-accounting, got \(1, 1e-08\)-DP; use mechanisms.privacy_loss",
+            r"source must have an event in dp-accounting, got \(1, 1e-08\)-DP; use mechanisms.privacy_loss",
             Guarantee(1.0, 1e-8),
         ),
         (
-            r"spent must have an event in dp-accounting, got \(2, 0.5\)-RDP; add divergences of equal order",
+            r"source must have an event in dp-accounting, got \(2, 0.5\)-RDP; add divergences of equal order",
             RenyiGuarantee(2, 0.5),
         ),
-        ("spent must be a Guarantee, NoisyCounts or GaussianCounts, got str; pass", "laplace"),
+        ("source must be a Guarantee, NoisyCounts or GaussianCounts, got str; pass", "laplace"),
     ],
 )
-def test_invalid_input_raises(message, spent):
+def test_invalid_input_raises(message, source):
     with pytest.raises(ValueError, match=message):
-        accounting_event(spent)
+        accounting_event(source)
 
 
 def test_missing_dp_accounting_raises_with_install_command(monkeypatch):

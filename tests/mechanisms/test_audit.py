@@ -334,8 +334,8 @@ def test_renyi_guarantees_are_checked_at_their_order():
 @pytest.mark.parametrize("stated", [1e-12, 1.0, 100.0])
 @pytest.mark.parametrize(("excess", "holds"), [(0.9 * ROUNDING, True), (1.1 * ROUNDING, False)])
 def test_rounding_tolerance_is_relative_for_small_divergences(stated, excess, holds):
-    spent = stated + excess * min(1.0, stated)
-    verdict = Audit(math.inf, Witness(0, 1, 0, math.inf), {}, {2.0: spent}, 1, 2).check(RenyiGuarantee(2, stated))
+    divergence = stated + excess * min(1.0, stated)
+    verdict = Audit(math.inf, Witness(0, 1, 0, math.inf), {}, {2.0: divergence}, 1, 2).check(RenyiGuarantee(2, stated))
     assert verdict.holds == holds
     assert "slack -" not in verdict.text
 

@@ -169,5 +169,5 @@ def test_too_large_problems_raise_with_the_limit():
         require_streamable(6, 60)
     with pytest.raises(ValueError, match="tables must have at most 25,000,000 entries"):
         require_streamable(10**8, 2)
-    with pytest.raises(ValueError, match="at most 50,000,000 to list their distribution"):
+    with pytest.raises(ValueError, match="at most 50,000,000 to list their probabilities"):
         require_enumerable(700, 4)

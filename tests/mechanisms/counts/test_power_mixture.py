@@ -312,7 +312,7 @@ def test_invalid_uniforms_and_counts_raise():
     for released in ([3, 2, 2], [2.5, 2.5, 1]):
         with pytest.raises(ValueError, match="released must be integers with sum 6"):
             mechanism.log_probability(released)
-    with pytest.raises(ValueError, match="at most 50,000,000 to list their distribution"):
+    with pytest.raises(ValueError, match="at most 50,000,000 to list their probabilities"):
         build(UNIT4, (200,) * 4, 10.0).log_probabilities()
 
 
