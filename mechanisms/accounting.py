@@ -92,8 +92,8 @@ def accounting_event(source: Guarantee | NoisyCounts | GaussianCounts) -> Any:
         )
     if not isinstance(source, Guarantee):
         raise ValueError(
-            f"source must be a Guarantee, NoisyCounts or GaussianCounts, got {type(source).__name__}; pass the guarantee "
-            "of the mechanism"
+            f"source must be a Guarantee, NoisyCounts or GaussianCounts, got {type(source).__name__}; pass the "
+            "guarantee of the mechanism"
         )
     if not source.is_pure:
         raise ValueError(

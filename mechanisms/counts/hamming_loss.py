@@ -220,7 +220,7 @@ def _loss_sums(n: int, k: int, inverse_temperature: float) -> NDArray[np.float64
 
 
 def _count_sorted(n: int, k: int) -> NDArray[np.int64]:
-    """Return P with P[j, m] the number of partitions of m into j numbers ≥ 0."""
+    """Return P with P[j, m] the number of partitions of m into at most j parts."""
     table = np.zeros((k + 1, n + 1), dtype=np.int64)
     table[0, 0] = 1
     for j in range(1, k + 1):

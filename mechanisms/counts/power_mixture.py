@@ -19,10 +19,10 @@ For j = 0, propose a uniform candidate with probability ∝ p₀·|R| and reject
 rejected. After a rejection, a new group is drawn. For ten or more candidates, at least four in five proposals are
 accepted.
 
-**Truncation.** Each of three truncations removes less than 2⁻⁵³ of the weight of r ≠ c, which is at least exp(−a·h) with
-h = √(1 − exp(−u)), u the least −ln t over r ≠ c: the powers j ≥ `stop`, as V(j) ≤ |R|·exp(−j·u); the powers j < `first`, as
-V(j) ≤ |R|; and counts far from c, see `product_distributions`. If a·h > 750, `stop` and `first` are computed for 750:
-the weight of r ≠ c is then zero in double precision.
+**Truncation.** Let u be the least −ln t over r ≠ c. Each of three truncations removes less than 2⁻⁵³ of the weight of
+r ≠ c, which is at least exp(−a·h) with h = √(1 − exp(−u)): the powers j ≥ `stop`, as V(j) ≤ |R|·exp(−j·u); the powers
+j < `first`, as V(j) ≤ |R|; and counts far from c, see `product_distributions`. If a·h > 750, `stop` and `first` are
+computed for 750: the weight of r ≠ c is then zero in double precision.
 
 References
 ----------

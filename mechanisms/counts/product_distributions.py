@@ -10,9 +10,9 @@ are convolutions from the last category to the first. Categories are sampled fro
 Sᵢ₊₁ at x = cᵢ, as the remaining categories must differ from c.
 
 **Precision.** All sums have positive terms and are computed directly, not by Fourier transforms; their relative error
-is at most about 1e-16 times the number of terms. Counts x with −J·gᵢ(x) > `reach` + J·u are omitted, u the least −ln t
-over r ≠ c: with `reach` = ln(2⁵³·|R|) their total weight is less than 2⁻⁵³ of that of the distribution, which is at least
-exp(−J·u). Large J thus leave few counts and cheap convolutions.
+is at most about 1e-16 times the number of terms. Let u be the least −ln t over r ≠ c. Counts x with
+−J·gᵢ(x) > `reach` + J·u are omitted: with `reach` = ln(2⁵³·|R|) their total weight is less than 2⁻⁵³ of that of the
+distribution, which is at least exp(−J·u). Large J thus leave few counts and cheap convolutions.
 """
 
 from __future__ import annotations
