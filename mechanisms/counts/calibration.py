@@ -117,11 +117,12 @@ def require_calibratable(n: int, k: int) -> None:
     n_candidates = count_candidates(n, k)
     if n > MAX_RECORDS:
         raise ValueError(
-            f"an exact calibration takes at most {MAX_RECORDS:,} records, got {n:,}; use varying-bound or hamming-exact"
+            f"there must be at most {MAX_RECORDS:,} records for an exact calibration, got {n:,}; use varying-bound or "
+            "hamming-exact"
         )
     if n_candidates > MAX_CALIBRATED:
         raise ValueError(
-            f"an exact calibration takes at most {MAX_CALIBRATED:,} candidates, got {n_candidates:,} "
+            f"there must be at most {MAX_CALIBRATED:,} candidates for an exact calibration, got {n_candidates:,} "
             f"(n = {n}, k = {k}); use varying-bound, whose guarantee is proved for every size, or hamming-exact"
         )
 

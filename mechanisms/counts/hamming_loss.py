@@ -69,7 +69,7 @@ def require_hamming(n: int, k: int) -> None:
     """
     if k > MAX_CATEGORIES:
         raise ValueError(
-            f"the exact loss takes at most {MAX_CATEGORIES} categories, got {k}; merge categories, or choose a "
+            f"there must be at most {MAX_CATEGORIES} categories for the exact loss, got {k}; merge categories, or choose a "
             "mechanism that only adds noise"
         )
     require_hamming_tables(n, k)

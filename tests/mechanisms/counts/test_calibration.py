@@ -190,8 +190,8 @@ def test_sensitivity_at_another_number_of_records_raises():
         (("smooth", [1, 1], 2.5, 1.0), "n must be an integer >= 1, got 2.5"),
         (("smooth", [1, 1], 5, 0.0), "epsilon must be a finite number > 0, got 0.0"),
         (("smooth", [1, 1], 5, float("nan")), "epsilon must be a finite number > 0, got nan"),
-        (("smooth", [1, 1], 10_001, 1.0), "at most 10,000 records, got 10,001"),
-        (("smooth", [1, 1, 1], 400, 1.0), "at most 50,000 candidates, got 80,601"),
+        (("smooth", [1, 1], 10_001, 1.0), "at most 10,000 records .* got 10,001"),
+        (("smooth", [1, 1, 1], 400, 1.0), "at most 50,000 candidates .* got 80,601"),
         (("smooth", [1, 1, 1, 1], 600, 1.0), r"got 36,361,101 \(n = 600, k = 4\); use varying-bound"),
     ],
 )

@@ -190,7 +190,7 @@ def test_too_large_problems_raise():
     for n, k in ((16_000, 3), (1_500, 4), (500, 8)):
         with pytest.raises(ValueError, match="data sets up to permutations must number at most"):
             require_hamming(n, k)
-    with pytest.raises(ValueError, match="the exact loss takes at most 16 categories, got 17"):
+    with pytest.raises(ValueError, match="at most 16 categories for the exact loss, got 17"):
         hamming_loss(2, 17, 1.0)
     with pytest.raises(ValueError, match=f"at most {MAX_TABLE:,} entries"):
         hamming_mechanism([1, 1], [10**7, 0], 1.0)
