@@ -149,7 +149,7 @@ def require_auditable(n: int, labels: ArrayLike) -> None:
     work = max(n_pairs * n_candidates, _TABLE_ENTRY * k * (n + 1) * n_candidates // exchanges)
     if work > MAX_AUDITED:
         raise ValueError(
-            f"an exact audit must take at most {MAX_AUDITED:,} comparisons of pairs and outputs or equivalent "
-            f"operations, got {work:,} for {n_candidates:,} candidates (n = {n}, k = {k}); use fewer records, or a "
+            f"an exact audit must compare at most {MAX_AUDITED:,} combinations of pairs and outputs, or do equivalent "
+            f"work, got {work:,} for {n_candidates:,} candidates (n = {n}, k = {k}); use fewer records, or a "
             "mechanism whose guarantee is proved for every size"
         )
