@@ -22,6 +22,7 @@ from mechanisms.counts.registry import Mechanism
 from mechanisms.inference.family import Family
 from mechanisms.inference.noisy_statistics import laplace_scale, release_statistics
 from mechanisms.inference.records import Bounds
+from mechanisms.privacy import validate_delta, validate_epsilon
 
 __all__ = ["Sampler", "count_sampler", "statistics_sampler"]
 
@@ -67,7 +68,7 @@ def count_sampler(
     array([[3, 5], [5, 3], [2, 6]])
     """
     alpha = validate_prior(prior)
-    mechanism.guarantee(epsilon, delta)
+    epsilon, delta = validate_epsilon(epsilon), validate_delta(delta)
 
     def sample(dataset: ArrayLike, num_samples: int) -> NDArray[np.int64]:
         counts = np.bincount(_categories(dataset, alpha.size), minlength=alpha.size)

@@ -69,8 +69,8 @@ def require_hamming(n: int, k: int) -> None:
     """
     if k > MAX_CATEGORIES:
         raise ValueError(
-            f"there must be at most {MAX_CATEGORIES} categories for the exact loss, got {k}; merge categories, or choose "
-            "a mechanism that only adds noise"
+            f"there must be at most {MAX_CATEGORIES} categories for the exact loss, got {k}; merge categories, or "
+            "choose a mechanism that only adds noise"
         )
     require_hamming_tables(n, k)
     limit = MAX_SORTED * 64 // max(k, 4) ** 3
