@@ -1,16 +1,16 @@
-"""Differentially private Bayesian inference: the mechanisms, each with its guarantee and its exact distribution.
+"""Differentially private mechanisms for Bayesian inference, with their guarantees and exact output distributions.
 
-* `counts`: releases of counts, and thereby of a Dirichlet posterior, through the Hellinger distance or with noise.
-* `inference`: what the parameter of an exponential family was, given a noisy sum of its records.
-* `renyi`: draws from posteriors that are weak enough to be Rényi private, and how kinds of privacy relate.
-* `glm`: one draw of the weights of a binary regression.
-* `regression`: a coefficient of a linear regression, from what partitions of the rows state of it.
+* `counts`: releases of counts, and thereby of a Dirichlet posterior, based on the Hellinger distance or on noise.
+* `inference`: inference on the parameter of an exponential family from a noisy sum of sufficient statistics.
+* `renyi`: Rényi-private draws from tempered or diffused posteriors, and conversions between privacy definitions.
+* `glm`: one posterior draw of the weights of a binary regression.
+* `regression`: inference on one coefficient of a linear regression from statistics of partitions of the rows.
 
-The Dirichlet–multinomial model lives in `conjugate`, distances in `divergences`, losses of two distributions in
-`divergences`, guarantees in `privacy`; `audit` says what a mechanism spends. dp-accounting composes that through
-`accounting`, and `samplers` are mechanisms as functions of raw records, for testers that sample.
+The Dirichlet–multinomial model is in `conjugate`, the Hellinger distance in `hellinger`, divergences between two
+output distributions in `divergences`, guarantees in `privacy` and exact audits in `audit`. `accounting` provides
+events for dp-accounting. `samplers` wraps mechanisms as functions of raw records for sampling-based testers.
 
-All are pure functions and frozen dataclasses; randomness comes in as uniforms or a generator.
+All functions are pure and all value types are frozen dataclasses. Randomness is passed in as uniforms or a generator.
 """
 
 from mechanisms.accounting import accounting_event, privacy_loss_distribution
@@ -18,7 +18,7 @@ from mechanisms.audit import Audit, OutputDistributions, Verdict, audit_distribu
 from mechanisms.conjugate import balanced_counts, count_candidates, enumerate_candidates, posterior
 from mechanisms.counts.audit import audit_counts, count_distributions
 from mechanisms.counts.bound_calibration import BoundScale, bound_scale
-from mechanisms.counts.calibration import Certificate, calibrate
+from mechanisms.counts.calibration import Calibration, calibrate
 from mechanisms.counts.exponential import ExponentialMechanism, exponential_mechanism
 from mechanisms.counts.hamming import HammingMechanism, hamming_mechanism
 from mechanisms.counts.hamming_loss import calibrate_hamming, hamming_loss
@@ -98,7 +98,7 @@ __all__ = [
     "Audit",
     "BinomialMixture",
     "BoundScale",
-    "Certificate",
+    "Calibration",
     "CoefficientPosterior",
     "ConjugatePosterior",
     "ConjugatePrior",

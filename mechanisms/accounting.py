@@ -1,7 +1,7 @@
-"""Guarantees and releases as what Google's dp-accounting composes: events, and privacy loss distributions.
+"""Conversion of guarantees and releases to events and privacy loss distributions of Google's dp-accounting.
 
 ==============================  =====================================================  ==========================
-what                            event                                                  exact for
+guarantee or release            event                                                  exact for
 ==============================  =====================================================  ==========================
 ε-DP                            ``DiscreteLaplaceDpEvent(ε, 1)``                       binary randomised response
 counts, Laplace noise b         ``LaplaceDpEvent(b/Δ)``                                the noise, at k = 2
@@ -9,14 +9,15 @@ counts, two-sided geometric     ``DiscreteLaplaceDpEvent(1/b, Δ)``             
 counts, normal noise σ          ``GaussianDpEvent(σ/√2)``                              the noise
 ==============================  =====================================================  ==========================
 
-Each event loses at least as much as what it stands for, after any composition. Δ is `histogram_sensitivity`, and √2
-the ℓ₂ move of counts when a record is replaced: events are in units of the move between *our* neighbours. So they
-are composed by an accountant with its relation as it is by default, ADD_OR_REMOVE_ONE. Told REPLACE_ONE, it would
-double the move of normal noise, and refuse the others.
+Each event dominates the guarantee or release that it represents, under any composition. Δ is `histogram_sensitivity`,
+and √2 is the ℓ₂ distance between the counts of neighbours. The events are thus already scaled to replacement of one
+record, and must be composed with the accountants' default relation, ADD_OR_REMOVE_ONE. With REPLACE_ONE an accountant
+would double the ℓ₂ distance of normal noise and reject the other events.
 
-An event of ε-DP is the discrete Laplace mechanism at sensitivity 1: its loss is ε with probability 1/(1 + exp(−ε)),
-else −ε, which is that of binary randomised response, the worst there is (Kairouz, Oh & Viswanath 2015). The event of
-that name is none to use here, since accountants take its loss to be smaller under their relation REPLACE_SPECIAL.
+The event of ε-DP is the discrete Laplace mechanism at sensitivity 1. Its loss is ε with probability 1/(1 + exp(−ε))
+and −ε otherwise, as for binary randomised response, the worst case (Kairouz, Oh & Viswanath 2015). The randomised
+response event of dp-accounting is not used: accountants assign it a smaller loss under their relation
+REPLACE_SPECIAL.
 
 dp-accounting is an optional package: ``pip install 'dpstudies[accounting]'``.
 
@@ -39,37 +40,37 @@ from mechanisms.renyi.gaussian_counts import GaussianCounts
 __all__ = ["accounting_event", "privacy_loss_distribution"]
 
 
-def accounting_event(spent: Guarantee | NoisyCounts | GaussianCounts) -> Any:
-    """Return the event of dp-accounting that stands for a guarantee or a release.
+def accounting_event(source: Guarantee | NoisyCounts | GaussianCounts) -> Any:
+    """Return the dp-accounting event that represents a guarantee or a release.
 
     Parameters
     ----------
-    spent : Guarantee, NoisyCounts or GaussianCounts
+    source : Guarantee, NoisyCounts or GaussianCounts
         A guarantee with δ = 0; counts with Laplace or two-sided geometric noise (`laplace_counts`,
         `geometric_counts`); counts with normal noise (`gaussian_mechanism`).
 
     Returns
     -------
     dp_accounting.DpEvent
-        See the module's table. Compose it by a ``PLDAccountant``; those of Laplace and normal noise by an
-        ``RdpAccountant``, too.
+        See the table of the module. Every event can be composed by a ``PLDAccountant``; events of Laplace and normal
+        noise also by an ``RdpAccountant``.
 
     Raises
     ------
     ValueError
-        If there is no such event.
+        If no event represents `source`.
     ModuleNotFoundError
         If dp-accounting is not installed.
 
     Notes
     -----
-    Sums with Laplace noise of scale Δ/ε (`release_statistics`) are ``dp_accounting.LaplaceDpEvent(1 / epsilon)``. A
-    curve of Rényi divergences is composed by addition at equal orders, and `mechanisms.approximate_epsilon` says what
-    (ε, δ) it implies, as ``dp_accounting.rdp.compute_epsilon`` does.
+    The event of sums with Laplace noise of scale Δ/ε (`release_statistics`) is
+    ``dp_accounting.LaplaceDpEvent(1 / epsilon)``. Curves of Rényi divergences are composed by addition at equal
+    orders; `mechanisms.approximate_epsilon` converts them to (ε, δ), as ``dp_accounting.rdp.compute_epsilon`` does.
 
     Examples
     --------
-    Ten releases, each 0.1-DP, are 1-DP, and 0.8-DP but for a small δ:
+    The composition of ten 0.1-DP releases is 1-DP, and (0.8, δ)-DP for a small δ:
 
     >>> from dp_accounting.pld import PLDAccountant
     >>> accountant = PLDAccountant().compose(accounting_event(Guarantee(0.1)), 10)
@@ -77,25 +78,28 @@ def accounting_event(spent: Guarantee | NoisyCounts | GaussianCounts) -> Any:
     2.9e-04
     """
     library = _import("dp_accounting.dp_event")
-    if isinstance(spent, NoisyCounts):
-        sensitivity = histogram_sensitivity(spent.k)
-        if spent.noise == "laplace":
-            return library.LaplaceDpEvent(spent.noise_scale / sensitivity)
-        return library.DiscreteLaplaceDpEvent(1 / spent.noise_scale, sensitivity)
-    if isinstance(spent, GaussianCounts):
-        return library.GaussianDpEvent(spent.noise_std / math.sqrt(2.0))
-    if isinstance(spent, RenyiGuarantee):
+    if isinstance(source, NoisyCounts):
+        sensitivity = histogram_sensitivity(source.k)
+        if source.noise == "laplace":
+            return library.LaplaceDpEvent(source.noise_scale / sensitivity)
+        return library.DiscreteLaplaceDpEvent(1 / source.noise_scale, sensitivity)
+    if isinstance(source, GaussianCounts):
+        return library.GaussianDpEvent(source.noise_std / math.sqrt(2.0))
+    if isinstance(source, RenyiGuarantee):
         raise ValueError(
-            f"no event of dp-accounting is {spent}; add divergences of equal order, then use "
+            f"source must have an event in dp-accounting, got {source}; add divergences of equal order, then use "
             "mechanisms.approximate_epsilon"
         )
-    if not isinstance(spent, Guarantee):
+    if not isinstance(source, Guarantee):
         raise ValueError(
-            f"spent must be a Guarantee, NoisyCounts or GaussianCounts, got {type(spent).__name__}; pass its guarantee"
+            f"source must be a Guarantee, NoisyCounts or GaussianCounts, got {type(source).__name__}; pass the "
+            "guarantee of the mechanism"
         )
-    if not spent.is_pure:
-        raise ValueError(f"no event of dp-accounting is {spent}; use mechanisms.privacy_loss_distribution")
-    return library.DiscreteLaplaceDpEvent(spent.epsilon, 1)
+    if not source.is_pure:
+        raise ValueError(
+            f"source must have an event in dp-accounting, got {source}; use mechanisms.privacy_loss_distribution"
+        )
+    return library.DiscreteLaplaceDpEvent(source.epsilon, 1)
 
 
 def privacy_loss_distribution(guarantee: Guarantee) -> Any:
@@ -104,12 +108,12 @@ def privacy_loss_distribution(guarantee: Guarantee) -> Any:
     Parameters
     ----------
     guarantee : Guarantee
-        With any δ.
+        A guarantee with any δ.
 
     Returns
     -------
     dp_accounting.pld.privacy_loss_distribution.PrivacyLossDistribution
-        ``compose`` and ``self_compose`` it; its losses are rounded up to multiples of 1e-4.
+        Losses are rounded up to multiples of 1e-4.
 
     Raises
     ------
@@ -118,8 +122,8 @@ def privacy_loss_distribution(guarantee: Guarantee) -> Any:
 
     Examples
     --------
-    >>> spent = privacy_loss_distribution(Guarantee(0.1, 1e-8)).self_compose(10)
-    >>> print(f"{spent.get_delta_for_epsilon(1.0):.1e}")
+    >>> composed = privacy_loss_distribution(Guarantee(0.1, 1e-8)).self_compose(10)
+    >>> print(f"{composed.get_delta_for_epsilon(1.0):.1e}")
     1.0e-07
     """
     distributions = _import("dp_accounting.pld.privacy_loss_distribution")
@@ -130,7 +134,7 @@ def privacy_loss_distribution(guarantee: Guarantee) -> Any:
 
 
 def _import(name: str) -> Any:
-    """Import a module of dp-accounting, which only this module needs."""
+    """Import a module of the optional package dp-accounting."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:

@@ -1,12 +1,13 @@
-"""Exact audits: what a mechanism with finitely many data sets and outputs really spends.
+"""Exact audits of mechanisms with finitely many data sets and outputs.
 
-A mechanism states its output distribution at every data set (`OutputDistributions`); over all pairs of neighbours P, Q the audit finds
+Given the output distribution at every data set (`OutputDistributions`), an audit computes over all pairs of
+neighbours P, Q
 
-* the pure loss  max |ln p(r)/q(r)|  over outputs r, with the pair and the output that reach it,
+* the pure loss  max |ln p(r)/q(r)|  over outputs r, with the pair and the output that attain it,
 * the hockey-stick profile  max δ(ε)  and the Rényi curve  max D_λ(P‖Q)  of `mechanisms.divergences`.
 
-Nothing is estimated: a verdict is a proof up to rounding, and a broken guarantee comes with its counterexample. Audits
-of mechanisms with densities (`mechanisms.renyi.audit`) return the same `Audit`, with their own `evidence`.
+Nothing is estimated: a verdict is a proof up to rounding, and a violated guarantee comes with a counterexample. Audits
+of mechanisms with densities (`mechanisms.renyi.audit`) return the same `Audit` with another `evidence`.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ __all__ = [
 ]
 
 MAX_AUDITED = 20_000_000_000
-"""Largest number of (pair, output) combinations that is audited: a minute or two on one core."""
+"""Largest number of audited combinations of pair and output: one to two minutes on one core."""
 
 ROUNDING = 1e-9
-"""Excess of a loss over its guarantee, in nats, that rounding in double precision may explain."""
+"""Tolerance in nats for rounding when a loss is compared with its guarantee."""
 
 _CACHE_BYTES = 400_000_000
 _PIECE = 8192
@@ -49,22 +50,22 @@ _NORMALISED = 1e-11
 
 @dataclass(frozen=True, eq=False)
 class OutputDistributions:
-    """What an audit needs of a mechanism, at fixed public parameters.
+    """Output distributions of a mechanism at fixed public parameters.
 
     Parameters
     ----------
     datasets : ndarray, shape (D, ...)
-        Every data set, or one of each class that a symmetry of the mechanism makes equivalent.
+        All data sets, or one per equivalence class under a symmetry of the mechanism.
     outputs : ndarray, shape (R, ...)
-        Every possible output.
+        All possible outputs.
     pairs : ndarray of int64, shape (P, 2)
-        Which data sets are neighbours, each unordered pair once.
+        Indices of neighbouring data sets, each unordered pair once.
     log_pmf : callable
-        Index of a data set to the log probabilities of all outputs, shape (R,), −inf for impossible ones.
+        Maps the index of a data set to the log probabilities of all outputs, shape (R,); −inf for impossible outputs.
 
     Examples
     --------
-    Randomised response, true answer told with probability ¾:
+    Randomised response that reports the true answer with probability ¾:
 
     >>> distributions = OutputDistributions.from_table([[0.75, 0.25], [0.25, 0.75]], pairs=[[0, 1]])
     >>> round(audit_distributions(distributions).epsilon, 6) == round(math.log(3), 6)
@@ -81,8 +82,8 @@ class OutputDistributions:
         object.__setattr__(self, "pairs", pairs)
         if pairs.ndim != 2 or pairs.shape[1] != 2 or not len(pairs) or pairs.dtype.kind not in "iu":
             raise ValueError(
-                f"pairs must be whole numbers of shape (P, 2) with P >= 1, got {pairs.dtype} of shape {pairs.shape}; "
-                "list the indices of neighbouring data sets"
+                f"pairs must be integers of shape (P, 2) with P >= 1, got {pairs.dtype} of shape {pairs.shape}; "
+                "pass the indices of neighbouring data sets"
             )
         if pairs.min() < 0 or pairs.max() >= len(self.datasets):
             raise ValueError(
@@ -91,7 +92,7 @@ class OutputDistributions:
 
     @classmethod
     def from_table(cls, probabilities: ArrayLike, pairs: ArrayLike) -> OutputDistributions:
-        """Return the distributions that a table lists, one row a data set.
+        """Return output distributions from a table with one row per data set.
 
         Parameters
         ----------
@@ -109,10 +110,10 @@ class OutputDistributions:
         """
         table = np.asarray(probabilities, dtype=np.float64)
         if table.ndim != 2:
-            raise ValueError(f"probabilities must have shape (D, R), got {table.shape}; give one row a data set")
+            raise ValueError(f"probabilities must have shape (D, R), got {table.shape}; pass one row per data set")
         if not np.all(table >= 0):
             raise ValueError(
-                f"probabilities must be >= 0, got {table[~(table >= 0)][0]}; give distributions, not logarithms"
+                f"probabilities must be >= 0, got {table[~(table >= 0)][0]}; pass probabilities, not logarithms"
             )
         with np.errstate(divide="ignore"):
             logs = np.log(table)
@@ -124,7 +125,7 @@ class OutputDistributions:
 
 @dataclass(frozen=True)
 class Witness:
-    """The neighbours and the output that show a loss: ln p(output | dataset) − ln p(output | neighbour)."""
+    """Neighbours and output with the log ratio ln p(output | dataset) − ln p(output | neighbour)."""
 
     dataset: Any
     neighbour: Any
@@ -137,16 +138,16 @@ class Witness:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a stated guarantee holds, and by how much.
+    """Verdict on a stated guarantee, with its slack.
 
     Attributes
     ----------
     holds : bool
-        True also where rounding alone (`ROUNDING`) exceeds the guarantee.
+        True if the guarantee holds, up to rounding (`ROUNDING`).
     slack : float
-        Stated minus spent: of ε for a pure guarantee or a Rényi guarantee, else of δ.
+        Stated minus actual loss: of ε for a pure or Rényi guarantee, otherwise of δ.
     text : str
-        One line; for a broken guarantee with the counterexample.
+        Summary in one line; includes the counterexample if the guarantee is violated.
     """
 
     holds: bool
@@ -156,24 +157,24 @@ class Verdict:
 
 @dataclass(frozen=True, eq=False)
 class Audit:
-    """What an audit found.
+    """Result of an audit.
 
     Attributes
     ----------
     epsilon : float
-        The pure loss in nats; inf if an output is possible at one data set and impossible at its neighbour, or if
-        densities have a ratio without bound.
+        Pure privacy loss in nats; inf if an output is possible at one data set only, or if the ratio of densities is
+        unbounded.
     witness : Witness
-        Where it is reached, ordered so that the ratio is ≥ 1.
+        Neighbours and output that attain `epsilon`, ordered so that the ratio is ≥ 1.
     deltas : dict of float to float
-        δ at each ε that was asked for.
+        δ at each requested ε.
     renyi : dict of float to float
-        The Rényi divergence in nats at each order that was asked for.
+        Rényi divergence in nats at each requested order.
     n_pairs, n_outputs : int
-        What was compared, after symmetry.
+        Number of compared pairs, after symmetry, and of outputs.
     evidence : str
-        How sure it is: "exact" and "closed form" are proofs up to rounding, "quadrature" one up to the error of a rule
-        that integrates each distribution to 1 within 1e-11.
+        "exact" and "closed form" are proofs up to rounding; "quadrature" is a proof up to the error of a quadrature
+        rule that integrates each distribution to 1 within 1e-11.
     """
 
     epsilon: float
@@ -185,13 +186,13 @@ class Audit:
     evidence: str = "exact"
 
     def check(self, guarantee: Guarantee | RenyiGuarantee) -> Verdict:
-        """Compare with a stated guarantee.
+        """Compare the audit with a stated guarantee.
 
         Parameters
         ----------
         guarantee : Guarantee or RenyiGuarantee
-            For δ > 0 its ε must be among those the audit was asked for, unless the pure loss is within ε; the order of
-            a Rényi guarantee must be among its orders.
+            For δ > 0, its ε must be one of the audited ε unless the pure loss is at most ε. The order of a Rényi
+            guarantee must be one of the audited orders.
 
         Returns
         -------
@@ -200,7 +201,7 @@ class Audit:
         Raises
         ------
         ValueError
-            If δ at that ε, or the divergence of that order, was not computed.
+            If δ at this ε, or the divergence of this order, was not computed.
 
         Examples
         --------
@@ -222,8 +223,8 @@ class Audit:
             return Verdict(False, slack, f"broken: stated {guarantee}, loses {self.epsilon:.4f} at {self.witness}")
         if guarantee.epsilon not in self.deltas:
             raise ValueError(
-                f"delta must have been computed at epsilon = {guarantee.epsilon:g}, was at {list(self.deltas)}; audit "
-                "with it among epsilons"
+                f"epsilon must be one of the audited {list(self.deltas)}, got {guarantee.epsilon:g}; add it to "
+                "`epsilons` of the audit"
             )
         delta = self.deltas[guarantee.epsilon]
         slack = guarantee.delta - delta
@@ -234,30 +235,32 @@ class Audit:
     def _check_renyi(self, guarantee: RenyiGuarantee) -> Verdict:
         if guarantee.order not in self.renyi:
             raise ValueError(
-                f"divergence must have been computed at order {guarantee.order:g}, was at {list(self.renyi)}; audit "
-                "with it among orders"
+                f"order must be one of the audited {list(self.renyi)}, got {guarantee.order:g}; add it to `orders` of "
+                "the audit"
             )
-        spent = self.renyi[guarantee.order]
-        slack = guarantee.epsilon - spent
-        if slack >= -ROUNDING * min(1.0, guarantee.epsilon):  # of small divergences rounding explains less
-            return Verdict(True, slack, f"within {guarantee}: reaches {spent:.6g}, slack {max(slack, 0):.6g}")
-        return Verdict(False, slack, f"broken: stated {guarantee}, reaches {spent:.6g}; worst ratio at {self.witness}")
+        divergence = self.renyi[guarantee.order]
+        slack = guarantee.epsilon - divergence
+        if slack >= -ROUNDING * min(1.0, guarantee.epsilon):  # rounding is smaller for small divergences
+            return Verdict(True, slack, f"within {guarantee}: reaches {divergence:.6g}, slack {max(slack, 0):.6g}")
+        return Verdict(
+            False, slack, f"broken: stated {guarantee}, reaches {divergence:.6g}; worst ratio at {self.witness}"
+        )
 
 
 def audit_distributions(
     distributions: OutputDistributions, epsilons: Sequence[float] = (), orders: Sequence[float] = (), n_threads: int = 1
 ) -> Audit:
-    """Compare the distributions of all neighbours, exactly.
+    """Audit the output distributions of all pairs of neighbours exactly.
 
     Parameters
     ----------
     distributions : OutputDistributions
     epsilons : sequence of float
-        Where to compute the hockey-stick profile δ(ε), each ≥ 0.
+        Values ≥ 0 at which to compute the hockey-stick profile δ(ε).
     orders : sequence of float
         Orders λ ≥ 1 of the Rényi curve; 1 is the Kullback–Leibler divergence.
     n_threads : int
-        Threads among which the pairs are divided; the result does not depend on it.
+        Number of threads; the result does not depend on it.
 
     Returns
     -------
@@ -266,35 +269,36 @@ def audit_distributions(
     Raises
     ------
     ValueError
-        If a distribution has the wrong shape, does not sum to one or has a NaN, an order or ε is not allowed, or there are
-        more than `MAX_AUDITED` combinations of pairs and outputs.
+        If a distribution has the wrong shape, does not sum to one or contains NaN, if an order or ε is not allowed, or
+        if there are more than `MAX_AUDITED` combinations of pairs and outputs.
 
     Notes
     -----
-    Pairs that cannot exceed what was found already, by the bounds of `mechanisms.divergences`, are skipped; no pair is
-    left out of the pure loss.
+    The pure loss is computed for all pairs. The divergences are skipped for pairs that cannot exceed the current
+    maximum, by the bounds of `mechanisms.divergences`.
 
     Examples
     --------
-    >>> distributions = OutputDistributions.from_table([[0.8, 0.2, 0.0], [0.5, 0.5, 0.0], [0.4, 0.4, 0.2]], pairs=[[0, 1]])
+    >>> table = [[0.8, 0.2, 0.0], [0.5, 0.5, 0.0], [0.4, 0.4, 0.2]]
+    >>> distributions = OutputDistributions.from_table(table, pairs=[[0, 1]])
     >>> found = audit_distributions(distributions, epsilons=[0.0, 0.5], orders=[2])
     >>> print(round(found.epsilon, 4), {e: round(d, 4) for e, d in found.deltas.items()}, round(found.renyi[2], 4))
     0.9163 {0.0: 0.3, 0.5: 0.1703} 0.4463
     """
     for epsilon in epsilons:
         if not (math.isfinite(epsilon) and epsilon >= 0):
-            raise ValueError(f"epsilons must be finite and >= 0, got {epsilon}; give losses in nats")
+            raise ValueError(f"epsilons must be finite and >= 0, got {epsilon}; pass privacy losses in nats")
     for order in orders:
         if not (math.isfinite(order) and order >= 1):
             raise ValueError(f"orders must be finite and >= 1, got {order}; 1 is the Kullback-Leibler divergence")
     if n_threads < 1:
-        raise ValueError(f"n_threads must be >= 1, got {n_threads}")
+        raise ValueError(f"n_threads must be >= 1, got {n_threads}; use 1 for a single thread")
     size = len(distributions.pairs) * len(distributions.outputs)
     if size > MAX_AUDITED:
         raise ValueError(
             f"an exact audit must compare at most {MAX_AUDITED:,} combinations of pairs and outputs, got {size:,} "
-            f"({len(distributions.pairs):,} pairs, {len(distributions.outputs):,} outputs); use fewer records, or a mechanism whose "
-            "guarantee is proved for every size"
+            f"({len(distributions.pairs):,} pairs, {len(distributions.outputs):,} outputs); use fewer records, or a "
+            "mechanism whose guarantee is proved for every size"
         )
     pairs = distributions.pairs[np.lexsort((distributions.pairs[:, 1], distributions.pairs[:, 0]))]
     parts = np.array_split(pairs, min(n_threads, len(pairs)))
@@ -312,12 +316,12 @@ def audit_distributions(
 
 
 def sum_exp(logs: NDArray[np.float64], factor: float = 1.0) -> float:
-    """Return Σ exp(factor·logs), in pieces that stay in the cache and never ask the system for memory.
+    """Return Σ exp(factor·logs), computed in pieces that fit in the cache.
 
     Parameters
     ----------
     logs : ndarray of float64, shape (n,)
-        Such that no term overflows.
+        Values for which no term overflows.
     factor : float
 
     Examples
@@ -360,17 +364,17 @@ def _audit_part(
     pairs: NDArray[np.int64],
 ) -> _Found:
     found = _Found(-1.0, (0, 0), [0.0] * len(epsilons), [0.0] * len(orders))
-    kept: OrderedDict[int, NDArray[np.float64]] = OrderedDict()
+    cached: OrderedDict[int, NDArray[np.float64]] = OrderedDict()
     capacity = max(2, cache_bytes // (8 * len(distributions.outputs)))
 
     def distribution(index: int) -> NDArray[np.float64]:
-        if index in kept:
-            kept.move_to_end(index)
+        if index in cached:
+            cached.move_to_end(index)
         else:
-            kept[index] = _distribution(distributions, index)
-            if len(kept) > capacity:
-                kept.popitem(last=False)
-        return kept[index]
+            cached[index] = _distribution(distributions, index)
+            if len(cached) > capacity:
+                cached.popitem(last=False)
+        return cached[index]
 
     for first, second in pairs.tolist():
         here, there = distribution(first), distribution(second)
@@ -389,15 +393,16 @@ def _audit_part(
 
 
 def _distribution(distributions: OutputDistributions, index: int) -> NDArray[np.float64]:
-    """Return the log-pmf at a data set, refusing what is not one."""
+    """Return the log-pmf at a data set; raise ValueError if it has the wrong shape or does not sum to 1."""
     distribution = np.asarray(distributions.log_pmf(index), dtype=np.float64)
     where = f"at data set {_show(distributions.datasets[index])}"
     if distribution.shape != (len(distributions.outputs),):
         raise ValueError(
-            f"a distribution must have shape ({len(distributions.outputs)},), got {distribution.shape} {where}; give one entry an output"
+            f"a distribution must have shape ({len(distributions.outputs)},), got {distribution.shape} {where}; "
+            "give one entry per output"
         )
     total = sum_exp(distribution)
-    if not abs(total - 1.0) <= _NORMALISED:  # a NaN fails, too
+    if not abs(total - 1.0) <= _NORMALISED:  # also False for NaN
         raise ValueError(
             f"probabilities must sum to 1 within {_NORMALISED:g}, got {total} {where}; normalise the distribution"
         )

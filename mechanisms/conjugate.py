@@ -1,7 +1,7 @@
-"""The Dirichlet–multinomial model, with Beta–binomial as its case of two cells.
+"""The Dirichlet–multinomial model; Beta–binomial is the case of two categories.
 
-Prior Dir(α) with α in R₊^k, counts c in N^k of n records, posterior Dir(α + c). The private releases of this
-package replace c by other counts c' of the same n records; the possible c' are the *candidates*.
+Prior Dir(α) with α in R₊^k, counts c in N^k of n records, posterior Dir(α + c). Private releases replace c by other
+counts c' of the same n records; the possible c' are called *candidates*.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ __all__ = [
 ]
 
 MAX_ENUMERATED = 50_000_000
-"""Largest number of candidates that is ever held in memory at once."""
+"""Largest number of candidates held in memory."""
 
 
 MAX_PRIOR = 1e12
-"""Largest entry of a prior: beyond it, a record is lost in the rounding of the posterior."""
+"""Largest entry of a prior: beyond it, one record is lost in the rounding of the posterior."""
 
 
 def validate_prior(prior: ArrayLike, k: int | None = None) -> NDArray[np.float64]:
-    """Return the Dirichlet parameters as a new float64 array, refusing what is not a proper prior.
+    """Return the Dirichlet parameters as a new float64 array if they define a proper prior.
 
     Parameters
     ----------
     prior : array_like, shape (k,)
         Finite entries > 0 and at most `MAX_PRIOR`, k ≥ 2.
     k : int, optional
-        The number of cells that the prior must have.
+        Required number of categories.
 
     Returns
     -------
@@ -59,30 +59,30 @@ def validate_prior(prior: ArrayLike, k: int | None = None) -> NDArray[np.float64
     try:
         alpha = np.array(prior, dtype=np.float64)
     except (TypeError, ValueError):
-        raise ValueError(f"prior must be a list of numbers, got {prior!r}; pass one number a cell") from None
-    _require_cells("prior", alpha, k)
+        raise ValueError(f"prior must be a list of numbers, got {prior!r}; pass one number per category") from None
+    _require_categories("prior", alpha, k)
     bad = np.flatnonzero(~(np.isfinite(alpha) & (alpha > 0)))
     if bad.size:
         raise ValueError(
             f"prior must have positive finite entries, got {alpha[bad[0]]} at position {bad[0]}; "
-            "use 1.0 a cell for a uniform prior"
+            "use 1.0 per category for a uniform prior"
         )
     if alpha.max() > MAX_PRIOR:
-        raise ValueError(f"prior must have entries <= {MAX_PRIOR:g}, got {alpha.max()}; records would change nothing")
+        raise ValueError(f"prior must have entries <= {MAX_PRIOR:g}, got {alpha.max()}; choose a weaker prior")
     return alpha
 
 
 def validate_counts(counts: ArrayLike, k: int | None = None, n: int | None = None) -> NDArray[np.int64]:
-    """Return the counts as a new int64 array, refusing what cannot be a histogram of n ≥ 1 records.
+    """Return the counts as a new int64 array if they are a histogram of n ≥ 1 records.
 
     Parameters
     ----------
     counts : array_like, shape (k,)
-        Whole numbers ≥ 0 (3.0 is accepted, 2.5 is not), with sum ≥ 1, k ≥ 2.
+        Integers ≥ 0 (3.0 is accepted, 2.5 is not), with sum ≥ 1, k ≥ 2.
     k : int, optional
-        The number of cells that the counts must have.
+        Required number of categories.
     n : int, optional
-        The number of records that the counts must sum to.
+        Required sum of the counts.
 
     Returns
     -------
@@ -101,45 +101,45 @@ def validate_counts(counts: ArrayLike, k: int | None = None, n: int | None = Non
     try:
         values = np.array(counts, dtype=np.float64)
     except (TypeError, ValueError):
-        raise ValueError(f"counts must be a list of numbers, got {counts!r}; pass one count a cell") from None
-    _require_cells("counts", values, k)
-    # 2**53: beyond it, neighbouring counts are no longer distinct doubles.
+        raise ValueError(f"counts must be a list of numbers, got {counts!r}; pass one count per category") from None
+    _require_categories("counts", values, k)
+    # Doubles represent all integers up to 2**53.
     bad = np.flatnonzero(~((values >= 0) & (values < 2**53) & (values == np.floor(values))))
     if bad.size:
         raise ValueError(
-            f"counts must be whole numbers >= 0, got {values[bad[0]]} at position {bad[0]}; "
-            "pass the number of records in each cell"
+            f"counts must be integers >= 0, got {values[bad[0]]} at position {bad[0]}; "
+            "pass the number of records in each category"
         )
     whole = values.astype(np.int64)
     total = int(whole.sum())
     if total < 1:
-        raise ValueError(f"counts must sum to at least 1, got {total}; a data set has at least one record")
+        raise ValueError(f"counts must sum to at least 1, got {total}; pass the counts of at least one record")
     if n is not None and total != n:
         raise ValueError(f"counts must sum to {n}, got {total}; correct the counts or the number of records")
     return whole
 
 
-def _require_cells(name: str, values: NDArray[np.float64], k: int | None) -> None:
+def _require_categories(name: str, values: NDArray[np.float64], k: int | None) -> None:
     if values.ndim != 1 or values.size < 2:
         raise ValueError(
-            f"{name} must be one-dimensional with at least 2 cells, got shape {values.shape}; "
-            "for a binomial pass both cells"
+            f"{name} must be one-dimensional with at least 2 categories, got shape {values.shape}; "
+            "for a binomial pass the counts of both categories"
         )
     if k is not None and values.size != k:
-        raise ValueError(f"{name} must have {k} cells, got {values.size}; pass one number a cell")
+        raise ValueError(f"{name} must have {k} categories, got {values.size}; pass one number per category")
 
 
 def balanced_counts(n: int, k: int) -> NDArray[np.int64]:
-    """Return the counts of `n` records spread over `k` cells as equally as possible.
+    """Return counts of `n` records that are as equal as possible across `k` categories.
 
-    The first n mod k cells hold one record more than the others.
+    The first n mod k categories hold one record more than the others.
 
     Parameters
     ----------
     n : int
         Number of records, ≥ 1.
     k : int
-        Number of cells, ≥ 2.
+        Number of categories, ≥ 2.
 
     Returns
     -------
@@ -162,7 +162,7 @@ def balanced_counts(n: int, k: int) -> NDArray[np.int64]:
 
 
 def posterior(prior: ArrayLike, counts: ArrayLike) -> NDArray[np.float64]:
-    """Return the parameters of the posterior Dir(α + c), for one or many vectors of counts.
+    """Return the parameters of the posterior Dir(α + c) for one or more count vectors.
 
     Parameters
     ----------
@@ -190,23 +190,24 @@ def posterior(prior: ArrayLike, counts: ArrayLike) -> NDArray[np.float64]:
     values = np.asarray(counts, dtype=np.float64)
     if values.ndim == 0 or values.shape[-1] != alpha.size:
         raise ValueError(
-            f"counts must have {alpha.size} cells on their last axis, got shape {values.shape}; pass one count a cell"
+            f"counts must have {alpha.size} categories on their last axis, got shape {values.shape}; "
+            "pass one count per category"
         )
     if not np.all((values >= 0) & np.isfinite(values)):
         bad = values[~((values >= 0) & np.isfinite(values))][0]
-        raise ValueError(f"counts must be finite and >= 0, got {bad}; pass the number of records in each cell")
+        raise ValueError(f"counts must be finite and >= 0, got {bad}; pass the number of records in each category")
     return alpha + values
 
 
 def count_candidates(n: int, k: int) -> int:
-    """Return |R| = C(n + k − 1, k − 1), the number of count vectors of `n` records in `k` cells.
+    """Return |R| = C(n + k − 1, k − 1), the number of count vectors of `n` records in `k` categories.
 
     Parameters
     ----------
     n : int
         Number of records, ≥ 1.
     k : int
-        Number of cells, ≥ 2.
+        Number of categories, ≥ 2.
 
     Returns
     -------
@@ -227,14 +228,14 @@ def count_candidates(n: int, k: int) -> int:
 
 
 def enumerate_candidates(n: int, k: int) -> NDArray[np.int64]:
-    """Return all count vectors of `n` records in `k` cells, in lexicographic order.
+    """Return all count vectors of `n` records in `k` categories, in lexicographic order.
 
     Parameters
     ----------
     n : int
         Number of records, ≥ 1.
     k : int
-        Number of cells, ≥ 2.
+        Number of categories, ≥ 2.
 
     Returns
     -------
@@ -254,7 +255,7 @@ def enumerate_candidates(n: int, k: int) -> NDArray[np.int64]:
     if n_candidates > MAX_ENUMERATED:
         raise ValueError(
             f"candidates must number at most {MAX_ENUMERATED:,} to be enumerated, got {n_candidates:,} "
-            f"(n = {n}, k = {k}); use fewer records or cells"
+            f"(n = {n}, k = {k}); use fewer records or categories"
         )
     candidates = np.empty((n_candidates, k), dtype=np.int64)
     _fill_candidates(n, candidates)
@@ -264,7 +265,7 @@ def enumerate_candidates(n: int, k: int) -> NDArray[np.int64]:
 def _require_size(n: int, k: int) -> None:
     validate_size(n)
     if k < 2 or k != int(k):
-        raise ValueError(f"k must be a whole number >= 2, got {k}; a binomial has 2 cells")
+        raise ValueError(f"k must be an integer >= 2, got {k}; use 2 for a binomial")
 
 
 @kernel
@@ -273,9 +274,9 @@ def _fill_candidates(n, candidates):
     current = np.zeros(k, dtype=np.int64)
     current[k - 1] = n
     for row in range(n_rows):
-        for cell in range(k):
-            candidates[row, cell] = current[cell]
-        # Successor: one record moves into the cell left of the last occupied one, the others of that cell go last.
+        for category in range(k):
+            candidates[row, category] = current[category]
+        # Successor: one record moves to the category left of the last occupied one, the other records to the end.
         last = k - 1
         while last > 0 and current[last] == 0:
             last -= 1

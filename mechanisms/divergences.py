@@ -1,9 +1,9 @@
-"""The losses of one pair of distributions P, Q with finitely many outputs, given by their logarithms, and bounds that are cheap.
+"""Divergences between two distributions P, Q with finitely many outputs, and cheap upper bounds on them.
 
     δ(ε) = Σ_r max(p(r) − e^ε·q(r), 0),   D_λ(P‖Q) = ln Σ_r p(r)^λ q(r)^(1−λ) / (λ − 1),   D_1 = Σ_r p(r)·ln p(r)/q(r)
 
-are the hockey-stick and the Rényi divergence. Both are convex in the ratio p/q, so a pair whose losses ln p/q stay
-within [−down, up] can reach at most the divergence of the distribution on these two points whose mean ratio is one.
+are the hockey-stick and the Rényi divergence. Both are convex in the ratio p/q. If all privacy losses ln p/q lie in
+[−down, up], the divergence is therefore at most that of the two-point distribution on these ends with mean ratio one.
 
 References
 ----------
@@ -24,7 +24,7 @@ __all__ = ["extremes", "hockey_stick", "hockey_stick_bound", "log_ratios", "reny
 
 
 def log_ratios(log_p: NDArray[np.float64], log_q: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return ln p − ln q, 0 where both are impossible.
+    """Return ln p − ln q, and 0 for outputs that are impossible under both.
 
     Parameters
     ----------
@@ -49,11 +49,11 @@ def log_ratios(log_p: NDArray[np.float64], log_q: NDArray[np.float64]) -> NDArra
 
 @kernel
 def extremes(log_p, log_q):
-    """Return the largest and the smallest of ln p − ln q, 0 where both are impossible; no array is made."""
+    """Return the maximum and the minimum of `log_ratios`, without allocating an array."""
     high, low = -math.inf, math.inf
     for i in range(log_p.size):
         change = log_p[i] - log_q[i]
-        if change != change:  # a distribution has no NaN, so both are impossible
+        if change != change:  # both are −inf
             change = 0.0
         high, low = max(high, change), min(low, change)
     return high, low
@@ -126,7 +126,7 @@ def renyi(log_p: NDArray[np.float64], losses: NDArray[np.float64], order: float)
     Returns
     -------
     float
-        In nats; inf if an output is possible under P only.
+        Divergence in nats; inf if an output is possible under P only.
 
     Examples
     --------
@@ -141,7 +141,7 @@ def renyi(log_p: NDArray[np.float64], losses: NDArray[np.float64], order: float)
     if order == 1:
         return float(np.sum(np.exp(log_p) * losses))
     growth = (order - 1) * losses
-    if growth.max() < 1.0:  # near order 1 the sum is near 1: keep the digits of the difference
+    if growth.max() < 1.0:  # near order 1 the sum is close to 1
         return math.log1p(float(np.sum(np.exp(log_p) * np.expm1(growth)))) / (order - 1)
     growth += log_p
     high = float(growth.max())
@@ -161,7 +161,7 @@ def renyi_bound(up: float, down: float, order: float) -> float:
     Returns
     -------
     float
-        In nats; inf if a loss is.
+        Divergence in nats; inf if a loss is infinite.
 
     Examples
     --------
@@ -182,6 +182,6 @@ def renyi_bound(up: float, down: float, order: float) -> float:
 
 def _mass_above(up: float, down: float) -> float:
     """Return the mass at `up` of the distribution on losses `up`, −`down` whose mean ratio is 1."""
-    if up <= 0 or down <= 0 or math.isinf(up) or math.isinf(down):  # the first two by rounding of the normaliser
+    if up <= 0 or down <= 0 or math.isinf(up) or math.isinf(down):  # up, down ≤ 0 only by rounding of the normaliser
         return 1.0
     return math.expm1(-down) / math.expm1(-up - down)

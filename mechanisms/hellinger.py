@@ -1,14 +1,14 @@
-"""Hellinger distance between Dirichlet distributions, accurate where the distance is tiny.
+"""Hellinger distance between Dirichlet distributions, accurate for very small distances.
 
-Everything rests on one function of two positive numbers, the *log affinity*
+The computation is based on the *log affinity* of two positive numbers,
 
     ℓ(a, b) = lnΓ((a+b)/2) − ½ lnΓ(a) − ½ lnΓ(b) ≤ 0.
 
 With B the multivariate beta function, the affinity of two Dirichlet distributions is
 
-    B((a+b)/2) / √(B(a)·B(b)) = exp( Σᵢ ℓ(aᵢ, bᵢ) − ℓ(Σa, Σb) ),   H² = 1 − affinity,
+    B((a+b)/2) / √(B(a)·B(b)) = exp( Σᵢ ℓ(aᵢ, bᵢ) − ℓ(Σa, Σb) ),   H² = 1 − affinity.
 
-and for equal totals the last term vanishes: the cells separate.
+For equal totals the last term vanishes and the affinity is a product over categories.
 """
 
 from __future__ import annotations
@@ -34,19 +34,18 @@ def log_affinity(a: ArrayLike, b: ArrayLike) -> NDArray[np.float64]:
     Returns
     -------
     ndarray of float64, shape (...)
-        Values ≤ 0, in nats, with a relative error of about 1e-14 (below 1e-12 for arguments in [1e-2, 1e7],
-        however close to each other).
+        Values ≤ 0, in nats. The relative error is about 1e-14, and below 1e-12 for any arguments in [1e-2, 1e7].
 
     Notes
     -----
-    The difference of log gammas loses every digit for large neighbours: at a = 10⁷, b = a + 1 the result is −1e-8
-    and its terms are 1e8. Here, with m = (a+b)/2, h = |b−a|/2 and u = h/m, Stirling's series
+    The difference of log gammas loses all digits for large, close arguments: at a = 10⁷, b = a + 1 the result is
+    −1e-8 and its terms are 1e8. Instead, with m = (a+b)/2, h = |b−a|/2 and u = h/m, Stirling's series
     lnΓ(z) = (z−½)ln z − z + ½ln 2π + R(z) gives
 
         −ℓ = ½{(m−½)·log1p(−u²) + 2h·atanh(u)} + ½[R(m+h) + R(m−h)] − R(m),
 
-    in which nothing of the size of lnΓ is left; the differences of R are expanded in u² as well. Arguments below 16
-    are first shifted by the recurrence Γ(z+1) = zΓ(z): ℓ(a, b) = ℓ(a+1, b+1) + ½·log1p(−u²), whose terms have one sign.
+    which has no terms of the size of lnΓ; the differences of R are expanded in u² as well. Arguments below 16 are
+    first shifted by the recurrence Γ(z+1) = zΓ(z): ℓ(a, b) = ℓ(a+1, b+1) + ½·log1p(−u²), whose terms have one sign.
 
     Examples
     --------
@@ -68,7 +67,7 @@ def hellinger(a: ArrayLike, b: ArrayLike) -> NDArray[np.float64]:
     Parameters
     ----------
     a, b : array_like, shape (..., k)
-        Dirichlet parameters > 0; the leading shapes broadcast. The totals Σa and Σb may differ.
+        Dirichlet parameters > 0; leading shapes broadcast. The totals Σa and Σb may differ.
 
     Returns
     -------
@@ -77,7 +76,7 @@ def hellinger(a: ArrayLike, b: ArrayLike) -> NDArray[np.float64]:
     Raises
     ------
     ValueError
-        If the last axes differ or hold fewer than 2 cells, or a parameter is not finite and > 0.
+        If the last axes differ or have fewer than 2 categories, or a parameter is not finite and > 0.
 
     References
     ----------
@@ -86,7 +85,7 @@ def hellinger(a: ArrayLike, b: ArrayLike) -> NDArray[np.float64]:
 
     Notes
     -----
-    ln B needs lnΓ(Σα), not ln Σα: a public script that divides by the latter (erratum A5) gets distances too small.
+    ln B contains lnΓ(Σα), not ln Σα. A public script that uses the latter returns too small distances (erratum A5).
 
     Examples
     --------
@@ -97,7 +96,7 @@ def hellinger(a: ArrayLike, b: ArrayLike) -> NDArray[np.float64]:
     for name, values in (("a", first), ("b", second)):
         if values.ndim == 0 or values.shape[-1] < 2:
             raise ValueError(
-                f"{name} must have at least 2 cells on its last axis, got shape {values.shape}; "
+                f"{name} must have at least 2 categories on its last axis, got shape {values.shape}; "
                 "pass Dirichlet parameters"
             )
         if not np.all((values > 0) & np.isfinite(values)):
@@ -105,12 +104,13 @@ def hellinger(a: ArrayLike, b: ArrayLike) -> NDArray[np.float64]:
             raise ValueError(f"{name} must be finite and > 0, got {bad}; pass Dirichlet parameters")
     if first.shape[-1] != second.shape[-1]:
         raise ValueError(
-            f"a and b must have equally many cells, got {first.shape[-1]} and {second.shape[-1]}; compare one model"
+            f"a and b must have the same number of categories, got {first.shape[-1]} and {second.shape[-1]}; "
+            "pass parameters of the same model"
         )
-    log_affinity_cells = log_affinity(first, second).sum(axis=-1)
+    log_affinity_categories = log_affinity(first, second).sum(axis=-1)
     log_affinity_total = log_affinity(first.sum(axis=-1), second.sum(axis=-1))
-    # The affinity is at most 1 (Cauchy–Schwarz); with unequal totals rounding may leave its log a hair above 0.
-    return np.sqrt(np.abs(np.expm1(np.minimum(log_affinity_cells - log_affinity_total, 0.0))))
+    # The affinity is at most 1 (Cauchy–Schwarz); with unequal totals its log may exceed 0 by rounding.
+    return np.sqrt(np.abs(np.expm1(np.minimum(log_affinity_categories - log_affinity_total, 0.0))))
 
 
 @kernel
@@ -128,7 +128,7 @@ def _log_affinity(a, b):
     shifted = 0.0
     while low < 16.0:
         u = half / mean
-        # 1 − u² = low·high/mean²: the left form is accurate for near arguments, the right one for distant ones.
+        # 1 − u² = low·high/mean²: the first form is accurate for u < ½, the second for larger u.
         shifted += 0.5 * (math.log1p(-u * u) if u < 0.5 else math.log(low / mean) + math.log(high / mean))
         low, mean, high = low + 1.0, mean + 1.0, high + 1.0
     u = half / mean

@@ -1,11 +1,11 @@
-"""The numba flags that every kernel shares.
+"""Numba decorator with the flags shared by all kernels.
 
-``nogil`` lets worker threads run kernels side by side; ``cache`` keeps the machine code between processes.
-``fastmath`` stays off: sums keep their written order, so a result does not depend on the vector width.
+``nogil`` lets worker threads run kernels in parallel; ``cache`` keeps the machine code between processes.
+``fastmath`` stays off, so that sums keep their written order and results do not depend on the vector width.
 
-A kernel calls only kernels of its own file. Numba's cache notices an edit of the caller's file, not of the
-callee's, so a call across files could run outdated code and give silently wrong numbers. Files exchange
-tables (arrays) instead.
+A kernel calls only kernels of its own file. Numba's cache is invalidated by edits of the caller's file, not of the
+callee's, so calls across files could run outdated code and silently return wrong numbers. Files exchange tables
+(arrays) instead.
 """
 
 import numba

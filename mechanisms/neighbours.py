@@ -1,4 +1,4 @@
-"""Pairs of neighbouring data sets: all of them, or one of each class that a symmetry makes equivalent."""
+"""Pairs of neighbouring data sets, complete or up to a symmetry of the mechanism."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ __all__ = ["canonical_pairs", "neighbouring_pairs"]
 def neighbouring_pairs(
     labels: NDArray[np.float64], candidates: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the pairs of data sets that differ in one replaced record, one of each class of equivalent pairs.
+    """Return all pairs of data sets that differ in one replaced record, one pair per equivalence class.
 
     Parameters
     ----------
     labels : ndarray of float64, shape (k,)
-        Cells with equal labels may be exchanged.
+        Categories with equal labels are exchangeable.
     candidates : ndarray of int64, shape (|R|, k)
         All data sets, from `enumerate_candidates`.
 
     Returns
     -------
     datasets : ndarray of int64, shape (D, k)
-        Those that occur in a pair, in lexicographic order.
+        The data sets that occur in a pair, in lexicographic order.
     pairs : ndarray of int64, shape (P, 2)
         Indices into `datasets`.
 
@@ -38,8 +38,8 @@ def neighbouring_pairs(
     n = int(candidates[0].sum())
     classes = np.unique(labels, return_inverse=True)[1]
     ordered = np.all((np.diff(candidates, axis=1) >= 0) | (np.diff(classes) != 0), axis=1)
-    # Only neighbouring cells of one class are compared here, so some sorted data sets may remain twice; the canonical
-    # form of a pair, below, makes classes unique.
+    # Only adjacent categories of one class are compared, so equivalent data sets may remain. The canonical forms below
+    # remove the duplicates.
     starts = candidates[ordered]
     moves = [(i, j) for i in range(k) for j in range(k) if i != j]
     first = np.concatenate([starts[starts[:, i] > 0] for i, _ in moves])
@@ -51,7 +51,7 @@ def neighbouring_pairs(
         second[row:stop, j] += 1
         row = stop
     forms = np.stack([canonical_pairs(first, second, classes, n), canonical_pairs(second, first, classes, n)])
-    # each cell holds (c, c') as one number; of the two orders of a pair, take the lexicographically smaller
+    # Of the two orders of a pair, take the lexicographically smaller form.
     differs = forms[0] != forms[1]
     place = np.argmax(differs, axis=1)
     rows = np.arange(len(first))
@@ -65,14 +65,16 @@ def neighbouring_pairs(
 def canonical_pairs(
     first: NDArray[np.int64], second: NDArray[np.int64], classes: NDArray[np.int64], n: int
 ) -> NDArray[np.int64]:
-    """Return pairs (c, c') as one number a cell, sorted among the cells of each class: equal where exchanges make them.
+    """Return a canonical form of pairs (c, c') under exchanges of categories within a class.
+
+    Each category is encoded as one number, and the numbers of each class are sorted. Equivalent pairs have equal forms.
 
     Parameters
     ----------
     first, second : ndarray of int64, shape (P, k)
         Counts of n records.
     classes : ndarray of int64, shape (k,)
-        0, 1, ...; cells of one class may be exchanged.
+        Class 0, 1, ... of each category; categories of one class are exchangeable.
     n : int
 
     Returns

@@ -1,4 +1,4 @@
-"""What a mechanism promises: value types for privacy guarantees, and the checks of their parameters."""
+"""Value types of privacy guarantees, and validation of their parameters."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ __all__ = [
     "Guarantee",
     "Neighbouring",
     "RenyiGuarantee",
+    "no_guarantee",
+    "pure_guarantee",
     "validate_delta",
     "validate_epsilon",
     "validate_order",
@@ -20,7 +22,7 @@ __all__ = [
 
 
 class Neighbouring(Enum):
-    """The relation between data sets under which a guarantee holds."""
+    """Neighbouring relation under which a guarantee holds."""
 
     REPLACE_ONE = "replace one record; the number of records is public"
 
@@ -29,12 +31,12 @@ _EPSILONS = (1e-100, 1e100)
 
 
 def validate_epsilon(epsilon: float) -> float:
-    """Return `epsilon` as a float, refusing what is not a privacy loss in nats.
+    """Return `epsilon` as a float if it is a valid privacy loss in nats.
 
     Parameters
     ----------
     epsilon : float
-        In 1e-100 ... 1e100: noise scales, squares and products with sizes then neither underflow nor overflow.
+        In [1e-100, 1e100], so that noise scales, squares and products with sizes neither underflow nor overflow.
 
     Returns
     -------
@@ -43,7 +45,7 @@ def validate_epsilon(epsilon: float) -> float:
     Raises
     ------
     ValueError
-        If `epsilon` is not a finite number > 0, or beyond this range.
+        If `epsilon` is not a finite number > 0 or is outside this range.
 
     Examples
     --------
@@ -54,12 +56,12 @@ def validate_epsilon(epsilon: float) -> float:
     if not (math.isfinite(value) and value > 0):
         raise ValueError(f"epsilon must be a finite number > 0, got {epsilon}; choose a loss in nats, such as 1.0")
     if not _EPSILONS[0] <= value <= _EPSILONS[1]:
-        raise ValueError(f"epsilon must be in 1e-100 ... 1e100, got {epsilon}; choose a loss in nats, such as 1.0")
+        raise ValueError(f"epsilon must be in [1e-100, 1e100], got {epsilon}; choose a loss in nats, such as 1.0")
     return value
 
 
 def validate_delta(delta: float) -> float:
-    """Return `delta` as a float, refusing what lies outside the open interval (0, 1).
+    """Return `delta` as a float if it is in the open interval (0, 1).
 
     Parameters
     ----------
@@ -82,12 +84,12 @@ def validate_delta(delta: float) -> float:
     """
     value = _as_float(delta, "delta must be in (0, 1)")
     if not 0 < value < 1:
-        raise ValueError(f"delta must be in (0, 1), got {delta}; choose well below 1/n, such as 1e-8")
+        raise ValueError(f"delta must be in (0, 1), got {delta}; choose a value well below 1/n, such as 1e-8")
     return value
 
 
 def validate_order(order: float) -> float:
-    """Return the order λ of a Rényi divergence as a float, refusing what privacy guarantees are not made of.
+    """Return the order λ of a Rényi divergence as a float if it is finite and ≥ 1.
 
     Parameters
     ----------
@@ -111,13 +113,13 @@ def validate_order(order: float) -> float:
     value = _as_float(order, "order must be a finite number >= 1")
     if not (math.isfinite(value) and value >= 1):
         raise ValueError(
-            f"order must be a finite number >= 1, got {order}; choose one such as 2, or 1 for Kullback-Leibler"
+            f"order must be a finite number >= 1, got {order}; choose an order such as 2, or 1 for Kullback-Leibler"
         )
     return value
 
 
 def validate_size(n: int) -> int:
-    """Return the number of records as an int, refusing what is not a whole number ≥ 1.
+    """Return the number of records as an int if it is an integer ≥ 1.
 
     Parameters
     ----------
@@ -131,7 +133,7 @@ def validate_size(n: int) -> int:
     Raises
     ------
     ValueError
-        If `n` is not a whole number ≥ 1.
+        If `n` is not an integer ≥ 1.
 
     Examples
     --------
@@ -139,7 +141,7 @@ def validate_size(n: int) -> int:
     10
     """
     if not (np.ndim(n) == 0 and np.isreal(n) and math.isfinite(n) and n == int(n) and n >= 1):
-        raise ValueError(f"n must be a whole number >= 1, got {n}; a data set has at least one record")
+        raise ValueError(f"n must be an integer >= 1, got {n}; pass the number of records")
     return int(n)
 
 
@@ -147,14 +149,12 @@ def _as_float(value: object, requirement: str) -> float:
     try:
         return float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError):
-        raise ValueError(f"{requirement}, got {value!r}; pass one number") from None
+        raise ValueError(f"{requirement}, got {value!r}; pass a number") from None
 
 
 @dataclass(frozen=True)
 class Guarantee:
     """A differential-privacy guarantee: Pr[M(x) ∈ E] ≤ exp(epsilon)·Pr[M(x') ∈ E] + delta for neighbours x, x'.
-
-    A mechanism without a guarantee states ``None`` in its place, with the reason.
 
     Parameters
     ----------
@@ -163,7 +163,7 @@ class Guarantee:
     delta : float
         0 for pure differential privacy, otherwise in (0, 1).
     relation : Neighbouring
-        Which data sets are neighbours.
+        The neighbouring relation.
 
     Raises
     ------
@@ -189,11 +189,23 @@ class Guarantee:
 
     @property
     def is_pure(self) -> bool:
-        """Whether delta is zero."""
+        """True if delta is zero."""
         return self.delta == 0
 
     def __str__(self) -> str:
         return f"{self.epsilon:g}-DP" if self.is_pure else f"({self.epsilon:g}, {self.delta:g})-DP"
+
+
+def pure_guarantee(epsilon: float, delta: float) -> Guarantee:
+    """Return the ε-DP guarantee of a pure mechanism, which ignores `delta`."""
+    validate_delta(delta)
+    return Guarantee(epsilon)
+
+
+def no_guarantee(epsilon: float, delta: float) -> None:
+    """Return None: the guarantee of a mechanism that is not private."""
+    validate_epsilon(epsilon)
+    validate_delta(delta)
 
 
 @dataclass(frozen=True)
@@ -207,7 +219,7 @@ class RenyiGuarantee:
     epsilon : float
         Largest divergence in nats, finite and > 0.
     relation : Neighbouring
-        Which data sets are neighbours.
+        The neighbouring relation.
 
     Raises
     ------

@@ -1,8 +1,8 @@
-"""Mechanisms as functions of raw records, ``(dataset, num_samples) -> samples``: the form that sampling testers take.
+"""Mechanisms as functions of raw records, ``(dataset, num_samples) -> samples``, for sampling-based testers.
 
-An audit of exact distributions (`mechanisms.audit`) needs no samples. Testers that estimate a divergence from samples do, such
-as those of DP-Auditorium, whose protocol this is: a data set goes in as its records, and independent releases come out,
-one a row.
+Audits of exact distributions (`mechanisms.audit`) need no samples. Testers that estimate a divergence from samples,
+such as those of DP-Auditorium, expect this protocol: the input is a data set of records, the output an array with one
+independent release per row.
 
 References
 ----------
@@ -22,6 +22,7 @@ from mechanisms.counts.registry import Mechanism
 from mechanisms.inference.family import Family
 from mechanisms.inference.noisy_statistics import laplace_scale, release_statistics
 from mechanisms.inference.records import Bounds
+from mechanisms.privacy import validate_delta, validate_epsilon
 
 __all__ = ["Sampler", "count_sampler", "statistics_sampler"]
 
@@ -31,28 +32,28 @@ Sampler = Callable[[ArrayLike, int], NDArray[Any]]
 def count_sampler(
     rng: np.random.Generator, mechanism: Mechanism, prior: ArrayLike, epsilon: float, delta: float = 1e-8
 ) -> Sampler:
-    """Return a mechanism that releases counts as a function of the records that are counted.
+    """Return a sampler of released counts that takes the raw categorical records.
 
     Parameters
     ----------
     rng : numpy.random.Generator
-        Where the draws come from; each call goes on where the last stopped.
+        Source of the draws; successive calls continue its stream.
     mechanism : Mechanism
-        One of `MECHANISMS`, or a user's own.
+        An entry of `MECHANISMS`, or a custom mechanism.
     prior : array_like, shape (k,)
-        Dirichlet parameters; their number is that of the categories.
+        Dirichlet parameters, one per category.
     epsilon, delta : float
-        What the mechanism is given.
+        Parameters of the mechanism.
 
     Returns
     -------
     callable
-        ``(dataset, num_samples)`` to released counts, int64 of shape ``(num_samples, k)``, for a data set of shape
-        ``(n,)`` of categories 0 to k − 1. ValueError where the data set or the number is not allowed.
+        Maps ``(dataset, num_samples)`` to released counts, int64 of shape ``(num_samples, k)``. The data set has shape
+        ``(n,)`` and holds categories 0 to k − 1. An invalid argument raises ValueError.
 
     Privacy
     -------
-    Each row is as private as the mechanism states; `num_samples` rows spend that many times.
+    Each row has the guarantee of the mechanism; the privacy loss of `num_samples` rows is `num_samples` times as large.
 
     Raises
     ------
@@ -67,7 +68,7 @@ def count_sampler(
     array([[3, 5], [5, 3], [2, 6]])
     """
     alpha = validate_prior(prior)
-    mechanism.guarantee(epsilon, delta)
+    epsilon, delta = validate_epsilon(epsilon), validate_delta(delta)
 
     def sample(dataset: ArrayLike, num_samples: int) -> NDArray[np.int64]:
         counts = np.bincount(_categories(dataset, alpha.size), minlength=alpha.size)
@@ -80,28 +81,28 @@ def count_sampler(
 def statistics_sampler(
     rng: np.random.Generator, family: Family, epsilon: float, bounds: Bounds | None = None
 ) -> Sampler:
-    """Return the release of a family's sufficient statistics with Laplace noise as a function of the records.
+    """Return a sampler of noisy sufficient statistics that takes the raw records.
 
     Parameters
     ----------
     rng : numpy.random.Generator
-        Where the draws come from; each call goes on where the last stopped.
+        Source of the draws; successive calls continue its stream.
     family : Family
-        One of `FAMILIES`.
+        An entry of `FAMILIES`.
     epsilon : float
-        Privacy loss of a release in nats, finite and > 0.
+        Privacy loss per release in nats, finite and > 0.
     bounds : tuple of float, optional
         Public bounds outside which records are dropped; see `Family.validate_bounds`.
 
     Returns
     -------
     callable
-        ``(dataset, num_samples)`` to noisy statistics, float64 of shape ``(num_samples, d)``, for a data set as
-        `Family.statistics` takes it. ValueError where the data set or the number is not allowed.
+        Maps ``(dataset, num_samples)`` to noisy statistics, float64 of shape ``(num_samples, d)``, for a data set
+        accepted by `Family.statistics`. An invalid argument raises ValueError.
 
     Privacy
     -------
-    Each row is ε-DP, as `release_statistics`; `num_samples` rows spend that many times.
+    Each row is ε-DP, as for `release_statistics`; `num_samples` rows together are (num_samples·ε)-DP.
 
     Raises
     ------
@@ -127,20 +128,20 @@ def statistics_sampler(
 
 
 def _categories(dataset: ArrayLike, k: int) -> NDArray[np.int64]:
-    """Return records as whole numbers from 0 to k − 1; there is at least one."""
+    """Return one or more records as integers from 0 to k − 1."""
     records = np.asarray(dataset)
     if records.ndim != 1 or not records.size:
-        raise ValueError(f"dataset must have shape (n,) with n >= 1, got {records.shape}; give one category a record")
+        raise ValueError(f"dataset must have shape (n,) with n >= 1, got {records.shape}; give one category per record")
     allowed = np.isin(records, np.arange(k))
     if not allowed.all():
         raise ValueError(
             f"dataset must hold categories 0 to {k - 1}, got {records[~allowed][0]}; number the categories from 0, one "
-            "for each entry of the prior"
+            "per entry of the prior"
         )
     return records.astype(np.int64)
 
 
 def _size(num_samples: int) -> int:
     if not (np.ndim(num_samples) == 0 and num_samples == int(num_samples) and num_samples >= 1):
-        raise ValueError(f"num_samples must be a whole number >= 1, got {num_samples}")
+        raise ValueError(f"num_samples must be an integer >= 1, got {num_samples}; pass the number of draws")
     return int(num_samples)

@@ -1,6 +1,6 @@
-"""A home of the tests' own, and which tests are slow because they compute a whole study.
+"""Separate home directory for the tests, and the marker of slow tests.
 
-No test reads or writes the user's list of study files, or the cache of their modules.
+Tests do not read or write the user's list of study files or the cache of their modules.
 """
 
 import atexit
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-if "DPSTUDIES_HOME" not in os.environ:  # set once, and inherited by xdist's workers and by processes that tests start
+if "DPSTUDIES_HOME" not in os.environ:  # inherited by xdist workers and subprocesses
     os.environ["DPSTUDIES_HOME"] = tempfile.mkdtemp(prefix="dpstudies-tests-")
     atexit.register(shutil.rmtree, os.environ["DPSTUDIES_HOME"], ignore_errors=True)
 
@@ -20,7 +20,7 @@ COMPUTES_A_STUDY = {"store", "stores", "summaries", "splits"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that compute the panels of a built-in study at a small scale."""
+    """Mark tests as slow if they compute panels of a built-in study, at a small scale."""
     for item in items:
         if item.path.parent.parent == STUDIES and COMPUTES_A_STUDY & set(getattr(item, "fixturenames", ())):
             item.add_marker("slow")

@@ -1,7 +1,7 @@
-"""Print what each fault leads to, as a table in Markdown, by making the faults.
+"""Print a Markdown table of the effects of injected faults.
 
-Run with ``python -m tests.fault_table``, all of them or those that are named; ``--soak 300 --seed 1`` makes so many
-faults at random on one study instead. Exit code 1 if something is not as it must be.
+Run all or selected faults with ``python -m tests.fault_table [FAULT ...]``. ``--soak 300 --seed 1`` injects 300 random
+faults into one study instead. The exit code is 1 if any outcome is wrong.
 """
 
 import argparse
@@ -19,15 +19,15 @@ from tests.pipeline.fault_study import Outcome
 
 
 def main() -> int:
-    """Make faults, print the table, and return the exit code."""
+    """Inject faults, print the table and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.fault_table", description=__doc__.partition("\n")[0])
     parser.add_argument("faults", nargs="*", metavar="FAULT", help=", ".join(SCENARIOS))
-    parser.add_argument("--soak", type=int, metavar="N", help="make N faults at random")
-    parser.add_argument("--seed", type=int, default=1, help="of the faults at random")
+    parser.add_argument("--soak", type=int, metavar="N", help="inject N random faults into one study")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the random faults")
     given = parser.parse_args()
     os.environ.setdefault("DPSTUDIES_HOME", tempfile.mkdtemp(prefix="dpstudies-faults-"))
     if unknown := set(given.faults) - set(SCENARIOS):
-        parser.error(f"no such fault: {', '.join(unknown)}; there are: {', '.join(SCENARIOS)}")
+        parser.error(f"FAULT must be one of {', '.join(SCENARIOS)}, got {', '.join(unknown)}")
     if given.soak is not None:
         return _print_table({"soak": lambda folder: soak(folder, given.soak, given.seed)})
     return _print_table({name: SCENARIOS[name] for name in given.faults or SCENARIOS})

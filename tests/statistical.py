@@ -1,4 +1,4 @@
-"""Monte Carlo assertions: exact expectations, computed standard errors, a stated false-alarm rate."""
+"""Monte Carlo assertions with computed standard errors and a stated false-alarm rate."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from scipy import stats
 
 
 def assert_mean_within(samples: ArrayLike, expected: float, n_se: float = 5.0) -> None:
-    """Assert that the mean of independent `samples` lies within `n_se` of its standard errors of `expected`.
+    """Assert that the mean of independent `samples` is within `n_se` standard errors of `expected`.
 
-    At five standard errors a correct distribution fails once in 1.7 million runs.
+    At five standard errors, samples of the correct distribution fail once in 1.7 million runs.
     """
     values = np.asarray(samples, dtype=np.float64)
     assert values.ndim == 1, f"samples must be one-dimensional, got shape {values.shape}"
@@ -24,8 +24,8 @@ def assert_mean_within(samples: ArrayLike, expected: float, n_se: float = 5.0) -
 def assert_frequencies(counts: ArrayLike, probabilities: ArrayLike, level: float = 1e-6) -> None:
     """Assert that observed `counts` fit `probabilities` by the chi-square test at `level`.
 
-    Outcomes expected fewer than ten times are merged, in order of probability, where the chi-square distribution would not
-    hold. Outcomes of probability zero must not occur at all.
+    Outcomes with expected counts below ten are merged in order of probability, so that the chi-square distribution
+    applies. Outcomes of probability zero must not occur.
     """
     observed, distribution = np.asarray(counts, dtype=np.float64), np.asarray(probabilities, dtype=np.float64)
     assert observed.shape == distribution.shape, f"shapes differ: {observed.shape} and {distribution.shape}"
@@ -36,7 +36,7 @@ def assert_frequencies(counts: ArrayLike, probabilities: ArrayLike, level: float
     groups = np.floor(np.cumsum(expected) / 10.0)
     starts = np.flatnonzero(np.diff(groups, prepend=-1.0))
     observed, expected = np.add.reduceat(observed[order], starts), np.add.reduceat(expected, starts)
-    assert expected.size >= 2, "too few draws to tell the distribution"
+    assert expected.size >= 2, "too few draws for a chi-square test"
     statistic = float(np.sum((observed - expected) ** 2 / expected))
     p_value = float(stats.chi2.sf(statistic, expected.size - 1))
     assert p_value >= level, f"chi-square {statistic:.1f} on {expected.size - 1} degrees of freedom, p = {p_value:.2g}"

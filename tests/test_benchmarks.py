@@ -1,4 +1,4 @@
-"""Every benchmark runs, at its smallest size; the figures that it prints there mean nothing."""
+"""Benchmarks run at their smallest size; the printed times are not checked."""
 
 import os
 import subprocess
@@ -15,7 +15,7 @@ RUNS = [(script, mode) for script in SCRIPTS for mode in MODES.get(script.name, 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("script", "mode"), RUNS, ids=lambda value: getattr(value, "stem", value))
-def test_it_runs(tmp_path, script, mode):
+def test_benchmark_runs(tmp_path, script, mode):
     command = [sys.executable, str(script), *mode.split(), "--smallest"]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
@@ -24,5 +24,5 @@ def test_it_runs(tmp_path, script, mode):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_all_are_found():
+def test_benchmarks_are_found():
     assert len(SCRIPTS) >= 11

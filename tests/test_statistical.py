@@ -1,4 +1,4 @@
-"""The Monte Carlo assertions themselves: they pass the right distribution and reject one that is 5 % wrong."""
+"""Monte Carlo assertions accept the correct distribution and reject a 5 % error."""
 
 import numpy as np
 import pytest
@@ -6,19 +6,19 @@ import pytest
 from tests.statistical import assert_frequencies, assert_mean_within
 
 
-def test_mean_accepts_the_truth_and_rejects_five_percent():
+def test_mean_accepts_correct_samples_and_rejects_five_percent_error():
     samples = np.random.default_rng(1).exponential(size=40_000)
     assert_mean_within(samples, 1.0)
     with pytest.raises(AssertionError, match="not within"):
         assert_mean_within(samples, 1.05)
 
 
-def test_mean_needs_enough_samples():
+def test_mean_of_few_samples_raises():
     with pytest.raises(AssertionError, match="at least 100"):
         assert_mean_within(np.ones(10), 1.0)
 
 
-def test_frequencies_accept_the_truth_and_reject_five_percent():
+def test_frequencies_accept_correct_counts_and_reject_five_percent_error():
     distribution = np.array([0.5, 0.3, 0.15, 0.05, 1e-7, 0.0])
     distribution /= distribution.sum()
     counts = np.random.default_rng(2).multinomial(400_000, distribution)
@@ -28,12 +28,12 @@ def test_frequencies_accept_the_truth_and_reject_five_percent():
         assert_frequencies(counts, wrong / wrong.sum())
 
 
-def test_frequencies_reject_the_impossible():
+def test_frequencies_reject_outcomes_of_probability_zero():
     with pytest.raises(AssertionError, match="probability zero"):
         assert_frequencies([50, 49, 1], [0.5, 0.5, 0.0])
 
 
-def test_false_alarm_rate_of_the_frequencies():
+def test_frequencies_have_the_stated_false_alarm_rate():
     rng = np.random.default_rng(3)
     distribution = rng.dirichlet(np.full(200, 0.3))
     distribution /= distribution.sum()
@@ -43,5 +43,5 @@ def test_false_alarm_rate_of_the_frequencies():
             assert_frequencies(rng.multinomial(5_000, distribution), distribution, level=0.05)
         except AssertionError:
             alarms += 1
-    # 400 runs at level .05: 20 expected, standard deviation 4.4.
+    # Expected number 20, standard deviation 4.4.
     assert abs(alarms - 20) <= 5 * 4.4

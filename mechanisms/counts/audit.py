@@ -1,7 +1,8 @@
-"""Exact audits of mechanisms that release counts, with the prior's symmetry used to compare fewer pairs.
+"""Exact audits of mechanisms that release counts, using the symmetry of the prior to compare fewer pairs.
 
-A mechanism whose distribution knows the cells by their prior alone gives permuted data the permuted distribution. Pairs of neighbours
-that differ by exchanging cells of equal prior then have equal losses, and one of each such class is compared.
+If the output distribution depends on the categories through their prior alone, permuted data have the permuted
+distribution. Pairs of neighbours that are equal up to permutations of categories with equal prior then have equal
+losses, and one pair per class is compared.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from mechanisms.privacy import validate_delta, validate_epsilon
 
 __all__ = ["audit_counts", "count_distributions", "require_auditable"]
 
-_TABLE_ENTRY = 50  # an entry of a distribution's tables, of log-gamma functions, takes the time of so many comparisons
+_TABLE_ENTRY = 50  # cost of a table entry (log-gamma functions) in units of one comparison
 
 
 def audit_counts(
@@ -43,11 +44,11 @@ def audit_counts(
     n : int
         Number of records, ≥ 1.
     epsilon, delta : float
-        What the mechanism is given.
+        Parameters of the mechanism.
     epsilons, orders : tuple of float
-        Where to compute δ(ε), beside `epsilon`, and the Rényi curve.
+        Values of ε, in addition to `epsilon`, and orders at which to compute δ(ε) and the Rényi curve.
     n_threads : int
-        Threads to use.
+        Number of threads.
 
     Returns
     -------
@@ -56,11 +57,11 @@ def audit_counts(
     Raises
     ------
     ValueError
-        If an argument is not allowed, the audit is too large to be exact, or the mechanism's distributions are not distributions.
+        If an argument is not allowed, the audit is too large to be exact, or the mechanism returns an invalid pmf.
 
     Examples
     --------
-    Erratum A1: published as (1, 1e-8)-DP, the mechanism spends half of it.
+    The mechanism published as (1, 1e-8)-DP has a pure loss of about half of ε (erratum A1):
 
     >>> found = audit_counts("smooth", [1, 1], 100, epsilon=1.0)
     >>> print(round(found.epsilon, 3), found.deltas)
@@ -73,7 +74,7 @@ def audit_counts(
 def count_distributions(
     mechanism: Mechanism | str, prior: ArrayLike, n: int, epsilon: float, delta: float = 1e-8
 ) -> OutputDistributions:
-    """Return the distributions of a mechanism at the data sets of `n` records, ready for `mechanisms.audit.audit_distributions`.
+    """Return the output distributions of a mechanism at all data sets of `n` records.
 
     Parameters
     ----------
@@ -83,8 +84,8 @@ def count_distributions(
     Returns
     -------
     OutputDistributions
-        Of one pair of neighbours a class, if the mechanism is registered and `symmetric`; otherwise of all pairs, as
-        nothing shows that a user's mechanism treats cells alike.
+        Input of `mechanisms.audit.audit_distributions`. It has one pair of neighbours per equivalence class if the
+        mechanism is registered and `symmetric`, and all pairs otherwise.
 
     Raises
     ------
@@ -114,25 +115,27 @@ def count_distributions(
 
 def _named(name: str) -> Mechanism:
     if name not in MECHANISMS:
-        raise ValueError(f"mechanism must be one of {', '.join(MECHANISMS)}, got {name!r}; or pass a Mechanism")
+        raise ValueError(
+            f"mechanism must be one of {', '.join(MECHANISMS)}, got {name!r}; choose one or pass a Mechanism"
+        )
     return MECHANISMS[name]
 
 
 def require_auditable(n: int, labels: ArrayLike) -> None:
-    """Refuse problems that are too large to audit, before anything is enumerated.
+    """Raise ValueError if a problem is too large to audit, before anything is enumerated.
 
     Parameters
     ----------
     n : int
         Number of records.
     labels : array_like, shape (k,)
-        Cells with equal labels may be exchanged: the prior, for a mechanism that treats cells alike.
+        Categories with equal labels are exchangeable; the prior, for symmetric mechanisms.
 
     Raises
     ------
     ValueError
-        If, over the exchanges, the combinations of pairs and outputs number more than `MAX_AUDITED`, or the tables of
-        all data sets are as much work as that.
+        If, up to permutations, there are more than `MAX_AUDITED` combinations of pairs and outputs, or if the tables
+        of all data sets take an equivalent amount of work.
 
     Examples
     --------
@@ -141,12 +144,12 @@ def require_auditable(n: int, labels: ArrayLike) -> None:
     multiplicities = np.unique(np.asarray(labels), return_counts=True)[1].tolist()
     k, exchanges = sum(multiplicities), math.prod(math.factorial(each) for each in multiplicities)
     n_candidates = count_candidates(n, k)
-    # a pair is n − 1 records that both hold, and the two cells of the other; exchanges make at most so many one
+    # A pair is defined by n − 1 shared records and the two categories of the other record.
     n_pairs = math.comb(n + k - 2, k - 1) * k * (k - 1) // (2 * exchanges)
     work = max(n_pairs * n_candidates, _TABLE_ENTRY * k * (n + 1) * n_candidates // exchanges)
     if work > MAX_AUDITED:
         raise ValueError(
-            f"an exact audit must compare at most {MAX_AUDITED:,} combinations of pairs and outputs, or do as much "
-            f"other work, got {work:,} for {n_candidates:,} candidates (n = {n}, k = {k}); use fewer records, or a "
+            f"an exact audit must compare at most {MAX_AUDITED:,} combinations of pairs and outputs, or do equivalent "
+            f"work, got {work:,} for {n_candidates:,} candidates (n = {n}, k = {k}); use fewer records, or a "
             "mechanism whose guarantee is proved for every size"
         )

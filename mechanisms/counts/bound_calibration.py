@@ -1,34 +1,34 @@
-"""Calibration by proof: a larger exponent than the papers' where the data sets are too many to audit.
+"""Calibration by proof: a larger exponent than in the papers if there are too many data sets for an audit.
 
     Pr[c'] ∝ exp( −ε·H(posterior(c), posterior(c')) / S(c) ),   q = 1/S
 
 For neighbours c and c* = c − eᵢ + eⱼ at distance h, with H*, q*, Z* those at c*, the loss at an output r is
-ε·(q*·H* − q·H) + ln Z* − ln Z. The papers bound both parts by the change of the score, which costs a factor of two. The
-first part is at most ε·(q·h + (q* − q)₊), as H* ≤ H + h and H* ≤ 1. The second is mostly far smaller, since moving
-data and output *together* by δ = eⱼ − eᵢ hardly changes a distance: as ℓ(a, b) = ℓ(a+1, b+1) + ½·ln(1 − u²) with
-u = (b − a)/(a + b), the affinity 1 − H² changes by the factor √(1 − uᵢ²)/√(1 − uⱼ²) ≤ 1/√(1 − uⱼ²), so
+ε·(q*·H* − q·H) + ln Z* − ln Z. The papers bound both terms by the change of the score, which costs a factor of two. The
+first term is at most ε·(q·h + (q* − q)₊), as H* ≤ H + h and H* ≤ 1. The second is usually much smaller, since a joint
+translation of data and output by δ = eⱼ − eᵢ changes a distance only slightly: as ℓ(a, b) = ℓ(a+1, b+1) + ½·ln(1 − u²)
+with u = (b − a)/(a + b), the affinity 1 − H² changes by the factor √(1 − uᵢ²)/√(1 − uⱼ²) ≤ 1/√(1 − uⱼ²), so
 
     H(c, r) − H(c*, r + δ) ≤ Dⱼ(cⱼ) = max over b of √(1 − e^ℓ(aⱼ, b)) − √(1 − e^ℓ(aⱼ+1, b+1)),   aⱼ = αⱼ + cⱼ,
 
-of the order of 1/(4aⱼ) (for a given uⱼ the difference grows with the affinity, which is at most e^ℓ(aⱼ, b)). The
-translation r → r + δ reaches all outputs at c* but those with no record in cell j, a share of Z* of at most
+of order 1/(4aⱼ) (for a given uⱼ the difference increases with the affinity, which is at most e^ℓ(aⱼ, b)). The
+translation r → r + δ reaches all outputs at c* except those with no record in category j, a share of Z* of at most
 
     βⱼ = (k−1)/(n+k−1) · exp(ε·q*·(1 − √(1 − e^ℓ(aⱼ+1, αⱼ)))),
 
-as there are |R|·(k−1)/(n+k−1) of them, none nearer than that root, and Z* ≥ |R|·exp(−ε·q*). Hence
-ln Z* − ln Z ≤ ε·(q·Dⱼ + (q − q*)₊) − ln(1 − βⱼ). The papers' bound, ε·(q*·h + (q − q*)₊), remains for cells so empty
-that it is the smaller one. All in all
+as there are |R|·(k−1)/(n+k−1) of them, all at this distance or more, and Z* ≥ |R|·exp(−ε·q*). Hence
+ln Z* − ln Z ≤ ε·(q·Dⱼ + (q − q*)₊) − ln(1 − βⱼ). For small counts the bound of the papers, ε·(q*·h + (q − q*)₊), can be
+smaller. In total
 
     loss/ε ≤ |q − q*| + q·h + min( q*·h,  q·Dⱼ − ln(1 − βⱼ)/ε ).                                            (*)
 
-Now let w(c) ≥ 1 and q ≤ 1/(LS·w), with q moving by at most γ a record: a varying sensitivity of LS·w in place of LS.
-As h ≤ LS at both ends, (*) is at most 1 if w ≥ (1 + Dⱼ/hⱼ)/(1 − γ + ln(1 − βⱼ)/ε), or if w ≥ 2/(1 − γ) at both ends,
-where hⱼ = √(1 − e^φ(aⱼ)) ≤ h, and q* ≤ 1/hⱼ in βⱼ. The factor takes, for each cell, the smaller of the two; it never
-increases with the count and applies one record early, so that both ends of a pair have what they need. Then S is
+Now let w(c) ≥ 1 and q ≤ 1/(LS·w), with q changing by at most γ per record: a varying sensitivity with LS·w instead of
+LS. As h ≤ LS at both data sets, (*) is at most 1 if w ≥ (1 + Dⱼ/hⱼ)/(1 − γ + ln(1 − βⱼ)/ε), or if w ≥ 2/(1 − γ) at
+both, where hⱼ = √(1 − e^φ(aⱼ)) ≤ h, and q* ≤ 1/hⱼ in βⱼ. For each category the factor is the smaller of the two. It is
+non-increasing in the count and is evaluated at one record less, so that it is sufficient at both data sets. Then
 
     1/S(c) = min over t of 1/(A[t]·w[t]) + γ·t,   w[t] the largest factor within t records,
 
-with A[t] the largest LS there. The rate γ is tuned on public quantities.
+with A[t] the largest LS within t records. The rate γ depends on public quantities only.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ from mechanisms.privacy import validate_epsilon
 __all__ = ["MAX_RECORDS", "BoundScale", "bound_scale", "require_bound"]
 
 MAX_RECORDS = 5_000
-"""Largest number of records: the table of Dⱼ takes n² evaluations, about two seconds at the limit."""
+"""Largest number of records; the table of Dⱼ takes n² evaluations, about two seconds at the limit."""
 
 _GAMMAS = np.geomspace(0.005, 0.6, 49)
 
 
 @dataclass(frozen=True, eq=False)
 class BoundScale:
-    """The scale S(c) of this file for one prior, n and ε; build it with `bound_scale`.
+    """Scale S(c) of this module for one prior, n and ε, created by `bound_scale`.
 
     Attributes
     ----------
@@ -64,9 +64,9 @@ class BoundScale:
     n : int
         Number of records.
     epsilon : float
-        What weights exp(−ε·H/S) may spend, in nats.
+        Privacy loss of weights exp(−ε·H/S) in nats.
     gamma : float
-        By how much 1/S may move a record.
+        Largest change of 1/S per record.
     """
 
     prior: tuple[float, ...]
@@ -74,7 +74,7 @@ class BoundScale:
     epsilon: float
     gamma: float
     _factors: NDArray[np.float64] = field(repr=False)
-    """w by cell and count, shape (k, n + 1), non-increasing along the counts."""
+    """Factors w by category and count, shape (k, n + 1), non-increasing in the count."""
 
     def sensitivity(self, counts: ArrayLike) -> float:
         """Return S(c), in units of Hellinger distance.
@@ -82,7 +82,7 @@ class BoundScale:
         Parameters
         ----------
         counts : array_like, shape (k,)
-            Whole numbers ≥ 0 with sum n.
+            Integers ≥ 0 with sum n.
 
         Returns
         -------
@@ -102,12 +102,12 @@ class BoundScale:
 
 
 def require_bound(n: int, k: int) -> None:
-    """Refuse problems with more than `MAX_RECORDS` records.
+    """Raise ValueError if there are more than `MAX_RECORDS` records.
 
     Parameters
     ----------
     n, k : int
-        Number of records and of cells.
+        Number of records and of categories.
 
     Raises
     ------
@@ -120,13 +120,13 @@ def require_bound(n: int, k: int) -> None:
     """
     if n > MAX_RECORDS:
         raise ValueError(
-            f"n must be at most {MAX_RECORDS:,} for a scale calibrated by proof, got {n:,} (k = {k}); use varying, or "
+            f"n must be at most {MAX_RECORDS:,} for a scale calibrated by proof, got {n:,} (k = {k}); use varying or "
             "hamming-exact"
         )
 
 
 def bound_scale(prior: ArrayLike, n: int, epsilon: float) -> BoundScale:
-    """Return the scale S for which weights exp(−ε·H/S) are ε-DP, at the rate γ that is best for balanced data.
+    """Return the scale S for which weights exp(−ε·H/S) are ε-DP, with the rate γ that is best for balanced data.
 
     Parameters
     ----------
@@ -140,12 +140,12 @@ def bound_scale(prior: ArrayLike, n: int, epsilon: float) -> BoundScale:
     Returns
     -------
     BoundScale
-        The same object for the same arguments.
+        Cached: the same object for the same arguments.
 
     Privacy
     -------
-    The exponential mechanism with weights exp(−ε·H/S) is ε-DP, replace-one with n public, by the proof in the head of
-    this file. The rate depends on public quantities alone.
+    The exponential mechanism with weights exp(−ε·H/S) is ε-DP, replace-one with n public, by the proof in the
+    module docstring. The rate depends on public quantities only.
 
     Raises
     ------
@@ -154,7 +154,7 @@ def bound_scale(prior: ArrayLike, n: int, epsilon: float) -> BoundScale:
 
     Examples
     --------
-    At balanced data the papers allow an exponent of ε/(2S) ≤ 12.27 (P0, Figure 2c, n = 600):
+    In the papers, the inverse temperature ε/(2S) at balanced data is at most 12.27 (P0, Figure 2c, n = 600):
 
     >>> found = bound_scale([1, 1, 1, 1], 600, epsilon=1.0)
     >>> round(1.0 / found.sensitivity([150, 150, 150, 150]), 2)
@@ -162,20 +162,22 @@ def bound_scale(prior: ArrayLike, n: int, epsilon: float) -> BoundScale:
     """
     alpha = validate_prior(prior)
     require_bound(n, alpha.size)
-    balanced_counts(n, alpha.size)  # refuses what is not a number of records
+    balanced_counts(n, alpha.size)  # validates n
     return _bound_scale(tuple(alpha.tolist()), int(n), validate_epsilon(epsilon))
 
 
 @lru_cache(maxsize=64)
 def _bound_scale(prior: tuple[float, ...], n: int, epsilon: float) -> BoundScale:
-    terms = _cell_terms(prior, n, epsilon)
+    terms = _category_terms(prior, n, epsilon)
     balanced = balanced_counts(n, len(prior))
     scales = [BoundScale(prior, n, epsilon, float(gamma), _factors(*terms, float(gamma))) for gamma in _GAMMAS]
     return min(scales, key=lambda scale: scale.sensitivity(balanced))
 
 
-def _cell_terms(prior: tuple[float, ...], n: int, epsilon: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return Dⱼ/hⱼ and −ln(1 − βⱼ)/ε for every cell and count, shape (k, n + 1) each; inf where βⱼ may reach 1."""
+def _category_terms(
+    prior: tuple[float, ...], n: int, epsilon: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return Dⱼ/hⱼ and −ln(1 − βⱼ)/ε, inf if βⱼ may reach 1, by category and count, shape (k, n + 1) each."""
     k, x = len(prior), np.arange(n + 1)
     relative, boundary = np.empty((k, n + 1)), np.empty((k, n + 1))
     for j, alpha in enumerate(prior):
@@ -184,7 +186,7 @@ def _cell_terms(prior: tuple[float, ...], n: int, epsilon: float) -> tuple[NDArr
             continue
         a = alpha + x
         h = np.sqrt(-np.expm1(phi(a)))
-        here = np.array([_moved(value, a) for value in a])
+        here = np.array([_largest_decrease(value, a) for value in a])
         relative[j] = here / h
         away = 1.0 - np.sqrt(-np.expm1(log_affinity(a + 1.0, alpha)))
         beta = (k - 1) / (n + k - 1) * np.exp(np.minimum(epsilon * away / h, 700.0))
@@ -193,8 +195,8 @@ def _cell_terms(prior: tuple[float, ...], n: int, epsilon: float) -> tuple[NDArr
     return relative, boundary
 
 
-def _moved(a: float, b: NDArray[Any]) -> float:
-    """Return the largest fall of a distance when the cell's parameters a and b both grow by one; 0 if all rise."""
+def _largest_decrease(a: float, b: NDArray[Any]) -> float:
+    """Return the largest decrease, ≥ 0, of a distance when both parameters a and b of a category increase by one."""
     before, after = (np.sqrt(np.abs(np.expm1(log_affinity(a + shift, b + shift)))) for shift in (0.0, 1.0))
     return max(0.0, float(np.max(before - after)))
 

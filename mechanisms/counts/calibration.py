@@ -1,13 +1,13 @@
-"""Exact calibration: the exponential mechanism with the largest exponent that its own audit allows.
+"""Exact calibration: the exponential mechanism with the largest private rate.
 
-The papers prove a loss of ε for weights exp(−ε·H/(2S)) by bounding the change of the score and of the normaliser
-apart; what is really spent is about half of that (erratum A1). Here the weights are
+The papers prove a loss of ε for weights exp(−ε·H/(2S)) by bounding the changes of the score and of the normaliser
+separately; the actual loss is about half of that (erratum A1). This module uses the weights
 
-    Pr[c'] ∝ exp( −m·H(posterior(c), posterior(c')) / S(c) )
+    Pr[c'] ∝ exp( −rate·H(posterior(c), posterior(c')) / S(c) )
 
-and the multiplier m is the largest found whose exact loss, over all neighbours and outputs, is at most ε (A2): looked
-for from above, as the loss need not be monotone. It depends on public quantities alone (prior, n, ε), so the mechanism
-is ε-DP; the `Certificate` carries the audit that proves it.
+with the largest rate found whose exact loss, over all neighbours and outputs, is at most ε (A2). The search starts from
+above, as the loss need not be monotone. The rate depends on public quantities only (prior, n, ε), so the mechanism is
+ε-DP; `Calibration.loss` is the loss found by the audit.
 
 References
 ----------
@@ -25,7 +25,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mechanisms.audit import Audit, OutputDistributions, audit_distributions, sum_exp
+from mechanisms.audit import OutputDistributions, audit_distributions, sum_exp
 from mechanisms.conjugate import (
     balanced_counts,
     count_candidates,
@@ -44,13 +44,13 @@ from mechanisms.counts.sensitivity import (
 from mechanisms.neighbours import neighbouring_pairs
 from mechanisms.privacy import validate_epsilon
 
-__all__ = ["MAX_CALIBRATED", "Certificate", "calibrate", "require_calibratable"]
+__all__ = ["MAX_CALIBRATED", "Calibration", "calibrate", "require_calibratable"]
 
 MAX_CALIBRATED = 50_000
-"""Largest number of candidates for which every pair of data sets is audited: some seconds an audit."""
+"""Largest number of candidates for which all pairs of data sets are audited: a few seconds per audit."""
 
 MAX_RECORDS = 10_000
-"""Largest number of records likewise: with two cells the distributions, not the pairs, take the time."""
+"""Largest number of records; with two categories the time is spent on distributions, not on pairs."""
 
 _GAMMA_SHARES = (1.0, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5)
 _ROUNDS = 40
@@ -58,24 +58,24 @@ _ACTIVE_BYTES = 60_000_000
 
 
 @dataclass(frozen=True, eq=False)
-class Certificate:
-    """Proof that weights exp(−multiplier·H/S) are ε-DP.
+class Calibration:
+    """Rate of the weights exp(−rate·score/S), with the exact privacy loss.
 
     Attributes
     ----------
     rule : str
-        How S is made: "smooth", "varying" or "global".
+        Sensitivity S: "smooth", "varying" or "global" for the Hellinger distance; "hamming" for the number of replaced
+        records, with S = 1.
     prior : tuple of float
     n : int
         Number of records.
     epsilon : float
-        What may be spent, in nats.
+        Privacy budget in nats.
     gamma : float
-        Rate of S a record; 0 for the global sensitivity, which has none.
-    multiplier : float
-        m.
-    audit : Audit
-        The exact audit at this multiplier: its loss is at most ε.
+        Smoothing rate of S per record; 0 for the global sensitivity, NaN for "hamming".
+    rate : float
+    loss : float
+        Exact privacy loss over all neighbours and outputs, in nats, at most `epsilon`.
     """
 
     rule: str
@@ -83,12 +83,14 @@ class Certificate:
     n: int
     epsilon: float
     gamma: float
-    multiplier: float
-    audit: Audit
+    rate: float
+    loss: float
 
     def sensitivity(self, counts: ArrayLike) -> float:
-        """Return S at a data set of `n` records; ValueError for counts that are not one."""
+        """Return S at a data set of `n` records; raise ValueError for other counts."""
         counts = validate_counts(counts, k=len(self.prior), n=self.n)
+        if self.rule == "hamming":
+            return 1.0
         if self.rule == "global":
             return global_sensitivity(self.prior, self.n)
         scale = smooth_sensitivity if self.rule == "smooth" else varying_sensitivity
@@ -96,12 +98,12 @@ class Certificate:
 
 
 def require_calibratable(n: int, k: int) -> None:
-    """Refuse problems whose data sets are too many to audit.
+    """Raise ValueError if there are too many data sets for an exact calibration.
 
     Parameters
     ----------
     n, k : int
-        Number of records and of cells.
+        Number of records and of categories.
 
     Raises
     ------
@@ -115,23 +117,23 @@ def require_calibratable(n: int, k: int) -> None:
     n_candidates = count_candidates(n, k)
     if n > MAX_RECORDS:
         raise ValueError(
-            f"records must number at most {MAX_RECORDS:,} for an exact calibration, got {n:,}; use varying-bound, or "
+            f"there must be at most {MAX_RECORDS:,} records for an exact calibration, got {n:,}; use varying-bound or "
             "hamming-exact"
         )
     if n_candidates > MAX_CALIBRATED:
         raise ValueError(
-            f"candidates must number at most {MAX_CALIBRATED:,} for an exact calibration, got {n_candidates:,} "
+            f"there must be at most {MAX_CALIBRATED:,} candidates for an exact calibration, got {n_candidates:,} "
             f"(n = {n}, k = {k}); use varying-bound, whose guarantee is proved for every size, or hamming-exact"
         )
 
 
-def calibrate(rule: str, prior: ArrayLike, n: int, epsilon: float) -> Certificate:
-    """Find the largest multiplier that spends at most `epsilon`, and the rate γ that is best for balanced data.
+def calibrate(rule: str, prior: ArrayLike, n: int, epsilon: float) -> Calibration:
+    """Return the largest private rate, with the smoothing rate γ that is best for balanced data.
 
     Parameters
     ----------
     rule : {"smooth", "varying", "global"}
-        How S is made.
+        Sensitivity S.
     prior : array_like, shape (k,)
         Dirichlet parameters, finite and > 0.
     n : int
@@ -141,30 +143,30 @@ def calibrate(rule: str, prior: ArrayLike, n: int, epsilon: float) -> Certificat
 
     Returns
     -------
-    Certificate
-        The same object for the same arguments.
+    Calibration
+        Cached: the same object for the same arguments.
 
     Privacy
     -------
-    ε-DP, replace-one with n public, by the certificate's audit. Nothing here looks at data.
+    ε-DP, replace-one with n public, by the audit at the returned rate. The calibration does not use data.
 
     Raises
     ------
     ValueError
-        If an argument is not allowed or there are too many candidates.
+        If an argument is not allowed or there are too many records or candidates.
 
     Notes
     -----
-    For a pair c, c' and the scores V = H/S the loss is m·max(V' − V) + ln Z'(m) − ln Z(m). The two directions of a
-    pair add up to m·[max(V' − V) + max(V − V')], so no m above 2ε over the largest such bracket is private, and the
-    search has an upper end. It walks a set of active pairs: the largest m that they allow (looking from the upper end
-    down, as the loss need not be monotone) is audited over all pairs; if some pair exceeds ε, that pair and those
-    around it become active and the search goes on. It ends with an audit at the very m that is returned.
+    For a pair c, c', scores V = H/S and rate m, the loss is m·max(V' − V) + ln Z'(m) − ln Z(m). The losses of both
+    directions sum to m·[max(V' − V) + max(V − V')], so no m above 2ε over the largest such bracket is private. From
+    this upper bound downwards, the search finds the largest m at which a set of active pairs is private, and audits
+    all pairs at this m. If a pair exceeds ε, this pair and pairs near it become active and the search continues. The
+    returned m is that of the final audit.
 
     Examples
     --------
     >>> found = calibrate("smooth", [1, 1], 50, epsilon=1.0)
-    >>> bool(found.audit.epsilon <= 1.0), round(found.multiplier, 3)
+    >>> bool(found.loss <= 1.0), round(found.rate, 3)
     (True, 0.881)
     """
     if rule not in ("smooth", "varying", "global"):
@@ -175,7 +177,7 @@ def calibrate(rule: str, prior: ArrayLike, n: int, epsilon: float) -> Certificat
 
 
 @lru_cache(maxsize=256)
-def _calibrate(rule: str, prior: tuple[float, ...], n: int, epsilon: float) -> Certificate:
+def _calibrate(rule: str, prior: tuple[float, ...], n: int, epsilon: float) -> Calibration:
     alpha = np.array(prior)
     rows = enumerate_rows(n, alpha.size)
     candidates = enumerate_candidates(n, alpha.size)
@@ -187,29 +189,29 @@ def _calibrate(rule: str, prior: tuple[float, ...], n: int, epsilon: float) -> C
         return smoothed_scales(rule, alpha, which, gamma)
 
     active = _ActivePairs(alpha, rows, datasets, pairs, epsilon)
-    active.add(_spread(datasets, pairs, alpha))
+    active.add(_initial_pairs(datasets, pairs, alpha))
     gamma = 0.0 if rule == "global" else _best_gamma(rule, alpha, n, active, scales)
     every_scale = scales(gamma, datasets)
     for _ in range(_ROUNDS):
-        multiplier = active.largest_multiplier(every_scale)
+        rate = active.largest_rate(every_scale)
 
-        def log_pmf(index: int, multiplier: float = multiplier) -> NDArray[np.float64]:
+        def log_pmf(index: int, rate: float = rate) -> NDArray[np.float64]:
             log_weights = candidate_distances(alpha, datasets[index], rows)
-            log_weights *= -multiplier / every_scale[index]
+            log_weights *= -rate / every_scale[index]
             log_weights -= math.log(sum_exp(log_weights))
             return log_weights
 
         found = audit_distributions(OutputDistributions(datasets, candidates, pairs, log_pmf))
         if found.epsilon <= epsilon:
-            return Certificate(rule, prior, n, epsilon, gamma, multiplier, found)
+            return Calibration(rule, prior, n, epsilon, gamma, rate, found.epsilon)
         near = np.abs(datasets - found.witness.dataset).sum(axis=1) <= 4
         if not active.add(np.flatnonzero(near[pairs].all(axis=1))):
-            active.epsilon -= 2.0 * (found.epsilon - epsilon)  # rounding alone: leave room for it
-    raise AssertionError(f"no certificate after {_ROUNDS} audits: {rule}, prior {prior}, n = {n}, epsilon = {epsilon}")
+            active.epsilon -= 2.0 * (found.epsilon - epsilon)  # excess by rounding only
+    raise AssertionError(f"no private rate after {_ROUNDS} audits: {rule}, prior {prior}, n = {n}, epsilon = {epsilon}")
 
 
 class _ActivePairs:
-    """The pairs that the search for a multiplier looks at, with the distances of their data sets."""
+    """Pairs used in the search for a rate, with the distances of their data sets."""
 
     def __init__(
         self,
@@ -225,7 +227,7 @@ class _ActivePairs:
         self._distances: dict[int, NDArray[np.float64]] = {}
 
     def add(self, which: NDArray[np.int64]) -> bool:
-        """Add pairs, given by their indices; return whether any is new."""
+        """Add pairs by index; return True if any pair is new."""
         n_before = self._chosen.size
         self._chosen = np.union1d(self._chosen, which)
         for index in np.unique(self._pairs[self._chosen]).tolist():
@@ -234,19 +236,19 @@ class _ActivePairs:
         return self._chosen.size > n_before
 
     def datasets(self) -> tuple[list[int], NDArray[np.int64]]:
-        """Return the indices of the data sets held, and the data sets."""
+        """Return the indices and the counts of the data sets of active pairs."""
         return list(self._distances), self._datasets[list(self._distances)]
 
-    def largest_multiplier(self, scales: NDArray[np.float64], tolerance: float = 1e-10) -> float:
-        """Return the largest multiplier at which no active pair exceeds epsilon; `scales` holds S of every data set."""
+    def largest_rate(self, scales: NDArray[np.float64], tolerance: float = 1e-10) -> float:
+        """Return the largest rate at which no active pair exceeds `epsilon`, given S of every data set."""
         pairs = self._pairs[self._chosen]
         gaps = np.array([self._gaps(first, second, scales) for first, second in pairs.tolist()])
         top = 2.0 * self.epsilon / float(gaps.sum(axis=1).max())
 
-        def loss(multiplier: float) -> float:
-            log_z = {i: math.log(sum_exp(d, -multiplier / scales[i])) for i, d in self._distances.items()}
+        def loss(rate: float) -> float:
+            log_z = {i: math.log(sum_exp(d, -rate / scales[i])) for i, d in self._distances.items()}
             change = np.array([log_z[second] - log_z[first] for first, second in pairs.tolist()])
-            return float(np.max([multiplier * gaps[:, 0] + change, multiplier * gaps[:, 1] - change]))
+            return float(np.max([rate * gaps[:, 0] + change, rate * gaps[:, 1] - change]))
 
         return _largest_below(loss, self.epsilon, top, tolerance)
 
@@ -256,12 +258,12 @@ class _ActivePairs:
 
 
 def _largest_below(loss: Callable[[float], float], epsilon: float, top: float, tolerance: float) -> float:
-    """Return the largest argument in (0, top] whose loss is ≤ epsilon, to a relative tolerance, loss(0) being 0.
+    """Return the largest argument in (0, top] with loss ≤ epsilon, to a relative tolerance, given loss(0) = 0.
 
-    Looked for from the top down in steps of 1/32, then by bisection.
+    The search goes down from `top` in steps of top/32, followed by a bisection.
     """
     if loss(top) <= epsilon:
-        return top * (1.0 - 1e-12)  # as below: an audit that rounds otherwise must not find more than epsilon
+        return top * (1.0 - 1e-12)  # so that an audit with other rounding stays below epsilon
     high = top
     for step in range(31, -1, -1):
         low = top * step / 32
@@ -281,27 +283,29 @@ def _best_gamma(
     active: _ActivePairs,
     scales: Callable[[float, NDArray[np.int64]], NDArray[np.float64]],
 ) -> float:
-    """Return the rate that allows the largest exponent m/S at balanced data, judged by the active pairs.
+    """Return the smoothing rate γ with the largest inverse temperature at balanced data, over the active pairs.
 
-    Beyond the rate at which S equals LS at balanced data a larger one gains nothing there, so it is looked for below.
+    Only values up to the smallest γ at which S equals LS at balanced data are considered.
     """
     balanced = balanced_counts(n, prior.size)
     profile = local_sensitivity_at_distance(prior, balanced)
     t = np.arange(1, profile.size)
     rises = np.log(profile[1:] / profile[0]) / t if rule == "smooth" else (1.0 / profile[0] - 1.0 / profile[1:]) / t
-    enough = float(rises.max()) if rises.size else 1.0
+    enough = float(rises.max(initial=0.0)) or 1.0
     indices, held = active.datasets()
 
     def exponent(gamma: float) -> float:
         every = np.ones(max(indices) + 1)
         every[indices] = scales(gamma, held)
-        return active.largest_multiplier(every, tolerance=1e-4) / float(scales(gamma, balanced[None])[0])
+        return active.largest_rate(every, tolerance=1e-4) / float(scales(gamma, balanced[None])[0])
 
     return max((share * enough for share in _GAMMA_SHARES), key=exponent)
 
 
-def _spread(datasets: NDArray[np.int64], pairs: NDArray[np.int64], prior: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return pairs where the worst are found: at the corners, at balanced data, at cells of sizes 0, 1, 2, 4, ..."""
+def _initial_pairs(
+    datasets: NDArray[np.int64], pairs: NDArray[np.int64], prior: NDArray[np.float64]
+) -> NDArray[np.int64]:
+    """Return initial pairs: at the corners, at balanced data and at counts 0, 1, 2, 4, ..."""
     n, k = int(datasets[0].sum()), prior.size
     levels = np.array([0, *(2**power for power in range(int(math.log2(n)) + 1)), n // 2, n // 3])
     corner = (datasets <= 1).sum(axis=1) >= k - 1

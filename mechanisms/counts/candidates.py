@@ -1,12 +1,12 @@
-"""Walking through all candidates without holding them: rows of equal leading cells.
+"""Streaming over all candidates without storing them, in rows with equal leading categories.
 
-The candidates in lexicographic order fall into *rows*: the first k − 2 cells (the *prefix*) and what remains for the
-last two are fixed, and the cell before the last runs from 0 to what remains. Squared Hellinger distances within a row
-need three multiplications each, from one table a cell: for equal totals
+In lexicographic order the candidates form *rows*. Within a row the first k − 2 categories (the *prefix*) and the
+remaining number of records are fixed, and the second-to-last category runs from 0 to this number. Squared Hellinger
+distances within a row need three multiplications each, from one table per category: for equal totals
 
     H² = 1 − Πᵢ (1 − Dᵢ[c'ᵢ]),   Dᵢ[x] = 1 − exp(ℓ(αᵢ + cᵢ, αᵢ + x)),
 
-built up as D ← D + (1 − D)·Dᵢ, whose terms are all positive: small distances keep their digits.
+accumulated as D ← D + (1 − D)·Dᵢ. All terms are positive, so small distances stay accurate.
 """
 
 from __future__ import annotations
@@ -19,35 +19,36 @@ from numpy.typing import NDArray
 from mechanisms.conjugate import MAX_ENUMERATED, count_candidates, enumerate_candidates
 from mechanisms.hellinger import log_affinity
 from mechanisms.jit import kernel
-from mechanisms.privacy import validate_epsilon
 
 __all__ = [
     "MAX_STREAMED",
     "MAX_TABLE",
     "candidate_distances",
-    "cell_deficits",
+    "category_deficits",
+    "compute_inverse_temperature",
     "count_table",
     "enumerate_rows",
-    "require_decay",
     "require_enumerable",
     "require_streamable",
     "row_deficits",
 ]
 
 MAX_STREAMED = 2_000_000_000
-"""Largest number of candidates that is streamed: about ten seconds a pass."""
+"""Largest number of streamed candidates: about ten seconds per pass."""
 
 MAX_TABLE = 25_000_000
-"""Largest number of table entries kept at one data set: 200 MB."""
+"""Largest number of table entries per data set: 200 MB."""
+
+_RATES = (1e-101, 1e101)
 
 
 def require_streamable(n: int, k: int) -> None:
-    """Refuse problems too large to pass through every candidate.
+    """Raise ValueError if there are too many candidates to stream.
 
     Parameters
     ----------
     n, k : int
-        Number of records and of cells.
+        Number of records and of categories.
 
     Raises
     ------
@@ -62,23 +63,23 @@ def require_streamable(n: int, k: int) -> None:
     if n_candidates > MAX_STREAMED:
         raise ValueError(
             f"candidates must number at most {MAX_STREAMED:,} to be streamed, got {n_candidates:,} "
-            f"(n = {n}, k = {k}); use fewer records, merge cells, or choose a mechanism that only adds noise"
+            f"(n = {n}, k = {k}); use fewer records, merge categories, or choose a mechanism that only adds noise"
         )
     n_entries = count_table(n, k)
     if n_entries > MAX_TABLE:
         raise ValueError(
-            f"tables must have at most {MAX_TABLE:,} entries to be held, got {n_entries:,} "
-            f"(n = {n}, k = {k}); use fewer records, merge cells, or choose a mechanism that only adds noise"
+            f"tables must have at most {MAX_TABLE:,} entries to fit in memory, got {n_entries:,} "
+            f"(n = {n}, k = {k}); use fewer records, merge categories, or choose a mechanism that only adds noise"
         )
 
 
 def count_table(n: int, k: int) -> int:
-    """Return how many table entries streaming keeps: k + 2 a row, n + 1 a cell.
+    """Return the number of table entries for streaming: k + 2 per row and n + 1 per category.
 
     Parameters
     ----------
     n, k : int
-        Number of records and of cells.
+        Number of records and of categories.
 
     Returns
     -------
@@ -94,17 +95,17 @@ def count_table(n: int, k: int) -> int:
 
 
 def require_enumerable(n: int, k: int) -> None:
-    """Refuse problems whose full distribution does not fit in memory.
+    """Raise ValueError if the log-pmf over all candidates does not fit in memory.
 
     Parameters
     ----------
     n, k : int
-        Number of records and of cells.
+        Number of records and of categories.
 
     Raises
     ------
     ValueError
-        If there are more than `MAX_ENUMERATED` candidates, or `require_streamable` refuses.
+        If there are more than `MAX_ENUMERATED` candidates, or `require_streamable` raises.
 
     Examples
     --------
@@ -114,13 +115,13 @@ def require_enumerable(n: int, k: int) -> None:
     n_candidates = count_candidates(n, k)
     if n_candidates > MAX_ENUMERATED:
         raise ValueError(
-            f"candidates must number at most {MAX_ENUMERATED:,} to list their distribution, got {n_candidates:,} "
-            f"(n = {n}, k = {k}); use fewer records or cells"
+            f"candidates must number at most {MAX_ENUMERATED:,} to list their probabilities, got {n_candidates:,} "
+            f"(n = {n}, k = {k}); use fewer records or categories"
         )
 
 
-def cell_deficits(prior: NDArray[np.float64], counts: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return D with D[i, x] = 1 − exp(ℓ(αᵢ + cᵢ, αᵢ + x)), the affinity that cell i lacks when it holds x records.
+def category_deficits(prior: NDArray[np.float64], counts: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return D with D[i, x] = 1 − exp(ℓ(αᵢ + cᵢ, αᵢ + x)), one minus the affinity of category i at x records.
 
     Parameters
     ----------
@@ -134,7 +135,7 @@ def cell_deficits(prior: NDArray[np.float64], counts: NDArray[np.int64]) -> NDAr
 
     Examples
     --------
-    >>> print(np.round(cell_deficits(np.ones(2), np.array([1, 1])), 4))
+    >>> print(np.round(category_deficits(np.ones(2), np.array([1, 1])), 4))
     [[0.1138 0.     0.06  ]
      [0.1138 0.     0.06  ]]
     """
@@ -143,12 +144,12 @@ def cell_deficits(prior: NDArray[np.float64], counts: NDArray[np.int64]) -> NDAr
 
 
 def enumerate_rows(n: int, k: int) -> NDArray[np.int64]:
-    """Return the rows in order: the first k − 2 cells, then what remains for the last two cells.
+    """Return the rows in order: the first k − 2 categories, then the number of records in the last two.
 
     Parameters
     ----------
     n, k : int
-        Number of records and of cells.
+        Number of records and of categories.
 
     Returns
     -------
@@ -165,12 +166,12 @@ def enumerate_rows(n: int, k: int) -> NDArray[np.int64]:
 
 
 def row_deficits(deficits: NDArray[np.float64], rows: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return 1 − Π (1 − Dᵢ) over the prefix cells of each row.
+    """Return 1 − Π (1 − Dᵢ) over the prefix categories of each row.
 
     Parameters
     ----------
     deficits : ndarray of float64, shape (k, n + 1)
-        From `cell_deficits`.
+        From `category_deficits`.
     rows : ndarray of int64, shape (n_rows, k - 1)
         From `enumerate_rows`.
 
@@ -180,13 +181,13 @@ def row_deficits(deficits: NDArray[np.float64], rows: NDArray[np.int64]) -> NDAr
 
     Examples
     --------
-    >>> D = cell_deficits(np.ones(3), np.array([1, 1, 0]))
+    >>> D = category_deficits(np.ones(3), np.array([1, 1, 0]))
     >>> print(np.round(row_deficits(D, enumerate_rows(2, 3)), 4))
     [0.1138 0.     0.06  ]
     """
     total = np.zeros(len(rows))
-    for cell in range(rows.shape[1] - 1):
-        total += (1.0 - total) * deficits[cell, rows[:, cell]]
+    for category in range(rows.shape[1] - 1):
+        total += (1.0 - total) * deficits[category, rows[:, category]]
     return total
 
 
@@ -211,7 +212,7 @@ def candidate_distances(
     >>> print(np.round(candidate_distances(np.ones(2), np.array([1, 1]), enumerate_rows(2, 2)), 4))
     [0.4086 0.     0.4086]
     """
-    deficits = cell_deficits(prior, counts)
+    deficits = category_deficits(prior, counts)
     distances = np.empty(int((rows[:, -1] + 1).sum()))
     _fill_distances(rows[:, -1], row_deficits(deficits, rows), deficits[-2], deficits[-1], distances)
     return distances
@@ -253,7 +254,7 @@ def require_uniforms(uniforms: NDArray[np.float64], n_uniforms: int) -> NDArray[
     values = np.ascontiguousarray(uniforms, dtype=np.float64)
     if values.ndim != 2 or values.shape[1] != n_uniforms:
         raise ValueError(
-            f"uniforms must have shape (trials, {n_uniforms}), got {values.shape}; draw n_uniforms numbers a trial"
+            f"uniforms must have shape (trials, {n_uniforms}), got {values.shape}; draw n_uniforms numbers per trial"
         )
     if not np.all((values >= 0) & (values < 1)):
         bad = values[~((values >= 0) & (values < 1))][0]
@@ -261,13 +262,13 @@ def require_uniforms(uniforms: NDArray[np.float64], n_uniforms: int) -> NDArray[
     return values
 
 
-def require_decay(epsilon: float, sensitivity: float) -> float:
-    """Return ε/(2S), the decay of the weights exp(−decay·H).
+def compute_inverse_temperature(rate: float, sensitivity: float) -> float:
+    """Return the inverse temperature rate/S of the weights exp(−rate·H/S).
 
     Parameters
     ----------
-    epsilon : float
-        Privacy loss in nats, finite and > 0.
+    rate : float
+        In [1e-101, 1e101].
     sensitivity : float
         S > 0, finite, in units of Hellinger distance.
 
@@ -282,13 +283,14 @@ def require_decay(epsilon: float, sensitivity: float) -> float:
 
     Examples
     --------
-    >>> require_decay(1.0, 0.25)
+    >>> compute_inverse_temperature(0.5, 0.25)
     2.0
     """
-    epsilon = validate_epsilon(epsilon)
+    if not _RATES[0] <= rate <= _RATES[1]:
+        raise ValueError(f"rate must be in [1e-101, 1e101], got {rate}; pass a rate in nats, such as epsilon / 2")
     if not (math.isfinite(sensitivity) and sensitivity > 0):
         raise ValueError(
             f"sensitivity must be a finite number > 0, got {sensitivity}; "
-            "a zero means that the prior outweighs a record beyond double precision"
+            "choose a weaker prior if it is zero by rounding"
         )
-    return epsilon / (2.0 * sensitivity)
+    return rate / sensitivity

@@ -1,9 +1,9 @@
-"""The exponential mechanism with the Hellinger distance as its score, sampled exactly.
+"""Exponential mechanism with the Hellinger distance as its score, sampled exactly.
 
-    Pr[c'] ∝ exp( −ε·H(posterior(c), posterior(c')) / (2·S) ),   c' over all counts of n records in k cells
+    Pr[c'] ∝ exp( −ε·H(posterior(c), posterior(c')) / (2·S) ),   c' over all counts of n records in k categories
 
-(P0, section "Smoothed Hellinger Distance Based Exponential Mechanism"; P1, section 1). The choice of S makes the
-methods of the papers; they are listed in `mechanisms.counts.registry`.
+(P0, section "Smoothed Hellinger Distance Based Exponential Mechanism"; P1, section 1). The methods of the papers
+differ in the sensitivity S; they are listed in `mechanisms.counts.registry`.
 
 References
 ----------
@@ -24,10 +24,10 @@ from mechanisms.conjugate import MAX_ENUMERATED, count_candidates, validate_coun
 from mechanisms.counts.candidates import (
     MAX_TABLE,
     candidate_distances,
-    cell_deficits,
+    category_deficits,
+    compute_inverse_temperature,
     count_table,
     enumerate_rows,
-    require_decay,
     require_enumerable,
     require_uniforms,
     row_deficits,
@@ -39,21 +39,21 @@ from mechanisms.jit import kernel
 __all__ = ["ExponentialMechanism", "exponential_mechanism"]
 
 
-def exponential_mechanism(prior: ArrayLike, counts: ArrayLike, epsilon: float, sensitivity: float) -> CountRelease:
-    """Prepare the distribution Pr[c'] ∝ exp(−ε·H(c, c')/(2S)), by one pass over the candidates or as a mixture.
+def exponential_mechanism(prior: ArrayLike, counts: ArrayLike, rate: float, sensitivity: float) -> CountRelease:
+    """Return the distribution Pr[c'] ∝ exp(−rate·H(c, c')/S) of the exponential mechanism.
 
-    Up to `mechanisms.conjugate.MAX_ENUMERATED` candidates, and always at k = 2, the candidates are passed through:
-    draws invert the distribution function. Beyond, the same distribution is drawn as a mixture of product distributions, see
-    `mechanisms.counts.power_mixture`.
+    Up to `mechanisms.conjugate.MAX_ENUMERATED` candidates, and always at k = 2, all candidates are streamed and draws
+    invert the distribution function. For more candidates the same distribution is sampled as a mixture of product
+    distributions, see `mechanisms.counts.power_mixture`.
 
     Parameters
     ----------
     prior : array_like, shape (k,)
         Dirichlet parameters, finite and > 0.
     counts : array_like, shape (k,)
-        The true counts c: whole numbers ≥ 0 with sum n ≥ 1.
-    epsilon : float
-        Privacy loss in nats, finite and > 0.
+        True counts c: integers ≥ 0 with sum n ≥ 1.
+    rate : float
+        In [1e-101, 1e101]; ε/2 for the mechanism of P0.
     sensitivity : float
         S > 0, in units of Hellinger distance.
 
@@ -64,18 +64,18 @@ def exponential_mechanism(prior: ArrayLike, counts: ArrayLike, epsilon: float, s
 
     Privacy
     -------
-    ε-DP, replace-one with n public, if `sensitivity` is the global sensitivity. For the smooth sensitivity see
-    `mechanisms.counts.registry`; for the local sensitivity there is no guarantee. It holds for exact draws in real
-    arithmetic; double precision is not hardened against attacks on its rounding.
+    (2·rate)-DP, replace-one with n public, if `sensitivity` is the global sensitivity. For the smooth sensitivity see
+    `mechanisms.counts.registry`; for the local sensitivity there is no guarantee. The guarantee assumes exact draws in
+    real arithmetic; the implementation is not hardened against attacks on floating-point rounding.
 
     Raises
     ------
     ValueError
-        If an argument is not allowed, or the tables would take too much memory or time.
+        If an argument is not allowed, or the tables take too much memory or time.
 
     Examples
     --------
-    >>> mechanism = exponential_mechanism([1, 1], [2, 1], epsilon=1.0, sensitivity=0.4)
+    >>> mechanism = exponential_mechanism([1, 1], [2, 1], rate=0.5, sensitivity=0.4)
     >>> print(np.round(mechanism.probabilities(), 4))
     [0.1635 0.2406 0.3686 0.2272]
     >>> mechanism.sample(np.array([[0.0, 0.5], [0.0, 0.99]]))
@@ -83,31 +83,33 @@ def exponential_mechanism(prior: ArrayLike, counts: ArrayLike, epsilon: float, s
     """
     alpha = validate_prior(prior)
     c = validate_counts(counts, k=alpha.size)
-    decay = require_decay(epsilon, sensitivity)
+    inverse_temperature = compute_inverse_temperature(rate, sensitivity)
     n, k = int(c.sum()), c.size
     if (k > 2 and count_candidates(n, k) > MAX_ENUMERATED) or count_table(n, k) > MAX_TABLE:
-        return power_mixture_mechanism(alpha, c, epsilon, sensitivity)
-    deficits = cell_deficits(alpha, c)
+        return power_mixture_mechanism(alpha, c, rate, sensitivity)
+    deficits = category_deficits(alpha, c)
     rows = enumerate_rows(n, k)
     prefix = row_deficits(deficits, rows)
-    totals, moments = _stream_rows(rows[:, -1], prefix, deficits[-2], deficits[-1], decay)
+    totals, moments = _stream_rows(rows[:, -1], prefix, deficits[-2], deficits[-1], inverse_temperature)
     for table in (alpha, c, deficits, rows, prefix, totals):
         table.flags.writeable = False
-    return ExponentialMechanism(alpha, c, decay, deficits, rows, prefix, totals, float(moments.sum() / totals.sum()))
+    return ExponentialMechanism(
+        alpha, c, inverse_temperature, deficits, rows, prefix, totals, float(moments.sum() / totals.sum())
+    )
 
 
 @dataclass(frozen=True, eq=False)
 class ExponentialMechanism(CountRelease):
-    """The distribution of the exponential mechanism at one data set; build it with `exponential_mechanism`.
+    """Output distribution of the exponential mechanism at one data set, created by `exponential_mechanism`.
 
-    Candidates are never stored: the rows of `mechanisms.counts.candidates` keep one total each, and a row is computed
-    again when it is drawn.
+    Candidates are not stored. Each row of `mechanisms.counts.candidates` stores its total weight and is recomputed
+    when it is drawn.
     """
 
     prior: NDArray[np.float64]
     counts: NDArray[np.int64]
-    decay: float
-    """Weights are exp(−decay·H); ε/(2S)."""
+    inverse_temperature: float
+    """Coefficient of H in the exponent: rate/S."""
     _deficits: NDArray[np.float64] = field(repr=False)
     _rows: NDArray[np.int64] = field(repr=False)
     _row_deficits: NDArray[np.float64] = field(repr=False)
@@ -116,11 +118,11 @@ class ExponentialMechanism(CountRelease):
 
     @property
     def n_uniforms(self) -> int:
-        """Uniforms a draw takes: one for the row, one within it."""
+        """Number of uniforms per draw: one for the row, one within it."""
         return 2
 
     def sample(self, uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Draw released counts; two uniforms a draw, see `CountRelease.sample`."""
+        """Draw released counts; see `CountRelease.sample`."""
         u = require_uniforms(uniforms, self.n_uniforms)
         released = np.empty((len(u), self.k), dtype=np.int64)
         _sample(
@@ -129,41 +131,41 @@ class ExponentialMechanism(CountRelease):
             self._row_deficits,
             self._deficits[-2],
             self._deficits[-1],
-            self.decay,
+            self.inverse_temperature,
             u,
             released,
         )
         return released
 
     def expected_hellinger(self) -> float:
-        """Return the exact mean of H(true posterior, released posterior), computed with the setup."""
+        """Return the exact mean of H(true posterior, released posterior)."""
         return self._expected
 
     def log_probabilities(self) -> NDArray[np.float64]:
-        """List the log-pmf over all candidates; see `CountRelease.log_probabilities`."""
+        """Return the log-pmf over all candidates; see `CountRelease.log_probabilities`."""
         require_enumerable(self.n, self.k)
         log_pmf = candidate_distances(self.prior, self.counts, self._rows)
-        log_pmf *= -self.decay
+        log_pmf *= -self.inverse_temperature
         log_pmf -= math.log(self._row_totals.sum())
         return log_pmf
 
 
 @kernel
-def _fill_row(remaining, prefix, first, second, decay, distances, weights):
-    # Two loops: the compiler vectorises the square roots of the first; the exponentials of the second are calls.
+def _fill_row(remaining, prefix, first, second, inverse_temperature, distances, weights):
+    # Separate loops, so that the compiler vectorises the square roots.
     for x in range(remaining + 1):
         a = first[x]
         distances[x] = math.sqrt(prefix + (1.0 - prefix) * (a + (1.0 - a) * second[remaining - x]))
     for x in range(remaining + 1):
-        weights[x] = math.exp(-decay * distances[x])
+        weights[x] = math.exp(-inverse_temperature * distances[x])
 
 
 @kernel
-def _stream_rows(remaining, prefix, first, second, decay):
+def _stream_rows(remaining, prefix, first, second, inverse_temperature):
     distances, weights = np.empty(first.size), np.empty(first.size)
     totals, moments = np.empty(remaining.size), np.empty(remaining.size)
     for row in range(remaining.size):
-        _fill_row(remaining[row], prefix[row], first, second, decay, distances, weights)
+        _fill_row(remaining[row], prefix[row], first, second, inverse_temperature, distances, weights)
         total, moment = 0.0, 0.0
         for x in range(remaining[row] + 1):
             total += weights[x]
@@ -174,7 +176,7 @@ def _stream_rows(remaining, prefix, first, second, decay):
 
 @kernel
 def _count_up_to(cumulative, size, target):
-    """Return how many of the first `size` ascending values are <= target."""
+    """Return the number of values <= target among the first `size` ascending values."""
     low, high = 0, size
     while low < high:
         middle = (low + high) // 2
@@ -187,18 +189,18 @@ def _count_up_to(cumulative, size, target):
 
 @kernel
 def _pick(cumulative, size, uniform):
-    """Return the index whose share of the total holds `uniform`; never one of weight zero."""
+    """Return the index drawn by inversion; its weight is positive."""
     total = cumulative[size - 1]
     index = _count_up_to(cumulative, size, uniform * total)
-    # cumulative[index] > target >= cumulative[index - 1], unless the product rounded up to the total: then the last
-    # index of positive weight, which is the first to reach the total.
+    # cumulative[index] > target >= cumulative[index - 1], unless the product is rounded up to the total. Then take
+    # the last index of positive weight.
     while index >= size or (index > 0 and cumulative[index] == cumulative[index - 1]):
         index -= 1
     return index
 
 
 @kernel
-def _sample(row_cumulative, rows, prefix, first, second, decay, uniforms, released):
+def _sample(row_cumulative, rows, prefix, first, second, inverse_temperature, uniforms, released):
     n_trials, k = released.shape
     n_rows = rows.shape[0]
     picked = np.empty(n_trials, dtype=np.int64)
@@ -218,12 +220,12 @@ def _sample(row_cumulative, rows, prefix, first, second, decay, uniforms, releas
         row = picked[trial]
         remaining = rows[row, k - 2]
         if row != current:
-            _fill_row(remaining, prefix[row], first, second, decay, distances, cumulative)
+            _fill_row(remaining, prefix[row], first, second, inverse_temperature, distances, cumulative)
             for x in range(1, remaining + 1):
                 cumulative[x] += cumulative[x - 1]
             current = row
         x = _pick(cumulative, remaining + 1, uniforms[trial, 1])
-        for cell in range(k - 2):
-            released[trial, cell] = rows[row, cell]
+        for category in range(k - 2):
+            released[trial, category] = rows[row, category]
         released[trial, k - 2] = x
         released[trial, k - 1] = remaining - x

@@ -1,15 +1,16 @@
-"""The exponential mechanism with the Hamming distance as its score: sampled in closed form.
+"""Exponential mechanism with the Hamming distance as its score, sampled in closed form.
 
-    Pr[r] ∝ exp( −m·d(c, r) ),   d(c, r) = ½‖c − r‖₁,   r over all counts of n records in k cells:
+    Pr[r] ∝ exp( −m·d(c, r) ),   d(c, r) = ½‖c − r‖₁,   r over all counts of n records in k categories
 
-d is the number of records to replace. On the way from c to r some cells gain d records together and others lose as
-many. For a set U of u ≥ 1 gaining cells there are C(d−1, u−1) ways to gain and as many ways to lose as cells outside U
-can lose 0 … cᵢ records each. So with q = exp(−m) the normaliser is
+The distance d is the number of records to replace, and m the inverse temperature. From c to r, some categories gain d
+records in total and others lose d. For a set U of u ≥ 1 gaining categories there are C(d−1, u−1) ways to gain; the
+ways to lose are those in which the categories outside U lose 0 … cᵢ records each. So with q = exp(−m) the normaliser is
 
     Z(c) = Σ_d N_d·qᵈ,   N_0 = 1,   N_d = Σ_U C(d−1, u−1)·#{ (aᵢ), i ∉ U : 0 ≤ aᵢ ≤ cᵢ, Σ aᵢ = d }.
 
-`hamming_mechanism` tabulates the counts of losses cell by cell and draws by walking back through them: the cost grows
-like k²·n, not like the number of candidates. What the mechanism spends is in `mechanisms.counts.hamming_loss`.
+`hamming_mechanism` tabulates the number of ways to lose, category by category, and samples backwards through these
+tables. The cost is of order k²·n and does not depend on the number of candidates. The exact privacy loss is in
+`mechanisms.counts.hamming_loss`.
 
 References
 ----------
@@ -27,7 +28,7 @@ from numpy.typing import ArrayLike, NDArray
 from mechanisms.conjugate import count_candidates, validate_counts, validate_prior
 from mechanisms.counts.candidates import (
     MAX_TABLE,
-    cell_deficits,
+    category_deficits,
     enumerate_rows,
     require_enumerable,
     require_streamable,
@@ -37,20 +38,20 @@ from mechanisms.counts.candidates import (
 from mechanisms.counts.release import CountRelease
 from mechanisms.jit import kernel
 
-__all__ = ["HammingMechanism", "hamming_mechanism", "require_hamming_decay", "require_hamming_tables"]
+__all__ = ["HammingMechanism", "hamming_mechanism", "require_hamming_tables", "require_inverse_temperature"]
 
 
-def hamming_mechanism(prior: ArrayLike, counts: ArrayLike, decay: float) -> HammingMechanism:
-    """Prepare the distribution Pr[r] ∝ exp(−decay·½‖counts − r‖₁).
+def hamming_mechanism(prior: ArrayLike, counts: ArrayLike, inverse_temperature: float) -> HammingMechanism:
+    """Return the distribution Pr[r] ∝ exp(−inverse_temperature·½‖counts − r‖₁).
 
     Parameters
     ----------
     prior : array_like, shape (k,)
-        Dirichlet parameters, finite and > 0. They matter for the distance only, not for the release.
+        Dirichlet parameters, finite and > 0. They affect the distance, not the release.
     counts : array_like, shape (k,)
-        The true counts c: whole numbers ≥ 0 with sum n ≥ 1.
-    decay : float
-        m > 0, in nats a replaced record.
+        True counts c: integers ≥ 0 with sum n ≥ 1.
+    inverse_temperature : float
+        m > 0, in nats per replaced record.
 
     Returns
     -------
@@ -58,19 +59,19 @@ def hamming_mechanism(prior: ArrayLike, counts: ArrayLike, decay: float) -> Hamm
 
     Privacy
     -------
-    Pure, replace-one with n public. The loss is `mechanisms.hamming_loss`, between `decay` and 2·`decay`;
-    `mechanisms.calibrate_hamming` returns the decay for a budget. It holds for exact draws in real arithmetic; double
-    precision is not hardened against attacks on its rounding.
+    Pure, replace-one with n public. The loss is `mechanisms.hamming_loss`, between `inverse_temperature` and twice this
+    value; `mechanisms.calibrate_hamming` returns the inverse temperature for a given ε. The guarantee assumes exact
+    draws in real arithmetic; the implementation is not hardened against attacks on floating-point rounding.
 
     Raises
     ------
     ValueError
-        If an argument is not allowed, or the tables for drawing would exceed `mechanisms.counts.candidates.MAX_TABLE`
+        If an argument is not allowed, or the tables for sampling exceed `mechanisms.counts.candidates.MAX_TABLE`
         entries.
 
     Examples
     --------
-    >>> mechanism = hamming_mechanism([1, 1], [2, 1], decay=1.0)
+    >>> mechanism = hamming_mechanism([1, 1], [2, 1], inverse_temperature=1.0)
     >>> print(np.round(mechanism.probabilities(), 4))
     [0.0723 0.1966 0.5344 0.1966]
     >>> mechanism.sample(np.array([[0.1, 0.5], [0.9, 0.1], [0.9, 0.9]]))
@@ -78,7 +79,7 @@ def hamming_mechanism(prior: ArrayLike, counts: ArrayLike, decay: float) -> Hamm
     """
     alpha = validate_prior(prior)
     c = validate_counts(counts, k=alpha.size)
-    require_hamming_decay(decay)
+    require_inverse_temperature(inverse_temperature)
     n, k = int(c.sum()), c.size
     require_hamming_tables(n, k)
     ways, ways_all = _count_losses(c)
@@ -86,50 +87,50 @@ def hamming_mechanism(prior: ArrayLike, counts: ArrayLike, decay: float) -> Hamm
     weights = np.empty(1 + n * (k - 1))
     weights[0] = 1.0
     d = np.arange(1, n + 1)
-    steps = np.exp(-decay * d)
+    steps = np.exp(-inverse_temperature * d)
     gains = np.ones(n)  # C(d − 1, u − 1)
     for u in range(1, k):
         weights[u :: k - 1] = gains * ways_all[k - u, 1:] * steps
         gains *= (d - u) / u
     for table in (alpha, c, ways, cumulative, weights):
         table.flags.writeable = False
-    return HammingMechanism(alpha, c, float(decay), ways, cumulative, weights)
+    return HammingMechanism(alpha, c, float(inverse_temperature), ways, cumulative, weights)
 
 
 @dataclass(frozen=True, eq=False)
 class HammingMechanism(CountRelease):
-    """The distribution of the Hamming mechanism at one data set; build it with `hamming_mechanism`."""
+    """Output distribution of the Hamming mechanism at one data set, created by `hamming_mechanism`."""
 
     prior: NDArray[np.float64]
     counts: NDArray[np.int64]
-    decay: float
-    """Weights are exp(−decay·d)."""
+    inverse_temperature: float
+    """Coefficient m of the distance in the exponent."""
     _ways: NDArray[np.float64] = field(repr=False)
-    """Ways in which v of the first i + 1 cells lose l records in all, the others gaining: (k − 1, k, n + 1)."""
+    """Number of ways in which v of the first i + 1 categories lose l records in total, shape (k − 1, k, n + 1)."""
     _cumulative: NDArray[np.float64] = field(repr=False)
-    """The same, summed over the losses up to l."""
+    """Cumulative sums of `_ways` over l."""
     _weights: NDArray[np.float64] = field(repr=False)
-    """Total weight of distance 0, then of each distance d ≥ 1 with u = 1 … k − 1 gaining cells."""
+    """Total weight of distance 0, then of each distance d ≥ 1 with u = 1 … k − 1 gaining categories."""
 
     @property
     def n_uniforms(self) -> int:
-        """Uniforms a draw takes: for the distance, for k − 1 cells, and for the gains of up to k − 2 of them."""
+        """Number of uniforms per draw: the distance, k − 1 categories, and the gains of up to k − 2 categories."""
         return 2 * self.k - 2
 
     @property
     def log_normaliser(self) -> float:
-        """Logarithm of Z = Σ_r exp(−decay·d(c, r))."""
+        """Logarithm of Z = Σ_r exp(−m·d(c, r))."""
         return math.log(self._weights.sum())
 
     def sample(self, uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Draw released counts; 2k − 2 uniforms a draw, see `CountRelease.sample`."""
+        """Draw released counts; see `CountRelease.sample`."""
         u = require_uniforms(uniforms, self.n_uniforms)
         released = np.empty((len(u), self.k), dtype=np.int64)
         _sample(self.counts, np.cumsum(self._weights), self._ways, self._cumulative, u, released)
         return released
 
     def expected_hellinger(self) -> float:
-        """Return the exact mean of H(true posterior, released posterior): one pass over all candidates.
+        """Return the exact mean of H(true posterior, released posterior), by streaming over all candidates.
 
         Raises
         ------
@@ -138,8 +139,8 @@ class HammingMechanism(CountRelease):
         """
         require_streamable(self.n, self.k)
         rows = enumerate_rows(self.n, self.k)
-        deficits = cell_deficits(self.prior, self.counts)
-        steps = np.exp(-self.decay * np.arange(self.n + 1) - self.log_normaliser)
+        deficits = category_deficits(self.prior, self.counts)
+        steps = np.exp(-self.inverse_temperature * np.arange(self.n + 1) - self.log_normaliser)
         return float(
             _stream_mean(
                 rows[:, -1],
@@ -153,52 +154,54 @@ class HammingMechanism(CountRelease):
         )
 
     def log_probabilities(self) -> NDArray[np.float64]:
-        """List the log-pmf over all candidates; see `CountRelease.log_probabilities`."""
+        """Return the log-pmf over all candidates; see `CountRelease.log_probabilities`."""
         require_enumerable(self.n, self.k)
         rows = enumerate_rows(self.n, self.k)
-        log_steps = -self.decay * np.arange(self.n + 1) - self.log_normaliser
+        log_steps = -self.inverse_temperature * np.arange(self.n + 1) - self.log_normaliser
         log_pmf = np.empty(count_candidates(self.n, self.k))
         _fill_log_pmf(rows[:, -1], self._row_gains(rows), self.counts, log_steps, log_pmf)
         return log_pmf
 
     def _row_gains(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return how many records the prefix of each row gains."""
+        """Return the number of records gained by the prefix of each row."""
         return np.maximum(rows[:, :-1] - self.counts[:-2], 0).sum(axis=1)
 
 
-def require_hamming_decay(decay: float) -> None:
-    """Refuse a decay that is not a finite number > 0.
+def require_inverse_temperature(inverse_temperature: float) -> None:
+    """Raise ValueError if the inverse temperature is not a finite number > 0.
 
     Parameters
     ----------
-    decay : float
-        m, in nats a replaced record.
+    inverse_temperature : float
+        m, in nats per replaced record.
 
     Raises
     ------
     ValueError
-        If it is not allowed.
+        If `inverse_temperature` is not allowed.
 
     Examples
     --------
-    >>> require_hamming_decay(0.7)
+    >>> require_inverse_temperature(0.7)
     """
-    if not (math.isfinite(decay) and decay > 0):
-        raise ValueError(f"decay must be a finite number > 0, got {decay}; use calibrate_hamming")
+    if not (math.isfinite(inverse_temperature) and inverse_temperature > 0):
+        raise ValueError(
+            f"inverse_temperature must be a finite number > 0, got {inverse_temperature}; use calibrate_hamming"
+        )
 
 
 def require_hamming_tables(n: int, k: int) -> None:
-    """Refuse problems whose tables, of 2·k²·(n + 1) entries, are too large to be held.
+    """Raise ValueError if the tables, of 2·k²·(n + 1) entries, do not fit in memory.
 
     Parameters
     ----------
     n, k : int
-        Number of records and of cells.
+        Number of records and of categories.
 
     Raises
     ------
     ValueError
-        If they exceed `mechanisms.counts.candidates.MAX_TABLE` entries.
+        If the tables exceed `mechanisms.counts.candidates.MAX_TABLE` entries.
 
     Examples
     --------
@@ -207,14 +210,14 @@ def require_hamming_tables(n: int, k: int) -> None:
     n_entries = 2 * k * k * (n + 1)
     if n_entries > MAX_TABLE:
         raise ValueError(
-            f"tables must have at most {MAX_TABLE:,} entries to be held, got {n_entries:,} "
-            f"(n = {n}, k = {k}); use fewer records, merge cells, or choose a mechanism that only adds noise"
+            f"tables must have at most {MAX_TABLE:,} entries to fit in memory, got {n_entries:,} "
+            f"(n = {n}, k = {k}); use fewer records, merge categories, or choose a mechanism that only adds noise"
         )
 
 
 @kernel
 def _windowed_sums(values, width, sums):
-    """Add to sums[l] the last `width` values up to l; blocks from both sides, so that nothing is subtracted."""
+    """Add the sum of the last `width` values up to l to sums[l], without subtractions."""
     size = values.size
     suffix = np.empty(size)
     for start in range(0, size, width):
@@ -238,17 +241,17 @@ def _count_losses(counts):
     ways = np.zeros((k - 1, k, size))
     total = np.zeros((k, size))
     total[0, 0] = 1.0
-    for cell in range(k):
-        for losing in range(min(cell + 1, k - 1), 0, -1):
-            _windowed_sums(total[losing - 1], counts[cell] + 1, total[losing])
-        if cell < k - 1:
-            ways[cell] = total
+    for category in range(k):
+        for losing in range(min(category + 1, k - 1), 0, -1):
+            _windowed_sums(total[losing - 1], counts[category] + 1, total[losing])
+        if category < k - 1:
+            ways[category] = total
     return ways, total
 
 
 @kernel
 def _first_above(cumulative, low, high, target):
-    """Return the first index in [low, high] whose value exceeds `target`; `high` if none does."""
+    """Return the first index in [low, high] whose value exceeds `target`, or `high` if there is none."""
     while low < high:
         middle = (low + high) // 2
         if cumulative[middle] > target:
@@ -260,7 +263,7 @@ def _first_above(cumulative, low, high, target):
 
 @kernel
 def _draw_part(total, parts, uniform):
-    """Return the first of `parts` numbers ≥ 1 that sum to `total`, all such sums equally likely."""
+    """Draw the first part of a uniformly random composition of `total` into `parts` numbers ≥ 1."""
     # Pr[first > x] = C(total − x − 1, parts − 1)/C(total − 1, parts − 1).
     low, high = 1, total - parts + 1
     while low < high:
@@ -284,45 +287,46 @@ def _sample(counts, weights, ways, cumulative, uniforms, released):
     for trial in range(n_trials):
         picked = _first_above(weights, 0, last, uniforms[trial, 0] * weights[last])
         if picked == 0:
-            for cell in range(k):
-                released[trial, cell] = counts[cell]
+            for category in range(k):
+                released[trial, category] = counts[category]
             continue
         distance, gaining = 1 + (picked - 1) // (k - 1), 1 + (picked - 1) % (k - 1)
         losing, lost = k - gaining, distance
-        # From the last cell to the first: a gain (marked −1), or a loss. `losing` and `lost` are of the cells up to it.
-        for cell in range(k - 1, -1, -1):
-            if cell == 0:
+        # From the last category to the first: a gain (marked −1) or a loss. `losing` and `lost` count the categories
+        # up to the current one.
+        for category in range(k - 1, -1, -1):
+            if category == 0:
                 loss = lost if losing == 1 else -1
             elif losing == 0:
                 loss = -1
             else:
-                before = cumulative[cell - 1, losing - 1]
-                least = max(lost - counts[cell], 0)
+                before = cumulative[category - 1, losing - 1]
+                least = max(lost - counts[category], 0)
                 base = before[least - 1] if least > 0 else 0.0
-                gain_weight = ways[cell - 1, losing, lost]
-                target = uniforms[trial, k - cell] * (gain_weight + (before[lost] - base))
+                gain_weight = ways[category - 1, losing, lost]
+                target = uniforms[trial, k - category] * (gain_weight + (before[lost] - base))
                 if target < gain_weight or before[lost] == base:
                     loss = -1
                 else:
                     left = _first_above(before, least, lost, base + (target - gain_weight))
-                    # The product may round up to the total: then the last state that has any weight.
-                    while left > least and ways[cell - 1, losing - 1, left] == 0.0:
+                    # If the product is rounded up to the total, take the last state of positive weight.
+                    while left > least and ways[category - 1, losing - 1, left] == 0.0:
                         left -= 1
                     loss = lost - left
-            released[trial, cell] = loss
+            released[trial, category] = loss
             if loss >= 0:
                 losing -= 1
                 lost -= loss
         place = k
-        for cell in range(k):
-            if released[trial, cell] >= 0:
-                released[trial, cell] = counts[cell] - released[trial, cell]
+        for category in range(k):
+            if released[trial, category] >= 0:
+                released[trial, category] = counts[category] - released[trial, category]
                 continue
             gain = distance
             if gaining > 1:
                 gain = _draw_part(distance, gaining, uniforms[trial, place])
                 place += 1
-            released[trial, cell] = counts[cell] + gain
+            released[trial, category] = counts[category] + gain
             distance -= gain
             gaining -= 1
 

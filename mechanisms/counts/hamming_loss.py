@@ -1,14 +1,14 @@
-"""What the Hamming mechanism spends, exactly, and the largest decay within a budget.
+"""Exact privacy loss of the Hamming mechanism, and its largest private inverse temperature.
 
-With m, d, c and r of `mechanisms.counts.hamming`, the loss compares Z(c) = Σ_r exp(−m·d(c, r)) between neighbours: Z is
-needed at every data set, in a form that has no table of d left. From the counts of gains and losses there, by
+With m, d, c and r of `mechanisms.counts.hamming`, the loss compares Z(c) = Σ_r exp(−m·d(c, r)) between neighbours. Z is
+needed at every data set, so it is computed without a table over d. From the counts of gains and losses there, by
 C(d−1, u−1) = Σ_j (−1)^{u−1−j} C(d, j), and Vandermonde's C(Σ aᵢ, j) = Σ Π C(aᵢ, jᵢ) over j₁ + j₂ + … = j,
 
     Z(c) = −(−1)ᵏ + Σ_U Σ_{j<u} (−1)^{u−1−j} [tʲ] Π_{i∉U} S(cᵢ; t),   S(x; t) = Σ_{a≤x} (1 + t)ᵃ·qᵃ,   0 < u < k,
 
-with q = exp(−m), U a set of u gaining cells and aᵢ what cell i loses. The sums over U of one size come from one pass
-over the cells. What is subtracted is a multiple of Z that depends on k alone, however small m is, but grows like 2ᵏ: up
-to `MAX_CELLS` cells ln Z has 11 digits or more.
+with q = exp(−m), U a set of u gaining categories and aᵢ the loss of category i. The sums over all U of one size take
+one pass over the categories. The subtracted terms are a multiple of Z that depends on k only, not on m, but grows like
+2ᵏ. Up to `MAX_CATEGORIES` categories ln Z has 11 digits or more.
 """
 
 from __future__ import annotations
@@ -21,79 +21,78 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mechanisms.conjugate import count_candidates
-from mechanisms.counts.hamming import require_hamming_decay, require_hamming_tables
+from mechanisms.counts.hamming import require_hamming_tables, require_inverse_temperature
 from mechanisms.jit import kernel
 from mechanisms.privacy import validate_epsilon
 
 __all__ = ["HammingLoss", "calibrate_hamming", "hamming_loss", "require_hamming"]
 
-MAX_CELLS = 16
-"""Largest number of cells whose loss is computed: the sums alternate, and lose a digit every three cells."""
+MAX_CATEGORIES = 16
+"""Largest number of categories; the alternating sums lose one digit per three categories."""
 
 MAX_SORTED = 20_000_000
-"""Largest number of data sets, up to the order of their cells, over which the loss is maximised; less above k = 4."""
+"""Largest number of data sets, up to permutations of categories, for k ≤ 4; the limit is smaller for k > 4."""
 
 _GRID = 64
-"""Decays between ε/2 and ε at which `calibrate_hamming` looks for an allowed one before it closes in."""
+"""Number of grid intervals between ε/2 and ε in `calibrate_hamming`, before the bisection."""
 
 
 class HammingLoss(NamedTuple):
-    """The privacy loss of the Hamming mechanism, and neighbours between which it occurs."""
+    """Privacy loss of the Hamming mechanism, with neighbours that attain it."""
 
     loss: float
     """In nats."""
     data_set: NDArray[np.int64]
-    """Counts c, the smallest cell first, shape (k,)."""
+    """Counts c in ascending order, shape (k,)."""
     neighbour: NDArray[np.int64]
-    """Counts c' one record away; ln Pr[r | c] − ln Pr[r | c'] is the loss at r = c, among others."""
+    """Neighbour c' of c; ln Pr[r | c] − ln Pr[r | c'] equals the loss at r = c, among others."""
 
 
 def require_hamming(n: int, k: int) -> None:
-    """Refuse problems whose cells or data sets are too many for `hamming_loss`.
+    """Raise ValueError if there are too many categories or data sets for `hamming_loss`.
 
     Parameters
     ----------
     n, k : int
-        Number of records and of cells.
+        Number of records and of categories.
 
     Raises
     ------
     ValueError
-        If there are more than `MAX_CELLS` cells, the data sets, up to the order of their cells, number more than
-        `MAX_SORTED` (above k = 4: than `MAX_SORTED`·4³/k³), or their tables exceed
-        `mechanisms.counts.candidates.MAX_TABLE` entries.
+        If there are more than `MAX_CATEGORIES` categories, more than `MAX_SORTED` data sets up to permutations of
+        categories (`MAX_SORTED`·4³/k³ for k > 4), or more than `mechanisms.counts.candidates.MAX_TABLE` table entries.
 
     Examples
     --------
     >>> require_hamming(4177, 3), require_hamming(600, 4)
     (None, None)
     """
-    if k > MAX_CELLS:
+    if k > MAX_CATEGORIES:
         raise ValueError(
-            f"cells must number at most {MAX_CELLS} for the exact loss, got {k}; merge cells, or choose a mechanism "
-            "that only adds noise"
+            f"there must be at most {MAX_CATEGORIES} categories for the exact loss, got {k}; merge categories, or "
+            "choose a mechanism that only adds noise"
         )
     require_hamming_tables(n, k)
     limit = MAX_SORTED * 64 // max(k, 4) ** 3
     n_sorted = count_candidates(n, k) // math.factorial(k)
-    if n_sorted <= limit:  # so far a lower bound: no data set has more orders than k!
+    if n_sorted <= limit:  # a lower bound, as a data set has at most k! permutations
         n_sorted = int(_count_sorted(n, k)[k, n])
     if n_sorted > limit:
         raise ValueError(
-            f"data sets must number at most {limit:,} up to the order of their cells, got at least {n_sorted:,} "
-            f"(n = {n}, k = {k}); use fewer records, merge cells, or choose a mechanism that only adds noise"
+            f"data sets up to permutations must number at most {limit:,}, got at least {n_sorted:,} "
+            f"(n = {n}, k = {k}); use fewer records, merge categories, or choose a mechanism that only adds noise"
         )
 
 
-def hamming_loss(n: int, k: int, decay: float) -> HammingLoss:
-    """Return the exact privacy loss of the Hamming mechanism, over all neighbours and all outputs.
+def hamming_loss(n: int, k: int, inverse_temperature: float) -> HammingLoss:
+    """Return the exact privacy loss of the Hamming mechanism over all neighbours and outputs.
 
     Parameters
     ----------
     n, k : int
-        Number of records ≥ 1 and of cells ≥ 2.
-    decay : float
-        m > 0, in nats a replaced record.
+        Number of records, ≥ 1, and of categories, ≥ 2.
+    inverse_temperature : float
+        m > 0, in nats per replaced record.
 
     Returns
     -------
@@ -102,86 +101,87 @@ def hamming_loss(n: int, k: int, decay: float) -> HammingLoss:
     Raises
     ------
     ValueError
-        If an argument is not allowed or `require_hamming` refuses.
+        If an argument is not allowed or `require_hamming` raises.
 
     Notes
     -----
     For neighbours c and c', ln Pr[r|c] − ln Pr[r|c'] = m·(d(c', r) − d(c, r)) + ln Z(c') − ln Z(c). By the triangle
-    inequality d(c', r) − d(c, r) ≤ d(c', c) = 1, and r = c attains it, whatever the pair. So
+    inequality d(c', r) − d(c, r) ≤ d(c', c) = 1, with equality at r = c for every pair. So
 
         loss = m + max over neighbours of ln Z(c') − ln Z(c).
 
-    Each pair occurs in both orders, hence the maximum is ≥ 0 and the loss is ≥ m. Each d moves by at most 1, so Z by a
-    factor of at most exp(m), and the loss is ≤ 2m. Z does not depend on the order of the cells: sorted counts are
-    enough, with the moves of a record from a larger cell to a smaller one (the opposite move is the same pair, read
-    from its other end; between cells that differ by one it only swaps them).
+    Each pair occurs in both orders, hence the maximum is ≥ 0 and the loss is ≥ m. Each d changes by at most 1, so Z
+    changes by a factor of at most exp(m), and the loss is ≤ 2m. Z is invariant under permutations of the categories.
+    It is therefore sufficient to consider sorted counts and moves of a record from a larger to a smaller category: the
+    opposite move is the same pair in reverse order, and between categories that differ by one it only swaps them.
 
     Examples
     --------
-    >>> loss, data_set, neighbour = hamming_loss(10, 3, decay=0.7)
+    >>> loss, data_set, neighbour = hamming_loss(10, 3, inverse_temperature=0.7)
     >>> round(loss, 6), data_set, neighbour
     (1.017853, array([ 0, 0, 10]), array([0, 1, 9]))
     """
-    require_hamming_decay(decay)
+    require_inverse_temperature(inverse_temperature)
     require_hamming(n, k)
     n_sorted = _count_sorted(n, k)
     normalisers = np.empty(int(n_sorted[k, n]))
-    _fill_normalisers(n, _loss_sums(n, k, decay), normalisers)
+    _fill_normalisers(n, _loss_sums(n, k, inverse_temperature), normalisers)
     pair = np.zeros((2, k), dtype=np.int64)
     ratio = _largest_ratio(n, n_sorted, normalisers, pair)
-    return HammingLoss(decay + math.log(ratio), pair[0], pair[1])
+    return HammingLoss(inverse_temperature + math.log(ratio), pair[0], pair[1])
 
 
 @lru_cache(maxsize=4096)
 def calibrate_hamming(n: int, k: int, epsilon: float) -> float:
-    """Return the largest decay whose `hamming_loss` is at most `epsilon`.
+    """Return the largest inverse temperature whose `hamming_loss` is at most `epsilon`.
 
     Parameters
     ----------
     n, k : int
-        Number of records ≥ 1 and of cells ≥ 2.
+        Number of records, ≥ 1, and of categories, ≥ 2.
     epsilon : float
         Privacy loss in nats, finite and > 0.
 
     Returns
     -------
     float
-        m, between ε/2 and ε. Its own loss has been computed and is ≤ ε.
+        m, between ε/2 and ε. Its exact loss is ≤ ε.
 
     Raises
     ------
     ValueError
-        If an argument is not allowed or `require_hamming` refuses.
+        If an argument is not allowed or `require_hamming` raises.
 
     Notes
     -----
-    As m ≤ loss ≤ 2m, nothing above ε is allowed, and ε/2 is. That the loss increases in between is not assumed: a grid
-    is searched from ε downwards for the first allowed decay, and only the gap above it is bisected. A decay is refused
-    if a pair of neighbours known from an earlier search exceeds ε there, which costs two normalisers, and allowed only
-    after a search over all pairs.
+    As m ≤ loss ≤ 2m, no m above ε is private, and ε/2 is. The loss is not assumed to increase in between: a grid is
+    searched downwards from ε for the first private m, and only the interval above it is bisected. A value is rejected
+    if the loss of a pair of neighbours from an earlier search exceeds ε, which takes two normalisers. It is accepted
+    only after a search over all pairs.
 
     Examples
     --------
-    >>> decay = calibrate_hamming(100, 3, 1.0)
-    >>> round(decay, 6), round(hamming_loss(100, 3, decay).loss, 12)
+    >>> m = calibrate_hamming(100, 3, 1.0)
+    >>> round(m, 6), round(hamming_loss(100, 3, m).loss, 12)
     (0.682546, 1.0)
     """
     epsilon = validate_epsilon(epsilon)
     require_hamming(n, k)
     pairs: list[NDArray[np.int64]] = []
 
-    def surely_exceeds(decay: float) -> bool:
+    def surely_exceeds(inverse_temperature: float) -> bool:
         if not pairs:
             return False
-        sums = _loss_sums(n, k, decay)
+        sums = _loss_sums(n, k, inverse_temperature)
         return any(
-            decay + math.log(_normaliser(second, sums) / _normaliser(first, sums)) > epsilon for first, second in pairs
+            inverse_temperature + math.log(_normaliser(second, sums) / _normaliser(first, sums)) > epsilon
+            for first, second in pairs
         )
 
-    def allowed(decay: float) -> bool:
-        if surely_exceeds(decay):
+    def allowed(inverse_temperature: float) -> bool:
+        if surely_exceeds(inverse_temperature):
             return False
-        found = hamming_loss(n, k, decay)
+        found = hamming_loss(n, k, inverse_temperature)
         if found.loss > epsilon:
             pairs.append(np.stack([found.data_set, found.neighbour]))
         return found.loss <= epsilon
@@ -193,9 +193,9 @@ def calibrate_hamming(n: int, k: int, epsilon: float) -> float:
             break
         high = low
     else:
-        raise AssertionError(f"no decay is allowed for n = {n}, k = {k}, epsilon = {epsilon}")
+        raise AssertionError(f"no inverse temperature is private for n = {n}, k = {k}, epsilon = {epsilon}")
     while high - low > 1e-15 * epsilon:
-        # Bisection between the allowed decay and the refused one, by the known pairs alone; then a search to confirm.
+        # Bisect between the accepted and the rejected value with the known pairs only; then search all pairs.
         inner, outer = low, high
         while inner < (middle := 0.5 * (inner + outer)) < outer and outer - inner > 1e-15 * epsilon:
             if surely_exceeds(middle):
@@ -204,15 +204,15 @@ def calibrate_hamming(n: int, k: int, epsilon: float) -> float:
                 inner = middle
         if inner == low or allowed(inner):
             return inner
-        high = inner  # another pair exceeds ε here; it is known from now on
+        high = inner  # another pair exceeds ε; it has been added to the known pairs
     return low
 
 
-def _loss_sums(n: int, k: int, decay: float) -> NDArray[np.float64]:
-    """Return the coefficients of S(x; t): Σ_{a≤x} C(a, j)·exp(−decay·a), j < k − 1, shape (k − 1, n + 1)."""
+def _loss_sums(n: int, k: int, inverse_temperature: float) -> NDArray[np.float64]:
+    """Return the coefficients Σ_{a≤x} C(a, j)·exp(−m·a) of S(x; t), j < k − 1, shape (k − 1, n + 1)."""
     a = np.arange(n + 1)
     sums = np.empty((k - 1, n + 1))
-    term = np.exp(-decay * a)
+    term = np.exp(-inverse_temperature * a)
     for j in range(k - 1):
         np.cumsum(term, out=sums[j])
         term *= (a - j) / (j + 1)
@@ -220,7 +220,7 @@ def _loss_sums(n: int, k: int, decay: float) -> NDArray[np.float64]:
 
 
 def _count_sorted(n: int, k: int) -> NDArray[np.int64]:
-    """Return P with P[j, m] the number of ways to write m as an ordered sum of j numbers ≥ 0, the smallest first."""
+    """Return P with P[j, m] the number of partitions of m into at most j parts."""
     table = np.zeros((k + 1, n + 1), dtype=np.int64)
     table[0, 0] = 1
     for j in range(1, k + 1):
@@ -231,8 +231,8 @@ def _count_sorted(n: int, k: int) -> NDArray[np.int64]:
 
 
 @kernel
-def _add_cell(products, losses, updated):
-    """Multiply one more cell into Σ_V Π_{i∈V} S(cᵢ; t), the row v for sets V of v cells, cut after t^(k−1−v)."""
+def _add_category(products, losses, updated):
+    """Add a category to Σ_V Π_{i∈V} S(cᵢ; t); row v is for sets V of v categories, truncated after t^(k−1−v)."""
     k = products.shape[0]
     for v in range(k):
         for degree in range(k - v):
@@ -245,7 +245,7 @@ def _add_cell(products, losses, updated):
 
 @kernel
 def _alternating_sum(products):
-    """Return Z from the sums over the sets V of losing cells, V neither empty nor all cells."""
+    """Return Z from the sums over non-empty proper subsets V of losing categories."""
     k = products.shape[0]
     total = 1.0 if k % 2 else -1.0
     for v in range(1, k):
@@ -261,25 +261,25 @@ def _normaliser(counts, sums):
     k = counts.size
     products, updated = np.zeros((k, k)), np.zeros((k, k))
     products[0, 0] = 1.0
-    for cell in range(k):
-        _add_cell(products, sums[:, counts[cell]], updated)
+    for category in range(k):
+        _add_category(products, sums[:, counts[category]], updated)
         products, updated = updated, products
     return _alternating_sum(products)
 
 
 @kernel
 def _next_sorted(counts):
-    """Advance to the next counts, the smallest cell first; return the first cell that changed, −1 after the last."""
+    """Advance to the next ascending counts; return the first changed category, or −1 after the last counts."""
     k = counts.size
     rest = counts[k - 1]
-    for cell in range(k - 2, -1, -1):
-        rest += counts[cell]
-        value = counts[cell] + 1
-        if value * (k - cell) <= rest:
-            for later in range(cell, k - 1):
+    for category in range(k - 2, -1, -1):
+        rest += counts[category]
+        value = counts[category] + 1
+        if value * (k - category) <= rest:
+            for later in range(category, k - 1):
                 counts[later] = value
-            counts[k - 1] = rest - value * (k - 1 - cell)
-            return cell
+            counts[k - 1] = rest - value * (k - 1 - category)
+            return category
     return -1
 
 
@@ -289,29 +289,29 @@ def _fill_normalisers(n, sums, normalisers):
     by_value = sums.T.copy()
     counts = np.zeros(k, dtype=np.int64)
     counts[k - 1] = n
-    # levels[i] holds the products over the first i cells: a step recomputes those from its first changed cell on.
+    # levels[i] holds the products over the first i categories; a step recomputes them from the first changed one.
     levels = np.zeros((k + 1, k, k))
     levels[0, 0, 0] = 1.0
     changed = 0
     for rank in range(normalisers.size):
-        for cell in range(changed, k):
-            _add_cell(levels[cell], by_value[counts[cell]], levels[cell + 1])
+        for category in range(changed, k):
+            _add_category(levels[category], by_value[counts[category]], levels[category + 1])
         normalisers[rank] = _alternating_sum(levels[k])
         changed = _next_sorted(counts)
 
 
 @kernel
 def _rank_sorted(counts, n_sorted):
-    """Return the place of `counts` in the order of `_next_sorted`."""
+    """Return the rank of `counts` in the order of `_next_sorted`."""
     k = counts.size
     rest, least, rank = 0, 0, 0
-    for cell in range(k):
-        rest += counts[cell]
-    for cell in range(k - 1):
-        width = k - cell
-        rank += n_sorted[width, rest - least * width] - n_sorted[width, rest - counts[cell] * width]
-        rest -= counts[cell]
-        least = counts[cell]
+    for category in range(k):
+        rest += counts[category]
+    for category in range(k - 1):
+        width = k - category
+        rank += n_sorted[width, rest - least * width] - n_sorted[width, rest - counts[category] * width]
+        rest -= counts[category]
+        least = counts[category]
     return rank
 
 
@@ -320,13 +320,13 @@ def _largest_ratio(n, n_sorted, normalisers, pair):
     k = pair.shape[1]
     counts = np.zeros(k, dtype=np.int64)
     counts[k - 1] = n
-    # At n = 1 all data sets are permutations of one.
+    # At n = 1 all data sets are permutations of each other.
     pair[0, k - 1], pair[1, k - 1], pair[1, k - 2] = n, n - 1, 1
     largest = 1.0
     for rank in range(normalisers.size):
         for taker in range(k - 1):
             if counts[taker] == counts[taker + 1]:
-                continue  # of equal cells the last takes, the first gives: the counts stay sorted
+                continue  # of equal categories the last gains and the first loses, so the counts stay sorted
             for giver in range(taker + 1, k):
                 if counts[giver] == counts[giver - 1] or counts[giver] < counts[taker] + 2:
                     continue
@@ -336,9 +336,9 @@ def _largest_ratio(n, n_sorted, normalisers, pair):
                 if max(ratio, 1.0 / ratio) > largest:
                     largest = max(ratio, 1.0 / ratio)
                     one, other = (1, 0) if ratio > 1.0 else (0, 1)
-                    for cell in range(k):
-                        pair[one, cell] = counts[cell]
-                        pair[other, cell] = counts[cell]
+                    for category in range(k):
+                        pair[one, category] = counts[category]
+                        pair[other, category] = counts[category]
                     pair[other, taker] -= 1
                     pair[other, giver] += 1
                 counts[taker] -= 1

@@ -1,11 +1,11 @@
-"""Noise on counts, released as counts: the Laplace baselines of P0 and the two-sided geometric mechanism.
+"""Counts released with noise: the Laplace baselines of P0 and the two-sided geometric mechanism.
 
-The first k − 1 counts receive noise Z, are rounded and are clipped in order, so that the released counts are again a
-histogram of n records:
+Noise Z is added to the first k − 1 counts, which are rounded and clipped in order, so that the released counts are
+again a histogram of n records:
 
     c̃ᵢ = clip( round(cᵢ + Zᵢ), 0, n − Σ_{j<i} c̃ⱼ )  for i < k,   c̃ₖ = n − Σ_{j<k} c̃ⱼ.
 
-Z has the density ∝ exp(−|z|/b) on the reals (Laplace) or these probabilities on the integers (two-sided geometric).
+Z has the density ∝ exp(−|z|/b) on the reals (Laplace) or the pmf ∝ exp(−|z|/b) on the integers (two-sided geometric).
 
 References
 ----------
@@ -27,7 +27,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from mechanisms.conjugate import count_candidates, validate_counts, validate_prior
 from mechanisms.counts.candidates import (
-    cell_deficits,
+    category_deficits,
     enumerate_rows,
     require_enumerable,
     require_streamable,
@@ -43,13 +43,13 @@ __all__ = ["NoisyCounts", "geometric_counts", "histogram_sensitivity", "laplace_
 def histogram_sensitivity(k: int) -> int:
     """Return the ℓ₁ sensitivity of the k − 1 released counts when one record is replaced.
 
-    One number that moves by one at k = 2; two numbers that move by one each at k ≥ 3 (P0, "Preliminary
-    Experimental Results").
+    At k = 2 one count changes by one; at k ≥ 3 two counts change by one each (P0, "Preliminary Experimental
+    Results").
 
     Parameters
     ----------
     k : int
-        Number of cells, ≥ 2.
+        Number of categories, ≥ 2.
 
     Returns
     -------
@@ -66,19 +66,19 @@ def histogram_sensitivity(k: int) -> int:
     (1, 2)
     """
     if k < 2:
-        raise ValueError(f"k must be >= 2, got {k}; a binomial has 2 cells")
+        raise ValueError(f"k must be >= 2, got {k}; use 2 for a binomial")
     return 1 if k == 2 else 2
 
 
 def laplace_counts(prior: ArrayLike, counts: ArrayLike, noise_scale: float) -> NoisyCounts:
-    """Prepare the release of `counts` with Laplace noise of scale `noise_scale`.
+    """Return the release of `counts` with Laplace noise of scale `noise_scale`.
 
     Parameters
     ----------
     prior : array_like, shape (k,)
-        Dirichlet parameters, finite and > 0. They matter for the distance only, not for the release.
+        Dirichlet parameters, finite and > 0. They affect the distance, not the release.
     counts : array_like, shape (k,)
-        The true counts c: whole numbers ≥ 0 with sum n ≥ 1.
+        True counts c: integers ≥ 0 with sum n ≥ 1.
     noise_scale : float
         b > 0, in records.
 
@@ -88,10 +88,10 @@ def laplace_counts(prior: ArrayLike, counts: ArrayLike, noise_scale: float) -> N
 
     Privacy
     -------
-    (Δ/b)-DP, replace-one with n public, where Δ is `histogram_sensitivity`. Rounding and clipping use released
-    numbers and n only, and are post-processing. It holds for noise in real arithmetic: doubles leak through their
-    rounding (Mironov, "On significance of the least significant bits for differential privacy", CCS 2012), so these
-    draws serve simulation, not the protection of data.
+    (Δ/b)-DP, replace-one with n public, where Δ is `histogram_sensitivity`. Rounding and clipping are post-processing,
+    as they use only released numbers and n. The guarantee assumes noise in real arithmetic. Floating-point rounding
+    leaks information (Mironov, "On significance of the least significant bits for differential privacy", CCS 2012), so
+    these draws are for simulation, not for the protection of data.
 
     Raises
     ------
@@ -110,19 +110,19 @@ def laplace_counts(prior: ArrayLike, counts: ArrayLike, noise_scale: float) -> N
 
 
 def geometric_counts(prior: ArrayLike, counts: ArrayLike, noise_scale: float) -> NoisyCounts:
-    """Prepare the release of `counts` with two-sided geometric noise: Pr[Z = z] ∝ exp(−|z|/noise_scale), z integer.
+    """Return the release of `counts` with two-sided geometric noise: Pr[Z = z] ∝ exp(−|z|/noise_scale), z integer.
 
-    At k = 2 it is the truncated geometric mechanism of Ghosh, Roughgarden & Sundararajan (2012): whatever one believes
-    of the count, and whatever loss grows with |c − c̃|, some post-processing of it is the best ε-DP release.
+    At k = 2 this is the truncated geometric mechanism of Ghosh, Roughgarden & Sundararajan (2012). For every prior on
+    the count and every loss that is monotone in |c − c̃|, some post-processing of it is an optimal ε-DP release.
 
     Parameters
     ----------
     prior : array_like, shape (k,)
-        Dirichlet parameters, finite and > 0. They matter for the distance only, not for the release.
+        Dirichlet parameters, finite and > 0. They affect the distance, not the release.
     counts : array_like, shape (k,)
-        The true counts c: whole numbers ≥ 0 with sum n ≥ 1.
+        True counts c: integers ≥ 0 with sum n ≥ 1.
     noise_scale : float
-        b > 0, in records: the probability falls by the factor exp(1/b) a step.
+        b > 0, in records: the probability decreases by the factor exp(−1/b) per step.
 
     Returns
     -------
@@ -131,8 +131,8 @@ def geometric_counts(prior: ArrayLike, counts: ArrayLike, noise_scale: float) ->
     Privacy
     -------
     (Δ/b)-DP, replace-one with n public, where Δ is `histogram_sensitivity`; at k = 2 the loss is exactly 1/b. Clipping
-    uses released numbers and n only, and is post-processing. The noise is a function of one double, whose far tail has
-    the resolution of the uniform it came from: these draws serve simulation, not the protection of data.
+    is post-processing, as it uses only released numbers and n. The noise is a function of one double, and its tail has
+    the resolution of the uniform: these draws are for simulation, not for the protection of data.
 
     Raises
     ------
@@ -163,7 +163,7 @@ def _noisy_counts(
 
 @dataclass(frozen=True, eq=False)
 class NoisyCounts(CountRelease):
-    """The release of counts with noise at one data set; build it with `laplace_counts` or `geometric_counts`."""
+    """Distribution of noisy counts at one data set, created by `laplace_counts` or `geometric_counts`."""
 
     prior: NDArray[np.float64]
     counts: NDArray[np.int64]
@@ -172,18 +172,18 @@ class NoisyCounts(CountRelease):
 
     @property
     def n_uniforms(self) -> int:
-        """Uniforms a draw takes: one a noisy cell."""
+        """Number of uniforms per draw: one per noisy category."""
         return self.k - 1
 
     def sample(self, uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Draw released counts; one uniform a noisy cell, see `CountRelease.sample`."""
+        """Draw released counts; see `CountRelease.sample`."""
         u = require_uniforms(uniforms, self.n_uniforms)
         released = np.empty((len(u), self.k), dtype=np.int64)
         _clip_in_order(self.counts, _NOISES[self.noise].draw(u, self.noise_scale), released)
         return released
 
     def expected_hellinger(self) -> float:
-        """Return the exact mean of H(true posterior, released posterior): one pass over all candidates.
+        """Return the exact mean of H(true posterior, released posterior), by streaming over all candidates.
 
         Raises
         ------
@@ -192,8 +192,8 @@ class NoisyCounts(CountRelease):
         """
         require_streamable(self.n, self.k)
         rows = enumerate_rows(self.n, self.k)
-        deficits = cell_deficits(self.prior, self.counts)
-        log_interior, log_upper = self._log_cell_distributions()
+        deficits = category_deficits(self.prior, self.counts)
+        log_interior, log_upper = self._log_category_pmfs()
         return float(
             _stream_mean(
                 rows[:, -1],
@@ -207,10 +207,10 @@ class NoisyCounts(CountRelease):
         )
 
     def log_probabilities(self) -> NDArray[np.float64]:
-        """List the log-pmf over all candidates; see `CountRelease.log_probabilities`."""
+        """Return the log-pmf over all candidates; see `CountRelease.log_probabilities`."""
         require_enumerable(self.n, self.k)
         rows = enumerate_rows(self.n, self.k)
-        log_interior, log_upper = self._log_cell_distributions()
+        log_interior, log_upper = self._log_category_pmfs()
         log_pmf = np.empty(count_candidates(self.n, self.k))
         _fill_log_pmf(
             rows[:, -1],
@@ -221,10 +221,10 @@ class NoisyCounts(CountRelease):
         )
         return log_pmf
 
-    def _log_cell_distributions(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return, for the noisy cells, ln Pr[round = x] (at x = 0: ln Pr[round ≤ 0]) and ln Pr[round ≥ x], (k-1, n+1).
+    def _log_category_pmfs(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return ln Pr[X = x], at x = 0 ln Pr[X ≤ 0], and ln Pr[X ≥ x] of the rounded counts X, shape (k − 1, n + 1).
 
-        Both noises are symmetric: Pr[round ≤ 0] = Pr[noise ≤ −c] = Pr[noise ≥ c].
+        As the noise Z is symmetric, Pr[X ≤ 0] = Pr[round(Z) ≤ −c] = Pr[round(Z) ≥ c].
         """
         noise = _NOISES[self.noise]
         offset = np.arange(self.n + 1) - self.counts[:-1, None]
@@ -235,41 +235,41 @@ class NoisyCounts(CountRelease):
     def _row_log_probabilities(
         self, rows: NDArray[np.int64], log_interior: NDArray[np.float64], log_upper: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        """Return the log probability of each row: of its prefix, cell by cell given the cells before."""
+        """Return the log probability of the prefix of each row."""
         total = np.zeros(len(rows))
         remaining = np.full(len(rows), self.n)
-        for cell in range(self.k - 2):
-            x = rows[:, cell]
-            at_top = np.where(remaining == 0, 0.0, log_upper[cell, remaining])  # clipping to {0} leaves no choice
-            total += np.where(x == remaining, at_top, log_interior[cell, x])
+        for category in range(self.k - 2):
+            x = rows[:, category]
+            at_top = np.where(remaining == 0, 0.0, log_upper[category, remaining])  # clipped to 0
+            total += np.where(x == remaining, at_top, log_interior[category, x])
             remaining -= x
         return total
 
 
 def _log_one_minus_exp(x: float) -> float:
-    """Return ln(1 − exp(−x)), x > 0, accurate whether exp(−x) is close to one or to zero."""
+    """Return ln(1 − exp(−x)) for x > 0, accurate for exp(−x) close to zero or one."""
     return math.log(-math.expm1(-x)) if x < 1.0 else math.log1p(-math.exp(-x))
 
 
 def _laplace_log_equal(away: NDArray[np.int64], scale: float) -> NDArray[np.float64]:
-    """Return ln Pr[|Z − d| < ½], d ≥ 0: in logs the tail is a product, not a difference of distribution functions."""
+    """Return ln Pr[|Z − d| < ½] for d ≥ 0, without differences of distribution functions."""
     side = -(away - 0.5) / scale + (math.log(0.5) + _log_one_minus_exp(1.0 / scale))
     return np.where(away == 0, _log_one_minus_exp(0.5 / scale), side)
 
 
 def _laplace_log_at_least(offset: NDArray[np.int64], scale: float) -> NDArray[np.float64]:
-    """Return ln Pr[Z ≥ offset − ½], each tail from its own side."""
+    """Return ln Pr[Z ≥ offset − ½], accurate in both tails."""
     log_half_tail = math.log(0.5) - np.abs(offset - 0.5) / scale
     return np.where(offset >= 1, log_half_tail, np.log1p(-np.exp(log_half_tail)))
 
 
 def _geometric_log_equal(away: NDArray[np.int64], scale: float) -> NDArray[np.float64]:
-    """Return ln Pr[Z = d] = ln (1 − q)/(1 + q) + d·ln q, q = exp(−1/scale)."""
+    """Return ln Pr[Z = d] = ln (1 − q)/(1 + q) + d·ln q with q = exp(−1/scale)."""
     return -away / scale + (_log_one_minus_exp(1.0 / scale) - math.log1p(math.exp(-1.0 / scale)))
 
 
 def _geometric_log_at_least(offset: NDArray[np.int64], scale: float) -> NDArray[np.float64]:
-    """Return ln Pr[Z ≥ offset], each tail from its own side: qᵈ/(1 + q) for d ≥ 1, one minus that of 1 − d below."""
+    """Return ln Pr[Z ≥ d]: qᵈ/(1 + q) for d ≥ 1, and 1 − Pr[Z ≥ 1 − d] for d ≤ 0."""
     log_tail = -np.maximum(offset, 1 - offset) / scale - math.log1p(math.exp(-1.0 / scale))
     return np.where(offset >= 1, log_tail, np.log1p(-np.exp(log_tail)))
 
@@ -278,15 +278,15 @@ def _geometric_log_at_least(offset: NDArray[np.int64], scale: float) -> NDArray[
 def _laplace_draw(uniforms, scale):
     noise = np.empty(uniforms.shape)
     for trial in range(uniforms.shape[0]):
-        for cell in range(uniforms.shape[1]):
-            u = uniforms[trial, cell]
-            # Inverse distribution function, each tail from its own side: 1 − u is exact for u ≥ ½.
+        for category in range(uniforms.shape[1]):
+            u = uniforms[trial, category]
+            # Inverse distribution function, separately in each tail: 1 − u is exact for u ≥ ½.
             if u == 0.0:
-                noise[trial, cell] = -np.inf
+                noise[trial, category] = -np.inf
             elif u < 0.5:
-                noise[trial, cell] = scale * math.log(2.0 * u)
+                noise[trial, category] = scale * math.log(2.0 * u)
             else:
-                noise[trial, cell] = -scale * math.log(2.0 * (1.0 - u))
+                noise[trial, category] = -scale * math.log(2.0 * (1.0 - u))
     return noise
 
 
@@ -295,21 +295,21 @@ def _geometric_draw(uniforms, scale):
     noise = np.empty(uniforms.shape)
     q = math.exp(-1.0 / scale)
     for trial in range(uniforms.shape[0]):
-        for cell in range(uniforms.shape[1]):
-            u = uniforms[trial, cell]
+        for category in range(uniforms.shape[1]):
+            u = uniforms[trial, category]
             # The smallest z with F(z) > u: F(z) = q^(−z)/(1 + q) below zero, 1 − q^(z+1)/(1 + q) from zero on.
             if u == 0.0:
-                noise[trial, cell] = -np.inf
+                noise[trial, category] = -np.inf
             elif u * (1.0 + q) < q:
-                noise[trial, cell] = min(np.floor(scale * math.log(u * (1.0 + q))) + 1.0, -1.0)
+                noise[trial, category] = min(np.floor(scale * math.log(u * (1.0 + q))) + 1.0, -1.0)
             else:
-                noise[trial, cell] = max(np.floor(-scale * math.log((1.0 - u) * (1.0 + q))), 0.0)
+                noise[trial, category] = max(np.floor(-scale * math.log((1.0 - u) * (1.0 + q))), 0.0)
     return noise
 
 
 @dataclass(frozen=True)
 class _Noise:
-    """A symmetric noise: its inverse distribution function, and its log-pmf after rounding."""
+    """Symmetric noise: draws by inversion, and log probabilities after rounding."""
 
     draw: Callable[[NDArray[np.float64], float], NDArray[np.float64]]
     log_equal: Callable[[NDArray[np.int64], float], NDArray[np.float64]]
@@ -328,10 +328,10 @@ def _clip_in_order(counts, noise, released):
     n = counts.sum()
     for trial in range(trials):
         remaining = n
-        for cell in range(n_noisy):
-            # Clipped as a float: far noise exceeds the integers.
-            x = np.int64(min(max(np.rint(counts[cell] + noise[trial, cell]), 0.0), float(remaining)))
-            released[trial, cell] = x
+        for category in range(n_noisy):
+            # Clip as a float, as large noise may exceed the range of int64.
+            x = np.int64(min(max(np.rint(counts[category] + noise[trial, category]), 0.0), float(remaining)))
+            released[trial, category] = x
             remaining -= x
         released[trial, n_noisy] = remaining
 

@@ -1,25 +1,25 @@
-"""The best possible ε-DP release of counts, as a linear program: the limit for every other mechanism.
+"""Optimal ε-DP release of counts as a linear program: a lower bound for the error of every other mechanism.
 
-A release is a table of probabilities p(r|c), data sets c and outputs r both running over all counts of n records in k
-cells. Privacy and normalisation are linear in it,
+A release is a table of probabilities p(r|c), where data sets c and outputs r are all counts of n records in k
+categories. Privacy and normalisation are linear constraints,
 
     p(r|c) ≤ exp(ε)·p(r|c')  for neighbours c, c' and all r,   Σ_r p(r|c) = 1,   p ≥ 0,
 
-and so is the expected distance E_c = Σ_r p(r|c)·H(posterior(c), posterior(r)). Three objectives:
+and the expected distance E_c = Σ_r p(r|c)·H(posterior(c), posterior(r)) is linear as well. There are three objectives:
 
 * ``"worst-case"``: the smallest max_c E_c.
-* ``"balanced"``: among the distributions of the smallest worst case, the smallest mean of E_c over the orderings of
+* ``"balanced"``: among the solutions of the smallest worst case, the smallest mean of E_c over the permutations of
   `balanced_counts`.
-* ``"average"``: the smallest mean of E_c over data sets that the model predicts, c Dirichlet–multinomial.
+* ``"average"``: the smallest mean of E_c over the prior predictive distribution of c, Dirichlet–multinomial.
 
-The balanced objective cannot stand alone: the constant answer r = c* is private for every ε and has distance 0 at c*.
-With the worst case held at its optimum the same weakness returns as n grows. The worst case is reached where counts are
-extreme and posteriors narrow; far from there it binds little, and the program favours the balanced data at the cost of
-data sets nearby. A small balanced value is therefore a bound for E_c, and no sign of a good mechanism.
+The balanced objective is constrained by the worst case, since the constant answer r = c* is private for every ε and has
+distance 0 at c*. This constraint becomes weaker as n grows: the worst case is attained at extreme counts, where
+posteriors are narrow, and the program improves balanced data at the cost of nearby data sets. A small balanced value
+is therefore a lower bound for E_c, not evidence of a good mechanism.
 
-Permutations of cells with equal prior leave constraints and objectives as they are. Averaging a distribution over them keeps it
-private, and does not increase an objective, which is convex; so some optimal distribution is invariant, and one variable a class
-of pairs (c, r) is enough.
+Permutations of categories with equal prior preserve constraints and objectives. Averaging a distribution over them
+preserves privacy and does not increase a convex objective. Some optimal distribution is therefore invariant, and one
+variable per class of pairs (c, r) is sufficient.
 
 References
 ----------
@@ -70,24 +70,24 @@ MAX_VARIABLES = 10_000
 """Largest number of variables: about a minute on one core. With equal priors n ≤ 140, 20, 12 at k = 2, 3, 4."""
 
 MAX_PAIRS = 4_000_000
-"""Largest number of pairs of a data set and an output, before symmetry makes fewer variables of them."""
+"""Largest number of pairs of a data set and an output, before reduction by symmetry."""
 
 MAX_EPSILON = 100.0
-"""Largest ε of a linear program, in nats: beyond it exp(ε) leaves the solver no digits."""
+"""Largest ε of a linear program, in nats; for larger values exp(ε) exceeds the precision of the solver."""
 
 _SLACK = 1e-7
-"""How far, relatively, the worst case may be above its optimum while the balanced objective is minimised."""
+"""Relative slack of the worst case while the balanced objective is minimised."""
 
 _SPAN = 50.0
-"""n·ε above which the simplex method is tried before the interior point method; measured."""
+"""Value of n·ε above which the simplex method is tried before the interior point method; chosen by timing."""
 
 _TOLERANCE = 1e-9
-"""Feasibility asked of the solver; what remains is repaired."""
+"""Feasibility tolerance of the solver; remaining violations are repaired."""
 
 
 @dataclass(frozen=True, eq=False)
 class OptimalDistribution:
-    """An optimal ε-DP distribution of released counts at every data set; build it with `optimal_distribution`."""
+    """Optimal ε-DP distribution of released counts at every data set, created by `optimal_distribution`."""
 
     prior: NDArray[np.float64]
     n: int
@@ -98,7 +98,7 @@ class OptimalDistribution:
     expected: NDArray[np.float64]
     """E_c of each data set, shape (D,)."""
     loss: float
-    """Largest ln p(r|c) − ln p(r|c') over neighbours and outputs, as computed: at most ε."""
+    """Computed maximum of ln p(r|c) − ln p(r|c') over neighbours and outputs, at most ε."""
 
     @property
     def worst_case(self) -> float:
@@ -107,18 +107,18 @@ class OptimalDistribution:
 
 
 def require_solvable(n: int, k: int) -> None:
-    """Refuse problems that are too large for a linear program even if all prior entries are equal.
+    """Raise ValueError if the linear program is too large even for equal prior entries.
 
     Parameters
     ----------
     n, k : int
-        Number of records and of cells.
+        Number of records and of categories.
 
     Raises
     ------
     ValueError
-        If the pairs of a data set and an output number more than `MAX_PAIRS`, or over k! more than `MAX_VARIABLES`. A
-        prior whose entries differ has less symmetry, and `optimal_distribution` may still refuse it.
+        If there are more than `MAX_PAIRS` pairs of a data set and an output, or if this number divided by k! exceeds
+        `MAX_VARIABLES`. Priors with unequal entries have less symmetry and may still fail in `optimal_distribution`.
 
     Examples
     --------
@@ -130,14 +130,14 @@ def require_solvable(n: int, k: int) -> None:
     if n_pairs > MAX_PAIRS:
         raise ValueError(
             f"pairs of a data set and an output must number at most {MAX_PAIRS:,}, got {n_pairs:,} (n = {n}, k = {k}); "
-            "use fewer records or cells, or a mechanism in closed form"
+            "use fewer records or categories, or a mechanism in closed form"
         )
 
 
 def optimal_distribution(
     prior: ArrayLike, n: int, epsilon: float, objective: Objective = "balanced"
 ) -> OptimalDistribution:
-    """Solve for an optimal ε-DP distribution; solutions are remembered.
+    """Return an optimal ε-DP distribution; solutions are cached.
 
     Parameters
     ----------
@@ -148,7 +148,7 @@ def optimal_distribution(
     epsilon : float
         Privacy loss in nats, finite and > 0.
     objective : {"worst-case", "balanced", "average"}
-        What is minimised; see the module.
+        Minimised quantity; see the module.
 
     Returns
     -------
@@ -156,8 +156,9 @@ def optimal_distribution(
 
     Privacy
     -------
-    ε-DP, replace-one with n public. The solver satisfies constraints to about 1e-9. Its distribution is mixed with the smallest
-    sufficient share of the uniform distribution, and the loss of the result is computed: `OptimalDistribution.loss` ≤ ε.
+    ε-DP, replace-one with n public. The solver satisfies constraints to about 1e-9. Its solution is mixed with the
+    smallest sufficient share of the uniform distribution, and the loss of the result is computed:
+    `OptimalDistribution.loss` ≤ ε.
 
     Raises
     ------
@@ -166,7 +167,7 @@ def optimal_distribution(
 
     Examples
     --------
-    With one record and two cells the optimum is randomised response:
+    With one record and two categories the optimum is randomised response:
 
     >>> distribution = optimal_distribution([1, 1], 1, epsilon=1.0)
     >>> print(np.round(np.exp(distribution.log_pmf), 4))
@@ -178,13 +179,15 @@ def optimal_distribution(
     alpha = validate_prior(prior)
     epsilon = validate_epsilon(epsilon)
     if objective not in ("worst-case", "balanced", "average"):
-        raise ValueError(f"objective must be 'worst-case', 'balanced' or 'average', got {objective!r}")
+        raise ValueError(
+            f"objective must be 'worst-case', 'balanced' or 'average', got {objective!r}; choose one of them"
+        )
     if epsilon > MAX_EPSILON:
         raise ValueError(
             f"epsilon must be <= {MAX_EPSILON:g} for the linear program, got {epsilon}; choose another mechanism"
         )
     require_solvable(n, alpha.size)
-    # Solved for the sorted prior, so that neither the solver nor the memory can tell orders of the cells apart.
+    # Solve for the sorted prior, so that solution and cache do not depend on the order of the categories.
     order = np.argsort(alpha, kind="stable")
     solved = _solve(tuple(alpha[order].tolist()), int(n), epsilon, objective)
     if np.array_equal(order, np.arange(alpha.size)):
@@ -200,14 +203,14 @@ def optimal_distribution(
 def optimal_counts(
     prior: ArrayLike, counts: ArrayLike, epsilon: float, objective: Objective = "balanced"
 ) -> OptimalCounts:
-    """Prepare the release of `counts` by an optimal distribution.
+    """Return the release of `counts` by an optimal distribution.
 
     Parameters
     ----------
     prior : array_like, shape (k,)
         Dirichlet parameters, finite and > 0.
     counts : array_like, shape (k,)
-        The true counts c: whole numbers ≥ 0 with sum n ≥ 1.
+        True counts c: integers ≥ 0 with sum n ≥ 1.
     epsilon : float
         Privacy loss in nats, finite and > 0.
     objective : {"worst-case", "balanced", "average"}
@@ -224,7 +227,7 @@ def optimal_counts(
     Raises
     ------
     ValueError
-        As `optimal_distribution`.
+        If `optimal_distribution` raises.
 
     Examples
     --------
@@ -243,7 +246,7 @@ def optimal_counts(
 
 @dataclass(frozen=True, eq=False)
 class OptimalCounts(CountRelease):
-    """The optimal distribution of released counts at one data set; build it with `optimal_counts`."""
+    """Optimal distribution of released counts at one data set, created by `optimal_counts`."""
 
     prior: NDArray[np.float64]
     counts: NDArray[np.int64]
@@ -252,31 +255,31 @@ class OptimalCounts(CountRelease):
 
     @property
     def n_uniforms(self) -> int:
-        """Uniforms a draw takes: one."""
+        """Number of uniforms per draw: one."""
         return 1
 
     def sample(self, uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Draw released counts from the listed distribution; one uniform a draw, see `CountRelease.sample`."""
+        """Draw released counts; see `CountRelease.sample`."""
         u = require_uniforms(uniforms, self.n_uniforms)[:, 0]
         cumulative = np.cumsum(np.exp(self._log_pmf))
-        # The product may round up to the total: then the first output to reach it.
+        # If the product is rounded up to the total, take the last output of positive weight.
         last = np.searchsorted(cumulative, cumulative[-1])
         picked = np.minimum(np.searchsorted(cumulative, u * cumulative[-1], side="right"), last)
         return enumerate_candidates(self.n, self.k)[picked]
 
     def expected_hellinger(self) -> float:
-        """Return the exact mean of H(true posterior, released posterior), computed with the distribution."""
+        """Return the exact mean of H(true posterior, released posterior)."""
         return self._expected
 
     def log_probabilities(self) -> NDArray[np.float64]:
-        """List the log-pmf over all candidates; see `CountRelease.log_probabilities`."""
+        """Return the log-pmf over all candidates; see `CountRelease.log_probabilities`."""
         return self._log_pmf.copy()
 
 
 def _require_variables(n_variables: int, n: int, k: int) -> None:
     if n_variables > MAX_VARIABLES:
         raise ValueError(
-            f"variables of the linear program must number at most {MAX_VARIABLES:,}, got at least {n_variables:,} "
+            f"the linear program must have at most {MAX_VARIABLES:,} variables, got at least {n_variables:,} "
             f"(n = {n}, k = {k}); use fewer records, equal prior entries, or a mechanism in closed form"
         )
 
@@ -292,7 +295,7 @@ def _solve(prior: tuple[float, ...], n: int, epsilon: float, objective: Objectiv
     posteriors = alpha + outputs
     distance = np.array([hellinger(a, posteriors) for a in posteriors])
     first, second = _neighbours(outputs, n)
-    # One data set of each class is enough: (c, c) names the class of c.
+    # One data set per class is sufficient; the class of (c, c) is the class of c.
     _, chosen, data_set_class = np.unique(pair_class.diagonal(), return_index=True, return_inverse=True)
 
     kept = np.isin(first, chosen)
@@ -308,14 +311,14 @@ def _solve(prior: tuple[float, ...], n: int, epsilon: float, objective: Objectiv
     totals = sparse.csr_array((np.ones(places[0].size), places), (chosen.size, n_variables))
     expectations = sparse.csr_array((distance[chosen].ravel(), places), (chosen.size, n_variables))
 
-    # The interior point method is the faster one, but struggles where probabilities, which may fall by exp(−ε) a
-    # record, span too many magnitudes.
+    # The interior point method is faster, but fails if probabilities, which may decrease by exp(−ε) per record, span
+    # too many orders of magnitude.
     simplex_first = n * epsilon > _SPAN
     if objective == "average":
         share = np.bincount(data_set_class, np.exp(_log_predictive(alpha, outputs)))
         solution = _minimise(expectations.T @ share, privacy, np.zeros(high.size), totals, simplex_first)
     else:
-        # One more variable: the worst case.
+        # The last variable is the worst case.
         solution = _minimise(
             np.append(np.zeros(n_variables), 1.0),
             sparse.block_array([[privacy, None], [expectations, -np.ones((chosen.size, 1))]]),
@@ -339,13 +342,13 @@ def _solve(prior: tuple[float, ...], n: int, epsilon: float, objective: Objectiv
 
 
 def _ranks(counts: NDArray[np.int64], n: int) -> NDArray[np.int64]:
-    """Return the place of each row of `counts` among all candidates."""
+    """Return the rank of each row of `counts` among all candidates."""
     weights = (n + 1) ** np.arange(counts.shape[1])[::-1]
     return np.searchsorted(enumerate_candidates(n, counts.shape[1]) @ weights, counts @ weights)
 
 
 def _pair_classes(prior: NDArray[np.float64], outputs: NDArray[np.int64], n: int) -> NDArray[np.int64]:
-    """Return the class of each pair (c, r) under the permutations of cells that keep the prior; shape (D, D)."""
+    """Return the class of each pair (c, r) under permutations of categories that preserve the prior, shape (D, D)."""
     size = len(outputs)
     labels = np.unique(prior, return_inverse=True)[1]
     forms = canonical_pairs(np.repeat(outputs, size, axis=0), np.tile(outputs, (size, 1)), labels, n)
@@ -353,7 +356,7 @@ def _pair_classes(prior: NDArray[np.float64], outputs: NDArray[np.int64], n: int
 
 
 def _neighbours(outputs: NDArray[np.int64], n: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the places of all ordered pairs of neighbours."""
+    """Return the ranks of all ordered pairs of neighbours."""
     k = outputs.shape[1]
     first, second = [], []
     for giver in range(k):
@@ -368,10 +371,10 @@ def _neighbours(outputs: NDArray[np.int64], n: int) -> tuple[NDArray[np.int64], 
 
 
 def _log_predictive(prior: NDArray[np.float64], counts: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the log probability of counts under the model: Dirichlet–multinomial."""
+    """Return the log-pmf of the Dirichlet–multinomial distribution at `counts`."""
     n, total = counts[0].sum(), prior.sum()
-    cells = gammaln(prior + counts) - gammaln(prior) - gammaln(counts + 1.0)
-    return cells.sum(axis=1) + gammaln(n + 1.0) + gammaln(total) - gammaln(n + total)
+    terms = gammaln(prior + counts) - gammaln(prior) - gammaln(counts + 1.0)
+    return terms.sum(axis=1) + gammaln(n + 1.0) + gammaln(total) - gammaln(n + total)
 
 
 def _minimise(
@@ -381,7 +384,7 @@ def _minimise(
     equal: sparse.sparray,
     simplex_first: bool,
 ) -> NDArray[np.float64]:
-    """Return x ≥ 0 that minimises cost·x with upper·x ≤ upper_bound and equal·x = 1."""
+    """Return x ≥ 0 that minimises cost·x subject to upper·x ≤ upper_bound and equal·x = 1."""
     messages = []
     for method in ("highs-ds", "highs-ipm") if simplex_first else ("highs-ipm", "highs-ds"):
         result = linprog(
@@ -397,7 +400,7 @@ def _minimise(
         if result.status == 0:
             return result.x
         messages.append(f"{method}: {result.message}")
-    raise ArithmeticError(f"the linear program with {cost.size} variables was not solved; {'; '.join(messages)}")
+    raise ArithmeticError(f"the linear program with {cost.size} variables could not be solved; {'; '.join(messages)}")
 
 
 def _repair(
@@ -416,7 +419,7 @@ def _repair(
         loss = float((log_pmf[first] - log_pmf[second]).max())
         if loss <= epsilon:
             return log_pmf, loss
-        share *= 1.5  # rounding
+        share *= 1.5  # in case of rounding
     raise ArithmeticError(
-        f"no mixture has a loss of at most {epsilon}; the distribution violates a constraint by {violation}"
+        f"no mixture has a loss of at most {epsilon}; the solution violates a constraint by {violation}"
     )

@@ -1,26 +1,28 @@
-"""The Hellinger exponential mechanism where its candidates are too many to pass through, sampled exactly.
+"""Exact sampling of the Hellinger exponential mechanism when there are too many candidates to stream.
 
-The distribution is Pr[r] ∝ exp(−a·H(r)) over the counts r of n records in k cells, with a = ε/(2S), H² = 1 − t(r), and an
-affinity t(r) that is a product over cells (`mechanisms.counts.product_distributions`).
+The distribution is Pr[r] ∝ exp(−a·H(r)) over the counts r of n records in k categories, with inverse temperature
+a = rate/S, H² = 1 − t(r), and an affinity t(r) that is a product over categories
+(`mechanisms.counts.product_distributions`).
 
 **A mixture of product distributions.** By `mechanisms.counts.power_series`
 
     exp(−a·√(1 − t)) = Σⱼ pⱼ tʲ,   pⱼ ≥ 0,   Σⱼ pⱼ = 1,
 
-and each tʲ is a product over cells again, with which the number of candidates does not matter. Let V(j) = Σ t(r)ʲ over
-r ≠ c. The distribution is c with weight 1, a uniform r ≠ c with weight p₀·V(0), and for each j ≥ 1 an r ≠ c drawn ∝ tʲ with
-weight pⱼ·V(j).
+and each tʲ is again a product over categories, whose cost does not depend on the number of candidates. Let
+V(j) = Σ t(r)ʲ over r ≠ c. The distribution is a mixture of c with weight 1, a uniform r ≠ c with weight p₀·V(0), and
+for each j ≥ 1 an r ≠ c drawn ∝ tʲ with weight pⱼ·V(j).
 
-**Rejection.** The powers j ≥ 1 are cut into groups J, ..., J' − 1 with a top M ≥ pⱼ. Propose group (J, J', M) with
-probability ∝ M·(J' − J)·V(J), j uniformly in it, and r ≠ c ∝ t(r)^J; accept with probability (pⱼ/M)·t(r)^(j − J). So
-(j, r) is accepted ∝ pⱼ·t(r)ʲ: the groups set the speed, not the distribution. For j = 0, propose a uniform candidate with
-probability ∝ p₀·|R| and reject c; c itself has weight 1 and is never rejected. A rejection starts anew, with the choice
-of the group. Groups are narrow: from ten candidates on, four in five proposals are accepted or more.
+**Rejection.** The powers j ≥ 1 are divided into groups J, ..., J' − 1 with an upper bound M ≥ pⱼ. Propose group
+(J, J', M) with probability ∝ M·(J' − J)·V(J), j uniformly in it, and r ≠ c ∝ t(r)^J; accept with probability
+(pⱼ/M)·t(r)^(j − J). Then (j, r) is accepted ∝ pⱼ·t(r)ʲ: the choice of groups affects the speed, not the distribution.
+For j = 0, propose a uniform candidate with probability ∝ p₀·|R| and reject c. Component c has weight 1 and is never
+rejected. After a rejection, a new group is drawn. For ten or more candidates, at least four in five proposals are
+accepted.
 
-**What is left out.** Each of three truncations leaves out less than 2⁻⁵³ of the weight off c, which is at least
-exp(−a·h) with h = √(1 − exp(−u)), u the least −ln t off c: the powers j ≥ `stop`, as V(j) ≤ |R|·exp(−j·u); the powers
-j < `first`, as V(j) ≤ |R|; and counts far from c, see `product_distributions`. If a·h > 750, `stop` and `first` are taken as
-for 750: all weight off c is then zero in double precision.
+**Truncation.** Let u be the least −ln t over r ≠ c. Each of three truncations removes less than 2⁻⁵³ of the weight of
+r ≠ c, which is at least exp(−a·h) with h = √(1 − exp(−u)): the powers j ≥ `stop`, as V(j) ≤ |R|·exp(−j·u); the powers
+j < `first`, as V(j) ≤ |R|; and counts far from c, see `product_distributions`. If a·h > 750, `stop` and `first` are
+computed for 750: the weight of r ≠ c is then zero in double precision.
 
 References
 ----------
@@ -40,8 +42,8 @@ from numpy.typing import ArrayLike, NDArray
 from mechanisms.conjugate import count_candidates, posterior, validate_counts, validate_prior
 from mechanisms.counts.candidates import (
     candidate_distances,
+    compute_inverse_temperature,
     enumerate_rows,
-    require_decay,
     require_enumerable,
     require_uniforms,
 )
@@ -62,25 +64,25 @@ UNDERFLOW = 750.0
 """exp(−UNDERFLOW) is zero in double precision."""
 
 MAX_ROUNDS = 1000
-"""Rounds of rejection; at an acceptance of 1/5 the chance that a draw needs more is below 1e-96."""
+"""Largest number of rejection rounds; at an acceptance rate of 1/5 more are needed with probability below 1e-96."""
 
 MEAN_TOLERANCE = 1e-8
-"""Largest relative error of the mean that is passed on."""
+"""Largest accepted relative error of the mean."""
 
 
-def power_mixture_mechanism(prior: ArrayLike, counts: ArrayLike, epsilon: float, sensitivity: float) -> PowerMixture:
-    """Prepare the distribution Pr[c'] ∝ exp(−ε·H(c, c')/(2S)) without passing through the candidates.
+def power_mixture_mechanism(prior: ArrayLike, counts: ArrayLike, rate: float, sensitivity: float) -> PowerMixture:
+    """Return the distribution Pr[c'] ∝ exp(−rate·H(c, c')/S) as a mixture of product distributions.
 
-    `mechanisms.counts.exponential.exponential_mechanism` calls this where there are too many of them.
+    `mechanisms.counts.exponential.exponential_mechanism` calls this function if there are too many candidates.
 
     Parameters
     ----------
     prior : array_like, shape (k,)
         Dirichlet parameters, finite and > 0.
     counts : array_like, shape (k,)
-        The true counts c: whole numbers ≥ 0 with sum n ≥ 1.
-    epsilon : float
-        Privacy loss in nats, finite and > 0.
+        True counts c: integers ≥ 0 with sum n ≥ 1.
+    rate : float
+        In [1e-101, 1e101]; ε/2 for the mechanism of P0.
     sensitivity : float
         S > 0, in units of Hellinger distance.
 
@@ -90,16 +92,16 @@ def power_mixture_mechanism(prior: ArrayLike, counts: ArrayLike, epsilon: float,
 
     Privacy
     -------
-    That of `mechanisms.counts.exponential.exponential_mechanism`, as it is the same distribution.
+    The guarantee of `mechanisms.counts.exponential.exponential_mechanism`, which has the same distribution.
 
     Raises
     ------
     ValueError
-        If an argument is not allowed, the tables would take too much memory or time, or the prior outweighs a record.
+        If an argument is not allowed, the tables take too much memory or time, or `sensitivity` is zero by rounding.
 
     Examples
     --------
-    >>> mechanism = power_mixture_mechanism([1, 1, 1], [40_000, 30_000, 30_000], epsilon=1.0, sensitivity=0.003)
+    >>> mechanism = power_mixture_mechanism([1, 1, 1], [40_000, 30_000, 30_000], rate=0.5, sensitivity=0.003)
     >>> mechanism.sample(np.array([[0.25, 0.5], [0.75, 0.5]]))
     array([[40002, 29998, 30000], [39996, 30001, 30003]])
     >>> round(mechanism.expected_hellinger(), 6)
@@ -107,38 +109,40 @@ def power_mixture_mechanism(prior: ArrayLike, counts: ArrayLike, epsilon: float,
     """
     alpha = validate_prior(prior)
     c = validate_counts(counts, k=alpha.size)
-    decay = require_decay(epsilon, sensitivity)
+    inverse_temperature = compute_inverse_temperature(rate, sensitivity)
     alpha.flags.writeable = c.flags.writeable = False
-    distributions, series = product_distributions(alpha, c), power_series(decay)
-    bound = distributions.reach + min(decay * math.sqrt(-math.expm1(-distributions.step)), UNDERFLOW)
+    distributions, series = product_distributions(alpha, c), power_series(inverse_temperature)
+    bound = distributions.reach + min(inverse_temperature * math.sqrt(-math.expm1(-distributions.step)), UNDERFLOW)
     stop = math.ceil(bound / distributions.step)
     first = series.first_power(stop, -bound)
-    # The weight t^J falls along a group by a factor of about ratio^((k − 1)/2): exp(1/4) at most.
+    # Within a group the weight t^J decreases by a factor of about ratio^((k − 1)/2), at most exp(1/4).
     starts, stops, log_tops = series.groups(max(first, 1), stop, math.exp(0.5 / c.size))
     tables = distributions.tables(starts)
     with np.errstate(divide="ignore"):
         log_groups = log_tops + np.log(stops - starts) + np.log(tables.off[:, 0])
-    log_uniform = math.log(count_candidates(int(c.sum()), c.size)) - decay if first == 0 else -math.inf
+    log_uniform = math.log(count_candidates(int(c.sum()), c.size)) - inverse_temperature if first == 0 else -math.inf
     log_weights = np.r_[0.0, log_uniform, log_groups]
-    # Components 0 and 1 are proposed with power 0 and need no rejection for it.
-    log_tops = np.r_[-decay, -decay, log_tops]
+    # Components 0 and 1 are proposed with power 0, which is always accepted.
+    log_tops = np.r_[-inverse_temperature, -inverse_temperature, log_tops]
     for table in (stops, log_tops, log_weights):
         table.flags.writeable = False
-    return PowerMixture(alpha, c, decay, distributions, series, (first, stop), tables, stops, log_tops, log_weights)
+    return PowerMixture(
+        alpha, c, inverse_temperature, distributions, series, (first, stop), tables, stops, log_tops, log_weights
+    )
 
 
 @dataclass(frozen=True, eq=False)
 class PowerMixture(CountRelease):
-    """The distribution of the exponential mechanism at one data set as a mixture; build it with `power_mixture_mechanism`.
+    """Output distribution of the exponential mechanism at one data set, created by `power_mixture_mechanism`.
 
-    A draw takes two uniforms, whose 106 bits seed a generator of its own for proposals and rejections: draw i depends
-    on row i alone, and is exact in so far as the generator's output is random.
+    The 106 bits of the two uniforms of a draw seed a separate generator for its proposals and rejections. Draw i
+    therefore depends on row i only, and is exact if the output of the generator is random.
     """
 
     prior: NDArray[np.float64]
     counts: NDArray[np.int64]
-    decay: float
-    """Weights are exp(−decay·H); ε/(2S)."""
+    inverse_temperature: float
+    """Coefficient of H in the exponent: rate/S."""
     _distributions: ProductDistributions = field(repr=False)
     _series: PowerSeries = field(repr=False)
     _powers: tuple[int, int] = field(repr=False)
@@ -149,16 +153,16 @@ class PowerMixture(CountRelease):
 
     @property
     def n_uniforms(self) -> int:
-        """Uniforms a draw takes: the seed of its generator."""
+        """Number of uniforms per draw: the seed of its generator."""
         return 2
 
     @property
     def acceptance(self) -> float:
-        """The probability that a proposal is accepted."""
+        """Probability that a proposal is accepted."""
         return math.exp(self._moments[0] - float(np.logaddexp.reduce(self._log_weights)))
 
     def sample(self, uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Draw released counts by rejection, see `CountRelease.sample`."""
+        """Draw released counts by rejection; see `CountRelease.sample`."""
         u = require_uniforms(uniforms, self.n_uniforms)
         states, released = seed_states(u), np.empty((len(u), self.k), dtype=np.int64)
         cumulative = np.cumsum(np.exp(self._log_weights - self._log_weights.max()))
@@ -174,12 +178,12 @@ class PowerMixture(CountRelease):
         raise AssertionError(f"{pending.size} draws had no proposal accepted in {MAX_ROUNDS} rounds: {self}")
 
     def expected_hellinger(self) -> float:
-        """Return the mean of H(true posterior, released posterior), to a relative error below 1e-8.
+        """Return the mean of H(true posterior, released posterior), with a relative error below 1e-8.
 
         Raises
         ------
         ValueError
-            If the error, estimated from a coarser rule, is not below 1e-8.
+            If the error, estimated by comparison with a coarser rule, is not below 1e-8.
         """
         return self._moments[1]
 
@@ -189,7 +193,7 @@ class PowerMixture(CountRelease):
         Parameters
         ----------
         released : array_like, shape (..., k)
-            Whole numbers ≥ 0 with sum n.
+            Integers ≥ 0 with sum n.
 
         Returns
         -------
@@ -199,37 +203,38 @@ class PowerMixture(CountRelease):
         Raises
         ------
         ValueError
-            If counts are not whole numbers ≥ 0 with sum n, or as in `expected_hellinger`.
+            If the counts are not integers ≥ 0 with sum n, or for the reason given in `expected_hellinger`.
 
         Examples
         --------
-        >>> mechanism = power_mixture_mechanism([1, 1, 1], [40_000, 30_000, 30_000], epsilon=1.0, sensitivity=0.003)
+        >>> mechanism = power_mixture_mechanism([1, 1, 1], [40_000, 30_000, 30_000], rate=0.5, sensitivity=0.003)
         >>> print(np.round(mechanism.log_probability([[40_000, 30_000, 30_000], [40_000, 29_900, 30_100]]), 4))
         [ -3.5392 -50.6662]
         """
         r = np.asarray(released, dtype=np.float64)
         parameters = posterior(self.prior, r)
         if not (np.all(r == np.floor(r)) and np.all(r.sum(axis=-1) == self.n)):
-            raise ValueError(f"released must be whole numbers with sum {self.n}, got {r}; pass counts of n records")
-        return -self.decay * hellinger(posterior(self.prior, self.counts), parameters) - self._moments[0]
+            raise ValueError(f"released must be integers with sum {self.n}, got {r}; pass counts of n records")
+        return -self.inverse_temperature * hellinger(posterior(self.prior, self.counts), parameters) - self._moments[0]
 
     def log_probabilities(self) -> NDArray[np.float64]:
-        """List the log-pmf over all candidates; see `CountRelease.log_probabilities`."""
+        """Return the log-pmf over all candidates; see `CountRelease.log_probabilities`."""
         require_enumerable(self.n, self.k)
         log_pmf = candidate_distances(self.prior, self.counts, enumerate_rows(self.n, self.k))
-        log_pmf *= -self.decay
+        log_pmf *= -self.inverse_temperature
         log_pmf -= self._moments[0]
         return log_pmf
 
     @cached_property
     def _moments(self) -> tuple[float, float]:
-        """Ln Σ exp(−a·H) and the mean of H."""
+        """The logarithm of Σ exp(−a·H), and the mean of H."""
         coarse, fine = self._sum_off(10), self._sum_off(14)
         error = float(np.max(np.abs(coarse - fine) / np.maximum(fine, np.finfo(np.float64).tiny)))
         if not error < MEAN_TOLERANCE:
             raise ValueError(
                 f"the relative error of the mean must be below {MEAN_TOLERANCE}, got {error:.1e} (n = {self.n}, "
-                f"k = {self.k}, decay = {self.decay:.6g}); take the mean of many draws, or use fewer records or cells"
+                f"k = {self.k}, inverse temperature {self.inverse_temperature:.6g}); average draws instead, or use "
+                "fewer records or categories"
             )
         weight, moment = fine.tolist()
         return math.log1p(weight), moment / (1.0 + weight)
@@ -237,15 +242,15 @@ class PowerMixture(CountRelease):
     def _sum_off(self, n_nodes: int) -> NDArray[np.float64]:
         """Return Σ exp(−a·H) = Σ pⱼV(j) and Σ H·exp(−a·H) = Σ −(dpⱼ/da)·V(j) over r ≠ c.
 
-        Powers up to HEAD are summed one by one, those beyond by Gauss rules of sums over panels along which ln V and
+        Powers up to HEAD are summed one by one, larger powers by Gauss rules for sums over intervals in which ln V and
         ln p are smooth. The derivative is that of pⱼ ∝ a^(j + ½)·K_{j − ½}(a) and K' = −K₋₁ − (ν/a)·K:
         −dpⱼ/da = (a/2j)·pⱼ₋₁ − pⱼ/a, and p₀ for j = 0.
         """
         first, stop = self._powers
         single = np.arange(max(first, 1), max(1, min(stop, HEAD + 1)), dtype=np.float64)
         nodes, weights = [single], [np.ones(single.size)]
-        # About the largest term pⱼV(j) is normal in ln j with a variance of 1/(a·h) or, near c, of 2/(k − 1).
-        far = min(self.decay * math.sqrt(-math.expm1(-self._distributions.step)), UNDERFLOW)
+        # Near its maximum pⱼV(j) is approximately normal in ln j, with variance 1/(a·h) or, near c, 2/(k − 1).
+        far = min(self.inverse_temperature * math.sqrt(-math.expm1(-self._distributions.step)), UNDERFLOW)
         share = min(0.5, 4.0 / math.sqrt(self.k + far))
         start = max(first, HEAD + 1)
         while start < stop:
@@ -255,12 +260,12 @@ class PowerMixture(CountRelease):
             weights.append(w)
             start = end
         j, w = np.concatenate(nodes), np.concatenate(weights)
-        parts = np.array_split(j, 1 + j.size // 16)  # the tables of small powers are large: few at a time
+        parts = np.array_split(j, 1 + j.size // 16)  # in parts, as tables of small powers are large
         off = w * np.concatenate([self._distributions.tables(part).off[:, 0] for part in parts])
         p = np.exp(self._series.log_coefficients(j))
         before = np.exp(self._series.log_coefficients(j - 1.0))
-        slope = (self.decay / (2.0 * j)) * before - p / self.decay
+        slope = (self.inverse_temperature / (2.0 * j)) * before - p / self.inverse_temperature
         sums = np.array([p @ off, slope @ off])
         if first == 0:
-            sums += math.exp(math.log(count_candidates(self.n, self.k) - 1) - self.decay)
+            sums += math.exp(math.log(count_candidates(self.n, self.k) - 1) - self.inverse_temperature)
         return sums

@@ -1,11 +1,11 @@
-"""The series exp(−a·√(1 − t)) = Σⱼ pⱼtʲ, whose coefficients are the probabilities of a whole number N.
+"""The series exp(−a·√(1 − t)) = Σⱼ pⱼtʲ, whose coefficients are the pmf of an integer N.
 
 √(1 − t) = 1 − Σ bⱼtʲ with all bⱼ ≥ 0, so that pⱼ ≥ 0, and t = 1 gives Σ pⱼ = 1. As exp(−a·√s) is the Laplace transform
-of a²/(2Z²), Z standard normal (Lévy's distribution), N is a Poisson variable with that random mean, and
+of a²/(2Z²), Z standard normal (Lévy's distribution), N is a Poisson variable with this random mean, and
 
     pⱼ = (a/√π)·(a/2)^ν·K_ν(a)/j!,   ν = j − ½,
 
-which defines p between whole powers too. N is unimodal, as a Poisson mixture over a unimodal distribution (Holgate), and
+which extends p to real powers. N is unimodal, as a Poisson mixture over a unimodal distribution (Holgate), and
 pⱼ ~ a/(2√π)·j^(−3/2) for j ≫ a²: most powers are of the order a².
 
 References
@@ -29,19 +29,19 @@ from mechanisms.jit import kernel
 __all__ = ["HEAD", "PowerSeries", "power_series", "sum_rule"]
 
 HEAD = 512
-"""Coefficients below this power come from a recurrence, the others from Debye's expansion, there good to 1e-14."""
+"""Coefficients below this power use a recurrence, the others Debye's expansion with an error of 1e-14."""
 
 VARIATION = 0.5
 """Largest change of ln p within a group."""
 
 
-def power_series(decay: float) -> PowerSeries:
-    """Return the series of exp(−decay·√(1 − t)).
+def power_series(a: float) -> PowerSeries:
+    """Return the coefficients of the series of exp(−a·√(1 − t)).
 
     Parameters
     ----------
-    decay : float
-        a > 0.
+    a : float
+        Coefficient a > 0.
 
     Returns
     -------
@@ -50,27 +50,27 @@ def power_series(decay: float) -> PowerSeries:
     Notes
     -----
     4(1 − t)f'' = a²f + 2f' makes 4(j + 1)(j + 2)·pⱼ₊₂ = a²pⱼ + 2(j + 1)(2j + 1)·pⱼ₊₁. All terms are positive, so
-    rounding does not grow; it runs in ratios pⱼ₊₁/pⱼ, which do not underflow as p₀ = exp(−a) does.
+    rounding errors do not grow. The recurrence uses the ratios pⱼ₊₁/pⱼ, which do not underflow as p₀ = exp(−a) does.
 
     Examples
     --------
     >>> print(np.round(power_series(2.0).log_coefficients([0, 1, 2, 1000.5]), 7))
     [ -2.         -2.         -2.2876821 -10.9353737]
     """
-    logs, ratio = [-decay], decay / 2
+    logs, ratio = [-a], a / 2
     for j in range(HEAD - 1):
         logs.append(math.log(ratio))
-        ratio = (decay * (decay / ratio) + 2 * (j + 1) * (2 * j + 1)) / (4 * (j + 1) * (j + 2))
+        ratio = (a * (a / ratio) + 2 * (j + 1) * (2 * j + 1)) / (4 * (j + 1) * (j + 2))
     head = np.cumsum(logs)
     head.flags.writeable = False
-    return PowerSeries(decay, head)
+    return PowerSeries(a, head)
 
 
 @dataclass(frozen=True, eq=False)
 class PowerSeries:
-    """The coefficients pⱼ of exp(−decay·√(1 − t)); build it with `power_series`."""
+    """Coefficients pⱼ of exp(−a·√(1 − t)), created by `power_series`."""
 
-    decay: float
+    a: float
     _head: NDArray[np.float64] = field(repr=False)
 
     def log_coefficients(self, powers: ArrayLike) -> NDArray[np.float64]:
@@ -79,41 +79,41 @@ class PowerSeries:
         Parameters
         ----------
         powers : array_like, shape (m,)
-            j ≥ 0; whole numbers below `HEAD`, any real numbers from there on.
+            j ≥ 0; integers below `HEAD`, real numbers from `HEAD` on.
 
         Returns
         -------
         ndarray of float64, shape (m,)
-            With an absolute error of 1e-14, or a relative one of 1e-14 where |ln pⱼ| is above 1.
+            Logarithms with an error of 1e-14, absolute if |ln pⱼ| ≤ 1 and relative otherwise.
         """
-        return _log_coefficients(np.asarray(powers, dtype=np.float64), self.decay, self._head)
+        return _log_coefficients(np.asarray(powers, dtype=np.float64), self.a, self._head)
 
     def first_power(self, stop: int, log_bound: float) -> int:
-        """Return a power j < `stop`, below the mode of N, with ln Pr[N < j] ≤ `log_bound`: the last with ln jpⱼ ≤ it.
+        """Return the last j < `stop`, below the mode of N, with ln jpⱼ ≤ `log_bound`; then ln Pr[N < j] ≤ `log_bound`.
 
         Examples
         --------
         >>> power_series(1000.0).first_power(10**6, -40.0)
         6035
         """
-        return int(_first_power(float(stop), log_bound, self.decay, self._head))
+        return int(_first_power(float(stop), log_bound, self.a, self._head))
 
     def groups(
         self, first: int, stop: int, ratio: float
     ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-        """Cut the powers from `first` up to `stop` into groups in which p is nearly constant.
+        """Divide the powers from `first` up to `stop` into groups in which p is nearly constant.
 
         Parameters
         ----------
         first, stop : int
             1 ≤ first ≤ stop ≤ 2⁵².
         ratio : float
-            Largest ratio of the ends of a group, > 1; a group holds one power at least.
+            Largest ratio of the ends of a group, > 1; each group has at least one power.
 
         Returns
         -------
         starts, stops, log_tops : ndarray of float64, shape (L,)
-            Group l holds the powers starts[l], ..., stops[l] − 1, and log_tops[l] ≥ ln p there.
+            Group l has the powers starts[l], ..., stops[l] − 1, and log_tops[l] ≥ ln p in it.
 
         Examples
         --------
@@ -121,20 +121,20 @@ class PowerSeries:
         >>> print(starts, stops)
         [ 1.  2.  3.  4.  6.  9. 13. 19.] [ 2.  3.  4.  6.  9. 13. 19. 20.]
         """
-        return _cut(float(first), float(stop), ratio, self.decay, self._head)
+        return _cut(float(first), float(stop), ratio, self.a, self._head)
 
 
 def sum_rule(size: int, n_nodes: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return nodes x and weights w with Σ w·f(x) = f(0) + ... + f(size − 1) for polynomials of degree < 2·n_nodes.
 
-    The Gauss rule of the discrete Chebyshev polynomials (Gautschi, section 1.5.2).
+    This is the Gauss rule of the discrete Chebyshev polynomials (Gautschi, section 1.5.2).
 
     Parameters
     ----------
     size : int
         Number of terms, ≥ 1.
     n_nodes : int
-        Number of nodes, ≥ 1; `size` of them, one a term, if that is less.
+        Largest number of nodes, ≥ 1.
 
     Returns
     -------
@@ -150,46 +150,46 @@ def sum_rule(size: int, n_nodes: int) -> tuple[NDArray[np.float64], NDArray[np.f
     i = np.arange(1.0, min(size, n_nodes))
     if not i.size:
         return np.full(1, (size - 1) / 2), np.full(1, float(size))
-    beside = 0.5 * size * i * np.sqrt((1 - (i / size) ** 2) / (4 * i * i - 1))
-    nodes, vectors = eigh_tridiagonal(np.full(i.size + 1, (size - 1) / 2), beside)
+    off_diagonal = 0.5 * size * i * np.sqrt((1 - (i / size) ** 2) / (4 * i * i - 1))
+    nodes, vectors = eigh_tridiagonal(np.full(i.size + 1, (size - 1) / 2), off_diagonal)
     return nodes, size * vectors[0] ** 2
 
 
 @kernel
-def _log_coefficient(j, decay, head):
+def _log_coefficient(j, a, head):
     if j < HEAD:
         return head[int(j)]
-    # With R = √(ν² + a²), ν·asinh(ν/a) − R of Debye and j·ln j − j of Stirling are joined, which leaves small terms.
+    # With R = √(ν² + a²), ν·asinh(ν/a) − R (Debye) and j·ln j − j (Stirling) are combined into small terms.
     order = j - 0.5
-    radius = math.hypot(order, decay)
-    share = decay / (order + radius) * decay
+    radius = math.hypot(order, a)
+    share = a / (order + radius) * a
     q = (order / radius) ** 2
     s = 1.0 / radius
     d1 = (5 * q - 3) / 24
     d2 = (1 + q * (5 * q - 6)) / 16
     d3 = (q * (4779 + q * (5525 * q - 9945)) - 375) / 5760
     d4 = (13 + q * (q * (1062 + q * (565 * q - 1356)) - 284)) / 128
-    debye = s * (d1 + s * (d2 + s * (d3 + s * d4)))  # the log of the series DLMF 10.41.4
+    debye = s * (d1 + s * (d2 + s * (d3 + s * d4)))  # logarithm of the series DLMF 10.41.4
     stirling = (1 / 12 - (1 / 360 - 1 / (1260 * j * j)) / (j * j)) / j
     growth = order * (math.log1p(0.5 * share / order) + math.log1p(-0.5 / j))
-    return math.log(decay / (2 * j)) + 0.5 * (1 - math.log(math.pi * radius)) - share + growth + debye - stirling
+    return math.log(a / (2 * j)) + 0.5 * (1 - math.log(math.pi * radius)) - share + growth + debye - stirling
 
 
 @kernel
-def _log_coefficients(powers, decay, head):
+def _log_coefficients(powers, a, head):
     result = np.empty(powers.size)
     for i in range(powers.size):
-        result[i] = _log_coefficient(powers[i], decay, head)
+        result[i] = _log_coefficient(powers[i], a, head)
     return result
 
 
 @kernel
-def _mode(stop, decay, head):
+def _mode(stop, a, head):
     """Return the last j <= stop with p_j >= p_(j-1), by bisection."""
     low, high = 0.0, stop + 1.0
     while high - low > 1.0:
         middle = math.floor(0.5 * (low + high))
-        if _log_coefficient(middle, decay, head) >= _log_coefficient(middle - 1.0, decay, head):
+        if _log_coefficient(middle, a, head) >= _log_coefficient(middle - 1.0, a, head):
             low = middle
         else:
             high = middle
@@ -197,12 +197,12 @@ def _mode(stop, decay, head):
 
 
 @kernel
-def _first_power(stop, log_bound, decay, head):
-    # Up to the mode p rises, hence so does j·p_j >= p_0 + ... + p_(j-1).
-    low, high = 0.0, min(stop, _mode(stop, decay, head) + 1.0)
+def _first_power(stop, log_bound, a, head):
+    # Up to the mode p increases, and so does j·p_j >= p_0 + ... + p_(j-1).
+    low, high = 0.0, min(stop, _mode(stop, a, head) + 1.0)
     while high - low > 1.0:
         middle = math.floor(0.5 * (low + high))
-        if _log_coefficient(middle, decay, head) + math.log(middle) <= log_bound:
+        if _log_coefficient(middle, a, head) + math.log(middle) <= log_bound:
             low = middle
         else:
             high = middle
@@ -210,16 +210,16 @@ def _first_power(stop, log_bound, decay, head):
 
 
 @kernel
-def _cut(first, stop, ratio, decay, head):
+def _cut(first, stop, ratio, a, head):
     ends, log_tops = [first], [0.0]
-    mode, start = _mode(stop, decay, head), first
+    mode, start = _mode(stop, a, head), first
     while start < stop:
         end = min(max(start + 1.0, math.floor(start * ratio)), stop)
-        left, right = _log_coefficient(start, decay, head), _log_coefficient(end - 1.0, decay, head)
+        left, right = _log_coefficient(start, a, head), _log_coefficient(end - 1.0, a, head)
         while abs(right - left) > VARIATION:
             end = start + max(1.0, math.floor(0.5 * (end - start)))
-            right = _log_coefficient(end - 1.0, decay, head)
+            right = _log_coefficient(end - 1.0, a, head)
         ends.append(end)
-        log_tops.append(_log_coefficient(mode, decay, head) if start <= mode < end else max(left, right))
+        log_tops.append(_log_coefficient(mode, a, head) if start <= mode < end else max(left, right))
         start = end
     return np.array(ends[:-1]), np.array(ends[1:]), np.array(log_tops[1:])

@@ -1,18 +1,18 @@
-"""Distributions of counts that are products over cells but for the total, tabulated and drawn from.
+"""Product distributions over categories conditioned on the total, tabulated for sampling.
 
 With the affinity t(r) = Πᵢ exp(gᵢ(rᵢ)) of candidate r to the true counts c, gᵢ(x) = ℓ(αᵢ + cᵢ, αᵢ + x) ≤ 0 (see
 `mechanisms.hellinger`), the distribution of power J is ∝ t(r)^J over the candidates r ≠ c. Its suffix sums
 
-    Sᵢ(m) = Σ Πₗ exp(J·gₗ(rₗ))   over the ways in which the cells l ≥ i hold m records
+    Sᵢ(m) = Σ Πₗ exp(J·gₗ(rₗ))   over all counts of m records in the categories l ≥ i
 
-are convolutions from the last cell to the first; cells are then drawn from the first to the last, each
-∝ exp(J·gᵢ(x))·Sᵢ₊₁(m − x) if m records remain. As long as a draw agrees with c, so that the rest must not, the sums
-without c take the place of S where x = cᵢ.
+are convolutions from the last category to the first. Categories are sampled from the first to the last, each
+∝ exp(J·gᵢ(x))·Sᵢ₊₁(m − x) if m records remain. If all previous categories agree with c, the sum without c replaces
+Sᵢ₊₁ at x = cᵢ, as the remaining categories must differ from c.
 
-**Precision.** Every sum is of positive terms, added directly and not by Fourier transforms: its relative error is
-about 1e-16 times the number of terms, at worst. Counts x with −J·gᵢ(x) > `reach` + J·u are left out, u the least −ln t
-off c: with `reach` = ln(2⁵³·|R|) all of them together weigh less than 2⁻⁵³ of the distribution, whose weight is exp(−J·u) at
-least. So at large J few counts are left, and a convolution is the cheaper the larger J is.
+**Precision.** All sums have positive terms and are computed directly, not by Fourier transforms; their relative error
+is at most about 1e-16 times the number of terms. Let u be the least −ln t over r ≠ c. Counts x with
+−J·gᵢ(x) > `reach` + J·u are omitted: with `reach` = ln(2⁵³·|R|) their total weight is less than 2⁻⁵³ of that of the
+distribution, which is at least exp(−J·u). Large J thus leave few counts and cheap convolutions.
 """
 
 from __future__ import annotations
@@ -44,15 +44,16 @@ MAX_WORK = 20_000_000_000
 """Largest number of multiplications for the convolutions of one set of tables: about ten seconds."""
 
 MAX_LOG_CANDIDATES = 650.0
-"""Largest ln |R|: sums over candidates stay within double precision."""
+"""Largest ln |R| for which sums over candidates do not overflow."""
 
 
 class Tables(NamedTuple):
-    """The distributions of L powers, cut down to the counts that matter.
+    """Tables of the distributions of L powers, restricted to counts of non-negligible weight.
 
-    Of the (L, k) arrays, `low` and `high` are the ends of the counts of a cell, `low_total` and `high_total` those of
-    the totals of a cell and all later ones; a cell's exp(J·g) begin at `cell_start` in `cells`, its S at `sum_start` in
-    `sums`; `off` is S at c's total, without c itself. `off[:, 0]` is thus the weight of the distribution, Σ t(r)^J over r ≠ c.
+    The (L, k) arrays `low` and `high` are the smallest and largest counts of a category, `low_total` and `high_total`
+    those of the total of a category and all later ones. The values exp(J·g) of a category start at `weight_start` in
+    `weights`, its S at `sum_start` in `sums`. `off` is S at the total of c, without c itself, so that `off[:, 0]` is
+    the weight Σ t(r)^J over r ≠ c of the distribution.
     """
 
     powers: NDArray[np.float64]
@@ -60,20 +61,20 @@ class Tables(NamedTuple):
     high: NDArray[np.int64]
     low_total: NDArray[np.int64]
     high_total: NDArray[np.int64]
-    cell_start: NDArray[np.int64]
+    weight_start: NDArray[np.int64]
     sum_start: NDArray[np.int64]
-    cells: NDArray[np.float64]
+    weights: NDArray[np.float64]
     sums: NDArray[np.float64]
     off: NDArray[np.float64]
 
 
 def require_product_distributions(n: int, k: int) -> None:
-    """Refuse what `product_distributions` refuses whatever the prior and the counts.
+    """Raise ValueError if `product_distributions` fails for every prior and all counts of this size.
 
     Parameters
     ----------
     n, k : int
-        Number of records and of cells.
+        Number of records and of categories.
 
     Raises
     ------
@@ -90,18 +91,18 @@ def require_product_distributions(n: int, k: int) -> None:
     if log_candidates > MAX_LOG_CANDIDATES:
         raise ValueError(
             f"candidates must number at most exp({MAX_LOG_CANDIDATES:g}), got exp({log_candidates:.0f}) "
-            f"(n = {n}, k = {k}); use fewer records, merge cells, or choose a mechanism that only adds noise"
+            f"(n = {n}, k = {k}); use fewer records, merge categories, or choose a mechanism that only adds noise"
         )
 
 
 def product_distributions(prior: NDArray[np.float64], counts: NDArray[np.int64]) -> ProductDistributions:
-    """Prepare the product distributions around `counts`.
+    """Return the product distributions around `counts`.
 
     Parameters
     ----------
     prior : ndarray of float64, shape (k,)
     counts : ndarray of int64, shape (k,)
-        Both validated; n records in all.
+        Validated arrays; n is the sum of the counts.
 
     Returns
     -------
@@ -110,7 +111,7 @@ def product_distributions(prior: NDArray[np.float64], counts: NDArray[np.int64])
     Raises
     ------
     ValueError
-        As `require_product_distributions`.
+        If `require_product_distributions` raises.
 
     Examples
     --------
@@ -129,32 +130,32 @@ def product_distributions(prior: NDArray[np.float64], counts: NDArray[np.int64])
 
 @dataclass(frozen=True, eq=False)
 class ProductDistributions:
-    """The distributions ∝ t(r)^J, r ≠ c, for any power J > 0; build it with `product_distributions`."""
+    """Distributions ∝ t(r)^J over r ≠ c for any power J > 0, created by `product_distributions`."""
 
     counts: NDArray[np.int64]
     log_affinities: NDArray[np.float64] = field(repr=False)
     """gᵢ(x), shape (k, n + 1)."""
     reach: float
-    """ln(2⁵³·|R|): what weighs exp(−reach) of the largest term counts for nothing, even as often as |R| times."""
+    """ln(2⁵³·|R|): even |R| terms of exp(−reach) times the largest term are negligible."""
     step: float
-    """The least −ln t(r) off c."""
+    """Least −ln t(r) over r ≠ c."""
 
     def tables(self, powers: NDArray[np.float64]) -> Tables:
-        """Tabulate the distributions of the given powers, shape (L,), real numbers > 0.
+        """Tabulate the distributions of the given powers, real numbers > 0 of shape (L,).
 
         Raises
         ------
         ValueError
-            If that takes more than `MAX_WORK` multiplications or `mechanisms.counts.candidates.MAX_TABLE` entries.
+            If this takes more than `MAX_WORK` multiplications or `mechanisms.counts.candidates.MAX_TABLE` entries.
         """
         n, k = int(self.counts.sum()), self.counts.size
         bound = self.reach / powers + self.step
         low, high = np.empty((powers.size, k), dtype=np.int64), np.empty((powers.size, k), dtype=np.int64)
-        for cell, (row, count) in enumerate(zip(self.log_affinities, self.counts, strict=True)):
-            # g falls to both sides of c.
-            low[:, cell] = np.searchsorted(row[: count + 1], -bound)
-            high[:, cell] = count + np.searchsorted(-row[count:], bound, side="right") - 1
-        # What the other cells can hold bounds each cell too.
+        for category, (row, count) in enumerate(zip(self.log_affinities, self.counts, strict=True)):
+            # g decreases on both sides of c.
+            low[:, category] = np.searchsorted(row[: count + 1], -bound)
+            high[:, category] = count + np.searchsorted(-row[count:], bound, side="right") - 1
+        # The ranges of the other categories bound each category, too.
         most, least = high.sum(axis=1, keepdims=True) - high, low.sum(axis=1, keepdims=True) - low
         low, high = np.maximum(low, n - most), np.minimum(high, n - least)
         low_before, high_before = np.cumsum(low, axis=1) - low, np.cumsum(high, axis=1) - high
@@ -167,10 +168,10 @@ class ProductDistributions:
             raise _too_large("convolutions must take at most", MAX_WORK, "multiplications", work, n, k)
         if size > MAX_TABLE:
             raise _too_large("tables must have at most", MAX_TABLE, "entries", size, n, k)
-        cell_start = np.cumsum(widths).reshape(widths.shape) - widths
+        weight_start = np.cumsum(widths).reshape(widths.shape) - widths
         sum_start = np.cumsum(totals).reshape(totals.shape) - totals
         storage = np.empty(widths.sum()), np.zeros(totals.sum()), np.empty(widths.shape)
-        tables = Tables(powers, low, high, low_total, high_total, cell_start, sum_start, *storage)
+        tables = Tables(powers, low, high, low_total, high_total, weight_start, sum_start, *storage)
         _fill(self.counts, self.log_affinities, tables)
         for table in tables:
             table.flags.writeable = False
@@ -178,10 +179,10 @@ class ProductDistributions:
 
 
 def seed_states(uniforms: NDArray[np.float64]) -> NDArray[np.uint64]:
-    """Return the state of a generator (xoshiro256++) for each pair of uniforms, from the bits of both.
+    """Return the state of a random number generator (xoshiro256++) for each pair of uniforms.
 
-    Each number is a seed of splitmix64, as the authors of the generator advise, for one half of the state: different
-    pairs have different states.
+    Each of the two numbers seeds splitmix64, as recommended by the authors of the generator, for one half of the state.
+    Different pairs have different states.
 
     Parameters
     ----------
@@ -202,7 +203,7 @@ def seed_states(uniforms: NDArray[np.float64]) -> NDArray[np.uint64]:
     array([ True,  True])
     """
     states = np.empty((len(uniforms), 4), dtype=np.uint64)
-    _seed((uniforms + 0.0).view(np.uint64), states)  # adding zero makes −0.0 the seed that 0.0 is
+    _seed((uniforms + 0.0).view(np.uint64), states)  # adding zero turns −0.0 into 0.0
     return states
 
 
@@ -215,34 +216,34 @@ def propose(
     cumulative: NDArray[np.float64],
     released: NDArray[np.int64],
 ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Draw one proposal for each of the given trials, from its own generator.
+    """Draw one proposal for each of the given trials, each from its own generator.
 
-    Component 0 is c, component 1 is uniform on the candidates, component 2 + l is a uniform power j from
-    tables.powers[l] up to stops[l] with counts from distribution l.
+    Component 0 is c and component 1 is uniform on the candidates. Component 2 + l has a uniform power j from
+    tables.powers[l] up to stops[l], and counts from distribution l.
 
     Parameters
     ----------
     states : ndarray of uint64, shape (all trials, 4)
-        From `seed_states`; those of the given trials advance.
+        States from `seed_states`; the states of the given trials are advanced.
     trials : ndarray of int64, shape (m,)
     distributions : ProductDistributions
     tables : Tables
-        L distributions of whole powers.
+        Tables of L distributions of integer powers.
     stops : ndarray of float64, shape (L,)
     cumulative : ndarray of float64, shape (L + 2,)
         Cumulative sums of the weights of the components.
     released : ndarray of int64, shape (all trials, k)
-        Receives the counts.
+        Output array of the counts.
 
     Returns
     -------
     component : ndarray of int64, shape (m,)
     power : ndarray of float64, shape (m,)
-        j; zero for components 0 and 1.
+        Power j; zero for components 0 and 1.
     log_excess : ndarray of float64, shape (m,)
-        ln t(r)^(j − J), J the power of the distribution; −inf for component 1 if it came out as c.
+        ln t(r)^(j − J), J the power of the distribution; −inf for component 1 if the draw equals c.
     uniform : ndarray of float64, shape (m,)
-        One more number in [0, 1), to accept by.
+        Uniform in [0, 1) for the acceptance step.
     """
     component, drawn = np.empty(trials.size, dtype=np.int64), np.empty((3, trials.size))
     _propose(
@@ -263,15 +264,15 @@ def propose(
 def _too_large(requirement: str, limit: int, unit: str, got: int, n: int, k: int) -> ValueError:
     return ValueError(
         f"{requirement} {limit:,} {unit}, got {got:,} (n = {n}, k = {k}); "
-        "use fewer records, merge cells, lower the prior, or choose a mechanism that only adds noise"
+        "use fewer records, merge categories, lower the prior, or choose a mechanism that only adds noise"
     )
 
 
 def _least_step(log_affinities: NDArray[np.float64], counts: NDArray[np.int64]) -> float:
-    """Return the least −ln t off c: that of one record moved, as every g falls to both sides of c."""
-    cells, n = np.arange(counts.size), counts.sum()
-    more = np.where(counts < n, -log_affinities[cells, np.minimum(counts + 1, n)], np.inf)
-    fewer = np.where(counts > 0, -log_affinities[cells, np.maximum(counts - 1, 0)], np.inf)
+    """Return the least −ln t(r) over r ≠ c; one record is moved, as every g decreases on both sides of c."""
+    categories, n = np.arange(counts.size), counts.sum()
+    more = np.where(counts < n, -log_affinities[categories, np.minimum(counts + 1, n)], np.inf)
+    fewer = np.where(counts > 0, -log_affinities[categories, np.maximum(counts - 1, 0)], np.inf)
     moves = more[:, None] + fewer
     np.fill_diagonal(moves, np.inf)
     return float(moves.min())
@@ -297,23 +298,28 @@ def _fill(counts, log_affinities, tables):
             tables.sums[sum_start[last] + m - low_total[last]] = math.exp(power * log_affinities[last, m])
         held, off = counts[last], 0.0
         tables.off[distribution, last] = off
-        for cell in range(last - 1, -1, -1):
-            held += counts[cell]
-            size, size_after = high_total[cell] - low_total[cell] + 1, high_total[cell + 1] - low_total[cell + 1] + 1
-            sums = tables.sums[sum_start[cell] : sum_start[cell] + size]
-            after = tables.sums[sum_start[cell + 1] : sum_start[cell + 1] + size_after]
-            for x in range(tables.low[distribution, cell], tables.high[distribution, cell] + 1):
-                weight = math.exp(power * log_affinities[cell, x])
-                tables.cells[tables.cell_start[distribution, cell] + x - tables.low[distribution, cell]] = weight
-                # The total of after[i] becomes that of sums[i + shift].
-                shift = x + low_total[cell + 1] - low_total[cell]
+        for category in range(last - 1, -1, -1):
+            held += counts[category]
+            size, size_after = (
+                high_total[category] - low_total[category] + 1,
+                high_total[category + 1] - low_total[category + 1] + 1,
+            )
+            sums = tables.sums[sum_start[category] : sum_start[category] + size]
+            after = tables.sums[sum_start[category + 1] : sum_start[category + 1] + size_after]
+            for x in range(tables.low[distribution, category], tables.high[distribution, category] + 1):
+                weight = math.exp(power * log_affinities[category, x])
+                tables.weights[tables.weight_start[distribution, category] + x - tables.low[distribution, category]] = (
+                    weight
+                )
+                # after[i] contributes to sums[i + shift].
+                shift = x + low_total[category + 1] - low_total[category]
                 begin, end = max(0, -shift), min(size_after, size - shift)
                 if begin < end:
                     _add_multiple(sums[begin + shift : end + shift], weight, after[begin:end])
-                rest = held - x - low_total[cell + 1]
-                if x != counts[cell] and 0 <= rest < size_after:
+                rest = held - x - low_total[category + 1]
+                if x != counts[category] and 0 <= rest < size_after:
                     off += weight * after[rest]
-            tables.off[distribution, cell] = off
+            tables.off[distribution, category] = off
 
 
 @kernel
@@ -353,7 +359,7 @@ def _uniform(state):
 
 @kernel
 def _below(size, state):
-    """Return a uniform whole number below `size`; of the 2⁶⁴ outputs, those that do not divide evenly are skipped."""
+    """Return a uniform integer below `size`, by rejection of the surplus of the 2⁶⁴ outputs."""
     choices = np.uint64(size)
     surplus = (np.uint64(0) - choices) % choices
     bits = _next(state)
@@ -364,7 +370,7 @@ def _below(size, state):
 
 @kernel
 def _draw_candidate(n, bars, state, released):
-    """Draw uniformly from the candidates: k − 1 bars among n + k − 1 places, by Floyd's algorithm, kept sorted."""
+    """Draw a uniform candidate as k − 1 sorted bars among n + k − 1 places, by Floyd's algorithm."""
     for drawn in range(bars.size):
         bar = _below(n + drawn + 1, state)
         if np.any(bars[:drawn] == bar):
@@ -375,42 +381,47 @@ def _draw_candidate(n, bars, state, released):
             place -= 1
         bars[place] = bar
     before = -1
-    for cell in range(bars.size):
-        released[cell] = bars[cell] - before - 1
-        before = bars[cell]
+    for category in range(bars.size):
+        released[category] = bars[category] - before - 1
+        before = bars[category]
     released[bars.size] = n + bars.size - 1 - before
 
 
 @kernel
 def _draw_off(distribution, counts, log_affinities, tables, state, released):
-    """Draw from a distribution cell by cell, by inversion; return ln t(r)."""
+    """Draw from a distribution by inversion, category by category; return ln t(r)."""
     last = counts.size - 1
     remaining, log_t, equal = counts.sum(), 0.0, True
-    for cell in range(last):
-        low_after, high_after = tables.low_total[distribution, cell + 1], tables.high_total[distribution, cell + 1]
-        first_weight = tables.cell_start[distribution, cell] - tables.low[distribution, cell]
-        first_sum = tables.sum_start[distribution, cell + 1] - low_after
+    for category in range(last):
+        low_after, high_after = (
+            tables.low_total[distribution, category + 1],
+            tables.high_total[distribution, category + 1],
+        )
+        first_weight = tables.weight_start[distribution, category] - tables.low[distribution, category]
+        first_sum = tables.sum_start[distribution, category + 1] - low_after
         if equal:
-            total = tables.off[distribution, cell]
+            total = tables.off[distribution, category]
         else:
-            total = tables.sums[tables.sum_start[distribution, cell] + remaining - tables.low_total[distribution, cell]]
+            total = tables.sums[
+                tables.sum_start[distribution, category] + remaining - tables.low_total[distribution, category]
+            ]
         target, running, chosen = _uniform(state) * total, 0.0, -1
         for x in range(
-            max(tables.low[distribution, cell], remaining - high_after),
-            min(tables.high[distribution, cell], remaining - low_after) + 1,
+            max(tables.low[distribution, category], remaining - high_after),
+            min(tables.high[distribution, category], remaining - low_after) + 1,
         ):
-            if equal and x == counts[cell]:
-                weight = tables.off[distribution, cell + 1]
+            if equal and x == counts[category]:
+                weight = tables.off[distribution, category + 1]
             else:
-                weight = tables.cells[first_weight + x] * tables.sums[first_sum + remaining - x]
+                weight = tables.weights[first_weight + x] * tables.sums[first_sum + remaining - x]
             if weight > 0.0:
-                chosen = x  # the last possible one stands if rounding leaves the sum below the target
+                chosen = x  # kept if rounding leaves the sum below the target
             running += weight
             if running > target:
                 break
-        equal = equal and chosen == counts[cell]
-        released[cell] = chosen
-        log_t += log_affinities[cell, chosen]
+        equal = equal and chosen == counts[category]
+        released[category] = chosen
+        log_t += log_affinities[category, chosen]
         remaining -= chosen
     released[last] = remaining
     return log_t + log_affinities[last, remaining]
@@ -422,7 +433,7 @@ def _propose(states, trials, counts, log_affinities, tables, stops, cumulative, 
     for i in range(trials.size):
         state, counts_drawn = states[trials[i]], released[trials[i]]
         index = np.searchsorted(cumulative, _uniform(state) * cumulative[-1], side="right")
-        # The last component of positive weight, should the product round up to the total.
+        # If the product is rounded up to the total, take the last component of positive weight.
         while index >= cumulative.size or (index > 0 and cumulative[index] == cumulative[index - 1]):
             index -= 1
         power, log_excess = 0.0, 0.0

@@ -1,8 +1,8 @@
-"""The registry of mechanisms that release counts, and thereby a Dirichlet posterior.
+"""Registry of the mechanisms that release counts, and thereby a Dirichlet posterior.
 
-A mechanism turns (prior, counts, ε, δ) into a `CountRelease`: the distribution of the released counts c̃, from which one can
-draw, and whose accuracy H(posterior(c), posterior(c̃)) has an exact mean. To add one, write it in a file of its own and
-list it in `MECHANISMS`; the tests are parametrised over the registry.
+A mechanism maps (prior, counts, ε, δ) to a `CountRelease`, the distribution of the released counts c̃, with draws and
+the exact mean of the distance H(posterior(c), posterior(c̃)). To add a mechanism, define it in a separate file and add
+it to `MECHANISMS`; the tests are parametrised over the registry.
 
 References
 ----------
@@ -15,14 +15,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mechanisms.conjugate import validate_counts, validate_prior
 from mechanisms.counts.bound_calibration import bound_scale, require_bound
-from mechanisms.counts.calibration import calibrate, require_calibratable
+from mechanisms.counts.calibration import Calibration, calibrate, require_calibratable
 from mechanisms.counts.exponential import exponential_mechanism
 from mechanisms.counts.hamming import HammingMechanism, hamming_mechanism
 from mechanisms.counts.hamming_loss import calibrate_hamming, hamming_loss, require_hamming
@@ -31,7 +31,7 @@ from mechanisms.counts.optimal import MAX_EPSILON, OptimalCounts, optimal_counts
 from mechanisms.counts.product_distributions import require_product_distributions
 from mechanisms.counts.release import CountRelease
 from mechanisms.counts.scales import SENSITIVITIES, Sensitivity
-from mechanisms.privacy import Guarantee, validate_delta, validate_epsilon
+from mechanisms.privacy import Guarantee, pure_guarantee, validate_delta, validate_epsilon
 
 __all__ = ["MECHANISMS", "Mechanism", "validate"]
 
@@ -42,18 +42,18 @@ Build = Callable[[NDArray[np.float64], NDArray[np.int64], float, float], CountRe
 def validate(
     prior: ArrayLike, counts: ArrayLike, epsilon: float, delta: float
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], float, float]:
-    """Check and convert the arguments that every mechanism takes, without computing anything.
+    """Validate and convert the arguments common to all mechanisms.
 
     Parameters
     ----------
     prior : array_like, shape (k,)
         Dirichlet parameters, finite and > 0.
     counts : array_like, shape (k,)
-        Whole numbers ≥ 0 with sum n ≥ 1.
+        Integers ≥ 0 with sum n ≥ 1.
     epsilon : float
         Privacy loss in nats, finite and > 0.
     delta : float
-        In (0, 1); pure mechanisms ignore it.
+        In (0, 1); ignored by pure mechanisms.
 
     Returns
     -------
@@ -80,50 +80,39 @@ def _no_limit(n: int, k: int) -> None:
     pass
 
 
-class Calibration(NamedTuple):
-    """What an exact calibration chose, and its proof."""
-
-    multiplier: float
-    """In the exponent."""
-    gamma: float
-    """Rate of the sensitivity a record; NaN where there is none."""
-    loss: float
-    """Exact privacy loss at this multiplier and rate, over all data, in nats."""
-
-
 @dataclass(frozen=True)
 class Mechanism:
-    """A way to release counts, with its guarantee.
+    """Mechanism that releases counts, with its guarantee.
 
     Parameters
     ----------
     name : str
-        The key in `MECHANISMS`.
+        Key in `MECHANISMS`.
     note : str
-        One sentence; for a mechanism that is not private, why.
+        Description in one sentence; the reason if the mechanism is not private.
     release : callable
-        (prior, counts, epsilon, delta), validated, to `CountRelease`.
-    spends : callable or None
-        (epsilon, delta) to `Guarantee`; None for a mechanism without any.
+        Maps validated (prior, counts, epsilon, delta) to `CountRelease`.
+    guarantee : callable
+        Maps (epsilon, delta) to `Guarantee`, or to None for a mechanism without one.
     require : callable
-        (n, k): raises ValueError where the problem is too large to build. By default nothing is.
+        Takes (n, k) and raises ValueError if the problem is too large. By default there is no limit.
     max_epsilon : float
-        The largest privacy loss that it can be built for, in nats. By default there is none.
+        Largest supported privacy loss in nats. By default there is no limit.
     symmetric : bool
-        Whether permuted data have the permuted distribution wherever the prior is the same; audits of a registered mechanism
+        True if permutations of categories with equal prior permute the distribution. Audits of registered mechanisms
         then compare fewer pairs.
-    certify : callable or None
-        For what is calibrated by its own audit: (prior, n, epsilon) to `Calibration`, of a loss of at most ε.
+    calibrate : callable or None
+        Maps (prior, n, epsilon) to `Calibration`; None if the mechanism is not calibrated by its exact loss.
 
     Privacy
     -------
-    The guarantee is under replacement of one record, n public, for the release alone: `CountRelease.counts` and
-    `CountRelease.expected_hellinger` are of the true data and are not to be published.
+    The guarantee is for replacement of one record with n public, and for the release only: `CountRelease.counts` and
+    `CountRelease.expected_hellinger` depend on the true data and must not be published.
 
-    P0 states (ε, δ) for the smooth mechanisms without a proof. What we can prove is (3ε/2, δ): with V = H/S at c and
-    V' at its neighbour c', and S ≥ S', smoothness gives V ≤ V' + 1 and V' ≤ 1 + exp(γ)·V. So the log ratio of the
-    probabilities is at most ε + (ε/2)·(exp(γ) − 1)·V, where (exp(γ) − 1)·ln(2N/δ) = ε/2, and V > (2/ε)·ln(N/δ) has
-    probability at most δ; the opposite ratio is bounded as an entropy is at most ln N. No case we enumerated exceeds ε,
+    P0 states (ε, δ) for the smooth mechanisms without a proof. (3ε/2, δ) can be proved: with V = H/S at c and V' at its
+    neighbour c', and S ≥ S', smoothness gives V ≤ V' + 1 and V' ≤ 1 + exp(γ)·V. So the log ratio of the probabilities
+    is at most ε + (ε/2)·(exp(γ) − 1)·V, where (exp(γ) − 1)·ln(2N/δ) = ε/2, and V > (2/ε)·ln(N/δ) has probability at
+    most δ; the opposite ratio is bounded as an entropy is at most ln N. The loss of all enumerated cases is at most ε,
     with δ = 0.
 
     Examples
@@ -138,38 +127,27 @@ class Mechanism:
     name: str
     note: str
     release: Build = field(repr=False)
-    spends: Callable[[float, float], Guarantee] | None = field(repr=False)
+    guarantee: Callable[[float, float], Guarantee | None] = field(repr=False)
     require: Callable[[int, int], None] = field(default=_no_limit, repr=False)
     max_epsilon: float = field(default=math.inf, repr=False)
     symmetric: bool = False
-    certify: Callable[[NDArray[np.float64], int, float], Calibration] | None = field(default=None, repr=False)
+    calibrate: Callable[[NDArray[np.float64], int, float], Calibration] | None = field(default=None, repr=False)
 
     @property
-    def private(self) -> bool:
-        """Whether the mechanism states a guarantee."""
-        return self.spends is not None
-
-    def guarantee(self, epsilon: float, delta: float) -> Guarantee | None:
-        """Return what is promised at these parameters; None if nothing is.
-
-        Raises
-        ------
-        ValueError
-            If epsilon or delta is not allowed.
-        """
-        epsilon, delta = validate_epsilon(epsilon), validate_delta(delta)
-        return None if self.spends is None else self.spends(epsilon, delta)
+    def is_private(self) -> bool:
+        """True if the mechanism has a guarantee."""
+        return self.guarantee(1.0, 0.5) is not None
 
     def validate(
         self, prior: ArrayLike, counts: ArrayLike, epsilon: float, delta: float
     ) -> tuple[NDArray[np.float64], NDArray[np.int64], float, float]:
-        """Check all that `build` would refuse on sight, sizes included; see `mechanisms.counts.registry.validate`."""
+        """Validate the arguments of `build`, including sizes; see `mechanisms.counts.registry.validate`."""
         alpha, c, epsilon, delta = validate(prior, counts, epsilon, delta)
         self.require(int(c.sum()), c.size)
         if epsilon > self.max_epsilon:
             raise ValueError(
-                f"epsilon must be at most {self.max_epsilon:g} for {self.name}, got {epsilon:g}; choose a smaller one, "
-                "or another mechanism"
+                f"epsilon must be at most {self.max_epsilon:g} for {self.name}, got {epsilon:g}; choose a smaller "
+                "epsilon or another mechanism"
             )
         return alpha, c, epsilon, delta
 
@@ -179,7 +157,7 @@ class Mechanism:
         Parameters
         ----------
         prior, counts, epsilon, delta
-            As in `mechanisms.counts.registry.validate`.
+            Arguments as in `mechanisms.counts.registry.validate`.
 
         Returns
         -------
@@ -188,7 +166,7 @@ class Mechanism:
         Raises
         ------
         ValueError
-            If an argument is not allowed or the problem is too large, before anything is computed.
+            If an argument is not allowed or the problem is too large; raised before any computation.
         """
         return self.release(*self.validate(prior, counts, epsilon, delta))
 
@@ -196,35 +174,28 @@ class Mechanism:
 def _exponential(sensitivity: Sensitivity) -> Build:
     def release(prior: NDArray[np.float64], counts: NDArray[np.int64], epsilon: float, delta: float) -> CountRelease:
         scale = sensitivity.at(prior, counts, epsilon, delta)
-        return exponential_mechanism(prior, counts, 2.0 * sensitivity.share * epsilon, scale)
+        return exponential_mechanism(prior, counts, sensitivity.share * epsilon, scale)
 
     return release
 
 
 def _exact(rule: str) -> Build:
     def release(prior: NDArray[np.float64], counts: NDArray[np.int64], epsilon: float, delta: float) -> CountRelease:
-        certificate = calibrate(rule, prior, int(counts.sum()), epsilon)
-        return exponential_mechanism(prior, counts, 2.0 * certificate.multiplier, certificate.sensitivity(counts))
+        calibration = calibrate(rule, prior, int(counts.sum()), epsilon)
+        return exponential_mechanism(prior, counts, calibration.rate, calibration.sensitivity(counts))
 
     return release
 
 
-def _certify_exact(rule: str) -> Callable[[NDArray[np.float64], int, float], Calibration]:
-    def certify(prior: NDArray[np.float64], n: int, epsilon: float) -> Calibration:
-        certificate = calibrate(rule, prior, n, epsilon)
-        return Calibration(certificate.multiplier, certificate.gamma, certificate.audit.epsilon)
-
-    return certify
-
-
-def _certify_hamming(prior: NDArray[np.float64], n: int, epsilon: float) -> Calibration:
-    decay = calibrate_hamming(n, len(prior), epsilon)
-    return Calibration(decay, math.nan, hamming_loss(n, len(prior), decay).loss)
+def _calibrate_hamming(prior: NDArray[np.float64], n: int, epsilon: float) -> Calibration:
+    rate = calibrate_hamming(n, len(prior), epsilon)
+    loss = hamming_loss(n, len(prior), rate).loss
+    return Calibration("hamming", tuple(prior.tolist()), n, epsilon, math.nan, rate, loss)
 
 
 def _varying_bound(prior: NDArray[np.float64], counts: NDArray[np.int64], epsilon: float, delta: float) -> CountRelease:
     scale = bound_scale(prior, int(counts.sum()), epsilon).sensitivity(counts)
-    return exponential_mechanism(prior, counts, 2.0 * epsilon, scale)
+    return exponential_mechanism(prior, counts, epsilon, scale)
 
 
 def _laplace(prior: NDArray[np.float64], counts: NDArray[np.int64], epsilon: float, delta: float) -> NoisyCounts:
@@ -251,17 +222,13 @@ def _optimal(prior: NDArray[np.float64], counts: NDArray[np.int64], epsilon: flo
     return optimal_counts(prior, counts, epsilon)
 
 
-def _pure(epsilon: float, delta: float) -> Guarantee:
-    return Guarantee(epsilon)
-
-
 MECHANISMS: dict[str, Mechanism] = {
     **{
         name: Mechanism(
             name=name,
             note=sensitivity.note,
             release=_exponential(sensitivity),
-            spends=sensitivity.spends,
+            guarantee=sensitivity.guarantee,
             require=require_product_distributions,
             symmetric=True,
         )
@@ -272,10 +239,10 @@ MECHANISMS: dict[str, Mechanism] = {
             name=f"{rule}-exact",
             note=f"Exponential mechanism on the {rule} sensitivity, with the largest exponent whose exact loss is ε.",
             release=_exact(rule),
-            spends=_pure,
+            guarantee=pure_guarantee,
             require=require_calibratable,
             symmetric=True,
-            certify=_certify_exact(rule),
+            calibrate=partial(calibrate, rule),
         )
         for rule in ("smooth", "varying", "global")
     },
@@ -283,42 +250,42 @@ MECHANISMS: dict[str, Mechanism] = {
         name="varying-bound",
         note="Exponential mechanism on a varying sensitivity, calibrated by a proof that holds for every size.",
         release=_varying_bound,
-        spends=_pure,
+        guarantee=pure_guarantee,
         require=require_bound,
         symmetric=True,
     ),
     "laplace": Mechanism(
         name="laplace",
-        note="Laplace noise on k - 1 counts, scaled to the histogram's sensitivity: 1 at k = 2, 2 above.",
+        note="Laplace noise on k - 1 counts, scaled to the sensitivity of the histogram: 1 at k = 2, otherwise 2.",
         release=_laplace,
-        spends=_pure,
+        guarantee=pure_guarantee,
     ),
     "laplace-dimension": Mechanism(
         name="laplace-dimension",
-        note="Laplace noise on k - 1 counts, scaled to the dimension k as in P0; more noise than the guarantee needs.",
+        note="Laplace noise on k - 1 counts, scaled to the dimension k as in P0; more noise than necessary.",
         release=_laplace_dimension,
-        spends=_pure,
+        guarantee=pure_guarantee,
     ),
     "geometric": Mechanism(
         name="geometric",
-        note="Two-sided geometric noise on k - 1 counts, scaled as laplace (Ghosh et al. 2012); at k = 2 it loses ε.",
+        note="Two-sided geometric noise on k - 1 counts, scale as laplace (Ghosh et al. 2012); the loss at k = 2 is ε.",
         release=_geometric,
-        spends=_pure,
+        guarantee=pure_guarantee,
     ),
     "hamming-exact": Mechanism(
         name="hamming-exact",
-        note="Exponential mechanism on the number of records to replace, with the largest decay whose exact loss is ε.",
+        note="Exponential mechanism on the number of replaced records; the largest exponent whose exact loss is ε.",
         release=_hamming_exact,
-        spends=_pure,
+        guarantee=pure_guarantee,
         require=require_hamming,
         symmetric=True,
-        certify=_certify_hamming,
+        calibrate=_calibrate_hamming,
     ),
     "optimal": Mechanism(
         name="optimal",
-        note="Linear program for small n: the smallest worst-case distance, then the smallest at balanced data.",
+        note="Linear program for small n: minimises the worst-case distance, then the distance at balanced data.",
         release=_optimal,
-        spends=_pure,
+        guarantee=pure_guarantee,
         require=require_solvable,
         max_epsilon=MAX_EPSILON,
         symmetric=True,

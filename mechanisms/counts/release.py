@@ -1,4 +1,4 @@
-"""What every mechanism that releases counts builds: the distribution of the released counts at one data set."""
+"""Base class of the output distribution of a mechanism that releases counts, at one data set."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ __all__ = ["CountRelease"]
 
 
 class CountRelease(ABC):
-    """The distribution of released counts at one data set; `mechanisms.counts.registry` lists what builds one.
+    """The distribution of released counts at one data set; `mechanisms.counts.registry` lists the mechanisms.
 
     Attributes
     ----------
     prior : ndarray of float64, shape (k,)
         Dirichlet parameters.
     counts : ndarray of int64, shape (k,)
-        The true counts: private.
+        The true counts, private.
     """
 
     prior: NDArray[np.float64]
@@ -26,7 +26,7 @@ class CountRelease(ABC):
 
     @property
     def k(self) -> int:
-        """Number of cells."""
+        """Number of categories."""
         return self.counts.size
 
     @property
@@ -37,16 +37,16 @@ class CountRelease(ABC):
     @property
     @abstractmethod
     def n_uniforms(self) -> int:
-        """How many uniforms in [0, 1) one draw takes."""
+        """Number of uniforms in [0, 1) per draw."""
 
     @abstractmethod
     def sample(self, uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Return one draw of released counts for each row of `uniforms`.
+        """Return one draw of released counts per row of `uniforms`.
 
         Parameters
         ----------
         uniforms : ndarray of float64, shape (trials, n_uniforms)
-            In [0, 1). Draw i depends on row i alone, so draws do not depend on how trials are batched.
+            Values in [0, 1). Draw i depends on row i only, so draws do not depend on the batching of trials.
 
         Returns
         -------
@@ -75,7 +75,7 @@ class CountRelease(ABC):
         Returns
         -------
         ndarray of float64, shape (|R|,)
-            In nats; −inf for an impossible candidate. No value underflows, however far the candidate.
+            In nats; −inf for impossible candidates. Values of distant candidates do not underflow.
 
         Raises
         ------
@@ -84,5 +84,5 @@ class CountRelease(ABC):
         """
 
     def probabilities(self) -> NDArray[np.float64]:
-        """Return the probability of every candidate: the exponentials of `log_probabilities`."""
+        """Return the probability of every candidate, in the order of `log_probabilities`."""
         return np.exp(self.log_probabilities())

@@ -1,8 +1,7 @@
-"""The scales of the Hellinger score by name: the methods of P0 and P1, with what each spends.
+"""Scales of the Hellinger score by name, for the methods of P0 and P1.
 
-The exponential mechanism weighs a candidate at distance H by exp(−share·ε·H/S). Each `Sensitivity` of `SENSITIVITIES`
-says which S of `mechanisms.counts.sensitivity` it takes, at which smoothing rate, with which share of ε, and under
-which guarantee.
+The exponential mechanism gives a candidate at distance H the weight exp(−share·ε·H/S). Each entry of `SENSITIVITIES`
+defines the sensitivity S (see `mechanisms.counts.sensitivity`), its smoothing rate, the share of ε and the guarantee.
 
 References
 ----------
@@ -26,13 +25,13 @@ from mechanisms.counts.sensitivity import (
     smooth_sensitivity,
     varying_sensitivity,
 )
-from mechanisms.privacy import Guarantee, validate_delta, validate_epsilon
+from mechanisms.privacy import Guarantee, no_guarantee, pure_guarantee, validate_delta, validate_epsilon
 
 __all__ = ["SENSITIVITIES", "Sensitivity", "smoothing_gamma"]
 
 
 def smoothing_gamma(epsilon: float, delta: float, n_outputs: int) -> float:
-    """Return γ = ln(1 − ε / (2·ln(δ/(2N)))), the rate of P0 for N possible outputs.
+    """Return γ = ln(1 − ε / (2·ln(δ/(2N)))), the smoothing rate of P0 for N possible outputs.
 
     Parameters
     ----------
@@ -46,7 +45,7 @@ def smoothing_gamma(epsilon: float, delta: float, n_outputs: int) -> float:
     Returns
     -------
     float
-        > 0.
+        Rate > 0 per record.
 
     Raises
     ------
@@ -61,26 +60,24 @@ def smoothing_gamma(epsilon: float, delta: float, n_outputs: int) -> float:
     epsilon, delta = validate_epsilon(epsilon), validate_delta(delta)
     if n_outputs < 1:
         raise ValueError(f"n_outputs must be >= 1, got {n_outputs}; pass the number of possible outputs")
-    # ln N apart: the number of candidates may exceed the range of a double.
+    # Separate logarithms, as N may exceed the range of a double.
     return math.log1p(-epsilon / (2.0 * (math.log(delta) - math.log(2.0) - math.log(n_outputs))))
 
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """A scale S of the Hellinger score, data in, S out, with what the exponential mechanism spends on it.
-
-    Weights exp(−share·ε·H/S) have the stated guarantee.
+    """Scale S of the Hellinger score, with the guarantee of weights exp(−share·ε·H/S).
 
     Parameters
     ----------
     name, note : str
-        The key in `SENSITIVITIES`, and one sentence; for a scale that protects nothing, why.
+        Key in `SENSITIVITIES`, and a description in one sentence; the reason if the scale is not private.
     evaluate : callable
-        (prior, counts, epsilon, delta), validated, to S.
+        Maps validated (prior, counts, epsilon, delta) to S.
     share : float
-        The part of ε in the exponent: ½, or less where S itself moves with the data.
-    spends : callable or None
-        (epsilon, delta) to `Guarantee`; None for a scale without any.
+        Share of ε in the exponent: ½, or less if S varies with the data.
+    guarantee : callable
+        Maps (epsilon, delta) to `Guarantee`, or to None for a scale without one.
 
     Examples
     --------
@@ -96,7 +93,7 @@ class Sensitivity:
     note: str
     evaluate: Callable[[NDArray[np.float64], NDArray[np.int64], float, float], float] = field(repr=False)
     share: float
-    spends: Callable[[float, float], Guarantee] | None = field(repr=False)
+    guarantee: Callable[[float, float], Guarantee | None] = field(repr=False)
 
     def at(self, prior: ArrayLike, counts: ArrayLike, epsilon: float, delta: float) -> float:
         """Return S at a data set.
@@ -106,14 +103,14 @@ class Sensitivity:
         prior : array_like, shape (k,)
             Dirichlet parameters, finite and > 0.
         counts : array_like, shape (k,)
-            Whole numbers ≥ 0 with sum n ≥ 1.
+            Integers ≥ 0 with sum n ≥ 1.
         epsilon, delta : float
-            Parameters of the guarantee, on which the smoothing rates depend.
+            Parameters of the guarantee; the smoothing rates depend on them.
 
         Returns
         -------
         float
-            In (0, 1], private for all but the global sensitivity.
+            S in (0, 1]; private, except for the global sensitivity.
 
         Raises
         ------
@@ -125,10 +122,6 @@ class Sensitivity:
         return self.evaluate(alpha, c, validate_epsilon(epsilon), validate_delta(delta))
 
 
-def _pure(epsilon: float, delta: float) -> Guarantee:
-    return Guarantee(epsilon)
-
-
 SENSITIVITIES: dict[str, Sensitivity] = {
     "smooth": Sensitivity(
         name="smooth",
@@ -137,39 +130,39 @@ SENSITIVITIES: dict[str, Sensitivity] = {
             prior, counts, smoothing_gamma(epsilon, delta, count_candidates(int(counts.sum()), counts.size))
         ),
         share=0.5,
-        spends=Guarantee,
+        guarantee=Guarantee,
     ),
     "smooth-n": Sensitivity(
         name="smooth-n",
-        note="As smooth, with N = n + 1 as P0 prints it for every k; guarantee as published in P0.",
+        note="As smooth, with N = n + 1 for every k as printed in P0; guarantee as published in P0.",
         evaluate=lambda prior, counts, epsilon, delta: smooth_sensitivity(
             prior, counts, smoothing_gamma(epsilon, delta, int(counts.sum()) + 1)
         ),
         share=0.5,
-        spends=Guarantee,
+        guarantee=Guarantee,
     ),
     "varying": Sensitivity(
         name="varying",
-        note="Exponential mechanism on the varying Hellinger sensitivity with rate 1 (P1, section 1.3, as read here).",
+        note="Exponential mechanism on varying Hellinger sensitivity, rate 1 (P1, section 1.3, our interpretation).",
         evaluate=lambda prior, counts, epsilon, delta: varying_sensitivity(prior, counts, gamma=1.0),
         share=0.25,
-        spends=_pure,
+        guarantee=pure_guarantee,
     ),
     "global": Sensitivity(
         name="global",
         note="Exponential mechanism on the global Hellinger sensitivity (P1, section 1.1).",
         evaluate=lambda prior, counts, epsilon, delta: global_sensitivity(prior, int(counts.sum())),
         share=0.5,
-        spends=_pure,
+        guarantee=pure_guarantee,
     ),
     "local": Sensitivity(
         name="local",
         note=(
-            "Not private: its noise scale is the local sensitivity, which itself reveals the data (P1, section 1.2); "
+            "Not private: its scale is the local sensitivity, which depends on the data (P1, section 1.2); "
             "kept as a negative control."
         ),
         evaluate=lambda prior, counts, epsilon, delta: local_sensitivity(prior, counts),
         share=0.5,
-        spends=None,
+        guarantee=no_guarantee,
     ),
 }

@@ -1,15 +1,15 @@
-"""How far one record can move the Hellinger score: local, smooth, varying and global sensitivity.
+"""Local, smooth, varying and global sensitivity of the Hellinger score.
 
-The score of a candidate r is H(posterior(c), r). Replacing one record (cell i to cell j) turns c into c''. By the
-triangle inequality |H(c, r) − H(c'', r)| ≤ H(c, c''), with equality at r = posterior(c''), which is a candidate. So
-the local sensitivity of P0 and P1 is exactly LS(c) = max over neighbours c'' of H(c, c''), and with
+The score of a candidate r is H(posterior(c), r). Replacing one record (category i to category j) turns c into c''. By
+the triangle inequality |H(c, r) − H(c'', r)| ≤ H(c, c''), with equality at the candidate r = posterior(c''). So the
+local sensitivity of P0 and P1 is exactly LS(c) = max over neighbours c'' of H(c, c''), and with
 φ(a) = ℓ(a, a+1) (see `mechanisms.hellinger`)
 
     H²(c, c'') = 1 − exp( φ(αᵢ + cᵢ − 1) + φ(αⱼ + cⱼ) ).                                              (*)
 
 φ is increasing and concave: φ'(a) = ψ(a+½) − ½[ψ(a) + ψ(a+1)] ≥ 0 as ψ is concave, and
-φ''(a) = ψ'(a+½) − ½[ψ'(a) + ψ'(a+1)] ≤ 0 as ψ' is convex. Thus the sensitivity is large where two cells are nearly
-empty, and all its maxima over data sets are found without enumerating any.
+φ''(a) = ψ'(a+½) − ½[ψ'(a) + ψ'(a+1)] ≤ 0 as ψ' is convex. The sensitivity is therefore large at data sets with two
+nearly empty categories, and all its maxima over data sets can be computed without enumeration.
 
 References
 ----------
@@ -42,7 +42,7 @@ __all__ = [
 
 
 def phi(a: ArrayLike) -> NDArray[np.float64]:
-    """Return φ(a) = lnΓ(a+½) − ½lnΓ(a) − ½lnΓ(a+1), elementwise: the log affinity of one record more in a cell.
+    """Return φ(a) = lnΓ(a+½) − ½lnΓ(a) − ½lnΓ(a+1), the log affinity for one additional record, elementwise.
 
     Parameters
     ----------
@@ -71,12 +71,12 @@ def local_sensitivity(prior: ArrayLike, counts: ArrayLike) -> float:
     prior : array_like, shape (k,)
         Dirichlet parameters, finite and > 0.
     counts : array_like, shape (k,)
-        Whole numbers ≥ 0 with sum n ≥ 1.
+        Integers ≥ 0 with sum n ≥ 1.
 
     Returns
     -------
     float
-        In (0, 1]: a difference of Hellinger distances. It depends on the data and is itself private.
+        Difference of Hellinger distances in (0, 1]. It depends on the data and is private.
 
     Raises
     ------
@@ -92,26 +92,26 @@ def local_sensitivity(prior: ArrayLike, counts: ArrayLike) -> float:
     occupied = np.flatnonzero(c)
     leaving = phi(alpha[occupied] + (c[occupied] - 1))
     sums = leaving[:, None] + phi(alpha + c)
-    sums[np.arange(occupied.size), occupied] = np.inf  # a record that stays in its cell changes nothing
+    sums[np.arange(occupied.size), occupied] = np.inf  # no change of category
     return _distance(float(sums.min()))
 
 
 def local_sensitivity_at_distance(prior: ArrayLike, counts: ArrayLike) -> NDArray[np.float64]:
     """Return A[t], the largest LS(c') over the data sets c' within Hamming distance t of `counts`.
 
-    This is A^(t) of NRS (section 3). Smooth and global sensitivity follow from this one profile.
+    This is A^(t) of NRS (section 3). Smooth, varying and global sensitivity follow from this profile.
 
     Parameters
     ----------
     prior : array_like, shape (k,)
         Dirichlet parameters, finite and > 0.
     counts : array_like, shape (k,)
-        Whole numbers ≥ 0 with sum n ≥ 1.
+        Integers ≥ 0 with sum n ≥ 1.
 
     Returns
     -------
     ndarray of float64, shape (T + 1,)
-        Non-decreasing; A[0] = LS(counts), and T is the smallest distance at which the global sensitivity is reached.
+        Non-decreasing; A[0] = LS(counts), and T is the smallest distance at which the global sensitivity is attained.
 
     Raises
     ------
@@ -120,19 +120,19 @@ def local_sensitivity_at_distance(prior: ArrayLike, counts: ArrayLike) -> NDArra
 
     Notes
     -----
-    The distance between data sets is the number of replaced records, ½‖c − c'‖₁. By (*) in the head of this file, LS
-    at c' is largest where φ(αᵢ + c'ᵢ − 1) + φ(αⱼ + c'ⱼ) is smallest, c'ᵢ ≥ 1, over ordered pairs (i, j).
+    The distance between data sets is the number of replaced records, ½‖c − c'‖₁. By (*) in the module docstring,
+    LS(c') is given by the ordered pair (i, j), c'ᵢ ≥ 1, with the smallest φ(αᵢ + c'ᵢ − 1) + φ(αⱼ + c'ⱼ).
 
-    * k ≥ 3. Take dᵢ ≤ cᵢ − 1 records out of cell i and dⱼ ≤ cⱼ out of cell j; other cells absorb them, so t = dᵢ + dⱼ.
-      For a fixed t the sum is concave in dᵢ along a segment (φ is concave), hence smallest at an end of the
-      segment: empty one cell first, then the other. The end that empties i first will do for all ordered pairs:
-      emptying j first beats the pair (j, i) only if the next step down of φ in i is steeper than in j, and then,
-      as steps only get steeper, taking them all in i is better still. If cᵢ = 0, one record must first move into
-      i, for which one out of j will do: t = max(1, dⱼ).
-    * k = 2. What leaves one cell enters the other: the data sets are the points 0..n of a line, and the sum
-      of (*) is a concave function of the step between two of them, so within distance t an end is worst.
+    * k ≥ 3. Remove dᵢ ≤ cᵢ − 1 records from category i and dⱼ ≤ cⱼ from category j; other categories absorb them, so
+      t = dᵢ + dⱼ. For a fixed t the sum is concave in dᵢ along a segment (φ is concave), hence minimal at an end of
+      the segment, where one category is emptied before the other. It is sufficient to empty i first for all ordered
+      pairs: emptying j first improves on the pair (j, i) only if the next decrease of φ in i exceeds that in j, and
+      then, as decreases only grow, removing all records from i is better still. If cᵢ = 0, one record must first move
+      into i, and it can come from j: t = max(1, dⱼ).
+    * k = 2. Records that leave one category enter the other. The data sets are the points 0..n of a line, and the sum
+      of (*) is a concave function of the step between adjacent points, so the minimum within distance t is at an end.
 
-    Cost O(k·n), or O(n) at k = 2; no data set is enumerated.
+    The cost is O(k·n), or O(n) at k = 2, as no data set is enumerated.
 
     Examples
     --------
@@ -147,19 +147,19 @@ def local_sensitivity_at_distance(prior: ArrayLike, counts: ArrayLike) -> NDArra
 
 
 def global_sensitivity(prior: ArrayLike, n: int) -> float:
-    """Return the largest LS over all data sets of `n` records.
+    """Return the global sensitivity, the largest LS over all data sets of `n` records.
 
     Parameters
     ----------
     prior : array_like, shape (k,)
         Dirichlet parameters, finite and > 0.
     n : int
-        Number of records, ≥ 1. It matters at k = 2 only.
+        Number of records, ≥ 1; relevant at k = 2 only.
 
     Returns
     -------
     float
-        In (0, 1]. It does not depend on the data.
+        In (0, 1]; independent of the data.
 
     Raises
     ------
@@ -168,8 +168,9 @@ def global_sensitivity(prior: ArrayLike, n: int) -> float:
 
     Notes
     -----
-    k ≥ 3: one record moves between the two cells of smallest α, all others lie elsewhere:
-    √(1 − exp(φ(αᵢ) + φ(αⱼ))). k = 2: the exponent of (*) is concave in the step, so it is least at c₁ = 1 or c₁ = n.
+    k ≥ 3: the maximum √(1 − exp(φ(αᵢ) + φ(αⱼ))) is attained if one record moves between the two categories of smallest
+    α and all other records are in other categories. k = 2: the exponent of (*) is concave in the step, so it is minimal
+    at c₁ = 1 or c₁ = n.
 
     Examples
     --------
@@ -193,9 +194,9 @@ def smooth_sensitivity(prior: ArrayLike, counts: ArrayLike, gamma: float) -> flo
     prior : array_like, shape (k,)
         Dirichlet parameters, finite and > 0.
     counts : array_like, shape (k,)
-        Whole numbers ≥ 0 with sum n ≥ 1.
+        Integers ≥ 0 with sum n ≥ 1.
     gamma : float
-        Smoothing rate a record, > 0; see `mechanisms.smoothing_gamma`.
+        Smoothing rate per record, > 0; see `mechanisms.smoothing_gamma`.
 
     Returns
     -------
@@ -220,17 +221,17 @@ def smooth_sensitivity(prior: ArrayLike, counts: ArrayLike, gamma: float) -> flo
 def varying_sensitivity(prior: ArrayLike, counts: ArrayLike, gamma: float = 1.0) -> float:
     """Return the varying sensitivity S(c), where 1/S(c) = min over data sets c' of 1/LS(c') + γ·d(c, c').
 
-    P1 leaves its section on it empty. This is the smallest S ≥ LS whose *reciprocal* moves by at most γ a record, where
-    the smooth sensitivity is the smallest whose logarithm does.
+    The section of P1 on the varying sensitivity is empty. Here it is the smallest S ≥ LS whose *reciprocal* changes by
+    at most γ per record; the smooth sensitivity is the smallest whose logarithm does.
 
     Parameters
     ----------
     prior : array_like, shape (k,)
         Dirichlet parameters, finite and > 0.
     counts : array_like, shape (k,)
-        Whole numbers ≥ 0 with sum n ≥ 1.
+        Integers ≥ 0 with sum n ≥ 1.
     gamma : float
-        Rate a record, > 0.
+        Smoothing rate per record, > 0.
 
     Returns
     -------
@@ -260,16 +261,16 @@ def varying_sensitivity(prior: ArrayLike, counts: ArrayLike, gamma: float = 1.0)
 def smoothed_scales(
     rule: str, prior: NDArray[np.float64], datasets: NDArray[np.int64], gamma: float
 ) -> NDArray[np.float64]:
-    """Return the smooth or the varying sensitivity at many data sets of equal size: one pass without profiles.
+    """Return the smooth or the varying sensitivity at many data sets of equal size.
 
     Parameters
     ----------
     rule : {"smooth", "varying"}
     prior : ndarray of float64, shape (k,)
     datasets : ndarray of int64, shape (D, k)
-        Rows with one sum n ≥ 1.
+        Count vectors with the same sum n ≥ 1.
     gamma : float
-        Rate a record, > 0.
+        Smoothing rate per record, > 0.
 
     Returns
     -------
@@ -307,7 +308,7 @@ def _scales(phi_table, datasets, gamma, is_smooth):
         smallest = _smallest_sums(phi_table, datasets[row])
         best, lowest = np.inf, np.inf
         for t in range(smallest.size):
-            if smallest[t] < lowest:  # elsewhere a smaller t was better
+            if smallest[t] < lowest:  # otherwise a smaller t is better
                 lowest = smallest[t]
                 reached = math.sqrt(-math.expm1(lowest))
                 best = min(best, math.exp(gamma * t) / reached if is_smooth else 1.0 / reached + gamma * t)
@@ -317,12 +318,12 @@ def _scales(phi_table, datasets, gamma, is_smooth):
 
 @kernel
 def _smallest_sums(phi_table, counts):
-    """Return for each t the least φ(αᵢ+c'ᵢ−1) + φ(αⱼ+c'ⱼ) at cost t; for some t perhaps more than for a smaller one."""
+    """Return for each t the least φ(αᵢ+c'ᵢ−1) + φ(αⱼ+c'ⱼ) at distance t; not necessarily monotone in t."""
     k = counts.size
     n = counts.sum()
     smallest = np.full(n + 1, np.inf)
     if k == 2:
-        for t in range(n):  # step s moves a record between (s+1, n−s−1) and (s, n−s)
+        for t in range(n):  # step s is between (s+1, n−s−1) and (s, n−s)
             for s in (max(counts[0] - 1 - t, 0), min(counts[0] + t, n - 1)):
                 smallest[t] = min(smallest[t], phi_table[0, s] + phi_table[1, n - 1 - s])
         return smallest

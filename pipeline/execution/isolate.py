@@ -99,7 +99,7 @@ class Isolation:
         self._budget, self._leftovers = budget, leftovers
         self._namer = Namer(study, task.run)
         self._steps: deque[Step] = deque()
-        self._condemned: dict[int, Suspect] = {}  # those with given trials that are not committed yet
+        self._failing: dict[int, Suspect] = {}  # those with given trials that are not committed yet
 
     def __len__(self) -> int:
         """Return the number of steps that are not in flight yet."""
@@ -147,14 +147,14 @@ class Isolation:
         if landed.transient:
             self._leftovers.add([step.suspect.work], landed.transient)
         elif landed.fate is None:
-            self._condemned.pop(id(step.suspect), None)
+            self._failing.pop(id(step.suspect), None)
         elif landed.position is not None:
             self._take_end(step.suspect, landed.fate, landed.position, n_threads)
         return landed.result or []
 
     def record(self) -> None:
         """Commit the trials that were condemned so far, without computing anything: for a run that stops."""
-        for suspect in self._condemned.values():
+        for suspect in self._failing.values():
             block = suspect.work.block
             settings = tuple(sorted({k for k, _ in suspect.given}))
             given = {
@@ -165,8 +165,8 @@ class Isolation:
             self._flight.submit(
                 None, settle, self._task.run, self._task.session, *arguments, key=key, priority=_PRIORITY
             )
-        n_left = len(self._condemned)
-        self._condemned = {}
+        n_left = len(self._failing)
+        self._failing = {}
         while n_left:
             n_left -= sum(landed.payload is None for landed in self._flight.wait())
 
@@ -188,7 +188,7 @@ class Isolation:
             size = math.ceil(len(trials) / n_threads)
             parts = [trials[start : start + size] for start in range(0, len(trials), size)]
         elif fate == Status.TIMED_OUT:
-            self._condemn(suspect, setting, trials[0] if trial == WHOLE else trial, fate)
+            self._record_failure(suspect, setting, trials[0] if trial == WHOLE else trial, fate)
             suspect.singly.add(setting)
             parts = []
         elif suspect.n_company < _MOST_COMPANY:
@@ -211,7 +211,7 @@ class Isolation:
             trial = landed.position[0]
             if trial > step.trials.start:
                 self._budget.note_survival(suspect.work.block.panel, setting)
-            self._condemn(suspect, setting, trial, landed.fate)
+            self._record_failure(suspect, setting, trial, landed.fate)
             rest = range(trial + 1, step.trials.stop)
             if rest:
                 self._steps.append(Step(suspect, setting, rest))
@@ -232,8 +232,8 @@ class Isolation:
         suspect.singly.update(suspect.work.settings if setting == DATA else (setting,))
         self._steps.append(Step(suspect))
 
-    def _condemn(self, suspect: Suspect, setting: int, trial: int, fate: Status) -> None:
+    def _record_failure(self, suspect: Suspect, setting: int, trial: int, fate: Status) -> None:
         for k in suspect.work.settings if setting == DATA else (setting,):
             suspect.given[k, trial] = fate
-        self._condemned[id(suspect)] = suspect
+        self._failing[id(suspect)] = suspect
         self._budget.note_end(suspect.work.block.panel, setting)

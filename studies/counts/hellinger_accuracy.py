@@ -76,11 +76,10 @@ def _method(mechanism: Mechanism) -> Method:
     def release(data: tuple[Any, Any], setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
         distribution = mechanism.build(*data, setting["epsilon"], setting["delta"])
         released = distribution.sample(streams.uniforms(distribution.n_uniforms))
-        multiplier, gamma, loss = (
-            (np.nan, np.nan, np.nan)
-            if mechanism.certify is None
-            else mechanism.certify(distribution.prior, distribution.n, setting["epsilon"])
-        )
+        multiplier = gamma = loss = np.nan
+        if mechanism.calibrate is not None:
+            calibration = mechanism.calibrate(distribution.prior, distribution.n, setting["epsilon"])
+            multiplier, gamma, loss = calibration.rate, calibration.gamma, calibration.loss
         return {
             "hellinger": hellinger(distribution.prior + distribution.counts, distribution.prior + released),
             "expected_hellinger": _expected(distribution),

@@ -88,7 +88,7 @@ def _validate(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
 
 def _panel(k: int) -> Panel:
     # at k = 2 both definitions of N equal n + 1
-    names = [name for name, one in MECHANISMS.items() if one.private and (k > 2 or name != "smooth-n")]
+    names = [name for name, one in MECHANISMS.items() if one.is_private and (k > 2 or name != "smooth-n")]
     return Panel(
         name=f"k{k}",
         meaning=f"distance to the true posterior at the worst data set and at balanced data, {k} categories",

@@ -158,7 +158,7 @@ def _shares(summaries: Mapping[str, xr.Dataset], name: str) -> list[xr.DataArray
 
 def _guarantees_hold(summaries: Mapping[str, xr.Dataset]) -> Finding:
     n_audits, breaks, largest = 0, [], []
-    for name in _names(summaries, lambda name: MECHANISMS[name].private):
+    for name in _names(summaries, lambda name: MECHANISMS[name].is_private):
         shares = _shares(summaries, name)
         n_audits += sum(int(share.count()) for share in shares)
         largest.append(f"{name} {max(float(share.max()) for share in shares):.3f}")

@@ -32,18 +32,18 @@ EPSILON, DELTA, DRAWS = 1.0, 1e-8, 10_000
 
 
 class Case(NamedTuple):
-    """A data set, and the decay ε/(2S) of its weights; None for the smooth sensitivity at ε = 1."""
+    """A data set, and the inverse temperature ε/(2S) of its weights; None for the smooth sensitivity at ε = 1."""
 
     label: str
     prior: list[float]
     counts: list[int]
-    decay: float | None = None
+    inverse_temperature: float | None = None
 
 
 class Figures(NamedTuple):
     """Measurements of one process; memory in MB."""
 
-    decay: float
+    inverse_temperature: float
     setup: float
     draws: float
     mean: float
@@ -53,9 +53,9 @@ class Figures(NamedTuple):
     drawn: float
 
 
-def balanced(n: int, k: int, decay: float | None = None) -> Case:
+def balanced(n: int, k: int, inverse_temperature: float | None = None) -> Case:
     """Return a case of equal counts and unit prior."""
-    return Case(f"k={k}, n={n:,}", [1.0] * k, balanced_counts(n, k).tolist(), decay)
+    return Case(f"k={k}, n={n:,}", [1.0] * k, balanced_counts(n, k).tolist(), inverse_temperature)
 
 
 def measure(case: Case, build: str) -> Figures:
@@ -63,18 +63,18 @@ def measure(case: Case, build: str) -> Figures:
     make = {"mixture": power_mixture_mechanism, "package": exponential_mechanism}[build]
     rng = np.random.default_rng(20)
     for counts in ([3, 3], [3, 2, 1]):  # compiles
-        warm = make(np.ones(len(counts)), counts, 1.0, 0.3)
+        warm = make(np.ones(len(counts)), counts, 0.5, 0.3)
         warm.sample(rng.random((10, 2)))
         warm.expected_hellinger()
     prior, counts = np.array(case.prior), np.array(case.counts)
-    if case.decay is None:
+    if case.inverse_temperature is None:
         gamma = smoothing_gamma(EPSILON, DELTA, count_candidates(int(counts.sum()), counts.size))
         sensitivity = smooth_sensitivity(prior, counts, gamma)
     else:
-        sensitivity = EPSILON / (2 * case.decay)
+        sensitivity = EPSILON / (2 * case.inverse_temperature)
     uniforms = rng.random((DRAWS, 2))
     times = [time.perf_counter()]
-    mechanism = make(prior, counts, EPSILON, sensitivity)
+    mechanism = make(prior, counts, EPSILON / 2, sensitivity)
     times.append(time.perf_counter())
     released = mechanism.sample(uniforms)
     times.append(time.perf_counter())
@@ -99,7 +99,7 @@ def main() -> None:
     print(f"Required sizes, by the public function: seconds, {DRAWS:,} draws")
     cases = [balanced(10**7, 2)]
     for n, k in ((10**5, 3), (10**4, 4), (1000, 10)):
-        cases += [balanced(n, k, decay) for decay in (None, 1e-3, 30.0, 100.0, 1e4)]
+        cases += [balanced(n, k, inverse_temperature) for inverse_temperature in (None, 1e-3, 30.0, 100.0, 1e4)]
         rest = k - 1
         cases.append(Case(f"k={k}, n={n:,}, one cell full", [1.0] * k, [n] + [0] * rest, 20.0))
         cases.append(Case(f"k={k}, n={n:,}, prior 0.01, 100, 1", [0.01, 100.0] + [1.0] * (k - 2), [n // k] * k, 60.0))
@@ -107,7 +107,7 @@ def main() -> None:
     for case in cases[:1] if SMALLEST else cases:
         f = run(case, "package")
         print(
-            f"  {case.label:32} decay {f.decay:9.4g}  setup {f.setup:6.3f}  draws {f.draws:6.3f}  mean {f.mean:6.3f}  "
+            f"  {case.label:32} 1/T {f.inverse_temperature:9.4g}  setup {f.setup:6.3f}  draws {f.draws:6.3f}  mean {f.mean:6.3f}  "
             f"peak {f.memory:4.0f} MB  acceptance {f.acceptance:.3f}  E[H] {f.expected:.5g}, {f.drawn:.5g} drawn",
             flush=True,
         )
@@ -118,7 +118,7 @@ def main() -> None:
         n_candidates = count_candidates(sum(case.counts), len(case.counts))
         streaming, mixture = sum(slow[1:4]), sum(fast[1:4])
         print(
-            f"  {case.label:16} {n_candidates:11,} candidates  decay {slow.decay:7.4g}  streaming {streaming:.3f} s  "
+            f"  {case.label:16} {n_candidates:11,} candidates  1/T {slow.inverse_temperature:7.4g}  streaming {streaming:.3f} s  "
             f"mixture {mixture:.3f} s  ratio {streaming / mixture:.1f}",
             flush=True,
         )

@@ -1,4 +1,4 @@
-"""What dp-accounting makes of events equals exact audits and closed forms, once and composed."""
+"""Events of dp-accounting against exact audits and closed forms, single and composed."""
 
 import sys
 
@@ -23,7 +23,7 @@ from mechanisms import (
     privacy_loss_distribution,
 )
 
-STEP = 1e-4  # accountants round each loss up to a multiple of it
+STEP = 1e-4  # accountants round each loss up to a multiple of this
 
 
 def accountant(event, times=1, relation=NeighboringRelation.ADD_OR_REMOVE_ONE):
@@ -31,14 +31,14 @@ def accountant(event, times=1, relation=NeighboringRelation.ADD_OR_REMOVE_ONE):
 
 
 def assert_between(found, delta, epsilon, times=1):
-    """Assert that an accountant's δ is not below the exact function `delta`, by no more than rounding explains."""
+    """Assert that the δ of an accountant is at least the exact `delta`, and exceeds it by rounding only."""
     exact = delta(epsilon)
     assert exact * (1 - 1e-9) - 1e-12 <= found <= delta(epsilon - times * STEP) * (1 + 1e-9) + 1e-12
-    assert found < 1.05 * exact or exact < 1e-6  # so that 5% of loss would be noticed
+    assert found < 1.05 * exact or exact < 1e-6  # detects errors of 5 %
 
 
 def composed(distribution, neighbour, times):
-    """Return exact distributions of `times` independent releases of a pair of neighbours."""
+    """Return the exact distributions of `times` independent releases at two neighbours."""
     one, other = np.ones(1), np.ones(1)
     for _ in range(times):
         one, other = np.outer(one, distribution).ravel(), np.outer(other, neighbour).ravel()
@@ -50,13 +50,13 @@ def exact_delta(distribution, neighbour, times):
     return lambda epsilon: audit_distributions(distributions, [epsilon]).deltas[epsilon]
 
 
-RESPONSE = np.array([np.exp(0.7), 1.0]) / (1 + np.exp(0.7))  # the worst distribution that is 0.7-DP
+RESPONSE = np.array([np.exp(0.7), 1.0]) / (1 + np.exp(0.7))  # worst case of 0.7-DP
 
 
 @pytest.mark.parametrize("times", [1, 2, 5])
 @pytest.mark.parametrize("epsilon", [0.1, 0.4, 0.65])
 def test_pure_guarantees_are_randomised_response(times, epsilon):
-    """The worst mechanism there is, so that the event covers each that is as private."""
+    """Randomised response is the worst ε-DP mechanism, so its event dominates all others."""
     event = accounting_event(Guarantee(0.7))
     delta = exact_delta(RESPONSE, RESPONSE[::-1], times)
     assert_between(accountant(event, times).get_delta(epsilon), delta, epsilon, times)
@@ -64,8 +64,8 @@ def test_pure_guarantees_are_randomised_response(times, epsilon):
     assert weaker < delta(epsilon) * (1 - 1e-3)
 
 
-def test_no_relation_of_accountants_makes_a_pure_guarantee_look_better():
-    """They take less for it, or refuse it."""
+def test_event_of_a_pure_guarantee_does_not_depend_on_the_relation():
+    """REPLACE_SPECIAL gives the same δ; REPLACE_ONE raises an error."""
     event = accounting_event(Guarantee(0.7))
     special = accountant(event, relation=NeighboringRelation.REPLACE_SPECIAL).get_delta(0.3)
     assert special == accountant(event).get_delta(0.3)
@@ -74,8 +74,8 @@ def test_no_relation_of_accountants_makes_a_pure_guarantee_look_better():
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 0.5, 0.95])
-def test_geometric_counts_of_two_cells_equal_their_audit(epsilon):
-    """Clipping loses nothing there; the audit goes over all data."""
+def test_event_of_geometric_counts_equals_audit_at_two_categories(epsilon):
+    """At k = 2 the loss of the noise is attained after clipping."""
     event = accounting_event(geometric_counts([1, 1], [7, 8], noise_scale=1.0))
     found = accountant(event).get_delta(epsilon)
     assert_between(found, lambda at: audit_counts("geometric", [1, 1], 15, 1.0, epsilons=(at,)).deltas[at], epsilon)
@@ -83,26 +83,26 @@ def test_geometric_counts_of_two_cells_equal_their_audit(epsilon):
 
 @pytest.mark.parametrize("make", [laplace_counts, geometric_counts])
 @pytest.mark.parametrize("prior", [(1, 1), (1, 1, 1)])
-def test_events_cover_what_counts_with_noise_spend(make, prior):
-    """At every δ, by the exact audit over all data; with noise twice as large they would not."""
+def test_events_dominate_noisy_counts(make, prior):
+    """The exact audit is the reference; as negative control, the events of twice the noise do not dominate."""
     name, epsilons = make.__name__.removesuffix("_counts"), (0.01, 0.2, 0.6, 0.9)
-    spent = audit_counts(name, prior, 12, 1.0, epsilons=epsilons).deltas
+    audited = audit_counts(name, prior, 12, 1.0, epsilons=epsilons).deltas
     counts, scale = [12, *(0 for _ in prior[1:])], len(prior) - 1.0
     event, weaker = (accountant(accounting_event(make(prior, counts, scale * factor))) for factor in (1, 2))
-    assert all(spent[epsilon] <= event.get_delta(epsilon) * (1 + 1e-9) for epsilon in epsilons)
-    assert not any(spent[epsilon] <= weaker.get_delta(epsilon) for epsilon in epsilons)
+    assert all(audited[epsilon] <= event.get_delta(epsilon) * (1 + 1e-9) for epsilon in epsilons)
+    assert not any(audited[epsilon] <= weaker.get_delta(epsilon) for epsilon in epsilons)
     assert event.get_delta(1 + 2 * STEP) < 1e-9
 
 
-def test_laplace_noise_equals_its_closed_form():
-    """δ(ε) = 1 − exp((ε − 1)/2) for noise of the scale of the move."""
+def test_event_of_laplace_noise_equals_closed_form():
+    """δ(ε) = 1 − exp((ε − 1)/2) for a noise scale equal to the sensitivity."""
     found = accountant(accounting_event(laplace_counts([1, 1], [7, 8], noise_scale=1.0))).get_delta(0.4)
     assert_between(found, lambda epsilon: -np.expm1((epsilon - 1) / 2), 0.4)
 
 
 @pytest.mark.parametrize("times", [1, 4])
-def test_normal_noise_equals_its_closed_form(times):
-    """Balle & Wang (2018), of counts that move by √2; the Rényi curve is the one that the mechanism states."""
+def test_event_of_normal_noise_equals_closed_form(times):
+    """Closed form of Balle & Wang (2018) at sensitivity √2; the Rényi curve equals that of the mechanism."""
     mechanism = gaussian_mechanism("gaussian-tight", [1, 1], 50, order=4, epsilon=0.5)
     event = accounting_event(mechanism)
     assert event == GaussianDpEvent(mechanism.noise_std / np.sqrt(2))
@@ -113,15 +113,15 @@ def test_normal_noise_equals_its_closed_form(times):
 
     assert_between(accountant(event, times).get_delta(0.6), delta, 0.6, times)
     doubled = accountant(event, times, NeighboringRelation.REPLACE_ONE).get_delta(0.6)
-    assert doubled > 2 * delta(0.6)  # why the module says which relation to use
+    assert doubled > 2 * delta(0.6)  # reason for the relation in the module docstring
     curve = RdpAccountant(orders=[2.0, 4.0, 30.0]).compose(event, times)
     stated = [times * mechanism.guarantee(order).epsilon for order in curve.orders]
     np.testing.assert_allclose(curve.rdp, stated, rtol=1e-12)
     assert curve.get_epsilon(1e-6) == pytest.approx(approximate_epsilon(curve.orders, stated, 1e-6), rel=1e-12)
 
 
-def test_sums_with_laplace_noise_compose_with_the_rest():
-    """One accountant for all: a pure guarantee, counts, and a sum with Laplace noise of scale Δ/ε."""
+def test_different_events_compose():
+    """Composition of a pure guarantee, noisy counts and a sum with Laplace noise of scale Δ/ε."""
     events = [accounting_event(Guarantee(0.3)), accounting_event(laplace_counts([1, 1], [3, 4], 5.0))]
     whole = PLDAccountant().compose(events[0]).compose(events[1]).compose(LaplaceDpEvent(1 / 0.1))
     assert whole.get_delta(0.3 + 0.2 + 0.1 + 5 * STEP) < 1e-9
@@ -129,35 +129,40 @@ def test_sums_with_laplace_noise_compose_with_the_rest():
 
 
 @pytest.mark.parametrize("times", [1, 3])
-def test_approximate_guarantees_are_their_worst_distribution(times):
-    """With probability δ the record is told, else randomised response (Kairouz, Oh & Viswanath 2015)."""
+def test_approximate_guarantee_equals_its_worst_case(times):
+    """The worst case reveals the record with probability δ, else randomised response (Kairouz et al. 2015)."""
     delta, distribution = 1e-3, RESPONSE
     table = (
         np.array([delta, 0.0, *((1 - delta) * distribution)]),
         np.array([0.0, delta, *((1 - delta) * distribution[::-1])]),
     )
-    spent = privacy_loss_distribution(Guarantee(0.7, delta)).self_compose(times)
+    composed_loss = privacy_loss_distribution(Guarantee(0.7, delta)).self_compose(times)
     for epsilon in (0.3, 0.65):
-        assert_between(spent.get_delta_for_epsilon(epsilon), exact_delta(*table, times), epsilon, times)
+        assert_between(composed_loss.get_delta_for_epsilon(epsilon), exact_delta(*table, times), epsilon, times)
     pure = privacy_loss_distribution(Guarantee(0.7)).self_compose(times).get_delta_for_epsilon(0.3)
     assert pure == pytest.approx(accountant(accounting_event(Guarantee(0.7)), times).get_delta(0.3), rel=1e-3)
 
 
 @pytest.mark.parametrize(
-    ("message", "spent"),
+    ("message", "source"),
     [
-        (r"no event of dp-accounting is \(1, 1e-08\)-DP; use mechanisms.privacy_loss", Guarantee(1.0, 1e-8)),
-        (r"no event of dp-accounting is \(2, 0.5\)-RDP; add divergences of equal order", RenyiGuarantee(2, 0.5)),
-        ("spent must be a Guarantee, NoisyCounts or GaussianCounts, got str; pass", "laplace"),
+        (
+            r"source must have an event in dp-accounting, got \(1, 1e-08\)-DP; use mechanisms.privacy_loss",
+            Guarantee(1.0, 1e-8),
+        ),
+        (
+            r"source must have an event in dp-accounting, got \(2, 0.5\)-RDP; add divergences of equal order",
+            RenyiGuarantee(2, 0.5),
+        ),
+        ("source must be a Guarantee, NoisyCounts or GaussianCounts, got str; pass", "laplace"),
     ],
 )
-def test_refusals(message, spent):
+def test_invalid_input_raises(message, source):
     with pytest.raises(ValueError, match=message):
-        accounting_event(spent)
+        accounting_event(source)
 
 
-def test_where_dp_accounting_is_missing(monkeypatch):
-    """The package does without; what needs it says how to get it."""
+def test_missing_dp_accounting_raises_with_install_command(monkeypatch):
     for name in [name for name in sys.modules if name.startswith("dp_accounting")]:
         monkeypatch.setitem(sys.modules, name, None)
     for convert in (accounting_event, privacy_loss_distribution):

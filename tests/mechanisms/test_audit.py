@@ -1,4 +1,4 @@
-"""The audit engine against plain loops, closed forms and tables done by hand."""
+"""Audits against plain loops, closed forms and hand-computed tables."""
 
 import math
 import re
@@ -19,7 +19,7 @@ ORDERS = (1.0, 1.5, 2.0, 10.0)
 
 
 def plain_loss(p, q):
-    """Return the pure loss of P against Q, output by output."""
+    """Return the pure loss of P against Q by a loop over outputs."""
     worst = 0.0
     for a, b in zip(p, q, strict=True):
         if a == 0 and b == 0:
@@ -33,7 +33,7 @@ def plain_hockey_stick(p, q, epsilon):
 
 
 def plain_renyi(p, q, order):
-    """Sum in 40 digits: near P = Q the logarithm of the sum loses those of a double."""
+    """Return the Rényi divergence in 40 digits, as doubles lose all digits near P = Q."""
     total = mpmath.mpf(0)
     with mpmath.workdps(40):
         for a, b in zip(map(float, p), map(float, q), strict=True):
@@ -47,7 +47,7 @@ def plain_renyi(p, q, order):
 
 
 def plain_audit(table, pairs):
-    """Every pair in both directions: (loss, δ at EPSILONS, Rényi at ORDERS)."""
+    """Return the loss, δ at EPSILONS and Rényi divergences at ORDERS over all ordered pairs."""
     both = [(table[i], table[j]) for i, j in pairs] + [(table[j], table[i]) for i, j in pairs]
     return (
         max(plain_loss(p, q) for p, q in both),
@@ -57,7 +57,7 @@ def plain_audit(table, pairs):
 
 
 def random_table(rng, n_datasets, n_outputs, zeros):
-    """Distributions from almost equal to far apart; some outputs impossible everywhere, others at some data sets."""
+    """Return distributions from similar to very different; with `zeros`, some outputs are impossible."""
     base = rng.dirichlet(np.ones(n_outputs)) + 1e-4
     table = base * np.exp(rng.normal(size=(n_datasets, n_outputs)) * 10.0 ** rng.uniform(-3, 0.5))
     if zeros:
@@ -75,24 +75,24 @@ def assert_same(found, expected):
     np.testing.assert_allclose(list(found.renyi.values()), renyi, rtol=1e-9, atol=1e-13)
 
 
-@pytest.mark.parametrize("told", [0.51, 0.75, 0.999])
-def test_randomised_response(told):
-    """Closed forms: loss ln(t/f), δ = t − f·e^ε, Rényi from the two outputs."""
-    false = 1 - told
+@pytest.mark.parametrize("true", [0.51, 0.75, 0.999])
+def test_randomised_response_equals_closed_forms(true):
+    """The loss is ln(t/f), δ = t − f·e^ε, and Rényi divergences are sums over two outputs."""
+    false = 1 - true
     found = audit_distributions(
-        OutputDistributions.from_table([[told, false], [false, told]], [[0, 1]]), EPSILONS, ORDERS
+        OutputDistributions.from_table([[true, false], [false, true]], [[0, 1]]), EPSILONS, ORDERS
     )
-    assert found.epsilon == pytest.approx(math.log(told / false), rel=1e-13)
+    assert found.epsilon == pytest.approx(math.log(true / false), rel=1e-13)
     for epsilon, delta in found.deltas.items():
-        assert delta == pytest.approx(max(told - math.exp(epsilon) * false, 0), rel=1e-10, abs=1e-15)
-    assert found.renyi[1.0] == pytest.approx((told - false) * math.log(told / false), rel=1e-10)
+        assert delta == pytest.approx(max(true - math.exp(epsilon) * false, 0), rel=1e-10, abs=1e-15)
+    assert found.renyi[1.0] == pytest.approx((true - false) * math.log(true / false), rel=1e-10)
     for order in (1.5, 2.0, 10.0):
-        expected = math.log(told**order * false ** (1 - order) + false**order * told ** (1 - order)) / (order - 1)
+        expected = math.log(true**order * false ** (1 - order) + false**order * true ** (1 - order)) / (order - 1)
         assert found.renyi[order] == pytest.approx(expected, rel=1e-9)
     assert (found.n_pairs, found.n_outputs, found.evidence) == (1, 2, "exact")
 
 
-def test_a_table_done_by_hand():
+def test_audit_equals_a_hand_computed_table():
     """P = (½, ¼, ¼), Q = (¼, ¼, ½), U = (¼, ½, ¼): Σ p²/q = 1 + ¼ + ⅛ for the first pair, 1 + ⅛ + ¼ for the second."""
     table = [[0.5, 0.25, 0.25], [0.25, 0.25, 0.5], [0.25, 0.5, 0.25]]
     found = audit_distributions(
@@ -108,7 +108,7 @@ def test_a_table_done_by_hand():
 
 @pytest.mark.parametrize("zeros", [False, True])
 @pytest.mark.parametrize("seed", range(12))
-def test_random_distributions_equal_plain_loops(seed, zeros):
+def test_audit_of_random_distributions_equals_plain_loops(seed, zeros):
     rng = np.random.default_rng(seed)
     n_datasets, n_outputs = int(rng.integers(2, 9)), int(rng.integers(2, 12))
     table = random_table(rng, n_datasets, n_outputs, zeros)
@@ -118,8 +118,8 @@ def test_random_distributions_equal_plain_loops(seed, zeros):
     )
 
 
-def test_wrong_distributions_would_be_caught():
-    """Negative control: the plain loops tell a distribution that is 5 % off in one output."""
+def test_plain_loops_detect_a_wrong_distribution():
+    """Negative control: one probability is 5 % too large."""
     rng = np.random.default_rng(3)
     table = random_table(rng, 4, 6, zeros=False)
     pairs = [(0, 1), (1, 2), (2, 3)]
@@ -133,8 +133,8 @@ def test_wrong_distributions_would_be_caught():
         )
 
 
-def test_outputs_possible_at_one_neighbour_only():
-    """An output of probability zero next door is an infinite loss; its mass is δ for every ε."""
+def test_output_possible_at_one_neighbour_only():
+    """The loss is infinite, and δ is the mass of the output for every ε."""
     found = audit_distributions(
         OutputDistributions.from_table([[0.5, 0.5, 0.0], [0.5, 0.25, 0.25]], [[0, 1]]), [0.0, 50.0], [1, 2]
     )
@@ -145,8 +145,8 @@ def test_outputs_possible_at_one_neighbour_only():
     assert found.renyi == {1.0: math.inf, 2.0: math.inf}
 
 
-def test_outputs_possible_at_either_neighbour_only():
-    """+∞ and −∞ in one difference of log-pmfs: no warning, and δ is the larger mass."""
+def test_outputs_possible_at_different_neighbours_only():
+    """The differences of log-pmfs are +∞ and −∞; no warning is raised, and δ is the larger mass."""
     found = audit_distributions(
         OutputDistributions.from_table([[0.5, 0.5, 0.0], [0.75, 0.0, 0.25]], [[0, 1]]), [0.0, 1.0], [1, 2]
     )
@@ -154,7 +154,7 @@ def test_outputs_possible_at_either_neighbour_only():
     assert found.renyi == {1.0: math.inf, 2.0: math.inf}
 
 
-def test_equal_distributions_lose_nothing():
+def test_equal_distributions_have_no_loss():
     for table in ([[0.5, 0.5]] * 2, [[0.2, 0.3, 0.5]] * 2, [[1.0, 0.0]] * 2, [[1.0]] * 2):
         found = audit_distributions(OutputDistributions.from_table(table, [[0, 1]]), EPSILONS, ORDERS)
         assert found.epsilon == 0.0
@@ -162,8 +162,8 @@ def test_equal_distributions_lose_nothing():
         assert found.check(Guarantee(0.1)).holds
 
 
-def test_distributions_that_differ_by_a_rounded_normaliser():
-    """Every loss is the same tiny number, so that neither distribution is above the other with mean ratio one."""
+def test_distributions_that_differ_by_rounding_of_the_normaliser():
+    """All log ratios are the same tiny number, so no two-point distribution has mean ratio one."""
     found = audit_distributions(
         OutputDistributions.from_table([[0.5, 0.5], [0.5 + 1e-14, 0.5 + 1e-14]], [[0, 1]]), EPSILONS, ORDERS
     )
@@ -172,14 +172,14 @@ def test_distributions_that_differ_by_a_rounded_normaliser():
 
 
 @pytest.mark.parametrize("order", [1 + 1e-9, 1 + 1e-13])
-def test_orders_close_to_one_are_continuous(order):
-    """D_λ → KL as λ → 1: at λ − 1 = 1e-13 a logarithm of a sum near one has no digit left."""
+def test_renyi_divergence_is_continuous_at_order_one(order):
+    """D_λ → KL as λ → 1; at λ − 1 = 1e-13 the logarithm of the sum would lose all digits."""
     table = [[0.9, 0.1], [0.1, 0.9]]
     found = audit_distributions(OutputDistributions.from_table(table, [[0, 1]]), orders=[1.0, order])
     assert found.renyi[order] == pytest.approx(found.renyi[1.0], rel=1e-7)
 
 
-def test_large_orders_tend_to_the_pure_loss():
+def test_renyi_divergence_converges_to_the_pure_loss():
     table = random_table(np.random.default_rng(5), 3, 5, zeros=False)
     found = audit_distributions(OutputDistributions.from_table(table, [[0, 1], [0, 2]]), orders=[1e3, 1e6, 1e300])
     values = list(found.renyi.values())
@@ -188,7 +188,7 @@ def test_large_orders_tend_to_the_pure_loss():
 
 
 @pytest.mark.parametrize("zeros", [False, True])
-def test_threads_and_the_order_of_rows_do_not_matter(zeros):
+def test_result_does_not_depend_on_threads_or_order(zeros):
     rng = np.random.default_rng(8)
     table = random_table(rng, 20, 15, zeros)
     pairs = np.array([(i, j) for i in range(20) for j in range(i) if rng.random() < 0.4])
@@ -208,7 +208,7 @@ def test_threads_and_the_order_of_rows_do_not_matter(zeros):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_witness_reaches_the_loss(seed):
+def test_witness_attains_the_loss(seed):
     rng = np.random.default_rng(seed)
     table = random_table(rng, 6, 7, zeros=False)
     pairs = [(i, j) for i in range(6) for j in range(i)]
@@ -222,7 +222,7 @@ def test_the_witness_reaches_the_loss(seed):
 
 
 def unpruned(context, distributions):
-    """Audit with bounds that skip nothing."""
+    """Audit without pruning."""
     context.setattr(engine, "hockey_stick_bound", lambda up, down, epsilon: math.inf)
     context.setattr(engine, "renyi_bound", lambda up, down, order: math.inf)
     return audit_distributions(distributions, EPSILONS, ORDERS)
@@ -235,7 +235,7 @@ def unpruned(context, distributions):
     zeros=st.booleans(),
 )
 @settings(deadline=None, derandomize=True, max_examples=150)
-def test_pruning_changes_nothing(seed, n_datasets, n_outputs, zeros):
+def test_pruning_does_not_change_the_result(seed, n_datasets, n_outputs, zeros):
     rng = np.random.default_rng(seed)
     table = random_table(rng, n_datasets, n_outputs, zeros)
     distributions = OutputDistributions.from_table(table, [(i, j) for i in range(n_datasets) for j in range(i)])
@@ -254,8 +254,8 @@ def test_pruning_changes_nothing(seed, n_datasets, n_outputs, zeros):
     order=st.sampled_from([1.0, 1.0 + 1e-3, 1.5, 2.0, 10.0, 200.0]),
 )
 @settings(deadline=None, derandomize=True, max_examples=300)
-def test_the_bounds_that_prune_are_bounds(ratios, weights, epsilon, order):
-    """In 50 digits, from the two largest losses alone."""
+def test_divergences_are_within_the_pruning_bounds(ratios, weights, epsilon, order):
+    """Divergences in 50 digits are at most the bounds from the two largest losses."""
     with mpmath.workdps(50):
         q = [mpmath.mpf(w) for w in weights[: len(ratios)]]
         p = [w * mpmath.exp(x) for w, x in zip(q, ratios, strict=True)]
@@ -273,7 +273,7 @@ def test_the_bounds_that_prune_are_bounds(ratios, weights, epsilon, order):
         assert float(renyi) <= renyi_bound(up, down, order) * (1 + 1e-9) + 1e-12
 
 
-def test_the_bounds_are_attained_by_two_outputs():
+def test_pruning_bounds_are_attained_by_two_outputs():
     p, q = [0.7, 0.3], [0.2, 0.8]
     up, down = math.log(3.5), math.log(8 / 3)
     assert hockey_stick_bound(up, down, 0.4) == pytest.approx(plain_hockey_stick(p, q, 0.4), rel=1e-12)
@@ -281,7 +281,7 @@ def test_the_bounds_are_attained_by_two_outputs():
         assert renyi_bound(up, down, order) == pytest.approx(plain_renyi(p, q, order), rel=1e-12)
 
 
-def test_verdicts_and_their_slack():
+def test_verdict_has_slack_and_text():
     distributions = OutputDistributions.from_table([[0.75, 0.25], [0.25, 0.75]], [[0, 1]])
     found = audit_distributions(distributions, epsilons=[0.5, 1.0])
     verdict = found.check(Guarantee(1.5))
@@ -301,15 +301,15 @@ def test_verdicts_and_their_slack():
     assert not verdict.holds
     assert verdict.slack == pytest.approx(0.07 - delta, rel=1e-12)
     assert verdict.text == "broken: stated (1, 0.07)-DP, delta is 0.0704; worst ratio at 0 against 1, output 0"
-    verdict = found.check(Guarantee(2.0, 1e-8))  # the pure loss is within ε: no δ is needed
+    verdict = found.check(Guarantee(2.0, 1e-8))  # the pure loss is at most ε
     assert verdict.holds
     assert verdict.text == "within (2, 1e-08)-DP: loses 1.0986, slack 0.9014"
-    with pytest.raises(ValueError, match="delta must have been computed at"):
+    with pytest.raises(ValueError, match="epsilon must be one of the audited"):
         found.check(Guarantee(0.7, 0.01))
 
 
 @pytest.mark.parametrize(("excess", "holds"), [(0.9 * ROUNDING, True), (1.1 * ROUNDING, False)])
-def test_rounding_alone_is_forgiven(excess, holds):
+def test_verdict_tolerates_rounding(excess, holds):
     verdict = Audit(1.0 + excess, Witness(0, 1, 0, 1.0 + excess), {}, {}, 1, 2).check(Guarantee(1.0))
     assert verdict.holds == holds
     assert verdict.slack == pytest.approx(-excess, rel=1e-6)
@@ -317,7 +317,7 @@ def test_rounding_alone_is_forgiven(excess, holds):
 
 
 def test_renyi_guarantees_are_checked_at_their_order():
-    """Randomised response at ¾: D₂ = ln(9/4 + 1/12), by its two outputs."""
+    """For randomised response at ¾, D₂ = ln(9/4 + 1/12)."""
     found = audit_distributions(OutputDistributions.from_table([[0.75, 0.25], [0.25, 0.75]], [[0, 1]]), orders=[1, 2])
     exact = math.log(0.75**2 / 0.25 + 0.25**2 / 0.75)
     verdict = found.check(RenyiGuarantee(2, 0.9))
@@ -327,15 +327,15 @@ def test_renyi_guarantees_are_checked_at_their_order():
     broken = found.check(RenyiGuarantee(2, 0.95 * exact))
     assert not broken.holds
     assert broken.text.endswith("reaches 0.847298; worst ratio at 0 against 1, output 0")
-    with pytest.raises(ValueError, match=re.escape("divergence must have been computed at order 3, was at [1.0, 2.0]")):
+    with pytest.raises(ValueError, match=re.escape("order must be one of the audited [1.0, 2.0], got 3")):
         found.check(RenyiGuarantee(3, 0.9))
 
 
 @pytest.mark.parametrize("stated", [1e-12, 1.0, 100.0])
 @pytest.mark.parametrize(("excess", "holds"), [(0.9 * ROUNDING, True), (1.1 * ROUNDING, False)])
-def test_rounding_is_forgiven_in_proportion_to_small_divergences(stated, excess, holds):
-    spent = stated + excess * min(1.0, stated)
-    verdict = Audit(math.inf, Witness(0, 1, 0, math.inf), {}, {2.0: spent}, 1, 2).check(RenyiGuarantee(2, stated))
+def test_rounding_tolerance_is_relative_for_small_divergences(stated, excess, holds):
+    divergence = stated + excess * min(1.0, stated)
+    verdict = Audit(math.inf, Witness(0, 1, 0, math.inf), {}, {2.0: divergence}, 1, 2).check(RenyiGuarantee(2, stated))
     assert verdict.holds == holds
     assert "slack -" not in verdict.text
 
@@ -356,7 +356,7 @@ def distributions_of(log_pmf, n_datasets=2, n_outputs=2, pairs=((0, 1),)):
         ([0.0, 0.0], "probabilities must sum to 1 within 1e-"),
     ],
 )
-def test_what_is_not_a_distribution_is_refused(distribution, message):
+def test_invalid_distribution_raises(distribution, message):
     with np.errstate(divide="ignore"):
         log_pmf = np.log(distribution)
     with pytest.raises(ValueError, match=re.escape(message)) as caught:
@@ -364,8 +364,8 @@ def test_what_is_not_a_distribution_is_refused(distribution, message):
     assert "\n" not in str(caught.value)
 
 
-def test_a_sum_that_could_hide_a_delta_is_refused():
-    """δ = 1e-8 is what mechanisms state: a distribution that misses 9e-9 cannot tell whether they keep it."""
+def test_missing_mass_comparable_to_delta_raises():
+    """Mechanisms state δ = 1e-8, so a missing mass of 9e-9 would invalidate the verdict."""
     table = [[0.5, 0.5 - 1.8e-8, 0.9e-8], [0.5, 0.5, 0.0]]
     with pytest.raises(ValueError, match="probabilities must sum to 1 within"):
         OutputDistributions.from_table(table, [[0, 1]])
@@ -374,7 +374,7 @@ def test_a_sum_that_could_hide_a_delta_is_refused():
 @pytest.mark.parametrize(
     ("pairs", "message"),
     [
-        (np.array([0, 1]), "pairs must be whole numbers of shape (P, 2) with P >= 1, got int64 of shape (2,)"),
+        (np.array([0, 1]), "pairs must be integers of shape (P, 2) with P >= 1, got int64 of shape (2,)"),
         (np.zeros((1, 3), int), "got int64 of shape (1, 3)"),
         (np.zeros((0, 2), int), "got int64 of shape (0, 2)"),
         (np.array([[0.0, 1.0]]), "got float64 of shape (1, 2)"),
@@ -382,7 +382,7 @@ def test_a_sum_that_could_hide_a_delta_is_refused():
         (np.array([[-1, 1]]), "pairs must index the 2 data sets, got -1 to 1"),
     ],
 )
-def test_pairs_are_checked(pairs, message):
+def test_invalid_pairs_raise(pairs, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         OutputDistributions(np.arange(2), np.arange(2), pairs, lambda index: np.log([0.5, 0.5]))
 
@@ -396,7 +396,7 @@ def test_pairs_are_checked(pairs, message):
         ([[0.5, 0.5], [0.5, 0.6]], "probabilities must sum to 1 within"),
     ],
 )
-def test_tables_are_checked(table, message):
+def test_invalid_table_raises(table, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         OutputDistributions.from_table(table, [[0, 1]])
 
@@ -412,13 +412,13 @@ def test_tables_are_checked(table, message):
         ({"orders": [math.inf]}, "orders must be finite and >= 1, got inf"),
     ],
 )
-def test_arguments_are_checked(arguments, message):
+def test_invalid_arguments_raise(arguments, message):
     distributions = OutputDistributions.from_table([[0.5, 0.5], [0.5, 0.5]], [[0, 1]])
     with pytest.raises(ValueError, match=re.escape(message)):
         audit_distributions(distributions, **arguments)
 
 
-def test_too_large_is_refused_before_any_distribution_is_computed(monkeypatch):
+def test_too_large_audit_raises_before_computing_distributions(monkeypatch):
     monkeypatch.setattr(engine, "MAX_AUDITED", 3)
 
     def never(index):
@@ -428,8 +428,8 @@ def test_too_large_is_refused_before_any_distribution_is_computed(monkeypatch):
         audit_distributions(distributions_of(never, pairs=((0, 1), (1, 0))))
 
 
-def test_few_distributions_are_kept(monkeypatch):
-    """With room for two distributions the result is the same; each distribution is then computed anew when it is needed."""
+def test_result_does_not_depend_on_cache_size(monkeypatch):
+    """With a cache of two distributions, distributions are recomputed and the result is unchanged."""
     rng = np.random.default_rng(2)
     table = random_table(rng, 8, 5, zeros=False)
     pairs = [(i, j) for i in range(8) for j in range(i)]

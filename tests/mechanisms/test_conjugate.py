@@ -1,4 +1,4 @@
-"""The Dirichlet–multinomial model: candidates, posteriors and what is refused."""
+"""Candidates and posteriors of the Dirichlet–multinomial model, and validation of input."""
 
 import itertools
 import math
@@ -31,14 +31,14 @@ def test_count_candidates_is_exact_beyond_int64():
     assert count_candidates(10**6, 10) > 2**63
 
 
-def test_enumeration_refuses_what_does_not_fit():
+def test_enumeration_of_too_many_candidates_raises():
     with pytest.raises(ValueError, match=r"at most 50,000,000 .* got 171,716,665 \(n = 1008, k = 4\)"):
         enumerate_candidates(1008, 4)
 
 
 @given(n=st.integers(1, 10**6), k=st.integers(2, 50))
 @settings(deadline=None, derandomize=True, max_examples=50)
-def test_balanced_counts(n, k):
+def test_balanced_counts_differ_by_at_most_one(n, k):
     counts = balanced_counts(n, k)
     assert counts.sum() == n
     assert counts.max() - counts.min() <= 1
@@ -62,15 +62,15 @@ def test_validation_copies_its_input():
         ([-1.0, 1.0], "prior must have positive finite entries, got -1.0 at position 0"),
         ([1.0, float("nan")], "prior must have positive finite entries, got nan at position 1"),
         ([1.0, float("inf")], "prior must have positive finite entries, got inf at position 1"),
-        ([1.0], "at least 2 cells"),
+        ([1.0], "at least 2 categories"),
         ([[1.0, 1.0]], "one-dimensional"),
         (1.0, "one-dimensional"),
         (["a", "b"], "list of numbers"),
         ([[1.0], [1.0, 2.0]], "list of numbers"),
-        ([1.0, 1.0, 1.0], "prior must have 2 cells, got 3"),
+        ([1.0, 1.0, 1.0], "prior must have 2 categories, got 3"),
     ],
 )
-def test_prior_is_refused(prior, message):
+def test_invalid_prior_raises(prior, message):
     with pytest.raises(ValueError, match=message) as caught:
         validate_prior(prior, k=2)
     assert "\n" not in str(caught.value)
@@ -79,25 +79,25 @@ def test_prior_is_refused(prior, message):
 @pytest.mark.parametrize(
     ("counts", "message"),
     [
-        ([3, -1], "counts must be whole numbers >= 0, got -1.0 at position 1"),
-        ([2.5, 2.5], "counts must be whole numbers >= 0, got 2.5 at position 0"),
+        ([3, -1], "counts must be integers >= 0, got -1.0 at position 1"),
+        ([2.5, 2.5], "counts must be integers >= 0, got 2.5 at position 0"),
         ([float("nan"), 5], "got nan at position 0"),
         ([float("inf"), 5], "got inf at position 0"),
         ([1e300, 5], "got 1e.300 at position 0"),
         ([0, 0], "sum to at least 1, got 0"),
         ([3, 3], "sum to 5, got 6"),
-        ([5], "at least 2 cells"),
-        ([1, 1, 3], "counts must have 2 cells, got 3"),
+        ([5], "at least 2 categories"),
+        ([1, 1, 3], "counts must have 2 categories, got 3"),
         ("ab", "list of numbers"),
     ],
 )
-def test_counts_are_refused(counts, message):
+def test_invalid_counts_raise(counts, message):
     with pytest.raises(ValueError, match=message) as caught:
         validate_counts(counts, k=2, n=5)
     assert "\n" not in str(caught.value)
 
 
-def test_whole_floats_are_counts():
+def test_integer_valued_floats_are_valid_counts():
     counts = validate_counts([3.0, 2.0], k=2, n=5)
     assert counts.dtype == np.int64
     assert counts.tolist() == [3, 2]
@@ -105,12 +105,12 @@ def test_whole_floats_are_counts():
 
 @pytest.mark.parametrize(("n", "k"), [(0, 2), (-1, 2), (2.5, 2), (5, 1), (5, 2.5)])
 @pytest.mark.parametrize("function", [balanced_counts, count_candidates, enumerate_candidates])
-def test_sizes_are_refused(function, n, k):
-    with pytest.raises(ValueError, match="must be a whole number"):
+def test_invalid_sizes_raise(function, n, k):
+    with pytest.raises(ValueError, match="must be an integer"):
         function(n, k)
 
 
 @pytest.mark.parametrize("counts", [[1, 2, 3], 5, [-1, 2], [float("nan"), 2]])
-def test_posterior_refuses_bad_counts(counts):
+def test_posterior_of_invalid_counts_raises(counts):
     with pytest.raises(ValueError, match="counts must"):
         posterior([1.0, 1.0], counts)

@@ -27,20 +27,20 @@ def relative_errors(pairs):
     return np.array([abs(float((mpmath.mpf(float(v)) - e) / e)) for v, e in zip(values, exact, strict=True)])
 
 
-def test_log_affinity_agrees_with_mpmath_far_and_near():
+def test_log_affinity_equals_mpmath():
     distant = [(a, b) for a, b in itertools.product(GRID, GRID) if a != b]
     near = [(a, a + step) for a, step in itertools.product(GRID, STEPS)]
-    switches = [(20.0, 20.0 * r) for r in (2.9, 2.999999, 3.0, 3.000001, 3.1)]  # where u crosses one half
+    switches = [(20.0, 20.0 * r) for r in (2.9, 2.999999, 3.0, 3.000001, 3.1)]  # around u = ½
     assert relative_errors(distant).max() < 1e-13
     tiny = [(1e-12, 1.0), (1e-8, 20.0), (1e-6, 3.0), (1e-9, 2e-9)]
     assert relative_errors(tiny).max() < 1e-13
-    # Differences of the arguments themselves are rounded: a + 1e-3 at 1e7 keeps seven digits, exactly represented.
+    # Rounding of the arguments (a + 1e-3 at 1e7 has seven digits) does not matter, as mpmath uses the same doubles.
     assert relative_errors(near).max() < 1e-13
     assert relative_errors(switches).max() < 1e-13
 
 
-def test_subtracting_log_gammas_would_fail_where_we_do_not():
-    """The case this function exists for: neighbours at 1e7, where the plain formula loses every digit."""
+def test_log_affinity_is_accurate_where_differences_of_log_gammas_are_not():
+    """For neighbours at 1e7 the plain formula loses all digits."""
     a, b = 1e7, 1e7 + 1
     exact = float(exact_log_affinity(a, b))
     plain = gammaln((a + b) / 2) - (gammaln(a) + gammaln(b)) / 2
@@ -50,7 +50,7 @@ def test_subtracting_log_gammas_would_fail_where_we_do_not():
 
 @given(a=st.floats(1e-2, 1e7), b=st.floats(1e-2, 1e7))
 @settings(deadline=None, derandomize=True, max_examples=200)
-def test_log_affinity_is_symmetric_and_never_positive(a, b):
+def test_log_affinity_is_symmetric_and_not_positive(a, b):
     value = float(log_affinity(a, b))
     assert value == float(log_affinity(b, a))
     assert value <= 0
@@ -65,8 +65,8 @@ def test_log_affinity_broadcasts():
 @pytest.mark.parametrize(
     ("a", "b"), [((1, 1), (2, 1)), ((3.5, 2), (2.5, 3)), ((0.5, 4), (6, 2)), ((51, 51), (50, 52)), ((2, 3), (20, 30))]
 )
-def test_hellinger_of_beta_is_the_integral(a, b):
-    """H² = 1 − ∫√(pq), by quadrature of the densities."""
+def test_hellinger_of_beta_equals_quadrature(a, b):
+    """The reference is H² = 1 − ∫√(pq)."""
 
     def root_density(t, parameters):
         x, y = parameters
@@ -78,7 +78,7 @@ def test_hellinger_of_beta_is_the_integral(a, b):
     assert float(hellinger(a, b)) == pytest.approx(expected, rel=1e-9)
 
 
-def test_hellinger_of_dirichlet_is_the_integral():
+def test_hellinger_of_dirichlet_equals_quadrature():
     a, b = (2, 3, 4), (3, 1, 5)
 
     def log_beta(x):
@@ -94,8 +94,8 @@ def test_hellinger_of_dirichlet_is_the_integral():
     assert float(hellinger(a, b)) == pytest.approx(float(mpmath.sqrt(1 - affinity)), rel=1e-8)
 
 
-def test_hellinger_keeps_its_digits_between_near_posteriors():
-    """One record in ten million: H² is 1e-8, below what a difference of log gammas of 1e8 can tell."""
+def test_hellinger_is_accurate_between_close_posteriors():
+    """For one record in ten million, H² is 1e-8, below the rounding error of log gammas of 1e8."""
     a, b = (5e6, 5e6), (5e6 + 1, 5e6 - 1)
     with mpmath.workdps(50):
         exact = mpmath.sqrt(-mpmath.expm1(sum(exact_log_affinity(x, y) for x, y in zip(a, b, strict=True))))
@@ -107,7 +107,7 @@ parameters = st.lists(st.floats(0.05, 500), min_size=3, max_size=3)
 
 @given(a=parameters, b=parameters, c=parameters, order=st.permutations(range(3)))
 @settings(deadline=None, derandomize=True, max_examples=150)
-def test_hellinger_is_a_bounded_metric_that_ignores_labels(a, b, c, order):
+def test_hellinger_is_a_bounded_permutation_invariant_metric(a, b, c, order):
     a, b, c = np.array(a), np.array(b), np.array(c)
     h = float(hellinger(a, b))
     assert 0 <= h <= 1
@@ -118,7 +118,7 @@ def test_hellinger_is_a_bounded_metric_that_ignores_labels(a, b, c, order):
 
 
 def test_hellinger_uses_the_log_gamma_of_the_total():
-    """Dividing by ln Σα instead of lnΓ(Σα) changes distances between unequal totals (erratum A5)."""
+    """Using ln Σα instead of lnΓ(Σα) changes distances between unequal totals (erratum A5)."""
     assert float(hellinger([1, 1], [2, 2])) == pytest.approx(np.sqrt(1 - np.pi / 8 * np.sqrt(6)), rel=1e-12)
 
 
@@ -127,11 +127,11 @@ def test_hellinger_uses_the_log_gamma_of_the_total():
     [
         ([1.0, 0.0], [1.0, 1.0], "a must be finite and > 0, got 0.0"),
         ([1.0, 1.0], [1.0, float("nan")], "b must be finite and > 0, got nan"),
-        ([1.0, 1.0], [1.0, 1.0, 1.0], "equally many cells, got 2 and 3"),
-        (1.0, [1.0, 1.0], "at least 2 cells"),
-        ([1.0, 1.0], [1.0], "at least 2 cells"),
+        ([1.0, 1.0], [1.0, 1.0, 1.0], "same number of categories, got 2 and 3"),
+        (1.0, [1.0, 1.0], "at least 2 categories"),
+        ([1.0, 1.0], [1.0], "at least 2 categories"),
     ],
 )
-def test_hellinger_refuses(a, b, message):
+def test_invalid_parameters_raise(a, b, message):
     with pytest.raises(ValueError, match=message):
         hellinger(a, b)

@@ -1,4 +1,4 @@
-"""Classes of equivalent pairs against every pair and every permutation."""
+"""Classes of equivalent pairs against all pairs and all permutations."""
 
 import itertools
 
@@ -30,23 +30,23 @@ LARGEST = {2: 9, 3: 6, 4: 4, 5: 3}
 
 
 def every_pair(n, k):
-    """List the unordered pairs of count vectors one replaced record apart, from the records themselves."""
+    """Return the unordered pairs of neighbouring count vectors, by replacing records."""
     pairs = set()
     for records in itertools.combinations_with_replacement(range(k), n):
         for place, value in itertools.product(range(n), range(k)):
             if value != records[place]:
                 other = (*records[:place], value, *records[place + 1 :])
-                pairs.add(frozenset(tuple(data.count(cell) for cell in range(k)) for data in (records, other)))
+                pairs.add(frozenset(tuple(data.count(category) for category in range(k)) for data in (records, other)))
     return pairs
 
 
 def orbit(pair, labels):
-    """List the pairs that relabelling cells of equal label makes of one."""
+    """Return the pairs obtained from one by permuting categories with equal labels."""
     k = len(labels)
     found = set()
     for order in itertools.permutations(range(k)):
-        if all(labels[order[cell]] == labels[cell] for cell in range(k)):
-            found.add(frozenset(tuple(c[cell] for cell in order) for c in pair))
+        if all(labels[order[category]] == labels[category] for category in range(k)):
+            found.add(frozenset(tuple(c[category] for category in order) for c in pair))
     return frozenset(found)
 
 
@@ -64,30 +64,30 @@ def assert_one_of_each_class(labels, n):
     assert {orbit(pair, labels) for pair in found} == classes
     assert datasets.tolist() == sorted(datasets.tolist())
     assert len({tuple(row) for row in datasets.tolist()}) == len(datasets)
-    assert np.array_equal(np.unique(pairs), np.arange(len(datasets)))  # no data set without a pair
+    assert np.array_equal(np.unique(pairs), np.arange(len(datasets)))  # every data set is in a pair
 
 
 @pytest.mark.parametrize("labels", LABELS)
-def test_one_of_each_class_at_every_size(labels):
+def test_one_pair_per_class_at_every_size(labels):
     for n in range(1, LARGEST[len(labels)] + 1):
         assert_one_of_each_class(labels, n)
 
 
 @given(labels=st.integers(2, 5).flatmap(lambda k: st.lists(st.sampled_from([0.5, 1.0, 7.0]), min_size=k, max_size=k)))
 @settings(deadline=None, derandomize=True, max_examples=40)
-def test_one_of_each_class_with_ties_in_any_order(labels):
+def test_one_pair_per_class_with_equal_labels_in_any_order(labels):
     assert_one_of_each_class(tuple(labels), LARGEST[len(labels)] - 1)
 
 
 @pytest.mark.parametrize(("k", "n"), [(2, 20), (3, 9), (4, 5), (5, 3)])
-def test_without_ties_every_pair_is_there(k, n):
+def test_all_pairs_are_returned_for_distinct_labels(k, n):
     _, pairs, found = reduced(tuple(range(1, k + 1)), n)
     assert len(pairs) == len(set(found))
     assert set(found) == every_pair(n, k)
 
 
 @pytest.mark.parametrize("k", [2, 3, 4])
-def test_ties_save_nearly_a_factorial(k):
+def test_equal_labels_reduce_the_pairs_by_nearly_a_factorial(k):
     n = {2: 40, 3: 20, 4: 16}[k]
     all_pairs = len(reduced(tuple(range(1, k + 1)), n)[1])
     classes = len(reduced((1.0,) * k, n)[1])
@@ -95,8 +95,8 @@ def test_ties_save_nearly_a_factorial(k):
     assert all_pairs / factorial <= classes <= 1.5 * all_pairs / factorial
 
 
-def test_a_symmetry_that_is_not_there_would_be_caught():
-    """Negative control: taking (1, 2, 1) for three equal cells loses classes."""
+def test_assumed_symmetry_of_unequal_labels_is_detected():
+    """Negative control: treating (1, 2, 1) as equal labels loses classes."""
     n, labels = 5, (1.0, 2.0, 1.0)
     found = reduced((1.0, 1.0, 1.0), n)[2]
     classes = {orbit(pair, labels) for pair in every_pair(n, 3)}

@@ -1,4 +1,4 @@
-"""Samples of raw records follow the exact distributions of their counts, and of their sums with Laplace noise."""
+"""Samplers of raw records against the exact distributions of counts and of sums with Laplace noise."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ N_SAMPLES = 50_000
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
-def test_releases_follow_the_distribution_of_the_counts(name):
+def test_count_sampler_follows_the_exact_distribution(name):
     distribution = MECHANISMS[name].build(PRIOR, [2, 4, 1], 0.8, 1e-8).probabilities()
     samples = count_sampler(np.random.default_rng(1), MECHANISMS[name], PRIOR, 0.8)(RECORDS, N_SAMPLES)
     assert (samples.shape, samples.dtype) == ((N_SAMPLES, 3), np.dtype("int64"))
@@ -34,7 +34,7 @@ def test_releases_follow_the_distribution_of_the_counts(name):
         ("exponential", [0.5, 1.0, 7.0], (0.0, 2.0), [1.5], 4.0),
     ],
 )
-def test_statistics_have_laplace_noise(family, records, bounds, expected, scale):
+def test_statistics_sampler_adds_laplace_noise(family, records, bounds, expected, scale):
     sampler = statistics_sampler(np.random.default_rng(2), FAMILIES[family], 0.5, bounds)
     samples = sampler(records, N_SAMPLES)
     assert samples.shape == (N_SAMPLES, len(expected))
@@ -49,8 +49,8 @@ def test_statistics_have_laplace_noise(family, records, bounds, expected, scale)
 
 
 @pytest.mark.parametrize("make", ["counts", "statistics"])
-def test_draws_are_the_generators(make):
-    """Equal seeds give equal samples, and one call after the other gives fresh ones."""
+def test_draws_depend_on_the_generator_only(make):
+    """Equal seeds give equal samples, and successive calls give different samples."""
 
     def sampler(seed):
         rng = np.random.default_rng(seed)
@@ -73,16 +73,16 @@ def test_draws_are_the_generators(make):
         ("dataset must hold categories 0 to 1, got 2; number", [0, 2], 1),
         ("dataset must hold categories 0 to 1, got 0.5; number", [0.5, 1], 1),
         ("dataset must hold categories 0 to 1, got nan; number", [np.nan, 1], 1),
-        ("num_samples must be a whole number >= 1, got 0", [0, 1], 0),
-        ("num_samples must be a whole number >= 1, got 1.5", [0, 1], 1.5),
+        ("num_samples must be an integer >= 1, got 0", [0, 1], 0),
+        ("num_samples must be an integer >= 1, got 1.5", [0, 1], 1.5),
     ],
 )
-def test_refusals_of_data(message, dataset, num_samples):
+def test_invalid_data_raise(message, dataset, num_samples):
     with pytest.raises(ValueError, match=message):
         count_sampler(np.random.default_rng(1), MECHANISMS["laplace"], (1, 1), 1.0)(dataset, num_samples)
 
 
-def test_refusals_before_any_data():
+def test_invalid_parameters_raise_before_sampling():
     rng = np.random.default_rng(1)
     with pytest.raises(ValueError, match="epsilon must be"):
         count_sampler(rng, MECHANISMS["local"], (1, 1), -1.0)

@@ -91,7 +91,7 @@ def cut(chunk: Path) -> None:
 
 def _damaged(folder: Path, fault: str, harm) -> Outcome:
     """Damage a chunk of every kind, each of another block; ask for the status; verify; repair; resume; verify."""
-    study, store = write_study(folder, guilty={(3, "b", 6): "raise"}), folder / "s.zarr"
+    study, store = write_study(folder, faults={(3, "b", 6): "raise"}), folder / "s.zarr"
     chunks = {
         "p/x": "p/x/c/1/0/2",
         "p/square": "p/square/c/2/1",

@@ -17,7 +17,7 @@ from tests.pipeline.helpers import compute_into, read_arrays
 METHODS = ("a", "b")
 N_CELLS = {"p": 8, "q": 4}
 N_TRIALS = sum(N_CELLS.values()) * len(METHODS) * 10
-Guilty = Mapping[tuple[int, str, int], str]
+Faults = Mapping[tuple[int, str, int], str]
 Failed = Mapping[tuple[str, int, str, int], Status]
 
 
@@ -49,7 +49,7 @@ import numpy as np
 
 from pipeline import Factor, Measure, Method, Panel, Study
 
-SECONDS, GUILTY, BUSY = 0.0, {}, ""
+SECONDS, FAULTS, BUSY = 0.0, {}, ""
 
 
 def misbehave(how):
@@ -71,7 +71,7 @@ def misbehave(how):
 
 def meet(n, name, trials):
     for trial in trials:
-        misbehave(GUILTY.get((n, name, trial), ""))
+        misbehave(FAULTS.get((n, name, trial), ""))
 
 
 def simulate(cell, streams):
@@ -111,7 +111,7 @@ STUDY = Study("disturbed", "Disturbed", "To be disturbed.", (panel("p", 8), pane
 """
 
 
-def write_study(folder: Path, seconds: float = 0.0, guilty: Guilty | None = None) -> Path:
+def write_study(folder: Path, seconds: float = 0.0, faults: Faults | None = None) -> Path:
     """Write the study's file, and return it.
 
     Parameters
@@ -120,13 +120,13 @@ def write_study(folder: Path, seconds: float = 0.0, guilty: Guilty | None = None
         Where. Its folder ``busy`` will hold a file for each process that is in the middle of a block.
     seconds : float
         How long a method takes on a block.
-    guilty : mapping
+    faults : mapping
         Cell (both panels), method or ``simulate``, and trial of what misbehaves, and how.
     """
     (folder / "busy").mkdir(exist_ok=True)
-    head = f"SECONDS, GUILTY, BUSY = {seconds}, {dict(guilty or {})}, {str(folder / 'busy')!r}"
+    head = f"SECONDS, FAULTS, BUSY = {seconds}, {dict(faults or {})}, {str(folder / 'busy')!r}"
     path = folder / "disturbed.py"
-    text = _FILE.replace('SECONDS, GUILTY, BUSY = 0.0, {}, ""', head)
+    text = _FILE.replace('SECONDS, FAULTS, BUSY = 0.0, {}, ""', head)
     assert text != _FILE
     path.write_text(text)
     return path

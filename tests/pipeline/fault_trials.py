@@ -4,14 +4,14 @@ from pathlib import Path
 
 from pipeline.blocks.evaluate import Status
 from tests.pipeline.fault_processes import Machines, write_profile
-from tests.pipeline.fault_study import METHODS, Failed, Guilty, Outcome, Part, judge, write_study
+from tests.pipeline.fault_study import METHODS, Failed, Faults, Outcome, Part, judge, write_study
 
 
-def _guilty(
-    folder: Path, fault: str, guilty: Guilty, failed: Failed, trials: int = 4, limit: float | None = None
+def _isolate(
+    folder: Path, fault: str, faults: Faults, failed: Failed, trials: int = 4, limit: float | None = None
 ) -> Outcome:
-    """Run two cells on two worker processes; some trials are guilty, and are to be found."""
-    study, store, part = write_study(folder, guilty=guilty), folder / "s.zarr", Part(("p",), 2, trials)
+    """Run two cells on two worker processes; some trials fail and must be found."""
+    study, store, part = write_study(folder, faults=faults), folder / "s.zarr", Part(("p",), 2, trials)
     arguments = {"n_workers": 2, "threads_per_worker": 1, "memory_limit": "1GB"}
     profile = write_profile(folder, **{"module": "distributed", "class": "LocalCluster"}, kwargs=arguments)
     words = ["run", study, "--store", store, "--cluster", profile, *part.words]
@@ -24,31 +24,31 @@ def _guilty(
 
 def a_trial_that_kills(folder: Path) -> Outcome:
     """Let one of eight trials kill its worker under one method."""
-    return _guilty(folder, "a trial kills its worker", {(1, "a", 2): "kill"}, {("p", 1, "a", 2): Status.KILLED})
+    return _isolate(folder, "a trial kills its worker", {(1, "a", 2): "kill"}, {("p", 1, "a", 2): Status.KILLED})
 
 
 def a_simulation_that_kills(folder: Path) -> Outcome:
     """Let one of eight trials kill its worker while its data are simulated: no method can have them."""
     failed = {("p", 1, method, 2): Status.KILLED for method in METHODS}
-    return _guilty(folder, "a trial's simulation kills its worker", {(1, "simulate", 2): "kill"}, failed)
+    return _isolate(folder, "a trial's simulation kills its worker", {(1, "simulate", 2): "kill"}, failed)
 
 
 def all_trials_kill(folder: Path) -> Outcome:
     """Let every trial of a cell kill its worker under one method."""
-    guilty = {(1, "a", trial): "kill" for trial in range(4)}
+    faults = {(1, "a", trial): "kill" for trial in range(4)}
     failed = {("p", 1, "a", trial): Status.KILLED for trial in range(4)}
-    return _guilty(folder, "all trials of a cell kill their worker", guilty, failed)
+    return _isolate(folder, "all trials of a cell kill their worker", faults, failed)
 
 
 def out_of_memory(folder: Path) -> Outcome:
     """Let one trial take more memory than its worker may have: the nanny kills the worker."""
     failed = {("p", 1, "b", 0): Status.KILLED}
-    return _guilty(folder, "a trial takes 4 GB, its worker may have 1", {(1, "b", 0): "memory"}, failed, trials=1)
+    return _isolate(folder, "a trial takes 4 GB, its worker may have 1", {(1, "b", 0): "memory"}, failed, trials=1)
 
 
 def _hang(folder: Path, fault: str, how: str, trials: int) -> Outcome:
     failed = {("p", 1, "a", trials - 1): Status.TIMED_OUT}
-    return _guilty(folder, f"{fault} for ever, time limit 2 s", {(1, "a", trials - 1): how}, failed, trials, limit=2)
+    return _isolate(folder, f"{fault} for ever, time limit 2 s", {(1, "a", trials - 1): how}, failed, trials, limit=2)
 
 
 def a_trial_that_sleeps(folder: Path) -> Outcome:

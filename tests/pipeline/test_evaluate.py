@@ -19,7 +19,7 @@ from tests.pipeline.toy import FAULTS, MEANS, STUDY, TABLE
 
 OK, FAILED = int(Status.OK), int(Status.FAILED)
 X = (Measure("x", "a number"),)
-WITHOUT_FAULTS = STUDY.configure(values={"guilty": ["-1"]})
+WITHOUT_FAULTS = STUDY.configure(values={"failing": ["-1"]})
 
 
 def outcome_of(method, trials=8, **changes):
@@ -410,7 +410,7 @@ def test_self_referencing_data():
 
 def with_failing_trials(*trials):
     """Configure the toy study so that the given trials raise."""
-    return STUDY.configure(values={"guilty": [trials or (-1,)]})
+    return STUDY.configure(values={"failing": [trials or (-1,)]})
 
 
 def innocent():

@@ -91,7 +91,7 @@ def reports(data, setting, streams):
 
 def raises(data, setting, streams):
     for trial in streams.trials:
-        if trial in setting["guilty"]:
+        if trial in setting["failing"]:
             raise ArithmeticError(f"no result for trial {trial}")
     return fine(data, setting, streams)
 
@@ -118,7 +118,7 @@ FAULTS = Panel(
     measures=(Measure("x", "a number"), Measure("mean", "its exact mean", per_trial=False)),
     factors=(Factor("n", (3, 5), "summands", "int"),),
     constants=(
-        Factor("guilty", ((3, 5, 9),), "trials for which raises raises", "vector"),
+        Factor("failing", ((3, 5, 9),), "trials for which raises raises", "vector"),
         Factor("killer", (-1,), "trial for which deadly kills its process", "int"),
     ),
     trials=12,

@@ -22,7 +22,7 @@ def crash(prior, counts, epsilon, delta):
 
 WRONG, RIGHT = noise(1), noise(2)
 CRASH = Mechanism("crash", "It raises an error.", crash, lambda epsilon, delta: Guarantee(epsilon))
-SILENT = Mechanism("silent", "It states no guarantee.", WRONG.release, None)
+SILENT = Mechanism("silent", "It states no guarantee.", WRONG.release, lambda epsilon, delta: None)
 DISTRIBUTIONS = OutputDistributions.from_table([[0.75, 0.25], [0.25, 0.75]], pairs=[[0, 1]])
 RARE = OutputDistributions.from_table([[1 - 1e-9, 1e-9], [1, 0]], pairs=[[0, 1]])
 ZEROS = np.zeros(2)
@@ -114,7 +114,7 @@ def test_all_leaves_out_mechanisms_that_do_not_apply(audit, monkeypatch):
     )
     for prior, n in (("1:1", "200"), ("0.5:2", "120")):
         code, out, _ = audit("all", "--prior", prior, "--n", n, "--epsilon", "1")
-        assert (code, "left out: optimal: variables" in out) == (0, True)
+        assert (code, "left out: optimal: the linear program" in out) == (0, True)
         assert audit("optimal", "--prior", prior, "--n", n, "--epsilon", "1")[0] == 2
     assert "audited: 2, broken: 0" in out
 
@@ -137,7 +137,7 @@ BAD = {
     ("smooth", "--epsilon", "1"): "--prior 1:1 --n 100",
     ("all", "--n", "5", "--epsilon", "1"): "--prior 1:1 --n 100",
     ("smooth", "--prior", "1:x", "--n", "5", "--epsilon", "1"): "prior must be finite numbers separated by ':'",
-    ("smooth", "--prior", "1", "--n", "5", "--epsilon", "1"): "at least 2 cells",
+    ("smooth", "--prior", "1", "--n", "5", "--epsilon", "1"): "at least 2 categories",
     ("smooth", "--prior", "1:0", "--n", "5", "--epsilon", "1"): "prior must have positive",
     ("smooth", "--prior", "1:1", "--n", "0", "--epsilon", "1"): "n must be >= 1, got 0",
     ("smooth", "--prior", "1:1", "--n", "5", "--epsilon", "0"): "epsilon must be",
@@ -146,13 +146,21 @@ BAD = {
     ("optimal", "--prior", "1:1", "--n", "3", "--epsilon", "1000"): "epsilon must be at most 100 for optimal",
     ("smooth", "--prior", "", "--n", "3", "--epsilon", "1"): "--prior 1:1 --n 100",
     ("smooth-exact", "--prior", "1e300:1e300", "--n", "3", "--epsilon", "1"): "prior must have entries <= 1e+12",
-    ("hamming-exact", "--prior", ":".join("1" * 20), "--n", "2", "--epsilon", "1"): "cells must number at most 16",
+    (
+        "hamming-exact",
+        "--prior",
+        ":".join("1" * 20),
+        "--n",
+        "2",
+        "--epsilon",
+        "1",
+    ): "there must be at most 16 categories",
     ("smooth", *AT, "--at", "x"): "at must be a finite number",
     ("smooth", *AT, "--at", "-1"): "epsilons must be finite and >= 0",
     ("smooth", *AT, "--order", "0.5"): "orders must be finite and >= 1",
     ("smooth", "--prior", "1:1:1", "--n", "1000", "--epsilon", "1"): "501,501 candidates (n = 1000, k = 3); use fewer",
     ("all", "--prior", "1:1:1", "--n", "1000", "--epsilon", "1"): "an exact audit must compare at most",
-    ("optimal", "--prior", "1:1:1", "--n", "40", "--epsilon", "1"): "variables of the linear program",
+    ("optimal", "--prior", "1:1:1", "--n", "40", "--epsilon", "1"): "the linear program must have at most",
 }
 
 

@@ -1,4 +1,4 @@
-"""Audits of the registered mechanisms against explicit records: all data sets, all replacements, no closed forms."""
+"""Audits of the registered mechanisms against enumeration of all records and replacements."""
 
 import dataclasses
 import functools
@@ -36,11 +36,11 @@ CASES = [
 
 
 def histogram(records, k):
-    return tuple(records.count(cell) for cell in range(k))
+    return tuple(records.count(category) for category in range(k))
 
 
 def replacements(records, k):
-    """Every data set with one record replaced."""
+    """Return all data sets with one record replaced."""
     for place, value in itertools.product(range(len(records)), range(k)):
         if value != records[place]:
             yield (*records[:place], value, *records[place + 1 :])
@@ -67,7 +67,7 @@ def plain_local(prior, records):
 
 @functools.cache
 def plain_exponent(name, prior, records, epsilon):
-    """Return what multiplies −H, from the definition of S: a maximum or minimum over every data set."""
+    """Return the inverse temperature from the definition of S, over all data sets."""
     k, n = len(prior), len(records)
     data_sets = list(itertools.product(range(k), repeat=n))
     moves = [sum(x != y for x, y in zip(records, other, strict=True)) for other in data_sets]
@@ -96,7 +96,7 @@ FAR = 400
 
 @functools.cache
 def noise_distribution(name, scale):
-    """Return Pr[rounded noise = z] for |z| ≤ FAR, in 40 digits: what lies beyond is below e^-100."""
+    """Return Pr[rounded noise = z] for |z| ≤ FAR in 40 digits; the remaining mass is below e^-100."""
     with mpmath.workdps(40):
         b = mpmath.mpf(scale)
         if name == "geometric":
@@ -111,17 +111,17 @@ def noise_distribution(name, scale):
 
 
 def noisy_distribution(name, prior, records, epsilon):
-    """Add noise cell by cell and clip in order, one value of the noise after the other."""
+    """Add noise to each category and clip in order, by enumeration of the values of the noise."""
     k, n = len(prior), len(records)
     counts = histogram(records, k)
     noise = noise_distribution(name, (1 if k == 2 else 2) / epsilon)
     distribution = {(): mpmath.mpf(1)}
-    for cell in range(k - 1):
+    for category in range(k - 1):
         longer = {}
         for released, probability in distribution.items():
             remaining = n - sum(released)
             for z, share in noise.items():
-                key = (*released, min(max(counts[cell] + z, 0), remaining))
+                key = (*released, min(max(counts[category] + z, 0), remaining))
                 longer[key] = longer.get(key, 0) + probability * share
         distribution = longer
     complete = {(*released, n - sum(released)): probability for released, probability in distribution.items()}
@@ -129,7 +129,7 @@ def noisy_distribution(name, prior, records, epsilon):
 
 
 def plain_audit(distribution_of, k, n, epsilon):
-    """All records, all replacements, both directions: (loss, δ at ε and ELSEWHERE, Rényi at ORDERS)."""
+    """Return the loss, δ at ε and ELSEWHERE and Rényi divergences at ORDERS over all replacements."""
     distributions = {}
     for records in itertools.product(range(k), repeat=n):
         here = histogram(records, k)
@@ -165,7 +165,7 @@ def assert_same(found, expected):
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
 @pytest.mark.parametrize(("prior", "n"), CASES)
 @pytest.mark.parametrize("name", ["local", "global", "smooth", "smooth-n", "varying"])
-def test_exponential_mechanisms_equal_explicit_records(name, prior, n, epsilon):
+def test_audit_of_exponential_mechanisms_equals_enumeration(name, prior, n, epsilon):
     found = audit_counts(name, prior, n, epsilon, DELTA, ELSEWHERE, ORDERS)
     assert list(found.deltas) == [epsilon, *ELSEWHERE]
     expected = plain_audit(
@@ -177,19 +177,19 @@ def test_exponential_mechanisms_equal_explicit_records(name, prior, n, epsilon):
 @pytest.mark.parametrize("epsilon", [0.5, 2.0])
 @pytest.mark.parametrize(("k", "n"), [(2, 1), (2, 6), (3, 1), (3, 3), (4, 2)])
 @pytest.mark.parametrize("name", ["laplace", "geometric"])
-def test_noise_equals_explicit_records(name, k, n, epsilon):
+def test_audit_of_noise_equals_enumeration(name, k, n, epsilon):
     prior = (1.0,) * k
     found = audit_counts(name, prior, n, epsilon, DELTA, ELSEWHERE, ORDERS)
     assert_same(found, plain_audit(lambda records: noisy_distribution(name, prior, records, epsilon), k, n, epsilon))
 
 
-def test_a_wrong_scale_would_be_caught():
-    """Negative control: the explicit records tell a sensitivity that is 5 % off."""
+def test_enumeration_detects_a_wrong_scale():
+    """Negative control: the sensitivity is 5 % wrong."""
     prior, n = (1.0, 1.0, 1.0), 3
     wrong = Mechanism(
         "wrong",
         "Not private: 5 % off.",
-        lambda p, c, e, d: exponential_mechanism(p, c, 1.05 * e, global_scale(p, c)),
+        lambda p, c, e, d: exponential_mechanism(p, c, 0.525 * e, global_scale(p, c)),
         None,
     )
     expected = plain_audit(lambda records: exponential_distribution("global", prior, records, 1.0), 3, n, 1.0)
@@ -201,7 +201,7 @@ def global_scale(prior, counts):
     return global_sensitivity(prior, int(counts.sum()))
 
 
-def test_smooth_spends_half_of_its_budget():
+def test_smooth_has_half_of_the_stated_loss():
     """Erratum A1."""
     found = audit_counts("smooth", [1, 1], 100, epsilon=1.0)
     assert found.epsilon == pytest.approx(0.531, abs=5e-4)
@@ -209,8 +209,8 @@ def test_smooth_spends_half_of_its_budget():
     assert found.check(MECHANISMS["smooth"].guarantee(1.0, 1e-8)).holds
 
 
-def test_local_breaks_its_budget_at_a_skewed_prior_only():
-    """Erratum A3: Beta(1,1) does not show that `local` is not private, Beta(.01, 100) does."""
+def test_local_exceeds_epsilon_at_a_skewed_prior():
+    """Erratum A3: at Beta(1,1) the loss of `local` is below ε; at Beta(.01, 100) it is not."""
     broken = audit_counts("local", [0.01, 100], 300, epsilon=0.1)
     assert broken.epsilon / 0.1 == pytest.approx(1.10, abs=5e-3)
     verdict = broken.check(Guarantee(0.1))
@@ -223,8 +223,8 @@ def test_local_breaks_its_budget_at_a_skewed_prior_only():
 
 @pytest.mark.parametrize(("prior", "n"), [((1.0, 1.0), 25), ((0.01, 100.0), 15), ((2.0, 0.1, 2.0), 7), ((1.0,) * 4, 4)])
 @pytest.mark.parametrize("epsilon", [0.2, 1.0, 5.0])
-@pytest.mark.parametrize("name", [name for name in MECHANISMS if MECHANISMS[name].private])
-def test_every_registered_mechanism_keeps_its_guarantee(name, epsilon, prior, n):
+@pytest.mark.parametrize("name", [name for name in MECHANISMS if MECHANISMS[name].is_private])
+def test_registered_mechanisms_satisfy_their_guarantee(name, epsilon, prior, n):
     found = audit_counts(name, prior, n, epsilon)
     verdict = found.check(MECHANISMS[name].guarantee(epsilon, 1e-8))
     assert verdict.holds, verdict.text
@@ -232,7 +232,7 @@ def test_every_registered_mechanism_keeps_its_guarantee(name, epsilon, prior, n)
 
 @pytest.mark.parametrize("k", [2, 3, 4])
 @pytest.mark.parametrize("name", ["laplace", "geometric"])
-def test_what_is_tight_is_found_tight(name, k):
+def test_loss_of_noise_equals_epsilon(name, k):
     found = audit_counts(name, [1.0] * k, {2: 30, 3: 10, 4: 6}[k], epsilon=1.0)
     assert found.epsilon == pytest.approx(1.0, rel=1e-9)
 
@@ -242,23 +242,23 @@ def test_what_is_tight_is_found_tight(name, k):
     [
         Mechanism(
             name="twice",
-            note="Not private: the exponential mechanism with ε/S in place of ε/(2S).",
-            release=lambda p, c, e, d: exponential_mechanism(p, c, 2 * e, global_scale(p, c)),
-            spends=lambda e, d: Guarantee(e),
+            note="Not private: the exponential mechanism with ε/S instead of ε/(2S).",
+            release=lambda p, c, e, d: exponential_mechanism(p, c, e, global_scale(p, c)),
+            guarantee=lambda e, d: Guarantee(e),
             symmetric=True,
         ),
         Mechanism(
             name="less-noise",
-            note="Not private: Laplace noise 5 % short.",
+            note="Not private: Laplace noise with a 5 % too small scale.",
             release=lambda p, c, e, d: laplace_counts(p, c, (1 if c.size == 2 else 2) / (1.05 * e)),
-            spends=lambda e, d: Guarantee(e),
+            guarantee=lambda e, d: Guarantee(e),
         ),
     ],
     ids=lambda mechanism: mechanism.name,
 )
 @pytest.mark.parametrize("k", [2, 3])
-def test_what_promises_too_much_is_found_broken(mechanism, k):
-    """Negative controls, each with a witness that shows the loss."""
+def test_overstated_guarantees_are_violated(mechanism, k):
+    """Negative controls, each with a witness that attains the loss."""
     n, prior = {2: 40, 3: 12}[k], np.full(k, 10.0)
     found = audit_counts(mechanism, prior, n, epsilon=1.0)
     verdict = found.check(mechanism.guarantee(1.0, 1e-8))
@@ -279,7 +279,7 @@ def test_what_promises_too_much_is_found_broken(mechanism, k):
     ("prior", "n"), [((1.0, 1.0), 20), ((1.0, 2.0, 1.0), 7), ((2.0, 2.0, 2.0), 7), ((1.0,) * 4, 4)]
 )
 @pytest.mark.parametrize("name", [name for name in MECHANISMS if MECHANISMS[name].symmetric])
-def test_symmetry_changes_nothing_but_the_work(name, prior, n):
+def test_symmetry_reduces_pairs_without_changing_results(name, prior, n):
     entry = MECHANISMS[name]
     reduced = audit_counts(entry, prior, n, 0.9, DELTA, ELSEWHERE, ORDERS)
     full = audit_counts(dataclasses.replace(entry, symmetric=False), prior, n, 0.9, DELTA, ELSEWHERE, ORDERS)
@@ -287,30 +287,32 @@ def test_symmetry_changes_nothing_but_the_work(name, prior, n):
     assert_same(reduced, (full.epsilon, list(full.deltas.values()), list(full.renyi.values())))
 
 
-def test_a_users_symmetry_is_not_taken_on_trust():
-    """A mechanism that leaks at one data set, and says that it treats cells alike, is found out."""
+def test_symmetry_of_unregistered_mechanisms_is_ignored():
+    """A custom mechanism that declares symmetry but leaks at one data set is audited over all pairs."""
 
     def leaking(prior, counts, epsilon, delta):
-        return exponential_mechanism(prior, counts, 100.0 if counts[0] == counts.sum() else 0.1, 1.0)
+        return exponential_mechanism(prior, counts, 50.0 if counts[0] == counts.sum() else 0.05, 1.0)
 
     for prior, n in (([1, 1], 3), ([1, 1], 20), ([1, 1, 1], 8)):
         sly = Mechanism("sly", "Leaks.", leaking, lambda e, d: Guarantee(e), symmetric=True)
         found = audit_counts(sly, prior, n, epsilon=1.0)
         assert found.epsilon > 10
         assert found.witness.dataset[0] == n or found.witness.neighbour[0] == n
-        again = audit_counts(dataclasses.replace(sly, name="smooth"), prior, n, epsilon=1.0)  # nor is a name
+        again = audit_counts(
+            dataclasses.replace(sly, name="smooth"), prior, n, epsilon=1.0
+        )  # even under a registered name
         assert again.epsilon == found.epsilon
 
 
-def test_outputs_too_rare_for_a_double_are_compared_in_logs():
-    """At ε = 60 and n = 40 the rarest output has probability e^-2400."""
+def test_outputs_with_underflowing_probability_are_compared_in_logs():
+    """At ε = 60 and n = 40 the least likely output has probability e^-2400."""
     found = audit_counts("geometric", [1, 1], 40, epsilon=60.0)
     assert found.epsilon == pytest.approx(60.0, rel=1e-9)
     assert audit_counts("laplace", [1, 1], 40, epsilon=60.0).epsilon == pytest.approx(60.0, rel=1e-9)
 
 
 @pytest.mark.parametrize("name", ["smooth", "laplace"])
-def test_threads_do_not_matter(name):
+def test_result_does_not_depend_on_threads(name):
     one, two = (audit_counts(name, [1, 1, 1], 9, 1.0, DELTA, ELSEWHERE, ORDERS, n_threads=t) for t in (1, 2))
     assert one.epsilon == two.epsilon
     assert_same(two, (one.epsilon, list(one.deltas.values()), list(one.renyi.values())))
@@ -320,7 +322,7 @@ def test_threads_do_not_matter(name):
     ("arguments", "message"),
     [
         (("smooth", [1, 0], 5, 1.0), "prior must have positive finite entries"),
-        (("smooth", [1, 1], 0, 1.0), "n must be a whole number >= 1, got 0"),
+        (("smooth", [1, 1], 0, 1.0), "n must be an integer >= 1, got 0"),
         (("smooth", [1, 1], 5, -1.0), "epsilon must be a finite number > 0, got -1.0"),
         (("smooth", [1, 1], 5, 1.0, 1.0), "delta must be in \\(0, 1\\), got 1.0"),
         (("smooth", [1, 1], 5, 1.0, 1e-8, (-1.0,)), "epsilons must be finite and >= 0, got -1.0"),
@@ -332,13 +334,13 @@ def test_threads_do_not_matter(name):
         (("smoth", [1, 1], 3, 1.0), "mechanism must be one of smooth, .*, got 'smoth'"),
     ],
 )
-def test_bad_input_is_refused(arguments, message):
+def test_invalid_input_raises(arguments, message):
     with pytest.raises(ValueError, match=message) as caught:
         audit_counts(*arguments)
     assert "\n" not in str(caught.value)
 
 
-def test_too_large_is_refused_before_anything_is_enumerated(monkeypatch):
+def test_too_large_audit_raises_before_enumeration(monkeypatch):
     def never(n, k):
         raise AssertionError("enumerated")
 

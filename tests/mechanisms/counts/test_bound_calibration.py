@@ -1,4 +1,4 @@
-"""The proof behind the bound, inequality by inequality, and exact audits of what it allows."""
+"""Inequalities of the proof of the calibration by bound, and exact audits of the calibrated mechanism."""
 
 import functools
 import math
@@ -26,17 +26,17 @@ def log_affinities(a, b):
 
 
 class Enumerated:
-    """All data sets of one problem, all ordered pairs of neighbours, all distances."""
+    """Data sets, ordered pairs of neighbours and distances of one problem."""
 
     def __init__(self, prior, n):
         self.prior, self.n, self.k = np.array(prior), n, len(prior)
         self.datasets = enumerate_candidates(n, self.k)
         log_affinity = np.zeros((len(self.datasets),) * 2)
-        for cell, alpha in enumerate(prior):
+        for category, alpha in enumerate(prior):
             a = alpha + np.arange(n + 1)
             table = log_affinities(a[:, None], a)
             np.fill_diagonal(table, 0.0)
-            x = self.datasets[:, cell]
+            x = self.datasets[:, category]
             log_affinity += table[x[:, None], x]
         self.distances = np.sqrt(np.maximum(-np.expm1(log_affinity), 0))
         self.index = {tuple(c): row for row, c in enumerate(self.datasets.tolist())}
@@ -70,13 +70,13 @@ def reciprocals(scale, everything):
 
 
 def scale_at(prior, n, epsilon, gamma):
-    """Build the scale of any rate, best or not: the proof is for all of them."""
-    terms = bound_calibration._cell_terms(prior, n, epsilon)
+    """Return the scale at any rate γ, as the proof holds for all rates."""
+    terms = bound_calibration._category_terms(prior, n, epsilon)
     return BoundScale(prior, n, epsilon, gamma, bound_calibration._factors(*terms, gamma))
 
 
-def cell_bounds(prior, n, epsilon, j, c_j):
-    """Return hⱼ, Dⱼ and −ln(1 − βⱼ)/ε from their definitions, for one cell and count."""
+def category_bounds(prior, n, epsilon, j, c_j):
+    """Return hⱼ, Dⱼ and −ln(1 − βⱼ)/ε from their definitions, for one category and count."""
     k, a = len(prior), prior[j] + c_j
     b = prior[j] + np.arange(n + 1)
 
@@ -109,8 +109,8 @@ def problems(draw):
 @example(problem=((1e-3, 1e3, 1e-3), 8, 20.0))
 @example(problem=((1e-3, 1e-3, 1e-3, 1e3), 5, 0.01))
 @settings(deadline=None, derandomize=True, max_examples=120)
-def test_within_epsilon_at_any_prior_and_budget(problem):
-    """All neighbours, all outputs; and what makes it varying: 1/S moves by at most γ a record."""
+def test_loss_is_within_epsilon(problem):
+    """Over all neighbours and outputs; 1/S also changes by at most γ per record."""
     prior, n, epsilon = problem
     everything = enumerated(prior, n)
     scale = bound_scale(prior, n, epsilon)
@@ -123,7 +123,7 @@ def test_within_epsilon_at_any_prior_and_budget(problem):
 @example(problem=((1e6, 1e6), 60, 0.008), log_gamma=-3.1)
 @example(problem=((1e5, 1e5, 1e3), 10, 0.04), log_gamma=-2.7)
 @settings(deadline=None, derandomize=True, max_examples=100)
-def test_within_epsilon_at_any_rate(problem, log_gamma):
+def test_loss_is_within_epsilon_at_any_rate(problem, log_gamma):
     prior, n, epsilon = problem
     everything = enumerated(prior, n)
     q = reciprocals(scale_at(prior, n, epsilon, 10**log_gamma), everything)
@@ -132,7 +132,7 @@ def test_within_epsilon_at_any_rate(problem, log_gamma):
 
 @given(problem=problems(), log_gamma=st.floats(-3, -0.1))
 @settings(deadline=None, derandomize=True, max_examples=40)
-def test_every_inequality_of_the_proof(problem, log_gamma):
+def test_inequalities_of_the_proof_hold(problem, log_gamma):
     prior, n, epsilon = problem
     n = min(n, {2: 25, 3: 7, 4: 4}[len(prior)])
     everything = enumerated(prior, n)
@@ -146,8 +146,8 @@ def test_every_inequality_of_the_proof(problem, log_gamma):
     datasets, tiny = everything.datasets, 1e-9
     assert np.all(factor >= 1)
     assert np.all(q * everything.local * factor <= 1 + tiny)
-    bounds = {(j, x): cell_bounds(prior, n, epsilon, j, x) for j in range(everything.k) for x in range(n)}
-    relative, boundary = bound_calibration._cell_terms(prior, n, epsilon)
+    bounds = {(j, x): category_bounds(prior, n, epsilon, j, x) for j in range(everything.k) for x in range(n)}
+    relative, boundary = bound_calibration._category_terms(prior, n, epsilon)
     for (j, x), (h_j, moved, edge) in bounds.items():
         assert relative[j, x] == pytest.approx(moved / h_j, rel=1e-6, abs=1e-7)
         assert boundary[j, x] == pytest.approx(edge, rel=1e-6, abs=1e-12)
@@ -156,24 +156,24 @@ def test_every_inequality_of_the_proof(problem, log_gamma):
         h = everything.distances[c, d]
         h_j, moved, edge = bounds[j, int(datasets[c, j])]
         assert h_j <= h + tiny
-        # data and output moved together
+        # joint translation of data and output
         from_i = datasets[datasets[:, i] > 0]
         here = [everything.index[tuple(r)] for r in from_i.tolist()]
         there = [everything.index[tuple(r)] for r in (from_i + step[j] - step[i]).tolist()]
         assert (everything.distances[c, here] - everything.distances[d, there]).max() <= moved + tiny
-        # outputs that the translation does not reach
+        # outputs not reached by the translation
         unreached = datasets[:, j] == 0
         assert sorted(there) == np.flatnonzero(~unreached).tolist()
         share = np.exp(-epsilon * q[d] * everything.distances[d, unreached]).sum() / math.exp(log_z[d])
         assert unreached.mean() == pytest.approx((everything.k - 1) / (n + everything.k - 1), rel=1e-12)
         assert math.isinf(edge) or share <= -math.expm1(-edge * epsilon) * (1 + 1e-6) + tiny
-        # both parts of the loss
+        # both terms of the loss
         first = (q[d] * everything.distances[d] - q[c] * everything.distances[c]).max()
         assert first <= q[c] * h + max(q[d] - q[c], 0) + tiny * q.max()
         second = (log_z[d] - log_z[c]) / epsilon
         best = max(q[c] - q[d], 0) + min(q[d] * h, q[c] * moved + edge)
         assert second <= best + tiny * q.max() + 1e-13 / epsilon
-        # what w is for: (*) is at most one
+        # definition of w: (*) is at most one
         assert abs(q[c] - q[d]) + q[c] * h + min(q[d] * h, q[c] * moved + edge) <= 1 + tiny * q.max()
         room = 1 - gamma - edge
         twice = 2 / (1 - gamma)
@@ -183,15 +183,15 @@ def test_every_inequality_of_the_proof(problem, log_gamma):
 
 @pytest.mark.parametrize(("shift", "unmet"), [(1, 0), (0, 2)])
 @pytest.mark.parametrize(("prior", "n"), [((1.0, 1.0), 60), ((0.01, 100.0), 60)])
-def test_the_factor_must_apply_one_record_early(prior, n, shift, unmet):
-    """Negative control: with w read at cⱼ itself, two pairs have twice/(1 − γ) at one end only."""
+def test_factor_must_be_evaluated_at_one_record_less(prior, n, shift, unmet):
+    """Negative control: with w at cⱼ itself, two pairs have 2/(1 − γ) at one data set only."""
     epsilon = 0.1
     scale = bound_scale(prior, n, epsilon)
     everything = enumerated(prior, n)
     factor = [max(scale._factors[j][max(c[j] - shift, 0)] for j in range(2)) for c in everything.datasets]
     missed = 0
     for c, d, _, j in everything.pairs:
-        h_j, moved, edge = cell_bounds(prior, n, epsilon, j, int(everything.datasets[c, j]))
+        h_j, moved, edge = category_bounds(prior, n, epsilon, j, int(everything.datasets[c, j]))
         room = 1 - scale.gamma - edge
         translated = (1 + moved / h_j) / room if room > 0 else math.inf
         twice = 2 / (1 - scale.gamma)
@@ -199,8 +199,8 @@ def test_the_factor_must_apply_one_record_early(prior, n, shift, unmet):
     assert missed == unmet
 
 
-def test_distances_of_a_common_move_in_high_precision():
-    """Dⱼ is a difference of two nearly equal roots: 50 digits against doubles, up to cells of a million."""
+def test_distance_change_of_a_translation_equals_high_precision():
+    """Dⱼ is a difference of nearly equal roots; the reference has 50 digits, with counts up to a million."""
     with mpmath.workdps(50):
         for a in (1e-3, 0.7, 12.0, 1e3, 1e6):
             b = np.array([a - math.floor(a) + 1e-3, 0.5 * a, a, a + 1, a + 40, 3 * a + 2])
@@ -217,8 +217,8 @@ def test_distances_of_a_common_move_in_high_precision():
 
 @pytest.mark.parametrize(("prior", "n"), [((1.0, 1.0), 30), ((0.01, 100.0), 20), ((0.3, 2.0, 2.0), 7), ((1.0,) * 4, 4)])
 @pytest.mark.parametrize("gamma", [0.01, 0.2, 0.6])
-def test_the_scale_is_its_definition(prior, n, gamma):
-    """1/S(c) = min over t of 1/(A[t]·w[t]) + γ·t, both largest values over all data sets within t records."""
+def test_scale_equals_its_definition(prior, n, gamma):
+    """1/S(c) = min over t of 1/(A[t]·w[t]) + γ·t, with maxima A and w over all data sets within t records."""
     everything = enumerated(prior, n)
     scale = scale_at(prior, n, 1.0, gamma)
     factor = np.array(
@@ -235,8 +235,8 @@ def test_the_scale_is_its_definition(prior, n, gamma):
 @pytest.mark.parametrize(
     ("k", "n"), [(2, 100), (2, 300), (2, 500), (3, 100), (3, 300), (3, 500), (4, 100), (4, 300), (4, 600)]
 )
-def test_a_larger_exponent_than_published(k, n):
-    """P0, Figures 2a to 2c: ε = 1, δ = 1e-8, unit prior, balanced data, either reading of N."""
+def test_exponent_is_larger_than_published(k, n):
+    """P0, Figures 2a to 2c: ε = 1, δ = 1e-8, unit prior, balanced data, both interpretations of N."""
     balanced = balanced_counts(n, k)
     exponent = 1 / bound_scale([1.0] * k, n, 1.0).sensitivity(balanced)
     for n_outputs in (n + 1, count_candidates(n, k)):
@@ -244,7 +244,7 @@ def test_a_larger_exponent_than_published(k, n):
         assert exponent > 1.5 / (2 * published)
 
 
-def test_the_published_size_of_four_cells():
+def test_exponent_at_the_published_size_of_four_categories():
     found = bound_scale([1, 1, 1, 1], 600, 1.0)
     assert 1 / found.sensitivity([150] * 4) == pytest.approx(19.88, abs=5e-3)
 
@@ -253,8 +253,8 @@ def test_the_published_size_of_four_cells():
     ("prior", "n"), [((1.0, 1.0), 60), ((0.01, 100.0), 60), ((1.0,) * 3, 11), ((0.01,) * 3, 11), ((1.0,) * 4, 7)]
 )
 @pytest.mark.parametrize("epsilon", [0.1, 1.0])
-def test_without_the_factor_the_budget_is_broken(prior, n, epsilon):
-    """Negative control: the same rate on LS in place of LS·w."""
+def test_loss_exceeds_epsilon_without_the_factor(prior, n, epsilon):
+    """Negative control: the same rate with LS instead of LS·w."""
     everything = enumerated(prior, n)
     scale = bound_scale(prior, n, epsilon)
     bare = np.array([1 / varying_sensitivity(prior, c, scale.gamma) for c in everything.datasets])
@@ -266,16 +266,18 @@ def test_without_the_factor_the_budget_is_broken(prior, n, epsilon):
     ("prior", "n"), [((1.0, 1.0), 150), ((0.01, 100.0), 100), ((1.0,) * 3, 18), ((2.0, 0.1, 2.0), 12)]
 )
 @pytest.mark.parametrize("epsilon", [0.05, 1.0, 10.0])
-def test_the_registered_mechanism_keeps_its_guarantee(prior, n, epsilon):
+def test_registered_mechanism_satisfies_its_guarantee(prior, n, epsilon):
     found = audit_counts("varying-bound", prior, n, epsilon)
     assert found.check(MECHANISMS["varying-bound"].guarantee(epsilon, 1e-8)).holds
     assert found.epsilon < epsilon
     counts = balanced_counts(n, len(prior))
     release = MECHANISMS["varying-bound"].build(prior, counts, epsilon, 1e-8)
-    assert release.decay == pytest.approx(epsilon / bound_scale(prior, n, epsilon).sensitivity(counts), rel=1e-14)
+    assert release.inverse_temperature == pytest.approx(
+        epsilon / bound_scale(prior, n, epsilon).sensitivity(counts), rel=1e-14
+    )
 
 
-def test_the_same_object_for_the_same_arguments():
+def test_scale_is_cached():
     found = bound_scale([1, 1], 30, 1.0)
     assert bound_scale((1.0, 1.0), np.int64(30), np.float64(1.0)) is found
     assert bound_scale([1, 1], 30, 1.1) is not found
@@ -283,7 +285,7 @@ def test_the_same_object_for_the_same_arguments():
     assert (found.prior, found.n, found.epsilon) == ((1.0, 1.0), 30, 1.0)
 
 
-def test_the_rate_is_the_best_for_balanced_data():
+def test_rate_is_the_best_for_balanced_data():
     found = bound_scale([1, 1, 1], 60, 1.0)
     balanced = balanced_counts(60, 3)
     for gamma in bound_calibration._GAMMAS:
@@ -292,7 +294,7 @@ def test_the_rate_is_the_best_for_balanced_data():
 
 
 @pytest.mark.parametrize("prior", [(1e-300, 1.0), (5e-324, 1e3), (1e12, 1.0), (1e12, 1e12, 1e-12)])
-def test_priors_at_the_ends_of_a_double(prior):
+def test_extreme_priors_give_finite_scales(prior):
     scale = bound_scale(prior, 6, 1.0)
     values = [scale.sensitivity(c) for c in enumerate_candidates(6, len(prior))]
     assert np.all(np.isfinite(values))
@@ -303,21 +305,21 @@ def test_priors_at_the_ends_of_a_double(prior):
     ("arguments", "message"),
     [
         (([1, 0], 5, 1.0), "prior must have positive finite entries"),
-        (([1], 5, 1.0), "prior must be one-dimensional with at least 2 cells"),
-        (([1, 1], 0, 1.0), "n must be a whole number >= 1, got 0"),
-        (([1, 1], 2.5, 1.0), "n must be a whole number >= 1, got 2.5"),
+        (([1], 5, 1.0), "prior must be one-dimensional with at least 2 categories"),
+        (([1, 1], 0, 1.0), "n must be an integer >= 1, got 0"),
+        (([1, 1], 2.5, 1.0), "n must be an integer >= 1, got 2.5"),
         (([1, 1], 5, 0.0), "epsilon must be a finite number > 0, got 0.0"),
         (([1, 1], 5, float("inf")), "epsilon must be a finite number > 0, got inf"),
         (([1, 1], 5_001, 1.0), r"n must be at most 5,000 for a scale calibrated by proof, got 5,001 \(k = 2\)"),
     ],
 )
-def test_bad_input_is_refused(arguments, message):
+def test_invalid_input_raises(arguments, message):
     with pytest.raises(ValueError, match=message) as caught:
         bound_scale(*arguments)
     assert "\n" not in str(caught.value)
 
 
-def test_the_limit_is_of_records():
+def test_number_of_records_is_limited():
     for k in (2, 4):
         require_bound(MAX_RECORDS, k)
         with pytest.raises(ValueError, match="n must be at most 5,000"):
@@ -325,6 +327,6 @@ def test_the_limit_is_of_records():
 
 
 @pytest.mark.parametrize("counts", [[3, 3], [5, 5, 0], [10.5, -0.5]])
-def test_counts_of_another_problem_are_refused(counts):
+def test_counts_of_another_problem_raise(counts):
     with pytest.raises(ValueError, match="counts must"):
         bound_scale([1, 1], 10, 1.0).sensitivity(counts)

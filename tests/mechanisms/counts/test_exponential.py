@@ -23,7 +23,7 @@ CASES = [
 
 
 def plain_distribution(prior, counts, epsilon, sensitivity):
-    """Compute the distribution by a plain loop over the candidates, as the formula of P0 reads."""
+    """Return the distribution by a plain loop over the candidates, with the formula of P0."""
     k, n = len(prior), sum(counts)
 
     def log_beta(x):
@@ -43,16 +43,16 @@ def plain_distribution(prior, counts, epsilon, sensitivity):
 
 @pytest.mark.parametrize(("prior", "counts", "epsilon", "sensitivity"), CASES)
 def test_distribution_and_mean_equal_a_plain_loop(prior, counts, epsilon, sensitivity):
-    mechanism = exponential_mechanism(prior, counts, epsilon, sensitivity)
+    mechanism = exponential_mechanism(prior, counts, epsilon / 2, sensitivity)
     distribution, distances = plain_distribution(prior, counts, epsilon, sensitivity)
     np.testing.assert_allclose(mechanism.probabilities(), distribution, rtol=1e-11)
     assert mechanism.expected_hellinger() == pytest.approx(float(distribution @ distances), rel=1e-11)
 
 
 @pytest.mark.parametrize(("prior", "counts", "epsilon", "sensitivity"), CASES)
-def test_draws_invert_the_distribution_exactly(prior, counts, epsilon, sensitivity):
-    """A grid of uniforms maps onto the candidates in order: the inverse distribution function, not an approximation."""
-    mechanism = exponential_mechanism(prior, counts, epsilon, sensitivity)
+def test_draws_invert_the_distribution_function(prior, counts, epsilon, sensitivity):
+    """A grid of uniforms maps to the candidates in order."""
+    mechanism = exponential_mechanism(prior, counts, epsilon / 2, sensitivity)
     candidates = enumerate_candidates(mechanism.n, mechanism.k)
     distribution = mechanism.probabilities()
     prefix = candidates[:, : mechanism.k - 2]
@@ -69,10 +69,10 @@ def test_draws_invert_the_distribution_exactly(prior, counts, epsilon, sensitivi
 
 @pytest.mark.parametrize("epsilon", [1.0, 1e5])
 @pytest.mark.parametrize("prior", [(1.0, 1.0), (1.0, 1.0, 1.0), (0.01, 1.0, 50.0, 3.0)])
-def test_ends_of_the_unit_interval_give_possible_candidates(prior, epsilon):
-    """At epsilon 1e5 most weights underflow to zero: the ends must skip them."""
+def test_extreme_uniforms_give_possible_candidates(prior, epsilon):
+    """At ε = 1e5 most weights underflow to zero; draws must skip these candidates."""
     counts = np.full(len(prior), 20)
-    mechanism = exponential_mechanism(prior, counts, epsilon, 0.05)
+    mechanism = exponential_mechanism(prior, counts, epsilon / 2, 0.05)
     ends = np.array([0.0, np.nextafter(0, 1), 0.5, 1 - 2**-53])
     released = mechanism.sample(np.array([[u, v] for u in ends for v in ends]))
     candidates = enumerate_candidates(mechanism.n, mechanism.k)
@@ -82,52 +82,52 @@ def test_ends_of_the_unit_interval_give_possible_candidates(prior, epsilon):
         assert len(possible) < len(candidates)
 
 
-def test_a_product_that_rounds_up_to_the_total_picks_the_last_possible_index():
-    """No double below 1 does so today; a uniform of 1 stands in for the rounding."""
+def test_product_rounded_up_to_the_total_gives_the_last_possible_index():
+    """A uniform of 1 simulates the rounding, as no double below 1 causes it."""
     for cumulative, last in (([0.0, 0.5, 1.0, 1.0, 1.0], 2), ([0.3], 0), ([0.2, 0.2], 0), ([0.0, 0.0, 0.7], 2)):
         assert _pick(np.array(cumulative), len(cumulative), 1.0) == last
         assert _pick(np.array(cumulative), len(cumulative), 0.0) == np.flatnonzero(cumulative)[0]
 
 
-def test_no_draws():
-    assert exponential_mechanism([1, 1, 1], [1, 2, 3], 1.0, 0.4).sample(np.empty((0, 2))).shape == (0, 3)
+def test_zero_draws_have_shape():
+    assert exponential_mechanism([1, 1, 1], [1, 2, 3], 0.5, 0.4).sample(np.empty((0, 2))).shape == (0, 3)
 
 
-def test_larger_sensitivity_is_less_accurate():
-    means = [exponential_mechanism([1, 1, 1], [9, 8, 8], 1.0, s).expected_hellinger() for s in (0.05, 0.1, 0.2, 0.4)]
+def test_error_increases_with_sensitivity():
+    means = [exponential_mechanism([1, 1, 1], [9, 8, 8], 0.5, s).expected_hellinger() for s in (0.05, 0.1, 0.2, 0.4)]
     assert np.all(np.diff(means) > 0)
 
 
-def test_small_distances_keep_their_digits():
-    """At n = 10⁶ neighbours are 5e-4 apart; the mean must not carry the rounding of 1 − (1 − 2e-7)."""
-    n, decay = 10**6, 5e4
-    mechanism = exponential_mechanism([1, 1], [n // 2, n // 2], 1.0, 0.5 / decay)
-    assert mechanism.decay == pytest.approx(decay)
+def test_mean_is_accurate_at_small_distances():
+    """At n = 10⁶ neighbours have distance 5e-4; the mean must not have the rounding error of 1 − (1 − 2e-7)."""
+    n, inverse_temperature = 10**6, 5e4
+    mechanism = exponential_mechanism([1, 1], [n // 2, n // 2], 1.0, 1.0 / inverse_temperature)
+    assert mechanism.inverse_temperature == pytest.approx(inverse_temperature)
     with mpmath.workdps(40):
         truth = [mpmath.mpf(n // 2 + 1)] * 2
         total = moment = mpmath.mpf(0)
-        for d in range(41):  # further candidates weigh less than 1e-300 of the total each
+        for d in range(41):  # other candidates have relative weights below 1e-300
             other = [truth[0] + d, truth[1] - d]
             log_affinity = sum(
                 mpmath.loggamma((a + b) / 2) - (mpmath.loggamma(a) + mpmath.loggamma(b)) / 2
                 for a, b in zip(truth, other, strict=True)
             )
             h = mpmath.sqrt(-mpmath.expm1(log_affinity))
-            weight = (1 if d == 0 else 2) * mpmath.exp(-decay * h)
+            weight = (1 if d == 0 else 2) * mpmath.exp(-inverse_temperature * h)
             total, moment = total + weight, moment + weight * h
     assert mechanism.expected_hellinger() == pytest.approx(float(moment / total), rel=1e-10)
 
 
 @pytest.mark.parametrize("sensitivity", [0.0, -0.1, float("nan"), float("inf")])
-def test_sensitivity_is_refused(sensitivity):
+def test_invalid_sensitivity_raises(sensitivity):
     with pytest.raises(ValueError, match="sensitivity must be a finite number > 0"):
-        exponential_mechanism([1, 1], [1, 1], 1.0, sensitivity)
+        exponential_mechanism([1, 1], [1, 1], 0.5, sensitivity)
 
 
-@pytest.mark.parametrize("epsilon", [0.0, -1.0, float("nan")])
-def test_epsilon_is_refused(epsilon):
-    with pytest.raises(ValueError, match="epsilon must be"):
-        exponential_mechanism([1, 1], [1, 1], epsilon, 0.4)
+@pytest.mark.parametrize("rate", [0.0, -1.0, float("nan"), float("inf")])
+def test_rate_out_of_range_raises(rate):
+    with pytest.raises(ValueError, match=r"rate must be in \[1e-101, 1e101\], got"):
+        exponential_mechanism([1, 1], [1, 1], rate, 0.4)
 
 
 @pytest.mark.parametrize(
@@ -140,9 +140,9 @@ def test_epsilon_is_refused(epsilon):
         ([[0.5, float("nan")]], r"in \[0, 1\), got nan"),
     ],
 )
-def test_uniforms_are_refused(uniforms, message):
+def test_invalid_uniforms_raise(uniforms, message):
     with pytest.raises(ValueError, match=message):
-        exponential_mechanism([1, 1], [1, 1], 1.0, 0.4).sample(uniforms)
+        exponential_mechanism([1, 1], [1, 1], 0.5, 0.4).sample(uniforms)
 
 
 @pytest.mark.parametrize(
@@ -151,23 +151,23 @@ def test_uniforms_are_refused(uniforms, message):
         ([160, 160, 160], "ExponentialMechanism"),
         ([400_000, 600_000], "ExponentialMechanism"),
         ([750] * 4, "PowerMixture"),
-        ([1] * 5 + [0] * 55, "PowerMixture"),  # few candidates, but a row for each
+        ([1] * 5 + [0] * 55, "PowerMixture"),  # few candidates, but one row per candidate
     ],
 )
-def test_large_problems_become_mixtures(counts, kind):
-    mechanism = exponential_mechanism(np.ones(len(counts)), counts, 1.0, 0.01)
+def test_large_problems_use_mixtures(counts, kind):
+    mechanism = exponential_mechanism(np.ones(len(counts)), counts, 0.5, 0.01)
     assert type(mechanism).__name__ == kind
     assert mechanism.sample(np.full((1, 2), 0.5)).sum() == sum(counts)
 
 
-def test_sizes_are_refused_with_the_limit_and_a_way_out():
+def test_too_large_problems_raise_with_the_limit():
     with pytest.raises(ValueError, match=r"at most 25,000,000 entries, got 60,000,003 .*; use fewer records"):
-        exponential_mechanism([1] * 3, [20_000_000, 0, 0], 1.0, 0.4)
+        exponential_mechanism([1] * 3, [20_000_000, 0, 0], 0.5, 0.4)
     with pytest.raises(ValueError, match=r"at most 2,000,000,000 .* got .* \(n = 3000, k = 4\); use fewer records"):
         require_streamable(3000, 4)
     with pytest.raises(ValueError, match="tables must have at most 25,000,000 entries"):
         require_streamable(6, 60)
     with pytest.raises(ValueError, match="tables must have at most 25,000,000 entries"):
         require_streamable(10**8, 2)
-    with pytest.raises(ValueError, match="at most 50,000,000 to list their distribution"):
+    with pytest.raises(ValueError, match="at most 50,000,000 to list their probabilities"):
         require_enumerable(700, 4)

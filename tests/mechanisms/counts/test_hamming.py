@@ -1,4 +1,4 @@
-"""The Hamming mechanism against its definition, candidate by candidate, and against sums done another way."""
+"""The Hamming mechanism against its definition and against independent sums."""
 
 import mpmath
 import numpy as np
@@ -36,39 +36,41 @@ def distances(counts):
     return np.abs(enumerate_candidates(sum(counts), len(counts)) - np.array(counts)).sum(axis=1) // 2
 
 
-@pytest.mark.parametrize("decay", [1e-7, 0.3, 2.0, 900.0])
+@pytest.mark.parametrize("inverse_temperature", [1e-7, 0.3, 2.0, 900.0])
 @pytest.mark.parametrize("counts", COUNTS)
-def test_distribution_is_the_definition(counts, decay):
-    """At decay 900 every probability but one underflows; its logarithm must not."""
+def test_distribution_equals_its_definition(counts, inverse_temperature):
+    """At inverse temperature 900 all probabilities but one underflow; their logarithms must not."""
     with mpmath.workdps(50):
-        total = mpmath.fsum(mpmath.exp(-mpmath.mpf(decay) * int(d)) for d in distances(counts))
-        expected = [float(-mpmath.mpf(decay) * int(d) - mpmath.log(total)) for d in distances(counts)]
-    release = hamming_mechanism(np.ones(len(counts)), counts, decay)
+        total = mpmath.fsum(mpmath.exp(-mpmath.mpf(inverse_temperature) * int(d)) for d in distances(counts))
+        expected = [float(-mpmath.mpf(inverse_temperature) * int(d) - mpmath.log(total)) for d in distances(counts)]
+    release = hamming_mechanism(np.ones(len(counts)), counts, inverse_temperature)
     np.testing.assert_allclose(release.log_probabilities(), expected, rtol=1e-13, atol=1e-13)
     assert np.isfinite(release.log_probabilities()).all()
-    assert _normaliser(np.array(counts), _loss_sums(sum(counts), len(counts), decay)) == pytest.approx(
+    assert _normaliser(np.array(counts), _loss_sums(sum(counts), len(counts), inverse_temperature)) == pytest.approx(
         float(total), rel=1e-13
     )
 
 
-@pytest.mark.parametrize("decay", [1e-9, 1e-3, 0.7, 5.0])
+@pytest.mark.parametrize("inverse_temperature", [1e-9, 1e-3, 0.7, 5.0])
 @pytest.mark.parametrize("counts", [(1000, 1000), (0, 3000), (500, 700, 300), (0, 0, 1500), (90, 60, 0, 150)])
-def test_normaliser_at_large_counts_equals_a_convolution(counts, decay):
-    """exp(−m·d) = Π exp(−m·|rᵢ − cᵢ|/2), so Z is the coefficient of xⁿ in a product of k polynomials."""
+def test_normaliser_at_large_counts_equals_a_convolution(counts, inverse_temperature):
+    """As exp(−m·d) = Π exp(−m·|rᵢ − cᵢ|/2), Z is the coefficient of xⁿ in a product of k polynomials."""
     n = sum(counts)
     product = np.ones(1)
     for c in counts:
-        product = np.convolve(product, np.exp(-0.5 * decay * np.abs(np.arange(n + 1) - c)))[: n + 1]
-    assert hamming_mechanism(np.ones(len(counts)), counts, decay).log_normaliser == pytest.approx(
+        product = np.convolve(product, np.exp(-0.5 * inverse_temperature * np.abs(np.arange(n + 1) - c)))[: n + 1]
+    assert hamming_mechanism(np.ones(len(counts)), counts, inverse_temperature).log_normaliser == pytest.approx(
         np.log(product[n]), rel=1e-12, abs=1e-12
     )
-    assert _normaliser(np.array(counts), _loss_sums(n, len(counts), decay)) == pytest.approx(product[n], rel=1e-12)
+    assert _normaliser(np.array(counts), _loss_sums(n, len(counts), inverse_temperature)) == pytest.approx(
+        product[n], rel=1e-12
+    )
 
 
-@pytest.mark.parametrize("decay", [1e-3, 0.3, 2.0])
+@pytest.mark.parametrize("inverse_temperature", [1e-3, 0.3, 2.0])
 @pytest.mark.parametrize("counts", COUNTS)
-def test_draws_follow_the_distribution(counts, decay):
-    release = hamming_mechanism(np.ones(len(counts)), counts, decay)
+def test_draws_follow_the_distribution(counts, inverse_temperature):
+    release = hamming_mechanism(np.ones(len(counts)), counts, inverse_temperature)
     draws = release.sample(np.random.default_rng(3).random((400_000, release.n_uniforms)))
     weights = (release.n + 1) ** np.arange(release.k)[::-1]
     ranks = np.searchsorted(enumerate_candidates(release.n, release.k) @ weights, draws @ weights)
@@ -81,28 +83,30 @@ def test_draws_follow_the_distribution(counts, decay):
 
 
 @pytest.mark.parametrize(
-    ("counts", "decay"),
+    ("counts", "inverse_temperature"),
     [((600_000, 400_000), 0.7), ((40_000, 0, 60_000), 0.6), ((150,) * 4, 1e-5), ((3,) * 20, 0.4), ((200,) * 30, 1.0)],
 )
-def test_draws_without_any_enumeration(counts, decay):
-    """Distance and mean of each cell, at sizes where nothing can be listed."""
+def test_draws_have_the_exact_means_at_large_sizes(counts, inverse_temperature):
+    """The distance and the mean of each category are checked, as the candidates cannot be enumerated."""
     k, n = len(counts), sum(counts)
-    release = hamming_mechanism(np.ones(k), counts, decay)
+    release = hamming_mechanism(np.ones(k), counts, inverse_temperature)
     draws = release.sample(np.random.default_rng(8).random((20_000, release.n_uniforms)))
     assert np.all(draws >= 0)
     np.testing.assert_array_equal(draws.sum(axis=1), n)
-    step = 1e-4 * decay  # E[d] = −d ln Z / dm
-    log_z = [hamming_mechanism(np.ones(k), counts, decay + sign * step).log_normaliser for sign in (1, -1)]
+    step = 1e-4 * inverse_temperature  # E[d] = −d ln Z / dm
+    log_z = [
+        hamming_mechanism(np.ones(k), counts, inverse_temperature + sign * step).log_normaliser for sign in (1, -1)
+    ]
     assert_mean_within(np.abs(draws - counts).sum(axis=1) / 2, (log_z[1] - log_z[0]) / (2 * step))
     if min(counts) == max(counts):
-        for cell in range(k):
-            assert_mean_within(draws[:, cell], n / k)
+        for category in range(k):
+            assert_mean_within(draws[:, category], n / k)
 
 
-@pytest.mark.parametrize("decay", [1e-4, 0.5, 50.0])
+@pytest.mark.parametrize("inverse_temperature", [1e-4, 0.5, 50.0])
 @pytest.mark.parametrize("counts", COUNTS)
-def test_ends_of_the_unit_interval(counts, decay):
-    release = hamming_mechanism(np.ones(len(counts)), counts, decay)
+def test_extreme_uniforms_give_possible_counts(counts, inverse_temperature):
+    release = hamming_mechanism(np.ones(len(counts)), counts, inverse_temperature)
     low, high, n = 0.0, 1 - 2**-53, release.n_uniforms
     corners = np.array(np.meshgrid(*[[low, 2**-60, 0.5, high]] * min(n, 6))).reshape(min(n, 6), -1).T
     draws = release.sample(np.hstack([corners, np.full((len(corners), n - corners.shape[1]), high)]))
@@ -112,7 +116,7 @@ def test_ends_of_the_unit_interval(counts, decay):
 
 
 @pytest.mark.parametrize("counts", COUNTS)
-def test_mean_is_the_sum_over_the_distribution(counts):
+def test_mean_equals_the_sum_over_the_distribution(counts):
     prior = np.linspace(0.5, 3.0, len(counts))
     release = hamming_mechanism(prior, counts, 0.6)
     distribution, candidates = release.probabilities(), enumerate_candidates(sum(counts), len(counts))
@@ -121,19 +125,20 @@ def test_mean_is_the_sum_over_the_distribution(counts):
     )
 
 
-@pytest.mark.parametrize("decay", [1e-6, 0.05, 0.7, 4.0, 40.0])
+@pytest.mark.parametrize("inverse_temperature", [1e-6, 0.05, 0.7, 4.0, 40.0])
 @pytest.mark.parametrize(("n", "k"), [(1, 2), (2, 2), (3, 2), (40, 2), (1, 3), (2, 3), (12, 3), (1, 4), (7, 4), (4, 6)])
-def test_loss_equals_a_search_over_all_pairs_and_outputs(n, k, decay):
+def test_loss_equals_enumeration(n, k, inverse_temperature):
     data_sets = enumerate_candidates(n, k)
-    log_pmf = np.array([hamming_mechanism(np.ones(k), c, decay).log_probabilities() for c in data_sets])
+    log_pmf = np.array([hamming_mechanism(np.ones(k), c, inverse_temperature).log_probabilities() for c in data_sets])
     first, second = np.nonzero(np.abs(data_sets[:, None] - data_sets).sum(axis=-1) == 2)
     searched = float(np.abs(log_pmf[first] - log_pmf[second]).max())
-    found = hamming_loss(n, k, decay)
+    found = hamming_loss(n, k, inverse_temperature)
     assert found.loss == pytest.approx(searched, rel=1e-12, abs=1e-12)
-    assert decay <= found.loss <= 2 * decay * (1 + 1e-12)
+    assert inverse_temperature <= found.loss <= 2 * inverse_temperature * (1 + 1e-12)
     assert np.abs(found.data_set - found.neighbour).sum() == 2
     one, other = (
-        hamming_mechanism(np.ones(k), c, decay).log_probabilities() for c in (found.data_set, found.neighbour)
+        hamming_mechanism(np.ones(k), c, inverse_temperature).log_probabilities()
+        for c in (found.data_set, found.neighbour)
     )
     at = np.flatnonzero((data_sets == found.data_set).all(axis=1))[0]
     assert one[at] - other[at] == pytest.approx(found.loss, rel=1e-12, abs=1e-12)
@@ -141,49 +146,51 @@ def test_loss_equals_a_search_over_all_pairs_and_outputs(n, k, decay):
 
 @pytest.mark.parametrize("epsilon", [1e-6, 0.01, 1.0, 6.0, 60.0])
 @pytest.mark.parametrize(("n", "k"), [(1, 2), (2, 2), (100, 2), (5, 3), (60, 3), (20, 4), (9, 5)])
-def test_calibration_spends_the_budget_and_no_more(n, k, epsilon):
-    decay = calibrate_hamming(n, k, epsilon)
-    assert 0.499 * epsilon <= decay <= epsilon
-    assert hamming_loss(n, k, decay).loss <= epsilon
-    larger = decay + (epsilon - decay) * np.linspace(0, 1, 200)[1:]
-    if decay < epsilon:
-        assert min(hamming_loss(n, k, m).loss for m in (decay * (1 + 1e-9), *larger)) > epsilon
+def test_calibrated_loss_equals_epsilon(n, k, epsilon):
+    inverse_temperature = calibrate_hamming(n, k, epsilon)
+    assert 0.499 * epsilon <= inverse_temperature <= epsilon
+    assert hamming_loss(n, k, inverse_temperature).loss <= epsilon
+    larger = inverse_temperature + (epsilon - inverse_temperature) * np.linspace(0, 1, 200)[1:]
+    if inverse_temperature < epsilon:
+        assert min(hamming_loss(n, k, m).loss for m in (inverse_temperature * (1 + 1e-9), *larger)) > epsilon
 
 
 @pytest.mark.parametrize(("k", "n"), [(6, 12), (10, 9), (16, 8)])
-def test_alternating_sums_against_tables_of_positive_terms(k, n):
-    """The loss needs normalisers from sums that alternate; the mechanism's own have positive terms only."""
+def test_alternating_sums_equal_sums_of_positive_terms(k, n):
+    """The loss uses alternating sums for the normalisers; the mechanism uses positive terms."""
     for epsilon in (0.02, 1.0, 3.0):
-        decay = calibrate_hamming(n, k, epsilon)
-        found = hamming_loss(n, k, decay)
+        inverse_temperature = calibrate_hamming(n, k, epsilon)
+        found = hamming_loss(n, k, inverse_temperature)
         prior = np.ones(k)
-        one, other = (hamming_mechanism(prior, c, decay).log_normaliser for c in (found.data_set, found.neighbour))
-        assert other - one + decay == pytest.approx(found.loss, abs=1e-10)
-        assert other - one + decay <= epsilon + 1e-10
+        one, other = (
+            hamming_mechanism(prior, c, inverse_temperature).log_normaliser for c in (found.data_set, found.neighbour)
+        )
+        assert other - one + inverse_temperature == pytest.approx(found.loss, abs=1e-10)
+        assert other - one + inverse_temperature <= epsilon + 1e-10
 
 
-def test_calibrated_accuracy():
-    """ε = 1, unit prior, balanced data; ahead of Laplace's .2605 and of the geometric mechanism's .2560."""
+def test_calibrated_mechanism_is_more_accurate_than_noise():
+    """At ε = 1, unit prior and balanced data the means are .2605 for Laplace and .2560 for geometric noise."""
     release = hamming_mechanism(np.ones(3), balanced_counts(100, 3), calibrate_hamming(100, 3, 1.0))
-    assert release.decay == pytest.approx(0.682546, abs=1e-6)
+    assert release.inverse_temperature == pytest.approx(0.682546, abs=1e-6)
     assert release.expected_hellinger() == pytest.approx(0.21635, abs=1e-5)
 
 
-@pytest.mark.parametrize("decay", [0.0, -1.0, float("nan"), float("inf")])
-def test_decay_is_refused(decay):
-    with pytest.raises(ValueError, match="decay must be a finite number > 0"):
-        hamming_mechanism([1, 1], [1, 1], decay)
-    with pytest.raises(ValueError, match="decay must be a finite number > 0"):
-        hamming_loss(3, 2, decay)
+@pytest.mark.parametrize("inverse_temperature", [0.0, -1.0, float("nan"), float("inf")])
+def test_invalid_inverse_temperature_raises(inverse_temperature):
+    with pytest.raises(ValueError, match="inverse_temperature must be a finite number > 0"):
+        hamming_mechanism([1, 1], [1, 1], inverse_temperature)
+    with pytest.raises(ValueError, match="inverse_temperature must be a finite number > 0"):
+        hamming_loss(3, 2, inverse_temperature)
 
 
-def test_limits():
+def test_too_large_problems_raise():
     for n, k in ((15_000, 3), (1_300, 4), (2_000_000, 2), (8, 16)):
         require_hamming(n, k)
     for n, k in ((16_000, 3), (1_500, 4), (500, 8)):
-        with pytest.raises(ValueError, match="up to the order of their cells"):
+        with pytest.raises(ValueError, match="data sets up to permutations must number at most"):
             require_hamming(n, k)
-    with pytest.raises(ValueError, match="cells must number at most 16 for the exact loss, got 17"):
+    with pytest.raises(ValueError, match="at most 16 categories for the exact loss, got 17"):
         hamming_loss(2, 17, 1.0)
     with pytest.raises(ValueError, match=f"at most {MAX_TABLE:,} entries"):
         hamming_mechanism([1, 1], [10**7, 0], 1.0)

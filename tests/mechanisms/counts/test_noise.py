@@ -1,4 +1,4 @@
-"""Noisy counts against the distribution function and the definition, trial by trial."""
+"""Noisy counts against distribution functions and the definition."""
 
 import hashlib
 
@@ -24,7 +24,7 @@ BUILDERS = [laplace_counts, geometric_counts]
 
 
 def laplace_at_most(x, scale):
-    """Pr[round(Z) <= x] for a whole x, from the end where it is small."""
+    """Return Pr[round(Z) <= x] for an integer x, accurate in both tails."""
     t = mpmath.mpf(x) + 0.5
     return mpmath.exp(t / scale) / 2 if t < 0 else 1 - mpmath.exp(-t / scale) / 2
 
@@ -42,7 +42,7 @@ QUANTILES = {
 
 
 def plain_log_pmf(builder, counts, scale, dps):
-    """Cell by cell from the distribution function, in so many digits that differences of it keep theirs."""
+    """Return the log-pmf from differences of the distribution function, with `dps` digits."""
     n, log_pmf, at_most = sum(counts), [], AT_MOST[builder]
     with mpmath.workdps(dps):
         for candidate in enumerate_candidates(n, len(counts)).tolist():
@@ -58,7 +58,7 @@ def plain_log_pmf(builder, counts, scale, dps):
 
 @pytest.mark.parametrize("builder", BUILDERS)
 @pytest.mark.parametrize(("prior", "counts", "scale"), CASES)
-def test_distribution_equals_the_distribution_function_cell_by_cell(builder, prior, counts, scale):
+def test_log_pmf_equals_differences_of_the_distribution_function(builder, prior, counts, scale):
     release = builder(prior, counts, scale)
     np.testing.assert_allclose(release.probabilities(), np.exp(plain_log_pmf(builder, counts, scale, 120)), rtol=1e-12)
 
@@ -68,7 +68,7 @@ def test_distribution_equals_the_distribution_function_cell_by_cell(builder, pri
     ("counts", "scale"), [((0, 40), 0.03), ((20, 20), 0.02), ((0, 0, 6), 0.01), ((1, 0, 2), 1e9), ((2, 1, 1), 1e-3)]
 )
 def test_log_pmf_does_not_underflow(builder, counts, scale):
-    """Probabilities down to exp(−4000), which no double holds; scales from frozen to flat."""
+    """Probabilities down to exp(−4000), for noise scales from very small to very large."""
     log_pmf = builder(np.ones(len(counts)), counts, scale).log_probabilities()
     np.testing.assert_allclose(log_pmf, plain_log_pmf(builder, counts, scale, 2000), rtol=1e-12, atol=1e-200)
     assert np.isfinite(log_pmf).all()
@@ -77,20 +77,20 @@ def test_log_pmf_does_not_underflow(builder, counts, scale):
 @pytest.mark.parametrize("builder", BUILDERS)
 @pytest.mark.parametrize(("prior", "counts", "scale"), CASES)
 def test_draws_are_rounded_and_clipped_in_order(builder, prior, counts, scale):
-    """Against the definition, one trial at a time, with scipy's quantiles."""
+    """The reference uses the quantile functions of SciPy, trial by trial."""
     release = builder(prior, counts, scale)
     uniforms = np.random.default_rng(5).random((500, release.n_uniforms))
     for u, released in zip(uniforms, release.sample(uniforms), strict=True):
         remaining, expected = sum(counts), []
-        for cell, value in enumerate(u):
-            noisy = round(counts[cell] + float(QUANTILES[builder](value, scale)))
+        for category, value in enumerate(u):
+            noisy = round(counts[category] + float(QUANTILES[builder](value, scale)))
             expected.append(min(max(noisy, 0), remaining))
             remaining -= expected[-1]
         assert released.tolist() == [*expected, remaining]
 
 
-def test_laplace_draws_stay_as_they_were():
-    """Stored studies hold draws: the same uniforms give the same counts for ever."""
+def test_laplace_draws_are_reproducible():
+    """Draws are stored in studies, so equal uniforms must give equal counts in all versions."""
     uniforms = np.random.default_rng(2024).random((100_000, 3))
     draws = laplace_counts([1.0] * 4, [150] * 4, 2.0).sample(uniforms)
     assert draws[:3].tolist() == [[151, 148, 149, 152], [152, 160, 147, 141], [146, 148, 149, 157]]
@@ -99,7 +99,7 @@ def test_laplace_draws_stay_as_they_were():
 
 
 @pytest.mark.parametrize("epsilon", [0.01, 1.0, 5.0])
-def test_geometric_loses_exactly_its_budget_at_two_cells(epsilon):
+def test_loss_of_geometric_noise_equals_epsilon_at_two_categories(epsilon):
     n = 40
     log_pmf = np.array([geometric_counts([1, 1], [c, n - c], 1 / epsilon).log_probabilities() for c in range(n + 1)])
     assert np.abs(np.diff(log_pmf, axis=0)).max() == pytest.approx(epsilon, rel=1e-12)
@@ -107,18 +107,18 @@ def test_geometric_loses_exactly_its_budget_at_two_cells(epsilon):
 
 @pytest.mark.parametrize("builder", BUILDERS)
 @pytest.mark.parametrize("scale", [1e-3, 2.0, 1e300])
-def test_ends_of_the_unit_interval(builder, scale):
+def test_extreme_uniforms_give_possible_counts(builder, scale):
     release = builder([1, 1, 1], [5, 4, 3], scale)
     low, high = 0.0, 1 - 2**-53
     released = release.sample(np.array([[low, low], [high, low], [low, high], [high, high], [2**-60, 0.5]]))
     assert np.all(released >= 0)
     assert np.all(released.sum(axis=1) == 12)
-    assert released[0].tolist() == [0, 0, 12]  # u = 0 is the infinite end of the tail
+    assert released[0].tolist() == [0, 0, 12]  # noise −∞ at u = 0
     if scale >= 1:
         assert released[1].tolist() == [12, 0, 0]
 
 
-def test_histogram_sensitivity_is_the_largest_move_of_the_noisy_cells():
+def test_histogram_sensitivity_equals_enumeration():
     for k, n in ((2, 5), (3, 4), (4, 3)):
         data_sets = enumerate_candidates(n, k)
         neighbours = np.abs(data_sets[:, None] - data_sets).sum(axis=-1) == 2
@@ -130,13 +130,13 @@ def test_histogram_sensitivity_is_the_largest_move_of_the_noisy_cells():
 
 @pytest.mark.parametrize("builder", BUILDERS)
 @pytest.mark.parametrize("scale", [0.0, -1.0, float("nan"), float("inf")])
-def test_noise_scale_is_refused(builder, scale):
+def test_invalid_noise_scale_raises(builder, scale):
     with pytest.raises(ValueError, match="noise_scale must be a finite number > 0"):
         builder([1, 1], [1, 1], scale)
 
 
 @pytest.mark.parametrize("builder", BUILDERS)
-def test_a_problem_too_large_to_stream_can_still_be_sampled(builder):
+def test_problem_too_large_to_stream_can_be_sampled(builder):
     release = builder([1] * 5, [10**6] * 5, 2.0)
     assert release.sample(np.full((1, 4), 0.5)).tolist() == [[10**6] * 5]
     with pytest.raises(ValueError, match="to be streamed"):

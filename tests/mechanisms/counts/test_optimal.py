@@ -1,4 +1,4 @@
-"""Optimal distributions against a plain linear program, a solution by hand, and every mechanism they must bound."""
+"""Optimal distributions against a plain linear program, a closed form and all other mechanisms."""
 
 import itertools
 
@@ -30,7 +30,7 @@ def model(prior, n):
 
 
 def plain_worst_case(prior, n, epsilon):
-    """One variable a pair, one row a constraint, no symmetry."""
+    """Solve the program with one variable per pair and one row per constraint, without symmetry."""
     data_sets, distance, (first, second) = model(prior, n)
     size = len(data_sets)
     upper = np.zeros((first.size * size + size, size * size + 1))
@@ -48,7 +48,7 @@ def plain_worst_case(prior, n, epsilon):
 @pytest.mark.parametrize("objective", ["worst-case", "balanced", "average"])
 @pytest.mark.parametrize("epsilon", [0.05, 1.0, 4.0])
 @pytest.mark.parametrize(("prior", "n"), PROBLEMS)
-def test_distribution_is_private_and_says_what_it_costs(prior, n, epsilon, objective):
+def test_distribution_is_private_and_has_the_stated_mean(prior, n, epsilon, objective):
     distribution = optimal_distribution(prior, n, epsilon, objective)
     _, distance, (first, second) = model(prior, n)
     np.testing.assert_allclose(np.exp(distribution.log_pmf).sum(axis=1), 1.0, rtol=1e-12)
@@ -60,7 +60,7 @@ def test_distribution_is_private_and_says_what_it_costs(prior, n, epsilon, objec
 
 @pytest.mark.parametrize("epsilon", [0.05, 1.0, 4.0])
 @pytest.mark.parametrize(("prior", "n"), PROBLEMS)
-def test_symmetry_loses_nothing(prior, n, epsilon):
+def test_symmetry_preserves_the_optimum(prior, n, epsilon):
     plain = plain_worst_case(prior, n, epsilon)
     assert optimal_distribution(prior, n, epsilon, "worst-case").worst_case == pytest.approx(plain, abs=1e-6)
     assert optimal_distribution(prior, n, epsilon, "balanced").worst_case == pytest.approx(plain, abs=2e-6)
@@ -68,8 +68,8 @@ def test_symmetry_loses_nothing(prior, n, epsilon):
 
 @pytest.mark.parametrize("epsilon", [0.2, 1.0, 3.0])
 @pytest.mark.parametrize("objective", ["worst-case", "balanced", "average"])
-def test_one_record_in_two_cells_by_hand(epsilon, objective):
-    """Let a, b be the probabilities of a lie. 1 − a ≤ e^ε·b and 1 − b ≤ e^ε·a: their mean is at least 1/(1 + e^ε)."""
+def test_one_record_in_two_categories_equals_closed_form(epsilon, objective):
+    """For error probabilities a, b: 1 − a ≤ e^ε·b and 1 − b ≤ e^ε·a, so their mean is at least 1/(1 + e^ε)."""
     distribution = optimal_distribution((1.0, 1.0), 1, epsilon, objective)
     lie = 1 / (1 + np.exp(epsilon))
     np.testing.assert_allclose(np.exp(distribution.log_pmf), [[1 - lie, lie], [lie, 1 - lie]], atol=1e-6)
@@ -78,8 +78,10 @@ def test_one_record_in_two_cells_by_hand(epsilon, objective):
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])
 @pytest.mark.parametrize("prior", [(1.0, 1.0), (0.3, 4.0), (1.0, 1.0, 1.0), (2.0, 0.5, 2.0), (1.0,) * 4])
-@pytest.mark.parametrize("name", [name for name, m in MECHANISMS.items() if m.private and m.guarantee(1, 0.5).is_pure])
-def test_no_mechanism_of_equal_budget_is_better(name, prior, epsilon):
+@pytest.mark.parametrize(
+    "name", [name for name, m in MECHANISMS.items() if m.is_private and m.guarantee(1, 0.5).is_pure]
+)
+def test_optimum_bounds_every_pure_mechanism(name, prior, epsilon):
     n = {2: 20, 3: 6, 4: 3}[len(prior)]
     _, distance, _ = model(prior, n)
     distribution = np.array(
@@ -92,22 +94,22 @@ def test_no_mechanism_of_equal_budget_is_better(name, prior, epsilon):
 
 
 def model_weights(prior, n):
-    """Dirichlet–multinomial probabilities, record by record: a record falls where others are, and the prior."""
+    """Return Dirichlet–multinomial probabilities by the Pólya urn scheme, record by record."""
     data_sets = enumerate_candidates(n, len(prior))
     weights = {(0,) * len(prior): 1.0}
     for size in range(n):
         grown: dict[tuple[int, ...], float] = {}
         for c, weight in weights.items():
-            for cell in range(len(prior)):
-                later = tuple(x + (i == cell) for i, x in enumerate(c))
-                share = (prior[cell] + c[cell]) / (sum(prior) + size)
+            for category in range(len(prior)):
+                later = tuple(x + (i == category) for i, x in enumerate(c))
+                share = (prior[category] + c[category]) / (sum(prior) + size)
                 grown[later] = grown.get(later, 0.0) + weight * share
         weights = grown
     return np.array([weights[tuple(c)] for c in data_sets.tolist()])
 
 
-def test_the_geometric_mechanism_is_optimal_on_average_at_two_cells():
-    """Ghosh, Roughgarden & Sundararajan: universally optimal, up to a post-processing that is not needed here."""
+def test_geometric_mechanism_is_optimal_on_average_at_two_categories():
+    """Ghosh, Roughgarden & Sundararajan: universally optimal up to post-processing, here the identity."""
     expected = [
         MECHANISMS["geometric"].build((1.0, 1.0), (c, 40 - c), 1.0, 1e-8).expected_hellinger() for c in range(41)
     ]
@@ -116,8 +118,8 @@ def test_the_geometric_mechanism_is_optimal_on_average_at_two_cells():
     )
 
 
-def test_the_balanced_objective_alone_says_nothing():
-    """A constant answer is private and exact at one data set; with the worst case held, n = 100 is nearly as bad."""
+def test_balanced_objective_needs_the_worst_case_constraint():
+    """A constant answer is private and exact at one data set; the constraint is weak at n = 100."""
     data_sets, distance, (first, second) = model((1.0, 1.0), 10)
     constant = np.tile((data_sets == balanced_counts(10, 2)).all(axis=1).astype(float), (len(data_sets), 1))
     np.testing.assert_array_equal(constant[first], constant[second])
@@ -129,7 +131,7 @@ def test_the_balanced_objective_alone_says_nothing():
 
 
 @pytest.mark.parametrize(("prior", "n"), PROBLEMS)
-def test_balanced_is_the_better_of_equal_worst_cases(prior, n):
+def test_balanced_objective_improves_on_equal_worst_case(prior, n):
     worst, balanced = (optimal_distribution(prior, n, 1.0, objective) for objective in ("worst-case", "balanced"))
     chosen = np.all(
         np.sort(enumerate_candidates(n, len(prior)), axis=1) == np.sort(balanced_counts(n, len(prior))), axis=1
@@ -137,7 +139,7 @@ def test_balanced_is_the_better_of_equal_worst_cases(prior, n):
     assert balanced.expected[chosen].mean() <= worst.expected[chosen].mean() + 1e-6
 
 
-def test_more_budget_never_costs_in_the_worst_case():
+def test_worst_case_is_non_increasing_in_epsilon():
     costs = [
         optimal_distribution((1.0, 2.0, 1.0), 3, epsilon).worst_case for epsilon in (0.01, 0.1, 0.5, 1.0, 2.0, 5.0)
     ]
@@ -160,7 +162,7 @@ def test_draws_follow_the_distribution():
     assert release.sample(np.array([[0.0], [1 - 2**-53]])).sum(axis=1).tolist() == [3, 3]
 
 
-def test_refusals():
+def test_invalid_input_raises():
     for n, k in ((141, 2), (21, 3), (13, 4), (10**6, 4)):
         with pytest.raises(ValueError, match=f"at most {MAX_VARIABLES:,}"):
             require_solvable(n, k)
@@ -170,5 +172,5 @@ def test_refusals():
         optimal_distribution((1.0, 1.0), 2, 1.0, "best")
     with pytest.raises(ValueError, match="epsilon must be"):
         optimal_distribution((1.0, 1.0), 2, -1.0)
-    with pytest.raises(ValueError, match="n must be a whole number"):
+    with pytest.raises(ValueError, match="n must be an integer"):
         optimal_distribution((1.0, 1.0), 0, 1.0)

@@ -19,7 +19,7 @@ from tests.statistical import assert_frequencies, assert_mean_within
 
 UNIT2, UNIT3, UNIT4 = (1.0,) * 2, (1.0,) * 3, (1.0,) * 4
 
-# Prior, counts, decay: distributions that are uniform, concentrated and in between; draws reach all candidates.
+# Prior, counts, inverse temperature: from uniform to concentrated distributions; draws reach all candidates.
 DISTRIBUTIONS = [
     (UNIT2, (1, 0), 1.0),
     (UNIT2, (0, 9), 3.0),
@@ -45,12 +45,12 @@ MEANS = [
 ]
 
 
-def build(prior, counts, decay):
-    return power_mixture_mechanism(prior, counts, 1.0, 0.5 / decay)
+def build(prior, counts, inverse_temperature):
+    return power_mixture_mechanism(prior, counts, 1.0, 1.0 / inverse_temperature)
 
 
-def streamed(prior, counts, decay):
-    mechanism = exponential_mechanism(prior, counts, 1.0, 0.5 / decay)
+def streamed(prior, counts, inverse_temperature):
+    mechanism = exponential_mechanism(prior, counts, 1.0, 1.0 / inverse_temperature)
     assert isinstance(mechanism, ExponentialMechanism)
     return mechanism
 
@@ -63,55 +63,65 @@ def distances(mechanism, released):
     return hellinger(posterior(mechanism.prior, mechanism.counts), posterior(mechanism.prior, released))
 
 
-# The series
+# Series
 
 
-@pytest.mark.parametrize("decay", [1e-6, 0.3, 2.0, 17.0])
-def test_coefficients_are_those_of_the_taylor_series(decay):
+@pytest.mark.parametrize("inverse_temperature", [1e-6, 0.3, 2.0, 17.0])
+def test_coefficients_equal_the_taylor_series(inverse_temperature):
     with mpmath.workdps(60):
-        series = mpmath.taylor(lambda t: mpmath.exp(-mpmath.mpf(decay) * mpmath.sqrt(1 - t)), 0, 20)
+        series = mpmath.taylor(lambda t: mpmath.exp(-mpmath.mpf(inverse_temperature) * mpmath.sqrt(1 - t)), 0, 20)
         expected = [float(mpmath.log(p)) for p in series]
-    np.testing.assert_allclose(power_series(decay).log_coefficients(np.arange(21)), expected, rtol=1e-13, atol=1e-13)
+    np.testing.assert_allclose(
+        power_series(inverse_temperature).log_coefficients(np.arange(21)), expected, rtol=1e-13, atol=1e-13
+    )
 
 
-@pytest.mark.parametrize("decay", [1e-6, 0.3, 40.0, 1000.0, 1e4])
-def test_expansion_continues_the_recurrence(decay):
-    """The recurrence in 60 digits, far beyond HEAD."""
+@pytest.mark.parametrize("inverse_temperature", [1e-6, 0.3, 40.0, 1000.0, 1e4])
+def test_expansion_equals_the_recurrence(inverse_temperature):
+    """The reference is the recurrence in 60 digits, up to powers far above HEAD."""
     powers = [0, 1, HEAD - 1, HEAD, HEAD + 1, 700, 1999]
     with mpmath.workdps(60):
-        a = mpmath.mpf(decay)
+        a = mpmath.mpf(inverse_temperature)
         p = [mpmath.exp(-a), a / 2 * mpmath.exp(-a)]
         for j in range(1998):
             p.append((a * a * p[j] + 2 * (j + 1) * (2 * j + 1) * p[j + 1]) / (4 * (j + 1) * (j + 2)))
         expected = [float(mpmath.log(p[j])) for j in powers]
-    np.testing.assert_allclose(power_series(decay).log_coefficients(powers), expected, rtol=2e-14, atol=2e-14)
+    np.testing.assert_allclose(
+        power_series(inverse_temperature).log_coefficients(powers), expected, rtol=2e-14, atol=2e-14
+    )
 
 
-@pytest.mark.parametrize(("decay", "power"), [(0.7, 3), (5.0, 40), (30.0, 600.0), (30.0, 613.25), (300.0, 90_000)])
-def test_coefficients_are_a_poisson_mixture_over_levys_distribution(decay, power):
+@pytest.mark.parametrize(
+    ("inverse_temperature", "power"), [(0.7, 3), (5.0, 40), (30.0, 600.0), (30.0, 613.25), (300.0, 90_000)]
+)
+def test_coefficients_equal_a_poisson_mixture(inverse_temperature, power):
     def integrand(log_mean):
         mean = math.exp(log_mean)
         log_poisson = power * log_mean - mean - math.lgamma(power + 1)
-        return math.exp(log_poisson + math.log(decay / (2 * math.sqrt(math.pi * mean))) - decay**2 / (4 * mean))
+        return math.exp(
+            log_poisson
+            + math.log(inverse_temperature / (2 * math.sqrt(math.pi * mean)))
+            - inverse_temperature**2 / (4 * mean)
+        )
 
     centre, width = math.log(power), 12 / math.sqrt(power)
     value, _ = integrate.quad(integrand, centre - width, centre + width, epsabs=0, epsrel=1e-12, limit=500)
-    assert power_series(decay).log_coefficients([power])[0] == pytest.approx(math.log(value), rel=1e-10)
+    assert power_series(inverse_temperature).log_coefficients([power])[0] == pytest.approx(math.log(value), rel=1e-10)
 
 
-def test_first_power_leaves_little_below():
-    """Pr[N < j] by summation."""
-    for decay, bound in ((30.0, -20.0), (300.0, -60.0)):
-        series = power_series(decay)
+def test_first_power_bounds_the_mass_below():
+    """The reference is Pr[N < j] by summation."""
+    for inverse_temperature, bound in ((30.0, -20.0), (300.0, -60.0)):
+        series = power_series(inverse_temperature)
         first = series.first_power(10**6, bound)
         below = np.logaddexp.reduce(series.log_coefficients(np.arange(first)))
         assert bound - 8 < below <= bound
     assert power_series(1.0).first_power(10**6, -40.0) == 0
 
 
-@pytest.mark.parametrize("decay", [0.01, 7.0, 900.0])
-def test_groups_partition_the_powers_below_their_tops(decay):
-    series = power_series(decay)
+@pytest.mark.parametrize("inverse_temperature", [0.01, 7.0, 900.0])
+def test_groups_partition_the_powers(inverse_temperature):
+    series = power_series(inverse_temperature)
     starts, stops, log_tops = series.groups(3, 10**6, 1.1)
     assert (starts[0], stops[-1]) == (3, 10**6)
     np.testing.assert_array_equal(starts[1:], stops[:-1])
@@ -128,15 +138,15 @@ def test_sum_rule_is_exact_for_polynomials(size):
     assert x.min() >= -1e-9
     assert x.max() <= size - 1 + 1e-9
     with mpmath.workdps(80):
-        for degree in range(16):  # Faulhaber's sums
+        for degree in range(16):  # by Faulhaber's formula
             exact = (mpmath.bernpoly(degree + 1, size) - mpmath.bernpoly(degree + 1, 0)) / (degree + 1)
             assert float(w @ x**degree) == pytest.approx(float(exact), rel=1e-10)
 
 
-# The generator and the product distributions
+# Random number generator and product distributions
 
 
-def test_generator_gives_its_published_output():
+def test_generator_equals_its_published_output():
     state = np.array([1, 2, 3, 4], dtype=np.uint64)
     assert [int(_next(state)) for _ in range(4)] == [41943041, 58720359, 3588806011781223, 3591011842654386]
 
@@ -151,12 +161,15 @@ def test_weights_of_product_distributions_equal_enumeration(prior, counts, _):
     np.testing.assert_allclose(off, [np.sum(t**power) for power in powers], rtol=1e-11)
 
 
-# The distribution
+# Distribution
 
 
-@pytest.mark.parametrize(("prior", "counts", "decay"), DISTRIBUTIONS)
-def test_draws_follow_the_enumerated_distribution(prior, counts, decay):
-    mechanism, distribution = build(prior, counts, decay), streamed(prior, counts, decay).probabilities()
+@pytest.mark.parametrize(("prior", "counts", "inverse_temperature"), DISTRIBUTIONS)
+def test_draws_follow_the_enumerated_distribution(prior, counts, inverse_temperature):
+    mechanism, distribution = (
+        build(prior, counts, inverse_temperature),
+        streamed(prior, counts, inverse_temperature).probabilities(),
+    )
     weights = (mechanism.n + 1) ** np.arange(mechanism.k)[::-1]
     ranks = np.searchsorted(
         enumerate_candidates(mechanism.n, mechanism.k) @ weights, draws(mechanism, 1_000_000) @ weights
@@ -169,22 +182,25 @@ def test_draws_follow_the_enumerated_distribution(prior, counts, decay):
         assert_frequencies(frequencies, wrong / wrong.sum())
 
 
-@pytest.mark.parametrize("decay", [1e-8, 1e-3, 1.0, 20.0, 100.0, 300.0, 3000.0, 1e4, 1e6])
+@pytest.mark.parametrize("inverse_temperature", [1e-8, 1e-3, 1.0, 20.0, 100.0, 300.0, 3000.0, 1e4, 1e6])
 @pytest.mark.parametrize(("prior", "counts"), MEANS)
-def test_mean_and_distribution_equal_enumeration(prior, counts, decay):
-    mechanism, expected = build(prior, counts, decay), streamed(prior, counts, decay)
+def test_mean_and_distribution_equal_enumeration(prior, counts, inverse_temperature):
+    mechanism, expected = build(prior, counts, inverse_temperature), streamed(prior, counts, inverse_temperature)
     assert mechanism.expected_hellinger() == pytest.approx(expected.expected_hellinger(), rel=1e-9, abs=1e-300)
     np.testing.assert_allclose(mechanism.log_probabilities(), expected.log_probabilities(), rtol=1e-12, atol=1e-9)
-    assert 0.65 < mechanism.acceptance < 1 + 1e-9  # 2/3 at two candidates, as c is rejected when drawn uniformly
+    assert 0.65 < mechanism.acceptance < 1 + 1e-9  # 2/3 for two candidates, as c is rejected in the uniform component
 
 
 @pytest.mark.parametrize(
-    ("counts", "decay"),
+    ("counts", "inverse_temperature"),
     [((1000, 1500, 500), 4.0), ((1000, 1000, 1000), 32.0), ((2998, 1, 1), 4.0), ((75, 75, 75, 75), 14.0)],
 )
-def test_means_of_many_candidates(counts, decay):
+def test_mean_of_many_candidates_equals_streaming(counts, inverse_temperature):
     prior = np.ones(len(counts))
-    mechanism, expected = build(prior, counts, decay), streamed(prior, counts, decay).expected_hellinger()
+    mechanism, expected = (
+        build(prior, counts, inverse_temperature),
+        streamed(prior, counts, inverse_temperature).expected_hellinger(),
+    )
     assert mechanism.expected_hellinger() == pytest.approx(expected, rel=1e-9)
     sample = distances(mechanism, draws(mechanism, 100_000))
     assert_mean_within(sample, expected)
@@ -193,7 +209,7 @@ def test_means_of_many_candidates(counts, decay):
 
 
 @pytest.mark.parametrize(
-    ("counts", "decay"),
+    ("counts", "inverse_temperature"),
     [
         (balanced_counts(100_000, 3), 25.0),
         (balanced_counts(100_000, 3), 182.6),
@@ -202,9 +218,9 @@ def test_means_of_many_candidates(counts, decay):
         (np.array([9_990, 9, 1, 0]), 20.0),
     ],
 )
-def test_sizes_beyond_enumeration_agree_with_themselves(counts, decay):
-    """The mean of the draws, and the frequency of c, against the series: different parts of the tables."""
-    mechanism = build(np.ones(counts.size), counts, decay)
+def test_draws_agree_with_the_mean_beyond_enumeration(counts, inverse_temperature):
+    """The mean of the draws and the frequency of c are compared with values from the series."""
+    mechanism = build(np.ones(counts.size), counts, inverse_temperature)
     released = draws(mechanism, 200_000)
     np.testing.assert_array_equal(released.sum(axis=1), mechanism.n)
     assert_mean_within(distances(mechanism, released), mechanism.expected_hellinger())
@@ -214,27 +230,27 @@ def test_sizes_beyond_enumeration_agree_with_themselves(counts, decay):
     assert_mean_within(near, float(np.exp(mechanism.log_probability(counts + steps)).sum()))
 
 
-def test_total_weight_by_importance_sampling():
-    """4·10¹² candidates: Z = |R|·E[exp(−a·H)] over uniform candidates, drawn as Dirichlet–multinomial counts."""
-    rng, counts, decay = np.random.default_rng(3), balanced_counts(100, 10), 6.0
-    mechanism = build(np.ones(10), counts, decay)
+def test_total_weight_equals_importance_sampling():
+    """For 4·10¹² candidates, Z = |R|·E[exp(−a·H)] over uniform (Dirichlet–multinomial) candidates."""
+    rng, counts, inverse_temperature = np.random.default_rng(3), balanced_counts(100, 10), 6.0
+    mechanism = build(np.ones(10), counts, inverse_temperature)
     uniform = rng.multinomial(100, rng.dirichlet(np.ones(10), size=200_000))
-    weights = np.exp(-decay * distances(mechanism, uniform))
+    weights = np.exp(-inverse_temperature * distances(mechanism, uniform))
     expected = math.exp(-float(mechanism.log_probability(counts)) - math.log(count_candidates(100, 10)))
     assert_mean_within(weights, expected)
     with pytest.raises(AssertionError, match="not within"):
         assert_mean_within(weights, 1.05 * expected)
 
 
-def test_symmetric_data_have_a_symmetric_distribution():
+def test_distribution_at_symmetric_data_is_symmetric():
     released = draws(build(UNIT3, (40_000,) * 3, 30.0), 100_000)
-    for cell in range(3):
-        assert_mean_within(released[:, cell], 40_000)
-        sample = released[:, cell]
-        assert stats.ks_2samp(sample, released[:, cell - 1]).pvalue > 1e-6
+    for category in range(3):
+        assert_mean_within(released[:, category], 40_000)
+        sample = released[:, category]
+        assert stats.ks_2samp(sample, released[:, category - 1]).pvalue > 1e-6
 
 
-def test_extreme_decays_release_the_counts_or_anything():
+def test_extreme_inverse_temperatures_give_the_true_or_uniform_counts():
     counts = (40, 50, 60)
     assert np.all(draws(build(UNIT3, counts, 1e7), 1000) == counts)
     assert build(UNIT3, counts, 1e7).expected_hellinger() == 0.0
@@ -242,18 +258,20 @@ def test_extreme_decays_release_the_counts_or_anything():
     assert_frequencies(np.bincount(released[:, 0], minlength=151), np.arange(151, 0, -1) / count_candidates(150, 3))
 
 
-# The surface
+# Interface
 
 
-@pytest.mark.parametrize(("prior", "counts", "decay"), [DISTRIBUTIONS[3], DISTRIBUTIONS[7], (UNIT4, (2500,) * 4, 50.0)])
-def test_a_draw_depends_on_its_own_uniforms_only(prior, counts, decay):
-    mechanism = build(prior, counts, decay)
+@pytest.mark.parametrize(
+    ("prior", "counts", "inverse_temperature"), [DISTRIBUTIONS[3], DISTRIBUTIONS[7], (UNIT4, (2500,) * 4, 50.0)]
+)
+def test_draw_depends_on_its_own_uniforms_only(prior, counts, inverse_temperature):
+    mechanism = build(prior, counts, inverse_temperature)
     uniforms = np.random.default_rng(7).random((400, 2))
     whole = mechanism.sample(uniforms)
     np.testing.assert_array_equal(np.concatenate([mechanism.sample(part) for part in np.split(uniforms, 8)]), whole)
     np.testing.assert_array_equal(np.concatenate([mechanism.sample(row[None]) for row in uniforms[:50]]), whole[:50])
     np.testing.assert_array_equal(mechanism.sample(uniforms[::-1]), whole[::-1])
-    np.testing.assert_array_equal(build(prior, counts, decay).sample(uniforms), whole)
+    np.testing.assert_array_equal(build(prior, counts, inverse_temperature).sample(uniforms), whole)
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(mechanism)).sample(uniforms), whole)
     assert len(np.unique(mechanism.sample(np.column_stack([uniforms[:, 0], np.zeros(400)])), axis=0)) > 5
     np.testing.assert_array_equal(mechanism.sample([[-0.0, 0.5]]), mechanism.sample([[0.0, 0.5]]))
@@ -265,9 +283,9 @@ def test_a_draw_depends_on_its_own_uniforms_only(prior, counts, decay):
     ("arguments", "message"),
     [
         ({"prior": [1.0, 0.0, 1.0]}, "prior must have positive finite entries"),
-        ({"counts": [1, 2]}, "counts must have 3 cells, got 2"),
+        ({"counts": [1, 2]}, "counts must have 3 categories, got 2"),
         ({"counts": [0, 0, 0]}, "counts must sum to at least 1"),
-        ({"epsilon": 0.0}, "epsilon must be"),
+        ({"rate": 0.0}, "rate must be"),
         ({"sensitivity": 0.0}, "sensitivity must be a finite number > 0, got 0.0"),
         ({"sensitivity": float("nan")}, "sensitivity must be a finite number > 0"),
         ({"counts": [10**7, 0, 0]}, r"tables must have at most 25,000,000 entries, got 30,000,003 .*; use fewer"),
@@ -279,26 +297,26 @@ def test_a_draw_depends_on_its_own_uniforms_only(prior, counts, decay):
         ({"counts": [2] * 500, "prior": [1.0] * 500}, r"candidates must number at most exp\(650\), got exp\("),
     ],
 )
-def test_bad_input_is_refused(arguments, message):
-    allowed = {"prior": UNIT3, "counts": [3, 2, 1], "epsilon": 1.0, "sensitivity": 0.4}
+def test_invalid_input_raises(arguments, message):
+    allowed = {"prior": UNIT3, "counts": [3, 2, 1], "rate": 0.5, "sensitivity": 0.4}
     with pytest.raises(ValueError, match=message):
         power_mixture_mechanism(**(allowed | arguments))
 
 
-def test_bad_uniforms_and_counts_are_refused():
+def test_invalid_uniforms_and_counts_raise():
     mechanism = build(UNIT3, (3, 2, 1), 2.0)
     with pytest.raises(ValueError, match=r"shape \(trials, 2\), got \(3, 1\)"):
         mechanism.sample(np.zeros((3, 1)))
     with pytest.raises(ValueError, match=r"in \[0, 1\), got 1.0"):
         mechanism.sample(np.ones((1, 2)))
     for released in ([3, 2, 2], [2.5, 2.5, 1]):
-        with pytest.raises(ValueError, match="released must be whole numbers with sum 6"):
+        with pytest.raises(ValueError, match="released must be integers with sum 6"):
             mechanism.log_probability(released)
-    with pytest.raises(ValueError, match="at most 50,000,000 to list their distribution"):
+    with pytest.raises(ValueError, match="at most 50,000,000 to list their probabilities"):
         build(UNIT4, (200,) * 4, 10.0).log_probabilities()
 
 
-def test_what_is_not_precise_or_not_drawn_is_not_passed_on(monkeypatch):
+def test_imprecise_means_and_unfinished_draws_raise(monkeypatch):
     mechanism = build(UNIT3, (30, 20, 10), 20.0)
     monkeypatch.setattr(module, "MEAN_TOLERANCE", 0.0)
     with pytest.raises(ValueError, match=r"relative error of the mean must be below 0.0, got .*\(n = 60, k = 3"):

@@ -1,4 +1,4 @@
-"""Every registered mechanism against its exact distribution and its stated guarantee."""
+"""Registered mechanisms against their exact distributions and stated guarantees."""
 
 import inspect
 import pickle
@@ -40,7 +40,7 @@ def build(name, prior, counts, epsilon=1.0, delta=DELTA):
 
 
 def distributions(name, prior, n, epsilon, delta=DELTA):
-    """Return the data sets (D, k) and the distribution at each (D, D)."""
+    """Return the data sets (D, k) and their output distributions (D, D)."""
     data_sets = enumerate_candidates(n, len(prior))
     return data_sets, np.array([build(name, prior, c, epsilon, delta).probabilities() for c in data_sets])
 
@@ -64,8 +64,8 @@ def test_entry_is_complete(name):
     mechanism = MECHANISMS[name]
     assert mechanism.name == name
     assert re.fullmatch(r"[A-Z0-9].*\.", mechanism.note)
-    assert mechanism.private == (mechanism.guarantee(1.0, DELTA) is not None)
-    if not mechanism.private:
+    assert mechanism.is_private == (mechanism.guarantee(1.0, DELTA) is not None)
+    if not mechanism.is_private:
         assert mechanism.note.startswith("Not private")
     release = build(name, (1.0, 1.0, 1.0), (3, 2, 1))
     assert isinstance(release, CountRelease)
@@ -80,7 +80,7 @@ def test_entry_is_complete(name):
     assert (release.k, release.n, release.counts.tolist()) == (3, 6, [3, 2, 1])
 
 
-def test_guarantees_as_stated():
+def test_guarantees_are_as_published():
     for name in ("smooth", "smooth-n"):
         assert MECHANISMS[name].guarantee(0.7, 1e-6) == Guarantee(0.7, 1e-6)
     for name in ("global", "laplace", "laplace-dimension", "geometric", "hamming-exact", "optimal"):
@@ -88,7 +88,7 @@ def test_guarantees_as_stated():
     assert MECHANISMS["local"].guarantee(0.7, 1e-6) is None
 
 
-def test_each_mechanism_uses_the_scale_it_names():
+def test_mechanisms_use_their_named_scale():
     prior, counts, epsilon = [1.0, 0.5, 2.0], [4, 0, 5], 0.7  # n = 9, |R| = C(11, 2) = 55
     sensitivities = {
         "smooth": smooth_sensitivity(prior, counts, smoothing_gamma(epsilon, DELTA, 55)),
@@ -97,18 +97,20 @@ def test_each_mechanism_uses_the_scale_it_names():
         "local": local_sensitivity(prior, counts),
     }
     for name, sensitivity in sensitivities.items():
-        assert build(name, prior, counts, epsilon).decay == pytest.approx(epsilon / (2 * sensitivity), rel=1e-13)
+        assert build(name, prior, counts, epsilon).inverse_temperature == pytest.approx(
+            epsilon / (2 * sensitivity), rel=1e-13
+        )
     assert build("laplace", prior, counts, epsilon).noise_scale == pytest.approx(2 / epsilon, rel=1e-15)
     assert build("laplace-dimension", prior, counts, epsilon).noise_scale == pytest.approx(3 / epsilon, rel=1e-15)
     assert build("laplace", [1, 1], [4, 5], epsilon).noise_scale == pytest.approx(1 / epsilon, rel=1e-15)
     assert build("geometric", prior, counts, epsilon).noise_scale == pytest.approx(2 / epsilon, rel=1e-15)
     assert build("geometric", [1, 1], [4, 5], epsilon).noise_scale == pytest.approx(1 / epsilon, rel=1e-15)
-    assert build("hamming-exact", prior, counts, epsilon).decay == calibrate_hamming(9, 3, epsilon)
+    assert build("hamming-exact", prior, counts, epsilon).inverse_temperature == calibrate_hamming(9, 3, epsilon)
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(("prior", "counts"), CASES)
-def test_mean_is_the_sum_over_the_distribution(name, prior, counts):
+def test_mean_equals_the_sum_over_the_distribution(name, prior, counts):
     release = build(name, prior, counts)
     distribution = release.probabilities()
     assert distribution.sum() == pytest.approx(1.0, abs=1e-12)
@@ -140,7 +142,7 @@ def test_draws_follow_the_distribution(name, prior, counts):
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(("prior", "counts"), CASES)
-def test_a_draw_depends_on_its_own_uniforms_only(name, prior, counts):
+def test_draw_depends_on_its_own_uniforms_only(name, prior, counts):
     release = build(name, prior, counts)
     uniforms = np.random.default_rng(7).random((400, release.n_uniforms))
     whole = release.sample(uniforms)
@@ -163,9 +165,9 @@ AUDITS = [
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])
 @pytest.mark.parametrize(("prior", "n"), AUDITS)
-@pytest.mark.parametrize("name", [name for name in NAMES if MECHANISMS[name].private])
+@pytest.mark.parametrize("name", [name for name in NAMES if MECHANISMS[name].is_private])
 def test_exact_privacy_loss_is_within_the_guarantee(name, prior, n, epsilon):
-    """Over all pairs of neighbours and all outputs; the tolerance is rounding alone."""
+    """Over all pairs of neighbours and all outputs, up to rounding."""
     guarantee = MECHANISMS[name].guarantee(epsilon, DELTA)
     data_sets, distribution = distributions(name, prior, n, epsilon)
     if guarantee.is_pure:
@@ -175,8 +177,8 @@ def test_exact_privacy_loss_is_within_the_guarantee(name, prior, n, epsilon):
 
 
 @pytest.mark.parametrize("k", [2, 3])
-def test_the_laplace_guarantee_is_tight_and_a_smaller_scale_breaks_it(k):
-    """Negative control: 5 % less noise is caught."""
+def test_laplace_guarantee_is_tight(k):
+    """Negative control: 5 % less noise violates the guarantee."""
     prior, n = (1.0,) * k, 12
     data_sets, distribution = distributions("laplace", prior, n, 1.0)
     _, too_little = distributions("laplace", prior, n, 1.05)
@@ -184,14 +186,14 @@ def test_the_laplace_guarantee_is_tight_and_a_smaller_scale_breaks_it(k):
     assert exact_loss(data_sets, too_little) > 1.04
 
 
-def test_smooth_spends_half_of_its_budget():
+def test_smooth_has_half_of_the_stated_loss():
     """Erratum A1: at Beta(1,1), n = 100, the mechanism published as (1, 1e-8)-DP is 0.531-DP."""
     data_sets, distribution = distributions("smooth", (1.0, 1.0), 100, 1.0)
     assert exact_loss(data_sets, distribution) == pytest.approx(0.531, abs=5e-4)
 
 
-def test_local_breaks_its_budget_at_a_skewed_prior_only():
-    """Erratum A3: the uniform prior does not show that `local` is not private, Beta(.01, 100) does."""
+def test_local_exceeds_epsilon_at_a_skewed_prior():
+    """Erratum A3: at the uniform prior the loss of `local` is below ε; at Beta(.01, 100) it is not."""
     data_sets, distribution = distributions("local", (0.01, 100.0), 300, 0.1)
     assert exact_loss(data_sets, distribution) / 0.1 == pytest.approx(1.10, abs=5e-3)
     data_sets, distribution = distributions("local", (1.0, 1.0), 100, 1.0)
@@ -214,30 +216,32 @@ def test_local_breaks_its_budget_at_a_skewed_prior_only():
         ("hamming-exact", 3, 100, 0.2164, 5e-5),
     ],
 )
-def test_means_of_the_published_experiments(name, k, n, expected, tolerance):
+def test_means_equal_the_published_experiments(name, k, n, expected, tolerance):
     """ε = 1, δ = 1e-8, unit prior, balanced data (P0, Figure 2)."""
     release = build(name, np.ones(k), balanced_counts(n, k))
     assert release.expected_hellinger() == pytest.approx(expected, abs=tolerance)
 
 
 def largest_count(name, k, default):
-    """Return the largest count of a random data set: small where building audits or solves for all data sets."""
-    searched = name in EXPONENTIAL and MECHANISMS[name].certify is not None
+    """Return the largest random count, smaller for mechanisms that audit or solve over all data sets."""
+    searched = name in EXPONENTIAL and MECHANISMS[name].calibrate is not None
     return {2: 8, 3: 3, 4: 1}[k] if searched or name == "optimal" else default
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "optimal"])  # optimal over data sets, not at one
+@pytest.mark.parametrize(
+    "name", [name for name in NAMES if name != "optimal"]
+)  # optimal over all data sets, not at each
 @given(data=st.data())
 @settings(deadline=None, derandomize=True, max_examples=25)
-def test_more_budget_is_more_accurate(name, data):
+def test_accuracy_increases_with_epsilon(name, data):
     k = data.draw(st.integers(2, 4))
     prior = data.draw(st.lists(st.floats(0.05, 20), min_size=k, max_size=k))
     counts = data.draw(st.lists(st.integers(0, largest_count(name, k, 12)), min_size=k, max_size=k).filter(any))
     epsilon = data.draw(st.floats(0.05, 5))
-    if name in EXPONENTIAL:  # exponential weights: d E[H] / d decay = −Var(H) ≤ 0
+    if name in EXPONENTIAL:  # for exponential weights the derivative of E[H] by the inverse temperature is −Var(H) ≤ 0
         low, high = (build(name, prior, counts, e).expected_hellinger() for e in (epsilon, 1.3 * epsilon))
         assert high <= low * (1 + 1e-12)
-    else:  # noise may happen to help in one cell; the true counts still gain probability
+    else:  # the probability of the true counts increases
         index = np.flatnonzero((enumerate_candidates(sum(counts), k) == counts).all(axis=1))[0]
         low, high = (build(name, prior, counts, e).probabilities()[index] for e in (epsilon, 1.3 * epsilon))
         assert high >= low * (1 - 1e-12)
@@ -246,11 +250,11 @@ def test_more_budget_is_more_accurate(name, data):
 @pytest.mark.parametrize("name", [name for name in NAMES if MECHANISMS[name].symmetric])
 @given(data=st.data())
 @settings(deadline=None, derandomize=True, max_examples=25)
-def test_labels_do_not_matter_to_symmetric_mechanisms(name, data):
+def test_symmetric_mechanisms_are_permutation_invariant(name, data):
     k = data.draw(st.integers(2, 4))
     prior = np.array(data.draw(st.lists(st.floats(0.05, 20), min_size=k, max_size=k)))
-    if MECHANISMS[name].certify is not None or name == "varying-bound":
-        prior[:] = prior[0]  # tuned at the balanced counts, which fill the first cells first: equal cells only
+    if MECHANISMS[name].calibrate is not None or name == "varying-bound":
+        prior[:] = prior[0]  # calibrated at balanced counts, whose first categories are larger: equal priors only
     counts = np.array(
         data.draw(st.lists(st.integers(0, largest_count(name, k, 10)), min_size=k, max_size=k).filter(any))
     )
@@ -273,17 +277,17 @@ BAD = [
     ({"delta": float("nan")}, "delta must be"),
     ({"prior": [1.0, 0.0]}, "prior must have positive finite entries"),
     ({"prior": [1.0, float("nan")]}, "prior must have positive finite entries"),
-    ({"prior": [1.0]}, "prior must be one-dimensional with at least 2 cells"),
-    ({"counts": [1, 1, 1]}, "counts must have 2 cells, got 3"),
-    ({"counts": [-1, 3]}, "counts must be whole numbers"),
-    ({"counts": [0.5, 1.5]}, "counts must be whole numbers"),
+    ({"prior": [1.0]}, "prior must be one-dimensional with at least 2 categories"),
+    ({"counts": [1, 1, 1]}, "counts must have 2 categories, got 3"),
+    ({"counts": [-1, 3]}, "counts must be integers"),
+    ({"counts": [0.5, 1.5]}, "counts must be integers"),
     ({"counts": [0, 0]}, "counts must sum to at least 1"),
 ]
 
 
 @pytest.mark.parametrize(("change", "message"), BAD)
 @pytest.mark.parametrize("name", NAMES)
-def test_bad_input_is_refused_by_validation_and_by_building(name, change, message):
+def test_invalid_input_raises_in_validation_and_build(name, change, message):
     arguments = {"prior": [1.0, 1.0], "counts": [3, 2], "epsilon": 1.0, "delta": DELTA} | change
     for function in (validate, MECHANISMS[name].validate, MECHANISMS[name].build):
         with pytest.raises(ValueError, match=message) as caught:
@@ -292,7 +296,7 @@ def test_bad_input_is_refused_by_validation_and_by_building(name, change, messag
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_validation_knows_which_mechanisms_are_bounded(name):
+def test_validation_raises_for_too_large_problems(name):
     n, k = 12 * 10**9, 12
     arguments = ([1.0] * k, [n // k] * k, 1.0, DELTA)
     if name in ("laplace", "laplace-dimension", "geometric"):

@@ -1,4 +1,4 @@
-"""Sensitivities against explicit enumeration of all data sets, and the statements of the draft."""
+"""Sensitivities against enumeration of all data sets, and the statements of the draft P1."""
 
 import functools
 import math
@@ -49,7 +49,7 @@ def plain_hellinger(a, b):
 
 
 def moved(counts):
-    """All counts one replaced record away."""
+    """Return all counts with one replaced record."""
     for i in range(len(counts)):
         for j in range(len(counts)):
             if i != j and counts[i] > 0:
@@ -61,15 +61,15 @@ def moved(counts):
 
 @functools.cache
 def plain_local_sensitivities(prior, n):
-    """LS at every data set, by moving every record."""
+    """Return LS at every data set by enumeration of replacements."""
     alpha = np.array(prior)
     data_sets = enumerate_candidates(n, len(prior))
     return np.array([max(plain_hellinger(alpha + c, alpha + d) for d in moved(c)) for c in data_sets])
 
 
 @pytest.mark.parametrize(("prior", "n"), [case for case in CASES if case[1] <= 8])
-def test_local_sensitivity_is_the_largest_change_of_any_score(prior, n):
-    """The definition of P0, over all neighbours and all outputs: the triangle inequality is attained."""
+def test_local_sensitivity_equals_enumeration(prior, n):
+    """The reference is the definition of P0 over all neighbours and outputs."""
     alpha = np.array(prior)
     data_sets = enumerate_candidates(n, alpha.size)
     index = {tuple(c): i for i, c in enumerate(data_sets)}
@@ -80,8 +80,8 @@ def test_local_sensitivity_is_the_largest_change_of_any_score(prior, n):
 
 
 @pytest.mark.parametrize(("prior", "n"), CASES)
-def test_profile_equals_enumeration_at_every_data_set(prior, n):
-    """A[t] = max LS over all data sets within t replaced records; zeros and single occupied cells included."""
+def test_profile_equals_enumeration(prior, n):
+    """A[t] is the largest LS within t replaced records, including data sets with empty categories."""
     data_sets = enumerate_candidates(n, len(prior))
     local = plain_local_sensitivities(prior, n)
     for c in data_sets:
@@ -93,7 +93,7 @@ def test_profile_equals_enumeration_at_every_data_set(prior, n):
         np.testing.assert_allclose(profile[-1], expected[-1], rtol=1e-9, atol=1e-7)
         assert profile[-1] == global_sensitivity(prior, n)
         if reached:
-            assert profile[-2] < profile[-1]  # T is the *smallest* distance that reaches it
+            assert profile[-2] < profile[-1]  # T is the smallest distance that attains it
 
 
 @pytest.mark.parametrize(("prior", "n"), CASES)
@@ -112,8 +112,8 @@ def test_global_sensitivity_equals_enumeration(prior, n):
     assert global_sensitivity(prior, n) == pytest.approx(plain_local_sensitivities(prior, n).max(), rel=1e-9)
 
 
-def test_a_profile_that_moves_too_few_records_would_be_caught():
-    """Negative control: charging a double move (the ℓ₁ distance, not half of it) gives other numbers."""
+def test_enumeration_detects_a_profile_at_wrong_distances():
+    """Negative control: the ℓ₁ distance instead of half of it gives other values."""
     prior, c = (0.3, 2.0, 5.0), np.array([3, 3, 2])
     data_sets = enumerate_candidates(8, 3)
     local = plain_local_sensitivities(prior, 8)
@@ -122,13 +122,13 @@ def test_a_profile_that_moves_too_few_records_would_be_caught():
     assert not np.allclose(local_sensitivity_at_distance(prior, c)[:3], wrong, rtol=1e-3)
 
 
-def test_published_values():
+def test_sensitivities_equal_published_values():
     assert local_sensitivity([1] * 4, [150] * 4) == pytest.approx(0.04074022, abs=5e-9)
     assert global_sensitivity([1] * 4, 600) == pytest.approx(math.sqrt(1 - math.pi / 4), rel=1e-14)
     assert global_sensitivity([1] * 3, 10) == pytest.approx(0.46325138, abs=5e-9)
 
 
-def test_phi_agrees_with_mpmath_and_is_increasing_and_concave():
+def test_phi_equals_mpmath_and_is_increasing_and_concave():
     a = np.geomspace(1e-2, 1e7, 60)
     with mpmath.workdps(50):
         exact = [
@@ -144,15 +144,15 @@ def test_phi_agrees_with_mpmath_and_is_increasing_and_concave():
     assert np.all(np.diff(even, 2) < 0)
 
 
-def test_gamma_is_the_printed_formula():
+def test_smoothing_gamma_equals_the_published_formula():
     expected = math.log(1 - 0.7 / (2 * math.log(1e-6 / (2 * 301))))
     assert smoothing_gamma(0.7, 1e-6, 301) == pytest.approx(expected, rel=1e-14)
     assert 0 < smoothing_gamma(1.0, 1e-8, 10**400) < smoothing_gamma(1.0, 1e-8, 10)
 
 
 @pytest.mark.parametrize("n", [100, 101])
-def test_statements_of_the_draft(n):
-    """P1, section 2.1, Beta(1,1): steps grow outwards (I), LS is the outward step (II), least at the centre (III)."""
+def test_statements_of_the_draft_hold(n):
+    """P1, section 2.1, Beta(1,1): steps increase outwards (I), LS is the outer one (II), least at the centre (III)."""
     step = np.array([plain_hellinger(np.array([1.0 + x, 1 + n - x]), np.array([2.0 + x, n - x])) for x in range(n)])
     centre = n // 2
     assert np.all(np.diff(step[(n + 1) // 2 :]) > 0)
@@ -165,17 +165,17 @@ def test_statements_of_the_draft(n):
 
 
 def test_statement_three_of_the_draft_fails_for_tiny_data():
-    """At n = 2 the data set (0, 2) has the same LS as the centre: the statement needs n >= 4."""
+    """At n = 2 the data set (0, 2) has the same LS as the centre; the statement requires n >= 4."""
     values = [local_sensitivity([1, 1], [x, 2 - x]) for x in range(3)]
     assert not values[0] > values[1]
 
 
-cells = st.integers(2, 5)
+categories = st.integers(2, 5)
 
 
 @st.composite
 def problems(draw):
-    k = draw(cells)
+    k = draw(categories)
     prior = draw(st.lists(st.floats(0.01, 100), min_size=k, max_size=k))
     counts = draw(st.lists(st.integers(0, 60), min_size=k, max_size=k).filter(any))
     order = draw(st.permutations(range(k)))
@@ -184,7 +184,7 @@ def problems(draw):
 
 @given(problem=problems(), gamma=st.floats(1e-3, 3))
 @settings(deadline=None, derandomize=True, max_examples=100)
-def test_order_smoothness_and_permutation(problem, gamma):
+def test_sensitivities_are_ordered_smooth_and_permutation_invariant(problem, gamma):
     prior, counts, order = problem
     local, smooth = local_sensitivity(prior, counts), smooth_sensitivity(prior, counts, gamma)
     largest = global_sensitivity(prior, int(counts.sum()))
@@ -195,7 +195,7 @@ def test_order_smoothness_and_permutation(problem, gamma):
     assert smooth <= largest * (1 + 1e-14)
     assert smooth_sensitivity(prior, counts, 2 * gamma) <= smooth
     assert smooth_sensitivity(prior[order], counts[order], gamma) == pytest.approx(smooth, rel=1e-13)
-    for neighbour in moved(counts):  # what makes it smooth
+    for neighbour in moved(counts):  # definition of smoothness
         assert smooth <= math.exp(gamma) * smooth_sensitivity(prior, neighbour, gamma) * (1 + 1e-12)
 
 
@@ -206,25 +206,25 @@ def test_balanced_data_are_the_least_sensitive_at_k2():
 
 
 @pytest.mark.parametrize("gamma", [0.0, -1.0, float("nan"), float("inf")])
-def test_gamma_is_refused(gamma):
+def test_invalid_gamma_raises(gamma):
     with pytest.raises(ValueError, match="gamma must be a finite number > 0"):
         smooth_sensitivity([1, 1], [3, 4], gamma)
 
 
-def test_bad_sizes_are_refused():
-    with pytest.raises(ValueError, match="n must be a whole number >= 1, got 0"):
+def test_invalid_sizes_raise():
+    with pytest.raises(ValueError, match="n must be an integer >= 1, got 0"):
         global_sensitivity([1, 1], 0)
     with pytest.raises(ValueError, match="n_outputs must be >= 1, got 0"):
         smoothing_gamma(1.0, 1e-8, 0)
     for function in (local_sensitivity, local_sensitivity_at_distance):
-        with pytest.raises(ValueError, match="counts must have 2 cells, got 3"):
+        with pytest.raises(ValueError, match="counts must have 2 categories, got 3"):
             function([1, 1], [1, 1, 1])
 
 
 @pytest.mark.parametrize(("prior", "n"), CASES)
 @pytest.mark.parametrize("gamma", [0.02, 0.3, 1.0, 4.0])
 def test_varying_sensitivity_equals_enumeration(prior, n, gamma):
-    """1/S(c) = min over all data sets of 1/LS + γ·d, with d half the ℓ₁ distance."""
+    """The reference is 1/S(c) = min over all data sets of 1/LS + γ·d, with d half the ℓ₁ distance."""
     data_sets = enumerate_candidates(n, len(prior))
     local = plain_local_sensitivities(prior, n)
     for c in data_sets:
@@ -233,8 +233,8 @@ def test_varying_sensitivity_equals_enumeration(prior, n, gamma):
         assert varying_sensitivity(prior, c, gamma) == pytest.approx(expected, rel=1e-8, abs=1e-7)
 
 
-def test_a_varying_sensitivity_that_moves_too_few_records_would_be_caught():
-    """Negative control: the ℓ₁ distance in place of half of it."""
+def test_enumeration_detects_a_varying_sensitivity_at_wrong_distances():
+    """Negative control: the ℓ₁ distance instead of half of it."""
     prior, n = (0.01, 100.0), 12
     data_sets = enumerate_candidates(n, 2)
     local = plain_local_sensitivities(prior, n)
@@ -245,7 +245,7 @@ def test_a_varying_sensitivity_that_moves_too_few_records_would_be_caught():
 
 @given(problem=problems(), gamma=st.floats(1e-3, 3))
 @settings(deadline=None, derandomize=True, max_examples=100)
-def test_the_reciprocal_of_the_varying_sensitivity_moves_slowly(problem, gamma):
+def test_reciprocal_of_the_varying_sensitivity_changes_by_at_most_gamma(problem, gamma):
     prior, counts, order = problem
     varying = varying_sensitivity(prior, counts, gamma)
     assert local_sensitivity(prior, counts) <= varying * (1 + 1e-14)
@@ -256,21 +256,21 @@ def test_the_reciprocal_of_the_varying_sensitivity_moves_slowly(problem, gamma):
         assert abs(1 / varying - 1 / varying_sensitivity(prior, neighbour, gamma)) <= gamma + 1e-12 / varying
 
 
-def test_the_local_sensitivity_moves_faster():
-    """Negative control: its own reciprocal moves by more than the rate."""
+def test_reciprocal_of_the_local_sensitivity_changes_by_more_than_gamma():
+    """Negative control for the varying sensitivity."""
     values = [1 / local_sensitivity([1, 1], [x, 99 - x]) for x in range(100)]
     assert np.abs(np.diff(values)).max() > 0.15
     smoothed = [1 / varying_sensitivity([1, 1], [x, 99 - x], 0.1) for x in range(100)]
     assert np.abs(np.diff(smoothed)).max() <= 0.1 + 1e-12
 
 
-def test_rate_one_is_the_default_of_the_draft():
+def test_default_rate_of_the_varying_sensitivity_is_one():
     assert varying_sensitivity([1, 2], [9, 0]) == varying_sensitivity([1, 2], [9, 0], gamma=1.0)
 
 
 @pytest.mark.parametrize(("prior", "n"), [*CASES, ((1.0, 1.0), 200), ((0.5, 2.0, 0.5), 25), ((1.0,) * 5, 4)])
 @pytest.mark.parametrize("gamma", [0.003, 0.1, 1.0])
-def test_many_scales_at_once_equal_the_single_ones(prior, n, gamma):
+def test_smoothed_scales_equal_single_sensitivities(prior, n, gamma):
     data_sets = enumerate_candidates(n, len(prior))
     for rule, single in (("smooth", smooth_sensitivity), ("varying", varying_sensitivity)):
         scales = smoothed_scales(rule, np.array(prior), data_sets, gamma)
@@ -282,7 +282,7 @@ def test_many_scales_at_once_equal_the_single_ones(prior, n, gamma):
 @pytest.mark.parametrize("name", SENSITIVITIES)
 @given(problem=problems(), epsilon=st.floats(0.05, 10))
 @settings(deadline=None, derandomize=True, max_examples=25)
-def test_every_scale_is_at_least_local_and_at_most_global(name, problem, epsilon):
+def test_scales_are_between_local_and_global(name, problem, epsilon):
     prior, counts, order = problem
     sensitivity = SENSITIVITIES[name]
     value = sensitivity.at(prior, counts, epsilon, 1e-8)
@@ -291,7 +291,7 @@ def test_every_scale_is_at_least_local_and_at_most_global(name, problem, epsilon
     assert sensitivity.at(prior[order], counts[order], epsilon, 1e-8) == pytest.approx(value, rel=1e-13)
 
 
-def test_each_name_is_its_scale():
+def test_scales_equal_their_sensitivities():
     prior, counts, epsilon, delta = [1.0, 0.5, 2.0], [4, 0, 5], 0.7, 1e-6  # n = 9, |R| = 55
     expected = {
         "smooth": smooth_sensitivity(prior, counts, smoothing_gamma(epsilon, delta, 55)),
@@ -306,13 +306,13 @@ def test_each_name_is_its_scale():
         assert SENSITIVITIES[name].at(prior, counts, epsilon, delta) == pytest.approx(value, rel=1e-14)
 
 
-def test_guarantees_and_shares():
-    """u/S of neighbours differs by at most one, by two where S moves at rate one: exponents of ½ and ¼."""
+def test_scales_have_the_published_guarantees_and_shares():
+    """The score u/S of neighbours differs by at most 1, or 2 for the varying sensitivity at rate 1: shares ½ and ¼."""
     for name in ("smooth", "smooth-n"):
-        assert SENSITIVITIES[name].spends(0.7, 1e-6) == Guarantee(0.7, 1e-6)
+        assert SENSITIVITIES[name].guarantee(0.7, 1e-6) == Guarantee(0.7, 1e-6)
     for name in ("varying", "global"):
-        assert SENSITIVITIES[name].spends(0.7, 1e-6) == Guarantee(0.7)
-    assert SENSITIVITIES["local"].spends is None
+        assert SENSITIVITIES[name].guarantee(0.7, 1e-6) == Guarantee(0.7)
+    assert SENSITIVITIES["local"].guarantee(0.7, 1e-6) is None
     assert SENSITIVITIES["local"].note.startswith("Not private")
     assert {name: sensitivity.share for name, sensitivity in SENSITIVITIES.items()} == {
         "smooth": 0.5,
@@ -324,8 +324,8 @@ def test_guarantees_and_shares():
 
 
 @pytest.mark.parametrize(("prior", "n"), [case for case in CASES if case[1] <= 9])
-def test_the_varying_score_moves_by_at_most_two(prior, n):
-    """|u/S − u'/S'| ≤ 1 + γ over all neighbours and outputs: what the share of ¼ rests on."""
+def test_varying_score_changes_by_at_most_two(prior, n):
+    """The share ¼ requires |u/S − u'/S'| ≤ 1 + γ over all neighbours and outputs."""
     alpha = np.array(prior)
     data_sets = enumerate_candidates(n, alpha.size)
     index = {tuple(c): row for row, c in enumerate(data_sets.tolist())}
@@ -341,21 +341,21 @@ def test_the_varying_score_moves_by_at_most_two(prior, n):
     ("change", "message"),
     [
         ({"prior": [1.0, 0.0]}, "prior must have positive finite entries"),
-        ({"counts": [1, 1, 1]}, "counts must have 2 cells, got 3"),
+        ({"counts": [1, 1, 1]}, "counts must have 2 categories, got 3"),
         ({"counts": [0, 0]}, "counts must sum to at least 1"),
-        ({"counts": [-1, 3]}, "counts must be whole numbers"),
+        ({"counts": [-1, 3]}, "counts must be integers"),
         ({"epsilon": 0.0}, "epsilon must be a finite number > 0"),
         ({"epsilon": float("nan")}, "epsilon must be a finite number > 0"),
         ({"delta": 1.0}, r"delta must be in \(0, 1\)"),
     ],
 )
-def test_bad_input_to_a_scale_is_refused(name, change, message):
+def test_invalid_input_of_a_scale_raises(name, change, message):
     arguments = {"prior": [1.0, 1.0], "counts": [3, 2], "epsilon": 1.0, "delta": 1e-8} | change
     with pytest.raises(ValueError, match=message):
         SENSITIVITIES[name].at(**arguments)
 
 
 @pytest.mark.parametrize("gamma", [0.0, -1.0, float("nan"), float("inf")])
-def test_the_rate_of_the_varying_sensitivity_is_refused(gamma):
+def test_invalid_rate_of_the_varying_sensitivity_raises(gamma):
     with pytest.raises(ValueError, match="gamma must be a finite number > 0"):
         varying_sensitivity([1, 1], [3, 4], gamma)

@@ -140,8 +140,8 @@ GOOD = {"name": "glm-diffused", "n": 10, "beta": 0.1, "order": 2.0, "epsilon": 1
     [
         ({"name": "glm"}, "a mechanism must be one of glm-concentrated, .* got 'glm'"),
         ({"link": "logit"}, "a link must be one of logistic, probit, cloglog, got 'logit'"),
-        ({"n": 0}, "n must be a whole number >= 1, got 0"),
-        ({"n": 2.5}, "n must be a whole number >= 1, got 2.5"),
+        ({"n": 0}, "n must be an integer >= 1, got 0"),
+        ({"n": 2.5}, "n must be an integer >= 1, got 2.5"),
         ({"beta": 0.0}, "beta must be finite and > 0, got 0"),
         ({"beta": math.nan}, "beta must be finite and > 0, got nan"),
         ({"beta": math.inf}, "beta must be finite and > 0, got inf"),

@@ -330,7 +330,7 @@ def test_bad_parameters_are_refused(name, theta):
 
 @pytest.mark.parametrize("n", [0, -1, 1.5, math.nan, [1, 2]])
 def test_number_of_records_is_refused(n):
-    with pytest.raises(ValueError, match="n must be a whole number >= 1"):
+    with pytest.raises(ValueError, match="n must be an integer >= 1"):
         validate_size(n)
 
 

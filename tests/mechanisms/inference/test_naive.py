@@ -139,7 +139,7 @@ def test_bad_input_is_refused():
         conjugate_posterior("cauchy", (1, 1), 10, [1.0])
     with pytest.raises(ValueError, match="noisy_statistics must be finite"):
         naive_statistics("poisson", [np.nan], 10)
-    with pytest.raises(ValueError, match="n must be a whole number >= 1, got 0"):
+    with pytest.raises(ValueError, match="n must be an integer >= 1, got 0"):
         naive_statistics("poisson", [1.0], 0)
     with pytest.raises(ValueError, match="project noisy statistics with naive_statistics"):
         conjugate_posterior("binomial", (1, 1), 10, [3.0, 12.0])

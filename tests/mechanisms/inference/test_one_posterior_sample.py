@@ -168,7 +168,7 @@ def test_quantile_among_draws():
     [
         (("gibbs", (1, 1), 10, 1.0), "method must be ops or ops-likelihood, got 'gibbs'"),
         (("ops", (1, 0), 10, 1.0), "prior .* must be finite and > 0"),
-        (("ops", (1, 1), 0, 1.0), "n must be a whole number >= 1, got 0"),
+        (("ops", (1, 1), 0, 1.0), "n must be an integer >= 1, got 0"),
         (("ops", (1, 1), 10, 0.0), "epsilon must be a finite number > 0, got 0"),
     ],
 )

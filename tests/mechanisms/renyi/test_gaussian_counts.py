@@ -232,7 +232,7 @@ def test_draws_of_more_cells():
     [
         (lambda: gaussian_mechanism("laplace", (1, 1), 5, 2, 1.0), "name must be one of gaussian, gaussian-tight"),
         (lambda: gaussian_mechanism("gaussian", (1, -1), 5, 2, 1.0), "prior must have positive"),
-        (lambda: gaussian_mechanism("gaussian", (1, 1), 0, 2, 1.0), "n must be a whole number >= 1"),
+        (lambda: gaussian_mechanism("gaussian", (1, 1), 0, 2, 1.0), "n must be an integer >= 1"),
         (lambda: gaussian_mechanism("gaussian", (1, 1), 5, 0.9, 1.0), "order must be a finite number >= 1"),
         (lambda: gaussian_mechanism("gaussian", (1, 1), 5, 2, 0.0), "epsilon must be a finite number > 0"),
         (lambda: gaussian_mechanism("gaussian", (1, 1), 5, 2, 1.0).posterior_kl(6), "successes must be a whole number"),

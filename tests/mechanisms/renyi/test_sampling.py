@@ -257,8 +257,8 @@ def test_bad_counts_are_refused(counts):
     [
         (("tempered", (1, 1), 5, 0.5), "name must be one of direct, diffused, concentrated, got 'tempered'"),
         (("diffused", (1, 0), 5, 0.5), "prior must have positive"),
-        (("diffused", (1, 1), 0, 0.5), "n must be a whole number >= 1, got 0"),
-        (("diffused", (1, 1), 2.5, 0.5), "n must be a whole number >= 1, got 2.5"),
+        (("diffused", (1, 1), 0, 0.5), "n must be an integer >= 1, got 0"),
+        (("diffused", (1, 1), 2.5, 0.5), "n must be an integer >= 1, got 2.5"),
         (("diffused", (1, 1), 5, 0.0), r"coefficient must be in \(0, 1\], got 0"),
         (("concentrated", (1, 1), 5, 1.1), r"coefficient must be in \(0, 1\], got 1.1"),
         (("concentrated", (1, 1), 5, math.nan), r"coefficient must be in \(0, 1\], got nan"),

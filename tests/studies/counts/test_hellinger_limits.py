@@ -45,7 +45,7 @@ def renamed(summaries, names):
 
 def test_store_layout(store):
     """Check groups, dimensions, coordinates and measures; every private mechanism applies."""
-    private = {name for name, mechanism in MECHANISMS.items() if mechanism.private}
+    private = {name for name, mechanism in MECHANISMS.items() if mechanism.is_private}
     for k in (2, 3, 4):
         ds = xr.open_zarr(store, group=f"k{k}")
         for name in ("worst_hellinger", "balanced_hellinger", "status"):
@@ -124,7 +124,7 @@ def test_claims_without_results_are_undecided(summaries):
     ("values", "message"),
     [
         ({"n": [0]}, "n must be >= 1"),
-        ({"n": [21]}, "variables of the linear program must number at most"),
+        ({"n": [21]}, "the linear program must have at most"),
         ({"prior": ["1:1"]}, "prior must have 3 entries"),
         ({"epsilon": [0]}, "epsilon must be"),
         ({"cell": [0, 1]}, "cell must be 0 to 2"),

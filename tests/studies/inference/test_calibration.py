@@ -214,7 +214,7 @@ def test_claims_without_results_are_undecided(summaries):
 @pytest.mark.parametrize(
     ("panel", "values", "message"),
     [
-        ("binomial", {"n": [0]}, "n must be a whole number >= 1|n must be"),
+        ("binomial", {"n": [0]}, "n must be an integer >= 1|n must be"),
         ("binomial", {"epsilon": [0]}, "epsilon must be"),
         ("binomial", {"prior": ["0:1"]}, "must be finite and > 0"),
         ("binomial", {"prior": ["0.05:0.05"]}, "shapes >= 0.1 for marginal"),

@@ -143,7 +143,7 @@ def test_abalone_data():
         (("partition_size=0",), "size must be a whole number in [1, n = 100000]"),
         (("partition_size=200000",), "size must be a whole number in [1, n = 100000]"),
         (("partition_size=1",), "partition_size must be >= the number of coefficients, 2, got 1"),
-        (("n=0",), "n must be a whole number >= 1"),
+        (("n=0",), "n must be an integer >= 1"),
         (("error_std=0",), "error_std must be > 0"),
         (("coefficients=1",), "coefficients must be an intercept and a slope"),
         (("cutoff=nan",), "cutoff must be a finite number"),

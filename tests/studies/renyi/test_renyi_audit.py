@@ -234,7 +234,7 @@ def test_claims_without_results_are_undecided(summaries):
     ("panel", "values", "message"),
     [
         ("logistic", {"dimension": [3]}, "dimension must be 1 or 2, got 3"),
-        ("logistic", {"n": [0]}, "n must be a whole number >= 1"),
+        ("logistic", {"n": [0]}, "n must be an integer >= 1"),
         ("logistic", {"beta": [0]}, "beta must be finite and > 0"),
         ("logistic", {"order": [0.5]}, "order must be a finite number >= 1"),
         ("logistic", {"epsilon": [-1]}, "epsilon must be a finite number > 0"),

@@ -152,7 +152,7 @@ def test_corners_with_invalid_parameters_are_infinite(tmp_path):
         ({"order": [0.5, 2.0]}, "order must be a finite number >= 1"),
         ({"prior": ["1:1:1"]}, "prior must have 2 entries"),
         ({"prior": ["1:0"]}, "prior must have positive"),
-        ({"n": [0]}, "n must be a whole number >= 1"),
+        ({"n": [0]}, "n must be an integer >= 1"),
     ],
 )
 def test_invalid_values_raise(values, message):

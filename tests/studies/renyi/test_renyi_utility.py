@@ -262,7 +262,7 @@ def test_records_and_heldout_records_are_independent():
         ("kl", {"epsilon": [0.0]}, "epsilon must be a finite number > 0"),
         ("kl", {"prior": ["1:1:1"]}, "prior must have 2 entries"),
         ("kl", {"prior": ["1:0"]}, "prior must have positive"),
-        ("kl", {"n": [0]}, "n must be a whole number >= 1"),
+        ("kl", {"n": [0]}, "n must be an integer >= 1"),
         ("kl", {"successes": [101]}, r"successes must be in \[0, n = 100\]"),
         ("kl", {"successes": [-1]}, r"successes must be in \[0, n = 100\]"),
         ("loglik", {"n_heldout": [0]}, "n_heldout must be >= 1"),
