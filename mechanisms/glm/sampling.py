@@ -105,8 +105,8 @@ def laplace_approximation(design: Array, labels: Array, mechanism: GlmMechanism)
     --------
     >>> from mechanisms.glm.mechanisms import glm_mechanism
     >>> X, y = np.array([[1.0], [-1.0], [1.0]]), np.array([1.0, 0.0, 0.0])
-    >>> reference = laplace_approximation(X, y, glm_mechanism("true-posterior", n=3, beta=1.0, order=2, epsilon=1))
-    >>> print(round(float(reference.mean[0]), 4), round(float(reference.factor[0, 0]), 4))
+    >>> approximation = laplace_approximation(X, y, glm_mechanism("true-posterior", n=3, beta=1.0, order=2, epsilon=1))
+    >>> print(round(float(approximation.mean[0]), 4), round(float(approximation.factor[0, 0]), 4))
     0.1334 0.5166
     """
     design, labels = validate_design(design, labels, mechanism.norm_bound)
@@ -170,7 +170,7 @@ def sample_glm(
     design: Array,
     labels: Array,
     mechanism: GlmMechanism,
-    reference: LaplaceApproximation,
+    approximation: LaplaceApproximation,
     n_steps: int,
     *,
     n_chains: int = 4,
@@ -187,14 +187,14 @@ def sample_glm(
         0 or 1.
     mechanism : GlmMechanism
         What the target is.
-    reference : LaplaceApproximation
+    approximation : LaplaceApproximation
         From `laplace_approximation`, of the same target.
     n_steps : int
         Steps of each chain, a multiple of `STEPS_A_PRODUCT`, all returned.
     n_chains : int
         Number of chains, ≥ 1. Another number gives other draws.
     start : ndarray of float64, shape (n_chains, d), optional
-        Where the chains are; by default draws of the reference with twice its covariance.
+        Where the chains are; by default draws of the approximation with twice its covariance.
 
     Returns
     -------
@@ -215,33 +215,33 @@ def sample_glm(
     >>> from mechanisms.glm.mechanisms import glm_mechanism
     >>> X, y = np.array([[1.0], [-1.0], [1.0]]), np.array([1.0, 0.0, 0.0])
     >>> target = glm_mechanism("true-posterior", n=3, beta=1.0, order=2, epsilon=1)
-    >>> reference = laplace_approximation(X, y, target)
-    >>> draws = sample_glm(np.random.default_rng(1), X, y, target, reference, 2400, n_chains=2)
+    >>> approximation = laplace_approximation(X, y, target)
+    >>> draws = sample_glm(np.random.default_rng(1), X, y, target, approximation, 2400, n_chains=2)
     >>> draws.weights.shape, round(float(draws.weights.std()), 1)
     ((2, 2400, 1), 0.5)
     """
     if n_steps < 1 or n_steps % STEPS_A_PRODUCT:
         raise ValueError(f"n_steps must be a positive multiple of {STEPS_A_PRODUCT}, got {n_steps}")
     d = design.shape[1]
-    if mechanism.radius <= math.sqrt(float(reference.mean @ reference.mean)):
+    if mechanism.radius <= math.sqrt(float(approximation.mean @ approximation.mean)):
         raise ValueError(
             f"the mode must lie within the ball of radius {mechanism.radius:g}, its norm is "
-            f"{math.sqrt(float(reference.mean @ reference.mean)):g}; take a larger radius"
+            f"{math.sqrt(float(approximation.mean @ approximation.mean)):g}; take a larger radius"
         )
     if start is None:
-        offset = math.sqrt(2.0) * rng.standard_normal((n_chains, d)) @ reference.factor.T
-        while np.any(outside := np.sum((reference.mean + offset) ** 2, axis=1) >= mechanism.radius**2):
+        offset = math.sqrt(2.0) * rng.standard_normal((n_chains, d)) @ approximation.factor.T
+        while np.any(outside := np.sum((approximation.mean + offset) ** 2, axis=1) >= mechanism.radius**2):
             offset[outside] *= 0.5
     else:
-        offset = start - reference.mean
+        offset = start - approximation.mean
     # S is triangular with a positive diagonal, so ζ = S⁻¹u is cheap
-    whitened = np.stack([lapack.dtrtrs(reference.factor, u)[0] for u in offset])
-    predictors_at_mode = design @ reference.mean
+    whitened = np.stack([lapack.dtrtrs(approximation.factor, u)[0] for u in offset])
+    predictors_at_mode = design @ approximation.mean
     predictors = offset @ design.T
     draws = GlmDraws(np.empty((n_chains, n_steps, d)), np.empty((n_chains, n_steps)))
     for first in range(0, n_steps, STEPS_A_PRODUCT):
         directions = rng.standard_normal((n_chains * STEPS_A_PRODUCT, d))
-        moves = directions @ reference.factor.T
+        moves = directions @ approximation.factor.T
         _run(
             rng,
             mechanism.link.code,
@@ -249,7 +249,7 @@ def sample_glm(
             mechanism.power,
             mechanism.precision,
             mechanism.radius**2,
-            reference.mean,
+            approximation.mean,
             predictors_at_mode,
             whitened,
             offset,

@@ -146,7 +146,7 @@ def probability_distributions(
     def log_pmf(index: int) -> Floats:
         return _log_cell_masses((edges - aggregates[index]) / scale)
 
-    return OutputDistributions(p, mechanism.finish(_middles(edges)), np.asarray(pairs), log_pmf)
+    return OutputDistributions(p, mechanism.postprocess(_middles(edges)), np.asarray(pairs), log_pmf)
 
 
 def search_distributions(search: SparseVector) -> OutputDistributions:

@@ -130,9 +130,9 @@ class PartitionProbability:
             raise ValueError(f"probabilities must be in [0, 1], got {p[~((p >= 0) & (p <= 1))].flat[0]}")
         return _METHODS[_base(self.name)].aggregate(p, self.least_probability)
 
-    def finish(self, noisy: ArrayLike) -> Floats:
+    def postprocess(self, noisy: ArrayLike) -> Floats:
         """Return the probabilities that noisy aggregates stand for, of the same shape: post-processing."""
-        return _METHODS[_base(self.name)].finish(
+        return _METHODS[_base(self.name)].postprocess(
             np.asarray(noisy, dtype=np.float64), self.n_partitions, self.least_probability
         )
 
@@ -174,7 +174,7 @@ class PartitionProbability:
         found = self.aggregate(probabilities)
         if self.noise_scale:
             found = found + require_generator(rng, self.name).laplace(scale=self.noise_scale, size=found.shape)
-        return self.finish(found)
+        return self.postprocess(found)
 
 
 def partition_probability(
@@ -266,7 +266,7 @@ class _Method:
     """How p_j are brought together, and what a noisy aggregate is taken for."""
 
     aggregate: Callable[[Floats, float], Floats]
-    finish: Callable[[Floats, int, float], Floats]
+    postprocess: Callable[[Floats, int, float], Floats]
 
 
 def _mean(p: Floats, least: float) -> Floats:
@@ -280,10 +280,10 @@ def _log_sum(p: Floats, least: float) -> Floats:
 def _rescale(factor: float) -> Callable[[Floats, int, float], Floats]:
     """Return Φ(√(factor·M)·Φ⁻¹(A)); the scores of 0 and 1 are infinite, and stay what they are."""
 
-    def finish(noisy: Floats, n_partitions: int, least: float) -> Floats:
+    def postprocess(noisy: Floats, n_partitions: int, least: float) -> Floats:
         return special.ndtr(math.sqrt(factor * n_partitions) * special.ndtri(np.clip(noisy, 0.0, 1.0)))
 
-    return finish
+    return postprocess
 
 
 def _tail(noisy: Floats, n_partitions: int, least: float) -> Floats:

@@ -35,10 +35,10 @@ def log_density(X, y, release, weights):
 
 
 def thinned(X, y, release, n_draws=4000, seed=7, n_chains=4):
-    rng, reference = np.random.default_rng(seed), laplace_approximation(X, y, release)
-    first = sample_glm(rng, X, y, release, reference, 20 * STEPS_A_PRODUCT, n_chains=n_chains)
+    rng, approximation = np.random.default_rng(seed), laplace_approximation(X, y, release)
+    first = sample_glm(rng, X, y, release, approximation, 20 * STEPS_A_PRODUCT, n_chains=n_chains)
     draws = sample_glm(
-        rng, X, y, release, reference, THINNING * n_draws // n_chains, n_chains=n_chains, start=first.weights[:, -1]
+        rng, X, y, release, approximation, THINNING * n_draws // n_chains, n_chains=n_chains, start=first.weights[:, -1]
     )
     return draws.weights[:, ::THINNING].reshape(-1, X.shape[1])
 
@@ -111,17 +111,17 @@ def test_the_prior_is_truncated(d):
 def test_many_dimensions_agree_with_importance_sampling():
     X, y = problem(400, 30, seed=11)
     release = target(400, 0.02)
-    reference = laplace_approximation(X, y, release)
+    approximation = laplace_approximation(X, y, release)
     draws = thinned(X, y, release)
     rng = np.random.default_rng(0)
     z = 1.05 * rng.standard_normal((200_000, 30))
-    w = reference.mean + z @ reference.factor.T
+    w = approximation.mean + z @ approximation.factor.T
     logs = np.concatenate([log_density(X, y, release, part) for part in np.array_split(w, 100)])
     logs += 0.5 * (z**2).sum(axis=1) / 1.05**2
     weight = np.exp(logs - logs.max())
     weight /= weight.sum()
     for column in (0, 7, 29):
-        for function in (lambda v, j=column: v[:, j], lambda v, j=column: (v[:, j] - reference.mean[j]) ** 2):
+        for function in (lambda v, j=column: v[:, j], lambda v, j=column: (v[:, j] - approximation.mean[j]) ** 2):
             expected = float(weight @ function(w))
             se_there = float(np.sqrt((weight**2) @ (function(w) - expected) ** 2))
             here = function(draws)
@@ -144,24 +144,24 @@ def test_the_log_density_is_that_of_the_link(link, beta):
 def test_the_reference_touches_the_posterior_at_its_mode(link, beta):
     X, y = problem(60, 4, seed=8)
     release = target(60, beta, link, power=0.7)
-    reference = laplace_approximation(X, y, release)
-    step = 1e-4 * np.diag(reference.factor)
-    at = log_density(X, y, release, reference.mean)
+    approximation = laplace_approximation(X, y, release)
+    step = 1e-4 * np.diag(approximation.factor)
+    at = log_density(X, y, release, approximation.mean)
     for j in range(4):
-        moved = [log_density(X, y, release, reference.mean + sign * step[j] * np.eye(4)[j]) for sign in (-1, 1)]
+        moved = [log_density(X, y, release, approximation.mean + sign * step[j] * np.eye(4)[j]) for sign in (-1, 1)]
         assert abs(moved[1] - moved[0]) / 2e-4 < 1e-3  # the slope, in units of the width
     hessian = release.precision * np.eye(4)
-    hessian += release.power * (X.T * release.link.curvature(X @ reference.mean, y)) @ X
-    np.testing.assert_allclose(reference.factor @ reference.factor.T @ hessian, np.eye(4), atol=1e-8)
+    hessian += release.power * (X.T * release.link.curvature(X @ approximation.mean, y)) @ X
+    np.testing.assert_allclose(approximation.factor @ approximation.factor.T @ hessian, np.eye(4), atol=1e-8)
     assert np.isfinite(at)
 
 
 def test_the_mode_is_found_where_classes_are_separated():
     X = np.array([[1.0, 0.0], [0.9, 0.1], [-1.0, 0.0], [-0.9, 0.1]])
     y = np.array([1.0, 1.0, 0.0, 0.0])
-    reference = laplace_approximation(X, y, target(4, 1e-12))
-    assert reference.mean[0] > 15
-    assert np.isfinite(reference.factor).all()
+    approximation = laplace_approximation(X, y, target(4, 1e-12))
+    assert approximation.mean[0] > 15
+    assert np.isfinite(approximation.factor).all()
 
 
 def test_scattered_starts_are_forgotten():
@@ -169,10 +169,10 @@ def test_scattered_starts_are_forgotten():
 
     X, y = problem(500, 60, seed=4)
     release = target(500, 1e-3)
-    reference = laplace_approximation(X, y, release)
+    approximation = laplace_approximation(X, y, release)
     rng = np.random.default_rng(2)
-    first = sample_glm(rng, X, y, release, reference, 96, n_chains=5)
-    rest = sample_glm(rng, X, y, release, reference, 1200, n_chains=5, start=first.weights[:, -1])
+    first = sample_glm(rng, X, y, release, approximation, 96, n_chains=5)
+    rest = sample_glm(rng, X, y, release, approximation, 1200, n_chains=5, start=first.weights[:, -1])
     stuck = array_stats.rhat(first.log_density[:, :12], chain_axis=0, draw_axis=1, method="split")
     assert stuck > 1.05  # twice the covariance is far away, in 60 dimensions
     assert array_stats.rhat(rest.log_density, chain_axis=0, draw_axis=1, method="split") < 1.01
@@ -182,8 +182,8 @@ def test_scattered_starts_are_forgotten():
 def test_the_same_generator_draws_the_same_bits():
     X, y = problem(50, 3, seed=2)
     release = target(50, 0.1)
-    reference = laplace_approximation(X, y, release)
-    one, other = (sample_glm(np.random.default_rng(4), X, y, release, reference, 48).weights for _ in range(2))
+    approximation = laplace_approximation(X, y, release)
+    one, other = (sample_glm(np.random.default_rng(4), X, y, release, approximation, 48).weights for _ in range(2))
     assert np.array_equal(one, other)
 
 
@@ -212,7 +212,7 @@ def test_records_that_are_not_allowed(X, y, message):
 def test_a_ball_without_the_mode():
     X, y = problem(10, 2, seed=2)
     release = target(10, 0.1)
-    reference = laplace_approximation(X, y, release)
-    small = dataclasses.replace(release, radius=0.5 * float(np.linalg.norm(reference.mean)))
+    approximation = laplace_approximation(X, y, release)
+    small = dataclasses.replace(release, radius=0.5 * float(np.linalg.norm(approximation.mean)))
     with pytest.raises(ValueError, match="the mode must lie within the ball"):
-        sample_glm(np.random.default_rng(4), X, y, small, reference, 12)
+        sample_glm(np.random.default_rng(4), X, y, small, approximation, 12)

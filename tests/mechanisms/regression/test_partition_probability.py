@@ -61,7 +61,7 @@ def test_noise_is_laplace_and_independent_between_cutoffs(name, monkeypatch):
     p = np.random.default_rng(0).random((25, 20_000, 2)).swapaxes(1, 2).reshape(25, -1)[:, :2]
     p = np.broadcast_to(p, (20_000, 25, 2))
     seen = []
-    monkeypatch.setattr(type(method), "finish", lambda self, noisy: seen.append(noisy) or noisy)
+    monkeypatch.setattr(type(method), "postprocess", lambda self, noisy: seen.append(noisy) or noisy)
     method.release(np.random.default_rng(5), p)
     noise = (seen[0] - method.aggregate(p)) / method.noise_scale
     for column in noise.T:
@@ -129,7 +129,7 @@ def test_extremes_and_noise_that_leads_out_of_the_interval(name):
             method = partition_probability(name, 4, epsilon)
             found = method.release(np.random.default_rng(1), np.full((4, 500), p))
             assert ((found >= 0) & (found <= 1)).all()
-    assert partition_probability(name, 4, 1.0).finish([-math.inf, math.inf]).tolist() in ([0.0, 1.0], [1.0, 0.0])
+    assert partition_probability(name, 4, 1.0).postprocess([-math.inf, math.inf]).tolist() in ([0.0, 1.0], [1.0, 0.0])
 
 
 def test_noise_free_methods_draw_nothing():
