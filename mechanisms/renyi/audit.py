@@ -72,10 +72,10 @@ def audit_posteriors(parameters: ArrayLike, pairs: ArrayLike, orders: Sequence[f
     both = np.concatenate([index, index[:, ::-1]])
     divergences = [dirichlet_renyi(distributions[both[:, 0]], distributions[both[:, 1]], order) for order in lam]
     first, second = (distributions[i] for i in both[int(np.argmax(divergences[0]))])
-    cell = int(np.argmin(first - second))
+    category = int(np.argmin(first - second))
     return Audit(
         epsilon=math.inf,
-        witness=Witness(first, second, f"a draw with probability of cell {cell} close to 0", math.inf),
+        witness=Witness(first, second, f"a draw with probability of category {category} close to 0", math.inf),
         deltas={},
         renyi={order: float(values.max()) for order, values in zip(lam, divergences, strict=True)},
         n_pairs=len(index),
@@ -224,9 +224,7 @@ def gaussian_distributions(mechanism: GaussianCounts) -> OutputDistributions:
     gaussian-tight 0.5
     """
     if len(mechanism.prior) != 2:
-        raise ValueError(
-            f"mechanism must have 2 categories, got {len(mechanism.prior)}; use its closed-form guarantee"
-        )
+        raise ValueError(f"mechanism must have 2 categories, got {len(mechanism.prior)}; use its closed-form guarantee")
     n, std = mechanism.n, mechanism.noise_std / math.sqrt(2.0)
     edges = np.linspace(0.0, n, 2 + int(n / (2.0 * std)))
     half = edges[1] / 2
