@@ -224,7 +224,7 @@ def sample_glm(
     d = design.shape[1]
     if mechanism.radius <= math.sqrt(float(approximation.mean @ approximation.mean)):
         raise ValueError(
-            f"the mode must lie within the ball of radius {mechanism.radius:g}, its norm is "
+            f"the mode must lie within the ball of radius {mechanism.radius:g}, got norm "
             f"{math.sqrt(float(approximation.mean @ approximation.mean)):g}; use a larger radius"
         )
     if start is None:
@@ -273,7 +273,7 @@ def _log_likelihood(code, predictor, label):
     margin = predictor if label > 0.5 else -predictor
     if margin > -20.0:
         return math.log(0.5 * math.erfc(-margin / math.sqrt(2.0)))
-    inverse = 1.0 / (margin * margin)  # Mills' ratio, to 1e-10 here
+    inverse = 1.0 / (margin * margin)  # Mills' ratio, with an error of 1e-10
     series = 1.0 - inverse * (1.0 - 3.0 * inverse * (1.0 - 5.0 * inverse * (1.0 - 7.0 * inverse)))
     return -0.5 * margin * margin - 0.5 * math.log(2.0 * math.pi) - math.log(-margin) + math.log(series)
 

@@ -13,7 +13,7 @@ the mode and h the Hessian.
 The ratio to the bound is sin²φ·σ(cW·cos φ)². As β → 0, W grows, φ tends to a right angle, and the ratio to 1. This
 holds at every κ, as the marginal along the second axis then tends to N(±c·sin φ·ρ/κ, 1/κ).
 
-**In one dimension it is not.** Slopes differ by |sσ(−sw) − s′σ(−s′w)|, at most c times σ(cw) + m/(cw), for the records
+**In one dimension it is not tight.** Slopes differ by |sσ(−sw) − s′σ(−s′w)|, at most c times σ(cw) + m/(cw), for the records
 −c and (1 + m)/w. The maximum of this factor is 1.05163 at cw = 4.0316, so no divergence exceeds
 1.05163²/4 = 0.27648 of the bound. The shared records contribute κ·vσ(v) to the Hessian, so this value is approached
 with small norms, v → 0.
@@ -264,5 +264,5 @@ def validate_dimension(dimension: int) -> int:
     2
     """
     if dimension not in (1, 2):
-        raise ValueError(f"x must have 1 or 2 dimensions, got {dimension}; quadrature is limited to these")
+        raise ValueError(f"x must have 1 or 2 dimensions, got {dimension}; reduce the dimension")
     return dimension

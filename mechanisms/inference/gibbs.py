@@ -140,7 +140,7 @@ def validate_run(rng: np.random.Generator, n_chains: int, n_burn_in: int, n_draw
     >>> validate_run(np.random.default_rng(1), n_chains=4, n_burn_in=0, n_draws=500)
     """
     if not isinstance(rng, np.random.Generator):
-        raise ValueError(f"rng must be a numpy.random.Generator, got {rng!r}; pass the trial's own generator")
+        raise ValueError(f"rng must be a numpy.random.Generator, got {rng!r}; pass the generator of the trial")
     for name, value, least in (("n_chains", n_chains, 1), ("n_burn_in", n_burn_in, 0), ("n_draws", n_draws, 1)):
         if not (isinstance(value, Integral) and value >= least):
             raise ValueError(f"{name} must be an integer >= {least}, got {value}; correct it")

@@ -180,7 +180,7 @@ class MarginalPosterior:
         """
         values = FAMILIES[self.family].validate_parameters(theta)
         self._require_trials("theta", values)
-        with np.errstate(divide="ignore"):  # the ends of the parameter space
+        with np.errstate(divide="ignore"):  # ends of the parameter space
             phi = _COORDINATES[self.family].from_theta(values)
         found = np.empty((len(values), values.size // len(values)))
         interpolate(self.points, self.cdf_values, self.density, phi.reshape(found.shape), found)

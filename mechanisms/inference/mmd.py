@@ -133,7 +133,7 @@ def _mmd2_by_frequencies(x, y, distance, cutoff):
     cos_x, sin_x = _mean_rotations(x, step, n_frequencies)
     cos_y, sin_y = _mean_rotations(y, step, n_frequencies)
     between = within_x = within_y = 0.0
-    for frequency in range(n_frequencies):  # frequency zero cancels in all three
+    for frequency in range(n_frequencies):  # the terms of frequency zero cancel
         weight = step * math.sqrt(2 / math.pi) * math.exp(-0.5 * (step * (frequency + 1)) ** 2)
         between += weight * ((cos_x[frequency] - cos_y[frequency]) ** 2 + (sin_x[frequency] - sin_y[frequency]) ** 2)
         within_x += weight * (1 - cos_x[frequency] ** 2 - sin_x[frequency] ** 2)

@@ -89,7 +89,9 @@ def tabulate_regions(family: Literal["exponential", "poisson", "normal"], bounds
     (2341, 3, 4)
     """
     if family not in _KINDS:
-        raise ValueError(f"family must be one of {', '.join(_KINDS)}, got {family!r}; bounded records need no table")
+        raise ValueError(
+            f"family must be one of {', '.join(_KINDS)}, got {family!r}; use sample_gibbs for bounded records"
+        )
     checked = FAMILIES[family].validate_bounds(bounds)
     assert checked is not None
     a, b = checked

@@ -293,8 +293,8 @@ def _integrate_variance(shape: Floats, rate: Floats, c: Floats, u: Floats) -> tu
     n_points = 2 + int(np.max((ends[1] - ends[0]) / step, initial=0.0))
     if n_points > _MOST_POINTS:
         raise ValueError(
-            f"the error variance must need at most {_MOST_POINTS} quadrature points, got {n_points} because prior and "
-            "rows disagree; use a wider prior"
+            f"the posterior of the error variance must be resolved by {_MOST_POINTS} points, got {n_points}; "
+            "prior and rows disagree, use a wider prior"
         )
     s = ends[0] + (ends[1] - ends[0]) * np.linspace(0.0, 1.0, n_points)
     logs = log_density(s)

@@ -146,7 +146,7 @@ def classical_epsilon(order: float, renyi_epsilon: float, delta: float) -> float
     """
     order, renyi_epsilon, delta = validate_order(order), validate_epsilon(renyi_epsilon), validate_delta(delta)
     if order == 1:
-        raise ValueError("order must be > 1, got 1; the Kullback-Leibler divergence implies no such bound")
+        raise ValueError("order must be > 1, got 1; choose a larger order")
     return renyi_epsilon - math.log(delta) / (order - 1)
 
 
@@ -237,7 +237,7 @@ def _curve(orders: ArrayLike, renyi_epsilons: ArrayLike) -> tuple[NDArray[np.flo
             "pass one divergence per order"
         )
     if not np.all((lam >= 1) & np.isfinite(lam)):
-        raise ValueError(f"orders must be finite and >= 1, got {lam.tolist()}; 1 is the Kullback-Leibler divergence")
+        raise ValueError(f"orders must be finite and >= 1, got {lam.tolist()}; remove other orders")
     if not np.all(curve >= 0):
         raise ValueError(f"renyi_epsilons must be >= 0, got {curve.tolist()}; pass divergences in nats")
     return lam, curve

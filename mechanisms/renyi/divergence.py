@@ -101,7 +101,7 @@ def dirichlet_renyi(a: ArrayLike, b: ArrayLike, order: ArrayLike) -> Floats:
 def cell_renyi(start: ArrayLike, move: ArrayLike, order: ArrayLike) -> Floats:
     """Return the term of one category in the Rényi divergence, from lnΓ at x, x + δ and x + λδ.
 
-    [lnΓ(x+λδ) − λ·lnΓ(x+δ)]/(λ−1) + lnΓ(x) = J(x, x+δ) + J(x+λδ, x+δ)/(λ−1); J alone at λ = 1.
+    [lnΓ(x+λδ) − λ·lnΓ(x+δ)]/(λ−1) + lnΓ(x) = J(x, x+δ) + J(x+λδ, x+δ)/(λ−1), and J(x, x+δ) at λ = 1.
 
     Parameters
     ----------
@@ -129,7 +129,7 @@ def cell_renyi(start: ArrayLike, move: ArrayLike, order: ArrayLike) -> Floats:
     if not np.all((lam >= 1) & np.isfinite(lam)):
         raise ValueError(
             f"order must be finite and >= 1, got {lam[~((lam >= 1) & np.isfinite(lam))][0]}; "
-            "1 is the Kullback-Leibler divergence"
+            "pass 1 for the Kullback-Leibler divergence"
         )
     x, change, lam = np.broadcast_arrays(np.asarray(start, dtype=np.float64), np.asarray(move, dtype=np.float64), lam)
     result = np.empty(x.shape)

@@ -160,7 +160,7 @@ class GaussianCounts:
         """
         self._require_two_cells()
         if not (0 <= successes <= self.n and successes == int(successes)):
-            raise ValueError(f"successes must be an integer from 0 to {self.n}, got {successes}")
+            raise ValueError(f"successes must be an integer from 0 to {self.n}, got {successes}; pass the first count")
         std = self.noise_std / math.sqrt(2.0)
         low, high = max(0.0, successes - _TAIL * std), min(float(self.n), successes + _TAIL * std)
         # panels as narrow as the noise and as the peak of 1/B(α + c̃)
