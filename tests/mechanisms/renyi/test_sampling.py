@@ -137,7 +137,7 @@ def test_published_corners_are_infinite_for_finite_supremum(prior, order):
 
 
 def test_reference_values():
-    """P3's prior η₀ = (6, 18), which is Beta(6, 12), and 100 records."""
+    """Compare with values for the prior η₀ = (6, 18) of P3, which is Beta(6, 12), and 100 records."""
     direct = renyi_sampler("direct", (6, 12), 100, 1.0)
     assert [direct.renyi_epsilon(order) for order in (2, 5, 6.9)] == pytest.approx(
         [0.19129, 0.617111, 1.392636], abs=5e-6
