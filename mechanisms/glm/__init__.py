@@ -1,5 +1,5 @@
-"""One draw of the weights of a binary regression (P3).
+"""Private posterior sampling of the weights of a binary regression (P3).
 
-`links` has the link functions. `mechanisms` sets what it is made from, for which privacy, `sampling` makes it, and
-`audit` says what it spends, on the data of `worst_case` among others.
+`links` defines the link functions. `mechanisms` sets the target distributions and their guarantees, `sampling` draws
+from them, and `audit` computes their Rényi divergences, for example on the data of `worst_case`.
 """

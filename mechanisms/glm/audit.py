@@ -1,18 +1,18 @@
-"""Audits of GLM posterior sampling by quadrature: what one draw spends when any record is replaced by any other.
+"""Audits of GLM posterior sampling by quadrature: Rényi divergences between data sets that differ in one record.
 
-A draw's distribution (`glm.GlmMechanism`) is p(w) ∝ exp(ρ·Σ ln p(yᵢ | xᵢ·w) − κ‖w‖²/2) on ‖w‖ ≤ R. For weights of one or two
-dimensions its integrals are sums over nodes, and the distributions of data sets that share all records but one are distributions on
-these nodes: density times weight, normalised. `audit.audit_distributions` then compares every two of them as it does distributions with
-finitely many outputs, and its Rényi sums are the quadrature of ∫ p^λ q^(1−λ).
+The density of a draw (`glm.GlmMechanism`) is p(w) ∝ exp(ρ·Σ ln p(yᵢ | xᵢ·w) − κ‖w‖²/2) on ‖w‖ ≤ R. For one- or
+two-dimensional weights, integrals are sums over quadrature nodes. The densities for data sets that share all records
+but one are represented by masses on these nodes: density times weight, normalised. `audit.audit_distributions` compares
+all pairs of them, and its Rényi sums are the quadrature of ∫ p^λ q^(1−λ).
 
-**Where the nodes lie.** The integrand of order λ, p·(p/q)^(λ−1), is not centred where p is: replacing a record moves
-ln p by up to 2cρ‖w‖, and the integrand by up to (λ−1)·2cρ/κ. So the box is found for all pairs and orders at once: it
-holds every point where an integrand is above e^−40 of its largest value.
+**Position of the nodes.** The integrand of order λ, p·(p/q)^(λ−1), is not centred at the mode of p: replacing a record
+changes ln p by up to 2cρ‖w‖ and shifts the integrand by up to (λ−1)·2cρ/κ. So one box is found for all pairs and
+orders. It contains every point where an integrand is above e^−40 of its maximum.
 
-**Which orders are finite.** The loss ln p/q grows with ‖w‖ as fast as minus the log-likelihood of a record on its
-wrong side, while ln p falls like −κ‖w‖²/2. A logistic log-likelihood falls linearly: every order is finite. A probit's
-falls like −η²/2 − ln|η|, so (λ−1)·ρc²w²/2 meets κw²/2 at λ = 1 + κ/(ρc²), the first order that is infinite. A
-complementary log-log's falls like −exp(η), and every λ > 1 is infinite.
+**Finite orders.** The loss ln p/q grows with ‖w‖ as fast as minus the log-likelihood of a misclassified record, while
+ln p falls like −κ‖w‖²/2. A logistic log-likelihood falls linearly, so every order is finite. A probit log-likelihood
+falls like −η²/2 − ln|η|, so (λ−1)·ρc²w²/2 reaches κw²/2 at λ = 1 + κ/(ρc²), the smallest infinite order. A
+complementary log-log likelihood falls like −exp(η), and every λ > 1 is infinite.
 
 References
 ----------
@@ -39,28 +39,28 @@ __all__ = ["audit_replacements", "critical_order", "replacement_distributions"]
 
 Array = NDArray[np.float64]
 
-_NEGLIGIBLE = 40.0  # an integrand this far below its largest value, in nats, is left out
-_SCAN = {1: 512, 2: 48}  # nodes an axis while the box is sought
+_NEGLIGIBLE = 40.0  # nats below its maximum at which an integrand is neglected
+_SCAN = {1: 512, 2: 48}  # nodes per axis in the search for the box
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
-_PANELS = {1: (32, 8192), 2: (4, 64)}  # of an axis: at first, and at most
+_PANELS = {1: (32, 8192), 2: (4, 64)}  # initial and largest number of panels per axis
 _PANELS_ON_A_BOX = {1: 256, 2: 12}
-_MOST_MOVES, _LEAP, _SETTLED = 200, 0.3, 0.8  # of the search: its steps, and shares of the box
+_MOST_MOVES, _LEAP, _SETTLED = 200, 0.3, 0.8  # steps of the search; growth and shrinkage relative to the box
 _AGREE = 1e-7
 
 
 def critical_order(mechanism: GlmMechanism) -> float:
-    """Return the order below which every Rényi divergence between neighbours is finite, and from which some are not.
+    """Return the smallest order at which a Rényi divergence between neighbours is infinite.
 
     Parameters
     ----------
     mechanism : GlmMechanism
-        Its link decides, with κ, ρ, the bound of the records and the radius.
+        The order depends on its link, κ, ρ, norm bound and radius.
 
     Returns
     -------
     float
         inf for the logistic link and on a ball, 1 + κ/(ρc²) for the probit, 1 for the complementary log-log. The
-        Kullback–Leibler divergence, order 1, is finite for all of them.
+        Kullback–Leibler divergence, order 1, is always finite.
 
     Examples
     --------
@@ -81,7 +81,7 @@ def critical_order(mechanism: GlmMechanism) -> float:
 def audit_replacements(
     mechanism: GlmMechanism, candidates: ArrayLike, shared: ArrayLike | None = None, orders: Sequence[float] = (1.0,)
 ) -> Audit:
-    """Compare the distributions of all data sets that consist of shared records and one of the candidates.
+    """Compare the distributions of all data sets that consist of the shared records and one of the candidates.
 
     Parameters
     ----------
@@ -89,25 +89,25 @@ def audit_replacements(
     candidates : array_like, shape (k, d + 1)
         Rows x₁, …, x_d, y, at least two, d = 1 or 2.
     shared : array_like, shape (m, d + 2), optional
-        Rows x₁, …, x_d, y and how often the record occurs; by default there is none, and n = 1.
+        Rows x₁, …, x_d, y, multiplicity; by default there are none, and n = 1.
     orders : sequence of float
         Orders λ ≥ 1, below `critical_order`.
 
     Returns
     -------
     Audit
-        With evidence "quadrature": its `renyi` agrees to 1e-7 with that on half as many nodes an axis. On a ball its
-        pure loss is the largest on the nodes, the ends among them; elsewhere the ratio of the distributions of two different
-        records has no bound, and the witness is where it is largest on the nodes.
+        With evidence "quadrature": `renyi` agrees to 1e-7 with the result on half as many nodes per axis. On a ball
+        the pure loss is the maximum over the nodes, which include the ends. Otherwise the ratio for two different
+        records is unbounded, and the witness is its maximum over the nodes.
 
     Raises
     ------
     ValueError
-        If records or orders are not allowed, or the divergences do not settle on the finest grid.
+        If records or orders are not allowed, or the divergences do not converge on the finest grid.
 
     Examples
     --------
-    A tempered posterior of one record is almost normal, with divergence λ·(2·cρ/2)²/(2κ):
+    A tempered posterior given one record is almost normal, with divergence λ·(2·cρ/2)²/(2κ):
 
     >>> from mechanisms.glm.mechanisms import glm_mechanism
     >>> mechanism = glm_mechanism("glm-diffused", n=1, beta=100.0, order=2, epsilon=1e-4)
@@ -120,8 +120,8 @@ def audit_replacements(
     for order in orders:
         if order > 1 and order >= limit:
             raise ValueError(
-                f"orders must be below {limit:g} with the {mechanism.link.name} link, got {order:g}; from there on "
-                "divergences are infinite, which replacement_distributions shows on growing boxes"
+                f"orders must be below {limit:g} with the {mechanism.link.name} link, got {order:g}; others have "
+                "infinite divergences, use replacement_distributions to show them on growing boxes"
             )
     rows, others = _validate(mechanism, candidates, shared)
     d = rows.shape[1] - 1
@@ -136,8 +136,8 @@ def audit_replacements(
             return replace(fine, epsilon=fine.epsilon if bounded else math.inf, evidence="quadrature")
         coarse = fine
     raise ValueError(
-        f"divergences must settle within {most * len(_NODES)} nodes an axis, did not at prior precision "
-        f"{mechanism.precision:g}, orders {orders}; take a larger n·beta or smaller orders"
+        f"divergences must converge within {most * len(_NODES)} nodes per axis, did not at prior precision "
+        f"{mechanism.precision:g}, orders {orders}; use a larger n·beta or smaller orders"
     )
 
 
@@ -148,19 +148,21 @@ def replacement_distributions(
     *,
     reach: float,
 ) -> OutputDistributions:
-    """Return the distributions restricted to the box [−reach, reach]^d, which shows whether a divergence grows with the box.
+    """Return the distributions restricted to the box [−reach, reach]^d.
+
+    A divergence that grows with the box is infinite without the restriction.
 
     Parameters
     ----------
     mechanism, candidates, shared
         As in `audit_replacements`.
     reach : float
-        Finite and > 0.
+        Half the width of the box, finite and > 0.
 
     Returns
     -------
     OutputDistributions
-        On the nodes, shape (R, d).
+        Masses on the nodes, shape (R, d).
 
     Raises
     ------
@@ -169,7 +171,7 @@ def replacement_distributions(
 
     Notes
     -----
-    Where the edges of the box dominate an integral, it is that of the nodes next to them: right in its order, no more.
+    If the edges of the box dominate an integral, only the order of magnitude of the result is correct.
 
     Examples
     --------
@@ -184,7 +186,7 @@ def replacement_distributions(
     8 2.97e+03
     """
     if not (math.isfinite(reach) and reach > 0):
-        raise ValueError(f"reach must be finite and > 0, got {reach}")
+        raise ValueError(f"reach must be finite and > 0, got {reach}; pass half the width of a box")
     rows, others = _validate(mechanism, candidates, shared)
     limit = min(reach, mechanism.radius)
     d = rows.shape[1] - 1
@@ -194,34 +196,36 @@ def replacement_distributions(
 def _validate(mechanism: GlmMechanism, candidates: ArrayLike, shared: ArrayLike | None) -> tuple[Array, Array]:
     rows = np.asarray(candidates, dtype=np.float64)
     if rows.ndim != 2 or len(rows) < 2:
-        raise ValueError(f"candidates must have shape (k, d + 1), k >= 2, got {rows.shape}; give rows x, y")
+        raise ValueError(f"candidates must have shape (k, d + 1), k >= 2, got {rows.shape}; pass rows x, y")
     d = validate_dimension(rows.shape[1] - 1)
     validate_design(rows[:, :d], rows[:, d], mechanism.norm_bound)
     if d == 2 and math.isfinite(mechanism.radius):
-        raise ValueError(f"x must have 1 dimension where weights are kept to a ball, got {d}")
+        raise ValueError(f"x must have 1 dimension if weights are restricted to a ball, got {d}; use another mechanism")
     if shared is None:
         return rows, np.empty((0, d + 2))
     others = np.asarray(shared, dtype=np.float64)
     if others.ndim != 2 or others.shape[1] != d + 2:
-        raise ValueError(f"shared records must have shape (m, {d + 2}), got {others.shape}; give rows x, y, count")
+        raise ValueError(f"shared records must have shape (m, {d + 2}), got {others.shape}; pass rows x, y, count")
     validate_design(others[:, :d], others[:, d], mechanism.norm_bound)
     if not np.all(np.isfinite(others[:, -1]) & (others[:, -1] > 0)):
-        raise ValueError(f"counts of shared records must be finite and > 0, got {others[:, -1].tolist()}")
+        raise ValueError(
+            f"counts of shared records must be finite and > 0, got {others[:, -1].tolist()}; remove absent records"
+        )
     return rows, others
 
 
 def _log_densities(mechanism: GlmMechanism, rows: Array, others: Array, nodes: Array) -> tuple[Array, Array]:
-    """Return what all distributions share, up to a constant, shape (R,), and what each candidate adds, shape (k, R)."""
+    """Return the shared log density, up to a constant, shape (R,), and the term of each candidate, shape (k, R)."""
     d, link = nodes.shape[1], mechanism.link
 
     def log_likelihood(record: Array) -> Array:
         return mechanism.power * link.log_likelihood(nodes @ record[:d], np.full(len(nodes), record[d]))
 
     base = -0.5 * mechanism.precision * np.einsum("ij,ij->i", nodes, nodes)
-    with np.errstate(over="ignore"):  # −exp(η), many times over
+    with np.errstate(over="ignore"):  # multiples of −exp(η)
         for record in others:
             base += record[-1] * log_likelihood(record)
-    base -= base.max()  # counts may be huge: what the candidates add must not drown
+    base -= base.max()  # keeps the terms of the candidates accurate for huge counts
     return base, np.stack([log_likelihood(record) for record in rows])
 
 
@@ -238,9 +242,9 @@ def _distributions_on(
 
 
 def _rule(low: float, high: float, n_panels: int, radius: float) -> tuple[Array, Array]:
-    """Return nodes and logarithms of weights of Gauss–Legendre sums over panels.
+    """Return nodes and log weights of Gauss–Legendre rules on panels.
 
-    A distribution on a ball has its largest loss at an end of it: the ends are nodes, too, with next to no weight.
+    On a ball the largest loss is at an end, so the ends are added as nodes with negligible weights.
     """
     edges = np.linspace(low, high, n_panels + 1)
     half = 0.5 * (high - low) / n_panels
@@ -256,12 +260,12 @@ def _grid(parts: Sequence[Array]) -> Array:
 
 
 def _find_box(mechanism: GlmMechanism, rows: Array, others: Array, orders: Sequence[float]) -> Array:
-    """Return a box, shape (d, 2), outside which no integrand of these orders matters.
+    """Return a box, shape (d, 2), outside which all integrands of these orders are negligible.
 
-    A scan keeps the nodes where some integrand is not negligible, and their hull, a node wider, is the next box; where
-    it touches an edge, the box grows there, so that it follows an integrand whose peak the nodes had missed. The first
-    box holds all: −ln of an integrand at w is at least κ′‖w‖²/2 − (λ−1)ρ(c‖w‖ + 1), with κ′ = κ less what a probit
-    takes of it, and at 0 at most ρ(n − 1 + λ).
+    A scan marks the nodes where some integrand is not negligible. Their hull, widened by one node, is the next box. If
+    the hull touches an edge, the box grows there, so that it can follow a peak that the nodes missed. The first box
+    contains all peaks: −ln of an integrand at w is at least κ′‖w‖²/2 − (λ−1)ρ(c‖w‖ + 1), with κ′ = κ reduced by the
+    quadratic growth of a probit loss, and at 0 it is at most ρ(n − 1 + λ).
     """
     d, order = rows.shape[1] - 1, max(orders)
     power, c = mechanism.power, mechanism.norm_bound
@@ -293,6 +297,6 @@ def _find_box(mechanism: GlmMechanism, rows: Array, others: Array, orders: Seque
             return moved
         box = moved
     raise ValueError(
-        f"the distributions must have a width that a scan can see, have none at prior precision {mechanism.precision:g} and "
-        f"{others[:, -1].sum():g} shared records; take fewer, or more along the axes"
+        f"the box of the distributions must be found within {_MOST_MOVES} steps, was not at prior precision "
+        f"{mechanism.precision:g} and {others[:, -1].sum():g} shared records; use fewer, or more along the axes"
     )

@@ -1,7 +1,7 @@
-"""Links of binary regression: the log-likelihood of one label as a function of its linear predictor η = x·w.
+"""Links of binary regression: the log-likelihood of one label as a function of the linear predictor η = x·w.
 
-`logistic` is the canonical link of the Bernoulli family; `probit` and `complementary log-log` are not, and what P3
-proves of generalised linear models does not hold for them (see `glm`). All three log-likelihoods are concave in η.
+`logistic` is the canonical link of the Bernoulli family; `probit` and `complementary log-log` are not, and P3's
+theorems on generalised linear models do not hold for them (see `glm`). All three log-likelihoods are concave in η.
 
 References
 ----------
@@ -21,25 +21,25 @@ from scipy.special import expit, log_expit, log_ndtr
 __all__ = ["LINKS", "Link"]
 
 Array = NDArray[np.float64]
-_LARGEST_PREDICTOR = 700.0  # exp of it is finite; the log-likelihood there is beyond −1e304
+_LARGEST_PREDICTOR = 700.0  # exp(700) is finite; the log-likelihood is below −1e304 there
 _LOG_ROOT_TAU = 0.5 * np.log(2.0 * np.pi)
 
 
 @dataclass(frozen=True)
 class Link:
-    """A link: how the probability of the label 1 depends on η.
+    """Link function between the probability of the label 1 and η.
 
     Attributes
     ----------
     name : str
-        Its key in `LINKS`.
+        Key in `LINKS`.
     code : int
-        How compiled samplers tell it from the others.
+        Identifier in compiled samplers.
     canonical : bool
-        Whether the slope is y − E[y], which P3's theorems need.
+        True if the slope is y − E[y], a condition of P3's theorems.
     log_likelihood, slope, curvature : callable
-        ``(predictors, labels) -> array`` of their common shape: ln p(y | η), its derivative in η, and minus its second
-        derivative, ≥ 0. Labels are 0 or 1.
+        ``(predictors, labels) -> array`` of the common shape: ln p(y | η), its derivative in η, and the negative of its
+        second derivative, ≥ 0. Labels are 0 or 1.
 
     Examples
     --------
@@ -59,7 +59,7 @@ class Link:
 
 
 def _margin(predictors: Array, labels: Array) -> Array:
-    """Return η for the label 1 and −η for the label 0: all that a symmetric link depends on."""
+    """Return η for the label 1 and −η for the label 0, the argument of a symmetric link."""
     return np.where(labels > 0.5, predictors, -predictors)
 
 
@@ -95,13 +95,13 @@ def _probit_curvature(predictors: Array, labels: Array) -> Array:
 
 
 def _rate(predictors: Array) -> Array:
-    """Return exp(η), the rate of the Poisson variable that the complementary log-log link cuts at one."""
+    """Return exp(η), the rate of the latent Poisson variable of the complementary log-log link."""
     return np.exp(np.minimum(predictors, _LARGEST_PREDICTOR))
 
 
 def _cloglog_log_likelihood(predictors: Array, labels: Array) -> Array:
     rate = _rate(predictors)
-    tiny = rate < 1e-300  # ln(1 − exp(−rate)) is η there
+    tiny = rate < 1e-300  # ln(1 − exp(−rate)) equals η in double precision
     one = np.where(tiny, predictors, np.log(-np.expm1(-np.where(tiny, 1.0, rate))))
     return np.where(labels > 0.5, one, -rate)
 
@@ -114,7 +114,7 @@ def _cloglog_slope(predictors: Array, labels: Array) -> Array:
 def _cloglog_curvature(predictors: Array, labels: Array) -> Array:
     rate = _rate(predictors)
     slope = _rate_over_odds(rate)
-    small = rate < 1e-4  # slope·(rate + slope − 1) = rate/2 − rate²/6 + …, which the difference would lose
+    small = rate < 1e-4  # slope·(rate + slope − 1) cancels; its series is rate/2 − rate²/6 + …
     low = np.where(small, rate, 0.0)
     one = np.where(small, low * (0.5 - low / 6.0), slope * np.where(small, 0.0, rate + slope - 1.0))
     return np.where(labels > 0.5, one, rate)
@@ -135,4 +135,4 @@ LINKS: dict[str, Link] = {
         Link("cloglog", 2, False, _cloglog_log_likelihood, _cloglog_slope, _cloglog_curvature),
     )
 }
-"""Every link by its name."""
+"""Links by name."""

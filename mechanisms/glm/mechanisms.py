@@ -1,6 +1,6 @@
 """Rényi-DP posterior sampling for binary regression with a normal prior: P3, section 4, and its baseline.
 
-Records are (xᵢ, yᵢ) with ‖xᵢ‖₂ ≤ c and yᵢ ∈ {0, 1}, the prior of the weights is N(0, (nβ)⁻¹I), and one draw of
+Records are (xᵢ, yᵢ) with ‖xᵢ‖₂ ≤ c and yᵢ ∈ {0, 1}, the prior of the weights is N(0, (nβ)⁻¹I), and one draw from
 
     p(w) ∝ exp(ρ·Σ ln p(yᵢ | xᵢ·w) − κ‖w‖²/2)   on ‖w‖ ≤ R
 
@@ -9,26 +9,25 @@ is released. The mechanisms differ in the precision κ, the power ρ and the rad
 * ``glm-concentrated`` (Algorithm 4): κ = n·max(2c²λ/(nε), β), ρ = 1;
 * ``glm-diffused`` (Algorithm 5): κ = nβ, ρ = min(1, √(εnβ/(2c²λ)));
 * ``ops`` (Wang et al. 2015): κ = nβ, R = c/β, ρ = min(1, εβ/(4c²)), which is pure ε-DP;
-* ``ops-tight``: the same with ρ = min(1, εβ/(2c²)), twice as large, and still ε-DP;
-* ``ops-renyi``: ``ops-tight`` at the largest pure ε′ whose Rényi divergence of order λ is ≤ ε, as with any pure
-  mechanism;
-* ``true-posterior``: κ = nβ, ρ = 1, whatever that spends.
+* ``ops-tight``: the same with ρ = min(1, εβ/(2c²)), twice as large, also ε-DP;
+* ``ops-renyi``: ``ops-tight`` at the largest pure ε′ that implies a Rényi divergence of order λ of at most ε;
+* ``true-posterior``: κ = nβ, ρ = 1, with no budget.
 
-**Why the Rényi bound holds.** With a canonical link, replacing one record changes ∇ ln p(w) by at most 2cρ in norm, as
-the slope |y − E[y]| is at most B = 1. The distribution of a data set is κ-strongly log-concave, so it satisfies a logarithmic
-Sobolev inequality with constant 1/κ, and Herbst's argument gives D_λ ≤ λ(2cρ)²/(2κ) = 2c²ρ²λ/κ for all λ ≥ 1. With
-κ = nβ, ρ = 1 this is P3's Theorem 16, with ρ its Theorem 17.
+**Proof of the Rényi bound.** With a canonical link, replacing one record changes ∇ ln p(w) by at most 2cρ in norm, as
+the slope |y − E[y]| is at most B = 1. The density is κ-strongly log-concave, so it satisfies a logarithmic Sobolev
+inequality with constant 1/κ, and Herbst's argument gives D_λ ≤ λ(2cρ)²/(2κ) = 2c²ρ²λ/κ for all λ ≥ 1. With κ = nβ and
+ρ = 1 this is P3's Theorem 16, with general ρ its Theorem 17.
 
-**Where it does not.** The slopes of the probit and the complementary log-log link are not bounded, though P3 lists
-them as examples. A probit's log-likelihood falls like −η²/2 at its wrong side: D_λ is infinite from λ = 1 + κ/(ρc²)
-on. A complementary log-log's falls like −exp(η): D_λ is infinite for every λ > 1. Both are kept as counterexamples,
-with no guarantee.
+**Counterexamples.** The slopes of the probit and the complementary log-log link are unbounded, though P3 lists them as
+examples. The probit log-likelihood of a misclassified record falls like −η²/2, so D_λ is infinite for
+λ ≥ 1 + κ/(ρc²). The complementary log-log likelihood falls like −exp(η), so D_λ is infinite for every λ > 1. Both links
+are available as counterexamples without a guarantee.
 
-**Why at least half the published ρ is lost.** On ‖w‖ ≤ c/β a logistic log-likelihood ranges over an interval of length
-c²/β: ln(1 + e^t) − ln(1 + e^−t) = t. Replacing a record moves ln p(w) by at most ρc²/β up to the normaliser, and the
-normaliser by as much: the loss is ≤ 2ρc²/β, where Wang et al. count 4ρc²/β. The cut distribution is κ-strongly log-concave, too,
-so that the Rényi bound above holds on the ball: with it, OPS would be ``glm-diffused`` cut to a ball, and what
-``ops-renyi`` spends by `GlmMechanism.renyi_epsilon` is a small part of its ε.
+**Factor 2 in the published ρ.** On ‖w‖ ≤ c/β a logistic log-likelihood ranges over an interval of length c²/β, as
+ln(1 + e^t) − ln(1 + e^−t) = t. Replacing a record changes the unnormalised ln p(w) by at most ρc²/β, and the normaliser
+by as much. The loss is therefore at most 2ρc²/β, while Wang et al. bound it by 4ρc²/β. The truncated density is
+κ-strongly log-concave, too, so the Rényi bound above also holds on the ball. Calibrated by it, OPS would be
+``glm-diffused`` truncated to a ball, and `GlmMechanism.renyi_epsilon` of ``ops-renyi`` is a small part of its ε.
 
 References
 ----------
@@ -56,24 +55,24 @@ __all__ = ["GLM_MECHANISMS", "GlmMechanism", "glm_mechanism", "validate_design"]
 
 @dataclass(frozen=True)
 class GlmMechanism:
-    """The distribution one draw of which is released, and what that spends.
+    """Target distribution of one released draw, with its guarantee.
 
     Attributes
     ----------
     name : str
-        Its key in `GLM_MECHANISMS`.
+        Key in `GLM_MECHANISMS`.
     precision : float
         κ of the normal prior, > 0.
     power : float
         ρ of the likelihood, in (0, 1].
     radius : float
-        R > 0 of the ball outside which the distribution is zero; inf for none.
+        R > 0 of the ball outside which the density is zero; inf for none.
     link : Link
-        How labels depend on x·w.
+        Link between the labels and x·w.
     norm_bound : float
-        c > 0, the largest norm of a record's x.
+        c > 0, the largest norm of x in a record.
     guarantee : RenyiGuarantee, Guarantee or None
-        What is promised; None for the true posterior, which is given no budget, and for links that are not canonical.
+        Guarantee of one draw; None for the true posterior, which has no budget, and for links that are not canonical.
     """
 
     name: str
@@ -85,12 +84,12 @@ class GlmMechanism:
     guarantee: RenyiGuarantee | Guarantee | None
 
     def renyi_epsilon(self, order: float) -> float:
-        """Return what the draw spends at any order λ ≥ 1, in nats, at most; inf for links that are not canonical.
+        """Return an upper bound in nats on the Rényi divergence of one draw; inf for links that are not canonical.
 
         Raises
         ------
         ValueError
-            If `order` is not a number ≥ 1.
+            If `order` is not a finite number ≥ 1.
 
         Examples
         --------
@@ -139,7 +138,7 @@ GLM_MECHANISMS: dict[str, Callable[[int, float, float, float, float], tuple[floa
     "ops-renyi": _ops_renyi,
     "true-posterior": _true_posterior,
 }
-"""Name -> ``(n, beta, order, epsilon, norm_bound)`` to precision, power and radius."""
+"""Map from name to a function of ``(n, beta, order, epsilon, norm_bound)`` that returns precision, power and radius."""
 
 _PURE = ("ops", "ops-tight")
 
@@ -147,7 +146,7 @@ _PURE = ("ops", "ops-tight")
 def glm_mechanism(
     name: str, n: int, beta: float, order: float, epsilon: float, norm_bound: float = 1.0, link: str = "logistic"
 ) -> GlmMechanism:
-    """Set precision, power and radius so that one draw spends at most ε.
+    """Set precision, power and radius so that the privacy loss of one draw is at most ε.
 
     Parameters
     ----------
@@ -161,9 +160,9 @@ def glm_mechanism(
         λ ≥ 1 of the Rényi guarantee, finite; 1 is the Kullback–Leibler divergence. ``ops``, ``ops-tight`` and
         ``true-posterior`` do not depend on it.
     epsilon : float
-        What may be spent at that order, in nats, finite and > 0; of ``ops`` and ``ops-tight``, at every order.
+        Rényi divergence at that order in nats, finite and > 0; pure privacy loss for ``ops`` and ``ops-tight``.
     norm_bound : float
-        c: every record has ‖x‖₂ ≤ c. Finite and > 0, and chosen without a look at the data.
+        c: every record has ‖x‖₂ ≤ c. Finite and > 0, and chosen independently of the data.
     link : str
         A key of `LINKS`.
 
@@ -179,7 +178,7 @@ def glm_mechanism(
     Raises
     ------
     ValueError
-        If an argument is not allowed, or an OPS mechanism is asked for with another link than the logistic.
+        If an argument is not allowed, or an OPS mechanism is combined with a link other than the logistic.
 
     Examples
     --------
@@ -190,17 +189,17 @@ def glm_mechanism(
     20.0
     """
     if name not in GLM_MECHANISMS:
-        raise ValueError(f"a mechanism must be one of {', '.join(GLM_MECHANISMS)}, got {name!r}")
+        raise ValueError(f"name must be one of {', '.join(GLM_MECHANISMS)}, got {name!r}; choose one of them")
     if link not in LINKS:
-        raise ValueError(f"a link must be one of {', '.join(LINKS)}, got {link!r}")
+        raise ValueError(f"link must be one of {', '.join(LINKS)}, got {link!r}; choose one of them")
     n = validate_size(n)
     for what, value in (("beta", beta), ("norm_bound", norm_bound)):
         if not isinstance(value, Real) or not (math.isfinite(value) and value > 0):
-            raise ValueError(f"{what} must be finite and > 0, got {value!r}; choose it without a look at the data")
+            raise ValueError(f"{what} must be finite and > 0, got {value!r}; choose it independently of the data")
     order, epsilon = validate_order(order), validate_epsilon(epsilon)
     if name.startswith("ops") and link != "logistic":
         raise ValueError(
-            f"{name} must have the logistic link, got {link}; the range of the others' log-likelihood differs"
+            f"{name} must have the logistic link, got {link}; its loss bound does not hold for other links"
         )
     try:
         precision, power, radius = GLM_MECHANISMS[name](n, beta, order, epsilon, norm_bound)
@@ -208,7 +207,7 @@ def glm_mechanism(
         precision, power, radius = math.inf, 0.0, math.inf
     if not (math.isfinite(precision) and power > 0 and math.isfinite(norm_bound * norm_bound)):
         raise ValueError(
-            f"the prior precision must be finite and the power > 0, got {precision:g} and {power:g}; take a larger "
+            f"the prior precision must be finite and the power > 0, got {precision:g} and {power:g}; use a larger "
             "epsilon or beta, or a smaller norm_bound"
         )
     guarantee: RenyiGuarantee | Guarantee | None = RenyiGuarantee(order, epsilon)
@@ -222,7 +221,7 @@ def glm_mechanism(
 def validate_design(
     design: ArrayLike, labels: ArrayLike, norm_bound: float = 1.0
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return records as arrays, refusing those for which no guarantee was proved.
+    """Return records as arrays and check that they satisfy the assumptions of the guarantees.
 
     Parameters
     ----------
@@ -236,14 +235,14 @@ def validate_design(
     Returns
     -------
     design : ndarray of float64, shape (n, d)
-        Rows contiguous.
+        C-contiguous.
     labels : ndarray of float64, shape (n,)
 
     Raises
     ------
     ValueError
-        If the shapes do not fit, a value is not finite, a row is too long or a label is neither 0 nor 1; the first
-        such row is named.
+        If the shapes are incompatible, a value is not finite, the norm of a row is too large or a label is neither 0
+        nor 1. The message states an offending row.
 
     Examples
     --------
@@ -253,14 +252,16 @@ def validate_design(
     X = np.ascontiguousarray(design, dtype=np.float64)
     y = np.asarray(labels, dtype=np.float64)
     if X.ndim != 2 or not X.size or y.shape != (len(X),):
-        raise ValueError(f"records must have shapes (n, d) and (n,), n, d >= 1, got {X.shape} and {y.shape}")
+        raise ValueError(
+            f"records must have shapes (n, d) and (n,), n, d >= 1, got {X.shape} and {y.shape}; pass one record per row"
+        )
     finite = np.isfinite(X).all(axis=1)
     if not finite.all():
         raise ValueError(f"records must be finite, row {np.flatnonzero(~finite)[0]} is not; drop or impute it")
     bad = (y != 0) & (y != 1)
     if bad.any():
         row = np.flatnonzero(bad)[0]
-        raise ValueError(f"labels must be 0 or 1, got {y[row]:g} in row {row}")
+        raise ValueError(f"labels must be 0 or 1, got {y[row]:g} in row {row}; recode them")
     norms = np.sqrt(np.einsum("ij,ij->i", X, X))
     if norms.max() > norm_bound * (1.0 + 1e-9):
         row = int(norms.argmax())

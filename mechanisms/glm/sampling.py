@@ -1,21 +1,20 @@
-"""Draws from the posteriors of binary regression, by elliptical slice sampling around the mode.
+"""Elliptical slice sampling of posteriors of binary regression, centred at the mode.
 
 The target is p(w) ∝ exp(ρ·Σ ln p(yᵢ | xᵢ·w) − κ‖w‖²/2) on ‖w‖ ≤ R (`glm.GlmMechanism` sets κ, ρ, R). Near its mode m
-it is almost N(m, H⁻¹), with H the Hessian there. Written as N(m, H⁻¹)·exp(residual), it is what elliptical slice
-sampling takes: the chain moves on the ellipse through its state and an independent draw of N(0, H⁻¹), to a point
-uniform on the slice under the residual. The flatter the residual, the nearer a step comes to an independent draw; no
-step size is tuned and no move is lost.
+it is approximately N(m, H⁻¹), with H the negative Hessian at m. Elliptical slice sampling uses the factorisation
+N(m, H⁻¹)·exp(residual): the chain moves along the ellipse through its state and an independent draw from N(0, H⁻¹), to
+a point on the slice under the residual. The flatter the residual, the closer a step is to an independent draw. There is
+no step size to tune, and every step is accepted.
 
-The linear predictors X·w move on ellipses, too. So one product of X and the draw of N(0, H⁻¹) is the whole cost of a
-step, and as those draws do not depend on the state, the products of many steps and of all chains are one matrix
-product.
+The linear predictors X·w move along ellipses, too. A step costs one product of X with the draw from N(0, H⁻¹). As
+these draws do not depend on the state, one matrix product serves several steps of all chains.
 
 References
 ----------
 Murray, Adams & MacKay, "Elliptical slice sampling", AISTATS 2010. Nishihara, Murray & Adams, "Parallel MCMC with
-generalized elliptical slice sampling", JMLR 15, 2014 (an approximation of the target in the prior's place).
+generalized elliptical slice sampling", JMLR 15, 2014 (an approximation of the target instead of the prior).
 P3: Geumlek, Song & Chaudhuri, "Rényi differential privacy mechanisms for posterior sampling", NeurIPS 2017, section
-5.2, which takes coordinate slice sampling with 1,000 steps and does not measure its convergence.
+5.2, which uses coordinate slice sampling with 1,000 steps and does not measure its convergence.
 """
 
 from __future__ import annotations
@@ -36,29 +35,29 @@ __all__ = ["GlmDraws", "LaplaceApproximation", "laplace_approximation", "sample_
 Array = NDArray[np.float64]
 
 STEPS_A_PRODUCT = 12
-"""Steps of every chain that share one matrix product."""
+"""Number of steps per matrix product."""
 
 _MOST_NEWTON_STEPS = 200
 _CONVERGED = 1e-9
-_ROWS = 1024  # rows weighted at a time: no second copy of the design is made
+_ROWS = 1024  # rows weighted at a time, to avoid a copy of the design
 _PIECE = 256
 _LOG2_E = 1.0 / math.log(2.0)
 _LN2_HIGH, _LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10
-_SHIFT = 1.5 * 2.0**52  # adding it rounds to a whole number
+_SHIFT = 1.5 * 2.0**52  # adding it rounds to an integer
 _EXPONENT_OF_ONE = 1023 << 52
-_CLOSED = 1e-14  # a bracket this narrow holds the starting point, which rounding may leave just below its own level
+_CLOSED = 1e-14  # bracket width at which a point is accepted, because rounding may put the state below its level
 
 
 @dataclass(frozen=True, eq=False)
 class LaplaceApproximation:
-    """The normal distribution that touches a posterior at its mode.
+    """Normal approximation N(m, H⁻¹) of a posterior at its mode.
 
     Attributes
     ----------
     mean : ndarray of float64, shape (d,)
         The mode m.
     factor : ndarray of float64, shape (d, d)
-        S with S·Sᵀ = H⁻¹.
+        Upper triangular factor S with S·Sᵀ = H⁻¹.
     """
 
     mean: Array
@@ -67,13 +66,13 @@ class LaplaceApproximation:
 
 @dataclass(frozen=True, eq=False)
 class GlmDraws:
-    """A stretch of several chains.
+    """Consecutive draws of several chains.
 
     Attributes
     ----------
     weights : ndarray of float64, shape (chains, steps, d)
     log_density : ndarray of float64, shape (chains, steps)
-        ρ·Σ ln p(yᵢ | xᵢ·w) − κ‖w‖²/2 at each of them.
+        ρ·Σ ln p(yᵢ | xᵢ·w) − κ‖w‖²/2 at each draw.
     """
 
     weights: Array
@@ -81,16 +80,16 @@ class GlmDraws:
 
 
 def laplace_approximation(design: Array, labels: Array, mechanism: GlmMechanism) -> LaplaceApproximation:
-    """Find the mode of a posterior and its curvature there, by Newton's method with halved steps.
+    """Find the mode of a posterior and its curvature by Newton's method with step halving.
 
     Parameters
     ----------
     design : ndarray of float64, shape (n, d)
-        Rows of norm ≤ the mechanism's bound.
+        Rows with norm ≤ `mechanism.norm_bound`.
     labels : ndarray of float64, shape (n,)
         0 or 1.
     mechanism : GlmMechanism
-        Prior precision, power of the likelihood, link.
+        Source of the prior precision, likelihood power and link.
 
     Returns
     -------
@@ -99,14 +98,14 @@ def laplace_approximation(design: Array, labels: Array, mechanism: GlmMechanism)
     Raises
     ------
     ValueError
-        If the records are not allowed, or the mode is not found, which takes parameters beyond double precision.
+        If the records are not allowed, or the mode is not found, which happens only for extreme parameters.
 
     Examples
     --------
     >>> from mechanisms.glm.mechanisms import glm_mechanism
     >>> X, y = np.array([[1.0], [-1.0], [1.0]]), np.array([1.0, 0.0, 0.0])
-    >>> reference = laplace_approximation(X, y, glm_mechanism("true-posterior", n=3, beta=1.0, order=2, epsilon=1))
-    >>> print(round(float(reference.mean[0]), 4), round(float(reference.factor[0, 0]), 4))
+    >>> approximation = laplace_approximation(X, y, glm_mechanism("true-posterior", n=3, beta=1.0, order=2, epsilon=1))
+    >>> print(round(float(approximation.mean[0]), 4), round(float(approximation.factor[0, 0]), 4))
     0.1334 0.5166
     """
     design, labels = validate_design(design, labels, mechanism.norm_bound)
@@ -144,7 +143,7 @@ def laplace_approximation(design: Array, labels: Array, mechanism: GlmMechanism)
 def _no_mode(design: Array, mechanism: GlmMechanism) -> ValueError:
     return ValueError(
         f"the mode must be found within {_MOST_NEWTON_STEPS} Newton steps, was not at n, d = {design.shape}, prior "
-        f"precision {mechanism.precision:g}, likelihood power {mechanism.power:g}; take a larger beta"
+        f"precision {mechanism.precision:g}, likelihood power {mechanism.power:g}; use a larger beta"
     )
 
 
@@ -159,8 +158,8 @@ def _factorise(design: Array, curvatures: Array, precision: float) -> Array:
     factor, failed = lapack.dpotrf(hessian, lower=True, overwrite_a=True)
     if failed:
         raise ValueError(
-            f"the Hessian must be positive definite, is not numerically at prior precision {precision:g}; "
-            "take a larger beta"
+            f"the Hessian must be numerically positive definite, is not at prior precision {precision:g}; "
+            "use a larger beta"
         )
     return factor
 
@@ -170,7 +169,7 @@ def sample_glm(
     design: Array,
     labels: Array,
     mechanism: GlmMechanism,
-    reference: LaplaceApproximation,
+    approximation: LaplaceApproximation,
     n_steps: int,
     *,
     n_chains: int = 4,
@@ -181,20 +180,20 @@ def sample_glm(
     Parameters
     ----------
     rng : numpy.random.Generator
-        Of these chains alone. To go on with a chain, pass the same generator and its last weights as `start`.
+        Generator of these chains. To continue the chains, pass the same generator and their last weights as `start`.
     design : ndarray of float64, shape (n, d)
     labels : ndarray of float64, shape (n,)
         0 or 1.
     mechanism : GlmMechanism
-        What the target is.
-    reference : LaplaceApproximation
-        From `laplace_approximation`, of the same target.
+        Target distribution.
+    approximation : LaplaceApproximation
+        Result of `laplace_approximation` for the same target.
     n_steps : int
-        Steps of each chain, a multiple of `STEPS_A_PRODUCT`, all returned.
+        Steps per chain, a multiple of `STEPS_A_PRODUCT`; all are returned.
     n_chains : int
-        Number of chains, ≥ 1. Another number gives other draws.
+        Number of chains, ≥ 1. The draws of a chain depend on it.
     start : ndarray of float64, shape (n_chains, d), optional
-        Where the chains are; by default draws of the reference with twice its covariance.
+        Initial weights; by default draws from the approximation with twice its covariance.
 
     Returns
     -------
@@ -202,8 +201,8 @@ def sample_glm(
 
     Privacy
     -------
-    What `mechanism` states holds for exact draws from the target. A Markov chain's draw is as near to one as its
-    convergence, which this function does not judge.
+    The guarantee of `mechanism` holds for exact draws from the target. Draws of a Markov chain are approximate, and
+    this function does not check convergence.
 
     Raises
     ------
@@ -215,33 +214,33 @@ def sample_glm(
     >>> from mechanisms.glm.mechanisms import glm_mechanism
     >>> X, y = np.array([[1.0], [-1.0], [1.0]]), np.array([1.0, 0.0, 0.0])
     >>> target = glm_mechanism("true-posterior", n=3, beta=1.0, order=2, epsilon=1)
-    >>> reference = laplace_approximation(X, y, target)
-    >>> draws = sample_glm(np.random.default_rng(1), X, y, target, reference, 2400, n_chains=2)
+    >>> approximation = laplace_approximation(X, y, target)
+    >>> draws = sample_glm(np.random.default_rng(1), X, y, target, approximation, 2400, n_chains=2)
     >>> draws.weights.shape, round(float(draws.weights.std()), 1)
     ((2, 2400, 1), 0.5)
     """
     if n_steps < 1 or n_steps % STEPS_A_PRODUCT:
-        raise ValueError(f"n_steps must be a positive multiple of {STEPS_A_PRODUCT}, got {n_steps}")
+        raise ValueError(f"n_steps must be a positive multiple of {STEPS_A_PRODUCT}, got {n_steps}; round it up")
     d = design.shape[1]
-    if mechanism.radius <= math.sqrt(float(reference.mean @ reference.mean)):
+    if mechanism.radius <= math.sqrt(float(approximation.mean @ approximation.mean)):
         raise ValueError(
-            f"the mode must lie within the ball of radius {mechanism.radius:g}, its norm is "
-            f"{math.sqrt(float(reference.mean @ reference.mean)):g}; take a larger radius"
+            f"the mode must lie within the ball of radius {mechanism.radius:g}, got norm "
+            f"{math.sqrt(float(approximation.mean @ approximation.mean)):g}; use a larger radius"
         )
     if start is None:
-        offset = math.sqrt(2.0) * rng.standard_normal((n_chains, d)) @ reference.factor.T
-        while np.any(outside := np.sum((reference.mean + offset) ** 2, axis=1) >= mechanism.radius**2):
+        offset = math.sqrt(2.0) * rng.standard_normal((n_chains, d)) @ approximation.factor.T
+        while np.any(outside := np.sum((approximation.mean + offset) ** 2, axis=1) >= mechanism.radius**2):
             offset[outside] *= 0.5
     else:
-        offset = start - reference.mean
-    # S is triangular with a positive diagonal, so ζ = S⁻¹u is cheap
-    whitened = np.stack([lapack.dtrtrs(reference.factor, u)[0] for u in offset])
-    predictors_at_mode = design @ reference.mean
+        offset = start - approximation.mean
+    # ζ = S⁻¹u by a triangular solve
+    whitened = np.stack([lapack.dtrtrs(approximation.factor, u)[0] for u in offset])
+    predictors_at_mode = design @ approximation.mean
     predictors = offset @ design.T
     draws = GlmDraws(np.empty((n_chains, n_steps, d)), np.empty((n_chains, n_steps)))
     for first in range(0, n_steps, STEPS_A_PRODUCT):
         directions = rng.standard_normal((n_chains * STEPS_A_PRODUCT, d))
-        moves = directions @ reference.factor.T
+        moves = directions @ approximation.factor.T
         _run(
             rng,
             mechanism.link.code,
@@ -249,7 +248,7 @@ def sample_glm(
             mechanism.power,
             mechanism.precision,
             mechanism.radius**2,
-            reference.mean,
+            approximation.mean,
             predictors_at_mode,
             whitened,
             offset,
@@ -274,7 +273,7 @@ def _log_likelihood(code, predictor, label):
     margin = predictor if label > 0.5 else -predictor
     if margin > -20.0:
         return math.log(0.5 * math.erfc(-margin / math.sqrt(2.0)))
-    inverse = 1.0 / (margin * margin)  # Mills' ratio, to 1e-10 here
+    inverse = 1.0 / (margin * margin)  # Mills' ratio, with an error of 1e-10
     series = 1.0 - inverse * (1.0 - 3.0 * inverse * (1.0 - 5.0 * inverse * (1.0 - 7.0 * inverse)))
     return -0.5 * margin * margin - 0.5 * math.log(2.0 * math.pi) - math.log(-margin) + math.log(series)
 
@@ -287,8 +286,8 @@ def _sum_log_likelihood(code, labels, centre, here, move, cosine, sine):
         for i in range(labels.size):
             total += _log_likelihood(code, centre[i] + cosine * here[i] + sine * move[i], labels[i])
         return total
-    # logistic: Σ min(t, 0) − ln Π (1 + exp(−|t|)), in pieces whose product cannot overflow. The first loop has no
-    # branch and no call, so that it is compiled to vector instructions; numpy's exp would need arrays of their own.
+    # logistic: Σ min(t, 0) − ln Π (1 + exp(−|t|)), in pieces whose product cannot overflow. The first loop has neither
+    # branches nor calls and compiles to vector instructions.
     negative, fraction, shifted = np.empty(_PIECE), np.empty(_PIECE), np.empty(_PIECE)
     bits = shifted.view(np.int64)
     for first in range(0, labels.size, _PIECE):
@@ -314,7 +313,7 @@ def _sum_log_likelihood(code, labels, centre, here, move, cosine, sine):
             series = 0.5 + r * series
             series = 1.0 + r * series
             fraction[j] = 1.0 + r * series
-        for j in range(size):  # the low bits of the shifted number are `whole`: make them the exponent of a double
+        for j in range(size):  # use the low bits of the shifted number, `whole`, as the exponent of a double
             bits[j] = (bits[j] << 52) + _EXPONENT_OF_ONE
         product = 1.0
         for j in range(size):
@@ -351,7 +350,7 @@ def _run(
     weights,
     log_density,
 ):
-    """Move every chain along its ellipses; whitened, offset and predictors are the state, changed in place."""
+    """Run all chains; `whitened`, `offset` and `predictors` are their state, changed in place."""
     n_chains, n_steps, d = directions.shape
     mean_squared = _dot(mean, mean)
     for chain in range(n_chains):
@@ -359,7 +358,7 @@ def _run(
         likelihood = _sum_log_likelihood(code, labels, predictors_at_mode, eta, eta, 1.0, 0.0)
         for step in range(n_steps):
             xi, v, move = directions[chain, step], moves[chain, step], predictor_moves[chain, step]
-            # squared norms along the ellipse are quadratic forms in (cos, sin)
+            # along the ellipse, squared norms are quadratic forms in (cos, sin)
             zz, zx, xx = _dot(zeta, zeta), _dot(zeta, xi), _dot(xi, xi)
             uu, uv, vv = _dot(u, u), _dot(u, v), _dot(v, v)
             mu, mv = _dot(mean, u), _dot(mean, v)

@@ -1,25 +1,27 @@
-"""Data sets for which GLM posterior sampling spends the most, and how near that comes to P3's Theorem 16.
+"""Data sets with large Rényi divergences of GLM posterior sampling, relative to the bound of P3's Theorem 16.
 
-A draw's distribution is p(w) ∝ exp(ρ·Σ ln p(yᵢ | xᵢ·w) − κ‖w‖²/2), κ = nβ, with the logistic link. The theorem's bound
-2c²ρ²λ/κ takes two records' slopes to differ by 2c. Let σ be the logistic function, m = max vσ(−v) = 0.278465, which is
-reached at v = 1 + m (m·e^m = 1/e), and let n − 1 *shared* records ((s, 0), 1), s ≤ c, push the mode to (W, 0): where
-their slopes balance the prior, ρ(n−1)·sσ(−sW) = κW. With v = sW this is W² = ρvσ(−v)(n−1)/κ ≤ ρm(n−1)/κ, so that
-W is of the order of 1/√β: weak records push further than strong ones. As n and κ grow, the distributions tend to normal ones,
-and the divergence of order λ tends to λρ²Δ²/(2h), with Δ the difference of the slopes at the mode and h the Hessian.
+The density of a draw is p(w) ∝ exp(ρ·Σ ln p(yᵢ | xᵢ·w) − κ‖w‖²/2), κ = nβ, with the logistic link. The bound 2c²ρ²λ/κ
+assumes that the slopes of two records differ by 2c. Let σ be the logistic function and m = max vσ(−v) = 0.278465, which
+is attained at v = 1 + m (m·e^m = 1/e). Let n − 1 *shared* records ((s, 0), 1), s ≤ c, shift the mode to (W, 0), where
+their slopes balance the prior, ρ(n−1)·sσ(−sW) = κW. With v = sW this is W² = ρvσ(−v)(n−1)/κ ≤ ρm(n−1)/κ, so that W is
+of order 1/√β, and records with small norms shift the mode further than records with large norms. As n and κ grow, the
+distributions become normal, and the divergence of order λ tends to λρ²Δ²/(2h), with Δ the difference of the slopes at
+the mode and h the Hessian.
 
-**In two dimensions the bound is tight in the limit.** The records c(−cos φ, ±sin φ) with the label 1 are both on their
-wrong side, and Δ = 2c·sin φ·σ(cW·cos φ) points across, where the shared records have no Hessian, h = κ. The share of
-the bound is sin²φ·σ(cW·cos φ)². As β → 0, W grows, φ tends to a right angle, and the share to 1. It does so at every κ,
-as the distribution across is then left to the prior, and tends to N(±c·sin φ·ρ/κ, 1/κ).
+**In two dimensions the bound is tight in the limit.** The records c(−cos φ, ±sin φ) with label 1 are misclassified, and
+Δ = 2c·sin φ·σ(cW·cos φ) is along the second axis, where the shared records contribute nothing to the Hessian, h = κ.
+The ratio to the bound is sin²φ·σ(cW·cos φ)². As β → 0, W grows, φ tends to a right angle, and the ratio to 1. This
+holds at every κ, as the marginal along the second axis then tends to N(±c·sin φ·ρ/κ, 1/κ).
 
-**In one dimension it is not.** Slopes differ by |sσ(−sw) − s′σ(−s′w)|, at most σ(cw) + m/(cw) times c with records
-−c and (1 + m)/w, whose largest value is 1.05163 at cw = 4.0316. No divergence is above 1.05163²/4 = 0.27648 of the
-bound. The shared records' own Hessian is κ·vσ(v), so that it takes weak ones, v → 0, to come near.
+**In one dimension it is not tight.** Slopes differ by |sσ(−sw) − s′σ(−s′w)|, at most c times σ(cw) + m/(cw), for the records
+−c and (1 + m)/w. The maximum of this factor is 1.05163 at cw = 4.0316, so no divergence exceeds
+1.05163²/4 = 0.27648 of the bound. The shared records contribute κ·vσ(v) to the Hessian, so this value is approached
+with small norms, v → 0.
 
 References
 ----------
 P3: Geumlek, Song & Chaudhuri, "Rényi differential privacy mechanisms for posterior sampling", NeurIPS 2017, section
-4.2, which says that the bound is tight for logistic regression, in an appendix.
+4.2, which states in an appendix that the bound is tight for logistic regression.
 """
 
 from __future__ import annotations
@@ -48,23 +50,23 @@ Array = NDArray[np.float64]
 
 _PUSH = float(lambertw(math.exp(-1.0)).real)
 LARGEST_SHARE_1D = 0.276483513043387
-"""No divergence is above this share of Theorem 16's bound if x has one dimension: (1.05163/2)²."""
+"""Largest ratio (1.05163/2)² of a divergence to the bound of Theorem 16 if x has one dimension."""
 
 
 @dataclass(frozen=True, eq=False)
 class LimitingCase:
-    """The data sets that come nearest to the bound, as n → ∞ and κ → ∞ at a fixed β.
+    """Data sets with the largest ratio to the bound, as n → ∞ and κ → ∞ at a fixed β.
 
     Attributes
     ----------
     share : float
-        The divergence of every order over its bound 2c²ρ²λ/κ, in the limit.
+        Limit of the divergence divided by its bound 2c²ρ²λ/κ, for every order.
     mode : float
-        W, where the shared records push the mode.
+        W, the mode given the shared records.
     shared : ndarray of float64, shape (d + 1,)
         Row x₁, …, x_d, y of all records but one.
     candidates : ndarray of float64, shape (2, d + 1)
-        What the one record is replaced by.
+        Rows of the replaced record and its replacement.
     """
 
     share: float
@@ -74,12 +76,12 @@ class LimitingCase:
 
 
 def limiting_case(beta: float, dimension: int, norm_bound: float = 1.0, power: float = 1.0) -> LimitingCase:
-    """Find the data sets of the module's text that come nearest to the bound.
+    """Find the data sets of the module docstring with the largest ratio to the bound.
 
     Parameters
     ----------
     beta : float
-        Precision of the prior over n, > 0.
+        Precision of the prior divided by n, > 0.
     dimension : {1, 2}
         d of x.
     norm_bound, power : float
@@ -96,7 +98,7 @@ def limiting_case(beta: float, dimension: int, norm_bound: float = 1.0, power: f
 
     Examples
     --------
-    At the β of P3's experiments the theorem is within a tenth of what is possible, in two dimensions:
+    In two dimensions, the ratio at the β of P3's experiments, 0.001, is above 0.9:
 
     >>> for beta in (0.1, 0.001, 1e-6):
     ...     print(beta, *(round(limiting_case(beta, d).share, 4) for d in (1, 2)))
@@ -107,10 +109,10 @@ def limiting_case(beta: float, dimension: int, norm_bound: float = 1.0, power: f
     validate_dimension(dimension)
     for what, value in (("beta", beta), ("norm_bound", norm_bound), ("power", power)):
         if not (math.isfinite(value) and value > 0):
-            raise ValueError(f"{what} must be finite and > 0, got {value}")
+            raise ValueError(f"{what} must be finite and > 0, got {value}; choose another value")
     c = norm_bound
     longest = brentq(lambda v: beta * v - power * c * c * expit(-v), 0.0, power * c * c / beta)
-    furthest = min(longest, 1.0 + _PUSH)  # v of records as long as allowed, or of those that push furthest
+    furthest = min(longest, 1.0 + _PUSH)  # v with the largest mode, for records within the norm bound
 
     def mode(v: float) -> float:
         return math.sqrt(power * v * expit(-v) / beta)
@@ -130,7 +132,7 @@ def limiting_case(beta: float, dimension: int, norm_bound: float = 1.0, power: f
         t = c * mode(v)
         return 0.25 * (float(expit(t)) + _PUSH / t) ** 2 / (1.0 + v * float(expit(v)))
 
-    enough = (1.0 + _PUSH) / c  # short of this mode slopes differ by c, wherever it is
+    enough = (1.0 + _PUSH) / c  # for smaller modes the largest difference of slopes is c
     if mode(furthest) > enough:
         least = brentq(lambda v: mode(v) - enough, 0.0, furthest)
         log_v = _argmax(along, math.log(least), math.log(furthest))
@@ -149,7 +151,7 @@ def _argmax(function: Callable[[float], float], low: float, high: float) -> floa
 def candidate_records(
     norm_bound: float, dimension: int, size: int, labels: Sequence[int] = (1,), shares: Sequence[float] = (0.5, 1.0)
 ) -> Array:
-    """Return records that cover all that are allowed.
+    """Return a grid of records within the norm bound.
 
     Parameters
     ----------
@@ -158,12 +160,12 @@ def candidate_records(
     dimension : {1, 2}
         d of x.
     size : int
-        Values of x, evenly spaced in [−c, c]; for d = 2 angles, evenly spaced from the first axis.
+        Number of evenly spaced values of x in [−c, c]; for d = 2 of evenly spaced angles from the first axis.
     labels : sequence of int
-        Labels of every x. With a symmetric link (logistic, probit) a record (x, 0) is one with (−x, 1), and the label 1
-        is enough.
+        Labels of every x. With a symmetric link (logistic, probit) a record (x, 0) is equivalent to (−x, 1), and the
+        label 1 suffices.
     shares : sequence of float
-        For d = 2 the norms of x, as shares of c.
+        For d = 2 the norms of x, as fractions of c.
 
     Returns
     -------
@@ -192,12 +194,12 @@ def candidate_records(
 
 
 def shared_records(mechanism: GlmMechanism, n: int, dimension: int) -> dict[str, Array | None]:
-    """Return kinds of n − 1 records that an audit of replacements should go over.
+    """Return sets of n − 1 shared records for audits of replacements.
 
     Parameters
     ----------
     mechanism : GlmMechanism
-        Its κ, ρ and c decide how weak the weak records are.
+        Its κ, ρ and c determine the norms of the ``weak`` and ``weaker`` records.
     n : int
         Number of records, ≥ 1.
     dimension : {1, 2}
@@ -206,10 +208,10 @@ def shared_records(mechanism: GlmMechanism, n: int, dimension: int) -> dict[str,
     Returns
     -------
     dict of str to ndarray of float64, shape (m, d + 2), or None
-        Rows x₁, …, x_d, y and how often they occur. ``separable``: all as long as allowed, in one direction, with the
-        label 1. ``weak``: shorter ones, which push the mode furthest. ``weaker``, for d = 1: still shorter ones, which
-        come nearer to the bound. ``balanced``: in each direction along the axes as many, as far as n − 1 divides. For
-        n = 1 there is ``none`` alone.
+        Rows x₁, …, x_d, y, multiplicity. ``separable``: records of norm c in one direction with label 1. ``weak``:
+        records with a smaller norm, which shift the mode furthest. ``weaker``, for d = 1: records with a still smaller
+        norm, for which divergences are closer to the bound. ``balanced``: equally many records in each direction along
+        the axes, up to rounding. For n = 1 the only key is ``none``.
 
     Examples
     --------
@@ -240,7 +242,7 @@ def shared_records(mechanism: GlmMechanism, n: int, dimension: int) -> dict[str,
 
 
 def validate_dimension(dimension: int) -> int:
-    """Return the dimension of x, refusing what audits by quadrature do not take.
+    """Return the dimension of x and check that audits by quadrature support it.
 
     Parameters
     ----------
@@ -254,7 +256,7 @@ def validate_dimension(dimension: int) -> int:
     Raises
     ------
     ValueError
-        If it is neither.
+        If `dimension` is neither 1 nor 2.
 
     Examples
     --------
@@ -262,5 +264,5 @@ def validate_dimension(dimension: int) -> int:
     2
     """
     if dimension not in (1, 2):
-        raise ValueError(f"x must have 1 or 2 dimensions, got {dimension}; quadrature goes no further")
+        raise ValueError(f"x must have 1 or 2 dimensions, got {dimension}; reduce the dimension")
     return dimension

@@ -1,7 +1,6 @@
 """Bayesian inference from a noisy sum of records of an exponential family (P4).
 
-Families are declared in `families`; what each does is in `family`, with `records` and `region_moments`. Their sums are
-released by `noisy_statistics`, within bounds that `private_quantile` can find. What the parameter was is then inferred
-by `naive`, `gibbs`, `truncated_gibbs`, `marginal` (on an `adaptive_grid`), `binomial_mixture` and
-`one_posterior_sample`, and posteriors are compared by `mmd`.
+`families` declares the models, and `family`, `records` and `region_moments` implement them. `noisy_statistics` releases
+their sums, within bounds that `private_quantile` can choose. `naive`, `gibbs`, `truncated_gibbs`, `marginal` (on an
+`adaptive_grid`), `binomial_mixture` and `one_posterior_sample` infer the parameter, and `mmd` compares posteriors.
 """

@@ -1,9 +1,9 @@
-"""Distribution functions of many trials at once, integrated on panels that are halved until they are resolved.
+"""Vectorised adaptive quadrature of distribution functions on panels that are halved until they are resolved.
 
 A density is given by its logarithm, up to a constant, on an interval of φ that all trials share. The roots are
-`ROOT_PANELS` equal panels, each with 9 Chebyshev–Lobatto nodes, of which every other one makes the rule of 5 nodes: the
-difference of the two (Clenshaw–Curtis) rules is the estimate of the error. A panel is negligible by a bound that comes
-with the density, not by what its nodes saw. Between nodes the distribution function is a cubic polynomial.
+`ROOT_PANELS` equal panels with 9 Chebyshev–Lobatto nodes each. Every other node belongs to the rule with 5 nodes, and
+the difference of the two (Clenshaw–Curtis) rules estimates the error. A panel is negligible if an upper bound of the
+density on the panel is, not only its values at the nodes. The distribution function is interpolated by cubics.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
 ROOT_PANELS = 64
-"""Panels that the interval begins with; they are numbered from here, and the halves of panel p are 2p and 2p + 1."""
+"""Initial number of panels, and the index of the first. The halves of panel p have the indices 2p and 2p + 1."""
 
 _MAX_ROUNDS = 45
-_TOLERANCE = 1e-9  # of a panel's mass, relative to the total, between the rules of 5 and of 9 nodes
+_TOLERANCE = 1e-9  # difference of a panel's mass between the rules with 5 and 9 nodes, relative to the total mass
 _LOG_NEGLIGIBLE = math.log(1e-17)
-_MAX_UNSEEN = 3.0  # nats by which the density in a resolved panel may exceed what its nodes saw
+_MAX_UNSEEN = 3.0  # nats by which the bound on a resolved panel may exceed the largest value at its nodes
 
 
 def _nested_rule(n_nodes: int) -> tuple[NDArray, NDArray, NDArray]:
@@ -49,9 +49,9 @@ def panel_nodes(panel: Indices, low: float, root_width: float) -> Floats:
     Parameters
     ----------
     panel : ndarray of int64, shape (panels,)
-        Their numbers: the roots are 64, …, 127, the halves of panel p are 2p, 2p + 1.
+        Panel indices: the roots are 64, …, 127, the halves of panel p are 2p, 2p + 1.
     low, root_width : float
-        Where the first root begins, and the width of a root.
+        Left end of the first root, and the width of a root.
 
     Returns
     -------
@@ -68,7 +68,7 @@ def panel_nodes(panel: Indices, low: float, root_width: float) -> Floats:
     parts = 2.0 ** _levels(panel)
     left, right = (low + root_width * (edge / parts - ROOT_PANELS) for edge in (panel, panel + 1))
     fraction = (1 + _NODES) / 2
-    # In this form neighbouring panels share their end to the last bit.
+    # In this form the common end of neighbouring panels is bitwise equal.
     return left[:, None] * (1 - fraction) + right[:, None] * fraction
 
 
@@ -83,7 +83,7 @@ def refine(
 ) -> tuple[Indices, Indices, Floats]:
     """Halve panels, in all trials at once, until each is resolved or negligible; return those that are not negligible.
 
-    All panels are judged anew in every round, as the posterior's mass is known ever better.
+    Every round tests all panels again, because the estimate of the total mass improves.
 
     Parameters
     ----------
@@ -91,8 +91,8 @@ def refine(
     root_width : float
         See `panel_nodes`.
     evaluate : callable
-        (trial, panel), both of shape (panels,), to the log integrand at the nodes, shape (panels, 9), and a bound of
-        it on the panel, shape (panels,).
+        Function of (trial, panel), both of shape (panels,). It returns the log integrand at the nodes, shape
+        (panels, 9), and an upper bound of the log integrand on each panel, shape (panels,).
 
     Returns
     -------
@@ -146,17 +146,17 @@ def refine(
 def tabulate(
     n_trials: int, trial: Indices, phi: Floats, log_integrand: Floats, to_theta: Callable[[Floats], Floats]
 ) -> tuple[Floats, Floats, Floats, Floats]:
-    """Lay the panels of each trial side by side and integrate from the left.
+    """Concatenate the panels of each trial and integrate from the left.
 
     Parameters
     ----------
     n_trials : int
     trial : ndarray of int64, shape (panels,)
-        As `refine` returns it.
+        Trial of each panel, as returned by `refine`.
     phi, log_integrand : ndarray of float64, shape (panels, 9)
-        The nodes of the panels, and the log integrand there.
+        Nodes of the panels, and the log integrand at the nodes.
     to_theta : callable
-        φ to θ.
+        Map from φ to θ.
 
     Returns
     -------
@@ -193,7 +193,7 @@ def tabulate(
     total = before[:, -1]
     cdf = increments + np.concatenate([np.zeros((n_trials, 1)), before[:, :-1]], axis=1)[:, :, None]
     flat = (n_trials, shape[1] * shape[2])
-    # Rounding, and polynomials through tails, may lose the order by less than the tolerance.
+    # Rounding and interpolation in the tails may break monotonicity by less than the tolerance.
     ordered = np.maximum.accumulate(cdf.reshape(flat) / total[:, None], axis=1)
     moment = np.bincount(trial, half_width[:, 0] * ((integrand * to_theta(phi)) @ _WEIGHTS), n_trials)
     return (
@@ -206,7 +206,7 @@ def tabulate(
 
 @kernel
 def interpolate(points, cdf, density, phi, found):
-    """Fill found with the distribution function of each trial at phi, both of shape (n_trials, m)."""
+    """Fill `found` with the distribution function of each trial at `phi`, both of shape (n_trials, m)."""
     g = points.shape[1]
     for trial in range(phi.shape[0]):
         for j in range(phi.shape[1]):
@@ -229,16 +229,16 @@ def interpolate(points, cdf, density, phi, found):
 
 @kernel
 def invert(points, cdf, density, uniforms, phi):
-    """Fill phi with the points at which the distribution function of each trial is `uniforms`, shape (n_trials, m)."""
+    """Fill `phi` with the quantiles of each trial at `uniforms`, both of shape (n_trials, m)."""
     g = points.shape[1]
     for trial in range(uniforms.shape[0]):
         for j in range(uniforms.shape[1]):
             u = uniforms[trial, j]
             i = min(max(np.searchsorted(cdf[trial], u, side="right") - 1, 0), g - 2)
             h, rise = points[trial, i + 1] - points[trial, i], cdf[trial, i + 1] - cdf[trial, i]
-            # Newton's method from the chord, kept within the bracket by halving it.
+            # Newton's method started on the chord, with bisection whenever a step leaves the bracket.
             low, high, t = 0.0, 1.0, 0.0
-            if rise > 0.0:  # far in a tail, neighbouring values may be equal
+            if rise > 0.0:  # neighbouring values may be equal far in a tail
                 t = min(max((u - cdf[trial, i]) / rise, 0.0), 1.0)
             for _ in range(60):
                 value, slope = _hermite(t, cdf[trial, i] - u, rise, h * density[trial, i], h * density[trial, i + 1])
@@ -258,6 +258,6 @@ def invert(points, cdf, density, uniforms, phi):
 
 @kernel
 def _hermite(t, start, rise, start_slope, end_slope):
-    """Return value and slope at t in [0, 1] of the cubic with these values and slopes at the ends."""
+    """Return the value and the slope at t in [0, 1] of the cubic Hermite polynomial."""
     a, b = start_slope + end_slope - 2.0 * rise, 3.0 * rise - 2.0 * start_slope - end_slope
     return start + t * (start_slope + t * (b + t * a)), start_slope + t * (2.0 * b + 3.0 * t * a)

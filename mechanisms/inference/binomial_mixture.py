@@ -1,10 +1,10 @@
-"""The exact posterior of the binomial model given a noisy count: a finite mixture of Beta distributions.
+"""Exact posterior of the binomial model given a noisy count, a finite mixture of Beta distributions.
 
-Summing over the count s that was not released,
+Summing over the unreleased count s gives
 
     p(θ | y) = Σ_s w_s·Beta(θ; α + s, β + n − s),  w_s ∝ BetaBinomial(s; n, α, β)·exp(−|y − s|/b).
 
-It has no normal approximation in it, and is the oracle for all methods that have.
+No normal approximation is involved. The mixture is the oracle for the methods that use one.
 
 References
 ----------
@@ -31,7 +31,7 @@ _SMALLEST_WEIGHT = 1e-18
 
 @dataclass(frozen=True, eq=False)
 class BinomialMixture:
-    """The posterior of θ given one noisy count; build it with `binomial_mixture`.
+    """Posterior of θ given one noisy count; build it with `binomial_mixture`.
 
     Parameters
     ----------
@@ -40,9 +40,9 @@ class BinomialMixture:
     n : int
         Number of records.
     counts : ndarray of int64, shape (c,)
-        The counts s that are kept, ascending.
+        Counts s with a non-negligible weight, ascending.
     weights : ndarray of float64, shape (c,)
-        Their posterior probabilities, with sum 1.
+        Posterior probabilities of the counts, with sum 1.
     """
 
     prior: tuple[float, float]
@@ -61,7 +61,7 @@ class BinomialMixture:
         return float(self._components()[0] @ self.weights) / (sum(self.prior) + self.n)
 
     def sample(self, rng: np.random.Generator, size: int) -> NDArray[np.float64]:
-        """Draw `size` independent values of θ: a count, then a Beta draw."""
+        """Draw `size` independent values of θ: draw a count, then θ from its Beta component."""
         drawn = np.searchsorted(np.cumsum(self.weights), rng.random(size), side="right")
         alpha, beta = self._components()
         chosen = np.minimum(drawn, self.weights.size - 1)
@@ -74,7 +74,7 @@ class BinomialMixture:
 def binomial_mixture(prior: ArrayLike, n: int, noisy_count: float, noise_scale: float) -> BinomialMixture:
     """Return the exact posterior of θ given y = s + Lap(noise_scale), s ~ Binomial(n, θ), θ ~ Beta(alpha, beta).
 
-    Counts whose weight is below 1e-18 of the largest are left out: together less than (n + 1)·1e-18.
+    Counts with a weight below 1e-18 of the largest are omitted. Their total weight is below (n + 1)·1e-18.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ def binomial_mixture(prior: ArrayLike, n: int, noisy_count: float, noise_scale: 
 
 @lru_cache(maxsize=8)
 def _log_beta_binomial(n: int, alpha: float, beta: float) -> NDArray[np.float64]:
-    """Return the log prior distribution of the count on 0, …, n but for its normaliser; trials of a cell share it."""
+    """Return the unnormalised log prior pmf of the count on 0, …, n, cached for the trials of a design cell."""
     s = np.arange(n + 1)
     log_choose = -special.gammaln(s + 1) - special.gammaln(n - s + 1)
     log_pmf = log_choose + special.gammaln(alpha + s) + special.gammaln(beta + n - s)

@@ -1,20 +1,20 @@
-"""The models of P4, each declared once: records, prior, conjugate update, sensitivity, moments of cut-off records.
+"""Declarations of the models of P4: records, prior, conjugate update, sensitivity, moments of truncated records.
 
 The sufficient statistic of n records x₁, …, xₙ is their sum s = Σ xᵢ in every family (a record of the multinomial is a
-one-hot row). Where records are unbounded, a release needs public bounds [a, b]; a record outside is dropped, and the
-statistic is ŝ = Σ 1[a ≤ xᵢ ≤ b]·xᵢ.
+one-hot row). If records are unbounded, a release needs public bounds [a, b]. Records outside the bounds are dropped,
+and the statistic is ŝ = Σ 1[a ≤ xᵢ ≤ b]·xᵢ.
 
 ============  ========================  =====================================  ==========================
-name          a record                  prior (its hyperparameters)            sensitivity Δ
+name          record                    prior (hyperparameters)                sensitivity Δ
 ============  ========================  =====================================  ==========================
 binomial      0 or 1, mean θ            Beta(alpha, beta)                      1
 multinomial   one-hot row, mean θ       Dir(alpha₁, …, alphaₖ), k ≥ 2          2
 exponential   x ≥ 0, rate θ             Gamma(shape, rate)                     b
-poisson       whole x ≥ 0, mean θ       Gamma(shape, rate)                     b
+poisson       integer x ≥ 0, mean θ     Gamma(shape, rate)                     b
 normal        x real, N(θ, 1)           N(mean, variance)                      max(|a|, |b|, b − a)
 ============  ========================  =====================================  ==========================
 
-The known variance of the normal family is 1: measure the records in units of their standard deviation.
+The known variance of the normal family is 1: divide the records by their standard deviation.
 
 References
 ----------
@@ -46,7 +46,7 @@ FAMILIES: dict[str, Family] = {
         any_sign=0,
         parameter_range=(0.0, 1.0),
         record_range=(0.0, 1.0),
-        whole_records=True,
+        integer_records=True,
         bounded_sensitivity=1.0,
         _draw_parameters=lambda rng, prior, size: rng.beta(prior[0], prior[1], size=size),
         _draw=lambda rng, theta, n: rng.binomial(n, theta),
@@ -58,11 +58,11 @@ FAMILIES: dict[str, Family] = {
         any_sign=0,
         parameter_range=(0.0, 1.0),
         record_range=(0.0, 1.0),
-        whole_records=True,
+        integer_records=True,
         bounded_sensitivity=2.0,
         _draw_parameters=lambda rng, prior, size: rng.dirichlet(prior, size=size),
         _draw=lambda rng, theta, n: rng.multinomial(n, theta),
-        _update=lambda prior, s, n: [alpha + s[..., cell] for cell, alpha in enumerate(prior)],
+        _update=lambda prior, s, n: [alpha + s[..., j] for j, alpha in enumerate(prior)],
     ),
     "exponential": Family(
         name="exponential",
@@ -70,7 +70,7 @@ FAMILIES: dict[str, Family] = {
         any_sign=0,
         parameter_range=(0.0, math.inf),
         record_range=(0.0, math.inf),
-        whole_records=False,
+        integer_records=False,
         bounded_sensitivity=None,
         _draw_parameters=_gamma_parameters,
         _draw=lambda rng, theta, n: rng.standard_exponential((len(theta), n)) / theta,
@@ -83,7 +83,7 @@ FAMILIES: dict[str, Family] = {
         any_sign=0,
         parameter_range=(0.0, math.inf),
         record_range=(0.0, math.inf),
-        whole_records=True,
+        integer_records=True,
         bounded_sensitivity=None,
         _draw_parameters=_gamma_parameters,
         _draw=lambda rng, theta, n: rng.poisson(theta, size=(len(theta), n)),
@@ -96,7 +96,7 @@ FAMILIES: dict[str, Family] = {
         any_sign=1,
         parameter_range=(-math.inf, math.inf),
         record_range=(-math.inf, math.inf),
-        whole_records=False,
+        integer_records=False,
         bounded_sensitivity=None,
         _draw_parameters=lambda rng, prior, size: prior[0] + math.sqrt(prior[1]) * rng.standard_normal(size),
         _draw=lambda rng, theta, n: theta + rng.standard_normal((len(theta), n)),
@@ -107,4 +107,4 @@ FAMILIES: dict[str, Family] = {
         _region_moments=normal_regions,
     ),
 }
-"""The families by name."""
+"""Families by name."""

@@ -1,6 +1,6 @@
-"""What a model of P4 does: prior, data and their sums, conjugate update, sensitivity, moments of cut-off records.
+"""Exponential families of P4: priors, data, sufficient statistics, conjugate updates, sensitivities, moments.
 
-Its numbers and distributions are declared in `mechanisms.inference.families`, which also names the paper.
+The members are declared in `mechanisms.inference.families`, which also cites the paper.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ __all__ = ["Family"]
 
 @dataclass(frozen=True)
 class Family:
-    """One model; its row of the table of `mechanisms.inference.families`. Take it from `FAMILIES` there.
+    """Exponential family with a conjugate prior; the members are listed in `mechanisms.inference.families.FAMILIES`.
 
     Arrays of parameters have shape (trials, p) and statistics (trials, d): p = d = 1, or k for the multinomial.
 
     Parameters
     ----------
     name : str
-        Its key in `FAMILIES`.
+        Key in `FAMILIES`.
     hyperparameters : tuple of str
-        Names of the prior's numbers; the multinomial takes two or more of its one.
+        Names of the prior's parameters. The prior of the multinomial has two or more values of its single name.
     any_sign : int
-        So many leading hyperparameters are real numbers; the others are > 0.
+        Number of leading hyperparameters that may have any sign; the others must be > 0.
     parameter_range, record_range : tuple of float
-        Closed intervals for θ and for a record's entries. An end at infinity, or at 0 for a rate, is not attained.
-    whole_records : bool
-        Whether records are whole numbers.
+        Closed intervals for θ and for the entries of a record. An end at infinity, or at 0 for a rate, is not attained.
+    integer_records : bool
+        True if records are integers.
     bounded_sensitivity : float or None
-        Δ if records are bounded by themselves; None if a release needs public bounds.
+        Δ if the support of a record is bounded; None if a release needs public bounds.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Family:
     any_sign: int
     parameter_range: tuple[float, float]
     record_range: tuple[float, float]
-    whole_records: bool
+    integer_records: bool
     bounded_sensitivity: float | None
     _draw_parameters: Callable[[np.random.Generator, Floats, int], Floats]
     _draw: Callable[[np.random.Generator, Floats, int], NDArray]
@@ -55,16 +55,16 @@ class Family:
 
     @property
     def is_truncated(self) -> bool:
-        """Whether a release needs public bounds outside which records are dropped."""
+        """True if a release needs public bounds outside which records are dropped."""
         return self.bounded_sensitivity is None
 
     def validate_prior(self, prior: ArrayLike) -> tuple[float, ...]:
-        """Return the hyperparameters as floats, refusing what is not a proper prior.
+        """Return the hyperparameters of a proper prior as floats.
 
         Parameters
         ----------
         prior : array_like, shape (h,)
-            In the order of the table of families, finite, > 0 but for the mean of the normal family.
+            In the order of the table of families, finite, > 0 except for the mean of the normal family.
 
         Returns
         -------
@@ -73,7 +73,7 @@ class Family:
         Raises
         ------
         ValueError
-            If their number or a value is not allowed.
+            If the number of hyperparameters or a value is not allowed.
 
         Examples
         --------
@@ -88,9 +88,11 @@ class Family:
             raise ValueError(f"prior must be numbers ({names}), got {prior!r}; pass one number each") from None
         if self.name == "multinomial":
             if values.ndim != 1 or values.size < 2:
-                raise ValueError(f"prior must have one alpha a cell, at least 2, got {prior!r}; pass k numbers")
+                raise ValueError(f"prior must have one alpha per category, at least 2, got {prior!r}; pass k numbers")
         elif values.shape != (len(self.hyperparameters),):
-            raise ValueError(f"prior must have {len(self.hyperparameters)} numbers ({names}), got {prior!r}; pass them")
+            raise ValueError(
+                f"prior must have {len(self.hyperparameters)} numbers ({names}), got {prior!r}; pass one number each"
+            )
         positive = np.arange(values.size) >= self.any_sign
         if not np.all(np.isfinite(values) & ((values > 0) | ~positive)):
             rule = "finite" + (f" with {self.hyperparameters[-1]} > 0" if self.any_sign else " and > 0")
@@ -98,12 +100,12 @@ class Family:
         return tuple(values.tolist())
 
     def validate_bounds(self, bounds: Bounds | None) -> Bounds | None:
-        """Return public bounds [a, b] as floats, or None for a family whose records are bounded by themselves.
+        """Return public bounds [a, b] as floats, or None for a family with bounded records.
 
         Parameters
         ----------
         bounds : tuple of float or None
-            Finite, a < b, within the range of a record, whole numbers where records are.
+            Finite, a < b, within the range of a record; integers if records are integers. None for bounded records.
 
         Returns
         -------
@@ -112,7 +114,7 @@ class Family:
         Raises
         ------
         ValueError
-            If bounds are missing, not wanted, or not allowed.
+            If bounds are missing, superfluous or not allowed.
 
         Examples
         --------
@@ -131,18 +133,18 @@ class Family:
         if not (math.isfinite(a) and math.isfinite(b) and a < b):
             raise ValueError(f"bounds must be finite with lower < upper, got ({a}, {b}); choose public bounds")
         if a < self.record_range[0]:
-            raise ValueError(f"lower bound must be >= {self.record_range[0]:g}, got {a}; raise it")
-        if self.whole_records and not (a.is_integer() and b.is_integer()):
-            raise ValueError(f"bounds must be whole numbers for the {self.name} family, got ({a}, {b}); round them")
+            raise ValueError(f"lower bound must be >= {self.record_range[0]:g}, got {a}; choose a larger one")
+        if self.integer_records and not (a.is_integer() and b.is_integer()):
+            raise ValueError(f"bounds must be integers for the {self.name} family, got ({a}, {b}); round them")
         return a, b
 
     def validate_parameters(self, theta: ArrayLike) -> Floats:
-        """Return θ as a float64 array, refusing values outside the parameter space.
+        """Return θ as a float64 array and check that it lies in the parameter space.
 
         Parameters
         ----------
         theta : array_like
-            Any shape; the last axis holds the cells of the multinomial and must sum to one.
+            Any shape; for the multinomial the last axis holds the k categories and must sum to one.
 
         Returns
         -------
@@ -151,7 +153,7 @@ class Family:
         Raises
         ------
         ValueError
-            If a value is outside.
+            If a value is outside the parameter space.
 
         Examples
         --------
@@ -170,7 +172,7 @@ class Family:
                 f"got {values[~inside].flat[0]}; check the parameters"
             )
         if self.name == "multinomial" and not np.allclose(values.sum(axis=-1), 1.0, rtol=0.0, atol=1e-12):
-            raise ValueError(f"theta must sum to 1 over the cells, got {values.sum(axis=-1)}; normalise it")
+            raise ValueError(f"theta must sum to 1 over the categories, got {values.sum(axis=-1)}; normalise it")
         return values
 
     def draw_parameters(self, rng: np.random.Generator, prior: ArrayLike, size: int) -> Floats:
@@ -205,16 +207,16 @@ class Family:
     def draw_statistics(
         self, rng: np.random.Generator, theta: ArrayLike, n: int, bounds: Bounds | None = None
     ) -> tuple[Floats, Floats]:
-        """Draw a data set a trial and return its noise-free statistics: the sum s, and ŝ of the records within bounds.
+        """Draw one data set per trial and return its exact statistics: the sum s, and ŝ of the records within bounds.
 
-        Sums of bounded records are drawn directly; unbounded records are drawn one by one, at most 2¹⁶ at a time.
+        Sums of bounded records are drawn directly. Unbounded records are drawn in batches of at most 2¹⁶.
 
         Parameters
         ----------
         rng : numpy.random.Generator
         theta : array_like, shape (trials, p)
         n : int
-            Records a trial, ≥ 1.
+            Records per trial, ≥ 1.
         bounds : tuple of float, optional
             See `validate_bounds`.
 
@@ -245,12 +247,12 @@ class Family:
         return draw_sums(rng, self._draw, values, n, checked)
 
     def statistics(self, data: ArrayLike, bounds: Bounds | None = None) -> tuple[Floats, Floats]:
-        """Return the noise-free statistics of one data set: the sum s, and ŝ of the records within bounds.
+        """Return the exact statistics of one data set: the sum s, and ŝ of the records within bounds.
 
         Parameters
         ----------
         data : array_like, shape (n,), or (n, k) for the multinomial
-            One record a row; one-hot rows for the multinomial.
+            One record per row; one-hot rows for the multinomial.
         bounds : tuple of float, optional
             See `validate_bounds`.
 
@@ -262,7 +264,7 @@ class Family:
         Raises
         ------
         ValueError
-            If there is no record, or one outside the range of records.
+            If there is no record, or a record is outside the range of the family.
 
         Examples
         --------
@@ -271,7 +273,7 @@ class Family:
         (array([8.5]), array([1.5]))
         """
         records, checked = np.asarray(data, dtype=np.float64), self.validate_bounds(bounds)
-        require_records(records, self.name, self.record_range, self.whole_records)
+        require_records(records, self.name, self.record_range, self.integer_records)
         if self.name == "multinomial":
             s = records.sum(axis=0)
             return s, s.copy()
@@ -286,7 +288,7 @@ class Family:
         ----------
         prior : array_like, shape (h,)
         s : array_like, shape (..., d)
-            Not checked against the support: the naive method puts noisy statistics in.
+            Not checked against the support, as the naive method passes noisy statistics.
         n : int
             Number of records, ≥ 1.
 
@@ -314,10 +316,10 @@ class Family:
         return np.stack(np.broadcast_arrays(*self._update(hyperparameters, statistic, n)), axis=-1)
 
     def sensitivity(self, bounds: Bounds | None = None) -> float:
-        """Return Δ, the largest ℓ₁ move of the released statistic when one record is replaced.
+        """Return Δ, the largest ℓ₁ change of the released statistic when one record is replaced.
 
-        With bounds, a record contributes itself if it lies in [a, b] and 0 if not, so that the contribution moves by at
-        most the spread of {0} ∪ [a, b]: max(|a|, |b|, b − a).
+        With bounds, a record in [a, b] contributes its value and any other contributes 0. The contribution changes by
+        at most the diameter of {0} ∪ [a, b], max(|a|, |b|, b − a).
 
         Parameters
         ----------
@@ -347,10 +349,10 @@ class Family:
         return max(abs(a), abs(b), b - a)
 
     def region_moments(self, theta: ArrayLike, bounds: Bounds) -> Moments:
-        """Return the distribution of one record over the three regions x < a, a ≤ x ≤ b, x > b.
+        """Return probability, mean and variance of one record in each of the regions x < a, a ≤ x ≤ b, x > b.
 
-        The records of a region sum to a total with mean n·q·μ and variance n·q·Σ + n·q·(1 − q)·μ²; the totals of two
-        regions have covariance −n·q_r·q_s·μ_r·μ_s, as one multinomial distribution splits the n records.
+        The sum of the records in a region has mean n·q·μ and variance n·q·Σ + n·q·(1 − q)·μ². The sums over two regions
+        have covariance −n·q_r·q_s·μ_r·μ_s, because the numbers of records per region are multinomial.
 
         Parameters
         ----------
@@ -362,8 +364,8 @@ class Family:
         Returns
         -------
         q, mean, variance : ndarray of float64, shape theta.shape + (3,)
-            Probability of the region (lower, centre, upper), and mean μ and variance Σ of a record known to lie in it.
-            Accurate to a relative 1e-10 where q is above 1e-250 (Poisson: and θ below 1e5). Empty regions have q = 0.
+            Probability of the region (lower, centre, upper), and mean μ and variance Σ of a record given that it lies
+            in the region. Relative error below 1e-10 if q > 1e-250 (and θ < 1e5 for Poisson). Empty regions have q = 0.
 
         Raises
         ------

@@ -1,7 +1,7 @@
 """Posterior draws of θ given noisy sufficient statistics: Algorithm 1 of P4, for binomial and multinomial records.
 
-The records' sum s is never seen, only y = s + Lap(noise_scale) a component. The sampler walks through θ, s and the
-variances σ² of the noise, which is N(0, σ²) with σ² ~ Exp(mean 2·noise_scale²):
+The sum s of the records is unobserved; each component of y = s + Lap(noise_scale) is observed. The sampler alternates
+between θ, s and the noise variances σ². Given σ² ~ Exp(mean 2·noise_scale²) the noise is N(0, σ²):
 
     s  | θ, σ², y   N(nμ, nΣ)·N(y, diag σ²) restricted to s ≥ 0 with Σs = n; μ, Σ the moments of one record,
     σ² | s, y       1/σ² ~ InverseGaussian(mean 1/(noise_scale·|y − s|), shape 1/noise_scale²),
@@ -46,7 +46,7 @@ def sample_gibbs(
     Parameters
     ----------
     rng : numpy.random.Generator
-        Of this trial alone; the chains use it one after the other.
+        Generator of this trial, used by the chains one after the other.
     family : {"binomial", "multinomial"}
         A key of `FAMILIES` with bounded records.
     prior : array_like, shape (2,) or (k,)
@@ -54,16 +54,16 @@ def sample_gibbs(
     n : int
         Number of records, public, ≥ 1.
     noisy_statistics : array_like, shape (1,) or (k,)
-        y: the noisy number of ones, or of records in each cell. Finite, of any size and sign.
+        y: the noisy number of ones, or of records per category. Finite, of any size and sign.
     noise_scale : float
         Scale of the Laplace noise on each component, Δ/ε > 0, in records.
     n_chains, n_burn_in, n_draws : int
-        Chains, each started from a draw of the prior; iterations to forget (≥ 0) and to keep (≥ 1) of each.
+        Number of chains, each started from a prior draw; discarded (≥ 0) and returned (≥ 1) iterations per chain.
 
     Returns
     -------
     ndarray of float64, shape (n_chains, n_draws) or (n_chains, n_draws, k)
-        θ, the probability of a one, or of each cell.
+        θ, the probability of a one, or of each category.
 
     Raises
     ------
@@ -72,20 +72,20 @@ def sample_gibbs(
 
     Notes
     -----
-    **Stationary distribution.** P4 keeps two views of (θ, s): the exact model when it draws θ, its normal approximation when it
-    draws s. The two conditionals, Beta(α + s, β + n − s) and N(nθ, nθ(1 − θ)) cut to [0, n], belong to no common joint
-    distribution, so that the chain has a stationary distribution of its own, which tends to the posterior as n → ∞. It is not the
-    posterior of the normal model either: there, θ's conditional would hold the density N(s; nθ, nθ(1 − θ)) and, in its
-    denominator, the mass on [0, n]. Both conditionals do have the exact means (linear) and variances (quadratic):
-    without data (noise_scale → ∞) and without the cut, mean and variance of θ are exactly the prior's.
+    **Stationary distribution.** P4 draws θ from its conditional in the exact model, and s from its conditional in the
+    normal approximation. The conditionals Beta(α + s, β + n − s) and N(nθ, nθ(1 − θ)), truncated to [0, n], belong to
+    no common joint distribution. The stationary distribution of the chain tends to the posterior as n → ∞. It is not
+    the posterior of the normal model either: in that model the conditional of θ contains the density
+    N(s; nθ, nθ(1 − θ)) divided by its mass on [0, n]. Both conditionals have the exact means (linear) and variances
+    (quadratic). Without data (noise_scale → ∞) and without truncation, θ has exactly the prior mean and variance.
 
-    **Mixing.** A step moves θ by about its standard error in n records. Where noise and prior leave θ much wider than
-    that, successive draws are close: judge a run by its effective sample size.
+    **Mixing.** A step moves θ by about its standard error in n records. If noise and prior leave a much wider
+    posterior, successive draws are strongly correlated, so check the effective sample size of a run.
 
     **Multinomial.** nΣ = n(diag θ − θθᵀ) is singular. It is the covariance of independent N(nθⱼ, nθⱼ) given that their
-    sum is n; the noise multiplies each by a factor of its own; so s is k independent normal variables given their sum,
-    which takes O(k) operations and no inverse. Draws with a negative component are rejected, at most four times; then
-    exact pairwise draws take over, which stay cheap for many cells and for y far outside the simplex.
+    sum is n, and the likelihood of y factorises over components. So s is a vector of k independent normal variables
+    given their sum, which takes O(k) operations and no inverse. Draws with a negative component are rejected, at most
+    four times. Exact pairwise draws follow, which remain cheap for many categories and for y far outside the simplex.
 
     References
     ----------
@@ -112,15 +112,15 @@ def sample_gibbs(
         failed = run_multinomial(rng, starts, alpha, n, noisy, scale, n_burn_in, draws)
     if failed >= 0:
         raise ValueError(
-            f"a truncated normal must be drawn within its tries, got none at iteration {failed} with "
+            f"a truncated normal must be drawn within a bounded number of tries, got none at iteration {failed} with "
             f"family={family!r}, prior={alpha.tolist()}, n={n}, noisy_statistics={noisy.tolist()}, "
-            f"noise_scale={scale}; check for numbers beyond the range of doubles"
+            f"noise_scale={scale}; check for values that overflow"
         )
     return draws
 
 
 def validate_run(rng: np.random.Generator, n_chains: int, n_burn_in: int, n_draws: int) -> None:
-    """Refuse what is not a generator, or not a whole number of chains and iterations.
+    """Check the generator and the numbers of chains and iterations.
 
     Parameters
     ----------
@@ -140,14 +140,14 @@ def validate_run(rng: np.random.Generator, n_chains: int, n_burn_in: int, n_draw
     >>> validate_run(np.random.default_rng(1), n_chains=4, n_burn_in=0, n_draws=500)
     """
     if not isinstance(rng, np.random.Generator):
-        raise ValueError(f"rng must be a numpy.random.Generator, got {rng!r}; pass the trial's own generator")
+        raise ValueError(f"rng must be a numpy.random.Generator, got {rng!r}; pass the generator of the trial")
     for name, value, least in (("n_chains", n_chains, 1), ("n_burn_in", n_burn_in, 0), ("n_draws", n_draws, 1)):
         if not (isinstance(value, Integral) and value >= least):
-            raise ValueError(f"{name} must be a whole number >= {least}, got {value}; correct the run's length")
+            raise ValueError(f"{name} must be an integer >= {least}, got {value}; correct it")
 
 
 def validate_statistics(noisy_statistics: ArrayLike, size: int) -> NDArray[np.float64]:
-    """Return one release of noisy statistics as a new float64 array, refusing a wrong length and what is not finite.
+    """Return one release of noisy statistics as a new float64 array and check its shape and values.
 
     Parameters
     ----------

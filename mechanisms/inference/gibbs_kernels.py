@@ -1,8 +1,8 @@
-"""The loops of the Gibbs samplers of P4: Algorithm 1 (in `gibbs`) and 2 (in `truncated_gibbs`).
+"""Compiled loops of the Gibbs samplers of P4: Algorithm 1 (in `gibbs`) and Algorithm 2 (in `truncated_gibbs`).
 
-Both algorithms draw noise variances and truncated normals, and a kernel calls only kernels of its own file: hence one
-file for the two. Every loop takes the chains' starting points, fills the draws in place and returns the number of the
-first iteration that failed, or −1. Arguments are trusted here; the modules above check them.
+Both algorithms draw noise variances and truncated normals, and kernels call only kernels in the same file, so both are
+in this file. Every loop takes the starting points of the chains, fills `draws` in place and returns the index of the
+first iteration that failed, or −1. The calling modules validate the arguments.
 
 One iteration draws the sums given θ, the noise variances given the sums, and θ given the sums. The Laplace noise of
 scale b is N(0, σ²) with σ² ~ Exp(mean 2b²) (Park & Casella, "The Bayesian Lasso", JASA 103(482), 2008).
@@ -37,18 +37,18 @@ __all__ = [
 
 EXPONENTIAL, POISSON, NORMAL = 0, 1, 2
 
-_MAX_TRIES = 200  # each try succeeds with probability > .45 whatever the inputs, unless one of them is not a number
-_JOINT_TRIES = 4  # of the plain joint draw, before the draws that cannot fail
-_TINY = 1e-300  # keeps a noise variance that underflows off zero, so that weights are never 0/0
+_MAX_TRIES = 200  # each try succeeds with probability > .45 for all inputs except NaN
+_JOINT_TRIES = 4  # plain joint draws before the conditional draws
+_TINY = 1e-300  # added to noise variances, which may underflow, so that weights are never 0/0
 
 
 @kernel
 def draw_noise_variance(rng, distance, noise_scale):
     """Draw σ² given the noise z, distance = |z|: 1/σ² ~ InverseGaussian(mean 1/(b|z|), shape 1/b²).
 
-    The two roots of Michael, Schucany & Haas (1976), σ² = b·r and b·z²/r, are written with
-    r = |z| + h + √(h(h + 2|z|)), h = bν²/2, ν ~ N(0, 1), a sum of positive terms: at |z| = 0, where the mean is
-    infinite, it is exact as it stands (σ² = b²ν²).
+    The two roots of Michael, Schucany & Haas (1976), σ² = b·r and b·z²/r, are computed from
+    r = |z| + h + √(h(h + 2|z|)), h = bν²/2, ν ~ N(0, 1), a sum of positive terms. The formula is also exact at
+    |z| = 0, where the mean is infinite (σ² = b²ν²).
     """
     nu = rng.standard_normal()
     half = 0.5 * noise_scale * nu * nu
@@ -60,7 +60,7 @@ def draw_noise_variance(rng, distance, noise_scale):
 
 @kernel
 def draw_truncated_normal(rng, mean, std, lower, upper):
-    """Draw from N(mean, std²) restricted to [lower, upper]; return the draw and whether it succeeded."""
+    """Draw from N(mean, std²) restricted to [lower, upper]; return the draw and a success flag."""
     if std == 0.0:
         return min(max(mean, lower), upper), True
     a, b = (lower - mean) / std, (upper - mean) / std
@@ -87,7 +87,7 @@ def _draw_tail(rng, start, width):
     """Draw x − start for x ~ N(0, 1) restricted to [start, start + width], start > 0.
 
     Robert, "Simulation of truncated normal variables", Statistics and Computing 5, 1995: an exponential proposal with
-    the best rate, here cut at the width. The density ratio is written in x − start, so that nothing cancels far out.
+    the optimal rate, here truncated at `width`. Using x − start in the density ratio avoids cancellation in the tail.
     """
     gap = 2.0 / (start + math.hypot(start, 2.0))  # rate − start
     rate = start + gap
@@ -120,7 +120,7 @@ def run_binomial(rng, starts, alpha, beta, n, noisy, noise_scale, n_burn_in, dra
                 if not ok:
                     return chain * (n_burn_in + n_draws) + n_burn_in + iteration
             noise_variance = draw_noise_variance(rng, abs(noisy - s), noise_scale)
-            # 1 − θ comes from its own gamma variable, and keeps its digits where θ rounds to one.
+            # 1 − θ has its own gamma variable, which stays accurate when θ rounds to one.
             theta, other = rng.standard_gamma(alpha + s), rng.standard_gamma(beta + (n - s))
             total = theta + other
             theta /= total
@@ -162,12 +162,12 @@ def run_multinomial(rng, starts, prior, n, noisy, noise_scale, n_burn_in, draws)
 
 @kernel
 def draw_sums_given_total(rng, centres, variances, total, sums):
-    """Update `sums` (k,) by a step that keeps the distribution of independent N(centre, variance) given s ≥ 0, Σs = total.
+    """Update `sums` (k,) by a step that leaves independent N(centre, variance) given s ≥ 0, Σs = total invariant.
 
-    A plain draw x conditioned on its sum is x + v·(total − Σx)/Σv. Where it is not ≥ 0 after a few tries, which
-    happens with a probability that does not depend on the present sums, two Gibbs sweeps take its place: cell by cell
-    against a pivot, s_j and s_pivot anew given their total, a truncated normal. The pivot is the cell of largest
-    variance, as it binds the others least, then a random one, in case the first is held at zero.
+    A plain draw x conditioned on its sum is x + v·(total − Σx)/Σv. If a few such draws have negative entries, which
+    happens with a probability independent of the current sums, two Gibbs sweeps replace them. A sweep redraws s_j and
+    s_pivot given their total, a truncated normal, for each category j. The pivot of the first sweep is the category
+    with the largest variance, which constrains the others least. The second is random, in case the first stays at 0.
     """
     k = sums.size
     proposal = np.empty(k)
@@ -210,7 +210,7 @@ def _sweep_pairs(rng, centres, variances, pivot, sums):
 
 @kernel
 def _log_ndtr(x):
-    """Return ln Φ(x); below −37 by its asymptotic series, where erfc leaves the doubles."""
+    """Return ln Φ(x), by its asymptotic series below −37, where erfc underflows."""
     if x > -37.0:
         return math.log(0.5 * math.erfc(-x * math.sqrt(0.5)))
     w = 1.0 / (x * x)
@@ -219,9 +219,9 @@ def _log_ndtr(x):
 
 @kernel
 def _log_sides(deviation, variance, noise_scale):
-    """Return the logs of the two parts, up to ln 2b, of the density of N(0, variance) + Lap(noise_scale).
+    """Return the logs, up to ln 2b, of the parts of the density of N(0, variance) + Lap(noise_scale) by noise sign.
 
-    The parts are those of a noise ≥ 0 and of a noise < 0.
+    The first part is that of noise ≥ 0, the second that of noise < 0.
     """
     std = math.sqrt(variance)
     shift = variance / noise_scale
@@ -239,9 +239,9 @@ def _log_add(x, y):
 
 @kernel
 def centre_moments(kind, theta, origin, steps_per_unit, coefficients):
-    """Return, for one record, mean and variance of t(x)·1[centre] and of t(x), and the product of the outer means.
+    """Return mean and variance of t(x)·1[centre] and of t(x) for one record x, and the product of the outer means.
 
-    See `mechanisms.inference.truncated_gibbs.RegionTable` for the table.
+    The arguments are the fields of `mechanisms.inference.truncated_gibbs.RegionTable`.
     """
     if kind == EXPONENTIAL:
         u = math.log(theta)
@@ -255,7 +255,7 @@ def centre_moments(kind, theta, origin, steps_per_unit, coefficients):
         mean_unit = variance = 1.0
     n_cells = coefficients.shape[0]
     position = (u - origin) * steps_per_unit
-    # Written so that "not a number" ends in the first cell, not outside the table.
+    # The condition is false for NaN, which selects the first table cell instead of an index out of range.
     position = min(position, float(n_cells)) if position > 0.0 else 0.0
     cell = min(int(position), n_cells - 1)
     t = position - cell
@@ -268,7 +268,7 @@ def centre_moments(kind, theta, origin, steps_per_unit, coefficients):
 
 @kernel
 def draw_conjugate(rng, kind, prior, n, total):
-    """Draw θ given the sum of all n records; n = 0 and total = 0 draw from the prior."""
+    """Draw θ given the sum of all n records; with n = 0 and total = 0, draw from the prior."""
     if kind == EXPONENTIAL:
         return rng.standard_gamma(prior[0] + n) / (prior[1] + total)
     if kind == POISSON:
@@ -279,7 +279,7 @@ def draw_conjugate(rng, kind, prior, n, total):
 
 @kernel
 def split_moments(n, moments):
-    """Return mean and variance of the sums over the centre and over the rest, and their covariance."""
+    """Return means and variances of the sums over the centre and the rest, and their covariance."""
     centre_mean, centre_variance, mean, variance, _ = moments
     rest_mean = mean - centre_mean
     covariance = -centre_mean * rest_mean
@@ -289,7 +289,7 @@ def split_moments(n, moments):
 
 @kernel
 def _residual(mean, variance, covariance, other, other_mean, other_variance):
-    """Return mean and variance of one normal variable given the value of another."""
+    """Return mean and variance of a normal variable given the value of a second one."""
     slope = covariance / other_variance if other_variance > 0.0 else 0.0
     return mean + slope * (other - other_mean), max(variance - slope * covariance, 0.0)
 
@@ -298,7 +298,7 @@ def _residual(mean, variance, covariance, other, other_mean, other_variance):
 def update_sums(rng, split, noisy, noise_variance, low, high, least_total, centre, rest):
     """Draw (centre, rest) given θ, σ² and y, restricted to low ≤ centre ≤ high and centre + rest ≥ least_total.
 
-    A few plain joint draws, then one draw of each given the other: see `draw_sums_given_total`.
+    Try a few plain joint draws, then draw each given the other, as in `draw_sums_given_total`.
     """
     centre_mean, centre_variance, rest_mean, rest_variance, covariance = split
     weight = centre_variance / (centre_variance + noise_variance)
@@ -333,7 +333,7 @@ def draw_sums(rng, split, noisy, noise_scale):
     centre_mean, centre_variance, rest_mean, rest_variance, covariance = split
     std, shift = math.sqrt(centre_variance), centre_variance / noise_scale
     above, below = _log_sides(noisy - centre_mean, centre_variance, noise_scale)
-    # A noise >= 0 leaves the centre below y, where the Laplace factor moves its normal distribution upwards; and conversely.
+    # Noise >= 0 means centre <= y, where the Laplace factor shifts the normal mean upwards, and conversely.
     if math.log(rng.random()) <= above - _log_add(above, below):
         centre, ok = draw_truncated_normal(rng, centre_mean + shift, std, -np.inf, noisy)
     else:
@@ -346,10 +346,11 @@ def draw_sums(rng, split, noisy, noise_scale):
 def run_truncated(
     rng, kind, jumps, starts, prior, n, noisy, noise_scale, low, high, least_total, table, n_burn_in, draws
 ):
-    """Fill `draws` (n_chains, n_draws) with θ by Algorithm 2, corrected; `table` is (origin, steps per unit, cubics).
+    """Fill `draws` (n_chains, n_draws) with θ by the corrected Algorithm 2.
 
-    With `jumps`, each iteration ends with a joint move of θ, the sums and σ²: θ' from the prior and the rest given θ'
-    and y, accepted with probability p(y | θ')/p(y | θ).
+    `table` is (origin, steps_per_unit, coefficients). With `jumps`, each iteration ends with a joint move of θ, the
+    sums and σ²: θ' is drawn from the prior and the rest given θ' and y, and the move is accepted with probability
+    min(1, p(y | θ')/p(y | θ)).
     """
     n_chains, n_draws = draws.shape
     for chain in range(n_chains):
@@ -369,7 +370,7 @@ def run_truncated(
                 new_theta = draw_conjugate(rng, kind, prior, 0, 0.0)
                 new_split = split_moments(n, centre_moments(kind, new_theta, *table))
                 least = log_marginal(split, noisy, noise_scale) - rng.standard_exponential()
-                # E exp(−|d − Z|/b) ≤ E exp(±(d − Z)/b): most proposals fail by this bound and cost no more than it.
+                # E exp(−|d − Z|/b) ≤ E exp(±(d − Z)/b): this cheap bound rejects most proposals.
                 bound = 0.5 * new_split[1] / (noise_scale * noise_scale) - abs(noisy - new_split[0]) / noise_scale
                 if bound >= least and log_marginal(new_split, noisy, noise_scale) >= least:
                     new_centre, new_rest, ok = draw_sums(rng, new_split, noisy, noise_scale)
@@ -389,7 +390,7 @@ def run_truncated_published(rng, kind, starts, prior, n, noisy, noise_scale, lea
         theta = starts[chain]
         noise_variance = 2.0 * noise_scale * noise_scale * rng.standard_exponential() + _TINY
         for iteration in range(-n_burn_in, n_draws):
-            # Line 6: three independent regions; the variances of the outer two add up without their covariance.
+            # Line 6 treats the three regions as independent: the outer variances are added without their covariance.
             moments = centre_moments(kind, theta, *table)
             centre_mean, centre_variance, rest_mean, rest_variance, _ = split_moments(n, moments)
             rest_variance += 2.0 * n * moments[4]

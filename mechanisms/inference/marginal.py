@@ -1,11 +1,11 @@
-"""The posterior of a parameter given a noisy statistic, without Markov chains: one-parameter families of P4.
+"""Posterior of a parameter given a noisy statistic, by quadrature, for the one-parameter families of P4.
 
-P4's Gibbs samplers treat the statistic given θ as Normal(m(θ), V(θ)). With that approximation the statistic integrates
-out: y | θ is a Normal ∗ Laplace convolution of closed form, and p(θ | y) ∝ p(θ)·p(y | θ) is integrated on the panels of
-`mechanisms.inference.adaptive_grid`.
+P4's Gibbs samplers treat the statistic given θ as Normal(m(θ), V(θ)). Under this approximation the statistic can be
+integrated out: y | θ is a Normal ∗ Laplace convolution in closed form, and p(θ | y) ∝ p(θ)·p(y | θ) is integrated on
+the panels of `mechanisms.inference.adaptive_grid`.
 
-The posterior may have several modes, since the mean of a truncated statistic first rises and then falls with θ. Panels
-are therefore given up only if the range of means they cover cannot explain y, never because their nodes saw little.
+The posterior may have several modes, because the mean of a truncated statistic first rises and then falls with θ.
+Panels are therefore discarded only if a bound over the range of their means is negligible, not on their nodes alone.
 
 References
 ----------
@@ -33,13 +33,13 @@ __all__ = ["MarginalPosterior", "log_normal_laplace", "marginal_posterior", "val
 Floats = NDArray[np.float64]
 
 _PRIOR_REACH = 700.0  # nats by which the prior density has fallen at the ends of the range
-_SMALLEST = -345.0  # log of the smallest θ (or 1 − θ), whose square is a double
-_MIN_SHAPE = 0.1  # a prior with smaller ones has more than 1e-15 of its mass below the smallest θ
+_SMALLEST = -345.0  # log of the smallest θ (or 1 − θ); its square does not underflow
+_MIN_SHAPE = 0.1  # with a smaller shape, more than 1e-15 of the prior mass lies below the smallest θ
 
 
 @dataclass(frozen=True)
 class _Coordinate:
-    """A coordinate φ for θ in which the prior's log density is concave and falls on both sides."""
+    """Coordinate φ of θ in which the prior log density is concave and falls on both sides."""
 
     from_theta: Callable[[Floats], Floats]
     to_theta: Callable[[Floats], Floats]
@@ -92,9 +92,9 @@ def log_normal_laplace(deviation: ArrayLike, variance: ArrayLike, noise_scale: A
 
     With λ = 1/b and the scaled complementary error function erfcx(z) = exp(z²)·erfc(z),
 
-        p(d) = (λ/4)·exp(−d²/2V)·[erfcx((λV − |d|)/√(2V)) + erfcx((λV + |d|)/√(2V))];
+        p(d) = (λ/4)·exp(−d²/2V)·[erfcx((λV − |d|)/√(2V)) + erfcx((λV + |d|)/√(2V))].
 
-    where the first argument is negative, its growth is taken out of the bracket.
+    If the first argument is negative, its exponential growth is factored out of the bracket.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ def log_normal_laplace(deviation: ArrayLike, variance: ArrayLike, noise_scale: A
     Returns
     -------
     ndarray of float64
-        Of the broadcast shape.
+        Log densities, of the broadcast shape.
 
     Examples
     --------
@@ -116,7 +116,7 @@ def log_normal_laplace(deviation: ArrayLike, variance: ArrayLike, noise_scale: A
     array([ -2.0342, -50.8863])
     """
     d, rate = np.abs(deviation), 1.0 / np.asarray(noise_scale, dtype=np.float64)
-    # A variance of zero is that of the smallest normal distribution whose square root is still a double.
+    # Replace zero by a variance whose square root does not underflow.
     v = np.maximum(variance, 1e-300)
     with np.errstate(over="ignore", under="ignore"):
         root = np.sqrt(2 * v)
@@ -129,15 +129,15 @@ def log_normal_laplace(deviation: ArrayLike, variance: ArrayLike, noise_scale: A
 
 @dataclass(frozen=True, eq=False)
 class MarginalPosterior:
-    """The posterior of θ in each of many trials; build it with `marginal_posterior`.
+    """Posterior of θ in each of many trials; build it with `marginal_posterior`.
 
-    The distribution function is tabulated in a coordinate φ (log θ for Gamma priors, logit θ for Beta priors, θ for
-    Normal priors) at points of its own in every trial, with its derivative; between points it is a cubic polynomial.
+    The distribution function and its derivative are tabulated in a coordinate φ (log θ for Gamma priors, logit θ for
+    Beta priors, θ for Normal priors), at separate points in each trial. Between points it is a cubic polynomial.
 
     Parameters
     ----------
     family : str
-        The family's name.
+        Name of the family.
     points : ndarray of float64, shape (trials, g)
         φ, ascending; panel ends are listed twice, and short rows repeat their last point.
     cdf_values, density : ndarray of float64, shape (trials, g)
@@ -154,7 +154,7 @@ class MarginalPosterior:
 
     @property
     def grid(self) -> Floats:
-        """The points as values of θ, shape (trials, g)."""
+        """Points as values of θ, shape (trials, g)."""
         return _COORDINATES[self.family].to_theta(self.points)
 
     def mean(self) -> Floats:
@@ -162,7 +162,7 @@ class MarginalPosterior:
         return self.means
 
     def cdf(self, theta: ArrayLike) -> Floats:
-        """Return Pr[θ' ≤ θ | y] in each trial: Cook's quantile if θ generated the trial.
+        """Return Pr[θ' ≤ θ | y] in each trial, the PIT value if θ generated the trial.
 
         Parameters
         ----------
@@ -171,7 +171,7 @@ class MarginalPosterior:
 
         Returns
         -------
-        ndarray of float64, of the same shape
+        ndarray of float64, with the same shape
 
         Raises
         ------
@@ -180,14 +180,14 @@ class MarginalPosterior:
         """
         values = FAMILIES[self.family].validate_parameters(theta)
         self._require_trials("theta", values)
-        with np.errstate(divide="ignore"):  # the ends of the parameter space
+        with np.errstate(divide="ignore"):  # ends of the parameter space
             phi = _COORDINATES[self.family].from_theta(values)
         found = np.empty((len(values), values.size // len(values)))
         interpolate(self.points, self.cdf_values, self.density, phi.reshape(found.shape), found)
         return found.reshape(values.shape)
 
     def sample(self, uniforms: ArrayLike) -> Floats:
-        """Draw θ by inverting the distribution function, one draw a uniform.
+        """Draw θ by inverting the distribution function, one draw per uniform.
 
         Parameters
         ----------
@@ -196,7 +196,7 @@ class MarginalPosterior:
 
         Returns
         -------
-        ndarray of float64, of the same shape
+        ndarray of float64, with the same shape
 
         Raises
         ------
@@ -215,12 +215,12 @@ class MarginalPosterior:
         if values.ndim not in (1, 2) or len(values) != len(self.means):
             raise ValueError(
                 f"{name} must have shape ({len(self.means)},) or ({len(self.means)}, m), got {values.shape}; "
-                "pass one row a trial"
+                "pass one row per trial"
             )
 
 
 def validate_marginal_prior(family: str, prior: ArrayLike) -> tuple[float, ...]:
-    """Return the hyperparameters as floats, refusing those that `marginal_posterior` cannot take.
+    """Return the hyperparameters as floats and check that `marginal_posterior` supports them.
 
     Parameters
     ----------
@@ -236,7 +236,7 @@ def validate_marginal_prior(family: str, prior: ArrayLike) -> tuple[float, ...]:
     Raises
     ------
     ValueError
-        If they are not a proper prior, or a Beta or Gamma shape is below 0.1.
+        If the prior is not proper, or a Beta or Gamma shape is below 0.1.
 
     Examples
     --------
@@ -262,19 +262,19 @@ def marginal_posterior(
 ) -> MarginalPosterior:
     """Return the posterior of θ given y = ŝ + Lap(noise_scale) in each trial, ŝ | θ ≈ Normal(m(θ), V(θ)).
 
-    m and V are the exact mean and variance of the (truncated) statistic of n records. The distribution function is
-    within 1e-6 of the posterior's under that approximation (3e-7 at most where it was measured).
+    m and V are the exact mean and variance of the (truncated) statistic of n records. The absolute error of the
+    distribution function under this approximation is below 1e-6 (the largest measured error is 3e-7).
 
     Parameters
     ----------
     family : str
         "binomial", "exponential", "poisson" or "normal".
     prior : array_like, shape (h,)
-        See `Family.validate_prior`; Beta and Gamma parameters (but for the rate) ≥ 0.1.
+        See `Family.validate_prior`; Beta and Gamma parameters (except the rate) ≥ 0.1.
     n : int
         Number of records, ≥ 1, public.
     noisy_statistics : array_like, shape (trials,) or (trials, 1)
-        y, finite. A trial takes about 30 kB.
+        y, finite. A trial uses about 30 kB of memory.
     noise_scale : float
         b = Δ/ε > 0, in units of the statistic.
     bounds : tuple of float, optional
@@ -307,13 +307,13 @@ def marginal_posterior(
     if y.ndim != 1 or y.size == 0 or not np.all(np.isfinite(y)):
         raise ValueError(
             f"noisy_statistics must be finite, of shape (trials,) or (trials, 1), got shape {y.shape}; "
-            "pass one number a trial"
+            "pass one number per trial"
         )
     low, high = coordinate.interval(hyperparameters)
     root_width = (high - low) / ROOT_PANELS
 
     def evaluate(trial: NDArray[np.int64], panel: NDArray[np.int64]) -> tuple[Floats, Floats]:
-        """Return the log integrand at the nodes of each trial's panel, and a bound of it on the panel."""
+        """Return the log integrand at the nodes of each panel, and an upper bound of it on the panel."""
         distinct, which = np.unique(panel, return_inverse=True)
         phi = panel_nodes(distinct, low, root_width)
         log_prior = coordinate.log_prior(phi, hyperparameters)
@@ -334,7 +334,7 @@ def marginal_posterior(
 def _statistic_moments(
     family: str, theta: Floats, phi: Floats, n: int, bounds: tuple[float, float] | None
 ) -> tuple[Floats, Floats]:
-    """Return mean and variance of the statistic of n records, exact at finite n."""
+    """Return the exact mean and variance of the statistic of n records."""
     if bounds is None:
         return n * theta, n * theta * special.expit(-phi)
     q, mean, variance = FAMILIES[family].region_moments(theta, bounds)

@@ -1,23 +1,23 @@
-"""Maximum mean discrepancy between two samples on the line, unbiased, without the quadratic sum over pairs.
+"""Unbiased maximum mean discrepancy of two univariate samples in linear time.
 
 With k(p, q) = exp(−(p − q)²/2b²), draws x₁, …, xₘ of P and y₁, …, yₙ of Q, and b = 1 in P4,
 
     MMD² = Σ_{i≠j} k(xᵢ, xⱼ)/(m(m−1)) + Σ_{i≠j} k(yᵢ, yⱼ)/(n(n−1)) − 2·Σ_{i,j} k(xᵢ, yⱼ)/(mn).
 
-**Characteristic functions.** In units of b, the kernel is the Fourier integral of the N(0, 1) density. On data with
-distances up to D, the trapezoidal rule with step h = 2π/(D + c) up to frequency c gives it as a short cosine sum,
+**Characteristic functions.** In units of b, the kernel is the Fourier transform of the N(0, 1) density. For distances
+up to D, the trapezoidal rule with step h = 2π/(D + c) up to frequency c approximates it by a short cosine sum,
 
     k(p, q) ≈ Σ_l w_l·cos(l·h·(p − q)),  l = 0, …, ⌈c(D + c)/2π⌉,  w_l = h·√(2/π)·exp(−(lh)²/2), w₀ half of that,
 
-with an error below 2.01·exp(−c²/2) (the images of the kernel at distance c and more) + erfc(c/√2) (the frequencies left
-out): 1e-17 with c = 9. With ψ_l the mean of exp(i·l·h·x) over a sample and K = Σ w_l,
+with an error below 2.01·exp(−c²/2) (aliases of the kernel at distance c and more) + erfc(c/√2) (omitted frequencies),
+which is 1e-17 for c = 9. With ψ_l the mean of exp(i·l·h·x) over a sample and K = Σ w_l,
 
     MMD² = Σ w_l·|ψ_l(x) − ψ_l(y)|² − (K − Σ w_l·|ψ_l(x)|²)/(m−1) − (K − Σ w_l·|ψ_l(y)|²)/(n−1).
 
-Nearly equal samples have nearly equal ψ, so nothing of the size of the kernel is subtracted but what m − 1 divides. The
-cost is m + n times the number of frequencies, 15 on the unit interval.
+Nearly equal samples have nearly equal ψ, so cancellation affects only the terms that are divided by m − 1 or n − 1. The
+cost is m + n times the number of frequencies, which is 15 on the unit interval.
 
-**Far-flung samples** (D > 300 b) are sorted instead, and summed over the pairs closer than c, as the others have
+**Widely spread samples** (D > 300 b) are sorted, and the sum runs over the pairs closer than c. All other pairs have
 k < 3e-18.
 
 References
@@ -43,21 +43,21 @@ _WIDEST = 300.0
 
 
 def mmd2(x: ArrayLike, y: ArrayLike, bandwidth: float = 1.0) -> NDArray[np.float64]:
-    """Return the unbiased MMD² of two samples, with a Gaussian kernel, for many trials at once.
+    """Return the unbiased MMD² of two samples with a Gaussian kernel, vectorised over trials.
 
     Parameters
     ----------
     x : array_like, shape (..., m)
         Draws of one distribution, m ≥ 2, finite; leading axes are trials.
     y : array_like, shape (..., n)
-        Draws of the other, n ≥ 2, with the same leading axes.
+        Draws of the other distribution, n ≥ 2, with the same leading axes.
     bandwidth : float
         b > 0, in units of the draws.
 
     Returns
     -------
     ndarray of float64, shape (...)
-        Estimates of MMD² ≥ 0, themselves of either sign, with absolute error below 1e-13.
+        Estimates of MMD², with rounding error below 1e-13. Unbiased estimates may be negative.
 
     Raises
     ------
@@ -66,11 +66,11 @@ def mmd2(x: ArrayLike, y: ArrayLike, bandwidth: float = 1.0) -> NDArray[np.float
 
     Notes
     -----
-    P4 pairs the samples (m = n) and leaves the m pairs (xᵢ, yᵢ) out of the last sum. With independent samples
-    they estimate the same thing, so all pairs are kept: unbiased as well, and with less variance.
+    P4 pairs the samples (m = n) and omits the m pairs (xᵢ, yᵢ) from the last sum. For independent samples the sum over
+    all pairs is unbiased too, and has a smaller variance.
 
-    Time grows with the range of the draws: 5000 and 5000 take 15 frequencies on the unit interval, 443 at 300
-    bandwidths. Beyond, a dense part of the draws costs all its pairs.
+    Time grows with the range of the draws: 15 frequencies on the unit interval, 443 for a range of 300 bandwidths. For
+    wider ranges the cost is quadratic in the number of draws within 9 bandwidths of each other.
 
     Examples
     --------
@@ -84,7 +84,7 @@ def mmd2(x: ArrayLike, y: ArrayLike, bandwidth: float = 1.0) -> NDArray[np.float
     if first.shape[:-1] != second.shape[:-1]:
         raise ValueError(
             f"x and y must have the same leading axes, got shapes {first.shape} and {second.shape}; "
-            "pass one row of draws a trial in both"
+            "pass one row of draws per trial in both"
         )
     if not (np.ndim(bandwidth) == 0 and math.isfinite(bandwidth) and bandwidth > 0):
         raise ValueError(f"bandwidth must be a finite number > 0, got {bandwidth}; pass 1.0 for the kernel of P4")
@@ -93,7 +93,7 @@ def mmd2(x: ArrayLike, y: ArrayLike, bandwidth: float = 1.0) -> NDArray[np.float
     rows = zip(first.reshape(-1, first.shape[-1]), second.reshape(-1, second.shape[-1]), strict=True)
     for trial, (row_x, row_y) in enumerate(rows):
         low, high = min(row_x.min(), row_y.min()), max(row_x.max(), row_y.max())
-        if high / 2 - low / 2 <= _WIDEST / 2 * bandwidth:  # halves do not overflow
+        if high / 2 - low / 2 <= _WIDEST / 2 * bandwidth:  # high - low may overflow
             centre = low / 2 + high / 2
             scaled_x, scaled_y = (row_x - centre) / bandwidth, (row_y - centre) / bandwidth
             found[trial] = _mmd2_by_frequencies(scaled_x, scaled_y, (high - low) / bandwidth, _CUTOFF)
@@ -133,7 +133,7 @@ def _mmd2_by_frequencies(x, y, distance, cutoff):
     cos_x, sin_x = _mean_rotations(x, step, n_frequencies)
     cos_y, sin_y = _mean_rotations(y, step, n_frequencies)
     between = within_x = within_y = 0.0
-    for frequency in range(n_frequencies):  # frequency zero cancels in all three
+    for frequency in range(n_frequencies):  # the terms of frequency zero cancel
         weight = step * math.sqrt(2 / math.pi) * math.exp(-0.5 * (step * (frequency + 1)) ** 2)
         between += weight * ((cos_x[frequency] - cos_y[frequency]) ** 2 + (sin_x[frequency] - sin_y[frequency]) ** 2)
         within_x += weight * (1 - cos_x[frequency] ** 2 - sin_x[frequency] ** 2)

@@ -1,17 +1,17 @@
-"""Conjugate posteriors that take a statistic at its word: the non-private posterior and the naive ones.
+"""Conjugate posteriors that ignore the privacy noise: the non-private posterior and the naive methods.
 
 ==================  ==================================  ===========================================
-method              the statistic it is given           private
+method              statistic                           private
 ==================  ==================================  ===========================================
 `non-private`       s, without noise                    no
 `naive`             y = s + Lap(Δ/ε)                    ε-DP if records are bounded; **no** if not
 `naive-truncated`   y = ŝ + Lap(Δ/ε), bounds [a, b]     ε-DP
 ==================  ==================================  ===========================================
 
-The naive methods treat noise as data: right as n → ∞, over-confident before. For unbounded records P4 lets `naive` see
-the sum s of *all* records with the noise Lap(b/ε) that would protect the truncated sum ŝ, which protects nobody here.
-`naive-truncated` is given what a private release holds. It takes ŝ for the sum of all n records, as n is the only
-number of records that is public; a record that was dropped counts as 0.
+The naive methods treat y as the exact statistic: they are consistent as n → ∞ and over-confident at finite n. For
+unbounded records P4 gives `naive` the sum s of *all* records with noise Lap(b/ε), the scale for the truncated sum ŝ.
+This release is not private. `naive-truncated` uses the private release of ŝ as if it were the sum of all n records,
+because the number of dropped records is not public; a dropped record counts as 0.
 
 References
 ----------
@@ -40,7 +40,7 @@ Floats = NDArray[np.float64]
 def naive_statistics(
     family: str, noisy_statistics: ArrayLike, n: int, bounds: tuple[float, float] | None = None
 ) -> Floats:
-    """Clip every component of noisy statistics to the values that n records can give it.
+    """Clip every component of noisy statistics to the range of the sum of n records.
 
     Parameters
     ----------
@@ -51,13 +51,13 @@ def naive_statistics(
     n : int
         Number of records, ≥ 1, public.
     bounds : tuple of float, optional
-        Public bounds, where y is a noisy sum of the records within them; None where it is one of all records.
+        Public bounds if y is a noisy sum of the records within them; None if y is a noisy sum of all records.
 
     Returns
     -------
     ndarray of float64, shape (trials, d)
-        Without bounds in [n·low, n·high], records lying in [low, high]: [0, n] for binomial and multinomial, [0, ∞) for
-        exponential and Poisson, untouched for the normal family. With bounds in [n·min(a, 0), n·max(b, 0)].
+        Without bounds, values in [n·low, n·high] for records in [low, high]: [0, n] for binomial and multinomial,
+        [0, ∞) for exponential and Poisson, unchanged for normal. With bounds, values in [n·min(a, 0), n·max(b, 0)].
 
     Raises
     ------
@@ -66,9 +66,9 @@ def naive_statistics(
 
     Notes
     -----
-    P4 does not say what its naive method does with y outside the support of s; its figures need an answer, as the
-    conjugate update may leave the parameter space. Ours keeps every update proper, and is deliberately no better than
-    naive: it does not round, and cells of a multinomial are clipped one by one, so that their sum may differ from n.
+    P4 does not specify its naive method for y outside the support of s, where the conjugate update may be improper.
+    Clipping keeps every update proper and makes no other correction. Statistics are not rounded, and the components
+    of a multinomial are clipped separately, so that their sum may differ from n.
 
     Examples
     --------
@@ -88,14 +88,14 @@ def naive_statistics(
 
 @dataclass(frozen=True, eq=False)
 class ConjugatePosterior:
-    """The conjugate posterior of θ in each of many trials; build it with `conjugate_posterior`.
+    """Conjugate posterior of θ in each of many trials; build it with `conjugate_posterior`.
 
     Parameters
     ----------
     family : str
-        The family's name.
+        Name of the family.
     parameters : ndarray of float64, shape (trials, h)
-        Hyperparameters of the posterior, in the order of the prior's.
+        Hyperparameters of the posterior, in the same order as in the prior.
     """
 
     family: str
@@ -109,7 +109,7 @@ class ConjugatePosterior:
         return first / (first + second) if self._is_beta else first / second
 
     def cdf(self, theta: ArrayLike) -> Floats:
-        """Return Pr[θ' ≤ θ] in each trial: Cook's quantile if θ generated the trial.
+        """Return Pr[θ' ≤ θ] in each trial, the PIT value if θ generated the trial.
 
         Parameters
         ----------
@@ -118,13 +118,13 @@ class ConjugatePosterior:
 
         Returns
         -------
-        ndarray of float64, of the same shape
-            For the multinomial each cell's own quantile, by its Beta marginal.
+        ndarray of float64, with the same shape
+            For the multinomial, values of the Beta marginal of each category.
 
         Raises
         ------
         ValueError
-            If the shape does not fit, or a value is outside the parameter space.
+            If the shape is not allowed, or a value is outside the parameter space.
 
         Examples
         --------
@@ -139,7 +139,7 @@ class ConjugatePosterior:
             shape = ", ".join(str(length) for length in (trials, *cells))
             raise ValueError(
                 f"theta must have shape ({shape}), or this with one more axis after the first, got {values.shape}; "
-                "pass one row a trial"
+                "pass one row per trial"
             )
         first, second = (marginal.reshape(trials, *(1,) * (plain_axes - 1), *cells) for marginal in self._marginals())
         if self._is_beta:
@@ -154,16 +154,16 @@ class ConjugatePosterior:
         Parameters
         ----------
         rng : numpy.random.Generator
-            Used by one trial after the other.
+            Generator that the trials use one after the other.
         size : int
-            Draws a trial, ≥ 1.
+            Draws per trial, ≥ 1.
 
         Returns
         -------
         ndarray of float64, shape (trials, size), or (trials, size, k) for the multinomial
         """
         if size != int(size) or size < 1:
-            raise ValueError(f"size must be a whole number >= 1, got {size}; pass the number of draws a trial")
+            raise ValueError(f"size must be an integer >= 1, got {size}; pass the number of draws per trial")
         distribution = FAMILIES[self.family]
         draws = np.stack([distribution.draw_parameters(rng, row, size) for row in self.parameters])
         return draws if self.family == "multinomial" else draws[..., 0]
@@ -175,14 +175,14 @@ class ConjugatePosterior:
     def _marginals(self) -> tuple[Floats, Floats]:
         """Return the two parameters of the Beta, Gamma or Normal distribution of θ, or of each of its components."""
         if self.family == "multinomial":
-            # The other cells' sum, not total minus cell, which cancels.
+            # Sum the other categories, because total - parameter cancels.
             others = 1.0 - np.eye(self.parameters.shape[1])
             return self.parameters, self.parameters @ others
         return self.parameters[:, 0], self.parameters[:, 1]
 
 
 def conjugate_posterior(family: str, prior: ArrayLike, n: int, statistics: ArrayLike) -> ConjugatePosterior:
-    """Return the posterior of θ in each trial as if `statistics` were the sums of all `n` records.
+    """Return the posterior of θ in each trial, treating `statistics` as the sums of all `n` records.
 
     Parameters
     ----------
@@ -193,7 +193,7 @@ def conjugate_posterior(family: str, prior: ArrayLike, n: int, statistics: Array
     n : int
         Number of records, ≥ 1.
     statistics : array_like, shape (trials, d), or (trials,) where d = 1
-        The true s, or noisy statistics that `naive_statistics` projected.
+        The exact s, or noisy statistics projected by `naive_statistics`.
 
     Returns
     -------
@@ -201,12 +201,12 @@ def conjugate_posterior(family: str, prior: ArrayLike, n: int, statistics: Array
 
     Privacy
     -------
-    As private as the statistics: post-processing (see the module's table).
+    The guarantee of the statistics, by post-processing (see the module docstring).
 
     Raises
     ------
     ValueError
-        If an argument is not allowed, or a posterior is not proper, as noisy statistics were not projected.
+        If an argument is not allowed, or a posterior is improper because noisy statistics were not projected.
 
     Examples
     --------
@@ -220,7 +220,7 @@ def conjugate_posterior(family: str, prior: ArrayLike, n: int, statistics: Array
     parameters = distribution.posterior(prior, _as_statistics("statistics", statistics), n)
     if not np.all(parameters[:, distribution.any_sign :] > 0):
         raise ValueError(
-            f"statistics must be sums that {n} records can have, got a posterior with parameter "
+            f"statistics must be possible sums of {n} records, got a posterior with parameter "
             f"{parameters[:, distribution.any_sign :].min()}; project noisy statistics with naive_statistics"
         )
     return ConjugatePosterior(family, parameters)
@@ -238,6 +238,7 @@ def _as_statistics(name: str, statistics: ArrayLike) -> Floats:
         values = values[:, None]
     if values.ndim != 2 or values.size == 0 or not np.all(np.isfinite(values)):
         raise ValueError(
-            f"{name} must be finite, of shape (trials, d) or (trials,), got shape {values.shape}; pass one row a trial"
+            f"{name} must be finite, of shape (trials, d) or (trials,), got shape {values.shape}; "
+            "pass one row per trial"
         )
     return values

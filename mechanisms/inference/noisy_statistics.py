@@ -1,8 +1,8 @@
-"""The release of P4: sufficient statistics with independent Laplace noise on every component.
+"""Release of sufficient statistics with independent Laplace noise on every component (P4).
 
     y = s + Lap(Δ/ε),  s = Σ t(xᵢ),
 
-where Δ bounds the ℓ₁ move of s when one record is replaced; `Family.sensitivity` gives it.
+where Δ bounds the ℓ₁ change of s when one record is replaced; see `Family.sensitivity`.
 
 References
 ----------
@@ -39,7 +39,7 @@ def laplace_scale(sensitivity: float, epsilon: float) -> float:
     Raises
     ------
     ValueError
-        If an argument, or their quotient, is not a finite number > 0.
+        If an argument, or the quotient Δ/ε, is not a finite number > 0.
 
     Examples
     --------
@@ -50,12 +50,12 @@ def laplace_scale(sensitivity: float, epsilon: float) -> float:
 
 
 def laplace_guarantee(sensitivity: float, noise_scale: float) -> Guarantee:
-    """Return what noise of a given scale promises: (Δ/b)-DP, replace-one with the number of records public.
+    """Return the guarantee (Δ/b)-DP of noise of a given scale, replace-one with the number of records public.
 
     Parameters
     ----------
     sensitivity : float
-        Δ of the statistic that is released, finite and > 0.
+        Δ of the released statistic, finite and > 0.
     noise_scale : float
         b, finite and > 0, in units of the statistic.
 
@@ -85,11 +85,11 @@ def release_statistics(
     ----------
     rng : numpy.random.Generator
     statistics : array_like, shape (..., d)
-        Noise-free statistics, one release a row; finite.
+        Exact statistics, one release per row; finite.
     sensitivity : float
         Δ of a row in the ℓ₁ norm, finite and > 0.
     epsilon : float
-        Privacy loss of a row in nats, finite and > 0.
+        Privacy loss per row in nats, finite and > 0.
 
     Returns
     -------
@@ -98,9 +98,9 @@ def release_statistics(
     Privacy
     -------
     Each row is ε-DP (`laplace_guarantee`), replace-one with n public, if Δ bounds the ℓ₁ distance between the
-    statistics of neighbours. It holds for noise in real arithmetic: doubles leak through their rounding (Mironov, "On
-    significance of the least significant bits for differential privacy", CCS 2012), so these draws serve simulation,
-    not the protection of data.
+    statistics of neighbours. The guarantee holds for noise in real arithmetic. The rounding of doubles leaks
+    information (Mironov, "On significance of the least significant bits for differential privacy", CCS 2012), so use
+    these draws for simulation, not for the protection of data.
 
     Raises
     ------
@@ -115,14 +115,12 @@ def release_statistics(
     """
     values = np.asarray(statistics, dtype=np.float64)
     if not np.all(np.isfinite(values)):
-        raise ValueError(
-            f"statistics must be finite, got {values[~np.isfinite(values)].flat[0]}; check the records they come from"
-        )
+        raise ValueError(f"statistics must be finite, got {values[~np.isfinite(values)].flat[0]}; check the records")
     return values + rng.laplace(scale=laplace_scale(sensitivity, epsilon), size=values.shape)
 
 
 def validate_noise_scale(noise_scale: float) -> float:
-    """Return the scale of Laplace noise as a float, refusing what is not a finite number > 0.
+    """Return the scale of Laplace noise as a float and check that it is finite and > 0.
 
     Parameters
     ----------
@@ -136,7 +134,7 @@ def validate_noise_scale(noise_scale: float) -> float:
     Raises
     ------
     ValueError
-        If it is not a finite number > 0.
+        If `noise_scale` is not a finite number > 0.
 
     Examples
     --------
@@ -147,7 +145,7 @@ def validate_noise_scale(noise_scale: float) -> float:
 
 
 def _validate_sensitivity(sensitivity: float) -> float:
-    return _validate_positive("sensitivity", sensitivity, "the largest move of the statistic")
+    return _validate_positive("sensitivity", sensitivity, "the largest change of the statistic")
 
 
 def _validate_positive(name: str, value: float, advice: str) -> float:

@@ -1,21 +1,22 @@
-"""One posterior sampling (OPS): draws of a tempered posterior are private by themselves; the binomial model.
+"""One posterior sampling (OPS) for the binomial model: release of draws from a tempered posterior.
 
-A draw of θ in [a₀, 1 − a₀], a₀ = 0.1, from the density ∝ θ^(a−1)·(1 − θ)^(b−1) with
+A draw of θ in [a₀, 1 − a₀], a₀ = 0.1, has density ∝ θ^(a−1)·(1 − θ)^(b−1) with
 
     `ops`              a = 1 + ρ(α + s − 1),  b = 1 + ρ(β + n − s − 1):  (prior × likelihood)^ρ,
     `ops-likelihood`   a = α + ρs,            b = β + ρ(n − s):          prior × likelihood^ρ.
 
-**Privacy of one draw.** Replacing a record moves s by at most one. With Z_s the integral of the density's right side,
+**Privacy of one draw.** Replacing a record changes s by at most one. With the normalising constant Z_s,
 
     ln p_{s+1}(θ) − ln p_s(θ) = ρ·ln(θ/(1−θ)) − ln(Z_{s+1}/Z_s),
 
-for both forms. The first term covers [−ρL, ρL], L = ln((1−a₀)/a₀), and the second is the logarithm of the mean of
-exp(first term) under p_s, so that it lies in the same interval: a draw is (2ρL)-DP, and ε_draw needs ρ = ε_draw/(2L),
-cut at 1, the posterior itself. The loss of the neighbours s and s + 1 is *equal* to ρL + |ln(Z_{s+1}/Z_s)|. That mean
-grows with s, as p_s moves to the right: the largest loss is at s = 0 or s = n − 1, whose closed form `loss` evaluates.
+for both forms. The first term covers [−ρL, ρL], L = ln((1−a₀)/a₀). The second is the logarithm of the mean of
+exp(first term) under p_s and lies in the same interval. So a draw is (2ρL)-DP, and ε_draw-DP needs
+ρ = min(1, ε_draw/(2L)); ρ = 1 is the posterior itself. The loss of the neighbours s and s + 1 *equals*
+ρL + |ln(Z_{s+1}/Z_s)|. The mean grows with s, because p_s moves to the right. The largest loss is therefore at s = 0 or
+s = n − 1, and `loss` evaluates it in closed form.
 
-**100 draws** of ε/100 each, given s independent, have the densities' product for a density, and ln-ratios add: they are
-ε-DP, and as all draws may lie at the same θ, their loss is exactly 100 times that of one.
+**100 draws** with ε/100 each, independent given s, have a product density, and log ratios add. They are ε-DP, and
+because all draws may lie at the same θ, their loss is exactly 100 times that of one draw.
 
 References
 ----------
@@ -44,10 +45,10 @@ __all__ = ["EDGE", "N_DRAWS", "OnePosteriorSampling", "one_posterior_sampling", 
 Floats = NDArray[np.float64]
 
 N_DRAWS = 100
-"""Draws that are released, each with a hundredth of the privacy loss."""
+"""Number of released draws, each with a hundredth of the privacy loss."""
 
 EDGE = 0.1
-"""a₀: θ is restricted to [a₀, 1 − a₀]."""
+"""The constant a₀: θ is restricted to [a₀, 1 − a₀]."""
 
 _LOG_ODDS = math.log((1 - EDGE) / EDGE)
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(12)
@@ -59,7 +60,7 @@ _TOLERANCE = 1e-14
 
 @dataclass(frozen=True)
 class OnePosteriorSampling:
-    """The mechanism for data sets of n records; build it with `one_posterior_sampling`.
+    """OPS mechanism for data sets of n records; build it with `one_posterior_sampling`.
 
     Parameters
     ----------
@@ -70,7 +71,7 @@ class OnePosteriorSampling:
     power : float
         ρ in (0, 1].
     tempers_prior : bool
-        Whether the prior is raised to the power ρ, too.
+        True if the prior is raised to the power ρ, too.
     """
 
     prior: tuple[float, float]
@@ -80,11 +81,11 @@ class OnePosteriorSampling:
 
     @property
     def guarantee(self) -> Guarantee:
-        """Of all `N_DRAWS` draws: N_DRAWS·2ρL."""
+        """Guarantee N_DRAWS·2ρL of all `N_DRAWS` draws."""
         return Guarantee(N_DRAWS * 2 * self.power * _LOG_ODDS)
 
     def loss(self) -> float:
-        """Return the exact privacy loss of all `N_DRAWS` draws, in nats: the largest of any neighbours and outputs."""
+        """Return the exact privacy loss of all `N_DRAWS` draws in nats, maximised over neighbours and outputs."""
         a, b = self.beta_parameters([0, 1, self.n - 1, self.n]).T
         log_z = np.empty(4)
         _fill_log_integrals(a, b, _LOG_ODDS, _NODES, _WEIGHTS, log_z)
@@ -92,12 +93,12 @@ class OnePosteriorSampling:
         return N_DRAWS * (self.power * _LOG_ODDS + float(np.abs(moves).max()))
 
     def beta_parameters(self, counts: ArrayLike) -> Floats:
-        """Return a and b of the Beta distribution that is cut to [a₀, 1 − a₀].
+        """Return a and b of the Beta distribution that is truncated to [a₀, 1 − a₀].
 
         Parameters
         ----------
         counts : array_like, shape (trials,)
-            s, whole numbers in [0, n].
+            s, integers in [0, n].
 
         Returns
         -------
@@ -111,8 +112,8 @@ class OnePosteriorSampling:
         s = np.asarray(counts, dtype=np.float64)
         if s.ndim != 1 or not np.all((s >= 0) & (s <= self.n) & (s == np.floor(s))):
             raise ValueError(
-                f"counts must be whole numbers from 0 to {self.n}, of shape (trials,), got {counts!r}; "
-                "pass the number of ones of each trial"
+                f"counts must be integers from 0 to {self.n}, of shape (trials,), got {counts!r}; "
+                "pass the number of ones in each trial"
             )
         shapes = FAMILIES["binomial"].posterior(self.prior, s[:, None], self.n)
         start = np.ones(2) if self.tempers_prior else np.array(self.prior)
@@ -126,7 +127,7 @@ class OnePosteriorSampling:
         uniforms : array_like, shape (trials, N_DRAWS)
             Independent uniforms in [0, 1).
         counts : array_like, shape (trials,)
-            s, whole numbers in [0, n].
+            s, integers in [0, n].
 
         Returns
         -------
@@ -135,7 +136,7 @@ class OnePosteriorSampling:
 
         Privacy
         -------
-        `guarantee`, replace-one with n public, for exact draws; these are exact but for the rounding of doubles.
+        `guarantee`, replace-one with n public, for exact draws. These draws are exact up to the rounding of doubles.
 
         Raises
         ------
@@ -145,9 +146,9 @@ class OnePosteriorSampling:
         Notes
         -----
         In φ = ln(θ/(1−θ)) the log density aφ − (a+b)·ln(1 + exp(φ)) is concave for all a, b > 0, and its curvature is
-        at least a₀(1−a₀)·(a+b). This bounds the interval where it is within 40 of its largest value, however little
-        of the Beta distribution lies in [a₀, 1 − a₀]; there Gauss–Legendre sums over 16 cells give the distribution function
-        to about 1e-13, and Newton steps within a bracket invert it to 1e-14.
+        at least a₀(1−a₀)·(a+b). This bounds the interval where it is within 40 of its maximum, for any mass of the
+        Beta distribution in [a₀, 1 − a₀]. Gauss–Legendre quadrature on 16 subintervals gives the distribution function
+        with an error of about 1e-13, and bracketed Newton steps invert it to 1e-14.
         """
         a, b = self.beta_parameters(counts).T
         u = np.asarray(uniforms, dtype=np.float64)
@@ -170,13 +171,13 @@ def one_posterior_sampling(
     Parameters
     ----------
     method : {"ops", "ops-likelihood"}
-        Whether prior and likelihood are tempered, or the likelihood alone.
+        `ops` tempers prior and likelihood, `ops-likelihood` the likelihood alone.
     prior : array_like, shape (2,)
         Beta parameters (alpha, beta), finite and > 0.
     n : int
         Number of records, ≥ 1, public.
     epsilon : float
-        Privacy loss of all draws in nats, finite and > 0. From 200·L = 439 up, the posterior is not tempered.
+        Privacy loss of all draws in nats, finite and > 0. For ε ≥ 200·L = 439 the posterior is not tempered.
 
     Returns
     -------
@@ -184,7 +185,7 @@ def one_posterior_sampling(
 
     Privacy
     -------
-    ε-DP, pure, replace-one with n public; proof in the module's text.
+    Pure ε-DP, replace-one with n public; see the module docstring for the proof.
 
     Raises
     ------
@@ -193,9 +194,9 @@ def one_posterior_sampling(
 
     Notes
     -----
-    `ops` is the form of P4. It shrinks the weight of the prior as well as that of the data: as ρ → 0 draws become
-    uniform on [a₀, 1 − a₀], the paper's "over-dispersed". Those of `ops-likelihood` tend to the prior, cut to this
-    interval.
+    `ops` is the form of P4. It tempers the prior as well as the likelihood: as ρ → 0, its draws become uniform on
+    [a₀, 1 − a₀], which the paper calls "over-dispersed". The draws of `ops-likelihood` tend to the prior, truncated to
+    this interval.
 
     Examples
     --------
@@ -214,25 +215,25 @@ def one_posterior_sampling(
 
 
 def quantile_among(draws: ArrayLike, theta: ArrayLike) -> Floats:
-    """Return the share of a trial's draws that are below θ: Cook's quantile, estimated.
+    """Return the fraction of the draws of each trial that are below θ, the empirical PIT value.
 
     Parameters
     ----------
     draws : array_like, shape (trials, m, ...)
         Draws of a posterior, m ≥ 1.
     theta : array_like, shape (trials, ...)
-        One value a trial (and a component).
+        One value per trial (and component).
 
     Returns
     -------
     ndarray of float64, shape (trials, ...)
-        Multiples of 1/m in [0, 1]. The distribution of a calibrated method is uniform over these m + 1 values, which alone has a
-        Kolmogorov–Smirnov distance of 1/(m + 1) to the continuous uniform distribution.
+        Multiples of 1/m in [0, 1]. For a calibrated method they are uniform over these m + 1 values. This discrete
+        distribution has a Kolmogorov–Smirnov distance of 1/(m + 1) to the continuous uniform distribution.
 
     Raises
     ------
     ValueError
-        If the shapes do not fit.
+        If the shapes are incompatible.
 
     Examples
     --------
@@ -243,20 +244,20 @@ def quantile_among(draws: ArrayLike, theta: ArrayLike) -> Floats:
     if values.ndim < 2 or values.shape[1] < 1 or (values.shape[0], *values.shape[2:]) != cuts.shape:
         raise ValueError(
             f"draws must have the shape of theta with an axis of draws after the first, got {values.shape} "
-            f"and {cuts.shape}; pass one theta a trial"
+            f"and {cuts.shape}; pass one theta per trial"
         )
     return np.mean(values < cuts[:, None], axis=1)
 
 
 @kernel
 def _log_ratio(d, a, b, theta_peak):
-    """Return the log density at φ = peak + d less that at the peak, without a difference of large numbers."""
+    """Return the log density at φ = peak + d relative to the peak, without cancellation."""
     return a * d - (a + b) * math.log1p(theta_peak * math.expm1(d))
 
 
 @kernel
 def _interval(a, b, log_odds):
-    """Return the mode in [−L, L], and the part around it where the density is not negligible, relative to the mode."""
+    """Return the mode in [−L, L], and the ends, relative to it, of the interval with non-negligible density."""
     peak = min(max(math.log(a / b), -log_odds), log_odds)
     slope = abs(a - (a + b) / (1 + math.exp(-peak))) if abs(peak) == log_odds else 0.0
     curvature = (a + b) / (2 + 2 * math.cosh(log_odds))
@@ -274,7 +275,7 @@ def _integral(low, high, a, b, theta_peak, nodes, weights):
 
 @kernel
 def _cumulate(low, high, a, b, theta_peak, nodes, weights, below):
-    """Fill the integrals from `low` to the ends of equal cells."""
+    """Fill `below` with the integrals from `low` to the ends of equal subintervals."""
     width = (high - low) / (below.size - 1)
     below[0] = 0.0
     for cell in range(below.size - 1):
@@ -294,7 +295,7 @@ def _fill_log_integrals(a, b, log_odds, nodes, weights, log_integrals):
 
 @kernel
 def _invert(uniforms, a, b, log_odds, nodes, weights, phi):
-    """Fill φ with Pr[φ' ≤ φ] = u; return whether all converged."""
+    """Fill `phi` with the quantiles at `uniforms`; return True if all converged."""
     below = np.empty(_N_CELLS + 1)
     for i in range(a.size):
         peak, low, high = _interval(a[i], b[i], log_odds)

@@ -1,11 +1,11 @@
-"""Private quantiles: public bounds for records when the user has none, paid out of the budget.
+"""Private quantiles by the exponential mechanism, for choosing bounds of records from part of the privacy budget.
 
-The exponential mechanism over a public range, with score −|number of records below x − q·n|. The score is constant
-between neighbouring records, so the released distribution has a piecewise constant density:
+The score at x in a public range is −|(number of records below x) − q·n|. It is constant between successive records, so
+the output has a piecewise constant density:
 
     p(x) ∝ exp(−(ε/2)·|i − q·n|)  for x between the i-th and the (i+1)-th smallest record, i = 0, …, n,
 
-where the ends of the range stand in for records 0 and n + 1.
+where the ends of the range replace records 0 and n + 1.
 
 References
 ----------
@@ -28,12 +28,12 @@ __all__ = ["private_bounds", "private_quantile", "quantile_distribution"]
 def quantile_distribution(
     data: ArrayLike, quantile: float, epsilon: float, data_range: tuple[float, float]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the distribution of the private quantile as the steps of its density.
+    """Return the piecewise constant density of the private quantile.
 
     Parameters
     ----------
     data : array_like, shape (n,)
-        Finite records, n ≥ 1; those outside the range are moved to its nearer end.
+        Finite records, n ≥ 1; records outside the range are clipped.
     quantile : float
         q in [0, 1].
     epsilon : float
@@ -92,12 +92,13 @@ def private_quantile(
     Returns
     -------
     float
-        Within the range.
+        Value within `data_range`.
 
     Privacy
     -------
-    ε-DP, replace-one with n public: the score moves by at most 1 at every x, and so does the normaliser's share. It
-    holds for draws in real arithmetic; these serve simulation.
+    ε-DP, replace-one with n public: replacing a record changes the score by at most 1 at every x, so density and
+    normaliser each change by a factor of at most e^(ε/2). The guarantee holds for draws in real arithmetic; use these
+    draws for simulation.
 
     Raises
     ------
@@ -113,7 +114,7 @@ def private_quantile(
     edges, log_density = quantile_distribution(data, quantile, epsilon, data_range)
     lengths = np.diff(edges)
     cumulative = np.cumsum(lengths * np.exp(np.where(lengths > 0, log_density, 0.0)))
-    # The first step whose cumulative mass exceeds u < 1: never one of length zero.
+    # The first step with cumulative mass above u < 1 never has length zero.
     step = int(np.searchsorted(cumulative / cumulative[-1], rng.random(), side="right"))
     return float(edges[step] + rng.random() * lengths[step])
 
@@ -140,7 +141,7 @@ def private_bounds(
     data_range : tuple of float
         Public (lower, upper).
     whole : bool
-        Round outward, for records that are whole numbers.
+        Round the bounds outward, for integer records.
 
     Returns
     -------
@@ -148,9 +149,8 @@ def private_bounds(
 
     Privacy
     -------
-    ε-DP, replace-one with n public: two releases of ε/2 compose. Reversed draws are exchanged, equal ones are replaced
-    by the public range, and rounding moves them; all of it is post-processing. A sum released within the bounds has a
-    budget of its own, which adds to this one.
+    ε-DP, replace-one with n public: two releases with ε/2 each compose. Sorting the draws, rounding them and replacing
+    equal bounds by the public range is post-processing. The budget of a sum released within the bounds is added to ε.
 
     Raises
     ------
@@ -164,7 +164,7 @@ def private_bounds(
     >>> round(lower, 2), round(upper, 2)
     (0.03, 0.97)
 
-    A sum at ε = 1 in all, a fifth of it for the bounds:
+    A sum with a total budget of ε = 1, a fifth of it for the bounds:
 
     >>> from mechanisms.inference.families import FAMILIES
     >>> from mechanisms.inference.noisy_statistics import release_statistics
@@ -176,11 +176,11 @@ def private_bounds(
 
     Notes
     -----
-    Bounds from the data tell of θ, too. Methods of inference that take them for constants, as all here do, leave that
-    out of their posterior.
+    The bounds depend on θ through the data. The inference methods of this package treat them as constants and ignore
+    this information.
     """
     if len(quantiles) != 2 or not quantiles[0] < quantiles[1]:
-        raise ValueError(f"quantiles must be two, ascending, got {quantiles}; pass such as (0.025, 0.975)")
+        raise ValueError(f"quantiles must be two ascending numbers, got {quantiles}; pass e.g. (0.025, 0.975)")
     if len(data_range) != 2:
         raise ValueError(f"data_range must be two numbers, got {data_range}; pass (lower, upper)")
     first, second = quantiles

@@ -1,4 +1,4 @@
-"""Records of a data set: which of them a family allows, and their sums, of all and of those within public bounds."""
+"""Validation of records, and their sums with and without truncation at public bounds."""
 
 from __future__ import annotations
 
@@ -15,44 +15,44 @@ Bounds = tuple[float, float]
 _RECORDS_AT_ONCE = 1 << 16
 
 
-def require_records(records: Floats, family: str, record_range: tuple[float, float], whole_records: bool) -> None:
-    """Refuse data that a family does not allow.
+def require_records(records: Floats, family: str, record_range: tuple[float, float], integer_records: bool) -> None:
+    """Check that the records of a data set are in the support of a family.
 
     Parameters
     ----------
     records : ndarray of float64, shape (n,), or (n, k) for the multinomial
     family : str
-        The family's name.
+        Name of the family.
     record_range : tuple of float
-        Closed interval for a record's entries.
-    whole_records : bool
-        Whether records are whole numbers.
+        Closed interval for the entries of a record.
+    integer_records : bool
+        True if records are integers.
 
     Raises
     ------
     ValueError
-        If there is no record, or one outside the range of records.
+        If there is no record, or a record is outside the support.
 
     Examples
     --------
-    >>> require_records(np.array([0.0, 7.0]), "poisson", (0.0, np.inf), whole_records=True)
+    >>> require_records(np.array([0.0, 7.0]), "poisson", (0.0, np.inf), integer_records=True)
     """
     n_axes = 2 if family == "multinomial" else 1
     if records.ndim != n_axes or 0 in records.shape:
         shape = "(n, k)" if n_axes == 2 else "(n,)"
-        raise ValueError(f"data must have shape {shape}, n >= 1, got {records.shape}; pass one record a row")
+        raise ValueError(f"data must have shape {shape}, n >= 1, got {records.shape}; pass one record per row")
     low, high = record_range
     allowed = np.isfinite(records) & (records >= low) & (records <= high)
-    if whole_records:
+    if integer_records:
         allowed &= records == np.floor(records)
     if not np.all(allowed):
-        kind = "whole numbers" if whole_records else "finite numbers"
+        kind = "integers" if integer_records else "finite numbers"
         raise ValueError(
             f"data must be {kind} between {low:g} and {high:g} for the {family} family, "
             f"got {records[~allowed].flat[0]}; remove or correct such records"
         )
     if n_axes == 2 and not np.all(records.sum(axis=1) == 1):
-        raise ValueError("data must have one-hot rows, got a row whose sum is not 1; encode one cell a record")
+        raise ValueError("data must have one-hot rows, got a row whose sum is not 1; encode one category per record")
 
 
 def draw_sums(
@@ -62,16 +62,16 @@ def draw_sums(
     n: int,
     bounds: Bounds,
 ) -> tuple[Floats, Floats]:
-    """Draw the records of each trial one by one, at most 2¹⁶ at a time, and return their sums.
+    """Draw the records of each trial in batches of at most 2¹⁶ and return their sums.
 
     Parameters
     ----------
     rng : numpy.random.Generator
     draw : callable
-        (rng, theta, n) to the records, shape (trials, n).
+        Function of (rng, theta, n) that returns records, shape (trials, n).
     theta : ndarray of float64, shape (trials, 1)
     n : int
-        Records a trial.
+        Records per trial.
     bounds : tuple of float
         See `sum_records`.
 
@@ -97,13 +97,13 @@ def draw_sums(
 
 
 def sum_records(records: NDArray, bounds: Bounds) -> tuple[Floats, Floats]:
-    """Return the sums over the last axis, of all records and of those within bounds.
+    """Return the sums of all records and of the records within bounds, over the last axis.
 
     Parameters
     ----------
     records : ndarray, shape (..., n)
     bounds : tuple of float
-        [a, b]; a record outside counts for nothing in the second sum.
+        [a, b]; the second sum omits records outside.
 
     Returns
     -------
@@ -115,5 +115,5 @@ def sum_records(records: NDArray, bounds: Bounds) -> tuple[Floats, Floats]:
     (array([8.5]), array([1.5]))
     """
     within = (records >= bounds[0]) & (records <= bounds[1])
-    # Not a sum over `where=within`, which numpy does record by record.
+    # sum(where=within) is slower, as NumPy does not vectorise it.
     return records.sum(axis=-1, dtype=np.float64), (records * within).sum(axis=-1, dtype=np.float64)

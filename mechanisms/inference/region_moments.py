@@ -1,8 +1,9 @@
-"""The distribution of one record over three regions x < a, a ≤ x ≤ b, x > b, for the families whose records are unbounded.
+"""Moments of one unbounded record in each of the regions x < a, a ≤ x ≤ b, x > b.
 
-Each function takes θ of any shape and the bounds a < b, and returns the probability of the region and the mean and the
-variance of a record known to lie in it, each of shape θ.shape + (3,). The closed forms cancel in narrow intervals and
-in far tails: the exponential distribution has a series there, and the others are summed over the region.
+Each function takes θ of any shape and the bounds a < b. It returns the probability of the region and the mean and
+variance of a record given that it lies in the region, each of shape θ.shape + (3,). The closed forms suffer from
+cancellation in narrow intervals and far tails. There the exponential distribution uses a series; the normal and Poisson
+distributions are always integrated or summed over the region.
 
 References
 ----------
@@ -31,7 +32,7 @@ _SERIES = special.bernoulli(20)[2::2] / special.factorial(2 * _K)
 
 
 def _tilted_unit_interval(t: Floats) -> tuple[Floats, Floats]:
-    """Return mean and variance of the density ∝ exp(−t·u) on [0, 1], t ≥ 0: the closed form, its series for small t."""
+    """Return mean and variance of the density ∝ exp(−t·u) on [0, 1], t ≥ 0, by a series for t < 1."""
     small = np.minimum(t, 1.0)
     series_mean = 0.5 - small * np.polynomial.polynomial.polyval(small**2, _SERIES)
     series_variance = np.polynomial.polynomial.polyval(small**2, _SERIES * (2 * _K - 1))
@@ -42,7 +43,7 @@ def _tilted_unit_interval(t: Floats) -> tuple[Floats, Floats]:
 
 
 def exponential_regions(theta: Floats, a: float, b: float) -> Moments:
-    """Return the distribution of one Exp(rate θ) record over the three regions, in the form that the head of this file states.
+    """Return probability, mean and variance of one Exp(rate θ) record in each region.
 
     Examples
     --------
@@ -63,10 +64,10 @@ _NEGLIGIBLE_EXPONENT = 40.0
 
 
 def _normal_interval(theta: Floats, low: float, high: float) -> Moments:
-    """Return probability, mean and variance of N(theta, 1) on [low, high], either end may be infinite.
+    """Return probability, mean and variance of N(theta, 1) on [low, high], whose ends may be infinite.
 
-    The closed forms cancel in narrow intervals and in far tails. Here 64 Gauss–Legendre nodes cover the part of the
-    interval where the density is above exp(−40) of its largest value there, at x₀: every sum has terms of one sign.
+    64 Gauss–Legendre nodes cover the part of the interval where the density is above exp(−40) of its maximum on the
+    interval, at x₀. All terms of a sum have the same sign, so there is no cancellation.
     """
     x0 = np.clip(theta, low, high)
     z0 = x0 - theta
@@ -82,7 +83,7 @@ def _normal_interval(theta: Floats, low: float, high: float) -> Moments:
 
 
 def normal_regions(theta: Floats, a: float, b: float) -> Moments:
-    """Return the distribution of one N(θ, 1) record over the three regions, in the form that the head of this file states.
+    """Return probability, mean and variance of one N(θ, 1) record in each region.
 
     Examples
     --------
@@ -96,7 +97,7 @@ def normal_regions(theta: Floats, a: float, b: float) -> Moments:
 
 
 def poisson_regions(theta: Floats, a: float, b: float) -> Moments:
-    """Return the distribution of one Poisson(θ) record over the three regions, in the form that the head of this file states.
+    """Return probability, mean and variance of one Poisson(θ) record in each region.
 
     Examples
     --------
@@ -112,7 +113,7 @@ def poisson_regions(theta: Floats, a: float, b: float) -> Moments:
 
 @kernel
 def _fill_poisson_regions(theta, starts, moments):
-    """Sum the distribution outwards from its largest term in each region: the shifted distribution functions would cancel."""
+    """Sum the pmf outwards from its largest term in each region; differences of distribution functions would cancel."""
     for i in range(theta.size):
         for region in range(3):
             low, high = starts[region], starts[region + 1] - 1.0

@@ -1,10 +1,11 @@
 """Posterior draws of θ given a noisy truncated sum: Algorithm 2 of P4, for exponential, Poisson and normal records.
 
-Only records within public bounds [a, b] count in the release y = ŝ + Lap(noise_scale), and the lower, central and upper
-regions x < a, a ≤ x ≤ b, x > b share the n records. The sampler walks through θ, the sum ŝ over the centre, the sum r
-over the rest, and the variance σ² of the noise. By the central limit theorem (ŝ, r) given θ is normal. With a region's
-probability q, mean μ and variance Σ, each record adds q_c·μ_c to the mean of ŝ, q_c·Σ_c + q_c(1 − q_c)·μ_c² to its
-variance, and its own mean and variance to those of ŝ + r; and Cov(ŝ, r) = −E[ŝ]·E[r]/n.
+The release y = ŝ + Lap(noise_scale) sums only the records within public bounds [a, b]. The n records are split among
+the lower, central and upper regions x < a, a ≤ x ≤ b, x > b. The sampler alternates between θ, the sum ŝ over the
+centre, the sum r over the rest, and the noise variance σ². By the central limit theorem (ŝ, r) given θ is approximately
+normal. With probability q, mean μ and variance Σ of a region, each record adds q_c·μ_c to the mean of ŝ,
+q_c·Σ_c + q_c(1 − q_c)·μ_c² to its variance, and its own mean and variance to those of ŝ + r;
+Cov(ŝ, r) = −E[ŝ]·E[r]/n.
 
 References
 ----------
@@ -36,7 +37,7 @@ _MAX_CELLS = 1 << 17
 
 @dataclass(frozen=True)
 class RegionTable:
-    """The moments that Algorithm 2 needs at each θ, as piecewise cubic polynomials. Made by `tabulate_regions`.
+    """Moments for Algorithm 2 as piecewise cubic polynomials in θ; build it with `tabulate_regions`.
 
     Parameters
     ----------
@@ -45,11 +46,12 @@ class RegionTable:
     bounds : tuple of float
         [a, b].
     origin, steps_per_unit : float
-        Cell i begins at u = origin + i/steps_per_unit, where u = ln θ (exponential), √θ (Poisson) or θ (normal).
-        Beyond the table its ends hold: there all records lie in one region.
-    coefficients : ndarray of float64, shape (cells, 3, 4)
-        In powers 0 to 3 of the position within the cell, from 0 to 1: mean and variance of t(x)·1[a ≤ x ≤ b], and
-        q_l·μ_l·q_u·μ_u; in units of the mean (1 for the normal), the variance and the variance of a record.
+        Interval i begins at u = origin + i/steps_per_unit, where u = ln θ (exponential), √θ (Poisson) or θ (normal).
+        Outside the table the end values are used, because all records then lie in one region.
+    coefficients : ndarray of float64, shape (intervals, 3, 4)
+        Coefficients of powers 0 to 3 of the relative position in the interval, in [0, 1], for the mean and variance
+        of t(x)·1[a ≤ x ≤ b] and for q_l·μ_l·q_u·μ_u. The units are the mean of a record (1 for the normal), its
+        variance and its variance.
     """
 
     family: str
@@ -60,7 +62,7 @@ class RegionTable:
 
 
 def tabulate_regions(family: Literal["exponential", "poisson", "normal"], bounds: tuple[float, float]) -> RegionTable:
-    """Tabulate the moments of a family whose records are cut off at public bounds, once for any number of trials.
+    """Tabulate the moments of a family with records truncated at public bounds; the table can be used for many trials.
 
     Parameters
     ----------
@@ -72,13 +74,13 @@ def tabulate_regions(family: Literal["exponential", "poisson", "normal"], bounds
     Returns
     -------
     RegionTable
-        Interpolated by cubic splines. Errors are below 1e-7, relative to a record's mean (the larger bound for the
-        normal) and to the larger of the variances of a record as it is and cut off.
+        Cubic spline interpolants. Errors of means are below 1e-7 of the mean of a record (of the larger bound for the
+        normal), and errors of variances below 1e-7 of the larger of the variances with and without truncation.
 
     Raises
     ------
     ValueError
-        If the family has no bounds, the bounds are not allowed, or they lie so far apart that the table would be huge.
+        If the family has no bounds, the bounds are not allowed, or the table would have more than 2¹⁷ intervals.
 
     Examples
     --------
@@ -87,11 +89,13 @@ def tabulate_regions(family: Literal["exponential", "poisson", "normal"], bounds
     (2341, 3, 4)
     """
     if family not in _KINDS:
-        raise ValueError(f"family must be one of {', '.join(_KINDS)}, got {family!r}; bounded records need no table")
+        raise ValueError(
+            f"family must be one of {', '.join(_KINDS)}, got {family!r}; use sample_gibbs for bounded records"
+        )
     checked = FAMILIES[family].validate_bounds(bounds)
-    assert checked is not None  # these families all need bounds
+    assert checked is not None
     a, b = checked
-    # Each transformation makes the moments vary over a distance of about one, whatever the bounds.
+    # Each transformation makes the moments vary over a distance of about one for all bounds.
     if family == "exponential":
         low, high, step = math.log(1e-6 / b), math.log(100.0 / (a if a > 0 else b)), 0.01
     elif family == "poisson":
@@ -136,38 +140,38 @@ def sample_truncated_gibbs(
 ) -> NDArray[np.float64]:
     """Draw θ from its posterior given one release of a noisy truncated sum, by Algorithm 2 of P4.
 
-    ===================  ===========================================================================================
-    method               one iteration
-    ===================  ===========================================================================================
-    ``gibbs``            (ŝ, r) given θ, σ² and y from their joint normal distribution times N(y; ŝ, σ²), restricted; σ² given
-                         ŝ; θ given s = ŝ + r by conjugacy.
-    ``gibbs-collapsed``  The same, then a move of everything at once: θ' from the prior, the rest from its distribution given
-                         θ' and y, accepted with probability min(1, p(y | θ')/p(y | θ)).
+    ===================  ============================================================================================
+    method               iteration
+    ===================  ============================================================================================
+    ``gibbs``            Draw (ŝ, r) given θ, σ² and y from the normal distribution of (ŝ, r) times N(y; ŝ, σ²),
+                         restricted; σ² given ŝ; θ given s = ŝ + r by conjugacy.
+    ``gibbs-collapsed``  As ``gibbs``, then a joint move: draw θ' from the prior and the other variables given θ' and y,
+                         and accept with probability min(1, p(y | θ')/p(y | θ)).
     ``gibbs-published``  Algorithm 2 as printed.
-    ===================  ===========================================================================================
+    ===================  ============================================================================================
 
     Parameters
     ----------
     rng : numpy.random.Generator
-        Of this trial alone; the chains use it one after the other.
+        Generator of this trial, used by the chains one after the other.
     table : RegionTable
-        The family and its bounds, from `tabulate_regions`.
+        Table of the family and its bounds, from `tabulate_regions`.
     prior : array_like, shape (2,)
         See `Family.validate_prior`.
     n : int
-        Number of records, public, ≥ 1; those outside the bounds count.
+        Number of records, public, ≥ 1, including those outside the bounds.
     noisy_statistics : array_like, shape (1,)
         y, finite, of any size and sign.
     noise_scale : float
         Scale of the Laplace noise, Δ/ε > 0, in the units of the sum.
     method : {"gibbs", "gibbs-collapsed", "gibbs-published"}
     n_chains, n_burn_in, n_draws : int
-        Chains, each started from a draw of the prior; iterations to forget (≥ 0) and to keep (≥ 1) of each.
+        Number of chains, each started from a prior draw; discarded (≥ 0) and returned (≥ 1) iterations per chain.
 
     Returns
     -------
     ndarray of float64, shape (n_chains, n_draws)
-        θ: rate, mean and mean of an exponential, Poisson and normal record.
+        θ, the rate of exponential records, or the mean of Poisson or normal records.
 
     Raises
     ------
@@ -176,27 +180,28 @@ def sample_truncated_gibbs(
 
     Notes
     -----
-    **Joint distribution (erratum B3).** P4 takes the sums of the three regions as independent. One multinomial distribution splits the
-    records, so that two sums have covariance −n·q_r·q_s·μ_r·μ_s. Here r = ŝ_l + ŝ_u is drawn as one: θ's update needs
-    no more.
+    **Joint distribution (erratum B3).** P4 treats the sums over the three regions as independent. The numbers of
+    records per region are multinomial, so two sums have covariance −n·q_r·q_s·μ_r·μ_s. The outer sums are drawn
+    together as r = ŝ_l + ŝ_u, which suffices for the update of θ.
 
-    **As printed.** ``gibbs-published`` draws the total from N(m_l + m_c' + m_u, V_l + V_c' + V_u), (m_c', V_c') being
-    the product of N(m_c, V_c) and N(y, σ²), restricted to valid totals (lines 7, 8); θ (line 9); then ŝ ~ N(m_c, V_c)
-    at the new θ, unrestricted and whatever y is (line 10, erratum B2), and σ² given this ŝ (line 11). σ² hardly knows
-    y then, and what the iterations converge to is not the posterior. The mean m is n·q·μ, not n·q (erratum B1).
+    **As printed.** ``gibbs-published`` draws the total from N(m_l + m_c' + m_u, V_l + V_c' + V_u), where N(m_c', V_c')
+    is proportional to the product of N(m_c, V_c) and N(y, σ²), restricted to valid totals (lines 7, 8). It then draws
+    θ (line 9), ŝ ~ N(m_c, V_c) at the new θ, unrestricted and independent of y (line 10, erratum B2), and σ² given
+    this ŝ (line 11). As σ² then hardly depends on y, the iterations do not converge to the posterior. The mean m is
+    n·q·μ, not n·q (erratum B1).
 
-    **Restriction.** ŝ stays within the sums that n records of the centre can have, n·min(a, 0) to n·max(b, 0), and s
-    within those of any n records. The outer sums have no restriction of their own: where few records lie outside,
-    cutting a normal distribution at zero would shift its mean, and θ with it. The normal distributions are not renormalised.
+    **Restriction.** ŝ is restricted to the range of the central sum of n records, n·min(a, 0) to n·max(b, 0), and s to
+    that of n records. The outer sums are not restricted separately: if few records lie outside, truncating a normal
+    distribution at zero would shift its mean, and bias θ. The normal distributions are not renormalised.
 
-    **Stationary distribution.** As in `sample_gibbs`, θ's conditional belongs to the exact model, the sums' to its normal
-    approximation.
+    **Stationary distribution.** As in `sample_gibbs`, the conditional of θ belongs to the exact model and that of the
+    sums to its normal approximation.
 
-    **Trapped chains.** E[ŝ | θ] rises and falls with θ (few records lie within bounds at either end), so that the
-    posterior may have two modes. A step of ``gibbs`` moves θ by about its standard error in n records: a chain stays in
-    the mode it started near. The move of ``gibbs-collapsed`` compares θ and θ' by p(y | θ) with all else integrated out
-    (Normal ∗ Laplace, in closed form), so that the modes get their weights. It is a Metropolis–Hastings step on
-    (θ, ŝ, r, σ²) with the distribution given by prior and normal approximation as its target.
+    **Multimodality.** E[ŝ | θ] first rises and then falls with θ (few records lie within bounds at either end), so the
+    posterior may have two modes. A step of ``gibbs`` moves θ by about its standard error in n records, so a chain
+    remains in the mode near its start. The move of ``gibbs-collapsed`` compares θ and θ' by p(y | θ) with all other
+    variables integrated out (Normal ∗ Laplace, in closed form), so the modes have the correct weights. It is a
+    Metropolis–Hastings step on (θ, ŝ, r, σ²) for the target given by the prior and the normal approximation.
 
     Examples
     --------
@@ -214,7 +219,7 @@ def sample_truncated_gibbs(
     validate_run(rng, n_chains, n_burn_in, n_draws)
     starts = family.draw_parameters(rng, hyperparameters, n_chains)[:, 0]
     if table.family == "exponential":
-        # A vague prior draws rates so small that the variance 1/θ² of a record overflows.
+        # A vague prior can draw rates so small that the variance 1/θ² of a record overflows.
         starts = np.maximum(starts, math.exp(table.origin))
     least_total = n * family.record_range[0]
     draws = np.empty((n_chains, n_draws))
@@ -241,14 +246,14 @@ def sample_truncated_gibbs(
         )
     if failed >= 0:
         raise ValueError(
-            f"a truncated normal must be drawn within its tries, got none at iteration {failed} with "
+            f"a truncated normal must be drawn within a bounded number of tries, got none at iteration {failed} with "
             f"family={table.family!r}, bounds={table.bounds}, prior={hyperparameters.tolist()}, n={n}, "
             f"noisy_statistics=[{noisy}], noise_scale={scale}, method={method!r}; "
-            "check for numbers beyond the range of doubles"
+            "check for values that overflow"
         )
     return draws
 
 
 def _grid(table: RegionTable) -> tuple[float, float, NDArray[np.float64]]:
-    """Return the table as the kernels take it."""
+    """Return the fields of the table that the kernels use."""
     return table.origin, table.steps_per_unit, table.coefficients

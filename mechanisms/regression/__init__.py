@@ -1,7 +1,7 @@
-"""A coefficient of a linear regression, from what partitions of the rows state of it (P2).
+"""Private inference on a regression coefficient from posteriors in disjoint partitions of the rows (P2).
 
-Rows are divided by `keyed_partition` and reduced to `statistics` a partition, of `row_moments`, or drawn by
-`simulation`. `posterior` makes the posterior of one coefficient under a `prior`. What all partitions state is
-released by `partition_probability` and `partition_quantile`, whose bounds come from `sparse_vector`; `audit` says what
-that spends.
+`keyed_partition` divides the rows, and `statistics` reduces them to sufficient statistics per partition, computed by
+`row_moments` or drawn by `simulation`. `posterior` returns the posterior of one coefficient under a `prior`.
+`partition_probability` and `partition_quantile` release aggregates of the partitions, the latter within bounds from
+`sparse_vector`. `audit` computes their privacy losses.
 """

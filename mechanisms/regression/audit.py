@@ -1,18 +1,18 @@
-"""Audits of the releases from partitions: what they spend where one row is replaced by the worst other one.
+"""Audits of releases from partitions under replacement of one row by the worst alternative.
 
-Two things are to be checked. That no row moves an aggregate further than is stated, and that some row moves it so far:
-`adversarial_posteriors` replaces a row by one that pulls the coefficient without bound, one way and the other. And that
-noise of the stated scale hides such a move: the distributions below hand the releases to `mechanisms.audit.audit_distributions` as exact
-probabilities of cells.
+An audit checks two properties. The largest change of an aggregate by one row must equal the stated sensitivity:
+`adversarial_posteriors` replaces a row by one with an unbounded effect on the coefficient, in both directions. And
+noise of the stated scale must hide this change: the functions below represent output distributions by exact
+probabilities of bins, for `mechanisms.audit.audit_distributions`.
 
-**Cells.** Two Laplace distributions of scale s and centres A, A′ have a density ratio of exp(|A − A′|/s) wherever both centres
-lie on one side, and a smaller one between them. Cells whose ends include all centres hence show the largest ratio
-exactly; values that are clamped make up the outer cells. The densities of the window distributions are steps, up to a factor
-that all data sets share: cells whose ends include those of all steps show their largest ratio, too. The sparse
-vector's outcomes are finitely many, and its distribution is integrated over the noise of its threshold.
+**Bins.** Two Laplace distributions with scale s and centres A, A′ have a density ratio of exp(|A − A′|/s) outside the
+interval between the centres, and a smaller ratio inside. Bins whose edges include all centres therefore attain the
+largest ratio. Clamped values belong to the outer bins. The densities of the window distributions are piecewise constant
+up to a common factor, so bins whose edges include all steps attain the largest ratio, too. The sparse vector has
+finitely many outcomes, with probabilities integrated over the noise of the threshold.
 
-The methods of several steps spend the sum of what each step spends at given outcomes of the earlier ones
-(`quantile-centred`: scale, centre, mean); for ``quantile`` the joint distribution of bounds and mean is audited as well.
+The loss of a method with several steps is the sum of the losses of the steps given the outcomes of the earlier steps
+(`quantile-centred`: scale, centre, mean). For ``quantile`` the joint distribution of bounds and mean is audited, too.
 
 References
 ----------
@@ -49,7 +49,7 @@ __all__ = [
 
 Floats = NDArray[np.float64]
 
-_CELLS = 32
+_BINS = 32
 
 
 def adversarial_posteriors(
@@ -64,7 +64,7 @@ def adversarial_posteriors(
     leverage: float = 1e7,
     slope: float = 30.0,
 ) -> CoefficientPosterior:
-    """Return the posteriors at two neighbours: a row replaced by one that pulls coefficient k down, or up.
+    """Return the posteriors of two neighbours, with a row replaced to decrease or to increase coefficient k.
 
     Parameters
     ----------
@@ -73,11 +73,11 @@ def adversarial_posteriors(
     k, prior, error_variance, power
         As for `coefficient_posterior`.
     row : int
-        The row that is replaced; it stays in its partition.
+        Index of the replaced row; its partition is unchanged.
     leverage, slope : float
-        L and s: a slope's column becomes L and the outcome ∓sL, which the line must then pass through, so that the
-        slope is ∓s with a standard deviation of about s/L. For the intercept the columns become 0 and the outcome ∓L²,
-        which has that effect where the error variance is known.
+        L and s. For a slope, the column is set to L and the outcome to ∓sL, so that the slope is ∓s with a standard
+        deviation of about s/L. For the intercept, the columns are set to 0 and the outcome to ∓L², which has the
+        same effect if the error variance is known.
 
     Returns
     -------
@@ -106,25 +106,25 @@ def adversarial_posteriors(
 def probability_distributions(
     mechanism: PartitionProbability, probabilities: ArrayLike, pairs: ArrayLike
 ) -> OutputDistributions:
-    """Return the distributions of a released probability at one cutoff, on cells.
+    """Return the distributions of a released probability at one cutoff as probabilities of bins.
 
     Parameters
     ----------
     mechanism : PartitionProbability
-        With noise.
+        Mechanism with noise.
     probabilities : array_like, shape (D, M)
         p_j in each data set.
     pairs : array_like of int, shape (P, 2)
-        Which data sets are neighbours.
+        Indices of neighbouring data sets.
 
     Returns
     -------
     OutputDistributions
-        The outputs are the released values at the cells' middles.
+        The outputs are the released values at the centres of the bins.
 
     Examples
     --------
-    P2 divides the sensitivity of a sum by the number of partitions, and spends as many times its budget:
+    P2 divides the sensitivity of a sum by the number of partitions M, which multiplies the privacy loss by M:
 
     >>> from mechanisms.audit import audit_distributions
     >>> from mechanisms.regression.partition_probability import partition_probability
@@ -137,35 +137,35 @@ def probability_distributions(
     fisher-published 250.0
     """
     if not mechanism.noise_scale:
-        raise ValueError(f"a mechanism must have noise for its distribution to have a density, got {mechanism.name}")
+        raise ValueError(f"mechanism must have noise, got {mechanism.name}; audit the variant with noise")
     p = np.asarray(probabilities, dtype=np.float64)
     aggregates, scale = mechanism.aggregate(p[..., None])[:, 0], mechanism.noise_scale
     high = 1.0 if mechanism.name.startswith("normality") else math.inf
-    edges = _cells(aggregates, scale, 0.0, high)
+    edges = _bin_edges(aggregates, scale, 0.0, high)
 
     def log_pmf(index: int) -> Floats:
-        return _log_cell_masses((edges - aggregates[index]) / scale)
+        return _log_bin_masses((edges - aggregates[index]) / scale)
 
-    return OutputDistributions(p, mechanism.finish(_middles(edges)), np.asarray(pairs), log_pmf)
+    return OutputDistributions(p, mechanism.postprocess(_bin_centres(edges)), np.asarray(pairs), log_pmf)
 
 
 def search_distributions(search: SparseVector) -> OutputDistributions:
-    """Return the distributions of where the sparse vector ends, for all data sets there can be.
+    """Return the distributions of the stopping index of the sparse vector for all data sets.
 
     Parameters
     ----------
     search : SparseVector
-        Of a few values and doublings.
+        Search with few values and doublings.
 
     Returns
     -------
     OutputDistributions
-        The data sets are the numbers of values in the first interval, in each ring that a doubling adds, the last one
-        excepted, and beyond; the outputs are t = 0 … T.
+        A data set is given by the numbers of values in the first interval, in each set added by a doubling except the
+        last, and outside. The outputs are t = 0 … T.
 
     Examples
     --------
-    The noise of the published search is more than it needs to be:
+    The noise of the published search is larger than necessary:
 
     >>> from mechanisms.audit import audit_distributions
     >>> found = audit_distributions(search_distributions(SparseVector(n_values=8, epsilon=1.0, share=0.5, doublings=4)))
@@ -180,19 +180,19 @@ def search_distributions(search: SparseVector) -> OutputDistributions:
 
 
 def window_distributions(distributions: Sequence[WindowDistribution], pairs: ArrayLike) -> OutputDistributions:
-    """Return the distributions of a scale's logarithm, or of a centre, at several data sets, on cells.
+    """Return the distributions of a log scale, or of a centre, for several data sets as probabilities of bins.
 
     Parameters
     ----------
     distributions : sequence of WindowDistribution
-        One a data set, of one range and unit.
+        One per data set, with equal range and unit.
     pairs : array_like of int, shape (P, 2)
-        Which data sets are neighbours.
+        Indices of neighbouring data sets.
 
     Returns
     -------
     OutputDistributions
-        The outputs are the lower ends of the cells.
+        The outputs are the lower edges of the bins.
     """
     edges = np.unique(np.concatenate([distribution.edges for distribution in distributions]))
     unit = distributions[0].unit
@@ -210,21 +210,21 @@ def window_distributions(distributions: Sequence[WindowDistribution], pairs: Arr
 
 
 def quantile_distributions(mechanism: PartitionQuantile, values: ArrayLike, pairs: ArrayLike) -> OutputDistributions:
-    """Return the joint distributions of bounds and released quantile of the method ``quantile``, on cells.
+    """Return the joint distributions of bounds and released quantile of the method ``quantile`` as bin probabilities.
 
     Parameters
     ----------
     mechanism : PartitionQuantile
-        ``quantile``, with few doublings.
+        Method ``quantile`` with few doublings.
     values : array_like, shape (D, M)
         q_j in each data set.
     pairs : array_like of int, shape (P, 2)
-        Which data sets are neighbours.
+        Indices of neighbouring data sets.
 
     Returns
     -------
     OutputDistributions
-        The outputs are t and the middle of the cell.
+        The outputs are t and the centre of the bin.
 
     Examples
     --------
@@ -236,7 +236,7 @@ def quantile_distributions(mechanism: PartitionQuantile, values: ArrayLike, pair
     0.5
     """
     if mechanism.name != "quantile":
-        raise ValueError(f"a mechanism must be quantile, got {mechanism.name}; audit the steps of others one by one")
+        raise ValueError(f"mechanism must be quantile, got {mechanism.name}; audit the steps of others separately")
     q = np.asarray(values, dtype=np.float64)
     search = mechanism.search
     outcomes, edges, scales, means = [], [], [], []
@@ -244,14 +244,14 @@ def quantile_distributions(mechanism: PartitionQuantile, values: ArrayLike, pair
         bound = search.bound(stop)
         means.append(np.array([mechanism.clipped_mean(row, 0.0, bound) for row in q]))
         scales.append(mechanism.noise_scale(bound))
-        edges.append(_cells(means[-1], scales[-1], -math.inf, math.inf))
-        middles = _middles(edges[-1])
-        outcomes.append(np.stack([np.full(middles.size, float(stop)), middles], axis=1))
+        edges.append(_bin_edges(means[-1], scales[-1], -math.inf, math.inf))
+        bin_centres = _bin_centres(edges[-1])
+        outcomes.append(np.stack([np.full(bin_centres.size, float(stop)), bin_centres], axis=1))
 
     def log_pmf(index: int) -> Floats:
         stops = search.log_pmf(search.counts(q[index]))
         parts = [
-            log_stop + _log_cell_masses((ends - mean[index]) / scale)
+            log_stop + _log_bin_masses((ends - mean[index]) / scale)
             for log_stop, ends, mean, scale in zip(stops, edges, means, scales, strict=True)
         ]
         return np.concatenate(parts)
@@ -266,24 +266,24 @@ def centred_losses(
     moved: tuple[int, float, float],
     scales: ArrayLike,
 ) -> tuple[float, float, float]:
-    """Return what the three steps of ``quantile-centred`` lose where one partition states something else.
+    """Return the privacy losses of the three steps of ``quantile-centred`` for a change in one partition.
 
     Parameters
     ----------
     mechanism : PartitionQuantile
-        ``quantile-centred``.
+        Method ``quantile-centred``.
     values, spreads : array_like, shape (M,)
         q_j and the posterior standard deviations s_j.
     moved : (int, float, float)
-        Which partition, and what it states then: its q and its s.
+        Index of the changed partition, its new q and its new s.
     scales : array_like
-        Scales that may have been released; the losses of centre and mean are the largest over them.
+        Possible released scales; the losses of centre and mean are maximised over them.
 
     Returns
     -------
     (float, float, float)
-        The losses of the scale, of the centre given a scale, and of the mean given both, in nats. Their sum is what the
-        release spends at most.
+        Losses of the scale, of the centre given a scale, and of the mean given both, in nats. Their sum bounds the loss
+        of the release.
 
     Examples
     --------
@@ -310,22 +310,22 @@ def centred_losses(
     return scale_loss, centre_loss, mean_loss
 
 
-def _cells(centres: Floats, scale: float, low: float, high: float) -> Floats:
-    """Return ends of cells that include all centres, −inf and inf; what is ≤ `low`, or ≥ `high`, makes up one cell."""
-    reach = np.linspace(centres.min() - 8.0 * scale, centres.max() + 8.0 * scale, _CELLS)
+def _bin_edges(centres: Floats, scale: float, low: float, high: float) -> Floats:
+    """Return edges of bins, with all centres, −inf and inf among them; values ≤ `low` or ≥ `high` share a bin."""
+    reach = np.linspace(centres.min() - 8.0 * scale, centres.max() + 8.0 * scale, _BINS)
     ends = np.unique(np.concatenate([centres, reach, [low, high]]))
     ends = ends[(ends >= low) & (ends <= high) & np.isfinite(ends)]
     return np.concatenate([[-math.inf], ends, [math.inf]])
 
 
-def _middles(ends: Floats) -> Floats:
-    """Return the middles of cells, and the finite ends of the outer two."""
+def _bin_centres(ends: Floats) -> Floats:
+    """Return the centres of bins, and the finite edges of the outer bins."""
     inner = ends[1:-1]
     return np.concatenate([inner[:1], (inner[:-1] + inner[1:]) / 2, inner[-1:]])
 
 
-def _log_cell_masses(ends: Floats) -> Floats:
-    """Return ln Pr[aᵢ < Z ≤ aᵢ₊₁] of a Laplace variable of scale 1; 0 is inside of no cell."""
+def _log_bin_masses(ends: Floats) -> Floats:
+    """Return ln Pr[aᵢ < Z ≤ aᵢ₊₁] of a Laplace variable with scale 1; 0 must not be inside a bin."""
     low, high = ends[:-1], ends[1:]
     near = np.where(high <= 0.0, -high, np.maximum(low, 0.0))
     with np.errstate(invalid="ignore"):

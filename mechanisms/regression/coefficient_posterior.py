@@ -1,7 +1,4 @@
-"""The distribution of one regression coefficient in each of many partitions: a mixture of normal distributions, or one t distribution.
-
-`mechanisms.regression.posterior` builds it.
-"""
+"""Posterior distribution of one regression coefficient in each of many partitions, as returned by `posterior`."""
 
 from __future__ import annotations
 
@@ -24,11 +21,12 @@ _ROOT_HALF, _DENSITY = math.sqrt(0.5), 1.0 / math.sqrt(2.0 * math.pi)
 
 @dataclass(frozen=True, eq=False)
 class CoefficientPosterior:
-    """The distribution of a coefficient in each of many partitions: a mixture of q normal distributions, or one t distribution.
+    """Mixture of q normal distributions, or one t distribution, of a coefficient in each partition.
 
     Attributes
     ----------
     weights, locations, scales : ndarray of float64, shape (..., q)
+        Mixture weights, component means (or location) and component standard deviations (or scale).
     degrees : ndarray of float64, shape (...)
         Degrees of freedom; inf for normal distributions.
     """
@@ -40,12 +38,12 @@ class CoefficientPosterior:
 
     @property
     def mean(self) -> Floats:
-        """The mean, or the centre of a t distribution that has none, shape (...)."""
+        """Mean, or the location of a t distribution without a mean, shape (...)."""
         return np.sum(self.weights * self.locations, axis=-1)
 
     @property
     def sd(self) -> Floats:
-        """The standard deviation, inf for a t distribution of two degrees of freedom or fewer, shape (...)."""
+        """Standard deviation, shape (...); inf for a t distribution with at most two degrees of freedom."""
         apart = self.locations - self.mean[..., None]
         variance = np.sum(self.weights * (self.scales**2 + apart**2), axis=-1)
         excess = np.where(self.degrees > 2, 1.0 - 2.0 / np.maximum(self.degrees, 2.0), 0.0)
@@ -70,7 +68,7 @@ class CoefficientPosterior:
         """
         b = np.asarray(cutoffs, dtype=np.float64)
         if np.any(np.isnan(b)):
-            raise ValueError("cutoffs must be numbers, got NaN")
+            raise ValueError("cutoffs must be numbers, got NaN; remove it")
         z = (b[..., None] - self._lifted(self.locations, b)) / self._lifted(self.scales, b)
         below = special.ndtr(z)
         finite = np.isfinite(self.degrees)
@@ -114,12 +112,12 @@ class CoefficientPosterior:
         return roots[0].reshape(guess.shape)
 
     def _lifted(self, array: Floats, values: Floats) -> Floats:
-        """Return (..., q) as (..., 1, q) where values have an axis of their own."""
+        """Return an array of shape (..., q) as (..., 1, q) if `values` is not a scalar."""
         return array[..., None, :] if values.ndim else array
 
 
 def validate_probabilities(probabilities: ArrayLike) -> Floats:
-    """Return probabilities as an array, refusing what lies outside (0, 1).
+    """Return probabilities as an array and check that they lie in (0, 1).
 
     Parameters
     ----------
@@ -142,13 +140,13 @@ def validate_probabilities(probabilities: ArrayLike) -> Floats:
     """
     p = np.asarray(probabilities, dtype=np.float64)
     if not np.all((p > 0) & (p < 1)):
-        raise ValueError(f"p must be in (0, 1), got {p[~((p > 0) & (p < 1))].flat[0]}; choose such as 0.975")
+        raise ValueError(f"p must be in (0, 1), got {p[~((p > 0) & (p < 1))].flat[0]}; choose e.g. 0.975")
     return p
 
 
 @kernel
 def _solve(weights, locations, scales, probabilities, x, low, high):
-    """Replace guesses x by the roots of Σ wᵢΦ((x − μᵢ)/σᵢ) = p within [low, high], by Newton steps kept within."""
+    """Replace initial values `x` by the roots of Σ wᵢΦ((x − μᵢ)/σᵢ) = p in [low, high], by bracketed Newton steps."""
     n_distributions, n_components = weights.shape
     for distribution in range(n_distributions):
         spread = scales[distribution].min()
@@ -166,7 +164,7 @@ def _solve(weights, locations, scales, probabilities, x, low, high):
                     a = root
                 else:
                     b = root
-                new, enough = root, 1e-7 * spread  # the error after a Newton step is about its square
+                new, enough = root, 1e-7 * spread  # Newton steps converge quadratically
                 if slope > 0.0:
                     new = root - excess / (slope * _DENSITY)
                 if not a < new < b:

@@ -1,22 +1,22 @@
-"""A random division of rows into partitions that needs no permutation in memory: any run of rows knows its own labels.
+"""Random partition of rows by a keyed permutation, computed chunk by chunk without a permutation in memory.
 
-A keyed permutation π of {0, …, n − 1} takes row i to the position π(i), and partition j holds the rows with
-π(i) mod M = j. So sizes differ by one at most, the n mod M rows left over being in the first partitions, and a table
-may be read in any order, in chunks of any size, by any number of workers: the same key gives the same division.
+A keyed permutation π of {0, …, n − 1} maps row i to the position π(i), and partition j contains the rows with
+π(i) mod M = j. Sizes differ by at most one; the first n mod M partitions are larger. A table can be read in any order,
+in chunks of any size and by any number of workers: the same key gives the same partition.
 
-π is a Feistel network on pairs (left, right) of {0, …, a − 1} × {0, …, 2^b − 1}, with a·2^b next above n and both sides
-near √n, 256 at least. Rounds alternate
+π is a Feistel network on pairs (left, right) in {0, …, a − 1} × {0, …, 2^b − 1}, where a·2^b is the next value above n
+and both factors are near √n and at least 256. Rounds alternate
 
     left ← left + ⌊a·F(right)/2³²⌋ mod a,   right ← right xor ⌊F(left)/2^(32 − b)⌋,
 
-where F is a hash with the round's key, a 32-bit number. Positions ≥ n are sent through again until they fall below n
-(cycle walking), which is a permutation of the rows, too.
+where F is a hash with a 32-bit key per round. Positions ≥ n are permuted again until they are below n (cycle walking),
+which gives a permutation of the rows.
 
 Notes
 -----
-The division is pseudo-random: the key has 384 bits, so it is one of at most 2³⁸⁴, and what is proven of such networks
-is proven of random functions for F (four rounds: Luby & Rackoff). The twelve rounds here pass tests that four fail.
-It is not made to resist whoever looks for a flaw; privacy does not rest on it.
+The partition is pseudo-random. The 384-bit key gives at most 2³⁸⁴ partitions, and the theory of such networks assumes
+random functions F (four rounds: Luby & Rackoff). The twelve rounds used here pass statistical tests that four rounds
+fail. The permutation is not cryptographically secure, and privacy does not depend on it.
 
 References
 ----------
@@ -37,16 +37,16 @@ from mechanisms.jit import kernel
 __all__ = ["MOST_ROWS", "KeyedPartition", "keyed_partition"]
 
 MOST_ROWS = 2**32
-"""Largest n: positions are 32-bit numbers."""
+"""Largest n, as positions are 32-bit integers."""
 
 _ROUNDS = 12
 _LEAST_BITS = 8
-_BATCH = 512  # rows that pass through the rounds together, in the nearest cache
+_BATCH = 512  # rows per batch, which fits in the L1 cache
 
 
 @dataclass(frozen=True, eq=False)
 class KeyedPartition:
-    """Which partition each row belongs to; draw one with `keyed_partition`.
+    """Assignment of rows to partitions; draw one with `keyed_partition`.
 
     Attributes
     ----------
@@ -55,7 +55,7 @@ class KeyedPartition:
     n_partitions : int
         M.
     keys : ndarray of uint32, shape (rounds,)
-        One for each round, even in number.
+        One key per round; the number of rounds is even.
     """
 
     n_rows: int
@@ -64,27 +64,27 @@ class KeyedPartition:
 
     @property
     def sizes(self) -> NDArray[np.int64]:
-        """Rows of each partition, shape (M,): ⌊n/M⌋, and one more in each of the first n mod M."""
+        """Numbers of rows per partition, shape (M,): ⌊n/M⌋, plus one in the first n mod M partitions."""
         size, n_larger = divmod(self.n_rows, self.n_partitions)
         return size + (np.arange(self.n_partitions) < n_larger)
 
     def labels(self, first: int, count: int) -> NDArray[np.int32]:
-        """Return the partitions of a run of rows.
+        """Return the partitions of consecutive rows.
 
         Parameters
         ----------
         first, count : int
-            Rows first, …, first + count − 1, all within the n.
+            Rows first, …, first + count − 1, all in {0, …, n − 1}.
 
         Returns
         -------
         ndarray of int32, shape (count,)
-            From 0 to M − 1.
+            Labels from 0 to M − 1.
 
         Raises
         ------
         ValueError
-            If a row is not one of the n.
+            If a row is outside {0, …, n − 1}.
 
         Examples
         --------
@@ -93,7 +93,9 @@ class KeyedPartition:
         (array([2, 0, 1, 0, 1, 0, 2], dtype=int32), array([1, 0], dtype=int32), array([3, 2, 2]))
         """
         if not 0 <= first <= first + count <= self.n_rows:
-            raise ValueError(f"rows must be among the n = {self.n_rows}, got {count} from row {first}")
+            raise ValueError(
+                f"rows must be between 0 and {self.n_rows - 1}, got {count} from row {first}; request fewer rows"
+            )
         bits = max(_LEAST_BITS, (self.n_rows - 1).bit_length() // 2)
         n_left = max(2**_LEAST_BITS, -(-self.n_rows >> bits))
         labels = np.empty(count, dtype=np.int32)
@@ -102,12 +104,12 @@ class KeyedPartition:
 
 
 def keyed_partition(rng: np.random.Generator, n_rows: int, n_partitions: int) -> KeyedPartition:
-    """Draw a division of n rows into M partitions as equal as possible.
+    """Draw a partition of n rows into M parts of almost equal size.
 
     Parameters
     ----------
     rng : numpy.random.Generator
-        Draws the key, and nothing else.
+        Generator used only to draw the key.
     n_rows : int
         n, from 1 to `MOST_ROWS`.
     n_partitions : int
@@ -119,8 +121,8 @@ def keyed_partition(rng: np.random.Generator, n_rows: int, n_partitions: int) ->
 
     Privacy
     -------
-    It looks at no row. Replacing one changes the rows of one partition, whatever the key; a guarantee that holds for
-    every division holds for this one, and the key may be public.
+    The partition does not depend on the data. Replacing a row changes one partition for every key, so guarantees that
+    hold for every fixed partition hold for this one, and the key may be public.
 
     Raises
     ------
@@ -133,15 +135,15 @@ def keyed_partition(rng: np.random.Generator, n_rows: int, n_partitions: int) ->
     array([451, 636, 486], dtype=int32)
     """
     if not 1 <= n_rows <= MOST_ROWS or int(n_rows) != n_rows:
-        raise ValueError(f"n_rows must be a whole number in [1, 2^32], got {n_rows}")
+        raise ValueError(f"n_rows must be an integer in [1, 2^32], got {n_rows}; split the table")
     if not 1 <= n_partitions <= min(n_rows, 2**31 - 1) or int(n_partitions) != n_partitions:
-        raise ValueError(f"n_partitions must be a whole number in [1, n = {n_rows}], got {n_partitions}; take fewer")
+        raise ValueError(f"n_partitions must be an integer in [1, n = {n_rows}], got {n_partitions}; use fewer")
     return KeyedPartition(int(n_rows), int(n_partitions), rng.integers(2**32, size=_ROUNDS, dtype=np.uint32))
 
 
 @kernel
 def _label(first, n_rows, n_partitions, n_left, bits, keys, labels):
-    """Fill the labels of the rows from `first` on."""
+    """Fill `labels` with the partitions of the rows from `first` on."""
     left, right = np.empty(_BATCH, np.uint32), np.empty(_BATCH, np.uint32)
     places = np.empty(_BATCH, np.int64)
     mask = (1 << bits) - 1
@@ -165,7 +167,7 @@ def _label(first, n_rows, n_partitions, n_left, bits, keys, labels):
 
 @kernel
 def _mix(left, right, n_left, bits, keys):
-    """Apply the rounds. All is 32-bit arithmetic without branches, for the sake of vector instructions."""
+    """Apply the rounds, in branch-free 32-bit arithmetic that compiles to vector instructions."""
     n, shift = np.uint32(n_left), np.uint32(32 - bits)
     for k in range(0, keys.size, 2):
         key, next_key = keys[k], keys[k + 1]
@@ -178,6 +180,6 @@ def _mix(left, right, n_left, bits, keys):
 
 @kernel
 def _hash(value, key):
-    """Return F: two multiplications with Wellons' low-bias constants; its high bits are the good ones."""
+    """Return F: two multiplications with Wellons' low-bias constants. Use the high bits, which are better mixed."""
     mixed = np.uint32(np.uint32(value ^ key) * np.uint32(0x7FEB352D))
     return np.uint32(np.uint32(mixed ^ np.uint32(mixed >> np.uint32(15))) * np.uint32(0x846CA68B))

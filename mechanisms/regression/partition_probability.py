@@ -1,7 +1,7 @@
 """Private posterior probabilities of a regression coefficient, from disjoint partitions of the rows (P2, chapter 3).
 
-Each of M partitions states p_j = Pr[β_k ≤ b | its rows]. One replaced row changes one p_j, to anything in [0, 1]. What
-is released is an aggregate of all p_j with Laplace noise η, brought to the scale of the posterior given all rows:
+Each of M partitions has a posterior probability p_j = Pr[β_k ≤ b | its rows]. Replacing one row changes one p_j, to any
+value in [0, 1]. The release is an aggregate of all p_j plus Laplace noise η, rescaled to the posterior given all rows:
 
 =====================  =====================  ===================================  ==============================
 name                   aggregate A            released                             noise scale
@@ -13,17 +13,18 @@ name                   aggregate A            released                          
 `fisher-published`     as `fisher`            F̄(A + η)                             −2 ln p*/(Mε): not private
 =====================  =====================  ===================================  ==============================
 
-Names with the suffix ``-noiseless`` leave the noise out. A + η is clamped to [0, 1], and to [0, ∞) for a sum.
+Names with the suffix ``-noiseless`` omit the noise. A + η is clamped to [0, 1], and to [0, ∞) for a sum.
 
-**Why √(2M).** Let each posterior have variance v. The partitions' centres scatter about that of all rows with variance
-v(1 − 1/M), so A is about Φ((b − β̂)/√(v(2 − 1/M))), while the posterior given all rows is Φ((b − β̂)/√(v/M)): the factor
-between their normal scores is √(2M − 1). P2 leaves out that the centres scatter, hence its √M, and √2 at the scores.
+**The factor √(2M).** Let each posterior have variance v. The partition means vary about that of all rows with variance
+v(1 − 1/M), so A is about Φ((b − β̂)/√(v(2 − 1/M))), while the posterior given all rows is Φ((b − β̂)/√(v/M)). The ratio
+of the normal scores is √(2M − 1). P2 neglects the variance of the means, so its factor is √M and its scores are too
+small by √2.
 
-**Why κ.** For b off the centre by z posterior standard deviations, −2 ln Φ(u + z/√M), u ~ N(0, 1), falls on average by
-2κz/√M, κ = ∫ φ(u)²/Φ(u) du over Φ(u) > p*, which is .903 at p* = 0. So the sum of M of them, whose standard deviation
-is 2√M, moves by κz where the posterior's normal score moves by z. The clipping at p* takes 2p* from each on average.
-Given β̂, the corrected score has a scatter of its own, .217 (`normality-corrected`) and .475 (`fisher-corrected`), which
-remains as a small pull of the mean towards ½.
+**The factor κ.** For b at z posterior standard deviations from the centre, −2 ln Φ(u + z/√M), u ~ N(0, 1), decreases on
+average by 2κz/√M, with κ = ∫ φ(u)²/Φ(u) du over Φ(u) > p*, which is .903 at p* = 0. The sum of M such terms has the
+standard deviation 2√M, so its score changes by κz when the normal score of the posterior changes by z. Clipping at p*
+reduces each term by 2p* on average. Given β̂, the corrected score has a standard deviation of .217
+(`normality-corrected`) or .475 (`fisher-corrected`), which biases the mean slightly towards ½.
 
 References
 ----------
@@ -57,12 +58,12 @@ __all__ = [
 Floats = NDArray[np.float64]
 
 NOISELESS = "-noiseless"
-"""Suffix of the variants that leave the noise out, to tell its error from that of dividing the rows."""
+"""Suffix of the variants without noise, which isolate the error due to partitioning."""
 
 
 @dataclass(frozen=True)
 class PartitionProbability:
-    """One method at fixed public parameters; build it with `partition_probability`.
+    """Release method with fixed public parameters; build it with `partition_probability`.
 
     Attributes
     ----------
@@ -71,9 +72,9 @@ class PartitionProbability:
     n_partitions : int
         M.
     epsilon : float
-        What one cutoff is given, in nats.
+        Privacy budget per cutoff in nats.
     least_probability : float
-        p*, below which the methods of Fisher's kind take a probability for p*.
+        p*; the ``fisher`` methods clip probabilities below p* to p*.
     sensitivity : float
         Largest change of the aggregate when one row is replaced.
     noise_scale : float
@@ -89,11 +90,11 @@ class PartitionProbability:
 
     @property
     def loss(self) -> float:
-        """What one cutoff spends: sensitivity over noise scale, in nats; inf without noise."""
+        """Privacy loss per cutoff in nats: sensitivity divided by noise scale; inf without noise."""
         return self.sensitivity / self.noise_scale if self.noise_scale else math.inf
 
     def guarantee(self, n_cutoffs: int = 1) -> Guarantee | None:
-        """Return what the releases at some cutoffs promise together: budgets add up. None if not private.
+        """Return the joint guarantee of releases at `n_cutoffs` cutoffs, by basic composition; None if not private.
 
         Examples
         --------
@@ -107,7 +108,7 @@ class PartitionProbability:
         return Guarantee(n_cutoffs * self.epsilon) if private else None
 
     def aggregate(self, probabilities: ArrayLike) -> Floats:
-        """Return the aggregate that noise is added to.
+        """Return the aggregate before noise is added.
 
         Parameters
         ----------
@@ -121,18 +122,21 @@ class PartitionProbability:
         Raises
         ------
         ValueError
-            If the partitions are not M, or a probability is not in [0, 1].
+            If the number of partitions is not M, or a probability is not in [0, 1].
         """
         p = np.asarray(probabilities, dtype=np.float64)
         if p.ndim < 2 or p.shape[-2] != self.n_partitions:
-            raise ValueError(f"probabilities must have shape (..., {self.n_partitions}, c), got {p.shape}")
+            raise ValueError(
+                f"probabilities must have shape (..., {self.n_partitions}, c), got {p.shape}; pass a row per partition"
+            )
         if not np.all((p >= 0) & (p <= 1)):
-            raise ValueError(f"probabilities must be in [0, 1], got {p[~((p >= 0) & (p <= 1))].flat[0]}")
+            bad = p[~((p >= 0) & (p <= 1))].flat[0]
+            raise ValueError(f"probabilities must be in [0, 1], got {bad}; check the posteriors")
         return _METHODS[_base(self.name)].aggregate(p, self.least_probability)
 
-    def finish(self, noisy: ArrayLike) -> Floats:
-        """Return the probabilities that noisy aggregates stand for, of the same shape: post-processing."""
-        return _METHODS[_base(self.name)].finish(
+    def postprocess(self, noisy: ArrayLike) -> Floats:
+        """Return probabilities from noisy aggregates, with the same shape; this is post-processing."""
+        return _METHODS[_base(self.name)].postprocess(
             np.asarray(noisy, dtype=np.float64), self.n_partitions, self.least_probability
         )
 
@@ -142,26 +146,26 @@ class PartitionProbability:
         Parameters
         ----------
         rng : numpy.random.Generator or None
-            None will do without noise.
+            May be None for variants without noise.
         probabilities : array_like, shape (..., M, c)
             p_j at c cutoffs, in [0, 1].
 
         Returns
         -------
         ndarray of float64, shape (..., c)
-            In [0, 1]; 0 and 1 themselves where noise leads out of (0, 1).
+            Probabilities in [0, 1]; 0 or 1 if noise leads out of (0, 1).
 
         Privacy
         -------
-        Each cutoff is ε-DP, replace-one with n and the division into partitions fixed; c cutoffs spend c·ε
-        (`guarantee`). `fisher-published` spends M·ε at each cutoff: P2 divides the sensitivity of a sum by M. It holds
-        for noise in real arithmetic; these draws serve simulation. Whoever computes the p_j must not refuse rows
-        because of what is in them: a refusal tells of them, too.
+        Each cutoff is ε-DP, replace-one with n and the partition of the rows fixed; c cutoffs are c·ε-DP (`guarantee`).
+        The loss of `fisher-published` is M·ε per cutoff, because P2 divides the sensitivity of a sum by M. The
+        guarantee holds for noise in real arithmetic; use these draws for simulation. The computation of the p_j must
+        not reject rows because of their values, because a rejection reveals information about them.
 
         Raises
         ------
         ValueError
-            As `aggregate`, or if there is no generator to draw noise from.
+            As `aggregate`, or if `rng` is None and the method has noise.
 
         Examples
         --------
@@ -174,13 +178,13 @@ class PartitionProbability:
         found = self.aggregate(probabilities)
         if self.noise_scale:
             found = found + require_generator(rng, self.name).laplace(scale=self.noise_scale, size=found.shape)
-        return self.finish(found)
+        return self.postprocess(found)
 
 
 def partition_probability(
     name: str, n_partitions: int, epsilon: float, least_probability: float = 0.001
 ) -> PartitionProbability:
-    """Set the noise so that one cutoff spends ε.
+    """Set the noise so that the privacy loss per cutoff is ε.
 
     Parameters
     ----------
@@ -189,9 +193,9 @@ def partition_probability(
     n_partitions : int
         M ≥ 1.
     epsilon : float
-        What one cutoff may spend, in nats, finite and > 0; without noise it decides nothing.
+        Privacy loss per cutoff in nats, finite and > 0; not used without noise.
     least_probability : float
-        p* in (0, 1), of the methods of Fisher's kind.
+        p* in (0, 1), used by the ``fisher`` methods.
 
     Returns
     -------
@@ -209,11 +213,11 @@ def partition_probability(
     13.816 55.262 0.25-DP
     """
     if name not in PROBABILITY_METHODS:
-        raise ValueError(f"a method must be one of {', '.join(PROBABILITY_METHODS)}, got {name!r}")
+        raise ValueError(f"name must be one of {', '.join(PROBABILITY_METHODS)}, got {name!r}; choose one of them")
     if n_partitions < 1 or int(n_partitions) != n_partitions:
-        raise ValueError(f"n_partitions must be a whole number >= 1, got {n_partitions}")
+        raise ValueError(f"n_partitions must be an integer >= 1, got {n_partitions}; pass the number of partitions")
     if not 0 < least_probability < 1:
-        raise ValueError(f"p*, the least probability, must be in (0, 1), got {least_probability}; 0.001 is usual")
+        raise ValueError(f"least_probability must be in (0, 1), got {least_probability}; choose e.g. 0.001")
     M, epsilon = int(n_partitions), validate_epsilon(epsilon)
     sensitivity = 1.0 / M if name.startswith("normality") else -2.0 * math.log(least_probability)
     scale = 0.0 if name.endswith(NOISELESS) else sensitivity / epsilon
@@ -223,21 +227,21 @@ def partition_probability(
 
 
 def require_generator(rng: np.random.Generator | None, name: str) -> np.random.Generator:
-    """Return the generator, refusing to release without one what needs noise.
+    """Return the generator of a method with noise.
 
     Raises
     ------
     ValueError
-        If it is None.
+        If `rng` is None.
     """
     if rng is None:
-        raise ValueError(f"{name} must have a generator to draw its noise from, got None; pass a numpy Generator")
+        raise ValueError(f"{name} must have a generator for its noise, got None; pass a numpy.random.Generator")
     return rng
 
 
 @lru_cache(maxsize=64)
 def score_slope(least_probability: float) -> float:
-    """Return κ, by which the normal score of Fisher's sum moves where that of the posterior moves by one.
+    """Return κ, the change of the normal score of Fisher's sum per unit change of the posterior normal score.
 
     Parameters
     ----------
@@ -263,10 +267,10 @@ def score_slope(least_probability: float) -> float:
 
 @dataclass(frozen=True)
 class _Method:
-    """How p_j are brought together, and what a noisy aggregate is taken for."""
+    """Aggregation of the p_j, and post-processing of the noisy aggregate."""
 
     aggregate: Callable[[Floats, float], Floats]
-    finish: Callable[[Floats, int, float], Floats]
+    postprocess: Callable[[Floats, int, float], Floats]
 
 
 def _mean(p: Floats, least: float) -> Floats:
@@ -278,12 +282,12 @@ def _log_sum(p: Floats, least: float) -> Floats:
 
 
 def _rescale(factor: float) -> Callable[[Floats, int, float], Floats]:
-    """Return Φ(√(factor·M)·Φ⁻¹(A)); the scores of 0 and 1 are infinite, and stay what they are."""
+    """Return a function that maps A to Φ(√(factor·M)·Φ⁻¹(A)), with 0 and 1 unchanged."""
 
-    def finish(noisy: Floats, n_partitions: int, least: float) -> Floats:
+    def postprocess(noisy: Floats, n_partitions: int, least: float) -> Floats:
         return special.ndtr(math.sqrt(factor * n_partitions) * special.ndtri(np.clip(noisy, 0.0, 1.0)))
 
-    return finish
+    return postprocess
 
 
 def _tail(noisy: Floats, n_partitions: int, least: float) -> Floats:

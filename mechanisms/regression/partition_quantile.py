@@ -1,33 +1,33 @@
 """Private posterior quantiles of a regression coefficient, from disjoint partitions of the rows (P2, chapter 4).
 
-Each of M partitions states q_j, the p-quantile of its posterior with the likelihood raised to the power M, which gives
-it the spread of the posterior given all rows. The mean of the q_j approximates the quantile given all rows. One
-replaced row changes one q_j, to anything, so they are clipped to an interval c ± b first; the mean of those moves by at
-most 2b/M, and is released with Laplace noise of scale 2b/(Mε₂). The interval comes out of the budget, too:
+Each of M partitions has q_j, the p-quantile of its posterior with the likelihood raised to the power M, so that its
+spread is that of the posterior given all rows. The mean of the q_j approximates the quantile given all rows. Replacing
+one row changes one q_j, to any value, so the q_j are clipped to an interval c ± b. Their mean then changes by at most
+2b/M and is released with Laplace noise of scale 2b/(Mε₂). The choice of the interval uses part of the budget:
 
 * ``quantile``: c = 0 and b by the sparse vector technique (`sparse_vector`), with ε₁; ε = ε₁ + ε₂.
-* ``quantile-centred``, ours: first the scale w at which the q_j scatter, then their centre c, then b = 2w;
+* ``quantile-centred``, not in P2: first the scale w of the q_j, then their centre c, then b = 2w;
   ε = ε_scale + ε_centre + ε_noise.
 
-Names with the suffix ``-noiseless`` do the same with the sparse vector, scale, centre and mean free of noise.
+Names with the suffix ``-noiseless`` denote the same methods without noise in sparse vector, scale, centre and mean.
 
-**Scale and centre** come from the exponential mechanism, whose score is the number of values in a window: its exponent
-is up to ε·M/2, twice that of a private median, whose score ranges over M/2. The q_j scatter by √M times the standard
-deviation s_j of each posterior, so every partition states what the scale is. With u_j = ln(s_j√M) the density of ln w
-is ∝ exp((ε/2)·#{j : |u_j − ln w| ≤ ½·ln 2}), for w in μ2⁻ᵀ … μ2ᵀ, and then that of c
+**Scale and centre** are drawn by the exponential mechanism with the number of values in a window as score. Its exponent
+is up to ε·M/2, twice that of a private median, whose score ranges over M/2. The standard deviation of the q_j is √M
+times the posterior standard deviation s_j, so each partition has an estimate of the scale. With u_j = ln(s_j√M) the
+density of ln w is ∝ exp((ε/2)·#{j : |u_j − ln w| ≤ ½·ln 2}), for w in μ2⁻ᵀ … μ2ᵀ, and that of c is
 
-    ∝ exp((ε/2)·#{j : |q_j − c| ≤ 2w}) / √(c² + μ²),   |c| ≤ μ2ᵀ:
+    ∝ exp((ε/2)·#{j : |q_j − c| ≤ 2w}) / √(c² + μ²),   |c| ≤ μ2ᵀ.
 
-next to log-uniform beyond μ, so that the width of the public range costs little. The scale is missed with odds of about
-2T·e^(−εM/2), and values about a centre at distance D from 0 with T·(D/w)·e^(−εM/2), ε being that of the step: together
-1 in 260 for D = 7w and T = 30, at M = 100 and ε = 0.2 and 0.25, where a private median misses the centre more often
-than not. Where M·ε is too small for that, or D/w
-too large, the release is as far off as the public range is wide, and μ, T or the budget must be chosen otherwise.
+Its base density is almost log-uniform beyond μ, so a wide public range costs little. The scale is missed with odds of
+about 2T·e^(−εM/2), and a centre at distance D from 0 with odds of T·(D/w)·e^(−εM/2), with the ε of the step. Together
+this is 1 in 260 for D = 7w and T = 30, at M = 100 and ε = 0.2 and 0.25, where a private median misses the centre more
+often than not. If M·ε is too small, or D/w too large, the error of the release is of the order of the public range. In
+that case change μ, T or the budget.
 
 References
 ----------
 P2: Amitai, "Bayesian Inference Via Partitioning Under Differential Privacy", Duke University 2018, chapters 4 and 5,
-which leave it to future work to spend a part of the budget on the centre.
+which leave a private centre to future work.
 Li, Srivastava & Dunson, "Simple, scalable and accurate posterior interval estimation", Biometrika 104(3), 2017.
 McSherry & Talwar, "Mechanism design via differential privacy", FOCS 2007 (the exponential mechanism).
 """
@@ -60,22 +60,22 @@ QUANTILE_METHODS = tuple(name + suffix for name in ("quantile", "quantile-centre
 """Names of the methods, each followed by its variant without noise."""
 
 _PARTS = {"quantile": ("bounds", "noise"), "quantile-centred": ("scale", "centre", "noise")}
-_WINDOW = 2.0  # in scales: half the window of the centre's score, and half of the interval that values are clipped to
+_WINDOW = 2.0  # half-widths of the window of the centre and of the clipping interval, in units of the scale
 _LOG_WINDOW = 0.5 * math.log(2.0)
 
 
 @dataclass(frozen=True)
 class ReleasedQuantiles:
-    """What one data set's release consists of, for each of c probabilities.
+    """Released quantiles of one data set at c probabilities.
 
     Attributes
     ----------
     values : ndarray of float64, shape (c,)
-        The quantiles.
+        Quantiles.
     centres, half_widths : ndarray of float64, shape (c,)
-        The intervals that the partitions' quantiles were clipped to.
+        Intervals to which the quantiles of the partitions were clipped.
     capped : ndarray of bool, shape (c,)
-        Where the sparse vector ended at its last interval without one that held enough values.
+        True if the sparse vector reached its last interval before any held enough values.
     """
 
     values: Floats
@@ -86,16 +86,18 @@ class ReleasedQuantiles:
 
 @dataclass(frozen=True, eq=False)
 class WindowDistribution:
-    """The distribution of the exponential mechanism on the number of values in a window: a step function's density.
+    """Output distribution of the exponential mechanism with the number of values in a window as score.
+
+    The density is piecewise constant, up to the factor 1/√(x² + μ²).
 
     Attributes
     ----------
     edges : ndarray of float64, shape (s + 1,)
         Ends of the steps, ascending.
     log_masses : ndarray of float64, shape (s,)
-        Log probability of each step; −inf for steps of no length.
+        Log probability of each step; −inf for steps of length zero.
     unit : float
-        μ of the density 1/√(x² + μ²) within a step; inf for a uniform one.
+        μ of the density 1/√(x² + μ²) within a step; inf for a uniform density.
     """
 
     edges: Floats
@@ -103,9 +105,9 @@ class WindowDistribution:
     unit: float
 
     def draw(self, rng: np.random.Generator) -> float:
-        """Draw a value."""
+        """Draw one value."""
         cumulative = np.cumsum(np.exp(self.log_masses))
-        # the first step whose cumulative mass exceeds u < 1: never one of no length
+        # the first step with cumulative mass above u < 1 never has length zero
         step = int(np.searchsorted(cumulative / cumulative[-1], rng.random(), side="right"))
         low, high = _flatten(self.edges[step : step + 2], self.unit)
         drawn = low + rng.random() * (high - low)
@@ -127,7 +129,7 @@ def window_distribution(
     values : array_like, shape (M,)
         v_j, not NaN.
     half_window : float
-        h > 0; it may come from an earlier release.
+        h > 0; may be the result of an earlier release.
     epsilon : float
         Privacy loss in nats, finite and > 0.
     reach : tuple of float
@@ -153,11 +155,14 @@ def window_distribution(
     v = np.asarray(values, dtype=np.float64)
     low, high = reach
     if not half_window > 0:
-        raise ValueError(f"half_window must be > 0, got {half_window}")
+        raise ValueError(f"half_window must be > 0, got {half_window}; pass half the width of the window")
     if v.ndim != 1 or not v.size or np.any(np.isnan(v)):
-        raise ValueError(f"values must be numbers of shape (M,), got shape {v.shape}, {np.isnan(v).sum()} NaN")
+        raise ValueError(
+            f"values must be numbers of shape (M,), got shape {v.shape}, {np.isnan(v).sum()} NaN; "
+            "pass one value per partition"
+        )
     epsilon = validate_epsilon(epsilon)
-    # values beyond the range by more than a window are in none of it, wherever they are
+    # clipping does not change which windows in the range contain a value
     v = np.clip(v, low - 2.0 * half_window, high + 2.0 * half_window)
     starts, ends = np.sort(v - half_window), np.sort(v + half_window)
     edges = np.concatenate([[low], np.clip(np.sort(np.concatenate([starts, ends])), low, high), [high]])
@@ -172,7 +177,7 @@ def window_distribution(
 
 @dataclass(frozen=True)
 class PartitionQuantile:
-    """One method at fixed public parameters; build it with `partition_quantile`.
+    """Release method with fixed public parameters; build it with `partition_quantile`.
 
     Attributes
     ----------
@@ -181,11 +186,11 @@ class PartitionQuantile:
     n_partitions : int
         M.
     epsilon : float
-        What one quantile spends, in nats.
+        Privacy loss per quantile in nats.
     split : tuple of float
-        Its parts: (bounds, noise), or (scale, centre, noise).
+        Parts of `epsilon`: (bounds, noise), or (scale, centre, noise).
     search : SparseVector
-        The search for bounds, whose μ and T are also those of scale and centre.
+        Search for bounds; its μ and T also define the ranges of scale and centre.
     """
 
     name: str
@@ -195,7 +200,7 @@ class PartitionQuantile:
     search: SparseVector
 
     def guarantee(self, n_quantiles: int = 1) -> Guarantee | None:
-        """Return what the releases of some quantiles promise together: budgets add up. None without noise.
+        """Return the joint guarantee of `n_quantiles` releases, by basic composition; None without noise.
 
         Examples
         --------
@@ -206,9 +211,9 @@ class PartitionQuantile:
 
     @property
     def miss_probability(self) -> float:
-        """Roughly how likely the private scale or centre is missed, for values about seven windows from 0; at most 1.
+        """Approximate probability of missing the scale or centre of values about seven scales from 0, at most 1.
 
-        It depends on public numbers alone. 0 for methods without a private centre.
+        The approximation depends only on public parameters. It is 0 for methods without a private centre.
 
         Examples
         --------
@@ -227,16 +232,16 @@ class PartitionQuantile:
         return 2.0 * half_width / (self.n_partitions * self.split[-1])
 
     def release(self, rng: np.random.Generator | None, quantiles: ArrayLike, spreads: ArrayLike) -> ReleasedQuantiles:
-        """Release the posterior quantiles of one data set, each with a budget of its own.
+        """Release the posterior quantiles of one data set, each with a separate budget.
 
         Parameters
         ----------
         rng : numpy.random.Generator or None
-            None will do without noise.
+            May be None for variants without noise.
         quantiles : array_like, shape (M, c)
-            q_j at c probabilities, from posteriors with the likelihood to the power M; not NaN.
+            q_j at c probabilities, from posteriors with the likelihood raised to the power M; not NaN.
         spreads : array_like, shape (M,)
-            Standard deviations s_j > 0 of these posteriors, inf where there is none; ``quantile`` does not use them.
+            Standard deviations s_j > 0 of these posteriors, inf if undefined; ``quantile`` does not use them.
 
         Returns
         -------
@@ -244,16 +249,16 @@ class PartitionQuantile:
 
         Privacy
         -------
-        Each quantile is ε-DP, replace-one with n and the division into partitions fixed; c quantiles spend c·ε
-        (`guarantee`). A row moves one q_j and one s_j, whatever to: so much spends each step of `split`, the later
-        ones at whatever the earlier ones released, and the steps' losses add up. The whole of ε is spent also where
-        the sparse vector ends at its cap. It holds for noise in real arithmetic; these draws serve simulation. Whoever
-        computes the q_j must not refuse rows because of what is in them: a refusal tells of them, too.
+        Each quantile is ε-DP, replace-one with n and the partition of the rows fixed; c quantiles are c·ε-DP
+        (`guarantee`). A row changes one q_j and one s_j arbitrarily. The loss of each step is its part of `split`,
+        given the outputs of the earlier steps, and these losses add up. The loss is ε even if the sparse vector ends at
+        its cap. The guarantee holds for noise in real arithmetic; use these draws for simulation. The computation of
+        the q_j must not reject rows because of their values, because a rejection reveals information about them.
 
         Raises
         ------
         ValueError
-            If shapes do not fit, or a value is not allowed.
+            If shapes are incompatible, or a value is not allowed.
 
         Examples
         --------
@@ -269,9 +274,12 @@ class PartitionQuantile:
         q, s = np.asarray(quantiles, dtype=np.float64), np.asarray(spreads, dtype=np.float64)
         M = self.n_partitions
         if q.ndim != 2 or q.shape[0] != M or s.shape != (M,):
-            raise ValueError(f"quantiles and spreads must have shapes ({M}, c) and ({M},), got {q.shape} and {s.shape}")
+            raise ValueError(
+                f"quantiles and spreads must have shapes ({M}, c) and ({M},), got {q.shape} and {s.shape}; "
+                "pass one row per partition"
+            )
         if np.any(np.isnan(q)) or not np.all(s > 0):
-            raise ValueError("quantiles must be numbers, and spreads > 0; check the posteriors they come from")
+            raise ValueError("quantiles must be numbers and spreads > 0, got other values; check the posteriors")
         noise = None if self.name.endswith(NOISELESS) else require_generator(rng, self.name)
         columns: list[tuple[float, float, float, bool]] = []
         for values in q.T:
@@ -289,18 +297,18 @@ class PartitionQuantile:
         return ReleasedQuantiles(released[0], released[1], released[2], released[3] > 0)
 
     def clipped_mean(self, values: Floats, centre: float, half_width: float) -> float:
-        """Return the mean of values clipped to centre ± half_width."""
+        """Return the mean of the values clipped to centre ± half_width."""
         return float(np.clip(values, centre - half_width, centre + half_width).mean())
 
     def scale_distribution(self, spreads: ArrayLike) -> WindowDistribution:
-        """Return the distribution of ln w, given the posteriors' standard deviations, shape (M,)."""
+        """Return the distribution of ln w given the posterior standard deviations, shape (M,)."""
         with np.errstate(divide="ignore"):
             logs = np.log(np.asarray(spreads, dtype=np.float64) * math.sqrt(self.n_partitions))
         middle, reach = math.log(self.search.start), self.search.doublings * math.log(2.0)
         return window_distribution(logs, _LOG_WINDOW, self.split[0], (middle - reach, middle + reach))
 
     def centre_distribution(self, values: ArrayLike, scale: float) -> WindowDistribution:
-        """Return the distribution of c given values, shape (M,), and the scale that was released."""
+        """Return the distribution of c given values, shape (M,), and the released scale."""
         reach = self.search.bound(self.search.doublings)
         return window_distribution(values, _WINDOW * scale, self.split[1], (-reach, reach), self.search.start)
 
@@ -309,7 +317,7 @@ class PartitionQuantile:
         return self.centre_distribution(values, scale).draw(rng), _WINDOW * scale
 
     def _find(self, values: Floats, spreads: Floats) -> tuple[float, float]:
-        """Return what the noisy search aims at: the medians."""
+        """Return the medians, which replace centre and scale without noise."""
         scale = float(np.median(spreads)) * math.sqrt(self.n_partitions)
         return float(np.median(values)), _WINDOW * scale
 
@@ -332,13 +340,13 @@ def partition_quantile(
     n_partitions : int
         M ≥ 1.
     epsilon : float
-        What one quantile may spend, in nats, finite and > 0; without noise it decides nothing.
+        Privacy loss per quantile in nats, finite and > 0; not used without noise.
     split : sequence of float
-        Its parts, each > 0, which must add up to `epsilon`: (bounds, noise) for ``quantile``, (scale, centre, noise)
-        for ``quantile-centred``.
+        Parts of `epsilon`, each > 0, with sum `epsilon`: (bounds, noise) for ``quantile``, (scale, centre, noise) for
+        ``quantile-centred``.
     start, share, doublings
-        μ, θ and T of `SparseVector`. ``quantile-centred`` looks for scales from μ2⁻ᵀ to μ2ᵀ, and for centres up to μ2ᵀ;
-        it has no θ.
+        μ, θ and T of `SparseVector`. ``quantile-centred`` searches scales from μ2⁻ᵀ to μ2ᵀ and centres up to μ2ᵀ; it
+        does not use θ.
 
     Returns
     -------
@@ -356,12 +364,15 @@ def partition_quantile(
     0.45-DP 0.1778
     """
     if name not in QUANTILE_METHODS:
-        raise ValueError(f"a method must be one of {', '.join(QUANTILE_METHODS)}, got {name!r}")
+        raise ValueError(f"name must be one of {', '.join(QUANTILE_METHODS)}, got {name!r}; choose one of them")
     epsilon = validate_epsilon(epsilon)
     names = _PARTS[name.removesuffix(NOISELESS)]
     parts = tuple(float(part) for part in split)
     if len(parts) != len(names) or not all(math.isfinite(part) and part > 0 for part in parts):
-        raise ValueError(f"split of {name} must be {len(names)} numbers > 0 ({', '.join(names)}), got {tuple(split)}")
+        raise ValueError(
+            f"split of {name} must be {len(names)} numbers > 0 ({', '.join(names)}), got {tuple(split)}; "
+            "pass one part per step"
+        )
     if not math.isclose(sum(parts), epsilon, rel_tol=1e-9):
         raise ValueError(
             f"split of {name} must add up to epsilon = {epsilon:g}, got {' + '.join(f'{part:g}' for part in parts)} = "

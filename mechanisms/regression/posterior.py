@@ -1,32 +1,32 @@
-"""The posterior of one coefficient of a linear regression, in every partition at once, without Markov chains.
+"""Posterior of one coefficient of a linear regression, vectorised over partitions, in closed form or by quadrature.
 
 y = Xβ + e, e ~ N(0, σ²I), and the likelihood may be raised to a power M. Priors:
 
-* `FlatPrior`: β ∝ 1, and σ² ∝ 1/σ² where it is unknown;
-* `ZellnerPrior`: β | σ² ~ N(0, gσ²(XᵀX)⁻¹), σ² ∝ 1/σ²; X is the partition's own;
+* `FlatPrior`: β ∝ 1, and σ² ∝ 1/σ² if it is unknown;
+* `ZellnerPrior`: β | σ² ~ N(0, gσ²(XᵀX)⁻¹), σ² ∝ 1/σ²; X is the design of the partition;
 * `ConjugatePrior`: β | σ² ~ N(μ, σ²Λ⁻¹), σ² ~ IG(a, b);
 * `SemiConjugatePrior`: β ~ N(μ, Λ⁻¹) and, independently, σ² ~ IG(a, b).
 
 **Coordinates.** Let XᵀX = CCᵀ, t = C⁻¹Xᵀ(y − Xμ) and R the residual sum of squares of the least squares fit, so that
-‖y − Xβ‖² = R + ‖t − Cᵀ(β − μ)‖². Let Λ = LLᵀ and CᵀL⁻ᵀ = P·diag(√λ)·Qᵀ. In η = QᵀLᵀ(β − μ), with Pᵀt for t,
+‖y − Xβ‖² = R + ‖t − Cᵀ(β − μ)‖². Let Λ = LLᵀ and CᵀL⁻ᵀ = P·diag(√λ)·Qᵀ. With η = QᵀLᵀ(β − μ), and Pᵀt in place of t,
 
-    ‖y − Xβ‖² = R + Σ (tᵢ − √λᵢ·ηᵢ)²,   (β − μ)ᵀΛ(β − μ) = Σ ηᵢ²,   β_k = μ_k + Σ aᵢηᵢ:
+    ‖y − Xβ‖² = R + Σ (tᵢ − √λᵢ·ηᵢ)²,   (β − μ)ᵀΛ(β − μ) = Σ ηᵢ²,   β_k = μ_k + Σ aᵢηᵢ.
 
-independent coordinates, each with one prior and one likelihood. Zellner's prior has λᵢ = g for all i.
+The coordinates are independent, each with its own prior and likelihood. Zellner's prior has λᵢ = g for all i.
 
-**What follows.** Where the prior's scale is σ², β_k is normal given σ², and a t variable once σ² is integrated out:
+**Posterior.** If the prior scales with σ², β_k is normal given σ², and has a t distribution with σ² integrated out:
 
     mean μ_k + Σ aᵢ·M√λᵢtᵢ/(1 + Mλᵢ),   variance σ²·Σ aᵢ²/(1 + Mλᵢ),
     σ² ~ IG(a + Mn/2, b + ½(MR + Σ Mtᵢ²/(1 + Mλᵢ))).
 
-Under the semi-conjugate prior λᵢ/σ² takes the place of λᵢ, and v = σ² has the density
+Under the semi-conjugate prior λᵢ/σ² replaces λᵢ, and v = σ² has the density
 
     p(v) ∝ v^(−a−1−Mn/2) · exp(−(b + MR/2)/v) · Π (1 + Mλᵢ/v)^(−½) · exp(−½ Σ Mtᵢ²/(v + Mλᵢ)),
 
-which is integrated by the trapezoidal rule in ln v: β_k is a mixture of normals.
+which is integrated by the trapezoidal rule in ln v, so that β_k has a mixture of normal distributions.
 
-The rows enter about their means, so that a column far from 0 costs no digits: with an intercept, X is taken as
-(1, x − x̄) and the prior is moved along. What remains is that R loses the digits of R/Σ(y − ȳ)².
+Rows are centred to avoid cancellation for columns with large means: with an intercept, X is (1, x − x̄) and the prior is
+transformed accordingly. The relative rounding error of R remains proportional to Σ(y − ȳ)²/R.
 
 References
 ----------
@@ -50,9 +50,9 @@ __all__ = ["coefficient_posterior"]
 
 Floats = NDArray[np.float64]
 
-_COLLINEAR = 1e-11  # least eigenvalue of a correlation matrix: a column's share that the others leave unexplained
-_ROUNDING = 1e-14  # spread of a column, relative to its mean, that rounding may explain
-_NEGLIGIBLE = 40.0  # nats below its peak at which the density of ln σ² is cut
+_COLLINEAR = 1e-11  # eigenvalues of the correlation matrix below this are treated as zero
+_ROUNDING = 1e-14  # a standard deviation below this fraction of the mean is treated as rounding error
+_NEGLIGIBLE = 40.0  # nats below its maximum at which the density of ln σ² is truncated
 _MOST_POINTS = 4096
 _MOST_ITERATIONS = 200
 
@@ -69,26 +69,26 @@ def coefficient_posterior(
     Parameters
     ----------
     statistics : RegressionStatistics
-        Of shape (...).
+        Statistics of shape (...).
     k : int
-        0 ≤ k < d; 0 is the intercept where there is one.
+        0 ≤ k < d; 0 is the intercept if there is one.
     prior : Prior
-        The same in each partition.
+        Prior of every partition.
     error_variance : float, optional
-        σ² where it is known; by default it is not.
+        σ² if it is known; unknown by default.
     power : array_like, shape () or (...)
-        M > 0, to which the likelihood is raised.
+        Power M > 0 of the likelihood.
 
     Returns
     -------
     CoefficientPosterior
-        Of shape (...).
+        Posterior of shape (...).
 
     Raises
     ------
     ValueError
-        If an argument is not allowed, or a partition has collinear columns, or too few rows, for a prior that adds no
-        information of its own; the first such partition is named.
+        If an argument is not allowed, or a partition has collinear columns or too few rows for a flat or Zellner prior;
+        the message states the first such partition.
 
     Examples
     --------
@@ -104,12 +104,12 @@ def coefficient_posterior(
     """
     d = statistics.n_coefficients
     if not 0 <= k < d or int(k) != k:
-        raise ValueError(f"k must be one of the coefficients 0 to {d - 1}, got {k}")
+        raise ValueError(f"k must be an integer from 0 to {d - 1}, got {k}; choose one of the {d} coefficients")
     if error_variance is not None and not (math.isfinite(error_variance) and error_variance > 0):
-        raise ValueError(f"error_variance must be finite and > 0, got {error_variance}; None where it is unknown")
+        raise ValueError(f"error_variance must be finite and > 0, got {error_variance}; pass None if it is unknown")
     M = np.broadcast_to(np.asarray(power, dtype=np.float64), statistics.n_rows.shape)[..., None]
     if not np.all(np.isfinite(M) & (M > 0)):
-        raise ValueError(f"power must be finite and > 0, got {power!r}")
+        raise ValueError(f"power must be finite and > 0, got {power!r}; pass 1.0 for the plain likelihood")
     rows = np.multiply(statistics.n_rows, M[..., 0])
     if not isinstance(prior, ConjugatePrior):
         inverse_g = 1.0 / prior.g if isinstance(prior, ZellnerPrior) else 0.0
@@ -142,31 +142,31 @@ def coefficient_posterior(
 def _location_scale(
     location: Floats, variance: Floats, shape: Floats, rate: Floats, error_variance: float | None
 ) -> CoefficientPosterior:
-    """Return N(location, σ²·variance) for known σ², otherwise the t distribution that σ² ~ IG(shape, rate) makes of it."""
+    """Return N(location, σ²·variance) for known σ², otherwise the t distribution for σ² ~ IG(shape, rate)."""
     if error_variance is not None:
         factor, degrees = np.full_like(rate, error_variance), np.full_like(rate, math.inf)
     else:
-        _refuse(
+        _raise_where(
             ~((shape > 0) & (rate > 0)),
-            "must have more rows than coefficients, which do not fit it exactly, where the error variance is unknown; "
-            "take larger partitions, or a ConjugatePrior",
+            "must have more rows than coefficients and positive residuals if the error variance is unknown; "
+            "use larger partitions or a ConjugatePrior",
         )
         factor, degrees = rate / shape, 2.0 * shape
     weights = np.ones((*location.shape, 1))
     return CoefficientPosterior(weights, location[..., None], np.sqrt(factor * variance)[..., None], degrees)
 
 
-def _refuse(marked: NDArray[np.bool_], message: str) -> None:
-    """Refuse partitions, naming the first."""
+def _raise_where(marked: NDArray[np.bool_], message: str) -> None:
+    """Raise ValueError with the first marked partition."""
     if np.any(marked):
         place = ", ".join(map(str, np.argwhere(marked)[0])) or "0"
         raise ValueError(f"partition {place} {message}")
 
 
 def _factor(statistics: RegressionStatistics) -> tuple[Floats, Floats]:
-    """Return C with XᵀX = CCᵀ and its pseudo-inverse, X being (1, x − x̄) or, without an intercept, x.
+    """Return C with XᵀX = CCᵀ and its pseudo-inverse, where X is (1, x − x̄) or, without an intercept, x.
 
-    Columns are scaled to unit length, so that the rank does not depend on their units.
+    Columns are scaled to unit length so that the rank does not depend on their units.
     """
     root_n = np.sqrt(statistics.n_rows)
     if statistics.intercept:
@@ -186,12 +186,12 @@ def _factor(statistics: RegressionStatistics) -> tuple[Floats, Floats]:
 
 
 def _inverse(values: Floats) -> Floats:
-    """Return 1/x, and 0 for 0."""
+    """Return 1/x for x > 0 and 0 otherwise."""
     return np.divide(1.0, values, out=np.zeros_like(values), where=values > 0)
 
 
 def _bordered(corner: Floats, block: Floats) -> Floats:
-    """Return the block diagonal matrices of a number and a matrix."""
+    """Return block diagonal matrices with a scalar and a matrix block."""
     d = block.shape[-1] + 1
     whole = np.zeros((*block.shape[:-2], d, d))
     whole[..., 0, 0] = corner
@@ -214,7 +214,7 @@ def _fit(statistics: RegressionStatistics, C_inverse: Floats) -> tuple[Floats, F
 
 
 def _weights_of(statistics: RegressionStatistics, k: int) -> Floats:
-    """Return w with β_k = w·γ, γ being the coefficients of (1, x − x̄): β₀ = γ₀ − x̄·γ₁, the slopes are the same."""
+    """Return w with β_k = w·γ, where γ are the coefficients of (1, x − x̄): β₀ = γ₀ − x̄·γ₁, with equal slopes."""
     w = np.zeros((*statistics.n_rows.shape, statistics.n_coefficients))
     w[..., k] = 1.0
     if statistics.intercept and k == 0:
@@ -223,12 +223,12 @@ def _weights_of(statistics: RegressionStatistics, k: int) -> Floats:
 
 
 def _orthonormal(statistics: RegressionStatistics, k: int) -> tuple[Floats, Floats, Floats]:
-    """Return a and t with β_k estimated by a·t, and the residual sum of squares, for priors without information."""
+    """Return a and t of the least squares estimate a·t of β_k, and the residual sum of squares."""
     C, C_inverse = _factor(statistics)
-    _refuse(
+    _raise_where(
         ~np.any(C != 0, axis=-2).all(axis=-1),
-        "must have as many rows as coefficients, and columns of which none is a combination of the others; take larger "
-        "partitions, leave out columns, or take a ConjugatePrior or SemiConjugatePrior",
+        "must have at least as many rows as coefficients and linearly independent columns; use larger partitions, "
+        "fewer columns, or a ConjugatePrior or SemiConjugatePrior",
     )
     t, residual = _fit(statistics, C_inverse)
     return np.einsum("...ij,...j->...i", C_inverse, _weights_of(statistics, k)), t, residual
@@ -237,12 +237,12 @@ def _orthonormal(statistics: RegressionStatistics, k: int) -> tuple[Floats, Floa
 def _diagonal(
     statistics: RegressionStatistics, k: int, prior: ConjugatePrior
 ) -> tuple[Floats, Floats, Floats, Floats, float]:
-    """Return a, λ, t, the residual sum of squares and μ_k, as the module defines them."""
+    """Return a, λ, t, the residual sum of squares and μ_k, as defined in the module docstring."""
     d = statistics.n_coefficients
     mean, L = prior.arrays(d)
     C, C_inverse = _factor(statistics)
     t, residual = _fit(statistics.add_to_outcome(-mean), C_inverse)
-    # γ = Tβ, whence the factor of XᵀX against that of Λ in the coordinates Lᵀβ
+    # γ = Tβ transforms the factor of XᵀX to the coordinates Lᵀβ
     T = np.broadcast_to(np.eye(d), (*statistics.n_rows.shape, d, d)).copy()
     if statistics.intercept:
         T[..., 0, 1:] = statistics.means[..., :-1]
@@ -253,10 +253,11 @@ def _diagonal(
 
 
 def _integrate_variance(shape: Floats, rate: Floats, c: Floats, u: Floats) -> tuple[Floats, Floats]:
-    """Return points ln v and weights of the distribution ∝ v^(−A)·exp(−B/v)·Π (1 + cᵢ/v)^(−½)·exp(−½Σ uᵢ/(v + cᵢ)) of ln v.
+    """Return quadrature points ln v and weights for the posterior of ln v.
 
-    Stationary points solve A·v = F(v) = B + ½Σ cᵢv/(v + cᵢ) + ½Σ uᵢv²/(v + cᵢ)², and F increases: iterating from below
-    and from above encloses all of them, however many. At a peak the curvature is at most 2A + d/8, which sets the step.
+    The density of ln v is ∝ v^(−A)·exp(−B/v)·Π (1 + cᵢ/v)^(−½)·exp(−½Σ uᵢ/(v + cᵢ)). Its stationary points solve
+    A·v = F(v) = B + ½Σ cᵢv/(v + cᵢ) + ½Σ uᵢv²/(v + cᵢ)². As F increases, fixed-point iteration from below and from
+    above encloses all of them. At a peak the curvature is at most 2A + d/8, which determines the step.
     """
     A, B = shape[..., None], rate[..., None]
 
@@ -292,8 +293,8 @@ def _integrate_variance(shape: Floats, rate: Floats, c: Floats, u: Floats) -> tu
     n_points = 2 + int(np.max((ends[1] - ends[0]) / step, initial=0.0))
     if n_points > _MOST_POINTS:
         raise ValueError(
-            f"the error variance must be resolved by {_MOST_POINTS} points, got {n_points}: prior and rows contradict "
-            "each other; take a wider prior"
+            f"the posterior of the error variance must be resolved by {_MOST_POINTS} points, got {n_points}; "
+            "prior and rows disagree, use a wider prior"
         )
     s = ends[0] + (ends[1] - ends[0]) * np.linspace(0.0, 1.0, n_points)
     logs = log_density(s)

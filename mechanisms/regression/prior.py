@@ -22,38 +22,38 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class FlatPrior:
-    """β ∝ 1, and σ² ∝ 1/σ² where it is unknown."""
+    """Flat prior: β ∝ 1, and σ² ∝ 1/σ² if it is unknown."""
 
 
 @dataclass(frozen=True)
 class ZellnerPrior:
-    """β | σ² ~ N(0, gσ²(XᵀX)⁻¹), and σ² ∝ 1/σ² where it is unknown.
+    """Zellner's g-prior: β | σ² ~ N(0, gσ²(XᵀX)⁻¹), and σ² ∝ 1/σ² if it is unknown.
 
     Parameters
     ----------
     g : float
-        > 0; the least squares estimate is shrunk by g/(g + 1).
+        g > 0; the least squares estimate is shrunk by g/(g + 1).
     """
 
     g: float
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.g) and self.g > 0):
-            raise ValueError(f"g must be finite and > 0, got {self.g}; the number of rows is usual")
+            raise ValueError(f"g must be finite and > 0, got {self.g}; choose e.g. the number of rows")
 
 
 @dataclass(frozen=True)
 class ConjugatePrior:
-    """β | σ² ~ N(mean, σ²·precision⁻¹), σ² ~ IG(shape, rate).
+    """Conjugate prior: β | σ² ~ N(mean, σ²·precision⁻¹), σ² ~ IG(shape, rate).
 
     Parameters
     ----------
     mean : float or array_like, shape (d,)
-        μ; one number for all coefficients.
+        μ; a scalar applies to all coefficients.
     precision : float or array_like, shape (d, d)
-        Λ, positive definite; one number for that multiple of the identity.
+        Λ, positive definite; a scalar is multiplied by the identity matrix.
     shape, rate : float
-        Of the inverse gamma distribution of σ², ∝ (σ²)^(−shape−1)·exp(−rate/σ²); > 0.
+        Parameters > 0 of the inverse gamma distribution of σ², ∝ (σ²)^(−shape−1)·exp(−rate/σ²).
     """
 
     mean: ArrayLike = 0.0
@@ -64,14 +64,16 @@ class ConjugatePrior:
     def __post_init__(self) -> None:
         for name, value in (("shape", self.shape), ("rate", self.rate)):
             if not (math.isfinite(value) and value > 0):
-                raise ValueError(f"{name} must be finite and > 0, got {value}")
+                raise ValueError(f"{name} must be finite and > 0, got {value}; choose a proper prior")
         if not np.all(np.isfinite(np.asarray(self.mean, dtype=np.float64))):
-            raise ValueError(f"mean must be finite, got {self.mean}")
+            raise ValueError(f"mean must be finite, got {self.mean}; choose a proper prior")
         matrix = np.atleast_2d(np.asarray(self.precision, dtype=np.float64))
         if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not np.all(np.isfinite(matrix)):
-            raise ValueError(f"precision must be a number or a (d, d) matrix, finite, got {self.precision}")
+            raise ValueError(f"precision must be a finite number or (d, d) matrix, got {self.precision}; pass one")
         if not np.array_equal(matrix, matrix.T) or np.linalg.eigvalsh(matrix)[0] <= 0:
-            raise ValueError(f"precision must be symmetric and positive definite, got {self.precision}")
+            raise ValueError(
+                f"precision must be symmetric and positive definite, got {self.precision}; choose a proper prior"
+            )
 
     def arrays(self, d: int) -> tuple[Floats, Floats]:
         """Return μ, shape (d,), and the Cholesky factor L of Λ, shape (d, d), for d coefficients.
@@ -79,13 +81,13 @@ class ConjugatePrior:
         Raises
         ------
         ValueError
-            If they are those of another number of coefficients.
+            If the prior has a different number of coefficients.
         """
         mean, precision = (np.asarray(each, dtype=np.float64) for each in (self.mean, self.precision))
         if mean.shape not in ((), (d,)) or precision.shape not in ((), (d, d)):
             raise ValueError(
-                f"the prior must have {d} coefficients, as the rows, got mean {mean.shape} and precision "
-                f"{precision.shape}; count the intercept"
+                f"the prior must have {d} coefficients, like the rows, got mean {mean.shape} and precision "
+                f"{precision.shape}; include the intercept"
             )
         matrix = precision if precision.ndim else precision * np.eye(d)
         return np.broadcast_to(mean, (d,)), np.asarray(np.linalg.cholesky(matrix), dtype=np.float64)
@@ -93,7 +95,7 @@ class ConjugatePrior:
 
 @dataclass(frozen=True)
 class SemiConjugatePrior(ConjugatePrior):
-    """β ~ N(mean, precision⁻¹) and, independently, σ² ~ IG(shape, rate); parameters as for `ConjugatePrior`."""
+    """Semi-conjugate prior: independent β ~ N(mean, precision⁻¹) and σ² ~ IG(shape, rate); see `ConjugatePrior`."""
 
 
 Prior = FlatPrior | ZellnerPrior | ConjugatePrior

@@ -1,12 +1,12 @@
-"""Counts, means and scatter of the rows of each partition, in one pass over a run of rows.
+"""Counts, means and scatter of the rows of each partition, in one pass over a chunk of rows.
 
-Every partition adds up the distances of its rows z = (x, y) to the first of them, which is z₀:
+Each partition accumulates the differences of its rows z = (x, y) from its first row z₀:
 
     z̄ = z₀ + Σ(z − z₀)/n,   Σ(z − z̄)(z − z̄)ᵀ = Σ(z − z₀)(z − z₀)ᵀ − n(z̄ − z₀)(z̄ − z₀)ᵀ.
 
-As z₀ is a row of its own, (z₀ − z̄)² is at most the scatter, however far the rows are from 0. And a row touches the
-numbers of its own partition alone, to the last bit within one run of rows, as the guarantees of everything that is made
-of them suppose: no mean over all rows is taken off.
+As z₀ is a row of the partition, (z₀ − z̄)² is at most the scatter, for any mean of the rows. Within a chunk, a row
+affects only the results of its own partition, bit by bit, as the privacy guarantees of releases assume. For this reason
+the rows are not centred at a common mean.
 
 References
 ----------
@@ -33,11 +33,11 @@ def row_moments(
     Parameters
     ----------
     x : ndarray, shape (n, p)
-        Columns, of numbers.
+        Numeric columns.
     y : ndarray, shape (n,)
-        One more column.
+        Outcome.
     labels : ndarray of int, shape (n,)
-        The partition of each row, in 0 … M − 1.
+        Partition of each row, in 0 … M − 1.
     n_partitions : int
         M.
 
@@ -45,9 +45,9 @@ def row_moments(
     -------
     n_rows : ndarray of int64, shape (M,)
     means : ndarray of float64, shape (M, p + 1)
-        0 without rows. Not finite where a value is not, or a square is beyond the doubles.
+        Means, 0 without rows. Not finite if a value is not finite, or a square overflows.
     scatter : ndarray of float64, shape (M, p + 1, p + 1)
-        Likewise.
+        Σ (z − z̄)(z − z̄)ᵀ, with the same exceptions.
 
     Examples
     --------
@@ -74,7 +74,7 @@ def row_moments(
 
 @kernel
 def _add_rows(x, y, labels, sums):
-    """Add rows to the sums of their partitions: z₀, and the lower triangle of Σ(1, z − z₀)(1, z − z₀)ᵀ, row by row."""
+    """Add rows to `sums`: z₀ and the flattened lower triangle of Σ(1, z − z₀)(1, z − z₀)ᵀ per partition."""
     width = x.shape[1] + 1
     z = np.empty(width)
     for row in range(y.size):

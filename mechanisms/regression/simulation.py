@@ -1,6 +1,6 @@
-"""Simulated rows of a linear regression, reduced to their sufficient statistics as they are drawn.
+"""Simulation of sufficient statistics of a linear regression without storing rows.
 
-A data set of 100,000 rows takes little more than its 200,000 normal draws, and no memory for rows.
+The cost of a data set with 100,000 rows is little more than its 200,000 normal draws.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ __all__ = ["simulate_statistics"]
 def simulate_statistics(
     rng: np.random.Generator, sizes: ArrayLike, coefficients: ArrayLike, error_std: float
 ) -> RegressionStatistics:
-    """Draw rows of y = β₀ + x·β + e, x ~ N(0, I), e ~ N(0, σ²), and return their statistics; no row is kept.
+    """Draw rows of y = β₀ + x·β + e, x ~ N(0, I), e ~ N(0, σ²), and return their statistics.
 
     Parameters
     ----------
     rng : numpy.random.Generator
     sizes : array_like of int, shape (M,)
-        Rows of each partition, ≥ 1.
+        Numbers of rows per partition, ≥ 1.
     coefficients : array_like, shape (p + 1,)
         β₀, β; p ≥ 1.
     error_std : float
@@ -34,7 +34,7 @@ def simulate_statistics(
     Returns
     -------
     RegressionStatistics
-        Of shape (M,), with an intercept.
+        Statistics of shape (M,), with an intercept.
 
     Raises
     ------
@@ -43,8 +43,8 @@ def simulate_statistics(
 
     Notes
     -----
-    Sums are taken of (x, e), whose true means are 0: what is subtracted to centre them is a small part of each. The
-    outcome's then follow.
+    The sums are those of (x, e), with expected means 0, so that centring them does not cancel. The statistics of y are
+    computed from them.
 
     Examples
     --------
@@ -54,11 +54,13 @@ def simulate_statistics(
     """
     n_rows, b = np.asarray(sizes), np.asarray(coefficients, dtype=np.float64)
     if n_rows.ndim != 1 or n_rows.dtype.kind not in "iu" or not n_rows.size or n_rows.min() < 1:
-        raise ValueError(f"sizes must be whole numbers >= 1 of shape (M,), got {sizes!r}; see partition_sizes")
+        raise ValueError(f"sizes must be integers >= 1 of shape (M,), got {sizes!r}; see partition_sizes")
     if b.ndim != 1 or b.size < 2 or not np.all(np.isfinite(b)):
-        raise ValueError(f"coefficients must be an intercept and slopes, finite, got {coefficients!r}")
+        raise ValueError(
+            f"coefficients must be finite, of shape (p + 1,), got {coefficients!r}; pass intercept, slopes"
+        )
     if not (math.isfinite(error_std) and error_std > 0):
-        raise ValueError(f"error_std must be finite and > 0, got {error_std}")
+        raise ValueError(f"error_std must be finite and > 0, got {error_std}; pass a standard deviation")
     means, scatter = np.empty((n_rows.size, b.size)), np.empty((n_rows.size, b.size, b.size))
     _draw_rows(rng, n_rows.astype(np.int64), float(error_std), means, scatter)
     return RegressionStatistics(n_rows, means, scatter).add_to_outcome(b)
@@ -66,7 +68,7 @@ def simulate_statistics(
 
 @kernel
 def _draw_rows(rng, sizes, error_std, means, scatter):
-    """Fill the statistics of rows (x, e) drawn one by one."""
+    """Fill `means` and `scatter` with the statistics of drawn rows (x, e)."""
     width = means.shape[1]
     z = np.empty(width)
     for partition in range(sizes.size):

@@ -1,17 +1,17 @@
-"""Private bounds of values that have none: the sparse vector technique over doubling intervals (P2, chapter 4).
+"""Private bounds of unbounded values by the sparse vector technique over doubling intervals (P2, chapter 4).
 
-Of M values, one of which a record may move anywhere, find the first interval [−μ2ᵗ, μ2ᵗ], t = 0, 1, 2, …, that holds
-a share θ of them, up to noise:
+Among M values, one of which may change arbitrarily between neighbours, find the first interval [−μ2ᵗ, μ2ᵗ],
+t = 0, 1, 2, …, that holds a fraction θ of them, up to noise:
 
     smallest t < T with #{j : |qⱼ| ≤ μ2ᵗ} + νₜ ≥ θM + ρ,   νₜ ~ Lap(4/ε),  ρ ~ Lap(2/ε),   and T if there is none.
 
-The number of doublings is bounded by T, whatever the values: without a bound the search would not end where θM exceeds
-what noise adds to M, and would do so in vain at numbers beyond double precision. The last interval is not tested.
+The number of doublings is bounded by T for all values. Without a bound the search would not end if θM + ρ exceeds all
+noisy counts, and the bounds would overflow. The last interval is not tested.
 
-**Privacy.** Replacing a record moves one value, and so every count by at most 1. Fix all νᵢ, i < t. At the neighbour
-the largest noisy count before t moves by at most 1, and so does the count at t: ρ moved by 1 and νₜ moved by 2 undo it,
-at a price of ε/2 each (Dwork & Roth 2014, theorem 3.23). As the intervals grow, all counts move in one direction, and
-νₜ moved by 1 is enough (Lyu, Su & Li 2017): the loss is at most 3ε/4.
+**Privacy.** Replacing a record changes one value and every count by at most 1. Fix all νᵢ, i < t. Between neighbours
+the largest noisy count before t changes by at most 1, and so does the count at t. Shifting ρ by 1 and νₜ by 2
+compensates, at a loss of ε/2 each (Dwork & Roth 2014, theorem 3.23). As the intervals are nested, all counts change in
+the same direction, and shifting νₜ by 1 suffices (Lyu, Su & Li 2017): the loss is at most 3ε/4.
 
 References
 ----------
@@ -36,12 +36,12 @@ __all__ = ["SparseVector"]
 Floats = NDArray[np.float64]
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
-_REACH = 45.0  # scales of the threshold's noise beyond which it has probability 1e-20
+_REACH = 45.0  # scales of the threshold noise, exceeded with probability 1e-20
 
 
 @dataclass(frozen=True)
 class SparseVector:
-    """The search for bounds at fixed public parameters.
+    """Search for bounds with fixed public parameters.
 
     Parameters
     ----------
@@ -52,9 +52,9 @@ class SparseVector:
     start : float
         μ, half the width of the first interval, finite and > 0, in the units of the values.
     share : float
-        θ in (0, 1].
+        Fraction θ in (0, 1] of values that the interval must hold.
     doublings : int
-        T ≥ 1, at which the search ends; μ2ᵀ must be finite.
+        Largest number T ≥ 1 of doublings; μ2ᵀ must be finite.
 
     Raises
     ------
@@ -79,23 +79,23 @@ class SparseVector:
 
     def __post_init__(self) -> None:
         if self.n_values < 1 or int(self.n_values) != self.n_values:
-            raise ValueError(f"n_values must be a whole number >= 1, got {self.n_values}")
+            raise ValueError(f"n_values must be an integer >= 1, got {self.n_values}; pass the number of values")
         validate_epsilon(self.epsilon)
         if not (math.isfinite(self.start) and self.start > 0):
             raise ValueError(
-                f"mu, half the width of the first interval, must be finite and > 0, got {self.start}; take the least "
-                "bound that makes sense"
+                f"mu, half the width of the first interval, must be finite and > 0, got {self.start}; choose the "
+                "smallest plausible bound"
             )
         if not 0 < self.share <= 1:
-            raise ValueError(f"theta, the share of values to hold, must be in (0, 1], got {self.share}; 0.8 is usual")
+            raise ValueError(f"theta, the share of values, must be in (0, 1], got {self.share}; choose e.g. 0.8")
         if self.doublings < 1 or int(self.doublings) != self.doublings:
-            raise ValueError(f"doublings must be a whole number >= 1, got {self.doublings}")
+            raise ValueError(f"doublings must be an integer >= 1, got {self.doublings}; choose e.g. 30")
         if math.log2(self.start) + self.doublings >= 1023:
-            raise ValueError(f"mu·2^{self.doublings} must be finite, got mu = {self.start}; allow fewer doublings")
+            raise ValueError(f"mu·2^{self.doublings} must be finite, got mu = {self.start}; use fewer doublings")
 
     @property
     def guarantee(self) -> Guarantee:
-        """ε-DP, whatever number of intervals is tested, and also where the search ends at T."""
+        """Guarantee ε-DP, for any number of tested intervals, including a search that ends at T."""
         return Guarantee(self.epsilon)
 
     @property
@@ -113,7 +113,7 @@ class SparseVector:
         return math.ldexp(self.start, int(stop))
 
     def counts(self, values: ArrayLike) -> NDArray[np.int64]:
-        """Return how many values each interval holds.
+        """Return the number of values in each interval.
 
         Parameters
         ----------
@@ -123,26 +123,29 @@ class SparseVector:
         Returns
         -------
         ndarray of int64, shape (T + 1,)
-            Ascending.
+            Counts, ascending.
 
         Raises
         ------
         ValueError
-            If the values are not M, or one is NaN.
+            If the number of values is not M, or one is NaN.
         """
         q = np.asarray(values, dtype=np.float64)
         if q.shape != (self.n_values,) or np.any(np.isnan(q)):
-            raise ValueError(f"values must be {self.n_values} numbers, got shape {q.shape}, {np.isnan(q).sum()} NaN")
+            raise ValueError(
+                f"values must be {self.n_values} numbers, got shape {q.shape}, {np.isnan(q).sum()} NaN; "
+                "pass one value per partition"
+            )
         edges = np.ldexp(self.start, np.arange(self.doublings + 1))
         return np.searchsorted(np.sort(np.abs(q)), edges, side="right")
 
     def release(self, rng: np.random.Generator, values: ArrayLike) -> int:
-        """Draw where the search ends.
+        """Draw the stopping index of the search.
 
         Parameters
         ----------
         rng : numpy.random.Generator
-            All T + 1 noises are drawn, however early the search ends.
+            Generator from which all T + 1 noise variables are always drawn.
         values : array_like, shape (M,)
             Not NaN.
 
@@ -153,40 +156,40 @@ class SparseVector:
 
         Privacy
         -------
-        `guarantee`, replace-one with n public, if a record moves at most one of the values. It holds for noise in real
-        arithmetic; these draws serve simulation.
+        `guarantee`, replace-one with n public, if a record changes at most one of the values. The guarantee holds for
+        noise in real arithmetic; use these draws for simulation.
 
         Raises
         ------
         ValueError
-            If the values are not M, or one is NaN.
+            If the number of values is not M, or one is NaN.
         """
         threshold = self.share * self.n_values + rng.laplace(scale=self.threshold_scale)
         noise = rng.laplace(scale=self.query_scale, size=self.doublings)
         return self._first(self.counts(values)[:-1] + noise >= threshold)
 
     def search(self, values: ArrayLike) -> int:
-        """Return where the search ends without noise; not private."""
+        """Return the stopping index without noise; not private."""
         return self._first(self.counts(values)[:-1] >= self.share * self.n_values)
 
     def _first(self, above: NDArray[np.bool_]) -> int:
         return int(np.argmax(above)) if above.any() else self.doublings
 
     def log_pmf(self, counts: ArrayLike) -> Floats:
-        """Return the exact distribution of where the search ends, by integration over ρ.
+        """Return the exact log pmf of the stopping index, by integration over ρ.
 
         Given ρ the tests are independent: Pr[t] = ∫ f(ρ)·Π_{i<t} Pr[cᵢ + νᵢ < θM + ρ]·Pr[cₜ + νₜ ≥ θM + ρ] dρ. Between
-        the points where an argument changes its sign the integrand is a sum of exponentials.
+        sign changes of the arguments the integrand is a sum of exponentials.
 
         Parameters
         ----------
         counts : array_like, shape (T + 1,)
-            From `counts`.
+            Result of `counts`.
 
         Returns
         -------
         ndarray of float64, shape (T + 1,)
-            Log probabilities, which sum to 1 within 1e-13 or so.
+            Log probabilities of t = 0 … T, normalised to about 1e-13.
 
         Examples
         --------
@@ -215,6 +218,6 @@ class SparseVector:
 
 
 def _log_laplace_cdf(z: Floats) -> Floats:
-    """Return ln Pr[Z ≤ z] of a Laplace variable of scale 1."""
+    """Return ln Pr[Z ≤ z] of a Laplace variable with scale 1."""
     tail = math.log(0.5) - np.abs(z)
     return np.where(z < 0, tail, np.log1p(-np.exp(tail)))

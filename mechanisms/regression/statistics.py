@@ -1,9 +1,9 @@
-"""Sufficient statistics of linear regression, centred, for many partitions of the rows at once.
+"""Centred sufficient statistics of linear regression, for many partitions of the rows.
 
-For y = β₀ + x·β + e the rows z = (x, y) enter every posterior through their number, their means z̄ and their scatter
-Σ (z − z̄)(z − z̄)ᵀ alone. Raw moments XᵀX, Xᵀy, yᵀy hold the same, but lose the digits that a large mean takes: with x
-near 10⁸ and a spread of 1, all of them. Statistics of disjoint sets of rows add up to those of their union (`pool`), in
-any order, so that a table may be read in chunks.
+For y = β₀ + x·β + e every posterior depends on the rows z = (x, y) only through their number, means z̄ and scatter
+Σ (z − z̄)(z − z̄)ᵀ. The raw moments XᵀX, Xᵀy, yᵀy are equivalent but suffer from cancellation if means are large: with x
+near 10⁸ and a standard deviation of 1, no digit remains. Statistics of disjoint sets of rows combine to those of their
+union (`pool`) in any order, so that a table can be read in chunks.
 
 References
 ----------
@@ -35,23 +35,23 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class RegressionStatistics:
-    """What a posterior needs of the rows of each partition.
+    """Sufficient statistics of the rows of each partition.
 
     Attributes
     ----------
     n_rows : ndarray of int64, shape (...)
-        Rows of each partition, ≥ 0.
+        Number of rows per partition, ≥ 0.
     means : ndarray of float64, shape (..., p + 1)
         Means of the p columns and, last, of the outcome y; 0 without rows.
     scatter : ndarray of float64, shape (..., p + 1, p + 1)
         Σ (z − z̄)(z − z̄)ᵀ of z = (x, y).
     intercept : bool
-        Whether the model has one; it is then coefficient 0, and x holds no column of ones.
+        True if the model has an intercept, which is coefficient 0; x has no column of ones.
 
     Raises
     ------
     ValueError
-        If shapes do not fit, a value is not finite, or there are neither columns nor an intercept.
+        If shapes are incompatible, a value is not finite, or there are neither columns nor an intercept.
 
     Examples
     --------
@@ -73,11 +73,13 @@ class RegressionStatistics:
         width = means.shape[-1:]
         if n_rows.dtype.kind not in "iu" or means.shape != n_rows.shape + width or scatter.shape != means.shape + width:
             raise ValueError(
-                "statistics must be whole numbers of shape (...), means (..., p + 1) and scatter (..., p + 1, p + 1), "
-                f"got {n_rows.dtype} of shape {n_rows.shape}, {means.shape} and {scatter.shape}"
+                "statistics must be integers of shape (...), means (..., p + 1) and scatter (..., p + 1, p + 1), got "
+                f"{n_rows.dtype} of shape {n_rows.shape}, {means.shape} and {scatter.shape}; use partition_statistics"
             )
         if width[0] < 2 - bool(self.intercept):
-            raise ValueError(f"statistics must have a coefficient, got {width[0] - 1} columns and no intercept")
+            raise ValueError(
+                f"statistics must have a coefficient, got {width[0] - 1} columns and no intercept; add one of them"
+            )
         if not (np.all(n_rows >= 0) and np.all(np.isfinite(means)) and np.all(np.isfinite(scatter))):
             raise ValueError("statistics must be finite and n_rows >= 0; remove rows with missing or infinite values")
         for name, value in (("n_rows", n_rows.astype(np.int64)), ("means", means), ("scatter", scatter)):
@@ -85,11 +87,11 @@ class RegressionStatistics:
 
     @property
     def n_coefficients(self) -> int:
-        """d: the columns, and the intercept if there is one."""
+        """Number d of coefficients, including the intercept if there is one."""
         return self.means.shape[-1] - 1 + bool(self.intercept)
 
     def __getitem__(self, index: Any) -> RegressionStatistics:
-        """Return the partitions that an index selects."""
+        """Return the statistics of the selected partitions."""
         return RegressionStatistics(
             np.asarray(self.n_rows[index]),
             self.means[index],
@@ -99,7 +101,7 @@ class RegressionStatistics:
 
     @staticmethod
     def stack(parts: Sequence[RegressionStatistics]) -> RegressionStatistics:
-        """Return statistics of equal shape along a new first axis; `pool` over it to join chunks of one table."""
+        """Stack statistics of equal shape along a new first axis; `pool` over it to combine chunks of one table."""
         return RegressionStatistics(
             np.stack([part.n_rows for part in parts]),
             np.stack([part.means for part in parts]),
@@ -108,12 +110,12 @@ class RegressionStatistics:
         )
 
     def pool(self, axis: int = -1) -> RegressionStatistics:
-        """Return the statistics of the union of disjoint rows along an axis of partitions.
+        """Return the statistics of the union of the partitions along an axis.
 
         Parameters
         ----------
         axis : int
-            Among those of `n_rows`; the last by default.
+            Axis of `n_rows`; the last by default.
 
         Returns
         -------
@@ -131,7 +133,7 @@ class RegressionStatistics:
         axis = axis % self.n_rows.ndim
         n = self.n_rows.sum(axis)
         share = self.n_rows / np.maximum(np.expand_dims(n, axis), 1)
-        # about the first partition, whose mean is near the others': the means are not to be rounded at their full size
+        # relative to the mean of the first partition, which reduces the rounding error of large means
         origin = self.means.take([0], axis)
         means = (origin + np.sum(share[..., None] * (self.means - origin), axis, keepdims=True)).take(0, axis)
         apart = self.means - np.expand_dims(means, axis)
@@ -139,12 +141,12 @@ class RegressionStatistics:
         return RegressionStatistics(n, means, np.sum(self.scatter + between, axis), self.intercept)
 
     def add_to_outcome(self, coefficients: ArrayLike) -> RegressionStatistics:
-        """Return the statistics of the same rows with y + β₀ + x·β for y.
+        """Return the statistics of the same rows with y replaced by y + β₀ + x·β.
 
         Parameters
         ----------
         coefficients : array_like, shape (d,)
-            β₀ first if there is an intercept, then one a column.
+            β₀ first if there is an intercept, then one coefficient per column.
         """
         b = np.asarray(coefficients, dtype=np.float64)
         slopes = b[bool(self.intercept) :]
@@ -181,16 +183,16 @@ class RegressionStatistics:
 
 
 def partition_sizes(n: int, size: int) -> NDArray[np.int64]:
-    """Return how many rows each partition has: all of `size` or, where that does not divide n, as equal as possible.
+    """Return the sizes of ⌊n/size⌋ partitions of n rows.
 
-    The n rows make ⌊n/size⌋ partitions, none smaller than `size`; the rows that are left over go to the first ones.
+    Sizes are at least `size` and differ by at most one; the first partitions are the larger ones.
 
     Parameters
     ----------
     n : int
         Number of rows.
     size : int
-        Least number of rows of a partition, 1 ≤ size ≤ n.
+        Smallest number of rows per partition, 1 ≤ size ≤ n.
 
     Returns
     -------
@@ -208,7 +210,7 @@ def partition_sizes(n: int, size: int) -> NDArray[np.int64]:
     """
     n = validate_size(n)
     if not 1 <= size <= n or int(size) != size:
-        raise ValueError(f"a partition's size must be a whole number in [1, n = {n}], got {size}")
+        raise ValueError(f"size must be an integer in [1, n = {n}], got {size}; choose another size")
     n_partitions = n // int(size)
     sizes = np.full(n_partitions, int(n) // n_partitions, dtype=np.int64)
     sizes[: int(n) % n_partitions] += 1
@@ -216,7 +218,7 @@ def partition_sizes(n: int, size: int) -> NDArray[np.int64]:
 
 
 def draw_partition(rng: np.random.Generator, n: int, size: int) -> NDArray[np.int64]:
-    """Divide n rows at random into partitions of `partition_sizes`.
+    """Divide n rows at random into partitions with the sizes of `partition_sizes`.
 
     Parameters
     ----------
@@ -227,11 +229,12 @@ def draw_partition(rng: np.random.Generator, n: int, size: int) -> NDArray[np.in
     Returns
     -------
     ndarray of int64, shape (n,)
-        The partition of each row, from 0.
+        Partition of each row, from 0.
 
     Privacy
     -------
-    It looks at no row: replacing one changes one partition, and the guarantees hold for every division.
+    The partition does not depend on the data. Replacing a row changes one partition, and guarantees hold for every
+    fixed partition.
 
     Examples
     --------
@@ -245,31 +248,31 @@ def draw_partition(rng: np.random.Generator, n: int, size: int) -> NDArray[np.in
 def partition_statistics(
     x: ArrayLike, y: ArrayLike, partition: ArrayLike, n_partitions: int | None = None, intercept: bool = True
 ) -> RegressionStatistics:
-    """Return the statistics of each partition of some rows, a whole table or one chunk of it.
+    """Return the statistics per partition of the rows of a table or of a chunk of it.
 
     Parameters
     ----------
     x : array_like, shape (n, p)
-        Columns, without one of ones where there is an intercept; finite.
+        Columns, finite; without a column of ones if there is an intercept.
     y : array_like, shape (n,)
         Outcome, finite.
     partition : array_like of int, shape (n,)
-        The partition of each row, from 0.
+        Partition of each row, from 0.
     n_partitions : int, optional
-        M; the largest partition + 1 by default. A chunk may hold no row of some.
+        M; the largest partition + 1 by default. Partitions may be empty in a chunk.
     intercept : bool
-        Whether the model has one.
+        True if the model has an intercept.
 
     Returns
     -------
     RegressionStatistics
-        Of shape (M,). Chunks are joined by ``RegressionStatistics.stack(chunks).pool(0)``.
+        Statistics of shape (M,). ``RegressionStatistics.stack(chunks).pool(0)`` combines chunks.
 
     Raises
     ------
     ValueError
-        If shapes do not fit, a row has a value that is not finite (the first such row is named), or a partition's
-        number is not allowed.
+        If shapes are incompatible, a row has a value that is not finite (the message states the first such row), or a
+        partition label is not allowed.
 
     Examples
     --------
@@ -281,7 +284,8 @@ def partition_statistics(
     n = len(outcome) if outcome.ndim == 1 else -1
     if columns.ndim != 2 or outcome.ndim != 1 or columns.shape[0] != n or labels.shape != (n,):
         raise ValueError(
-            f"rows must have shapes (n, p), (n,) and (n,), got {columns.shape}, {outcome.shape} and {labels.shape}"
+            f"rows must have shapes (n, p), (n,) and (n,), got {columns.shape}, {outcome.shape} and {labels.shape}; "
+            "pass one row per record"
         )
     z = np.concatenate([columns, outcome[:, None]], axis=1)
     finite = np.isfinite(z).all(axis=1)
@@ -291,7 +295,7 @@ def partition_statistics(
     total = most if n_partitions is None else int(n_partitions)
     if labels.dtype.kind not in "iu" or labels.min(initial=0) < 0 or most > total or total < 1:
         raise ValueError(
-            f"partitions must be whole numbers from 0 to {total - 1}, got {labels.dtype} from {labels.min(initial=0)} "
+            f"partitions must be integers from 0 to {total - 1}, got {labels.dtype} from {labels.min(initial=0)} "
             f"to {labels.max(initial=0)}; number them from 0"
         )
     n_rows, means, scatter = row_moments(columns, outcome, labels, total)

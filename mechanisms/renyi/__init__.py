@@ -1,6 +1,6 @@
-"""Rényi private draws from Dirichlet posteriors (P3).
+"""Rényi-private draws from Dirichlet posteriors (P3).
 
-The divergence of Dirichlet distributions is in `divergence`. `sampling` draws from weakened posteriors, `gaussian_counts` from
-those of noisy counts; `audit` says what distributions with densities spend, and `conversions` what that is in other kinds of
-privacy.
+`divergence` computes the Rényi divergence of Dirichlet distributions. `sampling` draws from tempered posteriors, and
+`gaussian_counts` from posteriors given noisy counts. `audit` computes the divergences of distributions with densities,
+and `conversions` converts Rényi guarantees to other privacy definitions.
 """

@@ -1,11 +1,11 @@
-"""Audits of distributions with densities: Dirichlet posteriors by their closed form, densities on the line by quadrature.
+"""Audits of distributions with densities: Dirichlet posteriors in closed form, univariate densities by quadrature.
 
-A distribution with a density f is handed to the audit engine as the masses f(x)·w at the nodes x and weights w of a quadrature
-rule: Σ p^λ·q^(1−λ) over nodes is then the quadrature of the integral, and the engine's Rényi curve is that of the
-densities, with the evidence "quadrature". Outputs of positive probability are nodes of weight 1.
+A density f is represented by the masses f(x)·w at the nodes x with weights w of a quadrature rule. Then
+Σ p^λ·q^(1−λ) over the nodes is the quadrature of the integral, and the audited Rényi curve is that of the densities,
+with the evidence "quadrature". Outputs with positive probability are nodes of weight 1.
 
-The pure loss on nodes is only the loss of those nodes. For the distributions here it is infinite: the ratio of two Dirichlet
-densities or of two normal ones has no bound, and the audits say so. So no pure ε is stated, and none is audited.
+The largest ratio over the nodes is only a lower bound on the pure loss. For the distributions here the pure loss is
+infinite, as ratios of two Dirichlet or two normal densities are unbounded. The audits report it as inf.
 """
 
 from __future__ import annotations
@@ -30,27 +30,28 @@ __all__ = ["audit_densities", "audit_posteriors", "audit_sampling", "beta_distri
 
 Floats = NDArray[np.float64]
 
-_NEGLIGIBLE = 45.0  # integrands are followed to exp(-45) of their peak
+_NEGLIGIBLE = 45.0  # integrands are truncated at exp(-45) of their maximum
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
 
 
 def audit_posteriors(parameters: ArrayLike, pairs: ArrayLike, orders: Sequence[float]) -> Audit:
-    """Compare Dirichlet distributions, by the closed form of the Rényi divergence.
+    """Compare Dirichlet distributions by the closed form of the Rényi divergence.
 
     Parameters
     ----------
     parameters : array_like, shape (D, k)
-        One distribution a data set, finite and > 0.
+        One distribution per data set, finite and > 0.
     pairs : array_like of int, shape (P, 2)
-        Which data sets are neighbours, each unordered pair once; both directions are compared.
+        Indices of neighbouring data sets, each unordered pair once; both directions are compared.
     orders : sequence of float
         λ, finite and ≥ 1, at least one.
 
     Returns
     -------
     Audit
-        Its pure loss is infinite, as that of any two different Dirichlet distributions: the witness is the pair with the largest
-        divergence at the last order, and the cell whose probability must fall to 0. Its evidence is "closed form".
+        The evidence is "closed form". The pure loss is infinite, as for any two different Dirichlet distributions. The
+        witness is the pair with the largest divergence at the first order, with the category at whose boundary the
+        density ratio diverges.
 
     Raises
     ------
@@ -71,10 +72,10 @@ def audit_posteriors(parameters: ArrayLike, pairs: ArrayLike, orders: Sequence[f
     both = np.concatenate([index, index[:, ::-1]])
     divergences = [dirichlet_renyi(distributions[both[:, 0]], distributions[both[:, 1]], order) for order in lam]
     first, second = (distributions[i] for i in both[int(np.argmax(divergences[0]))])
-    cell = int(np.argmin(first - second))
+    category = int(np.argmin(first - second))
     return Audit(
         epsilon=math.inf,
-        witness=Witness(first, second, f"a draw with probability of cell {cell} close to 0", math.inf),
+        witness=Witness(first, second, f"a draw with probability of category {category} close to 0", math.inf),
         deltas={},
         renyi={order: float(values.max()) for order, values in zip(lam, divergences, strict=True)},
         n_pairs=len(index),
@@ -84,7 +85,7 @@ def audit_posteriors(parameters: ArrayLike, pairs: ArrayLike, orders: Sequence[f
 
 
 def audit_sampling(mechanism: RenyiSampling, orders: Sequence[float]) -> Audit:
-    """Compare one draw at all neighbours of a mechanism, by the closed form.
+    """Compare one draw at all neighbouring data sets by the closed form of the Rényi divergence.
 
     Parameters
     ----------
@@ -95,12 +96,12 @@ def audit_sampling(mechanism: RenyiSampling, orders: Sequence[float]) -> Audit:
     Returns
     -------
     Audit
-        See `audit_posteriors`; over every data set of the mechanism's n private records.
+        See `audit_posteriors`; over all data sets of n private records.
 
     Raises
     ------
     ValueError
-        If an order is not allowed, or the data sets are too many to enumerate.
+        If an order is not allowed, or there are too many data sets to enumerate.
 
     Examples
     --------
@@ -115,44 +116,45 @@ def audit_sampling(mechanism: RenyiSampling, orders: Sequence[float]) -> Audit:
 
 
 def audit_densities(distributions: OutputDistributions, orders: Sequence[float]) -> Audit:
-    """Compare distributions on the nodes of a quadrature rule, whose densities have ratios without bound.
+    """Compare densities with unbounded ratios on the nodes of a quadrature rule.
 
     Parameters
     ----------
     distributions : OutputDistributions
-        Masses at nodes: `beta_distributions`, `gaussian_distributions`, or others built alike.
+        Masses at quadrature nodes, as returned by `beta_distributions` or `gaussian_distributions`.
     orders : sequence of float
         λ, finite and ≥ 1.
 
     Returns
     -------
     Audit
-        With an infinite pure loss, and the ratio at the node where it is largest as its witness.
+        With an infinite pure loss. The witness is the node with the largest ratio.
 
     Raises
     ------
     ValueError
-        As `audit_distributions`: among others if a distribution's masses do not sum to 1, for the rule does not fit.
+        As `audit_distributions`, in particular if the masses of a distribution do not sum to 1 because the quadrature
+        rule is inaccurate.
     """
     return replace(audit_distributions(distributions, orders=orders), epsilon=math.inf, evidence="quadrature")
 
 
 def beta_distributions(parameters: ArrayLike, pairs: ArrayLike, order: float) -> OutputDistributions:
-    """Return Beta distributions as masses at quadrature nodes that suit their divergences at orders up to `order`.
+    """Return Beta distributions as masses at quadrature nodes that suit divergences of orders up to `order`.
 
     Parameters
     ----------
     parameters : array_like, shape (D, 2)
-        One distribution a data set, finite and > 0.
+        One distribution per data set, finite and > 0.
     pairs : array_like of int, shape (P, 2)
-        Which data sets are neighbours.
+        Indices of neighbouring data sets.
     order : float
-        The largest order at which they are to be compared, below the one from which a divergence is infinite.
+        Largest order of the comparison, at which all divergences must be finite.
 
     Returns
     -------
     OutputDistributions
-        The outputs are the log odds φ of θ, at which a distribution has the density e^(aφ)/(1 + e^φ)^(a+b)/B(a, b).
+        The outputs are the log odds φ of θ, with density e^(aφ)/(1 + e^φ)^(a+b)/B(a, b).
 
     Raises
     ------
@@ -161,15 +163,15 @@ def beta_distributions(parameters: ArrayLike, pairs: ArrayLike, order: float) ->
 
     Notes
     -----
-    In φ = sinh τ the integrands p^λ·q^(1−λ) fall double-exponentially, however small a parameter is, and all their
-    poles have |Im τ| = π/2: the trapezoidal rule converges like exp(−π²/h) once the step h is well below their width,
-    which is at least 2/√(a+b) in φ.
+    With φ = sinh τ the integrands p^λ·q^(1−λ) decay double-exponentially for all parameters, and all their poles have
+    |Im τ| = π/2. The trapezoidal rule converges like exp(−π²/h) once the step h is well below the width of the
+    integrands, which is at least 2/√(a+b) in φ.
 
     Examples
     --------
     >>> distributions = beta_distributions([[0.5, 2.5], [1.5, 1.5], [2.5, 0.5]], [[0, 1], [1, 2]], order=1.4)
-    >>> quadrature, closed_form = audit_densities(distributions, [1.4]), audit_posteriors(distributions.datasets, distributions.pairs, [1.4])
-    >>> print(round(quadrature.renyi[1.4], 9), round(closed_form.renyi[1.4], 9))
+    >>> closed_form = audit_posteriors(distributions.datasets, distributions.pairs, [1.4])
+    >>> print(round(audit_densities(distributions, [1.4]).renyi[1.4], 9), round(closed_form.renyi[1.4], 9))
     3.897723833 3.897723833
     """
     distributions, lam = np.asarray(parameters, dtype=np.float64), validate_order(order)
@@ -177,7 +179,7 @@ def beta_distributions(parameters: ArrayLike, pairs: ArrayLike, order: float) ->
     first, second = (distributions[np.concatenate([index[:, i], index[:, 1 - i]])] for i in (0, 1))
     smallest = min(float((first + (lam - 1) * (first - second)).min()), float(distributions.min()))
     if not smallest > 0:
-        raise ValueError(f"order must be below that of an infinite divergence, got {order}; choose a smaller one")
+        raise ValueError(f"order must give finite divergences, got {order}; choose a smaller one")
     total = float(distributions.sum(axis=1).max())
     step = min(1 / 32, 1 / (4 * math.sqrt(total)))
     n_steps = math.ceil(math.asinh((_NEGLIGIBLE + total) / smallest) / step)
@@ -192,27 +194,27 @@ def beta_distributions(parameters: ArrayLike, pairs: ArrayLike, order: float) ->
 
 
 def gaussian_distributions(mechanism: GaussianCounts) -> OutputDistributions:
-    """Return the distributions of the released number of successes at k = 2, as masses at quadrature nodes.
+    """Return the distributions of the released number of successes for k = 2 as masses at quadrature nodes.
 
     Parameters
     ----------
     mechanism : GaussianCounts
-        Of two cells.
+        With two categories.
 
     Returns
     -------
     OutputDistributions
-        Of the data sets with 0 to n successes. The outputs are 0 and n, which have positive probability, and the nodes
+        For the data sets with 0 to n successes. The outputs are 0 and n, which have positive probability, and the nodes
         between them.
 
     Raises
     ------
     ValueError
-        If there are more than two cells.
+        If there are more than two categories.
 
     Examples
     --------
-    The published variance spends half of ε; clamping hides nothing where no clamped value is likely:
+    The published variance has a divergence of ε/2. Clamping does not reduce it if clamped values are improbable:
 
     >>> from mechanisms.renyi.gaussian_counts import gaussian_mechanism
     >>> for name in ("gaussian", "gaussian-tight"):
@@ -222,9 +224,7 @@ def gaussian_distributions(mechanism: GaussianCounts) -> OutputDistributions:
     gaussian-tight 0.5
     """
     if len(mechanism.prior) != 2:
-        raise ValueError(
-            f"mechanism must have 2 cells, got {len(mechanism.prior)}; audit the noise of more by its proof"
-        )
+        raise ValueError(f"mechanism must have 2 categories, got {len(mechanism.prior)}; use its closed-form guarantee")
     n, std = mechanism.n, mechanism.noise_std / math.sqrt(2.0)
     edges = np.linspace(0.0, n, 2 + int(n / (2.0 * std)))
     half = edges[1] / 2

@@ -1,17 +1,17 @@
-"""Rényi differential privacy in terms of the other two: what (ε, δ) a curve implies, and what curve a pure ε does.
+"""Conversions from Rényi curves to (ε, δ) differential privacy, and from pure ε to Rényi curves.
 
-A mechanism is (λ, ε)-RDP if D_λ(M(x)‖M(x')) ≤ ε for all neighbours; its *curve* is the smallest such ε at each order.
+A mechanism is (λ, ε)-RDP if D_λ(M(x)‖M(x')) ≤ ε for all neighbours. The smallest such ε at each order is its *curve*.
 
 **From a curve to (ε, δ).** With Z the privacy loss, E[exp((λ−1)Z)] = exp((λ−1)·D_λ). As max(1 − e^(ε−z), 0) is at most
-(1/λ)(1 − 1/λ)^(λ−1)·e^((λ−1)(z−ε)), with equality where e^(ε−z) = 1 − 1/λ, the hockey-stick divergence obeys
+(1/λ)(1 − 1/λ)^(λ−1)·e^((λ−1)(z−ε)), with equality where e^(ε−z) = 1 − 1/λ, the hockey-stick divergence satisfies
 
     δ(ε) ≤ (1/λ)(1 − 1/λ)^(λ−1) · exp((λ−1)(D_λ − ε))
 
-at every order λ > 1. It is also at most δ(0), the total variation, and that at most √(1 − e^(−KL)) with KL ≤ D_λ.
+at every order λ > 1. It is also at most the total variation δ(0), which is at most √(1 − e^(−KL)) with KL ≤ D_λ.
 
-**From a pure ε to its curve.** Among distributions whose ratio stays in [e^(−ε), e^ε] randomised response, which tells the truth
-with probability p = e^ε/(1 + e^ε), has the largest divergence at every order, as t ↦ t^λ is convex and its two ratios
-are the ends of the interval: the curve below is exact for the class, and at most min(ε, λε²/2).
+**From a pure ε to its curve.** Among distributions with ratios in [e^(−ε), e^ε], randomised response with probability
+p = e^ε/(1 + e^ε) of the true answer has the largest divergence at every order, because t ↦ t^λ is convex and its two
+ratios are the ends of the interval. The curve below is exact for the class, and at most min(ε, λε²/2).
 
 References
 ----------
@@ -44,21 +44,21 @@ __all__ = [
 
 
 def approximate_epsilon(orders: ArrayLike, renyi_epsilons: ArrayLike, delta: float) -> float:
-    """Return an ε for which a curve implies (ε, δ)-DP: the smallest over its orders by the best conversion known.
+    """Return the smallest ε over the orders of a curve for which the best known conversion implies (ε, δ)-DP.
 
     Parameters
     ----------
     orders : array_like, shape (m,)
         Finite λ ≥ 1.
     renyi_epsilons : array_like, shape (m,)
-        The curve at these orders, ≥ 0, in nats; inf where it has no bound.
+        The curve at these orders, ≥ 0, in nats; inf if unbounded.
     delta : float
         In (0, 1).
 
     Returns
     -------
     float
-        ≥ 0; inf if no order bounds the loss.
+        ε ≥ 0; inf if no order gives a finite bound.
 
     Raises
     ------
@@ -67,7 +67,7 @@ def approximate_epsilon(orders: ArrayLike, renyi_epsilons: ArrayLike, delta: flo
 
     Examples
     --------
-    A Gaussian mechanism of noise 10 times its sensitivity has the curve λ/200:
+    A Gaussian mechanism with noise 10 times its sensitivity has the curve λ/200:
 
     >>> orders = np.arange(2, 200)
     >>> print(round(approximate_epsilon(orders, orders / 200, 1e-6), 4))
@@ -83,7 +83,7 @@ def approximate_epsilon(orders: ArrayLike, renyi_epsilons: ArrayLike, delta: flo
 
 
 def approximate_delta(orders: ArrayLike, renyi_epsilons: ArrayLike, epsilon: float) -> float:
-    """Return a δ for which a curve implies (ε, δ)-DP: the smallest over its orders by the best conversion known.
+    """Return the smallest δ over the orders of a curve for which the best known conversion implies (ε, δ)-DP.
 
     Parameters
     ----------
@@ -95,7 +95,7 @@ def approximate_delta(orders: ArrayLike, renyi_epsilons: ArrayLike, epsilon: flo
     Returns
     -------
     float
-        In [0, 1].
+        δ in [0, 1].
 
     Raises
     ------
@@ -119,7 +119,7 @@ def approximate_delta(orders: ArrayLike, renyi_epsilons: ArrayLike, epsilon: flo
 def classical_epsilon(order: float, renyi_epsilon: float, delta: float) -> float:
     """Return ε + ln(1/δ)/(λ − 1), for which (λ, ε)-RDP implies (·, δ)-DP: Mironov (2017), proposition 3.
 
-    `approximate_epsilon` is never larger.
+    The result of `approximate_epsilon` is never larger.
 
     Parameters
     ----------
@@ -146,19 +146,19 @@ def classical_epsilon(order: float, renyi_epsilon: float, delta: float) -> float
     """
     order, renyi_epsilon, delta = validate_order(order), validate_epsilon(renyi_epsilon), validate_delta(delta)
     if order == 1:
-        raise ValueError("order must be > 1, got 1; the Kullback-Leibler divergence alone bounds no loss")
+        raise ValueError("order must be > 1, got 1; choose a larger order")
     return renyi_epsilon - math.log(delta) / (order - 1)
 
 
 def pure_renyi(epsilon: float, order: float) -> float:
-    """Return the largest Rényi divergence of order λ that a pure ε-DP mechanism can have.
+    """Return the largest Rényi divergence of order λ of any pure ε-DP mechanism.
 
     Parameters
     ----------
     epsilon : float
         Pure privacy loss in nats, finite and > 0.
     order : float
-        λ ≥ 1; 1 is the Kullback–Leibler divergence, inf the pure loss itself.
+        λ ≥ 1; 1 is the Kullback–Leibler divergence, inf the pure loss.
 
     Returns
     -------
@@ -172,8 +172,8 @@ def pure_renyi(epsilon: float, order: float) -> float:
 
     Notes
     -----
-    With x = (λ−1)ε the mean of exp((λ−1)Z) under randomised response is p·e^x + (1−p)·e^(−x), which is
-    1 + tanh(ε/2)·sinh(x) + 2·sinh²(x/2): all terms are positive. At λ = 1 the divergence is ε·tanh(ε/2).
+    With x = (λ−1)ε the mean of exp((λ−1)Z) under randomised response is p·e^x + (1−p)·e^(−x), which equals
+    1 + tanh(ε/2)·sinh(x) + 2·sinh²(x/2), a sum of positive terms. At λ = 1 the divergence is ε·tanh(ε/2).
 
     Examples
     --------
@@ -193,19 +193,19 @@ def pure_renyi(epsilon: float, order: float) -> float:
 
 
 def pure_epsilon_for(order: float, renyi_epsilon: float) -> float:
-    """Return the largest pure ε whose curve is at most `renyi_epsilon` at `order`: what a pure mechanism may spend.
+    """Return the largest pure ε with a curve of at most `renyi_epsilon` at `order`.
 
     Parameters
     ----------
     order : float
         λ ≥ 1, or inf.
     renyi_epsilon : float
-        Rényi divergence that may be spent, in nats, finite and > 0.
+        Bound on the Rényi divergence in nats, finite and > 0.
 
     Returns
     -------
     float
-        At least max(renyi_epsilon, √(2·renyi_epsilon/λ)); its `pure_renyi` is never above `renyi_epsilon`.
+        At least max(renyi_epsilon, √(2·renyi_epsilon/λ)). Its `pure_renyi` at `order` is at most `renyi_epsilon`.
 
     Raises
     ------
@@ -233,11 +233,11 @@ def _curve(orders: ArrayLike, renyi_epsilons: ArrayLike) -> tuple[NDArray[np.flo
     lam, curve = np.asarray(orders, dtype=np.float64), np.asarray(renyi_epsilons, dtype=np.float64)
     if lam.ndim != 1 or lam.size == 0 or lam.shape != curve.shape:
         raise ValueError(
-            f"orders and renyi_epsilons must have one shape (m,), m >= 1, got {lam.shape} and {curve.shape}; "
-            "pass one divergence an order"
+            f"orders and renyi_epsilons must have the same shape (m,), m >= 1, got {lam.shape} and {curve.shape}; "
+            "pass one divergence per order"
         )
     if not np.all((lam >= 1) & np.isfinite(lam)):
-        raise ValueError(f"orders must be finite and >= 1, got {lam.tolist()}; 1 is the Kullback-Leibler divergence")
+        raise ValueError(f"orders must be finite and >= 1, got {lam.tolist()}; remove other orders")
     if not np.all(curve >= 0):
-        raise ValueError(f"renyi_epsilons must be >= 0, got {curve.tolist()}; give divergences in nats")
+        raise ValueError(f"renyi_epsilons must be >= 0, got {curve.tolist()}; pass divergences in nats")
     return lam, curve

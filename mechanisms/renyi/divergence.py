@@ -1,21 +1,22 @@
-"""Rényi divergence between Dirichlet distributions, accurate where it is tiny.
+"""Rényi divergence between Dirichlet distributions, with high relative accuracy at small divergences.
 
-With δ = a − b and c = b + λδ, the parameters of the distribution ∝ p^λ·q^(1−λ), the divergence of P = Dir(a) from Q = Dir(b) is
+Let δ = a − b and c = b + λδ, the parameters of the distribution ∝ p^λ·q^(1−λ). The divergence of P = Dir(a) from
+Q = Dir(b) is
 
     D_λ(P‖Q) = [ln B(c) − λ·ln B(a)]/(λ−1) + ln B(b) = KL(P‖Q) + KL(P‖Dir(c))/(λ−1),   KL(P‖Q) at λ = 1,
 
-ln B(x) = Σᵢ lnΓ(xᵢ) − lnΓ(Σx), and infinite where an entry of c is ≤ 0 (P3, equation 5). The second form holds in every
-exponential family: ln of the distribution of c is λ·ln p + (1−λ)·ln q less a constant. It separates into cells,
+ln B(x) = Σᵢ lnΓ(xᵢ) − lnΓ(Σx), and infinite if an entry of c is ≤ 0 (P3, equation 5). The second form holds in every
+exponential family, as the log density of Dir(c) is λ·ln p + (1−λ)·ln q minus a constant. It separates into categories,
 
     KL(P‖Q) = Σᵢ J(bᵢ, aᵢ) − J(Σb, Σa),   J(x, y) = lnΓ(x) − lnΓ(y) − (x − y)·ψ(y) = ∫ₓʸ (z − x)·ψ₁(z) dz ≥ 0,
 
-whose last term vanishes for equal totals; ψ₁ is the trigamma function. Log gammas cancel: at a target of e⁻¹⁵ and
-parameters of 10⁷ they leave no digit. The integral is one of positive terms. With z = x·e^v it is
+where the last term vanishes for equal totals and ψ₁ is the trigamma function. The form with log gammas cancels: at a
+divergence of e⁻¹⁵ and parameters near 10⁷ no digit is correct. The integrand has one sign. With z = x·e^v it is
 
     J(x, y) = ∫₀^ln(y/x) x·(e^v − 1)·z·ψ₁(z) dv,
 
-where zψ₁(z) is smooth at every scale, between 1/z and 1, and Gauss–Legendre sums are exact in doubles on pieces of
-length 3: the poles are π away.
+where zψ₁(z) is smooth at every scale, between 1/z and 1. As the poles are at distance π, Gauss–Legendre sums on
+intervals of length 3 are accurate to double precision.
 
 References
 ----------
@@ -54,9 +55,9 @@ def dirichlet_renyi(a: ArrayLike, b: ArrayLike, order: ArrayLike) -> Floats:
     Returns
     -------
     ndarray of float64, shape (...)
-        In nats, ≥ 0; inf where λaᵢ + (1−λ)bᵢ ≤ 0 for some i. Its relative error is about 1e-14 for equal totals, beside
-        that of the differences a − b; for others the total's term is subtracted, and the error is relative to the
-        cells' sum.
+        Divergences in nats, ≥ 0; inf if λaᵢ + (1−λ)bᵢ ≤ 0 for some i. For equal totals the relative error is about
+        1e-14, in addition to that of a − b. For other totals the error is relative to the sum over categories, from
+        which the term of the totals is subtracted.
 
     Raises
     ------
@@ -65,7 +66,7 @@ def dirichlet_renyi(a: ArrayLike, b: ArrayLike, order: ArrayLike) -> Floats:
 
     Notes
     -----
-    P3 prints C(η) with Γ where lnΓ is meant, and calls ψ₁, the trigamma function, digamma.
+    P3 prints C(η) with Γ instead of lnΓ, and calls the trigamma function ψ₁ digamma.
 
     Examples
     --------
@@ -78,7 +79,7 @@ def dirichlet_renyi(a: ArrayLike, b: ArrayLike, order: ArrayLike) -> Floats:
     for name, values in (("a", first), ("b", second)):
         if values.ndim == 0 or values.shape[-1] < 2:
             raise ValueError(
-                f"{name} must have at least 2 cells on its last axis, got shape {values.shape}; "
+                f"{name} must have at least 2 categories on its last axis, got shape {values.shape}; "
                 "pass Dirichlet parameters"
             )
         if not np.all((values > 0) & np.isfinite(values)):
@@ -86,32 +87,33 @@ def dirichlet_renyi(a: ArrayLike, b: ArrayLike, order: ArrayLike) -> Floats:
             raise ValueError(f"{name} must be finite and > 0, got {bad}; pass Dirichlet parameters")
     if first.shape[-1] != second.shape[-1]:
         raise ValueError(
-            f"a and b must have equally many cells, got {first.shape[-1]} and {second.shape[-1]}; compare one model"
+            f"a and b must have the same number of categories, got {first.shape[-1]} and {second.shape[-1]}; "
+            "pass parameters of one model"
         )
     move = first - second
     cells = cell_renyi(second, move, lam[..., None]).sum(axis=-1)
     total = cell_renyi(second.sum(axis=-1), move.sum(axis=-1), lam)
     finite = np.isfinite(cells)
-    # never negative (Jensen); with unequal totals rounding may leave the difference a hair below 0
+    # the divergence is >= 0 (Jensen), but rounding may make the difference slightly negative for unequal totals
     return np.where(finite, np.maximum(cells - np.where(finite, total, 0.0), 0.0), math.inf)
 
 
 def cell_renyi(start: ArrayLike, move: ArrayLike, order: ArrayLike) -> Floats:
-    """Return one cell's part of the Rényi divergence, that of lnΓ at x, x + δ and x + λδ.
+    """Return the term of one category in the Rényi divergence, from lnΓ at x, x + δ and x + λδ.
 
-    [lnΓ(x+λδ) − λ·lnΓ(x+δ)]/(λ−1) + lnΓ(x) = J(x, x+δ) + J(x+λδ, x+δ)/(λ−1); J alone at λ = 1.
+    [lnΓ(x+λδ) − λ·lnΓ(x+δ)]/(λ−1) + lnΓ(x) = J(x, x+δ) + J(x+λδ, x+δ)/(λ−1), and J(x, x+δ) at λ = 1.
 
     Parameters
     ----------
     start, move : array_like, shape (...)
-        x > 0, an entry of Q's parameters, and δ > −x, what P's has more. Passing δ instead of x + δ keeps its digits.
+        x > 0, a parameter of Q, and δ > −x, the parameter of P minus x. Passing δ instead of x + δ avoids cancellation.
     order : array_like, shape (...)
         λ, finite and ≥ 1. The shapes broadcast.
 
     Returns
     -------
     ndarray of float64, shape (...)
-        ≥ 0, decreasing and convex in x; inf where x + λδ ≤ 0.
+        Terms ≥ 0, decreasing and convex in x; inf if x + λδ ≤ 0.
 
     Raises
     ------
@@ -127,7 +129,7 @@ def cell_renyi(start: ArrayLike, move: ArrayLike, order: ArrayLike) -> Floats:
     if not np.all((lam >= 1) & np.isfinite(lam)):
         raise ValueError(
             f"order must be finite and >= 1, got {lam[~((lam >= 1) & np.isfinite(lam))][0]}; "
-            "1 is the Kullback-Leibler divergence"
+            "pass 1 for the Kullback-Leibler divergence"
         )
     x, change, lam = np.broadcast_arrays(np.asarray(start, dtype=np.float64), np.asarray(move, dtype=np.float64), lam)
     result = np.empty(x.shape)

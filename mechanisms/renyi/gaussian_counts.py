@@ -1,23 +1,23 @@
-"""The Gaussian mechanism on counts, and a draw of the posterior that takes noisy counts for data (P3, section 5.1).
+"""Gaussian mechanism on counts, with a draw from the posterior that treats the noisy counts as data (P3, section 5.1).
 
-Counts c of n records in k cells get independent N(0, σ²) noise, and are projected onto the nearest counts of n records,
+Counts c of n records in k categories receive independent N(0, σ²) noise and are projected onto the simplex of total n,
 
     c̃ = argmin { ‖c + σz − v‖₂ : v ≥ 0, Σv = n },   θ ~ Dir(α + c̃).
 
-The projection sees the part of σz with sum 0 alone. At k = 2 that is one number, and the mechanism is P3's: the number
-of successes with N(0, σ²/2) noise, clamped to [0, n].
+The projection depends only on the part of σz with sum 0. For k = 2 that is one number, and the mechanism is that of
+P3: the number of successes with N(0, σ²/2) noise, clamped to [0, n].
 
-**Privacy.** One replaced record moves c by eᵢ − eⱼ, of length Δ = √2 (the number of successes by Δ = 1). Two normal
-distributions of one variance have D_λ = λΔ²/(2σ²) exactly. P3 cites Mironov (2017) for λΔ²/σ², twice that:
+**Privacy.** Replacing one record changes c by eᵢ − eⱼ, with norm Δ = √2 (the number of successes by Δ = 1). Two normal
+distributions with equal variance have D_λ = λΔ²/(2σ²). P3 cites Mironov (2017) for twice this value, λΔ²/σ²:
 
 ==================  ============  ==========================================================
-name                σ²            spends
+name                σ²            Rényi divergence of order λ
 ==================  ============  ==========================================================
-`gaussian`          λΔ²/ε         ε/2 at order λ: the published variance
-`gaussian-tight`    λΔ²/(2ε)      ε at order λ
+`gaussian`          λΔ²/ε         ε/2 (published variance)
+`gaussian-tight`    λΔ²/(2ε)      ε
 ==================  ============  ==========================================================
 
-before the projection, and no more after it: projection and draw are post-processing.
+These are the values before the projection. Projection and draw are post-processing and do not increase them.
 
 References
 ----------
@@ -46,18 +46,18 @@ __all__ = ["GAUSSIAN_VARIANCES", "GaussianCounts", "gaussian_mechanism", "projec
 Floats = NDArray[np.float64]
 
 GAUSSIAN_VARIANCES = {"gaussian": 2.0, "gaussian-tight": 1.0}
-"""Name -> variance in units of that which spends all of ε."""
+"""Map from name to variance, relative to the smallest variance that is (λ, ε)-RDP."""
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(24)
-_TAIL = 12.0  # standard deviations, beyond which the noise has probability 1e-32
-_NEGLIGIBLE = 45.0  # the posterior's density is followed to exp(-45) of its peak
+_TAIL = 12.0  # standard deviations; the noise exceeds them with probability 1e-32
+_NEGLIGIBLE = 45.0  # the posterior density is truncated at exp(-45) of its maximum
 _MOST_PIECES = 1 << 16
 _TOLERANCE = 1e-11
 
 
 @dataclass(frozen=True)
 class GaussianCounts:
-    """The mechanism for data sets of n records; build it with `gaussian_mechanism`.
+    """Gaussian mechanism for data sets of n records; build it with `gaussian_mechanism`.
 
     Attributes
     ----------
@@ -74,15 +74,15 @@ class GaussianCounts:
     noise_std: float
 
     def renyi_epsilon(self, order: float) -> float:
-        """Return λΔ²/(2σ²), Δ² = 2: the Rényi divergence of the noisy counts of neighbours; θ spends no more."""
+        """Return λΔ²/(2σ²), Δ² = 2, the Rényi divergence of the noisy counts of neighbours; that of θ is no larger."""
         return validate_order(order) / self.noise_std**2
 
     def guarantee(self, order: float) -> RenyiGuarantee:
-        """Return what a release promises at any order."""
+        """Return the guarantee of one release at an order."""
         return RenyiGuarantee(order, self.renyi_epsilon(order))
 
     def release(self, normals: ArrayLike, counts: ArrayLike) -> Floats:
-        """Return noisy counts, projected.
+        """Return projected noisy counts.
 
         Parameters
         ----------
@@ -94,24 +94,24 @@ class GaussianCounts:
         Returns
         -------
         ndarray of float64, shape (..., k)
-            ≥ 0 with sum n, not whole.
+            Real numbers ≥ 0 with sum n.
 
         Privacy
         -------
-        `guarantee`, replace-one with n public, for exact normals: doubles leak through their rounding, so these serve
-        simulation, not the protection of data.
+        `guarantee`, replace-one with n public, for exact normals. The rounding of doubles leaks information, so use
+        these draws for simulation, not for the protection of data.
         """
         noisy = np.asarray(counts, dtype=np.float64) + self.noise_std * np.asarray(normals, dtype=np.float64)
         return project_counts(noisy, self.n)
 
     def sample(self, rng: np.random.Generator, counts: ArrayLike, size: int) -> Floats:
-        """Draw θ, each from counts with noise of its own; each draw spends the divergence anew.
+        """Draw θ, each from counts with independent noise; the divergences of the draws add up.
 
         Parameters
         ----------
         rng : numpy.random.Generator
         counts : array_like, shape (k,)
-            c, whole numbers ≥ 0 with sum n.
+            c, integers ≥ 0 with sum n.
         size : int
             Number of draws, ≥ 1.
 
@@ -133,24 +133,24 @@ class GaussianCounts:
         return np.stack([rng.dirichlet(parameters) for parameters in np.array(self.prior) + released])
 
     def successes_distribution(self, successes: int) -> tuple[Floats, Floats]:
-        """Return the distribution of the released number of successes at k = 2, as quadrature nodes.
+        """Return the distribution of the released number of successes for k = 2 on quadrature nodes.
 
         Parameters
         ----------
         successes : int
-            c₁, in [0, n]: the first cell's count.
+            c₁, in [0, n]: count of the first category.
 
         Returns
         -------
         values : ndarray of float64, shape (m,)
-            0 and n, which have positive probability, first and last; between them the nodes of the density.
+            The atoms 0 and n are first and last; between them are the nodes of the density.
         probabilities : ndarray of float64, shape (m,)
-            They sum to 1; Σ probability·f(value) is E[f] to about 1e-13, for f as smooth as 1/B(α + c̃).
+            Probabilities with sum 1; Σ probability·f(value) is E[f] to about 1e-13, for f as smooth as 1/B(α + c̃).
 
         Raises
         ------
         ValueError
-            If there are more cells, or successes are not allowed.
+            If there are more than two categories, or `successes` is not allowed.
 
         Examples
         --------
@@ -160,10 +160,10 @@ class GaussianCounts:
         """
         self._require_two_cells()
         if not (0 <= successes <= self.n and successes == int(successes)):
-            raise ValueError(f"successes must be a whole number from 0 to {self.n}, got {successes}")
+            raise ValueError(f"successes must be an integer from 0 to {self.n}, got {successes}; pass the first count")
         std = self.noise_std / math.sqrt(2.0)
         low, high = max(0.0, successes - _TAIL * std), min(float(self.n), successes + _TAIL * std)
-        # as narrow as the noise, and as 1/B(α + c̃), which is narrowest in the middle
+        # panels as narrow as the noise and as the peak of 1/B(α + c̃)
         width = min(4.0 * std, math.sqrt(self.n + sum(self.prior)))
         edges = np.linspace(low, high, 2 + int((high - low) / width))
         half = (edges[1] - edges[0]) / 2
@@ -174,7 +174,7 @@ class GaussianCounts:
         return np.concatenate([[0.0], values, [float(self.n)]]), masses / masses.sum()
 
     def posterior_kl(self, successes: int) -> float:
-        """Return KL(true posterior ‖ distribution of a draw θ) at k = 2, by quadrature.
+        """Return KL(true posterior ‖ distribution of a draw θ) for k = 2, by quadrature.
 
         Parameters
         ----------
@@ -193,11 +193,11 @@ class GaussianCounts:
 
         Notes
         -----
-        With d = c̃₁ − c₁, φ the log odds of θ and φ̄ its posterior mean, the distribution of the draw has, relative to the
-        posterior Beta(a, b), the density r(φ) = E[exp(d·(φ − φ̄) − J(a+d, a) − J(b−d, b))] over the noise, J as in
-        `mechanisms.renyi.divergence`. Where the posterior's density p is not negligible, ∫ p·(r − 1 − ln r) dφ has a
-        positive integrand, however small; the probability that a draw falls elsewhere is added, for the ∫ p·(r − 1)
-        that is missing there.
+        Let d = c̃₁ − c₁, φ the log odds of θ and φ̄ its posterior mean. The density of the draw relative to the posterior
+        Beta(a, b) is r(φ) = E[exp(d·(φ − φ̄) − J(a+d, a) − J(b−d, b))] over the noise, J as in
+        `mechanisms.renyi.divergence`. The integral ∫ p·(r − 1 − ln r) dφ over the range where the posterior density p
+        is not negligible has a non-negative integrand. The probability of a draw outside this range is added to
+        account for ∫ p·(r − 1) there.
 
         Examples
         --------
@@ -219,7 +219,7 @@ class GaussianCounts:
         while n_pieces < _MOST_PIECES:
             edges = np.linspace(-reach[0], reach[1], n_pieces + 1)
             half = (edges[1] - edges[0]) / 2
-            away = ((edges[:-1, None] + half) + half * _NODES).ravel()  # φ less the mode
+            away = ((edges[:-1, None] + half) + half * _NODES).ravel()  # φ - mode
             gaps = np.empty(away.size)
             _fill_gaps(away + (mode - mean), moved, exponents, probabilities, gaps)
             terms = np.exp(log_peak + _log_relative_density(away, a, b)) * gaps
@@ -238,12 +238,12 @@ class GaussianCounts:
     def _require_two_cells(self) -> None:
         if len(self.prior) != 2:
             raise ValueError(
-                f"prior must have 2 cells for the distribution of the draw, got {len(self.prior)}; draw instead"
+                f"prior must have 2 categories for the distribution of the draw, got {len(self.prior)}; use sample"
             )
 
 
 def gaussian_mechanism(name: str, prior: ArrayLike, n: int, order: float, epsilon: float) -> GaussianCounts:
-    """Return the mechanism at the variance that `name` takes for (λ, ε)-RDP.
+    """Return the mechanism with the variance that `name` prescribes for (λ, ε)-RDP.
 
     Parameters
     ----------
@@ -256,7 +256,7 @@ def gaussian_mechanism(name: str, prior: ArrayLike, n: int, order: float, epsilo
     order : float
         λ, finite and ≥ 1.
     epsilon : float
-        Rényi divergence that may be spent, in nats, finite and > 0.
+        Bound on the Rényi divergence in nats, finite and > 0.
 
     Returns
     -------
@@ -288,7 +288,7 @@ def gaussian_mechanism(name: str, prior: ArrayLike, n: int, order: float, epsilo
 
 
 def project_counts(noisy: ArrayLike, n: float) -> Floats:
-    """Return the nearest points, in the Euclidean distance, that are ≥ 0 and sum to n.
+    """Return the nearest points, in Euclidean distance, with entries ≥ 0 and sum n.
 
     Parameters
     ----------
@@ -300,7 +300,7 @@ def project_counts(noisy: ArrayLike, n: float) -> Floats:
     Returns
     -------
     ndarray of float64, shape (..., k)
-        max(noisy − t, 0) with the t that makes the sum n.
+        max(noisy − t, 0), with t such that the sum is n.
 
     Examples
     --------
@@ -315,7 +315,7 @@ def project_counts(noisy: ArrayLike, n: float) -> Floats:
 
 
 def _log_relative_density(away: Floats, a: float, b: float) -> Floats:
-    """Return the log density of the log odds of Beta(a, b), at a distance from the mode, relative to the mode."""
+    """Return the log density of the log odds of Beta(a, b) at mode + away, relative to the mode."""
     share = a / (a + b)
     near = np.log1p(np.expm1(np.minimum(away, 1.0)) * share)
     far = np.logaddexp(math.log1p(-share), math.log(share) + np.maximum(away, 1.0))
@@ -323,7 +323,7 @@ def _log_relative_density(away: Floats, a: float, b: float) -> Floats:
 
 
 def _reach(a: float, b: float, side: float) -> float:
-    """Return a distance from the mode at which the density of the log odds is negligible: at most 1.5 of the least."""
+    """Return a distance from the mode where the density of the log odds is negligible, within a factor of 1.5."""
     reach = math.sqrt(1 / a + 1 / b)
     while _log_relative_density(np.array(side * reach), a, b) > -_NEGLIGIBLE:
         reach *= 1.5
@@ -332,7 +332,7 @@ def _reach(a: float, b: float, side: float) -> float:
 
 @kernel
 def _fill_gaps(deviations, moved, exponents, probabilities, gaps):
-    """Fill r − 1 − ln r, r the mean of exp(moved·deviation + exponent)."""
+    """Fill `gaps` with r − 1 − ln r, where r is the mean of exp(moved·deviation + exponent)."""
     for i in range(deviations.size):
         ratio, excess = 0.0, 0.0
         for j in range(moved.size):

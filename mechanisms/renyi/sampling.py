@@ -1,7 +1,7 @@
-"""Rényi-DP posterior sampling from a Dirichlet posterior (P3, section 3): release one draw of a weakened posterior.
+"""Rényi-DP posterior sampling from a Dirichlet posterior (P3, section 3): release of one draw of a tempered posterior.
 
-With prior Dir(α), counts c of n private records and, if some records are public, their counts u, the draw is from
-Dir(η + s·c), for a coefficient in (0, 1]:
+With prior Dir(α), counts c of n private records and counts u of public records, if any, the draw is from Dir(η + s·c),
+for a coefficient in (0, 1]:
 
 ================  ===========================  =====================  ===================
 name              posterior                    η                      s
@@ -11,26 +11,28 @@ name              posterior                    η                      s
 `concentrated`    α/m + u + c (Algorithm 3)    α/m + u                1, m the coefficient
 ================  ===========================  =====================  ===================
 
-**What it spends, exactly.** Replacing a record of cell i by one of cell j leaves n − 1 records c° shared. With
-x = η + s·c° the distributions are P = Dir(x + s·eᵢ) and Q = Dir(x + s·eⱼ), whose totals agree, so that
+**Exact divergence.** Replacing a record of category i by one of category j leaves n − 1 shared records with counts c°.
+With x = η + s·c° the distributions are P = Dir(x + s·eᵢ) and Q = Dir(x + s·eⱼ). Their totals are equal, so that
 
     D_λ(P‖Q) = F₊(xᵢ) + F₋(xⱼ),   F₊(x) = `cell_renyi`(x, s),   F₋(x) = `cell_renyi`(x + s, −s).
 
-Both are s²·∫ k(t)·ψ₁(y ± ts) dt over [0, λ], y the start, with the kernel k(t) = t up to 1 and (λ − t)/(λ − 1) beyond:
-decreasing and convex in x, as the trigamma function ψ₁ is. For k ≥ 3 cells the n − 1 records may all lie in a third,
-and D is largest at xᵢ = ηᵢ, xⱼ = ηⱼ; over i ≠ j it is largest at the two smallest entries of η, in one of their two
-orders. For k = 2 they lie in the two cells, D is convex in how many lie in the first, and the largest is at an end: all
-in one cell. So 2 or 4 evaluations give the supremum over all neighbours, for every n.
+Both are s²·∫ k(t)·ψ₁(y ± ts) dt over [0, λ], y the first argument, with kernel k(t) = t for t ≤ 1 and
+(λ − t)/(λ − 1) for t > 1. They are decreasing and convex in x, as is the trigamma function ψ₁. For k ≥ 3 categories the
+n − 1 records may all lie in a third category, and D is largest at xᵢ = ηᵢ, xⱼ = ηⱼ. Over i ≠ j it is largest at the two
+smallest entries of η, in one of their two orders. For k = 2, D is convex in the number of shared records in the first
+category, and the maximum is at an end, with all in one category. So 2 or 4 evaluations give the supremum over all
+neighbours, for every n.
 
-It is finite for λ < λ* = 1 + min(η)/s, beyond which the mixed parameter ηⱼ − (λ−1)s of an empty cell is not positive.
-It grows with the coefficient: for m, as η falls; for r, the derivative is λ times a second divided difference of
-t ↦ tψ(αᵢ + tr), ψ the digamma function, a convex function where αᵢ + tr > 0, since −zψ₂(z) ≤ 2ψ₁(z). Hence bisection
-finds the largest coefficient for a target, and any target has one: the supremum vanishes with the coefficient.
+The supremum is finite for λ < λ* = 1 + min(η)/s. From λ* on, the mixed parameter ηⱼ − (λ−1)s of an empty category is
+not positive. The supremum increases with the coefficient. For m this holds because η decreases. For r the derivative is
+λ times a second divided difference of t ↦ tψ(αᵢ + tr), ψ the digamma function, which is convex where αᵢ + tr > 0, as
+−zψ₂(z) ≤ 2ψ₁(z). Hence bisection finds the largest coefficient for a target. It exists for every target, because the
+supremum vanishes with the coefficient.
 
-**Part of the data public** ("such as after a data breach", P3, Extensions): the table above protects the n records that
-are still private, for a release that used all. Who knows beforehand which records are public may as well count them as
-prior, α + u. **Releasing a statistic**: a function of the draw is post-processing, and keeps the guarantee. P3's own
-schemes for both are in an appendix that is not part of its published text.
+**Partly public data** ("such as after a data breach", P3, Extensions). The table above protects the n records that
+are still private in a release that used all records. If the public records are known before the release, their counts
+can be added to the prior, α + u. **Releasing a statistic**. A function of the draw is post-processing and has the same
+guarantee. The schemes of P3 for both cases are in an appendix that is not part of its published text.
 
 References
 ----------
@@ -57,19 +59,19 @@ __all__ = ["RENYI_SAMPLERS", "RenyiSampling", "calibrate_renyi", "renyi_sampler"
 
 Floats = NDArray[np.float64]
 
-_MARGIN = 1e-12  # of a coefficient: moves the divergence by more than the rounding with which it is computed
+_MARGIN = 1e-12  # relative change of a coefficient that changes the divergence by more than its rounding error
 
 RENYI_SAMPLERS: dict[str, Callable[[float], tuple[float, float]]] = {
     "direct": lambda coefficient: (1.0, 1.0),
     "diffused": lambda coefficient: (1.0, coefficient),
     "concentrated": lambda coefficient: (1.0 / coefficient, 1.0),
 }
-"""Name -> coefficient to what prior and records are multiplied by."""
+"""Map from name to a function of the coefficient that returns the weights of prior and records."""
 
 
 @dataclass(frozen=True)
 class RenyiSampling:
-    """The mechanism for data sets of n private records; build it with `calibrate_renyi` or `renyi_sampler`.
+    """Posterior sampler for data sets of n private records; build it with `calibrate_renyi` or `renyi_sampler`.
 
     Attributes
     ----------
@@ -82,7 +84,7 @@ class RenyiSampling:
     coefficient : float
         r or m, in (0, 1]; 1 for `direct`.
     public_counts : tuple of int
-        u; zeros where no record is public.
+        u; zeros if no record is public.
     """
 
     name: str
@@ -93,27 +95,27 @@ class RenyiSampling:
 
     @property
     def start(self) -> Floats:
-        """η, the parameters before any private record, shape (k,)."""
+        """Dirichlet parameters η without private records, shape (k,)."""
         prior_weight, record_weight = RENYI_SAMPLERS[self.name](self.coefficient)
         return prior_weight * np.array(self.prior) + record_weight * np.array(self.public_counts)
 
     @property
     def step(self) -> float:
-        """The weight s of a record."""
+        """Weight s of a record."""
         return RENYI_SAMPLERS[self.name](self.coefficient)[1]
 
     @property
     def critical_order(self) -> float:
-        """λ*, the order from which on the divergence is infinite."""
+        """Smallest order λ* with an infinite divergence."""
         return 1.0 + float(self.start.min()) / self.step
 
     def posterior(self, counts: ArrayLike) -> Floats:
-        """Return the parameters of the distribution that is drawn from.
+        """Return the Dirichlet parameters of the sampled distribution.
 
         Parameters
         ----------
         counts : array_like, shape (..., k)
-            c, whole numbers ≥ 0 with sum n on the last axis: the private records.
+            c, integers ≥ 0 with sum n on the last axis: counts of the private records.
 
         Returns
         -------
@@ -127,15 +129,15 @@ class RenyiSampling:
         c = np.asarray(counts, dtype=np.float64)
         if c.ndim < 1 or c.shape[-1] != len(self.prior) or not np.all((c >= 0) & (c == np.floor(c))):
             raise ValueError(
-                f"counts must be whole numbers >= 0 in {len(self.prior)} cells on their last axis, got {counts!r}; "
-                "pass one count a cell"
+                f"counts must be integers >= 0 in {len(self.prior)} categories on the last axis, got {counts!r}; "
+                "pass one count per category"
             )
         if not np.all(c.sum(axis=-1) == self.n):
             raise ValueError(f"counts must sum to the {self.n} private records, got {counts!r}; correct them or n")
         return self.start + self.step * c
 
     def sample(self, rng: np.random.Generator, counts: ArrayLike, size: int) -> Floats:
-        """Draw θ; each draw spends the divergence anew.
+        """Draw θ; the divergences of the draws add up.
 
         Parameters
         ----------
@@ -151,9 +153,9 @@ class RenyiSampling:
 
         Privacy
         -------
-        One draw has `guarantee`, replace-one with n public, and the Rényi epsilons of several add up. It holds for
-        draws in real arithmetic: doubles leak through their rounding, so these serve simulation, not the protection of
-        data.
+        `guarantee` for one draw, replace-one with n public; the Rényi epsilons of several draws add up. The guarantee
+        holds for draws in real arithmetic. The rounding of doubles leaks information, so use these draws for
+        simulation, not for the protection of data.
 
         Raises
         ------
@@ -178,18 +180,18 @@ class RenyiSampling:
         start, step = self.start, self.step
         low, second = np.sort(start)[:2]
         shared = (self.n - 1) * step if start.size == 2 else 0.0
-        losing = np.array([low, second, low + shared, second + shared])  # the cell whose record is replaced, and
-        gaining = np.array([second + shared, low + shared, second, low])  # the one that its replacement falls into
+        losing = np.array([low, second, low + shared, second + shared])  # category of the replaced record
+        gaining = np.array([second + shared, low + shared, second, low])  # category of its replacement
         lam = validate_order(order)
         return float((cell_renyi(losing, step, lam) + cell_renyi(gaining + step, -step, lam)).max())
 
     def guarantee(self, order: float) -> RenyiGuarantee:
-        """Return what one draw promises at an order below `critical_order`; ValueError from there on."""
+        """Return the guarantee of one draw at an order below `critical_order`; raise ValueError at other orders."""
         spent = self.renyi_epsilon(validate_order(order))
         if math.isinf(spent):
             raise ValueError(
                 f"order must be < {self.critical_order:g} for {self.name} with coefficient {self.coefficient:g}, got "
-                f"{order:g}; nothing is promised there, choose a smaller coefficient"
+                f"{order:g}; choose a smaller order or coefficient"
             )
         return RenyiGuarantee(order, spent)
 
@@ -204,13 +206,13 @@ def renyi_sampler(
     name : {"direct", "diffused", "concentrated"}
         A key of `RENYI_SAMPLERS`.
     prior : array_like, shape (k,)
-        Dirichlet parameters, finite and > 0, k ≥ 2; at k = 2 those of a Beta distribution.
+        Dirichlet parameters, finite and > 0, k ≥ 2; for k = 2 the parameters of a Beta distribution.
     n : int
         Number of private records, ≥ 1, public.
     coefficient : float
         r or m, in (0, 1]; 1 for `direct`.
     public_counts : array_like, shape (k,), optional
-        u, whole numbers ≥ 0: records that need no protection.
+        u, integers ≥ 0: counts of records that need no protection.
 
     Returns
     -------
@@ -218,7 +220,7 @@ def renyi_sampler(
 
     Privacy
     -------
-    That of `RenyiSampling.guarantee`, at every order below `RenyiSampling.critical_order`.
+    `RenyiSampling.guarantee`, at every order below `RenyiSampling.critical_order`.
 
     Raises
     ------
@@ -236,13 +238,13 @@ def renyi_sampler(
     alpha = validate_prior(prior)
     n = validate_size(n)
     if not isinstance(coefficient, Real) or not 0 < coefficient <= 1:
-        raise ValueError(f"coefficient must be in (0, 1], got {coefficient}; 1 is the posterior itself")
+        raise ValueError(f"coefficient must be in (0, 1], got {coefficient}; pass 1 for the posterior itself")
     if name == "direct" and coefficient != 1:
         raise ValueError(f"coefficient must be 1 for direct, got {coefficient}; choose diffused or concentrated")
     public = np.zeros(alpha.size) if public_counts is None else np.asarray(public_counts, dtype=np.float64)
     if public.shape != alpha.shape or not np.all((public >= 0) & (public == np.floor(public)) & np.isfinite(public)):
         raise ValueError(
-            f"public_counts must be {alpha.size} whole numbers >= 0, got {public_counts!r}; pass one count a cell"
+            f"public_counts must be {alpha.size} integers >= 0, got {public_counts!r}; pass one count per category"
         )
     return RenyiSampling(
         name, tuple(alpha.tolist()), int(n), float(coefficient), tuple(public.astype(np.int64).tolist())
@@ -252,7 +254,7 @@ def renyi_sampler(
 def calibrate_renyi(
     name: str, prior: ArrayLike, n: int, order: float, epsilon: float, public_counts: ArrayLike | None = None
 ) -> RenyiSampling:
-    """Return the mechanism with the largest coefficient that is (λ, ε)-RDP: the least it must change the posterior.
+    """Return the mechanism with the largest coefficient that is (λ, ε)-RDP.
 
     Parameters
     ----------
@@ -261,31 +263,31 @@ def calibrate_renyi(
     order : float
         λ, finite and ≥ 1.
     epsilon : float
-        Rényi divergence that one draw may spend, in nats, finite and > 0.
+        Bound on the Rényi divergence of one draw in nats, finite and > 0.
 
     Returns
     -------
     RenyiSampling
-        With `renyi_epsilon(order)` ≤ ε. Where even the posterior itself is (λ, ε)-RDP, its coefficient is 1.
+        With `renyi_epsilon(order)` ≤ ε. If the posterior itself is (λ, ε)-RDP, the coefficient is 1.
 
     Privacy
     -------
-    (λ, ε)-RDP for one draw, replace-one with n public. The coefficient depends on public quantities alone.
+    (λ, ε)-RDP for one draw, replace-one with n public. The coefficient depends on public quantities only.
 
     Raises
     ------
     ValueError
-        If an argument is not allowed, or no coefficient reaches the target, as `direct` has none to choose.
+        If an argument is not allowed, or `direct`, which has no coefficient, exceeds the target.
 
     Notes
     -----
-    The coefficient is the largest by bisection, less a part of 1e-12. So what is spent stays within ε in real
-    arithmetic, too, even where the mixed parameter is of the size of its rounding error: from an ε of about 27/(λ−1) on
-    doubles cannot tell the coefficient from that of an infinite divergence, and less than ε is spent.
+    The largest coefficient is found by bisection and reduced by a relative 1e-12, so that the divergence is at most ε
+    in real arithmetic, too, even if the mixed parameter is as small as its rounding error. For ε above about 27/(λ−1)
+    the coefficient is equal in double precision to that of an infinite divergence, and the divergence is below ε.
 
-    P3 (Corollary 2) takes the supremum over ηQ = ηP ± (r, 0) from the corners ηP, whether ηQ is the posterior of any
-    data or not. That bounds the supremum from above. The two agree at two cells from λ = 2 on, if α > r; below, and at
-    more cells, the bound is larger, and for an α ≤ r it is infinite even where the supremum is finite, below λ*.
+    P3 (Corollary 2) takes the supremum over ηQ = ηP ± (r, 0) from the corners ηP, including ηQ that are not posteriors
+    of any data. This bounds the supremum from above. For two categories the two agree for λ ≥ 2, if α > r. For smaller
+    λ or more categories the bound is larger. For α ≤ r it is infinite even at orders below λ*.
 
     Examples
     --------
@@ -302,8 +304,8 @@ def calibrate_renyi(
         return whole
     if name == "direct":
         raise ValueError(
-            f"epsilon must be >= {spent:.6g} at order {order:g} for direct, got {epsilon:g}: it has no coefficient, "
-            f"and spends a finite epsilon at orders below {whole.critical_order:g} only; use diffused or concentrated"
+            f"epsilon must be >= {spent:.6g} at order {order:g} for direct, got {epsilon:g}; the divergence of direct "
+            f"is finite at orders below {whole.critical_order:g} only, use diffused or concentrated for other targets"
         )
 
     def weakened(coefficient: float) -> RenyiSampling:

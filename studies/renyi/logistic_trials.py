@@ -99,16 +99,16 @@ def draw_weights(rng: np.random.Generator, data: Classification, mechanism: GlmM
         If the records are invalid for the mechanism, or the mode is not found.
     """
     X, y = data.train_x, data.train_y.astype(np.float64)
-    reference = laplace_approximation(X, y, mechanism)
+    approximation = laplace_approximation(X, y, mechanism)
     projections = rng.standard_normal((X.shape[1], _N_PROJECTIONS))
-    last = sample_glm(rng, X, y, mechanism, reference, _N_BURN_IN, n_chains=_N_CHAINS).weights[:, -1]
+    last = sample_glm(rng, X, y, mechanism, approximation, _N_BURN_IN, n_chains=_N_CHAINS).weights[:, -1]
     n_steps = _FIRST_STEPS
     while True:
         monitored = np.empty((1 + _N_PROJECTIONS, _N_CHAINS, n_steps))
         taken = n_steps * np.arange(1, 1 + -(-n_draws // _N_CHAINS)) // -(-n_draws // _N_CHAINS) - 1
         kept = []
         for first in range(0, n_steps, _FIRST_STEPS):  # the draws of a whole run would not fit into memory
-            draws = sample_glm(rng, X, y, mechanism, reference, _FIRST_STEPS, n_chains=_N_CHAINS, start=last)
+            draws = sample_glm(rng, X, y, mechanism, approximation, _FIRST_STEPS, n_chains=_N_CHAINS, start=last)
             last = draws.weights[:, -1]
             monitored[0, :, first : first + _FIRST_STEPS] = draws.log_density
             monitored[1:, :, first : first + _FIRST_STEPS] = np.moveaxis(draws.weights @ projections, -1, 0)

@@ -79,19 +79,19 @@ def log_posterior(X, signs, precision, weights):
 def run_ours(X, y, target, directions, n_steps):
     """Run the project's sampler, including the search for the mode."""
     rng = np.random.default_rng(1)
-    reference = laplace_approximation(X, y, target)
-    first = sample_glm(rng, X, y, target, reference, 96, n_chains=N_CHAINS)
-    draws = sample_glm(rng, X, y, target, reference, n_steps, n_chains=N_CHAINS, start=first.weights[:, -1])
+    approximation = laplace_approximation(X, y, target)
+    first = sample_glm(rng, X, y, target, approximation, 96, n_chains=N_CHAINS)
+    draws = sample_glm(rng, X, y, target, approximation, n_steps, n_chains=N_CHAINS, start=first.weights[:, -1])
     return effective(draws.log_density, draws.weights @ directions)
 
 
 def run_walk(X, y, target, directions, n_steps):
     """Run random-walk Metropolis, steps scaled to each weight's posterior width and tuned to accept about a quarter."""
     rng = np.random.default_rng(2)
-    signs, reference = 2 * y - 1, laplace_approximation(X, y, target)
-    widths = np.sqrt((reference.factor**2).sum(axis=1))
+    signs, approximation = 2 * y - 1, laplace_approximation(X, y, target)
+    widths = np.sqrt((approximation.factor**2).sum(axis=1))
     step = 2.38 / math.sqrt(len(widths))
-    weights = np.tile(reference.mean, (N_CHAINS, 1))
+    weights = np.tile(approximation.mean, (N_CHAINS, 1))
     value = log_posterior(X, signs, target.precision, weights)
     log_density, projections, accepted = np.empty((N_CHAINS, n_steps)), np.empty((N_CHAINS, n_steps, 10)), 0.0
     for k in range(n_steps):
@@ -108,11 +108,11 @@ def run_walk(X, y, target, directions, n_steps):
 def run_slice(X, y, target, directions, n_steps):
     """Run coordinate-wise slice sampling, `n_steps` sweeps."""
     rng = np.random.default_rng(3)
-    signs, reference = 2 * y - 1, laplace_approximation(X, y, target)
-    width = 3 * float(np.median(np.diag(reference.factor)))
+    signs, approximation = 2 * y - 1, laplace_approximation(X, y, target)
+    width = 3 * float(np.median(np.diag(approximation.factor)))
     log_density, projections = np.empty((N_CHAINS, n_steps)), np.empty((N_CHAINS, n_steps, 10))
     for chain in range(N_CHAINS):
-        weights = reference.mean.copy()
+        weights = approximation.mean.copy()
         margins = (X @ weights) * signs
         for k in range(n_steps):
             slice_sweep(rng, X, signs, target.precision, weights, margins, width)

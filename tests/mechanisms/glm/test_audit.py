@@ -1,4 +1,4 @@
-"""Audits by quadrature against closed forms and mpmath; which orders are finite; what the mechanisms spend."""
+"""Tests of GLM audits: closed forms, mpmath, finite orders, guarantees of the mechanisms."""
 
 import itertools
 import math
@@ -26,10 +26,10 @@ def distribution(precision, power=1.0, link="logistic", radius=math.inf, norm_bo
 
 
 def opposite_signs(order, precision):
-    """D_λ between the posteriors of the records ±1 alone, whole λ.
+    """Return D_λ between the posteriors given a single record +1 or −1, for integer λ.
 
-    With the standard normal density of precision κ, p = 2φ(w)σ(w), q = 2φ(w)σ(−w) and p/q = e^w. By
-    σ(w)e^w = e^w − σ(w), ∫ φσe^(kw) = e^(k²/(2κ)) − ∫ φσe^((k−1)w).
+    With φ the normal density of precision κ, p = 2φ(w)σ(w), q = 2φ(w)σ(−w) and p/q = e^w. From
+    σ(w)e^w = e^w − σ(w) follows ∫ φσe^(kw) = e^(k²/(2κ)) − ∫ φσe^((k−1)w).
     """
     integral = 0.5
     for k in range(1, order):
@@ -49,14 +49,14 @@ def test_closed_form_of_one_record(precision):
 
 
 def test_closed_form_of_one_record_with_other_norms():
-    """Only c²/κ matters."""
+    """The divergence depends on c and κ only through c²/κ."""
     found = audit_replacements(distribution(9.0, norm_bound=3.0), [[3.0, 1], [3.0, 0]], orders=[3])
     assert found.renyi[3] == pytest.approx(opposite_signs(3, 1.0), rel=1e-10)
 
 
 @pytest.mark.parametrize("dimension", [1, 2])
 def test_normal_limit(dimension):
-    """A hardly tempered posterior is a normal one, moved by half the record: D_λ = λ(cρ)²/(2κ)."""
+    """For a small power the posterior is normal with a mean shifted by half the record, and D_λ = λ(cρ)²/(2κ)."""
     candidates = [[sign, *[0.0] * (dimension - 1), 1] for sign in (1.0, -1.0)]
     found = audit_replacements(distribution(2.0, power=1e-4), candidates, orders=[1, 2, 5])
     for order, divergence in found.renyi.items():
@@ -64,7 +64,7 @@ def test_normal_limit(dimension):
 
 
 def mpmath_divergence(mechanism, first, second, shared, order, reach):
-    """By a rule of our own in 20 digits, one dimension: trapezoidal, on a ball Gauss–Legendre."""
+    """Return D_λ in one dimension by the trapezoidal rule, or Gauss–Legendre on a ball, in 20 digits."""
 
     def log_likelihood(x, y, w):
         eta = x * w
@@ -102,7 +102,7 @@ def mpmath_divergence(mechanism, first, second, shared, order, reach):
         (distribution(1.0, link="cloglog"), (1,), 12),
     ],
 )
-def test_divergences_by_mpmath(mechanism, orders, reach):
+def test_divergences_equal_mpmath(mechanism, orders, reach):
     shared, candidates = [[0.8, 1, 3], [-0.6, 1, 2], [0.9, 0, 1]], [[0.9, 1], [0.7, 0]]
     found = audit_replacements(mechanism, candidates, shared, orders)
     for order in orders:
@@ -112,7 +112,7 @@ def test_divergences_by_mpmath(mechanism, orders, reach):
 
 
 def test_two_dimensions_factorise():
-    """With shared records on one axis and candidates on the other, the first axis does not matter."""
+    """With shared records on one axis and candidates on the other, the first axis has no effect."""
     candidates, weak = [[0.0, 1, 1], [0.0, -1, 1]], [[1.0, 0, 1, 40], [-0.3, 0, 1, 1000], [0.2, 0, 0, 7]]
     found = audit_replacements(distribution(0.8), candidates, weak, [2, 3, 4])
     for order, divergence in found.renyi.items():
@@ -120,7 +120,7 @@ def test_two_dimensions_factorise():
 
 
 @pytest.mark.parametrize("angle", [0.3, 0.8, 2.0])
-def test_rotations_change_nothing(angle):
+def test_divergences_are_invariant_to_rotation(angle):
     turn = np.array([[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]])
     candidates = np.array([[0.9, 0.2, 1], [-0.4, 0.7, 0], [0.1, -0.99, 1]])
     shared = np.array([[1.0, 0.0, 1, 30], [0.3, 0.6, 0, 12]])
@@ -134,7 +134,7 @@ def test_rotations_change_nothing(angle):
 
 @pytest.mark.parametrize("link", LINKS)
 @pytest.mark.parametrize("dimension", [1, 2])
-def test_a_larger_box_and_finer_nodes_change_nothing(dimension, link):
+def test_larger_boxes_and_finer_nodes_agree(dimension, link):
     mechanism = distribution(2.0, power=0.8, link=link)
     order = {"logistic": 6.0, "probit": 2.5, "cloglog": 1.0}[link]
     candidates = candidate_records(1.0, dimension, 4, labels=(0, 1), shares=(1.0,))
@@ -156,14 +156,14 @@ def test_counts_are_repetitions():
     )
 
 
-def test_a_million_million_shared_records():
-    """Their log-likelihood is 1e12: what one record changes must not drown in it."""
+def test_huge_number_of_shared_records():
+    """The change due to one record is accurate next to a shared log-likelihood of 1e12."""
     found = audit_replacements(distribution(1.0), SIGNS, [[1.0, 1, 5e11], [-1.0, 1, 5e11]], [1, 2])
     for order, divergence in found.renyi.items():
         assert divergence == pytest.approx(order / (2 * (1 + 1e12 / 4)), rel=1e-2)
 
 
-def test_candidate_order_does_not_matter():
+def test_divergences_do_not_depend_on_candidate_order():
     found = [
         audit_replacements(distribution(1.0), rows, [[0.3, 1, 9]], [1, 3]).renyi
         for rows in itertools.permutations([[1.0, 1], [-0.5, 1], [0.2, 0]])
@@ -178,7 +178,7 @@ def test_candidate_order_does_not_matter():
 )
 @settings(max_examples=25, deadline=None)
 def test_logistic_divergences_are_within_the_bound(precision, power, records):
-    """D_λ grows with λ, and is at most 0.2765 of 2c²ρ²λ/κ for x of one dimension."""
+    """D_λ increases with λ, and is at most 0.2765 of 2c²ρ²λ/κ for one-dimensional x."""
     shared = [list(record) for record in records] or None
     candidates = candidate_records(1.0, 1, 7)
     renyi = audit_replacements(distribution(precision, power), candidates, shared, [1, 1.5, 3, 8]).renyi
@@ -188,10 +188,10 @@ def test_logistic_divergences_are_within_the_bound(precision, power, records):
 
 
 @pytest.mark.parametrize(("precision", "power", "c"), [(1.0, 1.0, 1.0), (3.0, 0.5, 2.0), (0.2, 0.1, 1.0)])
-def test_order_from_which_a_probit_diverges(precision, power, c):
-    """Just below it boxes of growing size agree; at it and above they do not, and the growth is that of the tail.
+def test_critical_order_of_probit(precision, power, c):
+    """Divergences on growing boxes converge below the critical order and grow like the tail at and above it.
 
-    With (λ−1)ρc² = κ + δ the integrand grows like exp(δw²/2), so that D_λ on [−B, B] gains δB²/(2(λ−1)).
+    With (λ−1)ρc² = κ + δ the integrand grows like exp(δw²/2), so that D_λ on [−B, B] grows like δB²/(2(λ−1)).
     """
     mechanism = distribution(precision, power, "probit", norm_bound=c)
     limit = critical_order(mechanism)
@@ -204,8 +204,8 @@ def test_order_from_which_a_probit_diverges(precision, power, c):
         audit_distributions(replacement_distributions(mechanism, candidates, reach=r), orders=orders).renyi
         for r in reaches
     ]
-    settled = audit_replacements(mechanism, candidates, orders=orders[:1]).renyi[orders[0]]
-    assert grown[-1][orders[0]] == pytest.approx(settled, rel=1e-7)
+    finite = audit_replacements(mechanism, candidates, orders=orders[:1]).renyi[orders[0]]
+    assert grown[-1][orders[0]] == pytest.approx(finite, rel=1e-7)
     for order in orders[1:]:
         assert grown[0][order] + 0.1 < grown[1][order] < grown[2][order] - 0.1
     delta = (orders[-1] - 1) * power * c**2 - precision
@@ -216,8 +216,8 @@ def test_order_from_which_a_probit_diverges(precision, power, c):
             audit_replacements(mechanism, candidates, orders=[order])
 
 
-def test_every_order_of_a_complementary_log_log_diverges():
-    """D_λ on [−B, B] grows like e^B at any λ > 1; the Kullback–Leibler divergence settles."""
+def test_divergences_of_complementary_log_log_are_infinite():
+    """D_λ on [−B, B] grows like e^B for any λ > 1; the Kullback–Leibler divergence converges."""
     mechanism, candidates = distribution(1.0, link="cloglog"), [[1.0, 1], [1.0, 0]]
     assert critical_order(mechanism) == 1
     audits = [
@@ -231,7 +231,7 @@ def test_every_order_of_a_complementary_log_log_diverges():
     assert audits[2].renyi[1] == pytest.approx(audit_replacements(mechanism, candidates).renyi[1], rel=1e-7)
     with pytest.raises(ValueError, match="orders must be below 1 with the cloglog link"):
         audit_replacements(mechanism, candidates, orders=[1.001])
-    weak = distribution(1.0, power=0.01, link="cloglog")  # tempering does not help
+    weak = distribution(1.0, power=0.01, link="cloglog")  # tempering does not make the divergence finite
     grown = [
         audit_distributions(replacement_distributions(weak, candidates, reach=r), orders=[2]).renyi[2]
         for r in (8, 10, 12)
@@ -239,8 +239,8 @@ def test_every_order_of_a_complementary_log_log_diverges():
     assert grown[0] < grown[1] / 3 < grown[2] / 9
 
 
-def test_what_a_number_on_a_box_is_worth():
-    """At λ = 5, κ = 1 the bound is 10; a probit's divergence is 2404 on [−80, 80], 9604 on [−160, 160]."""
+def test_probit_divergence_grows_with_the_box():
+    """At λ = 5, κ = 1 the bound is 10; the probit divergence is 2404 on [−80, 80] and 9604 on [−160, 160]."""
     found = {
         reach: audit_distributions(
             replacement_distributions(distribution(1.0, link="probit"), SIGNS, reach=reach), orders=[5]
@@ -251,8 +251,8 @@ def test_what_a_number_on_a_box_is_worth():
     assert found[160.0] == pytest.approx(4 * found[80.0], rel=0.01)
 
 
-def test_probit_breaks_the_bound_at_finite_orders_too():
-    """At n = 1 below the order that is infinite; Kullback–Leibler at n = 20 and more."""
+def test_probit_exceeds_the_bound_at_finite_orders():
+    """Divergences exceed the bound at n = 1 below the critical order, and at order 1 for n ≥ 20."""
     assert audit_replacements(distribution(1.0, link="probit"), SIGNS, orders=[1.9, 1.99]).renyi == pytest.approx(
         {1.9: 3.172869, 1.99: 5.336787}, rel=1e-6
     )
@@ -274,7 +274,7 @@ def test_critical_order_of_every_link():
 
 @pytest.mark.parametrize(("n", "beta", "power"), [(1, 0.1, 1.0), (1, 10.0, 0.3), (40, 1.0, 1.0), (1000, 10.0, 1.0)])
 def test_loss_on_a_ball(n, beta, power):
-    """Against the definition on a fine grid, and within 2c²ρ/β; without shared records it is half of that."""
+    """Compare with a fine grid and with the bound 2c²ρ/β; without shared records the loss is half the bound."""
     mechanism = distribution(n * beta, power, radius=1 / beta)
     shared = [[1.0, 1, n - 1]] if n > 1 else None
     found = audit_replacements(mechanism, candidate_records(1.0, 1, 9), shared, [1, 2, 10])
@@ -309,8 +309,8 @@ GRID = [
 
 
 @pytest.mark.parametrize(("name", "dimension", "n", "beta", "order", "epsilon"), GRID)
-def test_mechanisms_keep_their_promise(name, dimension, n, beta, order, epsilon):
-    """Over all replacements among candidates, at the order and at others along the linear curve."""
+def test_divergences_are_within_guarantees(name, dimension, n, beta, order, epsilon):
+    """Audit all replacements among candidates, at the stated order and at other orders."""
     mechanism = glm_mechanism(name, n, beta, order, epsilon)
     case = limiting_case(mechanism.precision / n, dimension, power=mechanism.power)
     candidates = np.concatenate([candidate_records(1.0, dimension, 9, shares=(1.0,)), case.candidates])
@@ -321,28 +321,28 @@ def test_mechanisms_keep_their_promise(name, dimension, n, beta, order, epsilon)
             assert spent <= mechanism.renyi_epsilon(other)
 
 
-def test_five_percent_too_much_power_breaks_the_promise():
-    """Where the theorem is nearly tight, an audit notices; twice the power is noticed at β = 0.001, too."""
+def test_five_percent_more_power_exceeds_guarantee():
+    """For β = 1e-7 the theorem is nearly tight; at β = 0.001 twice the power exceeds the guarantee."""
     for beta, n, factor in ((1e-7, 10**8, 1.05), (1e-3, 10**5, 2.0)):
         mechanism = glm_mechanism("glm-diffused", n, beta, order=2, epsilon=0.1)
         case = limiting_case(beta, 2, power=mechanism.power)
         shared = [[*case.shared, n - 1]]
-        kept = audit_replacements(mechanism, case.candidates, shared, [2]).check(mechanism.guarantee)
-        louder = replace(mechanism, power=factor * mechanism.power)
-        broken = audit_replacements(louder, case.candidates, shared, [2]).check(mechanism.guarantee)
-        assert kept.holds
-        assert not broken.holds
-        assert broken.text.startswith("broken: stated (2, 0.1)-RDP, reaches ")
+        valid = audit_replacements(mechanism, case.candidates, shared, [2]).check(mechanism.guarantee)
+        stronger = replace(mechanism, power=factor * mechanism.power)
+        invalid = audit_replacements(stronger, case.candidates, shared, [2]).check(mechanism.guarantee)
+        assert valid.holds
+        assert not invalid.holds
+        assert invalid.text.startswith("broken: stated (2, 0.1)-RDP, reaches ")
 
 
-def test_a_probit_breaks_the_promise():
-    """Algorithm 5 with a link that is not canonical, at an order where the divergence is finite."""
-    promised = glm_mechanism("glm-diffused", 1000, 0.001, order=1, epsilon=2.0)
+def test_probit_exceeds_guarantee():
+    """Algorithm 5 with a non-canonical link exceeds its bound at an order with a finite divergence."""
+    logistic = glm_mechanism("glm-diffused", 1000, 0.001, order=1, epsilon=2.0)
     probit = glm_mechanism("glm-diffused", 1000, 0.001, order=1, epsilon=2.0, link="probit")
     shared = [[0.1, 1, 999]]
-    for mechanism, holds in ((promised, True), (probit, False)):
+    for mechanism, holds in ((logistic, True), (probit, False)):
         found = audit_replacements(mechanism, [[0.5, 1], [-1.0, 1]], shared)
-        assert found.check(promised.guarantee).holds == holds
+        assert found.check(logistic.guarantee).holds == holds
 
 
 @pytest.mark.parametrize(
@@ -359,14 +359,14 @@ def test_a_probit_breaks_the_promise():
         (SIGNS, [[2.0, 1, 3]], "rows must have norm <= 1, got 2 in row 0"),
     ],
 )
-def test_bad_records_are_refused(candidates, shared, message):
-    for refuses in (audit_replacements, lambda *records: replacement_distributions(*records, reach=3.0)):
+def test_invalid_records_raise(candidates, shared, message):
+    for function in (audit_replacements, lambda *records: replacement_distributions(*records, reach=3.0)):
         with pytest.raises(ValueError, match=message):
-            refuses(distribution(1.0), candidates, shared)
+            function(distribution(1.0), candidates, shared)
 
 
-def test_other_bad_arguments_are_refused():
-    with pytest.raises(ValueError, match="x must have 1 dimension where weights are kept to a ball, got 2"):
+def test_other_invalid_arguments_raise():
+    with pytest.raises(ValueError, match="x must have 1 dimension if weights are restricted to a ball, got 2"):
         audit_replacements(distribution(1.0, radius=2.0), [[0.0, 1, 1], [1.0, 0, 1]])
     with pytest.raises(ValueError, match=r"order must be a finite number >= 1, got 0\.5"):
         audit_replacements(distribution(1.0), SIGNS, orders=[0.5])

@@ -1,4 +1,4 @@
-"""Links against mpmath: log-likelihoods, slopes and curvatures, where doubles are in danger as well."""
+"""Tests of links against mpmath: log-likelihoods, slopes and curvatures, including extreme predictors."""
 
 import mpmath
 import numpy as np
@@ -30,7 +30,7 @@ def cases(name):
 
 @pytest.mark.parametrize("label", [0, 1])
 @pytest.mark.parametrize("name", LINKS)
-def test_functions_and_derivatives(name, label):
+def test_functions_and_derivatives_equal_mpmath(name, label):
     link, eta = LINKS[name], cases(name)
     labels = np.full(eta.size, float(label))
     np.testing.assert_allclose(link.log_likelihood(eta, labels), exact(name, label, 0, eta), rtol=1e-12, atol=1e-16)
@@ -41,8 +41,8 @@ def test_functions_and_derivatives(name, label):
 
 
 @pytest.mark.parametrize("name", LINKS)
-def test_slopes_are_finite_differences(name):
-    """An independent check of what mpmath differentiates, in the functions' own doubles."""
+def test_derivatives_equal_finite_differences(name):
+    """Check the derivatives by finite differences in double precision."""
     link, eta, step = LINKS[name], np.linspace(-4, 2, 25), 1e-4
     for label in (0.0, 1.0):
         labels = np.full(eta.size, label)
@@ -56,7 +56,7 @@ def test_slopes_are_finite_differences(name):
 
 
 @pytest.mark.parametrize("name", LINKS)
-def test_labels_are_exhaustive(name):
+def test_label_probabilities_sum_to_one(name):
     eta = np.linspace(-6, 3, 40)
     one, zero = (np.exp(LINKS[name].log_likelihood(eta, np.full(40, label))) for label in (1.0, 0.0))
     np.testing.assert_allclose(one + zero, 1.0, rtol=1e-14)
@@ -69,8 +69,8 @@ def test_log_likelihoods_are_concave(name):
         assert np.all(LINKS[name].curvature(eta, np.full(eta.size, label)) >= 0)
 
 
-def test_what_is_canonical():
-    """The slope is y − E[y], and bounded by 1, for the logistic link alone; two links are symmetric."""
+def test_only_logistic_link_is_canonical():
+    """Only the logistic link has the slope y − E[y], bounded by 1; logistic and probit are symmetric."""
     eta = np.linspace(-8, 5, 60)
     for name, link in LINKS.items():
         mean = np.exp(link.log_likelihood(eta, np.ones(60)))
@@ -84,8 +84,8 @@ def test_what_is_canonical():
     assert sorted(link.code for link in LINKS.values()) == [0, 1, 2]
 
 
-def test_extremes():
-    """η = ±800 gives finite numbers and no warning, which the tests would turn into an error."""
+def test_extreme_predictors_give_finite_values():
+    """η = ±800 gives finite values without warnings (the tests turn warnings into errors)."""
     eta, ones, zeros = np.array([-800.0, 800.0]), np.ones(2), np.zeros(2)
     for link in LINKS.values():
         for labels in (ones, zeros):
@@ -99,5 +99,5 @@ def test_extremes():
     np.testing.assert_allclose(LINKS["probit"].curvature(eta, ones), [1, 0], rtol=1e-3)
     np.testing.assert_array_equal(LINKS["cloglog"].log_likelihood(eta, ones), [-800, 0])
     np.testing.assert_array_equal(LINKS["cloglog"].slope(eta, ones), [1, 0])
-    assert LINKS["cloglog"].log_likelihood(eta, zeros)[1] < -1e300  # a cap that no posterior comes near
+    assert LINKS["cloglog"].log_likelihood(eta, zeros)[1] < -1e300  # capped to avoid overflow
     assert LINKS["cloglog"].log_likelihood(eta, zeros)[0] == 0

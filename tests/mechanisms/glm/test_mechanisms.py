@@ -1,4 +1,4 @@
-"""Parameters and promises of GLM posterior sampling, against the formulas of the papers."""
+"""Tests of the parameters and guarantees of GLM posterior sampling against the formulas of the papers."""
 
 import math
 
@@ -22,8 +22,8 @@ problems = st.tuples(st.integers(1, 100_000), positive, st.floats(1, 500), posit
 @pytest.mark.parametrize("c", [1.0, 0.5])
 @pytest.mark.parametrize("epsilon", [1e-3, 0.1, 3.0, 1e6])
 @pytest.mark.parametrize(("n", "beta", "order"), [(2784, 0.001, 1), (100, 0.1, 10), (5, 2.0, 100)])
-def test_parameters(n, beta, order, epsilon, c):
-    """Algorithms 4 and 5 of P3; OPS with the factor 4 of Wang et al., and with 2."""
+def test_parameters_equal_formulas(n, beta, order, epsilon, c):
+    """Compare with Algorithms 4 and 5 of P3, and with OPS with the factors 4 (Wang et al.) and 2."""
     made = {name: glm_mechanism(name, n, beta, order, epsilon, c) for name in GLM_MECHANISMS}
     assert {name: one.name for name, one in made.items()} == {name: name for name in made}
     concentrated = made["glm-concentrated"]
@@ -38,7 +38,7 @@ def test_parameters(n, beta, order, epsilon, c):
     }
     for name, power in powers.items():
         assert made[name].power == pytest.approx(min(1.0, power), rel=1e-14)
-    # Wang et al. ask their own ε′ of ops-renyi; its curve is ε at the order
+    # the pure ε′ of ops-renyi has a Rényi curve of ε at the order
     pure = 2 * c**2 * made["ops-renyi"].power / beta
     assert made["ops-renyi"].power == 1.0 or pure_renyi(pure, order) == pytest.approx(epsilon, rel=1e-9)
     for name, one in made.items():
@@ -47,7 +47,7 @@ def test_parameters(n, beta, order, epsilon, c):
 
 
 def test_published_setting():
-    """β = 1e-3 on Abalone's 2,784 records, λ = 1."""
+    """Parameters for the 2,784 records of Abalone with β = 1e-3 and λ = 1."""
     diffused = glm_mechanism("glm-diffused", 2784, 0.001, 1, math.exp(-5))
     assert diffused.power == pytest.approx(0.0968464, rel=1e-6)
     assert glm_mechanism("glm-diffused", 2784, 0.001, 1, math.e).power == 1.0
@@ -64,13 +64,13 @@ def test_guarantees():
         for name in ("glm-concentrated", "glm-diffused", "true-posterior"):
             made = glm_mechanism(name, 50, 0.1, 3, 0.7, link=link)
             assert made.link is LINKS[link]
-            promises = link == "logistic" and name != "true-posterior"
-            assert (made.guarantee is not None) == promises
+            guaranteed = link == "logistic" and name != "true-posterior"
+            assert (made.guarantee is not None) == guaranteed
             assert math.isinf(made.renyi_epsilon(3)) == (link != "logistic")
 
 
-def test_no_promise_without_a_canonical_link():
-    """The formulas do not depend on the link: it is the promise that goes."""
+def test_parameters_do_not_depend_on_link():
+    """The parameters do not depend on the link, only the guarantee does."""
     logistic, probit = (glm_mechanism("glm-diffused", 50, 0.1, 3, 0.7, link=link) for link in ("logistic", "probit"))
     assert (logistic.power, logistic.precision) == (probit.power, probit.precision)
     assert logistic.renyi_epsilon(3) == pytest.approx(0.7)
@@ -78,7 +78,7 @@ def test_no_promise_without_a_canonical_link():
 
 @given(problems)
 @settings(max_examples=200, deadline=None)
-def test_what_is_spent_stays_within_the_target(problem):
+def test_renyi_epsilon_is_within_target(problem):
     n, beta, order, epsilon, c = problem
     for name in PRIVATE:
         made = glm_mechanism(name, n, beta, order, epsilon, c)
@@ -95,8 +95,8 @@ def test_what_is_spent_stays_within_the_target(problem):
 
 @given(problems, st.floats(1.01, 20))
 @settings(max_examples=100, deadline=None)
-def test_monotone_in_epsilon(problem, factor):
-    """A larger ε never takes more of the data away, nor does a smaller order."""
+def test_parameters_are_monotone_in_epsilon_and_order(problem, factor):
+    """Power increases and precision decreases with ε, and conversely with the order."""
     n, beta, order, epsilon, c = problem
     for name in PRIVATE:
         less, more = (glm_mechanism(name, n, beta, order, e, c) for e in (epsilon, factor * epsilon))
@@ -109,8 +109,8 @@ def test_monotone_in_epsilon(problem, factor):
 
 @given(problems, st.floats(1, 1e3), st.floats(1, 1e3))
 @settings(max_examples=100, deadline=None)
-def test_curves_grow_with_the_order(problem, first, second):
-    """Linearly without a ball; on a ball at most so, and within the pure loss."""
+def test_curves_increase_with_order(problem, first, second):
+    """The curve is linear without a ball; on a ball it is at most the pure loss."""
     n, beta, order, epsilon, c = problem
     low, high = sorted((first, second))
     for name in PRIVATE:
@@ -123,8 +123,8 @@ def test_curves_grow_with_the_order(problem, first, second):
             assert above <= 2 * c * made.radius * made.power * (1 + 1e-12)
 
 
-def test_smaller_of_two_bounds_on_a_ball():
-    """The linear bound of log-concave distributions holds on a convex set, too, and is the smaller one for n much above β."""
+def test_renyi_epsilon_on_a_ball_is_smaller_of_two_bounds():
+    """The linear bound also holds on a ball, and is the smaller bound if n is much larger than β."""
     many, few = (glm_mechanism("ops-tight", n, 0.5, 2, 0.3) for n in (1000, 1))
     assert many.renyi_epsilon(2) == pytest.approx(2 * many.power**2 * 2 / many.precision)
     assert few.renyi_epsilon(2) == pytest.approx(2 * few.power**2 * 2 / few.precision)
@@ -138,8 +138,8 @@ GOOD = {"name": "glm-diffused", "n": 10, "beta": 0.1, "order": 2.0, "epsilon": 1
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"name": "glm"}, "a mechanism must be one of glm-concentrated, .* got 'glm'"),
-        ({"link": "logit"}, "a link must be one of logistic, probit, cloglog, got 'logit'"),
+        ({"name": "glm"}, "name must be one of glm-concentrated, .* got 'glm'"),
+        ({"link": "logit"}, "link must be one of logistic, probit, cloglog, got 'logit'"),
         ({"n": 0}, "n must be an integer >= 1, got 0"),
         ({"n": 2.5}, "n must be an integer >= 1, got 2.5"),
         ({"beta": 0.0}, "beta must be finite and > 0, got 0"),
@@ -154,13 +154,13 @@ GOOD = {"name": "glm-diffused", "n": 10, "beta": 0.1, "order": 2.0, "epsilon": 1
         ({"name": "ops-renyi", "link": "cloglog"}, "ops-renyi must have the logistic link, got cloglog"),
     ],
 )
-def test_bad_arguments_are_refused(change, message):
+def test_invalid_arguments_raise(change, message):
     with pytest.raises(ValueError, match=message):
         glm_mechanism(**{**GOOD, **change})
 
 
 @pytest.mark.parametrize("order", [0.99, math.nan, math.inf, "two"])
-def test_bad_orders_of_a_curve_are_refused(order):
+def test_invalid_orders_raise(order):
     with pytest.raises(ValueError, match="order must be a finite number >= 1"):
         glm_mechanism(**GOOD).renyi_epsilon(order)
 
@@ -169,7 +169,7 @@ def test_records_are_returned_as_arrays():
     X, y = validate_design([[1, 0], [0, -1]], [True, False])
     assert X.dtype == y.dtype == np.float64
     assert X.flags.c_contiguous
-    validate_design(np.full((1, 100), 0.1), [1])  # its norm is 1 up to rounding
+    validate_design(np.full((1, 100), 0.1), [1])  # norm 1 up to rounding
     assert validate_design([[2.0]], [0], norm_bound=2.0)[0].item() == 2.0
 
 
@@ -186,6 +186,6 @@ def test_records_are_returned_as_arrays():
         ([[0.5, 0.5], [0.8, 0.7]], [1, 0], "rows must have norm <= 1, got 1.06301 in row 1"),
     ],
 )
-def test_bad_records_are_refused(design, labels, message):
+def test_invalid_records_raise(design, labels, message):
     with pytest.raises(ValueError, match=message):
         validate_design(design, labels)

@@ -1,4 +1,4 @@
-"""Draws of regression weights follow their posterior: quadrature, importance sampling, and distributions that must not pass."""
+"""Tests of draws of regression weights against quadrature and importance sampling, with negative controls."""
 
 import dataclasses
 
@@ -11,7 +11,7 @@ from mechanisms.glm.mechanisms import glm_mechanism
 from mechanisms.glm.sampling import STEPS_A_PRODUCT, laplace_approximation, sample_glm
 from tests.statistical import assert_mean_within
 
-THINNING = 24  # steps between draws that count as independent: the log density forgets in three
+THINNING = 24  # steps between draws treated as independent; the autocorrelation time is about three
 
 
 def problem(n, d, seed, signal=3.0):
@@ -27,7 +27,7 @@ def target(n, beta, link="logistic", **changes):
 
 
 def log_density(X, y, release, weights):
-    """Return the log density at weights of shape (..., d), from the links' own functions."""
+    """Return the log density at weights of shape (..., d), from the functions of the link."""
     value = release.power * release.link.log_likelihood(
         weights @ X.T, np.broadcast_to(y, (*weights.shape[:-1], len(y)))
     )
@@ -35,10 +35,10 @@ def log_density(X, y, release, weights):
 
 
 def thinned(X, y, release, n_draws=4000, seed=7, n_chains=4):
-    rng, reference = np.random.default_rng(seed), laplace_approximation(X, y, release)
-    first = sample_glm(rng, X, y, release, reference, 20 * STEPS_A_PRODUCT, n_chains=n_chains)
+    rng, approximation = np.random.default_rng(seed), laplace_approximation(X, y, release)
+    first = sample_glm(rng, X, y, release, approximation, 20 * STEPS_A_PRODUCT, n_chains=n_chains)
     draws = sample_glm(
-        rng, X, y, release, reference, THINNING * n_draws // n_chains, n_chains=n_chains, start=first.weights[:, -1]
+        rng, X, y, release, approximation, THINNING * n_draws // n_chains, n_chains=n_chains, start=first.weights[:, -1]
     )
     return draws.weights[:, ::THINNING].reshape(-1, X.shape[1])
 
@@ -68,7 +68,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("link", "d", "n", "beta", "power"), CASES)
-def test_draws_have_the_moments_that_quadrature_finds(link, d, n, beta, power):
+def test_moments_of_draws_equal_quadrature(link, d, n, beta, power):
     X, y = problem(n, d, seed=n)
     release = target(n, beta, link, power=power)
     grid, distribution = quadrature(X, y, release, half_width=9 / np.sqrt(release.precision))
@@ -77,7 +77,7 @@ def test_draws_have_the_moments_that_quadrature_finds(link, d, n, beta, power):
         assert_mean_within(function(draws), float(distribution @ function(grid)))
 
 
-def test_the_check_notices_a_distribution_five_per_cent_off():
+def test_moment_check_rejects_wrong_precision():
     X, y = problem(40, 1, seed=3)
     release = target(40, 0.05)
     grid, distribution = quadrature(X, y, release, half_width=9 / np.sqrt(release.precision))
@@ -90,7 +90,7 @@ def test_the_check_notices_a_distribution_five_per_cent_off():
 
 
 @pytest.mark.parametrize("d", [1, 2])
-def test_the_prior_is_truncated(d):
+def test_draws_are_restricted_to_the_ball(d):
     X, y = problem(20, d, seed=5)
     release = glm_mechanism("ops", 20, beta=1.5, order=1, epsilon=2.0)
     cut = dataclasses.replace(release, radius=0.25)  # well within the bulk of the distribution
@@ -102,7 +102,7 @@ def test_the_prior_is_truncated(d):
     squared = (draws**2).sum(axis=1)
     assert_mean_within(
         squared, float(distribution @ (grid**2).sum(axis=1)), n_se=6
-    )  # a ball's edge costs the grid some digits
+    )  # the grid is less accurate at the edge of a ball
     with pytest.raises(AssertionError, match="is not within"):
         assert_mean_within(squared, float(free_distribution @ (free_grid**2).sum(axis=1)))
 
@@ -111,17 +111,17 @@ def test_the_prior_is_truncated(d):
 def test_many_dimensions_agree_with_importance_sampling():
     X, y = problem(400, 30, seed=11)
     release = target(400, 0.02)
-    reference = laplace_approximation(X, y, release)
+    approximation = laplace_approximation(X, y, release)
     draws = thinned(X, y, release)
     rng = np.random.default_rng(0)
     z = 1.05 * rng.standard_normal((200_000, 30))
-    w = reference.mean + z @ reference.factor.T
+    w = approximation.mean + z @ approximation.factor.T
     logs = np.concatenate([log_density(X, y, release, part) for part in np.array_split(w, 100)])
     logs += 0.5 * (z**2).sum(axis=1) / 1.05**2
     weight = np.exp(logs - logs.max())
     weight /= weight.sum()
     for column in (0, 7, 29):
-        for function in (lambda v, j=column: v[:, j], lambda v, j=column: (v[:, j] - reference.mean[j]) ** 2):
+        for function in (lambda v, j=column: v[:, j], lambda v, j=column: (v[:, j] - approximation.mean[j]) ** 2):
             expected = float(weight @ function(w))
             se_there = float(np.sqrt((weight**2) @ (function(w) - expected) ** 2))
             here = function(draws)
@@ -132,7 +132,7 @@ def test_many_dimensions_agree_with_importance_sampling():
 
 @pytest.mark.parametrize("link", sorted(LINKS))
 @pytest.mark.parametrize("beta", [0.01, 3.0])
-def test_the_log_density_is_that_of_the_link(link, beta):
+def test_log_density_agrees_with_link(link, beta):
     X, y = problem(50, 3, seed=2, signal=10.0)
     release = target(50, beta, link, power=0.8)
     draws = sample_glm(np.random.default_rng(1), X, y, release, laplace_approximation(X, y, release), 120)
@@ -141,54 +141,54 @@ def test_the_log_density_is_that_of_the_link(link, beta):
 
 @pytest.mark.parametrize("link", sorted(LINKS))
 @pytest.mark.parametrize("beta", [1e-9, 1e-3, 100.0])
-def test_the_reference_touches_the_posterior_at_its_mode(link, beta):
+def test_approximation_matches_mode_and_curvature(link, beta):
     X, y = problem(60, 4, seed=8)
     release = target(60, beta, link, power=0.7)
-    reference = laplace_approximation(X, y, release)
-    step = 1e-4 * np.diag(reference.factor)
-    at = log_density(X, y, release, reference.mean)
+    approximation = laplace_approximation(X, y, release)
+    step = 1e-4 * np.diag(approximation.factor)
+    at = log_density(X, y, release, approximation.mean)
     for j in range(4):
-        moved = [log_density(X, y, release, reference.mean + sign * step[j] * np.eye(4)[j]) for sign in (-1, 1)]
-        assert abs(moved[1] - moved[0]) / 2e-4 < 1e-3  # the slope, in units of the width
+        moved = [log_density(X, y, release, approximation.mean + sign * step[j] * np.eye(4)[j]) for sign in (-1, 1)]
+        assert abs(moved[1] - moved[0]) / 2e-4 < 1e-3  # slope in units of the standard deviation
     hessian = release.precision * np.eye(4)
-    hessian += release.power * (X.T * release.link.curvature(X @ reference.mean, y)) @ X
-    np.testing.assert_allclose(reference.factor @ reference.factor.T @ hessian, np.eye(4), atol=1e-8)
+    hessian += release.power * (X.T * release.link.curvature(X @ approximation.mean, y)) @ X
+    np.testing.assert_allclose(approximation.factor @ approximation.factor.T @ hessian, np.eye(4), atol=1e-8)
     assert np.isfinite(at)
 
 
-def test_the_mode_is_found_where_classes_are_separated():
+def test_mode_of_separable_classes_is_found():
     X = np.array([[1.0, 0.0], [0.9, 0.1], [-1.0, 0.0], [-0.9, 0.1]])
     y = np.array([1.0, 1.0, 0.0, 0.0])
-    reference = laplace_approximation(X, y, target(4, 1e-12))
-    assert reference.mean[0] > 15
-    assert np.isfinite(reference.factor).all()
+    approximation = laplace_approximation(X, y, target(4, 1e-12))
+    assert approximation.mean[0] > 15
+    assert np.isfinite(approximation.factor).all()
 
 
-def test_scattered_starts_are_forgotten():
+def test_chains_converge_from_dispersed_starts():
     from arviz_stats.base import array_stats
 
     X, y = problem(500, 60, seed=4)
     release = target(500, 1e-3)
-    reference = laplace_approximation(X, y, release)
+    approximation = laplace_approximation(X, y, release)
     rng = np.random.default_rng(2)
-    first = sample_glm(rng, X, y, release, reference, 96, n_chains=5)
-    rest = sample_glm(rng, X, y, release, reference, 1200, n_chains=5, start=first.weights[:, -1])
-    stuck = array_stats.rhat(first.log_density[:, :12], chain_axis=0, draw_axis=1, method="split")
-    assert stuck > 1.05  # twice the covariance is far away, in 60 dimensions
+    first = sample_glm(rng, X, y, release, approximation, 96, n_chains=5)
+    rest = sample_glm(rng, X, y, release, approximation, 1200, n_chains=5, start=first.weights[:, -1])
+    initial = array_stats.rhat(first.log_density[:, :12], chain_axis=0, draw_axis=1, method="split")
+    assert initial > 1.05  # in 60 dimensions, starts with twice the covariance are far from the bulk
     assert array_stats.rhat(rest.log_density, chain_axis=0, draw_axis=1, method="split") < 1.01
     assert array_stats.ess(rest.log_density, chain_axis=0, draw_axis=1, method="bulk") > 1000
 
 
-def test_the_same_generator_draws_the_same_bits():
+def test_draws_are_reproducible():
     X, y = problem(50, 3, seed=2)
     release = target(50, 0.1)
-    reference = laplace_approximation(X, y, release)
-    one, other = (sample_glm(np.random.default_rng(4), X, y, release, reference, 48).weights for _ in range(2))
+    approximation = laplace_approximation(X, y, release)
+    one, other = (sample_glm(np.random.default_rng(4), X, y, release, approximation, 48).weights for _ in range(2))
     assert np.array_equal(one, other)
 
 
 @pytest.mark.parametrize("n_steps", [0, -12, 5])
-def test_a_number_of_steps_that_is_not_allowed(n_steps):
+def test_invalid_number_of_steps_raises(n_steps):
     X, y = problem(10, 2, seed=2)
     release = target(10, 0.1)
     with pytest.raises(ValueError, match="n_steps must be a positive multiple of 12"):
@@ -204,15 +204,15 @@ def test_a_number_of_steps_that_is_not_allowed(n_steps):
         ([[0.5]], [0, 1], "records must have shapes"),
     ],
 )
-def test_records_that_are_not_allowed(X, y, message):
+def test_invalid_records_raise(X, y, message):
     with pytest.raises(ValueError, match=message):
         laplace_approximation(np.array(X), np.array(y, float), target(2, 0.1))
 
 
-def test_a_ball_without_the_mode():
+def test_mode_outside_ball_raises():
     X, y = problem(10, 2, seed=2)
     release = target(10, 0.1)
-    reference = laplace_approximation(X, y, release)
-    small = dataclasses.replace(release, radius=0.5 * float(np.linalg.norm(reference.mean)))
+    approximation = laplace_approximation(X, y, release)
+    small = dataclasses.replace(release, radius=0.5 * float(np.linalg.norm(approximation.mean)))
     with pytest.raises(ValueError, match="the mode must lie within the ball"):
-        sample_glm(np.random.default_rng(4), X, y, small, reference, 12)
+        sample_glm(np.random.default_rng(4), X, y, small, approximation, 12)

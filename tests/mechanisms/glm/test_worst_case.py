@@ -1,4 +1,4 @@
-"""The data sets that come nearest to Theorem 16's bound: their limits against audits, and records to audit with."""
+"""Tests of the data sets with divergences near the bound of Theorem 16, and of the records for audits."""
 
 import math
 
@@ -19,14 +19,14 @@ from mechanisms.glm.worst_case import (
 
 
 def share(case, n, precision, order=2.0, power=1.0, c=1.0):
-    """Return the divergence over 2c²ρ²λ/κ, by quadrature."""
+    """Return the ratio of the divergence to 2c²ρ²λ/κ, by quadrature."""
     mechanism = GlmMechanism("distribution", precision, power, math.inf, LINKS["logistic"], c, None)
     found = audit_replacements(mechanism, case.candidates, [[*case.shared, n - 1]], [order])
     return found.renyi[order] / (2 * (c * power) ** 2 * order / precision)
 
 
 def test_largest_difference_of_slopes_in_one_dimension():
-    """Over a grid of both records and the weight: 1.05163, at cw = 4.0316."""
+    """The maximum over a grid of records and weights is 1.05163, at cw = 4.0316."""
     records = np.linspace(-1, 1, 801)
     weights = np.concatenate([np.linspace(0, 10, 1001), np.linspace(10, 500, 200)])
     slopes = records * expit(-records * weights[:, None])
@@ -36,8 +36,8 @@ def test_largest_difference_of_slopes_in_one_dimension():
     assert weights[spread.argmax()] == pytest.approx(4.03, abs=0.02)
 
 
-def test_shared_records_push_no_further():
-    """Over all records of the first axis: W solves max sσ(−sW) = βW."""
+def test_shared_records_have_the_largest_mode():
+    """For records along the first axis, W solves max sσ(−sW) = βW."""
     lengths = np.linspace(1e-3, 1, 20_001)
     for beta in (1e-4, 1e-2, 0.3, 5.0):
         case = limiting_case(beta, 2)
@@ -50,15 +50,15 @@ def test_shared_records_push_no_further():
 @pytest.mark.parametrize("power", [1.0, 0.2])
 @pytest.mark.parametrize("beta", [0.5, 1e-2, 1e-4])
 @pytest.mark.parametrize("dimension", [1, 2])
-def test_limits_are_approached(dimension, beta, power, c):
-    """By quadrature at a large κ, where distributions are almost normal."""
+def test_divergences_approach_limits(dimension, beta, power, c):
+    """Quadrature at a large κ, with almost normal distributions, agrees with the limit."""
     case = limiting_case(beta, dimension, c, power)
     precision = 3000.0 * c * c
     assert share(case, precision / beta, precision, 2.0, power, c) == pytest.approx(case.share, rel=5e-3)
 
 
-def test_the_bound_is_tight_in_two_dimensions_alone():
-    """At every κ and order the share climbs to 1 as β falls; in one dimension to 0.27648."""
+def test_bound_is_tight_only_in_two_dimensions():
+    """As β → 0 the ratio tends to 1 for every κ and order, and in one dimension to 0.27648."""
     for precision, order in ((1.0, 1.0), (10.0, 10.0)):
         shares = [share(limiting_case(beta, 2), precision / beta, precision, order) for beta in (1e-3, 1e-5, 1e-7)]
         assert shares == sorted(shares)
@@ -74,8 +74,8 @@ def test_the_bound_is_tight_in_two_dimensions_alone():
     assert 0.99999 < two[0] < 1
 
 
-def test_scale_of_the_records():
-    """With records c times as long, β may be c² times as large."""
+def test_limits_scale_with_norm_bound():
+    """Scaling records by c is equivalent to scaling β by c²."""
     for dimension in (1, 2):
         plain, scaled = limiting_case(0.01, dimension), limiting_case(0.09, dimension, norm_bound=3.0)
         assert scaled.share == pytest.approx(plain.share, rel=1e-6)
@@ -114,13 +114,13 @@ def test_candidate_records():
         ({"dimension": 3}, "x must have 1 or 2 dimensions, got 3"),
     ],
 )
-def test_bad_arguments_are_refused(change, message):
+def test_invalid_arguments_raise(change, message):
     with pytest.raises(ValueError, match=message):
         limiting_case(**{"beta": 1.0, "dimension": 1, **change})
 
 
-def test_bad_dimensions_are_refused():
+def test_invalid_dimensions_raise():
     for dimension in (0, 3):
-        for refuses in (validate_dimension, lambda d: candidate_records(1.0, d, 3)):
+        for function in (validate_dimension, lambda d: candidate_records(1.0, d, 3)):
             with pytest.raises(ValueError, match=f"x must have 1 or 2 dimensions, got {dimension}"):
-                refuses(dimension)
+                function(dimension)

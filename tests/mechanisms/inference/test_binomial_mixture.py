@@ -1,4 +1,4 @@
-"""The exact binomial posterior against Bayes' theorem, and the normal approximation of `marginal` against it."""
+"""Tests of the exact binomial posterior by quadrature, and of `marginal` against it."""
 
 import math
 
@@ -13,7 +13,7 @@ from tests.statistical import assert_mean_within
 
 
 def bayes_cdf(prior, n, y, noise_scale, theta):
-    """Integrate prior times likelihood, the likelihood summed over the binomial distribution of the count."""
+    """Integrate prior times likelihood, with the likelihood summed over the binomial count."""
     s = np.arange(n + 1)
 
     def joint(t):
@@ -32,7 +32,7 @@ def bayes_cdf(prior, n, y, noise_scale, theta):
         ((3.0, 1.5), 1, 0.2, 0.3),
     ],
 )
-def test_cdf_is_prior_times_likelihood(prior, n, y, noise_scale):
+def test_cdf_equals_integral_of_prior_times_likelihood(prior, n, y, noise_scale):
     posterior = binomial_mixture(prior, n, y, noise_scale)
     theta = np.array([0.1, 0.35, 0.6, 0.9])
     expected = [bayes_cdf(prior, n, y, noise_scale, t) for t in theta]
@@ -43,7 +43,7 @@ def test_cdf_is_prior_times_likelihood(prior, n, y, noise_scale):
     assert posterior.mean() == pytest.approx(mean, rel=1e-9)
 
 
-def test_weights_of_many_records_equal_those_in_many_digits():
+def test_weights_equal_mpmath_for_many_records():
     n, y, noise_scale = 100_000, 48_000.3, 10.0
     posterior = binomial_mixture((10, 10), n, y, noise_scale)
     assert posterior.weights.sum() == pytest.approx(1.0, rel=1e-12)
@@ -60,7 +60,7 @@ def test_weights_of_many_records_equal_those_in_many_digits():
     np.testing.assert_allclose(found / found[2], ratios, rtol=1e-8)
 
 
-def test_dropped_counts_weigh_less_than_stated():
+def test_dropped_weight_is_below_stated_bound():
     n, y, noise_scale = 3000, 1200.0, 2.0
     posterior = binomial_mixture((10, 10), n, y, noise_scale)
     assert posterior.counts.size < n / 2
@@ -96,12 +96,12 @@ def typical_counts(n, epsilon, trials):
 
 
 @pytest.mark.parametrize(("n", "epsilon"), [(100, 0.01), (100, 0.1), (1000, 0.01), (1000, 0.1), (10_000, 0.1)])
-def test_marginal_is_close_where_noise_is_large(n, epsilon):
+def test_marginal_is_accurate_for_large_noise(n, epsilon):
     assert largest_distance(n, epsilon, typical_counts(n, epsilon, 12)).max() < 0.003
 
 
-def test_marginal_has_a_known_error_where_noise_is_small():
-    """The normal approximation of a count shows when the noise is no larger than the count's own spread."""
+def test_error_of_marginal_for_small_noise():
+    """The error of the normal approximation is visible if noise is at most as large as the spread of the count."""
     for n in (10, 100):
         distances = largest_distance(n, 1.0, typical_counts(n, 1.0, 60))
         assert 0.001 < distances.mean() < 0.01
@@ -119,11 +119,11 @@ def test_marginal_has_a_known_error_where_noise_is_small():
         (((1, 1), 10, 3.0, 0.0), "noise_scale must be a finite number > 0"),
     ],
 )
-def test_bad_arguments_are_refused(arguments, message):
+def test_invalid_arguments_raise(arguments, message):
     with pytest.raises(ValueError, match=message):
         binomial_mixture(*arguments)
 
 
-def test_theta_outside_the_unit_interval_is_refused():
+def test_theta_outside_unit_interval_raises():
     with pytest.raises(ValueError, match="theta must be finite and between 0 and 1"):
         binomial_mixture((1, 1), 3, 1.0, 1.0).cdf([0.5, 1.5])

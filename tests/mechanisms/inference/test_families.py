@@ -1,4 +1,4 @@
-"""The families against mpmath quadrature, scipy's distributions and the definition of neighbouring data sets."""
+"""Tests of the families by mpmath quadrature, SciPy distributions and enumeration of neighbouring data sets."""
 
 import itertools
 import math
@@ -36,7 +36,7 @@ def test_every_family_is_tested():
 
 
 def interval_moments(log_density, low, high, mode, scale):
-    """Probability, mean and variance by quadrature on pieces that grow with the distance from the mode."""
+    """Return probability, mean and variance by quadrature on pieces that grow with the distance from the mode."""
     steps = [0, 0.5, 1, 1.5, 2, 3, 4, 5, 6, 8, 10, 13, 16, 20, 25, 30, 40, 50, 60, 80, 100, 130]
     points = sorted({mode + sign * step * scale for step in steps for sign in (-1, 1)})
     inside = [max(low, points[0]), *(p for p in points if low < p < high), min(high, points[-1])]
@@ -102,7 +102,7 @@ ORACLES = {"exponential": exponential_oracle, "normal": normal_oracle, "poisson"
     ],
 )
 def test_region_moments_equal_quadrature(name, theta, bounds):
-    """Also in far tails and narrow intervals, where the textbook closed forms cancel."""
+    """Cases include far tails and narrow intervals, where the closed forms cancel."""
     found = FAMILIES[name].region_moments(theta, bounds)
     checked = 0
     with mpmath.workdps(40):
@@ -112,13 +112,13 @@ def test_region_moments_equal_quadrature(name, theta, bounds):
             elif exact[0] > 1e-250:
                 checked += 1
                 for moment, value in zip(found, exact, strict=True):
-                    # A mean close to zero is a difference of larger numbers: absolute there.
+                    # Means close to zero are differences of larger numbers and need an absolute tolerance.
                     assert abs(moment[region] - value) <= 1e-10 * abs(value) + 1e-14 * (moment is found[1])
     assert checked >= 2
 
 
 @pytest.mark.parametrize("name", TRUNCATED)
-def test_regions_add_up_to_the_whole_distribution(name):
+def test_region_moments_sum_to_record_moments(name):
     theta = FAMILIES[name].draw_parameters(np.random.default_rng(1), PRIORS[name], size=200)[:, 0].reshape(2, 100)
     q, mean, variance = FAMILIES[name].region_moments(theta, BOUNDS[name])
     assert q.shape == mean.shape == variance.shape == (2, 100, 3)
@@ -142,7 +142,7 @@ def test_drawn_statistics_have_the_moments_of_the_regions(name):
     expected = n * q[1] * mean[1]
     spread = n * q[1] * (variance[1] + (1 - q[1]) * mean[1] ** 2)
     outside = s[:, 0] - truncated[:, 0]
-    # Two regions share one multinomial distribution, so their totals are correlated.
+    # Numbers of records per region are multinomial, so the totals of two regions are correlated.
     covariance = -n * q[1] * mean[1] * (q[0] * mean[0] + q[2] * mean[2])
     assert_mean_within(truncated[:, 0], expected)
     assert_mean_within((truncated[:, 0] - expected) ** 2, spread)
@@ -159,15 +159,15 @@ def test_bounded_statistics_are_sums_of_records(name, expected):
     theta = np.tile(expected, (5000, 1))
     s, truncated = FAMILIES[name].draw_statistics(np.random.default_rng(3), theta, 20)
     np.testing.assert_array_equal(s, truncated)
-    for cell, p in enumerate(expected):
-        assert_mean_within(s[:, cell], 20 * p)
-        assert_mean_within((s[:, cell] - 20 * p) ** 2, 20 * p * (1 - p))
+    for j, p in enumerate(expected):
+        assert_mean_within(s[:, j], 20 * p)
+        assert_mean_within((s[:, j] - 20 * p) ** 2, 20 * p * (1 - p))
         with pytest.raises(AssertionError, match="is not within"):
-            assert_mean_within(s[:, cell], 20 * p * 1.05)
+            assert_mean_within(s[:, j], 20 * p * 1.05)
 
 
 @pytest.mark.parametrize("name", TRUNCATED)
-def test_drawing_in_parts_changes_nothing(name, monkeypatch):
+def test_statistics_do_not_depend_on_batch_size(name, monkeypatch):
     theta = FAMILIES[name].draw_parameters(np.random.default_rng(1), PRIORS[name], size=7)
     whole = FAMILIES[name].draw_statistics(np.random.default_rng(2), theta, 30, BOUNDS[name])
     for records in (70, 30, 11):
@@ -242,8 +242,8 @@ def test_multinomial_posterior_adds_the_counts():
         ("normal", (-3.0, -2.0), np.linspace(-5, 5, 41)),
     ],
 )
-def test_sensitivity_is_the_largest_move_over_neighbours(name, bounds, records):
-    """Data sets of two records, one of them replaced."""
+def test_sensitivity_equals_largest_change_over_neighbours(name, bounds, records):
+    """Enumerate data sets of two records with one record replaced."""
     family = FAMILIES[name]
     moves = [
         np.abs(family.statistics([kept, x], bounds)[1] - family.statistics([kept, other], bounds)[1]).sum()
@@ -259,7 +259,7 @@ def test_truncated_statistic_includes_the_bounds():
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_bad_priors_are_refused(name):
+def test_invalid_priors_raise(name):
     good = PRIORS[name]
     for bad in [(), (1.0,), (*good[:-1], 0.0), (*good[:-1], -1.0), (*good[:-1], math.nan), (math.inf, *good[1:]), "ab"]:
         with pytest.raises(ValueError, match="prior"):
@@ -279,11 +279,11 @@ def test_bad_priors_are_refused(name):
         ("exponential", (2.0, 1.0), "lower < upper"),
         ("exponential", (0.0, math.inf), "finite"),
         ("exponential", (-1.0, 1.0), "lower bound must be >= 0"),
-        ("poisson", (0.0, 1.5), "whole numbers"),
+        ("poisson", (0.0, 1.5), "integers"),
         ("normal", (math.nan, 1.0), "finite"),
     ],
 )
-def test_bad_bounds_are_refused(name, bounds, message):
+def test_invalid_bounds_raise(name, bounds, message):
     family = FAMILIES[name]
     with pytest.raises(ValueError, match=message):
         family.sensitivity(bounds)
@@ -306,7 +306,7 @@ def test_bad_bounds_are_refused(name, bounds, message):
         ("normal", [math.nan]),
     ],
 )
-def test_data_outside_the_support_are_refused(name, data):
+def test_data_outside_support_raise(name, data):
     with pytest.raises(ValueError, match="data must"):
         FAMILIES[name].statistics(data, BOUNDS[name])
 
@@ -323,18 +323,18 @@ def test_data_outside_the_support_are_refused(name, data):
         ("normal", [1.0]),
     ],
 )
-def test_bad_parameters_are_refused(name, theta):
+def test_invalid_parameters_raise(name, theta):
     with pytest.raises(ValueError, match="theta must"):
         FAMILIES[name].draw_statistics(np.random.default_rng(1), theta, 3, BOUNDS[name])
 
 
 @pytest.mark.parametrize("n", [0, -1, 1.5, math.nan, [1, 2]])
-def test_number_of_records_is_refused(n):
+def test_invalid_number_of_records_raises(n):
     with pytest.raises(ValueError, match="n must be an integer >= 1"):
         validate_size(n)
 
 
-def test_bounded_families_have_no_regions():
+def test_region_moments_of_bounded_family_raise():
     with pytest.raises(ValueError, match="use exponential, poisson or normal"):
         FAMILIES["binomial"].region_moments(0.5, None)
     with pytest.raises(ValueError, match="s must have shape"):

@@ -1,4 +1,4 @@
-"""Algorithm 1: each conditional draw against scipy, the chain against its stationary distribution and the exact posterior."""
+"""Tests of Algorithm 1: conditional draws, stationary distribution, agreement with the exact posterior."""
 
 import itertools
 
@@ -46,12 +46,12 @@ def sum_chain(rng, centres, variances, total, sums, size):
 
 
 def batch_means(draws, n_batches=50):
-    """Means over so many batches of each chain (n_chains, n_draws): nearly independent if batches are long."""
+    """Return means over batches of each chain (n_chains, n_draws), nearly independent if batches are long."""
     return draws.reshape(draws.shape[0] * n_batches, -1).mean(axis=1)
 
 
 def inverse_variance_distribution(distance, noise_scale):
-    """1/σ² given the noise, as scipy has it; at distance 0 the limit, 1/(b²χ²)."""
+    """Return the SciPy distribution of 1/σ² given the noise; at distance 0 the limit 1/(b²χ²)."""
     if distance == 0:
         return stats.invgamma(0.5, scale=0.5 / noise_scale**2)
     return stats.invgauss(mu=noise_scale / distance, scale=1 / noise_scale**2)
@@ -65,7 +65,7 @@ def test_noise_variance_is_inverse_inverse_gaussian(distance, noise_scale):
     assert stats.kstest(1 / draws, inverse_variance_distribution(distance, noise_scale).cdf).pvalue > 1e-6
 
 
-def test_noise_variance_of_another_distance_is_found_out():
+def test_noise_variance_test_rejects_wrong_distance():
     draws = noise_variances(np.random.default_rng(1), 100.0, 1.0, 20_000)
     assert stats.kstest(1 / draws, inverse_variance_distribution(105.0, 1.0).cdf).pvalue < 1e-6
 
@@ -82,7 +82,7 @@ CUTS = [
 
 
 @pytest.mark.parametrize(("mean", "std", "lower", "upper"), CUTS)
-def test_truncated_normal_has_its_distribution(mean, std, lower, upper):
+def test_truncated_normal_has_expected_distribution(mean, std, lower, upper):
     draws, failures = truncated_normals(np.random.default_rng(2), mean, std, lower, upper, 20_000)
     assert failures == 0
     assert np.all((draws >= lower) & (draws <= upper))
@@ -90,13 +90,13 @@ def test_truncated_normal_has_its_distribution(mean, std, lower, upper):
     assert stats.kstest(draws, distribution.cdf).pvalue > 1e-6
 
 
-def test_truncated_normal_of_another_spread_is_found_out():
+def test_truncated_normal_test_rejects_wrong_std():
     draws, _ = truncated_normals(np.random.default_rng(2), 0.0, 1.0, 3.0, np.inf, 20_000)
     distribution = stats.truncnorm(3.0 / 1.05, np.inf, 0.0, 1.05)
     assert stats.kstest(draws, distribution.cdf).pvalue < 1e-6
 
 
-def test_truncated_normal_without_spread_and_without_numbers():
+def test_truncated_normal_with_zero_std_and_nan_mean():
     draws, failures = truncated_normals(np.random.default_rng(2), 5.0, 0.0, 0.0, 3.0, 2)
     assert failures == 0
     assert draws.tolist() == [3.0, 3.0]
@@ -105,7 +105,7 @@ def test_truncated_normal_without_spread_and_without_numbers():
 
 
 @pytest.mark.slow
-def test_conditioning_on_the_sum_gives_the_multinomial_covariance():
+def test_sums_given_total_have_multinomial_covariance():
     n, theta = 50.0, np.array([0.2, 0.3, 0.5])
     draws = sum_chain(np.random.default_rng(3), n * theta, n * theta, n, n * theta, 100_000)
     assert np.allclose(draws.sum(axis=1), n, rtol=1e-14)
@@ -117,24 +117,24 @@ def test_conditioning_on_the_sum_gives_the_multinomial_covariance():
 
 SUM_CASES = [  # centres, variances, total
     ((4.0, 3.0, 3.0), (6.0, 2.0, 3.0), 10.0),
-    ((-60.0, -10.0, 3.0), (6.0, 2.0, 3.0), 10.0),  # rejection never succeeds: pairs
-    ((-40.0, 5.0, 12.0), (60.0, 1.0, 20.0), 10.0),  # the cell of largest variance is held at zero
+    ((-60.0, -10.0, 3.0), (6.0, 2.0, 3.0), 10.0),  # rejection never succeeds, pairwise draws only
+    ((-40.0, 5.0, 12.0), (60.0, 1.0, 20.0), 10.0),  # the category with the largest variance stays at zero
 ]
 
 
 def mean_sums_on_grid(centres, variances, total, n_nodes=700):
     i, j = np.meshgrid(np.arange(n_nodes), np.arange(n_nodes), indexing="ij")
-    # Cells of the square that the edge third = 0 halves have their midpoint on it.
+    # Squares halved by the edge third = 0 have their midpoint on it.
     share = np.where(i + j < n_nodes - 1, 1.0, np.where(i + j == n_nodes - 1, 0.5, 0.0))
     first, second = (i + 0.5) * total / n_nodes, (j + 0.5) * total / n_nodes
-    cells = (first, second, total - first - second)
-    log_density = -0.5 * sum((x - c) ** 2 / v for x, c, v in zip(cells, centres, variances, strict=True))
+    sums = (first, second, total - first - second)
+    log_density = -0.5 * sum((x - c) ** 2 / v for x, c, v in zip(sums, centres, variances, strict=True))
     weights = share * np.exp(log_density - log_density[share > 0].max())
-    return np.array([(weights * x).sum() for x in cells]) / weights.sum()
+    return np.array([(weights * x).sum() for x in sums]) / weights.sum()
 
 
 @pytest.mark.parametrize(("centres", "variances", "total"), SUM_CASES)
-def test_sums_of_three_cells_have_their_means(centres, variances, total):
+def test_sums_of_three_categories_have_expected_means(centres, variances, total):
     start = np.full(3, total / 3)
     draws = sum_chain(np.random.default_rng(4), np.array(centres), np.array(variances), total, start, 400_000)
     assert np.all(draws >= 0)
@@ -147,7 +147,7 @@ def test_sums_of_three_cells_have_their_means(centres, variances, total):
         assert_mean_within(batch_means(draws[None, :, 2], 200), mean_sums_on_grid(moved, variances, total)[2])
 
 
-def test_pairs_mix_for_many_cells_far_outside_the_simplex():
+def test_pairwise_draws_mix_far_outside_the_simplex():
     centres, variances = np.linspace(-400.0, -200.0, 20), np.linspace(50.0, 400.0, 20)
     draws = sum_chain(np.random.default_rng(5), centres, variances, 100.0, np.full(20, 5.0), 20_000)
     x = draws - draws.mean(axis=0)
@@ -156,7 +156,7 @@ def test_pairs_mix_for_many_cells_far_outside_the_simplex():
 
 
 def stationary_moments(prior, n, noisy, noise_scale):
-    """Means of θ and θ² under the chain's own distribution, on grids: s → (θ, σ²) → s, with θ and σ² independent given s."""
+    """Return the stationary means of θ and θ², from the transition s → (θ, σ²) → s on grids."""
     s = (np.arange(240) + 0.5) * n / 240
     theta = (np.arange(120) + 0.5) / 120
     log_variance = np.linspace(np.log(1e-7), np.log(60 * noise_scale**2), 120)
@@ -178,8 +178,8 @@ def stationary_moments(prior, n, noisy, noise_scale):
     return distribution @ of_theta @ theta, distribution @ of_theta @ theta**2
 
 
-def test_binomial_chain_has_the_stationary_distribution_of_its_steps():
-    """At n = 8, where the normal approximation is coarse, so that the exact posterior would not do."""
+def test_binomial_chain_has_expected_stationary_moments():
+    """At n = 8 the normal approximation is coarse, and the exact posterior must fail."""
     prior, n, noisy, noise_scale = (2.0, 3.0), 8, 6.5, 1.5
     first, second = stationary_moments(prior, n, noisy, noise_scale)
     draws = sample_gibbs(
@@ -195,8 +195,8 @@ def test_binomial_chain_has_the_stationary_distribution_of_its_steps():
 
 
 @pytest.mark.parametrize(("prior", "n", "noise_scale"), [((10.0, 10.0), 200, 1e6), ((3.0, 4.0, 6.0), 200, 1e6)])
-def test_without_information_mean_and_variance_are_the_priors(prior, n, noise_scale):
-    """Exactly so, but for the cut at the edges, which the priors keep away from."""
+def test_large_noise_gives_prior_mean_and_variance(prior, n, noise_scale):
+    """The result is exact except for truncation at the edges, where the priors have little mass."""
     family = "binomial" if len(prior) == 2 else "multinomial"
     noisy = [n / 3.0] * (1 if family == "binomial" else len(prior))
     draws = sample_gibbs(np.random.default_rng(7), family, prior, n, noisy, noise_scale, n_draws=100_000)
@@ -225,8 +225,8 @@ def test_binomial_agrees_with_the_exact_posterior(n, noisy, noise_scale):
         assert_distribution(draws, lambda x: exact.cdf(0.95 * x), 0.003)
 
 
-def test_two_cells_are_a_binomial_of_half_the_noise():
-    """Given y and n − y, the noises |y − s|/b add up: one release at scale b/2."""
+def test_two_categories_equal_binomial_with_half_the_noise():
+    """Given y and n − y, the exponents |y − s|/b add up to that of one release with scale b/2."""
     draws = sample_gibbs(
         np.random.default_rng(9), "multinomial", (10, 10), 500, [180.0, 320.0], 80.0, n_burn_in=500, n_draws=50_000
     )
@@ -234,7 +234,7 @@ def test_two_cells_are_a_binomial_of_half_the_noise():
     assert_distribution(draws[..., 0], binomial_mixture((10, 10), 500, 180.0, 40.0).cdf, 0.003)
 
 
-def test_three_cells_agree_with_enumeration():
+def test_three_categories_agree_with_enumeration():
     prior, n, noisy, noise_scale = np.array([5.0, 5.0, 5.0]), 60, np.array([45.0, 8.0, -5.0]), 20.0
     first, second = np.meshgrid(np.arange(n + 1), np.arange(n + 1), indexing="ij")
     counts = np.stack([first, second, n - first - second], axis=-1)[first + second <= n]
@@ -263,14 +263,14 @@ EXTREMES = [
 
 
 @pytest.mark.parametrize(("family", "prior", "n", "noisy", "noise_scale"), EXTREMES)
-def test_extremes_stay_in_the_parameter_space(family, prior, n, noisy, noise_scale):
+def test_extreme_inputs_give_valid_parameters(family, prior, n, noisy, noise_scale):
     draws = sample_gibbs(np.random.default_rng(11), family, prior, n, noisy, noise_scale, n_burn_in=0, n_draws=2000)
     assert np.all((draws >= 0) & (draws <= 1))
     if family == "multinomial":
         assert np.allclose(draws.sum(axis=-1), 1, rtol=1e-12)
 
 
-def test_runs_repeat_and_start_dispersed():
+def test_runs_are_reproducible_with_dispersed_starts():
     def run(seed, **length):
         return sample_gibbs(np.random.default_rng(seed), "binomial", (2, 2), 10**5, [3e4], 1000.0, **length)
 
@@ -304,14 +304,14 @@ ALLOWED = {
         ({"noisy_statistics": [np.nan]}, "noisy_statistics must be finite"),
         ({"noise_scale": 0.0}, "noise_scale must be a finite number > 0"),
         ({"noise_scale": np.inf}, "noise_scale must be a finite number > 0"),
-        ({"n_draws": 0}, "n_draws must be a whole number >= 1"),
-        ({"n_chains": 0}, "n_chains must be a whole number >= 1"),
-        ({"n_burn_in": -1}, "n_burn_in must be a whole number >= 0"),
-        ({"n_burn_in": 1.5}, "n_burn_in must be a whole number >= 0"),
+        ({"n_draws": 0}, "n_draws must be an integer >= 1"),
+        ({"n_chains": 0}, "n_chains must be an integer >= 1"),
+        ({"n_burn_in": -1}, "n_burn_in must be an integer >= 0"),
+        ({"n_burn_in": 1.5}, "n_burn_in must be an integer >= 0"),
         ({"noise_scale": 1e200}, r"at iteration 0 with .*noise_scale=1e\+200"),
     ],
 )
-def test_what_is_not_allowed_is_refused(change, message):
+def test_invalid_arguments_raise(change, message):
     with pytest.raises(ValueError, match=message):
         sample_gibbs(np.random.default_rng(1), **{**ALLOWED, **change})
 
@@ -321,7 +321,7 @@ def test_rng_must_be_a_generator():
         sample_gibbs(7, **ALLOWED)
 
 
-def test_failed_iteration_is_counted_over_chains():
+def test_index_of_failed_iteration_counts_all_chains():
     draws = np.empty((2, 5))
     starts = np.array([0.5, np.nan])
     assert run_binomial(np.random.default_rng(1), starts, 1.0, 1.0, 10, 3.0, 1.0, 2, draws) == 7

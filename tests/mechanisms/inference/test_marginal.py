@@ -1,4 +1,4 @@
-"""The marginal posterior against brute-force quadrature, and its calibration over simulated trials."""
+"""Tests of the marginal posterior against brute-force quadrature, and of its calibration."""
 
 import math
 
@@ -32,7 +32,7 @@ CASES = {
     ],
 )
 def test_likelihood_equals_the_convolution(d, variance, noise_scale):
-    """The integral of Normal(x)·Laplace(d − x), and each half of it in closed form in many digits."""
+    """Compare with the integral of Normal(x)·Laplace(d − x) and with its closed form in 60 digits."""
     with mpmath.workdps(60):
         d_, v, b = mpmath.mpf(d), mpmath.mpf(variance), mpmath.mpf(noise_scale)
         sides = [
@@ -58,16 +58,16 @@ def test_likelihood_without_variance_is_laplace():
 
 
 EDGES = {
-    "binomial": lambda cells: np.linspace(0.0, 1.0, cells + 1),
-    "exponential": lambda cells: np.geomspace(1e-9, 100.0, cells + 1),
-    "poisson": lambda cells: np.geomspace(1e-9, 100.0, cells + 1),
-    "normal": lambda cells: np.linspace(-20.0, 20.0, cells + 1),
+    "binomial": lambda n: np.linspace(0.0, 1.0, n + 1),
+    "exponential": lambda n: np.geomspace(1e-9, 100.0, n + 1),
+    "poisson": lambda n: np.geomspace(1e-9, 100.0, n + 1),
+    "normal": lambda n: np.linspace(-20.0, 20.0, n + 1),
 }
 
 
-def brute_force(family, prior, n, y, noise_scale, bounds, n_cells=6000):
-    """Return ends of cells in θ, and for each y the distribution function there and the mean of θ."""
-    edges = EDGES[family](n_cells)
+def brute_force(family, prior, n, y, noise_scale, bounds, n_intervals=6000):
+    """Return a grid of θ, and for each y the distribution function on the grid and the mean of θ."""
+    edges = EDGES[family](n_intervals)
     nodes, weights = np.polynomial.legendre.leggauss(6)
     theta = edges[:-1, None] + np.diff(edges)[:, None] * (1 + nodes) / 2
     if family == "binomial":
@@ -93,7 +93,7 @@ def brute_force(family, prior, n, y, noise_scale, bounds, n_cells=6000):
 @pytest.mark.parametrize(("n", "epsilon"), [(10, 0.01), (10, 1.0), (1000, 0.1), (10_000, 1.0)])
 @pytest.mark.parametrize("family", CASES)
 def test_posterior_equals_brute_force(family, n, epsilon):
-    """One typical statistic and two that the prior finds unlikely; a noise scale 5% off is seen."""
+    """Compare for a typical and two unlikely statistics; a noise scale with an error of 5 % must fail."""
     prior, bounds, theta = CASES[family]
     sensitivity = FAMILIES[family].sensitivity(bounds)
     _, s = FAMILIES[family].draw_statistics(np.random.default_rng(1), [[theta]], n, bounds)
@@ -108,7 +108,7 @@ def test_posterior_equals_brute_force(family, n, epsilon):
 
 
 def test_all_modes_are_found():
-    """At n = 10⁵ two rates explain one truncated sum, each to a few parts in a thousand."""
+    """At n = 10⁵ two rates explain one truncated sum, each with a relative width of a few parts in a thousand."""
     family, prior, bounds, n, scale = "exponential", (3.0, 3.0), (0.02532, 3.689), 100_000, 3.689
     grid = np.linspace(0.05, 4.0, 4001)
     q, mu, _ = FAMILIES[family].region_moments(grid, bounds)
@@ -118,7 +118,7 @@ def test_all_modes_are_found():
         y = float(np.interp(low_side, grid, mean))
         high_side = float(np.interp(-y, -mean[peak:], grid[peak:]))
         posterior = marginal_posterior(family, prior, n, [y], scale, bounds)
-        edges, cdf, _ = brute_force(family, prior, n, [y], scale, bounds, n_cells=40_000)
+        edges, cdf, _ = brute_force(family, prior, n, [y], scale, bounds, n_intervals=40_000)
         np.testing.assert_allclose(posterior.cdf(edges[None, :]), cdf, atol=1e-6)
         # Mass around each mode, and none elsewhere.
         below, above = (np.diff(posterior.cdf([[0.8 * mode, 1.2 * mode]]))[0, 0] for mode in (low_side, high_side))
@@ -128,7 +128,7 @@ def test_all_modes_are_found():
 
 
 @pytest.mark.parametrize("family", CASES)
-def test_a_trial_does_not_depend_on_its_neighbours(family):
+def test_trials_are_independent(family):
     prior, bounds, theta = CASES[family]
     y = np.linspace(-50, 300, 7)
     together = marginal_posterior(family, prior, 100, y[:, None], 20.0, bounds).cdf(np.full(7, theta))
@@ -151,7 +151,7 @@ def test_draws_invert_the_distribution_function(family):
     assert np.all(np.diff(posterior.grid, axis=1) >= 0)
 
 
-def test_noise_without_end_gives_the_prior():
+def test_large_noise_gives_the_prior():
     for family, distribution in (
         ("binomial", stats.beta(10, 10)),
         ("exponential", stats.gamma(3, scale=1 / 3)),
@@ -164,8 +164,8 @@ def test_noise_without_end_gives_the_prior():
         np.testing.assert_allclose(posterior.cdf(theta), distribution.cdf(theta), atol=3e-7)
 
 
-def test_no_noise_gives_the_normal_approximation():
-    """A statistic far in the prior's tail, and hardly any noise: the likelihood decides."""
+def test_small_noise_gives_the_normal_approximation():
+    """The statistic is far in the tail of the prior, and the noise is negligible."""
     posterior = marginal_posterior("normal", (0.0, 1.0), 10_000, [0.5 * 10_000], 1e-6, (-40.0, 40.0))
     exact = stats.norm(0.5 / (1 + 1e-4), 1 / math.sqrt(10_001))
     theta = exact.ppf([[0.001, 0.3, 0.8, 0.999]])
@@ -174,21 +174,21 @@ def test_no_noise_gives_the_normal_approximation():
 
 @pytest.mark.parametrize("family", CASES)
 @pytest.mark.parametrize("n", [1, 100_000])
-def test_impossible_statistics_still_have_a_posterior(family, n):
+def test_impossible_statistics_have_a_posterior(family, n):
     prior, bounds, theta = CASES[family]
     posterior = marginal_posterior(family, prior, n, [-1e9, 1e9, 0.0], 1.0, bounds)
     assert np.all(np.isfinite(posterior.mean()))
     assert np.all((posterior.cdf(np.full(3, theta)) >= 0) & (posterior.cdf_values[:, -1] == 1))
 
 
-def test_ends_of_the_parameter_space():
+def test_cdf_at_ends_of_parameter_space():
     posterior = marginal_posterior("binomial", (0.3, 0.2), 50, [0.0, 50.0], 1.0)
     np.testing.assert_array_equal(posterior.cdf([[0.0, 1.0]] * 2), [[0.0, 1.0]] * 2)
     assert np.all(np.diff(posterior.cdf(np.tile(special.expit([-300.0, 0.0, 30.0]), (2, 1)))) > 0)
 
 
-def cook_quantiles(noise_scale_factor):
-    """Quantiles of the generating rates over 1000 trials, with public bounds, n = 1000, ε = .1."""
+def pit_values(noise_scale_factor):
+    """Return the PIT values of 1000 trials with public bounds, n = 1000, ε = .1."""
     prior, bounds, _ = CASES["exponential"]
     family, rng = FAMILIES["exponential"], np.random.default_rng(20)
     theta = family.draw_parameters(rng, prior, size=1000)
@@ -199,8 +199,8 @@ def cook_quantiles(noise_scale_factor):
 
 
 def test_posterior_is_calibrated_with_public_bounds():
-    assert stats.kstest(cook_quantiles(1.0), "uniform").pvalue > 0.01
-    assert stats.kstest(cook_quantiles(0.4), "uniform").pvalue < 1e-4
+    assert stats.kstest(pit_values(1.0), "uniform").pvalue > 0.01
+    assert stats.kstest(pit_values(0.4), "uniform").pvalue < 1e-4
 
 
 @pytest.mark.parametrize(
@@ -219,12 +219,12 @@ def test_posterior_is_calibrated_with_public_bounds():
         (("exponential", (1, 1), 10, [3.0], 1.0, (2, 1)), "lower < upper"),
     ],
 )
-def test_bad_arguments_are_refused(arguments, message):
+def test_invalid_arguments_raise(arguments, message):
     with pytest.raises(ValueError, match=message):
         marginal_posterior(*arguments)
 
 
-def test_bad_queries_are_refused():
+def test_invalid_queries_raise():
     posterior = marginal_posterior("binomial", (1, 1), 10, [3.0, 4.0], 1.0)
     for bad in ([0.5], 0.5, [[[0.5]], [[0.5]]]):
         with pytest.raises(ValueError, match="theta must have shape"):

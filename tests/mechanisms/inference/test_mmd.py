@@ -1,4 +1,4 @@
-"""MMD² against its definition, the double sum over pairs, and against closed forms of its expectation."""
+"""Tests of MMD² against the double sum over pairs and against closed forms of its expectation."""
 
 import math
 
@@ -13,7 +13,7 @@ from tests.statistical import assert_mean_within
 
 
 def double_sum(x, y, bandwidth=1.0):
-    """Sum over all pairs in extended precision: the definition."""
+    """Sum over all pairs in extended precision."""
     x, y = (np.asarray(draws, dtype=np.longdouble) / bandwidth for draws in (x, y))
     within = [
         (np.exp(-((z[:, None] - z) ** 2) / 2).sum() - z.size) / np.longdouble(z.size * (z.size - 1)) for z in (x, y)
@@ -39,19 +39,19 @@ SAMPLES = {
 
 @pytest.mark.parametrize("case", SAMPLES)
 @pytest.mark.parametrize("bandwidth", [1.0, 0.03])
-def test_equals_the_double_sum(case, bandwidth):
+def test_mmd2_equals_double_sum(case, bandwidth):
     x, y = SAMPLES[case](np.random.default_rng(7))
     assert abs(mmd2(x, y, bandwidth) - double_sum(x, y, bandwidth)) < 2e-15
     assert abs(mmd2(x, y, bandwidth) - mmd2(y, x, bandwidth)) < 1e-15
 
 
-def test_a_wrong_bandwidth_is_noticed():
+def test_wrong_bandwidth_differs():
     x, y = SAMPLES["rates"](np.random.default_rng(7))
     assert abs(mmd2(x, y, 1.05) - double_sum(x, y)) > 1e-6
 
 
-def test_small_values_keep_their_digits():
-    """MMD² of samples that differ by 1e-6 is about 1e-12: a difference of three sums near 1 would lose it."""
+def test_small_values_are_accurate():
+    """MMD² of samples that differ by 1e-6 is about 1e-12, which differences of sums near 1 would lose."""
     x = np.linspace(0.4, 0.6, 1001)
     n, shift = x.size, 1e-6
     moments = np.mean(x - x.mean()) ** 2 + np.var(x)
@@ -66,8 +66,8 @@ def _mean_kernel(x):
 
 @pytest.mark.parametrize("cutoff", [2.0, 4.0, 6.0])
 @pytest.mark.parametrize("scale", [0.1, 1.0, 20.0])
-def test_the_error_bound_of_the_cosine_sum(cutoff, scale):
-    """Both halves of the bound matter at small cutoffs, where the error is far above rounding."""
+def test_cosine_sum_error_is_within_bound(cutoff, scale):
+    """Small cutoffs have errors far above rounding, and both terms of the bound contribute."""
     rng = np.random.default_rng(5)
     x, y = scale * rng.random(300), scale * rng.random(200) ** 2
     distance = max(x.max(), y.max()) - min(x.min(), y.min())
@@ -77,13 +77,13 @@ def test_the_error_bound_of_the_cosine_sum(cutoff, scale):
 
 
 def expected_mmd2(shift, std):
-    """Of N(0, std²) and N(shift, std²), bandwidth 1."""
+    """Return MMD² of N(0, std²) and N(shift, std²) with bandwidth 1."""
     spread = 1 + 2 * std**2
     return 2 / math.sqrt(spread) * -math.expm1(-(shift**2) / (2 * spread))
 
 
 @pytest.mark.parametrize("shift", [0.0, 1.0])
-def test_is_unbiased(shift):
+def test_mmd2_is_unbiased(shift):
     rng = np.random.default_rng(11)
     x, y = rng.normal(0, 0.4, (4000, 60)), rng.normal(shift, 0.4, (4000, 40))
     found = mmd2(x, y)
@@ -91,7 +91,7 @@ def test_is_unbiased(shift):
     if shift:
         with pytest.raises(AssertionError, match="is not within"):
             assert_mean_within(found, 1.05 * expected_mmd2(shift, 0.4))
-    # The biased estimate keeps the pairs of a draw with itself.
+    # The biased estimate includes the pairs of a draw with itself.
     kept = [(1 - _mean_kernel(a)) / 59 + (1 - _mean_kernel(b)) / 39 for a, b in zip(x, y, strict=True)]
     with pytest.raises(AssertionError, match="is not within"):
         assert_mean_within(found + np.array(kept), expected_mmd2(shift, 0.4))
@@ -102,10 +102,10 @@ draws = st.lists(st.floats(-20, 20), min_size=2, max_size=30).map(np.array)
 
 @settings(deadline=None, max_examples=60)
 @given(x=draws, y=draws, shift=st.floats(-1000, 1000), factor=st.floats(0.01, 100))
-def test_does_not_depend_on_order_origin_or_unit(x, y, shift, factor):
+def test_is_invariant_to_order_shift_and_scale(x, y, shift, factor):
     found = mmd2(x, y)
     assert abs(mmd2(x[::-1], np.roll(y, 1)) - found) < 1e-14
-    assert abs(mmd2(x + shift, y + shift) - found) < 1e-11  # the shift itself rounds draws by 1e-13
+    assert abs(mmd2(x + shift, y + shift) - found) < 1e-11  # the shift rounds draws by 1e-13
     assert abs(mmd2(x * factor, y * factor, factor) - found) < 1e-12
     assert -4 / (min(x.size, y.size)) <= found <= 2 + 1e-12
 
@@ -130,6 +130,6 @@ def test_trials_are_rows():
         ([1.0, 2.0], [1.0, 2.0], np.inf, "bandwidth must be a finite number > 0"),
     ],
 )
-def test_bad_input_is_refused(x, y, bandwidth, message):
+def test_invalid_input_raises(x, y, bandwidth, message):
     with pytest.raises(ValueError, match=message):
         mmd2(x, y, bandwidth)

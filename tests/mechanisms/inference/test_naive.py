@@ -1,4 +1,4 @@
-"""Conjugate posteriors against quadrature of prior × likelihood, and projections against real data sets."""
+"""Tests of conjugate posteriors by quadrature, and of projections by enumeration of data sets."""
 
 import itertools
 
@@ -57,7 +57,7 @@ def test_quantiles_and_means_equal_quadrature(family, n, theta):
         assert centre == pytest.approx(float(first / (below + above)), rel=1e-9)
 
 
-def test_multinomial_cells_are_beta_distributions():
+def test_multinomial_marginals_are_beta_distributions():
     posterior = conjugate_posterior("multinomial", (5, 4, 3), 20, [[10, 7, 3], [0, 0, 20]])
     theta = np.array([[0.5, 0.25, 0.25], [0.1, 0.2, 0.7]])
     expected = [
@@ -90,7 +90,7 @@ def test_draws_have_the_posterior_mean(family):
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_non_private_is_calibrated_and_naive_is_not(family):
-    """θ and data from the joint distribution: Cook's quantiles are uniform, and squeezed to the ends if noise is ignored."""
+    """PIT values are uniform for the non-private posterior, and concentrated at 0 and 1 if noise is ignored."""
     rng, distribution, n = np.random.default_rng(8), FAMILIES[family], 50
     bounds = {"exponential": (0.01, 2.0), "poisson": (0.0, 8.0), "normal": (-3.0, 5.0)}.get(family)
     theta = distribution.draw_parameters(rng, PRIORS[family], 1500)
@@ -117,8 +117,8 @@ def test_non_private_is_calibrated_and_naive_is_not(family):
         ("normal", (-1.0, 2.0), [-5.0, -1.0, 2.0, 5.0]),
     ],
 )
-def test_projection_ends_at_real_data_sets(family, bounds, records):
-    """The ends of the interval are the smallest and the largest statistic of any data set of three records."""
+def test_projection_interval_is_attained_by_data_sets(family, bounds, records):
+    """The interval ends are the smallest and the largest statistic of all data sets with three records."""
     sums = [FAMILIES[family].statistics(data, bounds)[1][0] for data in itertools.product(records, repeat=3)]
     projected = naive_statistics(family, [-1e9, 1e9, *sums], 3, bounds)[:, 0]
     assert projected[:2].tolist() == [min(sums), max(sums)]
@@ -134,7 +134,7 @@ def test_projection_without_bounds():
         naive_statistics("binomial", [1.0], 10, bounds=(0.0, 1.0))
 
 
-def test_bad_input_is_refused():
+def test_invalid_input_raises():
     with pytest.raises(ValueError, match="family must be one of binomial"):
         conjugate_posterior("cauchy", (1, 1), 10, [1.0])
     with pytest.raises(ValueError, match="noisy_statistics must be finite"):
@@ -149,5 +149,5 @@ def test_bad_input_is_refused():
             posterior.cdf(theta)
     with pytest.raises(ValueError, match="theta must be finite and between 0 and 1"):
         posterior.cdf([0.5, 1.5])
-    with pytest.raises(ValueError, match="size must be a whole number >= 1, got 0"):
+    with pytest.raises(ValueError, match="size must be an integer >= 1, got 0"):
         posterior.sample(np.random.default_rng(1), 0)

@@ -1,4 +1,4 @@
-"""Laplace releases of sufficient statistics: their distribution, and their guarantee audited in every family."""
+"""Tests of Laplace releases: noise distribution, and exact privacy loss in every family."""
 
 import math
 
@@ -10,7 +10,7 @@ from mechanisms.inference.families import FAMILIES
 from mechanisms.inference.noisy_statistics import laplace_guarantee, laplace_scale, release_statistics
 from tests.statistical import assert_mean_within
 
-# Bounds, and the two records whose exchange moves the statistic most.
+# Bounds, and the two records whose exchange changes the statistic most.
 WORST = {
     "binomial": (None, 0, 1),
     "multinomial": (None, (1, 0, 0), (0, 0, 1)),
@@ -22,7 +22,7 @@ OTHERS = {name: [second] * 3 for name, (_, _, second) in WORST.items()}
 
 
 def largest_loss(name, noise_scale):
-    """Return sup_y ln p(y|s)/p(y|s') at a worst pair: |y−s'| − |y−s| reaches |s−s'| in every component."""
+    """Return sup_y ln p(y|s)/p(y|s') for a worst pair; |y−s'| − |y−s| attains |s−s'| in every component."""
     bounds, first, second = WORST[name]
     _, s = FAMILIES[name].statistics([first, *OTHERS[name]], bounds)
     _, neighbour = FAMILIES[name].statistics([second, *OTHERS[name]], bounds)
@@ -35,7 +35,7 @@ def largest_loss(name, noise_scale):
 
 @pytest.mark.parametrize("epsilon", [0.01, 0.5, 3.0])
 @pytest.mark.parametrize("name", FAMILIES)
-def test_release_spends_exactly_its_budget(name, epsilon):
+def test_privacy_loss_equals_budget(name, epsilon):
     sensitivity = FAMILIES[name].sensitivity(WORST[name][0])
     assert largest_loss(name, laplace_scale(sensitivity, epsilon)) == pytest.approx(epsilon, rel=1e-12)
     assert largest_loss(name, laplace_scale(0.95 * sensitivity, epsilon)) > epsilon * 1.05
@@ -56,7 +56,7 @@ def test_noise_is_laplace_and_independent():
 
 
 @pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf])
-def test_bad_arguments_are_refused(bad):
+def test_invalid_arguments_raise(bad):
     rng = np.random.default_rng(1)
     with pytest.raises(ValueError, match="sensitivity must be a finite number > 0"):
         release_statistics(rng, [1.0], bad, 1.0)

@@ -1,4 +1,4 @@
-"""Draws of tempered posteriors against mpmath, and their privacy loss against the densities themselves."""
+"""Tests of draws from tempered posteriors against mpmath, and of their privacy loss against density ratios."""
 
 import math
 
@@ -21,7 +21,7 @@ LOG_ODDS = math.log(9)
 
 
 def log_densities(mechanism, theta):
-    """Return the normalised log density of a draw, shape (n + 1, θ): the definition and quadrature."""
+    """Return the log density of a draw, shape (n + 1, θ), normalised by quadrature."""
     alpha, beta = mechanism.prior
     nodes, weights = np.polynomial.legendre.leggauss(200)
     grid = 0.5 + 0.4 * nodes
@@ -38,7 +38,7 @@ def log_densities(mechanism, theta):
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("prior", [(10.0, 10.0), (1.0, 1.0), (0.3, 4.0)])
 @pytest.mark.parametrize(("n", "epsilon"), [(1, 1.0), (12, 30.0), (200, 0.5), (60, 1000.0)])
-def test_the_loss_is_the_largest_density_ratio(method, prior, n, epsilon):
+def test_loss_equals_largest_density_ratio(method, prior, n, epsilon):
     mechanism = one_posterior_sampling(method, prior, n, epsilon)
     theta = np.concatenate([[EDGE, 1 - EDGE], np.linspace(EDGE, 1 - EDGE, 301)])
     audited = N_DRAWS * np.abs(np.diff(log_densities(mechanism, theta), axis=0)).max()
@@ -46,15 +46,15 @@ def test_the_loss_is_the_largest_density_ratio(method, prior, n, epsilon):
     assert audited <= mechanism.guarantee.epsilon <= epsilon * (1 + 1e-15)
 
 
-def test_five_percent_too_much_power_breaks_the_promise():
-    kept, broken = (OnePosteriorSampling((10.0, 10.0), 100_000, power / N_DRAWS, True) for power in (0.5, 0.525))
-    promise = kept.guarantee.epsilon
-    assert 0.99 * promise < kept.loss() <= promise < 1.04 * promise < broken.loss()
+def test_five_percent_more_power_exceeds_guarantee():
+    valid, invalid = (OnePosteriorSampling((10.0, 10.0), 100_000, power / N_DRAWS, True) for power in (0.5, 0.525))
+    stated = valid.guarantee.epsilon
+    assert 0.99 * stated < valid.loss() <= stated < 1.04 * stated < invalid.loss()
 
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("n", [1, 100, 100_000])
-def test_the_loss_grows_with_power_and_stays_below_the_guarantee(method, n):
+def test_loss_increases_with_power_within_guarantee(method, n):
     mechanisms = [one_posterior_sampling(method, (2, 3), n, epsilon) for epsilon in (0.01, 0.1, 1.0, 10.0, 439.4, 1e6)]
     losses = [mechanism.loss() for mechanism in mechanisms]
     assert all(np.diff(losses) > -1e-9)
@@ -63,13 +63,13 @@ def test_the_loss_grows_with_power_and_stays_below_the_guarantee(method, n):
     assert mechanisms[1].power == pytest.approx(0.001 / (2 * LOG_ODDS), rel=1e-14)
 
 
-def test_tempering_follows_its_definition():
+def test_tempered_parameters_follow_definition():
     tempered = one_posterior_sampling("ops", (10, 4), 100, 50.0)
     likelihood = one_posterior_sampling("ops-likelihood", (10, 4), 100, 50.0)
     rho = tempered.power
     np.testing.assert_allclose(tempered.beta_parameters([30]), [[1 + rho * 39, 1 + rho * 73]], rtol=1e-14)
     np.testing.assert_allclose(likelihood.beta_parameters([30]), [[10 + rho * 30, 4 + rho * 70]], rtol=1e-14)
-    for method in METHODS:  # at power one both are the posterior
+    for method in METHODS:  # with power 1 both are the posterior
         whole = one_posterior_sampling(method, (10, 4), 100, 1e6)
         np.testing.assert_allclose(whole.beta_parameters([30]), [[40, 74]], rtol=1e-15)
 
@@ -89,7 +89,7 @@ def test_tempering_follows_its_definition():
     ],
 )
 def test_draws_invert_the_distribution_function(method, prior, n, epsilon, s):
-    """Against mpmath, also where [a₀, 1 − a₀] holds 1e-4576 of the Beta distribution."""
+    """Cases include one where [a₀, 1 − a₀] has a mass of 1e-4576 under the Beta distribution."""
     mechanism = one_posterior_sampling(method, prior, n, epsilon)
     uniforms = np.random.default_rng(4).random((1, N_DRAWS))
     uniforms[0, :4] = [0.0, 1e-9, 0.5, 1 - 2**-53]
@@ -104,7 +104,7 @@ def test_draws_invert_the_distribution_function(method, prior, n, epsilon, s):
 
 
 def truncated_beta_cdf(theta, a, b):
-    """By quadrature over pieces as narrow as the density."""
+    """Return the distribution function by quadrature on intervals as narrow as the density."""
     with mpmath.workdps(40):
         low, high, a, b = mpmath.mpf(EDGE), 1 - mpmath.mpf(EDGE), mpmath.mpf(a), mpmath.mpf(b)
         mode = min(max((a - 1) / (a + b - 2), low), high) if a > 1 and b > 1 else (low if a < b else high)
@@ -143,8 +143,8 @@ def test_draws_have_the_mean_of_the_truncated_distribution():
         assert_mean_within(draws, 1.05 * expected)
 
 
-def test_the_published_form_is_over_dispersed_and_the_other_is_not():
-    """Cook's quantiles at n = 1000, ε = 0.01, where P4 shows them."""
+def test_only_published_form_is_over_dispersed():
+    """PIT values at n = 1000, ε = 0.01, as shown in P4."""
     rng, distances = np.random.default_rng(12), {}
     theta = rng.beta(10, 10, size=1000)
     counts, uniforms = rng.binomial(1000, theta), rng.random((1000, N_DRAWS))
@@ -172,18 +172,18 @@ def test_quantile_among_draws():
         (("ops", (1, 1), 10, 0.0), "epsilon must be a finite number > 0, got 0"),
     ],
 )
-def test_bad_mechanisms_are_refused(arguments, message):
+def test_invalid_mechanisms_raise(arguments, message):
     with pytest.raises(ValueError, match=message):
         one_posterior_sampling(*arguments)
 
 
 @pytest.mark.parametrize("counts", [[-1], [11], [2.5], [[3]], [np.nan]])
-def test_bad_counts_are_refused(counts):
-    with pytest.raises(ValueError, match="counts must be whole numbers from 0 to 10"):
+def test_invalid_counts_raise(counts):
+    with pytest.raises(ValueError, match="counts must be integers from 0 to 10"):
         one_posterior_sampling("ops", (1, 1), 10, 1.0).sample(np.full((1, N_DRAWS), 0.5), counts)
 
 
 @pytest.mark.parametrize("uniforms", [np.full((1, 99), 0.5), np.full((1, N_DRAWS), 1.0), np.full((2, N_DRAWS), 0.5)])
-def test_bad_uniforms_are_refused(uniforms):
+def test_invalid_uniforms_raise(uniforms):
     with pytest.raises(ValueError, match=r"uniforms must be in \[0, 1\), of shape \(1, 100\)"):
         one_posterior_sampling("ops", (1, 1), 10, 1.0).sample(uniforms, [3])

@@ -1,4 +1,4 @@
-"""The private quantile: its density audited over neighbours, its draws against its density."""
+"""Tests of the private quantile: density ratios of neighbours, and draws against the density."""
 
 import math
 
@@ -15,8 +15,8 @@ def log_density_at(x, distribution):
     return log_density[np.searchsorted(edges[1:-1], x, side="right")]
 
 
-def largest_loss(quantile, spent, seed=0):
-    """Return the largest |ln p(x|D) − ln p(x|D')| over random data sets D, a replaced record, and every step."""
+def largest_loss(quantile, epsilon, seed=0):
+    """Return the largest |ln p(x|D) − ln p(x|D')| over random data sets D, replaced records and all steps."""
     rng, largest = np.random.default_rng(seed), 0.0
     for _ in range(300):
         n = int(rng.integers(1, 9))
@@ -24,7 +24,7 @@ def largest_loss(quantile, spent, seed=0):
         data = rng.choice([rng.normal(0.5, 0.02), 0.0, 0.2, 0.5, 1.0, 7.0, rng.random()], size=n)
         neighbour = data.copy()
         neighbour[rng.integers(n)] = rng.choice([-1.0, 0.0, 0.3, 1.0, rng.random()])
-        distributions = [quantile_distribution(records, quantile, spent, (0.0, 1.0)) for records in (data, neighbour)]
+        distributions = [quantile_distribution(records, quantile, epsilon, (0.0, 1.0)) for records in (data, neighbour)]
         edges = np.unique(np.concatenate([distributions[0][0], distributions[1][0]]))
         middles = (edges[1:] + edges[:-1]) / 2
         largest = max(
@@ -35,15 +35,15 @@ def largest_loss(quantile, spent, seed=0):
 
 @pytest.mark.parametrize("epsilon", [0.1, 2.0])
 @pytest.mark.parametrize("quantile", [0.1, 0.25, 0.5])
-def test_density_ratio_stays_within_the_budget(quantile, epsilon):
-    """Without the factor ½ of the exponential mechanism, the same audit fails."""
+def test_density_ratio_is_within_budget(quantile, epsilon):
+    """Without the factor ½ of the exponential mechanism, the same bound fails."""
     assert 0.5 * epsilon < largest_loss(quantile, epsilon) <= epsilon * (1 + 1e-12)
     assert largest_loss(quantile, 2 * epsilon) > epsilon
 
 
 @pytest.mark.parametrize("quantile", [0.0, 1.0])
-def test_extremes_lose_half_of_the_budget(quantile):
-    """Their score moves one way only when a record moves one way, and the normaliser with it."""
+def test_loss_of_extreme_quantiles_is_half_the_budget(quantile):
+    """For q = 0 and 1 the score and the normaliser change in the same direction."""
     assert largest_loss(quantile, 2.0) <= 1.0 + 1e-12
 
 
@@ -69,14 +69,14 @@ def test_draws_follow_the_density():
     assert stats.kstest(np.array(draws) * 1.2, lambda x: np.interp(x, distinct, cdf)).pvalue < 1e-6
 
 
-def test_all_records_at_one_end():
+def test_records_at_one_end_give_draws_within_range():
     rng = np.random.default_rng(1)
     draws = [private_quantile(rng, np.zeros(50), 0.9, 1.0, (0.0, 2.0)) for _ in range(100)]
     assert all(0 < draw < 2 for draw in draws)
 
 
 def test_bounds_are_always_ascending():
-    """Hardly any budget and a single record: draws are reversed half of the time."""
+    """With a small budget and a single record, draws are reversed half of the time."""
     rng = np.random.default_rng(3)
     for _ in range(200):
         lower, upper = private_bounds(rng, [0.5], (0.025, 0.975), 1e-3, (0.0, 1.0))
@@ -88,7 +88,7 @@ def test_equal_draws_give_the_public_range(monkeypatch):
     assert private_bounds(np.random.default_rng(1), [0.5], (0.1, 0.9), 1.0, (-1, 2)) == (-1.0, 2.0)
 
 
-def test_bounds_spend_half_each(monkeypatch):
+def test_each_bound_uses_half_the_budget(monkeypatch):
     spent = []
 
     def record(rng, data, quantile, epsilon, data_range):
@@ -113,11 +113,11 @@ def test_bounds_spend_half_each(monkeypatch):
         ([0.5], 0.5, 1.0, (0, math.inf), "data_range must be finite"),
     ],
 )
-def test_bad_arguments_are_refused(data, quantile, epsilon, data_range, message):
+def test_invalid_arguments_raise(data, quantile, epsilon, data_range, message):
     with pytest.raises(ValueError, match=message):
         quantile_distribution(data, quantile, epsilon, data_range)
     if message.startswith("quantile"):
-        with pytest.raises(ValueError, match="quantiles must be two, ascending"):
+        with pytest.raises(ValueError, match="quantiles must be two ascending numbers"):
             private_bounds(np.random.default_rng(1), [0.5], (0.9, 0.1), 1.0, (0, 1))
 
 
@@ -125,12 +125,12 @@ def test_bad_arguments_are_refused(data, quantile, epsilon, data_range, message)
     ("quantiles", "data_range", "message"),
     [((0.1,), (0, 1), "quantiles must be two"), ((0.1, 0.9), (0,), "data_range must be two numbers")],
 )
-def test_bounds_need_two_of_each(quantiles, data_range, message):
+def test_wrong_number_of_quantiles_or_bounds_raises(quantiles, data_range, message):
     with pytest.raises(ValueError, match=message):
         private_bounds(np.random.default_rng(1), [0.5], quantiles, 1.0, data_range)
 
 
-def test_whole_bounds_lie_outside_the_drawn_ones():
+def test_integer_bounds_are_rounded_outward():
     data = np.random.default_rng(3).poisson(4.0, size=2_000)
     arguments = (data, (0.05, 0.95), 1.0, (0, 50))
     drawn, whole = (private_bounds(np.random.default_rng(1), *arguments, whole=each) for each in (False, True))

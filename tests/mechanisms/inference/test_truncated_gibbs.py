@@ -1,4 +1,4 @@
-"""Algorithm 2: the table and each draw against quadrature, the chains against the posterior on a grid, calibration."""
+"""Tests of Algorithm 2: table and draws against quadrature, chains against the posterior on a grid, calibration."""
 
 import mpmath
 import numba
@@ -43,7 +43,7 @@ def from_table(table, theta):
 
 @pytest.mark.parametrize(("family", "bounds", "theta"), TABLES)
 def test_table_gives_the_moments_of_the_regions(family, bounds, theta):
-    """Within the table and beyond its ends."""
+    """Compare inside and outside the range of the table."""
     if family == "normal":
         mean, variance, unit = theta, np.ones_like(theta), np.ones_like(theta)
     else:
@@ -54,7 +54,7 @@ def test_table_gives_the_moments_of_the_regions(family, bounds, theta):
     share = q * region_mean
     assert np.allclose(found[:, 2], mean, rtol=1e-14)
     assert np.allclose(found[:, 3], variance, rtol=1e-14)
-    # Relative to the largest value for the normal, whose moments in the centre grow with the bounds.
+    # Errors for the normal are relative to the larger bound.
     size = max(map(abs, bounds)) if family == "normal" else 1.0
     assert np.max(np.abs(found[:, 0] - share[:, 1]) / unit) < 1e-7 * size
     centre = q[:, 1] * region_variance[:, 1] + q[:, 1] * (q[:, 0] + q[:, 2]) * region_mean[:, 1] ** 2
@@ -64,8 +64,8 @@ def test_table_gives_the_moments_of_the_regions(family, bounds, theta):
 
 
 @pytest.mark.parametrize(("family", "bounds", "theta"), TABLES[::3])
-def test_rest_is_the_two_outer_regions_together(family, bounds, theta):
-    """Mean, variance and covariance from the totals agree with the sums over regions of one multinomial."""
+def test_rest_combines_both_outer_regions(family, bounds, theta):
+    """Mean, variance and covariance of centre and rest agree with the sums over three multinomial regions."""
     n = 100
     table = tabulate_regions(family, bounds)
     theta = theta[::300]
@@ -128,8 +128,8 @@ SPLIT = (50.0, 30.0, 12.0, 20.0, -15.0)  # mean and variance of centre and rest,
 
 
 @pytest.mark.parametrize(("noisy", "noise_scale"), [(48.0, 3.0), (90.0, 2.0), (-10.0, 20.0)])
-def test_sums_given_theta_alone(noisy, noise_scale):
-    """The centre against its density; the rest by its regression on the centre."""
+def test_joint_draws_of_sums_given_theta(noisy, noise_scale):
+    """Compare the centre with its density, and the rest with its regression on the centre."""
     draws = joint_draws(np.random.default_rng(1), SPLIT, noisy, noise_scale, 50_000)
     s = np.linspace(50.0 - 60.0, 50.0 + 60.0, 20_001)
 
@@ -146,14 +146,14 @@ def test_sums_given_theta_alone(noisy, noise_scale):
 
 RESTRICTIONS = [  # noisy, σ², low, high, least total
     (55.0, 40.0, -np.inf, np.inf, -np.inf),
-    (55.0, 40.0, 0.0, 54.0, 60.0),  # cut, but often reached by plain draws
-    (-200.0, 400.0, 0.0, 100.0, 5.0),  # never: one given the other
+    (55.0, 40.0, 0.0, 54.0, 60.0),  # plain draws often succeed
+    (-200.0, 400.0, 0.0, 100.0, 5.0),  # plain draws never succeed, conditional draws only
     (300.0, 400.0, 0.0, 60.0, 80.0),
 ]
 
 
 def restricted_means(noisy, noise_variance, low, high, least_total):
-    """Means of centre and total on a grid over centre and total, on which the restriction is a rectangle."""
+    """Return the means of centre and total on a grid; in these variables the restriction is a rectangle."""
     covariance = np.array([[30.0, 15.0], [15.0, 20.0]])  # of centre and total
     precision = np.linalg.inv(covariance)
     centre = np.linspace(max(low, -30.0), min(high, 130.0), 1501)
@@ -171,7 +171,7 @@ def restricted_means(noisy, noise_variance, low, high, least_total):
 
 
 @pytest.mark.parametrize("restriction", RESTRICTIONS)
-def test_restricted_sums_have_their_means(restriction):
+def test_restricted_sums_have_expected_means(restriction):
     draws = sums_chain(np.random.default_rng(2), SPLIT, *restriction, 200_000)
     noisy, noise_variance, low, high, least_total = restriction
     total = draws.sum(axis=1)
@@ -230,7 +230,7 @@ ONE_MODE = [
 
 @pytest.mark.parametrize("method", ["gibbs", "gibbs-collapsed"])
 @pytest.mark.parametrize(("family", "bounds", "prior", "n", "noisy", "noise_scale", "theta"), ONE_MODE)
-def test_one_mode_agrees_with_the_marginal_posterior(family, bounds, prior, n, noisy, noise_scale, theta, method):
+def test_unimodal_draws_agree_with_marginal_posterior(family, bounds, prior, n, noisy, noise_scale, theta, method):
     table = tabulate_regions(family, bounds)
     draws = sample_truncated_gibbs(
         np.random.default_rng(4), table, prior, n, [noisy], noise_scale, method=method, n_draws=50_000
@@ -241,8 +241,8 @@ def test_one_mode_agrees_with_the_marginal_posterior(family, bounds, prior, n, n
         assert_distribution(draws * 1.05, theta, cdf, 0.006)
 
 
-def test_collapsed_move_gives_two_modes_their_weights():
-    """And without it a chain stays in the mode where it started."""
+def test_collapsed_move_weights_two_modes_correctly():
+    """Without the collapsed move a chain remains in its initial mode."""
     table, prior, n, noisy, noise_scale = tabulate_regions("exponential", PAPER_BOUNDS), (3.0, 3.0), 4000, 3520.0, 36.89
     theta = np.linspace(0.02, 4.0, 4000)
     cdf = posterior_on_grid(table, prior, n, noisy, noise_scale, theta)
@@ -259,7 +259,7 @@ def test_collapsed_move_gives_two_modes_their_weights():
 
 
 def calibration_distance(method, trials=400):
-    """Test Cook's quantiles for uniformity, as P4 measures calibration; one chain a trial."""
+    """Test PIT values for uniformity, as in P4, with one chain per trial."""
     rng, family, n = np.random.default_rng(6), FAMILIES["exponential"], 1000
     noise_scale = family.sensitivity(PAPER_BOUNDS) / 0.1
     theta = family.draw_parameters(rng, (3, 3), trials)
@@ -297,7 +297,7 @@ EXTREMES = [
 
 @pytest.mark.parametrize("method", ["gibbs", "gibbs-collapsed", "gibbs-published"])
 @pytest.mark.parametrize(("family", "bounds", "prior", "n", "noisy", "noise_scale"), EXTREMES)
-def test_extremes_stay_in_the_parameter_space(family, bounds, prior, n, noisy, noise_scale, method):
+def test_extreme_inputs_give_valid_parameters(family, bounds, prior, n, noisy, noise_scale, method):
     draws = sample_truncated_gibbs(
         np.random.default_rng(7),
         tabulate_regions(family, bounds),
@@ -314,7 +314,7 @@ def test_extremes_stay_in_the_parameter_space(family, bounds, prior, n, noisy, n
 
 
 @pytest.mark.parametrize("method", ["gibbs", "gibbs-collapsed", "gibbs-published"])
-def test_runs_repeat(method):
+def test_runs_are_reproducible(method):
     table = tabulate_regions("poisson", (0, 8))
 
     def run(seed):
@@ -341,12 +341,12 @@ ALLOWED = {"prior": (8, 2), "n": 10, "noisy_statistics": [3.0], "noise_scale": 1
         ({"noisy_statistics": [np.inf]}, "noisy_statistics must be finite"),
         ({"noise_scale": -1.0}, "noise_scale must be a finite number > 0"),
         ({"noise_scale": np.nan}, "noise_scale must be a finite number > 0"),
-        ({"n_draws": 0}, "n_draws must be a whole number >= 1"),
+        ({"n_draws": 0}, "n_draws must be an integer >= 1"),
         ({"noise_scale": 1e200}, r"at iteration 0 with .*noise_scale=1e\+200"),
         ({"noise_scale": 1e200, "method": "gibbs-published"}, r"at iteration 0 with .*noise_scale=1e\+200"),
     ],
 )
-def test_what_is_not_allowed_is_refused(change, message):
+def test_invalid_arguments_raise(change, message):
     table = tabulate_regions("exponential", (0.0, 1.0))
     with pytest.raises(ValueError, match=message):
         sample_truncated_gibbs(np.random.default_rng(1), table, **{**ALLOWED, **change})
@@ -358,10 +358,10 @@ def test_what_is_not_allowed_is_refused(change, message):
         ("binomial", (0.0, 1.0), "family must be one of exponential, poisson, normal"),
         ("exponential", (2.0, 1.0), "bounds must be finite with lower < upper"),
         ("exponential", (-1.0, 1.0), "lower bound must be >= 0"),
-        ("poisson", (0.5, 3.0), "whole numbers"),
+        ("poisson", (0.5, 3.0), "integers"),
         ("normal", (-1e6, 1e6), "bounds must lie closer together"),
     ],
 )
-def test_tables_that_cannot_be_made_are_refused(family, bounds, message):
+def test_invalid_tables_raise(family, bounds, message):
     with pytest.raises(ValueError, match=message):
         tabulate_regions(family, bounds)

@@ -1,4 +1,4 @@
-"""What the releases from partitions spend: one row is replaced by the worst, and densities are compared."""
+"""Tests of audits of releases from partitions: sensitivities, density ratios and joint losses."""
 
 import math
 
@@ -33,7 +33,7 @@ def rows(seed=0):
 
 @pytest.mark.parametrize(("k", "error_variance"), [(0, 1.0), (1, 1.0), (2, 1.0), (1, None), (2, None)])
 @pytest.mark.parametrize("name", PRIORS)
-def test_some_row_moves_every_aggregate_by_its_sensitivity_and_no_other_partition(name, k, error_variance):
+def test_adversarial_row_attains_sensitivities_and_affects_one_partition(name, k, error_variance):
     x, y, labels = rows()
     pair = adversarial_posteriors(x, y, labels, k, PRIORS[name], error_variance, row=5)
     target, truth = labels[5], (1.0, 2.0, -1.0)[k]
@@ -53,8 +53,8 @@ def test_some_row_moves_every_aggregate_by_its_sensitivity_and_no_other_partitio
     assert change / quantile.noise_scale(8.0) == pytest.approx(0.5, rel=1e-9)
 
 
-def test_a_huge_row_does_not_touch_the_digits_of_other_partitions():
-    """A mean over all rows, taken off first, would lose all digits of the others here."""
+def test_huge_row_does_not_affect_other_partitions():
+    """Centring all rows at a common mean would lose all digits of the other partitions."""
     x, y, labels = rows()
     before = coefficient_posterior(partition_statistics(x, y, labels), 1, FlatPrior(), 1.0).cdf([2.0])
     x[5, 0], y[5] = 1e100, -1e150
@@ -64,7 +64,7 @@ def test_a_huge_row_does_not_touch_the_digits_of_other_partitions():
     assert after[labels[5], 0] == 1.0
 
 
-def test_no_row_moves_an_aggregate_further_than_is_stated():
+def test_random_rows_do_not_exceed_sensitivity():
     rng = np.random.default_rng(2)
     x, y, labels = rows()
     base = partition_statistics(x, y, labels)
@@ -82,7 +82,7 @@ def test_no_row_moves_an_aggregate_further_than_is_stated():
 @pytest.mark.parametrize("epsilon", [0.01, 0.25, 3.0])
 @pytest.mark.parametrize("name", NOISY)
 def test_density_ratio_of_the_released_probability(name, epsilon):
-    """At real neighbours, clamped values included; `fisher-published` loses as many times its budget as partitions."""
+    """The loss includes clamped values; that of `fisher-published` is M times its budget."""
     x, y, labels = rows()
     p = adversarial_posteriors(x, y, labels, 1, PRIORS["zellner"], 1.0).cdf(2.0)
     mechanism = partition_probability(name, M, epsilon)
@@ -98,8 +98,8 @@ def test_density_ratio_of_the_released_probability(name, epsilon):
 
 
 @pytest.mark.parametrize("name", NOISY)
-def test_distributions_are_those_of_the_releases(name):
-    """Shares of draws in each cell; outputs are released values, in order."""
+def test_distributions_agree_with_released_draws(name):
+    """Compare the empirical distribution function of draws with the cumulative probabilities of the bins."""
     mechanism = partition_probability(name, 4, 0.8)
     p = np.array([[0.2, 0.9, 0.5, 0.4], [1.0, 0.9, 0.5, 0.4]])
     distributions = probability_distributions(mechanism, p, [[0, 1]])
@@ -114,7 +114,7 @@ def test_distributions_are_those_of_the_releases(name):
 
 
 def test_joint_loss_of_bounds_and_mean():
-    """Over all placings of four quantiles among five values and all neighbours: the sum of both parts, or less."""
+    """The loss over all data sets of four quantiles in five values is at most the sum of both parts."""
     values = np.array([-9.0, -1.5, 0.0, 1.5, 9.0])
     tuples = np.array(np.meshgrid(*[np.arange(5)] * 4, indexing="ij")).reshape(4, -1).T
     tuples = tuples[np.all(np.diff(tuples, axis=1) >= 0, axis=1)]
@@ -149,6 +149,6 @@ def test_joint_loss_of_bounds_and_mean():
         ),
     ],
 )
-def test_mechanisms_that_have_no_such_distribution_are_refused(call, message):
+def test_unsupported_mechanisms_raise(call, message):
     with pytest.raises(ValueError, match=message):
         call()

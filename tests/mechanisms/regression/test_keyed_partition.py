@@ -1,4 +1,4 @@
-"""Divisions are exact in size, the same however rows are read, and as random as a permutation."""
+"""Tests of keyed partitions: sizes, independence of chunks, randomness."""
 
 from collections import Counter
 from itertools import combinations, pairwise
@@ -29,11 +29,11 @@ def test_sizes_are_as_equal_as_possible(n, m):
 
 @pytest.mark.parametrize("n", [1, 5, 513, 65_537, 1_000_003])
 def test_positions_are_a_permutation(n):
-    """With as many partitions as rows, a label is the row's position."""
+    """With n partitions of n rows, labels are positions."""
     np.testing.assert_array_equal(np.sort(draw(2, n, n).labels(0, n)), np.arange(n))
 
 
-def test_any_run_of_rows_knows_its_labels():
+def test_labels_do_not_depend_on_chunks():
     partition = draw(3, 10_007, 13)
     whole = partition.labels(0, 10_007)
     for seed in range(5):
@@ -49,7 +49,7 @@ def test_the_largest_table():
     assert partition.sizes.sum() == MOST_ROWS
 
 
-def test_all_divisions_of_a_few_rows_are_equally_likely():
+def test_partitions_of_a_few_rows_are_equally_likely():
     divisions = list(combinations(range(4), 2))
     drawn = Counter(tuple(np.flatnonzero(draw(seed, 4, 2).labels(0, 4) == 0)) for seed in range(600))
     assert set(drawn) <= set(divisions)
@@ -57,7 +57,7 @@ def test_all_divisions_of_a_few_rows_are_equally_likely():
 
 
 def joint_counts(n_rounds, n_keys=20_000):
-    """Count, over keys, in which half of the positions four rows are that share halves of their numbers."""
+    """Count, over keys, which of four rows with common halves of their indices have positions in the upper half."""
     rng = np.random.default_rng(5)
     counts = np.zeros(16)
     for _ in range(n_keys):
@@ -67,7 +67,7 @@ def joint_counts(n_rounds, n_keys=20_000):
 
 
 def joint_distribution():
-    """Return the distribution of four draws without replacement from 32,768 positions of each half."""
+    """Return the pmf of four draws without replacement from 32,768 positions in each half."""
     distribution = []
     for outcome in range(16):
         ones = outcome.bit_count()
@@ -76,53 +76,53 @@ def joint_distribution():
     return distribution
 
 
-def test_rows_that_are_near_go_anywhere():
+def test_positions_of_nearby_rows_are_independent():
     assert_frequencies(joint_counts(n_rounds=12), joint_distribution())
     with pytest.raises(AssertionError, match="chi-square"):
         assert_frequencies(joint_counts(n_rounds=2), joint_distribution())
 
 
-def least_p_value(n_rounds, n=65_536, n_keys=60, cells=16):
-    """Return the smallest p-value of tests that pairs of positions are uniform, for pairs of rows at several strides.
+def smallest_p_value(n_rounds, n=65_536, n_keys=60, bins=16):
+    """Return the smallest p-value of tests for uniform pairs of positions, for pairs of rows at several strides.
 
-    Both halves of a position are looked at. Pairs overlap and are without replacement, which makes the statistics
-    smaller, if anything.
+    Both halves of a position are tested. Pairs overlap and are drawn without replacement, which can only reduce the
+    statistics.
     """
     rng = np.random.default_rng(6)
     tables = Counter()
     for _ in range(n_keys):
         positions = KeyedPartition(n, n, rng.integers(2**32, size=n_rounds, dtype=np.uint32)).labels(0, n).astype(int)
-        for half, cell in (("right", positions % cells), ("left", positions * cells // n)):
+        for half, index in (("right", positions % bins), ("left", positions * bins // n)):
             for stride in (1, 2, 128, 256, 257):
-                pairs = cells * cell[:-stride] + cell[stride:]
-                tables[half, stride] += np.bincount(pairs, minlength=cells**2)
-            crossed = cell[:-257] ^ cell[1:-256] ^ cell[256:-1] ^ cell[257:]
-            tables[half, "crossed"] += np.bincount(crossed, minlength=cells)
+                pairs = bins * index[:-stride] + index[stride:]
+                tables[half, stride] += np.bincount(pairs, minlength=bins**2)
+            crossed = index[:-257] ^ index[1:-256] ^ index[256:-1] ^ index[257:]
+            tables[half, "crossed"] += np.bincount(crossed, minlength=bins)
     return min(stats.chisquare(table).pvalue for table in tables.values())
 
 
-def test_positions_within_a_division_look_random():
-    assert least_p_value(n_rounds=12) > 1e-7
-    assert least_p_value(n_rounds=4) < 1e-12
+def test_positions_within_a_partition_are_uniform():
+    assert smallest_p_value(n_rounds=12) > 1e-7
+    assert smallest_p_value(n_rounds=4) < 1e-12
 
 
 @pytest.mark.parametrize(
     ("message", "n", "m"),
     [
-        (r"n_rows must be a whole number in \[1, 2\^32\], got 0", 0, 1),
-        ("n_rows must be a whole number", MOST_ROWS + 1, 1),
-        ("n_rows must be a whole number", 2.5, 1),
-        (r"n_partitions must be a whole number in \[1, n = 5\], got 0", 5, 0),
-        ("n_partitions must be .* got 6; take fewer", 5, 6),
+        (r"n_rows must be an integer in \[1, 2\^32\], got 0", 0, 1),
+        ("n_rows must be an integer", MOST_ROWS + 1, 1),
+        ("n_rows must be an integer", 2.5, 1),
+        (r"n_partitions must be an integer in \[1, n = 5\], got 0", 5, 0),
+        ("n_partitions must be .* got 6; use fewer", 5, 6),
         ("n_partitions must be", 5, 1.5),
     ],
 )
-def test_refusals(message, n, m):
+def test_invalid_sizes_raise(message, n, m):
     with pytest.raises(ValueError, match=message):
         draw(1, n, m)
 
 
 @pytest.mark.parametrize(("first", "count"), [(-1, 2), (0, 6), (5, 1), (0, -1)])
-def test_rows_that_are_not_there(first, count):
-    with pytest.raises(ValueError, match="rows must be among the n = 5"):
+def test_rows_out_of_range_raise(first, count):
+    with pytest.raises(ValueError, match="rows must be between 0 and 4, got"):
         draw(1, 5, 2).labels(first, count)

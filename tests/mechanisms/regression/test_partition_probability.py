@@ -1,4 +1,4 @@
-"""Probabilities from partitions: the printed formulas, the corrections' scales, what noise there is."""
+"""Tests of probabilities from partitions: printed formulas, scales of the corrections, noise."""
 
 import math
 
@@ -18,8 +18,8 @@ from tests.statistical import assert_mean_within
 PRIVATE = [name for name in PROBABILITY_METHODS if not name.endswith(NOISELESS) and name != "fisher-published"]
 
 
-def test_printed_formulas():
-    """P2, equations 3.10 and 3.16 without noise."""
+def test_releases_equal_printed_formulas():
+    """Compare with equations 3.10 and 3.16 of P2 without noise."""
     p = np.random.default_rng(1).random((3, 40, 2))
     normality = partition_probability("normality-noiseless", 40, 1.0).release(None, p)
     np.testing.assert_allclose(normality, stats.norm.cdf(math.sqrt(40) * stats.norm.ppf(p.mean(axis=1))), rtol=1e-12)
@@ -31,7 +31,7 @@ def test_printed_formulas():
 
 
 def test_scales_of_the_noise():
-    """Sensitivity over epsilon; what is printed for the -2 log p method is M times less."""
+    """The noise scale is sensitivity over epsilon; the printed scale of the -2 log p method is M times smaller."""
     for name, scale in (
         ("normality", 1 / 250),
         ("fisher", 8 * math.log(1000)),
@@ -43,15 +43,15 @@ def test_scales_of_the_noise():
 
 
 @pytest.mark.parametrize("name", PROBABILITY_METHODS)
-def test_what_is_promised(name):
+def test_guarantees(name):
     method = partition_probability(name, 10, 0.5)
-    promised = method.guarantee(3)
+    guarantee = method.guarantee(3)
     if name in PRIVATE:
-        assert promised.is_pure
-        assert promised.epsilon == 1.5
+        assert guarantee.is_pure
+        assert guarantee.epsilon == 1.5
         assert method.loss == pytest.approx(0.5, rel=1e-14)
     else:
-        assert promised is None
+        assert guarantee is None
         assert method.loss >= 5.0 - 1e-9
 
 
@@ -61,7 +61,7 @@ def test_noise_is_laplace_and_independent_between_cutoffs(name, monkeypatch):
     p = np.random.default_rng(0).random((25, 20_000, 2)).swapaxes(1, 2).reshape(25, -1)[:, :2]
     p = np.broadcast_to(p, (20_000, 25, 2))
     seen = []
-    monkeypatch.setattr(type(method), "finish", lambda self, noisy: seen.append(noisy) or noisy)
+    monkeypatch.setattr(type(method), "postprocess", lambda self, noisy: seen.append(noisy) or noisy)
     method.release(np.random.default_rng(5), p)
     noise = (seen[0] - method.aggregate(p)) / method.noise_scale
     for column in noise.T:
@@ -70,7 +70,7 @@ def test_noise_is_laplace_and_independent_between_cutoffs(name, monkeypatch):
     assert_mean_within(noise[:, 0] * noise[:, 1], 0.0)
 
 
-def test_slope_of_the_score_against_mpmath():
+def test_score_slope_equals_mpmath():
     for least in (0.0, 0.001, 0.2):
         with mpmath.workdps(25):
             start = mpmath.mpf(-60) if least == 0 else mpmath.mpf(float(stats.norm.ppf(least)))
@@ -79,8 +79,8 @@ def test_slope_of_the_score_against_mpmath():
         assert score_slope(least) == pytest.approx(float(expected), rel=1e-9)
 
 
-def test_sum_moves_by_the_slope_and_clipping_takes_twice_the_least_probability():
-    """E[−2 ln max(Φ(u + t), p*)] by quadrature: 2(1 − p*) at t = 0, with slope −2κ."""
+def test_mean_of_clipped_terms_and_its_slope():
+    """E[−2 ln max(Φ(u + t), p*)] is 2(1 − p*) at t = 0, with slope −2κ, by quadrature."""
     least = 0.05
     u = np.linspace(-12.0, 12.0, 240_001)
 
@@ -92,9 +92,9 @@ def test_sum_moves_by_the_slope_and_clipping_takes_twice_the_least_probability()
 
 
 def scores(name, z, rng, M=900):
-    """Return the normal scores of a method without noise where that given all rows is z, for equal variances.
+    """Return the normal scores of a method without noise for the score z given all rows and equal variances.
 
-    The partitions' centres scatter about that of all rows as their posteriors are wide.
+    The standard deviation of the partition means equals that of their posteriors.
     """
     u = rng.standard_normal((z.size, M))
     u += z[:, None] / math.sqrt(M) - u.mean(axis=1, keepdims=True)
@@ -102,7 +102,7 @@ def scores(name, z, rng, M=900):
 
 
 @pytest.mark.parametrize(
-    ("name", "slope", "scatter"),
+    ("name", "slope", "std"),
     [
         ("normality", math.sqrt(0.5), math.sqrt((math.pi / 3 - 1) / 2)),
         ("normality-corrected", 1.0, math.sqrt(math.pi / 3 - 1)),
@@ -110,29 +110,29 @@ def scores(name, z, rng, M=900):
         ("fisher-corrected", 1.0, math.sqrt(1 / 0.8996**2 - 1)),
     ],
 )
-def test_scores_move_with_the_posterior_given_all_rows(name, slope, scatter):
-    """By the stated slopes and scatters, given the centre of all rows; the other methods' slopes must fail."""
+def test_scores_have_stated_slopes_and_standard_deviations(name, slope, std):
+    """Check the stated slopes and standard deviations given the centre of all rows; other slopes must fail."""
     rng = np.random.default_rng(7)
     found = np.concatenate([scores(name + NOISELESS, np.repeat([-1.5, 1.5], 400), rng) for _ in range(3)])
     signed = found * np.tile(np.repeat([-1.0, 1.0], 400), 3)
     assert_mean_within(signed, 1.5 * slope)
     with pytest.raises(AssertionError, match="is not within"):
         assert_mean_within(signed, 1.5 * (0.8 if slope == 1.0 else 1.0))
-    assert_mean_within((signed - 1.5 * slope) ** 2, scatter**2)
+    assert_mean_within((signed - 1.5 * slope) ** 2, std**2)
 
 
 @pytest.mark.parametrize("name", PROBABILITY_METHODS)
-def test_extremes_and_noise_that_leads_out_of_the_interval(name):
-    """No warning and nothing that is not a probability, at p = 0 and 1 and with hardly any budget."""
+def test_extreme_inputs_give_probabilities(name):
+    """Results are probabilities, without warnings, for p = 0 and 1 and for tiny budgets."""
     for p in (0.0, 0.5, 1.0):
         for epsilon in (1e-6, 1e3):
             method = partition_probability(name, 4, epsilon)
             found = method.release(np.random.default_rng(1), np.full((4, 500), p))
             assert ((found >= 0) & (found <= 1)).all()
-    assert partition_probability(name, 4, 1.0).finish([-math.inf, math.inf]).tolist() in ([0.0, 1.0], [1.0, 0.0])
+    assert partition_probability(name, 4, 1.0).postprocess([-math.inf, math.inf]).tolist() in ([0.0, 1.0], [1.0, 0.0])
 
 
-def test_noise_free_methods_draw_nothing():
+def test_noiseless_methods_need_no_generator():
     for name in PROBABILITY_METHODS:
         if name.endswith(NOISELESS):
             partition_probability(name, 2, 1.0).release(None, np.full((2, 1), 0.3))
@@ -146,14 +146,14 @@ def test_noise_free_methods_draw_nothing():
         (lambda: partition_probability("normality", 0, 1.0), "n_partitions must be"),
         (lambda: partition_probability("normality", 2.5, 1.0), "n_partitions must be"),
         (lambda: partition_probability("normality", 10, 0.0), "epsilon must be a finite number > 0"),
-        (lambda: partition_probability("fisher", 10, 1.0, least_probability=0.0), r"p\*, the least probability"),
-        (lambda: partition_probability("fisher", 10, 1.0, least_probability=1.0), r"p\*, the least probability"),
+        (lambda: partition_probability("fisher", 10, 1.0, least_probability=0.0), "least_probability must be in"),
+        (lambda: partition_probability("fisher", 10, 1.0, least_probability=1.0), "least_probability must be in"),
         (lambda: partition_probability("fisher", 10, 1.0).aggregate(np.full((9, 1), 0.5)), "must have shape"),
         (lambda: partition_probability("fisher", 10, 1.0).aggregate(np.full(10, 0.5)), "must have shape"),
         (lambda: partition_probability("fisher", 10, 1.0).aggregate(np.full((10, 1), 1.5)), r"in \[0, 1\], got 1.5"),
         (lambda: partition_probability("normality", 10, 1.0).aggregate(np.full((10, 1), np.nan)), "got nan"),
     ],
 )
-def test_bad_input_is_refused(call, message):
+def test_invalid_input_raises(call, message):
     with pytest.raises(ValueError, match=message):
         call()

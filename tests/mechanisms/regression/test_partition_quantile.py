@@ -1,4 +1,4 @@
-"""Quantiles from partitions: window distributions against direct counts and draws, budgets, bounds, a centre far from 0."""
+"""Tests of quantiles from partitions: window distributions, budgets, intervals, noise."""
 
 import math
 
@@ -22,7 +22,7 @@ def method(name, n_partitions=100, epsilon=0.9, **more):
 
 @pytest.mark.parametrize("unit", [math.inf, 0.5])
 def test_window_distribution_is_the_normalised_exponential_mechanism(unit):
-    """Masses of cells against a fine sum of exp((ε/2)·count)/√(x² + μ²)."""
+    """Compare step masses with a sum of exp((ε/2)·count)/√(x² + μ²) on a fine grid."""
     values = np.array([-0.4, 0.1, 0.15, 0.7, 5.0, -np.inf, np.inf])
     distribution = window_distribution(values, 0.3, 3.0, (-1.0, 2.0), unit)
     x = np.linspace(-1.0, 2.0, 600_001)
@@ -59,9 +59,9 @@ def random_neighbours(rng, spread):
     return values, neighbour
 
 
-def test_window_distributions_spend_no_more_than_their_budget():
-    """Exact, over random neighbours and all outputs; without the ½ of the exponential mechanism it fails."""
-    rng, largest, careless = np.random.default_rng(4), 0.0, 0.0
+def test_loss_of_window_distributions_is_within_budget():
+    """Audit random neighbours exactly; without the factor ½ of the exponential mechanism the bound fails."""
+    rng, largest, doubled = np.random.default_rng(4), 0.0, 0.0
     for _ in range(200):
         pair = random_neighbours(rng, 1.0)
         for spent in (1.0, 2.0):
@@ -70,13 +70,13 @@ def test_window_distributions_spend_no_more_than_their_budget():
             if spent == 1.0:
                 largest = max(largest, found)
             else:
-                careless = max(careless, found)
+                doubled = max(doubled, found)
     assert 0.7 < largest <= 1.0 + 1e-9
-    assert careless > 1.2
+    assert doubled > 1.2
 
 
-def test_steps_of_the_centred_method_stay_within_their_budgets():
-    """At every scale that may have been released, for the row that moves q_j and s_j at once."""
+def test_losses_of_centred_steps_are_within_budgets():
+    """Audit several possible released scales, for a row that changes q_j and s_j."""
     centred = method("quantile-centred", 12)
     rng = np.random.default_rng(5)
     q, s = 2.0 + 0.3 * rng.standard_normal(12), 0.08 * np.exp(0.1 * rng.standard_normal(12))
@@ -96,8 +96,8 @@ def test_steps_of_the_centred_method_stay_within_their_budgets():
             assert abs(change) / centred.noise_scale(2 * scale) <= 0.45 + 1e-9
 
 
-def test_a_window_finds_a_centre_where_a_median_is_lost():
-    """Exact probabilities of a centre within two scales, 100 partitions, both with 0.25 on the same flattened range."""
+def test_window_score_finds_centre_that_private_median_misses():
+    """Compare exact probabilities of a centre within two scales, with ε = 0.25 on the same transformed range."""
     q = stats.norm.ppf((np.arange(100) + 0.5) / 100, 2.0, 0.3)
     distribution = method("quantile-centred").centre_distribution(q, 0.3)
     near = (distribution.edges[:-1] > 1.4) & (distribution.edges[1:] < 2.6)
@@ -110,7 +110,7 @@ def test_a_window_finds_a_centre_where_a_median_is_lost():
 
 
 def test_released_means_have_laplace_noise_of_the_stated_scale():
-    """Given the interval: 2b/(Mε), with a negative control."""
+    """Given the interval the scale is 2b/(Mε); a scale 20 % larger must fail."""
     rng = np.random.default_rng(6)
     q, s = 2.0 + 0.3 * rng.standard_normal((50, 1)), np.full(50, 0.04)
     for name in SPLITS:
@@ -138,18 +138,18 @@ def test_intervals_of_the_two_methods():
     assert not centred.capped.any()
 
 
-def test_noise_free_methods_draw_nothing_and_aim_at_the_same():
+def test_noiseless_methods_need_no_generator():
     q, s = np.array([[1.0], [2.0], [2.5], [90.0]]), np.array([0.1, 0.2, 0.3, 0.4])
     plain = method("quantile-noiseless", 4, share=0.75).release(None, q, s)
     assert plain.half_widths.tolist() == [4.0]
     assert plain.values.tolist() == [(1.0 + 2.0 + 2.5 + 4.0) / 4]
     centred = method("quantile-centred-noiseless", 4).release(None, q, s)
     assert centred.centres.tolist() == [2.25]
-    assert centred.half_widths.tolist() == [1.0]  # twice the median spread, times √M
+    assert centred.half_widths.tolist() == [1.0]  # 2·√M·median(s)
     assert centred.values.tolist() == [(1.25 + 2.0 + 2.5 + 3.25) / 4]
 
 
-def test_the_cap_is_told():
+def test_capped_searches_are_marked():
     capped = method("quantile", 3, epsilon=1e4, share=1.0, doublings=4).release(
         np.random.default_rng(1), np.full((3, 2), 1e6), np.ones(3)
     )
@@ -159,19 +159,19 @@ def test_the_cap_is_told():
 
 
 @pytest.mark.parametrize("name", QUANTILE_METHODS)
-def test_what_is_promised(name):
-    promised = method(name).guarantee(7)
-    assert promised is None if name.endswith("-noiseless") else promised.epsilon == pytest.approx(6.3)
+def test_guarantees(name):
+    guarantee = method(name).guarantee(7)
+    assert guarantee is None if name.endswith("-noiseless") else guarantee.epsilon == pytest.approx(6.3)
 
 
 @pytest.mark.parametrize("name", QUANTILE_METHODS)
-def test_values_from_anywhere_give_finite_releases(name):
-    """One row moves a partition's quantile and spread to anything; so all may be anything."""
+def test_extreme_inputs_give_finite_releases(name):
+    """Quantiles and standard deviations of partitions may take any value."""
     rng = np.random.default_rng(9)
     for q in (np.full((5, 1), np.inf), np.full((5, 1), -np.inf), np.zeros((5, 1)), np.full((5, 1), 1e300)):
         for s in (np.full(5, np.inf), np.full(5, 1e-300), np.ones(5)):
             if name == "quantile-centred-noiseless" and np.isinf(s).all():
-                continue  # it takes the spreads as they are
+                continue  # uses the standard deviations directly
             found = method(name, 5).release(rng, q, s)
             if name != "quantile-centred-noiseless" or np.isfinite(q).all():
                 assert np.isfinite(found.values).all()
@@ -206,6 +206,6 @@ def test_values_from_anywhere_give_finite_releases(name):
         (lambda: window_distribution([], 1.0, 1.0, (0.0, 1.0)), "values must be numbers"),
     ],
 )
-def test_bad_input_is_refused(call, message):
+def test_invalid_input_raises(call, message):
     with pytest.raises(ValueError, match=message):
         call()

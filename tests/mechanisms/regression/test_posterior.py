@@ -1,4 +1,4 @@
-"""Posteriors of a coefficient: textbook matrices, quadrature in high precision, repeated rows, a Gibbs sampler."""
+"""Tests of posteriors of a coefficient: matrix formulas, high-precision quadrature, repeated rows, Gibbs sampling."""
 
 import math
 
@@ -39,8 +39,8 @@ def design(x):
     return np.column_stack([np.ones(len(x)), x])
 
 
-def textbook(name, x, y, k, error_variance, power):
-    """Return the distribution of β_k by the formulas for matrices, as scipy's frozen distribution; not for the semi-conjugate prior."""
+def matrix_formula(name, x, y, k, error_variance, power):
+    """Return the SciPy distribution of β_k by matrix formulas, except for the semi-conjugate prior."""
     X, n, d = design(x), len(y), 3
     least = np.linalg.solve(X.T @ X, X.T @ y)
     rss = float(np.sum((y - X @ least) ** 2))
@@ -48,7 +48,7 @@ def textbook(name, x, y, k, error_variance, power):
         location, matrix = least, np.linalg.inv(power * X.T @ X)
         shape, rate = (power * n - d) / 2, power * rss / 2
     elif name == "zellner":
-        g = 7.0 * power  # the prior's X'X counts once, the likelihood's M times
+        g = 7.0 * power  # the power applies to X'X of the likelihood only
         location, matrix = g / (g + 1) * least, g / (g + 1) * np.linalg.inv(power * X.T @ X)
         shape, rate = power * n / 2, (power * rss + least @ X.T @ X @ least * power / (g + 1)) / 2
     else:
@@ -66,18 +66,18 @@ def textbook(name, x, y, k, error_variance, power):
 @pytest.mark.parametrize("error_variance", [None, 2.5])
 @pytest.mark.parametrize("k", [0, 1, 2])
 @pytest.mark.parametrize("name", ["flat", "zellner", "conjugate"])
-def test_distributions_are_those_of_the_textbook(name, k, error_variance, power):
+def test_posteriors_equal_matrix_formulas(name, k, error_variance, power):
     x, y = rows()
     found = coefficient_posterior(statistics_of(x, y), k, PRIORS[name], error_variance, power)
-    expected = textbook(name, x, y, k, error_variance, power)
+    expected = matrix_formula(name, x, y, k, error_variance, power)
     np.testing.assert_allclose(found.quantile(P), expected.ppf(P), rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(found.cdf(expected.ppf(P)), P, rtol=1e-9)
     assert found.mean == pytest.approx(expected.mean(), rel=1e-10)
     assert found.sd == pytest.approx(expected.std(), rel=1e-10)
 
 
-def test_published_form_of_zellners_prior():
-    """P2, section 3.1.1: N(g/(g+1)·(X'X)⁻¹X'y, g/(g+1)·σ²(X'X)⁻¹), here with g = n = 15."""
+def test_zellner_posterior_equals_published_form():
+    """Compare with N(g/(g+1)·(X'X)⁻¹X'y, g/(g+1)·σ²(X'X)⁻¹) of P2, section 3.1.1, with g = n = 15."""
     x, y = rows()
     X = design(x)
     shrink, inverse = 15 / 16, np.linalg.inv(X.T @ X)
@@ -88,18 +88,18 @@ def test_published_form_of_zellners_prior():
 
 @pytest.mark.parametrize("error_variance", [None, 2.5])
 @pytest.mark.parametrize("name", PRIORS)
-def test_a_power_of_the_likelihood_is_repeated_rows(name, error_variance):
+def test_power_of_likelihood_equals_repeated_rows(name, error_variance):
     x, y = rows()
     once, thrice = statistics_of(x, y), statistics_of(x, y, repeat=3)
     prior = PRIORS[name]
-    same = ZellnerPrior(g=21.0) if name == "zellner" else prior  # its precision grows with the rows
+    same = ZellnerPrior(g=21.0) if name == "zellner" else prior  # the precision of Zellner's prior grows with n
     powered = coefficient_posterior(once, 1, prior, error_variance, power=3.0)
     repeated = coefficient_posterior(thrice, 1, same, error_variance)
     np.testing.assert_allclose(powered.quantile(P), repeated.quantile(P), rtol=1e-10)
 
 
 def semi_conjugate_cdf(x, y, cutoff, precision, shape, rate, power=1.0):
-    """Return Pr[β ≤ b] of y = βx + e, β ~ N(0, 1/precision), by a sum over 200,000 points of ln σ²."""
+    """Return Pr[β ≤ b] for y = βx + e, β ~ N(0, 1/precision), by a sum over 200,000 points of ln σ²."""
     sxx, sxy, syy, n = x @ x, x @ y, y @ y, len(y)
     s = np.linspace(-40.0, 60.0, 200_001)
     v = np.exp(s)
@@ -112,8 +112,8 @@ def semi_conjugate_cdf(x, y, cutoff, precision, shape, rate, power=1.0):
     return float(weights @ stats.norm.cdf((cutoff - mean) * np.sqrt(total)) / weights.sum()), peaks.size
 
 
-def test_the_sum_over_points_against_quadrature_in_high_precision():
-    """Of the distribution of β itself, with σ² integrated out by hand: p(β) ∝ N(β)·(rate + ½Σ(y − βx)²)^(−shape − n/2)."""
+def test_semi_conjugate_sum_equals_mpmath():
+    """Integrate p(β) ∝ N(β)·(rate + ½Σ(y − βx)²)^(−shape − n/2), with σ² integrated out analytically."""
     x, y = np.array([0.5, -1.0, 2.0]), np.array([1.0, -1.5, 4.5])
 
     def density(b):
@@ -135,10 +135,10 @@ def test_the_sum_over_points_against_quadrature_in_high_precision():
         (1, 2.0, 0.5, 0.1, 1.0, 1),
         (3, 400.0, 0.5, 0.01, 1.0, 1),
         (8, 2000.0, 0.1, 1e-4, 1.0, 1),
-        (8, 16.0, 0.1, 1e-4, 1.0, 2),  # rows say 2 with small errors, the prior 0
+        (8, 16.0, 0.1, 1e-4, 1.0, 2),  # the rows imply 2 with small errors, the prior 0
     ],
 )
-def test_semi_conjugate_distribution_with_unknown_variance(n, precision, shape, rate, power, n_peaks):
+def test_semi_conjugate_posterior_with_unknown_variance(n, precision, shape, rate, power, n_peaks):
     rng = np.random.default_rng(n)
     x = rng.standard_normal(n)
     y = 2.0 * x + 0.1 * rng.standard_normal(n)
@@ -151,7 +151,7 @@ def test_semi_conjugate_distribution_with_unknown_variance(n, precision, shape, 
 
 
 def gibbs(rng, X, y, prior, n_draws):
-    """Draw β and σ² in turn from their full conditionals; the first tenth is left out."""
+    """Draw β and σ² in turn from their full conditionals; discard the first tenth of the draws."""
     mean, precision = np.asarray(prior.mean), np.asarray(prior.precision)
     v, kept = 1.0, []
     for _ in range(n_draws):
@@ -165,8 +165,8 @@ def gibbs(rng, X, y, prior, n_draws):
     return np.array(kept[n_draws // 10 :])
 
 
-def test_semi_conjugate_distribution_against_a_gibbs_sampler():
-    """Batch means give the standard error; the conjugate prior of the same numbers must fail."""
+def test_semi_conjugate_posterior_agrees_with_gibbs_sampler():
+    """Standard errors are those of batch means; the conjugate prior with the same parameters must fail."""
     x, y = rows()
     prior = PRIORS["semi-conjugate"]
     draws = gibbs(np.random.default_rng(2), design(x), y, prior, 20_000)
@@ -180,7 +180,7 @@ def test_semi_conjugate_distribution_against_a_gibbs_sampler():
         assert_mean_within((draws[:, 1] <= wrong.quantile(0.9)).reshape(180, -1).mean(axis=1), 0.9)
 
 
-def test_known_variance_under_the_semi_conjugate_prior():
+def test_semi_conjugate_posterior_with_known_variance():
     x, y = rows()
     X = design(x)
     total = PRECISION + 4.0 * X.T @ X / 2.5
@@ -192,7 +192,7 @@ def test_known_variance_under_the_semi_conjugate_prior():
 
 @pytest.mark.parametrize("error_variance", [None, 2.0])
 @pytest.mark.parametrize("name", PRIORS)
-def test_many_partitions_at_once_are_each_on_its_own(name, error_variance):
+def test_partitions_are_independent(name, error_variance):
     parts = [statistics_of(*rows(n, seed=n)) for n in (5, 9, 40)]
     stacked = RegressionStatistics.stack([RegressionStatistics.stack(parts), RegressionStatistics.stack(parts[::-1])])
     together = coefficient_posterior(stacked, 1, PRIORS[name], error_variance, power=[1.0, 2.0, 3.0])
@@ -204,13 +204,13 @@ def test_many_partitions_at_once_are_each_on_its_own(name, error_variance):
         alone = coefficient_posterior(part, 1, PRIORS[name], error_variance, power=[1.0, 2.0, 3.0][j])
         np.testing.assert_allclose(together.cdf(cutoffs)[i, j], alone.cdf(cutoffs), rtol=1e-10)
         np.testing.assert_allclose(together.quantile(P)[i, j], alone.quantile(P), rtol=1e-10)
-    own = together.cdf(np.array([[[1.0]], [[2.0]]]))  # cutoffs of each row of partitions
+    own = together.cdf(np.array([[[1.0]], [[2.0]]]))  # different cutoffs per row of partitions
     np.testing.assert_allclose(own[1], together.cdf([2.0])[1])
 
 
 @pytest.mark.parametrize("name", ["flat", "zellner"])
-def test_a_column_far_from_zero_costs_no_digits(name):
-    """Raw moments would have a condition number of 1e28 here."""
+def test_columns_far_from_zero_are_accurate(name):
+    """Raw moments would have a condition number of 1e28."""
     x, y = rows()
     near, far = (statistics_of(x + shift, y) for shift in (0.0, 1e7))
     for error_variance in (None, 2.0):
@@ -228,8 +228,8 @@ def test_units_of_a_column_change_the_units_of_its_coefficient():
 
 
 @pytest.mark.parametrize("name", ["conjugate", "semi-conjugate"])
-def test_proper_priors_need_neither_many_rows_nor_full_rank(name):
-    """One row, and collinear columns, against the limit of a tiny disturbance."""
+def test_proper_priors_allow_few_rows_and_collinear_columns(name):
+    """Compare one row, and collinear columns, with a tiny perturbation of the columns."""
     x, y = rows()
     collinear = x.copy()
     collinear[:, 1] = 3.0 - 2.0 * collinear[:, 0]
@@ -243,8 +243,8 @@ def test_proper_priors_need_neither_many_rows_nor_full_rank(name):
     assert prior_only.mean == pytest.approx(-2.0, rel=1e-9)
 
 
-def test_two_kinds_of_distributions_side_by_side():
-    """A normal and a t distribution in one array, and their quantiles as inverses."""
+def test_normal_and_t_distributions_in_one_array():
+    """Normal and t distributions can be mixed in one array."""
     distribution = CoefficientPosterior(np.ones((2, 1)), np.zeros((2, 1)), np.ones((2, 1)), np.array([np.inf, 3.0]))
     np.testing.assert_allclose(distribution.cdf(1.0), [stats.norm.cdf(1.0), stats.t(3).cdf(1.0)], rtol=1e-13)
     np.testing.assert_allclose(distribution.cdf([1.0, 2.0])[1], stats.t(3).cdf([1.0, 2.0]), rtol=1e-13)
@@ -255,7 +255,7 @@ def test_two_kinds_of_distributions_side_by_side():
     assert distribution.cdf([-np.inf, np.inf]).tolist() == [[0.0, 1.0], [0.0, 1.0]]
 
 
-def test_quantiles_of_mixtures_invert_their_distribution_functions():
+def test_mixture_quantiles_invert_distribution_functions():
     rng = np.random.default_rng(0)
     weights = rng.dirichlet(np.ones(5), 50)
     distribution = CoefficientPosterior(
@@ -283,13 +283,16 @@ def flawed(**changes):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: coefficient_posterior(flawed(), 3, FlatPrior()), "coefficients 0 to 2, got 3"),
-        (lambda: coefficient_posterior(flawed(), -1, FlatPrior()), "coefficients 0 to 2"),
+        (lambda: coefficient_posterior(flawed(), 3, FlatPrior()), "from 0 to 2, got 3"),
+        (lambda: coefficient_posterior(flawed(), -1, FlatPrior()), "from 0 to 2"),
         (lambda: coefficient_posterior(flawed(), 1, FlatPrior(), error_variance=0.0), "error_variance must be"),
         (lambda: coefficient_posterior(flawed(), 1, FlatPrior(), power=0.0), "power must be"),
-        (lambda: coefficient_posterior(flawed(second=0.1), 1, FlatPrior()), "partition 0 must have as many rows"),
-        (lambda: coefficient_posterior(flawed(first=5e9), 1, ZellnerPrior(9)), "partition 0 must have as many rows"),
-        (lambda: coefficient_posterior(flawed(first=1.0, second=2.0), 0, FlatPrior()), "none is a combination"),
+        (lambda: coefficient_posterior(flawed(second=0.1), 1, FlatPrior()), "partition 0 must have at least as many"),
+        (
+            lambda: coefficient_posterior(flawed(first=5e9), 1, ZellnerPrior(9)),
+            "partition 0 must have at least as many",
+        ),
+        (lambda: coefficient_posterior(flawed(first=1.0, second=2.0), 0, FlatPrior()), "linearly independent columns"),
         (lambda: coefficient_posterior(statistics_of(*rows(2)), 1, ZellnerPrior(9)), "as many rows as coefficients"),
         (lambda: coefficient_posterior(statistics_of(*rows(3)), 1, FlatPrior()), "more rows than coefficients"),
         (lambda: ZellnerPrior(0.0), "g must be finite and > 0, got 0.0"),
@@ -298,7 +301,7 @@ def flawed(**changes):
         (lambda: ConjugatePrior(mean=np.nan), "mean must be finite"),
         (lambda: ConjugatePrior(precision=[[1.0, 2.0], [2.0, 1.0]]), "symmetric and positive definite"),
         (lambda: ConjugatePrior(precision=[[1.0, 0.5], [0.0, 1.0]]), "symmetric and positive definite"),
-        (lambda: ConjugatePrior(precision=[1.0, 2.0]), "a number or a"),
+        (lambda: ConjugatePrior(precision=[1.0, 2.0]), "a finite number or"),
         (lambda: coefficient_posterior(flawed(), 1, ConjugatePrior(mean=[0.0, 1.0])), "must have 3 coefficients"),
         (lambda: validate_probabilities([0.5, 1.0]), r"p must be in \(0, 1\), got 1.0"),
         (lambda: validate_probabilities(0.0), "p must be in"),
@@ -306,12 +309,12 @@ def flawed(**changes):
         (lambda: coefficient_posterior(flawed(), 1, FlatPrior()).cdf([np.nan]), "cutoffs must be numbers"),
     ],
 )
-def test_bad_input_is_refused(call, message):
+def test_invalid_input_raises(call, message):
     with pytest.raises(ValueError, match=message):
         call()
 
 
-def test_the_partition_at_fault_is_named():
+def test_message_states_first_invalid_partition():
     good, bad = statistics_of(*rows(6)), flawed(second=0.1)
     stacked = RegressionStatistics.stack([good, good, bad, bad])
     with pytest.raises(ValueError, match=r"^partition 2 must have"):

@@ -1,4 +1,4 @@
-"""Moments against exact rational arithmetic and a two-pass computation; a row touches its own partition alone."""
+"""Tests of row moments against rational arithmetic and a two-pass computation, and of isolation of partitions."""
 
 from fractions import Fraction
 
@@ -24,7 +24,7 @@ def rows(seed=1, n=2000, p=2, m=7, offset=0.0):
 
 
 @pytest.mark.parametrize("p", [0, 1, 2, 5])
-def test_two_passes(p):
+def test_moments_equal_two_pass_computation(p):
     x, y, labels = rows(p=p)
     n_rows, means, scatter = row_moments(x, y, labels, 9)  # partitions 7 and 8 are empty
     expected = partition_statistics(x, y, labels, 9)
@@ -37,7 +37,7 @@ def test_two_passes(p):
 
 
 @pytest.mark.parametrize("offset", [0.0, 1e4, 1e8])
-def test_rows_far_from_zero_keep_their_digits(offset):
+def test_rows_far_from_zero_are_accurate(offset):
     x, y, labels = rows(n=300, m=2, offset=offset)
     _, _, scatter = row_moments(x, y, labels, 2)
     z = np.column_stack([x, y])
@@ -46,12 +46,12 @@ def test_rows_far_from_zero_keep_their_digits(offset):
         exact = exact_scatter(own)
         np.testing.assert_allclose(scatter[j], exact, rtol=0, atol=1e-12 * exact.max())
         raw = own.T @ own - len(own) * np.outer(own.mean(axis=0), own.mean(axis=0))
-        if offset == 1e8:  # the negative control: raw moments have lost them all
+        if offset == 1e8:  # negative control: no digit of raw moments is correct
             assert np.abs(raw - exact).max() > 0.1 * exact.max()
 
 
-def test_one_row_far_away_costs_its_own_partition_few_digits():
-    """Wherever it comes in the partition: first, it is what the others are taken from."""
+def test_outlying_row_leaves_its_partition_accurate():
+    """The result does not depend on the position of the row, which may be the origin z₀."""
     for place in (0, 57, -1):
         x, y, labels = rows(n=200, m=1)
         x[place], y[place] = 1e9, -1e9
@@ -60,8 +60,8 @@ def test_one_row_far_away_costs_its_own_partition_few_digits():
 
 
 @pytest.mark.parametrize("value", [1e100, -3.0, np.nan, np.inf])
-def test_a_row_touches_its_own_partition_alone(value):
-    """Bit by bit; where a mean over all rows is taken off, all partitions change."""
+def test_row_affects_only_its_partition(value):
+    """Other partitions are bitwise unchanged; with a common mean subtracted, all partitions change."""
     x, y, labels = rows()
     before = row_moments(x, y, labels, 7)
     centred = row_moments(x - x.mean(axis=0), y, labels, 7)
@@ -76,7 +76,7 @@ def test_a_row_touches_its_own_partition_alone(value):
         assert not np.array_equal(shifted[2][others], centred[2][others])
 
 
-def test_whole_numbers_are_exact():
+def test_integers_are_exact():
     rng = np.random.default_rng(2)
     z, labels = rng.integers(-50, 50, (64, 3)), np.repeat(np.arange(4), 16)
     n_rows, means, scatter = row_moments(z[:, :2], z[:, 2], labels, 4)
@@ -87,7 +87,7 @@ def test_whole_numbers_are_exact():
     np.testing.assert_array_equal(n_rows, 16)
 
 
-def test_any_layout_and_type_of_numbers():
+def test_memory_layouts_and_dtypes_agree():
     x, y, labels = rows(p=3)
     x, y = x.astype(np.float32), y.astype(np.float32)
     expected = row_moments(x.astype(float), y.astype(float), labels, 7)

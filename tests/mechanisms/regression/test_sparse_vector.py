@@ -1,4 +1,4 @@
-"""The sparse vector: its exact distribution by other means, its loss over all data sets, its end."""
+"""Tests of the sparse vector: exact pmf, draws, privacy loss over all data sets, termination."""
 
 import math
 
@@ -13,21 +13,21 @@ from tests.statistical import assert_frequencies
 
 
 def difference_tail(t, a, b):
-    """Return Pr[X − Y ≥ t] of Laplace variables of scales a ≠ b, in closed form."""
+    """Return Pr[X − Y ≥ t] of Laplace variables with scales a ≠ b, in closed form."""
     upper = (b * b * math.exp(-abs(t) / b) - a * a * math.exp(-abs(t) / a)) / (2 * (b * b - a * a))
     return upper if t >= 0 else 1 - upper
 
 
 @pytest.mark.parametrize("epsilon", [0.05, 1.0, 20.0])
 @pytest.mark.parametrize("count", [0, 7, 8, 10])
-def test_distribution_of_one_test_is_that_of_a_difference(count, epsilon):
+def test_pmf_of_one_test_equals_closed_form(count, epsilon):
     search = SparseVector(10, epsilon, share=0.8, doublings=1)
     expected = difference_tail(8.0 - count, search.query_scale, search.threshold_scale)
     found = np.exp(search.log_pmf([count, 10]))
     np.testing.assert_allclose(found, [expected, 1 - expected], rtol=1e-11)
 
 
-def test_distributions_are_normalised_in_long_searches():
+def test_pmf_of_long_searches_is_normalised():
     rng = np.random.default_rng(1)
     for n_values, epsilon in ((100, 0.45), (1000, 0.01), (50, 30.0)):
         search = SparseVector(n_values, epsilon)
@@ -35,7 +35,7 @@ def test_distributions_are_normalised_in_long_searches():
         assert np.exp(search.log_pmf(counts)).sum() == pytest.approx(1.0, abs=1e-11)
 
 
-def test_draws_follow_the_distribution():
+def test_draws_follow_the_pmf():
     search, values = SparseVector(20, 0.8, share=0.6, doublings=5), np.linspace(-9.0, 20.0, 20)
     rng = np.random.default_rng(2)
     drawn = np.bincount([search.release(rng, values) for _ in range(20_000)], minlength=6)
@@ -54,14 +54,14 @@ def test_loss_over_all_data_sets_is_within_three_quarters(n_values, doublings, s
     assert 0.1 * epsilon < found.epsilon <= 0.75 * epsilon
 
 
-def test_audit_catches_too_little_noise():
-    """Twice the budget in its noise, stated as once."""
-    careless = SparseVector(8, 2.0, share=0.5, doublings=4)
-    assert not audit_distributions(search_distributions(careless)).check(Guarantee(1.0)).holds
+def test_audit_rejects_too_little_noise():
+    """Noise for ε = 2 does not satisfy a stated guarantee of ε = 1."""
+    search = SparseVector(8, 2.0, share=0.5, doublings=4)
+    assert not audit_distributions(search_distributions(search)).check(Guarantee(1.0)).holds
 
 
 def test_search_always_ends():
-    """More values asked for than there are, values beyond every interval, and infinite ones: the cap, at full cost."""
+    """The search ends at its cap for values outside every interval and for infinite values."""
     rng = np.random.default_rng(3)
     search = SparseVector(5, 50.0, share=1.0, doublings=12)
     for values in (np.full(5, 1e9), np.full(5, np.inf), np.full(5, -np.inf)):
@@ -80,8 +80,8 @@ def test_search_without_noise_finds_the_first_interval():
     assert SparseVector(4, 1.0).counts(values)[:8].tolist() == [1, 1, 3, 3, 3, 3, 3, 4]
 
 
-def test_every_noise_is_drawn_however_early_the_search_ends():
-    """So that a stream stays in step with others that share it."""
+def test_number_of_draws_does_not_depend_on_values():
+    """The number of random variates does not depend on the data."""
     search, one, other = SparseVector(4, 100.0), np.random.default_rng(4), np.random.default_rng(4)
     search.release(one, np.zeros(4))
     search.release(other, np.full(4, 1e12))
@@ -96,19 +96,19 @@ def test_every_noise_is_drawn_however_early_the_search_ends():
         ({"start": 0.0}, "mu, half the width of the first interval, must be finite and > 0, got 0.0"),
         ({"start": -1.0}, "mu, half the width"),
         ({"start": math.nan}, "mu, half the width"),
-        ({"share": 0.0}, r"theta, the share of values to hold, must be in \(0, 1\]"),
+        ({"share": 0.0}, r"theta, the share of values, must be in \(0, 1\]"),
         ({"share": 1.1}, "theta"),
         ({"doublings": 0}, "doublings must be"),
         ({"doublings": 1024}, "must be finite"),
         ({"start": 1e300, "doublings": 30}, "must be finite"),
     ],
 )
-def test_bad_parameters_are_refused(parameters, message):
+def test_invalid_parameters_raise(parameters, message):
     with pytest.raises(ValueError, match=message):
         SparseVector(**({"n_values": 5, "epsilon": 1.0} | parameters))
 
 
 @pytest.mark.parametrize("values", [np.zeros(4), np.array([0.0, 0.0, np.nan, 0.0, 0.0]), np.zeros((5, 1))])
-def test_bad_values_are_refused(values):
+def test_invalid_values_raise(values):
     with pytest.raises(ValueError, match="values must be 5 numbers"):
         SparseVector(5, 1.0).release(np.random.default_rng(1), values)

@@ -1,4 +1,4 @@
-"""Sufficient statistics: exact moments, however rows are cut into chunks; the distribution of those that are simulated."""
+"""Tests of sufficient statistics: exact moments, chunks, distribution of simulated statistics."""
 
 from fractions import Fraction
 
@@ -31,8 +31,8 @@ def exact_scatter(x, y):
 
 
 @pytest.mark.parametrize("offset", [0.0, 1e8])
-def test_moments_are_those_of_rational_arithmetic(offset):
-    """Raw moments of a column near 1e8 keep no digit of its spread; centred ones keep eight and more."""
+def test_moments_equal_rational_arithmetic(offset):
+    """For a column near 1e8 raw moments have no correct digit of the scatter; centred ones have at least eight."""
     x, y, labels = rows(offset=offset)
     found = partition_statistics(x, y, labels)
     for j in range(4):
@@ -58,8 +58,8 @@ def test_raw_moments():
 
 
 @pytest.mark.parametrize("ends", [(7, 11, 60), (60,), (1, 2, 3, 59, 60)])
-def test_chunks_make_up_the_table(ends):
-    """Chunks without a row of some partition, and of a single row, among them."""
+def test_pooled_chunks_equal_whole_table(ends):
+    """Chunks may contain a single row or no row of a partition."""
     x, y, labels = rows(offset=50.0)
     whole = partition_statistics(x, y, labels)
     starts = (0, *ends[:-1])
@@ -70,7 +70,7 @@ def test_chunks_make_up_the_table(ends):
     np.testing.assert_allclose(joined.scatter, whole.scatter, rtol=1e-11, atol=1e-11)
 
 
-def test_another_outcome():
+def test_add_to_outcome_equals_direct_computation():
     x, y, labels = rows(offset=3.0)
     b = np.array([2.0, -1.0, 0.5])
     moved = partition_statistics(x, y, labels).add_to_outcome(b)
@@ -79,7 +79,7 @@ def test_another_outcome():
     np.testing.assert_allclose(moved.scatter, direct.scatter, rtol=1e-10, atol=1e-10)
 
 
-def test_partitions_are_of_equal_sizes():
+def test_partition_sizes_differ_by_at_most_one():
     for n, size in ((100_000, 100), (4177, 100), (7, 3), (5, 5), (9, 5), (3, 1)):
         sizes = partition_sizes(n, size)
         assert sizes.sum() == n
@@ -99,7 +99,7 @@ def test_every_row_is_equally_likely_to_be_in_a_partition():
 
 
 def bartlett(rng, m, slope, error_std, size):
-    """Draw (x̄, ȳ, S_xx, S_xy, S_yy) without rows: independent normal means, and Bartlett's form of the scatter."""
+    """Draw (x̄, ȳ, S_xx, S_xy, S_yy) from independent normal means and Bartlett's decomposition of the scatter."""
     x_mean = rng.standard_normal(size) / np.sqrt(m)
     e_mean = error_std * rng.standard_normal(size) / np.sqrt(m)
     sxx = rng.chisquare(m - 1, size)
@@ -129,7 +129,7 @@ def test_simulated_columns_are_independent():
     assert np.abs(centred.scatter / 50_000 - expected).max() < 5 / np.sqrt(50_000)
 
 
-def test_a_trial_depends_on_its_generator_alone():
+def test_statistics_depend_only_on_generator():
     one = simulate_statistics(np.random.default_rng(8), [5, 9], [1.0, 2.0], 1.0)
     other = simulate_statistics(np.random.default_rng(8), [5, 9, 4], [1.0, 2.0], 1.0)[:2]
     assert np.array_equal(one.scatter, other.scatter)
@@ -143,8 +143,8 @@ def test_a_trial_depends_on_its_generator_alone():
         (lambda: partition_statistics([1.0, 2.0], [1.0, 1.0], [0, 0]), "rows must have shapes"),
         (lambda: partition_statistics([[1.0]], [1.0], [2], 2), "from 0 to 1, got int64 from 0 to 2"),
         (lambda: partition_statistics([[1.0]], [1.0], [-1], 2), "from 0 to 1"),
-        (lambda: partition_statistics([[1.0]], [1.0], [0.5], 2), "whole numbers"),
-        (lambda: partition_sizes(10, 11), r"size must be a whole number in \[1, n = 10\], got 11"),
+        (lambda: partition_statistics([[1.0]], [1.0], [0.5], 2), "partitions must be integers"),
+        (lambda: partition_sizes(10, 11), r"size must be an integer in \[1, n = 10\], got 11"),
         (lambda: partition_sizes(10, 0), "size must be"),
         (lambda: partition_sizes(0, 1), "n must be"),
         (lambda: RegressionStatistics(np.array([1]), np.zeros((1, 2)), np.zeros((1, 3, 3))), "statistics must be"),
@@ -155,6 +155,6 @@ def test_a_trial_depends_on_its_generator_alone():
         (lambda: simulate_statistics(np.random.default_rng(1), [5], [1.0, 2.0], 0.0), "error_std must be"),
     ],
 )
-def test_bad_input_is_refused(call, message):
+def test_invalid_input_raises(call, message):
     with pytest.raises(ValueError, match=message):
         call()

@@ -1,4 +1,4 @@
-"""Audits of continuous distributions: closed form against quadrature, all data sets of small n, and guarantees that fail."""
+"""Tests of audits of continuous distributions: closed form against quadrature, enumeration, failing guarantees."""
 
 import math
 
@@ -19,8 +19,8 @@ from mechanisms.renyi.gaussian_counts import gaussian_mechanism
 from mechanisms.renyi.sampling import RENYI_SAMPLERS, RenyiSampling, calibrate_renyi, renyi_sampler
 
 
-def two_cells(mechanism):
-    """Every data set of n records and every pair of neighbours."""
+def enumerate_two_categories(mechanism):
+    """Return the posteriors of all data sets of n records and all pairs of neighbours."""
     ones = np.arange(mechanism.n + 1)
     counts = np.stack([ones, mechanism.n - ones], axis=1)
     return mechanism.posterior(counts), np.stack([ones[:-1], ones[1:]], axis=1)
@@ -30,11 +30,11 @@ def two_cells(mechanism):
 @pytest.mark.parametrize("prior", [(6.0, 12.0), (1.0, 1.0), (0.3, 0.7), (0.05, 40.0)])
 @pytest.mark.parametrize("n", [1, 4, 25])
 def test_closed_form_quadrature_and_supremum_agree(name, prior, n):
-    """Up to 98 % of the way from order 1 to the one from which the divergence is infinite."""
+    """Orders extend to 98 % of the way from 1 to the critical order."""
     mechanism = renyi_sampler(name, prior, n, 1.0 if name == "direct" else 0.3)
     gap = mechanism.critical_order - 1
     orders = [1.0, 1 + 0.1 * gap, 1 + 0.5 * gap, 1 + 0.98 * gap]
-    parameters, pairs = two_cells(mechanism)
+    parameters, pairs = enumerate_two_categories(mechanism)
     closed = audit_posteriors(parameters, pairs, orders)
     quadrature = audit_densities(beta_distributions(parameters, pairs, orders[-1]), orders)
     brute = audit_sampling(mechanism, orders)
@@ -48,11 +48,11 @@ def test_closed_form_quadrature_and_supremum_agree(name, prior, n):
     assert closed.n_pairs == quadrature.n_pairs == n
 
 
-def test_distributions_of_other_densities_are_told_apart():
-    """Negative control: 5 % more weight of the records is not taken for the guarantee, by either audit."""
+def test_audits_reject_five_percent_more_weight():
+    """Negative control: both audits reject 5 % more weight of the records."""
     stated = calibrate_renyi("diffused", (1.0, 2.0), 10, order=2, epsilon=0.1)
     wrong = RenyiSampling("diffused", stated.prior, stated.n, 1.05 * stated.coefficient, stated.public_counts)
-    parameters, pairs = two_cells(wrong)
+    parameters, pairs = enumerate_two_categories(wrong)
     for found in (
         audit_posteriors(parameters, pairs, [2]),
         audit_densities(beta_distributions(parameters, pairs, 2), [2]),
@@ -65,7 +65,7 @@ def test_distributions_of_other_densities_are_told_apart():
 @pytest.mark.parametrize("name", ["diffused", "concentrated"])
 @pytest.mark.parametrize("prior", [(1.0, 0.5, 2.0), (2.0, 2.0, 2.0, 1.0)])
 @pytest.mark.parametrize("public", [None, 3])
-def test_calibrated_mechanisms_spend_what_they_state(name, prior, public):
+def test_calibrated_mechanisms_attain_stated_epsilon(name, prior, public):
     counts = None if public is None else (public, *(0 for _ in prior[1:]))
     mechanism = calibrate_renyi(name, prior, 4, order=3, epsilon=0.05, public_counts=counts)
     verdict = audit_sampling(mechanism, [3]).check(RenyiGuarantee(3, 0.05))
@@ -74,17 +74,17 @@ def test_calibrated_mechanisms_spend_what_they_state(name, prior, public):
     assert not audit_sampling(mechanism, [3]).check(RenyiGuarantee(3, 0.0499)).holds
 
 
-def test_no_posterior_is_purely_private():
-    """The witness: the cell that is rarer in the second distribution's draws."""
+def test_pure_loss_of_posteriors_is_infinite():
+    """The witness is a category whose density ratio diverges at 0."""
     found = audit_sampling(renyi_sampler("direct", (1.0, 1.0), 3, 1.0), [1.5])
     assert found.epsilon == math.inf
     verdict = found.check(Guarantee(100.0))
     assert not verdict.holds
     first, second = (np.asarray(each) for each in (found.witness.dataset, found.witness.neighbour))
-    cell = int(np.argmin(first - second))
-    assert f"probability of cell {cell} close to 0" in verdict.text
+    j = int(np.argmin(first - second))
+    assert f"probability of category {j} close to 0" in verdict.text
     ratios = [
-        stats.beta(*first[[cell, 1 - cell]]).logpdf(x) - stats.beta(*second[[cell, 1 - cell]]).logpdf(x)
+        stats.beta(*first[[j, 1 - j]]).logpdf(x) - stats.beta(*second[[j, 1 - j]]).logpdf(x)
         for x in (1e-3, 1e-9, 1e-100)
     ]
     assert np.all(np.diff(ratios) > 10)
@@ -92,8 +92,8 @@ def test_no_posterior_is_purely_private():
 
 @pytest.mark.parametrize("epsilon", [0.02, 0.5, 3.0])
 @pytest.mark.parametrize("order", [1.0, 2.0, 6.0])
-def test_published_variance_spends_half_and_the_tight_one_all(epsilon, order):
-    """Over all neighbours of enough records that clamping hides nothing; more than ε no one states."""
+def test_published_variance_has_half_the_divergence_of_the_tight_one(epsilon, order):
+    """The number of records is large enough that clamping is negligible."""
     n = math.ceil(20 * math.sqrt(order / epsilon)) + 2 * math.ceil(order)
     for name, share in (("gaussian", 0.5), ("gaussian-tight", 1.0)):
         release = gaussian_mechanism(name, (1, 1), n, order, epsilon)
@@ -105,8 +105,8 @@ def test_published_variance_spends_half_and_the_tight_one_all(epsilon, order):
 
 
 @pytest.mark.parametrize("n", [1, 2, 5])
-def test_clamping_spends_less_at_small_n(n):
-    """Against the definition, with scipy's distribution functions and its quadrature."""
+def test_clamping_reduces_divergence_for_small_n(n):
+    """Compare with the definition, by SciPy distribution functions and Gauss–Legendre quadrature."""
     release = gaussian_mechanism("gaussian-tight", (1, 1), n, 2, 0.3)
     found = audit_densities(gaussian_distributions(release), [2]).renyi[2]
     distribution = stats.norm(scale=release.noise_std / math.sqrt(2))
@@ -126,8 +126,8 @@ def test_clamping_spends_less_at_small_n(n):
     assert found < 0.3 * 0.99
 
 
-def test_a_draw_from_noisy_counts_spends_far_less_than_they():
-    """The density of θ itself, a mixture over the noise: post-processing makes it safer than it states."""
+def test_divergence_of_draw_is_far_below_that_of_noisy_counts():
+    """The density of θ is a mixture over the noise, with a divergence far below the stated bound."""
     n, order = 12, 2.0
     release = gaussian_mechanism("gaussian-tight", (6.0, 12.0), n, order, 0.5)
     parts = [release.successes_distribution(c) for c in range(n + 1)]
@@ -155,15 +155,15 @@ def test_a_draw_from_noisy_counts_spends_far_less_than_they():
         (lambda: audit_posteriors([[1, 0], [2, 1]], [[0, 1]], [2]), "a must be finite and > 0, got 0.0"),
         (
             lambda: beta_distributions([[1, 2], [2, 1]], [[0, 1]], 2),
-            "order must be below that of an infinite divergence, got 2",
+            "order must give finite divergences, got 2",
         ),
         (lambda: beta_distributions([[1, 2], [2, 1]], [[0, 1]], 0.5), "order must be a finite number >= 1"),
         (
             lambda: gaussian_distributions(gaussian_mechanism("gaussian", (1, 1, 1), 5, 2, 1.0)),
-            "mechanism must have 2 cells",
+            "mechanism must have 2 categories",
         ),
     ],
 )
-def test_bad_arguments_are_refused(call, message):
+def test_invalid_arguments_raise(call, message):
     with pytest.raises(ValueError, match=message):
         call()

@@ -1,4 +1,4 @@
-"""Conversions against dp_accounting, mpmath and exact privacy curves; the pure mechanism's curve is the largest."""
+"""Tests of conversions against dp_accounting, mpmath and exact privacy curves."""
 
 import math
 
@@ -28,7 +28,7 @@ CURVES = {
     "pure": np.array([pure_renyi(0.3, order) for order in ORDERS]),
     "posterior": np.array([DIRECT.renyi_epsilon(order) for order in ORDERS]),
     "none": np.full(ORDERS.size, np.inf),
-    "tiny": ORDERS * 1e-6,  # for smaller ones the other implementation loses its digits
+    "tiny": ORDERS * 1e-6,  # dp_accounting is inaccurate for smaller values
 }
 
 
@@ -48,19 +48,19 @@ def test_delta_equals_that_of_dp_accounting(name, epsilon):
 
 @pytest.mark.parametrize("scale", [0.5, 1.0, 5.0])
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
-def test_delta_bounds_the_exact_one_of_normal_distributions(scale, epsilon):
-    """δ(ε) of N(0, s²) against N(1, s²) has a closed form (Balle & Wang 2018)."""
+def test_delta_bounds_exact_delta_of_normal_distributions(scale, epsilon):
+    """The exact δ(ε) of N(0, s²) against N(1, s²) has a closed form (Balle & Wang 2018)."""
     exact = ndtr(0.5 / scale - epsilon * scale) - math.exp(epsilon + log_ndtr(-0.5 / scale - epsilon * scale))
     curve = ORDERS / (2 * scale**2)
     assert exact < approximate_delta(ORDERS, curve, epsilon) < 30 * exact
 
 
 @pytest.mark.parametrize("order", [1.5, 2.0, 7.0])
-def test_the_bound_is_reached_at_its_order(order):
-    """By a distribution whose loss is ε − ln(1 − 1/λ) or −∞, δ equals the bound."""
+def test_bound_is_attained_at_its_order(order):
+    """For a distribution with losses ε − ln(1 − 1/λ) and −∞, δ equals the bound."""
     epsilon = 0.4
     loss = epsilon - math.log1p(-1 / order)
-    mass = 0.3  # of P at that loss; the rest of P is where Q has almost nothing, of negligible moment
+    mass = 0.3  # mass of P at this loss; the rest has a negligible moment
     curve = (math.log(mass) + (order - 1) * loss) / (order - 1)
     delta = mass * -math.expm1(epsilon - loss)
     log_bound = (order - 1) * (curve - epsilon + math.log1p(-1 / order)) - math.log(order)
@@ -68,7 +68,7 @@ def test_the_bound_is_reached_at_its_order(order):
 
 
 @pytest.mark.parametrize("delta", [1e-9, 1e-4])
-def test_conversions_are_inverse_and_no_looser_than_the_classical(delta):
+def test_conversions_are_inverse_and_tighter_than_classical(delta):
     curve = CURVES["gaussian"]
     epsilon = approximate_epsilon(ORDERS, curve, delta)
     assert approximate_delta(ORDERS, curve, epsilon) == pytest.approx(delta, rel=1e-10)
@@ -77,7 +77,7 @@ def test_conversions_are_inverse_and_no_looser_than_the_classical(delta):
     assert classical_epsilon(10, 0.5, delta) == pytest.approx(0.5 + math.log(1 / delta) / 9, rel=1e-15)
 
 
-def test_one_order_alone():
+def test_curves_with_one_order():
     assert approximate_epsilon([1.0], [0.1], 1e-6) == math.inf
     assert approximate_epsilon([1.0], [0.1], 0.5) == 0.0  # total variation is below √(1 − e^(−0.1)) = 0.31
     assert approximate_delta([1.0], [0.1], 1.0) == pytest.approx(math.sqrt(-math.expm1(-0.1)))
@@ -96,7 +96,7 @@ def exact_pure(epsilon, order):
 
 @pytest.mark.parametrize("epsilon", [1e-9, 1e-3, 0.3, 2.0, 30.0, 500.0])
 @pytest.mark.parametrize("order", [1.0, 1 + 1e-9, 1.3, 2.0, 15.0, 1e4])
-def test_pure_curve_in_sixty_digits(epsilon, order):
+def test_pure_curve_equals_mpmath(epsilon, order):
     assert pure_renyi(epsilon, order) == pytest.approx(exact_pure(epsilon, order), rel=1e-14)
     assert pure_renyi(epsilon, order) <= min(epsilon, order * epsilon**2 / 2) * (1 + 1e-15)
     assert pure_renyi(epsilon, math.inf) == epsilon
@@ -104,8 +104,8 @@ def test_pure_curve_in_sixty_digits(epsilon, order):
 
 @settings(deadline=None)
 @given(st.integers(0, 2**32 - 1), st.floats(0.01, 5.0), st.floats(1.0, 50.0))
-def test_no_pure_distribution_has_a_larger_divergence(seed, epsilon, order):
-    """Distributions whose ratios lie in [e^−ε, e^ε], against randomised response."""
+def test_pure_curve_bounds_random_distributions(seed, epsilon, order):
+    """Random distributions with ratios in [e^−ε, e^ε] have at most the divergence of randomised response."""
     rng = np.random.default_rng(seed)
     base = rng.dirichlet(np.ones(6))
     distribution = base * np.exp(rng.uniform(-epsilon / 2, epsilon / 2, size=6))
@@ -116,7 +116,7 @@ def test_no_pure_distribution_has_a_larger_divergence(seed, epsilon, order):
 
 @pytest.mark.parametrize("target", [1e-12, math.exp(-5), 0.5, math.exp(3)])
 @pytest.mark.parametrize("order", [1.0, 2.0, 10.0, 100.0])
-def test_pure_epsilon_is_the_largest(target, order):
+def test_pure_epsilon_is_largest_within_target(target, order):
     epsilon = pure_epsilon_for(order, target)
     assert pure_renyi(epsilon, order) <= target
     assert pure_renyi(epsilon * (1 + 1e-14), order) > target
@@ -135,7 +135,7 @@ def test_pure_epsilon_is_the_largest(target, order):
         (lambda: classical_epsilon(math.inf, 0.5, 1e-6), "order must be a finite number >= 1, got inf"),
         (
             lambda: approximate_epsilon([2, 3], [0.1], 1e-6),
-            r"must have one shape \(m,\), m >= 1, got \(2,\) and \(1,\)",
+            r"must have the same shape \(m,\), m >= 1, got \(2,\) and \(1,\)",
         ),
         (lambda: approximate_epsilon([], [], 1e-6), r"m >= 1, got \(0,\)"),
         (lambda: approximate_epsilon([0.5], [0.1], 1e-6), r"orders must be finite and >= 1, got \[0.5\]"),
@@ -145,6 +145,6 @@ def test_pure_epsilon_is_the_largest(target, order):
         (lambda: approximate_epsilon([2], [0.1], 1.0), r"delta must be in \(0, 1\)"),
     ],
 )
-def test_bad_arguments_are_refused(call, message):
+def test_invalid_arguments_raise(call, message):
     with pytest.raises(ValueError, match=message):
         call()

@@ -1,4 +1,4 @@
-"""The divergence of Dirichlet distributions against sixty digits and against quadrature of the densities."""
+"""Tests of the divergence of Dirichlet distributions against 60-digit arithmetic and quadrature of densities."""
 
 import math
 
@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from mechanisms.renyi.divergence import cell_renyi, dirichlet_renyi
 
 
-def exact_cell(start, move, order):
-    """Return the second divided difference of lnΓ, as textbooks print it."""
+def exact_term(start, move, order):
+    """Return the term of one category from its formula with lnΓ."""
     x, move, order = (mpmath.mpf(float(each)) for each in (start, move, order))
     if x + order * move <= 0:
         return mpmath.inf
@@ -24,26 +24,26 @@ def exact_cell(start, move, order):
 def exact(a, b, order):
     with mpmath.workdps(60):
         moves = [mpmath.mpf(float(p)) - mpmath.mpf(float(q)) for p, q in zip(a, b, strict=True)]
-        cells = sum(exact_cell(q, move, order) for q, move in zip(b, moves, strict=True))
-        if cells == mpmath.inf:
+        terms = sum(exact_term(q, move, order) for q, move in zip(b, moves, strict=True))
+        if terms == mpmath.inf:
             return math.inf
-        return float(cells - exact_cell(math.fsum(b), sum(moves), order))
+        return float(terms - exact_term(math.fsum(b), sum(moves), order))
 
 
 @pytest.mark.parametrize("order", [1.0, 1 + 1e-9, 1.01, 2.0, 15.0, 100.0])
 @pytest.mark.parametrize("start", [1e-9, 0.3, 6.0, 1e3, 1e8])
 @pytest.mark.parametrize("share", [1e-9, -1e-9, -0.005, 0.3, -0.3, 50.0, 1e6])
-def test_cells_in_sixty_digits(start, share, order):
-    """Full relative precision whether the move is tiny or vast, down to divergences of 1e-19."""
+def test_terms_equal_mpmath(start, share, order):
+    """Relative precision does not depend on the size of the move, down to divergences of 1e-19."""
     with mpmath.workdps(60):
-        expected = exact_cell(start, share * start, order)
+        expected = exact_term(start, share * start, order)
     assert float(cell_renyi(start, share * start, order)) == pytest.approx(float(expected), rel=1e-13)
 
 
 @pytest.mark.parametrize("order", [1.0, 1.5, 4.0])
 @pytest.mark.parametrize(("start", "move"), [(2.0, 0.7), (3.0, -0.6), (0.4, 5.0)])
-def test_cells_are_integrals_of_the_trigamma_function(start, move, order):
-    """δ²·∫ k(t)·ψ₁(x + tδ) dt with the kernel t on [0, 1], (λ − t)/(λ − 1) on [1, λ]."""
+def test_terms_equal_integrals_of_trigamma(start, move, order):
+    """The integral is δ²·∫ k(t)·ψ₁(x + tδ) dt with kernel t on [0, 1] and (λ − t)/(λ − 1) on [1, λ]."""
     with mpmath.workdps(20):
         integral = mpmath.quad(lambda t: t * mpmath.polygamma(1, start + t * move), [0, 1])
         if order > 1:
@@ -54,8 +54,8 @@ def test_cells_are_integrals_of_the_trigamma_function(start, move, order):
 
 
 @pytest.mark.parametrize("gap", [1e-3, 1e-9, 1e-13])
-def test_close_to_the_order_of_infinity(gap):
-    """λ* = 7 for 6 and a move of −1: the mixed parameter is what rounding leaves of the gap."""
+def test_terms_near_critical_order(gap):
+    """For a move of −1 from 7 to 6, λ* = 7, and the mixed parameter is the gap up to rounding."""
     order = 7 - gap
     mixed = 7.0 - order  # exact
     found = float(cell_renyi(7.0 - 1e-16, -1.0, order))
@@ -77,14 +77,14 @@ def test_close_to_the_order_of_infinity(gap):
         ((1e6, 2e6), (1e6 + 1, 2e6 - 1)),
     ],
 )
-def test_distributions_in_sixty_digits(a, b, order):
+def test_divergence_equals_mpmath(a, b, order):
     assert float(dirichlet_renyi(a, b, order)) == pytest.approx(exact(a, b, order), rel=1e-12)
 
 
 @pytest.mark.parametrize(("a", "b"), [((2.0, 5.0), (3.0, 4.0)), ((0.7, 1.5), (0.6, 0.6)), ((44.0, 74.0), (6.0, 12.0))])
 @pytest.mark.parametrize("order", [1.0, 1.2, 2.0, 2.5])
-def test_beta_distributions_by_quadrature(a, b, order):
-    """By the definition, in the log odds; a density that is 5 % off in one parameter is not mistaken."""
+def test_beta_divergence_equals_quadrature(a, b, order):
+    """Integrate the definition over log odds; an error of 5 % in one parameter must fail."""
 
     def density(c, phi):
         return mpmath.exp(c[0] * phi - (c[0] + c[1]) * mpmath.log1p(mpmath.exp(phi))) / mpmath.beta(*c)
@@ -102,14 +102,14 @@ def test_beta_distributions_by_quadrature(a, b, order):
 
 @settings(deadline=None)
 @given(st.floats(0.01, 100), st.floats(0.001, 5), st.sampled_from([1.0, 1.3, 2.0, 6.0]), st.floats(0.01, 3))
-def test_cells_decrease_and_are_convex(start, move, order, gap):
-    """What the supremum over neighbours rests on, for both directions of a move."""
+def test_terms_are_decreasing_and_convex(start, move, order, gap):
+    """The closed form of the supremum over neighbours requires both properties, for both directions of a move."""
     x = start + gap * np.arange(3)
     up = cell_renyi(x, move, order)
     down = cell_renyi(x + move, -move, order)
     for values in (up, down):
         finite = values[np.isfinite(values)]
-        assert np.all(np.isfinite(values[values.size - finite.size :]))  # infinite, if at all, for the smallest
+        assert np.all(np.isfinite(values[values.size - finite.size :]))  # only the smallest x may be infinite
         assert np.all(finite > 0)
         assert np.all(np.diff(finite) < 0)
         assert np.all(np.diff(finite, 2) > 0)
@@ -117,7 +117,7 @@ def test_cells_decrease_and_are_convex(start, move, order, gap):
 
 @settings(deadline=None)
 @given(st.lists(st.floats(0.1, 50), min_size=3, max_size=3), st.lists(st.floats(0.1, 50), min_size=3, max_size=3))
-def test_divergences_grow_with_the_order_and_vanish_for_equal_distributions(a, b):
+def test_divergences_increase_with_order_and_vanish_for_equal_distributions(a, b):
     orders = np.array([1.0, 1.1, 1.5, 2.0, 5.0])
     values = dirichlet_renyi(a, b, orders)
     finite = values[np.isfinite(values)]
@@ -141,13 +141,13 @@ def test_shapes_broadcast():
     [
         (([1.0, 0.0], [1.0, 1.0], 2), "a must be finite and > 0, got 0.0"),
         (([1.0, 1.0], [1.0, math.inf], 2), "b must be finite and > 0, got inf"),
-        (([1.0], [1.0], 2), "a must have at least 2 cells"),
-        (([1.0, 1.0], [1.0, 1.0, 1.0], 2), "equally many cells, got 2 and 3"),
+        (([1.0], [1.0], 2), "a must have at least 2 categories"),
+        (([1.0, 1.0], [1.0, 1.0, 1.0], 2), "the same number of categories, got 2 and 3"),
         (([1.0, 1.0], [1.0, 2.0], 0.5), "order must be finite and >= 1, got 0.5"),
         (([1.0, 1.0], [1.0, 2.0], [2, math.nan]), "order must be finite and >= 1, got nan"),
         (([1.0, 1.0], [1.0, 2.0], math.inf), "order must be finite and >= 1, got inf"),
     ],
 )
-def test_bad_arguments_are_refused(arguments, message):
+def test_invalid_arguments_raise(arguments, message):
     with pytest.raises(ValueError, match=message):
         dirichlet_renyi(*arguments)

@@ -1,4 +1,4 @@
-"""Noisy counts and the distribution of a draw from them: projections, closed-form moments, and the divergence in 25 digits."""
+"""Tests of the Gaussian mechanism on counts: projections, closed-form moments, divergence in 25 digits."""
 
 import math
 
@@ -20,7 +20,7 @@ PRIOR, N, SUCCESSES = (6.0, 12.0), 100, 38
 @settings(deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(2, 7), st.sampled_from([0.01, 1.0, 100.0]))
 def test_projections_are_the_nearest_points(seed, k, scale):
-    """By the conditions of Karush, Kuhn and Tucker: one shift where positive, no smaller shift where 0."""
+    """Check the Karush–Kuhn–Tucker conditions: equal shifts of positive entries, no larger shifts of zeros."""
     rng = np.random.default_rng(seed)
     noisy = 10 * rng.dirichlet(np.ones(k)) + scale * rng.standard_normal(k)
     projected = project_counts(noisy, 10)
@@ -32,8 +32,8 @@ def test_projections_are_the_nearest_points(seed, k, scale):
     assert np.all(shifts[~positive] <= shifts[positive][0] + 1e-9 * scale)
 
 
-def test_two_cells_are_the_published_mechanism():
-    """The projection of two noisy cells is the first one, with half the difference of the noise, clamped to [0, n]."""
+def test_two_categories_equal_published_mechanism():
+    """The projection of two noisy counts adds half the difference of the noise and clamps to [0, n]."""
     release = gaussian_mechanism("gaussian", PRIOR, N, order=2, epsilon=0.001)
     normals = np.random.default_rng(2).standard_normal((5_000, 2))
     released = release.release(normals, (SUCCESSES, N - SUCCESSES))
@@ -47,8 +47,8 @@ def test_two_cells_are_the_published_mechanism():
 @pytest.mark.parametrize("name", GAUSSIAN_VARIANCES)
 @pytest.mark.parametrize("order", [1.0, 2.0, 15.0])
 @pytest.mark.parametrize("epsilon", [1e-6, 0.1, 5.0])
-def test_variances(name, order, epsilon):
-    """D_λ of two normal distributions at distance √2 is λ/σ²: the tight variance spends ε, the published one half."""
+def test_variances_and_divergences(name, order, epsilon):
+    """D_λ of two normal distributions at distance √2 is λ/σ²: ε for the tight variance, ε/2 for the published one."""
     release = gaussian_mechanism(name, (1, 1, 1), 10, order, epsilon)
     spent = {"gaussian": epsilon / 2, "gaussian-tight": epsilon}[name]
     assert release.renyi_epsilon(order) == pytest.approx(spent, rel=1e-14)
@@ -59,7 +59,7 @@ def test_variances(name, order, epsilon):
 @pytest.mark.parametrize("epsilon", [1e-8, 0.003, 0.05, 3.0, 1e4])
 @pytest.mark.parametrize("successes", [0, 1, 38, 100])
 def test_distribution_of_the_released_successes(epsilon, successes):
-    """Probabilities of the ends and the first two moments, by the closed forms of a clamped normal."""
+    """Compare end probabilities and two moments with the closed forms of a clamped normal."""
     release = gaussian_mechanism("gaussian-tight", PRIOR, N, 2, epsilon)
     values, probabilities = release.successes_distribution(successes)
     distribution = stats.norm(successes, release.noise_std / math.sqrt(2))
@@ -78,7 +78,7 @@ def test_distribution_of_the_released_successes(epsilon, successes):
 
 
 def exact_kl(prior, n, successes, noise_std):
-    """Follow the definition in 25 digits: the mixture over the noise, and the integral over log odds."""
+    """Integrate the definition over noise and log odds in 25 digits."""
     with mpmath.workdps(25):
         alpha, beta = map(mpmath.mpf, prior)
         a, b, std = alpha + successes, beta + n - successes, mpmath.mpf(noise_std) / mpmath.sqrt(2)
@@ -119,8 +119,8 @@ def exact_kl(prior, n, successes, noise_std):
         ((3.0, 2.0), 12, 4, 2.0, 1e-3),
     ],
 )
-def test_divergence_in_25_digits(prior, n, successes, order, epsilon):
-    """A noise that is 1 % off changes it by about 4 %."""
+def test_divergence_equals_mpmath(prior, n, successes, order, epsilon):
+    """An error of 1 % in the noise changes the divergence by about 4 % and must fail."""
     release = gaussian_mechanism("gaussian", prior, n, order, epsilon)
     expected = exact_kl(prior, n, successes, release.noise_std)
     assert release.posterior_kl(successes) == pytest.approx(expected, rel=1e-9)
@@ -152,16 +152,16 @@ def plain_kl(release, successes):
 
 
 @pytest.mark.parametrize(("order", "log_epsilon"), [(2.0, -10.0), (15.0, -6.0), (2.0, -6.0), (2.0, -2.0)])
-def test_divergence_by_a_fine_grid(order, log_epsilon):
-    """At the paper's setting, where the distribution of the draw goes from one mode to two."""
+def test_divergence_equals_sum_on_fine_grid(order, log_epsilon):
+    """In the setting of the paper, the draw changes from a unimodal to a bimodal distribution."""
     release = gaussian_mechanism("gaussian", PRIOR, N, order, math.exp(log_epsilon))
     assert release.posterior_kl(SUCCESSES) == pytest.approx(plain_kl(release, SUCCESSES), rel=1e-6)
 
 
 def test_divergence_vanishes_with_the_noise():
-    """With the square of its variance; by the second order of the expansion of r in σ, whose square has this mean.
+    """KL is asymptotically proportional to the squared noise variance s⁴.
 
-    r − 1 ≈ ½s²·[(φ − φ̄)² − v], s² the variance and v that of φ: KL ≈ ⅛s⁴·Var (φ − φ̄)².
+    r − 1 ≈ ½s²·[(φ − φ̄)² − v] with v = Var φ, so KL ≈ ⅛s⁴·Var (φ − φ̄)².
     """
     a, b = 44.0, 74.0
     v, fourth = (special.polygamma(m, a) + special.polygamma(m, b) for m in (1, 3))
@@ -172,19 +172,19 @@ def test_divergence_vanishes_with_the_noise():
 
 
 def test_distribution_is_bimodal_as_epsilon_vanishes():
-    """Half the probability at either end; what is left between them decides the divergence until very late."""
+    """Each end has probability ½; the remaining probability dominates the divergence until ε is extremely small."""
     for epsilon, tolerance in ((1e-6, 0.02), (1e-10, 2e-4), (1e-14, 2e-6)):
         release = gaussian_mechanism("gaussian", PRIOR, N, 2, epsilon)
         _, probabilities = release.successes_distribution(SUCCESSES)
         assert probabilities[[0, -1]] == pytest.approx([0.5, 0.5], abs=tolerance)
-    late = [GaussianCounts(PRIOR, N, noise_std).posterior_kl(SUCCESSES) for noise_std in (1e6, 1e8, 1e100)]
-    assert late[1] - late[0] == pytest.approx(math.log(100), rel=0.01)
+    extreme = [GaussianCounts(PRIOR, N, noise_std).posterior_kl(SUCCESSES) for noise_std in (1e6, 1e8, 1e100)]
+    assert extreme[1] - extreme[0] == pytest.approx(math.log(100), rel=0.01)
     both = [stats.beta(6, 112), stats.beta(106, 12)]
     posterior = stats.beta(44, 74)
     expected, _ = integrate.quad(
         lambda t: posterior.pdf(t) * (posterior.logpdf(t) - math.log((both[0].pdf(t) + both[1].pdf(t)) / 2)), 0.05, 0.8
     )
-    assert late[2] == pytest.approx(expected, rel=1e-7)
+    assert extreme[2] == pytest.approx(expected, rel=1e-7)
     assert expected < float(dirichlet_renyi([44.0, 74.0], [6.0, 112.0], 1.0)) + math.log(2)
 
 
@@ -197,8 +197,8 @@ def test_distribution_is_bimodal_as_epsilon_vanishes():
         ((2.0, 0.3), 30, 30, 1e-12),
     ],
 )
-def test_divergence_at_the_edges(prior, n, successes, epsilon):
-    """Heavy tails, empty cells, many records: the divergence grows with the noise, and stays finite."""
+def test_divergence_of_extreme_inputs_is_finite(prior, n, successes, epsilon):
+    """With heavy tails, empty categories or many records, the divergence increases with the noise and is finite."""
     tight, published = (
         gaussian_mechanism(name, prior, n, 2, epsilon).posterior_kl(successes)
         for name in ("gaussian-tight", "gaussian")
@@ -206,8 +206,8 @@ def test_divergence_at_the_edges(prior, n, successes, epsilon):
     assert 0 < tight < published < math.inf
 
 
-def test_draws_have_the_distribution():
-    """Mean of θ and of its square, by the nodes of the released successes."""
+def test_draws_have_expected_moments():
+    """Compare the means of θ and θ² with quadrature over the released successes."""
     release = gaussian_mechanism("gaussian", PRIOR, N, 2, 0.01)
     draws = release.sample(np.random.default_rng(8), (SUCCESSES, N - SUCCESSES), size=20_000)
     values, probabilities = release.successes_distribution(SUCCESSES)
@@ -219,12 +219,12 @@ def test_draws_have_the_distribution():
     np.testing.assert_allclose(draws.sum(axis=1), 1, rtol=1e-12)
 
 
-def test_draws_of_more_cells():
-    """Noise that can be neglected leaves the posterior's mean."""
+def test_draws_of_three_categories():
+    """With negligible noise the mean is that of the posterior."""
     release = gaussian_mechanism("gaussian-tight", (1, 2, 3), 10, 2, 1e9)
     draws = release.sample(np.random.default_rng(9), (5, 0, 5), size=5_000)
-    for cell, expected in enumerate((6 / 16, 2 / 16, 8 / 16)):
-        assert_mean_within(draws[:, cell], expected)
+    for j, expected in enumerate((6 / 16, 2 / 16, 8 / 16)):
+        assert_mean_within(draws[:, j], expected)
 
 
 @pytest.mark.parametrize(
@@ -235,11 +235,11 @@ def test_draws_of_more_cells():
         (lambda: gaussian_mechanism("gaussian", (1, 1), 0, 2, 1.0), "n must be an integer >= 1"),
         (lambda: gaussian_mechanism("gaussian", (1, 1), 5, 0.9, 1.0), "order must be a finite number >= 1"),
         (lambda: gaussian_mechanism("gaussian", (1, 1), 5, 2, 0.0), "epsilon must be a finite number > 0"),
-        (lambda: gaussian_mechanism("gaussian", (1, 1), 5, 2, 1.0).posterior_kl(6), "successes must be a whole number"),
+        (lambda: gaussian_mechanism("gaussian", (1, 1), 5, 2, 1.0).posterior_kl(6), "successes must be an integer"),
         (lambda: gaussian_mechanism("gaussian", (1, 1), 5, 2, 1.0).successes_distribution(2.5), "from 0 to 5, got 2.5"),
         (
             lambda: gaussian_mechanism("gaussian", (1, 1, 1), 5, 2, 1.0).successes_distribution(2),
-            "prior must have 2 cells",
+            "prior must have 2 categories",
         ),
         (
             lambda: gaussian_mechanism("gaussian", (1, 1), 5, 2, 1.0).sample(np.random.default_rng(1), (1, 1), 3),
@@ -247,6 +247,6 @@ def test_draws_of_more_cells():
         ),
     ],
 )
-def test_bad_arguments_are_refused(call, message):
+def test_invalid_arguments_raise(call, message):
     with pytest.raises(ValueError, match=message):
         call()

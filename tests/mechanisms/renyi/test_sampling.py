@@ -1,4 +1,4 @@
-"""What posterior sampling spends, against brute force over all data sets; coefficients that are as large as allowed."""
+"""Tests of Rényi posterior sampling: divergences by enumeration of data sets, calibrated coefficients."""
 
 import itertools
 import math
@@ -20,7 +20,7 @@ TUNABLE = [name for name in RENYI_SAMPLERS if name != "direct"]
 
 
 def plain_renyi(a, b, order):
-    """Log gammas as printed in textbooks; inf where the mixed parameters are no distribution's, or Q's are not."""
+    """Return the divergence by its formula with log gammas; inf if the mixed parameters or those of Q are not > 0."""
     a, b = np.asarray(a), np.asarray(b)
     mixed = order * a + (1 - order) * b
     if mixed.min() <= 1e-12 or b.min() <= 0:
@@ -33,7 +33,7 @@ def plain_renyi(a, b, order):
 
 
 def plain_posterior(name, prior, coefficient, counts):
-    """Follow the three algorithms as P3 prints them."""
+    """Return the posterior parameters of the three algorithms as printed in P3."""
     prior, counts = np.asarray(prior), np.asarray(counts)
     return {
         "direct": prior + counts,
@@ -61,27 +61,29 @@ def brute_force(name, prior, n, coefficient, order, public=0):
 @pytest.mark.parametrize("n", [1, 2, 5])
 @pytest.mark.parametrize(("name", "coefficient"), [("direct", 1.0), ("diffused", 0.37), ("concentrated", 0.37)])
 @pytest.mark.parametrize("order", [1.2, 1.5, 3.0])
-def test_the_supremum_by_brute_force(prior, n, name, coefficient, order):
-    """162 cases; in none does another number of shared records or another pair of cells give more."""
+def test_supremum_equals_enumeration(prior, n, name, coefficient, order):
+    """The enumeration covers all numbers of shared records and all pairs of categories."""
     found = renyi_sampler(name, prior, n, coefficient).renyi_epsilon(order)
     assert found == pytest.approx(brute_force(name, prior, n, coefficient, order), rel=1e-8)
 
 
 @pytest.mark.parametrize("n", [3, 30])
-def test_the_supremum_of_two_cells_depends_on_n(n):
-    """Where both ends matter: a rule that ignores the other records would be 5 % off or more."""
+def test_supremum_of_two_categories_depends_on_n(n):
+    """A rule that ignores the shared records would have an error of at least 5 %."""
     mechanism = renyi_sampler("direct", (2.0, 2.0), n, 1.0)
     expected = brute_force("direct", (2.0, 2.0), n, 1.0, 2.0)
     assert mechanism.renyi_epsilon(2.0) == pytest.approx(expected, rel=1e-10)
-    crowded = renyi_sampler("direct", (2.0, 2.0, 1e9), n, 1.0).renyi_epsilon(2.0)  # as if they lay elsewhere
-    assert crowded > 1.05 * expected
+    elsewhere = renyi_sampler("direct", (2.0, 2.0, 1e9), n, 1.0).renyi_epsilon(
+        2.0
+    )  # shared records in a third category
+    assert elsewhere > 1.05 * expected
 
 
 @pytest.mark.parametrize("name", ["diffused", "concentrated"])
 @pytest.mark.parametrize(("prior", "public"), [((0.4, 3.0), (5, 0)), ((0.6, 2.0, 1.0), (0, 3, 7))])
 @pytest.mark.parametrize("n", [1, 4])
-def test_public_records_by_brute_force(name, prior, public, n):
-    """Only the private records change; the public ones are part of every posterior."""
+def test_supremum_with_public_records_equals_enumeration(name, prior, public, n):
+    """Neighbours differ in private records; public records are part of every posterior."""
     for order in (1.3, 2.0):
         mechanism = renyi_sampler(name, prior, n, 0.6, public)
         expected = brute_force(name, prior, n, 0.6, order, np.array(public))
@@ -96,24 +98,24 @@ def test_public_records_by_brute_force(name, prior, public, n):
 
 
 def published_corners(prior, n, order):
-    """P3's Corollary 2 for r = 1: P with all records in one cell, Q one record away in any direction.
+    """Return the largest divergence of P3's Corollary 2 for r = 1, for all Q and for the Q that are posteriors.
 
-    Returns the largest divergence, and the largest among the Q that are posteriors.
+    P has all records in one category, and Q is one record away in any direction.
     """
-    cells, found = np.eye(len(prior)), []
+    units, found = np.eye(len(prior)), []
     for corner, i, j in itertools.product(range(len(prior)), repeat=3):
         if i != j:
-            p = np.array(prior) + n * cells[corner]
-            found.append((plain_renyi(p, p - cells[i] + cells[j], order), i == corner))
+            p = np.array(prior) + n * units[corner]
+            found.append((plain_renyi(p, p - units[i] + units[j], order), i == corner))
     return max(value for value, _ in found), max(value for value, inside in found if inside)
 
 
 @pytest.mark.parametrize("order", [1.1, 2.0, 4.5])
 @pytest.mark.parametrize("prior", [(6.0, 12.0), (5.0, 5.0), (6.0, 12.0, 8.0)])
-def test_published_corners_leave_the_set_of_posteriors(prior, order):
-    """They bound the supremum: attained at two cells from order 2 on, not below, nor at three cells.
+def test_published_corners_bound_the_supremum(prior, order):
+    """The bound from all corners is attained for two categories and orders ≥ 2, and loose otherwise.
 
-    At three cells one cannot do with those corners that are posteriors, either.
+    For three categories the corners that are posteriors do not attain the supremum, either.
     """
     bound, inside = published_corners(prior, 100, order)
     exact = renyi_sampler("direct", prior, 100, 1.0).renyi_epsilon(order)
@@ -126,8 +128,8 @@ def test_published_corners_leave_the_set_of_posteriors(prior, order):
 
 @pytest.mark.parametrize("order", [1.2, 1.4])
 @pytest.mark.parametrize("prior", [(0.5, 3.0), (0.5, 3.0, 3.0)])
-def test_published_corners_are_infinite_where_the_supremum_is_not(prior, order):
-    """An α ≤ r: one corner is no distribution at all."""
+def test_published_corners_are_infinite_for_finite_supremum(prior, order):
+    """With α ≤ r, one corner is not a valid parameter."""
     assert published_corners(prior, 6, order)[0] == math.inf
     exact = renyi_sampler("direct", prior, 6, 1.0).renyi_epsilon(order)
     assert exact == pytest.approx(brute_force("direct", prior, 6, 1.0, order), rel=1e-10)
@@ -135,7 +137,7 @@ def test_published_corners_are_infinite_where_the_supremum_is_not(prior, order):
 
 
 def test_reference_values():
-    """P3's prior η₀ = (6, 18), which is Beta(6, 12), and 100 records."""
+    """Compare with values for the prior η₀ = (6, 18) of P3, which is Beta(6, 12), and 100 records."""
     direct = renyi_sampler("direct", (6, 12), 100, 1.0)
     assert [direct.renyi_epsilon(order) for order in (2, 5, 6.9)] == pytest.approx(
         [0.19129, 0.617111, 1.392636], abs=5e-6
@@ -160,14 +162,14 @@ def test_critical_order(name, coefficient, prior, n):
 
 
 def exact_supremum(name, prior, n, coefficient, order):
-    """Return the supremum over the pairs that can attain it, in 60 digits, for the very doubles that are given."""
+    """Return the supremum over the pairs that can attain it, in 60 digits, at the exact values of the doubles."""
     with mpmath.workdps(60):
         lam, coefficient = mpmath.mpf(order), mpmath.mpf(coefficient)
         start = sorted(mpmath.mpf(each) / (coefficient if name == "concentrated" else 1) for each in prior)
         step = mpmath.mpf(1) if name == "concentrated" else coefficient
         shared = (n - 1) * step if len(prior) == 2 else 0
 
-        def cell(x, end, mixed):
+        def term(x, end, mixed):
             if mixed <= 0:
                 return mpmath.inf
             if order == 1:
@@ -175,7 +177,7 @@ def exact_supremum(name, prior, n, coefficient, order):
             return (mpmath.loggamma(mixed) - lam * mpmath.loggamma(end)) / (lam - 1) + mpmath.loggamma(x)
 
         return max(
-            cell(x, x + step, x + lam * step) + cell(y + step, y, y - (lam - 1) * step)
+            term(x, x + step, x + lam * step) + term(y + step, y, y - (lam - 1) * step)
             for i, j in ((0, 1), (1, 0))
             for x, y in ((start[i] + shared, start[j]), (start[i], start[j] + shared))
         )
@@ -185,8 +187,8 @@ def exact_supremum(name, prior, n, coefficient, order):
 @pytest.mark.parametrize("prior", PRIORS)
 @pytest.mark.parametrize("order", [1.0, 2.0, 15.0])
 @pytest.mark.parametrize("log_epsilon", [-30.0, -15.0, -4.0, -1.0, 2.0])
-def test_calibration_is_as_large_as_allowed(name, prior, order, log_epsilon):
-    """Never above the target, in 60 digits; a coefficient that is larger by a part of 1e-11 is."""
+def test_calibrated_coefficient_is_largest_within_target(name, prior, order, log_epsilon):
+    """In 60 digits the divergence is at most the target, and above it for a coefficient larger by a relative 1e-11."""
     target = math.exp(log_epsilon)
     mechanism = calibrate_renyi(name, prior, 20, order, target)
     assert 0 < mechanism.coefficient <= 1
@@ -204,14 +206,14 @@ def test_calibration_is_as_large_as_allowed(name, prior, order, log_epsilon):
     st.floats(1, 20),
     st.floats(0.01, 0.99),
 )
-def test_what_is_spent_grows_with_the_coefficient_and_the_order(name, prior, n, order, coefficient):
+def test_divergence_increases_with_coefficient_and_order(name, prior, n, order, coefficient):
     low, high = (renyi_sampler(name, prior, n, c) for c in (coefficient, min(1.0, 1.01 * coefficient)))
     assert low.renyi_epsilon(order) < high.renyi_epsilon(order) or high.renyi_epsilon(order) == math.inf
     assert low.renyi_epsilon(order) <= low.renyi_epsilon(order + 0.1)
 
 
 @pytest.mark.parametrize("name", RENYI_SAMPLERS)
-def test_a_generous_target_leaves_the_posterior_as_it_is(name):
+def test_large_target_leaves_posterior_unchanged(name):
     mechanism = calibrate_renyi(name, (6, 12), 100, 2, 0.1913)
     assert mechanism.coefficient == 1.0
     np.testing.assert_array_equal(mechanism.posterior([38, 62]), [44, 74])
@@ -221,33 +223,33 @@ def test_a_generous_target_leaves_the_posterior_as_it_is(name):
 @pytest.mark.parametrize(
     ("order", "epsilon", "reached"), [(2, 0.19, "0.19129 at order 2"), (7, 50.0, "inf at order 7")]
 )
-def test_direct_sampling_has_nothing_to_tune(order, epsilon, reached):
+def test_direct_sampling_below_its_divergence_raises(order, epsilon, reached):
     with pytest.raises(ValueError, match=f"epsilon must be >= {reached} for direct.*at orders below 7 only"):
         calibrate_renyi("direct", (6, 12), 100, order, epsilon)
 
 
 @pytest.mark.parametrize("name", RENYI_SAMPLERS)
-def test_draws_have_the_distribution_of_the_posterior(name):
-    """Their mean, and that of their squares, by the Dirichlet distribution's moments."""
+def test_draws_have_posterior_moments(name):
+    """Compare the means of draws and squared draws with Dirichlet moments."""
     mechanism = renyi_sampler(name, (1.0, 2.0, 0.5), 10, 1.0 if name == "direct" else 0.3)
     draws = mechanism.sample(np.random.default_rng(5), [2, 3, 5], size=20_000)
     assert draws.shape == (20_000, 3)
     parameters = plain_posterior(name, (1.0, 2.0, 0.5), mechanism.coefficient, (2, 3, 5))
     total = parameters.sum()
-    for cell, a in enumerate(parameters):
-        assert_mean_within(draws[:, cell], a / total)
-        assert_mean_within(draws[:, cell] ** 2, a * (a + 1) / (total * (total + 1)))
+    for j, a in enumerate(parameters):
+        assert_mean_within(draws[:, j], a / total)
+        assert_mean_within(draws[:, j] ** 2, a * (a + 1) / (total * (total + 1)))
     with pytest.raises(AssertionError, match="is not within"):
         assert_mean_within(draws[:, 0], 1.05 * parameters[0] / total)
 
 
-def test_posteriors_of_many_counts_at_once():
+def test_posterior_broadcasts_over_counts():
     mechanism = renyi_sampler("diffused", (1.0, 2.0), 4, 0.5)
     np.testing.assert_allclose(mechanism.posterior([[[0, 4]], [[3, 1]]]), [[[1.0, 4.0]], [[2.5, 2.5]]])
 
 
 @pytest.mark.parametrize("counts", [[1, 2, 1], [5, -1], [1.5, 2.5], [2, 1], [np.nan, 4], 4])
-def test_bad_counts_are_refused(counts):
+def test_invalid_counts_raise(counts):
     with pytest.raises(ValueError, match="counts must"):
         renyi_sampler("diffused", (1.0, 2.0), 4, 0.5).posterior(counts)
 
@@ -263,12 +265,12 @@ def test_bad_counts_are_refused(counts):
         (("concentrated", (1, 1), 5, 1.1), r"coefficient must be in \(0, 1\], got 1.1"),
         (("concentrated", (1, 1), 5, math.nan), r"coefficient must be in \(0, 1\], got nan"),
         (("direct", (1, 1), 5, 0.5), "coefficient must be 1 for direct, got 0.5"),
-        (("diffused", (1, 1), 5, 0.5, (1, 2, 3)), "public_counts must be 2 whole numbers"),
-        (("diffused", (1, 1), 5, 0.5, (1, -2)), "public_counts must be 2 whole numbers"),
-        (("diffused", (1, 1), 5, 0.5, (1, 0.5)), "public_counts must be 2 whole numbers"),
+        (("diffused", (1, 1), 5, 0.5, (1, 2, 3)), "public_counts must be 2 integers"),
+        (("diffused", (1, 1), 5, 0.5, (1, -2)), "public_counts must be 2 integers"),
+        (("diffused", (1, 1), 5, 0.5, (1, 0.5)), "public_counts must be 2 integers"),
     ],
 )
-def test_bad_mechanisms_are_refused(arguments, message):
+def test_invalid_mechanisms_raise(arguments, message):
     with pytest.raises(ValueError, match=message):
         renyi_sampler(*arguments)
 
@@ -281,7 +283,7 @@ def test_bad_mechanisms_are_refused(arguments, message):
         (2.0, 0.0, "epsilon must be a finite number > 0, got 0.0"),
     ],
 )
-def test_bad_targets_are_refused(order, epsilon, message):
+def test_invalid_targets_raise(order, epsilon, message):
     with pytest.raises(ValueError, match=message):
         calibrate_renyi("diffused", (6, 12), 100, order, epsilon)
     if order < 1:

@@ -139,9 +139,9 @@ def test_abalone_data():
     ("words", "message"),
     [
         (("epsilon=0",), "epsilon must be a finite number > 0"),
-        (("least_probability=1",), "p*, the least probability, must be in (0, 1)"),
-        (("partition_size=0",), "size must be a whole number in [1, n = 100000]"),
-        (("partition_size=200000",), "size must be a whole number in [1, n = 100000]"),
+        (("least_probability=1",), "least_probability must be in (0, 1)"),
+        (("partition_size=0",), "size must be an integer in [1, n = 100000]"),
+        (("partition_size=200000",), "size must be an integer in [1, n = 100000]"),
         (("partition_size=1",), "partition_size must be >= the number of coefficients, 2, got 1"),
         (("n=0",), "n must be an integer >= 1"),
         (("error_std=0",), "error_std must be > 0"),

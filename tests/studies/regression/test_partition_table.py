@@ -210,11 +210,11 @@ BAD = {
         "quantile",
         "--theta",
         "1.5",
-    ): "theta, the share of values to hold, must be in (0, 1], got 1.5",
+    ): "theta, the share of values, must be in (0, 1], got 1.5",
     (*AT, *CUTOFFS, "--mu", "2"): "mu must be omitted with cutoffs, got 2.0",
     (*AT, *CUTOFFS, "--theta", "0.5"): "theta must be omitted with cutoffs, got 0.5",
     (*AT, *QUANTILES, "--theta", "0.5"): "theta must be omitted with quantile-centred, got 0.5",
-    (*AT, *CUTOFFS, "--partitions", "0"): "n_partitions must be a whole number >= 1, got 0",
+    (*AT, *CUTOFFS, "--partitions", "0"): "n_partitions must be an integer >= 1, got 0",
     (
         *AT,
         *CUTOFFS,
@@ -228,7 +228,7 @@ BAD = {
         "3005",
         "--prior",
         "conjugate",
-    ): "n_partitions must be a whole number in [1, n = 3004]",
+    ): "n_partitions must be an integer in [1, n = 3004]",
     (*AT, *CUTOFFS, "--coefficient", "c"): "unknown coefficient 'c'; Allowed: intercept, a, b",
     (*AT, *CUTOFFS, "--coefficient", "intercept", "--no-intercept"): "unknown coefficient 'intercept'",
     (*AT, *CUTOFFS, "--features", "b"): "unknown coefficient 'a'",
@@ -265,8 +265,8 @@ def test_invalid_tables_raise(tmp_path):
     missing = FRAME.copy()
     missing.loc[[17, 400], "b"] = [np.nan, np.inf]
     assert "got 2 that are not, the first in row 18 (counted from 1)" in error_of(missing, tmp_path)
-    assert "none is a combination of the others" in error_of(FRAME.assign(b=3 * FRAME["a"] - 1), tmp_path)
-    assert "none is a combination of the others" in error_of(FRAME.assign(b=1.0), tmp_path)
+    assert "linearly independent columns" in error_of(FRAME.assign(b=3 * FRAME["a"] - 1), tmp_path)
+    assert "linearly independent columns" in error_of(FRAME.assign(b=1.0), tmp_path)
     assert "must not have a column intercept" in error_of(FRAME.assign(intercept=1.0), tmp_path)
     assert "more rows than coefficients" in error_of(FRAME, tmp_path, n_partitions=1001, prior="flat")
     found = release_table(str(tmp_path / "t.parquet"), replace(REQUEST, n_partitions=3000, prior="conjugate"))
