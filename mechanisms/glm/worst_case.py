@@ -13,8 +13,8 @@ the mode and h the Hessian.
 The ratio to the bound is sin²φ·σ(cW·cos φ)². As β → 0, W grows, φ tends to a right angle, and the ratio to 1. This
 holds at every κ, as the marginal along the second axis then tends to N(±c·sin φ·ρ/κ, 1/κ).
 
-**In one dimension it is not tight.** Slopes differ by |sσ(−sw) − s′σ(−s′w)|, at most c times σ(cw) + m/(cw), for the records
-−c and (1 + m)/w. The maximum of this factor is 1.05163 at cw = 4.0316, so no divergence exceeds
+**In one dimension it is not tight.** Slopes differ by |sσ(−sw) − s′σ(−s′w)|, at most c times σ(cw) + m/(cw), for the
+records −c and (1 + m)/w. The maximum of this factor is 1.05163 at cw = 4.0316, so no divergence exceeds
 1.05163²/4 = 0.27648 of the bound. The shared records contribute κ·vσ(v) to the Hessian, so this value is approached
 with small norms, v → 0.
 

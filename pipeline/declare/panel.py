@@ -290,9 +290,8 @@ class Panel:
             "method_order": [method.name for method in self.methods],
             "dims": [axis.name for axis in (*self.factors, *self.method_axes)],
             "stream_keys": {
-                thing.name: thing.stream_key
-                for thing in (*self.factors, *self.method_factors, *self.methods)
-                if thing.stream_key is not None
+                **{f.name: f.stream_key for f in (*self.factors, *self.method_factors) if f.stream_key},
+                **{m.name: m.stream_key for m in self.methods if m.stream_key},
             },
             **{role: {f.name: [_plain(value) for value in f.values] for f in getattr(self, role)} for role in roles},
             "measures": {m.name: {"dims": list(m.dims), "dtype": m.dtype} for m in self.measures},

@@ -97,7 +97,11 @@ def sum_of_quantiles(results: Results) -> str:
         return "The store of partition-quantile, with its panel default at p = 0.5, is missing."
     one = ds.sel(algorithm=name).sel(p=0.5)
     n_partitions = int(ds["n"]) // int(ds["partition_size"])
-    mean, error, slope = float(one["slope_quantile_mean"]), float(one["slope_quantile_mcse"]), str(ds["coefficients"].item())
+    mean, error, slope = (
+        float(one["slope_quantile_mean"]),
+        float(one["slope_quantile_mcse"]),
+        str(ds["coefficients"].item()),
+    )
     return (
         f"{n_partitions} partitions, true slope {slope.split(':')[1]}, p = 0.5: the mean of the partitions' quantiles "
         f"is {mean:.4f} (Monte Carlo standard error {error:.1g}), their sum, as printed, {n_partitions * mean:.2f}."

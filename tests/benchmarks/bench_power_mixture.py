@@ -107,7 +107,8 @@ def main() -> None:
     for case in cases[:1] if SMALLEST else cases:
         f = run(case, "package")
         print(
-            f"  {case.label:32} 1/T {f.inverse_temperature:9.4g}  setup {f.setup:6.3f}  draws {f.draws:6.3f}  mean {f.mean:6.3f}  "
+            f"  {case.label:32} 1/T {f.inverse_temperature:9.4g}  setup {f.setup:6.3f}  draws {f.draws:6.3f}  "
+            f"mean {f.mean:6.3f}  "
             f"peak {f.memory:4.0f} MB  acceptance {f.acceptance:.3f}  E[H] {f.expected:.5g}, {f.drawn:.5g} drawn",
             flush=True,
         )
@@ -118,7 +119,8 @@ def main() -> None:
         n_candidates = count_candidates(sum(case.counts), len(case.counts))
         streaming, mixture = sum(slow[1:4]), sum(fast[1:4])
         print(
-            f"  {case.label:16} {n_candidates:11,} candidates  1/T {slow.inverse_temperature:7.4g}  streaming {streaming:.3f} s  "
+            f"  {case.label:16} {n_candidates:11,} candidates  1/T {slow.inverse_temperature:7.4g}  "
+            f"streaming {streaming:.3f} s  "
             f"mixture {mixture:.3f} s  ratio {streaming / mixture:.1f}",
             flush=True,
         )

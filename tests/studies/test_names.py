@@ -8,14 +8,11 @@ import xarray as xr
 from pipeline.declare.panel import SEL_PARAMETERS
 from studies import STUDIES
 
-PARAMETERS = {
-    name
-    for method in ("sel", "mean", "quantile", "rank")
-    for name in inspect.signature(getattr(xr.Dataset, method)).parameters
-}
+QUERIES = [xr.Dataset.sel, xr.Dataset.mean, xr.Dataset.quantile, xr.Dataset.rank]
+PARAMETERS = {name for method in QUERIES for name in inspect.signature(method).parameters}
 PANELS = {f"{study.name}/{panel.name}": panel for study in STUDIES.values() for panel in study.panels}
 KEPT = {"rank"}
-"""Variable that is named as in the literature on simulation-based calibration, although datasets have a method `rank`."""
+"""Named as in the literature on simulation-based calibration, although datasets have a method `rank`."""
 
 
 def collisions(panel):
