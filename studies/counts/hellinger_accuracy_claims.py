@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from pipeline import Claim, Figure, Finding
+from pipeline import Claim, claim, Figure, Finding, verdict
 from studies.styles import MECHANISM_STYLES
 
 
@@ -35,7 +35,7 @@ def _beats_dimension(panel: str, mechanism: str) -> Any:
         where = [n for n in summary["n"].values.tolist() if bool(ahead.sel(n=n))]
         stored = f"Smaller at stored n = {', '.join(map(str, where))}" if where else "Larger at every stored n"
         holds = all(bool(ahead.sel(n=n)) for n in sizes)
-        return Finding("reproduced" if holds else "not reproduced", f"{stored}. Exact mean distance: {numbers}.")
+        return verdict(holds, f"{stored}. Exact mean distance: {numbers}.")
 
     return check
 
@@ -45,7 +45,7 @@ def _smooth_beats_global(summaries: Mapping[str, xr.Dataset]) -> Finding:
     n_ahead = {name: _ahead(summaries[name], "smooth", "global") for name in panels}
     counts = ", ".join(f"{name}: {int(ahead.sum())} of {ahead.size} sizes" for name, ahead in n_ahead.items())
     holds = all(bool(ahead.all()) for ahead in n_ahead.values())
-    return Finding("reproduced" if holds else "not reproduced", f"Smooth has the smaller mean distance: {counts}.")
+    return verdict(holds, f"Smooth has the smaller mean distance: {counts}.")
 
 
 def _laplace_is_ahead(summaries: Mapping[str, xr.Dataset]) -> Finding:
@@ -57,7 +57,7 @@ def _laplace_is_ahead(summaries: Mapping[str, xr.Dataset]) -> Finding:
     numbers = ", ".join(f"{name}: {float(r.min()):.2f} to {float(r.max()):.2f}" for name, r in ratios.items())
     holds = all(bool((ratio > 1).all()) for ratio in ratios.values())
     return Finding(
-        "corrected" if holds else "reproduced",
+        "corrected" if holds else "holds",
         f"Laplace noise scaled to the sensitivity of the histogram {'has' if holds else 'does not have'} the "
         f"smaller mean distance everywhere. Ratio of mean distances, smooth to laplace: {numbers}.",
     )
@@ -76,7 +76,7 @@ def _ours_ahead(pairs: Mapping[str, tuple[str, tuple[str, ...]]]) -> Any:
                 ratio = expected.sel(mechanism=name) / expected.sel(mechanism=rival)
                 holds &= bool((ratio < 1).all())
                 evidence.append(f"{panel}: {name} to {rival} {_range(ratio)}")
-        return Finding("reproduced" if holds else "not reproduced", f"Ratios of exact means: {'; '.join(evidence)}.")
+        return verdict(holds, f"Ratios of exact means: {'; '.join(evidence)}.")
 
     return check
 
@@ -90,8 +90,7 @@ def _certified(summaries: Mapping[str, xr.Dataset]) -> Finding:
     losses = {name: (s["audited_epsilon"] / s["epsilon"]).values.ravel() for name, s in summaries.items()}
     shares = np.concatenate([loss[np.isfinite(loss)] for loss in losses.values()])
     holds = shares.size > 0 and bool((shares <= 1).all())
-    return Finding(
-        "reproduced" if holds else "not reproduced",
+    return verdict(holds,
         f"{shares.size} calibrations; ratio of audited loss to epsilon from {shares.min():.9f} to {shares.max():.9f}.",
     )
 
@@ -104,8 +103,7 @@ def _draws_agree(summaries: Mapping[str, xr.Dataset]) -> Finding:
         if float(z.max()) >= worst:
             worst, where = float(z.max()), name
     holds = worst <= 5
-    return Finding(
-        "reproduced" if holds else "not reproduced",
+    return verdict(holds,
         f"Largest deviation: {worst:.2f} standard errors (panel {where}) among {points} points; at most 5 are allowed.",
     )
 
@@ -128,96 +126,42 @@ def _list_claims() -> tuple[Claim, ...]:
     cases = (("k2", "smooth", (500,)), ("k3", "smooth-n", (500,)), ("k4", "smooth-n", (500, 600)))
     return (
         *(
-            Claim(
-                f"beats-dimension-{panel}",
-                f"{conclusion} ({panel[1:]} categories{', N = n + 1 as printed' if mechanism == 'smooth-n' else ''}).",
-                "P0, Conclusion",
-                {panel: {"n": sizes, "mechanism": (mechanism, "laplace-dimension"), **_as_published(panel)}},
-                _beats_dimension(panel, mechanism),
-            )
+            claim(f"beats-dimension-{panel}", f"{conclusion} ({panel[1:]} categories{', N = n + 1 as printed' if mechanism == 'smooth-n' else ''}).", paper="P0", place="Conclusion", needs={panel: {"n": sizes, "mechanism": (mechanism, "laplace-dimension"), **_as_published(panel)}})(_beats_dimension(panel, mechanism))
             for panel, mechanism, sizes in cases
         ),
-        Claim(
-            "smooth-beats-global",
-            "Smooth sensitivity gives higher accuracy than global sensitivity.",
-            "P0, Motivation 2",
-            {panel: {"mechanism": ("smooth", "global"), **_as_published(panel)} for panel in ("k2", "k3", "k4")},
-            _smooth_beats_global,
-        ),
-        Claim(
-            "tailored-beats-histogram",
-            "Noise calibrated to the Hellinger distance is more accurate than noise scaled to the l1 norm.",
-            "P0, Motivation 1",
-            {panel: {"mechanism": ("smooth", "laplace"), **_as_published(panel)} for panel in ("k2", "k3", "k4")},
-            _laplace_is_ahead,
-        ),
-        Claim(
-            "exact-beats-noise",
-            "The smooth mechanism, calibrated by an exact audit, is pure DP. It is more accurate than Laplace noise on "
+        claim("smooth-beats-global", "Smooth sensitivity gives higher accuracy than global sensitivity.", paper="P0", place="Motivation 2", needs={panel: {"mechanism": ("smooth", "global"), **_as_published(panel)} for panel in ("k2", "k3", "k4")})(_smooth_beats_global),
+        claim("tailored-beats-histogram", "Noise calibrated to the Hellinger distance is more accurate than noise scaled to the l1 norm.", paper="P0", place="Motivation 1", needs={panel: {"mechanism": ("smooth", "laplace"), **_as_published(panel)} for panel in ("k2", "k3", "k4")})(_laplace_is_ahead),
+        claim("exact-beats-noise", "The smooth mechanism, calibrated by an exact audit, is pure DP. It is more accurate than Laplace noise on "
             "the counts for n >= 200 with 2 categories, and than Laplace and geometric noise for n >= 100 with 3 "
-            "categories.",
-            "this project",
-            {
+            "categories.", kind="addition", needs={
                 panel: {"n": _SIZES[panel], "mechanism": ("smooth-exact", *rivals), **_as_published(panel)}
                 for panel, rivals in (("k2", ("laplace",)), ("k3", ("laplace", "geometric")))
-            },
-            _ours_ahead({"k2": ("smooth-exact", ("laplace",)), "k3": ("smooth-exact", ("laplace", "geometric"))}),
-        ),
-        Claim(
-            "geometric-is-best-at-two-cells",
-            "With 2 categories, geometric noise, which is universally optimal for counts, is more accurate than the "
-            "calibrated Hellinger mechanism.",
-            "Ghosh, Roughgarden & Sundararajan 2012",
-            {"k2": {"n": _SIZES["k2"], "mechanism": ("smooth-exact", "geometric"), **_as_published("k2")}},
-            _ours_ahead({"k2": ("geometric", ("smooth-exact",))}),
-        ),
-        Claim(
-            "bound-beats-published",
-            "The varying mechanism, calibrated by a sharper bound, is pure DP. It is more accurate than the published "
+            })(_ours_ahead({"k2": ("smooth-exact", ("laplace",)), "k3": ("smooth-exact", ("laplace", "geometric"))})),
+        claim("geometric-is-best-at-two-cells", "With 2 categories, geometric noise, which is universally optimal for counts, is more accurate than the "
+            "calibrated Hellinger mechanism.", place="Ghosh, Roughgarden & Sundararajan 2012", kind="addition", needs={"k2": {"n": _SIZES["k2"], "mechanism": ("smooth-exact", "geometric"), **_as_published("k2")}})(_ours_ahead({"k2": ("geometric", ("smooth-exact",))})),
+        claim("bound-beats-published", "The varying mechanism, calibrated by a sharper bound, is pure DP. It is more accurate than the published "
             "mechanism at every size with 4 categories, where no exact audit is possible, and more accurate than "
-            "Laplace noise on real data.",
-            "this project",
-            {
+            "Laplace noise on real data.", kind="addition", needs={
                 "k4": {
                     "n": _SIZES["k4"],
                     "mechanism": ("varying-bound", "smooth", "smooth-n"),
                     **_as_published("k4"),
                 },
                 "abalone": {"mechanism": ("varying-bound", "smooth", "laplace"), **_as_published("abalone")},
-            },
-            _ours_ahead(
+            })(_ours_ahead(
                 {
                     "k4": ("varying-bound", ("smooth", "smooth-n")),
                     "abalone": ("varying-bound", ("smooth", "laplace")),
                 }
-            ),
-        ),
-        Claim(
-            "bound-is-behind",
-            "The varying mechanism calibrated by the bound is less accurate than Laplace noise with 2 categories, and "
+            )),
+        claim("bound-is-behind", "The varying mechanism calibrated by the bound is less accurate than Laplace noise with 2 categories, and "
             "less accurate with 4 categories than the exponential mechanism on the Hamming distance, which can be "
-            "calibrated exactly at every size.",
-            "this project",
-            {
+            "calibrated exactly at every size.", kind="addition", needs={
                 "k2": {"n": _SIZES["k2"], "mechanism": ("varying-bound", "laplace"), **_as_published("k2")},
                 "k4": {"n": _SIZES["k4"], "mechanism": ("varying-bound", "hamming-exact"), **_as_published("k4")},
-            },
-            _ours_ahead({"k2": ("laplace", ("varying-bound",)), "k4": ("hamming-exact", ("varying-bound",))}),
-        ),
-        Claim(
-            "certified",
-            "The audited privacy loss of every calibrated mechanism is at most epsilon.",
-            "this project",
-            {},
-            _certified,
-        ),
-        Claim(
-            "draws-agree",
-            "The mean distance of the draws equals its exact expectation within 5 Monte Carlo standard errors.",
-            "check of this study",
-            {},
-            _draws_agree,
-        ),
+            })(_ours_ahead({"k2": ("laplace", ("varying-bound",)), "k4": ("hamming-exact", ("varying-bound",))})),
+        claim("certified", "The audited privacy loss of every calibrated mechanism is at most epsilon.", kind="addition", needs={})(_certified),
+        claim("draws-agree", "The mean distance of the draws equals its exact expectation within 5 Monte Carlo standard errors.", kind="self-check", needs={})(_draws_agree),
     )
 
 

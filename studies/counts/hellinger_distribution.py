@@ -19,7 +19,7 @@ import xarray as xr
 
 from mechanisms import MECHANISMS, balanced_counts, enumerate_candidates, hellinger, posterior, validate
 from mechanisms.counts.candidates import require_enumerable
-from pipeline import Claim, Factor, Figure, Finding, Measure, Method, Panel, Streams, Study
+from pipeline import Claim, claim, Factor, Figure, Finding, Measure, Method, Panel, Streams, Study, verdict
 from studies.styles import MECHANISM_STYLES
 
 _NAMES = (
@@ -139,8 +139,7 @@ def _probabilities_add_up(summaries: Mapping[str, xr.Dataset]) -> Finding:
         n_distributions += int(mean.count())
         n_outside += int(((mean < low - 1e-12) | (mean > high + 1e-12)).sum())
     holds = worst <= 1e-12 and not n_outside
-    return Finding(
-        "reproduced" if holds else "not reproduced",
+    return verdict(holds,
         f"{n_distributions} distributions: probabilities sum to 1 within {worst:.0e}; {n_outside} exact means are "
         "outside the range given by the bins.",
     )
@@ -194,17 +193,17 @@ def _claim_ahead(
         nearer, dominates, evidence = _compare({name: summaries[name] for name in needs}, first, second, n_above)
         if nearer and not dominates:
             return Finding("corrected", f"Only the mean is smaller. {evidence}.")
-        return Finding("reproduced" if nearer else "not reproduced", f"{evidence}.")
+        return verdict(nearer, f"{evidence}.")
 
     needs = {f"k{k}": {**_as_published(k, first, second), **({"n": (500,)} if n_above else {})} for k in ks}
-    return Claim(name, statement, source, needs, check)
+    return claim(name, statement, **source, needs=needs)(check)
 
 
 def _histogram_is_ahead(summaries: Mapping[str, xr.Dataset]) -> Finding:
     nearer, _, evidence = _compare(summaries, "laplace", "smooth", 0)
     has = "has" if nearer else "does not have"
     return Finding(
-        "corrected" if nearer else "reproduced",
+        "corrected" if nearer else "holds",
         f"Laplace noise scaled to the sensitivity of the histogram {has} the smaller mean distance everywhere. "
         f"{evidence}.",
     )
@@ -241,20 +240,8 @@ _CLAIMS = (
         "global",
         (2, 3),
     ),
-    Claim(
-        "ahead-of-histogram",
-        "Noise calibrated to the Hellinger distance is more accurate than noise scaled to the l1 norm.",
-        "P0, Motivation 1",
-        {f"k{k}": _as_published(k, "smooth", "laplace") for k in (2, 3)},
-        _histogram_is_ahead,
-    ),
-    Claim(
-        "distributions-are-whole",
-        "The probabilities of the bins sum to 1 and are consistent with the exact mean distance.",
-        "check of this study",
-        {},
-        _probabilities_add_up,
-    ),
+    claim("ahead-of-histogram", "Noise calibrated to the Hellinger distance is more accurate than noise scaled to the l1 norm.", paper="P0", place="Motivation 1", needs={f"k{k}": _as_published(k, "smooth", "laplace") for k in (2, 3)})(_histogram_is_ahead),
+    claim("distributions-are-whole", "The probabilities of the bins sum to 1 and are consistent with the exact mean distance.", kind="self-check", needs={})(_probabilities_add_up),
 )
 
 

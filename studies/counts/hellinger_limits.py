@@ -24,7 +24,7 @@ import xarray as xr
 
 from mechanisms import MECHANISMS, balanced_counts, enumerate_candidates
 from mechanisms.counts.optimal import require_solvable
-from pipeline import Claim, Factor, Figure, Finding, Measure, Method, Panel, Streams, Study
+from pipeline import Claim, claim, Factor, Figure, Finding, Measure, Method, Panel, Streams, Study, verdict
 from pipeline.declare.study import Verdict
 from studies.styles import MECHANISM_STYLES
 
@@ -128,8 +128,7 @@ def _none_is_better(summaries: Mapping[str, xr.Dataset]) -> Finding:
         n_below += int((ratio < 1 - _ROUNDING).sum())
         n, name, least = min(_nearest(ratio), key=lambda each: each[2])
         evidence.append(f"{panel}: at least {least:.4f} ({name}, n = {n})")
-    return Finding(
-        "not reproduced" if n_below else "reproduced",
+    return verdict(not n_below,
         f"{n_below} exceptions. Ratio of the worst case to that of optimal: {'; '.join(evidence)}.",
     )
 
@@ -137,8 +136,8 @@ def _none_is_better(summaries: Mapping[str, xr.Dataset]) -> Finding:
 def _everywhere(n_true: int, n_all: int) -> Verdict:
     """Return the verdict on a claim that holds in `n_true` of `n_all` cells: "corrected" if it holds in some."""
     if n_true == n_all:
-        return "reproduced"
-    return "corrected" if n_true else "not reproduced"
+        return "holds"
+    return "corrected" if n_true else "does not hold"
 
 
 def _nearest(ratio: xr.DataArray) -> list[tuple[int, str, float]]:
@@ -193,29 +192,11 @@ def _tailored_is_nearer(summaries: Mapping[str, xr.Dataset]) -> Finding:
 
 
 _CLAIMS = (
-    Claim(
-        "none-is-better",
-        "No private release of counts has a smaller worst-case distance than the solution of the linear program.",
-        "check of this study",
-        {panel: {"mechanism": ("optimal",)} for panel in ("k2", "k3", "k4")},
-        _none_is_better,
-    ),
-    Claim(
-        "geometric-is-nearest",
-        "With two categories, geometric noise has the smallest worst case of all mechanisms other than the optimum; it "
-        "is optimal up to post-processing of its output.",
-        "Ghosh, Roughgarden & Sundararajan 2012; Gupte & Sundararajan 2010 for the worst case",
-        {"k2": {"mechanism": ("optimal", "geometric"), "prior": ("1:1",)}},
-        _geometric_is_nearest,
-    ),
-    Claim(
-        "tailored-is-nearer",
-        "At the worst data set, noise calibrated to the Hellinger distance is more accurate than noise scaled to the "
-        "l1 norm.",
-        "P0, Motivation 1, judged by the worst case",
-        {panel: {"mechanism": ("optimal", "smooth-exact", *_NOISE)} for panel in ("k2", "k3", "k4")},
-        _tailored_is_nearer,
-    ),
+    claim("none-is-better", "No private release of counts has a smaller worst-case distance than the solution of the linear program.", kind="self-check", needs={panel: {"mechanism": ("optimal",)} for panel in ("k2", "k3", "k4")})(_none_is_better),
+    claim("geometric-is-nearest", "With two categories, geometric noise has the smallest worst case of all mechanisms other than the optimum; it "
+        "is optimal up to post-processing of its output.", place="Ghosh, Roughgarden & Sundararajan 2012; Gupte & Sundararajan 2010 for the worst case", kind="addition", needs={"k2": {"mechanism": ("optimal", "geometric"), "prior": ("1:1",)}})(_geometric_is_nearest),
+    claim("tailored-is-nearer", "At the worst data set, noise calibrated to the Hellinger distance is more accurate than noise scaled to the "
+        "l1 norm.", paper="P0", place="Motivation 1, judged by the worst case", needs={panel: {"mechanism": ("optimal", "smooth-exact", *_NOISE)} for panel in ("k2", "k3", "k4")})(_tailored_is_nearer),
 )
 
 

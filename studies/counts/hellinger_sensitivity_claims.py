@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from pipeline import Claim, Figure, Finding
+from pipeline import Claim, claim, Figure, Finding, verdict
 from studies.styles import MECHANISM_STYLES
 
 NAMES = ("local", "varying", "smooth", "global")
@@ -29,7 +29,7 @@ def _largest_at_the_edge(summaries: Mapping[str, xr.Dataset]) -> Finding:
         holds &= local[0] == local[n] == largest and centre < largest / 2
         where = ", ".join(map(str, np.flatnonzero(local == largest)))
         evidence.append(f"n = {n}: maximum {largest:.4f} at x = {where}, {centre:.4f} at the centre")
-    return Finding("reproduced" if holds else "not reproduced", f"Local sensitivity. {'; '.join(evidence)}.")
+    return verdict(holds, f"Local sensitivity. {'; '.join(evidence)}.")
 
 
 def _smooth_below_global(summaries: Mapping[str, xr.Dataset]) -> Finding:
@@ -40,8 +40,7 @@ def _smooth_below_global(summaries: Mapping[str, xr.Dataset]) -> Finding:
         below = np.mean(smooth < largest / 2)
         evidence.append(f"n = {n}: {smooth[n // 2]:.4f} against {largest[n // 2]:.4f}; {below:.0%} of data sets")
     numbers = "; ".join(evidence)
-    return Finding(
-        "reproduced" if holds else "not reproduced",
+    return verdict(holds,
         f"Smooth against global sensitivity at the centre; share of data sets at which smooth is less than half of "
         f"global. {numbers}.",
     )
@@ -55,8 +54,7 @@ def _bounds_in_order(summaries: Mapping[str, xr.Dataset]) -> Finding:
         f"{name} {float((bound <= local * rounding).sum() / local.count()):.1%}"
         for name, bound in (("varying", varying), ("smooth", smooth))
     )
-    return Finding(
-        "not reproduced" if n_out else "reproduced",
+    return verdict(not n_out,
         f"{n_out:,} exceptions among {2 * int(local.count()):,} values. Share of data sets at which the bound equals "
         f"the local sensitivity: {tight}.",
     )
@@ -99,12 +97,12 @@ def _statement_claim(
         evidence = f"{_counterexamples(found)}."
         if not found["n_violations"].any():
             empty = ", ".join(str(size) for size in n.values[found["n_checked"] == 0])
-            return Finding("reproduced", evidence + (f" No comparison at n = {empty}." if empty else ""))
+            return Finding("holds", evidence + (f" No comparison at n = {empty}." if empty else ""))
         kept = statements.sel(statement=holds or printed, n=(n >= from_n) & (odd | (n % 2 == 0)))
         if not when:
-            return Finding("not reproduced", evidence)
+            return Finding("does not hold", evidence)
         if kept["n_violations"].any():
-            return Finding("not reproduced", f"{evidence} It also fails {when}: {_counterexamples(kept)}.")
+            return Finding("does not hold", f"{evidence} It also fails {when}: {_counterexamples(kept)}.")
         return Finding("corrected", f"{evidence} It holds {when}.")
 
     needs: dict[str, tuple[Any, ...]] = {
@@ -112,35 +110,17 @@ def _statement_claim(
         "n": tuple(range(1, 2001)),
         "prior": _UNIT_PRIOR,
     }
-    return Claim(name, f"For the prior Beta(1, 1) and n up to 2,000, {text}", source, {"statements": needs}, check)
+    return claim(name, f"For the prior Beta(1, 1) and n up to 2,000, {text}", **source, needs={"statements": needs})(check)
 
 
 _COMPLETE: dict[str, dict[str, tuple[Any, ...]]] = {
     "beta": {"n": (100,), "successes": tuple(range(101)), "prior": _UNIT_PRIOR}
 }
 CLAIMS = (
-    Claim(
-        "largest-at-the-edge",
-        "The local sensitivity of the Hellinger distance is largest at the edges, x = 0 and x = n, and very low "
-        "away from them.",
-        "P0, Motivation 2",
-        _COMPLETE,
-        _largest_at_the_edge,
-    ),
-    Claim(
-        "smooth-below-global",
-        "The smooth sensitivity is smaller than the global sensitivity.",
-        "P0, Motivation 2",
-        _COMPLETE,
-        _smooth_below_global,
-    ),
-    Claim(
-        "bounds-in-order",
-        "The smooth and the varying sensitivity are between the local and the global sensitivity at every data set.",
-        "check of this study",
-        {"beta": {}},
-        _bounds_in_order,
-    ),
+    claim("largest-at-the-edge", "The local sensitivity of the Hellinger distance is largest at the edges, x = 0 and x = n, and very low "
+        "away from them.", paper="P0", place="Motivation 2", needs=_COMPLETE)(_largest_at_the_edge),
+    claim("smooth-below-global", "The smooth sensitivity is smaller than the global sensitivity.", paper="P0", place="Motivation 2", needs=_COMPLETE)(_smooth_below_global),
+    claim("bounds-in-order", "The smooth and the varying sensitivity are between the local and the global sensitivity at every data set.", kind="self-check", needs={"beta": {}})(_bounds_in_order),
     _statement_claim(
         "statement-1",
         "H(x, x+1) < H(x+1, x+2) for x >= x0, the centre, and the mirrored inequality holds for x <= x0.",

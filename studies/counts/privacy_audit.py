@@ -18,7 +18,7 @@ import xarray as xr
 from mechanisms import MECHANISMS, audit_counts, count_candidates, validate
 from mechanisms.audit import ROUNDING
 from mechanisms.counts.audit import require_auditable
-from pipeline import Claim, Factor, Figure, Finding, Measure, Method, Panel, Streams, Study
+from pipeline import Claim, claim, Factor, Figure, Finding, Measure, Method, Panel, Streams, Study, verdict
 from pipeline.declare.factors import format_value
 
 _LARGEST_PROGRAM = 1_000  # (data set, output) pairs; larger linear programs would dominate the run time
@@ -165,8 +165,7 @@ def _guarantees_hold(summaries: Mapping[str, xr.Dataset]) -> Finding:
         for summary in summaries.values():
             if name in summary["mechanism"].values and _broken(summary, name).any():
                 breaks.append(f"{name}, with loss {_counterexample(summary, name)}")
-    return Finding(
-        "not reproduced" if breaks else "reproduced",
+    return verdict(not breaks,
         f"{n_audits:,} exact audits. "
         + (f"Violated guarantees: {'; '.join(breaks)}. " if breaks else "")
         + f"Largest ratio of loss to epsilon: {', '.join(largest)}.",
@@ -179,15 +178,14 @@ def _smooth_is_pure(summaries: Mapping[str, xr.Dataset]) -> Finding:
     numbers = f"The exact loss is {loss:.4f}, with delta {delta:.2g} at epsilon = 1"
     if loss <= 1.0:
         return Finding("corrected", f"{numbers}: it is {loss:.4f}-DP with delta = 0, well within its budget.")
-    return Finding("reproduced" if delta <= 1e-8 else "not reproduced", f"{numbers}.")
+    return verdict(delta <= 1e-8, f"{numbers}.")
 
 
 def _local_is_not_private(summaries: Mapping[str, xr.Dataset]) -> Finding:
     summary = summaries["binomial"]
     shares = _share(summary).sel(mechanism="local")
     n_broken = int((summary["exact_epsilon"].sel(mechanism="local") > summary["epsilon"] + ROUNDING).sum())
-    return Finding(
-        "reproduced" if n_broken else "not reproduced",
+    return verdict(n_broken,
         f"The loss exceeds epsilon in {n_broken} of {int(shares.count())} audits. "
         f"The largest loss is {_counterexample(summary, 'local')}.",
     )
@@ -198,8 +196,7 @@ def _local_proof(summaries: Mapping[str, xr.Dataset]) -> Finding:
     shares = _share(summary).sel(mechanism="local")
     holds = bool((shares.sel(n=[n for n in shares["n"].values if n >= 4]) > 1).all())
     n_above = int((shares > 1).sum())
-    return Finding(
-        "reproduced" if holds else "not reproduced",
+    return verdict(holds,
         f"The loss exceeds epsilon in {n_above} of {int(shares.count())} audits, n = {int(shares['n'].min())} to "
         f"{int(shares['n'].max())}. The largest loss is {_counterexample(summary, 'local')}. A skewed prior is needed "
         "to show that the mechanism is not private.",
@@ -215,7 +212,7 @@ def _exact_spend_all(summaries: Mapping[str, xr.Dataset]) -> Finding:
             bool(_broken(summary, name).any()) for summary in summaries.values() if name in summary["mechanism"].values
         )
         evidence.append(f"{name} {low:.6f} to {high:.6f} in {sum(int(share.count()) for share in shares)} audits")
-    return Finding("reproduced" if holds else "not reproduced", f"Ratio of loss to epsilon: {'; '.join(evidence)}.")
+    return verdict(holds, f"Ratio of loss to epsilon: {'; '.join(evidence)}.")
 
 
 def _bound_leaves_slack(summaries: Mapping[str, xr.Dataset]) -> Finding:
@@ -226,8 +223,7 @@ def _bound_leaves_slack(summaries: Mapping[str, xr.Dataset]) -> Finding:
         int((share > _share(summary).sel(mechanism="varying") * (1 + 1e-9)).sum())
         for share, summary in zip(shares, summaries.values(), strict=True)
     ]
-    return Finding(
-        "reproduced" if high < 1 else "not reproduced",
+    return verdict(high < 1,
         f"Ratio of loss to epsilon: {low:.3f} to {high:.3f}, largest at {_at(worst)}. The loss of varying-bound "
         f"exceeds that of varying in {sum(ahead)} of {sum(int(share.count()) for share in shares)} audits.",
     )
@@ -242,49 +238,13 @@ _LOCAL_NEEDS: dict[str, dict[str, tuple[Any, ...]]] = {
     }
 }
 _CLAIMS = (
-    Claim(
-        "guarantees-hold",
-        "The exact privacy loss of every private mechanism is within its stated guarantee.",
-        "check of this study",
-        {},
-        _guarantees_hold,
-    ),
-    Claim(
-        "smooth-at-the-published-setting",
-        "The exponential mechanism with smooth sensitivity is (1, 1e-8)-DP for the prior Beta(1, 1) and n = 100.",
-        "P0, Mechanism",
-        {"binomial": {"prior": ("1:1",), "n": (100,), "epsilon": (1.0,), "delta": (1e-8,), "mechanism": ("smooth",)}},
-        _smooth_is_pure,
-    ),
-    Claim(
-        "local-is-not-private",
-        "The exponential mechanism with local sensitivity is not epsilon-DP.",
-        "P1, section 1.2.2",
-        _LOCAL_NEEDS,
-        _local_is_not_private,
-    ),
-    Claim(
-        "local-proof",
-        "The loss of the exponential mechanism with local sensitivity exceeds epsilon at neighbours x, y with "
-        "LS(y) = H(x, y) < LS(x), which exist for the prior Beta(1, 1) and n >= 4.",
-        "P1, proof in section 1.2.2, with the prior of section 2.1",
-        _LOCAL_NEEDS,
-        _local_proof,
-    ),
-    Claim(
-        "calibrated-spend-all",
-        "The exact privacy loss of the exactly calibrated mechanisms equals epsilon and never exceeds it.",
-        "check of this study",
-        {},
-        _exact_spend_all,
-    ),
-    Claim(
-        "bound-leaves-slack",
-        "The loss of varying-bound, which is calibrated by a proved bound, is strictly below epsilon.",
-        "check of this study",
-        {panel.name: {"mechanism": ("varying-bound", "varying")} for panel in _PANELS},
-        _bound_leaves_slack,
-    ),
+    claim("guarantees-hold", "The exact privacy loss of every private mechanism is within its stated guarantee.", kind="self-check", needs={})(_guarantees_hold),
+    claim("smooth-at-the-published-setting", "The exponential mechanism with smooth sensitivity is (1, 1e-8)-DP for the prior Beta(1, 1) and n = 100.", paper="P0", place="Mechanism", needs={"binomial": {"prior": ("1:1",), "n": (100,), "epsilon": (1.0,), "delta": (1e-8,), "mechanism": ("smooth",)}})(_smooth_is_pure),
+    claim("local-is-not-private", "The exponential mechanism with local sensitivity is not epsilon-DP.", paper="P1", place="section 1.2.2", needs=_LOCAL_NEEDS)(_local_is_not_private),
+    claim("local-proof", "The loss of the exponential mechanism with local sensitivity exceeds epsilon at neighbours x, y with "
+        "LS(y) = H(x, y) < LS(x), which exist for the prior Beta(1, 1) and n >= 4.", paper="P1", place="proof in section 1.2.2, with the prior of section 2.1", needs=_LOCAL_NEEDS)(_local_proof),
+    claim("calibrated-spend-all", "The exact privacy loss of the exactly calibrated mechanisms equals epsilon and never exceeds it.", kind="self-check", needs={})(_exact_spend_all),
+    claim("bound-leaves-slack", "The loss of varying-bound, which is calibrated by a proved bound, is strictly below epsilon.", kind="self-check", needs={panel.name: {"mechanism": ("varying-bound", "varying")} for panel in _PANELS})(_bound_leaves_slack),
 )
 
 

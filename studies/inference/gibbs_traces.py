@@ -16,7 +16,7 @@ from mechanisms.inference.gibbs import sample_gibbs
 from mechanisms.inference.noisy_statistics import laplace_scale, release_statistics
 from mechanisms.inference.truncated_gibbs import sample_truncated_gibbs, tabulate_regions
 from mechanisms.privacy import validate_size
-from pipeline import Claim, Factor, Figure, Finding, Measure, Method, Panel, Streams, Study
+from pipeline import Claim, claim, Factor, Figure, Finding, Measure, Method, Panel, Streams, Study, verdict
 
 _N_BURN_IN = 100
 _LARGEST_RHAT = 1.1
@@ -88,8 +88,7 @@ def _converges(summaries: Mapping[str, xr.Dataset]) -> Finding:
         )
         for name, summary in summaries.items()
     }
-    return Finding(
-        "reproduced" if max(rhat.values()) <= _LARGEST_RHAT else "not reproduced",
+    return verdict(max(rhat.values()) <= _LARGEST_RHAT,
         f"Split R-hat of iterations {_N_BURN_IN + 1} to 500 from three starts, "
         f"{'; '.join(f'{name}: {value:.3f}' for name, value in rhat.items())}; at most {_LARGEST_RHAT} is allowed.",
     )
@@ -111,13 +110,7 @@ STUDY = Study(
     ),
     seed=20_181_204,
     claims=(
-        Claim(
-            "forgets-its-start",
-            "The Gibbs samplers reach their stationary distribution within a few hundred iterations.",
-            "P4, appendix",
-            {"binomial": {}, "exponential": {}},
-            _converges,
-        ),
+        claim("forgets-its-start", "The Gibbs samplers reach their stationary distribution within a few hundred iterations.", paper="P4", place="appendix", needs={"binomial": {}, "exponential": {}})(_converges),
     ),
     figures=(
         Figure(

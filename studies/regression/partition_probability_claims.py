@@ -17,7 +17,7 @@ from mechanisms.audit import audit_distributions
 from mechanisms.regression.audit import adversarial_posteriors, probability_distributions
 from mechanisms.regression.partition_probability import partition_probability, score_slope
 from mechanisms.regression.prior import ZellnerPrior
-from pipeline import Claim, Figure, Finding
+from pipeline import Claim, claim, Figure, Finding
 from studies.styles import PARTITION_STYLES
 
 Summaries = Mapping[str, xr.Dataset]
@@ -56,9 +56,9 @@ def _means_agree(family: str) -> Callable[[Summaries], Finding]:
         apart = {name: _gap(summaries, name, n_errors=_DECIDING) > _AGREE for name in names}
         if apart[names[0]] or apart[names[1]]:
             repaired = max(gaps[name] for name in names[2:]) <= _AGREE
-            verdict: Any = "corrected" if repaired else "not reproduced"
+            verdict: Any = "corrected" if repaired else "does not hold"
         else:
-            verdict = "reproduced" if max(gaps[name] for name in names[:2]) <= _AGREE else "undecided"
+            verdict = "holds" if max(gaps[name] for name in names[:2]) <= _AGREE else "undecided"
         listed = "; ".join(f"{name} {gap:.4f}" for name, gap in gaps.items())
         return Finding(
             verdict,
@@ -76,7 +76,7 @@ def _over_then_under(summaries: Summaries) -> Finding:
     holds = bool((mean - error)[low].min() > 0 and (mean + error)[high].max() < 0)
     fails = bool((mean + error)[low].min() < 0 or (mean - error)[high].max() > 0)
     return Finding(
-        "reproduced" if holds else "not reproduced" if fails else "undecided",
+        "holds" if holds else "does not hold" if fails else "undecided",
         f"Mean difference at cutoffs {_cutoffs(one)}: {_listed(mean)}.",
     )
 
@@ -94,9 +94,9 @@ def _corrected_does_not(summaries: Summaries) -> Finding:
     )
     verdict: Any = "undecided"
     if bool((bias - error > _BIAS).any() or (rmse - _DECIDING * spread > _RMSE).any()):
-        verdict = "not reproduced"
+        verdict = "does not hold"
     elif bool((bias <= _BIAS).all() and (rmse <= _RMSE).all()):
-        verdict = "reproduced"
+        verdict = "holds"
     noisy = ", ".join(
         f"{name} {float(_one(summaries, name)['difference_rmse'].sel(cutoff=[-3, 3]).max()):.4f}"
         for name in ("normality", "normality-corrected")
@@ -128,7 +128,7 @@ def _slopes(summaries: Summaries) -> Finding:
         holds &= abs(found - slope) <= _SLOPE
         fails |= abs(found - slope) > _SLOPE + _DECIDING * spread
         lines.append(f"{name} {found:.3f} (expected {slope:.3f}, Monte Carlo standard error {spread:.3f})")
-    verdict: Any = "reproduced" if holds else "not reproduced" if fails else "undecided"
+    verdict: Any = "holds" if holds else "does not hold" if fails else "undecided"
     return Finding(verdict, f"{'; '.join(lines)}; deviations of at most {_SLOPE} are allowed.")
 
 
@@ -144,7 +144,7 @@ def _largest_near_the_truth(summaries: Summaries) -> Finding:
         fails |= bool((far - near > limit).any())
         lines.append(f"{name} {', '.join(f'{float(value):.3f}' for value in sd)}")
     return Finding(
-        "reproduced" if holds else "not reproduced" if fails else "undecided",
+        "holds" if holds else "does not hold" if fails else "undecided",
         f"Standard deviation of the differences at cutoffs {_cutoffs(summaries['default'])}: {'; '.join(lines)}.",
     )
 
@@ -155,7 +155,7 @@ def _no_pattern(summaries: Summaries) -> Finding:
     pattern = bool(np.all(np.abs(mean) > _DECIDING * error)) and mean[0] > 0 > mean[1]
     none = bool(np.all(np.abs(mean) + _DECIDING * error <= _BIAS))
     return Finding(
-        "not reproduced" if pattern else "reproduced" if none else "undecided",
+        "does not hold" if pattern else "holds" if none else "undecided",
         f"Mean difference without noise at cutoffs {_cutoffs(one)}: {_listed(one['difference_mean'])}. Corrected "
         f"method: {_listed(corrected['difference_mean'])}.",
     )
@@ -185,7 +185,7 @@ def _published_noise(summaries: Summaries) -> Finding:
     }
     listed = ", ".join(f"{name} {loss:.6g}" for name, loss in lost.items())
     broken, repaired = (lost[name] > epsilon + 1e-9 for name in ("fisher-published", "fisher"))
-    verdict: Any = "reproduced" if not broken else "not reproduced" if repaired else "corrected"
+    verdict: Any = "holds" if not broken else "does not hold" if repaired else "corrected"
     return Finding(
         verdict,
         f"Exact loss when one of {n_partitions * int(size):,} rows is replaced by the worst case, for epsilon = "
@@ -203,91 +203,43 @@ def _partition_g(summaries: Summaries) -> Finding:
     fails = min(there[name] for name in names) > 0.99
     holds = max(_gap(summaries, name) for name in names) < 0.1
     listed = "; ".join(f"{name} {there[name]:.4f} (g = n: {here[name]:.4f})" for name in ("full", *names))
-    verdict: Any = ("corrected" if holds else "not reproduced") if fails else "reproduced"
+    verdict: Any = ("corrected" if holds else "does not hold") if fails else "holds"
     return Finding(verdict, f"Mean probability at the true slope: {listed}. The correct value is about 1/2.")
 
 
 CLAIMS = (
     *(
-        Claim(
-            f"means-agree-{family}",
-            f"The mean probabilities given all rows, by {method} without noise, and with noise are similar at every "
-            "cutoff.",
-            f"P2, section {section}",
-            _needs(
+        claim(f"means-agree-{family}", f"The mean probabilities given all rows, by {method} without noise, and with noise are similar at every "
+            "cutoff.", **f"P2, section {section}", needs=_needs(
                 "default",
                 "full",
                 *(f"{family}{kind}{noise}" for kind in ("", "-corrected") for noise in ("", "-noiseless")),
-            ),
-            _means_agree(family),
-        )
+            ))(_means_agree(family))
         for family, method, section in (
             ("normality", "the normality method", "3.1.1, Figure 3.1"),
             ("fisher", "the -2 log p method", "3.2.1, Figure 3.3"),
         )
     ),
-    Claim(
-        "normality-over-then-under",
-        "The normality method overestimates probabilities below the true slope and underestimates them above it.",
-        "P2, section 3.1.1, Figure 3.2",
-        _needs("default", "normality-noiseless"),
-        _over_then_under,
-    ),
-    Claim(
-        "corrected-does-not",
-        "The normality method with the factor sqrt(2M) in place of sqrt(M) has bias <= .006 at every cutoff, and RMSE "
-        "<= .02 at 3 sd from the true slope.",
-        "this project",
-        _needs("default", "normality", "normality-corrected", "normality-noiseless", "normality-corrected-noiseless"),
-        _corrected_does_not,
-    ),
-    Claim(
-        "slopes-of-scores",
-        "When the normal score of the posterior probability changes by 1, the score of the normality method changes by "
-        "1/sqrt(2), that of the -2 log p method by .90, and those of the corrected methods by 1.",
-        "this project",
-        _needs(
+    claim("normality-over-then-under", "The normality method overestimates probabilities below the true slope and underestimates them above it.", paper="P2", place="section 3.1.1, Figure 3.2", needs=_needs("default", "normality-noiseless"))(_over_then_under),
+    claim("corrected-does-not", "The normality method with the factor sqrt(2M) in place of sqrt(M) has bias <= .006 at every cutoff, and RMSE "
+        "<= .02 at 3 sd from the true slope.", kind="addition", needs=_needs("default", "normality", "normality-corrected", "normality-noiseless", "normality-corrected-noiseless"))(_corrected_does_not),
+    claim("slopes-of-scores", "When the normal score of the posterior probability changes by 1, the score of the normality method changes by "
+        "1/sqrt(2), that of the -2 log p method by .90, and those of the corrected methods by 1.", kind="addition", needs=_needs(
             "default",
             "full",
             *(f"{name}-noiseless" for name in ("normality", "normality-corrected", "fisher", "fisher-corrected")),
-        ),
-        _slopes,
-    ),
-    Claim(
-        "largest-near-the-truth",
-        "The differences from the probabilities given all rows vary most at cutoffs near the true slope.",
-        "P2, sections 3.1.1 and 3.2.1, Figures 3.2 and 3.4",
-        _needs("default", "normality", "normality-noiseless", "fisher", "fisher-noiseless"),
-        _largest_near_the_truth,
-    ),
-    Claim(
-        "fisher-has-no-pattern",
-        "The -2 log p method has no clear pattern of under- or overestimation.",
-        "P2, section 3.2.1, Figure 3.4",
-        _needs("default", "fisher-noiseless", "fisher-corrected-noiseless"),
-        _no_pattern,
-    ),
-    Claim(
-        "fisher-noise-is-private",
-        "Laplace noise of scale -2 ln p*/(M epsilon) makes the -2 log p method epsilon-differentially private.",
-        "P2, section 3.2",
-        _needs("default", "fisher-published"),
-        _published_noise,
-    ),
-    Claim(
-        "g-is-the-partitions-length",
-        "With g = the number of rows of the partition in Zellner's prior, probabilities from partitions equal those "
-        "given all rows.",
-        "P2, sections 3.1.1 and 3.2.1",
-        {
+        ))(_slopes),
+    claim("largest-near-the-truth", "The differences from the probabilities given all rows vary most at cutoffs near the true slope.", paper="P2", place="sections 3.1.1 and 3.2.1, Figures 3.2 and 3.4", needs=_needs("default", "normality", "normality-noiseless", "fisher", "fisher-noiseless"))(_largest_near_the_truth),
+    claim("fisher-has-no-pattern", "The -2 log p method has no clear pattern of under- or overestimation.", paper="P2", place="section 3.2.1, Figure 3.4", needs=_needs("default", "fisher-noiseless", "fisher-corrected-noiseless"))(_no_pattern),
+    claim("fisher-noise-is-private", "Laplace noise of scale -2 ln p*/(M epsilon) makes the -2 log p method epsilon-differentially private.", paper="P2", place="section 3.2", needs=_needs("default", "fisher-published"))(_published_noise),
+    claim("g-is-the-partitions-length", "With g = the number of rows of the partition in Zellner's prior, probabilities from partitions equal those "
+        "given all rows.", paper="P2", place="sections 3.1.1 and 3.2.1", needs={
             panel: {
                 "cutoff": (0.0,),
                 "algorithm": ("full", "normality-noiseless", "normality-corrected-noiseless", "fisher-noiseless"),
             }
             for panel in ("default", "zellner-partition")
-        },
-        _partition_g,
-    ),
+        })(_partition_g),
 )
 
 

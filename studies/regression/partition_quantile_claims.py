@@ -18,7 +18,7 @@ from mechanisms.audit import ROUNDING, Audit, audit_distributions
 from mechanisms.regression.audit import quantile_distributions, search_distributions
 from mechanisms.regression.partition_quantile import partition_quantile
 from mechanisms.regression.sparse_vector import SparseVector
-from pipeline import Claim, Figure, Finding
+from pipeline import Claim, claim, Figure, Finding, verdict
 from pipeline.declare.factors import format_value
 from studies.styles import PARTITION_STYLES
 
@@ -52,7 +52,7 @@ def _means_agree(summaries: Summaries) -> Finding:
     alike = bool((mean + error <= _ALIKE).all())
     worst = noisy.isel(p=int(mean.argmax("p")))
     return Finding(
-        "not reproduced" if apart else "reproduced" if alike else "undecided",
+        "does not hold" if apart else "holds" if alike else "undecided",
         f"Without noise the means differ from those given all rows by at most {gap:.3f} posterior sd; with noise by "
         f"{float(worst['difference_mean']):.2g} +- {float(worst['difference_mcse']):.2g} at p = "
         f"{format_value(worst['p'].item())}, where the mean is dominated by outliers. Medians with noise differ by at "
@@ -67,7 +67,7 @@ def _no_pattern(summaries: Summaries) -> Finding:
     listed = ", ".join(f"{float(value):+.4f}" for value in mean)
     small = float((np.abs(mean) + _DECIDING * error).max()) <= _NO_PATTERN
     return Finding(
-        "reproduced" if small else "not reproduced" if large else "undecided",
+        "holds" if small else "does not hold" if large else "undecided",
         f"Mean difference in posterior sd at p = {', '.join(map(format_value, one['p'].values.tolist()))}: {listed} "
         f"(Monte Carlo standard error up to {float(error.max()):.4f}; no pattern: at most {_NO_PATTERN}); "
         f"standard deviation {_span(one['difference_sd'], 3)}.",
@@ -79,8 +79,7 @@ def _accurate(method: str) -> Callable[[Summaries], Finding]:
         one = _one(summaries, method)
         error, wide = one["difference_absolute"], one["difference_q75"] - one["difference_q25"]
         capped = float(one["capped_mean"].max())
-        return Finding(
-            "reproduced" if float(error.max()) <= _ACCURATE else "not reproduced",
+        return verdict(float(error.max()) <= _ACCURATE,
             f"Median absolute difference from the quantile given all rows {_span(error)} posterior sd (accurate: at "
             f"most {_ACCURATE:g}), interquartile range {_span(wide)}, 5 and 95 % quantiles down to "
             f"{float(one['difference_q05'].min()):.3g} and up to {float(one['difference_q95'].max()):.3g}. The median "
@@ -106,7 +105,7 @@ def _share(summaries: Summaries) -> Finding:
             f"{_span(plain['difference_absolute'])} posterior sd, without noise "
             f"{_span(noiseless['difference_absolute'], 3)}"
         )
-    return Finding("reproduced" if min(errors) > 3.0 else "not reproduced", f"{'; '.join(lines)}.")
+    return verdict(min(errors) > 3.0, f"{'; '.join(lines)}.")
 
 
 def audit_quantile(epsilon: float, part: float, share: float, n_values: int, doublings: int) -> tuple[Audit, Audit]:
@@ -135,8 +134,7 @@ def _bounds_are_private(summaries: Summaries) -> Finding:
     n_values, doublings = 6, 3
     bounds, both = audit_quantile(epsilon, part, float(ds["share"]), n_values, doublings)
     holds = bounds.epsilon <= part + ROUNDING and both.epsilon <= epsilon + ROUNDING
-    return Finding(
-        "reproduced" if holds else "not reproduced",
+    return verdict(holds,
         f"Exact audits with {n_values} partitions and {doublings} doublings. The loss of the search over all data sets "
         f"is {bounds.epsilon:.4f}, with budget {part:g} ({bounds.witness}). The loss of search and mean together is "
         f"{both.epsilon:.4f}, with budget {epsilon:g}. By proof the search uses at most three quarters of its budget.",
@@ -154,9 +152,9 @@ def _gain(panel: str) -> Callable[[Summaries], Finding]:
         gap, limit = wide["q"] - wide["c"], _DECIDING * np.hypot(error["c"], error["q"])
         verdict: Any = "undecided"
         if bool((gap < -limit).any()):
-            verdict = "not reproduced"
+            verdict = "does not hold"
         elif bool((gap > limit).all()):
-            verdict = "reproduced"
+            verdict = "holds"
         gain = plain["difference_absolute"] / centred["difference_absolute"]
         tails = [float((each["difference_q95"] - each["difference_q05"]).median()) for each in (plain, centred)]
         return Finding(
@@ -170,65 +168,17 @@ def _gain(panel: str) -> Callable[[Summaries], Finding]:
 
 
 CLAIMS = (
-    Claim(
-        "means-agree",
-        "The mean quantiles given all rows, from partitions without noise, and with noise are similar at every p.",
-        "P2, section 4.1, Figure 4.1",
-        _needs("full", "quantile", "quantile-noiseless"),
-        _means_agree,
-    ),
-    Claim(
-        "partitions-have-no-pattern",
-        "Differences between quantiles given all rows and quantiles from partitions have no clear pattern.",
-        "P2, section 4.1, Figure 4.2",
-        _needs("quantile-noiseless"),
-        _no_pattern,
-    ),
-    Claim(
-        "reasonably-accurate",
-        "The differentially private quantiles are reasonably accurate.",
-        "P2, section 4.1, Figure 4.2",
-        _needs("quantile"),
-        _accurate("quantile"),
-    ),
-    Claim(
-        "no-share-helps",
-        "With bounds around 0, quantiles are inaccurate for both shares theta: bounds that contain most quantiles are "
-        "too wide, and bounds that contain half of them clip the others.",
-        "this project",
-        {**_needs("quantile", "quantile-noiseless"), **_needs("quantile", "quantile-noiseless", panel="half-share")},
-        _share,
-    ),
-    Claim(
-        "bounds-are-private",
-        "The privacy loss of the search for bounds is at most epsilon_1, and that of search and mean together at most "
-        "epsilon_1 + epsilon_2.",
-        "P2, chapter 4",
-        _needs("quantile"),
-        _bounds_are_private,
-    ),
-    Claim(
-        "centre-first",
-        "Spending part of the budget on a private centre of the quantiles gives tighter bounds and less noise.",
-        "P2, chapter 5 (future work)",
-        _needs("quantile", "quantile-centred"),
-        _gain("default"),
-    ),
-    Claim(
-        "centre-first-is-accurate",
-        "Quantiles with bounds around a private centre are reasonably accurate.",
-        "this project",
-        _needs("quantile-centred"),
-        _accurate("quantile-centred"),
-    ),
-    Claim(
-        "centre-first-abalone",
-        "Spending part of the budget on a private centre also gives tighter bounds and less noise on real rows "
-        "(abalone).",
-        "check of this study",
-        _needs("quantile", "quantile-centred", panel="abalone"),
-        _gain("abalone"),
-    ),
+    claim("means-agree", "The mean quantiles given all rows, from partitions without noise, and with noise are similar at every p.", paper="P2", place="section 4.1, Figure 4.1", needs=_needs("full", "quantile", "quantile-noiseless"))(_means_agree),
+    claim("partitions-have-no-pattern", "Differences between quantiles given all rows and quantiles from partitions have no clear pattern.", paper="P2", place="section 4.1, Figure 4.2", needs=_needs("quantile-noiseless"))(_no_pattern),
+    claim("reasonably-accurate", "The differentially private quantiles are reasonably accurate.", paper="P2", place="section 4.1, Figure 4.2", needs=_needs("quantile"))(_accurate("quantile")),
+    claim("no-share-helps", "With bounds around 0, quantiles are inaccurate for both shares theta: bounds that contain most quantiles are "
+        "too wide, and bounds that contain half of them clip the others.", kind="addition", needs={**_needs("quantile", "quantile-noiseless"), **_needs("quantile", "quantile-noiseless", panel="half-share")})(_share),
+    claim("bounds-are-private", "The privacy loss of the search for bounds is at most epsilon_1, and that of search and mean together at most "
+        "epsilon_1 + epsilon_2.", paper="P2", place="chapter 4", needs=_needs("quantile"))(_bounds_are_private),
+    claim("centre-first", "Spending part of the budget on a private centre of the quantiles gives tighter bounds and less noise.", paper="P2", place="chapter 5 (future work)", needs=_needs("quantile", "quantile-centred"))(_gain("default")),
+    claim("centre-first-is-accurate", "Quantiles with bounds around a private centre are reasonably accurate.", kind="addition", needs=_needs("quantile-centred"))(_accurate("quantile-centred")),
+    claim("centre-first-abalone", "Spending part of the budget on a private centre also gives tighter bounds and less noise on real rows "
+        "(abalone).", kind="self-check", needs=_needs("quantile", "quantile-centred", panel="abalone"))(_gain("abalone")),
 )
 
 

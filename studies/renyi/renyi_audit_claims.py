@@ -14,7 +14,7 @@ import xarray as xr
 
 from mechanisms import GAUSSIAN_VARIANCES, RENYI_SAMPLERS, pure_renyi
 from mechanisms.glm.worst_case import LARGEST_SHARE_1D
-from pipeline import Claim, Figure, Finding
+from pipeline import Claim, claim, Figure, Finding, verdict
 from pipeline.declare.factors import format_value
 from pipeline.declare.study import Verdict
 
@@ -44,8 +44,7 @@ def _theorems_hold(summaries: Summaries) -> Finding:
         f"{name} {float(shares.sel(mechanism=name).max()):.4f} ({_at(shares.sel(mechanism=name))})"
         for name in ds["mechanism"].values.tolist()
     ]
-    return Finding(
-        "not reproduced" if broken else "reproduced",
+    return verdict(not broken,
         f"{broken} of {int(shares.count())} audits exceed the bound. Largest ratio of divergence to bound, at the "
         f"order or along the linear curve: {'; '.join(largest)}.",
     )
@@ -56,9 +55,9 @@ def _bound_is_tight(summaries: Summaries) -> Finding:
     largest = {d: ds["share"].sel(dimension=d).max(("order", "precision")) for d in (1, 2)}
     top = {d: float(one.max()) for d, one in largest.items()}
     climb = ", ".join(f"{float(one):.5f} at beta = {float(one['beta']):g}" for one in largest[2].sortby("beta", False))
-    verdict: Verdict = "not reproduced"
+    verdict: Verdict = "does not hold"
     if top[2] >= _TIGHT and max(top.values()) <= 1 + _ROUNDING:
-        verdict = "reproduced" if top[1] >= _TIGHT else "corrected"
+        verdict = "holds" if top[1] >= _TIGHT else "corrected"
     return Finding(
         verdict,
         f"Ratio to the bound in two dimensions: {climb}; the bound is tight in the limit of small beta. In one "
@@ -85,7 +84,7 @@ def _links_satisfy(summaries: Summaries) -> Finding:
         )
     logistic = float(excess.sel(link="logistic").max())
     return Finding(
-        "not reproduced" if all(broken) else "corrected" if any(broken) else "reproduced",
+        "does not hold" if all(broken) else "corrected" if any(broken) else "holds",
         f"n·beta = {format_value(ds['precision'].item())}, norms up to 1, one dimension. {'. '.join(evidence)}. "
         f"Logistic: at most {logistic:.4f} times the bound.",
     )
@@ -103,8 +102,7 @@ def _orders_diverge(summaries: Summaries) -> Finding:
         for link, order in (("logistic", 5.0), ("probit", 2.0), ("probit", 5.0), ("cloglog", 1.5))
         for one in [boxed.sel(link=link, order=order)]
     ]
-    return Finding(
-        "reproduced" if holds else "not reproduced",
+    return verdict(holds,
         f"Divergences at n = 1 for weights in growing intervals, up to [-{widest:g}, {widest:g}]: {'; '.join(shown)}. "
         f"They converge in {int((settled & finite).sum())} of {int(finite.sum())} cases below the stated order and "
         f"diverge in {int((~settled & ~finite).sum())} of {int((~finite).sum())} cases at or above it.",
@@ -122,7 +120,7 @@ def _ops_is_conservative(summaries: Summaries) -> Finding:
     top = float(shares.max())
     curve = float((ops["renyi_epsilon"] / ops["stated_epsilon"]).max())
     verdict: Verdict = (
-        "not reproduced" if max(top, curve) > 1 + _ROUNDING else "corrected" if top <= 0.5 else "reproduced"
+        "does not hold" if max(top, curve) > 1 + _ROUNDING else "corrected" if top <= 0.5 else "holds"
     )
     return Finding(
         verdict,
@@ -145,7 +143,7 @@ def _better_than_ops(summaries: Summaries) -> Finding:
     never_worse = ops["stated_epsilon"] <= linear * (1 + 1e-12)
     n_claimed = int(claimed.sum())
     return Finding(
-        "not reproduced" if not published else "reproduced" if int(ahead.sum()) == n_claimed else "corrected",
+        "does not hold" if not published else "holds" if int(ahead.sum()) == n_claimed else "corrected",
         f"λ <= 2n/ρ holds in {n_claimed} of {claimed.size} cases; {'these are' if published else 'these are not'} the "
         "cases in which the guarantee is better than the published one of OPS. It is better than the Rényi curve of "
         f"the loss 2c²ρ/beta of OPS in {int(ahead.sum())} of them, in {int((ahead & (ds['beta'] > ds['n'])).sum())} "
@@ -170,8 +168,7 @@ def _suprema_are_exact(summaries: Summaries) -> Finding:
             f"{name} {worst['enumerated']:.1e} by enumeration in {int(errors['enumerated'].count())} cases, "
             f"{worst['quadrature']:.1e} by quadrature in {int(errors['quadrature'].count())}"
         )
-    return Finding(
-        "reproduced" if exact else "not reproduced",
+    return verdict(exact,
         f"Relative difference between the stated and the largest divergence over all neighbours: "
         f"{'; '.join(evidence)}.",
     )
@@ -183,7 +180,7 @@ def _gaussian_spends_half(summaries: Summaries) -> Finding:
     top = {name: float(shares.sel(mechanism=name).max()) for name in GAUSSIAN_VARIANCES}
     published = top["gaussian"]
     verdict: Verdict = (
-        "not reproduced" if published > 1 + _ROUNDING else "reproduced" if published > 0.5001 else "corrected"
+        "does not hold" if published > 1 + _ROUNDING else "holds" if published > 0.5001 else "corrected"
     )
     return Finding(
         verdict,
@@ -193,35 +190,13 @@ def _gaussian_spends_half(summaries: Summaries) -> Finding:
 
 
 CLAIMS = (
-    Claim(
-        "theorems-hold",
-        "A posterior draw of the weights of a logistic regression is (λ, 2c²λ/(n·beta))-RDP, and Algorithms 4 and 5 "
-        "are (λ, epsilon)-RDP; the bounds are linear in λ.",
-        "P3, Theorems 16 and 17",
-        {"logistic": {"dimension": (1, 2), "mechanism": ("glm-concentrated", "glm-diffused", "true-posterior")}},
-        _theorems_hold,
-    ),
-    Claim(
-        "bound-is-tight",
-        "The bound of Theorem 16 is tight for logistic regression.",
-        "P3, section 4.2",
-        {"tightness": {"dimension": (1, 2), "beta": (0.001, 1e-6)}},
-        _bound_is_tight,
-    ),
-    Claim(
-        "links-satisfy-the-theorems",
-        "Theorem 16 holds with B = 1 for probit and complementary log-log regression, as it does for logistic "
-        "regression.",
-        "P3, section 4.1, example",
-        {"links": {"order": (1.0,), "n": (1,), "link": ("logistic", "probit", "cloglog")}},
-        _links_satisfy,
-    ),
-    Claim(
-        "orders-that-diverge",
-        "Divergences are infinite for λ >= 1 + n·beta/c² with the probit link, infinite for λ > 1 with the "
-        "complementary log-log link, and finite with the logistic link.",
-        "check of this study",
-        {
+    claim("theorems-hold", "A posterior draw of the weights of a logistic regression is (λ, 2c²λ/(n·beta))-RDP, and Algorithms 4 and 5 "
+        "are (λ, epsilon)-RDP; the bounds are linear in λ.", paper="P3", place="Theorems 16 and 17", needs={"logistic": {"dimension": (1, 2), "mechanism": ("glm-concentrated", "glm-diffused", "true-posterior")}})(_theorems_hold),
+    claim("bound-is-tight", "The bound of Theorem 16 is tight for logistic regression.", paper="P3", place="section 4.2", needs={"tightness": {"dimension": (1, 2), "beta": (0.001, 1e-6)}})(_bound_is_tight),
+    claim("links-satisfy-the-theorems", "Theorem 16 holds with B = 1 for probit and complementary log-log regression, as it does for logistic "
+        "regression.", paper="P3", place="section 4.1, example", needs={"links": {"order": (1.0,), "n": (1,), "link": ("logistic", "probit", "cloglog")}})(_links_satisfy),
+    claim("orders-that-diverge", "Divergences are infinite for λ >= 1 + n·beta/c² with the probit link, infinite for λ > 1 with the "
+        "complementary log-log link, and finite with the logistic link.", kind="self-check", needs={
             "links": {
                 "n": (1,),
                 "order": (1.5, 2.0, 5.0),
@@ -229,37 +204,11 @@ CLAIMS = (
                 "link": ("logistic", "probit", "cloglog"),
                 "precision": (1.0,),
             }
-        },
-        _orders_diverge,
-    ),
-    Claim(
-        "ops-loss",
-        "The privacy loss of one posterior sample (OPS) on the ball of radius c/beta is up to 4c²ρ/beta.",
-        "Wang, Fienberg & Smola 2015, as stated in P3, section 5.2",
-        {"ops": {"mechanism": ("ops",), "n": (1, 1_000), "beta": (0.001, 10.0)}},
-        _ops_is_conservative,
-    ),
-    Claim(
-        "better-than-ops",
-        "Posterior sampling on the whole space has a better Rényi guarantee than OPS at all orders λ <= 2n/ρ.",
-        "P3, section 5.2",
-        {"ops": {"mechanism": ("ops", "glm-diffused"), "n": (1, 1_000), "beta": (0.001, 10.0)}},
-        _better_than_ops,
-    ),
-    Claim(
-        "suprema-are-exact",
-        "The stated divergence of the samplers for exponential families is the exact maximum over all neighbours.",
-        "check of this study",
-        {"dirichlet": {"mechanism": tuple(RENYI_SAMPLERS)}},
-        _suprema_are_exact,
-    ),
-    Claim(
-        "gaussian-variance",
-        "Gaussian noise of variance λ/epsilon on the number of successes has Rényi divergence epsilon at order λ.",
-        "P3, section 5.1",
-        {"dirichlet": {"mechanism": tuple(GAUSSIAN_VARIANCES), "n": (30,)}},
-        _gaussian_spends_half,
-    ),
+        })(_orders_diverge),
+    claim("ops-loss", "The privacy loss of one posterior sample (OPS) on the ball of radius c/beta is up to 4c²ρ/beta.", paper="P3", place="section 5.2, after Wang, Fienberg & Smola 2015", kind="addition", needs={"ops": {"mechanism": ("ops",), "n": (1, 1_000), "beta": (0.001, 10.0)}})(_ops_is_conservative),
+    claim("better-than-ops", "Posterior sampling on the whole space has a better Rényi guarantee than OPS at all orders λ <= 2n/ρ.", paper="P3", place="section 5.2", needs={"ops": {"mechanism": ("ops", "glm-diffused"), "n": (1, 1_000), "beta": (0.001, 10.0)}})(_better_than_ops),
+    claim("suprema-are-exact", "The stated divergence of the samplers for exponential families is the exact maximum over all neighbours.", kind="self-check", needs={"dirichlet": {"mechanism": tuple(RENYI_SAMPLERS)}})(_suprema_are_exact),
+    claim("gaussian-variance", "Gaussian noise of variance λ/epsilon on the number of successes has Rényi divergence epsilon at order λ.", paper="P3", place="section 5.1", needs={"dirichlet": {"mechanism": tuple(GAUSSIAN_VARIANCES), "n": (30,)}})(_gaussian_spends_half),
 )
 
 

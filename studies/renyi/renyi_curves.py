@@ -17,7 +17,7 @@ import xarray as xr
 
 from mechanisms.renyi.divergence import dirichlet_renyi
 from mechanisms.renyi.sampling import RenyiSampling, renyi_sampler
-from pipeline import Claim, Factor, Figure, Finding, Measure, Method, Panel, Streams, Study
+from pipeline import Claim, claim, Factor, Figure, Finding, Measure, Method, Panel, Streams, Study, verdict
 from pipeline.declare.factors import format_value
 from studies.renyi.ranges import require_coefficient, require_order
 
@@ -110,8 +110,7 @@ def _asymptotes(summaries: Mapping[str, xr.Dataset]) -> Finding:
             holds &= bool((below.diff("order") > 0).all())
             places.append(f"{asymptote:.4g} ({format_value(coefficient)})")
         evidence.append(f"{name} at orders {', '.join(places)}")
-    return Finding(
-        "reproduced" if holds else "not reproduced",
+    return verdict(holds,
         "Curves increase with the order and are finite at the stored orders below 1 + min(prior)/coefficient and "
         f"infinite above. Asymptotes, with coefficients in parentheses: {'; '.join(evidence)}.",
     )
@@ -130,8 +129,7 @@ def _improves(summaries: Mapping[str, xr.Dataset]) -> Finding:
         evidence.append(
             f"{name}: {at_2[0]:.4g} to {at_2[-1]:.4g} at order 2, {finite[0]} to {finite[-1]} finite orders"
         )
-    return Finding(
-        "reproduced" if holds else "not reproduced",
+    return verdict(holds,
         f"From the smallest to the largest coefficient: {'; '.join(evidence)}.",
     )
 
@@ -152,9 +150,9 @@ def _corners(summaries: Mapping[str, xr.Dataset]) -> Finding:
                 f"{format_value(place['coefficient'].item())}), at orders up to {float(larger['order'].max()):g}"
             )
     if equal:
-        return Finding("reproduced" if never_below else "not reproduced", "Equal at every stored order.")
+        return verdict(never_below, "Equal at every stored order.")
     return Finding(
-        "corrected" if never_below else "not reproduced",
+        "corrected" if never_below else "does not hold",
         f"The maximum over corners is {'never smaller' if never_below else 'sometimes smaller'} than the supremum, and "
         f"larger for {'; '.join(evidence)}. One of the two distributions of a corner may not be the posterior of any "
         "data.",
@@ -166,27 +164,9 @@ _NEEDS: dict[str, dict[str, tuple[Any, ...]]] = {
     for name in _NAMES
 }
 _CLAIMS = (
-    Claim(
-        "vertical-asymptotes",
-        "The curves have vertical asymptotes; direct sampling is Rényi private only at orders below 1 + min(prior).",
-        "P3, section 5.1 and Corollary 1",
-        _NEEDS,
-        _asymptotes,
-    ),
-    Claim(
-        "smaller-is-more-private",
-        "As the coefficients r and m decrease, epsilon decreases at each order and becomes finite at larger orders.",
-        "P3, section 5.1",
-        _NEEDS,
-        _improves,
-    ),
-    Claim(
-        "corners-are-the-supremum",
-        "The supremum over neighbours is the maximum over pairs of a corner and parameters at distance r from it.",
-        "P3, Corollary 2",
-        _NEEDS,
-        _corners,
-    ),
+    claim("vertical-asymptotes", "The curves have vertical asymptotes; direct sampling is Rényi private only at orders below 1 + min(prior).", paper="P3", place="section 5.1 and Corollary 1", needs=_NEEDS)(_asymptotes),
+    claim("smaller-is-more-private", "As the coefficients r and m decrease, epsilon decreases at each order and becomes finite at larger orders.", paper="P3", place="section 5.1", needs=_NEEDS)(_improves),
+    claim("corners-are-the-supremum", "The supremum over neighbours is the maximum over pairs of a corner and parameters at distance r from it.", paper="P3", place="Corollary 2", needs=_NEEDS)(_corners),
 )
 
 

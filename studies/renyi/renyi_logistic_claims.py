@@ -16,7 +16,7 @@ import numpy as np
 import xarray as xr
 
 from mechanisms.glm.mechanisms import glm_mechanism
-from pipeline import Claim, Figure, Finding
+from pipeline import Claim, claim, Figure, Finding, verdict
 from studies.renyi.logistic_trials import LARGEST_RHAT, LEAST_ESS
 from studies.styles import GLM_STYLES
 
@@ -84,7 +84,7 @@ def _beats(
                     part += f" (undecided in {int(open_levels.sum())}: {_where(open_levels)})"
                 parts.append(part)
             lines.append(f"{one} smaller than {other} in {', '.join(parts)}")
-        verdict: Any = "not reproduced" if worst else "reproduced" if complete else "undecided"
+        verdict: Any = "does not hold" if worst else "holds" if complete else "undecided"
         return Finding(
             verdict,
             "Numbers of settings (order, epsilon) with means at least four standard errors apart, among those at which "
@@ -113,7 +113,7 @@ def _converged(summaries: Summaries) -> Finding:
         n_failed = int(ds["n_failed"].sum())  # chains that did not converge are failed trials
         holds &= n_failed == 0 and rhat < LARGEST_RHAT and ess >= LEAST_ESS
         lines.append(f"{panel}: split R-hat <= {rhat:.4f}, ESS >= {ess:.0f}, {n_failed} failed trials")
-    return Finding("reproduced" if holds else "not reproduced", f"{'; '.join(lines)}.")
+    return verdict(holds, f"{'; '.join(lines)}.")
 
 
 def _splits_agree(summaries: Summaries) -> Finding:
@@ -125,7 +125,7 @@ def _splits_agree(summaries: Summaries) -> Finding:
         confirmed += int(((ahead & there) | (behind & back)).sum())
         contradicted += int(((ahead & back) | (behind & there)).sum())
     spread = [float(ds["test_error_sd"].sel(mechanism="true-posterior").mean()) for ds in (splits, fixed)]
-    verdict: Any = "not reproduced" if contradicted else "reproduced" if confirmed == decided > 0 else "undecided"
+    verdict: Any = "does not hold" if contradicted else "holds" if confirmed == decided > 0 else "undecided"
     return Finding(
         verdict,
         f"Of {decided} settings decided on one split (diffused against concentrated, both against ops), random splits "
@@ -135,64 +135,15 @@ def _splits_agree(summaries: Summaries) -> Finding:
 
 
 CLAIMS = (
-    Claim(
-        "converged",
-        f"Every draw comes from chains with split R-hat below {LARGEST_RHAT} and bulk ESS of at least {LEAST_ESS}.",
-        "check of this study; P3 uses 1,000 steps without a diagnostic",
-        {panel: {} for panel in (*DATA_SETS, "abalone-splits", "abalone-strong")},
-        _converged,
-        fewest=0,
-    ),
-    Claim(
-        "beats-ops",
-        "Algorithms 4 and 5 have a lower test error than one posterior sample (OPS) at all privacy levels and on all "
-        "data sets.",
-        "P3, section 5.2, Figure 3",
-        _needs(*_SAMPLERS, "ops"),
-        _beats([(one, "ops") for one in _SAMPLERS], "test_error"),
-        fewest=_REPEATS,
-    ),
-    Claim(
-        "beats-better-ops",
-        "Algorithms 4 and 5 have a lower test error than OPS with twice the likelihood power (ops-tight), and than OPS "
-        "calibrated to the same Rényi guarantee through its pure one (ops-renyi).",
-        "check of this study",
-        _needs(*_SAMPLERS, *_OPS),
-        _beats([(one, ops) for one in _SAMPLERS for ops in _OPS[1:]], "test_error"),
-        fewest=_REPEATS,
-    ),
-    Claim(
-        "beats-ops-in-likelihood",
-        "Algorithms 4 and 5 have a higher test likelihood than all variants of OPS.",
-        "P3, section 5.2 and appendix",
-        _needs(*_SAMPLERS, *_OPS),
-        _beats([(one, ops) for one in _SAMPLERS for ops in _OPS], "test_nll"),
-        fewest=_REPEATS,
-    ),
-    Claim(
-        "diffused-beats-concentrated",
-        "Algorithm 5 always has a lower test error than Algorithm 4.",
-        "P3, section 5.2, Figure 3",
-        {**_needs(*_SAMPLERS), "abalone-strong": {"mechanism": _SAMPLERS}},
-        _beats([("glm-diffused", "glm-concentrated")], "test_error", (*DATA_SETS, "abalone-strong")),
-        fewest=_REPEATS,
-    ),
-    Claim(
-        "diffused-beats-concentrated-in-likelihood",
-        "Algorithm 5 has a higher test likelihood than Algorithm 4.",
-        "P3, appendix",
-        _needs(*_SAMPLERS),
-        _beats([("glm-diffused", "glm-concentrated")], "test_nll"),
-        fewest=_REPEATS,
-    ),
-    Claim(
-        "one-split-is-enough",
-        "The comparisons of diffused, concentrated and OPS on one split of Abalone also hold over random splits.",
-        "check of this study",
-        _needs(*_SAMPLERS, "ops", "true-posterior", panels=("abalone", "abalone-splits")),
-        _splits_agree,
-        fewest=_REPEATS,
-    ),
+    claim("converged", f"Every draw comes from chains with split R-hat below {LARGEST_RHAT} and bulk ESS of at least {LEAST_ESS}.", kind="self-check", place="P3 uses 1,000 steps without a diagnostic", needs={panel: {} for panel in (*DATA_SETS, "abalone-splits", "abalone-strong")}, min_trials=0)(_converged),
+    claim("beats-ops", "Algorithms 4 and 5 have a lower test error than one posterior sample (OPS) at all privacy levels and on all "
+        "data sets.", paper="P3", place="section 5.2, Figure 3", needs=_needs(*_SAMPLERS, "ops"), min_trials=_REPEATS)(_beats([(one, "ops") for one in _SAMPLERS], "test_error")),
+    claim("beats-better-ops", "Algorithms 4 and 5 have a lower test error than OPS with twice the likelihood power (ops-tight), and than OPS "
+        "calibrated to the same Rényi guarantee through its pure one (ops-renyi).", kind="self-check", needs=_needs(*_SAMPLERS, *_OPS), min_trials=_REPEATS)(_beats([(one, ops) for one in _SAMPLERS for ops in _OPS[1:]], "test_error")),
+    claim("beats-ops-in-likelihood", "Algorithms 4 and 5 have a higher test likelihood than all variants of OPS.", paper="P3", place="section 5.2 and appendix", needs=_needs(*_SAMPLERS, *_OPS), min_trials=_REPEATS)(_beats([(one, ops) for one in _SAMPLERS for ops in _OPS], "test_nll")),
+    claim("diffused-beats-concentrated", "Algorithm 5 always has a lower test error than Algorithm 4.", paper="P3", place="section 5.2, Figure 3", needs={**_needs(*_SAMPLERS), "abalone-strong": {"mechanism": _SAMPLERS}}, min_trials=_REPEATS)(_beats([("glm-diffused", "glm-concentrated")], "test_error", (*DATA_SETS, "abalone-strong"))),
+    claim("diffused-beats-concentrated-in-likelihood", "Algorithm 5 has a higher test likelihood than Algorithm 4.", paper="P3", place="appendix", needs=_needs(*_SAMPLERS), min_trials=_REPEATS)(_beats([("glm-diffused", "glm-concentrated")], "test_nll")),
+    claim("one-split-is-enough", "The comparisons of diffused, concentrated and OPS on one split of Abalone also hold over random splits.", kind="self-check", needs=_needs(*_SAMPLERS, "ops", "true-posterior", panels=("abalone", "abalone-splits")), min_trials=_REPEATS)(_splits_agree),
 )
 
 
