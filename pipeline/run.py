@@ -28,7 +28,7 @@ from pipeline.stores.places import normal_place
 from pipeline.stores.provenance import describe, now
 from pipeline.stores.sessions import Session, number_of
 from pipeline.stores.store import ResultStore
-from pipeline.submission import Submission, close, find_submission, record_of, take_over
+from pipeline.submission import Submission, abandon, close, find_abandoned, record_of
 
 Progress = Callable[[PendingWork], Callable[[Receipt], None]]
 
@@ -153,11 +153,10 @@ def submit(
     if works is not None and not works:
         return None
     options = _Options(profile, allow_failures=allow_failures)
-    with _session(source, configured, store, existing, options, submitted=cluster) as (client, opened, task):
+    with _session(source, configured, store, existing, options, submitted=cluster) as (client, opened, task, session):
         works = _current(works, configured, existing, opened, task)
-        submission = find_submission(opened)
-        assert submission is not None, "the session is detached"
-        return submission, hand_over(client, task, works, close, allow_failures)
+        n_tasks = hand_over(client, task, works, session.detach, close, allow_failures)
+        return Submission.from_record(session.record), n_tasks
 
 
 def resume(
@@ -317,7 +316,7 @@ def _run(
     works = _pending(study, existing, options.retry)
     if existing is not None and works is not None and not works:
         return existing
-    with _session(source, study, path, existing, options) as (client, store, task):
+    with _session(source, study, path, existing, options) as (client, store, task, _):
         works = _current(works, study, existing, store, task, options.retry)
         on_receipt = options.progress(works) if options.progress is not None else lambda receipt: None
         execute(
@@ -361,13 +360,13 @@ def _session(
     existing: ResultStore | None,
     options: _Options,
     submitted: str | None = None,
-) -> Iterator[tuple[Any, ResultStore, Task]]:
+) -> Iterator[tuple[Any, ResultStore, Task, Session]]:
     """Connect to the cluster, check it, begin a session, and create the store or make it as large as the study.
 
-    A session that is submitted to a scheduler outlives this program, with the profile that was named.
+    Nothing is written before the checks have passed. A session of which `submitted` names the profile is to be
+    detached within the context.
     """
-    if existing is not None:
-        take_over(existing)
+    abandoned = find_abandoned(existing) if existing is not None else None
     profile, is_limited, url = options.profile, options.time_limit is not None, normal_place(path)
     with connect(profile) as client:
         if is_limited and not has_nannies(client):
@@ -383,14 +382,14 @@ def _session(
             record = {"profile": profile.name, **source.attributes, **describe(source.file)}
             if submitted is not None:
                 record |= record_of(task.run, submitted, profile)
-            session = Session.begin(url, record, detached=submitted is not None)
+            if existing is not None and abandoned is not None:
+                abandon(existing, abandoned)
+            session = Session.begin(url, record)
             try:
                 store = _prepared(session, source, study, existing)
-                yield client, store, replace(task, session=session.id)
+                yield client, store, replace(task, session=session.id), session
                 if submitted is None:
                     session.end({"finished": now()})
-                else:
-                    session.leave()
             except BaseException:
                 with suppress(OSError):  # such as the full disk that ended the run
                     session.end()

@@ -3,7 +3,7 @@
 import os
 import shlex
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,6 +45,11 @@ class Submission:
     address: str
     cluster: str
 
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> "Submission":
+        """Return the submission of a session by its record."""
+        return cls(*(record[name] for name in ("id", "run", "started", "address", "cluster")))
+
     def count_tasks(self) -> int | None:
         """Return the number of tasks that the scheduler has left to compute; None if it does not answer."""
         with _reached(self) as client:
@@ -75,7 +80,7 @@ def find_submission(store: ResultStore) -> Submission | None:
     record = (store.sessions or [{}])[-1]
     if not record.get("detached") or "ended" in record:
         return None
-    return Submission(*(record[name] for name in ("id", "run", "started", "address", "cluster")))
+    return Submission.from_record(record)
 
 
 def cancel(store: str | os.PathLike[str]) -> Cancellation:
@@ -101,8 +106,10 @@ def cancel(store: str | os.PathLike[str]) -> Cancellation:
     return Cancellation(submission, n_tasks)
 
 
-def take_over(store: ResultStore) -> None:
-    """Close the submission of a store if its scheduler has no tasks left, so that another session may begin.
+def find_abandoned(store: ResultStore) -> Submission | None:
+    """Return the open submission of a store if its scheduler has no tasks left, to `abandon` it; None without one.
+
+    Tasks are never added to an open submission, so one without tasks stays without.
 
     Raises
     ------
@@ -111,7 +118,7 @@ def take_over(store: ResultStore) -> None:
     """
     submission = find_submission(store)
     if submission is None:
-        return
+        return None
     n_tasks = submission.count_tasks()
     if n_tasks:
         path = shlex.quote(store.url)
@@ -121,6 +128,11 @@ def take_over(store: ResultStore) -> None:
         )
     if n_tasks is None:
         warnings.warn(f"the scheduler of {submission} does not answer; its work is taken over", stacklevel=2)
+    return submission
+
+
+def abandon(store: ResultStore, submission: Submission) -> None:
+    """Close a submission that has no tasks left, so that another session may begin."""
     close_detached(store.url, submission.id, {"abandoned": now()})
 
 

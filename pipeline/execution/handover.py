@@ -23,7 +23,12 @@ _CLOSING = "close"
 
 
 def hand_over(
-    client: Client, task: Task, works: PendingWork, close: Callable[[Task], None], allow_failures: bool = False
+    client: Client,
+    task: Task,
+    works: PendingWork,
+    detach: Callable[[], None],
+    close: Callable[[Task], None],
+    allow_failures: bool = False,
 ) -> int:
     """Give work to a scheduler that continues without the client; return the number of tasks.
 
@@ -38,6 +43,9 @@ def hand_over(
         Parameters of the run.
     works : PendingWork
         The work.
+    detach : callable
+        Called when the scheduler has all tasks of the run except the one that closes it: the session then outlives
+        this process.
     close : callable
         A function of a module, called with the task on a worker when no other task of the run is left.
     allow_failures : bool
@@ -51,16 +59,24 @@ def hand_over(
             runs = pack(works.study, batch)
             _forget(client, compute, task.run, task.session, runs, budget, key=namer.name(batch))
             n_tasks += 1
+        _await_scheduler(client, task.run)
+    detach()
+    with translating_losses():
         _forget(client, close_run, task.run, task.session, close, key=_closing_key(task.run), priority=_LAST)
-        marker = Variable(task.run, client=client)  # reaches the scheduler after the tasks
-        marker.set(n_tasks)
-        marker.get(timeout=_HAND_OVER_SECONDS)
-        marker.delete()
+        _await_scheduler(client, task.run)
     return n_tasks
 
 
 def _forget(client: Client, function: Callable[..., Any], *args: Any, **options: Any) -> None:
     fire_and_forget(client.submit(function, *args, pure=False, retries=RETRIES, **options))
+
+
+def _await_scheduler(client: Client, run: str) -> None:
+    """Wait until the scheduler has the tasks that were submitted."""
+    marker = Variable(run, client=client)  # reaches the scheduler after the tasks
+    marker.set(True)
+    marker.get(timeout=_HAND_OVER_SECONDS)
+    marker.delete()
 
 
 @on_worker

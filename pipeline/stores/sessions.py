@@ -43,18 +43,20 @@ class Session:
         Names the session to the workers that write for it.
     files : Files
         Files of the store that the session may write.
+    record : dict
+        Record of the session, as the store holds it.
     """
 
     def __init__(self, number: int, files: Files, record: Mapping[str, Any]) -> None:
         self.id: str = record["id"]
         self.files = files
         self._number = number
-        self._record = dict(record)
+        self.record = dict(record)
         self._over = threading.Event()
         self._heart = threading.Thread(target=self._beat, name="dpstudies-heartbeat", daemon=True)
 
     @classmethod
-    def begin(cls, url: str, record: Mapping[str, Any], *, detached: bool = False) -> "Session":
+    def begin(cls, url: str, record: Mapping[str, Any]) -> "Session":
         """Begin the next session of a store.
 
         Parameters
@@ -63,8 +65,6 @@ class Session:
             The store; it need not exist yet.
         record : mapping
             JSON values to record.
-        detached : bool
-            True for a session that outlives this process: it has no heartbeat, and lasts until `close_detached`.
 
         Raises
         ------
@@ -79,7 +79,7 @@ class Session:
                 number = last_number(reader)
                 if number:
                     _await_end(reader, number)
-                begun = cls._attempt(url, number + 1, {**record, "detached": detached})
+                begun = cls._attempt(url, number + 1, {**record, "detached": False})
                 if begun is not None:
                     break
             else:
@@ -87,8 +87,7 @@ class Session:
         except OSError as error:
             raise BadInputError(f"cannot write to the store {url}: {error.strerror or error}") from error
         begun.files.fence_others()
-        if not detached:
-            begun._heart.start()
+        begun._heart.start()
         return begun
 
     @classmethod
@@ -104,12 +103,12 @@ class Session:
 
     def update(self, fields: Mapping[str, Any]) -> None:
         """Add fields to the record."""
-        self._record |= fields
-        self.files.put(_key(self._number), seal(self._record))
+        self.record |= fields
+        self.files.put(_key(self._number), seal(self.record))
 
     def end(self, fields: Mapping[str, Any] | None = None) -> None:
         """Release the store, with more fields for the record; the first call counts."""
-        if "ended" in self._record:
+        if "ended" in self.record:
             return
         self._stop()
         _ENDED.add(self.id)  # if the record cannot be written, as on a full disk
@@ -121,8 +120,9 @@ class Session:
         finally:
             self.files.end()
 
-    def leave(self) -> None:
-        """Let a detached session go on without this process."""
+    def detach(self) -> None:
+        """Let the session outlive this process: it has no heartbeat any more, and lasts until `close_detached`."""
+        self.update({"detached": True})
         self._stop()
 
     def __enter__(self) -> "Session":

@@ -230,8 +230,8 @@ def test_a_run_that_fails_releases_its_store(url, monkeypatch):
 
 
 def test_a_detached_session_lasts_until_it_is_closed(url):
-    session = Session.begin(url, {"submission": "x"}, detached=True)
-    session.leave()
+    session = Session.begin(url, {"submission": "x"})
+    session.detach()
     with pytest.raises(BusyStoreError, match="end it with: dpstudies cancel"):
         Session.begin(url, {})
     assert not close_detached(url, "000000-another", {})  # one that has ended does not end its successor

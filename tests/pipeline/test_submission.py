@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 import warnings
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -131,6 +132,42 @@ def test_a_second_session_is_refused_while_tasks_are_left(lab):
         assert "dpstudies status --watch" in text
         assert "dpstudies cancel" in text
         assert "\n" not in text
+    assert file_stamps("s.zarr") == before
+
+
+def test_a_second_session_is_refused_before_the_first_task_is_submitted(lab, monkeypatch):
+    module, refused = import_module("pipeline.run"), []
+    hand_over = module.hand_over
+
+    def interleave(*arguments):
+        monkeypatch.setattr(module, "hand_over", hand_over)
+        for call in (submit, lambda: pipeline.run("held.py", "s.zarr"), lambda: pipeline.resume("s.zarr")):
+            with pytest.raises(BusyStoreError) as caught:
+                call()
+            refused.append(str(caught.value))
+        return hand_over(*arguments)
+
+    monkeypatch.setattr(module, "hand_over", interleave)
+    submission, n_tasks = submit()
+    assert n_tasks == 6
+    assert len(refused) == 3
+    assert [record["id"] for record in ResultStore.open("s.zarr").sessions] == [submission.id]
+    Path("hold").unlink()
+    wait_until(lambda: "finished" in ResultStore.open("s.zarr").sessions[-1])
+
+
+def test_a_run_whose_cluster_fails_its_checks_leaves_an_abandoned_submission_as_it_is(lab, scheduler, monkeypatch):
+    submission, _ = submit()
+    with Client(scheduler.address, set_as_default=False) as client:
+        pipeline.execution.handover.cancel_tasks(client, submission.run)
+    before = file_stamps("s.zarr")
+
+    def refuse(*arguments):
+        raise BadInputError("a worker is unfit")
+
+    monkeypatch.setattr(import_module("pipeline.run"), "refuse_unfit_workers", refuse)
+    with pytest.raises(BadInputError, match="a worker is unfit"):
+        pipeline.resume("s.zarr")
     assert file_stamps("s.zarr") == before
 
 
