@@ -130,7 +130,7 @@ def make_launch(profile: Profile) -> Launch:
     env = {**ONE_THREAD, **profile.env}
     if factory is LocalCluster:
         _check_arguments(where, kwargs, _LOCAL_RULES, LocalCluster, Nanny, Worker)
-        _check_growth(profile)
+        _check_growth(profile, factory)
         return _local_launch(profile, kwargs, env)
     if factory is SSHCluster:
         _check_arguments(where, kwargs, _SSH_RULES, SSHCluster, SpecCluster)
@@ -142,20 +142,20 @@ def make_launch(profile: Profile) -> Launch:
         return Launch(factory, "ssh", profile.args, kwargs, env)
     if hasattr(factory, "job_cls"):
         _check_arguments(where, kwargs, _BATCH_RULES, factory, factory.job_cls)
-        _check_growth(profile, "_jobs")
+        _check_growth(profile, factory, "_jobs")
         return _batch_launch(profile, factory, kwargs, env)
     if profile.module.startswith("dask_kubernetes"):
         _check_arguments(where, kwargs, _KUBERNETES_RULES, factory)
-        _check_growth(profile)
+        _check_growth(profile, factory)
         kwargs.setdefault("quiet", True)
         if "env" in kwargs:
             raise BadInputError(f"{where}: env must stand beside kwargs, not in them; move it")
         # the operator asks the scheduler, which reads how much work a worker is wanted for from its environment
-        env["DASK_DISTRIBUTED__ADAPTIVE__TARGET_DURATION"] = str(profile.adapt.get("target_duration", "1s"))
+        env["DASK_DISTRIBUTED__ADAPTIVE__TARGET_DURATION"] = "1s"
         if "custom_cluster_spec" in kwargs:  # it says all of the pods, and makes the class ignore env
             return Launch(factory, "kubernetes", profile.args, kwargs, env)
         return Launch(factory, "kubernetes", profile.args, {**kwargs, "env": env}, {})
-    _check_growth(profile)
+    _check_growth(profile, factory)
     return Launch(factory, "other", profile.args, kwargs, env)
 
 
@@ -195,13 +195,17 @@ def _parameters(taker: Any) -> Iterator[str]:
                 yield name
 
 
-def _check_growth(profile: Profile, *ends: str) -> None:
-    """Refuse limits of jobs where there are none."""
+def _check_growth(profile: Profile, factory: Any, *ends: str) -> None:
+    """Refuse limits of jobs where there are none, and keys that the class's `adapt` does not take."""
     for name in profile.adapt:
         if name.endswith("_jobs") and "_jobs" not in ends:
             raise BadInputError(
                 f"profile {profile.name}: adapt: {name} is for batch systems; choose {name.removesuffix('_jobs')}"
             )
+    parameters = inspect.signature(factory.adapt).parameters.values()
+    if not any(parameter.kind == parameter.VAR_KEYWORD for parameter in parameters):
+        allowed = [parameter.name for parameter in parameters if parameter.name != "self"]
+        check_names(f"profile {profile.name}: adapt", "key", profile.adapt, allowed)
 
 
 def _local_launch(profile: Profile, kwargs: dict[str, Any], env: Mapping[str, str]) -> Launch:

@@ -305,6 +305,13 @@ KUBE = {"class_name": "KubeCluster", "module": "dask_kubernetes.operator"}
         ("unknown argument 'que'; did you mean quiet or queue?", batch(que="short")),
         ("You must specify how much cores and memory", launching("SLURMCluster", "dask_jobqueue")),
         ("adapt: maximum_jobs is for batch systems", launching(**KUBE, adapt={"maximum_jobs": 2})),
+        *(
+            (
+                f"adapt: unknown key {key!r}; Allowed: minimum, maximum",
+                launching(**KUBE, adapt={"minimum": 0, "maximum": 2, key: value}),
+            )
+            for key, value in {"interval": "2s", "wait_count": 3, "target_duration": "1s"}.items()
+        ),
         ("n_workers must be a whole number >= 0, got 1.5", launching(**KUBE, n_workers=1.5)),
         ("resources must be a mapping, got '2 GB'", launching(**KUBE, resources="2 GB")),
     ],
