@@ -6,19 +6,17 @@ import shlex
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import dask
 from distributed import Client, Worker, WorkerPlugin
-from distributed.security import Security
 
 from pipeline.blocks.one_thread import one_thread
 from pipeline.clusters.launch import available_cores, make_launch
 from pipeline.clusters.logs import without_harmless
 from pipeline.clusters.profiles import THREADS, Profile, load_profile
-from pipeline.clusters.redact import redact_text, shown, told
-from pipeline.clusters.rules import check_names
+from pipeline.clusters.redact import redact_text, told
+from pipeline.clusters.security import make_security
 from pipeline.errors import BadInputError
 
 __all__ = [
@@ -36,7 +34,6 @@ __all__ = [
 _CONNECT_SECONDS = 10
 _ASK_SECONDS = 5
 _SILENT_SECONDS = 10  # after which a cluster without workers is reported
-_TLS_FILES = ("tls_ca_file", "tls_client_cert", "tls_client_key")
 _HINTS = {
     "local": "see the messages above, and free memory or processes",
     "ssh": "log in to the hosts, and start dask there with the profile's remote_python",
@@ -194,14 +191,8 @@ def _hint(profile: Profile) -> str:
 
 def _reach_address(profile: Profile, seconds: float | None = None) -> Client:
     seconds = _CONNECT_SECONDS if seconds is None else seconds
-    where = f"profile {profile.name}: security"
-    check_names(where, "key", profile.security, Security.__slots__)
-    for key in _TLS_FILES:
-        given = profile.security.get(key)
-        if given is not None and not (isinstance(given, str) and ("\n" in given or Path(given).is_file())):
-            raise BadInputError(f"{where}: {key} must be a file in PEM format; there is none at {shown(given, key)}")
+    security = make_security(profile)
     try:
-        security = Security(**profile.security) if profile.security else None
         return Client(profile.address, security=security, timeout=seconds, set_as_default=False)
     except (OSError, ValueError, TypeError) as error:
         raise UnreachableSchedulerError(

@@ -24,7 +24,7 @@ from cryptography.x509.oid import NameOID
 import pipeline
 import pipeline.clusters.cluster
 from pipeline import BadInputError, Measure, Method, Panel, Study
-from pipeline.clusters.cluster import load_profile
+from pipeline.clusters.cluster import Profile, load_profile
 from pipeline.stores.places import STATE
 from tests.pipeline.helpers import TOY_FILE, assert_equal_arrays
 
@@ -182,6 +182,57 @@ def test_tls_lets_in_who_has_a_certificate(tmp_path, monkeypatch):
             assert "no scheduler answers" in str(caught.value), name
             assert "security" in str(caught.value)
             assert not (tmp_path / "refused.zarr").exists()
+
+
+@pytest.mark.parametrize(
+    ("message", "security"),
+    [
+        ("tls_ca_file must be a file in PEM format, got 3", {"tls_ca_file": 3}),
+        ("tls_ca_file must be a file in PEM format, got Is a directory", {"tls_ca_file": "FOLDER"}),
+        ("tls_ca_file must be a file in PEM format, with a certificate, got none", {"tls_ca_file": "FOLDER/bytes"}),
+        ("tls_ca_file must be a file in PEM format with a certificate, got none", {"tls_ca_file": "FOLDER/text"}),
+        ("tls_ca_file must be a certificate in PEM format, got", {"tls_ca_file": "FOLDER/broken"}),
+        ("tls_ca_file must be a certificate in PEM format, got", {"tls_ca_file": "-----BEGIN CERTIFICATE-----\nhush"}),
+        ("tls_client_key must be a file in PEM format, got '***'", {"tls_client_key": ["hush"]}),
+        ("tls_client_key must be a file in PEM format with a private key, got none", {"tls_client_key": "hush\nhush"}),
+        ("tls_client_key must be a file in PEM format without a passphrase", {"tls_client_key": "FOLDER/locked"}),
+        (
+            "tls_client_cert and tls_client_key must be a certificate and its private key, got KEY_VALUES_MISMATCH",
+            {"tls_ca_file": "OURS-ca", "tls_client_cert": "OURS-cert", "tls_client_key": "OTHERS-key"},
+        ),
+        ("require_encryption must be true or false, got 'yes please'", {"require_encryption": "yes please"}),
+        ("tls_ciphers must be a list of ciphers of OpenSSL, got", {"tls_ciphers": "hush"}),
+        ("tls_min_version must be 771 for TLS 1.2 or 772 for TLS 1.3, got 1.1", {"tls_min_version": 1.1}),
+        ("extra_conn_args must be a mapping, got 'x'", {"extra_conn_args": "x"}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_bad_credentials_are_refused_before_connecting(tmp_path, monkeypatch, message, security):
+    for name in ("ours", "others"):
+        write_authority(tmp_path, name)
+    (tmp_path / "bytes").write_bytes(b"\xff\xfe")
+    (tmp_path / "text").write_text("hush")
+    (tmp_path / "broken").write_text("-----BEGIN CERTIFICATE-----\nhush\n-----END CERTIFICATE-----\n")
+    (tmp_path / "locked").write_text(
+        "-----BEGIN ENCRYPTED PRIVATE KEY-----\nhush\n-----END ENCRYPTED PRIVATE KEY-----\n"
+    )
+    places = {"FOLDER": str(tmp_path), "OURS-": f"{tmp_path}/ours-", "OTHERS-": f"{tmp_path}/others-"}
+
+    def placed(value):
+        for word, place in places.items():
+            value = value.replace(word, place) if isinstance(value, str) else value
+        return f"{value}.pem" if str(value).startswith((places["OURS-"], places["OTHERS-"])) else value
+
+    def connect_anyway(*arguments, **options):
+        raise AssertionError("it connects")
+
+    monkeypatch.setattr(pipeline.clusters.cluster, "Client", connect_anyway)
+    profile = Profile("a", address="tls://h:1", security={key: placed(value) for key, value in security.items()})
+    with pytest.raises(BadInputError) as caught, pipeline.clusters.cluster.connect(profile):
+        pass
+    assert f"profile a: security: {message}" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert "hush" not in str(caught.value)
 
 
 # Files
