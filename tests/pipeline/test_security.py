@@ -189,7 +189,7 @@ def test_tls_lets_in_who_has_a_certificate(tmp_path, monkeypatch):
     [
         ("tls_ca_file must be a file in PEM format, got 3", {"tls_ca_file": 3}),
         ("tls_ca_file must be a file in PEM format, got Is a directory", {"tls_ca_file": "FOLDER"}),
-        ("tls_ca_file must be a file in PEM format, with a certificate, got none", {"tls_ca_file": "FOLDER/bytes"}),
+        ("tls_ca_file must be a file in PEM format with a certificate, got none", {"tls_ca_file": "FOLDER/bytes"}),
         ("tls_ca_file must be a file in PEM format with a certificate, got none", {"tls_ca_file": "FOLDER/text"}),
         ("tls_ca_file must be a certificate in PEM format, got", {"tls_ca_file": "FOLDER/broken"}),
         ("tls_ca_file must be a certificate in PEM format, got", {"tls_ca_file": "-----BEGIN CERTIFICATE-----\nhush"}),
