@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
+from pipeline.redact import redact_text
+
 Result = TypeVar("Result")
 
 
@@ -104,7 +106,7 @@ def is_expired(error: BaseException) -> bool:
 
 
 def explain(error: BaseException) -> str:
-    """Return an error in one line, with what to do where that is known.
+    """Return an error in one line without secrets, with what to do where that is known.
 
     Examples
     --------
@@ -114,7 +116,7 @@ def explain(error: BaseException) -> str:
     >>> explain(KeyError("x"))
     "KeyError: 'x'"
     """
-    text = " ".join(str(error).split())
+    text = redact_text(" ".join(str(error).split()))
     if not text or not (isinstance(error, OSError) or _package(type(error)) == "pipeline"):
         text = f"{type(error).__name__}: {text}" if text else type(error).__name__
     advice = (

@@ -19,7 +19,7 @@ import cloudpickle
 import fsspec.core
 from distributed import Client
 
-from pipeline.clusters.redact import told
+from pipeline.redact import told
 from pipeline.errors import BadInputError
 from pipeline.stores.places import is_local, normal_place
 from pipeline.stores.provenance import PACKAGES, versions

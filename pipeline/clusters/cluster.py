@@ -15,7 +15,7 @@ from pipeline.blocks.one_thread import one_thread
 from pipeline.clusters.launch import available_cores, make_launch
 from pipeline.clusters.logs import without_harmless
 from pipeline.clusters.profiles import THREADS, Profile, load_profile
-from pipeline.clusters.redact import redact_text, told
+from pipeline.redact import redact_text, told
 from pipeline.clusters.security import make_security
 from pipeline.errors import BadInputError
 

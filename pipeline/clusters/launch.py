@@ -13,7 +13,7 @@ import logging
 import os
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import dask
@@ -23,7 +23,7 @@ from distributed.security import Security
 
 from pipeline.clusters import rules
 from pipeline.clusters.profiles import Profile
-from pipeline.clusters.redact import told
+from pipeline.redact import told
 from pipeline.clusters.rules import check_names, check_values
 from pipeline.errors import BadInputError
 
@@ -104,9 +104,9 @@ class Launch:
 
     factory: Any
     kind: str
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    plugin_env: dict[str, str]
+    args: tuple[Any, ...] = field(repr=False)
+    kwargs: dict[str, Any] = field(repr=False)
+    plugin_env: dict[str, str] = field(repr=False)
 
 
 def make_launch(profile: Profile) -> Launch:

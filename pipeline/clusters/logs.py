@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from pipeline.clusters.redact import redact_text, told
+from pipeline.redact import redact_text, told
 
 _HARMLESS = re.compile(
     "|".join(

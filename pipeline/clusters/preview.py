@@ -11,7 +11,7 @@ import yaml
 
 from pipeline.clusters.launch import Launch, job_script, make_launch
 from pipeline.clusters.profiles import Profile
-from pipeline.clusters.redact import redact, redact_text, told
+from pipeline.redact import redact, redact_text, told
 from pipeline.errors import BadInputError
 
 

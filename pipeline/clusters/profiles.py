@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from pipeline.clusters.redact import redact_text, shown
+from pipeline.redact import redact_text, shown
 from pipeline.clusters.rules import (
     COUNT,
     DURATION,
@@ -87,7 +87,7 @@ class Profile:
     name: str
     module: str = "distributed"
     class_name: str = "LocalCluster"
-    args: tuple[Any, ...] = ()
+    args: tuple[Any, ...] = field(default=(), repr=False)
     kwargs: Mapping[str, Any] = field(default_factory=dict, repr=False)
     address: str | None = None
     security: Mapping[str, Any] = field(default_factory=dict, repr=False)

@@ -8,7 +8,7 @@ from typing import Any
 
 from dask.utils import parse_bytes, parse_timedelta
 
-from pipeline.clusters.redact import shown
+from pipeline.redact import shown
 from pipeline.errors import BadInputError, unknown
 
 _LEAST_BYTES = 10**6

@@ -7,7 +7,7 @@ from distributed.security import Security
 
 from pipeline.clusters import rules
 from pipeline.clusters.profiles import Profile
-from pipeline.clusters.redact import shown
+from pipeline.redact import shown
 from pipeline.clusters.rules import check_names, check_values
 from pipeline.errors import BadInputError
 

@@ -16,6 +16,7 @@ from distributed import Client, Future, KilledWorker
 
 from pipeline.blocks.evaluate import Status
 from pipeline.execution.monitor import Monitor
+from pipeline.redact import told
 
 _POLL_SECONDS = 0.1
 _LOOK_SECONDS = 2.0
@@ -140,9 +141,9 @@ class Flight:
         except (CancelledError, OSError):
             if future.status in ("cancelled", "lost"):
                 raise
-            raise ExecutionError(f"a worker failed: {future.exception()}") from None
+            raise ExecutionError(f"a worker failed: {told(future.exception())}") from None
         except Exception as error:
-            raise ExecutionError(f"a worker failed: {error}") from error
+            raise ExecutionError(f"a worker failed: {told(error)}") from error
         if isinstance(result, Refusal):
             raise ExecutionError(f"a worker failed: {result.reason}")
         return Landed(payload, result)

@@ -16,6 +16,7 @@ from pipeline.errors import BadInputError
 from pipeline.execution.flight import Flight
 from pipeline.execution.shipping import shipped_task
 from pipeline.execution.tasks import on_worker
+from pipeline.redact import redact_text, told
 
 
 def refuse_unfit_workers(client: Client, run: str, source: StudySource, spec: Mapping[str, Any]) -> None:
@@ -54,8 +55,7 @@ def load_study(run: str, spec: dict[str, Any], modules: tuple[str, ...]) -> str:
     try:
         study = shipped_task(run).source.load().from_spec(spec)
     except Exception as error:
-        text = " ".join(str(error).split())
-        text = text if isinstance(error, BadInputError) else f"{type(error).__name__}: {text}"
+        text = redact_text(" ".join(str(error).split())) if isinstance(error, BadInputError) else told(error)
         return f"{where} cannot load the study: {text}; install there all that the study imports"
     if sha256(canonical_json(study.spec())) != sha256(canonical_json(spec)):
         return f"the code of {where} is of a different version; install the same version everywhere"

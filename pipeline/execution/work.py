@@ -17,6 +17,7 @@ from pipeline.declare.source import StudySource
 from pipeline.declare.streams import canonical_json, sha256
 from pipeline.declare.study import Study
 from pipeline.execution.flight import ExecutionError
+from pipeline.redact import redact_text
 from pipeline.stores.commits import Commit, Planned
 from pipeline.stores.regions import positions
 from pipeline.stores.sessions import last_number
@@ -289,7 +290,7 @@ def _receipt(study: Study, work: Work, outcomes: Sequence[Outcome], seconds: flo
             int(np.isin(outcome.status, FAILURES).sum()),
             outcome.n_untried,
             count_places(panel, panel.settings()[k]),
-            (outcome.cause.splitlines() or [""])[-1],
+            redact_text((outcome.cause.splitlines() or [""])[-1]),
         )
         for k, outcome in zip(work.settings, outcomes, strict=True)
     )

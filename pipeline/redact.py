@@ -1,25 +1,31 @@
-"""Redaction of secrets in what is printed of profiles: screens and logs are read by others."""
+"""Redaction of secrets in printed profiles, messages and logs."""
 
 import re
 import reprlib
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urlsplit
 
 HIDDEN = "***"
 _WORDS = (
     r"passw(?:or)?d|passphrase|pwd|secret|token|credential|cookie|signature|sshpass|connection.?string|keyfile"
-    r"|(?:api|private|access|account)keys?(?![a-z])|(?<![a-z])(?:pass|auth|authorization|dsn|sas|keys?)(?![a-z])"
+    r"|(?:api|private|access|account)keys?(?![a-z])|(?<![a-z])(?:pass|auth|authorization|dsn|sas|sig|sv|keys?)(?![a-z])"
 )
-_VALUE = r"""(?:(?:Bearer|Basic)\s+)?(?:"[^"]*"|'[^']*'|[^\s,;&"'})\]])+"""
+# a separator belongs to the value unless another name, a quote or the end follows
+_VALUE = (
+    r"""(?:(?:Bearer|Basic)\s+)?(?:"[^"]*"|'[^']*'|[^\s,;&"'})\]]|[,;&]+(?![\w.-]*+\s?[=:])(?=[^\s,;&"'})\]]))+"""
+)
 _SECRET_NAME = re.compile(_WORDS, re.IGNORECASE)
 # NAME=value, NAME: value, "NAME": value, --option value: one match per name, whose name is looked at afterwards
 _ASSIGNMENT = re.compile(
-    rf"""(?<![\w.-])(?P<name>[\w.-]++)(?P<is>["']?\s?[=:]\s?|(?<=[\w-])\s+)(?={_VALUE})""", re.IGNORECASE
+    r"""(?<![\w.-])(?P<name>[\w.-]++)(?P<is>["']?\s?[=:]\s?|(?<=[\w-])\s+)(?=[^\s,;&})\]])"""
 )
 _VALUE_HERE = re.compile(_VALUE, re.IGNORECASE)
 _PEM = re.compile(r"-----BEGIN [^-]*-----.*?(-----END [^-]*-----|\Z)", re.DOTALL)
-_USER = re.compile(r"(?<=://)[^/\s'\"]*@")
+# a password may hold a slash, a quote or a space; a number after the colon that ends the word is a port
+_USER = re.compile(
+    r"(?<=://)(?:[^/\s'\"]*@|[^/\s:@'\"]*:(?:(?!://)\S){1,200}@|"
+    r"[^/\s:@'\"]*:(?!\d{1,5}(?:\W|$)|\s)(?:(?!://)[^\n]){1,200}@)"
+)
 
 
 def is_secret_name(name: object) -> bool:
@@ -114,11 +120,6 @@ def shown(value: Any, name: object = "") -> str:
 def told(error: BaseException) -> str:
     """Return an exception on one line, without secrets."""
     return redact_text(" ".join(f"{type(error).__name__}: {error}".split()))
-
-
-def holds_credentials(url: str) -> bool:
-    """Whether a URL holds a user name or a password."""
-    return "@" in urlsplit(url).netloc
 
 
 _SHORT = reprlib.Repr()
