@@ -1,5 +1,6 @@
 """Bad input: one exception, and messages that say what was given, what is near and what is allowed."""
 
+import shlex
 from collections.abc import Iterable
 from difflib import get_close_matches
 
@@ -34,13 +35,24 @@ class SessionSupersededError(RuntimeError):
     def __init__(self, url: str) -> None:
         super().__init__(
             f"another session has taken over the store {url}, as this one had stopped for longer than its lease; "
-            f"see what is there with: dpstudies status {url}"
+            f"see what is there with: {command('status', url)}"
         )
         self.url = url
 
     def __reduce__(self) -> tuple[type, tuple[str]]:
         """Return what restores the error in another process."""
         return type(self), (self.url,)
+
+
+def command(*words: object) -> str:
+    """Return a command of ``dpstudies`` as it is typed in a shell.
+
+    Examples
+    --------
+    >>> command("resume", "my results.zarr")
+    "dpstudies resume 'my results.zarr'"
+    """
+    return shlex.join(["dpstudies", *map(str, words)])
 
 
 def unknown(what: str, given: object, allowed: Iterable[object]) -> str:

@@ -11,14 +11,10 @@ _WORDS = (
     r"|(?:api|private|access|account)keys?(?![a-z])|(?<![a-z])(?:pass|auth|authorization|dsn|sas|sig|sv|keys?)(?![a-z])"
 )
 # a separator belongs to the value unless another name, a quote or the end follows
-_VALUE = (
-    r"""(?:(?:Bearer|Basic)\s+)?(?:"[^"]*"|'[^']*'|[^\s,;&"'})\]]|[,;&]+(?![\w.-]*+\s?[=:])(?=[^\s,;&"'})\]]))+"""
-)
+_VALUE = r"""(?:(?:Bearer|Basic)\s+)?(?:"[^"]*"|'[^']*'|[^\s,;&"'})\]]|[,;&]+(?![\w.-]*+\s?[=:])(?=[^\s,;&"'})\]]))+"""
 _SECRET_NAME = re.compile(_WORDS, re.IGNORECASE)
 # NAME=value, NAME: value, "NAME": value, --option value: one match per name, whose name is looked at afterwards
-_ASSIGNMENT = re.compile(
-    r"""(?<![\w.-])(?P<name>[\w.-]++)(?P<is>["']?\s?[=:]\s?|(?<=[\w-])\s+)(?=[^\s,;&})\]])"""
-)
+_ASSIGNMENT = re.compile(r"""(?<![\w.-])(?P<name>[\w.-]++)(?P<is>["']?\s?[=:]\s?|(?<=[\w-])\s+)(?=[^\s,;&})\]])""")
 _VALUE_HERE = re.compile(_VALUE, re.IGNORECASE)
 _PEM = re.compile(r"-----BEGIN [^-]*-----.*?(-----END [^-]*-----|\Z)", re.DOTALL)
 # a password may hold a slash, a quote or a space; a number after the colon that ends the word is a port

@@ -1,7 +1,6 @@
 """Submissions: studies that a scheduler computes without the program that submitted them."""
 
 import os
-import shlex
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -11,7 +10,7 @@ from typing import Any
 
 from pipeline.clusters.cluster import UnreachableSchedulerError, reach_scheduler
 from pipeline.clusters.profiles import Profile, load_profile
-from pipeline.errors import BadInputError, BusyStoreError
+from pipeline.errors import BadInputError, BusyStoreError, command
 from pipeline.execution.handover import cancel_tasks, count_tasks
 from pipeline.execution.work import PendingWork, Task
 from pipeline.stores.provenance import now
@@ -99,7 +98,9 @@ def cancel(store: str | os.PathLike[str]) -> Cancellation:
     opened = ResultStore.open(store)
     submission = find_submission(opened)
     if submission is None:
-        raise BadInputError(f"no submission is open for the store {store}; see what it holds with: dpstudies status")
+        raise BadInputError(
+            f"no submission is open for the store {store}; see what it holds with: {command('status', store)}"
+        )
     with _reached(submission) as client:
         n_tasks = None if client is None else cancel_tasks(client, submission.run)
     close_detached(opened.url, submission.id, {"cancelled": now()})
@@ -121,10 +122,9 @@ def find_abandoned(store: ResultStore) -> Submission | None:
         return None
     n_tasks = submission.count_tasks()
     if n_tasks:
-        path = shlex.quote(store.url)
         raise BusyStoreError(
             f"the store {store.url} is being computed by {submission}, which has {n_tasks:,} tasks left; wait for it "
-            f"with: dpstudies status --watch {path}, or end it with: dpstudies cancel {path}"
+            f"with: {command('status', '--watch', store.url)}, or end it with: {command('cancel', store.url)}"
         )
     if n_tasks is None:
         warnings.warn(f"the scheduler of {submission} does not answer; its work is taken over", stacklevel=2)

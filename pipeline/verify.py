@@ -14,7 +14,7 @@ from pipeline.clusters.cluster import connect
 from pipeline.clusters.profiles import load_profile
 from pipeline.declare.source import StudySource
 from pipeline.declare.study import Study
-from pipeline.errors import BadInputError, IncompleteStoreError, StoreAccessError
+from pipeline.errors import BadInputError, IncompleteStoreError, StoreAccessError, command
 from pipeline.execution.flight import ExecutionError, Flight
 from pipeline.execution.rerun import Rerun
 from pipeline.execution.shipping import shipped, shipped_task
@@ -159,7 +159,7 @@ def verify(
     source, configured = study_of(opened, study, accept_edited_study)
     if not opened.complete:
         raise IncompleteStoreError(
-            f"the store {store} was interrupted while it was created; finish it with: dpstudies resume {store}"
+            f"the store {store} was interrupted while it was created; finish it with: {command('resume', store)}"
         )
     n_blocks = sum(len(panel.cells()) * -(-panel.n_trials // panel.block_trials) for panel in configured.panels)
     rng = np.random.default_rng(seed)

@@ -17,7 +17,7 @@ from pipeline.clusters.logs import without_harmless
 from pipeline.clusters.profiles import THREADS, Profile, load_profile
 from pipeline.redact import redact_text, told
 from pipeline.clusters.security import make_security
-from pipeline.errors import BadInputError
+from pipeline.errors import BadInputError, command
 
 __all__ = [
     "THREADS",
@@ -37,11 +37,10 @@ _SILENT_SECONDS = 10  # after which a cluster without workers is reported
 _HINTS = {
     "local": "see the messages above, and free memory or processes",
     "ssh": "log in to the hosts, and start dask there with the profile's remote_python",
-    "batch": "see the queue with {queue}, the logs of jobs that ended, and the script with: dpstudies cluster check "
-    "{name} --no-connect",
+    "batch": "see the queue with {queue}, the logs of jobs that ended, and the script with: {check}",
     "kubernetes": "see the pods with: kubectl get pods",
     "other": "see the documentation of its class",
-    "address": "start one with: dask worker {address}",
+    "address": "start one with: {worker}",
 }
 _QUEUES = {"sbatch": "squeue", "bsub": "bjobs", "condor_submit": "condor_q", "oarsub": "oarstat", "msub": "showq"}
 
@@ -186,7 +185,11 @@ def _hint(profile: Profile) -> str:
     launch = None if profile.address is not None else make_launch(profile)
     kind = "address" if launch is None else launch.kind
     submit = shlex.split(launch.factory.job_cls.submit_command)[0] if launch is not None and kind == "batch" else ""
-    return _HINTS[kind].format(address=profile.address, name=profile.name, queue=_QUEUES.get(submit, "qstat"))
+    return _HINTS[kind].format(
+        worker=shlex.join(["dask", "worker", str(profile.address)]),
+        check=command("cluster", "check", profile.name, "--no-connect"),
+        queue=_QUEUES.get(submit, "qstat"),
+    )
 
 
 def _reach_address(profile: Profile, seconds: float | None = None) -> Client:

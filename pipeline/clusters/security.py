@@ -39,10 +39,12 @@ def make_security(profile: Profile) -> Security | None:
     contents = {key: _read_pem(f"{where}: {key}", key, given[key]) for key in _PARTS if key in given}
     security = Security(**given)
     checks = {
-        "tls_ca_file must be a certificate in PEM format": lambda: "tls_ca_file" in contents
-        and ssl.create_default_context(cadata=contents["tls_ca_file"]),
-        "tls_ciphers must be a list of ciphers of OpenSSL": lambda: "tls_ciphers" in given
-        and ssl.create_default_context().set_ciphers(given["tls_ciphers"]),
+        "tls_ca_file must be a certificate in PEM format": lambda: (
+            "tls_ca_file" in contents and ssl.create_default_context(cadata=contents["tls_ca_file"])
+        ),
+        "tls_ciphers must be a list of ciphers of OpenSSL": lambda: (
+            "tls_ciphers" in given and ssl.create_default_context().set_ciphers(given["tls_ciphers"])
+        ),
         "tls_client_cert and tls_client_key must be a certificate and its private key": lambda: (
             security.get_connection_args("client")
         ),

@@ -9,7 +9,6 @@ that was suspended past its lease cannot write when it wakes.
 
 import json
 import os
-import shlex
 import socket
 import threading
 import time
@@ -21,7 +20,7 @@ from typing import Any
 
 import psutil
 
-from pipeline.errors import BadInputError, BusyStoreError, SessionSupersededError
+from pipeline.errors import BadInputError, BusyStoreError, SessionSupersededError, command
 from pipeline.stores.files import Files, open_files
 from pipeline.stores.places import SESSIONS
 from pipeline.stores.provenance import now
@@ -215,7 +214,7 @@ def _await_end(files: Files, number: int) -> None:
         if record is not None and record.get("detached"):
             raise BusyStoreError(
                 f"the store {files.url} is being written by a submission of {record['started']}; follow it with: "
-                f"dpstudies status {shlex.quote(files.url)}, or end it with: dpstudies cancel {shlex.quote(files.url)}"
+                f"{command('status', files.url)}, or end it with: {command('cancel', files.url)}"
             )
         if life == "running" or files.read(_beat_key(number)) != last:
             raise BusyStoreError(

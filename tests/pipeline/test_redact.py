@@ -103,7 +103,9 @@ def test_objects_and_exceptions():
     assert told(OSError("cannot log in\nwith token=hush")) == "OSError: cannot log in with token=***"
     assert len(shown(["x" * 1000] * 1000)) < 800
     assert explain(ValueError("cannot log in\nwith token=hush")) == "ValueError: cannot log in with token=***"
-    assert explain(PermissionError(13, "Permission denied", "s3://me:hush@b")).startswith("[Errno 13] Permission denied")
+    assert explain(PermissionError(13, "Permission denied", "s3://me:hush@b")).startswith(
+        "[Errno 13] Permission denied"
+    )
     assert "hush" not in explain(PermissionError(13, "Permission denied", "s3://me:hush@b"))
 
 
@@ -174,7 +176,25 @@ def test_the_cluster_gets_what_is_not_shown():
     assert prologue[-3:] == ["export SOME_SECRET='it'\"'\"'s hush'", "export MY_KEY=hush", "login --password hush"]
 
 
-@pytest.mark.parametrize("piece", ["x", "token", "a=b ", '"', "://", "-", "token= ", "'a", "-----BEGIN ", "key ", "token=a,", "://a:b", "token=,", "://a:b "])
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "x",
+        "token",
+        "a=b ",
+        '"',
+        "://",
+        "-",
+        "token= ",
+        "'a",
+        "-----BEGIN ",
+        "key ",
+        "token=a,",
+        "://a:b",
+        "token=,",
+        "://a:b ",
+    ],
+)
 def test_long_texts_take_linear_time(piece):
     """Ten times the text takes about ten times as long; a hundred times would be quadratic."""
 
