@@ -5,19 +5,16 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from pipeline.clusters.cluster import UnreachableSchedulerError, reach_scheduler
-from pipeline.clusters.profiles import Profile, load_profile
+from pipeline.clusters.profiles import Profile, load_profile, split_choice
 from pipeline.errors import BadInputError, BusyStoreError, command
 from pipeline.execution.handover import cancel_tasks, count_tasks
 from pipeline.execution.work import PendingWork, Task
 from pipeline.stores.provenance import now
 from pipeline.stores.sessions import close_detached
 from pipeline.stores.store import ResultStore
-
-_DEFAULT_FILE = "cluster.yaml"
 
 
 @dataclass(frozen=True)
@@ -69,9 +66,8 @@ class Cancellation:
 
 def record_of(run: str, choice: str, profile: Profile) -> dict[str, Any]:
     """Return what the session of a submission records, for `find_submission`."""
-    path = choice.partition(":")[0]
-    file = path if Path(path).exists() else _DEFAULT_FILE
-    return {"run": run, "address": profile.address, "cluster": f"{os.path.abspath(file)}:{profile.name}"}
+    file = os.path.abspath(split_choice(choice)[0])
+    return {"run": run, "address": profile.address, "cluster": f"{file}:{profile.name}"}
 
 
 def find_submission(store: ResultStore) -> Submission | None:

@@ -126,14 +126,11 @@ def load_profile(choice: str | None) -> Profile:
     """
     if choice is None:
         return THREADS
-    path, _, name = choice.partition(":")
-    if re.fullmatch(r"[\w-]+", choice) and not Path(choice).exists():
-        if not Path(_DEFAULT_FILE).exists():
-            raise BadInputError(
-                f"no file {choice}, and no {_DEFAULT_FILE} in this folder that could have a profile of that name; give "
-                "FILE:PROFILE"
-            )
-        path, name = _DEFAULT_FILE, choice
+    path, name = split_choice(choice)
+    if name == choice and not Path(path).exists():
+        raise BadInputError(
+            f"no file {choice}, and no {path} in this folder that could have a profile of that name; give FILE:PROFILE"
+        )
     document = _read(path)
     check_names(path, "key", document, ("default", "profiles"))
     check_values(path, document, {"default": TEXT, "profiles": MAPPING})
@@ -146,6 +143,22 @@ def load_profile(choice: str | None) -> Profile:
     if name not in profiles:
         raise BadInputError(f"{path}: {unknown('profile', name, profiles)}")
     return _profile(name, profiles[name], f"{path}: profile {name}")
+
+
+def split_choice(choice: str) -> tuple[str, str]:
+    """Return the file and the profile, empty if not given, that ``--cluster`` names; both may contain colons.
+
+    Examples
+    --------
+    >>> split_choice("elsewhere/c.yaml:slurm"), split_choice("slurm")
+    (('elsewhere/c.yaml', 'slurm'), ('cluster.yaml', 'slurm'))
+    """
+    if re.fullmatch(r"[\w-]+", choice) and not Path(choice).exists():
+        return _DEFAULT_FILE, choice
+    colons = [match.start() for match in re.finditer(":", choice)]
+    splits = [(choice, ""), *((choice[:k], choice[k + 1 :]) for k in reversed(colons))]
+    existing = [split for split in splits if Path(split[0]).is_file()]
+    return existing[0] if existing else splits[min(1, len(colons))]
 
 
 def _read(path: str) -> dict[str, Any]:

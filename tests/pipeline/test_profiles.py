@@ -9,6 +9,7 @@ import yaml
 from pipeline.clusters.cluster import THREADS, Profile, load_profile
 from pipeline.clusters.launch import make_launch
 from pipeline.errors import BadInputError
+from pipeline.submission import record_of
 
 SHIPPED = Path(__file__).parents[2] / "cluster.yaml"
 LOCAL = {"class": "LocalCluster"}
@@ -85,6 +86,30 @@ def test_a_name_alone_is_a_profile_of_the_file_in_this_folder(write, monkeypatch
         load_profile("thre")
     (tmp_path / "there").write_text(yaml.safe_dump(profiles(only=LOCAL)))
     assert load_profile("there").name == "only"  # a file of that name goes first
+
+
+@pytest.mark.parametrize("choice", ["there", "cluster.yaml:there", "cluster.yaml", "../a:b/cluster.yaml:there", "x:y"])
+def test_a_folder_with_a_colon(tmp_path, monkeypatch, choice):
+    """The profile that a submission records is found again by its address."""
+    folder = tmp_path / "a:b"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    content = profiles(there={"address": "tcp://h:1"})
+    for file in ("cluster.yaml", "x:y"):
+        Path(file).write_text(yaml.safe_dump(content))
+    profile = load_profile(choice)
+    record = record_of("run", choice, profile)
+    monkeypatch.chdir(tmp_path)
+    assert load_profile(record["cluster"]) == profile
+    assert load_profile(str(folder / "cluster.yaml")) == profile
+    with pytest.raises(BadInputError, match=r"cannot read the cluster file .*/a:b/absent\.yaml: No such file"):
+        load_profile(f"{folder}/absent.yaml:there")
+
+
+def test_a_profile_with_a_colon_in_its_name(tmp_path):
+    path = tmp_path / "c.yaml"
+    path.write_text(yaml.safe_dump(profiles(**{"a:b": {"address": "tcp://h:1"}})))
+    assert load_profile(f"{path}:a:b").name == "a:b"
 
 
 def test_what_outlives_the_client():
