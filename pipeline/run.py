@@ -18,7 +18,7 @@ from pipeline.declare.study import Study
 from pipeline.errors import BadInputError
 from pipeline.execution.execute import execute
 from pipeline.execution.handover import hand_over
-from pipeline.execution.probe import refuse_unfit_workers
+from pipeline.execution.probe import refuse_unfit_workers, refuse_workers_without_store
 from pipeline.execution.rerun import refuse_other_numbers
 from pipeline.execution.shipping import shipped
 from pipeline.execution.work import PendingWork, Receipt, Task
@@ -387,7 +387,9 @@ def _session(
             session = Session.begin(url, record)
             try:
                 store = _prepared(session, source, study, existing)
-                yield client, store, replace(task, session=session.id), session
+                task = replace(task, session=session.id)
+                refuse_workers_without_store(client, task)
+                yield client, store, task, session
                 if submitted is None:
                     session.end({"finished": now()})
             except BaseException:

@@ -1,9 +1,9 @@
-"""Check that workers can load a study, before anything is written."""
+"""Checks of the workers when a run begins: each can load the study and open the store."""
 
 import ast
 import importlib.util
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -13,14 +13,16 @@ from distributed import Client, get_worker
 from pipeline.declare.source import StudySource
 from pipeline.declare.streams import canonical_json, sha256
 from pipeline.errors import BadInputError
-from pipeline.execution.flight import Flight
+from pipeline.execution.flight import ExecutionError, Flight
 from pipeline.execution.shipping import shipped_task
 from pipeline.execution.tasks import on_worker
+from pipeline.execution.work import Task
+from pipeline.faults import explain, is_transient
 from pipeline.redact import redact_text, told
 
 
 def refuse_unfit_workers(client: Client, run: str, source: StudySource, spec: Mapping[str, Any]) -> None:
-    """Let a worker load a study, and find the modules that its functions import later.
+    """Let every worker load a study, and find the modules that its functions import later.
 
     Parameters
     ----------
@@ -36,16 +38,44 @@ def refuse_unfit_workers(client: Client, run: str, source: StudySource, spec: Ma
     Raises
     ------
     BadInputError
-        If the worker cannot load the study, misses a module that is found here, or has another version of the code.
+        If a worker cannot load the study, misses a module that is found here, or has another version of the code.
     """
-    flight = Flight(client, run)
-    flight.submit(None, load_study, run, dict(spec), tuple(sorted(imported_modules(source))))
-    (landed,) = flight.wait()
-    if landed.fate is not None:
-        raise BadInputError("a worker ended while it loaded the study; look at its log, or use --cluster threads")
-    problem = landed.result or landed.transient
+    modules = tuple(sorted(imported_modules(source)))
+    problem = _find_problem(client, run, "loaded the study", load_study, run, dict(spec), modules)
     if problem:
         raise BadInputError(problem)
+
+
+def refuse_workers_without_store(client: Client, task: Task) -> None:
+    """Let every worker open the store of a task.
+
+    Raises
+    ------
+    ExecutionError
+        If a worker cannot open it.
+    """
+    problem = _find_problem(client, task.run, "opened the store", open_store, task.run, task.session)
+    if problem:
+        raise ExecutionError(problem)
+
+
+def _find_problem(client: Client, run: str, deed: str, function: Callable[..., str], *args: Any) -> str:
+    """Run a function on every worker, and return the first problem that it returns; empty if there is none."""
+    flight = Flight(client, run)
+    for worker in sorted(client.scheduler_info(n_workers=-1)["workers"]) or [None]:
+        # on another worker if this one has left; a new one if an adaptive cluster has shrunk to nothing
+        options = {"workers": [worker], "allow_other_workers": True} if worker else {}
+        flight.submit(worker, function, *args, **options)
+    problems = {}
+    while len(flight):
+        for landed in flight.wait():
+            problem = landed.result or landed.transient
+            if landed.fate is not None:
+                problem = f"worker {landed.payload} ended while it {deed}; look at its log, or use --cluster threads"
+            if problem:
+                problems[str(landed.payload)] = problem
+    more = f"; the same check fails on {len(problems) - 1} more workers" if len(problems) > 1 else ""
+    return f"{problems[min(problems)]}{more}" if problems else ""
 
 
 @on_worker
@@ -62,6 +92,20 @@ def load_study(run: str, spec: dict[str, Any], modules: tuple[str, ...]) -> str:
     missing = [name for name in modules if importlib.util.find_spec(name) is None]
     if missing:
         return f"{where} misses {', '.join(missing)}, which the study imports; install it there"
+    return ""
+
+
+@on_worker
+def open_store(run: str, session: str) -> str:
+    """Open the store of a session on a worker; return in one line why that is not possible, empty if it is."""
+    task = shipped_task(run, session)
+    try:
+        task.opened()
+    except (BadInputError, OSError) as error:
+        if is_transient(error):
+            raise
+        where = f"worker {get_worker().address} cannot open the store {task.url}"
+        return f"{where}: {explain(error)}; choose a --store that all workers can open"
     return ""
 
 
