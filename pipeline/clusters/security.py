@@ -1,6 +1,7 @@
 """TLS credentials of a profile with an address."""
 
 import ssl
+from collections.abc import Callable
 from pathlib import Path
 
 from distributed.security import Security
@@ -38,24 +39,24 @@ def make_security(profile: Profile) -> Security | None:
     check_values(where, given, _RULES)
     contents = {key: _read_pem(f"{where}: {key}", key, given[key]) for key in _PARTS if key in given}
     security = Security(**given)
-    checks = {
-        "tls_ca_file must be a certificate in PEM format": lambda: (
-            "tls_ca_file" in contents and ssl.create_default_context(cadata=contents["tls_ca_file"])
-        ),
-        "tls_ciphers must be a list of ciphers of OpenSSL": lambda: (
-            "tls_ciphers" in given and ssl.create_default_context().set_ciphers(given["tls_ciphers"])
-        ),
-        "tls_client_cert and tls_client_key must be a certificate and its private key": lambda: (
-            security.get_connection_args("client")
-        ),
-    }
-    for requirement, check in checks.items():
-        try:
-            check()
-        except (OSError, ValueError) as error:  # errors of TLS are errors of the operating system
-            reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or type(error).__name__
-            raise BadInputError(f"{where}: {requirement}, got {reason}") from None
+    if "tls_ca_file" in contents:
+        requirement = f"{where}: tls_ca_file must be a certificate in PEM format"
+        _check(requirement, lambda: ssl.create_default_context(cadata=contents["tls_ca_file"]))
+    if "tls_ciphers" in given:
+        requirement = f"{where}: tls_ciphers must be a list of ciphers of OpenSSL"
+        _check(requirement, ssl.create_default_context().set_ciphers, given["tls_ciphers"])
+    requirement = f"{where}: tls_client_cert and tls_client_key must be a certificate and its private key"
+    _check(requirement, security.get_connection_args, "client")
     return security
+
+
+def _check(requirement: str, function: Callable[..., object], *args: object) -> None:
+    """Call a function that loads credentials, and refuse them if it fails."""
+    try:
+        function(*args)
+    except (OSError, ValueError) as error:  # errors of TLS are errors of the operating system
+        reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or type(error).__name__
+        raise BadInputError(f"{requirement}, got {reason}") from None
 
 
 def _read_pem(where: str, key: str, given: object) -> str:
