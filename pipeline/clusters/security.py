@@ -8,9 +8,9 @@ from distributed.security import Security
 
 from pipeline.clusters import rules
 from pipeline.clusters.profiles import Profile
-from pipeline.redact import shown
 from pipeline.clusters.rules import check_names, check_values
 from pipeline.errors import BadInputError
+from pipeline.redact import short_repr
 
 _TLS_VERSION = rules.Rule("771 for TLS 1.2 or 772 for TLS 1.3", lambda value: value in (771, 772))
 _PARTS = {"tls_ca_file": "CERTIFICATE", "tls_client_cert": "CERTIFICATE", "tls_client_key": "PRIVATE KEY"}
@@ -63,11 +63,11 @@ def _read_pem(where: str, key: str, given: object) -> str:
     """Return the text of a certificate or key, given as such or as a file."""
     wanted = f"{where} must be a file in PEM format"
     if not isinstance(given, str):
-        raise BadInputError(f"{wanted}, got {shown(given, key)}")
+        raise BadInputError(f"{wanted}, got {short_repr(given, key)}")
     try:
         text = given if "\n" in given else Path(given).read_text(encoding="ascii", errors="ignore")
     except FileNotFoundError:
-        raise BadInputError(f"{wanted}; there is none at {shown(given, key)}") from None
+        raise BadInputError(f"{wanted}; there is none at {short_repr(given, key)}") from None
     except (OSError, ValueError) as error:  # a name with a null character
         raise BadInputError(f"{wanted}, got {getattr(error, 'strerror', None) or error}") from None
     if f"{_PARTS[key]}-----" not in text:

@@ -1,4 +1,4 @@
-"""Checks of the workers when a run begins: each can load the study and open the store."""
+"""Checks of workers at the start of a run: each must be able to load the study and open the store."""
 
 import ast
 import importlib.util
@@ -13,32 +13,32 @@ from distributed import Client, get_worker
 from pipeline.declare.source import StudySource
 from pipeline.declare.streams import canonical_json, sha256
 from pipeline.errors import BadInputError
-from pipeline.execution.flight import ExecutionError, Flight
+from pipeline.execution.in_flight import ExecutionError, TasksInFlight
 from pipeline.execution.shipping import shipped_task
 from pipeline.execution.tasks import on_worker
 from pipeline.execution.work import Task
 from pipeline.faults import explain, is_transient
-from pipeline.redact import redact_text, told
+from pipeline.redact import format_error, redact_text
 
 
 def refuse_unfit_workers(client: Client, run: str, source: StudySource, spec: Mapping[str, Any]) -> None:
-    """Let every worker load a study, and find the modules that its functions import later.
+    """Refuse a cluster with a worker that cannot load a study or lacks a module that its functions import.
 
     Parameters
     ----------
     client : distributed.Client
         Client of the cluster.
     run : str
-        The run, which the workers have.
+        Identifier of the run, which the workers hold.
     source : StudySource
-        The study's code.
+        Code of the study.
     spec : mapping
         Spec of the configured study.
 
     Raises
     ------
     BadInputError
-        If a worker cannot load the study, misses a module that is found here, or has another version of the code.
+        If a worker cannot load the study, lacks a module that this process has, or has another version of the code.
     """
     modules = tuple(sorted(imported_modules(source)))
     problem = _find_problem(client, run, "loaded the study", load_study, run, dict(spec), modules)
@@ -47,57 +47,57 @@ def refuse_unfit_workers(client: Client, run: str, source: StudySource, spec: Ma
 
 
 def refuse_workers_without_store(client: Client, task: Task) -> None:
-    """Let every worker open the store of a task.
+    """Refuse a cluster with a worker that cannot open the store of a task.
 
     Raises
     ------
     ExecutionError
-        If a worker cannot open it.
+        If a worker cannot open the store.
     """
     problem = _find_problem(client, task.run, "opened the store", open_store, task.run, task.session)
     if problem:
         raise ExecutionError(problem)
 
 
-def _find_problem(client: Client, run: str, deed: str, function: Callable[..., str], *args: Any) -> str:
-    """Run a function on every worker, and return the first problem that it returns; empty if there is none."""
-    flight = Flight(client, run)
+def _find_problem(client: Client, run: str, action: str, function: Callable[..., str], *args: Any) -> str:
+    """Run a function on every worker; return the first problem that it returns, empty without any."""
+    in_flight = TasksInFlight(client, run)
     for worker in sorted(client.scheduler_info(n_workers=-1)["workers"]) or [None]:
-        # on another worker if this one has left; a new one if an adaptive cluster has shrunk to nothing
+        # another worker runs the check if this one has left; without workers, an adaptive cluster starts one
         options = {"workers": [worker], "allow_other_workers": True} if worker else {}
-        flight.submit(worker, function, *args, **options)
+        in_flight.submit(worker, function, *args, **options)
     problems = {}
-    while len(flight):
-        for landed in flight.wait():
-            problem = landed.result or landed.transient
-            if landed.fate is not None:
-                problem = f"worker {landed.payload} ended while it {deed}; look at its log, or use --cluster threads"
+    while len(in_flight):
+        for result in in_flight.wait():
+            problem = result.value or result.transient
+            if result.status is not None:
+                problem = f"worker {result.payload} ended while it {action}; look at its log, or use --cluster threads"
             if problem:
-                problems[str(landed.payload)] = problem
+                problems[str(result.payload)] = problem
     more = f"; the same check fails on {len(problems) - 1} more workers" if len(problems) > 1 else ""
     return f"{problems[min(problems)]}{more}" if problems else ""
 
 
 @on_worker
 def load_study(run: str, spec: dict[str, Any], modules: tuple[str, ...]) -> str:
-    """Load a study on a worker; return in one line why that is not possible, empty if it is."""
+    """Load a study on a worker; return a one-line problem, empty without any."""
     where = f"worker {get_worker().address}"
     try:
         study = shipped_task(run).source.load().from_spec(spec)
     except Exception as error:
-        text = redact_text(" ".join(str(error).split())) if isinstance(error, BadInputError) else told(error)
-        return f"{where} cannot load the study: {text}; install there all that the study imports"
+        text = redact_text(" ".join(str(error).split())) if isinstance(error, BadInputError) else format_error(error)
+        return f"{where} cannot load the study: {text}; install the packages that the study imports there"
     if sha256(canonical_json(study.spec())) != sha256(canonical_json(spec)):
-        return f"the code of {where} is of a different version; install the same version everywhere"
+        return f"the code on {where} has a different version; install the same version everywhere"
     missing = [name for name in modules if importlib.util.find_spec(name) is None]
     if missing:
-        return f"{where} misses {', '.join(missing)}, which the study imports; install it there"
+        return f"{where} lacks {', '.join(missing)}, which the study imports; install it there"
     return ""
 
 
 @on_worker
 def open_store(run: str, session: str) -> str:
-    """Open the store of a session on a worker; return in one line why that is not possible, empty if it is."""
+    """Open the store of a session on a worker; return a one-line problem, empty without any."""
     task = shipped_task(run, session)
     try:
         task.opened()
@@ -110,10 +110,10 @@ def open_store(run: str, session: str) -> str:
 
 
 def imported_modules(source: StudySource) -> set[str]:
-    r"""Return the top-level modules that a study's code imports anywhere, as far as this process finds them.
+    r"""Return the top-level modules that the code of a study imports and that this process finds.
 
-    Functions may import when they are called, which loading the study does not show. The text of the study's file is
-    searched, and that of modules in the same folder.
+    The source of the study file and of modules in the same folder is searched, since functions may import modules when
+    they are called.
 
     Examples
     --------
@@ -129,7 +129,7 @@ def imported_modules(source: StudySource) -> set[str]:
     while waiting:
         for name in set(_imports(waiting.pop())) - found:
             if name not in sys.modules and importlib.util.find_spec(name) is None:
-                continue  # an optional import, which fails here, too
+                continue  # an optional import
             found.add(name)
             if folder is not None and (folder / f"{name}.py").is_file():
                 waiting.append(_read(folder / f"{name}.py"))

@@ -52,7 +52,7 @@ def paused_workers(folder: Path) -> Outcome:
         workers = [lab.worker(_PORT, _NEAR, *place, more=("--memory-limit", "60MB")) for place in places]
         profile = write_profile(folder, address=f"tcp://{_NEAR}:{_PORT}")
         run = lab.dpstudies("run", study, "--store", store, "--cluster", profile, inside=near)
-        wait_until(lambda: "every worker has paused" in run.output, "a word about the workers")
+        wait_until(lambda: "every worker is paused" in run.output, "a word about the workers")
         waits = run.runs
         lab.kill(run, signal.SIGINT)
         code = run.finish()
@@ -86,7 +86,7 @@ def a_missing_module(folder: Path) -> Outcome:
         code = run.finish()
         promises = {
             f"exit 2, got {code}": code == 2,
-            "names the module": "misses only_the_driver_has_it" in run.message,
+            "names the module": "lacks only_the_driver_has_it" in run.message,
             "no traceback": "Traceback" not in run.output,
             "nothing is written": not store.exists(),
         }

@@ -83,7 +83,9 @@ def the_scheduler_is_killed(folder: Path) -> Outcome:
         resume = lab.dpstudies("resume", store, "--cluster", profile)
         promises = {
             "exit 3": code == 3,
-            "says what to do": run.message.startswith("the scheduler was lost; start it again, then resume / "),
+            "says what to do": run.message.startswith(
+                "the connection to the scheduler was lost; restart the scheduler, then resume / "
+            ),
             "no traceback": "Traceback" not in run.output,
             "some are left": kept < N_TRIALS,
             "resume: exit 0": resume.finish() == 0,

@@ -129,7 +129,7 @@ def test_a_package_that_is_not_installed(monkeypatch, package, module, class_nam
             Profile("a", "dask_kubernetes.operator", "KubeCluster", kwargs={"imag": "i"}),
         ),
         (
-            "env must stand beside kwargs",
+            "env must be next to kwargs",
             Profile("a", "dask_kubernetes.operator", "KubeCluster", kwargs={"env": {"X": "1"}}),
         ),
     ],
@@ -280,7 +280,7 @@ def test_no_worker_joins(monkeypatch):
         hint = f"start one with: dask worker {cluster.scheduler_address}"
         with (
             pytest.warns(UserWarning, match=rf"no worker has joined .* after 0\.2 s; waiting up to 0\.5 s.*{hint}"),
-            pytest.raises(BadInputError, match=rf"of profile a \(waited 0\.5 s\): {hint}, or let it wait longer"),
+            pytest.raises(BadInputError, match=rf"of profile a \(waited 0\.5 s\): {hint}, or increase wait"),
         ):
             connect(profile).__enter__()
 

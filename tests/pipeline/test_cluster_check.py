@@ -253,7 +253,7 @@ def test_a_place_that_is_not_shared(monkeypatch):
     with reach(PROCESSES) as client:
         for worker in check_workers(client, "memory://folder/s.zarr"):
             assert worker.faults == (
-                "does not see what this process writes to memory://folder: the folder is not shared",
+                "does not see the files of this process in memory://folder: the folder is not shared",
             )
     with reach(THREADS) as client:
         assert check_workers(client, "memory://folder/s.zarr")[0].faults == ()
@@ -272,7 +272,7 @@ def test_a_worker_that_writes_elsewhere(tmp_path):
             return {workers[0]: function(*moved)}
 
     faults = _store_faults(Client(), str(shared / "s.zarr"), ["w"])
-    assert faults == {"w": f"what it writes to {shared} is not seen here: the folder is not shared"}
+    assert faults == {"w": f"its files in {shared} are not visible to this process: the folder is not shared"}
     assert list(shared.iterdir()) == []
 
 

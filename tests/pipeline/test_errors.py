@@ -28,7 +28,7 @@ def place(tmp_path):
 
 
 def test_a_superseded_session(place):
-    assert words_after("see what is there with: ", str(SessionSupersededError(place))) == ["dpstudies", "status", place]
+    assert words_after("show the status with: ", str(SessionSupersededError(place))) == ["dpstudies", "status", place]
 
 
 @pytest.mark.parametrize("call", [open_complete, lambda path: verify(path, study=STUDY)])
@@ -44,7 +44,7 @@ def test_no_open_submission(place):
     create_store(place, STUDY)
     with pytest.raises(pipeline.BadInputError) as caught:
         pipeline.cancel(place)
-    assert words_after("see what it holds with: ", str(caught.value)) == ["dpstudies", "status", place]
+    assert words_after("show its status with: ", str(caught.value)) == ["dpstudies", "status", place]
 
 
 def test_an_open_submission(place):

@@ -20,7 +20,7 @@ from pipeline.clusters.profiles import Profile
 from pipeline.declare.source import StudySource
 from pipeline.errors import BadInputError, SessionSupersededError
 from pipeline.execution import budget, monitor, probe, window
-from pipeline.execution.flight import RETRIES, ExecutionError
+from pipeline.execution.in_flight import RETRIES, ExecutionError
 from pipeline.execution.monitor import Monitor, find_problem
 from pipeline.stores.local_files import LocalFiles
 from pipeline.stores.store import ResultStore
@@ -100,7 +100,9 @@ def test_a_block_that_cannot_be_written_stays_pending_and_the_others_do_not(smal
 def test_a_store_that_is_away_for_long_stops_the_run(tmp_path, monkeypatch):
     monkeypatch.setattr(budget, "_MOST_FAILED_TASKS", 3)
     on_workers(monkeypatch, OSError(errno.EIO, "Input/output error"), lambda n, key: True)
-    with pytest.raises(ExecutionError, match=r"3 tasks in a row failed, each after several attempts: .*Input/output"):
+    with pytest.raises(
+        ExecutionError, match=r"3 consecutive tasks failed, each after several attempts: .*Input/output"
+    ):
         run(SMALL, tmp_path / "s.zarr")
 
 
@@ -109,8 +111,8 @@ def test_a_store_that_is_away_for_long_stops_the_run(tmp_path, monkeypatch):
     [
         (OSError(errno.ENOSPC, "No space left on device"), "free some space"),
         (OSError(errno.EROFS, "Read-only file system"), "mounted for writing"),
-        (PermissionError(errno.EACCES, "Permission denied"), "check who may write there"),
-        (SessionSupersededError("/s.zarr"), "see what is there with: dpstudies status /s.zarr"),
+        (PermissionError(errno.EACCES, "Permission denied"), "check the permissions"),
+        (SessionSupersededError("/s.zarr"), "show the status with: dpstudies status /s.zarr"),
     ],
     ids=str,
 )
@@ -220,7 +222,7 @@ def test_numbers_are_checked_where_they_are_computed(tmp_path):
     lost.unlink()
     before = file_stamps(store.url)
     for cluster in (None, elsewhere):
-        with pytest.raises(BadInputError, match="panel p, a, trial 5 gives other numbers than the store holds"):
+        with pytest.raises(BadInputError, match="panel p, a, trial 5 gives numbers that differ from the stored ones"):
             resume(store.url, cluster=cluster)
     assert file_stamps(store.url) == before
     resume(store.url, cluster=there)
@@ -267,7 +269,7 @@ def test_a_module_that_a_function_imports_later_is_missed_before_anything_is_wri
     monkeypatch.setattr(sys, "path", [*sys.path])
     with monkeypatch.context() as patch:
         patch.setattr(probe, "load_study", load_study_elsewhere)
-        with pytest.raises(BadInputError, match=r"^worker .* misses lazy_helper, which the study imports"):
+        with pytest.raises(BadInputError, match=r"^worker .* lacks lazy_helper, which the study imports"):
             run(str(path), tmp_path / "s.zarr")
     assert not (tmp_path / "s.zarr").exists()
     assert "finished" in run(str(path), tmp_path / "s.zarr").sessions[-1]
@@ -275,7 +277,7 @@ def test_a_module_that_a_function_imports_later_is_missed_before_anything_is_wri
 
 def test_code_of_another_version_is_refused_before_anything_is_written(tmp_path, monkeypatch):
     monkeypatch.setattr(probe, "load_study", other_version)
-    with pytest.raises(BadInputError, match="is of a different version; install the same version everywhere"):
+    with pytest.raises(BadInputError, match="has a different version; install the same version everywhere"):
         run(STUDY, tmp_path / "s.zarr")
     assert list(tmp_path.iterdir()) == []
 
@@ -312,7 +314,7 @@ def workers(*states):
 
 def test_paused_workers_are_told_of_with_what_to_set():
     text = find_problem(workers("paused", "paused"))
-    assert "every worker has paused" in text
+    assert "every worker is paused" in text
     assert "900.00 MiB of 1.00 GiB" in text
     assert "memory_limit" in text
     assert "\n" not in text
@@ -336,26 +338,26 @@ def test_the_monitor_warns_once_per_silence(monkeypatch):
 
     watch = Monitor(Client())
     clock.now += 9
-    watch.look()  # not yet
+    watch.check()  # not yet
     clock.now += 2
-    with pytest.warns(UserWarning, match="every worker has paused"):
-        watch.look()
+    with pytest.warns(UserWarning, match="every worker is paused"):
+        watch.check()
     clock.now += 60
-    watch.look()
+    watch.check()
     watch.note_result()
     clock.now += 11
-    with pytest.warns(UserWarning, match="every worker has paused"):
-        watch.look()
+    with pytest.warns(UserWarning, match="every worker is paused"):
+        watch.check()
     found.clear()  # another cause, without a result in between
     clock.now += 11
     with pytest.warns(UserWarning, match="no worker is left"):
-        watch.look()
+        watch.check()
     watch.note_result()
     found.update(workers("running"))
     clock.now += 11
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        watch.look()
+        watch.check()
 
 
 # The window
@@ -375,7 +377,7 @@ class Cluster:
 
 def test_a_fixed_cluster_is_given_two_tasks_per_thread(monkeypatch):
     fixed = window.Window(Cluster(2, 2), Profile("a", address="tcp://h:1"))
-    fixed.look()
+    fixed.update()
     fixed.note_task(0.01)
     assert (fixed.n_threads, fixed.n_tasks) == (4, 8)
 
@@ -384,7 +386,7 @@ def test_a_fixed_cluster_is_given_two_tasks_per_thread(monkeypatch):
 def test_an_adaptive_cluster_is_given_work_for_its_largest_size(seconds, at_least):
     """Dask asks for as many threads as finish all tasks within the target duration."""
     adaptive = window.Window(Cluster(1), Profile("a", adapt={"minimum": 1, "maximum": 4, "target_duration": "5s"}))
-    adaptive.look()
+    adaptive.update()
     if seconds is not None:
         adaptive.note_task(seconds)
     assert adaptive.n_threads == 4

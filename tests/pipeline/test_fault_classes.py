@@ -99,7 +99,7 @@ def test_a_group_is_transient_if_all_its_errors_are():
         (OSError(errno.ENOSPC, "full"), "free some space"),
         (OSError(errno.EDQUOT, "quota"), "quota raised"),
         (OSError(errno.EROFS, "read-only"), "mounted for writing"),
-        (PermissionError(errno.EACCES, "denied"), "check who may write there"),
+        (PermissionError(errno.EACCES, "denied"), "check the permissions"),
         (translate_boto_error(answer("ExpiredToken", 400)), "renew the credentials"),
     ],
     ids=str,

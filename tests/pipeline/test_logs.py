@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.clusters.logs import without_harmless
+from pipeline.clusters.logs import filtered_logs
 
 ROOT = Path(__file__).parents[2]
 
@@ -27,7 +27,7 @@ def printed():
 
 def test_what_is_wrong_is_printed_on_one_line(printed):
     stream, logger = printed
-    with without_harmless():
+    with filtered_logs():
         logger.warning("Worker is at %d%% memory usage.\nPausing worker.", 85)
         try:
             raise RuntimeError("sbatch: error\ntoken=hush")
@@ -52,7 +52,7 @@ def test_what_is_wrong_is_printed_on_one_line(printed):
 )
 def test_what_a_run_handles_is_not_printed(printed, message):
     stream, logger = printed
-    with without_harmless():
+    with filtered_logs():
         logger.error(message)
     assert stream.getvalue() == ""
     logger.error(message)  # the negative control, and handlers are as before
@@ -61,7 +61,7 @@ def test_what_a_run_handles_is_not_printed(printed, message):
 
 def test_handlers_are_as_before(printed):
     stream, logger = printed
-    with without_harmless(), without_harmless():
+    with filtered_logs(), filtered_logs():
         logger.info("hidden")
     logger.warning("two\nlines")
     assert stream.getvalue() == "distributed.toy - WARNING - two\nlines\n"

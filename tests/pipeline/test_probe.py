@@ -6,7 +6,7 @@ from distributed import LocalCluster, get_worker
 import pipeline
 from pipeline.errors import BadInputError
 from pipeline.execution import probe
-from pipeline.execution.flight import ExecutionError
+from pipeline.execution.in_flight import ExecutionError
 from tests.pipeline.helpers import TOY_FILE
 
 

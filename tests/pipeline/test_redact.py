@@ -9,9 +9,9 @@ from distributed import Client
 from pipeline.clusters.preview import describe_launch, launch_document
 from pipeline.clusters.profiles import Profile
 from pipeline.execution import probe
-from pipeline.execution.flight import ExecutionError, Flight
+from pipeline.execution.in_flight import ExecutionError, TasksInFlight
 from pipeline.faults import explain
-from pipeline.redact import is_secret_name, redact, redact_text, shown, told
+from pipeline.redact import format_error, is_secret_name, redact, redact_text, short_repr
 
 PEM = "-----BEGIN PRIVATE KEY-----\nhush\nhush\n-----END PRIVATE KEY-----\n"
 SECRET_NAMES = """
@@ -100,8 +100,8 @@ def test_objects_and_exceptions():
             return "Credentials(password='hush')"
 
     assert redact(Credentials()) == "Credentials(password=***)"
-    assert told(OSError("cannot log in\nwith token=hush")) == "OSError: cannot log in with token=***"
-    assert len(shown(["x" * 1000] * 1000)) < 800
+    assert format_error(OSError("cannot log in\nwith token=hush")) == "OSError: cannot log in with token=***"
+    assert len(short_repr(["x" * 1000] * 1000)) < 800
     assert explain(ValueError("cannot log in\nwith token=hush")) == "ValueError: cannot log in with token=***"
     assert explain(PermissionError(13, "Permission denied", "s3://me:hush@b")).startswith(
         "[Errno 13] Permission denied"
@@ -121,10 +121,10 @@ def test_errors_of_workers_are_printed_without_secrets():
         raise RuntimeError("cannot log in with token=hush")
 
     with Client(processes=False, dashboard_address=None, n_workers=1) as client:
-        flight = Flight(client, "run")
-        flight.submit(None, fail)
+        in_flight = TasksInFlight(client, "run")
+        in_flight.submit(None, fail)
         with pytest.raises(ExecutionError, match=r"a worker failed: RuntimeError: cannot log in with token=\*\*\*$"):
-            flight.wait()
+            in_flight.wait()
 
 
 def test_a_study_that_cannot_be_loaded_is_reported_without_secrets(monkeypatch):

@@ -154,7 +154,7 @@ def test_an_accepted_edit_that_gives_other_numbers_is_refused(store, study_file)
     edit(study_file)
     refused(
         lambda: resume(store, study=str(study_file), accept_edited_study=True),
-        "gives other numbers than the store holds",
+        "gives numbers that differ from the stored ones",
     )
 
 
@@ -270,7 +270,7 @@ def test_a_known_file_in_another_folder_does_not_run(store, study_file, trace, u
 @pytest.mark.parametrize("reference", ["", 7, None, ["a.py"], "no such thing"])
 def test_references_that_name_nothing(user, tmp_path, reference):
     path = create_store(tmp_path / "s.zarr", STUDY, study_reference=reference).url
-    refused(lambda: resume(path), "does not know where its study is; name it with --study")
+    refused(lambda: resume(path), "has no reference to its study; name the study with --study")
 
 
 def test_a_study_file_that_is_no_file(user, tmp_path):

@@ -18,7 +18,7 @@ from pipeline.blocks.evaluate import Block, Status
 from pipeline.blocks.plan import iterate_blocks
 from pipeline.declare.source import find_study
 from pipeline.errors import BadInputError
-from pipeline.execution.flight import ExecutionError
+from pipeline.execution.in_flight import ExecutionError
 from pipeline.execution.rerun import rerun_trial
 from pipeline.execution.work import PendingWork
 from pipeline.run import study_of
@@ -343,7 +343,7 @@ def test_other_numbers_are_not_mixed_in(tmp_path, toy, setting, old, new):
     edit(toy, old, new)
     refused(
         path,
-        rf"panel means, {setting}.*, trial \d gives other numbers than the store holds",
+        rf"panel means, {setting}.*, trial \d gives numbers that differ from the stored ones",
         lambda: resume(path, study=str(toy), accept_edited_study=True),
     )
 
@@ -407,7 +407,7 @@ def test_a_path_that_holds_something_else(tmp_path):
 
 def test_a_store_of_a_study_in_memory_needs_the_study(tmp_path):
     path = run(panel_of(STUDY, "single", simulate=lambda cell, streams: None), tmp_path / "r.zarr").url
-    refused(path, "does not know where its study is; name it with --study", lambda: resume(path))
+    refused(path, "has no reference to its study; name the study with --study", lambda: resume(path))
     assert resume(path, study=STUDY).url == path
 
 

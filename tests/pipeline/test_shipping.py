@@ -18,7 +18,7 @@ from pipeline.blocks.evaluate import Block
 from pipeline.declare.factors import format_value
 from pipeline.declare.source import StudySource
 from pipeline.execution import handover, shipping
-from pipeline.execution.flight import ExecutionError, Flight
+from pipeline.execution.in_flight import ExecutionError, TasksInFlight
 from pipeline.execution.naming import Namer
 from pipeline.execution.shipping import ShippedTask, plugin_name, shipped, shipped_task
 from pipeline.execution.tasks import Gate
@@ -98,12 +98,12 @@ def heavy(n_bytes):
 
 def test_tasks_are_small_and_quickly_submitted(tmp_path, monkeypatch):
     """With 8 MB of data in the study; a study in each task would take 8 MB each."""
-    sizes, seconds, submit = [], [], Flight.submit
+    sizes, seconds, submit = [], [], TasksInFlight.submit
 
-    def measure(flight, payload, function, *args, **options):
+    def measure(in_flight, payload, function, *args, **options):
         sizes.append(len(pickle.dumps((function, args, options))))
         began = time.thread_time()
-        submit(flight, payload, function, *args, **options)
+        submit(in_flight, payload, function, *args, **options)
         seconds.append(time.thread_time() - began)
 
     sent, send = [], Client._send_to_scheduler
@@ -113,7 +113,7 @@ def test_tasks_are_small_and_quickly_submitted(tmp_path, monkeypatch):
             sent.append(sum(memoryview(frame).nbytes for frame in message["expr_ser"].frames))
         send(client, message)
 
-    monkeypatch.setattr(Flight, "submit", measure)
+    monkeypatch.setattr(TasksInFlight, "submit", measure)
     monkeypatch.setattr(Client, "_send_to_scheduler", count)
     pipeline.run(heavy(8_000_000), tmp_path / "s.zarr")
     assert len(sizes) >= 10
@@ -154,7 +154,7 @@ def test_plugins_are_gone_at_the_end(cluster, fails):
         except KeyboardInterrupt:
             assert fails
         assert not registered(cluster, task.run)
-        with pytest.raises(ExecutionError, match="is over, or was cancelled"):
+        with pytest.raises(ExecutionError, match="has ended or was cancelled"):
             shipped_task(task.run)
 
 
