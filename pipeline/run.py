@@ -144,8 +144,8 @@ def submit(
     profile = load_profile(cluster)
     if not profile.outlives_client:
         raise BadInputError(
-            f"cluster must be a profile with the address of a running scheduler, got {profile.name}; use run, or start one "
-            "with 'dask scheduler'"
+            f"cluster must be a profile with the address of a running scheduler, got {profile.name}; use run, or "
+            "start one with 'dask scheduler'"
         )
     source, configured, existing = _configured(study, store, trials, seed, panels, values, accept_edited_study)
     works = _pending(configured, existing)
@@ -370,8 +370,8 @@ def _session(
     with connect(profile) as client:
         if is_limited and not has_nannies(client):
             raise BadInputError(
-                "a time limit requires worker processes with nannies, which can be terminated and restarted; got profile "
-                f"{profile.name}, choose another --cluster"
+                "a time limit requires worker processes with nannies, which can be terminated and restarted; got "
+                f"profile {profile.name}, choose another --cluster"
             )
         task = Task(source, url, sha256(canonical_json(study.spec())), announced=is_limited)
         with shipped(client, task, handed_over=submitted is not None):

@@ -89,8 +89,8 @@ def connect(profile: Profile) -> Iterator[Client]:
             client.run(available_cores)
         except Exception as error:
             raise BadInputError(
-                f"workers of profile {profile.name} cannot load dpstudies: {format_error(error)}; install the same version "
-                "there"
+                f"workers of profile {profile.name} cannot load dpstudies: {format_error(error)}; install the same "
+                "version there"
             ) from error
         yield client
 

@@ -1,8 +1,8 @@
 """Calls that start clusters, built from profiles with checked arguments.
 
-Worker processes use one BLAS, OpenMP and numba thread per worker thread, since trials run in parallel. By default, local
-clusters and dashboards listen on the loopback interface, and clusters use temporary TLS credentials if they support
-them: every client of a scheduler can run code as its user.
+Worker processes use one BLAS, OpenMP and numba thread per worker thread, since trials run in parallel. By default,
+local clusters and dashboards listen on the loopback interface, and clusters use temporary TLS credentials if they
+support them: every client of a scheduler can run code as its user.
 """
 
 import copy

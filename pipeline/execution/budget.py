@@ -78,7 +78,9 @@ class Budget:
         place = panel, setting
         self._n_ends[place] += 1
         if self._n_ends[place] >= _MOST_ENDS and place not in self._succeeded and not self._lifted:
-            self._stop(place, f"ended its worker or exceeded the time limit on all {_MOST_ENDS} computed trials")
+            self._stop(
+                place, f"ended its worker or exceeded the time limit on all {_MOST_ENDS} trials that were computed"
+            )
 
     def _stop(self, place: tuple[str, int], text: str) -> None:
         name, k = place

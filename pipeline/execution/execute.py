@@ -1,11 +1,11 @@
 """Run the pending blocks of a store on a Dask client.
 
-The driver keeps a bounded window of tasks in flight and batches small blocks into tasks of about a second. Workers write
-to the store and return receipts, never arrays, so committed work survives the driver.
+The driver keeps a bounded window of tasks in flight and batches small blocks into tasks of about a second. Workers
+write to the store and return receipts, never arrays, so committed work survives the driver.
 
 Tasks that ended their worker process or exceeded the time limit are isolated while the remaining work continues: see
-`pipeline.execution.isolate`. Dask retries tasks that failed transiently; if the retries fail, the blocks of the task are
-computed one per task, and blocks that fail again stay pending.
+`pipeline.execution.isolate`. Dask retries tasks that failed transiently; if the retries fail, the blocks of the task
+are computed one per task, and blocks that fail again stay pending.
 """
 
 import math

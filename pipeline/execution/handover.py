@@ -6,7 +6,7 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
-from distributed import Client, Variable, get_worker, secede
+from distributed import Client, Variable, fire_and_forget, get_worker, secede
 
 from pipeline.blocks.evaluate import BUDGET
 from pipeline.execution.in_flight import RETRIES, translating_losses
@@ -57,18 +57,18 @@ def hand_over(
     with translating_losses():
         while batch := list(islice(rest, each)):
             runs = pack(works.study, batch)
-            _fire_and_forget(client, compute, task.run, task.session, runs, budget, key=namer.name(batch))
+            _submit_and_forget(client, compute, task.run, task.session, runs, budget, key=namer.name(batch))
             n_tasks += 1
         _await_scheduler(client, task.run)
     detach()
     with translating_losses():
-        _fire_and_forget(client, close_run, task.run, task.session, close, key=_closing_key(task.run), priority=_LAST)
+        _submit_and_forget(client, close_run, task.run, task.session, close, key=_closing_key(task.run), priority=_LAST)
         _await_scheduler(client, task.run)
     return n_tasks
 
 
-def _fire_and_forget(client: Client, function: Callable[..., Any], *args: Any, **options: Any) -> None:
-    fire_and_fire_and_forget(client.submit(function, *args, pure=False, retries=RETRIES, **options))
+def _submit_and_forget(client: Client, function: Callable[..., Any], *args: Any, **options: Any) -> None:
+    fire_and_forget(client.submit(function, *args, pure=False, retries=RETRIES, **options))
 
 
 def _await_scheduler(client: Client, run: str) -> None:

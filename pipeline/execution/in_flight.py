@@ -1,7 +1,7 @@
 """Tasks in flight on a Dask client: submission, collection of results, and time limits.
 
-A task whose worker process ended has the status killed. A task that exceeds the time limit has the status timed out; its
-worker process is terminated, since code that hangs cannot be interrupted.
+A task whose worker process ended has the status killed. A task that exceeds the time limit has the status timed out;
+its worker process is terminated, since code that hangs cannot be interrupted.
 """
 
 import time

@@ -35,7 +35,7 @@ class Rerun:
 
     @property
     def differing(self) -> tuple[str, ...]:
-        """Names of measures that are not bit-identical, all if statuses differ; measures per cell count for ok trials."""
+        """Names of measures that differ in any bit, all if statuses differ; measures per cell count for ok trials."""
         if self.computed.status[0] != self.stored.status[0]:
             return tuple(measure.name for measure in self.panel.measures)
         is_ok = self.stored.status[0] == Status.OK
@@ -164,6 +164,6 @@ def compare_numbers(run: str, block: Block, setting: int) -> str:
     if again.equal:
         return ""
     return (
-        f"panel {panel.name}, {chosen.label}, trial {block.trials.start} gives numbers that differ from the stored ones: "
-        f"{again.largest_difference}"
+        f"panel {panel.name}, {chosen.label}, trial {block.trials.start} gives numbers that differ from the stored "
+        f"ones: {again.largest_difference}"
     )

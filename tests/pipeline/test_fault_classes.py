@@ -97,8 +97,8 @@ def test_a_group_is_transient_if_all_its_errors_are():
     ("error", "advice"),
     [
         (OSError(errno.ENOSPC, "full"), "free some space"),
-        (OSError(errno.EDQUOT, "quota"), "quota raised"),
-        (OSError(errno.EROFS, "read-only"), "mounted for writing"),
+        (OSError(errno.EDQUOT, "quota"), "larger quota"),
+        (OSError(errno.EROFS, "read-only"), "mount the file system with write access"),
         (PermissionError(errno.EACCES, "denied"), "check the permissions"),
         (translate_boto_error(answer("ExpiredToken", 400)), "renew the credentials"),
     ],

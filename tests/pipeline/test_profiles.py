@@ -212,7 +212,7 @@ def test_choice_of_a_profile(write):
         ("adapt: maximum goes with minimum, got minimum_jobs", adapting(minimum_jobs=100, maximum=2), ""),
         ("adapt: interval must be", adapting(maximum=2, interval=""), ""),
         ("adapt: interval must be", adapting(maximum=2, interval="1e400s"), ""),
-        ("NO_SUCH_VARIABLE has no value, and is not set", profiles(a={**LOCAL, "env": {"NO_SUCH_VARIABLE": None}}), ""),
+        ("NO_SUCH_VARIABLE has no value and is not set", profiles(a={**LOCAL, "env": {"NO_SUCH_VARIABLE": None}}), ""),
         ("adapt must be a mapping, got 2", profiles(a={**LOCAL, "adapt": 2}), ""),
         ("adapt: minimum must be an integer >= 0, got 'x'", adapting(minimum="x", maximum=2), ""),
         ("adapt: minimum must be an integer >= 0, got -1", adapting(minimum=-1, maximum=2), ""),
