@@ -1,4 +1,4 @@
-"""A store of the toy study that is computed once, and copies of it to spoil; an object store."""
+"""Fixtures: a complete store of the toy study, writable copies of it, and an object store."""
 
 import os
 import shutil
@@ -26,7 +26,7 @@ _numbers = count()
 
 @pytest.fixture(scope="session")
 def complete_store(tmp_path_factory):
-    """Path of a complete store of the toy study; read only."""
+    """Path of a complete store of the toy study, for reading only."""
     path = tmp_path_factory.mktemp("complete") / "toy.zarr"
     compute_into(path, STUDY)
     return path
@@ -34,13 +34,13 @@ def complete_store(tmp_path_factory):
 
 @pytest.fixture
 def store_copy(complete_store, tmp_path):
-    """Path of a copy that a test may change."""
+    """Path of a writable copy of the complete store."""
     return shutil.copytree(complete_store, tmp_path / "copy.zarr")
 
 
 @pytest.fixture(scope="session")
 def endpoint():
-    """Start a server of the S3 protocol that ends with the tests, or when they die and its standard input closes."""
+    """Start an S3 server that ends with the tests, or when its standard input closes."""
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     with subprocess.Popen([sys.executable, "-c", SERVER], text=True, **pipes) as process:
         yield process.stdout.readline().strip()
@@ -49,7 +49,7 @@ def endpoint():
 
 @pytest.fixture(scope="module")
 def environment(endpoint):
-    """Name the server in the environment; one for all tests, since s3fs keeps its connections while a process lives."""
+    """Set the environment for the server, which all tests share since s3fs keeps its connections."""
     names = ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE")
     with pytest.MonkeyPatch.context() as patch:
         for name in [name for name in os.environ if name.startswith("AWS_")]:
@@ -61,7 +61,7 @@ def environment(endpoint):
 
 @pytest.fixture
 def bucket(environment):
-    """Make an empty bucket, as boto3 sees it."""
+    """Create an empty bucket; yield its boto3 resource."""
     import boto3
 
     made = boto3.resource("s3").Bucket(f"studies-{next(_numbers)}")
@@ -72,5 +72,5 @@ def bucket(environment):
 
 @pytest.fixture
 def url(bucket):
-    """Where a store can be."""
+    """URL for a store."""
     return f"s3://{bucket.name}/some/folder/toy.zarr"

@@ -1,4 +1,4 @@
-"""Disturbances of files: slow renames, errors that pass, short leases, and writes that a power loss undoes."""
+"""Disturbances of file operations: slow renames, transient errors, short leases, and writes lost at a power failure."""
 
 import errno
 import json
@@ -18,7 +18,7 @@ from pipeline.stores.local_files import LocalFiles
 def disturb(
     renames_take: float = 0, fails_every: int = 0, lease: float = 0, unsynced: str = "", expires_after: int = 0
 ) -> None:
-    """Disturb this process for the rest of its life.
+    """Disturb this process until it ends.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def disturb(
 
 
 def lose_power(unsynced: Path, rng: random.Random) -> int:
-    """Undo an arbitrary part of the renames that no process has flushed; a file whose content was not may be empty.
+    """Undo an arbitrary subset of the renames that were not flushed; files with unflushed content may become empty.
 
     All processes that write must have been killed.
 
@@ -72,7 +72,7 @@ def lose_power(unsynced: Path, rng: random.Random) -> int:
         How many renames were undone or emptied.
     """
     n_lost = 0
-    for note in sorted((path for path in unsynced.iterdir() if path.name[0] != "."), reverse=True):  # the last first
+    for note in sorted((path for path in unsynced.iterdir() if path.name[0] != "."), reverse=True):  # latest first
         path, before, is_durable = json.loads(note.read_text())
         note.unlink()
         fate = rng.choice(["lost", "kept", "kept" if is_durable else "empty"])
@@ -100,7 +100,7 @@ def _note_unsynced(folder: Path) -> None:
         before = path.read_bytes().hex() if path.is_file() else None
         note = folder / f".{uuid.uuid4().hex}"
         note.write_text(json.dumps([str(path), before, temporary in durable]))
-        note.rename(folder / f"{time.monotonic_ns():020}-{note.name[1:]}")  # a kill leaves no half of a note
+        note.rename(folder / f"{time.monotonic_ns():020}-{note.name[1:]}")  # atomic, in case the process is killed
         rename(files, temporary, key)
 
     def noted_flush(files, keys):
@@ -108,7 +108,7 @@ def _note_unsynced(folder: Path) -> None:
         flush(files, keys)
         durable.update(contents)
         for note in noted:
-            note.unlink(missing_ok=True)  # another process may have flushed, too
+            note.unlink(missing_ok=True)  # another process may have removed it
 
     def noted_sync(files, path):
         sync(files, path)

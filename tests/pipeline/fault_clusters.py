@@ -1,4 +1,4 @@
-"""Faults of workers on another host: credentials that expire, memory that is full, and modules that are not there."""
+"""Faults of workers on another host: expired credentials, full memory and missing modules."""
 
 import signal
 from pathlib import Path
@@ -17,7 +17,7 @@ def simulate(cell, streams):
 
 
 def an_expired_credential(folder: Path) -> Outcome:
-    """Let the credential of two workers expire in the middle of a run; start others, and resume."""
+    """Let the credentials of two workers expire during a run; start other workers, and resume."""
     study, store = write_study(folder, seconds=0.05), folder / "s.zarr"
     with Machines(folder) as lab:
         near, far = two_hosts(lab)
@@ -43,7 +43,7 @@ def an_expired_credential(folder: Path) -> Outcome:
 
 
 def paused_workers(folder: Path) -> Outcome:
-    """Give two workers less memory than they hold, so that they pause; do what the message says."""
+    """Set the memory limit of two workers below their usage, so that they pause; follow the advice of the message."""
     study, store = write_study(folder), folder / "s.zarr"
     with Machines(folder) as lab:
         near, far = two_hosts(lab)
@@ -52,7 +52,7 @@ def paused_workers(folder: Path) -> Outcome:
         workers = [lab.worker(_PORT, _NEAR, *place, more=("--memory-limit", "60MB")) for place in places]
         profile = write_profile(folder, address=f"tcp://{_NEAR}:{_PORT}")
         run = lab.dpstudies("run", study, "--store", store, "--cluster", profile, inside=near)
-        wait_until(lambda: "every worker is paused" in run.output, "a word about the workers")
+        wait_until(lambda: "every worker is paused" in run.output, "a warning about the workers")
         waits = run.runs
         lab.kill(run, signal.SIGINT)
         code = run.finish()
@@ -70,7 +70,7 @@ def paused_workers(folder: Path) -> Outcome:
 
 
 def a_missing_module(folder: Path) -> Outcome:
-    """Hide a module, which the study imports when it computes, from the disk of the only worker."""
+    """Hide a module that the study imports lazily from the only worker."""
     study, store, helpers = write_study(folder), folder / "s.zarr", folder / "helpers"
     helpers.mkdir()
     (helpers / "only_the_driver_has_it.py").touch()

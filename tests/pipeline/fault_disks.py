@@ -1,4 +1,4 @@
-"""Faults of disks and files: full, read-only, flipped bytes, cut or missing chunks; and stores of another version."""
+"""Faults of disks and files: full or read-only disks, damaged or missing chunks, stores of another version."""
 
 import os
 from pathlib import Path
@@ -10,7 +10,7 @@ from tests.pipeline.helpers import file_stamps
 
 
 def a_full_disk(folder: Path) -> Outcome:
-    """Run on a disk of half a MB, which fills; make it larger, and resume."""
+    """Run on a disk of 0.5 MB until it is full; enlarge it, and resume."""
     study, disk = write_study(folder), folder / "disk"
     disk.mkdir()
     with Machines(folder) as lab:
@@ -32,7 +32,7 @@ def a_full_disk(folder: Path) -> Outcome:
 
 
 def a_read_only_store(folder: Path) -> Outcome:
-    """Run and resume where nothing can be written; then mend it."""
+    """Run and resume on a read-only disk; then make it writable."""
     study, disk = write_study(folder), folder / "disk"
     disk.mkdir()
     with Machines(folder) as lab:
@@ -57,14 +57,14 @@ def a_read_only_store(folder: Path) -> Outcome:
 
 
 def another_version(folder: Path) -> Outcome:
-    """Go on with a store after the study was given another version."""
+    """Continue a store after the version of the study was changed."""
     study, store = write_study(folder), folder / "s.zarr"
     text = study.read_text()
     with Machines(folder) as lab:
         lab.dpstudies("run", study, "--store", store, dies_at=200).finish()
         before = file_stamps(store)
         study.write_text(text.replace("seed=1)", "seed=1, version=2)"))
-        resume = lab.dpstudies("resume", store, "--study", study)  # by itself, it says that the file was edited
+        resume = lab.dpstudies("resume", store, "--study", study)  # without --study, the edited file is refused
         run = lab.dpstudies("run", study, "--store", store)
         codes = [resume.finish(), run.finish()]
         promises = {
@@ -78,19 +78,19 @@ def another_version(folder: Path) -> Outcome:
 
 
 def flip(chunk: Path) -> None:
-    """Flip one bit in the middle."""
+    """Flip one bit in the middle of a file."""
     data = bytearray(chunk.read_bytes())
     data[len(data) // 2] ^= 1
     chunk.write_bytes(data)
 
 
 def cut(chunk: Path) -> None:
-    """Cut the end off."""
+    """Truncate a file."""
     os.truncate(chunk, chunk.stat().st_size // 2)
 
 
 def _damaged(folder: Path, fault: str, harm) -> Outcome:
-    """Damage a chunk of every kind, each of another block; ask for the status; verify; repair; resume; verify."""
+    """Damage a chunk of every kind in different blocks; query the status, verify, repair, resume and verify again."""
     study, store = write_study(folder, guilty={(3, "b", 6): "raise"}), folder / "s.zarr"
     chunks = {
         "p/x": "p/x/c/1/0/2",
@@ -116,7 +116,7 @@ def _damaged(folder: Path, fault: str, harm) -> Outcome:
                 line.startswith(f"{name[0]}, ") and f": {name[2:]} is " in line for line in verify.output.splitlines()
             )
             for name in chunks
-            if harm is not Path.unlink or "status" not in name  # what has no status is pending, and is counted so
+            if harm is not Path.unlink or "status" not in name  # trials without a status count as pending
         }
     promises = {
         **named,
@@ -133,7 +133,7 @@ def a_flipped_bit(folder: Path) -> Outcome:
 
 
 def a_cut_chunk(folder: Path) -> Outcome:
-    """Cut the end off chunks."""
+    """Truncate chunks."""
     return _damaged(folder, "5 chunks cut off", cut)
 
 

@@ -1,4 +1,4 @@
-"""Faults, tried on real processes: each scenario runs a small study through one, and compares the store bit by bit."""
+"""Fault scenarios with real processes; each runs a small study and compares its store bit by bit."""
 
 import os
 import random
@@ -17,7 +17,7 @@ from tests.pipeline.fault_study import N_TRIALS, Outcome, judge, n_committed, wr
 
 
 def take_busy(folder: Path, but: int = 0) -> int:
-    """Wait for a process that is in the middle of a block, and return its id."""
+    """Wait for a process that is computing a block, and return its id."""
 
     def look() -> int:
         found = [int(mark.name) for mark in (folder / "busy").iterdir() if int(mark.name) != but]
@@ -28,7 +28,7 @@ def take_busy(folder: Path, but: int = 0) -> int:
 
 
 def kill_busy(folder: Path) -> int:
-    """Kill a process in the middle of a block, and return its id."""
+    """Kill a process that is computing a block, and return its id."""
     pid = take_busy(folder)
     os.kill(pid, signal.SIGKILL)
     (folder / "busy" / str(pid)).unlink(missing_ok=True)
@@ -36,7 +36,7 @@ def kill_busy(folder: Path) -> int:
 
 
 def started(lab: Machines, n_workers: int = 2, **settings: object) -> tuple[int, str]:
-    """Start a scheduler and workers, and return its port and the profile for it."""
+    """Start a scheduler and workers; return its port and profile."""
     port = free_port()
     lab.scheduler(port, **settings)
     for _ in range(n_workers):
@@ -45,7 +45,7 @@ def started(lab: Machines, n_workers: int = 2, **settings: object) -> tuple[int,
 
 
 def workers_are_killed(folder: Path) -> Outcome:
-    """Kill workers in the middle of a block, six times; a supervisor starts others.
+    """Kill workers during blocks, six times; a supervisor restarts them.
 
     A trial that meets three kills in a row counts as the reason for them, so the kills leave time to commit it.
     """
@@ -64,7 +64,7 @@ def workers_are_killed(folder: Path) -> Outcome:
 
 
 def the_scheduler_is_killed(folder: Path) -> Outcome:
-    """Kill the scheduler; start it again at the same port, with new workers, and resume."""
+    """Kill the scheduler; restart it at the same port with new workers, and resume."""
     study, store = write_study(folder, seconds=0.06), folder / "s.zarr"
     with Machines(folder) as lab:
         port = free_port()
@@ -116,7 +116,7 @@ def the_driver_is_killed(folder: Path) -> Outcome:
 
 
 def a_worker_is_stopped(folder: Path) -> Outcome:
-    """Stop a worker for longer than the scheduler waits for a sign of life, and let it go on."""
+    """Suspend a worker for longer than the scheduler's timeout, and continue it."""
     study, store = write_study(folder, seconds=0.1), folder / "s.zarr"
     with Machines(folder) as lab:
         _, profile = started(lab, **{"worker-ttl": "3s"})
@@ -133,7 +133,7 @@ def a_worker_is_stopped(folder: Path) -> Outcome:
 
 
 def a_worker_is_cut_off(folder: Path) -> Outcome:
-    """Cut the network of a worker on a host of its own, for longer than the scheduler waits, and mend it."""
+    """Cut the network of a worker on a separate host for longer than the scheduler's timeout, and restore it."""
     study, store = write_study(folder, seconds=0.1), folder / "s.zarr"
     with Machines(folder) as lab:
         near, far = two_hosts(lab)
@@ -155,7 +155,7 @@ def a_worker_is_cut_off(folder: Path) -> Outcome:
 
 
 def two_drivers(folder: Path) -> Outcome:
-    """Start two drivers on one store at the same time, and a third amid their work; one session writes at a time."""
+    """Start two drivers on one store at the same time, and a third later; one session writes at a time."""
     study, store = write_study(folder, seconds=0.2), folder / "s.zarr"
     with Machines(folder) as lab:
         runs = [lab.dpstudies("run", study, "--store", store) for _ in range(2)]
@@ -176,7 +176,7 @@ def two_drivers(folder: Path) -> Outcome:
 
 
 def an_extension_is_killed(folder: Path) -> Outcome:
-    """Kill `extend` at random operations on files, in the middle of writes and between operations, and repeat it."""
+    """Kill `extend` at random file operations, during and between writes, and repeat it."""
     study, store = write_study(folder), folder / "s.zarr"
     moments = random.Random(15)
     with Machines(folder) as lab:
@@ -194,7 +194,7 @@ def an_extension_is_killed(folder: Path) -> Outcome:
 
 
 def a_submission(folder: Path) -> Outcome:
-    """Submit, and kill two workers when the client is gone."""
+    """Submit a study, and kill two workers after the client has ended."""
     study, store = write_study(folder, seconds=0.06), folder / "s.zarr"
     with Machines(folder) as lab:
         port, profile = started(lab)

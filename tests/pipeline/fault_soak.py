@@ -1,4 +1,4 @@
-"""A study that is run to its end through many faults, drawn at random."""
+"""Soak test: a study runs to its end despite many random faults."""
 
 import os
 import random
@@ -13,7 +13,7 @@ from tests.pipeline.fault_processes import Machines, Program, free_port, wait_un
 from tests.pipeline.fault_sessions import BUSY
 from tests.pipeline.fault_study import N_CELLS, WHOLE, Outcome, judge, n_committed, write_study
 
-# how often: a lost scheduler takes its driver ten seconds to believe
+# frequencies; a driver takes ten seconds to detect a lost scheduler
 _WEIGHTS = {
     "worker killed": 30,
     "driver killed": 25,
@@ -23,11 +23,11 @@ _WEIGHTS = {
     "power lost": 15,
     "scheduler killed": 2,
 }
-_FAILS_EVERY = 20  # operations on files, in workers and drivers
+_FAILS_EVERY = 20  # file operations, in workers and drivers
 
 
 class _Laboratory:
-    """A cluster, a driver, and what befalls them."""
+    """Cluster and driver with random faults."""
 
     def __init__(self, lab: Machines, rng: random.Random) -> None:
         self.lab, self.rng, self.store = lab, rng, lab.folder / "s.zarr"
@@ -48,9 +48,9 @@ class _Laboratory:
         return self.lab.dpstudies(*words, "--cluster", self.profile, disturbed=disturbed)
 
     def make_whole(self) -> None:
-        """Start again what is gone."""
+        """Restart ended processes."""
         if not self.scheduler.runs:
-            for worker in self.workers:  # most end by themselves; one that had not yet met the scheduler waits for it
+            for worker in self.workers:  # most end by themselves, except those that never connected
                 if worker.runs:
                     self.lab.kill(worker)
             self.scheduler = self.lab.scheduler(self.port)
@@ -59,7 +59,7 @@ class _Laboratory:
             self.driver = self._dpstudies("resume", self.store)
 
     def suffer(self, fault: str) -> None:
-        """Make a fault at a random moment."""
+        """Inject a fault at a random moment."""
         if fault == "chunks damaged" or not self.driver.runs:
             return self._damage()
         time.sleep(self.rng.uniform(0, 0.6))
@@ -87,7 +87,7 @@ class _Laboratory:
         return None
 
     def _extend(self) -> None:
-        """Extend the store beside its driver, which is refused, and again when the driver has ended."""
+        """Extend the store during the run, which is refused, and again after the driver has ended."""
         more = min(self.trials + 1, WHOLE.trials)
         beside = self._dpstudies("extend", self.store, "--trials", more)
         code = beside.finish()
@@ -97,7 +97,7 @@ class _Laboratory:
         self.driver, self.trials = self._dpstudies("extend", self.store, "--trials", more), more
 
     def _damage(self) -> None:
-        """Damage up to twelve chunks when nobody computes, and let them be found."""
+        """Damage up to twelve chunks between runs, then verify."""
         if self.driver.runs:
             self.lab.kill(self.driver)
         chunks = [
@@ -113,7 +113,7 @@ class _Laboratory:
 
 
 def soak(folder: Path, n_faults: int, seed: int) -> Outcome:
-    """Run a study to its end through faults.
+    """Run a study to its end despite faults.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""A study to be disturbed: its file, its numbers when nobody disturbs it, and what a fault has made of them."""
+"""Study for tests of faults: its file, its undisturbed results, and comparisons with them."""
 
 import tempfile
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ Failed = Mapping[tuple[str, int, str, int], Status]
 
 @dataclass(frozen=True)
 class Part:
-    """What of the study is run: panels, the first cells of each, and trials."""
+    """Part of the study to run: panels, number of first cells, and trials."""
 
     panels: tuple[str, ...] = tuple(N_CELLS)
     n_cells: int | None = None
@@ -31,7 +31,7 @@ class Part:
 
     @property
     def words(self) -> list[str]:
-        """Say it to the command."""
+        """Return the arguments of the command."""
         cells = [] if self.n_cells is None else ["--set", "n=" + ",".join(map(str, range(self.n_cells)))]
         return [*(word for panel in self.panels for word in ("--panel", panel)), *cells, "--trials", str(self.trials)]
 
@@ -56,7 +56,7 @@ def misbehave(how):
     if how == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     elif how == "memory":
-        held = [np.ones(2**21) for _ in range(256)]  # 4 GB, in pieces of 16 MB
+        held = [np.ones(2**21) for _ in range(256)]  # 4 GB in arrays of 16 MB
         time.sleep(5)
     elif how == "raise":
         raise ArithmeticError("no number")
@@ -66,7 +66,7 @@ def misbehave(how):
         while True:
             pass
     elif how == "lock":
-        re.match("(a+)+$", "a" * 64 + "b")  # one call that never ends, and never lets another thread run
+        re.match("(a+)+$", "a" * 64 + "b")  # one call that does not end and holds the GIL
 
 
 def meet(n, name, trials):
@@ -84,7 +84,7 @@ def evaluate(name):
         n, uniforms = data
         mark = Path(BUSY, str(os.getpid()))
         if BUSY:
-            mark.touch()  # whoever kills workers finds one that is in the middle of a block
+            mark.touch()  # marks a worker that is computing a block
         meet(n, name, streams.trials)
         time.sleep(SECONDS)
         if BUSY:
@@ -112,7 +112,7 @@ STUDY = Study("disturbed", "Disturbed", "To be disturbed.", (panel("p", 8), pane
 
 
 def write_study(folder: Path, seconds: float = 0.0, guilty: Guilty | None = None) -> Path:
-    """Write the study's file, and return it.
+    """Write the study file, and return its path.
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ def write_study(folder: Path, seconds: float = 0.0, guilty: Guilty | None = None
 
 @lru_cache
 def undisturbed(part: Part = WHOLE) -> dict[str, np.ndarray]:
-    """Return every array of a store that nobody disturbed, by its path."""
+    """Return all arrays of an undisturbed store, by path."""
     values = {} if part.n_cells is None else {"n": range(part.n_cells)}
     with tempfile.TemporaryDirectory() as folder:
         study = find_study(str(write_study(Path(folder))), {}).load()
@@ -169,7 +169,7 @@ def unequal(store: Path, failed: Failed, part: Part = WHOLE) -> str:
     found = read_arrays(store)
     if found.keys() != wanted.keys():
         return "arrays: " + ", ".join(sorted(found.keys() ^ wanted.keys()))
-    for name in [name for name in found if name.endswith("/error")]:  # the words are for people: whether there are any
+    for name in [name for name in found if name.endswith("/error")]:  # only the presence of an error is compared
         wanted[name] = np.isin(wanted[name.replace("error", "status")], FAILURES)
         found[name] = found[name] != ""
     return ", ".join(name for name in found if not _same_bits(found[name], wanted[name]))
@@ -177,7 +177,7 @@ def unequal(store: Path, failed: Failed, part: Part = WHOLE) -> str:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a fault led to.
+    """Outcome of a fault.
 
     Attributes
     ----------
@@ -205,7 +205,7 @@ def judge(
     failed: Failed | None = None,
     part: Part = WHOLE,
 ) -> Outcome:
-    """Compare the final store with an undisturbed one, and name the promises that were not kept."""
+    """Compare the final store with an undisturbed one, and list violated requirements."""
     differing = unequal(store, failed or {}, part)
     n_cells = sum(part.n_cells or N_CELLS[panel] for panel in part.panels)
     n_trials = n_cells * len(METHODS) * part.trials
@@ -226,7 +226,7 @@ def _same_bits(one: np.ndarray, other: np.ndarray) -> bool:
 
 
 def n_committed(store: Path) -> int:
-    """How many trials of a store are committed, 0 where there is no store yet."""
+    """Return the number of committed trials of a store; 0 without a store."""
     if not (store / "zarr.json").exists():
         return 0
     root = zarr.open_group(store, mode="r")

@@ -1,4 +1,4 @@
-"""Trials that end their worker, or never end: found among many, and stored for what they are."""
+"""Faults of trials that end their worker or do not end; they are isolated and stored with their status."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from tests.pipeline.fault_study import METHODS, Failed, Guilty, Outcome, Part, j
 def _guilty(
     folder: Path, fault: str, guilty: Guilty, failed: Failed, trials: int = 4, limit: float | None = None
 ) -> Outcome:
-    """Run two cells on two worker processes; some trials are guilty, and are to be found."""
+    """Run two cells on two worker processes, and compare the statuses of failing trials."""
     study, store, part = write_study(folder, guilty=guilty), folder / "s.zarr", Part(("p",), 2, trials)
     arguments = {"n_workers": 2, "threads_per_worker": 1, "memory_limit": "1GB"}
     profile = write_profile(folder, **{"module": "distributed", "class": "LocalCluster"}, kwargs=arguments)
@@ -28,7 +28,7 @@ def a_trial_that_kills(folder: Path) -> Outcome:
 
 
 def a_simulation_that_kills(folder: Path) -> Outcome:
-    """Let one of eight trials kill its worker while its data are simulated: no method can have them."""
+    """Let one of eight trials kill its worker during its simulation, which all methods need."""
     failed = {("p", 1, method, 2): Status.KILLED for method in METHODS}
     return _guilty(folder, "a trial's simulation kills its worker", {(1, "simulate", 2): "kill"}, failed)
 
@@ -41,7 +41,7 @@ def all_trials_kill(folder: Path) -> Outcome:
 
 
 def out_of_memory(folder: Path) -> Outcome:
-    """Let one trial take more memory than its worker may have: the nanny kills the worker."""
+    """Let one trial exceed the memory limit of its worker, which the nanny then kills."""
     failed = {("p", 1, "b", 0): Status.KILLED}
     return _guilty(folder, "a trial takes 4 GB, its worker may have 1", {(1, "b", 0): "memory"}, failed, trials=1)
 
@@ -52,22 +52,22 @@ def _hang(folder: Path, fault: str, how: str, trials: int) -> Outcome:
 
 
 def a_trial_that_sleeps(folder: Path) -> Outcome:
-    """Let one of eight trials wait for ever."""
+    """Let one of eight trials sleep indefinitely."""
     return _hang(folder, "a trial sleeps", "sleep", trials=4)
 
 
 def a_trial_that_loops(folder: Path) -> Outcome:
-    """Let a trial compute for ever, in Python."""
+    """Let a trial loop indefinitely in Python."""
     return _hang(folder, "a trial loops", "loop", trials=1)
 
 
 def a_trial_that_holds_the_lock(folder: Path) -> Outcome:
-    """Let a trial compute for ever in one call that holds the interpreter's lock."""
+    """Let a trial hang in one call that holds the GIL."""
     return _hang(folder, "a trial holds the interpreter's lock", "lock", trials=1)
 
 
 def a_time_limit_for_threads(folder: Path) -> Outcome:
-    """Ask for a time limit where no process can be ended."""
+    """Request a time limit on threads, which cannot be terminated."""
     study, store = write_study(folder), folder / "s.zarr"
     with Machines(folder) as lab:
         run = lab.dpstudies("run", study, "--store", store, "--time-limit", 2)

@@ -1,4 +1,4 @@
-"""What several tests of the pipeline need: the raw arrays of a store, their files, and outcomes by name."""
+"""Helpers for tests of the pipeline: raw arrays and files of a store, and outcomes by name."""
 
 import os
 from contextlib import contextmanager
@@ -20,13 +20,13 @@ TOY_FILE = Path(__file__).with_name("toy.py")
 
 
 def read_arrays(store):
-    """Every array of a store, by path, read by plain zarr."""
+    """Return all arrays of a store by path, read by plain zarr."""
     members = zarr.open_group(store, mode="r").members(max_depth=None)
     return {name: np.asarray(item[...]) for name, item in members if isinstance(item, zarr.Array)}
 
 
 def assert_equal_arrays(one, other, n_least=4):
-    """Assert that two stores hold the same arrays, bit by bit; tracebacks name files, so texts of errors may differ."""
+    """Assert that two stores are bit-identical except for texts of errors, whose tracebacks name files."""
     first, second = read_arrays(one), read_arrays(other)
     assert first.keys() == second.keys()
     assert len(first) >= n_least
@@ -43,7 +43,7 @@ def chunk_file(store, panel, variable, *position):
 
 
 def file_stamps(store):
-    """Every file with its content and time of change."""
+    """Return all files with their content and modification time."""
     return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in Path(store).rglob("*") if path.is_file()}
 
 
@@ -82,7 +82,7 @@ def evaluate_one(study, panel_name, method, trials, cell=0):
 
 
 def create_store(path, study, **attributes):
-    """Create a store without any block, and end the session that did."""
+    """Create a store without blocks, and end its session."""
     with Session.begin(os.fspath(path), {}) as session:
         ResultStore.create(session, study, {"study_reference": "", **attributes})
     return ResultStore.open(path)
@@ -104,7 +104,7 @@ def compute_into(path, study):
 
 @contextmanager
 def writing(path):
-    """Open a store for a session that ends with the context."""
+    """Open a store for a session within a context."""
     with Session.begin(os.fspath(path), {}) as session:
         yield ResultStore.open(path, session.id)
 

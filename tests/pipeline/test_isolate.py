@@ -1,4 +1,4 @@
-"""Trials that end their worker are judged one by one; the steps of the isolation run here in this process.
+"""Trials that end their worker are isolated one by one; the steps of the isolation run in this process.
 
 A method or simulation "ends its worker" by raising an exception that nothing catches.
 """
@@ -29,14 +29,14 @@ N_TRIALS, N_THREADS = 12, 2
 
 
 class WorkerEnd(BaseException):
-    """The worker process ends."""
+    """End of the worker process."""
 
     def __init__(self, status, setting, trial):
         self.status, self.cause = status, (setting, trial)
 
 
 class Switch:
-    """Which trials end their worker, and how."""
+    """Trials that end their worker, with their status."""
 
     def __init__(self):
         self.statuses, self.together, self.n_flaky = {}, set(), 0
@@ -169,8 +169,8 @@ def assert_judged(lab, undisturbed, statuses, work=WORK):
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_each_trial_is_judged_by_itself(lab, undisturbed, seed):
-    """With any set of trials that end their worker, in any order of the steps: two ends per trial, no step twice."""
+def test_each_trial_gets_its_own_status(lab, undisturbed, seed):
+    """For any set of failing trials and any order of steps, each trial ends two workers, and no step is repeated."""
     draw = random.Random(seed)
     places = [(k, trial) for k in (DATA, 0, 1) for trial in WORK.block.trials]
     chosen = draw.sample(places, draw.choice([1, 2, 3, 6]))
@@ -189,8 +189,8 @@ def test_each_trial_is_judged_by_itself(lab, undisturbed, seed):
     assert max(lab.probed.values(), default=0) <= 1
 
 
-def test_work_that_returns_the_next_time_is_left_alone(lab, undisturbed):
-    """Its worker ended for another reason, such as a neighbour, or memory."""
+def test_work_that_returns_at_the_second_attempt_is_stored(lab, undisturbed):
+    """The worker ended for another reason, such as memory."""
     lab.run()
     assert_judged(lab, undisturbed, {})
     assert not lab.ends
@@ -203,7 +203,7 @@ def test_a_trial_whose_worker_ended_for_another_reason_is_not_killed(lab, undist
     lab.order = SimpleNamespace(randrange=lambda n: 0)
     lab.run()
     killed = lab.store.read(PANEL, WORK.block, PANEL.settings()[0]).status == Status.KILLED
-    assert killed.sum() == (n_flaky == 2)  # the third end in a row, alone, decides
+    assert killed.sum() == (n_flaky == 2)  # the third consecutive end, alone on the worker
     if n_flaky == 1:
         assert_judged(lab, undisturbed, SWITCH.statuses)
 
@@ -215,8 +215,8 @@ def test_trials_that_end_their_worker_together_only_are_computed_one_by_one(lab,
     assert len(lab.ends) == 1
 
 
-def test_a_setting_that_ends_its_worker_on_everything_stops_the_run(lab, undisturbed):
-    """What was tried is stored, the rest is pending."""
+def test_setting_that_ends_its_worker_on_all_trials_stops_the_run(lab, undisturbed):
+    """Computed trials are stored, others stay pending."""
     SWITCH.statuses = {(1, trial): Status.KILLED for trial in WORK.block.trials}
     with pytest.raises(BudgetError, match=r"method b of panel p ended its worker .* on all 10 trials") as caught:
         lab.run()
@@ -230,7 +230,7 @@ def test_a_setting_that_ends_its_worker_on_everything_stops_the_run(lab, undistu
     assert np.count_nonzero(second == Status.PENDING) == N_TRIALS - 10
 
 
-def test_a_lifted_budget_tries_everything(tmp_path, monkeypatch, undisturbed):
+def test_lifted_budget_computes_all_trials(tmp_path, monkeypatch, undisturbed):
     SWITCH.statuses = {(1, trial): Status.KILLED for trial in WORK.block.trials}
     create_store(tmp_path / "s.zarr", STUDY)
     with Session.begin(str(tmp_path / "s.zarr"), {}) as session:
@@ -239,7 +239,7 @@ def test_a_lifted_budget_tries_everything(tmp_path, monkeypatch, undisturbed):
         assert_judged(lab, undisturbed, SWITCH.statuses)
 
 
-def test_a_survivor_lifts_the_budget_of_ends(lab, undisturbed):
+def test_returning_trial_lifts_the_budget_of_ended_workers(lab, undisturbed):
     """All but one trial end their worker."""
     SWITCH.statuses = {(1, trial): Status.KILLED for trial in WORK.block.trials[1:]}
     lab.run()
@@ -258,7 +258,7 @@ def test_a_single_trial_that_exceeds_the_limit_once_has_timed_out(tmp_path, monk
         assert lab.store.read(study.panels[0], work.block, PANEL.settings()[0]).status.tolist() == [Status.TIMED_OUT]
 
 
-def test_a_worker_that_keeps_ending_before_its_task_begins_leaves_work_pending(lab, monkeypatch):
+def test_repeated_ends_before_the_task_leave_work_pending(lab, monkeypatch):
     monkeypatch.setattr(lab, "wait", lambda: [TaskResult(lab.jobs.popleft()[0], status=Status.KILLED)])
     assert lab.run() == []
     with pytest.raises(ExecutionError, match="1 blocks stay pending: 10 workers ended before they began it"):

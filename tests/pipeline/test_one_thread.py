@@ -1,4 +1,4 @@
-"""One BLAS thread while blocks are computed, whoever enters and leaves when, and afterwards as before."""
+"""BLAS uses one thread while blocks are computed, and the previous number afterwards."""
 
 import multiprocessing
 import threading
@@ -18,7 +18,7 @@ def blas_threads():
 
 @pytest.fixture
 def two_threads():
-    """Set two BLAS threads as if they were the machine's default: by a thread that ends."""
+    """Set two BLAS threads as the machine's default would be: from a thread that ends."""
     before = max(blas_threads())
 
     def set_default(number):
@@ -34,7 +34,7 @@ def two_threads():
 
 @pytest.mark.usefixtures("two_threads")
 def test_limits_hold_until_the_last_thread_leaves():
-    """The first thread to enter leaves first, which must not end the limit of the second."""
+    """The limit of the second thread outlasts the first one."""
     found = {}
     first_inside, second_inside, first_left = (threading.Event() for _ in range(3))
 
@@ -76,7 +76,7 @@ def test_limits_nest_and_end_with_an_exception():
 
 @pytest.mark.usefixtures("two_threads")
 def test_blocks_are_computed_with_one_thread():
-    """Also by a function that is called without a cluster."""
+    """Functions that are called without a cluster also use one thread."""
     found = []
 
     def simulate(cell, streams):
@@ -95,7 +95,7 @@ def _enter(queue):
 
 
 def test_a_forked_process_can_enter():
-    """The thread that sets limits does not live on in it."""
+    """The thread that sets limits does not exist in the child process."""
     with one_thread():
         pass
     context = multiprocessing.get_context("fork")

@@ -35,7 +35,7 @@ def fail_on(address, call, error):
 
 
 @pytest.mark.parametrize("k", [2, 0, 1])
-def test_the_one_worker_without_a_module_is_named(cluster, profile, tmp_path, monkeypatch, k):
+def test_worker_without_a_module_is_named(cluster, profile, tmp_path, monkeypatch, k):
     address = sorted(cluster.scheduler_info["workers"])[k]
     monkeypatch.setattr(probe, "shipped_task", fail_on(address, probe.shipped_task, ModuleNotFoundError("No module x")))
     with pytest.raises(BadInputError, match=rf"^worker {address} cannot load the study: .*No module x; install"):
@@ -44,7 +44,7 @@ def test_the_one_worker_without_a_module_is_named(cluster, profile, tmp_path, mo
 
 
 @pytest.mark.parametrize("k", [2, 0, 1])
-def test_the_one_worker_without_the_store_is_named(cluster, profile, tmp_path, monkeypatch, k):
+def test_worker_without_the_store_is_named(cluster, profile, tmp_path, monkeypatch, k):
     address = sorted(cluster.scheduler_info["workers"])[k]
     opened = probe.Task.opened
     monkeypatch.setattr(probe.Task, "opened", fail_on(address, opened, BadInputError("no result store at s.zarr")))
@@ -54,7 +54,7 @@ def test_the_one_worker_without_the_store_is_named(cluster, profile, tmp_path, m
     assert pipeline.resume(tmp_path / "s.zarr", cluster=profile).complete
 
 
-def test_a_worker_that_has_left_does_not_stop_the_run(cluster, profile, tmp_path, monkeypatch):
+def test_checks_of_workers_that_left_run_on_others(cluster, profile, tmp_path, monkeypatch):
     """Its checks are made on another worker."""
     info = probe.Client.scheduler_info
     gone = {"tcp://127.0.0.1:9": {}}

@@ -1,4 +1,4 @@
-"""Profiles are read strictly: a value that is unknown, mistyped or nonsensical is refused in one line."""
+"""Cluster files are read strictly: invalid keys and values are refused in one line."""
 
 import os
 from pathlib import Path
@@ -14,13 +14,13 @@ from pipeline.submission import record_of
 SHIPPED = Path(__file__).parents[2] / "cluster.yaml"
 LOCAL = {"class": "LocalCluster"}
 BATCH = ("slurm", "pbs", "lsf", "sge")
-# nine lines of aliases that stand for ten thousand million values
+# a few lines of aliases that expand to 10^10 values
 BOMB = "\n".join(["a0: &a0 [x]", *(f"a{k}: &a{k} [{', '.join([f'*a{k - 1}'] * 10)}]" for k in range(1, 11))])
 
 
 @pytest.fixture
 def write(tmp_path):
-    """Write a cluster file; return its path."""
+    """Return a function that writes a cluster file and returns its path."""
 
     def write(content):
         path = tmp_path / "c.yaml"
@@ -56,7 +56,7 @@ def test_every_shipped_profile_parses():
     assert address.address == "tcp://127.0.0.1:8786"
 
 
-def test_the_shipped_threads_are_the_built_in_ones():
+def test_shipped_threads_profile_equals_the_built_in_one():
     shipped = load_profile(f"{SHIPPED}:threads")
     assert shipped == THREADS
 
@@ -72,11 +72,11 @@ def test_every_shipped_class_is_installed():
 
 
 def started():
-    """Names of shipped profiles that start a cluster."""
+    """Return the names of shipped profiles that start a cluster."""
     return [name for name, given in yaml.safe_load(SHIPPED.read_text())["profiles"].items() if "class" in given]
 
 
-def test_a_name_alone_is_a_profile_of_the_file_in_this_folder(write, monkeypatch, tmp_path):
+def test_name_selects_a_profile_of_the_current_folder(write, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(BadInputError, match="no file here, and no cluster"):
         load_profile("here")
@@ -85,12 +85,12 @@ def test_a_name_alone_is_a_profile_of_the_file_in_this_folder(write, monkeypatch
     with pytest.raises(BadInputError, match=r"cluster\.yaml: unknown profile 'thre'; did you mean there"):
         load_profile("thre")
     (tmp_path / "there").write_text(yaml.safe_dump(profiles(only=LOCAL)))
-    assert load_profile("there").name == "only"  # a file of that name goes first
+    assert load_profile("there").name == "only"  # a file of that name has priority
 
 
 @pytest.mark.parametrize("choice", ["there", "cluster.yaml:there", "cluster.yaml", "../a:b/cluster.yaml:there", "x:y"])
-def test_a_folder_with_a_colon(tmp_path, monkeypatch, choice):
-    """The profile that a submission records is found again by its address."""
+def test_folder_name_may_contain_a_colon(tmp_path, monkeypatch, choice):
+    """Submissions record a choice that gives the same profile."""
     folder = tmp_path / "a:b"
     folder.mkdir()
     monkeypatch.chdir(folder)
@@ -106,13 +106,13 @@ def test_a_folder_with_a_colon(tmp_path, monkeypatch, choice):
         load_profile(f"{folder}/absent.yaml:there")
 
 
-def test_a_profile_with_a_colon_in_its_name(tmp_path):
+def test_profile_name_may_contain_a_colon(tmp_path):
     path = tmp_path / "c.yaml"
     path.write_text(yaml.safe_dump(profiles(**{"a:b": {"address": "tcp://h:1"}})))
     assert load_profile(f"{path}:a:b").name == "a:b"
 
 
-def test_what_outlives_the_client():
+def test_only_addresses_outlive_the_client():
     assert [name for name in ("threads", "address", "address-tls", "slurm") if outlives(name)] == [
         "address",
         "address-tls",
@@ -259,15 +259,15 @@ def test_a_file_that_cannot_be_read(tmp_path, make):
     assert "\n" not in str(caught.value)
 
 
-def test_a_variable_without_a_value_is_that_of_this_process(write, monkeypatch):
-    """So that a secret need not stand in a file."""
+def test_variable_without_a_value_is_read_from_this_process(write, monkeypatch):
+    """Secrets can be kept out of files."""
     monkeypatch.setenv("MY_SECRET", "hush")
     profile = load_profile(write(profiles(a={**LOCAL, "env": {"MY_SECRET": None, "X": 2}})))
     assert profile.env == {"MY_SECRET": "hush", "X": "2"}
     assert "hush" not in repr(profile)
 
 
-def test_an_error_of_yaml_quotes_nothing_of_the_file(write):
+def test_yaml_errors_do_not_quote_the_file(write):
     with pytest.raises(BadInputError, match=r"must be YAML: .* \(line 3, column 1\)") as caught:
         load_profile(write("profiles:\n  a: {env: {MY_KEY: 'hush'\n"))
     assert "hush" not in str(caught.value)
@@ -351,8 +351,8 @@ def test_refused_classes_and_arguments(message, profile):
     assert "hush" not in str(caught.value)
 
 
-def test_nothing_but_a_cluster_class_is_called(monkeypatch, tmp_path):
-    """A profile that names a function of the system is refused before the function runs."""
+def test_only_cluster_classes_are_called(monkeypatch, tmp_path):
+    """Profiles that name other functions are refused without a call."""
     monkeypatch.chdir(tmp_path)
     for profile in (
         Profile("a", "os", "system", args=("touch trace",)),

@@ -1,4 +1,4 @@
-"""No message about a cluster shows a secret, wherever in a profile it is; what is none stays readable."""
+"""Messages about clusters show no secrets of a profile, and other values stay readable."""
 
 import time
 from types import SimpleNamespace
@@ -165,10 +165,10 @@ KUBERNETES = {"custom_cluster_spec": {"metadata": {"name": "a"}, "spec": {"worke
 def test_previews(profile):
     found = f"{describe_launch(profile)} {launch_document(profile)} {profile!r}"
     assert "***" in found
-    assert "hush" not in found.replace("address='tls://me:hush@h:1'", "")  # which a cluster file cannot have
+    assert "hush" not in found.replace("address='tls://me:hush@h:1'", "")  # refused in cluster files
 
 
-def test_the_cluster_gets_what_is_not_shown():
+def test_cluster_receives_hidden_secrets():
     from pipeline.clusters.launch import make_launch
 
     profile = Profile("a", "dask_jobqueue", "SLURMCluster", kwargs=BATCH, env={"SOME_SECRET": "it's hush"})
@@ -196,7 +196,7 @@ def test_the_cluster_gets_what_is_not_shown():
     ],
 )
 def test_long_texts_take_linear_time(piece):
-    """Ten times the text takes about ten times as long; a hundred times would be quadratic."""
+    """A tenfold text takes about ten times as long; quadratic time would be a hundredfold."""
 
     def seconds(n_pieces):
         text, times = piece * n_pieces, []

@@ -1,4 +1,4 @@
-"""A study is found by module, by file, or in memory; workers get the code that the user had."""
+"""Studies are found by module, by file or in memory; workers receive the code of the user."""
 
 import importlib
 import subprocess
@@ -36,7 +36,7 @@ def number_of(study):
 
 @pytest.fixture
 def small(tmp_path):
-    """Write a study file that gives a number; return its path."""
+    """Return a function that writes a study file with a given number and returns its path."""
 
     def small(number, folder="", name="study.py"):
         path = tmp_path / folder / name
@@ -56,7 +56,7 @@ def test_by_module():
 
 
 def test_a_registered_study_has_no_hash():
-    """Its integer versions stand for its code, so that a release which edits a comment goes on with older stores."""
+    """Its integer versions identify its code, so that a release with an edited comment continues older stores."""
     source = find_study("studies.inference.gibbs_traces:STUDY", {})
     assert source.attributes == {"study_reference": "studies.inference.gibbs_traces:STUDY"}
     assert source.file.endswith("gibbs_traces.py")
@@ -84,8 +84,8 @@ def test_the_reference_does_not_depend_on_the_folder(small, tmp_path, monkeypatc
     assert find_study("study.py", {}).reference == str(tmp_path / "study.py")
 
 
-def test_content_is_shipped(small):
-    """What happens to the file after it was read does not matter."""
+def test_content_is_sent_to_workers(small):
+    """Changes of the file after it was read have no effect."""
     path = small(1.0)
     before = find_study(path, {})
     small(2.0)
@@ -104,14 +104,14 @@ def test_files_of_one_name_do_not_clash(small):
     assert [number_of(source.load()) for source in sources] == [3.0, 4.0]
 
 
-def test_code_that_has_a_file_for_caches(small):
+def test_shipped_code_has_a_file_for_caches(small):
     simulate = find_study(small(5.0), {}).load().panels[0].simulate
     with open(simulate.__code__.co_filename) as file:
         assert file.read() == SMALL.format(number=5.0)
 
 
-def test_another_process_loads_what_is_shipped(small):
-    """Even where the file is gone."""
+def test_another_process_loads_the_sent_study(small):
+    """The file need not exist any more."""
     path = small(6.0)
     pickled = cloudpickle.dumps(find_study(path, {}))
     with open(path, "w") as file:
@@ -149,7 +149,7 @@ def test_source_of_a_study_of_a_module_is_the_module():
 
 @pytest.mark.parametrize("name", MODULES.built_in)
 def test_source_of_a_built_in_study_is_its_module(name):
-    """Whatever module its functions are from: a store of it names where its study is."""
+    """Stores reference the module of the study, not those of its functions."""
     assert source_of(STUDIES[name]) == StudySource(MODULES[name])
 
 
@@ -182,19 +182,19 @@ def test_source_of_a_changed_study_is_the_object():
 
 
 def test_a_changed_study_of_a_file_can_be_loaded_elsewhere(small):
-    """Its functions are in a module that only this process has imported: they must be sent along."""
+    """Its functions are pickled by value, since only this process has imported their module."""
     study = replace(find_study(small(7.0), {}).load(), seed=2)
     assert load_elsewhere(cloudpickle.dumps(source_of(study))) == "small"
 
 
 def test_a_study_whose_module_is_not_registered():
-    """As of code run by `exec`: its functions name a module that cannot be imported."""
+    """The functions of code run by `exec` reference a module that cannot be imported."""
     namespace = {"__name__": "no_such_module"}
     exec(SMALL.format(number=8.0), namespace)
     assert number_of(source_of(namespace["STUDY"]).load()) == 8.0
 
 
-def test_a_study_that_existed_only_in_memory_cannot_be_found_again():
+def test_study_in_memory_has_no_reference():
     with pytest.raises(BadInputError, match="exists only in the program that declared it; name its file with --study"):
         StudySource(None).load()
 
@@ -233,7 +233,7 @@ def test_refusals_by_name(message, target):
 def test_refusals_of_files(tmp_path, message, content):
     path = tmp_path / "bad.py"
     path.write_bytes(content)
-    for _ in range(2):  # a failed import leaves nothing behind
+    for _ in range(2):  # a failed import has no side effect on the next
         with pytest.raises(BadInputError) as caught:
             find_study(str(path), {}).load()
         assert message in str(caught.value)
@@ -242,7 +242,7 @@ def test_refusals_of_files(tmp_path, message, content):
 
 
 def test_threads_may_load_one_file_at_once(tmp_path):
-    """As those of one worker do with their first tasks: none sees a module that is half imported."""
+    """No thread of a worker sees a partially imported module."""
     path = tmp_path / "slow.py"
     path.write_text("import time\ntime.sleep(0.3)\n" + SMALL.format(number=9.0))
     source = find_study(str(path), {})

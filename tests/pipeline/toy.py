@@ -1,4 +1,4 @@
-"""A study that does each thing a study can do, for the tests of the pipeline; also read as a study file.
+"""Toy study with every feature of studies, for tests of the pipeline; also used as a study file.
 
 `means` has data factors, method factors that only some methods use, an output, constants of which one is a vector,
 measures per trial and per cell, and a setting that makes no sense in a cell. `faults` has a method for each way to
