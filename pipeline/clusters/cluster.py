@@ -35,11 +35,11 @@ _CONNECT_SECONDS = 10
 _ASK_SECONDS = 5
 _SILENT_SECONDS = 10  # after which a cluster without workers is reported
 _HINTS = {
-    "local": "see the messages above, and free memory or processes",
-    "ssh": "log in to the hosts, and start dask there with the profile's remote_python",
-    "batch": "see the queue with {queue}, the logs of jobs that ended, and the script with: {check}",
+    "local": "see the messages above, and free memory or end other processes",
+    "ssh": "check on the hosts that dask starts with the remote_python of the profile",
+    "batch": "see the queue with {queue}, the logs of ended jobs, and the script with: {check}",
     "kubernetes": "see the pods with: kubectl get pods",
-    "other": "see the documentation of its class",
+    "other": "see the documentation of the cluster class",
     "address": "start one with: {worker}",
 }
 _QUEUES = {"sbatch": "squeue", "bsub": "bjobs", "condor_submit": "condor_q", "oarsub": "oarstat", "msub": "showq"}

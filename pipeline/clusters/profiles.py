@@ -204,8 +204,8 @@ def _profile(name: str, given: Any, where: str) -> Profile:
         raise BadInputError(f"{where} must be a mapping, got {short_repr(given)}")
     if "storage_options" in given:
         raise BadInputError(
-            f"{where}: storage_options belong to an object store, not to a cluster: give them in the environment, such "
-            "as AWS_ENDPOINT_URL or FSSPEC_S3_ANON, here and by env to the workers"
+            f"{where}: storage_options belong to an object store, not to a cluster; set environment variables such as "
+            "AWS_ENDPOINT_URL or FSSPEC_S3_ANON in this process, and for the workers by env"
         )
     check_names(where, "key", given, tuple(_RULES))
     check_values(where, given, _RULES)

@@ -21,24 +21,24 @@ def crash() -> None:
 def crash_at(patch: Any, number: int, end: Callable[[], None] = crash, once: bool = False) -> list[str]:
     """Call `end` in place of every file operation from a given number on.
 
-    Operations are the writes of temporary files, renames, removals of single files, and flushes. A write that ends the
-    process leaves half of its content. Nothing is flushed: the machine goes on.
+    Operations are writes of temporary files, renames, removals of single files, and flushes. An interrupted write leaves
+    half of its content. Unflushed data is not lost, since the machine keeps running.
 
     Parameters
     ----------
     patch : pytest.MonkeyPatch, or an object with its method ``setattr``
         Replaces methods of `LocalFiles`.
     number : int
-        Operations that succeed.
+        Number of operations that succeed.
     end : callable
-        Does not return.
+        Function that does not return.
     once : bool
-        True for an operation that fails while the process goes on.
+        Whether only one operation fails, and the process continues.
 
     Returns
     -------
     list of str
-        Operations that were done; filled as they are.
+        Completed operations; the list is filled during the test.
     """
     done: list[str] = []
     ended: list[str] = []

@@ -23,15 +23,15 @@ def disturb(
     Parameters
     ----------
     renames_take : float
-        Longest time that a rename takes, in seconds; uniform at random.
+        Maximum delay of a rename in seconds; delays are uniform.
     fails_every : int
-        Every operation on files with a multiple of this number fails once, with ESTALE.
+        Every file operation whose number is a multiple of this fails once with ESTALE.
     lease : float
-        Seconds after which a session without a sign of life is over.
+        Lease of sessions in seconds.
     expires_after : int
-        After so many operations on files all others fail as with an expired credential of an object store.
+        Number of file operations after which all others fail like those of an object store with expired credentials.
     unsynced : str
-        Folder of all processes of a machine, in which renames are noted until one of them flushes; see `lose_power`.
+        Folder shared by all processes, which records renames until a flush; see `lose_power`.
     """
     if unsynced:
         _note_unsynced(Path(unsynced))
@@ -69,7 +69,7 @@ def lose_power(unsynced: Path, rng: random.Random) -> int:
     Returns
     -------
     int
-        How many renames were undone or emptied.
+        Number of renames that were undone or emptied.
     """
     n_lost = 0
     for note in sorted((path for path in unsynced.iterdir() if path.name[0] != "."), reverse=True):  # latest first

@@ -32,14 +32,14 @@ def an_expired_credential(folder: Path) -> Outcome:
         for place in places:
             lab.worker(_PORT, _NEAR, *place)
         resume = lab.dpstudies("resume", store, "--cluster", profile, inside=near)
-        promises = {
+        checks = {
             f"exit 3, got {code}": code == 3,
             "says what to do": "renew the credentials in the environment of the workers" in run.message,
             "no traceback": "Traceback" not in run.output,
             "some were committed": kept > 0,
             "resume: exit 0": resume.finish() == 0,
         }
-    return judge("credential of the workers expired", run, store, promises)
+    return judge("credential of the workers expired", run, store, checks)
 
 
 def paused_workers(folder: Path) -> Outcome:
@@ -60,13 +60,13 @@ def paused_workers(folder: Path) -> Outcome:
             lab.kill(worker)
         lab.worker(_PORT, _NEAR, _FAR, far)
         resume = lab.dpstudies("resume", store, "--cluster", profile, inside=near)
-        promises = {
+        checks = {
             "the run waits": waits,
             "says what to set": "set a larger memory_limit or fewer threads per worker" in run.output,
             f"Ctrl-C: exit 130, got {code}": code == 130,
             "resume: exit 0": resume.finish() == 0,
         }
-    return judge("all workers paused for memory", run, store, promises)
+    return judge("all workers paused for memory", run, store, checks)
 
 
 def a_missing_module(folder: Path) -> Outcome:
@@ -84,7 +84,7 @@ def a_missing_module(folder: Path) -> Outcome:
         profile = write_profile(folder, address=f"tcp://{_NEAR}:{_PORT}")
         run = lab.dpstudies("run", study, "--store", store, "--panel", "p", "--cluster", profile, inside=near)
         code = run.finish()
-        promises = {
+        checks = {
             f"exit 2, got {code}": code == 2,
             "names the module": "lacks only_the_driver_has_it" in run.message,
             "no traceback": "Traceback" not in run.output,
@@ -94,5 +94,5 @@ def a_missing_module(folder: Path) -> Outcome:
         inside(far, "mnt", "umount", helpers)
         lab.worker(_PORT, _NEAR, _FAR, far)
         again = lab.dpstudies("run", study, "--store", store, "--panel", "p", "--cluster", profile, inside=near)
-        promises["with the module: exit 0"] = again.finish() == 0
-    return judge("a module is missing on the worker", run, store, promises, {}, Part(("p",)))
+        checks["with the module: exit 0"] = again.finish() == 0
+    return judge("a module is missing on the worker", run, store, checks, {}, Part(("p",)))

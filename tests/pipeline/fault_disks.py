@@ -21,14 +21,14 @@ def a_full_disk(folder: Path) -> Outcome:
         kept = n_committed(seen)
         inside(host, "mnt", "mount", "-o", "remount,size=50m", disk)
         resume = lab.dpstudies("resume", disk / "s.zarr", inside=host)
-        promises = {
+        checks = {
             "exit 3": code == 3,
             "names the reason": "No space left on device" in run.message,
             "no traceback": "Traceback" not in run.output,
             f"some are committed, got {kept}": 0 < kept < N_TRIALS,
             "resume: exit 0": resume.finish() == 0,
         }
-        return judge("disk full, then made larger", run, seen, promises)
+        return judge("disk full, then made larger", run, seen, checks)
 
 
 def a_read_only_store(folder: Path) -> Outcome:
@@ -45,15 +45,15 @@ def a_read_only_store(folder: Path) -> Outcome:
         resume = lab.dpstudies("resume", disk / "s.zarr", inside=host)
         other = lab.dpstudies("run", study, "--store", disk / "other.zarr", inside=host)
         codes = [resume.finish(), other.finish()]
-        promises = {
+        checks = {
             f"exit 2 or 3, got {codes}": all(code in (2, 3) for code in codes),
             "names the reason": "Read-only file system" in resume.message and str(disk) in other.message,
             "no traceback": "Traceback" not in resume.output + other.output,
             "nothing is changed": file_stamps(seen) == before and not seen.with_name("other.zarr").exists(),
         }
         inside(host, "mnt", "mount", "-o", "remount,rw", disk)
-        promises["resume: exit 0"] = lab.dpstudies("resume", disk / "s.zarr", inside=host).finish() == 0
-        return judge("store on a read-only disk", resume, seen, promises)
+        checks["resume: exit 0"] = lab.dpstudies("resume", disk / "s.zarr", inside=host).finish() == 0
+        return judge("store on a read-only disk", resume, seen, checks)
 
 
 def another_version(folder: Path) -> Outcome:
@@ -67,14 +67,14 @@ def another_version(folder: Path) -> Outcome:
         resume = lab.dpstudies("resume", store, "--study", study)  # without --study, the edited file is refused
         run = lab.dpstudies("run", study, "--store", store)
         codes = [resume.finish(), run.finish()]
-        promises = {
+        checks = {
             f"exit 2, got {codes}": codes == [2, 2],
             "names what changed": "version: stored 1, now 2" in resume.message,
             "nothing is changed": file_stamps(store) == before,
         }
         study.write_text(text)
-        promises["resume: exit 0"] = lab.dpstudies("resume", store).finish() == 0
-    return judge("store of another version of the study", resume, store, promises)
+        checks["resume: exit 0"] = lab.dpstudies("resume", store).finish() == 0
+    return judge("store of another version of the study", resume, store, checks)
 
 
 def flip(chunk: Path) -> None:
@@ -91,7 +91,7 @@ def cut(chunk: Path) -> None:
 
 def _damaged(folder: Path, fault: str, harm) -> Outcome:
     """Damage a chunk of every kind in different blocks; query the status, verify, repair, resume and verify again."""
-    study, store = write_study(folder, guilty={(3, "b", 6): "raise"}), folder / "s.zarr"
+    study, store = write_study(folder, failing={(3, "b", 6): "raise"}), folder / "s.zarr"
     chunks = {
         "p/x": "p/x/c/1/0/2",
         "p/square": "p/square/c/2/1",
@@ -118,13 +118,13 @@ def _damaged(folder: Path, fault: str, harm) -> Outcome:
             for name in chunks
             if harm is not Path.unlink or "status" not in name  # trials without a status count as pending
         }
-    promises = {
+    checks = {
         **named,
         f"verify 3, repair 3, resume 1, verify 0; got {codes}": codes == [3, 3, 1, 0],
         "verify without repair changes nothing": is_same,
         f"status: exit 3, got {code}": code == 3,
     }
-    return judge(fault, verify, store, promises, {("p", 3, "b", 6): Status.FAILED, ("q", 3, "b", 6): Status.FAILED})
+    return judge(fault, verify, store, checks, {("p", 3, "b", 6): Status.FAILED, ("q", 3, "b", 6): Status.FAILED})
 
 
 def a_flipped_bit(folder: Path) -> Outcome:
@@ -155,9 +155,9 @@ def a_damaged_coordinate(folder: Path) -> Outcome:
         is_same = file_stamps(store) == before
         steps = (("verify", "--sample", "0", "--repair"), ("resume",), ("verify",))
         codes += [lab.dpstudies(command, store, *options).finish() for command, *options in steps]
-    promises = {
+    checks = {
         "names both": "p: n is damaged: " in verify.output and "q: trial is damaged: " in verify.output,
         f"verify 3, repair 0, resume 0, verify 0; got {codes}": codes == [3, 0, 0, 0],
         "verify without repair changes nothing": is_same,
     }
-    return judge("coordinates: a bit flipped, a chunk removed", verify, store, promises)
+    return judge("coordinates: a bit flipped, a chunk removed", verify, store, checks)

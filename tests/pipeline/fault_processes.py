@@ -1,7 +1,7 @@
 """Real processes for tests of faults: commands, schedulers and workers, each stopped by its process id.
 
-They are forked from a server that has imported all they need, so that one starts in a fraction of a second. Where the
-test is root, they may live in namespaces of their own: networks to cut, and disks that fill.
+They are forked from a server with all imports, so that they start in a fraction of a second. With root privileges they
+can run in separate namespaces, with networks that can be cut and disks that can fill.
 """
 
 import ctypes
@@ -81,7 +81,7 @@ class Machines:
     Parameters
     ----------
     folder : Path
-        Where they run, and print to files.
+        Working folder of the processes, with their logs.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -119,9 +119,8 @@ class Machines:
     ) -> Program:
         """Start ``dpstudies`` or ``dask`` with settings of Dask, optionally inside the namespaces of another process.
 
-        It may kill itself at an operation on the files of a store, given by its number: in the middle of the write of a
-        temporary file, or in place of a rename, a removal or a flush. Its files may be disturbed: see
-        `tests.pipeline.disturbances.disturb`.
+        With `dies_at`, it kills itself at the file operation of that number: during the write of a temporary file, or
+        in place of a rename, removal or flush. For `disturbed`, see `tests.pipeline.disturbances.disturb`.
         """
         _CONTEXT.set_forkserver_preload([__name__, *_IMPORTS])
         log = self.folder / f"{len(self._programs)}-{main}.log"

@@ -47,7 +47,7 @@ def started(lab: Machines, n_workers: int = 2, **settings: object) -> tuple[int,
 def workers_are_killed(folder: Path) -> Outcome:
     """Kill workers during blocks, six times; a supervisor restarts them.
 
-    A trial that meets three kills in a row counts as the reason for them, so the kills leave time to commit it.
+    A trial with three consecutive kills would get the status killed, so the kills leave time to commit it.
     """
     study, store = write_study(folder, seconds=0.06), folder / "s.zarr"
     with Machines(folder) as lab:
@@ -81,7 +81,7 @@ def the_scheduler_is_killed(folder: Path) -> Outcome:
         for _ in workers_end:
             lab.worker(port)
         resume = lab.dpstudies("resume", store, "--cluster", profile)
-        promises = {
+        checks = {
             "exit 3": code == 3,
             "says what to do": run.message.startswith(
                 "the connection to the scheduler was lost; restart the scheduler, then resume / "
@@ -90,7 +90,7 @@ def the_scheduler_is_killed(folder: Path) -> Outcome:
             "some are left": kept < N_TRIALS,
             "resume: exit 0": resume.finish() == 0,
         }
-    return judge("scheduler killed and started again", run, store, promises)
+    return judge("scheduler killed and started again", run, store, checks)
 
 
 def the_driver_is_killed(folder: Path) -> Outcome:
@@ -107,12 +107,12 @@ def the_driver_is_killed(folder: Path) -> Outcome:
             seen.append(n_committed(store))
         resume = lab.dpstudies("resume", store, "--cluster", profile)
         code = resume.finish()
-    promises = {
+    checks = {
         "killed amid the run": seen[-1] < N_TRIALS and seen == sorted(seen),
         "resume: exit 0": code == 0,
         "driver killed": run.process.exitcode == -signal.SIGKILL,
     }
-    return judge("driver killed 3 times", resume, store, promises)
+    return judge("driver killed 3 times", resume, store, checks)
 
 
 def a_worker_is_stopped(folder: Path) -> Outcome:
@@ -150,8 +150,8 @@ def a_worker_is_cut_off(folder: Path) -> Outcome:
         inside(near, "net", "ip", "link", "set", "near", "up")
         amid = run.runs and n_committed(store) > n_before
         code = run.finish()
-    promises = {"exit 0": code == 0, "the others went on": amid}
-    return judge("worker's network cut for 7 s and mended", run, store, promises)
+    checks = {"exit 0": code == 0, "the others went on": amid}
+    return judge("worker's network cut for 7 s and restored", run, store, checks)
 
 
 def two_drivers(folder: Path) -> Outcome:
@@ -165,14 +165,14 @@ def two_drivers(folder: Path) -> Outcome:
     refused = [run for run in runs if run.process.exitcode == 2]
     sessions = ResultStore.open(store).sessions
     busy = "is being written by another session"
-    promises = {
+    checks = {
         f"exit 0, or refused with exit 2, got {codes}": set(codes) == {0, 2},
         "the one that came amid the work is refused": codes[2] == 2,
         "refused in one line": all(busy in run.output and len(run.output.splitlines()) == 1 for run in refused),
         "refused only for a live session": len(sessions) == codes.count(0)
         and all(one["ended"] <= other["started"] for one, other in pairwise(sessions)),
     }
-    return judge("3 drivers on one store, 2 of which create it", runs[2], store, promises)
+    return judge("3 drivers on one store, 2 of which create it", runs[2], store, checks)
 
 
 def an_extension_is_killed(folder: Path) -> Outcome:
@@ -189,8 +189,8 @@ def an_extension_is_killed(folder: Path) -> Outcome:
         last = lab.dpstudies(*words)
         codes.append(last.finish())
         codes.append(lab.dpstudies("extend", store, "--trials", "10").finish())
-    promises = {f"8 killed, then exit 0; got {codes}": codes == [0, *[-signal.SIGKILL] * 8, 0, 0]}
-    return judge(f"extend killed at its file operations {kills}", last, store, promises)
+    checks = {f"8 killed, then exit 0; got {codes}": codes == [0, *[-signal.SIGKILL] * 8, 0, 0]}
+    return judge(f"extend killed at its file operations {kills}", last, store, checks)
 
 
 def a_submission(folder: Path) -> Outcome:
@@ -205,12 +205,12 @@ def a_submission(folder: Path) -> Outcome:
             lab.worker(port)
         wait_until(lambda: n_committed(store) == N_TRIALS, "the end of the work")
         again = lab.dpstudies("resume", store)
-        promises = {
+        checks = {
             "exit 0": code == 0,
             "most is done without the client": n_before < N_TRIALS / 2,
             "nothing is left": again.finish() == 0,
         }
-    return judge("client gone after submit, then 2 workers killed", submit, store, promises)
+    return judge("client gone after submit, then 2 workers killed", submit, store, checks)
 
 
 SCENARIOS: dict[str, Callable[[Path], Outcome]] = {

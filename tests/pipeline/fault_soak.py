@@ -37,7 +37,7 @@ class _Laboratory:
         self.unsynced, self.trials = lab.folder / "unsynced", 4
         self.workers = [self._worker() for _ in range(2)]
         self.driver = self._dpstudies("run", self.study, "--store", self.store, "--trials", self.trials)
-        self.promises: dict[str, bool] = {}
+        self.checks: dict[str, bool] = {}
         self.n_lost = 0
 
     def _worker(self) -> Program:
@@ -83,7 +83,7 @@ class _Laboratory:
             code = self.driver.finish()
             said = self.driver.message
             early = code == 2 and ("no scheduler answers" in said or "no worker has joined" in said)
-            self.promises[f"a lost scheduler is told, got exit {code}: {said}"] = code in (0, 3) or early
+            self.checks[f"a lost scheduler is reported, got exit {code}: {said}"] = code in (0, 3) or early
         return None
 
     def _extend(self) -> None:
@@ -92,7 +92,7 @@ class _Laboratory:
         beside = self._dpstudies("extend", self.store, "--trials", more)
         code = beside.finish()
         is_told = (code == 2 and BUSY in beside.message) or (code == 0 and not self.driver.runs)
-        self.promises[f"a second session is refused, got exit {code}: {beside.message}"] = is_told
+        self.checks[f"a second session is refused, got exit {code}: {beside.message}"] = is_told
         self.lab.kill(self.driver)
         self.driver, self.trials = self._dpstudies("extend", self.store, "--trials", more), more
 
@@ -109,7 +109,7 @@ class _Laboratory:
         if n_exists := len(chunks):
             words = ("verify", self.store, "--sample", "0")
             codes = [self.lab.dpstudies(*words, *options).finish() for options in ((), ("--repair",))]
-            self.promises[f"damage of {n_exists} chunks is exit 3, with a repair, too; got {codes}"] = codes == [3, 3]
+            self.checks[f"damage of {n_exists} chunks is exit 3, with a repair, too; got {codes}"] = codes == [3, 3]
 
 
 def soak(folder: Path, n_faults: int, seed: int) -> Outcome:
@@ -118,16 +118,16 @@ def soak(folder: Path, n_faults: int, seed: int) -> Outcome:
     Parameters
     ----------
     folder : Path
-        Where.
+        Folder of the store and logs.
     n_faults : int
-        How many.
+        Number of faults.
     seed : int
-        What decides the faults and their moments.
+        Seed of the faults and their times.
 
     Returns
     -------
     Outcome
-        Of the last command: a verification that computes every block again.
+        Outcome of the last command, a verification that recomputes every block.
     """
     rng, counts = random.Random(seed), dict.fromkeys(_WEIGHTS, 0)
     with Machines(folder) as lab:
@@ -146,10 +146,10 @@ def soak(folder: Path, n_faults: int, seed: int) -> Outcome:
         laboratory.driver = laboratory._dpstudies("extend", laboratory.store, "--trials", WHOLE.trials)
         code = laboratory.driver.finish()
         last = lab.dpstudies("verify", laboratory.store, "--all")
-        promises = laboratory.promises | {
+        checks = laboratory.checks | {
             f"extend: exit 0, got {code}": code == 0,
             "verify: exit 0": last.finish() == 0,
         }
     faults = ", ".join(f"{n} x {fault}" for fault, n in counts.items() if n)
     faults += f"; {laboratory.n_lost} writes lost with the power, every {_FAILS_EVERY}th operation on files failed once"
-    return judge(f"{n_faults} faults at random, seed {seed}: {faults}", last, laboratory.store, promises)
+    return judge(f"{n_faults} faults at random, seed {seed}: {faults}", last, laboratory.store, checks)

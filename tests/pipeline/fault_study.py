@@ -17,7 +17,7 @@ from tests.pipeline.helpers import compute_into, read_arrays
 METHODS = ("a", "b")
 N_CELLS = {"p": 8, "q": 4}
 N_TRIALS = sum(N_CELLS.values()) * len(METHODS) * 10
-Guilty = Mapping[tuple[int, str, int], str]
+FailingTrials = Mapping[tuple[int, str, int], str]
 Failed = Mapping[tuple[str, int, str, int], Status]
 
 
@@ -49,7 +49,7 @@ import numpy as np
 
 from pipeline import Factor, Measure, Method, Panel, Study
 
-SECONDS, GUILTY, BUSY = 0.0, {}, ""
+SECONDS, FAILING, BUSY = 0.0, {}, ""
 
 
 def misbehave(how):
@@ -71,7 +71,7 @@ def misbehave(how):
 
 def meet(n, name, trials):
     for trial in trials:
-        misbehave(GUILTY.get((n, name, trial), ""))
+        misbehave(FAILING.get((n, name, trial), ""))
 
 
 def simulate(cell, streams):
@@ -111,22 +111,22 @@ STUDY = Study("disturbed", "Disturbed", "To be disturbed.", (panel("p", 8), pane
 """
 
 
-def write_study(folder: Path, seconds: float = 0.0, guilty: Guilty | None = None) -> Path:
+def write_study(folder: Path, seconds: float = 0.0, failing: FailingTrials | None = None) -> Path:
     """Write the study file, and return its path.
 
     Parameters
     ----------
     folder : Path
-        Where. Its folder ``busy`` will hold a file for each process that is in the middle of a block.
+        Folder of the file; its subfolder ``busy`` will contain a file per process that is computing a block.
     seconds : float
-        How long a method takes on a block.
-    guilty : mapping
-        Cell (both panels), method or ``simulate``, and trial of what misbehaves, and how.
+        Duration of a method on a block.
+    failing : mapping
+        Kind of failure by cell (of both panels), method or ``simulate``, and trial.
     """
     (folder / "busy").mkdir(exist_ok=True)
-    head = f"SECONDS, GUILTY, BUSY = {seconds}, {dict(guilty or {})}, {str(folder / 'busy')!r}"
+    head = f"SECONDS, FAILING, BUSY = {seconds}, {dict(failing or {})}, {str(folder / 'busy')!r}"
     path = folder / "disturbed.py"
-    text = _FILE.replace('SECONDS, GUILTY, BUSY = 0.0, {}, ""', head)
+    text = _FILE.replace('SECONDS, FAILING, BUSY = 0.0, {}, ""', head)
     assert text != _FILE
     path.write_text(text)
     return path
@@ -150,14 +150,14 @@ def unequal(store: Path, failed: Failed, part: Part = WHOLE) -> str:
     store : Path
         The store.
     failed : mapping
-        Panel, cell, method and trial of what must have failed, and how. All others must be as in `undisturbed`.
+        Expected failure status by panel, cell, method and trial; all other trials must equal `undisturbed`.
     part : Part
-        What was run.
+        Part of the study that was run.
 
     Returns
     -------
     str
-        The arrays that differ in a bit, empty if none does.
+        Names of arrays that are not bit-identical; empty if all are.
     """
     wanted = {name: values.copy() for name, values in undisturbed(part).items()}
     for (panel, n, method, trial), status in failed.items():
@@ -182,13 +182,13 @@ class Outcome:
     Attributes
     ----------
     fault : str
-        What was done.
+        Description of the fault.
     seen : str
-        Exit code and message of the command that met it.
+        Exit code and message of the affected command.
     state : str
-        What the store holds in the end, and what is not as it must be.
+        Final state of the store, or the violated requirements.
     right : bool
-        Whether every trial is committed with the right bits, or its failure is stored, and the user was told the truth.
+        Whether all requirements hold: trials have the right bits or a stored failure, and messages are correct.
     """
 
     fault: str
@@ -201,7 +201,7 @@ def judge(
     fault: str,
     met: Program,
     store: Path,
-    promises: Mapping[str, bool],
+    checks: Mapping[str, bool],
     failed: Failed | None = None,
     part: Part = WHOLE,
 ) -> Outcome:
@@ -210,7 +210,7 @@ def judge(
     n_cells = sum(part.n_cells or N_CELLS[panel] for panel in part.panels)
     n_trials = n_cells * len(METHODS) * part.trials
     n_failed = len(failed or {})
-    wrong = [f"not so: {text}" for text, kept in promises.items() if not kept]
+    wrong = [f"violated: {text}" for text, kept in checks.items() if not kept]
     wrong += [f"differs: {differing}"] if differing else []
     state = f"{n_trials - n_failed} of {n_trials} trials ok, bit by bit"
     if n_failed:

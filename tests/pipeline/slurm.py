@@ -1,6 +1,6 @@
 """Real Slurm on this machine in a separate folder: munge, controller and node, on loopback only.
 
-Needs Debian's packages ``slurm-wlm`` and ``munge``, and root, as which jobs run; no system service, no system file.
+Requires Debian's packages ``slurm-wlm`` and ``munge``, and root; no system service or file is used.
 """
 
 import os

@@ -89,7 +89,7 @@ def test_kubernetes_resource():
 
 
 def test_dashboards_of_remote_machines_listen_on_loopback():
-    """They listen on loopback by default."""
+    """The default is loopback."""
     ssh = make_launch(Profile("a", class_name="SSHCluster", kwargs={"hosts": ["h", "h"]}))
     for options in ("scheduler_options", "worker_options"):
         assert ssh.kwargs[options] == {"dashboard_address": "127.0.0.1:0"}

@@ -1,8 +1,7 @@
 """Toy study with every feature of studies, for tests of the pipeline; also used as a study file.
 
 `means` has data factors, method factors that only some methods use, an output, constants of which one is a vector,
-measures per trial and per cell, and a setting that makes no sense in a cell. `faults` has a method for each way to
-fail. `table` is deterministic, `single` has no factors.
+measures per trial and per cell, and a setting that does not apply to a cell. `faults` has a method per kind of failure. `table` is deterministic, `single` has no factors.
 """
 
 import os
