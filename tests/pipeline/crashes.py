@@ -21,8 +21,8 @@ def crash() -> None:
 def crash_at(patch: Any, number: int, end: Callable[[], None] = crash, once: bool = False) -> list[str]:
     """Call `end` in place of every file operation from a given number on.
 
-    Operations are writes of temporary files, renames, removals of single files, and flushes. An interrupted write leaves
-    half of its content. Unflushed data is not lost, since the machine keeps running.
+    Operations are writes of temporary files, renames, removals of single files, and flushes. An interrupted write
+    leaves half of its content. Unflushed data is not lost, since the machine keeps running.
 
     Parameters
     ----------
