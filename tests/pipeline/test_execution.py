@@ -110,7 +110,7 @@ def test_unavailable_store_stops_the_run(tmp_path, monkeypatch):
     ("error", "advice"),
     [
         (OSError(errno.ENOSPC, "No space left on device"), "free some space"),
-        (OSError(errno.EROFS, "Read-only file system"), "mounted for writing"),
+        (OSError(errno.EROFS, "Read-only file system"), "mount the file system with write access"),
         (PermissionError(errno.EACCES, "Permission denied"), "check the permissions"),
         (SessionSupersededError("/s.zarr"), "show the status with: dpstudies status /s.zarr"),
     ],
@@ -160,7 +160,7 @@ def test_method_that_fails_on_all_trials_stops_the_run(tmp_path, block_trials):
     text = str(caught.value)
     assert text.startswith("method bad of panel p failed on all 1")
     assert "LookupError: no result for trials" in text
-    assert text.endswith("or try every trial with --allow-failures")
+    assert text.endswith("or compute every trial with --allow-failures")
     assert "\n" not in text
     ds = open_results(tmp_path / "s.zarr")["p"].to_dataset()
     counts = {name: count_status(ds.sel({"method": name})) for name in ("good", "bad")}
