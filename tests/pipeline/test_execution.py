@@ -232,7 +232,9 @@ def test_stored_numbers_are_recomputed_on_workers(tmp_path):
 def test_study_that_workers_cannot_load_is_refused_before_writes(tmp_path, monkeypatch):
     """A helper module is missing on the workers."""
     monkeypatch.setattr(probe, "load_study", broken_load_study)
-    with pytest.raises(BadInputError, match=r"^worker inproc://.* cannot load the study: .*'helper'; install the packages"):
+    with pytest.raises(
+        BadInputError, match=r"^worker inproc://.* cannot load the study: .*'helper'; install the packages"
+    ):
         run(STUDY, tmp_path / "s.zarr")
     assert list(tmp_path.iterdir()) == []
 
