@@ -25,7 +25,7 @@ SIZES = {"n": [10, 1_000, 100_000], "epsilon": [0.01, 0.1]}
 def store(tmp_path_factory):
     """Run every panel with few trials, at two sizes."""
     path = tmp_path_factory.mktemp("study") / "s.zarr"
-    pipeline.run(STUDY, path, trials=100, values=SIZES)
+    pipeline.run(STUDY, path, trials=40, values=SIZES)
     return path
 
 
@@ -113,7 +113,7 @@ def test_a_trial_is_computed_again_bit_by_bit(store):
     opened = ResultStore.open(store)
     _, configured = study_of(opened, STUDY)
     for panel in ("binomial", "multinomial", "exponential-paper-bounds"):
-        reruns = rerun_trial(opened, configured, panel, {"n": 10, "epsilon": 0.1}, 57)
+        reruns = rerun_trial(opened, configured, panel, {"n": 10, "epsilon": 0.1}, 37)
         assert all(rerun.equal for rerun in reruns)
 
 
