@@ -33,7 +33,7 @@ STUDY = Study("waiting", "Waiting", "To wait.", (panel("last", {last}, 1), panel
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("seconds", "trials"), [(0.25, 480), (1.0, 120), (10.0, 24)])
+@pytest.mark.parametrize(("seconds", "trials"), [(0.25, 480), (1.0, 120), (10.0, 16)])
 def test_adaptive_cluster_grows_is_busy_and_shrinks(tmp_path, monkeypatch, seconds, trials):
     """Blocks of equal duration are followed by a long one, during which the cluster shrinks."""
     (tmp_path / "log").mkdir()

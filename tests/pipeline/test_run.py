@@ -311,7 +311,7 @@ def test_another_spec_is_refused(store_copy, message, arguments):
         (r"version: stored 1, now 2", "    seed=7,", "    seed=7, version=2,"),
         (r"panels.single.version", 'name="single",', 'name="single", version=2,'),
         (r"panels.means.methods.noisy.version", 'uses=("epsilon",),', 'uses=("epsilon",), version=2,'),
-        (r"unknown method.* 'plain'", 'Method("plain"', 'Method("simple"'),
+        (r"unknown algorithm.* 'plain'", 'Method("plain"', 'Method("simple"'),
         (r"unknown panel 'single'", 'name="single"', 'name="lonely"'),
         (r"holds study toy, got top", 'name="toy"', 'name="top"'),
     ],
