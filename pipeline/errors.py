@@ -1,59 +1,71 @@
-"""Bad input: one exception, and messages that say what was given, what is near and what is allowed."""
+"""Exceptions of the pipeline, and parts of their messages."""
 
+import shlex
 from collections.abc import Iterable
 from difflib import get_close_matches
 
 
 class BadInputError(ValueError):
-    """What a user gave is refused, before anything was written; the message is one line that says what to do."""
+    """Invalid user input, raised before anything is written; the message is one line."""
 
 
 class IncompleteStoreError(RuntimeError):
-    """A store whose creation was interrupted; resume finishes it."""
+    """Store whose creation was interrupted; `resume` completes it."""
 
 
 class UnreadableStoreError(RuntimeError):
-    """Damage of a store: content that fails its checksum, or is absent; `verify` finds and repairs it."""
+    """Damaged store: content is missing or fails its checksum; `verify` finds and repairs it."""
 
 
 class DamagedChunkError(ValueError):
-    """A chunk that fails its checksum or cannot be decoded."""
+    """Chunk that fails its checksum or cannot be decoded."""
 
 
 class StoreAccessError(RuntimeError):
-    """A store that cannot be read or written now, for a reason that is not damage: the network, rights, a full disk."""
+    """Store that is temporarily inaccessible without damage: network, permissions, full disk."""
 
 
 class BusyStoreError(BadInputError):
-    """Another session is writing to the store."""
+    """Store to which another session is writing."""
 
 
 class SessionSupersededError(RuntimeError):
-    """Another session has taken over the store, as this one showed no sign of life; its writes are refused."""
+    """Write by a session that another session has replaced after a missed lease."""
 
     def __init__(self, url: str) -> None:
         super().__init__(
-            f"another session has taken over the store {url}, as this one had stopped for longer than its lease; "
-            f"see what is there with: dpstudies status {url}"
+            f"another session has taken over the store {url}, because this session was suspended for longer than its "
+            f"lease; show the status with: {command('status', url)}"
         )
         self.url = url
 
     def __reduce__(self) -> tuple[type, tuple[str]]:
-        """Return what restores the error in another process."""
+        """Support pickling: the constructor takes the URL."""
         return type(self), (self.url,)
 
 
+def command(*words: object) -> str:
+    """Return a ``dpstudies`` command quoted for a shell.
+
+    Examples
+    --------
+    >>> command("resume", "my results.zarr")
+    "dpstudies resume 'my results.zarr'"
+    """
+    return shlex.join(["dpstudies", *map(str, words)])
+
+
 def unknown(what: str, given: object, allowed: Iterable[object]) -> str:
-    """Return one line that refuses a name and offers the nearest allowed ones.
+    """Return a one-line message for an unknown name, with the nearest allowed names.
 
     Parameters
     ----------
     what : str
-        What the name stands for, such as ``"panel"``.
+        Kind of name, such as ``"panel"``.
     given : object
         The name as the user wrote it.
     allowed : iterable
-        The names that would have been accepted.
+        Allowed names.
 
     Returns
     -------

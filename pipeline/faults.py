@@ -1,13 +1,15 @@
-"""Classes of input/output errors: transient ones that a retry may cure, and those that need the user.
+"""Classification of input/output errors: transient errors, which a retry may fix, and others.
 
-Errors are classified where they are raised: pickling drops the causes of an exception, and with them the answer of an
-object store.
+Errors are classified where they are raised, because pickling drops the causes of an exception, and with them the
+response of an object store.
 """
 
 import errno
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
+
+from pipeline.redact import redact_text
 
 Result = TypeVar("Result")
 
@@ -24,8 +26,8 @@ _TRANSIENT = frozenset(
     )
     if hasattr(errno, name)
 )
-_TRANSIENT_ANSWERS = (408, 425, 429)  # HTTP: timeout, too early, too many requests; and all of 500 and above
-# codes with which object stores ask for fewer requests, some with a status of 400
+_TRANSIENT_ANSWERS = (408, 425, 429)  # HTTP: timeout, too early, too many requests; in addition to 500 and above
+# throttling codes of object stores, some with HTTP status 400
 _THROTTLED = _words(
     "SlowDown Throttling ThrottlingException ThrottledException TooManyRequests TooManyRequestsException "
     "RequestLimitExceeded RequestThrottled BandwidthLimitExceeded RequestTimeout RequestTimeoutException "
@@ -35,7 +37,7 @@ _EXPIRED = _words(
     "ExpiredToken ExpiredTokenException RequestExpired TokenRefreshRequired InvalidToken InvalidClientTokenId "
     "UnrecognizedClientException"
 )
-# exceptions of clients, by package and class: none of these packages is needed
+# exceptions of clients as package.class, since none of these packages is required
 _TRANSIENT_CLASSES = _words(
     "botocore.ConnectionError botocore.EndpointConnectionError botocore.ConnectionClosedError "
     "botocore.ConnectTimeoutError botocore.ReadTimeoutError botocore.IncompleteReadError "
@@ -49,10 +51,10 @@ _EXPIRED_CLASSES = _words(
 )
 _ADVICE = {
     errno.ENOSPC: "free some space",
-    errno.EDQUOT: "free some space, or have the quota raised",
-    errno.EROFS: "have the file system mounted for writing",
-    errno.EACCES: "check who may write there, and the credentials in the environment",
-    errno.EPERM: "check who may write there, and the credentials in the environment",
+    errno.EDQUOT: "free some space, or request a larger quota",
+    errno.EROFS: "mount the file system with write access",
+    errno.EACCES: "check the permissions, and the credentials in the environment",
+    errno.EPERM: "check the permissions, and the credentials in the environment",
 }
 _WAITS = (0.1, 0.4, 1.6)  # seconds between attempts
 
@@ -60,14 +62,14 @@ _WAITS = (0.1, 0.4, 1.6)  # seconds between attempts
 def is_transient(error: BaseException) -> bool:
     """Return whether the same operation may succeed if it is tried again.
 
-    True for stale file handles, interrupted calls, exhausted file descriptors, errors of devices and networks,
-    timeouts, and answers of object stores that ask for fewer requests or report a fault of their own. False for a full
-    or read-only file system, missing permissions, expired credentials, and all that is no input/output error.
+    True for stale file handles, interrupted calls, exhausted file descriptors, device and network errors, timeouts,
+    and throttling or server errors of object stores. False for a full or read-only file system, missing permissions,
+    expired credentials, and all other exceptions.
 
     Parameters
     ----------
     error : BaseException
-        As raised, with its causes.
+        The error as raised, with its causes.
 
     Examples
     --------
@@ -82,7 +84,7 @@ def is_transient(error: BaseException) -> bool:
         return False
     for one in chain:
         code, status = _answer(one)
-        if code or status:  # the answer of a server says more than what a client makes of it
+        if code or status:  # more specific than the exception class of the client
             return code in _THROTTLED or status in _TRANSIENT_ANSWERS or status >= 500
     for one in chain:
         if isinstance(one, TimeoutError | ConnectionError) or _is_one_of(one, _TRANSIENT_CLASSES):
@@ -93,7 +95,7 @@ def is_transient(error: BaseException) -> bool:
 
 
 def is_expired(error: BaseException) -> bool:
-    """Return whether an error is about credentials that are missing or have expired.
+    """Return whether an error is due to missing or expired credentials.
 
     Examples
     --------
@@ -104,7 +106,7 @@ def is_expired(error: BaseException) -> bool:
 
 
 def explain(error: BaseException) -> str:
-    """Return an error in one line, with what to do where that is known.
+    """Return a one-line message for an error, without secrets and with advice if there is any.
 
     Examples
     --------
@@ -114,7 +116,7 @@ def explain(error: BaseException) -> str:
     >>> explain(KeyError("x"))
     "KeyError: 'x'"
     """
-    text = " ".join(str(error).split())
+    text = redact_text(" ".join(str(error).split()))
     if not text or not (isinstance(error, OSError) or _package(type(error)) == "pipeline"):
         text = f"{type(error).__name__}: {text}" if text else type(error).__name__
     advice = (
@@ -126,9 +128,7 @@ def explain(error: BaseException) -> str:
 
 
 def retried(function: Callable[..., Result], *args: Any, waits: tuple[float, ...] = _WAITS) -> Result:
-    """Call a function, and call it again after each of some waits in seconds as long as it fails transiently.
-
-    The function must be idempotent. The last error is raised.
+    """Call an idempotent function, and retry it after each wait (in seconds) while it fails transiently.
 
     Examples
     --------
@@ -152,7 +152,7 @@ def retried(function: Callable[..., Result], *args: Any, waits: tuple[float, ...
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error, its cause, the cause of that, and so on."""
+    """Yield an error and its chain of causes."""
     one: BaseException | None = error
     while one is not None:
         yield one
@@ -160,7 +160,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _answer(error: BaseException) -> tuple[str, int]:
-    """Return the code and the HTTP status with which a server answered, empty and 0 where none did."""
+    """Return the error code and HTTP status of a server response; empty and 0 without a response."""
     response = getattr(error, "response", None)
     if isinstance(response, Mapping):  # of botocore
         code = response.get("Error", {}).get("Code", "")

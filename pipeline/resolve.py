@@ -1,4 +1,4 @@
-"""The study of a store: found by what the store names or the user does, trusted, and compared with what is stored."""
+"""Resolution of a store's study: lookup, check of trust, and comparison with the store."""
 
 import shlex
 
@@ -8,28 +8,28 @@ from pipeline.declare.study import Study, differences
 from pipeline.errors import BadInputError
 from pipeline.stores.store import ResultStore
 
-_DIGITS = 12  # of a hash, as a message shows it
+_DIGITS = 12  # of a hash in messages
 
 
 def study_of(
     store: ResultStore, study: StudySource | Study | str | None = None, accept_edited_study: bool = False
 ) -> tuple[StudySource, Study]:
-    """Return the study of a store, as the store configures it.
+    """Return the study of a store, configured by its spec.
 
     Parameters
     ----------
     store : ResultStore
         The store.
     study : StudySource, Study or str, optional
-        Its study; by default the one that the store names, if its code is trusted (`StudySource.is_trusted`).
+        Study of the store; by default the one that the store references, if it is trusted (`StudySource.is_trusted`).
     accept_edited_study : bool
-        Whether a study file may differ from the one that computed the store last: where the user says so, and where
-        nothing is computed, only read.
+        Whether the study file may differ from the one that last computed the store: by choice of the user, or if the
+        store is only read.
 
     Raises
     ------
     BadInputError
-        If it is not found or not trusted, the code is of another version than the store, or its file was edited.
+        If the study is not found or not trusted, has another version than the store, or its file was edited.
     """
     source = _trusted_source(store, accept_edited_study) if study is None else named_source(study)
     declared = source.load()
@@ -44,15 +44,15 @@ def study_of(
 
 
 def _trusted_source(store: ResultStore, accept_edited_study: bool) -> StudySource:
-    """Return the source that a store names, which may be from elsewhere; refuse code that the user has not run."""
+    """Return the source that a store references; refuse code that the user has not run before."""
     reference = store.attributes.get("study_reference", "")
     if not isinstance(reference, str) or not (reference.endswith(".py") or ":" in reference):
-        raise BadInputError(f"the store {store.url} does not know where its study is; name it with --study")
+        raise BadInputError(f"the store {store.url} has no reference to its study; name the study with --study")
     source = stored_source(reference)
     if not source.is_trusted:
         recorded = _recorded_hash(store)
         if not accept_edited_study and recorded and source.file and is_known(recorded, source.file):
-            refuse_edited(store, source)  # the user's own file, in another version
+            refuse_edited(store, source)  # a file that the user has run in another version
         code = f"{reference} (SHA-256 {source.sha256[:_DIGITS]}...)" if source.sha256 else reference
         raise BadInputError(
             f"the store {store.url} names the study {code}, which is neither built in nor registered by an installed "
@@ -63,14 +63,14 @@ def _trusted_source(store: ResultStore, accept_edited_study: bool) -> StudySourc
 
 
 def _recorded_hash(store: ResultStore) -> str | None:
-    """Return the hash of the study file that computed a store last; None if no session had a file."""
+    """Return the hash of the study file that last computed a store; None if no session had a file."""
     history = [store.attributes, *store.sessions]
     hashes = [one["study_file_sha256"] for one in history if "study_file_sha256" in one]
     return hashes[-1] if hashes else None
 
 
 def refuse_edited(store: ResultStore, source: StudySource) -> None:
-    """Refuse a study file that differs from the one that computed a store last: old and new numbers may not mix."""
+    """Refuse a study file that differs from the one that last computed a store."""
     recorded, now = _recorded_hash(store), source.sha256
     if recorded is not None and now is not None and recorded != now:
         name = shlex.quote(source.reference or "")
@@ -82,7 +82,7 @@ def refuse_edited(store: ResultStore, source: StudySource) -> None:
 
 
 def named_source(study: Study | StudySource | str) -> StudySource:
-    """Return the source of a study that the user named; BadInputError if there is none."""
+    """Return the source of a study that the user named; raise `BadInputError` if there is none."""
     if isinstance(study, StudySource):
         return study
     if not isinstance(study, Study | str):
@@ -91,11 +91,11 @@ def named_source(study: Study | StudySource | str) -> StudySource:
 
 
 def refuse_other_spec(store: ResultStore, study: Study) -> None:
-    """Refuse a configured study whose spec is not that of the store; the error names the first difference."""
+    """Refuse a configured study with another spec than the store; the message names the first difference."""
     found = differences(store.spec, study.spec())
     if found:
         more = f", and {len(found) - 1} more" if len(found) > 1 else ""
         raise BadInputError(
             f"the store {store.url} was made with another spec or code version ({found[0]}{more}); "
-            "choose another --store path, or use what made it"
+            "choose another --store path, or use the original spec and code"
         )

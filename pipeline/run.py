@@ -1,6 +1,6 @@
-"""Run a study into a store, hand it to a cluster, go on with it, make it larger.
+"""Functions that run, submit, resume and extend studies.
 
-Everything that can be refused is refused before anything is written: the study's values, the cluster, the store.
+Invalid values, clusters and stores are refused before anything is written.
 """
 
 import os
@@ -18,7 +18,7 @@ from pipeline.declare.study import Study
 from pipeline.errors import BadInputError
 from pipeline.execution.execute import execute
 from pipeline.execution.handover import hand_over
-from pipeline.execution.probe import refuse_unfit_workers
+from pipeline.execution.probe import refuse_unfit_workers, refuse_workers_without_store
 from pipeline.execution.rerun import refuse_other_numbers
 from pipeline.execution.shipping import shipped
 from pipeline.execution.work import PendingWork, Receipt, Task
@@ -28,7 +28,7 @@ from pipeline.stores.locations import normalise_location
 from pipeline.stores.provenance import describe, now
 from pipeline.stores.sessions import Session, number_of
 from pipeline.stores.store import ResultStore
-from pipeline.submission import Submission, close, find_submission, record_of, take_over
+from pipeline.submission import Submission, abandon, close, find_abandoned, record_of
 
 Progress = Callable[[PendingWork], Callable[[Receipt], None]]
 
@@ -47,42 +47,41 @@ def run(
     accept_edited_study: bool = False,
     progress: Progress | None = None,
 ) -> ResultStore:
-    """Run a study, or go on where an earlier run with the same spec stopped.
+    """Run a study, or continue an earlier run with the same spec.
 
     Parameters
     ----------
     study : Study, StudySource or str
         A study, or ``module:object``, or the path of a ``.py`` file with ``STUDY``.
     store : path
-        Where the results go: a folder that does not exist, or the store of the same spec.
+        Path or URL of the results: new, or a store of the same spec.
     trials, seed, panels, values
         See `Study.configure`.
     cluster : str, optional
         ``FILE`` or ``FILE:PROFILE``; threads of this process by default.
     time_limit : float, optional
-        How long a block may take, in seconds; the trials that take longer are found, and stored as timed out. Needs a
+        Maximum time per block in seconds; trials that exceed it are isolated and stored as timed out. Requires a
         cluster of worker processes.
     allow_failures : bool
-        Whether to go on with a method that fails on everything. By default the run stops after 100 trials of a panel
-        and setting that failed, or 10 that ended their worker, if none was ok; the others stay pending.
+        Whether to continue with a method that fails on all trials. By default the run stops after 100 failed trials of
+        a panel and setting, or 10 that ended their worker, if none was ok; the others stay pending.
     accept_edited_study : bool
-        Whether to go on with a store although its study file was edited since; the session records the new hash.
-        A study that exists only in memory has no file to compare: its integer versions are compared, and one committed
-        trial of each method is computed again.
+        Whether to continue a store after its study file was edited; the session records the new hash. For a study
+        without a file, integer versions are compared, and one committed trial of each method is recomputed.
     progress : callable, optional
-        Called with the pending work; returns a function to call with each receipt.
+        Called with the pending work; returns a function that is called with each receipt.
 
     Returns
     -------
     ResultStore
-        The store; `open_results` opens its data sets.
+        The store; `open_results` opens its datasets.
 
     Raises
     ------
     BadInputError
-        For values, a cluster or a store that cannot be used, before anything is written.
+        If values, cluster or store are invalid, before anything is written.
     ExecutionError
-        If the run cannot go on. What was committed is kept.
+        If the run cannot continue; committed work is kept.
 
     Examples
     --------
@@ -113,51 +112,50 @@ def submit(
     allow_failures: bool = False,
     accept_edited_study: bool = False,
 ) -> tuple[Submission, int] | None:
-    """Hand a study to a scheduler that continues with it when this program is gone.
+    """Submit a study to a scheduler that computes it independently of this process.
 
     Parameters
     ----------
     study, store, trials, seed, panels, values, accept_edited_study
         See `run`.
     cluster : str
-        A profile with the address of a scheduler.
+        Profile with the address of a scheduler.
     allow_failures : bool
-        Whether to try all trials of a block of which the first 100 failed.
+        Whether to compute all trials of a block after the first 100 failed.
 
     Returns
     -------
     submission : Submission
-        The submission: `pipeline.submission.find_submission` finds it again by the store.
+        The submission, which `pipeline.submission.find_submission` finds by the store.
     n_tasks : int
-        Number of tasks that the scheduler was given. None in place of both if nothing is pending.
+        Number of submitted tasks. None is returned in place of both if no work is pending.
 
     Raises
     ------
     BadInputError
-        As `run`, for a cluster that ends with this program, and for a store that was submitted already.
+        As `run`; also for a cluster that ends with this process, and for a store with an open submission.
 
     Notes
     -----
-    No program watches the tasks: work that ends its worker more often than the scheduler allows, or that cannot be
-    written, stays pending. `resume` computes it, and isolates the trials that are the cause. The last task closes the
-    submission; it is recorded as finished only if nothing is pending.
+    Submitted tasks are not monitored: work that ends its worker more often than the scheduler allows, or that cannot be
+    written, stays pending. `resume` computes it and isolates the failing trials. The last task closes the submission,
+    which is recorded as finished only if no work is pending.
     """
     profile = load_profile(cluster)
     if not profile.outlives_client:
         raise BadInputError(
-            f"submit needs a scheduler that outlives this command: a profile with an address, got {profile.name}; "
-            "use run, or start one with 'dask scheduler'"
+            f"cluster must be a profile with the address of a running scheduler, got {profile.name}; use run, or "
+            "start one with 'dask scheduler'"
         )
     source, configured, existing = _configured(study, store, trials, seed, panels, values, accept_edited_study)
     works = _pending(configured, existing)
     if works is not None and not works:
         return None
     options = _Options(profile, allow_failures=allow_failures)
-    with _session(source, configured, store, existing, options, submitted=cluster) as (client, opened, task):
+    with _session(source, configured, store, existing, options, submitted=cluster) as (client, opened, task, session):
         works = _current(works, configured, existing, opened, task)
-        submission = find_submission(opened)
-        assert submission is not None, "the session is detached"
-        return submission, hand_over(client, task, works, close, allow_failures)
+        n_tasks = hand_over(client, task, works, session.detach, close, allow_failures)
+        return Submission.from_record(session.record), n_tasks
 
 
 def resume(
@@ -171,17 +169,17 @@ def resume(
     accept_edited_study: bool = False,
     progress: Progress | None = None,
 ) -> ResultStore:
-    """Compute what a store does not hold yet.
+    """Compute the pending trials of a store.
 
     Parameters
     ----------
     store : path
         A store.
     study : StudySource, Study or str, optional
-        Its study. By default the one that the store names, if it is built in, registered by an installed package, or
-        in a file that this user has run before.
+        Study of the store. By default the one that the store references, if it is built in, registered by an installed
+        package, or in a file that this user has run before.
     retry : collection of Status
-        Trials of which status are computed again, too, such as `FAILURES`; with the same random numbers.
+        Statuses of trials to compute again with the same random numbers, such as `FAILURES`.
     cluster, time_limit, allow_failures, accept_edited_study, progress
         See `run`.
 
@@ -193,8 +191,8 @@ def resume(
     Raises
     ------
     BadInputError
-        If there is no store, its study is not found or not trusted, is of another version, was edited, or gives other
-        numbers.
+        If the store does not exist, or its study is not found, not trusted, of another version, edited, or gives
+        different numbers.
 
     Examples
     --------
@@ -202,7 +200,7 @@ def resume(
     >>> from studies import STUDIES
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = run(STUDIES["gibbs-traces"], f"{folder}/s.zarr", panels=["binomial"]).url
-    ...     resume(path).complete  # nothing is left to do
+    ...     resume(path).complete
     True
     """
     options = _Options(load_profile(cluster), progress, time_limit, allow_failures, retry)
@@ -224,30 +222,30 @@ def extend(
     accept_edited_study: bool = False,
     progress: Progress | None = None,
 ) -> ResultStore:
-    """Add trials, values of factors, or methods to a store; every number that it holds stays as it is.
+    """Add trials, factor values or methods to a store; stored numbers do not change.
 
     Parameters
     ----------
     store : path
         A store.
     trials : int, optional
-        Trials of every cell in all, those that are there included.
+        Total number of trials per cell, including stored ones.
     values : mapping, optional
-        New values of factors, and names of methods; those that are there may be repeated.
+        New factor values and method names; present ones may be repeated.
     panels : iterable of str
-        Which panels to extend; by default, all that have what is given.
+        Panels to extend; by default, all with the given factors.
     study, cluster, time_limit, allow_failures, accept_edited_study, progress
         See `resume`.
 
     Returns
     -------
     ResultStore
-        The store. Called again after an interruption, it goes on.
+        The store. A repeated call after an interruption continues the extension.
 
     Raises
     ------
     BadInputError
-        As `resume`, and for fewer trials than are stored, or other values of what one call computes.
+        As `resume`; also for fewer trials than stored, or other values of outputs, which one call computes together.
 
     Examples
     --------
@@ -272,7 +270,7 @@ def extend(
 
 @dataclass(frozen=True)
 class _Options:
-    """Where and how to compute."""
+    """Options of a computation."""
 
     profile: Profile
     progress: Progress | None = None
@@ -294,7 +292,7 @@ def _configured(
     values: Mapping[str, Iterable[Any]] | None,
     accept_edited_study: bool,
 ) -> tuple[StudySource, Study, ResultStore | None]:
-    """Return the source of a study, the study as it is to run, and its store where there is one."""
+    """Return the source of a study, the configured study, and the existing store or None."""
     source = named_source(study)
     configured = source.load().configure(trials, seed, panels, values)
     existing = ResultStore.open(store) if ResultStore.exists(store) else None
@@ -313,11 +311,11 @@ def _run(
     existing: ResultStore | None,
     options: _Options,
 ) -> ResultStore:
-    """Do the work of `run`, `resume` and `extend` once all input is known to be good."""
+    """Compute pending work for `run`, `resume` and `extend`, after validation of the input."""
     works = _pending(study, existing, options.retry)
     if existing is not None and works is not None and not works:
         return existing
-    with _session(source, study, path, existing, options) as (client, store, task):
+    with _session(source, study, path, existing, options) as (client, store, task, _):
         works = _current(works, study, existing, store, task, options.retry)
         on_receipt = options.progress(works) if options.progress is not None else lambda receipt: None
         execute(
@@ -333,7 +331,7 @@ def _run(
 
 
 def _pending(study: Study, existing: ResultStore | None, retry: Collection[Status] = ()) -> PendingWork | None:
-    """Return what is pending in a store that has room for all of a study; None where there is none yet."""
+    """Return the pending work of a store that has room for the study; None without such a store."""
     return PendingWork(study, existing, retry) if existing is not None and existing.holds(study) else None
 
 
@@ -345,7 +343,7 @@ def _current(
     task: Task,
     retry: Collection[Status] = (),
 ) -> PendingWork:
-    """Return pending work as it is in the session of a task: scanned before, unless another session wrote since."""
+    """Return the pending work in the session of a task; scan the store again if another session wrote since."""
     number = number_of(task.session)
     if works is not None and number == works.last_session + 1:
         return works
@@ -361,19 +359,19 @@ def _session(
     existing: ResultStore | None,
     options: _Options,
     submitted: str | None = None,
-) -> Iterator[tuple[Any, ResultStore, Task]]:
-    """Connect to the cluster, check it, begin a session, and create the store or make it as large as the study.
+) -> Iterator[tuple[Any, ResultStore, Task, Session]]:
+    """Connect to the cluster, check it, begin a session, and create or extend the store.
 
-    A session that is submitted to a scheduler outlives this program, with the profile that was named.
+    Nothing is written before the checks of the cluster have passed. With `submitted`, the name of a profile, the caller
+    detaches the session.
     """
-    if existing is not None:
-        take_over(existing)
+    abandoned = find_abandoned(existing) if existing is not None else None
     profile, is_limited, url = options.profile, options.time_limit is not None, normalise_location(path)
     with connect(profile) as client:
         if is_limited and not has_nannies(client):
             raise BadInputError(
-                "a time limit must have worker processes that can be ended and start again; choose --cluster with a "
-                f"profile of processes with nannies, not {profile.name}"
+                "a time limit requires worker processes with nannies, which can be terminated and restarted; got "
+                f"profile {profile.name}, choose another --cluster"
             )
         task = Task(source, url, sha256(canonical_json(study.spec())), announced=is_limited)
         with shipped(client, task, handed_over=submitted is not None):
@@ -383,27 +381,29 @@ def _session(
             record = {"profile": profile.name, **source.attributes, **describe(source.file)}
             if submitted is not None:
                 record |= record_of(task.run, submitted, profile)
-            session = Session.begin(url, record, detached=submitted is not None)
+            if existing is not None and abandoned is not None:
+                abandon(existing, abandoned)
+            session = Session.begin(url, record)
             try:
                 store = _prepared(session, source, study, existing)
-                yield client, store, replace(task, session=session.id)
+                task = replace(task, session=session.id)
+                refuse_workers_without_store(client, task)
+                yield client, store, task, session
                 if submitted is None:
                     session.end({"finished": now()})
-                else:
-                    session.leave()
             except BaseException:
-                with suppress(OSError):  # such as the full disk that ended the run
+                with suppress(OSError):  # such as a full disk
                     session.end()
                 raise
 
 
 def _prepared(session: Session, source: StudySource, study: Study, existing: ResultStore | None) -> ResultStore:
-    """Create or grow the store of a session so that it holds a study."""
+    """Create or extend the store of a session so that it has room for a study."""
     url = session.files.url
     try:
         store = ResultStore.open(url, session.id) if ResultStore.exists(url) else None
         if (store.spec if store else None) != (existing.spec if existing else None):
-            raise BadInputError(f"another session changed the store {url} in this moment; try again")
+            raise BadInputError(f"another session changed the store {url} at the same time; try again")
         if store is None or not store.complete:
             return retried(ResultStore.create, session, study, {**source.attributes, "created": now()})
         return store if store.holds(study) else retried(store.grow, session, study)

@@ -1,36 +1,32 @@
-"""Submissions: studies that a scheduler computes without the program that submitted them."""
+"""Submissions: studies that a scheduler computes independently of the submitting process."""
 
 import os
-import shlex
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from pipeline.clusters.cluster import UnreachableSchedulerError, reach_scheduler
-from pipeline.clusters.profiles import Profile, load_profile
-from pipeline.errors import BadInputError, BusyStoreError
+from pipeline.clusters.profiles import Profile, load_profile, split_choice
+from pipeline.errors import BadInputError, BusyStoreError, command
 from pipeline.execution.handover import cancel_tasks, count_tasks
 from pipeline.execution.work import PendingWork, Task
 from pipeline.stores.provenance import now
 from pipeline.stores.sessions import close_detached
 from pipeline.stores.store import ResultStore
 
-_DEFAULT_FILE = "cluster.yaml"
-
 
 @dataclass(frozen=True)
 class Submission:
-    """A study in the hands of a scheduler.
+    """Study that was submitted to a scheduler.
 
     Attributes
     ----------
     id : str
-        Identifier: that of the session that writes.
+        Identifier of the writing session.
     run : str
-        Identifier of its tasks on the scheduler.
+        Identifier of the run, which is part of its tasks' keys on the scheduler.
     started : str
         Time of the submission.
     address : str
@@ -45,41 +41,45 @@ class Submission:
     address: str
     cluster: str
 
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> "Submission":
+        """Return the submission that a session recorded."""
+        return cls(*(record[name] for name in ("id", "run", "started", "address", "cluster")))
+
     def count_tasks(self) -> int | None:
-        """Return the number of tasks that the scheduler has left to compute; None if it does not answer."""
+        """Return the number of unfinished tasks; None if the scheduler does not answer."""
         with _reached(self) as client:
             return None if client is None else count_tasks(client, self.run)
 
     def __str__(self) -> str:
-        """Return how a user finds it."""
+        """Return identifier, time and address."""
         return f"submission {self.id} of {self.started} at {self.address}"
 
 
 @dataclass(frozen=True)
 class Cancellation:
-    """Result of `cancel`: the submission, and its tasks that were left; None if its scheduler did not answer."""
+    """Result of `cancel`: the submission and its number of unfinished tasks, None if the scheduler did not answer."""
 
     submission: Submission
     n_tasks: int | None
 
 
 def record_of(run: str, choice: str, profile: Profile) -> dict[str, Any]:
-    """Return what the session of a submission records, for `find_submission`."""
-    path = choice.partition(":")[0]
-    file = path if Path(path).exists() else _DEFAULT_FILE
-    return {"run": run, "address": profile.address, "cluster": f"{os.path.abspath(file)}:{profile.name}"}
+    """Return the fields that the session of a submission records for `find_submission`."""
+    file = os.path.abspath(split_choice(choice)[0])
+    return {"run": run, "address": profile.address, "cluster": f"{file}:{profile.name}"}
 
 
 def find_submission(store: ResultStore) -> Submission | None:
-    """Return the open submission of a store, None if there is none."""
+    """Return the open submission of a store; None without one."""
     record = (store.sessions or [{}])[-1]
     if not record.get("detached") or "ended" in record:
         return None
-    return Submission(*(record[name] for name in ("id", "run", "started", "address", "cluster")))
+    return Submission.from_record(record)
 
 
 def cancel(store: str | os.PathLike[str]) -> Cancellation:
-    """Cancel the tasks of a store's submission, and close it; everything that was committed is kept.
+    """Cancel the tasks of a store's submission and close it; committed trials are kept.
 
     Parameters
     ----------
@@ -89,20 +89,24 @@ def cancel(store: str | os.PathLike[str]) -> Cancellation:
     Raises
     ------
     BadInputError
-        If there is no store, or no open submission.
+        If the store does not exist or has no open submission.
     """
     opened = ResultStore.open(store)
     submission = find_submission(opened)
     if submission is None:
-        raise BadInputError(f"no submission is open for the store {store}; see what it holds with: dpstudies status")
+        raise BadInputError(
+            f"no submission is open for the store {store}; show its status with: {command('status', store)}"
+        )
     with _reached(submission) as client:
         n_tasks = None if client is None else cancel_tasks(client, submission.run)
     close_detached(opened.url, submission.id, {"cancelled": now()})
     return Cancellation(submission, n_tasks)
 
 
-def take_over(store: ResultStore) -> None:
-    """Close the submission of a store if its scheduler has no tasks left, so that another session may begin.
+def find_abandoned(store: ResultStore) -> Submission | None:
+    """Return the open submission of a store if none of its tasks is left, for `abandon`; None without a submission.
+
+    No tasks are added to an open submission, so a submission without tasks can be closed at any later time.
 
     Raises
     ------
@@ -111,21 +115,25 @@ def take_over(store: ResultStore) -> None:
     """
     submission = find_submission(store)
     if submission is None:
-        return
+        return None
     n_tasks = submission.count_tasks()
     if n_tasks:
-        path = shlex.quote(store.url)
         raise BusyStoreError(
             f"the store {store.url} is being computed by {submission}, which has {n_tasks:,} tasks left; wait for it "
-            f"with: dpstudies status --watch {path}, or end it with: dpstudies cancel {path}"
+            f"with: {command('status', '--watch', store.url)}, or end it with: {command('cancel', store.url)}"
         )
     if n_tasks is None:
-        warnings.warn(f"the scheduler of {submission} does not answer; its work is taken over", stacklevel=2)
+        warnings.warn(f"the scheduler of {submission} does not answer; the submission is closed", stacklevel=2)
+    return submission
+
+
+def abandon(store: ResultStore, submission: Submission) -> None:
+    """Close a submission that has no tasks left, so that another session can begin."""
     close_detached(store.url, submission.id, {"abandoned": now()})
 
 
 def close(task: Task) -> None:
-    """Record on a worker that a submission is over; it has finished only if nothing is pending."""
+    """Close a submission from a worker; it is recorded as finished only if no work is pending."""
     study, store = task.opened()
     finished = {} if len(PendingWork(study, store)) else {"finished": now()}
     close_detached(task.url, task.session, finished)
@@ -136,7 +144,7 @@ def _reached(submission: Submission) -> Iterator[Any]:
     """Connect to the scheduler of a submission; None if it does not answer."""
     try:
         profile = load_profile(submission.cluster)
-    except BadInputError:  # the file has gone
+    except BadInputError:  # the file no longer exists
         profile = Profile("submission", address=submission.address)
     if profile.address != submission.address:
         profile = Profile(profile.name, address=submission.address, security=profile.security)

@@ -14,8 +14,8 @@ from pipeline.clusters.cluster import connect
 from pipeline.clusters.profiles import load_profile
 from pipeline.declare.source import StudySource
 from pipeline.declare.study import Study
-from pipeline.errors import BadInputError, IncompleteStoreError, StoreAccessError
-from pipeline.execution.flight import ExecutionError, Flight
+from pipeline.errors import BadInputError, IncompleteStoreError, StoreAccessError, command
+from pipeline.execution.in_flight import ExecutionError, TasksInFlight
 from pipeline.execution.rerun import Rerun
 from pipeline.execution.shipping import shipped, shipped_task
 from pipeline.execution.tasks import on_worker
@@ -164,7 +164,7 @@ def verify(
     source, configured = study_of(opened, study, accept_edited_study)
     if not opened.complete:
         raise IncompleteStoreError(
-            f"the creation of the store {store} was interrupted; finish it with: dpstudies resume {store}"
+            f"the creation of the store {store} was interrupted; finish it with: {command('resume', store)}"
         )
     n_blocks = sum(len(panel.cells()) * -(-panel.n_trials // panel.block_trials) for panel in configured.panels)
     rng = np.random.default_rng(seed)
@@ -182,22 +182,22 @@ def verify(
         of_template = check_template(opened, configured, repair=repair)
         task = Task(source, opened.url, opened.attributes["spec_sha256"], session.id if session else "")
         stack.enter_context(shipped(client, task))
-        flight = Flight(client, task.run)
+        in_flight = TasksInFlight(client, task.run)
         window = 2 * max(1, sum(client.nthreads().values()))
         for batch in islice(batches, window):
-            flight.submit(len(batch), check_batch, task.run, task.session, batch)
-        while len(flight):
-            for landed in flight.wait():
-                if landed.fate is not None:
-                    raise ExecutionError("a worker died during verification; verify again, perhaps with --sample 0")
-                if landed.transient:
-                    raise StoreAccessError(f"cannot read the store {store}: {landed.transient}; nothing was changed")
-                found.append(landed.result)
-                n_done += landed.payload
+            in_flight.submit(len(batch), check_batch, task.run, task.session, batch)
+        while len(in_flight):
+            for result in in_flight.wait():
+                if result.status is not None:
+                    raise ExecutionError("a worker died while it verified; verify again, perhaps with --sample 0")
+                if result.transient:
+                    raise StoreAccessError(f"cannot read the store {store}: {result.transient}; nothing was changed")
+                found.append(result.value)
+                n_done += result.payload
                 if progress is not None:
                     progress(n_done, n_blocks)
                 for batch in islice(batches, 1):
-                    flight.submit(len(batch), check_batch, task.run, task.session, batch)
+                    in_flight.submit(len(batch), check_batch, task.run, task.session, batch)
         if session is not None:
             session.end({"finished": now()})
     problems = tuple(Problem(panel or "store", name, text) for (panel, name), text in of_template.items())

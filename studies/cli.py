@@ -20,7 +20,7 @@ from pipeline.errors import (
     StoreAccessError,
     UnreadableStoreError,
 )
-from pipeline.execution.flight import ExecutionError
+from pipeline.execution.in_flight import ExecutionError
 from pipeline.stores.results import classify_read_error
 from studies.commands import auditing, clusters, reading, releasing, running, verifying
 from studies.commands.output import OutputError, guarded_streams

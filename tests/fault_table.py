@@ -1,7 +1,7 @@
-"""Print a Markdown table of the effects of injected faults.
+"""Print the outcome of injected faults as a table in Markdown.
 
-Run all or selected faults with ``python -m tests.fault_table [FAULT ...]``. ``--soak 300 --seed 1`` injects 300 random
-faults into one study instead. The exit code is 1 if any outcome is wrong.
+Run all or the named faults with ``python -m tests.fault_table``; ``--soak 300 --seed 1`` injects 300 random faults into
+one study instead. Exit code 1 if an outcome is wrong.
 """
 
 import argparse
@@ -19,15 +19,15 @@ from tests.pipeline.fault_study import Outcome
 
 
 def main() -> int:
-    """Inject faults, print the table and return the exit code."""
+    """Inject faults, print the table, and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.fault_table", description=__doc__.partition("\n")[0])
     parser.add_argument("faults", nargs="*", metavar="FAULT", help=", ".join(SCENARIOS))
-    parser.add_argument("--soak", type=int, metavar="N", help="inject N random faults into one study")
+    parser.add_argument("--soak", type=int, metavar="N", help="inject N random faults")
     parser.add_argument("--seed", type=int, default=1, help="seed of the random faults")
     given = parser.parse_args()
     os.environ.setdefault("DPSTUDIES_HOME", tempfile.mkdtemp(prefix="dpstudies-faults-"))
     if unknown := set(given.faults) - set(SCENARIOS):
-        parser.error(f"FAULT must be one of {', '.join(SCENARIOS)}, got {', '.join(unknown)}")
+        parser.error(f"unknown fault: {', '.join(unknown)}; allowed: {', '.join(SCENARIOS)}")
     if given.soak is not None:
         return _print_table({"soak": lambda folder: soak(folder, given.soak, given.seed)})
     return _print_table({name: SCENARIOS[name] for name in given.faults or SCENARIOS})
@@ -42,7 +42,7 @@ def _print_table(scenarios: dict[str, Callable[[Path], Outcome]]) -> int:
             try:
                 outcome = scenario(Path(folder))
             except NotPossibleError as reason:
-                outcome = Outcome(name, "", f"not tried: {reason}", True)
+                outcome = Outcome(name, "", f"not possible here: {reason}", True)
             except TimeoutError as error:
                 outcome = Outcome(name, " ".join(str(error).split()), "unknown", False)
             seen = outcome.seen.replace(f"{folder}/", "").replace("|", "/")

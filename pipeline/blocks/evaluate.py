@@ -36,7 +36,7 @@ class Status(IntEnum):
 
 
 FAILURES = (Status.FAILED, Status.TIMED_OUT, Status.KILLED)
-FATES = {
+STATUS_MESSAGES = {
     Status.KILLED: "the worker process died while it computed this trial",
     Status.TIMED_OUT: "this trial took longer than the time limit",
 }
@@ -161,7 +161,7 @@ def evaluate_around(
         found = _evaluate_runs(study, panel, cell, runs, setting, budget)
     else:
         found = {run.start: unevaluated(panel, len(run), Status.NOT_APPLICABLE, "") for run in runs}
-    apart = {trial: unevaluated(panel, 1, status, FATES.get(status, "")) for trial, status in given.items()}
+    apart = {trial: unevaluated(panel, 1, status, STATUS_MESSAGES.get(status, "")) for trial, status in given.items()}
     return join(panel, found | apart)
 
 

@@ -1,1 +1,1 @@
-"""Where to compute: profiles, connections, and what would be started."""
+"""Clusters: profiles, connections, checks and previews."""

@@ -1,7 +1,7 @@
-"""Checks of a cluster before a study runs there: whether each worker is fit for the work.
+"""Checks of the workers of a cluster before a study runs.
 
-A worker is fit if it has the same code as this process (versions of packages, and the text of our own), and reads and
-writes the same folder or bucket. Numbers are the same on workers with the same code only.
+A worker must have the same code as this process (versions of packages, and source of our own packages), since results
+are reproducible with the same code only. It must also read and write the same folder or bucket.
 """
 
 import hashlib
@@ -19,8 +19,8 @@ import cloudpickle
 import fsspec.core
 from distributed import Client
 
-from pipeline.clusters.redact import told
 from pipeline.errors import BadInputError
+from pipeline.redact import format_error
 from pipeline.stores.locations import is_local, normalise_location
 from pipeline.stores.provenance import PACKAGES, versions
 
@@ -35,9 +35,9 @@ class WorkerCheck:
     Attributes
     ----------
     address : str
-        Its address.
+        Address of the worker.
     faults : tuple of str
-        Reasons why it is unfit; none if all is well.
+        Failed checks, empty if all passed.
     """
 
     address: str
@@ -45,28 +45,27 @@ class WorkerCheck:
 
 
 def check_workers(client: Client, store: str | None = None) -> list[WorkerCheck]:
-    """Compare every worker with this process.
+    """Check every worker against this process.
 
     Parameters
     ----------
     client : distributed.Client
-        From `pipeline.clusters.cluster.reach`: workers need not have our packages.
+        Client from `pipeline.clusters.cluster.reach`; workers may lack our packages.
     store : str, optional
-        Path or URL of a store, which need not exist; each worker must read what this process writes there, and write
-        what this process reads. Nothing is left behind.
+        Path or URL of a store, which need not exist. This process and each worker exchange temporary files there.
 
     Returns
     -------
     list of WorkerCheck
-        One per worker, by address.
+        One check per worker, sorted by address.
 
     Raises
     ------
     BadInputError
-        If this process itself cannot write there.
+        If this process cannot write to the store.
     """
     faults = _version_faults(client)
-    # code objects do not travel between versions of Python
+    # code objects cannot be unpickled by another version of Python
     able = [worker for worker, found in faults.items() if not any(_OF_PYTHON.match(fault) for fault in found)]
     if able:
         for worker, found in _source_faults(client, able).items():
@@ -77,7 +76,7 @@ def check_workers(client: Client, store: str | None = None) -> list[WorkerCheck]
 
 
 def _version_faults(client: Client) -> dict[str, list[str]]:
-    """Compare versions, which ships no code."""
+    """Compare versions of packages, which sends no code."""
     here = {**versions(), "python": ".".join(map(str, sys.version_info))}
     answers = client.get_versions(check=False, packages=["dpstudies", *PACKAGES])["workers"]
     faults: dict[str, list[str]] = {}
@@ -95,12 +94,12 @@ def _version_faults(client: Client) -> dict[str, list[str]]:
 
 
 def _source_faults(client: Client, workers: list[str]) -> dict[str, list[str]]:
-    """Compare the text of our own packages."""
+    """Compare the source of our own packages."""
     here = hash_sources(OWN_PACKAGES)
     with _by_value():
         answers = client.run(hash_sources, OWN_PACKAGES, workers=workers, on_error="return")
     return {
-        worker: [told(there)]
+        worker: [format_error(there)]
         if isinstance(there, BaseException)
         else [
             f"package {name} {'has other code' if there[name] else 'does not import'}"
@@ -112,7 +111,7 @@ def _source_faults(client: Client, workers: list[str]) -> dict[str, list[str]]:
 
 
 def hash_sources(packages: tuple[str, ...]) -> dict[str, str]:
-    """Return the SHA-256 of each package's Python files, their names and texts; empty where there is no such package.
+    """Return the SHA-256 of the names and contents of each package's Python files; empty for a missing package.
 
     Examples
     --------
@@ -136,10 +135,10 @@ def hash_sources(packages: tuple[str, ...]) -> dict[str, str]:
 
 
 def _store_faults(client: Client, store: str, workers: list[str]) -> dict[str, str]:
-    """Return why workers cannot use the place of a store, as far as they cannot."""
+    """Return the reasons why workers cannot use the location of a store."""
     run = uuid.uuid4().hex
     place = _probe_place(normalise_location(store))
-    # named as what a writer that died leaves behind in a store, so that the next run removes it if this one dies
+    # names of temporary files, which the next run removes if this process is killed
     ours = f"{place}/cluster-check.{run}.partial"
     theirs = {worker: f"{place}/cluster-check-{k}.{run}.partial" for k, worker in enumerate(workers)}
     faults: dict[str, str] = {}
@@ -149,17 +148,19 @@ def _store_faults(client: Client, store: str, workers: list[str]) -> dict[str, s
             for worker, path in theirs.items():
                 found = client.run(function, path, *args, workers=[worker], on_error="return")[worker]
                 if found is not None:
-                    faults.setdefault(worker, found if isinstance(found, str) else told(found))
+                    faults.setdefault(worker, found if isinstance(found, str) else format_error(found))
 
     try:
         write_probe(ours, run)
     except Exception as error:
-        raise BadInputError(f"this process cannot write to {place}: {told(error)}; choose another --store") from error
+        raise BadInputError(
+            f"this process cannot write to {place}: {format_error(error)}; choose another --store"
+        ) from error
     try:
         on_each(exchange_probes, ours, run)
         for worker, path in theirs.items():
             if worker not in faults and read_probe(path) != run:
-                faults[worker] = f"what it writes to {place} is not seen here: the folder is not shared"
+                faults[worker] = f"its files in {place} are not visible to this process: the folder is not shared"
     finally:
         on_each(remove_probe)
         for path in (ours, *theirs.values()):
@@ -168,35 +169,35 @@ def _store_faults(client: Client, store: str, workers: list[str]) -> dict[str, s
 
 
 def _probe_place(store: str) -> str:
-    """Return the store if it exists, else the nearest folder or prefix above it: a run makes the ones between."""
+    """Return the store if it exists, else its nearest existing parent: a run creates the folders between."""
     if not is_local(store):
         try:
             files, path = fsspec.core.url_to_fs(store)
             inside = files.exists(path)
         except Exception as error:
-            raise BadInputError(f"cannot look into {store}: {told(error)}; choose another --store") from error
+            raise BadInputError(f"cannot read {store}: {format_error(error)}; choose another --store") from error
         return store if inside else store.rpartition("/")[0]
     path = Path(store)
     return str(next(place for place in (path, *path.parents) if place.exists()))
 
 
 def exchange_probes(path: str, ours: str, run: str) -> str | None:
-    """Read the client's probe and write one's own, on a worker; return what is wrong."""
+    """Read the client's probe and write another, on a worker; return a problem, None without any."""
     found = read_probe(ours)
     if found != run:
-        return f"does not see what this process writes to {ours.rpartition('/')[0]}: the folder is not shared"
+        return f"does not see the files of this process in {ours.rpartition('/')[0]}: the folder is not shared"
     write_probe(path, run)
     return None
 
 
 def write_probe(path: str, run: str) -> None:
-    """Write a probe."""
+    """Write a probe file."""
     files, place = fsspec.core.url_to_fs(path)
     files.pipe_file(place, run.encode())
 
 
 def read_probe(path: str) -> str | None:
-    """Return what a probe holds, None where there is none."""
+    """Return the content of a probe file; None if it does not exist."""
     files, place = fsspec.core.url_to_fs(path)
     try:
         return files.cat_file(place).decode()
@@ -205,7 +206,7 @@ def read_probe(path: str) -> str | None:
 
 
 def remove_probe(path: str) -> None:
-    """Remove a probe, if it is there."""
+    """Remove a probe file if it exists."""
     files, place = fsspec.core.url_to_fs(path)
     with suppress(FileNotFoundError):
         files.rm_file(place)
@@ -213,7 +214,7 @@ def remove_probe(path: str) -> None:
 
 @contextmanager
 def _by_value() -> Iterator[None]:
-    """Send functions of this module by value: a worker may have an older one, or none."""
+    """Pickle functions of this module by value, since a worker may have an older version or none."""
     module = sys.modules[__name__]
     cloudpickle.register_pickle_by_value(module)
     try:

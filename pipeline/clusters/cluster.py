@@ -1,4 +1,4 @@
-"""Dask clusters: start or reach the cluster of a profile, and yield a client."""
+"""Connections to Dask clusters, which are started from a profile or reached at an address."""
 
 import logging
 import os
@@ -6,20 +6,18 @@ import shlex
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import dask
 from distributed import Client, Worker, WorkerPlugin
-from distributed.security import Security
 
 from pipeline.blocks.one_thread import one_thread
 from pipeline.clusters.launch import available_cores, make_launch
-from pipeline.clusters.logs import without_harmless
+from pipeline.clusters.logs import filtered_logs
 from pipeline.clusters.profiles import THREADS, Profile, load_profile
-from pipeline.clusters.redact import redact_text, shown, told
-from pipeline.clusters.rules import check_names
-from pipeline.errors import BadInputError
+from pipeline.clusters.security import make_security
+from pipeline.errors import BadInputError, command
+from pipeline.redact import format_error, redact_text
 
 __all__ = [
     "THREADS",
@@ -36,25 +34,23 @@ __all__ = [
 _CONNECT_SECONDS = 10
 _ASK_SECONDS = 5
 _SILENT_SECONDS = 10  # after which a cluster without workers is reported
-_TLS_FILES = ("tls_ca_file", "tls_client_cert", "tls_client_key")
 _HINTS = {
-    "local": "see the messages above, and free memory or processes",
-    "ssh": "log in to the hosts, and start dask there with the profile's remote_python",
-    "batch": "see the queue with {queue}, the logs of jobs that ended, and the script with: dpstudies cluster check "
-    "{name} --no-connect",
+    "local": "see the messages above, and free memory or end other processes",
+    "ssh": "check on the hosts that dask starts with the remote_python of the profile",
+    "batch": "see the queue with {queue}, the logs of ended jobs, and the script with: {check}",
     "kubernetes": "see the pods with: kubectl get pods",
-    "other": "see the documentation of its class",
-    "address": "start one with: dask worker {address}",
+    "other": "see the documentation of the cluster class",
+    "address": "start one with: {worker}",
 }
 _QUEUES = {"sbatch": "squeue", "bsub": "bjobs", "condor_submit": "condor_q", "oarsub": "oarstat", "msub": "showq"}
 
 
 class UnreachableSchedulerError(BadInputError):
-    """No scheduler answers at the address of a profile."""
+    """Profile at whose address no scheduler answers."""
 
 
 class Environment(WorkerPlugin):
-    """Set environment variables in each worker before it loads a study."""
+    """Plugin that sets environment variables in each worker before it loads a study."""
 
     name = "dpstudies-environment"
 
@@ -62,12 +58,12 @@ class Environment(WorkerPlugin):
         self.env = dict(env)
 
     def setup(self, worker: Worker) -> None:
-        """Set the variables for the life of the worker."""
+        """Set the variables for the lifetime of the worker."""
         self._before = {name: os.environ.get(name) for name in self.env}
         os.environ.update(self.env)
 
     def teardown(self, worker: Worker) -> None:
-        """Restore the previous values, which matters to a worker that lives in the user's process."""
+        """Restore the previous values, for workers in the process of the user."""
         for name, value in self._before.items():
             if value is None:
                 os.environ.pop(name, None)
@@ -77,13 +73,13 @@ class Environment(WorkerPlugin):
 
 @contextmanager
 def connect(profile: Profile) -> Iterator[Client]:
-    """Start or reach the cluster of a profile, and prepare its workers; stop what was started at the end.
+    """Start or reach the cluster of a profile and prepare its workers; stop a started cluster at the end.
 
     Raises
     ------
     BadInputError
-        If the cluster's class does not exist or does not start, no scheduler answers, no worker joins, or one cannot
-        import this package.
+        If the cluster class does not exist or does not start, no scheduler answers, no worker joins, or a worker
+        cannot import this package.
     """
     plugin_env = make_launch(profile).plugin_env if profile.address is None else {}
     with reach(profile) as client:
@@ -93,15 +89,15 @@ def connect(profile: Profile) -> Iterator[Client]:
             client.run(available_cores)
         except Exception as error:
             raise BadInputError(
-                f"workers of profile {profile.name} cannot load dpstudies: {told(error)}; install the same version "
-                "there"
+                f"workers of profile {profile.name} cannot load dpstudies: {format_error(error)}; install the same "
+                "version there"
             ) from error
         yield client
 
 
 @contextmanager
 def reach(profile: Profile) -> Iterator[Client]:
-    """Do what `connect` does, but leave workers as they are: they may have other code, or none.
+    """Connect like `connect`, but without preparing the workers, which may have other code or none.
 
     Raises
     ------
@@ -110,14 +106,14 @@ def reach(profile: Profile) -> Iterator[Client]:
     """
     settings: dict[str, Any] = {
         "distributed.comm.timeouts.connect": f"{_CONNECT_SECONDS}s",
-        "distributed.admin.low-level-log-length": 10,  # a scheduler here would keep the last 1,000 batches a worker
-        # an adaptive cluster asks for one thread per so many seconds of queued work; tasks take about a second
+        "distributed.admin.low-level-log-length": 10,  # default: 1,000 per worker
+        # seconds of queued work per thread of an adaptive cluster; tasks take about a second
         "distributed.adaptive.target-duration": "1s",
     }
-    if profile.class_name == "LocalCluster":  # a nanny that starts its worker again is not to be given up
+    if profile.class_name == "LocalCluster":  # nannies restart their workers
         settings["distributed.deploy.lost-worker-timeout"] = "1000d"
-    # a limit that the user has set in this thread can be changed in this thread alone, so local workers rely on it
-    with dask.config.set(settings), one_thread(), without_harmless():
+    # thread limits are thread-local, so local workers depend on those of this thread
+    with dask.config.set(settings), one_thread(), filtered_logs():
         if profile.address is not None:
             client = _reach_address(profile)
             try:
@@ -137,7 +133,7 @@ def reach(profile: Profile) -> Iterator[Client]:
 
 @contextmanager
 def reach_scheduler(profile: Profile) -> Iterator[Client]:
-    """Reach the scheduler of a profile with an address, which need not have workers, to ask about its tasks.
+    """Connect to the scheduler at the address of a profile, with or without workers, to query its tasks.
 
     Raises
     ------
@@ -145,7 +141,7 @@ def reach_scheduler(profile: Profile) -> Iterator[Client]:
         If no scheduler answers.
     """
     timeout = {"distributed.comm.timeouts.connect": f"{_ASK_SECONDS}s"}
-    with dask.config.set(timeout), without_harmless():
+    with dask.config.set(timeout), filtered_logs():
         client = _reach_address(profile, _ASK_SECONDS)
         try:
             yield client
@@ -154,14 +150,16 @@ def reach_scheduler(profile: Profile) -> Iterator[Client]:
 
 
 def has_nannies(client: Client) -> bool:
-    """Whether every worker is a process that a nanny starts again when it is killed, as time limits need."""
+    """Return whether every worker is a process with a nanny that restarts it, as time limits require."""
     workers = client.scheduler_info(n_workers=-1)["workers"].values()
     return bool(workers) and all(worker["nanny"] for worker in workers)
 
 
 def _await_worker(client: Client, profile: Profile) -> None:
-    """Wait for a first worker, and say after a while that there is none."""
-    wanted = [client.submit(os.getpid, pure=False)] if profile.adapt else []  # an adaptive cluster waits for a task
+    """Wait for a first worker; warn after a while without one."""
+    wanted = (
+        [client.submit(os.getpid, pure=False)] if profile.adapt else []
+    )  # an adaptive cluster starts workers for tasks only
     first = min(_SILENT_SECONDS, profile.wait)
     try:
         try:
@@ -171,37 +169,35 @@ def _await_worker(client: Client, profile: Profile) -> None:
                 raise
             warnings.warn(
                 f"no worker has joined the cluster of profile {profile.name} after {first:g} s; waiting up to "
-                f"{profile.wait:g} s, Ctrl-C ends it; {_hint(profile)}",
+                f"{profile.wait:g} s, Ctrl-C cancels; {_hint(profile)}",
                 stacklevel=2,
             )
             client.wait_for_workers(1, timeout=profile.wait - first)
     except TimeoutError as error:
         raise BadInputError(
             f"no worker has joined the cluster of profile {profile.name} (waited {profile.wait:g} s): "
-            f"{_hint(profile)}, or let it wait longer by its key wait"
+            f"{_hint(profile)}, or increase wait in the profile"
         ) from error
     finally:
         client.cancel(wanted)
 
 
 def _hint(profile: Profile) -> str:
-    """Return what to do about a cluster without workers."""
+    """Return advice about a cluster without workers."""
     launch = None if profile.address is not None else make_launch(profile)
     kind = "address" if launch is None else launch.kind
     submit = shlex.split(launch.factory.job_cls.submit_command)[0] if launch is not None and kind == "batch" else ""
-    return _HINTS[kind].format(address=profile.address, name=profile.name, queue=_QUEUES.get(submit, "qstat"))
+    return _HINTS[kind].format(
+        worker=shlex.join(["dask", "worker", str(profile.address)]),
+        check=command("cluster", "check", profile.name, "--no-connect"),
+        queue=_QUEUES.get(submit, "qstat"),
+    )
 
 
 def _reach_address(profile: Profile, seconds: float | None = None) -> Client:
     seconds = _CONNECT_SECONDS if seconds is None else seconds
-    where = f"profile {profile.name}: security"
-    check_names(where, "key", profile.security, Security.__slots__)
-    for key in _TLS_FILES:
-        given = profile.security.get(key)
-        if given is not None and not (isinstance(given, str) and ("\n" in given or Path(given).is_file())):
-            raise BadInputError(f"{where}: {key} must be a file in PEM format; there is none at {shown(given, key)}")
+    security = make_security(profile)
     try:
-        security = Security(**profile.security) if profile.security else None
         return Client(profile.address, security=security, timeout=seconds, set_as_default=False)
     except (OSError, ValueError, TypeError) as error:
         raise UnreachableSchedulerError(
@@ -222,15 +218,15 @@ def _start(profile: Profile) -> Any:
     except Exception as error:
         if cluster is not None:
             _close(cluster)
-        raise BadInputError(f"the cluster of profile {profile.name} did not start: {told(error)}") from error
+        raise BadInputError(f"the cluster of profile {profile.name} did not start: {format_error(error)}") from error
     return cluster
 
 
 def _close(cluster: Any) -> None:
-    """Close a cluster; two failures of Dask come when all else is closed, and end nothing.
+    """Close a cluster, and ignore two errors that Dask raises after all else is closed.
 
-    It asserts on a worker whose job was refused, and gives up an event loop whose last task ignored its cancellation,
-    as a worker may that was closed while it started.
+    Dask asserts on a worker whose job was refused, and times out on an event loop whose last task ignored its
+    cancellation, such as a worker that was closed during its start.
     """
     try:
         cluster.close()

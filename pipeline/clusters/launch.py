@@ -1,8 +1,8 @@
-"""Calls that start clusters, made from profiles: every argument is checked before anything is called.
+"""Calls that start clusters, built from profiles with checked arguments.
 
-Worker processes compute with one BLAS, OpenMP and numba thread per thread, since trials are the parallelism. Local
-clusters and dashboards listen on the loopback interface unless a profile says otherwise, and clusters that can have
-temporary TLS credentials do: whoever can talk to a scheduler can run code as its user.
+Worker processes use one BLAS, OpenMP and numba thread per worker thread, since trials run in parallel. By default,
+local clusters and dashboards listen on the loopback interface, and clusters use temporary TLS credentials if they
+support them: every client of a scheduler can run code as its user.
 """
 
 import copy
@@ -13,7 +13,7 @@ import logging
 import os
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import dask
@@ -23,9 +23,9 @@ from distributed.security import Security
 
 from pipeline.clusters import rules
 from pipeline.clusters.profiles import Profile
-from pipeline.clusters.redact import told
 from pipeline.clusters.rules import check_names, check_values
 from pipeline.errors import BadInputError
+from pipeline.redact import format_error
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
 _HERE = "127.0.0.1:0"
@@ -35,7 +35,7 @@ _COMMON_RULES = {
     "host": rules.TEXT,
     "protocol": rules.TEXT,
     "security": rules.Rule(
-        "true for temporary TLS credentials, the default; protocol: tcp:// goes without",
+        "true for temporary TLS credentials, the default; use protocol: tcp:// for none",
         lambda value: value is True,
     ),
 }
@@ -65,7 +65,7 @@ _BATCH_RULES = {
     "cores": rules.POSITIVE,
     "processes": rules.POSITIVE,
     "memory": rules.SIZE,
-    # without quotes YAML takes 01:00:00 for 3,600, and a queue that for minutes
+    # without quotes YAML reads 01:00:00 as 3,600, which a batch system takes for minutes
     "walltime": rules.Rule('text in quotes, such as "01:00:00"', rules.TEXT.accepts),
     "n_workers": rules.COUNT,
     "queue": rules.TEXT,
@@ -88,34 +88,34 @@ _KUBERNETES_RULES = {
 
 @dataclass(frozen=True)
 class Launch:
-    """The call that starts a cluster: the arguments of a profile, with defaults for those that it leaves out.
+    """Call that starts a cluster: class and arguments of a profile, with defaults.
 
     Attributes
     ----------
     factory : callable
-        The cluster's class.
+        Class of the cluster.
     kind : {"local", "ssh", "batch", "kubernetes", "other"}
         Kind of cluster; ``batch`` is any class of dask-jobqueue.
     args, kwargs : tuple, dict
-        Its arguments.
+        Arguments of the class.
     plugin_env : dict
-        Environment that the class cannot give to its workers; a plugin sets it.
+        Environment of workers that the class has no argument for; a plugin sets it.
     """
 
     factory: Any
     kind: str
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    plugin_env: dict[str, str]
+    args: tuple[Any, ...] = field(repr=False)
+    kwargs: dict[str, Any] = field(repr=False)
+    plugin_env: dict[str, str] = field(repr=False)
 
 
 def make_launch(profile: Profile) -> Launch:
-    """Return the call that starts the cluster of a profile; start nothing.
+    """Return the call that starts the cluster of a profile, without calling it.
 
     Raises
     ------
     BadInputError
-        If the class is not an installed cluster class, or does not have an argument or a value.
+        If the class is not an installed cluster class, or does not accept an argument or a value.
 
     Examples
     --------
@@ -130,7 +130,7 @@ def make_launch(profile: Profile) -> Launch:
     env = {**ONE_THREAD, **profile.env}
     if factory is LocalCluster:
         _check_arguments(where, kwargs, _LOCAL_RULES, LocalCluster, Nanny, Worker)
-        _check_growth(profile)
+        _check_growth(profile, factory)
         return _local_launch(profile, kwargs, env)
     if factory is SSHCluster:
         _check_arguments(where, kwargs, _SSH_RULES, SSHCluster, SpecCluster)
@@ -142,25 +142,25 @@ def make_launch(profile: Profile) -> Launch:
         return Launch(factory, "ssh", profile.args, kwargs, env)
     if hasattr(factory, "job_cls"):
         _check_arguments(where, kwargs, _BATCH_RULES, factory, factory.job_cls)
-        _check_growth(profile, "_jobs")
+        _check_growth(profile, factory, "_jobs")
         return _batch_launch(profile, factory, kwargs, env)
     if profile.module.startswith("dask_kubernetes"):
         _check_arguments(where, kwargs, _KUBERNETES_RULES, factory)
-        _check_growth(profile)
+        _check_growth(profile, factory)
         kwargs.setdefault("quiet", True)
         if "env" in kwargs:
-            raise BadInputError(f"{where}: env must stand beside kwargs, not in them; move it")
-        # the operator asks the scheduler, which reads how much work a worker is wanted for from its environment
-        env["DASK_DISTRIBUTED__ADAPTIVE__TARGET_DURATION"] = str(profile.adapt.get("target_duration", "1s"))
-        if "custom_cluster_spec" in kwargs:  # it says all of the pods, and makes the class ignore env
+            raise BadInputError(f"{where}: env must be next to kwargs, not within; move it")
+        # the scheduler, which the operator queries, reads its target duration from its environment
+        env["DASK_DISTRIBUTED__ADAPTIVE__TARGET_DURATION"] = "1s"
+        if "custom_cluster_spec" in kwargs:  # it defines the pods, and the class ignores env
             return Launch(factory, "kubernetes", profile.args, kwargs, env)
         return Launch(factory, "kubernetes", profile.args, {**kwargs, "env": env}, {})
-    _check_growth(profile)
+    _check_growth(profile, factory)
     return Launch(factory, "other", profile.args, kwargs, env)
 
 
 def _find_class(profile: Profile) -> Any:
-    """Return the class of a profile, without a call of anything that is not a cluster class."""
+    """Return the cluster class of a profile; nothing else is called."""
     given = f"profile {profile.name} must name an installed cluster class, got {profile.module}.{profile.class_name}"
     try:
         found = getattr(importlib.import_module(profile.module), profile.class_name)
@@ -169,18 +169,18 @@ def _find_class(profile: Profile) -> Any:
     except (ImportError, AttributeError, ValueError, TypeError) as error:
         missing = (getattr(error, "name", None) or "").partition(".")[0]
         hint = "; pip install 'dpstudies[cluster]'" if missing in _EXTRA else ""
-        raise BadInputError(f"{given}: {told(error)}{hint}") from error
+        raise BadInputError(f"{given}: {format_error(error)}{hint}") from error
     if found is SSHCluster:
         return found  # a function
-    # not all derive from Dask's class, but all have its methods
+    # some classes do not derive from Dask's class, but have its methods
     methods = ("scale", "adapt", "close")
     if not inspect.isclass(found) or found is Cluster or not all(hasattr(found, method) for method in methods):
-        raise BadInputError(f"{given}, which is none: a cluster class has the methods {', '.join(methods)}")
+        raise BadInputError(f"{given}, which is not one: a cluster class has the methods {', '.join(methods)}")
     return found
 
 
 def _check_arguments(where: str, kwargs: Mapping[str, Any], allowed: Mapping[str, rules.Rule], *takers: Any) -> None:
-    """Refuse arguments that none of some classes and functions takes, and values that rules do not allow."""
+    """Refuse arguments that no taker (class or function) accepts, and values against the rules."""
     names = [name for taker in takers for name in _parameters(taker)]
     check_names(where, "argument", kwargs, list(dict.fromkeys(names)))
     check_values(where, kwargs, allowed)
@@ -195,13 +195,17 @@ def _parameters(taker: Any) -> Iterator[str]:
                 yield name
 
 
-def _check_growth(profile: Profile, *ends: str) -> None:
-    """Refuse limits of jobs where there are none."""
+def _check_growth(profile: Profile, factory: Any, *ends: str) -> None:
+    """Refuse limits of jobs for classes without jobs, and keys that `factory.adapt` does not accept."""
     for name in profile.adapt:
         if name.endswith("_jobs") and "_jobs" not in ends:
             raise BadInputError(
                 f"profile {profile.name}: adapt: {name} is for batch systems; choose {name.removesuffix('_jobs')}"
             )
+    parameters = inspect.signature(factory.adapt).parameters.values()
+    if not any(parameter.kind == parameter.VAR_KEYWORD for parameter in parameters):
+        allowed = [parameter.name for parameter in parameters if parameter.name != "self"]
+        check_names(f"profile {profile.name}: adapt", "key", profile.adapt, allowed)
 
 
 def _local_launch(profile: Profile, kwargs: dict[str, Any], env: Mapping[str, str]) -> Launch:
@@ -217,19 +221,19 @@ def _local_launch(profile: Profile, kwargs: dict[str, Any], env: Mapping[str, st
     kwargs = {**defaults, **kwargs}
     if in_process:
         return Launch(LocalCluster, "local", profile.args, kwargs, dict(profile.env))
-    # first, so that an own preload may change what it does
+    # first, so that preloads of the user can change its effects
     preload = kwargs.get("preload", [])
     kwargs["preload"] = ["pipeline.clusters.preload", *([preload] if isinstance(preload, str) else preload)]
     kwargs["env"] = {**env, **kwargs.get("env", {})}
     if not {"protocol", "security"} & kwargs.keys() and "://" not in kwargs.get("host", ""):
         kwargs["security"] = True
-    # a task that kills its worker comes back at once; pipeline.execution isolates the trials that do
+    # a task that kills its worker fails at once; pipeline.execution isolates the trial
     kwargs.setdefault("scheduler_kwargs", {})["allowed_failures"] = 0
     return Launch(LocalCluster, "local", profile.args, kwargs, {})
 
 
 def _batch_launch(profile: Profile, factory: Any, kwargs: dict[str, Any], env: Mapping[str, str]) -> Launch:
-    """Add the environment and the dashboards' place to what the profile gives, or else the user's ``jobqueue.yaml``."""
+    """Add environment and dashboard address to the arguments of the profile, or of the user's ``jobqueue.yaml``."""
     section = kwargs.get("config_name") or factory.job_cls.config_name
 
     def given(name: str, default: Any) -> Any:
@@ -253,23 +257,25 @@ def _batch_launch(profile: Profile, factory: Any, kwargs: dict[str, Any], env: M
     try:
         job = _example_job(launch)
     except (TypeError, ValueError) as error:
-        raise BadInputError(f"profile {profile.name} must be what {profile.class_name} takes: {told(error)}") from error
+        raise BadInputError(
+            f"profile {profile.name} must have arguments that {profile.class_name} accepts: {format_error(error)}"
+        ) from error
     if job.worker_processes > job.worker_cores:
         raise BadInputError(
             f"profile {profile.name}: processes must be <= cores, got {job.worker_processes} > {job.worker_cores}"
         )
-    # the class matches workers to jobs by this number, and forgets the one that it computes itself
+    # the class matches workers to jobs by this number, but does not store the value that it computes
     launch.kwargs["processes"] = job.worker_processes
     return launch
 
 
 def job_script(launch: Launch) -> str:
-    """Return what a batch system gets for a job of workers; submit none, and start no scheduler."""
+    """Return the script of a job of workers, without submitting it or starting a scheduler."""
     return _example_job(launch).job_script()
 
 
 def _example_job(launch: Launch) -> Any:
-    """Return a job of a batch system that is not submitted."""
+    """Return a job of a batch system without submitting it."""
     of_the_cluster = inspect.signature(launch.factory).parameters.keys() - {"config_name", "interface", "protocol"}
     of_the_job = {name: value for name, value in launch.kwargs.items() if name not in of_the_cluster}
     if launch.kwargs.get("security"):
@@ -280,5 +286,5 @@ def _example_job(launch: Launch) -> Any:
 
 
 def available_cores() -> int:
-    """Return the number of cores that this process may use."""
+    """Return the number of cores available to this process."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

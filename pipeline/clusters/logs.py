@@ -1,22 +1,22 @@
-"""Log messages of Dask that a user sees: warnings and errors, except those that the pipeline handles or repeats."""
+"""Filter for log messages of Dask: warnings and errors, except those that the pipeline handles or repeats."""
 
 import logging
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from pipeline.clusters.redact import redact_text, told
+from pipeline.redact import format_error, redact_text
 
 _HARMLESS = re.compile(
     "|".join(
         (
-            # tasks that failed: a run retries them, isolates their trials, or reports their error
+            # failed tasks, which a run retries, isolates or reports
             "^Compute Failed",
             "^Run Failed",
             "marked as failed because [0-9]+ workers died",
             # results that are computed again
             "caused the cluster to lose already computed task",
-            # workers that a run ended because of a time limit, or that end with their cluster
+            # workers that were terminated after a time limit, or that end with their cluster
             "^Worker process still alive after",
             "^Async instruction for .* ended with CancelledError",
             "to reconnect after restarting",
@@ -35,7 +35,7 @@ class _Harmful(logging.Filter):
 
 
 class _OneLine(logging.Formatter):
-    """Format a record on one line, without secrets; of an exception, its type and text."""
+    """Formatter for records on one line without secrets, and exceptions as type and text."""
 
     def __init__(self, formatter: logging.Formatter | None) -> None:
         super().__init__()
@@ -44,19 +44,19 @@ class _OneLine(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         copy = logging.makeLogRecord(record.__dict__)
         error = record.exc_info[1] if record.exc_info else None
-        # of a failed callback, the message is a representation of the event loop
+        # the message about a failed callback is only a representation of the event loop
         message = "" if error is not None and record.name.startswith("tornado") else record.getMessage()
-        parts = [redact_text(" ".join(message.split())), "" if error is None else told(error)]
+        parts = [redact_text(" ".join(message.split())), "" if error is None else format_error(error)]
         copy.msg = " ".join(filter(None, parts))
         copy.args, copy.exc_info, copy.exc_text = (), None, None
         return self._formatter.format(copy)
 
 
 @contextmanager
-def without_harmless() -> Iterator[None]:
-    """Print warnings and errors of Dask only, each on one line, and of these no harmless ones, in this process."""
+def filtered_logs() -> Iterator[None]:
+    """Limit Dask's log output of this process to warnings and errors that are not harmless, one line each."""
     with ExitStack() as stack:
-        # handlers of other kinds, such as files, are the user's own
+        # other handlers, such as files, were configured by the user
         for handler in {handler for logger in _loggers() for handler in logger.handlers}:
             if isinstance(handler, logging.StreamHandler) and not isinstance(handler, logging.FileHandler):
                 harmful = _Harmful()
@@ -70,6 +70,6 @@ def without_harmless() -> Iterator[None]:
 
 
 def _loggers() -> list[logging.Logger]:
-    """Return the loggers of Dask; those of its parts may have handlers of their own."""
+    """Return the loggers of Dask and its components, which may have handlers."""
     names = [name for name in logging.root.manager.loggerDict if name.split(".")[0] in ("distributed", "tornado")]
     return [logging.getLogger(name) for name in names]

@@ -1,17 +1,16 @@
-"""Preload of worker processes of this machine, which Dask imports when one starts."""
+"""Preload module of local worker processes, which Dask imports when they start."""
 
 import signal
 from contextlib import ExitStack
 
 from distributed import Worker
 
-from pipeline.clusters.logs import without_harmless
+from pipeline.clusters.logs import filtered_logs
 
 _LIFE = ExitStack()
 
 
 def dask_setup(worker: Worker) -> None:
-    """Leave interrupts to the driver, and print no harmless messages."""
-    # a terminal sends Ctrl-C to the workers, too; the driver stops them
+    """Ignore interrupts, which a terminal sends to workers and driver alike, and filter log messages."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _LIFE.enter_context(without_harmless())
+    _LIFE.enter_context(filtered_logs())

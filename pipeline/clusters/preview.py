@@ -1,4 +1,4 @@
-"""Previews of what a profile starts: arguments, job scripts, resources. Nothing is started."""
+"""Previews of clusters without starting them: arguments, job scripts, resources."""
 
 import os
 import shutil
@@ -11,12 +11,12 @@ import yaml
 
 from pipeline.clusters.launch import Launch, job_script, make_launch
 from pipeline.clusters.profiles import Profile
-from pipeline.clusters.redact import redact, redact_text, told
 from pipeline.errors import BadInputError
+from pipeline.redact import format_error, redact, redact_text
 
 
 def describe_launch(profile: Profile) -> dict[str, str]:
-    """Return what a profile starts, as lines by their heads, without secrets; start nothing.
+    """Return a description of the cluster of a profile as labelled lines, without secrets.
 
     Parameters
     ----------
@@ -26,7 +26,7 @@ def describe_launch(profile: Profile) -> dict[str, str]:
     Raises
     ------
     BadInputError
-        If the cluster's class is not installed, or does not take the arguments.
+        If the cluster class is not installed or does not accept the arguments.
 
     Examples
     --------
@@ -45,7 +45,7 @@ def describe_launch(profile: Profile) -> dict[str, str]:
     else:
         workers = (
             _listed(redact({name: launch.kwargs[name] for name in ("n_workers", "hosts") if name in launch.kwargs}))
-            or "as many as the class decides"
+            or "number chosen by the class"
         )
     environment = _listed(redact({**launch.plugin_env, **launch.kwargs.get("env", {})})) or "as this process"
     hidden = ("env", "job_script_prologue") if launch.kind != "other" else ()
@@ -63,14 +63,12 @@ def _listed(values: Mapping[str, Any]) -> str:
 
 
 def launch_document(profile: Profile) -> str:
-    """Return the job script that a batch system gets, or the resource that Kubernetes gets; empty for other clusters.
-
-    Secrets are hidden. Nothing is started or submitted.
+    """Return the job script or Kubernetes resource of a profile without secrets; empty for other clusters.
 
     Raises
     ------
     BadInputError
-        If the class is not installed, or does not take the arguments.
+        If the class is not installed or does not accept the arguments.
     """
     if profile.address is not None:
         return ""
@@ -81,7 +79,7 @@ def launch_document(profile: Profile) -> str:
         if launch.kind == "kubernetes":
             return yaml.safe_dump(redact(_cluster_resource(launch, profile)), sort_keys=False)
     except Exception as error:
-        raise BadInputError(f"the cluster of profile {profile.name} would not start: {told(error)}") from error
+        raise BadInputError(f"the cluster of profile {profile.name} would not start: {format_error(error)}") from error
     return ""
 
 
@@ -107,7 +105,7 @@ def _cluster_resource(launch: Launch, profile: Profile) -> Any:
 
 
 def obstacle(profile: Profile) -> str:
-    """Return why a cluster cannot be started from this machine; empty where it can be tried.
+    """Return the reason why a cluster cannot be started from this machine; empty without one.
 
     Examples
     --------
@@ -121,10 +119,10 @@ def obstacle(profile: Profile) -> str:
     if launch.kind == "batch":
         command = launch.factory.job_cls.submit_command.split()[0]
         if shutil.which(command) is None:
-            return f"{command} is not on the PATH of this machine; check again where jobs are submitted"
+            return f"{command} is not on the PATH of this machine; run this check on a machine where jobs are submitted"
     if launch.kind == "kubernetes":
         account = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
         config = Path(os.environ.get("KUBECONFIG", "~/.kube/config").split(os.pathsep)[0]).expanduser()
         if not config.exists() and not account.exists():
-            return f"there is no Kubernetes configuration at {config}; check again where there is"
+            return f"no Kubernetes configuration at {config}; run this check on a machine with one"
     return ""

@@ -1,4 +1,4 @@
-"""Profiles of clusters, read strictly from a cluster file."""
+"""Cluster profiles, and the strict reader of cluster files."""
 
 import os
 import re
@@ -9,7 +9,6 @@ from typing import Any
 
 import yaml
 
-from pipeline.clusters.redact import redact_text, shown
 from pipeline.clusters.rules import (
     COUNT,
     DURATION,
@@ -23,12 +22,13 @@ from pipeline.clusters.rules import (
     check_values,
 )
 from pipeline.errors import BadInputError, unknown
+from pipeline.redact import redact_text, short_repr
 
 _DEFAULT_FILE = "cluster.yaml"
 _MOST_BYTES, _MOST_LEVELS, _MOST_VALUES = 10**6, 20, 10**5  # of a cluster file
 _ADDRESS = re.compile(r"(tcp|tls|ws|wss|ucx)://[^@/\s]+:\d{1,5}")
 _TEXT_OR_NUMBER = Rule(
-    "text or a number, in quotes where YAML takes it for something else",
+    "text or a number, in quotes where YAML reads it as another type",
     lambda value: isinstance(value, str | int | float) and not isinstance(value, bool),
 )
 _RULES = {
@@ -60,34 +60,34 @@ _ADAPT_RULES = {
 
 @dataclass(frozen=True)
 class Profile:
-    """A cluster to start from a class, or a scheduler to reach at an address.
+    """Cluster to start from a class, or address of a running scheduler.
 
     Attributes
     ----------
     name : str
         Name of the profile.
     module, class_name : str
-        The cluster's class, such as ``LocalCluster`` in ``distributed``.
+        Class of the cluster, such as ``LocalCluster`` in ``distributed``.
     args, kwargs : tuple, dict
         Arguments of the class.
     address : str or None
-        Address of a running scheduler; then no cluster is started.
+        Address of a running scheduler; no cluster is started then.
     security : dict
         Arguments of `distributed.Security`, for an address with TLS.
     scale : int or None
-        Number of workers to ask for.
+        Number of requested workers.
     adapt : dict
-        Arguments of the cluster's ``adapt``.
+        Arguments of the ``adapt`` method of the cluster.
     env : dict
-        Environment of workers.
+        Environment variables of workers.
     wait : float
-        Seconds to wait for a first worker.
+        Maximum time in seconds to wait for a first worker.
     """
 
     name: str
     module: str = "distributed"
     class_name: str = "LocalCluster"
-    args: tuple[Any, ...] = ()
+    args: tuple[Any, ...] = field(default=(), repr=False)
     kwargs: Mapping[str, Any] = field(default_factory=dict, repr=False)
     address: str | None = None
     security: Mapping[str, Any] = field(default_factory=dict, repr=False)
@@ -98,7 +98,7 @@ class Profile:
 
     @property
     def outlives_client(self) -> bool:
-        """Whether tasks continue without the client; a cluster that was started here is stopped with it."""
+        """True if tasks continue without the client, as on a scheduler at an address."""
         return self.address is not None
 
 
@@ -106,18 +106,18 @@ THREADS = Profile("threads", kwargs={"processes": False, "n_workers": 1})
 
 
 def load_profile(choice: str | None) -> Profile:
-    """Return the profile that ``--cluster`` names.
+    """Return the profile for a ``--cluster`` option.
 
     Parameters
     ----------
     choice : str or None
-        ``FILE``, ``FILE:PROFILE``, or the name of a profile in ``./cluster.yaml``; None for the built-in `THREADS`, for
-        which no file is read. ``FILE`` alone chooses its only profile, or the one that its key ``default`` names.
+        ``FILE``, ``FILE:PROFILE``, or the name of a profile in ``./cluster.yaml``; None for the built-in `THREADS`,
+        which reads no file. ``FILE`` selects its only profile, or the one that its key ``default`` names.
 
     Raises
     ------
     BadInputError
-        If the file cannot be read, or holds an unknown key or a value that is not allowed.
+        If the file cannot be read, or has an unknown key or a value that is not allowed.
 
     Examples
     --------
@@ -126,14 +126,11 @@ def load_profile(choice: str | None) -> Profile:
     """
     if choice is None:
         return THREADS
-    path, _, name = choice.partition(":")
-    if re.fullmatch(r"[\w-]+", choice) and not Path(choice).exists():
-        if not Path(_DEFAULT_FILE).exists():
-            raise BadInputError(
-                f"no file {choice}, and no {_DEFAULT_FILE} in this folder that could have a profile of that name; give "
-                "FILE:PROFILE"
-            )
-        path, name = _DEFAULT_FILE, choice
+    path, name = split_choice(choice)
+    if name == choice and not Path(path).exists():
+        raise BadInputError(
+            f"no file {choice}, and no {path} in this folder with a profile of that name; give FILE:PROFILE"
+        )
     document = _read(path)
     check_names(path, "key", document, ("default", "profiles"))
     check_values(path, document, {"default": TEXT, "profiles": MAPPING})
@@ -146,6 +143,22 @@ def load_profile(choice: str | None) -> Profile:
     if name not in profiles:
         raise BadInputError(f"{path}: {unknown('profile', name, profiles)}")
     return _profile(name, profiles[name], f"{path}: profile {name}")
+
+
+def split_choice(choice: str) -> tuple[str, str]:
+    """Return file and profile name of a ``--cluster`` option; both may contain colons, and the name may be empty.
+
+    Examples
+    --------
+    >>> split_choice("elsewhere/c.yaml:slurm"), split_choice("slurm")
+    (('elsewhere/c.yaml', 'slurm'), ('cluster.yaml', 'slurm'))
+    """
+    if re.fullmatch(r"[\w-]+", choice) and not Path(choice).exists():
+        return _DEFAULT_FILE, choice
+    colons = [match.start() for match in re.finditer(":", choice)]
+    splits = [(choice, ""), *((choice[:k], choice[k + 1 :]) for k in reversed(colons))]
+    existing = [split for split in splits if Path(split[0]).is_file()]
+    return existing[0] if existing else splits[min(1, len(colons))]
 
 
 def _read(path: str) -> dict[str, Any]:
@@ -163,18 +176,18 @@ def _read(path: str) -> dict[str, Any]:
         raise BadInputError(f"cannot read the cluster file {path}: {error.strerror}") from error
     except RecursionError:
         raise BadInputError(f"{path} must have at most {_MOST_LEVELS} levels and {_MOST_VALUES:,} values") from None
-    except (yaml.YAMLError, ValueError) as error:  # whose text quotes the file, which may hold secrets
+    except (yaml.YAMLError, ValueError) as error:  # their text quotes the file, which may contain secrets
         mark = getattr(error, "problem_mark", None)
         place = f" (line {mark.line + 1}, column {mark.column + 1})" if mark is not None else ""
         problem = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
         raise BadInputError(f"{path} must be YAML: {' '.join(redact_text(problem).split())}{place}") from None
     if not isinstance(document, dict):
-        raise BadInputError(f"{path} must be a mapping with the key profiles, got {shown(document)}")
+        raise BadInputError(f"{path} must be a mapping with the key profiles, got {short_repr(document)}")
     return document
 
 
 def _refuse_large(document: Any) -> None:
-    """Raise `RecursionError` for content of many levels or values, which aliases can make of a few lines."""
+    """Raise `RecursionError` for content with many levels or values, as aliases can produce from a few lines."""
     stack, n_values = [(document, 0)], 0
     while stack:
         value, level = stack.pop()
@@ -188,11 +201,11 @@ def _refuse_large(document: Any) -> None:
 
 def _profile(name: str, given: Any, where: str) -> Profile:
     if not isinstance(given, Mapping):
-        raise BadInputError(f"{where} must be a mapping, got {shown(given)}")
+        raise BadInputError(f"{where} must be a mapping, got {short_repr(given)}")
     if "storage_options" in given:
         raise BadInputError(
-            f"{where}: storage_options belong to an object store, not to a cluster: give them in the environment, such "
-            "as AWS_ENDPOINT_URL or FSSPEC_S3_ANON, here and by env to the workers"
+            f"{where}: storage_options belong to an object store, not to a cluster; set environment variables such as "
+            "AWS_ENDPOINT_URL or FSSPEC_S3_ANON in this process, and for the workers by env"
         )
     check_names(where, "key", given, tuple(_RULES))
     check_values(where, given, _RULES)
@@ -200,10 +213,10 @@ def _profile(name: str, given: Any, where: str) -> Profile:
         raise BadInputError(f"{where} must have either an address or a module and class, got {', '.join(given)}")
     for key in _STARTED_ONLY:
         if "address" in given and key in given:
-            raise BadInputError(f"{where}: {key} is for a cluster that is started, not for an address; remove it")
+            raise BadInputError(f"{where}: {key} applies to started clusters, not to an address; remove it")
     if "class" in given and "security" in given:
         raise BadInputError(
-            f"{where}: security is for an address; a class may take it in kwargs, as {{security: true}}"
+            f"{where}: security applies to an address; a class may accept it in kwargs, as {{security: true}}"
         )
     if "scale" in given and "adapt" in given:
         raise BadInputError(f"{where} must have scale or adapt, got both")
@@ -235,24 +248,26 @@ def _check_adapt(where: str, given: Mapping[str, Any]) -> None:
         )
     least = limits[0].replace("max", "min")
     other = "minimum" if least == "minimum_jobs" else "minimum_jobs"
-    if other in given:  # Dask would let it win over the maximum
+    if other in given:  # in Dask it would override the maximum
         raise BadInputError(f"{where}: {limits[0]} goes with {least}, got {other}")
     if given.get(least, 0) > given[limits[0]]:
         raise BadInputError(f"{where}: {least} must be <= {limits[0]}, got {given[least]} > {given[limits[0]]}")
 
 
 def _environment(given: Mapping[Any, Any], where: str) -> dict[str, str]:
-    """Return variables as text; one without a value has that of this process, so that no secret need be in a file."""
+    """Return variables as text; those without a value are read from this process, to keep secrets out of files."""
     env = {}
     for name, value in given.items():
         if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
             raise BadInputError(
-                f"{where} must name variables by letters, digits and _, got {shown(str(name))}; put a name in quotes "
-                "where YAML takes it for something else"
+                f"{where} must have names of letters, digits and _, got {short_repr(str(name))}; put a name in quotes "
+                "where YAML reads it as another type"
             )
         if value is None:
             if name not in os.environ:
-                raise BadInputError(f"{where}: {name} has no value, and is not set here; set it, or give a value")
+                raise BadInputError(
+                    f"{where}: {name} has no value and is not set in this process; set it, or give a value"
+                )
             value = os.environ[name]
         check_values(where, {name: value}, {name: _TEXT_OR_NUMBER})
         env[name] = str(value)
@@ -262,5 +277,5 @@ def _environment(given: Mapping[Any, Any], where: str) -> dict[str, str]:
 def _with_text_keys(given: Mapping[Any, Any], where: str) -> Mapping[str, Any]:
     for key in given:
         if not isinstance(key, str):
-            raise BadInputError(f"{where} must have names as keys, got {shown(key)}")
+            raise BadInputError(f"{where} must have names as keys, got {short_repr(key)}")
     return given

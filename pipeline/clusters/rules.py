@@ -1,4 +1,4 @@
-"""Rules for values of a profile: each says in words what it allows."""
+"""Rules for values of a profile, with descriptions for error messages."""
 
 import math
 from collections.abc import Callable, Collection, Mapping
@@ -8,23 +8,23 @@ from typing import Any
 
 from dask.utils import parse_bytes, parse_timedelta
 
-from pipeline.clusters.redact import shown
 from pipeline.errors import BadInputError, unknown
+from pipeline.redact import short_repr
 
 _LEAST_BYTES = 10**6
-_MOST_NAMES = 15  # that one message lists
+_MOST_NAMES = 15  # per message
 
 
 @dataclass(frozen=True)
 class Rule:
-    """Values that a key may have.
+    """Rule for the values of a key.
 
     Attributes
     ----------
     allowed : str
-        Description of them, as in "must be a number > 0".
+        Description of the allowed values, as in "must be a number > 0".
     accepts : callable
-        Whether a value is one of them.
+        Predicate for allowed values.
     """
 
     allowed: str
@@ -39,7 +39,7 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str) and bool(value.strip())
 
 
-def _is_whole(least: int) -> Callable[[Any], bool]:
+def _is_integer(least: int) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
@@ -66,13 +66,13 @@ def _is_texts(value: Any) -> bool:
 
 
 FLAG = Rule("true or false", lambda value: isinstance(value, bool))
-TEXT = Rule("text, in quotes where YAML takes it for something else", _is_text)
-TEXTS = Rule("a list of texts, in quotes where YAML takes them for something else", _is_texts)
+TEXT = Rule("text, in quotes where YAML reads it as another type", _is_text)
+TEXTS = Rule("a list of texts, in quotes where YAML reads them as another type", _is_texts)
 TEXT_OR_TEXTS = Rule("text or a list of texts", lambda value: _is_text(value) or (bool(value) and _is_texts(value)))
 LIST = Rule("a list", lambda value: isinstance(value, list))
 MAPPING = Rule("a mapping", lambda value: isinstance(value, Mapping))
-COUNT = Rule("a whole number >= 0", _is_whole(0))
-POSITIVE = Rule("a whole number >= 1", _is_whole(1))
+COUNT = Rule("an integer >= 0", _is_integer(0))
+POSITIVE = Rule("an integer >= 1", _is_integer(1))
 SECONDS = Rule("a number of seconds > 0", lambda value: _is_number(value) and value > 0)
 DURATION = Rule("a number of seconds > 0, or text such as 500ms or 55m", _is_duration)
 SIZE = Rule("a size of at least 1 MB, such as 16GB", _is_size)
@@ -80,31 +80,31 @@ MEMORY_LIMIT = Rule("a size per worker such as 2GB, a share of the machine's mem
 
 
 def check_values(where: str, given: Mapping[str, Any], rules: Mapping[str, Rule]) -> None:
-    """Refuse values against their rules; keys without a rule pass.
+    """Refuse values against their rules; keys without a rule are not checked.
 
     Raises
     ------
     BadInputError
-        For the first value that its rule does not allow, in one line.
+        For the first value that its rule does not allow.
 
     Examples
     --------
     >>> check_values("c.yaml: profile a", {"scale": 0}, {"scale": POSITIVE})
     Traceback (most recent call last):
-    pipeline.errors.BadInputError: c.yaml: profile a: scale must be a whole number >= 1, got 0
+    pipeline.errors.BadInputError: c.yaml: profile a: scale must be an integer >= 1, got 0
     """
     for key, value in given.items():
         if key in rules and not rules[key].accepts(value):
-            raise BadInputError(f"{where}: {key} must be {rules[key].allowed}, got {shown(value, key)}")
+            raise BadInputError(f"{where}: {key} must be {rules[key].allowed}, got {short_repr(value, key)}")
 
 
 def check_names(where: str, what: str, given: Mapping[Any, Any], allowed: Collection[str]) -> None:
-    """Refuse names that are not allowed, with the nearest ones that are; few are listed in full.
+    """Refuse unknown names, with the nearest allowed names, or all of them if they are few.
 
     Raises
     ------
     BadInputError
-        For the first such name, in one line.
+        For the first unknown name.
 
     Examples
     --------

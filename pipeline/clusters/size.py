@@ -1,4 +1,4 @@
-"""Sizes of clusters: the workers that were requested, and the threads that an adaptive cluster may grow to."""
+"""Sizes of clusters: requested workers, and maximum number of threads."""
 
 from distributed import Client
 
@@ -7,9 +7,7 @@ from pipeline.clusters.profiles import Profile
 
 
 def requested_workers(profile: Profile, client: Client) -> int:
-    """Return the number of workers that the cluster of a profile was asked for, at least 1.
-
-    A scheduler at an address was asked by someone else: 1.
+    """Return the number of requested workers of a cluster, at least 1; 1 for a scheduler at an address.
 
     Examples
     --------
@@ -18,15 +16,15 @@ def requested_workers(profile: Profile, client: Client) -> int:
     ...     requested_workers(THREADS, client)
     1
     """
-    # clusters of Kubernetes have no plan
+    # Kubernetes clusters have no plan
     return max(1, profile.scale or 0, len(getattr(client.cluster, "plan", ())))
 
 
 def most_threads(profile: Profile, client: Client) -> int:
-    """Return the largest number of worker threads that the cluster of a profile has or may grow to, at least 1.
+    """Return the current or maximum number of worker threads of a cluster, whichever is larger, at least 1.
 
-    An adaptive cluster starts workers only for tasks that are queued, so the queue must hold enough for this number.
-    Workers are taken to be alike. A scheduler at an address has what it has now.
+    An adaptive cluster starts workers for queued tasks only, so the queue must hold enough tasks for this number.
+    All workers are assumed to have the same number of threads. A scheduler at an address has its current number.
 
     Parameters
     ----------

@@ -1,1 +1,1 @@
-"""Blocks on a Dask cluster: tasks in flight, and trials that end their worker."""
+"""Computation of blocks on a Dask cluster."""

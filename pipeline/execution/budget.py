@@ -1,31 +1,31 @@
-"""Budgets of a run: a setting that fails on everything stops it, and work that cannot be committed is left pending."""
+"""Budgets of a run: limits on failing trials and on tasks that cannot be committed."""
 
 from collections import Counter
 from collections.abc import Collection
 
 from pipeline.blocks.evaluate import BUDGET
 from pipeline.declare.study import Study
-from pipeline.execution.flight import ExecutionError
+from pipeline.execution.in_flight import ExecutionError
 from pipeline.execution.tasks import DATA
 from pipeline.execution.work import Receipt, Work
 
-_MOST_ENDS = 10  # trials of a setting that end their worker, none of which returns
-_MOST_FAILED_TASKS = 10  # tasks in a row that exhaust their retries
+_MOST_ENDS = 10  # trials of a setting that end their worker, if no trial returns
+_MOST_FAILED_TASKS = 10  # consecutive tasks that exhaust their retries
 
 
 class BudgetError(ExecutionError):
-    """A setting fails on everything; the trials that were tried are stored, the others are pending."""
+    """Error for a setting that fails on all trials; computed trials are stored, the others stay pending."""
 
 
 class Budget:
-    """Record of the settings of which no trial has succeeded in this run.
+    """Failures of the settings of which no trial has succeeded in this run.
 
     Parameters
     ----------
     study : Study
         The configured study.
     lifted : bool
-        Whether every trial is tried, however many fail.
+        Whether every trial is computed, regardless of failures.
     """
 
     def __init__(self, study: Study, lifted: bool = False) -> None:
@@ -36,16 +36,16 @@ class Budget:
 
     @property
     def of_block(self) -> int | None:
-        """Budget of one block: see `pipeline.blocks.evaluate.evaluate_block`."""
+        """Budget of one block for `pipeline.blocks.evaluate.evaluate_block`; None without a limit."""
         return None if self._lifted else BUDGET
 
     def note_receipt(self, receipt: Receipt) -> tuple[int, ...]:
-        """Note the trials of a receipt; return the settings that are to be computed again without a budget.
+        """Record the trials of a receipt; return the settings to compute again without a budget.
 
         Raises
         ------
         BudgetError
-            If a setting has failed on as many trials as the budget allows, and none was ok.
+            If a setting has used up its budget and no trial was ok.
         """
         panel, again = receipt.work.block.panel, []
         for k, tally in zip(receipt.work.settings, receipt.tallies, strict=True):
@@ -60,37 +60,39 @@ class Budget:
                 again += [k] if tally.n_pending else []
             elif self._n_failed[place] >= BUDGET:
                 cause = f" ({tally.cause})" if tally.cause else ""
-                self._stop(place, f"failed on all {self._n_failed[place]:,} trials that were tried{cause}")
+                self._stop(place, f"failed on all {self._n_failed[place]:,} trials that were computed{cause}")
         return tuple(again)
 
     def note_survival(self, panel: str, setting: int) -> None:
-        """Note that a worker survived a trial of a setting, or of the simulation."""
+        """Record that a trial of a setting, or of the simulation, did not end its worker."""
         self._succeeded.add((panel, setting))
 
     def note_end(self, panel: str, setting: int) -> None:
-        """Note that a trial ended its worker, or exceeded the time limit.
+        """Record that a trial ended its worker or exceeded the time limit.
 
         Raises
         ------
         BudgetError
-            If all trials of the setting that were tried did so, as many as the budget allows.
+            If all trials of the setting did so, and their number reaches the budget.
         """
         place = panel, setting
         self._n_ends[place] += 1
         if self._n_ends[place] >= _MOST_ENDS and place not in self._succeeded and not self._lifted:
-            self._stop(place, f"ended its worker or exceeded the time limit on all {_MOST_ENDS} trials that were tried")
+            self._stop(
+                place, f"ended its worker or exceeded the time limit on all {_MOST_ENDS} trials that were computed"
+            )
 
     def _stop(self, place: tuple[str, int], text: str) -> None:
         name, k = place
         what = "the simulation" if k == DATA else f"method {self._study.panel(name).settings()[k].label}"
         raise BudgetError(
-            f"{what} of panel {name} {text}: the run stops; correct it, leave it out, or try every trial with "
-            "--allow-failures"
+            f"{what} of panel {name} {text}: the run stops; correct it, leave it out, or compute every trial "
+            "with --allow-failures"
         )
 
 
-class Leftovers:
-    """Work that stays pending, by reason."""
+class UnfinishedWork:
+    """Work that stays pending after this run, counted by reason."""
 
     def __init__(self) -> None:
         self._n_blocks: Counter[str] = Counter()
@@ -101,19 +103,21 @@ class Leftovers:
         self._n_blocks[reason] += len(works)
 
     def note_task(self, transient: str) -> None:
-        """Note the transient error with which a task ended, empty if it did not.
+        """Record the transient error of a task, empty if it had none.
 
         Raises
         ------
         ExecutionError
-            If many tasks in a row ended so: the store cannot be reached for longer.
+            If many consecutive tasks failed transiently: the store is unavailable.
         """
         self._n_in_a_row = self._n_in_a_row + 1 if transient else 0
         if self._n_in_a_row >= _MOST_FAILED_TASKS:
-            raise ExecutionError(f"{self._n_in_a_row} tasks in a row failed, each after several attempts: {transient}")
+            raise ExecutionError(
+                f"{self._n_in_a_row} consecutive tasks failed, each after several attempts: {transient}"
+            )
 
-    def refuse(self) -> None:
-        """Raise an `ExecutionError` that says why work is pending, if there is any."""
+    def raise_if_any(self) -> None:
+        """Raise an `ExecutionError` with the most common reason if any work stays pending."""
         if not self._n_blocks:
             return
         (reason, _), *others = self._n_blocks.most_common()

@@ -1,11 +1,11 @@
 """Run the pending blocks of a store on a Dask client.
 
-The driver keeps a bounded window of tasks in flight and batches small blocks into tasks of a second. Workers write to
-the store and return receipts, never arrays, so a driver that dies loses nothing that was committed.
+The driver keeps a bounded window of tasks in flight and batches small blocks into tasks of about a second. Workers
+write to the store and return receipts, never arrays, so committed work survives the driver.
 
-A task that ended its worker process, or exceeded the time limit, is isolated beside the remaining work: see
-`pipeline.execution.isolate`. A task that failed transiently is retried by Dask; if that does not help, its blocks are
-tried one by one, and what fails again stays pending.
+Tasks that ended their worker process or exceeded the time limit are isolated while the remaining work continues: see
+`pipeline.execution.isolate`. Dask retries tasks that failed transiently; if the retries fail, the blocks of the task
+are computed one per task, and blocks that fail again stay pending.
 """
 
 import math
@@ -18,8 +18,8 @@ from distributed import Client
 
 from pipeline.blocks.evaluate import Status
 from pipeline.clusters.profiles import THREADS, Profile
-from pipeline.execution.budget import Budget, BudgetError, Leftovers
-from pipeline.execution.flight import Flight, Landed, translating_losses
+from pipeline.execution.budget import Budget, BudgetError, UnfinishedWork
+from pipeline.execution.in_flight import TaskResult, TasksInFlight, translating_losses
 from pipeline.execution.isolate import Isolation
 from pipeline.execution.naming import Namer
 from pipeline.execution.tasks import compute
@@ -28,7 +28,7 @@ from pipeline.execution.work import STOPPED, PendingWork, Receipt, Task, Work, p
 
 _TASK_SECONDS = 1.0
 _LARGEST_BATCH = 1000  # blocks
-_MOST_RUNS = 60  # of consecutive blocks, in one task
+_MOST_RUNS = 60  # of consecutive blocks per task
 
 
 def execute(
@@ -41,48 +41,48 @@ def execute(
     profile: Profile = THREADS,
     allow_failures: bool = False,
 ) -> None:
-    """Run work until it is committed.
+    """Compute work until all of it is committed.
 
     Parameters
     ----------
     client : distributed.Client
         Client of the cluster.
     task : Task
-        Parameters of the run, which the workers have: see `pipeline.execution.shipping.shipped`.
+        Parameters of the run, which the workers hold: see `pipeline.execution.shipping.shipped`.
     works : PendingWork
-        The work, in order.
+        Pending work, in order.
     on_receipt : callable
-        Called in this thread for each piece of work that is committed.
+        Called in this thread for each committed work item.
     time_limit : float, optional
-        Longest time for one piece of work, in seconds; needs worker processes with nannies, and a task that announces
-        its work.
+        Maximum time per work item, in seconds; requires worker processes with nannies, and a task that announces its
+        work.
     profile : Profile
-        Profile of the cluster, which says how far it may grow.
+        Profile of the cluster, which limits its growth.
     allow_failures : bool
-        Whether to go on with a method that fails on everything.
+        Whether to continue with a method that fails on all trials.
 
     Raises
     ------
     ExecutionError
-        If a worker cannot load the study or write to the store, a method fails on everything, or work stays pending.
+        If a worker cannot load the study or write to the store, a method fails on all trials, or work stays pending.
     KeyboardInterrupt
-        After the tasks that had begun came to the end of their block.
+        After an interrupt; running tasks finish their current block.
     """
     driver = _Driver(client, task, works, on_receipt, time_limit, profile, allow_failures)
     try:
         driver.run()
     except BaseException as error:
-        STOPPED.add(task.run)  # tasks that have begun come to the end of their block
-        driver.flight.give_up()
+        STOPPED.add(task.run)  # running tasks end after their current block
+        driver.in_flight.cancel()
         if isinstance(error, BudgetError):
             driver.isolation.record()
         raise
-    driver.leftovers.refuse()
+    driver.unfinished.raise_if_any()
 
 
 @dataclass(frozen=True)
 class _Batch:
-    """Payload of a task that computes a batch of work, and whether it may try every trial."""
+    """Payload of a task that computes a batch of work; `lifted` removes the budget of failing trials."""
 
     works: list[Work]
     lifted: bool = False
@@ -103,33 +103,33 @@ class _Driver:
     ) -> None:
         study = works.study
         self._task, self._study, self._on_receipt = task, study, on_receipt
-        self.flight = Flight(client, task.run, time_limit)
-        self.leftovers = Leftovers()
+        self.in_flight = TasksInFlight(client, task.run, time_limit)
+        self.unfinished = UnfinishedWork()
         self._budget = Budget(study, allow_failures)
-        self.isolation = Isolation(self.flight, task, study, self._budget, self.leftovers)
+        self.isolation = Isolation(self.in_flight, task, study, self._budget, self.unfinished)
         self._window = Window(client, profile)
         self._namer = Namer(study, task.run)
         self._rest, self._n_left = iter(works), len(works)
         self._queue: deque[Work] = deque()
-        self._apart: deque[_Batch] = deque()  # batches of one work each, that are not to be joined with others
+        self._apart: deque[_Batch] = deque()  # batches of one work item, not to be merged
         self._seconds: dict[str, float] = {}
 
     def run(self) -> None:
-        """Compute until nothing is left."""
-        while self._n_left or self._apart or len(self.isolation) or len(self.flight):
+        """Compute until no work is left."""
+        while self._n_left or self._apart or len(self.isolation) or len(self.in_flight):
             with translating_losses():
-                self._window.look()
+                self._window.update()
             self._fill()
-            for landed in self.flight.wait():
-                if isinstance(landed.payload, _Batch):
-                    self._land(landed, landed.payload)
+            for result in self.in_flight.wait():
+                if isinstance(result.payload, _Batch):
+                    self._collect(result, result.payload)
                 else:
-                    self._take(self.isolation.take(landed, self._window.n_threads))
+                    self._take(self.isolation.take(result, self._window.n_threads))
 
     def _fill(self) -> None:
-        """Submit tasks until the window is full: steps of the isolation before others."""
-        self.isolation.submit(self._window.n_tasks - len(self.flight))
-        while (self._apart or self._n_left) and len(self.flight) < self._window.n_tasks:
+        """Submit tasks until the window is full, steps of the isolation first."""
+        self.isolation.submit(self._window.n_tasks - len(self.in_flight))
+        while (self._apart or self._n_left) and len(self.in_flight) < self._window.n_tasks:
             if self._apart:
                 batch = self._apart.popleft()
             else:
@@ -139,10 +139,10 @@ class _Driver:
             budget = None if batch.lifted else self._budget.of_block
             runs = pack(self._study, batch.works)
             key = self._namer.name(batch.works)
-            self.flight.submit(batch, compute, self._task.run, self._task.session, runs, budget, key=key)
+            self.in_flight.submit(batch, compute, self._task.run, self._task.session, runs, budget, key=key)
 
     def _next_works(self) -> list[Work]:
-        """Take work of one panel for about a second, but a fair share at most, so that no worker has a long tail."""
+        """Take work of one panel for about a second, at most a fair share, so that workers finish together."""
         fair = math.ceil(self._n_left / (2 * self._window.n_threads))
         panel = self._queue[0].block.panel
         each = self._seconds.get(panel)
@@ -154,27 +154,27 @@ class _Driver:
             n_runs += len(pack(self._study, works[-2:])) - 1
         return works
 
-    def _land(self, landed: Landed, batch: _Batch) -> None:
-        """Go on from a batch that is over."""
-        self.leftovers.note_task(landed.transient)
-        if landed.transient:
+    def _collect(self, result: TaskResult, batch: _Batch) -> None:
+        """Process the result of a batch."""
+        self.unfinished.note_task(result.transient)
+        if result.transient:
             if len(batch.works) > 1:
                 self._apart.extend(replace(batch, works=[work]) for work in batch.works)
             else:
-                self.leftovers.add(batch.works, landed.transient)
-        elif landed.fate == Status.KILLED:
+                self.unfinished.add(batch.works, result.transient)
+        elif result.status == Status.KILLED:
             self.isolation.suspect(batch.works)
-        elif landed.fate == Status.TIMED_OUT:
-            assert landed.position is not None
-            (at,) = landed.position
+        elif result.status == Status.TIMED_OUT:
+            assert result.position is not None
+            (at,) = result.position
             self.isolation.suspect([batch.works[at]])
             others = batch.works[:at] + batch.works[at + 1 :]
             self._queue.extendleft(reversed(others))
             self._n_left += len(others)
         else:
-            self._window.note_task(sum(receipt.seconds for receipt in landed.result))
-            self._take(landed.result)
-            left = batch.works[len(landed.result) :]  # by a worker that was closed within the task
+            self._window.note_task(sum(receipt.seconds for receipt in result.value))
+            self._take(result.value)
+            left = batch.works[len(result.value) :]  # if the worker was closed during the task
             self._queue.extendleft(reversed(left))
             self._n_left += len(left)
 

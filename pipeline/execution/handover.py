@@ -1,4 +1,4 @@
-"""Work that a scheduler completes without the client that submitted it."""
+"""Submission of work that a scheduler completes without the client."""
 
 import math
 import time
@@ -9,39 +9,47 @@ from typing import Any
 from distributed import Client, Variable, fire_and_forget, get_worker, secede
 
 from pipeline.blocks.evaluate import BUDGET
-from pipeline.execution.flight import RETRIES, translating_losses
+from pipeline.execution.in_flight import RETRIES, translating_losses
 from pipeline.execution.naming import Namer
 from pipeline.execution.shipping import shipped_task, unship
 from pipeline.execution.tasks import compute, on_worker
 from pipeline.execution.work import PendingWork, Task, pack
 
 _HAND_OVER_SECONDS = 300
-_MOST_SUBMITTED = 10_000  # tasks that are handed to a scheduler at once: it keeps each in memory
+_MOST_SUBMITTED = 10_000  # tasks: the scheduler keeps each in memory
 _FIRST_WAIT, _LONGEST_WAIT = 0.2, 30.0
 _LAST = -1  # priority of the task that closes a run
 _CLOSING = "close"
 
 
 def hand_over(
-    client: Client, task: Task, works: PendingWork, close: Callable[[Task], None], allow_failures: bool = False
+    client: Client,
+    task: Task,
+    works: PendingWork,
+    detach: Callable[[], None],
+    close: Callable[[Task], None],
+    allow_failures: bool = False,
 ) -> int:
-    """Give work to a scheduler that continues without the client; return the number of tasks.
+    """Submit work to a scheduler that continues without the client; return the number of tasks.
 
-    Returns when the scheduler has all of it. Work that ends its worker more often than the scheduler allows, or that
-    cannot be committed, stays pending.
+    Returns when the scheduler has received all tasks. Work that ends its worker more often than the scheduler allows,
+    or that cannot be committed, stays pending.
 
     Parameters
     ----------
     client : distributed.Client
-        Client of the cluster, whose workers have the run.
+        Client of the cluster, whose workers hold the run.
     task : Task
         Parameters of the run.
     works : PendingWork
         The work.
+    detach : callable
+        Called when the scheduler has received all tasks but the one that closes the run; detaches the session from
+        this process.
     close : callable
-        A function of a module, called with the task on a worker when no other task of the run is left.
+        Module-level function, called with the task on a worker after all other tasks of the run.
     allow_failures : bool
-        Whether to try every trial of a method that fails on everything.
+        Whether to compute every trial of a method that fails on all trials.
     """
     each = max(1, math.ceil(len(works) / _MOST_SUBMITTED))
     rest, n_tasks, namer = iter(works), 0, Namer(works.study, task.run)
@@ -49,26 +57,34 @@ def hand_over(
     with translating_losses():
         while batch := list(islice(rest, each)):
             runs = pack(works.study, batch)
-            _forget(client, compute, task.run, task.session, runs, budget, key=namer.name(batch))
+            _submit_and_forget(client, compute, task.run, task.session, runs, budget, key=namer.name(batch))
             n_tasks += 1
-        _forget(client, close_run, task.run, task.session, close, key=_closing_key(task.run), priority=_LAST)
-        marker = Variable(task.run, client=client)  # reaches the scheduler after the tasks
-        marker.set(n_tasks)
-        marker.get(timeout=_HAND_OVER_SECONDS)
-        marker.delete()
+        _await_scheduler(client, task.run)
+    detach()
+    with translating_losses():
+        _submit_and_forget(client, close_run, task.run, task.session, close, key=_closing_key(task.run), priority=_LAST)
+        _await_scheduler(client, task.run)
     return n_tasks
 
 
-def _forget(client: Client, function: Callable[..., Any], *args: Any, **options: Any) -> None:
+def _submit_and_forget(client: Client, function: Callable[..., Any], *args: Any, **options: Any) -> None:
     fire_and_forget(client.submit(function, *args, pure=False, retries=RETRIES, **options))
+
+
+def _await_scheduler(client: Client, run: str) -> None:
+    """Wait until the scheduler has received the submitted tasks."""
+    marker = Variable(run, client=client)  # messages to the scheduler keep their order
+    marker.set(True)
+    marker.get(timeout=_HAND_OVER_SECONDS)
+    marker.delete()
 
 
 @on_worker
 def close_run(run: str, session: str, close: Callable[[Task], None]) -> None:
-    """Wait on a worker until no other task of a run is left, close the run, and remove it from the workers."""
+    """Wait until no other task of a run is left, then close the run and remove it from the workers."""
     task, wait, worker = shipped_task(run, session), _FIRST_WAIT, get_worker()
-    secede()  # other tasks need the thread
-    # not `worker_client`, which would become the default client of the worker's process
+    secede()  # free the thread for other tasks
+    # `worker_client` would become the default client of the worker process
     with Client(worker.scheduler.address, security=worker.security, set_as_default=False) as client:
         while count_tasks(client, run):
             time.sleep(wait)
@@ -78,12 +94,12 @@ def close_run(run: str, session: str, close: Callable[[Task], None]) -> None:
 
 
 def count_tasks(client: Client, run: str) -> int:
-    """Return the number of tasks of a run that a scheduler has left to compute."""
+    """Return the number of unfinished tasks of a run."""
     return int(client.run_on_scheduler(_count, run=run))
 
 
 def cancel_tasks(client: Client, run: str) -> int:
-    """Cancel the tasks of a run; return how many were left to compute."""
+    """Cancel the tasks of a run; return the number of unfinished ones."""
     n_tasks = int(client.run_on_scheduler(_cancel, run=run))
     unship(client, run)
     return n_tasks

@@ -1,12 +1,13 @@
-"""Isolation of trials that end their worker: each is judged by itself, beside the remaining work.
+"""Isolation of trials that end their worker, while the remaining work continues.
 
-A batch that ended its worker is computed again piece by piece, alone on a worker, and each step is announced to the
-driver (`settle`). If the worker ends again, the announced setting is computed trial by trial (`probe`). The trial with
-which the worker ends a third time, alone, is killed; all others of its block are then computed and committed. So a
-trial costs two workers beside the first, whatever the size of its block, and no step is repeated.
+The work items of a batch that ended its worker are computed one by one, each alone on a worker that announces every
+step to the driver (`settle`). If the worker ends again, the announced setting is computed trial by trial (`probe`). The
+trial with which the worker ends a third time gets the status killed; all other trials of the block are then computed
+and committed. Such a trial costs two workers in addition to the first, independent of the block size, and no step is
+repeated.
 
-The same steps find trials that exceed the time limit. A single trial under a single setting that exceeds it once has
-timed out.
+The same steps find trials that exceed the time limit. A single trial under a single setting times out at the first
+excess.
 """
 
 import math
@@ -16,202 +17,206 @@ from dataclasses import dataclass, field
 
 from pipeline.blocks.evaluate import Block, Status
 from pipeline.declare.study import Study
-from pipeline.execution.budget import Budget, Leftovers
-from pipeline.execution.flight import Flight, Landed
+from pipeline.execution.budget import Budget, UnfinishedWork
+from pipeline.execution.in_flight import TaskResult, TasksInFlight
 from pipeline.execution.naming import Namer
 from pipeline.execution.tasks import DATA, WHOLE, probe, settle
 from pipeline.execution.work import Receipt, Task, Work
 
-_MOST_LOSSES = 10  # workers that end before a task of ours begins
-_MOST_COMPANY = 2  # ends of a worker with a trial that returned when it was alone
+_MOST_LOST_WORKERS = 10  # that end before a step begins
+_MOST_JOINT_ENDS = 2  # ends of a worker at a trial that returned when it was computed alone
 _PRIORITY = 1  # above the remaining work
 
 
 @dataclass
 class Suspect:
-    """A piece of work that ended its worker or exceeded the time limit.
+    """Work item that ended its worker or exceeded the time limit.
 
     Attributes
     ----------
     work : Work
-        The work.
+        The work item.
     singly : set of int
         Settings to compute trial by trial.
-    given : dict of (int, int) to Status
-        Trials that are not computed, by setting and trial.
+    excluded : dict of (int, int) to Status
+        Trials to store without computation, by setting and trial.
     n_probes : int
-        Probes that have not returned.
-    n_company : int
-        Ends of a worker with a trial that returned when it was alone.
-    leftover : str
-        Reason for which the work is left pending; empty if it is not.
+        Number of probes that have not returned.
+    n_joint_ends : int
+        Number of ends of a worker at a trial that returned when it was computed alone.
+    unfinished_reason : str
+        Reason why the work stays pending; empty if it does not.
     """
 
     work: Work
     singly: set[int] = field(default_factory=set)
-    given: dict[tuple[int, int], Status] = field(default_factory=dict)
+    excluded: dict[tuple[int, int], Status] = field(default_factory=dict)
     n_probes: int = 0
-    n_company: int = 0
-    leftover: str = ""
+    n_joint_ends: int = 0
+    unfinished_reason: str = ""
 
 
 @dataclass(frozen=True)
 class Step:
-    """One task of the isolation.
+    """Task of the isolation.
 
     Attributes
     ----------
     suspect : Suspect
-        The work it belongs to.
+        Work item to isolate.
     setting : int or None
-        Setting, or `DATA`, whose trials are probed; None to settle the work.
+        Setting, or `DATA`, of the trials to probe; None to settle the work.
     trials : range
         The trials to probe.
-    n_losses : int
-        Workers that ended before the task began on them.
+    n_lost_workers : int
+        Number of workers that ended before the step began.
     """
 
     suspect: Suspect
     setting: int | None = None
     trials: range = range(0)
-    n_losses: int = 0
+    n_lost_workers: int = 0
 
 
 class Isolation:
-    """The suspects of a run, and the steps that are left to take.
+    """Suspects of a run and the remaining steps of their isolation.
 
     Parameters
     ----------
-    flight : Flight
+    in_flight : TasksInFlight
         Tasks in flight.
     task : Task
         Parameters of the run.
     study : Study
         The configured study.
     budget : Budget
-        Record of settings without a success.
-    leftovers : Leftovers
-        Receives work that is left pending.
+        Failures of settings without a success.
+    unfinished : UnfinishedWork
+        Collects work that stays pending.
     """
 
-    def __init__(self, flight: Flight, task: Task, study: Study, budget: Budget, leftovers: Leftovers) -> None:
-        self._flight, self._task, self._study = flight, task, study
-        self._budget, self._leftovers = budget, leftovers
+    def __init__(
+        self, in_flight: TasksInFlight, task: Task, study: Study, budget: Budget, unfinished: UnfinishedWork
+    ) -> None:
+        self._in_flight, self._task, self._study = in_flight, task, study
+        self._budget, self._unfinished = budget, unfinished
         self._namer = Namer(study, task.run)
         self._steps: deque[Step] = deque()
-        self._failing: dict[int, Suspect] = {}  # those with given trials that are not committed yet
+        self._excluded: dict[int, Suspect] = {}  # suspects with excluded trials that are not committed
 
     def __len__(self) -> int:
-        """Return the number of steps that are not in flight yet."""
+        """Return the number of steps that have not been submitted."""
         return len(self._steps)
 
     def suspect(self, works: Iterable[Work]) -> None:
-        """Take over work that ended its worker or exceeded the time limit."""
+        """Add work that ended its worker or exceeded the time limit."""
         self._steps.extend(Step(Suspect(work)) for work in works)
 
-    def submit(self, room: int) -> None:
-        """Submit as many steps as there is room for in flight."""
-        for _ in range(min(room, len(self._steps))):
+    def submit(self, n_tasks: int) -> None:
+        """Submit at most `n_tasks` steps."""
+        for _ in range(min(n_tasks, len(self._steps))):
             step = self._steps.popleft()
             suspect, work = step.suspect, step.suspect.work
             options = {"key": self._namer.name([work], step.trials or None), "priority": _PRIORITY}
             if step.setting is None:
-                arguments = work, tuple(sorted(suspect.singly)), dict(suspect.given), self._budget.of_block
-                self._flight.submit(step, settle, self._task.run, self._task.session, *arguments, **options)
+                arguments = work, tuple(sorted(suspect.singly)), dict(suspect.excluded), self._budget.of_block
+                self._in_flight.submit(step, settle, self._task.run, self._task.session, *arguments, **options)
             else:
                 block = Block(work.block.panel, work.block.cell, step.trials)
-                self._flight.submit(step, probe, self._task.run, self._task.session, block, step.setting, **options)
+                self._in_flight.submit(step, probe, self._task.run, self._task.session, block, step.setting, **options)
 
-    def take(self, landed: Landed, n_threads: int) -> list[Receipt]:
-        """Decide what follows from a step that is over; return the receipts of work that was committed.
+    def take(self, result: TaskResult, n_threads: int) -> list[Receipt]:
+        """Process the result of a step; return the receipts of committed work.
 
         Parameters
         ----------
-        landed : Landed
-            The step.
+        result : TaskResult
+            Result of the step.
         n_threads : int
-            Threads of the cluster, over which probes of one block are divided.
+            Number of threads of the cluster, among which the probes of a block are divided.
 
         Raises
         ------
         ExecutionError
-            If a setting ended its worker with every trial that was tried.
+            If every computed trial of a setting ended its worker.
         """
-        step: Step = landed.payload
-        if landed.fate is not None and landed.position is None:  # its worker ended for another reason
+        step: Step = result.payload
+        if result.status is not None and result.position is None:  # its worker ended for another reason
             self._repeat(step)
             return []
         if step.setting is not None:
-            self._take_probe(step, landed)
+            self._take_probe(step, result)
             return []
-        if landed.transient:
-            self._leftovers.add([step.suspect.work], landed.transient)
-        elif landed.fate is None:
-            self._failing.pop(id(step.suspect), None)
-        elif landed.position is not None:
-            self._take_end(step.suspect, landed.fate, landed.position, n_threads)
-        return landed.result or []
+        if result.transient:
+            self._unfinished.add([step.suspect.work], result.transient)
+        elif result.status is None:
+            self._excluded.pop(id(step.suspect), None)
+        elif result.position is not None:
+            self._take_end(step.suspect, result.status, result.position, n_threads)
+        return result.value or []
 
     def record(self) -> None:
-        """Commit the trials that were condemned so far, without computing anything: for a run that stops."""
-        for suspect in self._failing.values():
+        """Commit the excluded trials without any computation, for a run that stops."""
+        for suspect in self._excluded.values():
             block = suspect.work.block
-            settings = tuple(sorted({k for k, _ in suspect.given}))
-            given = {
-                (k, trial): suspect.given.get((k, trial), Status.PENDING) for k in settings for trial in block.trials
+            settings = tuple(sorted({k for k, _ in suspect.excluded}))
+            excluded = {
+                (k, trial): suspect.excluded.get((k, trial), Status.PENDING) for k in settings for trial in block.trials
             }
-            arguments = Work(block, settings, settings), settings, given
+            arguments = Work(block, settings, settings), settings, excluded
             key = self._namer.name([suspect.work])
-            self._flight.submit(
+            self._in_flight.submit(
                 None, settle, self._task.run, self._task.session, *arguments, key=key, priority=_PRIORITY
             )
-        n_left = len(self._failing)
-        self._failing = {}
+        n_left = len(self._excluded)
+        self._excluded = {}
         while n_left:
-            n_left -= sum(landed.payload is None for landed in self._flight.wait())
+            n_left -= sum(result.payload is None for result in self._in_flight.wait())
 
     def _repeat(self, step: Step) -> None:
-        if step.n_losses < _MOST_LOSSES:
-            self._steps.append(Step(step.suspect, step.setting, step.trials, step.n_losses + 1))
+        if step.n_lost_workers < _MOST_LOST_WORKERS:
+            self._steps.append(Step(step.suspect, step.setting, step.trials, step.n_lost_workers + 1))
             return
-        step.suspect.leftover = f"its workers ended {_MOST_LOSSES} times before they began it"
+        step.suspect.unfinished_reason = f"{_MOST_LOST_WORKERS} workers ended before they began it"
         if step.setting is None:
-            self._leftovers.add([step.suspect.work], step.suspect.leftover)
+            self._unfinished.add([step.suspect.work], step.suspect.unfinished_reason)
         else:
             self._finish_probe(step)
 
-    def _take_end(self, suspect: Suspect, fate: Status, position: tuple[int, ...], n_threads: int) -> None:
-        """Go on from the step of `settle` with which a worker ended."""
+    def _take_end(self, suspect: Suspect, status: Status, position: tuple[int, ...], n_threads: int) -> None:
+        """Add the steps that follow a `settle` during which the worker ended."""
         setting, trial = position
         trials = suspect.work.block.trials
-        if trial == WHOLE and (len(trials) > 1 or fate == Status.KILLED or setting == DATA):
+        if trial == WHOLE and (len(trials) > 1 or status == Status.KILLED or setting == DATA):
             size = math.ceil(len(trials) / n_threads)
             parts = [trials[start : start + size] for start in range(0, len(trials), size)]
-        elif fate == Status.TIMED_OUT:
-            self._record_failure(suspect, setting, trials[0] if trial == WHOLE else trial, fate)
+        elif status == Status.TIMED_OUT:
+            self._exclude(suspect, setting, trials[0] if trial == WHOLE else trial, status)
             suspect.singly.add(setting)
             parts = []
-        elif suspect.n_company < _MOST_COMPANY:
-            suspect.n_company += 1
+        elif suspect.n_joint_ends < _MOST_JOINT_ENDS:
+            suspect.n_joint_ends += 1
             parts = [range(trial, trial + 1)]
         else:
-            self._leftovers.add([suspect.work], "trials that return one by one end their worker together")
+            self._unfinished.add(
+                [suspect.work], "trials that return when computed one by one end their worker when computed together"
+            )
             return
         suspect.n_probes = len(parts)
         self._steps.extend(Step(suspect, setting, part) for part in parts)
         if not parts:
             self._steps.append(Step(suspect))
 
-    def _take_probe(self, step: Step, landed: Landed) -> None:
+    def _take_probe(self, step: Step, result: TaskResult) -> None:
         suspect, setting = step.suspect, step.setting
         assert setting is not None
-        if landed.transient:
-            suspect.leftover = landed.transient
-        elif landed.fate is not None and landed.position is not None:
-            trial = landed.position[0]
+        if result.transient:
+            suspect.unfinished_reason = result.transient
+        elif result.status is not None and result.position is not None:
+            trial = result.position[0]
             if trial > step.trials.start:
                 self._budget.note_survival(suspect.work.block.panel, setting)
-            self._record_failure(suspect, setting, trial, landed.fate)
+            self._exclude(suspect, setting, trial, result.status)
             rest = range(trial + 1, step.trials.stop)
             if rest:
                 self._steps.append(Step(suspect, setting, rest))
@@ -225,15 +230,15 @@ class Isolation:
         suspect.n_probes -= 1
         if suspect.n_probes:
             return
-        if suspect.leftover:
-            self._leftovers.add([suspect.work], suspect.leftover)
+        if suspect.unfinished_reason:
+            self._unfinished.add([suspect.work], suspect.unfinished_reason)
             return
         assert setting is not None
         suspect.singly.update(suspect.work.settings if setting == DATA else (setting,))
         self._steps.append(Step(suspect))
 
-    def _record_failure(self, suspect: Suspect, setting: int, trial: int, fate: Status) -> None:
+    def _exclude(self, suspect: Suspect, setting: int, trial: int, status: Status) -> None:
         for k in suspect.work.settings if setting == DATA else (setting,):
-            suspect.given[k, trial] = fate
-        self._failing[id(suspect)] = suspect
+            suspect.excluded[k, trial] = status
+        self._excluded[id(suspect)] = suspect
         self._budget.note_end(suspect.work.block.panel, setting)

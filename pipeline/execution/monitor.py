@@ -1,4 +1,4 @@
-"""Watch over a cluster that returns no results: no worker left, or every worker paused for memory."""
+"""Warnings about clusters that return no results: no worker is left, or all are paused for memory."""
 
 import time
 import warnings
@@ -11,14 +11,14 @@ _SILENT_SECONDS = 10.0
 
 
 class Monitor:
-    """Warns, once per cause, if no task returns and the workers are the reason.
+    """Monitor that warns, once per cause, if no task returns because of the workers.
 
     Parameters
     ----------
     client : distributed.Client
         Client of the cluster.
     silent_seconds : float
-        Time without a result after which the workers are looked at.
+        Time without a result after which the workers are checked.
     """
 
     def __init__(self, client: Client, silent_seconds: float = _SILENT_SECONDS) -> None:
@@ -27,16 +27,16 @@ class Monitor:
         self._warned = ""
 
     def note_result(self) -> None:
-        """Note that a task returned."""
+        """Record that a task returned."""
         self._since = time.monotonic()
         self._warned = ""
 
-    def look(self) -> None:
-        """Look at the workers if no task has returned for a while, and warn of what stops them."""
+    def check(self) -> None:
+        """Check the workers if no task has returned for a while, and warn if none can compute."""
         if time.monotonic() - self._since < self._silent:
             return
         problem = find_problem(self._client.scheduler_info(n_workers=-1)["workers"])
-        cause = problem.partition(" ")[0]  # the figures that follow differ each time
+        cause = problem.partition(" ")[0]  # the numbers that follow vary
         if problem and cause != self._warned:
             warnings.warn(problem, stacklevel=2)
         self._warned = cause
@@ -44,30 +44,28 @@ class Monitor:
 
 
 def find_problem(workers: dict[str, dict[str, Any]]) -> str:
-    """Return in one line why workers do not compute, and what to do; empty if one of them can.
+    """Return a one-line message if no worker can compute; empty otherwise.
 
     Parameters
     ----------
     workers : dict
-        As `distributed.Client.scheduler_info` gives them.
+        Workers by address, from `distributed.Client.scheduler_info`.
 
     Examples
     --------
     >>> find_problem({})
-    'no worker is left; the run waits for one: start a worker, or end the run with Ctrl-C and resume it later'
+    'no worker is left; the run is waiting: start a worker, or end the run with Ctrl-C and resume it later'
     >>> find_problem({"tcp://127.0.0.1:1": {"status": "running", "memory_limit": 100, "metrics": {"memory": 90}}})
     ''
     """
     if not workers:
-        return (
-            "no worker is left; the run waits for one: start a worker, or end the run with Ctrl-C and resume it later"
-        )
+        return "no worker is left; the run is waiting: start a worker, or end the run with Ctrl-C and resume it later"
     if any(worker.get("status") != "paused" for worker in workers.values()):
         return ""
     worst = max(workers.values(), key=lambda worker: worker.get("metrics", {}).get("memory", 0))
     held, limit = worst.get("metrics", {}).get("memory", 0), worst.get("memory_limit", 0)
     return (
-        f"every worker has paused, since its memory is nearly full (one holds {format_bytes(held)} of "
-        f"{format_bytes(limit)}); the run waits: end it with Ctrl-C, set a larger memory_limit or fewer threads per "
-        "worker in the profile, and resume"
+        f"every worker is paused because its memory is nearly full (one uses {format_bytes(held)} of "
+        f"{format_bytes(limit)}); the run is waiting: end it with Ctrl-C, set a larger memory_limit or fewer threads "
+        "per worker in the profile, and resume"
     )

@@ -1,4 +1,4 @@
-"""Names of tasks, as Dask's dashboard shows them."""
+"""Keys of tasks, which Dask's dashboard displays."""
 
 import itertools
 from collections.abc import Sequence
@@ -11,11 +11,11 @@ _LONGEST = 60
 
 
 class Namer:
-    """Makes the keys of a run's tasks: ``study/panel-cell-trials-run-number``.
+    """Generator of the keys of a run's tasks: ``study/panel-cell-trials-run-number``.
 
-    The dashboard groups tasks by what stands before the first word with a digit or sign in it, after a hyphen: here by
-    study and panel. Not by cell: Dask holds tasks of one group back in its queue, from which new workers are served,
-    only if the group is large, and it keeps the name of each group for as long as the scheduler lives.
+    The dashboard groups tasks by the part of the key before the first hyphenated word that contains a digit or sign:
+    here by study and panel. Groups are not per cell, for two reasons: Dask queues the tasks of a group, so that new
+    workers receive some, only if the group is large; and the scheduler keeps the name of every group.
 
     Examples
     --------
@@ -33,7 +33,7 @@ class Namer:
         self._number = itertools.count()
 
     def name(self, works: Sequence[Work], trials: range | None = None) -> str:
-        """Return the key of a task for some work of one panel, of which some trials are computed."""
+        """Return the key of a task that computes work of one panel, or only `trials` of it."""
         block = works[0].block
         panel = self._study.panel(block.panel)
         values = ",".join(f"{name}={format_value(value)}" for name, value in panel.cells()[block.cell].items())

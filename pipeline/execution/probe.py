@@ -1,9 +1,9 @@
-"""Check that workers can load a study, before anything is written."""
+"""Checks of workers at the start of a run: each must be able to load the study and open the store."""
 
 import ast
 import importlib.util
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -13,63 +13,107 @@ from distributed import Client, get_worker
 from pipeline.declare.source import StudySource
 from pipeline.declare.streams import canonical_json, sha256
 from pipeline.errors import BadInputError
-from pipeline.execution.flight import Flight
+from pipeline.execution.in_flight import ExecutionError, TasksInFlight
 from pipeline.execution.shipping import shipped_task
 from pipeline.execution.tasks import on_worker
+from pipeline.execution.work import Task
+from pipeline.faults import explain, is_transient
+from pipeline.redact import format_error, redact_text
 
 
 def refuse_unfit_workers(client: Client, run: str, source: StudySource, spec: Mapping[str, Any]) -> None:
-    """Let a worker load a study, and find the modules that its functions import later.
+    """Refuse a cluster with a worker that cannot load a study or lacks a module that its functions import.
 
     Parameters
     ----------
     client : distributed.Client
         Client of the cluster.
     run : str
-        The run, which the workers have.
+        Identifier of the run, which the workers hold.
     source : StudySource
-        The study's code.
+        Code of the study.
     spec : mapping
         Spec of the configured study.
 
     Raises
     ------
     BadInputError
-        If the worker cannot load the study, misses a module that is found here, or has another version of the code.
+        If a worker cannot load the study, lacks a module that this process has, or has another version of the code.
     """
-    flight = Flight(client, run)
-    flight.submit(None, load_study, run, dict(spec), tuple(sorted(imported_modules(source))))
-    (landed,) = flight.wait()
-    if landed.fate is not None:
-        raise BadInputError("a worker ended while it loaded the study; look at its log, or use --cluster threads")
-    problem = landed.result or landed.transient
+    modules = tuple(sorted(imported_modules(source)))
+    problem = _find_problem(client, run, "loaded the study", load_study, run, dict(spec), modules)
     if problem:
         raise BadInputError(problem)
 
 
+def refuse_workers_without_store(client: Client, task: Task) -> None:
+    """Refuse a cluster with a worker that cannot open the store of a task.
+
+    Raises
+    ------
+    ExecutionError
+        If a worker cannot open the store.
+    """
+    problem = _find_problem(client, task.run, "opened the store", open_store, task.run, task.session)
+    if problem:
+        raise ExecutionError(problem)
+
+
+def _find_problem(client: Client, run: str, action: str, function: Callable[..., str], *args: Any) -> str:
+    """Run a function on every worker; return the first problem that it returns, empty without any."""
+    in_flight = TasksInFlight(client, run)
+    for worker in sorted(client.scheduler_info(n_workers=-1)["workers"]) or [None]:
+        # another worker runs the check if this one has left; without workers, an adaptive cluster starts one
+        options = {"workers": [worker], "allow_other_workers": True} if worker else {}
+        in_flight.submit(worker, function, *args, **options)
+    problems = {}
+    while len(in_flight):
+        for result in in_flight.wait():
+            problem = result.value or result.transient
+            if result.status is not None:
+                problem = f"worker {result.payload} ended while it {action}; look at its log, or use --cluster threads"
+            if problem:
+                problems[str(result.payload)] = problem
+    more = f"; the same check fails on {len(problems) - 1} more workers" if len(problems) > 1 else ""
+    return f"{problems[min(problems)]}{more}" if problems else ""
+
+
 @on_worker
 def load_study(run: str, spec: dict[str, Any], modules: tuple[str, ...]) -> str:
-    """Load a study on a worker; return in one line why that is not possible, empty if it is."""
+    """Load a study on a worker; return a one-line problem, empty without any."""
     where = f"worker {get_worker().address}"
     try:
         study = shipped_task(run).source.load().from_spec(spec)
     except Exception as error:
-        text = " ".join(str(error).split())
-        text = text if isinstance(error, BadInputError) else f"{type(error).__name__}: {text}"
-        return f"{where} cannot load the study: {text}; install there all that the study imports"
+        text = redact_text(" ".join(str(error).split())) if isinstance(error, BadInputError) else format_error(error)
+        return f"{where} cannot load the study: {text}; install the packages that the study imports there"
     if sha256(canonical_json(study.spec())) != sha256(canonical_json(spec)):
-        return f"the code of {where} is of a different version; install the same version everywhere"
+        return f"the code on {where} has a different version; install the same version everywhere"
     missing = [name for name in modules if importlib.util.find_spec(name) is None]
     if missing:
-        return f"{where} misses {', '.join(missing)}, which the study imports; install it there"
+        return f"{where} lacks {', '.join(missing)}, which the study imports; install it there"
+    return ""
+
+
+@on_worker
+def open_store(run: str, session: str) -> str:
+    """Open the store of a session on a worker; return a one-line problem, empty without any."""
+    task = shipped_task(run, session)
+    try:
+        task.opened()
+    except (BadInputError, OSError) as error:
+        if is_transient(error):
+            raise
+        where = f"worker {get_worker().address} cannot open the store {task.url}"
+        return f"{where}: {explain(error)}; choose a --store that all workers can open"
     return ""
 
 
 def imported_modules(source: StudySource) -> set[str]:
-    r"""Return the top-level modules that a study's code imports anywhere, as far as this process finds them.
+    r"""Return the top-level modules that the code of a study imports and that this process finds.
 
-    Functions may import when they are called, which loading the study does not show. The text of the study's file is
-    searched, and that of modules in the same folder.
+    The source of the study file and of modules in the same folder is searched, since functions may import modules when
+    they are called.
 
     Examples
     --------
@@ -85,7 +129,7 @@ def imported_modules(source: StudySource) -> set[str]:
     while waiting:
         for name in set(_imports(waiting.pop())) - found:
             if name not in sys.modules and importlib.util.find_spec(name) is None:
-                continue  # an optional import, which fails here, too
+                continue  # an optional import
             found.add(name)
             if folder is not None and (folder / f"{name}.py").is_file():
                 waiting.append(_read(folder / f"{name}.py"))

@@ -1,4 +1,4 @@
-"""Comparison of stored trials with recomputed ones: single trials, and one per method before a store is continued."""
+"""Comparison of stored trials with recomputed ones."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from pipeline.blocks.one_thread import one_thread
 from pipeline.declare.panel import Panel, Setting
 from pipeline.declare.study import Study
 from pipeline.errors import BadInputError
-from pipeline.execution.flight import Flight
+from pipeline.execution.in_flight import TasksInFlight
 from pipeline.execution.shipping import shipped_task
 from pipeline.execution.tasks import on_worker
 from pipeline.stores.store import ResultStore
@@ -21,7 +21,7 @@ from pipeline.stores.store import ResultStore
 
 @dataclass(frozen=True)
 class Rerun:
-    """One trial of one setting, computed again beside what is stored."""
+    """Stored and recomputed outcome of one trial under one setting."""
 
     panel: Panel
     setting: Setting
@@ -30,12 +30,12 @@ class Rerun:
 
     @property
     def is_stored(self) -> bool:
-        """Whether the store holds the trial."""
+        """True if the store holds the trial."""
         return self.stored.status[0] != Status.PENDING
 
     @property
     def differing(self) -> tuple[str, ...]:
-        """The measures that differ in a bit, all if statuses do; what is not per trial counts if the trial is ok."""
+        """Names of measures that differ in any bit, all if statuses differ; measures per cell count for ok trials."""
         if self.computed.status[0] != self.stored.status[0]:
             return tuple(measure.name for measure in self.panel.measures)
         is_ok = self.stored.status[0] == Status.OK
@@ -49,7 +49,7 @@ class Rerun:
 
     @property
     def largest_difference(self) -> str:
-        """How far apart the two are, in words."""
+        """Description of the largest difference."""
         worst = 0.0
         for name, before in self.stored.values.items():
             if before.dtype.kind == "f":
@@ -60,30 +60,30 @@ class Rerun:
 
     @property
     def equal(self) -> bool:
-        """Whether both are the same, bit by bit."""
+        """True if both outcomes are bit-identical."""
         return not self.differing
 
 
 def rerun_trial(store: ResultStore, study: Study, panel_name: str, cell: Mapping[str, Any], trial: int) -> list[Rerun]:
-    """Compute one trial again from its key, under every setting but those that killed or outlasted their worker.
+    """Recompute one trial from its key, under every setting except those under which it was killed or timed out.
 
     Parameters
     ----------
     store : ResultStore
-        Where it is stored.
+        The store.
     study : Study
         The store's study, from `study_of`.
     panel_name : str
-        The panel.
+        Name of the panel.
     cell : mapping
-        The value of every data factor.
+        Value of every data factor.
     trial : int
-        The trial, 0 for the first.
+        Zero-based position of the trial.
 
     Raises
     ------
     BadInputError
-        If there is no such panel, cell or trial.
+        If the panel, cell or trial does not exist.
     """
     panel = study.panel(panel_name)
     names = [factor.name for factor in panel.factors]
@@ -99,33 +99,33 @@ def rerun_trial(store: ResultStore, study: Study, panel_name: str, cell: Mapping
         raise BadInputError(f"trial must be in 0 ... {panel.n_trials - 1}, got {trial}")
     block = Block(panel.name, cells.index(wanted), range(trial, trial + 1))
     stored = [(setting, store.read(panel, block, setting)) for setting in panel.settings()]
-    deadly = (Status.TIMED_OUT, Status.KILLED)
-    safe = [setting for setting, outcome in stored if outcome.status[0] not in deadly]
-    with one_thread():  # as in a worker: the bits of a matrix product depend on it
+    excluded = (Status.TIMED_OUT, Status.KILLED)
+    safe = [setting for setting, outcome in stored if outcome.status[0] not in excluded]
+    with one_thread():  # as on a worker, since the bits of a matrix product depend on the number of threads
         computed = dict(zip([setting.label for setting in safe], evaluate_block(study, block, safe), strict=True))
     return [Rerun(panel, setting, computed.get(setting.label, outcome), outcome) for setting, outcome in stored]
 
 
 def refuse_other_numbers(client: Client, run: str, store: ResultStore, study: Study) -> None:
-    """Let workers recompute one committed trial of each panel and method; refuse to mix numbers that differ.
+    """Refuse a cluster on which a committed trial of any panel and method gives other numbers.
 
     Parameters
     ----------
     client : distributed.Client
-        Client of the cluster that is to go on with the store: another kind of processor may give other bits.
+        Client of the cluster that is to continue the store; another kind of processor may give other bits.
     run : str
-        The run, which the workers have.
+        Identifier of the run, which the workers hold.
     store : ResultStore
         The store.
     study : Study
-        The store's study, as the store configures it.
+        Study of the store, as configured by it.
 
     Raises
     ------
     BadInputError
-        If one differs.
+        If a recomputed trial differs from the stored one.
     """
-    flight = Flight(client, run)
+    in_flight = TasksInFlight(client, run)
     names: list[str] = []
     for panel in study.panels:
         for method in panel.methods:
@@ -136,27 +136,27 @@ def refuse_other_numbers(client: Client, run: str, store: ResultStore, study: St
                 for block in store.committed(panel, setting)
             )
             for block, k in islice(committed, 1):
-                flight.submit(len(names), compare_numbers, run, block, k)
+                in_flight.submit(len(names), compare_numbers, run, block, k)
                 names.append(f"panel {panel.name}, method {method.name}")
     problems = {}
-    while len(flight):
-        for landed in flight.wait():
-            problem = landed.result or landed.transient
-            if landed.fate is not None:
-                problem = f"{names[landed.payload]} ends its worker where the store holds a number"
+    while len(in_flight):
+        for result in in_flight.wait():
+            problem = result.value or result.transient
+            if result.status is not None:
+                problem = f"{names[result.payload]} ends its worker, but the store holds its results"
             if problem:
-                problems[landed.payload] = problem
+                problems[result.payload] = problem
     if problems:
-        more = f"; so do {len(problems) - 1} more methods" if len(problems) > 1 else ""
+        more = f"; the same holds for {len(problems) - 1} more methods" if len(problems) > 1 else ""
         raise BadInputError(
-            f"{problems[min(problems)]}{more}; run with the versions and on the kind of processor that the store "
+            f"{problems[min(problems)]}{more}; use the package versions and kind of processor that the store "
             "records, or choose another --store path"
         )
 
 
 @on_worker
 def compare_numbers(run: str, block: Block, setting: int) -> str:
-    """Recompute one setting on a block on a worker; return in one line how it differs from the store."""
+    """Recompute one setting of a block on a worker; return a one-line description of differences from the store."""
     study, store = shipped_task(run).stored()
     panel = study.panel(block.panel)
     chosen = panel.settings()[setting]
@@ -164,6 +164,6 @@ def compare_numbers(run: str, block: Block, setting: int) -> str:
     if again.equal:
         return ""
     return (
-        f"panel {panel.name}, {chosen.label}, trial {block.trials.start} gives other numbers than the store holds: "
-        f"{again.largest_difference}"
+        f"panel {panel.name}, {chosen.label}, trial {block.trials.start} gives numbers that differ from the stored "
+        f"ones: {again.largest_difference}"
     )

@@ -1,4 +1,4 @@
-"""A study travels to each worker once, with a plugin; its tasks name the run that they belong to."""
+"""Distribution of a study to workers: once per worker, by a plugin; tasks refer to it by their run."""
 
 import threading
 from collections import Counter
@@ -9,30 +9,30 @@ from typing import Any
 
 from distributed import Client, SchedulerPlugin, Worker, WorkerPlugin
 
-from pipeline.execution.flight import ExecutionError
+from pipeline.execution.in_flight import ExecutionError
 from pipeline.execution.work import STOPPED, Task
 
 _tasks: dict[str, Task] = {}
-_holders: Counter[str] = Counter()  # workers of this process that hold a run: several may share a process
+_holders: Counter[str] = Counter()  # number of workers per run in this process
 _lock = threading.Lock()
 
 
 class ShippedTask(WorkerPlugin):
-    """Give each worker the task of a run, those that join later included; take it away at the end of the run."""
+    """Plugin that gives the task of a run to all workers, including later ones, until the run ends."""
 
     def __init__(self, task: Task) -> None:
         self.name = plugin_name(task.run)
         self._task = task
 
     def setup(self, worker: Worker) -> None:
-        """Hold the task in the process of a worker. Nothing is imported yet."""
+        """Register the task in the process of a worker, without any import."""
         with _lock:
             _tasks[self._task.run] = self._task
             _holders[self._task.run] += 1
-            STOPPED.discard(self._task.run)  # an adaptive cluster without workers may have stopped it
+            STOPPED.discard(self._task.run)  # an adaptive cluster that shrank to no workers has stopped it
 
     def teardown(self, worker: Worker) -> None:
-        """Let the task go; a batch of the run that is computed just now ends after its block."""
+        """Remove the task; a running batch ends after its current block."""
         run = self._task.run
         with _lock:
             _holders[run] -= 1
@@ -42,10 +42,11 @@ class ShippedTask(WorkerPlugin):
                 STOPPED.add(run)
 
 
-class OneDeath(SchedulerPlugin):
-    """Let the tasks of a run fail as soon as their worker has ended once, whatever the scheduler allows others.
+class SingleAttempt(SchedulerPlugin):
+    """Plugin that makes tasks of a run fail when their worker ends for the first time.
 
     The driver isolates the trial that ends its worker; each further attempt of the scheduler would end another worker.
+    Tasks of other runs keep the scheduler's number of allowed failures.
     """
 
     def __init__(self, run: str) -> None:
@@ -53,34 +54,34 @@ class OneDeath(SchedulerPlugin):
         self._run = run
 
     def update_graph(self, scheduler: Any, *, tasks: Any, **_: Any) -> None:
-        """Count new tasks of the run as if they had used up all but one of the attempts that are allowed."""
+        """Mark new tasks of the run as having used all but one of their allowed failures."""
         for key in tasks:
             if self._run in str(key) and key in scheduler.tasks:
                 scheduler.tasks[key].suspicious = scheduler.allowed_failures
 
 
 def plugin_name(run: str) -> str:
-    """Return the name of the plugin that ships a run."""
+    """Return the name of the worker plugin of a run."""
     return f"dpstudies-{run}"
 
 
 def shipped_task(run: str, session: str = "") -> Task:
-    """Return the task of a run in the process of a worker, for a session that writes.
+    """Return the task of a run in a worker process, for a writing session.
 
     Raises
     ------
     ExecutionError
-        If the run is over, or was cancelled.
+        If the run has ended or was cancelled.
     """
     try:
         return replace(_tasks[run], session=session)
     except KeyError:
-        raise ExecutionError(f"the run {run} is over, or was cancelled") from None
+        raise ExecutionError(f"the run {run} has ended or was cancelled") from None
 
 
 @contextmanager
 def shipped(client: Client, task: Task, handed_over: bool = False) -> Iterator[None]:
-    """Ship a task to all workers of a cluster, present and future, and take it away in the end.
+    """Distribute a task to all present and future workers of a cluster; remove it at the end.
 
     Parameters
     ----------
@@ -89,13 +90,13 @@ def shipped(client: Client, task: Task, handed_over: bool = False) -> Iterator[N
     task : Task
         The task.
     handed_over : bool
-        True for a run that goes on without this client: unless an error occurs, the task stays with the workers.
+        Whether the run continues without this client: the task then stays on the workers unless an error occurs.
     """
     client.register_plugin(ShippedTask(task))
     stays = False
     try:
         if not handed_over:
-            client.register_plugin(OneDeath(task.run))
+            client.register_plugin(SingleAttempt(task.run))
         yield
         stays = handed_over
     finally:
@@ -107,7 +108,7 @@ def shipped(client: Client, task: Task, handed_over: bool = False) -> Iterator[N
 
 
 def unship(client: Client, run: str) -> None:
-    """Take a run away from the workers, if the scheduler answers."""
+    """Remove a run from the workers, if the scheduler answers."""
     if client.status == "running":
         with suppress(Exception):
             client.unregister_worker_plugin(plugin_name(run))

@@ -1,4 +1,4 @@
-"""The functions that workers run, each named for what the dashboard shows."""
+"""Functions that workers run; the dashboard displays their names."""
 
 import functools
 import threading
@@ -19,20 +19,17 @@ from pipeline.blocks.evaluate import (
 )
 from pipeline.blocks.one_thread import one_thread
 from pipeline.declare.study import Study
-from pipeline.execution.flight import Refusal, TransientError
+from pipeline.execution.in_flight import Refusal, TransientError
 from pipeline.execution.shipping import shipped_task
 from pipeline.execution.work import Receipt, Run, Task, Work, evaluate_work, unpack
 from pipeline.faults import explain, is_transient
 
-WHOLE = -1  # in an announced position: all trials of the block
-DATA = -1  # in an announced position: the simulation, before any setting
+WHOLE = -1  # announced in place of a trial: all trials of the block
+DATA = -1  # announced in place of a setting: the simulation
 
 
 class Gate:
-    """Lock of a worker process that many tasks share, or one task holds alone.
-
-    A task that waits for it alone goes before tasks that would share it.
-    """
+    """Lock of a worker process with shared and exclusive access; exclusive access has priority."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -41,7 +38,7 @@ class Gate:
 
     @contextmanager
     def shared(self) -> Iterator[None]:
-        """Hold the lock together with others."""
+        """Hold the lock with shared access."""
         with self._changed:
             self._changed.wait_for(lambda: not self._is_alone and not self._n_waiting)
             self._n_sharing += 1
@@ -54,7 +51,7 @@ class Gate:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Hold the lock alone: if the process ends now, this task is the reason."""
+        """Hold the lock with exclusive access, so that an end of the process is due to this task."""
         with self._changed:
             self._n_waiting += 1
             self._changed.wait_for(lambda: not self._is_alone and not self._n_sharing)
@@ -72,12 +69,12 @@ _gate = Gate()
 
 
 def on_worker(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Let a task raise transient errors, for Dask to retry it, and return all others as a `Refusal`."""
+    """Let a task raise transient errors, which Dask retries, and return other errors as a `Refusal`."""
 
     @functools.wraps(function)
     def call(*args: Any) -> Any:
         try:
-            with one_thread():  # held for all blocks of the task, which then need not look up libraries one by one
+            with one_thread():  # once per task, since the lookup of libraries is slow
                 return function(*args)
         except Exception as error:
             if is_transient(error):
@@ -102,27 +99,27 @@ def settle(
     session: str,
     work: Work,
     singly: tuple[int, ...],
-    given: Mapping[tuple[int, int], Status],
+    excluded: Mapping[tuple[int, int], Status],
     budget: int | None = BUDGET,
 ) -> list[Receipt]:
-    """Compute and commit work that may end its worker, alone on the worker, announcing each step.
+    """Compute and commit a work item that may end its worker, alone on the worker, and announce each step.
 
     Parameters
     ----------
     run, session : str
-        The run, and the session for which it writes.
+        Identifiers of the run and of the writing session.
     work : Work
-        One block. The announced positions are a setting, or `DATA`, and a trial, or `WHOLE`.
+        Settings of one block. The announced positions are a setting, or `DATA`, and a trial, or `WHOLE`.
     singly : tuple of int
         Settings to compute trial by trial.
-    given : mapping of (int, int) to Status
-        Trials of those settings that are not computed, by setting and trial.
+    excluded : mapping of (int, int) to Status
+        Trials of those settings to store without computation, by setting and trial.
     budget : int, optional
         See `evaluate_block`.
     """
-    task = replace(shipped_task(run, session), announced=False)  # it announces its steps by itself
+    task = replace(shipped_task(run, session), announced=False)  # `_evaluate_apart` announces the steps
     with _gate.alone():
-        return task([work], lambda study, work: _evaluate_apart(task, study, work, singly, given, budget))
+        return task([work], lambda study, work: _evaluate_apart(task, study, work, singly, excluded, budget))
 
 
 @on_worker
@@ -136,7 +133,7 @@ def probe(run: str, session: str, block: Block, setting: int) -> None:
     with _gate.alone():
         for single in _singles(block):
             task.announce(single.trials.start)
-            with suppress(Exception, SystemExit):  # an exception is an outcome: `settle` stores it
+            with suppress(Exception, SystemExit):  # an exception is an outcome, which `settle` stores
                 if setting == DATA:
                     simulate_block(study, single)
                 else:
@@ -148,7 +145,7 @@ def _evaluate_apart(
     study: Study,
     work: Work,
     singly: tuple[int, ...],
-    given: Mapping[tuple[int, int], Status],
+    excluded: Mapping[tuple[int, int], Status],
     budget: int | None,
 ) -> list[Outcome]:
     panel, block = study.panel(work.block.panel), work.block
@@ -166,7 +163,7 @@ def _evaluate_apart(
         found = {}
         for single in _singles(block):
             trial = single.trials.start
-            status = given.get((k, trial))
+            status = excluded.get((k, trial))
             if status is None:
                 task.announce(k, trial)
             found[trial] = evaluate_around(study, single, setting, {} if status is None else {trial: status})

@@ -1,8 +1,8 @@
-"""Number of tasks to keep with the scheduler: enough for all workers that the cluster may grow to, and no more.
+"""Number of tasks to keep on the scheduler: enough for the maximum number of workers, and no more.
 
-An adaptive cluster grows by the work that its scheduler can see. Dask asks for as many threads as finish all tasks of
-the scheduler within a target duration, and counts tasks of unknown duration as half a second. So the queue must hold
-that much work for the largest cluster that the profile allows.
+An adaptive cluster grows with the tasks on its scheduler. Dask requests enough threads to finish them within a target
+duration, and counts tasks of unknown duration as half a second. The queue must therefore hold that much work for the
+largest cluster that the profile allows.
 """
 
 import math
@@ -16,14 +16,14 @@ from pipeline.clusters.profiles import Profile
 from pipeline.clusters.size import most_threads
 
 _ASK_SECONDS = 1.0
-_PER_THREAD = 2  # tasks: one that runs, and one that waits
-_UNKNOWN_SECONDS = 0.5  # Dask's estimate for the duration of a task of which none has returned
-_SPARE = 1.5  # so that tasks that return before the scheduler looks do not stop the growth
+_PER_THREAD = 2  # tasks: one running and one waiting
+_UNKNOWN_SECONDS = 0.5  # Dask's estimate for tasks before the first result
+_SPARE = 1.5  # factor for tasks that finish between two updates of the adaptive cluster
 _SHORTEST_SECONDS = 0.05
 
 
 class Window:
-    """Number of threads of a cluster, and of the tasks that it is given at once.
+    """Number of tasks to keep in flight on a cluster.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ class Window:
     Attributes
     ----------
     n_threads : int
-        Threads of the cluster now, or of the largest cluster that it may grow to.
+        Number of threads of the cluster, or of its maximum size if it is adaptive.
     """
 
     def __init__(self, client: Client, profile: Profile) -> None:
@@ -46,14 +46,14 @@ class Window:
         self._task_seconds: float | None = None
         self.n_threads = 1
 
-    def look(self) -> None:
-        """Ask for the number of threads, once per second at most: workers come and go."""
+    def update(self) -> None:
+        """Update the number of threads, at most once per second."""
         if time.monotonic() - self._asked > _ASK_SECONDS:
             self.n_threads = most_threads(self._profile, self._client)
             self._asked = time.monotonic()
 
     def note_task(self, seconds: float) -> None:
-        """Note how long a task took."""
+        """Record the duration of a task."""
         before = seconds if self._task_seconds is None else self._task_seconds
         self._task_seconds = 0.8 * before + 0.2 * seconds
 

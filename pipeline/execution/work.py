@@ -16,13 +16,14 @@ from pipeline.declare.panel import Panel, Setting
 from pipeline.declare.source import StudySource
 from pipeline.declare.streams import canonical_json, sha256
 from pipeline.declare.study import Study
-from pipeline.execution.flight import ExecutionError
+from pipeline.execution.in_flight import ExecutionError
+from pipeline.redact import redact_text
 from pipeline.stores.commits import Commit, Planned
 from pipeline.stores.regions import positions
 from pipeline.stores.sessions import last_number
 from pipeline.stores.store import ABSENT, STALE, ResultStore
 
-# runs whose tasks end after the block that they compute: a thread cannot be ended from outside
+# runs whose tasks end after their current block: a thread cannot be terminated
 STOPPED: set[str] = set()
 
 
@@ -35,9 +36,9 @@ class Work:
     block : Block
         The block.
     settings : tuple of int
-        The settings, as positions in `Panel.settings`.
+        Positions in `Panel.settings`.
     stale : tuple of int
-        Those of the settings whose status chunk must be removed before they are computed again.
+        Subset of the settings whose status chunk must be removed before they are computed again.
     """
 
     block: Block
@@ -47,16 +48,17 @@ class Work:
 
 @dataclass(frozen=True)
 class Tally:
-    """Trials of one setting of a block by their status.
+    """Number of trials of one setting of a block by status.
 
     Attributes
     ----------
     n_trials : int
-        Trials of the block.
+        Number of trials of the block.
     n_ok, n_failed, n_pending : int
-        Trials that are ok, that failed, and that a budget left untried; the others are not applicable.
+        Number of trials that are ok, that failed, and that stay pending after the budget was used up; the others are
+        not applicable.
     n_positions : int
-        Places of the store that hold the setting: one per value of each method factor that it does not use.
+        Number of places of the store with the setting: one per value of each method factor that it does not use.
     cause : str
         Last line of the error of the first failed trial; empty if none failed.
     """
@@ -71,14 +73,14 @@ class Tally:
 
 @dataclass(frozen=True)
 class Receipt:
-    """Report of a worker on one piece of committed work.
+    """Report of a worker on one committed work item.
 
     Attributes
     ----------
     work : Work
-        The work.
+        The work item.
     seconds : float
-        Time that it took.
+        Time of its computation.
     tallies : tuple of Tally
         One per setting.
     """
@@ -89,32 +91,32 @@ class Receipt:
 
     @property
     def n_done(self) -> int:
-        """Trials that are stored with a final status, counted at every place, as `open_results` shows them."""
+        """Number of trials with a final status, counted at every place, as in `open_results`."""
         return sum((tally.n_trials - tally.n_pending) * tally.n_positions for tally in self.tallies)
 
     @property
     def n_failed(self) -> int:
-        """Trials that are stored as failed, counted at every place."""
+        """Number of failed trials, counted at every place."""
         return sum(tally.n_failed * tally.n_positions for tally in self.tallies)
 
     def without(self, settings: Collection[int]) -> "Receipt":
-        """Return the receipt of the other settings."""
+        """Return the receipt without some settings."""
         kept = [(k, tally) for k, tally in zip(self.work.settings, self.tallies, strict=True) if k not in settings]
         work = replace(self.work, settings=tuple(k for k, _ in kept))
         return Receipt(work, self.seconds, tuple(tally for _, tally in kept))
 
 
 class PendingWork:
-    """Work that a store does not hold yet, or that is to be computed again, made one piece at a time.
+    """Iterable of the work that a store lacks, or that is to be computed again.
 
-    Later panels and cells come first. Iterating again gives the same work.
+    Later panels and cells come first. Repeated iteration yields the same work.
 
     Parameters
     ----------
     study : Study
         The configured study.
     store : ResultStore or None
-        Its store; None for one that was just created, which need not be read.
+        Store of the study; None for a new store, which is not read.
     retry : collection of Status
         Trials with one of these statuses are computed again.
     """
@@ -129,7 +131,7 @@ class PendingWork:
 
     @property
     def n_trials(self) -> int:
-        """Trials over all of it, counted at every place of the store, as `open_results` shows them."""
+        """Number of pending trials, counted at every place of the store, as in `open_results`."""
         total = 0
         for panel, states in self._panels:
             starts = np.arange(0, panel.n_trials, panel.block_trials)
@@ -166,7 +168,7 @@ Run = tuple[str, int, int, tuple[int, ...], tuple[int, ...]]
 
 
 def pack(study: Study, works: Iterable[Work]) -> tuple[Run, ...]:
-    """Return work as runs of consecutive blocks with the same settings: a thousand blocks travel as one tuple."""
+    """Return work as runs of consecutive blocks with the same settings, which keeps tasks small."""
     runs: list[Run] = []
     for work in works:
         panel = study.panel(work.block.panel)
@@ -181,7 +183,7 @@ def pack(study: Study, works: Iterable[Work]) -> tuple[Run, ...]:
 
 
 def unpack(study: Study, runs: Iterable[Run]) -> list[Work]:
-    """Return the work that `pack` was given."""
+    """Return the work items of runs, the inverse of `pack`."""
     works = []
     for name, first, count, *kind in runs:
         panel = study.panel(name)
@@ -197,33 +199,33 @@ Evaluate = Callable[[Study, Work], list[Outcome]]
 
 
 def evaluate_work(study: Study, work: Work, budget: int | None = BUDGET) -> list[Outcome]:
-    """Compute the settings of some work; see `evaluate_block` for the budget."""
+    """Compute the settings of a work item; see `evaluate_block` for the budget."""
     settings = study.panel(work.block.panel).settings()
     return evaluate_block(study, work.block, [settings[k] for k in work.settings], budget)
 
 
 def _all_absent(panel: Panel) -> np.ndarray:
-    """Return what `ResultStore.scan` returns of a panel of which nothing is stored."""
+    """Return the states of an empty panel, as from `ResultStore.scan`."""
     shape = len(panel.cells()), -(-panel.n_trials // panel.block_trials), len(panel.settings())
     return np.full(shape, ABSENT, np.uint8)
 
 
 @dataclass(frozen=True)
 class Task:
-    """Parameters that all tasks of a run share: a worker needs them to compute and commit work.
+    """Parameters that all tasks of a run share, with which a worker computes and commits work.
 
     Attributes
     ----------
     source : StudySource
-        The code.
+        Code of the study.
     url, spec_sha256 : str
-        The store, and the hash of the spec that it must have.
+        URL of the store, and hash of its required spec.
     session : str
-        Identifier of the session that writes; empty before it begins.
+        Identifier of the writing session; empty before it begins.
     run : str
         Identifier of the run.
     announced : bool
-        Whether workers announce each piece of work before they begin it, for a time limit.
+        Whether workers announce each work item before they begin it, as time limits require.
     """
 
     source: StudySource
@@ -234,16 +236,16 @@ class Task:
     announced: bool = False
 
     def opened(self) -> tuple[Study, ResultStore]:
-        """Return the study and the store, as this process holds them; refuse if the two do not fit."""
+        """Return the study and the store, cached per process; raise `ExecutionError` if their specs differ."""
         return _opened(self.source, self.url, self.spec_sha256, self.session)
 
     def stored(self) -> tuple[Study, ResultStore]:
-        """Return the study as the store configures it at present, which may be about to grow, and the store."""
+        """Return the study as currently configured by the store, before any growth, and the store."""
         store = ResultStore.open(self.url)
         return self.source.load().from_spec(store.spec), store
 
     def __call__(self, batch: Sequence[Work], evaluate: Evaluate = evaluate_work) -> list[Receipt]:
-        """Compute a batch of work, and commit all of it at its end; end early if the run was stopped."""
+        """Compute a batch of work and commit it as a whole; end early if the run was stopped."""
         study, store = self.opened()
         receipts = []
         with store.commit([_planned(study, work) for work in batch]) as commit:
@@ -259,22 +261,22 @@ class Task:
         return receipts
 
     def announce(self, *position: int) -> None:
-        """Announce the position in its task that this worker begins now."""
+        """Announce the position in the task at which this worker continues."""
         worker = get_worker()
         message = {"key": worker.get_current_task(), "at": position, "worker": worker.address}
-        # a round trip: code that holds the interpreter's lock would delay a message that is only queued
+        # a round trip, since code that holds the GIL would delay a queued message
         sync(worker.loop, worker.scheduler.log_event, topic=self.run, msg=message)
 
 
 def _planned(study: Study, work: Work) -> Planned:
-    """Return a piece of work as a commit takes it."""
+    """Return a work item in the form that a commit takes."""
     panel = study.panel(work.block.panel)
     settings, stale = ([panel.settings()[k] for k in chosen] for chosen in (work.settings, work.stale))
     return Planned(panel, work.block, settings, stale)
 
 
 def _write(study: Study, commit: Commit, work: Work, outcomes: Sequence[Outcome]) -> None:
-    """Write the outcomes of a piece of work."""
+    """Write the outcomes of a work item."""
     panel = study.panel(work.block.panel)
     for k, outcome in zip(work.settings, outcomes, strict=True):
         commit.write(panel, work.block, panel.settings()[k], outcome)
@@ -289,7 +291,7 @@ def _receipt(study: Study, work: Work, outcomes: Sequence[Outcome], seconds: flo
             int(np.isin(outcome.status, FAILURES).sum()),
             outcome.n_untried,
             count_positions(panel, panel.settings()[k]),
-            (outcome.cause.splitlines() or [""])[-1],
+            redact_text((outcome.cause.splitlines() or [""])[-1]),
         )
         for k, outcome in zip(work.settings, outcomes, strict=True)
     )
@@ -302,7 +304,7 @@ def _opened(source: StudySource, url: str, spec_sha256: str, session: str) -> tu
     study = source.load().from_spec(store.spec)
     if not spec_sha256 == store.attributes["spec_sha256"] == sha256(canonical_json(study.spec())):
         raise ExecutionError(
-            f"the store {url} and the code of worker {get_worker().address} are of different versions; "
-            "install the same version everywhere"
+            f"the store {url} and the code on worker {get_worker().address} have different versions; install the same "
+            "version everywhere"
         )
     return study, store

@@ -7,7 +7,7 @@ import traceback
 import pandas as pd
 import xarray as xr
 
-from pipeline.errors import IncompleteStoreError, StoreAccessError, UnreadableStoreError
+from pipeline.errors import IncompleteStoreError, StoreAccessError, UnreadableStoreError, command
 from pipeline.faults import explain, is_expired, is_transient
 from pipeline.stores.regions import SLAB_CHUNKS, chunk_steps
 from pipeline.stores.store import ResultStore
@@ -68,7 +68,7 @@ def open_complete(store: str | os.PathLike[str]) -> ResultStore:
     opened = ResultStore.open(store)
     if not opened.complete:
         raise IncompleteStoreError(
-            f"the creation of the store {store} was interrupted; finish it with: dpstudies resume {store}"
+            f"the creation of the store {store} was interrupted; finish it with: {command('resume', store)}"
         )
     return opened
 

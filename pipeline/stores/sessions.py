@@ -9,7 +9,6 @@ past its lease cannot write when it resumes.
 
 import json
 import os
-import shlex
 import socket
 import threading
 import time
@@ -21,7 +20,7 @@ from typing import Any
 
 import psutil
 
-from pipeline.errors import BadInputError, BusyStoreError, SessionSupersededError
+from pipeline.errors import BadInputError, BusyStoreError, SessionSupersededError, command
 from pipeline.stores.files import Files, open_files
 from pipeline.stores.locations import SESSIONS
 from pipeline.stores.provenance import now
@@ -42,19 +41,21 @@ class Session:
     id : str
         Identifier of the session, for the workers that write for it.
     files : Files
-        Files of the store, opened for the session.
+        Files of the store that the session may write.
+    record : dict
+        Record of the session, as the store holds it.
     """
 
     def __init__(self, number: int, files: Files, record: Mapping[str, Any]) -> None:
         self.id: str = record["id"]
         self.files = files
         self._number = number
-        self._record = dict(record)
+        self.record = dict(record)
         self._over = threading.Event()
         self._heart = threading.Thread(target=self._beat, name="dpstudies-heartbeat", daemon=True)
 
     @classmethod
-    def begin(cls, url: str, record: Mapping[str, Any], *, detached: bool = False) -> "Session":
+    def begin(cls, url: str, record: Mapping[str, Any]) -> "Session":
         """Begin the next session of a store.
 
         Parameters
@@ -63,8 +64,6 @@ class Session:
             Location of the store, which need not exist yet.
         record : mapping
             JSON values to record.
-        detached : bool
-            True for a session that outlives this process: it has no heartbeat and lasts until `close_detached`.
 
         Raises
         ------
@@ -79,7 +78,7 @@ class Session:
                 number = last_number(reader)
                 if number:
                     _await_end(reader, number)
-                begun = cls._attempt(url, number + 1, {**record, "detached": detached})
+                begun = cls._attempt(url, number + 1, {**record, "detached": False})
                 if begun is not None:
                     break
             else:
@@ -87,8 +86,7 @@ class Session:
         except OSError as error:
             raise BadInputError(f"cannot write to the store {url}: {error.strerror or error}") from error
         begun.files.fence_others()
-        if not detached:
-            begun._heart.start()
+        begun._heart.start()
         return begun
 
     @classmethod
@@ -104,12 +102,12 @@ class Session:
 
     def update(self, fields: Mapping[str, Any]) -> None:
         """Add fields to the record."""
-        self._record |= fields
-        self.files.put(_key(self._number), seal(self._record))
+        self.record |= fields
+        self.files.put(_key(self._number), seal(self.record))
 
     def end(self, fields: Mapping[str, Any] | None = None) -> None:
-        """Release the store and add fields to the record; later calls do nothing."""
-        if "ended" in self._record:
+        """Release the store, with more fields for the record; the first call counts."""
+        if "ended" in self.record:
             return
         self._stop()
         _ENDED.add(self.id)  # also if the record cannot be written, as on a full disk
@@ -121,8 +119,9 @@ class Session:
         finally:
             self.files.end()
 
-    def leave(self) -> None:
-        """Leave a detached session running without this process."""
+    def detach(self) -> None:
+        """Let the session outlive this process: it has no heartbeat any more, and lasts until `close_detached`."""
+        self.update({"detached": True})
         self._stop()
 
     def __enter__(self) -> "Session":
@@ -209,7 +208,7 @@ def _await_end(files: Files, number: int) -> None:
         if record is not None and record.get("detached"):
             raise BusyStoreError(
                 f"the store {files.url} is being written by a submission of {record['started']}; follow it with: "
-                f"dpstudies status {shlex.quote(files.url)}, or end it with: dpstudies cancel {shlex.quote(files.url)}"
+                f"{command('status', files.url)}, or end it with: {command('cancel', files.url)}"
             )
         if state == "running" or files.read(_beat_key(number)) != last:
             raise BusyStoreError(

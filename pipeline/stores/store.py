@@ -26,7 +26,7 @@ from pipeline.blocks.evaluate import Block, Outcome, Status
 from pipeline.declare.panel import Panel, Setting
 from pipeline.declare.streams import canonical_json, sha256
 from pipeline.declare.study import Study
-from pipeline.errors import BadInputError, DamagedChunkError, StoreAccessError, UnreadableStoreError
+from pipeline.errors import BadInputError, DamagedChunkError, StoreAccessError, UnreadableStoreError, command
 from pipeline.faults import explain, is_expired, is_transient
 from pipeline.stores.chunks import Chunks
 from pipeline.stores.commits import Commit, Planned
@@ -157,11 +157,11 @@ class ResultStore:
             if root is None:
                 if is_local(url) and Path(url).exists() and not _is_begun(Path(url)):
                     raise BadInputError(f"{path} holds something that is not a result store; choose another path")
-                raise BadInputError(f"no result store at {path}; run a study with --store {path} first")
+                raise BadInputError(
+                    f"no result store at {path}; run a study with --store {shlex.quote(str(path))} first"
+                )
         if root.problem and root.content != files.read(ROOT) and not damaged:
-            raise UnreadableStoreError(
-                f"{url}: {root.problem}; restore it with: dpstudies verify {shlex.quote(url)} --repair"
-            )
+            raise UnreadableStoreError(f"{url}: {root.problem}; restore it with: {command('verify', url, '--repair')}")
         return cls(files, root)
 
     @classmethod
@@ -354,8 +354,7 @@ class ResultStore:
                 yield
         except DamagedChunkError as error:
             raise UnreadableStoreError(
-                f"a chunk of the store {self.url} is damaged ({error}); find it with: "
-                f"dpstudies verify {shlex.quote(self.url)}"
+                f"a chunk of the store {self.url} is damaged ({error}); find it with: {command('verify', self.url)}"
             ) from error
 
 

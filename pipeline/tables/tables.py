@@ -16,7 +16,7 @@ from distributed.comm import CommClosedError
 
 from pipeline.blocks.one_thread import one_thread
 from pipeline.errors import BadInputError, unknown
-from pipeline.execution.flight import ExecutionError
+from pipeline.execution.in_flight import ExecutionError
 from pipeline.tables.formats import PART_BYTES, Part, TableSource, find_source, read_part
 
 __all__ = ["Client", "Rows", "Table", "open_table", "reduce_rows"]

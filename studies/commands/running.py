@@ -11,7 +11,7 @@ from pipeline.blocks.plan import make_plan
 from pipeline.clusters.cluster import available_cores
 from pipeline.declare.source import find_study
 from pipeline.errors import BadInputError
-from pipeline.execution.flight import ExecutionError
+from pipeline.execution.in_flight import ExecutionError
 from pipeline.stores.store import ResultStore
 from studies import MODULES
 from studies.commands.laboratory import run_all

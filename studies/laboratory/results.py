@@ -9,7 +9,7 @@ from typing import Any
 
 from pipeline import BadInputError, Claim, Finding, Study
 from pipeline.declare.source import find_study
-from pipeline.errors import IncompleteStoreError, UnreadableStoreError
+from pipeline.errors import IncompleteStoreError, UnreadableStoreError, command
 from pipeline.resolve import study_of
 from pipeline.stores.store import ResultStore
 from studies import MODULES, STUDIES
@@ -91,5 +91,5 @@ def load_results(folder: str | os.PathLike[str]) -> tuple[dict[str, StudyResults
         except (BadInputError, IncompleteStoreError, UnreadableStoreError) as error:
             missing[name] = str(error)
     if not results:
-        raise BadInputError(f"{folder} holds no store of a study; run: dpstudies run all --store {folder}")
+        raise BadInputError(f"{folder} holds no store of a study; run: {command('run', 'all', '--store', folder)}")
     return results, missing

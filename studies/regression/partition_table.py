@@ -227,7 +227,7 @@ def release_table(path: str, request: Request, seed: int | None = None, cluster:
     ------
     BadInputError
         If an argument is not allowed, or the table cannot be used.
-    pipeline.execution.flight.ExecutionError
+    pipeline.execution.in_flight.ExecutionError
         If workers die.
     """
     mechanism = request.mechanism()

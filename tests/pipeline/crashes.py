@@ -1,4 +1,4 @@
-"""Crashes of a process that writes to a store in a folder, at any operation on its files."""
+"""Simulated crashes of a process at any of its file operations on a local store."""
 
 import threading
 from collections.abc import Callable
@@ -6,43 +6,43 @@ from typing import Any
 
 from pipeline.stores.local_files import LocalFiles
 
-_HEARTBEAT = "dpstudies-heartbeat"  # its writes depend on the time, and are no operations that are counted
+_HEARTBEAT = "dpstudies-heartbeat"  # its writes depend on time and are not counted
 
 
 class CrashError(Exception):
-    """Stands for the end of the process."""
+    """Simulated end of the process."""
 
 
 def crash() -> None:
-    """Raise `CrashError`, as a process that ends here."""
+    """Raise `CrashError` to simulate the end of the process."""
     raise CrashError
 
 
 def crash_at(patch: Any, number: int, end: Callable[[], None] = crash, once: bool = False) -> list[str]:
-    """Let every operation from one with a number on call `end` in place of its work.
+    """Call `end` in place of every file operation from a given number on.
 
-    Operations are the writes of temporary files, renames, removals of single files, and flushes. A write that ends the
-    process leaves half of its content. Nothing is flushed: the machine goes on.
+    Operations are writes of temporary files, renames, removals of single files, and flushes. An interrupted write
+    leaves half of its content. Unflushed data is not lost, since the machine keeps running.
 
     Parameters
     ----------
     patch : pytest.MonkeyPatch, or an object with its method ``setattr``
         Replaces methods of `LocalFiles`.
     number : int
-        Operations that succeed.
+        Number of operations that succeed.
     end : callable
-        Does not return.
+        Function that does not return.
     once : bool
-        True for an operation that fails while the process goes on.
+        Whether only one operation fails, and the process continues.
 
     Returns
     -------
     list of str
-        Operations that were done; filled as they are.
+        Completed operations; the list is filled during the test.
     """
     done: list[str] = []
     ended: list[str] = []
-    lock = threading.Lock()  # workers may be threads
+    lock = threading.Lock()  # shared by worker threads
     write, rename, remove = LocalFiles.write_temporary, LocalFiles.rename, LocalFiles.remove
 
     def step(name: str, before: Callable[[], Any] = lambda: None) -> None:

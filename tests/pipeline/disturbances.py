@@ -1,4 +1,4 @@
-"""Disturbances of files: slow renames, errors that pass, short leases, and writes that a power loss undoes."""
+"""Disturbances of file operations: slow renames, transient errors, short leases, and writes lost at a power failure."""
 
 import errno
 import json
@@ -18,20 +18,20 @@ from pipeline.stores.local_files import LocalFiles
 def disturb(
     renames_take: float = 0, fails_every: int = 0, lease: float = 0, unsynced: str = "", expires_after: int = 0
 ) -> None:
-    """Disturb this process for the rest of its life.
+    """Disturb this process until it ends.
 
     Parameters
     ----------
     renames_take : float
-        Longest time that a rename takes, in seconds; uniform at random.
+        Maximum delay of a rename in seconds; delays are uniform.
     fails_every : int
-        Every operation on files with a multiple of this number fails once, with ESTALE.
+        Every file operation whose number is a multiple of this fails once with ESTALE.
     lease : float
-        Seconds after which a session without a sign of life is over.
+        Lease of sessions in seconds.
     expires_after : int
-        After so many operations on files all others fail as with an expired credential of an object store.
+        Number of file operations after which all others fail like those of an object store with expired credentials.
     unsynced : str
-        Folder of all processes of a machine, in which renames are noted until one of them flushes; see `lose_power`.
+        Folder shared by all processes, which records renames until a flush; see `lose_power`.
     """
     if unsynced:
         _note_unsynced(Path(unsynced))
@@ -62,17 +62,17 @@ def disturb(
 
 
 def lose_power(unsynced: Path, rng: random.Random) -> int:
-    """Undo an arbitrary part of the renames that no process has flushed; a file whose content was not may be empty.
+    """Undo an arbitrary subset of the renames that were not flushed; files with unflushed content may become empty.
 
     All processes that write must have been killed.
 
     Returns
     -------
     int
-        How many renames were undone or emptied.
+        Number of renames that were undone or emptied.
     """
     n_lost = 0
-    for note in sorted((path for path in unsynced.iterdir() if path.name[0] != "."), reverse=True):  # the last first
+    for note in sorted((path for path in unsynced.iterdir() if path.name[0] != "."), reverse=True):  # latest first
         path, before, is_durable = json.loads(note.read_text())
         note.unlink()
         fate = rng.choice(["lost", "kept", "kept" if is_durable else "empty"])
@@ -100,7 +100,7 @@ def _note_unsynced(folder: Path) -> None:
         before = path.read_bytes().hex() if path.is_file() else None
         note = folder / f".{uuid.uuid4().hex}"
         note.write_text(json.dumps([str(path), before, temporary in durable]))
-        note.rename(folder / f"{time.monotonic_ns():020}-{note.name[1:]}")  # a kill leaves no half of a note
+        note.rename(folder / f"{time.monotonic_ns():020}-{note.name[1:]}")  # atomic, in case the process is killed
         rename(files, temporary, key)
 
     def noted_flush(files, keys):
@@ -108,7 +108,7 @@ def _note_unsynced(folder: Path) -> None:
         flush(files, keys)
         durable.update(contents)
         for note in noted:
-            note.unlink(missing_ok=True)  # another process may have flushed, too
+            note.unlink(missing_ok=True)  # another process may have removed it
 
     def noted_sync(files, path):
         sync(files, path)

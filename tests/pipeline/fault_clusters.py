@@ -1,4 +1,4 @@
-"""Faults of workers on another host: credentials that expire, memory that is full, and modules that are not there."""
+"""Faults of workers on another host: expired credentials, full memory and missing modules."""
 
 import signal
 from pathlib import Path
@@ -17,7 +17,7 @@ def simulate(cell, streams):
 
 
 def an_expired_credential(folder: Path) -> Outcome:
-    """Let the credential of two workers expire in the middle of a run; start others, and resume."""
+    """Let the credentials of two workers expire during a run; start other workers, and resume."""
     study, store = write_study(folder, seconds=0.05), folder / "s.zarr"
     with Machines(folder) as lab:
         near, far = two_hosts(lab)
@@ -32,18 +32,18 @@ def an_expired_credential(folder: Path) -> Outcome:
         for place in places:
             lab.worker(_PORT, _NEAR, *place)
         resume = lab.dpstudies("resume", store, "--cluster", profile, inside=near)
-        promises = {
+        checks = {
             f"exit 3, got {code}": code == 3,
             "says what to do": "renew the credentials in the environment of the workers" in run.message,
             "no traceback": "Traceback" not in run.output,
             "some were committed": kept > 0,
             "resume: exit 0": resume.finish() == 0,
         }
-    return judge("credential of the workers expired", run, store, promises)
+    return judge("credential of the workers expired", run, store, checks)
 
 
 def paused_workers(folder: Path) -> Outcome:
-    """Give two workers less memory than they hold, so that they pause; do what the message says."""
+    """Set the memory limit of two workers below their usage, so that they pause; follow the advice of the message."""
     study, store = write_study(folder), folder / "s.zarr"
     with Machines(folder) as lab:
         near, far = two_hosts(lab)
@@ -52,7 +52,7 @@ def paused_workers(folder: Path) -> Outcome:
         workers = [lab.worker(_PORT, _NEAR, *place, more=("--memory-limit", "60MB")) for place in places]
         profile = write_profile(folder, address=f"tcp://{_NEAR}:{_PORT}")
         run = lab.dpstudies("run", study, "--store", store, "--cluster", profile, inside=near)
-        wait_until(lambda: "every worker has paused" in run.output, "a word about the workers")
+        wait_until(lambda: "every worker is paused" in run.output, "a warning about the workers")
         waits = run.runs
         lab.kill(run, signal.SIGINT)
         code = run.finish()
@@ -60,17 +60,17 @@ def paused_workers(folder: Path) -> Outcome:
             lab.kill(worker)
         lab.worker(_PORT, _NEAR, _FAR, far)
         resume = lab.dpstudies("resume", store, "--cluster", profile, inside=near)
-        promises = {
+        checks = {
             "the run waits": waits,
             "says what to set": "set a larger memory_limit or fewer threads per worker" in run.output,
             f"Ctrl-C: exit 130, got {code}": code == 130,
             "resume: exit 0": resume.finish() == 0,
         }
-    return judge("all workers paused for memory", run, store, promises)
+    return judge("all workers paused for memory", run, store, checks)
 
 
 def a_missing_module(folder: Path) -> Outcome:
-    """Hide a module, which the study imports when it computes, from the disk of the only worker."""
+    """Hide a module that the study imports lazily from the only worker."""
     study, store, helpers = write_study(folder), folder / "s.zarr", folder / "helpers"
     helpers.mkdir()
     (helpers / "only_the_driver_has_it.py").touch()
@@ -84,9 +84,9 @@ def a_missing_module(folder: Path) -> Outcome:
         profile = write_profile(folder, address=f"tcp://{_NEAR}:{_PORT}")
         run = lab.dpstudies("run", study, "--store", store, "--panel", "p", "--cluster", profile, inside=near)
         code = run.finish()
-        promises = {
+        checks = {
             f"exit 2, got {code}": code == 2,
-            "names the module": "misses only_the_driver_has_it" in run.message,
+            "names the module": "lacks only_the_driver_has_it" in run.message,
             "no traceback": "Traceback" not in run.output,
             "nothing is written": not store.exists(),
         }
@@ -94,5 +94,5 @@ def a_missing_module(folder: Path) -> Outcome:
         inside(far, "mnt", "umount", helpers)
         lab.worker(_PORT, _NEAR, _FAR, far)
         again = lab.dpstudies("run", study, "--store", store, "--panel", "p", "--cluster", profile, inside=near)
-        promises["with the module: exit 0"] = again.finish() == 0
-    return judge("a module is missing on the worker", run, store, promises, {}, Part(("p",)))
+        checks["with the module: exit 0"] = again.finish() == 0
+    return judge("a module is missing on the worker", run, store, checks, {}, Part(("p",)))

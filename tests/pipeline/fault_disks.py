@@ -1,4 +1,4 @@
-"""Faults of disks and files: full, read-only, flipped bytes, cut or missing chunks; and stores of another version."""
+"""Faults of disks and files: full or read-only disks, damaged or missing chunks, stores of another version."""
 
 import os
 from pathlib import Path
@@ -10,7 +10,7 @@ from tests.pipeline.helpers import file_stamps
 
 
 def a_full_disk(folder: Path) -> Outcome:
-    """Run on a disk of half a MB, which fills; make it larger, and resume."""
+    """Run on a disk of 0.5 MB until it is full; enlarge it, and resume."""
     study, disk = write_study(folder), folder / "disk"
     disk.mkdir()
     with Machines(folder) as lab:
@@ -21,18 +21,18 @@ def a_full_disk(folder: Path) -> Outcome:
         kept = n_committed(seen)
         inside(host, "mnt", "mount", "-o", "remount,size=50m", disk)
         resume = lab.dpstudies("resume", disk / "s.zarr", inside=host)
-        promises = {
+        checks = {
             "exit 3": code == 3,
             "names the reason": "No space left on device" in run.message,
             "no traceback": "Traceback" not in run.output,
             f"some are committed, got {kept}": 0 < kept < N_TRIALS,
             "resume: exit 0": resume.finish() == 0,
         }
-        return judge("disk full, then made larger", run, seen, promises)
+        return judge("disk full, then made larger", run, seen, checks)
 
 
 def a_read_only_store(folder: Path) -> Outcome:
-    """Run and resume where nothing can be written; then mend it."""
+    """Run and resume on a read-only disk; then make it writable."""
     study, disk = write_study(folder), folder / "disk"
     disk.mkdir()
     with Machines(folder) as lab:
@@ -45,53 +45,53 @@ def a_read_only_store(folder: Path) -> Outcome:
         resume = lab.dpstudies("resume", disk / "s.zarr", inside=host)
         other = lab.dpstudies("run", study, "--store", disk / "other.zarr", inside=host)
         codes = [resume.finish(), other.finish()]
-        promises = {
+        checks = {
             f"exit 2 or 3, got {codes}": all(code in (2, 3) for code in codes),
             "names the reason": "Read-only file system" in resume.message and str(disk) in other.message,
             "no traceback": "Traceback" not in resume.output + other.output,
             "nothing is changed": file_stamps(seen) == before and not seen.with_name("other.zarr").exists(),
         }
         inside(host, "mnt", "mount", "-o", "remount,rw", disk)
-        promises["resume: exit 0"] = lab.dpstudies("resume", disk / "s.zarr", inside=host).finish() == 0
-        return judge("store on a read-only disk", resume, seen, promises)
+        checks["resume: exit 0"] = lab.dpstudies("resume", disk / "s.zarr", inside=host).finish() == 0
+        return judge("store on a read-only disk", resume, seen, checks)
 
 
 def another_version(folder: Path) -> Outcome:
-    """Go on with a store after the study was given another version."""
+    """Continue a store after the version of the study was changed."""
     study, store = write_study(folder), folder / "s.zarr"
     text = study.read_text()
     with Machines(folder) as lab:
         lab.dpstudies("run", study, "--store", store, dies_at=200).finish()
         before = file_stamps(store)
         study.write_text(text.replace("seed=1)", "seed=1, version=2)"))
-        resume = lab.dpstudies("resume", store, "--study", study)  # by itself, it says that the file was edited
+        resume = lab.dpstudies("resume", store, "--study", study)  # without --study, the edited file is refused
         run = lab.dpstudies("run", study, "--store", store)
         codes = [resume.finish(), run.finish()]
-        promises = {
+        checks = {
             f"exit 2, got {codes}": codes == [2, 2],
             "names what changed": "version: stored 1, now 2" in resume.message,
             "nothing is changed": file_stamps(store) == before,
         }
         study.write_text(text)
-        promises["resume: exit 0"] = lab.dpstudies("resume", store).finish() == 0
-    return judge("store of another version of the study", resume, store, promises)
+        checks["resume: exit 0"] = lab.dpstudies("resume", store).finish() == 0
+    return judge("store of another version of the study", resume, store, checks)
 
 
 def flip(chunk: Path) -> None:
-    """Flip one bit in the middle."""
+    """Flip one bit in the middle of a file."""
     data = bytearray(chunk.read_bytes())
     data[len(data) // 2] ^= 1
     chunk.write_bytes(data)
 
 
 def cut(chunk: Path) -> None:
-    """Cut the end off."""
+    """Truncate a file."""
     os.truncate(chunk, chunk.stat().st_size // 2)
 
 
 def _damaged(folder: Path, fault: str, harm) -> Outcome:
-    """Damage a chunk of every kind, each of another block; ask for the status; verify; repair; resume; verify."""
-    study, store = write_study(folder, faults={(3, "b", 6): "raise"}), folder / "s.zarr"
+    """Damage a chunk of every kind in different blocks; query the status, verify, repair, resume and verify again."""
+    study, store = write_study(folder, failing={(3, "b", 6): "raise"}), folder / "s.zarr"
     chunks = {
         "p/x": "p/x/c/1/0/2",
         "p/square": "p/square/c/2/1",
@@ -116,15 +116,15 @@ def _damaged(folder: Path, fault: str, harm) -> Outcome:
                 line.startswith(f"{name[0]}, ") and f": {name[2:]} is " in line for line in verify.output.splitlines()
             )
             for name in chunks
-            if harm is not Path.unlink or "status" not in name  # what has no status is pending, and is counted so
+            if harm is not Path.unlink or "status" not in name  # trials without a status count as pending
         }
-    promises = {
+    checks = {
         **named,
         f"verify 3, repair 3, resume 1, verify 0; got {codes}": codes == [3, 3, 1, 0],
         "verify without repair changes nothing": is_same,
         f"status: exit 3, got {code}": code == 3,
     }
-    return judge(fault, verify, store, promises, {("p", 3, "b", 6): Status.FAILED, ("q", 3, "b", 6): Status.FAILED})
+    return judge(fault, verify, store, checks, {("p", 3, "b", 6): Status.FAILED, ("q", 3, "b", 6): Status.FAILED})
 
 
 def a_flipped_bit(folder: Path) -> Outcome:
@@ -133,7 +133,7 @@ def a_flipped_bit(folder: Path) -> Outcome:
 
 
 def a_cut_chunk(folder: Path) -> Outcome:
-    """Cut the end off chunks."""
+    """Truncate chunks."""
     return _damaged(folder, "5 chunks cut off", cut)
 
 
@@ -155,9 +155,9 @@ def a_damaged_coordinate(folder: Path) -> Outcome:
         is_same = file_stamps(store) == before
         steps = (("verify", "--sample", "0", "--repair"), ("resume",), ("verify",))
         codes += [lab.dpstudies(command, store, *options).finish() for command, *options in steps]
-    promises = {
+    checks = {
         "names both": "p: n is damaged: " in verify.output and "q: trial is damaged: " in verify.output,
         f"verify 3, repair 0, resume 0, verify 0; got {codes}": codes == [3, 0, 0, 0],
         "verify without repair changes nothing": is_same,
     }
-    return judge("coordinates: a bit flipped, a chunk removed", verify, store, promises)
+    return judge("coordinates: a bit flipped, a chunk removed", verify, store, checks)

@@ -1,7 +1,7 @@
 """Real processes for tests of faults: commands, schedulers and workers, each stopped by its process id.
 
-They are forked from a server that has imported all they need, so that one starts in a fraction of a second. Where the
-test is root, they may live in namespaces of their own: networks to cut, and disks that fill.
+They are forked from a server with all imports, so that they start in a fraction of a second. With root privileges they
+can run in separate namespaces, with networks that can be cut and disks that can fill.
 """
 
 import ctypes
@@ -24,18 +24,18 @@ import yaml
 from tests.pipeline.crashes import crash_at
 from tests.pipeline.disturbances import disturb
 
-PATIENCE = 300.0  # seconds; for a machine that is busy with other things
+PATIENCE = 300.0  # seconds, for a busy machine
 _CONTEXT = multiprocessing.get_context("forkserver")
 _IMPORTS = ["studies.cli", "dask.__main__", "distributed.cli.dask_scheduler", "distributed.cli.dask_worker"]
 _NAMESPACES = {"net": 0x40000000, "mnt": 0x00020000}
 
 
 class NotPossibleError(RuntimeError):
-    """A fault that cannot be made here, such as one that takes rights."""
+    """Fault that cannot be injected on this machine, for example without privileges."""
 
 
 def wait_until(condition: Callable[[], Any], what: str, seconds: float = PATIENCE) -> Any:
-    """Wait for something to become true, and return it."""
+    """Wait for a condition to become true, and return its value."""
     deadline = time.monotonic() + seconds
     while not (found := condition()):
         if time.monotonic() > deadline:
@@ -45,7 +45,7 @@ def wait_until(condition: Callable[[], Any], what: str, seconds: float = PATIENC
 
 
 class Program:
-    """A process that was started, and what it printed."""
+    """Started process and its output."""
 
     def __init__(self, process: Any, log: Path) -> None:
         self.process, self.pid, self.log = process, process.pid, log
@@ -59,29 +59,29 @@ class Program:
 
     @property
     def runs(self) -> bool:
-        """Whether it has not ended."""
+        """True until the process has ended."""
         return self.process.exitcode is None
 
     @property
     def output(self) -> str:
-        """All that it printed."""
+        """Complete output of the process."""
         return self.log.read_text(errors="replace")
 
     @property
     def message(self) -> str:
-        """What the command said to its user as it ended."""
+        """Last messages of the command."""
         lines = self.output.strip().splitlines() or [""]
         errors = [line.removeprefix("dpstudies: ") for line in lines if line.startswith("dpstudies: ")]
         return " / ".join(errors) or lines[-1]
 
 
 class Machines:
-    """The processes of one scenario. Use with ``with``: leaving it ends all of them and what they started.
+    """Processes of one scenario; a context manager that ends them and their children.
 
     Parameters
     ----------
     folder : Path
-        Where they run, and print to files.
+        Working folder of the processes, with their logs.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -117,11 +117,10 @@ class Machines:
         dies_at: int | None = None,
         disturbed: Mapping[str, Any] | None = None,
     ) -> Program:
-        """Start ``dpstudies`` or ``dask``, with settings of Dask, perhaps inside the namespaces of another process.
+        """Start ``dpstudies`` or ``dask`` with settings of Dask, optionally inside the namespaces of another process.
 
-        It may kill itself at an operation on the files of a store, given by its number: in the middle of the write of a
-        temporary file, or in place of a rename, a removal or a flush. Its files may be disturbed: see
-        `tests.pipeline.disturbances.disturb`.
+        With `dies_at`, it kills itself at the file operation of that number: during the write of a temporary file, or
+        in place of a rename, removal or flush. For `disturbed`, see `tests.pipeline.disturbances.disturb`.
         """
         _CONTEXT.set_forkserver_preload([__name__, *_IMPORTS])
         log = self.folder / f"{len(self._programs)}-{main}.log"
@@ -150,16 +149,16 @@ class Machines:
         more: Iterable[str] = (),
         **options: Any,
     ) -> Program:
-        """Start a worker of one thread, without a nanny: `Machines` is who starts another when one dies."""
+        """Start a worker with one thread and without a nanny; `Machines` replaces workers that end."""
         words = ["worker", f"tcp://{scheduler}:{port}", "--host", host or scheduler, "--nthreads", "1", "--no-nanny"]
         words += ["--dashboard-address", "127.0.0.1:0", *more]
         return self.start("dask", words, {}, inside, **options)
 
     def kill(self, program: Program, number: int = signal.SIGKILL) -> None:
-        """Send a signal to a process; what it has started is left to itself until the end of the scenario."""
+        """Send a signal to a process; its children continue until the end of the scenario."""
         if number == signal.SIGKILL:
             self._remember(program.pid)
-        with suppress(ProcessLookupError):  # it may have come to its end this moment
+        with suppress(ProcessLookupError):  # it may just have ended
             os.kill(program.pid, number)
         if number == signal.SIGKILL:
             program.process.join(10)
@@ -209,7 +208,7 @@ def two_hosts(lab: Machines, *kinds: str) -> tuple[int, int]:
 
 
 def free_port() -> int:
-    """Return a port that nobody listens at."""
+    """Return an unused port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
@@ -230,7 +229,7 @@ def _run_main(
     dies_at: int | None,
     disturbed: Mapping[str, Any] | None,
 ) -> None:
-    """Become a command: what its console script does, with the output in a file."""
+    """Run the console script of a command in this process, with the output in a file."""
     for stream in (1, 2):
         os.dup2(os.open(log, os.O_WRONLY | os.O_APPEND), stream)
     os.chdir(Path(log).parent)
@@ -241,7 +240,7 @@ def _run_main(
                 raise OSError(ctypes.get_errno(), f"cannot enter the namespace {kind}")
     os.chdir(Path(log).parent)
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
-    # workers of a local cluster are forked from a server of their own, as quickly as these processes
+    # workers of a local cluster are forked from a server, as quickly as these processes
     scratch = {"temporary-directory": str(Path(log).parent / "scratch")}
     dask.config.set({"distributed.worker.multiprocessing-method": "forkserver", **scratch, **settings})
     if dies_at is not None:

@@ -1,4 +1,4 @@
-"""Faults, tried on real processes: each scenario runs a small study through one, and compares the store bit by bit."""
+"""Fault scenarios with real processes; each runs a small study and compares its store bit by bit."""
 
 import os
 import random
@@ -17,7 +17,7 @@ from tests.pipeline.fault_study import N_TRIALS, Outcome, judge, n_committed, wr
 
 
 def take_busy(folder: Path, but: int = 0) -> int:
-    """Wait for a process that is in the middle of a block, and return its id."""
+    """Wait for a process that is computing a block, and return its id."""
 
     def look() -> int:
         found = [int(mark.name) for mark in (folder / "busy").iterdir() if int(mark.name) != but]
@@ -28,7 +28,7 @@ def take_busy(folder: Path, but: int = 0) -> int:
 
 
 def kill_busy(folder: Path) -> int:
-    """Kill a process in the middle of a block, and return its id."""
+    """Kill a process that is computing a block, and return its id."""
     pid = take_busy(folder)
     os.kill(pid, signal.SIGKILL)
     (folder / "busy" / str(pid)).unlink(missing_ok=True)
@@ -36,7 +36,7 @@ def kill_busy(folder: Path) -> int:
 
 
 def started(lab: Machines, n_workers: int = 2, **settings: object) -> tuple[int, str]:
-    """Start a scheduler and workers, and return its port and the profile for it."""
+    """Start a scheduler and workers; return its port and profile."""
     port = free_port()
     lab.scheduler(port, **settings)
     for _ in range(n_workers):
@@ -45,9 +45,9 @@ def started(lab: Machines, n_workers: int = 2, **settings: object) -> tuple[int,
 
 
 def workers_are_killed(folder: Path) -> Outcome:
-    """Kill workers in the middle of a block, six times; a supervisor starts others.
+    """Kill workers during blocks, six times; a supervisor restarts them.
 
-    A trial that meets three kills in a row counts as the reason for them, so the kills leave time to commit it.
+    A trial with three consecutive kills would get the status killed, so the kills leave time to commit it.
     """
     study, store = write_study(folder, seconds=0.06), folder / "s.zarr"
     with Machines(folder) as lab:
@@ -64,7 +64,7 @@ def workers_are_killed(folder: Path) -> Outcome:
 
 
 def the_scheduler_is_killed(folder: Path) -> Outcome:
-    """Kill the scheduler; start it again at the same port, with new workers, and resume."""
+    """Kill the scheduler; restart it at the same port with new workers, and resume."""
     study, store = write_study(folder, seconds=0.06), folder / "s.zarr"
     with Machines(folder) as lab:
         port = free_port()
@@ -81,14 +81,16 @@ def the_scheduler_is_killed(folder: Path) -> Outcome:
         for _ in workers_end:
             lab.worker(port)
         resume = lab.dpstudies("resume", store, "--cluster", profile)
-        promises = {
+        checks = {
             "exit 3": code == 3,
-            "says what to do": run.message.startswith("the scheduler was lost; start it again, then resume / "),
+            "says what to do": run.message.startswith(
+                "the connection to the scheduler was lost; restart the scheduler, then resume / "
+            ),
             "no traceback": "Traceback" not in run.output,
             "some are left": kept < N_TRIALS,
             "resume: exit 0": resume.finish() == 0,
         }
-    return judge("scheduler killed and started again", run, store, promises)
+    return judge("scheduler killed and started again", run, store, checks)
 
 
 def the_driver_is_killed(folder: Path) -> Outcome:
@@ -105,16 +107,16 @@ def the_driver_is_killed(folder: Path) -> Outcome:
             seen.append(n_committed(store))
         resume = lab.dpstudies("resume", store, "--cluster", profile)
         code = resume.finish()
-    promises = {
+    checks = {
         "killed amid the run": seen[-1] < N_TRIALS and seen == sorted(seen),
         "resume: exit 0": code == 0,
         "driver killed": run.process.exitcode == -signal.SIGKILL,
     }
-    return judge("driver killed 3 times", resume, store, promises)
+    return judge("driver killed 3 times", resume, store, checks)
 
 
 def a_worker_is_stopped(folder: Path) -> Outcome:
-    """Stop a worker for longer than the scheduler waits for a sign of life, and let it go on."""
+    """Suspend a worker for longer than the scheduler's timeout, and continue it."""
     study, store = write_study(folder, seconds=0.1), folder / "s.zarr"
     with Machines(folder) as lab:
         _, profile = started(lab, **{"worker-ttl": "3s"})
@@ -131,7 +133,7 @@ def a_worker_is_stopped(folder: Path) -> Outcome:
 
 
 def a_worker_is_cut_off(folder: Path) -> Outcome:
-    """Cut the network of a worker on a host of its own, for longer than the scheduler waits, and mend it."""
+    """Cut the network of a worker on a separate host for longer than the scheduler's timeout, and restore it."""
     study, store = write_study(folder, seconds=0.1), folder / "s.zarr"
     with Machines(folder) as lab:
         near, far = two_hosts(lab)
@@ -148,12 +150,12 @@ def a_worker_is_cut_off(folder: Path) -> Outcome:
         inside(near, "net", "ip", "link", "set", "near", "up")
         amid = run.runs and n_committed(store) > n_before
         code = run.finish()
-    promises = {"exit 0": code == 0, "the others went on": amid}
-    return judge("worker's network cut for 7 s and mended", run, store, promises)
+    checks = {"exit 0": code == 0, "the others went on": amid}
+    return judge("worker's network cut for 7 s and restored", run, store, checks)
 
 
 def two_drivers(folder: Path) -> Outcome:
-    """Start two drivers on one store at the same time, and a third amid their work; one session writes at a time."""
+    """Start two drivers on one store at the same time, and a third later; one session writes at a time."""
     study, store = write_study(folder, seconds=0.2), folder / "s.zarr"
     with Machines(folder) as lab:
         runs = [lab.dpstudies("run", study, "--store", store) for _ in range(2)]
@@ -163,18 +165,18 @@ def two_drivers(folder: Path) -> Outcome:
     refused = [run for run in runs if run.process.exitcode == 2]
     sessions = ResultStore.open(store).sessions
     busy = "is being written by another session"
-    promises = {
+    checks = {
         f"exit 0, or refused with exit 2, got {codes}": set(codes) == {0, 2},
         "the one that came amid the work is refused": codes[2] == 2,
         "refused in one line": all(busy in run.output and len(run.output.splitlines()) == 1 for run in refused),
         "refused only for a live session": len(sessions) == codes.count(0)
         and all(one["ended"] <= other["started"] for one, other in pairwise(sessions)),
     }
-    return judge("3 drivers on one store, 2 of which create it", runs[2], store, promises)
+    return judge("3 drivers on one store, 2 of which create it", runs[2], store, checks)
 
 
 def an_extension_is_killed(folder: Path) -> Outcome:
-    """Kill `extend` at random operations on files, in the middle of writes and between operations, and repeat it."""
+    """Kill `extend` at random file operations, during and between writes, and repeat it."""
     study, store = write_study(folder), folder / "s.zarr"
     moments = random.Random(15)
     with Machines(folder) as lab:
@@ -187,12 +189,12 @@ def an_extension_is_killed(folder: Path) -> Outcome:
         last = lab.dpstudies(*words)
         codes.append(last.finish())
         codes.append(lab.dpstudies("extend", store, "--trials", "10").finish())
-    promises = {f"8 killed, then exit 0; got {codes}": codes == [0, *[-signal.SIGKILL] * 8, 0, 0]}
-    return judge(f"extend killed at its file operations {kills}", last, store, promises)
+    checks = {f"8 killed, then exit 0; got {codes}": codes == [0, *[-signal.SIGKILL] * 8, 0, 0]}
+    return judge(f"extend killed at its file operations {kills}", last, store, checks)
 
 
 def a_submission(folder: Path) -> Outcome:
-    """Submit, and kill two workers when the client is gone."""
+    """Submit a study, and kill two workers after the client has ended."""
     study, store = write_study(folder, seconds=0.06), folder / "s.zarr"
     with Machines(folder) as lab:
         port, profile = started(lab)
@@ -203,12 +205,12 @@ def a_submission(folder: Path) -> Outcome:
             lab.worker(port)
         wait_until(lambda: n_committed(store) == N_TRIALS, "the end of the work")
         again = lab.dpstudies("resume", store)
-        promises = {
+        checks = {
             "exit 0": code == 0,
             "most is done without the client": n_before < N_TRIALS / 2,
             "nothing is left": again.finish() == 0,
         }
-    return judge("client gone after submit, then 2 workers killed", submit, store, promises)
+    return judge("client gone after submit, then 2 workers killed", submit, store, checks)
 
 
 SCENARIOS: dict[str, Callable[[Path], Outcome]] = {

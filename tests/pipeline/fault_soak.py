@@ -1,4 +1,4 @@
-"""A study that is run to its end through many faults, drawn at random."""
+"""Soak test: a study runs to its end despite many random faults."""
 
 import os
 import random
@@ -13,7 +13,7 @@ from tests.pipeline.fault_processes import Machines, Program, free_port, wait_un
 from tests.pipeline.fault_sessions import BUSY
 from tests.pipeline.fault_study import N_CELLS, WHOLE, Outcome, judge, n_committed, write_study
 
-# how often: a lost scheduler takes its driver ten seconds to believe
+# frequencies; a driver takes ten seconds to detect a lost scheduler
 _WEIGHTS = {
     "worker killed": 30,
     "driver killed": 25,
@@ -23,11 +23,11 @@ _WEIGHTS = {
     "power lost": 15,
     "scheduler killed": 2,
 }
-_FAILS_EVERY = 20  # operations on files, in workers and drivers
+_FAILS_EVERY = 20  # file operations, in workers and drivers
 
 
 class _Laboratory:
-    """A cluster, a driver, and what befalls them."""
+    """Cluster and driver with random faults."""
 
     def __init__(self, lab: Machines, rng: random.Random) -> None:
         self.lab, self.rng, self.store = lab, rng, lab.folder / "s.zarr"
@@ -37,7 +37,7 @@ class _Laboratory:
         self.unsynced, self.trials = lab.folder / "unsynced", 4
         self.workers = [self._worker() for _ in range(2)]
         self.driver = self._dpstudies("run", self.study, "--store", self.store, "--trials", self.trials)
-        self.promises: dict[str, bool] = {}
+        self.checks: dict[str, bool] = {}
         self.n_lost = 0
 
     def _worker(self) -> Program:
@@ -48,9 +48,9 @@ class _Laboratory:
         return self.lab.dpstudies(*words, "--cluster", self.profile, disturbed=disturbed)
 
     def make_whole(self) -> None:
-        """Start again what is gone."""
+        """Restart ended processes."""
         if not self.scheduler.runs:
-            for worker in self.workers:  # most end by themselves; one that had not yet met the scheduler waits for it
+            for worker in self.workers:  # most end by themselves, except those that never connected
                 if worker.runs:
                     self.lab.kill(worker)
             self.scheduler = self.lab.scheduler(self.port)
@@ -59,7 +59,7 @@ class _Laboratory:
             self.driver = self._dpstudies("resume", self.store)
 
     def suffer(self, fault: str) -> None:
-        """Make a fault at a random moment."""
+        """Inject a fault at a random moment."""
         if fault == "chunks damaged" or not self.driver.runs:
             return self._damage()
         time.sleep(self.rng.uniform(0, 0.6))
@@ -83,21 +83,21 @@ class _Laboratory:
             code = self.driver.finish()
             said = self.driver.message
             early = code == 2 and ("no scheduler answers" in said or "no worker has joined" in said)
-            self.promises[f"a lost scheduler is told, got exit {code}: {said}"] = code in (0, 3) or early
+            self.checks[f"a lost scheduler is reported, got exit {code}: {said}"] = code in (0, 3) or early
         return None
 
     def _extend(self) -> None:
-        """Extend the store beside its driver, which is refused, and again when the driver has ended."""
+        """Extend the store during the run, which is refused, and again after the driver has ended."""
         more = min(self.trials + 1, WHOLE.trials)
         beside = self._dpstudies("extend", self.store, "--trials", more)
         code = beside.finish()
         is_told = (code == 2 and BUSY in beside.message) or (code == 0 and not self.driver.runs)
-        self.promises[f"a second session is refused, got exit {code}: {beside.message}"] = is_told
+        self.checks[f"a second session is refused, got exit {code}: {beside.message}"] = is_told
         self.lab.kill(self.driver)
         self.driver, self.trials = self._dpstudies("extend", self.store, "--trials", more), more
 
     def _damage(self) -> None:
-        """Damage up to twelve chunks when nobody computes, and let them be found."""
+        """Damage up to twelve chunks between runs, then verify."""
         if self.driver.runs:
             self.lab.kill(self.driver)
         chunks = [
@@ -109,25 +109,25 @@ class _Laboratory:
         if n_exists := len(chunks):
             words = ("verify", self.store, "--sample", "0")
             codes = [self.lab.dpstudies(*words, *options).finish() for options in ((), ("--repair",))]
-            self.promises[f"damage of {n_exists} chunks is exit 3, with a repair, too; got {codes}"] = codes == [3, 3]
+            self.checks[f"damage of {n_exists} chunks is exit 3, with a repair, too; got {codes}"] = codes == [3, 3]
 
 
 def soak(folder: Path, n_faults: int, seed: int) -> Outcome:
-    """Run a study to its end through faults.
+    """Run a study to its end despite faults.
 
     Parameters
     ----------
     folder : Path
-        Where.
+        Folder of the store and logs.
     n_faults : int
-        How many.
+        Number of faults.
     seed : int
-        What decides the faults and their moments.
+        Seed of the faults and their times.
 
     Returns
     -------
     Outcome
-        Of the last command: a verification that computes every block again.
+        Outcome of the last command, a verification that recomputes every block.
     """
     rng, counts = random.Random(seed), dict.fromkeys(_WEIGHTS, 0)
     with Machines(folder) as lab:
@@ -146,10 +146,10 @@ def soak(folder: Path, n_faults: int, seed: int) -> Outcome:
         laboratory.driver = laboratory._dpstudies("extend", laboratory.store, "--trials", WHOLE.trials)
         code = laboratory.driver.finish()
         last = lab.dpstudies("verify", laboratory.store, "--all")
-        promises = laboratory.promises | {
+        checks = laboratory.checks | {
             f"extend: exit 0, got {code}": code == 0,
             "verify: exit 0": last.finish() == 0,
         }
     faults = ", ".join(f"{n} x {fault}" for fault, n in counts.items() if n)
     faults += f"; {laboratory.n_lost} writes lost with the power, every {_FAILS_EVERY}th operation on files failed once"
-    return judge(f"{n_faults} faults at random, seed {seed}: {faults}", last, laboratory.store, promises)
+    return judge(f"{n_faults} faults at random, seed {seed}: {faults}", last, laboratory.store, checks)

@@ -1,4 +1,4 @@
-"""A study to be disturbed: its file, its numbers when nobody disturbs it, and what a fault has made of them."""
+"""Study for tests of faults: its file, its undisturbed results, and comparisons with them."""
 
 import tempfile
 from collections.abc import Mapping
@@ -17,13 +17,13 @@ from tests.pipeline.helpers import compute_into, read_arrays
 METHODS = ("a", "b")
 N_CELLS = {"p": 8, "q": 4}
 N_TRIALS = sum(N_CELLS.values()) * len(METHODS) * 10
-Faults = Mapping[tuple[int, str, int], str]
+FailingTrials = Mapping[tuple[int, str, int], str]
 Failed = Mapping[tuple[str, int, str, int], Status]
 
 
 @dataclass(frozen=True)
 class Part:
-    """What of the study is run: panels, the first cells of each, and trials."""
+    """Part of the study to run: panels, number of first cells, and trials."""
 
     panels: tuple[str, ...] = tuple(N_CELLS)
     n_cells: int | None = None
@@ -31,7 +31,7 @@ class Part:
 
     @property
     def words(self) -> list[str]:
-        """Say it to the command."""
+        """Return the arguments of the command."""
         cells = [] if self.n_cells is None else ["--set", "n=" + ",".join(map(str, range(self.n_cells)))]
         return [*(word for panel in self.panels for word in ("--panel", panel)), *cells, "--trials", str(self.trials)]
 
@@ -49,14 +49,14 @@ import numpy as np
 
 from pipeline import Factor, Measure, Method, Panel, Study
 
-SECONDS, FAULTS, BUSY = 0.0, {}, ""
+SECONDS, FAILING, BUSY = 0.0, {}, ""
 
 
 def misbehave(how):
     if how == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     elif how == "memory":
-        held = [np.ones(2**21) for _ in range(256)]  # 4 GB, in pieces of 16 MB
+        held = [np.ones(2**21) for _ in range(256)]  # 4 GB in arrays of 16 MB
         time.sleep(5)
     elif how == "raise":
         raise ArithmeticError("no number")
@@ -66,12 +66,12 @@ def misbehave(how):
         while True:
             pass
     elif how == "lock":
-        re.match("(a+)+$", "a" * 64 + "b")  # one call that never ends, and never lets another thread run
+        re.match("(a+)+$", "a" * 64 + "b")  # one call that does not end and holds the GIL
 
 
 def meet(n, name, trials):
     for trial in trials:
-        misbehave(FAULTS.get((n, name, trial), ""))
+        misbehave(FAILING.get((n, name, trial), ""))
 
 
 def simulate(cell, streams):
@@ -84,7 +84,7 @@ def evaluate(name):
         n, uniforms = data
         mark = Path(BUSY, str(os.getpid()))
         if BUSY:
-            mark.touch()  # whoever kills workers finds one that is in the middle of a block
+            mark.touch()  # marks a worker that is computing a block
         meet(n, name, streams.trials)
         time.sleep(SECONDS)
         if BUSY:
@@ -111,22 +111,22 @@ STUDY = Study("disturbed", "Disturbed", "To be disturbed.", (panel("p", 8), pane
 """
 
 
-def write_study(folder: Path, seconds: float = 0.0, faults: Faults | None = None) -> Path:
-    """Write the study's file, and return it.
+def write_study(folder: Path, seconds: float = 0.0, failing: FailingTrials | None = None) -> Path:
+    """Write the study file, and return its path.
 
     Parameters
     ----------
     folder : Path
-        Where. Its folder ``busy`` will hold a file for each process that is in the middle of a block.
+        Folder of the file; its subfolder ``busy`` will contain a file per process that is computing a block.
     seconds : float
-        How long a method takes on a block.
-    faults : mapping
-        Cell (both panels), method or ``simulate``, and trial of what misbehaves, and how.
+        Duration of a method on a block.
+    failing : mapping
+        Kind of failure by cell (of both panels), method or ``simulate``, and trial.
     """
     (folder / "busy").mkdir(exist_ok=True)
-    head = f"SECONDS, FAULTS, BUSY = {seconds}, {dict(faults or {})}, {str(folder / 'busy')!r}"
+    head = f"SECONDS, FAILING, BUSY = {seconds}, {dict(failing or {})}, {str(folder / 'busy')!r}"
     path = folder / "disturbed.py"
-    text = _FILE.replace('SECONDS, FAULTS, BUSY = 0.0, {}, ""', head)
+    text = _FILE.replace('SECONDS, FAILING, BUSY = 0.0, {}, ""', head)
     assert text != _FILE
     path.write_text(text)
     return path
@@ -134,7 +134,7 @@ def write_study(folder: Path, seconds: float = 0.0, faults: Faults | None = None
 
 @lru_cache
 def undisturbed(part: Part = WHOLE) -> dict[str, np.ndarray]:
-    """Return every array of a store that nobody disturbed, by its path."""
+    """Return all arrays of an undisturbed store, by path."""
     values = {} if part.n_cells is None else {"n": range(part.n_cells)}
     with tempfile.TemporaryDirectory() as folder:
         study = find_study(str(write_study(Path(folder))), {}).load()
@@ -150,14 +150,14 @@ def unequal(store: Path, failed: Failed, part: Part = WHOLE) -> str:
     store : Path
         The store.
     failed : mapping
-        Panel, cell, method and trial of what must have failed, and how. All others must be as in `undisturbed`.
+        Expected failure status by panel, cell, method and trial; all other trials must equal `undisturbed`.
     part : Part
-        What was run.
+        Part of the study that was run.
 
     Returns
     -------
     str
-        The arrays that differ in a bit, empty if none does.
+        Names of arrays that are not bit-identical; empty if all are.
     """
     wanted = {name: values.copy() for name, values in undisturbed(part).items()}
     for (panel, n, method, trial), status in failed.items():
@@ -169,7 +169,7 @@ def unequal(store: Path, failed: Failed, part: Part = WHOLE) -> str:
     found = read_arrays(store)
     if found.keys() != wanted.keys():
         return "arrays: " + ", ".join(sorted(found.keys() ^ wanted.keys()))
-    for name in [name for name in found if name.endswith("/error")]:  # the words are for people: whether there are any
+    for name in [name for name in found if name.endswith("/error")]:  # only the presence of an error is compared
         wanted[name] = np.isin(wanted[name.replace("error", "status")], FAILURES)
         found[name] = found[name] != ""
     return ", ".join(name for name in found if not _same_bits(found[name], wanted[name]))
@@ -177,18 +177,18 @@ def unequal(store: Path, failed: Failed, part: Part = WHOLE) -> str:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a fault led to.
+    """Outcome of a fault.
 
     Attributes
     ----------
     fault : str
-        What was done.
+        Description of the fault.
     seen : str
-        Exit code and message of the command that met it.
+        Exit code and message of the affected command.
     state : str
-        What the store holds in the end, and what is not as it must be.
+        Final state of the store, or the violated requirements.
     right : bool
-        Whether every trial is committed with the right bits, or its failure is stored, and the user was told the truth.
+        Whether all requirements hold: trials have the right bits or a stored failure, and messages are correct.
     """
 
     fault: str
@@ -201,16 +201,16 @@ def judge(
     fault: str,
     met: Program,
     store: Path,
-    promises: Mapping[str, bool],
+    checks: Mapping[str, bool],
     failed: Failed | None = None,
     part: Part = WHOLE,
 ) -> Outcome:
-    """Compare the final store with an undisturbed one, and name the promises that were not kept."""
+    """Compare the final store with an undisturbed one, and list violated requirements."""
     differing = unequal(store, failed or {}, part)
     n_cells = sum(part.n_cells or N_CELLS[panel] for panel in part.panels)
     n_trials = n_cells * len(METHODS) * part.trials
     n_failed = len(failed or {})
-    wrong = [f"not so: {text}" for text, kept in promises.items() if not kept]
+    wrong = [f"violated: {text}" for text, kept in checks.items() if not kept]
     wrong += [f"differs: {differing}"] if differing else []
     state = f"{n_trials - n_failed} of {n_trials} trials ok, bit by bit"
     if n_failed:
@@ -226,7 +226,7 @@ def _same_bits(one: np.ndarray, other: np.ndarray) -> bool:
 
 
 def n_committed(store: Path) -> int:
-    """How many trials of a store are committed, 0 where there is no store yet."""
+    """Return the number of committed trials of a store; 0 without a store."""
     if not (store / "zarr.json").exists():
         return 0
     root = zarr.open_group(store, mode="r")

@@ -1,76 +1,82 @@
-"""Trials that end their worker, or never end: found among many, and stored for what they are."""
+"""Faults of trials that end their worker or do not end; they are isolated and stored with their status."""
 
 from pathlib import Path
 
 from pipeline.blocks.evaluate import Status
 from tests.pipeline.fault_processes import Machines, write_profile
-from tests.pipeline.fault_study import METHODS, Failed, Faults, Outcome, Part, judge, write_study
+from tests.pipeline.fault_study import METHODS, Failed, FailingTrials, Outcome, Part, judge, write_study
 
 
-def _isolate(
-    folder: Path, fault: str, faults: Faults, failed: Failed, trials: int = 4, limit: float | None = None
+def _run_failing_trials(
+    folder: Path, fault: str, failing: FailingTrials, failed: Failed, trials: int = 4, limit: float | None = None
 ) -> Outcome:
-    """Run two cells on two worker processes; some trials fail and must be found."""
-    study, store, part = write_study(folder, faults=faults), folder / "s.zarr", Part(("p",), 2, trials)
+    """Run two cells on two worker processes, and compare the statuses of failing trials."""
+    study, store, part = write_study(folder, failing=failing), folder / "s.zarr", Part(("p",), 2, trials)
     arguments = {"n_workers": 2, "threads_per_worker": 1, "memory_limit": "1GB"}
     profile = write_profile(folder, **{"module": "distributed", "class": "LocalCluster"}, kwargs=arguments)
     words = ["run", study, "--store", store, "--cluster", profile, *part.words]
     with Machines(folder) as lab:
         run = lab.dpstudies(*words, *(() if limit is None else ("--time-limit", limit)))
         code = run.finish()
-    promises = {"exit 1": code == 1, "no traceback": "Traceback" not in run.output}
-    return judge(fault, run, store, promises, failed, part)
+    checks = {"exit 1": code == 1, "no traceback": "Traceback" not in run.output}
+    return judge(fault, run, store, checks, failed, part)
 
 
 def a_trial_that_kills(folder: Path) -> Outcome:
     """Let one of eight trials kill its worker under one method."""
-    return _isolate(folder, "a trial kills its worker", {(1, "a", 2): "kill"}, {("p", 1, "a", 2): Status.KILLED})
+    return _run_failing_trials(
+        folder, "a trial kills its worker", {(1, "a", 2): "kill"}, {("p", 1, "a", 2): Status.KILLED}
+    )
 
 
 def a_simulation_that_kills(folder: Path) -> Outcome:
-    """Let one of eight trials kill its worker while its data are simulated: no method can have them."""
+    """Let one of eight trials kill its worker during its simulation, which all methods need."""
     failed = {("p", 1, method, 2): Status.KILLED for method in METHODS}
-    return _isolate(folder, "a trial's simulation kills its worker", {(1, "simulate", 2): "kill"}, failed)
+    return _run_failing_trials(folder, "a trial's simulation kills its worker", {(1, "simulate", 2): "kill"}, failed)
 
 
 def all_trials_kill(folder: Path) -> Outcome:
     """Let every trial of a cell kill its worker under one method."""
-    faults = {(1, "a", trial): "kill" for trial in range(4)}
+    failing = {(1, "a", trial): "kill" for trial in range(4)}
     failed = {("p", 1, "a", trial): Status.KILLED for trial in range(4)}
-    return _isolate(folder, "all trials of a cell kill their worker", faults, failed)
+    return _run_failing_trials(folder, "all trials of a cell kill their worker", failing, failed)
 
 
 def out_of_memory(folder: Path) -> Outcome:
-    """Let one trial take more memory than its worker may have: the nanny kills the worker."""
+    """Let one trial exceed the memory limit of its worker, which the nanny then kills."""
     failed = {("p", 1, "b", 0): Status.KILLED}
-    return _isolate(folder, "a trial takes 4 GB, its worker may have 1", {(1, "b", 0): "memory"}, failed, trials=1)
+    return _run_failing_trials(
+        folder, "a trial takes 4 GB, its worker may have 1", {(1, "b", 0): "memory"}, failed, trials=1
+    )
 
 
 def _hang(folder: Path, fault: str, how: str, trials: int) -> Outcome:
     failed = {("p", 1, "a", trials - 1): Status.TIMED_OUT}
-    return _isolate(folder, f"{fault} for ever, time limit 2 s", {(1, "a", trials - 1): how}, failed, trials, limit=2)
+    return _run_failing_trials(
+        folder, f"{fault} for ever, time limit 2 s", {(1, "a", trials - 1): how}, failed, trials, limit=2
+    )
 
 
 def a_trial_that_sleeps(folder: Path) -> Outcome:
-    """Let one of eight trials wait for ever."""
+    """Let one of eight trials sleep indefinitely."""
     return _hang(folder, "a trial sleeps", "sleep", trials=4)
 
 
 def a_trial_that_loops(folder: Path) -> Outcome:
-    """Let a trial compute for ever, in Python."""
+    """Let a trial loop indefinitely in Python."""
     return _hang(folder, "a trial loops", "loop", trials=1)
 
 
 def a_trial_that_holds_the_lock(folder: Path) -> Outcome:
-    """Let a trial compute for ever in one call that holds the interpreter's lock."""
+    """Let a trial hang in one call that holds the GIL."""
     return _hang(folder, "a trial holds the interpreter's lock", "lock", trials=1)
 
 
 def a_time_limit_for_threads(folder: Path) -> Outcome:
-    """Ask for a time limit where no process can be ended."""
+    """Request a time limit on threads, which cannot be terminated."""
     study, store = write_study(folder), folder / "s.zarr"
     with Machines(folder) as lab:
         run = lab.dpstudies("run", study, "--store", store, "--time-limit", 2)
-        promises = {"exit 2": run.finish() == 2, "nothing is written": not store.exists()}
-        promises["then, without it: exit 0"] = lab.dpstudies("run", study, "--store", store).finish() == 0
-    return judge("time limit with threads", run, store, promises)
+        checks = {"exit 2": run.finish() == 2, "nothing is written": not store.exists()}
+        checks["then, without it: exit 0"] = lab.dpstudies("run", study, "--store", store).finish() == 0
+    return judge("time limit with threads", run, store, checks)

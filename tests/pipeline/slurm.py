@@ -1,6 +1,6 @@
-"""A real Slurm on this machine, in a folder of its own: munge, controller and node, on loopback only.
+"""Real Slurm on this machine in a separate folder: munge, controller and node, on loopback only.
 
-Needs Debian's packages ``slurm-wlm`` and ``munge``, and root, as which jobs run; no system service, no system file.
+Requires Debian's packages ``slurm-wlm`` and ``munge``, and root; no system service or file is used.
 """
 
 import os
@@ -50,7 +50,7 @@ PartitionName=main Nodes={host} Default=YES MaxTime=INFINITE State=UP
 
 
 def missing() -> str:
-    """Return what this machine lacks for a Slurm; empty if it can have one."""
+    """Return the programs that Slurm lacks on this machine; empty if it can be started."""
     absent = [program for program in PROGRAMS if shutil.which(program, path=_PATH) is None]
     if absent:
         return f"{', '.join(absent)} not installed: apt-get install slurm-wlm munge"
@@ -59,7 +59,7 @@ def missing() -> str:
 
 @contextmanager
 def running(folder: Path, megabytes: int = 2048) -> Iterator[dict[str, str]]:
-    """Start a Slurm with one node; yield the environment in which its commands find it; end it by its process ids."""
+    """Start a Slurm with one node; yield the environment of its commands; stop it by its process ids."""
     host = socket.gethostname().partition(".")[0]
     controller_port, node_port = _free_ports(2)
     for name in ("state", "spool", "munge"):

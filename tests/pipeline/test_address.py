@@ -1,4 +1,4 @@
-"""Threads, processes, and a scheduler started by hand give identical arrays, for a study with numba kernels."""
+"""Threads, processes and a separate scheduler give identical arrays for a study with numba kernels."""
 
 import os
 import signal
@@ -26,7 +26,7 @@ VALUES = {"n": [60, 400], "mechanism": ["smooth", "smooth-exact", "laplace", "ge
 
 @contextmanager
 def _started(*commands: list[str], folder: Path) -> Iterator[None]:
-    """Start commands; stop each by the process id that started it."""
+    """Start commands; stop each by its process id."""
     processes = []
     try:
         for command in commands:
@@ -92,7 +92,7 @@ def test_equal_to_threads(stores, profile, panel):
 
 
 def test_another_seed_is_not_equal(stores, tmp_path):
-    """The comparison above can fail."""
+    """Negative control: the comparison above can fail."""
     pipeline.run(STUDIES["hellinger-accuracy"], tmp_path / "s.zarr", trials=300, panels=["k2"], values=VALUES, seed=1)
     one, other = (xr.open_zarr(path, group="k2").load() for path in (stores["threads"], tmp_path / "s.zarr"))
     assert not np.array_equal(one.hellinger.values, other.hellinger.values)

@@ -1,4 +1,4 @@
-"""A cluster that was started is quiet, local, and gone at the end."""
+"""Started clusters are quiet and local, and are stopped at the end."""
 
 import importlib.util
 import os
@@ -26,7 +26,7 @@ from pipeline.errors import BadInputError
 SHIPPED = Path(__file__).parents[2] / "cluster.yaml"
 
 
-# What is started
+# Arguments and job scripts
 
 BATCH = {
     "slurm": ["#SBATCH -t 01:00:00", "#SBATCH --mem=15G", "#SBATCH --cpus-per-task=8"],
@@ -38,7 +38,7 @@ BATCH = {
 
 @pytest.mark.parametrize("name", BATCH)
 def test_job_scripts(name):
-    """What a queue would get from a shipped profile, without one."""
+    """Job scripts of shipped profiles are checked without a batch system."""
     shipped = load_profile(f"{SHIPPED}:{name}")
     profile = replace(shipped, env={"TOY_SETTING": "two words", "TOY_TOKEN": "hush"})
     lines = launch_document(profile).splitlines()
@@ -50,14 +50,14 @@ def test_job_scripts(name):
     assert command[command.index("--nworkers") + 1] == "8"
     assert lines[-1].endswith(" --dashboard-address 127.0.0.1:0 --lifetime 55m --lifetime-stagger 4m")
     assert "tcp://SCHEDULER:PORT" in command
-    assert "hush" not in "".join(lines)  # a screen is no place for secrets ...
-    assert "export TOY_TOKEN=hush" in make_launch(profile).kwargs["job_script_prologue"]  # ... and the job gets it
+    assert "hush" not in "".join(lines)  # the preview hides secrets
+    assert "export TOY_TOKEN=hush" in make_launch(profile).kwargs["job_script_prologue"]  # the job receives them
     assert not listening()
 
 
-def test_job_script_keeps_what_the_user_has_configured():
-    """A site's own ``jobqueue.yaml`` counts where the profile is silent, and the profile where it is not."""
-    import dask_jobqueue  # noqa: F401  its defaults are there once it is imported
+def test_job_script_keeps_the_jobqueue_configuration():
+    """Values of ``jobqueue.yaml`` apply where the profile gives none."""
+    import dask_jobqueue  # noqa: F401  the import sets its defaults
 
     site = {
         "jobqueue.slurm.job-script-prologue": ["module load python"],
@@ -88,8 +88,8 @@ def test_kubernetes_resource():
     assert {"name": "OMP_NUM_THREADS", "value": "1"} in container["env"]
 
 
-def test_dashboards_of_machines_far_away_are_their_own_affair():
-    """On loopback, unless the profile says otherwise."""
+def test_dashboards_of_remote_machines_listen_on_loopback():
+    """The default is loopback."""
     ssh = make_launch(Profile("a", class_name="SSHCluster", kwargs={"hosts": ["h", "h"]}))
     for options in ("scheduler_options", "worker_options"):
         assert ssh.kwargs[options] == {"dashboard_address": "127.0.0.1:0"}
@@ -106,12 +106,12 @@ def test_dashboards_of_machines_far_away_are_their_own_affair():
         ("asyncssh", "distributed", "SSHCluster"),
     ],
 )
-def test_a_package_that_is_not_installed(monkeypatch, package, module, class_name):
+def test_missing_package_is_reported(monkeypatch, package, module, class_name):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     for loaded in [name for name in sys.modules if name.split(".")[0] == package]:
         monkeypatch.delitem(sys.modules, loaded)
     if package != "asyncssh":
-        monkeypatch.setitem(sys.modules, package, None)  # as the import system marks what there is not
+        monkeypatch.setitem(sys.modules, package, None)  # as the import system marks missing modules
     with pytest.raises(BadInputError, match=r"pip install 'dpstudies\[cluster\]'") as caught:
         make_launch(Profile("a", module, class_name))
     assert "\n" not in str(caught.value)
@@ -129,13 +129,13 @@ def test_a_package_that_is_not_installed(monkeypatch, package, module, class_nam
             Profile("a", "dask_kubernetes.operator", "KubeCluster", kwargs={"imag": "i"}),
         ),
         (
-            "env must stand beside kwargs",
+            "env must be next to kwargs",
             Profile("a", "dask_kubernetes.operator", "KubeCluster", kwargs={"env": {"X": "1"}}),
         ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_arguments_that_are_no_such(message, profile):
+def test_unknown_arguments_are_refused(message, profile):
     with pytest.raises(BadInputError) as caught:
         launch_document(profile)
     assert message in str(caught.value)
@@ -146,19 +146,19 @@ def test_arguments_that_are_no_such(message, profile):
 
 
 def listening():
-    """Addresses at which this process and its children listen."""
+    """Return the addresses at which this process and its children listen."""
     me = psutil.Process()
     connections = [c for process in (me, *me.children(recursive=True)) for c in process.net_connections(kind="inet")]
     return {connection.laddr.ip for connection in connections if connection.status == psutil.CONN_LISTEN}
 
 
 def blas_threads():
-    """How many threads each BLAS of this process uses."""
+    """Return the number of threads of each BLAS library of this process."""
     return [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
 
 
 def set_blas_threads(number):
-    """Set the number as if it were the machine's default: by a thread that ends, since a live one would own it."""
+    """Set the number like the machine's default, in a thread that ends and so does not own the limit."""
     other = threading.Thread(target=threadpool_limits, args=(number,))
     other.start()
     other.join()
@@ -202,8 +202,8 @@ print(blas_threads())
 
 
 @pytest.mark.parametrize("first", ["the pipeline first", "the user first"])
-def test_one_blas_thread_whatever_the_user_has_set(first):
-    """The limit holds in a program that sets one of its own, which is there again afterwards; whoever set one first."""
+def test_one_blas_thread_with_any_limit_of_the_user(first):
+    """The limit holds in a program that sets its own limit, before or after, and that limit is restored."""
     command = [sys.executable, "-c", SETS_LIMITS, first]
     completed = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     before, inside, after = completed.stdout.split()
@@ -211,8 +211,8 @@ def test_one_blas_thread_whatever_the_user_has_set(first):
     assert after == before
 
 
-def test_what_listens_everywhere_is_seen():
-    """The negative control: what a cluster does unless it is told otherwise."""
+def test_listening_on_all_interfaces_is_detected():
+    """Negative control: the default of Dask."""
     with LocalCluster(processes=False, n_workers=1, dashboard_address=":0") as cluster, Client(cluster):
         assert not listening() <= {"127.0.0.1", "::1"}
 
@@ -235,12 +235,12 @@ def test_processes_listen_on_the_loopback_interface_with_one_thread_each():
 
 
 class OtherCluster(LocalCluster):
-    """A class of which nothing is known here."""
+    """Cluster class without special treatment."""
 
 
 @pytest.mark.slow
-def test_the_environment_of_a_class_that_cannot_set_one():
-    """By a plugin, which also reaches workers that come later."""
+def test_environment_of_other_classes_is_set_by_a_plugin():
+    """A plugin sets it, also on later workers."""
     kwargs = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": None, "silence_logs": 50}
     kwargs["worker_dashboard_address"] = "127.0.0.1:0"
     profile = Profile("a", OtherCluster.__module__, "OtherCluster", kwargs=kwargs, env={"TOY_SETTING": "x"})
@@ -254,7 +254,7 @@ def test_the_environment_of_a_class_that_cannot_set_one():
     assert "TOY_SETTING" not in os.environ
 
 
-def test_the_environment_of_threads_is_the_process_s_and_restored():
+def test_environment_of_threads_is_restored():
     with connect(replace(THREADS, env={"TOY_SETTING": "x", "HOME": "/elsewhere"})) as client:
         assert client.submit(os.environ.get, "TOY_SETTING").result() == "x"
         assert os.environ["HOME"] == "/elsewhere"
@@ -265,14 +265,14 @@ def test_the_environment_of_threads_is_the_process_s_and_restored():
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("default:no worker has joined")  # on a busy machine
-def test_an_adaptive_cluster_may_begin_without_workers():
+def test_adaptive_cluster_starts_without_workers():
     profile = Profile("a", kwargs={"n_workers": 0}, adapt={"minimum": 0, "maximum": 1}, wait=30)
     with connect(profile) as client:
         assert client.submit(os.getpid).result() != os.getpid()
 
 
 def test_no_worker_joins(monkeypatch):
-    """A message soon, and an error when the waiting time is over; both say what to do."""
+    """A warning comes first, an error after the waiting time; both give advice."""
     monkeypatch.setattr(pipeline.clusters.cluster, "_SILENT_SECONDS", 0.2)
     options = {"dashboard_address": None, "silence_logs": 50}
     with LocalCluster(processes=False, n_workers=0, protocol="tcp://", **options) as cluster:
@@ -280,7 +280,7 @@ def test_no_worker_joins(monkeypatch):
         hint = f"start one with: dask worker {cluster.scheduler_address}"
         with (
             pytest.warns(UserWarning, match=rf"no worker has joined .* after 0\.2 s; waiting up to 0\.5 s.*{hint}"),
-            pytest.raises(BadInputError, match=rf"of profile a \(waited 0\.5 s\): {hint}, or let it wait longer"),
+            pytest.raises(BadInputError, match=rf"of profile a \(waited 0\.5 s\): {hint}, or increase wait"),
         ):
             connect(profile).__enter__()
 
@@ -295,13 +295,13 @@ def test_no_worker_joins(monkeypatch):
         ("remote_python", "ssh"),
     ],
 )
-def test_what_to_do_about_a_cluster_without_workers(hint, profile):
+def test_advice_about_clusters_without_workers(hint, profile):
     assert hint in pipeline.clusters.cluster._hint(load_profile(f"{SHIPPED}:{profile}"))
 
 
 class RigidCluster(LocalCluster):
     def scale(self, n):
-        if n:  # it can be stopped
+        if n:  # zero workers are allowed, to stop it
             raise ValueError("no room")
 
 
@@ -315,17 +315,17 @@ def test_a_cluster_that_cannot_be_scaled_is_stopped():
 class StuckCluster(RigidCluster):
     def close(self, timeout=None):
         super().close(timeout)
-        raise TimeoutError("join timed out")  # as from Dask's event loop, once in twenty times on a busy machine
+        raise TimeoutError("join timed out")  # as sometimes from Dask's event loop on a busy machine
 
 
-def test_a_cluster_that_cannot_be_closed_does_not_hide_why():
+def test_failed_close_does_not_hide_the_first_error():
     bad = replace(THREADS, module=StuckCluster.__module__, class_name="StuckCluster", scale=2)
     with pytest.raises(BadInputError, match="did not start: ValueError: no room"):
         connect(bad).__enter__()
 
 
 def test_profile_values_are_not_changed():
-    """A profile may be used twice."""
+    """A profile can be used twice."""
     profile = Profile("a", kwargs={"processes": False, "n_workers": 1, "scheduler_kwargs": {}})
     with connect(profile):
         pass
@@ -334,7 +334,7 @@ def test_profile_values_are_not_changed():
 
 def test_no_scheduler_answers(monkeypatch):
     monkeypatch.setattr(pipeline.clusters.cluster, "_CONNECT_SECONDS", 1)
-    with socket.socket() as taken:  # bound, and nobody accepts
+    with socket.socket() as taken:  # bound, but not listening
         taken.bind(("127.0.0.1", 0))
         address = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
         started = time.monotonic()
@@ -368,7 +368,7 @@ def test_no_scheduler_answers(monkeypatch):
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_cluster_that_cannot_be_had(monkeypatch, message, profile):
+def test_unusable_clusters_are_refused(monkeypatch, message, profile):
     monkeypatch.setattr(pipeline.clusters.cluster, "_CONNECT_SECONDS", 1)
     with pytest.raises(BadInputError) as caught:
         connect(profile).__enter__()

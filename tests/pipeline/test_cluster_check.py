@@ -1,4 +1,4 @@
-"""Workers with other code, without the store's folder, or of an older version are found out; good ones are not."""
+"""The check finds workers with other code, without the store's folder, or of an older version, and passes others."""
 
 import importlib.metadata
 import os
@@ -86,7 +86,7 @@ def dask_processes(folder, *environments):
 
 
 def changed_copy(folder):
-    """Copy our packages, and change a comment in one of them."""
+    """Copy our packages, with a changed comment in one of them."""
     for package in OWN_PACKAGES:
         shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__", "*.gz", "*.npz"))
     with open(folder / "mechanisms" / "__init__.py", "a") as file:
@@ -97,7 +97,7 @@ def changed_copy(folder):
 # Code
 
 
-def test_hashes_see_a_line_and_a_file(tmp_path, monkeypatch):
+def test_hashes_change_with_lines_and_files(tmp_path, monkeypatch):
     package = tmp_path / "some_package"
     package.mkdir()
     (package / "__init__.py").write_text("x = 1\n")
@@ -109,7 +109,7 @@ def test_hashes_see_a_line_and_a_file(tmp_path, monkeypatch):
 
     hashes = [found()]
     (package / "data.csv").write_text("2\n")
-    assert found() == hashes[0]  # sources only
+    assert found() == hashes[0]  # other files do not count
     (package / "__init__.py").write_text("x = 2\n")
     hashes.append(found())
     (package / "more.py").write_text("")
@@ -120,8 +120,8 @@ def test_hashes_see_a_line_and_a_file(tmp_path, monkeypatch):
     assert hash_sources(("no_such_package",)) == {"no_such_package": ""}
 
 
-def test_a_worker_with_other_code(command, tmp_path):
-    """Of three workers one has a line more, and one an older version; the third is well."""
+def test_worker_with_other_code_is_found(command, tmp_path):
+    """Of three workers, one has an additional line, one an older version, and one the same code."""
     older = tmp_path / "older"
     (older / "dpstudies-0.0.9.dist-info").mkdir(parents=True)
     (older / "dpstudies-0.0.9.dist-info/METADATA").write_text(
@@ -142,8 +142,8 @@ def test_a_worker_with_other_code(command, tmp_path):
     assert not (tmp_path / "s.zarr").exists()
 
 
-def test_a_worker_without_our_packages(tmp_path):
-    """It can be checked, though not used."""
+def test_worker_without_our_packages_is_found(tmp_path):
+    """The check works, but a run is refused."""
     (tmp_path / "none" / "pipeline").mkdir(parents=True)
     (tmp_path / "none" / "pipeline" / "__init__.py").write_text("")
     with dask_processes(tmp_path, {"PYTHONPATH": f"{tmp_path / 'none'}{os.pathsep}{ROOT}"}) as address:
@@ -155,7 +155,7 @@ def test_a_worker_without_our_packages(tmp_path):
     assert "\n" not in str(caught.value)
 
 
-# Clusters of several machines, on one
+# Clusters of several machines, simulated on one
 
 SSH_SERVER = """
 import asyncio, asyncssh
@@ -209,7 +209,7 @@ def test_workers_by_ssh(tmp_path):
 
 
 def test_workers_from_a_queue(command, monkeypatch, tmp_path):
-    """A queue that runs a job at once; the exports of the job script reach the workers."""
+    """The queue runs a job at once; workers receive the exports of the job script."""
     programs = {
         "sbatch": 'cp "$1" "$0.job"; setsid bash "$0.job" >"$0.log" 2>&1 & echo "Submitted batch job $!"',
         "scancel": 'kill -- "-$1"',
@@ -231,11 +231,11 @@ def test_workers_from_a_queue(command, monkeypatch, tmp_path):
             assert environment.items() >= {**ONE_THREAD, "TOY": "a b"}.items()
 
 
-# The store's place
+# Location of the store
 
 
 @pytest.mark.parametrize(("existing", "profile"), [(True, PROCESSES), (False, THREADS)])
-def test_a_shared_folder_is_left_as_it_was(tmp_path, existing, profile):
+def test_check_leaves_a_shared_folder_unchanged(tmp_path, existing, profile):
     store = tmp_path / "s.zarr"
     if existing:
         store.mkdir()
@@ -247,20 +247,20 @@ def test_a_shared_folder_is_left_as_it_was(tmp_path, existing, profile):
     assert list(tmp_path.rglob("*")) == ([store] if existing else [])
 
 
-def test_a_place_that_is_not_shared(monkeypatch):
-    """Memory is a file system that each process has for itself; a store cannot be there, a probe can."""
+def test_location_that_is_not_shared_is_found(monkeypatch):
+    """The memory file system is private to each process; it can hold probes, but no store."""
     monkeypatch.setattr("pipeline.clusters.check.normalise_location", str)
     with reach(PROCESSES) as client:
         for worker in check_workers(client, "memory://folder/s.zarr"):
             assert worker.faults == (
-                "does not see what this process writes to memory://folder: the folder is not shared",
+                "does not see the files of this process in memory://folder: the folder is not shared",
             )
     with reach(THREADS) as client:
         assert check_workers(client, "memory://folder/s.zarr")[0].faults == ()
 
 
-def test_a_worker_that_writes_elsewhere(tmp_path):
-    """It reads a copy of the folder, and what it writes stays there."""
+def test_worker_with_a_copy_of_the_folder_is_found(tmp_path):
+    """The worker reads and writes a copy of the folder."""
     mirror = tmp_path / "mirror"
     shared = tmp_path / "shared"
     shared.mkdir()
@@ -272,11 +272,11 @@ def test_a_worker_that_writes_elsewhere(tmp_path):
             return {workers[0]: function(*moved)}
 
     faults = _store_faults(Client(), str(shared / "s.zarr"), ["w"])
-    assert faults == {"w": f"what it writes to {shared} is not seen here: the folder is not shared"}
+    assert faults == {"w": f"its files in {shared} are not visible to this process: the folder is not shared"}
     assert list(shared.iterdir()) == []
 
 
-def test_a_place_that_this_process_cannot_write_to():
+def test_location_without_write_access_is_refused():
     with (
         reach(THREADS) as client,
         pytest.raises(BadInputError, match=r"this process cannot write to /proc: .*; choose another --store") as caught,
@@ -357,7 +357,7 @@ def test_bad_profiles_exit_with_2(command, monkeypatch, tmp_path, message, conte
     assert err.strip().splitlines()[-1].startswith("dpstudies: ")
 
 
-def test_secrets_are_not_shown():
+def test_secrets_are_hidden():
     profile = Profile(
         "a",
         class_name="SSHCluster",

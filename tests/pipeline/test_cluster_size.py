@@ -1,4 +1,4 @@
-"""The size of a cluster bounds the queue: workers requested, and threads that it may grow to."""
+"""Requested workers and maximum threads of clusters, which bound the queue."""
 
 import time
 from dataclasses import replace
@@ -16,7 +16,7 @@ SHIPPED = Path(__file__).parents[2] / "cluster.yaml"
 
 
 def client_of(*threads, plan=()):
-    """Return the parts of a client that sizes read: threads per worker, and the plan of its cluster."""
+    """Return a fake client with threads per worker and the plan of its cluster."""
     return SimpleNamespace(
         nthreads=lambda: {f"w{k}": n for k, n in enumerate(threads)}, cluster=SimpleNamespace(plan=plan)
     )
@@ -32,19 +32,19 @@ def client_of(*threads, plan=()):
         ("address", client_of(), 1),
     ],
 )
-def test_shipped_profiles_may_grow_to(profile, client, wanted):
+def test_maximum_threads_of_shipped_profiles(profile, client, wanted):
     assert most_threads(load_profile(f"{SHIPPED}:{profile}"), client) == wanted
 
 
-def test_jobs_without_a_number_of_processes():
-    """Dask's class computes it from the cores, as it does for the job script."""
+def test_default_number_of_processes_per_job():
+    """Dask computes the number from the cores, as in the job script."""
     kwargs = {"cores": 36, "memory": "8GB"}
     profile = Profile("a", "dask_jobqueue", "SLURMCluster", kwargs=kwargs, adapt={"maximum_jobs": 3})
     assert make_launch(profile).kwargs["processes"] == 6
     assert most_threads(profile, client_of(6)) == 3 * 36
 
 
-def test_a_profile_that_scales():
+def test_profile_with_scale():
     profile = Profile("a", kwargs={"n_workers": 0, "threads_per_worker": 1}, scale=3)
     assert most_threads(profile, client_of(1, plan={0, 1, 2})) == 3
     assert requested_workers(replace(profile, scale=5), client_of(1)) == 5
@@ -58,7 +58,7 @@ def test_threads_of_this_process():
 
 @pytest.mark.slow
 def test_an_adaptive_cluster_grows_to_its_maximum_and_shrinks():
-    """Two tasks of a second per thread that the cluster may have are enough."""
+    """Two tasks of one second per thread of the maximum size suffice."""
     profile = Profile("a", kwargs={"n_workers": 1, "threads_per_worker": 1}, adapt={"minimum": 1, "maximum": 4})
     with connect(profile) as client:
         client.submit(time.sleep, 1).result()
@@ -68,7 +68,7 @@ def test_an_adaptive_cluster_grows_to_its_maximum_and_shrinks():
         while (max(sizes) < 4 or sizes[-1] > 1) and time.monotonic() < deadline:
             time.sleep(0.1)
             sizes.append(len(client.nthreads()))
-            if max(sizes) < 4:  # as a run does, keep so many queued
+            if max(sizes) < 4:  # keep as many tasks queued as a run does
                 tasks = [task for task in tasks if not task.done()]
                 missing = 2 * most_threads(profile, client) - len(tasks)
                 tasks += [client.submit(time.sleep, 1, pure=False) for _ in range(missing)]

@@ -1,4 +1,4 @@
-"""Classes of errors, budgets, checks before anything is written, and counts, in runs on threads."""
+"""Runs on threads: classes of errors, budgets, checks before writes, and counts."""
 
 import errno
 import itertools
@@ -20,7 +20,7 @@ from pipeline.clusters.profiles import Profile
 from pipeline.declare.source import StudySource
 from pipeline.errors import BadInputError, SessionSupersededError
 from pipeline.execution import budget, monitor, probe, window
-from pipeline.execution.flight import RETRIES, ExecutionError
+from pipeline.execution.in_flight import RETRIES, ExecutionError
 from pipeline.execution.monitor import Monitor, find_problem
 from pipeline.stores.local_files import LocalFiles
 from pipeline.stores.store import ResultStore
@@ -34,12 +34,12 @@ SMALL = panel_of(STUDY, "single", trials=60, block_trials=2)
 
 @pytest.fixture(scope="module")
 def small_store(tmp_path_factory):
-    """Path of a store that nothing disturbed."""
+    """Path of an undisturbed store."""
     return run(SMALL, tmp_path_factory.mktemp("small") / "s.zarr").url
 
 
 def on_workers(monkeypatch, error, picks):
-    """Raise an error in the renames of workers whose number, from 1, is picked; return the list of them."""
+    """Raise an error in chosen renames of workers, numbered from 1; return the list of failed ones."""
     numbers, rename, hit = itertools.count(1), LocalFiles._rename, []
 
     def fail(files, temporary, key):
@@ -59,7 +59,7 @@ def on_workers(monkeypatch, error, picks):
 
 
 @pytest.mark.parametrize("name", ["ESTALE", "EIO", "EMFILE", "ETIMEDOUT"])
-def test_a_transient_error_at_every_tenth_write_changes_nothing(small_store, tmp_path, monkeypatch, name):
+def test_transient_errors_of_every_tenth_write_are_retried(small_store, tmp_path, monkeypatch, name):
     number = getattr(errno, name)
     hit = on_workers(monkeypatch, OSError(number, os.strerror(number)), lambda n, key: n % 10 == 0)
     store = run(SMALL, tmp_path / "s.zarr")
@@ -69,7 +69,7 @@ def test_a_transient_error_at_every_tenth_write_changes_nothing(small_store, tmp
 
 
 def test_a_task_that_fails_transiently_is_retried(small_store, tmp_path, monkeypatch):
-    """A block of which the write fails more often than it is repeated in place."""
+    """The write of a block fails more often than it is retried within the task."""
     left = [6]
 
     def pick(number, key):
@@ -82,7 +82,7 @@ def test_a_task_that_fails_transiently_is_retried(small_store, tmp_path, monkeyp
     assert_equal_arrays(tmp_path / "s.zarr", small_store)
 
 
-def test_a_block_that_cannot_be_written_stays_pending_and_the_others_do_not(small_store, tmp_path, monkeypatch):
+def test_only_blocks_that_cannot_be_written_stay_pending(small_store, tmp_path, monkeypatch):
     error = OSError(errno.ESTALE, "Stale file handle")
     with monkeypatch.context() as patch:
         hit = on_workers(patch, error, lambda n, key: key.endswith("status/c/0/7"))
@@ -97,10 +97,12 @@ def test_a_block_that_cannot_be_written_stays_pending_and_the_others_do_not(smal
     assert_equal_arrays(store.url, small_store)
 
 
-def test_a_store_that_is_away_for_long_stops_the_run(tmp_path, monkeypatch):
+def test_unavailable_store_stops_the_run(tmp_path, monkeypatch):
     monkeypatch.setattr(budget, "_MOST_FAILED_TASKS", 3)
     on_workers(monkeypatch, OSError(errno.EIO, "Input/output error"), lambda n, key: True)
-    with pytest.raises(ExecutionError, match=r"3 tasks in a row failed, each after several attempts: .*Input/output"):
+    with pytest.raises(
+        ExecutionError, match=r"3 consecutive tasks failed, each after several attempts: .*Input/output"
+    ):
         run(SMALL, tmp_path / "s.zarr")
 
 
@@ -108,19 +110,19 @@ def test_a_store_that_is_away_for_long_stops_the_run(tmp_path, monkeypatch):
     ("error", "advice"),
     [
         (OSError(errno.ENOSPC, "No space left on device"), "free some space"),
-        (OSError(errno.EROFS, "Read-only file system"), "mounted for writing"),
-        (PermissionError(errno.EACCES, "Permission denied"), "check who may write there"),
-        (SessionSupersededError("/s.zarr"), "see what is there with: dpstudies status /s.zarr"),
+        (OSError(errno.EROFS, "Read-only file system"), "mount the file system with write access"),
+        (PermissionError(errno.EACCES, "Permission denied"), "check the permissions"),
+        (SessionSupersededError("/s.zarr"), "show the status with: dpstudies status /s.zarr"),
     ],
     ids=str,
 )
-def test_a_fatal_error_stops_the_run_at_once_with_one_line(tmp_path, monkeypatch, error, advice):
+def test_fatal_error_stops_the_run_with_one_line(tmp_path, monkeypatch, error, advice):
     hit = on_workers(monkeypatch, error, lambda n, key: n > 20)
     with pytest.raises(ExecutionError, match=r"^a worker failed: ") as caught:
         run(SMALL, tmp_path / "s.zarr")
     assert advice in str(caught.value)
     assert "\n" not in str(caught.value)
-    assert len(hit) <= 8  # of the tasks that ran at that time
+    assert len(hit) <= 8  # tasks that were running
 
 
 # Budgets
@@ -151,14 +153,14 @@ def failing(method, cells=(1, 2), trials=150, block_trials=50):
 
 
 @pytest.mark.parametrize("block_trials", [pytest.param(1, marks=pytest.mark.slow), 50, 150])
-def test_a_method_that_fails_on_everything_stops_the_run(tmp_path, block_trials):
+def test_method_that_fails_on_all_trials_stops_the_run(tmp_path, block_trials):
     study = failing(fails, block_trials=block_trials)
     with pytest.raises(ExecutionError) as caught:
         run(study, tmp_path / "s.zarr")
     text = str(caught.value)
     assert text.startswith("method bad of panel p failed on all 1")
     assert "LookupError: no result for trials" in text
-    assert text.endswith("or try every trial with --allow-failures")
+    assert text.endswith("or compute every trial with --allow-failures")
     assert "\n" not in text
     ds = open_results(tmp_path / "s.zarr")["p"].to_dataset()
     counts = {name: count_status(ds.sel(algorithm=name)) for name in ("good", "bad")}
@@ -167,14 +169,14 @@ def test_a_method_that_fails_on_everything_stops_the_run(tmp_path, block_trials)
     assert counts["bad"][Status.PENDING] == 300 - counts["bad"][Status.FAILED]
 
 
-def test_allowed_failures_are_tried_to_the_end(tmp_path):
+def test_allow_failures_computes_all_trials(tmp_path):
     store = run(failing(fails), tmp_path / "s.zarr", allow_failures=True)
     counts = count_status(open_results(store.url)["p"].to_dataset())
     assert (counts[Status.OK], counts[Status.FAILED], counts[Status.PENDING]) == (300, 300, 0)
     assert "finished" in store.sessions[-1]
 
 
-def test_resume_goes_on_where_a_budget_stopped(tmp_path):
+def test_resume_continues_after_a_budget_error(tmp_path):
     with pytest.raises(ExecutionError):
         run(failing(fails), tmp_path / "s.zarr")
     resume(tmp_path / "s.zarr", study=failing(fails), allow_failures=True)
@@ -182,8 +184,8 @@ def test_resume_goes_on_where_a_budget_stopped(tmp_path):
     assert_equal_arrays(tmp_path / "s.zarr", tmp_path / "whole.zarr")
 
 
-def test_a_success_elsewhere_lifts_the_budget(tmp_path):
-    """The cell in which all fail is computed whole, although 100 of its trials fail first."""
+def test_success_in_another_cell_lifts_the_budget(tmp_path):
+    """The cell in which all trials fail is computed completely, although its first 100 trials fail."""
     study, receipts = failing(fails_below(2), block_trials=150), []
     store = run(study, tmp_path / "s.zarr", progress=lambda works: receipts.append)
     status = open_results(store.url)["p"]["status"]
@@ -193,11 +195,11 @@ def test_a_success_elsewhere_lifts_the_budget(tmp_path):
     assert sum(receipt.n_failed for receipt in receipts) == 150
 
 
-# Before anything is written
+# Checks before writes
 
 
-def test_numbers_are_checked_where_they_are_computed(tmp_path):
-    """Workers give other numbers than this process, as another processor would."""
+def test_stored_numbers_are_recomputed_on_workers(tmp_path):
+    """Workers give different numbers than this process, as on another kind of processor."""
     path = tmp_path / "mine.py"
     path.write_text(
         "import os\n"
@@ -220,17 +222,19 @@ def test_numbers_are_checked_where_they_are_computed(tmp_path):
     lost.unlink()
     before = file_stamps(store.url)
     for cluster in (None, elsewhere):
-        with pytest.raises(BadInputError, match="panel p, a, trial 5 gives other numbers than the store holds"):
+        with pytest.raises(BadInputError, match="panel p, a, trial 5 gives numbers that differ from the stored ones"):
             resume(store.url, cluster=cluster)
     assert file_stamps(store.url) == before
     resume(store.url, cluster=there)
     assert lost.is_file()
 
 
-def test_a_study_that_workers_cannot_load_is_refused_before_anything_is_written(tmp_path, monkeypatch):
-    """As if a helper module were missing there."""
+def test_study_that_workers_cannot_load_is_refused_before_writes(tmp_path, monkeypatch):
+    """A helper module is missing on the workers."""
     monkeypatch.setattr(probe, "load_study", broken_load_study)
-    with pytest.raises(BadInputError, match=r"^worker inproc://.* cannot load the study: .*'helper'; install there"):
+    with pytest.raises(
+        BadInputError, match=r"^worker inproc://.* cannot load the study: .*'helper'; install the packages"
+    ):
         run(STUDY, tmp_path / "s.zarr")
     assert list(tmp_path.iterdir()) == []
 
@@ -253,7 +257,7 @@ def load_study_elsewhere(run, spec, modules):
         return LOAD.__wrapped__(run, spec, modules)
 
 
-def test_a_module_that_a_function_imports_later_is_missed_before_anything_is_written(tmp_path, monkeypatch):
+def test_missing_lazily_imported_module_is_found_before_writes(tmp_path, monkeypatch):
     (tmp_path / "lazy_helper.py").write_text("NUMBER = 1\n")
     path = tmp_path / "mine.py"
     path.write_text(
@@ -267,15 +271,15 @@ def test_a_module_that_a_function_imports_later_is_missed_before_anything_is_wri
     monkeypatch.setattr(sys, "path", [*sys.path])
     with monkeypatch.context() as patch:
         patch.setattr(probe, "load_study", load_study_elsewhere)
-        with pytest.raises(BadInputError, match=r"^worker .* misses lazy_helper, which the study imports"):
+        with pytest.raises(BadInputError, match=r"^worker .* lacks lazy_helper, which the study imports"):
             run(str(path), tmp_path / "s.zarr")
     assert not (tmp_path / "s.zarr").exists()
     assert "finished" in run(str(path), tmp_path / "s.zarr").sessions[-1]
 
 
-def test_code_of_another_version_is_refused_before_anything_is_written(tmp_path, monkeypatch):
+def test_code_of_another_version_is_refused_before_writes(tmp_path, monkeypatch):
     monkeypatch.setattr(probe, "load_study", other_version)
-    with pytest.raises(BadInputError, match="is of a different version; install the same version everywhere"):
+    with pytest.raises(BadInputError, match="has a different version; install the same version everywhere"):
         run(STUDY, tmp_path / "s.zarr")
     assert list(tmp_path.iterdir()) == []
 
@@ -291,7 +295,7 @@ def other_version(run, spec, modules):
 
 
 def test_progress_and_status_count_the_same_trials(tmp_path):
-    """A setting that does not use a factor is stored, and counted, at each of its values."""
+    """A setting that does not use a factor is counted at each of its values."""
     panel = replace(STUDY.panel("means"), methods=(Method("plain", fails), *STUDY.panel("means").methods[1:]))
     display = ProgressDisplay(ERRORS)
     store = run(replace(STUDY, panels=(panel,)), tmp_path / "s.zarr", progress=display)
@@ -300,7 +304,7 @@ def test_progress_and_status_count_the_same_trials(tmp_path):
     assert display.n_done == display.n_total == sum(counts.values())
 
 
-# What stops workers
+# Monitor
 
 
 def workers(*states):
@@ -310,9 +314,9 @@ def workers(*states):
     }
 
 
-def test_paused_workers_are_told_of_with_what_to_set():
+def test_paused_workers_are_reported_with_advice():
     text = find_problem(workers("paused", "paused"))
-    assert "every worker has paused" in text
+    assert "every worker is paused" in text
     assert "900.00 MiB of 1.00 GiB" in text
     assert "memory_limit" in text
     assert "\n" not in text
@@ -320,7 +324,7 @@ def test_paused_workers_are_told_of_with_what_to_set():
 
 
 class Clock:
-    """Time that a test moves."""
+    """Clock that tests advance."""
 
     def __init__(self, monkeypatch):
         self.now = 100.0
@@ -336,33 +340,33 @@ def test_the_monitor_warns_once_per_silence(monkeypatch):
 
     watch = Monitor(Client())
     clock.now += 9
-    watch.look()  # not yet
+    watch.check()  # not yet
     clock.now += 2
-    with pytest.warns(UserWarning, match="every worker has paused"):
-        watch.look()
+    with pytest.warns(UserWarning, match="every worker is paused"):
+        watch.check()
     clock.now += 60
-    watch.look()
+    watch.check()
     watch.note_result()
     clock.now += 11
-    with pytest.warns(UserWarning, match="every worker has paused"):
-        watch.look()
-    found.clear()  # another cause, without a result in between
+    with pytest.warns(UserWarning, match="every worker is paused"):
+        watch.check()
+    found.clear()  # another cause, without an intermediate result
     clock.now += 11
     with pytest.warns(UserWarning, match="no worker is left"):
-        watch.look()
+        watch.check()
     watch.note_result()
     found.update(workers("running"))
     clock.now += 11
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        watch.look()
+        watch.check()
 
 
 # The window
 
 
 class Cluster:
-    """A client of a cluster with some threads."""
+    """Fake client of a cluster with a number of threads."""
 
     cluster = None
 
@@ -373,18 +377,18 @@ class Cluster:
         return dict(enumerate(self._threads))
 
 
-def test_a_fixed_cluster_is_given_two_tasks_per_thread(monkeypatch):
+def test_window_of_a_fixed_cluster_is_two_tasks_per_thread(monkeypatch):
     fixed = window.Window(Cluster(2, 2), Profile("a", address="tcp://h:1"))
-    fixed.look()
+    fixed.update()
     fixed.note_task(0.01)
     assert (fixed.n_threads, fixed.n_tasks) == (4, 8)
 
 
 @pytest.mark.parametrize(("seconds", "at_least"), [(None, 0.5), (0.25, 0.25), (1.0, 1.0), (10.0, 10.0)])
-def test_an_adaptive_cluster_is_given_work_for_its_largest_size(seconds, at_least):
-    """Dask asks for as many threads as finish all tasks within the target duration."""
+def test_window_of_an_adaptive_cluster_suffices_for_its_maximum(seconds, at_least):
+    """Dask requests enough threads to finish all tasks within the target duration."""
     adaptive = window.Window(Cluster(1), Profile("a", adapt={"minimum": 1, "maximum": 4, "target_duration": "5s"}))
-    adaptive.look()
+    adaptive.update()
     if seconds is not None:
         adaptive.note_task(seconds)
     assert adaptive.n_threads == 4

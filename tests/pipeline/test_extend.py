@@ -138,7 +138,7 @@ def test_interrupted_extension_is_repeated(tmp_path, monkeypatch, share):
         ("n must be >= 1, got 0", {"values": {"n": [0]}}),
         ("unknown panel 'absent'", {"panels": ["absent"], "trials": 9}),
         ("the time limit of a block must be > 0", {"trials": 90, "time_limit": 0.0}),
-        ("a time limit must have worker processes", {"trials": 90, "time_limit": 9.0}),
+        ("a time limit requires worker processes", {"trials": 90, "time_limit": 9.0}),
     ],
 )
 def test_invalid_extension_changes_nothing(complete_store, store_copy, message, arguments):

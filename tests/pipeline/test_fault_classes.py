@@ -1,4 +1,4 @@
-"""Input/output errors are transient, or need the user; each is classified with its causes."""
+"""Classification of input/output errors by their causes."""
 
 import errno
 import os
@@ -15,7 +15,7 @@ FATAL = ("ENOSPC", "EROFS", "EACCES", "EPERM", "EDQUOT", "ENOENT", "EISDIR", "EN
 
 
 def answer(code, status):
-    """Return what a client of S3 raises for an answer."""
+    """Return the exception of an S3 client for a response."""
     return ClientError({"Error": {"Code": code, "Message": "m"}, "ResponseMetadata": {"HTTPStatusCode": status}}, "Put")
 
 
@@ -26,7 +26,7 @@ def test_transient_system_errors(name):
 
 
 @pytest.mark.parametrize("name", FATAL)
-def test_other_system_errors_need_the_user(name):
+def test_other_system_errors_are_not_transient(name):
     number = getattr(errno, name)
     assert not is_transient(OSError(number, os.strerror(number)))
     assert not is_expired(OSError(number, os.strerror(number)))
@@ -58,29 +58,29 @@ def test_other_errors_are_not(error):
         ("AccessDenied", 403, False, False),
         ("NoSuchBucket", 404, False, False),
         ("ExpiredToken", 400, False, True),
-        ("ExpiredTokenException", 400, False, True),  # unknown to s3fs, which makes EIO of it
+        ("ExpiredTokenException", 400, False, True),  # s3fs translates it to EIO
         ("RequestExpired", 400, False, True),
         ("QuotaExceeded", 403, False, False),
     ],
 )
 def test_answers_of_object_stores(code, status, transient, expired):
-    """The same for the error of the client, and for that which s3fs makes of it."""
+    """The error of the client and its translation by s3fs are classified alike."""
     for error in (answer(code, status), translate_boto_error(answer(code, status))):
         assert (is_transient(error), is_expired(error)) == (transient, expired)
 
 
-def test_missing_credentials_are_no_transient_error():
+def test_missing_credentials_are_not_transient():
     assert is_expired(NoCredentialsError())
     assert not is_transient(NoCredentialsError())
 
 
 def caused(error, cause):
-    """Return an error as raised from another."""
+    """Return an error that was raised from another."""
     error.__cause__ = cause
     return error
 
 
-def test_the_cause_of_an_error_counts():
+def test_errors_are_classified_by_their_cause():
     stale, full = OSError(errno.ESTALE, "stale"), OSError(errno.ENOSPC, "full")
     assert is_transient(caused(RuntimeError("cannot write"), stale))
     assert not is_transient(RuntimeError("cannot write"))
@@ -97,19 +97,19 @@ def test_a_group_is_transient_if_all_its_errors_are():
     ("error", "advice"),
     [
         (OSError(errno.ENOSPC, "full"), "free some space"),
-        (OSError(errno.EDQUOT, "quota"), "quota raised"),
-        (OSError(errno.EROFS, "read-only"), "mounted for writing"),
-        (PermissionError(errno.EACCES, "denied"), "check who may write there"),
+        (OSError(errno.EDQUOT, "quota"), "larger quota"),
+        (OSError(errno.EROFS, "read-only"), "mount the file system with write access"),
+        (PermissionError(errno.EACCES, "denied"), "check the permissions"),
         (translate_boto_error(answer("ExpiredToken", 400)), "renew the credentials"),
     ],
     ids=str,
 )
-def test_explanations_are_one_line_that_says_what_to_do(error, advice):
+def test_explanations_are_one_line_with_advice(error, advice):
     assert advice in explain(error)
     assert "\n" not in explain(error)
 
 
-def test_retries_are_bounded_and_for_transient_errors_only():
+def test_only_transient_errors_are_retried():
     calls = []
 
     def fail(error):

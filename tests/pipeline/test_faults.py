@@ -1,4 +1,4 @@
-"""After each fault every trial is committed once with the right bits, or its failure is stored, or is named missing."""
+"""After each fault, every trial is committed with the right bits, stored as failed, or reported as missing."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from tests.pipeline.fault_processes import NotPossibleError
 from tests.pipeline.fault_scenarios import SCENARIOS
 from tests.pipeline.fault_study import METHODS, Part, undisturbed, unequal, write_study
 
-# left to `python -m tests.fault_table`, which runs all: the longest, of a kind with others, and what needs idle cores
+# long or redundant faults, and those that need idle cores: see `python -m tests.fault_table`
 LEFT_OUT = {
     "workers killed",
     "workers paused",
@@ -35,7 +35,7 @@ def test_fault(name, tmp_path):
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """Path of a store that nobody disturbed."""
+    """Path of an undisturbed store."""
     folder = tmp_path_factory.mktemp("whole")
     return run(str(write_study(folder)), folder / "s.zarr", panels=["p"]).url
 
@@ -49,8 +49,8 @@ def test_an_undisturbed_store_is_equal(whole):
 
 
 @pytest.mark.parametrize("array", ["p/x", "p/square", "p/status", "p/error", "p/n", "p/trial"])
-def test_one_changed_value_is_seen(whole, array):
-    """The comparison of every scenario can fail, for one bit."""
+def test_one_changed_value_is_detected(whole, array):
+    """Negative control: the comparison fails for one changed bit."""
     stored = zarr.open_group(whole, mode="r+")[array]
     place = (1,) * stored.ndim
     before = stored[place]
@@ -61,6 +61,6 @@ def test_one_changed_value_is_seen(whole, array):
     assert unequal(whole, {}, PART) == ""
 
 
-def test_a_failure_that_is_not_stored_is_seen(whole):
+def test_failure_that_is_not_stored_is_detected(whole):
     failed = {("p", 1, METHODS[0], 2): Status.KILLED}
     assert unequal(whole, failed, PART) == "p/error, p/status, p/x"

@@ -1,4 +1,4 @@
-"""Trials that end their worker are judged one by one; the steps of the isolation run here in this process.
+"""Trials that end their worker are isolated one by one; the steps of the isolation run in this process.
 
 A method or simulation "ends its worker" by raising an exception that nothing catches.
 """
@@ -14,8 +14,8 @@ import pytest
 from pipeline import Factor, Measure, Method, Panel, Study
 from pipeline.blocks.evaluate import Block, Status
 from pipeline.execution import tasks
-from pipeline.execution.budget import Budget, BudgetError, Leftovers
-from pipeline.execution.flight import ExecutionError, Landed
+from pipeline.execution.budget import Budget, BudgetError, UnfinishedWork
+from pipeline.execution.in_flight import ExecutionError, TaskResult
 from pipeline.execution.isolate import Isolation
 from pipeline.execution.tasks import DATA
 from pipeline.execution.work import Task, Work
@@ -29,22 +29,22 @@ N_TRIALS, N_THREADS = 12, 2
 
 
 class WorkerEnd(BaseException):
-    """The worker process ends."""
+    """End of the worker process."""
 
-    def __init__(self, fate, setting, trial):
-        self.fate, self.cause = fate, (setting, trial)
+    def __init__(self, status, setting, trial):
+        self.status, self.cause = status, (setting, trial)
 
 
 class Switch:
-    """Which trials end their worker, and how."""
+    """Trials that end their worker, with their status."""
 
     def __init__(self):
-        self.fates, self.together, self.n_flaky = {}, set(), 0
+        self.statuses, self.together, self.n_flaky = {}, set(), 0
 
     def look(self, setting, trials):
         for trial in trials:
-            if (setting, trial) in self.fates:
-                raise WorkerEnd(self.fates[setting, trial], setting, trial)
+            if (setting, trial) in self.statuses:
+                raise WorkerEnd(self.statuses[setting, trial], setting, trial)
         if setting in self.together and len(trials) > 1:
             raise WorkerEnd(Status.KILLED, setting, None)
         if setting == 0 and self.n_flaky:
@@ -96,8 +96,8 @@ class Lab:
         self.store = ResultStore.open(path, session.id)
         self.task = Task(None, str(path), "", session.id)
         self.ends, self.probed, self.jobs, self.order = [], Counter(), deque(), random.Random(seed)
-        self.leftovers = Leftovers()
-        self.isolation = Isolation(self, self.task, STUDY, Budget(STUDY, lifted), self.leftovers)
+        self.unfinished = UnfinishedWork()
+        self.isolation = Isolation(self, self.task, STUDY, Budget(STUDY, lifted), self.unfinished)
         lab = self
 
         class Local(Task):
@@ -122,12 +122,12 @@ class Lab:
         try:
             result = function.__wrapped__(*args)
         except WorkerEnd as end:
-            if end.fate == Status.KILLED:
+            if end.status == Status.KILLED:
                 self.ends.append(end.cause)
             if function is tasks.probe:  # the trials behind it were not computed
                 self.probed.subtract((args[3], trial) for trial in args[2].trials if trial > self.position[0])
-            return [Landed(payload, fate=end.fate, position=self.position)]
-        return [Landed(payload, result)]
+            return [TaskResult(payload, status=end.status, position=self.position)]
+        return [TaskResult(payload, result)]
 
     def __len__(self):
         return len(self.jobs)
@@ -138,8 +138,8 @@ class Lab:
         self.isolation.suspect(works)
         while len(self.isolation) or self.jobs:
             self.isolation.submit(4)
-            for landed in self.wait():
-                receipts += self.isolation.take(landed, N_THREADS)
+            for result in self.wait():
+                receipts += self.isolation.take(result, N_THREADS)
         return receipts
 
 
@@ -156,12 +156,12 @@ def lab(tmp_path, monkeypatch, switch):
         yield Lab(tmp_path / "s.zarr", session, monkeypatch)
 
 
-def assert_judged(lab, undisturbed, fates, work=WORK):
+def assert_judged(lab, undisturbed, statuses, work=WORK):
     """Every trial has its own status, and all that are ok have their numbers."""
     for k in work.settings:
         setting = PANEL.settings()[k]
         found, expected = (store.read(PANEL, work.block, setting) for store in (lab.store, undisturbed))
-        wanted = [fates.get((DATA, trial)) or fates.get((k, trial)) or Status.OK for trial in work.block.trials]
+        wanted = [statuses.get((DATA, trial)) or statuses.get((k, trial)) or Status.OK for trial in work.block.trials]
         assert found.status.tolist() == wanted
         values = np.where(np.array(wanted) == Status.OK, expected.values["x"], np.nan)
         np.testing.assert_array_equal(found.values["x"], values)
@@ -169,28 +169,28 @@ def assert_judged(lab, undisturbed, fates, work=WORK):
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_each_trial_is_judged_by_itself(lab, undisturbed, seed):
-    """With any set of trials that end their worker, in any order of the steps: two ends per trial, no step twice."""
+def test_each_trial_gets_its_own_status(lab, undisturbed, seed):
+    """For any set of failing trials and any order of steps, each trial ends two workers, and no step is repeated."""
     draw = random.Random(seed)
     places = [(k, trial) for k in (DATA, 0, 1) for trial in WORK.block.trials]
     chosen = draw.sample(places, draw.choice([1, 2, 3, 6]))
     kinds = [Status.KILLED] if seed % 2 else [Status.KILLED, Status.TIMED_OUT]
-    SWITCH.fates = {place: draw.choice(kinds) for place in chosen}
-    for k, trial in list(SWITCH.fates):  # a trial that cannot be simulated has no other fate
-        if k != DATA and (DATA, trial) in SWITCH.fates:
-            del SWITCH.fates[k, trial]
+    SWITCH.statuses = {place: draw.choice(kinds) for place in chosen}
+    for k, trial in list(SWITCH.statuses):  # a trial that cannot be simulated has no other status
+        if k != DATA and (DATA, trial) in SWITCH.statuses:
+            del SWITCH.statuses[k, trial]
     lab.order = random.Random(seed)
     (receipt,) = lab.run()
-    assert_judged(lab, undisturbed, SWITCH.fates)
+    assert_judged(lab, undisturbed, SWITCH.statuses)
     assert receipt.work == WORK
-    n_failed = {k: sum(place[0] in (DATA, k) for place in SWITCH.fates) for k in (0, 1)}
+    n_failed = {k: sum(place[0] in (DATA, k) for place in SWITCH.statuses) for k in (0, 1)}
     assert [tally.n_failed for tally in receipt.tallies] == [n_failed[0], n_failed[1]]
     assert max(Counter(lab.ends).values(), default=0) <= 2
     assert max(lab.probed.values(), default=0) <= 1
 
 
-def test_work_that_returns_the_next_time_is_left_alone(lab, undisturbed):
-    """Its worker ended for another reason, such as a neighbour, or memory."""
+def test_work_that_returns_at_the_second_attempt_is_stored(lab, undisturbed):
+    """The worker ended for another reason, such as memory."""
     lab.run()
     assert_judged(lab, undisturbed, {})
     assert not lab.ends
@@ -199,13 +199,13 @@ def test_work_that_returns_the_next_time_is_left_alone(lab, undisturbed):
 @pytest.mark.parametrize("n_flaky", [1, 2])
 def test_a_trial_whose_worker_ended_for_another_reason_is_not_killed(lab, undisturbed, n_flaky):
     SWITCH.n_flaky = n_flaky
-    SWITCH.fates = {(1, 14): Status.KILLED}
+    SWITCH.statuses = {(1, 14): Status.KILLED}
     lab.order = SimpleNamespace(randrange=lambda n: 0)
     lab.run()
     killed = lab.store.read(PANEL, WORK.block, PANEL.settings()[0]).status == Status.KILLED
-    assert killed.sum() == (n_flaky == 2)  # the third end in a row, alone, decides
+    assert killed.sum() == (n_flaky == 2)  # the third consecutive end, alone on the worker
     if n_flaky == 1:
-        assert_judged(lab, undisturbed, SWITCH.fates)
+        assert_judged(lab, undisturbed, SWITCH.statuses)
 
 
 def test_trials_that_end_their_worker_together_only_are_computed_one_by_one(lab, undisturbed):
@@ -215,9 +215,9 @@ def test_trials_that_end_their_worker_together_only_are_computed_one_by_one(lab,
     assert len(lab.ends) == 1
 
 
-def test_a_setting_that_ends_its_worker_on_everything_stops_the_run(lab, undisturbed):
-    """What was tried is stored, the rest is pending."""
-    SWITCH.fates = {(1, trial): Status.KILLED for trial in WORK.block.trials}
+def test_setting_that_ends_its_worker_on_all_trials_stops_the_run(lab, undisturbed):
+    """Computed trials are stored, others stay pending."""
+    SWITCH.statuses = {(1, trial): Status.KILLED for trial in WORK.block.trials}
     with pytest.raises(BudgetError, match=r"method b of panel p ended its worker .* on all 10 trials") as caught:
         lab.run()
     assert isinstance(caught.value, ExecutionError)
@@ -230,26 +230,26 @@ def test_a_setting_that_ends_its_worker_on_everything_stops_the_run(lab, undistu
     assert np.count_nonzero(second == Status.PENDING) == N_TRIALS - 10
 
 
-def test_a_lifted_budget_tries_everything(tmp_path, monkeypatch, undisturbed):
-    SWITCH.fates = {(1, trial): Status.KILLED for trial in WORK.block.trials}
+def test_lifted_budget_computes_all_trials(tmp_path, monkeypatch, undisturbed):
+    SWITCH.statuses = {(1, trial): Status.KILLED for trial in WORK.block.trials}
     create_store(tmp_path / "s.zarr", STUDY)
     with Session.begin(str(tmp_path / "s.zarr"), {}) as session:
         lab = Lab(tmp_path / "s.zarr", session, monkeypatch, lifted=True)
         lab.run()
-        assert_judged(lab, undisturbed, SWITCH.fates)
+        assert_judged(lab, undisturbed, SWITCH.statuses)
 
 
-def test_a_survivor_lifts_the_budget_of_ends(lab, undisturbed):
+def test_returning_trial_lifts_the_budget_of_ended_workers(lab, undisturbed):
     """All but one trial end their worker."""
-    SWITCH.fates = {(1, trial): Status.KILLED for trial in WORK.block.trials[1:]}
+    SWITCH.statuses = {(1, trial): Status.KILLED for trial in WORK.block.trials[1:]}
     lab.run()
-    assert_judged(lab, undisturbed, SWITCH.fates)
+    assert_judged(lab, undisturbed, SWITCH.statuses)
 
 
 def test_a_single_trial_that_exceeds_the_limit_once_has_timed_out(tmp_path, monkeypatch):
     study = replace(STUDY, panels=(replace(PANEL, trials=2, block_trials=1),))
     work = Work(Block("p", 0, range(1, 2)), (0,))
-    SWITCH.fates = {(0, 1): Status.TIMED_OUT}
+    SWITCH.statuses = {(0, 1): Status.TIMED_OUT}
     create_store(tmp_path / "s.zarr", study)
     with Session.begin(str(tmp_path / "s.zarr"), {}) as session:
         lab = Lab(tmp_path / "s.zarr", session, monkeypatch)
@@ -258,9 +258,9 @@ def test_a_single_trial_that_exceeds_the_limit_once_has_timed_out(tmp_path, monk
         assert lab.store.read(study.panels[0], work.block, PANEL.settings()[0]).status.tolist() == [Status.TIMED_OUT]
 
 
-def test_a_worker_that_keeps_ending_before_its_task_begins_leaves_work_pending(lab, monkeypatch):
-    monkeypatch.setattr(lab, "wait", lambda: [Landed(lab.jobs.popleft()[0], fate=Status.KILLED)])
+def test_repeated_ends_before_the_task_leave_work_pending(lab, monkeypatch):
+    monkeypatch.setattr(lab, "wait", lambda: [TaskResult(lab.jobs.popleft()[0], status=Status.KILLED)])
     assert lab.run() == []
-    with pytest.raises(ExecutionError, match="1 blocks stay pending: its workers ended 10 times before they began it"):
-        lab.leftovers.refuse()
+    with pytest.raises(ExecutionError, match="1 blocks stay pending: 10 workers ended before they began it"):
+        lab.unfinished.raise_if_any()
     assert (lab.store.read(PANEL, WORK.block, PANEL.settings()[0]).status == Status.PENDING).all()

@@ -1,4 +1,4 @@
-"""A driver that is killed at any moment loses nothing: resume gives the store of an uninterrupted run."""
+"""A driver can be killed at any moment: resume gives the store of an uninterrupted run."""
 
 import multiprocessing
 import os
@@ -44,12 +44,12 @@ STUDY = Study("slow", "A slow toy", "To be killed.", (panel("p", 30), panel("q",
 
 
 def _drive(study: str, store: str) -> None:
-    """Do what ``dpstudies run`` does; the same call resumes."""
+    """Run a study like ``dpstudies run``; the same call resumes."""
     pipeline.run(study, store)
 
 
 def _assert_equal_stores(one: Path, other: Path) -> None:
-    """Every array of every group has the same bytes."""
+    """Assert that all arrays of two stores are bit-identical."""
     first, second = zarr.open_group(one, mode="r"), zarr.open_group(other, mode="r")
     names = sorted(name for name, _ in first.members(max_depth=None))
     assert names == sorted(name for name, _ in second.members(max_depth=None))
@@ -64,7 +64,7 @@ def _assert_equal_stores(one: Path, other: Path) -> None:
 
 @pytest.mark.slow
 def test_20_kills_at_random_moments(tmp_path):
-    """Kill the driver 20 times while it starts, computes and commits; then let it finish."""
+    """The driver is killed 20 times while it starts, computes and commits, and then finishes."""
     study, fast = tmp_path / "slow.py", tmp_path / "fast.py"
     study.write_text(STUDY_FILE)
     fast.write_text(STUDY_FILE.replace("time.sleep(0.08)", ""))
@@ -75,7 +75,7 @@ def test_20_kills_at_random_moments(tmp_path):
     while len(n_committed) < N_KILLS:
         driver = context.Process(target=_drive, args=(str(study), str(tmp_path / "killed.zarr")))
         driver.start()
-        if startup is None:  # the first one is killed once it has committed, which tells where the others may be
+        if startup is None:  # the first one is killed after a commit, to measure the time of the start
             started = time.monotonic()
             while not _n_committed(tmp_path / "killed.zarr") and time.monotonic() - started < 60:
                 time.sleep(0.02)
@@ -98,7 +98,7 @@ def test_20_kills_at_random_moments(tmp_path):
 
 @pytest.mark.slow
 def test_kills_while_the_store_is_created(tmp_path):
-    """Die at operations of creation on files; the store is then absent or unfinished, and the next run finishes it."""
+    """The process is killed at file operations of creation; the next run completes the store."""
     fast = tmp_path / "fast.py"
     fast.write_text(STUDY_FILE.replace("time.sleep(0.08)", ""))
     _drive(str(fast), str(tmp_path / "whole.zarr"))
@@ -114,22 +114,24 @@ def test_kills_while_the_store_is_created(tmp_path):
         assert not (tmp_path / "killed.zarr/zarr.json").exists()
     assert codes == [-signal.SIGKILL] * len(codes)
     assert not ResultStore.open(tmp_path / "killed.zarr").complete
-    assert len(temporary_files(tmp_path / "killed.zarr")) == 1  # of the last one: each session removes those before it
+    assert (
+        len(temporary_files(tmp_path / "killed.zarr")) == 1
+    )  # of the last session: each removes those of earlier sessions
     _drive(str(fast), str(tmp_path / "killed.zarr"))
     _assert_equal_stores(tmp_path / "killed.zarr", tmp_path / "whole.zarr")
     assert temporary_files(tmp_path / "killed.zarr") == []
 
 
 def _create_and_die(study: str, store: str, number: int) -> None:
-    """Create a store, and kill this process at an operation on its files; a write leaves half of its file."""
+    """Create a store, and kill this process at a file operation; a write leaves half of its file."""
     with pytest.MonkeyPatch.context() as patch:
         crash_at(patch, number, lambda: os.kill(os.getpid(), signal.SIGKILL))
         pipeline.run(study, store)
 
 
 @pytest.mark.slow
-def test_unequal_stores_are_seen(tmp_path):
-    """The comparison of the test above fails for one changed bit."""
+def test_unequal_stores_are_detected(tmp_path):
+    """Negative control: the comparison above fails for one changed bit."""
     study = tmp_path / "slow.py"
     study.write_text(STUDY_FILE.replace("time.sleep(0.08)", ""))
     for name in ("a.zarr", "b.zarr"):
@@ -155,7 +157,7 @@ def _dpstudies(*words: str, folder: Path) -> subprocess.Popen:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_interrupt_keeps_what_was_committed_and_says_how_to_go_on(tmp_path, number):
+def test_interrupt_keeps_committed_trials_and_gives_advice(tmp_path, number):
     (tmp_path / "slow.py").write_text(STUDY_FILE)
     process = _dpstudies("run", "slow.py", "--store", "s.zarr", "--panel", "p", folder=tmp_path)
     deadline = time.monotonic() + 30

@@ -1,4 +1,4 @@
-"""Warnings and errors of Dask are printed, each on one line without secrets; those that a run handles are not."""
+"""Warnings and errors of Dask are printed on one line without secrets, except those that a run handles."""
 
 import io
 import logging
@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.clusters.logs import without_harmless
+from pipeline.clusters.logs import filtered_logs
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
 def printed():
-    """Text that a handler such as Dask's has printed, and the logger that it belongs to."""
+    """Output of a handler like Dask's, and its logger."""
     logger, handler = logging.getLogger("distributed.toy"), logging.StreamHandler(io.StringIO())
     handler.setFormatter(logging.Formatter("%(name)s - %(levelname)s - %(message)s"))
     logger.addHandler(handler)
@@ -25,9 +25,9 @@ def printed():
     logger.removeHandler(handler)
 
 
-def test_what_is_wrong_is_printed_on_one_line(printed):
+def test_warnings_are_printed_on_one_line(printed):
     stream, logger = printed
-    with without_harmless():
+    with filtered_logs():
         logger.warning("Worker is at %d%% memory usage.\nPausing worker.", 85)
         try:
             raise RuntimeError("sbatch: error\ntoken=hush")
@@ -50,18 +50,18 @@ def test_what_is_wrong_is_printed_on_one_line(printed):
         "Waited for 1 worker(s) to reconnect after restarting but, after 10s, 1 have not returned",
     ],
 )
-def test_what_a_run_handles_is_not_printed(printed, message):
+def test_handled_messages_are_not_printed(printed, message):
     stream, logger = printed
-    with without_harmless():
+    with filtered_logs():
         logger.error(message)
     assert stream.getvalue() == ""
-    logger.error(message)  # the negative control, and handlers are as before
+    logger.error(message)  # negative control: handlers are restored
     assert message in stream.getvalue()
 
 
-def test_handlers_are_as_before(printed):
+def test_handlers_are_restored(printed):
     stream, logger = printed
-    with without_harmless(), without_harmless():
+    with filtered_logs(), filtered_logs():
         logger.info("hidden")
     logger.warning("two\nlines")
     assert stream.getvalue() == "distributed.toy - WARNING - two\nlines\n"

@@ -1,4 +1,4 @@
-"""Profiles are read strictly: a value that is unknown, mistyped or nonsensical is refused in one line."""
+"""Cluster files are read strictly: invalid keys and values are refused in one line."""
 
 import os
 from pathlib import Path
@@ -9,17 +9,18 @@ import yaml
 from pipeline.clusters.cluster import THREADS, Profile, load_profile
 from pipeline.clusters.launch import make_launch
 from pipeline.errors import BadInputError
+from pipeline.submission import record_of
 
 SHIPPED = Path(__file__).parents[2] / "cluster.yaml"
 LOCAL = {"class": "LocalCluster"}
 BATCH = ("slurm", "pbs", "lsf", "sge")
-# nine lines of aliases that stand for ten thousand million values
+# a few lines of aliases that expand to 10^10 values
 BOMB = "\n".join(["a0: &a0 [x]", *(f"a{k}: &a{k} [{', '.join([f'*a{k - 1}'] * 10)}]" for k in range(1, 11))])
 
 
 @pytest.fixture
 def write(tmp_path):
-    """Write a cluster file; return its path."""
+    """Return a function that writes a cluster file and returns its path."""
 
     def write(content):
         path = tmp_path / "c.yaml"
@@ -55,7 +56,7 @@ def test_every_shipped_profile_parses():
     assert address.address == "tcp://127.0.0.1:8786"
 
 
-def test_the_shipped_threads_are_the_built_in_ones():
+def test_shipped_threads_profile_equals_the_built_in_one():
     shipped = load_profile(f"{SHIPPED}:threads")
     assert shipped == THREADS
 
@@ -71,11 +72,11 @@ def test_every_shipped_class_is_installed():
 
 
 def started():
-    """Names of shipped profiles that start a cluster."""
+    """Return the names of shipped profiles that start a cluster."""
     return [name for name, given in yaml.safe_load(SHIPPED.read_text())["profiles"].items() if "class" in given]
 
 
-def test_a_name_alone_is_a_profile_of_the_file_in_this_folder(write, monkeypatch, tmp_path):
+def test_name_selects_a_profile_of_the_current_folder(write, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(BadInputError, match="no file here, and no cluster"):
         load_profile("here")
@@ -84,10 +85,34 @@ def test_a_name_alone_is_a_profile_of_the_file_in_this_folder(write, monkeypatch
     with pytest.raises(BadInputError, match=r"cluster\.yaml: unknown profile 'thre'; did you mean there"):
         load_profile("thre")
     (tmp_path / "there").write_text(yaml.safe_dump(profiles(only=LOCAL)))
-    assert load_profile("there").name == "only"  # a file of that name goes first
+    assert load_profile("there").name == "only"  # a file of that name has priority
 
 
-def test_what_outlives_the_client():
+@pytest.mark.parametrize("choice", ["there", "cluster.yaml:there", "cluster.yaml", "../a:b/cluster.yaml:there", "x:y"])
+def test_folder_name_may_contain_a_colon(tmp_path, monkeypatch, choice):
+    """Submissions record a choice that gives the same profile."""
+    folder = tmp_path / "a:b"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    content = profiles(there={"address": "tcp://h:1"})
+    for file in ("cluster.yaml", "x:y"):
+        Path(file).write_text(yaml.safe_dump(content))
+    profile = load_profile(choice)
+    record = record_of("run", choice, profile)
+    monkeypatch.chdir(tmp_path)
+    assert load_profile(record["cluster"]) == profile
+    assert load_profile(str(folder / "cluster.yaml")) == profile
+    with pytest.raises(BadInputError, match=r"cannot read the cluster file .*/a:b/absent\.yaml: No such file"):
+        load_profile(f"{folder}/absent.yaml:there")
+
+
+def test_profile_name_may_contain_a_colon(tmp_path):
+    path = tmp_path / "c.yaml"
+    path.write_text(yaml.safe_dump(profiles(**{"a:b": {"address": "tcp://h:1"}})))
+    assert load_profile(f"{path}:a:b").name == "a:b"
+
+
+def test_only_addresses_outlive_the_client():
     assert [name for name in ("threads", "address", "address-tls", "slurm") if outlives(name)] == [
         "address",
         "address-tls",
@@ -142,7 +167,7 @@ def test_choice_of_a_profile(write):
         ("has several profiles: a, b; choose one with", profiles(a=LOCAL, b=LOCAL), ""),
         ("unknown profile 'thread'; did you mean threads?", profiles(threads=LOCAL), ":thread"),
         ("unknown profile 'c'; Allowed: a", {"default": "c", **profiles(a=LOCAL)}, ""),
-        ("default must be text, in quotes where YAML takes it for something else, got 3", {"default": 3}, ""),
+        ("default must be text, in quotes where YAML reads it as another type, got 3", {"default": 3}, ""),
         ("profile a must be a mapping, got 'x'", profiles(a="x"), ""),
         ("profile a: unknown key 'adress'; did you mean address", profiles(a={"adress": "tcp://h:1"}), ""),
         ("profile a: unknown key 'kwarg'; did you mean kwargs", profiles(a={**LOCAL, "kwarg": {}}), ""),
@@ -150,9 +175,9 @@ def test_choice_of_a_profile(write):
         ("profile a must have either an address or", profiles(a={"module": "distributed"}), ""),
         ("profile a must have either an address or", profiles(a={}), ""),
         ("must have scale or adapt, got both", profiles(a={**LOCAL, "scale": 1, "adapt": {"minimum": 1}}), ""),
-        ("scale must be a whole number >= 1, got 0", profiles(a={**LOCAL, "scale": 0}), ""),
-        ("scale must be a whole number >= 1, got 'two'", profiles(a={**LOCAL, "scale": "two"}), ""),
-        ("scale must be a whole number >= 1, got True", profiles(a={**LOCAL, "scale": True}), ""),
+        ("scale must be an integer >= 1, got 0", profiles(a={**LOCAL, "scale": 0}), ""),
+        ("scale must be an integer >= 1, got 'two'", profiles(a={**LOCAL, "scale": "two"}), ""),
+        ("scale must be an integer >= 1, got True", profiles(a={**LOCAL, "scale": True}), ""),
         ("address must be like tcp://", profiles(a={"address": 8786}), ""),
         ("address must be like tcp://", profiles(a={"address": "127.0.0.1"}), ""),
         ("address must be like tcp://", profiles(a={"address": "http://127.0.0.1:8787"}), ""),
@@ -160,9 +185,9 @@ def test_choice_of_a_profile(write):
         ("module must be text, in quotes", profiles(a={**LOCAL, "module": 3}), ""),
         ("class must be text, in quotes", profiles(a={"class": True}), ""),
         ("kwargs must have names as keys, got 1", profiles(a={**LOCAL, "kwargs": {1: 2}}), ""),
-        ("kwargs is for a cluster that is started", profiles(a={"address": "tcp://h:1", "kwargs": {}}), ""),
-        ("module is for a cluster that is started", profiles(a={"address": "tcp://h:1", "module": "m"}), ""),
-        ("security is for an address", profiles(a={**LOCAL, "security": {}}), ""),
+        ("kwargs applies to started clusters", profiles(a={"address": "tcp://h:1", "kwargs": {}}), ""),
+        ("module applies to started clusters", profiles(a={"address": "tcp://h:1", "module": "m"}), ""),
+        ("security applies to an address", profiles(a={**LOCAL, "security": {}}), ""),
         ("adapt: unknown key 'minimun'; did you mean minimum", profiles(a={**LOCAL, "adapt": {"minimun": 1}}), ""),
         ("adapt must have a maximum of workers or maximum_jobs", profiles(a={**LOCAL, "adapt": {}}), ""),
         (
@@ -180,25 +205,25 @@ def test_choice_of_a_profile(write):
         ("env must be a mapping, got 'MY_KEY=***'", profiles(a={**LOCAL, "env": "MY_KEY=hush"}), ""),
         ("env: X must be text or a number, in quotes", profiles(a={**LOCAL, "env": {"X": True}}), ""),
         ("env: X must be text or a number", profiles(a={**LOCAL, "env": {"X": ["a"]}}), ""),
-        ("must name variables by letters, digits and _, got 'X; ls'", profiles(a={**LOCAL, "env": {"X; ls": "a"}}), ""),
-        ("must name variables by letters, digits and _, got 'True'", profiles(a={**LOCAL, "env": {True: 1}}), ""),
-        ("must name variables by letters, digits and _, got 'None'", profiles(a={**LOCAL, "env": {None: None}}), ""),
+        ("must have names of letters, digits and _, got 'X; ls'", profiles(a={**LOCAL, "env": {"X; ls": "a"}}), ""),
+        ("must have names of letters, digits and _, got 'True'", profiles(a={**LOCAL, "env": {True: 1}}), ""),
+        ("must have names of letters, digits and _, got 'None'", profiles(a={**LOCAL, "env": {None: None}}), ""),
         ("adapt: maximum_jobs goes with minimum_jobs, got minimum", adapting(minimum=100, maximum_jobs=2), ""),
         ("adapt: maximum goes with minimum, got minimum_jobs", adapting(minimum_jobs=100, maximum=2), ""),
         ("adapt: interval must be", adapting(maximum=2, interval=""), ""),
         ("adapt: interval must be", adapting(maximum=2, interval="1e400s"), ""),
-        ("NO_SUCH_VARIABLE has no value, and is not set", profiles(a={**LOCAL, "env": {"NO_SUCH_VARIABLE": None}}), ""),
+        ("NO_SUCH_VARIABLE has no value and is not set", profiles(a={**LOCAL, "env": {"NO_SUCH_VARIABLE": None}}), ""),
         ("adapt must be a mapping, got 2", profiles(a={**LOCAL, "adapt": 2}), ""),
-        ("adapt: minimum must be a whole number >= 0, got 'x'", adapting(minimum="x", maximum=2), ""),
-        ("adapt: minimum must be a whole number >= 0, got -1", adapting(minimum=-1, maximum=2), ""),
-        ("adapt: maximum must be a whole number >= 1, got 0", adapting(maximum=0), ""),
-        ("adapt: maximum must be a whole number >= 1, got 1.5", adapting(maximum=1.5), ""),
+        ("adapt: minimum must be an integer >= 0, got 'x'", adapting(minimum="x", maximum=2), ""),
+        ("adapt: minimum must be an integer >= 0, got -1", adapting(minimum=-1, maximum=2), ""),
+        ("adapt: maximum must be an integer >= 1, got 0", adapting(maximum=0), ""),
+        ("adapt: maximum must be an integer >= 1, got 1.5", adapting(maximum=1.5), ""),
         ("adapt: minimum must be <= maximum, got 3 > 2", adapting(minimum=3, maximum=2), ""),
         ("got maximum and maximum_jobs", adapting(maximum=3, maximum_jobs=2), ""),
         ("adapt: unknown key 'maximum_cores'; did you mean", adapting(maximum_cores=3), ""),
         ("adapt: interval must be a number of seconds > 0, or text such as", adapting(maximum=1, interval="soon"), ""),
         ("adapt: interval must be a number of seconds > 0", adapting(maximum=1, interval="-1s"), ""),
-        ("adapt: wait_count must be a whole number >= 1, got 0", adapting(maximum=1, wait_count=0), ""),
+        ("adapt: wait_count must be an integer >= 1, got 0", adapting(maximum=1, wait_count=0), ""),
         ("storage_options belong to an object store", profiles(a={**LOCAL, "storage_options": {"key": "hush"}}), ""),
         ("security must be a mapping, got True", profiles(a={"address": "tcp://h:1", "security": True}), ""),
     ],
@@ -234,15 +259,15 @@ def test_a_file_that_cannot_be_read(tmp_path, make):
     assert "\n" not in str(caught.value)
 
 
-def test_a_variable_without_a_value_is_that_of_this_process(write, monkeypatch):
-    """So that a secret need not stand in a file."""
+def test_variable_without_a_value_is_read_from_this_process(write, monkeypatch):
+    """Secrets can be kept out of files."""
     monkeypatch.setenv("MY_SECRET", "hush")
     profile = load_profile(write(profiles(a={**LOCAL, "env": {"MY_SECRET": None, "X": 2}})))
     assert profile.env == {"MY_SECRET": "hush", "X": "2"}
     assert "hush" not in repr(profile)
 
 
-def test_an_error_of_yaml_quotes_nothing_of_the_file(write):
+def test_yaml_errors_do_not_quote_the_file(write):
     with pytest.raises(BadInputError, match=r"must be YAML: .* \(line 3, column 1\)") as caught:
         load_profile(write("profiles:\n  a: {env: {MY_KEY: 'hush'\n"))
     assert "hush" not in str(caught.value)
@@ -266,17 +291,17 @@ KUBE = {"class_name": "KubeCluster", "module": "dask_kubernetes.operator"}
 @pytest.mark.parametrize(
     ("message", "profile"),
     [
-        ("must name an installed cluster class, got os.system, which is none", launching("system", "os")),
-        ("got subprocess.Popen, which is none", launching("Popen", "subprocess", args=["touch", "x"])),
-        ("got distributed.Client, which is none", launching("Client")),
-        ("got distributed.deploy.Cluster, which is none", launching("Cluster", "distributed.deploy")),
+        ("must name an installed cluster class, got os.system, which is not one", launching("system", "os")),
+        ("got subprocess.Popen, which is not one", launching("Popen", "subprocess", args=["touch", "x"])),
+        ("got distributed.Client, which is not one", launching("Client")),
+        ("got distributed.deploy.Cluster, which is not one", launching("Cluster", "distributed.deploy")),
         ("got .LocalCluster: ValueError: Empty module name", launching(module="")),
         ("got ..LocalCluster: TypeError", launching(module=".")),
         ("unknown argument 'thread_per_worker'; did you mean threads_per_worker", launching(thread_per_worker=1)),
         ("unknown argument 'no_such_argument'; see the documentation of Dask", launching(no_such_argument=1)),
-        ("threads_per_worker must be a whole number >= 1, got 0", launching(threads_per_worker=0)),
-        ("threads_per_worker must be a whole number >= 1, got '2'", launching(threads_per_worker="2")),
-        ("n_workers must be a whole number >= 0, got -1", launching(n_workers=-1)),
+        ("threads_per_worker must be an integer >= 1, got 0", launching(threads_per_worker=0)),
+        ("threads_per_worker must be an integer >= 1, got '2'", launching(threads_per_worker="2")),
+        ("n_workers must be an integer >= 0, got -1", launching(n_workers=-1)),
         ("n_workers must be >= 1, or 0 with adapt or scale, got 0", launching(n_workers=0)),
         ("processes must be true or false, got 2", launching(processes=2)),
         ("memory_limit must be a size per worker such as 2GB", launching(memory_limit=4)),
@@ -284,7 +309,7 @@ KUBE = {"class_name": "KubeCluster", "module": "dask_kubernetes.operator"}
         ("memory_limit must be a size per worker such as 2GB", launching(memory_limit=-0.5)),
         ("security must be true for temporary TLS credentials", launching(security=False)),
         (
-            "temporary TLS credentials, the default; protocol: tcp:// goes without, got '***'",
+            "temporary TLS credentials, the default; use protocol: tcp:// for none, got '***'",
             launching(security="-----BEGIN PRIVATE KEY-----\nhush\n-----END PRIVATE KEY-----"),
         ),
         ("env must be a mapping, got 'DB_PASSWORD=***'", launching(env="DB_PASSWORD=hush")),
@@ -294,8 +319,8 @@ KUBE = {"class_name": "KubeCluster", "module": "dask_kubernetes.operator"}
         ("an SSHCluster has as many workers as hosts; remove scale or adapt", launching(**SSH, scale=2)),
         ("an SSHCluster has as many workers as hosts", launching(**SSH, adapt={"maximum": 2})),
         ("unknown argument 'host'; did you mean hosts", launching(**SSH, host="a")),
-        ("cores must be a whole number >= 1, got '8'", batch(cores="8")),
-        ("processes must be a whole number >= 1, got 0", batch(processes=0)),
+        ("cores must be an integer >= 1, got '8'", batch(cores="8")),
+        ("processes must be an integer >= 1, got 0", batch(processes=0)),
         ("processes must be <= cores, got 8 > 4", batch(processes=8)),
         ("memory must be a size of at least 1 MB, such as 16GB, got 16", batch(memory=16)),
         ("memory must be a size of at least 1 MB, such as 16GB, got 'much'", batch(memory="much")),
@@ -305,7 +330,14 @@ KUBE = {"class_name": "KubeCluster", "module": "dask_kubernetes.operator"}
         ("unknown argument 'que'; did you mean quiet or queue?", batch(que="short")),
         ("You must specify how much cores and memory", launching("SLURMCluster", "dask_jobqueue")),
         ("adapt: maximum_jobs is for batch systems", launching(**KUBE, adapt={"maximum_jobs": 2})),
-        ("n_workers must be a whole number >= 0, got 1.5", launching(**KUBE, n_workers=1.5)),
+        *(
+            (
+                f"adapt: unknown key {key!r}; Allowed: minimum, maximum",
+                launching(**KUBE, adapt={"minimum": 0, "maximum": 2, key: value}),
+            )
+            for key, value in {"interval": "2s", "wait_count": 3, "target_duration": "1s"}.items()
+        ),
+        ("n_workers must be an integer >= 0, got 1.5", launching(**KUBE, n_workers=1.5)),
         ("resources must be a mapping, got '2 GB'", launching(**KUBE, resources="2 GB")),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -319,8 +351,8 @@ def test_refused_classes_and_arguments(message, profile):
     assert "hush" not in str(caught.value)
 
 
-def test_nothing_but_a_cluster_class_is_called(monkeypatch, tmp_path):
-    """A profile that names a function of the system is refused before the function runs."""
+def test_only_cluster_classes_are_called(monkeypatch, tmp_path):
+    """Profiles that name other functions are refused without a call."""
     monkeypatch.chdir(tmp_path)
     for profile in (
         Profile("a", "os", "system", args=("touch trace",)),

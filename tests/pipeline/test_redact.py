@@ -1,12 +1,17 @@
-"""No message about a cluster shows a secret, wherever in a profile it is; what is none stays readable."""
+"""Messages about clusters show no secrets of a profile, and other values stay readable."""
 
 import time
+from types import SimpleNamespace
 
 import pytest
+from distributed import Client
 
 from pipeline.clusters.preview import describe_launch, launch_document
 from pipeline.clusters.profiles import Profile
-from pipeline.clusters.redact import is_secret_name, redact, redact_text, shown, told
+from pipeline.execution import probe
+from pipeline.execution.in_flight import ExecutionError, TasksInFlight
+from pipeline.faults import explain
+from pipeline.redact import format_error, is_secret_name, redact, redact_text, short_repr
 
 PEM = "-----BEGIN PRIVATE KEY-----\nhush\nhush\n-----END PRIVATE KEY-----\n"
 SECRET_NAMES = """
@@ -42,6 +47,25 @@ def test_names(names, secret):
         ('{"password": "hush", "port": 1}', '{"password": ***, "port": 1}'),
         ("curl -H 'Authorization: Bearer hush' http://host", "curl -H 'Authorization: ***' http://host"),
         ("AccountName=me;AccountKey=hush==;End=1", "AccountName=me;AccountKey=***;End=1"),
+        ("s3://me:hu/sh@bucket/s", "s3://***@bucket/s"),
+        ("s3://me:hu'sh@bucket/s and 'x'", "s3://***@bucket/s and 'x'"),
+        ('from s3://me:hu"sh@bucket to s3://me:hush@b', "from s3://***@bucket to s3://***@b"),
+        ("cannot reach s3://me:hu sh@bucket/s", "cannot reach s3://***@bucket/s"),
+        ("s3://me:12/hush@bucket", "s3://***@bucket"),
+        ("tcp://127.0.0.1:8786 of me@host", "tcp://127.0.0.1:8786 of me@host"),
+        ("tcp://127.0.0.1:8786, me@host", "tcp://127.0.0.1:8786, me@host"),
+        ("s3://bucket/a: ask me@host", "s3://bucket/a: ask me@host"),
+        ("TOKEN=hush,hush", "TOKEN=***"),
+        ("TOKEN=hush,hush;hush&hush next", "TOKEN=*** next"),
+        ("a=1,password=hush,hush,port=1", "a=1,password=***,port=1"),
+        ("password=hush, port=1", "password=***, port=1"),
+        ('{"password":hush,"port":1}', '{"password":***,"port":1}'),
+        (
+            "https://me.blob.core.windows.net/c/s?sv=2024-01-01&se=2026&sig=hush%2Fhush%3D",
+            "https://me.blob.core.windows.net/c/s?sv=***&se=2026&sig=***",
+        ),
+        ("https://h/x?X-Amz-Credential=hush%2Fs3&key=hush", "https://h/x?X-Amz-Credential=***&key=***"),
+        ("https://h/x?access_token=hush&X-Goog-Signature=hush", "https://h/x?access_token=***&X-Goog-Signature=***"),
         (f"key:\n{PEM}end", "key:\n***\nend"),
         ("#SBATCH --mem=15G -t 01:00:00", "#SBATCH --mem=15G -t 01:00:00"),
         ("source /opt/env/bin/activate; module load python", "source /opt/env/bin/activate; module load python"),
@@ -76,8 +100,40 @@ def test_objects_and_exceptions():
             return "Credentials(password='hush')"
 
     assert redact(Credentials()) == "Credentials(password=***)"
-    assert told(OSError("cannot log in\nwith token=hush")) == "OSError: cannot log in with token=***"
-    assert len(shown(["x" * 1000] * 1000)) < 800
+    assert format_error(OSError("cannot log in\nwith token=hush")) == "OSError: cannot log in with token=***"
+    assert len(short_repr(["x" * 1000] * 1000)) < 800
+    assert explain(ValueError("cannot log in\nwith token=hush")) == "ValueError: cannot log in with token=***"
+    assert explain(PermissionError(13, "Permission denied", "s3://me:hush@b")).startswith(
+        "[Errno 13] Permission denied"
+    )
+    assert "hush" not in explain(PermissionError(13, "Permission denied", "s3://me:hush@b"))
+
+
+def test_representations_hide_arguments():
+    from pipeline.clusters.launch import Launch
+
+    assert "hush" not in repr(Launch(object, "other", ("hush",), {"x": "hush"}, {"y": "hush"}))
+    assert "hush" not in repr(Profile("a", args=("hush",)))
+
+
+def test_errors_of_workers_are_printed_without_secrets():
+    def fail():
+        raise RuntimeError("cannot log in with token=hush")
+
+    with Client(processes=False, dashboard_address=None, n_workers=1) as client:
+        in_flight = TasksInFlight(client, "run")
+        in_flight.submit(None, fail)
+        with pytest.raises(ExecutionError, match=r"a worker failed: RuntimeError: cannot log in with token=\*\*\*$"):
+            in_flight.wait()
+
+
+def test_a_study_that_cannot_be_loaded_is_reported_without_secrets(monkeypatch):
+    def fail(run):
+        raise RuntimeError("cannot log in with token=hush")
+
+    monkeypatch.setattr(probe, "get_worker", lambda: SimpleNamespace(address="tcp://h:1"))
+    monkeypatch.setattr(probe, "shipped_task", fail)
+    assert "RuntimeError: cannot log in with token=***; install" in probe.load_study("run", {}, ())
 
 
 SSH = {"hosts": ["h", "h"], "connect_options": {"username": "me", "password": "hush", "client_keys": ["/hush.pem"]}}
@@ -109,10 +165,10 @@ KUBERNETES = {"custom_cluster_spec": {"metadata": {"name": "a"}, "spec": {"worke
 def test_previews(profile):
     found = f"{describe_launch(profile)} {launch_document(profile)} {profile!r}"
     assert "***" in found
-    assert "hush" not in found.replace("address='tls://me:hush@h:1'", "")  # which a cluster file cannot have
+    assert "hush" not in found.replace("address='tls://me:hush@h:1'", "")  # refused in cluster files
 
 
-def test_the_cluster_gets_what_is_not_shown():
+def test_cluster_receives_hidden_secrets():
     from pipeline.clusters.launch import make_launch
 
     profile = Profile("a", "dask_jobqueue", "SLURMCluster", kwargs=BATCH, env={"SOME_SECRET": "it's hush"})
@@ -120,9 +176,27 @@ def test_the_cluster_gets_what_is_not_shown():
     assert prologue[-3:] == ["export SOME_SECRET='it'\"'\"'s hush'", "export MY_KEY=hush", "login --password hush"]
 
 
-@pytest.mark.parametrize("piece", ["x", "token", "a=b ", '"', "://", "-", "token= ", "'a", "-----BEGIN ", "key "])
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "x",
+        "token",
+        "a=b ",
+        '"',
+        "://",
+        "-",
+        "token= ",
+        "'a",
+        "-----BEGIN ",
+        "key ",
+        "token=a,",
+        "://a:b",
+        "token=,",
+        "://a:b ",
+    ],
+)
 def test_long_texts_take_linear_time(piece):
-    """Ten times the text takes about ten times as long; a hundred times would be quadratic."""
+    """A tenfold text takes about ten times as long; quadratic time would be a hundredfold."""
 
     def seconds(n_pieces):
         text, times = piece * n_pieces, []

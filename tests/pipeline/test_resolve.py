@@ -1,4 +1,4 @@
-"""Studies of stores: code that only a store names does not run, and edited study files are refused."""
+"""Code that only a store references does not run, and edited study files are refused."""
 
 import hashlib
 import os
@@ -42,7 +42,7 @@ STUDY = Study("mine", "", "", (PANEL,), seed=1)
 
 @pytest.fixture
 def user(tmp_path, monkeypatch):
-    """Return a function that makes this process that of a user by name, who has run what that user has run."""
+    """Return a function that switches this process to a named user, with the user's list of known files."""
     path = list(sys.path)
 
     def become(name):
@@ -59,7 +59,7 @@ def user(tmp_path, monkeypatch):
 
 @pytest.fixture
 def trace(tmp_path):
-    """Path of the file to which the study files write when they are imported."""
+    """Path of the file to which study files write on import."""
     return tmp_path / "trace"
 
 
@@ -74,7 +74,7 @@ def study_file(tmp_path, trace):
 
 @pytest.fixture
 def store(user, study_file, tmp_path):
-    """Path of a store of the study file, of which the last block is pending."""
+    """Path of a store of the study file with its last block pending."""
     path = run(str(study_file), tmp_path / "s.zarr").url
     lose_last_block(path)
     return path
@@ -130,15 +130,15 @@ def test_an_edited_study_file_is_refused(store, study_file, command, old):
 
 @pytest.mark.parametrize("call", [resume, verify, lambda store: extend(store, trials=6)])
 def test_an_edited_study_file_is_refused_where_only_the_store_names_it(store, study_file, trace, user, call):
-    """And it is not imported."""
+    """The file is not imported."""
     edit(study_file)
     trace.unlink()
     refused(lambda: call(store), "was edited: its SHA-256 is ", f"--study {study_file} --accept-edited-study")
     assert not trace.exists()
 
 
-def test_an_edit_that_is_accepted_is_recorded(store, study_file):
-    """Later sessions compare with it; the edit changes no number that is recomputed, so that it is accepted at all."""
+def test_accepted_edit_is_recorded(store, study_file):
+    """Later sessions compare with the new hash; the edit is accepted since it changes no recomputed number."""
     edit(study_file, "OFFSET = 0", "OFFSET = 0  # bits")
     resume(store, study=str(study_file), accept_edited_study=True)
     first, second = hashes_of(store)
@@ -150,11 +150,11 @@ def test_an_edit_that_is_accepted_is_recorded(store, study_file):
     refused(lambda: resume(store, study=str(study_file)), f"{second[:12]}... in the last session")
 
 
-def test_an_accepted_edit_that_gives_other_numbers_is_refused(store, study_file):
+def test_accepted_edit_with_different_numbers_is_refused(store, study_file):
     edit(study_file)
     refused(
         lambda: resume(store, study=str(study_file), accept_edited_study=True),
-        "gives other numbers than the store holds",
+        "gives numbers that differ from the stored ones",
     )
 
 
@@ -164,7 +164,7 @@ def test_a_raised_version_is_another_store(store, study_file, tmp_path):
     assert run(str(study_file), tmp_path / "new.zarr").spec["version"] == 2
 
 
-def test_a_restored_file_is_no_edit(store, study_file):
+def test_restored_file_is_accepted(store, study_file):
     edit(study_file)
     edit(study_file, "OFFSET = 100", "OFFSET = 0")
     resume(store)
@@ -172,7 +172,7 @@ def test_a_restored_file_is_no_edit(store, study_file):
 
 
 def test_an_edited_file_may_be_read(store, study_file):
-    """As by a report, of which claims and figures may be edited; named, since it was not run in this version."""
+    """Reports read stores of edited files, since claims and figures may change; the file must be named."""
     edit(study_file)
     refused(
         lambda: study_of(ResultStore.open(store), accept_edited_study=True),
@@ -183,7 +183,7 @@ def test_an_edited_file_may_be_read(store, study_file):
 
 
 def test_an_edited_module_is_refused(user, study_file, tmp_path, monkeypatch):
-    """One that is not registered is a file as any other."""
+    """A module that is not registered is treated as a file."""
     monkeypatch.chdir(study_file.parent)
     study_file.rename("local_study.py")
     path = run("local_study:STUDY", tmp_path / "s.zarr").url
@@ -196,8 +196,8 @@ def test_an_edited_module_is_refused(user, study_file, tmp_path, monkeypatch):
     refused(lambda: resume(path), "local_study.py was edited", "--study local_study:STUDY --accept-edited-study")
 
 
-def test_the_hash_is_that_of_the_file(user, study_file):
-    """As sha256sum prints it, whatever the ends of its lines."""
+def test_hash_equals_that_of_the_file(user, study_file):
+    """The hash equals that of sha256sum, for any line endings."""
     study_file.write_bytes(b"x = '\xc3\xa9'\r\n")
     assert find_study(str(study_file), {}).sha256 == hashlib.sha256(study_file.read_bytes()).hexdigest()
 
@@ -222,7 +222,7 @@ def test_the_code_of_a_store_from_elsewhere_does_not_run(store, study_file, trac
     assert not trace.exists()
 
 
-def test_code_that_the_user_names_runs_and_is_known_from_then_on(store, study_file, trace, user):
+def test_code_named_by_the_user_runs_and_becomes_known(store, study_file, trace, user):
     user("bob")
     resume(store, study=str(study_file))
     trace.unlink()
@@ -232,8 +232,8 @@ def test_code_that_the_user_names_runs_and_is_known_from_then_on(store, study_fi
 
 
 @pytest.mark.parametrize("reference", ["os:system", "this:s", "antigravity:x", "pip.__main__:x", "__main__:x", "a.:b"])
-def test_a_store_cannot_import_modules(user, tmp_path, reference):
-    """Many do something when they are imported."""
+def test_stores_cannot_import_modules(user, tmp_path, reference):
+    """Many modules have side effects on import."""
     path = create_store(tmp_path / "s.zarr", STUDY, study_reference=reference).url
     before = set(sys.modules)
     for call in UNNAMED.values():
@@ -243,7 +243,7 @@ def test_a_store_cannot_import_modules(user, tmp_path, reference):
 
 
 def test_a_module_of_the_current_folder_does_not_run(user, study_file, trace, tmp_path, monkeypatch):
-    """Nor one that a package there registers as an entry point."""
+    """Entry points of a package in that folder do not run either."""
     monkeypatch.chdir(study_file.parent)
     study_file.rename("local_study.py")
     Path("local-1.0.dist-info").mkdir()
@@ -257,7 +257,7 @@ def test_a_module_of_the_current_folder_does_not_run(user, study_file, trace, tm
 
 
 def test_a_known_file_in_another_folder_does_not_run(store, study_file, trace, user, tmp_path):
-    """What lies beside it would be imported, too."""
+    """Files next to it would be imported, too."""
     elsewhere = tmp_path / "elsewhere" / "mine.py"
     elsewhere.parent.mkdir()
     elsewhere.write_bytes(study_file.read_bytes())
@@ -268,13 +268,13 @@ def test_a_known_file_in_another_folder_does_not_run(store, study_file, trace, u
 
 
 @pytest.mark.parametrize("reference", ["", 7, None, ["a.py"], "no such thing"])
-def test_references_that_name_nothing(user, tmp_path, reference):
+def test_empty_references_are_refused(user, tmp_path, reference):
     path = create_store(tmp_path / "s.zarr", STUDY, study_reference=reference).url
-    refused(lambda: resume(path), "does not know where its study is; name it with --study")
+    refused(lambda: resume(path), "has no reference to its study; name the study with --study")
 
 
-def test_a_study_file_that_is_no_file(user, tmp_path):
-    """A pipe would be read for ever."""
+def test_study_must_be_a_regular_file(user, tmp_path):
+    """Reading a pipe would not return."""
     os.mkfifo(tmp_path / "pipe.py")
     path = create_store(tmp_path / "s.zarr", STUDY, study_reference=f"{tmp_path}/pipe.py").url
     refused(lambda: resume(path), "cannot read the study file", "not a regular file")
@@ -289,7 +289,7 @@ def test_registered_studies():
     assert StudySource("studies.counts.hellinger_accuracy:STUDY").is_trusted
 
 
-def test_built_in_studies_are_those_beside_this_package(tmp_path, monkeypatch):
+def test_built_in_studies_are_next_to_this_package(tmp_path, monkeypatch):
     (tmp_path / "studies").mkdir()
     (tmp_path / "studies" / "__init__.py").write_text("")
     (tmp_path / "studies" / "mine.py").write_text("")
@@ -307,7 +307,7 @@ def known_list(tmp_path):
     return tmp_path / "homes" / "ann" / "state" / "study-files.txt"
 
 
-def test_the_list_is_the_users_own(user, tmp_path):
+def test_list_of_known_files_is_private(user, tmp_path):
     remember("a" * 64, "/x/ä b.py")
     remember("a" * 64, "/x/ä b.py")
     path = known_list(tmp_path)
@@ -320,14 +320,14 @@ def test_the_list_is_the_users_own(user, tmp_path):
 
 
 @pytest.mark.parametrize("what", ["list", "folder"])
-def test_a_list_that_others_can_write_is_not_believed(user, tmp_path, what):
+def test_list_with_write_access_for_others_is_ignored(user, tmp_path, what):
     remember("a" * 64, "/x.py")
     path = known_list(tmp_path)
     (path if what == "list" else path.parent).chmod(0o777)
     assert not is_known("a" * 64, "/x.py")
 
 
-def test_a_list_that_is_a_link_is_not_believed(user, tmp_path):
+def test_list_that_is_a_link_is_ignored(user, tmp_path):
     remember("a" * 64, "/x.py")
     path = known_list(tmp_path)
     path.rename(tmp_path / "other")
@@ -339,7 +339,7 @@ def test_a_list_that_is_a_link_is_not_believed(user, tmp_path):
 
 
 @pytest.mark.parametrize("damage", [b"\xff\xfe\0 nonsense", b"a" * 64 + b"  /cut/off", b"\n\n\n"])
-def test_a_damaged_list_loses_no_other_line(user, tmp_path, damage):
+def test_damaged_lines_of_the_list_are_skipped(user, tmp_path, damage):
     remember("a" * 64, "/x.py")
     path = known_list(tmp_path)
     path.write_bytes(path.read_bytes() + damage)
@@ -359,7 +359,7 @@ def test_concurrent_writers_of_the_list(user, tmp_path):
     assert sorted(known_list(tmp_path).read_text().splitlines()) == sorted(f"{'a' * 64}  {name}" for name in names)
 
 
-def test_without_a_home_nothing_is_known(monkeypatch, tmp_path):
+def test_no_file_is_known_without_a_home(monkeypatch, tmp_path):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("DPSTUDIES_HOME", str(tmp_path / "file"))
     remember("a" * 64, "/x.py")

@@ -1,4 +1,4 @@
-"""From a study to a store: equal on every cluster and after every interruption, refused where numbers would mix."""
+"""Runs give equal stores on every cluster and after interruptions, and refuse to mix different numbers."""
 
 import errno
 import shutil
@@ -18,7 +18,7 @@ from pipeline.blocks.evaluate import Block, Status
 from pipeline.blocks.plan import iterate_blocks
 from pipeline.declare.source import find_study
 from pipeline.errors import BadInputError
-from pipeline.execution.flight import ExecutionError
+from pipeline.execution.in_flight import ExecutionError
 from pipeline.execution.rerun import rerun_trial
 from pipeline.execution.work import PendingWork
 from pipeline.run import study_of
@@ -45,7 +45,7 @@ TOY = str(TOY_FILE)
 
 @pytest.fixture
 def toy(tmp_path):
-    """Copy the toy study file, for a test to edit."""
+    """Path of an editable copy of the toy study file."""
     return Path(shutil.copy(TOY_FILE, tmp_path / "mine.py"))
 
 
@@ -56,12 +56,12 @@ def edit(path, old, new):
 
 
 def lose(store, panel, *position, whole=False):
-    """Make a block pending: without its status, or without all numbers of its trials, as if never computed."""
+    """Make a block pending: remove its status, or all variables of its trials."""
     measures = {measure.name: measure for measure in STUDY.panel(panel).measures if whole and measure.per_trial}
     for name in ("status", *(("error",) if whole else ()), *measures):
         inner = measures[name].dims if name in measures else ()
         path = Path(store, panel, name, "c", *map(str, position + (0,) * len(inner)))
-        path.unlink(missing_ok=name != "status")  # a chunk of nothing but empty texts or zeros is not stored
+        path.unlink(missing_ok=name != "status")  # chunks of fill values are not stored
 
 
 # One run
@@ -72,7 +72,7 @@ def lose(store, panel, *position, whole=False):
     [STUDY, TOY, "tests.pipeline.toy:STUDY", replace(STUDY, aim="A copy.")],
     ids=["object", "file", "module", "in memory"],
 )
-def test_every_way_to_name_a_study_gives_the_same(complete_store, tmp_path, study):
+def test_all_references_to_a_study_give_the_same_store(complete_store, tmp_path, study):
     store = run(study, tmp_path / "r.zarr")
     assert store.url == str(tmp_path / "r.zarr")
     assert_equal_arrays(store.url, complete_store)
@@ -99,7 +99,7 @@ def test_configured_run(tmp_path):
 
 @pytest.mark.slow
 def test_block_size_changes_no_number(complete_store, tmp_path):
-    """The chunks differ, the arrays do not."""
+    """Chunks differ, but arrays are equal."""
     panels = [replace(panel, block_trials=size) for panel, size in ((MEANS, 2), (SINGLE, 5))]
     methods = [method.name for method in FAULTS.methods if method.name != "raises"]
     panels.append(replace(FAULTS, block_trials=5).with_values("algorithm", methods))
@@ -113,7 +113,7 @@ def test_block_size_changes_no_number(complete_store, tmp_path):
         assert store.array(panel.name, "status").chunks[-1] == panel.block_trials
 
 
-def test_progress_hears_of_every_evaluation_once(tmp_path):
+def test_progress_counts_every_evaluation_once(tmp_path):
     begun, receipts = [], []
 
     def progress(works):
@@ -130,11 +130,11 @@ def test_progress_hears_of_every_evaluation_once(tmp_path):
     assert sum(receipt.n_failed for receipt in receipts) == 2 * (4 + 3 + 12 + 3)
 
 
-# Going on
+# Continuation
 
 
-def test_a_complete_store_is_left_alone(store_copy, monkeypatch):
-    """Not even a cluster is started."""
+def test_complete_store_is_not_changed(store_copy, monkeypatch):
+    """No cluster is started."""
     monkeypatch.setattr(import_module("pipeline.run"), "connect", None)
     before = file_stamps(store_copy)
     run(STUDY, store_copy)
@@ -178,7 +178,7 @@ def test_lost_blocks_are_computed_again(complete_store, store_copy, again, whole
 @pytest.mark.slow
 @pytest.mark.parametrize("first", [True, False], ids=["the first blocks", "the others"])
 def test_blocks_may_be_committed_in_any_order(complete_store, tmp_path, first):
-    """What belongs to a cell is there whichever of its blocks came first, and is no reason to refuse the others."""
+    """Any first block writes the values per cell, and the other blocks are accepted."""
     store = create_store(tmp_path / "r.zarr", STUDY)
     with writing(store.url) as writer:
         for panel in STUDY.panels:
@@ -214,8 +214,8 @@ def test_an_interrupted_run_is_resumed(complete_store, tmp_path):
     assert ["finished" in session for session in ResultStore.open(path).sessions] == [False, True]
 
 
-def test_a_disk_that_is_full(complete_store, tmp_path, monkeypatch):
-    """The run ends with an error; what was committed is kept, and nothing else counts."""
+def test_full_disk_ends_the_run(complete_store, tmp_path, monkeypatch):
+    """The run ends with an error, and only committed trials count."""
     path, calls, written, committed = tmp_path / "r.zarr", [], {}, []
     write_file, write, finish = LocalFiles.write_temporary, Commit.write, Commit.finish
 
@@ -257,7 +257,7 @@ def _crash_at(number, function):
     return crash
 
 
-def test_an_unfinished_template_is_finished(complete_store, tmp_path, monkeypatch):
+def test_interrupted_creation_is_completed(complete_store, tmp_path, monkeypatch):
     path = tmp_path / "r.zarr"
     with monkeypatch.context() as patch:
         patch.setattr(LocalFiles, "flush", _crash_at(2, LocalFiles.flush))  # after the copy of the root
@@ -268,7 +268,7 @@ def test_an_unfinished_template_is_finished(complete_store, tmp_path, monkeypatc
     assert_equal_arrays(path, complete_store)
 
 
-def test_half_written_files_of_a_dead_session_are_removed(complete_store, store_copy):
+def test_partial_files_of_an_ended_session_are_removed(complete_store, store_copy):
     lose(store_copy, "single", 0, 1)
     temporary = store_copy / WRITING / "000001-0123456789ab" / "half"
     temporary.parent.mkdir(parents=True)
@@ -278,7 +278,7 @@ def test_half_written_files_of_a_dead_session_are_removed(complete_store, store_
     assert_equal_arrays(store_copy, complete_store)
 
 
-# Refusals: nothing is changed
+# Refusals without changes
 
 
 def refused(store, message, call):
@@ -311,7 +311,7 @@ def test_another_spec_is_refused(store_copy, message, arguments):
         (r"version: stored 1, now 2", "    seed=7,", "    seed=7, version=2,"),
         (r"panels.single.version", 'name="single",', 'name="single", version=2,'),
         (r"panels.means.methods.noisy.version", 'uses=("epsilon",),', 'uses=("epsilon",), version=2,'),
-        (r"unknown method.* 'plain'", 'Method("plain"', 'Method("simple"'),
+        (r"unknown algorithm.* 'plain'", 'Method("plain"', 'Method("simple"'),
         (r"unknown panel 'single'", 'name="single"', 'name="lonely"'),
         (r"holds study toy, got top", 'name="toy"', 'name="top"'),
     ],
@@ -336,20 +336,20 @@ def test_another_version_is_refused(tmp_path, toy, message, old, new, complete):
     ],
     ids=["plain", "noisy", "chain", "simulate", "fails now"],
 )
-def test_other_numbers_are_not_mixed_in(tmp_path, toy, setting, old, new):
-    """Code that was changed without a new version, while blocks are pending, and accepted."""
+def test_different_numbers_are_refused(tmp_path, toy, setting, old, new):
+    """The code was changed without a new version, and the edit is accepted while blocks are pending."""
     path = run(str(toy), tmp_path / "r.zarr", panels=["means"], values={"steps": [3], "epsilon": [1]}).url
     lose(path, "means", 1, 0, 0, 0, 2, 1)
     edit(toy, old, new)
     refused(
         path,
-        rf"panel means, {setting}.*, trial \d gives other numbers than the store holds",
+        rf"panel means, {setting}.*, trial \d gives numbers that differ from the stored ones",
         lambda: resume(path, study=str(toy), accept_edited_study=True),
     )
 
 
-def test_other_numbers_of_a_complete_store_are_not_asked_for(tmp_path, toy):
-    """The negative control: what is complete stays as it is."""
+def test_complete_store_is_not_recomputed(tmp_path, toy):
+    """Negative control: complete stores do not change."""
     path = run(str(toy), tmp_path / "r.zarr", panels=["means"], values={"steps": [3], "epsilon": [1]}).url
     before = file_stamps(path)
     edit(toy, "rng.poisson(3)", "rng.poisson(3.5)")
@@ -357,7 +357,7 @@ def test_other_numbers_of_a_complete_store_are_not_asked_for(tmp_path, toy):
     assert file_stamps(path) == before
 
 
-def test_edited_words_are_no_other_numbers(tmp_path, toy):
+def test_edited_texts_are_accepted(tmp_path, toy):
     path = run(str(toy), tmp_path / "r.zarr", panels=["single"]).url
     lose(path, "single", 0, 1)
     edit(toy, "one method, no factors", "a coin")
@@ -397,7 +397,7 @@ def test_another_release_of_the_package_resumes_a_store(tmp_path, monkeypatch):
     assert versions[1:] == ["99.0"] != versions[:1]
 
 
-def test_a_path_that_holds_something_else(tmp_path):
+def test_path_without_a_store_is_refused(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     refused(tmp_path, "holds something that is not a result store", lambda: run(STUDY, tmp_path))
     refused(tmp_path, "holds something that is not a result store", lambda: run(STUDY, tmp_path / "notes.txt"))
@@ -407,7 +407,7 @@ def test_a_path_that_holds_something_else(tmp_path):
 
 def test_a_store_of_a_study_in_memory_needs_the_study(tmp_path):
     path = run(panel_of(STUDY, "single", simulate=lambda cell, streams: None), tmp_path / "r.zarr").url
-    refused(path, "does not know where its study is; name it with --study", lambda: resume(path))
+    refused(path, "has no reference to its study; name the study with --study", lambda: resume(path))
     assert resume(path, study=STUDY).url == path
 
 
@@ -422,17 +422,17 @@ def test_a_study_is_found_by_its_store(tmp_path):
 
 
 @pytest.mark.parametrize("name", [panel.name for panel in STUDY.panels])
-def test_every_trial_can_be_computed_again(complete_store, name):
+def test_every_trial_can_be_recomputed(complete_store, name):
     store, panel = ResultStore.open(complete_store), STUDY.panel(name)
     for cell in panel.cells():
-        written = {key: str(value) for key, value in cell.items()}  # as a user types it
+        written = {key: str(value) for key, value in cell.items()}  # as typed by a user
         for trial in (0, panel.n_trials - 1):
             reruns = rerun_trial(store, STUDY, name, written, trial)
             assert [rerun.setting for rerun in reruns] == panel.settings()
             assert all(rerun.is_stored and rerun.equal for rerun in reruns)
 
 
-def test_a_trial_that_differs_is_seen(store_copy):
+def test_differing_trial_is_detected(store_copy):
     store, cell = ResultStore.open(store_copy), {"n": 4, "scale": 2.0}
     block = Block("means", MEANS.cells().index(cell), range(4))
     with writing(store.url) as writer:
@@ -442,7 +442,7 @@ def test_a_trial_that_differs_is_seen(store_copy):
     assert all(rerun.equal for rerun in rerun_trial(store, STUDY, "means", cell, 4))
 
 
-def test_a_trial_that_is_not_stored_is_seen(store_copy):
+def test_missing_trial_is_detected(store_copy):
     lose(store_copy, "means", 0, 0, 0, 0, 0, 0)
     reruns = rerun_trial(ResultStore.open(store_copy), STUDY, "means", MEANS.cells()[0], 0)
     assert [rerun.is_stored for rerun in reruns] == [False] + [True] * 6
@@ -462,7 +462,7 @@ def test_a_trial_that_is_not_stored_is_seen(store_copy):
         (r"trial must be in 0 \.\.\. 0, got 1", "table", {"order": 2}, 1),
     ],
 )
-def test_no_such_trial(complete_store, message, panel, cell, trial):
+def test_unknown_trials_are_refused(complete_store, message, panel, cell, trial):
     with pytest.raises(BadInputError, match=message):
         rerun_trial(ResultStore.open(complete_store), STUDY, panel, cell, trial)
 
@@ -472,7 +472,7 @@ def test_no_such_trial(complete_store, message, panel, cell, trial):
 
 @pytest.fixture(scope="module")
 def killed_store(tmp_path_factory):
-    """Run three panels on two worker processes, where `deadly` kills its process at trial 9."""
+    """Path of a store of three panels, run on two worker processes; `deadly` kills its process at trial 9."""
     folder = tmp_path_factory.mktemp("processes")
     profile = {"module": "distributed", "class": "LocalCluster", "kwargs": {"processes": True, "n_workers": 2}}
     (folder / "c.yaml").write_text(yaml.safe_dump({"profiles": {"processes": profile}}))
@@ -486,7 +486,7 @@ def killed_store(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_a_trial_that_kills_its_process_costs_itself_only(complete_store, killed_store):
+def test_only_the_trial_that_kills_its_process_is_lost(complete_store, killed_store):
     ds = xr.open_zarr(killed_store, group="faults").load()
     expected = xr.open_zarr(complete_store, group="faults").sel(n=[5]).load()
     killed = ds["status"] == Status.KILLED
@@ -510,13 +510,13 @@ def test_processes_give_the_arrays_of_threads(complete_store, killed_store):
         np.testing.assert_array_equal(arrays[name], expected[name], err_msg=name, strict=True)
 
 
-def test_chunk_files_are_where_the_tests_look(complete_store):
-    """The helper that spoils stores would else spoil nothing."""
+def test_chunk_files_exist_at_the_expected_paths(complete_store):
+    """Negative control for tests that damage chunks."""
     assert chunk_file(complete_store, "means", "status", 0, 0, 0, 1, 0, 1)
 
 
-def test_settings_apart_are_works_of_their_own(complete_store, tmp_path):
-    """Each is committed by itself, and the numbers are the same."""
+def test_settings_apart_are_separate_work_items(complete_store, tmp_path):
+    """Each setting is committed separately, with the same numbers."""
     study = replace(STUDY, panels=tuple(replace(panel, settings_apart=True) for panel in STUDY.panels))
     assert study.spec() == STUDY.spec()
     works = []

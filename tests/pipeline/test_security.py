@@ -1,4 +1,4 @@
-"""Nobody else is let in: sockets on loopback, TLS with certificates on both sides, no code in profiles or stores."""
+"""Security: sockets on loopback, TLS with certificates on both sides, no code in profiles or stores."""
 
 import json
 import os
@@ -24,7 +24,7 @@ from cryptography.x509.oid import NameOID
 import pipeline
 import pipeline.clusters.cluster
 from pipeline import BadInputError, Measure, Method, Panel, Study
-from pipeline.clusters.cluster import load_profile
+from pipeline.clusters.cluster import Profile, load_profile
 from pipeline.stores.locations import STATE
 from tests.pipeline.helpers import TOY_FILE, assert_equal_arrays
 
@@ -45,7 +45,7 @@ if __name__ == "__main__":
 
 
 def listening_of(folder, *choice):
-    """Start a cluster in another process; return where that and its children listen."""
+    """Start a cluster in another process; return the addresses at which it and its children listen."""
     script = folder / "hold.py"
     script.write_text(HOLD)
     process = subprocess.Popen(
@@ -73,12 +73,12 @@ def listening_of(folder, *choice):
 )
 def test_every_socket_is_on_loopback(tmp_path, choice):
     found = listening_of(tmp_path, *choice)
-    assert found  # dashboards, and schedulers and workers where they are processes
+    assert found  # dashboards, and schedulers and workers that are processes
     assert all(ip_address(ip).is_loopback for ip in found), found
 
 
-def test_a_socket_that_is_not_on_loopback_is_seen(tmp_path):
-    """The negative control."""
+def test_sockets_on_other_interfaces_are_detected(tmp_path):
+    """Negative control."""
     profile = {"class": "LocalCluster", "kwargs": {"processes": False, "dashboard_address": "0.0.0.0:0"}}
     (tmp_path / "c.yaml").write_text(yaml.safe_dump({"profiles": {"open": profile}}))
     found = listening_of(tmp_path, f"{tmp_path}/c.yaml")
@@ -89,7 +89,7 @@ def test_a_socket_that_is_not_on_loopback_is_seen(tmp_path):
 
 
 def write_authority(folder, name):
-    """Make a certificate authority and a certificate that it signs; return the paths of CA, certificate, key."""
+    """Write a certificate authority and a signed certificate; return the paths of CA, certificate and key."""
     today = datetime.now(UTC)
 
     def sign(subject, public_key, issuer, issuer_key, is_ca):
@@ -125,7 +125,7 @@ def security_of(ca, certificate, key):
 
 @contextmanager
 def encrypted_scheduler(folder, ca, certificate, key):
-    """Run a scheduler and a worker that speak TLS only, on loopback; stop each by its process id."""
+    """Run a scheduler and a worker with TLS only, on loopback; stop each by its process id."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -156,8 +156,8 @@ def encrypted_scheduler(folder, ca, certificate, key):
 
 
 @pytest.mark.slow
-def test_tls_lets_in_who_has_a_certificate(tmp_path, monkeypatch):
-    """The numbers are those of threads, bit by bit; others are refused in one line, and nothing is written."""
+def test_tls_requires_a_certificate(tmp_path, monkeypatch):
+    """Results equal those of threads; other clients are refused in one line, and nothing is written."""
     ours, others = (write_authority(tmp_path, name) for name in ("ours", "others"))
     arguments = {"panels": ["means"], "trials": 8}
     pipeline.run(str(TOY_FILE), tmp_path / "threads.zarr", **arguments)
@@ -168,7 +168,7 @@ def test_tls_lets_in_who_has_a_certificate(tmp_path, monkeypatch):
             "nothing": {"address": plain},
             "no-certificate": {"address": address, "security": {"tls_ca_file": ours[0], "require_encryption": True}},
             "another-authority": {"address": address, "security": security_of(*others)},
-            # who trusts our authority, and shows a certificate of another one
+            # trusts our authority, but has a certificate of another one
             "forged": {"address": address, "security": security_of(ours[0], *others[1:])},
         }
         (tmp_path / "c.yaml").write_text(yaml.safe_dump({"profiles": profiles}))
@@ -184,11 +184,62 @@ def test_tls_lets_in_who_has_a_certificate(tmp_path, monkeypatch):
             assert not (tmp_path / "refused.zarr").exists()
 
 
+@pytest.mark.parametrize(
+    ("message", "security"),
+    [
+        ("tls_ca_file must be a file in PEM format, got 3", {"tls_ca_file": 3}),
+        ("tls_ca_file must be a file in PEM format, got Is a directory", {"tls_ca_file": "FOLDER"}),
+        ("tls_ca_file must be a file in PEM format with a certificate, got none", {"tls_ca_file": "FOLDER/bytes"}),
+        ("tls_ca_file must be a file in PEM format with a certificate, got none", {"tls_ca_file": "FOLDER/text"}),
+        ("tls_ca_file must be a certificate in PEM format, got", {"tls_ca_file": "FOLDER/broken"}),
+        ("tls_ca_file must be a certificate in PEM format, got", {"tls_ca_file": "-----BEGIN CERTIFICATE-----\nhush"}),
+        ("tls_client_key must be a file in PEM format, got '***'", {"tls_client_key": ["hush"]}),
+        ("tls_client_key must be a file in PEM format with a private key, got none", {"tls_client_key": "hush\nhush"}),
+        ("tls_client_key must be a file in PEM format without a passphrase", {"tls_client_key": "FOLDER/locked"}),
+        (
+            "tls_client_cert and tls_client_key must be a certificate and its private key, got KEY_VALUES_MISMATCH",
+            {"tls_ca_file": "OURS-ca", "tls_client_cert": "OURS-cert", "tls_client_key": "OTHERS-key"},
+        ),
+        ("require_encryption must be true or false, got 'yes please'", {"require_encryption": "yes please"}),
+        ("tls_ciphers must be a list of ciphers of OpenSSL, got", {"tls_ciphers": "hush"}),
+        ("tls_min_version must be 771 for TLS 1.2 or 772 for TLS 1.3, got 1.1", {"tls_min_version": 1.1}),
+        ("extra_conn_args must be a mapping, got 'x'", {"extra_conn_args": "x"}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_bad_credentials_are_refused_before_connecting(tmp_path, monkeypatch, message, security):
+    for name in ("ours", "others"):
+        write_authority(tmp_path, name)
+    (tmp_path / "bytes").write_bytes(b"\xff\xfe")
+    (tmp_path / "text").write_text("hush")
+    (tmp_path / "broken").write_text("-----BEGIN CERTIFICATE-----\nhush\n-----END CERTIFICATE-----\n")
+    (tmp_path / "locked").write_text(
+        "-----BEGIN ENCRYPTED PRIVATE KEY-----\nhush\n-----END ENCRYPTED PRIVATE KEY-----\n"
+    )
+    places = {"FOLDER": str(tmp_path), "OURS-": f"{tmp_path}/ours-", "OTHERS-": f"{tmp_path}/others-"}
+
+    def placed(value):
+        for word, place in places.items():
+            value = value.replace(word, place) if isinstance(value, str) else value
+        return f"{value}.pem" if str(value).startswith((places["OURS-"], places["OTHERS-"])) else value
+
+    def connect_anyway(*arguments, **options):
+        raise AssertionError("it connects")
+
+    monkeypatch.setattr(pipeline.clusters.cluster, "Client", connect_anyway)
+    profile = Profile("a", address="tls://h:1", security={key: placed(value) for key, value in security.items()})
+    with pytest.raises(BadInputError) as caught, pipeline.clusters.cluster.connect(profile):
+        pass
+    assert f"profile a: security: {message}" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert "hush" not in str(caught.value)
+
+
 # Files
 
 
-def test_a_profile_is_data(tmp_path):
-    """What a YAML loader could execute is refused, and not executed."""
+def test_profiles_cannot_execute_code(tmp_path):
+    """Executable YAML tags are refused without execution."""
     trace = tmp_path / "trace"
     path = tmp_path / "c.yaml"
     path.write_text(
@@ -201,7 +252,7 @@ def test_a_profile_is_data(tmp_path):
         load_profile(str(path))
     assert "\n" not in str(caught.value)
     assert not trace.exists()
-    yaml.unsafe_load(path.read_text())  # the negative control: the tag does what it says
+    yaml.unsafe_load(path.read_text())  # negative control: the tag is executable
     assert trace.exists()
 
 
@@ -209,7 +260,7 @@ DATA_TYPES = {"bool", "int8", "int16", "int32", "int64", "float32", "float64", "
 
 
 def strangers_of(store):
-    """Files of a store that are neither metadata nor chunks of plain numbers and text."""
+    """Return the files of a store that are neither metadata nor chunks of plain numbers and text."""
     found = []
     for path in [path for path in Path(store).rglob("*") if path.is_file()]:
         if path.relative_to(store).parts[0] == STATE:
@@ -229,7 +280,7 @@ def strangers_of(store):
 
 
 def test_a_store_holds_no_pickles(tmp_path):
-    """Nor does one of a study that exists only in memory, which travels to workers as a pickle."""
+    """The study exists in memory only, and is sent to workers as a pickle."""
 
     def simulate(cell, streams):
         return streams.uniforms(1)[:, 0]
@@ -245,11 +296,11 @@ def test_a_store_holds_no_pickles(tmp_path):
     assert strangers_of(store) == []
     text = " ".join(path.read_text() for path in store.rglob("zarr.json"))
     assert "pickle" not in text
-    assert "halve" in text  # what it is about is there, by name
+    assert "halve" in text  # methods are stored by name
 
 
-def test_a_pickle_in_a_store_is_seen(tmp_path):
-    """The negative control: objects by the codec of pickles; and a file that has no place there."""
+def test_pickles_in_a_store_are_detected(tmp_path):
+    """Negative control: an array with the pickle codec, and an unexpected file."""
     (tmp_path / "x").mkdir()
     array = {"node_type": "array", "data_type": "float64", "codecs": [{"name": "numcodecs.pickle"}]}
     (tmp_path / "x" / "zarr.json").write_text(json.dumps(array))

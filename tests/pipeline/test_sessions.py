@@ -229,9 +229,9 @@ def test_failed_run_releases_its_store(url, monkeypatch):
     assert ["finished" in record for record in ResultStore.open(url).sessions] == [False, True]
 
 
-def test_detached_session_lasts_until_it_is_closed(url):
-    session = Session.begin(url, {"submission": "x"}, detached=True)
-    session.leave()
+def test_a_detached_session_lasts_until_it_is_closed(url):
+    session = Session.begin(url, {"submission": "x"})
+    session.detach()
     with pytest.raises(BusyStoreError, match="end it with: dpstudies cancel"):
         Session.begin(url, {})
     assert not close_detached(url, "000000-another", {})  # closing an ended session does not end its successor

@@ -1,4 +1,4 @@
-"""A study travels once, tasks are small and named, and work packs into runs of blocks."""
+"""Studies are sent once, tasks are small and named, and work is packed into runs of blocks."""
 
 import pickle
 import random
@@ -18,7 +18,7 @@ from pipeline.blocks.evaluate import Block
 from pipeline.declare.factors import format_value
 from pipeline.declare.source import StudySource
 from pipeline.execution import handover, shipping
-from pipeline.execution.flight import ExecutionError, Flight
+from pipeline.execution.in_flight import ExecutionError, TasksInFlight
 from pipeline.execution.naming import Namer
 from pipeline.execution.shipping import ShippedTask, plugin_name, shipped, shipped_task
 from pipeline.execution.tasks import Gate
@@ -48,7 +48,7 @@ def test_whole_panels_are_one_run_each():
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_any_work_is_packed_and_unpacked(seed):
+def test_unpack_inverts_pack(seed):
     draw = random.Random(seed)
     works = []
     for work in works_of(STUDY):
@@ -91,19 +91,19 @@ def test_names_are_unique():
 
 
 def heavy(n_bytes):
-    """Return a study that exists only in memory, with data in it."""
+    """Return a study in memory that contains data."""
     data = np.random.default_rng(1).bytes(n_bytes)
     return panel_of(STUDY, "single", simulate=lambda cell, streams: len(data), trials=60, block_trials=1)
 
 
 def test_tasks_are_small_and_quickly_submitted(tmp_path, monkeypatch):
-    """With 8 MB of data in the study; a study in each task would take 8 MB each."""
-    sizes, seconds, submit = [], [], Flight.submit
+    """The study contains 8 MB of data, which no task contains."""
+    sizes, seconds, submit = [], [], TasksInFlight.submit
 
-    def measure(flight, payload, function, *args, **options):
+    def measure(in_flight, payload, function, *args, **options):
         sizes.append(len(pickle.dumps((function, args, options))))
         began = time.thread_time()
-        submit(flight, payload, function, *args, **options)
+        submit(in_flight, payload, function, *args, **options)
         seconds.append(time.thread_time() - began)
 
     sent, send = [], Client._send_to_scheduler
@@ -113,7 +113,7 @@ def test_tasks_are_small_and_quickly_submitted(tmp_path, monkeypatch):
             sent.append(sum(memoryview(frame).nbytes for frame in message["expr_ser"].frames))
         send(client, message)
 
-    monkeypatch.setattr(Flight, "submit", measure)
+    monkeypatch.setattr(TasksInFlight, "submit", measure)
     monkeypatch.setattr(Client, "_send_to_scheduler", count)
     pipeline.run(heavy(8_000_000), tmp_path / "s.zarr")
     assert len(sizes) >= 10
@@ -142,7 +142,7 @@ def registered(cluster, run):
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_plugins_are_gone_at_the_end(cluster, fails):
+def test_plugins_are_removed_at_the_end(cluster, fails):
     task = Task(pipeline.declare.source.source_of(STUDY), "nowhere", "", run=f"run-{fails}")
     with Client(cluster, set_as_default=False) as client:
         try:
@@ -154,11 +154,11 @@ def test_plugins_are_gone_at_the_end(cluster, fails):
         except KeyboardInterrupt:
             assert fails
         assert not registered(cluster, task.run)
-        with pytest.raises(ExecutionError, match="is over, or was cancelled"):
+        with pytest.raises(ExecutionError, match="has ended or was cancelled"):
             shipped_task(task.run)
 
 
-def test_a_run_that_was_handed_over_stays(cluster):
+def test_submitted_run_stays_on_the_workers(cluster):
     task = Task(pipeline.declare.source.source_of(STUDY), "nowhere", "", run="handed-over")
     with Client(cluster, set_as_default=False) as client:
         with shipped(client, task, handed_over=True):
@@ -168,8 +168,8 @@ def test_a_run_that_was_handed_over_stays(cluster):
         assert not registered(cluster, task.run)
 
 
-def test_one_death_is_enough_for_tasks_of_a_run_only(cluster):
-    """Tasks of others keep the attempts that the scheduler allows."""
+def test_only_tasks_of_a_run_fail_at_the_first_end_of_a_worker(cluster):
+    """Tasks of other clients keep the scheduler's allowed failures."""
     task = Task(pipeline.declare.source.source_of(STUDY), "nowhere", "", run="deaths")
     with Client(cluster, set_as_default=False) as client, shipped(client, task):
         futures = [client.submit(time.sleep, 0.5, key=key, pure=False) for key in ("a-deaths-1", "other-1")]
@@ -181,7 +181,7 @@ def test_one_death_is_enough_for_tasks_of_a_run_only(cluster):
 
 
 def suspicions(dask_scheduler):
-    """Return how many more deaths each task is allowed."""
+    """Return the number of remaining allowed failures per task."""
     allowed = dask_scheduler.allowed_failures
     return {key: allowed - task.suspicious for key, task in dask_scheduler.tasks.items()}
 
@@ -189,7 +189,7 @@ def suspicions(dask_scheduler):
 # The gate of a worker process
 
 
-def test_the_gate_is_held_by_many_or_by_one():
+def test_gate_has_shared_and_exclusive_access():
     gate, inside, seen = Gate(), [], []
 
     def enter(alone):
@@ -210,7 +210,7 @@ def test_the_gate_is_held_by_many_or_by_one():
 
 
 @pytest.mark.parametrize("name", ["closed-form", "close", "toy"])
-def test_tasks_of_a_study_are_counted_whatever_its_name(name):
+def test_tasks_are_counted_for_any_study_name(name):
     run = "0f3a"
     key = Namer(replace(STUDY, name=name), run).name(works_of(STUDY)[:1])
     states = {key: "processing", f"close-{run}": "processing", "close-other": "processing", f"{key}0": "memory"}
@@ -218,8 +218,8 @@ def test_tasks_of_a_study_are_counted_whatever_its_name(name):
     assert handover._count(run, scheduler) == 1
 
 
-def test_a_cluster_that_shrank_to_nothing_computes_again(tmp_path):
-    """In-process workers: the last one to close stops the run, and the next one begins it anew."""
+def test_run_continues_after_all_workers_left(tmp_path):
+    """With in-process workers, the last one stops the run when it closes, and the next one restarts it."""
     plugin = ShippedTask(Task(StudySource(None, content=""), str(tmp_path), "", run="shrunk"))
     for _ in range(2):
         plugin.setup(None)

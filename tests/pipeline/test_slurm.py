@@ -1,4 +1,4 @@
-"""A study through the shipped profile of a real Slurm, adaptive, to its end.
+"""A study runs to its end on a real Slurm with the shipped adaptive profile.
 
 Where Slurm is not installed the module is skipped with the reason: the full environment of CONTRIBUTING.md has it.
 """
@@ -43,7 +43,7 @@ def slurm(tmp_path_factory):
 
 
 def shipped_profile(folder):
-    """Write the shipped profile with what a machine of two cores needs; jobs listen on loopback."""
+    """Write the shipped profile, adapted to a machine with two cores; jobs listen on loopback."""
     profile = yaml.safe_load((ROOT / "cluster.yaml").read_text())["profiles"]["slurm"]
     profile["kwargs"] |= {"cores": 1, "processes": 1, "memory": "700MB", "interface": "lo"}
     profile["adapt"] = {"minimum_jobs": 1, "maximum_jobs": 2}
@@ -58,7 +58,7 @@ def dpstudies(folder, environment, *words):
     return done.returncode, done.stdout, done.stderr
 
 
-def test_a_study_through_the_shipped_profile(slurm, tmp_path):
+def test_study_on_the_shipped_profile(slurm, tmp_path):
     environment, folder = slurm
     shipped_profile(tmp_path)
     (tmp_path / "queued.py").write_text(STUDY)
@@ -70,7 +70,7 @@ def test_a_study_through_the_shipped_profile(slurm, tmp_path):
     assert len(jobs) >= 2, "the cluster did not grow"
     left = subprocess.run(["squeue", "-h", "-t", "PD,R"], env=environment, capture_output=True, text=True, timeout=30)
     assert left.stdout == ""
-    # temporary credentials are gone with the cluster
+    # temporary credentials are removed with the cluster
     assert not [path.name for path in tmp_path.iterdir() if path.name.startswith(".dask-jobqueue")]
 
 
@@ -81,8 +81,8 @@ def test_check_of_a_queue(slurm, tmp_path):
     assert (code, "tcp://" in out, "1 of 1 workers are ok" in out) == (0, True, True), (out, err)
 
 
-def test_a_queue_that_refuses_jobs(slurm, tmp_path):
-    """The reason that the batch system gives is printed."""
+def test_refused_jobs_are_reported(slurm, tmp_path):
+    """The error of the batch system is printed."""
     environment, _ = slurm
     shipped_profile(tmp_path)
     text = (tmp_path / "cluster.yaml").read_text().replace("wait: 120", "wait: 12")

@@ -1,4 +1,4 @@
-"""A study is run to its end through many faults, drawn at random, and holds the bits of one that nobody disturbed."""
+"""A study with many random faults ends with the bits of an undisturbed run."""
 
 import os
 

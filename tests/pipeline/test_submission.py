@@ -1,4 +1,4 @@
-"""A submission has an identifier, is found by its store, refused twice, cancelled, and finished only if complete."""
+"""Submissions are found by their store, refuse other sessions, can be cancelled, and finish only if complete."""
 
 import shlex
 import signal
@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 import warnings
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -53,7 +54,7 @@ def scheduler():
 
 @pytest.fixture
 def lab(tmp_path, scheduler, monkeypatch):
-    """Prepare a study whose blocks wait as long as a file exists, and a cluster file, in the current folder."""
+    """Prepare a current folder with a cluster file and a study whose blocks wait while a file exists."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(clusters, "_ASK_SECONDS", 2)
     Path("held.py").write_text(STUDY_FILE.format(hold=str(tmp_path / "hold")))
@@ -78,7 +79,7 @@ def submit():
 
 @pytest.fixture
 def dpstudies(monkeypatch, capsys):
-    """Run the command in this process: exit code, output, errors."""
+    """Return a function that runs a command in this process: exit code, output, errors."""
     showwarning, handlers = warnings.showwarning, [(number, signal.getsignal(number)) for number in SIGNALS]
 
     def run(*words):
@@ -134,6 +135,42 @@ def test_a_second_session_is_refused_while_tasks_are_left(lab):
     assert file_stamps("s.zarr") == before
 
 
+def test_a_second_session_is_refused_before_the_first_task_is_submitted(lab, monkeypatch):
+    module, refused = import_module("pipeline.run"), []
+    hand_over = module.hand_over
+
+    def interleave(*arguments):
+        monkeypatch.setattr(module, "hand_over", hand_over)
+        for call in (submit, lambda: pipeline.run("held.py", "s.zarr"), lambda: pipeline.resume("s.zarr")):
+            with pytest.raises(BusyStoreError) as caught:
+                call()
+            refused.append(str(caught.value))
+        return hand_over(*arguments)
+
+    monkeypatch.setattr(module, "hand_over", interleave)
+    submission, n_tasks = submit()
+    assert n_tasks == 6
+    assert len(refused) == 3
+    assert [record["id"] for record in ResultStore.open("s.zarr").sessions] == [submission.id]
+    Path("hold").unlink()
+    wait_until(lambda: "finished" in ResultStore.open("s.zarr").sessions[-1])
+
+
+def test_a_run_whose_cluster_fails_its_checks_leaves_an_abandoned_submission_as_it_is(lab, scheduler, monkeypatch):
+    submission, _ = submit()
+    with Client(scheduler.address, set_as_default=False) as client:
+        pipeline.execution.handover.cancel_tasks(client, submission.run)
+    before = file_stamps("s.zarr")
+
+    def refuse(*arguments):
+        raise BadInputError("a worker is unfit")
+
+    monkeypatch.setattr(import_module("pipeline.run"), "refuse_unfit_workers", refuse)
+    with pytest.raises(BadInputError, match="a worker is unfit"):
+        pipeline.resume("s.zarr")
+    assert file_stamps("s.zarr") == before
+
+
 def test_cancel_ends_a_submission_and_resume_completes_it(lab, scheduler):
     submission, _ = submit()
     cancelled = pipeline.cancel("s.zarr")
@@ -150,13 +187,13 @@ def test_cancel_ends_a_submission_and_resume_completes_it(lab, scheduler):
     assert "finished" in ResultStore.open("s.zarr").sessions[-1]
 
 
-def test_cancel_of_what_is_not_there(tmp_path):
+def test_cancel_without_a_store_is_refused(tmp_path):
     with pytest.raises(BadInputError, match="no result store at"):
         pipeline.cancel(tmp_path / "absent.zarr")
 
 
-def test_a_submission_whose_tasks_are_gone_is_taken_over(lab, scheduler):
-    """Someone restarts the scheduler's tasks, or it dies."""
+def test_submission_without_tasks_is_taken_over(lab, scheduler):
+    """The tasks were cancelled, or the scheduler was restarted."""
     submission, _ = submit()
     with Client(scheduler.address, set_as_default=False) as client:
         pipeline.execution.handover.cancel_tasks(client, submission.run)
@@ -169,7 +206,7 @@ def test_a_submission_whose_tasks_are_gone_is_taken_over(lab, scheduler):
     assert "finished" in second
 
 
-def test_a_submission_whose_scheduler_is_gone_is_taken_over_with_a_warning(lab, monkeypatch):
+def test_submission_without_a_scheduler_is_taken_over_with_a_warning(lab, monkeypatch):
     submission, _ = submit()
     monkeypatch.setattr("pipeline.submission.reach_scheduler", unreachable)
     assert submission.count_tasks() is None
@@ -183,8 +220,8 @@ def unreachable(profile):
     raise clusters.UnreachableSchedulerError("no scheduler answers")
 
 
-def test_a_submission_with_failures_that_nobody_isolates_is_not_finished(lab, scheduler, monkeypatch):
-    """A block whose write is refused for good stays pending, and the last task says so in the record."""
+def test_submission_with_pending_work_is_not_finished(lab, scheduler, monkeypatch):
+    """A block that cannot be written stays pending, and the session is not recorded as finished."""
     write = pipeline.stores.local_files.LocalFiles._rename
 
     def fail(files, temporary, key):
@@ -202,7 +239,7 @@ def test_a_submission_with_failures_that_nobody_isolates_is_not_finished(lab, sc
 
 
 def test_commands(lab, dpstudies):
-    """Status tells of the submission, resume is refused, cancel ends it."""
+    """The status shows the submission, resume is refused, and cancel closes it."""
     code, out, _ = dpstudies("submit", "held.py", "--store", "s.zarr", "--cluster", "there")
     identifier = find_submission(ResultStore.open("s.zarr")).id
     assert code == 0

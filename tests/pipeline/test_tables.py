@@ -15,7 +15,7 @@ import zarr
 import pipeline.tables.formats
 from pipeline.clusters.cluster import THREADS, Profile, connect
 from pipeline.errors import BadInputError
-from pipeline.execution.flight import ExecutionError
+from pipeline.execution.in_flight import ExecutionError
 from pipeline.tables.tables import open_table, reduce_rows
 
 N_ROWS = 1000

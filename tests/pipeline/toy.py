@@ -1,8 +1,8 @@
-"""Study with every feature of the declaration, for the tests of the pipeline; also read as a study file.
+"""Toy study with every feature of studies, for tests of the pipeline; also used as a study file.
 
-`means` has data factors, method factors that only some methods use, an output, constants including a vector, per-trial
-and per-cell measures, and a setting that does not apply to a cell. `faults` has a method for each kind of failure.
-`table` is deterministic, and `single` has no factors.
+`means` has data factors, method factors that only some methods use, an output, constants of which one is a vector,
+measures per trial and per cell, and a setting that does not apply to a cell. `faults` has a method per kind of failure.
+`table` is deterministic, `single` has no factors.
 """
 
 import os

@@ -232,14 +232,14 @@ def test_submit_needs_a_persistent_scheduler(command):
     Path("toy.py").write_text(STUDY_FILE)
     Path("cluster.yaml").write_text("profiles: {here: {class: LocalCluster}}")
     code, _, err = command("submit", "toy.py", "--store", "t.zarr", "--cluster", "here")
-    assert (code, "submit needs a scheduler that outlives this command" in err) == (2, True)
+    assert (code, "cluster must be a profile with the address of a running scheduler" in err) == (2, True)
     assert not Path("t.zarr").exists()
 
 
 def test_time_limit_needs_processes(command):
     Path("toy.py").write_text(STUDY_FILE)
     code, _, err = command("run", "toy.py", "--store", "t.zarr", "--time-limit", "5")
-    assert (code, "a time limit must have worker processes" in err) == (2, True)
+    assert (code, "a time limit requires worker processes" in err) == (2, True)
     assert not Path("t.zarr").exists()
 
 

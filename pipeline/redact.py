@@ -1,29 +1,31 @@
-"""Redaction of secrets in what is printed of profiles: screens and logs are read by others."""
+"""Redaction of secrets in printed profiles, messages and logs."""
 
 import re
 import reprlib
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urlsplit
 
 HIDDEN = "***"
 _WORDS = (
     r"passw(?:or)?d|passphrase|pwd|secret|token|credential|cookie|signature|sshpass|connection.?string|keyfile"
-    r"|(?:api|private|access|account)keys?(?![a-z])|(?<![a-z])(?:pass|auth|authorization|dsn|sas|keys?)(?![a-z])"
+    r"|(?:api|private|access|account)keys?(?![a-z])|(?<![a-z])(?:pass|auth|authorization|dsn|sas|sig|sv|keys?)(?![a-z])"
 )
-_VALUE = r"""(?:(?:Bearer|Basic)\s+)?(?:"[^"]*"|'[^']*'|[^\s,;&"'})\]])+"""
+# a separator belongs to the value unless another name, a quote or the end follows
+_VALUE = r"""(?:(?:Bearer|Basic)\s+)?(?:"[^"]*"|'[^']*'|[^\s,;&"'})\]]|[,;&]+(?![\w.-]*+\s?[=:])(?=[^\s,;&"'})\]]))+"""
 _SECRET_NAME = re.compile(_WORDS, re.IGNORECASE)
-# NAME=value, NAME: value, "NAME": value, --option value: one match per name, whose name is looked at afterwards
-_ASSIGNMENT = re.compile(
-    rf"""(?<![\w.-])(?P<name>[\w.-]++)(?P<is>["']?\s?[=:]\s?|(?<=[\w-])\s+)(?={_VALUE})""", re.IGNORECASE
-)
+# NAME=value, NAME: value, "NAME": value, --option value: one match per name, which the caller checks
+_ASSIGNMENT = re.compile(r"""(?<![\w.-])(?P<name>[\w.-]++)(?P<is>["']?\s?[=:]\s?|(?<=[\w-])\s+)(?=[^\s,;&})\]])""")
 _VALUE_HERE = re.compile(_VALUE, re.IGNORECASE)
 _PEM = re.compile(r"-----BEGIN [^-]*-----.*?(-----END [^-]*-----|\Z)", re.DOTALL)
-_USER = re.compile(r"(?<=://)[^/\s'\"]*@")
+# a password may hold a slash, a quote or a space; a number after the colon that ends the word is a port
+_USER = re.compile(
+    r"(?<=://)(?:[^/\s'\"]*@|[^/\s:@'\"]*:(?:(?!://)\S){1,200}@|"
+    r"[^/\s:@'\"]*:(?!\d{1,5}(?:\W|$)|\s)(?:(?!://)[^\n]){1,200}@)"
+)
 
 
 def is_secret_name(name: object) -> bool:
-    """Whether the value of a variable, argument or option of this name is not to be printed.
+    """Return whether a variable, argument or option of this name is secret.
 
     Examples
     --------
@@ -34,17 +36,17 @@ def is_secret_name(name: object) -> bool:
 
 
 def redact(value: Any, name: object = "") -> Any:
-    """Return a value of a profile without secrets, in the same structure.
+    """Return a value without secrets, in the same structure.
 
-    Values of secret names, private keys and certificates in PEM format, credentials in URLs, and assignments and
-    options of secret names in text are replaced by `HIDDEN`.
+    `HIDDEN` replaces values of secret names, keys and certificates in PEM format, credentials in URLs, and assignments
+    and options of secret names in text.
 
     Parameters
     ----------
     value : object
-        A value as YAML has it, or an object of a cluster's class.
+        A value from YAML, or another object, which is redacted as text.
     name : object
-        The name of the variable, argument or option.
+        Name of the variable, argument or option.
 
     Examples
     --------
@@ -76,7 +78,7 @@ def _redact_sequence(values: list[Any] | tuple[Any, ...]) -> Any:
 
 
 def redact_text(text: str) -> str:
-    """Return a text without secrets: a command, a message, the script of a job.
+    """Return a text, such as a command, message or job script, without secrets.
 
     Examples
     --------
@@ -100,25 +102,20 @@ def redact_text(text: str) -> str:
     return "".join([*parts, text[done:]])
 
 
-def shown(value: Any, name: object = "") -> str:
-    """Return a value as an error message shows it: without secrets, on one line, and not long.
+def short_repr(value: Any, name: object = "") -> str:
+    """Return a short one-line representation of a value without secrets.
 
     Examples
     --------
-    >>> shown(["a"] * 1000), shown({"password": "hush"})
+    >>> short_repr(["a"] * 1000), short_repr({"password": "hush"})
     ("['a', 'a', 'a', 'a', 'a', 'a', ...]", "{'password': '***'}")
     """
     return " ".join(_SHORT.repr(redact(value, name)).split())
 
 
-def told(error: BaseException) -> str:
-    """Return an exception on one line, without secrets."""
+def format_error(error: BaseException) -> str:
+    """Return an exception on one line without secrets."""
     return redact_text(" ".join(f"{type(error).__name__}: {error}".split()))
-
-
-def holds_credentials(url: str) -> bool:
-    """Whether a URL holds a user name or a password."""
-    return "@" in urlsplit(url).netloc
 
 
 _SHORT = reprlib.Repr()

@@ -1,7 +1,7 @@
-"""Tasks in flight on a Dask client: submission, waiting for results, and the end of tasks that exceed a time limit.
+"""Tasks in flight on a Dask client: submission, collection of results, and time limits.
 
-A task that ended its worker returns with the status killed. One that exceeded the limit returns with the status timed
-out, after its worker process was ended from outside: code that hangs cannot be asked to stop.
+A task whose worker process ended has the status killed. A task that exceeds the time limit has the status timed out;
+its worker process is terminated, since code that hangs cannot be interrupted.
 """
 
 import time
@@ -16,64 +16,65 @@ from distributed import Client, Future, KilledWorker
 
 from pipeline.blocks.evaluate import Status
 from pipeline.execution.monitor import Monitor
+from pipeline.redact import format_error
 
 _POLL_SECONDS = 0.1
 _LOOK_SECONDS = 2.0
-_END_SECONDS = 10  # how long a worker that is ended may take before its process is killed
-RETRIES = 2  # of a task that failed transiently, by Dask, perhaps on another worker
+_END_SECONDS = 10  # for a worker to close before its process is killed
+RETRIES = 2  # by Dask, of a task that failed transiently
 
 
 class ExecutionError(RuntimeError):
-    """The run cannot go on; what was committed is kept."""
+    """Error that ends a run; committed work is kept."""
 
 
 class TransientError(RuntimeError):
-    """An input/output error on a worker that a retry may cure."""
+    """Input/output error on a worker that a retry may fix."""
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """Result of a task that failed for a reason that no retry cures."""
+    """Return value of a task that failed permanently."""
 
     reason: str
 
 
 @dataclass(frozen=True)
-class Landed:
-    """A task that is over.
+class TaskResult:
+    """Result of a task.
 
     Attributes
     ----------
     payload : object
-        The object that was submitted with it.
-    result : object
-        Its result, None if it returned none.
-    fate : Status or None
-        Killed or timed out, if it did not return.
+        Object that was submitted with the task.
+    value : object
+        Return value of the task; None if it did not return.
+    status : Status or None
+        Killed or timed out; None if the task returned or failed transiently.
     position : tuple of int, or None
-        The position that it announced last; None if it announced none.
+        Last position that the task announced; None if it announced none.
     transient : str
-        The transient error that outlasted all retries; empty if there was none.
+        Transient error that remained after all retries; empty without one.
     """
 
     payload: Any
-    result: Any = None
-    fate: Status | None = None
+    value: Any = None
+    status: Status | None = None
     position: tuple[int, ...] | None = None
     transient: str = ""
 
 
-class Flight:
-    """The tasks of one run that are in flight.
+class TasksInFlight:
+    """Tasks of one run that are in flight.
 
     Parameters
     ----------
     client : distributed.Client
         Client of the cluster.
     run : str
-        Identifier of the run, and topic under which its tasks announce their position.
+        Identifier of the run, and topic on which its tasks announce their positions.
     time_limit : float, optional
-        Longest time in seconds between two announcements of a task; workers must be processes with nannies.
+        Maximum time in seconds between two announcements of a task; requires worker processes with nannies.
     """
 
     def __init__(self, client: Client, run: str, time_limit: float | None = None) -> None:
@@ -91,64 +92,64 @@ class Flight:
         """Submit a task; options are those of `distributed.Client.submit`."""
         future = self.client.submit(function, *args, **{"pure": False, "retries": RETRIES, **options})
         self._payloads[future] = payload
-        future.add_done_callback(self._done.put)  # asking for each whether it is done would take the time of all
+        future.add_done_callback(self._done.put)  # polling each future would take linear time
 
-    def wait(self) -> list[Landed]:
-        """Wait for at least one task to be over.
+    def wait(self) -> list[TaskResult]:
+        """Wait for at least one task to end, and return the results of the tasks that ended.
 
         Raises
         ------
         ExecutionError
-            If a task failed for a reason that no retry cures, or the scheduler was lost.
+            If a task failed permanently, or the connection to the scheduler was lost.
         """
         while True:
             with translating_losses():
-                landed = [self._land(future) for future in self._take_done()] + list(self._end_expired())
-                if landed:
+                results = [self._collect(future) for future in self._take_done()] + list(self._end_expired())
+                if results:
                     self._monitor.note_result()
-                    return landed
-                self._monitor.look()
+                    return results
+                self._monitor.check()
 
-    def give_up(self) -> None:
-        """Cancel the tasks that have not begun, and await none of them."""
+    def cancel(self) -> None:
+        """Cancel the tasks that have not begun, without waiting for the others."""
         futures = list(self._payloads)
         self._payloads.clear()
         self.client.cancel(futures, force=True)
 
     def _take_done(self) -> list[Future]:
-        """Return futures that are done, as soon as there is one; none if the limit is to be checked first."""
+        """Return futures that are done; none if there is none within the polling interval."""
         try:
             done = [self._done.get(timeout=_LOOK_SECONDS if self._limit is None else _POLL_SECONDS)]
         except Empty:
             return []
         done += [self._done.get() for _ in range(self._done.qsize())]
-        return [future for future in done if future in self._payloads]  # the others were cancelled here
+        return [future for future in done if future in self._payloads]  # without those that were cancelled here
 
     def _take_announcement(self, event: tuple[float, dict[str, Any]]) -> None:
         message = event[1]
         self._begun[message["key"]] = tuple(message["at"]), message["worker"], time.monotonic()
 
-    def _land(self, future: Future) -> Landed:
+    def _collect(self, future: Future) -> TaskResult:
         payload = self._payloads.pop(future)
         position = self._begun.pop(future.key, (None,))[0]
         try:
-            result = future.result()
+            value = future.result()
         except KilledWorker:
-            return Landed(payload, fate=Status.KILLED, position=position)
+            return TaskResult(payload, status=Status.KILLED, position=position)
         except TransientError as error:
-            return Landed(payload, transient=str(error))
+            return TaskResult(payload, transient=str(error))
         except (CancelledError, OSError):
             if future.status in ("cancelled", "lost"):
                 raise
-            raise ExecutionError(f"a worker failed: {future.exception()}") from None
+            raise ExecutionError(f"a worker failed: {format_error(future.exception())}") from None
         except Exception as error:
-            raise ExecutionError(f"a worker failed: {error}") from error
-        if isinstance(result, Refusal):
-            raise ExecutionError(f"a worker failed: {result.reason}")
-        return Landed(payload, result)
+            raise ExecutionError(f"a worker failed: {format_error(error)}") from error
+        if isinstance(value, Refusal):
+            raise ExecutionError(f"a worker failed: {value.reason}")
+        return TaskResult(payload, value)
 
-    def _end_expired(self) -> Iterator[Landed]:
-        """End the workers of tasks that exceed the limit."""
+    def _end_expired(self) -> Iterator[TaskResult]:
+        """Terminate the workers of tasks that exceed the time limit."""
         for future in list(self._payloads) if self._limit is not None else ():
             position, worker, since = self._begun.get(future.key, ((), "", float("inf")))
             if self._limit is not None and time.monotonic() - since > self._limit:
@@ -156,13 +157,13 @@ class Flight:
                 del self._begun[future.key]
                 self.client.cancel([future], force=True)
                 self.client.restart_workers([worker], timeout=_END_SECONDS, raise_for_error=False)
-                yield Landed(payload, fate=Status.TIMED_OUT, position=position)
+                yield TaskResult(payload, status=Status.TIMED_OUT, position=position)
 
 
 @contextmanager
 def translating_losses() -> Iterator[None]:
-    """Turn exceptions of a client that has lost its scheduler into an `ExecutionError` that says what to do."""
+    """Raise an `ExecutionError` in place of the exceptions of a client that has lost its scheduler."""
     try:
         yield
     except (CancelledError, OSError) as error:
-        raise ExecutionError("the scheduler was lost; start it again, then resume") from error
+        raise ExecutionError("the connection to the scheduler was lost; restart the scheduler, then resume") from error

@@ -1,0 +1,64 @@
+"""Every worker is checked when a run begins; one that is unfit is named by its address."""
+
+import pytest
+from distributed import LocalCluster, get_worker
+
+import pipeline
+from pipeline.errors import BadInputError
+from pipeline.execution import probe
+from pipeline.execution.in_flight import ExecutionError
+from tests.pipeline.helpers import TOY_FILE
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    options = {"processes": False, "n_workers": 3, "threads_per_worker": 1, "dashboard_address": "127.0.0.1:0"}
+    with LocalCluster(**options, protocol="tcp://") as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def profile(cluster, tmp_path):
+    (tmp_path / "c.yaml").write_text(f"profiles: {{there: {{address: '{cluster.scheduler_address}'}}}}")
+    return str(tmp_path / "c.yaml")
+
+
+def fail_on(address, call, error):
+    """Return a function that raises an error on one worker."""
+
+    def wrapped(*args):
+        if get_worker().address == address:
+            raise error
+        return call(*args)
+
+    return wrapped
+
+
+@pytest.mark.parametrize("k", [2, 0, 1])
+def test_worker_without_a_module_is_named(cluster, profile, tmp_path, monkeypatch, k):
+    address = sorted(cluster.scheduler_info["workers"])[k]
+    monkeypatch.setattr(probe, "shipped_task", fail_on(address, probe.shipped_task, ModuleNotFoundError("No module x")))
+    with pytest.raises(BadInputError, match=rf"^worker {address} cannot load the study: .*No module x; install"):
+        pipeline.run(str(TOY_FILE), tmp_path / "s.zarr", panels=["single"], cluster=profile)
+    assert not (tmp_path / "s.zarr").exists()
+
+
+@pytest.mark.parametrize("k", [2, 0, 1])
+def test_worker_without_the_store_is_named(cluster, profile, tmp_path, monkeypatch, k):
+    address = sorted(cluster.scheduler_info["workers"])[k]
+    opened = probe.Task.opened
+    monkeypatch.setattr(probe.Task, "opened", fail_on(address, opened, BadInputError("no result store at s.zarr")))
+    with pytest.raises(ExecutionError, match=rf"^worker {address} cannot open the store .*: no result store"):
+        pipeline.run(str(TOY_FILE), tmp_path / "s.zarr", panels=["single"], cluster=profile)
+    monkeypatch.undo()
+    assert pipeline.resume(tmp_path / "s.zarr", cluster=profile).complete
+
+
+def test_checks_of_workers_that_left_run_on_others(cluster, profile, tmp_path, monkeypatch):
+    """Its checks are made on another worker."""
+    info = probe.Client.scheduler_info
+    gone = {"tcp://127.0.0.1:9": {}}
+    monkeypatch.setattr(
+        probe.Client, "scheduler_info", lambda *args, **options: {"workers": info(*args, **options)["workers"] | gone}
+    )
+    assert pipeline.run(str(TOY_FILE), tmp_path / "s.zarr", panels=["single"], cluster=profile).complete
