@@ -7,10 +7,11 @@ xarray, and `summarise` reduces it.
 
 from pipeline.aggregate import summarise
 from pipeline.blocks.evaluate import Status
+from pipeline.declare.claims import Claim, Erratum, Finding, claim, verdict
 from pipeline.declare.factors import Factor, Measure, Method, Statistic
 from pipeline.declare.panel import Panel
 from pipeline.declare.streams import Streams
-from pipeline.declare.study import Claim, Figure, Finding, Study
+from pipeline.declare.study import Figure, Study
 from pipeline.errors import BadInputError
 from pipeline.interchange import to_arviz, to_pandas
 from pipeline.run import extend, resume, run, submit
@@ -20,6 +21,7 @@ from pipeline.submission import cancel
 __all__ = [
     "BadInputError",
     "Claim",
+    "Erratum",
     "Factor",
     "Figure",
     "Finding",
@@ -31,6 +33,7 @@ __all__ = [
     "Streams",
     "Study",
     "cancel",
+    "claim",
     "extend",
     "open_results",
     "resume",
@@ -39,4 +42,5 @@ __all__ = [
     "summarise",
     "to_arviz",
     "to_pandas",
+    "verdict",
 ]

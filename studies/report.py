@@ -70,7 +70,7 @@ def judge(study: Study, summaries: Summaries) -> list[tuple[Claim, Finding]]:
     A claim is undecided if the store lacks required values, or if required trials are pending or too few for a normal
     approximation to the distribution of a mean. A panel without trials requires its single evaluation.
     """
-    return [(claim, _undecided(study, claim, summaries) or claim.check(summaries)) for claim in study.claims]
+    return [(claim, _undecided(study, claim, summaries) or claim.judge(summaries)) for claim in study.claims]
 
 
 def _undecided(study: Study, claim: Claim, summaries: Summaries) -> Finding | None:
@@ -88,7 +88,7 @@ def _undecided(study: Study, claim: Claim, summaries: Summaries) -> Finding | No
         n_pending = int(summary["n_pending"].sum())
         n_all = summary["n_ok"] + summary["n_failed"] + summary["n_pending"]
         n_ok = int(summary["n_ok"].where(n_all > 0).fillna(n_all.max()).min())  # 0 of 0: a setting that does not apply
-        needed = 1 if study.panel(panel).trials is None else claim.fewest
+        needed = 1 if study.panel(panel).trials is None else claim.min_trials
         if n_pending:
             return Finding("undecided", f"{n_pending:,} trials of panel {panel} are pending.")
         if n_ok < needed:

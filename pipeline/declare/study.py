@@ -6,54 +6,20 @@ A trial is defined by values alone. `pipeline.blocks` and `pipeline.execution` d
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
-from pipeline.declare.factors import Value, require_integer
+from pipeline.declare.claims import Claim, Erratum
+from pipeline.declare.factors import require_integer
 from pipeline.declare.panel import MAX_TRIALS, Panel
 from pipeline.errors import BadInputError, unknown
-
-Verdict = Literal["reproduced", "not reproduced", "corrected", "undecided"]
 
 MAX_BLOCKS = 10**7
 """Maximum number of blocks of a panel over all settings; each takes one file per variable and one byte of memory."""
 
 
 @dataclass(frozen=True)
-class Finding:
-    """Result of the check of a claim: a verdict and the numbers that support it."""
-
-    verdict: Verdict
-    evidence: str
-
-
-@dataclass(frozen=True)
-class Claim:
-    """Conclusion of a paper, with a check of the stored results.
-
-    Attributes
-    ----------
-    name, statement, source : str
-        Short label, statement of the paper, and its location in the paper.
-    needs : mapping
-        Panel -> dimension -> values that must be stored to decide the claim.
-    check : callable
-        ``{panel: summary Dataset} -> Finding``.
-    fewest : int
-        Minimum number of ok trials in every cell and setting; one for panels without trials. With 100, a mean is
-        approximately normal.
-    """
-
-    name: str
-    statement: str
-    source: str
-    needs: Mapping[str, Mapping[str, tuple[Value, ...]]]
-    check: Callable[[Mapping[str, Any]], Finding] = field(repr=False)
-    fewest: int = 100
-
-
-@dataclass(frozen=True)
 class Figure:
-    """Figure of a paper, drawn from summaries.
+    """Figure drawn from summaries.
 
     Attributes
     ----------
@@ -63,6 +29,8 @@ class Figure:
         Panels shown; those in the store are drawn.
     draw : callable
         ``{panel: summary Dataset} -> matplotlib Figure``.
+    paper : str
+        Key of the paper that it belongs to; that of the study by default.
     """
 
     name: str
@@ -70,6 +38,7 @@ class Figure:
     caption: str
     panels: tuple[str, ...]
     draw: Callable[[Mapping[str, Any]], Any] = field(repr=False)
+    paper: str = ""
 
 
 @dataclass(frozen=True)
@@ -88,6 +57,10 @@ class Study:
         Increased when the numbers change for another reason than a change of a method or simulator.
     claims, figures : tuple
         Claims to check and figures to draw.
+    papers : tuple of str
+        Keys of the papers that the study is about, that of claims and figures without a paper first.
+    errata : tuple of Erratum
+        Errors of the papers that the study shows without a claim.
 
     Examples
     --------
@@ -113,6 +86,8 @@ class Study:
     version: int = 1
     claims: tuple[Claim, ...] = ()
     figures: tuple[Figure, ...] = ()
+    papers: tuple[str, ...] = ()
+    errata: tuple[Erratum, ...] = ()
 
     def __post_init__(self) -> None:
         names = [panel.name for panel in self.panels]
@@ -120,6 +95,10 @@ class Study:
             raise BadInputError(
                 f"study {self.name} must have panels with distinct names, got {', '.join(names) or 'none'}"
             )
+        for kind, named in (("claim", self.claims), ("figure", self.figures)):
+            found = [one.name for one in named]
+            if len(set(found)) < len(found):
+                raise BadInputError(f"study {self.name} must name each {kind} once, got {', '.join(found)}")
         require_integer("seed", self.seed, 0, 2**63 - 1)
 
     def panel(self, name: str) -> Panel:

@@ -20,7 +20,7 @@ import numpy as np
 
 from mechanisms import MECHANISMS, CountRelease, Mechanism, balanced_counts, hellinger, validate
 from pipeline import Factor, Measure, Method, Panel, Streams, Study
-from studies.counts.hellinger_accuracy_claims import CLAIMS, FIGURES
+from studies.counts.hellinger_accuracy_claims import CLAIMS, ERRATA, FIGURES
 
 _COUNTS = (1528.0, 1307.0, 1342.0)  # Abalone: male, female, infant; see studies/data/LICENCES.md
 _PRIORS = (1, 5, 10, 15, 20, 40, 60, 80, *range(100, 401, 50))
@@ -181,6 +181,7 @@ _PANELS = (
 
 STUDY = Study(
     name="hellinger-accuracy",
+    papers=("P0", "P1"),
     title="Accuracy of private posterior releases in Hellinger distance",
     aim=(
         "Compare the Hellinger exponential mechanism, for several sensitivities, with Laplace noise on the counts, by "
@@ -189,5 +190,6 @@ STUDY = Study(
     panels=_PANELS,
     seed=20_180_801,
     claims=CLAIMS,
+    errata=ERRATA,
     figures=FIGURES,
 )

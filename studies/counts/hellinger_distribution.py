@@ -19,7 +19,7 @@ import xarray as xr
 
 from mechanisms import MECHANISMS, balanced_counts, enumerate_candidates, hellinger, posterior, validate
 from mechanisms.counts.candidates import require_enumerable
-from pipeline import Claim, claim, Factor, Figure, Finding, Measure, Method, Panel, Streams, Study, verdict
+from pipeline import Claim, Erratum, Factor, Figure, Finding, Measure, Method, Panel, Streams, Study, claim, verdict
 from studies.styles import MECHANISM_STYLES
 
 _NAMES = (
@@ -139,7 +139,8 @@ def _probabilities_add_up(summaries: Mapping[str, xr.Dataset]) -> Finding:
         n_distributions += int(mean.count())
         n_outside += int(((mean < low - 1e-12) | (mean > high + 1e-12)).sum())
     holds = worst <= 1e-12 and not n_outside
-    return verdict(holds,
+    return verdict(
+        holds,
         f"{n_distributions} distributions: probabilities sum to 1 within {worst:.0e}; {n_outside} exact means are "
         "outside the range given by the bins.",
     )
@@ -182,7 +183,14 @@ def _as_published(k: int, *mechanisms: str) -> dict[str, tuple[Any, ...]]:
 
 
 def _claim_ahead(
-    name: str, statement: str, source: str, first: str, second: str, ks: tuple[int, ...], n_above: int = 0
+    name: str,
+    statement: str,
+    place: str,
+    first: str,
+    second: str,
+    ks: tuple[int, ...],
+    n_above: int = 0,
+    erratum: Erratum | None = None,
 ) -> Claim:
     """Return the claim that distances of `first` are stochastically smaller than those of `second`.
 
@@ -196,7 +204,7 @@ def _claim_ahead(
         return verdict(nearer, f"{evidence}.")
 
     needs = {f"k{k}": {**_as_published(k, first, second), **({"n": (500,)} if n_above else {})} for k in ks}
-    return claim(name, statement, **source, needs=needs)(check)
+    return claim(name, statement, paper="P0", place=place, needs=needs, erratum=erratum)(check)
 
 
 def _histogram_is_ahead(summaries: Mapping[str, xr.Dataset]) -> Finding:
@@ -217,31 +225,53 @@ _CLAIMS = (
     _claim_ahead(
         "ahead-of-dimension-k2",
         f"{_AHEAD} (2 categories).",
-        "P0, Conclusion and Figure 3b",
+        "Conclusion and Figure 3b",
         "smooth",
         "laplace-dimension",
         (2,),
         n_above=400,
+        erratum=Erratum(
+            "The same holds for the distribution of the distance (2 categories).",
+            "It holds for the mean only: small distances are less likely.",
+        ),
     ),
     _claim_ahead(
         "ahead-of-dimension-k3",
         f"{_AHEAD} (3 categories, N = n + 1 as printed).",
-        "P0, Conclusion and Figure 3c",
+        "Conclusion and Figure 3c",
         "smooth-n",
         "laplace-dimension",
         (3,),
         n_above=400,
+        erratum=Erratum(
+            "The same holds for the distribution of the distance (3 categories).", "It holds for the mean only."
+        ),
     ),
     _claim_ahead(
         "smooth-ahead-of-global",
         "Smooth sensitivity gives stochastically smaller distances than global sensitivity.",
-        "P0, Motivation 2",
+        "Motivation 2",
         "smooth",
         "global",
         (2, 3),
     ),
-    claim("ahead-of-histogram", "Noise calibrated to the Hellinger distance is more accurate than noise scaled to the l1 norm.", paper="P0", place="Motivation 1", needs={f"k{k}": _as_published(k, "smooth", "laplace") for k in (2, 3)})(_histogram_is_ahead),
-    claim("distributions-are-whole", "The probabilities of the bins sum to 1 and are consistent with the exact mean distance.", kind="self-check", needs={})(_probabilities_add_up),
+    claim(
+        "ahead-of-histogram",
+        "Noise calibrated to the Hellinger distance is more accurate than noise scaled to the l1 norm.",
+        paper="P0",
+        place="Motivation 1",
+        needs={f"k{k}": _as_published(k, "smooth", "laplace") for k in (2, 3)},
+        erratum=Erratum(
+            "Calibrating the noise to the Hellinger distance improves the distribution of the distance.",
+            "Laplace noise scaled to the histogram's sensitivity is at least as likely to be within every distance.",
+        ),
+    )(_histogram_is_ahead),
+    claim(
+        "distributions-are-whole",
+        "The probabilities of the bins sum to 1 and are consistent with the exact mean distance.",
+        kind="self-check",
+        needs={},
+    )(_probabilities_add_up),
 )
 
 
@@ -264,6 +294,7 @@ _CAPTION = (
 
 STUDY = Study(
     name="hellinger-distribution",
+    papers=("P0",),
     title="Distribution of the distance between the true posterior and private releases",
     aim=(
         "Compare the mechanisms by the distribution of the distance between the true and the released posterior. The "

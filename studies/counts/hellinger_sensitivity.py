@@ -210,6 +210,7 @@ _STATEMENTS = Panel(
 
 STUDY = Study(
     name="hellinger-sensitivity",
+    papers=("P0", "P1"),
     title="Sensitivity of the Hellinger distance over Beta posteriors",
     aim=(
         "Compute the sensitivities of the score of the Hellinger exponential mechanism at every data set, and check "

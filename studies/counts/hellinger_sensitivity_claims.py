@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from pipeline import Claim, claim, Figure, Finding, verdict
+from pipeline import Claim, Erratum, Figure, Finding, claim, verdict
 from studies.styles import MECHANISM_STYLES
 
 NAMES = ("local", "varying", "smooth", "global")
@@ -40,7 +40,8 @@ def _smooth_below_global(summaries: Mapping[str, xr.Dataset]) -> Finding:
         below = np.mean(smooth < largest / 2)
         evidence.append(f"n = {n}: {smooth[n // 2]:.4f} against {largest[n // 2]:.4f}; {below:.0%} of data sets")
     numbers = "; ".join(evidence)
-    return verdict(holds,
+    return verdict(
+        holds,
         f"Smooth against global sensitivity at the centre; share of data sets at which smooth is less than half of "
         f"global. {numbers}.",
     )
@@ -54,7 +55,8 @@ def _bounds_in_order(summaries: Mapping[str, xr.Dataset]) -> Finding:
         f"{name} {float((bound <= local * rounding).sum() / local.count()):.1%}"
         for name, bound in (("varying", varying), ("smooth", smooth))
     )
-    return verdict(not n_out,
+    return verdict(
+        not n_out,
         f"{n_out:,} exceptions among {2 * int(local.count()):,} values. Share of data sets at which the bound equals "
         f"the local sensitivity: {tight}.",
     )
@@ -82,7 +84,15 @@ def _counterexamples(found: xr.Dataset) -> str:
 
 
 def _statement_claim(
-    name: str, text: str, source: str, printed: str, holds: str = "", from_n: int = 1, odd: bool = True, when: str = ""
+    name: str,
+    text: str,
+    place: str,
+    printed: str,
+    holds: str = "",
+    from_n: int = 1,
+    odd: bool = True,
+    when: str = "",
+    erratum: Erratum | None = None,
 ) -> Claim:
     """Return the claim that the statement `printed` has no counterexample.
 
@@ -110,54 +120,89 @@ def _statement_claim(
         "n": tuple(range(1, 2001)),
         "prior": _UNIT_PRIOR,
     }
-    return claim(name, f"For the prior Beta(1, 1) and n up to 2,000, {text}", **source, needs={"statements": needs})(check)
+    return claim(
+        name,
+        f"For the prior Beta(1, 1) and n up to 2,000, {text}",
+        paper="P1",
+        place=place,
+        needs={"statements": needs},
+        erratum=erratum,
+    )(check)
 
 
 _COMPLETE: dict[str, dict[str, tuple[Any, ...]]] = {
     "beta": {"n": (100,), "successes": tuple(range(101)), "prior": _UNIT_PRIOR}
 }
 CLAIMS = (
-    claim("largest-at-the-edge", "The local sensitivity of the Hellinger distance is largest at the edges, x = 0 and x = n, and very low "
-        "away from them.", paper="P0", place="Motivation 2", needs=_COMPLETE)(_largest_at_the_edge),
-    claim("smooth-below-global", "The smooth sensitivity is smaller than the global sensitivity.", paper="P0", place="Motivation 2", needs=_COMPLETE)(_smooth_below_global),
-    claim("bounds-in-order", "The smooth and the varying sensitivity are between the local and the global sensitivity at every data set.", kind="self-check", needs={"beta": {}})(_bounds_in_order),
+    claim(
+        "largest-at-the-edge",
+        "The local sensitivity of the Hellinger distance is largest at the edges, x = 0 and x = n, and very low "
+        "away from them.",
+        paper="P0",
+        place="Motivation 2",
+        needs=_COMPLETE,
+    )(_largest_at_the_edge),
+    claim(
+        "smooth-below-global",
+        "The smooth sensitivity is smaller than the global sensitivity.",
+        paper="P0",
+        place="Motivation 2",
+        needs=_COMPLETE,
+    )(_smooth_below_global),
+    claim(
+        "bounds-in-order",
+        "The smooth and the varying sensitivity are between the local and the global sensitivity at every data set.",
+        kind="self-check",
+        needs={"beta": {}},
+    )(_bounds_in_order),
     _statement_claim(
         "statement-1",
         "H(x, x+1) < H(x+1, x+2) for x >= x0, the centre, and the mirrored inequality holds for x <= x0.",
-        "P1, statement I",
+        "statement I",
         printed="I",
     ),
     _statement_claim(
         "statement-1-below",
         "H(x, x+1) > H(x+1, x+2) for x <= x0.",
-        "P1, statement I, second half as printed",
+        "statement I, second half as printed",
         printed="I-below",
         holds="I",
         when="as the mirrored inequality of the first half, H(x, x-1) < H(x-1, x-2) for x <= x0",
+        erratum=Erratum(
+            "H(x, x+1) > H(x+1, x+2) for x ≤ x₀.",
+            "The mirror image of the first half: H(x, x−1) < H(x−1, x−2).",
+            place="statement I",
+        ),
     ),
     _statement_claim(
         "statement-2",
         "LS(x) is the distance of the step towards the nearer edge: H(x, x+1) for x >= x0, H(x, x-1) for x <= x0.",
-        "P1, statement II",
+        "statement II",
         printed="II",
         holds="II-inside",
         when="for 0 < x < n; at an edge this step does not exist, and LS is the distance of the step inwards",
+        erratum=Erratum(
+            "LS(x) is the step towards the nearer edge.",
+            "This holds for 0 < x < n; at an edge LS(x) is the step away from the edge.",
+        ),
     ),
     _statement_claim(
         "statement-2-centre",
         "H(x0, x0-1) = H(x0, x0+1).",
-        "P1, proof of statement II",
+        "proof of statement II",
         printed="II-centre",
         odd=False,
         when="for even n; for odd n there are two centres, and one of the two steps from each leads to the other",
+        erratum=Erratum("H(x₀, x₀−1) = H(x₀, x₀+1).", "This holds for even n only."),
     ),
     _statement_claim(
         "statement-3",
         "LS(x) > LS(x0) for every x other than x0.",
-        "P1, statement III",
+        "statement III",
         printed="III",
         from_n=4,
         when="for n >= 4",
+        erratum=Erratum("LS(x) > LS(x₀) for every x other than x₀.", "This holds for n ≥ 4."),
     ),
 )
 

@@ -29,6 +29,7 @@ from mechanisms.inference.noisy_statistics import laplace_scale
 from mechanisms.privacy import validate_size
 from pipeline import Factor, Measure, Method, Panel, Statistic, Study
 from studies.inference.calibration_claims import CLAIMS, FIGURES, LARGEST_RHAT
+from studies.inference.formula_errata import ERRATA
 from studies.inference.noisy_trials import (
     BINOMIAL_METHODS,
     MULTINOMIAL_METHODS,
@@ -191,10 +192,12 @@ _PANELS = (
 
 STUDY = Study(
     name="calibration",
+    papers=("P4",),
     title="Calibration of inference from noisy statistics",
     aim="Test which methods have calibrated posteriors, for a range of sizes and privacy losses.",
     panels=_PANELS,
     seed=20_181_203,
     claims=CLAIMS,
+    errata=ERRATA,
     figures=FIGURES,
 )

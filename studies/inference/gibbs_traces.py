@@ -16,7 +16,7 @@ from mechanisms.inference.gibbs import sample_gibbs
 from mechanisms.inference.noisy_statistics import laplace_scale, release_statistics
 from mechanisms.inference.truncated_gibbs import sample_truncated_gibbs, tabulate_regions
 from mechanisms.privacy import validate_size
-from pipeline import Claim, claim, Factor, Figure, Finding, Measure, Method, Panel, Streams, Study, verdict
+from pipeline import Factor, Figure, Finding, Measure, Method, Panel, Streams, Study, claim, verdict
 
 _N_BURN_IN = 100
 _LARGEST_RHAT = 1.1
@@ -88,7 +88,8 @@ def _converges(summaries: Mapping[str, xr.Dataset]) -> Finding:
         )
         for name, summary in summaries.items()
     }
-    return verdict(max(rhat.values()) <= _LARGEST_RHAT,
+    return verdict(
+        max(rhat.values()) <= _LARGEST_RHAT,
         f"Split R-hat of iterations {_N_BURN_IN + 1} to 500 from three starts, "
         f"{'; '.join(f'{name}: {value:.3f}' for name, value in rhat.items())}; at most {_LARGEST_RHAT} is allowed.",
     )
@@ -102,6 +103,7 @@ def _draw(summaries: Mapping[str, xr.Dataset]) -> Any:
 
 STUDY = Study(
     name="gibbs-traces",
+    papers=("P4",),
     title="First iterations of Gibbs samplers for noisy statistics",
     aim="Show the speed of convergence of chains from dispersed starts.",
     panels=(
@@ -110,7 +112,13 @@ STUDY = Study(
     ),
     seed=20_181_204,
     claims=(
-        claim("forgets-its-start", "The Gibbs samplers reach their stationary distribution within a few hundred iterations.", paper="P4", place="appendix", needs={"binomial": {}, "exponential": {}})(_converges),
+        claim(
+            "forgets-its-start",
+            "The Gibbs samplers reach their stationary distribution within a few hundred iterations.",
+            paper="P4",
+            place="appendix",
+            needs={"binomial": {}, "exponential": {}},
+        )(_converges),
     ),
     figures=(
         Figure(

@@ -3,19 +3,26 @@
 import json
 import os
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pipeline import Claim, Finding
+from pipeline.declare.claims import VERDICTS, Kind
 from pipeline.stores.provenance import describe, now
 from studies.laboratory.audits import audit_table
 from studies.laboratory.comparisons import comparison_tables
 from studies.laboratory.errata import list_errata
-from studies.laboratory.papers import OTHER, PAPERS, Paper, is_of_paper, paper_of
+from studies.laboratory.papers import OTHER, PAPERS, Paper
 from studies.laboratory.results import Results, load_results
 from studies.laboratory.tables import Table, duration
 from studies.report import RenderedFigure, render_figures, render_page, write_whole
 
-_VERDICTS = ("reproduced", "corrected", "not reproduced", "undecided")
+_VERDICTS = {
+    "reproduced, holds or passed": ("reproduced", "holds", "passed"),
+    "corrected": ("corrected",),
+    "not reproduced, does not hold or failed": ("not reproduced", "does not hold", "failed"),
+    "undecided": ("undecided",),
+}
+"""Heading -> verdicts that it counts."""
 
 
 @dataclass(frozen=True)
@@ -29,12 +36,16 @@ class Judged:
 
 @dataclass(frozen=True)
 class Chapter:
-    """Results on one paper: its own conclusions, further checks and additions, and figures."""
+    """Results on one paper: its studies, claims with verdicts, and figures."""
 
     paper: Paper
-    conclusions: list[Judged]
-    additions: list[Judged]
-    figures: list[tuple[str, RenderedFigure]]
+    studies: list[str] = field(default_factory=list)
+    judged: list[Judged] = field(default_factory=list)
+    figures: list[tuple[str, RenderedFigure]] = field(default_factory=list)
+
+    def of_kind(self, *kinds: Kind) -> list[Judged]:
+        """Return the claims of some kinds."""
+        return [one for one in self.judged if one.claim.kind in kinds]
 
 
 def write_laboratory(
@@ -64,10 +75,8 @@ def write_laboratory(
         If there is no store of any study.
     """
     results, missing = load_results(folder)
-    judged = [Judged(name, *pair) for name, one in results.items() for pair in one.claims]
-    counts = Counter(str(one.finding.verdict) for one in judged)
-    figures = [(name, figure) for name, one in results.items() for figure in render_figures(one.study, one.summaries)]
-    chapters = [chapter for chapter in _chapters(judged, figures) if _is_filled(chapter)]
+    chapters = _chapters(results)
+    counts = Counter(str(one.finding.verdict) for chapter in chapters for one in chapter.judged)
     n_pending, n_failed = (
         sum(getattr(one.state, f"n_{kind}") for one in results.values()) for kind in ("pending", "failed")
     )
@@ -78,8 +87,8 @@ def write_laboratory(
         title="Differentially private Bayesian inference: what five papers conclude, checked",
         headline="Complete." if whole and not n_failed else "Complete, with failed trials." if whole else "Incomplete.",
         detail=f"{len(results)} studies, {sum(one.state.n_ok for one in results.values()):,} evaluations ok, "
-        f"{n_failed:,} failed, {n_pending:,} pending. {len(judged)} claims: "
-        + ", ".join(f"{counts[verdict]} {verdict}" for verdict in _VERDICTS)
+        f"{n_failed:,} failed, {n_pending:,} pending. {counts.total()} claims: "
+        + ", ".join(f"{counts[verdict]} {verdict}" for group in _VERDICTS.values() for verdict in group)
         + f". Made {now()}.",
         missing=missing,
         results=results,
@@ -98,27 +107,26 @@ def write_laboratory(
     return counts
 
 
-def _chapters(judged: list[Judged], figures: list[tuple[str, RenderedFigure]]) -> list[Chapter]:
-    found = {paper.key: Chapter(paper, [], [], []) for paper in (*PAPERS, OTHER)}
-    for one in judged:
-        chapter = found[paper_of(one.study, one.claim.source).key]
-        (chapter.conclusions if is_of_paper(one.claim.source) else chapter.additions).append(one)
-    for name, figure in figures:
-        found[paper_of(name, figure.title).key].figures.append((name, figure))
-    return list(found.values())
-
-
-def _is_filled(chapter: Chapter) -> bool:
-    return bool(chapter.conclusions or chapter.additions or chapter.figures)
+def _chapters(results: Results) -> list[Chapter]:
+    """Return one chapter per paper with results; by default, a claim belongs to the first paper of its study."""
+    chapters = {paper.key: Chapter(paper) for paper in (*PAPERS, OTHER)}
+    for name, one in results.items():
+        own = next((paper for paper in one.study.papers if paper in chapters), OTHER.key)
+        chapters[own].studies.append(name)
+        chapters[own].figures.extend((name, figure) for figure in render_figures(one.study, one.summaries))
+        for claim, finding in one.claims:
+            chapters.get(claim.paper, chapters[own]).judged.append(Judged(name, claim, finding))
+    return [chapter for chapter in chapters.values() if chapter.judged or chapter.figures]
 
 
 def _count_verdicts(chapters: list[Chapter]) -> Table:
     rows = []
     for chapter in chapters:
-        for what, several in (("its conclusions", chapter.conclusions), ("checks, additions", chapter.additions)):
-            counts = Counter(str(one.finding.verdict) for one in several)
-            if several:
-                rows.append((f"{chapter.paper.key}, {what}", *(str(counts[verdict]) for verdict in _VERDICTS)))
+        for kind in VERDICTS:
+            found = [one.finding.verdict for one in chapter.judged if one.claim.kind == kind]
+            if found:
+                numbers = (str(sum(verdict in group for verdict in found)) for group in _VERDICTS.values())
+                rows.append((f"{chapter.paper.key}, {kind}s", *numbers))
     return Table("Number of claims by verdict", "", ("claims", *_VERDICTS), rows)
 
 
@@ -146,9 +154,8 @@ def verdicts_as_markdown(chapters: list[Chapter], results: Results) -> str:
         "|---|---|---|",
     ]
     for chapter in chapters:
-        for one in chapter.conclusions:
-            where = one.claim.source.removeprefix(f"{chapter.paper.key}, ")
-            statement = f"{one.claim.statement} ({where}; {one.study})".replace("|", "\\|")
+        for one in chapter.of_kind("conclusion"):
+            statement = f"{one.claim.statement} ({one.claim.place}; {one.study})".replace("|", "\\|")
             lines.append(f"| {chapter.paper.key} | {statement} | {one.finding.verdict} |")
     return "\n".join(lines) + "\n"
 

@@ -162,6 +162,7 @@ _PANELS = (
 
 STUDY = Study(
     name="partition-probability",
+    papers=("P2",),
     title="Private posterior probabilities of a regression slope, from partitions",
     aim="Compare probabilities from partitions, with and without noise, with those given all rows.",
     panels=_PANELS,

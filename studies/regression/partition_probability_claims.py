@@ -17,7 +17,7 @@ from mechanisms.audit import audit_distributions
 from mechanisms.regression.audit import adversarial_posteriors, probability_distributions
 from mechanisms.regression.partition_probability import partition_probability, score_slope
 from mechanisms.regression.prior import ZellnerPrior
-from pipeline import Claim, claim, Figure, Finding
+from pipeline import Erratum, Figure, Finding, claim
 from studies.styles import PARTITION_STYLES
 
 Summaries = Mapping[str, xr.Dataset]
@@ -209,37 +209,104 @@ def _partition_g(summaries: Summaries) -> Finding:
 
 CLAIMS = (
     *(
-        claim(f"means-agree-{family}", f"The mean probabilities given all rows, by {method} without noise, and with noise are similar at every "
-            "cutoff.", **f"P2, section {section}", needs=_needs(
+        claim(
+            f"means-agree-{family}",
+            f"The mean probabilities given all rows, by {method} without noise, and with noise are similar at every "
+            "cutoff.",
+            paper="P2",
+            place=f"section {section}",
+            needs=_needs(
                 "default",
                 "full",
                 *(f"{family}{kind}{noise}" for kind in ("", "-corrected") for noise in ("", "-noiseless")),
-            ))(_means_agree(family))
+            ),
+        )(_means_agree(family))
         for family, method, section in (
             ("normality", "the normality method", "3.1.1, Figure 3.1"),
             ("fisher", "the -2 log p method", "3.2.1, Figure 3.3"),
         )
     ),
-    claim("normality-over-then-under", "The normality method overestimates probabilities below the true slope and underestimates them above it.", paper="P2", place="section 3.1.1, Figure 3.2", needs=_needs("default", "normality-noiseless"))(_over_then_under),
-    claim("corrected-does-not", "The normality method with the factor sqrt(2M) in place of sqrt(M) has bias <= .006 at every cutoff, and RMSE "
-        "<= .02 at 3 sd from the true slope.", kind="addition", needs=_needs("default", "normality", "normality-corrected", "normality-noiseless", "normality-corrected-noiseless"))(_corrected_does_not),
-    claim("slopes-of-scores", "When the normal score of the posterior probability changes by 1, the score of the normality method changes by "
-        "1/sqrt(2), that of the -2 log p method by .90, and those of the corrected methods by 1.", kind="addition", needs=_needs(
+    claim(
+        "normality-over-then-under",
+        "The normality method overestimates probabilities below the true slope and underestimates them above it.",
+        paper="P2",
+        place="section 3.1.1, Figure 3.2",
+        needs=_needs("default", "normality-noiseless"),
+    )(_over_then_under),
+    claim(
+        "corrected-does-not",
+        "The normality method with the factor sqrt(2M) in place of sqrt(M) has bias <= .006 at every cutoff, and RMSE "
+        "<= .02 at 3 sd from the true slope.",
+        kind="addition",
+        needs=_needs(
+            "default", "normality", "normality-corrected", "normality-noiseless", "normality-corrected-noiseless"
+        ),
+        erratum=Erratum(
+            "The normal score of the mean probability times √M.",
+            "√(2M): the partitions' means scatter as widely as each posterior.",
+            place="section 3.1, equation 3.10",
+            paper="P2",
+        ),
+    )(_corrected_does_not),
+    claim(
+        "slopes-of-scores",
+        "When the normal score of the posterior probability changes by 1, the score of the normality method changes by "
+        "1/sqrt(2), that of the -2 log p method by .90, and those of the corrected methods by 1.",
+        kind="addition",
+        needs=_needs(
             "default",
             "full",
             *(f"{name}-noiseless" for name in ("normality", "normality-corrected", "fisher", "fisher-corrected")),
-        ))(_slopes),
-    claim("largest-near-the-truth", "The differences from the probabilities given all rows vary most at cutoffs near the true slope.", paper="P2", place="sections 3.1.1 and 3.2.1, Figures 3.2 and 3.4", needs=_needs("default", "normality", "normality-noiseless", "fisher", "fisher-noiseless"))(_largest_near_the_truth),
-    claim("fisher-has-no-pattern", "The -2 log p method has no clear pattern of under- or overestimation.", paper="P2", place="section 3.2.1, Figure 3.4", needs=_needs("default", "fisher-noiseless", "fisher-corrected-noiseless"))(_no_pattern),
-    claim("fisher-noise-is-private", "Laplace noise of scale -2 ln p*/(M epsilon) makes the -2 log p method epsilon-differentially private.", paper="P2", place="section 3.2", needs=_needs("default", "fisher-published"))(_published_noise),
-    claim("g-is-the-partitions-length", "With g = the number of rows of the partition in Zellner's prior, probabilities from partitions equal those "
-        "given all rows.", paper="P2", place="sections 3.1.1 and 3.2.1", needs={
+        ),
+    )(_slopes),
+    claim(
+        "largest-near-the-truth",
+        "The differences from the probabilities given all rows vary most at cutoffs near the true slope.",
+        paper="P2",
+        place="sections 3.1.1 and 3.2.1, Figures 3.2 and 3.4",
+        needs=_needs("default", "normality", "normality-noiseless", "fisher", "fisher-noiseless"),
+    )(_largest_near_the_truth),
+    claim(
+        "fisher-has-no-pattern",
+        "The -2 log p method has no clear pattern of under- or overestimation.",
+        paper="P2",
+        place="section 3.2.1, Figure 3.4",
+        needs=_needs("default", "fisher-noiseless", "fisher-corrected-noiseless"),
+        erratum=Erratum(
+            "The −2 log p method has no clear pattern of under- or overestimation.",
+            "Its normal score has slope .90 instead of 1.",
+            place="section 3.2.1",
+        ),
+    )(_no_pattern),
+    claim(
+        "fisher-noise-is-private",
+        "Laplace noise of scale -2 ln p*/(M epsilon) makes the -2 log p method epsilon-differentially private.",
+        paper="P2",
+        place="section 3.2",
+        needs=_needs("default", "fisher-published"),
+        erratum=Erratum(
+            "The sum of −2 log p has sensitivity −2 ln p*/M.", "−2 ln p*: as printed the noise is M times too small."
+        ),
+    )(_published_noise),
+    claim(
+        "g-is-the-partitions-length",
+        "With g = the number of rows of the partition in Zellner's prior, probabilities from partitions equal those "
+        "given all rows.",
+        paper="P2",
+        place="sections 3.1.1 and 3.2.1",
+        needs={
             panel: {
                 "cutoff": (0.0,),
                 "algorithm": ("full", "normality-noiseless", "normality-corrected-noiseless", "fisher-noiseless"),
             }
             for panel in ("default", "zellner-partition")
-        })(_partition_g),
+        },
+        erratum=Erratum(
+            "Zellner's g is the number of rows of a partition.",
+            "g = n in every partition; otherwise each posterior is shrunk by six posterior standard deviations.",
+            place="section 3.1",
+        ),
+    )(_partition_g),
 )
 
 

@@ -26,7 +26,7 @@ from mechanisms.regression.partition_probability import NOISELESS
 from mechanisms.regression.partition_quantile import QUANTILE_METHODS, PartitionQuantile, partition_quantile
 from mechanisms.regression.prior import SemiConjugatePrior
 from pipeline import Factor, Measure, Method, Panel, Statistic, Streams, Study
-from studies.regression.partition_quantile_claims import CLAIMS, FIGURES
+from studies.regression.partition_quantile_claims import CLAIMS, ERRATA, FIGURES
 from studies.regression.partition_trials import (
     Trials,
     check_abalone,
@@ -188,10 +188,12 @@ _PANELS = (
 
 STUDY = Study(
     name="partition-quantile",
+    papers=("P2",),
     title="Private posterior quantiles of a regression slope, from partitions",
     aim="Compare quantiles from partitions, with and without bounds and noise, with those given all rows.",
     panels=_PANELS,
     seed=20_180_513,
     claims=CLAIMS,
+    errata=ERRATA,
     figures=FIGURES,
 )

@@ -378,6 +378,7 @@ _DIRICHLET = Panel(
 
 STUDY = Study(
     name="renyi-audit",
+    papers=("P3",),
     title="Exact Rényi divergences of posterior sampling and their guarantees",
     aim=(
         "Compare the Rényi divergence of every sampler of P3 with its guarantee, over all neighbours or over "

@@ -17,8 +17,9 @@ import xarray as xr
 
 from mechanisms.renyi.divergence import dirichlet_renyi
 from mechanisms.renyi.sampling import RenyiSampling, renyi_sampler
-from pipeline import Claim, claim, Factor, Figure, Finding, Measure, Method, Panel, Streams, Study, verdict
+from pipeline import Erratum, Factor, Figure, Finding, Measure, Method, Panel, Streams, Study, claim, verdict
 from pipeline.declare.factors import format_value
+from studies.renyi.formula_errata import ERRATA
 from studies.renyi.ranges import require_coefficient, require_order
 
 _COEFFICIENTS = (0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
@@ -110,7 +111,8 @@ def _asymptotes(summaries: Mapping[str, xr.Dataset]) -> Finding:
             holds &= bool((below.diff("order") > 0).all())
             places.append(f"{asymptote:.4g} ({format_value(coefficient)})")
         evidence.append(f"{name} at orders {', '.join(places)}")
-    return verdict(holds,
+    return verdict(
+        holds,
         "Curves increase with the order and are finite at the stored orders below 1 + min(prior)/coefficient and "
         f"infinite above. Asymptotes, with coefficients in parentheses: {'; '.join(evidence)}.",
     )
@@ -129,7 +131,8 @@ def _improves(summaries: Mapping[str, xr.Dataset]) -> Finding:
         evidence.append(
             f"{name}: {at_2[0]:.4g} to {at_2[-1]:.4g} at order 2, {finite[0]} to {finite[-1]} finite orders"
         )
-    return verdict(holds,
+    return verdict(
+        holds,
         f"From the smallest to the largest coefficient: {'; '.join(evidence)}.",
     )
 
@@ -164,9 +167,31 @@ _NEEDS: dict[str, dict[str, tuple[Any, ...]]] = {
     for name in _NAMES
 }
 _CLAIMS = (
-    claim("vertical-asymptotes", "The curves have vertical asymptotes; direct sampling is Rényi private only at orders below 1 + min(prior).", paper="P3", place="section 5.1 and Corollary 1", needs=_NEEDS)(_asymptotes),
-    claim("smaller-is-more-private", "As the coefficients r and m decrease, epsilon decreases at each order and becomes finite at larger orders.", paper="P3", place="section 5.1", needs=_NEEDS)(_improves),
-    claim("corners-are-the-supremum", "The supremum over neighbours is the maximum over pairs of a corner and parameters at distance r from it.", paper="P3", place="Corollary 2", needs=_NEEDS)(_corners),
+    claim(
+        "vertical-asymptotes",
+        "The curves have vertical asymptotes; direct sampling is Rényi private only at orders below 1 + min(prior).",
+        paper="P3",
+        place="section 5.1 and Corollary 1",
+        needs=_NEEDS,
+    )(_asymptotes),
+    claim(
+        "smaller-is-more-private",
+        "As the coefficients r and m decrease, epsilon decreases at each order and becomes finite at larger orders.",
+        paper="P3",
+        place="section 5.1",
+        needs=_NEEDS,
+    )(_improves),
+    claim(
+        "corners-are-the-supremum",
+        "The supremum over neighbours is the maximum over pairs of a corner and parameters at distance r from it.",
+        paper="P3",
+        place="Corollary 2",
+        needs=_NEEDS,
+        erratum=Erratum(
+            "The supremum over neighbours is the largest divergence to the corners η ± (r, 0) of the parameters.",
+            "These corners lie outside the set of posteriors; the exact corners replace one record.",
+        ),
+    )(_corners),
 )
 
 
@@ -178,11 +203,13 @@ def _draw(summaries: Mapping[str, xr.Dataset]) -> Any:
 
 STUDY = Study(
     name="renyi-curves",
+    papers=("P3",),
     title="Rényi privacy curves of posterior sampling",
     aim="Compute epsilon by order for diffused and concentrated posteriors, and the orders at which it is infinite.",
     panels=_PANELS,
     seed=20_171_204,
     claims=_CLAIMS,
+    errata=ERRATA,
     figures=(
         Figure(
             "renyi-curves",

@@ -155,6 +155,7 @@ _PANELS = (
 
 STUDY = Study(
     name="renyi-logistic",
+    papers=("P3",),
     title="Rényi-DP posterior sampling for logistic regression on real records",
     aim="Compare private draws of the weights on test records at equal privacy.",
     panels=_PANELS,

@@ -16,7 +16,7 @@ import numpy as np
 import xarray as xr
 
 from mechanisms.glm.mechanisms import glm_mechanism
-from pipeline import Claim, claim, Figure, Finding, verdict
+from pipeline import Figure, Finding, claim, verdict
 from studies.renyi.logistic_trials import LARGEST_RHAT, LEAST_ESS
 from studies.styles import GLM_STYLES
 
@@ -135,15 +135,62 @@ def _splits_agree(summaries: Summaries) -> Finding:
 
 
 CLAIMS = (
-    claim("converged", f"Every draw comes from chains with split R-hat below {LARGEST_RHAT} and bulk ESS of at least {LEAST_ESS}.", kind="self-check", place="P3 uses 1,000 steps without a diagnostic", needs={panel: {} for panel in (*DATA_SETS, "abalone-splits", "abalone-strong")}, min_trials=0)(_converged),
-    claim("beats-ops", "Algorithms 4 and 5 have a lower test error than one posterior sample (OPS) at all privacy levels and on all "
-        "data sets.", paper="P3", place="section 5.2, Figure 3", needs=_needs(*_SAMPLERS, "ops"), min_trials=_REPEATS)(_beats([(one, "ops") for one in _SAMPLERS], "test_error")),
-    claim("beats-better-ops", "Algorithms 4 and 5 have a lower test error than OPS with twice the likelihood power (ops-tight), and than OPS "
-        "calibrated to the same Rényi guarantee through its pure one (ops-renyi).", kind="self-check", needs=_needs(*_SAMPLERS, *_OPS), min_trials=_REPEATS)(_beats([(one, ops) for one in _SAMPLERS for ops in _OPS[1:]], "test_error")),
-    claim("beats-ops-in-likelihood", "Algorithms 4 and 5 have a higher test likelihood than all variants of OPS.", paper="P3", place="section 5.2 and appendix", needs=_needs(*_SAMPLERS, *_OPS), min_trials=_REPEATS)(_beats([(one, ops) for one in _SAMPLERS for ops in _OPS], "test_nll")),
-    claim("diffused-beats-concentrated", "Algorithm 5 always has a lower test error than Algorithm 4.", paper="P3", place="section 5.2, Figure 3", needs={**_needs(*_SAMPLERS), "abalone-strong": {"mechanism": _SAMPLERS}}, min_trials=_REPEATS)(_beats([("glm-diffused", "glm-concentrated")], "test_error", (*DATA_SETS, "abalone-strong"))),
-    claim("diffused-beats-concentrated-in-likelihood", "Algorithm 5 has a higher test likelihood than Algorithm 4.", paper="P3", place="appendix", needs=_needs(*_SAMPLERS), min_trials=_REPEATS)(_beats([("glm-diffused", "glm-concentrated")], "test_nll")),
-    claim("one-split-is-enough", "The comparisons of diffused, concentrated and OPS on one split of Abalone also hold over random splits.", kind="self-check", needs=_needs(*_SAMPLERS, "ops", "true-posterior", panels=("abalone", "abalone-splits")), min_trials=_REPEATS)(_splits_agree),
+    claim(
+        "converged",
+        f"Every draw comes from chains with split R-hat below {LARGEST_RHAT} and bulk ESS of at least {LEAST_ESS}.",
+        kind="self-check",
+        place="P3 uses 1,000 steps without a diagnostic",
+        needs={panel: {} for panel in (*DATA_SETS, "abalone-splits", "abalone-strong")},
+        min_trials=0,
+    )(_converged),
+    claim(
+        "beats-ops",
+        "Algorithms 4 and 5 have a lower test error than one posterior sample (OPS) at all privacy levels and on all "
+        "data sets.",
+        paper="P3",
+        place="section 5.2, Figure 3",
+        needs=_needs(*_SAMPLERS, "ops"),
+        min_trials=_REPEATS,
+    )(_beats([(one, "ops") for one in _SAMPLERS], "test_error")),
+    claim(
+        "beats-better-ops",
+        "Algorithms 4 and 5 have a lower test error than OPS with twice the likelihood power (ops-tight), and than OPS "
+        "calibrated to the same Rényi guarantee through its pure one (ops-renyi).",
+        kind="self-check",
+        needs=_needs(*_SAMPLERS, *_OPS),
+        min_trials=_REPEATS,
+    )(_beats([(one, ops) for one in _SAMPLERS for ops in _OPS[1:]], "test_error")),
+    claim(
+        "beats-ops-in-likelihood",
+        "Algorithms 4 and 5 have a higher test likelihood than all variants of OPS.",
+        paper="P3",
+        place="section 5.2 and appendix",
+        needs=_needs(*_SAMPLERS, *_OPS),
+        min_trials=_REPEATS,
+    )(_beats([(one, ops) for one in _SAMPLERS for ops in _OPS], "test_nll")),
+    claim(
+        "diffused-beats-concentrated",
+        "Algorithm 5 always has a lower test error than Algorithm 4.",
+        paper="P3",
+        place="section 5.2, Figure 3",
+        needs={**_needs(*_SAMPLERS), "abalone-strong": {"mechanism": _SAMPLERS}},
+        min_trials=_REPEATS,
+    )(_beats([("glm-diffused", "glm-concentrated")], "test_error", (*DATA_SETS, "abalone-strong"))),
+    claim(
+        "diffused-beats-concentrated-in-likelihood",
+        "Algorithm 5 has a higher test likelihood than Algorithm 4.",
+        paper="P3",
+        place="appendix",
+        needs=_needs(*_SAMPLERS),
+        min_trials=_REPEATS,
+    )(_beats([("glm-diffused", "glm-concentrated")], "test_nll")),
+    claim(
+        "one-split-is-enough",
+        "The comparisons of diffused, concentrated and OPS on one split of Abalone also hold over random splits.",
+        kind="self-check",
+        needs=_needs(*_SAMPLERS, "ops", "true-posterior", panels=("abalone", "abalone-splits")),
+        min_trials=_REPEATS,
+    )(_splits_agree),
 )
 
 

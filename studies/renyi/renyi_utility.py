@@ -243,6 +243,7 @@ _LOGLIK = Panel(
 
 STUDY = Study(
     name="renyi-utility",
+    papers=("P3",),
     title="Utility of Rényi-private draws of a Beta posterior",
     aim="Compare the utility of private draws by epsilon, including the limits of small and large epsilon.",
     panels=(_KL, _LOGLIK),

@@ -12,15 +12,18 @@ from pipeline import BadInputError
 from pipeline.stores.locations import SESSIONS, STATE
 from studies import MODULES, STUDIES
 from studies.commands import laboratory as commands
-from studies.laboratory import formula_checks, results, scales
+from studies.counts import hellinger_accuracy_claims
+from studies.inference import formula_errata as inference_errata
 from studies.laboratory import page as page_module
+from studies.laboratory import results, scales
 from studies.laboratory.audits import audit_table
 from studies.laboratory.comparisons import comparison_tables
-from studies.laboratory.errata import ERRATA, list_errata
+from studies.laboratory.errata import list_errata
 from studies.laboratory.page import verdicts_as_markdown
-from studies.laboratory.papers import OTHER, PAPERS, is_of_paper, paper_of
+from studies.laboratory.papers import PAPERS
 from studies.laboratory.results import load_results
 from studies.laboratory.scales import QUICK, Scale, configure, is_folder, require_folder, store_path
+from studies.renyi import formula_errata as renyi_errata
 
 FEW = {
     "gibbs-traces": Scale(values={"iteration": (0, 1, 2)}),
@@ -80,7 +83,7 @@ def test_run_all_twice_then_report(command, tmp_path, few):
     assert "http" not in re.sub(r'src="data:[^"]*"', "", page)
     lines = (tmp_path / "verdicts.md").read_text().splitlines()
     assert "`dpstudies run all --store lab --scale quick`" in lines[0]
-    claims = [claim for study in few.values() for claim in study.claims if is_of_paper(claim.source)]
+    claims = [claim for study in few.values() for claim in study.claims if claim.kind == "conclusion"]
     assert len(lines) == 4 + len(claims)
     assert all(line.count(" | ") == 2 for line in lines[4:])
     _lose_records(tmp_path / "lab", "gibbs-traces")
@@ -245,15 +248,16 @@ def test_published_scale_is_that_of_the_study(tmp_path):
 
 
 def test_every_study_claim_and_erratum_has_its_paper():
-    assert {name for paper in PAPERS for name in paper.studies} == set(STUDIES)
-    claims = {(name, claim.name): claim for name, study in STUDIES.items() for claim in study.claims}
-    assert all(paper_of(name, claim.source) is not OTHER for (name, _), claim in claims.items())
-    assert {paper_of(name, claim.source).key for (name, _), claim in claims.items() if is_of_paper(claim.source)} == {
-        paper.key for paper in PAPERS
-    }
-    for erratum in ERRATA:
-        assert re.match(r"P[0-4], ", erratum.where)
-        assert callable(erratum.shown) or erratum.shown in claims
+    papers = {paper.key for paper in PAPERS}
+    for study in STUDIES.values():
+        assert study.papers
+        assert set(study.papers) <= papers
+        assert {claim.paper for claim in study.claims} <= {"", *papers}
+        for claim in study.claims:
+            assert claim.erratum is None or (claim.erratum.paper or claim.paper) in papers
+            assert claim.erratum is None or claim.erratum.place or claim.place
+        assert all(erratum.paper in papers and erratum.place and erratum.show for erratum in study.errata)
+    assert {claim.paper for study in STUDIES.values() for claim in study.claims if claim.kind == "conclusion"} == papers
 
 
 def _numbers(text):
@@ -262,20 +266,20 @@ def _numbers(text):
 
 def test_computed_numbers():
     """Each printed formula fails, and each correct one agrees with an independent value."""
-    assert _numbers(formula_checks.wald({}))[-2:] == [2.0, 1.0]
-    assert _numbers(formula_checks.kernel_mass({}))[-1] == 1.0
-    assert _numbers(formula_checks.kernel_mass({}))[-2] < 0.5
-    *_, quadrature, right, _ = _numbers(formula_checks.gamma({}))
+    assert _numbers(inference_errata.wald({}))[-2:] == [2.0, 1.0]
+    assert _numbers(inference_errata.kernel_mass({}))[-1] == 1.0
+    assert _numbers(inference_errata.kernel_mass({}))[-2] < 0.5
+    *_, quadrature, right, _ = _numbers(renyi_errata.gamma({}))
     assert quadrature == right
-    *_, quadrature, right, wrong = _numbers(formula_checks.trigamma({}))
+    *_, quadrature, right, wrong = _numbers(renyi_errata.trigamma({}))
     assert quadrature == right
     assert wrong < 0
-    *_, inside, right, wrong = _numbers(formula_checks.random_sum({}))
+    *_, inside, right, wrong = _numbers(inference_errata.random_sum({}))
     assert inside == right
     assert wrong > 2 * right
-    *_, exact, right, wrong = _numbers(formula_checks.normal_variance({}))
+    *_, exact, right, wrong = _numbers(inference_errata.normal_variance({}))
     assert exact == right != wrong
-    assert _numbers(formula_checks.candidates({}))[2] == 5151  # (102 choose 2)
+    assert _numbers(hellinger_accuracy_claims.candidates({}))[2] == 5151  # (102 choose 2)
 
 
 def test_covariance_of_regions():
@@ -285,9 +289,9 @@ def test_covariance_of_regions():
     def moment(low, high, power):
         return integrate.quad(lambda x: x**power * distribution.pdf(x), low, high)[0]
 
-    low, high = formula_checks._BOUNDS
+    low, high = inference_errata._BOUNDS
     expected = -1000 * moment(low, high, 1) * moment(high, 50, 1)
-    found = _numbers(formula_checks.shared_regions({}))
+    found = _numbers(inference_errata.shared_regions({}))
     assert found[4] == pytest.approx(expected, abs=5e-4)
 
 

@@ -206,9 +206,9 @@ def test_verdict_on_bounds_needs_both_panels(summaries):
     good = replaced(summaries, "gibbs-published", pit_p=0.5, rank_p=0.5)
     bad = replaced(summaries, "gibbs-published", pit_p=1e-9)
     wide, own = "exponential-wide", "exponential-paper-bounds"
-    assert verdicts({**summaries, wide: bad[wide], own: good[own]})["bounds-hide-it"] == "reproduced"
-    assert verdicts({**summaries, wide: good[wide], own: good[own]})["bounds-hide-it"] == "not reproduced"
-    assert verdicts({**summaries, wide: bad[wide], own: bad[own]})["bounds-hide-it"] == "not reproduced"
+    assert verdicts({**summaries, wide: bad[wide], own: good[own]})["bounds-hide-it"] == "holds"
+    assert verdicts({**summaries, wide: good[wide], own: good[own]})["bounds-hide-it"] == "does not hold"
+    assert verdicts({**summaries, wide: bad[wide], own: bad[own]})["bounds-hide-it"] == "does not hold"
 
 
 def test_claims_without_results_are_undecided(summaries):
