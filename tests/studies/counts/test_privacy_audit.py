@@ -44,7 +44,7 @@ def changed(summaries, mechanism, **factors):
 
 
 def verdict(name, summaries):
-    return CLAIMS[name].check(summaries).verdict
+    return CLAIMS[name].judge(summaries).verdict
 
 
 def test_store_layout(stores):
@@ -110,8 +110,8 @@ def test_findings(summaries):
         "calibrated-spend-all": "passed",
         "bound-leaves-slack": "passed",
     }
-    assert "0.5314" in CLAIMS["smooth-at-the-published-setting"].check(summaries).evidence
-    evidence = CLAIMS["local-is-not-private"].check(summaries).evidence
+    assert "0.5314" in CLAIMS["smooth-at-the-published-setting"].judge(summaries).evidence
+    evidence = CLAIMS["local-is-not-private"].judge(summaries).evidence
     assert "1.1034 epsilon at prior 0.01:100, n = 300, epsilon = 0.1: data sets [2, 298] and [1, 299]" in evidence
     shares = summaries["binomial"].exact_epsilon.sel(mechanism="local") / summaries["binomial"].epsilon
     assert float(shares.sel(prior="1:1").max()) < 1
@@ -134,7 +134,7 @@ def test_findings(summaries):
     ],
 )
 def test_verdicts_depend_on_the_results(summaries, claim, mechanism, factors, expected):
-    found = CLAIMS[claim].check(changed(summaries, mechanism, **factors))
+    found = CLAIMS[claim].judge(changed(summaries, mechanism, **factors))
     assert found.verdict == expected
     if claim == "guarantees-hold" and expected == "failed":
         assert f"Violated guarantees: {mechanism}, with loss" in found.evidence

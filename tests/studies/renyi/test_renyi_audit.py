@@ -145,7 +145,7 @@ def test_findings(summaries):
         "suprema-are-exact": "passed",
         "gaussian-variance": "corrected",
     }
-    evidence = {name: claim.check(summaries).evidence for name, claim in CLAIMS.items()}
+    evidence = {name: claim.judge(summaries).evidence for name, claim in CLAIMS.items()}
     assert "0 of 6 audits exceed the bound" in evidence["theorems-hold"]
     assert "the proved limit is 0.2765" in evidence["bound-is-tight"]
     assert "probit: infinite at orders >= 2" in evidence["links-satisfy-the-theorems"]
@@ -194,7 +194,7 @@ def test_findings(summaries):
     ],
 )
 def test_verdicts_depend_on_the_results(summaries, claim, panel, measure, factor, where, expected):
-    assert CLAIMS[claim].check(scaled(summaries, panel, measure, factor, **where)).verdict == expected
+    assert CLAIMS[claim].judge(scaled(summaries, panel, measure, factor, **where)).verdict == expected
 
 
 def test_verdict_on_links_within_the_bound(summaries):
@@ -203,19 +203,19 @@ def test_verdict_on_links_within_the_bound(summaries):
     for kept, expected in (({"probit"}, "corrected"), ({"probit", "cloglog"}, "reproduced")):
         hit = ds.link.isin(list(kept))
         there = {**summaries, "links": ds.assign(renyi_epsilon=xr.where(hit, 0.5 * ds.bound, ds.renyi_epsilon))}
-        assert CLAIMS["links-satisfy-the-theorems"].check(there).verdict == expected
+        assert CLAIMS["links-satisfy-the-theorems"].judge(there).verdict == expected
 
 
 def test_mismatched_infinity_fails_the_claim(summaries):
     ds = summaries["dirichlet"]
     there = {**summaries, "dirichlet": ds.assign(stated_epsilon=ds.stated_epsilon.where(ds.mechanism != "direct", 9.0))}
-    assert CLAIMS["suprema-are-exact"].check(there).verdict == "failed"
+    assert CLAIMS["suprema-are-exact"].judge(there).verdict == "failed"
 
 
 def test_comparison_with_ops_is_reproduced_for_small_beta(summaries):
     """The comparison of P3 with OPS holds if β is much smaller than n."""
     few = {**summaries, "ops": summaries["ops"].sel(beta=[0.001], n=[1000])}
-    assert CLAIMS["better-than-ops"].check(few).verdict == "reproduced"
+    assert CLAIMS["better-than-ops"].judge(few).verdict == "reproduced"
 
 
 def test_claims_without_results_are_undecided(summaries):

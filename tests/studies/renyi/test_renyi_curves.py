@@ -122,7 +122,7 @@ def test_verdicts_depend_on_the_results(summaries, panel, claim, measure, place,
     changed = summaries[panel].copy(deep=True)
     changed[measure].loc[place] = value
     (checked,) = (one for one in STUDY.claims if one.name == claim)
-    assert checked.check({**summaries, panel: changed}).verdict == verdict
+    assert checked.judge({**summaries, panel: changed}).verdict == verdict
 
 
 def test_equal_corners_reproduce_the_claim(summaries):

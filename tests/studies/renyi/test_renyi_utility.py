@@ -212,13 +212,13 @@ def replace_value(summaries, panel, measure, mechanism, order, power, change):
 @pytest.mark.parametrize("claim", STUDY.claims, ids=lambda claim: claim.name)
 def test_every_claim_fails_on_wrong_results(summaries, claim):
     for change in WRONG[claim.name]:
-        assert claim.check(replace_value(summaries, *change)).verdict == "not reproduced"
+        assert claim.judge(replace_value(summaries, *change)).verdict == "not reproduced"
 
 
 def test_limit_at_the_mode_reproduces_the_claim(summaries):
     (claim,) = (claim for claim in STUDY.claims if claim.name == "limit-of-concentrated")
     change = ("loglik", "expected_nll", "concentrated", ANY, -15, lambda x: 0 * x + 76.8922)
-    assert claim.check(replace_value(summaries, *change)).verdict == "reproduced"
+    assert claim.judge(replace_value(summaries, *change)).verdict == "reproduced"
 
 
 def test_claims_without_results_are_undecided(summaries):
