@@ -4,6 +4,7 @@ A store names the file of its study. This code runs without being named on the c
 same content at the same path before. The path matters because a study may import files in the same folder.
 """
 
+import fcntl
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -30,9 +31,11 @@ def remember(sha256: str, path: str) -> None:
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
         descriptor = os.open(private_folder("state") / _NAME, flags, 0o600)
         try:
+            with suppress(OSError):  # a file system without locks
+                fcntl.flock(descriptor, fcntl.LOCK_EX)  # until the descriptor is closed
             size = os.fstat(descriptor).st_size
             is_cut_off = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
-            os.write(descriptor, b"\n" * is_cut_off + line)  # one call, so that concurrent writers append whole lines
+            os.write(descriptor, b"\n" * is_cut_off + line)  # one call, so that lines are never mixed
         finally:
             os.close(descriptor)
 

@@ -221,7 +221,7 @@ def extend(
 ) -> None:
     """Add trials, values or methods to a store, and compute them; stored results do not change."""
     if trials is None and not values:
-        raise BadInputError("extend needs --trials or --set, got neither; to compute pending trials, use resume")
+        raise BadInputError("extend requires --trials or --set, got neither; to compute pending trials, use resume")
     with ProgressDisplay(ERRORS) as display:
         _compute(
             store,

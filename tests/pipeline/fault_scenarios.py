@@ -129,7 +129,7 @@ def a_worker_is_stopped(folder: Path) -> Outcome:
         finally:
             os.kill(pid, signal.SIGCONT)
         code = run.finish()
-    return judge("worker stopped for 7 s (signs of life: 3 s)", run, store, {"exit 0": code == 0})
+    return judge("worker stopped for 7 s (heartbeat timeout: 3 s)", run, store, {"exit 0": code == 0})
 
 
 def a_worker_is_cut_off(folder: Path) -> Outcome:
@@ -150,7 +150,7 @@ def a_worker_is_cut_off(folder: Path) -> Outcome:
         inside(near, "net", "ip", "link", "set", "near", "up")
         amid = run.runs and n_committed(store) > n_before
         code = run.finish()
-    checks = {"exit 0": code == 0, "the others went on": amid}
+    checks = {"exit 0": code == 0, "other workers continued": amid}
     return judge("worker's network cut for 7 s and restored", run, store, checks)
 
 

@@ -121,7 +121,7 @@ def test_hashes_change_with_lines_and_files(tmp_path, monkeypatch):
 
 
 def test_worker_with_other_code_is_found(command, tmp_path):
-    """Of three workers, one has an additional line, one an older version, and one the same code."""
+    """One of three workers has an additional line, one an older version, and one the same code."""
     older = tmp_path / "older"
     (older / "dpstudies-0.0.9.dist-info").mkdir(parents=True)
     (older / "dpstudies-0.0.9.dist-info/METADATA").write_text(

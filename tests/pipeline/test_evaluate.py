@@ -151,7 +151,7 @@ def test_setting_that_does_not_apply():
 
 def test_no_simulation_if_no_setting_applies():
     def simulate(cell, streams):
-        raise AssertionError("simulated in vain")
+        raise AssertionError("simulated without need")
 
     panel = replace(TABLE, simulate=simulate, validate=lambda cell, setting: False)
     found = evaluate_all(replace(STUDY, panels=(panel,)), "table")

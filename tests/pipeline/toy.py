@@ -146,7 +146,7 @@ TABLE = Panel(
     measures=(
         Measure("curve", "powers", dims=("point",)),
         Measure("total", "their sum"),
-        Measure("n_points", "how many", dtype="int32"),
+        Measure("n_points", "number of points", dtype="int32"),
     ),
     factors=(Factor("order", (2.0, 1.5), "multiplier"),),
     outputs=(Factor("point", (1, 2, 3), "base", "int"),),

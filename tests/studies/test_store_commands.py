@@ -78,7 +78,7 @@ def test_extend(command, store):
     for bad, message in (
         (("--trials", "8"), "can only grow; got trials 8"),
         (("--set", "m=1"), "unknown factor 'm'"),
-        ((), "extend needs --trials or --set"),
+        ((), "extend requires --trials or --set"),
     ):
         code, _, err = command("extend", store, *bad)
         assert (code, message in err) == (2, True)

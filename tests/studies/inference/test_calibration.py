@@ -49,7 +49,7 @@ def verdicts(summaries, names=None):
 def replaced(summaries, method, **values):
     """Replace values of one method in summaries."""
     return {
-        panel: ds.assign({name: ds[name].where(ds.method != method, value) for name, value in values.items()})
+        panel: ds.assign({name: ds[name].where(ds.algorithm != method, value) for name, value in values.items()})
         for panel, ds in summaries.items()
     }
 
@@ -66,11 +66,11 @@ def test_store_layout(store):
         component = ("component",) if panel.name == "multinomial" else ()
         for name in ("pit", "rank", "mmd2", "rhat", "ess"):
             assert ds[name].dims == ("n", "epsilon", "algorithm", "trial", *component)
-        assert ds.method.values.tolist() == methods.get(panel.name, truncated)
+        assert ds.algorithm.values.tolist() == methods.get(panel.name, truncated)
         assert (ds.status == 1).all()
         assert ((ds["pit"] >= 0) & (ds["pit"] <= 1)).all()
         assert ((ds["rank"] >= 0) & (ds["rank"] <= 99)).all()
-        chains = ds.method.str.startswith("gibbs")
+        chains = ds.algorithm.str.startswith("gibbs")
         assert (ds.rhat.notnull() == chains).all()
         assert (ds.ess.where(chains, 1) > 0).all()
         assert panel.trials == 1_000
@@ -96,7 +96,7 @@ def test_quantiles_of_correct_posteriors_are_uniform(store):
         one = ds.sel(n=10, epsilon=0.01)
         assert stats.kstest(one["pit"].sel(algorithm="non-private"), "uniform").pvalue > 1e-4
         assert stats.kstest(one["pit"].sel(algorithm="naive"), "uniform").pvalue < 0.005
-        if "marginal" in ds.method and panel.name != "exponential-paper-bounds":
+        if "marginal" in ds.algorithm and panel.name != "exponential-paper-bounds":
             assert stats.kstest(one["pit"].sel(algorithm="marginal"), "uniform").pvalue > 1e-4
 
 

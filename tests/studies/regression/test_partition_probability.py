@@ -51,7 +51,7 @@ def test_store_layout(store):
         ds = xr.open_zarr(store, group=panel)
         for name in ("probability", "difference"):
             assert ds[name].dims == ("algorithm", "trial", "cutoff")
-        assert ds.method.values.tolist() == METHODS
+        assert ds.algorithm.values.tolist() == METHODS
         assert ds.cutoff.values.tolist() == [-3, -2, -1, 0, 1, 2, 3]
         assert (ds.status == 1).all()
         assert ((ds.probability >= 0) & (ds.probability <= 1)).all()
@@ -175,7 +175,7 @@ def verdict_of(claim, summaries):
 def changed(summaries, panel, method, **values):
     """Replace values of one method in a summary."""
     ds = summaries[panel]
-    new = {name: ds[name].where(ds.method != method, value) for name, value in values.items()}
+    new = {name: ds[name].where(ds.algorithm != method, value) for name, value in values.items()}
     return {**summaries, panel: ds.assign(new)}
 
 

@@ -41,10 +41,10 @@ def test_store_layout(store):
         ds = xr.open_zarr(store, group=panel)
         for name in ("slope_quantile", "difference", "half_width", "capped"):
             assert ds[name].dims == ("algorithm", "trial", "p")
-        assert ds.method.values.tolist() == METHODS
+        assert ds.algorithm.values.tolist() == METHODS
         assert (ds.status == 1).all()
         assert np.isfinite(ds["slope_quantile"]).all()
-        assert (ds.half_width.notnull() == (ds.method != "full")).all()
+        assert (ds.half_width.notnull() == (ds.algorithm != "full")).all()
         assert STUDY.panel(panel).trials == 1_000
     spec = STUDY.panel("default").spec()["constants"]
     assert (spec["n"], spec["partition_size"], spec["error_std"]) == ([100_000], [1_000], [10.0])
@@ -141,7 +141,7 @@ def verdict_of(claim, summaries):
 def changed(summaries, panel, method, **values):
     """Replace values of one method in a summary."""
     ds = summaries[panel]
-    new = {name: ds[name].where(ds.method != method, value) for name, value in values.items()}
+    new = {name: ds[name].where(ds.algorithm != method, value) for name, value in values.items()}
     return {**summaries, panel: ds.assign(new)}
 
 
