@@ -118,7 +118,7 @@ def _bounds_hide_it(summaries: Mapping[str, xr.Dataset]) -> Finding:
     ks, p = (wide[name].sel(n=1_000, epsilon=0.1) for name in ("pit_ks", "pit_p"))
     names = ("gibbs-published", "gibbs", "gibbs-collapsed", "marginal")
     listed = ", ".join(
-        f"{name} {float(ks.sel({'method': name})):.3f} (p = {float(p.sel({'method': name})):.1g})" for name in names
+        f"{name} {float(ks.sel(algorithm=name)):.3f} (p = {float(p.sel(algorithm=name)):.1g})" for name in names
     )
     seen = float(own["pit_ks"].sel(n=1_000, epsilon=0.1).sel(algorithm="gibbs-published"))
     return verdict(

@@ -214,7 +214,7 @@ def test_verdicts_on_statements_depend_on_the_results(summaries, claim, statemen
 def test_verdicts_on_sensitivities_depend_on_the_results(summaries, claim, measure, x, factor):
     changed = summaries["beta"].copy(deep=True)
     changed[measure].loc[{"n": 100, "successes": x}] *= factor
-    assert verdicts({**summaries, "beta": changed})[claim] == "not reproduced"
+    assert verdicts({**summaries, "beta": changed})[claim] in ("failed", "not reproduced")
 
 
 def test_claims_without_results_are_undecided(summaries):

@@ -8,6 +8,7 @@ import xarray as xr
 from scipy import stats
 
 import pipeline
+from pipeline.declare.claims import VERDICTS
 from pipeline.execution.rerun import rerun_trial
 from pipeline.run import study_of
 from pipeline.stores.store import ResultStore
@@ -159,6 +160,7 @@ def test_failure_of_one_trial_does_not_affect_others(tmp_path, monkeypatch):
 
 PANELS = [panel.name for panel in STUDY.panels]
 EXPONENTIAL = [name for name in PANELS if name.startswith("exponential")]
+TRUE, FALSE = map(set, zip(*VERDICTS.values(), strict=True))  # the words for each kind of claim
 
 
 def test_verdicts_depend_on_the_results(summaries):
@@ -171,13 +173,13 @@ def test_verdicts_depend_on_the_results(summaries):
         "marginal": [f"marginal-{panel}" for panel in ("binomial", *EXPONENTIAL)],
     }
     for method, claims in judged.items():
-        for values, verdict in (
-            ({"pit_p": 0.5, "rank_p": 0.5}, "reproduced"),
-            ({"pit_p": 1e-9, "rank_p": 0.5}, "not reproduced"),
-            ({"pit_p": 0.5, "rank_p": 1e-9}, "not reproduced"),
+        for values, expected in (
+            ({"pit_p": 0.5, "rank_p": 0.5}, TRUE),
+            ({"pit_p": 1e-9, "rank_p": 0.5}, FALSE),
+            ({"pit_p": 0.5, "rank_p": 1e-9}, FALSE),
         ):
             found = verdicts(replaced(summaries, method, **values), claims)
-            assert {found[claim] for claim in claims} == {verdict}
+            assert {found[claim] for claim in claims} <= expected
 
 
 def test_verdicts_on_baselines_depend_on_the_results(summaries):
@@ -188,18 +190,18 @@ def test_verdicts_on_baselines_depend_on_the_results(summaries):
         good = verdicts(replaced(summaries, method, pit_p=0.5, pit_tails=0.9), claims)
         timid = verdicts(replaced(summaries, method, pit_p=0.5, pit_tails=0.1), claims)
         wrong = verdicts(replaced(summaries, method, pit_p=1e-9, pit_tails=0.9), claims)
-        assert {good[claim] for claim in claims} == {"reproduced"}
-        assert {timid[claim] for claim in claims} == {wrong[claim] for claim in claims} == {"not reproduced"}
+        assert {good[claim] for claim in claims} <= TRUE
+        assert {timid[claim] for claim in claims} | {wrong[claim] for claim in claims} <= FALSE
     narrow, wide = (verdicts(replaced(summaries, "ops", pit_tails=tail, n_ok=1_000)) for tail in (0.0, 0.1))
     assert verdicts(summaries)["ops-is-over-dispersed"] == "undecided"  # too few trials
     assert (narrow["ops-is-over-dispersed"], wide["ops-is-over-dispersed"]) == ("reproduced", "not reproduced")
     near, far = (verdicts(replaced(summaries, "gibbs", mmd2_mean=value)) for value in (-1.0, 9.0))
     claims = ["utility-binomial", "utility-multinomial", *(f"utility-of-release-{panel}" for panel in EXPONENTIAL)]
-    assert {(near[claim], far[claim]) for claim in claims} == {("reproduced", "not reproduced")}
+    assert {near[claim] for claim in claims} <= TRUE
+    assert {far[claim] for claim in claims} <= FALSE
     near, far = (verdicts(replaced(summaries, "gibbs-published", mmd2_mean=value)) for value in (-1.0, 9.0))
-    assert {(near[f"utility-{panel}"], far[f"utility-{panel}"]) for panel in EXPONENTIAL} == {
-        ("reproduced", "not reproduced")
-    }
+    assert {near[f"utility-{panel}"] for panel in EXPONENTIAL} <= TRUE
+    assert {far[f"utility-{panel}"] for panel in EXPONENTIAL} <= FALSE
 
 
 def test_verdict_on_bounds_needs_both_panels(summaries):

@@ -180,7 +180,7 @@ def test_findings(summaries):
             "divergence_on_box",
             2.0,
             {"link": "logistic", "reach": 80.0},
-            "not reproduced",
+            "failed",
         ),
         ("ops-loss", "ops", "pure_loss", 1.5, {}, "holds"),
         ("ops-loss", "ops", "pure_loss", 3.0, {}, "does not hold"),
