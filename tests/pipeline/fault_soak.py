@@ -89,10 +89,10 @@ class _Laboratory:
     def _extend(self) -> None:
         """Extend the store during the run, which is refused, and again after the driver has ended."""
         more = min(self.trials + 1, WHOLE.trials)
-        beside = self._dpstudies("extend", self.store, "--trials", more)
-        code = beside.finish()
-        is_told = (code == 2 and BUSY in beside.message) or (code == 0 and not self.driver.runs)
-        self.checks[f"a second session is refused, got exit {code}: {beside.message}"] = is_told
+        second = self._dpstudies("extend", self.store, "--trials", more)
+        code = second.finish()
+        is_reported = (code == 2 and BUSY in second.message) or (code == 0 and not self.driver.runs)
+        self.checks[f"a second session is refused, got exit {code}: {second.message}"] = is_reported
         self.lab.kill(self.driver)
         self.driver, self.trials = self._dpstudies("extend", self.store, "--trials", more), more
 

@@ -76,7 +76,7 @@ def test_extend(command, store):
     assert dict(after.sizes) == {"n": 3, "algorithm": 2, "trial": 9}
     assert after.sel(n=[1, 2], trial=range(7)).equals(before)
     for bad, message in (
-        (("--trials", "8"), "got 8"),
+        (("--trials", "8"), "must be >= 9, the stored number, got 8"),
         (("--set", "m=1"), "unknown factor 'm'"),
         ((), "extend requires --trials or --set"),
     ):
