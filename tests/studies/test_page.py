@@ -143,7 +143,7 @@ class Tab:
             "location.href"
         ):
             await asyncio.sleep(0.05)
-        await self.evaluate("Promise.allSettled([...document.images].map((e) => e.decode()))")  # codespell:ignore promise
+        await self.evaluate("Promise.allSettled([...document.images].map((e) => e.decode()))")  # codespell:ignore
 
     async def evaluate(self, script):
         done = await self.send("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
