@@ -82,13 +82,13 @@ from mechanisms.renyi.conversions import (
     pure_renyi,
 )
 from mechanisms.renyi.divergence import dirichlet_renyi
-from mechanisms.renyi.gaussian_counts import GAUSSIAN_VARIANCES, GaussianCounts, gaussian_mechanism
+from mechanisms.renyi.gaussian_counts import GAUSSIAN_MECHANISMS, GaussianCounts, gaussian_mechanism
 from mechanisms.renyi.sampling import RENYI_SAMPLERS, RenyiSampling, calibrate_renyi, renyi_sampler
 from mechanisms.samplers import count_sampler, statistics_sampler
 
 __all__ = [
     "FAMILIES",
-    "GAUSSIAN_VARIANCES",
+    "GAUSSIAN_MECHANISMS",
     "GLM_MECHANISMS",
     "LINKS",
     "MECHANISMS",

@@ -31,6 +31,7 @@ from mechanisms.counts.optimal import MAX_EPSILON, OptimalCounts, optimal_counts
 from mechanisms.counts.product_distributions import require_product_distributions
 from mechanisms.counts.release import CountRelease
 from mechanisms.counts.scales import SENSITIVITIES, Sensitivity
+from mechanisms.metadata import Entry, Style
 from mechanisms.privacy import Guarantee, pure_guarantee, validate_delta, validate_epsilon
 
 __all__ = ["MECHANISMS", "Mechanism", "validate"]
@@ -81,15 +82,13 @@ def _no_limit(n: int, k: int) -> None:
 
 
 @dataclass(frozen=True)
-class Mechanism:
+class Mechanism(Entry):
     """Mechanism that releases counts, with its guarantee.
 
     Parameters
     ----------
-    name : str
-        Key in `MECHANISMS`.
-    note : str
-        Description in one sentence; the reason if the mechanism is not private.
+    name, note, origin, paper, variant, style
+        See `Entry`.
     release : callable
         Maps validated (prior, counts, epsilon, delta) to `CountRelease`.
     guarantee : callable
@@ -124,10 +123,8 @@ class Mechanism:
     0.348
     """
 
-    name: str
-    note: str
-    release: Build = field(repr=False)
-    guarantee: Callable[[float, float], Guarantee | None] = field(repr=False)
+    release: Build = field(kw_only=True, repr=False)
+    guarantee: Callable[[float, float], Guarantee | None] = field(kw_only=True, repr=False)
     require: Callable[[int, int], None] = field(default=_no_limit, repr=False)
     max_epsilon: float = field(default=math.inf, repr=False)
     symmetric: bool = False
@@ -137,6 +134,20 @@ class Mechanism:
     def is_private(self) -> bool:
         """True if the mechanism has a guarantee."""
         return self.guarantee(1.0, 0.5) is not None
+
+    def supports(self, n: int, k: int) -> bool:
+        """Return True if `build` accepts n records in k categories.
+
+        Examples
+        --------
+        >>> MECHANISMS["optimal"].supports(100, 2), MECHANISMS["optimal"].supports(100_000, 2)
+        (True, False)
+        """
+        try:
+            self.require(n, k)
+        except ValueError:
+            return False
+        return True
 
     def validate(
         self, prior: ArrayLike, counts: ArrayLike, epsilon: float, delta: float
@@ -227,6 +238,10 @@ MECHANISMS: dict[str, Mechanism] = {
         name: Mechanism(
             name=name,
             note=sensitivity.note,
+            origin=sensitivity.origin,
+            paper=sensitivity.paper,
+            variant=sensitivity.variant,
+            style=sensitivity.style,
             release=_exponential(sensitivity),
             guarantee=sensitivity.guarantee,
             require=require_product_distributions,
@@ -243,8 +258,13 @@ MECHANISMS: dict[str, Mechanism] = {
             require=require_calibratable,
             symmetric=True,
             calibrate=partial(calibrate, rule),
+            style=style,
         )
-        for rule in ("smooth", "varying", "global")
+        for rule, style in (
+            ("smooth", Style("blue", "h", "dashed")),
+            ("varying", Style("purple", "d", "dashed")),
+            ("global", Style("green", ">", "dashed")),
+        )
     },
     "varying-bound": Mechanism(
         name="varying-bound",
@@ -253,24 +273,33 @@ MECHANISMS: dict[str, Mechanism] = {
         guarantee=pure_guarantee,
         require=require_bound,
         symmetric=True,
+        style=Style("purple", "2", "dash-dotted"),
     ),
     "laplace": Mechanism(
         name="laplace",
         note="Laplace noise on k - 1 counts, scaled to the sensitivity of the histogram: 1 at k = 2, otherwise 2.",
         release=_laplace,
         guarantee=pure_guarantee,
+        origin="baseline",
+        style=Style("vermilion", "s"),
     ),
     "laplace-dimension": Mechanism(
         name="laplace-dimension",
         note="Laplace noise on k - 1 counts, scaled to the dimension k as in P0; more noise than necessary.",
         release=_laplace_dimension,
         guarantee=pure_guarantee,
+        origin="baseline",
+        paper="P0",
+        style=Style("orange", "v", "dash-dotted"),
     ),
     "geometric": Mechanism(
         name="geometric",
         note="Two-sided geometric noise on k - 1 counts, scale as laplace (Ghosh et al. 2012); the loss at k = 2 is ε.",
         release=_geometric,
         guarantee=pure_guarantee,
+        origin="baseline",
+        variant="Ghosh et al.",
+        style=Style("sky", "P"),
     ),
     "hamming-exact": Mechanism(
         name="hamming-exact",
@@ -280,6 +309,7 @@ MECHANISMS: dict[str, Mechanism] = {
         require=require_hamming,
         symmetric=True,
         calibrate=_calibrate_hamming,
+        style=Style("olive", "*", "dashed"),
     ),
     "optimal": Mechanism(
         name="optimal",
@@ -289,5 +319,6 @@ MECHANISMS: dict[str, Mechanism] = {
         require=require_solvable,
         max_epsilon=MAX_EPSILON,
         symmetric=True,
+        style=Style("brown", "<"),
     ),
 }

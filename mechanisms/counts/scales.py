@@ -25,6 +25,7 @@ from mechanisms.counts.sensitivity import (
     smooth_sensitivity,
     varying_sensitivity,
 )
+from mechanisms.metadata import Entry, Style
 from mechanisms.privacy import Guarantee, no_guarantee, pure_guarantee, validate_delta, validate_epsilon
 
 __all__ = ["SENSITIVITIES", "Sensitivity", "smoothing_gamma"]
@@ -65,13 +66,13 @@ def smoothing_gamma(epsilon: float, delta: float, n_outputs: int) -> float:
 
 
 @dataclass(frozen=True)
-class Sensitivity:
+class Sensitivity(Entry):
     """Scale S of the Hellinger score, with the guarantee of weights exp(−share·ε·H/S).
 
     Parameters
     ----------
-    name, note : str
-        Key in `SENSITIVITIES`, and a description in one sentence; the reason if the scale is not private.
+    name, note, origin, paper, variant, style
+        Metadata of the exponential mechanism with this scale; see `Entry`.
     evaluate : callable
         Maps validated (prior, counts, epsilon, delta) to S.
     share : float
@@ -89,11 +90,9 @@ class Sensitivity:
     global 0.3389
     """
 
-    name: str
-    note: str
-    evaluate: Callable[[NDArray[np.float64], NDArray[np.int64], float, float], float] = field(repr=False)
-    share: float
-    guarantee: Callable[[float, float], Guarantee | None] = field(repr=False)
+    evaluate: Callable[[NDArray[np.float64], NDArray[np.int64], float, float], float] = field(kw_only=True, repr=False)
+    share: float = field(kw_only=True)
+    guarantee: Callable[[float, float], Guarantee | None] = field(kw_only=True, repr=False)
 
     def at(self, prior: ArrayLike, counts: ArrayLike, epsilon: float, delta: float) -> float:
         """Return S at a data set.
@@ -131,6 +130,9 @@ SENSITIVITIES: dict[str, Sensitivity] = {
         ),
         share=0.5,
         guarantee=Guarantee,
+        origin="paper",
+        paper="P0",
+        style=Style("blue", "o"),
     ),
     "smooth-n": Sensitivity(
         name="smooth-n",
@@ -140,6 +142,10 @@ SENSITIVITIES: dict[str, Sensitivity] = {
         ),
         share=0.5,
         guarantee=Guarantee,
+        origin="paper",
+        paper="P0",
+        variant="N = n + 1",
+        style=Style("blue", "p", "dotted"),
     ),
     "varying": Sensitivity(
         name="varying",
@@ -147,6 +153,9 @@ SENSITIVITIES: dict[str, Sensitivity] = {
         evaluate=lambda prior, counts, epsilon, delta: varying_sensitivity(prior, counts, gamma=1.0),
         share=0.25,
         guarantee=pure_guarantee,
+        origin="paper",
+        paper="P1",
+        style=Style("purple", "D"),
     ),
     "global": Sensitivity(
         name="global",
@@ -154,6 +163,9 @@ SENSITIVITIES: dict[str, Sensitivity] = {
         evaluate=lambda prior, counts, epsilon, delta: global_sensitivity(prior, int(counts.sum())),
         share=0.5,
         guarantee=pure_guarantee,
+        origin="paper",
+        paper="P1",
+        style=Style("green", "^", "long-dashed"),
     ),
     "local": Sensitivity(
         name="local",
@@ -164,5 +176,8 @@ SENSITIVITIES: dict[str, Sensitivity] = {
         evaluate=lambda prior, counts, epsilon, delta: local_sensitivity(prior, counts),
         share=0.5,
         guarantee=no_guarantee,
+        origin="paper",
+        paper="P1",
+        style=Style("grey", "X", "dotted"),
     ),
 }

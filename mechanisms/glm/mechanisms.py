@@ -40,17 +40,52 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from numbers import Real
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mechanisms.glm.links import LINKS, Link
+from mechanisms.metadata import Entry, Style
 from mechanisms.privacy import Guarantee, RenyiGuarantee, validate_epsilon, validate_order, validate_size
 from mechanisms.renyi.conversions import pure_epsilon_for, pure_renyi
 
-__all__ = ["GLM_MECHANISMS", "GlmMechanism", "glm_mechanism", "validate_design"]
+__all__ = ["GLM_MECHANISMS", "GlmMechanism", "GlmMethod", "glm_mechanism", "validate_design"]
+
+
+@dataclass(frozen=True)
+class GlmMethod(Entry):
+    """Rule that sets the target distribution of a draw; `glm_mechanism` applies it.
+
+    Attributes
+    ----------
+    name, note, origin, paper, variant, style
+        See `Entry`.
+    set_target : callable
+        Maps ``(n, beta, order, epsilon, norm_bound)`` to precision, power and radius.
+    budget : {"renyi", "pure"} or None
+        Kind of the guarantee; None if the method is not private.
+    logistic_only : bool
+        True if the bound on the privacy loss holds for the logistic link only.
+    """
+
+    set_target: Callable[[int, float, float, float, float], tuple[float, float, float]] = field(
+        kw_only=True, repr=False
+    )
+    budget: Literal["renyi", "pure"] | None = field(default="renyi", kw_only=True)
+    logistic_only: bool = field(default=False, kw_only=True)
+
+    @property
+    def is_private(self) -> bool:
+        """True if a draw has a guarantee, given a link that the method supports."""
+        return self.budget is not None
+
+    @property
+    def uses(self) -> tuple[str, ...]:
+        """Names of the arguments, of order and epsilon, that the target depends on."""
+        return {"renyi": ("order", "epsilon"), "pure": ("epsilon",), None: ()}[self.budget]
 
 
 @dataclass(frozen=True)
@@ -130,17 +165,49 @@ def _true_posterior(n: int, beta: float, order: float, epsilon: float, c: float)
     return n * beta, 1.0, math.inf
 
 
-GLM_MECHANISMS: dict[str, Callable[[int, float, float, float, float], tuple[float, float, float]]] = {
-    "glm-concentrated": _concentrated,
-    "glm-diffused": _diffused,
-    "ops": _ops,
-    "ops-tight": _ops_tight,
-    "ops-renyi": _ops_renyi,
-    "true-posterior": _true_posterior,
+GLM_MECHANISMS: dict[str, GlmMethod] = {
+    method.name: method
+    for method in (
+        GlmMethod(
+            "glm-concentrated", set_target=_concentrated, origin="paper", paper="P3", style=Style("vermilion", "s")
+        ),
+        GlmMethod("glm-diffused", set_target=_diffused, origin="paper", paper="P3", style=Style("blue", "o")),
+        GlmMethod(
+            "ops",
+            "Pure DP; the privacy loss is at most half of the stated epsilon.",
+            set_target=_ops,
+            budget="pure",
+            logistic_only=True,
+            origin="baseline",
+            paper="P3",
+            style=Style("green", "^"),
+        ),
+        GlmMethod(
+            "ops-tight",
+            "Pure DP.",
+            set_target=_ops_tight,
+            budget="pure",
+            logistic_only=True,
+            style=Style("green", ">", "dashed"),
+        ),
+        GlmMethod(
+            "ops-renyi",
+            "Calibrated by its pure DP guarantee.",
+            set_target=_ops_renyi,
+            logistic_only=True,
+            style=Style("green", "v", "dotted"),
+        ),
+        GlmMethod(
+            "true-posterior",
+            "Not private: the posterior itself, for any epsilon.",
+            set_target=_true_posterior,
+            budget=None,
+            origin="reference",
+            style=Style("grey", "X", "long-dashed"),
+        ),
+    )
 }
-"""Map from name to a function of ``(n, beta, order, epsilon, norm_bound)`` that returns precision, power and radius."""
-
-_PURE = ("ops", "ops-tight")
+"""Methods by name."""
 
 
 def glm_mechanism(
@@ -197,12 +264,13 @@ def glm_mechanism(
         if not isinstance(value, Real) or not (math.isfinite(value) and value > 0):
             raise ValueError(f"{what} must be finite and > 0, got {value!r}; choose it independently of the data")
     order, epsilon = validate_order(order), validate_epsilon(epsilon)
-    if name.startswith("ops") and link != "logistic":
+    method = GLM_MECHANISMS[name]
+    if method.logistic_only and link != "logistic":
         raise ValueError(
             f"{name} must have the logistic link, got {link}; its loss bound does not hold for other links"
         )
     try:
-        precision, power, radius = GLM_MECHANISMS[name](n, beta, order, epsilon, norm_bound)
+        precision, power, radius = method.set_target(n, beta, order, epsilon, norm_bound)
     except (OverflowError, ZeroDivisionError):
         precision, power, radius = math.inf, 0.0, math.inf
     if not (math.isfinite(precision) and power > 0 and math.isfinite(norm_bound * norm_bound)):
@@ -211,9 +279,9 @@ def glm_mechanism(
             "epsilon or beta, or a smaller norm_bound"
         )
     guarantee: RenyiGuarantee | Guarantee | None = RenyiGuarantee(order, epsilon)
-    if name in _PURE:
+    if method.budget == "pure":
         guarantee = Guarantee(epsilon)
-    if name == "true-posterior" or not LINKS[link].canonical:
+    if not method.is_private or not LINKS[link].canonical:
         guarantee = None
     return GlmMechanism(name, precision, power, radius, LINKS[link], norm_bound, guarantee)
 

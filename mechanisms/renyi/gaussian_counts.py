@@ -30,7 +30,7 @@ Duchi, Shalev-Shwartz, Singer & Chandra, "Efficient projections onto the l1-ball
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -38,15 +38,53 @@ from scipy import special
 
 from mechanisms.conjugate import validate_counts, validate_prior
 from mechanisms.jit import kernel
+from mechanisms.metadata import Entry, Style
 from mechanisms.privacy import RenyiGuarantee, validate_epsilon, validate_order, validate_size
 from mechanisms.renyi.divergence import cell_renyi
 
-__all__ = ["GAUSSIAN_VARIANCES", "GaussianCounts", "gaussian_mechanism", "project_counts"]
+__all__ = ["GAUSSIAN_MECHANISMS", "GaussianCounts", "GaussianMethod", "gaussian_mechanism", "project_counts"]
 
 Floats = NDArray[np.float64]
 
-GAUSSIAN_VARIANCES = {"gaussian": 2.0, "gaussian-tight": 1.0}
-"""Map from name to variance, relative to the smallest variance that is (λ, ε)-RDP."""
+
+@dataclass(frozen=True)
+class GaussianMethod(Entry):
+    """Calibration of the Gaussian mechanism.
+
+    Attributes
+    ----------
+    name, note, origin, paper, variant, style
+        See `Entry`.
+    variance : float
+        Variance of the noise relative to the smallest variance that is (λ, ε)-RDP.
+    """
+
+    variance: float = field(kw_only=True)
+
+
+GAUSSIAN_MECHANISMS: dict[str, GaussianMethod] = {
+    method.name: method
+    for method in (
+        GaussianMethod(
+            "gaussian",
+            "Gaussian noise with the published variance.",
+            variance=2.0,
+            origin="baseline",
+            paper="P3",
+            style=Style("green", "^"),
+        ),
+        GaussianMethod(
+            "gaussian-tight",
+            "Gaussian noise with half the published variance.",
+            variance=1.0,
+            origin="baseline",
+            paper="P3",
+            variant="half the variance",
+            style=Style("green", ">", "dashed"),
+        ),
+    )
+}
+"""Calibrations by name."""
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(24)
 _TAIL = 12.0  # standard deviations; the noise exceeds them with probability 1e-32
@@ -201,7 +239,7 @@ class GaussianCounts:
 
         Examples
         --------
-        >>> for name in GAUSSIAN_VARIANCES:
+        >>> for name in GAUSSIAN_MECHANISMS:
         ...     print(name, round(gaussian_mechanism(name, [6, 12], 100, 2, 0.1).posterior_kl(38), 6))
         gaussian 0.064244
         gaussian-tight 0.022277
@@ -248,7 +286,7 @@ def gaussian_mechanism(name: str, prior: ArrayLike, n: int, order: float, epsilo
     Parameters
     ----------
     name : {"gaussian", "gaussian-tight"}
-        A key of `GAUSSIAN_VARIANCES`.
+        A key of `GAUSSIAN_MECHANISMS`.
     prior : array_like, shape (k,)
         Dirichlet parameters, finite and > 0.
     n : int
@@ -273,17 +311,17 @@ def gaussian_mechanism(name: str, prior: ArrayLike, n: int, order: float, epsilo
 
     Examples
     --------
-    >>> for name in GAUSSIAN_VARIANCES:
+    >>> for name in GAUSSIAN_MECHANISMS:
     ...     release = gaussian_mechanism(name, [6, 12], n=100, order=2, epsilon=0.5)
     ...     print(name, round(release.noise_std**2 / 2, 6), release.guarantee(2))
     gaussian 4.0 (2, 0.25)-RDP
     gaussian-tight 2.0 (2, 0.5)-RDP
     """
-    if name not in GAUSSIAN_VARIANCES:
-        raise ValueError(f"name must be one of {', '.join(GAUSSIAN_VARIANCES)}, got {name!r}; choose one of them")
+    if name not in GAUSSIAN_MECHANISMS:
+        raise ValueError(f"name must be one of {', '.join(GAUSSIAN_MECHANISMS)}, got {name!r}; choose one of them")
     alpha = validate_prior(prior)
     n = validate_size(n)
-    variance = GAUSSIAN_VARIANCES[name] * validate_order(order) / validate_epsilon(epsilon)
+    variance = GAUSSIAN_MECHANISMS[name].variance * validate_order(order) / validate_epsilon(epsilon)
     return GaussianCounts(tuple(alpha.tolist()), int(n), math.sqrt(variance))
 
 

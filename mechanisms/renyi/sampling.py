@@ -45,28 +45,73 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from numbers import Real
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mechanisms.conjugate import validate_prior
+from mechanisms.metadata import Entry, Style
 from mechanisms.privacy import RenyiGuarantee, validate_epsilon, validate_order, validate_size
 from mechanisms.renyi.divergence import cell_renyi
 
-__all__ = ["RENYI_SAMPLERS", "RenyiSampling", "calibrate_renyi", "renyi_sampler"]
+__all__ = ["RENYI_SAMPLERS", "RenyiMethod", "RenyiSampling", "calibrate_renyi", "renyi_sampler"]
 
 Floats = NDArray[np.float64]
 
 _MARGIN = 1e-12  # relative change of a coefficient that changes the divergence by more than its rounding error
 
-RENYI_SAMPLERS: dict[str, Callable[[float], tuple[float, float]]] = {
-    "direct": lambda coefficient: (1.0, 1.0),
-    "diffused": lambda coefficient: (1.0, coefficient),
-    "concentrated": lambda coefficient: (1.0 / coefficient, 1.0),
+
+@dataclass(frozen=True)
+class RenyiMethod(Entry):
+    """Weighting of prior and records by a coefficient.
+
+    Attributes
+    ----------
+    name, note, origin, paper, variant, style
+        See `Entry`.
+    weights : callable
+        Maps the coefficient to the weights of prior and records.
+    is_tunable : bool
+        True if the weights depend on the coefficient, so that the method can be calibrated to a budget.
+    """
+
+    weights: Callable[[float], tuple[float, float]] = field(kw_only=True, repr=False)
+    is_tunable: bool = field(default=True, kw_only=True)
+
+
+RENYI_SAMPLERS: dict[str, RenyiMethod] = {
+    method.name: method
+    for method in (
+        RenyiMethod(
+            "direct",
+            "One draw of the posterior itself.",
+            weights=lambda coefficient: (1.0, 1.0),
+            is_tunable=False,
+            origin="paper",
+            paper="P3",
+            style=Style("purple", "D", "dash-dotted"),
+        ),
+        RenyiMethod(
+            "diffused",
+            "One draw of a posterior in which each record has a smaller weight.",
+            weights=lambda coefficient: (1.0, coefficient),
+            origin="paper",
+            paper="P3",
+            style=Style("blue", "o"),
+        ),
+        RenyiMethod(
+            "concentrated",
+            "One draw of a posterior in which the prior has a larger weight.",
+            weights=lambda coefficient: (1.0 / coefficient, 1.0),
+            origin="paper",
+            paper="P3",
+            style=Style("vermilion", "s"),
+        ),
+    )
 }
-"""Map from name to a function of the coefficient that returns the weights of prior and records."""
+"""Methods by name; each draw is private at orders below its critical order."""
 
 
 @dataclass(frozen=True)
@@ -96,13 +141,13 @@ class RenyiSampling:
     @property
     def start(self) -> Floats:
         """Dirichlet parameters η without private records, shape (k,)."""
-        prior_weight, record_weight = RENYI_SAMPLERS[self.name](self.coefficient)
+        prior_weight, record_weight = RENYI_SAMPLERS[self.name].weights(self.coefficient)
         return prior_weight * np.array(self.prior) + record_weight * np.array(self.public_counts)
 
     @property
     def step(self) -> float:
         """Weight s of a record."""
-        return RENYI_SAMPLERS[self.name](self.coefficient)[1]
+        return RENYI_SAMPLERS[self.name].weights(self.coefficient)[1]
 
     @property
     def critical_order(self) -> float:
@@ -239,8 +284,8 @@ def renyi_sampler(
     n = validate_size(n)
     if not isinstance(coefficient, Real) or not 0 < coefficient <= 1:
         raise ValueError(f"coefficient must be in (0, 1], got {coefficient}; pass 1 for the posterior itself")
-    if name == "direct" and coefficient != 1:
-        raise ValueError(f"coefficient must be 1 for direct, got {coefficient}; choose diffused or concentrated")
+    if not RENYI_SAMPLERS[name].is_tunable and coefficient != 1:
+        raise ValueError(f"coefficient must be 1 for {name}, got {coefficient}; choose diffused or concentrated")
     public = np.zeros(alpha.size) if public_counts is None else np.asarray(public_counts, dtype=np.float64)
     if public.shape != alpha.shape or not np.all((public >= 0) & (public == np.floor(public)) & np.isfinite(public)):
         raise ValueError(
@@ -302,9 +347,9 @@ def calibrate_renyi(
     spent = whole.renyi_epsilon(order)
     if spent <= epsilon:
         return whole
-    if name == "direct":
+    if not RENYI_SAMPLERS[name].is_tunable:
         raise ValueError(
-            f"epsilon must be >= {spent:.6g} at order {order:g} for direct, got {epsilon:g}; the divergence of direct "
+            f"epsilon must be >= {spent:.6g} at order {order:g} for {name}, got {epsilon:g}; the divergence of {name} "
             f"is finite at orders below {whole.critical_order:g} only, use diffused or concentrated for other targets"
         )
 

@@ -88,7 +88,7 @@ def _method(mechanism: Mechanism) -> Method:
             "audited_epsilon": loss,
         }
 
-    return Method(mechanism.name, release, note=mechanism.note)
+    return Method(mechanism.name, release, note=mechanism.note, is_private=mechanism.is_private)
 
 
 def with_mechanisms(panel: Panel, *mechanisms: Mechanism) -> Panel:

@@ -67,7 +67,7 @@ def _method(name: str) -> Method:
             "expected_hellinger": distribution.expected_hellinger(),
         }
 
-    return Method(name, evaluate, note=MECHANISMS[name].note)
+    return Method(name, evaluate, note=MECHANISMS[name].note, is_private=MECHANISMS[name].is_private)
 
 
 def _validate(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:

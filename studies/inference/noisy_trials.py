@@ -134,7 +134,7 @@ def summarise_draws(trials: Trials, draws: Array, quantile: Array | None = None)
     return found if d > 1 else {name: value[:, 0] for name, value in found.items()}
 
 
-def _conjugate(name: str, statistics: Callable[[Trials], Array], note: str) -> Method:
+def _conjugate(name: str, statistics: Callable[[Trials], Array], note: str, is_private: bool = True) -> Method:
     def evaluate(trials: Trials, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
         posterior = conjugate_posterior(trials.family, trials.prior, trials.n, statistics(trials))
         d = trials.theta.shape[1]
@@ -145,7 +145,7 @@ def _conjugate(name: str, statistics: Callable[[Trials], Array], note: str) -> M
         quantile = posterior.cdf(trials.theta if d > 1 else trials.theta[:, 0])
         return summarise_draws(trials, np.reshape(draws, (len(draws), 1, N_DRAWS, d)), quantile.reshape(len(draws), d))
 
-    return Method(name, evaluate, note=note)
+    return Method(name, evaluate, note=note, is_private=is_private)
 
 
 def _project(noisy: Callable[[Trials], Array], within: bool) -> Callable[[Trials], Array]:
@@ -265,7 +265,9 @@ def _exact() -> Method:
     return Method("exact", evaluate, note="Exact posterior: a mixture over all counts.")
 
 
-NON_PRIVATE = _conjugate("non-private", lambda t: t.statistics, "Not private: the posterior given the records.")
+NON_PRIVATE = _conjugate(
+    "non-private", lambda t: t.statistics, "Not private: the posterior given the records.", is_private=False
+)
 _NAIVE = _conjugate(
     "naive", _project(lambda t: t.noisy, within=False), "Conjugate posterior that ignores the noise; private."
 )
@@ -286,6 +288,7 @@ TRUNCATED_METHODS = (
         "naive",
         _project(lambda t: t.noisy_total, within=False),
         "Not private: as in P4, the noisy sum of all records, with noise calibrated to the truncated sum.",
+        is_private=False,
     ),
     _conjugate(
         "naive-truncated",

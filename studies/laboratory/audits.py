@@ -179,12 +179,11 @@ def _partitions(results: Results) -> Iterator[tuple[str, ...]]:
         ds = results["partition-probability"].summaries["default"]
         epsilon, size, least = (float(ds[name]) for name in ("epsilon", "partition_size", "least_probability"))
         n_partitions = int(ds["n"]) // int(size)
-        for name in (name for name in PROBABILITY_METHODS if not name.endswith("-noiseless")):
+        for name, method in ((name, method) for name, method in PROBABILITY_METHODS.items() if method.has_noise):
             loss = audit_adversarial(name, n_partitions, int(size), epsilon, least)
-            printed = name == "fisher-published"
-            states = "ε-DP, as printed" if printed else "ε-DP per cutoff"
+            states = "ε-DP per cutoff" if method.is_private else "ε-DP, as printed"
             where = f"one of {int(ds['n']):,} rows replaced by the worst, {n_partitions:,} partitions"
-            yield _row(name, states, loss / epsilon, loss, 1, where, not printed)
+            yield _row(name, states, loss / epsilon, loss, 1, where, method.is_private)
     if "partition-quantile" in results and "default" in results["partition-quantile"].summaries:
         ds = results["partition-quantile"].summaries["default"]
         epsilon, part = float(ds["epsilon"]), float(str(ds["split"].item()).split(":")[0])

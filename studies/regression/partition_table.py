@@ -111,9 +111,9 @@ class Request:
                     raise BadInputError(f"cutoffs must be finite, got {', '.join(map(str, self.cutoffs))}")
                 return partition_probability(name, self.n_partitions, self.epsilon)
             validate_probabilities(self.probabilities)
-            shares = (0.5, 0.5) if name in QUANTILE_METHODS[:2] else (0.2, 0.3, 0.5)
+            shares = (0.5, 0.5) if not QUANTILE_METHODS[name].is_centred else (0.2, 0.3, 0.5)
             split = self.split or tuple(part * self.epsilon for part in shares)
-            if self.share is not None and name not in QUANTILE_METHODS[:2]:
+            if self.share is not None and QUANTILE_METHODS[name].is_centred:
                 raise BadInputError(f"theta must be omitted with {name}, got {self.share}; use it with quantile")
             start, share = (1.0 if self.start is None else self.start), (0.8 if self.share is None else self.share)
             return partition_quantile(name, self.n_partitions, self.epsilon, split, start, share)

@@ -23,7 +23,7 @@ from mechanisms.regression.statistics import (
     partition_sizes,
     partition_statistics,
 )
-from pipeline import Streams
+from pipeline import Method, Streams
 
 Array = NDArray[np.float64]
 Cell = Mapping[str, Any]
@@ -55,6 +55,11 @@ class Trials:
     parts: Array
     spreads: Array
     unit: float
+
+
+def full_method(evaluate: Callable[..., dict[str, Any]]) -> Method:
+    """Return the posterior given all rows, with which the methods are compared."""
+    return Method("full", evaluate, note="Not private: the posterior given all rows.", is_private=False)
 
 
 def nominal_sd(cell: Cell) -> float:

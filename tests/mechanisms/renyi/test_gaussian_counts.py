@@ -11,7 +11,7 @@ from scipy import integrate, special, stats
 
 from mechanisms.privacy import RenyiGuarantee
 from mechanisms.renyi.divergence import dirichlet_renyi
-from mechanisms.renyi.gaussian_counts import GAUSSIAN_VARIANCES, GaussianCounts, gaussian_mechanism, project_counts
+from mechanisms.renyi.gaussian_counts import GAUSSIAN_MECHANISMS, GaussianCounts, gaussian_mechanism, project_counts
 from tests.statistical import assert_mean_within
 
 PRIOR, N, SUCCESSES = (6.0, 12.0), 100, 38
@@ -44,7 +44,7 @@ def test_two_categories_equal_published_mechanism():
     assert release.noise_std**2 / 2 == pytest.approx(2 / 0.001, rel=1e-12)  # λΔ²/ε with Δ = 1
 
 
-@pytest.mark.parametrize("name", GAUSSIAN_VARIANCES)
+@pytest.mark.parametrize("name", GAUSSIAN_MECHANISMS)
 @pytest.mark.parametrize("order", [1.0, 2.0, 15.0])
 @pytest.mark.parametrize("epsilon", [1e-6, 0.1, 5.0])
 def test_variances_and_divergences(name, order, epsilon):
