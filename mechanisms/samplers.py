@@ -73,7 +73,7 @@ def count_sampler(
     def sample(dataset: ArrayLike, num_samples: int) -> NDArray[np.int64]:
         counts = np.bincount(_categories(dataset, alpha.size), minlength=alpha.size)
         distribution = mechanism.build(alpha, counts, epsilon, delta)
-        return distribution.sample(rng.random((_size(num_samples), distribution.n_uniforms)))
+        return distribution.sample(rng, _size(num_samples))
 
     return sample
 

@@ -108,7 +108,7 @@ def count_distributions(
     entry.validate(alpha, datasets[0], epsilon, delta)
 
     def log_pmf(index: int) -> NDArray[np.float64]:
-        return entry.build(alpha, datasets[index], epsilon, delta).log_probabilities()
+        return entry.build(alpha, datasets[index], epsilon, delta).log_pmf()
 
     return OutputDistributions(datasets, candidates, pairs, log_pmf)
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -179,7 +180,9 @@ class Mechanism(Entry):
         ValueError
             If an argument is not allowed or the problem is too large; raised before any computation.
         """
-        return self.release(*self.validate(prior, counts, epsilon, delta))
+        release = copy(self.release(*self.validate(prior, counts, epsilon, delta)))
+        object.__setattr__(release, "guarantee", self.guarantee(epsilon, delta))
+        return release
 
 
 def _exponential(sensitivity: Sensitivity) -> Build:

@@ -17,16 +17,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from mechanisms.inference.adaptive_grid import ROOT_PANELS, interpolate, invert, panel_nodes, refine, tabulate
+from mechanisms.inference.adaptive_grid import (
+    ROOT_PANELS,
+    integrate_panels,
+    interpolate,
+    invert,
+    panel_nodes,
+    refine,
+    tabulate,
+)
 from mechanisms.inference.families import FAMILIES
 from mechanisms.inference.noisy_statistics import validate_noise_scale
 from mechanisms.privacy import validate_size
+from mechanisms.protocols import Posterior, validate_probabilities
 
 __all__ = ["MarginalPosterior", "log_normal_laplace", "marginal_posterior", "validate_marginal_prior"]
 
@@ -128,7 +137,7 @@ def log_normal_laplace(deviation: ArrayLike, variance: ArrayLike, noise_scale: A
 
 
 @dataclass(frozen=True, eq=False)
-class MarginalPosterior:
+class MarginalPosterior(Posterior):
     """Posterior of θ in each of many trials; build it with `marginal_posterior`.
 
     The distribution function and its derivative are tabulated in a coordinate φ (log θ for Gamma priors, logit θ for
@@ -147,10 +156,10 @@ class MarginalPosterior:
     """
 
     family: str
-    points: Floats
-    cdf_values: Floats
-    density: Floats
-    means: Floats
+    points: Floats = field(repr=False)
+    cdf_values: Floats = field(repr=False)
+    density: Floats = field(repr=False)
+    means: Floats = field(repr=False)
 
     @property
     def grid(self) -> Floats:
@@ -186,7 +195,36 @@ class MarginalPosterior:
         interpolate(self.points, self.cdf_values, self.density, phi.reshape(found.shape), found)
         return found.reshape(values.shape)
 
-    def sample(self, uniforms: ArrayLike) -> Floats:
+    def std(self) -> Floats:
+        """Return the standard deviation of θ given y, shape (trials,)."""
+        apart = self.grid - self.means[:, None]
+        return np.sqrt(integrate_panels(self.points, self.density * apart**2))
+
+    def quantile(self, probabilities: ArrayLike) -> Floats:
+        """Return quantiles of θ in each trial.
+
+        Parameters
+        ----------
+        probabilities : array_like, shape (m,) or ()
+            In (0, 1).
+
+        Returns
+        -------
+        ndarray of float64, shape (trials, m), or (trials,) for a single number
+
+        Raises
+        ------
+        ValueError
+            If a probability is not in (0, 1).
+        """
+        p = validate_probabilities(probabilities)
+        return self.from_uniforms(np.broadcast_to(p, (len(self.means), *p.shape)).copy())
+
+    def sample(self, rng: np.random.Generator, size: int) -> Floats:
+        """Return `size` independent draws of θ per trial, shape (trials, size)."""
+        return self.from_uniforms(rng.random((len(self.means), size)))
+
+    def from_uniforms(self, uniforms: ArrayLike) -> Floats:
         """Draw θ by inverting the distribution function, one draw per uniform.
 
         Parameters

@@ -22,7 +22,7 @@ Foulds, Geumlek, Welling & Chaudhuri, "On the theory and practice of privacy-pre
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -31,6 +31,7 @@ from scipy import special
 from mechanisms.inference.families import FAMILIES
 from mechanisms.inference.family import Family
 from mechanisms.privacy import validate_size
+from mechanisms.protocols import Posterior, validate_probabilities
 
 __all__ = ["ConjugatePosterior", "conjugate_posterior", "naive_statistics"]
 
@@ -87,7 +88,7 @@ def naive_statistics(
 
 
 @dataclass(frozen=True, eq=False)
-class ConjugatePosterior:
+class ConjugatePosterior(Posterior):
     """Conjugate posterior of θ in each of many trials; build it with `conjugate_posterior`.
 
     Parameters
@@ -99,7 +100,7 @@ class ConjugatePosterior:
     """
 
     family: str
-    parameters: Floats
+    parameters: Floats = field(repr=False)
 
     def mean(self) -> Floats:
         """Return E[θ], shape (trials,), or (trials, k) for the multinomial."""
@@ -107,6 +108,47 @@ class ConjugatePosterior:
         if self.family == "normal":
             return first
         return first / (first + second) if self._is_beta else first / second
+
+    def std(self) -> Floats:
+        """Return the standard deviation of θ, with the shape of `mean`."""
+        first, second = self._marginals()
+        if self.family == "normal":
+            return np.sqrt(second)
+        if self._is_beta:
+            return np.sqrt(first * second / (first + second + 1.0)) / (first + second)
+        return np.sqrt(first) / second
+
+    def quantile(self, probabilities: ArrayLike) -> Floats:
+        """Return quantiles of θ in each trial.
+
+        Parameters
+        ----------
+        probabilities : array_like, shape (m,) or ()
+            In (0, 1).
+
+        Returns
+        -------
+        ndarray of float64, shape (trials, m), or (trials,) for a single number
+            For the multinomial, quantiles of the Beta marginals, with a last axis of categories.
+
+        Raises
+        ------
+        ValueError
+            If a probability is not in (0, 1).
+
+        Examples
+        --------
+        >>> conjugate_posterior("binomial", (1, 1), 10, [7, 2]).quantile([0.05, 0.95]).round(3)
+        array([[0.436, 0.865], [0.079, 0.47 ]])
+        """
+        p = validate_probabilities(probabilities)
+        first, second = (each.reshape(len(each), *(1,) * p.ndim, *each.shape[1:]) for each in self._marginals())
+        p = p.reshape((*p.shape, *(1,) * (first.ndim - 1 - p.ndim)))
+        if self._is_beta:
+            return special.betaincinv(first, second, p)
+        if self.family == "normal":
+            return first + np.sqrt(second) * special.ndtri(p)
+        return special.gammaincinv(first, p) / second
 
     def cdf(self, theta: ArrayLike) -> Floats:
         """Return Pr[θ' ≤ θ] in each trial, the PIT value if θ generated the trial.

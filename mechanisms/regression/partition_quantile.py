@@ -153,14 +153,27 @@ class WindowDistribution:
     log_masses: Floats
     unit: float
 
-    def draw(self, rng: np.random.Generator) -> float:
-        """Draw one value."""
+    def sample(self, rng: np.random.Generator, size: int) -> Floats:
+        """Return independent draws, shape (size,)."""
         cumulative = np.cumsum(np.exp(self.log_masses))
+        uniforms = rng.random((size, 2))
         # the first step with cumulative mass above u < 1 never has length zero
-        step = int(np.searchsorted(cumulative / cumulative[-1], rng.random(), side="right"))
-        low, high = _flatten(self.edges[step : step + 2], self.unit)
-        drawn = low + rng.random() * (high - low)
-        return float(self.unit * math.sinh(drawn)) if math.isfinite(self.unit) else float(drawn)
+        steps = np.searchsorted(cumulative / cumulative[-1], uniforms[:, 0], side="right")
+        ends = _flatten(self.edges, self.unit)
+        drawn = ends[steps] + uniforms[:, 1] * (ends[steps + 1] - ends[steps])
+        # math.sinh, because the accuracy of np.sinh depends on the processor
+        return np.array([self.unit * math.sinh(x) for x in drawn]) if math.isfinite(self.unit) else drawn
+
+    def log_prob(self, values: ArrayLike) -> Floats:
+        """Return the log density at values of any shape; −inf outside the public range."""
+        x = np.asarray(values, dtype=np.float64)
+        lengths = np.diff(_flatten(self.edges, self.unit))
+        steps = np.clip(np.searchsorted(self.edges, x, side="right") - 1, 0, lengths.size - 1)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            found = self.log_masses[steps] - np.log(lengths[steps])
+        jacobian = -0.5 * np.log(x * x + self.unit**2) if math.isfinite(self.unit) else 0.0
+        inside = (x >= self.edges[0]) & (x < self.edges[-1])
+        return np.where(inside, found + jacobian, -np.inf)
 
 
 def _flatten(x: Floats, unit: float) -> Floats:
@@ -367,8 +380,8 @@ class PartitionQuantile:
         return window_distribution(values, _WINDOW * scale, self.split[1], (-reach, reach), self.search.start)
 
     def _locate(self, rng: np.random.Generator, values: Floats, spreads: Floats) -> tuple[float, float]:
-        scale = math.exp(self.scale_distribution(spreads).draw(rng))
-        return self.centre_distribution(values, scale).draw(rng), _WINDOW * scale
+        scale = math.exp(self.scale_distribution(spreads).sample(rng, 1)[0])
+        return float(self.centre_distribution(values, scale).sample(rng, 1)[0]), _WINDOW * scale
 
     def _find(self, values: Floats, spreads: Floats) -> tuple[float, float]:
         """Return the medians, which replace centre and scale without noise."""

@@ -40,9 +40,17 @@ from mechanisms.conjugate import validate_counts, validate_prior
 from mechanisms.jit import kernel
 from mechanisms.metadata import Entry, Style
 from mechanisms.privacy import RenyiGuarantee, validate_epsilon, validate_order, validate_size
+from mechanisms.protocols import OutputDistribution
 from mechanisms.renyi.divergence import cell_renyi
 
-__all__ = ["GAUSSIAN_MECHANISMS", "GaussianCounts", "GaussianMethod", "gaussian_mechanism", "project_counts"]
+__all__ = [
+    "GAUSSIAN_MECHANISMS",
+    "GaussianCounts",
+    "GaussianDraw",
+    "GaussianMethod",
+    "gaussian_mechanism",
+    "project_counts",
+]
 
 Floats = NDArray[np.float64]
 
@@ -119,13 +127,13 @@ class GaussianCounts:
         """Return the guarantee of one release at an order."""
         return RenyiGuarantee(order, self.renyi_epsilon(order))
 
-    def release(self, normals: ArrayLike, counts: ArrayLike) -> Floats:
+    def from_uniforms(self, uniforms: ArrayLike, counts: ArrayLike) -> Floats:
         """Return projected noisy counts.
 
         Parameters
         ----------
-        normals : array_like, shape (..., k)
-            Independent standard normals.
+        uniforms : array_like, shape (..., k)
+            Independent uniforms in (0, 1), from which the noise is computed by inversion.
         counts : array_like, shape (..., k)
             c; the shapes broadcast.
 
@@ -139,36 +147,14 @@ class GaussianCounts:
         `guarantee`, replace-one with n public, for exact normals. The rounding of doubles leaks information, so use
         these draws for simulation, not for the protection of data.
         """
-        noisy = np.asarray(counts, dtype=np.float64) + self.noise_std * np.asarray(normals, dtype=np.float64)
-        return project_counts(noisy, self.n)
+        return self._release(special.ndtri(np.asarray(uniforms, dtype=np.float64)), counts)
 
-    def sample(self, rng: np.random.Generator, counts: ArrayLike, size: int) -> Floats:
-        """Draw θ, each from counts with independent noise; the divergences of the draws add up.
+    def _release(self, normals: Floats, counts: ArrayLike) -> Floats:
+        return project_counts(np.asarray(counts, dtype=np.float64) + self.noise_std * normals, self.n)
 
-        Parameters
-        ----------
-        rng : numpy.random.Generator
-        counts : array_like, shape (k,)
-            c, integers ≥ 0 with sum n.
-        size : int
-            Number of draws, ≥ 1.
-
-        Returns
-        -------
-        ndarray of float64, shape (size, k)
-
-        Privacy
-        -------
-        As `release`.
-
-        Raises
-        ------
-        ValueError
-            If counts are not allowed.
-        """
-        c = validate_counts(counts, k=len(self.prior), n=self.n)
-        released = self.release(rng.standard_normal((size, c.size)), c)
-        return np.stack([rng.dirichlet(parameters) for parameters in np.array(self.prior) + released])
+    def at(self, counts: ArrayLike) -> GaussianDraw:
+        """Return the distribution of a draw θ at one data set, with integers ≥ 0 of shape (k,) and sum n."""
+        return GaussianDraw(self, validate_counts(counts, k=len(self.prior), n=self.n))
 
     def successes_distribution(self, successes: int) -> tuple[Floats, Floats]:
         """Return the distribution of the released number of successes for k = 2 on quadrature nodes.
@@ -198,7 +184,7 @@ class GaussianCounts:
         """
         self._require_two_cells()
         if not (0 <= successes <= self.n and successes == int(successes)):
-            raise ValueError(f"successes must be an integer from 0 to {self.n}, got {successes}; pass the first count")
+            raise ValueError(f"successes must be an integer from 0 to {self.n}, got another value; pass a count")
         std = self.noise_std / math.sqrt(2.0)
         low, high = max(0.0, successes - _TAIL * std), min(float(self.n), successes + _TAIL * std)
         # panels as narrow as the noise and as the peak of 1/B(α + c̃)
@@ -278,6 +264,46 @@ class GaussianCounts:
             raise ValueError(
                 f"prior must have 2 categories for the distribution of the draw, got {len(self.prior)}; use sample"
             )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class GaussianDraw(OutputDistribution):
+    """Distribution of a draw θ at one data set; build it with `GaussianCounts.at`.
+
+    Attributes
+    ----------
+    mechanism : GaussianCounts
+    counts : ndarray of int64, shape (k,)
+        c, private.
+    """
+
+    mechanism: GaussianCounts
+    counts: NDArray[np.int64]
+
+    def __repr__(self) -> str:
+        return f"GaussianDraw({self.mechanism!r})"
+
+    def guarantee(self, order: float) -> RenyiGuarantee:
+        """Return the guarantee of one draw; see `GaussianCounts.guarantee`."""
+        return self.mechanism.guarantee(order)
+
+    def sample(self, rng: np.random.Generator, size: int) -> Floats:
+        """Draw θ, shape (size, k), each from counts with independent noise; the divergences of the draws add up.
+
+        Privacy
+        -------
+        As `GaussianCounts.from_uniforms`.
+        """
+        released = self.mechanism._release(rng.standard_normal((size, self.counts.size)), self.counts)
+        return np.stack([rng.dirichlet(parameters) for parameters in np.array(self.mechanism.prior) + released])
+
+    def log_prob(self, values: ArrayLike) -> Floats:
+        """Return the log density of θ > 0, shape (..., 2), as an array of shape (...); by quadrature, for k = 2."""
+        theta = np.log(np.asarray(values, dtype=np.float64))[..., None]
+        released, probabilities = self.mechanism.successes_distribution(int(self.counts[0]))
+        first, second = self.mechanism.prior[0] + released, self.mechanism.prior[1] + self.mechanism.n - released
+        each = (first - 1) * theta[..., 0, :] + (second - 1) * theta[..., 1, :] - special.betaln(first, second)
+        return special.logsumexp(each, b=probabilities, axis=-1)
 
 
 def gaussian_mechanism(name: str, prior: ArrayLike, n: int, order: float, epsilon: float) -> GaussianCounts:

@@ -50,13 +50,15 @@ from numbers import Real
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import special
 
 from mechanisms.conjugate import validate_prior
 from mechanisms.metadata import Entry, Style
 from mechanisms.privacy import RenyiGuarantee, validate_epsilon, validate_order, validate_size
+from mechanisms.protocols import OutputDistribution
 from mechanisms.renyi.divergence import cell_renyi
 
-__all__ = ["RENYI_SAMPLERS", "RenyiMethod", "RenyiSampling", "calibrate_renyi", "renyi_sampler"]
+__all__ = ["RENYI_SAMPLERS", "DirichletDraw", "RenyiMethod", "RenyiSampling", "calibrate_renyi", "renyi_sampler"]
 
 Floats = NDArray[np.float64]
 
@@ -174,40 +176,19 @@ class RenyiSampling:
         c = np.asarray(counts, dtype=np.float64)
         if c.ndim < 1 or c.shape[-1] != len(self.prior) or not np.all((c >= 0) & (c == np.floor(c))):
             raise ValueError(
-                f"counts must be integers >= 0 in {len(self.prior)} categories on the last axis, got {counts!r}; "
+                f"counts must be integers >= 0 in {len(self.prior)} categories on the last axis, got shape {c.shape}; "
                 "pass one count per category"
             )
         if not np.all(c.sum(axis=-1) == self.n):
-            raise ValueError(f"counts must sum to the {self.n} private records, got {counts!r}; correct them or n")
+            raise ValueError(f"counts must sum to the {self.n} private records, got another sum; correct them or n")
         return self.start + self.step * c
 
-    def sample(self, rng: np.random.Generator, counts: ArrayLike, size: int) -> Floats:
-        """Draw θ; the divergences of the draws add up.
-
-        Parameters
-        ----------
-        rng : numpy.random.Generator
-        counts : array_like, shape (k,)
-            c.
-        size : int
-            Number of draws, ≥ 1.
-
-        Returns
-        -------
-        ndarray of float64, shape (size, k)
-
-        Privacy
-        -------
-        `guarantee` for one draw, replace-one with n public; the Rényi epsilons of several draws add up. The guarantee
-        holds for draws in real arithmetic. The rounding of doubles leaks information, so use these draws for
-        simulation, not for the protection of data.
-
-        Raises
-        ------
-        ValueError
-            If counts are not allowed.
-        """
-        return rng.dirichlet(self.posterior(counts), size)
+    def at(self, counts: ArrayLike) -> DirichletDraw:
+        """Return the distribution of a draw θ at one data set, with counts of shape (k,) as in `posterior`."""
+        parameters = self.posterior(counts)
+        if parameters.ndim != 1:
+            raise ValueError(f"counts must have shape ({len(self.prior)},), got {parameters.shape}; pass one data set")
+        return DirichletDraw(self, parameters)
 
     def renyi_epsilon(self, order: float) -> float:
         """Return the largest Rényi divergence of one draw over all neighbours, in nats; inf from `critical_order` on.
@@ -239,6 +220,45 @@ class RenyiSampling:
                 f"{order:g}; choose a smaller order or coefficient"
             )
         return RenyiGuarantee(order, spent)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DirichletDraw(OutputDistribution):
+    """Distribution of a draw θ at one data set; build it with `RenyiSampling.at`.
+
+    Attributes
+    ----------
+    mechanism : RenyiSampling
+    parameters : ndarray of float64, shape (k,)
+        Dirichlet parameters, private.
+    """
+
+    mechanism: RenyiSampling
+    parameters: Floats
+
+    def __repr__(self) -> str:
+        return f"DirichletDraw({self.mechanism!r})"
+
+    def guarantee(self, order: float) -> RenyiGuarantee:
+        """Return the guarantee of one draw; see `RenyiSampling.guarantee`."""
+        return self.mechanism.guarantee(order)
+
+    def sample(self, rng: np.random.Generator, size: int) -> Floats:
+        """Draw θ, shape (size, k).
+
+        Privacy
+        -------
+        `guarantee` for one draw, replace-one with n public; the Rényi epsilons of several draws add up. The guarantee
+        holds for draws in real arithmetic. The rounding of doubles leaks information, so use these draws for
+        simulation, not for the protection of data.
+        """
+        return rng.dirichlet(self.parameters, size)
+
+    def log_prob(self, values: ArrayLike) -> Floats:
+        """Return the log density of θ > 0, shape (..., k), as an array of shape (...)."""
+        log_theta = np.log(np.asarray(values, dtype=np.float64))
+        log_beta = special.gammaln(self.parameters).sum() - special.gammaln(self.parameters.sum())
+        return log_theta @ (self.parameters - 1.0) - log_beta
 
 
 def renyi_sampler(

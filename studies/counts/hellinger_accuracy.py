@@ -75,7 +75,7 @@ def _expected(distribution: CountRelease) -> float:
 def _method(mechanism: Mechanism) -> Method:
     def release(data: tuple[Any, Any], setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
         distribution = mechanism.build(*data, setting["epsilon"], setting["delta"])
-        released = distribution.sample(streams.uniforms(distribution.n_uniforms))
+        released = distribution.from_uniforms(streams.uniforms(distribution.n_uniforms))
         multiplier = gamma = loss = np.nan
         if mechanism.calibrate is not None:
             calibration = mechanism.calibrate(distribution.prior, distribution.n, setting["epsilon"])

@@ -61,7 +61,7 @@ def _sort_candidates(cell: Mapping[str, Any], streams: Streams) -> _Problem:
 def _method(name: str) -> Method:
     def evaluate(problem: _Problem, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
         distribution = MECHANISMS[name].build(problem.prior, problem.counts, setting["epsilon"], setting["delta"])
-        bins = np.split(distribution.probabilities()[problem.order], problem.cuts)
+        bins = np.split(distribution.pmf()[problem.order], problem.cuts)
         return {
             "probability": [np.sum(probabilities) for probabilities in bins],  # pairwise sums gain three digits
             "expected_hellinger": distribution.expected_hellinger(),

@@ -235,7 +235,7 @@ def _marginal() -> Method:
                 trials.family, trials.prior, trials.n, trials.noisy[some], trials.noise_scale[some][0], bounds
             )
             quantiles.append(posterior.cdf(trials.theta[some, 0]))
-            draws.append(posterior.sample(uniforms[some]))
+            draws.append(posterior.from_uniforms(uniforms[some]))
         sampled = np.concatenate(draws)[:, None, :, None]
         return summarise_draws(trials, sampled, np.concatenate(quantiles)[:, None])
 
@@ -247,7 +247,7 @@ def _marginal() -> Method:
 def _ops(method: Literal["ops", "ops-likelihood"], note: str) -> Method:
     def evaluate(trials: Trials, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
         mechanism = one_posterior_sampling(method, trials.prior, trials.n, trials.epsilon)
-        draws = mechanism.sample(streams.uniforms(OPS_DRAWS), trials.statistics[:, 0])
+        draws = mechanism.from_uniforms(streams.uniforms(OPS_DRAWS), trials.statistics[:, 0])
         return summarise_draws(trials, draws[:, None, :, None], quantile_among(draws, trials.theta[:, 0])[:, None])
 
     return Method(method, evaluate, note=note)

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from mechanisms.regression.coefficient_posterior import validate_probabilities
+from mechanisms.protocols import validate_probabilities
 from mechanisms.regression.partition_quantile import QUANTILE_METHODS, PartitionQuantile, partition_quantile
 from mechanisms.regression.prior import SemiConjugatePrior
 from pipeline import Factor, Measure, Method, Panel, Statistic, Streams, Study

@@ -14,7 +14,8 @@ import numpy as np
 import pandas as pd
 
 from mechanisms.privacy import Guarantee
-from mechanisms.regression.coefficient_posterior import CoefficientPosterior, validate_probabilities
+from mechanisms.protocols import validate_probabilities
+from mechanisms.regression.coefficient_posterior import CoefficientPosterior
 from mechanisms.regression.keyed_partition import keyed_partition
 from mechanisms.regression.partition_probability import PROBABILITY_METHODS, PartitionProbability, partition_probability
 from mechanisms.regression.partition_quantile import QUANTILE_METHODS, PartitionQuantile, partition_quantile
@@ -347,7 +348,9 @@ def _release(
         released = mechanism.release(rng, below)
         return pd.DataFrame({"cutoff": request.cutoffs, "probability": released, "epsilon": mechanism.loss})
     p = request.probabilities
-    found = posteriors.compute(lambda posterior: np.column_stack([posterior.quantile(p), posterior.sd]), powered=True)
+    found = posteriors.compute(
+        lambda posterior: np.column_stack([posterior.quantile(p), posterior.std()]), powered=True
+    )
     drawn = mechanism.release(rng, found[:, :-1], found[:, -1])
     return pd.DataFrame(
         {

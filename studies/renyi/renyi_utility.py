@@ -191,7 +191,7 @@ def _sampled(name: str) -> Method:
         if isinstance(mechanism, GaussianCounts):
             uniforms = _open(streams.uniforms(3))
             counts = np.stack([trials.successes, n - trials.successes], axis=1)
-            released = mechanism.release(special.ndtri(uniforms[:, :2]), counts)
+            released = mechanism.from_uniforms(uniforms[:, :2], counts)
             distributions = [mechanism.successes_distribution(int(each)) for each in s]
             expected = np.array(
                 [masses @ _expected_log_loss(problem, alpha + c, beta + n - c) for c, masses in distributions]

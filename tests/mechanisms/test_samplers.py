@@ -14,7 +14,7 @@ N_SAMPLES = 50_000
 
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_count_sampler_follows_the_exact_distribution(name):
-    distribution = MECHANISMS[name].build(PRIOR, [2, 4, 1], 0.8, 1e-8).probabilities()
+    distribution = MECHANISMS[name].build(PRIOR, [2, 4, 1], 0.8, 1e-8).pmf()
     samples = count_sampler(np.random.default_rng(1), MECHANISMS[name], PRIOR, 0.8)(RECORDS, N_SAMPLES)
     assert (samples.shape, samples.dtype) == ((N_SAMPLES, 3), np.dtype("int64"))
     candidates = {tuple(candidate): place for place, candidate in enumerate(enumerate_candidates(7, 3).tolist())}

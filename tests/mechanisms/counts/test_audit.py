@@ -267,9 +267,7 @@ def test_overstated_guarantees_are_violated(mechanism, k):
     witness = found.witness
     assert verdict.text == f"broken: stated 1-DP, loses {found.epsilon:.4f} at {witness}"
     assert np.abs(witness.dataset - witness.neighbour).sum() == 2
-    distributions = [
-        mechanism.build(prior, c, 1.0, 1e-8).log_probabilities() for c in (witness.dataset, witness.neighbour)
-    ]
+    distributions = [mechanism.build(prior, c, 1.0, 1e-8).log_pmf() for c in (witness.dataset, witness.neighbour)]
     outputs = count_distributions(mechanism, prior, n, 1.0).outputs
     place = np.flatnonzero((outputs == witness.output).all(axis=1))[0]
     assert distributions[0][place] - distributions[1][place] == pytest.approx(found.epsilon, rel=1e-12)

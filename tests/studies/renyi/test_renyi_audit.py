@@ -76,7 +76,9 @@ def test_store_layout(stores):
         assert ((ds.status == 5).any()) == (panel == "dirichlet")
     assert xr.open_zarr(stores["links"], group="links").divergence_on_box.dims == ("n", "link", "order", "reach")
     assert xr.open_zarr(stores["links"], group="links").link.values.tolist() == list(LINKS)
-    assert "Not private" in xr.open_zarr(stores["links"], group="links").link.attrs["notes"]["probit"]
+    attributes = xr.open_zarr(stores["links"], group="links").link.attrs
+    assert "Not private" in attributes["notes"]["probit"]
+    assert attributes["not_private"] == ["probit", "cloglog"]
 
 
 def test_grid():
