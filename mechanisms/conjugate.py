@@ -102,13 +102,13 @@ def validate_counts(counts: ArrayLike, k: int | None = None, n: int | None = Non
     try:
         values = np.array(counts, dtype=np.float64)
     except (TypeError, ValueError):
-        raise ValueError(f"counts must be a list of numbers, got {counts!r}; pass one count per category") from None
+        raise ValueError("counts must be a list of numbers, got another object; pass one count per category") from None
     _require_categories("counts", values, k)
     # Doubles represent all integers up to 2**53.
     bad = np.flatnonzero(~((values >= 0) & (values < 2**53) & (values == np.floor(values))))
     if bad.size:
         raise ValueError(
-            f"counts must be integers >= 0, got {values[bad[0]]} at position {bad[0]}; "
+            f"counts must be integers >= 0, got another value at position {bad[0]}; "
             "pass the number of records in each category"
         )
     whole = values.astype(np.int64)
@@ -195,8 +195,7 @@ def posterior(prior: ArrayLike, counts: ArrayLike) -> NDArray[np.float64]:
             "pass one count per category"
         )
     if not np.all((values >= 0) & np.isfinite(values)):
-        bad = values[~((values >= 0) & np.isfinite(values))][0]
-        raise ValueError(f"counts must be finite and >= 0, got {bad}; pass the number of records in each category")
+        raise ValueError("counts must be finite and >= 0, got another value; pass the number of records per category")
     return alpha + values
 
 

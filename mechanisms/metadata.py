@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Protocol, TypeVar
 
-__all__ = ["Entry", "Style"]
+__all__ = ["Entry", "Style", "find_entry"]
 
 Origin = Literal["paper", "baseline", "reference", "ours"]
 
@@ -68,3 +69,32 @@ class Entry:
         owner = f"{self.paper}'s baseline" if self.origin == "baseline" and self.paper else self.origin
         text = self.paper if self.origin == "paper" else owner
         return f"{text}, {self.variant}" if self.variant else text
+
+
+class _Named(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+N = TypeVar("N", bound=_Named)
+
+
+def find_entry(registry: Mapping[str, N], entry: N | str, what: str = "name", advice: str = "choose one of them") -> N:
+    """Return an entry of a registry that is given by its name or as an object.
+
+    Raises
+    ------
+    ValueError
+        If the registry has no such name.
+
+    Examples
+    --------
+    >>> laplace = Entry("laplace")
+    >>> find_entry({"laplace": laplace}, "laplace") is find_entry({"laplace": laplace}, laplace)
+    True
+    """
+    if not isinstance(entry, str):
+        return entry
+    if entry not in registry:
+        raise ValueError(f"{what} must be one of {', '.join(registry)}, got {entry!r}; {advice}")
+    return registry[entry]

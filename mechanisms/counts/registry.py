@@ -42,8 +42,8 @@ Build = Callable[[NDArray[np.float64], NDArray[np.int64], float, float], CountRe
 
 
 def validate(
-    prior: ArrayLike, counts: ArrayLike, epsilon: float, delta: float
-) -> tuple[NDArray[np.float64], NDArray[np.int64], float, float]:
+    prior: ArrayLike, counts: ArrayLike, epsilon: float, delta: float | None = None
+) -> tuple[NDArray[np.float64], NDArray[np.int64], float, float | None]:
     """Validate and convert the arguments common to all mechanisms.
 
     Parameters
@@ -54,14 +54,15 @@ def validate(
         Integers ≥ 0 with sum n ≥ 1.
     epsilon : float
         Privacy loss in nats, finite and > 0.
-    delta : float
+    delta : float, optional
         In (0, 1); ignored by pure mechanisms.
 
     Returns
     -------
     prior : ndarray of float64, shape (k,)
     counts : ndarray of int64, shape (k,)
-    epsilon, delta : float
+    epsilon : float
+    delta : float or None
 
     Raises
     ------
@@ -73,8 +74,8 @@ def validate(
     >>> validate([1, 1], [2, 1], 1, 1e-8)
     (array([1., 1.]), array([2, 1]), 1.0, 1e-08)
     """
-    epsilon, delta = validate_epsilon(epsilon), validate_delta(delta)
-    alpha = validate_prior(prior)
+    epsilon, alpha = validate_epsilon(epsilon), validate_prior(prior)
+    delta = None if delta is None else validate_delta(delta)
     return alpha, validate_counts(counts, k=alpha.size), epsilon, delta
 
 
@@ -91,9 +92,12 @@ class Mechanism(Entry):
     name, note, origin, paper, variant, style
         See `Entry`.
     release : callable
-        Maps validated (prior, counts, epsilon, delta) to `CountRelease`.
+        Maps validated (prior, counts, epsilon, delta) to `CountRelease`; delta is 0 if it was omitted.
     guarantee : callable
-        Maps (epsilon, delta) to `Guarantee`, or to None for a mechanism without one.
+        Maps (epsilon, delta) to `Guarantee`, or to None for a mechanism without one. Registered mechanisms that do not
+        need δ accept epsilon alone.
+    needs_delta : bool
+        True if the release depends on δ. Otherwise δ may be omitted.
     require : callable
         Takes (n, k) and raises ValueError if the problem is too large. By default there is no limit.
     max_epsilon : float
@@ -125,7 +129,8 @@ class Mechanism(Entry):
     """
 
     release: Build = field(kw_only=True, repr=False)
-    guarantee: Callable[[float, float], Guarantee | None] = field(kw_only=True, repr=False)
+    guarantee: Callable[..., Guarantee | None] = field(kw_only=True, repr=False)
+    needs_delta: bool = field(default=False, kw_only=True)
     require: Callable[[int, int], None] = field(default=_no_limit, repr=False)
     max_epsilon: float = field(default=math.inf, repr=False)
     symmetric: bool = False
@@ -151,10 +156,12 @@ class Mechanism(Entry):
         return True
 
     def validate(
-        self, prior: ArrayLike, counts: ArrayLike, epsilon: float, delta: float
-    ) -> tuple[NDArray[np.float64], NDArray[np.int64], float, float]:
+        self, prior: ArrayLike, counts: ArrayLike, epsilon: float, delta: float | None = None
+    ) -> tuple[NDArray[np.float64], NDArray[np.int64], float, float | None]:
         """Validate the arguments of `build`, including sizes; see `mechanisms.counts.registry.validate`."""
         alpha, c, epsilon, delta = validate(prior, counts, epsilon, delta)
+        if self.needs_delta and delta is None:
+            raise ValueError(f"delta must be given for {self.name}, got None; choose a value well below 1/n")
         self.require(int(c.sum()), c.size)
         if epsilon > self.max_epsilon:
             raise ValueError(
@@ -163,7 +170,7 @@ class Mechanism(Entry):
             )
         return alpha, c, epsilon, delta
 
-    def build(self, prior: ArrayLike, counts: ArrayLike, epsilon: float, delta: float) -> CountRelease:
+    def build(self, prior: ArrayLike, counts: ArrayLike, epsilon: float, delta: float | None = None) -> CountRelease:
         """Return the distribution of the released counts.
 
         Parameters
@@ -180,14 +187,15 @@ class Mechanism(Entry):
         ValueError
             If an argument is not allowed or the problem is too large; raised before any computation.
         """
-        release = copy(self.release(*self.validate(prior, counts, epsilon, delta)))
+        alpha, c, epsilon, delta = self.validate(prior, counts, epsilon, delta)
+        release = copy(self.release(alpha, c, epsilon, delta or 0.0))
         object.__setattr__(release, "guarantee", self.guarantee(epsilon, delta))
         return release
 
 
 def _exponential(sensitivity: Sensitivity) -> Build:
     def release(prior: NDArray[np.float64], counts: NDArray[np.int64], epsilon: float, delta: float) -> CountRelease:
-        scale = sensitivity.at(prior, counts, epsilon, delta)
+        scale = sensitivity.evaluate(prior, counts, epsilon, delta)
         return exponential_mechanism(prior, counts, sensitivity.share * epsilon, scale)
 
     return release
@@ -247,6 +255,7 @@ MECHANISMS: dict[str, Mechanism] = {
             style=sensitivity.style,
             release=_exponential(sensitivity),
             guarantee=sensitivity.guarantee,
+            needs_delta=sensitivity.needs_delta,
             require=require_product_distributions,
             symmetric=True,
         )

@@ -26,7 +26,14 @@ from mechanisms.counts.sensitivity import (
     varying_sensitivity,
 )
 from mechanisms.metadata import Entry, Style
-from mechanisms.privacy import Guarantee, no_guarantee, pure_guarantee, validate_delta, validate_epsilon
+from mechanisms.privacy import (
+    Guarantee,
+    approximate_guarantee,
+    no_guarantee,
+    pure_guarantee,
+    validate_delta,
+    validate_epsilon,
+)
 
 __all__ = ["SENSITIVITIES", "Sensitivity", "smoothing_gamma"]
 
@@ -79,6 +86,8 @@ class Sensitivity(Entry):
         Share of ε in the exponent: ½, or less if S varies with the data.
     guarantee : callable
         Maps (epsilon, delta) to `Guarantee`, or to None for a scale without one.
+    needs_delta : bool
+        True if S and the guarantee depend on δ.
 
     Examples
     --------
@@ -92,9 +101,10 @@ class Sensitivity(Entry):
 
     evaluate: Callable[[NDArray[np.float64], NDArray[np.int64], float, float], float] = field(kw_only=True, repr=False)
     share: float = field(kw_only=True)
-    guarantee: Callable[[float, float], Guarantee | None] = field(kw_only=True, repr=False)
+    guarantee: Callable[..., Guarantee | None] = field(kw_only=True, repr=False)
+    needs_delta: bool = field(default=False, kw_only=True)
 
-    def at(self, prior: ArrayLike, counts: ArrayLike, epsilon: float, delta: float) -> float:
+    def at(self, prior: ArrayLike, counts: ArrayLike, epsilon: float, delta: float | None = None) -> float:
         """Return S at a data set.
 
         Parameters
@@ -104,7 +114,7 @@ class Sensitivity(Entry):
         counts : array_like, shape (k,)
             Integers ≥ 0 with sum n ≥ 1.
         epsilon, delta : float
-            Parameters of the guarantee; the smoothing rates depend on them.
+            Parameters of the guarantee; the smoothing rates depend on them. Without `needs_delta`, δ may be omitted.
 
         Returns
         -------
@@ -118,7 +128,9 @@ class Sensitivity(Entry):
         """
         alpha = validate_prior(prior)
         c = validate_counts(counts, k=alpha.size)
-        return self.evaluate(alpha, c, validate_epsilon(epsilon), validate_delta(delta))
+        if self.needs_delta or delta is not None:
+            delta = validate_delta(delta)
+        return self.evaluate(alpha, c, validate_epsilon(epsilon), delta or 0.0)
 
 
 SENSITIVITIES: dict[str, Sensitivity] = {
@@ -129,7 +141,8 @@ SENSITIVITIES: dict[str, Sensitivity] = {
             prior, counts, smoothing_gamma(epsilon, delta, count_candidates(int(counts.sum()), counts.size))
         ),
         share=0.5,
-        guarantee=Guarantee,
+        guarantee=approximate_guarantee,
+        needs_delta=True,
         origin="paper",
         paper="P0",
         style=Style("blue", "o"),
@@ -141,7 +154,8 @@ SENSITIVITIES: dict[str, Sensitivity] = {
             prior, counts, smoothing_gamma(epsilon, delta, int(counts.sum()) + 1)
         ),
         share=0.5,
-        guarantee=Guarantee,
+        guarantee=approximate_guarantee,
+        needs_delta=True,
         origin="paper",
         paper="P0",
         variant="N = n + 1",

@@ -48,7 +48,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mechanisms.glm.links import LINKS, Link
-from mechanisms.metadata import Entry, Style
+from mechanisms.metadata import Entry, Style, find_entry
 from mechanisms.privacy import Guarantee, RenyiGuarantee, validate_epsilon, validate_order, validate_size
 from mechanisms.renyi.conversions import pure_epsilon_for, pure_renyi
 
@@ -211,14 +211,20 @@ GLM_MECHANISMS: dict[str, GlmMethod] = {
 
 
 def glm_mechanism(
-    name: str, n: int, beta: float, order: float, epsilon: float, norm_bound: float = 1.0, link: str = "logistic"
+    name: GlmMethod | str,
+    n: int,
+    beta: float,
+    order: float,
+    epsilon: float,
+    norm_bound: float = 1.0,
+    link: Link | str = "logistic",
 ) -> GlmMechanism:
     """Set precision, power and radius so that the privacy loss of one draw is at most ε.
 
     Parameters
     ----------
-    name : str
-        A key of `GLM_MECHANISMS`.
+    name : GlmMethod or str
+        An entry of `GLM_MECHANISMS` or its key.
     n : int
         Number of records, public, ≥ 1.
     beta : float
@@ -230,8 +236,8 @@ def glm_mechanism(
         Rényi divergence at that order in nats, finite and > 0; pure privacy loss for ``ops`` and ``ops-tight``.
     norm_bound : float
         c: every record has ‖x‖₂ ≤ c. Finite and > 0, and chosen independently of the data.
-    link : str
-        A key of `LINKS`.
+    link : Link or str
+        An entry of `LINKS` or its key.
 
     Returns
     -------
@@ -255,19 +261,15 @@ def glm_mechanism(
     >>> print(round(glm_mechanism("glm-concentrated", n=2784, beta=0.001, order=1, epsilon=0.1).precision, 6))
     20.0
     """
-    if name not in GLM_MECHANISMS:
-        raise ValueError(f"name must be one of {', '.join(GLM_MECHANISMS)}, got {name!r}; choose one of them")
-    if link not in LINKS:
-        raise ValueError(f"link must be one of {', '.join(LINKS)}, got {link!r}; choose one of them")
+    method, function = find_entry(GLM_MECHANISMS, name), find_entry(LINKS, link, "link")
     n = validate_size(n)
     for what, value in (("beta", beta), ("norm_bound", norm_bound)):
         if not isinstance(value, Real) or not (math.isfinite(value) and value > 0):
             raise ValueError(f"{what} must be finite and > 0, got {value!r}; choose it independently of the data")
     order, epsilon = validate_order(order), validate_epsilon(epsilon)
-    method = GLM_MECHANISMS[name]
-    if method.logistic_only and link != "logistic":
+    if method.logistic_only and function.name != "logistic":
         raise ValueError(
-            f"{name} must have the logistic link, got {link}; its loss bound does not hold for other links"
+            f"{method.name} must have the logistic link, got {function.name}; its loss bound does not hold for others"
         )
     try:
         precision, power, radius = method.set_target(n, beta, order, epsilon, norm_bound)
@@ -281,9 +283,9 @@ def glm_mechanism(
     guarantee: RenyiGuarantee | Guarantee | None = RenyiGuarantee(order, epsilon)
     if method.budget == "pure":
         guarantee = Guarantee(epsilon)
-    if not method.is_private or not LINKS[link].canonical:
+    if not method.is_private or not function.canonical:
         guarantee = None
-    return GlmMechanism(name, precision, power, radius, LINKS[link], norm_bound, guarantee)
+    return GlmMechanism(method.name, precision, power, radius, function, norm_bound, guarantee)
 
 
 def validate_design(
@@ -329,12 +331,11 @@ def validate_design(
     bad = (y != 0) & (y != 1)
     if bad.any():
         row = np.flatnonzero(bad)[0]
-        raise ValueError(f"labels must be 0 or 1, got {y[row]:g} in row {row}; recode them")
+        raise ValueError(f"labels must be 0 or 1, got another value in row {row}; recode them")
     norms = np.sqrt(np.einsum("ij,ij->i", X, X))
     if norms.max() > norm_bound * (1.0 + 1e-9):
         row = int(norms.argmax())
         raise ValueError(
-            f"rows must have norm <= {norm_bound:g}, got {norms[row]:.6g} in row {row}; scale the rows, or raise "
-            "norm_bound"
+            f"rows must have norm <= {norm_bound:g}, got a larger one in row {row}; scale the rows, or raise norm_bound"
         )
     return X, y

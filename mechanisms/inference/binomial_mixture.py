@@ -84,7 +84,7 @@ class BinomialMixture(Posterior):
         return self.prior[0] + self.counts, self.prior[1] + (self.n - self.counts)
 
 
-def binomial_mixture(prior: ArrayLike, n: int, noisy_count: float, noise_scale: float) -> BinomialMixture:
+def binomial_mixture(prior: ArrayLike, n: int, noisy_count: ArrayLike, noise_scale: float) -> BinomialMixture:
     """Return the exact posterior of θ given y = s + Lap(noise_scale), s ~ Binomial(n, θ), θ ~ Beta(alpha, beta).
 
     Counts with a weight below 1e-18 of the largest are omitted. Their total weight is below (n + 1)·1e-18.
@@ -95,7 +95,7 @@ def binomial_mixture(prior: ArrayLike, n: int, noisy_count: float, noise_scale: 
         (alpha, beta), finite and > 0.
     n : int
         Number of records, ≥ 1, public.
-    noisy_count : float
+    noisy_count : float, or array_like of shape (1,)
         y, finite; it may lie outside [0, n].
     noise_scale : float
         b = 1/ε > 0, in records.
@@ -117,9 +117,9 @@ def binomial_mixture(prior: ArrayLike, n: int, noisy_count: float, noise_scale: 
     """
     alpha, beta = FAMILIES["binomial"].validate_prior(prior)
     n, scale = validate_size(n), validate_noise_scale(noise_scale)
-    if not (np.ndim(noisy_count) == 0 and np.isfinite(noisy_count)):
-        raise ValueError(f"noisy_count must be a finite number, got {noisy_count}; pass one released count")
-    log_weights = _log_beta_binomial(n, alpha, beta) - np.abs(noisy_count - np.arange(n + 1)) / scale
+    if not (np.size(noisy_count) == 1 and np.all(np.isfinite(noisy_count))):
+        raise ValueError(f"noisy_count must be a finite number, got {noisy_count!r}; pass one released count")
+    log_weights = _log_beta_binomial(n, alpha, beta) - np.abs(np.ravel(noisy_count) - np.arange(n + 1)) / scale
     weights = np.exp(log_weights - log_weights.max())
     counts = np.flatnonzero(weights >= _SMALLEST_WEIGHT)
     return BinomialMixture((alpha, beta), n, counts, weights[counts] / weights[counts].sum())

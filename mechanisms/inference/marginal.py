@@ -33,6 +33,7 @@ from mechanisms.inference.adaptive_grid import (
     tabulate,
 )
 from mechanisms.inference.families import FAMILIES
+from mechanisms.inference.family import Family
 from mechanisms.inference.noisy_statistics import validate_noise_scale
 from mechanisms.privacy import validate_size
 from mechanisms.protocols import Posterior, validate_probabilities
@@ -175,7 +176,7 @@ class MarginalPosterior(Posterior):
 
         Parameters
         ----------
-        theta : array_like, shape (trials,) or (trials, m)
+        theta : array_like, shape (trials,) or (trials, m), or () for one trial
             Within the parameter space.
 
         Returns
@@ -188,6 +189,7 @@ class MarginalPosterior(Posterior):
             If the first axis does not hold the trials, or a value is outside the parameter space.
         """
         values = FAMILIES[self.family].validate_parameters(theta)
+        values = values[None] if values.ndim == 0 else values
         self._require_trials("theta", values)
         with np.errstate(divide="ignore"):  # ends of the parameter space
             phi = _COORDINATES[self.family].from_theta(values)
@@ -291,7 +293,7 @@ def validate_marginal_prior(family: str, prior: ArrayLike) -> tuple[float, ...]:
 
 
 def marginal_posterior(
-    family: str,
+    family: Family | str,
     prior: ArrayLike,
     n: int,
     noisy_statistics: ArrayLike,
@@ -305,13 +307,13 @@ def marginal_posterior(
 
     Parameters
     ----------
-    family : str
-        "binomial", "exponential", "poisson" or "normal".
+    family : Family or str
+        "binomial", "exponential", "poisson" or "normal", or this entry of `FAMILIES`.
     prior : array_like, shape (h,)
         See `Family.validate_prior`; Beta and Gamma parameters (except the rate) ≥ 0.1.
     n : int
         Number of records, ≥ 1, public.
-    noisy_statistics : array_like, shape (trials,) or (trials, 1)
+    noisy_statistics : array_like, shape (trials,), (trials, 1) or ()
         y, finite. A trial uses about 30 kB of memory.
     noise_scale : float
         b = Δ/ε > 0, in units of the statistic.
@@ -333,6 +335,7 @@ def marginal_posterior(
     >>> posterior.mean().round(3), posterior.cdf([4.0, 13.0]).round(3)
     (array([4.556, 9.173]), array([0.099, 0.992]))
     """
+    family = family if isinstance(family, str) else family.name
     if family not in _COORDINATES:
         raise ValueError(f"family must be one of {', '.join(_COORDINATES)}, got {family!r}; use gibbs for others")
     coordinate = _COORDINATES[family]
@@ -340,8 +343,8 @@ def marginal_posterior(
     n, scale = validate_size(n), validate_noise_scale(noise_scale)
     checked_bounds = FAMILIES[family].validate_bounds(bounds)
     y = np.asarray(noisy_statistics, dtype=np.float64)
-    if y.ndim == 2 and y.shape[1] == 1:
-        y = y[:, 0]
+    if y.ndim == 0 or (y.ndim == 2 and y.shape[1] == 1):
+        y = y.ravel()
     if y.ndim != 1 or y.size == 0 or not np.all(np.isfinite(y)):
         raise ValueError(
             f"noisy_statistics must be finite, of shape (trials,) or (trials, 1), got shape {y.shape}; "

@@ -30,6 +30,7 @@ from scipy import special
 
 from mechanisms.inference.families import FAMILIES
 from mechanisms.inference.family import Family
+from mechanisms.metadata import find_entry
 from mechanisms.privacy import validate_size
 from mechanisms.protocols import Posterior, validate_probabilities
 
@@ -39,15 +40,15 @@ Floats = NDArray[np.float64]
 
 
 def naive_statistics(
-    family: str, noisy_statistics: ArrayLike, n: int, bounds: tuple[float, float] | None = None
+    family: Family | str, noisy_statistics: ArrayLike, n: int, bounds: tuple[float, float] | None = None
 ) -> Floats:
     """Clip every component of noisy statistics to the range of the sum of n records.
 
     Parameters
     ----------
-    family : str
-        A key of `FAMILIES`.
-    noisy_statistics : array_like, shape (trials, d), or (trials,) where d = 1
+    family : Family or str
+        An entry of `FAMILIES` or its key.
+    noisy_statistics : array_like, shape (trials, d), or (trials,) or () where d = 1
         y, finite.
     n : int
         Number of records, ≥ 1, public.
@@ -78,7 +79,7 @@ def naive_statistics(
     >>> naive_statistics("exponential", [-3.2, 50.0], n=10, bounds=(1.0, 2.0)).T
     array([[ 0., 20.]])
     """
-    distribution, n = _family(family), validate_size(n)
+    distribution, n = find_entry(FAMILIES, family, "family"), validate_size(n)
     y = _as_statistics("noisy_statistics", noisy_statistics)
     low, high = distribution.record_range
     checked = distribution.validate_bounds(bounds) if bounds is not None else None
@@ -156,7 +157,7 @@ class ConjugatePosterior(Posterior):
         Parameters
         ----------
         theta : array_like, shape (trials,) or (trials, m); (trials, k) or (trials, m, k) for the multinomial
-            Within the parameter space.
+            Within the parameter space. The axis of trials may be omitted for one trial.
 
         Returns
         -------
@@ -176,6 +177,8 @@ class ConjugatePosterior(Posterior):
         values = FAMILIES[self.family].validate_parameters(theta)
         cells = self.parameters.shape[1:] if self.family == "multinomial" else ()
         trials = len(self.parameters)
+        if values.ndim == len(cells) and trials == 1:
+            values = values[None]
         plain_axes = values.ndim - len(cells)
         if plain_axes not in (1, 2) or len(values) != trials or values.shape[plain_axes:] != cells:
             shape = ", ".join(str(length) for length in (trials, *cells))
@@ -223,18 +226,18 @@ class ConjugatePosterior(Posterior):
         return self.parameters[:, 0], self.parameters[:, 1]
 
 
-def conjugate_posterior(family: str, prior: ArrayLike, n: int, statistics: ArrayLike) -> ConjugatePosterior:
+def conjugate_posterior(family: Family | str, prior: ArrayLike, n: int, statistics: ArrayLike) -> ConjugatePosterior:
     """Return the posterior of θ in each trial, treating `statistics` as the sums of all `n` records.
 
     Parameters
     ----------
-    family : str
-        A key of `FAMILIES`.
+    family : Family or str
+        An entry of `FAMILIES` or its key.
     prior : array_like, shape (h,)
         See `Family.validate_prior`.
     n : int
         Number of records, ≥ 1.
-    statistics : array_like, shape (trials, d), or (trials,) where d = 1
+    statistics : array_like, shape (trials, d), or (trials,) or () where d = 1
         The exact s, or noisy statistics projected by `naive_statistics`.
 
     Returns
@@ -258,26 +261,20 @@ def conjugate_posterior(family: str, prior: ArrayLike, n: int, statistics: Array
     >>> posterior.sample(np.random.default_rng(1), size=3).shape
     (2, 3)
     """
-    distribution = _family(family)
+    distribution = find_entry(FAMILIES, family, "family")
     parameters = distribution.posterior(prior, _as_statistics("statistics", statistics), n)
     if not np.all(parameters[:, distribution.any_sign :] > 0):
         raise ValueError(
-            f"statistics must be possible sums of {n} records, got a posterior with parameter "
-            f"{parameters[:, distribution.any_sign :].min()}; project noisy statistics with naive_statistics"
+            f"statistics must be possible sums of {n} records, got a posterior with a parameter "
+            "<= 0; project noisy statistics with naive_statistics"
         )
-    return ConjugatePosterior(family, parameters)
-
-
-def _family(name: str) -> Family:
-    if name not in FAMILIES:
-        raise ValueError(f"family must be one of {', '.join(FAMILIES)}, got {name!r}; choose one of them")
-    return FAMILIES[name]
+    return ConjugatePosterior(distribution.name, parameters)
 
 
 def _as_statistics(name: str, statistics: ArrayLike) -> Floats:
     values = np.asarray(statistics, dtype=np.float64)
-    if values.ndim == 1:
-        values = values[:, None]
+    if values.ndim < 2:
+        values = values.reshape(-1, 1)
     if values.ndim != 2 or values.size == 0 or not np.all(np.isfinite(values)):
         raise ValueError(
             f"{name} must be finite, of shape (trials, d) or (trials,), got shape {values.shape}; "

@@ -98,7 +98,7 @@ class OnePosteriorSampling:
 
         Parameters
         ----------
-        counts : array_like, shape (trials,)
+        counts : array_like, shape (trials,) or ()
             s, integers in [0, n].
 
         Returns
@@ -110,7 +110,7 @@ class OnePosteriorSampling:
         ValueError
             If a count is not allowed.
         """
-        s = np.asarray(counts, dtype=np.float64)
+        s = np.atleast_1d(np.asarray(counts, dtype=np.float64))
         if s.ndim != 1 or not np.all((s >= 0) & (s <= self.n) & (s == np.floor(s))):
             raise ValueError(
                 f"counts must be integers from 0 to {self.n}, of shape (trials,), got shape {s.shape}; "
@@ -122,7 +122,7 @@ class OnePosteriorSampling:
 
     def at(self, count: int) -> TemperedDraws:
         """Return the output distribution at one data set with `count` ones; raise ValueError if it is not allowed."""
-        a, b = self.beta_parameters([count])[0]
+        a, b = self.beta_parameters(count)[0]
         return TemperedDraws(self, count, float(a), float(b))
 
     def from_uniforms(self, uniforms: ArrayLike, counts: ArrayLike) -> Floats:
@@ -132,7 +132,7 @@ class OnePosteriorSampling:
         ----------
         uniforms : array_like, shape (trials, N_DRAWS)
             Independent uniforms in [0, 1).
-        counts : array_like, shape (trials,)
+        counts : array_like, shape (trials,) or ()
             s, integers in [0, n].
 
         Returns

@@ -45,7 +45,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import integrate, special
 
-from mechanisms.metadata import Entry, Style
+from mechanisms.metadata import Entry, Style, find_entry
 from mechanisms.privacy import Guarantee, validate_epsilon
 
 __all__ = [
@@ -271,8 +271,10 @@ class PartitionProbability:
                 f"probabilities must have shape (..., {self.n_partitions}, c), got {p.shape}; pass a row per partition"
             )
         if not np.all((p >= 0) & (p <= 1)):
-            bad = p[~((p >= 0) & (p <= 1))].flat[0]
-            raise ValueError(f"probabilities must be in [0, 1], got {bad}; check the posteriors")
+            partition = np.argwhere(~((p >= 0) & (p <= 1)))[0, -2]
+            raise ValueError(
+                f"probabilities must be in [0, 1], got another value in partition {partition}; check the posteriors"
+            )
         return self.method.aggregate(p, self.least_probability)
 
     def postprocess(self, noisy: ArrayLike) -> Floats:
@@ -321,14 +323,14 @@ class PartitionProbability:
 
 
 def partition_probability(
-    name: str, n_partitions: int, epsilon: float, least_probability: float = 0.001
+    name: ProbabilityMethod | str, n_partitions: int, epsilon: float, least_probability: float = 0.001
 ) -> PartitionProbability:
     """Set the noise so that the privacy loss per cutoff is ε.
 
     Parameters
     ----------
-    name : str
-        A key of `PROBABILITY_METHODS`.
+    name : ProbabilityMethod or str
+        An entry of `PROBABILITY_METHODS` or its key.
     n_partitions : int
         M ≥ 1.
     epsilon : float
@@ -351,19 +353,17 @@ def partition_probability(
     >>> print(round(method.sensitivity, 3), round(method.noise_scale, 3), method.guarantee())
     13.816 55.262 0.25-DP
     """
-    if name not in PROBABILITY_METHODS:
-        raise ValueError(f"name must be one of {', '.join(PROBABILITY_METHODS)}, got {name!r}; choose one of them")
+    method = find_entry(PROBABILITY_METHODS, name)
     if n_partitions < 1 or int(n_partitions) != n_partitions:
         raise ValueError(f"n_partitions must be an integer >= 1, got {n_partitions}; pass the number of partitions")
     if not 0 < least_probability < 1:
         raise ValueError(f"least_probability must be in (0, 1), got {least_probability}; choose e.g. 0.001")
     M, epsilon = int(n_partitions), validate_epsilon(epsilon)
-    method = PROBABILITY_METHODS[name]
     sensitivity = 1.0 / M if method.is_mean else -2.0 * math.log(least_probability)
     scale = sensitivity / epsilon if method.has_noise else 0.0
     if method.divides_noise:
         scale /= M
-    return PartitionProbability(name, M, epsilon, float(least_probability), sensitivity, scale)
+    return PartitionProbability(method.name, M, epsilon, float(least_probability), sensitivity, scale)
 
 
 def require_generator(rng: np.random.Generator | None, name: str) -> np.random.Generator:

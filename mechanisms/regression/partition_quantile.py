@@ -41,7 +41,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mechanisms.metadata import Entry, Style
+from mechanisms.metadata import Entry, Style, find_entry
 from mechanisms.privacy import Guarantee, validate_epsilon
 from mechanisms.regression.partition_probability import WITHOUT_NOISE, require_generator
 from mechanisms.regression.sparse_vector import SparseVector
@@ -390,7 +390,7 @@ class PartitionQuantile:
 
 
 def partition_quantile(
-    name: str,
+    name: QuantileMethod | str,
     n_partitions: int,
     epsilon: float,
     split: Sequence[float],
@@ -402,8 +402,8 @@ def partition_quantile(
 
     Parameters
     ----------
-    name : str
-        A key of `QUANTILE_METHODS`.
+    name : QuantileMethod or str
+        An entry of `QUANTILE_METHODS` or its key.
     n_partitions : int
         M ≥ 1.
     epsilon : float
@@ -430,10 +430,10 @@ def partition_quantile(
     >>> print(method.search.guarantee, round(method.noise_scale(4.0), 4))
     0.45-DP 0.1778
     """
-    if name not in QUANTILE_METHODS:
-        raise ValueError(f"name must be one of {', '.join(QUANTILE_METHODS)}, got {name!r}; choose one of them")
+    method = find_entry(QUANTILE_METHODS, name)
+    name = method.name
     epsilon = validate_epsilon(epsilon)
-    names = QUANTILE_METHODS[name].parts
+    names = method.parts
     parts = tuple(float(part) for part in split)
     if len(parts) != len(names) or not all(math.isfinite(part) and part > 0 for part in parts):
         raise ValueError(

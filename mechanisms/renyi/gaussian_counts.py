@@ -38,7 +38,7 @@ from scipy import special
 
 from mechanisms.conjugate import validate_counts, validate_prior
 from mechanisms.jit import kernel
-from mechanisms.metadata import Entry, Style
+from mechanisms.metadata import Entry, Style, find_entry
 from mechanisms.privacy import RenyiGuarantee, validate_epsilon, validate_order, validate_size
 from mechanisms.protocols import OutputDistribution
 from mechanisms.renyi.divergence import cell_renyi
@@ -252,7 +252,7 @@ class GaussianCounts:
                 break
             previous, n_pieces = inside, 2 * n_pieces
         else:
-            raise ArithmeticError(f"no convergence with {n_pieces} pieces: {self}, successes {successes}")
+            raise ArithmeticError(f"no convergence with {n_pieces} pieces: {self}")
         low, high = special.expit(np.array([mode - reach[0], -mode - reach[1]]))
         first, second = alpha + values, beta + self.n - values
         return inside + float(
@@ -306,13 +306,15 @@ class GaussianDraw(OutputDistribution):
         return special.logsumexp(each, b=probabilities, axis=-1)
 
 
-def gaussian_mechanism(name: str, prior: ArrayLike, n: int, order: float, epsilon: float) -> GaussianCounts:
+def gaussian_mechanism(
+    name: GaussianMethod | str, prior: ArrayLike, n: int, order: float, epsilon: float
+) -> GaussianCounts:
     """Return the mechanism with the variance that `name` prescribes for (λ, ε)-RDP.
 
     Parameters
     ----------
-    name : {"gaussian", "gaussian-tight"}
-        A key of `GAUSSIAN_MECHANISMS`.
+    name : GaussianMethod or str
+        An entry of `GAUSSIAN_MECHANISMS` or its key.
     prior : array_like, shape (k,)
         Dirichlet parameters, finite and > 0.
     n : int
@@ -343,11 +345,10 @@ def gaussian_mechanism(name: str, prior: ArrayLike, n: int, order: float, epsilo
     gaussian 4.0 (2, 0.25)-RDP
     gaussian-tight 2.0 (2, 0.5)-RDP
     """
-    if name not in GAUSSIAN_MECHANISMS:
-        raise ValueError(f"name must be one of {', '.join(GAUSSIAN_MECHANISMS)}, got {name!r}; choose one of them")
+    method = find_entry(GAUSSIAN_MECHANISMS, name)
     alpha = validate_prior(prior)
     n = validate_size(n)
-    variance = GAUSSIAN_MECHANISMS[name].variance * validate_order(order) / validate_epsilon(epsilon)
+    variance = method.variance * validate_order(order) / validate_epsilon(epsilon)
     return GaussianCounts(tuple(alpha.tolist()), int(n), math.sqrt(variance))
 
 

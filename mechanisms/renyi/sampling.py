@@ -53,7 +53,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from mechanisms.conjugate import validate_prior
-from mechanisms.metadata import Entry, Style
+from mechanisms.metadata import Entry, Style, find_entry
 from mechanisms.privacy import RenyiGuarantee, validate_epsilon, validate_order, validate_size
 from mechanisms.protocols import OutputDistribution
 from mechanisms.renyi.divergence import cell_renyi
@@ -262,14 +262,14 @@ class DirichletDraw(OutputDistribution):
 
 
 def renyi_sampler(
-    name: str, prior: ArrayLike, n: int, coefficient: float, public_counts: ArrayLike | None = None
+    name: RenyiMethod | str, prior: ArrayLike, n: int, coefficient: float, public_counts: ArrayLike | None = None
 ) -> RenyiSampling:
     """Return the mechanism with a given coefficient.
 
     Parameters
     ----------
-    name : {"direct", "diffused", "concentrated"}
-        A key of `RENYI_SAMPLERS`.
+    name : RenyiMethod or str
+        An entry of `RENYI_SAMPLERS` or its key.
     prior : array_like, shape (k,)
         Dirichlet parameters, finite and > 0, k ≥ 2; for k = 2 the parameters of a Beta distribution.
     n : int
@@ -298,8 +298,7 @@ def renyi_sampler(
     >>> print(whole.critical_order, whole.guarantee(2), whole.guarantee(6.9), whole.renyi_epsilon(7))
     7.0 (2, 0.19129)-RDP (6.9, 1.39264)-RDP inf
     """
-    if name not in RENYI_SAMPLERS:
-        raise ValueError(f"name must be one of {', '.join(RENYI_SAMPLERS)}, got {name!r}; choose one of them")
+    name = find_entry(RENYI_SAMPLERS, name).name
     alpha = validate_prior(prior)
     n = validate_size(n)
     if not isinstance(coefficient, Real) or not 0 < coefficient <= 1:
@@ -317,7 +316,12 @@ def renyi_sampler(
 
 
 def calibrate_renyi(
-    name: str, prior: ArrayLike, n: int, order: float, epsilon: float, public_counts: ArrayLike | None = None
+    name: RenyiMethod | str,
+    prior: ArrayLike,
+    n: int,
+    order: float,
+    epsilon: float,
+    public_counts: ArrayLike | None = None,
 ) -> RenyiSampling:
     """Return the mechanism with the largest coefficient that is (λ, ε)-RDP.
 
@@ -362,6 +366,7 @@ def calibrate_renyi(
     diffused 0.838452
     concentrated 0.714208
     """
+    name = find_entry(RENYI_SAMPLERS, name).name
     order, epsilon = validate_order(order), validate_epsilon(epsilon)
     whole = renyi_sampler(name, prior, n, 1.0, public_counts)
     spent = whole.renyi_epsilon(order)

@@ -181,7 +181,7 @@ def _sampled(name: str, draw: Callable[[Trials, int, np.random.Generator], Array
 def _draw_gibbs(trials: Trials, i: int, rng: np.random.Generator) -> Array:
     return sample_gibbs(
         rng,
-        trials.family,  # type: ignore[arg-type]
+        trials.family,
         trials.prior,
         trials.n,
         trials.noisy[i],

@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from mechanisms.conjugate import enumerate_candidates
+from mechanisms.conjugate import enumerate_candidates, posterior, validate_counts
 from mechanisms.counts.registry import MECHANISMS
-from mechanisms.glm.mechanisms import GLM_MECHANISMS
+from mechanisms.glm.mechanisms import GLM_MECHANISMS, glm_mechanism, validate_design
 from mechanisms.inference.binomial_mixture import binomial_mixture
 from mechanisms.inference.families import FAMILIES
+from mechanisms.inference.gibbs import sample_gibbs
 from mechanisms.inference.marginal import marginal_posterior
 from mechanisms.inference.methods import INFERENCE_METHODS
 from mechanisms.inference.naive import conjugate_posterior
@@ -19,10 +20,11 @@ from mechanisms.inference.one_posterior_sample import N_DRAWS, one_posterior_sam
 from mechanisms.metadata import Entry
 from mechanisms.protocols import OutputDistribution, Posterior
 from mechanisms.regression.coefficient_posterior import CoefficientPosterior
-from mechanisms.regression.partition_probability import PROBABILITY_METHODS
+from mechanisms.regression.partition_probability import PROBABILITY_METHODS, partition_probability
 from mechanisms.regression.partition_quantile import QUANTILE_METHODS, window_distribution
 from mechanisms.renyi.gaussian_counts import GAUSSIAN_MECHANISMS, gaussian_mechanism
 from mechanisms.renyi.sampling import RENYI_SAMPLERS, renyi_sampler
+from mechanisms.samplers import count_sampler
 
 REGISTRIES = {
     "counts": MECHANISMS,
@@ -282,3 +284,85 @@ def test_representation_is_one_line_without_data(name):
     assert "\n" not in text
     assert len(text) < 200
     assert not any(part in text for part in ("4, 1, 2", "4 1 2", "array", "37"))
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_delta_may_be_omitted_where_it_is_not_used(name):
+    mechanism = MECHANISMS[name]
+    if mechanism.needs_delta:
+        for call in (lambda: mechanism.build(PRIOR, COUNTS, 1.0), lambda: mechanism.guarantee(1.0)):
+            with pytest.raises(ValueError, match="delta must be"):
+                call()
+        return
+    release = mechanism.build(PRIOR, COUNTS, 1.0)
+    np.testing.assert_array_equal(release.log_pmf(), mechanism.build(PRIOR, COUNTS, 1.0, DELTA).log_pmf())
+    assert release.guarantee == mechanism.guarantee(1.0) == mechanism.guarantee(1.0, DELTA)
+
+
+def test_only_published_smooth_mechanisms_need_delta():
+    assert {name for name, mechanism in MECHANISMS.items() if mechanism.needs_delta} == {"smooth", "smooth-n"}
+
+
+CALLS_BY_NAME = {
+    "glm": (GLM_MECHANISMS, lambda one: glm_mechanism(one, 100, 0.01, 2, 0.5)),
+    "renyi": (RENYI_SAMPLERS, lambda one: renyi_sampler(one, (1, 2), 10, 1.0)),
+    "gaussian": (GAUSSIAN_MECHANISMS, lambda one: gaussian_mechanism(one, (1, 2), 10, 2, 0.5)),
+    "probability": (PROBABILITY_METHODS, lambda one: partition_probability(one, 10, 0.5)),
+    "conjugate": (FAMILIES, lambda one: conjugate_posterior(one, PRIORS[key(one)], 30, STATISTICS[key(one)]).mean()),
+    "sampler": (MECHANISMS, lambda one: count_sampler(np.random.default_rng(1), one, (1, 2), 1.0)([0, 1, 1], 3)),
+}
+
+
+def key(one):
+    return one if isinstance(one, str) else one.name
+
+
+@pytest.mark.parametrize("call", CALLS_BY_NAME)
+def test_entries_are_accepted_by_name_and_as_objects(call):
+    registry, build = CALLS_BY_NAME[call]
+    for name, entry in registry.items():
+        np.testing.assert_equal(build(name), build(entry))
+    with pytest.raises((ValueError, KeyError), match="unknown"):
+        build("unknown")
+
+
+@pytest.mark.parametrize("family", ["binomial", "exponential", "normal"])
+def test_one_trial_may_be_a_number(family):
+    one, many = (conjugate_posterior(family, PRIORS[family], 30, y) for y in (12.0, [12.0]))
+    np.testing.assert_array_equal(one.parameters, many.parameters)
+    np.testing.assert_array_equal(one.cdf(0.4), many.cdf([0.4]))
+
+
+def test_one_release_may_be_a_number():
+    one, many = (marginal_posterior("binomial", (2, 3), 30, y, 3.0) for y in (12.5, [12.5]))
+    np.testing.assert_array_equal(one.cdf(0.4), many.cdf([0.4]))
+    assert binomial_mixture((2, 3), 30, [12.5], 3.0).mean() == binomial_mixture((2, 3), 30, 12.5, 3.0).mean()
+    draws = [sample_gibbs(np.random.default_rng(1), "binomial", (2, 3), 30, y, 3.0, n_draws=5) for y in (12.5, [12.5])]
+    np.testing.assert_array_equal(*draws)
+
+
+SECRET = 4321.5
+REFUSED = {
+    "counts": lambda: MECHANISMS["geometric"].build((1, 1), (SECRET, 1), 1.0),
+    "counts-text": lambda: validate_counts(f"{SECRET}"),
+    "posterior": lambda: posterior((1, 1), (-SECRET, 1)),
+    "tempered": lambda: one_posterior_sampling("ops", (1, 1), 10, 1.0).at(SECRET),
+    "renyi": lambda: renyi_sampler("diffused", (1, 1), 10, 0.5).at((SECRET, 1)),
+    "renyi-sum": lambda: renyi_sampler("diffused", (1, 1), 10, 0.5).at((4321, 1)),
+    "gaussian": lambda: gaussian_mechanism("gaussian", (1, 1), 10, 2, 0.5).at((SECRET, 1)),
+    "gaussian-count": lambda: gaussian_mechanism("gaussian", (1, 1), 10, 2, 0.5).successes_distribution(SECRET),
+    "records": lambda: FAMILIES["poisson"].statistics([1.0, SECRET], (0.0, 9.0)),
+    "labels": lambda: validate_design([[0.5]], [SECRET]),
+    "rows": lambda: validate_design([[SECRET]], [1]),
+    "probabilities": lambda: partition_probability("normality", 2, 1.0).aggregate([[0.5], [SECRET]]),
+    "dataset": lambda: count_sampler(np.random.default_rng(1), "geometric", (1, 1), 1.0)([0, 4321], 1),
+    "statistics": lambda: conjugate_posterior("binomial", (1, 1), 10, [-SECRET]),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_messages_do_not_contain_private_values(case):
+    with pytest.raises(ValueError, match=r".") as raised:
+        REFUSED[case]()
+    assert "4321" not in str(raised.value)
+    assert "4320" not in str(raised.value)

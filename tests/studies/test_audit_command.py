@@ -207,7 +207,7 @@ def test_direct_sampling_states_no_guarantee(audit):
             ("diffused", "--prior", "6:12", "--n", "9", "--epsilon", "1", "--order", "0.5"),
             "order must be a finite number",
         ),
-        (("gaussian", "--prior", "1:1:1", "--n", "9", "--epsilon", "1", "--order", "2"), "2 cells, got 3"),
+        (("gaussian", "--prior", "1:1:1", "--n", "9", "--epsilon", "1", "--order", "2"), "2 categories, got 3"),
         (("diffused", "--epsilon", "1", "--order", "2"), "an audit of a mechanism needs --prior and --n"),
         (("difused", "--prior", "6:12", "--n", "9", "--epsilon", "1"), "did you mean diffused"),
     ],

@@ -212,7 +212,9 @@ def test_distance_change_of_a_translation_equals_high_precision():
             falls = [
                 away(mpmath.mpf(a), mpmath.mpf(y)) - away(mpmath.mpf(a) + 1, mpmath.mpf(y) + 1) for y in map(float, b)
             ]
-            assert bound_calibration._moved(a, b) == pytest.approx(max(0.0, float(max(falls))), rel=1e-6, abs=1e-15)
+            assert bound_calibration._largest_decrease(a, b) == pytest.approx(
+                max(0.0, float(max(falls))), rel=1e-6, abs=1e-15
+            )
 
 
 @pytest.mark.parametrize(("prior", "n"), [((1.0, 1.0), 30), ((0.01, 100.0), 20), ((0.3, 2.0, 2.0), 7), ((1.0,) * 4, 4)])

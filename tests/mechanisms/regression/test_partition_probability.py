@@ -149,8 +149,14 @@ def test_noiseless_methods_need_no_generator():
         (lambda: partition_probability("fisher", 10, 1.0, least_probability=1.0), "least_probability must be in"),
         (lambda: partition_probability("fisher", 10, 1.0).aggregate(np.full((9, 1), 0.5)), "must have shape"),
         (lambda: partition_probability("fisher", 10, 1.0).aggregate(np.full(10, 0.5)), "must have shape"),
-        (lambda: partition_probability("fisher", 10, 1.0).aggregate(np.full((10, 1), 1.5)), r"in \[0, 1\], got 1.5"),
-        (lambda: partition_probability("normality", 10, 1.0).aggregate(np.full((10, 1), np.nan)), "got nan"),
+        (
+            lambda: partition_probability("fisher", 10, 1.0).aggregate(np.full((10, 1), 1.5)),
+            r"in \[0, 1\], got another value in partition 0",
+        ),
+        (
+            lambda: partition_probability("normality", 10, 1.0).aggregate(np.full((10, 1), np.nan)),
+            "got another value in partition 0",
+        ),
     ],
 )
 def test_invalid_input_raises(call, message):

@@ -236,7 +236,7 @@ def test_draws_of_three_categories():
         (lambda: gaussian_mechanism("gaussian", (1, 1), 5, 0.9, 1.0), "order must be a finite number >= 1"),
         (lambda: gaussian_mechanism("gaussian", (1, 1), 5, 2, 0.0), "epsilon must be a finite number > 0"),
         (lambda: gaussian_mechanism("gaussian", (1, 1), 5, 2, 1.0).posterior_kl(6), "successes must be an integer"),
-        (lambda: gaussian_mechanism("gaussian", (1, 1), 5, 2, 1.0).successes_distribution(2.5), "from 0 to 5, got 2.5"),
+        (lambda: gaussian_mechanism("gaussian", (1, 1), 5, 2, 1.0).successes_distribution(2.5), "from 0 to 5"),
         (
             lambda: gaussian_mechanism("gaussian", (1, 1, 1), 5, 2, 1.0).successes_distribution(2),
             "prior must have 2 categories",
