@@ -18,10 +18,10 @@ from mechanisms import (
     RenyiGuarantee,
     Verdict,
     audit_distributions,
-    count_distributions,
-    validate,
 )
 from mechanisms.audit import ROUNDING
+from mechanisms.counts.audit import count_distributions
+from mechanisms.counts.registry import validate
 from mechanisms.glm.mechanisms import GLM_MECHANISMS
 from mechanisms.renyi.audit import audit_densities, audit_sampling, gaussian_distributions
 from mechanisms.renyi.gaussian_counts import GAUSSIAN_MECHANISMS, gaussian_mechanism

@@ -59,8 +59,8 @@ def hamming_mechanism(prior: ArrayLike, counts: ArrayLike, inverse_temperature: 
 
     Privacy
     -------
-    Pure, replace-one with n public. The loss is `mechanisms.hamming_loss`, between `inverse_temperature` and twice this
-    value; `mechanisms.calibrate_hamming` returns the inverse temperature for a given ε. The guarantee assumes exact
+    Pure, replace-one with n public. The loss is `mechanisms.counts.hamming_loss.hamming_loss`, between `inverse_temperature` and twice this
+    value; `calibrate_hamming` returns the inverse temperature for a given ε. The guarantee assumes exact
     draws in real arithmetic; the implementation is not hardened against attacks on floating-point rounding.
 
     Raises

@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from mechanisms import MECHANISMS, CountRelease, Mechanism, balanced_counts, hellinger, validate
+from mechanisms import MECHANISMS, CountRelease, Mechanism, balanced_counts, hellinger
+from mechanisms.counts.registry import validate
 from pipeline import Factor, Measure, Method, Panel, Streams, Study
 from studies.counts.hellinger_accuracy_claims import CLAIMS, FIGURES
 

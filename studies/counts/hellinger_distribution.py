@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from mechanisms import MECHANISMS, balanced_counts, enumerate_candidates, hellinger, posterior, validate
+from mechanisms import MECHANISMS, balanced_counts, enumerate_candidates, hellinger, posterior
 from mechanisms.counts.candidates import require_enumerable
+from mechanisms.counts.registry import validate
 from pipeline import Claim, Factor, Figure, Finding, Measure, Method, Panel, Streams, Study
 from studies.styles import MECHANISM_STYLES
 

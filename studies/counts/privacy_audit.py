@@ -15,9 +15,11 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from mechanisms import MECHANISMS, audit_counts, count_candidates, validate
+from mechanisms import MECHANISMS, audit_counts
 from mechanisms.audit import ROUNDING
+from mechanisms.conjugate import count_candidates
 from mechanisms.counts.audit import require_auditable
+from mechanisms.counts.registry import validate
 from pipeline import Claim, Factor, Figure, Finding, Measure, Method, Panel, Streams, Study
 from pipeline.declare.factors import format_value
 

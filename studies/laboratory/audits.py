@@ -11,15 +11,11 @@ import numpy as np
 import xarray as xr
 from scipy import stats
 
-from mechanisms import (
-    FAMILIES,
-    MECHANISMS,
-    PROBABILITY_METHODS,
-    centred_losses,
-    laplace_scale,
-    one_posterior_sampling,
-)
+from mechanisms import FAMILIES, MECHANISMS, PROBABILITY_METHODS
 from mechanisms.audit import ROUNDING
+from mechanisms.inference.noisy_statistics import laplace_scale
+from mechanisms.inference.one_posterior_sample import one_posterior_sampling
+from mechanisms.regression.audit import centred_losses
 from mechanisms.regression.partition_quantile import partition_quantile
 from pipeline.declare.factors import format_value
 from studies.laboratory.results import Results

@@ -5,7 +5,8 @@ import math
 import numpy as np
 from scipy import integrate, special, stats
 
-from mechanisms import FAMILIES, count_candidates
+from mechanisms import FAMILIES
+from mechanisms.conjugate import count_candidates
 from studies.laboratory.results import Results
 
 _RATE, _BOUNDS, _N = 4.0, (0.00633, 0.9222), 1_000

@@ -21,22 +21,17 @@ from mechanisms import (
     GAUSSIAN_MECHANISMS,
     LINKS,
     RENYI_SAMPLERS,
-    GlmMechanism,
-    audit_densities,
     audit_distributions,
     audit_replacements,
-    audit_sampling,
     calibrate_renyi,
-    candidate_records,
-    count_candidates,
-    critical_order,
     gaussian_mechanism,
     glm_mechanism,
-    limiting_case,
-    replacement_distributions,
-    shared_records,
 )
-from mechanisms.renyi.audit import beta_distributions, gaussian_distributions
+from mechanisms.conjugate import count_candidates
+from mechanisms.glm.audit import critical_order, replacement_distributions
+from mechanisms.glm.mechanisms import GlmMechanism
+from mechanisms.glm.worst_case import candidate_records, limiting_case, shared_records
+from mechanisms.renyi.audit import audit_densities, audit_sampling, beta_distributions, gaussian_distributions
 from mechanisms.renyi.sampling import renyi_sampler
 from pipeline import Factor, Measure, Method, Panel, Streams, Study
 from studies.renyi.renyi_audit_claims import CLAIMS, FIGURES

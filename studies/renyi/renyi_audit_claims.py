@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from mechanisms import GAUSSIAN_MECHANISMS, RENYI_SAMPLERS, pure_renyi
+from mechanisms import GAUSSIAN_MECHANISMS, RENYI_SAMPLERS
 from mechanisms.glm.worst_case import LARGEST_SHARE_1D
+from mechanisms.renyi.conversions import pure_renyi
 from pipeline import Claim, Figure, Finding
 from pipeline.declare.factors import format_value
 from pipeline.declare.study import Verdict

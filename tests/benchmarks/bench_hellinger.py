@@ -24,8 +24,10 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 import numpy as np
 from scipy.special import gammaln
 
-from mechanisms import MECHANISMS, CountRelease, balanced_counts, count_candidates, posterior, smooth_sensitivity
+from mechanisms import MECHANISMS, CountRelease, balanced_counts, posterior
+from mechanisms.conjugate import count_candidates
 from mechanisms.counts.scales import smoothing_gamma
+from mechanisms.counts.sensitivity import smooth_sensitivity
 from mechanisms.hellinger import hellinger
 
 SMALLEST = "--smallest" in sys.argv[1:]

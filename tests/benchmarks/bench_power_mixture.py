@@ -23,8 +23,12 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import numpy as np
 
-from mechanisms import balanced_counts, count_candidates, exponential_mechanism, smooth_sensitivity, smoothing_gamma
+from mechanisms import balanced_counts
+from mechanisms.conjugate import count_candidates
+from mechanisms.counts.exponential import exponential_mechanism
 from mechanisms.counts.power_mixture import PowerMixture, power_mixture_mechanism
+from mechanisms.counts.scales import smoothing_gamma
+from mechanisms.counts.sensitivity import smooth_sensitivity
 from mechanisms.hellinger import hellinger
 
 SMALLEST = "--smallest" in sys.argv[1:]
