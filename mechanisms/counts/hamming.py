@@ -59,9 +59,10 @@ def hamming_mechanism(prior: ArrayLike, counts: ArrayLike, inverse_temperature: 
 
     Privacy
     -------
-    Pure, replace-one with n public. The loss is `mechanisms.counts.hamming_loss.hamming_loss`, between `inverse_temperature` and twice this
-    value; `calibrate_hamming` returns the inverse temperature for a given ε. The guarantee assumes exact
-    draws in real arithmetic; the implementation is not hardened against attacks on floating-point rounding.
+    Pure, replace-one with n public. The loss is `mechanisms.counts.hamming_loss.hamming_loss`, between
+    `inverse_temperature` and twice this value; `calibrate_hamming` returns the inverse temperature for a given ε. The
+    guarantee assumes exact draws in real arithmetic; the implementation is not hardened against attacks on
+    floating-point rounding.
 
     Raises
     ------

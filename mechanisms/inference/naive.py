@@ -106,14 +106,14 @@ class ConjugatePosterior(Posterior):
     def mean(self) -> Floats:
         """Return E[θ], shape (trials,), or (trials, k) for the multinomial."""
         first, second = self._marginals()
-        if self.family == "normal":
+        if self._model.marginal == "normal":
             return first
         return first / (first + second) if self._is_beta else first / second
 
     def std(self) -> Floats:
         """Return the standard deviation of θ, with the shape of `mean`."""
         first, second = self._marginals()
-        if self.family == "normal":
+        if self._model.marginal == "normal":
             return np.sqrt(second)
         if self._is_beta:
             return np.sqrt(first * second / (first + second + 1.0)) / (first + second)
@@ -147,7 +147,7 @@ class ConjugatePosterior(Posterior):
         p = p.reshape((*p.shape, *(1,) * (first.ndim - 1 - p.ndim)))
         if self._is_beta:
             return special.betaincinv(first, second, p)
-        if self.family == "normal":
+        if self._model.marginal == "normal":
             return first + np.sqrt(second) * special.ndtri(p)
         return special.gammaincinv(first, p) / second
 
@@ -175,7 +175,7 @@ class ConjugatePosterior(Posterior):
         array([[0.5     , 0.578125, 0.578125]])
         """
         values = FAMILIES[self.family].validate_parameters(theta)
-        cells = self.parameters.shape[1:] if self.family == "multinomial" else ()
+        cells = self.parameters.shape[1:] if self._model.is_vector else ()
         trials = len(self.parameters)
         if values.ndim == len(cells) and trials == 1:
             values = values[None]
@@ -189,7 +189,7 @@ class ConjugatePosterior(Posterior):
         first, second = (marginal.reshape(trials, *(1,) * (plain_axes - 1), *cells) for marginal in self._marginals())
         if self._is_beta:
             return special.betainc(first, second, values)
-        if self.family == "normal":
+        if self._model.marginal == "normal":
             return special.ndtr((values - first) / np.sqrt(second))
         return special.gammainc(first, second * values)
 
@@ -211,15 +211,19 @@ class ConjugatePosterior(Posterior):
             raise ValueError(f"size must be an integer >= 1, got {size}; pass the number of draws per trial")
         distribution = FAMILIES[self.family]
         draws = np.stack([distribution.draw_parameters(rng, row, size) for row in self.parameters])
-        return draws if self.family == "multinomial" else draws[..., 0]
+        return draws if self._model.is_vector else draws[..., 0]
+
+    @property
+    def _model(self) -> Family:
+        return FAMILIES[self.family]
 
     @property
     def _is_beta(self) -> bool:
-        return self.family in ("binomial", "multinomial")
+        return self._model.marginal == "beta"
 
     def _marginals(self) -> tuple[Floats, Floats]:
         """Return the two parameters of the Beta, Gamma or Normal distribution of θ, or of each of its components."""
-        if self.family == "multinomial":
+        if self._model.is_vector:
             # Sum the other categories, because total - parameter cancels.
             others = 1.0 - np.eye(self.parameters.shape[1])
             return self.parameters, self.parameters @ others

@@ -11,7 +11,7 @@ import numpy as np
 import xarray as xr
 from scipy import stats
 
-from mechanisms import FAMILIES, MECHANISMS, PROBABILITY_METHODS
+from mechanisms import FAMILIES, MECHANISMS, PROBABILITY_METHODS, RENYI_SAMPLERS
 from mechanisms.audit import ROUNDING
 from mechanisms.inference.noisy_statistics import laplace_scale
 from mechanisms.inference.one_posterior_sample import one_posterior_sampling
@@ -110,9 +110,10 @@ def _exponential_families(results: Results) -> Iterator[tuple[str, ...]]:
     ds = results["renyi-audit"].summaries["dirichlet"]
     found = ds["enumerated_epsilon"].fillna(ds["quadrature_epsilon"])
     for name in ds["mechanism"].values.tolist():
-        stated = ds["stated_epsilon"].sel(mechanism=name) if name == "direct" else ds["epsilon"]
+        is_calibrated = name not in RENYI_SAMPLERS or RENYI_SAMPLERS[name].is_tunable
+        stated = ds["epsilon"] if is_calibrated else ds["stated_epsilon"].sel(mechanism=name)
         pair = found.sel(mechanism=name), stated.where(np.isfinite(stated))
-        yield _row(f"{name}, counts", "its exact curve" if name == "direct" else "(λ, ε)-RDP", *_largest([pair]))
+        yield _row(f"{name}, counts", "(λ, ε)-RDP" if is_calibrated else "its exact curve", *_largest([pair]))
 
 
 def _regression(results: Results) -> Iterator[tuple[str, ...]]:
