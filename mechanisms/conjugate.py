@@ -20,6 +20,7 @@ __all__ = [
     "count_candidates",
     "enumerate_candidates",
     "posterior",
+    "rank_candidates",
     "validate_counts",
     "validate_prior",
 ]
@@ -101,13 +102,13 @@ def validate_counts(counts: ArrayLike, k: int | None = None, n: int | None = Non
     try:
         values = np.array(counts, dtype=np.float64)
     except (TypeError, ValueError):
-        raise ValueError(f"counts must be a list of numbers, got {counts!r}; pass one count per category") from None
+        raise ValueError("counts must be a list of numbers, got another object; pass one count per category") from None
     _require_categories("counts", values, k)
     # Doubles represent all integers up to 2**53.
     bad = np.flatnonzero(~((values >= 0) & (values < 2**53) & (values == np.floor(values))))
     if bad.size:
         raise ValueError(
-            f"counts must be integers >= 0, got {values[bad[0]]} at position {bad[0]}; "
+            f"counts must be integers >= 0, got another value at position {bad[0]}; "
             "pass the number of records in each category"
         )
     whole = values.astype(np.int64)
@@ -194,8 +195,7 @@ def posterior(prior: ArrayLike, counts: ArrayLike) -> NDArray[np.float64]:
             "pass one count per category"
         )
     if not np.all((values >= 0) & np.isfinite(values)):
-        bad = values[~((values >= 0) & np.isfinite(values))][0]
-        raise ValueError(f"counts must be finite and >= 0, got {bad}; pass the number of records in each category")
+        raise ValueError("counts must be finite and >= 0, got another value; pass the number of records per category")
     return alpha + values
 
 
@@ -260,6 +260,41 @@ def enumerate_candidates(n: int, k: int) -> NDArray[np.int64]:
     candidates = np.empty((n_candidates, k), dtype=np.int64)
     _fill_candidates(n, candidates)
     return candidates
+
+
+def rank_candidates(counts: ArrayLike, n: int, k: int) -> NDArray[np.int64]:
+    """Return the positions of count vectors in `enumerate_candidates`.
+
+    Parameters
+    ----------
+    counts : array_like, shape (..., k)
+        Integers ≥ 0 with sum n.
+    n, k : int
+        Number of records and of categories.
+
+    Returns
+    -------
+    ndarray of int64, shape (...)
+
+    Raises
+    ------
+    ValueError
+        If the counts are not integers ≥ 0 with sum n, or there are more than `MAX_ENUMERATED` candidates.
+
+    Examples
+    --------
+    >>> rank_candidates([[0, 1, 1], [2, 0, 0]], 2, 3)
+    array([1, 5])
+    """
+    values = np.asarray(counts)
+    if (
+        values.shape[-1:] != (k,)
+        or not np.all((values >= 0) & (values == np.floor(values)))
+        or not np.all(values.sum(axis=-1) == n)
+    ):
+        raise ValueError(f"counts must be {k} integers >= 0 with sum {n}, got other values; pass possible outputs")
+    weights = (n + 1) ** np.arange(k)[::-1]
+    return np.searchsorted(enumerate_candidates(n, k) @ weights, values.astype(np.int64) @ weights)
 
 
 def _require_size(n: int, k: int) -> None:

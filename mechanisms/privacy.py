@@ -12,6 +12,7 @@ __all__ = [
     "Guarantee",
     "Neighbouring",
     "RenyiGuarantee",
+    "approximate_guarantee",
     "no_guarantee",
     "pure_guarantee",
     "validate_delta",
@@ -60,7 +61,7 @@ def validate_epsilon(epsilon: float) -> float:
     return value
 
 
-def validate_delta(delta: float) -> float:
+def validate_delta(delta: float | None) -> float:
     """Return `delta` as a float if it is in the open interval (0, 1).
 
     Parameters
@@ -196,16 +197,26 @@ class Guarantee:
         return f"{self.epsilon:g}-DP" if self.is_pure else f"({self.epsilon:g}, {self.delta:g})-DP"
 
 
-def pure_guarantee(epsilon: float, delta: float) -> Guarantee:
+def pure_guarantee(epsilon: float, delta: float | None = None) -> Guarantee:
     """Return the ε-DP guarantee of a pure mechanism, which ignores `delta`."""
-    validate_delta(delta)
+    _validate_optional_delta(delta)
     return Guarantee(epsilon)
 
 
-def no_guarantee(epsilon: float, delta: float) -> None:
+def approximate_guarantee(epsilon: float, delta: float | None = None) -> Guarantee:
+    """Return the (ε, δ)-DP guarantee of a mechanism that needs `delta`; raise ValueError if it is None."""
+    return Guarantee(epsilon, validate_delta(delta))
+
+
+def no_guarantee(epsilon: float, delta: float | None = None) -> None:
     """Return None: the guarantee of a mechanism that is not private."""
     validate_epsilon(epsilon)
-    validate_delta(delta)
+    _validate_optional_delta(delta)
+
+
+def _validate_optional_delta(delta: float | None) -> None:
+    if delta is not None:
+        validate_delta(delta)
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mechanisms.conjugate import validate_prior
-from mechanisms.counts.registry import Mechanism
+from mechanisms.counts.registry import MECHANISMS, Mechanism
+from mechanisms.inference.families import FAMILIES
 from mechanisms.inference.family import Family
 from mechanisms.inference.noisy_statistics import laplace_scale, release_statistics
 from mechanisms.inference.records import Bounds
+from mechanisms.metadata import find_entry
 from mechanisms.privacy import validate_delta, validate_epsilon
 
 __all__ = ["Sampler", "count_sampler", "statistics_sampler"]
@@ -30,7 +32,7 @@ Sampler = Callable[[ArrayLike, int], NDArray[Any]]
 
 
 def count_sampler(
-    rng: np.random.Generator, mechanism: Mechanism, prior: ArrayLike, epsilon: float, delta: float = 1e-8
+    rng: np.random.Generator, mechanism: Mechanism | str, prior: ArrayLike, epsilon: float, delta: float = 1e-8
 ) -> Sampler:
     """Return a sampler of released counts that takes the raw categorical records.
 
@@ -38,8 +40,8 @@ def count_sampler(
     ----------
     rng : numpy.random.Generator
         Source of the draws; successive calls continue its stream.
-    mechanism : Mechanism
-        An entry of `MECHANISMS`, or a custom mechanism.
+    mechanism : Mechanism or str
+        An entry of `MECHANISMS` or its key, or a custom mechanism.
     prior : array_like, shape (k,)
         Dirichlet parameters, one per category.
     epsilon, delta : float
@@ -62,24 +64,23 @@ def count_sampler(
 
     Examples
     --------
-    >>> from mechanisms import MECHANISMS
-    >>> sampler = count_sampler(np.random.default_rng(1), MECHANISMS["geometric"], [1, 1], 1.0)
+    >>> sampler = count_sampler(np.random.default_rng(1), "geometric", [1, 1], 1.0)
     >>> sampler([0, 1, 1, 0, 1, 1, 1, 0], 3)
     array([[3, 5], [5, 3], [2, 6]])
     """
-    alpha = validate_prior(prior)
+    entry, alpha = find_entry(MECHANISMS, mechanism, "mechanism"), validate_prior(prior)
     epsilon, delta = validate_epsilon(epsilon), validate_delta(delta)
 
     def sample(dataset: ArrayLike, num_samples: int) -> NDArray[np.int64]:
         counts = np.bincount(_categories(dataset, alpha.size), minlength=alpha.size)
-        distribution = mechanism.build(alpha, counts, epsilon, delta)
-        return distribution.sample(rng.random((_size(num_samples), distribution.n_uniforms)))
+        distribution = entry.build(alpha, counts, epsilon, delta)
+        return distribution.sample(rng, _size(num_samples))
 
     return sample
 
 
 def statistics_sampler(
-    rng: np.random.Generator, family: Family, epsilon: float, bounds: Bounds | None = None
+    rng: np.random.Generator, family: Family | str, epsilon: float, bounds: Bounds | None = None
 ) -> Sampler:
     """Return a sampler of noisy sufficient statistics that takes the raw records.
 
@@ -87,8 +88,8 @@ def statistics_sampler(
     ----------
     rng : numpy.random.Generator
         Source of the draws; successive calls continue its stream.
-    family : Family
-        An entry of `FAMILIES`.
+    family : Family or str
+        An entry of `FAMILIES` or its key.
     epsilon : float
         Privacy loss per release in nats, finite and > 0.
     bounds : tuple of float, optional
@@ -111,16 +112,16 @@ def statistics_sampler(
 
     Examples
     --------
-    >>> from mechanisms import FAMILIES
-    >>> sampler = statistics_sampler(np.random.default_rng(1), FAMILIES["poisson"], 1.0, bounds=(0, 9))
+    >>> sampler = statistics_sampler(np.random.default_rng(1), "poisson", 1.0, bounds=(0, 9))
     >>> sampler([3, 1, 4, 12], 2).round(2)
     array([[ 8.22], [28.81]])
     """
-    sensitivity = family.sensitivity(bounds)
+    model = find_entry(FAMILIES, family, "family")
+    sensitivity = model.sensitivity(bounds)
     laplace_scale(sensitivity, epsilon)
 
     def sample(dataset: ArrayLike, num_samples: int) -> NDArray[np.float64]:
-        _, truncated = family.statistics(dataset, bounds)
+        _, truncated = model.statistics(dataset, bounds)
         rows = np.broadcast_to(truncated, (_size(num_samples), truncated.size))
         return release_statistics(rng, rows, sensitivity, epsilon)
 
@@ -134,9 +135,10 @@ def _categories(dataset: ArrayLike, k: int) -> NDArray[np.int64]:
         raise ValueError(f"dataset must have shape (n,) with n >= 1, got {records.shape}; give one category per record")
     allowed = np.isin(records, np.arange(k))
     if not allowed.all():
+        record = np.flatnonzero(~allowed)[0]
         raise ValueError(
-            f"dataset must hold categories 0 to {k - 1}, got {records[~allowed][0]}; number the categories from 0, one "
-            "per entry of the prior"
+            f"dataset must hold categories 0 to {k - 1}, got another value in record {record}; number the categories "
+            "from 0, one per entry of the prior"
         )
     return records.astype(np.int64)
 

@@ -18,13 +18,13 @@ from mechanisms import (
     RenyiGuarantee,
     Verdict,
     audit_distributions,
-    count_distributions,
-    validate,
 )
 from mechanisms.audit import ROUNDING
+from mechanisms.counts.audit import count_distributions
+from mechanisms.counts.registry import validate
 from mechanisms.glm.mechanisms import GLM_MECHANISMS
 from mechanisms.renyi.audit import audit_densities, audit_sampling, gaussian_distributions
-from mechanisms.renyi.gaussian_counts import GAUSSIAN_VARIANCES, gaussian_mechanism
+from mechanisms.renyi.gaussian_counts import GAUSSIAN_MECHANISMS, gaussian_mechanism
 from mechanisms.renyi.sampling import RENYI_SAMPLERS, calibrate_renyi, renyi_sampler
 from pipeline.clusters.cluster import available_cores
 from pipeline.declare.plugins import Plugins
@@ -34,7 +34,7 @@ from pipeline.errors import BadInputError, unknown
 ALL = "all"
 """Name that stands for every mechanism that releases counts, including those of other packages."""
 
-RENYI = (*RENYI_SAMPLERS, *GAUSSIAN_VARIANCES)
+RENYI = (*RENYI_SAMPLERS, *GAUSSIAN_MECHANISMS)
 """Mechanisms of this package that state a Rényi divergence."""
 
 REGISTERED = Plugins(
@@ -262,15 +262,15 @@ def _audit_renyi(name: str, question: Question) -> Audited:
     prior, n = _problem(question)
     order = question.orders[0]
     compared = RenyiGuarantee(order, question.epsilon)
-    stated = None if name == "direct" else compared
-    if name in GAUSSIAN_VARIANCES:
+    if name in GAUSSIAN_MECHANISMS:
         noisy = gaussian_mechanism(name, prior, n, order, question.epsilon)
         found = audit_densities(gaussian_distributions(noisy), question.orders)
-    elif name == "direct":
-        found = audit_sampling(renyi_sampler(name, prior, n, 1.0), question.orders)
-    else:
+    elif RENYI_SAMPLERS[name].is_tunable:
         found = audit_sampling(calibrate_renyi(name, prior, n, order, question.epsilon), question.orders)
-    return Audited(name, stated, compared, found, found.check(compared))
+    else:
+        found = audit_sampling(renyi_sampler(name, prior, n, 1.0), question.orders)
+        return Audited(name, None, compared, found, found.check(compared))
+    return Audited(name, compared, compared, found, found.check(compared))
 
 
 def _distributions(

@@ -45,10 +45,14 @@ def styles_for(styles: Styles, by: str, parts: Iterable[xr.Dataset]) -> Styles:
 
 def _styled(ds: xr.Dataset, by: str, styles: Styles) -> Iterator[tuple[xr.Dataset, str, dict[str, Any]]]:
     """Yield each method's summary, label and style."""
-    notes, styles = ds[by].attrs.get("notes", {}), styles_for(styles, by, [ds])
+    styles = styles_for(styles, by, [ds])
     for name in ds[by].values.tolist():
-        label = f"{name} (not private)" if notes.get(name, "").startswith("Not private") else name
-        yield ds.sel({by: name}), label, dict(styles[name])
+        yield ds.sel({by: name}), _mark_private(ds, by, name), dict(styles[name])
+
+
+def _mark_private(ds: xr.Dataset, by: str, name: str) -> str:
+    """Return the label of a method; the store lists those that are not private."""
+    return f"{name} (not private)" if name in ds[by].attrs.get("not_private", ()) else name
 
 
 def _applying(ds: xr.Dataset, by: str, measure: str) -> xr.Dataset:
@@ -295,7 +299,6 @@ def draw_shares(ds: xr.Dataset, x: str, measure: str, by: str, across: str) -> F
     figure, grid = _grid(ds.sizes[across], 4, 1.55, sharex=True, sharey=True)
     top = max(1.2, 1.08 * float(ds[measure].max()))
     ticks = ds[x].values[:: 2 if ds.sizes[x] > 3 else 1]
-    notes = ds[across].attrs.get("notes", {})
     for axes, name in zip(grid, ds[across].values.tolist(), strict=True):
         axes.axhspan(1, top, facecolor="none", edgecolor="#8A8A8A", hatch="////", alpha=0.35, linewidth=0)
         axes.axhline(1, color=mpl.rcParams["text.color"], linewidth=1)
@@ -310,8 +313,12 @@ def draw_shares(ds: xr.Dataset, x: str, measure: str, by: str, across: str) -> F
             axes.text(
                 0.97, 0.06, f"up to {float(above.max()):.3g}", ha="right", transform=axes.transAxes, fontsize="small"
             )
-        title = f"{name} (not private)" if notes.get(name, "").startswith("Not private") else name
-        axes.set_title(title, fontsize="small", loc="left", fontweight="bold" if above.notnull().any() else "normal")
+        axes.set_title(
+            _mark_private(ds, across, name),
+            fontsize="small",
+            loc="left",
+            fontweight="bold" if above.notnull().any() else "normal",
+        )
         axes.set_xscale("log")
         axes.set_xticks(ticks, [format_value(value) for value in ticks.tolist()])
         axes.set_xticks([], minor=True)

@@ -1,25 +1,55 @@
-"""Styles of mechanisms and methods in all figures: one colour per family, one marker and dash per member.
+"""Styles of mechanisms and methods in all figures, from the registries.
 
-Colours are those of Okabe & Ito, which colour-blind readers can distinguish. Markers are unique within a table, so that
-figures can be read in black and white. Variants of one sensitivity share its colour and differ in dash: `-exact`
-is dashed, `-bound` dash-dotted, `-n` dotted.
+Colours are those of Okabe & Ito, which colour-blind readers can distinguish. Markers are unique within a registry, so
+that figures can be read in black and white. Variants of one sensitivity share its colour and differ in dash.
 """
 
 from collections.abc import Iterable, Mapping
 from itertools import cycle
 from typing import Any
 
+from mechanisms.counts.registry import MECHANISMS
+from mechanisms.glm.mechanisms import GLM_MECHANISMS
+from mechanisms.inference.methods import INFERENCE_METHODS
+from mechanisms.metadata import Entry, Style
+from mechanisms.regression.partition_probability import PROBABILITY_METHODS
+from mechanisms.regression.partition_quantile import QUANTILE_METHODS
+from mechanisms.renyi.gaussian_counts import GAUSSIAN_MECHANISMS
+from mechanisms.renyi.sampling import RENYI_SAMPLERS
+
 INK = "#1a1a1a"
 """Colour of axes and text; pages replace it in dark mode."""
 
-_DASHED, _DOTTED = (0, (5, 2)), (0, (1, 1.2))
-_DASH_DOTTED, _LONG_DASHED = (0, (5, 1.5, 1, 1.5)), (0, (9, 2.5))
-_BLUE, _VERMILION, _GREEN, _PURPLE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
-_ORANGE, _SKY, _GREY, _OLIVE, _BROWN = "#E69F00", "#56B4E9", "#8A8A8A", "#A89A00", "#8C5A3C"
+_COLORS = {
+    "blue": "#0072B2",
+    "vermilion": "#D55E00",
+    "green": "#009E73",
+    "purple": "#CC79A7",
+    "orange": "#E69F00",
+    "sky": "#56B4E9",
+    "grey": "#8A8A8A",
+    "olive": "#A89A00",
+    "brown": "#8C5A3C",
+}
+_DASHES: dict[str, Any] = {
+    "solid": "-",
+    "dashed": (0, (5, 2)),
+    "dotted": (0, (1, 1.2)),
+    "dash-dotted": (0, (5, 1.5, 1, 1.5)),
+    "long-dashed": (0, (9, 2.5)),
+}
+_REFERENCE = Style("grey", "X", "long-dashed")
 
 
-def _style(color: str, marker: str, linestyle: Any) -> dict[str, Any]:
-    return {"color": color, "marker": marker, "linestyle": linestyle}
+def _look(style: Style) -> dict[str, Any]:
+    """Return a style in the notation of matplotlib."""
+    return {"color": _COLORS[style.color], "marker": style.marker, "linestyle": _DASHES[style.dash]}
+
+
+def _styles(*registries: Mapping[str, Entry], **references: Style) -> dict[str, dict[str, Any]]:
+    """Return the styles of all entries, and of the posteriors that a study compares them with."""
+    entries = {name: entry.style for registry in registries for name, entry in registry.items()}
+    return {name: _look(style) for name, style in {**references, **entries}.items() if style is not None}
 
 
 def complete_styles(styles: Mapping[str, Mapping[str, Any]], names: Iterable[str]) -> dict[str, Mapping[str, Any]]:
@@ -33,70 +63,24 @@ def complete_styles(styles: Mapping[str, Mapping[str, Any]], names: Iterable[str
     others = dict.fromkeys(name for name in names if name not in styles)
     return {
         **styles,
-        **{name: _style(INK, marker, "-") for name, marker in zip(others, cycle("+x1348|_"), strict=False)},
+        **{
+            name: {"color": INK, "marker": marker, "linestyle": "-"}
+            for name, marker in zip(others, cycle("+x1348|_"), strict=False)
+        },
     }
 
 
-MECHANISM_STYLES = {
-    "smooth": _style(_BLUE, "o", "-"),
-    "smooth-n": _style(_BLUE, "p", _DOTTED),
-    "smooth-exact": _style(_BLUE, "h", _DASHED),
-    "varying": _style(_PURPLE, "D", "-"),
-    "varying-exact": _style(_PURPLE, "d", _DASHED),
-    "varying-bound": _style(_PURPLE, "2", _DASH_DOTTED),
-    "global": _style(_GREEN, "^", _LONG_DASHED),
-    "global-exact": _style(_GREEN, ">", _DASHED),
-    "local": _style(_GREY, "X", _DOTTED),
-    "laplace": _style(_VERMILION, "s", "-"),
-    "laplace-dimension": _style(_ORANGE, "v", _DASH_DOTTED),
-    "geometric": _style(_SKY, "P", "-"),
-    "hamming-exact": _style(_OLIVE, "*", _DASHED),
-    "optimal": _style(_BROWN, "<", "-"),
-}
-"""Mechanism name -> colour, marker and line style, as matplotlib names them."""
+MECHANISM_STYLES = _styles(MECHANISMS)
+"""Styles of mechanisms that release counts: name -> colour, marker and line style, as matplotlib names them."""
 
-METHOD_STYLES = {
-    "gibbs": _style(_BLUE, "o", "-"),
-    "gibbs-collapsed": _style(_BLUE, "h", _DASHED),
-    "gibbs-published": _style(_BLUE, "p", _DOTTED),
-    "marginal": _style(_PURPLE, "D", "-"),
-    "exact": _style(_PURPLE, "d", _DASHED),
-    "naive": _style(_VERMILION, "s", "-"),
-    "naive-truncated": _style(_VERMILION, "v", _DASHED),
-    "ops": _style(_ORANGE, "^", "-"),
-    "ops-likelihood": _style(_ORANGE, ">", _DASH_DOTTED),
-    "non-private": _style(_GREY, "X", _DOTTED),
-}
+METHOD_STYLES = _styles(INFERENCE_METHODS)
 """Styles of methods of inference from noisy statistics."""
 
-RENYI_STYLES = {
-    "diffused": _style(_BLUE, "o", "-"),
-    "concentrated": _style(_VERMILION, "s", "-"),
-    "gaussian": _style(_GREEN, "^", "-"),
-    "gaussian-tight": _style(_GREEN, ">", _DASHED),
-    "direct": _style(_PURPLE, "D", _DASH_DOTTED),
-    "true-posterior": _style(_GREY, "X", _LONG_DASHED),
-}
+RENYI_STYLES = _styles(RENYI_SAMPLERS, GAUSSIAN_MECHANISMS, **{"true-posterior": _REFERENCE})
 """Styles of posterior sampling from exponential families."""
 
-GLM_STYLES = {
-    "glm-diffused": _style(_BLUE, "o", "-"),
-    "glm-concentrated": _style(_VERMILION, "s", "-"),
-    "ops": _style(_GREEN, "^", "-"),
-    "ops-tight": _style(_GREEN, ">", _DASHED),
-    "ops-renyi": _style(_GREEN, "v", _DOTTED),
-    "true-posterior": _style(_GREY, "X", _LONG_DASHED),
-}
+GLM_STYLES = _styles(GLM_MECHANISMS)
 """Styles of posterior sampling in regression."""
 
-PARTITION_STYLES = {
-    "full": _style(_GREY, "X", _LONG_DASHED),
-    "normality": _style(_VERMILION, "s", "-"),
-    "normality-corrected": _style(_BLUE, "o", "-"),
-    "fisher": _style(_ORANGE, "^", _DASHED),
-    "fisher-corrected": _style(_PURPLE, "D", _DASH_DOTTED),
-    "fisher-published": _style(_BROWN, "v", _DOTTED),
-    "quantile": _style(_VERMILION, "P", "-"),
-    "quantile-centred": _style(_BLUE, "h", _DASHED),
-}
+PARTITION_STYLES = _styles(PROBABILITY_METHODS, QUANTILE_METHODS, full=_REFERENCE)
 """Styles of regression by partitions; variants without noise share the style of those with noise."""

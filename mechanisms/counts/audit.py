@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from mechanisms.audit import MAX_AUDITED, Audit, OutputDistributions, audit_distributions
 from mechanisms.conjugate import count_candidates, enumerate_candidates, validate_prior
 from mechanisms.counts.registry import MECHANISMS, Mechanism
+from mechanisms.metadata import find_entry
 from mechanisms.neighbours import neighbouring_pairs
 from mechanisms.privacy import validate_delta, validate_epsilon
 
@@ -97,7 +98,7 @@ def count_distributions(
     >>> count_distributions("smooth", [1, 1, 1], 3, epsilon=1.0).datasets
     array([[0, 0, 3], [0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 1, 1]])
     """
-    entry = _named(mechanism) if isinstance(mechanism, str) else mechanism
+    entry = find_entry(MECHANISMS, mechanism, "mechanism", "choose one or pass a Mechanism")
     alpha = validate_prior(prior)
     epsilon, delta = validate_epsilon(epsilon), validate_delta(delta)
     symmetric = entry.symmetric and MECHANISMS.get(entry.name) is entry
@@ -108,17 +109,9 @@ def count_distributions(
     entry.validate(alpha, datasets[0], epsilon, delta)
 
     def log_pmf(index: int) -> NDArray[np.float64]:
-        return entry.build(alpha, datasets[index], epsilon, delta).log_probabilities()
+        return entry.build(alpha, datasets[index], epsilon, delta).log_pmf()
 
     return OutputDistributions(datasets, candidates, pairs, log_pmf)
-
-
-def _named(name: str) -> Mechanism:
-    if name not in MECHANISMS:
-        raise ValueError(
-            f"mechanism must be one of {', '.join(MECHANISMS)}, got {name!r}; choose one or pass a Mechanism"
-        )
-    return MECHANISMS[name]
 
 
 def require_auditable(n: int, labels: ArrayLike) -> None:

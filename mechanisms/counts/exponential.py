@@ -15,7 +15,7 @@ design via differential privacy", FOCS 2007.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -76,9 +76,9 @@ def exponential_mechanism(prior: ArrayLike, counts: ArrayLike, rate: float, sens
     Examples
     --------
     >>> mechanism = exponential_mechanism([1, 1], [2, 1], rate=0.5, sensitivity=0.4)
-    >>> print(np.round(mechanism.probabilities(), 4))
+    >>> print(np.round(mechanism.pmf(), 4))
     [0.1635 0.2406 0.3686 0.2272]
-    >>> mechanism.sample(np.array([[0.0, 0.5], [0.0, 0.99]]))
+    >>> mechanism.from_uniforms(np.array([[0.0, 0.5], [0.0, 0.99]]))
     array([[2, 1], [3, 0]])
     """
     alpha = validate_prior(prior)
@@ -98,7 +98,7 @@ def exponential_mechanism(prior: ArrayLike, counts: ArrayLike, rate: float, sens
     )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ExponentialMechanism(CountRelease):
     """Output distribution of the exponential mechanism at one data set, created by `exponential_mechanism`.
 
@@ -110,19 +110,19 @@ class ExponentialMechanism(CountRelease):
     counts: NDArray[np.int64]
     inverse_temperature: float
     """Coefficient of H in the exponent: rate/S."""
-    _deficits: NDArray[np.float64] = field(repr=False)
-    _rows: NDArray[np.int64] = field(repr=False)
-    _row_deficits: NDArray[np.float64] = field(repr=False)
-    _row_totals: NDArray[np.float64] = field(repr=False)
-    _expected: float = field(repr=False)
+    _deficits: NDArray[np.float64]
+    _rows: NDArray[np.int64]
+    _row_deficits: NDArray[np.float64]
+    _row_totals: NDArray[np.float64]
+    _expected: float
 
     @property
     def n_uniforms(self) -> int:
         """Number of uniforms per draw: one for the row, one within it."""
         return 2
 
-    def sample(self, uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Draw released counts; see `CountRelease.sample`."""
+    def from_uniforms(self, uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Draw released counts; see `CountRelease.from_uniforms`."""
         u = require_uniforms(uniforms, self.n_uniforms)
         released = np.empty((len(u), self.k), dtype=np.int64)
         _sample(
@@ -141,8 +141,8 @@ class ExponentialMechanism(CountRelease):
         """Return the exact mean of H(true posterior, released posterior)."""
         return self._expected
 
-    def log_probabilities(self) -> NDArray[np.float64]:
-        """Return the log-pmf over all candidates; see `CountRelease.log_probabilities`."""
+    def log_pmf(self) -> NDArray[np.float64]:
+        """Return the log-pmf over all candidates; see `CountRelease.log_pmf`."""
         require_enumerable(self.n, self.k)
         log_pmf = candidate_distances(self.prior, self.counts, self._rows)
         log_pmf *= -self.inverse_temperature

@@ -20,7 +20,7 @@ McSherry & Talwar, "Mechanism design via differential privacy", FOCS 2007.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -59,9 +59,10 @@ def hamming_mechanism(prior: ArrayLike, counts: ArrayLike, inverse_temperature: 
 
     Privacy
     -------
-    Pure, replace-one with n public. The loss is `mechanisms.hamming_loss`, between `inverse_temperature` and twice this
-    value; `mechanisms.calibrate_hamming` returns the inverse temperature for a given ε. The guarantee assumes exact
-    draws in real arithmetic; the implementation is not hardened against attacks on floating-point rounding.
+    Pure, replace-one with n public. The loss is `mechanisms.counts.hamming_loss.hamming_loss`, between
+    `inverse_temperature` and twice this value; `calibrate_hamming` returns the inverse temperature for a given ε. The
+    guarantee assumes exact draws in real arithmetic; the implementation is not hardened against attacks on
+    floating-point rounding.
 
     Raises
     ------
@@ -72,9 +73,9 @@ def hamming_mechanism(prior: ArrayLike, counts: ArrayLike, inverse_temperature: 
     Examples
     --------
     >>> mechanism = hamming_mechanism([1, 1], [2, 1], inverse_temperature=1.0)
-    >>> print(np.round(mechanism.probabilities(), 4))
+    >>> print(np.round(mechanism.pmf(), 4))
     [0.0723 0.1966 0.5344 0.1966]
-    >>> mechanism.sample(np.array([[0.1, 0.5], [0.9, 0.1], [0.9, 0.9]]))
+    >>> mechanism.from_uniforms(np.array([[0.1, 0.5], [0.9, 0.1], [0.9, 0.9]]))
     array([[2, 1], [1, 2], [3, 0]])
     """
     alpha = validate_prior(prior)
@@ -97,7 +98,7 @@ def hamming_mechanism(prior: ArrayLike, counts: ArrayLike, inverse_temperature: 
     return HammingMechanism(alpha, c, float(inverse_temperature), ways, cumulative, weights)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class HammingMechanism(CountRelease):
     """Output distribution of the Hamming mechanism at one data set, created by `hamming_mechanism`."""
 
@@ -105,11 +106,11 @@ class HammingMechanism(CountRelease):
     counts: NDArray[np.int64]
     inverse_temperature: float
     """Coefficient m of the distance in the exponent."""
-    _ways: NDArray[np.float64] = field(repr=False)
+    _ways: NDArray[np.float64]
     """Number of ways in which v of the first i + 1 categories lose l records in total, shape (k − 1, k, n + 1)."""
-    _cumulative: NDArray[np.float64] = field(repr=False)
+    _cumulative: NDArray[np.float64]
     """Cumulative sums of `_ways` over l."""
-    _weights: NDArray[np.float64] = field(repr=False)
+    _weights: NDArray[np.float64]
     """Total weight of distance 0, then of each distance d ≥ 1 with u = 1 … k − 1 gaining categories."""
 
     @property
@@ -122,8 +123,8 @@ class HammingMechanism(CountRelease):
         """Logarithm of Z = Σ_r exp(−m·d(c, r))."""
         return math.log(self._weights.sum())
 
-    def sample(self, uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Draw released counts; see `CountRelease.sample`."""
+    def from_uniforms(self, uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Draw released counts; see `CountRelease.from_uniforms`."""
         u = require_uniforms(uniforms, self.n_uniforms)
         released = np.empty((len(u), self.k), dtype=np.int64)
         _sample(self.counts, np.cumsum(self._weights), self._ways, self._cumulative, u, released)
@@ -153,8 +154,8 @@ class HammingMechanism(CountRelease):
             )
         )
 
-    def log_probabilities(self) -> NDArray[np.float64]:
-        """Return the log-pmf over all candidates; see `CountRelease.log_probabilities`."""
+    def log_pmf(self) -> NDArray[np.float64]:
+        """Return the log-pmf over all candidates; see `CountRelease.log_pmf`."""
         require_enumerable(self.n, self.k)
         rows = enumerate_rows(self.n, self.k)
         log_steps = -self.inverse_temperature * np.arange(self.n + 1) - self.log_normaliser

@@ -101,7 +101,7 @@ def laplace_counts(prior: ArrayLike, counts: ArrayLike, noise_scale: float) -> N
     Examples
     --------
     >>> release = laplace_counts([1, 1, 1], [5, 3, 2], noise_scale=2.0)
-    >>> release.sample(np.array([[0.5, 0.5], [0.9, 0.1], [0.0, 0.0]]))
+    >>> release.from_uniforms(np.array([[0.5, 0.5], [0.9, 0.1], [0.0, 0.0]]))
     array([[ 5, 3, 2], [ 8, 0, 2], [ 0, 0, 10]])
     >>> round(release.expected_hellinger(), 4)
     0.5652
@@ -142,7 +142,7 @@ def geometric_counts(prior: ArrayLike, counts: ArrayLike, noise_scale: float) ->
     Examples
     --------
     >>> release = geometric_counts([1, 1, 1], [5, 3, 2], noise_scale=2.0)
-    >>> release.sample(np.array([[0.5, 0.5], [0.9, 0.1], [0.0, 0.0]]))
+    >>> release.from_uniforms(np.array([[0.5, 0.5], [0.9, 0.1], [0.0, 0.0]]))
     array([[ 5, 3, 2], [ 8, 0, 2], [ 0, 0, 10]])
     >>> round(release.expected_hellinger(), 4)
     0.5548
@@ -161,7 +161,7 @@ def _noisy_counts(
     return NoisyCounts(alpha, c, float(noise_scale), noise)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class NoisyCounts(CountRelease):
     """Distribution of noisy counts at one data set, created by `laplace_counts` or `geometric_counts`."""
 
@@ -175,8 +175,8 @@ class NoisyCounts(CountRelease):
         """Number of uniforms per draw: one per noisy category."""
         return self.k - 1
 
-    def sample(self, uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Draw released counts; see `CountRelease.sample`."""
+    def from_uniforms(self, uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Draw released counts; see `CountRelease.from_uniforms`."""
         u = require_uniforms(uniforms, self.n_uniforms)
         released = np.empty((len(u), self.k), dtype=np.int64)
         _clip_in_order(self.counts, _NOISES[self.noise].draw(u, self.noise_scale), released)
@@ -206,8 +206,8 @@ class NoisyCounts(CountRelease):
             )
         )
 
-    def log_probabilities(self) -> NDArray[np.float64]:
-        """Return the log-pmf over all candidates; see `CountRelease.log_probabilities`."""
+    def log_pmf(self) -> NDArray[np.float64]:
+        """Return the log-pmf over all candidates; see `CountRelease.log_pmf`."""
         require_enumerable(self.n, self.k)
         rows = enumerate_rows(self.n, self.k)
         log_interior, log_upper = self._log_category_pmfs()

@@ -31,7 +31,7 @@ Ghosh, Roughgarden & Sundararajan, "Universally utility-maximizing privacy mecha
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
@@ -45,6 +45,7 @@ from mechanisms.conjugate import (
     balanced_counts,
     count_candidates,
     enumerate_candidates,
+    rank_candidates,
     validate_counts,
     validate_prior,
 )
@@ -193,7 +194,7 @@ def optimal_distribution(
     if np.array_equal(order, np.arange(alpha.size)):
         return solved
     outputs = enumerate_candidates(n, alpha.size)
-    place = _ranks(outputs[:, order], n)
+    place = rank_candidates(outputs[:, order], n, alpha.size)
     log_pmf, expected = solved.log_pmf[np.ix_(place, place)], solved.expected[place]
     for table in (alpha, log_pmf, expected):
         table.flags.writeable = False
@@ -232,34 +233,34 @@ def optimal_counts(
     Examples
     --------
     >>> release = optimal_counts([1, 1], [1, 0], epsilon=1.0)
-    >>> release.sample(np.array([[0.2], [0.3]]))
+    >>> release.from_uniforms(np.array([[0.2], [0.3]]))
     array([[0, 1], [1, 0]])
     """
     alpha = validate_prior(prior)
     c = validate_counts(counts, k=alpha.size)
     n = int(c.sum())
     distribution = optimal_distribution(alpha, n, epsilon, objective)
-    row = int(_ranks(c[None], n)[0])
+    row = int(rank_candidates(c, n, c.size))
     alpha.flags.writeable = c.flags.writeable = False
     return OptimalCounts(alpha, c, distribution.log_pmf[row], float(distribution.expected[row]))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class OptimalCounts(CountRelease):
     """Optimal distribution of released counts at one data set, created by `optimal_counts`."""
 
     prior: NDArray[np.float64]
     counts: NDArray[np.int64]
-    _log_pmf: NDArray[np.float64] = field(repr=False)
-    _expected: float = field(repr=False)
+    _log_pmf: NDArray[np.float64]
+    _expected: float
 
     @property
     def n_uniforms(self) -> int:
         """Number of uniforms per draw: one."""
         return 1
 
-    def sample(self, uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Draw released counts; see `CountRelease.sample`."""
+    def from_uniforms(self, uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Draw released counts; see `CountRelease.from_uniforms`."""
         u = require_uniforms(uniforms, self.n_uniforms)[:, 0]
         cumulative = np.cumsum(np.exp(self._log_pmf))
         # If the product is rounded up to the total, take the last output of positive weight.
@@ -271,8 +272,8 @@ class OptimalCounts(CountRelease):
         """Return the exact mean of H(true posterior, released posterior)."""
         return self._expected
 
-    def log_probabilities(self) -> NDArray[np.float64]:
-        """Return the log-pmf over all candidates; see `CountRelease.log_probabilities`."""
+    def log_pmf(self) -> NDArray[np.float64]:
+        """Return the log-pmf over all candidates; see `CountRelease.log_pmf`."""
         return self._log_pmf.copy()
 
 
@@ -341,12 +342,6 @@ def _solve(prior: tuple[float, ...], n: int, epsilon: float, objective: Objectiv
     return OptimalDistribution(alpha, n, epsilon, objective, log_pmf, expected, loss)
 
 
-def _ranks(counts: NDArray[np.int64], n: int) -> NDArray[np.int64]:
-    """Return the rank of each row of `counts` among all candidates."""
-    weights = (n + 1) ** np.arange(counts.shape[1])[::-1]
-    return np.searchsorted(enumerate_candidates(n, counts.shape[1]) @ weights, counts @ weights)
-
-
 def _pair_classes(prior: NDArray[np.float64], outputs: NDArray[np.int64], n: int) -> NDArray[np.int64]:
     """Return the class of each pair (c, r) under permutations of categories that preserve the prior, shape (D, D)."""
     size = len(outputs)
@@ -365,7 +360,9 @@ def _neighbours(outputs: NDArray[np.int64], n: int) -> tuple[NDArray[np.int64], 
                 source = np.flatnonzero(outputs[:, giver])
                 first.append(source)
                 second.append(
-                    _ranks(outputs[source] - np.eye(k, dtype=np.int64)[giver] + np.eye(k, dtype=np.int64)[taker], n)
+                    rank_candidates(
+                        outputs[source] - np.eye(k, dtype=np.int64)[giver] + np.eye(k, dtype=np.int64)[taker], n, k
+                    )
                 )
     return np.concatenate(first), np.concatenate(second)
 

@@ -33,7 +33,7 @@ Distributions" (poster). Devroye, "Non-uniform random variate generation", Sprin
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -102,7 +102,7 @@ def power_mixture_mechanism(prior: ArrayLike, counts: ArrayLike, rate: float, se
     Examples
     --------
     >>> mechanism = power_mixture_mechanism([1, 1, 1], [40_000, 30_000, 30_000], rate=0.5, sensitivity=0.003)
-    >>> mechanism.sample(np.array([[0.25, 0.5], [0.75, 0.5]]))
+    >>> mechanism.from_uniforms(np.array([[0.25, 0.5], [0.75, 0.5]]))
     array([[40002, 29998, 30000], [39996, 30001, 30003]])
     >>> round(mechanism.expected_hellinger(), 6)
     0.011952
@@ -131,7 +131,7 @@ def power_mixture_mechanism(prior: ArrayLike, counts: ArrayLike, rate: float, se
     )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class PowerMixture(CountRelease):
     """Output distribution of the exponential mechanism at one data set, created by `power_mixture_mechanism`.
 
@@ -143,13 +143,13 @@ class PowerMixture(CountRelease):
     counts: NDArray[np.int64]
     inverse_temperature: float
     """Coefficient of H in the exponent: rate/S."""
-    _distributions: ProductDistributions = field(repr=False)
-    _series: PowerSeries = field(repr=False)
-    _powers: tuple[int, int] = field(repr=False)
-    _tables: Tables = field(repr=False)
-    _stops: NDArray[np.float64] = field(repr=False)
-    _log_tops: NDArray[np.float64] = field(repr=False)
-    _log_weights: NDArray[np.float64] = field(repr=False)
+    _distributions: ProductDistributions
+    _series: PowerSeries
+    _powers: tuple[int, int]
+    _tables: Tables
+    _stops: NDArray[np.float64]
+    _log_tops: NDArray[np.float64]
+    _log_weights: NDArray[np.float64]
 
     @property
     def n_uniforms(self) -> int:
@@ -161,8 +161,8 @@ class PowerMixture(CountRelease):
         """Probability that a proposal is accepted."""
         return math.exp(self._moments[0] - float(np.logaddexp.reduce(self._log_weights)))
 
-    def sample(self, uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Draw released counts by rejection; see `CountRelease.sample`."""
+    def from_uniforms(self, uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Draw released counts by rejection; see `CountRelease.from_uniforms`."""
         u = require_uniforms(uniforms, self.n_uniforms)
         states, released = seed_states(u), np.empty((len(u), self.k), dtype=np.int64)
         cumulative = np.cumsum(np.exp(self._log_weights - self._log_weights.max()))
@@ -187,7 +187,7 @@ class PowerMixture(CountRelease):
         """
         return self._moments[1]
 
-    def log_probability(self, released: ArrayLike) -> NDArray[np.float64]:
+    def log_prob(self, released: ArrayLike) -> NDArray[np.float64]:
         """Return the log probability of the given counts.
 
         Parameters
@@ -208,7 +208,7 @@ class PowerMixture(CountRelease):
         Examples
         --------
         >>> mechanism = power_mixture_mechanism([1, 1, 1], [40_000, 30_000, 30_000], rate=0.5, sensitivity=0.003)
-        >>> print(np.round(mechanism.log_probability([[40_000, 30_000, 30_000], [40_000, 29_900, 30_100]]), 4))
+        >>> print(np.round(mechanism.log_prob([[40_000, 30_000, 30_000], [40_000, 29_900, 30_100]]), 4))
         [ -3.5392 -50.6662]
         """
         r = np.asarray(released, dtype=np.float64)
@@ -217,8 +217,8 @@ class PowerMixture(CountRelease):
             raise ValueError(f"released must be integers with sum {self.n}, got {r}; pass counts of n records")
         return -self.inverse_temperature * hellinger(posterior(self.prior, self.counts), parameters) - self._moments[0]
 
-    def log_probabilities(self) -> NDArray[np.float64]:
-        """Return the log-pmf over all candidates; see `CountRelease.log_probabilities`."""
+    def log_pmf(self) -> NDArray[np.float64]:
+        """Return the log-pmf over all candidates; see `CountRelease.log_pmf`."""
         require_enumerable(self.n, self.k)
         log_pmf = candidate_distances(self.prior, self.counts, enumerate_rows(self.n, self.k))
         log_pmf *= -self.inverse_temperature

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -31,6 +32,7 @@ from mechanisms.counts.optimal import MAX_EPSILON, OptimalCounts, optimal_counts
 from mechanisms.counts.product_distributions import require_product_distributions
 from mechanisms.counts.release import CountRelease
 from mechanisms.counts.scales import SENSITIVITIES, Sensitivity
+from mechanisms.metadata import Entry, Style
 from mechanisms.privacy import Guarantee, pure_guarantee, validate_delta, validate_epsilon
 
 __all__ = ["MECHANISMS", "Mechanism", "validate"]
@@ -40,8 +42,8 @@ Build = Callable[[NDArray[np.float64], NDArray[np.int64], float, float], CountRe
 
 
 def validate(
-    prior: ArrayLike, counts: ArrayLike, epsilon: float, delta: float
-) -> tuple[NDArray[np.float64], NDArray[np.int64], float, float]:
+    prior: ArrayLike, counts: ArrayLike, epsilon: float, delta: float | None = None
+) -> tuple[NDArray[np.float64], NDArray[np.int64], float, float | None]:
     """Validate and convert the arguments common to all mechanisms.
 
     Parameters
@@ -52,14 +54,15 @@ def validate(
         Integers ≥ 0 with sum n ≥ 1.
     epsilon : float
         Privacy loss in nats, finite and > 0.
-    delta : float
+    delta : float, optional
         In (0, 1); ignored by pure mechanisms.
 
     Returns
     -------
     prior : ndarray of float64, shape (k,)
     counts : ndarray of int64, shape (k,)
-    epsilon, delta : float
+    epsilon : float
+    delta : float or None
 
     Raises
     ------
@@ -71,8 +74,8 @@ def validate(
     >>> validate([1, 1], [2, 1], 1, 1e-8)
     (array([1., 1.]), array([2, 1]), 1.0, 1e-08)
     """
-    epsilon, delta = validate_epsilon(epsilon), validate_delta(delta)
-    alpha = validate_prior(prior)
+    epsilon, alpha = validate_epsilon(epsilon), validate_prior(prior)
+    delta = None if delta is None else validate_delta(delta)
     return alpha, validate_counts(counts, k=alpha.size), epsilon, delta
 
 
@@ -81,19 +84,20 @@ def _no_limit(n: int, k: int) -> None:
 
 
 @dataclass(frozen=True)
-class Mechanism:
+class Mechanism(Entry):
     """Mechanism that releases counts, with its guarantee.
 
     Parameters
     ----------
-    name : str
-        Key in `MECHANISMS`.
-    note : str
-        Description in one sentence; the reason if the mechanism is not private.
+    name, note, origin, paper, variant, style
+        See `Entry`.
     release : callable
-        Maps validated (prior, counts, epsilon, delta) to `CountRelease`.
+        Maps validated (prior, counts, epsilon, delta) to `CountRelease`; delta is 0 if it was omitted.
     guarantee : callable
-        Maps (epsilon, delta) to `Guarantee`, or to None for a mechanism without one.
+        Maps (epsilon, delta) to `Guarantee`, or to None for a mechanism without one. Registered mechanisms that do not
+        need δ accept epsilon alone.
+    needs_delta : bool
+        True if the release depends on δ. Otherwise δ may be omitted.
     require : callable
         Takes (n, k) and raises ValueError if the problem is too large. By default there is no limit.
     max_epsilon : float
@@ -124,10 +128,9 @@ class Mechanism:
     0.348
     """
 
-    name: str
-    note: str
-    release: Build = field(repr=False)
-    guarantee: Callable[[float, float], Guarantee | None] = field(repr=False)
+    release: Build = field(kw_only=True, repr=False)
+    guarantee: Callable[..., Guarantee | None] = field(kw_only=True, repr=False)
+    needs_delta: bool = field(default=False, kw_only=True)
     require: Callable[[int, int], None] = field(default=_no_limit, repr=False)
     max_epsilon: float = field(default=math.inf, repr=False)
     symmetric: bool = False
@@ -138,11 +141,27 @@ class Mechanism:
         """True if the mechanism has a guarantee."""
         return self.guarantee(1.0, 0.5) is not None
 
+    def supports(self, n: int, k: int) -> bool:
+        """Return True if `build` accepts n records in k categories.
+
+        Examples
+        --------
+        >>> MECHANISMS["optimal"].supports(100, 2), MECHANISMS["optimal"].supports(100_000, 2)
+        (True, False)
+        """
+        try:
+            self.require(n, k)
+        except ValueError:
+            return False
+        return True
+
     def validate(
-        self, prior: ArrayLike, counts: ArrayLike, epsilon: float, delta: float
-    ) -> tuple[NDArray[np.float64], NDArray[np.int64], float, float]:
+        self, prior: ArrayLike, counts: ArrayLike, epsilon: float, delta: float | None = None
+    ) -> tuple[NDArray[np.float64], NDArray[np.int64], float, float | None]:
         """Validate the arguments of `build`, including sizes; see `mechanisms.counts.registry.validate`."""
         alpha, c, epsilon, delta = validate(prior, counts, epsilon, delta)
+        if self.needs_delta and delta is None:
+            raise ValueError(f"delta must be given for {self.name}, got None; choose a value well below 1/n")
         self.require(int(c.sum()), c.size)
         if epsilon > self.max_epsilon:
             raise ValueError(
@@ -151,7 +170,7 @@ class Mechanism:
             )
         return alpha, c, epsilon, delta
 
-    def build(self, prior: ArrayLike, counts: ArrayLike, epsilon: float, delta: float) -> CountRelease:
+    def build(self, prior: ArrayLike, counts: ArrayLike, epsilon: float, delta: float | None = None) -> CountRelease:
         """Return the distribution of the released counts.
 
         Parameters
@@ -168,12 +187,15 @@ class Mechanism:
         ValueError
             If an argument is not allowed or the problem is too large; raised before any computation.
         """
-        return self.release(*self.validate(prior, counts, epsilon, delta))
+        alpha, c, epsilon, delta = self.validate(prior, counts, epsilon, delta)
+        release = copy(self.release(alpha, c, epsilon, delta or 0.0))
+        object.__setattr__(release, "guarantee", self.guarantee(epsilon, delta))
+        return release
 
 
 def _exponential(sensitivity: Sensitivity) -> Build:
     def release(prior: NDArray[np.float64], counts: NDArray[np.int64], epsilon: float, delta: float) -> CountRelease:
-        scale = sensitivity.at(prior, counts, epsilon, delta)
+        scale = sensitivity.evaluate(prior, counts, epsilon, delta)
         return exponential_mechanism(prior, counts, sensitivity.share * epsilon, scale)
 
     return release
@@ -227,8 +249,13 @@ MECHANISMS: dict[str, Mechanism] = {
         name: Mechanism(
             name=name,
             note=sensitivity.note,
+            origin=sensitivity.origin,
+            paper=sensitivity.paper,
+            variant=sensitivity.variant,
+            style=sensitivity.style,
             release=_exponential(sensitivity),
             guarantee=sensitivity.guarantee,
+            needs_delta=sensitivity.needs_delta,
             require=require_product_distributions,
             symmetric=True,
         )
@@ -243,8 +270,13 @@ MECHANISMS: dict[str, Mechanism] = {
             require=require_calibratable,
             symmetric=True,
             calibrate=partial(calibrate, rule),
+            style=style,
         )
-        for rule in ("smooth", "varying", "global")
+        for rule, style in (
+            ("smooth", Style("blue", "h", "dashed")),
+            ("varying", Style("purple", "d", "dashed")),
+            ("global", Style("green", ">", "dashed")),
+        )
     },
     "varying-bound": Mechanism(
         name="varying-bound",
@@ -253,24 +285,33 @@ MECHANISMS: dict[str, Mechanism] = {
         guarantee=pure_guarantee,
         require=require_bound,
         symmetric=True,
+        style=Style("purple", "2", "dash-dotted"),
     ),
     "laplace": Mechanism(
         name="laplace",
         note="Laplace noise on k - 1 counts, scaled to the sensitivity of the histogram: 1 at k = 2, otherwise 2.",
         release=_laplace,
         guarantee=pure_guarantee,
+        origin="baseline",
+        style=Style("vermilion", "s"),
     ),
     "laplace-dimension": Mechanism(
         name="laplace-dimension",
         note="Laplace noise on k - 1 counts, scaled to the dimension k as in P0; more noise than necessary.",
         release=_laplace_dimension,
         guarantee=pure_guarantee,
+        origin="baseline",
+        paper="P0",
+        style=Style("orange", "v", "dash-dotted"),
     ),
     "geometric": Mechanism(
         name="geometric",
         note="Two-sided geometric noise on k - 1 counts, scale as laplace (Ghosh et al. 2012); the loss at k = 2 is ε.",
         release=_geometric,
         guarantee=pure_guarantee,
+        origin="baseline",
+        variant="Ghosh et al.",
+        style=Style("sky", "P"),
     ),
     "hamming-exact": Mechanism(
         name="hamming-exact",
@@ -280,6 +321,7 @@ MECHANISMS: dict[str, Mechanism] = {
         require=require_hamming,
         symmetric=True,
         calibrate=_calibrate_hamming,
+        style=Style("olive", "*", "dashed"),
     ),
     "optimal": Mechanism(
         name="optimal",
@@ -289,5 +331,6 @@ MECHANISMS: dict[str, Mechanism] = {
         require=require_solvable,
         max_epsilon=MAX_EPSILON,
         symmetric=True,
+        style=Style("brown", "<"),
     ),
 }

@@ -5,7 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+
+from mechanisms.conjugate import rank_candidates
+from mechanisms.privacy import Guarantee
 
 __all__ = ["CountRelease"]
 
@@ -18,11 +21,17 @@ class CountRelease(ABC):
     prior : ndarray of float64, shape (k,)
         Dirichlet parameters.
     counts : ndarray of int64, shape (k,)
-        The true counts, private.
+        The true counts, private; the representation omits them.
+    guarantee : Guarantee or None
+        Guarantee of one draw; None if there is none, or if the release was not built by a `Mechanism`.
     """
 
     prior: NDArray[np.float64]
     counts: NDArray[np.int64]
+    guarantee: Guarantee | None = None
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(n={self.n}, k={self.k})"
 
     @property
     def k(self) -> int:
@@ -40,7 +49,7 @@ class CountRelease(ABC):
         """Number of uniforms in [0, 1) per draw."""
 
     @abstractmethod
-    def sample(self, uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
+    def from_uniforms(self, uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
         """Return one draw of released counts per row of `uniforms`.
 
         Parameters
@@ -58,6 +67,10 @@ class CountRelease(ABC):
             If the shape differs or a value is outside [0, 1).
         """
 
+    def sample(self, rng: np.random.Generator, size: int) -> NDArray[np.int64]:
+        """Return `size` independent draws of released counts, shape (size, k)."""
+        return self.from_uniforms(rng.random((size, self.n_uniforms)))
+
     @abstractmethod
     def expected_hellinger(self) -> float:
         """Return the exact mean of H(true posterior, released posterior).
@@ -69,7 +82,7 @@ class CountRelease(ABC):
         """
 
     @abstractmethod
-    def log_probabilities(self) -> NDArray[np.float64]:
+    def log_pmf(self) -> NDArray[np.float64]:
         """Return the log probability of every candidate, in the order of `enumerate_candidates`.
 
         Returns
@@ -83,6 +96,25 @@ class CountRelease(ABC):
             If there are more than `mechanisms.conjugate.MAX_ENUMERATED` candidates.
         """
 
-    def probabilities(self) -> NDArray[np.float64]:
-        """Return the probability of every candidate, in the order of `log_probabilities`."""
-        return np.exp(self.log_probabilities())
+    def log_prob(self, values: ArrayLike) -> NDArray[np.float64]:
+        """Return the log probability of released counts.
+
+        Parameters
+        ----------
+        values : array_like, shape (..., k)
+            Integers ≥ 0 with sum n.
+
+        Returns
+        -------
+        ndarray of float64, shape (...)
+
+        Raises
+        ------
+        ValueError
+            If the counts are not integers ≥ 0 with sum n, or there are too many candidates.
+        """
+        return self.log_pmf()[rank_candidates(values, self.n, self.k)]
+
+    def pmf(self) -> NDArray[np.float64]:
+        """Return the probability of every candidate, in the order of `log_pmf`."""
+        return np.exp(self.log_pmf())

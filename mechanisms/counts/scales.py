@@ -25,7 +25,15 @@ from mechanisms.counts.sensitivity import (
     smooth_sensitivity,
     varying_sensitivity,
 )
-from mechanisms.privacy import Guarantee, no_guarantee, pure_guarantee, validate_delta, validate_epsilon
+from mechanisms.metadata import Entry, Style
+from mechanisms.privacy import (
+    Guarantee,
+    approximate_guarantee,
+    no_guarantee,
+    pure_guarantee,
+    validate_delta,
+    validate_epsilon,
+)
 
 __all__ = ["SENSITIVITIES", "Sensitivity", "smoothing_gamma"]
 
@@ -65,19 +73,21 @@ def smoothing_gamma(epsilon: float, delta: float, n_outputs: int) -> float:
 
 
 @dataclass(frozen=True)
-class Sensitivity:
+class Sensitivity(Entry):
     """Scale S of the Hellinger score, with the guarantee of weights exp(−share·ε·H/S).
 
     Parameters
     ----------
-    name, note : str
-        Key in `SENSITIVITIES`, and a description in one sentence; the reason if the scale is not private.
+    name, note, origin, paper, variant, style
+        Metadata of the exponential mechanism with this scale; see `Entry`.
     evaluate : callable
         Maps validated (prior, counts, epsilon, delta) to S.
     share : float
         Share of ε in the exponent: ½, or less if S varies with the data.
     guarantee : callable
         Maps (epsilon, delta) to `Guarantee`, or to None for a scale without one.
+    needs_delta : bool
+        True if S and the guarantee depend on δ.
 
     Examples
     --------
@@ -89,13 +99,12 @@ class Sensitivity:
     global 0.3389
     """
 
-    name: str
-    note: str
-    evaluate: Callable[[NDArray[np.float64], NDArray[np.int64], float, float], float] = field(repr=False)
-    share: float
-    guarantee: Callable[[float, float], Guarantee | None] = field(repr=False)
+    evaluate: Callable[[NDArray[np.float64], NDArray[np.int64], float, float], float] = field(kw_only=True, repr=False)
+    share: float = field(kw_only=True)
+    guarantee: Callable[..., Guarantee | None] = field(kw_only=True, repr=False)
+    needs_delta: bool = field(default=False, kw_only=True)
 
-    def at(self, prior: ArrayLike, counts: ArrayLike, epsilon: float, delta: float) -> float:
+    def at(self, prior: ArrayLike, counts: ArrayLike, epsilon: float, delta: float | None = None) -> float:
         """Return S at a data set.
 
         Parameters
@@ -105,7 +114,7 @@ class Sensitivity:
         counts : array_like, shape (k,)
             Integers ≥ 0 with sum n ≥ 1.
         epsilon, delta : float
-            Parameters of the guarantee; the smoothing rates depend on them.
+            Parameters of the guarantee; the smoothing rates depend on them. Without `needs_delta`, δ may be omitted.
 
         Returns
         -------
@@ -119,7 +128,9 @@ class Sensitivity:
         """
         alpha = validate_prior(prior)
         c = validate_counts(counts, k=alpha.size)
-        return self.evaluate(alpha, c, validate_epsilon(epsilon), validate_delta(delta))
+        if self.needs_delta or delta is not None:
+            delta = validate_delta(delta)
+        return self.evaluate(alpha, c, validate_epsilon(epsilon), delta or 0.0)
 
 
 SENSITIVITIES: dict[str, Sensitivity] = {
@@ -130,7 +141,11 @@ SENSITIVITIES: dict[str, Sensitivity] = {
             prior, counts, smoothing_gamma(epsilon, delta, count_candidates(int(counts.sum()), counts.size))
         ),
         share=0.5,
-        guarantee=Guarantee,
+        guarantee=approximate_guarantee,
+        needs_delta=True,
+        origin="paper",
+        paper="P0",
+        style=Style("blue", "o"),
     ),
     "smooth-n": Sensitivity(
         name="smooth-n",
@@ -139,7 +154,12 @@ SENSITIVITIES: dict[str, Sensitivity] = {
             prior, counts, smoothing_gamma(epsilon, delta, int(counts.sum()) + 1)
         ),
         share=0.5,
-        guarantee=Guarantee,
+        guarantee=approximate_guarantee,
+        needs_delta=True,
+        origin="paper",
+        paper="P0",
+        variant="N = n + 1",
+        style=Style("blue", "p", "dotted"),
     ),
     "varying": Sensitivity(
         name="varying",
@@ -147,6 +167,9 @@ SENSITIVITIES: dict[str, Sensitivity] = {
         evaluate=lambda prior, counts, epsilon, delta: varying_sensitivity(prior, counts, gamma=1.0),
         share=0.25,
         guarantee=pure_guarantee,
+        origin="paper",
+        paper="P1",
+        style=Style("purple", "D"),
     ),
     "global": Sensitivity(
         name="global",
@@ -154,6 +177,9 @@ SENSITIVITIES: dict[str, Sensitivity] = {
         evaluate=lambda prior, counts, epsilon, delta: global_sensitivity(prior, int(counts.sum())),
         share=0.5,
         guarantee=pure_guarantee,
+        origin="paper",
+        paper="P1",
+        style=Style("green", "^", "long-dashed"),
     ),
     "local": Sensitivity(
         name="local",
@@ -164,5 +190,8 @@ SENSITIVITIES: dict[str, Sensitivity] = {
         evaluate=lambda prior, counts, epsilon, delta: local_sensitivity(prior, counts),
         share=0.5,
         guarantee=no_guarantee,
+        origin="paper",
+        paper="P1",
+        style=Style("grey", "X", "dotted"),
     ),
 }

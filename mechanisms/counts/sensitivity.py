@@ -196,7 +196,7 @@ def smooth_sensitivity(prior: ArrayLike, counts: ArrayLike, gamma: float) -> flo
     counts : array_like, shape (k,)
         Integers ≥ 0 with sum n ≥ 1.
     gamma : float
-        Smoothing rate per record, > 0; see `mechanisms.smoothing_gamma`.
+        Smoothing rate per record, > 0; see `mechanisms.counts.scales.smoothing_gamma`.
 
     Returns
     -------

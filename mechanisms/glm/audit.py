@@ -73,7 +73,7 @@ def critical_order(mechanism: GlmMechanism) -> float:
     """
     if mechanism.link.canonical or math.isfinite(mechanism.radius):
         return math.inf
-    if mechanism.link.name == "probit":
+    if mechanism.link.tail == "quadratic":
         return 1.0 + mechanism.precision / (mechanism.power * mechanism.norm_bound**2)
     return 1.0
 
@@ -270,7 +270,7 @@ def _find_box(mechanism: GlmMechanism, rows: Array, others: Array, orders: Seque
     d, order = rows.shape[1] - 1, max(orders)
     power, c = mechanism.power, mechanism.norm_bound
     kept = mechanism.precision
-    if mechanism.link.name == "probit":
+    if mechanism.link.tail == "quadratic":
         kept -= (order - 1.0) * power * c * c
     drift = (order - 1.0) * power * c + c
     depth = power * (others[:, -1].sum() + 2.0 * order) + 2.0 * _NEGLIGIBLE

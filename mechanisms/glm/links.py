@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +38,8 @@ class Link:
         Identifier in compiled samplers.
     canonical : bool
         True if the slope is y − E[y], a condition of P3's theorems.
+    tail : {"linear", "quadratic", "exponential"}
+        Growth of −ln p(y | η) of a misclassified record in |η|.
     log_likelihood, slope, curvature : callable
         ``(predictors, labels) -> array`` of the common shape: ln p(y | η), its derivative in η, and the negative of its
         second derivative, ≥ 0. Labels are 0 or 1.
@@ -53,6 +56,7 @@ class Link:
     name: str
     code: int
     canonical: bool
+    tail: Literal["linear", "quadratic", "exponential"]
     log_likelihood: Callable[[Array, Array], Array] = field(repr=False)
     slope: Callable[[Array, Array], Array] = field(repr=False)
     curvature: Callable[[Array, Array], Array] = field(repr=False)
@@ -130,9 +134,9 @@ def _rate_over_odds(rate: Array) -> Array:
 LINKS: dict[str, Link] = {
     link.name: link
     for link in (
-        Link("logistic", 0, True, _logistic_log_likelihood, _logistic_slope, _logistic_curvature),
-        Link("probit", 1, False, _probit_log_likelihood, _probit_slope, _probit_curvature),
-        Link("cloglog", 2, False, _cloglog_log_likelihood, _cloglog_slope, _cloglog_curvature),
+        Link("logistic", 0, True, "linear", _logistic_log_likelihood, _logistic_slope, _logistic_curvature),
+        Link("probit", 1, False, "quadratic", _probit_log_likelihood, _probit_slope, _probit_curvature),
+        Link("cloglog", 2, False, "exponential", _cloglog_log_likelihood, _cloglog_slope, _cloglog_curvature),
     )
 }
 """Links by name."""

@@ -40,17 +40,52 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from numbers import Real
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mechanisms.glm.links import LINKS, Link
+from mechanisms.metadata import Entry, Style, find_entry
 from mechanisms.privacy import Guarantee, RenyiGuarantee, validate_epsilon, validate_order, validate_size
 from mechanisms.renyi.conversions import pure_epsilon_for, pure_renyi
 
-__all__ = ["GLM_MECHANISMS", "GlmMechanism", "glm_mechanism", "validate_design"]
+__all__ = ["GLM_MECHANISMS", "GlmMechanism", "GlmMethod", "glm_mechanism", "validate_design"]
+
+
+@dataclass(frozen=True)
+class GlmMethod(Entry):
+    """Rule that sets the target distribution of a draw; `glm_mechanism` applies it.
+
+    Attributes
+    ----------
+    name, note, origin, paper, variant, style
+        See `Entry`.
+    set_target : callable
+        Maps ``(n, beta, order, epsilon, norm_bound)`` to precision, power and radius.
+    budget : {"renyi", "pure"} or None
+        Kind of the guarantee; None if the method is not private.
+    logistic_only : bool
+        True if the bound on the privacy loss holds for the logistic link only.
+    """
+
+    set_target: Callable[[int, float, float, float, float], tuple[float, float, float]] = field(
+        kw_only=True, repr=False
+    )
+    budget: Literal["renyi", "pure"] | None = field(default="renyi", kw_only=True)
+    logistic_only: bool = field(default=False, kw_only=True)
+
+    @property
+    def is_private(self) -> bool:
+        """True if a draw has a guarantee, given a link that the method supports."""
+        return self.budget is not None
+
+    @property
+    def uses(self) -> tuple[str, ...]:
+        """Names of the arguments, of order and epsilon, that the target depends on."""
+        return {"renyi": ("order", "epsilon"), "pure": ("epsilon",), None: ()}[self.budget]
 
 
 @dataclass(frozen=True)
@@ -130,28 +165,66 @@ def _true_posterior(n: int, beta: float, order: float, epsilon: float, c: float)
     return n * beta, 1.0, math.inf
 
 
-GLM_MECHANISMS: dict[str, Callable[[int, float, float, float, float], tuple[float, float, float]]] = {
-    "glm-concentrated": _concentrated,
-    "glm-diffused": _diffused,
-    "ops": _ops,
-    "ops-tight": _ops_tight,
-    "ops-renyi": _ops_renyi,
-    "true-posterior": _true_posterior,
+GLM_MECHANISMS: dict[str, GlmMethod] = {
+    method.name: method
+    for method in (
+        GlmMethod(
+            "glm-concentrated", set_target=_concentrated, origin="paper", paper="P3", style=Style("vermilion", "s")
+        ),
+        GlmMethod("glm-diffused", set_target=_diffused, origin="paper", paper="P3", style=Style("blue", "o")),
+        GlmMethod(
+            "ops",
+            "Pure DP; the privacy loss is at most half of the stated epsilon.",
+            set_target=_ops,
+            budget="pure",
+            logistic_only=True,
+            origin="baseline",
+            paper="P3",
+            style=Style("green", "^"),
+        ),
+        GlmMethod(
+            "ops-tight",
+            "Pure DP.",
+            set_target=_ops_tight,
+            budget="pure",
+            logistic_only=True,
+            style=Style("green", ">", "dashed"),
+        ),
+        GlmMethod(
+            "ops-renyi",
+            "Calibrated by its pure DP guarantee.",
+            set_target=_ops_renyi,
+            logistic_only=True,
+            style=Style("green", "v", "dotted"),
+        ),
+        GlmMethod(
+            "true-posterior",
+            "Not private: the posterior itself, for any epsilon.",
+            set_target=_true_posterior,
+            budget=None,
+            origin="reference",
+            style=Style("grey", "X", "long-dashed"),
+        ),
+    )
 }
-"""Map from name to a function of ``(n, beta, order, epsilon, norm_bound)`` that returns precision, power and radius."""
-
-_PURE = ("ops", "ops-tight")
+"""Methods by name."""
 
 
 def glm_mechanism(
-    name: str, n: int, beta: float, order: float, epsilon: float, norm_bound: float = 1.0, link: str = "logistic"
+    name: GlmMethod | str,
+    n: int,
+    beta: float,
+    order: float,
+    epsilon: float,
+    norm_bound: float = 1.0,
+    link: Link | str = "logistic",
 ) -> GlmMechanism:
     """Set precision, power and radius so that the privacy loss of one draw is at most ε.
 
     Parameters
     ----------
-    name : str
-        A key of `GLM_MECHANISMS`.
+    name : GlmMethod or str
+        An entry of `GLM_MECHANISMS` or its key.
     n : int
         Number of records, public, ≥ 1.
     beta : float
@@ -163,8 +236,8 @@ def glm_mechanism(
         Rényi divergence at that order in nats, finite and > 0; pure privacy loss for ``ops`` and ``ops-tight``.
     norm_bound : float
         c: every record has ‖x‖₂ ≤ c. Finite and > 0, and chosen independently of the data.
-    link : str
-        A key of `LINKS`.
+    link : Link or str
+        An entry of `LINKS` or its key.
 
     Returns
     -------
@@ -188,21 +261,18 @@ def glm_mechanism(
     >>> print(round(glm_mechanism("glm-concentrated", n=2784, beta=0.001, order=1, epsilon=0.1).precision, 6))
     20.0
     """
-    if name not in GLM_MECHANISMS:
-        raise ValueError(f"name must be one of {', '.join(GLM_MECHANISMS)}, got {name!r}; choose one of them")
-    if link not in LINKS:
-        raise ValueError(f"link must be one of {', '.join(LINKS)}, got {link!r}; choose one of them")
+    method, function = find_entry(GLM_MECHANISMS, name), find_entry(LINKS, link, "link")
     n = validate_size(n)
     for what, value in (("beta", beta), ("norm_bound", norm_bound)):
         if not isinstance(value, Real) or not (math.isfinite(value) and value > 0):
             raise ValueError(f"{what} must be finite and > 0, got {value!r}; choose it independently of the data")
     order, epsilon = validate_order(order), validate_epsilon(epsilon)
-    if name.startswith("ops") and link != "logistic":
+    if method.logistic_only and function.name != "logistic":
         raise ValueError(
-            f"{name} must have the logistic link, got {link}; its loss bound does not hold for other links"
+            f"{method.name} must have the logistic link, got {function.name}; its loss bound does not hold for others"
         )
     try:
-        precision, power, radius = GLM_MECHANISMS[name](n, beta, order, epsilon, norm_bound)
+        precision, power, radius = method.set_target(n, beta, order, epsilon, norm_bound)
     except (OverflowError, ZeroDivisionError):
         precision, power, radius = math.inf, 0.0, math.inf
     if not (math.isfinite(precision) and power > 0 and math.isfinite(norm_bound * norm_bound)):
@@ -211,11 +281,11 @@ def glm_mechanism(
             "epsilon or beta, or a smaller norm_bound"
         )
     guarantee: RenyiGuarantee | Guarantee | None = RenyiGuarantee(order, epsilon)
-    if name in _PURE:
+    if method.budget == "pure":
         guarantee = Guarantee(epsilon)
-    if name == "true-posterior" or not LINKS[link].canonical:
+    if not method.is_private or not function.canonical:
         guarantee = None
-    return GlmMechanism(name, precision, power, radius, LINKS[link], norm_bound, guarantee)
+    return GlmMechanism(method.name, precision, power, radius, function, norm_bound, guarantee)
 
 
 def validate_design(
@@ -261,12 +331,11 @@ def validate_design(
     bad = (y != 0) & (y != 1)
     if bad.any():
         row = np.flatnonzero(bad)[0]
-        raise ValueError(f"labels must be 0 or 1, got {y[row]:g} in row {row}; recode them")
+        raise ValueError(f"labels must be 0 or 1, got another value in row {row}; recode them")
     norms = np.sqrt(np.einsum("ij,ij->i", X, X))
     if norms.max() > norm_bound * (1.0 + 1e-9):
         row = int(norms.argmax())
         raise ValueError(
-            f"rows must have norm <= {norm_bound:g}, got {norms[row]:.6g} in row {row}; scale the rows, or raise "
-            "norm_bound"
+            f"rows must have norm <= {norm_bound:g}, got a larger one in row {row}; scale the rows, or raise norm_bound"
         )
     return X, y

@@ -204,6 +204,19 @@ def tabulate(
     )
 
 
+def integrate_panels(points: Floats, values: Floats) -> Floats:
+    """Return the integral over φ of values at the points of `tabulate`, shape (n_trials,).
+
+    Examples
+    --------
+    >>> phi = panel_nodes(np.array([64, 65]), 0.0, 1.0)
+    >>> integrate_panels(phi.reshape(1, -1), phi.reshape(1, -1) ** 2).round(12)
+    array([2.66666667])
+    """
+    nodes, heights = (array.reshape(len(points), -1, _NODES.size) for array in (points, values))
+    return np.sum((nodes[..., -1] - nodes[..., 0]) / 2 * (heights @ _WEIGHTS), axis=1)
+
+
 @kernel
 def interpolate(points, cdf, density, phi, found):
     """Fill `found` with the distribution function of each trial at `phi`, both of shape (n_trials, m)."""

@@ -13,16 +13,17 @@ P4: Bernstein & Sheldon, "Differentially Private Bayesian Inference for Exponent
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import special
+from scipy import optimize, special
 
 from mechanisms.inference.families import FAMILIES
 from mechanisms.inference.noisy_statistics import validate_noise_scale
 from mechanisms.privacy import validate_size
+from mechanisms.protocols import Posterior, validate_probabilities
 
 __all__ = ["BinomialMixture", "binomial_mixture"]
 
@@ -30,7 +31,7 @@ _SMALLEST_WEIGHT = 1e-18
 
 
 @dataclass(frozen=True, eq=False)
-class BinomialMixture:
+class BinomialMixture(Posterior):
     """Posterior of θ given one noisy count; build it with `binomial_mixture`.
 
     Parameters
@@ -47,8 +48,8 @@ class BinomialMixture:
 
     prior: tuple[float, float]
     n: int
-    counts: NDArray[np.int64]
-    weights: NDArray[np.float64]
+    counts: NDArray[np.int64] = field(repr=False)
+    weights: NDArray[np.float64] = field(repr=False)
 
     def cdf(self, theta: ArrayLike) -> NDArray[np.float64]:
         """Return Pr[θ' ≤ θ | y], for `theta` in [0, 1] of any shape."""
@@ -59,6 +60,18 @@ class BinomialMixture:
     def mean(self) -> float:
         """Return E[θ | y]."""
         return float(self._components()[0] @ self.weights) / (sum(self.prior) + self.n)
+
+    def std(self) -> float:
+        """Return the standard deviation of θ given y."""
+        alpha, beta = self._components()
+        second = alpha * (alpha + 1.0) / ((alpha + beta) * (alpha + beta + 1.0))
+        return float(np.sqrt(second @ self.weights - self.mean() ** 2))
+
+    def quantile(self, probabilities: ArrayLike) -> NDArray[np.float64]:
+        """Return quantiles of θ, for probabilities in (0, 1) of any shape, with an absolute error below 1e-12."""
+        p = validate_probabilities(probabilities)
+        roots = [optimize.brentq(lambda x, q=q: self.cdf(x) - q, 0.0, 1.0, xtol=1e-13, rtol=1e-14) for q in p.ravel()]
+        return np.reshape(roots, p.shape)
 
     def sample(self, rng: np.random.Generator, size: int) -> NDArray[np.float64]:
         """Draw `size` independent values of θ: draw a count, then θ from its Beta component."""
@@ -71,7 +84,7 @@ class BinomialMixture:
         return self.prior[0] + self.counts, self.prior[1] + (self.n - self.counts)
 
 
-def binomial_mixture(prior: ArrayLike, n: int, noisy_count: float, noise_scale: float) -> BinomialMixture:
+def binomial_mixture(prior: ArrayLike, n: int, noisy_count: ArrayLike, noise_scale: float) -> BinomialMixture:
     """Return the exact posterior of θ given y = s + Lap(noise_scale), s ~ Binomial(n, θ), θ ~ Beta(alpha, beta).
 
     Counts with a weight below 1e-18 of the largest are omitted. Their total weight is below (n + 1)·1e-18.
@@ -82,7 +95,7 @@ def binomial_mixture(prior: ArrayLike, n: int, noisy_count: float, noise_scale: 
         (alpha, beta), finite and > 0.
     n : int
         Number of records, ≥ 1, public.
-    noisy_count : float
+    noisy_count : float, or array_like of shape (1,)
         y, finite; it may lie outside [0, n].
     noise_scale : float
         b = 1/ε > 0, in records.
@@ -104,9 +117,9 @@ def binomial_mixture(prior: ArrayLike, n: int, noisy_count: float, noise_scale: 
     """
     alpha, beta = FAMILIES["binomial"].validate_prior(prior)
     n, scale = validate_size(n), validate_noise_scale(noise_scale)
-    if not (np.ndim(noisy_count) == 0 and np.isfinite(noisy_count)):
-        raise ValueError(f"noisy_count must be a finite number, got {noisy_count}; pass one released count")
-    log_weights = _log_beta_binomial(n, alpha, beta) - np.abs(noisy_count - np.arange(n + 1)) / scale
+    if not (np.size(noisy_count) == 1 and np.all(np.isfinite(noisy_count))):
+        raise ValueError(f"noisy_count must be a finite number, got {noisy_count!r}; pass one released count")
+    log_weights = _log_beta_binomial(n, alpha, beta) - np.abs(np.ravel(noisy_count) - np.arange(n + 1)) / scale
     weights = np.exp(log_weights - log_weights.max())
     counts = np.flatnonzero(weights >= _SMALLEST_WEIGHT)
     return BinomialMixture((alpha, beta), n, counts, weights[counts] / weights[counts].sum())

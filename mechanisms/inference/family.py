@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -39,6 +40,10 @@ class Family:
         True if records are integers.
     bounded_sensitivity : float or None
         Δ if the support of a record is bounded; None if a release needs public bounds.
+    marginal : {"beta", "gamma", "normal"}
+        Distribution of θ, or of each of its components, under the prior and the posterior.
+    is_vector : bool
+        True if θ and the statistic have k ≥ 2 components.
     """
 
     name: str
@@ -48,10 +53,12 @@ class Family:
     record_range: tuple[float, float]
     integer_records: bool
     bounded_sensitivity: float | None
+    marginal: Literal["beta", "gamma", "normal"]
     _draw_parameters: Callable[[np.random.Generator, Floats, int], Floats]
     _draw: Callable[[np.random.Generator, Floats, int], NDArray]
     _update: Callable[[Floats, Floats, int], Sequence[Floats]]
     _region_moments: Callable[[Floats, float, float], Moments] | None = None
+    is_vector: bool = False
 
     @property
     def is_truncated(self) -> bool:
@@ -86,7 +93,7 @@ class Family:
             values = np.array(prior, dtype=np.float64)
         except (TypeError, ValueError):
             raise ValueError(f"prior must be numbers ({names}), got {prior!r}; pass one number each") from None
-        if self.name == "multinomial":
+        if self.is_vector:
             if values.ndim != 1 or values.size < 2:
                 raise ValueError(f"prior must have one alpha per category, at least 2, got {prior!r}; pass k numbers")
         elif values.shape != (len(self.hyperparameters),):
@@ -171,7 +178,7 @@ class Family:
                 f"theta must be finite and between {low:g} and {high:g} for the {self.name} family, "
                 f"got {values[~inside].flat[0]}; check the parameters"
             )
-        if self.name == "multinomial" and not np.allclose(values.sum(axis=-1), 1.0, rtol=0.0, atol=1e-12):
+        if self.is_vector and not np.allclose(values.sum(axis=-1), 1.0, rtol=0.0, atol=1e-12):
             raise ValueError(f"theta must sum to 1 over the categories, got {values.sum(axis=-1)}; normalise it")
         return values
 
@@ -274,7 +281,7 @@ class Family:
         """
         records, checked = np.asarray(data, dtype=np.float64), self.validate_bounds(bounds)
         require_records(records, self.name, self.record_range, self.integer_records)
-        if self.name == "multinomial":
+        if self.is_vector:
             s = records.sum(axis=0)
             return s, s.copy()
         if checked is None:
@@ -310,7 +317,7 @@ class Family:
         """
         hyperparameters = np.array(self.validate_prior(prior))
         statistic, n = np.asarray(s, dtype=np.float64), validate_size(n)
-        d = hyperparameters.size if self.name == "multinomial" else 1
+        d = hyperparameters.size if self.is_vector else 1
         if statistic.ndim == 0 or statistic.shape[-1] != d:
             raise ValueError(f"s must have shape (..., {d}), got {statistic.shape}; add the missing axis")
         return np.stack(np.broadcast_arrays(*self._update(hyperparameters, statistic, n)), axis=-1)

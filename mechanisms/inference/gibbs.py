@@ -16,12 +16,12 @@ P4: Bernstein & Sheldon, "Differentially Private Bayesian Inference for Exponent
 from __future__ import annotations
 
 from numbers import Integral
-from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mechanisms.inference.families import FAMILIES
+from mechanisms.inference.family import Family
 from mechanisms.inference.gibbs_kernels import run_binomial, run_multinomial
 from mechanisms.inference.noisy_statistics import validate_noise_scale
 from mechanisms.privacy import validate_size
@@ -31,7 +31,7 @@ __all__ = ["sample_gibbs", "validate_run", "validate_statistics"]
 
 def sample_gibbs(
     rng: np.random.Generator,
-    family: Literal["binomial", "multinomial"],
+    family: Family | str,
     prior: ArrayLike,
     n: int,
     noisy_statistics: ArrayLike,
@@ -47,7 +47,7 @@ def sample_gibbs(
     ----------
     rng : numpy.random.Generator
         Generator of this trial, used by the chains one after the other.
-    family : {"binomial", "multinomial"}
+    family : Family or {"binomial", "multinomial"}
         A key of `FAMILIES` with bounded records.
     prior : array_like, shape (2,) or (k,)
         Beta or Dirichlet parameters, finite and > 0.
@@ -97,6 +97,7 @@ def sample_gibbs(
     >>> draws.shape, round(float(draws.mean()), 2)
     ((4, 5000), 0.31)
     """
+    family = family if isinstance(family, str) else family.name
     if family not in ("binomial", "multinomial"):
         raise ValueError(f"family must be binomial or multinomial, got {family!r}; see truncated_gibbs for the others")
     alpha = np.array(FAMILIES[family].validate_prior(prior))
@@ -151,7 +152,7 @@ def validate_statistics(noisy_statistics: ArrayLike, size: int) -> NDArray[np.fl
 
     Parameters
     ----------
-    noisy_statistics : array_like, shape (size,)
+    noisy_statistics : array_like, shape (size,), or () if `size` is 1
     size : int
         Number of components of the family's statistic.
 
@@ -169,7 +170,7 @@ def validate_statistics(noisy_statistics: ArrayLike, size: int) -> NDArray[np.fl
     >>> validate_statistics([3], size=1)
     array([3.])
     """
-    noisy = np.array(noisy_statistics, dtype=np.float64)
+    noisy = np.atleast_1d(np.array(noisy_statistics, dtype=np.float64))
     if noisy.shape != (size,):
         raise ValueError(f"noisy_statistics must have shape ({size},), got {noisy.shape}; pass one release")
     if not np.all(np.isfinite(noisy)):

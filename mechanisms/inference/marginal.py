@@ -17,16 +17,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from mechanisms.inference.adaptive_grid import ROOT_PANELS, interpolate, invert, panel_nodes, refine, tabulate
+from mechanisms.inference.adaptive_grid import (
+    ROOT_PANELS,
+    integrate_panels,
+    interpolate,
+    invert,
+    panel_nodes,
+    refine,
+    tabulate,
+)
 from mechanisms.inference.families import FAMILIES
+from mechanisms.inference.family import Family
 from mechanisms.inference.noisy_statistics import validate_noise_scale
 from mechanisms.privacy import validate_size
+from mechanisms.protocols import Posterior, validate_probabilities
 
 __all__ = ["MarginalPosterior", "log_normal_laplace", "marginal_posterior", "validate_marginal_prior"]
 
@@ -128,7 +138,7 @@ def log_normal_laplace(deviation: ArrayLike, variance: ArrayLike, noise_scale: A
 
 
 @dataclass(frozen=True, eq=False)
-class MarginalPosterior:
+class MarginalPosterior(Posterior):
     """Posterior of θ in each of many trials; build it with `marginal_posterior`.
 
     The distribution function and its derivative are tabulated in a coordinate φ (log θ for Gamma priors, logit θ for
@@ -147,10 +157,10 @@ class MarginalPosterior:
     """
 
     family: str
-    points: Floats
-    cdf_values: Floats
-    density: Floats
-    means: Floats
+    points: Floats = field(repr=False)
+    cdf_values: Floats = field(repr=False)
+    density: Floats = field(repr=False)
+    means: Floats = field(repr=False)
 
     @property
     def grid(self) -> Floats:
@@ -166,7 +176,7 @@ class MarginalPosterior:
 
         Parameters
         ----------
-        theta : array_like, shape (trials,) or (trials, m)
+        theta : array_like, shape (trials,) or (trials, m), or () for one trial
             Within the parameter space.
 
         Returns
@@ -179,6 +189,7 @@ class MarginalPosterior:
             If the first axis does not hold the trials, or a value is outside the parameter space.
         """
         values = FAMILIES[self.family].validate_parameters(theta)
+        values = values[None] if values.ndim == 0 else values
         self._require_trials("theta", values)
         with np.errstate(divide="ignore"):  # ends of the parameter space
             phi = _COORDINATES[self.family].from_theta(values)
@@ -186,7 +197,36 @@ class MarginalPosterior:
         interpolate(self.points, self.cdf_values, self.density, phi.reshape(found.shape), found)
         return found.reshape(values.shape)
 
-    def sample(self, uniforms: ArrayLike) -> Floats:
+    def std(self) -> Floats:
+        """Return the standard deviation of θ given y, shape (trials,)."""
+        apart = self.grid - self.means[:, None]
+        return np.sqrt(integrate_panels(self.points, self.density * apart**2))
+
+    def quantile(self, probabilities: ArrayLike) -> Floats:
+        """Return quantiles of θ in each trial.
+
+        Parameters
+        ----------
+        probabilities : array_like, shape (m,) or ()
+            In (0, 1).
+
+        Returns
+        -------
+        ndarray of float64, shape (trials, m), or (trials,) for a single number
+
+        Raises
+        ------
+        ValueError
+            If a probability is not in (0, 1).
+        """
+        p = validate_probabilities(probabilities)
+        return self.from_uniforms(np.broadcast_to(p, (len(self.means), *p.shape)).copy())
+
+    def sample(self, rng: np.random.Generator, size: int) -> Floats:
+        """Return `size` independent draws of θ per trial, shape (trials, size)."""
+        return self.from_uniforms(rng.random((len(self.means), size)))
+
+    def from_uniforms(self, uniforms: ArrayLike) -> Floats:
         """Draw θ by inverting the distribution function, one draw per uniform.
 
         Parameters
@@ -253,7 +293,7 @@ def validate_marginal_prior(family: str, prior: ArrayLike) -> tuple[float, ...]:
 
 
 def marginal_posterior(
-    family: str,
+    family: Family | str,
     prior: ArrayLike,
     n: int,
     noisy_statistics: ArrayLike,
@@ -267,13 +307,13 @@ def marginal_posterior(
 
     Parameters
     ----------
-    family : str
-        "binomial", "exponential", "poisson" or "normal".
+    family : Family or str
+        "binomial", "exponential", "poisson" or "normal", or this entry of `FAMILIES`.
     prior : array_like, shape (h,)
         See `Family.validate_prior`; Beta and Gamma parameters (except the rate) ≥ 0.1.
     n : int
         Number of records, ≥ 1, public.
-    noisy_statistics : array_like, shape (trials,) or (trials, 1)
+    noisy_statistics : array_like, shape (trials,), (trials, 1) or ()
         y, finite. A trial uses about 30 kB of memory.
     noise_scale : float
         b = Δ/ε > 0, in units of the statistic.
@@ -295,6 +335,7 @@ def marginal_posterior(
     >>> posterior.mean().round(3), posterior.cdf([4.0, 13.0]).round(3)
     (array([4.556, 9.173]), array([0.099, 0.992]))
     """
+    family = family if isinstance(family, str) else family.name
     if family not in _COORDINATES:
         raise ValueError(f"family must be one of {', '.join(_COORDINATES)}, got {family!r}; use gibbs for others")
     coordinate = _COORDINATES[family]
@@ -302,8 +343,8 @@ def marginal_posterior(
     n, scale = validate_size(n), validate_noise_scale(noise_scale)
     checked_bounds = FAMILIES[family].validate_bounds(bounds)
     y = np.asarray(noisy_statistics, dtype=np.float64)
-    if y.ndim == 2 and y.shape[1] == 1:
-        y = y[:, 0]
+    if y.ndim == 0 or (y.ndim == 2 and y.shape[1] == 1):
+        y = y.ravel()
     if y.ndim != 1 or y.size == 0 or not np.all(np.isfinite(y)):
         raise ValueError(
             f"noisy_statistics must be finite, of shape (trials,) or (trials, 1), got shape {y.shape}; "

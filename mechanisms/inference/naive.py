@@ -22,7 +22,7 @@ Foulds, Geumlek, Welling & Chaudhuri, "On the theory and practice of privacy-pre
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -30,7 +30,9 @@ from scipy import special
 
 from mechanisms.inference.families import FAMILIES
 from mechanisms.inference.family import Family
+from mechanisms.metadata import find_entry
 from mechanisms.privacy import validate_size
+from mechanisms.protocols import Posterior, validate_probabilities
 
 __all__ = ["ConjugatePosterior", "conjugate_posterior", "naive_statistics"]
 
@@ -38,15 +40,15 @@ Floats = NDArray[np.float64]
 
 
 def naive_statistics(
-    family: str, noisy_statistics: ArrayLike, n: int, bounds: tuple[float, float] | None = None
+    family: Family | str, noisy_statistics: ArrayLike, n: int, bounds: tuple[float, float] | None = None
 ) -> Floats:
     """Clip every component of noisy statistics to the range of the sum of n records.
 
     Parameters
     ----------
-    family : str
-        A key of `FAMILIES`.
-    noisy_statistics : array_like, shape (trials, d), or (trials,) where d = 1
+    family : Family or str
+        An entry of `FAMILIES` or its key.
+    noisy_statistics : array_like, shape (trials, d), or (trials,) or () where d = 1
         y, finite.
     n : int
         Number of records, ≥ 1, public.
@@ -77,7 +79,7 @@ def naive_statistics(
     >>> naive_statistics("exponential", [-3.2, 50.0], n=10, bounds=(1.0, 2.0)).T
     array([[ 0., 20.]])
     """
-    distribution, n = _family(family), validate_size(n)
+    distribution, n = find_entry(FAMILIES, family, "family"), validate_size(n)
     y = _as_statistics("noisy_statistics", noisy_statistics)
     low, high = distribution.record_range
     checked = distribution.validate_bounds(bounds) if bounds is not None else None
@@ -87,7 +89,7 @@ def naive_statistics(
 
 
 @dataclass(frozen=True, eq=False)
-class ConjugatePosterior:
+class ConjugatePosterior(Posterior):
     """Conjugate posterior of θ in each of many trials; build it with `conjugate_posterior`.
 
     Parameters
@@ -99,14 +101,55 @@ class ConjugatePosterior:
     """
 
     family: str
-    parameters: Floats
+    parameters: Floats = field(repr=False)
 
     def mean(self) -> Floats:
         """Return E[θ], shape (trials,), or (trials, k) for the multinomial."""
         first, second = self._marginals()
-        if self.family == "normal":
+        if self._model.marginal == "normal":
             return first
         return first / (first + second) if self._is_beta else first / second
+
+    def std(self) -> Floats:
+        """Return the standard deviation of θ, with the shape of `mean`."""
+        first, second = self._marginals()
+        if self._model.marginal == "normal":
+            return np.sqrt(second)
+        if self._is_beta:
+            return np.sqrt(first * second / (first + second + 1.0)) / (first + second)
+        return np.sqrt(first) / second
+
+    def quantile(self, probabilities: ArrayLike) -> Floats:
+        """Return quantiles of θ in each trial.
+
+        Parameters
+        ----------
+        probabilities : array_like, shape (m,) or ()
+            In (0, 1).
+
+        Returns
+        -------
+        ndarray of float64, shape (trials, m), or (trials,) for a single number
+            For the multinomial, quantiles of the Beta marginals, with a last axis of categories.
+
+        Raises
+        ------
+        ValueError
+            If a probability is not in (0, 1).
+
+        Examples
+        --------
+        >>> conjugate_posterior("binomial", (1, 1), 10, [7, 2]).quantile([0.05, 0.95]).round(3)
+        array([[0.436, 0.865], [0.079, 0.47 ]])
+        """
+        p = validate_probabilities(probabilities)
+        first, second = (each.reshape(len(each), *(1,) * p.ndim, *each.shape[1:]) for each in self._marginals())
+        p = p.reshape((*p.shape, *(1,) * (first.ndim - 1 - p.ndim)))
+        if self._is_beta:
+            return special.betaincinv(first, second, p)
+        if self._model.marginal == "normal":
+            return first + np.sqrt(second) * special.ndtri(p)
+        return special.gammaincinv(first, p) / second
 
     def cdf(self, theta: ArrayLike) -> Floats:
         """Return Pr[θ' ≤ θ] in each trial, the PIT value if θ generated the trial.
@@ -114,7 +157,7 @@ class ConjugatePosterior:
         Parameters
         ----------
         theta : array_like, shape (trials,) or (trials, m); (trials, k) or (trials, m, k) for the multinomial
-            Within the parameter space.
+            Within the parameter space. The axis of trials may be omitted for one trial.
 
         Returns
         -------
@@ -132,8 +175,10 @@ class ConjugatePosterior:
         array([[0.5     , 0.578125, 0.578125]])
         """
         values = FAMILIES[self.family].validate_parameters(theta)
-        cells = self.parameters.shape[1:] if self.family == "multinomial" else ()
+        cells = self.parameters.shape[1:] if self._model.is_vector else ()
         trials = len(self.parameters)
+        if values.ndim == len(cells) and trials == 1:
+            values = values[None]
         plain_axes = values.ndim - len(cells)
         if plain_axes not in (1, 2) or len(values) != trials or values.shape[plain_axes:] != cells:
             shape = ", ".join(str(length) for length in (trials, *cells))
@@ -144,7 +189,7 @@ class ConjugatePosterior:
         first, second = (marginal.reshape(trials, *(1,) * (plain_axes - 1), *cells) for marginal in self._marginals())
         if self._is_beta:
             return special.betainc(first, second, values)
-        if self.family == "normal":
+        if self._model.marginal == "normal":
             return special.ndtr((values - first) / np.sqrt(second))
         return special.gammainc(first, second * values)
 
@@ -166,33 +211,37 @@ class ConjugatePosterior:
             raise ValueError(f"size must be an integer >= 1, got {size}; pass the number of draws per trial")
         distribution = FAMILIES[self.family]
         draws = np.stack([distribution.draw_parameters(rng, row, size) for row in self.parameters])
-        return draws if self.family == "multinomial" else draws[..., 0]
+        return draws if self._model.is_vector else draws[..., 0]
+
+    @property
+    def _model(self) -> Family:
+        return FAMILIES[self.family]
 
     @property
     def _is_beta(self) -> bool:
-        return self.family in ("binomial", "multinomial")
+        return self._model.marginal == "beta"
 
     def _marginals(self) -> tuple[Floats, Floats]:
         """Return the two parameters of the Beta, Gamma or Normal distribution of θ, or of each of its components."""
-        if self.family == "multinomial":
+        if self._model.is_vector:
             # Sum the other categories, because total - parameter cancels.
             others = 1.0 - np.eye(self.parameters.shape[1])
             return self.parameters, self.parameters @ others
         return self.parameters[:, 0], self.parameters[:, 1]
 
 
-def conjugate_posterior(family: str, prior: ArrayLike, n: int, statistics: ArrayLike) -> ConjugatePosterior:
+def conjugate_posterior(family: Family | str, prior: ArrayLike, n: int, statistics: ArrayLike) -> ConjugatePosterior:
     """Return the posterior of θ in each trial, treating `statistics` as the sums of all `n` records.
 
     Parameters
     ----------
-    family : str
-        A key of `FAMILIES`.
+    family : Family or str
+        An entry of `FAMILIES` or its key.
     prior : array_like, shape (h,)
         See `Family.validate_prior`.
     n : int
         Number of records, ≥ 1.
-    statistics : array_like, shape (trials, d), or (trials,) where d = 1
+    statistics : array_like, shape (trials, d), or (trials,) or () where d = 1
         The exact s, or noisy statistics projected by `naive_statistics`.
 
     Returns
@@ -216,26 +265,20 @@ def conjugate_posterior(family: str, prior: ArrayLike, n: int, statistics: Array
     >>> posterior.sample(np.random.default_rng(1), size=3).shape
     (2, 3)
     """
-    distribution = _family(family)
+    distribution = find_entry(FAMILIES, family, "family")
     parameters = distribution.posterior(prior, _as_statistics("statistics", statistics), n)
     if not np.all(parameters[:, distribution.any_sign :] > 0):
         raise ValueError(
-            f"statistics must be possible sums of {n} records, got a posterior with parameter "
-            f"{parameters[:, distribution.any_sign :].min()}; project noisy statistics with naive_statistics"
+            f"statistics must be possible sums of {n} records, got a posterior with a parameter "
+            "<= 0; project noisy statistics with naive_statistics"
         )
-    return ConjugatePosterior(family, parameters)
-
-
-def _family(name: str) -> Family:
-    if name not in FAMILIES:
-        raise ValueError(f"family must be one of {', '.join(FAMILIES)}, got {name!r}; choose one of them")
-    return FAMILIES[name]
+    return ConjugatePosterior(distribution.name, parameters)
 
 
 def _as_statistics(name: str, statistics: ArrayLike) -> Floats:
     values = np.asarray(statistics, dtype=np.float64)
-    if values.ndim == 1:
-        values = values[:, None]
+    if values.ndim < 2:
+        values = values.reshape(-1, 1)
     if values.ndim != 2 or values.size == 0 or not np.all(np.isfinite(values)):
         raise ValueError(
             f"{name} must be finite, of shape (trials, d) or (trials,), got shape {values.shape}; "

@@ -39,8 +39,9 @@ from scipy import special
 from mechanisms.inference.families import FAMILIES
 from mechanisms.jit import kernel
 from mechanisms.privacy import Guarantee, validate_epsilon, validate_size
+from mechanisms.protocols import OutputDistribution
 
-__all__ = ["EDGE", "N_DRAWS", "OnePosteriorSampling", "one_posterior_sampling", "quantile_among"]
+__all__ = ["EDGE", "N_DRAWS", "OnePosteriorSampling", "TemperedDraws", "one_posterior_sampling", "quantile_among"]
 
 Floats = NDArray[np.float64]
 
@@ -97,7 +98,7 @@ class OnePosteriorSampling:
 
         Parameters
         ----------
-        counts : array_like, shape (trials,)
+        counts : array_like, shape (trials,) or ()
             s, integers in [0, n].
 
         Returns
@@ -109,24 +110,29 @@ class OnePosteriorSampling:
         ValueError
             If a count is not allowed.
         """
-        s = np.asarray(counts, dtype=np.float64)
+        s = np.atleast_1d(np.asarray(counts, dtype=np.float64))
         if s.ndim != 1 or not np.all((s >= 0) & (s <= self.n) & (s == np.floor(s))):
             raise ValueError(
-                f"counts must be integers from 0 to {self.n}, of shape (trials,), got {counts!r}; "
+                f"counts must be integers from 0 to {self.n}, of shape (trials,), got shape {s.shape}; "
                 "pass the number of ones in each trial"
             )
         shapes = FAMILIES["binomial"].posterior(self.prior, s[:, None], self.n)
         start = np.ones(2) if self.tempers_prior else np.array(self.prior)
         return start + self.power * (shapes - start)
 
-    def sample(self, uniforms: ArrayLike, counts: ArrayLike) -> Floats:
+    def at(self, count: int) -> TemperedDraws:
+        """Return the output distribution at one data set with `count` ones; raise ValueError if it is not allowed."""
+        a, b = self.beta_parameters(count)[0]
+        return TemperedDraws(self, count, float(a), float(b))
+
+    def from_uniforms(self, uniforms: ArrayLike, counts: ArrayLike) -> Floats:
         """Draw the released θ by inverting the distribution function.
 
         Parameters
         ----------
         uniforms : array_like, shape (trials, N_DRAWS)
             Independent uniforms in [0, 1).
-        counts : array_like, shape (trials,)
+        counts : array_like, shape (trials,) or ()
             s, integers in [0, n].
 
         Returns
@@ -161,6 +167,47 @@ class OnePosteriorSampling:
         solved = _invert(u, a, b, _LOG_ODDS, _NODES, _WEIGHTS, phi)
         assert solved, f"no root within {_MAX_STEPS} steps: {self}"
         return np.clip(special.expit(phi), EDGE, 1 - EDGE)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TemperedDraws(OutputDistribution):
+    """Distribution of the `N_DRAWS` released draws at one data set; build it with `OnePosteriorSampling.at`.
+
+    Attributes
+    ----------
+    mechanism : OnePosteriorSampling
+    count : int
+        s, private.
+    a, b : float
+        Parameters of the truncated Beta distribution, private.
+    """
+
+    mechanism: OnePosteriorSampling
+    count: int
+    a: float
+    b: float
+
+    def __repr__(self) -> str:
+        return f"TemperedDraws({self.mechanism!r})"
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """Guarantee of one row of `sample`."""
+        return self.mechanism.guarantee
+
+    def sample(self, rng: np.random.Generator, size: int) -> Floats:
+        """Return releases, shape (size, N_DRAWS)."""
+        return self.mechanism.from_uniforms(rng.random((size, N_DRAWS)), np.full(size, self.count))
+
+    def log_prob(self, values: ArrayLike) -> Floats:
+        """Return the log density of releases, shape (..., N_DRAWS), as an array of shape (...)."""
+        theta = np.asarray(values, dtype=np.float64)
+        log_z = np.empty(1)
+        _fill_log_integrals(np.array([self.a]), np.array([self.b]), _LOG_ODDS, _NODES, _WEIGHTS, log_z)
+        inside = (theta >= EDGE) & (theta <= 1 - EDGE)
+        at = np.where(inside, theta, 0.5)
+        each = (self.a - 1) * np.log(at) + (self.b - 1) * np.log1p(-at) - log_z[0]
+        return np.where(inside, each, -np.inf).sum(axis=-1)
 
 
 def one_posterior_sampling(
@@ -203,7 +250,7 @@ def one_posterior_sampling(
     >>> mechanism = one_posterior_sampling("ops", (10, 10), n=1000, epsilon=1.0)
     >>> print(mechanism.guarantee, round(mechanism.loss(), 4))
     1-DP 0.704
-    >>> draws = mechanism.sample(np.random.default_rng(1).random((1, N_DRAWS)), [400])
+    >>> draws = mechanism.at(400).sample(np.random.default_rng(1), size=1)
     >>> quantile_among(draws, [0.5])
     array([0.55])
     """

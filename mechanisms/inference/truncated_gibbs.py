@@ -24,6 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.interpolate import CubicSpline
 
 from mechanisms.inference.families import FAMILIES
+from mechanisms.inference.family import Family
 from mechanisms.inference.gibbs import validate_run, validate_statistics
 from mechanisms.inference.gibbs_kernels import EXPONENTIAL, NORMAL, POISSON, run_truncated, run_truncated_published
 from mechanisms.inference.noisy_statistics import validate_noise_scale
@@ -61,12 +62,12 @@ class RegionTable:
     coefficients: NDArray[np.float64]
 
 
-def tabulate_regions(family: Literal["exponential", "poisson", "normal"], bounds: tuple[float, float]) -> RegionTable:
+def tabulate_regions(family: Family | str, bounds: tuple[float, float]) -> RegionTable:
     """Tabulate the moments of a family with records truncated at public bounds; the table can be used for many trials.
 
     Parameters
     ----------
-    family : {"exponential", "poisson", "normal"}
+    family : Family or {"exponential", "poisson", "normal"}
         A key of `FAMILIES` with unbounded records.
     bounds : tuple of float
         [a, b], see `Family.validate_bounds`.
@@ -88,6 +89,7 @@ def tabulate_regions(family: Literal["exponential", "poisson", "normal"], bounds
     >>> table.coefficients.shape
     (2341, 3, 4)
     """
+    family = family if isinstance(family, str) else family.name
     if family not in _KINDS:
         raise ValueError(
             f"family must be one of {', '.join(_KINDS)}, got {family!r}; use sample_gibbs for bounded records"

@@ -140,7 +140,7 @@ def probability_distributions(
         raise ValueError(f"mechanism must have noise, got {mechanism.name}; audit the variant with noise")
     p = np.asarray(probabilities, dtype=np.float64)
     aggregates, scale = mechanism.aggregate(p[..., None])[:, 0], mechanism.noise_scale
-    high = 1.0 if mechanism.name.startswith("normality") else math.inf
+    high = 1.0 if mechanism.method.is_mean else math.inf
     edges = _bin_edges(aggregates, scale, 0.0, high)
 
     def log_pmf(index: int) -> Floats:

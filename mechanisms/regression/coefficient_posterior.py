@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from mechanisms.jit import kernel
+from mechanisms.protocols import Posterior, validate_probabilities
 
-__all__ = ["CoefficientPosterior", "validate_probabilities"]
+__all__ = ["CoefficientPosterior"]
 
 Floats = NDArray[np.float64]
 
@@ -20,7 +21,7 @@ _ROOT_HALF, _DENSITY = math.sqrt(0.5), 1.0 / math.sqrt(2.0 * math.pi)
 
 
 @dataclass(frozen=True, eq=False)
-class CoefficientPosterior:
+class CoefficientPosterior(Posterior):
     """Mixture of q normal distributions, or one t distribution, of a coefficient in each partition.
 
     Attributes
@@ -31,23 +32,32 @@ class CoefficientPosterior:
         Degrees of freedom; inf for normal distributions.
     """
 
-    weights: Floats
-    locations: Floats
-    scales: Floats
-    degrees: Floats
+    weights: Floats = field(repr=False)
+    locations: Floats = field(repr=False)
+    scales: Floats = field(repr=False)
+    degrees: Floats = field(repr=False)
 
-    @property
     def mean(self) -> Floats:
-        """Mean, or the location of a t distribution without a mean, shape (...)."""
+        """Return the mean, or the location of a t distribution without a mean, shape (...)."""
         return np.sum(self.weights * self.locations, axis=-1)
 
-    @property
-    def sd(self) -> Floats:
-        """Standard deviation, shape (...); inf for a t distribution with at most two degrees of freedom."""
-        apart = self.locations - self.mean[..., None]
+    def std(self) -> Floats:
+        """Return the standard deviation, shape (...); inf for a t distribution with at most two degrees of freedom."""
+        apart = self.locations - self.mean()[..., None]
         variance = np.sum(self.weights * (self.scales**2 + apart**2), axis=-1)
         excess = np.where(self.degrees > 2, 1.0 - 2.0 / np.maximum(self.degrees, 2.0), 0.0)
         return np.sqrt(np.divide(variance, excess, out=np.full_like(variance, math.inf), where=excess > 0))
+
+    def sample(self, rng: np.random.Generator, size: int) -> Floats:
+        """Return independent draws, shape (..., size)."""
+        shape = (*self.degrees.shape, size)
+        places = (np.cumsum(self.weights, axis=-1)[..., None, :-1] <= rng.random(shape)[..., None]).sum(axis=-1)
+        locations, scales = (np.take_along_axis(each, places, axis=-1) for each in (self.locations, self.scales))
+        draws, degrees = rng.standard_normal(shape), self.degrees[..., None]
+        if (finite := np.isfinite(degrees)).any():
+            degrees = np.where(finite, degrees, 1.0)
+            draws = np.where(finite, draws / np.sqrt(rng.chisquare(degrees, shape) / degrees), draws)
+        return locations + scales * draws
 
     def cdf(self, cutoffs: ArrayLike) -> Floats:
         """Return Pr[β_k ≤ b].
@@ -104,7 +114,8 @@ class CoefficientPosterior:
         each = self._lifted(self.locations, p) + self._lifted(self.scales, p) * z[..., None]
         if self.weights.shape[-1] == 1:
             return each[..., 0]
-        guess = self.mean.reshape(self.mean.shape + (1,) * p.ndim) + self.sd.reshape(self.sd.shape + (1,) * p.ndim) * z
+        mean, std = (each.reshape(each.shape + (1,) * p.ndim) for each in (self.mean(), self.std()))
+        guess = mean + std * z
         low, high = each.min(axis=-1), each.max(axis=-1)
         flat = (array.reshape(-1, self.weights.shape[-1]) for array in (self.weights, self.locations, self.scales))
         roots = [array.reshape(-1, p.size).copy() for array in (np.clip(guess, low, high), low, high)]
@@ -114,34 +125,6 @@ class CoefficientPosterior:
     def _lifted(self, array: Floats, values: Floats) -> Floats:
         """Return an array of shape (..., q) as (..., 1, q) if `values` is not a scalar."""
         return array[..., None, :] if values.ndim else array
-
-
-def validate_probabilities(probabilities: ArrayLike) -> Floats:
-    """Return probabilities as an array and check that they lie in (0, 1).
-
-    Parameters
-    ----------
-    probabilities : array_like
-        p in (0, 1).
-
-    Returns
-    -------
-    ndarray of float64
-
-    Raises
-    ------
-    ValueError
-        If a p is not in (0, 1).
-
-    Examples
-    --------
-    >>> validate_probabilities([0.025, 0.975])
-    array([0.025, 0.975])
-    """
-    p = np.asarray(probabilities, dtype=np.float64)
-    if not np.all((p > 0) & (p < 1)):
-        raise ValueError(f"p must be in (0, 1), got {p[~((p > 0) & (p < 1))].flat[0]}; choose e.g. 0.975")
-    return p
 
 
 @kernel

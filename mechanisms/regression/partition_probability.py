@@ -37,19 +37,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import integrate, special
 
+from mechanisms.metadata import Entry, Style, find_entry
 from mechanisms.privacy import Guarantee, validate_epsilon
 
 __all__ = [
-    "NOISELESS",
     "PROBABILITY_METHODS",
+    "WITHOUT_NOISE",
     "PartitionProbability",
+    "ProbabilityMethod",
     "partition_probability",
     "require_generator",
     "score_slope",
@@ -57,8 +60,142 @@ __all__ = [
 
 Floats = NDArray[np.float64]
 
-NOISELESS = "-noiseless"
-"""Suffix of the variants without noise, which isolate the error due to partitioning."""
+WITHOUT_NOISE = "Not private: without noise."
+"""Note of the variants without noise."""
+
+
+@dataclass(frozen=True)
+class ProbabilityMethod(Entry):
+    """Aggregation of the p_j, and post-processing of the noisy aggregate.
+
+    Attributes
+    ----------
+    name, note, origin, paper, variant, style
+        See `Entry`.
+    base : str
+        Name of the same method with noise.
+    has_noise : bool
+        False for variants without noise, which isolate the error due to partitioning.
+    is_private : bool
+        True if the release is ε-DP per cutoff.
+    is_mean : bool
+        True if the aggregate is a mean, in [0, 1]; False if it is a sum, in [0, ∞).
+    divides_noise : bool
+        True if the noise is smaller than necessary by the factor M, as published.
+    aggregate : callable
+        Maps (p, p*) to the aggregate.
+    postprocess : callable
+        Maps (noisy aggregate, M, p*) to probabilities.
+    """
+
+    base: str = field(kw_only=True)
+    has_noise: bool = field(default=True, kw_only=True)
+    is_private: bool = field(default=True, kw_only=True)
+    is_mean: bool = field(kw_only=True)
+    divides_noise: bool = field(default=False, kw_only=True)
+    aggregate: Callable[[Floats, float], Floats] = field(kw_only=True, repr=False)
+    postprocess: Callable[[Floats, int, float], Floats] = field(kw_only=True, repr=False)
+
+
+@lru_cache(maxsize=64)
+def score_slope(least_probability: float) -> float:
+    """Return κ, the change of the normal score of Fisher's sum per unit change of the posterior normal score.
+
+    Parameters
+    ----------
+    least_probability : float
+        p* in [0, 1).
+
+    Returns
+    -------
+    float
+
+    Examples
+    --------
+    >>> print(round(score_slope(0.0), 6), round(score_slope(0.001), 6))
+    0.903197 0.89957
+    """
+
+    def integrand(u: float) -> float:
+        return math.exp(-u * u - math.log(2.0 * math.pi) - float(special.log_ndtr(u)))
+
+    start = max(float(special.ndtri(least_probability)), -38.0)
+    return float(integrate.quad(integrand, start, 38.0, epsabs=0.0, epsrel=1e-11, limit=200)[0])
+
+
+def _mean(p: Floats, least: float) -> Floats:
+    return p.mean(axis=-2)
+
+
+def _log_sum(p: Floats, least: float) -> Floats:
+    return -2.0 * np.log(np.maximum(p, least)).sum(axis=-2)
+
+
+def _rescale(factor: float) -> Callable[[Floats, int, float], Floats]:
+    """Return a function that maps A to Φ(√(factor·M)·Φ⁻¹(A)), with 0 and 1 unchanged."""
+
+    def postprocess(noisy: Floats, n_partitions: int, least: float) -> Floats:
+        return special.ndtr(math.sqrt(factor * n_partitions) * special.ndtri(np.clip(noisy, 0.0, 1.0)))
+
+    return postprocess
+
+
+def _tail(noisy: Floats, n_partitions: int, least: float) -> Floats:
+    return special.chdtrc(2.0 * n_partitions, np.maximum(noisy, 0.0))
+
+
+def _tail_corrected(noisy: Floats, n_partitions: int, least: float) -> Floats:
+    tail = _tail(noisy + 2.0 * n_partitions * least, n_partitions, least)
+    return special.ndtr(special.ndtri(tail) / score_slope(least))
+
+
+_MEAN: dict[str, Any] = {"is_mean": True, "aggregate": _mean}
+_SUM: dict[str, Any] = {"is_mean": False, "aggregate": _log_sum}
+_PUBLISHED: dict[str, Any] = {"origin": "paper", "paper": "P2"}
+_NOISY = (
+    ProbabilityMethod(
+        "normality", base="normality", postprocess=_rescale(1.0), style=Style("vermilion", "s"), **_MEAN, **_PUBLISHED
+    ),
+    ProbabilityMethod(
+        "normality-corrected",
+        base="normality-corrected",
+        postprocess=_rescale(2.0),
+        style=Style("blue", "o"),
+        **_MEAN,
+    ),
+    ProbabilityMethod(
+        "fisher", base="fisher", postprocess=_tail, style=Style("orange", "^", "dashed"), **_SUM, **_PUBLISHED
+    ),
+    ProbabilityMethod(
+        "fisher-corrected",
+        base="fisher-corrected",
+        postprocess=_tail_corrected,
+        style=Style("purple", "D", "dash-dotted"),
+        **_SUM,
+    ),
+    ProbabilityMethod(
+        "fisher-published",
+        "Not private: the noise is too small by a factor equal to the number of partitions.",
+        base="fisher-published",
+        is_private=False,
+        divides_noise=True,
+        postprocess=_tail,
+        variant="as printed",
+        style=Style("brown", "v", "dotted"),
+        **_SUM,
+        **_PUBLISHED,
+    ),
+)
+
+PROBABILITY_METHODS: dict[str, ProbabilityMethod] = {
+    variant.name: variant
+    for method in _NOISY
+    for variant in (
+        method,
+        replace(method, name=f"{method.name}-noiseless", note=WITHOUT_NOISE, has_noise=False, is_private=False),
+    )
+}
+"""Methods by name, each followed by its variant without noise."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +226,11 @@ class PartitionProbability:
     noise_scale: float
 
     @property
+    def method(self) -> ProbabilityMethod:
+        """Entry of `PROBABILITY_METHODS`."""
+        return PROBABILITY_METHODS[self.name]
+
+    @property
     def loss(self) -> float:
         """Privacy loss per cutoff in nats: sensitivity divided by noise scale; inf without noise."""
         return self.sensitivity / self.noise_scale if self.noise_scale else math.inf
@@ -104,8 +246,7 @@ class PartitionProbability:
         >>> print(published.guarantee(), round(published.loss, 9))
         None 250.0
         """
-        private = not self.name.endswith(NOISELESS) and self.name != "fisher-published"
-        return Guarantee(n_cutoffs * self.epsilon) if private else None
+        return Guarantee(n_cutoffs * self.epsilon) if self.method.is_private else None
 
     def aggregate(self, probabilities: ArrayLike) -> Floats:
         """Return the aggregate before noise is added.
@@ -130,15 +271,15 @@ class PartitionProbability:
                 f"probabilities must have shape (..., {self.n_partitions}, c), got {p.shape}; pass a row per partition"
             )
         if not np.all((p >= 0) & (p <= 1)):
-            bad = p[~((p >= 0) & (p <= 1))].flat[0]
-            raise ValueError(f"probabilities must be in [0, 1], got {bad}; check the posteriors")
-        return _METHODS[_base(self.name)].aggregate(p, self.least_probability)
+            partition = np.argwhere(~((p >= 0) & (p <= 1)))[0, -2]
+            raise ValueError(
+                f"probabilities must be in [0, 1], got another value in partition {partition}; check the posteriors"
+            )
+        return self.method.aggregate(p, self.least_probability)
 
     def postprocess(self, noisy: ArrayLike) -> Floats:
         """Return probabilities from noisy aggregates, with the same shape; this is post-processing."""
-        return _METHODS[_base(self.name)].postprocess(
-            np.asarray(noisy, dtype=np.float64), self.n_partitions, self.least_probability
-        )
+        return self.method.postprocess(np.asarray(noisy, dtype=np.float64), self.n_partitions, self.least_probability)
 
     def release(self, rng: np.random.Generator | None, probabilities: ArrayLike) -> Floats:
         """Release the posterior probability at each cutoff.
@@ -182,14 +323,14 @@ class PartitionProbability:
 
 
 def partition_probability(
-    name: str, n_partitions: int, epsilon: float, least_probability: float = 0.001
+    name: ProbabilityMethod | str, n_partitions: int, epsilon: float, least_probability: float = 0.001
 ) -> PartitionProbability:
     """Set the noise so that the privacy loss per cutoff is ε.
 
     Parameters
     ----------
-    name : str
-        A key of `PROBABILITY_METHODS`.
+    name : ProbabilityMethod or str
+        An entry of `PROBABILITY_METHODS` or its key.
     n_partitions : int
         M ≥ 1.
     epsilon : float
@@ -212,18 +353,17 @@ def partition_probability(
     >>> print(round(method.sensitivity, 3), round(method.noise_scale, 3), method.guarantee())
     13.816 55.262 0.25-DP
     """
-    if name not in PROBABILITY_METHODS:
-        raise ValueError(f"name must be one of {', '.join(PROBABILITY_METHODS)}, got {name!r}; choose one of them")
+    method = find_entry(PROBABILITY_METHODS, name)
     if n_partitions < 1 or int(n_partitions) != n_partitions:
         raise ValueError(f"n_partitions must be an integer >= 1, got {n_partitions}; pass the number of partitions")
     if not 0 < least_probability < 1:
         raise ValueError(f"least_probability must be in (0, 1), got {least_probability}; choose e.g. 0.001")
     M, epsilon = int(n_partitions), validate_epsilon(epsilon)
-    sensitivity = 1.0 / M if name.startswith("normality") else -2.0 * math.log(least_probability)
-    scale = 0.0 if name.endswith(NOISELESS) else sensitivity / epsilon
-    if name == "fisher-published":
+    sensitivity = 1.0 / M if method.is_mean else -2.0 * math.log(least_probability)
+    scale = sensitivity / epsilon if method.has_noise else 0.0
+    if method.divides_noise:
         scale /= M
-    return PartitionProbability(name, M, epsilon, float(least_probability), sensitivity, scale)
+    return PartitionProbability(method.name, M, epsilon, float(least_probability), sensitivity, scale)
 
 
 def require_generator(rng: np.random.Generator | None, name: str) -> np.random.Generator:
@@ -237,79 +377,3 @@ def require_generator(rng: np.random.Generator | None, name: str) -> np.random.G
     if rng is None:
         raise ValueError(f"{name} must have a generator for its noise, got None; pass a numpy.random.Generator")
     return rng
-
-
-@lru_cache(maxsize=64)
-def score_slope(least_probability: float) -> float:
-    """Return κ, the change of the normal score of Fisher's sum per unit change of the posterior normal score.
-
-    Parameters
-    ----------
-    least_probability : float
-        p* in [0, 1).
-
-    Returns
-    -------
-    float
-
-    Examples
-    --------
-    >>> print(round(score_slope(0.0), 6), round(score_slope(0.001), 6))
-    0.903197 0.89957
-    """
-
-    def integrand(u: float) -> float:
-        return math.exp(-u * u - math.log(2.0 * math.pi) - float(special.log_ndtr(u)))
-
-    start = max(float(special.ndtri(least_probability)), -38.0)
-    return float(integrate.quad(integrand, start, 38.0, epsabs=0.0, epsrel=1e-11, limit=200)[0])
-
-
-@dataclass(frozen=True)
-class _Method:
-    """Aggregation of the p_j, and post-processing of the noisy aggregate."""
-
-    aggregate: Callable[[Floats, float], Floats]
-    postprocess: Callable[[Floats, int, float], Floats]
-
-
-def _mean(p: Floats, least: float) -> Floats:
-    return p.mean(axis=-2)
-
-
-def _log_sum(p: Floats, least: float) -> Floats:
-    return -2.0 * np.log(np.maximum(p, least)).sum(axis=-2)
-
-
-def _rescale(factor: float) -> Callable[[Floats, int, float], Floats]:
-    """Return a function that maps A to Φ(√(factor·M)·Φ⁻¹(A)), with 0 and 1 unchanged."""
-
-    def postprocess(noisy: Floats, n_partitions: int, least: float) -> Floats:
-        return special.ndtr(math.sqrt(factor * n_partitions) * special.ndtri(np.clip(noisy, 0.0, 1.0)))
-
-    return postprocess
-
-
-def _tail(noisy: Floats, n_partitions: int, least: float) -> Floats:
-    return special.chdtrc(2.0 * n_partitions, np.maximum(noisy, 0.0))
-
-
-def _tail_corrected(noisy: Floats, n_partitions: int, least: float) -> Floats:
-    tail = _tail(noisy + 2.0 * n_partitions * least, n_partitions, least)
-    return special.ndtr(special.ndtri(tail) / score_slope(least))
-
-
-_METHODS = {
-    "normality": _Method(_mean, _rescale(1.0)),
-    "normality-corrected": _Method(_mean, _rescale(2.0)),
-    "fisher": _Method(_log_sum, _tail),
-    "fisher-corrected": _Method(_log_sum, _tail_corrected),
-    "fisher-published": _Method(_log_sum, _tail),
-}
-
-PROBABILITY_METHODS = tuple(name + suffix for name in _METHODS for suffix in ("", NOISELESS))
-"""Names of the methods, each followed by its variant without noise."""
-
-
-def _base(name: str) -> str:
-    return name.removesuffix(NOISELESS)

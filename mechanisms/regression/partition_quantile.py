@@ -36,18 +36,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from mechanisms.metadata import Entry, Style, find_entry
 from mechanisms.privacy import Guarantee, validate_epsilon
-from mechanisms.regression.partition_probability import NOISELESS, require_generator
+from mechanisms.regression.partition_probability import WITHOUT_NOISE, require_generator
 from mechanisms.regression.sparse_vector import SparseVector
 
 __all__ = [
     "QUANTILE_METHODS",
     "PartitionQuantile",
+    "QuantileMethod",
     "ReleasedQuantiles",
     "WindowDistribution",
     "partition_quantile",
@@ -56,10 +58,57 @@ __all__ = [
 
 Floats = NDArray[np.float64]
 
-QUANTILE_METHODS = tuple(name + suffix for name in ("quantile", "quantile-centred") for suffix in ("", NOISELESS))
-"""Names of the methods, each followed by its variant without noise."""
 
-_PARTS = {"quantile": ("bounds", "noise"), "quantile-centred": ("scale", "centre", "noise")}
+@dataclass(frozen=True)
+class QuantileMethod(Entry):
+    """Choice of the clipping interval.
+
+    Attributes
+    ----------
+    name, note, origin, paper, variant, style
+        See `Entry`.
+    base : str
+        Name of the same method with noise.
+    has_noise : bool
+        False for variants without noise.
+    is_centred : bool
+        True if the interval has a private centre.
+    """
+
+    base: str = field(kw_only=True)
+    has_noise: bool = field(default=True, kw_only=True)
+    is_centred: bool = field(kw_only=True)
+
+    @property
+    def is_private(self) -> bool:
+        """True if the release is ε-DP per quantile."""
+        return self.has_noise
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Steps among which the budget is divided."""
+        return ("scale", "centre", "noise") if self.is_centred else ("bounds", "noise")
+
+
+QUANTILE_METHODS: dict[str, QuantileMethod] = {
+    variant.name: variant
+    for method in (
+        QuantileMethod(
+            "quantile",
+            base="quantile",
+            is_centred=False,
+            origin="paper",
+            paper="P2",
+            style=Style("vermilion", "P"),
+        ),
+        QuantileMethod(
+            "quantile-centred", base="quantile-centred", is_centred=True, style=Style("blue", "h", "dashed")
+        ),
+    )
+    for variant in (method, replace(method, name=f"{method.name}-noiseless", note=WITHOUT_NOISE, has_noise=False))
+}
+"""Methods by name, each followed by its variant without noise."""
+
 _WINDOW = 2.0  # half-widths of the window of the centre and of the clipping interval, in units of the scale
 _LOG_WINDOW = 0.5 * math.log(2.0)
 
@@ -104,14 +153,27 @@ class WindowDistribution:
     log_masses: Floats
     unit: float
 
-    def draw(self, rng: np.random.Generator) -> float:
-        """Draw one value."""
+    def sample(self, rng: np.random.Generator, size: int) -> Floats:
+        """Return independent draws, shape (size,)."""
         cumulative = np.cumsum(np.exp(self.log_masses))
+        uniforms = rng.random((size, 2))
         # the first step with cumulative mass above u < 1 never has length zero
-        step = int(np.searchsorted(cumulative / cumulative[-1], rng.random(), side="right"))
-        low, high = _flatten(self.edges[step : step + 2], self.unit)
-        drawn = low + rng.random() * (high - low)
-        return float(self.unit * math.sinh(drawn)) if math.isfinite(self.unit) else float(drawn)
+        steps = np.searchsorted(cumulative / cumulative[-1], uniforms[:, 0], side="right")
+        ends = _flatten(self.edges, self.unit)
+        drawn = ends[steps] + uniforms[:, 1] * (ends[steps + 1] - ends[steps])
+        # math.sinh, because the accuracy of np.sinh depends on the processor
+        return np.array([self.unit * math.sinh(x) for x in drawn]) if math.isfinite(self.unit) else drawn
+
+    def log_prob(self, values: ArrayLike) -> Floats:
+        """Return the log density at values of any shape; −inf outside the public range."""
+        x = np.asarray(values, dtype=np.float64)
+        lengths = np.diff(_flatten(self.edges, self.unit))
+        steps = np.clip(np.searchsorted(self.edges, x, side="right") - 1, 0, lengths.size - 1)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            found = self.log_masses[steps] - np.log(lengths[steps])
+        jacobian = -0.5 * np.log(x * x + self.unit**2) if math.isfinite(self.unit) else 0.0
+        inside = (x >= self.edges[0]) & (x < self.edges[-1])
+        return np.where(inside, found + jacobian, -np.inf)
 
 
 def _flatten(x: Floats, unit: float) -> Floats:
@@ -199,6 +261,11 @@ class PartitionQuantile:
     split: tuple[float, ...]
     search: SparseVector
 
+    @property
+    def method(self) -> QuantileMethod:
+        """Entry of `QUANTILE_METHODS`."""
+        return QUANTILE_METHODS[self.name]
+
     def guarantee(self, n_quantiles: int = 1) -> Guarantee | None:
         """Return the joint guarantee of `n_quantiles` releases, by basic composition; None without noise.
 
@@ -207,7 +274,7 @@ class PartitionQuantile:
         >>> print(partition_quantile("quantile", 100, epsilon=0.9, split=(0.45, 0.45)).guarantee(7))
         6.3-DP
         """
-        return None if self.name.endswith(NOISELESS) else Guarantee(n_quantiles * self.epsilon)
+        return Guarantee(n_quantiles * self.epsilon) if self.method.is_private else None
 
     @property
     def miss_probability(self) -> float:
@@ -222,7 +289,7 @@ class PartitionQuantile:
         >>> round(study.miss_probability, 3), small.miss_probability
         (0.004, 1.0)
         """
-        if len(self.split) < 3 or self.name.endswith(NOISELESS):
+        if not (self.method.is_centred and self.method.has_noise):
             return 0.0
         scale, centre = (math.exp(-part * self.n_partitions / 2.0) for part in self.split[:2])
         return min(1.0, self.search.doublings * (2.0 * scale + 7.0 * centre))
@@ -280,10 +347,10 @@ class PartitionQuantile:
             )
         if np.any(np.isnan(q)) or not np.all(s > 0):
             raise ValueError("quantiles must be numbers and spreads > 0, got other values; check the posteriors")
-        noise = None if self.name.endswith(NOISELESS) else require_generator(rng, self.name)
+        noise = require_generator(rng, self.name) if self.method.has_noise else None
         columns: list[tuple[float, float, float, bool]] = []
         for values in q.T:
-            if self.name.startswith("quantile-centred"):
+            if self.method.is_centred:
                 centre, half_width = self._find(values, s) if noise is None else self._locate(noise, values, s)
                 capped = False
             else:
@@ -313,8 +380,8 @@ class PartitionQuantile:
         return window_distribution(values, _WINDOW * scale, self.split[1], (-reach, reach), self.search.start)
 
     def _locate(self, rng: np.random.Generator, values: Floats, spreads: Floats) -> tuple[float, float]:
-        scale = math.exp(self.scale_distribution(spreads).draw(rng))
-        return self.centre_distribution(values, scale).draw(rng), _WINDOW * scale
+        scale = math.exp(self.scale_distribution(spreads).sample(rng, 1)[0])
+        return float(self.centre_distribution(values, scale).sample(rng, 1)[0]), _WINDOW * scale
 
     def _find(self, values: Floats, spreads: Floats) -> tuple[float, float]:
         """Return the medians, which replace centre and scale without noise."""
@@ -323,7 +390,7 @@ class PartitionQuantile:
 
 
 def partition_quantile(
-    name: str,
+    name: QuantileMethod | str,
     n_partitions: int,
     epsilon: float,
     split: Sequence[float],
@@ -335,8 +402,8 @@ def partition_quantile(
 
     Parameters
     ----------
-    name : str
-        A key of `QUANTILE_METHODS`.
+    name : QuantileMethod or str
+        An entry of `QUANTILE_METHODS` or its key.
     n_partitions : int
         M ≥ 1.
     epsilon : float
@@ -363,10 +430,10 @@ def partition_quantile(
     >>> print(method.search.guarantee, round(method.noise_scale(4.0), 4))
     0.45-DP 0.1778
     """
-    if name not in QUANTILE_METHODS:
-        raise ValueError(f"name must be one of {', '.join(QUANTILE_METHODS)}, got {name!r}; choose one of them")
+    method = find_entry(QUANTILE_METHODS, name)
+    name = method.name
     epsilon = validate_epsilon(epsilon)
-    names = _PARTS[name.removesuffix(NOISELESS)]
+    names = method.parts
     parts = tuple(float(part) for part in split)
     if len(parts) != len(names) or not all(math.isfinite(part) and part > 0 for part in parts):
         raise ValueError(

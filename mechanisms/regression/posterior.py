@@ -99,7 +99,7 @@ def coefficient_posterior(
     >>> coefficient_posterior(rows, 1, FlatPrior(), error_variance=0.01).quantile([0.025, 0.975]).round(3)
     array([[1.992, 2.168]])
     >>> for prior in (FlatPrior(), ZellnerPrior(g=4), ConjugatePrior(), SemiConjugatePrior()):
-    ...     print(coefficient_posterior(rows, 1, prior).mean.round(4), end=" ")
+    ...     print(coefficient_posterior(rows, 1, prior).mean().round(4), end=" ")
     [2.08] [1.664] [2.0799] [2.0799]
     """
     d = statistics.n_coefficients

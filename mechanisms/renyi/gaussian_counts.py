@@ -30,7 +30,7 @@ Duchi, Shalev-Shwartz, Singer & Chandra, "Efficient projections onto the l1-ball
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -38,15 +38,61 @@ from scipy import special
 
 from mechanisms.conjugate import validate_counts, validate_prior
 from mechanisms.jit import kernel
+from mechanisms.metadata import Entry, Style, find_entry
 from mechanisms.privacy import RenyiGuarantee, validate_epsilon, validate_order, validate_size
+from mechanisms.protocols import OutputDistribution
 from mechanisms.renyi.divergence import cell_renyi
 
-__all__ = ["GAUSSIAN_VARIANCES", "GaussianCounts", "gaussian_mechanism", "project_counts"]
+__all__ = [
+    "GAUSSIAN_MECHANISMS",
+    "GaussianCounts",
+    "GaussianDraw",
+    "GaussianMethod",
+    "gaussian_mechanism",
+    "project_counts",
+]
 
 Floats = NDArray[np.float64]
 
-GAUSSIAN_VARIANCES = {"gaussian": 2.0, "gaussian-tight": 1.0}
-"""Map from name to variance, relative to the smallest variance that is (λ, ε)-RDP."""
+
+@dataclass(frozen=True)
+class GaussianMethod(Entry):
+    """Calibration of the Gaussian mechanism.
+
+    Attributes
+    ----------
+    name, note, origin, paper, variant, style
+        See `Entry`.
+    variance : float
+        Variance of the noise relative to the smallest variance that is (λ, ε)-RDP.
+    """
+
+    variance: float = field(kw_only=True)
+
+
+GAUSSIAN_MECHANISMS: dict[str, GaussianMethod] = {
+    method.name: method
+    for method in (
+        GaussianMethod(
+            "gaussian",
+            "Gaussian noise with the published variance.",
+            variance=2.0,
+            origin="baseline",
+            paper="P3",
+            style=Style("green", "^"),
+        ),
+        GaussianMethod(
+            "gaussian-tight",
+            "Gaussian noise with half the published variance.",
+            variance=1.0,
+            origin="baseline",
+            paper="P3",
+            variant="half the variance",
+            style=Style("green", ">", "dashed"),
+        ),
+    )
+}
+"""Calibrations by name."""
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(24)
 _TAIL = 12.0  # standard deviations; the noise exceeds them with probability 1e-32
@@ -81,13 +127,13 @@ class GaussianCounts:
         """Return the guarantee of one release at an order."""
         return RenyiGuarantee(order, self.renyi_epsilon(order))
 
-    def release(self, normals: ArrayLike, counts: ArrayLike) -> Floats:
+    def from_uniforms(self, uniforms: ArrayLike, counts: ArrayLike) -> Floats:
         """Return projected noisy counts.
 
         Parameters
         ----------
-        normals : array_like, shape (..., k)
-            Independent standard normals.
+        uniforms : array_like, shape (..., k)
+            Independent uniforms in (0, 1), from which the noise is computed by inversion.
         counts : array_like, shape (..., k)
             c; the shapes broadcast.
 
@@ -101,36 +147,14 @@ class GaussianCounts:
         `guarantee`, replace-one with n public, for exact normals. The rounding of doubles leaks information, so use
         these draws for simulation, not for the protection of data.
         """
-        noisy = np.asarray(counts, dtype=np.float64) + self.noise_std * np.asarray(normals, dtype=np.float64)
-        return project_counts(noisy, self.n)
+        return self._release(special.ndtri(np.asarray(uniforms, dtype=np.float64)), counts)
 
-    def sample(self, rng: np.random.Generator, counts: ArrayLike, size: int) -> Floats:
-        """Draw θ, each from counts with independent noise; the divergences of the draws add up.
+    def _release(self, normals: Floats, counts: ArrayLike) -> Floats:
+        return project_counts(np.asarray(counts, dtype=np.float64) + self.noise_std * normals, self.n)
 
-        Parameters
-        ----------
-        rng : numpy.random.Generator
-        counts : array_like, shape (k,)
-            c, integers ≥ 0 with sum n.
-        size : int
-            Number of draws, ≥ 1.
-
-        Returns
-        -------
-        ndarray of float64, shape (size, k)
-
-        Privacy
-        -------
-        As `release`.
-
-        Raises
-        ------
-        ValueError
-            If counts are not allowed.
-        """
-        c = validate_counts(counts, k=len(self.prior), n=self.n)
-        released = self.release(rng.standard_normal((size, c.size)), c)
-        return np.stack([rng.dirichlet(parameters) for parameters in np.array(self.prior) + released])
+    def at(self, counts: ArrayLike) -> GaussianDraw:
+        """Return the distribution of a draw θ at one data set, with integers ≥ 0 of shape (k,) and sum n."""
+        return GaussianDraw(self, validate_counts(counts, k=len(self.prior), n=self.n))
 
     def successes_distribution(self, successes: int) -> tuple[Floats, Floats]:
         """Return the distribution of the released number of successes for k = 2 on quadrature nodes.
@@ -160,7 +184,7 @@ class GaussianCounts:
         """
         self._require_two_cells()
         if not (0 <= successes <= self.n and successes == int(successes)):
-            raise ValueError(f"successes must be an integer from 0 to {self.n}, got {successes}; pass the first count")
+            raise ValueError(f"successes must be an integer from 0 to {self.n}, got another value; pass a count")
         std = self.noise_std / math.sqrt(2.0)
         low, high = max(0.0, successes - _TAIL * std), min(float(self.n), successes + _TAIL * std)
         # panels as narrow as the noise and as the peak of 1/B(α + c̃)
@@ -201,7 +225,7 @@ class GaussianCounts:
 
         Examples
         --------
-        >>> for name in GAUSSIAN_VARIANCES:
+        >>> for name in GAUSSIAN_MECHANISMS:
         ...     print(name, round(gaussian_mechanism(name, [6, 12], 100, 2, 0.1).posterior_kl(38), 6))
         gaussian 0.064244
         gaussian-tight 0.022277
@@ -228,7 +252,7 @@ class GaussianCounts:
                 break
             previous, n_pieces = inside, 2 * n_pieces
         else:
-            raise ArithmeticError(f"no convergence with {n_pieces} pieces: {self}, successes {successes}")
+            raise ArithmeticError(f"no convergence with {n_pieces} pieces: {self}")
         low, high = special.expit(np.array([mode - reach[0], -mode - reach[1]]))
         first, second = alpha + values, beta + self.n - values
         return inside + float(
@@ -242,13 +266,55 @@ class GaussianCounts:
             )
 
 
-def gaussian_mechanism(name: str, prior: ArrayLike, n: int, order: float, epsilon: float) -> GaussianCounts:
+@dataclass(frozen=True, eq=False, repr=False)
+class GaussianDraw(OutputDistribution):
+    """Distribution of a draw θ at one data set; build it with `GaussianCounts.at`.
+
+    Attributes
+    ----------
+    mechanism : GaussianCounts
+    counts : ndarray of int64, shape (k,)
+        c, private.
+    """
+
+    mechanism: GaussianCounts
+    counts: NDArray[np.int64]
+
+    def __repr__(self) -> str:
+        return f"GaussianDraw({self.mechanism!r})"
+
+    def guarantee(self, order: float) -> RenyiGuarantee:
+        """Return the guarantee of one draw; see `GaussianCounts.guarantee`."""
+        return self.mechanism.guarantee(order)
+
+    def sample(self, rng: np.random.Generator, size: int) -> Floats:
+        """Draw θ, shape (size, k), each from counts with independent noise; the divergences of the draws add up.
+
+        Privacy
+        -------
+        As `GaussianCounts.from_uniforms`.
+        """
+        released = self.mechanism._release(rng.standard_normal((size, self.counts.size)), self.counts)
+        return np.stack([rng.dirichlet(parameters) for parameters in np.array(self.mechanism.prior) + released])
+
+    def log_prob(self, values: ArrayLike) -> Floats:
+        """Return the log density of θ > 0, shape (..., 2), as an array of shape (...); by quadrature, for k = 2."""
+        theta = np.log(np.asarray(values, dtype=np.float64))[..., None]
+        released, probabilities = self.mechanism.successes_distribution(int(self.counts[0]))
+        first, second = self.mechanism.prior[0] + released, self.mechanism.prior[1] + self.mechanism.n - released
+        each = (first - 1) * theta[..., 0, :] + (second - 1) * theta[..., 1, :] - special.betaln(first, second)
+        return special.logsumexp(each, b=probabilities, axis=-1)
+
+
+def gaussian_mechanism(
+    name: GaussianMethod | str, prior: ArrayLike, n: int, order: float, epsilon: float
+) -> GaussianCounts:
     """Return the mechanism with the variance that `name` prescribes for (λ, ε)-RDP.
 
     Parameters
     ----------
-    name : {"gaussian", "gaussian-tight"}
-        A key of `GAUSSIAN_VARIANCES`.
+    name : GaussianMethod or str
+        An entry of `GAUSSIAN_MECHANISMS` or its key.
     prior : array_like, shape (k,)
         Dirichlet parameters, finite and > 0.
     n : int
@@ -273,17 +339,16 @@ def gaussian_mechanism(name: str, prior: ArrayLike, n: int, order: float, epsilo
 
     Examples
     --------
-    >>> for name in GAUSSIAN_VARIANCES:
+    >>> for name in GAUSSIAN_MECHANISMS:
     ...     release = gaussian_mechanism(name, [6, 12], n=100, order=2, epsilon=0.5)
     ...     print(name, round(release.noise_std**2 / 2, 6), release.guarantee(2))
     gaussian 4.0 (2, 0.25)-RDP
     gaussian-tight 2.0 (2, 0.5)-RDP
     """
-    if name not in GAUSSIAN_VARIANCES:
-        raise ValueError(f"name must be one of {', '.join(GAUSSIAN_VARIANCES)}, got {name!r}; choose one of them")
+    method = find_entry(GAUSSIAN_MECHANISMS, name)
     alpha = validate_prior(prior)
     n = validate_size(n)
-    variance = GAUSSIAN_VARIANCES[name] * validate_order(order) / validate_epsilon(epsilon)
+    variance = method.variance * validate_order(order) / validate_epsilon(epsilon)
     return GaussianCounts(tuple(alpha.tolist()), int(n), math.sqrt(variance))
 
 

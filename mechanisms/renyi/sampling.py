@@ -45,28 +45,75 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from numbers import Real
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import special
 
 from mechanisms.conjugate import validate_prior
+from mechanisms.metadata import Entry, Style, find_entry
 from mechanisms.privacy import RenyiGuarantee, validate_epsilon, validate_order, validate_size
+from mechanisms.protocols import OutputDistribution
 from mechanisms.renyi.divergence import cell_renyi
 
-__all__ = ["RENYI_SAMPLERS", "RenyiSampling", "calibrate_renyi", "renyi_sampler"]
+__all__ = ["RENYI_SAMPLERS", "DirichletDraw", "RenyiMethod", "RenyiSampling", "calibrate_renyi", "renyi_sampler"]
 
 Floats = NDArray[np.float64]
 
 _MARGIN = 1e-12  # relative change of a coefficient that changes the divergence by more than its rounding error
 
-RENYI_SAMPLERS: dict[str, Callable[[float], tuple[float, float]]] = {
-    "direct": lambda coefficient: (1.0, 1.0),
-    "diffused": lambda coefficient: (1.0, coefficient),
-    "concentrated": lambda coefficient: (1.0 / coefficient, 1.0),
+
+@dataclass(frozen=True)
+class RenyiMethod(Entry):
+    """Weighting of prior and records by a coefficient.
+
+    Attributes
+    ----------
+    name, note, origin, paper, variant, style
+        See `Entry`.
+    weights : callable
+        Maps the coefficient to the weights of prior and records.
+    is_tunable : bool
+        True if the weights depend on the coefficient, so that the method can be calibrated to a budget.
+    """
+
+    weights: Callable[[float], tuple[float, float]] = field(kw_only=True, repr=False)
+    is_tunable: bool = field(default=True, kw_only=True)
+
+
+RENYI_SAMPLERS: dict[str, RenyiMethod] = {
+    method.name: method
+    for method in (
+        RenyiMethod(
+            "direct",
+            "One draw of the posterior itself.",
+            weights=lambda coefficient: (1.0, 1.0),
+            is_tunable=False,
+            origin="paper",
+            paper="P3",
+            style=Style("purple", "D", "dash-dotted"),
+        ),
+        RenyiMethod(
+            "diffused",
+            "One draw of a posterior in which each record has a smaller weight.",
+            weights=lambda coefficient: (1.0, coefficient),
+            origin="paper",
+            paper="P3",
+            style=Style("blue", "o"),
+        ),
+        RenyiMethod(
+            "concentrated",
+            "One draw of a posterior in which the prior has a larger weight.",
+            weights=lambda coefficient: (1.0 / coefficient, 1.0),
+            origin="paper",
+            paper="P3",
+            style=Style("vermilion", "s"),
+        ),
+    )
 }
-"""Map from name to a function of the coefficient that returns the weights of prior and records."""
+"""Methods by name; each draw is private at orders below its critical order."""
 
 
 @dataclass(frozen=True)
@@ -96,13 +143,13 @@ class RenyiSampling:
     @property
     def start(self) -> Floats:
         """Dirichlet parameters η without private records, shape (k,)."""
-        prior_weight, record_weight = RENYI_SAMPLERS[self.name](self.coefficient)
+        prior_weight, record_weight = RENYI_SAMPLERS[self.name].weights(self.coefficient)
         return prior_weight * np.array(self.prior) + record_weight * np.array(self.public_counts)
 
     @property
     def step(self) -> float:
         """Weight s of a record."""
-        return RENYI_SAMPLERS[self.name](self.coefficient)[1]
+        return RENYI_SAMPLERS[self.name].weights(self.coefficient)[1]
 
     @property
     def critical_order(self) -> float:
@@ -129,40 +176,19 @@ class RenyiSampling:
         c = np.asarray(counts, dtype=np.float64)
         if c.ndim < 1 or c.shape[-1] != len(self.prior) or not np.all((c >= 0) & (c == np.floor(c))):
             raise ValueError(
-                f"counts must be integers >= 0 in {len(self.prior)} categories on the last axis, got {counts!r}; "
+                f"counts must be integers >= 0 in {len(self.prior)} categories on the last axis, got shape {c.shape}; "
                 "pass one count per category"
             )
         if not np.all(c.sum(axis=-1) == self.n):
-            raise ValueError(f"counts must sum to the {self.n} private records, got {counts!r}; correct them or n")
+            raise ValueError(f"counts must sum to the {self.n} private records, got another sum; correct them or n")
         return self.start + self.step * c
 
-    def sample(self, rng: np.random.Generator, counts: ArrayLike, size: int) -> Floats:
-        """Draw θ; the divergences of the draws add up.
-
-        Parameters
-        ----------
-        rng : numpy.random.Generator
-        counts : array_like, shape (k,)
-            c.
-        size : int
-            Number of draws, ≥ 1.
-
-        Returns
-        -------
-        ndarray of float64, shape (size, k)
-
-        Privacy
-        -------
-        `guarantee` for one draw, replace-one with n public; the Rényi epsilons of several draws add up. The guarantee
-        holds for draws in real arithmetic. The rounding of doubles leaks information, so use these draws for
-        simulation, not for the protection of data.
-
-        Raises
-        ------
-        ValueError
-            If counts are not allowed.
-        """
-        return rng.dirichlet(self.posterior(counts), size)
+    def at(self, counts: ArrayLike) -> DirichletDraw:
+        """Return the distribution of a draw θ at one data set, with counts of shape (k,) as in `posterior`."""
+        parameters = self.posterior(counts)
+        if parameters.ndim != 1:
+            raise ValueError(f"counts must have shape ({len(self.prior)},), got {parameters.shape}; pass one data set")
+        return DirichletDraw(self, parameters)
 
     def renyi_epsilon(self, order: float) -> float:
         """Return the largest Rényi divergence of one draw over all neighbours, in nats; inf from `critical_order` on.
@@ -196,15 +222,54 @@ class RenyiSampling:
         return RenyiGuarantee(order, spent)
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class DirichletDraw(OutputDistribution):
+    """Distribution of a draw θ at one data set; build it with `RenyiSampling.at`.
+
+    Attributes
+    ----------
+    mechanism : RenyiSampling
+    parameters : ndarray of float64, shape (k,)
+        Dirichlet parameters, private.
+    """
+
+    mechanism: RenyiSampling
+    parameters: Floats
+
+    def __repr__(self) -> str:
+        return f"DirichletDraw({self.mechanism!r})"
+
+    def guarantee(self, order: float) -> RenyiGuarantee:
+        """Return the guarantee of one draw; see `RenyiSampling.guarantee`."""
+        return self.mechanism.guarantee(order)
+
+    def sample(self, rng: np.random.Generator, size: int) -> Floats:
+        """Draw θ, shape (size, k).
+
+        Privacy
+        -------
+        `guarantee` for one draw, replace-one with n public; the Rényi epsilons of several draws add up. The guarantee
+        holds for draws in real arithmetic. The rounding of doubles leaks information, so use these draws for
+        simulation, not for the protection of data.
+        """
+        return rng.dirichlet(self.parameters, size)
+
+    def log_prob(self, values: ArrayLike) -> Floats:
+        """Return the log density of θ > 0, shape (..., k), as an array of shape (...)."""
+        log_theta = np.log(np.asarray(values, dtype=np.float64))
+        log_beta = special.gammaln(self.parameters).sum() - special.gammaln(self.parameters.sum())
+        return log_theta @ (self.parameters - 1.0) - log_beta
+
+
 def renyi_sampler(
-    name: str, prior: ArrayLike, n: int, coefficient: float, public_counts: ArrayLike | None = None
+    name: RenyiMethod | str, prior: ArrayLike, n: int, coefficient: float, public_counts: ArrayLike | None = None
 ) -> RenyiSampling:
     """Return the mechanism with a given coefficient.
 
     Parameters
     ----------
-    name : {"direct", "diffused", "concentrated"}
-        A key of `RENYI_SAMPLERS`.
+    name : RenyiMethod or str
+        An entry of `RENYI_SAMPLERS` or its key.
     prior : array_like, shape (k,)
         Dirichlet parameters, finite and > 0, k ≥ 2; for k = 2 the parameters of a Beta distribution.
     n : int
@@ -233,14 +298,13 @@ def renyi_sampler(
     >>> print(whole.critical_order, whole.guarantee(2), whole.guarantee(6.9), whole.renyi_epsilon(7))
     7.0 (2, 0.19129)-RDP (6.9, 1.39264)-RDP inf
     """
-    if name not in RENYI_SAMPLERS:
-        raise ValueError(f"name must be one of {', '.join(RENYI_SAMPLERS)}, got {name!r}; choose one of them")
+    name = find_entry(RENYI_SAMPLERS, name).name
     alpha = validate_prior(prior)
     n = validate_size(n)
     if not isinstance(coefficient, Real) or not 0 < coefficient <= 1:
         raise ValueError(f"coefficient must be in (0, 1], got {coefficient}; pass 1 for the posterior itself")
-    if name == "direct" and coefficient != 1:
-        raise ValueError(f"coefficient must be 1 for direct, got {coefficient}; choose diffused or concentrated")
+    if not RENYI_SAMPLERS[name].is_tunable and coefficient != 1:
+        raise ValueError(f"coefficient must be 1 for {name}, got {coefficient}; choose diffused or concentrated")
     public = np.zeros(alpha.size) if public_counts is None else np.asarray(public_counts, dtype=np.float64)
     if public.shape != alpha.shape or not np.all((public >= 0) & (public == np.floor(public)) & np.isfinite(public)):
         raise ValueError(
@@ -252,7 +316,12 @@ def renyi_sampler(
 
 
 def calibrate_renyi(
-    name: str, prior: ArrayLike, n: int, order: float, epsilon: float, public_counts: ArrayLike | None = None
+    name: RenyiMethod | str,
+    prior: ArrayLike,
+    n: int,
+    order: float,
+    epsilon: float,
+    public_counts: ArrayLike | None = None,
 ) -> RenyiSampling:
     """Return the mechanism with the largest coefficient that is (λ, ε)-RDP.
 
@@ -297,14 +366,15 @@ def calibrate_renyi(
     diffused 0.838452
     concentrated 0.714208
     """
+    name = find_entry(RENYI_SAMPLERS, name).name
     order, epsilon = validate_order(order), validate_epsilon(epsilon)
     whole = renyi_sampler(name, prior, n, 1.0, public_counts)
     spent = whole.renyi_epsilon(order)
     if spent <= epsilon:
         return whole
-    if name == "direct":
+    if not RENYI_SAMPLERS[name].is_tunable:
         raise ValueError(
-            f"epsilon must be >= {spent:.6g} at order {order:g} for direct, got {epsilon:g}; the divergence of direct "
+            f"epsilon must be >= {spent:.6g} at order {order:g} for {name}, got {epsilon:g}; the divergence of {name} "
             f"is finite at orders below {whole.critical_order:g} only, use diffused or concentrated for other targets"
         )
 

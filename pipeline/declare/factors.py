@@ -222,7 +222,9 @@ class Method:
     version : int
         Increased whenever the numbers change.
     note : str
-        Note for readers of the results; "Not private: ..." marks the method in figures.
+        Note for readers of the results.
+    is_private : bool
+        False marks the method as not private in figures; not part of the spec.
     stream_key : str, optional
         Name of the method in the keys of random streams, by default `name`. A renamed method keeps its earlier name
         here, and thereby its numbers.
@@ -233,4 +235,5 @@ class Method:
     uses: tuple[str, ...] = ()
     version: int = 1
     note: str = ""
+    is_private: bool = True
     stream_key: str | None = None

@@ -58,12 +58,8 @@ def _create_panel(root: zarr.Group, panel: Panel) -> None:
     group.attrs.update({"title": panel.meaning, **({"coordinates": constants} if constants else {})})
     grid = (*panel.factors, *panel.method_axes)
     for axis in (*grid, *panel.outputs, *panel.constants):
-        notes = (
-            {method.name: method.note for method in panel.methods if method.note}
-            if axis.name == panel.method_dim
-            else {}
-        )
-        _create_coordinate(group, axis, scalar=axis in panel.constants, notes=notes)
+        attributes = _describe_methods(panel) if axis.name == panel.method_dim else {}
+        _create_coordinate(group, axis, axis in panel.constants, attributes)
     if panel.trials is not None:
         shape, chunks = (panel.trials,), (_TRIALS_CHUNK,)
         numbers = _create(group, "trial", ("trial",), shape, chunks, _CODECS_OF_TRIALS, dtype="int64")
@@ -101,7 +97,14 @@ def _create_panel(root: zarr.Group, panel: Panel) -> None:
     variable("status", True, (), dtype="int8", fill_value=0, attributes=flags)
 
 
-def _create_coordinate(group: zarr.Group, axis: Factor, scalar: bool, notes: dict[str, str]) -> None:
+def _describe_methods(panel: Panel) -> dict[str, Any]:
+    """Return the notes by method, and the names of the methods that are not private."""
+    notes = {method.name: method.note for method in panel.methods if method.note}
+    not_private = [method.name for method in panel.methods if not method.is_private]
+    return {**({"notes": notes} if notes else {}), **({"not_private": not_private} if not_private else {})}
+
+
+def _create_coordinate(group: zarr.Group, axis: Factor, scalar: bool, attributes: dict[str, Any]) -> None:
     """Create and fill the coordinate of an axis; vectors are stored as formatted strings."""
     values = [format_value(value) if axis.kind == "vector" else value for value in axis.values]
     array = _create(
@@ -111,7 +114,7 @@ def _create_coordinate(group: zarr.Group, axis: Factor, scalar: bool, notes: dic
         () if scalar else (len(values),),
         () if scalar else (_COORDINATE_CHUNK,),
         dtype=_DTYPES[axis.kind],
-        attributes={"long_name": axis.meaning, "units": axis.unit, **({"notes": notes} if notes else {})},
+        attributes={"long_name": axis.meaning, "units": axis.unit, **attributes},
     )
     strings = np.dtypes.StringDType()
     array[...] = np.array(values[0] if scalar else values, strings if axis.kind in ("str", "vector") else None)

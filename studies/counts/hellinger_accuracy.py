@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from mechanisms import MECHANISMS, CountRelease, Mechanism, balanced_counts, hellinger, validate
+from mechanisms import MECHANISMS, CountRelease, Mechanism, balanced_counts, hellinger
+from mechanisms.counts.registry import validate
 from pipeline import Factor, Measure, Method, Panel, Streams, Study
 from studies.counts.hellinger_accuracy_claims import CLAIMS, ERRATA, FIGURES
 
@@ -75,7 +76,7 @@ def _expected(distribution: CountRelease) -> float:
 def _method(mechanism: Mechanism) -> Method:
     def release(data: tuple[Any, Any], setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
         distribution = mechanism.build(*data, setting["epsilon"], setting["delta"])
-        released = distribution.sample(streams.uniforms(distribution.n_uniforms))
+        released = distribution.from_uniforms(streams.uniforms(distribution.n_uniforms))
         multiplier = gamma = loss = np.nan
         if mechanism.calibrate is not None:
             calibration = mechanism.calibrate(distribution.prior, distribution.n, setting["epsilon"])
@@ -88,7 +89,7 @@ def _method(mechanism: Mechanism) -> Method:
             "audited_epsilon": loss,
         }
 
-    return Method(mechanism.name, release, note=mechanism.note)
+    return Method(mechanism.name, release, note=mechanism.note, is_private=mechanism.is_private)
 
 
 def with_mechanisms(panel: Panel, *mechanisms: Mechanism) -> Panel:

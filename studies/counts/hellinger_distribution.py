@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from mechanisms import MECHANISMS, balanced_counts, enumerate_candidates, hellinger, posterior, validate
+from mechanisms import MECHANISMS, balanced_counts, enumerate_candidates, hellinger, posterior
 from mechanisms.counts.candidates import require_enumerable
+from mechanisms.counts.registry import validate
 from pipeline import Claim, Erratum, Factor, Figure, Finding, Measure, Method, Panel, Streams, Study, claim, verdict
 from studies.styles import MECHANISM_STYLES
 
@@ -61,13 +62,13 @@ def _sort_candidates(cell: Mapping[str, Any], streams: Streams) -> _Problem:
 def _method(name: str) -> Method:
     def evaluate(problem: _Problem, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
         distribution = MECHANISMS[name].build(problem.prior, problem.counts, setting["epsilon"], setting["delta"])
-        bins = np.split(distribution.probabilities()[problem.order], problem.cuts)
+        bins = np.split(distribution.pmf()[problem.order], problem.cuts)
         return {
             "probability": [np.sum(probabilities) for probabilities in bins],  # pairwise sums gain three digits
             "expected_hellinger": distribution.expected_hellinger(),
         }
 
-    return Method(name, evaluate, note=MECHANISMS[name].note)
+    return Method(name, evaluate, note=MECHANISMS[name].note, is_private=MECHANISMS[name].is_private)
 
 
 def _validate(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:

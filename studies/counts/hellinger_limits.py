@@ -70,7 +70,7 @@ def _method(name: str) -> Method:
             "worst_dataset": problem.datasets[worst],
         }
 
-    return Method(name, evaluate, note=MECHANISMS[name].note)
+    return Method(name, evaluate, note=MECHANISMS[name].note, is_private=MECHANISMS[name].is_private)
 
 
 def _validate(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from mechanisms import validate
+from mechanisms.counts.registry import validate
 from mechanisms.counts.scales import SENSITIVITIES
 from mechanisms.counts.sensitivity import phi
 from pipeline import Factor, Measure, Method, Panel, Streams, Study

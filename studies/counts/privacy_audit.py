@@ -15,9 +15,11 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from mechanisms import MECHANISMS, audit_counts, count_candidates, validate
+from mechanisms import MECHANISMS, audit_counts
 from mechanisms.audit import ROUNDING
+from mechanisms.conjugate import count_candidates
 from mechanisms.counts.audit import require_auditable
+from mechanisms.counts.registry import validate
 from pipeline import Erratum, Factor, Figure, Finding, Measure, Method, Panel, Streams, Study, claim, verdict
 from pipeline.declare.factors import format_value
 
@@ -44,7 +46,7 @@ def _method(name: str) -> Method:
             "worst_output": found.witness.output,
         }
 
-    return Method(name, evaluate, note=MECHANISMS[name].note)
+    return Method(name, evaluate, note=MECHANISMS[name].note, is_private=MECHANISMS[name].is_private)
 
 
 def _validate(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
@@ -208,7 +210,7 @@ def _local_proof(summaries: Mapping[str, xr.Dataset]) -> Finding:
 
 def _exact_spend_all(summaries: Mapping[str, xr.Dataset]) -> Finding:
     evidence, holds = [], True
-    for name in _names(summaries, lambda name: name.endswith("-exact")):
+    for name in _names(summaries, lambda name: MECHANISMS[name].calibrate is not None):
         shares = _shares(summaries, name)
         low, high = min(float(share.min()) for share in shares), max(float(share.max()) for share in shares)
         holds &= low >= _FULL_SHARE and not any(

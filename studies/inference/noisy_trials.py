@@ -134,7 +134,7 @@ def summarise_draws(trials: Trials, draws: Array, quantile: Array | None = None)
     return found if d > 1 else {name: value[:, 0] for name, value in found.items()}
 
 
-def _conjugate(name: str, statistics: Callable[[Trials], Array], note: str) -> Method:
+def _conjugate(name: str, statistics: Callable[[Trials], Array], note: str, is_private: bool = True) -> Method:
     def evaluate(trials: Trials, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
         posterior = conjugate_posterior(trials.family, trials.prior, trials.n, statistics(trials))
         d = trials.theta.shape[1]
@@ -145,7 +145,7 @@ def _conjugate(name: str, statistics: Callable[[Trials], Array], note: str) -> M
         quantile = posterior.cdf(trials.theta if d > 1 else trials.theta[:, 0])
         return summarise_draws(trials, np.reshape(draws, (len(draws), 1, N_DRAWS, d)), quantile.reshape(len(draws), d))
 
-    return Method(name, evaluate, note=note)
+    return Method(name, evaluate, note=note, is_private=is_private)
 
 
 def _project(noisy: Callable[[Trials], Array], within: bool) -> Callable[[Trials], Array]:
@@ -181,7 +181,7 @@ def _sampled(name: str, draw: Callable[[Trials, int, np.random.Generator], Array
 def _draw_gibbs(trials: Trials, i: int, rng: np.random.Generator) -> Array:
     return sample_gibbs(
         rng,
-        trials.family,  # type: ignore[arg-type]
+        trials.family,
         trials.prior,
         trials.n,
         trials.noisy[i],
@@ -235,7 +235,7 @@ def _marginal() -> Method:
                 trials.family, trials.prior, trials.n, trials.noisy[some], trials.noise_scale[some][0], bounds
             )
             quantiles.append(posterior.cdf(trials.theta[some, 0]))
-            draws.append(posterior.sample(uniforms[some]))
+            draws.append(posterior.from_uniforms(uniforms[some]))
         sampled = np.concatenate(draws)[:, None, :, None]
         return summarise_draws(trials, sampled, np.concatenate(quantiles)[:, None])
 
@@ -247,7 +247,7 @@ def _marginal() -> Method:
 def _ops(method: Literal["ops", "ops-likelihood"], note: str) -> Method:
     def evaluate(trials: Trials, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
         mechanism = one_posterior_sampling(method, trials.prior, trials.n, trials.epsilon)
-        draws = mechanism.sample(streams.uniforms(OPS_DRAWS), trials.statistics[:, 0])
+        draws = mechanism.from_uniforms(streams.uniforms(OPS_DRAWS), trials.statistics[:, 0])
         return summarise_draws(trials, draws[:, None, :, None], quantile_among(draws, trials.theta[:, 0])[:, None])
 
     return Method(method, evaluate, note=note)
@@ -265,7 +265,9 @@ def _exact() -> Method:
     return Method("exact", evaluate, note="Exact posterior: a mixture over all counts.")
 
 
-NON_PRIVATE = _conjugate("non-private", lambda t: t.statistics, "Not private: the posterior given the records.")
+NON_PRIVATE = _conjugate(
+    "non-private", lambda t: t.statistics, "Not private: the posterior given the records.", is_private=False
+)
 _NAIVE = _conjugate(
     "naive", _project(lambda t: t.noisy, within=False), "Conjugate posterior that ignores the noise; private."
 )
@@ -286,6 +288,7 @@ TRUNCATED_METHODS = (
         "naive",
         _project(lambda t: t.noisy_total, within=False),
         "Not private: as in P4, the noisy sum of all records, with noise calibrated to the truncated sum.",
+        is_private=False,
     ),
     _conjugate(
         "naive-truncated",

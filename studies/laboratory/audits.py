@@ -11,15 +11,11 @@ import numpy as np
 import xarray as xr
 from scipy import stats
 
-from mechanisms import (
-    FAMILIES,
-    MECHANISMS,
-    PROBABILITY_METHODS,
-    centred_losses,
-    laplace_scale,
-    one_posterior_sampling,
-)
+from mechanisms import FAMILIES, MECHANISMS, PROBABILITY_METHODS, RENYI_SAMPLERS
 from mechanisms.audit import ROUNDING
+from mechanisms.inference.noisy_statistics import laplace_scale
+from mechanisms.inference.one_posterior_sample import one_posterior_sampling
+from mechanisms.regression.audit import centred_losses
 from mechanisms.regression.partition_quantile import partition_quantile
 from pipeline.declare.factors import format_value
 from studies.laboratory.results import Results
@@ -114,9 +110,10 @@ def _exponential_families(results: Results) -> Iterator[tuple[str, ...]]:
     ds = results["renyi-audit"].summaries["dirichlet"]
     found = ds["enumerated_epsilon"].fillna(ds["quadrature_epsilon"])
     for name in ds["mechanism"].values.tolist():
-        stated = ds["stated_epsilon"].sel(mechanism=name) if name == "direct" else ds["epsilon"]
+        is_calibrated = name not in RENYI_SAMPLERS or RENYI_SAMPLERS[name].is_tunable
+        stated = ds["epsilon"] if is_calibrated else ds["stated_epsilon"].sel(mechanism=name)
         pair = found.sel(mechanism=name), stated.where(np.isfinite(stated))
-        yield _row(f"{name}, counts", "its exact curve" if name == "direct" else "(λ, ε)-RDP", *_largest([pair]))
+        yield _row(f"{name}, counts", "(λ, ε)-RDP" if is_calibrated else "its exact curve", *_largest([pair]))
 
 
 def _regression(results: Results) -> Iterator[tuple[str, ...]]:
@@ -179,12 +176,11 @@ def _partitions(results: Results) -> Iterator[tuple[str, ...]]:
         ds = results["partition-probability"].summaries["default"]
         epsilon, size, least = (float(ds[name]) for name in ("epsilon", "partition_size", "least_probability"))
         n_partitions = int(ds["n"]) // int(size)
-        for name in (name for name in PROBABILITY_METHODS if not name.endswith("-noiseless")):
+        for name, method in ((name, method) for name, method in PROBABILITY_METHODS.items() if method.has_noise):
             loss = audit_adversarial(name, n_partitions, int(size), epsilon, least)
-            printed = name == "fisher-published"
-            states = "ε-DP, as printed" if printed else "ε-DP per cutoff"
+            states = "ε-DP per cutoff" if method.is_private else "ε-DP, as printed"
             where = f"one of {int(ds['n']):,} rows replaced by the worst, {n_partitions:,} partitions"
-            yield _row(name, states, loss / epsilon, loss, 1, where, not printed)
+            yield _row(name, states, loss / epsilon, loss, 1, where, method.is_private)
     if "partition-quantile" in results and "default" in results["partition-quantile"].summaries:
         ds = results["partition-quantile"].summaries["default"]
         epsilon, part = float(ds["epsilon"]), float(str(ds["split"].item()).split(":")[0])

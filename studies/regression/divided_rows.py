@@ -56,7 +56,7 @@ def divide_rows(
     >>> y = 1 + x @ np.array([2.0, -1.0])
     >>> with connect(THREADS) as client:
     ...     statistics = divide_rows(client, [x, y], keyed_partition(np.random.default_rng(1), 10_000, 100))
-    >>> coefficient_posterior(statistics, 1, FlatPrior(), error_variance=1.0).mean[:3]
+    >>> coefficient_posterior(statistics, 1, FlatPrior(), error_variance=1.0).mean()[:3]
     array([2., 2., 2.])
     """
     n, shapes = partition.n_rows, [array.shape for array in arrays]

@@ -8,15 +8,23 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from mechanisms.regression.partition_probability import PROBABILITY_METHODS, ProbabilityMethod
+from mechanisms.regression.partition_quantile import QUANTILE_METHODS, QuantileMethod
 from pipeline.declare.factors import format_value
 from studies.figures import Styles, finish_axes
 from studies.styles import complete_styles
 
-_NOISELESS = "-noiseless"
+_METHODS: dict[str, ProbabilityMethod | QuantileMethod] = {**PROBABILITY_METHODS, **QUANTILE_METHODS}
+
+
+def _variant(name: str) -> tuple[str, bool]:
+    """Return the name of the method with noise, and True if `name` has noise."""
+    return (_METHODS[name].base, _METHODS[name].has_noise) if name in _METHODS else (name, True)
 
 
 def _title(name: str) -> str:
-    return f"{name.removesuffix(_NOISELESS)}, no noise" if name.endswith(_NOISELESS) else name
+    base, has_noise = _variant(name)
+    return base if has_noise else f"{base}, no noise"
 
 
 def draw_spreads(
@@ -43,7 +51,7 @@ def draw_spreads(
     columns : int
         Number of axes per row.
     styles : mapping
-        Style of each method by name, without the suffix of the noise-free variant.
+        Style of each method by name.
     ylabel : str
         Label of the vertical axis.
     limits : tuple of float, optional
@@ -61,7 +69,7 @@ def draw_spreads(
         axes.set_axis_off()
     places = np.arange(ds.sizes[x])
     for axes, name in zip(grid, shown, strict=False):
-        _draw_boxes(axes, places, ds.sel(algorithm=name), measure, styles[name.removesuffix(_NOISELESS)]["color"])
+        _draw_boxes(axes, places, ds.sel(algorithm=name), measure, styles[name]["color"])
         axes.set_title(_title(name), fontsize="small", loc="left")
         axes.set_xticks(places, [format_value(value) for value in ds[x].values.tolist()])
         axes.tick_params(labelbottom=True, labelsize="small" if columns < 3 else "x-small")
@@ -104,11 +112,11 @@ def draw_errors(ds: xr.Dataset, x: str, styles: Styles) -> Figure:
     figure = Figure(figsize=(7.2, 5.2), layout="constrained")
     grid = figure.subplots(2, 2, sharex=True, sharey="row")
     stored = ds["algorithm"].values.tolist()
-    styles = complete_styles(styles, (name.removesuffix(_NOISELESS) for name in stored))
-    shown = [name for name in styles if name in stored and name != "full"]
-    for column, (suffix, title) in enumerate(((_NOISELESS, "without noise"), ("", "with noise"))):
-        for name in (name for name in shown if name + suffix in stored):
-            one = ds.sel(algorithm=name + suffix)
+    styles = complete_styles(styles, stored)
+    shown = [name for name in styles if name in stored and _variant(name) == (name, True) and name != "full"]
+    for column, (has_noise, title) in enumerate(((False, "without noise"), (True, "with noise"))):
+        for name in (name for base in shown for name in stored if _variant(name) == (base, has_noise)):
+            one = ds.sel(algorithm=name)
             look = {**styles[name], "markersize": 4, "linewidth": 1.1}
             grid[0, column].errorbar(ds[x], one["difference_mean"], yerr=2 * one["difference_mcse"], **look)
             grid[1, column].plot(ds[x], one["difference_rmse"], **look)

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from mechanisms.regression.partition_probability import NOISELESS, PROBABILITY_METHODS, partition_probability
+from mechanisms.regression.partition_probability import PROBABILITY_METHODS, partition_probability
 from pipeline import Factor, Measure, Method, Panel, Statistic, Streams, Study
 from studies.regression.partition_probability_claims import CLAIMS, FIGURES
 from studies.regression.partition_trials import (
@@ -29,14 +29,10 @@ from studies.regression.partition_trials import (
     Trials,
     check_abalone,
     check_simulation,
+    full_method,
     simulate_abalone_probabilities,
     simulate_probabilities,
 )
-
-_NOTES = {
-    "full": "Not private: the posterior given all rows.",
-    "fisher-published": "Not private: the noise is too small by a factor equal to the number of partitions.",
-}
 
 
 def _full(trials: Trials, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
@@ -46,15 +42,13 @@ def _full(trials: Trials, setting: Mapping[str, Any], streams: Streams) -> dict[
 def _method(name: str) -> Method:
     def evaluate(trials: Trials, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
         method = partition_probability(name, trials.parts.shape[1], setting["epsilon"], setting["least_probability"])
-        noiseless = name.endswith(NOISELESS)
-        generators = [None] * len(trials.parts) if noiseless else streams.generators()
+        generators = streams.generators() if method.method.has_noise else [None] * len(trials.parts)
         rows = zip(generators, trials.parts, strict=True)
         found = np.stack([method.release(rng, parts) for rng, parts in rows])
         spent = len(setting["cutoff"]) * method.loss
         return {"probability": found, "difference": found - trials.full, "spent": spent}
 
-    note = "Not private: without noise." if name.endswith(NOISELESS) else _NOTES.get(name, "")
-    return Method(name, evaluate, note=note)
+    return Method(name, evaluate, note=PROBABILITY_METHODS[name].note, is_private=PROBABILITY_METHODS[name].is_private)
 
 
 def _validate(sizes: Callable[[Mapping[str, Any]], Any]) -> Callable[..., bool]:
@@ -99,7 +93,7 @@ def _panel(
         name=name,
         meaning=meaning,
         simulate=simulate,
-        methods=(Method("full", _full, note=_NOTES["full"]), *(_method(method) for method in PROBABILITY_METHODS)),
+        methods=(full_method(_full), *(_method(method) for method in PROBABILITY_METHODS)),
         measures=(
             Measure("probability", "posterior probability that the slope is below the cutoff", dims=("cutoff",)),
             Measure("difference", "probability minus that given all rows", dims=("cutoff",)),

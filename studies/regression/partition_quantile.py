@@ -21,8 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from mechanisms.regression.coefficient_posterior import validate_probabilities
-from mechanisms.regression.partition_probability import NOISELESS
+from mechanisms.protocols import validate_probabilities
 from mechanisms.regression.partition_quantile import QUANTILE_METHODS, PartitionQuantile, partition_quantile
 from mechanisms.regression.prior import SemiConjugatePrior
 from pipeline import Factor, Measure, Method, Panel, Statistic, Streams, Study
@@ -31,11 +30,10 @@ from studies.regression.partition_trials import (
     Trials,
     check_abalone,
     check_simulation,
+    full_method,
     simulate_abalone_quantiles,
     simulate_quantiles,
 )
-
-_FULL = "Not private: the posterior given all rows."
 
 
 def _full(trials: Trials, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
@@ -50,7 +48,7 @@ def _full(trials: Trials, setting: Mapping[str, Any], streams: Streams) -> dict[
 
 
 def _make(name: str, n_partitions: int, setting: Mapping[str, Any]) -> PartitionQuantile:
-    split = setting["centred_split" if name.startswith("quantile-centred") else "split"]
+    split = setting["centred_split" if QUANTILE_METHODS[name].is_centred else "split"]
     search = {what: setting[what] for what in ("start", "share", "doublings")}
     return partition_quantile(name, n_partitions, setting["epsilon"], split, **search)
 
@@ -70,7 +68,7 @@ def _method(name: str) -> Method:
             "spent": math.inf if guarantee is None else guarantee.epsilon,
         }
 
-    return Method(name, evaluate, note="Not private: without noise." if name.endswith(NOISELESS) else "")
+    return Method(name, evaluate, note=QUANTILE_METHODS[name].note, is_private=QUANTILE_METHODS[name].is_private)
 
 
 def _validate(sizes: Callable[[Mapping[str, Any]], Any]) -> Callable[..., bool]:
@@ -111,7 +109,7 @@ def _panel(
         name=name,
         meaning=meaning,
         simulate=simulate,
-        methods=(Method("full", _full, note=_FULL), *(_method(method) for method in QUANTILE_METHODS)),
+        methods=(full_method(_full), *(_method(method) for method in QUANTILE_METHODS)),
         measures=(
             Measure("slope_quantile", "posterior quantile of the slope", dims=("p",)),
             Measure("difference", "quantile minus that given all rows", "posterior sd", dims=("p",)),

@@ -14,7 +14,8 @@ import numpy as np
 import pandas as pd
 
 from mechanisms.privacy import Guarantee
-from mechanisms.regression.coefficient_posterior import CoefficientPosterior, validate_probabilities
+from mechanisms.protocols import validate_probabilities
+from mechanisms.regression.coefficient_posterior import CoefficientPosterior
 from mechanisms.regression.keyed_partition import keyed_partition
 from mechanisms.regression.partition_probability import PROBABILITY_METHODS, PartitionProbability, partition_probability
 from mechanisms.regression.partition_quantile import QUANTILE_METHODS, PartitionQuantile, partition_quantile
@@ -111,9 +112,9 @@ class Request:
                     raise BadInputError(f"cutoffs must be finite, got {', '.join(map(str, self.cutoffs))}")
                 return partition_probability(name, self.n_partitions, self.epsilon)
             validate_probabilities(self.probabilities)
-            shares = (0.5, 0.5) if name in QUANTILE_METHODS[:2] else (0.2, 0.3, 0.5)
+            shares = (0.5, 0.5) if not QUANTILE_METHODS[name].is_centred else (0.2, 0.3, 0.5)
             split = self.split or tuple(part * self.epsilon for part in shares)
-            if self.share is not None and name not in QUANTILE_METHODS[:2]:
+            if self.share is not None and QUANTILE_METHODS[name].is_centred:
                 raise BadInputError(f"theta must be omitted with {name}, got {self.share}; use it with quantile")
             start, share = (1.0 if self.start is None else self.start), (0.8 if self.share is None else self.share)
             return partition_quantile(name, self.n_partitions, self.epsilon, split, start, share)
@@ -347,7 +348,9 @@ def _release(
         released = mechanism.release(rng, below)
         return pd.DataFrame({"cutoff": request.cutoffs, "probability": released, "epsilon": mechanism.loss})
     p = request.probabilities
-    found = posteriors.compute(lambda posterior: np.column_stack([posterior.quantile(p), posterior.sd]), powered=True)
+    found = posteriors.compute(
+        lambda posterior: np.column_stack([posterior.quantile(p), posterior.std()]), powered=True
+    )
     drawn = mechanism.release(rng, found[:, :-1], found[:, -1])
     return pd.DataFrame(
         {

@@ -23,7 +23,7 @@ from mechanisms.regression.statistics import (
     partition_sizes,
     partition_statistics,
 )
-from pipeline import Streams
+from pipeline import Method, Streams
 
 Array = NDArray[np.float64]
 Cell = Mapping[str, Any]
@@ -55,6 +55,11 @@ class Trials:
     parts: Array
     spreads: Array
     unit: float
+
+
+def full_method(evaluate: Callable[..., dict[str, Any]]) -> Method:
+    """Return the posterior given all rows, with which the methods are compared."""
+    return Method("full", evaluate, note="Not private: the posterior given all rows.", is_private=False)
 
 
 def nominal_sd(cell: Cell) -> float:
@@ -109,7 +114,7 @@ def simulate_probabilities(partition_g: str) -> Callable[[Cell, Streams], Trials
         def state(rows: RegressionStatistics) -> tuple[Array, Array, Array]:
             full = coefficient_posterior(rows.pool(), SLOPE, ZellnerPrior(cell["n"]), variance)
             parts = coefficient_posterior(rows, SLOPE, ZellnerPrior(cell[partition_g]), variance)
-            return full.cdf(cutoffs), parts.cdf(cutoffs), parts.sd
+            return full.cdf(cutoffs), parts.cdf(cutoffs), parts.std()
 
         return _block(_simulated(cell, streams), state, unit)
 
@@ -127,7 +132,7 @@ def _state_quantiles(cell: Cell) -> Callable[[RegressionStatistics], tuple[Array
     def state(rows: RegressionStatistics) -> tuple[Array, Array, Array]:
         full = coefficient_posterior(rows.pool(), SLOPE, prior)
         parts = coefficient_posterior(rows, SLOPE, prior, power=rows.n_rows.sum() / rows.n_rows)
-        return full.quantile(cell["p"]), parts.quantile(cell["p"]), parts.sd
+        return full.quantile(cell["p"]), parts.quantile(cell["p"]), parts.std()
 
     return state
 
@@ -169,17 +174,17 @@ def simulate_abalone_probabilities(cell: Cell, streams: Streams) -> Trials:
     whole = _whole_abalone()
     prior = ZellnerPrior(float(whole.n_rows))
     full = coefficient_posterior(whole, SLOPE, prior)
-    cutoffs = full.mean + full.sd * np.array(cell["cutoff"])
+    cutoffs = full.mean() + full.std() * np.array(cell["cutoff"])
 
     def state(rows: RegressionStatistics) -> tuple[Array, Array, Array]:
         parts = coefficient_posterior(rows, SLOPE, prior)
-        return full.cdf(cutoffs), parts.cdf(cutoffs), parts.sd
+        return full.cdf(cutoffs), parts.cdf(cutoffs), parts.std()
 
-    return _block(_divided(cell, streams), state, float(full.sd))
+    return _block(_divided(cell, streams), state, float(full.std()))
 
 
 def simulate_abalone_quantiles(cell: Cell, streams: Streams) -> Trials:
     """Divide the abalone data at random in each trial; semi-conjugate prior, likelihoods to the power n/nⱼ."""
     prior = SemiConjugatePrior(0.0, 1.0 / cell["prior_variance"], *cell["variance_prior"])
-    unit = float(coefficient_posterior(_whole_abalone(), SLOPE, prior).sd)
+    unit = float(coefficient_posterior(_whole_abalone(), SLOPE, prior).std())
     return _block(_divided(cell, streams), _state_quantiles(cell), unit)

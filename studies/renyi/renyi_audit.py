@@ -18,25 +18,20 @@ from typing import Any
 import numpy as np
 
 from mechanisms import (
-    GAUSSIAN_VARIANCES,
+    GAUSSIAN_MECHANISMS,
     LINKS,
     RENYI_SAMPLERS,
-    GlmMechanism,
-    audit_densities,
     audit_distributions,
     audit_replacements,
-    audit_sampling,
     calibrate_renyi,
-    candidate_records,
-    count_candidates,
-    critical_order,
     gaussian_mechanism,
     glm_mechanism,
-    limiting_case,
-    replacement_distributions,
-    shared_records,
 )
-from mechanisms.renyi.audit import beta_distributions, gaussian_distributions
+from mechanisms.conjugate import count_candidates
+from mechanisms.glm.audit import critical_order, replacement_distributions
+from mechanisms.glm.mechanisms import GlmMechanism
+from mechanisms.glm.worst_case import candidate_records, limiting_case, shared_records
+from mechanisms.renyi.audit import audit_densities, audit_sampling, beta_distributions, gaussian_distributions
 from mechanisms.renyi.sampling import renyi_sampler
 from pipeline import Factor, Measure, Method, Panel, Streams, Study
 from studies.renyi.renyi_audit_claims import CLAIMS, FIGURES
@@ -230,6 +225,7 @@ _LINKS = Panel(
             link,
             partial(_diverge, link=link),
             note="" if LINKS[link].canonical else "Not private: P3's bound does not hold for this link.",
+            is_private=LINKS[link].canonical,
         )
         for link in LINKS
     ),
@@ -302,10 +298,10 @@ _OPS = Panel(
 
 def _sampler(cell: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams, *, name: str) -> dict[str, Any]:
     prior, n, order = cell["prior"], cell["n"], setting["order"]
-    if name == "direct":
-        mechanism = renyi_sampler(name, prior, n, 1.0)
-    else:
+    if RENYI_SAMPLERS[name].is_tunable:
         mechanism = calibrate_renyi(name, prior, n, order, setting["epsilon"])
+    else:
+        mechanism = renyi_sampler(name, prior, n, 1.0)
     enumerated = audit_sampling(mechanism, [order]).renyi[order]
     quadrature = math.nan
     if len(prior) == 2:
@@ -340,10 +336,10 @@ def _validate_dirichlet(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> 
     renyi_sampler("direct", prior, n, 1.0)
     if count_candidates(n, len(prior)) > _LARGEST_ENUMERATION:
         raise ValueError(f"n must give at most {_LARGEST_ENUMERATION:,} data sets to enumerate, got {n}; reduce n")
-    if name in GAUSSIAN_VARIANCES:
+    if name in GAUSSIAN_MECHANISMS:
         gaussian_mechanism(name, prior, n, setting["order"], setting["epsilon"])
         return len(prior) == 2
-    if name != "direct":
+    if RENYI_SAMPLERS[name].is_tunable:
         calibrate_renyi(name, prior, n, setting["order"], setting["epsilon"])
     return True
 
@@ -354,10 +350,10 @@ _DIRICHLET = Panel(
     simulate=_cell,
     methods=(
         *(
-            Method(name, partial(_sampler, name=name), ("order",) if name == "direct" else ("order", "epsilon"))
-            for name in RENYI_SAMPLERS
+            Method(name, partial(_sampler, name=name), ("order", "epsilon") if method.is_tunable else ("order",))
+            for name, method in RENYI_SAMPLERS.items()
         ),
-        *(Method(name, partial(_noise, name=name), ("order", "epsilon")) for name in GAUSSIAN_VARIANCES),
+        *(Method(name, partial(_noise, name=name), ("order", "epsilon")) for name in GAUSSIAN_MECHANISMS),
     ),
     measures=(
         Measure("stated_epsilon", "stated divergence", "nat"),

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from mechanisms import GAUSSIAN_VARIANCES, RENYI_SAMPLERS, pure_renyi
+from mechanisms import GAUSSIAN_MECHANISMS, RENYI_SAMPLERS
 from mechanisms.glm.worst_case import LARGEST_SHARE_1D
+from mechanisms.renyi.conversions import pure_renyi
 from pipeline import Erratum, Figure, Finding, claim, verdict
 from pipeline.declare.claims import Verdict
 from pipeline.declare.factors import format_value
@@ -178,7 +179,7 @@ def _suprema_are_exact(summaries: Summaries) -> Finding:
 def _gaussian_spends_half(summaries: Summaries) -> Finding:
     ds = summaries["dirichlet"]
     shares = ds["quadrature_epsilon"] / ds["epsilon"]
-    top = {name: float(shares.sel(mechanism=name).max()) for name in GAUSSIAN_VARIANCES}
+    top = {name: float(shares.sel(mechanism=name).max()) for name in GAUSSIAN_MECHANISMS}
     published = top["gaussian"]
     verdict: Verdict = "does not hold" if published > 1 + _ROUNDING else "holds" if published > 0.5001 else "corrected"
     return Finding(
@@ -271,7 +272,7 @@ CLAIMS = (
         "Gaussian noise of variance λ/epsilon on the number of successes has Rényi divergence epsilon at order λ.",
         paper="P3",
         place="section 5.1",
-        needs={"dirichlet": {"mechanism": tuple(GAUSSIAN_VARIANCES), "n": (30,)}},
+        needs={"dirichlet": {"mechanism": tuple(GAUSSIAN_MECHANISMS), "n": (30,)}},
         erratum=Erratum("Gaussian noise of variance λΔ²/ε spends ε at order λ.", "Variance λΔ²/(2ε) is sufficient."),
     )(_gaussian_spends_half),
 )

@@ -29,20 +29,6 @@ from studies.renyi.renyi_logistic_claims import CLAIMS, FIGURES
 
 _EPSILONS = tuple(math.exp(k) for k in range(-5, 4))
 _ORDERS = (1.0, 10.0, 100.0)
-_USES: dict[str, tuple[str, ...]] = {
-    "glm-concentrated": ("order", "epsilon"),
-    "glm-diffused": ("order", "epsilon"),
-    "ops": ("epsilon",),
-    "ops-tight": ("epsilon",),
-    "ops-renyi": ("order", "epsilon"),
-    "true-posterior": (),
-}
-_NOTES = {
-    "true-posterior": "Not private: the posterior itself, for any epsilon.",
-    "ops": "Pure DP; the privacy loss is at most half of the stated epsilon.",
-    "ops-tight": "Pure DP.",
-    "ops-renyi": "Calibrated by its pure DP guarantee.",
-}
 
 
 @lru_cache(maxsize=4)
@@ -72,7 +58,8 @@ def _method(name: str) -> Method:
     def evaluate(groups: list[Group], setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
         return evaluate_draws(name, groups, setting, streams)
 
-    return Method(name, evaluate, uses=_USES[name], note=_NOTES.get(name, ""))
+    rule = GLM_MECHANISMS[name]
+    return Method(name, evaluate, uses=rule.uses, note=rule.note, is_private=rule.is_private)
 
 
 def _validate(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:

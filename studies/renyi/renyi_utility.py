@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from mechanisms.renyi.divergence import dirichlet_renyi
-from mechanisms.renyi.gaussian_counts import GAUSSIAN_VARIANCES, GaussianCounts, gaussian_mechanism
+from mechanisms.renyi.gaussian_counts import GAUSSIAN_MECHANISMS, GaussianCounts, gaussian_mechanism
 from mechanisms.renyi.sampling import RenyiSampling, calibrate_renyi, renyi_sampler
 from pipeline import Factor, Measure, Method, Panel, Streams, Study
 from studies.renyi.ranges import require_epsilon, require_order
@@ -50,7 +50,7 @@ def _powers_of_e(first: int, last: int) -> tuple[float, ...]:
 def _mechanism(
     name: str, prior: tuple[float, ...], n: int, order: float, epsilon: float
 ) -> RenyiSampling | GaussianCounts:
-    build = gaussian_mechanism if name in GAUSSIAN_VARIANCES else calibrate_renyi
+    build = gaussian_mechanism if name in GAUSSIAN_MECHANISMS else calibrate_renyi
     return build(name, prior, n, order, epsilon)
 
 
@@ -191,7 +191,7 @@ def _sampled(name: str) -> Method:
         if isinstance(mechanism, GaussianCounts):
             uniforms = _open(streams.uniforms(3))
             counts = np.stack([trials.successes, n - trials.successes], axis=1)
-            released = mechanism.release(special.ndtri(uniforms[:, :2]), counts)
+            released = mechanism.from_uniforms(uniforms[:, :2], counts)
             distributions = [mechanism.successes_distribution(int(each)) for each in s]
             expected = np.array(
                 [masses @ _expected_log_loss(problem, alpha + c, beta + n - c) for c, masses in distributions]
@@ -216,7 +216,7 @@ def _true_posterior() -> Method:
             "expected_nll": probabilities @ _expected_log_loss(trials.problem, alpha + s, beta + n - s),
         }
 
-    return Method("true-posterior", evaluate, note="Not private: one draw of the true posterior.")
+    return Method("true-posterior", evaluate, note="Not private: one draw of the true posterior.", is_private=False)
 
 
 _LOGLIK = Panel(

@@ -21,8 +21,9 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 import numpy as np
 from scipy.special import gammaln
 
-from mechanisms import audit_counts, enumerate_candidates, smooth_sensitivity
+from mechanisms import audit_counts, enumerate_candidates
 from mechanisms.counts.scales import smoothing_gamma
+from mechanisms.counts.sensitivity import smooth_sensitivity
 
 EPSILON, DELTA, ORDERS, SAMPLED_SECONDS = 1.0, 1e-8, (2.0, 10.0), 4.0
 SIZES = [(2, 1000, 1.0), (2, 5000, None), (3, 100, 3.0), (3, 300, 90.0), (4, 60, None)]

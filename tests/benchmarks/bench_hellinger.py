@@ -24,8 +24,10 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 import numpy as np
 from scipy.special import gammaln
 
-from mechanisms import MECHANISMS, CountRelease, balanced_counts, count_candidates, posterior, smooth_sensitivity
+from mechanisms import MECHANISMS, CountRelease, balanced_counts, posterior
+from mechanisms.conjugate import count_candidates
 from mechanisms.counts.scales import smoothing_gamma
+from mechanisms.counts.sensitivity import smooth_sensitivity
 from mechanisms.hellinger import hellinger
 
 SMALLEST = "--smallest" in sys.argv[1:]
@@ -36,7 +38,7 @@ N3, N4 = (30, 20) if SMALLEST else (300, 600)
 def product(counts: np.ndarray, uniforms: np.ndarray) -> tuple[CountRelease, np.ndarray]:
     """Compute the sensitivity, build the mechanism and draw, by the public functions."""
     release = MECHANISMS["smooth"].build(np.ones(counts.size), counts, EPSILON, DELTA)
-    return release, release.sample(uniforms)
+    return release, release.from_uniforms(uniforms)
 
 
 def plain_loop(counts: list[int], uniforms: list[float]) -> tuple[float, list[float], float, list[tuple[int, ...]]]:
@@ -138,7 +140,7 @@ def check_same_numbers(counts: np.ndarray, other: tuple, release: CountRelease) 
     gamma = smoothing_gamma(EPSILON, DELTA, count_candidates(n, k))
     sensitivity, distribution, mean, draws = other
     np.testing.assert_allclose(sensitivity, smooth_sensitivity(np.ones(k), counts, gamma), rtol=1e-8)
-    np.testing.assert_allclose(distribution, release.probabilities(), rtol=1e-5)  # the alternatives subtract log gammas
+    np.testing.assert_allclose(distribution, release.pmf(), rtol=1e-5)  # the alternatives subtract log gammas
     np.testing.assert_allclose(mean, release.expected_hellinger(), rtol=1e-7)
     distances = hellinger(posterior(np.ones(k), counts), posterior(np.ones(k), np.asarray(draws)))
     assert abs(distances.mean() - mean) <= 5 * distances.std() / math.sqrt(len(distances))

@@ -41,7 +41,7 @@ def run_by_hand(study: Study, folder: Path) -> None:
         for name in METHODS:
             distribution = MECHANISMS[name].build(prior, counts, 1.0, 1e-8)
             uniforms = Streams(study.seed, "bench", "k4", name, {"n": 600}, trials).uniforms(distribution.n_uniforms)
-            results[name] = hellinger(prior + counts, prior + distribution.sample(uniforms))
+            results[name] = hellinger(prior + counts, prior + distribution.from_uniforms(uniforms))
             results[f"{name} expected"] = np.array(distribution.expected_hellinger())
         np.savez_compressed(folder / f"{start}.npz", **results)
 

@@ -23,8 +23,12 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import numpy as np
 
-from mechanisms import balanced_counts, count_candidates, exponential_mechanism, smooth_sensitivity, smoothing_gamma
+from mechanisms import balanced_counts
+from mechanisms.conjugate import count_candidates
+from mechanisms.counts.exponential import exponential_mechanism
 from mechanisms.counts.power_mixture import PowerMixture, power_mixture_mechanism
+from mechanisms.counts.scales import smoothing_gamma
+from mechanisms.counts.sensitivity import smooth_sensitivity
 from mechanisms.hellinger import hellinger
 
 SMALLEST = "--smallest" in sys.argv[1:]
@@ -64,7 +68,7 @@ def measure(case: Case, build: str) -> Figures:
     rng = np.random.default_rng(20)
     for counts in ([3, 3], [3, 2, 1]):  # compiles
         warm = make(np.ones(len(counts)), counts, 0.5, 0.3)
-        warm.sample(rng.random((10, 2)))
+        warm.from_uniforms(rng.random((10, 2)))
         warm.expected_hellinger()
     prior, counts = np.array(case.prior), np.array(case.counts)
     if case.inverse_temperature is None:
@@ -76,7 +80,7 @@ def measure(case: Case, build: str) -> Figures:
     times = [time.perf_counter()]
     mechanism = make(prior, counts, EPSILON / 2, sensitivity)
     times.append(time.perf_counter())
-    released = mechanism.sample(uniforms)
+    released = mechanism.from_uniforms(uniforms)
     times.append(time.perf_counter())
     expected = mechanism.expected_hellinger()
     times.append(time.perf_counter())

@@ -14,7 +14,7 @@ N_SAMPLES = 50_000
 
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_count_sampler_follows_the_exact_distribution(name):
-    distribution = MECHANISMS[name].build(PRIOR, [2, 4, 1], 0.8, 1e-8).probabilities()
+    distribution = MECHANISMS[name].build(PRIOR, [2, 4, 1], 0.8, 1e-8).pmf()
     samples = count_sampler(np.random.default_rng(1), MECHANISMS[name], PRIOR, 0.8)(RECORDS, N_SAMPLES)
     assert (samples.shape, samples.dtype) == ((N_SAMPLES, 3), np.dtype("int64"))
     candidates = {tuple(candidate): place for place, candidate in enumerate(enumerate_candidates(7, 3).tolist())}
@@ -70,9 +70,9 @@ def test_draws_depend_on_the_generator_only(make):
     [
         (r"dataset must have shape \(n,\) with n >= 1, got \(0,\)", [], 1),
         (r"dataset must have shape \(n,\) with n >= 1, got \(1, 2\)", [[0, 1]], 1),
-        ("dataset must hold categories 0 to 1, got 2; number", [0, 2], 1),
-        ("dataset must hold categories 0 to 1, got 0.5; number", [0.5, 1], 1),
-        ("dataset must hold categories 0 to 1, got nan; number", [np.nan, 1], 1),
+        ("dataset must hold categories 0 to 1, got another value in record 1; number", [0, 2], 1),
+        ("dataset must hold categories 0 to 1, got another value in record 0; number", [0.5, 1], 1),
+        ("dataset must hold categories 0 to 1, got another value in record 0; number", [np.nan, 1], 1),
         ("num_samples must be an integer >= 1, got 0", [0, 1], 0),
         ("num_samples must be an integer >= 1, got 1.5", [0, 1], 1.5),
     ],

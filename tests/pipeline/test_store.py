@@ -110,6 +110,7 @@ def test_attributes_of_a_store(complete_store):
     assert ds["scale"].attrs == {"long_name": "largest entry", "units": "m"}
     assert ds["prior"].attrs == {"long_name": "prior guesses", "units": "1"}
     assert ds["algorithm"].attrs["notes"] == {"noisy": "Not private: noise of finite range"}
+    assert ds["algorithm"].attrs["not_private"] == ["noisy"]
     assert ds["status"].attrs["flag_values"] == [0, 1, 2, 3, 4, 5]
     assert ds["status"].attrs["flag_meanings"] == "pending ok failed timed_out killed not_applicable"
     root = zarr.open_group(complete_store, mode="r").attrs.asdict()

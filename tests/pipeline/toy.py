@@ -56,7 +56,7 @@ MEANS = Panel(
     simulate=simulate_sample,
     methods=(
         Method("plain", plain),
-        Method("noisy", noisy, uses=("epsilon",), note="Not private: noise of finite range"),
+        Method("noisy", noisy, uses=("epsilon",), note="Not private: noise of finite range", is_private=False),
         Method("chain", chain, uses=("epsilon", "steps")),
     ),
     measures=(

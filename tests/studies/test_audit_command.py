@@ -15,14 +15,14 @@ def noise(sensitivity):
     def release(prior, counts, epsilon, delta):
         return laplace_counts(prior, counts, sensitivity / epsilon)
 
-    return Mechanism("mine", "Laplace noise.", release, lambda epsilon, delta: Guarantee(epsilon))
+    return Mechanism("mine", release=release, guarantee=lambda epsilon, delta: Guarantee(epsilon))
 
 def crash(prior, counts, epsilon, delta):
     return 1 / 0
 
 WRONG, RIGHT = noise(1), noise(2)
-CRASH = Mechanism("crash", "It raises an error.", crash, lambda epsilon, delta: Guarantee(epsilon))
-SILENT = Mechanism("silent", "It states no guarantee.", WRONG.release, lambda epsilon, delta: None)
+CRASH = Mechanism("crash", release=crash, guarantee=lambda epsilon, delta: Guarantee(epsilon))
+SILENT = Mechanism("silent", release=WRONG.release, guarantee=lambda epsilon, delta: None)
 DISTRIBUTIONS = OutputDistributions.from_table([[0.75, 0.25], [0.25, 0.75]], pairs=[[0, 1]])
 RARE = OutputDistributions.from_table([[1 - 1e-9, 1e-9], [1, 0]], pairs=[[0, 1]])
 ZEROS = np.zeros(2)
@@ -83,7 +83,7 @@ def test_custom_mechanism_with_a_wrong_sensitivity_is_broken(audit):
     dataset, neighbour, output = (np.array([int(x) for x in vector.split(",")]) for vector in vectors)
     assert abs(dataset - neighbour).sum() == 2
     n = dataset.sum()
-    distributions = [laplace_counts((1, 1, 1), counts, 1.0).log_probabilities() for counts in (dataset, neighbour)]
+    distributions = [laplace_counts((1, 1, 1), counts, 1.0).log_pmf() for counts in (dataset, neighbour)]
     candidates = [(a, b, n - a - b) for a in range(n + 1) for b in range(n + 1 - a)]
     place = candidates.index(tuple(output))
     assert distributions[0][place] - distributions[1][place] == pytest.approx(float(loss), abs=1e-4)

@@ -64,9 +64,9 @@ def test_distribution_of_the_readme_mechanism_matches_its_draws(mechanism, count
     epsilon, n = 1.3, sum(counts)
     release = mechanism.build([1, 2], counts, epsilon, 1e-8)
     truth = np.exp(epsilon) / (1 + np.exp(epsilon))
-    distribution = release.probabilities()
+    distribution = release.pmf()
     np.testing.assert_allclose(distribution, enumerated_distribution(counts, truth), rtol=1e-12)
-    draws = release.sample(np.random.default_rng(1).random((100_000, release.n_uniforms)))
+    draws = release.from_uniforms(np.random.default_rng(1).random((100_000, release.n_uniforms)))
     assert (draws.sum(axis=1) == n).all()
     observed, possible = np.bincount(draws[:, 0], minlength=n + 1), distribution > 0
     assert observed.sum() == observed[possible].sum()
@@ -185,7 +185,7 @@ DISTRIBUTIONS = """
 from mechanisms import MECHANISMS, Guarantee, Mechanism, OutputDistributions
 
 DISTRIBUTIONS = OutputDistributions.from_table([[0.75, 0.25], [0.25, 0.75]], pairs=[[0, 1]])
-GEOMETRIC = Mechanism("geometric-too", "Twin.", MECHANISMS["geometric"].release, lambda e, d: Guarantee(e))
+GEOMETRIC = Mechanism("geometric-too", release=MECHANISMS["geometric"].release, guarantee=lambda e, d: Guarantee(e))
 """
 
 

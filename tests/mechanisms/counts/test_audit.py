@@ -189,8 +189,8 @@ def test_enumeration_detects_a_wrong_scale():
     wrong = Mechanism(
         "wrong",
         "Not private: 5 % off.",
-        lambda p, c, e, d: exponential_mechanism(p, c, 0.525 * e, global_scale(p, c)),
-        None,
+        release=lambda p, c, e, d: exponential_mechanism(p, c, 0.525 * e, global_scale(p, c)),
+        guarantee=lambda e, d: None,
     )
     expected = plain_audit(lambda records: exponential_distribution("global", prior, records, 1.0), 3, n, 1.0)
     with pytest.raises(AssertionError):
@@ -267,9 +267,7 @@ def test_overstated_guarantees_are_violated(mechanism, k):
     witness = found.witness
     assert verdict.text == f"broken: stated 1-DP, loses {found.epsilon:.4f} at {witness}"
     assert np.abs(witness.dataset - witness.neighbour).sum() == 2
-    distributions = [
-        mechanism.build(prior, c, 1.0, 1e-8).log_probabilities() for c in (witness.dataset, witness.neighbour)
-    ]
+    distributions = [mechanism.build(prior, c, 1.0, 1e-8).log_pmf() for c in (witness.dataset, witness.neighbour)]
     outputs = count_distributions(mechanism, prior, n, 1.0).outputs
     place = np.flatnonzero((outputs == witness.output).all(axis=1))[0]
     assert distributions[0][place] - distributions[1][place] == pytest.approx(found.epsilon, rel=1e-12)
@@ -294,7 +292,7 @@ def test_symmetry_of_unregistered_mechanisms_is_ignored():
         return exponential_mechanism(prior, counts, 50.0 if counts[0] == counts.sum() else 0.05, 1.0)
 
     for prior, n in (([1, 1], 3), ([1, 1], 20), ([1, 1, 1], 8)):
-        sly = Mechanism("sly", "Leaks.", leaking, lambda e, d: Guarantee(e), symmetric=True)
+        sly = Mechanism("sly", release=leaking, guarantee=lambda e, d: Guarantee(e), symmetric=True)
         found = audit_counts(sly, prior, n, epsilon=1.0)
         assert found.epsilon > 10
         assert found.witness.dataset[0] == n or found.witness.neighbour[0] == n

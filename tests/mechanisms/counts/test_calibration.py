@@ -141,7 +141,7 @@ def test_mechanism_has_the_calibrated_rate_at_every_data_set(rule):
     for c, scale in zip(everything.datasets, scales, strict=True):
         release = MECHANISMS[f"{rule}-exact"].build(prior, c, epsilon, 1e-8)
         assert release.inverse_temperature == pytest.approx(found.rate / scale, rel=1e-9)
-        distributions.append(release.log_probabilities())
+        distributions.append(release.log_pmf())
     loss = max(float((distributions[c] - distributions[d]).max()) for c, d in everything.pairs)
     assert epsilon * (1 - 1e-6) <= loss <= epsilon * (1 + 1e-9)
 

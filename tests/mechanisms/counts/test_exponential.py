@@ -45,7 +45,7 @@ def plain_distribution(prior, counts, epsilon, sensitivity):
 def test_distribution_and_mean_equal_a_plain_loop(prior, counts, epsilon, sensitivity):
     mechanism = exponential_mechanism(prior, counts, epsilon / 2, sensitivity)
     distribution, distances = plain_distribution(prior, counts, epsilon, sensitivity)
-    np.testing.assert_allclose(mechanism.probabilities(), distribution, rtol=1e-11)
+    np.testing.assert_allclose(mechanism.pmf(), distribution, rtol=1e-11)
     assert mechanism.expected_hellinger() == pytest.approx(float(distribution @ distances), rel=1e-11)
 
 
@@ -54,7 +54,7 @@ def test_draws_invert_the_distribution_function(prior, counts, epsilon, sensitiv
     """A grid of uniforms maps to the candidates in order."""
     mechanism = exponential_mechanism(prior, counts, epsilon / 2, sensitivity)
     candidates = enumerate_candidates(mechanism.n, mechanism.k)
-    distribution = mechanism.probabilities()
+    distribution = mechanism.pmf()
     prefix = candidates[:, : mechanism.k - 2]
     starts = np.r_[0, 1 + np.flatnonzero(np.any(np.diff(prefix, axis=0), axis=1))]
     row_distribution = np.add.reduceat(distribution, starts)
@@ -64,7 +64,7 @@ def test_draws_invert_the_distribution_function(prior, counts, epsilon, sensitiv
         inner = distribution[start:stop] / row_distribution[row]
         within = np.cumsum(inner) - inner / 2
         uniforms = np.column_stack([np.full(stop - start, middle[row]), within])
-        np.testing.assert_array_equal(mechanism.sample(uniforms), candidates[start:stop])
+        np.testing.assert_array_equal(mechanism.from_uniforms(uniforms), candidates[start:stop])
 
 
 @pytest.mark.parametrize("epsilon", [1.0, 1e5])
@@ -74,9 +74,9 @@ def test_extreme_uniforms_give_possible_candidates(prior, epsilon):
     counts = np.full(len(prior), 20)
     mechanism = exponential_mechanism(prior, counts, epsilon / 2, 0.05)
     ends = np.array([0.0, np.nextafter(0, 1), 0.5, 1 - 2**-53])
-    released = mechanism.sample(np.array([[u, v] for u in ends for v in ends]))
+    released = mechanism.from_uniforms(np.array([[u, v] for u in ends for v in ends]))
     candidates = enumerate_candidates(mechanism.n, mechanism.k)
-    possible = {tuple(c) for c in candidates[mechanism.probabilities() > 0].tolist()}
+    possible = {tuple(c) for c in candidates[mechanism.pmf() > 0].tolist()}
     assert {tuple(c) for c in released.tolist()} <= possible
     if epsilon == 1e5:
         assert len(possible) < len(candidates)
@@ -90,7 +90,7 @@ def test_product_rounded_up_to_the_total_gives_the_last_possible_index():
 
 
 def test_zero_draws_have_shape():
-    assert exponential_mechanism([1, 1, 1], [1, 2, 3], 0.5, 0.4).sample(np.empty((0, 2))).shape == (0, 3)
+    assert exponential_mechanism([1, 1, 1], [1, 2, 3], 0.5, 0.4).from_uniforms(np.empty((0, 2))).shape == (0, 3)
 
 
 def test_error_increases_with_sensitivity():
@@ -142,7 +142,7 @@ def test_rate_out_of_range_raises(rate):
 )
 def test_invalid_uniforms_raise(uniforms, message):
     with pytest.raises(ValueError, match=message):
-        exponential_mechanism([1, 1], [1, 1], 0.5, 0.4).sample(uniforms)
+        exponential_mechanism([1, 1], [1, 1], 0.5, 0.4).from_uniforms(uniforms)
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_invalid_uniforms_raise(uniforms, message):
 def test_large_problems_use_mixtures(counts, kind):
     mechanism = exponential_mechanism(np.ones(len(counts)), counts, 0.5, 0.01)
     assert type(mechanism).__name__ == kind
-    assert mechanism.sample(np.full((1, 2), 0.5)).sum() == sum(counts)
+    assert mechanism.from_uniforms(np.full((1, 2), 0.5)).sum() == sum(counts)
 
 
 def test_too_large_problems_raise_with_the_limit():

@@ -44,8 +44,8 @@ def test_distribution_equals_its_definition(counts, inverse_temperature):
         total = mpmath.fsum(mpmath.exp(-mpmath.mpf(inverse_temperature) * int(d)) for d in distances(counts))
         expected = [float(-mpmath.mpf(inverse_temperature) * int(d) - mpmath.log(total)) for d in distances(counts)]
     release = hamming_mechanism(np.ones(len(counts)), counts, inverse_temperature)
-    np.testing.assert_allclose(release.log_probabilities(), expected, rtol=1e-13, atol=1e-13)
-    assert np.isfinite(release.log_probabilities()).all()
+    np.testing.assert_allclose(release.log_pmf(), expected, rtol=1e-13, atol=1e-13)
+    assert np.isfinite(release.log_pmf()).all()
     assert _normaliser(np.array(counts), _loss_sums(sum(counts), len(counts), inverse_temperature)) == pytest.approx(
         float(total), rel=1e-13
     )
@@ -71,11 +71,11 @@ def test_normaliser_at_large_counts_equals_a_convolution(counts, inverse_tempera
 @pytest.mark.parametrize("counts", COUNTS)
 def test_draws_follow_the_distribution(counts, inverse_temperature):
     release = hamming_mechanism(np.ones(len(counts)), counts, inverse_temperature)
-    draws = release.sample(np.random.default_rng(3).random((400_000, release.n_uniforms)))
+    draws = release.from_uniforms(np.random.default_rng(3).random((400_000, release.n_uniforms)))
     weights = (release.n + 1) ** np.arange(release.k)[::-1]
     ranks = np.searchsorted(enumerate_candidates(release.n, release.k) @ weights, draws @ weights)
     np.testing.assert_array_equal(draws.sum(axis=1), release.n)
-    frequencies, distribution = np.bincount(ranks, minlength=distances(counts).size), release.probabilities()
+    frequencies, distribution = np.bincount(ranks, minlength=distances(counts).size), release.pmf()
     assert_frequencies(frequencies, distribution)
     wrong = distribution * (1 + 0.05 * (-1.0) ** np.arange(distribution.size))
     with pytest.raises(AssertionError, match="chi-square"):
@@ -90,7 +90,7 @@ def test_draws_have_the_exact_means_at_large_sizes(counts, inverse_temperature):
     """The distance and the mean of each category are checked, as the candidates cannot be enumerated."""
     k, n = len(counts), sum(counts)
     release = hamming_mechanism(np.ones(k), counts, inverse_temperature)
-    draws = release.sample(np.random.default_rng(8).random((20_000, release.n_uniforms)))
+    draws = release.from_uniforms(np.random.default_rng(8).random((20_000, release.n_uniforms)))
     assert np.all(draws >= 0)
     np.testing.assert_array_equal(draws.sum(axis=1), n)
     step = 1e-4 * inverse_temperature  # E[d] = −d ln Z / dm
@@ -109,7 +109,7 @@ def test_extreme_uniforms_give_possible_counts(counts, inverse_temperature):
     release = hamming_mechanism(np.ones(len(counts)), counts, inverse_temperature)
     low, high, n = 0.0, 1 - 2**-53, release.n_uniforms
     corners = np.array(np.meshgrid(*[[low, 2**-60, 0.5, high]] * min(n, 6))).reshape(min(n, 6), -1).T
-    draws = release.sample(np.hstack([corners, np.full((len(corners), n - corners.shape[1]), high)]))
+    draws = release.from_uniforms(np.hstack([corners, np.full((len(corners), n - corners.shape[1]), high)]))
     assert np.all(draws >= 0)
     np.testing.assert_array_equal(draws.sum(axis=1), sum(counts))
     assert np.all(draws[corners[:, 0] == low] == counts)  # the first distance is 0
@@ -119,7 +119,7 @@ def test_extreme_uniforms_give_possible_counts(counts, inverse_temperature):
 def test_mean_equals_the_sum_over_the_distribution(counts):
     prior = np.linspace(0.5, 3.0, len(counts))
     release = hamming_mechanism(prior, counts, 0.6)
-    distribution, candidates = release.probabilities(), enumerate_candidates(sum(counts), len(counts))
+    distribution, candidates = release.pmf(), enumerate_candidates(sum(counts), len(counts))
     assert release.expected_hellinger() == pytest.approx(
         float(distribution @ hellinger(posterior(prior, counts), posterior(prior, candidates))), rel=1e-12
     )
@@ -129,7 +129,7 @@ def test_mean_equals_the_sum_over_the_distribution(counts):
 @pytest.mark.parametrize(("n", "k"), [(1, 2), (2, 2), (3, 2), (40, 2), (1, 3), (2, 3), (12, 3), (1, 4), (7, 4), (4, 6)])
 def test_loss_equals_enumeration(n, k, inverse_temperature):
     data_sets = enumerate_candidates(n, k)
-    log_pmf = np.array([hamming_mechanism(np.ones(k), c, inverse_temperature).log_probabilities() for c in data_sets])
+    log_pmf = np.array([hamming_mechanism(np.ones(k), c, inverse_temperature).log_pmf() for c in data_sets])
     first, second = np.nonzero(np.abs(data_sets[:, None] - data_sets).sum(axis=-1) == 2)
     searched = float(np.abs(log_pmf[first] - log_pmf[second]).max())
     found = hamming_loss(n, k, inverse_temperature)
@@ -137,8 +137,7 @@ def test_loss_equals_enumeration(n, k, inverse_temperature):
     assert inverse_temperature <= found.loss <= 2 * inverse_temperature * (1 + 1e-12)
     assert np.abs(found.data_set - found.neighbour).sum() == 2
     one, other = (
-        hamming_mechanism(np.ones(k), c, inverse_temperature).log_probabilities()
-        for c in (found.data_set, found.neighbour)
+        hamming_mechanism(np.ones(k), c, inverse_temperature).log_pmf() for c in (found.data_set, found.neighbour)
     )
     at = np.flatnonzero((data_sets == found.data_set).all(axis=1))[0]
     assert one[at] - other[at] == pytest.approx(found.loss, rel=1e-12, abs=1e-12)

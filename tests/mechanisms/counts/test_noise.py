@@ -60,7 +60,7 @@ def plain_log_pmf(builder, counts, scale, dps):
 @pytest.mark.parametrize(("prior", "counts", "scale"), CASES)
 def test_log_pmf_equals_differences_of_the_distribution_function(builder, prior, counts, scale):
     release = builder(prior, counts, scale)
-    np.testing.assert_allclose(release.probabilities(), np.exp(plain_log_pmf(builder, counts, scale, 120)), rtol=1e-12)
+    np.testing.assert_allclose(release.pmf(), np.exp(plain_log_pmf(builder, counts, scale, 120)), rtol=1e-12)
 
 
 @pytest.mark.parametrize("builder", BUILDERS)
@@ -69,7 +69,7 @@ def test_log_pmf_equals_differences_of_the_distribution_function(builder, prior,
 )
 def test_log_pmf_does_not_underflow(builder, counts, scale):
     """Probabilities down to exp(−4000), for noise scales from very small to very large."""
-    log_pmf = builder(np.ones(len(counts)), counts, scale).log_probabilities()
+    log_pmf = builder(np.ones(len(counts)), counts, scale).log_pmf()
     np.testing.assert_allclose(log_pmf, plain_log_pmf(builder, counts, scale, 2000), rtol=1e-12, atol=1e-200)
     assert np.isfinite(log_pmf).all()
 
@@ -80,7 +80,7 @@ def test_draws_are_rounded_and_clipped_in_order(builder, prior, counts, scale):
     """The reference uses the quantile functions of SciPy, trial by trial."""
     release = builder(prior, counts, scale)
     uniforms = np.random.default_rng(5).random((500, release.n_uniforms))
-    for u, released in zip(uniforms, release.sample(uniforms), strict=True):
+    for u, released in zip(uniforms, release.from_uniforms(uniforms), strict=True):
         remaining, expected = sum(counts), []
         for category, value in enumerate(u):
             noisy = round(counts[category] + float(QUANTILES[builder](value, scale)))
@@ -92,7 +92,7 @@ def test_draws_are_rounded_and_clipped_in_order(builder, prior, counts, scale):
 def test_laplace_draws_are_reproducible():
     """Draws are stored in studies, so equal uniforms must give equal counts in all versions."""
     uniforms = np.random.default_rng(2024).random((100_000, 3))
-    draws = laplace_counts([1.0] * 4, [150] * 4, 2.0).sample(uniforms)
+    draws = laplace_counts([1.0] * 4, [150] * 4, 2.0).from_uniforms(uniforms)
     assert draws[:3].tolist() == [[151, 148, 149, 152], [152, 160, 147, 141], [146, 148, 149, 157]]
     digest = hashlib.sha256(draws.astype("<i8").tobytes()).hexdigest()
     assert digest == "611e5407863f9f7331d5c636859651790d5a4c73f45e2c3218630ed9d4072353"
@@ -101,7 +101,7 @@ def test_laplace_draws_are_reproducible():
 @pytest.mark.parametrize("epsilon", [0.01, 1.0, 5.0])
 def test_loss_of_geometric_noise_equals_epsilon_at_two_categories(epsilon):
     n = 40
-    log_pmf = np.array([geometric_counts([1, 1], [c, n - c], 1 / epsilon).log_probabilities() for c in range(n + 1)])
+    log_pmf = np.array([geometric_counts([1, 1], [c, n - c], 1 / epsilon).log_pmf() for c in range(n + 1)])
     assert np.abs(np.diff(log_pmf, axis=0)).max() == pytest.approx(epsilon, rel=1e-12)
 
 
@@ -110,7 +110,7 @@ def test_loss_of_geometric_noise_equals_epsilon_at_two_categories(epsilon):
 def test_extreme_uniforms_give_possible_counts(builder, scale):
     release = builder([1, 1, 1], [5, 4, 3], scale)
     low, high = 0.0, 1 - 2**-53
-    released = release.sample(np.array([[low, low], [high, low], [low, high], [high, high], [2**-60, 0.5]]))
+    released = release.from_uniforms(np.array([[low, low], [high, low], [low, high], [high, high], [2**-60, 0.5]]))
     assert np.all(released >= 0)
     assert np.all(released.sum(axis=1) == 12)
     assert released[0].tolist() == [0, 0, 12]  # noise −∞ at u = 0
@@ -138,6 +138,6 @@ def test_invalid_noise_scale_raises(builder, scale):
 @pytest.mark.parametrize("builder", BUILDERS)
 def test_problem_too_large_to_stream_can_be_sampled(builder):
     release = builder([1] * 5, [10**6] * 5, 2.0)
-    assert release.sample(np.full((1, 4), 0.5)).tolist() == [[10**6] * 5]
+    assert release.from_uniforms(np.full((1, 4), 0.5)).tolist() == [[10**6] * 5]
     with pytest.raises(ValueError, match="to be streamed"):
         release.expected_hellinger()

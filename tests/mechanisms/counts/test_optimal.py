@@ -85,7 +85,7 @@ def test_optimum_bounds_every_pure_mechanism(name, prior, epsilon):
     n = {2: 20, 3: 6, 4: 3}[len(prior)]
     _, distance, _ = model(prior, n)
     distribution = np.array(
-        [MECHANISMS[name].build(prior, c, epsilon, 1e-8).probabilities() for c in enumerate_candidates(n, len(prior))]
+        [MECHANISMS[name].build(prior, c, epsilon, 1e-8).pmf() for c in enumerate_candidates(n, len(prior))]
     )
     expected = (distribution * distance).sum(axis=1)
     assert expected.max() >= optimal_distribution(prior, n, epsilon, "worst-case").worst_case - 1e-6
@@ -155,11 +155,11 @@ def test_permuted_priors_have_permuted_distributions():
 
 def test_draws_follow_the_distribution():
     release = optimal_counts((1.0, 0.5, 1.0), (2, 1, 0), 0.5)
-    draws = release.sample(np.random.default_rng(1).random((200_000, 1)))
+    draws = release.from_uniforms(np.random.default_rng(1).random((200_000, 1)))
     keys = np.array([16, 4, 1])
     ranks = np.searchsorted(enumerate_candidates(3, 3) @ keys, draws @ keys)
-    assert_frequencies(np.bincount(ranks, minlength=10), release.probabilities())
-    assert release.sample(np.array([[0.0], [1 - 2**-53]])).sum(axis=1).tolist() == [3, 3]
+    assert_frequencies(np.bincount(ranks, minlength=10), release.pmf())
+    assert release.from_uniforms(np.array([[0.0], [1 - 2**-53]])).sum(axis=1).tolist() == [3, 3]
 
 
 def test_invalid_input_raises():

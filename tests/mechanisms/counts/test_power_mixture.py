@@ -56,7 +56,7 @@ def streamed(prior, counts, inverse_temperature):
 
 
 def draws(mechanism, n_draws, seed=5):
-    return mechanism.sample(np.random.default_rng(seed).random((n_draws, 2)))
+    return mechanism.from_uniforms(np.random.default_rng(seed).random((n_draws, 2)))
 
 
 def distances(mechanism, released):
@@ -168,7 +168,7 @@ def test_weights_of_product_distributions_equal_enumeration(prior, counts, _):
 def test_draws_follow_the_enumerated_distribution(prior, counts, inverse_temperature):
     mechanism, distribution = (
         build(prior, counts, inverse_temperature),
-        streamed(prior, counts, inverse_temperature).probabilities(),
+        streamed(prior, counts, inverse_temperature).pmf(),
     )
     weights = (mechanism.n + 1) ** np.arange(mechanism.k)[::-1]
     ranks = np.searchsorted(
@@ -187,7 +187,7 @@ def test_draws_follow_the_enumerated_distribution(prior, counts, inverse_tempera
 def test_mean_and_distribution_equal_enumeration(prior, counts, inverse_temperature):
     mechanism, expected = build(prior, counts, inverse_temperature), streamed(prior, counts, inverse_temperature)
     assert mechanism.expected_hellinger() == pytest.approx(expected.expected_hellinger(), rel=1e-9, abs=1e-300)
-    np.testing.assert_allclose(mechanism.log_probabilities(), expected.log_probabilities(), rtol=1e-12, atol=1e-9)
+    np.testing.assert_allclose(mechanism.log_pmf(), expected.log_pmf(), rtol=1e-12, atol=1e-9)
     assert 0.65 < mechanism.acceptance < 1 + 1e-9  # 2/3 for two candidates, as c is rejected in the uniform component
 
 
@@ -227,7 +227,7 @@ def test_draws_agree_with_the_mean_beyond_enumeration(counts, inverse_temperatur
     near = np.abs(released - counts).max(axis=1) <= 1
     steps = np.stack(np.meshgrid(*[[-1, 0, 1]] * counts.size), axis=-1).reshape(-1, counts.size)
     steps = steps[(steps.sum(axis=1) == 0) & np.all(counts + steps >= 0, axis=1)]
-    assert_mean_within(near, float(np.exp(mechanism.log_probability(counts + steps)).sum()))
+    assert_mean_within(near, float(np.exp(mechanism.log_prob(counts + steps)).sum()))
 
 
 def test_total_weight_equals_importance_sampling():
@@ -236,7 +236,7 @@ def test_total_weight_equals_importance_sampling():
     mechanism = build(np.ones(10), counts, inverse_temperature)
     uniform = rng.multinomial(100, rng.dirichlet(np.ones(10), size=200_000))
     weights = np.exp(-inverse_temperature * distances(mechanism, uniform))
-    expected = math.exp(-float(mechanism.log_probability(counts)) - math.log(count_candidates(100, 10)))
+    expected = math.exp(-float(mechanism.log_prob(counts)) - math.log(count_candidates(100, 10)))
     assert_mean_within(weights, expected)
     with pytest.raises(AssertionError, match="not within"):
         assert_mean_within(weights, 1.05 * expected)
@@ -267,15 +267,16 @@ def test_extreme_inverse_temperatures_give_the_true_or_uniform_counts():
 def test_draw_depends_on_its_own_uniforms_only(prior, counts, inverse_temperature):
     mechanism = build(prior, counts, inverse_temperature)
     uniforms = np.random.default_rng(7).random((400, 2))
-    whole = mechanism.sample(uniforms)
-    np.testing.assert_array_equal(np.concatenate([mechanism.sample(part) for part in np.split(uniforms, 8)]), whole)
-    np.testing.assert_array_equal(np.concatenate([mechanism.sample(row[None]) for row in uniforms[:50]]), whole[:50])
-    np.testing.assert_array_equal(mechanism.sample(uniforms[::-1]), whole[::-1])
-    np.testing.assert_array_equal(build(prior, counts, inverse_temperature).sample(uniforms), whole)
-    np.testing.assert_array_equal(pickle.loads(pickle.dumps(mechanism)).sample(uniforms), whole)
-    assert len(np.unique(mechanism.sample(np.column_stack([uniforms[:, 0], np.zeros(400)])), axis=0)) > 5
-    np.testing.assert_array_equal(mechanism.sample([[-0.0, 0.5]]), mechanism.sample([[0.0, 0.5]]))
-    assert mechanism.sample(np.empty((0, 2))).shape == (0, len(counts))
+    draw = mechanism.from_uniforms
+    whole = draw(uniforms)
+    np.testing.assert_array_equal(np.concatenate([draw(part) for part in np.split(uniforms, 8)]), whole)
+    np.testing.assert_array_equal(np.concatenate([draw(row[None]) for row in uniforms[:50]]), whole[:50])
+    np.testing.assert_array_equal(draw(uniforms[::-1]), whole[::-1])
+    np.testing.assert_array_equal(build(prior, counts, inverse_temperature).from_uniforms(uniforms), whole)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(mechanism)).from_uniforms(uniforms), whole)
+    assert len(np.unique(mechanism.from_uniforms(np.column_stack([uniforms[:, 0], np.zeros(400)])), axis=0)) > 5
+    np.testing.assert_array_equal(mechanism.from_uniforms([[-0.0, 0.5]]), mechanism.from_uniforms([[0.0, 0.5]]))
+    assert mechanism.from_uniforms(np.empty((0, 2))).shape == (0, len(counts))
     assert (mechanism.k, mechanism.n, mechanism.n_uniforms) == (len(counts), sum(counts), 2)
 
 
@@ -306,14 +307,14 @@ def test_invalid_input_raises(arguments, message):
 def test_invalid_uniforms_and_counts_raise():
     mechanism = build(UNIT3, (3, 2, 1), 2.0)
     with pytest.raises(ValueError, match=r"shape \(trials, 2\), got \(3, 1\)"):
-        mechanism.sample(np.zeros((3, 1)))
+        mechanism.from_uniforms(np.zeros((3, 1)))
     with pytest.raises(ValueError, match=r"in \[0, 1\), got 1.0"):
-        mechanism.sample(np.ones((1, 2)))
+        mechanism.from_uniforms(np.ones((1, 2)))
     for released in ([3, 2, 2], [2.5, 2.5, 1]):
         with pytest.raises(ValueError, match="released must be integers with sum 6"):
-            mechanism.log_probability(released)
+            mechanism.log_prob(released)
     with pytest.raises(ValueError, match="at most 50,000,000 to list their probabilities"):
-        build(UNIT4, (200,) * 4, 10.0).log_probabilities()
+        build(UNIT4, (200,) * 4, 10.0).log_pmf()
 
 
 def test_imprecise_means_and_unfinished_draws_raise(monkeypatch):

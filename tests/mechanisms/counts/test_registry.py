@@ -42,7 +42,7 @@ def build(name, prior, counts, epsilon=1.0, delta=DELTA):
 def distributions(name, prior, n, epsilon, delta=DELTA):
     """Return the data sets (D, k) and their output distributions (D, D)."""
     data_sets = enumerate_candidates(n, len(prior))
-    return data_sets, np.array([build(name, prior, c, epsilon, delta).probabilities() for c in data_sets])
+    return data_sets, np.array([build(name, prior, c, epsilon, delta).pmf() for c in data_sets])
 
 
 def neighbouring(data_sets):
@@ -112,7 +112,7 @@ def test_mechanisms_use_their_named_scale():
 @pytest.mark.parametrize(("prior", "counts"), CASES)
 def test_mean_equals_the_sum_over_the_distribution(name, prior, counts):
     release = build(name, prior, counts)
-    distribution = release.probabilities()
+    distribution = release.pmf()
     assert distribution.sum() == pytest.approx(1.0, abs=1e-12)
     assert distribution.min() >= 0
     distances = hellinger(posterior(prior, counts), posterior(prior, enumerate_candidates(sum(counts), len(counts))))
@@ -123,13 +123,13 @@ def test_mean_equals_the_sum_over_the_distribution(name, prior, counts):
 @pytest.mark.parametrize(("prior", "counts"), CASES)
 def test_draws_follow_the_distribution(name, prior, counts):
     release = build(name, prior, counts)
-    draws = release.sample(np.random.default_rng(11).random((250_000, release.n_uniforms)))
+    draws = release.from_uniforms(np.random.default_rng(11).random((250_000, release.n_uniforms)))
     assert draws.dtype == np.int64
     assert np.all(draws >= 0)
     assert np.all(draws.sum(axis=1) == release.n)
     weights = (release.n + 1) ** np.arange(release.k)[::-1]
     ranks = np.searchsorted(enumerate_candidates(release.n, release.k) @ weights, draws @ weights)
-    distribution = release.probabilities()
+    distribution = release.pmf()
     frequencies = np.bincount(ranks, minlength=distribution.size)
     assert_frequencies(frequencies, distribution)
     assert_mean_within(hellinger(posterior(prior, counts), posterior(prior, draws)), release.expected_hellinger())
@@ -145,12 +145,13 @@ def test_draws_follow_the_distribution(name, prior, counts):
 def test_draw_depends_on_its_own_uniforms_only(name, prior, counts):
     release = build(name, prior, counts)
     uniforms = np.random.default_rng(7).random((400, release.n_uniforms))
-    whole = release.sample(uniforms)
-    np.testing.assert_array_equal(np.concatenate([release.sample(part) for part in np.split(uniforms, 8)]), whole)
-    np.testing.assert_array_equal(np.concatenate([release.sample(row[None]) for row in uniforms[:50]]), whole[:50])
-    np.testing.assert_array_equal(release.sample(uniforms[::-1]), whole[::-1])
-    np.testing.assert_array_equal(build(name, prior, counts).sample(uniforms), whole)
-    np.testing.assert_array_equal(pickle.loads(pickle.dumps(release)).sample(uniforms), whole)
+    draw = release.from_uniforms
+    whole = draw(uniforms)
+    np.testing.assert_array_equal(np.concatenate([draw(part) for part in np.split(uniforms, 8)]), whole)
+    np.testing.assert_array_equal(np.concatenate([draw(row[None]) for row in uniforms[:50]]), whole[:50])
+    np.testing.assert_array_equal(draw(uniforms[::-1]), whole[::-1])
+    np.testing.assert_array_equal(build(name, prior, counts).from_uniforms(uniforms), whole)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(release)).from_uniforms(uniforms), whole)
 
 
 AUDITS = [
@@ -243,7 +244,7 @@ def test_accuracy_increases_with_epsilon(name, data):
         assert high <= low * (1 + 1e-12)
     else:  # the probability of the true counts increases
         index = np.flatnonzero((enumerate_candidates(sum(counts), k) == counts).all(axis=1))[0]
-        low, high = (build(name, prior, counts, e).probabilities()[index] for e in (epsilon, 1.3 * epsilon))
+        low, high = (build(name, prior, counts, e).pmf()[index] for e in (epsilon, 1.3 * epsilon))
         assert high >= low * (1 - 1e-12)
 
 
@@ -263,7 +264,7 @@ def test_symmetric_mechanisms_are_permutation_invariant(name, data):
     candidates = enumerate_candidates(plain.n, k)
     weights = (plain.n + 1) ** np.arange(k)[::-1]
     position = np.searchsorted(candidates @ weights, candidates[:, order] @ weights)
-    np.testing.assert_allclose(permuted.probabilities()[position], plain.probabilities(), rtol=1e-9)
+    np.testing.assert_allclose(permuted.pmf()[position], plain.pmf(), rtol=1e-9)
     assert permuted.expected_hellinger() == pytest.approx(plain.expected_hellinger(), rel=1e-10)
 
 

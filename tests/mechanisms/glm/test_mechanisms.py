@@ -181,9 +181,9 @@ def test_records_are_returned_as_arrays():
         (np.empty((0, 3)), [], r"records must have shapes .* got \(0, 3\) and \(0,\)"),
         ([[0.5], [np.nan]], [1, 0], "records must be finite, row 1 is not"),
         ([[0.5], [-np.inf]], [1, 0], "records must be finite, row 1 is not"),
-        ([[0.5], [0.5], [0.5]], [1, 0, -1], "labels must be 0 or 1, got -1 in row 2"),
-        ([[0.5]], [np.nan], "labels must be 0 or 1, got nan in row 0"),
-        ([[0.5, 0.5], [0.8, 0.7]], [1, 0], "rows must have norm <= 1, got 1.06301 in row 1"),
+        ([[0.5], [0.5], [0.5]], [1, 0, -1], "labels must be 0 or 1, got another value in row 2"),
+        ([[0.5]], [np.nan], "labels must be 0 or 1, got another value in row 0"),
+        ([[0.5, 0.5], [0.8, 0.7]], [1, 0], "rows must have norm <= 1, got a larger one in row 1"),
     ],
 )
 def test_invalid_records_raise(design, labels, message):

@@ -115,7 +115,7 @@ def test_error_of_marginal_for_small_noise():
         (((1, 1, 1), 10, 3.0, 1.0), "prior must have 2 numbers"),
         (((1, 1), 0, 3.0, 1.0), "n must be an integer >= 1"),
         (((1, 1), 10, math.nan, 1.0), "noisy_count must be a finite number"),
-        (((1, 1), 10, [3.0], 1.0), "noisy_count must be a finite number"),
+        (((1, 1), 10, [3.0, 4.0], 1.0), "noisy_count must be a finite number"),
         (((1, 1), 10, 3.0, 0.0), "noise_scale must be a finite number > 0"),
     ],
 )

@@ -299,7 +299,7 @@ ALLOWED = {
         ({"prior": (1, 1, 1)}, "prior"),
         ({"n": 0}, "n must be an integer >= 1"),
         ({"n": 2.5}, "n must be an integer >= 1"),
-        ({"noisy_statistics": 3.0}, r"noisy_statistics must have shape \(1,\)"),
+        ({"noisy_statistics": [3.0, 4.0]}, r"noisy_statistics must have shape \(1,\)"),
         ({"noisy_statistics": [3.0, 7.0]}, r"noisy_statistics must have shape \(1,\)"),
         ({"noisy_statistics": [np.nan]}, "noisy_statistics must be finite"),
         ({"noise_scale": 0.0}, "noise_scale must be a finite number > 0"),

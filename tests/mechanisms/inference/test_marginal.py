@@ -142,11 +142,11 @@ def test_draws_invert_the_distribution_function(family):
     rng = np.random.default_rng(6)
     posterior = marginal_posterior(family, prior, 1000, [400.0, 900.0, -2000.0], 30.0, bounds)
     uniforms = np.concatenate([rng.random((3, 2000)), np.tile([0.0, 1e-12, 1 - 2**-53], (3, 1))], axis=1)
-    draws = posterior.sample(uniforms)
+    draws = posterior.from_uniforms(uniforms)
     assert draws.shape == uniforms.shape
     np.testing.assert_allclose(posterior.cdf(draws), uniforms, atol=1e-11)
     np.testing.assert_allclose(draws[:, :2000].mean(axis=1), posterior.mean(), rtol=0.1, atol=0.1)
-    assert posterior.sample(uniforms[:, 0]).shape == (3,)
+    assert posterior.from_uniforms(uniforms[:, 0]).shape == (3,)
     assert np.all(np.diff(posterior.cdf_values, axis=1) >= 0)
     assert np.all(np.diff(posterior.grid, axis=1) >= 0)
 
@@ -230,8 +230,8 @@ def test_invalid_queries_raise():
         with pytest.raises(ValueError, match="theta must have shape"):
             posterior.cdf(bad)
         with pytest.raises(ValueError, match="uniforms must have shape"):
-            posterior.sample(bad)
+            posterior.from_uniforms(bad)
     with pytest.raises(ValueError, match="theta must be finite and between 0 and 1"):
         posterior.cdf([0.5, 1.5])
     with pytest.raises(ValueError, match="uniforms must be in"):
-        posterior.sample([0.5, 1.0])
+        posterior.from_uniforms([0.5, 1.0])

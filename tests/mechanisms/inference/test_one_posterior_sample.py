@@ -93,7 +93,7 @@ def test_draws_invert_the_distribution_function(method, prior, n, epsilon, s):
     mechanism = one_posterior_sampling(method, prior, n, epsilon)
     uniforms = np.random.default_rng(4).random((1, N_DRAWS))
     uniforms[0, :4] = [0.0, 1e-9, 0.5, 1 - 2**-53]
-    draws = mechanism.sample(uniforms, [s])
+    draws = mechanism.from_uniforms(uniforms, [s])
     assert draws.min() >= EDGE
     assert draws.max() <= 1 - EDGE
     order = np.argsort(uniforms[0])
@@ -133,7 +133,7 @@ NODES = tuple(array.tolist() for array in np.polynomial.legendre.leggauss(12))
 
 def test_draws_have_the_mean_of_the_truncated_distribution():
     mechanism = one_posterior_sampling("ops", (10, 10), 1000, 1.0)
-    draws = mechanism.sample(np.random.default_rng(6).random((400, N_DRAWS)), np.full(400, 200)).ravel()
+    draws = mechanism.from_uniforms(np.random.default_rng(6).random((400, N_DRAWS)), np.full(400, 200)).ravel()
     a, b = mechanism.beta_parameters([200])[0]
     distribution, shifted = stats.beta(a, b), stats.beta(a + 1, b)
     within = [np.diff(each.cdf([EDGE, 1 - EDGE]))[0] for each in (distribution, shifted)]
@@ -149,7 +149,7 @@ def test_only_published_form_is_over_dispersed():
     theta = rng.beta(10, 10, size=1000)
     counts, uniforms = rng.binomial(1000, theta), rng.random((1000, N_DRAWS))
     for method in METHODS:
-        draws = one_posterior_sampling(method, (10, 10), 1000, 0.01).sample(uniforms, counts)
+        draws = one_posterior_sampling(method, (10, 10), 1000, 0.01).from_uniforms(uniforms, counts)
         distances[method] = stats.kstest(quantile_among(draws, theta), "uniform").statistic
     assert 0.15 < distances["ops"] < 0.3
     assert distances["ops-likelihood"] < 0.06
@@ -180,10 +180,10 @@ def test_invalid_mechanisms_raise(arguments, message):
 @pytest.mark.parametrize("counts", [[-1], [11], [2.5], [[3]], [np.nan]])
 def test_invalid_counts_raise(counts):
     with pytest.raises(ValueError, match="counts must be integers from 0 to 10"):
-        one_posterior_sampling("ops", (1, 1), 10, 1.0).sample(np.full((1, N_DRAWS), 0.5), counts)
+        one_posterior_sampling("ops", (1, 1), 10, 1.0).from_uniforms(np.full((1, N_DRAWS), 0.5), counts)
 
 
 @pytest.mark.parametrize("uniforms", [np.full((1, 99), 0.5), np.full((1, N_DRAWS), 1.0), np.full((2, N_DRAWS), 0.5)])
 def test_invalid_uniforms_raise(uniforms):
     with pytest.raises(ValueError, match=r"uniforms must be in \[0, 1\), of shape \(1, 100\)"):
-        one_posterior_sampling("ops", (1, 1), 10, 1.0).sample(uniforms, [3])
+        one_posterior_sampling("ops", (1, 1), 10, 1.0).from_uniforms(uniforms, [3])

@@ -337,7 +337,7 @@ ALLOWED = {"prior": (8, 2), "n": 10, "noisy_statistics": [3.0], "noise_scale": 1
         ({"method": "exact"}, "method must be gibbs, gibbs-collapsed or gibbs-published"),
         ({"prior": (1, 0)}, "prior"),
         ({"n": 0}, "n must be an integer >= 1"),
-        ({"noisy_statistics": 3.0}, r"noisy_statistics must have shape \(1,\)"),
+        ({"noisy_statistics": [3.0, 4.0]}, r"noisy_statistics must have shape \(1,\)"),
         ({"noisy_statistics": [np.inf]}, "noisy_statistics must be finite"),
         ({"noise_scale": -1.0}, "noise_scale must be a finite number > 0"),
         ({"noise_scale": np.nan}, "noise_scale must be a finite number > 0"),

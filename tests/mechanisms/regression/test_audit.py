@@ -21,7 +21,7 @@ PRIORS = {
     "conjugate": ConjugatePrior(),
     "semi-conjugate": SemiConjugatePrior(),
 }
-NOISY = [name for name in PROBABILITY_METHODS if not name.endswith("-noiseless")]
+NOISY = [name for name, method in PROBABILITY_METHODS.items() if method.has_noise]
 
 
 def rows(seed=0):

@@ -8,14 +8,13 @@ import pytest
 from scipy import stats
 
 from mechanisms.regression.partition_probability import (
-    NOISELESS,
     PROBABILITY_METHODS,
     partition_probability,
     score_slope,
 )
 from tests.statistical import assert_mean_within
 
-PRIVATE = [name for name in PROBABILITY_METHODS if not name.endswith(NOISELESS) and name != "fisher-published"]
+PRIVATE = [name for name, method in PROBABILITY_METHODS.items() if method.is_private]
 
 
 def test_releases_equal_printed_formulas():
@@ -113,7 +112,7 @@ def scores(name, z, rng, M=900):
 def test_scores_have_stated_slopes_and_standard_deviations(name, slope, std):
     """Check the stated slopes and standard deviations given the centre of all rows; other slopes must fail."""
     rng = np.random.default_rng(7)
-    found = np.concatenate([scores(name + NOISELESS, np.repeat([-1.5, 1.5], 400), rng) for _ in range(3)])
+    found = np.concatenate([scores(f"{name}-noiseless", np.repeat([-1.5, 1.5], 400), rng) for _ in range(3)])
     signed = found * np.tile(np.repeat([-1.0, 1.0], 400), 3)
     assert_mean_within(signed, 1.5 * slope)
     with pytest.raises(AssertionError, match="is not within"):
@@ -134,7 +133,7 @@ def test_extreme_inputs_give_probabilities(name):
 
 def test_noiseless_methods_need_no_generator():
     for name in PROBABILITY_METHODS:
-        if name.endswith(NOISELESS):
+        if not PROBABILITY_METHODS[name].has_noise:
             partition_probability(name, 2, 1.0).release(None, np.full((2, 1), 0.3))
 
 
@@ -150,8 +149,14 @@ def test_noiseless_methods_need_no_generator():
         (lambda: partition_probability("fisher", 10, 1.0, least_probability=1.0), "least_probability must be in"),
         (lambda: partition_probability("fisher", 10, 1.0).aggregate(np.full((9, 1), 0.5)), "must have shape"),
         (lambda: partition_probability("fisher", 10, 1.0).aggregate(np.full(10, 0.5)), "must have shape"),
-        (lambda: partition_probability("fisher", 10, 1.0).aggregate(np.full((10, 1), 1.5)), r"in \[0, 1\], got 1.5"),
-        (lambda: partition_probability("normality", 10, 1.0).aggregate(np.full((10, 1), np.nan)), "got nan"),
+        (
+            lambda: partition_probability("fisher", 10, 1.0).aggregate(np.full((10, 1), 1.5)),
+            r"in \[0, 1\], got another value in partition 0",
+        ),
+        (
+            lambda: partition_probability("normality", 10, 1.0).aggregate(np.full((10, 1), np.nan)),
+            "got another value in partition 0",
+        ),
     ],
 )
 def test_invalid_input_raises(call, message):

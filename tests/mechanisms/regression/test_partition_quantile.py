@@ -42,7 +42,7 @@ def test_window_distribution_is_the_normalised_exponential_mechanism(unit):
 def test_draws_follow_the_window_distribution(unit):
     distribution = window_distribution([-0.4, 0.1, 0.15, 0.7], 0.3, 3.0, (-1.0, 2.0), unit)
     rng = np.random.default_rng(3)
-    draws = np.array([distribution.draw(rng) for _ in range(6000)])
+    draws = distribution.sample(rng, 6000)
 
     def cdf(x):
         flat = [v if math.isinf(unit) else np.arcsinh(v / unit) for v in (x, distribution.edges)]

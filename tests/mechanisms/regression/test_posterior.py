@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from mechanisms.regression.coefficient_posterior import CoefficientPosterior, validate_probabilities
+from mechanisms.protocols import validate_probabilities
+from mechanisms.regression.coefficient_posterior import CoefficientPosterior
 from mechanisms.regression.posterior import coefficient_posterior
 from mechanisms.regression.prior import ConjugatePrior, FlatPrior, SemiConjugatePrior, ZellnerPrior
 from mechanisms.regression.statistics import RegressionStatistics, partition_statistics
@@ -72,8 +73,8 @@ def test_posteriors_equal_matrix_formulas(name, k, error_variance, power):
     expected = matrix_formula(name, x, y, k, error_variance, power)
     np.testing.assert_allclose(found.quantile(P), expected.ppf(P), rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(found.cdf(expected.ppf(P)), P, rtol=1e-9)
-    assert found.mean == pytest.approx(expected.mean(), rel=1e-10)
-    assert found.sd == pytest.approx(expected.std(), rel=1e-10)
+    assert found.mean() == pytest.approx(expected.mean(), rel=1e-10)
+    assert found.std() == pytest.approx(expected.std(), rel=1e-10)
 
 
 def test_zellner_posterior_equals_published_form():
@@ -82,8 +83,8 @@ def test_zellner_posterior_equals_published_form():
     X = design(x)
     shrink, inverse = 15 / 16, np.linalg.inv(X.T @ X)
     found = coefficient_posterior(statistics_of(x, y), 1, ZellnerPrior(15), error_variance=1.0)
-    assert found.mean == pytest.approx(shrink * (inverse @ X.T @ y)[1], rel=1e-12)
-    assert found.sd == pytest.approx(math.sqrt(shrink * inverse[1, 1]), rel=1e-12)
+    assert found.mean() == pytest.approx(shrink * (inverse @ X.T @ y)[1], rel=1e-12)
+    assert found.std() == pytest.approx(math.sqrt(shrink * inverse[1, 1]), rel=1e-12)
 
 
 @pytest.mark.parametrize("error_variance", [None, 2.5])
@@ -186,8 +187,8 @@ def test_semi_conjugate_posterior_with_known_variance():
     total = PRECISION + 4.0 * X.T @ X / 2.5
     centre = np.linalg.solve(total, PRECISION @ MEAN + 4.0 * X.T @ y / 2.5)
     found = coefficient_posterior(statistics_of(x, y), 2, PRIORS["semi-conjugate"], error_variance=2.5, power=4.0)
-    assert found.mean == pytest.approx(centre[2], rel=1e-11)
-    assert found.sd == pytest.approx(math.sqrt(np.linalg.inv(total)[2, 2]), rel=1e-11)
+    assert found.mean() == pytest.approx(centre[2], rel=1e-11)
+    assert found.std() == pytest.approx(math.sqrt(np.linalg.inv(total)[2, 2]), rel=1e-11)
 
 
 @pytest.mark.parametrize("error_variance", [None, 2.0])
@@ -240,7 +241,7 @@ def test_proper_priors_allow_few_rows_and_collinear_columns(name):
         np.testing.assert_allclose(one.quantile(P), other.quantile(P), rtol=1e-4)
     none = partition_statistics(np.empty((0, 2)), np.empty(0), np.empty(0, int), n_partitions=1)[0]
     prior_only = coefficient_posterior(none, 1, PRIORS[name])
-    assert prior_only.mean == pytest.approx(-2.0, rel=1e-9)
+    assert prior_only.mean() == pytest.approx(-2.0, rel=1e-9)
 
 
 def test_normal_and_t_distributions_in_one_array():
@@ -249,9 +250,9 @@ def test_normal_and_t_distributions_in_one_array():
     np.testing.assert_allclose(distribution.cdf(1.0), [stats.norm.cdf(1.0), stats.t(3).cdf(1.0)], rtol=1e-13)
     np.testing.assert_allclose(distribution.cdf([1.0, 2.0])[1], stats.t(3).cdf([1.0, 2.0]), rtol=1e-13)
     np.testing.assert_allclose(distribution.quantile(0.9), [stats.norm.ppf(0.9), stats.t(3).ppf(0.9)], rtol=1e-10)
-    np.testing.assert_allclose(distribution.sd, [1.0, math.sqrt(3.0)])
+    np.testing.assert_allclose(distribution.std(), [1.0, math.sqrt(3.0)])
     heavy = CoefficientPosterior(np.ones((2, 1)), np.zeros((2, 1)), np.ones((2, 1)), np.array([1.0, 2.0]))
-    assert np.isinf(heavy.sd).all()
+    assert np.isinf(heavy.std()).all()
     assert distribution.cdf([-np.inf, np.inf]).tolist() == [[0.0, 1.0], [0.0, 1.0]]
 
 
@@ -270,7 +271,7 @@ def test_mixture_quantiles_invert_distribution_functions():
     )
     np.testing.assert_allclose(direct, np.broadcast_to(p, x.shape), rtol=1e-9)
     second = np.sum(weights * (distribution.scales**2 + distribution.locations**2), axis=1)
-    np.testing.assert_allclose(distribution.sd**2 + distribution.mean**2, second, rtol=1e-12)
+    np.testing.assert_allclose(distribution.std() ** 2 + distribution.mean() ** 2, second, rtol=1e-12)
 
 
 def flawed(**changes):

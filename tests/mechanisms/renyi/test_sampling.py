@@ -232,7 +232,7 @@ def test_direct_sampling_below_its_divergence_raises(order, epsilon, reached):
 def test_draws_have_posterior_moments(name):
     """Compare the means of draws and squared draws with Dirichlet moments."""
     mechanism = renyi_sampler(name, (1.0, 2.0, 0.5), 10, 1.0 if name == "direct" else 0.3)
-    draws = mechanism.sample(np.random.default_rng(5), [2, 3, 5], size=20_000)
+    draws = mechanism.at([2, 3, 5]).sample(np.random.default_rng(5), size=20_000)
     assert draws.shape == (20_000, 3)
     parameters = plain_posterior(name, (1.0, 2.0, 0.5), mechanism.coefficient, (2, 3, 5))
     total = parameters.sum()

@@ -59,6 +59,7 @@ def test_store_layout(stores):
         assert float(ds.delta) == 1e-8
         assert ds.hellinger.attrs["units"] == "1"
         assert "Not private" in ds.mechanism.attrs["notes"]["local"]
+        assert ds.mechanism.attrs["not_private"] == ["local"]
     assert xr.open_zarr(stores["k4"], group="k4").n.values.tolist() == [100, 200, 300, 400, 500, 600]
     assert xr.open_zarr(stores["abalone"], group="abalone").counts.item() == "1528:1307:1342"
     assert STUDY.panel("k2").trials == 10_000
@@ -79,7 +80,7 @@ def test_expectations_equal_enumeration(tmp_path):
             counts = balanced_counts(n, k)
             distance = hellinger(1.0 + counts, 1.0 + enumerate_candidates(n, k))
             for name in ds.mechanism.values.tolist():
-                distribution = MECHANISMS[name].build(np.ones(k), counts, 1.0, 1e-8).probabilities()
+                distribution = MECHANISMS[name].build(np.ones(k), counts, 1.0, 1e-8).pmf()
                 stored = float(ds.expected_hellinger.sel(n=n, mechanism=name))
                 assert stored == pytest.approx(float(distribution @ distance), rel=1e-10)
 

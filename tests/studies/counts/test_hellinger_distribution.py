@@ -71,6 +71,7 @@ def test_store_layout(store):
         assert ds.n.values.tolist() == [100, 500]
         np.testing.assert_array_equal(ds.distance_bin, np.arange(50) / 50)
         assert "Not private" in ds.mechanism.attrs["notes"]["local"]
+        assert ds.mechanism.attrs["not_private"] == ["local"]
         assert ("smooth-n" in ds.mechanism.values) == (k > 2)
 
 

@@ -62,9 +62,7 @@ def test_distances_equal_enumeration(summaries):
         distance = np.array([hellinger(1.0 + c, 1.0 + datasets) for c in datasets])
         balanced = np.flatnonzero((datasets == balanced_counts(n, k)).all(axis=1))[0]
         for name in summaries[f"k{k}"].mechanism.values.tolist():
-            distributions = np.array(
-                [MECHANISMS[name].build(np.ones(k), c, 1.0, 1e-8).probabilities() for c in datasets]
-            )
+            distributions = np.array([MECHANISMS[name].build(np.ones(k), c, 1.0, 1e-8).pmf() for c in datasets])
             expected = (distributions * distance).sum(axis=1)
             one = summaries[f"k{k}"].sel(n=n, mechanism=name)
             assert float(one.worst_hellinger) == pytest.approx(expected.max(), rel=1e-9)

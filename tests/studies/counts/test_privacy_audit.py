@@ -62,6 +62,7 @@ def test_store_layout(stores):
         assert (applies == ds.exact_epsilon.notnull()).all()
         assert set(ds.mechanism.values[~applies.all(("prior", "n", "epsilon")).values]) == {"optimal"}
         assert "Not private" in ds.mechanism.attrs["notes"]["local"]
+        assert ds.mechanism.attrs["not_private"] == ["local"]
 
 
 def test_grid_of_the_study():
@@ -81,7 +82,7 @@ def test_losses_equal_enumeration(summaries, panel, n):
         alpha = [float(entry) for entry in prior.split(":")]
         k = len(alpha)
         datasets = [c for c in itertools.product(range(n + 1), repeat=k) if sum(c) == n]
-        distributions = np.array([MECHANISMS[name].build(alpha, c, 1.0, 1e-8).log_probabilities() for c in datasets])
+        distributions = np.array([MECHANISMS[name].build(alpha, c, 1.0, 1e-8).log_pmf() for c in datasets])
         loss, delta = 0.0, 0.0
         for i, j in itertools.permutations(range(len(datasets)), 2):
             if np.abs(np.subtract(datasets[i], datasets[j])).sum() == 2:

@@ -86,7 +86,7 @@ def test_release_equals_a_direct_computation(tables):
     found = release_table(str(tables / "t.csv"), request, seed=5)
     posterior = coefficient_posterior(rows, 1, ZellnerPrior(N), power=N / rows.n_rows)
     method = partition_quantile(request.method, M, 1.0, (0.2, 0.3, 0.5))
-    released = method.release(none, posterior.quantile(request.probabilities), posterior.sd)
+    released = method.release(none, posterior.quantile(request.probabilities), posterior.std())
     np.testing.assert_allclose(found.values["quantile"], released.values, rtol=1e-9)
     np.testing.assert_allclose(found.values["clipped_to"], released.centres + released.half_widths, rtol=1e-9)
 

@@ -7,16 +7,10 @@ import pytest
 import xarray as xr
 
 import pipeline
-from mechanisms import (
-    LINKS,
-    GlmMechanism,
-    audit_replacements,
-    candidate_records,
-    glm_mechanism,
-    pure_renyi,
-    shared_records,
-)
-from mechanisms.glm.worst_case import LARGEST_SHARE_1D
+from mechanisms import LINKS, audit_replacements, glm_mechanism
+from mechanisms.glm.mechanisms import GlmMechanism
+from mechanisms.glm.worst_case import LARGEST_SHARE_1D, candidate_records, shared_records
+from mechanisms.renyi.conversions import pure_renyi
 from studies import STUDIES
 from studies.figures import render
 from studies.renyi.renyi_audit import STUDY
@@ -76,7 +70,9 @@ def test_store_layout(stores):
         assert ((ds.status == 5).any()) == (panel == "dirichlet")
     assert xr.open_zarr(stores["links"], group="links").divergence_on_box.dims == ("n", "link", "order", "reach")
     assert xr.open_zarr(stores["links"], group="links").link.values.tolist() == list(LINKS)
-    assert "Not private" in xr.open_zarr(stores["links"], group="links").link.attrs["notes"]["probit"]
+    attributes = xr.open_zarr(stores["links"], group="links").link.attrs
+    assert "Not private" in attributes["notes"]["probit"]
+    assert attributes["not_private"] == ["probit", "cloglog"]
 
 
 def test_grid():

@@ -1,0 +1,368 @@
+"""Every entry of the registries satisfies the protocol of its kind."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from mechanisms.conjugate import enumerate_candidates, posterior, validate_counts
+from mechanisms.counts.registry import MECHANISMS
+from mechanisms.glm.mechanisms import GLM_MECHANISMS, glm_mechanism, validate_design
+from mechanisms.inference.binomial_mixture import binomial_mixture
+from mechanisms.inference.families import FAMILIES
+from mechanisms.inference.gibbs import sample_gibbs
+from mechanisms.inference.marginal import marginal_posterior
+from mechanisms.inference.methods import INFERENCE_METHODS
+from mechanisms.inference.naive import conjugate_posterior
+from mechanisms.inference.one_posterior_sample import N_DRAWS, one_posterior_sampling
+from mechanisms.metadata import Entry
+from mechanisms.protocols import OutputDistribution, Posterior
+from mechanisms.regression.coefficient_posterior import CoefficientPosterior
+from mechanisms.regression.partition_probability import PROBABILITY_METHODS, partition_probability
+from mechanisms.regression.partition_quantile import QUANTILE_METHODS, window_distribution
+from mechanisms.renyi.gaussian_counts import GAUSSIAN_MECHANISMS, gaussian_mechanism
+from mechanisms.renyi.sampling import RENYI_SAMPLERS, renyi_sampler
+from mechanisms.samplers import count_sampler
+
+REGISTRIES = {
+    "counts": MECHANISMS,
+    "glm": GLM_MECHANISMS,
+    "renyi": RENYI_SAMPLERS,
+    "gaussian": GAUSSIAN_MECHANISMS,
+    "inference": INFERENCE_METHODS,
+    "probability": PROBABILITY_METHODS,
+    "quantile": QUANTILE_METHODS,
+}
+NOT_PRIVATE = {
+    "counts": {"local"},
+    "glm": {"true-posterior"},
+    "inference": {"non-private"},
+    "probability": {"fisher-published"},
+}
+PRIOR, COUNTS, DELTA = (0.5, 1.0, 2.0), (4, 1, 2), 1e-6
+SIZE, LARGE = 40_000, 5.0  # draws, and standard errors
+
+PRIORS = {
+    "binomial": (2.0, 3.0),
+    "multinomial": (1.0, 2.0, 3.0),
+    "exponential": (8.0, 2.0),
+    "poisson": (3.0, 2.0),
+    "normal": (1.0, 4.0),
+}
+STATISTICS = {
+    "binomial": [12.0, 20.0],
+    "multinomial": [[10.0, 15.0, 5.0], [1.0, 9.0, 20.0]],
+    "exponential": [9.0, 14.0],
+    "poisson": [40.0, 61.0],
+    "normal": [20.0, 31.0],
+}
+BOUNDS = {"exponential": (0.05, 1.5), "poisson": (0.0, 6.0), "normal": (-2.0, 4.0)}
+POSTERIORS = {
+    **{f"conjugate-{name}": conjugate_posterior(name, PRIORS[name], 30, STATISTICS[name]) for name in FAMILIES},
+    **{
+        f"marginal-{name}": marginal_posterior(name, PRIORS[name], 30, STATISTICS[name], 3.0, BOUNDS.get(name))
+        for name in FAMILIES
+        if name in ("binomial", "exponential", "poisson")
+    },
+    "binomial-mixture": binomial_mixture((2.0, 3.0), 30, 12.7, 3.0),
+    "normal-mixture": CoefficientPosterior(
+        np.array([[0.3, 0.7], [0.5, 0.5]]),
+        np.array([[-1.0, 2.0], [0.0, 5.0]]),
+        np.array([[0.5, 1.0], [2.0, 1.0]]),
+        np.array([math.inf, math.inf]),
+    ),
+    "student": CoefficientPosterior(np.ones((2, 1)), np.array([[1.0], [-2.0]]), np.ones((2, 1)), np.array([7.0, 30.0])),
+}
+
+
+def moved(posterior: Posterior, by: float = 1.05) -> type:
+    """Return a posterior whose draws are 5 % too large."""
+
+    class Moved(type(posterior)):
+        def sample(self, rng, size):
+            return by * super().sample(rng, size)
+
+    return Moved(*(getattr(posterior, field.name) for field in dataclasses.fields(posterior)))
+
+
+@pytest.mark.parametrize("registry", REGISTRIES)
+def test_entries_declare_their_metadata(registry):
+    for name, entry in REGISTRIES[registry].items():
+        assert isinstance(entry, Entry)
+        assert entry.name == name
+        assert entry.style is not None
+        assert (entry.origin == "paper") <= bool(entry.paper)
+        assert entry.paper in ("", "P0", "P1", "P2", "P3", "P4")
+        assert entry.origin_text
+    found = {name for name, entry in REGISTRIES[registry].items() if not getattr(entry, "is_private", True)}
+    assert {name for name in found if getattr(REGISTRIES[registry][name], "has_noise", True)} == NOT_PRIVATE.get(
+        registry, set()
+    )
+    for name in found:
+        assert REGISTRIES[registry][name].note.startswith("Not private: ")
+
+
+@pytest.mark.parametrize("registry", ["probability", "quantile"])
+def test_variants_without_noise_belong_to_a_method_with_noise(registry):
+    methods = REGISTRIES[registry]
+    for method in methods.values():
+        assert methods[method.base].has_noise
+        assert method.has_noise == (method.base == method.name)
+        assert method.style == methods[method.base].style
+    assert sum(method.has_noise for method in methods.values()) == len(methods) / 2
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_mechanism_states_the_sizes_that_it_supports(name):
+    mechanism = MECHANISMS[name]
+    assert mechanism.supports(7, 3)
+    for n, k in ((10**6, 2), (200, 5), (50, 300)):
+        try:
+            mechanism.require(n, k)
+        except ValueError:
+            assert not mechanism.supports(n, k)
+        else:
+            assert mechanism.supports(n, k)
+
+
+def assert_follows_pmf(distribution: OutputDistribution, draws: np.ndarray, candidates: np.ndarray) -> None:
+    """Compare draws of counts with the pmf by a chi-square statistic, at 5 standard errors."""
+    expected = len(draws) * np.exp(distribution.log_prob(candidates))
+    weights = 100 ** np.arange(candidates.shape[1])
+    order = np.argsort(candidates @ weights)
+    places = order[np.searchsorted((candidates @ weights)[order], draws @ weights)]
+    observed = np.bincount(places, minlength=len(candidates))
+    common = expected > 10
+    statistic = np.sum((observed - expected)[common] ** 2 / expected[common])
+    degrees = common.sum() - common.all()
+    assert abs(observed[~common].sum() - expected[~common].sum()) <= LARGE * math.sqrt(expected[~common].sum() + 1)
+    assert statistic <= degrees + LARGE * math.sqrt(2 * degrees)
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_draws_of_counts_follow_their_pmf(name):
+    mechanism = MECHANISMS[name]
+    release = mechanism.build(PRIOR, COUNTS, 1.0, DELTA)
+    assert isinstance(release, OutputDistribution)
+    assert release.guarantee == mechanism.guarantee(1.0, DELTA)
+    draws = release.sample(np.random.default_rng(1), SIZE)
+    assert draws.shape == (SIZE, 3)
+    candidates = enumerate_candidates(7, 3)
+    np.testing.assert_array_equal(release.log_prob(candidates), release.log_pmf())
+    assert np.exp(release.log_pmf()).sum() == pytest.approx(1.0, abs=1e-9)
+    assert_follows_pmf(release, draws, candidates)
+
+
+def test_draws_at_another_epsilon_do_not_follow_the_pmf():
+    """Negative control: the privacy loss is 5 % larger."""
+    candidates = enumerate_candidates(7, 3)
+    draws = MECHANISMS["geometric"].build(PRIOR, COUNTS, 1.05, DELTA).sample(np.random.default_rng(1), SIZE)
+    with pytest.raises(AssertionError):
+        assert_follows_pmf(MECHANISMS["geometric"].build(PRIOR, COUNTS, 1.0, DELTA), draws, candidates)
+
+
+@pytest.mark.parametrize("values", [[[4, 1, 1]], [[4, 4, -1]], [[3.5, 1.5, 2]], [[4, 3]]])
+def test_log_prob_requires_possible_counts(values):
+    with pytest.raises(ValueError, match="sum"):
+        MECHANISMS["geometric"].build(PRIOR, COUNTS, 1.0, DELTA).log_prob(values)
+
+
+def binary_draws():
+    return {
+        **{
+            name: renyi_sampler(name, (2, 3), 12, 1.0 if name == "direct" else 0.5).at([5, 7])
+            for name in RENYI_SAMPLERS
+        },
+        **{name: gaussian_mechanism(name, (2, 3), 12, 2, 0.5).at([5, 7]) for name in GAUSSIAN_MECHANISMS},
+    }
+
+
+@pytest.mark.parametrize("name", binary_draws())
+def test_draws_of_a_posterior_follow_their_density(name):
+    distribution = binary_draws()[name]
+    assert isinstance(distribution, OutputDistribution)
+    assert distribution.guarantee(2).epsilon > 0
+    draws = distribution.sample(np.random.default_rng(2), SIZE)
+    assert draws.shape == (SIZE, 2)
+    assert_follows_density(distribution, draws[:, 0])
+    with pytest.raises(AssertionError):
+        assert_follows_density(distribution, 1.05 * draws[:, 0])
+
+
+def assert_follows_density(distribution: OutputDistribution, draws: np.ndarray) -> None:
+    """Compare draws with the integrated density by the Kolmogorov distance, at the level of 5 standard errors."""
+    edges = np.linspace(0, 1, 4001)
+    middles = (edges[1:] + edges[:-1]) / 2
+    density = np.exp(distribution.log_prob(np.column_stack([middles, 1 - middles])))
+    assert density.mean() == pytest.approx(1.0, abs=1e-5)
+    cdf = np.concatenate([[0.0], np.cumsum(density)]) / density.sum()
+    assert stats.kstest(draws, lambda x: np.interp(x, edges, cdf)).pvalue > 2 * stats.norm.sf(LARGE)
+
+
+@pytest.mark.parametrize("method", ["ops", "ops-likelihood"])
+def test_tempered_draws_follow_their_density(method):
+    distribution = one_posterior_sampling(method, (2, 3), 50, 100.0).at(37)
+    assert isinstance(distribution, OutputDistribution)
+    draws = distribution.sample(np.random.default_rng(3), 400)
+    assert draws.shape == (400, N_DRAWS)
+    edges = np.linspace(0.1, 0.9, 4001)
+    middles = (edges[1:] + edges[:-1]) / 2
+    density = np.exp(distribution.log_prob(np.repeat(middles[:, None], N_DRAWS, axis=1)) / N_DRAWS)
+    assert density.mean() * 0.8 == pytest.approx(1.0, abs=1e-6)
+    cdf = np.concatenate([[0.0], np.cumsum(density)]) / density.sum()
+    assert stats.kstest(draws.ravel(), lambda x: np.interp(x, edges, cdf)).pvalue > 2 * stats.norm.sf(LARGE)
+    assert distribution.log_prob(np.full((1, N_DRAWS), 0.95)) == -np.inf
+
+
+@pytest.mark.parametrize("unit", [math.inf, 0.3])
+def test_draws_of_a_window_follow_their_density(unit):
+    distribution = window_distribution([0.2, 0.3, 0.9], 0.25, 2.0, (-1.0, 2.0), unit)
+    draws = distribution.sample(np.random.default_rng(4), SIZE)
+    assert draws.shape == (SIZE,)
+    edges = np.linspace(-1, 2, 30_001)
+    density = np.exp(distribution.log_prob((edges[1:] + edges[:-1]) / 2))
+    assert density.mean() * 3 == pytest.approx(1.0, abs=1e-4)
+    cdf = np.concatenate([[0.0], np.cumsum(density)]) / density.sum()
+    assert stats.kstest(draws, lambda x: np.interp(x, edges, cdf)).pvalue > 2 * stats.norm.sf(LARGE)
+    assert np.isneginf(distribution.log_prob([-1.5, 2.5])).all()
+
+
+def assert_conforms(posterior: Posterior) -> None:
+    """Check draws, distribution function, quantiles, moments and intervals against each other."""
+    p = np.array([0.01, 0.25, 0.5, 0.9])
+    mean = np.asarray(posterior.mean())
+    quantiles = posterior.quantile(p)
+    components = mean.shape[1:] if len(mean.shape) > 1 else ()
+    assert quantiles.shape == (*mean.shape[:1], p.size, *components)
+    np.testing.assert_allclose(posterior.quantile(0.25), np.take(quantiles, 1, axis=mean.ndim - len(components)))
+    if not components:  # the cdf of vectors takes points of the simplex
+        np.testing.assert_allclose(posterior.cdf(quantiles), np.broadcast_to(p, quantiles.shape), atol=1e-7)
+    draws = posterior.sample(np.random.default_rng(5), SIZE)
+    assert draws.shape == (*mean.shape[:1], SIZE, *components)
+    axis = mean.ndim - len(components)
+    std = np.asarray(posterior.std())
+    assert np.all(np.abs(draws.mean(axis=axis) - mean) <= LARGE * std / math.sqrt(SIZE))
+    fourth = ((draws - np.expand_dims(mean, axis)) ** 4).mean(axis=axis)
+    error = np.sqrt((fourth - std**4) / SIZE)
+    assert np.all(np.abs(draws.var(axis=axis) - std**2) <= LARGE * error)
+    low, high = (np.expand_dims(end, axis) for end in posterior.interval(0.8))
+    inside = ((low <= draws) & (draws <= high)).mean(axis=axis)
+    assert np.all(np.abs(inside - 0.8) <= LARGE * math.sqrt(0.16 / SIZE))
+
+
+@pytest.mark.parametrize("name", POSTERIORS)
+def test_posterior_conforms(name):
+    assert isinstance(POSTERIORS[name], Posterior)
+    assert_conforms(POSTERIORS[name])
+    for level in (0.0, 1.0, math.nan):
+        with pytest.raises(ValueError, match=r"in \(0, 1\)"):
+            POSTERIORS[name].interval(level)
+
+
+@pytest.mark.parametrize("name", POSTERIORS)
+def test_posterior_with_wrong_draws_does_not_conform(name):
+    """Negative control: draws are 5 % too large."""
+    with pytest.raises(AssertionError):
+        assert_conforms(moved(POSTERIORS[name]))
+
+
+def private_distributions():
+    return {
+        **{name: one.build(PRIOR, COUNTS, 1.0, DELTA) for name, one in MECHANISMS.items()},
+        "diffused": renyi_sampler("diffused", (1, 1, 1), 7, 0.5).at(COUNTS),
+        "gaussian": gaussian_mechanism("gaussian", (1, 1, 1), 7, 2, 0.5).at(COUNTS),
+        "tempered": one_posterior_sampling("ops", (2, 3), 50, 100.0).at(37),
+        **POSTERIORS,
+    }
+
+
+@pytest.mark.parametrize("name", private_distributions())
+def test_representation_is_one_line_without_data(name):
+    text = repr(private_distributions()[name])
+    assert "\n" not in text
+    assert len(text) < 200
+    assert not any(part in text for part in ("4, 1, 2", "4 1 2", "array", "37"))
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_delta_may_be_omitted_where_it_is_not_used(name):
+    mechanism = MECHANISMS[name]
+    if mechanism.needs_delta:
+        for call in (lambda: mechanism.build(PRIOR, COUNTS, 1.0), lambda: mechanism.guarantee(1.0)):
+            with pytest.raises(ValueError, match="delta must be"):
+                call()
+        return
+    release = mechanism.build(PRIOR, COUNTS, 1.0)
+    np.testing.assert_array_equal(release.log_pmf(), mechanism.build(PRIOR, COUNTS, 1.0, DELTA).log_pmf())
+    assert release.guarantee == mechanism.guarantee(1.0) == mechanism.guarantee(1.0, DELTA)
+
+
+def test_only_published_smooth_mechanisms_need_delta():
+    assert {name for name, mechanism in MECHANISMS.items() if mechanism.needs_delta} == {"smooth", "smooth-n"}
+
+
+CALLS_BY_NAME = {
+    "glm": (GLM_MECHANISMS, lambda one: glm_mechanism(one, 100, 0.01, 2, 0.5)),
+    "renyi": (RENYI_SAMPLERS, lambda one: renyi_sampler(one, (1, 2), 10, 1.0)),
+    "gaussian": (GAUSSIAN_MECHANISMS, lambda one: gaussian_mechanism(one, (1, 2), 10, 2, 0.5)),
+    "probability": (PROBABILITY_METHODS, lambda one: partition_probability(one, 10, 0.5)),
+    "conjugate": (FAMILIES, lambda one: conjugate_posterior(one, PRIORS[key(one)], 30, STATISTICS[key(one)]).mean()),
+    "sampler": (MECHANISMS, lambda one: count_sampler(np.random.default_rng(1), one, (1, 2), 1.0)([0, 1, 1], 3)),
+}
+
+
+def key(one):
+    return one if isinstance(one, str) else one.name
+
+
+@pytest.mark.parametrize("call", CALLS_BY_NAME)
+def test_entries_are_accepted_by_name_and_as_objects(call):
+    registry, build = CALLS_BY_NAME[call]
+    for name, entry in registry.items():
+        np.testing.assert_equal(build(name), build(entry))
+    with pytest.raises((ValueError, KeyError), match="unknown"):
+        build("unknown")
+
+
+@pytest.mark.parametrize("family", ["binomial", "exponential", "normal"])
+def test_one_trial_may_be_a_number(family):
+    one, many = (conjugate_posterior(family, PRIORS[family], 30, y) for y in (12.0, [12.0]))
+    np.testing.assert_array_equal(one.parameters, many.parameters)
+    np.testing.assert_array_equal(one.cdf(0.4), many.cdf([0.4]))
+
+
+def test_one_release_may_be_a_number():
+    one, many = (marginal_posterior("binomial", (2, 3), 30, y, 3.0) for y in (12.5, [12.5]))
+    np.testing.assert_array_equal(one.cdf(0.4), many.cdf([0.4]))
+    assert binomial_mixture((2, 3), 30, [12.5], 3.0).mean() == binomial_mixture((2, 3), 30, 12.5, 3.0).mean()
+    draws = [sample_gibbs(np.random.default_rng(1), "binomial", (2, 3), 30, y, 3.0, n_draws=5) for y in (12.5, [12.5])]
+    np.testing.assert_array_equal(*draws)
+
+
+SECRET = 4321.5
+REFUSED = {
+    "counts": lambda: MECHANISMS["geometric"].build((1, 1), (SECRET, 1), 1.0),
+    "counts-text": lambda: validate_counts(f"{SECRET}"),
+    "posterior": lambda: posterior((1, 1), (-SECRET, 1)),
+    "tempered": lambda: one_posterior_sampling("ops", (1, 1), 10, 1.0).at(SECRET),
+    "renyi": lambda: renyi_sampler("diffused", (1, 1), 10, 0.5).at((SECRET, 1)),
+    "renyi-sum": lambda: renyi_sampler("diffused", (1, 1), 10, 0.5).at((4321, 1)),
+    "gaussian": lambda: gaussian_mechanism("gaussian", (1, 1), 10, 2, 0.5).at((SECRET, 1)),
+    "gaussian-count": lambda: gaussian_mechanism("gaussian", (1, 1), 10, 2, 0.5).successes_distribution(SECRET),
+    "records": lambda: FAMILIES["poisson"].statistics([1.0, SECRET], (0.0, 9.0)),
+    "labels": lambda: validate_design([[0.5]], [SECRET]),
+    "rows": lambda: validate_design([[SECRET]], [1]),
+    "probabilities": lambda: partition_probability("normality", 2, 1.0).aggregate([[0.5], [SECRET]]),
+    "dataset": lambda: count_sampler(np.random.default_rng(1), "geometric", (1, 1), 1.0)([0, 4321], 1),
+    "statistics": lambda: conjugate_posterior("binomial", (1, 1), 10, [-SECRET]),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_messages_do_not_contain_private_values(case):
+    with pytest.raises(ValueError, match=r".") as raised:
+        REFUSED[case]()
+    assert "4321" not in str(raised.value)
+    assert "4320" not in str(raised.value)
