@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -258,6 +259,20 @@ def test_every_study_claim_and_erratum_has_its_paper():
             assert claim.erratum is None or claim.erratum.place or claim.place
         assert all(erratum.paper in papers and erratum.place and erratum.show for erratum in study.errata)
     assert {claim.paper for study in STUDIES.values() for claim in study.claims if claim.kind == "conclusion"} == papers
+
+
+def test_readme_lists_every_conclusion():
+    """The table of the README has one row per conclusion, with its statement, place and study."""
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    rows = re.findall(r"^\| (P\d) \| (.*) \| (.*) \|$", readme, re.MULTILINE)
+    declared = [
+        (claim.paper, f"{claim.statement} ({claim.place}; {name})".replace("|", "\\|"))
+        for name, study in STUDIES.items()
+        for claim in study.claims
+        if claim.kind == "conclusion"
+    ]
+    assert sorted(row[:2] for row in rows) == sorted(declared)
+    assert {row[2] for row in rows} <= {"reproduced", "corrected", "not reproduced", "undecided"}
 
 
 def _numbers(text):
