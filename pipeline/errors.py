@@ -14,7 +14,7 @@ class IncompleteStoreError(RuntimeError):
 
 
 class UnreadableStoreError(RuntimeError):
-    """Damaged store: content is missing or fails its checksum; `verify` finds and repairs it."""
+    """Damaged store with missing content or a failed checksum; `verify` finds and repairs the damage."""
 
 
 class DamagedChunkError(ValueError):
@@ -22,7 +22,7 @@ class DamagedChunkError(ValueError):
 
 
 class StoreAccessError(RuntimeError):
-    """Store that is temporarily inaccessible without damage: network, permissions, full disk."""
+    """Error of network, permissions or disk space on access to a store that is not damaged."""
 
 
 class BusyStoreError(BadInputError):
@@ -40,7 +40,7 @@ class SessionSupersededError(RuntimeError):
         self.url = url
 
     def __reduce__(self) -> tuple[type, tuple[str]]:
-        """Support pickling: the constructor takes the URL."""
+        """Return the arguments for unpickling: the constructor takes the URL."""
         return type(self), (self.url,)
 
 
