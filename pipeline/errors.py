@@ -10,15 +10,15 @@ class BadInputError(ValueError):
 
 
 class IncompleteStoreError(RuntimeError):
-    """Store whose creation was interrupted; `resume` completes it."""
+    """Error for a store whose creation was interrupted; `resume` completes it."""
 
 
 class UnreadableStoreError(RuntimeError):
-    """Damaged store with missing content or a failed checksum; `verify` finds and repairs the damage."""
+    """Error for a store with missing content or a failed checksum; `verify` finds and repairs the damage."""
 
 
 class DamagedChunkError(ValueError):
-    """Chunk that fails its checksum or cannot be decoded."""
+    """Error for a chunk that fails its checksum or cannot be decoded."""
 
 
 class StoreAccessError(RuntimeError):
@@ -26,11 +26,11 @@ class StoreAccessError(RuntimeError):
 
 
 class BusyStoreError(BadInputError):
-    """Store to which another session is writing."""
+    """Error for a store to which another session is writing."""
 
 
 class SessionSupersededError(RuntimeError):
-    """Write by a session that another session has replaced after a missed lease."""
+    """Error for a write by a session that another session has replaced after a missed lease."""
 
     def __init__(self, url: str) -> None:
         super().__init__(

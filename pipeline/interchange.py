@@ -76,7 +76,8 @@ def to_arviz(ds: xr.Dataset, draw: str = "trial", chain: str | None = None) -> x
     xarray.DataTree
         ``posterior`` contains the measures with both dimensions, which come first; ``constant_data`` contains the other
         measures, if any. Trials that are not ok in every cell and setting are excluded; the attributes ``n_ok``,
-        ``n_failed`` and ``n_pending`` of ``posterior`` are numbers of trials. Settings that do not apply to a cell have NaN, or 0 for integers.
+        ``n_failed`` and ``n_pending`` of ``posterior`` are numbers of trials. Settings that do not apply to a cell have
+        NaN, or 0 for integers.
 
     Raises
     ------

@@ -8,7 +8,7 @@ from pipeline.declare.study import Study, differences
 from pipeline.errors import BadInputError
 from pipeline.stores.store import ResultStore
 
-_DIGITS = 12  # of a hash in messages
+_DIGITS = 12  # digits of a hash in messages
 
 
 def study_of(
@@ -56,7 +56,8 @@ def _trusted_source(store: ResultStore, accept_edited_study: bool) -> StudySourc
         code = f"{reference} (SHA-256 {source.sha256[:_DIGITS]}...)" if source.sha256 else reference
         raise BadInputError(
             f"the store {store.url} references the study {code}, which is neither built in nor registered by an "
-            f"installed package, and which you have not run before; if you trust the code, add --study {shlex.quote(reference)}"
+            f"installed package, and which you have not run before; if you trust the code, add --study "
+            f"{shlex.quote(reference)}"
         )
     enable_sibling_imports(source)
     return source

@@ -46,7 +46,7 @@ _QUEUES = {"sbatch": "squeue", "bsub": "bjobs", "condor_submit": "condor_q", "oa
 
 
 class UnreachableSchedulerError(BadInputError):
-    """Profile with an address at which no scheduler responds."""
+    """Error for a profile with an address at which no scheduler responds."""
 
 
 class Environment(WorkerPlugin):

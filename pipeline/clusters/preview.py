@@ -21,7 +21,7 @@ def describe_launch(profile: Profile) -> dict[str, str]:
     Parameters
     ----------
     profile : Profile
-        A profile.
+        Cluster profile.
 
     Raises
     ------

@@ -243,7 +243,7 @@ def _check_adapt(where: str, given: Mapping[str, Any]) -> None:
     limits = [key for key in ("maximum", "maximum_jobs") if key in given]
     if len(limits) != 1:
         raise BadInputError(
-            f"{where} must have maximum (workers) or maximum_jobs, such as {{minimum: 0, maximum: 10}},  "
+            f"{where} must have maximum (workers) or maximum_jobs, such as {{minimum: 0, maximum: 10}}, "
             f"got {' and '.join(limits) or ', '.join(given) or 'nothing'}"
         )
     least = limits[0].replace("max", "min")

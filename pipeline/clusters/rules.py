@@ -12,7 +12,7 @@ from pipeline.errors import BadInputError, unknown
 from pipeline.redact import short_repr
 
 _LEAST_BYTES = 10**6
-_MOST_NAMES = 15  # per message
+_MOST_NAMES = 15  # names per message
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ POSITIVE = Rule("an integer >= 1", _is_integer(1))
 SECONDS = Rule("a number of seconds > 0", lambda value: _is_number(value) and value > 0)
 DURATION = Rule("a number of seconds > 0, or text such as 500ms or 55m", _is_duration)
 SIZE = Rule("a size of at least 1 MB, such as 16GB", _is_size)
-MEMORY_LIMIT = Rule("a size per worker such as 2GB, a fraction of the machine's memory <= 1, or auto", _is_memory_limit)
+MEMORY_LIMIT = Rule("a size per worker such as 2GB, a fraction <= 1 of the machine's memory, or auto", _is_memory_limit)
 
 
 def check_values(where: str, given: Mapping[str, Any], rules: Mapping[str, Rule]) -> None:

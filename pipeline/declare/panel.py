@@ -257,7 +257,7 @@ class Panel:
             if name in self.settable():
                 raise BadInputError(
                     f"panel {self.name}: {name} cannot be extended, since one call computes all its values; only "
-                    f"factors and the list of methods can ({', '.join(grid) or 'none here'}): run into another --store"
+                    f"factors and the list of methods can ({', '.join(grid) or 'none here'}): choose another --store"
                 )
             return self
         base = replace(self, methods=declared.methods) if name == self.method_dim else self

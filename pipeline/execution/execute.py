@@ -28,7 +28,7 @@ from pipeline.execution.work import STOPPED, PendingWork, Receipt, Task, Work, p
 
 _TASK_SECONDS = 1.0
 _LARGEST_BATCH = 1000  # blocks
-_MOST_RUNS = 60  # of consecutive blocks per task
+_MOST_RUNS = 60  # runs of consecutive blocks per task
 
 
 def execute(
@@ -89,7 +89,7 @@ class _Batch:
 
 
 class _Driver:
-    """State of `execute`."""
+    """State of a call of `execute`."""
 
     def __init__(
         self,

@@ -16,7 +16,7 @@ from pipeline.execution.tasks import compute, on_worker
 from pipeline.execution.work import PendingWork, Task, pack
 
 _HAND_OVER_SECONDS = 300
-_MOST_SUBMITTED = 10_000  # tasks: the scheduler keeps each in memory
+_MOST_SUBMITTED = 10_000  # tasks, since the scheduler keeps each task in memory
 _FIRST_WAIT, _LONGEST_WAIT = 0.2, 30.0
 _LAST = -1  # priority of the task that closes a run
 _CLOSING = "close"

@@ -57,7 +57,7 @@ class Suspect:
 
 @dataclass(frozen=True)
 class Step:
-    """Task of the isolation.
+    """Single task of an isolation.
 
     Attributes
     ----------

@@ -35,7 +35,7 @@ class Rerun:
 
     @property
     def differing(self) -> tuple[str, ...]:
-        """Names of measures that differ in any bit, or all if statuses differ; per-cell measures are compared if ok."""
+        """Names of measures that differ in any bit, or all if statuses differ; per-cell measures for ok trials only."""
         if self.computed.status[0] != self.stored.status[0]:
             return tuple(measure.name for measure in self.panel.measures)
         is_ok = self.stored.status[0] == Status.OK
@@ -56,7 +56,7 @@ class Rerun:
                 scale = np.maximum(np.abs(before), np.finfo(float).tiny)
                 apart = np.abs(self.computed.values[name] - before) / scale
                 worst = max(worst, float(apart[~np.isnan(apart)].max(initial=0.0)))
-        return f"largest relative difference {worst:.2g}" if worst else "one of them failed or has no number"
+        return f"largest relative difference {worst:.2g}" if worst else "one of the outcomes failed or has no number"
 
     @property
     def equal(self) -> bool:
@@ -89,7 +89,7 @@ def rerun_trial(store: ResultStore, study: Study, panel_name: str, cell: Mapping
     names = [factor.name for factor in panel.factors]
     if set(cell) != set(names):
         raise BadInputError(
-            f"the cell of panel {panel.name} must have values of {', '.join(names) or 'nothing'}, got {cell}"
+            f"the cell of panel {panel.name} must have values of {', '.join(names) or 'no factors'}, got {cell}"
         )
     wanted = {factor.name: factor.cast(cell[factor.name]) for factor in panel.factors}
     cells = panel.cells()

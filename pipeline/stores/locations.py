@@ -13,7 +13,7 @@ STATE = ".dpstudies"
 """Folder of a store for files that are not Zarr: the copy of the root, sessions, temporary files."""
 SESSIONS = f"{STATE}/sessions"
 _MAX_NAME = 255  # bytes, on most file systems
-_MAX_PATH = 800  # bytes; with file names below it, at most the 1,024 bytes of the strictest systems
+_MAX_PATH = 800  # bytes; with the names of files in the store, below the 1,024 bytes of the strictest systems
 _ANSWER_SECONDS = 10  # timeout; clients would retry for a minute or longer
 
 

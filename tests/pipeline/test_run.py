@@ -454,7 +454,7 @@ def test_missing_trial_is_detected(store_copy):
     [
         ("unknown panel 'mean'", "mean", {}, 0),
         ("the cell of panel means must have values of n, scale, got", "means", {"n": 4}, 0),
-        ("the cell of panel single must have values of nothing, got", "single", {"n": 4}, 0),
+        ("the cell of panel single must have values of no factors, got", "single", {"n": 4}, 0),
         ("panel faults has no cell", "faults", {"n": 7}, 0),
         ("n must be an integer, got 'x'", "faults", {"n": "x"}, 0),
         (r"trial must be in 0 \.\.\. 11, got 12", "faults", {"n": 3}, 12),
