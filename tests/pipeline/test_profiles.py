@@ -191,7 +191,7 @@ def test_choice_of_a_profile(write):
         ("adapt: unknown key 'minimun'; did you mean minimum", profiles(a={**LOCAL, "adapt": {"minimun": 1}}), ""),
         ("adapt must have maximum (workers) or maximum_jobs", profiles(a={**LOCAL, "adapt": {}}), ""),
         (
-            "or maximum_jobs, as {minimum: 0, maximum: 10}, got minimum",
+            "or maximum_jobs, such as {minimum: 0, maximum: 10}, got minimum",
             profiles(a={**LOCAL, "adapt": {"minimum": 1}}),
             "",
         ),

@@ -302,7 +302,7 @@ def refused(store, message, call):
 def test_another_spec_is_refused(store_copy, message, arguments):
     if "algorithm" in arguments.get("values", {}):
         message = "panels"
-    refused(store_copy, f"another spec or code version .*{message}", lambda: run(STUDY, store_copy, **arguments))
+    refused(store_copy, f"a different spec or code version .*{message}", lambda: run(STUDY, store_copy, **arguments))
 
 
 @pytest.mark.parametrize(
