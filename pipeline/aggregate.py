@@ -1,8 +1,8 @@
 """Summaries of results over trials: means, standard deviations and quantiles with Monte Carlo standard errors.
 
 Every summary contains the numbers of ok, failed and pending trials. Memory is bounded by the trials of one cell and
-setting: Dask arrays are read a few cells at a time, and one large cell in pieces, into one array per measure that is
-sorted in place.
+setting: Dask arrays are read a few cells at a time, and a large cell block by block, into one array per measure,
+which is sorted in place.
 """
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -21,8 +21,8 @@ QUANTILES = {"q05": 0.05, "q25": 0.25, "median": 0.5, "q75": 0.75, "q95": 0.95}
 _STATISTICS = ("mean", "mcse", "sd", *QUANTILES, *(f"{name}_mcse" for name in QUANTILES))
 _GROUPS = {"n_ok": (Status.OK,), "n_failed": FAILURES, "n_pending": (Status.PENDING,)}
 _COUNTED = {name: {"long_name": f"trials that are {name[2:]}", "units": "1"} for name in _GROUPS}
-_READ_BYTES = 2**20  # per read of one variable
-_COLUMN_BYTES = 2**26  # of one measure in one cell, reduced together; more if one output is larger
+_READ_BYTES = 2**20  # bytes per read of one variable
+_COLUMN_BYTES = 2**26  # bytes of one measure in one cell that are reduced together, or one output if larger
 
 _Region = dict[Hashable, slice]
 
@@ -31,7 +31,7 @@ def mcse_quantile(ordered: np.ndarray, probability: float) -> float:
     """Return the Monte Carlo standard error of a sample quantile of independent draws.
 
     The error is half the distance between the order statistics one standard deviation below and above the quantile,
-    from the Beta distribution of the level of an order statistic. No density estimate is needed.
+    which follow from the Beta distribution of the level of an order statistic. No density estimate is needed.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ def _slabs(sizes: Mapping[Hashable, int], n_bytes: int, room: int) -> Iterator[_
 
 
 def _pieces(variable: xr.DataArray) -> Iterator[slice]:
-    """Divide the trials of a variable into runs of whole Dask chunks and about `_READ_BYTES`."""
+    """Divide the trials of a variable into runs of whole Dask chunks, each of about `_READ_BYTES`."""
     n_trials = variable.sizes["trial"]
     chunk = max(variable.chunksizes.get("trial", (1,)), default=1)
     step = chunk * max(1, _READ_BYTES * n_trials // max(1, chunk * variable.nbytes))
@@ -110,7 +110,7 @@ def _pieces(variable: xr.DataArray) -> Iterator[slice]:
 
 
 def _read_ok(variable: xr.DataArray, status: xr.DataArray, dtype: np.dtype) -> list[np.ndarray]:
-    """Read the draws of the ok trials, piece by piece, into one array.
+    """Read the draws of the ok trials, block by block, into one array.
 
     Parameters
     ----------
@@ -216,8 +216,8 @@ def summarise(ds: xr.Dataset, statistics: Sequence[Statistic] = ()) -> xr.Datase
     Parameters
     ----------
     ds : xarray.Dataset
-        One panel, as returned by `open_results` or ``xr.open_zarr``. Dask arrays are loaded in parts: one measure in
-        one cell and setting, 8 bytes per trial, or a few small cells.
+        One panel, as returned by `open_results` or ``xr.open_zarr``. Dask arrays are loaded block by block: one
+        measure in one cell and setting (8 bytes per trial), or several small cells.
     statistics : sequence of Statistic
         Further statistics, usually `Panel.statistics`.
 
@@ -249,7 +249,7 @@ def summarise(ds: xr.Dataset, statistics: Sequence[Statistic] = ()) -> xr.Datase
     largest = max([status.sizes["trial"], *(measure.n_bytes for measure in measures.values())])
     for region in _slabs(grid, largest, _READ_BYTES):
         part = status.isel(region)
-        part = part.load() if part.nbytes <= _READ_BYTES else part  # larger ones are read in pieces for each measure
+        part = part.load() if part.nbytes <= _READ_BYTES else part  # larger parts are read block by block, per measure
         for trials in _pieces(part):
             flags = part.isel(trial=trials).values
             for name, members in _GROUPS.items():

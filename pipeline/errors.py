@@ -10,27 +10,27 @@ class BadInputError(ValueError):
 
 
 class IncompleteStoreError(RuntimeError):
-    """Store whose creation was interrupted; `resume` completes it."""
+    """Error for a store whose creation was interrupted; `resume` completes it."""
 
 
 class UnreadableStoreError(RuntimeError):
-    """Damaged store: content is missing or fails its checksum; `verify` finds and repairs it."""
+    """Error for a store with missing content or a failed checksum; `verify` finds and repairs the damage."""
 
 
 class DamagedChunkError(ValueError):
-    """Chunk that fails its checksum or cannot be decoded."""
+    """Error for a chunk that fails its checksum or cannot be decoded."""
 
 
 class StoreAccessError(RuntimeError):
-    """Store that is temporarily inaccessible without damage: network, permissions, full disk."""
+    """Error of network, permissions or disk space on access to a store that is not damaged."""
 
 
 class BusyStoreError(BadInputError):
-    """Store to which another session is writing."""
+    """Error for a store to which another session is writing."""
 
 
 class SessionSupersededError(RuntimeError):
-    """Write by a session that another session has replaced after a missed lease."""
+    """Error for a write by a session that another session has replaced after a missed lease."""
 
     def __init__(self, url: str) -> None:
         super().__init__(
@@ -40,7 +40,7 @@ class SessionSupersededError(RuntimeError):
         self.url = url
 
     def __reduce__(self) -> tuple[type, tuple[str]]:
-        """Support pickling: the constructor takes the URL."""
+        """Return the arguments for unpickling: the constructor takes the URL."""
         return type(self), (self.url,)
 
 

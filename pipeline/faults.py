@@ -1,7 +1,7 @@
 """Classification of input/output errors: transient errors, which a retry may fix, and others.
 
-Errors are classified where they are raised, because pickling drops the causes of an exception, and with them the
-response of an object store.
+Errors are classified in the process that raises them, because pickling drops the causes of an exception, which contain
+the response of an object store.
 """
 
 import errno
@@ -37,7 +37,7 @@ _EXPIRED = _words(
     "ExpiredToken ExpiredTokenException RequestExpired TokenRefreshRequired InvalidToken InvalidClientTokenId "
     "UnrecognizedClientException"
 )
-# exceptions of clients as package.class, since none of these packages is required
+# exceptions of object store clients as package.class, since none of these packages is required
 _TRANSIENT_CLASSES = _words(
     "botocore.ConnectionError botocore.EndpointConnectionError botocore.ConnectionClosedError "
     "botocore.ConnectTimeoutError botocore.ReadTimeoutError botocore.IncompleteReadError "
@@ -60,7 +60,7 @@ _WAITS = (0.1, 0.4, 1.6)  # seconds between attempts
 
 
 def is_transient(error: BaseException) -> bool:
-    """Return whether the same operation may succeed if it is tried again.
+    """Return True if a retry of the same operation may succeed.
 
     True for stale file handles, interrupted calls, exhausted file descriptors, device and network errors, timeouts,
     and throttling or server errors of object stores. False for a full or read-only file system, missing permissions,
@@ -95,7 +95,7 @@ def is_transient(error: BaseException) -> bool:
 
 
 def is_expired(error: BaseException) -> bool:
-    """Return whether an error is due to missing or expired credentials.
+    """Return True if an error is due to missing or expired credentials.
 
     Examples
     --------
@@ -106,7 +106,7 @@ def is_expired(error: BaseException) -> bool:
 
 
 def explain(error: BaseException) -> str:
-    """Return a one-line message for an error, without secrets and with advice if there is any.
+    """Return a one-line message for an error, without secrets, with advice if available.
 
     Examples
     --------
@@ -128,7 +128,7 @@ def explain(error: BaseException) -> str:
 
 
 def retried(function: Callable[..., Result], *args: Any, waits: tuple[float, ...] = _WAITS) -> Result:
-    """Call an idempotent function, and retry it after each wait (in seconds) while it fails transiently.
+    """Call an idempotent function, with a retry after each wait (in seconds) while it fails transiently.
 
     Examples
     --------
@@ -160,9 +160,9 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _answer(error: BaseException) -> tuple[str, int]:
-    """Return the error code and HTTP status of a server response; empty and 0 without a response."""
+    """Return the error code and HTTP status of a server response, or "" and 0 if there is none."""
     response = getattr(error, "response", None)
-    if isinstance(response, Mapping):  # of botocore
+    if isinstance(response, Mapping):  # response of botocore
         code = response.get("Error", {}).get("Code", "")
         return str(code), int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0) or 0)
     status = {"aiohttp": "status", "gcsfs": "code"}.get(_package(type(error)))

@@ -17,17 +17,17 @@ def to_pandas(ds: xr.Dataset, variables: Sequence[str] = ()) -> pd.DataFrame:
     Parameters
     ----------
     ds : xarray.Dataset
-        One panel, as returned by `open_results` or ``xr.open_zarr``, or its summary. The table is in memory: select a
-        part of a large panel first.
+        One panel, as returned by `open_results` or ``xr.open_zarr``, or its summary. The table is in memory, so select
+        a part of a large panel first.
     variables : sequence of str
-        Measures, and optionally ``"error"``; all measures by default. Measures are broadcast along dimensions that only
-        others have.
+        Measures, and optionally ``"error"``; all measures by default. Measures are broadcast along the dimensions of
+        the other measures.
 
     Returns
     -------
     pandas.DataFrame
         One column per dimension, constant and variable, and ``status``, if present, as a categorical: ``ok``,
-        ``failed``, ``pending`` .... Rows of trials that are not ok are included.
+        ``failed``, ``pending``, and so on. Rows of trials that are not ok are included.
 
     Raises
     ------
@@ -74,14 +74,15 @@ def to_arviz(ds: xr.Dataset, draw: str = "trial", chain: str | None = None) -> x
     Returns
     -------
     xarray.DataTree
-        ``posterior`` holds the measures with both dimensions, which come first; ``constant_data`` holds other measures,
-        if any. Trials that are not ok in every cell and setting are excluded; the attributes ``n_ok``, ``n_failed`` and
-        ``n_pending`` of ``posterior`` count them. Settings that do not apply to a cell have NaN, or 0 for integers.
+        ``posterior`` contains the measures with both dimensions, which come first; ``constant_data`` contains the other
+        measures, if any. Trials that are not ok in every cell and setting are excluded; the attributes ``n_ok``,
+        ``n_failed`` and ``n_pending`` of ``posterior`` are numbers of trials. Settings that do not apply to a cell have
+        NaN, or 0 for integers.
 
     Raises
     ------
     BadInputError
-        If a dimension does not exist, no measure has both, or no trial is ok.
+        If a dimension does not exist, no measure has both dimensions, or no trial is ok.
 
     Examples
     --------

@@ -10,14 +10,14 @@ _WORDS = (
     r"passw(?:or)?d|passphrase|pwd|secret|token|credential|cookie|signature|sshpass|connection.?string|keyfile"
     r"|(?:api|private|access|account)keys?(?![a-z])|(?<![a-z])(?:pass|auth|authorization|dsn|sas|sig|sv|keys?)(?![a-z])"
 )
-# a separator belongs to the value unless another name, a quote or the end follows
+# a separator belongs to the value unless a name, a quote or the end follows
 _VALUE = r"""(?:(?:Bearer|Basic)\s+)?(?:"[^"]*"|'[^']*'|[^\s,;&"'})\]]|[,;&]+(?![\w.-]*+\s?[=:])(?=[^\s,;&"'})\]]))+"""
 _SECRET_NAME = re.compile(_WORDS, re.IGNORECASE)
 # NAME=value, NAME: value, "NAME": value, --option value: one match per name, which the caller checks
 _ASSIGNMENT = re.compile(r"""(?<![\w.-])(?P<name>[\w.-]++)(?P<is>["']?\s?[=:]\s?|(?<=[\w-])\s+)(?=[^\s,;&})\]])""")
 _VALUE_HERE = re.compile(_VALUE, re.IGNORECASE)
 _PEM = re.compile(r"-----BEGIN [^-]*-----.*?(-----END [^-]*-----|\Z)", re.DOTALL)
-# a password may hold a slash, a quote or a space; a number after the colon that ends the word is a port
+# a password may contain a slash, a quote or a space; a number between the colon and the end of a word is a port
 _USER = re.compile(
     r"(?<=://)(?:[^/\s'\"]*@|[^/\s:@'\"]*:(?:(?!://)\S){1,200}@|"
     r"[^/\s:@'\"]*:(?!\d{1,5}(?:\W|$)|\s)(?:(?!://)[^\n]){1,200}@)"
@@ -25,7 +25,7 @@ _USER = re.compile(
 
 
 def is_secret_name(name: object) -> bool:
-    """Return whether a variable, argument or option of this name is secret.
+    """Return True if a variable, argument or option with this name is secret.
 
     Examples
     --------

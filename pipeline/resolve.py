@@ -1,4 +1,4 @@
-"""Resolution of a store's study: lookup, check of trust, and comparison with the store."""
+"""Resolution of a store's study: lookup, trust check, and comparison with the store."""
 
 import shlex
 
@@ -8,13 +8,13 @@ from pipeline.declare.study import Study, differences
 from pipeline.errors import BadInputError
 from pipeline.stores.store import ResultStore
 
-_DIGITS = 12  # of a hash in messages
+_DIGITS = 12  # digits of a hash in messages
 
 
 def study_of(
     store: ResultStore, study: StudySource | Study | str | None = None, accept_edited_study: bool = False
 ) -> tuple[StudySource, Study]:
-    """Return the study of a store, configured by its spec.
+    """Return the study of a store, configured by the stored spec.
 
     Parameters
     ----------
@@ -23,18 +23,18 @@ def study_of(
     study : StudySource, Study or str, optional
         Study of the store; by default the one that the store references, if it is trusted (`StudySource.is_trusted`).
     accept_edited_study : bool
-        Whether the study file may differ from the one that last computed the store: by choice of the user, or if the
-        store is only read.
+        True to allow a study file that differs from the one that last computed the store, by choice of the user or
+        for read-only access.
 
     Raises
     ------
     BadInputError
-        If the study is not found or not trusted, has another version than the store, or its file was edited.
+        If the study is not found or not trusted, has a different version from the store's, or its file was edited.
     """
     source = _trusted_source(store, accept_edited_study) if study is None else named_source(study)
     declared = source.load()
     if declared.name != store.spec["study"]:
-        raise BadInputError(f"the store {store.url} holds study {store.spec['study']}, got {declared.name}")
+        raise BadInputError(f"the store {store.url} contains study {store.spec['study']}, got {declared.name}")
     configured = declared.from_spec(store.spec)
     refuse_other_spec(store, configured)
     if not accept_edited_study:
@@ -44,7 +44,7 @@ def study_of(
 
 
 def _trusted_source(store: ResultStore, accept_edited_study: bool) -> StudySource:
-    """Return the source that a store references; refuse code that the user has not run before."""
+    """Return the source that a store references; raise `BadInputError` for code that the user has not run before."""
     reference = store.attributes.get("study_reference", "")
     if not isinstance(reference, str) or not (reference.endswith(".py") or ":" in reference):
         raise BadInputError(f"the store {store.url} has no reference to its study; name the study with --study")
@@ -52,31 +52,32 @@ def _trusted_source(store: ResultStore, accept_edited_study: bool) -> StudySourc
     if not source.is_trusted:
         recorded = _recorded_hash(store)
         if not accept_edited_study and recorded and source.file and is_known(recorded, source.file):
-            refuse_edited(store, source)  # a file that the user has run in another version
+            refuse_edited(store, source)  # a file of which the user has run a different version
         code = f"{reference} (SHA-256 {source.sha256[:_DIGITS]}...)" if source.sha256 else reference
         raise BadInputError(
-            f"the store {store.url} names the study {code}, which is neither built in nor registered by an installed "
-            f"package, and which you have not run before; if you trust its code, add --study {shlex.quote(reference)}"
+            f"the store {store.url} references the study {code}, which is neither built in nor registered by an "
+            f"installed package, and which you have not run before; if you trust the code, add --study "
+            f"{shlex.quote(reference)}"
         )
     enable_sibling_imports(source)
     return source
 
 
 def _recorded_hash(store: ResultStore) -> str | None:
-    """Return the hash of the study file that last computed a store; None if no session had a file."""
+    """Return the hash of the study file that last computed a store, or None if no session had a file."""
     history = [store.attributes, *store.sessions]
     hashes = [one["study_file_sha256"] for one in history if "study_file_sha256" in one]
     return hashes[-1] if hashes else None
 
 
 def refuse_edited(store: ResultStore, source: StudySource) -> None:
-    """Refuse a study file that differs from the one that last computed a store."""
+    """Raise `BadInputError` for a study file that differs from the one that last computed a store."""
     recorded, now = _recorded_hash(store), source.sha256
     if recorded is not None and now is not None and recorded != now:
         name = shlex.quote(source.reference or "")
         raise BadInputError(
             f"the study file {source.file} was edited: its SHA-256 is {now[:_DIGITS]}..., and {recorded[:_DIGITS]}... "
-            f"in the last session of the store {store.url}; restore the file, or raise a version in it and choose "
+            f"in the last session of the store {store.url}; restore the file, or increase a version in it and choose "
             f"another --store, or accept the edit with --study {name} --accept-edited-study"
         )
 
@@ -91,11 +92,11 @@ def named_source(study: Study | StudySource | str) -> StudySource:
 
 
 def refuse_other_spec(store: ResultStore, study: Study) -> None:
-    """Refuse a configured study with another spec than the store; the message names the first difference."""
+    """Raise `BadInputError`, with the first difference, for a study whose spec differs from the store's."""
     found = differences(store.spec, study.spec())
     if found:
         more = f", and {len(found) - 1} more" if len(found) > 1 else ""
         raise BadInputError(
-            f"the store {store.url} was made with another spec or code version ({found[0]}{more}); "
+            f"the store {store.url} was created with a different spec or code version ({found[0]}{more}); "
             "choose another --store path, or use the original spec and code"
         )

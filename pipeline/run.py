@@ -1,6 +1,6 @@
 """Functions that run, submit, resume and extend studies.
 
-Invalid values, clusters and stores are refused before anything is written.
+Invalid values, clusters and stores raise an error before anything is written.
 """
 
 import os
@@ -54,7 +54,7 @@ def run(
     study : Study, StudySource or str
         A study, or ``module:object``, or the path of a ``.py`` file with ``STUDY``.
     store : path
-        Path or URL of the results: new, or a store of the same spec.
+        Path or URL of the results: a new location, or a store with the same spec.
     trials, seed, panels, values
         See `Study.configure`.
     cluster : str, optional
@@ -63,11 +63,11 @@ def run(
         Maximum time per block in seconds; trials that exceed it are isolated and stored as timed out. Requires a
         cluster of worker processes.
     allow_failures : bool
-        Whether to continue with a method that fails on all trials. By default the run stops after 100 failed trials of
-        a panel and setting, or 10 that ended their worker, if none was ok; the others stay pending.
+        True to continue with a method that fails on all trials. By default the run stops after 100 failed trials of
+        a panel and setting, or 10 that terminated their worker, if none was ok; the others remain pending.
     accept_edited_study : bool
-        Whether to continue a store after its study file was edited; the session records the new hash. For a study
-        without a file, integer versions are compared, and one committed trial of each method is recomputed.
+        True to continue a store after its study file was edited; the session records the new hash. For a study without
+        a file, integer versions are compared, and one committed trial of each method is recomputed.
     progress : callable, optional
         Called with the pending work; returns a function that is called with each receipt.
 
@@ -121,25 +121,25 @@ def submit(
     cluster : str
         Profile with the address of a scheduler.
     allow_failures : bool
-        Whether to compute all trials of a block after the first 100 failed.
+        True to compute all trials of a block even if the first 100 failed.
 
     Returns
     -------
     submission : Submission
-        The submission, which `pipeline.submission.find_submission` finds by the store.
+        The submission, which `pipeline.submission.find_submission` returns for the store.
     n_tasks : int
-        Number of submitted tasks. None is returned in place of both if no work is pending.
+        Number of submitted tasks. If no work is pending, None is returned instead of the tuple.
 
     Raises
     ------
     BadInputError
-        As `run`; also for a cluster that ends with this process, and for a store with an open submission.
+        As in `run`; also for a cluster that stops with this process, and for a store with an open submission.
 
     Notes
     -----
-    Submitted tasks are not monitored: work that ends its worker more often than the scheduler allows, or that cannot be
-    written, stays pending. `resume` computes it and isolates the failing trials. The last task closes the submission,
-    which is recorded as finished only if no work is pending.
+    Submitted tasks are not monitored: work that terminates its worker more often than the scheduler allows, or that
+    cannot be written, remains pending. `resume` computes it and isolates the failing trials. The last task closes the
+    submission, which is recorded as finished only if no work is pending.
     """
     profile = load_profile(cluster)
     if not profile.outlives_client:
@@ -179,7 +179,7 @@ def resume(
         Study of the store. By default the one that the store references, if it is built in, registered by an installed
         package, or in a file that this user has run before.
     retry : collection of Status
-        Statuses of trials to compute again with the same random numbers, such as `FAILURES`.
+        Statuses of trials to recompute with the same random numbers, such as `FAILURES`.
     cluster, time_limit, allow_failures, accept_edited_study, progress
         See `run`.
 
@@ -191,8 +191,8 @@ def resume(
     Raises
     ------
     BadInputError
-        If the store does not exist, or its study is not found, not trusted, of another version, edited, or gives
-        different numbers.
+        If the store does not exist, or its study is not found, is not trusted, has a different version, was edited, or
+        gives different numbers.
 
     Examples
     --------
@@ -231,9 +231,9 @@ def extend(
     trials : int, optional
         Total number of trials per cell, including stored ones.
     values : mapping, optional
-        New factor values and method names; present ones may be repeated.
+        New factor values and method names; stored ones may be repeated.
     panels : iterable of str
-        Panels to extend; by default, all with the given factors.
+        Panels to extend; by default, all panels with the given factors.
     study, cluster, time_limit, allow_failures, accept_edited_study, progress
         See `resume`.
 
@@ -245,7 +245,7 @@ def extend(
     Raises
     ------
     BadInputError
-        As `resume`; also for fewer trials than stored, or other values of outputs, which one call computes together.
+        As in `resume`; also for fewer trials than stored, or new values of outputs, which are computed in one call.
 
     Examples
     --------
@@ -331,7 +331,7 @@ def _run(
 
 
 def _pending(study: Study, existing: ResultStore | None, retry: Collection[Status] = ()) -> PendingWork | None:
-    """Return the pending work of a store that has room for the study; None without such a store."""
+    """Return the pending work of a store with the spec of the study, or None if there is no such store."""
     return PendingWork(study, existing, retry) if existing is not None and existing.holds(study) else None
 
 
@@ -362,8 +362,8 @@ def _session(
 ) -> Iterator[tuple[Any, ResultStore, Task, Session]]:
     """Connect to the cluster, check it, begin a session, and create or extend the store.
 
-    Nothing is written before the checks of the cluster have passed. With `submitted`, the name of a profile, the caller
-    detaches the session.
+    Nothing is written before the checks of the cluster have passed. If the name of a profile is given as `submitted`,
+    the caller detaches the session.
     """
     abandoned = find_abandoned(existing) if existing is not None else None
     profile, is_limited, url = options.profile, options.time_limit is not None, normalise_location(path)
@@ -398,7 +398,7 @@ def _session(
 
 
 def _prepared(session: Session, source: StudySource, study: Study, existing: ResultStore | None) -> ResultStore:
-    """Create or extend the store of a session so that it has room for a study."""
+    """Create or extend the store of a session to match the spec of a study."""
     url = session.files.url
     try:
         store = ResultStore.open(url, session.id) if ResultStore.exists(url) else None

@@ -32,7 +32,7 @@ class Submission:
     address : str
         Address of the scheduler.
     cluster : str
-        Profile with that address, as ``FILE:PROFILE``.
+        Profile with this address, as ``FILE:PROFILE``.
     """
 
     id: str
@@ -47,7 +47,7 @@ class Submission:
         return cls(*(record[name] for name in ("id", "run", "started", "address", "cluster")))
 
     def count_tasks(self) -> int | None:
-        """Return the number of unfinished tasks; None if the scheduler does not answer."""
+        """Return the number of unfinished tasks, or None if the scheduler does not respond."""
         with _reached(self) as client:
             return None if client is None else count_tasks(client, self.run)
 
@@ -58,7 +58,7 @@ class Submission:
 
 @dataclass(frozen=True)
 class Cancellation:
-    """Result of `cancel`: the submission and its number of unfinished tasks, None if the scheduler did not answer."""
+    """Result of `cancel`: submission and number of unfinished tasks, or None if the scheduler did not respond."""
 
     submission: Submission
     n_tasks: int | None
@@ -71,7 +71,7 @@ def record_of(run: str, choice: str, profile: Profile) -> dict[str, Any]:
 
 
 def find_submission(store: ResultStore) -> Submission | None:
-    """Return the open submission of a store; None without one."""
+    """Return the open submission of a store, or None if there is none."""
     record = (store.sessions or [{}])[-1]
     if not record.get("detached") or "ended" in record:
         return None
@@ -104,7 +104,7 @@ def cancel(store: str | os.PathLike[str]) -> Cancellation:
 
 
 def find_abandoned(store: ResultStore) -> Submission | None:
-    """Return the open submission of a store if none of its tasks is left, for `abandon`; None without a submission.
+    """Return the open submission of a store, for `abandon`, or None if there is none; raise an error if tasks are left.
 
     No tasks are added to an open submission, so a submission without tasks can be closed at any later time.
 
@@ -123,7 +123,7 @@ def find_abandoned(store: ResultStore) -> Submission | None:
             f"with: {command('status', '--watch', store.url)}, or end it with: {command('cancel', store.url)}"
         )
     if n_tasks is None:
-        warnings.warn(f"the scheduler of {submission} does not answer; the submission is closed", stacklevel=2)
+        warnings.warn(f"the scheduler of {submission} does not respond; the submission is closed", stacklevel=2)
     return submission
 
 
@@ -141,7 +141,7 @@ def close(task: Task) -> None:
 
 @contextmanager
 def _reached(submission: Submission) -> Iterator[Any]:
-    """Connect to the scheduler of a submission; None if it does not answer."""
+    """Connect to the scheduler of a submission; yield None if it does not respond."""
     try:
         profile = load_profile(submission.cluster)
     except BadInputError:  # the file no longer exists

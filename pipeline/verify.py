@@ -66,7 +66,7 @@ class Verification:
     Attributes
     ----------
     n_read, n_computed : int
-        Numbers of committed blocks, counted per setting, that were read in full and that were computed again.
+        Numbers of committed blocks, counted per setting, that were read in full and that were recomputed.
     n_pending : int
         Number of blocks, counted per setting, that are not committed.
     problems : tuple of Problem
@@ -81,7 +81,7 @@ class Verification:
 
 @on_worker
 def check_batch(run: str, session: str, batch: Sequence[tuple[Work, bool]]) -> Verification:
-    """Check blocks on a worker and compute some of them again; repair them if `session` is not empty."""
+    """Check blocks on a worker and recompute some of them; repair them if `session` is not empty."""
     study, store = shipped_task(run, session).opened()
     n_read = n_computed = n_pending = 0
     problems: list[Problem] = []
@@ -122,7 +122,7 @@ def verify(
     accept_edited_study: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Verification:
-    """Check every chunk of a store, and compute some or all of its blocks again.
+    """Check every chunk of a store, and recompute some or all of its blocks.
 
     Without `repair`, nothing is written.
 
@@ -131,7 +131,7 @@ def verify(
     store : path
         Path or URL of the store.
     sample : int or None
-        Number of blocks to compute again, chosen at random; None for all.
+        Number of blocks to recompute, chosen at random; None for all.
     seed : int
         Seed of the random choice.
     repair : bool
@@ -156,10 +156,10 @@ def verify(
 
     Notes
     -----
-    Blocks with a killed or timed-out trial are read, but not computed again.
+    Blocks with a killed or timed-out trial are read, but not recomputed.
     """
     if sample is not None and sample < 0:
-        raise BadInputError(f"the number of blocks to compute again must be >= 0, got {sample}")
+        raise BadInputError(f"the number of blocks to recompute must be >= 0, got {sample}")
     opened = ResultStore.open(store, damaged=True)
     source, configured = study_of(opened, study, accept_edited_study)
     if not opened.complete:
@@ -189,7 +189,7 @@ def verify(
         while len(in_flight):
             for result in in_flight.wait():
                 if result.status is not None:
-                    raise ExecutionError("a worker died while it verified; verify again, perhaps with --sample 0")
+                    raise ExecutionError("a worker died during verification; verify again, for example with --sample 0")
                 if result.transient:
                     raise StoreAccessError(f"cannot read the store {store}: {result.transient}; nothing was changed")
                 found.append(result.value)
@@ -210,7 +210,7 @@ def verify(
 
 
 def _checks(study: Study, chosen: set[int] | None) -> Iterator[tuple[Work, bool]]:
-    """Yield every block with all its settings, and True for the blocks to compute again."""
+    """Yield every block with all its settings, and True for each block to recompute."""
     number = 0
     for panel in study.panels:
         settings = tuple(range(len(panel.settings())))

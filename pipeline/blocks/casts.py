@@ -4,7 +4,7 @@ import numpy as np
 
 
 def cast_values(name: str, given: np.ndarray, dtype: str) -> tuple[np.ndarray, np.ndarray]:
-    """Cast values, and find those that the dtype cannot represent.
+    """Cast values, and mark the values that the dtype cannot represent.
 
     For a floating dtype, values are rounded, including integers above 2**53, but a finite value must not become
     infinite. For an integer or boolean dtype, the cast must be exact.
@@ -61,11 +61,11 @@ def describe_range(dtype: str) -> str:
     Examples
     --------
     >>> describe_range("int8"), describe_range("bool"), describe_range("float16")
-    ('an integer in -128 ... 127', '0 or 1', 'at most 65504 in size, or infinite')
+    ('an integer in -128 ... 127', '0 or 1', 'at most 65504 in absolute value, or infinite')
     """
     target = np.dtype(dtype)
     if target.kind == "b":
         return "0 or 1"
     if target.kind == "f":
-        return f"at most {float(np.finfo(target).max):g} in size, or infinite"
+        return f"at most {float(np.finfo(target).max):g} in absolute value, or infinite"
     return f"an integer in {np.iinfo(target).min} ... {np.iinfo(target).max}"

@@ -2,7 +2,7 @@
 
 A block is one cell and consecutive trials. The result for a setting is an `Outcome` with a status and an error for each
 trial; exceptions of methods do not reach the caller. The status of a trial does not depend on other trials of its
-block. A budget ends the evaluation of a setting that fails for every trial; untried trials stay pending.
+block. A budget ends the evaluation of a setting that fails for every trial; untried trials remain pending.
 """
 
 import traceback
@@ -40,7 +40,7 @@ STATUS_MESSAGES = {
     Status.KILLED: "the worker process died while it computed this trial",
     Status.TIMED_OUT: "this trial took longer than the time limit",
 }
-BUDGET = 100  # failed trials of a block under one setting, with none ok, after which a run skips the other trials
+BUDGET = 100  # failed trials of a block under one setting, with none ok, after which a run skips its other trials
 
 
 @dataclass(frozen=True)
@@ -96,8 +96,8 @@ def evaluate_block(study: Study, block: Block, settings: Sequence[Setting], budg
     """Compute settings on one block.
 
     All settings use the same data. If the simulation or a method raises, the trials are halved repeatedly until each
-    failing trial is isolated and fails with its own traceback. Numbers of other trials do not change, as they do not
-    depend on the grouping of trials.
+    failing trial is isolated and fails with its own traceback. The results of other trials do not change, since they
+    do not depend on the grouping of trials.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ def evaluate_block(study: Study, block: Block, settings: Sequence[Setting], budg
     budget : int, optional
         Number of failed trials, counted per setting from the first trial of the block, after which the other trials are
         skipped if none was ok. By default every trial is tried. A budget does not change the results of tried trials;
-        `Outcome.n_untried` trials stay pending, and `Outcome.cause` is the first error.
+        `Outcome.n_untried` trials remain pending, and `Outcome.cause` is the first error.
 
     Returns
     -------
@@ -121,7 +121,7 @@ def evaluate_block(study: Study, block: Block, settings: Sequence[Setting], budg
     cell = panel.cells()[block.cell]
     applicable = [setting for setting in settings if panel.applies(cell, setting)]
     computed: list[Outcome] = []
-    if len(applicable) > 1:  # in one call, unless it raises
+    if len(applicable) > 1:  # evaluate all settings in one call, unless it raises
         with suppress(Exception, SystemExit):
             computed = _compute(study, panel, cell, block.trials, applicable)
     if not computed:
@@ -145,8 +145,8 @@ def evaluate_around(
     study, block, setting, budget
         See `evaluate_block`. The budget counts all trials computed by this call.
     given : mapping of int to Status
-        Status of the trials that are not computed: killed or timed out for trials that end their worker, pending for
-        skipped trials.
+        Status of the trials that are not computed: killed or timed out for trials that terminate their worker, pending
+        for skipped trials.
 
     Returns
     -------
@@ -235,8 +235,8 @@ def _evaluate_runs(
 ) -> dict[int, Outcome]:
     """Evaluate one setting on runs of consecutive trials, in ascending order, and isolate failing trials.
 
-    A run that raises is halved, down to single trials. While every trial has failed, the next trial is tried alone: if
-    the setting fails for every trial, its run would raise as well.
+    A run that raises is halved, down to single trials. Until a trial succeeds, the next trial is tried alone, since a
+    run of trials would raise if the setting fails for every trial.
 
     Returns
     -------

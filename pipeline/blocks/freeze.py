@@ -8,11 +8,11 @@ import numpy as np
 
 
 def freeze_arrays(data: Any) -> None:
-    """Make NumPy arrays read-only, in place, so that a write raises ValueError.
+    """Make NumPy arrays read-only in place, so that assignment to them raises ValueError.
 
-    Covers arrays, also in mappings, tuples (including named tuples), lists, dataclasses and arrays of objects, nested
-    to any depth. Arrays inside other objects, such as a `pandas.DataFrame` or a sparse matrix, stay writable, and so
-    does the base array of a view.
+    Includes arrays in mappings, tuples (also named tuples), lists, dataclasses and arrays of objects, nested to any
+    depth. Arrays inside other objects, such as a `pandas.DataFrame` or a sparse matrix, and the base arrays of views
+    remain writable.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
 """Limit of BLAS and OpenMP to one thread while blocks are computed.
 
-Trials are computed in parallel instead, and the last bits of a matrix product depend on the number of threads.
+Parallelism is over trials. The last bits of a matrix product depend on the number of BLAS threads.
 """
 
 import os
@@ -16,15 +16,15 @@ from threadpoolctl import ThreadpoolController
 
 
 class _Limits:
-    """Limits of this process, active from the first thread that enters until the last one leaves."""
+    """Thread limits of this process, active from the first thread that enters until the last thread leaves."""
 
     def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
-        """Discard all limits, as needed in a forked process, which has no setter thread."""
+        """Discard all limits; required in a forked process, which has no setter thread."""
         self._lock = threading.Lock()
-        # OpenBLAS obeys the live thread that set its limit first, so one thread sets and restores all limits
+        # OpenBLAS uses the limit of the live thread that set it first, so one thread sets and restores all limits
         self._setter = ThreadPoolExecutor(1, thread_name_prefix="dpstudies-one-thread")
         self._controllers: list[ThreadpoolController] = []
         self._held: list[Any] = []
@@ -42,7 +42,7 @@ class _Limits:
                     self._own.append(controller.limit(limits=1))
 
     def leave(self) -> None:
-        """Restore the previous limits if no other thread is inside."""
+        """Restore the previous limits if no other thread uses them."""
         with self._lock:
             self._n_inside -= 1
             while self._own and not self._n_inside:
@@ -62,7 +62,7 @@ if hasattr(os, "register_at_fork"):
 def one_thread() -> Iterator[None]:
     """Limit BLAS and OpenMP to one thread, per process or per thread depending on the library; also a decorator.
 
-    Several threads of a process may enter: the limits stay active until the last of them leaves.
+    Several threads of a process may enter; the limits remain active until the last thread leaves.
 
     Examples
     --------
@@ -83,5 +83,5 @@ def one_thread() -> Iterator[None]:
 
 @lru_cache(maxsize=1)
 def _controller(n_modules: int) -> ThreadpoolController:
-    """Return the loaded libraries, cached until more modules are imported, as the search takes milliseconds."""
+    """Return the controller of the loaded libraries, cached until more modules are imported."""
     return ThreadpoolController()

@@ -1,6 +1,6 @@
 """Estimates of the cost of a study before a run: trials, blocks, storage, time and Monte Carlo error.
 
-Time and error are estimated from a pilot, which computes a few trials of as many cells as its time allows.
+Time and error are estimated from a pilot run, which computes a few trials of as many cells as the time allows.
 """
 
 import time
@@ -15,7 +15,7 @@ from pipeline.declare.panel import Panel
 from pipeline.declare.study import Study
 
 _PILOT_TRIALS = 200
-_PILOT_SETTINGS = 3  # for panels with `settings_apart`
+_PILOT_SETTINGS = 3  # number of piloted settings of panels with `settings_apart`
 
 
 @dataclass(frozen=True)
@@ -71,8 +71,8 @@ def make_plan(study: Study, pilot_seconds: float = 10.0) -> list[PanelPlan]:
     study : Study
         Study returned by `Study.configure`.
     pilot_seconds : float
-        Time in which the pilot starts new cells, divided equally between the panels; at least one cell per panel is
-        computed.
+        Time during which the pilot starts new cells, divided equally among the panels; at least one cell per panel
+        is computed.
 
     Returns
     -------
@@ -116,7 +116,7 @@ def _plan_panel(study: Study, panel: Panel, budget: float) -> PanelPlan:
 
 
 def _spread(n_cells: int) -> list[int]:
-    """Order cells so that the first few are spread out: both ends first, then midpoints of the gaps."""
+    """Return an order of cells whose first entries are spread out: both ends, then midpoints of the gaps."""
     order = [0, n_cells - 1] if n_cells > 1 else [0]
     gaps = [(0, n_cells - 1)]
     while gaps:
@@ -134,11 +134,11 @@ def _pilot_cell(study: Study, panel: Panel, cell: int, most: int) -> tuple[float
     Returns
     -------
     tuple
-        Seconds of the setup per cell, seconds per block, expected standard errors of the means, number of failures.
+        Seconds of setup per cell, seconds per block, expected standard errors of the means, and number of failures.
     """
     every = panel.settings()
     settings = every
-    if panel.settings_apart:  # a few settings and one block suffice, as each takes seconds
+    if panel.settings_apart:  # a few settings and one block suffice, since each setting takes seconds
         settings = [every[k] for k in sorted(_spread(len(every))[:_PILOT_SETTINGS])]
     n_block = min(panel.block_trials, panel.n_trials)
 

@@ -1,7 +1,7 @@
 """Checks of the workers of a cluster before a study runs.
 
-A worker must have the same code as this process (versions of packages, and source of our own packages), since results
-are reproducible with the same code only. It must also read and write the same folder or bucket.
+A worker must have the same code as this process (package versions, and source of this project's packages), since
+results are reproducible only with the same code. It must also read and write the same folder or bucket.
 """
 
 import hashlib
@@ -50,7 +50,7 @@ def check_workers(client: Client, store: str | None = None) -> list[WorkerCheck]
     Parameters
     ----------
     client : distributed.Client
-        Client from `pipeline.clusters.cluster.reach`; workers may lack our packages.
+        Client from `pipeline.clusters.cluster.reach`; workers may lack this project's packages.
     store : str, optional
         Path or URL of a store, which need not exist. This process and each worker exchange temporary files there.
 
@@ -76,13 +76,13 @@ def check_workers(client: Client, store: str | None = None) -> list[WorkerCheck]
 
 
 def _version_faults(client: Client) -> dict[str, list[str]]:
-    """Compare versions of packages, which sends no code."""
+    """Compare the package versions of workers with those of this process, without sending code."""
     here = {**versions(), "python": ".".join(map(str, sys.version_info))}
     answers = client.get_versions(check=False, packages=["dpstudies", *PACKAGES])["workers"]
     faults: dict[str, list[str]] = {}
     for worker in client.scheduler_info(n_workers=-1)["workers"]:
         if worker not in answers:
-            faults[worker] = ["python does not answer"]
+            faults[worker] = ["python does not respond"]
             continue
         there = answers[worker]["packages"]
         faults[worker] = [
@@ -94,7 +94,7 @@ def _version_faults(client: Client) -> dict[str, list[str]]:
 
 
 def _source_faults(client: Client, workers: list[str]) -> dict[str, list[str]]:
-    """Compare the source of our own packages."""
+    """Compare the source of this project's packages."""
     here = hash_sources(OWN_PACKAGES)
     with _by_value():
         answers = client.run(hash_sources, OWN_PACKAGES, workers=workers, on_error="return")
@@ -111,7 +111,7 @@ def _source_faults(client: Client, workers: list[str]) -> dict[str, list[str]]:
 
 
 def hash_sources(packages: tuple[str, ...]) -> dict[str, str]:
-    """Return the SHA-256 of the names and contents of each package's Python files; empty for a missing package.
+    """Return the SHA-256 of the names and contents of each package's Python files, or "" for a missing package.
 
     Examples
     --------
@@ -169,7 +169,7 @@ def _store_faults(client: Client, store: str, workers: list[str]) -> dict[str, s
 
 
 def _probe_place(store: str) -> str:
-    """Return the store if it exists, else its nearest existing parent: a run creates the folders between."""
+    """Return the store if it exists, or else its nearest existing parent; a run creates the missing folders."""
     if not is_local(store):
         try:
             files, path = fsspec.core.url_to_fs(store)
@@ -182,7 +182,7 @@ def _probe_place(store: str) -> str:
 
 
 def exchange_probes(path: str, ours: str, run: str) -> str | None:
-    """Read the client's probe and write another, on a worker; return a problem, None without any."""
+    """Read the client's probe and write a second one, on a worker; return an error message, or None on success."""
     found = read_probe(ours)
     if found != run:
         return f"does not see the files of this process in {ours.rpartition('/')[0]}: the folder is not shared"

@@ -33,12 +33,12 @@ __all__ = [
 
 _CONNECT_SECONDS = 10
 _ASK_SECONDS = 5
-_SILENT_SECONDS = 10  # after which a cluster without workers is reported
+_SILENT_SECONDS = 10  # seconds after which a cluster without workers is reported
 _HINTS = {
-    "local": "see the messages above, and free memory or end other processes",
+    "local": "see the messages above, and free memory or stop other processes",
     "ssh": "check on the hosts that dask starts with the remote_python of the profile",
-    "batch": "see the queue with {queue}, the logs of ended jobs, and the script with: {check}",
-    "kubernetes": "see the pods with: kubectl get pods",
+    "batch": "check the queue with {queue}, the logs of finished jobs, and the script with: {check}",
+    "kubernetes": "check the pods with: kubectl get pods",
     "other": "see the documentation of the cluster class",
     "address": "start one with: {worker}",
 }
@@ -46,7 +46,7 @@ _QUEUES = {"sbatch": "squeue", "bsub": "bjobs", "condor_submit": "condor_q", "oa
 
 
 class UnreachableSchedulerError(BadInputError):
-    """Profile at whose address no scheduler answers."""
+    """Error for a profile with an address at which no scheduler responds."""
 
 
 class Environment(WorkerPlugin):
@@ -73,12 +73,12 @@ class Environment(WorkerPlugin):
 
 @contextmanager
 def connect(profile: Profile) -> Iterator[Client]:
-    """Start or reach the cluster of a profile and prepare its workers; stop a started cluster at the end.
+    """Start or connect to the cluster of a profile and prepare its workers; stop a started cluster at the end.
 
     Raises
     ------
     BadInputError
-        If the cluster class does not exist or does not start, no scheduler answers, no worker joins, or a worker
+        If the cluster class does not exist or does not start, no scheduler responds, no worker joins, or a worker
         cannot import this package.
     """
     plugin_env = make_launch(profile).plugin_env if profile.address is None else {}
@@ -97,7 +97,7 @@ def connect(profile: Profile) -> Iterator[Client]:
 
 @contextmanager
 def reach(profile: Profile) -> Iterator[Client]:
-    """Connect like `connect`, but without preparing the workers, which may have other code or none.
+    """Connect as in `connect`, but do not prepare the workers, which may have different code or none.
 
     Raises
     ------
@@ -107,7 +107,7 @@ def reach(profile: Profile) -> Iterator[Client]:
     settings: dict[str, Any] = {
         "distributed.comm.timeouts.connect": f"{_CONNECT_SECONDS}s",
         "distributed.admin.low-level-log-length": 10,  # default: 1,000 per worker
-        # seconds of queued work per thread of an adaptive cluster; tasks take about a second
+        # target seconds of queued work per thread of an adaptive cluster; tasks take about a second
         "distributed.adaptive.target-duration": "1s",
     }
     if profile.class_name == "LocalCluster":  # nannies restart their workers
@@ -138,7 +138,7 @@ def reach_scheduler(profile: Profile) -> Iterator[Client]:
     Raises
     ------
     UnreachableSchedulerError
-        If no scheduler answers.
+        If no scheduler responds.
     """
     timeout = {"distributed.comm.timeouts.connect": f"{_ASK_SECONDS}s"}
     with dask.config.set(timeout), filtered_logs():
@@ -150,16 +150,16 @@ def reach_scheduler(profile: Profile) -> Iterator[Client]:
 
 
 def has_nannies(client: Client) -> bool:
-    """Return whether every worker is a process with a nanny that restarts it, as time limits require."""
+    """Return True if every worker runs under a nanny that restarts it; time limits require one."""
     workers = client.scheduler_info(n_workers=-1)["workers"].values()
     return bool(workers) and all(worker["nanny"] for worker in workers)
 
 
 def _await_worker(client: Client, profile: Profile) -> None:
-    """Wait for a first worker; warn after a while without one."""
+    """Wait for the first worker; warn if none joins within a time limit."""
     wanted = (
         [client.submit(os.getpid, pure=False)] if profile.adapt else []
-    )  # an adaptive cluster starts workers for tasks only
+    )  # an adaptive cluster starts workers only for tasks
     first = min(_SILENT_SECONDS, profile.wait)
     try:
         try:
@@ -201,7 +201,7 @@ def _reach_address(profile: Profile, seconds: float | None = None) -> Client:
         return Client(profile.address, security=security, timeout=seconds, set_as_default=False)
     except (OSError, ValueError, TypeError) as error:
         raise UnreachableSchedulerError(
-            f"no scheduler answers at {redact_text(str(profile.address))} (waited {seconds} s): start one "
+            f"no scheduler responds at {redact_text(str(profile.address))} (waited {seconds} s): start one "
             f"with 'dask scheduler', or correct the address or security of profile {profile.name}"
         ) from error
 
@@ -223,10 +223,10 @@ def _start(profile: Profile) -> Any:
 
 
 def _close(cluster: Any) -> None:
-    """Close a cluster, and ignore two errors that Dask raises after all else is closed.
+    """Close a cluster, and ignore two errors that Dask raises at the end of the shutdown.
 
-    Dask asserts on a worker whose job was refused, and times out on an event loop whose last task ignored its
-    cancellation, such as a worker that was closed during its start.
+    Dask raises AssertionError for a worker whose job was rejected, and times out if the last task of an event loop
+    ignores its cancellation, such as a worker that was closed during its start.
     """
     try:
         cluster.close()

@@ -2,7 +2,7 @@
 
 Worker processes use one BLAS, OpenMP and numba thread per worker thread, since trials run in parallel. By default,
 local clusters and dashboards listen on the loopback interface, and clusters use temporary TLS credentials if they
-support them: every client of a scheduler can run code as its user.
+support them: every client of a scheduler can run code as the scheduler's user.
 """
 
 import copy
@@ -65,7 +65,7 @@ _BATCH_RULES = {
     "cores": rules.POSITIVE,
     "processes": rules.POSITIVE,
     "memory": rules.SIZE,
-    # without quotes YAML reads 01:00:00 as 3,600, which a batch system takes for minutes
+    # without quotes YAML reads 01:00:00 as 3,600, which a batch system interprets as minutes
     "walltime": rules.Rule('text in quotes, such as "01:00:00"', rules.TEXT.accepts),
     "n_workers": rules.COUNT,
     "queue": rules.TEXT,
@@ -99,7 +99,7 @@ class Launch:
     args, kwargs : tuple, dict
         Arguments of the class.
     plugin_env : dict
-        Environment of workers that the class has no argument for; a plugin sets it.
+        Environment variables of workers for classes without such an argument; a plugin sets them.
     """
 
     factory: Any
@@ -149,10 +149,10 @@ def make_launch(profile: Profile) -> Launch:
         _check_growth(profile, factory)
         kwargs.setdefault("quiet", True)
         if "env" in kwargs:
-            raise BadInputError(f"{where}: env must be next to kwargs, not within; move it")
-        # the scheduler, which the operator queries, reads its target duration from its environment
+            raise BadInputError(f"{where}: env must be a key of the profile, not of kwargs; move it")
+        # the scheduler, which the operator queries, reads its target duration from an environment variable
         env["DASK_DISTRIBUTED__ADAPTIVE__TARGET_DURATION"] = "1s"
-        if "custom_cluster_spec" in kwargs:  # it defines the pods, and the class ignores env
+        if "custom_cluster_spec" in kwargs:  # the custom spec defines the pods, and the class ignores env
             return Launch(factory, "kubernetes", profile.args, kwargs, env)
         return Launch(factory, "kubernetes", profile.args, {**kwargs, "env": env}, {})
     _check_growth(profile, factory)
@@ -160,7 +160,7 @@ def make_launch(profile: Profile) -> Launch:
 
 
 def _find_class(profile: Profile) -> Any:
-    """Return the cluster class of a profile; nothing else is called."""
+    """Return the cluster class of a profile without calling it."""
     given = f"profile {profile.name} must name an installed cluster class, got {profile.module}.{profile.class_name}"
     try:
         found = getattr(importlib.import_module(profile.module), profile.class_name)
@@ -172,15 +172,17 @@ def _find_class(profile: Profile) -> Any:
         raise BadInputError(f"{given}: {format_error(error)}{hint}") from error
     if found is SSHCluster:
         return found  # a function
-    # some classes do not derive from Dask's class, but have its methods
+    # some classes have the methods of Dask's cluster class without deriving from it
     methods = ("scale", "adapt", "close")
     if not inspect.isclass(found) or found is Cluster or not all(hasattr(found, method) for method in methods):
-        raise BadInputError(f"{given}, which is not one: a cluster class has the methods {', '.join(methods)}")
+        raise BadInputError(
+            f"{given}, which is not a cluster class: a cluster class has the methods {', '.join(methods)}"
+        )
     return found
 
 
 def _check_arguments(where: str, kwargs: Mapping[str, Any], allowed: Mapping[str, rules.Rule], *takers: Any) -> None:
-    """Refuse arguments that no taker (class or function) accepts, and values against the rules."""
+    """Raise `BadInputError` for arguments that no taker (class or function) accepts, and for invalid values."""
     names = [name for taker in takers for name in _parameters(taker)]
     check_names(where, "argument", kwargs, list(dict.fromkeys(names)))
     check_values(where, kwargs, allowed)
@@ -196,11 +198,11 @@ def _parameters(taker: Any) -> Iterator[str]:
 
 
 def _check_growth(profile: Profile, factory: Any, *ends: str) -> None:
-    """Refuse limits of jobs for classes without jobs, and keys that `factory.adapt` does not accept."""
+    """Raise `BadInputError` for job limits of classes without jobs, and for keys that `factory.adapt` lacks."""
     for name in profile.adapt:
         if name.endswith("_jobs") and "_jobs" not in ends:
             raise BadInputError(
-                f"profile {profile.name}: adapt: {name} is for batch systems; choose {name.removesuffix('_jobs')}"
+                f"profile {profile.name}: adapt: {name} applies only to batch systems; use {name.removesuffix('_jobs')}"
             )
     parameters = inspect.signature(factory.adapt).parameters.values()
     if not any(parameter.kind == parameter.VAR_KEYWORD for parameter in parameters):
@@ -221,19 +223,19 @@ def _local_launch(profile: Profile, kwargs: dict[str, Any], env: Mapping[str, st
     kwargs = {**defaults, **kwargs}
     if in_process:
         return Launch(LocalCluster, "local", profile.args, kwargs, dict(profile.env))
-    # first, so that preloads of the user can change its effects
+    # first, so that preload modules of the user can override it
     preload = kwargs.get("preload", [])
     kwargs["preload"] = ["pipeline.clusters.preload", *([preload] if isinstance(preload, str) else preload)]
     kwargs["env"] = {**env, **kwargs.get("env", {})}
     if not {"protocol", "security"} & kwargs.keys() and "://" not in kwargs.get("host", ""):
         kwargs["security"] = True
-    # a task that kills its worker fails at once; pipeline.execution isolates the trial
+    # a task that kills its worker fails immediately; pipeline.execution isolates the trial
     kwargs.setdefault("scheduler_kwargs", {})["allowed_failures"] = 0
     return Launch(LocalCluster, "local", profile.args, kwargs, {})
 
 
 def _batch_launch(profile: Profile, factory: Any, kwargs: dict[str, Any], env: Mapping[str, str]) -> Launch:
-    """Add environment and dashboard address to the arguments of the profile, or of the user's ``jobqueue.yaml``."""
+    """Add environment and dashboard address to the arguments from the profile or the user's ``jobqueue.yaml``."""
     section = kwargs.get("config_name") or factory.job_cls.config_name
 
     def given(name: str, default: Any) -> Any:
@@ -264,13 +266,13 @@ def _batch_launch(profile: Profile, factory: Any, kwargs: dict[str, Any], env: M
         raise BadInputError(
             f"profile {profile.name}: processes must be <= cores, got {job.worker_processes} > {job.worker_cores}"
         )
-    # the class matches workers to jobs by this number, but does not store the value that it computes
+    # the class assigns workers to jobs by this number, but does not store its computed value
     launch.kwargs["processes"] = job.worker_processes
     return launch
 
 
 def job_script(launch: Launch) -> str:
-    """Return the script of a job of workers, without submitting it or starting a scheduler."""
+    """Return the script of a job that runs workers, without submitting it or starting a scheduler."""
     return _example_job(launch).job_script()
 
 

@@ -1,4 +1,4 @@
-"""Filter for log messages of Dask: warnings and errors, except those that the pipeline handles or repeats."""
+"""Filter for log messages of Dask: warnings and errors, except messages that the pipeline handles or repeats."""
 
 import logging
 import re
@@ -14,9 +14,9 @@ _HARMLESS = re.compile(
             "^Compute Failed",
             "^Run Failed",
             "marked as failed because [0-9]+ workers died",
-            # results that are computed again
+            # recomputed results
             "caused the cluster to lose already computed task",
-            # workers that were terminated after a time limit, or that end with their cluster
+            # workers that were terminated after a time limit or with their cluster
             "^Worker process still alive after",
             "^Async instruction for .* ended with CancelledError",
             "to reconnect after restarting",
@@ -35,7 +35,7 @@ class _Harmful(logging.Filter):
 
 
 class _OneLine(logging.Formatter):
-    """Formatter for records on one line without secrets, and exceptions as type and text."""
+    """Formatter that writes a record on one line without secrets, with an exception as type and text."""
 
     def __init__(self, formatter: logging.Formatter | None) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class _OneLine(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         copy = logging.makeLogRecord(record.__dict__)
         error = record.exc_info[1] if record.exc_info else None
-        # the message about a failed callback is only a representation of the event loop
+        # the message about a failed callback contains only a representation of the event loop
         message = "" if error is not None and record.name.startswith("tornado") else record.getMessage()
         parts = [redact_text(" ".join(message.split())), "" if error is None else format_error(error)]
         copy.msg = " ".join(filter(None, parts))
@@ -54,9 +54,9 @@ class _OneLine(logging.Formatter):
 
 @contextmanager
 def filtered_logs() -> Iterator[None]:
-    """Limit Dask's log output of this process to warnings and errors that are not harmless, one line each."""
+    """Limit Dask's log output in this process to relevant warnings and errors, one line each."""
     with ExitStack() as stack:
-        # other handlers, such as files, were configured by the user
+        # other handlers, such as log files, were configured by the user
         for handler in {handler for logger in _loggers() for handler in logger.handlers}:
             if isinstance(handler, logging.StreamHandler) and not isinstance(handler, logging.FileHandler):
                 harmful = _Harmful()

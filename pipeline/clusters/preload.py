@@ -1,4 +1,4 @@
-"""Preload module of local worker processes, which Dask imports when they start."""
+"""Preload module of local worker processes, imported by Dask when a worker starts."""
 
 import signal
 from contextlib import ExitStack
@@ -11,6 +11,6 @@ _LIFE = ExitStack()
 
 
 def dask_setup(worker: Worker) -> None:
-    """Ignore interrupts, which a terminal sends to workers and driver alike, and filter log messages."""
+    """Ignore interrupts, which a terminal sends to both workers and driver, and filter log messages."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _LIFE.enter_context(filtered_logs())

@@ -21,7 +21,7 @@ def describe_launch(profile: Profile) -> dict[str, str]:
     Parameters
     ----------
     profile : Profile
-        A profile.
+        Cluster profile.
 
     Raises
     ------
@@ -63,7 +63,7 @@ def _listed(values: Mapping[str, Any]) -> str:
 
 
 def launch_document(profile: Profile) -> str:
-    """Return the job script or Kubernetes resource of a profile without secrets; empty for other clusters.
+    """Return the job script or Kubernetes resource of a profile without secrets, or "" for other clusters.
 
     Raises
     ------
@@ -105,7 +105,7 @@ def _cluster_resource(launch: Launch, profile: Profile) -> Any:
 
 
 def obstacle(profile: Profile) -> str:
-    """Return the reason why a cluster cannot be started from this machine; empty without one.
+    """Return the reason why a cluster cannot be started from this machine, or "" if it can.
 
     Examples
     --------

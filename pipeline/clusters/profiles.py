@@ -1,4 +1,4 @@
-"""Cluster profiles, and the strict reader of cluster files."""
+"""Cluster profiles, and a strict reader of cluster files."""
 
 import os
 import re
@@ -25,7 +25,7 @@ from pipeline.errors import BadInputError, unknown
 from pipeline.redact import redact_text, short_repr
 
 _DEFAULT_FILE = "cluster.yaml"
-_MOST_BYTES, _MOST_LEVELS, _MOST_VALUES = 10**6, 20, 10**5  # of a cluster file
+_MOST_BYTES, _MOST_LEVELS, _MOST_VALUES = 10**6, 20, 10**5  # limits of a cluster file
 _ADDRESS = re.compile(r"(tcp|tls|ws|wss|ucx)://[^@/\s]+:\d{1,5}")
 _TEXT_OR_NUMBER = Rule(
     "text or a number, in quotes where YAML reads it as another type",
@@ -60,7 +60,7 @@ _ADAPT_RULES = {
 
 @dataclass(frozen=True)
 class Profile:
-    """Cluster to start from a class, or address of a running scheduler.
+    """Cluster to be started from a class, or address of a running scheduler.
 
     Attributes
     ----------
@@ -81,7 +81,7 @@ class Profile:
     env : dict
         Environment variables of workers.
     wait : float
-        Maximum time in seconds to wait for a first worker.
+        Maximum time in seconds to wait for the first worker.
     """
 
     name: str
@@ -112,12 +112,12 @@ def load_profile(choice: str | None) -> Profile:
     ----------
     choice : str or None
         ``FILE``, ``FILE:PROFILE``, or the name of a profile in ``./cluster.yaml``; None for the built-in `THREADS`,
-        which reads no file. ``FILE`` selects its only profile, or the one that its key ``default`` names.
+        which reads no file. ``FILE`` selects its only profile, or the profile named by its key ``default``.
 
     Raises
     ------
     BadInputError
-        If the file cannot be read, or has an unknown key or a value that is not allowed.
+        If the file cannot be read, or has an unknown key or an invalid value.
 
     Examples
     --------
@@ -129,14 +129,14 @@ def load_profile(choice: str | None) -> Profile:
     path, name = split_choice(choice)
     if name == choice and not Path(path).exists():
         raise BadInputError(
-            f"no file {choice}, and no {path} in this folder with a profile of that name; give FILE:PROFILE"
+            f"no file {choice}, and no {path} in this folder with a profile of that name; pass FILE:PROFILE"
         )
     document = _read(path)
     check_names(path, "key", document, ("default", "profiles"))
     check_values(path, document, {"default": TEXT, "profiles": MAPPING})
     profiles = {str(key): given for key, given in document.get("profiles", {}).items()}
     if not profiles:
-        raise BadInputError(f"{path}: profiles must name at least one profile, got none")
+        raise BadInputError(f"{path}: profiles must contain at least one profile, got none")
     name = name or document.get("default", "") or (next(iter(profiles)) if len(profiles) == 1 else "")
     if not name:
         raise BadInputError(f"{path} has several profiles: {', '.join(profiles)}; choose one with {path}:NAME")
@@ -187,7 +187,7 @@ def _read(path: str) -> dict[str, Any]:
 
 
 def _refuse_large(document: Any) -> None:
-    """Raise `RecursionError` for content with many levels or values, as aliases can produce from a few lines."""
+    """Raise `RecursionError` for content with too many levels or values, which a few lines of aliases can produce."""
     stack, n_values = [(document, 0)], 0
     while stack:
         value, level = stack.pop()
@@ -205,7 +205,7 @@ def _profile(name: str, given: Any, where: str) -> Profile:
     if "storage_options" in given:
         raise BadInputError(
             f"{where}: storage_options belong to an object store, not to a cluster; set environment variables such as "
-            "AWS_ENDPOINT_URL or FSSPEC_S3_ANON in this process, and for the workers by env"
+            "AWS_ENDPOINT_URL or FSSPEC_S3_ANON in this process, and env in the profile for the workers"
         )
     check_names(where, "key", given, tuple(_RULES))
     check_values(where, given, _RULES)
@@ -216,7 +216,7 @@ def _profile(name: str, given: Any, where: str) -> Profile:
             raise BadInputError(f"{where}: {key} applies to started clusters, not to an address; remove it")
     if "class" in given and "security" in given:
         raise BadInputError(
-            f"{where}: security applies to an address; a class may accept it in kwargs, as {{security: true}}"
+            f"{where}: security applies to an address; for a class, use kwargs, such as {{security: true}}"
         )
     if "scale" in given and "adapt" in given:
         raise BadInputError(f"{where} must have scale or adapt, got both")
@@ -243,19 +243,19 @@ def _check_adapt(where: str, given: Mapping[str, Any]) -> None:
     limits = [key for key in ("maximum", "maximum_jobs") if key in given]
     if len(limits) != 1:
         raise BadInputError(
-            f"{where} must have a maximum of workers or maximum_jobs, as {{minimum: 0, maximum: 10}}, "
+            f"{where} must have maximum (workers) or maximum_jobs, such as {{minimum: 0, maximum: 10}}, "
             f"got {' and '.join(limits) or ', '.join(given) or 'nothing'}"
         )
     least = limits[0].replace("max", "min")
     other = "minimum" if least == "minimum_jobs" else "minimum_jobs"
-    if other in given:  # in Dask it would override the maximum
-        raise BadInputError(f"{where}: {limits[0]} goes with {least}, got {other}")
+    if other in given:  # Dask would let it override the maximum
+        raise BadInputError(f"{where}: {limits[0]} must be combined with {least}, got {other}")
     if given.get(least, 0) > given[limits[0]]:
         raise BadInputError(f"{where}: {least} must be <= {limits[0]}, got {given[least]} > {given[limits[0]]}")
 
 
 def _environment(given: Mapping[Any, Any], where: str) -> dict[str, str]:
-    """Return variables as text; those without a value are read from this process, to keep secrets out of files."""
+    """Return variables as text; variables without a value are read from the environment of this process."""
     env = {}
     for name, value in given.items():
         if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
@@ -266,7 +266,7 @@ def _environment(given: Mapping[Any, Any], where: str) -> dict[str, str]:
         if value is None:
             if name not in os.environ:
                 raise BadInputError(
-                    f"{where}: {name} has no value and is not set in this process; set it, or give a value"
+                    f"{where}: {name} has no value and is not set in this process; set it or add a value"
                 )
             value = os.environ[name]
         check_values(where, {name: value}, {name: _TEXT_OR_NUMBER})

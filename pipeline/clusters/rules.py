@@ -12,7 +12,7 @@ from pipeline.errors import BadInputError, unknown
 from pipeline.redact import short_repr
 
 _LEAST_BYTES = 10**6
-_MOST_NAMES = 15  # per message
+_MOST_NAMES = 15  # names per message
 
 
 @dataclass(frozen=True)
@@ -76,16 +76,16 @@ POSITIVE = Rule("an integer >= 1", _is_integer(1))
 SECONDS = Rule("a number of seconds > 0", lambda value: _is_number(value) and value > 0)
 DURATION = Rule("a number of seconds > 0, or text such as 500ms or 55m", _is_duration)
 SIZE = Rule("a size of at least 1 MB, such as 16GB", _is_size)
-MEMORY_LIMIT = Rule("a size per worker such as 2GB, a share of the machine's memory <= 1, or auto", _is_memory_limit)
+MEMORY_LIMIT = Rule("a size per worker such as 2GB, a fraction <= 1 of the machine's memory, or auto", _is_memory_limit)
 
 
 def check_values(where: str, given: Mapping[str, Any], rules: Mapping[str, Rule]) -> None:
-    """Refuse values against their rules; keys without a rule are not checked.
+    """Raise `BadInputError` for values that violate their rules; keys without a rule are not checked.
 
     Raises
     ------
     BadInputError
-        For the first value that its rule does not allow.
+        For the first invalid value.
 
     Examples
     --------
@@ -99,7 +99,7 @@ def check_values(where: str, given: Mapping[str, Any], rules: Mapping[str, Rule]
 
 
 def check_names(where: str, what: str, given: Mapping[Any, Any], allowed: Collection[str]) -> None:
-    """Refuse unknown names, with the nearest allowed names, or all of them if they are few.
+    """Raise `BadInputError` for unknown names, with the nearest allowed names, or all if there are few.
 
     Raises
     ------
@@ -118,5 +118,5 @@ def check_names(where: str, what: str, given: Mapping[Any, Any], allowed: Collec
         if len(allowed) <= _MOST_NAMES:
             raise BadInputError(f"{where}: {unknown(what, name, allowed)}")
         near = " or ".join(get_close_matches(str(name), allowed))
-        hint = f"did you mean {near}?" if near else "see the documentation of Dask"
+        hint = f"did you mean {near}?" if near else "see the Dask documentation"
         raise BadInputError(f"{where}: unknown {what} {str(name)!r}; {hint}")

@@ -24,12 +24,12 @@ _RULES = {
 
 
 def make_security(profile: Profile) -> Security | None:
-    """Return the TLS credentials of a profile, None if it has none.
+    """Return the TLS credentials of a profile, or None if it has none.
 
     Raises
     ------
     BadInputError
-        If a key is unknown, or its value is not allowed: in one line, without the content of files.
+        If a key is unknown or its value is invalid. The message is one line without the content of files.
     """
     if not profile.security:
         return None
@@ -43,7 +43,7 @@ def make_security(profile: Profile) -> Security | None:
         requirement = f"{where}: tls_ca_file must be a certificate in PEM format"
         _check(requirement, lambda: ssl.create_default_context(cadata=contents["tls_ca_file"]))
     if "tls_ciphers" in given:
-        requirement = f"{where}: tls_ciphers must be a list of ciphers of OpenSSL"
+        requirement = f"{where}: tls_ciphers must be a list of OpenSSL ciphers"
         _check(requirement, ssl.create_default_context().set_ciphers, given["tls_ciphers"])
     requirement = f"{where}: tls_client_cert and tls_client_key must be a certificate and its private key"
     _check(requirement, security.get_connection_args, "client")
@@ -51,23 +51,23 @@ def make_security(profile: Profile) -> Security | None:
 
 
 def _check(requirement: str, function: Callable[..., object], *args: object) -> None:
-    """Call a function that loads credentials, and refuse them if it fails."""
+    """Call a function that loads credentials; raise `BadInputError` if it fails."""
     try:
         function(*args)
-    except (OSError, ValueError) as error:  # errors of TLS are errors of the operating system
+    except (OSError, ValueError) as error:  # TLS errors are subclasses of OSError
         reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or type(error).__name__
         raise BadInputError(f"{requirement}, got {reason}") from None
 
 
 def _read_pem(where: str, key: str, given: object) -> str:
-    """Return the text of a certificate or key, given as such or as a file."""
+    """Return the text of a certificate or key, given as text or as a file."""
     wanted = f"{where} must be a file in PEM format"
     if not isinstance(given, str):
         raise BadInputError(f"{wanted}, got {short_repr(given, key)}")
     try:
         text = given if "\n" in given else Path(given).read_text(encoding="ascii", errors="ignore")
     except FileNotFoundError:
-        raise BadInputError(f"{wanted}; there is none at {short_repr(given, key)}") from None
+        raise BadInputError(f"{wanted}; no file exists at {short_repr(given, key)}") from None
     except (OSError, ValueError) as error:  # a name with a null character
         raise BadInputError(f"{wanted}, got {getattr(error, 'strerror', None) or error}") from None
     if f"{_PARTS[key]}-----" not in text:

@@ -7,7 +7,7 @@ from pipeline.clusters.profiles import Profile
 
 
 def requested_workers(profile: Profile, client: Client) -> int:
-    """Return the number of requested workers of a cluster, at least 1; 1 for a scheduler at an address.
+    """Return the number of requested workers of a cluster, at least 1, or 1 for a scheduler at an address.
 
     Examples
     --------
@@ -23,8 +23,8 @@ def requested_workers(profile: Profile, client: Client) -> int:
 def most_threads(profile: Profile, client: Client) -> int:
     """Return the current or maximum number of worker threads of a cluster, whichever is larger, at least 1.
 
-    An adaptive cluster starts workers for queued tasks only, so the queue must hold enough tasks for this number.
-    All workers are assumed to have the same number of threads. A scheduler at an address has its current number.
+    An adaptive cluster starts workers only for queued tasks, so the queue must contain enough tasks for this number.
+    All workers are assumed to have the same number of threads. A scheduler at an address is assumed not to grow.
 
     Parameters
     ----------

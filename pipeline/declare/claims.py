@@ -1,4 +1,4 @@
-"""Claims about the results of a study, with checks of the stored numbers, and errata of the papers they come from."""
+"""Claims about the results of a study, with checks of the stored numbers, and errata of the papers."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -27,8 +27,8 @@ class Finding:
     Attributes
     ----------
     verdict : str
-        From a check: ``"holds"``, ``"does not hold"``, ``"corrected"`` for a statement that holds in part only, or
-        ``"undecided"``. From `Claim.judge`: the first two in the words of `VERDICTS`.
+        From a check: ``"holds"``, ``"does not hold"``, ``"corrected"`` for a statement that holds only in part, or
+        ``"undecided"``. From `Claim.judge`: the first two are replaced by the words of `VERDICTS`.
     evidence : str
         Numbers that support the verdict.
     """
@@ -46,11 +46,11 @@ class Erratum:
     printed, correct : str
         Printed statement, and the correct one.
     place : str
-        Location in the paper; that of the claim by default.
+        Location in the paper; by default the location of the claim.
     paper : str
-        Key of the paper; that of the claim by default.
+        Key of the paper; by default the paper of the claim.
     show : callable, optional
-        ``{panel: summary Dataset} -> str``: numbers that show an erratum of a study that none of its claims shows.
+        ``{panel: summary Dataset} -> str``: numbers that demonstrate an erratum of a study without a claim on it.
     """
 
     printed: str
@@ -76,7 +76,7 @@ class Claim:
 
     @property
     def source(self) -> str:
-        """Kind and origin in one phrase."""
+        """Kind and origin of the claim, as one phrase."""
         if self.kind == "conclusion":
             return f"{self.paper}, {self.place}"
         if self.kind == "self-check" or not self.paper:
@@ -84,7 +84,7 @@ class Claim:
         return f"addition to {self.paper}, {self.place}" if self.place else f"addition to {self.paper}"
 
     def judge(self, summaries: Mapping[str, Any]) -> Finding:
-        """Check the claim, and name the verdict by the kind of the claim."""
+        """Check the claim, and return the verdict in the words of its kind."""
         finding = self.check(summaries)
         words = dict(zip(("holds", "does not hold"), VERDICTS[self.kind], strict=True))
         return replace(finding, verdict=words.get(finding.verdict, finding.verdict))
@@ -110,13 +110,13 @@ def claim(
     needs : mapping
         Panel -> dimension -> values that must be stored to decide the claim.
     paper, place : str
-        Key of the paper, and the location in it; a conclusion requires both.
+        Key of the paper, and location in the paper; a conclusion requires both.
     kind : {"conclusion", "addition", "self-check"}
         Conclusion of a paper, addition of this project, or check of the study itself.
     erratum : Erratum, optional
-        Error of the paper that the claim shows.
+        Error in the paper that the claim demonstrates.
     min_trials : int
-        Minimum number of ok trials in every cell and setting; one for panels without trials. With 100, a mean is
+        Minimum number of ok trials in every cell and setting; 1 for panels without trials. With 100, a mean is
         approximately normal.
 
     Examples
@@ -128,7 +128,7 @@ def claim(
     ('positive', 'self-check')
     """
     if kind == "conclusion" and not (paper and place):
-        raise ValueError(f"claim {name} of kind conclusion must name paper and place, got {paper!r} and {place!r}")
+        raise ValueError(f"claim {name} of kind conclusion must have paper and place, got {paper!r} and {place!r}")
 
     def declare(check: Check) -> Claim:
         return Claim(name, statement, paper, place, kind, needs, check, erratum, min_trials)
@@ -137,7 +137,7 @@ def claim(
 
 
 def verdict(holds: bool | None, evidence: str) -> Finding:
-    """Return a finding: the statement holds, does not hold, or, for None, is undecided.
+    """Return the finding that a statement holds, does not hold, or, for None, is undecided.
 
     Examples
     --------

@@ -48,7 +48,7 @@ def _cast(kind: Kind, value: Any) -> Value:
     number = float(value)
     if not math.isfinite(number):
         raise ValueError
-    return number + 0.0  # -0.0 and 0.0 are one value
+    return number + 0.0  # -0.0 and 0.0 are the same value
 
 
 def require_integer(name: str, value: Any, least: int, most: int) -> int:
@@ -93,8 +93,8 @@ class Factor:
     unit : str
         Unit of the values, ``"1"`` for dimensionless numbers.
     stream_key : str, optional
-        Name of the factor in the keys of random streams, by default `name`. A renamed factor keeps its earlier name
-        here, and thereby its numbers.
+        Name of the factor in the keys of random streams, by default `name`. A renamed factor keeps its earlier
+        name here, so that its numbers do not change.
 
     Examples
     --------
@@ -139,7 +139,7 @@ class Factor:
 
 @dataclass(frozen=True)
 class Measure:
-    """Quantity that the methods of a panel return and the store contains.
+    """Quantity that the methods of a panel return and that is stored.
 
     Attributes
     ----------
@@ -148,7 +148,7 @@ class Measure:
         represent one of its values: a value out of range, or a fraction or NaN for an integer or boolean dtype. Values
         of a floating dtype are rounded.
     dims : tuple of str
-        Output dimensions, in order, without the trial.
+        Output dimensions, in order, without the trial dimension.
     per_trial : bool
         False for a quantity per cell and setting (such as an exact expectation): every block computes the same value.
     ragged : bool
@@ -172,7 +172,7 @@ class Measure:
 
 
 def _is_stored(dtype: object) -> bool:
-    """Return True if a dtype is given by name, for the spec, and Zarr supports it."""
+    """Return True if a dtype is given by name, as the spec requires, and Zarr supports it."""
     try:
         found = np.dtype(dtype)  # type: ignore[call-overload]
     except TypeError:
@@ -193,7 +193,8 @@ class Statistic:
     name, measure, meaning, unit : str
         ``{measure}_{name}`` is the variable of the summary, with `meaning` and `unit` as attributes.
     function : callable
-        Function of the values of the ok trials, shape ``(trial,)``, not empty. Returns a number or array over `axis`.
+        Function of the non-empty values of the ok trials, shape ``(trial,)``; returns a number or an array over
+        `axis`.
     axis : Factor or None
         Dimension of the returned array, with its values.
     """
@@ -218,16 +219,16 @@ class Method:
         ``(data, setting, streams) -> {measure: array}``, a pure function. Per-trial measures have shape
         ``(trial, *dims)``. The optional entry ``"error"``, strings of shape ``(trial,)``, marks failed trials.
     uses : tuple of str
-        Method factors that it depends on; it is computed once for all values of other method factors.
+        Method factors that the method depends on; it is computed once for all values of other method factors.
     version : int
-        Increased whenever the numbers change.
+        Version, increased whenever the numbers change.
     note : str
         Note for readers of the results.
     is_private : bool
         False marks the method as not private in figures; not part of the spec.
     stream_key : str, optional
-        Name of the method in the keys of random streams, by default `name`. A renamed method keeps its earlier name
-        here, and thereby its numbers.
+        Name of the method in the keys of random streams, by default `name`. A renamed method keeps its earlier
+        name here, so that its numbers do not change.
     """
 
     name: str

@@ -21,9 +21,9 @@ PREFIX = "dpstudies_file_"
 
 
 def import_content(content: str) -> ModuleType:
-    """Import the content of a file under a name derived from its hash; each process imports it once.
+    """Import the content of a file under a name derived from its hash, once per process.
 
-    The content is written to a file first, since numba only caches kernels of files.
+    The content is first written to a file, since numba caches only kernels defined in files.
     """
     name = PREFIX + sha256(content)[:16]
     if name in sys.modules:
@@ -42,13 +42,13 @@ def import_content(content: str) -> ModuleType:
     except BaseException:
         del sys.modules[name]
         raise
-    cloudpickle.register_pickle_by_value(module)  # a modified copy of its study is sent with its functions
+    cloudpickle.register_pickle_by_value(module)  # modified copies of the study are sent with their functions
     return module
 
 
 @lru_cache(maxsize=1)
 def _module_folder() -> Path:
-    """Return a folder that only the user can change: in the user's cache, or else a new temporary folder."""
+    """Return a folder that only the user can change, in the user's cache or else a new temporary folder."""
     try:
         folder = private_folder("cache") / "studies"
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -61,9 +61,9 @@ def _module_folder() -> Path:
 
 
 def append_to_path(folder: str) -> None:
-    """Append a folder to ``sys.path``, so that code named by the user can import modules from it.
+    """Append a folder to ``sys.path``, so that code named by the user can import modules from the folder.
 
-    Workers do not call this: they would keep imported modules after the files have changed.
+    Workers do not call this function, since they would keep imported modules after the files have changed.
     """
     if folder not in sys.path:
         sys.path.append(folder)
@@ -72,7 +72,7 @@ def append_to_path(folder: str) -> None:
 def module_file(name: str) -> str | None:
     """Return the file that an import of a module would execute, without importing it or its packages.
 
-    Modules in the current folder are found as well. Return None if there is no such module, or it has no file.
+    The search includes the current folder. Return None if there is no such module or it has no file.
 
     Examples
     --------

@@ -1,7 +1,7 @@
 """List of the study files that the user has run: hashes and paths, in a private file.
 
-A store names the file of its study. This code runs without being named on the command line only if the user has run the
-same content at the same path before. The path matters because a study may import files in the same folder.
+A store references the file of its study. Unless the user names the file on the command line, its code runs only if the
+user has run the same content at the same path before. A study may import files in its folder, so the path is checked.
 """
 
 import fcntl
@@ -27,7 +27,7 @@ def remember(sha256: str, path: str) -> None:
     if "\n" in path or is_known(sha256, path):
         return
     line = f"{sha256}  {path}\n".encode(errors="backslashreplace")
-    with suppress(OSError):  # such as a read-only home: the user then names the file each time
+    with suppress(OSError):  # such as a read-only home folder: the user then has to name the file each time
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
         descriptor = os.open(private_folder("state") / _NAME, flags, 0o600)
         try:

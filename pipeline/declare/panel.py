@@ -1,7 +1,7 @@
 """Declaration of an experiment: a Panel, its cells and its settings.
 
 A Panel is stored as one group of a store, readable as an `xarray.Dataset`. Its *cells* are the combinations of its data
-factors. Its *settings* are the methods, each with values of the method factors that it uses.
+factor values. Its *settings* are the methods, each with values of the method factors that it uses.
 """
 
 import re
@@ -60,16 +60,16 @@ class Panel:
     name, meaning : str
         Group name in the store, and a description of the experiment.
     simulate : callable
-        ``(cell, streams) -> data``, where the data are shared by all methods. `cell` maps data factors and constants to
+        ``(cell, streams) -> data``; the data are shared by all methods. `cell` maps data factors and constants to
         their values, and each output to the tuple of its values; the `setting` of a method maps method factors in
         addition. Arrays in the data are made read-only, also in nested mappings, tuples, lists, dataclasses and arrays
-        of objects; a method that needs to write must copy.
+        of objects; a method that modifies the data must copy them.
     methods : tuple of Method
         Methods to compare.
     measures : tuple of Measure
         Quantities that each method returns.
     factors, method_factors, outputs, constants : tuple of Factor
-        Factors of the data; factors of the methods; axes of one result; fixed values, stored as scalar coordinates.
+        Factors of the data; factors of the methods; axes of a result; fixed values, stored as scalar coordinates.
     method_dim : str or None
         Name of the dimension of the methods; None if there is only one method.
     trials : int or None
@@ -77,13 +77,13 @@ class Panel:
     block_trials : int
         Trials computed by one call and stored in one chunk. Part of the layout, hence independent of the machine.
     version : int
-        Increased whenever the numbers that `simulate` returns change.
+        Version, increased whenever the numbers returned by `simulate` change.
     on_demand : bool
-        True for a panel that is computed only if it is named, or if a factor is set that no other panel has: it needs
-        values that only a user can give, such as a file. `Study.configure` then sets it to False. Not part of the spec.
+        True for a panel that is computed only if it is named, or if a factor is set that no other panel has, because
+        it requires input from the user, such as a file. `Study.configure` then sets it to False. Not part of the spec.
     settings_apart : bool
         True if a single setting takes seconds: each setting is then computed and committed separately, and the data are
-        simulated again for each. Not part of the spec.
+        simulated again for each setting. Not part of the spec.
     statistics : tuple of Statistic
         Statistics that summaries contain in addition to means and quantiles.
     validate : callable
@@ -121,7 +121,7 @@ class Panel:
         names = [*axes, *methods_axis, "trial", "status", "error", *(m.name for m in self.measures)]
         if len(set(names)) < len(names):
             twice = sorted({name for name in names if names.count(name) > 1})
-            raise BadInputError(f"panel {self.name} must have distinct names, got twice: {', '.join(twice)}")
+            raise BadInputError(f"names must be unique within panel {self.name}, got duplicates: {', '.join(twice)}")
         if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", self.name):
             raise BadInputError(
                 f"the name of a panel must consist of letters, digits, '_', '.' and '-', got {self.name!r}"
@@ -193,7 +193,7 @@ class Panel:
         return 1 if self.trials is None else self.trials
 
     def keyed(self, values: Mapping[str, Value]) -> dict[str, Value]:
-        """Return values of factors under the names that key random streams."""
+        """Return values of factors by the names used in the keys of random streams."""
         keys = {f.name: f.stream_key or f.name for f in (*self.factors, *self.method_factors)}
         return {keys[name]: value for name, value in values.items()}
 
@@ -257,7 +257,7 @@ class Panel:
             if name in self.settable():
                 raise BadInputError(
                     f"panel {self.name}: {name} cannot be extended, since one call computes all its values; only "
-                    f"factors and the list of methods can ({', '.join(grid) or 'none here'}): run into another --store"
+                    f"factors and the list of methods can ({', '.join(grid) or 'none here'}): choose another --store"
                 )
             return self
         base = replace(self, methods=declared.methods) if name == self.method_dim else self

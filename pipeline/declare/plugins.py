@@ -14,7 +14,7 @@ _BUILT_IN = "studies"  # a string: this package must not import it
 
 
 def is_registered(reference: str) -> bool:
-    """Return True if ``module:object`` is a built-in study, or registered by an installed package.
+    """Return True if ``module:object`` is a built-in study or is registered by an installed package.
 
     Examples
     --------
@@ -31,7 +31,7 @@ def is_registered(reference: str) -> bool:
 class Plugins(Mapping[str, str]):
     """Mapping of names to ``module:object``: built-in names, then entry points of a group.
 
-    Entry points are read from the metadata of packages when a name that is not built in, or all names, are requested.
+    Entry points are read from package metadata when all names, or a name that is not built in, are requested.
     No package is imported.
 
     Attributes

@@ -16,7 +16,7 @@ def private_folder(kind: Literal["cache", "state"]) -> Path:
     Parameters
     ----------
     kind : {"cache", "state"}
-        The platform's cache or state folder of the user, or this folder in ``$DPSTUDIES_HOME`` if that is set.
+        The platform's cache or state folder of the user, or this folder in ``$DPSTUDIES_HOME`` if the variable is set.
 
     Raises
     ------

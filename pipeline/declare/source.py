@@ -1,9 +1,9 @@
-"""Sources of studies: a module, a file, or an object in memory, and how workers load them.
+"""Sources of studies (a module, a file, or an object in memory) and their import on workers.
 
 The content of a study file is sent to workers and imported under a name derived from its hash. Workers therefore do not
 need access to the user's folder and never run an older version of the file.
 
-Code that a user names is run. Code that only a store names is run if it is built in or registered by an installed
+Code that a user names is run. Code that only a store references is run if it is built in or registered by an installed
 package, or if the user has run the same file before (`StudySource.is_trusted`).
 """
 
@@ -50,7 +50,7 @@ class StudySource:
     pickled: bytes | None = None
 
     def load(self) -> Study:
-        """Return the study as declared in its code; each process imports it once."""
+        """Return the study as declared in its code, which is imported once per process."""
         with _loading:
             return _load(self)
 
@@ -81,7 +81,7 @@ class StudySource:
 
     @property
     def is_trusted(self) -> bool:
-        """True if the code may run although only a store names it."""
+        """True if the code may run although only a store references it."""
         if self.sha256 is None or self.file is None:
             return self.reference is not None and is_registered(self.reference)
         return is_known(self.sha256, self.file)
@@ -117,7 +117,7 @@ def find_study(target: str, named: Mapping[str, str]) -> StudySource:
 
 
 def stored_source(reference: str) -> StudySource:
-    """Return the source with a reference, without importing it or extending ``sys.path``."""
+    """Return the source for a reference, without importing it or extending ``sys.path``."""
     if not reference.endswith(".py"):
         return StudySource(reference)
     path = os.path.abspath(reference)
@@ -125,7 +125,7 @@ def stored_source(reference: str) -> StudySource:
 
 
 def enable_sibling_imports(source: StudySource) -> None:
-    """Let a study that the user named, or has run before, import modules from its folder."""
+    """Allow a study that the user named or has run before to import modules from its folder."""
     if source.content is not None and source.reference is not None:
         append_to_path(os.path.dirname(source.reference))
     elif source.reference is not None and not is_registered(source.reference):
@@ -133,9 +133,9 @@ def enable_sibling_imports(source: StudySource) -> None:
 
 
 def source_of(study: Study) -> StudySource:
-    """Return the source of a study object: the file or importable module with it as an attribute, or else the object.
+    """Return the source of a study object: the file or module that defines it, or else the object itself.
 
-    Modules of its functions are searched first, since other modules may have imported the study.
+    The modules of its functions are searched first, since other modules may import the study.
     """
     own = {getattr(function, "__module__", None) for function in _functions(study)}
     for name in sorted(set(sys.modules) - {"__main__"}, key=lambda name: (name not in own, name)):
@@ -220,7 +220,7 @@ def _describe(error: BaseException) -> str:
 
 
 def _read(path: str, what: str) -> str:
-    """Return the content of a file of code without newline translation, so that its hash is the hash of the file."""
+    """Return the content of a source file without newline translation, so that its hash is the hash of the file."""
     try:
         return _read_bytes(path, what).decode()
     except UnicodeDecodeError as error:

@@ -54,8 +54,8 @@ class Streams:
     fixed, since a SeedSequence maps some keys of unequal length to the same state. The bit generator is PCG64DXSM.
 
     Each call of `uniforms` or `generators` restarts its stream. A second call on the same object would repeat earlier
-    draws and raises: draw all numbers in one call, or give each further call a different label, which becomes part of
-    the key.
+    draws and therefore raises ValueError. Draw all numbers in one call, or pass a different label to each further call;
+    the label becomes part of the key.
 
     Examples
     --------
@@ -77,7 +77,7 @@ class Streams:
     _drawn: set[tuple[str, str | None]] = field(default_factory=set, init=False, repr=False, compare=False)
 
     def single(self, trial: int) -> "Streams":
-        """Return the streams of a single trial, with the same draws as among other trials."""
+        """Return the streams of a single trial, with the same draws as in a range of trials."""
         return Streams(self.seed, self.study, self.panel, self.role, self.values, range(trial, trial + 1))
 
     def generators(self, label: str | None = None) -> Iterator[np.random.Generator]:
@@ -86,7 +86,7 @@ class Streams:
         Parameters
         ----------
         label : str, optional
-            Name of a further call; generators with different labels are independent.
+            Label that selects a separate stream; generators with different labels are independent.
 
         Raises
         ------
@@ -97,14 +97,14 @@ class Streams:
         return (np.random.Generator(self._bit_generator(trial, label)) for trial in self.trials)
 
     def uniforms(self, n_uniforms: int, label: str | None = None) -> np.ndarray:
-        """Draw exactly `n_uniforms` numbers per trial from one stream that is advanced to the first trial.
+        """Draw exactly `n_uniforms` numbers per trial from one stream, advanced to the first trial.
 
         Parameters
         ----------
         n_uniforms : int
             Number of uniforms per trial, > 0. A different number gives different draws.
         label : str, optional
-            Name of a further call; draws with different labels are independent.
+            Label that selects a separate stream; draws with different labels are independent.
 
         Returns
         -------

@@ -14,7 +14,7 @@ from pipeline.declare.panel import MAX_TRIALS, Panel
 from pipeline.errors import BadInputError, unknown
 
 MAX_BLOCKS = 10**7
-"""Maximum number of blocks of a panel over all settings; each takes one file per variable and one byte of memory."""
+"""Maximum number of blocks of a panel over all settings; a block takes one file per variable and one byte of memory."""
 
 
 @dataclass(frozen=True)
@@ -24,13 +24,13 @@ class Figure:
     Attributes
     ----------
     name, title, caption : str
-        File stem, heading, and the text below the figure, which also serves as its alternative text.
+        File stem, heading, and the text below the figure, which is also its alternative text.
     panels : tuple of str
-        Panels shown; those in the store are drawn.
+        Panels that the figure shows if they are stored.
     draw : callable
         ``{panel: summary Dataset} -> matplotlib Figure``.
     paper : str
-        Key of the paper that it belongs to; that of the study by default.
+        Key of the paper of the figure; by default the paper of the study.
     """
 
     name: str
@@ -52,15 +52,15 @@ class Study:
     panels : tuple of Panel
         Experiments.
     seed : int
-        Default seed of all streams; the seed used is always recorded.
+        Default seed of all streams; the seed of a run is always recorded.
     version : int
-        Increased when the numbers change for another reason than a change of a method or simulator.
+        Version, increased when the numbers change for a reason other than a change of a method or simulator.
     claims, figures : tuple
         Claims to check and figures to draw.
     papers : tuple of str
-        Keys of the papers that the study is about, that of claims and figures without a paper first.
+        Keys of the papers of the study; the first is the paper of claims and figures without one.
     errata : tuple of Erratum
-        Errors of the papers that the study shows without a claim.
+        Errors in the papers that the study demonstrates without a claim.
 
     Examples
     --------
@@ -127,7 +127,7 @@ class Study:
             Panels to keep. If empty: panels on demand that have a factor of `values` which no other panel has, or else
             all panels that are not on demand.
         values : mapping of str to iterable
-            New values of factors, outputs, constants or the list of methods, in each kept panel that has the name.
+            New values of factors, outputs, constants or the list of methods, in each kept panel with that name.
 
         Raises
         ------
@@ -201,7 +201,9 @@ class Study:
         kept = tuple(panel for panel in self.panels if not panel.on_demand)
         if not kept:
             names = ", ".join(panel.name for panel in self.panels)
-            raise BadInputError(f"study {self.name} computes its panels on demand only; name one with --panel: {names}")
+            raise BadInputError(
+                f"study {self.name} computes its panels on demand only; select one with --panel: {names}"
+            )
         return kept
 
     def _on_demand_for(self, values: Collection[str]) -> list[str]:
@@ -232,7 +234,7 @@ class Study:
         }
 
     def from_spec(self, spec: Mapping[str, Any]) -> "Study":
-        """Return this study as configured by a stored spec; raise BadInputError for names that no longer exist."""
+        """Return this study configured by a stored spec; raise BadInputError for names that no longer exist."""
         panels = []
         for name, stored in spec["panels"].items():
             panel = replace(self.panel(name), on_demand=False)  # it was requested

@@ -3,9 +3,9 @@
 The driver keeps a bounded window of tasks in flight and batches small blocks into tasks of about a second. Workers
 write to the store and return receipts, never arrays, so committed work survives the driver.
 
-Tasks that ended their worker process or exceeded the time limit are isolated while the remaining work continues: see
-`pipeline.execution.isolate`. Dask retries tasks that failed transiently; if the retries fail, the blocks of the task
-are computed one per task, and blocks that fail again stay pending.
+Tasks that terminated their worker or exceeded the time limit are isolated while the remaining work continues; see
+`pipeline.execution.isolate`. Dask retries tasks that failed transiently. If the retries fail, the blocks of the task
+are computed one per task, and blocks that fail again remain pending.
 """
 
 import math
@@ -28,7 +28,7 @@ from pipeline.execution.work import STOPPED, PendingWork, Receipt, Task, Work, p
 
 _TASK_SECONDS = 1.0
 _LARGEST_BATCH = 1000  # blocks
-_MOST_RUNS = 60  # of consecutive blocks per task
+_MOST_RUNS = 60  # runs of consecutive blocks per task
 
 
 def execute(
@@ -48,23 +48,23 @@ def execute(
     client : distributed.Client
         Client of the cluster.
     task : Task
-        Parameters of the run, which the workers hold: see `pipeline.execution.shipping.shipped`.
+        Parameters of the run, registered on the workers; see `pipeline.execution.shipping.shipped`.
     works : PendingWork
         Pending work, in order.
     on_receipt : callable
         Called in this thread for each committed work item.
     time_limit : float, optional
         Maximum time per work item, in seconds; requires worker processes with nannies, and a task that announces its
-        work.
+        work items.
     profile : Profile
         Profile of the cluster, which limits its growth.
     allow_failures : bool
-        Whether to continue with a method that fails on all trials.
+        True to continue with a method that fails on all trials.
 
     Raises
     ------
     ExecutionError
-        If a worker cannot load the study or write to the store, a method fails on all trials, or work stays pending.
+        If a worker cannot load the study or write to the store, a method fails on all trials, or work remains pending.
     KeyboardInterrupt
         After an interrupt; running tasks finish their current block.
     """
@@ -72,7 +72,7 @@ def execute(
     try:
         driver.run()
     except BaseException as error:
-        STOPPED.add(task.run)  # running tasks end after their current block
+        STOPPED.add(task.run)  # running tasks finish after their current block
         driver.in_flight.cancel()
         if isinstance(error, BudgetError):
             driver.isolation.record()
@@ -89,7 +89,7 @@ class _Batch:
 
 
 class _Driver:
-    """State of `execute`."""
+    """State of a call of `execute`."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class _Driver:
         self._seconds: dict[str, float] = {}
 
     def run(self) -> None:
-        """Compute until no work is left."""
+        """Compute the pending work until none is left."""
         while self._n_left or self._apart or len(self.isolation) or len(self.in_flight):
             with translating_losses():
                 self._window.update()
@@ -142,7 +142,7 @@ class _Driver:
             self.in_flight.submit(batch, compute, self._task.run, self._task.session, runs, budget, key=key)
 
     def _next_works(self) -> list[Work]:
-        """Take work of one panel for about a second, at most a fair share, so that workers finish together."""
+        """Return about a second of work of one panel, at most the mean per thread, to balance the load at the end."""
         fair = math.ceil(self._n_left / (2 * self._window.n_threads))
         panel = self._queue[0].block.panel
         each = self._seconds.get(panel)

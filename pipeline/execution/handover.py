@@ -16,7 +16,7 @@ from pipeline.execution.tasks import compute, on_worker
 from pipeline.execution.work import PendingWork, Task, pack
 
 _HAND_OVER_SECONDS = 300
-_MOST_SUBMITTED = 10_000  # tasks: the scheduler keeps each in memory
+_MOST_SUBMITTED = 10_000  # tasks, since the scheduler keeps each task in memory
 _FIRST_WAIT, _LONGEST_WAIT = 0.2, 30.0
 _LAST = -1  # priority of the task that closes a run
 _CLOSING = "close"
@@ -32,24 +32,24 @@ def hand_over(
 ) -> int:
     """Submit work to a scheduler that continues without the client; return the number of tasks.
 
-    Returns when the scheduler has received all tasks. Work that ends its worker more often than the scheduler allows,
-    or that cannot be committed, stays pending.
+    Returns when the scheduler has received all tasks. Work that terminates its worker more often than the
+    scheduler allows, or that cannot be committed, remains pending.
 
     Parameters
     ----------
     client : distributed.Client
-        Client of the cluster, whose workers hold the run.
+        Client of the cluster, on whose workers the run is registered.
     task : Task
         Parameters of the run.
     works : PendingWork
-        The work.
+        Pending work, in order.
     detach : callable
-        Called when the scheduler has received all tasks but the one that closes the run; detaches the session from
-        this process.
+        Called when the scheduler has received all tasks except the closing task; detaches the session from this
+        process.
     close : callable
         Module-level function, called with the task on a worker after all other tasks of the run.
     allow_failures : bool
-        Whether to compute every trial of a method that fails on all trials.
+        True to compute every trial of a method that fails on all trials.
     """
     each = max(1, math.ceil(len(works) / _MOST_SUBMITTED))
     rest, n_tasks, namer = iter(works), 0, Namer(works.study, task.run)

@@ -1,7 +1,7 @@
 """Tasks in flight on a Dask client: submission, collection of results, and time limits.
 
-A task whose worker process ended has the status killed. A task that exceeds the time limit has the status timed out;
-its worker process is terminated, since code that hangs cannot be interrupted.
+A task whose worker process was terminated has the status killed. A task that exceeds the time limit has the status
+timed out; its worker process is terminated, since code that hangs cannot be interrupted.
 """
 
 import time
@@ -20,8 +20,8 @@ from pipeline.redact import format_error
 
 _POLL_SECONDS = 0.1
 _LOOK_SECONDS = 2.0
-_END_SECONDS = 10  # for a worker to close before its process is killed
-RETRIES = 2  # by Dask, of a task that failed transiently
+_END_SECONDS = 10  # seconds for a worker to close before its process is killed
+RETRIES = 2  # retries by Dask of a task that failed transiently
 
 
 class ExecutionError(RuntimeError):
@@ -54,7 +54,7 @@ class TaskResult:
     position : tuple of int, or None
         Last position that the task announced; None if it announced none.
     transient : str
-        Transient error that remained after all retries; empty without one.
+        Transient error that remained after all retries, or an empty string.
     """
 
     payload: Any
@@ -95,7 +95,7 @@ class TasksInFlight:
         future.add_done_callback(self._done.put)  # polling each future would take linear time
 
     def wait(self) -> list[TaskResult]:
-        """Wait for at least one task to end, and return the results of the tasks that ended.
+        """Wait for at least one task to finish, and return the results of all finished tasks.
 
         Raises
         ------
@@ -111,19 +111,19 @@ class TasksInFlight:
                 self._monitor.check()
 
     def cancel(self) -> None:
-        """Cancel the tasks that have not begun, without waiting for the others."""
+        """Cancel the tasks that have not started, without waiting for the others."""
         futures = list(self._payloads)
         self._payloads.clear()
         self.client.cancel(futures, force=True)
 
     def _take_done(self) -> list[Future]:
-        """Return futures that are done; none if there is none within the polling interval."""
+        """Return the futures that are done within the polling interval."""
         try:
             done = [self._done.get(timeout=_LOOK_SECONDS if self._limit is None else _POLL_SECONDS)]
         except Empty:
             return []
         done += [self._done.get() for _ in range(self._done.qsize())]
-        return [future for future in done if future in self._payloads]  # without those that were cancelled here
+        return [future for future in done if future in self._payloads]  # excludes futures that were cancelled here
 
     def _take_announcement(self, event: tuple[float, dict[str, Any]]) -> None:
         message = event[1]
@@ -162,7 +162,7 @@ class TasksInFlight:
 
 @contextmanager
 def translating_losses() -> Iterator[None]:
-    """Raise an `ExecutionError` in place of the exceptions of a client that has lost its scheduler."""
+    """Convert exceptions of a client that has lost its scheduler to `ExecutionError`."""
     try:
         yield
     except (CancelledError, OSError) as error:

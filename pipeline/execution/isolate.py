@@ -1,13 +1,12 @@
-"""Isolation of trials that end their worker, while the remaining work continues.
+"""Isolation of trials that terminate their worker, while the remaining work continues.
 
-The work items of a batch that ended its worker are computed one by one, each alone on a worker that announces every
-step to the driver (`settle`). If the worker ends again, the announced setting is computed trial by trial (`probe`). The
-trial with which the worker ends a third time gets the status killed; all other trials of the block are then computed
-and committed. Such a trial costs two workers in addition to the first, independent of the block size, and no step is
-repeated.
+The work items of a batch that terminated its worker are computed one by one, each alone on a worker that announces
+every step to the driver (`settle`). If the worker terminates again, the announced setting is computed trial by trial
+(`probe`). The trial at the third termination gets the status killed; all other trials of the block are then computed
+and committed. Such a trial terminates two more workers after the first, for any block size, and no step is repeated.
 
-The same steps find trials that exceed the time limit. A single trial under a single setting times out at the first
-excess.
+The same steps find trials that exceed the time limit. A single trial under a single setting times out when it
+first exceeds the limit.
 """
 
 import math
@@ -23,14 +22,14 @@ from pipeline.execution.naming import Namer
 from pipeline.execution.tasks import DATA, WHOLE, probe, settle
 from pipeline.execution.work import Receipt, Task, Work
 
-_MOST_LOST_WORKERS = 10  # that end before a step begins
-_MOST_JOINT_ENDS = 2  # ends of a worker at a trial that returned when it was computed alone
+_MOST_LOST_WORKERS = 10  # workers that terminate before a step begins
+_MOST_JOINT_ENDS = 2  # worker terminations at a trial that returned when computed alone
 _PRIORITY = 1  # above the remaining work
 
 
 @dataclass
 class Suspect:
-    """Work item that ended its worker or exceeded the time limit.
+    """Work item that terminated its worker or exceeded the time limit.
 
     Attributes
     ----------
@@ -43,9 +42,9 @@ class Suspect:
     n_probes : int
         Number of probes that have not returned.
     n_joint_ends : int
-        Number of ends of a worker at a trial that returned when it was computed alone.
+        Number of worker terminations at a trial that returned when computed alone.
     unfinished_reason : str
-        Reason why the work stays pending; empty if it does not.
+        Reason why the work remains pending, or an empty string.
     """
 
     work: Work
@@ -58,18 +57,18 @@ class Suspect:
 
 @dataclass(frozen=True)
 class Step:
-    """Task of the isolation.
+    """Single task of an isolation.
 
     Attributes
     ----------
     suspect : Suspect
         Work item to isolate.
     setting : int or None
-        Setting, or `DATA`, of the trials to probe; None to settle the work.
+        Setting, or `DATA`, of the trials to probe; None to settle the work item.
     trials : range
         The trials to probe.
     n_lost_workers : int
-        Number of workers that ended before the step began.
+        Number of workers that terminated before the step began.
     """
 
     suspect: Suspect
@@ -90,9 +89,9 @@ class Isolation:
     study : Study
         The configured study.
     budget : Budget
-        Failures of settings without a success.
+        Failures of settings without a successful trial.
     unfinished : UnfinishedWork
-        Collects work that stays pending.
+        Collector of work items that remain pending.
     """
 
     def __init__(
@@ -102,14 +101,14 @@ class Isolation:
         self._budget, self._unfinished = budget, unfinished
         self._namer = Namer(study, task.run)
         self._steps: deque[Step] = deque()
-        self._excluded: dict[int, Suspect] = {}  # suspects with excluded trials that are not committed
+        self._excluded: dict[int, Suspect] = {}  # suspects with uncommitted excluded trials
 
     def __len__(self) -> int:
         """Return the number of steps that have not been submitted."""
         return len(self._steps)
 
     def suspect(self, works: Iterable[Work]) -> None:
-        """Add work that ended its worker or exceeded the time limit."""
+        """Add work items that terminated their worker or exceeded the time limit."""
         self._steps.extend(Step(Suspect(work)) for work in works)
 
     def submit(self, n_tasks: int) -> None:
@@ -138,10 +137,10 @@ class Isolation:
         Raises
         ------
         ExecutionError
-            If every computed trial of a setting ended its worker.
+            If every computed trial of a setting terminated its worker.
         """
         step: Step = result.payload
-        if result.status is not None and result.position is None:  # its worker ended for another reason
+        if result.status is not None and result.position is None:  # its worker terminated for a different reason
             self._repeat(step)
             return []
         if step.setting is not None:
@@ -156,7 +155,7 @@ class Isolation:
         return result.value or []
 
     def record(self) -> None:
-        """Commit the excluded trials without any computation, for a run that stops."""
+        """Commit the excluded trials without computing them, when a run stops."""
         for suspect in self._excluded.values():
             block = suspect.work.block
             settings = tuple(sorted({k for k, _ in suspect.excluded}))
@@ -177,14 +176,14 @@ class Isolation:
         if step.n_lost_workers < _MOST_LOST_WORKERS:
             self._steps.append(Step(step.suspect, step.setting, step.trials, step.n_lost_workers + 1))
             return
-        step.suspect.unfinished_reason = f"{_MOST_LOST_WORKERS} workers ended before they began it"
+        step.suspect.unfinished_reason = f"{_MOST_LOST_WORKERS} workers terminated before starting the work item"
         if step.setting is None:
             self._unfinished.add([step.suspect.work], step.suspect.unfinished_reason)
         else:
             self._finish_probe(step)
 
     def _take_end(self, suspect: Suspect, status: Status, position: tuple[int, ...], n_threads: int) -> None:
-        """Add the steps that follow a `settle` during which the worker ended."""
+        """Add the steps that follow a `settle` during which the worker terminated."""
         setting, trial = position
         trials = suspect.work.block.trials
         if trial == WHOLE and (len(trials) > 1 or status == Status.KILLED or setting == DATA):
@@ -199,7 +198,8 @@ class Isolation:
             parts = [range(trial, trial + 1)]
         else:
             self._unfinished.add(
-                [suspect.work], "trials that return when computed one by one end their worker when computed together"
+                [suspect.work],
+                "trials that return when computed one by one terminate their worker when computed together",
             )
             return
         suspect.n_probes = len(parts)

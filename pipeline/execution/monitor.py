@@ -1,4 +1,4 @@
-"""Warnings about clusters that return no results: no worker is left, or all are paused for memory."""
+"""Warnings about clusters that return no results: no workers are left, or all workers are paused for lack of memory."""
 
 import time
 import warnings
@@ -32,11 +32,11 @@ class Monitor:
         self._warned = ""
 
     def check(self) -> None:
-        """Check the workers if no task has returned for a while, and warn if none can compute."""
+        """Check the workers if no task has returned for `silent_seconds`, and warn if none can compute."""
         if time.monotonic() - self._since < self._silent:
             return
         problem = find_problem(self._client.scheduler_info(n_workers=-1)["workers"])
-        cause = problem.partition(" ")[0]  # the numbers that follow vary
+        cause = problem.partition(" ")[0]  # the rest of the message contains varying numbers
         if problem and cause != self._warned:
             warnings.warn(problem, stacklevel=2)
         self._warned = cause
@@ -44,7 +44,7 @@ class Monitor:
 
 
 def find_problem(workers: dict[str, dict[str, Any]]) -> str:
-    """Return a one-line message if no worker can compute; empty otherwise.
+    """Return a one-line message if no worker can compute, or an empty string.
 
     Parameters
     ----------

@@ -13,9 +13,9 @@ _LONGEST = 60
 class Namer:
     """Generator of the keys of a run's tasks: ``study/panel-cell-trials-run-number``.
 
-    The dashboard groups tasks by the part of the key before the first hyphenated word that contains a digit or sign:
-    here by study and panel. Groups are not per cell, for two reasons: Dask queues the tasks of a group, so that new
-    workers receive some, only if the group is large; and the scheduler keeps the name of every group.
+    The dashboard groups tasks by the part of the key before the first hyphenated word that contains a digit or sign,
+    that is, by study and panel. There are no groups per cell, because Dask queues tasks for future workers only in
+    large groups, and because the scheduler stores the name of every group.
 
     Examples
     --------
@@ -33,7 +33,7 @@ class Namer:
         self._number = itertools.count()
 
     def name(self, works: Sequence[Work], trials: range | None = None) -> str:
-        """Return the key of a task that computes work of one panel, or only `trials` of it."""
+        """Return the key of a task that computes work items of one panel, restricted to `trials` if given."""
         block = works[0].block
         panel = self._study.panel(block.panel)
         values = ",".join(f"{name}={format_value(value)}" for name, value in panel.cells()[block.cell].items())

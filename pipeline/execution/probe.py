@@ -22,14 +22,14 @@ from pipeline.redact import format_error, redact_text
 
 
 def refuse_unfit_workers(client: Client, run: str, source: StudySource, spec: Mapping[str, Any]) -> None:
-    """Refuse a cluster with a worker that cannot load a study or lacks a module that its functions import.
+    """Raise `BadInputError` if a worker cannot load a study or lacks a module that its functions import.
 
     Parameters
     ----------
     client : distributed.Client
         Client of the cluster.
     run : str
-        Identifier of the run, which the workers hold.
+        Identifier of the run, which is registered on the workers.
     source : StudySource
         Code of the study.
     spec : mapping
@@ -47,7 +47,7 @@ def refuse_unfit_workers(client: Client, run: str, source: StudySource, spec: Ma
 
 
 def refuse_workers_without_store(client: Client, task: Task) -> None:
-    """Refuse a cluster with a worker that cannot open the store of a task.
+    """Raise `ExecutionError` if a worker cannot open the store of a task.
 
     Raises
     ------
@@ -60,7 +60,7 @@ def refuse_workers_without_store(client: Client, task: Task) -> None:
 
 
 def _find_problem(client: Client, run: str, action: str, function: Callable[..., str], *args: Any) -> str:
-    """Run a function on every worker; return the first problem that it returns, empty without any."""
+    """Run a function on every worker; return its first error message, or an empty string on success."""
     in_flight = TasksInFlight(client, run)
     for worker in sorted(client.scheduler_info(n_workers=-1)["workers"]) or [None]:
         # another worker runs the check if this one has left; without workers, an adaptive cluster starts one
@@ -71,7 +71,9 @@ def _find_problem(client: Client, run: str, action: str, function: Callable[...,
         for result in in_flight.wait():
             problem = result.value or result.transient
             if result.status is not None:
-                problem = f"worker {result.payload} ended while it {action}; look at its log, or use --cluster threads"
+                problem = (
+                    f"worker {result.payload} terminated while it {action}; check its log, or use --cluster threads"
+                )
             if problem:
                 problems[str(result.payload)] = problem
     more = f"; the same check fails on {len(problems) - 1} more workers" if len(problems) > 1 else ""
@@ -80,7 +82,7 @@ def _find_problem(client: Client, run: str, action: str, function: Callable[...,
 
 @on_worker
 def load_study(run: str, spec: dict[str, Any], modules: tuple[str, ...]) -> str:
-    """Load a study on a worker; return a one-line problem, empty without any."""
+    """Load a study on a worker; return a one-line error message, or an empty string on success."""
     where = f"worker {get_worker().address}"
     try:
         study = shipped_task(run).source.load().from_spec(spec)
@@ -97,7 +99,7 @@ def load_study(run: str, spec: dict[str, Any], modules: tuple[str, ...]) -> str:
 
 @on_worker
 def open_store(run: str, session: str) -> str:
-    """Open the store of a session on a worker; return a one-line problem, empty without any."""
+    """Open the store of a session on a worker; return a one-line error message, or an empty string on success."""
     task = shipped_task(run, session)
     try:
         task.opened()
@@ -110,7 +112,7 @@ def open_store(run: str, session: str) -> str:
 
 
 def imported_modules(source: StudySource) -> set[str]:
-    r"""Return the top-level modules that the code of a study imports and that this process finds.
+    r"""Return the top-level modules that the code of a study imports and that are installed in this process.
 
     The source of the study file and of modules in the same folder is searched, since functions may import modules when
     they are called.
@@ -137,7 +139,7 @@ def imported_modules(source: StudySource) -> set[str]:
 
 
 def _imports(text: str) -> Iterator[str]:
-    """Yield the top-level names of absolute imports in a text of Python."""
+    """Yield the top-level names of absolute imports in Python source text."""
     with suppress(SyntaxError):
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Import):

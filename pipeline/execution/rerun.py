@@ -30,12 +30,12 @@ class Rerun:
 
     @property
     def is_stored(self) -> bool:
-        """True if the store holds the trial."""
+        """True if the store contains the trial."""
         return self.stored.status[0] != Status.PENDING
 
     @property
     def differing(self) -> tuple[str, ...]:
-        """Names of measures that differ in any bit, all if statuses differ; measures per cell count for ok trials."""
+        """Names of measures that differ in any bit, or all if statuses differ; per-cell measures for ok trials only."""
         if self.computed.status[0] != self.stored.status[0]:
             return tuple(measure.name for measure in self.panel.measures)
         is_ok = self.stored.status[0] == Status.OK
@@ -56,7 +56,7 @@ class Rerun:
                 scale = np.maximum(np.abs(before), np.finfo(float).tiny)
                 apart = np.abs(self.computed.values[name] - before) / scale
                 worst = max(worst, float(apart[~np.isnan(apart)].max(initial=0.0)))
-        return f"largest relative difference {worst:.2g}" if worst else "one of them failed or has no number"
+        return f"largest relative difference {worst:.2g}" if worst else "one of the outcomes failed or has no number"
 
     @property
     def equal(self) -> bool:
@@ -88,7 +88,9 @@ def rerun_trial(store: ResultStore, study: Study, panel_name: str, cell: Mapping
     panel = study.panel(panel_name)
     names = [factor.name for factor in panel.factors]
     if set(cell) != set(names):
-        raise BadInputError(f"the cell of panel {panel.name} must give {', '.join(names) or 'nothing'}, got {cell}")
+        raise BadInputError(
+            f"the cell of panel {panel.name} must have values of {', '.join(names) or 'no factors'}, got {cell}"
+        )
     wanted = {factor.name: factor.cast(cell[factor.name]) for factor in panel.factors}
     cells = panel.cells()
     if wanted not in cells:
@@ -107,18 +109,18 @@ def rerun_trial(store: ResultStore, study: Study, panel_name: str, cell: Mapping
 
 
 def refuse_other_numbers(client: Client, run: str, store: ResultStore, study: Study) -> None:
-    """Refuse a cluster on which a committed trial of any panel and method gives other numbers.
+    """Raise `BadInputError` if recomputing a committed trial of any panel and method gives different numbers.
 
     Parameters
     ----------
     client : distributed.Client
-        Client of the cluster that is to continue the store; another kind of processor may give other bits.
+        Client of the cluster that continues the store; a different kind of processor may give different bits.
     run : str
-        Identifier of the run, which the workers hold.
+        Identifier of the run, which is registered on the workers.
     store : ResultStore
         The store.
     study : Study
-        Study of the store, as configured by it.
+        Study configured by the stored spec.
 
     Raises
     ------
@@ -143,7 +145,7 @@ def refuse_other_numbers(client: Client, run: str, store: ResultStore, study: St
         for result in in_flight.wait():
             problem = result.value or result.transient
             if result.status is not None:
-                problem = f"{names[result.payload]} ends its worker, but the store holds its results"
+                problem = f"{names[result.payload]} terminates its worker, but the store contains its results"
             if problem:
                 problems[result.payload] = problem
     if problems:

@@ -1,4 +1,4 @@
-"""Distribution of a study to workers: once per worker, by a plugin; tasks refer to it by their run."""
+"""Distribution of a study to workers, once per worker, by a plugin; tasks refer to the study by their run."""
 
 import threading
 from collections import Counter
@@ -18,21 +18,21 @@ _lock = threading.Lock()
 
 
 class ShippedTask(WorkerPlugin):
-    """Plugin that gives the task of a run to all workers, including later ones, until the run ends."""
+    """Worker plugin that registers the task of a run on all current and future workers."""
 
     def __init__(self, task: Task) -> None:
         self.name = plugin_name(task.run)
         self._task = task
 
     def setup(self, worker: Worker) -> None:
-        """Register the task in the process of a worker, without any import."""
+        """Register the task in the process of a worker, without importing the study."""
         with _lock:
             _tasks[self._task.run] = self._task
             _holders[self._task.run] += 1
-            STOPPED.discard(self._task.run)  # an adaptive cluster that shrank to no workers has stopped it
+            STOPPED.discard(self._task.run)  # the run was stopped if an adaptive cluster removed all workers
 
     def teardown(self, worker: Worker) -> None:
-        """Remove the task; a running batch ends after its current block."""
+        """Remove the task; a running batch finishes after its current block."""
         run = self._task.run
         with _lock:
             _holders[run] -= 1
@@ -43,10 +43,10 @@ class ShippedTask(WorkerPlugin):
 
 
 class SingleAttempt(SchedulerPlugin):
-    """Plugin that makes tasks of a run fail when their worker ends for the first time.
+    """Scheduler plugin that makes tasks of a run fail at the first termination of their worker.
 
-    The driver isolates the trial that ends its worker; each further attempt of the scheduler would end another worker.
-    Tasks of other runs keep the scheduler's number of allowed failures.
+    The driver isolates a trial that terminates its worker; each further attempt would terminate another worker.
+    Tasks of other runs have the scheduler's default number of allowed failures.
     """
 
     def __init__(self, run: str) -> None:
@@ -66,7 +66,7 @@ def plugin_name(run: str) -> str:
 
 
 def shipped_task(run: str, session: str = "") -> Task:
-    """Return the task of a run in a worker process, for a writing session.
+    """Return the task of a run that is registered in this worker process, with a writing session.
 
     Raises
     ------
@@ -81,7 +81,7 @@ def shipped_task(run: str, session: str = "") -> Task:
 
 @contextmanager
 def shipped(client: Client, task: Task, handed_over: bool = False) -> Iterator[None]:
-    """Distribute a task to all present and future workers of a cluster; remove it at the end.
+    """Register a task on all current and future workers of a cluster; remove it at the end.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ def shipped(client: Client, task: Task, handed_over: bool = False) -> Iterator[N
     task : Task
         The task.
     handed_over : bool
-        Whether the run continues without this client: the task then stays on the workers unless an error occurs.
+        True if the run continues without this client; the task then stays registered unless an error occurs.
     """
     client.register_plugin(ShippedTask(task))
     stays = False
@@ -108,7 +108,7 @@ def shipped(client: Client, task: Task, handed_over: bool = False) -> Iterator[N
 
 
 def unship(client: Client, run: str) -> None:
-    """Remove a run from the workers, if the scheduler answers."""
+    """Remove a run from the workers, if the scheduler responds."""
     if client.status == "running":
         with suppress(Exception):
             client.unregister_worker_plugin(plugin_name(run))

@@ -24,8 +24,8 @@ from pipeline.execution.shipping import shipped_task
 from pipeline.execution.work import Receipt, Run, Task, Work, evaluate_work, unpack
 from pipeline.faults import explain, is_transient
 
-WHOLE = -1  # announced in place of a trial: all trials of the block
-DATA = -1  # announced in place of a setting: the simulation
+WHOLE = -1  # announced instead of a trial: all trials of the block
+DATA = -1  # announced instead of a setting: the simulation
 
 
 class Gate:
@@ -51,7 +51,7 @@ class Gate:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Hold the lock with exclusive access, so that an end of the process is due to this task."""
+        """Hold the lock with exclusive access, so that only this task can terminate the process."""
         with self._changed:
             self._n_waiting += 1
             self._changed.wait_for(lambda: not self._is_alone and not self._n_sharing)
@@ -69,7 +69,7 @@ _gate = Gate()
 
 
 def on_worker(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Let a task raise transient errors, which Dask retries, and return other errors as a `Refusal`."""
+    """Decorate a task to raise transient errors, which Dask retries, and to return other errors as a `Refusal`."""
 
     @functools.wraps(function)
     def call(*args: Any) -> Any:
@@ -102,7 +102,7 @@ def settle(
     excluded: Mapping[tuple[int, int], Status],
     budget: int | None = BUDGET,
 ) -> list[Receipt]:
-    """Compute and commit a work item that may end its worker, alone on the worker, and announce each step.
+    """Compute and commit a work item that may terminate its worker, alone on the worker, and announce each step.
 
     Parameters
     ----------
@@ -126,7 +126,7 @@ def settle(
 def probe(run: str, session: str, block: Block, setting: int) -> None:
     """Compute each trial of a block alone, under one setting or its simulation (`DATA`), and discard the results.
 
-    The announced positions are trials. The worker ends with the first trial that ends it.
+    The announced positions are trials. The first trial that terminates the worker ends the task.
     """
     task = shipped_task(run, session)
     study, _ = task.opened()
@@ -172,6 +172,6 @@ def _evaluate_apart(
 
 
 def _singles(block: Block) -> Iterator[Block]:
-    """Yield the trials of a block as blocks of their own."""
+    """Yield the trials of a block as blocks of one trial."""
     for trial in block.trials:
         yield Block(block.panel, block.cell, range(trial, trial + 1))

@@ -23,7 +23,7 @@ from pipeline.stores.regions import positions
 from pipeline.stores.sessions import last_number
 from pipeline.stores.store import ABSENT, STALE, ResultStore
 
-# runs whose tasks end after their current block: a thread cannot be terminated
+# runs whose tasks finish after their current block, since threads cannot be terminated
 STOPPED: set[str] = set()
 
 
@@ -38,7 +38,7 @@ class Work:
     settings : tuple of int
         Positions in `Panel.settings`.
     stale : tuple of int
-        Subset of the settings whose status chunk must be removed before they are computed again.
+        Subset of the settings whose status chunk must be removed before they are recomputed.
     """
 
     block: Block
@@ -55,10 +55,10 @@ class Tally:
     n_trials : int
         Number of trials of the block.
     n_ok, n_failed, n_pending : int
-        Number of trials that are ok, that failed, and that stay pending after the budget was used up; the others are
-        not applicable.
+        Number of trials that are ok, that failed, and that remain pending after the budget was used up; the others
+        are not applicable.
     n_positions : int
-        Number of places of the store with the setting: one per value of each method factor that it does not use.
+        Number of array positions of the setting: one per value of each method factor that it does not use.
     cause : str
         Last line of the error of the first failed trial; empty if none failed.
     """
@@ -80,7 +80,7 @@ class Receipt:
     work : Work
         The work item.
     seconds : float
-        Time of its computation.
+        Duration of the computation.
     tallies : tuple of Tally
         One per setting.
     """
@@ -91,12 +91,12 @@ class Receipt:
 
     @property
     def n_done(self) -> int:
-        """Number of trials with a final status, counted at every place, as in `open_results`."""
+        """Number of trials with a final status, counted at every array position, as in `open_results`."""
         return sum((tally.n_trials - tally.n_pending) * tally.n_positions for tally in self.tallies)
 
     @property
     def n_failed(self) -> int:
-        """Number of failed trials, counted at every place."""
+        """Number of failed trials, counted at every array position."""
         return sum(tally.n_failed * tally.n_positions for tally in self.tallies)
 
     def without(self, settings: Collection[int]) -> "Receipt":
@@ -107,7 +107,7 @@ class Receipt:
 
 
 class PendingWork:
-    """Iterable of the work that a store lacks, or that is to be computed again.
+    """Iterable of the work items that are missing in a store or have to be recomputed.
 
     Later panels and cells come first. Repeated iteration yields the same work.
 
@@ -118,7 +118,7 @@ class PendingWork:
     store : ResultStore or None
         Store of the study; None for a new store, which is not read.
     retry : collection of Status
-        Trials with one of these statuses are computed again.
+        Trials with one of these statuses are recomputed.
     """
 
     def __init__(self, study: Study, store: ResultStore | None, retry: Collection[Status] = ()) -> None:
@@ -131,7 +131,7 @@ class PendingWork:
 
     @property
     def n_trials(self) -> int:
-        """Number of pending trials, counted at every place of the store, as in `open_results`."""
+        """Number of pending trials, counted at every array position, as in `open_results`."""
         total = 0
         for panel, states in self._panels:
             starts = np.arange(0, panel.n_trials, panel.block_trials)
@@ -159,7 +159,7 @@ class PendingWork:
 
 
 def count_positions(panel: Panel, setting: Setting) -> int:
-    """Return the number of places of a cell at which a setting is stored."""
+    """Return the number of array positions of a cell at which a setting is stored."""
     return sum(1 for _ in positions(panel, 0, setting))
 
 
@@ -205,14 +205,14 @@ def evaluate_work(study: Study, work: Work, budget: int | None = BUDGET) -> list
 
 
 def _all_absent(panel: Panel) -> np.ndarray:
-    """Return the states of an empty panel, as from `ResultStore.scan`."""
+    """Return the states of an empty panel, as returned by `ResultStore.scan`."""
     shape = len(panel.cells()), -(-panel.n_trials // panel.block_trials), len(panel.settings())
     return np.full(shape, ABSENT, np.uint8)
 
 
 @dataclass(frozen=True)
 class Task:
-    """Parameters that all tasks of a run share, with which a worker computes and commits work.
+    """Parameters shared by all tasks of a run, with which a worker computes and commits work.
 
     Attributes
     ----------
@@ -221,11 +221,11 @@ class Task:
     url, spec_sha256 : str
         URL of the store, and hash of its required spec.
     session : str
-        Identifier of the writing session; empty before it begins.
+        Identifier of the writing session; empty before the session begins.
     run : str
         Identifier of the run.
     announced : bool
-        Whether workers announce each work item before they begin it, as time limits require.
+        True if workers announce each work item before they start it, as time limits require.
     """
 
     source: StudySource
@@ -240,12 +240,12 @@ class Task:
         return _opened(self.source, self.url, self.spec_sha256, self.session)
 
     def stored(self) -> tuple[Study, ResultStore]:
-        """Return the study as currently configured by the store, before any growth, and the store."""
+        """Return the study configured by the stored spec, before any extension, and the store."""
         store = ResultStore.open(self.url)
         return self.source.load().from_spec(store.spec), store
 
     def __call__(self, batch: Sequence[Work], evaluate: Evaluate = evaluate_work) -> list[Receipt]:
-        """Compute a batch of work and commit it as a whole; end early if the run was stopped."""
+        """Compute a batch of work and commit it as a whole; return early if the run was stopped."""
         study, store = self.opened()
         receipts = []
         with store.commit([_planned(study, work) for work in batch]) as commit:
@@ -261,15 +261,15 @@ class Task:
         return receipts
 
     def announce(self, *position: int) -> None:
-        """Announce the position in the task at which this worker continues."""
+        """Announce the current position of this worker in the task."""
         worker = get_worker()
         message = {"key": worker.get_current_task(), "at": position, "worker": worker.address}
-        # a round trip, since code that holds the GIL would delay a queued message
+        # wait for the reply, since code that holds the GIL would delay a queued message
         sync(worker.loop, worker.scheduler.log_event, topic=self.run, msg=message)
 
 
 def _planned(study: Study, work: Work) -> Planned:
-    """Return a work item in the form that a commit takes."""
+    """Return a work item in the form required by a commit."""
     panel = study.panel(work.block.panel)
     settings, stale = ([panel.settings()[k] for k in chosen] for chosen in (work.settings, work.stale))
     return Planned(panel, work.block, settings, stale)

@@ -1,4 +1,4 @@
-"""Encoding and decoding of chunks in memory, with the array metadata of a verified root."""
+"""Encoding and decoding of chunks in memory, based on the array metadata of a verified root."""
 
 import threading
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ class Chunks:
         self._local = threading.local()
 
     def array(self, panel: str, name: str) -> zarr.Array:
-        """Return an array of this thread, with the metadata of the store and chunks in memory."""
+        """Return this thread's in-memory array, with the metadata of the stored array."""
         if not hasattr(self._local, "arrays"):
             self._local.contents = {ROOT: Buffer.from_bytes(self._root)}
             self._local.group = zarr.open_group(MemoryStore(self._local.contents), mode="r+")
@@ -57,7 +57,7 @@ class Chunks:
         return [f"{array.path}/{array.metadata.encode_chunk_key(position)}" for position in product(*spans)]
 
     def encode(self, panel: str, name: str, regions: Sequence[Region], values: np.ndarray) -> dict[str, bytes]:
-        """Return the encoded chunks by key, for regions that cover whole chunks and hold the same values."""
+        """Return the encoded chunks by key, for regions that cover whole chunks and contain the same values."""
         if not regions:
             return {}
         first, *others = [self.keys(panel, name, region) for region in regions]
@@ -93,7 +93,7 @@ class Chunks:
 
 
 def _within(array: zarr.Array, region: Region) -> Region:
-    """Return a region relative to the only chunk that it covers."""
+    """Return a region relative to the single chunk that it covers."""
     limits = (part.indices(size)[:2] for part, size in zip(region, array.shape, strict=True))
     return tuple(
         slice(start % chunk, stop - start // chunk * chunk)
@@ -102,7 +102,7 @@ def _within(array: zarr.Array, region: Region) -> Region:
 
 
 class _Codecs:
-    """Codecs of numeric arrays, applied without Zarr's event loop, which takes most of Zarr's 2 ms per chunk.
+    """Codecs of numeric arrays, applied without Zarr's event loop, which uses most of Zarr's 2 ms per chunk.
 
     Parameters
     ----------
@@ -122,7 +122,7 @@ class _Codecs:
 
     @classmethod
     def of(cls, array: zarr.Array) -> "_Codecs | None":
-        """Return the codecs of an array; None if it has other codecs, which only Zarr supports."""
+        """Return the codecs of an array, or None if it has other codecs, which only Zarr supports."""
         codecs: Any = array.metadata.to_dict()["codecs"]
         if tuple(codec["name"] for codec in codecs) != cls.NAMES:
             return None

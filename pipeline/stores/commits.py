@@ -1,4 +1,4 @@
-"""Commits of blocks: values are written first and made durable, then the statuses make them visible."""
+"""Commits of blocks: values are written and made durable, then statuses are written to make them visible."""
 
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ from pipeline.stores.regions import positions, region_of
 
 @dataclass(frozen=True)
 class Planned:
-    """Block that is about to be computed.
+    """Block with settings to compute.
 
     Attributes
     ----------
@@ -48,7 +48,7 @@ class Planned:
 
 
 class Commit:
-    """Commit of blocks, started before they are computed; they are durable and visible after `finish`.
+    """Commit of blocks, created before they are computed; they are durable and visible after `finish`.
 
     Parameters
     ----------
@@ -57,19 +57,19 @@ class Commit:
     chunks : Chunks
         Arrays of the store.
     present : set of str
-        Keys of the per-cell chunks that this process has found or written, and made durable.
+        Keys of the durable per-cell chunks that this process has found or written.
     planned : sequence of Planned
         The blocks.
 
     Notes
     -----
     `write` writes values; `finish` flushes them once for all blocks and then writes the statuses. If the process dies
-    before that, all blocks stay pending.
+    before that, all blocks remain pending.
     """
 
     def __init__(self, files: Files, chunks: Chunks, present: set[str], planned: Sequence[Planned]) -> None:
         self._files, self._chunks, self._present = files, chunks, present
-        self._of_cells: set[str] = set()  # not durable yet: no other commit may rely on them
+        self._of_cells: set[str] = set()  # not durable yet, so no other commit may rely on them
         for name in ("status", "error"):  # status first: a committed block must keep its error texts
             files.remove([key for one in planned for key in _keys(chunks, one, one.stale, {name: 0})])
         growing = [one for one in planned if one.may_grow]
@@ -106,7 +106,7 @@ class Commit:
         self._present |= self._of_cells
 
     def discard(self) -> None:
-        """Discard the prepared statuses; the blocks stay pending."""
+        """Discard the prepared statuses; the blocks remain pending."""
         self._batch.discard()
 
     def _put(self, panel: str, name: str, regions: Sequence[Region], values: np.ndarray) -> None:
@@ -139,7 +139,7 @@ def _keys(chunks: Chunks, planned: Planned, settings: Iterable[Setting], n_dims:
 
 
 def rerun_line(panel: Panel, block: Block, trial: int) -> str:
-    """Return the last line of a stored error: the command that reruns its trial, with STORE for the path."""
+    """Return the last line of a stored error, which contains the command that reruns its trial."""
     values = panel.cells()[block.cell].items()
     cell = "".join(f" --cell {shlex.quote(f'{name}={format_value(value)}')}" for name, value in values)
     return f"again: dpstudies trial STORE --panel {panel.name}{cell} --trial {trial}"

@@ -1,6 +1,6 @@
 """Interface to the files of a store by key, in a local folder or an object store.
 
-Only a session may write. A later session can end that right permanently (*fencing*), even for a process that was
+Only a session may write. A later session can revoke write access permanently (*fencing*), even for a process that was
 suspended during a write; see `LocalFiles` and `ObjectFiles`.
 """
 
@@ -13,13 +13,13 @@ from pipeline.stores.object_files import ObjectFiles
 
 
 class Batch(Protocol):
-    """Writes that become durable together: first the values, then the files that commit them."""
+    """Writes that become durable together: values first, then the files that commit the values."""
 
     def put(self, key: str, content: bytes) -> None:
         """Write a file."""
 
     def depend(self, key: str) -> None:
-        """Make a file of another writer durable with this batch."""
+        """Make a file of a different writer durable with this batch."""
 
     def put_last(self, key: str, content: bytes) -> None:
         """Write a file that becomes visible only after every `put` of the batch is durable."""
@@ -40,13 +40,13 @@ class Files(Protocol):
         """Return the content of a file, or None if it does not exist."""
 
     def read_many(self, keys: Iterable[str]) -> dict[str, bytes | None]:
-        """Return the contents of files."""
+        """Return the contents of files by key."""
 
     def exists(self, key: str) -> bool:
         """Return True if the file exists."""
 
     def names(self, folder: str) -> list[str]:
-        """Return the sorted names of the files in a folder; none if the folder does not exist."""
+        """Return the sorted names of the files in a folder, or an empty list if the folder does not exist."""
 
     def create(self, key: str, content: bytes) -> bool:
         """Write a new file, without a session; return False if it exists already."""
@@ -73,7 +73,7 @@ class Files(Protocol):
         """Make every write of other sessions fail, and remove their temporary files."""
 
     def batch(self, expected: Mapping[str, Any] | None = None) -> Batch:
-        """Return a new batch; `expected` is the result of `versions` for files that others may replace meanwhile."""
+        """Return a new batch; `expected` is the result of `versions` for files that other sessions may replace."""
 
     def versions(self, keys: Iterable[str]) -> dict[str, Any]:
         """Read the version of each file, for `batch`, then check that the session is not superseded."""

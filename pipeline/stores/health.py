@@ -77,7 +77,7 @@ def check_template(store: ResultStore, study: Study, *, repair: bool = False) ->
     store : ResultStore
         The store, opened for a session if `repair` is True.
     study : Study
-        The study as the store configures it.
+        Study configured by the stored spec.
     repair : bool
         True to rewrite files that differ.
 
@@ -115,7 +115,7 @@ def check_template(store: ResultStore, study: Study, *, repair: bool = False) ->
 
 
 def _expected_files(store: ResultStore, study: Study) -> dict[str, bytes]:
-    """Return the array metadata in the root and the coordinates of the spec, by key."""
+    """Return the expected file contents by key: array metadata from the root and coordinates from the spec."""
     root = json.loads(store.root_content)
     found = {}
     for path, document in root["consolidated_metadata"]["metadata"].items():
@@ -126,7 +126,7 @@ def _expected_files(store: ResultStore, study: Study) -> dict[str, bytes]:
 
 
 def _confirmed(store: ResultStore, key: str, expected: bytes) -> bytes | None:
-    """Read a file, and read it again if its content is not as expected."""
+    """Read a file, with a second read if the content is not as expected."""
     with accessing(store.url):
         stored = store.files.read(key)
         return stored if stored == expected else store.files.read(key)
@@ -156,7 +156,7 @@ def _is_same(store: ResultStore, key: str, stored: bytes | None, expected: bytes
 def _read(
     store: ResultStore, panel: Panel, block: Block, position: tuple[int, ...], problems: dict[str, str]
 ) -> Outcome | None:
-    """Read one position; return None if the block has no status there."""
+    """Read one array position; return None if the block has no status at this position."""
     arrays: dict[str, np.ndarray] = {}
 
     def stored(name: str, per_trial: bool, n_dims: int, required: bool) -> None:
@@ -198,7 +198,7 @@ def _read(
 
 
 def _contradictions(panel: Panel, block: Block, outcome: Outcome) -> dict[str, str]:
-    """Return inconsistencies of a block: unknown statuses, missing numbers, errors of other trials."""
+    """Return inconsistencies of a block: unknown statuses, missing numbers, and misplaced error texts."""
     problems = {}
     if not np.isin(outcome.status, list(Status)).all():
         problems["status"] = f"inconsistent: unknown status {int(outcome.status.max())}"

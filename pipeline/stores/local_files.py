@@ -50,7 +50,7 @@ class LocalFiles:
             return file.read()
 
     def read_many(self, keys: Iterable[str]) -> dict[str, bytes | None]:
-        """Return the contents of files."""
+        """Return the contents of files by key."""
         return {key: self.read(key) for key in keys}
 
     def exists(self, key: str) -> bool:
@@ -65,7 +65,7 @@ class LocalFiles:
         return True
 
     def names(self, folder: str) -> list[str]:
-        """Return the sorted names of the files in a folder; none if the folder does not exist."""
+        """Return the sorted names of the files in a folder, or an empty list if the folder does not exist."""
         try:
             return sorted(retried(os.listdir, self._path(folder)))
         except FileNotFoundError:
@@ -142,7 +142,7 @@ class LocalFiles:
                 shutil.rmtree(path, ignore_errors=True)
 
     def versions(self, keys: Iterable[str]) -> dict[str, Any]:
-        """Return an empty mapping: renames are fenced."""
+        """Return an empty mapping, since renames are fenced."""
         return {}
 
     def batch(self, expected: Mapping[str, Any] | None = None) -> "_LocalBatch":
@@ -187,12 +187,12 @@ class LocalFiles:
             os.makedirs(os.path.dirname(path), exist_ok=True)
             try:
                 os.replace(temporary, path)
-            except FileNotFoundError:  # an attempt with an error may have renamed it
+            except FileNotFoundError:  # an earlier attempt may have renamed the file before it failed
                 self._require_session()
                 raise OSError(errno.EAGAIN, "a temporary file has disappeared", path) from None
 
     def flush(self, keys: Iterable[str]) -> None:
-        """Make written files durable: one call for the file system on Linux, elsewhere one per file and folder.
+        """Make written files durable: one call per file system on Linux, one per file and folder elsewhere.
 
         Errors are not retried: the system may have dropped unwritten data, so the files must be written again.
         """
@@ -260,7 +260,7 @@ def _destroy(path: str) -> None:
 
 
 def _find_syncfs() -> Any:
-    """Return the system call that flushes a file system, or None if there is none."""
+    """Return the system call that flushes a file system, or None if it is unavailable."""
     if not sys.platform.startswith("linux"):
         return None
     return getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)

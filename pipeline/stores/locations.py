@@ -13,8 +13,8 @@ STATE = ".dpstudies"
 """Folder of a store for files that are not Zarr: the copy of the root, sessions, temporary files."""
 SESSIONS = f"{STATE}/sessions"
 _MAX_NAME = 255  # bytes, on most file systems
-_MAX_PATH = 800  # bytes; with file names below it, at most the 1,024 bytes of the strictest systems
-_ANSWER_SECONDS = 10  # clients themselves retry for a minute or longer
+_MAX_PATH = 800  # bytes; with the names of files in the store, below the 1,024 bytes of the strictest systems
+_ANSWER_SECONDS = 10  # timeout; clients would retry for a minute or longer
 
 
 def is_local(url: str) -> bool:
@@ -28,13 +28,13 @@ def normalise_location(path: str | os.PathLike[str]) -> str:
     Raises
     ------
     BadInputError
-        If the location cannot hold a store: an empty or too long path, a URL with credentials, or a store in memory.
+        If the location is invalid: an empty or too long path, a URL with credentials, or a store in memory.
         The message contains no credentials.
     """
     text = os.fsdecode(path)
     if not text.strip() or "\0" in text:
         got = "a null character" if "\0" in text else "an empty string"
-        raise BadInputError(f"the path of a store must be a folder or a URL, got {got}; give one, such as s.zarr")
+        raise BadInputError(f"the path of a store must be a folder or a URL, got {got}; pass one, such as s.zarr")
     return _normal_folder(text) if is_local(text) else _normal_url(text)
 
 
@@ -57,11 +57,11 @@ def _normal_url(text: str) -> str:
         raise BadInputError("the URL of a store must be like s3://BUCKET/NAME.zarr, got other characters before ://")
     if "@" in bucket or ":" in bucket or "?" in rest:  # a password may contain slashes before the "@"
         raise BadInputError(
-            f"the URL of a store must contain no credentials and no options, got one of {scheme}://; give them in the "
+            f"the URL of a store must contain no credentials and no options, got one of {scheme}://; set them in the "
             "environment, such as AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_ENDPOINT_URL"
         )
     if scheme == "memory":
-        raise BadInputError(f"a store must outlive the program that writes it, got {text}; give a folder or s3://")
+        raise BadInputError(f"a store must outlive the program that writes it, got {text}; pass a folder or s3://")
     try:
         fsspec.get_filesystem_class(scheme)
     except (ValueError, ImportError) as error:
@@ -97,7 +97,7 @@ def _exists_any(url: str, *ends: str) -> bool:
         )
     except fsspec.FSTimeoutError as error:
         raise BadInputError(
-            f"the object store of {url} cannot be reached: no answer within {_ANSWER_SECONDS} s; check the address, "
+            f"the object store of {url} cannot be reached: no response within {_ANSWER_SECONDS} s; check the address, "
             "such as AWS_ENDPOINT_URL, and the network"
         ) from error
     except Exception as error:  # each client has different error types

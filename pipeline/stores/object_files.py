@@ -60,7 +60,7 @@ class ObjectFiles:
         return self._files.isfile(self._path(key))
 
     def names(self, folder: str) -> list[str]:
-        """Return the sorted names of the objects in a folder; none if the folder does not exist."""
+        """Return the sorted names of the objects in a folder, or an empty list if the folder does not exist."""
         try:
             found = self._files.ls(self._path(folder), detail=False, refresh=True)
         except FileNotFoundError:
@@ -122,7 +122,7 @@ class ObjectFiles:
                 self._files.rm_file(self._path(key))
 
     def remove_uncommitted(self, keys: Iterable[str]) -> None:
-        """Do nothing: such objects are rare, verification finds them, and each check would cost a request."""
+        """Do nothing: such objects are rare, verification finds them, and each check would require a request."""
 
     def flush(self, keys: Iterable[str]) -> None:
         """Do nothing: written objects are durable."""
@@ -137,7 +137,7 @@ class ObjectFiles:
         """Do nothing: the record of this session fences the others."""
 
     def versions(self, keys: Iterable[str]) -> dict[str, Any]:
-        """Read the entity tag of each object, None if it does not exist, then check the session."""
+        """Read the entity tag of each object (None if it does not exist), then check the session."""
         found = {}
         for key in keys:
             try:

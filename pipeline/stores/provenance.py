@@ -45,12 +45,12 @@ def describe(study_file: str | None) -> dict[str, Any]:
     Parameters
     ----------
     study_file : str or None
-        A file of the study; its git commit is recorded.
+        File of the study, whose git commit is recorded.
 
     Returns
     -------
     dict
-        Versions, host, processor features used by the dispatch of BLAS and NumPy, and git commit, as JSON values.
+        Versions, host, processor features that BLAS and NumPy dispatch on, and git commit, as JSON values.
     """
     extensions = cast(dict[str, Any], np.show_config(mode="dicts"))["SIMD Extensions"]
     return {
@@ -66,7 +66,7 @@ def describe(study_file: str | None) -> dict[str, Any]:
 
 
 def _git(file: Path) -> dict[str, Any]:
-    """Return the git commit of a file's repository and its dirty state; empty if the file is not tracked."""
+    """Return the git commit and dirty state of a file's repository, or an empty dict if the file is not tracked."""
 
     def git(*words: str) -> str:
         done = subprocess.run(

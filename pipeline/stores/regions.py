@@ -10,12 +10,12 @@ import zarr
 
 from pipeline.declare.panel import Panel, Setting
 
-SLAB_CHUNKS = 1000  # per read: zarr creates one coroutine per chunk
-SLAB_BYTES = 2**20  # per read, or one chunk if it is larger
+SLAB_CHUNKS = 1000  # maximum chunks per read, since zarr creates one coroutine per chunk
+SLAB_BYTES = 2**20  # maximum bytes per read, or one chunk if it is larger
 
 
 def setting_index(panel: Panel, setting: Setting) -> tuple[Any, ...]:
-    """Return the index of a setting along the method axes; factors that it does not use get a full slice."""
+    """Return the index of a setting along the method axes, with a full slice for each factor that it does not use."""
     at = setting.coordinates(panel.method_dim)
     return tuple(axis.values.index(at[axis.name]) if axis.name in at else slice(None) for axis in panel.method_axes)
 
@@ -124,7 +124,7 @@ def iterate_slabs(
     array : zarr.Array
         The array, with any number of chunks.
     within : tuple of slice, optional
-        Part of the chunk grid to divide; all of it by default.
+        Part of the chunk grid to divide; by default the whole grid.
 
     Yields
     ------

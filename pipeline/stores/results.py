@@ -56,7 +56,7 @@ def open_results(store: str | os.PathLike[str]) -> xr.DataTree:
 
 
 def open_complete(store: str | os.PathLike[str]) -> ResultStore:
-    """Open a store whose creation was finished.
+    """Open a store, and require that its creation was finished.
 
     Raises
     ------
@@ -105,7 +105,7 @@ def classify_read_error(error: BaseException) -> UnreadableStoreError | StoreAcc
 
 
 def _dask_chunks(store: ResultStore, panel: str) -> dict[str, int]:
-    """Return the Dask chunks of a panel: several blocks per chunk if there are many, as a chunk costs about 1 ms."""
+    """Return the Dask chunks of a panel, with several blocks per chunk if there are many: a chunk takes about 1 ms."""
     status = store.array(panel, "status")
     arrays = [store.array(panel, name) for name in store.spec["panels"][panel]["measures"]]
     largest = max(math.prod(array.chunks) * array.dtype.itemsize for array in (status, *arrays))
@@ -117,14 +117,14 @@ def _dask_chunks(store: ResultStore, panel: str) -> dict[str, int]:
 
 
 def _number_trials(ds: xr.Dataset) -> xr.Dataset:
-    """Label the trials from 0 with a RangeIndex, which needs no array in memory."""
+    """Label the trials from 0 with a RangeIndex, which requires no array in memory."""
     if "trial" not in ds.dims:
         return ds
     return ds.assign_coords(trial=pd.RangeIndex(ds.sizes["trial"], name="trial"))
 
 
 def _in_order(ds: xr.Dataset) -> xr.Dataset:
-    """Sort along the numeric coordinates; extensions append values at their end."""
+    """Sort along the numeric coordinates, since extensions append values at the end."""
     for name, index in ds.indexes.items():
         if index.dtype.kind in "if" and not index.is_monotonic_increasing:
             ds = ds.sortby(name)

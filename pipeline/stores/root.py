@@ -1,6 +1,6 @@
-"""Root of a store: stored twice, each time with a checksum that is verified whenever the store is opened.
+"""Root of a store: a file and its copy, each with a checksum that is verified when the store is opened.
 
-The root, ``zarr.json``, holds the spec and the consolidated metadata of all arrays, so that a changed bit in it could
+The root, ``zarr.json``, contains the spec and the consolidated metadata of all arrays, so that a changed bit could
 change the meaning of every number. The root and its copy have the SHA-256 of their content as an attribute.
 """
 
@@ -15,7 +15,7 @@ from pipeline.stores.files import Files
 from pipeline.stores.locations import ROOT, STATE
 
 STORE_FORMAT = 3
-"""Version of the layout; increased when earlier versions of this package would misread the store."""
+"""Version of the layout, increased when earlier versions of this package would misread the store."""
 COPY = f"{STATE}/root.json"
 _SEAL = "content_sha256"
 
@@ -27,7 +27,7 @@ class Root:
     Attributes
     ----------
     content : bytes
-        Content of the file, as Zarr reads it.
+        Content of the file, in the form that Zarr reads.
     is_in_place : bool
         False if only the copy exists: the store is being created, or its root was lost.
     problem : str
@@ -52,7 +52,7 @@ def seal(document: Mapping[str, Any], key: str = "") -> bytes:
     document : mapping
         JSON values.
     key : str
-        Key of the mapping inside the document that gets the checksum; by default the document itself.
+        Key of the mapping in the document to which the checksum is added; by default the document itself.
 
     Examples
     --------
@@ -100,7 +100,7 @@ def read_root(files: Files) -> Root | None:
     Raises
     ------
     BadInputError
-        If the location holds something else, or a store of another format.
+        If the location contains other data, or a store of a different format.
     OSError
         If the root cannot be read.
     """
@@ -136,13 +136,13 @@ def _refuse(url: str, stored: bytes | None, copy: bytes | None) -> str:
             f"the root of the store {url} and its copy ({COPY}) are damaged; restore one of the two files from a "
             "backup: no other file was changed"
         )
-    return f"{url} holds something that is not a result store; choose another path"
+    return f"{url} exists but is not a result store; choose another path"
 
 
 def _refuse_other_format(url: str, found: Any) -> None:
     if found != STORE_FORMAT:
         advice = (
-            "read it with plain xarray, or use dpstudies 0.1 for it, or run the study again into another --store path"
+            "read it with plain xarray, or use dpstudies 0.1 for it, or rerun the study with another --store path"
             if isinstance(found, int) and found < STORE_FORMAT
             else "install the version of dpstudies that wrote it, or a later one"
         )

@@ -2,9 +2,9 @@
 
 Sessions are numbered. Once the previous session is over, a process begins the next one by creating its record, which
 only one process can do. A session is over when its record has an end, when its process no longer exists (checked on the
-same machine), or when its heartbeat has not changed for `LEASE_SECONDS`, measured by the clock of the waiting process:
-clocks of different machines are never compared. The new session then fences earlier ones, so that a process suspended
-past its lease cannot write when it resumes.
+same machine), or when its heartbeat has not changed for `LEASE_SECONDS`. The clock of the waiting process measures this
+time; clocks of different machines are never compared. The new session then fences earlier sessions, so that a process
+suspended past its lease cannot write when it resumes.
 """
 
 import json
@@ -39,11 +39,11 @@ class Session:
     Attributes
     ----------
     id : str
-        Identifier of the session, for the workers that write for it.
+        Identifier of the session, used by the workers that write in it.
     files : Files
         Files of the store that the session may write.
     record : dict
-        Record of the session, as the store holds it.
+        Record of the session, as stored.
     """
 
     def __init__(self, number: int, files: Files, record: Mapping[str, Any]) -> None:
@@ -106,11 +106,11 @@ class Session:
         self.files.put(_key(self._number), seal(self.record))
 
     def end(self, fields: Mapping[str, Any] | None = None) -> None:
-        """Release the store, with more fields for the record; the first call counts."""
+        """Release the store and add fields to the record; later calls have no effect."""
         if "ended" in self.record:
             return
         self._stop()
-        _ENDED.add(self.id)  # also if the record cannot be written, as on a full disk
+        _ENDED.add(self.id)  # even if the record cannot be written, as on a full disk
         try:
             self.update({**(fields or {}), "ended": now()})
             self.files.remove([_beat_key(self._number)])
@@ -120,7 +120,7 @@ class Session:
             self.files.end()
 
     def detach(self) -> None:
-        """Let the session outlive this process: it has no heartbeat any more, and lasts until `close_detached`."""
+        """Stop the heartbeat and keep the session open beyond this process, until `close_detached`."""
         self.update({"detached": True})
         self._stop()
 
@@ -166,14 +166,14 @@ def last_number(files: Files) -> int:
 
 
 def sessions_of(files: Files) -> list[dict[str, Any]]:
-    """Return the records of a store's sessions in order; a damaged one has only the key of its file."""
+    """Return the records of a store's sessions in order; a damaged record has only the key of its file."""
     keys = [_key(number) for number in _numbers(files)]
     contents = files.read_many(keys)
     return [unseal(contents[key]) or {"damaged": key} for key in keys]
 
 
 def close_detached(url: str, identifier: str, fields: Mapping[str, Any]) -> bool:
-    """End a detached session of a store, so that its later writes fail; return False if it is over already."""
+    """End a detached session of a store, so that its later writes fail; return False if it was already over."""
     reader = open_files(url)
     number = last_number(reader)
     record = unseal(reader.read(_key(number))) if number else None
@@ -198,7 +198,7 @@ def _beat_key(number: int) -> str:
 
 
 def _await_end(files: Files, number: int) -> None:
-    """Wait until a session is over; raise BusyStoreError as soon as it proves to be active."""
+    """Wait until a session is over; raise BusyStoreError as soon as it is known to be active."""
     deadline, last = time.monotonic() + LEASE_SECONDS, files.read(_beat_key(number))
     while True:
         record = unseal(files.read(_key(number)))

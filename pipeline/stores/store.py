@@ -1,12 +1,12 @@
 """Result store: one Zarr v3 group per panel, readable with xarray.
 
-* A chunk holds one block of one setting; all per-trial variables have the same chunks. Every block of a cell computes
-  the per-cell values. The first block with an ok trial writes them, and no later block replaces them.
+* A chunk contains one block of one setting; all per-trial variables have the same chunks. Every block of a cell
+  computes the per-cell values. The first block with an ok trial writes them, and no later block replaces them.
 * The chunk of ``status`` is written last, once all other chunks of the block are durable: it commits the block. A block
-  without it is pending. Before a block is computed again, its status is removed.
+  without a status chunk is pending. Before a block is recomputed, its status is removed.
 * Only one session writes at a time, and a superseded session cannot write (`pipeline.stores.sessions`). The root
   changes only when the store is created or extended: its copy is written first, then new files, then the root itself.
-* A store is a local folder, or the URL of an object store. Credentials and endpoint come from the environment alone.
+* A store is a local folder, or the URL of an object store. Credentials and endpoint are read only from the environment.
 """
 
 import json
@@ -55,7 +55,7 @@ class ResultStore:
     chunks : Chunks
         Arrays of the store.
     problem : str
-        Damage of the root or its copy, found on opening; empty if there is none.
+        Damage of the root or its copy, detected on opening, or an empty string.
     """
 
     def __init__(self, files: Files, root: Root) -> None:
@@ -67,7 +67,7 @@ class ResultStore:
         self._present: set[str] = set()
 
     def __repr__(self) -> str:
-        """Return the class name with the URL."""
+        """Return the class name and the URL."""
         return f"ResultStore({self.url!r})"
 
     @cached_property
@@ -92,7 +92,7 @@ class ResultStore:
 
     @property
     def complete(self) -> bool:
-        """True if the creation of the store was finished, that is, the root exists."""
+        """True if the creation of the store was finished, that is, if the root exists."""
         return self._root.is_in_place
 
     def holds(self, study: Study) -> bool:
@@ -106,7 +106,7 @@ class ResultStore:
         Raises
         ------
         BadInputError
-            If the path holds something else, or a store cannot be created there.
+            If the path contains other data, or a store cannot be created there.
         """
         url = normalise_location(path)
         with accessing(url):
@@ -117,7 +117,7 @@ class ResultStore:
                 return True
             if not is_local(url):
                 if any(name != STATE for name in files.names("")):
-                    raise BadInputError(f"{path} holds something that is not a result store; choose another path")
+                    raise BadInputError(f"{path} exists but is not a result store; choose another path")
                 return False
         folder = Path(url)
         if not folder.exists():
@@ -125,7 +125,7 @@ class ResultStore:
             if not parent.is_dir() or not os.access(parent, os.W_OK):
                 raise BadInputError(f"the parent {parent} of the store must be a writable folder; choose another path")
         elif not folder.is_dir() or any(entry.name != STATE for entry in folder.iterdir()):
-            raise BadInputError(f"{path} holds something that is not a result store; choose another path")
+            raise BadInputError(f"{path} exists but is not a result store; choose another path")
         return False
 
     @classmethod
@@ -144,11 +144,11 @@ class ResultStore:
         Raises
         ------
         BadInputError
-            If the path holds no store, something else, or a store of another format.
+            If the path contains no store, other data, or a store of a different format.
         UnreadableStoreError
             If the root is damaged.
         StoreAccessError
-            If the store cannot be read for another reason.
+            If the store cannot be read for a reason other than damage.
         """
         url = normalise_location(path)
         with accessing(url):
@@ -156,7 +156,7 @@ class ResultStore:
             root = read_root(files) if is_local(url) or exists_remotely(url) else None
             if root is None:
                 if is_local(url) and Path(url).exists() and not _is_begun(Path(url)):
-                    raise BadInputError(f"{path} holds something that is not a result store; choose another path")
+                    raise BadInputError(f"{path} exists but is not a result store; choose another path")
                 raise BadInputError(
                     f"no result store at {path}; run a study with --store {shlex.quote(str(path))} first"
                 )
@@ -168,19 +168,21 @@ class ResultStore:
     def create(cls, session: Session, study: Study, attributes: Mapping[str, Any]) -> "ResultStore":
         """Write the template of a study: the copy of the root, the files of all arrays, and last the root.
 
-        An interrupted creation is finished. No block is written before the root exists.
+        An interrupted creation is completed. No block is written before the root exists.
 
         Raises
         ------
         BadInputError
-            If the path holds an unfinished store of another spec.
+            If the path contains an unfinished store with a different spec.
         """
         files = session.files
         found = read_root(files)
         if found is not None:
             if found.attributes["spec_sha256"] != _head(study)["spec_sha256"]:
-                raise BadInputError(f"{files.url} holds an unfinished store of another spec; choose another path")
-            attributes = found.attributes  # of the session that started the creation
+                raise BadInputError(
+                    f"{files.url} contains an unfinished store with a different spec; choose another path"
+                )
+            attributes = found.attributes  # attributes written by the session that began to create the store
         return cls._write_template(files, study, {**attributes, **_head(study)})
 
     def grow(self, session: Session, study: Study) -> "ResultStore":
@@ -196,7 +198,7 @@ class ResultStore:
         Returns
         -------
         ResultStore
-            The extended store. Readers see the old one until the root is replaced, which is atomic.
+            The extended store. Readers see the old store until the root is replaced atomically.
         """
         return self._write_template(session.files, study, {**self.attributes, **_head(study)})
 
@@ -207,7 +209,7 @@ class ResultStore:
         batch = files.batch(files.versions([COPY, ROOT]))
         batch.put_last(COPY, root)
         batch.finish()
-        files.flush([COPY])  # no other file may exist without it, even after a power loss
+        files.flush([COPY])  # no other file may exist without the copy, even after a power loss
         for key, content in template.items():
             batch.put(key, content)
         batch.put_last(ROOT, root)
@@ -220,7 +222,7 @@ class ResultStore:
 
     @contextmanager
     def commit(self, planned: Sequence[Planned]) -> Iterator[Commit]:
-        """Commit the blocks computed inside the context, all of them at its end; none if the context raises.
+        """Commit all blocks computed inside the context at its end, or none if the context raises.
 
         Parameters
         ----------
@@ -281,7 +283,7 @@ class ResultStore:
         panel : Panel
             The panel.
         retry : collection of Status
-            Statuses of trials to compute again.
+            Statuses of trials to recompute.
 
         Returns
         -------
@@ -322,7 +324,7 @@ class ResultStore:
     def count(self, panel: str) -> dict[Status, int]:
         """Count the trials of a panel by status, over all its cells and settings.
 
-        Parts of the statuses without a chunk count as pending and are not read.
+        Regions without a status chunk count as pending and are not read.
 
         Raises
         ------
@@ -339,7 +341,7 @@ class ResultStore:
         return {status: int(counts[status]) for status in Status}
 
     def _statuses(self, panel: str, region: tuple[slice, ...]) -> np.ndarray | None:
-        """Return statuses; None if no chunk of the region exists."""
+        """Return the statuses of a region, or None if none of its chunks exists."""
         with self.reading():
             contents = self.files.read_many(self.chunks.keys(panel, "status", region))
             if all(content is None for content in contents.values()):
@@ -372,7 +374,7 @@ def accessing(url: str) -> Iterator[None]:
 
 
 def _is_begun(folder: Path) -> bool:
-    """Return True if a folder is empty, or holds only the state of a session that has not written the root."""
+    """Return True if a folder is empty or contains only the state of a session that has not written the root."""
     return folder.is_dir() and all(entry.name == STATE for entry in folder.iterdir())
 
 

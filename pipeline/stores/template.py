@@ -17,7 +17,7 @@ from pipeline.declare.study import Study
 _CODECS = (ZstdCodec(level=1), Crc32cCodec())
 _CODECS_OF_TRIALS = (BloscCodec(cname="zstd", clevel=1, shuffle="bitshuffle", typesize=8), Crc32cCodec())
 _DTYPES = {"int": "int64", "float": "float64", "str": "string", "vector": "string"}
-# large enough that an extended coordinate keeps its chunk size: readers of the shorter one still work
+# large enough that an extended coordinate keeps its chunk size, so that readers of the old metadata still work
 _COORDINATE_CHUNK = 1024
 _TRIALS_CHUNK = 2**20
 
@@ -35,7 +35,7 @@ def make_template(study: Study, attributes: Mapping[str, Any]) -> dict[str, byte
     Returns
     -------
     dict of str to bytes
-        Content by key. The root, ``zarr.json``, holds the consolidated metadata.
+        Content by key. The root, ``zarr.json``, contains the consolidated metadata.
     """
     files: dict[str, Any] = {}
     store = MemoryStore(files)

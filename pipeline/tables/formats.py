@@ -1,4 +1,4 @@
-"""Readers of tables on disk, by named columns and parts of rows.
+"""Readers of tables on disk, by column names and blocks of rows.
 
 ============  ==================================================================================================
 suffix        content
@@ -31,7 +31,7 @@ from pipeline.errors import BadInputError
 PART_BYTES = 2**25
 """Target size of a part, as 64-bit numbers, or as text for CSV."""
 
-_PEEK = 1000  # rows of a CSV file from which the types of the columns are inferred
+_PEEK = 1000  # number of rows of a CSV file from which the types of the columns are inferred
 _NUMBERS = ("int", "uint", "float", "double", "halffloat", "bool")  # prefixes of the names of Arrow types
 
 
@@ -97,7 +97,7 @@ def find_source(path: str) -> TableSource:
     names = (*source.columns, *source.others)
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise BadInputError(f"{path}: columns must have distinct names, got twice: {', '.join(twice)}; rename them")
+        raise BadInputError(f"{path}: column names must be unique, got duplicates: {', '.join(twice)}; rename them")
     return source
 
 
@@ -135,7 +135,7 @@ class ZarrSource:
     path : str
     columns, others : tuple of str
     arrays : tuple of (str, int or None, int, int)
-        For each column: array in the group ("" for a single array), column index, number of rows, rows per chunk.
+        Per column: array in the group ("" for a single array), column index, number of rows, rows per chunk.
     """
 
     path: str
@@ -156,7 +156,7 @@ class ZarrSource:
         return [Part(i, min(step, n_rows - i), (i, min(i + step, n_rows))) for i in range(0, n_rows, step)]
 
     def read(self, location: tuple[Any, ...], columns: Sequence[str]) -> np.ndarray:
-        """Return columns of a part, without a copy if they are all columns of one array."""
+        """Return columns of a part, without a copy if they are all the columns of one array."""
         chosen = [self.arrays[self.columns.index(name)][:2] for name in columns]
         blocks = {
             name: np.asarray(zarr.open_array(self.path, path=name, mode="r")[slice(*location)], dtype=np.float64)
@@ -323,7 +323,7 @@ def _open_csv(path: str) -> CsvSource:
 def _parse(text: bytes, names: tuple[str, ...], columns: Sequence[str] | None = None) -> pd.DataFrame:
     """Parse lines as floats in the given columns, or with inferred types in all; empty lines are rows of NaN.
 
-    A surplus column detects lines with too many fields, such as from decimal commas, which would shift values.
+    An extra column detects lines with too many fields, for example from decimal commas, which would shift values.
     """
     indices = list(range(len(names))) if columns is None else [names.index(name) for name in columns]
     surplus = str(len(names))

@@ -1,7 +1,7 @@
 """Map-reduce over tables larger than memory: map a function over blocks of rows on a cluster, and combine the results.
 
 Rows are Dask or NumPy arrays, or read from files (`pipeline.tables.formats`). A task reads a block, maps it and
-discards it, so that a worker needs memory for one block per thread and a few results.
+discards it, so that a worker requires memory for one block per thread and a few results.
 """
 
 from collections.abc import Callable, Sequence
@@ -74,7 +74,7 @@ def open_table(path: str, target: str, features: Sequence[str] | None = None) ->
         if name in source.others:
             raise BadInputError(f"{path}: column {name} must be numeric; encode it, or omit it with --features")
         if columns.count(name) > 1:
-            raise BadInputError(f"{path}: column {name} is named twice among features and target; name it once")
+            raise BadInputError(f"{path}: column {name} occurs twice among features and target; name it once")
     parts = source.parts(columns)
     if not parts:
         raise BadInputError(f"{path} must have at least one row, got none")
@@ -110,8 +110,8 @@ def reduce_rows(
     client : distributed.Client
         Client of the cluster.
     arrays : sequence of dask or numpy arrays, shapes (n,) or (n, c)
-        Arrays with the same rows. The row chunks of the first are used for all; columns are not divided. NumPy arrays
-        are copied, in blocks of about `pipeline.tables.formats.PART_BYTES`.
+        Arrays with equal numbers of rows. The row chunks of the first array are used for all; columns are not divided.
+        NumPy arrays are copied, in blocks of about `pipeline.tables.formats.PART_BYTES`.
     map_rows : callable
         ``map_rows(first, *blocks)`` receives the index of the first row of a block, from 0, and the block of each
         array, of shape (rows, c), or (rows, 1) for 1-D arrays. It must be importable on the workers.

@@ -82,7 +82,7 @@ class _Laboratory:
             self.lab.kill(self.scheduler)
             code = self.driver.finish()
             said = self.driver.message
-            early = code == 2 and ("no scheduler answers" in said or "no worker has joined" in said)
+            early = code == 2 and ("no scheduler responds" in said or "no worker has joined" in said)
             self.checks[f"a lost scheduler is reported, got exit {code}: {said}"] = code in (0, 3) or early
         return None
 

@@ -1,4 +1,4 @@
-"""Faults of trials that end their worker or do not end; they are isolated and stored with their status."""
+"""Faults of trials that terminate their worker or do not return; they are isolated and stored with their status."""
 
 from pathlib import Path
 

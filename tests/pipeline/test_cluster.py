@@ -129,7 +129,7 @@ def test_missing_package_is_reported(monkeypatch, package, module, class_name):
             Profile("a", "dask_kubernetes.operator", "KubeCluster", kwargs={"imag": "i"}),
         ),
         (
-            "env must be next to kwargs",
+            "env must be a key of the profile, not of kwargs",
             Profile("a", "dask_kubernetes.operator", "KubeCluster", kwargs={"env": {"X": "1"}}),
         ),
     ],
@@ -288,9 +288,9 @@ def test_no_worker_joins(monkeypatch):
 @pytest.mark.parametrize(
     ("hint", "profile"),
     [
-        ("see the queue with squeue", "slurm"),
-        ("see the queue with bjobs", "lsf"),
-        ("see the queue with qstat", "sge"),
+        ("check the queue with squeue", "slurm"),
+        ("check the queue with bjobs", "lsf"),
+        ("check the queue with qstat", "sge"),
         ("kubectl get pods", "kubernetes"),
         ("remote_python", "ssh"),
     ],
@@ -338,7 +338,7 @@ def test_no_scheduler_answers(monkeypatch):
         taken.bind(("127.0.0.1", 0))
         address = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
         started = time.monotonic()
-        with pytest.raises(BadInputError, match=rf"no scheduler answers at {address} \(waited 1 s\)"):
+        with pytest.raises(BadInputError, match=rf"no scheduler responds at {address} \(waited 1 s\)"):
             connect(Profile("far", address=address)).__enter__()
         assert time.monotonic() - started < 5
 
@@ -352,17 +352,17 @@ def test_no_scheduler_answers(monkeypatch):
             Profile("a", "distributed", "LocalClutser"),
         ),
         ("the cluster of profile a did not start", Profile("a", kwargs={"host": "no-such-host.invalid"})),
-        ("no scheduler answers at nonsense://1", Profile("a", address="nonsense://1")),
+        ("no scheduler responds at nonsense://1", Profile("a", address="nonsense://1")),
         (
             "security: unknown key 'tls_client_certificate'; did you mean tls_client_cert",
             Profile("a", address="tls://127.0.0.1:1", security={"tls_client_certificate": "a.pem"}),
         ),
         (
-            "tls_ca_file must be a file in PEM format; there is none at 'ca.pem'",
+            "tls_ca_file must be a file in PEM format; no file exists at 'ca.pem'",
             Profile("a", address="tls://127.0.0.1:1", security={"tls_ca_file": "ca.pem"}),
         ),
         (
-            "tls_client_key must be a file in PEM format; there is none at '***'",
+            "tls_client_key must be a file in PEM format; no file exists at '***'",
             Profile("a", address="tls://127.0.0.1:1", security={"tls_client_key": "me.key"}),
         ),
     ],

@@ -343,7 +343,7 @@ def test_check_without_a_queue(command, monkeypatch, tmp_path):
     ("message", "content"),
     [
         ("unknown profile 'mine'; did you mean mina", {"mina": {"class": "LocalCluster"}}),
-        ("no scheduler answers", {"mine": {"address": "tcp://127.0.0.1:9"}}),
+        ("no scheduler responds", {"mine": {"address": "tcp://127.0.0.1:9"}}),
         ("must name an installed cluster class", {"mine": {"class": "LokalCluster"}}),
         ("unknown argument 'no_such_argument'", {"mine": {"class": "LocalCluster", "kwargs": {"no_such_argument": 1}}}),
     ],

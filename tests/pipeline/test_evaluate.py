@@ -261,9 +261,9 @@ def test_results_that_do_not_match_the_declaration_fail(reason, evaluate):
         (
             "float32",
             [1e300, 0.1, np.inf, -1e39],
-            {0: "x must be at most 3.40282e+38 in size, or infinite", 3: "got -1e+39"},
+            {0: "x must be at most 3.40282e+38 in absolute value, or infinite", 3: "got -1e+39"},
         ),
-        ("float16", [70000, 1, 0, 2], {0: "x must be at most 65504 in size, or infinite, got 70000"}),
+        ("float16", [70000, 1, 0, 2], {0: "x must be at most 65504 in absolute value, or infinite, got 70000"}),
     ],
     ids=str,
 )

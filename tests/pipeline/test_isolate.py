@@ -1,6 +1,6 @@
-"""Trials that end their worker are isolated one by one; the steps of the isolation run in this process.
+"""Trials that terminate their worker are isolated one by one; the steps of the isolation run in this process.
 
-A method or simulation "ends its worker" by raising an exception that nothing catches.
+A method or simulation "terminates its worker" by raising an exception that nothing catches.
 """
 
 import random
@@ -36,7 +36,7 @@ class WorkerEnd(BaseException):
 
 
 class Switch:
-    """Trials that end their worker, with their status."""
+    """Trials that terminate their worker, with their status."""
 
     def __init__(self):
         self.statuses, self.together, self.n_flaky = {}, set(), 0
@@ -84,7 +84,7 @@ WORK = Work(Block("p", 1, range(N_TRIALS, 2 * N_TRIALS)), (0, 1))
 
 @pytest.fixture(autouse=True)
 def switch():
-    """Let no trial end its worker, at first."""
+    """Let no trial terminate its worker, at first."""
     SWITCH.__init__()
     return SWITCH
 
@@ -216,9 +216,9 @@ def test_trials_that_end_their_worker_together_only_are_computed_one_by_one(lab,
 
 
 def test_setting_that_ends_its_worker_on_all_trials_stops_the_run(lab, undisturbed):
-    """Computed trials are stored, others stay pending."""
+    """Computed trials are stored, others remain pending."""
     SWITCH.statuses = {(1, trial): Status.KILLED for trial in WORK.block.trials}
-    with pytest.raises(BudgetError, match=r"method b of panel p ended its worker .* on all 10 trials") as caught:
+    with pytest.raises(BudgetError, match=r"method b of panel p terminated its worker .* on all 10 trials") as caught:
         lab.run()
     assert isinstance(caught.value, ExecutionError)
     assert "--allow-failures" in str(caught.value)
@@ -240,7 +240,7 @@ def test_lifted_budget_computes_all_trials(tmp_path, monkeypatch, undisturbed):
 
 
 def test_returning_trial_lifts_the_budget_of_ended_workers(lab, undisturbed):
-    """All but one trial end their worker."""
+    """All but one trial terminate their worker."""
     SWITCH.statuses = {(1, trial): Status.KILLED for trial in WORK.block.trials[1:]}
     lab.run()
     assert_judged(lab, undisturbed, SWITCH.statuses)
@@ -261,6 +261,8 @@ def test_a_single_trial_that_exceeds_the_limit_once_has_timed_out(tmp_path, monk
 def test_repeated_ends_before_the_task_leave_work_pending(lab, monkeypatch):
     monkeypatch.setattr(lab, "wait", lambda: [TaskResult(lab.jobs.popleft()[0], status=Status.KILLED)])
     assert lab.run() == []
-    with pytest.raises(ExecutionError, match="1 blocks stay pending: 10 workers ended before they began it"):
+    with pytest.raises(
+        ExecutionError, match="1 blocks remain pending: 10 workers terminated before starting the work item"
+    ):
         lab.unfinished.raise_if_any()
     assert (lab.store.read(PANEL, WORK.block, PANEL.settings()[0]).status == Status.PENDING).all()

@@ -312,5 +312,5 @@ def test_unreachable_endpoint(tmp_path, listens):
 
 def test_other_objects_are_rejected(bucket):
     bucket.Object("some/folder/toy.zarr/notes.txt").put(Body=b"mine")
-    assert "holds something that is not a result store" in refusal(f"s3://{bucket.name}/some/folder/toy.zarr")
+    assert "exists but is not a result store" in refusal(f"s3://{bucket.name}/some/folder/toy.zarr")
     assert keys(bucket) == ["some/folder/toy.zarr/notes.txt"]

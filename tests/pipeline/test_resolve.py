@@ -122,7 +122,7 @@ def test_an_edited_study_file_is_refused(store, study_file, command, old):
     refused(
         lambda: NAMED[command](store, str(study_file)),
         f"was edited: its SHA-256 is {now[:12]}..., and {hashes_of(store)[0][:12]}... in the last session",
-        f"restore the file, or raise a version in it and choose another --store, or accept the edit with --study "
+        f"restore the file, or increase a version in it and choose another --store, or accept the edit with --study "
         f"{study_file} --accept-edited-study",
     )
     assert file_stamps(store) == before
@@ -176,7 +176,7 @@ def test_an_edited_file_may_be_read(store, study_file):
     edit(study_file)
     refused(
         lambda: study_of(ResultStore.open(store), accept_edited_study=True),
-        f"which you have not run before; if you trust its code, add --study {study_file}",
+        f"which you have not run before; if you trust the code, add --study {study_file}",
     )
     study_of(ResultStore.open(store), str(study_file), accept_edited_study=True)
     study_of(ResultStore.open(store), accept_edited_study=True)

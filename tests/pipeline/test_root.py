@@ -152,7 +152,7 @@ def test_malformed_documents_fail_unseal(content):
 def test_malformed_roots_are_rejected(tmp_path, content):
     (tmp_path / "s.zarr").mkdir()
     (tmp_path / "s.zarr" / "zarr.json").write_bytes(content)
-    with pytest.raises(BadInputError, match="holds something that is not a result store"):
+    with pytest.raises(BadInputError, match="exists but is not a result store"):
         ResultStore.open(tmp_path / "s.zarr")
 
 
@@ -195,7 +195,7 @@ def test_read_error_is_not_damage(altered, monkeypatch, number, options):
 
 
 def test_read_error_on_opening_is_reported(altered, monkeypatch):
-    """The message must not state that the path holds something else."""
+    """The message must not state that the path contains other data."""
     failing_reads(monkeypatch, errno.EIO, "zarr.json", times=10**6)
     with pytest.raises(StoreAccessError, match=r"cannot read the store .*injected"):
         ResultStore.open(altered)

@@ -302,7 +302,7 @@ def refused(store, message, call):
 def test_another_spec_is_refused(store_copy, message, arguments):
     if "algorithm" in arguments.get("values", {}):
         message = "panels"
-    refused(store_copy, f"another spec or code version .*{message}", lambda: run(STUDY, store_copy, **arguments))
+    refused(store_copy, f"a different spec or code version .*{message}", lambda: run(STUDY, store_copy, **arguments))
 
 
 @pytest.mark.parametrize(
@@ -313,7 +313,7 @@ def test_another_spec_is_refused(store_copy, message, arguments):
         (r"panels.means.methods.noisy.version", 'uses=("epsilon",),', 'uses=("epsilon",), version=2,'),
         (r"unknown algorithm.* 'plain'", 'Method("plain"', 'Method("simple"'),
         (r"unknown panel 'single'", 'name="single"', 'name="lonely"'),
-        (r"holds study toy, got top", 'name="toy"', 'name="top"'),
+        (r"contains study toy, got top", 'name="toy"', 'name="top"'),
     ],
 )
 @pytest.mark.parametrize("complete", [True, False])
@@ -399,8 +399,8 @@ def test_another_release_of_the_package_resumes_a_store(tmp_path, monkeypatch):
 
 def test_path_without_a_store_is_refused(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
-    refused(tmp_path, "holds something that is not a result store", lambda: run(STUDY, tmp_path))
-    refused(tmp_path, "holds something that is not a result store", lambda: run(STUDY, tmp_path / "notes.txt"))
+    refused(tmp_path, "exists but is not a result store", lambda: run(STUDY, tmp_path))
+    refused(tmp_path, "exists but is not a result store", lambda: run(STUDY, tmp_path / "notes.txt"))
     with pytest.raises(BadInputError, match="no result store at"):
         resume(tmp_path / "absent")
 
@@ -453,8 +453,8 @@ def test_missing_trial_is_detected(store_copy):
     ("message", "panel", "cell", "trial"),
     [
         ("unknown panel 'mean'", "mean", {}, 0),
-        ("the cell of panel means must give n, scale, got", "means", {"n": 4}, 0),
-        ("the cell of panel single must give nothing, got", "single", {"n": 4}, 0),
+        ("the cell of panel means must have values of n, scale, got", "means", {"n": 4}, 0),
+        ("the cell of panel single must have values of no factors, got", "single", {"n": 4}, 0),
         ("panel faults has no cell", "faults", {"n": 7}, 0),
         ("n must be an integer, got 'x'", "faults", {"n": "x"}, 0),
         (r"trial must be in 0 \.\.\. 11, got 12", "faults", {"n": 3}, 12),

@@ -179,7 +179,7 @@ def test_tls_requires_a_certificate(tmp_path, monkeypatch):
             with pytest.raises(BadInputError) as caught:
                 pipeline.run(str(TOY_FILE), tmp_path / "refused.zarr", cluster=f"{tmp_path}/c.yaml:{name}", **arguments)
             assert "\n" not in str(caught.value)
-            assert "no scheduler answers" in str(caught.value), name
+            assert "no scheduler responds" in str(caught.value), name
             assert "security" in str(caught.value)
             assert not (tmp_path / "refused.zarr").exists()
 
@@ -201,7 +201,7 @@ def test_tls_requires_a_certificate(tmp_path, monkeypatch):
             {"tls_ca_file": "OURS-ca", "tls_client_cert": "OURS-cert", "tls_client_key": "OTHERS-key"},
         ),
         ("require_encryption must be true or false, got 'yes please'", {"require_encryption": "yes please"}),
-        ("tls_ciphers must be a list of ciphers of OpenSSL, got", {"tls_ciphers": "hush"}),
+        ("tls_ciphers must be a list of OpenSSL ciphers, got", {"tls_ciphers": "hush"}),
         ("tls_min_version must be 771 for TLS 1.2 or 772 for TLS 1.3, got 1.1", {"tls_min_version": 1.1}),
         ("extra_conn_args must be a mapping, got 'x'", {"extra_conn_args": "x"}),
     ],

@@ -564,7 +564,7 @@ def test_other_files_are_rejected(tmp_path, make):
     make(path)
     before = file_stamps(tmp_path)
     for attempt in (ResultStore.exists, ResultStore.open, open_results):
-        with pytest.raises(BadInputError, match="holds something that is not a result store; choose another path"):
+        with pytest.raises(BadInputError, match="exists but is not a result store; choose another path"):
             attempt(path)
     assert file_stamps(tmp_path) == before
 
@@ -579,7 +579,7 @@ def test_store_of_format_1_is_rejected(tmp_path):
     for attempt in (ResultStore.exists, ResultStore.open, open_results):
         with pytest.raises(BadInputError, match=r"old\.zarr has format 1, and this version reads format 3") as caught:
             attempt(tmp_path / "old.zarr")
-        assert "run the study again into another --store path" in str(caught.value)
+        assert "rerun the study with another --store path" in str(caught.value)
         assert "\n" not in str(caught.value)
     assert file_stamps(tmp_path) == before
 
@@ -640,7 +640,9 @@ def test_interrupted_creation_of_another_study_is_rejected(tmp_path, monkeypatch
         with pytest.raises(CrashError):
             ResultStore.create(session, STUDY, {})
         before = file_stamps(path)
-        with pytest.raises(BadInputError, match="holds an unfinished store of another spec; choose another path"):
+        with pytest.raises(
+            BadInputError, match="contains an unfinished store with a different spec; choose another path"
+        ):
             ResultStore.create(session, replace(STUDY, seed=8), {})
         assert file_stamps(path) == before
 

@@ -121,7 +121,7 @@ def test_panels_on_demand_are_checked_only_if_named():
 def test_study_with_only_panels_on_demand_requires_a_name():
     study = with_demand(*(panel.name for panel in STUDY.panels))
     with pytest.raises(
-        BadInputError, match=r"study toy .* on demand only; name one with --panel: means, faults, table"
+        BadInputError, match=r"study toy .* on demand only; select one with --panel: means, faults, table"
     ):
         study.configure()
     assert study.configure(values={"order": [4]}) == study.configure(panels=["table"], values={"order": [4]})
@@ -385,15 +385,15 @@ def declare(**changes):
 @pytest.mark.parametrize(
     ("message", "changes"),
     [
-        ("got twice: n", {"factors": (Factor("n", (1,), ""),), "constants": (Factor("n", (1,), ""),)}),
-        ("got twice: x", {"outputs": (Factor("x", (1,), ""),)}),
-        ("got twice: algorithm", {"factors": (Factor("algorithm", (1,), ""),)}),
+        ("got duplicates: n", {"factors": (Factor("n", (1,), ""),), "constants": (Factor("n", (1,), ""),)}),
+        ("got duplicates: x", {"outputs": (Factor("x", (1,), ""),)}),
+        ("got duplicates: algorithm", {"factors": (Factor("algorithm", (1,), ""),)}),
         ("'method', a parameter of xarray's sel", {"factors": (Factor("method", (1,), ""),)}),
         ("'tolerance', a parameter of xarray's sel", {"method_dim": "tolerance"}),
         ("distinct stream keys, got n, n", {"factors": (Factor("n", (1,), ""), Factor("m", (1,), "", stream_key="n"))}),
-        ("got twice: trial", {"factors": (Factor("trial", (1,), ""),)}),
-        ("got twice: status", {"measures": (Measure("status", ""),)}),
-        ("got twice: x", {"measures": (Measure("x", ""), Measure("x", ""))}),
+        ("got duplicates: trial", {"factors": (Factor("trial", (1,), ""),)}),
+        ("got duplicates: status", {"measures": (Measure("status", ""),)}),
+        ("got duplicates: x", {"measures": (Measure("x", ""), Measure("x", ""))}),
         ("trials must be .*>= 1.*, got 0", {"trials": 0}),
         ("block_trials must be .*>= 1.*, got 0", {"block_trials": 0}),
         ("one method .*, got m, o", {"method_dim": None, "methods": (Method("m", None), Method("o", None))}),

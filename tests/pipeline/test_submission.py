@@ -211,17 +211,17 @@ def test_submission_without_a_scheduler_is_taken_over_with_a_warning(lab, monkey
     monkeypatch.setattr("pipeline.submission.reach_scheduler", unreachable)
     assert submission.count_tasks() is None
     Path("hold").unlink()
-    with pytest.warns(UserWarning, match=f"the scheduler of submission {submission.id} .* does not answer"):
+    with pytest.warns(UserWarning, match=f"the scheduler of submission {submission.id} .* does not respond"):
         pipeline.resume("s.zarr")
     assert "finished" in ResultStore.open("s.zarr").sessions[-1]
 
 
 def unreachable(profile):
-    raise clusters.UnreachableSchedulerError("no scheduler answers")
+    raise clusters.UnreachableSchedulerError("no scheduler responds")
 
 
 def test_submission_with_pending_work_is_not_finished(lab, scheduler, monkeypatch):
-    """A block that cannot be written stays pending, and the session is not recorded as finished."""
+    """A block that cannot be written remains pending, and the session is not recorded as finished."""
     write = pipeline.stores.local_files.LocalFiles._rename
 
     def fail(files, temporary, key):

@@ -267,7 +267,7 @@ def refused(path, target="y", features=None, client=None):
         ("column a must be numeric; encode it, or omit it", "a,y\nx,1\nz,2\n"),
         ("the first line must name every column, got 'a,'", "a,\n1,2\n"),
         ("the first line must name every column", ""),
-        ("got twice: a", "a,a,y\n1,2,3\n"),
+        ("got duplicates: a", "a,a,y\n1,2,3\n"),
         ("at least one row, got none", "a,y\n"),
         ("a line must have 2 fields, got more in line 2 of these", "a,y\n1,2\n1,5,2,5\n"),
     ],
@@ -292,8 +292,8 @@ def test_unknown_columns_are_rejected(tmp_path, frame):
     path = write_zarr_matrix(frame, tmp_path)
     assert "unknown column 'flags'; did you mean flag?" in refused(path, features=["flags"])
     assert "unknown column 'z'" in refused(path, target="z")
-    assert "column y is named twice" in refused(path, features=["a", "y"])
-    assert "column a is named twice" in refused(path, features=["a", "a"])
+    assert "column y occurs twice" in refused(path, features=["a", "y"])
+    assert "column a occurs twice" in refused(path, features=["a", "a"])
 
 
 def test_paths_that_are_not_tables_are_rejected(tmp_path):
@@ -319,7 +319,7 @@ def test_mismatched_zarr_arrays_are_rejected(tmp_path):
     group.create_array("X", data=np.ones((6, 2)), attributes={"columns": ["b"]})
     assert "the attribute columns of X must name 2 columns, got ['b']" in refused(tmp_path / "g.zarr")
     group["X"].attrs["columns"] = ["a", "b"]
-    assert "got twice: a" in refused(tmp_path / "g.zarr")
+    assert "got duplicates: a" in refused(tmp_path / "g.zarr")
 
 
 def test_mismatched_parquet_files_are_rejected(client, tmp_path, frame):

@@ -203,7 +203,7 @@ def test_store_of_another_spec_is_refused_and_not_changed(command, tmp_path, cha
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
     code, _, err = command(*SMALL, *change, "--store", "s.zarr")
     assert (code, err.count("\n")) == (2, 1)
-    assert "made with another spec" in err
+    assert "created with a different spec" in err
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
 
 
@@ -231,7 +231,7 @@ def test_unreachable_scheduler(command, tmp_path, monkeypatch):
     Path("cluster.yaml").write_text(yaml.safe_dump({"profiles": {"gone": {"address": "tcp://127.0.0.1:9"}}}))
     code, _, err = command(*SMALL, "--store", "s.zarr", "--cluster", "cluster.yaml:gone")
     assert code == 2
-    assert "no scheduler answers at tcp://127.0.0.1:9" in err.splitlines()[-1]
+    assert "no scheduler responds at tcp://127.0.0.1:9" in err.splitlines()[-1]
     assert not (tmp_path / "s.zarr").exists()
 
 
