@@ -7,7 +7,7 @@ neighbours P, Q
 * the hockey-stick profile  max δ(ε)  and the Rényi curve  max D_λ(P‖Q)  of `mechanisms.divergences`.
 
 Nothing is estimated: a verdict is a proof up to rounding, and a violated guarantee comes with a counterexample. Audits
-of mechanisms with densities (`mechanisms.renyi.audit`) return the same `Audit` with another `evidence`.
+of mechanisms with densities (`mechanisms.renyi.audit`) return the same `Audit` with a different `evidence`.
 """
 
 from __future__ import annotations
@@ -269,7 +269,7 @@ def audit_distributions(
     Raises
     ------
     ValueError
-        If a distribution has the wrong shape, does not sum to one or contains NaN, if an order or ε is not allowed, or
+        If a distribution has the wrong shape, does not sum to one or contains NaN, if an order or ε is invalid, or
         if there are more than `MAX_AUDITED` combinations of pairs and outputs.
 
     Notes
@@ -316,7 +316,7 @@ def audit_distributions(
 
 
 def sum_exp(logs: NDArray[np.float64], factor: float = 1.0) -> float:
-    """Return Σ exp(factor·logs), computed in pieces that fit in the cache.
+    """Return Σ exp(factor·logs), computed in blocks that fit in the cache.
 
     Parameters
     ----------

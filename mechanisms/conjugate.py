@@ -26,11 +26,11 @@ __all__ = [
 ]
 
 MAX_ENUMERATED = 50_000_000
-"""Largest number of candidates held in memory."""
+"""Largest number of candidates stored in memory."""
 
 
 MAX_PRIOR = 1e12
-"""Largest entry of a prior: beyond it, one record is lost in the rounding of the posterior."""
+"""Largest entry of a prior; beyond it, one record is below the rounding error of the posterior."""
 
 
 def validate_prior(prior: ArrayLike, k: int | None = None) -> NDArray[np.float64]:
@@ -50,7 +50,7 @@ def validate_prior(prior: ArrayLike, k: int | None = None) -> NDArray[np.float64
     Raises
     ------
     ValueError
-        If the shape, the length or an entry is not allowed.
+        If the shape, the length or an entry is invalid.
 
     Examples
     --------
@@ -92,7 +92,7 @@ def validate_counts(counts: ArrayLike, k: int | None = None, n: int | None = Non
     Raises
     ------
     ValueError
-        If the shape, the length, an entry or the sum is not allowed.
+        If the shape, the length, an entry or the sum is invalid.
 
     Examples
     --------
@@ -102,13 +102,15 @@ def validate_counts(counts: ArrayLike, k: int | None = None, n: int | None = Non
     try:
         values = np.array(counts, dtype=np.float64)
     except (TypeError, ValueError):
-        raise ValueError("counts must be a list of numbers, got another object; pass one count per category") from None
+        raise ValueError(
+            "counts must be a list of numbers, got non-numeric entries; pass one count per category"
+        ) from None
     _require_categories("counts", values, k)
     # Doubles represent all integers up to 2**53.
     bad = np.flatnonzero(~((values >= 0) & (values < 2**53) & (values == np.floor(values))))
     if bad.size:
         raise ValueError(
-            f"counts must be integers >= 0, got another value at position {bad[0]}; "
+            f"counts must be integers >= 0, got an invalid value at position {bad[0]}; "
             "pass the number of records in each category"
         )
     whole = values.astype(np.int64)
@@ -133,7 +135,7 @@ def _require_categories(name: str, values: NDArray[np.float64], k: int | None) -
 def balanced_counts(n: int, k: int) -> NDArray[np.int64]:
     """Return counts of `n` records that are as equal as possible across `k` categories.
 
-    The first n mod k categories hold one record more than the others.
+    The first n mod k categories contain one record more than the others.
 
     Parameters
     ----------
@@ -195,7 +197,7 @@ def posterior(prior: ArrayLike, counts: ArrayLike) -> NDArray[np.float64]:
             "pass one count per category"
         )
     if not np.all((values >= 0) & np.isfinite(values)):
-        raise ValueError("counts must be finite and >= 0, got another value; pass the number of records per category")
+        raise ValueError("counts must be finite and >= 0, got an invalid value; pass one count per category")
     return alpha + values
 
 
@@ -292,7 +294,7 @@ def rank_candidates(counts: ArrayLike, n: int, k: int) -> NDArray[np.int64]:
         or not np.all((values >= 0) & (values == np.floor(values)))
         or not np.all(values.sum(axis=-1) == n)
     ):
-        raise ValueError(f"counts must be {k} integers >= 0 with sum {n}, got other values; pass possible outputs")
+        raise ValueError(f"counts must be {k} integers >= 0 with sum {n}, got invalid values; pass possible outputs")
     weights = (n + 1) ** np.arange(k)[::-1]
     return np.searchsorted(enumerate_candidates(n, k) @ weights, values.astype(np.int64) @ weights)
 

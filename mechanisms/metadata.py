@@ -46,9 +46,9 @@ class Entry:
     paper : str
         Key of the paper that proposes the method or compares with it, such as "P0"; empty if there is none.
     variant : str
-        Difference to the method as published, in a few words.
+        Difference from the method as published, in a few words.
     style : Style or None
-        Style in figures; figures choose one for None.
+        Style in figures; for None, each figure chooses a style.
 
     Examples
     --------

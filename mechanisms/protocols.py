@@ -21,7 +21,7 @@ class OutputDistribution(Protocol):
 
     @property
     def guarantee(self) -> Any:
-        """Guarantee of one draw, or a function that returns it at an order; None if there is none."""
+        """Privacy guarantee of one draw, or a function that returns it at an order; None if there is none."""
 
     def sample(self, rng: np.random.Generator, size: int) -> NDArray[Any]:
         """Return `size` independent draws, one per row."""

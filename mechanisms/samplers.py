@@ -51,7 +51,7 @@ def count_sampler(
     -------
     callable
         Maps ``(dataset, num_samples)`` to released counts, int64 of shape ``(num_samples, k)``. The data set has shape
-        ``(n,)`` and holds categories 0 to k − 1. An invalid argument raises ValueError.
+        ``(n,)`` and contains categories 0 to k − 1. An invalid argument raises ValueError.
 
     Privacy
     -------
@@ -60,7 +60,7 @@ def count_sampler(
     Raises
     ------
     ValueError
-        If the prior, ε or δ is not allowed.
+        If the prior, ε or δ is invalid.
 
     Examples
     --------
@@ -108,7 +108,7 @@ def statistics_sampler(
     Raises
     ------
     ValueError
-        If ε or the bounds are not allowed.
+        If ε or the bounds are invalid.
 
     Examples
     --------
@@ -137,8 +137,8 @@ def _categories(dataset: ArrayLike, k: int) -> NDArray[np.int64]:
     if not allowed.all():
         record = np.flatnonzero(~allowed)[0]
         raise ValueError(
-            f"dataset must hold categories 0 to {k - 1}, got another value in record {record}; number the categories "
-            "from 0, one per entry of the prior"
+            f"dataset must contain categories 0 to {k - 1}, got an invalid value in record {record}; number the "
+            "categories from 0, one per entry of the prior"
         )
     return records.astype(np.int64)
 

@@ -1,4 +1,4 @@
-"""The studies: each paper's experiments, with their claims and figures, and the command that runs them.
+"""Studies of five papers, with their claims and figures, and the command that runs them.
 
 `STUDIES` maps a name to its `pipeline.Study`. A study is one file that declares ``STUDY``; listing it here gives it a
 name on the command line. Other packages register their studies as entry points of the group ``dpstudies.studies``, each
@@ -77,7 +77,7 @@ class _Studies(Mapping[str, Study]):
             try:
                 self[name]
             except BadInputError as error:
-                warnings.warn(f"the study {name} is left out: {error}", stacklevel=2)
+                warnings.warn(f"the study {name} is omitted: {error}", stacklevel=2)
             else:
                 yield name
 
@@ -86,6 +86,6 @@ class _Studies(Mapping[str, Study]):
 
 
 STUDIES: Mapping[str, Study] = _Studies()
-"""Name -> study, of registered ones too."""
+"""Name -> study, including registered studies."""
 
 __all__ = ["MODULES", "STUDIES"]

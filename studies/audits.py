@@ -40,10 +40,10 @@ RENYI = (*RENYI_SAMPLERS, *GAUSSIAN_MECHANISMS)
 REGISTERED = Plugins(
     "dpstudies.mechanisms", dict.fromkeys((ALL, *MECHANISMS, *RENYI, *GLM_MECHANISMS), "mechanisms:MECHANISMS")
 )
-"""Name -> ``module:object`` of mechanisms of other packages; this package's names are reserved."""
+"""Name -> ``module:object`` of mechanisms registered by other packages; names of built-in mechanisms are reserved."""
 
 DELTA = 1e-8
-"""Default δ of mechanisms that take one."""
+"""Default δ of mechanisms with a parameter δ."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Question:
     epsilon : float
         Privacy loss given to mechanisms; distributions are compared with it.
     delta : float or None
-        Likewise δ; None means `DELTA` for mechanisms that take a δ, and 0 for distributions.
+        Corresponding δ; None means `DELTA` for mechanisms that take a δ, and 0 for distributions.
     epsilons, orders : sequence of float
         Further ε of the hockey-stick profile, and Rényi orders; Rényi mechanisms are calibrated at the first order.
     """
@@ -79,11 +79,11 @@ class Audited:
     Attributes
     ----------
     name : str
-        The mechanism, as the user named it.
+        Name of the mechanism, as given by the user.
     stated : Guarantee, RenyiGuarantee or None
         Stated guarantee; None if the mechanism states none.
     compared : Guarantee or RenyiGuarantee
-        Guarantee compared with the audit: the stated one, or else the requested ε.
+        Guarantee with which the losses are compared: the stated guarantee if any, otherwise the requested ε.
     audit : Audit
         Exact privacy losses.
     verdict : Verdict
@@ -124,9 +124,9 @@ def audit_named(names: Sequence[str], question: Question) -> tuple[list[Audited]
     Returns
     -------
     audited : list of Audited
-        One per name, in their order; a repeated name counts once.
+        One audit per distinct name, in the order of `names`.
     left_out : list of str
-        Reasons for leaving mechanisms out of ``all``: they do not apply to the problem or do not load.
+        Reasons for omitting mechanisms from ``all``: they do not apply to the problem or do not load.
 
     Raises
     ------
@@ -210,12 +210,12 @@ def _find(name: str) -> Mechanism | OutputDistributions | str:
         )
     if ":" not in name and name not in REGISTERED:
         known = [name for name in REGISTERED if name not in GLM_MECHANISMS]
-        raise BadInputError(unknown("mechanism", name, known) + "; or module:object, or file.py:object")
+        raise BadInputError(unknown("mechanism", name, known) + "; or pass module:object or file.py:object")
     found = load_object(REGISTERED.get(name, name))
     if not isinstance(found, Mechanism | OutputDistributions):
         raise BadInputError(
             f"{name} must be a mechanisms.Mechanism or mechanisms.OutputDistributions, got {type(found).__name__}; "
-            "name another object"
+            "pass an object of one of these types"
         )
     return found
 

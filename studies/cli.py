@@ -97,7 +97,7 @@ def _run() -> int | None:
 
 
 def _incomplete(message: str) -> int:
-    logging.getLogger("asyncio").disabled = True  # Zarr's other reads are cancelled on exit
+    logging.getLogger("asyncio").disabled = True  # pending reads by Zarr are cancelled on exit
     return fail(message, 3)
 
 

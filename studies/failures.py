@@ -1,4 +1,4 @@
-"""Failures of a store by cause: error, number of trials, first trial, and the command that computes it again."""
+"""Failures of a store by cause: error, number of trials, first trial, and the command that recomputes it."""
 
 import os
 import re
@@ -44,9 +44,9 @@ class Failure:
     error: str
 
     def rerun(self, store: str) -> str:
-        """Return the shell command that computes the first trial again.
+        """Return the shell command that recomputes the first trial.
 
-        It is built from the store's coordinates, since a stored text may contain any other command.
+        The command is built from the store's coordinates, because a stored text could contain an arbitrary command.
         """
         cells = (word for value in self.cell for word in ("--cell", value))
         return shlex.join(["dpstudies", "trial", store, "--panel", self.panel, *cells, "--trial", str(self.first)])
@@ -128,7 +128,7 @@ def find_failures(store: str | os.PathLike[str]) -> Iterator[Failure]:
 
 
 def last_line(error: str) -> str:
-    r"""Return the last line of a stored error, which states the cause; empty if there is none.
+    r"""Return the last line of a stored error, which states the cause, or an empty string if there is none.
 
     Examples
     --------
@@ -140,5 +140,5 @@ def last_line(error: str) -> str:
 
 
 def without_rerun(error: str) -> str:
-    """Return a stored error without the command that computes its trial again."""
+    """Return a stored error without the command that recomputes its trial."""
     return "\n".join(line for line in error.splitlines() if not line.startswith("again: "))

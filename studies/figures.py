@@ -39,7 +39,7 @@ def _grid(n_axes: int, n_columns: int, height: float, **shared: Any) -> tuple[Fi
 
 
 def styles_for(styles: Styles, by: str, parts: Iterable[xr.Dataset]) -> Styles:
-    """Return styles with an additional one for each further method; see `complete_styles`."""
+    """Return styles extended by one style for each method that has none; see `complete_styles`."""
     return complete_styles(styles, (name for ds in parts for name in ds[by].values.tolist()))
 
 
@@ -81,7 +81,7 @@ def finish_axes(axes: Axes, ds: xr.Dataset | None) -> None:
 
 
 def _legend_above(figure: Figure, axes: Axes, ds: xr.Dataset) -> None:
-    """Draw one legend above all axes, with the lines of one of them, and the constants as its title."""
+    """Draw one legend above all axes, with the lines of one axes, and the constants as title."""
     lines, labels = axes.get_legend_handles_labels()
     title = {"title": _title(ds), "title_fontsize": "medium", "alignment": "left"}
     figure.legend(
@@ -228,7 +228,7 @@ def draw_histograms(
     ds : xarray.Dataset
         Summary of one panel.
     bins : str
-        Output that holds the lower edges of the bins; the last bin ends at 1.
+        Output that contains the lower edges of the bins; the last bin ends at 1.
     measure : str
         Probability of a bin; empty bins are omitted from the logarithmic axes on the left.
     across, by : str
@@ -279,7 +279,7 @@ _SERIES: tuple[dict[str, Any], ...] = (
 
 
 def draw_shares(ds: xr.Dataset, x: str, measure: str, by: str, across: str) -> Figure:
-    """Draw a share of a limit against a factor, one axes per method, and mark values above the limit.
+    """Draw ratios to a limit against a factor, one axes per method, and mark values above the limit.
 
     Parameters
     ----------
@@ -288,7 +288,7 @@ def draw_shares(ds: xr.Dataset, x: str, measure: str, by: str, across: str) -> F
     x, by : str
         Factor on the horizontal, logarithmic axis, and factor with one line per value.
     measure : str
-        Share; NaN where the method does not apply. Values above 1 exceed the limit.
+        Ratio; NaN where the method does not apply. Values above 1 exceed the limit.
     across : str
         Dimension of the methods.
 

@@ -150,7 +150,7 @@ def _number(value: float) -> str:
 
 @dataclass(frozen=True)
 class RenderedFigure:
-    """Figure of a page: an image as a data URI, whose ink follows light and dark mode."""
+    """Figure of a page: an image as a data URI, with colours for light and dark mode."""
 
     name: str
     title: str
@@ -211,7 +211,7 @@ def write_report(
     store : ResultStore
         The store, which may be incomplete; the page states its completeness.
     study : Study
-        Study as configured by the store.
+        Study configured by the stored spec.
     output : path
         HTML file to write.
     figures_folder : path, optional
@@ -261,7 +261,7 @@ def render_page(template: str, output: str | os.PathLike[str], **shown: Any) -> 
 
 
 def write_whole(path: str | os.PathLike[str], content: bytes) -> None:
-    """Write a file atomically; after a failure, as on a full disk, the file is unchanged.
+    """Write a file atomically; after a failure, such as a full disk, the file is unchanged.
 
     Raises
     ------

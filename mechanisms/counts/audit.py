@@ -58,7 +58,7 @@ def audit_counts(
     Raises
     ------
     ValueError
-        If an argument is not allowed, the audit is too large to be exact, or the mechanism returns an invalid pmf.
+        If an argument is invalid, the audit is too large to be exact, or the mechanism returns an invalid pmf.
 
     Examples
     --------
@@ -91,7 +91,7 @@ def count_distributions(
     Raises
     ------
     ValueError
-        If an argument is not allowed, or the audit is too large.
+        If an argument is invalid, or the audit is too large.
 
     Examples
     --------

@@ -11,7 +11,7 @@ with u = (b − a)/(a + b), the affinity 1 − H² changes by the factor √(1 �
     H(c, r) − H(c*, r + δ) ≤ Dⱼ(cⱼ) = max over b of √(1 − e^ℓ(aⱼ, b)) − √(1 − e^ℓ(aⱼ+1, b+1)),   aⱼ = αⱼ + cⱼ,
 
 of order 1/(4aⱼ) (for a given uⱼ the difference increases with the affinity, which is at most e^ℓ(aⱼ, b)). The
-translation r → r + δ reaches all outputs at c* except those with no record in category j, a share of Z* of at most
+translation r → r + δ reaches all outputs at c* except those with no record in category j, a fraction of Z* of at most
 
     βⱼ = (k−1)/(n+k−1) · exp(ε·q*·(1 − √(1 − e^ℓ(aⱼ+1, αⱼ)))),
 
@@ -91,7 +91,7 @@ class BoundScale:
         Raises
         ------
         ValueError
-            If the counts are not allowed.
+            If the counts are invalid.
         """
         c = validate_counts(counts, k=len(self.prior), n=self.n)
         profile = local_sensitivity_at_distance(self.prior, c)
@@ -140,7 +140,7 @@ def bound_scale(prior: ArrayLike, n: int, epsilon: float) -> BoundScale:
     Returns
     -------
     BoundScale
-        Cached: the same object for the same arguments.
+        Cached; equal arguments return the same object.
 
     Privacy
     -------
@@ -150,7 +150,7 @@ def bound_scale(prior: ArrayLike, n: int, epsilon: float) -> BoundScale:
     Raises
     ------
     ValueError
-        If an argument is not allowed or n is too large.
+        If an argument is invalid or n is too large.
 
     Examples
     --------

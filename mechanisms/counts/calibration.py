@@ -144,7 +144,7 @@ def calibrate(rule: str, prior: ArrayLike, n: int, epsilon: float) -> Calibratio
     Returns
     -------
     Calibration
-        Cached: the same object for the same arguments.
+        Cached; equal arguments return the same object.
 
     Privacy
     -------
@@ -153,7 +153,7 @@ def calibrate(rule: str, prior: ArrayLike, n: int, epsilon: float) -> Calibratio
     Raises
     ------
     ValueError
-        If an argument is not allowed or there are too many records or candidates.
+        If an argument is invalid or there are too many records or candidates.
 
     Notes
     -----
@@ -263,7 +263,7 @@ def _largest_below(loss: Callable[[float], float], epsilon: float, top: float, t
     The search goes down from `top` in steps of top/32, followed by a bisection.
     """
     if loss(top) <= epsilon:
-        return top * (1.0 - 1e-12)  # so that an audit with other rounding stays below epsilon
+        return top * (1.0 - 1e-12)  # so that an audit with different rounding stays below epsilon
     high = top
     for step in range(31, -1, -1):
         low = top * step / 32

@@ -279,7 +279,7 @@ def compute_inverse_temperature(rate: float, sensitivity: float) -> float:
     Raises
     ------
     ValueError
-        If an argument is not allowed.
+        If an argument is invalid.
 
     Examples
     --------

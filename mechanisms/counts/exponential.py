@@ -71,7 +71,7 @@ def exponential_mechanism(prior: ArrayLike, counts: ArrayLike, rate: float, sens
     Raises
     ------
     ValueError
-        If an argument is not allowed, or the tables take too much memory or time.
+        If an argument is invalid, or the tables take too much memory or time.
 
     Examples
     --------
@@ -102,8 +102,8 @@ def exponential_mechanism(prior: ArrayLike, counts: ArrayLike, rate: float, sens
 class ExponentialMechanism(CountRelease):
     """Output distribution of the exponential mechanism at one data set, created by `exponential_mechanism`.
 
-    Candidates are not stored. Each row of `mechanisms.counts.candidates` stores its total weight and is recomputed
-    when it is drawn.
+    Candidates are not stored. Only the total weight of each row of `mechanisms.counts.candidates` is stored, and a
+    drawn row is recomputed.
     """
 
     prior: NDArray[np.float64]

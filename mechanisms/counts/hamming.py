@@ -67,7 +67,7 @@ def hamming_mechanism(prior: ArrayLike, counts: ArrayLike, inverse_temperature: 
     Raises
     ------
     ValueError
-        If an argument is not allowed, or the tables for sampling exceed `mechanisms.counts.candidates.MAX_TABLE`
+        If an argument is invalid, or the tables for sampling exceed `mechanisms.counts.candidates.MAX_TABLE`
         entries.
 
     Examples
@@ -179,7 +179,7 @@ def require_inverse_temperature(inverse_temperature: float) -> None:
     Raises
     ------
     ValueError
-        If `inverse_temperature` is not allowed.
+        If `inverse_temperature` is invalid.
 
     Examples
     --------

@@ -101,7 +101,7 @@ def hamming_loss(n: int, k: int, inverse_temperature: float) -> HammingLoss:
     Raises
     ------
     ValueError
-        If an argument is not allowed or `require_hamming` raises.
+        If an argument is invalid or `require_hamming` raises.
 
     Notes
     -----
@@ -150,7 +150,7 @@ def calibrate_hamming(n: int, k: int, epsilon: float) -> float:
     Raises
     ------
     ValueError
-        If an argument is not allowed or `require_hamming` raises.
+        If an argument is invalid or `require_hamming` raises.
 
     Notes
     -----
@@ -289,7 +289,7 @@ def _fill_normalisers(n, sums, normalisers):
     by_value = sums.T.copy()
     counts = np.zeros(k, dtype=np.int64)
     counts[k - 1] = n
-    # levels[i] holds the products over the first i categories; a step recomputes them from the first changed one.
+    # levels[i] contains the products over the first i categories; a step recomputes them from the first changed one.
     levels = np.zeros((k + 1, k, k))
     levels[0, 0, 0] = 1.0
     changed = 0

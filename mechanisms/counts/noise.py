@@ -96,7 +96,7 @@ def laplace_counts(prior: ArrayLike, counts: ArrayLike, noise_scale: float) -> N
     Raises
     ------
     ValueError
-        If an argument is not allowed.
+        If an argument is invalid.
 
     Examples
     --------
@@ -137,7 +137,7 @@ def geometric_counts(prior: ArrayLike, counts: ArrayLike, noise_scale: float) ->
     Raises
     ------
     ValueError
-        If an argument is not allowed.
+        If an argument is invalid.
 
     Examples
     --------

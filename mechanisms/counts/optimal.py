@@ -158,13 +158,13 @@ def optimal_distribution(
     Privacy
     -------
     ε-DP, replace-one with n public. The solver satisfies constraints to about 1e-9. Its solution is mixed with the
-    smallest sufficient share of the uniform distribution, and the loss of the result is computed:
+    smallest sufficient fraction of the uniform distribution, and the loss of the result is computed:
     `OptimalDistribution.loss` ≤ ε.
 
     Raises
     ------
     ValueError
-        If an argument is not allowed or the program has more than `MAX_VARIABLES` variables.
+        If an argument is invalid or the program has more than `MAX_VARIABLES` variables.
 
     Examples
     --------
@@ -319,7 +319,7 @@ def _solve(prior: tuple[float, ...], n: int, epsilon: float, objective: Objectiv
         share = np.bincount(data_set_class, np.exp(_log_predictive(alpha, outputs)))
         solution = _minimise(expectations.T @ share, privacy, np.zeros(high.size), totals, simplex_first)
     else:
-        # The last variable is the worst case.
+        # The last variable is the epigraph variable of the worst case.
         solution = _minimise(
             np.append(np.zeros(n_variables), 1.0),
             sparse.block_array([[privacy, None], [expectations, -np.ones((chosen.size, 1))]]),

@@ -97,7 +97,7 @@ def power_mixture_mechanism(prior: ArrayLike, counts: ArrayLike, rate: float, se
     Raises
     ------
     ValueError
-        If an argument is not allowed, the tables take too much memory or time, or `sensitivity` is zero by rounding.
+        If an argument is invalid, the tables take too much memory or time, or `sensitivity` is zero by rounding.
 
     Examples
     --------
@@ -153,7 +153,7 @@ class PowerMixture(CountRelease):
 
     @property
     def n_uniforms(self) -> int:
-        """Number of uniforms per draw: the seed of its generator."""
+        """Number of uniforms per draw; they seed the generator of the draw."""
         return 2
 
     @property
@@ -260,7 +260,7 @@ class PowerMixture(CountRelease):
             weights.append(w)
             start = end
         j, w = np.concatenate(nodes), np.concatenate(weights)
-        parts = np.array_split(j, 1 + j.size // 16)  # in parts, as tables of small powers are large
+        parts = np.array_split(j, 1 + j.size // 16)  # in blocks, as tables of small powers are large
         off = w * np.concatenate([self._distributions.tables(part).off[:, 0] for part in parts])
         p = np.exp(self._series.log_coefficients(j))
         before = np.exp(self._series.log_coefficients(j - 1.0))

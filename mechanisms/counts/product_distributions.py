@@ -155,7 +155,7 @@ class ProductDistributions:
             # g decreases on both sides of c.
             low[:, category] = np.searchsorted(row[: count + 1], -bound)
             high[:, category] = count + np.searchsorted(-row[count:], bound, side="right") - 1
-        # The ranges of the other categories bound each category, too.
+        # The ranges of the other categories also bound each category.
         most, least = high.sum(axis=1, keepdims=True) - high, low.sum(axis=1, keepdims=True) - low
         low, high = np.maximum(low, n - most), np.minimum(high, n - least)
         low_before, high_before = np.cumsum(low, axis=1) - low, np.cumsum(high, axis=1) - high
@@ -370,7 +370,7 @@ def _below(size, state):
 
 @kernel
 def _draw_candidate(n, bars, state, released):
-    """Draw a uniform candidate as k − 1 sorted bars among n + k − 1 places, by Floyd's algorithm."""
+    """Draw a uniform candidate as k − 1 sorted bars among n + k − 1 positions, by Floyd's algorithm."""
     for drawn in range(bars.size):
         bar = _below(n + drawn + 1, state)
         if np.any(bars[:drawn] == bar):

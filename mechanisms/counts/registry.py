@@ -67,7 +67,7 @@ def validate(
     Raises
     ------
     ValueError
-        If an argument is not allowed.
+        If an argument is invalid.
 
     Examples
     --------
@@ -94,8 +94,8 @@ class Mechanism(Entry):
     release : callable
         Maps validated (prior, counts, epsilon, delta) to `CountRelease`; delta is 0 if it was omitted.
     guarantee : callable
-        Maps (epsilon, delta) to `Guarantee`, or to None for a mechanism without one. Registered mechanisms that do not
-        need δ accept epsilon alone.
+        Maps (epsilon, delta) to `Guarantee`, or to None for a mechanism without a guarantee. Registered mechanisms
+        that do not need δ accept epsilon alone.
     needs_delta : bool
         True if the release depends on δ. Otherwise δ may be omitted.
     require : callable
@@ -185,7 +185,7 @@ class Mechanism(Entry):
         Raises
         ------
         ValueError
-            If an argument is not allowed or the problem is too large; raised before any computation.
+            If an argument is invalid or the problem is too large; raised before any computation.
         """
         alpha, c, epsilon, delta = self.validate(prior, counts, epsilon, delta)
         release = copy(self.release(alpha, c, epsilon, delta or 0.0))

@@ -14,14 +14,14 @@ __all__ = ["CountRelease"]
 
 
 class CountRelease(ABC):
-    """The distribution of released counts at one data set; `mechanisms.counts.registry` lists the mechanisms.
+    """Distribution of released counts at one data set; `mechanisms.counts.registry` lists the mechanisms.
 
     Attributes
     ----------
     prior : ndarray of float64, shape (k,)
         Dirichlet parameters.
     counts : ndarray of int64, shape (k,)
-        The true counts, private; the representation omits them.
+        True counts, which are private and omitted from the representation.
     guarantee : Guarantee or None
         Guarantee of one draw; None if there is none, or if the release was not built by a `Mechanism`.
     """

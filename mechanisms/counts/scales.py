@@ -1,7 +1,8 @@
 """Scales of the Hellinger score by name, for the methods of P0 and P1.
 
 The exponential mechanism gives a candidate at distance H the weight exp(−share·ε·H/S). Each entry of `SENSITIVITIES`
-defines the sensitivity S (see `mechanisms.counts.sensitivity`), its smoothing rate, the share of ε and the guarantee.
+defines the sensitivity S (see `mechanisms.counts.sensitivity`), its smoothing rate, the fraction of ε and the
+guarantee.
 
 References
 ----------
@@ -58,7 +59,7 @@ def smoothing_gamma(epsilon: float, delta: float, n_outputs: int) -> float:
     Raises
     ------
     ValueError
-        If an argument is not allowed.
+        If an argument is invalid.
 
     Examples
     --------
@@ -83,9 +84,9 @@ class Sensitivity(Entry):
     evaluate : callable
         Maps validated (prior, counts, epsilon, delta) to S.
     share : float
-        Share of ε in the exponent: ½, or less if S varies with the data.
+        Fraction of ε in the exponent: ½, or less if S varies with the data.
     guarantee : callable
-        Maps (epsilon, delta) to `Guarantee`, or to None for a scale without one.
+        Maps (epsilon, delta) to `Guarantee`, or to None for a scale without a guarantee.
     needs_delta : bool
         True if S and the guarantee depend on δ.
 
@@ -124,7 +125,7 @@ class Sensitivity(Entry):
         Raises
         ------
         ValueError
-            If an argument is not allowed.
+            If an argument is invalid.
         """
         alpha = validate_prior(prior)
         c = validate_counts(counts, k=alpha.size)

@@ -81,7 +81,7 @@ def local_sensitivity(prior: ArrayLike, counts: ArrayLike) -> float:
     Raises
     ------
     ValueError
-        If the prior or the counts are not allowed.
+        If the prior or the counts are invalid.
 
     Examples
     --------
@@ -116,7 +116,7 @@ def local_sensitivity_at_distance(prior: ArrayLike, counts: ArrayLike) -> NDArra
     Raises
     ------
     ValueError
-        If the prior or the counts are not allowed.
+        If the prior or the counts are invalid.
 
     Notes
     -----
@@ -206,7 +206,7 @@ def smooth_sensitivity(prior: ArrayLike, counts: ArrayLike, gamma: float) -> flo
     Raises
     ------
     ValueError
-        If the prior, the counts or gamma are not allowed.
+        If the prior, the counts or gamma are invalid.
 
     Examples
     --------
@@ -241,7 +241,7 @@ def varying_sensitivity(prior: ArrayLike, counts: ArrayLike, gamma: float = 1.0)
     Raises
     ------
     ValueError
-        If the prior, the counts or gamma are not allowed.
+        If the prior, the counts or gamma are invalid.
 
     Notes
     -----

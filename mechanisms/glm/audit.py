@@ -103,7 +103,7 @@ def audit_replacements(
     Raises
     ------
     ValueError
-        If records or orders are not allowed, or the divergences do not converge on the finest grid.
+        If records or orders are invalid, or the divergences do not converge on the finest grid.
 
     Examples
     --------
@@ -120,8 +120,8 @@ def audit_replacements(
     for order in orders:
         if order > 1 and order >= limit:
             raise ValueError(
-                f"orders must be below {limit:g} with the {mechanism.link.name} link, got {order:g}; others have "
-                "infinite divergences, use replacement_distributions to show them on growing boxes"
+                f"orders must be below {limit:g} with the {mechanism.link.name} link, got {order:g}; larger "
+                "orders have infinite divergences, use replacement_distributions to show their growth with the box"
             )
     rows, others = _validate(mechanism, candidates, shared)
     d = rows.shape[1] - 1
@@ -136,7 +136,7 @@ def audit_replacements(
             return replace(fine, epsilon=fine.epsilon if bounded else math.inf, evidence="quadrature")
         coarse = fine
     raise ValueError(
-        f"divergences must converge within {most * len(_NODES)} nodes per axis, did not at prior precision "
+        f"divergences did not converge within {most * len(_NODES)} nodes per axis at prior precision "
         f"{mechanism.precision:g}, orders {orders}; use a larger n·beta or smaller orders"
     )
 
@@ -167,7 +167,7 @@ def replacement_distributions(
     Raises
     ------
     ValueError
-        If an argument is not allowed.
+        If an argument is invalid.
 
     Notes
     -----
@@ -297,6 +297,7 @@ def _find_box(mechanism: GlmMechanism, rows: Array, others: Array, orders: Seque
             return moved
         box = moved
     raise ValueError(
-        f"the box of the distributions must be found within {_MOST_MOVES} steps, was not at prior precision "
-        f"{mechanism.precision:g} and {others[:, -1].sum():g} shared records; use fewer, or more along the axes"
+        f"the integration box did not converge within {_MOST_MOVES} steps at prior precision "
+        f"{mechanism.precision:g} and {others[:, -1].sum():g} shared records; use fewer shared "
+        "records, or place more of them along the axes"
     )

@@ -26,7 +26,7 @@ are available as counterexamples without a guarantee.
 **Factor 2 in the published ρ.** On ‖w‖ ≤ c/β a logistic log-likelihood ranges over an interval of length c²/β, as
 ln(1 + e^t) − ln(1 + e^−t) = t. Replacing a record changes the unnormalised ln p(w) by at most ρc²/β, and the normaliser
 by as much. The loss is therefore at most 2ρc²/β, while Wang et al. bound it by 4ρc²/β. The truncated density is
-κ-strongly log-concave, too, so the Rényi bound above also holds on the ball. Calibrated by it, OPS would be
+also κ-strongly log-concave, so the Rényi bound above also holds on the ball. Calibrated by it, OPS would be
 ``glm-diffused`` truncated to a ball, and `GlmMechanism.renyi_epsilon` of ``ops-renyi`` is a small part of its ε.
 
 References
@@ -84,7 +84,7 @@ class GlmMethod(Entry):
 
     @property
     def uses(self) -> tuple[str, ...]:
-        """Names of the arguments, of order and epsilon, that the target depends on."""
+        """Names of the arguments, among order and epsilon, on which the target depends."""
         return {"renyi": ("order", "epsilon"), "pure": ("epsilon",), None: ()}[self.budget]
 
 
@@ -251,7 +251,7 @@ def glm_mechanism(
     Raises
     ------
     ValueError
-        If an argument is not allowed, or an OPS mechanism is combined with a link other than the logistic.
+        If an argument is invalid, or an OPS mechanism is combined with a link other than the logistic.
 
     Examples
     --------
@@ -269,7 +269,7 @@ def glm_mechanism(
     order, epsilon = validate_order(order), validate_epsilon(epsilon)
     if method.logistic_only and function.name != "logistic":
         raise ValueError(
-            f"{method.name} must have the logistic link, got {function.name}; its loss bound does not hold for others"
+            f"{method.name} must have the logistic link, got {function.name}; its bound does not hold for other links"
         )
     try:
         precision, power, radius = method.set_target(n, beta, order, epsilon, norm_bound)
@@ -327,11 +327,11 @@ def validate_design(
         )
     finite = np.isfinite(X).all(axis=1)
     if not finite.all():
-        raise ValueError(f"records must be finite, row {np.flatnonzero(~finite)[0]} is not; drop or impute it")
+        raise ValueError(f"records must be finite, got a non-finite value in row {np.flatnonzero(~finite)[0]}; drop it")
     bad = (y != 0) & (y != 1)
     if bad.any():
         row = np.flatnonzero(bad)[0]
-        raise ValueError(f"labels must be 0 or 1, got another value in row {row}; recode them")
+        raise ValueError(f"labels must be 0 or 1, got an invalid value in row {row}; recode them")
     norms = np.sqrt(np.einsum("ij,ij->i", X, X))
     if norms.max() > norm_bound * (1.0 + 1e-9):
         row = int(norms.argmax())

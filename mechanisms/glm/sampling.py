@@ -6,7 +6,7 @@ N(m, H⁻¹)·exp(residual): the chain moves along the ellipse through its state
 a point on the slice under the residual. The flatter the residual, the closer a step is to an independent draw. There is
 no step size to tune, and every step is accepted.
 
-The linear predictors X·w move along ellipses, too. A step costs one product of X with the draw from N(0, H⁻¹). As
+The linear predictors X·w also move along ellipses. A step costs one product of X with the draw from N(0, H⁻¹). As
 these draws do not depend on the state, one matrix product serves several steps of all chains.
 
 References
@@ -98,7 +98,7 @@ def laplace_approximation(design: Array, labels: Array, mechanism: GlmMechanism)
     Raises
     ------
     ValueError
-        If the records are not allowed, or the mode is not found, which happens only for extreme parameters.
+        If the records are invalid, or the mode is not found, which happens only for extreme parameters.
 
     Examples
     --------
@@ -142,7 +142,7 @@ def laplace_approximation(design: Array, labels: Array, mechanism: GlmMechanism)
 
 def _no_mode(design: Array, mechanism: GlmMechanism) -> ValueError:
     return ValueError(
-        f"the mode must be found within {_MOST_NEWTON_STEPS} Newton steps, was not at n, d = {design.shape}, prior "
+        f"the mode was not found within {_MOST_NEWTON_STEPS} Newton steps at n, d = {design.shape}, prior "
         f"precision {mechanism.precision:g}, likelihood power {mechanism.power:g}; use a larger beta"
     )
 
@@ -158,8 +158,7 @@ def _factorise(design: Array, curvatures: Array, precision: float) -> Array:
     factor, failed = lapack.dpotrf(hessian, lower=True, overwrite_a=True)
     if failed:
         raise ValueError(
-            f"the Hessian must be numerically positive definite, is not at prior precision {precision:g}; "
-            "use a larger beta"
+            f"the Hessian is not numerically positive definite at prior precision {precision:g}; use a larger beta"
         )
     return factor
 
@@ -191,7 +190,7 @@ def sample_glm(
     n_steps : int
         Steps per chain, a multiple of `STEPS_A_PRODUCT`; all are returned.
     n_chains : int
-        Number of chains, ≥ 1. The draws of a chain depend on it.
+        Number of chains, ≥ 1. The draws of a chain depend on this number.
     start : ndarray of float64, shape (n_chains, d), optional
         Initial weights; by default draws from the approximation with twice its covariance.
 
@@ -207,7 +206,7 @@ def sample_glm(
     Raises
     ------
     ValueError
-        If `n_steps` is not allowed, or the mode is outside the ball.
+        If `n_steps` is invalid, or the mode is outside the ball.
 
     Examples
     --------
@@ -286,7 +285,7 @@ def _sum_log_likelihood(code, labels, centre, here, move, cosine, sine):
         for i in range(labels.size):
             total += _log_likelihood(code, centre[i] + cosine * here[i] + sine * move[i], labels[i])
         return total
-    # logistic: Σ min(t, 0) − ln Π (1 + exp(−|t|)), in pieces whose product cannot overflow. The first loop has neither
+    # logistic: Σ min(t, 0) − ln Π (1 + exp(−|t|)), in blocks whose product cannot overflow. The first loop has neither
     # branches nor calls and compiles to vector instructions.
     negative, fraction, shifted = np.empty(_PIECE), np.empty(_PIECE), np.empty(_PIECE)
     bits = shifted.view(np.int64)

@@ -94,7 +94,7 @@ def limiting_case(beta: float, dimension: int, norm_bound: float = 1.0, power: f
     Raises
     ------
     ValueError
-        If an argument is not allowed.
+        If an argument is invalid.
 
     Examples
     --------

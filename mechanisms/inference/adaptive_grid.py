@@ -1,7 +1,7 @@
 """Vectorised adaptive quadrature of distribution functions on panels that are halved until they are resolved.
 
 A density is given by its logarithm, up to a constant, on an interval of φ that all trials share. The roots are
-`ROOT_PANELS` equal panels with 9 Chebyshev–Lobatto nodes each. Every other node belongs to the rule with 5 nodes, and
+`ROOT_PANELS` equal panels with 9 Chebyshev–Lobatto nodes each. Every second node belongs to the rule with 5 nodes, and
 the difference of the two (Clenshaw–Curtis) rules estimates the error. A panel is negligible if an upper bound of the
 density on the panel is, not only its values at the nodes. The distribution function is interpolated by cubics.
 """
@@ -83,7 +83,7 @@ def refine(
 ) -> tuple[Indices, Indices, Floats]:
     """Halve panels, in all trials at once, until each is resolved or negligible; return those that are not negligible.
 
-    Every round tests all panels again, because the estimate of the total mass improves.
+    Every round retests all panels, because the estimate of the total mass improves.
 
     Parameters
     ----------
@@ -138,7 +138,7 @@ def refine(
         log_integrand = np.concatenate([log_integrand[keep], new_log_integrand])
         bound = np.concatenate([bound[keep], new_bound])
     raise ValueError(
-        f"posterior must be resolved within {_MAX_ROUNDS} halvings, got trial {trial[split][0]} unresolved; "
+        f"the posterior was not resolved within {_MAX_ROUNDS} halvings in trial {trial[split][0]}; "
         "check the scale of its noisy statistic against n and the prior"
     )
 

@@ -107,7 +107,7 @@ def binomial_mixture(prior: ArrayLike, n: int, noisy_count: ArrayLike, noise_sca
     Raises
     ------
     ValueError
-        If an argument is not allowed.
+        If an argument is invalid.
 
     Examples
     --------

@@ -80,7 +80,7 @@ class Family:
         Raises
         ------
         ValueError
-            If the number of hyperparameters or a value is not allowed.
+            If the number of hyperparameters or a value is invalid.
 
         Examples
         --------
@@ -121,7 +121,7 @@ class Family:
         Raises
         ------
         ValueError
-            If bounds are missing, superfluous or not allowed.
+            If bounds are missing, superfluous or invalid.
 
         Examples
         --------
@@ -151,7 +151,7 @@ class Family:
         Parameters
         ----------
         theta : array_like
-            Any shape; for the multinomial the last axis holds the k categories and must sum to one.
+            Any shape; for the multinomial the last axis contains the k categories and must sum to one.
 
         Returns
         -------
@@ -200,7 +200,7 @@ class Family:
         Raises
         ------
         ValueError
-            If the prior is not allowed.
+            If the prior is invalid.
 
         Examples
         --------
@@ -235,7 +235,7 @@ class Family:
         Raises
         ------
         ValueError
-            If an argument is not allowed.
+            If an argument is invalid.
 
         Examples
         --------
@@ -306,7 +306,7 @@ class Family:
         Raises
         ------
         ValueError
-            If the prior, the last axis of `s` or `n` is not allowed.
+            If the prior, the last axis of `s` or `n` is invalid.
 
         Examples
         --------
@@ -340,7 +340,7 @@ class Family:
         Raises
         ------
         ValueError
-            If the bounds are not allowed.
+            If the bounds are invalid.
 
         Examples
         --------
@@ -377,7 +377,7 @@ class Family:
         Raises
         ------
         ValueError
-            If the family has no bounds, or an argument is not allowed.
+            If the family has no bounds, or an argument is invalid.
 
         Examples
         --------

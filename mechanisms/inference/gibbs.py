@@ -68,7 +68,7 @@ def sample_gibbs(
     Raises
     ------
     ValueError
-        If an argument is not allowed, or a step could not be drawn within its bounded number of tries.
+        If an argument is invalid, or no draw was accepted within the maximum number of attempts.
 
     Notes
     -----
@@ -113,7 +113,7 @@ def sample_gibbs(
         failed = run_multinomial(rng, starts, alpha, n, noisy, scale, n_burn_in, draws)
     if failed >= 0:
         raise ValueError(
-            f"a truncated normal must be drawn within a bounded number of tries, got none at iteration {failed} with "
+            f"no truncated normal draw was accepted within the maximum number of attempts at iteration {failed} with "
             f"family={family!r}, prior={alpha.tolist()}, n={n}, noisy_statistics={noisy.tolist()}, "
             f"noise_scale={scale}; check for values that overflow"
         )
@@ -134,7 +134,7 @@ def validate_run(rng: np.random.Generator, n_chains: int, n_burn_in: int, n_draw
     Raises
     ------
     ValueError
-        If an argument is not allowed.
+        If an argument is invalid.
 
     Examples
     --------
@@ -163,7 +163,7 @@ def validate_statistics(noisy_statistics: ArrayLike, size: int) -> NDArray[np.fl
     Raises
     ------
     ValueError
-        If the shape or an entry is not allowed.
+        If the shape or an entry is invalid.
 
     Examples
     --------

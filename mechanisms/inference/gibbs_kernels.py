@@ -289,7 +289,7 @@ def split_moments(n, moments):
 
 @kernel
 def _residual(mean, variance, covariance, other, other_mean, other_variance):
-    """Return mean and variance of a normal variable given the value of a second one."""
+    """Return the conditional mean and variance of a normal variable given another."""
     slope = covariance / other_variance if other_variance > 0.0 else 0.0
     return mean + slope * (other - other_mean), max(variance - slope * covariance, 0.0)
 

@@ -186,7 +186,7 @@ class MarginalPosterior(Posterior):
         Raises
         ------
         ValueError
-            If the first axis does not hold the trials, or a value is outside the parameter space.
+            If the first axis does not match the trials, or a value is outside the parameter space.
         """
         values = FAMILIES[self.family].validate_parameters(theta)
         values = values[None] if values.ndim == 0 else values
@@ -241,7 +241,7 @@ class MarginalPosterior(Posterior):
         Raises
         ------
         ValueError
-            If the first axis does not hold the trials, or a value is outside [0, 1).
+            If the first axis does not match the trials, or a value is outside [0, 1).
         """
         u = np.asarray(uniforms, dtype=np.float64)
         self._require_trials("uniforms", u)
@@ -327,7 +327,7 @@ def marginal_posterior(
     Raises
     ------
     ValueError
-        If an argument is not allowed.
+        If an argument is invalid.
 
     Examples
     --------

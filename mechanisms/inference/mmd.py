@@ -62,12 +62,12 @@ def mmd2(x: ArrayLike, y: ArrayLike, bandwidth: float = 1.0) -> NDArray[np.float
     Raises
     ------
     ValueError
-        If a shape, a draw or the bandwidth is not allowed.
+        If a shape, a draw or the bandwidth is invalid.
 
     Notes
     -----
     P4 pairs the samples (m = n) and omits the m pairs (xᵢ, yᵢ) from the last sum. For independent samples the sum over
-    all pairs is unbiased too, and has a smaller variance.
+    all pairs is also unbiased, and has a smaller variance.
 
     Time grows with the range of the draws: 15 frequencies on the unit interval, 443 for a range of 300 bandwidths. For
     wider ranges the cost is quadratic in the number of draws within 9 bandwidths of each other.
@@ -105,7 +105,7 @@ def mmd2(x: ArrayLike, y: ArrayLike, bandwidth: float = 1.0) -> NDArray[np.float
 def _as_draws(name: str, values: ArrayLike) -> NDArray[np.float64]:
     draws = np.asarray(values, dtype=np.float64)
     if draws.ndim == 0 or draws.shape[-1] < 2:
-        raise ValueError(f"{name} must hold at least 2 draws on its last axis, got shape {draws.shape}; draw more")
+        raise ValueError(f"{name} must have at least 2 draws on its last axis, got shape {draws.shape}; draw more")
     if not np.all(np.isfinite(draws)):
         raise ValueError(f"{name} must be finite, got {draws[~np.isfinite(draws)].flat[0]}; remove failed trials")
     return draws

@@ -64,7 +64,7 @@ def naive_statistics(
     Raises
     ------
     ValueError
-        If an argument is not allowed.
+        If an argument is invalid.
 
     Notes
     -----
@@ -167,7 +167,7 @@ class ConjugatePosterior(Posterior):
         Raises
         ------
         ValueError
-            If the shape is not allowed, or a value is outside the parameter space.
+            If the shape is invalid, or a value is outside the parameter space.
 
         Examples
         --------
@@ -255,7 +255,7 @@ def conjugate_posterior(family: Family | str, prior: ArrayLike, n: int, statisti
     Raises
     ------
     ValueError
-        If an argument is not allowed, or a posterior is improper because noisy statistics were not projected.
+        If an argument is invalid, or a posterior is improper because noisy statistics were not projected.
 
     Examples
     --------

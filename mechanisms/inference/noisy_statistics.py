@@ -105,7 +105,7 @@ def release_statistics(
     Raises
     ------
     ValueError
-        If an argument is not allowed.
+        If an argument is invalid.
 
     Examples
     --------

@@ -72,7 +72,7 @@ class OnePosteriorSampling:
     power : float
         ρ in (0, 1].
     tempers_prior : bool
-        True if the prior is raised to the power ρ, too.
+        True if the prior is also raised to the power ρ.
     """
 
     prior: tuple[float, float]
@@ -82,7 +82,7 @@ class OnePosteriorSampling:
 
     @property
     def guarantee(self) -> Guarantee:
-        """Guarantee N_DRAWS·2ρL of all `N_DRAWS` draws."""
+        """Joint guarantee of all `N_DRAWS` draws, with ε = N_DRAWS·2ρL."""
         return Guarantee(N_DRAWS * 2 * self.power * _LOG_ODDS)
 
     def loss(self) -> float:
@@ -108,7 +108,7 @@ class OnePosteriorSampling:
         Raises
         ------
         ValueError
-            If a count is not allowed.
+            If a count is invalid.
         """
         s = np.atleast_1d(np.asarray(counts, dtype=np.float64))
         if s.ndim != 1 or not np.all((s >= 0) & (s <= self.n) & (s == np.floor(s))):
@@ -121,7 +121,7 @@ class OnePosteriorSampling:
         return start + self.power * (shapes - start)
 
     def at(self, count: int) -> TemperedDraws:
-        """Return the output distribution at one data set with `count` ones; raise ValueError if it is not allowed."""
+        """Return the output distribution at one data set with `count` ones; raise ValueError if `count` is invalid."""
         a, b = self.beta_parameters(count)[0]
         return TemperedDraws(self, count, float(a), float(b))
 
@@ -147,7 +147,7 @@ class OnePosteriorSampling:
         Raises
         ------
         ValueError
-            If an argument is not allowed.
+            If an argument is invalid.
 
         Notes
         -----
@@ -192,7 +192,7 @@ class TemperedDraws(OutputDistribution):
 
     @property
     def guarantee(self) -> Guarantee:
-        """Guarantee of one row of `sample`."""
+        """Joint guarantee of the draws in one row of `sample`."""
         return self.mechanism.guarantee
 
     def sample(self, rng: np.random.Generator, size: int) -> Floats:
@@ -237,7 +237,7 @@ def one_posterior_sampling(
     Raises
     ------
     ValueError
-        If an argument is not allowed.
+        If an argument is invalid.
 
     Notes
     -----

@@ -49,7 +49,7 @@ def require_records(records: Floats, family: str, record_range: tuple[float, flo
         kind = "integers" if integer_records else "finite numbers"
         raise ValueError(
             f"data must be {kind} between {low:g} and {high:g} for the {family} family, "
-            f"got another value in row {np.argwhere(~allowed)[0, 0]}; remove or correct such records"
+            f"got an invalid value in row {np.argwhere(~allowed)[0, 0]}; remove or correct such records"
         )
     if n_axes == 2 and not np.all(records.sum(axis=1) == 1):
         raise ValueError("data must have one-hot rows, got a row whose sum is not 1; encode one category per record")

@@ -81,7 +81,7 @@ def tabulate_regions(family: Family | str, bounds: tuple[float, float]) -> Regio
     Raises
     ------
     ValueError
-        If the family has no bounds, the bounds are not allowed, or the table would have more than 2¹⁷ intervals.
+        If the family has no bounds, the bounds are invalid, or the table would have more than 2¹⁷ intervals.
 
     Examples
     --------
@@ -178,7 +178,7 @@ def sample_truncated_gibbs(
     Raises
     ------
     ValueError
-        If an argument is not allowed, or a step could not be drawn within its bounded number of tries.
+        If an argument is invalid, or no draw was accepted within the maximum number of attempts.
 
     Notes
     -----
@@ -248,7 +248,7 @@ def sample_truncated_gibbs(
         )
     if failed >= 0:
         raise ValueError(
-            f"a truncated normal must be drawn within a bounded number of tries, got none at iteration {failed} with "
+            f"no truncated normal draw was accepted within the maximum number of attempts at iteration {failed} with "
             f"family={table.family!r}, bounds={table.bounds}, prior={hyperparameters.tolist()}, n={n}, "
             f"noisy_statistics=[{noisy}], noise_scale={scale}, method={method!r}; "
             "check for values that overflow"

@@ -8,11 +8,11 @@ probabilities of bins, for `mechanisms.audit.audit_distributions`.
 **Bins.** Two Laplace distributions with scale s and centres A, A′ have a density ratio of exp(|A − A′|/s) outside the
 interval between the centres, and a smaller ratio inside. Bins whose edges include all centres therefore attain the
 largest ratio. Clamped values belong to the outer bins. The densities of the window distributions are piecewise constant
-up to a common factor, so bins whose edges include all steps attain the largest ratio, too. The sparse vector has
+up to a common factor, so bins whose edges include all steps also attain the largest ratio. The sparse vector has
 finitely many outcomes, with probabilities integrated over the noise of the threshold.
 
 The loss of a method with several steps is the sum of the losses of the steps given the outcomes of the earlier steps
-(`quantile-centred`: scale, centre, mean). For ``quantile`` the joint distribution of bounds and mean is audited, too.
+(`quantile-centred`: scale, centre, mean). For ``quantile`` the joint distribution of bounds and mean is also audited.
 
 References
 ----------
@@ -236,7 +236,7 @@ def quantile_distributions(mechanism: PartitionQuantile, values: ArrayLike, pair
     0.5
     """
     if mechanism.name != "quantile":
-        raise ValueError(f"mechanism must be quantile, got {mechanism.name}; audit the steps of others separately")
+        raise ValueError(f"mechanism must be quantile, got {mechanism.name}; audit other methods by their steps")
     q = np.asarray(values, dtype=np.float64)
     search = mechanism.search
     outcomes, edges, scales, means = [], [], [], []

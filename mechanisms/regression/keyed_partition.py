@@ -9,8 +9,8 @@ and both factors are near √n and at least 256. Rounds alternate
 
     left ← left + ⌊a·F(right)/2³²⌋ mod a,   right ← right xor ⌊F(left)/2^(32 − b)⌋,
 
-where F is a hash with a 32-bit key per round. Positions ≥ n are permuted again until they are below n (cycle walking),
-which gives a permutation of the rows.
+where F is a hash with a 32-bit key per round. Positions ≥ n are permuted repeatedly until they are below n (cycle
+walking), which gives a permutation of the rows.
 
 Notes
 -----
@@ -127,7 +127,7 @@ def keyed_partition(rng: np.random.Generator, n_rows: int, n_partitions: int) ->
     Raises
     ------
     ValueError
-        If an argument is not allowed.
+        If an argument is invalid.
 
     Examples
     --------

@@ -273,7 +273,7 @@ class PartitionProbability:
         if not np.all((p >= 0) & (p <= 1)):
             partition = np.argwhere(~((p >= 0) & (p <= 1)))[0, -2]
             raise ValueError(
-                f"probabilities must be in [0, 1], got another value in partition {partition}; check the posteriors"
+                f"probabilities must be in [0, 1], got an invalid value in partition {partition}; check the posteriors"
             )
         return self.method.aggregate(p, self.least_probability)
 
@@ -345,7 +345,7 @@ def partition_probability(
     Raises
     ------
     ValueError
-        If an argument is not allowed.
+        If an argument is invalid.
 
     Examples
     --------

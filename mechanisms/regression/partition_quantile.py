@@ -124,7 +124,7 @@ class ReleasedQuantiles:
     centres, half_widths : ndarray of float64, shape (c,)
         Intervals to which the quantiles of the partitions were clipped.
     capped : ndarray of bool, shape (c,)
-        True if the sparse vector reached its last interval before any held enough values.
+        True if the sparse vector reached its last interval before any interval contained enough values.
     """
 
     values: Floats
@@ -325,7 +325,7 @@ class PartitionQuantile:
         Raises
         ------
         ValueError
-            If shapes are incompatible, or a value is not allowed.
+            If shapes are incompatible, or a value is invalid.
 
         Examples
         --------
@@ -346,7 +346,7 @@ class PartitionQuantile:
                 "pass one row per partition"
             )
         if np.any(np.isnan(q)) or not np.all(s > 0):
-            raise ValueError("quantiles must be numbers and spreads > 0, got other values; check the posteriors")
+            raise ValueError("quantiles must be numbers and spreads > 0, got invalid values; check the posteriors")
         noise = require_generator(rng, self.name) if self.method.has_noise else None
         columns: list[tuple[float, float, float, bool]] = []
         for values in q.T:
@@ -422,7 +422,7 @@ def partition_quantile(
     Raises
     ------
     ValueError
-        If an argument is not allowed.
+        If an argument is invalid.
 
     Examples
     --------

@@ -8,7 +8,7 @@ y = Xβ + e, e ~ N(0, σ²I), and the likelihood may be raised to a power M. Pri
 * `SemiConjugatePrior`: β ~ N(μ, Λ⁻¹) and, independently, σ² ~ IG(a, b).
 
 **Coordinates.** Let XᵀX = CCᵀ, t = C⁻¹Xᵀ(y − Xμ) and R the residual sum of squares of the least squares fit, so that
-‖y − Xβ‖² = R + ‖t − Cᵀ(β − μ)‖². Let Λ = LLᵀ and CᵀL⁻ᵀ = P·diag(√λ)·Qᵀ. With η = QᵀLᵀ(β − μ), and Pᵀt in place of t,
+‖y − Xβ‖² = R + ‖t − Cᵀ(β − μ)‖². Let Λ = LLᵀ and CᵀL⁻ᵀ = P·diag(√λ)·Qᵀ. With η = QᵀLᵀ(β − μ), and t replaced by Pᵀt,
 
     ‖y − Xβ‖² = R + Σ (tᵢ − √λᵢ·ηᵢ)²,   (β − μ)ᵀΛ(β − μ) = Σ ηᵢ²,   β_k = μ_k + Σ aᵢηᵢ.
 
@@ -87,7 +87,7 @@ def coefficient_posterior(
     Raises
     ------
     ValueError
-        If an argument is not allowed, or a partition has collinear columns or too few rows for a flat or Zellner prior;
+        If an argument is invalid, or a partition has collinear columns or too few rows for a flat or Zellner prior;
         the message states the first such partition.
 
     Examples
@@ -109,7 +109,7 @@ def coefficient_posterior(
         raise ValueError(f"error_variance must be finite and > 0, got {error_variance}; pass None if it is unknown")
     M = np.broadcast_to(np.asarray(power, dtype=np.float64), statistics.n_rows.shape)[..., None]
     if not np.all(np.isfinite(M) & (M > 0)):
-        raise ValueError(f"power must be finite and > 0, got {power!r}; pass 1.0 for the plain likelihood")
+        raise ValueError(f"power must be finite and > 0, got {power!r}; pass 1.0 for the untempered likelihood")
     rows = np.multiply(statistics.n_rows, M[..., 0])
     if not isinstance(prior, ConjugatePrior):
         inverse_g = 1.0 / prior.g if isinstance(prior, ZellnerPrior) else 0.0
@@ -293,8 +293,8 @@ def _integrate_variance(shape: Floats, rate: Floats, c: Floats, u: Floats) -> tu
     n_points = 2 + int(np.max((ends[1] - ends[0]) / step, initial=0.0))
     if n_points > _MOST_POINTS:
         raise ValueError(
-            f"the posterior of the error variance must be resolved by {_MOST_POINTS} points, got {n_points}; "
-            "prior and rows disagree, use a wider prior"
+            f"the posterior of the error variance must be resolved by at most {_MOST_POINTS} quadrature points, got "
+            f"{n_points}; prior and rows conflict, use a wider prior"
         )
     s = ends[0] + (ends[1] - ends[0]) * np.linspace(0.0, 1.0, n_points)
     logs = log_density(s)

@@ -39,12 +39,12 @@ def simulate_statistics(
     Raises
     ------
     ValueError
-        If an argument is not allowed.
+        If an argument is invalid.
 
     Notes
     -----
-    The sums are those of (x, e), with expected means 0, so that centring them does not cancel. The statistics of y are
-    computed from them.
+    The sums are accumulated over (x, e), whose expected means are 0, so centring causes no cancellation. The
+    statistics of y are computed from them.
 
     Examples
     --------

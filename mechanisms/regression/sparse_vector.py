@@ -1,7 +1,7 @@
 """Private bounds of unbounded values by the sparse vector technique over doubling intervals (P2, chapter 4).
 
 Among M values, one of which may change arbitrarily between neighbours, find the first interval [−μ2ᵗ, μ2ᵗ],
-t = 0, 1, 2, …, that holds a fraction θ of them, up to noise:
+t = 0, 1, 2, …, that contains a fraction θ of them, up to noise:
 
     smallest t < T with #{j : |qⱼ| ≤ μ2ᵗ} + νₜ ≥ θM + ρ,   νₜ ~ Lap(4/ε),  ρ ~ Lap(2/ε),   and T if there is none.
 
@@ -52,7 +52,7 @@ class SparseVector:
     start : float
         μ, half the width of the first interval, finite and > 0, in the units of the values.
     share : float
-        Fraction θ in (0, 1] of values that the interval must hold.
+        Fraction θ in (0, 1] of values that the interval must contain.
     doublings : int
         Largest number T ≥ 1 of doublings; μ2ᵀ must be finite.
 
@@ -87,7 +87,7 @@ class SparseVector:
                 "smallest plausible bound"
             )
         if not 0 < self.share <= 1:
-            raise ValueError(f"theta, the share of values, must be in (0, 1], got {self.share}; choose e.g. 0.8")
+            raise ValueError(f"theta, the fraction of values, must be in (0, 1], got {self.share}; choose e.g. 0.8")
         if self.doublings < 1 or int(self.doublings) != self.doublings:
             raise ValueError(f"doublings must be an integer >= 1, got {self.doublings}; choose e.g. 30")
         if math.log2(self.start) + self.doublings >= 1023:
@@ -95,7 +95,7 @@ class SparseVector:
 
     @property
     def guarantee(self) -> Guarantee:
-        """Guarantee ε-DP, for any number of tested intervals, including a search that ends at T."""
+        """ε-DP guarantee, for any number of tested intervals, including a search that ends at T."""
         return Guarantee(self.epsilon)
 
     @property

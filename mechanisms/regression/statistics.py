@@ -201,7 +201,7 @@ def partition_sizes(n: int, size: int) -> NDArray[np.int64]:
     Raises
     ------
     ValueError
-        If an argument is not allowed.
+        If an argument is invalid.
 
     Examples
     --------
@@ -272,7 +272,7 @@ def partition_statistics(
     ------
     ValueError
         If shapes are incompatible, a row has a value that is not finite (the message states the first such row), or a
-        partition label is not allowed.
+        partition label is invalid.
 
     Examples
     --------
@@ -290,7 +290,7 @@ def partition_statistics(
     z = np.concatenate([columns, outcome[:, None]], axis=1)
     finite = np.isfinite(z).all(axis=1)
     if not finite.all():
-        raise ValueError(f"rows must be finite, row {np.flatnonzero(~finite)[0]} is not; drop or impute it")
+        raise ValueError(f"rows must be finite, got a non-finite value in row {np.flatnonzero(~finite)[0]}; drop it")
     most = int(labels.max(initial=-1)) + 1
     total = most if n_partitions is None else int(n_partitions)
     if labels.dtype.kind not in "iu" or labels.min(initial=0) < 0 or most > total or total < 1:

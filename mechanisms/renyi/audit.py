@@ -56,7 +56,7 @@ def audit_posteriors(parameters: ArrayLike, pairs: ArrayLike, orders: Sequence[f
     Raises
     ------
     ValueError
-        If an argument is not allowed.
+        If an argument is invalid.
 
     Examples
     --------
@@ -67,7 +67,7 @@ def audit_posteriors(parameters: ArrayLike, pairs: ArrayLike, orders: Sequence[f
     distributions = np.asarray(parameters, dtype=np.float64)
     lam = [validate_order(order) for order in orders]
     if not lam:
-        raise ValueError("orders must hold at least one order, got none; choose some, such as 2")
+        raise ValueError("orders must contain at least one order, got none; pass e.g. [2]")
     index = OutputDistributions(distributions, distributions, np.asarray(pairs), distributions.__getitem__).pairs
     both = np.concatenate([index, index[:, ::-1]])
     divergences = [dirichlet_renyi(distributions[both[:, 0]], distributions[both[:, 1]], order) for order in lam]
@@ -101,7 +101,7 @@ def audit_sampling(mechanism: RenyiSampling, orders: Sequence[float]) -> Audit:
     Raises
     ------
     ValueError
-        If an order is not allowed, or there are too many data sets to enumerate.
+        If an order is invalid, or there are too many data sets to enumerate.
 
     Examples
     --------
@@ -159,7 +159,7 @@ def beta_distributions(parameters: ArrayLike, pairs: ArrayLike, order: float) ->
     Raises
     ------
     ValueError
-        If an argument is not allowed, or a divergence at `order` is infinite.
+        If an argument is invalid, or a divergence at `order` is infinite.
 
     Notes
     -----

@@ -63,7 +63,7 @@ def approximate_epsilon(orders: ArrayLike, renyi_epsilons: ArrayLike, delta: flo
     Raises
     ------
     ValueError
-        If an argument is not allowed.
+        If an argument is invalid.
 
     Examples
     --------
@@ -100,7 +100,7 @@ def approximate_delta(orders: ArrayLike, renyi_epsilons: ArrayLike, epsilon: flo
     Raises
     ------
     ValueError
-        If an argument is not allowed.
+        If an argument is invalid.
 
     Examples
     --------
@@ -137,7 +137,7 @@ def classical_epsilon(order: float, renyi_epsilon: float, delta: float) -> float
     Raises
     ------
     ValueError
-        If an argument is not allowed.
+        If an argument is invalid.
 
     Examples
     --------
@@ -168,7 +168,7 @@ def pure_renyi(epsilon: float, order: float) -> float:
     Raises
     ------
     ValueError
-        If an argument is not allowed.
+        If an argument is invalid.
 
     Notes
     -----
@@ -210,7 +210,7 @@ def pure_epsilon_for(order: float, renyi_epsilon: float) -> float:
     Raises
     ------
     ValueError
-        If an argument is not allowed.
+        If an argument is invalid.
 
     Examples
     --------

@@ -62,7 +62,7 @@ def dirichlet_renyi(a: ArrayLike, b: ArrayLike, order: ArrayLike) -> Floats:
     Raises
     ------
     ValueError
-        If an argument is not allowed.
+        If an argument is invalid.
 
     Notes
     -----
@@ -118,7 +118,7 @@ def cell_renyi(start: ArrayLike, move: ArrayLike, order: ArrayLike) -> Floats:
     Raises
     ------
     ValueError
-        If an order is not allowed.
+        If an order is invalid.
 
     Examples
     --------

@@ -174,7 +174,7 @@ class GaussianCounts:
         Raises
         ------
         ValueError
-            If there are more than two categories, or `successes` is not allowed.
+            If there are more than two categories, or `successes` is invalid.
 
         Examples
         --------
@@ -184,7 +184,7 @@ class GaussianCounts:
         """
         self._require_two_cells()
         if not (0 <= successes <= self.n and successes == int(successes)):
-            raise ValueError(f"successes must be an integer from 0 to {self.n}, got another value; pass a count")
+            raise ValueError(f"successes must be an integer from 0 to {self.n}, got an invalid value; pass a count")
         std = self.noise_std / math.sqrt(2.0)
         low, high = max(0.0, successes - _TAIL * std), min(float(self.n), successes + _TAIL * std)
         # panels as narrow as the noise and as the peak of 1/B(α + c̃)
@@ -335,7 +335,7 @@ def gaussian_mechanism(
     Raises
     ------
     ValueError
-        If an argument is not allowed.
+        If an argument is invalid.
 
     Examples
     --------

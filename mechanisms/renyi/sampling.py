@@ -171,7 +171,7 @@ class RenyiSampling:
         Raises
         ------
         ValueError
-            If counts are not allowed.
+            If counts are invalid.
         """
         c = np.asarray(counts, dtype=np.float64)
         if c.ndim < 1 or c.shape[-1] != len(self.prior) or not np.all((c >= 0) & (c == np.floor(c))):
@@ -180,7 +180,7 @@ class RenyiSampling:
                 "pass one count per category"
             )
         if not np.all(c.sum(axis=-1) == self.n):
-            raise ValueError(f"counts must sum to the {self.n} private records, got another sum; correct them or n")
+            raise ValueError(f"counts must sum to the {self.n} private records, got a different sum; correct them or n")
         return self.start + self.step * c
 
     def at(self, counts: ArrayLike) -> DirichletDraw:
@@ -201,7 +201,7 @@ class RenyiSampling:
         Raises
         ------
         ValueError
-            If `order` is not allowed.
+            If `order` is invalid.
         """
         start, step = self.start, self.step
         low, second = np.sort(start)[:2]
@@ -290,7 +290,7 @@ def renyi_sampler(
     Raises
     ------
     ValueError
-        If an argument is not allowed.
+        If an argument is invalid.
 
     Examples
     --------
@@ -346,12 +346,12 @@ def calibrate_renyi(
     Raises
     ------
     ValueError
-        If an argument is not allowed, or `direct`, which has no coefficient, exceeds the target.
+        If an argument is invalid, or `direct`, which has no coefficient, exceeds the target.
 
     Notes
     -----
     The largest coefficient is found by bisection and reduced by a relative 1e-12, so that the divergence is at most ε
-    in real arithmetic, too, even if the mixed parameter is as small as its rounding error. For ε above about 27/(λ−1)
+    also in real arithmetic, even if the mixed parameter is as small as its rounding error. For ε above about 27/(λ−1)
     the coefficient is equal in double precision to that of an infinite divergence, and the divergence is below ε.
 
     P3 (Corollary 2) takes the supremum over ηQ = ηP ± (r, 0) from the corners ηP, including ηQ that are not posteriors

@@ -52,7 +52,7 @@ def audit(
     print_table(table)
     broken = [one for one in audited if not one.verdict.holds]
     for line in (
-        *(f"left out: {reason}" for reason in left_out),
+        *(f"omitted: {reason}" for reason in left_out),
         *(f"{one.name}: {one.evidence}" for one in audited),
     ):
         say(line)

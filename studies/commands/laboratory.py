@@ -20,9 +20,10 @@ from studies.report import State, state_of
 
 
 def run_all(folder: str, scale: str, seed: int | None, **how: Any) -> None:
-    """Run every study into a folder, one after the other, or resume an earlier call.
+    """Run every study and write one store per study to a folder, or resume an earlier run.
 
-    A failure of one study does not stop the others. `how` is passed to `pipeline.run`: cluster, time limit.
+    A failure of one study does not stop the others. `how` has the keyword arguments of `pipeline.run`,
+    such as the cluster and the time limit.
     """
     require_folder(folder, scale, seed)
     load_profile(how.get("cluster"))
@@ -39,7 +40,7 @@ def run_all(folder: str, scale: str, seed: int | None, **how: Any) -> None:
             raise typer.Exit(130) from None
         except Exception as error:  # the other studies do not depend on this one
             if isinstance(error, BadInputError) and not n_computed:
-                raise  # nothing was written, and the others would fail as well
+                raise  # nothing was written, and the other studies would fail as well
             fail(f"{label} cannot be run: {error or type(error).__name__}", 3)
             unfinished.append(name)
             continue

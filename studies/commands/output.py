@@ -10,18 +10,18 @@ from typing import Any, TextIO
 
 from rich.console import Console
 
-_CREDENTIALS = re.compile(r"://(?:[^/\s@]*:\S*|[^/\s@]+)@")  # a password may hold slashes
+_CREDENTIALS = re.compile(r"://(?:[^/\s@]*:\S*|[^/\s@]+)@")  # a password may contain slashes
 _NOT_PLAIN = re.compile(r"[^\n\t\x20-\x7e]+")
 
 
 class OutputError(RuntimeError):
-    """Failure to write standard output, as on a full disk or a closed pipe."""
+    """Failure to write to standard output, such as a full disk or a closed pipe."""
 
 
 def printable(text: str) -> str:
     r"""Return a text with control characters as Python escapes, and without credentials in URLs.
 
-    Texts of stores and of user code are printed to terminals, which would act on control characters.
+    Texts from stores and user code may contain control characters, which terminals interpret.
 
     Examples
     --------
@@ -94,7 +94,7 @@ class _GuardedOutput(_Guarded):
 
 @contextmanager
 def guarded_streams() -> Iterator[None]:
-    """Raise OutputError on errors of standard output, and ignore errors of standard error.
+    """Raise OutputError for errors on standard output, and ignore errors on standard error.
 
     Characters outside the encoding of standard output are written as escapes.
     """

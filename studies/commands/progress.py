@@ -22,12 +22,12 @@ class ProgressDisplay:
     console : rich.console.Console
         Console to print to.
     label : str
-        Prefix of each line, which names one of several runs.
+        Prefix of each line, to distinguish several runs.
 
     Attributes
     ----------
     n_done, n_failed, n_total : int
-        Numbers of trials of this session that are committed, that failed, and that were pending at its start.
+        Numbers of committed, failed and initially pending trials of this session.
     """
 
     def __init__(self, console: Console, label: str = "") -> None:

@@ -55,7 +55,7 @@ def list_studies() -> None:
 
 def status(
     store: StorePath,
-    watch: Annotated[bool, typer.Option("--watch", help="Repeat until the store is complete; Ctrl-C ends it.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Repeat until the store is complete or Ctrl-C.")] = False,
     every: Annotated[
         float, typer.Option("--every", metavar="SECONDS", help="Interval between counts, with --watch.")
     ] = 5.0,
@@ -82,11 +82,11 @@ def _show_submission(store: str) -> None:
         return
     n_tasks = submission.count_tasks()
     if n_tasks is None:
-        say(f"{submission}: its scheduler does not answer; resume computes the pending trials")
+        say(f"{submission}: its scheduler does not respond; resume computes the pending trials")
     elif n_tasks == 0:
         say(f"{submission}: its scheduler has no tasks left; resume computes the pending trials")
     else:
-        say(f"{submission}: {n_tasks:,} tasks left; end them with: dpstudies cancel {shlex.quote(store)}")
+        say(f"{submission}: {n_tasks:,} tasks left; cancel them with: dpstudies cancel {shlex.quote(store)}")
 
 
 def _watch(store: str, every: float) -> Counts:
@@ -130,7 +130,7 @@ def trial(
     study: StudyOption = None,
     accept_edited_study: AcceptEdited = False,
 ) -> None:
-    """Compute one trial again from its key, and compare it with the stored values."""
+    """Recompute one trial from its key, and compare it with the stored values."""
     opened = ResultStore.open(store)
     _, configured = study_of(opened, named_study(study), accept_edited_study)
     reruns = rerun_trial(opened, configured, panel, parse_cell(cell), number)
@@ -141,7 +141,7 @@ def trial(
         for name, value in rerun.computed.values.items():
             stored = _show(rerun.stored.values[name]) if rerun.is_stored else ""
             verdict = ("DIFFERENT" if name in rerun.differing else "equal") if rerun.is_stored else "not stored yet"
-            verdict = "not computed again: it ended its worker" if killed else verdict
+            verdict = "not recomputed: it terminated its worker" if killed else verdict
             table.add_row(rerun.setting.label, name, last_line(reason) if reason else _show(value), stored, verdict)
     print_table(table)
     if any(rerun.is_stored and not rerun.equal for rerun in reruns):
@@ -152,7 +152,7 @@ def errors(
     store: StorePath,
     full: Annotated[bool, typer.Option("--full", help="Print every cell and full tracebacks.")] = False,
 ) -> None:
-    """List the causes of failed trials, with commands that compute one trial of each again."""
+    """List the causes of failed trials, with commands that recompute one trial of each."""
     causes = find_causes(store)
     for cause in causes:
         first = cause.failures[0]
@@ -207,11 +207,11 @@ def report(
     """Write one self-contained page: figures, claims with verdicts, tables, provenance."""
     if is_folder(store):
         if figures is not None or study is not None:
-            raise BadInputError(f"--figures and --study are for one store, got the folder {store}; leave them out")
+            raise BadInputError(f"--figures and --study are for one store, got the folder {store}; omit them")
         report_all(store, output, markdown)
         return
     if markdown is not None:
-        raise BadInputError(f"--markdown is for a folder of 'run all', got {store}; leave it out")
+        raise BadInputError(f"--markdown is for a folder of 'run all', got {store}; omit it")
     opened = ResultStore.open(store)
     _, configured = study_of(opened, named_study(study), accept_edited_study=True)  # nothing is computed
     page = output or page_in(os.path.dirname(opened.url))

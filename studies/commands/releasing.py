@@ -53,12 +53,12 @@ def partition(
     theta: Annotated[
         float | None,
         typer.Option(
-            "--theta", help="Share of the partitions' quantiles within the bounds, for method quantile; 0.8 by default."
+            "--theta", help="Fraction of partition quantiles within the bounds, for method quantile; 0.8 by default."
         ),
     ] = None,
     seed: Annotated[
         int | None,
-        typer.Option("--seed", help="Seed of division and noise, drawn anew by default; the seed reveals the noise."),
+        typer.Option("--seed", help="Seed of division and noise, random by default; the seed reveals the noise."),
     ] = None,
     cluster: Cluster = None,
     output: Annotated[Path | None, typer.Option("--output", help="File for the values, .csv or .json.")] = None,
@@ -72,7 +72,7 @@ def partition(
     if seed is not None:
         require_integer("--seed", seed, 0, 2**63 - 1)
     if output is not None and (output.suffix not in (".csv", ".json") or not output.parent.is_dir()):
-        raise BadInputError(f"output must be a .csv or .json file in a folder that exists, got {output}")
+        raise BadInputError(f"output must be a .csv or .json file in an existing folder, got {output}")
     request = Request(
         target=target,
         coefficient=coefficient,

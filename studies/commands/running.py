@@ -98,7 +98,7 @@ def run(
     ] = None,
     accept_edited_study: AcceptEdited = False,
 ) -> None:
-    """Run a study into a store, or all studies into a folder; resumes an earlier run of the same spec."""
+    """Run a study and store its results, or run all studies; resume an earlier run of the same spec."""
     if study == "all":
         if trials is not None or panel or values or accept_edited_study:
             raise BadInputError(
@@ -160,8 +160,8 @@ def submit(
     submission, n_tasks = submitted
     path = shlex.quote(store)
     say(
-        f"{n_tasks:,} tasks submitted as {submission.id}; follow them with: dpstudies status --watch {path}, end them "
-        f"with: dpstudies cancel {path}"
+        f"{n_tasks:,} tasks submitted as {submission.id}; follow them with: dpstudies status --watch {path}, cancel "
+        f"them with: dpstudies cancel {path}"
     )
 
 
@@ -169,7 +169,7 @@ def cancel(store: StorePath) -> None:
     """Cancel the tasks of a submission on the scheduler, and release the store."""
     cancelled = pipeline.cancel(store)
     if cancelled.n_tasks is None:
-        say(f"closed {cancelled.submission}, whose scheduler does not answer")
+        say(f"closed {cancelled.submission}, whose scheduler does not respond")
     else:
         say(f"cancelled {cancelled.submission}: {cancelled.n_tasks:,} tasks were left")
     raise typer.Exit(conclude(store, count_trials(store)))
@@ -179,7 +179,7 @@ def resume(
     store: StorePath,
     retry: Annotated[
         Retry | None,
-        typer.Option("--retry", help="Also compute these trials again; failed: failed trials of any kind."),
+        typer.Option("--retry", help="Also recompute these trials; failed: failed trials of any kind."),
     ] = None,
     time_limit: TimeLimit = None,
     allow_failures: AllowFailures = False,

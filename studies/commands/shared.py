@@ -54,7 +54,7 @@ AcceptEdited = Annotated[
 
 
 def page_in(folder: str) -> Path:
-    """Return the path of a folder's page; the current folder holds the page of an object store."""
+    """Return the path of a folder's page; the page of an object store is in the current folder."""
     return (Path(folder) if is_local(folder) else Path()) / "report.html"
 
 
@@ -112,7 +112,7 @@ class _SafeTable(Table):
 
 
 def make_table(*heads: str, title: str | None = None) -> Table:
-    """Return an empty table with the given heads."""
+    """Return an empty table with the given column headings."""
     shown = None if title is None else printable(title)
     table = _SafeTable(title=shown, title_justify="left", box=None, pad_edge=False, header_style="bold")
     for head in heads:

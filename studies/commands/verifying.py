@@ -16,19 +16,17 @@ _OF_BLOCKS = {"unreadable", "missing", "inconsistent"}
 
 def verify(
     store: StorePath,
-    sample: Annotated[
-        int, typer.Option("--sample", metavar="N", help="Number of random blocks to compute again.")
-    ] = 100,
-    every: Annotated[bool, typer.Option("--all", help="Compute every block again.")] = False,
+    sample: Annotated[int, typer.Option("--sample", metavar="N", help="Number of random blocks to recompute.")] = 100,
+    every: Annotated[bool, typer.Option("--all", help="Recompute every block.")] = False,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the choice of blocks.")] = 0,
     repair: Annotated[
-        bool, typer.Option("--repair", help="Repair damage, and replace numbers that differ by newly computed ones.")
+        bool, typer.Option("--repair", help="Repair damage, and replace numbers that differ with recomputed ones.")
     ] = False,
     cluster: Cluster = None,
     study: StudyOption = None,
     accept_edited_study: AcceptEdited = False,
 ) -> None:
-    """Check every chunk of a store, and compute blocks again to compare them; writes only with --repair."""
+    """Check every chunk of a store, and recompute blocks to compare them; writes only with --repair."""
     if seed < 0:
         raise BadInputError(f"--seed must be >= 0, got {seed}")
     with Progress(console=ERRORS, transient=True, disable=not ERRORS.is_terminal) as bar:
@@ -47,7 +45,7 @@ def verify(
         say(f"{problem.where}: {problem.variable} is {problem.description}")
     if len(found.problems) > _SHOWN:
         say(f"and {len(found.problems) - _SHOWN:,} more")
-    checked = f"{found.n_read:,} blocks of a setting read, {found.n_computed:,} computed again"
+    checked = f"{found.n_read:,} blocks of a setting read, {found.n_computed:,} recomputed"
     say(f"{checked}, {len(found.problems):,} problems")
     path = shlex.quote(store)
     kinds = {problem.kind for problem in found.problems}
@@ -56,7 +54,7 @@ def verify(
     if "damaged" in kinds and repair:
         say("coordinates, metadata and the root were rewritten")
     if "different" in kinds and repair:
-        say("numbers that differed were replaced by newly computed ones")
+        say("numbers that differed were replaced with recomputed ones")
     if kinds & _OF_BLOCKS and repair:
         say(f"damaged blocks are pending now; compute them with: dpstudies resume {path}")
     elif found.n_pending:

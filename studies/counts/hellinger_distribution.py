@@ -43,7 +43,7 @@ _BINS = tuple(left / 50 for left in range(50))
 
 @dataclass(frozen=True)
 class _Problem:
-    """Prior, counts, and the candidates in order of distance, with the indices at which bins end."""
+    """Prior, counts, and the candidates in ascending order of distance, with the indices at which bins end."""
 
     prior: tuple[float, ...]
     counts: np.ndarray
@@ -64,7 +64,7 @@ def _method(name: str) -> Method:
         distribution = MECHANISMS[name].build(problem.prior, problem.counts, setting["epsilon"], setting["delta"])
         bins = np.split(distribution.pmf()[problem.order], problem.cuts)
         return {
-            "probability": [np.sum(probabilities) for probabilities in bins],  # pairwise sums gain three digits
+            "probability": [np.sum(probabilities) for probabilities in bins],  # pairwise sums are more accurate
             "expected_hellinger": distribution.expected_hellinger(),
         }
 
@@ -150,7 +150,7 @@ def _probabilities_add_up(summaries: Mapping[str, xr.Dataset]) -> Finding:
 def _compare(summaries: Mapping[str, xr.Dataset], first: str, second: str, n_above: int) -> tuple[bool, bool, str]:
     """Compare the distances of two mechanisms at every stored n > `n_above`.
 
-    Return True if `first` always has the smaller mean, True if it always has the larger distribution function, and the
+    Return whether `first` always has the smaller mean, whether it always has the larger distribution function, and the
     evidence.
     """
     evidence, nearer, dominates = [], True, True

@@ -92,7 +92,7 @@ _BETA = Panel(
 
 
 # Panel statements. H(x, x+1) = sqrt(1 - exp(step[x])), so a larger distance has a smaller exponent. Exponents are
-# compared because they are accurate enough, and because exponents of mirrored steps are equal bit for bit.
+# compared because they are accurate enough, and because exponents of mirrored steps are bitwise equal.
 
 
 def _simulate_steps(cell: Mapping[str, Any], streams: Streams) -> list[np.ndarray]:
@@ -103,7 +103,7 @@ def _simulate_steps(cell: Mapping[str, Any], streams: Streams) -> list[np.ndarra
 
 
 def _local(step: np.ndarray) -> np.ndarray:
-    """Return the exponents of the local sensitivity at x = 0..n, the larger of the two distances from x."""
+    """Return the exponents of the local sensitivity at x = 0..n, the larger of the distances to x − 1 and x + 1."""
     return np.minimum(np.append(step, np.inf), np.insert(step, 0, np.inf))
 
 
@@ -119,7 +119,7 @@ def _named(step: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 Check = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
-"""Function from the exponents of the steps to the data sets x of a statement and its truth value at each."""
+"""Function that maps the exponents of the steps to the data sets x of a statement and its truth value at each x."""
 
 
 def _check_1(step: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -16,7 +16,7 @@ _UNIT_PRIOR = ("1:1",)
 
 
 def _complete_sizes(summary: xr.Dataset) -> dict[int, xr.Dataset]:
-    """Return the sensitivities at x = 0..n for each n with all data sets stored."""
+    """Return the sensitivities at x = 0..n for each n whose data sets are all stored."""
     lines = {n: summary.sel(n=n).dropna("successes") for n in summary["n"].values.tolist()}
     return {n: line for n, line in lines.items() if line.sizes["successes"] == n + 1}
 
@@ -42,7 +42,7 @@ def _smooth_below_global(summaries: Mapping[str, xr.Dataset]) -> Finding:
     numbers = "; ".join(evidence)
     return verdict(
         holds,
-        f"Smooth against global sensitivity at the centre; share of data sets at which smooth is less than half of "
+        f"Smooth against global sensitivity at the centre; fraction of data sets at which smooth is less than half of "
         f"global. {numbers}.",
     )
 
@@ -57,8 +57,8 @@ def _bounds_in_order(summaries: Mapping[str, xr.Dataset]) -> Finding:
     )
     return verdict(
         not n_out,
-        f"{n_out:,} exceptions among {2 * int(local.count()):,} values. Share of data sets at which the bound equals "
-        f"the local sensitivity: {tight}.",
+        f"{n_out:,} exceptions among {2 * int(local.count()):,} values. Fraction of data sets at which the bound "
+        f"equals the local sensitivity: {tight}.",
     )
 
 

@@ -14,10 +14,10 @@ import pandas as pd
 
 from pipeline.errors import BadInputError
 
-_SPLIT_SEED = 20_171_204  # of the fixed split of tables that have none: the first day of NIPS 2017
+_SPLIT_SEED = 20_171_204  # seed of the split of tables without a published split: the first day of NIPS 2017
 _MOST_COLUMNS = 5_000  # a matrix of columns x columns is factorised for every setting
 _MOST_BYTES = 2_000_000_000
-_SAMPLED = 60  # numbers per record held by the sampler
+_SAMPLED = 60  # numbers per record in the sampler's memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +41,7 @@ class Table:
     digest : str
         SHA-256 of the concatenated content of its files.
     n_train : int or None
-        Number of leading training records; None if the data set has no split of its own.
+        Number of leading training records; None if the data set has no published split.
     """
 
     name: str
@@ -84,9 +84,10 @@ def split(table: Table, rng: np.random.Generator | None = None) -> Classificatio
     Parameters
     ----------
     table : Table
-        From `load` or `read_csv`.
+        Table returned by `load` or `read_csv`.
     rng : numpy.random.Generator, optional
-        Generator of a random split. By default the split is fixed: the data set's own, or one of constant seed.
+        Generator of a random split. By default the split is fixed: the published split, or
+        a random split with a constant seed.
 
     Returns
     -------
@@ -142,7 +143,7 @@ def encode(frame: pd.DataFrame, path: str = "") -> tuple[np.ndarray, tuple[str, 
         label, group = max(zip(frame.columns, names, strict=True), key=lambda pair: len(pair[1]))
         raise BadInputError(
             f"{path} must give at most {_MOST_COLUMNS:,} columns and {_MOST_BYTES / 1e9:.3g} GB, got {len(columns):,} "
-            f"columns and {n_bytes / 1e9:.3g} GB, up to {len(group):,} columns from one ({label!r}); leave out "
+            f"columns and {n_bytes / 1e9:.3g} GB, up to {len(group):,} columns from one ({label!r}); drop "
             "columns, or merge categories"
         )
     x = np.zeros((len(frame), len(columns)))

@@ -4,7 +4,7 @@ Sources, licences and digests of the files are in ``LICENCES.md``.
 
 Notes
 -----
-Choices that P3 leaves open:
+Choices that P3 does not specify:
 
 * One level of each categorical column is dropped, and ``?`` counts as a level: this gives P3's 9 columns for Abalone
   and 100 for Adult. All levels give 10 and 108; without ``?`` Adult would have 105 with all levels and 97 with one

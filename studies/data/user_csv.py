@@ -22,7 +22,7 @@ _reading = threading.Lock()  # so that threads of a worker read a file once
 def read_csv(path: str | os.PathLike[str], target: str) -> Table:
     r"""Return the records of a user's CSV file, encoded like those of P3.
 
-    A process reads an unchanged file once, so an early call that validates the input costs nothing later. Workers must
+    A process caches the content of an unchanged file, so validation by an early call adds no cost. Workers must
     find the file at the same path.
 
     Parameters
@@ -42,9 +42,9 @@ def read_csv(path: str | os.PathLike[str], target: str) -> Table:
     ------
     ValueError
         If the file cannot be read, a column name is missing or repeated, the target is unknown or does not have two
-        values, a value is missing or infinite, a column mixes numbers and text or is text that identifies its row, or
-        there are fewer than 4 rows, more than 5,000 encoded columns or more than 2 GB of them. The message names file,
-        column and row; the first row below the names is data row 1.
+        values, a value is missing or infinite, a column mixes numbers and text or contains text that identifies the
+        row, or there are fewer than 4 rows, more than 5,000 encoded columns or more than 2 GB of them. The message
+        names file, column and row; the first row below the names is data row 1.
 
     Examples
     --------
@@ -82,8 +82,8 @@ def _read_csv(path: str, target: str, modified: int, size: int) -> Table:
     missing = frame.isna().to_numpy()
     if missing.any():
         raise BadInputError(
-            f"{path} must have no missing values, got {missing.sum():,}, the first {_where(frame, missing)}; fill them "
-            "in, or leave out their rows (an empty field, NA, NaN, None, null and the like count as missing)"
+            f"{path} must have no missing values, got {missing.sum():,}, the first {_where(frame, missing)}; impute "
+            "them or drop their rows (an empty field, NA, NaN, None, null and similar markers count as missing)"
         )
     y, classes = _classes(path, frame.pop(target))
     for name in frame.columns:
@@ -99,20 +99,20 @@ def _read_csv(path: str, target: str, modified: int, size: int) -> Table:
 
 def _read_frame(path: str) -> pd.DataFrame:
     """Return the columns of a CSV file, whose names must be unique."""
-    try:  # two rows alone must have equal length; otherwise pandas takes unnamed fields for row names
+    try:  # the first rows must have equal length, or pandas would use unnamed fields as row names
         head = pd.read_csv(path, header=None, nrows=2, dtype=str, keep_default_na=False, skipinitialspace=True)
         names = head.iloc[0].tolist()
         frame = pd.read_csv(path, low_memory=False, skipinitialspace=True)
     except Exception as error:
         raise BadInputError(
-            f"cannot read {path} as CSV: {' '.join(str(error).split())}; it must be UTF-8 text with names in the first "
-            "row and, in every row, as many fields separated by commas"
+            f"cannot read {path} as CSV: {' '.join(str(error).split())}; the file must be UTF-8 text with column "
+            "names in the first row and the same number of comma-separated fields in every row"
         ) from error
     if "" in names:
-        raise BadInputError(f"{path}: every column must have a name, column {names.index('') + 1} has none; name it")
+        raise BadInputError(f"{path}: every column must have a name, column {names.index('') + 1} has none; add a name")
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise BadInputError(f"{path}: column names must be unique, got twice: {', '.join(twice)}")
+        raise BadInputError(f"{path}: column names must be unique, got duplicates: {', '.join(twice)}")
     return frame
 
 
@@ -127,7 +127,7 @@ def _classes(path: str, target: pd.Series) -> tuple[np.ndarray, tuple[str, str]]
 
 
 def _checked(path: str, column: pd.Series) -> pd.Series:
-    """Return a column of finite numbers or of categories; raise an error for any other."""
+    """Return a column of finite numbers or of categories; raise an error for any other column."""
     if pd.api.types.is_bool_dtype(column):
         return column
     numbers = pd.to_numeric(column, errors="coerce")
@@ -141,13 +141,13 @@ def _checked(path: str, column: pd.Series) -> pd.Series:
     if 2 * odd.sum() < len(column):
         raise BadInputError(
             f"{path}: column {column.name!r} must be all numbers or all text, got {column[odd].iloc[0]!r} in data row "
-            f"{odd.argmax() + 1} where most are numbers; leave out such rows, or write categories as words"
+            f"{odd.argmax() + 1} where most are numbers; drop such rows, or write categories as words"
         )
     n_levels = column.nunique()
     if n_levels > 10 and 2 * n_levels > len(column):
         raise BadInputError(
             f"{path}: column {column.name!r} must be numbers or categories, got {n_levels:,} different texts in "
-            f"{len(column):,} rows; leave it out if it identifies the row, or convert it to numbers or fewer categories"
+            f"{len(column):,} rows; drop it if it identifies the row, or convert it to numbers or fewer categories"
         )
     return column
 

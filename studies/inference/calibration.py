@@ -61,13 +61,13 @@ def _rank_p_value(ranks: Array) -> float:
 
 
 def _histogram(ranks: Array) -> Array:
-    """Return the share of ranks in each bin."""
+    """Return the fraction of ranks in each bin."""
     width = (N_RANKED + 1) / len(_BINS.values)
     return np.bincount((ranks // width).astype(int), minlength=len(_BINS.values)) / ranks.size
 
 
 def _share_stuck(rhat: Array) -> float:
-    """Return the share of trials with a large split R-hat; NaN for methods without chains."""
+    """Return the fraction of trials with a large split R-hat; NaN for methods without chains."""
     return float(np.mean(rhat > LARGEST_RHAT)) if np.isfinite(rhat).any() else np.nan
 
 
@@ -87,7 +87,7 @@ _STATISTICS = (
     Statistic(
         "tails",
         "pit",
-        "share of quantiles outside [0.05, 0.95]; 0.1 if calibrated",
+        "fraction of quantiles outside [0.05, 0.95]; 0.1 if calibrated",
         lambda quantiles: np.mean(np.abs(quantiles - 0.5) > 0.45),
     ),
     Statistic(
@@ -97,10 +97,10 @@ _STATISTICS = (
         lambda quantiles: np.searchsorted(np.sort(quantiles), _LEVELS.values, side="right") / quantiles.size,
         axis=_LEVELS,
     ),
-    Statistic("stuck", "rhat", f"share of trials with split R-hat above {LARGEST_RHAT}", _share_stuck),
+    Statistic("stuck", "rhat", f"fraction of trials with split R-hat above {LARGEST_RHAT}", _share_stuck),
     Statistic("least", "ess", "smallest effective sample size among the trials", _least),
     Statistic("p", "rank", "p-value of the chi-square test of uniform ranks", _rank_p_value),
-    Statistic("histogram", "rank", "share of ranks in the bin", _histogram, axis=_BINS),
+    Statistic("histogram", "rank", "fraction of ranks in the bin", _histogram, axis=_BINS),
 )
 
 

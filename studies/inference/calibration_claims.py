@@ -329,9 +329,9 @@ FIGURES = (
     Figure(
         "ranks",
         "Ranks of the true parameter at 10,000 records and ε = 0.1",
-        "Share of trials with the rank of the true parameter among 99 draws in each of 20 bins. The naive methods and "
-        "one-posterior sampling are not shown. A calibrated method is within the grey band in 99 of 100 bins. Draws "
-        "from chains are about 100 iterations apart and are not independent if the chains mix slowly.",
+        "Fraction of trials with the rank of the true parameter among 99 draws in each of 20 bins. The naive methods "
+        "and one-posterior sampling are not shown. A calibrated method is within the grey band in 99 of 100 bins. "
+        "Draws from chains are about 100 iterations apart and are not independent if the chains mix slowly.",
         _PANEL_NAMES,
         _draw_ranks,
     ),

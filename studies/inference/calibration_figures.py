@@ -125,7 +125,7 @@ def draw_ecdfs(parts: Parts, ecdf: str, level: str, styles: Styles) -> Figure:
             axes.plot(levels, ds[ecdf].sel(algorithm=name), **look)
         axes.set_title(title, fontsize="small", loc="left")
         axes.set_xlabel("posterior quantile of θ")
-    figure.supylabel("share of trials", fontsize="medium")
+    figure.supylabel("fraction of trials", fontsize="medium")
     return _finish(figure, grid, styles, names)
 
 
@@ -137,7 +137,7 @@ def draw_ranks(parts: Parts, histogram: str, bins: str, styles: Styles) -> Figur
     parts : mapping of str to xarray.Dataset
         Mapping from the title of an axes to a summary with the dimensions method and `bins` and the variable ``n_ok``.
     histogram, bins : str
-        Names of the variable, shares that sum to 1, and its dimension.
+        Names of the histogram variable, whose values sum to 1, and of its bin dimension.
     styles : mapping
         Style of each method by name.
 
@@ -157,7 +157,7 @@ def draw_ranks(parts: Parts, histogram: str, bins: str, styles: Styles) -> Figur
             axes.plot(ds[bins], ds[histogram].sel(algorithm=name), **styles[name], markersize=3.5, linewidth=1)
         axes.set_title(title, fontsize="small", loc="left")
         axes.set_xlabel("bin of the rank")
-    figure.supylabel("share of trials", fontsize="medium")
+    figure.supylabel("fraction of trials", fontsize="medium")
     return _finish(figure, grid, styles, names)
 
 

@@ -1,6 +1,6 @@
-"""Audited privacy losses of all mechanisms: read from the stores of audits, or computed here where fast.
+"""Audited privacy losses of all mechanisms, read from the stores of audits or computed here if fast.
 
-A share of 1 is the whole guarantee; a larger share breaks it.
+A share is the ratio of a loss to its stated bound; a share above 1 violates the guarantee.
 """
 
 import math
@@ -29,7 +29,7 @@ _RELATIVE = 1e-6  # tolerance of quadratures
 
 
 def audit_table(results: Results) -> Table:
-    """Return one row per mechanism and model: stated guarantee, largest share of it, and slack."""
+    """Return one row per mechanism and model: stated guarantee, largest ratio of loss to guarantee, and slack."""
     rows = [
         *_counts(results),
         *_exponential_families(results),
@@ -39,9 +39,9 @@ def audit_table(results: Results) -> Table:
     ]
     return Table(
         "Audited losses of mechanisms, against the stated guarantees",
-        "The largest share of the stated loss or divergence over all audits, exact over all neighbours and outputs "
-        "if outputs are finite, by quadrature otherwise, and that loss in nats; slack is the remaining share. "
-        "Mechanisms that state nothing, or are printed with a wrong guarantee, are compared with the given epsilon.",
+        "The share is the largest ratio of a loss or divergence to the stated bound over all audits, exact over all "
+        "neighbours and outputs if the outputs are finite, otherwise by quadrature; slack is one minus the share. "
+        "Mechanisms without a guarantee, or with a wrong published one, are compared with the given epsilon.",
         _HEADS,
         rows,
         (7,),
@@ -79,7 +79,7 @@ def _largest(pairs: Iterable[tuple[xr.DataArray, xr.DataArray | float]]) -> tupl
 
 
 def _counts(results: Results) -> Iterator[tuple[str, ...]]:
-    """Yield rows of releases of counts, by exact loss; (ε, δ) is judged by δ where the loss exceeds ε."""
+    """Yield rows of releases of counts, with exact losses; (ε, δ) is compared by δ if the loss exceeds ε."""
     if "privacy-audit" not in results:
         return
     summaries = results["privacy-audit"].summaries
@@ -125,7 +125,7 @@ def _regression(results: Results) -> Iterator[tuple[str, ...]]:
             losses = logistic_shares(one) * one["stated_epsilon"]
             states = "Theorem 16" if name == "true-posterior" else "(λ, ε)-RDP"
             yield _row(f"{name}, logistic", states, *_largest([(losses, one["stated_epsilon"])]))
-    if "tightness" in summaries:  # stores shares only
+    if "tightness" in summaries:  # this panel stores ratios only
         share, _, n_audits, where = _largest([(summaries["tightness"]["share"], 1.0)])
         yield _row("true-posterior, worst data", "Theorem 16", share, math.nan, n_audits, where)
     if "ops" in summaries:

@@ -37,7 +37,7 @@ _LARGEST_KS = 1.63  # 99 % point of the Kolmogorov distribution, which scales wi
 
 
 def comparison_tables(results: Results) -> list[Table]:
-    """Return the tables with stored numbers, without methods that are not stored."""
+    """Return the comparison tables of the stored methods."""
     panels = {(name, panel): ds for name, one in results.items() for panel, ds in one.summaries.items()}
     makers = (
         ("hellinger-accuracy", _accuracy),
@@ -135,7 +135,7 @@ def _calibration(summaries: Summaries) -> Table:
         "Calibration of posteriors",
         "Largest Kolmogorov-Smirnov distance of posterior quantiles to the uniform distribution over all stored n and "
         f"ε; for a calibrated method it is below {_LARGEST_KS / max(n_trials, 1) ** 0.5:.3f} in 99 of 100 cells of "
-        f"{n_trials:,} trials. In brackets: largest share of trials whose chains disagree (split R-hat above 1.05).",
+        f"{n_trials:,} trials. In brackets: largest fraction of trials whose chains disagree (split R-hat above 1.05).",
         "algorithm",
         list(summaries),
         {(name, origin): [cell(ds, name) for ds in summaries.values()] for name, origin in _CALIBRATION.items()},

@@ -22,7 +22,7 @@ _VERDICTS = {
     "not reproduced, does not hold or failed": ("not reproduced", "does not hold", "failed"),
     "undecided": ("undecided",),
 }
-"""Heading -> verdicts that it counts."""
+"""Heading -> verdicts counted under it."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Chapter:
     figures: list[tuple[str, RenderedFigure]] = field(default_factory=list)
 
     def of_kind(self, *kinds: Kind) -> list[Judged]:
-        """Return the claims of some kinds."""
+        """Return the claims of the given kinds."""
         return [one for one in self.judged if one.claim.kind in kinds]
 
 
@@ -58,7 +58,7 @@ def write_laboratory(
     Parameters
     ----------
     folder : path
-        Folder with one store per study; see `scales`. The page names missing and incomplete studies.
+        Folder with one store per study; see `scales`. The page lists missing and incomplete studies.
     output : path
         HTML file to write.
     markdown : path, optional
@@ -138,7 +138,7 @@ def verdicts_as_markdown(chapters: list[Chapter], results: Results) -> str:
     chapters : list of Chapter
         One per paper.
     results : mapping
-        Results whose latest session gives date, version and command.
+        Results; the latest session provides date, version and command.
     """
     sessions = [session for one in results.values() for session in one.sessions]
     if sessions:

@@ -24,11 +24,11 @@ class StudyResults:
     Attributes
     ----------
     study : Study
-        Study as configured by the store.
+        Study configured by the stored spec.
     store : ResultStore
         The store.
     summaries : dict of str to xarray.Dataset
-        By panel; see `pipeline.summarise`.
+        Summaries by panel; see `pipeline.summarise`.
     claims : list of (Claim, Finding)
         Claims with their verdicts.
     state : State
@@ -91,5 +91,5 @@ def load_results(folder: str | os.PathLike[str]) -> tuple[dict[str, StudyResults
         except (BadInputError, IncompleteStoreError, UnreadableStoreError) as error:
             missing[name] = str(error)
     if not results:
-        raise BadInputError(f"{folder} holds no store of a study; run: {command('run', 'all', '--store', folder)}")
+        raise BadInputError(f"{folder} contains no store of a study; run: {command('run', 'all', '--store', folder)}")
     return results, missing

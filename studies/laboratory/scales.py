@@ -1,7 +1,7 @@
 """All studies in one folder, at published or quick scale.
 
-A folder holds one store per study, ``<study>.zarr``. The quick scale has fewer trials and coarser grids: the same page
-takes two to three minutes and has larger errors.
+A folder contains one store per study, ``<study>.zarr``. The quick scale has fewer trials and coarser grids: the same
+page takes two to three minutes and has larger errors.
 """
 
 import math
@@ -92,7 +92,7 @@ def is_folder(path: str | os.PathLike[str]) -> bool:
 
 
 def require_folder(folder: str | os.PathLike[str], scale: str, seed: int | None) -> None:
-    """Raise an error if a folder cannot hold the stores of all studies at this scale.
+    """Raise an error if a folder cannot contain the stores of all studies at this scale.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ def require_folder(folder: str | os.PathLike[str], scale: str, seed: int | None)
     Raises
     ------
     BadInputError
-        If it is a file or a store, cannot be written, or holds a store of another spec; nothing is written.
+        If it is a file or a store, cannot be written, or contains a store of a different spec; nothing is written.
     """
     configured: dict[str, Study] = {
         name: study.configure(**configure(name, scale, seed)) for name, study in STUDIES.items()
@@ -117,6 +117,6 @@ def require_folder(folder: str | os.PathLike[str], scale: str, seed: int | None)
             found = differences(ResultStore.open(path).spec, study.spec())
             if found:
                 raise BadInputError(
-                    f"the store {path} was made with another spec, scale or code version ({found[0]}); "
+                    f"the store {path} was created with a different spec, scale or code version ({found[0]}); "
                     "choose another --store folder, or use the original scale and code"
                 )

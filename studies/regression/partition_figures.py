@@ -18,7 +18,7 @@ _METHODS: dict[str, ProbabilityMethod | QuantileMethod] = {**PROBABILITY_METHODS
 
 
 def _variant(name: str) -> tuple[str, bool]:
-    """Return the name of the method with noise, and True if `name` has noise."""
+    """Return the name of the method with noise, and whether `name` has noise."""
     return (_METHODS[name].base, _METHODS[name].has_noise) if name in _METHODS else (name, True)
 
 

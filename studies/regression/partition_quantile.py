@@ -5,8 +5,8 @@ quantiles of the posterior of the slope under a semi-conjugate prior. In panel `
 fifths of the quantiles of the partitions, and in `half-share` one half. `abalone` has real rows divided at random.
 
 Assumptions not stated in the paper: x ~ N(0, 1), β ~ N(0, 1000·I), σ² ~ IG(1, 1). The search for bounds starts at
-μ = 1, requires a share θ = 0.8 of the partitions and ends after at most 30 doublings. Each probability p is a separate
-release with privacy loss ε.
+μ = 1, requires a fraction θ = 0.8 of the partitions and ends after at most 30 doublings. Each probability p is a
+separate release with privacy loss ε.
 
     dpstudies run partition-quantile --set epsilon=2 --set split=1:1 --set centred_split=0.4:0.6:1 --store s.zarr
 
@@ -132,7 +132,7 @@ def _panel(
             Factor("split", (splits[0],), "epsilon of bounds and noise", "vector", "nat"),
             Factor("centred_split", (splits[1],), "epsilon of scale, centre and noise", "vector", "nat"),
             Factor("start", (1.0,), "mu, half width of the first interval in the search for bounds"),
-            Factor("share", (share,), "theta, share of the quantiles that the bounds must contain"),
+            Factor("share", (share,), "theta, fraction of the quantiles that the bounds must contain"),
             Factor("doublings", (30,), "largest number of doublings in the search for bounds", "int"),
         ),
         trials=1_000,

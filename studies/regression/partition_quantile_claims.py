@@ -110,14 +110,14 @@ def _share(summaries: Summaries) -> Finding:
 
 
 def audit_quantile(epsilon: float, part: float, share: float, n_values: int, doublings: int) -> tuple[Audit, Audit]:
-    """Audit the search for bounds over all data sets, and search and mean together when one quantile changes.
+    """Audit the search over all data sets, and the joint release of search and mean for a change of one quantile.
 
     Parameters
     ----------
     epsilon, part : float
         Total privacy loss of ``quantile``, and of its search, in nats.
     share : float
-        Share of the budget of the search for its threshold.
+        Fraction of the search budget that is spent on its threshold.
     n_values, doublings : int
         Number of partitions, and of doublings of the bounds; both small.
     """
@@ -228,8 +228,8 @@ CLAIMS = (
     )(_accurate("quantile")),
     claim(
         "no-share-helps",
-        "With bounds around 0, quantiles are inaccurate for both shares theta: bounds that contain most quantiles are "
-        "too wide, and bounds that contain half of them clip the others.",
+        "With bounds around 0, quantiles are inaccurate for both values of theta: bounds that contain most quantiles "
+        "are too wide, and bounds that contain half of them clip the others.",
         kind="addition",
         needs={
             **_needs("quantile", "quantile-noiseless"),

@@ -93,7 +93,7 @@ class Request:
         Raises
         ------
         BadInputError
-            If an argument is not allowed.
+            If an argument is invalid.
         """
         if bool(self.cutoffs) == bool(self.probabilities):
             got = "both" if self.cutoffs else "neither"
@@ -210,7 +210,7 @@ def release_table(path: str, request: Request, seed: int | None = None, cluster:
     request : Request
     seed : int, optional
         Seed of the partition and of the noise, which use separate streams; by default both are random. Noise from a
-        known seed protects nothing.
+        known seed provides no privacy.
     cluster : str, optional
         ``FILE`` or ``FILE:PROFILE``; by default threads of this process.
 
@@ -227,9 +227,9 @@ def release_table(path: str, request: Request, seed: int | None = None, cluster:
     Raises
     ------
     BadInputError
-        If an argument is not allowed, or the table cannot be used.
+        If an argument is invalid, or the table cannot be used.
     pipeline.execution.in_flight.ExecutionError
-        If workers die.
+        If workers terminate.
     """
     mechanism = request.mechanism()
     profile = load_profile(cluster)

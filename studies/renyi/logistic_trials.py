@@ -1,4 +1,4 @@
-"""Trials of private Bayesian logistic regression: each draws the weights once and evaluates them on test records.
+"""Trials of private Bayesian logistic regression: one draw of the weights per trial, evaluated on test records.
 
 Trials with the same setting and records share sets of chains, with `N_GROUPED` draws per set, to share the search for
 the mode and the burn-in. Successive draws from a chain are many autocorrelation times apart and are treated as

@@ -92,7 +92,7 @@ def _validate_logistic(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> b
 
 def _require_dimension(dimension: int) -> None:
     if dimension not in (1, 2):
-        raise ValueError(f"dimension must be 1 or 2, got {dimension}; quadrature supports no others")
+        raise ValueError(f"dimension must be 1 or 2, got {dimension}; quadrature in higher dimensions is not supported")
 
 
 _LOGISTIC = Panel(
@@ -131,7 +131,7 @@ def _approach(cell: Mapping[str, Any], setting: Mapping[str, Any], streams: Stre
     candidates = [case.candidates]
     if dimension == 1:
         candidates.append(candidate_records(1.0, 1, 21))
-    else:  # finite n and large orders need other angles than the limit
+    else:  # at finite n and large orders the worst-case angles differ from the limit
         cosines = np.array([u / case.mode for u in _PREDICTORS if u < case.mode])
         sines = np.sqrt(1 - cosines**2)
         candidates += [np.column_stack([-cosines, sign * sines, np.ones(cosines.size)]) for sign in (1, -1)]

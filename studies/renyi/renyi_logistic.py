@@ -87,7 +87,7 @@ def _panel(
         simulate=simulate,
         methods=tuple(_method(mechanism) for mechanism in mechanisms),
         measures=(
-            Measure("test_error", "share of misclassified test records"),
+            Measure("test_error", "fraction of misclassified test records"),
             Measure("test_nll", "mean negative log-likelihood of a test record", "nat"),
             Measure("rhat", "largest split R-hat of the chains"),
             Measure("ess", "smallest bulk effective sample size of the chains"),

@@ -36,7 +36,7 @@ def _needs(*mechanisms: str, panels: Sequence[str] = DATA_SETS) -> dict[str, dic
 
 
 def _compare(ds: xr.Dataset, measure: str, one: str, other: str) -> tuple[xr.DataArray, xr.DataArray]:
-    """Return where the mean of `one` is significantly below that of `other`, and where significantly above."""
+    """Return masks of settings at which the mean of `one` is significantly smaller, and significantly larger."""
     mean, error = (ds[f"{measure}_{what}"] for what in ("mean", "mcse"))
     gap = mean.sel(mechanism=one) - mean.sel(mechanism=other)
     limit = _DECIDING * np.hypot(error.sel(mechanism=one), error.sel(mechanism=other))
@@ -44,7 +44,7 @@ def _compare(ds: xr.Dataset, measure: str, one: str, other: str) -> tuple[xr.Dat
 
 
 def _same_distribution(ds: xr.Dataset, one: str, other: str) -> xr.DataArray:
-    """Return where two mechanisms have the same distribution, such as the true posterior."""
+    """Return a mask of the settings at which two mechanisms have the same distribution, such as the true posterior."""
     n, beta = int(ds["n_train"].max()), float(ds["beta"])
 
     def distribution(name: str, order: float, epsilon: float) -> tuple[float, float, float]:

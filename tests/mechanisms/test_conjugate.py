@@ -79,11 +79,11 @@ def test_invalid_prior_raises(prior, message):
 @pytest.mark.parametrize(
     ("counts", "message"),
     [
-        ([3, -1], "counts must be integers >= 0, got another value at position 1"),
-        ([2.5, 2.5], "counts must be integers >= 0, got another value at position 0"),
-        ([float("nan"), 5], "got another value at position 0"),
-        ([float("inf"), 5], "got another value at position 0"),
-        ([1e300, 5], "got another value at position 0"),
+        ([3, -1], "counts must be integers >= 0, got an invalid value at position 1"),
+        ([2.5, 2.5], "counts must be integers >= 0, got an invalid value at position 0"),
+        ([float("nan"), 5], "got an invalid value at position 0"),
+        ([float("inf"), 5], "got an invalid value at position 0"),
+        ([1e300, 5], "got an invalid value at position 0"),
         ([0, 0], "sum to at least 1, got 0"),
         ([3, 3], "sum to 5, got 6"),
         ([5], "at least 2 categories"),

@@ -247,7 +247,7 @@ def test_commands(lab, dpstudies):
     code, out, err = dpstudies("status", "s.zarr")
     assert code == 3, err
     assert f"submission {identifier} of " in out
-    assert "6 tasks left; end them with: dpstudies cancel s.zarr" in out
+    assert "6 tasks left; cancel them with: dpstudies cancel s.zarr" in out
     code, _, err = dpstudies("resume", "s.zarr", "--study", "held.py")
     assert code == 2
     assert identifier in err

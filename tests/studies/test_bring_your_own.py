@@ -232,9 +232,9 @@ def test_studies_of_packages_are_listed(tmp_path):
     assert sorted(err.splitlines()) == [
         "dpstudies: calibration is built in and cannot be registered in dpstudies.studies, as bold_studies does; "
         "choose another name",
-        "dpstudies: the study no-study is left out: cannot load the study bad_studies:STUDY: ZeroDivisionError: "
+        "dpstudies: the study no-study is omitted: cannot load the study bad_studies:STUDY: ZeroDivisionError: "
         "division by zero",
-        "dpstudies: the study odd is left out: odd_studies:STUDY is registered as odd, but its study is named even; "
+        "dpstudies: the study odd is omitted: odd_studies:STUDY is registered as odd, but its study is named even; "
         "register that name",
     ]
 
@@ -268,7 +268,7 @@ def test_registered_studies_are_in_the_mapping(installed):
         STUDIES["wrong"]
     with pytest.raises(KeyError):
         STUDIES["absent"]
-    with pytest.warns(UserWarning, match="the study wrong is left out: cannot load"):
+    with pytest.warns(UserWarning, match="the study wrong is omitted: cannot load"):
         assert list(STUDIES)[before:] == ["mapped"]
 
 

@@ -311,11 +311,14 @@ def test_constant_columns_become_zero_with_a_warning(tmp_path):
 
 IDENTIFIERS = "id,y\n" + "".join(f"u{k},{k % 2}\n" for k in range(12))
 REFUSED = [
-    (b"", r"cannot read .*pets.csv as CSV: No columns .*; it must be UTF-8 text with names in the first row"),
-    (GOOD.encode("utf-16"), "cannot read .*pets.csv as CSV: .*; it must be UTF-8"),
+    (
+        b"",
+        r"cannot read .*pets.csv as CSV: No columns .*; the file must be UTF-8 text with column names in the first row",
+    ),
+    (GOOD.encode("utf-16"), "cannot read .*pets.csv as CSV: .*; the file must be UTF-8"),
     (GOOD + "5,red,no,9\n", "cannot read .*pets.csv as CSV: .*Expected 3 fields in line 6, saw 4"),
     (GOOD.replace("no\n", "no,0\n").replace("yes\n", "yes,1\n"), "cannot read .*pets.csv as CSV: .*in line 2, saw 4"),
-    (GOOD.replace("size", "colour"), "column names must be unique, got twice: colour"),
+    (GOOD.replace("size", "colour"), "column names must be unique, got duplicates: colour"),
     (GOOD.replace("size", ""), "every column must have a name, column 1 has none"),
     (GOOD.replace("sold", "bought"), "unknown target column 'sold'; Allowed: size, colour, bought"),
     (GOOD.replace("sold", "solid"), r"unknown target column 'sold'; did you mean solid\? Allowed"),
@@ -324,7 +327,7 @@ REFUSED = [
     ("size,colour,sold\n1,red,no\n2,red,yes\n3,red,yes\n", "must have at least 4 rows below the names, got 3"),
     (GOOD.replace("yes", "no"), "target 'sold' must have two values, got 1: no"),
     (GOOD + "5,red,maybe\n6,red,perhaps\n", "target 'sold' must have two values, got 4: maybe, no, perhaps, yes"),
-    (GOOD.replace("4,red", "4,"), "no missing values, got 1, the first in data row 3, column 'colour'; fill them in"),
+    (GOOD.replace("4,red", "4,"), "no missing values, got 1, the first in data row 3, column 'colour'; impute them"),
     (
         GOOD.replace("4,red", "nan,").replace("3,", ","),
         "no missing values, got 3, the first in data row 3, column 'size'",

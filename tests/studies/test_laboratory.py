@@ -225,7 +225,7 @@ def test_foreign_folders_are_refused_and_not_changed(command, tmp_path, few):
 
 def test_folder_without_stores():
     assert not is_folder("/absent")
-    with pytest.raises(BadInputError, match="holds no store of a study"):
+    with pytest.raises(BadInputError, match="contains no store of a study"):
         load_results("/absent")
 
 

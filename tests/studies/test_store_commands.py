@@ -86,7 +86,7 @@ def test_extend(command, store):
 
 def test_verify(command, store):
     code, out, _ = command("verify", store, "--all")
-    assert (code, out) == (0, "12 blocks of a setting read, 12 computed again, 0 problems\n")
+    assert (code, out) == (0, "12 blocks of a setting read, 12 recomputed, 0 problems\n")
     path = Path(store, "p", "x", "c", "0", "1", "2")
     path.write_bytes(path.read_bytes()[:-1])
     before = file_stamps(store)
@@ -110,7 +110,7 @@ def test_verify_detects_different_numbers(command, store):
     assert "x is different: largest relative difference" in out
     assert "dpstudies verify t.zarr --repair" in out
     code, out, _ = command("verify", store, "--all", "--repair", *ACCEPTED)
-    assert (code, "replaced by newly computed ones" in out) == (0, True)
+    assert (code, "replaced with recomputed ones" in out) == (0, True)
     assert command("verify", store, "--all", *ACCEPTED)[0] == 0
 
 
@@ -149,7 +149,7 @@ def test_verify_repairs_coordinates_metadata_and_root_on_request_only(command, s
     assert file_stamps(store) == before
     code, out, _ = command("verify", store, "--sample", "0", "--repair")
     assert (code, named in out, "were rewritten" in out, "pending" in out) == (0, True, True, False)
-    found = "12 blocks of a setting read, 0 computed again, 0 problems\n"
+    found = "12 blocks of a setting read, 0 recomputed, 0 problems\n"
     assert command("verify", store, "--sample", "0")[:2] == (0, found)
 
 

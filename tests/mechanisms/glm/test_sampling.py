@@ -199,8 +199,8 @@ def test_invalid_number_of_steps_raises(n_steps):
     ("X", "y", "message"),
     [
         ([[0.5], [2.0]], [0, 1], "rows must have norm <= 1, got a larger one in row 1"),
-        ([[0.5], [0.2]], [0, 2], "labels must be 0 or 1, got another value in row 1"),
-        ([[0.5], [np.nan]], [0, 1], "records must be finite, row 1 is not"),
+        ([[0.5], [0.2]], [0, 2], "labels must be 0 or 1, got an invalid value in row 1"),
+        ([[0.5], [np.nan]], [0, 1], "records must be finite, got a non-finite value in row 1"),
         ([[0.5]], [0, 1], "records must have shapes"),
     ],
 )

@@ -122,8 +122,8 @@ def test_trials_are_rows():
 @pytest.mark.parametrize(
     ("x", "y", "bandwidth", "message"),
     [
-        ([1.0], [1.0, 2.0], 1.0, "x must hold at least 2 draws"),
-        ([1.0, 2.0], 3.0, 1.0, "y must hold at least 2 draws"),
+        ([1.0], [1.0, 2.0], 1.0, "x must have at least 2 draws"),
+        ([1.0, 2.0], 3.0, 1.0, "y must have at least 2 draws"),
         ([1.0, np.nan], [1.0, 2.0], 1.0, "x must be finite, got nan"),
         ([[1.0, 2.0]], [1.0, 2.0], 1.0, "same leading axes"),
         ([1.0, 2.0], [1.0, 2.0], 0.0, "bandwidth must be a finite number > 0, got 0.0"),

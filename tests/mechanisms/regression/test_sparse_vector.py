@@ -96,7 +96,7 @@ def test_number_of_draws_does_not_depend_on_values():
         ({"start": 0.0}, "mu, half the width of the first interval, must be finite and > 0, got 0.0"),
         ({"start": -1.0}, "mu, half the width"),
         ({"start": math.nan}, "mu, half the width"),
-        ({"share": 0.0}, r"theta, the share of values, must be in \(0, 1\]"),
+        ({"share": 0.0}, r"theta, the fraction of values, must be in \(0, 1\]"),
         ({"share": 1.1}, "theta"),
         ({"doublings": 0}, "doublings must be"),
         ({"doublings": 1024}, "must be finite"),

@@ -138,8 +138,8 @@ def test_statistics_depend_only_on_generator():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: partition_statistics([[1.0], [np.nan]], [0.0, 1.0], [0, 0]), "row 1 is not"),
-        (lambda: partition_statistics([[1.0], [2.0]], [np.inf, 1.0], [0, 0]), "row 0 is not"),
+        (lambda: partition_statistics([[1.0], [np.nan]], [0.0, 1.0], [0, 0]), "got a non-finite value in row 1"),
+        (lambda: partition_statistics([[1.0], [2.0]], [np.inf, 1.0], [0, 0]), "got a non-finite value in row 0"),
         (lambda: partition_statistics([1.0, 2.0], [1.0, 1.0], [0, 0]), "rows must have shapes"),
         (lambda: partition_statistics([[1.0]], [1.0], [2], 2), "from 0 to 1, got int64 from 0 to 2"),
         (lambda: partition_statistics([[1.0]], [1.0], [-1], 2), "from 0 to 1"),

@@ -149,7 +149,7 @@ def test_divergence_of_draw_is_far_below_that_of_noisy_counts():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: audit_posteriors([[1, 2], [2, 1]], [[0, 1]], []), "orders must hold at least one order"),
+        (lambda: audit_posteriors([[1, 2], [2, 1]], [[0, 1]], []), "orders must contain at least one order"),
         (lambda: audit_posteriors([[1, 2], [2, 1]], [[0, 1]], [0.5]), "order must be a finite number >= 1"),
         (lambda: audit_posteriors([[1, 2], [2, 1]], [[0, 2]], [2]), "pairs must index the 2 data sets"),
         (lambda: audit_posteriors([[1, 0], [2, 1]], [[0, 1]], [2]), "a must be finite and > 0, got 0.0"),

@@ -210,7 +210,7 @@ BAD = {
         "quantile",
         "--theta",
         "1.5",
-    ): "theta, the share of values, must be in (0, 1], got 1.5",
+    ): "theta, the fraction of values, must be in (0, 1], got 1.5",
     (*AT, *CUTOFFS, "--mu", "2"): "mu must be omitted with cutoffs, got 2.0",
     (*AT, *CUTOFFS, "--theta", "0.5"): "theta must be omitted with cutoffs, got 0.5",
     (*AT, *QUANTILES, "--theta", "0.5"): "theta must be omitted with quantile-centred, got 0.5",
@@ -240,8 +240,8 @@ BAD = {
     (*AT, *CUTOFFS, "--prior", "flat:2"): "flat takes no number",
     (*AT, *CUTOFFS, "--prior", "conjugate:0"): "a variance must be finite and > 0",
     (*AT, *CUTOFFS, "--error-variance", "0"): "error_variance must be finite and > 0, got 0.0",
-    (*AT, *CUTOFFS, "--output", "absent/x.csv"): "must be a .csv or .json file in a folder that exists",
-    (*AT, *CUTOFFS, "--output", "x.txt"): "must be a .csv or .json file in a folder that exists",
+    (*AT, *CUTOFFS, "--output", "absent/x.csv"): "must be a .csv or .json file in an existing folder",
+    (*AT, *CUTOFFS, "--output", "x.txt"): "must be a .csv or .json file in an existing folder",
     (*AT, *CUTOFFS, "--cluster", "absent.yaml"): "cannot read the cluster file absent.yaml",
 }
 
