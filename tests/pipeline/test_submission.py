@@ -240,9 +240,9 @@ def test_submission_with_pending_work_is_not_finished(lab, scheduler, monkeypatc
 
 def test_commands(lab, dpstudies):
     """The status shows the submission, resume is refused, and cancel closes it."""
-    code, out, _ = dpstudies("submit", "held.py", "--store", "s.zarr", "--cluster", "there")
+    code, out, err = dpstudies("submit", "held.py", "--store", "s.zarr", "--cluster", "there")
+    assert code == 0, err
     identifier = find_submission(ResultStore.open("s.zarr")).id
-    assert code == 0
     assert out.startswith(f"6 tasks submitted as {identifier}; follow them with: dpstudies status --watch s.zarr")
     code, out, err = dpstudies("status", "s.zarr")
     assert code == 3, err
