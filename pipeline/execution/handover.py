@@ -6,7 +6,7 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
-from distributed import Client, Variable, fire_and_forget, get_worker, secede
+from distributed import Client, fire_and_forget, get_worker, secede
 
 from pipeline.blocks.evaluate import BUDGET
 from pipeline.execution.in_flight import RETRIES, translating_losses
@@ -20,6 +20,8 @@ _MOST_SUBMITTED = 10_000  # tasks, since the scheduler keeps each task in memory
 _FIRST_WAIT, _LONGEST_WAIT = 0.2, 30.0
 _LAST = -1  # priority of the task that closes a run
 _CLOSING = "close"
+_POLL_SECONDS = 0.05
+_OPTIONS = {"pure": False, "retries": RETRIES}
 
 
 def hand_over(
@@ -52,31 +54,32 @@ def hand_over(
         True to compute every trial of a method that fails on all trials.
     """
     each = max(1, math.ceil(len(works) / _MOST_SUBMITTED))
-    rest, n_tasks, namer = iter(works), 0, Namer(works.study, task.run)
+    rest, namer = iter(works), Namer(works.study, task.run)
     budget = None if allow_failures else BUDGET
+    futures = []  # held until the scheduler has all tasks, so that it forgets none that is done
     with translating_losses():
         while batch := list(islice(rest, each)):
             runs = pack(works.study, batch)
-            _submit_and_forget(client, compute, task.run, task.session, runs, budget, key=namer.name(batch))
-            n_tasks += 1
-        _await_scheduler(client, task.run)
+            key = namer.name(batch)
+            futures.append(client.submit(compute, task.run, task.session, runs, budget, key=key, **_OPTIONS))
+        fire_and_forget(futures)
+        _await_scheduler(client, task.run, len(futures))
     detach()
     with translating_losses():
-        _submit_and_forget(client, close_run, task.run, task.session, close, key=_closing_key(task.run), priority=_LAST)
-        _await_scheduler(client, task.run)
-    return n_tasks
+        key = _closing_key(task.run)
+        closing = client.submit(close_run, task.run, task.session, close, key=key, priority=_LAST, **_OPTIONS)
+        fire_and_forget(closing)
+        _await_scheduler(client, task.run, len(futures) + 1)
+    return len(futures)
 
 
-def _submit_and_forget(client: Client, function: Callable[..., Any], *args: Any, **options: Any) -> None:
-    fire_and_forget(client.submit(function, *args, pure=False, retries=RETRIES, **options))
-
-
-def _await_scheduler(client: Client, run: str) -> None:
-    """Wait until the scheduler has received the submitted tasks."""
-    marker = Variable(run, client=client)  # messages to the scheduler keep their order
-    marker.set(True)
-    marker.get(timeout=_HAND_OVER_SECONDS)
-    marker.delete()
+def _await_scheduler(client: Client, run: str, n_tasks: int) -> None:
+    """Wait until the scheduler has received that many tasks of a run, whose futures the client holds."""
+    deadline = time.monotonic() + _HAND_OVER_SECONDS
+    while client.run_on_scheduler(_count_received, run=run) < n_tasks:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"the scheduler received fewer than {n_tasks:,} tasks in {_HAND_OVER_SECONDS} s")
+        time.sleep(_POLL_SECONDS)
 
 
 @on_worker
@@ -107,6 +110,10 @@ def cancel_tasks(client: Client, run: str) -> int:
 
 def _closing_key(run: str) -> str:
     return f"{_CLOSING}-{run}"
+
+
+def _count_received(run: str, dask_scheduler: Any) -> int:
+    return sum(run in str(key) for key in dask_scheduler.tasks)
 
 
 def _count(run: str, dask_scheduler: Any) -> int:

@@ -218,7 +218,9 @@ def test_trials_that_end_their_worker_together_only_are_computed_one_by_one(lab,
 def test_setting_that_ends_its_worker_on_all_trials_stops_the_run(lab, undisturbed):
     """Computed trials are stored, others remain pending."""
     SWITCH.statuses = {(1, trial): Status.KILLED for trial in WORK.block.trials}
-    with pytest.raises(BudgetError, match=r"method b of panel p terminated its worker .* on all 10 trials") as caught:
+    with pytest.raises(
+        BudgetError, match=r"method b of panel p terminated its worker .* on all 10 computed trials"
+    ) as caught:
         lab.run()
     assert isinstance(caught.value, ExecutionError)
     assert "--allow-failures" in str(caught.value)

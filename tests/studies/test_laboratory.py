@@ -211,7 +211,7 @@ def test_foreign_folders_are_refused_and_not_changed(command, tmp_path, few):
     for folder, message in (
         ("lab/renyi-curves.zarr", "must be a folder for the stores"),
         ("letter.txt", "must be a writable folder"),
-        ("lab", "another spec, scale or code version"),
+        ("lab", "a different spec, scale or code version"),
     ):
         code, _, err = command("run", "all", "--store", folder)
         assert (code, err.count("\n")) == (2, 1)
