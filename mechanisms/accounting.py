@@ -4,20 +4,29 @@
 guarantee or release            event                                                  exact for
 ==============================  =====================================================  ==========================
 ε-DP                            ``DiscreteLaplaceDpEvent(ε, 1)``                       binary randomised response
+(ε, δ)-DP                       `ProfileDpEvent`                                       the worst mechanism
+ρ-zCDP                          ``ZCDpEvent(ρ)``                                       Rényi divergences equal to λρ
+audited profile                 `ProfileDpEvent`                                       the profile of one release
 counts, Laplace noise b         ``LaplaceDpEvent(b/Δ)``                                the noise, at k = 2
 counts, two-sided geometric     ``DiscreteLaplaceDpEvent(1/b, Δ)``                     the release, at k = 2
 counts, normal noise σ          ``GaussianDpEvent(σ/√2)``                              the noise
 ==============================  =====================================================  ==========================
 
-Each event dominates the guarantee or release that it represents, under any composition. Δ is `histogram_sensitivity`,
-and √2 is the ℓ₂ distance between the counts of neighbours. The events are thus already scaled to replacement of one
-record, and must be composed with the accountants' default relation, ADD_OR_REMOVE_ONE. With REPLACE_ONE an accountant
-would double the ℓ₂ distance of normal noise and reject the other events.
+Each event dominates the guarantee or release that it represents, under any composition; the last column states for
+which mechanism it is exact. Δ is `histogram_sensitivity`, and √2 is the ℓ₂ distance between the counts of neighbours.
+The events are thus already scaled to replacement of one record, and must be composed with the accountants' default
+relation, ADD_OR_REMOVE_ONE. With REPLACE_ONE an accountant would double the ℓ₂ distance of normal noise and reject the
+other events. `ProfileDpEvent` and ``ZCDpEvent`` need the accountant of `mechanisms.profile_accountant`, which accepts
+all events; `mechanisms.Ledger` uses this accountant.
 
 The event of ε-DP is the discrete Laplace mechanism at sensitivity 1. Its loss is ε with probability 1/(1 + exp(−ε))
-and −ε otherwise, as for binary randomised response, the worst case (Kairouz, Oh & Viswanath 2015). The randomised
-response event of dp-accounting is not used: accountants assign it a smaller loss under their relation
+and −ε otherwise, as for binary randomised response, the worst ε-DP mechanism (Kairouz, Oh & Viswanath 2015). The
+randomised response event of dp-accounting is not used: accountants assign this event a smaller loss under the relation
 REPLACE_SPECIAL.
+
+Compositions of privacy loss distributions assume that mechanisms, parameters and the number of releases are fixed in
+advance. If the parameters of a release depend on the outputs of earlier releases, a privacy filter is needed, such as a
+limit on the sum of the pure ε.
 
 dp-accounting is an optional package: ``pip install 'dpstudies[accounting]'``.
 
@@ -33,40 +42,46 @@ import importlib
 import math
 from typing import Any
 
-from mechanisms.counts.noise import NoisyCounts, histogram_sensitivity
-from mechanisms.privacy import Guarantee, RenyiGuarantee
+from mechanisms.counts.noise import CountNoise, NoisyCounts, histogram_sensitivity
+from mechanisms.privacy import ConcentratedGuarantee, Guarantee, RenyiGuarantee, require_proved
+from mechanisms.privacy_profile import PrivacyProfile, guarantee_profile
 from mechanisms.renyi.gaussian_counts import GaussianCounts
 
-__all__ = ["accounting_event", "privacy_loss_distribution"]
+__all__ = ["Source", "accounting_event", "privacy_loss_distribution"]
+
+Source = Guarantee | ConcentratedGuarantee | PrivacyProfile | NoisyCounts | GaussianCounts
+"""Guarantees, audited profiles and releases with noise that dp-accounting can compose."""
 
 
-def accounting_event(source: Guarantee | NoisyCounts | GaussianCounts) -> Any:
-    """Return the dp-accounting event that represents a guarantee or a release.
+def accounting_event(source: Source, *, allow_conjectured: bool = False) -> Any:
+    """Return the dp-accounting event that represents a guarantee, a privacy profile or a release.
 
     Parameters
     ----------
-    source : Guarantee, NoisyCounts or GaussianCounts
-        A guarantee with δ = 0; counts with Laplace or two-sided geometric noise (`laplace_counts`,
-        `geometric_counts`); counts with normal noise (`gaussian_mechanism`).
+    source : Guarantee, ConcentratedGuarantee, PrivacyProfile, NoisyCounts or GaussianCounts
+        A guarantee; the profile of an audit (`audited_profile`); counts with Laplace or two-sided geometric noise
+        (`laplace_counts`, `geometric_counts`); counts with normal noise (`gaussian_mechanism`).
+    allow_conjectured : bool
+        True to accept a conjectured guarantee.
 
     Returns
     -------
     dp_accounting.DpEvent
-        See the table of the module. Every event can be composed by a ``PLDAccountant``; events of Laplace and normal
-        noise also by an ``RdpAccountant``.
+        See the table in the module docstring. Events of Laplace and normal noise can also be composed by an
+        ``RdpAccountant``.
 
     Raises
     ------
     ValueError
-        If no event represents `source`.
+        If no event represents `source`, or if `source` is conjectured and `allow_conjectured` is false.
     ModuleNotFoundError
         If dp-accounting is not installed.
 
     Notes
     -----
-    The event of sums with Laplace noise of scale Δ/ε (`release_statistics`) is
-    ``dp_accounting.LaplaceDpEvent(1 / epsilon)``. Curves of Rényi divergences are composed by addition at equal
-    orders; `mechanisms.approximate_epsilon` converts them to (ε, δ), as ``dp_accounting.rdp.compute_epsilon`` does.
+    `release_statistics` adds Laplace noise of scale Δ/ε to sums; the event is
+    ``dp_accounting.LaplaceDpEvent(1 / epsilon)``. Rényi guarantees are composed by adding the divergences at each
+    order; `mechanisms.approximate_epsilon` converts the sums to (ε, δ), as ``dp_accounting.rdp.compute_epsilon`` does.
 
     Examples
     --------
@@ -80,7 +95,7 @@ def accounting_event(source: Guarantee | NoisyCounts | GaussianCounts) -> Any:
     library = _import("dp_accounting.dp_event")
     if isinstance(source, NoisyCounts):
         sensitivity = histogram_sensitivity(source.k)
-        if source.noise == "laplace":
+        if source.noise is CountNoise.LAPLACE:
             return library.LaplaceDpEvent(source.noise_scale / sensitivity)
         return library.DiscreteLaplaceDpEvent(1 / source.noise_scale, sensitivity)
     if isinstance(source, GaussianCounts):
@@ -90,52 +105,70 @@ def accounting_event(source: Guarantee | NoisyCounts | GaussianCounts) -> Any:
             f"source must have an event in dp-accounting, got {source}; add divergences of equal order, then use "
             "mechanisms.approximate_epsilon"
         )
-    if not isinstance(source, Guarantee):
+    if not isinstance(source, Source):
         raise ValueError(
-            f"source must be a Guarantee, NoisyCounts or GaussianCounts, got {type(source).__name__}; pass the "
-            "guarantee of the mechanism"
+            "source must be a Guarantee, ConcentratedGuarantee, PrivacyProfile, NoisyCounts or GaussianCounts, got "
+            f"{type(source).__name__}; pass the guarantee of the mechanism"
         )
-    if not source.is_pure:
-        raise ValueError(
-            f"source must have an event in dp-accounting, got {source}; use mechanisms.privacy_loss_distribution"
-        )
-    return library.DiscreteLaplaceDpEvent(source.epsilon, 1)
+    require_proved(source, allow_conjectured)
+    if isinstance(source, ConcentratedGuarantee):
+        return library.ZCDpEvent(source.rho)
+    if isinstance(source, Guarantee) and source.is_pure:
+        return library.DiscreteLaplaceDpEvent(source.epsilon, 1)
+    profile = source if isinstance(source, PrivacyProfile) else guarantee_profile(source)
+    return _import("mechanisms.profile_accountant").ProfileDpEvent(profile)
 
 
-def privacy_loss_distribution(guarantee: Guarantee) -> Any:
-    """Return the privacy loss distribution of the worst mechanism with an (ε, δ) guarantee, for dp-accounting.
+def privacy_loss_distribution(source: Source, *, allow_conjectured: bool = False) -> Any:
+    """Return the privacy loss distribution that dominates a guarantee, a privacy profile or a release.
 
     Parameters
     ----------
-    guarantee : Guarantee
-        A guarantee with any δ.
+    source, allow_conjectured
+        As in `accounting_event`.
 
     Returns
     -------
     dp_accounting.pld.privacy_loss_distribution.PrivacyLossDistribution
-        Losses are rounded up to multiples of 1e-4.
+        Distribution on multiples of 1e-4 whose δ(ε) is at least that of `source` at every ε.
 
     Raises
     ------
+    ValueError
+        Under the same conditions as in `accounting_event`.
     ModuleNotFoundError
         If dp-accounting is not installed.
 
     Examples
     --------
+    The total δ of ten releases at ε = 1:
+
     >>> composed = privacy_loss_distribution(Guarantee(0.1, 1e-8)).self_compose(10)
     >>> print(f"{composed.get_delta_for_epsilon(1.0):.1e}")
     1.0e-07
+
+    The total ε of a hundred releases at δ = 1e-6, from the guarantee and from the audited profile:
+
+    >>> from mechanisms import audited_profile
+    >>> from mechanisms.counts.audit import count_distributions
+    >>> profile = audited_profile(count_distributions("hamming-exact", [1, 1, 1], 20, epsilon=0.1))
+    >>> for one in (Guarantee(0.1), profile):
+    ...     print(f"{privacy_loss_distribution(one).self_compose(100).get_epsilon_for_delta(1e-6):.2f}")
+    4.77
+    2.13
     """
-    distributions = _import("dp_accounting.pld.privacy_loss_distribution")
-    common = _import("dp_accounting.pld.common")
-    return distributions.from_privacy_parameters(
-        common.DifferentialPrivacyParameters(guarantee.epsilon, guarantee.delta)
-    )
+    accountant = _import("mechanisms.profile_accountant")
+    if isinstance(source, Guarantee):
+        require_proved(source, allow_conjectured)
+        return accountant.connect_dots(guarantee_profile(source))
+    event = accounting_event(source, allow_conjectured=allow_conjectured)
+    return accountant.ProfileAccountant().compose(event).distribution
 
 
 def _import(name: str) -> Any:
-    """Import a module of the optional package dp-accounting."""
+    """Return a module that needs the optional package dp-accounting; raise ModuleNotFoundError if it is missing."""
     try:
+        importlib.import_module("dp_accounting")
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(

@@ -1,7 +1,7 @@
 """The Dirichlet–multinomial model; Beta–binomial is the case of two categories.
 
-Prior Dir(α) with α in R₊^k, counts c in N^k of n records, posterior Dir(α + c). Private releases replace c by other
-counts c' of the same n records; the possible c' are called *candidates*.
+The prior is Dir(α) with α in R₊^k; given the counts c in N^k of n records, the posterior is Dir(α + c). Private
+releases replace c by other counts c' of n records; the possible c' are called *candidates*.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from mechanisms.arguments import real_array, validate_integer
 from mechanisms.jit import kernel
-from mechanisms.privacy import validate_size
+from mechanisms.privacy_parameters import validate_size
 
 __all__ = [
     "MAX_ENUMERATED",
@@ -23,6 +24,7 @@ __all__ = [
     "rank_candidates",
     "validate_counts",
     "validate_prior",
+    "validate_problem",
 ]
 
 MAX_ENUMERATED = 50_000_000
@@ -57,13 +59,10 @@ def validate_prior(prior: ArrayLike, k: int | None = None) -> NDArray[np.float64
     >>> validate_prior([1, 1])
     array([1., 1.])
     """
-    try:
-        alpha = np.array(prior, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise ValueError(f"prior must be a list of numbers, got {prior!r}; pass one number per category") from None
+    alpha = np.array(real_array("prior", prior))
     _require_categories("prior", alpha, k)
-    bad = np.flatnonzero(~(np.isfinite(alpha) & (alpha > 0)))
-    if bad.size:
+    if not (alpha.min() > 0 and alpha.max() < math.inf):  # the condition also rejects NaN
+        bad = np.flatnonzero(~(np.isfinite(alpha) & (alpha > 0)))
         raise ValueError(
             f"prior must have positive finite entries, got {alpha[bad[0]]} at position {bad[0]}; "
             "use 1.0 per category for a uniform prior"
@@ -99,16 +98,11 @@ def validate_counts(counts: ArrayLike, k: int | None = None, n: int | None = Non
     >>> validate_counts([3.0, 2], k=2, n=5)
     array([3, 2])
     """
-    try:
-        values = np.array(counts, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise ValueError(
-            "counts must be a list of numbers, got non-numeric entries; pass one count per category"
-        ) from None
+    values = real_array("counts", counts)
     _require_categories("counts", values, k)
     # Doubles represent all integers up to 2**53.
-    bad = np.flatnonzero(~((values >= 0) & (values < 2**53) & (values == np.floor(values))))
-    if bad.size:
+    if not (values.min() >= 0 and values.max() < 2**53 and (values == np.floor(values)).all()):
+        bad = np.flatnonzero(~((values >= 0) & (values < 2**53) & (values == np.floor(values))))
         raise ValueError(
             f"counts must be integers >= 0, got an invalid value at position {bad[0]}; "
             "pass the number of records in each category"
@@ -158,7 +152,7 @@ def balanced_counts(n: int, k: int) -> NDArray[np.int64]:
     >>> balanced_counts(11, 4)
     array([3, 3, 3, 2])
     """
-    _require_size(n, k)
+    n, k = validate_problem(n, k)
     counts = np.full(k, n // k, dtype=np.int64)
     counts[: n % k] += 1
     return counts
@@ -190,7 +184,7 @@ def posterior(prior: ArrayLike, counts: ArrayLike) -> NDArray[np.float64]:
            [1., 6.]])
     """
     alpha = validate_prior(prior)
-    values = np.asarray(counts, dtype=np.float64)
+    values = real_array("counts", counts)
     if values.ndim == 0 or values.shape[-1] != alpha.size:
         raise ValueError(
             f"counts must have {alpha.size} categories on their last axis, got shape {values.shape}; "
@@ -225,7 +219,7 @@ def count_candidates(n: int, k: int) -> int:
     >>> count_candidates(600, 4)
     36361101
     """
-    _require_size(n, k)
+    n, k = validate_problem(n, k)
     return math.comb(n + k - 1, k - 1)
 
 
@@ -253,6 +247,7 @@ def enumerate_candidates(n: int, k: int) -> NDArray[np.int64]:
     >>> enumerate_candidates(2, 3)
     array([[0, 0, 2], [0, 1, 1], [0, 2, 0], [1, 0, 1], [1, 1, 0], [2, 0, 0]])
     """
+    n, k = validate_problem(n, k)
     n_candidates = count_candidates(n, k)
     if n_candidates > MAX_ENUMERATED:
         raise ValueError(
@@ -265,7 +260,7 @@ def enumerate_candidates(n: int, k: int) -> NDArray[np.int64]:
 
 
 def rank_candidates(counts: ArrayLike, n: int, k: int) -> NDArray[np.int64]:
-    """Return the positions of count vectors in `enumerate_candidates`.
+    """Return the row indices of count vectors in the result of `enumerate_candidates`.
 
     Parameters
     ----------
@@ -294,15 +289,36 @@ def rank_candidates(counts: ArrayLike, n: int, k: int) -> NDArray[np.int64]:
         or not np.all((values >= 0) & (values == np.floor(values)))
         or not np.all(values.sum(axis=-1) == n)
     ):
-        raise ValueError(f"counts must be {k} integers >= 0 with sum {n}, got invalid values; pass possible outputs")
+        raise ValueError(f"counts must be {k} integers >= 0 with sum {n}, got invalid values; pass counts of n records")
     weights = (n + 1) ** np.arange(k)[::-1]
     return np.searchsorted(enumerate_candidates(n, k) @ weights, values.astype(np.int64) @ weights)
 
 
-def _require_size(n: int, k: int) -> None:
-    validate_size(n)
-    if k < 2 or k != int(k):
-        raise ValueError(f"k must be an integer >= 2, got {k}; use 2 for a binomial")
+def validate_problem(n: int, k: int) -> tuple[int, int]:
+    """Return the numbers of records and of categories as ints, after checking their ranges.
+
+    Parameters
+    ----------
+    n : int
+        Number of records, ≥ 1.
+    k : int
+        Number of categories, ≥ 2.
+
+    Returns
+    -------
+    n, k : int
+
+    Raises
+    ------
+    ValueError
+        If one of them is not an integer in its range.
+
+    Examples
+    --------
+    >>> validate_problem(10.0, 3)
+    (10, 3)
+    """
+    return validate_size(n), validate_integer("k", k, least=2, advice="use 2 for a binomial")
 
 
 @kernel

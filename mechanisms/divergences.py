@@ -3,7 +3,16 @@
     δ(ε) = Σ_r max(p(r) − e^ε·q(r), 0),   D_λ(P‖Q) = ln Σ_r p(r)^λ q(r)^(1−λ) / (λ − 1),   D_1 = Σ_r p(r)·ln p(r)/q(r)
 
 are the hockey-stick and the Rényi divergence. Both are convex in the ratio p/q. If all privacy losses ln p/q lie in
-[−down, up], the divergence is therefore at most that of the two-point distribution on these ends with mean ratio one.
+[−down, up], a divergence is therefore at most its value if the only losses are −down and up, with probabilities such
+that the mean of p/q under Q is one.
+
+**Small divergences.** Losses ℓ of size ε give a divergence of size ε². A sum of terms of size ε loses such a divergence
+to rounding; at ε = 1e-7 two digits remain. Let φ(x) = eˣ − 1 − x ≥ 0. Both distributions sum to one, so
+Σ p·e^(−ℓ) = 1 − Q(p = 0) over the outputs that are possible under P, and with μ = λ − 1
+
+    D_1 = Σ p·φ(−ℓ) + Q(p = 0),   exp(μ·D_λ) − 1 = μ·(Σ p·[φ(μℓ)/μ + φ(−ℓ)] + Q(p = 0)).
+
+All terms are ≥ 0, and an error of the losses contributes in proportion to ε.
 
 References
 ----------
@@ -20,11 +29,14 @@ from numpy.typing import NDArray
 
 from mechanisms.jit import kernel
 
-__all__ = ["extremes", "hockey_stick", "hockey_stick_bound", "log_ratios", "renyi", "renyi_bound"]
+__all__ = ["extremes", "hockey_stick", "hockey_stick_bound", "log_ratios", "renyi_bound", "renyi_divergence"]
+
+_LARGEST_EXPONENT = 700.0  # largest exponent, whose exponential is finite
+_SERIES, _TERMS = 0.5, 17  # range and number of terms of a series; 0.5¹⁶·2/18! is below 1e-20
 
 
 def log_ratios(log_p: NDArray[np.float64], log_q: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return ln p − ln q, and 0 for outputs that are impossible under both.
+    """Return the privacy losses ln p − ln q, with 0 for outputs that are impossible under P and Q.
 
     Parameters
     ----------
@@ -49,18 +61,18 @@ def log_ratios(log_p: NDArray[np.float64], log_q: NDArray[np.float64]) -> NDArra
 
 @kernel
 def extremes(log_p, log_q):
-    """Return the maximum and the minimum of `log_ratios`, without allocating an array."""
+    """Return the maximum and the minimum of the result of `log_ratios`, without allocating an array."""
     high, low = -math.inf, math.inf
     for i in range(log_p.size):
         change = log_p[i] - log_q[i]
-        if change != change:  # both are −inf
+        if change != change:  # the change is NaN if both logarithms are −inf
             change = 0.0
         high, low = max(high, change), min(low, change)
     return high, low
 
 
 def hockey_stick(log_p: NDArray[np.float64], losses: NDArray[np.float64], epsilon: float) -> float:
-    """Return the hockey-stick divergence δ(ε).
+    """Return the hockey-stick divergence δ(ε) of a distribution P from Q.
 
     Parameters
     ----------
@@ -87,7 +99,7 @@ def hockey_stick(log_p: NDArray[np.float64], losses: NDArray[np.float64], epsilo
 
 
 def hockey_stick_bound(up: float, down: float, epsilon: float) -> float:
-    """Return the hockey-stick divergence of the two-point distribution with losses `up` and −`down`.
+    """Return an upper bound on the hockey-stick divergence: its value if `up` and −`down` are the only losses.
 
     Parameters
     ----------
@@ -111,15 +123,13 @@ def hockey_stick_bound(up: float, down: float, epsilon: float) -> float:
     return _mass_above(up, down) * -math.expm1(epsilon - up)
 
 
-def renyi(log_p: NDArray[np.float64], losses: NDArray[np.float64], order: float) -> float:
-    """Return the Rényi divergence D_λ(P‖Q).
+def renyi_divergence(log_p: NDArray[np.float64], log_q: NDArray[np.float64], order: float) -> float:
+    """Return the Rényi divergence D_λ(P‖Q) of order λ.
 
     Parameters
     ----------
-    log_p : ndarray of float64, shape (R,)
-        Log probabilities under P.
-    losses : ndarray of float64, shape (R,)
-        `log_ratios` of P and Q.
+    log_p, log_q : ndarray of float64, shape (R,)
+        Log probabilities, −inf for impossible outputs.
     order : float
         λ ≥ 1; 1 is the Kullback–Leibler divergence.
 
@@ -131,25 +141,23 @@ def renyi(log_p: NDArray[np.float64], losses: NDArray[np.float64], order: float)
     Examples
     --------
     >>> log_p, log_q = np.log([0.75, 0.25]), np.log([0.25, 0.75])
-    >>> round(math.exp(renyi(log_p, log_ratios(log_p, log_q), 2.0)), 12) == round(0.75**2 / 0.25 + 0.25**2 / 0.75, 12)
+    >>> round(math.exp(renyi_divergence(log_p, log_q, 2.0)), 12) == round(0.75**2 / 0.25 + 0.25**2 / 0.75, 12)
     True
     """
-    possible = np.isfinite(log_p)
-    log_p, losses = log_p[possible], losses[possible]
-    if np.any(np.isposinf(losses)):
+    mu = order - 1
+    growth, excess = _sum_excess(log_p, log_q, mu)
+    if growth <= _LARGEST_EXPONENT:
+        return math.log1p(mu * excess) / mu if mu > 0 else excess
+    if math.isinf(growth):
         return math.inf
-    if order == 1:
-        return float(np.sum(np.exp(log_p) * losses))
-    growth = (order - 1) * losses
-    if growth.max() < 1.0:  # near order 1 the sum is close to 1
-        return math.log1p(float(np.sum(np.exp(log_p) * np.expm1(growth)))) / (order - 1)
-    growth += log_p
-    high = float(growth.max())
-    return (high + math.log(float(np.exp(growth - high).sum()))) / (order - 1)
+    possible = np.isfinite(log_p)
+    exponents = log_p[possible] + mu * (log_p[possible] - log_q[possible])
+    high = float(exponents.max())
+    return (high + math.log(float(np.exp(exponents - high).sum()))) / mu
 
 
 def renyi_bound(up: float, down: float, order: float) -> float:
-    """Return the Rényi divergence of the two-point distribution with losses `up` and −`down`.
+    """Return an upper bound on the Rényi divergence: its value if `up` and −`down` are the only losses.
 
     Parameters
     ----------
@@ -170,18 +178,53 @@ def renyi_bound(up: float, down: float, order: float) -> float:
     """
     if math.isinf(up) or math.isinf(down):
         return math.inf
-    share = _mass_above(up, down)
-    if order == 1:
-        return share * up - (1.0 - share) * down
-    growth = (order - 1) * up
-    if growth < 1.0:
-        rest = (1.0 - share) * math.expm1(-(order - 1) * down)
-        return math.log1p(share * math.expm1(growth) + rest) / (order - 1)
-    return (growth + math.log(share + (1.0 - share) * math.exp(-(order - 1) * (up + down)))) / (order - 1)
+    mu, share, rest = order - 1, _mass_above(up, down), _mass_above(down, up)
+    # P has the masses share at the loss up and rest·exp(−down) at −down; Q has share·exp(−up) and rest.
+    if mu * up > _LARGEST_EXPONENT:
+        return (mu * up + math.log(share + rest * math.exp(-down - mu * (up + down)))) / mu
+    excess = _excess(share, share * math.exp(-up), up, mu) + _excess(rest * math.exp(-down), rest, -down, mu)
+    return math.log1p(mu * excess) / mu if mu > 0 else excess
 
 
 def _mass_above(up: float, down: float) -> float:
-    """Return the mass at `up` of the distribution on losses `up`, −`down` whose mean ratio is 1."""
-    if up <= 0 or down <= 0 or math.isinf(up) or math.isinf(down):  # up, down ≤ 0 only by rounding of the normaliser
+    """Return P(loss = up) if `up` and −`down` are the only losses and the mean of p/q under Q is 1."""
+    if up <= 0 or down <= 0 or math.isinf(up) or math.isinf(down):  # up and down are ≤ 0 only by rounding
         return 1.0
     return math.expm1(-down) / math.expm1(-up - down)
+
+
+@kernel
+def _phi(x):
+    """Return eˣ − 1 − x with a relative error of about 1e-15, by a series where the difference would lose digits."""
+    if abs(x) >= _SERIES:
+        return math.expm1(x) - x
+    series = 1.0
+    for power in range(_TERMS, 2, -1):  # the series is x²/2·(1 + x/3·(1 + x/4·(…)))
+        series = 1.0 + x / power * series
+    return 0.5 * x * x * series
+
+
+@kernel
+def _excess(p, q, loss, mu):
+    """Return p·[φ(μℓ)/μ + φ(−ℓ)] for the loss ℓ = ln p/q and φ(x) = eˣ − 1 − x; at μ = 0 the first term is 0."""
+    # For large losses exp(−ℓ) may overflow; q − p + p·ℓ equals p·φ(−ℓ) and loses no digits there.
+    total = p * _phi(-loss) if abs(loss) < 1.0 else q - p + p * loss
+    return total + p * (_phi(mu * loss) / mu) if mu > 0.0 else total
+
+
+@kernel
+def _sum_excess(log_p, log_q, mu):
+    """Return the largest μℓ, and Σ p·[φ(μℓ)/μ + φ(−ℓ)] + Q(p = 0); both are inf if Q excludes an output of P."""
+    growth, total = 0.0, 0.0
+    for i in range(log_p.size):
+        if log_p[i] == -math.inf:
+            total += math.exp(log_q[i])
+            continue
+        loss = log_p[i] - log_q[i]
+        if loss == math.inf:
+            return math.inf, math.inf
+        growth = max(growth, mu * loss)
+        if growth > _LARGEST_EXPONENT:
+            continue  # the caller does not use the sum
+        total += _excess(math.exp(log_p[i]), math.exp(log_q[i]), loss, mu)
+    return growth, total

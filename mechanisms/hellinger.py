@@ -20,11 +20,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from mechanisms.jit import kernel
 
-__all__ = ["hellinger", "log_affinity"]
+__all__ = ["hellinger", "log_affinity", "validate_parameters"]
 
 
 def log_affinity(a: ArrayLike, b: ArrayLike) -> NDArray[np.float64]:
-    """Return ℓ(a, b) = lnΓ((a+b)/2) − ½lnΓ(a) − ½lnΓ(b), elementwise.
+    """Return the log affinity ℓ(a, b) = lnΓ((a+b)/2) − ½lnΓ(a) − ½lnΓ(b), elementwise.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ def log_affinity(a: ArrayLike, b: ArrayLike) -> NDArray[np.float64]:
 
 
 def hellinger(a: ArrayLike, b: ArrayLike) -> NDArray[np.float64]:
-    """Return the Hellinger distance between Dir(a) and Dir(b).
+    """Return the Hellinger distance H between the Dirichlet distributions Dir(a) and Dir(b).
 
     H² = 1 − B((a+b)/2) / √(B(a)·B(b)), so that 0 ≤ H ≤ 1 (P0, "Objectives"; P1, eq. 1, where the distance is the
     negative utility).
@@ -85,13 +85,22 @@ def hellinger(a: ArrayLike, b: ArrayLike) -> NDArray[np.float64]:
 
     Notes
     -----
-    ln B contains lnΓ(Σα), not ln Σα. A public script that uses the latter returns too small distances (erratum A5).
+    ln B contains lnΓ(Σα), not ln Σα. A public script that uses ln Σα returns distances that are too small.
 
     Examples
     --------
     >>> print(np.round(hellinger([1.0, 1.0], [[1.0, 1.0], [2.0, 1.0], [1.0, 9.0]]), 6))
     [0.       0.239146 0.632456]
     """
+    first, second = validate_parameters(a, b)
+    log_affinity_categories = log_affinity(first, second).sum(axis=-1)
+    log_affinity_total = log_affinity(first.sum(axis=-1), second.sum(axis=-1))
+    # The affinity is at most 1 (Cauchy–Schwarz); with unequal totals its log may exceed 0 by rounding.
+    return np.sqrt(np.abs(np.expm1(np.minimum(log_affinity_categories - log_affinity_total, 0.0))))
+
+
+def validate_parameters(a: ArrayLike, b: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the parameters of two Dirichlet distributions as arrays; raise the errors listed in `hellinger`."""
     first, second = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     for name, values in (("a", first), ("b", second)):
         if values.ndim == 0 or values.shape[-1] < 2:
@@ -107,10 +116,7 @@ def hellinger(a: ArrayLike, b: ArrayLike) -> NDArray[np.float64]:
             f"a and b must have the same number of categories, got {first.shape[-1]} and {second.shape[-1]}; "
             "pass parameters of the same model"
         )
-    log_affinity_categories = log_affinity(first, second).sum(axis=-1)
-    log_affinity_total = log_affinity(first.sum(axis=-1), second.sum(axis=-1))
-    # The affinity is at most 1 (Cauchy–Schwarz); with unequal totals its log may exceed 0 by rounding.
-    return np.sqrt(np.abs(np.expm1(np.minimum(log_affinity_categories - log_affinity_total, 0.0))))
+    return first, second
 
 
 @kernel

@@ -1,10 +1,8 @@
 """Metadata of the entries of all registries: description, origin, and style in figures."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, TypeVar
+from typing import Literal, TypeVar
 
 __all__ = ["Entry", "Style", "find_entry"]
 
@@ -13,21 +11,18 @@ Origin = Literal["paper", "baseline", "reference", "ours"]
 
 @dataclass(frozen=True)
 class Style:
-    """Style of a method in figures, in words; members of one family share the colour.
+    """Style of a method in figures; methods of one family share a colour.
 
     Attributes
     ----------
     color : str
-        "blue", "vermilion", "green", "purple", "orange", "sky", "grey", "olive" or "brown".
+        "blue", "vermilion", "green", "purple", "orange", "sky", "grey", "olive", "brown", "crimson" or "teal".
     marker : str
-        Marker in the notation of matplotlib.
-    dash : str
-        "solid", "dashed", "dotted", "dash-dotted" or "long-dashed".
+        Marker, by the characters that matplotlib uses: "o" is a circle, "s" a square.
     """
 
     color: str
     marker: str
-    dash: str = "solid"
 
 
 @dataclass(frozen=True)
@@ -39,12 +34,12 @@ class Entry:
     name : str
         Key in the registry.
     note : str
-        Description in one sentence; the reason if the method is not private.
+        Description in one sentence; for a method that is not private, the reason why it is not.
     origin : {"paper", "baseline", "reference", "ours"}
-        "paper" for a proposal of a paper, "baseline" for a method that it is compared with, "reference" for a
-        posterior that no private method attains, "ours" for a method of this project.
+        "paper" for a method that a paper proposes, "baseline" for a method that a paper compares its proposal with,
+        "reference" for a non-private posterior, "ours" for a method of this project.
     paper : str
-        Key of the paper that proposes the method or compares with it, such as "P0"; empty if there is none.
+        Key of the paper that proposes the method or uses it as a baseline, such as "P0"; empty if there is none.
     variant : str
         Difference from the method as published, in a few words.
     style : Style or None
@@ -71,21 +66,16 @@ class Entry:
         return f"{text}, {self.variant}" if self.variant else text
 
 
-class _Named(Protocol):
-    @property
-    def name(self) -> str: ...
-
-
-N = TypeVar("N", bound=_Named)
+N = TypeVar("N")
 
 
 def find_entry(registry: Mapping[str, N], entry: N | str, what: str = "name", advice: str = "choose one of them") -> N:
-    """Return an entry of a registry that is given by its name or as an object.
+    """Return the registry entry with a given name; an argument that is not a string is returned unchanged.
 
     Raises
     ------
     ValueError
-        If the registry has no such name.
+        If the registry has no entry with this name, or `entry` is neither a string nor of the class of the entries.
 
     Examples
     --------
@@ -93,8 +83,8 @@ def find_entry(registry: Mapping[str, N], entry: N | str, what: str = "name", ad
     >>> find_entry({"laplace": laplace}, "laplace") is find_entry({"laplace": laplace}, laplace)
     True
     """
-    if not isinstance(entry, str):
+    if isinstance(entry, type(next(iter(registry.values())))):
         return entry
-    if entry not in registry:
+    if not isinstance(entry, str) or entry not in registry:
         raise ValueError(f"{what} must be one of {', '.join(registry)}, got {entry!r}; {advice}")
     return registry[entry]

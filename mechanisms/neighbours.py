@@ -1,11 +1,11 @@
-"""Pairs of neighbouring data sets, complete or up to a symmetry of the mechanism."""
+"""Pairs of neighbouring data sets, one per equivalence class under permutations of exchangeable categories."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["canonical_pairs", "neighbouring_pairs"]
+__all__ = ["adding_pairs", "canonical_pairs", "neighbouring_pairs"]
 
 
 def neighbouring_pairs(
@@ -16,9 +16,10 @@ def neighbouring_pairs(
     Parameters
     ----------
     labels : ndarray of float64, shape (k,)
-        Categories with equal labels are exchangeable.
+        Label of each category. Two pairs are equivalent if they differ by a permutation of categories with equal
+        labels.
     candidates : ndarray of int64, shape (|R|, k)
-        All data sets, from `enumerate_candidates`.
+        Counts of all data sets, from `enumerate_candidates`.
 
     Returns
     -------
@@ -56,26 +57,58 @@ def neighbouring_pairs(
     place = np.argmax(differs, axis=1)
     rows = np.arange(len(first))
     swap = forms[1, rows, place] < forms[0, rows, place]
-    unique = np.unique(np.where(swap[:, None], forms[1], forms[0]), axis=0)
-    ends = np.concatenate([unique // (n + 1), unique % (n + 1)])
-    datasets, inverse = np.unique(ends, axis=0, return_inverse=True)
-    return datasets, inverse.reshape(2, -1).T.copy()
+    return _decode(np.where(swap[:, None], forms[1], forms[0]), n)
+
+
+def adding_pairs(
+    labels: NDArray[np.float64], candidates: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return all pairs of data sets of n and n + 1 records that differ in one added record, one per equivalence class.
+
+    Parameters
+    ----------
+    labels : ndarray of float64, shape (k,)
+        Label of each category. Two pairs are equivalent if they differ by a permutation of categories with equal
+        labels.
+    candidates : ndarray of int64, shape (|R|, k)
+        Counts of all data sets of n records, from `enumerate_candidates`.
+
+    Returns
+    -------
+    datasets : ndarray of int64, shape (D, k)
+        The data sets that occur in a pair, in lexicographic order.
+    pairs : ndarray of int64, shape (P, 2)
+        Indices into `datasets`; the data set of n records comes first.
+
+    Examples
+    --------
+    >>> from mechanisms.conjugate import enumerate_candidates
+    >>> datasets, pairs = adding_pairs(np.ones(2), enumerate_candidates(1, 2))
+    >>> print(datasets.tolist(), pairs.tolist())
+    [[0, 1], [0, 2], [1, 1]] [[0, 1], [0, 2]]
+    """
+    k, larger = labels.size, int(candidates[0].sum()) + 1
+    classes = np.unique(labels, return_inverse=True)[1]
+    first = np.repeat(candidates, k, axis=0)
+    second = first + np.tile(np.eye(k, dtype=np.int64), (len(candidates), 1))
+    return _decode(canonical_pairs(first, second, classes, larger), larger)
 
 
 def canonical_pairs(
     first: NDArray[np.int64], second: NDArray[np.int64], classes: NDArray[np.int64], n: int
 ) -> NDArray[np.int64]:
-    """Return a canonical form of pairs (c, c') under exchanges of categories within a class.
+    """Return a canonical form of pairs (c, c') under permutations of the categories within each class.
 
     Each category is encoded as one number, and the numbers of each class are sorted. Equivalent pairs have equal forms.
 
     Parameters
     ----------
     first, second : ndarray of int64, shape (P, k)
-        Counts of n records.
+        Counts of at most n records.
     classes : ndarray of int64, shape (k,)
         Class 0, 1, ... of each category; categories of one class are exchangeable.
     n : int
+        Upper bound on the number of records.
 
     Returns
     -------
@@ -91,3 +124,11 @@ def canonical_pairs(
         members = np.flatnonzero(classes == label)
         joint[:, members] = np.sort(joint[:, members], axis=1)
     return joint
+
+
+def _decode(forms: NDArray[np.int64], n: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the distinct data sets of pairs in canonical form, and the distinct pairs as indices of these sets."""
+    unique = np.unique(forms, axis=0)
+    ends = np.concatenate([unique // (n + 1), unique % (n + 1)])
+    datasets, inverse = np.unique(ends, axis=0, return_inverse=True)
+    return datasets, inverse.reshape(2, -1).T.copy()

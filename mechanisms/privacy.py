@@ -1,24 +1,27 @@
-"""Value types of privacy guarantees, and validation of their parameters."""
+"""Value types for privacy guarantees: neighbouring relations, evidence, and parameters."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
+from typing import Protocol
 
-import numpy as np
+from mechanisms.arguments import is_real, validate_positive
+from mechanisms.privacy_parameters import validate_delta, validate_epsilon, validate_order
 
 __all__ = [
+    "RELATIONS",
+    "ConcentratedGuarantee",
     "Guarantee",
     "Neighbouring",
     "RenyiGuarantee",
+    "Status",
     "approximate_guarantee",
+    "conjectured_guarantee",
     "no_guarantee",
     "pure_guarantee",
-    "validate_delta",
-    "validate_epsilon",
-    "validate_order",
-    "validate_size",
+    "require_proved",
+    "validate_relation",
 ]
 
 
@@ -26,136 +29,51 @@ class Neighbouring(Enum):
     """Neighbouring relation under which a guarantee holds."""
 
     REPLACE_ONE = "replace one record; the number of records is public"
+    ADD_OR_REMOVE_ONE = "add or remove one record; the number of records is private"
 
 
-_EPSILONS = (1e-100, 1e100)
+RELATIONS = {"replace-one": Neighbouring.REPLACE_ONE, "add-remove": Neighbouring.ADD_OR_REMOVE_ONE}
+"""Neighbouring relations by name."""
 
 
-def validate_epsilon(epsilon: float) -> float:
-    """Return `epsilon` as a float if it is a valid privacy loss in nats.
+class Status(Enum):
+    """Evidence for a guarantee: a proof, or a conjecture."""
+
+    PROVED = "proved"
+    CONJECTURED = "conjectured"
+
+
+def validate_relation(relation: Neighbouring) -> Neighbouring:
+    """Return `relation` if it is a neighbouring relation; names are not accepted.
 
     Parameters
     ----------
-    epsilon : float
-        In [1e-100, 1e100], so that noise scales, squares and products with sizes neither underflow nor overflow.
+    relation : Neighbouring
 
     Returns
     -------
-    float
+    Neighbouring
 
     Raises
     ------
     ValueError
-        If `epsilon` is not a finite number > 0 or is outside this range.
+        If `relation` is not a `Neighbouring`.
 
     Examples
     --------
-    >>> validate_epsilon(1)
-    1.0
+    >>> validate_relation(RELATIONS["add-remove"]).name
+    'ADD_OR_REMOVE_ONE'
     """
-    value = _as_float(epsilon, "epsilon must be a finite number > 0")
-    if not (math.isfinite(value) and value > 0):
-        raise ValueError(f"epsilon must be a finite number > 0, got {epsilon}; choose a loss in nats, such as 1.0")
-    if not _EPSILONS[0] <= value <= _EPSILONS[1]:
-        raise ValueError(f"epsilon must be in [1e-100, 1e100], got {epsilon}; choose a loss in nats, such as 1.0")
-    return value
-
-
-def validate_delta(delta: float | None) -> float:
-    """Return `delta` as a float if it is in the open interval (0, 1).
-
-    Parameters
-    ----------
-    delta : float
-        0 < delta < 1.
-
-    Returns
-    -------
-    float
-
-    Raises
-    ------
-    ValueError
-        If `delta` is not in (0, 1).
-
-    Examples
-    --------
-    >>> validate_delta(1e-8)
-    1e-08
-    """
-    value = _as_float(delta, "delta must be in (0, 1)")
-    if not 0 < value < 1:
-        raise ValueError(f"delta must be in (0, 1), got {delta}; choose a value well below 1/n, such as 1e-8")
-    return value
-
-
-def validate_order(order: float) -> float:
-    """Return the order λ of a Rényi divergence as a float if it is finite and ≥ 1.
-
-    Parameters
-    ----------
-    order : float
-        Finite and ≥ 1; 1 is the Kullback–Leibler divergence.
-
-    Returns
-    -------
-    float
-
-    Raises
-    ------
-    ValueError
-        If `order` is not a finite number ≥ 1.
-
-    Examples
-    --------
-    >>> validate_order(2)
-    2.0
-    """
-    value = _as_float(order, "order must be a finite number >= 1")
-    if not (math.isfinite(value) and value >= 1):
-        raise ValueError(
-            f"order must be a finite number >= 1, got {order}; choose an order such as 2, or 1 for Kullback-Leibler"
-        )
-    return value
-
-
-def validate_size(n: int) -> int:
-    """Return the number of records as an int if it is an integer ≥ 1.
-
-    Parameters
-    ----------
-    n : int
-        Number of records, public.
-
-    Returns
-    -------
-    int
-
-    Raises
-    ------
-    ValueError
-        If `n` is not an integer ≥ 1.
-
-    Examples
-    --------
-    >>> validate_size(10)
-    10
-    """
-    if not (np.ndim(n) == 0 and np.isreal(n) and math.isfinite(n) and n == int(n) and n >= 1):
-        raise ValueError(f"n must be an integer >= 1, got {n}; pass the number of records")
-    return int(n)
-
-
-def _as_float(value: object, requirement: str) -> float:
-    try:
-        return float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        raise ValueError(f"{requirement}, got {value!r}; pass a number") from None
+    if not isinstance(relation, Neighbouring):
+        raise ValueError(f"relation must be a Neighbouring, got {relation!r}; look up names in RELATIONS")
+    return relation
 
 
 @dataclass(frozen=True)
 class Guarantee:
     """A differential-privacy guarantee: Pr[M(x) ∈ E] ≤ exp(epsilon)·Pr[M(x') ∈ E] + delta for neighbours x, x'.
+
+    A guarantee without a proof is conjectured; accountants reject it by default.
 
     Parameters
     ----------
@@ -164,7 +82,9 @@ class Guarantee:
     delta : float
         0 for pure differential privacy, otherwise in (0, 1).
     relation : Neighbouring
-        The neighbouring relation.
+        Neighbouring relation under which the guarantee holds.
+    status : Status
+        Evidence for the guarantee; keyword only, proved by default.
 
     Raises
     ------
@@ -177,16 +97,20 @@ class Guarantee:
     (True, False)
     >>> print(Guarantee(1.0, 1e-8))
     (1, 1e-08)-DP
+    >>> print(Guarantee(1.0, 1e-8, status=Status.CONJECTURED))
+    (1, 1e-08)-DP, conjectured
     """
 
     epsilon: float
     delta: float = 0.0
     relation: Neighbouring = Neighbouring.REPLACE_ONE
+    status: Status = field(default=Status.PROVED, kw_only=True)
 
     def __post_init__(self) -> None:
-        validate_epsilon(self.epsilon)
-        if self.delta != 0:
-            validate_delta(self.delta)
+        object.__setattr__(self, "epsilon", validate_epsilon(self.epsilon))
+        is_zero = is_real(self.delta) and self.delta == 0
+        object.__setattr__(self, "delta", 0.0 if is_zero else validate_delta(self.delta))
+        _validate_evidence(self.relation, self.status)
 
     @property
     def is_pure(self) -> bool:
@@ -194,22 +118,28 @@ class Guarantee:
         return self.delta == 0
 
     def __str__(self) -> str:
-        return f"{self.epsilon:g}-DP" if self.is_pure else f"({self.epsilon:g}, {self.delta:g})-DP"
+        stated = f"{self.epsilon:g}-DP" if self.is_pure else f"({self.epsilon:g}, {self.delta:g})-DP"
+        return stated + _qualifier(self.relation, self.status)
 
 
 def pure_guarantee(epsilon: float, delta: float | None = None) -> Guarantee:
-    """Return the ε-DP guarantee of a pure mechanism, which ignores `delta`."""
+    """Return the ε-DP guarantee of a mechanism that ignores `delta`."""
     _validate_optional_delta(delta)
     return Guarantee(epsilon)
 
 
 def approximate_guarantee(epsilon: float, delta: float | None = None) -> Guarantee:
-    """Return the (ε, δ)-DP guarantee of a mechanism that needs `delta`; raise ValueError if it is None."""
+    """Return the (ε, δ)-DP guarantee of a mechanism that needs `delta`; raise ValueError if `delta` is None."""
     return Guarantee(epsilon, validate_delta(delta))
 
 
+def conjectured_guarantee(epsilon: float, delta: float | None = None) -> Guarantee:
+    """Return the conjectured (ε, δ)-DP guarantee of a mechanism that needs `delta`, which must not be None."""
+    return Guarantee(epsilon, validate_delta(delta), status=Status.CONJECTURED)
+
+
 def no_guarantee(epsilon: float, delta: float | None = None) -> None:
-    """Return None: the guarantee of a mechanism that is not private."""
+    """Validate the parameters of a mechanism that is not private, and return None in place of a guarantee."""
     validate_epsilon(epsilon)
     _validate_optional_delta(delta)
 
@@ -230,7 +160,9 @@ class RenyiGuarantee:
     epsilon : float
         Largest divergence in nats, finite and > 0.
     relation : Neighbouring
-        The neighbouring relation.
+        Neighbouring relation under which the guarantee holds.
+    status : Status
+        Evidence for the guarantee; keyword only, proved by default.
 
     Raises
     ------
@@ -250,10 +182,102 @@ class RenyiGuarantee:
     order: float
     epsilon: float
     relation: Neighbouring = Neighbouring.REPLACE_ONE
+    status: Status = field(default=Status.PROVED, kw_only=True)
 
     def __post_init__(self) -> None:
-        validate_order(self.order)
-        validate_epsilon(self.epsilon)
+        object.__setattr__(self, "order", validate_order(self.order))
+        object.__setattr__(self, "epsilon", validate_epsilon(self.epsilon))
+        _validate_evidence(self.relation, self.status)
 
     def __str__(self) -> str:
-        return f"({self.order:g}, {self.epsilon:g})-RDP"
+        return f"({self.order:g}, {self.epsilon:g})-RDP" + _qualifier(self.relation, self.status)
+
+
+@dataclass(frozen=True)
+class ConcentratedGuarantee:
+    """A zero-concentrated guarantee, ρ-zCDP: D_λ(M(x)‖M(x')) ≤ ρλ for neighbours x, x' at every order λ > 1.
+
+    Parameters
+    ----------
+    rho : float
+        ρ in nats, finite and > 0.
+    relation : Neighbouring
+        Neighbouring relation under which the guarantee holds.
+    status : Status
+        Evidence for the guarantee; keyword only, proved by default.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is outside its range.
+
+    References
+    ----------
+    Bun & Steinke, "Concentrated differential privacy: simplifications, extensions, and lower bounds", TCC 2016,
+    definition 1.1.
+
+    Examples
+    --------
+    >>> print(ConcentratedGuarantee(0.5), ConcentratedGuarantee(0.5).at_order(4))
+    0.5-zCDP (4, 2)-RDP
+    """
+
+    rho: float
+    relation: Neighbouring = Neighbouring.REPLACE_ONE
+    status: Status = field(default=Status.PROVED, kw_only=True)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rho", validate_positive("rho", self.rho, "choose e.g. 0.5"))
+        _validate_evidence(self.relation, self.status)
+
+    def at_order(self, order: float) -> RenyiGuarantee:
+        """Return the Rényi guarantee (λ, ρλ)-RDP at one order λ."""
+        return RenyiGuarantee(order, self.rho * validate_order(order), self.relation, status=self.status)
+
+    def __str__(self) -> str:
+        return f"{self.rho:g}-zCDP" + _qualifier(self.relation, self.status)
+
+
+class _Stated(Protocol):
+    """Guarantee or privacy profile, which states its evidence."""
+
+    @property
+    def status(self) -> Status: ...
+
+
+def require_proved(guarantee: _Stated, allow_conjectured: bool = False) -> None:
+    """Raise ValueError if a guarantee is conjectured, unless the caller allows it.
+
+    Parameters
+    ----------
+    guarantee : Guarantee, RenyiGuarantee, ConcentratedGuarantee or PrivacyProfile
+    allow_conjectured : bool
+        True to accept a conjectured guarantee.
+
+    Raises
+    ------
+    ValueError
+        If the guarantee is conjectured and `allow_conjectured` is false.
+
+    Examples
+    --------
+    >>> require_proved(Guarantee(1.0))
+    >>> require_proved(Guarantee(1.0, 1e-8, status=Status.CONJECTURED), allow_conjectured=True)
+    """
+    if guarantee.status is Status.CONJECTURED and not allow_conjectured:
+        raise ValueError(
+            f"a guarantee must be proved to be composed, got {guarantee}; pass a proved guarantee, or "
+            "allow_conjectured=True for a total that depends on the conjecture"
+        )
+
+
+def _validate_evidence(relation: Neighbouring, status: Status) -> None:
+    validate_relation(relation)
+    if not isinstance(status, Status):
+        raise ValueError(f"status must be Status.PROVED or Status.CONJECTURED, got {status!r}; pass a Status")
+
+
+def _qualifier(relation: Neighbouring, status: Status) -> str:
+    """Return the relation and the status of a guarantee as text, without the defaults (replace-one, proved)."""
+    stated = "" if relation is Neighbouring.REPLACE_ONE else " under add/remove"
+    return stated if status is Status.PROVED else f"{stated}, {status.value}"

@@ -16,12 +16,12 @@ Floats = NDArray[np.float64]
 class OutputDistribution(Protocol):
     """Distribution of a release at one data set.
 
-    Parameters of the distribution depend on the data. They are private, and the representation omits them.
+    Parameters of the distribution that depend on the data are private, and the representation omits them.
     """
 
     @property
     def guarantee(self) -> Any:
-        """Privacy guarantee of one draw, or a function that returns it at an order; None if there is none."""
+        """Privacy guarantee of one draw, or a function from the Rényi order to the guarantee; None if there is none."""
 
     def sample(self, rng: np.random.Generator, size: int) -> NDArray[Any]:
         """Return `size` independent draws, one per row."""
@@ -34,38 +34,38 @@ class OutputDistribution(Protocol):
 class Posterior(Protocol):
     """Posterior distribution of a scalar, or of each component of a vector, in one or more trials.
 
-    Arrays have the shape of the trials, followed by an axis of draws or probabilities and the axis of components, if
-    there are any.
+    Returned arrays have the shape of the trials, followed by an axis of draws or probabilities and the axis of
+    components, if there are any.
     """
 
     def sample(self, rng: np.random.Generator, size: int) -> Floats:
         """Return `size` independent draws per trial."""
 
     def cdf(self, theta: ArrayLike) -> Floats:
-        """Return the probability of values ≤ `theta`."""
+        """Return the posterior probability of values ≤ `theta`."""
 
     def quantile(self, probabilities: ArrayLike) -> Floats:
-        """Return quantiles at probabilities in (0, 1), a number or an array of shape (c,)."""
+        """Return the quantiles at one probability, or at an array of probabilities of shape (c,), in (0, 1)."""
 
     def mean(self) -> Floats | float:
-        """Return the mean."""
+        """Return the posterior mean."""
 
     def std(self) -> Floats | float:
-        """Return the standard deviation."""
+        """Return the posterior standard deviation."""
 
     def interval(self, level: float) -> tuple[Floats, Floats]:
-        """Return the ends of the interval with equal tails that has probability `level`, in (0, 1)."""
+        """Return the ends of the equal-tailed interval of probability `level`, in (0, 1)."""
         (level,) = validate_probabilities([level])
         return self.quantile((1.0 - level) / 2.0), self.quantile((1.0 + level) / 2.0)
 
 
 def validate_probabilities(probabilities: ArrayLike) -> Floats:
-    """Return probabilities as an array and check that they lie in (0, 1).
+    """Return probabilities as an array after checking that they lie in (0, 1).
 
     Parameters
     ----------
     probabilities : array_like
-        p in (0, 1).
+        Values in (0, 1).
 
     Returns
     -------
@@ -74,7 +74,7 @@ def validate_probabilities(probabilities: ArrayLike) -> Floats:
     Raises
     ------
     ValueError
-        If a p is not in (0, 1).
+        If a probability is not in (0, 1).
 
     Examples
     --------

@@ -17,14 +17,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from mechanisms.arguments import validate_integer
 from mechanisms.conjugate import validate_prior
-from mechanisms.counts.registry import MECHANISMS, Mechanism
+from mechanisms.counts.mechanism import Mechanism
+from mechanisms.counts.registry import MECHANISMS
 from mechanisms.inference.families import FAMILIES
 from mechanisms.inference.family import Family
 from mechanisms.inference.noisy_statistics import laplace_scale, release_statistics
 from mechanisms.inference.records import Bounds
 from mechanisms.metadata import find_entry
-from mechanisms.privacy import validate_delta, validate_epsilon
+from mechanisms.privacy_parameters import validate_delta, validate_epsilon
 
 __all__ = ["Sampler", "count_sampler", "statistics_sampler"]
 
@@ -39,13 +41,13 @@ def count_sampler(
     Parameters
     ----------
     rng : numpy.random.Generator
-        Source of the draws; successive calls continue its stream.
+        Source of the draws; successive calls of the sampler continue the stream.
     mechanism : Mechanism or str
         An entry of `MECHANISMS` or its key, or a custom mechanism.
     prior : array_like, shape (k,)
         Dirichlet parameters, one per category.
     epsilon, delta : float
-        Parameters of the mechanism.
+        Privacy parameters of the mechanism; some mechanisms ignore δ.
 
     Returns
     -------
@@ -87,7 +89,7 @@ def statistics_sampler(
     Parameters
     ----------
     rng : numpy.random.Generator
-        Source of the draws; successive calls continue its stream.
+        Source of the draws; successive calls of the sampler continue the stream.
     family : Family or str
         An entry of `FAMILIES` or its key.
     epsilon : float
@@ -129,7 +131,7 @@ def statistics_sampler(
 
 
 def _categories(dataset: ArrayLike, k: int) -> NDArray[np.int64]:
-    """Return one or more records as integers from 0 to k − 1."""
+    """Return one or more records as integers from 0 to k − 1, after checking them."""
     records = np.asarray(dataset)
     if records.ndim != 1 or not records.size:
         raise ValueError(f"dataset must have shape (n,) with n >= 1, got {records.shape}; give one category per record")
@@ -144,6 +146,4 @@ def _categories(dataset: ArrayLike, k: int) -> NDArray[np.int64]:
 
 
 def _size(num_samples: int) -> int:
-    if not (np.ndim(num_samples) == 0 and num_samples == int(num_samples) and num_samples >= 1):
-        raise ValueError(f"num_samples must be an integer >= 1, got {num_samples}; pass the number of draws")
-    return int(num_samples)
+    return validate_integer("num_samples", num_samples, advice="pass the number of draws")

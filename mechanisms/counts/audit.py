@@ -1,8 +1,9 @@
-"""Exact audits of mechanisms that release counts, using the symmetry of the prior to compare fewer pairs.
+"""Exact audits of mechanisms that release counts, with fewer comparisons if the mechanism is symmetric.
 
-If the output distribution depends on the categories through their prior alone, permuted data have the permuted
-distribution. Pairs of neighbours that are equal up to permutations of categories with equal prior then have equal
-losses, and one pair per class is compared.
+In a symmetric mechanism, permuting categories with equal prior parameters permutes the output distribution accordingly.
+Pairs of neighbours that differ only by such a permutation then have equal losses, so only one pair per equivalence
+class is compared. A mechanism that does not use the prior is audited at a uniform prior, where all permutations are
+symmetries.
 """
 
 from __future__ import annotations
@@ -12,16 +13,19 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mechanisms.audit import MAX_AUDITED, Audit, OutputDistributions, audit_distributions
+from mechanisms.audit import Audit, audit_distributions
 from mechanisms.conjugate import count_candidates, enumerate_candidates, validate_prior
-from mechanisms.counts.registry import MECHANISMS, Mechanism
+from mechanisms.counts.mechanism import Mechanism
+from mechanisms.counts.registry import MECHANISMS, is_built_in
 from mechanisms.metadata import find_entry
-from mechanisms.neighbours import neighbouring_pairs
-from mechanisms.privacy import validate_delta, validate_epsilon
+from mechanisms.neighbours import adding_pairs, neighbouring_pairs
+from mechanisms.output_distributions import MAX_AUDITED, OutputDistributions
+from mechanisms.privacy import Neighbouring, validate_relation
+from mechanisms.privacy_parameters import validate_delta, validate_resolved_epsilon, validate_size
 
 __all__ = ["audit_counts", "count_distributions", "require_auditable"]
 
-_TABLE_ENTRY = 50  # cost of a table entry (log-gamma functions) in units of one comparison
+_TABLE_ENTRY = 50  # cost of a table entry (log-gamma functions) as a number of comparisons
 
 
 def audit_counts(
@@ -33,6 +37,7 @@ def audit_counts(
     epsilons: tuple[float, ...] = (),
     orders: tuple[float, ...] = (),
     n_threads: int = 1,
+    relation: Neighbouring = Neighbouring.REPLACE_ONE,
 ) -> Audit:
     """Audit a mechanism over all data sets of `n` records.
 
@@ -45,11 +50,16 @@ def audit_counts(
     n : int
         Number of records, ≥ 1.
     epsilon, delta : float
-        Parameters of the mechanism.
-    epsilons, orders : tuple of float
-        Values of ε, in addition to `epsilon`, and orders at which to compute δ(ε) and the Rényi curve.
+        Privacy parameters of the mechanism; some mechanisms ignore δ.
+    epsilons : tuple of float
+        Values of ε, in addition to `epsilon`, at which δ(ε) is computed.
+    orders : tuple of float
+        Orders at which the Rényi divergence is computed.
     n_threads : int
         Number of threads.
+    relation : Neighbouring
+        Neighbouring relation. Under replacement all data sets have `n` records; under addition and removal of a record
+        they have `n` or n + 1 records.
 
     Returns
     -------
@@ -58,35 +68,47 @@ def audit_counts(
     Raises
     ------
     ValueError
-        If an argument is invalid, the audit is too large to be exact, or the mechanism returns an invalid pmf.
+        If an argument is invalid, if there are too many data sets or outputs, or if the mechanism returns an invalid
+        pmf.
 
     Examples
     --------
-    The mechanism published as (1, 1e-8)-DP has a pure loss of about half of ε (erratum A1):
+    This mechanism, which P0 states to be (1, 1e-8)-DP, has a pure loss of about ε/2:
 
     >>> found = audit_counts("smooth", [1, 1], 100, epsilon=1.0)
     >>> print(round(found.epsilon, 3), found.deltas)
     0.531 {1.0: 0.0}
+
+    Released counts reveal their sum n, so the loss is infinite if n is private:
+
+    >>> found = audit_counts("smooth", [1, 1], 10, epsilon=1.0, relation=Neighbouring.ADD_OR_REMOVE_ONE)
+    >>> print(found.epsilon, found.deltas, found.witness)
+    inf {1.0: 1.0} [0, 10] against [0, 11], output [0, 10]
     """
-    distributions = count_distributions(mechanism, prior, n, epsilon, delta)
+    distributions = count_distributions(mechanism, prior, n, epsilon, delta, relation)
     return audit_distributions(distributions, tuple(dict.fromkeys((float(epsilon), *epsilons))), orders, n_threads)
 
 
 def count_distributions(
-    mechanism: Mechanism | str, prior: ArrayLike, n: int, epsilon: float, delta: float = 1e-8
+    mechanism: Mechanism | str,
+    prior: ArrayLike,
+    n: int,
+    epsilon: float,
+    delta: float = 1e-8,
+    relation: Neighbouring = Neighbouring.REPLACE_ONE,
 ) -> OutputDistributions:
     """Return the output distributions of a mechanism at all data sets of `n` records.
 
     Parameters
     ----------
-    mechanism, prior, n, epsilon, delta
+    mechanism, prior, n, epsilon, delta, relation
         As in `audit_counts`.
 
     Returns
     -------
     OutputDistributions
-        Input of `mechanisms.audit.audit_distributions`. It has one pair of neighbours per equivalence class if the
-        mechanism is registered and `symmetric`, and all pairs otherwise.
+        Input of `mechanisms.audit.audit_distributions`, with one pair of neighbours per equivalence class if the
+        mechanism is symmetric and `is_built_in` returns True for it, and with all pairs otherwise.
 
     Raises
     ------
@@ -100,44 +122,56 @@ def count_distributions(
     """
     entry = find_entry(MECHANISMS, mechanism, "mechanism", "choose one or pass a Mechanism")
     alpha = validate_prior(prior)
-    epsilon, delta = validate_epsilon(epsilon), validate_delta(delta)
-    symmetric = entry.symmetric and MECHANISMS.get(entry.name) is entry
-    labels = alpha if symmetric else np.arange(1.0, alpha.size + 1)
-    require_auditable(n, labels)
-    candidates = enumerate_candidates(n, alpha.size)
-    datasets, pairs = neighbouring_pairs(labels, candidates)
-    entry.validate(alpha, datasets[0], epsilon, delta)
+    epsilon, delta = validate_resolved_epsilon(epsilon), validate_delta(delta)
+    n = validate_size(n)
+    if is_built_in(entry) and not entry.uses_prior:
+        alpha = np.ones(alpha.size)
+    labels = alpha if is_built_in(entry) and entry.symmetric else np.arange(1.0, alpha.size + 1)
+    added = validate_relation(relation) is Neighbouring.ADD_OR_REMOVE_ONE
+    require_auditable(n + added, labels)
+    candidates = [enumerate_candidates(size, alpha.size) for size in ([n, n + 1] if added else [n])]
+    datasets, pairs = (adding_pairs if added else neighbouring_pairs)(labels, candidates[0])
+    for outputs in candidates:
+        entry.validate(alpha, outputs[0], epsilon, delta)
+    outputs = np.concatenate(candidates)
 
     def log_pmf(index: int) -> NDArray[np.float64]:
-        return entry.build(alpha, datasets[index], epsilon, delta).log_pmf()
+        found = entry.release(alpha.copy(), datasets[index].copy(), epsilon, delta).log_pmf()
+        if not added:
+            return found
+        extended = np.full(len(outputs), -np.inf)
+        extended[outputs.sum(axis=1) == datasets[index].sum()] = found
+        return extended
 
-    return OutputDistributions(datasets, candidates, pairs, log_pmf)
+    return OutputDistributions(datasets, outputs, pairs, log_pmf, relation)
 
 
 def require_auditable(n: int, labels: ArrayLike) -> None:
-    """Raise ValueError if a problem is too large to audit, before anything is enumerated.
+    """Raise ValueError if an audit would be too large, before any data set is enumerated.
 
     Parameters
     ----------
     n : int
         Number of records.
     labels : array_like, shape (k,)
-        Categories with equal labels are exchangeable; the prior, for symmetric mechanisms.
+        Label of each category. Categories with equal labels are exchangeable; for a symmetric mechanism the labels are
+        the prior parameters.
 
     Raises
     ------
     ValueError
-        If, up to permutations, there are more than `MAX_AUDITED` combinations of pairs and outputs, or if the tables
-        of all data sets take an equivalent amount of work.
+        If, up to permutations, there are more than `MAX_AUDITED` combinations of pairs and outputs, or if computing
+        the distributions at all data sets would take an equivalent amount of work.
 
     Examples
     --------
     >>> require_auditable(5000, [1.0, 1.0])
     """
+    n = validate_size(n)
     multiplicities = np.unique(np.asarray(labels), return_counts=True)[1].tolist()
     k, exchanges = sum(multiplicities), math.prod(math.factorial(each) for each in multiplicities)
     n_candidates = count_candidates(n, k)
-    # A pair is defined by n − 1 shared records and the two categories of the other record.
+    # A pair of neighbours is defined by n − 1 shared records and the two categories of the other record.
     n_pairs = math.comb(n + k - 2, k - 1) * k * (k - 1) // (2 * exchanges)
     work = max(n_pairs * n_candidates, _TABLE_ENTRY * k * (n + 1) * n_candidates // exchanges)
     if work > MAX_AUDITED:

@@ -1,11 +1,11 @@
-"""Exact calibration: the exponential mechanism with the largest private rate.
+"""Exact calibration: the exponential mechanism with the largest rate at which it is ε-DP.
 
 The papers prove a loss of ε for weights exp(−ε·H/(2S)) by bounding the changes of the score and of the normaliser
-separately; the actual loss is about half of that (erratum A1). This module uses the weights
+separately; the actual loss is about half of that. This module uses the weights
 
     Pr[c'] ∝ exp( −rate·H(posterior(c), posterior(c')) / S(c) )
 
-with the largest rate found whose exact loss, over all neighbours and outputs, is at most ε (A2). The search starts from
+with the largest rate found whose exact loss, over all neighbours and outputs, is at most ε. The search starts from
 above, as the loss need not be monotone. The rate depends on public quantities only (prior, n, ε), so the mechanism is
 ε-DP; `Calibration.loss` is the loss found by the audit.
 
@@ -25,16 +25,18 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mechanisms.audit import OutputDistributions, audit_distributions, sum_exp
+from mechanisms.audit import audit_distributions
 from mechanisms.conjugate import (
     balanced_counts,
     count_candidates,
     enumerate_candidates,
     validate_counts,
     validate_prior,
+    validate_problem,
 )
 from mechanisms.counts.candidates import candidate_distances, enumerate_rows
 from mechanisms.counts.sensitivity import (
+    Rule,
     global_sensitivity,
     local_sensitivity_at_distance,
     smooth_sensitivity,
@@ -42,15 +44,16 @@ from mechanisms.counts.sensitivity import (
     varying_sensitivity,
 )
 from mechanisms.neighbours import neighbouring_pairs
-from mechanisms.privacy import validate_epsilon
+from mechanisms.output_distributions import OutputDistributions, sum_exp
+from mechanisms.privacy_parameters import validate_resolved_epsilon
 
-__all__ = ["MAX_CALIBRATED", "Calibration", "calibrate", "require_calibratable"]
+__all__ = ["MAX_CALIBRATED", "Calibration", "calibrate", "largest_below", "require_calibratable"]
 
 MAX_CALIBRATED = 50_000
 """Largest number of candidates for which all pairs of data sets are audited: a few seconds per audit."""
 
 MAX_RECORDS = 10_000
-"""Largest number of records; with two categories the time is spent on distributions, not on pairs."""
+"""Largest number of records, which limits the time at k = 2: distributions then take longer than comparisons."""
 
 _GAMMA_SHARES = (1.0, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5)
 _ROUNDS = 40
@@ -63,22 +66,26 @@ class Calibration:
 
     Attributes
     ----------
-    rule : str
-        Sensitivity S: "smooth", "varying" or "global" for the Hellinger distance; "hamming" for the number of replaced
+    rule : Rule
+        Sensitivity S of the score. The score is the Hellinger distance; for `Rule.HAMMING` it is the number of replaced
         records, with S = 1.
     prior : tuple of float
+        Dirichlet parameters.
     n : int
         Number of records.
     epsilon : float
         Privacy budget in nats.
     gamma : float
-        Smoothing rate of S per record; 0 for the global sensitivity, NaN for "hamming".
+        Smoothing rate of S per record; 0 for the global sensitivity, NaN for `Rule.HAMMING`.
     rate : float
+        Coefficient of score/S in the exponent.
     loss : float
-        Exact privacy loss over all neighbours and outputs, in nats, at most `epsilon`.
+        Privacy loss over all neighbours and outputs, in nats. The computed value is at most `epsilon`; the true loss
+        may exceed `epsilon` by the rounding of the log probabilities, about 1e-14 (`Audit.rounding`; for
+        `Rule.HAMMING` see `mechanisms.counts.hamming_loss`).
     """
 
-    rule: str
+    rule: Rule
     prior: tuple[float, ...]
     n: int
     epsilon: float
@@ -89,11 +96,11 @@ class Calibration:
     def sensitivity(self, counts: ArrayLike) -> float:
         """Return S at a data set of `n` records; raise ValueError for other counts."""
         counts = validate_counts(counts, k=len(self.prior), n=self.n)
-        if self.rule == "hamming":
+        if self.rule is Rule.HAMMING:
             return 1.0
-        if self.rule == "global":
+        if self.rule is Rule.GLOBAL:
             return global_sensitivity(self.prior, self.n)
-        scale = smooth_sensitivity if self.rule == "smooth" else varying_sensitivity
+        scale = smooth_sensitivity if self.rule is Rule.SMOOTH else varying_sensitivity
         return scale(self.prior, counts, self.gamma)
 
 
@@ -108,12 +115,13 @@ def require_calibratable(n: int, k: int) -> None:
     Raises
     ------
     ValueError
-        If there are more than `MAX_CALIBRATED` candidates or `MAX_RECORDS` records.
+        If there are more than `MAX_CALIBRATED` data sets or `MAX_RECORDS` records.
 
     Examples
     --------
     >>> require_calibratable(300, 3)
     """
+    n, k = validate_problem(n, k)
     n_candidates = count_candidates(n, k)
     if n > MAX_RECORDS:
         raise ValueError(
@@ -127,70 +135,75 @@ def require_calibratable(n: int, k: int) -> None:
         )
 
 
-def calibrate(rule: str, prior: ArrayLike, n: int, epsilon: float) -> Calibration:
-    """Return the largest private rate, with the smoothing rate γ that is best for balanced data.
+def calibrate(rule: Rule, prior: ArrayLike, n: int, epsilon: float) -> Calibration:
+    """Return the largest rate at which the exponential mechanism with sensitivity S is ε-DP.
+
+    The smoothing rate γ of S is the one with the largest inverse temperature at balanced data.
 
     Parameters
     ----------
-    rule : {"smooth", "varying", "global"}
-        Sensitivity S.
+    rule : Rule
+        Sensitivity S: `Rule.SMOOTH`, `Rule.VARYING` or `Rule.GLOBAL`.
     prior : array_like, shape (k,)
         Dirichlet parameters, finite and > 0.
     n : int
         Number of records, ≥ 1.
     epsilon : float
-        Privacy loss in nats, finite and > 0.
+        Privacy loss in nats, finite and ≥ `mechanisms.privacy_parameters.SMALLEST_EPSILON`.
 
     Returns
     -------
     Calibration
-        Cached; equal arguments return the same object.
+        The result is cached; equal arguments return the same object.
 
     Privacy
     -------
-    ε-DP, replace-one with n public, by the audit at the returned rate. The calibration does not use data.
+    ε-DP under replacement of one record, with n public, by the audit at the returned rate. The calibration does not use
+    data.
 
     Raises
     ------
     ValueError
-        If an argument is invalid or there are too many records or candidates.
+        If an argument is invalid or there are too many records or data sets.
 
     Notes
     -----
     For a pair c, c', scores V = H/S and rate m, the loss is m·max(V' − V) + ln Z'(m) − ln Z(m). The losses of both
-    directions sum to m·[max(V' − V) + max(V − V')], so no m above 2ε over the largest such bracket is private. From
-    this upper bound downwards, the search finds the largest m at which a set of active pairs is private, and audits
-    all pairs at this m. If a pair exceeds ε, this pair and pairs near it become active and the search continues. The
-    returned m is that of the final audit.
+    directions sum to m·[max(V' − V) + max(V − V')], so no m above 2ε divided by the largest such bracket is private.
+    From this upper bound downwards, the search finds the largest m at which a set of active pairs is private, and
+    audits all pairs at this m. If the loss of a pair exceeds ε, this pair and pairs near it become active and the
+    search continues. The m of the last audit is returned.
 
     Examples
     --------
-    >>> found = calibrate("smooth", [1, 1], 50, epsilon=1.0)
+    The largest rate exceeds ε/2 = 0.5, the rate of P0:
+
+    >>> found = calibrate(Rule.SMOOTH, [1, 1], 50, epsilon=1.0)
     >>> bool(found.loss <= 1.0), round(found.rate, 3)
     (True, 0.881)
     """
-    if rule not in ("smooth", "varying", "global"):
-        raise ValueError(f"rule must be smooth, varying or global, got {rule!r}; see mechanisms.counts.sensitivity")
+    if rule not in (Rule.SMOOTH, Rule.VARYING, Rule.GLOBAL):
+        raise ValueError(f"rule must be Rule.SMOOTH, Rule.VARYING or Rule.GLOBAL, got {rule!r}; pass a Rule")
     alpha = validate_prior(prior)
     require_calibratable(n, alpha.size)
-    return _calibrate(rule, tuple(alpha.tolist()), int(n), validate_epsilon(epsilon))
+    return _calibrate(rule, tuple(alpha.tolist()), int(n), validate_resolved_epsilon(epsilon))
 
 
 @lru_cache(maxsize=256)
-def _calibrate(rule: str, prior: tuple[float, ...], n: int, epsilon: float) -> Calibration:
+def _calibrate(rule: Rule, prior: tuple[float, ...], n: int, epsilon: float) -> Calibration:
     alpha = np.array(prior)
     rows = enumerate_rows(n, alpha.size)
     candidates = enumerate_candidates(n, alpha.size)
     datasets, pairs = neighbouring_pairs(alpha, candidates)
 
     def scales(gamma: float, which: NDArray[np.int64]) -> NDArray[np.float64]:
-        if rule == "global":
+        if rule is Rule.GLOBAL:
             return np.full(len(which), global_sensitivity(alpha, n))
         return smoothed_scales(rule, alpha, which, gamma)
 
     active = _ActivePairs(alpha, rows, datasets, pairs, epsilon)
     active.add(_initial_pairs(datasets, pairs, alpha))
-    gamma = 0.0 if rule == "global" else _best_gamma(rule, alpha, n, active, scales)
+    gamma = 0.0 if rule is Rule.GLOBAL else _best_gamma(rule, alpha, n, active, scales)
     every_scale = scales(gamma, datasets)
     for _ in range(_ROUNDS):
         rate = active.largest_rate(every_scale)
@@ -206,12 +219,14 @@ def _calibrate(rule: str, prior: tuple[float, ...], n: int, epsilon: float) -> C
             return Calibration(rule, prior, n, epsilon, gamma, rate, found.epsilon)
         near = np.abs(datasets - found.witness.dataset).sum(axis=1) <= 4
         if not active.add(np.flatnonzero(near[pairs].all(axis=1))):
-            active.epsilon -= 2.0 * (found.epsilon - epsilon)  # excess by rounding only
-    raise AssertionError(f"no private rate after {_ROUNDS} audits: {rule}, prior {prior}, n = {n}, epsilon = {epsilon}")
+            active.epsilon -= 2.0 * (found.epsilon - epsilon)  # the loss exceeds ε by rounding only
+    raise AssertionError(
+        f"no private rate after {_ROUNDS} audits: {rule.value}, prior {prior}, n = {n}, epsilon = {epsilon}"
+    )
 
 
 class _ActivePairs:
-    """Pairs used in the search for a rate, with the distances of their data sets."""
+    """Pairs of neighbours that the search for a rate uses, with the distances from their data sets to all outputs."""
 
     def __init__(
         self,
@@ -227,7 +242,7 @@ class _ActivePairs:
         self._distances: dict[int, NDArray[np.float64]] = {}
 
     def add(self, which: NDArray[np.int64]) -> bool:
-        """Add pairs by index; return True if any pair is new."""
+        """Add the pairs with the given indices; return True if any of them is new."""
         n_before = self._chosen.size
         self._chosen = np.union1d(self._chosen, which)
         for index in np.unique(self._pairs[self._chosen]).tolist():
@@ -236,61 +251,109 @@ class _ActivePairs:
         return self._chosen.size > n_before
 
     def datasets(self) -> tuple[list[int], NDArray[np.int64]]:
-        """Return the indices and the counts of the data sets of active pairs."""
+        """Return the indices and the counts of the data sets that occur in an active pair."""
         return list(self._distances), self._datasets[list(self._distances)]
 
     def largest_rate(self, scales: NDArray[np.float64], tolerance: float = 1e-10) -> float:
-        """Return the largest rate at which no active pair exceeds `epsilon`, given S of every data set."""
+        """Return the largest rate at which no active pair has a loss above `epsilon`, given S at each data set."""
         pairs = self._pairs[self._chosen]
         gaps = np.array([self._gaps(first, second, scales) for first, second in pairs.tolist()])
         top = 2.0 * self.epsilon / float(gaps.sum(axis=1).max())
-
-        def loss(rate: float) -> float:
-            log_z = {i: math.log(sum_exp(d, -rate / scales[i])) for i, d in self._distances.items()}
-            change = np.array([log_z[second] - log_z[first] for first, second in pairs.tolist()])
-            return float(np.max([rate * gaps[:, 0] + change, rate * gaps[:, 1] - change]))
-
-        return _largest_below(loss, self.epsilon, top, tolerance)
+        return largest_below(_PrivateRates(self._distances, pairs, gaps, scales, self.epsilon), top, tolerance)
 
     def _gaps(self, first: int, second: int, scales: NDArray[np.float64]) -> tuple[float, float]:
         gap = self._distances[second] / scales[second] - self._distances[first] / scales[first]
         return float(gap.max()), -float(gap.min())
 
 
-def _largest_below(loss: Callable[[float], float], epsilon: float, top: float, tolerance: float) -> float:
-    """Return the largest argument in (0, top] with loss ≤ epsilon, to a relative tolerance, given loss(0) = 0.
+class _PrivateRates:
+    """Predicate on rates m: True if the loss of no pair exceeds `epsilon`.
 
-    The search goes down from `top` in steps of top/32, followed by a bisection.
+    ln Z is convex and decreases in the rate. So, with ln Z at a smaller rate l and R the set of outputs,
+
+        ln Z(l) − (m − l)·(ln|R| − ln Z(l))/l  ≤  ln Z(m)  ≤  ln Z(l).
+
+    These bounds decide about most pairs without a sum over the outputs. Here l is the last private rate, so later
+    rates must not be smaller, as in `largest_below`.
     """
-    if loss(top) <= epsilon:
-        return top * (1.0 - 1e-12)  # so that an audit with different rounding stays below epsilon
+
+    def __init__(
+        self,
+        distances: dict[int, NDArray[np.float64]],
+        pairs: NDArray[np.int64],
+        gaps: NDArray[np.float64],
+        scales: NDArray[np.float64],
+        epsilon: float,
+    ) -> None:
+        self._indices = np.unique(pairs)
+        self._distances = [distances[index] for index in self._indices.tolist()]
+        self._scales = scales[self._indices]
+        self._pairs = np.searchsorted(self._indices, pairs)
+        self._gaps, self._epsilon = gaps, epsilon
+        self._log_n_outputs = math.log(self._distances[0].size)
+        # The largest private rate l at which ln Z was computed, ln Z(l), and a bound on −d ln Z/dm, per data set.
+        self._rates = np.zeros(self._indices.size)
+        self._log_z = np.full(self._indices.size, self._log_n_outputs)
+        self._slopes = np.array([each.max() for each in self._distances]) / self._scales
+        self._exceeding = 0  # the pair that exceeded epsilon at the last rate that is not private
+
+    def __call__(self, rate: float) -> bool:
+        lowest = self._log_z - (rate - self._rates) * self._slopes
+        first, second = self._pairs.T
+        bounds = rate * self._gaps + np.stack(
+            [self._log_z[second] - lowest[first], self._log_z[first] - lowest[second]], axis=1
+        )
+        doubtful = np.flatnonzero(bounds.max(axis=1) > self._epsilon * (1.0 - 1e-9) - 1e-9)
+        log_z: dict[int, float] = {}
+        for pair in (self._exceeding, *doubtful.tolist()):
+            here, there = self._pairs[pair].tolist()
+            for index in (here, there):
+                if index not in log_z:
+                    log_z[index] = math.log(sum_exp(self._distances[index], -rate / self._scales[index]))
+            change = log_z[there] - log_z[here]
+            if max(rate * self._gaps[pair, 0] + change, rate * self._gaps[pair, 1] - change) > self._epsilon:
+                self._exceeding = pair
+                return False
+        for index, value in log_z.items():
+            self._rates[index], self._log_z[index] = rate, value
+            self._slopes[index] = (self._log_n_outputs - value) / rate
+        return True
+
+
+def largest_below(is_private: Callable[[float], bool], top: float, tolerance: float) -> float:
+    """Return the largest argument in (0, top] at which `is_private` returns True, up to a relative tolerance.
+
+    The search goes down from `top` in steps of top/32, followed by a bisection. Arguments near 0 must be private.
+    """
+    if is_private(top):
+        return top * (1.0 - 1e-12)  # a margin, so that an audit with different rounding stays below epsilon
     high = top
     for step in range(31, -1, -1):
         low = top * step / 32
-        if step == 0 or loss(low) <= epsilon:
+        if step == 0 or is_private(low):
             break
         high = low
     while high - low > tolerance * high:
         middle = 0.5 * (low + high)
-        low, high = (middle, high) if loss(middle) <= epsilon else (low, middle)
+        low, high = (middle, high) if is_private(middle) else (low, middle)
     return low * (1.0 - 1e-12)
 
 
 def _best_gamma(
-    rule: str,
+    rule: Rule,
     prior: NDArray[np.float64],
     n: int,
     active: _ActivePairs,
     scales: Callable[[float, NDArray[np.int64]], NDArray[np.float64]],
 ) -> float:
-    """Return the smoothing rate γ with the largest inverse temperature at balanced data, over the active pairs.
+    """Return the smoothing rate γ for which the active pairs allow the largest inverse temperature at balanced data.
 
-    Only values up to the smallest γ at which S equals LS at balanced data are considered.
+    Only values up to the smallest γ at which S equals the local sensitivity at balanced data are considered.
     """
     balanced = balanced_counts(n, prior.size)
     profile = local_sensitivity_at_distance(prior, balanced)
     t = np.arange(1, profile.size)
-    rises = np.log(profile[1:] / profile[0]) / t if rule == "smooth" else (1.0 / profile[0] - 1.0 / profile[1:]) / t
+    rises = np.log(profile[1:] / profile[0]) / t if rule is Rule.SMOOTH else (1.0 / profile[0] - 1.0 / profile[1:]) / t
     enough = float(rises.max(initial=0.0)) or 1.0
     indices, held = active.datasets()
 
@@ -305,7 +368,7 @@ def _best_gamma(
 def _initial_pairs(
     datasets: NDArray[np.int64], pairs: NDArray[np.int64], prior: NDArray[np.float64]
 ) -> NDArray[np.int64]:
-    """Return initial pairs: at the corners, at balanced data and at counts 0, 1, 2, 4, ..."""
+    """Return the first active pairs: those at the corners, near balanced data, and with counts 0, 1, 2, 4, ..."""
     n, k = int(datasets[0].sum()), prior.size
     levels = np.array([0, *(2**power for power in range(int(math.log2(n)) + 1)), n // 2, n // 3])
     corner = (datasets <= 1).sum(axis=1) >= k - 1

@@ -1,22 +1,25 @@
-"""Streaming over all candidates without storing them, in rows with equal leading categories.
+"""Streaming over all candidates, the counts of n records in k categories, without storing them.
 
-In lexicographic order the candidates form *rows*. Within a row the first k − 2 categories (the *prefix*) and the
-remaining number of records are fixed, and the second-to-last category runs from 0 to this number. Squared Hellinger
-distances within a row need three multiplications each, from one table per category: for equal totals
+In lexicographic order the candidates form *rows*. Within a row the counts of the first k − 2 categories (the *prefix*)
+and the remaining number of records are fixed, and the second-to-last count runs from 0 to this number. Squared
+Hellinger distances within a row need three multiplications each, from one table per category: for equal totals, with
+the log affinity ℓ of `mechanisms.hellinger`,
 
-    H² = 1 − Πᵢ (1 − Dᵢ[c'ᵢ]),   Dᵢ[x] = 1 − exp(ℓ(αᵢ + cᵢ, αᵢ + x)),
+    H² = 1 − Πᵢ (1 − Dᵢ[c'ᵢ]),   Dᵢ[x] = 1 − exp(ℓ(αᵢ + cᵢ, αᵢ + x)).
 
-accumulated as D ← D + (1 − D)·Dᵢ. All terms are positive, so small distances stay accurate.
+One minus the product is accumulated as D ← D + (1 − D)·Dᵢ. All terms are positive, so small distances stay accurate.
 """
 
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.conjugate import MAX_ENUMERATED, count_candidates, enumerate_candidates
+from mechanisms.arguments import is_real, real_array
+from mechanisms.conjugate import MAX_ENUMERATED, count_candidates, enumerate_candidates, validate_problem
 from mechanisms.hellinger import log_affinity
 from mechanisms.jit import kernel
 
@@ -25,6 +28,7 @@ __all__ = [
     "MAX_TABLE",
     "candidate_distances",
     "category_deficits",
+    "combine_deficits",
     "compute_inverse_temperature",
     "count_table",
     "enumerate_rows",
@@ -34,16 +38,17 @@ __all__ = [
 ]
 
 MAX_STREAMED = 2_000_000_000
-"""Largest number of streamed candidates: about ten seconds per pass."""
+"""Largest number of streamed candidates, which take about ten seconds per pass."""
 
 MAX_TABLE = 25_000_000
 """Largest number of table entries per data set: 200 MB."""
 
+_CACHED_RECORDS, _CACHED_ROWS = 1_000, 8_192  # at most 66 MB; audits need each row at many data sets
 _RATES = (1e-101, 1e101)
 
 
 def require_streamable(n: int, k: int) -> None:
-    """Raise ValueError if there are too many candidates to stream.
+    """Raise ValueError if there are too many candidates, the counts of n records in k categories, to stream.
 
     Parameters
     ----------
@@ -53,7 +58,7 @@ def require_streamable(n: int, k: int) -> None:
     Raises
     ------
     ValueError
-        If there are more than `MAX_STREAMED` candidates, or their tables exceed `MAX_TABLE` entries.
+        If there are more than `MAX_STREAMED` candidates, or the tables for streaming exceed `MAX_TABLE` entries.
 
     Examples
     --------
@@ -90,12 +95,13 @@ def count_table(n: int, k: int) -> int:
     >>> count_table(600, 4)
     1087810
     """
+    n, k = validate_problem(n, k)
     n_rows = count_candidates(n, k - 1) if k > 2 else 1
     return n_rows * (k + 2) + k * (n + 1)
 
 
 def require_enumerable(n: int, k: int) -> None:
-    """Raise ValueError if the log-pmf over all candidates does not fit in memory.
+    """Raise ValueError if the log-pmf over all counts of n records in k categories does not fit in memory.
 
     Parameters
     ----------
@@ -105,7 +111,7 @@ def require_enumerable(n: int, k: int) -> None:
     Raises
     ------
     ValueError
-        If there are more than `MAX_ENUMERATED` candidates, or `require_streamable` raises.
+        If there are more than `MAX_ENUMERATED` such counts, or `require_streamable` raises an error.
 
     Examples
     --------
@@ -126,7 +132,9 @@ def category_deficits(prior: NDArray[np.float64], counts: NDArray[np.int64]) -> 
     Parameters
     ----------
     prior : ndarray of float64, shape (k,)
+        Dirichlet parameters α.
     counts : ndarray of int64, shape (k,)
+        True counts c, with sum n.
 
     Returns
     -------
@@ -139,12 +147,23 @@ def category_deficits(prior: NDArray[np.float64], counts: NDArray[np.int64]) -> 
     [[0.1138 0.     0.06  ]
      [0.1138 0.     0.06  ]]
     """
-    x = np.arange(int(counts.sum()) + 1)
-    return np.abs(np.expm1(log_affinity((prior + counts)[:, None], prior[:, None] + x)))
+    n = int(counts.sum())
+    row = _cached_deficits if n <= _CACHED_RECORDS else _deficits
+    return np.array([row(alpha, count, n) for alpha, count in zip(prior.tolist(), counts.tolist(), strict=True)])
+
+
+def _deficits(alpha: float, count: int, n: int) -> NDArray[np.float64]:
+    """Return one row of `category_deficits`, shape (n + 1,)."""
+    row = np.abs(np.expm1(log_affinity(alpha + count, alpha + np.arange(n + 1))))
+    row.flags.writeable = False
+    return row
+
+
+_cached_deficits = lru_cache(_CACHED_ROWS)(_deficits)
 
 
 def enumerate_rows(n: int, k: int) -> NDArray[np.int64]:
-    """Return the rows in order: the first k − 2 categories, then the number of records in the last two.
+    """Return the rows in lexicographic order: the first k − 2 counts, then the sum of the last two counts.
 
     Parameters
     ----------
@@ -166,7 +185,7 @@ def enumerate_rows(n: int, k: int) -> NDArray[np.int64]:
 
 
 def row_deficits(deficits: NDArray[np.float64], rows: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return 1 − Π (1 − Dᵢ) over the prefix categories of each row.
+    """Return 1 − Π (1 − Dᵢ) for each row, where the product is over the first k − 2 categories.
 
     Parameters
     ----------
@@ -194,7 +213,9 @@ def row_deficits(deficits: NDArray[np.float64], rows: NDArray[np.int64]) -> NDAr
 def candidate_distances(
     prior: NDArray[np.float64], counts: NDArray[np.int64], rows: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """Return H(posterior(c), posterior(c')) for every candidate c', in the order of `enumerate_candidates`.
+    """Return the Hellinger distance from posterior(c) to posterior(c') for all counts c' of n records.
+
+    The order is that of `enumerate_candidates`.
 
     Parameters
     ----------
@@ -213,8 +234,35 @@ def candidate_distances(
     [0.4086 0.     0.4086]
     """
     deficits = category_deficits(prior, counts)
+    return combine_deficits(deficits, rows, row_deficits(deficits, rows))
+
+
+def combine_deficits(
+    deficits: NDArray[np.float64], rows: NDArray[np.int64], prefix: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return the Hellinger distances of `candidate_distances` from tables.
+
+    Parameters
+    ----------
+    deficits : ndarray of float64, shape (k, n + 1)
+        From `category_deficits`.
+    rows : ndarray of int64, shape (n_rows, k - 1)
+        From `enumerate_rows`.
+    prefix : ndarray of float64, shape (n_rows,)
+        From `row_deficits`.
+
+    Returns
+    -------
+    ndarray of float64, shape (|R|,)
+
+    Examples
+    --------
+    >>> deficits, rows = category_deficits(np.ones(2), np.array([1, 1])), enumerate_rows(2, 2)
+    >>> print(np.round(combine_deficits(deficits, rows, row_deficits(deficits, rows)), 4))
+    [0.4086 0.     0.4086]
+    """
     distances = np.empty(int((rows[:, -1] + 1).sum()))
-    _fill_distances(rows[:, -1], row_deficits(deficits, rows), deficits[-2], deficits[-1], distances)
+    _fill_distances(rows[:, -1], prefix, deficits[-2], deficits[-1], distances)
     return distances
 
 
@@ -244,33 +292,33 @@ def require_uniforms(uniforms: NDArray[np.float64], n_uniforms: int) -> NDArray[
     Raises
     ------
     ValueError
-        If the shape differs or a value is outside [0, 1).
+        If the shape is wrong or a value is outside [0, 1).
 
     Examples
     --------
     >>> require_uniforms([[0.5, 0.25]], 2)
     array([[0.5 , 0.25]])
     """
-    values = np.ascontiguousarray(uniforms, dtype=np.float64)
+    values = np.ascontiguousarray(real_array("uniforms", uniforms))
     if values.ndim != 2 or values.shape[1] != n_uniforms:
         raise ValueError(
             f"uniforms must have shape (trials, {n_uniforms}), got {values.shape}; draw n_uniforms numbers per trial"
         )
-    if not np.all((values >= 0) & (values < 1)):
+    if not (values.min(initial=0.0) >= 0.0 and values.max(initial=0.0) < 1.0):  # the condition also rejects NaN
         bad = values[~((values >= 0) & (values < 1))][0]
         raise ValueError(f"uniforms must be in [0, 1), got {bad}; use Generator.random")
     return values
 
 
 def compute_inverse_temperature(rate: float, sensitivity: float) -> float:
-    """Return the inverse temperature rate/S of the weights exp(−rate·H/S).
+    """Return the inverse temperature rate/S of the weights exp(−rate·H/S), where H is a Hellinger distance.
 
     Parameters
     ----------
     rate : float
         In [1e-101, 1e101].
     sensitivity : float
-        S > 0, finite, in units of Hellinger distance.
+        Sensitivity S > 0, finite, in units of Hellinger distance.
 
     Returns
     -------
@@ -288,9 +336,8 @@ def compute_inverse_temperature(rate: float, sensitivity: float) -> float:
     """
     if not _RATES[0] <= rate <= _RATES[1]:
         raise ValueError(f"rate must be in [1e-101, 1e101], got {rate}; pass a rate in nats, such as epsilon / 2")
-    if not (math.isfinite(sensitivity) and sensitivity > 0):
+    if not (is_real(sensitivity) and math.isfinite(sensitivity) and sensitivity > 0):
         raise ValueError(
-            f"sensitivity must be a finite number > 0, got {sensitivity}; "
-            "choose a weaker prior if it is zero by rounding"
+            "sensitivity must be a finite number > 0, got an invalid value; use a weaker prior if it is rounded to 0"
         )
     return rate / sensitivity

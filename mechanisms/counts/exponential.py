@@ -23,8 +23,8 @@ from numpy.typing import ArrayLike, NDArray
 from mechanisms.conjugate import MAX_ENUMERATED, count_candidates, validate_counts, validate_prior
 from mechanisms.counts.candidates import (
     MAX_TABLE,
-    candidate_distances,
     category_deficits,
+    combine_deficits,
     compute_inverse_temperature,
     count_table,
     enumerate_rows,
@@ -42,9 +42,10 @@ __all__ = ["ExponentialMechanism", "exponential_mechanism"]
 def exponential_mechanism(prior: ArrayLike, counts: ArrayLike, rate: float, sensitivity: float) -> CountRelease:
     """Return the distribution Pr[c'] ∝ exp(−rate·H(c, c')/S) of the exponential mechanism.
 
-    Up to `mechanisms.conjugate.MAX_ENUMERATED` candidates, and always at k = 2, all candidates are streamed and draws
-    invert the distribution function. For more candidates the same distribution is sampled as a mixture of product
-    distributions, see `mechanisms.counts.power_mixture`.
+    H is the Hellinger distance of posteriors, and the candidates c' are all counts of n records. Up to
+    `mechanisms.conjugate.MAX_ENUMERATED` candidates, and always at k = 2, all candidates are streamed and draws invert
+    the distribution function. For more candidates the same distribution is sampled as a mixture of product
+    distributions; see `mechanisms.counts.power_mixture`.
 
     Parameters
     ----------
@@ -64,14 +65,15 @@ def exponential_mechanism(prior: ArrayLike, counts: ArrayLike, rate: float, sens
 
     Privacy
     -------
-    (2·rate)-DP, replace-one with n public, if `sensitivity` is the global sensitivity. For the smooth sensitivity see
-    `mechanisms.counts.registry`; for the local sensitivity there is no guarantee. The guarantee assumes exact draws in
-    real arithmetic; the implementation is not hardened against attacks on floating-point rounding.
+    (2·rate)-DP under replacement of one record, with n public, if `sensitivity` is the global sensitivity. For the
+    smooth sensitivity see `mechanisms.counts.registry`; for the local sensitivity there is no guarantee. The guarantee
+    assumes exact draws in real arithmetic; the implementation is not hardened against attacks on floating-point
+    rounding.
 
     Raises
     ------
     ValueError
-        If an argument is invalid, or the tables take too much memory or time.
+        If an argument is invalid, or if the tables would take too much memory or time.
 
     Examples
     --------
@@ -102,8 +104,8 @@ def exponential_mechanism(prior: ArrayLike, counts: ArrayLike, rate: float, sens
 class ExponentialMechanism(CountRelease):
     """Output distribution of the exponential mechanism at one data set, created by `exponential_mechanism`.
 
-    Candidates are not stored. Only the total weight of each row of `mechanisms.counts.candidates` is stored, and a
-    drawn row is recomputed.
+    Candidates are not stored. Only the total weight of each row of `mechanisms.counts.candidates` is stored, and the
+    row of a draw is recomputed.
     """
 
     prior: NDArray[np.float64]
@@ -118,7 +120,7 @@ class ExponentialMechanism(CountRelease):
 
     @property
     def n_uniforms(self) -> int:
-        """Number of uniforms per draw: one for the row, one within it."""
+        """Number of uniforms per draw: one selects the row, one the candidate within it."""
         return 2
 
     def from_uniforms(self, uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -138,13 +140,13 @@ class ExponentialMechanism(CountRelease):
         return released
 
     def expected_hellinger(self) -> float:
-        """Return the exact mean of H(true posterior, released posterior)."""
+        """Return the exact mean Hellinger distance between the true and the released posterior."""
         return self._expected
 
     def log_pmf(self) -> NDArray[np.float64]:
-        """Return the log-pmf over all candidates; see `CountRelease.log_pmf`."""
+        """Return the log-pmf over all counts of n records; see `CountRelease.log_pmf`."""
         require_enumerable(self.n, self.k)
-        log_pmf = candidate_distances(self.prior, self.counts, self._rows)
+        log_pmf = combine_deficits(self._deficits, self._rows, self._row_deficits)
         log_pmf *= -self.inverse_temperature
         log_pmf -= math.log(self._row_totals.sum())
         return log_pmf
@@ -189,7 +191,7 @@ def _count_up_to(cumulative, size, target):
 
 @kernel
 def _pick(cumulative, size, uniform):
-    """Return the index drawn by inversion; its weight is positive."""
+    """Return an index drawn by inversion from cumulative weights; the weight of this index is positive."""
     total = cumulative[size - 1]
     index = _count_up_to(cumulative, size, uniform * total)
     # cumulative[index] > target >= cumulative[index - 1], unless the product is rounded up to the total. Then take

@@ -25,7 +25,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mechanisms.conjugate import count_candidates, validate_counts, validate_prior
+from mechanisms.arguments import validate_positive
+from mechanisms.conjugate import count_candidates, validate_counts, validate_prior, validate_problem
 from mechanisms.counts.candidates import (
     MAX_TABLE,
     category_deficits,
@@ -47,7 +48,7 @@ def hamming_mechanism(prior: ArrayLike, counts: ArrayLike, inverse_temperature: 
     Parameters
     ----------
     prior : array_like, shape (k,)
-        Dirichlet parameters, finite and > 0. They affect the distance, not the release.
+        Dirichlet parameters, finite and > 0. They affect `expected_hellinger`, but not the release.
     counts : array_like, shape (k,)
         True counts c: integers ≥ 0 with sum n ≥ 1.
     inverse_temperature : float
@@ -59,9 +60,9 @@ def hamming_mechanism(prior: ArrayLike, counts: ArrayLike, inverse_temperature: 
 
     Privacy
     -------
-    Pure, replace-one with n public. The loss is `mechanisms.counts.hamming_loss.hamming_loss`, between
-    `inverse_temperature` and twice this value; `calibrate_hamming` returns the inverse temperature for a given ε. The
-    guarantee assumes exact draws in real arithmetic; the implementation is not hardened against attacks on
+    Pure DP under replacement of one record, with n public. The loss is `mechanisms.counts.hamming_loss.hamming_loss`,
+    between `inverse_temperature` and twice this value; `calibrate_hamming` returns the inverse temperature for a given
+    ε. The guarantee assumes exact draws in real arithmetic; the implementation is not hardened against attacks on
     floating-point rounding.
 
     Raises
@@ -89,7 +90,7 @@ def hamming_mechanism(prior: ArrayLike, counts: ArrayLike, inverse_temperature: 
     weights[0] = 1.0
     d = np.arange(1, n + 1)
     steps = np.exp(-inverse_temperature * d)
-    gains = np.ones(n)  # C(d − 1, u − 1)
+    gains = np.ones(n)  # C(d − 1, u − 1) for d = 1, …, n
     for u in range(1, k):
         weights[u :: k - 1] = gains * ways_all[k - u, 1:] * steps
         gains *= (d - u) / u
@@ -107,7 +108,7 @@ class HammingMechanism(CountRelease):
     inverse_temperature: float
     """Coefficient m of the distance in the exponent."""
     _ways: NDArray[np.float64]
-    """Number of ways in which v of the first i + 1 categories lose l records in total, shape (k − 1, k, n + 1)."""
+    """Number of ways in which v of the first i + 1 categories lose l records, at [i, v, l]; shape (k − 1, k, n + 1)."""
     _cumulative: NDArray[np.float64]
     """Cumulative sums of `_ways` over l."""
     _weights: NDArray[np.float64]
@@ -115,7 +116,7 @@ class HammingMechanism(CountRelease):
 
     @property
     def n_uniforms(self) -> int:
-        """Number of uniforms per draw: the distance, k − 1 categories, and the gains of up to k − 2 categories."""
+        """Number of uniforms per draw: 1 for the distance, k − 1 for the set of gaining categories, k − 2 for gains."""
         return 2 * self.k - 2
 
     @property
@@ -131,12 +132,12 @@ class HammingMechanism(CountRelease):
         return released
 
     def expected_hellinger(self) -> float:
-        """Return the exact mean of H(true posterior, released posterior), by streaming over all candidates.
+        """Return the exact mean Hellinger distance between the true and the released posterior.
 
         Raises
         ------
         ValueError
-            If there are too many candidates to stream.
+            If there are too many counts of n records to stream.
         """
         require_streamable(self.n, self.k)
         rows = enumerate_rows(self.n, self.k)
@@ -155,7 +156,7 @@ class HammingMechanism(CountRelease):
         )
 
     def log_pmf(self) -> NDArray[np.float64]:
-        """Return the log-pmf over all candidates; see `CountRelease.log_pmf`."""
+        """Return the log-pmf over all counts of n records; see `CountRelease.log_pmf`."""
         require_enumerable(self.n, self.k)
         rows = enumerate_rows(self.n, self.k)
         log_steps = -self.inverse_temperature * np.arange(self.n + 1) - self.log_normaliser
@@ -164,7 +165,7 @@ class HammingMechanism(CountRelease):
         return log_pmf
 
     def _row_gains(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the number of records gained by the prefix of each row."""
+        """Return, for each row of `enumerate_rows`, the number of records that the first k − 2 categories gain."""
         return np.maximum(rows[:, :-1] - self.counts[:-2], 0).sum(axis=1)
 
 
@@ -185,14 +186,11 @@ def require_inverse_temperature(inverse_temperature: float) -> None:
     --------
     >>> require_inverse_temperature(0.7)
     """
-    if not (math.isfinite(inverse_temperature) and inverse_temperature > 0):
-        raise ValueError(
-            f"inverse_temperature must be a finite number > 0, got {inverse_temperature}; use calibrate_hamming"
-        )
+    validate_positive("inverse_temperature", inverse_temperature, "use calibrate_hamming")
 
 
 def require_hamming_tables(n: int, k: int) -> None:
-    """Raise ValueError if the tables, of 2·k²·(n + 1) entries, do not fit in memory.
+    """Raise ValueError if the tables, which have 2·k²·(n + 1) entries, do not fit in memory.
 
     Parameters
     ----------
@@ -208,6 +206,7 @@ def require_hamming_tables(n: int, k: int) -> None:
     --------
     >>> require_hamming_tables(4177, 3)
     """
+    n, k = validate_problem(n, k)
     n_entries = 2 * k * k * (n + 1)
     if n_entries > MAX_TABLE:
         raise ValueError(
@@ -218,7 +217,7 @@ def require_hamming_tables(n: int, k: int) -> None:
 
 @kernel
 def _windowed_sums(values, width, sums):
-    """Add the sum of the last `width` values up to l to sums[l], without subtractions."""
+    """Add to each sums[l] the sum of the `width` values that end at index l, without subtractions."""
     size = values.size
     suffix = np.empty(size)
     for start in range(0, size, width):
@@ -246,7 +245,9 @@ def _count_losses(counts):
         for losing in range(min(category + 1, k - 1), 0, -1):
             _windowed_sums(total[losing - 1], counts[category] + 1, total[losing])
         if category < k - 1:
-            ways[category] = total
+            for losing in range(k):
+                for lost in range(size):
+                    ways[category, losing, lost] = total[losing, lost]
     return ways, total
 
 
@@ -293,8 +294,8 @@ def _sample(counts, weights, ways, cumulative, uniforms, released):
             continue
         distance, gaining = 1 + (picked - 1) // (k - 1), 1 + (picked - 1) % (k - 1)
         losing, lost = k - gaining, distance
-        # From the last category to the first: a gain (marked −1) or a loss. `losing` and `lost` count the categories
-        # up to the current one.
+        # Draw, from the last category to the first, a gain (marked −1) or a loss. `losing` and `lost` count the
+        # categories up to the current one.
         for category in range(k - 1, -1, -1):
             if category == 0:
                 loss = lost if losing == 1 else -1

@@ -1,17 +1,15 @@
 """Exact privacy loss of the Hamming mechanism, and its largest private inverse temperature.
 
-With m, d, c and r of `mechanisms.counts.hamming`, the loss compares Z(c) = Σ_r exp(−m·d(c, r)) between neighbours. Z is
-needed at every data set, so it is computed without a table over d. From the counts of gains and losses there, by
-C(d−1, u−1) = Σ_j (−1)^{u−1−j} C(d, j), and Vandermonde's C(Σ aᵢ, j) = Σ Π C(aᵢ, jᵢ) over j₁ + j₂ + … = j,
+With m, d, c and r as in `mechanisms.counts.hamming`, the loss depends on the ratio of Z(c) = Σ_r exp(−m·d(c, r)) at
+neighbours. Z is needed at every data set, so it is computed without a table over d. The numbers N_d in that module,
+C(d−1, u−1) = Σ_j (−1)^{u−1−j} C(d, j), and Vandermonde's C(Σ aᵢ, j) = Σ Π C(aᵢ, jᵢ) over j₁ + j₂ + … = j give
 
     Z(c) = −(−1)ᵏ + Σ_U Σ_{j<u} (−1)^{u−1−j} [tʲ] Π_{i∉U} S(cᵢ; t),   S(x; t) = Σ_{a≤x} (1 + t)ᵃ·qᵃ,   0 < u < k,
 
 with q = exp(−m), U a set of u gaining categories and aᵢ the loss of category i. The sums over all U of one size take
-one pass over the categories. The subtracted terms are a multiple of Z that depends on k only, not on m, but grows like
-2ᵏ. Up to `MAX_CATEGORIES` categories ln Z has 11 digits or more.
+one pass over the categories. The subtracted terms exceed Z by a factor that depends only on k and grows like 2ᵏ. Up to
+`MAX_CATEGORIES` categories ln Z is accurate to 11 digits or more.
 """
-
-from __future__ import annotations
 
 import math
 from functools import lru_cache
@@ -20,10 +18,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.conjugate import count_candidates
+from mechanisms.conjugate import count_candidates, validate_problem
 from mechanisms.counts.hamming import require_hamming_tables, require_inverse_temperature
 from mechanisms.jit import kernel
-from mechanisms.privacy import validate_epsilon
+from mechanisms.privacy_parameters import validate_resolved_epsilon
 
 __all__ = ["HammingLoss", "calibrate_hamming", "hamming_loss", "require_hamming"]
 
@@ -41,7 +39,7 @@ class HammingLoss(NamedTuple):
     """Privacy loss of the Hamming mechanism, with neighbours that attain it."""
 
     loss: float
-    """In nats."""
+    """Privacy loss in nats."""
     data_set: NDArray[np.int64]
     """Counts c in ascending order, shape (k,)."""
     neighbour: NDArray[np.int64]
@@ -67,6 +65,7 @@ def require_hamming(n: int, k: int) -> None:
     >>> require_hamming(4177, 3), require_hamming(600, 4)
     (None, None)
     """
+    n, k = validate_problem(n, k)
     if k > MAX_CATEGORIES:
         raise ValueError(
             f"there must be at most {MAX_CATEGORIES} categories for the exact loss, got {k}; merge categories, or "
@@ -101,7 +100,7 @@ def hamming_loss(n: int, k: int, inverse_temperature: float) -> HammingLoss:
     Raises
     ------
     ValueError
-        If an argument is invalid or `require_hamming` raises.
+        If an argument is invalid, or if there are too many categories or data sets (`require_hamming`).
 
     Notes
     -----
@@ -113,7 +112,7 @@ def hamming_loss(n: int, k: int, inverse_temperature: float) -> HammingLoss:
     Each pair occurs in both orders, hence the maximum is ≥ 0 and the loss is ≥ m. Each d changes by at most 1, so Z
     changes by a factor of at most exp(m), and the loss is ≤ 2m. Z is invariant under permutations of the categories.
     It is therefore sufficient to consider sorted counts and moves of a record from a larger to a smaller category: the
-    opposite move is the same pair in reverse order, and between categories that differ by one it only swaps them.
+    opposite move is the same pair in reverse order, and a move between counts that differ by one only swaps them.
 
     Examples
     --------
@@ -122,6 +121,7 @@ def hamming_loss(n: int, k: int, inverse_temperature: float) -> HammingLoss:
     (1.017853, array([ 0, 0, 10]), array([0, 1, 9]))
     """
     require_inverse_temperature(inverse_temperature)
+    n, k = validate_problem(n, k)
     require_hamming(n, k)
     n_sorted = _count_sorted(n, k)
     normalisers = np.empty(int(n_sorted[k, n]))
@@ -131,7 +131,6 @@ def hamming_loss(n: int, k: int, inverse_temperature: float) -> HammingLoss:
     return HammingLoss(inverse_temperature + math.log(ratio), pair[0], pair[1])
 
 
-@lru_cache(maxsize=4096)
 def calibrate_hamming(n: int, k: int, epsilon: float) -> float:
     """Return the largest inverse temperature whose `hamming_loss` is at most `epsilon`.
 
@@ -140,23 +139,24 @@ def calibrate_hamming(n: int, k: int, epsilon: float) -> float:
     n, k : int
         Number of records, ≥ 1, and of categories, ≥ 2.
     epsilon : float
-        Privacy loss in nats, finite and > 0.
+        Privacy loss in nats, finite and ≥ `mechanisms.privacy_parameters.SMALLEST_EPSILON`.
 
     Returns
     -------
     float
-        m, between ε/2 and ε. Its exact loss is ≤ ε.
+        m, between ε/2 and ε. The loss computed from two values of ln Z is at most ε; the module docstring states the
+        accuracy of ln Z.
 
     Raises
     ------
     ValueError
-        If an argument is invalid or `require_hamming` raises.
+        If an argument is invalid, or if there are too many categories or data sets (`require_hamming`).
 
     Notes
     -----
-    As m ≤ loss ≤ 2m, no m above ε is private, and ε/2 is. The loss is not assumed to increase in between: a grid is
-    searched downwards from ε for the first private m, and only the interval above it is bisected. A value is rejected
-    if the loss of a pair of neighbours from an earlier search exceeds ε, which takes two normalisers. It is accepted
+    As m ≤ loss ≤ 2m, no m above ε is private, and m = ε/2 is private. The loss is not assumed to increase in between:
+    a grid is searched downwards from ε for the first private m, and only the interval above it is bisected. A value is
+    rejected if the loss at a pair of neighbours found earlier exceeds ε, which takes two normalisers. It is accepted
     only after a search over all pairs.
 
     Examples
@@ -165,7 +165,12 @@ def calibrate_hamming(n: int, k: int, epsilon: float) -> float:
     >>> round(m, 6), round(hamming_loss(100, 3, m).loss, 12)
     (0.682546, 1.0)
     """
-    epsilon = validate_epsilon(epsilon)
+    n, k = validate_problem(n, k)
+    return _calibrate_hamming(n, k, validate_resolved_epsilon(epsilon))
+
+
+@lru_cache(maxsize=4096)
+def _calibrate_hamming(n: int, k: int, epsilon: float) -> float:
     require_hamming(n, k)
     pairs: list[NDArray[np.int64]] = []
 
@@ -187,7 +192,7 @@ def calibrate_hamming(n: int, k: int, epsilon: float) -> float:
         return found.loss <= epsilon
 
     high = epsilon
-    # The last step is below ε/2, whose loss may exceed ε by rounding.
+    # The last step is below ε/2, because the loss at ε/2 may exceed ε by rounding.
     for low in [*np.linspace(epsilon, 0.5 * epsilon, _GRID + 1).tolist(), 0.499 * epsilon]:
         if allowed(low):
             break
@@ -204,12 +209,12 @@ def calibrate_hamming(n: int, k: int, epsilon: float) -> float:
                 inner = middle
         if inner == low or allowed(inner):
             return inner
-        high = inner  # another pair exceeds ε; it has been added to the known pairs
+        high = inner  # the loss of another pair, which is now a known pair, exceeds ε
     return low
 
 
 def _loss_sums(n: int, k: int, inverse_temperature: float) -> NDArray[np.float64]:
-    """Return the coefficients Σ_{a≤x} C(a, j)·exp(−m·a) of S(x; t), j < k − 1, shape (k − 1, n + 1)."""
+    """Return the coefficients Σ_{a≤x} C(a, j)·exp(−m·a) of tʲ in S(x; t) for j < k − 1, shape (k − 1, n + 1)."""
     a = np.arange(n + 1)
     sums = np.empty((k - 1, n + 1))
     term = np.exp(-inverse_temperature * a)
@@ -220,7 +225,7 @@ def _loss_sums(n: int, k: int, inverse_temperature: float) -> NDArray[np.float64
 
 
 def _count_sorted(n: int, k: int) -> NDArray[np.int64]:
-    """Return P with P[j, m] the number of partitions of m into at most j parts."""
+    """Return a table P in which P[j, m] is the number of partitions of m into at most j parts."""
     table = np.zeros((k + 1, n + 1), dtype=np.int64)
     table[0, 0] = 1
     for j in range(1, k + 1):
@@ -232,7 +237,7 @@ def _count_sorted(n: int, k: int) -> NDArray[np.int64]:
 
 @kernel
 def _add_category(products, losses, updated):
-    """Add a category to Σ_V Π_{i∈V} S(cᵢ; t); row v is for sets V of v categories, truncated after t^(k−1−v)."""
+    """Add a category to Σ_V Π_{i∈V} S(cᵢ; t); row v is the sum over sets V of v categories, up to t^(k−1−v)."""
     k = products.shape[0]
     for v in range(k):
         for degree in range(k - v):
@@ -245,7 +250,7 @@ def _add_category(products, losses, updated):
 
 @kernel
 def _alternating_sum(products):
-    """Return Z from the sums over non-empty proper subsets V of losing categories."""
+    """Return the normaliser Z, given sums over the non-empty proper subsets V of losing categories."""
     k = products.shape[0]
     total = 1.0 if k % 2 else -1.0
     for v in range(1, k):
@@ -269,7 +274,7 @@ def _normaliser(counts, sums):
 
 @kernel
 def _next_sorted(counts):
-    """Advance to the next ascending counts; return the first changed category, or −1 after the last counts."""
+    """Replace `counts` by the next ascending counts; return the first changed category, or −1 at the end."""
     k = counts.size
     rest = counts[k - 1]
     for category in range(k - 2, -1, -1):
@@ -302,7 +307,6 @@ def _fill_normalisers(n, sums, normalisers):
 
 @kernel
 def _rank_sorted(counts, n_sorted):
-    """Return the rank of `counts` in the order of `_next_sorted`."""
     k = counts.size
     rest, least, rank = 0, 0, 0
     for category in range(k):
@@ -326,7 +330,7 @@ def _largest_ratio(n, n_sorted, normalisers, pair):
     for rank in range(normalisers.size):
         for taker in range(k - 1):
             if counts[taker] == counts[taker + 1]:
-                continue  # of equal categories the last gains and the first loses, so the counts stay sorted
+                continue  # of equal counts, the last increases and the first decreases, so counts stay sorted
             for giver in range(taker + 1, k):
                 if counts[giver] == counts[giver - 1] or counts[giver] < counts[taker] + 2:
                     continue

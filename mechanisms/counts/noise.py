@@ -20,11 +20,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from enum import Enum
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from mechanisms.arguments import validate_integer, validate_positive
 from mechanisms.conjugate import count_candidates, validate_counts, validate_prior
 from mechanisms.counts.candidates import (
     category_deficits,
@@ -37,7 +38,14 @@ from mechanisms.counts.candidates import (
 from mechanisms.counts.release import CountRelease
 from mechanisms.jit import kernel
 
-__all__ = ["NoisyCounts", "geometric_counts", "histogram_sensitivity", "laplace_counts"]
+__all__ = ["NOISES", "CountNoise", "NoisyCounts", "geometric_counts", "histogram_sensitivity", "laplace_counts"]
+
+
+class CountNoise(Enum):
+    """Distribution of the noise on one count."""
+
+    LAPLACE = "laplace"
+    GEOMETRIC = "geometric"
 
 
 def histogram_sensitivity(k: int) -> int:
@@ -65,9 +73,7 @@ def histogram_sensitivity(k: int) -> int:
     >>> histogram_sensitivity(2), histogram_sensitivity(4)
     (1, 2)
     """
-    if k < 2:
-        raise ValueError(f"k must be >= 2, got {k}; use 2 for a binomial")
-    return 1 if k == 2 else 2
+    return 1 if validate_integer("k", k, least=2, advice="use 2 for a binomial") == 2 else 2
 
 
 def laplace_counts(prior: ArrayLike, counts: ArrayLike, noise_scale: float) -> NoisyCounts:
@@ -76,7 +82,7 @@ def laplace_counts(prior: ArrayLike, counts: ArrayLike, noise_scale: float) -> N
     Parameters
     ----------
     prior : array_like, shape (k,)
-        Dirichlet parameters, finite and > 0. They affect the distance, not the release.
+        Dirichlet parameters, finite and > 0. They affect `expected_hellinger`, but not the release.
     counts : array_like, shape (k,)
         True counts c: integers ≥ 0 with sum n ≥ 1.
     noise_scale : float
@@ -88,10 +94,10 @@ def laplace_counts(prior: ArrayLike, counts: ArrayLike, noise_scale: float) -> N
 
     Privacy
     -------
-    (Δ/b)-DP, replace-one with n public, where Δ is `histogram_sensitivity`. Rounding and clipping are post-processing,
-    as they use only released numbers and n. The guarantee assumes noise in real arithmetic. Floating-point rounding
-    leaks information (Mironov, "On significance of the least significant bits for differential privacy", CCS 2012), so
-    these draws are for simulation, not for the protection of data.
+    (Δ/b)-DP under replacement of one record, with n public, where Δ is `histogram_sensitivity`. Rounding and clipping
+    are post-processing, as they use only released numbers and n. The guarantee assumes noise in real arithmetic.
+    Floating-point rounding leaks information (Mironov, "On significance of the least significant bits for differential
+    privacy", CCS 2012), so these draws are for simulation, not for the protection of data.
 
     Raises
     ------
@@ -106,19 +112,19 @@ def laplace_counts(prior: ArrayLike, counts: ArrayLike, noise_scale: float) -> N
     >>> round(release.expected_hellinger(), 4)
     0.5652
     """
-    return _noisy_counts(prior, counts, noise_scale, "laplace")
+    return _noisy_counts(prior, counts, noise_scale, CountNoise.LAPLACE)
 
 
 def geometric_counts(prior: ArrayLike, counts: ArrayLike, noise_scale: float) -> NoisyCounts:
     """Return the release of `counts` with two-sided geometric noise: Pr[Z = z] ∝ exp(−|z|/noise_scale), z integer.
 
     At k = 2 this is the truncated geometric mechanism of Ghosh, Roughgarden & Sundararajan (2012). For every prior on
-    the count and every loss that is monotone in |c − c̃|, some post-processing of it is an optimal ε-DP release.
+    the count and every loss that is monotone in |c − c̃|, some post-processing of this release is optimal under ε-DP.
 
     Parameters
     ----------
     prior : array_like, shape (k,)
-        Dirichlet parameters, finite and > 0. They affect the distance, not the release.
+        Dirichlet parameters, finite and > 0. They affect `expected_hellinger`, but not the release.
     counts : array_like, shape (k,)
         True counts c: integers ≥ 0 with sum n ≥ 1.
     noise_scale : float
@@ -130,9 +136,10 @@ def geometric_counts(prior: ArrayLike, counts: ArrayLike, noise_scale: float) ->
 
     Privacy
     -------
-    (Δ/b)-DP, replace-one with n public, where Δ is `histogram_sensitivity`; at k = 2 the loss is exactly 1/b. Clipping
-    is post-processing, as it uses only released numbers and n. The noise is a function of one double, and its tail has
-    the resolution of the uniform: these draws are for simulation, not for the protection of data.
+    (Δ/b)-DP under replacement of one record, with n public, where Δ is `histogram_sensitivity`; at k = 2 the loss is
+    exactly 1/b. Clipping is post-processing, as it uses only released numbers and n. The noise is a function of one
+    double, and its tail has the resolution of the uniform: these draws are for simulation, not for the protection of
+    data.
 
     Raises
     ------
@@ -147,18 +154,15 @@ def geometric_counts(prior: ArrayLike, counts: ArrayLike, noise_scale: float) ->
     >>> round(release.expected_hellinger(), 4)
     0.5548
     """
-    return _noisy_counts(prior, counts, noise_scale, "geometric")
+    return _noisy_counts(prior, counts, noise_scale, CountNoise.GEOMETRIC)
 
 
-def _noisy_counts(
-    prior: ArrayLike, counts: ArrayLike, noise_scale: float, noise: Literal["laplace", "geometric"]
-) -> NoisyCounts:
+def _noisy_counts(prior: ArrayLike, counts: ArrayLike, noise_scale: float, noise: CountNoise) -> NoisyCounts:
     alpha = validate_prior(prior)
     c = validate_counts(counts, k=alpha.size)
-    if not (math.isfinite(noise_scale) and noise_scale > 0):
-        raise ValueError(f"noise_scale must be a finite number > 0, got {noise_scale}; pass sensitivity / epsilon")
+    noise_scale = validate_positive("noise_scale", noise_scale, "pass sensitivity / epsilon")
     alpha.flags.writeable = c.flags.writeable = False
-    return NoisyCounts(alpha, c, float(noise_scale), noise)
+    return NoisyCounts(alpha, c, noise_scale, noise)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -168,27 +172,27 @@ class NoisyCounts(CountRelease):
     prior: NDArray[np.float64]
     counts: NDArray[np.int64]
     noise_scale: float
-    noise: Literal["laplace", "geometric"]
+    noise: CountNoise
 
     @property
     def n_uniforms(self) -> int:
-        """Number of uniforms per draw: one per noisy category."""
+        """Number of uniforms per draw: one per noisy count."""
         return self.k - 1
 
     def from_uniforms(self, uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
         """Draw released counts; see `CountRelease.from_uniforms`."""
         u = require_uniforms(uniforms, self.n_uniforms)
         released = np.empty((len(u), self.k), dtype=np.int64)
-        _clip_in_order(self.counts, _NOISES[self.noise].draw(u, self.noise_scale), released)
+        _clip_in_order(self.counts, NOISES[self.noise].draw(u, self.noise_scale), released)
         return released
 
     def expected_hellinger(self) -> float:
-        """Return the exact mean of H(true posterior, released posterior), by streaming over all candidates.
+        """Return the exact mean Hellinger distance between the true and the released posterior.
 
         Raises
         ------
         ValueError
-            If there are too many candidates to stream.
+            If there are too many counts of n records to stream.
         """
         require_streamable(self.n, self.k)
         rows = enumerate_rows(self.n, self.k)
@@ -207,7 +211,7 @@ class NoisyCounts(CountRelease):
         )
 
     def log_pmf(self) -> NDArray[np.float64]:
-        """Return the log-pmf over all candidates; see `CountRelease.log_pmf`."""
+        """Return the log-pmf over all counts of n records; see `CountRelease.log_pmf`."""
         require_enumerable(self.n, self.k)
         rows = enumerate_rows(self.n, self.k)
         log_interior, log_upper = self._log_category_pmfs()
@@ -222,11 +226,11 @@ class NoisyCounts(CountRelease):
         return log_pmf
 
     def _log_category_pmfs(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return ln Pr[X = x], at x = 0 ln Pr[X ≤ 0], and ln Pr[X ≥ x] of the rounded counts X, shape (k − 1, n + 1).
+        """Return ln Pr[X = x] (ln Pr[X ≤ 0] at x = 0) and ln Pr[X ≥ x] of the rounded counts X, shapes (k − 1, n + 1).
 
         As the noise Z is symmetric, Pr[X ≤ 0] = Pr[round(Z) ≤ −c] = Pr[round(Z) ≥ c].
         """
-        noise = _NOISES[self.noise]
+        noise = NOISES[self.noise]
         offset = np.arange(self.n + 1) - self.counts[:-1, None]
         log_interior = noise.log_equal(np.abs(offset), self.noise_scale)
         log_interior[:, 0] = noise.log_at_least(self.counts[:-1], self.noise_scale)
@@ -235,41 +239,41 @@ class NoisyCounts(CountRelease):
     def _row_log_probabilities(
         self, rows: NDArray[np.int64], log_interior: NDArray[np.float64], log_upper: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        """Return the log probability of the prefix of each row."""
+        """Return, for each row of `enumerate_rows`, the log probability of its first released counts."""
         total = np.zeros(len(rows))
         remaining = np.full(len(rows), self.n)
         for category in range(self.k - 2):
             x = rows[:, category]
-            at_top = np.where(remaining == 0, 0.0, log_upper[category, remaining])  # clipped to 0
+            at_top = np.where(remaining == 0, 0.0, log_upper[category, remaining])  # no record is left: the count is 0
             total += np.where(x == remaining, at_top, log_interior[category, x])
             remaining -= x
         return total
 
 
 def _log_one_minus_exp(x: float) -> float:
-    """Return ln(1 − exp(−x)) for x > 0, accurate for exp(−x) close to zero or one."""
+    """Return ln(1 − exp(−x)) for x > 0, accurate even if exp(−x) is close to zero or one."""
     return math.log(-math.expm1(-x)) if x < 1.0 else math.log1p(-math.exp(-x))
 
 
 def _laplace_log_equal(away: NDArray[np.int64], scale: float) -> NDArray[np.float64]:
-    """Return ln Pr[|Z − d| < ½] for d ≥ 0, without differences of distribution functions."""
+    """Return ln Pr[|Z − d| < ½] for Laplace noise Z and d ≥ 0, without subtracting distribution functions."""
     side = -(away - 0.5) / scale + (math.log(0.5) + _log_one_minus_exp(1.0 / scale))
     return np.where(away == 0, _log_one_minus_exp(0.5 / scale), side)
 
 
 def _laplace_log_at_least(offset: NDArray[np.int64], scale: float) -> NDArray[np.float64]:
-    """Return ln Pr[Z ≥ offset − ½], accurate in both tails."""
+    """Return ln Pr[Z ≥ offset − ½] for Laplace noise Z, accurate in both tails."""
     log_half_tail = math.log(0.5) - np.abs(offset - 0.5) / scale
     return np.where(offset >= 1, log_half_tail, np.log1p(-np.exp(log_half_tail)))
 
 
 def _geometric_log_equal(away: NDArray[np.int64], scale: float) -> NDArray[np.float64]:
-    """Return ln Pr[Z = d] = ln (1 − q)/(1 + q) + d·ln q with q = exp(−1/scale)."""
+    """Return ln Pr[Z = d] = ln((1 − q)/(1 + q)) + d·ln q for geometric noise Z, q = exp(−1/scale), d ≥ 0."""
     return -away / scale + (_log_one_minus_exp(1.0 / scale) - math.log1p(math.exp(-1.0 / scale)))
 
 
 def _geometric_log_at_least(offset: NDArray[np.int64], scale: float) -> NDArray[np.float64]:
-    """Return ln Pr[Z ≥ d]: qᵈ/(1 + q) for d ≥ 1, and 1 − Pr[Z ≥ 1 − d] for d ≤ 0."""
+    """Return ln Pr[Z ≥ d]; with q = exp(−1/scale), Pr[Z ≥ d] is qᵈ/(1 + q) for d ≥ 1, else 1 − Pr[Z ≥ 1 − d]."""
     log_tail = -np.maximum(offset, 1 - offset) / scale - math.log1p(math.exp(-1.0 / scale))
     return np.where(offset >= 1, log_tail, np.log1p(-np.exp(log_tail)))
 
@@ -309,17 +313,18 @@ def _geometric_draw(uniforms, scale):
 
 @dataclass(frozen=True)
 class _Noise:
-    """Symmetric noise: draws by inversion, and log probabilities after rounding."""
+    """Symmetric noise: a function that draws it by inversion, and log probabilities of the rounded noise."""
 
     draw: Callable[[NDArray[np.float64], float], NDArray[np.float64]]
     log_equal: Callable[[NDArray[np.int64], float], NDArray[np.float64]]
     log_at_least: Callable[[NDArray[np.int64], float], NDArray[np.float64]]
 
 
-_NOISES = {
-    "laplace": _Noise(_laplace_draw, _laplace_log_equal, _laplace_log_at_least),
-    "geometric": _Noise(_geometric_draw, _geometric_log_equal, _geometric_log_at_least),
+NOISES = {
+    CountNoise.LAPLACE: _Noise(_laplace_draw, _laplace_log_equal, _laplace_log_at_least),
+    CountNoise.GEOMETRIC: _Noise(_geometric_draw, _geometric_log_equal, _geometric_log_at_least),
 }
+"""Distributions of the noise on one count."""
 
 
 @kernel

@@ -1,4 +1,4 @@
-"""Optimal ε-DP release of counts as a linear program: a lower bound for the error of every other mechanism.
+"""Optimal ε-DP distributions of released counts by linear programming, with the least error of any mechanism.
 
 A release is a table of probabilities p(r|c), where data sets c and outputs r are all counts of n records in k
 categories. Privacy and normalisation are linear constraints,
@@ -7,15 +7,15 @@ categories. Privacy and normalisation are linear constraints,
 
 and the expected distance E_c = Σ_r p(r|c)·H(posterior(c), posterior(r)) is linear as well. There are three objectives:
 
-* ``"worst-case"``: the smallest max_c E_c.
-* ``"balanced"``: among the solutions of the smallest worst case, the smallest mean of E_c over the permutations of
-  `balanced_counts`.
-* ``"average"``: the smallest mean of E_c over the prior predictive distribution of c, Dirichlet–multinomial.
+* `Objective.WORST_CASE`: the smallest max_c E_c.
+* `Objective.BALANCED`: among the solutions with the smallest worst case, the smallest mean of E_c over the permutations
+  of `balanced_counts`.
+* `Objective.AVERAGE`: the smallest mean of E_c over the prior predictive (Dirichlet–multinomial) distribution of c.
 
 The balanced objective is constrained by the worst case, since the constant answer r = c* is private for every ε and has
 distance 0 at c*. This constraint becomes weaker as n grows: the worst case is attained at extreme counts, where
 posteriors are narrow, and the program improves balanced data at the cost of nearby data sets. A small balanced value
-is therefore a lower bound for E_c, not evidence of a good mechanism.
+is therefore a lower bound on E_c, not evidence of a good mechanism.
 
 Permutations of categories with equal prior preserve constraints and objectives. Averaging a distribution over them
 preserves privacy and does not increase a convex objective. Some optimal distribution is therefore invariant, and one
@@ -31,9 +31,9 @@ Ghosh, Roughgarden & Sundararajan, "Universally utility-maximizing privacy mecha
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import Enum
 from functools import lru_cache
-from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -46,35 +46,33 @@ from mechanisms.conjugate import (
     count_candidates,
     enumerate_candidates,
     rank_candidates,
-    validate_counts,
     validate_prior,
+    validate_problem,
 )
-from mechanisms.counts.candidates import require_uniforms
-from mechanisms.counts.release import CountRelease
 from mechanisms.hellinger import hellinger
 from mechanisms.neighbours import canonical_pairs
-from mechanisms.privacy import validate_epsilon
+from mechanisms.privacy_parameters import validate_resolved_epsilon
 
 __all__ = [
+    "MAX_EPSILON",
     "MAX_VARIABLES",
     "Objective",
-    "OptimalCounts",
     "OptimalDistribution",
-    "optimal_counts",
     "optimal_distribution",
     "require_solvable",
 ]
 
-Objective = Literal["worst-case", "balanced", "average"]
 
 MAX_VARIABLES = 10_000
-"""Largest number of variables: about a minute on one core. With equal priors n ≤ 140, 20, 12 at k = 2, 3, 4."""
+"""Largest number of variables, for which the solver takes about a minute on one core.
+
+With equal prior entries this limits n to 140, 20 and 12 at k = 2, 3 and 4."""
 
 MAX_PAIRS = 4_000_000
 """Largest number of pairs of a data set and an output, before reduction by symmetry."""
 
-MAX_EPSILON = 100.0
-"""Largest ε of a linear program, in nats; for larger values exp(ε) exceeds the precision of the solver."""
+MAX_EPSILON = 20.0
+"""Largest ε of a linear program, in nats. At this ε, exp(ε) times the solver's tolerance is ½; it fails at larger ε."""
 
 _SLACK = 1e-7
 """Relative slack of the worst case while the balanced objective is minimised."""
@@ -86,18 +84,26 @@ _TOLERANCE = 1e-9
 """Feasibility tolerance of the solver; remaining violations are repaired."""
 
 
+class Objective(Enum):
+    """Quantity that the linear program minimises; see the module docstring."""
+
+    WORST_CASE = "worst-case"
+    BALANCED = "balanced"
+    AVERAGE = "average"
+
+
 @dataclass(frozen=True, eq=False)
 class OptimalDistribution:
     """Optimal ε-DP distribution of released counts at every data set, created by `optimal_distribution`."""
 
-    prior: NDArray[np.float64]
+    prior: NDArray[np.float64] = field(repr=False)
     n: int
     epsilon: float
     objective: Objective
-    log_pmf: NDArray[np.float64]
+    log_pmf: NDArray[np.float64] = field(repr=False)
     """ln p(r|c), shape (D, D): data sets by outputs, both in the order of `enumerate_candidates`."""
-    expected: NDArray[np.float64]
-    """E_c of each data set, shape (D,)."""
+    expected: NDArray[np.float64] = field(repr=False)
+    """Expected distance E_c at each data set, shape (D,)."""
     loss: float
     """Computed maximum of ln p(r|c) − ln p(r|c') over neighbours and outputs, at most ε."""
 
@@ -119,13 +125,14 @@ def require_solvable(n: int, k: int) -> None:
     ------
     ValueError
         If there are more than `MAX_PAIRS` pairs of a data set and an output, or if this number divided by k! exceeds
-        `MAX_VARIABLES`. Priors with unequal entries have less symmetry and may still fail in `optimal_distribution`.
+        `MAX_VARIABLES`. A prior with unequal entries has less symmetry, so `optimal_distribution` may still reject it.
 
     Examples
     --------
     >>> require_solvable(140, 2), require_solvable(20, 3), require_solvable(12, 4)
     (None, None, None)
     """
+    n, k = validate_problem(n, k)
     n_pairs = count_candidates(n, k) ** 2
     _require_variables(n_pairs // math.factorial(k), n, k)
     if n_pairs > MAX_PAIRS:
@@ -136,9 +143,9 @@ def require_solvable(n: int, k: int) -> None:
 
 
 def optimal_distribution(
-    prior: ArrayLike, n: int, epsilon: float, objective: Objective = "balanced"
+    prior: ArrayLike, n: int, epsilon: float, objective: Objective = Objective.BALANCED
 ) -> OptimalDistribution:
-    """Return an optimal ε-DP distribution; solutions are cached.
+    """Return an optimal ε-DP distribution of released counts; solutions are cached.
 
     Parameters
     ----------
@@ -147,9 +154,9 @@ def optimal_distribution(
     n : int
         Number of records, ≥ 1.
     epsilon : float
-        Privacy loss in nats, finite and > 0.
-    objective : {"worst-case", "balanced", "average"}
-        Minimised quantity; see the module.
+        Privacy loss in nats, ≥ `mechanisms.privacy_parameters.SMALLEST_EPSILON` and ≤ `MAX_EPSILON`.
+    objective : Objective
+        Minimised quantity; see the module docstring.
 
     Returns
     -------
@@ -157,8 +164,8 @@ def optimal_distribution(
 
     Privacy
     -------
-    ε-DP, replace-one with n public. The solver satisfies constraints to about 1e-9. Its solution is mixed with the
-    smallest sufficient fraction of the uniform distribution, and the loss of the result is computed:
+    ε-DP under replacement of one record, with n public. The solver satisfies constraints to about 1e-9. Its solution is
+    mixed with the smallest sufficient fraction of the uniform distribution, and the loss of the result is computed:
     `OptimalDistribution.loss` ≤ ε.
 
     Raises
@@ -178,14 +185,13 @@ def optimal_distribution(
     True
     """
     alpha = validate_prior(prior)
-    epsilon = validate_epsilon(epsilon)
-    if objective not in ("worst-case", "balanced", "average"):
-        raise ValueError(
-            f"objective must be 'worst-case', 'balanced' or 'average', got {objective!r}; choose one of them"
-        )
+    epsilon = validate_resolved_epsilon(epsilon)
+    if not isinstance(objective, Objective):
+        raise ValueError(f"objective must be an Objective, got {objective!r}; pass e.g. Objective.BALANCED")
     if epsilon > MAX_EPSILON:
         raise ValueError(
-            f"epsilon must be <= {MAX_EPSILON:g} for the linear program, got {epsilon}; choose another mechanism"
+            f"epsilon must be <= {MAX_EPSILON:g} for the linear program, got {epsilon:g}; choose a mechanism in closed "
+            "form, such as geometric"
         )
     require_solvable(n, alpha.size)
     # Solve for the sorted prior, so that solution and cache do not depend on the order of the categories.
@@ -199,82 +205,6 @@ def optimal_distribution(
     for table in (alpha, log_pmf, expected):
         table.flags.writeable = False
     return OptimalDistribution(alpha, int(n), epsilon, objective, log_pmf, expected, solved.loss)
-
-
-def optimal_counts(
-    prior: ArrayLike, counts: ArrayLike, epsilon: float, objective: Objective = "balanced"
-) -> OptimalCounts:
-    """Return the release of `counts` by an optimal distribution.
-
-    Parameters
-    ----------
-    prior : array_like, shape (k,)
-        Dirichlet parameters, finite and > 0.
-    counts : array_like, shape (k,)
-        True counts c: integers ≥ 0 with sum n ≥ 1.
-    epsilon : float
-        Privacy loss in nats, finite and > 0.
-    objective : {"worst-case", "balanced", "average"}
-        As in `optimal_distribution`.
-
-    Returns
-    -------
-    OptimalCounts
-
-    Privacy
-    -------
-    As in `optimal_distribution`, for exact draws in real arithmetic.
-
-    Raises
-    ------
-    ValueError
-        If `optimal_distribution` raises.
-
-    Examples
-    --------
-    >>> release = optimal_counts([1, 1], [1, 0], epsilon=1.0)
-    >>> release.from_uniforms(np.array([[0.2], [0.3]]))
-    array([[0, 1], [1, 0]])
-    """
-    alpha = validate_prior(prior)
-    c = validate_counts(counts, k=alpha.size)
-    n = int(c.sum())
-    distribution = optimal_distribution(alpha, n, epsilon, objective)
-    row = int(rank_candidates(c, n, c.size))
-    alpha.flags.writeable = c.flags.writeable = False
-    return OptimalCounts(alpha, c, distribution.log_pmf[row], float(distribution.expected[row]))
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class OptimalCounts(CountRelease):
-    """Optimal distribution of released counts at one data set, created by `optimal_counts`."""
-
-    prior: NDArray[np.float64]
-    counts: NDArray[np.int64]
-    _log_pmf: NDArray[np.float64]
-    _expected: float
-
-    @property
-    def n_uniforms(self) -> int:
-        """Number of uniforms per draw: one."""
-        return 1
-
-    def from_uniforms(self, uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Draw released counts; see `CountRelease.from_uniforms`."""
-        u = require_uniforms(uniforms, self.n_uniforms)[:, 0]
-        cumulative = np.cumsum(np.exp(self._log_pmf))
-        # If the product is rounded up to the total, take the last output of positive weight.
-        last = np.searchsorted(cumulative, cumulative[-1])
-        picked = np.minimum(np.searchsorted(cumulative, u * cumulative[-1], side="right"), last)
-        return enumerate_candidates(self.n, self.k)[picked]
-
-    def expected_hellinger(self) -> float:
-        """Return the exact mean of H(true posterior, released posterior)."""
-        return self._expected
-
-    def log_pmf(self) -> NDArray[np.float64]:
-        """Return the log-pmf over all candidates; see `CountRelease.log_pmf`."""
-        return self._log_pmf.copy()
 
 
 def _require_variables(n_variables: int, n: int, k: int) -> None:
@@ -315,7 +245,7 @@ def _solve(prior: tuple[float, ...], n: int, epsilon: float, objective: Objectiv
     # The interior point method is faster, but fails if probabilities, which may decrease by exp(−ε) per record, span
     # too many orders of magnitude.
     simplex_first = n * epsilon > _SPAN
-    if objective == "average":
+    if objective is Objective.AVERAGE:
         share = np.bincount(data_set_class, np.exp(_log_predictive(alpha, outputs)))
         solution = _minimise(expectations.T @ share, privacy, np.zeros(high.size), totals, simplex_first)
     else:
@@ -328,7 +258,7 @@ def _solve(prior: tuple[float, ...], n: int, epsilon: float, objective: Objectiv
             simplex_first,
         )
         worst, solution = solution[-1], solution[:-1]
-    if objective == "balanced":
+    if objective is Objective.BALANCED:
         balanced = np.all(np.sort(outputs, axis=1) == np.sort(balanced_counts(n, k)), axis=1)
         share = np.bincount(data_set_class, balanced / balanced.sum())
         bounds = np.append(np.zeros(high.size), np.full(chosen.size, worst * (1 + _SLACK)))
@@ -351,7 +281,7 @@ def _pair_classes(prior: NDArray[np.float64], outputs: NDArray[np.int64], n: int
 
 
 def _neighbours(outputs: NDArray[np.int64], n: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the ranks of all ordered pairs of neighbours."""
+    """Return all ordered pairs of neighbours as two arrays of ranks in `enumerate_candidates`."""
     k = outputs.shape[1]
     first, second = [], []
     for giver in range(k):
@@ -403,7 +333,7 @@ def _minimise(
 def _repair(
     distribution: NDArray[np.float64], first: NDArray[np.int64], second: NDArray[np.int64], epsilon: float
 ) -> tuple[NDArray[np.float64], float]:
-    """Mix with the uniform distribution until the loss is at most ε; return the log-pmf and its loss.
+    """Mix a distribution with the uniform one until its loss is at most ε; return the log-pmf and its loss.
 
     The mixture (1 − λ)·p + λ/D satisfies a constraint that p violates by v if (1 − λ)·v ≤ λ·(exp(ε) − 1)/D.
     """
@@ -416,7 +346,8 @@ def _repair(
         loss = float((log_pmf[first] - log_pmf[second]).max())
         if loss <= epsilon:
             return log_pmf, loss
-        share *= 1.5  # in case of rounding
+        # Rounding may require a larger share of the uniform distribution, whose loss is 0.
+        share = min(share * 1.5, 1.0 - (1.0 - share) / 1.5)
     raise ArithmeticError(
         f"no mixture has a loss of at most {epsilon}; the solution violates a constraint by {violation}"
     )

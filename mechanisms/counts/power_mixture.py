@@ -1,4 +1,4 @@
-"""Exact sampling of the Hellinger exponential mechanism when there are too many candidates to stream.
+"""Exact sampling of the Hellinger exponential mechanism when there are too many possible outputs to stream.
 
 The distribution is Pr[r] ∝ exp(−a·H(r)) over the counts r of n records in k categories, with inverse temperature
 a = rate/S, H² = 1 − t(r), and an affinity t(r) that is a product over categories
@@ -8,7 +8,7 @@ a = rate/S, H² = 1 − t(r), and an affinity t(r) that is a product over catego
 
     exp(−a·√(1 − t)) = Σⱼ pⱼ tʲ,   pⱼ ≥ 0,   Σⱼ pⱼ = 1,
 
-and each tʲ is again a product over categories, whose cost does not depend on the number of candidates. Let
+and each tʲ is again a product over categories, whose cost does not depend on the number of outputs. Let
 V(j) = Σ t(r)ʲ over r ≠ c. The distribution is a mixture of c with weight 1, a uniform r ≠ c with weight p₀·V(0), and
 for each j ≥ 1 an r ≠ c drawn ∝ tʲ with weight pⱼ·V(j).
 
@@ -61,7 +61,7 @@ from mechanisms.hellinger import hellinger
 __all__ = ["PowerMixture", "power_mixture_mechanism"]
 
 UNDERFLOW = 750.0
-"""exp(−UNDERFLOW) is zero in double precision."""
+"""Exponent x above which exp(−x) is zero in double precision."""
 
 MAX_ROUNDS = 1000
 """Largest number of rejection rounds; at an acceptance rate of 1/5 more are needed with probability below 1e-96."""
@@ -73,7 +73,7 @@ MEAN_TOLERANCE = 1e-8
 def power_mixture_mechanism(prior: ArrayLike, counts: ArrayLike, rate: float, sensitivity: float) -> PowerMixture:
     """Return the distribution Pr[c'] ∝ exp(−rate·H(c, c')/S) as a mixture of product distributions.
 
-    `mechanisms.counts.exponential.exponential_mechanism` calls this function if there are too many candidates.
+    `mechanisms.counts.exponential.exponential_mechanism` calls this function if there are too many counts c' to stream.
 
     Parameters
     ----------
@@ -92,7 +92,8 @@ def power_mixture_mechanism(prior: ArrayLike, counts: ArrayLike, rate: float, se
 
     Privacy
     -------
-    The guarantee of `mechanisms.counts.exponential.exponential_mechanism`, which has the same distribution.
+    The release has the guarantee of `mechanisms.counts.exponential.exponential_mechanism`, which has the same
+    distribution.
 
     Raises
     ------
@@ -153,7 +154,7 @@ class PowerMixture(CountRelease):
 
     @property
     def n_uniforms(self) -> int:
-        """Number of uniforms per draw; they seed the generator of the draw."""
+        """Number of uniforms per draw, which seed the generator of the draw."""
         return 2
 
     @property
@@ -178,7 +179,7 @@ class PowerMixture(CountRelease):
         raise AssertionError(f"{pending.size} draws had no proposal accepted in {MAX_ROUNDS} rounds: {self}")
 
     def expected_hellinger(self) -> float:
-        """Return the mean of H(true posterior, released posterior), with a relative error below 1e-8.
+        """Return the mean Hellinger distance between the true and released posteriors, up to a relative error of 1e-8.
 
         Raises
         ------
@@ -203,7 +204,8 @@ class PowerMixture(CountRelease):
         Raises
         ------
         ValueError
-            If the counts are not integers ≥ 0 with sum n, or for the reason given in `expected_hellinger`.
+            If the counts are not integers ≥ 0 with sum n, or if the normaliser is not accurate enough; see
+            `expected_hellinger`.
 
         Examples
         --------
@@ -218,7 +220,7 @@ class PowerMixture(CountRelease):
         return -self.inverse_temperature * hellinger(posterior(self.prior, self.counts), parameters) - self._moments[0]
 
     def log_pmf(self) -> NDArray[np.float64]:
-        """Return the log-pmf over all candidates; see `CountRelease.log_pmf`."""
+        """Return the log-pmf over all counts of n records; see `CountRelease.log_pmf`."""
         require_enumerable(self.n, self.k)
         log_pmf = candidate_distances(self.prior, self.counts, enumerate_rows(self.n, self.k))
         log_pmf *= -self.inverse_temperature
@@ -227,7 +229,7 @@ class PowerMixture(CountRelease):
 
     @cached_property
     def _moments(self) -> tuple[float, float]:
-        """The logarithm of Σ exp(−a·H), and the mean of H."""
+        """Log of the normaliser Σ exp(−a·H), and mean of the Hellinger distance H."""
         coarse, fine = self._sum_off(10), self._sum_off(14)
         error = float(np.max(np.abs(coarse - fine) / np.maximum(fine, np.finfo(np.float64).tiny)))
         if not error < MEAN_TOLERANCE:
@@ -243,8 +245,8 @@ class PowerMixture(CountRelease):
         """Return Σ exp(−a·H) = Σ pⱼV(j) and Σ H·exp(−a·H) = Σ −(dpⱼ/da)·V(j) over r ≠ c.
 
         Powers up to HEAD are summed one by one, larger powers by Gauss rules for sums over intervals in which ln V and
-        ln p are smooth. The derivative is that of pⱼ ∝ a^(j + ½)·K_{j − ½}(a) and K' = −K₋₁ − (ν/a)·K:
-        −dpⱼ/da = (a/2j)·pⱼ₋₁ − pⱼ/a, and p₀ for j = 0.
+        ln p are smooth. As pⱼ ∝ a^(j + ½)·K_{j − ½}(a) and K' = −K₋₁ − (ν/a)·K, the derivative is
+        −dpⱼ/da = (a/2j)·pⱼ₋₁ − pⱼ/a for j ≥ 1, and −dp₀/da = p₀.
         """
         first, stop = self._powers
         single = np.arange(max(first, 1), max(1, min(stop, HEAD + 1)), dtype=np.float64)

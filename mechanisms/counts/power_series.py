@@ -1,4 +1,4 @@
-"""The series exp(−a·√(1 − t)) = Σⱼ pⱼtʲ, whose coefficients are the pmf of an integer N.
+"""The series exp(−a·√(1 − t)) = Σⱼ pⱼtʲ, whose coefficients are the pmf of an integer random variable N.
 
 √(1 − t) = 1 − Σ bⱼtʲ with all bⱼ ≥ 0, so that pⱼ ≥ 0, and t = 1 gives Σ pⱼ = 1. As exp(−a·√s) is the Laplace transform
 of a²/(2Z²), Z standard normal (Lévy's distribution), N is a Poisson variable with this random mean, and
@@ -29,7 +29,7 @@ from mechanisms.jit import kernel
 __all__ = ["HEAD", "PowerSeries", "power_series", "sum_rule"]
 
 HEAD = 512
-"""Coefficients below this power use a recurrence, the others Debye's expansion with an error of 1e-14."""
+"""Power from which Debye's expansion is used, with an error of 1e-14; smaller powers use a recurrence."""
 
 VARIATION = 0.5
 """Largest change of ln p within a group."""
@@ -49,8 +49,9 @@ def power_series(a: float) -> PowerSeries:
 
     Notes
     -----
-    4(1 − t)f'' = a²f + 2f' makes 4(j + 1)(j + 2)·pⱼ₊₂ = a²pⱼ + 2(j + 1)(2j + 1)·pⱼ₊₁. All terms are positive, so
-    rounding errors do not grow. The recurrence uses the ratios pⱼ₊₁/pⱼ, which do not underflow as p₀ = exp(−a) does.
+    From 4(1 − t)f'' = a²f + 2f' it follows that 4(j + 1)(j + 2)·pⱼ₊₂ = a²pⱼ + 2(j + 1)(2j + 1)·pⱼ₊₁. All terms are
+    positive, so rounding errors do not grow. The recurrence uses the ratios pⱼ₊₁/pⱼ, which do not underflow as
+    p₀ = exp(−a) does.
 
     Examples
     --------
@@ -74,7 +75,7 @@ class PowerSeries:
     _head: NDArray[np.float64] = field(repr=False)
 
     def log_coefficients(self, powers: ArrayLike) -> NDArray[np.float64]:
-        """Return ln pⱼ.
+        """Return the logarithms ln pⱼ of the coefficients with the powers j.
 
         Parameters
         ----------
@@ -89,7 +90,9 @@ class PowerSeries:
         return _log_coefficients(np.asarray(powers, dtype=np.float64), self.a, self._head)
 
     def first_power(self, stop: int, log_bound: float) -> int:
-        """Return the last j < `stop`, below the mode of N, with ln jpⱼ ≤ `log_bound`; then ln Pr[N < j] ≤ `log_bound`.
+        """Return the last power j < `stop`, at most the mode of p, with ln(j·pⱼ) ≤ `log_bound`.
+
+        The logarithm of the sum of all coefficients with smaller powers is then at most `log_bound`.
 
         Examples
         --------
@@ -108,12 +111,12 @@ class PowerSeries:
         first, stop : int
             1 ≤ first ≤ stop ≤ 2⁵².
         ratio : float
-            Largest ratio of the ends of a group, > 1; each group has at least one power.
+            Largest ratio of the end of a group to its start, > 1; each group has at least one power.
 
         Returns
         -------
         starts, stops, log_tops : ndarray of float64, shape (L,)
-            Group l has the powers starts[l], ..., stops[l] − 1, and log_tops[l] ≥ ln p in it.
+            Group l contains the powers starts[l], ..., stops[l] − 1, whose ln p are at most log_tops[l].
 
         Examples
         --------
@@ -169,7 +172,7 @@ def _log_coefficient(j, a, head):
     d2 = (1 + q * (5 * q - 6)) / 16
     d3 = (q * (4779 + q * (5525 * q - 9945)) - 375) / 5760
     d4 = (13 + q * (q * (1062 + q * (565 * q - 1356)) - 284)) / 128
-    debye = s * (d1 + s * (d2 + s * (d3 + s * d4)))  # logarithm of the series DLMF 10.41.4
+    debye = s * (d1 + s * (d2 + s * (d3 + s * d4)))  # logarithm of the series of DLMF 10.41.4
     stirling = (1 / 12 - (1 / 360 - 1 / (1260 * j * j)) / (j * j)) / j
     growth = order * (math.log1p(0.5 * share / order) + math.log1p(-0.5 / j))
     return math.log(a / (2 * j)) + 0.5 * (1 - math.log(math.pi * radius)) - share + growth + debye - stirling
@@ -185,10 +188,10 @@ def _log_coefficients(powers, a, head):
 
 @kernel
 def _mode(stop, a, head):
-    """Return the last j <= stop with p_j >= p_(j-1), by bisection."""
+    """Return the last power j <= stop with p_j >= p_(j-1), by bisection."""
     low, high = 0.0, stop + 1.0
     while high - low > 1.0:
-        middle = math.floor(0.5 * (low + high))
+        middle = np.floor(0.5 * (low + high))  # np.floor returns a float, unlike math.floor
         if _log_coefficient(middle, a, head) >= _log_coefficient(middle - 1.0, a, head):
             low = middle
         else:
@@ -201,7 +204,7 @@ def _first_power(stop, log_bound, a, head):
     # Up to the mode p increases, and so does j·p_j >= p_0 + ... + p_(j-1).
     low, high = 0.0, min(stop, _mode(stop, a, head) + 1.0)
     while high - low > 1.0:
-        middle = math.floor(0.5 * (low + high))
+        middle = np.floor(0.5 * (low + high))  # np.floor returns a float, unlike math.floor
         if _log_coefficient(middle, a, head) + math.log(middle) <= log_bound:
             low = middle
         else:

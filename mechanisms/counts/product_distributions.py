@@ -1,7 +1,7 @@
 """Product distributions over categories conditioned on the total, tabulated for sampling.
 
 With the affinity t(r) = Πᵢ exp(gᵢ(rᵢ)) of candidate r to the true counts c, gᵢ(x) = ℓ(αᵢ + cᵢ, αᵢ + x) ≤ 0 (see
-`mechanisms.hellinger`), the distribution of power J is ∝ t(r)^J over the candidates r ≠ c. Its suffix sums
+`mechanisms.hellinger`), the distribution with power J is ∝ t(r)^J over the candidates r ≠ c. Its suffix sums
 
     Sᵢ(m) = Σ Πₗ exp(J·gₗ(rₗ))   over all counts of m records in the categories l ≥ i
 
@@ -11,11 +11,9 @@ Sᵢ₊₁ at x = cᵢ, as the remaining categories must differ from c.
 
 **Precision.** All sums have positive terms and are computed directly, not by Fourier transforms; their relative error
 is at most about 1e-16 times the number of terms. Let u be the least −ln t over r ≠ c. Counts x with
-−J·gᵢ(x) > `reach` + J·u are omitted: with `reach` = ln(2⁵³·|R|) their total weight is less than 2⁻⁵³ of that of the
-distribution, which is at least exp(−J·u). Large J thus leave few counts and cheap convolutions.
+−J·gᵢ(x) > `reach` + J·u are omitted: with `reach` = ln(2⁵³·|R|) their total weight is less than 2⁻⁵³ of the weight of
+the distribution, which is at least exp(−J·u). For large J, few counts remain, and the convolutions are cheap.
 """
-
-from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
@@ -24,36 +22,26 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.conjugate import count_candidates
-from mechanisms.counts.candidates import MAX_TABLE
+from mechanisms.counts.product_limits import log_reach, require_product_distributions
 from mechanisms.hellinger import log_affinity
 from mechanisms.jit import kernel
 
 __all__ = [
-    "MAX_LOG_CANDIDATES",
-    "MAX_WORK",
     "ProductDistributions",
     "Tables",
     "product_distributions",
     "propose",
-    "require_product_distributions",
     "seed_states",
 ]
 
-MAX_WORK = 20_000_000_000
-"""Largest number of multiplications for the convolutions of one set of tables: about ten seconds."""
-
-MAX_LOG_CANDIDATES = 650.0
-"""Largest ln |R| for which sums over candidates do not overflow."""
-
 
 class Tables(NamedTuple):
-    """Tables of the distributions of L powers, restricted to counts of non-negligible weight.
+    """Tables for the distributions at L powers J, restricted to counts of non-negligible weight.
 
-    The (L, k) arrays `low` and `high` are the smallest and largest counts of a category, `low_total` and `high_total`
-    those of the total of a category and all later ones. The values exp(J·g) of a category start at `weight_start` in
-    `weights`, its S at `sum_start` in `sums`. `off` is S at the total of c, without c itself, so that `off[:, 0]` is
-    the weight Σ t(r)^J over r ≠ c of the distribution.
+    The (L, k) arrays `low` and `high` contain the smallest and largest count of each category; `low_total` and
+    `high_total` contain the smallest and largest total of each category and all later ones. The values exp(J·g) of a
+    category start at `weight_start` in `weights`, and its suffix sums S at `sum_start` in `sums`. `off` is S at the
+    total of c, without c itself, so that `off[:, 0]` is the total weight Σ t(r)^J over r ≠ c.
     """
 
     powers: NDArray[np.float64]
@@ -68,41 +56,15 @@ class Tables(NamedTuple):
     off: NDArray[np.float64]
 
 
-def require_product_distributions(n: int, k: int) -> None:
-    """Raise ValueError if `product_distributions` fails for every prior and all counts of this size.
-
-    Parameters
-    ----------
-    n, k : int
-        Number of records and of categories.
-
-    Raises
-    ------
-    ValueError
-        If k·(n + 1) is above `mechanisms.counts.candidates.MAX_TABLE`, or ln |R| above `MAX_LOG_CANDIDATES`.
-
-    Examples
-    --------
-    >>> require_product_distributions(1_000_000, 3)
-    """
-    if k * (n + 1) > MAX_TABLE:
-        raise _too_large("tables must have at most", MAX_TABLE, "entries", k * (n + 1), n, k)
-    log_candidates = math.log(count_candidates(n, k))
-    if log_candidates > MAX_LOG_CANDIDATES:
-        raise ValueError(
-            f"candidates must number at most exp({MAX_LOG_CANDIDATES:g}), got exp({log_candidates:.0f}) "
-            f"(n = {n}, k = {k}); use fewer records, merge categories, or choose a mechanism that only adds noise"
-        )
-
-
-def product_distributions(prior: NDArray[np.float64], counts: NDArray[np.int64]) -> ProductDistributions:
-    """Return the product distributions around `counts`.
+def product_distributions(prior: NDArray[np.float64], counts: NDArray[np.int64]) -> "ProductDistributions":
+    """Return the distributions ∝ t(r)^J over counts r ≠ c of n records, for any power J > 0 of the affinity t to c.
 
     Parameters
     ----------
     prior : ndarray of float64, shape (k,)
+        Valid Dirichlet parameters.
     counts : ndarray of int64, shape (k,)
-        Validated arrays; n is the sum of the counts.
+        Valid true counts c, with sum n.
 
     Returns
     -------
@@ -111,7 +73,7 @@ def product_distributions(prior: NDArray[np.float64], counts: NDArray[np.int64])
     Raises
     ------
     ValueError
-        If `require_product_distributions` raises.
+        If the tables may be too large; see `require_product_distributions`.
 
     Examples
     --------
@@ -120,19 +82,18 @@ def product_distributions(prior: NDArray[np.float64], counts: NDArray[np.int64])
     [3.7922 0.7624]
     """
     n, k = int(counts.sum()), counts.size
-    require_product_distributions(n, k)
-    log_candidates = math.log(count_candidates(n, k))
+    require_product_distributions(n, k, float(prior.sum()))
     log_affinities = np.array([log_affinity(a + c, a + np.arange(n + 1)) for a, c in zip(prior, counts, strict=True)])
     step = _least_step(log_affinities, counts)
     log_affinities.flags.writeable = False
-    return ProductDistributions(counts, log_affinities, log_candidates + 53 * math.log(2), step)
+    return ProductDistributions(counts, log_affinities, log_reach(n, k), step)
 
 
 @dataclass(frozen=True, eq=False)
 class ProductDistributions:
     """Distributions ∝ t(r)^J over r ≠ c for any power J > 0, created by `product_distributions`."""
 
-    counts: NDArray[np.int64]
+    counts: NDArray[np.int64] = field(repr=False)
     log_affinities: NDArray[np.float64] = field(repr=False)
     """gᵢ(x), shape (k, n + 1)."""
     reach: float
@@ -141,13 +102,7 @@ class ProductDistributions:
     """Least −ln t(r) over r ≠ c."""
 
     def tables(self, powers: NDArray[np.float64]) -> Tables:
-        """Tabulate the distributions of the given powers, real numbers > 0 of shape (L,).
-
-        Raises
-        ------
-        ValueError
-            If this takes more than `MAX_WORK` multiplications or `mechanisms.counts.candidates.MAX_TABLE` entries.
-        """
+        """Return tables for the distributions at the given powers, real numbers > 0 of shape (L,)."""
         n, k = int(self.counts.sum()), self.counts.size
         bound = self.reach / powers + self.step
         low, high = np.empty((powers.size, k), dtype=np.int64), np.empty((powers.size, k), dtype=np.int64)
@@ -162,12 +117,6 @@ class ProductDistributions:
         low_total = np.maximum(low.sum(axis=1, keepdims=True) - low_before, n - high_before)
         high_total = np.minimum(high.sum(axis=1, keepdims=True) - high_before, n - low_before)
         widths, totals = high - low + 1, high_total - low_total + 1
-        work = int((widths[:, :-1] * np.minimum(totals[:, :-1], totals[:, 1:])).sum())
-        size = int(widths.sum() + totals.sum())
-        if work > MAX_WORK:
-            raise _too_large("convolutions must take at most", MAX_WORK, "multiplications", work, n, k)
-        if size > MAX_TABLE:
-            raise _too_large("tables must have at most", MAX_TABLE, "entries", size, n, k)
         weight_start = np.cumsum(widths).reshape(widths.shape) - widths
         sum_start = np.cumsum(totals).reshape(totals.shape) - totals
         storage = np.empty(widths.sum()), np.zeros(totals.sum()), np.empty(widths.shape)
@@ -181,8 +130,8 @@ class ProductDistributions:
 def seed_states(uniforms: NDArray[np.float64]) -> NDArray[np.uint64]:
     """Return the state of a random number generator (xoshiro256++) for each pair of uniforms.
 
-    Each of the two numbers seeds splitmix64, as recommended by the authors of the generator, for one half of the state.
-    Different pairs have different states.
+    Each of the two numbers seeds one half of the state by splitmix64, as the authors of the generator recommend.
+    Different pairs yield different states.
 
     Parameters
     ----------
@@ -218,32 +167,35 @@ def propose(
 ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """Draw one proposal for each of the given trials, each from its own generator.
 
-    Component 0 is c and component 1 is uniform on the candidates. Component 2 + l has a uniform power j from
-    tables.powers[l] up to stops[l], and counts from distribution l.
+    Component 0 is c, and component 1 is uniform on the counts of n records. Component 2 + l has a power j that is
+    uniform on tables.powers[l], ..., stops[l] − 1, and counts from distribution l.
 
     Parameters
     ----------
     states : ndarray of uint64, shape (all trials, 4)
         States from `seed_states`; the states of the given trials are advanced.
     trials : ndarray of int64, shape (m,)
+        Indices of the given trials.
     distributions : ProductDistributions
     tables : Tables
-        Tables of L distributions of integer powers.
+        Tables for L distributions at integer powers.
     stops : ndarray of float64, shape (L,)
+        End of each group of powers, exclusive.
     cumulative : ndarray of float64, shape (L + 2,)
         Cumulative sums of the weights of the components.
     released : ndarray of int64, shape (all trials, k)
-        Output array of the counts.
+        Output array, in which the rows of the given trials are set to the proposed counts.
 
     Returns
     -------
     component : ndarray of int64, shape (m,)
+        Index of the component of each proposal.
     power : ndarray of float64, shape (m,)
         Power j; zero for components 0 and 1.
     log_excess : ndarray of float64, shape (m,)
-        ln t(r)^(j − J), J the power of the distribution; −inf for component 1 if the draw equals c.
+        ln t(r)^(j − J), where J is the power of the distribution; −inf for component 1 if the draw equals c.
     uniform : ndarray of float64, shape (m,)
-        Uniform in [0, 1) for the acceptance step.
+        Uniform number in [0, 1) for the acceptance step.
     """
     component, drawn = np.empty(trials.size, dtype=np.int64), np.empty((3, trials.size))
     _propose(
@@ -261,15 +213,8 @@ def propose(
     return component, drawn[0], drawn[1], drawn[2]
 
 
-def _too_large(requirement: str, limit: int, unit: str, got: int, n: int, k: int) -> ValueError:
-    return ValueError(
-        f"{requirement} {limit:,} {unit}, got {got:,} (n = {n}, k = {k}); "
-        "use fewer records, merge categories, lower the prior, or choose a mechanism that only adds noise"
-    )
-
-
 def _least_step(log_affinities: NDArray[np.float64], counts: NDArray[np.int64]) -> float:
-    """Return the least −ln t(r) over r ≠ c; one record is moved, as every g decreases on both sides of c."""
+    """Return the least −ln t(r) over r ≠ c, which one moved record attains, as g decreases on both sides of c."""
     categories, n = np.arange(counts.size), counts.sum()
     more = np.where(counts < n, -log_affinities[categories, np.minimum(counts + 1, n)], np.inf)
     fewer = np.where(counts > 0, -log_affinities[categories, np.maximum(counts - 1, 0)], np.inf)
@@ -359,7 +304,7 @@ def _uniform(state):
 
 @kernel
 def _below(size, state):
-    """Return a uniform integer below `size`, by rejection of the surplus of the 2⁶⁴ outputs."""
+    """Return a uniform integer in [0, size); outputs of the 64-bit generator that would cause a bias are rejected."""
     choices = np.uint64(size)
     surplus = (np.uint64(0) - choices) % choices
     bits = _next(state)
@@ -370,11 +315,12 @@ def _below(size, state):
 
 @kernel
 def _draw_candidate(n, bars, state, released):
-    """Draw a uniform candidate as k − 1 sorted bars among n + k − 1 positions, by Floyd's algorithm."""
+    """Draw uniform counts of n records as k − 1 sorted separators among n + k − 1 places (Floyd's algorithm)."""
     for drawn in range(bars.size):
         bar = _below(n + drawn + 1, state)
-        if np.any(bars[:drawn] == bar):
-            bar = n + drawn
+        for earlier in range(drawn):
+            if bars[earlier] == bar:
+                bar = n + drawn
         place = drawn
         while place > 0 and bars[place - 1] > bar:
             bars[place] = bars[place - 1]
@@ -389,7 +335,7 @@ def _draw_candidate(n, bars, state, released):
 
 @kernel
 def _draw_off(distribution, counts, log_affinities, tables, state, released):
-    """Draw from a distribution by inversion, category by category; return ln t(r)."""
+    """Draw counts r ≠ c from a distribution, category by category, by inversion; return the log affinity ln t(r)."""
     last = counts.size - 1
     remaining, log_t, equal = counts.sum(), 0.0, True
     for category in range(last):
@@ -415,7 +361,7 @@ def _draw_off(distribution, counts, log_affinities, tables, state, released):
             else:
                 weight = tables.weights[first_weight + x] * tables.sums[first_sum + remaining - x]
             if weight > 0.0:
-                chosen = x  # kept if rounding leaves the sum below the target
+                chosen = x  # this value is kept if rounding leaves the sum below the target
             running += weight
             if running > target:
                 break
@@ -438,15 +384,17 @@ def _propose(states, trials, counts, log_affinities, tables, stops, cumulative, 
             index -= 1
         power, log_excess = 0.0, 0.0
         if index == 0:
-            counts_drawn[:] = counts
+            for category in range(counts.size):
+                counts_drawn[category] = counts[category]
         elif index == 1:
             _draw_candidate(n, bars, state, counts_drawn)
-            if np.all(counts_drawn == counts):
-                log_excess = -np.inf
+            log_excess = -np.inf  # reset below if the draw differs from c
+            for category in range(counts.size):
+                if counts_drawn[category] != counts[category]:
+                    log_excess = 0.0
         else:
-            start = tables.powers[index - 2]
-            more = float(_below(stops[index - 2] - start, state))
-            power = start + more
+            more = float(_below(stops[index - 2] - tables.powers[index - 2], state))
+            power = tables.powers[index - 2] + more
             log_excess = more * _draw_off(index - 2, counts, log_affinities, tables, state, counts_drawn)
         component[i] = index
         drawn[0, i], drawn[1, i], drawn[2, i] = power, log_excess, _uniform(state)

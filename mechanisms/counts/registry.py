@@ -1,8 +1,7 @@
 """Registry of the mechanisms that release counts, and thereby a Dirichlet posterior.
 
-A mechanism maps (prior, counts, ε, δ) to a `CountRelease`, the distribution of the released counts c̃, with draws and
-the exact mean of the distance H(posterior(c), posterior(c̃)). To add a mechanism, define it in a separate file and add
-it to `MECHANISMS`; the tests are parametrised over the registry.
+An entry is a `mechanisms.counts.mechanism.Mechanism`. To add a mechanism, define it in a separate file and add it to
+`MECHANISMS`; the tests are parametrised over the registry.
 
 References
 ----------
@@ -13,184 +12,36 @@ Distributions" (poster). P1: "Differentially Private Bayesian Inference" (draft)
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from copy import copy
-from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from mechanisms.conjugate import validate_counts, validate_prior
 from mechanisms.counts.bound_calibration import bound_scale, require_bound
 from mechanisms.counts.calibration import Calibration, calibrate, require_calibratable
+from mechanisms.counts.discrete_gaussian import DiscreteGaussianCounts, discrete_gaussian_counts
 from mechanisms.counts.exponential import exponential_mechanism
+from mechanisms.counts.flip_calibration import calibrate_flip, require_flip_calibratable
+from mechanisms.counts.gaussian_lattice import calibrate_noise_std
 from mechanisms.counts.hamming import HammingMechanism, hamming_mechanism
 from mechanisms.counts.hamming_loss import calibrate_hamming, hamming_loss, require_hamming
-from mechanisms.counts.noise import NoisyCounts, geometric_counts, histogram_sensitivity, laplace_counts
-from mechanisms.counts.optimal import MAX_EPSILON, OptimalCounts, optimal_counts, require_solvable
-from mechanisms.counts.product_distributions import require_product_distributions
+from mechanisms.counts.k_norm import KNormCounts, k_norm_counts
+from mechanisms.counts.mechanism import Build, Mechanism
+from mechanisms.counts.minimax_post_processing import MinimaxCounts, minimax_counts, require_post_processable
+from mechanisms.counts.noise import CountNoise, NoisyCounts, geometric_counts, histogram_sensitivity, laplace_counts
+from mechanisms.counts.optimal import MAX_EPSILON, require_solvable
+from mechanisms.counts.optimal_counts import OptimalCounts, optimal_counts
+from mechanisms.counts.permute_and_flip import PermuteAndFlip, permute_and_flip, require_flippable
+from mechanisms.counts.product_limits import require_product_distributions
+from mechanisms.counts.projected_noise import ProjectedCounts, projected_counts
 from mechanisms.counts.release import CountRelease
 from mechanisms.counts.scales import SENSITIVITIES, Sensitivity
-from mechanisms.metadata import Entry, Style
-from mechanisms.privacy import Guarantee, pure_guarantee, validate_delta, validate_epsilon
+from mechanisms.counts.sensitivity import Rule, global_sensitivity
+from mechanisms.exact_noise import integer_gaussian, integer_laplace, laplace_scale_for, sum_zero
+from mechanisms.metadata import Style
+from mechanisms.privacy import approximate_guarantee, pure_guarantee
 
-__all__ = ["MECHANISMS", "Mechanism", "validate"]
-
-
-Build = Callable[[NDArray[np.float64], NDArray[np.int64], float, float], CountRelease]
-
-
-def validate(
-    prior: ArrayLike, counts: ArrayLike, epsilon: float, delta: float | None = None
-) -> tuple[NDArray[np.float64], NDArray[np.int64], float, float | None]:
-    """Validate and convert the arguments common to all mechanisms.
-
-    Parameters
-    ----------
-    prior : array_like, shape (k,)
-        Dirichlet parameters, finite and > 0.
-    counts : array_like, shape (k,)
-        Integers ≥ 0 with sum n ≥ 1.
-    epsilon : float
-        Privacy loss in nats, finite and > 0.
-    delta : float, optional
-        In (0, 1); ignored by pure mechanisms.
-
-    Returns
-    -------
-    prior : ndarray of float64, shape (k,)
-    counts : ndarray of int64, shape (k,)
-    epsilon : float
-    delta : float or None
-
-    Raises
-    ------
-    ValueError
-        If an argument is invalid.
-
-    Examples
-    --------
-    >>> validate([1, 1], [2, 1], 1, 1e-8)
-    (array([1., 1.]), array([2, 1]), 1.0, 1e-08)
-    """
-    epsilon, alpha = validate_epsilon(epsilon), validate_prior(prior)
-    delta = None if delta is None else validate_delta(delta)
-    return alpha, validate_counts(counts, k=alpha.size), epsilon, delta
-
-
-def _no_limit(n: int, k: int) -> None:
-    pass
-
-
-@dataclass(frozen=True)
-class Mechanism(Entry):
-    """Mechanism that releases counts, with its guarantee.
-
-    Parameters
-    ----------
-    name, note, origin, paper, variant, style
-        See `Entry`.
-    release : callable
-        Maps validated (prior, counts, epsilon, delta) to `CountRelease`; delta is 0 if it was omitted.
-    guarantee : callable
-        Maps (epsilon, delta) to `Guarantee`, or to None for a mechanism without a guarantee. Registered mechanisms
-        that do not need δ accept epsilon alone.
-    needs_delta : bool
-        True if the release depends on δ. Otherwise δ may be omitted.
-    require : callable
-        Takes (n, k) and raises ValueError if the problem is too large. By default there is no limit.
-    max_epsilon : float
-        Largest supported privacy loss in nats. By default there is no limit.
-    symmetric : bool
-        True if permutations of categories with equal prior permute the distribution. Audits of registered mechanisms
-        then compare fewer pairs.
-    calibrate : callable or None
-        Maps (prior, n, epsilon) to `Calibration`; None if the mechanism is not calibrated by its exact loss.
-
-    Privacy
-    -------
-    The guarantee is for replacement of one record with n public, and for the release only: `CountRelease.counts` and
-    `CountRelease.expected_hellinger` depend on the true data and must not be published.
-
-    P0 states (ε, δ) for the smooth mechanisms without a proof. (3ε/2, δ) can be proved: with V = H/S at c and V' at its
-    neighbour c', and S ≥ S', smoothness gives V ≤ V' + 1 and V' ≤ 1 + exp(γ)·V. So the log ratio of the probabilities
-    is at most ε + (ε/2)·(exp(γ) − 1)·V, where (exp(γ) − 1)·ln(2N/δ) = ε/2, and V > (2/ε)·ln(N/δ) has probability at
-    most δ; the opposite ratio is bounded as an entropy is at most ln N. The loss of all enumerated cases is at most ε,
-    with δ = 0.
-
-    Examples
-    --------
-    >>> mechanism = MECHANISMS["smooth"]
-    >>> print(mechanism.guarantee(epsilon=1.0, delta=1e-8))
-    (1, 1e-08)-DP
-    >>> round(mechanism.build([1, 1], [50, 50], epsilon=1.0, delta=1e-8).expected_hellinger(), 3)
-    0.348
-    """
-
-    release: Build = field(kw_only=True, repr=False)
-    guarantee: Callable[..., Guarantee | None] = field(kw_only=True, repr=False)
-    needs_delta: bool = field(default=False, kw_only=True)
-    require: Callable[[int, int], None] = field(default=_no_limit, repr=False)
-    max_epsilon: float = field(default=math.inf, repr=False)
-    symmetric: bool = False
-    calibrate: Callable[[NDArray[np.float64], int, float], Calibration] | None = field(default=None, repr=False)
-
-    @property
-    def is_private(self) -> bool:
-        """True if the mechanism has a guarantee."""
-        return self.guarantee(1.0, 0.5) is not None
-
-    def supports(self, n: int, k: int) -> bool:
-        """Return True if `build` accepts n records in k categories.
-
-        Examples
-        --------
-        >>> MECHANISMS["optimal"].supports(100, 2), MECHANISMS["optimal"].supports(100_000, 2)
-        (True, False)
-        """
-        try:
-            self.require(n, k)
-        except ValueError:
-            return False
-        return True
-
-    def validate(
-        self, prior: ArrayLike, counts: ArrayLike, epsilon: float, delta: float | None = None
-    ) -> tuple[NDArray[np.float64], NDArray[np.int64], float, float | None]:
-        """Validate the arguments of `build`, including sizes; see `mechanisms.counts.registry.validate`."""
-        alpha, c, epsilon, delta = validate(prior, counts, epsilon, delta)
-        if self.needs_delta and delta is None:
-            raise ValueError(f"delta must be given for {self.name}, got None; choose a value well below 1/n")
-        self.require(int(c.sum()), c.size)
-        if epsilon > self.max_epsilon:
-            raise ValueError(
-                f"epsilon must be at most {self.max_epsilon:g} for {self.name}, got {epsilon:g}; choose a smaller "
-                "epsilon or another mechanism"
-            )
-        return alpha, c, epsilon, delta
-
-    def build(self, prior: ArrayLike, counts: ArrayLike, epsilon: float, delta: float | None = None) -> CountRelease:
-        """Return the distribution of the released counts.
-
-        Parameters
-        ----------
-        prior, counts, epsilon, delta
-            Arguments as in `mechanisms.counts.registry.validate`.
-
-        Returns
-        -------
-        CountRelease
-
-        Raises
-        ------
-        ValueError
-            If an argument is invalid or the problem is too large; raised before any computation.
-        """
-        alpha, c, epsilon, delta = self.validate(prior, counts, epsilon, delta)
-        release = copy(self.release(alpha, c, epsilon, delta or 0.0))
-        object.__setattr__(release, "guarantee", self.guarantee(epsilon, delta))
-        return release
+__all__ = ["MECHANISMS", "is_built_in"]
 
 
 def _exponential(sensitivity: Sensitivity) -> Build:
@@ -201,7 +52,7 @@ def _exponential(sensitivity: Sensitivity) -> Build:
     return release
 
 
-def _exact(rule: str) -> Build:
+def _exact(rule: Rule) -> Build:
     def release(prior: NDArray[np.float64], counts: NDArray[np.int64], epsilon: float, delta: float) -> CountRelease:
         calibration = calibrate(rule, prior, int(counts.sum()), epsilon)
         return exponential_mechanism(prior, counts, calibration.rate, calibration.sensitivity(counts))
@@ -210,9 +61,14 @@ def _exact(rule: str) -> Build:
 
 
 def _calibrate_hamming(prior: NDArray[np.float64], n: int, epsilon: float) -> Calibration:
-    rate = calibrate_hamming(n, len(prior), epsilon)
-    loss = hamming_loss(n, len(prior), rate).loss
-    return Calibration("hamming", tuple(prior.tolist()), n, epsilon, math.nan, rate, loss)
+    rate, loss = _hamming_rate_and_loss(n, len(prior), epsilon)
+    return Calibration(Rule.HAMMING, tuple(prior.tolist()), n, epsilon, math.nan, rate, loss)
+
+
+@lru_cache(maxsize=4096)
+def _hamming_rate_and_loss(n: int, k: int, epsilon: float) -> tuple[float, float]:
+    rate = calibrate_hamming(n, k, epsilon)
+    return rate, hamming_loss(n, k, rate).loss
 
 
 def _varying_bound(prior: NDArray[np.float64], counts: NDArray[np.int64], epsilon: float, delta: float) -> CountRelease:
@@ -244,6 +100,58 @@ def _optimal(prior: NDArray[np.float64], counts: NDArray[np.int64], epsilon: flo
     return optimal_counts(prior, counts, epsilon)
 
 
+def _k_norm(prior: NDArray[np.float64], counts: NDArray[np.int64], epsilon: float, delta: float) -> KNormCounts:
+    return k_norm_counts(prior, counts, epsilon)
+
+
+def _discrete_gaussian(
+    prior: NDArray[np.float64], counts: NDArray[np.int64], epsilon: float, delta: float
+) -> DiscreteGaussianCounts:
+    return discrete_gaussian_counts(prior, counts, calibrate_noise_std(epsilon, delta, counts.size))
+
+
+def _k_norm_minimax(
+    prior: NDArray[np.float64], counts: NDArray[np.int64], epsilon: float, delta: float
+) -> MinimaxCounts:
+    return minimax_counts(prior, counts, epsilon)
+
+
+def _projected(noise: CountNoise) -> Build:
+    def release(prior: NDArray[np.float64], counts: NDArray[np.int64], epsilon: float, delta: float) -> ProjectedCounts:
+        return projected_counts(prior, counts, 2.0 / epsilon, noise)
+
+    return release
+
+
+def _permute_and_flip(
+    prior: NDArray[np.float64], counts: NDArray[np.int64], epsilon: float, delta: float
+) -> PermuteAndFlip:
+    return permute_and_flip(prior, counts, epsilon / 2.0, global_sensitivity(prior, int(counts.sum())))
+
+
+def _permute_and_flip_exact(
+    prior: NDArray[np.float64], counts: NDArray[np.int64], epsilon: float, delta: float
+) -> PermuteAndFlip:
+    calibration = calibrate_flip(prior, int(counts.sum()), epsilon)
+    return permute_and_flip(prior, counts, calibration.rate, calibration.sensitivity(counts))
+
+
+def _exact_geometric(k: int, epsilon: float, delta: float) -> NDArray[np.int64]:
+    return integer_laplace(laplace_scale_for(histogram_sensitivity(k), epsilon), k - 1)
+
+
+def _exact_geometric_projected(k: int, epsilon: float, delta: float) -> NDArray[np.int64]:
+    return integer_laplace(laplace_scale_for(2, epsilon), k)
+
+
+def _exact_k_norm(k: int, epsilon: float, delta: float) -> NDArray[np.int64]:
+    return sum_zero(integer_laplace, laplace_scale_for(2, epsilon), k)
+
+
+def _exact_discrete_gaussian(k: int, epsilon: float, delta: float) -> NDArray[np.int64]:
+    return sum_zero(integer_gaussian, calibrate_noise_std(epsilon, delta, k), k)
+
+
 MECHANISMS: dict[str, Mechanism] = {
     **{
         name: Mechanism(
@@ -257,14 +165,18 @@ MECHANISMS: dict[str, Mechanism] = {
             guarantee=sensitivity.guarantee,
             needs_delta=sensitivity.needs_delta,
             require=require_product_distributions,
+            min_categories=sensitivity.min_categories,
             symmetric=True,
         )
         for name, sensitivity in SENSITIVITIES.items()
     },
     **{
-        f"{rule}-exact": Mechanism(
-            name=f"{rule}-exact",
-            note=f"Exponential mechanism on the {rule} sensitivity, with the largest exponent whose exact loss is ε.",
+        f"{rule.value}-exact": Mechanism(
+            name=f"{rule.value}-exact",
+            note=(
+                f"Exponential mechanism on the {rule.value} sensitivity, with the largest exponent whose exact loss is "
+                "ε."
+            ),
             release=_exact(rule),
             guarantee=pure_guarantee,
             require=require_calibratable,
@@ -273,9 +185,9 @@ MECHANISMS: dict[str, Mechanism] = {
             style=style,
         )
         for rule, style in (
-            ("smooth", Style("blue", "h", "dashed")),
-            ("varying", Style("purple", "d", "dashed")),
-            ("global", Style("green", ">", "dashed")),
+            (Rule.SMOOTH, Style("blue", "h")),
+            (Rule.VARYING, Style("purple", "d")),
+            (Rule.GLOBAL, Style("green", ">")),
         )
     },
     "varying-bound": Mechanism(
@@ -285,12 +197,13 @@ MECHANISMS: dict[str, Mechanism] = {
         guarantee=pure_guarantee,
         require=require_bound,
         symmetric=True,
-        style=Style("purple", "2", "dash-dotted"),
+        style=Style("purple", "2"),
     ),
     "laplace": Mechanism(
         name="laplace",
         note="Laplace noise on k - 1 counts, scaled to the sensitivity of the histogram: 1 at k = 2, otherwise 2.",
         release=_laplace,
+        uses_prior=False,
         guarantee=pure_guarantee,
         origin="baseline",
         style=Style("vermilion", "s"),
@@ -299,29 +212,33 @@ MECHANISMS: dict[str, Mechanism] = {
         name="laplace-dimension",
         note="Laplace noise on k - 1 counts, scaled to the dimension k as in P0; more noise than necessary.",
         release=_laplace_dimension,
+        uses_prior=False,
         guarantee=pure_guarantee,
         origin="baseline",
         paper="P0",
-        style=Style("orange", "v", "dash-dotted"),
+        style=Style("orange", "v"),
     ),
     "geometric": Mechanism(
         name="geometric",
         note="Two-sided geometric noise on k - 1 counts, scale as laplace (Ghosh et al. 2012); the loss at k = 2 is ε.",
         release=_geometric,
+        uses_prior=False,
         guarantee=pure_guarantee,
         origin="baseline",
         variant="Ghosh et al.",
+        exact_noise=_exact_geometric,
         style=Style("sky", "P"),
     ),
     "hamming-exact": Mechanism(
         name="hamming-exact",
         note="Exponential mechanism on the number of replaced records; the largest exponent whose exact loss is ε.",
         release=_hamming_exact,
+        uses_prior=False,
         guarantee=pure_guarantee,
         require=require_hamming,
         symmetric=True,
         calibrate=_calibrate_hamming,
-        style=Style("olive", "*", "dashed"),
+        style=Style("olive", "*"),
     ),
     "optimal": Mechanism(
         name="optimal",
@@ -330,7 +247,106 @@ MECHANISMS: dict[str, Mechanism] = {
         guarantee=pure_guarantee,
         require=require_solvable,
         max_epsilon=MAX_EPSILON,
+        evaluation="program",
         symmetric=True,
         style=Style("brown", "<"),
     ),
+    "k-norm": Mechanism(
+        name="k-norm",
+        note="K-norm noise on the lattice of counts (Hardt & Talwar 2010), projected; at k = 2 it equals geometric.",
+        release=_k_norm,
+        uses_prior=False,
+        guarantee=pure_guarantee,
+        symmetric=True,
+        min_categories=3,  # at k = 2 this mechanism equals `geometric`
+        origin="baseline",
+        variant="Hardt & Talwar",
+        exact_noise=_exact_k_norm,
+        style=Style("crimson", "H"),
+    ),
+    "k-norm-minimax": Mechanism(
+        name="k-norm-minimax",
+        note="K-norm noise for small n, post-processed by a linear program for nearly the smallest worst case.",
+        release=_k_norm_minimax,
+        guarantee=pure_guarantee,
+        require=require_post_processable,
+        evaluation="program",
+        symmetric=True,
+        style=Style("crimson", "8"),
+    ),
+    **{
+        f"{noise.value}-projected": Mechanism(
+            name=f"{noise.value}-projected",
+            note=f"{title} noise on all k counts, projected to counts of n records.",
+            release=_projected(noise),
+            uses_prior=False,
+            guarantee=pure_guarantee,
+            evaluation="vectors",
+            exact_noise=exact_noise,
+            symmetric=True,
+            origin="baseline",
+            style=style,
+        )
+        for noise, title, style, exact_noise in (
+            (CountNoise.GEOMETRIC, "Two-sided geometric", Style("sky", "1"), _exact_geometric_projected),
+            (CountNoise.LAPLACE, "Laplace", Style("vermilion", "3"), None),
+        )
+    },
+    "permute-and-flip": Mechanism(
+        name="permute-and-flip",
+        note="Permute-and-flip on the global sensitivity (McKenna & Sheldon 2020).",
+        release=_permute_and_flip,
+        guarantee=pure_guarantee,
+        require=require_flippable,
+        symmetric=True,
+        origin="baseline",
+        variant="McKenna & Sheldon",
+        style=Style("teal", "4"),
+    ),
+    "permute-and-flip-exact": Mechanism(
+        name="permute-and-flip-exact",
+        note="Permute-and-flip on the smooth sensitivity, with the largest exponent found whose exact loss is ε.",
+        release=_permute_and_flip_exact,
+        guarantee=pure_guarantee,
+        require=require_flip_calibratable,
+        symmetric=True,
+        calibrate=calibrate_flip,
+        style=Style("teal", "x"),
+    ),
+    "discrete-gaussian": Mechanism(
+        name="discrete-gaussian",
+        note="Discrete Gaussian noise on the lattice of counts, calibrated by its exact privacy profile, projected.",
+        release=_discrete_gaussian,
+        uses_prior=False,
+        guarantee=approximate_guarantee,
+        needs_delta=True,
+        symmetric=True,
+        origin="baseline",
+        variant="correlated",
+        exact_noise=_exact_discrete_gaussian,
+        style=Style("olive", "+"),
+    ),
 }
+
+_BUILT_IN = dict(MECHANISMS)
+
+
+def is_built_in(mechanism: Mechanism) -> bool:
+    """Return True for the unmodified mechanisms of this package, whose fields are verified by the tests.
+
+    Parameters
+    ----------
+    mechanism : Mechanism
+
+    Returns
+    -------
+    bool
+        False for other mechanisms, whose `symmetric` and `uses_prior` are not verified.
+
+    Examples
+    --------
+    >>> from dataclasses import replace
+    >>> is_built_in(MECHANISMS["smooth"]), is_built_in(replace(MECHANISMS["smooth"], needs_delta=False))
+    (True, False)
+    """
+    return _BUILT_IN.get(mechanism.name) is mechanism

@@ -1,4 +1,4 @@
-"""Base class of the output distribution of a mechanism that releases counts, at one data set."""
+"""Base class for the output distributions of mechanisms that release counts."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from mechanisms.arguments import validate_integer
 from mechanisms.conjugate import rank_candidates
 from mechanisms.privacy import Guarantee
 
@@ -55,7 +56,8 @@ class CountRelease(ABC):
         Parameters
         ----------
         uniforms : ndarray of float64, shape (trials, n_uniforms)
-            Values in [0, 1). Draw i depends on row i only, so draws do not depend on the batching of trials.
+            Values in [0, 1). Draw i depends on row i only, so draws do not depend on the batching of trials. Uniforms
+            reveal the noise: outside a simulation they must be secret, fresh and never shared between releases.
 
         Returns
         -------
@@ -64,36 +66,40 @@ class CountRelease(ABC):
         Raises
         ------
         ValueError
-            If the shape differs or a value is outside [0, 1).
+            If the shape is wrong or a value is outside [0, 1).
         """
 
     def sample(self, rng: np.random.Generator, size: int) -> NDArray[np.int64]:
-        """Return `size` independent draws of released counts, shape (size, k)."""
-        return self.from_uniforms(rng.random((size, self.n_uniforms)))
+        """Return `size` independent draws of released counts, shape (size, k), for simulation.
+
+        The state of `rng` reveals the noise, and draws in double precision are not private; `mechanisms.publish_counts`
+        releases real counts.
+        """
+        return self.from_uniforms(rng.random((validate_integer("size", size, least=0), self.n_uniforms)))
 
     @abstractmethod
     def expected_hellinger(self) -> float:
-        """Return the exact mean of H(true posterior, released posterior).
+        """Return the exact mean Hellinger distance between the true and the released posterior.
 
         Raises
         ------
         ValueError
-            If there are too many candidates for an exact mean.
+            If there are too many possible outputs for an exact mean.
         """
 
     @abstractmethod
     def log_pmf(self) -> NDArray[np.float64]:
-        """Return the log probability of every candidate, in the order of `enumerate_candidates`.
+        """Return the log probability of all counts of n records, in the order of `enumerate_candidates`.
 
         Returns
         -------
         ndarray of float64, shape (|R|,)
-            In nats; −inf for impossible candidates. Values of distant candidates do not underflow.
+            In nats; −inf for impossible counts. Values of counts far from the true counts do not underflow.
 
         Raises
         ------
         ValueError
-            If there are more than `mechanisms.conjugate.MAX_ENUMERATED` candidates.
+            If there are more than `mechanisms.conjugate.MAX_ENUMERATED` counts of n records.
         """
 
     def log_prob(self, values: ArrayLike) -> NDArray[np.float64]:
@@ -111,10 +117,10 @@ class CountRelease(ABC):
         Raises
         ------
         ValueError
-            If the counts are not integers ≥ 0 with sum n, or there are too many candidates.
+            If the counts are not integers ≥ 0 with sum n, or `log_pmf` raises an error.
         """
         return self.log_pmf()[rank_candidates(values, self.n, self.k)]
 
     def pmf(self) -> NDArray[np.float64]:
-        """Return the probability of every candidate, in the order of `log_pmf`."""
+        """Return the probability of all counts of n records, in the order of `log_pmf`."""
         return np.exp(self.log_pmf())

@@ -1,4 +1,4 @@
-"""Scales of the Hellinger score by name, for the methods of P0 and P1.
+"""Named scales of the Hellinger score for the exponential mechanisms of P0 and P1.
 
 The exponential mechanism gives a candidate at distance H the weight exp(−share·ε·H/S). Each entry of `SENSITIVITIES`
 defines the sensitivity S (see `mechanisms.counts.sensitivity`), its smoothing rate, the fraction of ε and the
@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from mechanisms.arguments import validate_integer
 from mechanisms.conjugate import count_candidates, validate_counts, validate_prior
 from mechanisms.counts.sensitivity import (
     global_sensitivity,
@@ -27,14 +28,8 @@ from mechanisms.counts.sensitivity import (
     varying_sensitivity,
 )
 from mechanisms.metadata import Entry, Style
-from mechanisms.privacy import (
-    Guarantee,
-    approximate_guarantee,
-    no_guarantee,
-    pure_guarantee,
-    validate_delta,
-    validate_epsilon,
-)
+from mechanisms.privacy import Guarantee, conjectured_guarantee, no_guarantee, pure_guarantee
+from mechanisms.privacy_parameters import validate_delta, validate_epsilon
 
 __all__ = ["SENSITIVITIES", "Sensitivity", "smoothing_gamma"]
 
@@ -49,7 +44,7 @@ def smoothing_gamma(epsilon: float, delta: float, n_outputs: int) -> float:
     delta : float
         In (0, 1).
     n_outputs : int
-        N ≥ 1. P0 prints n + 1, which is the number of candidates at k = 2 only.
+        N ≥ 1. P0 prints n + 1, which equals the number of candidates only at k = 2.
 
     Returns
     -------
@@ -67,15 +62,14 @@ def smoothing_gamma(epsilon: float, delta: float, n_outputs: int) -> float:
     0.020852
     """
     epsilon, delta = validate_epsilon(epsilon), validate_delta(delta)
-    if n_outputs < 1:
-        raise ValueError(f"n_outputs must be >= 1, got {n_outputs}; pass the number of possible outputs")
+    n_outputs = validate_integer("n_outputs", n_outputs, advice="pass the number of possible outputs")
     # Separate logarithms, as N may exceed the range of a double.
     return math.log1p(-epsilon / (2.0 * (math.log(delta) - math.log(2.0) - math.log(n_outputs))))
 
 
 @dataclass(frozen=True)
 class Sensitivity(Entry):
-    """Scale S of the Hellinger score, with the guarantee of weights exp(−share·ε·H/S).
+    """Scale S of the Hellinger score H, and guarantee of the exponential mechanism with weights exp(−share·ε·H/S).
 
     Parameters
     ----------
@@ -84,14 +78,18 @@ class Sensitivity(Entry):
     evaluate : callable
         Maps validated (prior, counts, epsilon, delta) to S.
     share : float
-        Fraction of ε in the exponent: ½, or less if S varies with the data.
+        Fraction of ε in the exponent: ¼ for the varying sensitivity, ½ for the others.
     guarantee : callable
         Maps (epsilon, delta) to `Guarantee`, or to None for a scale without a guarantee.
     needs_delta : bool
         True if S and the guarantee depend on δ.
+    min_categories : int
+        See `mechanisms.counts.mechanism.Mechanism`.
 
     Examples
     --------
+    Values of S at balanced data:
+
     >>> for name in ("local", "varying", "smooth", "global"):
     ...     print(name, round(SENSITIVITIES[name].at([1, 1], [50, 50], epsilon=1.0, delta=1e-8), 4))
     local 0.0703
@@ -104,9 +102,10 @@ class Sensitivity(Entry):
     share: float = field(kw_only=True)
     guarantee: Callable[..., Guarantee | None] = field(kw_only=True, repr=False)
     needs_delta: bool = field(default=False, kw_only=True)
+    min_categories: int = field(default=2, kw_only=True)
 
     def at(self, prior: ArrayLike, counts: ArrayLike, epsilon: float, delta: float | None = None) -> float:
-        """Return S at a data set.
+        """Return the scale S at a data set.
 
         Parameters
         ----------
@@ -115,7 +114,7 @@ class Sensitivity(Entry):
         counts : array_like, shape (k,)
             Integers ≥ 0 with sum n ≥ 1.
         epsilon, delta : float
-            Parameters of the guarantee; the smoothing rates depend on them. Without `needs_delta`, δ may be omitted.
+            Privacy parameters, on which the smoothing rate may depend. δ may be omitted unless `needs_delta` is True.
 
         Returns
         -------
@@ -137,12 +136,12 @@ class Sensitivity(Entry):
 SENSITIVITIES: dict[str, Sensitivity] = {
     "smooth": Sensitivity(
         name="smooth",
-        note="Exponential mechanism on the smooth Hellinger sensitivity with N = |R|; guarantee as published in P0.",
+        note="Exponential mechanism on smooth Hellinger sensitivity with N = |R|; P0 states (ε, δ)-DP without proof.",
         evaluate=lambda prior, counts, epsilon, delta: smooth_sensitivity(
             prior, counts, smoothing_gamma(epsilon, delta, count_candidates(int(counts.sum()), counts.size))
         ),
         share=0.5,
-        guarantee=approximate_guarantee,
+        guarantee=conjectured_guarantee,
         needs_delta=True,
         origin="paper",
         paper="P0",
@@ -150,17 +149,18 @@ SENSITIVITIES: dict[str, Sensitivity] = {
     ),
     "smooth-n": Sensitivity(
         name="smooth-n",
-        note="As smooth, with N = n + 1 for every k as printed in P0; guarantee as published in P0.",
+        note="As smooth, with N = n + 1 for every k as printed in P0, which states (ε, δ)-DP without proof.",
         evaluate=lambda prior, counts, epsilon, delta: smooth_sensitivity(
             prior, counts, smoothing_gamma(epsilon, delta, int(counts.sum()) + 1)
         ),
         share=0.5,
-        guarantee=approximate_guarantee,
+        guarantee=conjectured_guarantee,
         needs_delta=True,
         origin="paper",
         paper="P0",
         variant="N = n + 1",
-        style=Style("blue", "p", "dotted"),
+        min_categories=3,  # at k = 2 both definitions of N equal n + 1
+        style=Style("blue", "p"),
     ),
     "varying": Sensitivity(
         name="varying",
@@ -180,7 +180,7 @@ SENSITIVITIES: dict[str, Sensitivity] = {
         guarantee=pure_guarantee,
         origin="paper",
         paper="P1",
-        style=Style("green", "^", "long-dashed"),
+        style=Style("green", "^"),
     ),
     "local": Sensitivity(
         name="local",
@@ -193,6 +193,6 @@ SENSITIVITIES: dict[str, Sensitivity] = {
         guarantee=no_guarantee,
         origin="paper",
         paper="P1",
-        style=Style("grey", "X", "dotted"),
+        style=Style("grey", "X"),
     ),
 }

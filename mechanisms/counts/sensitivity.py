@@ -1,9 +1,9 @@
 """Local, smooth, varying and global sensitivity of the Hellinger score.
 
-The score of a candidate r is H(posterior(c), r). Replacing one record (category i to category j) turns c into c''. By
-the triangle inequality |H(c, r) − H(c'', r)| ≤ H(c, c''), with equality at the candidate r = posterior(c''). So the
-local sensitivity of P0 and P1 is exactly LS(c) = max over neighbours c'' of H(c, c''), and with
-φ(a) = ℓ(a, a+1) (see `mechanisms.hellinger`)
+The score of an output r is the Hellinger distance H(posterior(c), r), written H(c, r). Replacing one record (category i
+to category j) turns c into c''. By the triangle inequality |H(c, r) − H(c'', r)| ≤ H(c, c''), with equality at the
+output r = posterior(c''). So the local sensitivity of P0 and P1 is exactly LS(c) = max over neighbours c'' of
+H(c, c''), and with φ(a) = ℓ(a, a+1) (see `mechanisms.hellinger`)
 
     H²(c, c'') = 1 − exp( φ(αᵢ + cᵢ − 1) + φ(αⱼ + cⱼ) ).                                              (*)
 
@@ -21,16 +21,20 @@ Distributions" (poster). P1: "Differentially Private Bayesian Inference" (draft)
 from __future__ import annotations
 
 import math
+from enum import Enum
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from mechanisms.arguments import validate_positive
 from mechanisms.conjugate import validate_counts, validate_prior
 from mechanisms.hellinger import log_affinity
 from mechanisms.jit import kernel
-from mechanisms.privacy import validate_size
+from mechanisms.privacy_parameters import validate_size
 
 __all__ = [
+    "Rule",
     "global_sensitivity",
     "local_sensitivity",
     "local_sensitivity_at_distance",
@@ -41,8 +45,17 @@ __all__ = [
 ]
 
 
+class Rule(Enum):
+    """Sensitivity that scales the score of a calibrated mechanism."""
+
+    SMOOTH = "smooth"
+    VARYING = "varying"
+    GLOBAL = "global"
+    HAMMING = "hamming"
+
+
 def phi(a: ArrayLike) -> NDArray[np.float64]:
-    """Return φ(a) = lnΓ(a+½) − ½lnΓ(a) − ½lnΓ(a+1), the log affinity for one additional record, elementwise.
+    """Return φ(a) = ℓ(a, a+1) = lnΓ(a+½) − ½lnΓ(a) − ½lnΓ(a+1), the log affinity for one additional record.
 
     Parameters
     ----------
@@ -64,7 +77,7 @@ def phi(a: ArrayLike) -> NDArray[np.float64]:
 
 
 def local_sensitivity(prior: ArrayLike, counts: ArrayLike) -> float:
-    """Return LS(c), the largest change of any candidate's score when one record of `counts` is replaced.
+    """Return LS(c), the largest change of the score of any output when one record of `counts` is replaced.
 
     Parameters
     ----------
@@ -92,12 +105,12 @@ def local_sensitivity(prior: ArrayLike, counts: ArrayLike) -> float:
     occupied = np.flatnonzero(c)
     leaving = phi(alpha[occupied] + (c[occupied] - 1))
     sums = leaving[:, None] + phi(alpha + c)
-    sums[np.arange(occupied.size), occupied] = np.inf  # no change of category
+    sums[np.arange(occupied.size), occupied] = np.inf  # a replaced record changes its category
     return _distance(float(sums.min()))
 
 
 def local_sensitivity_at_distance(prior: ArrayLike, counts: ArrayLike) -> NDArray[np.float64]:
-    """Return A[t], the largest LS(c') over the data sets c' within Hamming distance t of `counts`.
+    """Return A[t], the largest local sensitivity over the data sets within Hamming distance t of `counts`.
 
     This is A^(t) of NRS (section 3). Smooth, varying and global sensitivity follow from this profile.
 
@@ -140,21 +153,21 @@ def local_sensitivity_at_distance(prior: ArrayLike, counts: ArrayLike) -> NDArra
     [0.3134 0.387  0.4086 0.4633]
     """
     alpha, c = _validated(prior, counts)
-    table = phi(alpha[:, None] + np.arange((c.sum() if c.size == 2 else c.max()) + 1))
+    table = _phi_table(tuple(alpha.tolist()), int(c.sum()) + 1)
     smallest = np.minimum.accumulate(_smallest_sums(table, c))
     smallest = smallest[: int(np.argmin(smallest)) + 1]
     return np.sqrt(-np.expm1(smallest))
 
 
 def global_sensitivity(prior: ArrayLike, n: int) -> float:
-    """Return the global sensitivity, the largest LS over all data sets of `n` records.
+    """Return the global sensitivity, the largest local sensitivity over all data sets of `n` records.
 
     Parameters
     ----------
     prior : array_like, shape (k,)
         Dirichlet parameters, finite and > 0.
     n : int
-        Number of records, ≥ 1; relevant at k = 2 only.
+        Number of records, ≥ 1; the result depends on it only at k = 2.
 
     Returns
     -------
@@ -221,8 +234,9 @@ def smooth_sensitivity(prior: ArrayLike, counts: ArrayLike, gamma: float) -> flo
 def varying_sensitivity(prior: ArrayLike, counts: ArrayLike, gamma: float = 1.0) -> float:
     """Return the varying sensitivity S(c), where 1/S(c) = min over data sets c' of 1/LS(c') + γ·d(c, c').
 
-    The section of P1 on the varying sensitivity is empty. Here it is the smallest S ≥ LS whose *reciprocal* changes by
-    at most γ per record; the smooth sensitivity is the smallest whose logarithm does.
+    The section of P1 on the varying sensitivity is empty. Here it is defined as the smallest S ≥ LS whose *reciprocal*
+    changes by at most γ per record; the smooth sensitivity is the smallest S ≥ LS whose logarithm changes by at most γ
+    per record.
 
     Parameters
     ----------
@@ -246,7 +260,7 @@ def varying_sensitivity(prior: ArrayLike, counts: ArrayLike, gamma: float = 1.0)
     Notes
     -----
     With u = H(c, r), u' = H(c', r) for neighbours: |u/S − u'/S'| ≤ |u − u'|/S + u'·|1/S − 1/S'| ≤ 1 + γ, as
-    |u − u'| ≤ LS(c) ≤ S(c) and u' ≤ 1. So weights exp(−ε·u/(2(1+γ)·S)) are ε-DP.
+    |u − u'| ≤ LS(c) ≤ S(c) and u' ≤ 1. So the exponential mechanism with weights exp(−ε·u/(2(1+γ)·S)) is ε-DP.
 
     Examples
     --------
@@ -259,13 +273,14 @@ def varying_sensitivity(prior: ArrayLike, counts: ArrayLike, gamma: float = 1.0)
 
 
 def smoothed_scales(
-    rule: str, prior: NDArray[np.float64], datasets: NDArray[np.int64], gamma: float
+    rule: Rule, prior: NDArray[np.float64], datasets: NDArray[np.int64], gamma: float
 ) -> NDArray[np.float64]:
     """Return the smooth or the varying sensitivity at many data sets of equal size.
 
     Parameters
     ----------
-    rule : {"smooth", "varying"}
+    rule : Rule
+        `Rule.SMOOTH` or `Rule.VARYING`.
     prior : ndarray of float64, shape (k,)
     datasets : ndarray of int64, shape (D, k)
         Count vectors with the same sum n ≥ 1.
@@ -275,21 +290,28 @@ def smoothed_scales(
     Returns
     -------
     ndarray of float64, shape (D,)
-        Equal to `smooth_sensitivity` or `varying_sensitivity` of each row.
+        Value of `smooth_sensitivity` or `varying_sensitivity` at each row.
 
     Examples
     --------
-    >>> print(np.round(smoothed_scales("smooth", np.ones(2), np.array([[50, 50], [0, 100]]), 0.02), 4))
+    >>> print(np.round(smoothed_scales(Rule.SMOOTH, np.ones(2), np.array([[50, 50], [0, 100]]), 0.02), 4))
     [0.1272 0.3389]
     """
     n = int(datasets[0].sum())
     table = phi(prior[:, None] + np.arange(n + 1))
-    return _scales(table, datasets, gamma, rule == "smooth")
+    return _scales(table, datasets, gamma, rule is Rule.SMOOTH)
+
+
+@lru_cache(maxsize=4)  # audits evaluate many data sets of the same size, in several threads
+def _phi_table(prior: tuple[float, ...], size: int) -> NDArray[np.float64]:
+    """Return φ(αᵢ + x) for x = 0, ..., size − 1, shape (k, size)."""
+    table = phi(np.array(prior)[:, None] + np.arange(size))
+    table.flags.writeable = False
+    return table
 
 
 def _validate_gamma(gamma: float) -> None:
-    if not (math.isfinite(gamma) and gamma > 0):
-        raise ValueError(f"gamma must be a finite number > 0, got {gamma}; see smoothing_gamma")
+    validate_positive("gamma", gamma, "see smoothing_gamma")
 
 
 def _validated(prior: ArrayLike, counts: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
@@ -308,7 +330,7 @@ def _scales(phi_table, datasets, gamma, is_smooth):
         smallest = _smallest_sums(phi_table, datasets[row])
         best, lowest = np.inf, np.inf
         for t in range(smallest.size):
-            if smallest[t] < lowest:  # otherwise a smaller t is better
+            if smallest[t] < lowest:  # if this is not met, a smaller t gives a larger sensitivity
                 lowest = smallest[t]
                 reached = math.sqrt(-math.expm1(lowest))
                 best = min(best, math.exp(gamma * t) / reached if is_smooth else 1.0 / reached + gamma * t)
@@ -318,7 +340,7 @@ def _scales(phi_table, datasets, gamma, is_smooth):
 
 @kernel
 def _smallest_sums(phi_table, counts):
-    """Return for each t the least φ(αᵢ+c'ᵢ−1) + φ(αⱼ+c'ⱼ) at distance t; not necessarily monotone in t."""
+    """Return the least φ(αᵢ+c'ᵢ−1) + φ(αⱼ+c'ⱼ) at each distance t, which need not be monotone in t."""
     k = counts.size
     n = counts.sum()
     smallest = np.full(n + 1, np.inf)

@@ -1,5 +1,6 @@
 """Private posterior sampling of the weights of a binary regression (P3).
 
-`links` defines the link functions. `mechanisms` sets the target distributions and their guarantees, `sampling` draws
-from them, and `audit` computes their Rényi divergences, for example on the data of `worst_case`.
+`links` defines the link functions. `mechanisms` defines the target distributions and their guarantees, and `sampling`
+draws from them. `audit` computes Rényi divergences between the targets for neighbouring data sets, for example for the
+data sets that `worst_case` constructs.
 """

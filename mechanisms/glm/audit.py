@@ -1,18 +1,19 @@
 """Audits of GLM posterior sampling by quadrature: Rényi divergences between data sets that differ in one record.
 
-The density of a draw (`glm.GlmMechanism`) is p(w) ∝ exp(ρ·Σ ln p(yᵢ | xᵢ·w) − κ‖w‖²/2) on ‖w‖ ≤ R. For one- or
-two-dimensional weights, integrals are sums over quadrature nodes. The densities for data sets that share all records
-but one are represented by masses on these nodes: density times weight, normalised. `audit.audit_distributions` compares
-all pairs of them, and its Rényi sums are the quadrature of ∫ p^λ q^(1−λ).
+The density of a draw is p(w) ∝ exp(ρ·Σ ln p(yᵢ | xᵢ·w) − κ‖w‖²/2) on ‖w‖ ≤ R, where ‖xᵢ‖ ≤ c (`glm.GlmMechanism`). For
+one- or two-dimensional weights, integrals are approximated by sums over quadrature nodes. The densities for data sets
+that share all records but one are represented by masses on these nodes: density times weight, normalised.
+`audit.audit_distributions` compares all pairs of them, and its Rényi sums approximate ∫ p^λ q^(1−λ) by quadrature.
 
 **Position of the nodes.** The integrand of order λ, p·(p/q)^(λ−1), is not centred at the mode of p: replacing a record
-changes ln p by up to 2cρ‖w‖ and shifts the integrand by up to (λ−1)·2cρ/κ. So one box is found for all pairs and
-orders. It contains every point where an integrand is above e^−40 of its maximum.
+changes ln p by up to 2cρ‖w‖ and shifts the integrand by up to (λ−1)·2cρ/κ. So a single box is used for all pairs and
+orders. This box contains every point where some integrand exceeds e^−40 times its maximum.
 
 **Finite orders.** The loss ln p/q grows with ‖w‖ as fast as minus the log-likelihood of a misclassified record, while
-ln p falls like −κ‖w‖²/2. A logistic log-likelihood falls linearly, so every order is finite. A probit log-likelihood
-falls like −η²/2 − ln|η|, so (λ−1)·ρc²w²/2 reaches κw²/2 at λ = 1 + κ/(ρc²), the smallest infinite order. A
-complementary log-log likelihood falls like −exp(η), and every λ > 1 is infinite.
+ln p falls like −κ‖w‖²/2. A logistic log-likelihood falls linearly, so the divergence is finite at every order. A probit
+log-likelihood falls like −η²/2 − ln|η| with η = x·w, so (λ−1)·ρc²w²/2 reaches κw²/2 at λ = 1 + κ/(ρc²), the smallest
+order with an infinite divergence. A complementary log-log likelihood falls like −exp(η), so the divergence is infinite
+for all λ > 1.
 
 References
 ----------
@@ -30,40 +31,43 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import logsumexp
 
-from mechanisms.audit import Audit, OutputDistributions, audit_distributions
+from mechanisms.audit import Audit, audit_distributions
 from mechanisms.glm.mechanisms import GlmMechanism, validate_design
 from mechanisms.glm.worst_case import validate_dimension
-from mechanisms.privacy import validate_order
+from mechanisms.output_distributions import OutputDistributions
+from mechanisms.privacy_parameters import validate_order
 
 __all__ = ["audit_replacements", "critical_order", "replacement_distributions"]
 
 Array = NDArray[np.float64]
 
-_NEGLIGIBLE = 40.0  # nats below its maximum at which an integrand is neglected
-_SCAN = {1: 512, 2: 48}  # nodes per axis in the search for the box
+_NEGLIGIBLE = 40.0  # depth, in nats below its maximum, at which an integrand is negligible
+_SCAN = {1: 512, 2: 48}  # number of nodes per axis in the search for the box
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
 _PANELS = {1: (32, 8192), 2: (4, 64)}  # initial and largest number of panels per axis
 _PANELS_ON_A_BOX = {1: 256, 2: 12}
-_MOST_MOVES, _LEAP, _SETTLED = 200, 0.3, 0.8  # steps of the search; growth and shrinkage relative to the box
+_MOST_MOVES, _LEAP, _SETTLED = 200, 0.3, 0.8  # search for the box: number of steps, growth, final relative size
 _AGREE = 1e-7
 
 
 def critical_order(mechanism: GlmMechanism) -> float:
-    """Return the smallest order at which a Rényi divergence between neighbours is infinite.
+    """Return the infimum of the orders at which a Rényi divergence between neighbours is infinite.
 
     Parameters
     ----------
     mechanism : GlmMechanism
-        The order depends on its link, κ, ρ, norm bound and radius.
+        Mechanism whose link, κ, ρ, norm bound and radius determine the order.
 
     Returns
     -------
     float
-        inf for the logistic link and on a ball, 1 + κ/(ρc²) for the probit, 1 for the complementary log-log. The
-        Kullback–Leibler divergence, order 1, is always finite.
+        inf for the logistic link, or if the weights are restricted to a ball. Otherwise 1 + κ/(ρc²) for the probit
+        link and 1 for the complementary log-log link. The Kullback–Leibler divergence (order 1) is always finite.
 
     Examples
     --------
+    With κ = ρ = c = 1:
+
     >>> from mechanisms.glm.mechanisms import glm_mechanism
     >>> for link in ("logistic", "probit", "cloglog"):
     ...     print(link, critical_order(glm_mechanism("true-posterior", 100, 0.01, 2, 1.0, link=link)))
@@ -81,24 +85,25 @@ def critical_order(mechanism: GlmMechanism) -> float:
 def audit_replacements(
     mechanism: GlmMechanism, candidates: ArrayLike, shared: ArrayLike | None = None, orders: Sequence[float] = (1.0,)
 ) -> Audit:
-    """Compare the distributions of all data sets that consist of the shared records and one of the candidates.
+    """Audit a mechanism over all data sets that consist of the shared records and one of several candidate records.
 
     Parameters
     ----------
     mechanism : GlmMechanism
     candidates : array_like, shape (k, d + 1)
-        Rows x₁, …, x_d, y, at least two, d = 1 or 2.
+        At least two records, as rows x₁, …, x_d, y; d = 1 or 2.
     shared : array_like, shape (m, d + 2), optional
-        Rows x₁, …, x_d, y, multiplicity; by default there are none, and n = 1.
+        Shared records, as rows x₁, …, x_d, y, multiplicity; by default there are none, and n = 1.
     orders : sequence of float
-        Orders λ ≥ 1, below `critical_order`.
+        Orders λ ≥ 1; orders > 1 must be below `critical_order`.
 
     Returns
     -------
     Audit
-        With evidence "quadrature": `renyi` agrees to 1e-7 with the result on half as many nodes per axis. On a ball
-        the pure loss is the maximum over the nodes, which include the ends. Otherwise the ratio for two different
-        records is unbounded, and the witness is its maximum over the nodes.
+        The evidence is "quadrature": the divergences `renyi` agree with those on half as many quadrature nodes per
+        axis up to a relative 1e-7. If the weights are restricted to a ball, the pure loss is the maximum over the
+        nodes, which include the boundary. Otherwise the density ratio for two different records is unbounded, so the
+        pure loss is inf, and the witness is the node with the largest ratio.
 
     Raises
     ------
@@ -107,7 +112,8 @@ def audit_replacements(
 
     Examples
     --------
-    A tempered posterior given one record is almost normal, with divergence λ·(2·cρ/2)²/(2κ):
+    The tempered posterior given one record is almost normal, so the divergence is close to λ·(2·cρ/2)²/(2κ) = ε/4. The
+    divergence divided by ε is printed:
 
     >>> from mechanisms.glm.mechanisms import glm_mechanism
     >>> mechanism = glm_mechanism("glm-diffused", n=1, beta=100.0, order=2, epsilon=1e-4)
@@ -120,8 +126,8 @@ def audit_replacements(
     for order in orders:
         if order > 1 and order >= limit:
             raise ValueError(
-                f"orders must be below {limit:g} with the {mechanism.link.name} link, got {order:g}; larger "
-                "orders have infinite divergences, use replacement_distributions to show their growth with the box"
+                f"orders must be below {limit:g} with the {mechanism.link.name} link, got {order:g}; use "
+                "replacement_distributions to show that divergences of larger orders grow with the box"
             )
     rows, others = _validate(mechanism, candidates, shared)
     d = rows.shape[1] - 1
@@ -148,9 +154,9 @@ def replacement_distributions(
     *,
     reach: float,
 ) -> OutputDistributions:
-    """Return the distributions restricted to the box [−reach, reach]^d.
+    """Return the distributions that `audit_replacements` compares, restricted to the box [−reach, reach]^d.
 
-    A divergence that grows with the box is infinite without the restriction.
+    A divergence that grows without bound as the box grows is infinite without the restriction.
 
     Parameters
     ----------
@@ -162,7 +168,7 @@ def replacement_distributions(
     Returns
     -------
     OutputDistributions
-        Masses on the nodes, shape (R, d).
+        Probabilities of R quadrature nodes; the nodes are the outputs, shape (R, d).
 
     Raises
     ------
@@ -175,6 +181,8 @@ def replacement_distributions(
 
     Examples
     --------
+    The divergence of order 5 is infinite with the complementary log-log link; on a box it grows with the box:
+
     >>> from mechanisms.audit import audit_distributions
     >>> from mechanisms.glm.mechanisms import glm_mechanism
     >>> mechanism = glm_mechanism("true-posterior", n=1, beta=1.0, order=2, epsilon=1.0, link="cloglog")
@@ -196,16 +204,16 @@ def replacement_distributions(
 def _validate(mechanism: GlmMechanism, candidates: ArrayLike, shared: ArrayLike | None) -> tuple[Array, Array]:
     rows = np.asarray(candidates, dtype=np.float64)
     if rows.ndim != 2 or len(rows) < 2:
-        raise ValueError(f"candidates must have shape (k, d + 1), k >= 2, got {rows.shape}; pass rows x, y")
+        raise ValueError(f"candidates must have shape (k, d + 1), k >= 2, got {rows.shape}; pass rows (x, y)")
     d = validate_dimension(rows.shape[1] - 1)
     validate_design(rows[:, :d], rows[:, d], mechanism.norm_bound)
     if d == 2 and math.isfinite(mechanism.radius):
-        raise ValueError(f"x must have 1 dimension if weights are restricted to a ball, got {d}; use another mechanism")
+        raise ValueError(f"x must have 1 dimension if weights are restricted to a ball, got {d}; pass a single column")
     if shared is None:
         return rows, np.empty((0, d + 2))
     others = np.asarray(shared, dtype=np.float64)
     if others.ndim != 2 or others.shape[1] != d + 2:
-        raise ValueError(f"shared records must have shape (m, {d + 2}), got {others.shape}; pass rows x, y, count")
+        raise ValueError(f"shared records must have shape (m, {d + 2}), got {others.shape}; pass rows (x, y, count)")
     validate_design(others[:, :d], others[:, d], mechanism.norm_bound)
     if not np.all(np.isfinite(others[:, -1]) & (others[:, -1] > 0)):
         raise ValueError(
@@ -215,14 +223,17 @@ def _validate(mechanism: GlmMechanism, candidates: ArrayLike, shared: ArrayLike 
 
 
 def _log_densities(mechanism: GlmMechanism, rows: Array, others: Array, nodes: Array) -> tuple[Array, Array]:
-    """Return the shared log density, up to a constant, shape (R,), and the term of each candidate, shape (k, R)."""
+    """Return the log density given the shared records, up to a constant, and log-likelihoods of candidate records.
+
+    The shapes are (R,) and (k, R), for R quadrature nodes and k candidate records.
+    """
     d, link = nodes.shape[1], mechanism.link
 
     def log_likelihood(record: Array) -> Array:
         return mechanism.power * link.log_likelihood(nodes @ record[:d], np.full(len(nodes), record[d]))
 
     base = -0.5 * mechanism.precision * np.einsum("ij,ij->i", nodes, nodes)
-    with np.errstate(over="ignore"):  # multiples of −exp(η)
+    with np.errstate(over="ignore"):  # multiples of −exp(η) may be −inf
         for record in others:
             base += record[-1] * log_likelihood(record)
     base -= base.max()  # keeps the terms of the candidates accurate for huge counts
@@ -242,9 +253,10 @@ def _distributions_on(
 
 
 def _rule(low: float, high: float, n_panels: int, radius: float) -> tuple[Array, Array]:
-    """Return nodes and log weights of Gauss–Legendre rules on panels.
+    """Return the nodes and log weights of a Gauss–Legendre rule composed of `n_panels` panels.
 
-    On a ball the largest loss is at an end, so the ends are added as nodes with negligible weights.
+    If the weights are restricted to a ball, the loss is largest at an end of [−radius, radius], so both ends are added
+    as nodes with negligible quadrature weights.
     """
     edges = np.linspace(low, high, n_panels + 1)
     half = 0.5 * (high - low) / n_panels
@@ -260,12 +272,12 @@ def _grid(parts: Sequence[Array]) -> Array:
 
 
 def _find_box(mechanism: GlmMechanism, rows: Array, others: Array, orders: Sequence[float]) -> Array:
-    """Return a box, shape (d, 2), outside which all integrands of these orders are negligible.
+    """Return a box, shape (d, 2), outside which the integrands of all `orders` are negligible.
 
-    A scan marks the nodes where some integrand is not negligible. Their hull, widened by one node, is the next box. If
-    the hull touches an edge, the box grows there, so that it can follow a peak that the nodes missed. The first box
-    contains all peaks: −ln of an integrand at w is at least κ′‖w‖²/2 − (λ−1)ρ(c‖w‖ + 1), with κ′ = κ reduced by the
-    quadratic growth of a probit loss, and at 0 it is at most ρ(n − 1 + λ).
+    Each step scans a grid on the box and marks the nodes where some integrand is not negligible. The hull of these
+    nodes, widened by one node, is the next box. If the hull touches an edge, the box grows there, so that it can follow
+    a peak that the nodes missed. The first box contains all peaks: −ln of an integrand is at most ρ(n − 1 + λ) at 0,
+    and at least κ′‖w‖²/2 − (λ−1)ρ(c‖w‖ + 1) at w, with κ′ = κ − (λ−1)ρc² for the probit link and κ′ = κ otherwise.
     """
     d, order = rows.shape[1] - 1, max(orders)
     power, c = mechanism.power, mechanism.norm_bound

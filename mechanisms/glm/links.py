@@ -1,7 +1,8 @@
-"""Links of binary regression: the log-likelihood of one label as a function of the linear predictor η = x·w.
+"""Links of binary regression: log-likelihoods of one label as functions of the linear predictor η = x·w.
 
-`logistic` is the canonical link of the Bernoulli family; `probit` and `complementary log-log` are not, and P3's
-theorems on generalised linear models do not hold for them (see `glm`). All three log-likelihoods are concave in η.
+The logistic link is the canonical link of the Bernoulli family. The probit and the complementary log-log link are not
+canonical, and P3's theorems on generalised linear models do not hold for them (see `mechanisms.glm.mechanisms`). All
+three log-likelihoods are concave in η.
 
 References
 ----------
@@ -23,6 +24,7 @@ __all__ = ["LINKS", "Link"]
 
 Array = NDArray[np.float64]
 _LARGEST_PREDICTOR = 700.0  # exp(700) is finite; the log-likelihood is below −1e304 there
+_FAR = 1e3  # −margin beyond which the probit link uses series in 1/margin², whose relative error is below 1e-14
 _LOG_ROOT_TAU = 0.5 * np.log(2.0 * np.pi)
 
 
@@ -35,14 +37,14 @@ class Link:
     name : str
         Key in `LINKS`.
     code : int
-        Identifier in compiled samplers.
+        Number that identifies the link in compiled samplers.
     canonical : bool
-        True if the slope is y − E[y], a condition of P3's theorems.
+        True if the slope is y − E[y], as P3's theorems assume.
     tail : {"linear", "quadratic", "exponential"}
-        Growth of −ln p(y | η) of a misclassified record in |η|.
+        Growth of −ln p(y | η) with |η| if the record is misclassified.
     log_likelihood, slope, curvature : callable
-        ``(predictors, labels) -> array`` of the common shape: ln p(y | η), its derivative in η, and the negative of its
-        second derivative, ≥ 0. Labels are 0 or 1.
+        Functions ``(predictors, labels) -> array``; all arrays have the same shape, and labels are 0 or 1. They return
+        ln p(y | η), its derivative with respect to η, and the negative of its second derivative, which is ≥ 0.
 
     Examples
     --------
@@ -63,7 +65,7 @@ class Link:
 
 
 def _margin(predictors: Array, labels: Array) -> Array:
-    """Return η for the label 1 and −η for the label 0, the argument of a symmetric link."""
+    """Return η for the label 1 and −η for the label 0; symmetric links depend on η and y only through this margin."""
     return np.where(labels > 0.5, predictors, -predictors)
 
 
@@ -84,8 +86,19 @@ def _probit_log_likelihood(predictors: Array, labels: Array) -> Array:
 
 
 def _hazard(margin: Array) -> Array:
-    """Return φ(t)/Φ(t), which tends to −t as t → −∞ and to 0 as t → ∞."""
-    return np.exp(-0.5 * margin * margin - _LOG_ROOT_TAU - log_ndtr(margin))
+    """Return φ(t)/Φ(t) for the margin t, which tends to −t as t → −∞ and to 0 as t → ∞."""
+    near = np.clip(margin, -_FAR, _FAR)
+    squared = _inverse_square(margin)
+    return np.where(
+        margin < -_FAR,
+        -margin * (1.0 + squared * (1.0 - 2.0 * squared)),
+        np.exp(-0.5 * near * near - _LOG_ROOT_TAU - log_ndtr(near)),
+    )
+
+
+def _inverse_square(margin: Array) -> Array:
+    """Return 1/t², without overflow; for margins t > −`_FAR`, return 1/`_FAR`²."""
+    return (1.0 / np.minimum(margin, -_FAR)) ** 2
 
 
 def _probit_slope(predictors: Array, labels: Array) -> Array:
@@ -94,17 +107,20 @@ def _probit_slope(predictors: Array, labels: Array) -> Array:
 
 def _probit_curvature(predictors: Array, labels: Array) -> Array:
     margin = _margin(predictors, labels)
-    hazard = _hazard(margin)
-    return np.maximum(hazard * (margin + hazard), 0.0)
+    near, squared = np.clip(margin, -_FAR, _FAR), _inverse_square(margin)
+    hazard = _hazard(near)
+    # The sum of the margin and the hazard cancels to about −1/margin.
+    return np.where(margin < -_FAR, 1.0 - squared * (1.0 - 6.0 * squared), np.maximum(hazard * (near + hazard), 0.0))
 
 
 def _rate(predictors: Array) -> Array:
-    """Return exp(η), the rate of the latent Poisson variable of the complementary log-log link."""
+    """Return exp(η), clipped at 1e304: the rate of the latent Poisson variable of the complementary log-log link."""
     return np.exp(np.minimum(predictors, _LARGEST_PREDICTOR))
 
 
 def _cloglog_log_likelihood(predictors: Array, labels: Array) -> Array:
-    rate = _rate(predictors)
+    with np.errstate(over="ignore"):  # infinite for η ≥ 710, where the label 0 has probability 0
+        rate = np.exp(predictors)
     tiny = rate < 1e-300  # ln(1 − exp(−rate)) equals η in double precision
     one = np.where(tiny, predictors, np.log(-np.expm1(-np.where(tiny, 1.0, rate))))
     return np.where(labels > 0.5, one, -rate)
@@ -118,14 +134,14 @@ def _cloglog_slope(predictors: Array, labels: Array) -> Array:
 def _cloglog_curvature(predictors: Array, labels: Array) -> Array:
     rate = _rate(predictors)
     slope = _rate_over_odds(rate)
-    small = rate < 1e-4  # slope·(rate + slope − 1) cancels; its series is rate/2 − rate²/6 + …
+    small = rate < 1e-4  # slope·(rate + slope − 1) suffers from cancellation; its series is rate/2 − rate²/6 + …
     low = np.where(small, rate, 0.0)
     one = np.where(small, low * (0.5 - low / 6.0), slope * np.where(small, 0.0, rate + slope - 1.0))
     return np.where(labels > 0.5, one, rate)
 
 
 def _rate_over_odds(rate: Array) -> Array:
-    """Return μ/(exp(μ) − 1), which is 1 at μ = 0."""
+    """Return μ/(exp(μ) − 1) for the rate μ; the limit is 1 at μ = 0."""
     large = rate > _LARGEST_PREDICTOR
     odds = np.expm1(np.where(large, 1.0, np.maximum(rate, 1e-300)))
     return np.where(large, 0.0, np.maximum(rate, 1e-300) / odds)

@@ -1,33 +1,35 @@
-"""Rényi-DP posterior sampling for binary regression with a normal prior: P3, section 4, and its baseline.
+"""Rényi-DP posterior sampling for binary regression with a normal prior: the mechanisms of P3, section 4.
 
-Records are (xᵢ, yᵢ) with ‖xᵢ‖₂ ≤ c and yᵢ ∈ {0, 1}, the prior of the weights is N(0, (nβ)⁻¹I), and one draw from
+Records are (xᵢ, yᵢ) with ‖xᵢ‖₂ ≤ c and yᵢ ∈ {0, 1}, and the prior of the weights is N(0, (nβ)⁻¹I). A mechanism releases
+one draw from
 
-    p(w) ∝ exp(ρ·Σ ln p(yᵢ | xᵢ·w) − κ‖w‖²/2)   on ‖w‖ ≤ R
+    p(w) ∝ exp(ρ·Σ ln p(yᵢ | xᵢ·w) − κ‖w‖²/2)   on ‖w‖ ≤ R.
 
-is released. The mechanisms differ in the precision κ, the power ρ and the radius R:
+The mechanisms differ in the precision κ, the power ρ and the radius R, which is infinite unless stated:
 
 * ``glm-concentrated`` (Algorithm 4): κ = n·max(2c²λ/(nε), β), ρ = 1;
 * ``glm-diffused`` (Algorithm 5): κ = nβ, ρ = min(1, √(εnβ/(2c²λ)));
-* ``ops`` (Wang et al. 2015): κ = nβ, R = c/β, ρ = min(1, εβ/(4c²)), which is pure ε-DP;
-* ``ops-tight``: the same with ρ = min(1, εβ/(2c²)), twice as large, also ε-DP;
-* ``ops-renyi``: ``ops-tight`` at the largest pure ε′ that implies a Rényi divergence of order λ of at most ε;
-* ``true-posterior``: κ = nβ, ρ = 1, with no budget.
+* ``ops`` (one posterior sample, OPS; Wang et al. 2015): κ = nβ, R = c/β, ρ = min(1, εβ/(4c²)), which is pure ε-DP;
+* ``ops-tight``: the same with twice the power, ρ = min(1, εβ/(2c²)), which is also ε-DP;
+* ``ops-renyi``: ``ops-tight`` with the largest pure ε′ for which the Rényi divergence of order λ is at most ε;
+* ``true-posterior``: κ = nβ, ρ = 1, without a privacy guarantee.
 
 **Proof of the Rényi bound.** With a canonical link, replacing one record changes ∇ ln p(w) by at most 2cρ in norm, as
-the slope |y − E[y]| is at most B = 1. The density is κ-strongly log-concave, so it satisfies a logarithmic Sobolev
+the slope |y − E[y]| is at most 1. The density is κ-strongly log-concave, so it satisfies a logarithmic Sobolev
 inequality with constant 1/κ, and Herbst's argument gives D_λ ≤ λ(2cρ)²/(2κ) = 2c²ρ²λ/κ for all λ ≥ 1. With κ = nβ and
 ρ = 1 this is P3's Theorem 16, with general ρ its Theorem 17.
 
-**Counterexamples.** The slopes of the probit and the complementary log-log link are unbounded, though P3 lists them as
-examples. The probit log-likelihood of a misclassified record falls like −η²/2, so D_λ is infinite for
-λ ≥ 1 + κ/(ρc²). The complementary log-log likelihood falls like −exp(η), so D_λ is infinite for every λ > 1. Both links
-are available as counterexamples without a guarantee.
+**Counterexamples.** P3 lists the probit and the complementary log-log link as examples, but their slopes are unbounded.
+The probit log-likelihood of a misclassified record falls like −η²/2, so D_λ is infinite for λ ≥ 1 + κ/(ρc²). The
+complementary log-log likelihood falls like −exp(η), so D_λ is infinite for every λ > 1. Both links are available as
+counterexamples without a guarantee.
 
 **Factor 2 in the published ρ.** On ‖w‖ ≤ c/β a logistic log-likelihood ranges over an interval of length c²/β, as
-ln(1 + e^t) − ln(1 + e^−t) = t. Replacing a record changes the unnormalised ln p(w) by at most ρc²/β, and the normaliser
-by as much. The loss is therefore at most 2ρc²/β, while Wang et al. bound it by 4ρc²/β. The truncated density is
-also κ-strongly log-concave, so the Rényi bound above also holds on the ball. Calibrated by it, OPS would be
-``glm-diffused`` truncated to a ball, and `GlmMechanism.renyi_epsilon` of ``ops-renyi`` is a small part of its ε.
+ln(1 + e^t) − ln(1 + e^−t) = t. Replacing a record changes the unnormalised ln p(w) by at most ρc²/β, and the log
+normaliser by at most as much. The loss is therefore at most 2ρc²/β, while Wang et al. bound it by 4ρc²/β. The truncated
+density is also κ-strongly log-concave, so the Rényi bound above also holds on the ball. If OPS were calibrated by this
+bound, it would be ``glm-diffused`` truncated to a ball. For ``ops-renyi``, whose calibration does not use it,
+`GlmMechanism.renyi_epsilon` is a small fraction of ε.
 
 References
 ----------
@@ -41,15 +43,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from numbers import Real
 from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from mechanisms.arguments import real_array, validate_positive
 from mechanisms.glm.links import LINKS, Link
 from mechanisms.metadata import Entry, Style, find_entry
-from mechanisms.privacy import Guarantee, RenyiGuarantee, validate_epsilon, validate_order, validate_size
+from mechanisms.privacy import Guarantee, RenyiGuarantee
+from mechanisms.privacy_parameters import validate_epsilon, validate_order, validate_size
 from mechanisms.renyi.conversions import pure_epsilon_for, pure_renyi
 
 __all__ = ["GLM_MECHANISMS", "GlmMechanism", "GlmMethod", "glm_mechanism", "validate_design"]
@@ -64,9 +67,9 @@ class GlmMethod(Entry):
     name, note, origin, paper, variant, style
         See `Entry`.
     set_target : callable
-        Maps ``(n, beta, order, epsilon, norm_bound)`` to precision, power and radius.
+        Function from ``(n, beta, order, epsilon, norm_bound)`` to precision, power and radius.
     budget : {"renyi", "pure"} or None
-        Kind of the guarantee; None if the method is not private.
+        Kind of privacy guarantee; None if the method is not private.
     logistic_only : bool
         True if the bound on the privacy loss holds for the logistic link only.
     """
@@ -79,33 +82,33 @@ class GlmMethod(Entry):
 
     @property
     def is_private(self) -> bool:
-        """True if a draw has a guarantee, given a link that the method supports."""
+        """True if a draw has a privacy guarantee, provided that the link is canonical."""
         return self.budget is not None
 
     @property
     def uses(self) -> tuple[str, ...]:
-        """Names of the arguments, among order and epsilon, on which the target depends."""
+        """Names, among "order" and "epsilon", of the arguments on which the target distribution depends."""
         return {"renyi": ("order", "epsilon"), "pure": ("epsilon",), None: ()}[self.budget]
 
 
 @dataclass(frozen=True)
 class GlmMechanism:
-    """Target distribution of one released draw, with its guarantee.
+    """Target distribution of one released draw, with the guarantee of the draw.
 
     Attributes
     ----------
     name : str
         Key in `GLM_MECHANISMS`.
     precision : float
-        κ of the normal prior, > 0.
+        Precision κ > 0 of the normal prior.
     power : float
-        ρ of the likelihood, in (0, 1].
+        Power ρ of the likelihood, in (0, 1].
     radius : float
-        R > 0 of the ball outside which the density is zero; inf for none.
+        Radius R > 0 of the ball to which the weights are restricted; inf if they are not restricted.
     link : Link
         Link between the labels and x·w.
     norm_bound : float
-        c > 0, the largest norm of x in a record.
+        Upper bound c > 0 on ‖x‖₂.
     guarantee : RenyiGuarantee, Guarantee or None
         Guarantee of one draw; None for the true posterior, which has no budget, and for links that are not canonical.
     """
@@ -119,7 +122,7 @@ class GlmMechanism:
     guarantee: RenyiGuarantee | Guarantee | None
 
     def renyi_epsilon(self, order: float) -> float:
-        """Return an upper bound in nats on the Rényi divergence of one draw; inf for links that are not canonical.
+        """Return an upper bound, in nats, on the Rényi divergence between neighbours; inf if the link is not canonical.
 
         Raises
         ------
@@ -169,12 +172,24 @@ GLM_MECHANISMS: dict[str, GlmMethod] = {
     method.name: method
     for method in (
         GlmMethod(
-            "glm-concentrated", set_target=_concentrated, origin="paper", paper="P3", style=Style("vermilion", "s")
+            "glm-concentrated",
+            "One draw of the weights, with a stronger normal prior.",
+            set_target=_concentrated,
+            origin="paper",
+            paper="P3",
+            style=Style("vermilion", "s"),
         ),
-        GlmMethod("glm-diffused", set_target=_diffused, origin="paper", paper="P3", style=Style("blue", "o")),
+        GlmMethod(
+            "glm-diffused",
+            "One draw of the weights, with the likelihood raised to a power; also (λ', ελ'/λ)-RDP for all λ'.",
+            set_target=_diffused,
+            origin="paper",
+            paper="P3",
+            style=Style("blue", "o"),
+        ),
         GlmMethod(
             "ops",
-            "Pure DP; the privacy loss is at most half of the stated epsilon.",
+            "One draw of the weights in a ball; the privacy loss is at most half of the stated ε.",
             set_target=_ops,
             budget="pure",
             logistic_only=True,
@@ -184,26 +199,26 @@ GLM_MECHANISMS: dict[str, GlmMethod] = {
         ),
         GlmMethod(
             "ops-tight",
-            "Pure DP.",
+            "As ops, with twice the power, which has the same guarantee.",
             set_target=_ops_tight,
             budget="pure",
             logistic_only=True,
-            style=Style("green", ">", "dashed"),
+            style=Style("green", ">"),
         ),
         GlmMethod(
             "ops-renyi",
-            "Calibrated by its pure DP guarantee.",
+            "As ops-tight, at the largest pure ε' that implies the Rényi guarantee.",
             set_target=_ops_renyi,
             logistic_only=True,
-            style=Style("green", "v", "dotted"),
+            style=Style("green", "v"),
         ),
         GlmMethod(
             "true-posterior",
-            "Not private: the posterior itself, for any epsilon.",
+            "Not private: the posterior itself, for any ε.",
             set_target=_true_posterior,
             budget=None,
             origin="reference",
-            style=Style("grey", "X", "long-dashed"),
+            style=Style("grey", "X"),
         ),
     )
 }
@@ -219,7 +234,7 @@ def glm_mechanism(
     norm_bound: float = 1.0,
     link: Link | str = "logistic",
 ) -> GlmMechanism:
-    """Set precision, power and radius so that the privacy loss of one draw is at most ε.
+    """Return the mechanism with the precision, power and radius that a method prescribes for a privacy loss of ε.
 
     Parameters
     ----------
@@ -228,14 +243,15 @@ def glm_mechanism(
     n : int
         Number of records, public, ≥ 1.
     beta : float
-        The prior is N(0, (n·beta)⁻¹I); finite and > 0.
+        Prior precision per record, finite and > 0: the prior is N(0, (n·beta)⁻¹I).
     order : float
-        λ ≥ 1 of the Rényi guarantee, finite; 1 is the Kullback–Leibler divergence. ``ops``, ``ops-tight`` and
-        ``true-posterior`` do not depend on it.
+        Finite order λ ≥ 1 of the Rényi guarantee; order 1 is the Kullback–Leibler divergence. ``ops``, ``ops-tight``
+        and ``true-posterior`` do not depend on it.
     epsilon : float
-        Rényi divergence at that order in nats, finite and > 0; pure privacy loss for ``ops`` and ``ops-tight``.
+        Bound on the Rényi divergence of this order in nats, finite and > 0. For ``ops`` and ``ops-tight``, bound on
+        the pure privacy loss.
     norm_bound : float
-        c: every record has ‖x‖₂ ≤ c. Finite and > 0, and chosen independently of the data.
+        Upper bound c on ‖x‖₂ of every record, finite and > 0. It must be chosen independently of the data.
     link : Link or str
         An entry of `LINKS` or its key.
 
@@ -245,8 +261,9 @@ def glm_mechanism(
 
     Privacy
     -------
-    Replace-one with n public. (λ, ε)-RDP for ``glm-concentrated``, ``glm-diffused`` and ``ops-renyi``, ε-DP for ``ops``
-    and ``ops-tight``, with the logistic link only, for records within `norm_bound` and exact draws.
+    Replace-one with n public. One draw is (λ, ε)-RDP for ``glm-concentrated``, ``glm-diffused`` and ``ops-renyi``, and
+    ε-DP for ``ops`` and ``ops-tight``. This holds for the logistic link only, for records within `norm_bound` and for
+    exact draws.
 
     Raises
     ------
@@ -264,8 +281,7 @@ def glm_mechanism(
     method, function = find_entry(GLM_MECHANISMS, name), find_entry(LINKS, link, "link")
     n = validate_size(n)
     for what, value in (("beta", beta), ("norm_bound", norm_bound)):
-        if not isinstance(value, Real) or not (math.isfinite(value) and value > 0):
-            raise ValueError(f"{what} must be finite and > 0, got {value!r}; choose it independently of the data")
+        validate_positive(what, value, "choose it independently of the data")
     order, epsilon = validate_order(order), validate_epsilon(epsilon)
     if method.logistic_only and function.name != "logistic":
         raise ValueError(
@@ -296,42 +312,44 @@ def validate_design(
     Parameters
     ----------
     design : array_like, shape (n, d)
-        Finite, with rows of norm ≤ `norm_bound` up to rounding.
+        Finite values; the norm of each row is at most `norm_bound`, up to rounding.
     labels : array_like, shape (n,)
-        0 or 1.
+        Labels, 0 or 1.
     norm_bound : float
-        c > 0.
+        Upper bound c > 0 on the norms.
 
     Returns
     -------
     design : ndarray of float64, shape (n, d)
-        C-contiguous.
+        C-contiguous array.
     labels : ndarray of float64, shape (n,)
 
     Raises
     ------
     ValueError
         If the shapes are incompatible, a value is not finite, the norm of a row is too large or a label is neither 0
-        nor 1. The message states an offending row.
+        nor 1. The message contains the index of an offending row.
 
     Examples
     --------
     >>> validate_design([[0.6, 0.8]], [1])[1]
     array([1.])
     """
-    X = np.ascontiguousarray(design, dtype=np.float64)
-    y = np.asarray(labels, dtype=np.float64)
+    X, y = np.ascontiguousarray(real_array("design", design)), np.asarray(labels)
+    y = y.astype(np.float64) if y.dtype == bool else real_array("labels", y)
     if X.ndim != 2 or not X.size or y.shape != (len(X),):
         raise ValueError(
             f"records must have shapes (n, d) and (n,), n, d >= 1, got {X.shape} and {y.shape}; pass one record per row"
         )
     finite = np.isfinite(X).all(axis=1)
     if not finite.all():
-        raise ValueError(f"records must be finite, got a non-finite value in row {np.flatnonzero(~finite)[0]}; drop it")
+        raise ValueError(
+            f"records must be finite, got a non-finite value in row {np.flatnonzero(~finite)[0]}; drop the row"
+        )
     bad = (y != 0) & (y != 1)
     if bad.any():
         row = np.flatnonzero(bad)[0]
-        raise ValueError(f"labels must be 0 or 1, got an invalid value in row {row}; recode them")
+        raise ValueError(f"labels must be 0 or 1, got an invalid value in row {row}; recode the labels")
     norms = np.sqrt(np.einsum("ij,ij->i", X, X))
     if norms.max() > norm_bound * (1.0 + 1e-9):
         row = int(norms.argmax())

@@ -1,10 +1,10 @@
-"""Elliptical slice sampling of posteriors of binary regression, centred at the mode.
+"""Elliptical slice sampling of the posterior of a binary regression, centred at its mode.
 
-The target is p(w) ∝ exp(ρ·Σ ln p(yᵢ | xᵢ·w) − κ‖w‖²/2) on ‖w‖ ≤ R (`glm.GlmMechanism` sets κ, ρ, R). Near its mode m
-it is approximately N(m, H⁻¹), with H the negative Hessian at m. Elliptical slice sampling uses the factorisation
-N(m, H⁻¹)·exp(residual): the chain moves along the ellipse through its state and an independent draw from N(0, H⁻¹), to
-a point on the slice under the residual. The flatter the residual, the closer a step is to an independent draw. There is
-no step size to tune, and every step is accepted.
+The target is p(w) ∝ exp(ρ·Σ ln p(yᵢ | xᵢ·w) − κ‖w‖²/2) on ‖w‖ ≤ R, with the κ, ρ and R of a `GlmMechanism`. Near its
+mode m the target is approximately N(m, H⁻¹), with H the negative Hessian at m. Elliptical slice sampling uses the
+factorisation N(m, H⁻¹)·exp(residual): the chain moves along the ellipse through its state and an independent draw from
+N(0, H⁻¹), to a point on the slice under the residual. The flatter the residual, the closer a step is to an independent
+draw. There is no step size to tune, and every step is accepted.
 
 The linear predictors X·w also move along ellipses. A step costs one product of X with the draw from N(0, H⁻¹). As
 these draws do not depend on the state, one matrix product serves several steps of all chains.
@@ -12,7 +12,7 @@ these draws do not depend on the state, one matrix product serves several steps 
 References
 ----------
 Murray, Adams & MacKay, "Elliptical slice sampling", AISTATS 2010. Nishihara, Murray & Adams, "Parallel MCMC with
-generalized elliptical slice sampling", JMLR 15, 2014 (an approximation of the target instead of the prior).
+generalized elliptical slice sampling", JMLR 15, 2014, which replaces the prior by an approximation of the target.
 P3: Geumlek, Song & Chaudhuri, "Rényi differential privacy mechanisms for posterior sampling", NeurIPS 2017, section
 5.2, which uses coordinate slice sampling with 1,000 steps and does not measure its convergence.
 """
@@ -20,48 +20,30 @@ P3: Geumlek, Song & Chaudhuri, "Rényi differential privacy mechanisms for poste
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
-from scipy.linalg.blas import dsyrk
 
-from mechanisms.glm.mechanisms import GlmMechanism, validate_design
+from mechanisms.arguments import real_array, validate_integer
+from mechanisms.glm.laplace_approximation import LaplaceApproximation
+from mechanisms.glm.mechanisms import GlmMechanism
 from mechanisms.jit import kernel
 
-__all__ = ["GlmDraws", "LaplaceApproximation", "laplace_approximation", "sample_glm"]
+__all__ = ["STEPS_PER_PRODUCT", "GlmDraws", "sample_glm"]
 
 Array = NDArray[np.float64]
 
-STEPS_A_PRODUCT = 12
+STEPS_PER_PRODUCT = 12
 """Number of steps per matrix product."""
 
-_MOST_NEWTON_STEPS = 200
-_CONVERGED = 1e-9
-_ROWS = 1024  # rows weighted at a time, to avoid a copy of the design
 _PIECE = 256
 _LOG2_E = 1.0 / math.log(2.0)
 _LN2_HIGH, _LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10
-_SHIFT = 1.5 * 2.0**52  # adding it rounds to an integer
+_SHIFT = 1.5 * 2.0**52  # adding and subtracting this number rounds to an integer
 _EXPONENT_OF_ONE = 1023 << 52
-_CLOSED = 1e-14  # bracket width at which a point is accepted, because rounding may put the state below its level
-
-
-@dataclass(frozen=True, eq=False)
-class LaplaceApproximation:
-    """Normal approximation N(m, H⁻¹) of a posterior at its mode.
-
-    Attributes
-    ----------
-    mean : ndarray of float64, shape (d,)
-        The mode m.
-    factor : ndarray of float64, shape (d, d)
-        Upper triangular factor S with S·Sᵀ = H⁻¹.
-    """
-
-    mean: Array
-    factor: Array
+_CLOSED = 1e-14  # bracket width at which a point is accepted: rounding may put even the current state below the slice
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,92 +57,8 @@ class GlmDraws:
         ρ·Σ ln p(yᵢ | xᵢ·w) − κ‖w‖²/2 at each draw.
     """
 
-    weights: Array
-    log_density: Array
-
-
-def laplace_approximation(design: Array, labels: Array, mechanism: GlmMechanism) -> LaplaceApproximation:
-    """Find the mode of a posterior and its curvature by Newton's method with step halving.
-
-    Parameters
-    ----------
-    design : ndarray of float64, shape (n, d)
-        Rows with norm ≤ `mechanism.norm_bound`.
-    labels : ndarray of float64, shape (n,)
-        0 or 1.
-    mechanism : GlmMechanism
-        Source of the prior precision, likelihood power and link.
-
-    Returns
-    -------
-    LaplaceApproximation
-
-    Raises
-    ------
-    ValueError
-        If the records are invalid, or the mode is not found, which happens only for extreme parameters.
-
-    Examples
-    --------
-    >>> from mechanisms.glm.mechanisms import glm_mechanism
-    >>> X, y = np.array([[1.0], [-1.0], [1.0]]), np.array([1.0, 0.0, 0.0])
-    >>> approximation = laplace_approximation(X, y, glm_mechanism("true-posterior", n=3, beta=1.0, order=2, epsilon=1))
-    >>> print(round(float(approximation.mean[0]), 4), round(float(approximation.factor[0, 0]), 4))
-    0.1334 0.5166
-    """
-    design, labels = validate_design(design, labels, mechanism.norm_bound)
-    precision, power, link = mechanism.precision, mechanism.power, mechanism.link
-    mode = np.zeros(design.shape[1])
-
-    def objective(weights: Array) -> tuple[float, Array]:
-        predictors = design @ weights
-        value = power * float(link.log_likelihood(predictors, labels).sum()) - 0.5 * precision * float(
-            weights @ weights
-        )
-        return value, predictors
-
-    value, predictors = objective(mode)
-    for _ in range(_MOST_NEWTON_STEPS):
-        gradient = power * (link.slope(predictors, labels) @ design) - precision * mode
-        factor = _factorise(design, power * link.curvature(predictors, labels), precision)
-        step, _ = lapack.dpotrs(factor, gradient, lower=True)
-        decrement = float(gradient @ step)
-        if decrement < _CONVERGED:
-            inverse, _ = lapack.dtrtri(factor, lower=True)
-            return LaplaceApproximation(mode, np.ascontiguousarray(np.tril(inverse).T))
-        scale = 1.0
-        while True:
-            moved, predictors_there = objective(mode + scale * step)
-            if moved >= value + 0.1 * scale * decrement - 1e-12 * abs(value):
-                break
-            scale *= 0.5
-            if scale < 1e-12:
-                raise _no_mode(design, mechanism)
-        mode, value, predictors = mode + scale * step, moved, predictors_there
-    raise _no_mode(design, mechanism)
-
-
-def _no_mode(design: Array, mechanism: GlmMechanism) -> ValueError:
-    return ValueError(
-        f"the mode was not found within {_MOST_NEWTON_STEPS} Newton steps at n, d = {design.shape}, prior "
-        f"precision {mechanism.precision:g}, likelihood power {mechanism.power:g}; use a larger beta"
-    )
-
-
-def _factorise(design: Array, curvatures: Array, precision: float) -> Array:
-    """Return the lower Cholesky factor of Xᵀ·diag(curvatures)·X + precision·I."""
-    d = design.shape[1]
-    hessian = np.zeros((d, d), order="F")
-    for start in range(0, len(design), _ROWS):
-        rows = design[start : start + _ROWS] * np.sqrt(curvatures[start : start + _ROWS, None])
-        hessian = dsyrk(1.0, rows.T, beta=1.0, c=hessian, lower=True, overwrite_c=True)
-    hessian[np.diag_indices(d)] += precision
-    factor, failed = lapack.dpotrf(hessian, lower=True, overwrite_a=True)
-    if failed:
-        raise ValueError(
-            f"the Hessian is not numerically positive definite at prior precision {precision:g}; use a larger beta"
-        )
-    return factor
+    weights: Array = field(repr=False)
+    log_density: Array = field(repr=False)
 
 
 def sample_glm(
@@ -176,23 +74,25 @@ def sample_glm(
 ) -> GlmDraws:
     """Draw weights from a posterior by elliptical slice sampling.
 
+    The weights are restricted to the ball ‖w‖ ≤ R, where R is `mechanism.radius`.
+
     Parameters
     ----------
     rng : numpy.random.Generator
-        Generator of these chains. To continue the chains, pass the same generator and their last weights as `start`.
+        Random generator. To continue earlier chains, pass the same generator and their last weights as `start`.
     design : ndarray of float64, shape (n, d)
     labels : ndarray of float64, shape (n,)
-        0 or 1.
+        Labels, 0 or 1.
     mechanism : GlmMechanism
         Target distribution.
     approximation : LaplaceApproximation
-        Result of `laplace_approximation` for the same target.
+        Result of `mechanisms.glm.laplace_approximation` for the same target.
     n_steps : int
-        Steps per chain, a multiple of `STEPS_A_PRODUCT`; all are returned.
+        Number of steps per chain, a multiple of `STEPS_PER_PRODUCT` (12). The draws of all steps are returned.
     n_chains : int
         Number of chains, ≥ 1. The draws of a chain depend on this number.
     start : ndarray of float64, shape (n_chains, d), optional
-        Initial weights; by default draws from the approximation with twice its covariance.
+        Initial weights in this ball; by default draws from the normal approximation with twice its covariance.
 
     Returns
     -------
@@ -206,10 +106,11 @@ def sample_glm(
     Raises
     ------
     ValueError
-        If `n_steps` is invalid, or the mode is outside the ball.
+        If `n_steps`, `n_chains` or `start` is invalid, or the mode is outside this ball.
 
     Examples
     --------
+    >>> from mechanisms.glm.laplace_approximation import laplace_approximation
     >>> from mechanisms.glm.mechanisms import glm_mechanism
     >>> X, y = np.array([[1.0], [-1.0], [1.0]]), np.array([1.0, 0.0, 0.0])
     >>> target = glm_mechanism("true-posterior", n=3, beta=1.0, order=2, epsilon=1)
@@ -218,27 +119,29 @@ def sample_glm(
     >>> draws.weights.shape, round(float(draws.weights.std()), 1)
     ((2, 2400, 1), 0.5)
     """
-    if n_steps < 1 or n_steps % STEPS_A_PRODUCT:
-        raise ValueError(f"n_steps must be a positive multiple of {STEPS_A_PRODUCT}, got {n_steps}; round it up")
+    n_steps = validate_integer("n_steps", n_steps, advice=f"pass a multiple of {STEPS_PER_PRODUCT}")
+    n_chains = validate_integer("n_chains", n_chains)
+    if n_steps % STEPS_PER_PRODUCT:
+        raise ValueError(f"n_steps must be a positive multiple of {STEPS_PER_PRODUCT}, got {n_steps}; round it up")
     d = design.shape[1]
     if mechanism.radius <= math.sqrt(float(approximation.mean @ approximation.mean)):
         raise ValueError(
-            f"the mode must lie within the ball of radius {mechanism.radius:g}, got norm "
-            f"{math.sqrt(float(approximation.mean @ approximation.mean)):g}; use a larger radius"
+            f"the mode must be within the ball of radius {mechanism.radius:g}, got one outside; pass the approximation "
+            "for the same records and mechanism"
         )
     if start is None:
         offset = math.sqrt(2.0) * rng.standard_normal((n_chains, d)) @ approximation.factor.T
         while np.any(outside := np.sum((approximation.mean + offset) ** 2, axis=1) >= mechanism.radius**2):
             offset[outside] *= 0.5
     else:
-        offset = start - approximation.mean
+        offset = _validate_start(start, (n_chains, d), mechanism.radius) - approximation.mean
     # ζ = S⁻¹u by a triangular solve
     whitened = np.stack([lapack.dtrtrs(approximation.factor, u)[0] for u in offset])
     predictors_at_mode = design @ approximation.mean
     predictors = offset @ design.T
     draws = GlmDraws(np.empty((n_chains, n_steps, d)), np.empty((n_chains, n_steps)))
-    for first in range(0, n_steps, STEPS_A_PRODUCT):
-        directions = rng.standard_normal((n_chains * STEPS_A_PRODUCT, d))
+    for first in range(0, n_steps, STEPS_PER_PRODUCT):
+        directions = rng.standard_normal((n_chains * STEPS_PER_PRODUCT, d))
         moves = directions @ approximation.factor.T
         _run(
             rng,
@@ -252,20 +155,30 @@ def sample_glm(
             whitened,
             offset,
             predictors,
-            directions.reshape(n_chains, STEPS_A_PRODUCT, d),
-            moves.reshape(n_chains, STEPS_A_PRODUCT, d),
-            (moves @ design.T).reshape(n_chains, STEPS_A_PRODUCT, -1),
-            draws.weights[:, first : first + STEPS_A_PRODUCT],
-            draws.log_density[:, first : first + STEPS_A_PRODUCT],
+            directions.reshape(n_chains, STEPS_PER_PRODUCT, d),
+            moves.reshape(n_chains, STEPS_PER_PRODUCT, d),
+            (moves @ design.T).reshape(n_chains, STEPS_PER_PRODUCT, -1),
+            draws.weights[:, first : first + STEPS_PER_PRODUCT],
+            draws.log_density[:, first : first + STEPS_PER_PRODUCT],
         )
     return draws
 
 
+def _validate_start(start: Array, shape: tuple[int, int], radius: float) -> Array:
+    """Return `start` after checking that all weights are in the ball; outside, the density is 0 and no chain moves."""
+    weights = real_array("start", start)
+    if weights.shape != shape or not np.all(np.isfinite(weights)):
+        raise ValueError(f"start must be finite, of shape {shape}, got shape {weights.shape}; pass one row per chain")
+    if np.any(np.sum(weights**2, axis=1) > radius**2 * (1.0 + 1e-9)):
+        raise ValueError(f"start must be within the ball of radius {radius:g}, got weights outside; scale them down")
+    return weights
+
+
 @kernel
 def _log_likelihood(code, predictor, label):
-    """Return ln p(label | predictor)."""
+    """Return ln p(label | predictor) for the link with this code."""
     if code == 2:
-        rate = math.exp(min(predictor, 700.0))
+        rate = math.exp(predictor)  # infinite for η ≥ 710, where the label 0 has probability 0
         if label < 0.5:
             return -rate
         return predictor if rate < 1e-300 else math.log(-math.expm1(-rate))
@@ -349,23 +262,30 @@ def _run(
     weights,
     log_density,
 ):
-    """Run all chains; `whitened`, `offset` and `predictors` are their state, changed in place."""
+    """Run all chains; `whitened`, `offset` and `predictors` hold the states of the chains and are changed in place.
+
+    Comments number the steps as in Figure 2 of Murray, Adams & MacKay (2010).
+    """
     n_chains, n_steps, d = directions.shape
     mean_squared = _dot(mean, mean)
     for chain in range(n_chains):
         zeta, u, eta = whitened[chain], offset[chain], predictors[chain]
         likelihood = _sum_log_likelihood(code, labels, predictors_at_mode, eta, eta, 1.0, 0.0)
         for step in range(n_steps):
+            # 1. Choose the ellipse.
             xi, v, move = directions[chain, step], moves[chain, step], predictor_moves[chain, step]
             # along the ellipse, squared norms are quadratic forms in (cos, sin)
             zz, zx, xx = _dot(zeta, zeta), _dot(zeta, xi), _dot(xi, xi)
             uu, uv, vv = _dot(u, u), _dot(u, v), _dot(v, v)
             mu, mv = _dot(mean, u), _dot(mean, v)
             penalty = 0.5 * precision * (mean_squared + 2.0 * mu + uu)
+            # 2. Draw the threshold.
             level = power * likelihood - penalty + 0.5 * zz - rng.standard_exponential()
+            # 3. Draw the first proposal, which also defines the bracket.
             angle = 2.0 * math.pi * rng.random()
             low, high = angle - 2.0 * math.pi, angle
             while True:
+                # 4. to 6. Accept the proposal if it is above the threshold.
                 c, s = math.cos(angle), math.sin(angle)
                 squared = mean_squared + 2.0 * (c * mu + s * mv) + c * c * uu + 2.0 * c * s * uv + s * s * vv
                 closed = high - low < _CLOSED
@@ -374,6 +294,7 @@ def _run(
                     density = power * there - 0.5 * precision * squared
                     if density + 0.5 * (c * c * zz + 2.0 * c * s * zx + s * s * xx) > level or closed:
                         break
+                # 7. to 10. Shrink the bracket and try another angle.
                 if angle < 0.0:
                     low = angle
                 else:

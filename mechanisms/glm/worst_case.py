@@ -1,22 +1,23 @@
-"""Data sets with large Rényi divergences of GLM posterior sampling, relative to the bound of P3's Theorem 16.
+"""Data sets for which the Rényi divergence of GLM posterior sampling is large relative to the bound of P3's Theorem 16.
 
-The density of a draw is p(w) ∝ exp(ρ·Σ ln p(yᵢ | xᵢ·w) − κ‖w‖²/2), κ = nβ, with the logistic link. The bound 2c²ρ²λ/κ
-assumes that the slopes of two records differ by 2c. Let σ be the logistic function and m = max vσ(−v) = 0.278465, which
-is attained at v = 1 + m (m·e^m = 1/e). Let n − 1 *shared* records ((s, 0), 1), s ≤ c, shift the mode to (W, 0), where
-their slopes balance the prior, ρ(n−1)·sσ(−sW) = κW. With v = sW this is W² = ρvσ(−v)(n−1)/κ ≤ ρm(n−1)/κ, so that W is
-of order 1/√β, and records with small norms shift the mode further than records with large norms. As n and κ grow, the
-distributions become normal, and the divergence of order λ tends to λρ²Δ²/(2h), with Δ the difference of the slopes at
-the mode and h the Hessian.
+The density of a draw is p(w) ∝ exp(ρ·Σ ln p(yᵢ | xᵢ·w) − κ‖w‖²/2), κ = nβ, with the logistic link. The slope of a
+record is the gradient of ln p(y | x·w) with respect to w. The bound 2c²ρ²λ/κ assumes that the slopes of two records
+differ by 2c. Let σ be the logistic function and m = max vσ(−v) = 0.278465, which is attained at v = 1 + m (m·e^m =
+1/e). Let n − 1 *shared* records ((s, 0), 1), s ≤ c, shift the mode to (W, 0), where their slopes balance the prior,
+ρ(n−1)·sσ(−sW) = κW. With v = sW this is W² = ρvσ(−v)(n−1)/κ ≤ ρm(n−1)/κ, so that W is of order 1/√β, and records with
+small norms shift the mode further than records with large norms. As n and κ grow, the distributions become normal, and
+the divergence of order λ tends to λρ²Δ²/(2h), with Δ the difference of the slopes at the mode and h the Hessian.
 
-**In two dimensions the bound is tight in the limit.** The records c(−cos φ, ±sin φ) with label 1 are misclassified, and
-Δ = 2c·sin φ·σ(cW·cos φ) is along the second axis, where the shared records contribute nothing to the Hessian, h = κ.
-The ratio to the bound is sin²φ·σ(cW·cos φ)². As β → 0, W grows, φ tends to a right angle, and the ratio to 1. This
-holds at every κ, as the marginal along the second axis then tends to N(±c·sin φ·ρ/κ, 1/κ).
+**In two dimensions the bound is tight in the limit.** The records c(−cos φ, ±sin φ) with label 1 are misclassified.
+Their slopes differ by Δ = 2c·sin φ·σ(cW·cos φ) along the second axis. Along this axis the shared records contribute
+nothing to the Hessian, so h = κ. The ratio of the divergence to the bound is sin²φ·σ(cW·cos φ)². As β → 0, W grows, the
+best φ tends to a right angle, and the ratio tends to 1. This holds at every κ, as the marginal along the second axis
+then tends to N(±c·sin φ·ρ/κ, 1/κ).
 
-**In one dimension it is not tight.** Slopes differ by |sσ(−sw) − s′σ(−s′w)|, at most c times σ(cw) + m/(cw), for the
-records −c and (1 + m)/w. The maximum of this factor is 1.05163 at cw = 4.0316, so no divergence exceeds
-1.05163²/4 = 0.27648 of the bound. The shared records contribute κ·vσ(v) to the Hessian, so this value is approached
-with small norms, v → 0.
+**In one dimension it is not tight.** Two slopes differ by |sσ(−sw) − s′σ(−s′w)|. If cw ≥ 1 + m, this is at most c times
+σ(cw) + m/(cw), with equality for the records −c and (1 + m)/w. The maximum of this factor is 1.05163 at cw = 4.0316. If
+cw < 1 + m, slopes differ by at most c. So no divergence exceeds 1.05163²/4 = 0.27648 times the bound. The shared
+records contribute κ·vσ(v) to the Hessian, so this value is approached as the norms of the shared records tend to 0.
 
 References
 ----------
@@ -28,14 +29,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq, minimize_scalar
 from scipy.special import expit, lambertw
 
+from mechanisms.arguments import is_real, validate_integer, validate_positive
 from mechanisms.glm.mechanisms import GlmMechanism
+from mechanisms.privacy_parameters import validate_size
 
 __all__ = [
     "LARGEST_SHARE_1D",
@@ -50,42 +53,44 @@ Array = NDArray[np.float64]
 
 _PUSH = float(lambertw(math.exp(-1.0)).real)
 LARGEST_SHARE_1D = 0.276483513043387
-"""Largest ratio (1.05163/2)² of a divergence to the bound of Theorem 16 if x has one dimension."""
+"""Largest possible ratio of a divergence to the bound of Theorem 16 for one-dimensional x: (1.05163/2)²."""
 
 
 @dataclass(frozen=True, eq=False)
 class LimitingCase:
-    """Data sets with the largest ratio to the bound, as n → ∞ and κ → ∞ at a fixed β.
+    """Pair of data sets whose divergence is largest relative to its bound, in the limit n, κ → ∞ at a fixed β.
 
     Attributes
     ----------
     share : float
         Limit of the divergence divided by its bound 2c²ρ²λ/κ, for every order.
     mode : float
-        W, the mode given the shared records.
+        First component W of the mode given the shared records.
     shared : ndarray of float64, shape (d + 1,)
-        Row x₁, …, x_d, y of all records but one.
+        Row x₁, …, x_d, y that all shared records have in common.
     candidates : ndarray of float64, shape (2, d + 1)
-        Rows of the replaced record and its replacement.
+        Rows x₁, …, x_d, y of the replaced record and of its replacement.
     """
 
     share: float
     mode: float
-    shared: Array
-    candidates: Array
+    shared: Array = field(repr=False)
+    candidates: Array = field(repr=False)
 
 
 def limiting_case(beta: float, dimension: int, norm_bound: float = 1.0, power: float = 1.0) -> LimitingCase:
-    """Find the data sets of the module docstring with the largest ratio to the bound.
+    """Return the pair of data sets with the largest limiting divergence relative to the bound of P3's Theorem 16.
+
+    The maximum is taken over the data sets that the module docstring describes.
 
     Parameters
     ----------
     beta : float
         Precision of the prior divided by n, > 0.
     dimension : {1, 2}
-        d of x.
+        Dimension d of x.
     norm_bound, power : float
-        c and ρ, > 0.
+        Norm bound c and power ρ, both > 0.
 
     Returns
     -------
@@ -98,7 +103,8 @@ def limiting_case(beta: float, dimension: int, norm_bound: float = 1.0, power: f
 
     Examples
     --------
-    In two dimensions, the ratio at the β of P3's experiments, 0.001, is above 0.9:
+    The ratio of divergence to bound in one and two dimensions. At the β of P3's experiments, 0.001, the second ratio is
+    above 0.9:
 
     >>> for beta in (0.1, 0.001, 1e-6):
     ...     print(beta, *(round(limiting_case(beta, d).share, 4) for d in (1, 2)))
@@ -108,8 +114,7 @@ def limiting_case(beta: float, dimension: int, norm_bound: float = 1.0, power: f
     """
     validate_dimension(dimension)
     for what, value in (("beta", beta), ("norm_bound", norm_bound), ("power", power)):
-        if not (math.isfinite(value) and value > 0):
-            raise ValueError(f"{what} must be finite and > 0, got {value}; choose another value")
+        validate_positive(what, value, "choose a number > 0")
     c = norm_bound
     longest = brentq(lambda v: beta * v - power * c * c * expit(-v), 0.0, power * c * c / beta)
     furthest = min(longest, 1.0 + _PUSH)  # v with the largest mode, for records within the norm bound
@@ -156,16 +161,16 @@ def candidate_records(
     Parameters
     ----------
     norm_bound : float
-        c > 0.
+        Norm bound c > 0.
     dimension : {1, 2}
-        d of x.
+        Dimension d of x.
     size : int
-        Number of evenly spaced values of x in [−c, c]; for d = 2 of evenly spaced angles from the first axis.
+        For d = 1, number of evenly spaced values of x in [−c, c]; for d = 2, number of evenly spaced directions of x.
     labels : sequence of int
-        Labels of every x. With a symmetric link (logistic, probit) a record (x, 0) is equivalent to (−x, 1), and the
-        label 1 suffices.
+        Labels that are combined with every x. With a symmetric link (logistic, probit) a record (x, 0) is equivalent to
+        (−x, 1), and the label 1 suffices.
     shares : sequence of float
-        For d = 2 the norms of x, as fractions of c.
+        For d = 2, the norms of x as fractions of c.
 
     Returns
     -------
@@ -184,6 +189,7 @@ def candidate_records(
            [ 0.,  1.],
            [ 1.,  1.]])
     """
+    size = validate_integer("size", size)
     if validate_dimension(dimension) == 1:
         x = np.linspace(-norm_bound, norm_bound, size)[:, None]
     else:
@@ -194,24 +200,24 @@ def candidate_records(
 
 
 def shared_records(mechanism: GlmMechanism, n: int, dimension: int) -> dict[str, Array | None]:
-    """Return sets of n − 1 shared records for audits of replacements.
+    """Return several sets of n − 1 records that can be passed to `audit_replacements` as `shared`.
 
     Parameters
     ----------
     mechanism : GlmMechanism
-        Its κ, ρ and c determine the norms of the ``weak`` and ``weaker`` records.
+        Mechanism whose κ, ρ and c determine the norms of the ``weak`` and ``weaker`` records.
     n : int
-        Number of records, ≥ 1.
+        Number of records in a data set, ≥ 1.
     dimension : {1, 2}
-        d of x.
+        Dimension d of x.
 
     Returns
     -------
     dict of str to ndarray of float64, shape (m, d + 2), or None
-        Rows x₁, …, x_d, y, multiplicity. ``separable``: records of norm c in one direction with label 1. ``weak``:
-        records with a smaller norm, which shift the mode furthest. ``weaker``, for d = 1: records with a still smaller
-        norm, for which divergences are closer to the bound. ``balanced``: equally many records in each direction along
-        the axes, up to rounding. For n = 1 the only key is ``none``.
+        Rows x₁, …, x_d, y, multiplicity. ``separable``: records with norm c, in one direction, with label 1. ``weak``:
+        records with the smaller norm that shifts the mode furthest. ``weaker``, for d = 1: records with a still smaller
+        norm, for which divergences are closer to the bound. ``balanced``: equally many records, up to rounding, in each
+        direction along the axes. For n = 1 the only entry is ``none``, with the value None.
 
     Examples
     --------
@@ -223,6 +229,7 @@ def shared_records(mechanism: GlmMechanism, n: int, dimension: int) -> dict[str,
      'weaker': [[0.0074, 1.0, 999.0]],
      'balanced': [[1.0, 1.0, 500.0], [-1.0, 1.0, 499.0]]}
     """
+    n = validate_size(n)
     if n == 1:
         return {"none": None}
     c, axes = mechanism.norm_bound, np.eye(dimension)
@@ -242,12 +249,12 @@ def shared_records(mechanism: GlmMechanism, n: int, dimension: int) -> dict[str,
 
 
 def validate_dimension(dimension: int) -> int:
-    """Return the dimension of x and check that audits by quadrature support it.
+    """Return the dimension of x after checking that audits by quadrature support it.
 
     Parameters
     ----------
     dimension : int
-        1 or 2.
+        Dimension of x, 1 or 2.
 
     Returns
     -------
@@ -263,6 +270,6 @@ def validate_dimension(dimension: int) -> int:
     >>> validate_dimension(2)
     2
     """
-    if dimension not in (1, 2):
-        raise ValueError(f"x must have 1 or 2 dimensions, got {dimension}; reduce the dimension")
-    return dimension
+    if not is_real(dimension) or dimension not in (1, 2):
+        raise ValueError(f"x must have 1 or 2 dimensions, got {dimension!r}; reduce the dimension")
+    return int(dimension)

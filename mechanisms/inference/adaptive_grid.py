@@ -1,9 +1,10 @@
-"""Vectorised adaptive quadrature of distribution functions on panels that are halved until they are resolved.
+"""Adaptive quadrature of the density of a scalar φ, and its distribution function, vectorised over trials.
 
-A density is given by its logarithm, up to a constant, on an interval of φ that all trials share. The roots are
-`ROOT_PANELS` equal panels with 9 Chebyshev–Lobatto nodes each. Every second node belongs to the rule with 5 nodes, and
-the difference of the two (Clenshaw–Curtis) rules estimates the error. A panel is negligible if an upper bound of the
-density on the panel is, not only its values at the nodes. The distribution function is interpolated by cubics.
+A density is given by its logarithm, up to a constant, on an interval of φ that all trials share. The interval is
+divided into `ROOT_PANELS` equal root panels, which are halved until they are resolved. A panel has 9 Chebyshev–Lobatto
+nodes. Every second node belongs to the rule with 5 nodes, and the difference between the two (Clenshaw–Curtis) rules
+estimates the error. A panel is negligible only if an upper bound on the density over the whole panel is negligible;
+small values at the nodes do not suffice. Between the nodes the distribution function is interpolated by cubics.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
 ROOT_PANELS = 64
-"""Initial number of panels, and the index of the first. The halves of panel p have the indices 2p and 2p + 1."""
+"""Number of root panels, and index of the first one. The halves of panel p have the indices 2p and 2p + 1."""
 
 _MAX_ROUNDS = 45
 _TOLERANCE = 1e-9  # difference of a panel's mass between the rules with 5 and 9 nodes, relative to the total mass
@@ -31,7 +32,7 @@ _MAX_UNSEEN = 3.0  # nats by which the bound on a resolved panel may exceed the 
 
 
 def _nested_rule(n_nodes: int) -> tuple[NDArray, NDArray, NDArray]:
-    """Return Chebyshev–Lobatto nodes on [−1, 1], their weights, and the matrix of integrals from −1 to each node."""
+    """Return Chebyshev–Lobatto nodes on [−1, 1], their weights, and the matrix that integrates from −1 to each."""
     nodes = np.sin(np.pi * (2 * np.arange(n_nodes) - (n_nodes - 1)) / (2 * (n_nodes - 1)))
     to_coefficients = np.linalg.inv(np.polynomial.chebyshev.chebvander(nodes, n_nodes - 1))
     antiderivative = np.polynomial.chebyshev.chebint(to_coefficients, lbnd=-1.0, axis=0)
@@ -44,19 +45,19 @@ _COARSE_WEIGHTS = _nested_rule(5)[1]
 
 
 def panel_nodes(panel: Indices, low: float, root_width: float) -> Floats:
-    """Return the nodes of panels.
+    """Return the 9 quadrature nodes of each panel, a subinterval of the range of φ.
 
     Parameters
     ----------
     panel : ndarray of int64, shape (panels,)
-        Panel indices: the roots are 64, …, 127, the halves of panel p are 2p, 2p + 1.
+        Panel indices: 64, …, 127 for the root panels; 2p and 2p + 1 for the halves of panel p.
     low, root_width : float
-        Left end of the first root, and the width of a root.
+        Left end of the first root panel, and width of a root panel.
 
     Returns
     -------
     ndarray of float64, shape (panels, 9)
-        φ, ascending; the first and the last are the ends of the panel.
+        Nodes φ of each panel, ascending; the first and the last node are the ends of the panel.
 
     Examples
     --------
@@ -81,9 +82,11 @@ def refine(
     root_width: float,
     evaluate: Callable[[Indices, Indices], tuple[Floats, Floats]],
 ) -> tuple[Indices, Indices, Floats]:
-    """Halve panels, in all trials at once, until each is resolved or negligible; return those that are not negligible.
+    """Halve quadrature panels, in all trials at once, until each is resolved or negligible; return the resolved ones.
 
-    Every round retests all panels, because the estimate of the total mass improves.
+    A panel is resolved if its estimated error is small relative to the total mass, and negligible if its own mass is
+    small relative to the total mass. Each round tests all panels again, because the estimate of the total mass
+    improves.
 
     Parameters
     ----------
@@ -92,12 +95,14 @@ def refine(
         See `panel_nodes`.
     evaluate : callable
         Function of (trial, panel), both of shape (panels,). It returns the log integrand at the nodes, shape
-        (panels, 9), and an upper bound of the log integrand on each panel, shape (panels,).
+        (panels, 9), and an upper bound on the log integrand over each panel, shape (panels,).
 
     Returns
     -------
     trial, panel : ndarray of int64, shape (panels,)
+        Trial and index of each panel that is not negligible.
     log_integrand : ndarray of float64, shape (panels, 9)
+        Log integrand at the nodes of these panels.
 
     Raises
     ------
@@ -146,7 +151,7 @@ def refine(
 def tabulate(
     n_trials: int, trial: Indices, phi: Floats, log_integrand: Floats, to_theta: Callable[[Floats], Floats]
 ) -> tuple[Floats, Floats, Floats, Floats]:
-    """Concatenate the panels of each trial and integrate from the left.
+    """Tabulate the distribution function of each trial by integrating over its panels from the left.
 
     Parameters
     ----------
@@ -161,11 +166,11 @@ def tabulate(
     Returns
     -------
     points : ndarray of float64, shape (n_trials, g)
-        φ, ascending; panel ends are listed twice, and short rows repeat their last point.
+        Nodes φ of all panels, ascending; ends of panels are listed twice, and short rows repeat their last point.
     cdf, density : ndarray of float64, shape (n_trials, g)
-        The distribution function of φ and its derivative.
+        Distribution function of φ and its derivative at these points.
     means : ndarray of float64, shape (n_trials,)
-        E[θ].
+        Mean of θ in each trial.
 
     Examples
     --------
@@ -205,7 +210,7 @@ def tabulate(
 
 
 def integrate_panels(points: Floats, values: Floats) -> Floats:
-    """Return the integral over φ of values at the points of `tabulate`, shape (n_trials,).
+    """Return the integral over φ, shape (n_trials,), of a function with given values at the points of `tabulate`.
 
     Examples
     --------
@@ -219,7 +224,7 @@ def integrate_panels(points: Floats, values: Floats) -> Floats:
 
 @kernel
 def interpolate(points, cdf, density, phi, found):
-    """Fill `found` with the distribution function of each trial at `phi`, both of shape (n_trials, m)."""
+    """Fill `found` with the distribution function of each trial at the points `phi`, both of shape (n_trials, m)."""
     g = points.shape[1]
     for trial in range(phi.shape[0]):
         for j in range(phi.shape[1]):
@@ -242,7 +247,7 @@ def interpolate(points, cdf, density, phi, found):
 
 @kernel
 def invert(points, cdf, density, uniforms, phi):
-    """Fill `phi` with the quantiles of each trial at `uniforms`, both of shape (n_trials, m)."""
+    """Fill `phi` with the quantiles of each trial at the levels `uniforms`, both of shape (n_trials, m)."""
     g = points.shape[1]
     for trial in range(uniforms.shape[0]):
         for j in range(uniforms.shape[1]):
@@ -271,6 +276,6 @@ def invert(points, cdf, density, uniforms, phi):
 
 @kernel
 def _hermite(t, start, rise, start_slope, end_slope):
-    """Return the value and the slope at t in [0, 1] of the cubic Hermite polynomial."""
+    """Return the value and the slope, at t in [0, 1], of a cubic Hermite polynomial."""
     a, b = start_slope + end_slope - 2.0 * rise, 3.0 * rise - 2.0 * start_slope - end_slope
     return start + t * (start_slope + t * (b + t * a)), start_slope + t * (2.0 * b + 3.0 * t * a)

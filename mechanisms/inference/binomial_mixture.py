@@ -1,10 +1,11 @@
-"""Exact posterior of the binomial model given a noisy count, a finite mixture of Beta distributions.
+"""Exact posterior of the binomial model given a noisy count: a finite mixture of Beta distributions.
 
 Summing over the unreleased count s gives
 
     p(θ | y) = Σ_s w_s·Beta(θ; α + s, β + n − s),  w_s ∝ BetaBinomial(s; n, α, β)·exp(−|y − s|/b).
 
-No normal approximation is involved. The mixture is the oracle for the methods that use one.
+The mixture is the reference for methods that use a normal approximation. `count_mixture` accepts any log-likelihood of
+the count, and therefore any noise.
 
 References
 ----------
@@ -20,12 +21,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import optimize, special
 
+from mechanisms.arguments import real_array, validate_integer
 from mechanisms.inference.families import FAMILIES
 from mechanisms.inference.noisy_statistics import validate_noise_scale
-from mechanisms.privacy import validate_size
+from mechanisms.privacy_parameters import validate_size
 from mechanisms.protocols import Posterior, validate_probabilities
 
-__all__ = ["BinomialMixture", "binomial_mixture"]
+__all__ = ["BinomialMixture", "binomial_mixture", "count_mixture"]
 
 _SMALLEST_WEIGHT = 1e-18
 
@@ -37,7 +39,7 @@ class BinomialMixture(Posterior):
     Parameters
     ----------
     prior : tuple of float
-        (alpha, beta).
+        Beta parameters (alpha, beta) of the prior.
     n : int
         Number of records.
     counts : ndarray of int64, shape (c,)
@@ -52,13 +54,13 @@ class BinomialMixture(Posterior):
     weights: NDArray[np.float64] = field(repr=False)
 
     def cdf(self, theta: ArrayLike) -> NDArray[np.float64]:
-        """Return Pr[θ' ≤ θ | y], for `theta` in [0, 1] of any shape."""
+        """Return the posterior probability of values ≤ θ, for `theta` in [0, 1] of any shape."""
         values = FAMILIES["binomial"].validate_parameters(theta)
         alpha, beta = self._components()
         return special.betainc(alpha, beta, values[..., None]) @ self.weights
 
     def mean(self) -> float:
-        """Return E[θ | y]."""
+        """Return the posterior mean E[θ | y]."""
         return float(self._components()[0] @ self.weights) / (sum(self.prior) + self.n)
 
     def std(self) -> float:
@@ -71,10 +73,11 @@ class BinomialMixture(Posterior):
         """Return quantiles of θ, for probabilities in (0, 1) of any shape, with an absolute error below 1e-12."""
         p = validate_probabilities(probabilities)
         roots = [optimize.brentq(lambda x, q=q: self.cdf(x) - q, 0.0, 1.0, xtol=1e-13, rtol=1e-14) for q in p.ravel()]
-        return np.reshape(roots, p.shape)
+        return np.reshape(roots, p.shape)[()]  # a number for one probability
 
     def sample(self, rng: np.random.Generator, size: int) -> NDArray[np.float64]:
-        """Draw `size` independent values of θ: draw a count, then θ from its Beta component."""
+        """Draw `size` independent values of θ, each from the Beta component of a count that is drawn first."""
+        size = validate_integer("size", size)
         drawn = np.searchsorted(np.cumsum(self.weights), rng.random(size), side="right")
         alpha, beta = self._components()
         chosen = np.minimum(drawn, self.weights.size - 1)
@@ -87,18 +90,18 @@ class BinomialMixture(Posterior):
 def binomial_mixture(prior: ArrayLike, n: int, noisy_count: ArrayLike, noise_scale: float) -> BinomialMixture:
     """Return the exact posterior of θ given y = s + Lap(noise_scale), s ~ Binomial(n, θ), θ ~ Beta(alpha, beta).
 
-    Counts with a weight below 1e-18 of the largest are omitted. Their total weight is below (n + 1)·1e-18.
+    Counts with a weight below 1e-18 times the largest weight are omitted. Their total weight is below (n + 1)·1e-18.
 
     Parameters
     ----------
     prior : array_like, shape (2,)
-        (alpha, beta), finite and > 0.
+        Beta parameters (alpha, beta), finite and > 0.
     n : int
         Number of records, ≥ 1, public.
     noisy_count : float, or array_like of shape (1,)
-        y, finite; it may lie outside [0, n].
+        Release y, finite; it may lie outside [0, n].
     noise_scale : float
-        b = 1/ε > 0, in records.
+        Scale b = 1/ε > 0 of the noise, in records.
 
     Returns
     -------
@@ -117,17 +120,68 @@ def binomial_mixture(prior: ArrayLike, n: int, noisy_count: ArrayLike, noise_sca
     """
     alpha, beta = FAMILIES["binomial"].validate_prior(prior)
     n, scale = validate_size(n), validate_noise_scale(noise_scale)
-    if not (np.size(noisy_count) == 1 and np.all(np.isfinite(noisy_count))):
+    y = real_array("noisy_count", noisy_count)
+    if not (y.size == 1 and np.all(np.isfinite(y))):
         raise ValueError(f"noisy_count must be a finite number, got {noisy_count!r}; pass one released count")
-    log_weights = _log_beta_binomial(n, alpha, beta) - np.abs(np.ravel(noisy_count) - np.arange(n + 1)) / scale
+    return count_mixture((alpha, beta), -_log_noise_ratios(float(y.ravel()[0]), n, scale))
+
+
+def count_mixture(prior: ArrayLike, log_likelihood: ArrayLike) -> BinomialMixture:
+    """Return the exact posterior of θ given a release of the count s ~ Binomial(n, θ), θ ~ Beta(alpha, beta).
+
+    Counts with a weight below 1e-18 times the largest weight are omitted. Their total weight is below (n + 1)·1e-18.
+
+    Parameters
+    ----------
+    prior : array_like, shape (2,)
+        Beta parameters (alpha, beta), finite and > 0.
+    log_likelihood : array_like, shape (n + 1,)
+        ln p(y | s) at s = 0, …, n, up to a constant; −∞ for impossible counts.
+
+    Returns
+    -------
+    BinomialMixture
+
+    Raises
+    ------
+    ValueError
+        If the prior or the shape of `log_likelihood` is invalid, or all counts are impossible.
+
+    Examples
+    --------
+    >>> count_mixture((1, 1), [0.0, -np.inf, 0.0]).weights
+    array([0.5, 0.5])
+    """
+    alpha, beta = FAMILIES["binomial"].validate_prior(prior)
+    evidence = np.asarray(log_likelihood, dtype=np.float64)
+    if evidence.ndim != 1 or evidence.size < 2 or not np.any(evidence > -np.inf):
+        raise ValueError(
+            f"log_likelihood must have shape (n + 1,) and a finite value, got shape {evidence.shape}; pass ln p(y | s)"
+        )
+    n = evidence.size - 1
+    log_weights = _log_beta_binomial(n, alpha, beta) + evidence
     weights = np.exp(log_weights - log_weights.max())
     counts = np.flatnonzero(weights >= _SMALLEST_WEIGHT)
     return BinomialMixture((alpha, beta), n, counts, weights[counts] / weights[counts].sum())
 
 
+def _log_noise_ratios(noisy_count: float, n: int, scale: float) -> NDArray[np.float64]:
+    """Return |y − s|/b for the noisy count y at s = 0, …, n, up to a constant.
+
+    If y is far outside [0, n], the differences between counts are lost in the rounding of y, and |y − s|/b may
+    overflow. Distances from the nearer end of [0, n] are used instead; they differ from |y − s| by a constant.
+    """
+    counts = np.arange(n + 1)
+    if np.spacing(abs(noisy_count)) <= 1e-9 * scale:
+        return np.abs(noisy_count - counts) / scale
+    distances = np.abs(min(max(noisy_count, 0.0), float(n)) - counts)
+    with np.errstate(over="ignore"):
+        return (distances - distances.min()) / scale
+
+
 @lru_cache(maxsize=8)
 def _log_beta_binomial(n: int, alpha: float, beta: float) -> NDArray[np.float64]:
-    """Return the unnormalised log prior pmf of the count on 0, …, n, cached for the trials of a design cell."""
+    """Return the unnormalised log prior pmf of the counts 0, …, n, cached because many trials share n and the prior."""
     s = np.arange(n + 1)
     log_choose = -special.gammaln(s + 1) - special.gammaln(n - s + 1)
     log_pmf = log_choose + special.gammaln(alpha + s) + special.gammaln(beta + n - s)

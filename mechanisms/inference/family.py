@@ -7,63 +7,90 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mechanisms.inference.records import Bounds, Floats, draw_sums, require_records, sum_records
-from mechanisms.inference.region_moments import Moments
-from mechanisms.privacy import validate_size
+from mechanisms.arguments import real_array
+from mechanisms.inference.records import Bounds, Floats, as_records, draw_sums, require_records, sum_records
+from mechanisms.inference.region_moments import Regions
+from mechanisms.privacy import Neighbouring, validate_relation
+from mechanisms.privacy_parameters import validate_size
 
-__all__ = ["Family"]
+__all__ = ["BINOMIAL", "EXPONENTIAL", "MULTINOMIAL", "NORMAL", "POISSON", "UNKNOWN_VARIANCE", "Family"]
+
+BINOMIAL, MULTINOMIAL, EXPONENTIAL, POISSON, NORMAL, UNKNOWN_VARIANCE = range(6)
+"""Identifiers of families in compiled samplers."""
 
 
 @dataclass(frozen=True)
 class Family:
     """Exponential family with a conjugate prior; the members are listed in `mechanisms.inference.families.FAMILIES`.
 
-    Arrays of parameters have shape (trials, p) and statistics (trials, d): p = d = 1, or k for the multinomial.
+    Arrays of parameters have shape (trials, p), and arrays of statistics have shape (trials, d). Here p = d, which is k
+    for the multinomial, 2 if the variance is unknown, and 1 otherwise.
 
     Parameters
     ----------
     name : str
         Key in `FAMILIES`.
+    code : int
+        Number that identifies the family in compiled samplers.
     hyperparameters : tuple of str
-        Names of the prior's parameters. The prior of the multinomial has two or more values of its single name.
+        Names of the parameters of the prior. The multinomial has a single name for its k ≥ 2 values.
     any_sign : int
         Number of leading hyperparameters that may have any sign; the others must be > 0.
     parameter_range, record_range : tuple of float
-        Closed intervals for θ and for the entries of a record. An end at infinity, or at 0 for a rate, is not attained.
+        Closed intervals for the entries of θ and of a record. An end at infinity, or at 0 for a rate, is excluded.
     integer_records : bool
         True if records are integers.
     bounded_sensitivity : float or None
-        Δ if the support of a record is bounded; None if a release needs public bounds.
-    marginal : {"beta", "gamma", "normal"}
+        Sensitivity Δ under replacement if the support of a record is bounded; None if a release needs public bounds.
+    marginal : {"beta", "gamma", "normal", "student"}
         Distribution of θ, or of each of its components, under the prior and the posterior.
+    draw : callable
+        Function of (rng, θ, n) that returns the records, shape (trials, n), or their sums if records are bounded.
+    regions : Regions or None
+        Moments of records in the regions outside and within bounds; None if they are not available.
     is_vector : bool
         True if θ and the statistic have k ≥ 2 components.
+    has_square : bool
+        True if the statistic is the sum of the records and the sum of their squares.
     """
 
     name: str
+    code: int
     hyperparameters: tuple[str, ...]
     any_sign: int
     parameter_range: tuple[float, float]
     record_range: tuple[float, float]
     integer_records: bool
     bounded_sensitivity: float | None
-    marginal: Literal["beta", "gamma", "normal"]
-    _draw_parameters: Callable[[np.random.Generator, Floats, int], Floats]
-    _draw: Callable[[np.random.Generator, Floats, int], NDArray]
-    _update: Callable[[Floats, Floats, int], Sequence[Floats]]
-    _region_moments: Callable[[Floats, float, float], Moments] | None = None
+    marginal: Literal["beta", "gamma", "normal", "student"]
+    _draw_parameters: Callable[[np.random.Generator, Floats, int], Floats] = field(repr=False)
+    draw: Callable[[np.random.Generator, Floats, int], NDArray] = field(repr=False)
+    _update: Callable[[Floats, Floats, int], Sequence[Floats]] = field(repr=False)
+    regions: Regions | None = field(default=None, repr=False)
     is_vector: bool = False
+    has_square: bool = False
 
     @property
     def is_truncated(self) -> bool:
         """True if a release needs public bounds outside which records are dropped."""
         return self.bounded_sensitivity is None
+
+    def n_components(self, prior: ArrayLike) -> int:
+        """Return the number of components of θ and of the statistic, which is k for a multinomial prior.
+
+        Examples
+        --------
+        >>> from mechanisms.inference.families import FAMILIES
+        >>> FAMILIES["multinomial"].n_components((5, 5, 5)), FAMILIES["binomial"].n_components((5, 5))
+        (3, 1)
+        """
+        return np.size(prior) if self.is_vector else 1 + self.has_square
 
     def validate_prior(self, prior: ArrayLike) -> tuple[float, ...]:
         """Return the hyperparameters of a proper prior as floats.
@@ -71,7 +98,8 @@ class Family:
         Parameters
         ----------
         prior : array_like, shape (h,)
-            In the order of the table of families, finite, > 0 except for the mean of the normal family.
+            Hyperparameters in the order of the table in `mechanisms.inference.families`. They must be finite, and > 0
+            except for the mean of a normal family.
 
         Returns
         -------
@@ -90,19 +118,24 @@ class Family:
         """
         names = ", ".join(self.hyperparameters)
         try:
-            values = np.array(prior, dtype=np.float64)
-        except (TypeError, ValueError):
-            raise ValueError(f"prior must be numbers ({names}), got {prior!r}; pass one number each") from None
+            values = real_array("prior", prior)
+        except ValueError:
+            raise ValueError(
+                f"prior must be numbers ({names}), got {prior!r}; pass one number per hyperparameter"
+            ) from None
         if self.is_vector:
             if values.ndim != 1 or values.size < 2:
                 raise ValueError(f"prior must have one alpha per category, at least 2, got {prior!r}; pass k numbers")
         elif values.shape != (len(self.hyperparameters),):
             raise ValueError(
-                f"prior must have {len(self.hyperparameters)} numbers ({names}), got {prior!r}; pass one number each"
+                f"prior must have {len(self.hyperparameters)} numbers ({names}), got {prior!r}; pass one number per "
+                "hyperparameter"
             )
         positive = np.arange(values.size) >= self.any_sign
         if not np.all(np.isfinite(values) & ((values > 0) | ~positive)):
-            rule = "finite" + (f" with {self.hyperparameters[-1]} > 0" if self.any_sign else " and > 0")
+            rule = "finite" + (
+                f" with {', '.join(self.hyperparameters[self.any_sign :])} > 0" if self.any_sign else " and > 0"
+            )
             raise ValueError(f"prior ({names}) must be {rule}, got {prior!r}; choose a proper prior")
         return tuple(values.tolist())
 
@@ -112,7 +145,8 @@ class Family:
         Parameters
         ----------
         bounds : tuple of float or None
-            Finite, a < b, within the range of a record; integers if records are integers. None for bounded records.
+            Two finite numbers a < b within the range of a record, integers if records are integers; None for a family
+            with bounded records.
 
         Returns
         -------
@@ -131,18 +165,18 @@ class Family:
         """
         if not self.is_truncated:
             if bounds is not None:
-                raise ValueError(f"bounds must be None for the {self.name} family, got {bounds}; drop them")
+                raise ValueError(f"bounds must be None for the {self.name} family, got {bounds}; pass None")
             return None
         try:
-            a, b = (float(end) for end in bounds)  # type: ignore[union-attr]
-        except (TypeError, ValueError):
+            a, b = real_array("bounds", bounds).reshape(2).tolist()  # type: ignore[arg-type]
+        except ValueError:
             raise ValueError(f"bounds must be two numbers (lower, upper), got {bounds!r}; pass public bounds") from None
         if not (math.isfinite(a) and math.isfinite(b) and a < b):
             raise ValueError(f"bounds must be finite with lower < upper, got ({a}, {b}); choose public bounds")
         if a < self.record_range[0]:
-            raise ValueError(f"lower bound must be >= {self.record_range[0]:g}, got {a}; choose a larger one")
+            raise ValueError(f"lower bound must be >= {self.record_range[0]:g}, got {a}; choose a larger bound")
         if self.integer_records and not (a.is_integer() and b.is_integer()):
-            raise ValueError(f"bounds must be integers for the {self.name} family, got ({a}, {b}); round them")
+            raise ValueError(f"bounds must be integers for the {self.name} family, got ({a}, {b}); round the bounds")
         return a, b
 
     def validate_parameters(self, theta: ArrayLike) -> Floats:
@@ -151,7 +185,8 @@ class Family:
         Parameters
         ----------
         theta : array_like
-            Any shape; for the multinomial the last axis contains the k categories and must sum to one.
+            Parameters, of any shape. For the multinomial, the last axis contains the probabilities of the k categories,
+            which must sum to one.
 
         Returns
         -------
@@ -168,7 +203,7 @@ class Family:
         >>> FAMILIES["binomial"].validate_parameters(0.25)
         array(0.25)
         """
-        values = np.asarray(theta, dtype=np.float64)
+        values = real_array("theta", theta)
         low, high = self.parameter_range
         inside = np.isfinite(values) & (values >= low) & (values <= high)
         if math.isinf(high):
@@ -179,11 +214,11 @@ class Family:
                 f"got {values[~inside].flat[0]}; check the parameters"
             )
         if self.is_vector and not np.allclose(values.sum(axis=-1), 1.0, rtol=0.0, atol=1e-12):
-            raise ValueError(f"theta must sum to 1 over the categories, got {values.sum(axis=-1)}; normalise it")
+            raise ValueError(f"theta must sum to 1 over the categories, got {values.sum(axis=-1)}; normalise theta")
         return values
 
     def draw_parameters(self, rng: np.random.Generator, prior: ArrayLike, size: int) -> Floats:
-        """Draw θ from the prior, or from any conjugate posterior given by its hyperparameters.
+        """Draw θ from a prior, or from a conjugate posterior, with the given hyperparameters.
 
         Parameters
         ----------
@@ -214,7 +249,7 @@ class Family:
     def draw_statistics(
         self, rng: np.random.Generator, theta: ArrayLike, n: int, bounds: Bounds | None = None
     ) -> tuple[Floats, Floats]:
-        """Draw one data set per trial and return its exact statistics: the sum s, and ŝ of the records within bounds.
+        """Draw one data set per trial; return the sum s of all records and the sum ŝ of the records within bounds.
 
         Sums of bounded records are drawn directly. Unbounded records are drawn in batches of at most 2¹⁶.
 
@@ -223,14 +258,14 @@ class Family:
         rng : numpy.random.Generator
         theta : array_like, shape (trials, p)
         n : int
-            Records per trial, ≥ 1.
+            Number of records per trial, ≥ 1.
         bounds : tuple of float, optional
             See `validate_bounds`.
 
         Returns
         -------
         s, truncated : ndarray of float64, shape (trials, d)
-            Equal for families without bounds.
+            Exact sums s and ŝ, which are equal for families without bounds.
 
         Raises
         ------
@@ -249,12 +284,12 @@ class Family:
             raise ValueError(f"theta must have shape (trials, p), got {values.shape}; add the missing axis")
         n, checked = validate_size(n), self.validate_bounds(bounds)
         if checked is None:
-            s = np.asarray(self._draw(rng, values, n), dtype=np.float64)
+            s = np.asarray(self.draw(rng, values, n), dtype=np.float64)
             return s, s.copy()
-        return draw_sums(rng, self._draw, values, n, checked)
+        return draw_sums(rng, self.draw, values, n, checked)
 
     def statistics(self, data: ArrayLike, bounds: Bounds | None = None) -> tuple[Floats, Floats]:
-        """Return the exact statistics of one data set: the sum s, and ŝ of the records within bounds.
+        """Return the sum s of all records of one data set and the sum ŝ of the records within bounds.
 
         Parameters
         ----------
@@ -266,7 +301,7 @@ class Family:
         Returns
         -------
         s, truncated : ndarray of float64, shape (d,)
-            Equal for families without bounds.
+            Exact sums s and ŝ, which are equal for families without bounds.
 
         Raises
         ------
@@ -279,8 +314,8 @@ class Family:
         >>> FAMILIES["exponential"].statistics([0.5, 1.0, 7.0], bounds=(0.0, 2.0))
         (array([8.5]), array([1.5]))
         """
-        records, checked = np.asarray(data, dtype=np.float64), self.validate_bounds(bounds)
-        require_records(records, self.name, self.record_range, self.integer_records)
+        records, checked = as_records(data), self.validate_bounds(bounds)
+        require_records(records, self.name, self.record_range, self.integer_records, self.is_vector)
         if self.is_vector:
             s = records.sum(axis=0)
             return s, s.copy()
@@ -295,7 +330,7 @@ class Family:
         ----------
         prior : array_like, shape (h,)
         s : array_like, shape (..., d)
-            Not checked against the support, as the naive method passes noisy statistics.
+            Sums of all records. They are not checked against the support, because the naive method passes noisy sums.
         n : int
             Number of records, ≥ 1.
 
@@ -316,22 +351,25 @@ class Family:
                [ 1., 11.]])
         """
         hyperparameters = np.array(self.validate_prior(prior))
-        statistic, n = np.asarray(s, dtype=np.float64), validate_size(n)
-        d = hyperparameters.size if self.is_vector else 1
+        statistic, n = real_array("s", s), validate_size(n)
+        d = self.n_components(hyperparameters)
         if statistic.ndim == 0 or statistic.shape[-1] != d:
             raise ValueError(f"s must have shape (..., {d}), got {statistic.shape}; add the missing axis")
         return np.stack(np.broadcast_arrays(*self._update(hyperparameters, statistic, n)), axis=-1)
 
-    def sensitivity(self, bounds: Bounds | None = None) -> float:
-        """Return Δ, the largest ℓ₁ change of the released statistic when one record is replaced.
+    def sensitivity(self, bounds: Bounds | None = None, relation: Neighbouring = Neighbouring.REPLACE_ONE) -> float:
+        """Return Δ, the largest ℓ₁ change of the released statistic between neighbouring data sets.
 
-        With bounds, a record in [a, b] contributes its value and any other contributes 0. The contribution changes by
-        at most the diameter of {0} ∪ [a, b], max(|a|, |b|, b − a).
+        With bounds, a record in [a, b] contributes its value and any other contributes 0. Replacement changes the
+        contribution by at most the diameter of {0} ∪ [a, b], max(|a|, |b|, b − a); addition or removal changes the
+        statistic by at most max(|a|, |b|).
 
         Parameters
         ----------
         bounds : tuple of float, optional
             See `validate_bounds`.
+        relation : Neighbouring
+            The neighbouring relation.
 
         Returns
         -------
@@ -340,54 +378,22 @@ class Family:
         Raises
         ------
         ValueError
-            If the bounds are invalid.
+            If the bounds or the relation are invalid.
 
         Examples
         --------
         >>> from mechanisms.inference.families import FAMILIES
         >>> FAMILIES["multinomial"].sensitivity(), FAMILIES["normal"].sensitivity((-1.0, 2.0))
         (2.0, 3.0)
+        >>> added = Neighbouring.ADD_OR_REMOVE_ONE
+        >>> FAMILIES["multinomial"].sensitivity(relation=added), FAMILIES["normal"].sensitivity((-1.0, 2.0), added)
+        (1.0, 2.0)
         """
         checked = self.validate_bounds(bounds)
+        replaced = validate_relation(relation) is Neighbouring.REPLACE_ONE
         if checked is None:
             assert self.bounded_sensitivity is not None
-            return self.bounded_sensitivity
+            return self.bounded_sensitivity if replaced else self.record_range[1]
         a, b = checked
-        return max(abs(a), abs(b), b - a)
-
-    def region_moments(self, theta: ArrayLike, bounds: Bounds) -> Moments:
-        """Return probability, mean and variance of one record in each of the regions x < a, a ≤ x ≤ b, x > b.
-
-        The sum of the records in a region has mean n·q·μ and variance n·q·Σ + n·q·(1 − q)·μ². The sums over two regions
-        have covariance −n·q_r·q_s·μ_r·μ_s, because the numbers of records per region are multinomial.
-
-        Parameters
-        ----------
-        theta : array_like
-            Parameters of a one-parameter truncated family, any shape.
-        bounds : tuple of float
-            See `validate_bounds`.
-
-        Returns
-        -------
-        q, mean, variance : ndarray of float64, shape theta.shape + (3,)
-            Probability of the region (lower, centre, upper), and mean μ and variance Σ of a record given that it lies
-            in the region. Relative error below 1e-10 if q > 1e-250 (and θ < 1e5 for Poisson). Empty regions have q = 0.
-
-        Raises
-        ------
-        ValueError
-            If the family has no bounds, or an argument is invalid.
-
-        Examples
-        --------
-        >>> from mechanisms.inference.families import FAMILIES
-        >>> q, mean, variance = FAMILIES["exponential"].region_moments(1.0, (0.0, np.log(2)))
-        >>> q, mean[1:]
-        (array([0. , 0.5, 0.5]), array([0.30685282, 1.69314718]))
-        """
-        if self._region_moments is None:
-            raise ValueError(f"family must have bounds, got {self.name}; use exponential, poisson or normal")
-        values, checked = self.validate_parameters(theta), self.validate_bounds(bounds)
-        assert checked is not None
-        return self._region_moments(values, *checked)
+        largest = max(abs(a), abs(b))
+        return max(largest, b - a) if replaced else largest

@@ -1,8 +1,8 @@
-"""Compiled loops of the Gibbs samplers of P4: Algorithm 1 (in `gibbs`) and Algorithm 2 (in `truncated_gibbs`).
+"""Compiled loops of the Gibbs samplers of P4: Algorithm 1 (for `gibbs`) and Algorithm 2 (for `truncated_gibbs`).
 
-Both algorithms draw noise variances and truncated normals, and kernels call only kernels in the same file, so both are
-in this file. Every loop takes the starting points of the chains, fills `draws` in place and returns the index of the
-first iteration that failed, or −1. The calling modules validate the arguments.
+Both algorithms draw noise variances and truncated normals. Kernels call only kernels in the same file, so the loops of
+both algorithms are in this file. Every loop takes the starting points of the chains, fills `draws` in place and returns
+the index of the first iteration that failed, or −1. The calling modules validate the arguments.
 
 One iteration draws the sums given θ, the noise variances given the sums, and θ given the sums. The Laplace noise of
 scale b is N(0, σ²) with σ² ~ Exp(mean 2b²) (Park & Casella, "The Bayesian Lasso", JASA 103(482), 2008).
@@ -14,12 +14,10 @@ import math
 
 import numpy as np
 
+from mechanisms.inference.family import EXPONENTIAL, POISSON
 from mechanisms.jit import kernel
 
 __all__ = [
-    "EXPONENTIAL",
-    "NORMAL",
-    "POISSON",
     "centre_moments",
     "draw_conjugate",
     "draw_noise_variance",
@@ -35,20 +33,18 @@ __all__ = [
     "update_sums",
 ]
 
-EXPONENTIAL, POISSON, NORMAL = 0, 1, 2
-
 _MAX_TRIES = 200  # each try succeeds with probability > .45 for all inputs except NaN
-_JOINT_TRIES = 4  # plain joint draws before the conditional draws
+_JOINT_TRIES = 4  # number of unrestricted joint draws before the conditional draws
 _TINY = 1e-300  # added to noise variances, which may underflow, so that weights are never 0/0
 
 
 @kernel
 def draw_noise_variance(rng, distance, noise_scale):
-    """Draw σ² given the noise z, distance = |z|: 1/σ² ~ InverseGaussian(mean 1/(b|z|), shape 1/b²).
+    """Draw the variance σ² given the noise z, |z| = `distance`: 1/σ² ~ InverseGaussian(mean 1/(b|z|), shape 1/b²).
 
-    The two roots of Michael, Schucany & Haas (1976), σ² = b·r and b·z²/r, are computed from
-    r = |z| + h + √(h(h + 2|z|)), h = bν²/2, ν ~ N(0, 1), a sum of positive terms. The formula is also exact at
-    |z| = 0, where the mean is infinite (σ² = b²ν²).
+    The method of Michael, Schucany & Haas (1976) chooses one of two roots, σ² = b·r or σ² = b·z²/r. Here
+    r = |z| + h + √(h(h + 2|z|)), with h = bν²/2 and ν ~ N(0, 1), is a sum of positive terms. The formula is also exact
+    at |z| = 0, where the mean is infinite (σ² = b²ν²).
     """
     nu = rng.standard_normal()
     half = 0.5 * noise_scale * nu * nu
@@ -60,7 +56,7 @@ def draw_noise_variance(rng, distance, noise_scale):
 
 @kernel
 def draw_truncated_normal(rng, mean, std, lower, upper):
-    """Draw from N(mean, std²) restricted to [lower, upper]; return the draw and a success flag."""
+    """Draw from N(mean, std²) restricted to [lower, upper]; return the draw and a flag that is False on failure."""
     if std == 0.0:
         return min(max(mean, lower), upper), True
     a, b = (lower - mean) / std, (upper - mean) / std
@@ -89,7 +85,7 @@ def _draw_tail(rng, start, width):
     Robert, "Simulation of truncated normal variables", Statistics and Computing 5, 1995: an exponential proposal with
     the optimal rate, here truncated at `width`. Using x − start in the density ratio avoids cancellation in the tail.
     """
-    gap = 2.0 / (start + math.hypot(start, 2.0))  # rate − start
+    gap = 2.0 / (start + math.hypot(start, 2.0))  # difference rate − start, without cancellation
     rate = start + gap
     mass = math.expm1(-rate * width)
     for _ in range(_MAX_TRIES):
@@ -102,13 +98,14 @@ def _draw_tail(rng, start, width):
 
 @kernel
 def run_binomial(rng, starts, alpha, beta, n, noisy, noise_scale, n_burn_in, draws):
-    """Fill `draws` (n_chains, n_draws) with θ of the Beta–binomial model; `starts` (n_chains,) are θ."""
+    """Fill `draws` (n_chains, n_draws) with θ of the Beta–binomial model, starting from `starts` (n_chains,)."""
     n_chains, n_draws = draws.shape
     for chain in range(n_chains):
         theta = starts[chain]
         other = 1.0 - theta
         noise_variance = 2.0 * noise_scale * noise_scale * rng.standard_exponential() + _TINY
         for iteration in range(-n_burn_in, n_draws):
+            # Algorithm 1, line 4: compute the moments. Line 5: draw the sum from the product of two normals.
             mean = n * theta
             variance = mean * other
             weight = variance / (variance + noise_variance)
@@ -119,6 +116,7 @@ def run_binomial(rng, starts, alpha, beta, n, noisy, noise_scale, n_burn_in, dra
                 s, ok = draw_truncated_normal(rng, centre, std, 0.0, float(n))
                 if not ok:
                     return chain * (n_burn_in + n_draws) + n_burn_in + iteration
+            # Line 6: draw the noise variance. Line 3 of the next iteration: draw θ.
             noise_variance = draw_noise_variance(rng, abs(noisy - s), noise_scale)
             # 1 − θ has its own gamma variable, which stays accurate when θ rounds to one.
             theta, other = rng.standard_gamma(alpha + s), rng.standard_gamma(beta + (n - s))
@@ -132,7 +130,7 @@ def run_binomial(rng, starts, alpha, beta, n, noisy, noise_scale, n_burn_in, dra
 
 @kernel
 def run_multinomial(rng, starts, prior, n, noisy, noise_scale, n_burn_in, draws):
-    """Fill `draws` (n_chains, n_draws, k) with θ of the Dirichlet–multinomial model; `starts` is (n_chains, k)."""
+    """Fill `draws` (n_chains, n_draws, k) with θ of the Dirichlet–multinomial model, starting from `starts`."""
     n_chains, n_draws, k = draws.shape
     theta, sums, noise_variances, centres, variances = np.empty((5, k))
     for chain in range(n_chains):
@@ -141,6 +139,7 @@ def run_multinomial(rng, starts, prior, n, noisy, noise_scale, n_burn_in, draws)
             sums[j] = n * theta[j]
             noise_variances[j] = 2.0 * noise_scale * noise_scale * rng.standard_exponential() + _TINY
         for iteration in range(-n_burn_in, n_draws):
+            # Algorithm 1, lines 4 and 5: compute the moments, and draw the sums.
             for j in range(k):
                 mean = n * theta[j]
                 weight = mean / (mean + noise_variances[j])
@@ -148,6 +147,7 @@ def run_multinomial(rng, starts, prior, n, noisy, noise_scale, n_burn_in, draws)
                 variances[j] = weight * noise_variances[j]
             if not draw_sums_given_total(rng, centres, variances, float(n), sums):
                 return chain * (n_burn_in + n_draws) + n_burn_in + iteration
+            # Line 6: draw the noise variances. Line 3 of the next iteration: draw θ.
             total = 0.0
             for j in range(k):
                 noise_variances[j] = draw_noise_variance(rng, abs(noisy[j] - sums[j]), noise_scale)
@@ -162,12 +162,14 @@ def run_multinomial(rng, starts, prior, n, noisy, noise_scale, n_burn_in, draws)
 
 @kernel
 def draw_sums_given_total(rng, centres, variances, total, sums):
-    """Update `sums` (k,) by a step that leaves independent N(centre, variance) given s ≥ 0, Σs = total invariant.
+    """Update `sums`, shape (k,), by a step that leaves its conditional distribution invariant.
 
-    A plain draw x conditioned on its sum is x + v·(total − Σx)/Σv. If a few such draws have negative entries, which
-    happens with a probability independent of the current sums, two Gibbs sweeps replace them. A sweep redraws s_j and
-    s_pivot given their total, a truncated normal, for each category j. The pivot of the first sweep is the category
-    with the largest variance, which constrains the others least. The second is random, in case the first stays at 0.
+    This is the distribution of independent s_j ~ N(centre_j, variance_j) given s ≥ 0 and Σs = total. An unrestricted
+    draw x conditioned on its sum is x + v·(total − Σx)/Σv, with v the variances. If all of a few such draws have
+    negative entries, which happens with a probability independent of the current sums, two Gibbs sweeps replace them.
+    For each category j, a sweep redraws s_j and s_pivot given their total, from a truncated normal distribution. The
+    pivot of the first sweep is the category with the largest variance, which constrains the others least. The second
+    pivot is random, because the sum of the first pivot may remain 0.
     """
     k = sums.size
     proposal = np.empty(k)
@@ -183,7 +185,8 @@ def draw_sums_given_total(rng, centres, variances, total, sums):
             proposal[j] += variances[j] * excess
             valid &= proposal[j] >= 0.0
         if valid:
-            sums[:] = proposal
+            for j in range(k):
+                sums[j] = proposal[j]
             return True
     return _sweep_pairs(rng, centres, variances, np.argmax(variances), sums) and _sweep_pairs(
         rng, centres, variances, int(rng.random() * k), sums
@@ -210,7 +213,7 @@ def _sweep_pairs(rng, centres, variances, pivot, sums):
 
 @kernel
 def _log_ndtr(x):
-    """Return ln Φ(x), by its asymptotic series below −37, where erfc underflows."""
+    """Return ln Φ(x), for x < −37 by the asymptotic series, because erfc underflows."""
     if x > -37.0:
         return math.log(0.5 * math.erfc(-x * math.sqrt(0.5)))
     w = 1.0 / (x * x)
@@ -219,9 +222,9 @@ def _log_ndtr(x):
 
 @kernel
 def _log_sides(deviation, variance, noise_scale):
-    """Return the logs, up to ln 2b, of the parts of the density of N(0, variance) + Lap(noise_scale) by noise sign.
+    """Return the logs of the two parts of the density of N(0, variance) + Lap(noise_scale), up to the constant ln 2b.
 
-    The first part is that of noise ≥ 0, the second that of noise < 0.
+    The first part is the integral over noise ≥ 0, the second over noise < 0.
     """
     std = math.sqrt(variance)
     shift = variance / noise_scale
@@ -239,9 +242,10 @@ def _log_add(x, y):
 
 @kernel
 def centre_moments(kind, theta, origin, steps_per_unit, coefficients):
-    """Return mean and variance of t(x)·1[centre] and of t(x) for one record x, and the product of the outer means.
+    """Return the mean and variance of x·1[a ≤ x ≤ b] and of x for one record x, and the product q_l·μ_l·q_u·μ_u.
 
-    The arguments are the fields of `mechanisms.inference.truncated_gibbs.RegionTable`.
+    Here q is the probability of the lower region x < a or the upper region x > b, and μ the mean of a record in this
+    region. The last three arguments are fields of `mechanisms.inference.truncated_gibbs.RegionTable`.
     """
     if kind == EXPONENTIAL:
         u = math.log(theta)
@@ -255,7 +259,7 @@ def centre_moments(kind, theta, origin, steps_per_unit, coefficients):
         mean_unit = variance = 1.0
     n_cells = coefficients.shape[0]
     position = (u - origin) * steps_per_unit
-    # The condition is false for NaN, which selects the first table cell instead of an index out of range.
+    # For NaN the condition is false, so the first table cell is used instead of an index out of range.
     position = min(position, float(n_cells)) if position > 0.0 else 0.0
     cell = min(int(position), n_cells - 1)
     t = position - cell
@@ -279,7 +283,7 @@ def draw_conjugate(rng, kind, prior, n, total):
 
 @kernel
 def split_moments(n, moments):
-    """Return means and variances of the sums over the centre and the rest, and their covariance."""
+    """Return the means and variances of the sums of records within and outside the bounds, and their covariance."""
     centre_mean, centre_variance, mean, variance, _ = moments
     rest_mean = mean - centre_mean
     covariance = -centre_mean * rest_mean
@@ -289,7 +293,7 @@ def split_moments(n, moments):
 
 @kernel
 def _residual(mean, variance, covariance, other, other_mean, other_variance):
-    """Return the conditional mean and variance of a normal variable given another."""
+    """Return the conditional mean and variance of a normal variable given the value `other` of a second one."""
     slope = covariance / other_variance if other_variance > 0.0 else 0.0
     return mean + slope * (other - other_mean), max(variance - slope * covariance, 0.0)
 
@@ -298,7 +302,9 @@ def _residual(mean, variance, covariance, other, other_mean, other_variance):
 def update_sums(rng, split, noisy, noise_variance, low, high, least_total, centre, rest):
     """Draw (centre, rest) given θ, σ² and y, restricted to low ≤ centre ≤ high and centre + rest ≥ least_total.
 
-    Try a few plain joint draws, then draw each given the other, as in `draw_sums_given_total`.
+    `centre` is the sum of the records within the bounds, and `rest` the sum of all other records. A few unrestricted
+    joint draws are tried first. If all violate the restriction, each sum is drawn given the other, as in
+    `draw_sums_given_total`. The third returned value is False if no draw was accepted.
     """
     centre_mean, centre_variance, rest_mean, rest_variance, covariance = split
     weight = centre_variance / (centre_variance + noise_variance)
@@ -322,14 +328,14 @@ def update_sums(rng, split, noisy, noise_variance, low, high, least_total, centr
 
 @kernel
 def log_marginal(split, noisy, noise_scale):
-    """Return ln p(y | θ) up to ln 2b, with all sums integrated out."""
+    """Return ln p(y | θ) with all sums integrated out, up to the constant ln 2b."""
     above, below = _log_sides(noisy - split[0], split[1], noise_scale)
     return _log_add(above, below)
 
 
 @kernel
 def draw_sums(rng, split, noisy, noise_scale):
-    """Draw (centre, rest) given θ and y, with σ² integrated out and no restriction."""
+    """Draw the sums (centre, rest) of `update_sums` given θ and y, with σ² integrated out and no restriction."""
     centre_mean, centre_variance, rest_mean, rest_variance, covariance = split
     std, shift = math.sqrt(centre_variance), centre_variance / noise_scale
     above, below = _log_sides(noisy - centre_mean, centre_variance, noise_scale)
@@ -346,11 +352,11 @@ def draw_sums(rng, split, noisy, noise_scale):
 def run_truncated(
     rng, kind, jumps, starts, prior, n, noisy, noise_scale, low, high, least_total, table, n_burn_in, draws
 ):
-    """Fill `draws` (n_chains, n_draws) with θ by the corrected Algorithm 2.
+    """Fill `draws` (n_chains, n_draws) with values of θ by the corrected Algorithm 2.
 
     `table` is (origin, steps_per_unit, coefficients). With `jumps`, each iteration ends with a joint move of θ, the
-    sums and σ²: θ' is drawn from the prior and the rest given θ' and y, and the move is accepted with probability
-    min(1, p(y | θ')/p(y | θ)).
+    sums and σ²: θ' is drawn from the prior, and the sums and σ² are drawn given θ' and y. The move is accepted with
+    probability min(1, p(y | θ')/p(y | θ)).
     """
     n_chains, n_draws = draws.shape
     for chain in range(n_chains):
@@ -384,16 +390,17 @@ def run_truncated(
 
 @kernel
 def run_truncated_published(rng, kind, starts, prior, n, noisy, noise_scale, least_total, table, n_burn_in, draws):
-    """Fill `draws` (n_chains, n_draws) with θ by Algorithm 2 as printed; see `run_truncated`."""
+    """Fill `draws` (n_chains, n_draws) with values of θ by Algorithm 2 as printed; see `run_truncated`."""
     n_chains, n_draws = draws.shape
     for chain in range(n_chains):
         theta = starts[chain]
         noise_variance = 2.0 * noise_scale * noise_scale * rng.standard_exponential() + _TINY
         for iteration in range(-n_burn_in, n_draws):
-            # Line 6 treats the three regions as independent: the outer variances are added without their covariance.
+            # Line 6: the three regions are treated as independent, so outer variances are added without covariance.
             moments = centre_moments(kind, theta, *table)
             centre_mean, centre_variance, rest_mean, rest_variance, _ = split_moments(n, moments)
             rest_variance += 2.0 * n * moments[4]
+            # Lines 7 and 8: draw the total, given y.
             weight = centre_variance / (centre_variance + noise_variance)
             mean = centre_mean + weight * (noisy - centre_mean) + rest_mean
             std = math.sqrt(weight * noise_variance + max(rest_variance, 0.0))
@@ -402,9 +409,10 @@ def run_truncated_published(rng, kind, starts, prior, n, noisy, noise_scale, lea
                 total, ok = draw_truncated_normal(rng, mean, std, least_total, np.inf)
                 if not ok:
                     return chain * (n_burn_in + n_draws) + n_burn_in + iteration
+            # Line 9: draw θ. Line 10: draw the centre at the new θ, which ignores y. Line 11: draw the noise variance.
             theta = draw_conjugate(rng, kind, prior, n, total)
             centre_mean, centre_variance, _, _, _ = centre_moments(kind, theta, *table)
-            centre = n * centre_mean + math.sqrt(n * centre_variance) * rng.standard_normal()  # line 10 ignores y
+            centre = n * centre_mean + math.sqrt(n * centre_variance) * rng.standard_normal()
             noise_variance = draw_noise_variance(rng, abs(noisy - centre), noise_scale)
             if iteration >= 0:
                 draws[chain, iteration] = theta

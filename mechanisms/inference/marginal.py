@@ -4,8 +4,9 @@ P4's Gibbs samplers treat the statistic given θ as Normal(m(θ), V(θ)). Under 
 integrated out: y | θ is a Normal ∗ Laplace convolution in closed form, and p(θ | y) ∝ p(θ)·p(y | θ) is integrated on
 the panels of `mechanisms.inference.adaptive_grid`.
 
-The posterior may have several modes, because the mean of a truncated statistic first rises and then falls with θ.
-Panels are therefore discarded only if a bound over the range of their means is negligible, not on their nodes alone.
+The posterior may have several modes, because the mean of a truncated statistic first rises and then falls with θ. A
+panel is therefore discarded only if an upper bound on the integrand, over the range of m(θ) on the panel, is
+negligible; small values at its nodes do not suffice.
 
 References
 ----------
@@ -34,22 +35,24 @@ from mechanisms.inference.adaptive_grid import (
 )
 from mechanisms.inference.families import FAMILIES
 from mechanisms.inference.family import Family
+from mechanisms.inference.family_distributions import region_moments
 from mechanisms.inference.noisy_statistics import validate_noise_scale
-from mechanisms.privacy import validate_size
+from mechanisms.metadata import find_entry
+from mechanisms.privacy_parameters import validate_size
 from mechanisms.protocols import Posterior, validate_probabilities
 
 __all__ = ["MarginalPosterior", "log_normal_laplace", "marginal_posterior", "validate_marginal_prior"]
 
 Floats = NDArray[np.float64]
 
-_PRIOR_REACH = 700.0  # nats by which the prior density has fallen at the ends of the range
+_PRIOR_REACH = 700.0  # number of nats by which the prior density at the ends of the range is below its maximum
 _SMALLEST = -345.0  # log of the smallest θ (or 1 − θ); its square does not underflow
 _MIN_SHAPE = 0.1  # with a smaller shape, more than 1e-15 of the prior mass lies below the smallest θ
 
 
 @dataclass(frozen=True)
 class _Coordinate:
-    """Coordinate φ of θ in which the prior log density is concave and falls on both sides."""
+    """Transformation of θ to a coordinate φ in which the log prior density is concave and decreases on both sides."""
 
     from_theta: Callable[[Floats], Floats]
     to_theta: Callable[[Floats], Floats]
@@ -59,7 +62,7 @@ class _Coordinate:
     largest: float
 
     def interval(self, prior: tuple[float, ...]) -> tuple[float, float]:
-        """Return a range outside which the prior density is negligible."""
+        """Return a range of φ outside which the prior density is negligible."""
         centre, spread = self.centre_and_spread(prior)
         ends = []
         for direction, limit in ((-1.0, self.smallest), (1.0, self.largest)):
@@ -94,11 +97,11 @@ _IDENTITY = _Coordinate(
     -math.inf,
     math.inf,
 )
-_COORDINATES = {"binomial": _LOGIT, "exponential": _LOG, "poisson": _LOG, "normal": _IDENTITY}
+_COORDINATES = {"beta": _LOGIT, "gamma": _LOG, "normal": _IDENTITY}  # the keys are values of `Family.marginal`
 
 
 def log_normal_laplace(deviation: ArrayLike, variance: ArrayLike, noise_scale: ArrayLike) -> Floats:
-    """Return the log density of the sum of a Normal(0, V) and a Laplace(b) variable.
+    """Return the log density of the sum of independent Normal(0, V) and Laplace(b) variables.
 
     With λ = 1/b and the scaled complementary error function erfcx(z) = exp(z²)·erfc(z),
 
@@ -109,11 +112,11 @@ def log_normal_laplace(deviation: ArrayLike, variance: ArrayLike, noise_scale: A
     Parameters
     ----------
     deviation : array_like
-        d = y − m.
+        Deviation d = y − m.
     variance : array_like
-        V ≥ 0; zero gives the Laplace density.
+        Variance V ≥ 0; zero gives the Laplace density.
     noise_scale : array_like
-        b > 0, in the units of d.
+        Laplace scale b > 0, in the units of d.
 
     Returns
     -------
@@ -142,18 +145,18 @@ class MarginalPosterior(Posterior):
     """Posterior of θ in each of many trials; build it with `marginal_posterior`.
 
     The distribution function and its derivative are tabulated in a coordinate φ (log θ for Gamma priors, logit θ for
-    Beta priors, θ for Normal priors), at separate points in each trial. Between points it is a cubic polynomial.
+    Beta priors, θ for Normal priors), at separate points in each trial. Between points a cubic polynomial is used.
 
     Parameters
     ----------
     family : str
         Name of the family.
     points : ndarray of float64, shape (trials, g)
-        φ, ascending; panel ends are listed twice, and short rows repeat their last point.
+        Values of φ, ascending; ends of panels are listed twice, and short rows repeat their last point.
     cdf_values, density : ndarray of float64, shape (trials, g)
-        Pr[φ' ≤ φ | y] and its derivative.
+        Pr[φ' ≤ φ | y] and its derivative at these points.
     means : ndarray of float64, shape (trials,)
-        E[θ | y].
+        Posterior means E[θ | y].
     """
 
     family: str
@@ -164,20 +167,20 @@ class MarginalPosterior(Posterior):
 
     @property
     def grid(self) -> Floats:
-        """Points as values of θ, shape (trials, g)."""
-        return _COORDINATES[self.family].to_theta(self.points)
+        """Values of θ at the tabulated points, shape (trials, g)."""
+        return _COORDINATES[FAMILIES[self.family].marginal].to_theta(self.points)
 
     def mean(self) -> Floats:
-        """Return E[θ | y], shape (trials,)."""
+        """Return the posterior mean E[θ | y], shape (trials,)."""
         return self.means
 
     def cdf(self, theta: ArrayLike) -> Floats:
-        """Return Pr[θ' ≤ θ | y] in each trial, the PIT value if θ generated the trial.
+        """Return the posterior probability of values ≤ θ in each trial: the PIT value if θ generated the trial.
 
         Parameters
         ----------
         theta : array_like, shape (trials,) or (trials, m), or () for one trial
-            Within the parameter space.
+            Values in the parameter space.
 
         Returns
         -------
@@ -191,8 +194,8 @@ class MarginalPosterior(Posterior):
         values = FAMILIES[self.family].validate_parameters(theta)
         values = values[None] if values.ndim == 0 else values
         self._require_trials("theta", values)
-        with np.errstate(divide="ignore"):  # ends of the parameter space
-            phi = _COORDINATES[self.family].from_theta(values)
+        with np.errstate(divide="ignore"):  # φ is infinite at the ends of the parameter space
+            phi = _COORDINATES[FAMILIES[self.family].marginal].from_theta(values)
         found = np.empty((len(values), values.size // len(values)))
         interpolate(self.points, self.cdf_values, self.density, phi.reshape(found.shape), found)
         return found.reshape(values.shape)
@@ -208,7 +211,7 @@ class MarginalPosterior(Posterior):
         Parameters
         ----------
         probabilities : array_like, shape (m,) or ()
-            In (0, 1).
+            Probabilities in (0, 1).
 
         Returns
         -------
@@ -249,7 +252,7 @@ class MarginalPosterior(Posterior):
             raise ValueError("uniforms must be in [0, 1), got a value outside; draw them with rng.random")
         phi = np.empty((len(u), u.size // len(u)))
         invert(self.points, self.cdf_values, self.density, u.reshape(phi.shape), phi)
-        return _COORDINATES[self.family].to_theta(phi.reshape(u.shape))
+        return _COORDINATES[FAMILIES[self.family].marginal].to_theta(phi.reshape(u.shape))
 
     def _require_trials(self, name: str, values: Floats) -> None:
         if values.ndim not in (1, 2) or len(values) != len(self.means):
@@ -259,13 +262,13 @@ class MarginalPosterior(Posterior):
             )
 
 
-def validate_marginal_prior(family: str, prior: ArrayLike) -> tuple[float, ...]:
+def validate_marginal_prior(family: Family | str, prior: ArrayLike) -> tuple[float, ...]:
     """Return the hyperparameters as floats and check that `marginal_posterior` supports them.
 
     Parameters
     ----------
-    family : str
-        "binomial", "exponential", "poisson" or "normal".
+    family : Family or str
+        An entry of `FAMILIES` with one parameter, or its name.
     prior : array_like, shape (h,)
         See `Family.validate_prior`.
 
@@ -276,16 +279,20 @@ def validate_marginal_prior(family: str, prior: ArrayLike) -> tuple[float, ...]:
     Raises
     ------
     ValueError
-        If the prior is not proper, or a Beta or Gamma shape is below 0.1.
+        If the family has several parameters, the prior is not proper, or a Beta or Gamma shape is below 0.1.
 
     Examples
     --------
     >>> validate_marginal_prior("binomial", [1, 0.5])
     (1.0, 0.5)
     """
-    hyperparameters = FAMILIES[family].validate_prior(prior)
-    shapes = hyperparameters if family == "binomial" else hyperparameters[:1]
-    if family != "normal" and min(shapes) < _MIN_SHAPE:
+    scalar = {name: one for name, one in FAMILIES.items() if not one.is_vector}
+    model = find_entry(
+        scalar, family if isinstance(family, str) else family.name, "family", "use sample_gibbs for others"
+    )
+    hyperparameters = model.validate_prior(prior)
+    n_shapes = {"beta": 2, "gamma": 1, "normal": 0}[model.marginal]
+    if any(shape < _MIN_SHAPE for shape in hyperparameters[:n_shapes]):
         raise ValueError(
             f"prior must have shapes >= {_MIN_SHAPE} for marginal, got {prior!r}; use a less extreme prior"
         )
@@ -300,23 +307,23 @@ def marginal_posterior(
     noise_scale: float,
     bounds: tuple[float, float] | None = None,
 ) -> MarginalPosterior:
-    """Return the posterior of θ given y = ŝ + Lap(noise_scale) in each trial, ŝ | θ ≈ Normal(m(θ), V(θ)).
+    """Return the posterior of θ given a noisy sum y = ŝ + Lap(noise_scale), with ŝ approximately normal given θ.
 
-    m and V are the exact mean and variance of the (truncated) statistic of n records. The absolute error of the
-    distribution function under this approximation is below 1e-6 (the largest measured error is 3e-7).
+    The mean m(θ) and the variance V(θ) of ŝ are those of the exact (truncated) statistic of n records. The absolute
+    error of the distribution function under this approximation is below 1e-6 (the largest measured error is 3e-7).
 
     Parameters
     ----------
     family : Family or str
-        "binomial", "exponential", "poisson" or "normal", or this entry of `FAMILIES`.
+        "binomial", "exponential", "poisson" or "normal", or the entry of `FAMILIES` with this name.
     prior : array_like, shape (h,)
-        See `Family.validate_prior`; Beta and Gamma parameters (except the rate) ≥ 0.1.
+        See `Family.validate_prior`. Beta parameters and the shape of a Gamma prior must be ≥ 0.1.
     n : int
         Number of records, ≥ 1, public.
     noisy_statistics : array_like, shape (trials,), (trials, 1) or ()
-        y, finite. A trial uses about 30 kB of memory.
+        Release y of each trial, finite. A trial uses about 30 kB of memory.
     noise_scale : float
-        b = Δ/ε > 0, in units of the statistic.
+        Scale b = Δ/ε > 0 of the noise, in units of the statistic.
     bounds : tuple of float, optional
         Public bounds of a truncated family, see `Family.validate_bounds`.
 
@@ -335,11 +342,9 @@ def marginal_posterior(
     >>> posterior.mean().round(3), posterior.cdf([4.0, 13.0]).round(3)
     (array([4.556, 9.173]), array([0.099, 0.992]))
     """
-    family = family if isinstance(family, str) else family.name
-    if family not in _COORDINATES:
-        raise ValueError(f"family must be one of {', '.join(_COORDINATES)}, got {family!r}; use gibbs for others")
-    coordinate = _COORDINATES[family]
     hyperparameters = validate_marginal_prior(family, prior)
+    family = family if isinstance(family, str) else family.name
+    coordinate = _COORDINATES[FAMILIES[family].marginal]
     n, scale = validate_size(n), validate_noise_scale(noise_scale)
     checked_bounds = FAMILIES[family].validate_bounds(bounds)
     y = np.asarray(noisy_statistics, dtype=np.float64)
@@ -354,7 +359,7 @@ def marginal_posterior(
     root_width = (high - low) / ROOT_PANELS
 
     def evaluate(trial: NDArray[np.int64], panel: NDArray[np.int64]) -> tuple[Floats, Floats]:
-        """Return the log integrand at the nodes of each panel, and an upper bound of it on the panel."""
+        """Return the log integrand at the nodes of each panel, and an upper bound on it over the panel."""
         distinct, which = np.unique(panel, return_inverse=True)
         phi = panel_nodes(distinct, low, root_width)
         log_prior = coordinate.log_prior(phi, hyperparameters)
@@ -375,9 +380,8 @@ def marginal_posterior(
 def _statistic_moments(
     family: str, theta: Floats, phi: Floats, n: int, bounds: tuple[float, float] | None
 ) -> tuple[Floats, Floats]:
-    """Return the exact mean and variance of the statistic of n records."""
     if bounds is None:
         return n * theta, n * theta * special.expit(-phi)
-    q, mean, variance = FAMILIES[family].region_moments(theta, bounds)
+    q, mean, variance = region_moments(FAMILIES[family], theta, bounds)
     inside, outside = q[..., 1], q[..., 0] + q[..., 2]
     return n * inside * mean[..., 1], n * inside * (variance[..., 1] + outside * mean[..., 1] ** 2)

@@ -1,30 +1,65 @@
-"""Registry of the inference methods that the calibration study compares; the modules document them."""
+"""Registry of the inference methods that the calibration study compares.
+
+Each method is documented in the module of the same name.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from mechanisms.metadata import Entry, Style
+from numpy.typing import ArrayLike
+
+from mechanisms.inference.families import MODELS
+from mechanisms.inference.marginal import validate_marginal_prior
+from mechanisms.inference.release_model import ReleaseModel
+from mechanisms.metadata import Entry, Style, find_entry
 
 __all__ = ["INFERENCE_METHODS", "InferenceMethod"]
 
 
+def _validate_prior(family: str, prior: ArrayLike) -> tuple[float, ...]:
+    return find_entry(MODELS, family, "family").validate_prior(prior)
+
+
 @dataclass(frozen=True)
 class InferenceMethod(Entry):
-    """Method of inference on the parameter of an exponential family.
+    """Inference method for the parameter of an exponential family.
 
     Attributes
     ----------
     name, note, origin, paper, variant, style
         See `Entry`.
-    module : str
-        Module of `mechanisms.inference` with the method.
     is_private : bool
         False if the method uses the records themselves.
+    is_approximate : bool
+        True if the method approximates the distribution of the statistic by a normal distribution. Such a method
+        requires Laplace noise, drops records outside the bounds, and has a prior that is not restricted.
+    draws_records : bool
+        True if each iteration draws all records, so that its time is proportional to n.
+    validate_prior : callable
+        Maps the name of a family and a prior to its hyperparameters, and raises ValueError for an unsupported prior.
     """
 
-    module: str = field(kw_only=True)
     is_private: bool = field(default=True, kw_only=True)
+    is_approximate: bool = field(default=False, kw_only=True)
+    draws_records: bool = field(default=False, kw_only=True)
+    validate_prior: Callable[[str, ArrayLike], tuple[float, ...]] = field(
+        default=_validate_prior, kw_only=True, repr=False
+    )
+
+    def supports(self, model: ReleaseModel) -> bool:
+        """Return True if the method supports a release: noise, records outside the bounds, and range of the parameter.
+
+        Examples
+        --------
+        >>> from mechanisms.noise import Noise
+        >>> model = ReleaseModel("binomial", 100, Noise("geometric", 2.0))
+        >>> INFERENCE_METHODS["gibbs"].supports(model), INFERENCE_METHODS["gibbs-exact"].supports(model)
+        (False, True)
+        """
+        plain = model.noise.name == "laplace" and model.outside == "drop" and model.parameter_range is None
+        return plain or not self.is_approximate
 
 
 INFERENCE_METHODS: dict[str, InferenceMethod] = {
@@ -33,42 +68,53 @@ INFERENCE_METHODS: dict[str, InferenceMethod] = {
         InferenceMethod(
             "gibbs",
             "Gibbs sampler of P4 with joint draws of the regions and the full conditional of the sum.",
-            module="gibbs",
             origin="paper",
             paper="P4",
             variant="corrected",
+            is_approximate=True,
             style=Style("blue", "o"),
         ),
         InferenceMethod(
             "gibbs-collapsed",
             "Gibbs sampler with a Metropolis move between modes.",
-            module="truncated_gibbs",
-            style=Style("blue", "h", "dashed"),
+            is_approximate=True,
+            style=Style("blue", "h"),
         ),
         InferenceMethod(
             "gibbs-published",
             "Algorithm 2 of P4 as printed.",
-            module="truncated_gibbs",
+            is_approximate=True,
             origin="paper",
             paper="P4",
-            style=Style("blue", "p", "dotted"),
+            style=Style("blue", "p"),
         ),
         InferenceMethod(
             "marginal",
             "Posterior with the statistic integrated out, by a normal approximation of its distribution.",
-            module="marginal",
+            is_approximate=True,
+            validate_prior=validate_marginal_prior,
             style=Style("purple", "D"),
         ),
         InferenceMethod(
             "exact",
-            "Exact posterior of the binomial model: a mixture over all counts.",
-            module="binomial_mixture",
-            style=Style("purple", "d", "dashed"),
+            "Exact posterior: a sum over all values of the statistic.",
+            style=Style("purple", "d"),
+        ),
+        InferenceMethod(
+            "gibbs-exact",
+            "Gibbs sampler for noisy counts that draws integer counts.",
+            style=Style("green", "*"),
+        ),
+        InferenceMethod(
+            "data-augmentation",
+            "Metropolis-within-Gibbs draws of all records (Ju et al. 2022).",
+            origin="baseline",
+            draws_records=True,
+            style=Style("sky", "P"),
         ),
         InferenceMethod(
             "naive",
-            "Conjugate posterior that ignores the noise.",
-            module="naive",
+            "Conjugate posterior that ignores the noise; with bounds, it also uses the records outside them.",
             origin="baseline",
             paper="P4",
             style=Style("vermilion", "s"),
@@ -76,14 +122,12 @@ INFERENCE_METHODS: dict[str, InferenceMethod] = {
         InferenceMethod(
             "naive-truncated",
             "Conjugate posterior that treats the noisy truncated sum as the sum of all records.",
-            module="naive",
             origin="baseline",
-            style=Style("vermilion", "v", "dashed"),
+            style=Style("vermilion", "v"),
         ),
         InferenceMethod(
             "ops",
             "Draws of a tempered, truncated posterior, with a tempered prior (Foulds et al. 2016).",
-            module="one_posterior_sample",
             origin="baseline",
             paper="P4",
             style=Style("orange", "^"),
@@ -91,16 +135,14 @@ INFERENCE_METHODS: dict[str, InferenceMethod] = {
         InferenceMethod(
             "ops-likelihood",
             "Draws of a truncated posterior with a tempered likelihood only.",
-            module="one_posterior_sample",
-            style=Style("orange", ">", "dash-dotted"),
+            style=Style("orange", ">"),
         ),
         InferenceMethod(
             "non-private",
             "Not private: the posterior given the records.",
-            module="naive",
             origin="reference",
             is_private=False,
-            style=Style("grey", "X", "dotted"),
+            style=Style("grey", "X"),
         ),
     )
 }

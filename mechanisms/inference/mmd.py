@@ -1,6 +1,6 @@
-"""Unbiased maximum mean discrepancy of two univariate samples in linear time.
+"""Unbiased estimate of the maximum mean discrepancy (MMD) between two univariate samples, in linear time.
 
-With k(p, q) = exp(−(p − q)²/2b²), draws x₁, …, xₘ of P and y₁, …, yₙ of Q, and b = 1 in P4,
+Let x₁, …, xₘ be draws from P and y₁, …, yₙ draws from Q. With the kernel k(p, q) = exp(−(p − q)²/2b²), b = 1 in P4,
 
     MMD² = Σ_{i≠j} k(xᵢ, xⱼ)/(m(m−1)) + Σ_{i≠j} k(yᵢ, yⱼ)/(n(n−1)) − 2·Σ_{i,j} k(xᵢ, yⱼ)/(mn).
 
@@ -17,8 +17,8 @@ which is 1e-17 for c = 9. With ψ_l the mean of exp(i·l·h·x) over a sample an
 Nearly equal samples have nearly equal ψ, so cancellation affects only the terms that are divided by m − 1 or n − 1. The
 cost is m + n times the number of frequencies, which is 15 on the unit interval.
 
-**Widely spread samples** (D > 300 b) are sorted, and the sum runs over the pairs closer than c. All other pairs have
-k < 3e-18.
+**Widely spread samples** (D > 300 b) are sorted, and the sums run only over pairs at a distance of at most c in units
+of b. All other pairs have k < 3e-18.
 
 References
 ----------
@@ -34,6 +34,7 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from mechanisms.arguments import validate_positive
 from mechanisms.jit import kernel
 
 __all__ = ["mmd2"]
@@ -43,16 +44,16 @@ _WIDEST = 300.0
 
 
 def mmd2(x: ArrayLike, y: ArrayLike, bandwidth: float = 1.0) -> NDArray[np.float64]:
-    """Return the unbiased MMD² of two samples with a Gaussian kernel, vectorised over trials.
+    """Return the unbiased estimate of MMD² between two samples with a Gaussian kernel, vectorised over trials.
 
     Parameters
     ----------
     x : array_like, shape (..., m)
-        Draws of one distribution, m ≥ 2, finite; leading axes are trials.
+        Draws from one distribution, m ≥ 2, finite; leading axes are trials.
     y : array_like, shape (..., n)
-        Draws of the other distribution, n ≥ 2, with the same leading axes.
+        Draws from the other distribution, n ≥ 2, with the same leading axes.
     bandwidth : float
-        b > 0, in units of the draws.
+        Bandwidth b > 0 of the kernel, in units of the draws.
 
     Returns
     -------
@@ -86,8 +87,7 @@ def mmd2(x: ArrayLike, y: ArrayLike, bandwidth: float = 1.0) -> NDArray[np.float
             f"x and y must have the same leading axes, got shapes {first.shape} and {second.shape}; "
             "pass one row of draws per trial in both"
         )
-    if not (np.ndim(bandwidth) == 0 and math.isfinite(bandwidth) and bandwidth > 0):
-        raise ValueError(f"bandwidth must be a finite number > 0, got {bandwidth}; pass 1.0 for the kernel of P4")
+    bandwidth = validate_positive("bandwidth", bandwidth, "pass 1.0 for the kernel of P4")
     trials = first.shape[:-1]
     found = np.empty(math.prod(trials))
     rows = zip(first.reshape(-1, first.shape[-1]), second.reshape(-1, second.shape[-1]), strict=True)
@@ -105,7 +105,9 @@ def mmd2(x: ArrayLike, y: ArrayLike, bandwidth: float = 1.0) -> NDArray[np.float
 def _as_draws(name: str, values: ArrayLike) -> NDArray[np.float64]:
     draws = np.asarray(values, dtype=np.float64)
     if draws.ndim == 0 or draws.shape[-1] < 2:
-        raise ValueError(f"{name} must have at least 2 draws on its last axis, got shape {draws.shape}; draw more")
+        raise ValueError(
+            f"{name} must have at least 2 draws on its last axis, got shape {draws.shape}; pass more draws"
+        )
     if not np.all(np.isfinite(draws)):
         raise ValueError(f"{name} must be finite, got {draws[~np.isfinite(draws)].flat[0]}; remove failed trials")
     return draws
@@ -113,7 +115,7 @@ def _as_draws(name: str, values: ArrayLike) -> NDArray[np.float64]:
 
 @kernel
 def _mean_rotations(draws, step, n_frequencies):
-    """Return the means of cos(l·step·x) and sin(l·step·x), l = 1, …, n_frequencies."""
+    """Return the means of cos(l·step·x) and sin(l·step·x) over the draws x, for l = 1, …, n_frequencies."""
     cosines, sines = np.zeros(n_frequencies), np.zeros(n_frequencies)
     for x in draws:
         turn_cos, turn_sin = math.cos(step * x), math.sin(step * x)

@@ -9,9 +9,9 @@ method              statistic                           private
 ==================  ==================================  ===========================================
 
 The naive methods treat y as the exact statistic: they are consistent as n → ∞ and over-confident at finite n. For
-unbounded records P4 gives `naive` the sum s of *all* records with noise Lap(b/ε), the scale for the truncated sum ŝ.
-This release is not private. `naive-truncated` uses the private release of ŝ as if it were the sum of all n records,
-because the number of dropped records is not public; a dropped record counts as 0.
+unbounded records, P4 passes to `naive` the sum s of *all* records with noise Lap(b/ε), although this scale is
+calibrated to the truncated sum ŝ. This release is not private. `naive-truncated` uses the private release of ŝ as if it
+were the sum of all n records, because the number of dropped records is not public; a dropped record counts as 0.
 
 References
 ----------
@@ -28,10 +28,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
+from mechanisms.arguments import real_array, validate_integer
 from mechanisms.inference.families import FAMILIES
 from mechanisms.inference.family import Family
 from mechanisms.metadata import find_entry
-from mechanisms.privacy import validate_size
+from mechanisms.privacy_parameters import validate_size
 from mechanisms.protocols import Posterior, validate_probabilities
 
 __all__ = ["ConjugatePosterior", "conjugate_posterior", "naive_statistics"]
@@ -48,8 +49,8 @@ def naive_statistics(
     ----------
     family : Family or str
         An entry of `FAMILIES` or its key.
-    noisy_statistics : array_like, shape (trials, d), or (trials,) or () where d = 1
-        y, finite.
+    noisy_statistics : array_like, shape (trials, d), or (trials,) or () if d = 1
+        Release y of each trial, finite.
     n : int
         Number of records, ≥ 1, public.
     bounds : tuple of float, optional
@@ -104,7 +105,7 @@ class ConjugatePosterior(Posterior):
     parameters: Floats = field(repr=False)
 
     def mean(self) -> Floats:
-        """Return E[θ], shape (trials,), or (trials, k) for the multinomial."""
+        """Return the posterior mean of θ, shape (trials,), or (trials, k) for the multinomial."""
         first, second = self._marginals()
         if self._model.marginal == "normal":
             return first
@@ -125,7 +126,7 @@ class ConjugatePosterior(Posterior):
         Parameters
         ----------
         probabilities : array_like, shape (m,) or ()
-            In (0, 1).
+            Probabilities in (0, 1).
 
         Returns
         -------
@@ -152,12 +153,12 @@ class ConjugatePosterior(Posterior):
         return special.gammaincinv(first, p) / second
 
     def cdf(self, theta: ArrayLike) -> Floats:
-        """Return Pr[θ' ≤ θ] in each trial, the PIT value if θ generated the trial.
+        """Return the posterior probability of values ≤ θ in each trial: the PIT value if θ generated the trial.
 
         Parameters
         ----------
         theta : array_like, shape (trials,) or (trials, m); (trials, k) or (trials, m, k) for the multinomial
-            Within the parameter space. The axis of trials may be omitted for one trial.
+            Values in the parameter space. The axis of trials may be omitted for one trial.
 
         Returns
         -------
@@ -194,21 +195,20 @@ class ConjugatePosterior(Posterior):
         return special.gammainc(first, second * values)
 
     def sample(self, rng: np.random.Generator, size: int) -> Floats:
-        """Draw θ.
+        """Return `size` independent draws of θ per trial.
 
         Parameters
         ----------
         rng : numpy.random.Generator
-            Generator that the trials use one after the other.
+            Random generator, which the trials use one after the other.
         size : int
-            Draws per trial, ≥ 1.
+            Number of draws per trial, ≥ 1.
 
         Returns
         -------
         ndarray of float64, shape (trials, size), or (trials, size, k) for the multinomial
         """
-        if size != int(size) or size < 1:
-            raise ValueError(f"size must be an integer >= 1, got {size}; pass the number of draws per trial")
+        size = validate_integer("size", size, advice="pass the number of draws per trial")
         distribution = FAMILIES[self.family]
         draws = np.stack([distribution.draw_parameters(rng, row, size) for row in self.parameters])
         return draws if self._model.is_vector else draws[..., 0]
@@ -231,7 +231,7 @@ class ConjugatePosterior(Posterior):
 
 
 def conjugate_posterior(family: Family | str, prior: ArrayLike, n: int, statistics: ArrayLike) -> ConjugatePosterior:
-    """Return the posterior of θ in each trial, treating `statistics` as the sums of all `n` records.
+    """Return the conjugate posterior of θ in each trial, given `statistics` as the exact sums of all `n` records.
 
     Parameters
     ----------
@@ -241,8 +241,8 @@ def conjugate_posterior(family: Family | str, prior: ArrayLike, n: int, statisti
         See `Family.validate_prior`.
     n : int
         Number of records, ≥ 1.
-    statistics : array_like, shape (trials, d), or (trials,) or () where d = 1
-        The exact s, or noisy statistics projected by `naive_statistics`.
+    statistics : array_like, shape (trials, d), or (trials,) or () if d = 1
+        Exact sums s, or noisy sums that `naive_statistics` has clipped.
 
     Returns
     -------
@@ -250,12 +250,13 @@ def conjugate_posterior(family: Family | str, prior: ArrayLike, n: int, statisti
 
     Privacy
     -------
-    The guarantee of the statistics, by post-processing (see the module docstring).
+    The posterior has the guarantee of the release `statistics`, because it is post-processing; see the module
+    docstring.
 
     Raises
     ------
     ValueError
-        If an argument is invalid, or a posterior is improper because noisy statistics were not projected.
+        If an argument is invalid, or a posterior is improper because noisy statistics were not clipped.
 
     Examples
     --------
@@ -270,13 +271,13 @@ def conjugate_posterior(family: Family | str, prior: ArrayLike, n: int, statisti
     if not np.all(parameters[:, distribution.any_sign :] > 0):
         raise ValueError(
             f"statistics must be possible sums of {n} records, got a posterior with a parameter "
-            "<= 0; project noisy statistics with naive_statistics"
+            "<= 0; clip noisy statistics with naive_statistics"
         )
     return ConjugatePosterior(distribution.name, parameters)
 
 
 def _as_statistics(name: str, statistics: ArrayLike) -> Floats:
-    values = np.asarray(statistics, dtype=np.float64)
+    values = real_array(name, statistics)
     if values.ndim < 2:
         values = values.reshape(-1, 1)
     if values.ndim != 2 or values.size == 0 or not np.all(np.isfinite(values)):

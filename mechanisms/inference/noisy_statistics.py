@@ -2,7 +2,8 @@
 
     y = s + Lap(Δ/ε),  s = Σ t(xᵢ),
 
-where Δ bounds the ℓ₁ change of s when one record is replaced; see `Family.sensitivity`.
+where Δ bounds the ℓ₁ change of s between neighbouring data sets; see `Family.sensitivity`. The release does not reveal
+the number of records, so it can also be private under addition and removal of a record.
 
 References
 ----------
@@ -12,12 +13,12 @@ Dwork, McSherry, Nissim & Smith, "Calibrating noise to sensitivity in private da
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mechanisms.privacy import Guarantee, validate_epsilon
+from mechanisms.arguments import real_array, validate_positive
+from mechanisms.privacy import Guarantee, Neighbouring
+from mechanisms.privacy_parameters import validate_epsilon, validate_sensitivity
 
 __all__ = ["laplace_guarantee", "laplace_scale", "release_statistics", "validate_noise_scale"]
 
@@ -28,7 +29,7 @@ def laplace_scale(sensitivity: float, epsilon: float) -> float:
     Parameters
     ----------
     sensitivity : float
-        Δ, finite and > 0, in units of the statistic.
+        Sensitivity Δ, finite and > 0, in units of the statistic.
     epsilon : float
         Privacy loss in nats, finite and > 0.
 
@@ -46,18 +47,22 @@ def laplace_scale(sensitivity: float, epsilon: float) -> float:
     >>> laplace_scale(2.0, 0.1)
     20.0
     """
-    return validate_noise_scale(_validate_sensitivity(sensitivity) / validate_epsilon(epsilon))
+    return validate_noise_scale(validate_sensitivity(sensitivity) / validate_epsilon(epsilon))
 
 
-def laplace_guarantee(sensitivity: float, noise_scale: float) -> Guarantee:
-    """Return the guarantee (Δ/b)-DP of noise of a given scale, replace-one with the number of records public.
+def laplace_guarantee(
+    sensitivity: float, noise_scale: float, relation: Neighbouring = Neighbouring.REPLACE_ONE
+) -> Guarantee:
+    """Return the (Δ/b)-DP guarantee of a release with Laplace noise of scale b.
 
     Parameters
     ----------
     sensitivity : float
-        Δ of the released statistic, finite and > 0.
+        Sensitivity Δ of the released statistic, finite and > 0.
     noise_scale : float
-        b, finite and > 0, in units of the statistic.
+        Scale b of the noise, finite and > 0, in units of the statistic.
+    relation : Neighbouring
+        Neighbouring relation for which Δ is the sensitivity.
 
     Returns
     -------
@@ -73,7 +78,7 @@ def laplace_guarantee(sensitivity: float, noise_scale: float) -> Guarantee:
     >>> print(laplace_guarantee(2.0, noise_scale=20.0))
     0.1-DP
     """
-    return Guarantee(_validate_sensitivity(sensitivity) / validate_noise_scale(noise_scale))
+    return Guarantee(validate_sensitivity(sensitivity) / validate_noise_scale(noise_scale), relation=relation)
 
 
 def release_statistics(
@@ -87,7 +92,7 @@ def release_statistics(
     statistics : array_like, shape (..., d)
         Exact statistics, one release per row; finite.
     sensitivity : float
-        Δ of a row in the ℓ₁ norm, finite and > 0.
+        Sensitivity Δ of a row in the ℓ₁ norm, finite and > 0.
     epsilon : float
         Privacy loss per row in nats, finite and > 0.
 
@@ -97,7 +102,7 @@ def release_statistics(
 
     Privacy
     -------
-    Each row is ε-DP (`laplace_guarantee`), replace-one with n public, if Δ bounds the ℓ₁ distance between the
+    Each row is ε-DP (`laplace_guarantee`) under replace-one with n public, if Δ bounds the ℓ₁ distance between the
     statistics of neighbours. The guarantee holds for noise in real arithmetic. The rounding of doubles leaks
     information (Mironov, "On significance of the least significant bits for differential privacy", CCS 2012), so use
     these draws for simulation, not for the protection of data.
@@ -113,19 +118,19 @@ def release_statistics(
     array([[12.05],
            [34.62]])
     """
-    values = np.asarray(statistics, dtype=np.float64)
+    values = real_array("statistics", statistics)
     if not np.all(np.isfinite(values)):
-        raise ValueError(f"statistics must be finite, got {values[~np.isfinite(values)].flat[0]}; check the records")
+        raise ValueError("statistics must be finite, got NaN or infinity; check the records")
     return values + rng.laplace(scale=laplace_scale(sensitivity, epsilon), size=values.shape)
 
 
 def validate_noise_scale(noise_scale: float) -> float:
-    """Return the scale of Laplace noise as a float and check that it is finite and > 0.
+    """Return the scale of Laplace noise as a float, after checking that it is finite and > 0.
 
     Parameters
     ----------
     noise_scale : float
-        b, finite and > 0.
+        Scale b of the noise.
 
     Returns
     -------
@@ -141,14 +146,4 @@ def validate_noise_scale(noise_scale: float) -> float:
     >>> validate_noise_scale(3)
     3.0
     """
-    return _validate_positive("noise_scale", noise_scale, "sensitivity / epsilon")
-
-
-def _validate_sensitivity(sensitivity: float) -> float:
-    return _validate_positive("sensitivity", sensitivity, "the largest change of the statistic")
-
-
-def _validate_positive(name: str, value: float, advice: str) -> float:
-    if not (np.ndim(value) == 0 and math.isfinite(value) and value > 0):
-        raise ValueError(f"{name} must be a finite number > 0, got {value}; pass {advice}")
-    return float(value)
+    return validate_positive("noise_scale", noise_scale, "pass sensitivity / epsilon")

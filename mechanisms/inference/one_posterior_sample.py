@@ -1,6 +1,6 @@
-"""One posterior sampling (OPS) for the binomial model: release of draws from a tempered posterior.
+"""One-posterior-sample (OPS) mechanism for the binomial model: release of draws from a tempered posterior.
 
-A draw of θ in [a₀, 1 − a₀], a₀ = 0.1, has density ∝ θ^(a−1)·(1 − θ)^(b−1) with
+A draw of θ in [a₀, 1 − a₀], a₀ = 0.1, has a density ∝ θ^(a−1)·(1 − θ)^(b−1) with
 
     `ops`              a = 1 + ρ(α + s − 1),  b = 1 + ρ(β + n − s − 1):  (prior × likelihood)^ρ,
     `ops-likelihood`   a = α + ρs,            b = β + ρ(n − s):          prior × likelihood^ρ.
@@ -11,12 +11,13 @@ A draw of θ in [a₀, 1 − a₀], a₀ = 0.1, has density ∝ θ^(a−1)·(1 �
 
 for both forms. The first term covers [−ρL, ρL], L = ln((1−a₀)/a₀). The second is the logarithm of the mean of
 exp(first term) under p_s and lies in the same interval. So a draw is (2ρL)-DP, and ε_draw-DP needs
-ρ = min(1, ε_draw/(2L)); ρ = 1 is the posterior itself. The loss of the neighbours s and s + 1 *equals*
-ρL + |ln(Z_{s+1}/Z_s)|. The mean grows with s, because p_s moves to the right. The largest loss is therefore at s = 0 or
-s = n − 1, and `loss` evaluates it in closed form.
+ρ = min(1, ε_draw/(2L)); ρ = 1 is the posterior itself. The loss between the neighbours s and s + 1 *equals*
+ρL + |ln(Z_{s+1}/Z_s)|. The mean of exp(first term) grows with s, because p_s moves to the right. The largest loss is
+therefore at s = 0 or s = n − 1, and `loss` evaluates it in closed form.
 
-**100 draws** with ε/100 each, independent given s, have a product density, and log ratios add. They are ε-DP, and
-because all draws may lie at the same θ, their loss is exactly 100 times that of one draw.
+**100 draws** with ε/100 each are independent given s. Their joint density is a product, so their log ratios add up and
+the draws are jointly ε-DP. Because all draws may lie at the same θ, their joint loss is exactly 100 times that of one
+draw.
 
 References
 ----------
@@ -36,9 +37,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
+from mechanisms.arguments import real_array
 from mechanisms.inference.families import FAMILIES
 from mechanisms.jit import kernel
-from mechanisms.privacy import Guarantee, validate_epsilon, validate_size
+from mechanisms.metadata import Entry, find_entry
+from mechanisms.privacy import Guarantee
+from mechanisms.privacy_parameters import validate_epsilon, validate_size
 from mechanisms.protocols import OutputDistribution
 
 __all__ = ["EDGE", "N_DRAWS", "OnePosteriorSampling", "TemperedDraws", "one_posterior_sampling", "quantile_among"]
@@ -49,9 +53,10 @@ N_DRAWS = 100
 """Number of released draws, each with a hundredth of the privacy loss."""
 
 EDGE = 0.1
-"""The constant a₀: θ is restricted to [a₀, 1 − a₀]."""
+"""Constant a₀: θ is restricted to [a₀, 1 − a₀]."""
 
 _LOG_ODDS = math.log((1 - EDGE) / EDGE)
+_TEMPERS_PRIOR = {"ops": True, "ops-likelihood": False}
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(12)
 _N_CELLS = 16
 _NEGLIGIBLE_EXPONENT = 40.0
@@ -66,11 +71,11 @@ class OnePosteriorSampling:
     Parameters
     ----------
     prior : tuple of float
-        (alpha, beta).
+        Beta parameters (alpha, beta) of the prior.
     n : int
         Number of records.
     power : float
-        ρ in (0, 1].
+        Power ρ in (0, 1].
     tempers_prior : bool
         True if the prior is also raised to the power ρ.
     """
@@ -82,7 +87,7 @@ class OnePosteriorSampling:
 
     @property
     def guarantee(self) -> Guarantee:
-        """Joint guarantee of all `N_DRAWS` draws, with ε = N_DRAWS·2ρL."""
+        """Joint guarantee of all `N_DRAWS` draws, with ε = N_DRAWS·2ρL and L = ln((1 − a₀)/a₀)."""
         return Guarantee(N_DRAWS * 2 * self.power * _LOG_ODDS)
 
     def loss(self) -> float:
@@ -94,12 +99,12 @@ class OnePosteriorSampling:
         return N_DRAWS * (self.power * _LOG_ODDS + float(np.abs(moves).max()))
 
     def beta_parameters(self, counts: ArrayLike) -> Floats:
-        """Return a and b of the Beta distribution that is truncated to [a₀, 1 − a₀].
+        """Return the parameters a and b of the Beta distribution from which θ is drawn, truncated to [a₀, 1 − a₀].
 
         Parameters
         ----------
         counts : array_like, shape (trials,) or ()
-            s, integers in [0, n].
+            Counts s, integers in [0, n].
 
         Returns
         -------
@@ -110,7 +115,7 @@ class OnePosteriorSampling:
         ValueError
             If a count is invalid.
         """
-        s = np.atleast_1d(np.asarray(counts, dtype=np.float64))
+        s = np.atleast_1d(real_array("counts", counts))
         if s.ndim != 1 or not np.all((s >= 0) & (s <= self.n) & (s == np.floor(s))):
             raise ValueError(
                 f"counts must be integers from 0 to {self.n}, of shape (trials,), got shape {s.shape}; "
@@ -121,19 +126,19 @@ class OnePosteriorSampling:
         return start + self.power * (shapes - start)
 
     def at(self, count: int) -> TemperedDraws:
-        """Return the output distribution at one data set with `count` ones; raise ValueError if `count` is invalid."""
+        """Return the output distribution for a data set with `count` ones; raise ValueError if `count` is invalid."""
         a, b = self.beta_parameters(count)[0]
         return TemperedDraws(self, count, float(a), float(b))
 
     def from_uniforms(self, uniforms: ArrayLike, counts: ArrayLike) -> Floats:
-        """Draw the released θ by inverting the distribution function.
+        """Draw the released values of θ by inverting the distribution function.
 
         Parameters
         ----------
         uniforms : array_like, shape (trials, N_DRAWS)
             Independent uniforms in [0, 1).
         counts : array_like, shape (trials,) or ()
-            s, integers in [0, n].
+            Counts s, integers in [0, n].
 
         Returns
         -------
@@ -142,7 +147,8 @@ class OnePosteriorSampling:
 
         Privacy
         -------
-        `guarantee`, replace-one with n public, for exact draws. These draws are exact up to the rounding of doubles.
+        The draws of a trial have `guarantee`, under replace-one with n public, if they are exact. These draws are exact
+        up to the rounding of doubles.
 
         Raises
         ------
@@ -152,9 +158,9 @@ class OnePosteriorSampling:
         Notes
         -----
         In φ = ln(θ/(1−θ)) the log density aφ − (a+b)·ln(1 + exp(φ)) is concave for all a, b > 0, and its curvature is
-        at least a₀(1−a₀)·(a+b). This bounds the interval where it is within 40 of its maximum, for any mass of the
-        Beta distribution in [a₀, 1 − a₀]. Gauss–Legendre quadrature on 16 subintervals gives the distribution function
-        with an error of about 1e-13, and bracketed Newton steps invert it to 1e-14.
+        at least a₀(1−a₀)·(a+b). This bounds the interval where the log density is within 40 of its maximum, however
+        small the mass of the Beta distribution in [a₀, 1 − a₀] is. Gauss–Legendre quadrature on 16 subintervals gives
+        the distribution function with an error of about 1e-13, and bracketed Newton steps invert it to 1e-14.
         """
         a, b = self.beta_parameters(counts).T
         u = np.asarray(uniforms, dtype=np.float64)
@@ -171,15 +177,15 @@ class OnePosteriorSampling:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TemperedDraws(OutputDistribution):
-    """Distribution of the `N_DRAWS` released draws at one data set; build it with `OnePosteriorSampling.at`.
+    """Joint distribution of the `N_DRAWS` draws for one data set; build it with `OnePosteriorSampling.at`.
 
     Attributes
     ----------
     mechanism : OnePosteriorSampling
     count : int
-        s, private.
+        Private count s.
     a, b : float
-        Parameters of the truncated Beta distribution, private.
+        Private parameters of the truncated Beta distribution.
     """
 
     mechanism: OnePosteriorSampling
@@ -196,11 +202,11 @@ class TemperedDraws(OutputDistribution):
         return self.mechanism.guarantee
 
     def sample(self, rng: np.random.Generator, size: int) -> Floats:
-        """Return releases, shape (size, N_DRAWS)."""
+        """Return `size` independent releases, shape (size, N_DRAWS)."""
         return self.mechanism.from_uniforms(rng.random((size, N_DRAWS)), np.full(size, self.count))
 
     def log_prob(self, values: ArrayLike) -> Floats:
-        """Return the log density of releases, shape (..., N_DRAWS), as an array of shape (...)."""
+        """Return the log density, shape (...), of releases with shape (..., N_DRAWS)."""
         theta = np.asarray(values, dtype=np.float64)
         log_z = np.empty(1)
         _fill_log_integrals(np.array([self.a]), np.array([self.b]), _LOG_ODDS, _NODES, _WEIGHTS, log_z)
@@ -211,20 +217,21 @@ class TemperedDraws(OutputDistribution):
 
 
 def one_posterior_sampling(
-    method: Literal["ops", "ops-likelihood"], prior: ArrayLike, n: int, epsilon: float
+    method: Entry | Literal["ops", "ops-likelihood"], prior: ArrayLike, n: int, epsilon: float
 ) -> OnePosteriorSampling:
-    """Return the mechanism that releases `N_DRAWS` draws at a total privacy loss of at most `epsilon`.
+    """Return the mechanism that releases `N_DRAWS` posterior draws with a total privacy loss of at most `epsilon`.
 
     Parameters
     ----------
-    method : {"ops", "ops-likelihood"}
-        `ops` tempers prior and likelihood, `ops-likelihood` the likelihood alone.
+    method : {"ops", "ops-likelihood"} or InferenceMethod
+        Name of the method, or the entry of `INFERENCE_METHODS` with this name. `ops` tempers prior and likelihood,
+        `ops-likelihood` the likelihood alone.
     prior : array_like, shape (2,)
         Beta parameters (alpha, beta), finite and > 0.
     n : int
         Number of records, ≥ 1, public.
     epsilon : float
-        Privacy loss of all draws in nats, finite and > 0. For ε ≥ 200·L = 439 the posterior is not tempered.
+        Privacy loss of all draws in nats, finite and > 0. For ε ≥ 200·ln 9 = 439 the posterior is not tempered.
 
     Returns
     -------
@@ -232,7 +239,7 @@ def one_posterior_sampling(
 
     Privacy
     -------
-    Pure ε-DP, replace-one with n public; see the module docstring for the proof.
+    Pure ε-DP under replace-one with n public; see the module docstring for the proof.
 
     Raises
     ------
@@ -241,9 +248,9 @@ def one_posterior_sampling(
 
     Notes
     -----
-    `ops` is the form of P4. It tempers the prior as well as the likelihood: as ρ → 0, its draws become uniform on
-    [a₀, 1 − a₀], which the paper calls "over-dispersed". The draws of `ops-likelihood` tend to the prior, truncated to
-    this interval.
+    `ops` is the form of P4. It tempers the prior as well as the likelihood: as the power ρ → 0, its draws become
+    uniform on [a₀, 1 − a₀], which the paper calls "over-dispersed". The draws of `ops-likelihood` tend to the prior,
+    truncated to this interval.
 
     Examples
     --------
@@ -254,22 +261,21 @@ def one_posterior_sampling(
     >>> quantile_among(draws, [0.5])
     array([0.55])
     """
-    if method not in ("ops", "ops-likelihood"):
-        raise ValueError(f"method must be ops or ops-likelihood, got {method!r}; choose one of them")
+    tempers_prior = find_entry(_TEMPERS_PRIOR, method if isinstance(method, str) else method.name, "method")
     alpha, beta = FAMILIES["binomial"].validate_prior(prior)
     power = min(1.0, validate_epsilon(epsilon) / N_DRAWS / (2 * _LOG_ODDS))
-    return OnePosteriorSampling((alpha, beta), validate_size(n), power, tempers_prior=method == "ops")
+    return OnePosteriorSampling((alpha, beta), validate_size(n), power, tempers_prior)
 
 
 def quantile_among(draws: ArrayLike, theta: ArrayLike) -> Floats:
-    """Return the fraction of the draws of each trial that are below θ, the empirical PIT value.
+    """Return the empirical PIT value of each trial: the fraction of its draws that are below θ.
 
     Parameters
     ----------
     draws : array_like, shape (trials, m, ...)
-        Draws of a posterior, m ≥ 1.
+        Draws from a posterior, m ≥ 1.
     theta : array_like, shape (trials, ...)
-        One value per trial (and component).
+        One value per trial, or per trial and component.
 
     Returns
     -------
@@ -298,13 +304,13 @@ def quantile_among(draws: ArrayLike, theta: ArrayLike) -> Floats:
 
 @kernel
 def _log_ratio(d, a, b, theta_peak):
-    """Return the log density at φ = peak + d relative to the peak, without cancellation."""
+    """Return the log density of the log odds at φ = peak + d, minus that at the peak, without cancellation."""
     return a * d - (a + b) * math.log1p(theta_peak * math.expm1(d))
 
 
 @kernel
 def _interval(a, b, log_odds):
-    """Return the mode in [−L, L], and the ends, relative to it, of the interval with non-negligible density."""
+    """Return the mode in [−log_odds, log_odds], and the ends, relative to the mode, of the non-negligible range."""
     peak = min(max(math.log(a / b), -log_odds), log_odds)
     slope = abs(a - (a + b) / (1 + math.exp(-peak))) if abs(peak) == log_odds else 0.0
     curvature = (a + b) / (2 + 2 * math.cosh(log_odds))
@@ -322,7 +328,7 @@ def _integral(low, high, a, b, theta_peak, nodes, weights):
 
 @kernel
 def _cumulate(low, high, a, b, theta_peak, nodes, weights, below):
-    """Fill `below` with the integrals from `low` to the ends of equal subintervals."""
+    """Fill `below` with the integrals of the density from `low` to the ends of equal subintervals of [low, high]."""
     width = (high - low) / (below.size - 1)
     below[0] = 0.0
     for cell in range(below.size - 1):
@@ -342,7 +348,7 @@ def _fill_log_integrals(a, b, log_odds, nodes, weights, log_integrals):
 
 @kernel
 def _invert(uniforms, a, b, log_odds, nodes, weights, phi):
-    """Fill `phi` with the quantiles at `uniforms`; return True if all converged."""
+    """Fill `phi` with the quantiles of the log odds at the levels `uniforms`; return True if all have converged."""
     below = np.empty(_N_CELLS + 1)
     for i in range(a.size):
         peak, low, high = _interval(a[i], b[i], log_odds)

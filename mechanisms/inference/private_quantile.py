@@ -1,52 +1,115 @@
-"""Private quantiles by the exponential mechanism, for choosing bounds of records from part of the privacy budget.
+"""Private quantiles by the exponential mechanism, to choose bounds for records with part of the privacy budget.
 
-The score at x in a public range is −|(number of records below x) − q·n|. It is constant between successive records, so
-the output has a piecewise constant density:
+The mechanism selects a point of a public grid with the score
 
-    p(x) ∝ exp(−(ε/2)·|i − q·n|)  for x between the i-th and the (i+1)-th smallest record, i = 0, …, n,
+    u(x) = −max(B(x) − q·n, q·n − A(x), 0),   B(x) = #{records < x},   A(x) = #{records ≤ x},
 
-where the ends of the range replace records 0 and n + 1.
+minus the number of records that would have to move across x to make it a q-quantile. Replacing a record changes B and
+A, and therefore u, by at most 1, so that a draw from
+
+    Pr[x] ∝ exp((ε/2)·u(x))
+
+is ε-DP. Records are first rounded to the grid. On a continuum a value that many records share has probability zero, so
+constant data would give draws from the whole range. On a grid such a value has a positive probability, which is
+exp((ε/2)·q·n) times that of a distant point.
 
 References
 ----------
-Smith, "Privacy-preserving statistical estimation with optimal convergence rates", STOC 2011, algorithm 2.
-P4: Bernstein & Sheldon, "Differentially Private Bayesian Inference for Exponential Families", NeurIPS 2018.
+Smith, "Privacy-preserving statistical estimation with optimal convergence rates", STOC 2011, algorithm 2, which is on
+the continuum. P4: Bernstein & Sheldon, "Differentially Private Bayesian Inference for Exponential Families", NeurIPS
+2018.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mechanisms.privacy import validate_epsilon
+from mechanisms.arguments import is_real, real_array
+from mechanisms.privacy_parameters import validate_epsilon
 
-__all__ = ["private_bounds", "private_quantile", "quantile_distribution"]
+__all__ = ["N_STEPS", "QuantileDistribution", "private_bounds", "private_quantile", "quantile_distribution"]
+
+N_STEPS = 2**20
+"""Default number of steps of the grid.
+
+A value that all n records share is found if (ε/2)·min(q, 1 − q)·n is well above the logarithm of this number, 14. For
+quantiles near 0 and 1, pass the public granularity of the records.
+"""
+
+_MOST_STEPS = 2**53
+
+
+@dataclass(frozen=True, eq=False)
+class QuantileDistribution:
+    """Distribution of the private quantile on a public grid; build it with `quantile_distribution`.
+
+    Consecutive grid points with equal scores form a run, so that the memory does not grow with the size of the grid.
+
+    Attributes
+    ----------
+    low, half_step : float
+        Point i of the grid is low + 2i·half_step. Half a step is stored, because a full step may overflow.
+    starts : ndarray of float64, shape (s,)
+        Index of the first point of each run, ascending; private.
+    sizes : ndarray of float64, shape (s,)
+        Number of points of each run, ≥ 1; private.
+    log_masses : ndarray of float64, shape (s,)
+        Log probability of each point of a run; private.
+    """
+
+    low: float
+    half_step: float
+    starts: NDArray[np.float64] = field(repr=False)
+    sizes: NDArray[np.float64] = field(repr=False)
+    log_masses: NDArray[np.float64] = field(repr=False)
+
+    def values(self, points: ArrayLike) -> NDArray[np.float64]:
+        """Return the values of the grid points with the given indices."""
+        return 2.0 * (0.5 * self.low + np.asarray(points, dtype=np.float64) * self.half_step)
+
+    def log_prob(self, points: ArrayLike) -> NDArray[np.float64]:
+        """Return the log probabilities of the grid points with the given indices, which start at 0."""
+        run = np.searchsorted(self.starts, np.asarray(points, dtype=np.float64), side="right") - 1
+        return self.log_masses[run]
+
+    def draw(self, rng: np.random.Generator) -> float:
+        """Draw a grid point: first a run, then a point within the run."""
+        cumulative = np.cumsum(self.sizes * np.exp(self.log_masses))
+        # Select the first run whose cumulative probability exceeds u < 1; the minimum guards against rounding.
+        run = min(int(np.searchsorted(cumulative, rng.random() * cumulative[-1], side="right")), cumulative.size - 1)
+        return float(self.values(self.starts[run] + rng.integers(int(self.sizes[run]))))
 
 
 def quantile_distribution(
-    data: ArrayLike, quantile: float, epsilon: float, data_range: tuple[float, float]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the piecewise constant density of the private quantile.
+    data: ArrayLike,
+    quantile: float,
+    epsilon: float,
+    data_range: tuple[float, float],
+    granularity: float | None = None,
+) -> QuantileDistribution:
+    """Return the distribution of the private quantile of one data set.
 
     Parameters
     ----------
     data : array_like, shape (n,)
         Finite records, n ≥ 1; records outside the range are clipped.
     quantile : float
-        q in [0, 1].
+        Level q in [0, 1].
     epsilon : float
         Privacy loss in nats, finite and > 0.
     data_range : tuple of float
-        Public (lower, upper), finite, lower < upper.
+        Public range (lower, upper), finite, lower < upper.
+    granularity : float, optional
+        Public step of the grid, > 0, in the units of the records, such as 1 for integers or 0.01 for cents; by default
+        the range divided by `N_STEPS`. Records are rounded to the nearest grid point.
 
     Returns
     -------
-    edges : ndarray of float64, shape (n + 2,)
-        Ends of the steps, ascending; steps of length zero are allowed.
-    log_density : ndarray of float64, shape (n + 1,)
-        Log density on each step.
+    QuantileDistribution
 
     Raises
     ------
@@ -55,50 +118,61 @@ def quantile_distribution(
 
     Examples
     --------
-    >>> edges, log_density = quantile_distribution([0.2, 0.7, 9.0], quantile=0.5, epsilon=2.0, data_range=(0.0, 1.0))
-    >>> edges, np.exp(log_density).round(3)
-    (array([0. , 0.2, 0.7, 1. , 1. ]), array([0.421, 1.145, 1.145, 0.421]))
+    >>> found = quantile_distribution([2, 2, 2, 9], quantile=0.5, epsilon=2.0, data_range=(0, 10), granularity=1.0)
+    >>> found.values(found.starts), found.sizes, np.exp(found.log_masses).round(3)
+    (array([ 0., 2., 3., 9., 10.]), array([2., 1., 6., 1., 1.]), array([0.034, 0.251, 0.092, 0.092, 0.034]))
     """
-    low, high = data_range
-    if not (math.isfinite(low) and math.isfinite(high) and low < high):
-        raise ValueError(f"data_range must be finite with lower < upper, got {data_range}; pass a public range")
-    if not 0 <= quantile <= 1:
+    low, high = _validate_range(data_range)
+    if not (is_real(quantile) and 0 <= quantile <= 1):
         raise ValueError(f"quantile must be in [0, 1], got {quantile}; pass 0.5 for the median")
-    records = np.asarray(data, dtype=np.float64)
+    half_step, n_steps = _find_grid(0.5 * high - 0.5 * low, granularity)
+    records = real_array("data", data)
     if records.ndim != 1 or records.size == 0 or not np.all(np.isfinite(records)):
         raise ValueError(
             f"data must be finite, of shape (n,) with n >= 1, got shape {records.shape}; remove missing records"
         )
-    n = records.size
-    edges = np.concatenate([[low], np.sort(np.clip(records, low, high)), [high]])
-    log_weight = -validate_epsilon(epsilon) / 2 * np.abs(np.arange(n + 1) - quantile * n)
-    lengths = np.diff(edges)
-    largest = log_weight[lengths > 0].max()
-    log_total = largest + math.log(np.sum(lengths * np.exp(np.minimum(log_weight - largest, 0.0))))
-    return edges, log_weight - log_total
+    places = np.rint((0.5 * np.clip(records, low, high) - 0.5 * low) / half_step)
+    occupied, held = np.unique(np.minimum(places, n_steps), return_counts=True)
+    up_to = np.cumsum(held)  # records at or below each occupied point
+    # Runs: the points below the first occupied point, then each occupied point and the points up to the next one.
+    starts = np.concatenate([[0.0], np.stack([occupied, occupied + 1.0], axis=1).ravel()])
+    sizes = np.diff(np.append(starts, n_steps + 1.0))
+    below = np.concatenate([[0], np.stack([up_to - held, up_to], axis=1).ravel()])
+    at_most = np.concatenate([[0], np.repeat(up_to, 2)])
+    target = quantile * records.size
+    log_weight = -validate_epsilon(epsilon) / 2 * np.maximum(np.maximum(below - target, target - at_most), 0.0)
+    starts, sizes, log_weight = (each[sizes > 0] for each in (starts, sizes, log_weight))
+    largest = log_weight.max()
+    log_total = largest + math.log(float(np.sum(sizes * np.exp(log_weight - largest))))
+    return QuantileDistribution(low, half_step, starts, sizes, log_weight - log_total)
 
 
 def private_quantile(
-    rng: np.random.Generator, data: ArrayLike, quantile: float, epsilon: float, data_range: tuple[float, float]
+    rng: np.random.Generator,
+    data: ArrayLike,
+    quantile: float,
+    epsilon: float,
+    data_range: tuple[float, float],
+    granularity: float | None = None,
 ) -> float:
     """Draw the private quantile of one data set.
 
     Parameters
     ----------
     rng : numpy.random.Generator
-    data, quantile, epsilon, data_range
+    data, quantile, epsilon, data_range, granularity
         See `quantile_distribution`.
 
     Returns
     -------
     float
-        Value within `data_range`.
+        Point of the grid.
 
     Privacy
     -------
-    ε-DP, replace-one with n public: replacing a record changes the score by at most 1 at every x, so density and
-    normaliser each change by a factor of at most e^(ε/2). The guarantee holds for draws in real arithmetic; use these
-    draws for simulation.
+    ε-DP under replace-one with n public: replacing a record changes the score by at most 1 at every point, so weights
+    and normaliser each change by a factor of at most e^(ε/2). The guarantee holds for draws in real arithmetic; use
+    these draws for simulation.
 
     Raises
     ------
@@ -110,13 +184,10 @@ def private_quantile(
     >>> rng = np.random.default_rng(1)
     >>> round(private_quantile(rng, rng.random(1000), quantile=0.5, epsilon=1.0, data_range=(0.0, 100.0)), 2)
     0.49
+    >>> round(private_quantile(rng, np.full(1000, 3.0), quantile=0.5, epsilon=1.0, data_range=(0.0, 100.0)), 4)
+    3.0
     """
-    edges, log_density = quantile_distribution(data, quantile, epsilon, data_range)
-    lengths = np.diff(edges)
-    cumulative = np.cumsum(lengths * np.exp(np.where(lengths > 0, log_density, 0.0)))
-    # The first step with cumulative mass above u < 1 never has length zero.
-    step = int(np.searchsorted(cumulative / cumulative[-1], rng.random(), side="right"))
-    return float(edges[step] + rng.random() * lengths[step])
+    return quantile_distribution(data, quantile, epsilon, data_range, granularity).draw(rng)
 
 
 def private_bounds(
@@ -126,8 +197,9 @@ def private_bounds(
     epsilon: float,
     data_range: tuple[float, float],
     whole: bool = False,
+    granularity: float | None = None,
 ) -> tuple[float, float]:
-    """Draw bounds lower < upper at two quantiles, each with half of the budget.
+    """Draw private bounds, lower < upper, at two quantiles of the data, with half of the budget for each.
 
     Parameters
     ----------
@@ -137,11 +209,13 @@ def private_bounds(
     quantiles : tuple of float
         Two quantiles in [0, 1], ascending, such as (0.025, 0.975).
     epsilon : float
-        Privacy loss of both together, in nats.
+        Privacy loss of both bounds together, in nats.
     data_range : tuple of float
-        Public (lower, upper).
+        Public range (lower, upper).
     whole : bool
-        Round the bounds outward, for integer records.
+        If True, round the bounds outward to integers, for integer records.
+    granularity : float, optional
+        See `quantile_distribution`; 1 by default if `whole`.
 
     Returns
     -------
@@ -149,8 +223,9 @@ def private_bounds(
 
     Privacy
     -------
-    ε-DP, replace-one with n public: two releases with ε/2 each compose. Sorting the draws, rounding them and replacing
-    equal bounds by the public range is post-processing. The budget of a sum released within the bounds is added to ε.
+    ε-DP under replace-one with n public: two releases with ε/2 each compose. Sorting the draws, rounding them and
+    separating equal bounds by one step of the grid on each side is post-processing. If a noisy sum within the bounds is
+    also released, the privacy losses add up.
 
     Raises
     ------
@@ -164,7 +239,7 @@ def private_bounds(
     >>> round(lower, 2), round(upper, 2)
     (0.03, 0.97)
 
-    A sum with a total budget of ε = 1, a fifth of it for the bounds:
+    Release a sum with a total budget of ε = 1, of which a fifth is spent on the bounds:
 
     >>> from mechanisms.inference.families import FAMILIES
     >>> from mechanisms.inference.noisy_statistics import release_statistics
@@ -176,16 +251,43 @@ def private_bounds(
 
     Notes
     -----
-    The bounds depend on θ through the data. The inference methods of this package treat them as constants and ignore
-    this information.
+    The distribution of the bounds depends on the parameter of the model through the data. The inference methods of this
+    package treat the bounds as constants and ignore this information.
     """
     if len(quantiles) != 2 or not quantiles[0] < quantiles[1]:
         raise ValueError(f"quantiles must be two ascending numbers, got {quantiles}; pass e.g. (0.025, 0.975)")
-    if len(data_range) != 2:
-        raise ValueError(f"data_range must be two numbers, got {data_range}; pass (lower, upper)")
+    low, high = _validate_range(data_range)
+    step = 1.0 if granularity is None and whole else granularity
     first, second = quantiles
-    draws = [private_quantile(rng, data, q, epsilon / 2, data_range) for q in (first, second)]
+    draws = [private_quantile(rng, data, q, epsilon / 2, (low, high), step) for q in (first, second)]
     lower, upper = min(draws), max(draws)
     if whole:
         lower, upper = math.floor(lower), math.ceil(upper)
-    return (lower, upper) if lower < upper else (float(data_range[0]), float(data_range[1]))
+    if lower < upper:
+        return lower, upper
+    apart = 2.0 * ((0.5 * high - 0.5 * low) / N_STEPS) if step is None else step
+    return max(lower - apart, low), min(upper + apart, high)
+
+
+def _validate_range(data_range: tuple[float, float]) -> tuple[float, float]:
+    if len(data_range) != 2:
+        raise ValueError(f"data_range must be two numbers, got {data_range}; pass (lower, upper)")
+    low, high = data_range
+    if not (is_real(low) and is_real(high) and math.isfinite(low) and math.isfinite(high) and low < high):
+        raise ValueError(f"data_range must be finite with lower < upper, got {data_range}; pass a public range")
+    return float(low), float(high)
+
+
+def _find_grid(half_range: float, granularity: float | None) -> tuple[float, float]:
+    """Return half the step of the grid, and the index of the last grid point."""
+    if granularity is None:
+        return half_range / N_STEPS, float(N_STEPS)
+    if not (is_real(granularity) and math.isfinite(granularity) and granularity > 0):
+        raise ValueError(f"granularity must be finite and > 0, got {granularity}; pass the public step of the records")
+    n_steps = math.floor(half_range / (0.5 * granularity) * (1.0 + 1e-12))
+    if not 1 <= n_steps <= _MOST_STEPS:
+        raise ValueError(
+            f"granularity must divide the range into 1 to 2**53 steps, got {granularity}; pass the public step of the "
+            "records"
+        )
+    return 0.5 * granularity, float(n_steps)

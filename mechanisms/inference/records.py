@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Bounds", "Floats", "draw_sums", "require_records", "sum_records"]
+from mechanisms.arguments import real_array
+
+__all__ = ["Bounds", "Floats", "as_records", "draw_sums", "require_records", "sum_records"]
 
 Floats = NDArray[np.float64]
 Bounds = tuple[float, float]
@@ -15,7 +17,38 @@ Bounds = tuple[float, float]
 _RECORDS_AT_ONCE = 1 << 16
 
 
-def require_records(records: Floats, family: str, record_range: tuple[float, float], integer_records: bool) -> None:
+def as_records(data: ArrayLike) -> Floats:
+    """Return private records as an array of float64, in which Booleans are 0 and 1.
+
+    Parameters
+    ----------
+    data : array_like
+        Records: a list, or a NumPy, pandas or xarray object.
+
+    Returns
+    -------
+    ndarray of float64
+
+    Raises
+    ------
+    ValueError
+        If an entry is not a real number. The message does not contain the entry.
+
+    Examples
+    --------
+    >>> as_records([True, False])
+    array([1., 0.])
+    """
+    try:
+        values = np.asarray(data)
+    except (TypeError, ValueError):  # the rows have unequal lengths
+        return real_array("data", data)
+    return real_array("data", values.astype(np.float64) if values.dtype.kind == "b" else values)
+
+
+def require_records(
+    records: Floats, family: str, record_range: tuple[float, float], integer_records: bool, is_vector: bool = False
+) -> None:
     """Check that the records of a data set are in the support of a family.
 
     Parameters
@@ -27,6 +60,8 @@ def require_records(records: Floats, family: str, record_range: tuple[float, flo
         Closed interval for the entries of a record.
     integer_records : bool
         True if records are integers.
+    is_vector : bool
+        True if records are one-hot rows.
 
     Raises
     ------
@@ -37,7 +72,7 @@ def require_records(records: Floats, family: str, record_range: tuple[float, flo
     --------
     >>> require_records(np.array([0.0, 7.0]), "poisson", (0.0, np.inf), integer_records=True)
     """
-    n_axes = 2 if family == "multinomial" else 1
+    n_axes = 2 if is_vector else 1
     if records.ndim != n_axes or 0 in records.shape:
         shape = "(n, k)" if n_axes == 2 else "(n,)"
         raise ValueError(f"data must have shape {shape}, n >= 1, got {records.shape}; pass one record per row")
@@ -71,13 +106,14 @@ def draw_sums(
         Function of (rng, theta, n) that returns records, shape (trials, n).
     theta : ndarray of float64, shape (trials, 1)
     n : int
-        Records per trial.
+        Number of records per trial.
     bounds : tuple of float
         See `sum_records`.
 
     Returns
     -------
     s, truncated : ndarray of float64, shape (trials, 1)
+        Sums of all records, and sums of the records within bounds.
 
     Examples
     --------
@@ -103,11 +139,12 @@ def sum_records(records: NDArray, bounds: Bounds) -> tuple[Floats, Floats]:
     ----------
     records : ndarray, shape (..., n)
     bounds : tuple of float
-        [a, b]; the second sum omits records outside.
+        Bounds [a, b]; the second sum omits records outside the bounds.
 
     Returns
     -------
     s, truncated : ndarray of float64, shape (...,)
+        Sum of all records, and sum of the records within bounds.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Moments of one unbounded record in each of the regions x < a, a ≤ x ≤ b, x > b.
+"""Moments of one record of an unbounded family in each of the regions x < a, a ≤ x ≤ b, x > b.
 
 Each function takes θ of any shape and the bounds a < b. It returns the probability of the region and the mean and
 variance of a record given that it lies in the region, each of shape θ.shape + (3,). The closed forms suffer from
@@ -14,6 +14,8 @@ P4: Bernstein & Sheldon, "Differentially Private Bayesian Inference for Exponent
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +23,16 @@ from scipy import special
 
 from mechanisms.jit import kernel
 
-__all__ = ["Moments", "exponential_regions", "normal_regions", "poisson_regions"]
+__all__ = [
+    "EXPONENTIAL_REGIONS",
+    "NORMAL_REGIONS",
+    "POISSON_REGIONS",
+    "Moments",
+    "Regions",
+    "exponential_regions",
+    "normal_regions",
+    "poisson_regions",
+]
 
 Floats = NDArray[np.float64]
 Moments = tuple[Floats, Floats, Floats]
@@ -32,7 +43,7 @@ _SERIES = special.bernoulli(20)[2::2] / special.factorial(2 * _K)
 
 
 def _tilted_unit_interval(t: Floats) -> tuple[Floats, Floats]:
-    """Return mean and variance of the density ∝ exp(−t·u) on [0, 1], t ≥ 0, by a series for t < 1."""
+    """Return the mean and variance of the density ∝ exp(−t·u) on [0, 1] for t ≥ 0, by a series if t < 1."""
     small = np.minimum(t, 1.0)
     series_mean = 0.5 - small * np.polynomial.polynomial.polyval(small**2, _SERIES)
     series_variance = np.polynomial.polynomial.polyval(small**2, _SERIES * (2 * _K - 1))
@@ -43,7 +54,7 @@ def _tilted_unit_interval(t: Floats) -> tuple[Floats, Floats]:
 
 
 def exponential_regions(theta: Floats, a: float, b: float) -> Moments:
-    """Return probability, mean and variance of one Exp(rate θ) record in each region.
+    """Return the probability of each region, and the mean and variance of an Exp(rate θ) record in the region.
 
     Examples
     --------
@@ -64,10 +75,11 @@ _NEGLIGIBLE_EXPONENT = 40.0
 
 
 def _normal_interval(theta: Floats, low: float, high: float) -> Moments:
-    """Return probability, mean and variance of N(theta, 1) on [low, high], whose ends may be infinite.
+    """Return the probability of [low, high] under N(theta, 1), and the mean and variance on this interval.
 
-    64 Gauss–Legendre nodes cover the part of the interval where the density is above exp(−40) of its maximum on the
-    interval, at x₀. All terms of a sum have the same sign, so there is no cancellation.
+    Ends of the interval may be infinite. Let x₀ be the point of the interval with the largest density. 64
+    Gauss–Legendre nodes cover the part where the density exceeds exp(−40) times its value at x₀. All terms of a sum
+    have the same sign, so there is no cancellation.
     """
     x0 = np.clip(theta, low, high)
     z0 = x0 - theta
@@ -83,7 +95,7 @@ def _normal_interval(theta: Floats, low: float, high: float) -> Moments:
 
 
 def normal_regions(theta: Floats, a: float, b: float) -> Moments:
-    """Return probability, mean and variance of one N(θ, 1) record in each region.
+    """Return the probability of each region, and the mean and variance of an N(θ, 1) record in the region.
 
     Examples
     --------
@@ -97,7 +109,7 @@ def normal_regions(theta: Floats, a: float, b: float) -> Moments:
 
 
 def poisson_regions(theta: Floats, a: float, b: float) -> Moments:
-    """Return probability, mean and variance of one Poisson(θ) record in each region.
+    """Return the probability of each region, and the mean and variance of a Poisson(θ) record in the region.
 
     Examples
     --------
@@ -113,7 +125,10 @@ def poisson_regions(theta: Floats, a: float, b: float) -> Moments:
 
 @kernel
 def _fill_poisson_regions(theta, starts, moments):
-    """Sum the pmf outwards from its largest term in each region; differences of distribution functions would cancel."""
+    """Fill `moments` by sums of the pmf in each region; differences of distribution functions suffer from cancellation.
+
+    Sums start at the largest term of the region and proceed outwards.
+    """
     for i in range(theta.size):
         for region in range(3):
             low, high = starts[region], starts[region + 1] - 1.0
@@ -133,3 +148,61 @@ def _fill_poisson_regions(theta, starts, moments):
             moments[0, i, region] = total * math.exp(x0 * math.log(theta[i]) - theta[i] - math.lgamma(x0 + 1.0))
             moments[1, i, region] = x0 + shift
             moments[2, i, region] = second / total - shift**2
+
+
+@dataclass(frozen=True)
+class Regions:
+    """Moments of one record in the regions outside and within bounds, as functions of a coordinate u of θ.
+
+    The moments vary over distances of about one in u.
+
+    Attributes
+    ----------
+    moments : callable
+        Maps θ and the bounds to `Moments`.
+    interval : callable
+        Maps the bounds to the range of u outside which all records lie in one region.
+    step : float
+        Distance of tabulated values of u.
+    parameter : callable
+        Maps u to θ.
+    mean_unit, variance_unit : callable
+        Map u to the units in which a mean and a variance are tabulated.
+    starts_inside : bool
+        True if chains must not start below the smallest tabulated u, where the variance of a record overflows.
+    """
+
+    moments: Callable[[Floats, float, float], Moments]
+    interval: Callable[[float, float], tuple[float, float]]
+    step: float
+    parameter: Callable[[Floats], Floats]
+    mean_unit: Callable[[Floats], Floats]
+    variance_unit: Callable[[Floats], Floats]
+    starts_inside: bool = False
+
+
+EXPONENTIAL_REGIONS = Regions(
+    exponential_regions,
+    interval=lambda a, b: (math.log(1e-6 / b), math.log(100.0 / (a if a > 0 else b))),
+    step=0.01,
+    parameter=np.exp,
+    mean_unit=lambda u: np.exp(-u),
+    variance_unit=lambda u: np.exp(-2.0 * u),
+    starts_inside=True,
+)
+POISSON_REGIONS = Regions(
+    poisson_regions,
+    interval=lambda a, b: (0.005, math.sqrt(b) + 10.0),
+    step=0.005,
+    parameter=np.square,
+    mean_unit=np.square,
+    variance_unit=np.square,
+)
+NORMAL_REGIONS = Regions(
+    normal_regions,
+    interval=lambda a, b: (a - 12.0, b + 12.0),
+    step=0.01,
+    parameter=np.copy,
+    mean_unit=np.ones_like,
+    variance_unit=np.ones_like,
+)

@@ -3,9 +3,9 @@
 The release y = ŝ + Lap(noise_scale) sums only the records within public bounds [a, b]. The n records are split among
 the lower, central and upper regions x < a, a ≤ x ≤ b, x > b. The sampler alternates between θ, the sum ŝ over the
 centre, the sum r over the rest, and the noise variance σ². By the central limit theorem (ŝ, r) given θ is approximately
-normal. With probability q, mean μ and variance Σ of a region, each record adds q_c·μ_c to the mean of ŝ,
-q_c·Σ_c + q_c(1 − q_c)·μ_c² to its variance, and its own mean and variance to those of ŝ + r;
-Cov(ŝ, r) = −E[ŝ]·E[r]/n.
+normal. Let q be the probability of a region, and μ and Σ the mean and variance of a record in it. For the central
+region c, each record adds q_c·μ_c to the mean of ŝ and q_c·Σ_c + q_c(1 − q_c)·μ_c² to its variance. Each record adds
+its mean and variance to those of ŝ + r. The covariance is Cov(ŝ, r) = −E[ŝ]·E[r]/n.
 
 References
 ----------
@@ -16,8 +16,8 @@ P4: Bernstein & Sheldon, "Differentially Private Bayesian Inference for Exponent
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -25,52 +25,53 @@ from scipy.interpolate import CubicSpline
 
 from mechanisms.inference.families import FAMILIES
 from mechanisms.inference.family import Family
+from mechanisms.inference.family_distributions import region_moments
 from mechanisms.inference.gibbs import validate_run, validate_statistics
-from mechanisms.inference.gibbs_kernels import EXPONENTIAL, NORMAL, POISSON, run_truncated, run_truncated_published
+from mechanisms.inference.gibbs_kernels import run_truncated, run_truncated_published
 from mechanisms.inference.noisy_statistics import validate_noise_scale
-from mechanisms.privacy import validate_size
+from mechanisms.metadata import Entry, find_entry
+from mechanisms.privacy_parameters import validate_size
 
 __all__ = ["RegionTable", "sample_truncated_gibbs", "tabulate_regions"]
 
-_KINDS = {"exponential": EXPONENTIAL, "poisson": POISSON, "normal": NORMAL}
 _MAX_CELLS = 1 << 17
 
 
 @dataclass(frozen=True)
 class RegionTable:
-    """Moments for Algorithm 2 as piecewise cubic polynomials in θ; build it with `tabulate_regions`.
+    """Moments for Algorithm 2 as piecewise cubic polynomials in a function u of θ; build it with `tabulate_regions`.
 
     Parameters
     ----------
     family : str
-        A truncated family.
+        Name of a truncated family.
     bounds : tuple of float
-        [a, b].
+        Public bounds [a, b].
     origin, steps_per_unit : float
         Interval i begins at u = origin + i/steps_per_unit, where u = ln θ (exponential), √θ (Poisson) or θ (normal).
         Outside the table the end values are used, because all records then lie in one region.
     coefficients : ndarray of float64, shape (intervals, 3, 4)
-        Coefficients of powers 0 to 3 of the relative position in the interval, in [0, 1], for the mean and variance
-        of t(x)·1[a ≤ x ≤ b] and for q_l·μ_l·q_u·μ_u. The units are the mean of a record (1 for the normal), its
-        variance and its variance.
+        Coefficients of powers 0 to 3 of the relative position in the interval, in [0, 1], for three functions: the mean
+        of x·1[a ≤ x ≤ b], in units of the mean of a record (1 for the normal); its variance, in units of the variance
+        of a record; and q_l·μ_l·q_u·μ_u for the lower and the upper region, in units of the variance of a record.
     """
 
     family: str
     bounds: tuple[float, float]
     origin: float
     steps_per_unit: float
-    coefficients: NDArray[np.float64]
+    coefficients: NDArray[np.float64] = field(repr=False)
 
 
 def tabulate_regions(family: Family | str, bounds: tuple[float, float]) -> RegionTable:
-    """Tabulate the moments of a family with records truncated at public bounds; the table can be used for many trials.
+    """Tabulate the moments of records truncated at public bounds; the table can be used for many trials.
 
     Parameters
     ----------
     family : Family or {"exponential", "poisson", "normal"}
         A key of `FAMILIES` with unbounded records.
     bounds : tuple of float
-        [a, b], see `Family.validate_bounds`.
+        Public bounds [a, b]; see `Family.validate_bounds`.
 
     Returns
     -------
@@ -89,32 +90,21 @@ def tabulate_regions(family: Family | str, bounds: tuple[float, float]) -> Regio
     >>> table.coefficients.shape
     (2341, 3, 4)
     """
-    family = family if isinstance(family, str) else family.name
-    if family not in _KINDS:
-        raise ValueError(
-            f"family must be one of {', '.join(_KINDS)}, got {family!r}; use sample_gibbs for bounded records"
-        )
-    checked = FAMILIES[family].validate_bounds(bounds)
+    tabulated = {name: one for name, one in FAMILIES.items() if one.regions is not None}
+    name = family if isinstance(family, str) else family.name
+    family = find_entry(tabulated, name, "family", "use sample_gibbs for bounded records")
+    checked, regions = family.validate_bounds(bounds), family.regions
     assert checked is not None
-    a, b = checked
-    # Each transformation makes the moments vary over a distance of about one for all bounds.
-    if family == "exponential":
-        low, high, step = math.log(1e-6 / b), math.log(100.0 / (a if a > 0 else b)), 0.01
-    elif family == "poisson":
-        low, high, step = 0.005, math.sqrt(b) + 10.0, 0.005
-    else:
-        low, high, step = a - 12.0, b + 12.0, 0.01
-    n_cells = math.ceil((high - low) / step)
+    assert regions is not None
+    low, high = regions.interval(*checked)
+    n_cells = math.ceil((high - low) / regions.step)
     if n_cells > _MAX_CELLS:
-        raise ValueError(f"bounds must lie closer together for the {family} family, got {bounds}; choose other bounds")
-    u = low + step * np.arange(n_cells + 1)
-    if family == "exponential":
-        theta, mean_unit, variance_unit = np.exp(u), np.exp(-u), np.exp(-2.0 * u)
-    elif family == "poisson":
-        theta, mean_unit, variance_unit = u**2, u**2, u**2
-    else:
-        theta, mean_unit, variance_unit = u, np.ones_like(u), np.ones_like(u)
-    q, mean, variance = FAMILIES[family].region_moments(theta, checked)
+        raise ValueError(
+            f"bounds must be closer together for the {family.name} family, got {bounds}; choose narrower bounds"
+        )
+    u = low + regions.step * np.arange(n_cells + 1, dtype=np.float64)
+    mean_unit, variance_unit = regions.mean_unit(u), regions.variance_unit(u)
+    q, mean, variance = region_moments(family, regions.parameter(u), checked)
     share = q * mean
     moments = (
         share[:, 1] / mean_unit,
@@ -124,7 +114,7 @@ def tabulate_regions(family: Family | str, bounds: tuple[float, float]) -> Regio
     splines = CubicSpline(np.arange(n_cells + 1), np.stack(moments, axis=-1))
     coefficients = np.ascontiguousarray(splines.c[::-1].transpose(1, 2, 0))
     coefficients.flags.writeable = False
-    return RegionTable(family, checked, low, 1.0 / step, coefficients)
+    return RegionTable(family.name, checked, low, 1.0 / regions.step, coefficients)
 
 
 def sample_truncated_gibbs(
@@ -135,12 +125,12 @@ def sample_truncated_gibbs(
     noisy_statistics: ArrayLike,
     noise_scale: float,
     *,
-    method: Literal["gibbs", "gibbs-collapsed", "gibbs-published"] = "gibbs",
+    method: Entry | str = "gibbs",
     n_chains: int = 4,
     n_burn_in: int = 2000,
     n_draws: int = 5000,
 ) -> NDArray[np.float64]:
-    """Draw θ from its posterior given one release of a noisy truncated sum, by Algorithm 2 of P4.
+    """Draw the parameter θ from its posterior given one release of a noisy truncated sum, by Algorithm 2 of P4.
 
     ===================  ============================================================================================
     method               iteration
@@ -155,25 +145,27 @@ def sample_truncated_gibbs(
     Parameters
     ----------
     rng : numpy.random.Generator
-        Generator of this trial, used by the chains one after the other.
+        Random generator, which the chains use one after the other.
     table : RegionTable
-        Table of the family and its bounds, from `tabulate_regions`.
+        Table from `tabulate_regions`, which determines the family and the bounds.
     prior : array_like, shape (2,)
         See `Family.validate_prior`.
     n : int
         Number of records, public, ≥ 1, including those outside the bounds.
     noisy_statistics : array_like, shape (1,)
-        y, finite, of any size and sign.
+        Release y, finite, of any size and sign.
     noise_scale : float
         Scale of the Laplace noise, Δ/ε > 0, in the units of the sum.
-    method : {"gibbs", "gibbs-collapsed", "gibbs-published"}
+    method : InferenceMethod or str
+        An entry of `INFERENCE_METHODS` in the table above, or its name.
     n_chains, n_burn_in, n_draws : int
-        Number of chains, each started from a prior draw; discarded (≥ 0) and returned (≥ 1) iterations per chain.
+        Number of chains, each of which starts from a draw of the prior; numbers of discarded (≥ 0) and of returned
+        (≥ 1) iterations per chain.
 
     Returns
     -------
     ndarray of float64, shape (n_chains, n_draws)
-        θ, the rate of exponential records, or the mean of Poisson or normal records.
+        Draws of θ, the rate of exponential records, or the mean of Poisson or normal records.
 
     Raises
     ------
@@ -182,15 +174,15 @@ def sample_truncated_gibbs(
 
     Notes
     -----
-    **Joint distribution (erratum B3).** P4 treats the sums over the three regions as independent. The numbers of
-    records per region are multinomial, so two sums have covariance −n·q_r·q_s·μ_r·μ_s. The outer sums are drawn
-    together as r = ŝ_l + ŝ_u, which suffices for the update of θ.
+    **Joint distribution.** P4 treats the sums over the three regions as independent. The numbers of records per region
+    are multinomial, so two sums have covariance −n·q_r·q_s·μ_r·μ_s. The outer sums are drawn together as r = ŝ_l + ŝ_u,
+    which suffices for the update of θ.
 
     **As printed.** ``gibbs-published`` draws the total from N(m_l + m_c' + m_u, V_l + V_c' + V_u), where N(m_c', V_c')
-    is proportional to the product of N(m_c, V_c) and N(y, σ²), restricted to valid totals (lines 7, 8). It then draws
-    θ (line 9), ŝ ~ N(m_c, V_c) at the new θ, unrestricted and independent of y (line 10, erratum B2), and σ² given
-    this ŝ (line 11). As σ² then hardly depends on y, the iterations do not converge to the posterior. The mean m is
-    n·q·μ, not n·q (erratum B1).
+    is proportional to the product of N(m_c, V_c) and N(y, σ²), restricted to valid totals (lines 7, 8). It then draws θ
+    (line 9), ŝ ~ N(m_c, V_c) at the new θ, unrestricted and independent of y (line 10), and σ² given this ŝ (line 11).
+    As σ² then hardly depends on y, the iterations do not converge to the posterior. The mean m is n·q·μ, not n·q as in
+    Algorithm 3, line 4.
 
     **Restriction.** ŝ is restricted to the range of the central sum of n records, n·min(a, 0) to n·max(b, 0), and s to
     that of n records. The outer sums are not restricted separately: if few records lie outside, truncating a normal
@@ -199,11 +191,12 @@ def sample_truncated_gibbs(
     **Stationary distribution.** As in `sample_gibbs`, the conditional of θ belongs to the exact model and that of the
     sums to its normal approximation.
 
-    **Multimodality.** E[ŝ | θ] first rises and then falls with θ (few records lie within bounds at either end), so the
-    posterior may have two modes. A step of ``gibbs`` moves θ by about its standard error in n records, so a chain
-    remains in the mode near its start. The move of ``gibbs-collapsed`` compares θ and θ' by p(y | θ) with all other
-    variables integrated out (Normal ∗ Laplace, in closed form), so the modes have the correct weights. It is a
-    Metropolis–Hastings step on (θ, ŝ, r, σ²) for the target given by the prior and the normal approximation.
+    **Multimodality.** E[ŝ | θ] first rises and then falls with θ (few records lie within bounds if θ is very small or
+    very large), so the posterior may have two modes. A step of ``gibbs`` moves θ by about the standard error of an
+    estimate from n exact records, so a chain remains in the mode near its start. The move of ``gibbs-collapsed``
+    compares θ and θ' by p(y | θ) with all other variables integrated out (Normal ∗ Laplace, in closed form), so the
+    modes have the correct weights. It is a Metropolis–Hastings step on (θ, ŝ, r, σ²) for the target given by the prior
+    and the normal approximation.
 
     Examples
     --------
@@ -212,40 +205,18 @@ def sample_truncated_gibbs(
     >>> draws.shape, round(float(draws.mean()), 1)
     ((4, 5000), 4.1)
     """
-    if method not in ("gibbs", "gibbs-collapsed", "gibbs-published"):
-        raise ValueError(f"method must be gibbs, gibbs-collapsed or gibbs-published, got {method!r}; choose one")
-    family, kind = FAMILIES[table.family], _KINDS[table.family]
+    run = find_entry(_RUNS, method if isinstance(method, str) else method.name, "method")
+    family = FAMILIES[table.family]
+    assert family.regions is not None
     hyperparameters = np.array(family.validate_prior(prior))
     n, scale = validate_size(n), validate_noise_scale(noise_scale)
     noisy = validate_statistics(noisy_statistics, 1)[0]
-    validate_run(rng, n_chains, n_burn_in, n_draws)
+    n_chains, n_burn_in, n_draws = validate_run(rng, n_chains, n_burn_in, n_draws)
     starts = family.draw_parameters(rng, hyperparameters, n_chains)[:, 0]
-    if table.family == "exponential":
-        # A vague prior can draw rates so small that the variance 1/θ² of a record overflows.
-        starts = np.maximum(starts, math.exp(table.origin))
-    least_total = n * family.record_range[0]
+    if family.regions.starts_inside:  # a vague prior can draw rates so small that the variance 1/θ² overflows
+        starts = np.maximum(starts, family.regions.parameter(np.array(table.origin)))
     draws = np.empty((n_chains, n_draws))
-    if method == "gibbs-published":
-        failed = run_truncated_published(
-            rng, kind, starts, hyperparameters, n, noisy, scale, least_total, _grid(table), n_burn_in, draws
-        )
-    else:
-        failed = run_truncated(
-            rng,
-            kind,
-            method == "gibbs-collapsed",
-            starts,
-            hyperparameters,
-            n,
-            noisy,
-            scale,
-            n * min(table.bounds[0], 0.0),
-            n * max(table.bounds[1], 0.0),
-            least_total,
-            _grid(table),
-            n_burn_in,
-            draws,
-        )
+    failed = run(rng, table, starts, hyperparameters, n, noisy, scale, n_burn_in, draws)
     if failed >= 0:
         raise ValueError(
             f"no truncated normal draw was accepted within the maximum number of attempts at iteration {failed} with "
@@ -256,6 +227,49 @@ def sample_truncated_gibbs(
     return draws
 
 
+def _run_corrected(jumps: bool) -> Callable[..., int]:
+    def run(
+        rng: np.random.Generator,
+        table: RegionTable,
+        starts: NDArray[np.float64],
+        prior: NDArray[np.float64],
+        n: int,
+        noisy: float,
+        scale: float,
+        n_burn_in: int,
+        draws: NDArray[np.float64],
+    ) -> int:
+        family, (a, b) = FAMILIES[table.family], table.bounds
+        low, high, least_total = n * min(a, 0.0), n * max(b, 0.0), n * family.record_range[0]
+        limits = low, high, least_total, _grid(table)
+        return run_truncated(rng, family.code, jumps, starts, prior, n, noisy, scale, *limits, n_burn_in, draws)
+
+    return run
+
+
+def _run_published(
+    rng: np.random.Generator,
+    table: RegionTable,
+    starts: NDArray[np.float64],
+    prior: NDArray[np.float64],
+    n: int,
+    noisy: float,
+    scale: float,
+    n_burn_in: int,
+    draws: NDArray[np.float64],
+) -> int:
+    family = FAMILIES[table.family]
+    limits = n * family.record_range[0], _grid(table)
+    return run_truncated_published(rng, family.code, starts, prior, n, noisy, scale, *limits, n_burn_in, draws)
+
+
+_RUNS: dict[str, Callable[..., int]] = {
+    "gibbs": _run_corrected(jumps=False),
+    "gibbs-collapsed": _run_corrected(jumps=True),
+    "gibbs-published": _run_published,
+}
+
+
 def _grid(table: RegionTable) -> tuple[float, float, NDArray[np.float64]]:
-    """Return the fields of the table that the kernels use."""
+    """Return the arguments of the kernels that describe the table: `origin`, `steps_per_unit` and `coefficients`."""
     return table.origin, table.steps_per_unit, table.coefficients

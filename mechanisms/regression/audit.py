@@ -1,18 +1,19 @@
-"""Audits of releases from partitions under replacement of one row by the worst alternative.
+"""Audits of releases that aggregate partitions, under the worst replacement of one row.
 
 An audit checks two properties. The largest change of an aggregate by one row must equal the stated sensitivity:
-`adversarial_posteriors` replaces a row by one with an unbounded effect on the coefficient, in both directions. And
-noise of the stated scale must hide this change: the functions below represent output distributions by exact
+`adversarial_posteriors` replaces a row by one with an unbounded effect on the coefficient, in both directions. In
+addition, noise of the stated scale must hide this change: the functions below represent output distributions by exact
 probabilities of bins, for `mechanisms.audit.audit_distributions`.
 
 **Bins.** Two Laplace distributions with scale s and centres A, A′ have a density ratio of exp(|A − A′|/s) outside the
 interval between the centres, and a smaller ratio inside. Bins whose edges include all centres therefore attain the
-largest ratio. Clamped values belong to the outer bins. The densities of the window distributions are piecewise constant
-up to a common factor, so bins whose edges include all steps also attain the largest ratio. The sparse vector has
-finitely many outcomes, with probabilities integrated over the noise of the threshold.
+largest ratio. Clamped values are in the outer bins. The densities of the window distributions are piecewise constant
+up to a common factor, so bins whose edges include all steps also attain the largest ratio. The sparse vector
+technique has finitely many outcomes, whose probabilities are integrals over the noise of the threshold.
 
-The loss of a method with several steps is the sum of the losses of the steps given the outcomes of the earlier steps
-(`quantile-centred`: scale, centre, mean). For ``quantile`` the joint distribution of bounds and mean is also audited.
+The loss of a method with several steps (``quantile-centred``: scale, centre, mean) is the sum of the losses of the
+steps, each given the outcomes of the earlier steps. For ``quantile`` the joint distribution of bounds and mean is also
+audited.
 
 References
 ----------
@@ -27,16 +28,18 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mechanisms.audit import OutputDistributions, audit_distributions
+from mechanisms.audit import audit_distributions
 from mechanisms.conjugate import enumerate_candidates
 from mechanisms.neighbours import neighbouring_pairs
+from mechanisms.output_distributions import OutputDistributions
 from mechanisms.regression.coefficient_posterior import CoefficientPosterior
 from mechanisms.regression.partition_probability import PartitionProbability
-from mechanisms.regression.partition_quantile import PartitionQuantile, WindowDistribution
+from mechanisms.regression.partition_quantile import PartitionQuantile
 from mechanisms.regression.posterior import coefficient_posterior
 from mechanisms.regression.prior import Prior
 from mechanisms.regression.sparse_vector import SparseVector
 from mechanisms.regression.statistics import RegressionStatistics, partition_statistics
+from mechanisms.regression.window import WindowDistribution
 
 __all__ = [
     "adversarial_posteriors",
@@ -64,7 +67,7 @@ def adversarial_posteriors(
     leverage: float = 1e7,
     slope: float = 30.0,
 ) -> CoefficientPosterior:
-    """Return the posteriors of two neighbours, with a row replaced to decrease or to increase coefficient k.
+    """Return posteriors of coefficient k for two data sets that differ in one row, which decreases or increases β_k.
 
     Parameters
     ----------
@@ -73,7 +76,7 @@ def adversarial_posteriors(
     k, prior, error_variance, power
         As for `coefficient_posterior`.
     row : int
-        Index of the replaced row; its partition is unchanged.
+        Index of the row to replace; its partition is unchanged.
     leverage, slope : float
         L and s. For a slope, the column is set to L and the outcome to ∓sL, so that the slope is ∓s with a standard
         deviation of about s/L. For the intercept, the columns are set to 0 and the outcome to ∓L², which has the
@@ -82,10 +85,12 @@ def adversarial_posteriors(
     Returns
     -------
     CoefficientPosterior
-        Of shape (2, M).
+        Posteriors of shape (2, M): first decreased, then increased.
 
     Examples
     --------
+    The slope of partition 0 is almost surely below 2 given the first data set, and above 2 given the second:
+
     >>> from mechanisms.regression.prior import ZellnerPrior
     >>> rng = np.random.default_rng(1)
     >>> x, labels = rng.standard_normal((40, 1)), np.repeat(range(4), 10)
@@ -106,14 +111,14 @@ def adversarial_posteriors(
 def probability_distributions(
     mechanism: PartitionProbability, probabilities: ArrayLike, pairs: ArrayLike
 ) -> OutputDistributions:
-    """Return the distributions of a released probability at one cutoff as probabilities of bins.
+    """Return the output distributions of the probability released at one cutoff, as bin probabilities.
 
     Parameters
     ----------
     mechanism : PartitionProbability
-        Mechanism with noise.
+        Mechanism to audit; it must add noise.
     probabilities : array_like, shape (D, M)
-        p_j in each data set.
+        Posterior probability p_j of each partition in each data set.
     pairs : array_like of int, shape (P, 2)
         Indices of neighbouring data sets.
 
@@ -150,22 +155,22 @@ def probability_distributions(
 
 
 def search_distributions(search: SparseVector) -> OutputDistributions:
-    """Return the distributions of the stopping index of the sparse vector for all data sets.
+    """Return the distributions of the stopping index of a search for all possible data sets.
 
     Parameters
     ----------
     search : SparseVector
-        Search with few values and doublings.
+        Search with few values and few doublings.
 
     Returns
     -------
     OutputDistributions
-        A data set is given by the numbers of values in the first interval, in each set added by a doubling except the
-        last, and outside. The outputs are t = 0 … T.
+        A data set is described by the number of values in the first interval, the number in the region that each
+        doubling except the last adds, and the number of all other values. The outputs are t = 0 … T.
 
     Examples
     --------
-    The noise of the published search is larger than necessary:
+    The published search with ε = 1 adds more noise than necessary; its exact loss is 0.5865:
 
     >>> from mechanisms.audit import audit_distributions
     >>> found = audit_distributions(search_distributions(SparseVector(n_values=8, epsilon=1.0, share=0.5, doublings=4)))
@@ -180,12 +185,12 @@ def search_distributions(search: SparseVector) -> OutputDistributions:
 
 
 def window_distributions(distributions: Sequence[WindowDistribution], pairs: ArrayLike) -> OutputDistributions:
-    """Return the distributions of a log scale, or of a centre, for several data sets as probabilities of bins.
+    """Return the output distributions of a released log scale or centre for several data sets, as bin probabilities.
 
     Parameters
     ----------
     distributions : sequence of WindowDistribution
-        One per data set, with equal range and unit.
+        One per data set, all with the same range and unit.
     pairs : array_like of int, shape (P, 2)
         Indices of neighbouring data sets.
 
@@ -204,39 +209,44 @@ def window_distributions(distributions: Sequence[WindowDistribution], pairs: Arr
             np.searchsorted(distribution.edges, edges[:-1], side="right") - 1, 0, distribution.log_masses.size - 1
         )
         ends = np.arcsinh(distribution.edges / unit) if math.isfinite(unit) else distribution.edges
-        return distribution.log_masses[step] + np.log(np.diff(flat) / (ends[step + 1] - ends[step]))
+        lengths = np.diff(flat)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            found = distribution.log_masses[step] + np.log(lengths / (ends[step + 1] - ends[step]))
+        return np.where(lengths > 0, found, -np.inf)
 
     return OutputDistributions(np.arange(len(distributions)), edges[:-1], np.asarray(pairs), log_pmf)
 
 
 def quantile_distributions(mechanism: PartitionQuantile, values: ArrayLike, pairs: ArrayLike) -> OutputDistributions:
-    """Return the joint distributions of bounds and released quantile of the method ``quantile`` as bin probabilities.
+    """Return the joint output distributions of the bounds around 0 and the quantile, as bin probabilities.
 
     Parameters
     ----------
     mechanism : PartitionQuantile
-        Method ``quantile`` with few doublings.
+        Method ``quantile`` or ``quantile-exact`` with few doublings.
     values : array_like, shape (D, M)
-        q_j in each data set.
+        Quantile q_j of each partition in each data set.
     pairs : array_like of int, shape (P, 2)
         Indices of neighbouring data sets.
 
     Returns
     -------
     OutputDistributions
-        The outputs are t and the centre of the bin.
+        Each output is a pair: t, which determines the bounds, and the centre of a bin.
 
     Examples
     --------
     >>> from mechanisms.audit import audit_distributions
     >>> from mechanisms.regression.partition_quantile import partition_quantile
     >>> method = partition_quantile("quantile", 4, epsilon=1.0, split=(0.5, 0.5), doublings=2)
-    >>> q = [[0.0, 0.0, 0.0, 9.0], [0.0, 0.0, 0.0, -9.0]]
+    >>> q = [[0.0, 0.0, 0.0, 9.0], [0.0, 0.0, 0.0, -9.0]]  # the same |q_j|: only the step with ε₂ = 0.5 has a loss
     >>> print(round(audit_distributions(quantile_distributions(method, q, [[0, 1]])).epsilon, 9))
     0.5
     """
-    if mechanism.name != "quantile":
-        raise ValueError(f"mechanism must be quantile, got {mechanism.name}; audit other methods by their steps")
+    if mechanism.method.is_centred or not mechanism.method.has_noise:
+        raise ValueError(
+            f"mechanism must be quantile or quantile-exact, got {mechanism.name}; audit quantile-centred by its steps"
+        )
     q = np.asarray(values, dtype=np.float64)
     search = mechanism.search
     outcomes, edges, scales, means = [], [], [], []
@@ -273,11 +283,11 @@ def centred_losses(
     mechanism : PartitionQuantile
         Method ``quantile-centred``.
     values, spreads : array_like, shape (M,)
-        q_j and the posterior standard deviations s_j.
+        Quantile q_j and posterior standard deviation s_j of each partition.
     moved : (int, float, float)
         Index of the changed partition, its new q and its new s.
     scales : array_like
-        Possible released scales; the losses of centre and mean are maximised over them.
+        Possible released scales, over which the losses of centre and mean are maximised.
 
     Returns
     -------
@@ -288,10 +298,10 @@ def centred_losses(
     Examples
     --------
     >>> from mechanisms.regression.partition_quantile import partition_quantile
-    >>> method = partition_quantile("quantile-centred", 6, epsilon=1.0, split=(0.2, 0.3, 0.5))
+    >>> method = partition_quantile("quantile-centred", 6, epsilon=1.0, split=(0.2, 0.3, 0.5))  # bounds on the losses
     >>> losses = centred_losses(method, [0.0] * 6, [1.0] * 6, (0, 1e9, 1e9), scales=[1.0])
     >>> [f"{loss:.4f}" for loss in losses]
-    ['0.0971', '0.1712', '0.2500']
+    ['0.1020', '0.1712', '0.2500']
     """
     q, s = np.asarray(values, float), np.asarray(spreads, float)
     other_q, other_s = q.copy(), s.copy()
@@ -311,7 +321,7 @@ def centred_losses(
 
 
 def _bin_edges(centres: Floats, scale: float, low: float, high: float) -> Floats:
-    """Return edges of bins, with all centres, −inf and inf among them; values ≤ `low` or ≥ `high` share a bin."""
+    """Return bin edges that include all centres, −inf and inf; values ≤ `low` share a bin, as do values ≥ `high`."""
     reach = np.linspace(centres.min() - 8.0 * scale, centres.max() + 8.0 * scale, _BINS)
     ends = np.unique(np.concatenate([centres, reach, [low, high]]))
     ends = ends[(ends >= low) & (ends <= high) & np.isfinite(ends)]
@@ -319,13 +329,13 @@ def _bin_edges(centres: Floats, scale: float, low: float, high: float) -> Floats
 
 
 def _bin_centres(ends: Floats) -> Floats:
-    """Return the centres of bins, and the finite edges of the outer bins."""
+    """Return the centre of each inner bin, and the finite edge of each outer bin."""
     inner = ends[1:-1]
     return np.concatenate([inner[:1], (inner[:-1] + inner[1:]) / 2, inner[-1:]])
 
 
 def _log_bin_masses(ends: Floats) -> Floats:
-    """Return ln Pr[aᵢ < Z ≤ aᵢ₊₁] of a Laplace variable with scale 1; 0 must not be inside a bin."""
+    """Return ln Pr[eᵢ < Z ≤ eᵢ₊₁] for edges e and a Laplace variable Z with scale 1; 0 must not be inside a bin."""
     low, high = ends[:-1], ends[1:]
     near = np.where(high <= 0.0, -high, np.maximum(low, 0.0))
     with np.errstate(invalid="ignore"):

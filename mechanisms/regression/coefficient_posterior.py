@@ -12,7 +12,7 @@ from scipy import special
 from mechanisms.jit import kernel
 from mechanisms.protocols import Posterior, validate_probabilities
 
-__all__ = ["CoefficientPosterior"]
+__all__ = ["CoefficientPosterior", "add_in_order"]
 
 Floats = NDArray[np.float64]
 
@@ -22,12 +22,13 @@ _ROOT_HALF, _DENSITY = math.sqrt(0.5), 1.0 / math.sqrt(2.0 * math.pi)
 
 @dataclass(frozen=True, eq=False)
 class CoefficientPosterior(Posterior):
-    """Mixture of q normal distributions, or one t distribution, of a coefficient in each partition.
+    """Posterior of a coefficient in each partition: a mixture of q normal distributions, or one t distribution.
 
     Attributes
     ----------
     weights, locations, scales : ndarray of float64, shape (..., q)
-        Mixture weights, component means (or location) and component standard deviations (or scale).
+        Mixture weights, means and standard deviations of the components; for a t distribution, q = 1, and the last two
+        are its location and scale.
     degrees : ndarray of float64, shape (...)
         Degrees of freedom; inf for normal distributions.
     """
@@ -38,13 +39,13 @@ class CoefficientPosterior(Posterior):
     degrees: Floats = field(repr=False)
 
     def mean(self) -> Floats:
-        """Return the mean, or the location of a t distribution without a mean, shape (...)."""
-        return np.sum(self.weights * self.locations, axis=-1)
+        """Return the mean, shape (...), or the location if a t distribution has no mean."""
+        return add_in_order(self.weights * self.locations)
 
     def std(self) -> Floats:
         """Return the standard deviation, shape (...); inf for a t distribution with at most two degrees of freedom."""
         apart = self.locations - self.mean()[..., None]
-        variance = np.sum(self.weights * (self.scales**2 + apart**2), axis=-1)
+        variance = add_in_order(self.weights * (self.scales**2 + apart**2))
         excess = np.where(self.degrees > 2, 1.0 - 2.0 / np.maximum(self.degrees, 2.0), 0.0)
         return np.sqrt(np.divide(variance, excess, out=np.full_like(variance, math.inf), where=excess > 0))
 
@@ -60,12 +61,12 @@ class CoefficientPosterior(Posterior):
         return locations + scales * draws
 
     def cdf(self, cutoffs: ArrayLike) -> Floats:
-        """Return Pr[β_k ≤ b].
+        """Return Pr[β_k ≤ b] for each cutoff b.
 
         Parameters
         ----------
         cutoffs : array_like, shape (..., c) or ()
-            b, not NaN; leading axes broadcast with those of the posterior.
+            Cutoffs b, not NaN; leading axes broadcast with those of the posterior.
 
         Returns
         -------
@@ -78,7 +79,7 @@ class CoefficientPosterior(Posterior):
         """
         b = np.asarray(cutoffs, dtype=np.float64)
         if np.any(np.isnan(b)):
-            raise ValueError("cutoffs must be numbers, got NaN; remove it")
+            raise ValueError("cutoffs must be numbers, got NaN; remove NaN")
         z = (b[..., None] - self._lifted(self.locations, b)) / self._lifted(self.scales, b)
         below = special.ndtr(z)
         finite = np.isfinite(self.degrees)
@@ -87,15 +88,15 @@ class CoefficientPosterior(Posterior):
             student = special.stdtr(df[..., None] if b.ndim else df, z)
             normal = ~finite[..., None]
             below = np.where(normal[..., None] if b.ndim else normal, below, student)
-        return np.minimum(np.sum(self._lifted(self.weights, b) * below, axis=-1), 1.0)
+        return np.minimum(add_in_order(self._lifted(self.weights, b) * below), 1.0)
 
     def quantile(self, probabilities: ArrayLike) -> Floats:
-        """Return the b with Pr[β_k ≤ b] = p.
+        """Return the quantile b with Pr[β_k ≤ b] = p for each probability p.
 
         Parameters
         ----------
         probabilities : array_like, shape (c,) or ()
-            p in (0, 1).
+            Probabilities p in (0, 1).
 
         Returns
         -------
@@ -104,7 +105,7 @@ class CoefficientPosterior(Posterior):
         Raises
         ------
         ValueError
-            If a p is not in (0, 1).
+            If a probability is not in (0, 1).
         """
         p = validate_probabilities(probabilities)
         z = special.ndtri(p)
@@ -123,13 +124,32 @@ class CoefficientPosterior(Posterior):
         return roots[0].reshape(guess.shape)
 
     def _lifted(self, array: Floats, values: Floats) -> Floats:
-        """Return an array of shape (..., q) as (..., 1, q) if `values` is not a scalar."""
+        """Return `array`, shape (..., q), with an additional axis before the last unless `values` is a scalar."""
         return array[..., None, :] if values.ndim else array
+
+
+def add_in_order(values: Floats) -> Floats:
+    """Return sums over the last axis, added from first to last, so that zeros at the end do not change the rounding.
+
+    Parameters
+    ----------
+    values : ndarray of float64, shape (..., q)
+
+    Returns
+    -------
+    ndarray of float64, shape (...)
+
+    Examples
+    --------
+    >>> add_in_order(np.array([[1.0, 2.0, 0.0], [0.5, 0.25, 0.25]]))
+    array([3., 1.])
+    """
+    return np.cumsum(values, axis=-1)[..., -1]
 
 
 @kernel
 def _solve(weights, locations, scales, probabilities, x, low, high):
-    """Replace initial values `x` by the roots of Σ wᵢΦ((x − μᵢ)/σᵢ) = p in [low, high], by bracketed Newton steps."""
+    """Replace the guesses `x` by the roots of Σ wᵢΦ((x − μᵢ)/σᵢ) = p in [low, high], by bracketed Newton steps."""
     n_distributions, n_components = weights.shape
     for distribution in range(n_distributions):
         spread = scales[distribution].min()

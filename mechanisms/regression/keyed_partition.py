@@ -2,10 +2,11 @@
 
 A keyed permutation π of {0, …, n − 1} maps row i to the position π(i), and partition j contains the rows with
 π(i) mod M = j. Sizes differ by at most one; the first n mod M partitions are larger. A table can be read in any order,
-in chunks of any size and by any number of workers: the same key gives the same partition.
+in chunks of any size and by any number of workers; the same key always gives the same partition.
 
-π is a Feistel network on pairs (left, right) in {0, …, a − 1} × {0, …, 2^b − 1}, where a·2^b is the next value above n
-and both factors are near √n and at least 256. Rounds alternate
+A position left·2^b + right is represented by the pair (left, right) in {0, …, a − 1} × {0, …, 2^b − 1}. Given b, a is
+the smallest integer with a·2^b ≥ n; a and 2^b are near √n and at least 256. π is a Feistel network on these pairs.
+Rounds alternate
 
     left ← left + ⌊a·F(right)/2³²⌋ mod a,   right ← right xor ⌊F(left)/2^(32 − b)⌋,
 
@@ -27,21 +28,22 @@ Mitchell, Stokes, Frank & Holmes, "Bandwidth-optimal random shuffling for GPUs",
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mechanisms.arguments import validate_integer
 from mechanisms.jit import kernel
 
 __all__ = ["MOST_ROWS", "KeyedPartition", "keyed_partition"]
 
 MOST_ROWS = 2**32
-"""Largest n, as positions are 32-bit integers."""
+"""Largest number of rows n, since positions are 32-bit integers."""
 
 _ROUNDS = 12
 _LEAST_BITS = 8
-_BATCH = 512  # rows per batch, which fits in the L1 cache
+_BATCH = 512  # number of rows per batch; a batch fits in the L1 cache
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,30 +53,30 @@ class KeyedPartition:
     Attributes
     ----------
     n_rows : int
-        n.
+        Number of rows n.
     n_partitions : int
-        M.
+        Number of partitions M.
     keys : ndarray of uint32, shape (rounds,)
         One key per round; the number of rounds is even.
     """
 
     n_rows: int
     n_partitions: int
-    keys: NDArray[np.uint32]
+    keys: NDArray[np.uint32] = field(repr=False)
 
     @property
     def sizes(self) -> NDArray[np.int64]:
-        """Numbers of rows per partition, shape (M,): ⌊n/M⌋, plus one in the first n mod M partitions."""
+        """Number of rows per partition, shape (M,): ⌊n/M⌋, plus one in the first n mod M partitions."""
         size, n_larger = divmod(self.n_rows, self.n_partitions)
         return size + (np.arange(self.n_partitions) < n_larger)
 
     def labels(self, first: int, count: int) -> NDArray[np.int32]:
-        """Return the partitions of consecutive rows.
+        """Return the partition labels of consecutive rows.
 
         Parameters
         ----------
         first, count : int
-            Rows first, …, first + count − 1, all in {0, …, n − 1}.
+            Index of the first row, and number of rows; all rows must be in {0, …, n − 1}.
 
         Returns
         -------
@@ -94,7 +96,7 @@ class KeyedPartition:
         """
         if not 0 <= first <= first + count <= self.n_rows:
             raise ValueError(
-                f"rows must be between 0 and {self.n_rows - 1}, got {count} from row {first}; request fewer rows"
+                f"rows must be between 0 and {self.n_rows - 1}, got {count} rows from row {first}; stay in this range"
             )
         bits = max(_LEAST_BITS, (self.n_rows - 1).bit_length() // 2)
         n_left = max(2**_LEAST_BITS, -(-self.n_rows >> bits))
@@ -111,9 +113,9 @@ def keyed_partition(rng: np.random.Generator, n_rows: int, n_partitions: int) ->
     rng : numpy.random.Generator
         Generator used only to draw the key.
     n_rows : int
-        n, from 1 to `MOST_ROWS`.
+        Number of rows n, from 1 to `MOST_ROWS`.
     n_partitions : int
-        M, 1 ≤ M ≤ n.
+        Number of partitions M, 1 ≤ M ≤ n.
 
     Returns
     -------
@@ -121,8 +123,8 @@ def keyed_partition(rng: np.random.Generator, n_rows: int, n_partitions: int) ->
 
     Privacy
     -------
-    The partition does not depend on the data. Replacing a row changes one partition for every key, so guarantees that
-    hold for every fixed partition hold for this one, and the key may be public.
+    The partition does not depend on the data, and for every key, replacing a row changes only one part. Guarantees
+    that hold for every fixed partition therefore hold for this one, and the key may be public.
 
     Raises
     ------
@@ -134,16 +136,19 @@ def keyed_partition(rng: np.random.Generator, n_rows: int, n_partitions: int) ->
     >>> keyed_partition(np.random.default_rng(1), n_rows=100_000_003, n_partitions=1000).labels(10**8, 3)
     array([451, 636, 486], dtype=int32)
     """
-    if not 1 <= n_rows <= MOST_ROWS or int(n_rows) != n_rows:
-        raise ValueError(f"n_rows must be an integer in [1, 2^32], got {n_rows}; split the table")
-    if not 1 <= n_partitions <= min(n_rows, 2**31 - 1) or int(n_partitions) != n_partitions:
-        raise ValueError(f"n_partitions must be an integer in [1, n = {n_rows}], got {n_partitions}; use fewer")
-    return KeyedPartition(int(n_rows), int(n_partitions), rng.integers(2**32, size=_ROUNDS, dtype=np.uint32))
+    n_rows, n_partitions = validate_integer("n_rows", n_rows), validate_integer("n_partitions", n_partitions)
+    if n_rows > MOST_ROWS:
+        raise ValueError(f"n_rows must be an integer in [1, 2^32], got {n_rows}; split larger tables")
+    if n_partitions > min(n_rows, 2**31 - 1):
+        raise ValueError(
+            f"n_partitions must be an integer in [1, n = {n_rows}], got {n_partitions}; choose an integer in this range"
+        )
+    return KeyedPartition(n_rows, n_partitions, rng.integers(2**32, size=_ROUNDS, dtype=np.uint32))
 
 
 @kernel
 def _label(first, n_rows, n_partitions, n_left, bits, keys, labels):
-    """Fill `labels` with the partitions of the rows from `first` on."""
+    """Fill `labels` with the partition labels of consecutive rows, starting with row `first`."""
     left, right = np.empty(_BATCH, np.uint32), np.empty(_BATCH, np.uint32)
     places = np.empty(_BATCH, np.int64)
     mask = (1 << bits) - 1
@@ -167,7 +172,7 @@ def _label(first, n_rows, n_partitions, n_left, bits, keys, labels):
 
 @kernel
 def _mix(left, right, n_left, bits, keys):
-    """Apply the rounds, in branch-free 32-bit arithmetic that compiles to vector instructions."""
+    """Apply the Feistel rounds to (left, right), in branch-free 32-bit arithmetic that compiles to vector code."""
     n, shift = np.uint32(n_left), np.uint32(32 - bits)
     for k in range(0, keys.size, 2):
         key, next_key = keys[k], keys[k + 1]
@@ -180,6 +185,6 @@ def _mix(left, right, n_left, bits, keys):
 
 @kernel
 def _hash(value, key):
-    """Return F: two multiplications with Wellons' low-bias constants. Use the high bits, which are better mixed."""
+    """Return F(value), by two multiplications with Wellons' low-bias constants; the high bits are mixed best."""
     mixed = np.uint32(np.uint32(value ^ key) * np.uint32(0x7FEB352D))
     return np.uint32(np.uint32(mixed ^ np.uint32(mixed >> np.uint32(15))) * np.uint32(0x846CA68B))

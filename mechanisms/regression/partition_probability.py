@@ -13,17 +13,18 @@ name                   aggregate A            released                          
 `fisher-published`     as `fisher`            F̄(A + η)                             −2 ln p*/(Mε): not private
 =====================  =====================  ===================================  ==============================
 
-Names with the suffix ``-noiseless`` omit the noise. A + η is clamped to [0, 1], and to [0, ∞) for a sum.
+Methods whose name ends in ``-noiseless`` omit the noise. A + η is clamped to [0, 1] if A is a mean, and to [0, ∞) if A
+is a sum.
 
-**The factor √(2M).** Let each posterior have variance v. The partition means vary about that of all rows with variance
-v(1 − 1/M), so A is about Φ((b − β̂)/√(v(2 − 1/M))), while the posterior given all rows is Φ((b − β̂)/√(v/M)). The ratio
-of the normal scores is √(2M − 1). P2 neglects the variance of the means, so its factor is √M and its scores are too
-small by √2.
+**The factor √(2M).** Let the posterior of each partition have variance v. The posterior means of the partitions vary
+about the mean β̂ given all rows with variance v(1 − 1/M), so A is about Φ((b − β̂)/√(v(2 − 1/M))), while the posterior
+probability given all rows is Φ((b − β̂)/√(v/M)). The ratio of the normal scores is √(2M − 1). P2 neglects the variance
+of the means and uses the factor √M, so that its scores are too small by a factor of about √2.
 
-**The factor κ.** For b at z posterior standard deviations from the centre, −2 ln Φ(u + z/√M), u ~ N(0, 1), decreases on
-average by 2κz/√M, with κ = ∫ φ(u)²/Φ(u) du over Φ(u) > p*, which is .903 at p* = 0. The sum of M such terms has the
-standard deviation 2√M, so its score changes by κz when the normal score of the posterior changes by z. Clipping at p*
-reduces each term by 2p* on average. Given β̂, the corrected score has a standard deviation of .217
+**The factor κ.** For a cutoff b at z posterior standard deviations from the centre, −2 ln Φ(u + z/√M), u ~ N(0, 1),
+decreases on average by 2κz/√M, with κ = ∫ φ(u)²/Φ(u) du over Φ(u) > p*, which is .903 at p* = 0. The sum of M such
+terms has the standard deviation 2√M, so the normal score of the sum changes by κz if the posterior score changes by z.
+Clipping at p* reduces each term by 2p* on average. Given β̂, the corrected score has a standard deviation of .217
 (`normality-corrected`) or .475 (`fisher-corrected`), which biases the mean slightly towards ½.
 
 References
@@ -45,8 +46,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import integrate, special
 
+from mechanisms.arguments import validate_integer
 from mechanisms.metadata import Entry, Style, find_entry
-from mechanisms.privacy import Guarantee, validate_epsilon
+from mechanisms.privacy import Guarantee
+from mechanisms.privacy_parameters import validate_epsilon
 
 __all__ = [
     "PROBABILITY_METHODS",
@@ -66,14 +69,14 @@ WITHOUT_NOISE = "Not private: without noise."
 
 @dataclass(frozen=True)
 class ProbabilityMethod(Entry):
-    """Aggregation of the p_j, and post-processing of the noisy aggregate.
+    """Aggregation of the probabilities p_j, and post-processing of the noisy aggregate.
 
     Attributes
     ----------
     name, note, origin, paper, variant, style
         See `Entry`.
     base : str
-        Name of the same method with noise.
+        Name of the corresponding method with noise.
     has_noise : bool
         False for variants without noise, which isolate the error due to partitioning.
     is_private : bool
@@ -81,7 +84,7 @@ class ProbabilityMethod(Entry):
     is_mean : bool
         True if the aggregate is a mean, in [0, 1]; False if it is a sum, in [0, ∞).
     divides_noise : bool
-        True if the noise is smaller than necessary by the factor M, as published.
+        True if the noise is too small by the factor M, as published.
     aggregate : callable
         Maps (p, p*) to the aggregate.
     postprocess : callable
@@ -104,7 +107,7 @@ def score_slope(least_probability: float) -> float:
     Parameters
     ----------
     least_probability : float
-        p* in [0, 1).
+        Clipping threshold p* in [0, 1).
 
     Returns
     -------
@@ -132,7 +135,7 @@ def _log_sum(p: Floats, least: float) -> Floats:
 
 
 def _rescale(factor: float) -> Callable[[Floats, int, float], Floats]:
-    """Return a function that maps A to Φ(√(factor·M)·Φ⁻¹(A)), with 0 and 1 unchanged."""
+    """Return a function that maps A to Φ(√(factor·M)·Φ⁻¹(A)); it leaves 0 and 1 unchanged."""
 
     def postprocess(noisy: Floats, n_partitions: int, least: float) -> Floats:
         return special.ndtr(math.sqrt(factor * n_partitions) * special.ndtri(np.clip(noisy, 0.0, 1.0)))
@@ -154,23 +157,37 @@ _SUM: dict[str, Any] = {"is_mean": False, "aggregate": _log_sum}
 _PUBLISHED: dict[str, Any] = {"origin": "paper", "paper": "P2"}
 _NOISY = (
     ProbabilityMethod(
-        "normality", base="normality", postprocess=_rescale(1.0), style=Style("vermilion", "s"), **_MEAN, **_PUBLISHED
+        "normality",
+        "Normal distribution function of the normal score of the mean probability, times √M.",
+        base="normality",
+        postprocess=_rescale(1.0),
+        style=Style("vermilion", "s"),
+        **_MEAN,
+        **_PUBLISHED,
     ),
     ProbabilityMethod(
         "normality-corrected",
+        "As normality, with the factor √(2M), which includes the scatter of the partitions' means.",
         base="normality-corrected",
         postprocess=_rescale(2.0),
         style=Style("blue", "o"),
         **_MEAN,
     ),
     ProbabilityMethod(
-        "fisher", base="fisher", postprocess=_tail, style=Style("orange", "^", "dashed"), **_SUM, **_PUBLISHED
+        "fisher",
+        "Tail of a χ² distribution at the sum of -2 log p, with noise for the true sensitivity of the sum.",
+        base="fisher",
+        postprocess=_tail,
+        style=Style("orange", "^"),
+        **_SUM,
+        **_PUBLISHED,
     ),
     ProbabilityMethod(
         "fisher-corrected",
+        "As fisher, with a corrected slope.",
         base="fisher-corrected",
         postprocess=_tail_corrected,
-        style=Style("purple", "D", "dash-dotted"),
+        style=Style("purple", "D"),
         **_SUM,
     ),
     ProbabilityMethod(
@@ -181,7 +198,7 @@ _NOISY = (
         divides_noise=True,
         postprocess=_tail,
         variant="as printed",
-        style=Style("brown", "v", "dotted"),
+        style=Style("brown", "v"),
         **_SUM,
         **_PUBLISHED,
     ),
@@ -207,11 +224,11 @@ class PartitionProbability:
     name : str
         A key of `PROBABILITY_METHODS`.
     n_partitions : int
-        M.
+        Number of partitions M.
     epsilon : float
         Privacy budget per cutoff in nats.
     least_probability : float
-        p*; the ``fisher`` methods clip probabilities below p* to p*.
+        Threshold p*, to which the ``fisher`` methods clip smaller probabilities.
     sensitivity : float
         Largest change of the aggregate when one row is replaced.
     noise_scale : float
@@ -227,7 +244,7 @@ class PartitionProbability:
 
     @property
     def method(self) -> ProbabilityMethod:
-        """Entry of `PROBABILITY_METHODS`."""
+        """Method of this release: the entry of `PROBABILITY_METHODS` with the key `name`."""
         return PROBABILITY_METHODS[self.name]
 
     @property
@@ -246,6 +263,7 @@ class PartitionProbability:
         >>> print(published.guarantee(), round(published.loss, 9))
         None 250.0
         """
+        n_cutoffs = validate_integer("n_cutoffs", n_cutoffs)
         return Guarantee(n_cutoffs * self.epsilon) if self.method.is_private else None
 
     def aggregate(self, probabilities: ArrayLike) -> Floats:
@@ -254,7 +272,7 @@ class PartitionProbability:
         Parameters
         ----------
         probabilities : array_like, shape (..., M, c)
-            p_j at c cutoffs, in [0, 1].
+            Probability p_j of each partition at c cutoffs, in [0, 1].
 
         Returns
         -------
@@ -268,7 +286,8 @@ class PartitionProbability:
         p = np.asarray(probabilities, dtype=np.float64)
         if p.ndim < 2 or p.shape[-2] != self.n_partitions:
             raise ValueError(
-                f"probabilities must have shape (..., {self.n_partitions}, c), got {p.shape}; pass a row per partition"
+                f"probabilities must have shape (..., {self.n_partitions}, c), got {p.shape}; pass one row per "
+                "partition"
             )
         if not np.all((p >= 0) & (p <= 1)):
             partition = np.argwhere(~((p >= 0) & (p <= 1)))[0, -2]
@@ -278,7 +297,7 @@ class PartitionProbability:
         return self.method.aggregate(p, self.least_probability)
 
     def postprocess(self, noisy: ArrayLike) -> Floats:
-        """Return probabilities from noisy aggregates, with the same shape; this is post-processing."""
+        """Return the probabilities that correspond to noisy aggregates, with the same shape, by post-processing."""
         return self.method.postprocess(np.asarray(noisy, dtype=np.float64), self.n_partitions, self.least_probability)
 
     def release(self, rng: np.random.Generator | None, probabilities: ArrayLike) -> Floats:
@@ -289,19 +308,20 @@ class PartitionProbability:
         rng : numpy.random.Generator or None
             May be None for variants without noise.
         probabilities : array_like, shape (..., M, c)
-            p_j at c cutoffs, in [0, 1].
+            Probability p_j of each partition at c cutoffs, in [0, 1].
 
         Returns
         -------
         ndarray of float64, shape (..., c)
-            Probabilities in [0, 1]; 0 or 1 if noise leads out of (0, 1).
+            Probabilities in [0, 1]; 0 or 1 if the noisy aggregate is out of range.
 
         Privacy
         -------
-        Each cutoff is ε-DP, replace-one with n and the partition of the rows fixed; c cutoffs are c·ε-DP (`guarantee`).
-        The loss of `fisher-published` is M·ε per cutoff, because P2 divides the sensitivity of a sum by M. The
-        guarantee holds for noise in real arithmetic; use these draws for simulation. The computation of the p_j must
-        not reject rows because of their values, because a rejection reveals information about them.
+        The release at one cutoff is ε-DP, and the releases at c cutoffs are c·ε-DP (`guarantee`), under replacement of
+        one row with n and the partition of the rows fixed. The loss of ``fisher-published`` is M·ε per cutoff, because
+        P2 divides the sensitivity of a sum by M. The guarantee holds for noise in real arithmetic; use these draws for
+        simulation. The computation of the p_j must not reject rows because of their values, because a rejection reveals
+        information about them.
 
         Raises
         ------
@@ -310,6 +330,8 @@ class PartitionProbability:
 
         Examples
         --------
+        With and without noise, at cutoffs where the probability in each partition is 0.4 and 0.6:
+
         >>> p = np.full((100, 2), [0.4, 0.6])
         >>> partition_probability("normality", 100, epsilon=1.0).release(np.random.default_rng(1), p).round(3)
         array([0.006, 0.999])
@@ -325,18 +347,18 @@ class PartitionProbability:
 def partition_probability(
     name: ProbabilityMethod | str, n_partitions: int, epsilon: float, least_probability: float = 0.001
 ) -> PartitionProbability:
-    """Set the noise so that the privacy loss per cutoff is ε.
+    """Return a release method with noise calibrated to a privacy loss of ε per cutoff.
 
     Parameters
     ----------
     name : ProbabilityMethod or str
         An entry of `PROBABILITY_METHODS` or its key.
     n_partitions : int
-        M ≥ 1.
+        Number of partitions M ≥ 1.
     epsilon : float
         Privacy loss per cutoff in nats, finite and > 0; not used without noise.
     least_probability : float
-        p* in (0, 1), used by the ``fisher`` methods.
+        Threshold p* in (0, 1), to which the ``fisher`` methods clip smaller probabilities.
 
     Returns
     -------
@@ -354,11 +376,10 @@ def partition_probability(
     13.816 55.262 0.25-DP
     """
     method = find_entry(PROBABILITY_METHODS, name)
-    if n_partitions < 1 or int(n_partitions) != n_partitions:
-        raise ValueError(f"n_partitions must be an integer >= 1, got {n_partitions}; pass the number of partitions")
     if not 0 < least_probability < 1:
         raise ValueError(f"least_probability must be in (0, 1), got {least_probability}; choose e.g. 0.001")
-    M, epsilon = int(n_partitions), validate_epsilon(epsilon)
+    M = validate_integer("n_partitions", n_partitions, advice="pass the number of partitions")
+    epsilon = validate_epsilon(epsilon)
     sensitivity = 1.0 / M if method.is_mean else -2.0 * math.log(least_probability)
     scale = sensitivity / epsilon if method.has_noise else 0.0
     if method.divides_noise:
@@ -367,7 +388,7 @@ def partition_probability(
 
 
 def require_generator(rng: np.random.Generator | None, name: str) -> np.random.Generator:
-    """Return the generator of a method with noise.
+    """Return `rng` after checking that it is not None, because a method with noise requires a generator.
 
     Raises
     ------

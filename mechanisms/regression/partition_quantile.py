@@ -1,28 +1,29 @@
 """Private posterior quantiles of a regression coefficient, from disjoint partitions of the rows (P2, chapter 4).
 
-Each of M partitions has q_j, the p-quantile of its posterior with the likelihood raised to the power M, so that its
+In each of M partitions, q_j is the p-quantile of a posterior with the likelihood raised to the power M, so that its
 spread is that of the posterior given all rows. The mean of the q_j approximates the quantile given all rows. Replacing
 one row changes one q_j, to any value, so the q_j are clipped to an interval c ± b. Their mean then changes by at most
 2b/M and is released with Laplace noise of scale 2b/(Mε₂). The choice of the interval uses part of the budget:
 
 * ``quantile``: c = 0 and b by the sparse vector technique (`sparse_vector`), with ε₁; ε = ε₁ + ε₂.
+* ``quantile-exact``, not in P2: the same with the least noise for which the exact loss of the search is ε₁.
 * ``quantile-centred``, not in P2: first the scale w of the q_j, then their centre c, then b = 2w;
-  ε = ε_scale + ε_centre + ε_noise.
+  ε = ε_scale + ε_centre + ε_noise. The same scale is used for all p, so k quantiles are
+  (ε_scale + k·(ε_centre + ε_noise))-DP.
 
-Names with the suffix ``-noiseless`` denote the same methods without noise in sparse vector, scale, centre and mean.
+Methods whose name ends in ``-noiseless`` add no noise to the search, scale, centre and mean.
 
 **Scale and centre** are drawn by the exponential mechanism with the number of values in a window as score. Its exponent
 is up to ε·M/2, twice that of a private median, whose score ranges over M/2. The standard deviation of the q_j is √M
 times the posterior standard deviation s_j, so each partition has an estimate of the scale. With u_j = ln(s_j√M) the
 density of ln w is ∝ exp((ε/2)·#{j : |u_j − ln w| ≤ ½·ln 2}), for w in μ2⁻ᵀ … μ2ᵀ, and that of c is
 
-    ∝ exp((ε/2)·#{j : |q_j − c| ≤ 2w}) / √(c² + μ²),   |c| ≤ μ2ᵀ.
+    ∝ exp((ε/2)·#{j : |q_j − c| ≤ 2w}) / √(c² + w²),   |c| ≤ μ2ᵀ.
 
-Its base density is almost log-uniform beyond μ, so a wide public range costs little. The scale is missed with odds of
-about 2T·e^(−εM/2), and a centre at distance D from 0 with odds of T·(D/w)·e^(−εM/2), with the ε of the step. Together
-this is 1 in 260 for D = 7w and T = 30, at M = 100 and ε = 0.2 and 0.25, where a private median misses the centre more
-often than not. If M·ε is too small, or D/w too large, the error of the release is of the order of the public range. In
-that case change μ, T or the budget.
+The base density of c is almost log-uniform beyond w, so a wide public range costs little, and neither the unit of the
+coefficient nor its size matters. The scale is missed with odds of about 2T·e^(−εM/2), and a centre at distance D from 0
+with odds of about T·√(D² + w²)/w·e^(−εM/2), where ε is the budget of the step; `PartitionQuantile.miss_probability` is
+more accurate. If M·ε is too small, or D/w too large, the error of the release is of the order of the public range.
 
 References
 ----------
@@ -36,81 +37,36 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import special
 
-from mechanisms.metadata import Entry, Style, find_entry
-from mechanisms.privacy import Guarantee, validate_epsilon
-from mechanisms.regression.partition_probability import WITHOUT_NOISE, require_generator
-from mechanisms.regression.sparse_vector import SparseVector
+from mechanisms.arguments import validate_integer
+from mechanisms.metadata import find_entry
+from mechanisms.privacy import Guarantee
+from mechanisms.privacy_parameters import validate_epsilon
+from mechanisms.regression.partition_probability import require_generator
+from mechanisms.regression.quantile_methods import QUANTILE_METHODS, QuantileMethod
+from mechanisms.regression.sparse_vector import SparseVector, calibrate_search
+from mechanisms.regression.window import WindowDistribution, window_distribution
 
 __all__ = [
-    "QUANTILE_METHODS",
+    "SCALE_WINDOW",
     "PartitionQuantile",
-    "QuantileMethod",
     "ReleasedQuantiles",
-    "WindowDistribution",
     "partition_quantile",
-    "window_distribution",
 ]
 
 Floats = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class QuantileMethod(Entry):
-    """Choice of the clipping interval.
+SCALE_WINDOW = 2.0
+"""Half-width of both the window for the centre and the clipping interval, in units of the scale."""
 
-    Attributes
-    ----------
-    name, note, origin, paper, variant, style
-        See `Entry`.
-    base : str
-        Name of the same method with noise.
-    has_noise : bool
-        False for variants without noise.
-    is_centred : bool
-        True if the interval has a private centre.
-    """
-
-    base: str = field(kw_only=True)
-    has_noise: bool = field(default=True, kw_only=True)
-    is_centred: bool = field(kw_only=True)
-
-    @property
-    def is_private(self) -> bool:
-        """True if the release is ε-DP per quantile."""
-        return self.has_noise
-
-    @property
-    def parts(self) -> tuple[str, ...]:
-        """Steps among which the budget is divided."""
-        return ("scale", "centre", "noise") if self.is_centred else ("bounds", "noise")
-
-
-QUANTILE_METHODS: dict[str, QuantileMethod] = {
-    variant.name: variant
-    for method in (
-        QuantileMethod(
-            "quantile",
-            base="quantile",
-            is_centred=False,
-            origin="paper",
-            paper="P2",
-            style=Style("vermilion", "P"),
-        ),
-        QuantileMethod(
-            "quantile-centred", base="quantile-centred", is_centred=True, style=Style("blue", "h", "dashed")
-        ),
-    )
-    for variant in (method, replace(method, name=f"{method.name}-noiseless", note=WITHOUT_NOISE, has_noise=False))
-}
-"""Methods by name, each followed by its variant without noise."""
-
-_WINDOW = 2.0  # half-widths of the window of the centre and of the clipping interval, in units of the scale
 _LOG_WINDOW = 0.5 * math.log(2.0)
+_NEAR = 8.0  # largest expected distance of a value from the centre, in scales
 
 
 @dataclass(frozen=True)
@@ -124,7 +80,7 @@ class ReleasedQuantiles:
     centres, half_widths : ndarray of float64, shape (c,)
         Intervals to which the quantiles of the partitions were clipped.
     capped : ndarray of bool, shape (c,)
-        True if the sparse vector reached its last interval before any interval contained enough values.
+        True if the search reached its last interval without finding an interval that contains enough values.
     """
 
     values: Floats
@@ -132,109 +88,11 @@ class ReleasedQuantiles:
     half_widths: Floats
     capped: NDArray[np.bool_]
 
-
-@dataclass(frozen=True, eq=False)
-class WindowDistribution:
-    """Output distribution of the exponential mechanism with the number of values in a window as score.
-
-    The density is piecewise constant, up to the factor 1/√(x² + μ²).
-
-    Attributes
-    ----------
-    edges : ndarray of float64, shape (s + 1,)
-        Ends of the steps, ascending.
-    log_masses : ndarray of float64, shape (s,)
-        Log probability of each step; −inf for steps of length zero.
-    unit : float
-        μ of the density 1/√(x² + μ²) within a step; inf for a uniform density.
-    """
-
-    edges: Floats
-    log_masses: Floats
-    unit: float
-
-    def sample(self, rng: np.random.Generator, size: int) -> Floats:
-        """Return independent draws, shape (size,)."""
-        cumulative = np.cumsum(np.exp(self.log_masses))
-        uniforms = rng.random((size, 2))
-        # the first step with cumulative mass above u < 1 never has length zero
-        steps = np.searchsorted(cumulative / cumulative[-1], uniforms[:, 0], side="right")
-        ends = _flatten(self.edges, self.unit)
-        drawn = ends[steps] + uniforms[:, 1] * (ends[steps + 1] - ends[steps])
-        # math.sinh, because the accuracy of np.sinh depends on the processor
-        return np.array([self.unit * math.sinh(x) for x in drawn]) if math.isfinite(self.unit) else drawn
-
-    def log_prob(self, values: ArrayLike) -> Floats:
-        """Return the log density at values of any shape; −inf outside the public range."""
-        x = np.asarray(values, dtype=np.float64)
-        lengths = np.diff(_flatten(self.edges, self.unit))
-        steps = np.clip(np.searchsorted(self.edges, x, side="right") - 1, 0, lengths.size - 1)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            found = self.log_masses[steps] - np.log(lengths[steps])
-        jacobian = -0.5 * np.log(x * x + self.unit**2) if math.isfinite(self.unit) else 0.0
-        inside = (x >= self.edges[0]) & (x < self.edges[-1])
-        return np.where(inside, found + jacobian, -np.inf)
-
-
-def _flatten(x: Floats, unit: float) -> Floats:
-    """Return the coordinate in which 1/√(x² + μ²) is uniform."""
-    return np.arcsinh(x / unit) if math.isfinite(unit) else x
-
-
-def window_distribution(
-    values: ArrayLike, half_window: float, epsilon: float, reach: tuple[float, float], unit: float = math.inf
-) -> WindowDistribution:
-    """Return the distribution ∝ exp((ε/2)·#{j : |v_j − x| ≤ h})/√(x² + μ²) over a public range.
-
-    Parameters
-    ----------
-    values : array_like, shape (M,)
-        v_j, not NaN.
-    half_window : float
-        h > 0; may be the result of an earlier release.
-    epsilon : float
-        Privacy loss in nats, finite and > 0.
-    reach : tuple of float
-        Public (lower, upper), finite.
-    unit : float
-        μ > 0; by default the base distribution is uniform.
-
-    Returns
-    -------
-    WindowDistribution
-
-    Privacy
-    -------
-    A draw is ε-DP: replacing one value changes every count by at most 1, and the normaliser by a factor of at most
-    e^(ε/2).
-
-    Examples
-    --------
-    >>> distribution = window_distribution([0.2, 0.3], half_window=0.25, epsilon=2.0, reach=(0.0, 1.0))
-    >>> distribution.edges.round(2), np.exp(distribution.log_masses).round(3)
-    (array([0.  , 0.  , 0.05, 0.45, 0.55, 1.  ]), array([0.   , 0.036, 0.775, 0.071, 0.118]))
-    """
-    v = np.asarray(values, dtype=np.float64)
-    low, high = reach
-    if not half_window > 0:
-        raise ValueError(f"half_window must be > 0, got {half_window}; pass half the width of the window")
-    if v.ndim != 1 or not v.size or np.any(np.isnan(v)):
-        raise ValueError(
-            f"values must be numbers of shape (M,), got shape {v.shape}, {np.isnan(v).sum()} NaN; "
-            "pass one value per partition"
-        )
-    epsilon = validate_epsilon(epsilon)
-    # clipping does not change which windows in the range contain a value
-    v = np.clip(v, low - 2.0 * half_window, high + 2.0 * half_window)
-    starts, ends = np.sort(v - half_window), np.sort(v + half_window)
-    edges = np.concatenate([[low], np.clip(np.sort(np.concatenate([starts, ends])), low, high), [high]])
-    middles = edges[:-1] + 0.5 * np.diff(edges)
-    counts = np.searchsorted(starts, middles, side="right") - np.searchsorted(ends, middles, side="left")
-    lengths = np.maximum(np.diff(_flatten(edges, unit)), 0.0)
-    with np.errstate(divide="ignore"):
-        logs = np.log(lengths) + 0.5 * epsilon * counts
-    top = logs.max()
-    return WindowDistribution(edges, logs - (top + math.log(np.exp(logs - top).sum())), unit)
+    @classmethod
+    def from_columns(cls, columns: Sequence[tuple[float, float, float, bool]]) -> ReleasedQuantiles:
+        """Return released quantiles from one tuple (value, centre, half-width, capped) per probability."""
+        released = np.array(columns, dtype=np.float64).reshape(-1, 4).T
+        return cls(released[0], released[1], released[2], released[3] > 0)
 
 
 @dataclass(frozen=True)
@@ -246,9 +104,9 @@ class PartitionQuantile:
     name : str
         A key of `QUANTILE_METHODS`.
     n_partitions : int
-        M.
+        Number of partitions M.
     epsilon : float
-        Privacy loss per quantile in nats.
+        Privacy loss of one quantile in nats.
     split : tuple of float
         Parts of `epsilon`: (bounds, noise), or (scale, centre, noise).
     search : SparseVector
@@ -263,50 +121,90 @@ class PartitionQuantile:
 
     @property
     def method(self) -> QuantileMethod:
-        """Entry of `QUANTILE_METHODS`."""
+        """Method of this release: the entry of `QUANTILE_METHODS` with the key `name`."""
         return QUANTILE_METHODS[self.name]
 
+    @property
+    def shared_loss(self) -> float:
+        """Privacy loss of the step that all quantiles share: the scale of ``quantile-centred``; 0 for other methods."""
+        return self.split[0] if self.method.is_centred else 0.0
+
     def guarantee(self, n_quantiles: int = 1) -> Guarantee | None:
-        """Return the joint guarantee of `n_quantiles` releases, by basic composition; None without noise.
+        """Return the joint guarantee of releasing `n_quantiles` quantiles, by basic composition; None without noise.
 
         Examples
         --------
         >>> print(partition_quantile("quantile", 100, epsilon=0.9, split=(0.45, 0.45)).guarantee(7))
         6.3-DP
+        >>> print(partition_quantile("quantile-centred", 100, epsilon=0.9, split=(0.2, 0.25, 0.45)).guarantee(7))
+        5.1-DP
         """
-        return Guarantee(n_quantiles * self.epsilon) if self.method.is_private else None
+        n_quantiles = validate_integer("n_quantiles", n_quantiles)
+        if not self.method.is_private:
+            return None
+        return Guarantee(self.shared_loss + n_quantiles * (self.epsilon - self.shared_loss))
 
-    @property
-    def miss_probability(self) -> float:
-        """Approximate probability of missing the scale or centre of values about seven scales from 0, at most 1.
+    def miss_probability(self, n_quantiles: int = 1, ratio: float = 100.0) -> float:
+        """Return the approximate probability that at least one clipping interval misses the partition quantiles.
 
-        The approximation depends only on public parameters. It is 0 for methods without a private centre.
+        For ``quantile-centred``, an interval is a miss if the scale is wrong by a factor above √2, or the centre by
+        more than two scales; the q_j are assumed to be normal with mean D and standard deviation w. For the other
+        methods, it is a miss if the search reaches its last interval although all |q_j| ≤ μ2ᵗ, t = T/2. The
+        probability is 0 for methods without noise.
+
+        Parameters
+        ----------
+        n_quantiles : int
+            Number of released quantiles.
+        ratio : float
+            |D|/w ≥ 0. The default is a large public bound, for planning. After a release, use the ratio of the released
+            centre and scale.
+
+        Returns
+        -------
+        float
+            Probability in [0, 1], which depends only on the arguments and on public parameters.
 
         Examples
         --------
-        >>> study = partition_quantile("quantile-centred", 100, epsilon=0.9, split=(0.2, 0.25, 0.45))
+        With 20 partitions, a miss is almost certain:
+
+        >>> large = partition_quantile("quantile-centred", 100, epsilon=0.9, split=(0.2, 0.25, 0.45))
         >>> small = partition_quantile("quantile-centred", 20, epsilon=0.9, split=(0.18, 0.27, 0.45))
-        >>> round(study.miss_probability, 3), small.miss_probability
-        (0.004, 1.0)
+        >>> round(large.miss_probability(ratio=7.0), 3), round(small.miss_probability(), 3)
+        (0.006, 1.0)
         """
-        if not (self.method.is_centred and self.method.has_noise):
+        if not self.method.has_noise:
             return 0.0
-        scale, centre = (math.exp(-part * self.n_partitions / 2.0) for part in self.split[:2])
-        return min(1.0, self.search.doublings * (2.0 * scale + 7.0 * centre))
+        T, M = self.search.doublings, self.n_partitions
+        if not self.method.is_centred:
+            counts = np.where(np.arange(T + 1) < T // 2, 0, M)
+            return min(1.0, n_quantiles * math.exp(self.search.log_pmf(counts)[-1]))
+        scale = (2.0 * T - 1.0) * math.exp(-self.split[0] * M / 2.0)
+        u = np.linspace(-_NEAR, _NEAR, 2_001)
+        base = (u[1] - u[0]) / np.sqrt(np.square(ratio + u) + 1.0)
+        scores = special.ndtr(u + SCALE_WINDOW) - special.ndtr(u - SCALE_WINDOW)
+        weights = base * np.exp(self.split[1] * M / 2.0 * (scores - scores.max()))
+        # values far from D have score 0; the range is that of the smallest scale, μ2⁻ᵀ
+        far = 2.0 * math.asinh(4.0**T) * math.exp(-self.split[1] * M / 2.0 * scores.max())
+        missed = far + weights[np.abs(u) > SCALE_WINDOW].sum()
+        centre = missed / (missed + weights[np.abs(u) <= SCALE_WINDOW].sum())
+        return min(1.0, scale / (1.0 + scale) + n_quantiles * float(centre))
 
     def noise_scale(self, half_width: float) -> float:
         """Return the scale 2b/(Mε) of the noise on the mean of values clipped to c ± b."""
         return 2.0 * half_width / (self.n_partitions * self.split[-1])
 
     def release(self, rng: np.random.Generator | None, quantiles: ArrayLike, spreads: ArrayLike) -> ReleasedQuantiles:
-        """Release the posterior quantiles of one data set, each with a separate budget.
+        """Release the posterior quantiles of one data set.
 
         Parameters
         ----------
         rng : numpy.random.Generator or None
             May be None for variants without noise.
         quantiles : array_like, shape (M, c)
-            q_j at c probabilities, from posteriors with the likelihood raised to the power M; not NaN.
+            Quantile q_j of each partition at c probabilities, not NaN, from posteriors with the likelihood raised to
+            the power M.
         spreads : array_like, shape (M,)
             Standard deviations s_j > 0 of these posteriors, inf if undefined; ``quantile`` does not use them.
 
@@ -316,11 +214,12 @@ class PartitionQuantile:
 
         Privacy
         -------
-        Each quantile is ε-DP, replace-one with n and the partition of the rows fixed; c quantiles are c·ε-DP
-        (`guarantee`). A row changes one q_j and one s_j arbitrarily. The loss of each step is its part of `split`,
-        given the outputs of the earlier steps, and these losses add up. The loss is ε even if the sparse vector ends at
-        its cap. The guarantee holds for noise in real arithmetic; use these draws for simulation. The computation of
-        the q_j must not reject rows because of their values, because a rejection reveals information about them.
+        See `guarantee`; it holds under replacement of one row, with n and the partition of the rows fixed. A row
+        changes one q_j and one s_j arbitrarily. The loss of each step is its part of `split`, given the outputs of the
+        earlier steps, and these losses add up. The loss is the same if the search ends at its last interval. The
+        guarantee holds for noise in real arithmetic; use these draws for simulation, and `publish_quantiles` for real
+        data. The computation of the q_j must not reject rows because of their values, because a rejection reveals
+        information about them.
 
         Raises
         ------
@@ -329,6 +228,8 @@ class PartitionQuantile:
 
         Examples
         --------
+        The interval around 0 is wider than the one around a released centre, and the noise has a larger scale:
+
         >>> rng = np.random.default_rng(1)
         >>> q = 2.0 + 0.3 * rng.standard_normal((100, 1))
         >>> s = np.full(100, 0.03)
@@ -338,6 +239,24 @@ class PartitionQuantile:
         quantile [2.49] [0.] [4.]
         quantile-centred [2.04] [2.12] [0.73]
         """
+        q, s = self.validate(quantiles, spreads)
+        noise = require_generator(rng, self.name) if self.method.has_noise else None
+        scale = self._scale(noise, s) if self.method.is_centred else 0.0
+        columns: list[tuple[float, float, float, bool]] = []
+        for values in q.T:
+            if self.method.is_centred:
+                centre, half_width, capped = self._centre(noise, values, scale), SCALE_WINDOW * scale, False
+            else:
+                stop = self.search.search(values) if noise is None else self.search.release(noise, values)
+                centre, half_width, capped = 0.0, self.search.bound(stop), stop == self.search.doublings
+            mean = self.clipped_mean(values, centre, half_width)
+            if noise is not None:
+                mean += noise.laplace(scale=self.noise_scale(half_width))
+            columns.append((mean, centre, half_width, capped))
+        return ReleasedQuantiles.from_columns(columns)
+
+    def validate(self, quantiles: ArrayLike, spreads: ArrayLike) -> tuple[Floats, Floats]:
+        """Return quantiles and spreads as arrays; raise the same errors as `release`."""
         q, s = np.asarray(quantiles, dtype=np.float64), np.asarray(spreads, dtype=np.float64)
         M = self.n_partitions
         if q.ndim != 2 or q.shape[0] != M or s.shape != (M,):
@@ -347,21 +266,7 @@ class PartitionQuantile:
             )
         if np.any(np.isnan(q)) or not np.all(s > 0):
             raise ValueError("quantiles must be numbers and spreads > 0, got invalid values; check the posteriors")
-        noise = require_generator(rng, self.name) if self.method.has_noise else None
-        columns: list[tuple[float, float, float, bool]] = []
-        for values in q.T:
-            if self.method.is_centred:
-                centre, half_width = self._find(values, s) if noise is None else self._locate(noise, values, s)
-                capped = False
-            else:
-                stop = self.search.search(values) if noise is None else self.search.release(noise, values)
-                centre, half_width, capped = 0.0, self.search.bound(stop), stop == self.search.doublings
-            mean = self.clipped_mean(values, centre, half_width)
-            if noise is not None:
-                mean += noise.laplace(scale=self.noise_scale(half_width))
-            columns.append((mean, centre, half_width, capped))
-        released = np.array(columns, dtype=np.float64).reshape(-1, 4).T
-        return ReleasedQuantiles(released[0], released[1], released[2], released[3] > 0)
+        return q, s
 
     def clipped_mean(self, values: Floats, centre: float, half_width: float) -> float:
         """Return the mean of the values clipped to centre ± half_width."""
@@ -377,16 +282,19 @@ class PartitionQuantile:
     def centre_distribution(self, values: ArrayLike, scale: float) -> WindowDistribution:
         """Return the distribution of c given values, shape (M,), and the released scale."""
         reach = self.search.bound(self.search.doublings)
-        return window_distribution(values, _WINDOW * scale, self.split[1], (-reach, reach), self.search.start)
+        return window_distribution(values, SCALE_WINDOW * scale, self.split[1], (-reach, reach), scale)
 
-    def _locate(self, rng: np.random.Generator, values: Floats, spreads: Floats) -> tuple[float, float]:
-        scale = math.exp(self.scale_distribution(spreads).sample(rng, 1)[0])
-        return float(self.centre_distribution(values, scale).sample(rng, 1)[0]), _WINDOW * scale
+    def _scale(self, rng: np.random.Generator | None, spreads: Floats) -> float:
+        """Draw the scale, or return the median of the estimates if the method has no noise."""
+        if rng is None:
+            return float(np.median(spreads)) * math.sqrt(self.n_partitions)
+        return math.exp(self.scale_distribution(spreads).sample(rng, 1)[0])
 
-    def _find(self, values: Floats, spreads: Floats) -> tuple[float, float]:
-        """Return the medians, which replace centre and scale without noise."""
-        scale = float(np.median(spreads)) * math.sqrt(self.n_partitions)
-        return float(np.median(values)), _WINDOW * scale
+    def _centre(self, rng: np.random.Generator | None, values: Floats, scale: float) -> float:
+        """Draw the centre, or return the median of the values if the method has no noise."""
+        if rng is None:
+            return float(np.median(values))
+        return float(self.centre_distribution(values, scale).sample(rng, 1)[0])
 
 
 def partition_quantile(
@@ -398,19 +306,19 @@ def partition_quantile(
     share: float = 0.8,
     doublings: int = 30,
 ) -> PartitionQuantile:
-    """Divide a budget ε among the steps of a method.
+    """Return a release method that divides a budget ε among its steps.
 
     Parameters
     ----------
     name : QuantileMethod or str
         An entry of `QUANTILE_METHODS` or its key.
     n_partitions : int
-        M ≥ 1.
+        Number of partitions M ≥ 1.
     epsilon : float
-        Privacy loss per quantile in nats, finite and > 0; not used without noise.
+        Privacy loss of one quantile in nats, finite and > 0; not used without noise.
     split : sequence of float
-        Parts of `epsilon`, each > 0, with sum `epsilon`: (bounds, noise) for ``quantile``, (scale, centre, noise) for
-        ``quantile-centred``.
+        Parts of `epsilon`, each > 0, with sum `epsilon`: (scale, centre, noise) for ``quantile-centred``, otherwise
+        (bounds, noise).
     start, share, doublings
         μ, θ and T of `SparseVector`. ``quantile-centred`` searches scales from μ2⁻ᵀ to μ2ᵀ and centres up to μ2ᵀ; it
         does not use θ.
@@ -443,7 +351,8 @@ def partition_quantile(
     if not math.isclose(sum(parts), epsilon, rel_tol=1e-9):
         raise ValueError(
             f"split of {name} must add up to epsilon = {epsilon:g}, got {' + '.join(f'{part:g}' for part in parts)} = "
-            f"{sum(parts):g}; change one of the two"
+            f"{sum(parts):g}; change the split or epsilon"
         )
-    search = SparseVector(n_partitions, parts[0], start, share, doublings)
+    make_search = calibrate_search if method.is_exact else SparseVector
+    search = make_search(n_partitions, parts[0], start, share, doublings)
     return PartitionQuantile(name, int(n_partitions), epsilon, parts, search)

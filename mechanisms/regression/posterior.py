@@ -1,9 +1,9 @@
 """Posterior of one coefficient of a linear regression, vectorised over partitions, in closed form or by quadrature.
 
-y = Xβ + e, e ~ N(0, σ²I), and the likelihood may be raised to a power M. Priors:
+The model is y = Xβ + e, e ~ N(0, σ²I), and the likelihood may be raised to a power M. Priors:
 
-* `FlatPrior`: β ∝ 1, and σ² ∝ 1/σ² if it is unknown;
-* `ZellnerPrior`: β | σ² ~ N(0, gσ²(XᵀX)⁻¹), σ² ∝ 1/σ²; X is the design of the partition;
+* `FlatPrior`: p(β) ∝ 1, and p(σ²) ∝ 1/σ² if σ² is unknown;
+* `ZellnerPrior`: β | σ² ~ N(0, gσ²(XᵀX)⁻¹), p(σ²) ∝ 1/σ²; X is the design of the partition;
 * `ConjugatePrior`: β | σ² ~ N(μ, σ²Λ⁻¹), σ² ~ IG(a, b);
 * `SemiConjugatePrior`: β ~ N(μ, Λ⁻¹) and, independently, σ² ~ IG(a, b).
 
@@ -14,7 +14,8 @@ y = Xβ + e, e ~ N(0, σ²I), and the likelihood may be raised to a power M. Pri
 
 The coordinates are independent, each with its own prior and likelihood. Zellner's prior has λᵢ = g for all i.
 
-**Posterior.** If the prior scales with σ², β_k is normal given σ², and has a t distribution with σ² integrated out:
+**Posterior.** If the prior variance of β is proportional to σ², β_k is normal given σ², and has a t distribution with
+σ² integrated out:
 
     mean μ_k + Σ aᵢ·M√λᵢtᵢ/(1 + Mλᵢ),   variance σ²·Σ aᵢ²/(1 + Mλᵢ),
     σ² ~ IG(a + Mn/2, b + ½(MR + Σ Mtᵢ²/(1 + Mλᵢ))).
@@ -25,7 +26,7 @@ Under the semi-conjugate prior λᵢ/σ² replaces λᵢ, and v = σ² has the d
 
 which is integrated by the trapezoidal rule in ln v, so that β_k has a mixture of normal distributions.
 
-Rows are centred to avoid cancellation for columns with large means: with an intercept, X is (1, x − x̄) and the prior is
+Rows are centred to avoid cancellation if columns have large means: with an intercept, X is (1, x − x̄) and the prior is
 transformed accordingly. The relative rounding error of R remains proportional to Σ(y − ȳ)²/R.
 
 References
@@ -42,17 +43,19 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mechanisms.regression.coefficient_posterior import CoefficientPosterior
+from mechanisms.arguments import real_array, validate_integer, validate_positive
+from mechanisms.regression.coefficient_posterior import CoefficientPosterior, add_in_order
 from mechanisms.regression.prior import ConjugatePrior, Prior, SemiConjugatePrior, ZellnerPrior
 from mechanisms.regression.statistics import RegressionStatistics
 
 __all__ = ["coefficient_posterior"]
 
 Floats = NDArray[np.float64]
+Substitute = tuple[float, float] | None
 
-_COLLINEAR = 1e-11  # eigenvalues of the correlation matrix below this are treated as zero
+_COLLINEAR = 1e-11  # eigenvalues of the correlation matrix below this value are treated as zero
 _ROUNDING = 1e-14  # a standard deviation below this fraction of the mean is treated as rounding error
-_NEGLIGIBLE = 40.0  # nats below its maximum at which the density of ln σ² is truncated
+_NEGLIGIBLE = 40.0  # the density of ln σ² is truncated this many nats below its maximum
 _MOST_POINTS = 4096
 _MOST_ITERATIONS = 200
 
@@ -63,6 +66,7 @@ def coefficient_posterior(
     prior: Prior,
     error_variance: float | None = None,
     power: ArrayLike = 1.0,
+    substitute: Substitute = None,
 ) -> CoefficientPosterior:
     """Return the posterior of coefficient k in each partition.
 
@@ -71,24 +75,34 @@ def coefficient_posterior(
     statistics : RegressionStatistics
         Statistics of shape (...).
     k : int
-        0 ≤ k < d; 0 is the intercept if there is one.
+        Coefficient, 0 ≤ k < d; 0 is the intercept if there is one.
     prior : Prior
-        Prior of every partition.
+        Prior that is used in every partition.
     error_variance : float, optional
         σ² if it is known; unknown by default.
     power : array_like, shape () or (...)
         Power M > 0 of the likelihood.
+    substitute : tuple of float, optional
+        Public mean and standard deviation of a normal distribution, which replaces the posterior of each partition
+        whose rows determine no posterior. By default, such a partition raises an error.
 
     Returns
     -------
     CoefficientPosterior
         Posterior of shape (...).
 
+    Privacy
+    -------
+    The posterior of a partition depends only on its own rows, to the last bit. With `substitute`, no error depends on
+    the rows, so a release that is computed from the posteriors requires no condition on the rows.
+
     Raises
     ------
     ValueError
-        If an argument is invalid, or a partition has collinear columns or too few rows for a flat or Zellner prior;
-        the message states the first such partition.
+        If an argument is invalid, or a partition has too few rows for an unknown error variance. Without `substitute`,
+        also if the rows of a partition determine no posterior: collinear columns under a flat or Zellner prior, an
+        exact fit with unknown error variance, or rows that conflict with a semi-conjugate prior. The message names the
+        first such partition.
 
     Examples
     --------
@@ -103,68 +117,99 @@ def coefficient_posterior(
     [2.08] [1.664] [2.0799] [2.0799]
     """
     d = statistics.n_coefficients
-    if not 0 <= k < d or int(k) != k:
-        raise ValueError(f"k must be an integer from 0 to {d - 1}, got {k}; choose one of the {d} coefficients")
-    if error_variance is not None and not (math.isfinite(error_variance) and error_variance > 0):
-        raise ValueError(f"error_variance must be finite and > 0, got {error_variance}; pass None if it is unknown")
-    M = np.broadcast_to(np.asarray(power, dtype=np.float64), statistics.n_rows.shape)[..., None]
+    advice = f"choose one of the {d} coefficients, numbered from 0"
+    k = validate_integer("k", k, least=0, advice=advice)
+    if k >= d:
+        raise ValueError(f"k must be an integer from 0 to {d - 1}, got {k}; {advice}")
+    if error_variance is not None:
+        error_variance = validate_positive("error_variance", error_variance, "pass None if it is unknown")
+    M = np.broadcast_to(real_array("power", power), statistics.n_rows.shape)[..., None]
     if not np.all(np.isfinite(M) & (M > 0)):
         raise ValueError(f"power must be finite and > 0, got {power!r}; pass 1.0 for the untempered likelihood")
     rows = np.multiply(statistics.n_rows, M[..., 0])
     if not isinstance(prior, ConjugatePrior):
         inverse_g = 1.0 / prior.g if isinstance(prior, ZellnerPrior) else 0.0
-        a, t, residual = _orthonormal(statistics, k)
+        a, t, residual, flawed = _orthonormal(statistics, k, substitute)
         location = np.sum(a * t * M, axis=-1) / (M[..., 0] + inverse_g)
         variance = np.sum(a * a, axis=-1) / (M[..., 0] + inverse_g)
         shape = rows / 2 if inverse_g else (rows - d) / 2
         share = M[..., 0] * inverse_g / (M[..., 0] + inverse_g)
         rate = (M[..., 0] * residual + share * np.sum(t * t, axis=-1)) / 2
-        return _location_scale(location, variance, shape, rate, error_variance)
+        return _location_scale(location, variance, shape, rate, error_variance, flawed, substitute)
     a, lam, t, residual, centre = _diagonal(statistics, k, prior)
     shape, rate = prior.shape + rows / 2, prior.rate + M[..., 0] * residual / 2
     if isinstance(prior, SemiConjugatePrior):
         if error_variance is None:
-            log_v, weights = _integrate_variance(shape, rate, M * lam, M * t * t)
+            log_v, weights, flawed = _integrate_variance(shape, rate, M * lam, M * t * t, substitute)
             v = np.exp(log_v)[..., None]
         else:
+            flawed = np.zeros(shape.shape, dtype=bool)
             v = np.full((*shape.shape, 1, 1), error_variance)
             weights = np.ones((*shape.shape, 1))
         a, lam, t, M = (each[..., None, :] for each in (a, lam, t, M))
         locations = centre + np.sum(a * t * M * np.sqrt(lam) / (v + M * lam), axis=-1)
         scales = np.sqrt(np.sum(a * a * v / (v + M * lam), axis=-1))
-        return CoefficientPosterior(weights, locations, scales, np.full(shape.shape, math.inf))
+        found = CoefficientPosterior(weights, locations, scales, np.full(shape.shape, math.inf))
+        return _replace(found, flawed, substitute)
     location = centre + np.sum(a * t * M * np.sqrt(lam) / (1 + M * lam), axis=-1)
     variance = np.sum(a * a / (1 + M * lam), axis=-1)
     rate = rate + np.sum(M * t * t / (1 + M * lam), axis=-1) / 2
-    return _location_scale(location, variance, shape, rate, error_variance)
+    flawed = np.zeros(shape.shape, dtype=bool)
+    return _location_scale(location, variance, shape, rate, error_variance, flawed, substitute)
 
 
 def _location_scale(
-    location: Floats, variance: Floats, shape: Floats, rate: Floats, error_variance: float | None
+    location: Floats,
+    variance: Floats,
+    shape: Floats,
+    rate: Floats,
+    error_variance: float | None,
+    flawed: NDArray[np.bool_],
+    substitute: Substitute,
 ) -> CoefficientPosterior:
-    """Return N(location, σ²·variance) for known σ², otherwise the t distribution for σ² ~ IG(shape, rate)."""
+    """Return N(location, σ²·variance) if σ² is known, otherwise the t distribution for σ² ~ IG(shape, rate)."""
     if error_variance is not None:
         factor, degrees = np.full_like(rate, error_variance), np.full_like(rate, math.inf)
     else:
-        _raise_where(
-            ~((shape > 0) & (rate > 0)),
-            "must have more rows than coefficients and positive residuals if the error variance is unknown; "
-            "use larger partitions or a ConjugatePrior",
-        )
-        factor, degrees = rate / shape, 2.0 * shape
+        advice = "if the error variance is unknown; use larger partitions or a ConjugatePrior"
+        _raise_where(~(shape > 0), f"must have more rows than coefficients {advice}")  # public
+        exact = ~(rate > 0)
+        _raise_where(exact & ~flawed, f"must have positive residuals {advice}", substitute)
+        flawed = flawed | exact
+        factor, degrees = np.where(exact, 1.0, rate) / shape, 2.0 * shape
     weights = np.ones((*location.shape, 1))
-    return CoefficientPosterior(weights, location[..., None], np.sqrt(factor * variance)[..., None], degrees)
+    found = CoefficientPosterior(weights, location[..., None], np.sqrt(factor * variance)[..., None], degrees)
+    return _replace(found, flawed, substitute)
 
 
-def _raise_where(marked: NDArray[np.bool_], message: str) -> None:
-    """Raise ValueError with the first marked partition."""
-    if np.any(marked):
+def _replace(found: CoefficientPosterior, flawed: NDArray[np.bool_], substitute: Substitute) -> CoefficientPosterior:
+    """Return the posteriors `found` after replacing those of flawed partitions by the substitute."""
+    if substitute is None:
+        return found
+    location, scale = substitute
+    if not (math.isfinite(location) and math.isfinite(scale) and scale > 0):
+        raise ValueError(
+            f"substitute must be a finite mean and a standard deviation > 0, got {substitute}; pass both numbers"
+        )
+    first = np.arange(found.weights.shape[-1]) == 0
+    marked = flawed[..., None]
+    return CoefficientPosterior(
+        np.where(marked, first, found.weights),
+        np.where(marked, location, found.locations),
+        np.where(marked, scale, found.scales),
+        np.where(flawed, math.inf, found.degrees),
+    )
+
+
+def _raise_where(marked: NDArray[np.bool_], message: str, substitute: Substitute = None) -> None:
+    """Raise a ValueError for the first marked partition; with a substitute, raise no error."""
+    if substitute is None and np.any(marked):
         place = ", ".join(map(str, np.argwhere(marked)[0])) or "0"
         raise ValueError(f"partition {place} {message}")
 
 
 def _factor(statistics: RegressionStatistics) -> tuple[Floats, Floats]:
-    """Return C with XᵀX = CCᵀ and its pseudo-inverse, where X is (1, x − x̄) or, without an intercept, x.
+    """Return C with XᵀX = CCᵀ, and the pseudo-inverse of C, where X is (1, x − x̄) or, without an intercept, x.
 
     Columns are scaled to unit length so that the rank does not depend on their units.
     """
@@ -214,7 +259,7 @@ def _fit(statistics: RegressionStatistics, C_inverse: Floats) -> tuple[Floats, F
 
 
 def _weights_of(statistics: RegressionStatistics, k: int) -> Floats:
-    """Return w with β_k = w·γ, where γ are the coefficients of (1, x − x̄): β₀ = γ₀ − x̄·γ₁, with equal slopes."""
+    """Return w with β_k = w·γ, where γ = (γ₀, γ₁) are coefficients of (1, x − x̄): γ₁ = β₁ and β₀ = γ₀ − x̄·γ₁."""
     w = np.zeros((*statistics.n_rows.shape, statistics.n_coefficients))
     w[..., k] = 1.0
     if statistics.intercept and k == 0:
@@ -222,16 +267,20 @@ def _weights_of(statistics: RegressionStatistics, k: int) -> Floats:
     return w
 
 
-def _orthonormal(statistics: RegressionStatistics, k: int) -> tuple[Floats, Floats, Floats]:
-    """Return a and t of the least squares estimate a·t of β_k, and the residual sum of squares."""
+def _orthonormal(
+    statistics: RegressionStatistics, k: int, substitute: Substitute
+) -> tuple[Floats, Floats, Floats, NDArray[np.bool_]]:
+    """Return a and t of the estimate β̂_k = a·t, the residual sum of squares, and a mask of collinear partitions."""
     C, C_inverse = _factor(statistics)
+    collinear = ~np.any(C != 0, axis=-2).all(axis=-1)
     _raise_where(
-        ~np.any(C != 0, axis=-2).all(axis=-1),
+        collinear,
         "must have at least as many rows as coefficients and linearly independent columns; use larger partitions, "
         "fewer columns, or a ConjugatePrior or SemiConjugatePrior",
+        substitute,
     )
     t, residual = _fit(statistics, C_inverse)
-    return np.einsum("...ij,...j->...i", C_inverse, _weights_of(statistics, k)), t, residual
+    return np.einsum("...ij,...j->...i", C_inverse, _weights_of(statistics, k)), t, residual, collinear
 
 
 def _diagonal(
@@ -252,12 +301,15 @@ def _diagonal(
     return a, root**2, np.einsum("...ji,...j->...i", P, t), residual, float(mean[k])
 
 
-def _integrate_variance(shape: Floats, rate: Floats, c: Floats, u: Floats) -> tuple[Floats, Floats]:
-    """Return quadrature points ln v and weights for the posterior of ln v.
+def _integrate_variance(
+    shape: Floats, rate: Floats, c: Floats, u: Floats, substitute: Substitute
+) -> tuple[Floats, Floats, NDArray[np.bool_]]:
+    """Return quadrature points ln v and weights for the posterior of ln v, and a mask of unresolved partitions.
 
-    The density of ln v is ∝ v^(−A)·exp(−B/v)·Π (1 + cᵢ/v)^(−½)·exp(−½Σ uᵢ/(v + cᵢ)). Its stationary points solve
-    A·v = F(v) = B + ½Σ cᵢv/(v + cᵢ) + ½Σ uᵢv²/(v + cᵢ)². As F increases, fixed-point iteration from below and from
-    above encloses all of them. At a peak the curvature is at most 2A + d/8, which determines the step.
+    With A = `shape` and B = `rate`, ln v has the density ∝ v^(−A)·exp(−B/v)·Π (1 + cᵢ/v)^(−½)·exp(−½Σ uᵢ/(v + cᵢ)).
+    The stationary points of the density solve A·v = F(v) = B + ½Σ cᵢv/(v + cᵢ) + ½Σ uᵢv²/(v + cᵢ)². F is increasing, so
+    fixed-point iterations from below and from above enclose all of them. The curvature at a peak is at most 2A + d/8,
+    which determines the step. A partition is unresolved if it requires too many points.
     """
     A, B = shape[..., None], rate[..., None]
 
@@ -266,11 +318,14 @@ def _integrate_variance(shape: Floats, rate: Floats, c: Floats, u: Floats) -> tu
         return B + 0.5 * np.sum(c * part + u * part**2, axis=-1, keepdims=True)
 
     low, high = B / A, (B + 0.5 * np.sum(c + u, axis=-1, keepdims=True)) / A
+    # Each partition stops separately: a row must not change the posterior of another partition, not even by rounding.
+    active = np.ones(low.shape, dtype=bool)
     for _ in range(_MOST_ITERATIONS):
         new_low, new_high = moved(low) / A, moved(high) / A
-        settled = np.all(new_low - low <= 1e-3 * low) and np.all(high - new_high <= 1e-3 * high)
-        low, high = new_low, new_high
-        if settled:
+        settled = (new_low - low <= 1e-3 * low) & (high - new_high <= 1e-3 * high)
+        low, high = np.where(active, new_low, low), np.where(active, new_high, high)
+        active &= ~settled
+        if not active.any():
             break
 
     def log_density(s: Floats) -> Floats:
@@ -290,13 +345,19 @@ def _integrate_variance(shape: Floats, rate: Floats, c: Floats, u: Floats) -> tu
                 break
             reach = np.where(near, 1.5 * reach, reach)
         ends.append(start + sign * reach)
-    n_points = 2 + int(np.max((ends[1] - ends[0]) / step, initial=0.0))
-    if n_points > _MOST_POINTS:
-        raise ValueError(
-            f"the posterior of the error variance must be resolved by at most {_MOST_POINTS} quadrature points, got "
-            f"{n_points}; prior and rows conflict, use a wider prior"
-        )
-    s = ends[0] + (ends[1] - ends[0]) * np.linspace(0.0, 1.0, n_points)
-    logs = log_density(s)
+    n_points = 2 + ((ends[1] - ends[0]) / step).astype(np.int64)  # number of quadrature points of each partition
+    conflicting = n_points[..., 0] > _MOST_POINTS
+    _raise_where(
+        conflicting,
+        f"must have a posterior of the error variance that {_MOST_POINTS} quadrature points resolve; prior and rows "
+        "conflict: use a wider prior",
+        substitute,
+    )
+    n_points = np.minimum(n_points, _MOST_POINTS)
+    most = int(n_points.max(initial=0))
+    # All partitions have as many points as the largest needs; surplus points repeat the last one, with weight 0.
+    place = np.arange(most)
+    s = ends[0] + (ends[1] - ends[0]) * (np.minimum(place, n_points - 1) / (n_points - 1))
+    logs = np.where(place < n_points, log_density(s), -math.inf)
     weights = np.exp(logs - logs.max(axis=-1, keepdims=True))
-    return s, weights / weights.sum(axis=-1, keepdims=True)
+    return s, weights / add_in_order(weights)[..., None], conflicting

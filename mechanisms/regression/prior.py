@@ -9,11 +9,12 @@ distributions", 1986.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from mechanisms.arguments import real_array, validate_positive
 
 __all__ = ["ConjugatePrior", "FlatPrior", "Prior", "SemiConjugatePrior", "ZellnerPrior"]
 
@@ -22,24 +23,23 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class FlatPrior:
-    """Flat prior: β ∝ 1, and σ² ∝ 1/σ² if it is unknown."""
+    """Flat prior: p(β) ∝ 1, and p(σ²) ∝ 1/σ² if σ² is unknown."""
 
 
 @dataclass(frozen=True)
 class ZellnerPrior:
-    """Zellner's g-prior: β | σ² ~ N(0, gσ²(XᵀX)⁻¹), and σ² ∝ 1/σ² if it is unknown.
+    """Zellner's g-prior: β | σ² ~ N(0, gσ²(XᵀX)⁻¹), and p(σ²) ∝ 1/σ² if σ² is unknown.
 
     Parameters
     ----------
     g : float
-        g > 0; the least squares estimate is shrunk by g/(g + 1).
+        g > 0; the posterior mean is the least squares estimate times g/(g + 1).
     """
 
     g: float
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.g) and self.g > 0):
-            raise ValueError(f"g must be finite and > 0, got {self.g}; choose e.g. the number of rows")
+        validate_positive("g", self.g, "choose e.g. the number of rows")
 
 
 @dataclass(frozen=True)
@@ -63,13 +63,14 @@ class ConjugatePrior:
 
     def __post_init__(self) -> None:
         for name, value in (("shape", self.shape), ("rate", self.rate)):
-            if not (math.isfinite(value) and value > 0):
-                raise ValueError(f"{name} must be finite and > 0, got {value}; choose a proper prior")
-        if not np.all(np.isfinite(np.asarray(self.mean, dtype=np.float64))):
+            validate_positive(name, value, "choose a proper prior")
+        if not np.all(np.isfinite(real_array("mean", self.mean))):
             raise ValueError(f"mean must be finite, got {self.mean}; choose a proper prior")
-        matrix = np.atleast_2d(np.asarray(self.precision, dtype=np.float64))
+        matrix = np.atleast_2d(real_array("precision", self.precision))
         if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not np.all(np.isfinite(matrix)):
-            raise ValueError(f"precision must be a finite number or (d, d) matrix, got {self.precision}; pass one")
+            raise ValueError(
+                f"precision must be a finite number or (d, d) matrix, got {self.precision}; pass e.g. 1.0 or a matrix"
+            )
         if not np.array_equal(matrix, matrix.T) or np.linalg.eigvalsh(matrix)[0] <= 0:
             raise ValueError(
                 f"precision must be symmetric and positive definite, got {self.precision}; choose a proper prior"
@@ -81,13 +82,13 @@ class ConjugatePrior:
         Raises
         ------
         ValueError
-            If the prior has a different number of coefficients.
+            If the prior was declared for a different number of coefficients.
         """
         mean, precision = (np.asarray(each, dtype=np.float64) for each in (self.mean, self.precision))
         if mean.shape not in ((), (d,)) or precision.shape not in ((), (d, d)):
             raise ValueError(
                 f"the prior must have {d} coefficients, like the rows, got mean {mean.shape} and precision "
-                f"{precision.shape}; include the intercept"
+                f"{precision.shape}; count the intercept"
             )
         matrix = precision if precision.ndim else precision * np.eye(d)
         return np.broadcast_to(mean, (d,)), np.asarray(np.linalg.cholesky(matrix), dtype=np.float64)

@@ -1,12 +1,12 @@
-"""Counts, means and scatter of the rows of each partition, in one pass over a chunk of rows.
+"""Counts, means and scatter of the rows of each partition, computed in one pass over a chunk of rows.
 
 Each partition accumulates the differences of its rows z = (x, y) from its first row z₀:
 
     z̄ = z₀ + Σ(z − z₀)/n,   Σ(z − z̄)(z − z̄)ᵀ = Σ(z − z₀)(z − z₀)ᵀ − n(z̄ − z₀)(z̄ − z₀)ᵀ.
 
 As z₀ is a row of the partition, (z₀ − z̄)² is at most the scatter, for any mean of the rows. Within a chunk, a row
-affects only the results of its own partition, bit by bit, as the privacy guarantees of releases assume. For this reason
-the rows are not centred at a common mean.
+affects only the results of its own partition, to the last bit, as the privacy guarantees of releases assume. For this
+reason the rows are not centred at a common mean.
 
 References
 ----------
@@ -37,17 +37,17 @@ def row_moments(
     y : ndarray, shape (n,)
         Outcome.
     labels : ndarray of int, shape (n,)
-        Partition of each row, in 0 … M − 1.
+        Partition label of each row, in 0 … M − 1.
     n_partitions : int
-        M.
+        Number of partitions M.
 
     Returns
     -------
     n_rows : ndarray of int64, shape (M,)
     means : ndarray of float64, shape (M, p + 1)
-        Means, 0 without rows. Not finite if a value is not finite, or a square overflows.
+        Means; 0 for a partition without rows, and not finite if a value is not finite or a square overflows.
     scatter : ndarray of float64, shape (M, p + 1, p + 1)
-        Σ (z − z̄)(z − z̄)ᵀ, with the same exceptions.
+        Σ (z − z̄)(z − z̄)ᵀ; 0 or not finite in the same cases.
 
     Examples
     --------
@@ -74,7 +74,7 @@ def row_moments(
 
 @kernel
 def _add_rows(x, y, labels, sums):
-    """Add rows to `sums`: z₀ and the flattened lower triangle of Σ(1, z − z₀)(1, z − z₀)ᵀ per partition."""
+    """Add rows to `sums`, which holds z₀ and the flattened lower triangle of Σ(1, z − z₀)(1, z − z₀)ᵀ per partition."""
     width = x.shape[1] + 1
     z = np.empty(width)
     for row in range(y.size):

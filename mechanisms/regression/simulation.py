@@ -1,15 +1,14 @@
 """Simulation of sufficient statistics of a linear regression without storing rows.
 
-The cost of a data set with 100,000 rows is little more than its 200,000 normal draws.
+Simulating a data set with 100,000 rows takes little longer than drawing its 200,000 normal variables.
 """
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from numpy.typing import ArrayLike
 
+from mechanisms.arguments import validate_positive
 from mechanisms.jit import kernel
 from mechanisms.regression.statistics import RegressionStatistics
 
@@ -25,11 +24,11 @@ def simulate_statistics(
     ----------
     rng : numpy.random.Generator
     sizes : array_like of int, shape (M,)
-        Numbers of rows per partition, ≥ 1.
+        Number of rows per partition, ≥ 1.
     coefficients : array_like, shape (p + 1,)
-        β₀, β; p ≥ 1.
+        Intercept β₀ and slopes β; p ≥ 1.
     error_std : float
-        σ, finite and > 0.
+        Standard deviation σ of e, finite and > 0.
 
     Returns
     -------
@@ -54,21 +53,20 @@ def simulate_statistics(
     """
     n_rows, b = np.asarray(sizes), np.asarray(coefficients, dtype=np.float64)
     if n_rows.ndim != 1 or n_rows.dtype.kind not in "iu" or not n_rows.size or n_rows.min() < 1:
-        raise ValueError(f"sizes must be integers >= 1 of shape (M,), got {sizes!r}; see partition_sizes")
+        raise ValueError(f"sizes must be integers >= 1 of shape (M,), got {sizes!r}; use partition_sizes")
     if b.ndim != 1 or b.size < 2 or not np.all(np.isfinite(b)):
         raise ValueError(
-            f"coefficients must be finite, of shape (p + 1,), got {coefficients!r}; pass intercept, slopes"
+            f"coefficients must be finite, of shape (p + 1,), got {coefficients!r}; pass intercept and slopes"
         )
-    if not (math.isfinite(error_std) and error_std > 0):
-        raise ValueError(f"error_std must be finite and > 0, got {error_std}; pass a standard deviation")
+    error_std = validate_positive("error_std", error_std, "pass a standard deviation")
     means, scatter = np.empty((n_rows.size, b.size)), np.empty((n_rows.size, b.size, b.size))
-    _draw_rows(rng, n_rows.astype(np.int64), float(error_std), means, scatter)
+    _draw_rows(rng, n_rows.astype(np.int64), error_std, means, scatter)
     return RegressionStatistics(n_rows, means, scatter).add_to_outcome(b)
 
 
 @kernel
 def _draw_rows(rng, sizes, error_std, means, scatter):
-    """Fill `means` and `scatter` with the statistics of drawn rows (x, e)."""
+    """Draw rows (x, e), and fill `means` and `scatter` with their statistics."""
     width = means.shape[1]
     z = np.empty(width)
     for partition in range(sizes.size):

@@ -1,9 +1,9 @@
 """Centred sufficient statistics of linear regression, for many partitions of the rows.
 
 For y = β₀ + x·β + e every posterior depends on the rows z = (x, y) only through their number, means z̄ and scatter
-Σ (z − z̄)(z − z̄)ᵀ. The raw moments XᵀX, Xᵀy, yᵀy are equivalent but suffer from cancellation if means are large: with x
-near 10⁸ and a standard deviation of 1, no digit remains. Statistics of disjoint sets of rows combine to those of their
-union (`pool`) in any order, so that a table can be read in chunks.
+Σ (z − z̄)(z − z̄)ᵀ. The raw moments XᵀX, Xᵀy, yᵀy are equivalent but suffer from cancellation if means are large: with
+x near 10⁸ and a standard deviation of 1, no digit remains. Statistics of disjoint sets of rows can be combined in any
+order to those of their union (`pool`), so that a table can be read in chunks.
 
 References
 ----------
@@ -14,13 +14,14 @@ P2: Amitai, "Bayesian Inference Via Partitioning Under Differential Privacy", Du
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mechanisms.privacy import validate_size
+from mechanisms.arguments import validate_integer
+from mechanisms.privacy_parameters import validate_size
 from mechanisms.regression.row_moments import row_moments
 
 __all__ = [
@@ -42,7 +43,7 @@ class RegressionStatistics:
     n_rows : ndarray of int64, shape (...)
         Number of rows per partition, ≥ 0.
     means : ndarray of float64, shape (..., p + 1)
-        Means of the p columns and, last, of the outcome y; 0 without rows.
+        Means of the p columns and, last, of the outcome y; 0 for a partition without rows.
     scatter : ndarray of float64, shape (..., p + 1, p + 1)
         Σ (z − z̄)(z − z̄)ᵀ of z = (x, y).
     intercept : bool
@@ -62,9 +63,9 @@ class RegressionStatistics:
     [[4.0, 6.0], [6.0, 14.0]]
     """
 
-    n_rows: NDArray[np.int64]
-    means: Floats
-    scatter: Floats
+    n_rows: NDArray[np.int64] = field(repr=False)
+    means: Floats = field(repr=False)
+    scatter: Floats = field(repr=False)
     intercept: bool = True
 
     def __post_init__(self) -> None:
@@ -73,12 +74,14 @@ class RegressionStatistics:
         width = means.shape[-1:]
         if n_rows.dtype.kind not in "iu" or means.shape != n_rows.shape + width or scatter.shape != means.shape + width:
             raise ValueError(
-                "statistics must be integers of shape (...), means (..., p + 1) and scatter (..., p + 1, p + 1), got "
-                f"{n_rows.dtype} of shape {n_rows.shape}, {means.shape} and {scatter.shape}; use partition_statistics"
+                "n_rows must be integers of shape (...), means of shape (..., p + 1) and scatter of shape (..., p + 1, "
+                f"p + 1), got {n_rows.dtype} of shape {n_rows.shape}, {means.shape} and {scatter.shape}; use "
+                "partition_statistics"
             )
         if width[0] < 2 - bool(self.intercept):
             raise ValueError(
-                f"statistics must have a coefficient, got {width[0] - 1} columns and no intercept; add one of them"
+                f"statistics must have at least one coefficient, got {width[0] - 1} columns and no intercept; add a "
+                "column or an intercept"
             )
         if not (np.all(n_rows >= 0) and np.all(np.isfinite(means)) and np.all(np.isfinite(scatter))):
             raise ValueError("statistics must be finite and n_rows >= 0; remove rows with missing or infinite values")
@@ -101,7 +104,20 @@ class RegressionStatistics:
 
     @staticmethod
     def stack(parts: Sequence[RegressionStatistics]) -> RegressionStatistics:
-        """Stack statistics of equal shape along a new first axis; `pool` over it to combine chunks of one table."""
+        """Stack statistics of equal shape along a new first axis; ``pool(0)`` then combines chunks of one table.
+
+        Raises
+        ------
+        ValueError
+            If there are no parts, or their shapes or intercepts differ.
+        """
+        kinds = sorted({(part.means.shape, part.intercept) for part in parts})
+        if len(kinds) != 1:
+            raise ValueError(
+                "parts must be statistics of one shape, all with an intercept or all without, got "
+                f"{', '.join(f'{shape} with intercept={intercept}' for shape, intercept in kinds) or 'none'}; compute "
+                "all with the same columns"
+            )
         return RegressionStatistics(
             np.stack([part.n_rows for part in parts]),
             np.stack([part.means for part in parts]),
@@ -115,7 +131,7 @@ class RegressionStatistics:
         Parameters
         ----------
         axis : int
-            Axis of `n_rows`; the last by default.
+            Axis of `n_rows` to sum over; the last by default.
 
         Returns
         -------
@@ -133,7 +149,7 @@ class RegressionStatistics:
         axis = axis % self.n_rows.ndim
         n = self.n_rows.sum(axis)
         share = self.n_rows / np.maximum(np.expand_dims(n, axis), 1)
-        # relative to the mean of the first partition, which reduces the rounding error of large means
+        # Subtracting the mean of the first partition reduces the rounding error of large means.
         origin = self.means.take([0], axis)
         means = (origin + np.sum(share[..., None] * (self.means - origin), axis, keepdims=True)).take(0, axis)
         apart = self.means - np.expand_dims(means, axis)
@@ -159,17 +175,17 @@ class RegressionStatistics:
 
     @property
     def XtX(self) -> Floats:  # noqa: N802
-        """Raw moments of the design, shape (..., d, d), the column of ones first."""
+        """Raw moments XᵀX of the design, shape (..., d, d); an intercept is the first column of X."""
         return self._raw()[..., :-1, :-1]
 
     @property
     def Xty(self) -> Floats:  # noqa: N802
-        """Raw moments of design and outcome, shape (..., d)."""
+        """Raw moments Xᵀy of design and outcome, shape (..., d)."""
         return self._raw()[..., :-1, -1]
 
     @property
     def yty(self) -> Floats:
-        """Σy², shape (...)."""
+        """Sum of squares Σy² of the outcome, shape (...)."""
         return self._raw()[..., -1, -1]
 
     def _raw(self) -> Floats:
@@ -208,12 +224,12 @@ def partition_sizes(n: int, size: int) -> NDArray[np.int64]:
     >>> partition_sizes(11, 3)
     array([4, 4, 3])
     """
-    n = validate_size(n)
-    if not 1 <= size <= n or int(size) != size:
-        raise ValueError(f"size must be an integer in [1, n = {n}], got {size}; choose another size")
-    n_partitions = n // int(size)
-    sizes = np.full(n_partitions, int(n) // n_partitions, dtype=np.int64)
-    sizes[: int(n) % n_partitions] += 1
+    n, size = validate_size(n), validate_integer("size", size, advice="pass the rows per partition")
+    if size > n:
+        raise ValueError(f"size must be at most n = {n}, got {size}; choose smaller partitions")
+    n_partitions = n // size
+    sizes = np.full(n_partitions, n // n_partitions, dtype=np.int64)
+    sizes[: n % n_partitions] += 1
     return sizes
 
 
@@ -229,7 +245,7 @@ def draw_partition(rng: np.random.Generator, n: int, size: int) -> NDArray[np.in
     Returns
     -------
     ndarray of int64, shape (n,)
-        Partition of each row, from 0.
+        Partition label of each row, from 0.
 
     Privacy
     -------
@@ -248,18 +264,18 @@ def draw_partition(rng: np.random.Generator, n: int, size: int) -> NDArray[np.in
 def partition_statistics(
     x: ArrayLike, y: ArrayLike, partition: ArrayLike, n_partitions: int | None = None, intercept: bool = True
 ) -> RegressionStatistics:
-    """Return the statistics per partition of the rows of a table or of a chunk of it.
+    """Return the statistics of each partition in a table or in a chunk of a table.
 
     Parameters
     ----------
     x : array_like, shape (n, p)
-        Columns, finite; without a column of ones if there is an intercept.
+        Finite columns, without a column of ones if there is an intercept.
     y : array_like, shape (n,)
-        Outcome, finite.
+        Finite outcome.
     partition : array_like of int, shape (n,)
-        Partition of each row, from 0.
+        Partition label of each row, from 0.
     n_partitions : int, optional
-        M; the largest partition + 1 by default. Partitions may be empty in a chunk.
+        Number of partitions M; the largest label plus one by default. A chunk need not contain rows of every partition.
     intercept : bool
         True if the model has an intercept.
 
@@ -290,13 +306,15 @@ def partition_statistics(
     z = np.concatenate([columns, outcome[:, None]], axis=1)
     finite = np.isfinite(z).all(axis=1)
     if not finite.all():
-        raise ValueError(f"rows must be finite, got a non-finite value in row {np.flatnonzero(~finite)[0]}; drop it")
+        raise ValueError(
+            f"rows must be finite, got a non-finite value in row {np.flatnonzero(~finite)[0]}; drop the row"
+        )
     most = int(labels.max(initial=-1)) + 1
-    total = most if n_partitions is None else int(n_partitions)
+    total = most if n_partitions is None else validate_integer("n_partitions", n_partitions)
     if labels.dtype.kind not in "iu" or labels.min(initial=0) < 0 or most > total or total < 1:
         raise ValueError(
             f"partitions must be integers from 0 to {total - 1}, got {labels.dtype} from {labels.min(initial=0)} "
-            f"to {labels.max(initial=0)}; number them from 0"
+            f"to {labels.max(initial=0)}; number the partitions from 0"
         )
     n_rows, means, scatter = row_moments(columns, outcome, labels, total)
     return RegressionStatistics(n_rows, means, scatter, intercept)

@@ -2,7 +2,7 @@
 
 A density f is represented by the masses f(x)·w at the nodes x with weights w of a quadrature rule. Then
 Σ p^λ·q^(1−λ) over the nodes is the quadrature of the integral, and the audited Rényi curve is that of the densities,
-with the evidence "quadrature". Outputs with positive probability are nodes of weight 1.
+with the evidence "quadrature". Atoms, outputs with positive probability, are nodes with weight 1.
 
 The largest ratio over the nodes is only a lower bound on the pure loss. For the distributions here the pure loss is
 infinite, as ratios of two Dirichlet or two normal densities are unbounded. The audits report it as inf.
@@ -18,10 +18,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from mechanisms.audit import Audit, OutputDistributions, Witness, audit_distributions
+from mechanisms.audit import Audit, Witness, audit_distributions
 from mechanisms.conjugate import enumerate_candidates
 from mechanisms.neighbours import neighbouring_pairs
-from mechanisms.privacy import validate_order
+from mechanisms.output_distributions import OutputDistributions
+from mechanisms.privacy_parameters import validate_order
 from mechanisms.renyi.divergence import dirichlet_renyi
 from mechanisms.renyi.gaussian_counts import GaussianCounts
 from mechanisms.renyi.sampling import RenyiSampling
@@ -35,23 +36,23 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
 
 
 def audit_posteriors(parameters: ArrayLike, pairs: ArrayLike, orders: Sequence[float]) -> Audit:
-    """Compare Dirichlet distributions by the closed form of the Rényi divergence.
+    """Audit the Dirichlet distributions of neighbouring data sets by the closed form of the Rényi divergence.
 
     Parameters
     ----------
     parameters : array_like, shape (D, k)
-        One distribution per data set, finite and > 0.
+        Dirichlet parameters, one row per data set, finite and > 0.
     pairs : array_like of int, shape (P, 2)
         Indices of neighbouring data sets, each unordered pair once; both directions are compared.
     orders : sequence of float
-        λ, finite and ≥ 1, at least one.
+        Orders λ, at least one, finite and ≥ 1.
 
     Returns
     -------
     Audit
         The evidence is "closed form". The pure loss is infinite, as for any two different Dirichlet distributions. The
-        witness is the pair with the largest divergence at the first order, with the category at whose boundary the
-        density ratio diverges.
+        witness is the pair with the largest divergence at the first order. The output of the witness is a category: the
+        density ratio diverges as the probability of this category tends to 0.
 
     Raises
     ------
@@ -60,6 +61,8 @@ def audit_posteriors(parameters: ArrayLike, pairs: ArrayLike, orders: Sequence[f
 
     Examples
     --------
+    Rényi divergences at three orders, and the pure loss:
+
     >>> found = audit_posteriors([[6.0, 8.0], [7.0, 7.0], [8.0, 6.0]], [[0, 1], [1, 2]], orders=[1, 2, 7])
     >>> print({order: round(spent, 4) for order, spent in found.renyi.items()}, found.epsilon)
     {1.0: 0.1554, 2.0: 0.3159, 7.0: inf} inf
@@ -85,18 +88,18 @@ def audit_posteriors(parameters: ArrayLike, pairs: ArrayLike, orders: Sequence[f
 
 
 def audit_sampling(mechanism: RenyiSampling, orders: Sequence[float]) -> Audit:
-    """Compare one draw at all neighbouring data sets by the closed form of the Rényi divergence.
+    """Audit one posterior draw over all neighbouring data sets by the closed form of the Rényi divergence.
 
     Parameters
     ----------
     mechanism : RenyiSampling
     orders : sequence of float
-        λ, finite and ≥ 1.
+        Orders λ, finite and ≥ 1.
 
     Returns
     -------
     Audit
-        See `audit_posteriors`; over all data sets of n private records.
+        Result of `audit_posteriors` for all data sets of n private records.
 
     Raises
     ------
@@ -105,7 +108,7 @@ def audit_sampling(mechanism: RenyiSampling, orders: Sequence[float]) -> Audit:
 
     Examples
     --------
-    >>> from mechanisms.renyi.sampling import calibrate_renyi
+    >>> from mechanisms.renyi.calibration import calibrate_renyi
     >>> mechanism = calibrate_renyi("diffused", [1, 2, 3], n=5, order=2, epsilon=0.1)
     >>> print(audit_sampling(mechanism, [2]).check(mechanism.guarantee(2)).text)
     within (2, 0.1)-RDP: reaches 0.1, slack 0
@@ -116,36 +119,36 @@ def audit_sampling(mechanism: RenyiSampling, orders: Sequence[float]) -> Audit:
 
 
 def audit_densities(distributions: OutputDistributions, orders: Sequence[float]) -> Audit:
-    """Compare densities with unbounded ratios on the nodes of a quadrature rule.
+    """Audit densities with unbounded ratios, which are represented by masses at quadrature nodes.
 
     Parameters
     ----------
     distributions : OutputDistributions
         Masses at quadrature nodes, as returned by `beta_distributions` or `gaussian_distributions`.
     orders : sequence of float
-        λ, finite and ≥ 1.
+        Orders λ, finite and ≥ 1.
 
     Returns
     -------
     Audit
-        With an infinite pure loss. The witness is the node with the largest ratio.
+        The evidence is "quadrature", and the pure loss is infinite. The witness is the node with the largest ratio.
 
     Raises
     ------
     ValueError
-        As `audit_distributions`, in particular if the masses of a distribution do not sum to 1 because the quadrature
+        See `audit_distributions`; in particular, if the masses of a distribution do not sum to 1 because the quadrature
         rule is inaccurate.
     """
     return replace(audit_distributions(distributions, orders=orders), epsilon=math.inf, evidence="quadrature")
 
 
 def beta_distributions(parameters: ArrayLike, pairs: ArrayLike, order: float) -> OutputDistributions:
-    """Return Beta distributions as masses at quadrature nodes that suit divergences of orders up to `order`.
+    """Represent Beta distributions by masses at quadrature nodes, for divergences of orders up to `order`.
 
     Parameters
     ----------
     parameters : array_like, shape (D, 2)
-        One distribution per data set, finite and > 0.
+        Beta parameters, one row per data set, finite and > 0.
     pairs : array_like of int, shape (P, 2)
         Indices of neighbouring data sets.
     order : float
@@ -179,7 +182,7 @@ def beta_distributions(parameters: ArrayLike, pairs: ArrayLike, order: float) ->
     first, second = (distributions[np.concatenate([index[:, i], index[:, 1 - i]])] for i in (0, 1))
     smallest = min(float((first + (lam - 1) * (first - second)).min()), float(distributions.min()))
     if not smallest > 0:
-        raise ValueError(f"order must give finite divergences, got {order}; choose a smaller one")
+        raise ValueError(f"order must give finite divergences, got {order}; choose a smaller order")
     total = float(distributions.sum(axis=1).max())
     step = min(1 / 32, 1 / (4 * math.sqrt(total)))
     n_steps = math.ceil(math.asinh((_NEGLIGIBLE + total) / smallest) / step)
@@ -194,18 +197,18 @@ def beta_distributions(parameters: ArrayLike, pairs: ArrayLike, order: float) ->
 
 
 def gaussian_distributions(mechanism: GaussianCounts) -> OutputDistributions:
-    """Return the distributions of the released number of successes for k = 2 as masses at quadrature nodes.
+    """Represent the distributions of the released number of successes, for k = 2, by masses at quadrature nodes.
 
     Parameters
     ----------
     mechanism : GaussianCounts
-        With two categories.
+        Mechanism with two categories.
 
     Returns
     -------
     OutputDistributions
-        For the data sets with 0 to n successes. The outputs are 0 and n, which have positive probability, and the nodes
-        between them.
+        One distribution for each number of successes from 0 to n. The outputs are 0 and n, which have positive
+        probability, and the quadrature nodes between 0 and n.
 
     Raises
     ------
@@ -214,7 +217,8 @@ def gaussian_distributions(mechanism: GaussianCounts) -> OutputDistributions:
 
     Examples
     --------
-    The published variance has a divergence of ε/2. Clamping does not reduce it if clamped values are improbable:
+    With the published variance, the divergence is ε/2. Clamping does not reduce the divergence if clamped values are
+    improbable:
 
     >>> from mechanisms.renyi.gaussian_counts import gaussian_mechanism
     >>> for name in ("gaussian", "gaussian-tight"):

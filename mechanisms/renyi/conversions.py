@@ -1,17 +1,19 @@
 """Conversions from Rényi curves to (ε, δ) differential privacy, and from pure ε to Rényi curves.
 
-A mechanism is (λ, ε)-RDP if D_λ(M(x)‖M(x')) ≤ ε for all neighbours. The smallest such ε at each order is its *curve*.
+A mechanism is (λ, ε)-RDP if D_λ(M(x)‖M(x')) ≤ ε for all neighbours. Its *curve* is the smallest such ε as a function of
+the order λ.
 
 **From a curve to (ε, δ).** With Z the privacy loss, E[exp((λ−1)Z)] = exp((λ−1)·D_λ). As max(1 − e^(ε−z), 0) is at most
 (1/λ)(1 − 1/λ)^(λ−1)·e^((λ−1)(z−ε)), with equality where e^(ε−z) = 1 − 1/λ, the hockey-stick divergence satisfies
 
     δ(ε) ≤ (1/λ)(1 − 1/λ)^(λ−1) · exp((λ−1)(D_λ − ε))
 
-at every order λ > 1. It is also at most the total variation δ(0), which is at most √(1 − e^(−KL)) with KL ≤ D_λ.
+at every order λ > 1. δ(ε) is also at most the total variation δ(0), which is at most √(1 − e^(−KL)) with KL ≤ D_λ.
 
-**From a pure ε to its curve.** Among distributions with ratios in [e^(−ε), e^ε], randomised response with probability
-p = e^ε/(1 + e^ε) of the true answer has the largest divergence at every order, because t ↦ t^λ is convex and its two
-ratios are the ends of the interval. The curve below is exact for the class, and at most min(ε, λε²/2).
+**From a pure ε to a curve.** Among pairs of distributions with ratios in [e^(−ε), e^ε], randomised response with
+probability p = e^ε/(1 + e^ε) of the true answer has the largest divergence at every order, because t ↦ t^λ is convex
+and its two ratios are the ends of the interval. The curve of randomised response is therefore the smallest bound that
+holds for all ε-DP mechanisms. This curve is at most min(ε, λε²/2).
 
 References
 ----------
@@ -31,7 +33,7 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mechanisms.privacy import validate_delta, validate_epsilon, validate_order
+from mechanisms.privacy_parameters import validate_delta, validate_epsilon, validate_order
 
 __all__ = [
     "approximate_delta",
@@ -44,16 +46,18 @@ __all__ = [
 
 
 def approximate_epsilon(orders: ArrayLike, renyi_epsilons: ArrayLike, delta: float) -> float:
-    """Return the smallest ε over the orders of a curve for which the best known conversion implies (ε, δ)-DP.
+    """Return the smallest ε for which a Rényi curve implies (ε, δ)-DP by the best known conversion.
+
+    The conversion is applied at each of the given orders, and the smallest ε is returned.
 
     Parameters
     ----------
     orders : array_like, shape (m,)
-        Finite λ ≥ 1.
+        Orders λ, finite and ≥ 1.
     renyi_epsilons : array_like, shape (m,)
-        The curve at these orders, ≥ 0, in nats; inf if unbounded.
+        Values of the curve at these orders, ≥ 0, in nats; inf where the divergence is unbounded.
     delta : float
-        In (0, 1).
+        δ in (0, 1).
 
     Returns
     -------
@@ -67,7 +71,7 @@ def approximate_epsilon(orders: ArrayLike, renyi_epsilons: ArrayLike, delta: flo
 
     Examples
     --------
-    A Gaussian mechanism with noise 10 times its sensitivity has the curve λ/200:
+    A Gaussian mechanism whose noise has a standard deviation of 10 times the sensitivity has the curve λ/200:
 
     >>> orders = np.arange(2, 200)
     >>> print(round(approximate_epsilon(orders, orders / 200, 1e-6), 4))
@@ -83,7 +87,9 @@ def approximate_epsilon(orders: ArrayLike, renyi_epsilons: ArrayLike, delta: flo
 
 
 def approximate_delta(orders: ArrayLike, renyi_epsilons: ArrayLike, epsilon: float) -> float:
-    """Return the smallest δ over the orders of a curve for which the best known conversion implies (ε, δ)-DP.
+    """Return the smallest δ for which a Rényi curve implies (ε, δ)-DP by the best known conversion.
+
+    The conversion is applied at each of the given orders, and the smallest δ is returned.
 
     Parameters
     ----------
@@ -117,22 +123,23 @@ def approximate_delta(orders: ArrayLike, renyi_epsilons: ArrayLike, epsilon: flo
 
 
 def classical_epsilon(order: float, renyi_epsilon: float, delta: float) -> float:
-    """Return ε + ln(1/δ)/(λ − 1), for which (λ, ε)-RDP implies (·, δ)-DP: Mironov (2017), proposition 3.
+    """Return ε′ = ε + ln(1/δ)/(λ − 1): by Mironov (2017), proposition 3, (λ, ε)-RDP implies (ε′, δ)-DP.
 
     The result of `approximate_epsilon` is never larger.
 
     Parameters
     ----------
     order : float
-        λ > 1, finite.
+        Order λ > 1, finite.
     renyi_epsilon : float
-        Rényi divergence in nats, finite and > 0.
+        Bound ε on the Rényi divergence in nats, finite and > 0.
     delta : float
-        In (0, 1).
+        δ in (0, 1).
 
     Returns
     -------
     float
+        ε′ in nats.
 
     Raises
     ------
@@ -141,6 +148,8 @@ def classical_epsilon(order: float, renyi_epsilon: float, delta: float) -> float
 
     Examples
     --------
+    The classical and the best known conversion at one order:
+
     >>> print(round(classical_epsilon(54, 54 / 200, 1e-6), 4), round(approximate_epsilon([54], [54 / 200], 1e-6), 4))
     0.5307 0.4367
     """
@@ -151,19 +160,19 @@ def classical_epsilon(order: float, renyi_epsilon: float, delta: float) -> float
 
 
 def pure_renyi(epsilon: float, order: float) -> float:
-    """Return the largest Rényi divergence of order λ of any pure ε-DP mechanism.
+    """Return the largest Rényi divergence of order λ that a pure ε-DP mechanism can have.
 
     Parameters
     ----------
     epsilon : float
         Pure privacy loss in nats, finite and > 0.
     order : float
-        λ ≥ 1; 1 is the Kullback–Leibler divergence, inf the pure loss.
+        Order λ ≥ 1; 1 is the Kullback–Leibler divergence, inf the pure loss.
 
     Returns
     -------
     float
-        In (0, min(ε, λε²/2)], with full relative precision.
+        Divergence in nats, in (0, min(ε, λε²/2)], with full relative precision.
 
     Raises
     ------
@@ -172,11 +181,13 @@ def pure_renyi(epsilon: float, order: float) -> float:
 
     Notes
     -----
-    With x = (λ−1)ε the mean of exp((λ−1)Z) under randomised response is p·e^x + (1−p)·e^(−x), which equals
+    With x = (λ−1)ε, the mean of exp((λ−1)Z) under randomised response is p·e^x + (1−p)·e^(−x), which equals
     1 + tanh(ε/2)·sinh(x) + 2·sinh²(x/2), a sum of positive terms. At λ = 1 the divergence is ε·tanh(ε/2).
 
     Examples
     --------
+    The divergence of order 10, its upper bound λε²/2, and the divergence of infinite order:
+
     >>> print(round(pure_renyi(0.1, 10), 6), round(10 * 0.1**2 / 2, 6), pure_renyi(0.1, math.inf))
     0.043888 0.05 0.1
     """
@@ -193,19 +204,19 @@ def pure_renyi(epsilon: float, order: float) -> float:
 
 
 def pure_epsilon_for(order: float, renyi_epsilon: float) -> float:
-    """Return the largest pure ε with a curve of at most `renyi_epsilon` at `order`.
+    """Return the largest ε for which pure ε-DP implies a Rényi divergence of at most `renyi_epsilon`.
 
     Parameters
     ----------
     order : float
-        λ ≥ 1, or inf.
+        Order λ ≥ 1, or inf.
     renyi_epsilon : float
         Bound on the Rényi divergence in nats, finite and > 0.
 
     Returns
     -------
     float
-        At least max(renyi_epsilon, √(2·renyi_epsilon/λ)). Its `pure_renyi` at `order` is at most `renyi_epsilon`.
+        ε, at least max(renyi_epsilon, √(2·renyi_epsilon/λ)), with ``pure_renyi(ε, order) <= renyi_epsilon``.
 
     Raises
     ------
@@ -237,7 +248,7 @@ def _curve(orders: ArrayLike, renyi_epsilons: ArrayLike) -> tuple[NDArray[np.flo
             "pass one divergence per order"
         )
     if not np.all((lam >= 1) & np.isfinite(lam)):
-        raise ValueError(f"orders must be finite and >= 1, got {lam.tolist()}; remove other orders")
+        raise ValueError(f"orders must be finite and >= 1, got {lam.tolist()}; remove invalid orders")
     if not np.all(curve >= 0):
         raise ValueError(f"renyi_epsilons must be >= 0, got {curve.tolist()}; pass divergences in nats")
     return lam, curve

@@ -1,22 +1,24 @@
-"""Rényi divergence between Dirichlet distributions, with high relative accuracy at small divergences.
+"""Rényi divergence between Dirichlet distributions, accurate in relative terms even if the divergence is small.
 
 Let δ = a − b and c = b + λδ, the parameters of the distribution ∝ p^λ·q^(1−λ). The divergence of P = Dir(a) from
 Q = Dir(b) is
 
-    D_λ(P‖Q) = [ln B(c) − λ·ln B(a)]/(λ−1) + ln B(b) = KL(P‖Q) + KL(P‖Dir(c))/(λ−1),   KL(P‖Q) at λ = 1,
+    D_λ(P‖Q) = [ln B(c) − λ·ln B(a)]/(λ−1) + ln B(b) = KL(P‖Q) + KL(P‖Dir(c))/(λ−1)
 
-ln B(x) = Σᵢ lnΓ(xᵢ) − lnΓ(Σx), and infinite if an entry of c is ≤ 0 (P3, equation 5). The second form holds in every
-exponential family, as the log density of Dir(c) is λ·ln p + (1−λ)·ln q minus a constant. It separates into categories,
+for λ > 1 and KL(P‖Q) for λ = 1, where ln B(x) = Σᵢ lnΓ(xᵢ) − lnΓ(Σx). It is infinite if an entry of c is ≤ 0 (P3,
+equation 5). The second form holds in every exponential family, as the log density of Dir(c) is λ·ln p + (1−λ)·ln q
+minus a constant. It separates into terms per category,
 
     KL(P‖Q) = Σᵢ J(bᵢ, aᵢ) − J(Σb, Σa),   J(x, y) = lnΓ(x) − lnΓ(y) − (x − y)·ψ(y) = ∫ₓʸ (z − x)·ψ₁(z) dz ≥ 0,
 
-where the last term vanishes for equal totals and ψ₁ is the trigamma function. The form with log gammas cancels: at a
-divergence of e⁻¹⁵ and parameters near 10⁷ no digit is correct. The integrand has one sign. With z = x·e^v it is
+where the last term vanishes for equal totals and ψ₁ is the trigamma function. The form with log-gamma functions suffers
+from cancellation: at a divergence of e⁻¹⁵ and parameters near 10⁷ no digit is correct. The integral is accurate, as the
+integrand does not change sign. The substitution z = x·e^v gives
 
     J(x, y) = ∫₀^ln(y/x) x·(e^v − 1)·z·ψ₁(z) dv,
 
-where zψ₁(z) is smooth at every scale, between 1/z and 1. As the poles are at distance π, Gauss–Legendre sums on
-intervals of length 3 are accurate to double precision.
+where zψ₁(z) is smooth at every scale. The poles of the integrand are at distance π from the real axis, so that
+Gauss–Legendre sums on intervals of length 3 are accurate to double precision.
 
 References
 ----------
@@ -32,6 +34,7 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from mechanisms.hellinger import validate_parameters
 from mechanisms.jit import kernel
 
 __all__ = ["cell_renyi", "dirichlet_renyi"]
@@ -50,14 +53,14 @@ def dirichlet_renyi(a: ArrayLike, b: ArrayLike, order: ArrayLike) -> Floats:
     a, b : array_like, shape (..., k)
         Dirichlet parameters, finite and > 0, k ≥ 2; the totals Σa and Σb may differ.
     order : array_like, shape (...)
-        λ, finite and ≥ 1; 1 is the Kullback–Leibler divergence. The leading shapes broadcast.
+        Orders λ, finite and ≥ 1; 1 is the Kullback–Leibler divergence. The leading shapes broadcast.
 
     Returns
     -------
     ndarray of float64, shape (...)
         Divergences in nats, ≥ 0; inf if λaᵢ + (1−λ)bᵢ ≤ 0 for some i. For equal totals the relative error is about
-        1e-14, in addition to that of a − b. For other totals the error is relative to the sum over categories, from
-        which the term of the totals is subtracted.
+        1e-14, in addition to the relative error of a − b. For other totals the error is relative to the sum over
+        categories, from which the term of the totals is subtracted.
 
     Raises
     ------
@@ -66,7 +69,7 @@ def dirichlet_renyi(a: ArrayLike, b: ArrayLike, order: ArrayLike) -> Floats:
 
     Notes
     -----
-    P3 prints C(η) with Γ instead of lnΓ, and calls the trigamma function ψ₁ digamma.
+    P3 prints the log normaliser C(η) with Γ instead of lnΓ, and calls the trigamma function ψ₁ digamma.
 
     Examples
     --------
@@ -75,21 +78,8 @@ def dirichlet_renyi(a: ArrayLike, b: ArrayLike, order: ArrayLike) -> Floats:
     >>> print(np.round(dirichlet_renyi([1.0, 2.0], [2.0, 1.0], [1.5, 2.0]), 6))
     [1.714096      inf]
     """
-    first, second, lam = (np.asarray(each, dtype=np.float64) for each in (a, b, order))
-    for name, values in (("a", first), ("b", second)):
-        if values.ndim == 0 or values.shape[-1] < 2:
-            raise ValueError(
-                f"{name} must have at least 2 categories on its last axis, got shape {values.shape}; "
-                "pass Dirichlet parameters"
-            )
-        if not np.all((values > 0) & np.isfinite(values)):
-            bad = values[~((values > 0) & np.isfinite(values))][0]
-            raise ValueError(f"{name} must be finite and > 0, got {bad}; pass Dirichlet parameters")
-    if first.shape[-1] != second.shape[-1]:
-        raise ValueError(
-            f"a and b must have the same number of categories, got {first.shape[-1]} and {second.shape[-1]}; "
-            "pass parameters of one model"
-        )
+    first, second = validate_parameters(a, b)
+    lam = np.asarray(order, dtype=np.float64)
     move = first - second
     cells = cell_renyi(second, move, lam[..., None]).sum(axis=-1)
     total = cell_renyi(second.sum(axis=-1), move.sum(axis=-1), lam)
@@ -99,21 +89,22 @@ def dirichlet_renyi(a: ArrayLike, b: ArrayLike, order: ArrayLike) -> Floats:
 
 
 def cell_renyi(start: ArrayLike, move: ArrayLike, order: ArrayLike) -> Floats:
-    """Return the term of one category in the Rényi divergence, from lnΓ at x, x + δ and x + λδ.
+    """Return the contribution of one category to the Rényi divergence.
 
-    [lnΓ(x+λδ) − λ·lnΓ(x+δ)]/(λ−1) + lnΓ(x) = J(x, x+δ) + J(x+λδ, x+δ)/(λ−1), and J(x, x+δ) at λ = 1.
+    With J as in the module docstring, the contribution is J(x, x+δ) for λ = 1. For λ > 1 it is
+    [lnΓ(x+λδ) − λ·lnΓ(x+δ)]/(λ−1) + lnΓ(x) = J(x, x+δ) + J(x+λδ, x+δ)/(λ−1).
 
     Parameters
     ----------
     start, move : array_like, shape (...)
-        x > 0, a parameter of Q, and δ > −x, the parameter of P minus x. Passing δ instead of x + δ avoids cancellation.
+        Parameter x > 0 of Q, and the parameter of P minus x: δ > −x. Passing δ instead of x + δ avoids cancellation.
     order : array_like, shape (...)
-        λ, finite and ≥ 1. The shapes broadcast.
+        Orders λ, finite and ≥ 1. The shapes broadcast.
 
     Returns
     -------
     ndarray of float64, shape (...)
-        Terms ≥ 0, decreasing and convex in x; inf if x + λδ ≤ 0.
+        Contributions ≥ 0, decreasing and convex in x; inf if x + λδ ≤ 0.
 
     Raises
     ------
@@ -151,7 +142,7 @@ def _trigamma(z):
 
 @kernel
 def _bregman(x, move, nodes, weights):
-    """Return J(x, x + move)."""
+    """Return J(x, x + move), as defined in the module docstring, by quadrature."""
     length = math.log1p(move / x)
     n_pieces = 1 + int(abs(length) / _PIECE)
     total = 0.0

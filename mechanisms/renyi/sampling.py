@@ -1,7 +1,7 @@
-"""Rényi-DP posterior sampling from a Dirichlet posterior (P3, section 3): release of one draw of a tempered posterior.
+"""Rényi-DP sampling of Dirichlet posteriors (P3, section 3): release of one draw from a tempered posterior.
 
-With prior Dir(α), counts c of n private records and counts u of public records, if any, the draw is from Dir(η + s·c),
-for a coefficient in (0, 1]:
+Let Dir(α) be the prior, c the counts of n private records, and u the counts of public records, if there are any. The
+draw is from Dir(η + s·c), where η and s depend on a coefficient in (0, 1]:
 
 ================  ===========================  =====================  ===================
 name              posterior                    η                      s
@@ -12,16 +12,16 @@ name              posterior                    η                      s
 ================  ===========================  =====================  ===================
 
 **Exact divergence.** Replacing a record of category i by one of category j leaves n − 1 shared records with counts c°.
-With x = η + s·c° the distributions are P = Dir(x + s·eᵢ) and Q = Dir(x + s·eⱼ). Their totals are equal, so that
+With x = η + s·c°, the distributions are P = Dir(x + s·eᵢ) and Q = Dir(x + s·eⱼ). Their totals are equal, so that
 
     D_λ(P‖Q) = F₊(xᵢ) + F₋(xⱼ),   F₊(x) = `cell_renyi`(x, s),   F₋(x) = `cell_renyi`(x + s, −s).
 
-Both are s²·∫ k(t)·ψ₁(y ± ts) dt over [0, λ], y the first argument, with kernel k(t) = t for t ≤ 1 and
-(λ − t)/(λ − 1) for t > 1. They are decreasing and convex in x, as is the trigamma function ψ₁. For k ≥ 3 categories the
-n − 1 records may all lie in a third category, and D is largest at xᵢ = ηᵢ, xⱼ = ηⱼ. Over i ≠ j it is largest at the two
-smallest entries of η, in one of their two orders. For k = 2, D is convex in the number of shared records in the first
-category, and the maximum is at an end, with all in one category. So 2 or 4 evaluations give the supremum over all
-neighbours, for every n.
+Both are equal to s²·∫ k(t)·ψ₁(y ± ts) dt over [0, λ], where y is the first argument of `cell_renyi`, and the kernel is
+k(t) = t for t ≤ 1 and (λ − t)/(λ − 1) for t > 1. They are decreasing and convex in x, as is the trigamma function ψ₁.
+For k ≥ 3 categories the n − 1 shared records may all lie in a third category, and D is largest at xᵢ = ηᵢ, xⱼ = ηⱼ.
+Among all pairs i ≠ j it is largest for the two smallest entries of η, in one of their two orders. For k = 2, D is
+convex in the number of shared records in the first category, so it is largest if all shared records are in one
+category. So 2 or 4 evaluations give the supremum over all neighbours, for every n.
 
 The supremum is finite for λ < λ* = 1 + min(η)/s. From λ* on, the mixed parameter ηⱼ − (λ−1)s of an empty category is
 not positive. The supremum increases with the coefficient. For m this holds because η decreases. For r the derivative is
@@ -46,35 +46,34 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from numbers import Real
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
+from mechanisms.arguments import is_real, real_array, validate_integer
 from mechanisms.conjugate import validate_prior
 from mechanisms.metadata import Entry, Style, find_entry
-from mechanisms.privacy import RenyiGuarantee, validate_epsilon, validate_order, validate_size
+from mechanisms.privacy import RenyiGuarantee
+from mechanisms.privacy_parameters import validate_order, validate_size
 from mechanisms.protocols import OutputDistribution
 from mechanisms.renyi.divergence import cell_renyi
 
-__all__ = ["RENYI_SAMPLERS", "DirichletDraw", "RenyiMethod", "RenyiSampling", "calibrate_renyi", "renyi_sampler"]
+__all__ = ["RENYI_SAMPLERS", "DirichletDraw", "RenyiMethod", "RenyiSampling", "renyi_sampler"]
 
 Floats = NDArray[np.float64]
-
-_MARGIN = 1e-12  # relative change of a coefficient that changes the divergence by more than its rounding error
 
 
 @dataclass(frozen=True)
 class RenyiMethod(Entry):
-    """Weighting of prior and records by a coefficient.
+    """Rule that weights the prior and the records by a coefficient; `mechanisms.calibrate_renyi` applies it.
 
     Attributes
     ----------
     name, note, origin, paper, variant, style
         See `Entry`.
     weights : callable
-        Maps the coefficient to the weights of prior and records.
+        Function from the coefficient to the weights of the prior and of the records.
     is_tunable : bool
         True if the weights depend on the coefficient, so that the method can be calibrated to a budget.
     """
@@ -93,7 +92,7 @@ RENYI_SAMPLERS: dict[str, RenyiMethod] = {
             is_tunable=False,
             origin="paper",
             paper="P3",
-            style=Style("purple", "D", "dash-dotted"),
+            style=Style("purple", "D"),
         ),
         RenyiMethod(
             "diffused",
@@ -113,7 +112,7 @@ RENYI_SAMPLERS: dict[str, RenyiMethod] = {
         ),
     )
 }
-"""Methods by name; each draw is private at orders below its critical order."""
+"""Methods by name; one draw has a Rényi guarantee at every order below its critical order."""
 
 
 @dataclass(frozen=True)
@@ -123,15 +122,15 @@ class RenyiSampling:
     Attributes
     ----------
     name : str
-        A key of `RENYI_SAMPLERS`.
+        Key of `RENYI_SAMPLERS`.
     prior : tuple of float
-        α.
+        Dirichlet parameters α.
     n : int
         Number of private records.
     coefficient : float
-        r or m, in (0, 1]; 1 for `direct`.
+        Coefficient r or m, in (0, 1]; 1 for `direct`.
     public_counts : tuple of int
-        u; zeros if no record is public.
+        Counts u of the public records; zeros if no record is public.
     """
 
     name: str
@@ -142,27 +141,27 @@ class RenyiSampling:
 
     @property
     def start(self) -> Floats:
-        """Dirichlet parameters η without private records, shape (k,)."""
+        """Dirichlet parameters η in the absence of private records, shape (k,)."""
         prior_weight, record_weight = RENYI_SAMPLERS[self.name].weights(self.coefficient)
         return prior_weight * np.array(self.prior) + record_weight * np.array(self.public_counts)
 
     @property
     def step(self) -> float:
-        """Weight s of a record."""
+        """Weight s of each private record in the Dirichlet parameters."""
         return RENYI_SAMPLERS[self.name].weights(self.coefficient)[1]
 
     @property
     def critical_order(self) -> float:
-        """Smallest order λ* with an infinite divergence."""
+        """Smallest order λ* at which the divergence is infinite."""
         return 1.0 + float(self.start.min()) / self.step
 
     def posterior(self, counts: ArrayLike) -> Floats:
-        """Return the Dirichlet parameters of the sampled distribution.
+        """Return the parameters η + s·c of the Dirichlet distribution from which θ is drawn.
 
         Parameters
         ----------
         counts : array_like, shape (..., k)
-            c, integers ≥ 0 with sum n on the last axis: counts of the private records.
+            Counts c of the private records: integers ≥ 0 with sum n on the last axis.
 
         Returns
         -------
@@ -171,32 +170,36 @@ class RenyiSampling:
         Raises
         ------
         ValueError
-            If counts are invalid.
+            If the counts are invalid.
         """
-        c = np.asarray(counts, dtype=np.float64)
+        c = real_array("counts", counts)
         if c.ndim < 1 or c.shape[-1] != len(self.prior) or not np.all((c >= 0) & (c == np.floor(c))):
             raise ValueError(
                 f"counts must be integers >= 0 in {len(self.prior)} categories on the last axis, got shape {c.shape}; "
                 "pass one count per category"
             )
         if not np.all(c.sum(axis=-1) == self.n):
-            raise ValueError(f"counts must sum to the {self.n} private records, got a different sum; correct them or n")
+            raise ValueError(
+                f"counts must sum to the {self.n} private records, got a different sum; correct the counts or n"
+            )
         return self.start + self.step * c
 
     def at(self, counts: ArrayLike) -> DirichletDraw:
-        """Return the distribution of a draw θ at one data set, with counts of shape (k,) as in `posterior`."""
+        """Return the distribution of a draw θ for one data set, given its counts, shape (k,); see `posterior`."""
         parameters = self.posterior(counts)
         if parameters.ndim != 1:
             raise ValueError(f"counts must have shape ({len(self.prior)},), got {parameters.shape}; pass one data set")
         return DirichletDraw(self, parameters)
 
     def renyi_epsilon(self, order: float) -> float:
-        """Return the largest Rényi divergence of one draw over all neighbours, in nats; inf from `critical_order` on.
+        """Return the largest Rényi divergence of one draw over all neighbours, in nats.
+
+        The divergence is infinite at orders ≥ `critical_order`.
 
         Parameters
         ----------
         order : float
-            λ, finite and ≥ 1.
+            Order λ, finite and ≥ 1.
 
         Raises
         ------
@@ -224,13 +227,13 @@ class RenyiSampling:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DirichletDraw(OutputDistribution):
-    """Distribution of a draw θ at one data set; build it with `RenyiSampling.at`.
+    """Distribution of a draw θ for one data set; build it with `RenyiSampling.at`.
 
     Attributes
     ----------
     mechanism : RenyiSampling
     parameters : ndarray of float64, shape (k,)
-        Dirichlet parameters, private.
+        Private Dirichlet parameters.
     """
 
     mechanism: RenyiSampling
@@ -244,18 +247,18 @@ class DirichletDraw(OutputDistribution):
         return self.mechanism.guarantee(order)
 
     def sample(self, rng: np.random.Generator, size: int) -> Floats:
-        """Draw θ, shape (size, k).
+        """Return `size` independent draws of θ, shape (size, k).
 
         Privacy
         -------
-        `guarantee` for one draw, replace-one with n public; the Rényi epsilons of several draws add up. The guarantee
-        holds for draws in real arithmetic. The rounding of doubles leaks information, so use these draws for
+        One draw has `guarantee`, under replace-one with n public. The divergences of several draws add up. The
+        guarantee holds for draws in real arithmetic. The rounding of doubles leaks information, so use these draws for
         simulation, not for the protection of data.
         """
-        return rng.dirichlet(self.parameters, size)
+        return rng.dirichlet(self.parameters, validate_integer("size", size, least=0))
 
     def log_prob(self, values: ArrayLike) -> Floats:
-        """Return the log density of θ > 0, shape (..., k), as an array of shape (...)."""
+        """Return the log density, shape (...), of θ > 0, shape (..., k)."""
         log_theta = np.log(np.asarray(values, dtype=np.float64))
         log_beta = special.gammaln(self.parameters).sum() - special.gammaln(self.parameters.sum())
         return log_theta @ (self.parameters - 1.0) - log_beta
@@ -264,7 +267,7 @@ class DirichletDraw(OutputDistribution):
 def renyi_sampler(
     name: RenyiMethod | str, prior: ArrayLike, n: int, coefficient: float, public_counts: ArrayLike | None = None
 ) -> RenyiSampling:
-    """Return the mechanism with a given coefficient.
+    """Return the posterior sampler with a given coefficient.
 
     Parameters
     ----------
@@ -275,9 +278,9 @@ def renyi_sampler(
     n : int
         Number of private records, ≥ 1, public.
     coefficient : float
-        r or m, in (0, 1]; 1 for `direct`.
+        Coefficient r or m, in (0, 1]; 1 for `direct`.
     public_counts : array_like, shape (k,), optional
-        u, integers ≥ 0: counts of records that need no protection.
+        Counts u of records that need no protection: integers ≥ 0.
 
     Returns
     -------
@@ -285,7 +288,7 @@ def renyi_sampler(
 
     Privacy
     -------
-    `RenyiSampling.guarantee`, at every order below `RenyiSampling.critical_order`.
+    One draw has `RenyiSampling.guarantee` at every order below `RenyiSampling.critical_order`.
 
     Raises
     ------
@@ -294,6 +297,8 @@ def renyi_sampler(
 
     Examples
     --------
+    The divergence of a draw from the posterior is infinite at the critical order 7:
+
     >>> whole = renyi_sampler("direct", [6, 12], n=100, coefficient=1)
     >>> print(whole.critical_order, whole.guarantee(2), whole.guarantee(6.9), whole.renyi_epsilon(7))
     7.0 (2, 0.19129)-RDP (6.9, 1.39264)-RDP inf
@@ -301,89 +306,17 @@ def renyi_sampler(
     name = find_entry(RENYI_SAMPLERS, name).name
     alpha = validate_prior(prior)
     n = validate_size(n)
-    if not isinstance(coefficient, Real) or not 0 < coefficient <= 1:
+    if not is_real(coefficient) or not 0 < coefficient <= 1:
         raise ValueError(f"coefficient must be in (0, 1], got {coefficient}; pass 1 for the posterior itself")
     if not RENYI_SAMPLERS[name].is_tunable and coefficient != 1:
         raise ValueError(f"coefficient must be 1 for {name}, got {coefficient}; choose diffused or concentrated")
-    public = np.zeros(alpha.size) if public_counts is None else np.asarray(public_counts, dtype=np.float64)
-    if public.shape != alpha.shape or not np.all((public >= 0) & (public == np.floor(public)) & np.isfinite(public)):
+    public = np.zeros(alpha.size) if public_counts is None else real_array("public_counts", public_counts)
+    # Doubles represent all integers up to 2**53.
+    if public.shape != alpha.shape or not np.all((public >= 0) & (public == np.floor(public)) & (public < 2**53)):
         raise ValueError(
-            f"public_counts must be {alpha.size} integers >= 0, got {public_counts!r}; pass one count per category"
+            f"public_counts must be {alpha.size} integers >= 0 and < 2**53, got {public_counts!r}; pass one count per "
+            "category"
         )
     return RenyiSampling(
         name, tuple(alpha.tolist()), int(n), float(coefficient), tuple(public.astype(np.int64).tolist())
     )
-
-
-def calibrate_renyi(
-    name: RenyiMethod | str,
-    prior: ArrayLike,
-    n: int,
-    order: float,
-    epsilon: float,
-    public_counts: ArrayLike | None = None,
-) -> RenyiSampling:
-    """Return the mechanism with the largest coefficient that is (λ, ε)-RDP.
-
-    Parameters
-    ----------
-    name, prior, n, public_counts
-        As in `renyi_sampler`.
-    order : float
-        λ, finite and ≥ 1.
-    epsilon : float
-        Bound on the Rényi divergence of one draw in nats, finite and > 0.
-
-    Returns
-    -------
-    RenyiSampling
-        With `renyi_epsilon(order)` ≤ ε. If the posterior itself is (λ, ε)-RDP, the coefficient is 1.
-
-    Privacy
-    -------
-    (λ, ε)-RDP for one draw, replace-one with n public. The coefficient depends on public quantities only.
-
-    Raises
-    ------
-    ValueError
-        If an argument is invalid, or `direct`, which has no coefficient, exceeds the target.
-
-    Notes
-    -----
-    The largest coefficient is found by bisection and reduced by a relative 1e-12, so that the divergence is at most ε
-    also in real arithmetic, even if the mixed parameter is as small as its rounding error. For ε above about 27/(λ−1)
-    the coefficient is equal in double precision to that of an infinite divergence, and the divergence is below ε.
-
-    P3 (Corollary 2) takes the supremum over ηQ = ηP ± (r, 0) from the corners ηP, including ηQ that are not posteriors
-    of any data. This bounds the supremum from above. For two categories the two agree for λ ≥ 2, if α > r. For smaller
-    λ or more categories the bound is larger. For α ≤ r it is infinite even at orders below λ*.
-
-    Examples
-    --------
-    >>> budget = np.exp(-2)
-    >>> for name in ("diffused", "concentrated"):
-    ...     print(name, round(calibrate_renyi(name, [6, 12], 100, order=2, epsilon=budget).coefficient, 6))
-    diffused 0.838452
-    concentrated 0.714208
-    """
-    name = find_entry(RENYI_SAMPLERS, name).name
-    order, epsilon = validate_order(order), validate_epsilon(epsilon)
-    whole = renyi_sampler(name, prior, n, 1.0, public_counts)
-    spent = whole.renyi_epsilon(order)
-    if spent <= epsilon:
-        return whole
-    if not RENYI_SAMPLERS[name].is_tunable:
-        raise ValueError(
-            f"epsilon must be >= {spent:.6g} at order {order:g} for {name}, got {epsilon:g}; the divergence of {name} "
-            f"is finite at orders below {whole.critical_order:g} only, use diffused or concentrated for other targets"
-        )
-
-    def weakened(coefficient: float) -> RenyiSampling:
-        return RenyiSampling(name, whole.prior, whole.n, coefficient, whole.public_counts)
-
-    low, high = 0.5, 1.0
-    while weakened(low).renyi_epsilon(order) > epsilon:
-        low, high = low / 2, low
-    while low < (middle := (low + high) / 2) < high:
-        low, high = (middle, high) if weakened(middle).renyi_epsilon(order) <= epsilon else (low, middle)
-    return weakened(low * (1 - _MARGIN))

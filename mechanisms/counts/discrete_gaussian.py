@@ -1,0 +1,324 @@
+"""Discrete Gaussian noise on the lattice of counts: the counterpart of `k_norm` for zero-concentrated privacy.
+
+Neighbouring counts differ by w = eⱼ − eᵢ, ‖w‖² = 2, a vector of the lattice of integer vectors with sum zero. The
+release is r = c + v with
+
+    Pr[v] = exp(−‖v‖²/(2σ²)) / Z   for all integer vectors v with Σv = 0.
+
+These v are k independent discrete Gaussian variables given that their sum is 0. The variance of this correlated noise
+is about (1 − 1/k)·σ²; independent noise with the same guarantee has σ².
+
+**Zero-concentrated.** D_λ(c + v ‖ c' + v) is ln(Σ exp(−‖v − λw‖²/(2σ²))/Z)/(λ − 1) + λ‖w‖²/(2σ²). The sum of a Gaussian
+over a shifted lattice is at most that over the lattice itself, with equality for integer λ. So the mechanism is ρ-zCDP
+with ρ = 1/σ², and for no smaller ρ (Canonne, Kamath & Steinke 2020, theorem 4, with this lattice in place of Zᵏ).
+
+**Exact profile.** See `mechanisms.counts.gaussian_lattice`.
+
+**Sampler.** Given the sum s of the m remaining entries, the next entry v has probability
+∝ exp(−v²/(2σ²))·Z_{m−1}(s − v), where Z_m(s) is the sum of exp(−‖v‖²/(2σ²)) over m integers with sum s. Adding 1 to
+every entry adds m to s and multiplies all weights by the same number, so tables for s = 0, …, m − 1 are sufficient.
+
+References
+----------
+Canonne, Kamath & Steinke, "The discrete Gaussian for differential privacy", NeurIPS 2020. Joseph & Yu, "Some
+constructions of private, efficient, and optimal K-norm and elliptic Gaussian noise", COLT 2024, and Lebeda, "Better
+Gaussian mechanism using correlated noise", SOSA 2025 (correlated noise, under addition and removal of a record).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import lru_cache, reduce
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.stats import chi2
+
+from mechanisms.arguments import validate_positive
+from mechanisms.conjugate import validate_counts, validate_prior
+from mechanisms.counts.candidates import MAX_TABLE, require_uniforms
+from mechanisms.counts.gaussian_lattice import REACH, log_coset_sum, loss_distribution
+from mechanisms.counts.k_norm import validate_datasets
+from mechanisms.counts.lattice_classes import clipped_vectors
+from mechanisms.counts.projection import log_projected_pmf, mean_projected_distance, project
+from mechanisms.counts.release import CountRelease
+from mechanisms.jit import kernel
+from mechanisms.privacy import ConcentratedGuarantee
+from mechanisms.privacy_profile import PrivacyProfile, losses_profile
+
+__all__ = ["DiscreteGaussianCounts", "GaussianLatticeRelease", "discrete_gaussian_counts"]
+
+Floats = NDArray[np.float64]
+
+_OMITTED = 1e-13
+
+
+def discrete_gaussian_counts(prior: ArrayLike, counts: ArrayLike, noise_std: float) -> DiscreteGaussianCounts:
+    """Return the release of `counts` with discrete Gaussian noise on the lattice of counts.
+
+    Parameters
+    ----------
+    prior : array_like, shape (k,)
+        Dirichlet parameters, finite and > 0. They affect `expected_hellinger`, but not the release.
+    counts : array_like, shape (k,)
+        True counts c: integers ≥ 0 with sum n ≥ 1.
+    noise_std : float
+        σ > 0, in records.
+
+    Returns
+    -------
+    DiscreteGaussianCounts
+
+    Privacy
+    -------
+    1/σ²-zCDP (proved) under replacement of one record, with n public, for the lattice vector and all its
+    post-processing; `DiscreteGaussianCounts.profile` is the exact profile. The release reveals n = Σr, so there is no
+    guarantee if n is private. These draws are for simulation; `mechanisms.publish_counts` draws exactly.
+
+    Raises
+    ------
+    ValueError
+        If an argument is invalid, or the tables of the sampler would have more than
+        `mechanisms.counts.candidates.MAX_TABLE` entries.
+
+    Examples
+    --------
+    >>> mechanism = discrete_gaussian_counts([1, 1, 1], [5, 3, 0], noise_std=2.0)
+    >>> print(mechanism.concentrated_guarantee, round(mechanism.profile().epsilon(1e-6), 3))
+    0.25-zCDP 3.292
+    >>> release = mechanism.release(np.random.default_rng(6), 2)
+    >>> print(release.vectors.tolist(), release.counts.tolist())
+    [[5, 2, 1], [6, 3, -1]] [[5, 2, 1], [5, 3, 0]]
+    >>> round(mechanism.expected_hellinger(), 4)
+    0.3778
+    """
+    alpha = validate_prior(prior)
+    c = validate_counts(counts, k=alpha.size)
+    noise_std = validate_positive("noise_std", noise_std, "use calibrate_noise_std")
+    tables = _conditional_tables(c.size, noise_std)
+    alpha.flags.writeable = c.flags.writeable = False
+    return DiscreteGaussianCounts(alpha, c, noise_std, tables)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DiscreteGaussianCounts(CountRelease):
+    """Output distribution of discrete Gaussian noise at one data set, created by `discrete_gaussian_counts`.
+
+    `release` draws lattice vectors, which are the input of inference, and `profile` describes them. The other methods
+    describe the counts to which these vectors are projected.
+    """
+
+    prior: Floats
+    counts: NDArray[np.int64]
+    noise_std: float
+    _tables: Floats = field(repr=False)
+
+    @property
+    def concentrated_guarantee(self) -> ConcentratedGuarantee:
+        """Guarantee 1/σ²-zCDP under replacement of one record, with n public."""
+        return ConcentratedGuarantee(self.noise_std**-2)
+
+    def profile(self) -> PrivacyProfile:
+        """Return the exact privacy profile of the lattice vector, an upper bound on that of the projected counts."""
+        return losses_profile(*loss_distribution(self.k, self.noise_std))
+
+    @property
+    def n_uniforms(self) -> int:
+        """Number of uniforms per draw: k − 1 for the lattice vector and k for ties of the projection."""
+        return 2 * self.k - 1
+
+    def release(self, rng: np.random.Generator, size: int) -> GaussianLatticeRelease:
+        """Return `size` independent lattice vectors."""
+        return self.release_from_uniforms(rng.random((size, self.n_uniforms)))
+
+    def release_from_uniforms(self, uniforms: Floats) -> GaussianLatticeRelease:
+        """Return one lattice vector per row of `uniforms`; see `CountRelease.from_uniforms`."""
+        u = require_uniforms(uniforms, self.n_uniforms)
+        vectors = np.empty((len(u), self.k), dtype=np.int64)
+        _draw_lattice(self.counts, self._tables, u, vectors)
+        return GaussianLatticeRelease(vectors, self.n, self.noise_std, u[:, self.k - 1 :])
+
+    def from_uniforms(self, uniforms: Floats) -> NDArray[np.int64]:
+        """Draw projected counts; see `CountRelease.from_uniforms`."""
+        return self.release_from_uniforms(uniforms).counts
+
+    def expected_hellinger(self) -> float:
+        """Return the mean Hellinger distance from the true posterior to that of the projected counts, by enumeration.
+
+        The omitted vectors have a total probability of at most 1e-13, which bounds the error, as no distance exceeds 1.
+
+        Raises
+        ------
+        ValueError
+            If there are too many classes; see `mechanisms.counts.lattice_classes`.
+        """
+        longest = self.noise_std * math.sqrt(chi2.isf(_OMITTED, self.k - 1)) + self.k
+        vectors = clipped_vectors(self.counts, math.ceil(math.sqrt(self.k) * longest / 2))
+        weights = np.exp(_log_weights(self.counts, vectors, self.noise_std))
+        return mean_projected_distance(self.prior, self.counts, vectors, weights)
+
+    def log_pmf(self) -> Floats:
+        """Return the log-pmf of the projected counts over all counts of n records; see `CountRelease.log_pmf`.
+
+        All classes are enumerated, so the relative error of each probability is small.
+        """
+        vectors = clipped_vectors(self.counts)
+        return log_projected_pmf(self.n, vectors, _log_weights(self.counts, vectors, self.noise_std))
+
+
+@dataclass(frozen=True, eq=False)
+class GaussianLatticeRelease:
+    """Lattice vectors released with discrete Gaussian noise.
+
+    All attributes are public. Inference should use `log_likelihood` of the vectors rather than `counts`, which lose
+    information near the edges of the simplex.
+
+    Attributes
+    ----------
+    vectors : ndarray of int64, shape (trials, k)
+        r, each row with sum n; entries may be below 0 and above n.
+    n : int
+        Number of records.
+    noise_std : float
+        σ, in records.
+    ties : ndarray of float64, shape (trials, k)
+        Uniforms in [0, 1), independent of the data, which break ties of the projection.
+    """
+
+    vectors: NDArray[np.int64] = field(repr=False)
+    n: int
+    noise_std: float
+    ties: Floats = field(repr=False)
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """Projected counts ≥ 0 with sum n, shape (trials, k); see `mechanisms.counts.projection`."""
+        return project(self.vectors, self.n, self.ties)
+
+    def log_likelihood(self, datasets: ArrayLike) -> Floats:
+        """Return ln Pr[r | c] for each released vector r and each row c of `datasets`.
+
+        Parameters
+        ----------
+        datasets : array_like of int, shape (D, k)
+            Counts with sum n.
+
+        Returns
+        -------
+        ndarray of float64, shape (trials, D)
+
+        Raises
+        ------
+        ValueError
+            If the shape is wrong, or a row is not a data set of n records.
+
+        Examples
+        --------
+        >>> release = GaussianLatticeRelease(np.array([[3, -1]]), n=2, noise_std=2.0, ties=np.zeros((1, 2)))
+        >>> log_likelihood = release.log_likelihood([[2, 0], [1, 1]])
+        >>> print(np.round(log_likelihood[:, 0] - log_likelihood[:, 1], 12))
+        [0.75]
+        """
+        k = self.vectors.shape[1]
+        squares = np.square(self.vectors[:, None, :] - validate_datasets(datasets, k, self.n)).sum(axis=2)
+        return -squares / (2.0 * self.noise_std**2) - log_coset_sum(k, np.zeros(1, dtype=np.int64), self.noise_std)
+
+
+@lru_cache(maxsize=64)
+def _conditional_tables(k: int, noise_std: float) -> Floats:
+    """Return Pr[next entry ≤ v] at index [m, s, v + reach], if m entries with sum s remain, 0 ≤ s < m ≤ k."""
+    reach = math.ceil(REACH * noise_std) + k + 1
+    n_entries = (k + 1) * k * (2 * reach + 1)
+    if n_entries > MAX_TABLE:
+        raise ValueError(
+            f"tables of the sampler must have at most {MAX_TABLE:,} entries, got {n_entries:,} (k = {k}, noise_std = "
+            f"{noise_std:g}); use fewer categories or a larger epsilon"
+        )
+    v = np.arange(-reach, reach + 1)
+    tables = np.ones((k + 1, k, v.size))
+    for m in range(2, k + 1):
+        for s in range(m):
+            logs = log_coset_sum(m - 1, s - v, noise_std) - np.square(v) / (2.0 * noise_std**2)
+            cumulative = np.cumsum(np.exp(logs - logs.max()))
+            tables[m, s] = cumulative / cumulative[-1]
+    tables.flags.writeable = False
+    return tables
+
+
+def _log_weights(counts: NDArray[np.int64], vectors: NDArray[np.int64], noise_std: float) -> Floats:
+    """Return the log probability that clip(c + v, 0, n) equals each row s of `vectors`.
+
+    Entries of s in (0, n) equal those of c + v. An entry 0 of s comes from a value −x ≤ 0 of c + v, and an entry n from
+    a value n + y ≥ n, with Σx − Σy = Σs − n. The probability is a sum over Σy of the product of two convolutions.
+    """
+    n, k, precision = int(counts.sum()), counts.size, -0.5 / noise_std**2
+    low, high = vectors == 0, vectors == n
+    logs = precision * np.where(low | high, 0, np.square(vectors - counts)).sum(axis=1)
+    beyond = vectors.sum(axis=1) - n
+    extra = math.ceil(REACH * noise_std) + 1
+    steps = np.arange(int(beyond.max()) + extra + 1)
+    codes = np.stack([low, high]).astype(np.int64) @ (1 << np.arange(k))
+    patterns, place = np.unique(codes[0] * (1 << k) + codes[1], return_inverse=True)
+    for index, pattern in enumerate(patterns.tolist()):
+        if pattern == 0:
+            continue
+        lowered, raised = ([i for i in range(k) if mask >> i & 1] for mask in divmod(pattern, 1 << k))
+        below = _log_tails(precision * np.square(counts[lowered, None] + steps))
+        above = _log_tails(precision * np.square(n - counts[raised, None] + steps[: extra + 1]))
+        rows = place == index
+        logs[rows] += _log_matched(below, above)[beyond[rows]]
+    return logs - log_coset_sum(k, np.zeros(1, dtype=np.int64), noise_std)
+
+
+def _log_tails(logs: Floats) -> Floats:
+    """Return the log of the convolution of the rows exp(logs); without rows, that of a point mass at 0."""
+    if not len(logs):
+        return np.where(np.arange(logs.shape[1]) == 0, 0.0, -np.inf)
+    return reduce(_log_convolve, logs)
+
+
+@kernel
+def _log_convolve(a, b):
+    out = np.empty(a.size)
+    for m in range(a.size):
+        top = -math.inf
+        for x in range(m + 1):
+            top = max(top, a[x] + b[m - x])
+        total = 0.0
+        for x in range(m + 1):
+            total += math.exp(a[x] + b[m - x] - top)
+        out[m] = top + math.log(total)
+    return out
+
+
+@kernel
+def _log_matched(below, above):
+    """Return ln Σ_y exp(above[y] + below[m + y]) for all m for which m + y is in range."""
+    out = np.empty(below.size - above.size + 1)
+    for m in range(out.size):
+        top = -math.inf
+        for y in range(above.size):
+            top = max(top, above[y] + below[m + y])
+        total = 0.0
+        for y in range(above.size):
+            if above[y] > -math.inf:
+                total += math.exp(above[y] + below[m + y] - top)
+        out[m] = top + math.log(total)
+    return out
+
+
+@kernel
+def _draw_lattice(counts, tables, uniforms, vectors):
+    n_trials, k = vectors.shape
+    reach = tables.shape[2] // 2
+    for trial in range(n_trials):
+        remaining = 0
+        for i in range(k - 1):
+            m = k - i
+            shift = remaining // m
+            table = tables[m, remaining - shift * m]
+            v = min(np.searchsorted(table, uniforms[trial, i], side="right"), table.size - 1) - reach + shift
+            vectors[trial, i] = counts[i] + v
+            remaining -= v
+        vectors[trial, k - 1] = counts[k - 1] + remaining

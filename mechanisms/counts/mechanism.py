@@ -1,0 +1,231 @@
+"""Mechanisms that release counts, and thereby a Dirichlet posterior.
+
+A mechanism maps (prior, counts, ε, δ) to a `CountRelease`, the distribution of the released counts c̃, which provides
+draws and the exact mean of the distance H(posterior(c), posterior(c̃)). `mechanisms.counts.registry` lists them.
+
+References
+----------
+P0: Bun, Farina, Gaboardi & Liu, "Tailoring Differentially Private Bayesian Inference to Distance Between
+Distributions" (poster).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from copy import copy
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from mechanisms.conjugate import validate_counts, validate_prior
+from mechanisms.counts.calibration import Calibration
+from mechanisms.counts.release import CountRelease
+from mechanisms.metadata import Entry
+from mechanisms.privacy import Guarantee, Neighbouring, Status, validate_relation
+from mechanisms.privacy_parameters import validate_delta, validate_resolved_epsilon
+
+__all__ = ["Build", "Mechanism", "validate"]
+
+
+Build = Callable[[NDArray[np.float64], NDArray[np.int64], float, float], CountRelease]
+
+
+def validate(
+    prior: ArrayLike, counts: ArrayLike, epsilon: float, delta: float | None = None
+) -> tuple[NDArray[np.float64], NDArray[np.int64], float, float | None]:
+    """Validate and convert the arguments common to all mechanisms.
+
+    Parameters
+    ----------
+    prior : array_like, shape (k,)
+        Dirichlet parameters, finite and > 0.
+    counts : array_like, shape (k,)
+        Integers ≥ 0 with sum n ≥ 1.
+    epsilon : float
+        Privacy loss in nats, finite and ≥ `mechanisms.privacy_parameters.SMALLEST_EPSILON`.
+    delta : float, optional
+        In (0, 1); ignored by pure mechanisms.
+
+    Returns
+    -------
+    prior : ndarray of float64, shape (k,)
+    counts : ndarray of int64, shape (k,)
+    epsilon : float
+    delta : float or None
+
+    Raises
+    ------
+    ValueError
+        If an argument is invalid.
+
+    Examples
+    --------
+    >>> validate([1, 1], [2, 1], 1, 1e-8)
+    (array([1., 1.]), array([2, 1]), 1.0, 1e-08)
+    """
+    epsilon, alpha = validate_resolved_epsilon(epsilon), validate_prior(prior)
+    delta = None if delta is None else validate_delta(delta)
+    return alpha, validate_counts(counts, k=alpha.size), epsilon, delta
+
+
+def _no_limit(n: int, k: int) -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class Mechanism(Entry):
+    """Mechanism that releases counts, with its guarantee.
+
+    Parameters
+    ----------
+    name, note, origin, paper, variant, style
+        See `Entry`.
+    release : callable
+        Maps validated (prior, counts, epsilon, delta) to `CountRelease`; delta is 0 if it was omitted.
+    guarantee : callable
+        Maps (epsilon, delta) to `Guarantee`, or to None for a mechanism without a guarantee. Registered mechanisms
+        that do not need δ accept epsilon alone.
+    needs_delta : bool
+        True if the release depends on δ. Otherwise δ may be omitted.
+    require : callable
+        Takes (n, k) and raises ValueError if the problem is too large. By default there is no limit.
+    max_epsilon : float
+        Largest supported privacy loss in nats. By default there is no limit.
+    min_categories : int
+        Smallest number of categories for which studies include the mechanism. For fewer categories, its distribution
+        equals that of another entry.
+    symmetric : bool
+        True if permuting categories with equal prior parameters permutes the output distribution accordingly. Audits
+        of the mechanisms of this package then compare fewer pairs (`is_built_in`); audits of other mechanisms compare
+        all pairs.
+    uses_prior : bool
+        False if the output distribution does not depend on the prior. Audits of such mechanisms of this package use a
+        uniform prior, for which there are more symmetric pairs.
+    calibrate : callable or None
+        Maps (prior, n, epsilon) to `Calibration`; None if the mechanism is not calibrated by its exact loss.
+    evaluation : {"formula", "vectors", "program"}
+        Evaluation of the pmf: by a formula, by a sum over the (n + 1)ᵏ vectors of noisy counts, or by a linear program
+        over all pairs of data sets and outputs.
+    exact_noise : callable or None
+        Maps (k, epsilon, delta) to integer noise, drawn exactly by OpenDP, of k counts that are then projected, or of
+        k − 1 counts that are then clipped in order; None if `mechanisms.publish_counts` cannot release real counts.
+
+    Privacy
+    -------
+    The guarantee is for replacement of one record with n public, and for the release only: `CountRelease.counts` and
+    `CountRelease.expected_hellinger` depend on the true data and must not be published.
+
+    P0 states (ε, δ)-DP for the smooth mechanisms without a proof, so that guarantee is conjectured. With N ≥ |R| in γ,
+    as in ``smooth``, they are (3ε/2, δ)-DP. Proof: let V = H/S at c and V' = H'/S' at its neighbour c', with S ≥ S'. As
+    |H − H'| ≤ S' and S ≤ exp(γ)·S', V ≤ V' + 1 and V' ≤ 1 + exp(γ)·V. So the log ratio of the probability at c to that
+    at c' is at most ε + (ε/2)·(exp(γ) − 1)·V, where (exp(γ) − 1)·ln(2N/δ) = ε/2, and V > (2/ε)·ln(N/δ) has probability
+    at most |R|·δ/N ≤ δ at c. The opposite log ratio is at most ε + γ·ln|R| ≤ 3ε/2, because the entropy of a
+    distribution on |R| outputs is at most ln|R|. ``smooth-n`` uses N = n + 1 < |R| at k ≥ 3, so this proof does not
+    apply to it.
+
+    The pure loss exceeds ε at skewed priors: at the prior (1e5, 350, 250), n = 20, ε = 10 and δ = 1e-5, ``smooth``
+    has a pure loss of 2.35·ε and δ(ε) = 2.2e-9. No case is known that violates (ε, δ)-DP.
+
+    Examples
+    --------
+    >>> from mechanisms import MECHANISMS
+    >>> mechanism = MECHANISMS["smooth"]
+    >>> print(mechanism.guarantee(epsilon=1.0, delta=1e-8))
+    (1, 1e-08)-DP, conjectured
+    >>> round(mechanism.build([1, 1], [50, 50], epsilon=1.0, delta=1e-8).expected_hellinger(), 3)
+    0.348
+    """
+
+    release: Build = field(kw_only=True, repr=False)
+    guarantee: Callable[..., Guarantee | None] = field(kw_only=True, repr=False)
+    needs_delta: bool = field(default=False, kw_only=True)
+    require: Callable[[int, int], None] = field(default=_no_limit, repr=False)
+    max_epsilon: float = field(default=math.inf, repr=False)
+    min_categories: int = field(default=2, kw_only=True)
+    symmetric: bool = False
+    uses_prior: bool = field(default=True, kw_only=True)
+    calibrate: Callable[[NDArray[np.float64], int, float], Calibration] | None = field(default=None, repr=False)
+    evaluation: Literal["formula", "vectors", "program"] = field(default="formula", kw_only=True)
+    exact_noise: Callable[[int, float, float], NDArray[np.int64]] | None = field(default=None, kw_only=True, repr=False)
+
+    @property
+    def is_private(self) -> bool:
+        """True if the mechanism has a guarantee."""
+        return self.guarantee(1.0, 0.5) is not None
+
+    @property
+    def status(self) -> Status | None:
+        """Evidence for the guarantee; None if there is no guarantee."""
+        guarantee = self.guarantee(1.0, 0.5)
+        return None if guarantee is None else guarantee.status
+
+    def stated(
+        self, epsilon: float, delta: float | None = None, relation: Neighbouring = Neighbouring.REPLACE_ONE
+    ) -> Guarantee | None:
+        """Return the guarantee under a neighbouring relation; None if there is none.
+
+        Under addition and removal of a record n is private. Released counts reveal their sum n, so no mechanism of this
+        registry has a guarantee then.
+
+        Examples
+        --------
+        >>> from mechanisms import MECHANISMS
+        >>> print([str(MECHANISMS["geometric"].stated(1.0, relation=relation)) for relation in Neighbouring])
+        ['1-DP', 'None']
+        """
+        return self.guarantee(epsilon, delta) if validate_relation(relation) is Neighbouring.REPLACE_ONE else None
+
+    def supports(self, n: int, k: int) -> bool:
+        """Return True if `build` accepts n records in k categories.
+
+        Examples
+        --------
+        >>> from mechanisms import MECHANISMS
+        >>> MECHANISMS["optimal"].supports(100, 2), MECHANISMS["optimal"].supports(100_000, 2)
+        (True, False)
+        """
+        try:
+            self.require(n, k)
+        except ValueError:
+            return False
+        return True
+
+    def validate(
+        self, prior: ArrayLike, counts: ArrayLike, epsilon: float, delta: float | None = None
+    ) -> tuple[NDArray[np.float64], NDArray[np.int64], float, float | None]:
+        """Validate the arguments of `build` and the problem size; see `validate`."""
+        alpha, c, epsilon, delta = validate(prior, counts, epsilon, delta)
+        if self.needs_delta and delta is None:
+            raise ValueError(f"delta must be given for {self.name}, got None; choose a value well below 1/n")
+        self.require(int(c.sum()), c.size)
+        if epsilon > self.max_epsilon:
+            raise ValueError(
+                f"epsilon must be at most {self.max_epsilon:g} for {self.name}, got {epsilon:g}; choose a smaller "
+                "epsilon or another mechanism"
+            )
+        return alpha, c, epsilon, delta
+
+    def build(self, prior: ArrayLike, counts: ArrayLike, epsilon: float, delta: float | None = None) -> CountRelease:
+        """Return the distribution of the released counts.
+
+        Parameters
+        ----------
+        prior, counts, epsilon, delta
+            Arguments as in `validate`.
+
+        Returns
+        -------
+        CountRelease
+
+        Raises
+        ------
+        ValueError
+            If an argument is invalid or the problem is too large; raised before any computation.
+        """
+        alpha, c, epsilon, delta = self.validate(prior, counts, epsilon, delta)
+        release = copy(self.release(alpha, c, epsilon, delta or 0.0))
+        object.__setattr__(release, "guarantee", self.guarantee(epsilon, delta))
+        return release

@@ -1,0 +1,368 @@
+"""Post-processing of the K-norm release with the smallest worst-case mean Hellinger distance, by linear programming.
+
+The class s of a lattice vector is a sufficient statistic (`mechanisms.counts.lattice_classes`). A post-processing is
+therefore a table of probabilities T(o|s) of counts o given s. Its mean distance at the data set c is
+
+    E_c = Σ_s Pr[s|c] Σ_o T(o|s)·H(posterior(c), posterior(o)).
+
+A first linear program minimises max_c E_c. Its solutions have nearly the same distance at all data sets, including
+balanced ones. A second program therefore minimises the mean of E_c over Dirichlet–multinomial data sets, and allows a
+worst case larger than the minimum by a relative `SLACK`. Post-processing preserves the privacy of the release. At k = 2
+the K-norm release is geometric noise, and the smallest worst case equals that of the best ε-DP release of counts (Gupte
+& Sundararajan 2010).
+
+Permutations of categories with equal prior do not change the problem. They map the classes and data sets of an orbit
+to each other, so one class per orbit is sufficient, and the mean distance is equal at all data sets of an orbit.
+Columns (s, o) are generated as needed: given dual prices y_c ≥ 0 of the data sets, the best column of class s is the
+Bayes decision under the prior y. If Σy = 1, the sum Σ_s min_o Σ_c y_c·Pr[s|c]·H(c, o) is a lower bound on the minimum.
+
+References
+----------
+Gupte & Sundararajan, "Universally optimal privacy mechanisms for minimax agents", PODS 2010. Huangfu & Hall,
+"Parallelizing the dual revised simplex method", Mathematical Programming Computation 10, 2018 (HiGHS, the solver).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+from scipy.optimize import linprog
+from scipy.special import gammaln
+
+from mechanisms.conjugate import count_candidates, enumerate_candidates, rank_candidates, validate_prior
+from mechanisms.counts.candidates import require_uniforms
+from mechanisms.counts.k_norm import KNormCounts, k_norm_counts
+from mechanisms.counts.lattice_classes import LatticeClasses, count_classes, lattice_classes
+from mechanisms.counts.release import CountRelease
+from mechanisms.hellinger import hellinger
+from mechanisms.neighbours import canonical_pairs
+from mechanisms.privacy_parameters import validate_epsilon, validate_size
+
+__all__ = ["MinimaxCounts", "PostProcessing", "minimax_counts", "minimax_post_processing", "require_post_processable"]
+
+MAX_COLUMNS = 100_000
+"""Largest number of (class, output) pairs up to permutations of categories, which take a few seconds."""
+
+MAX_PAIRS = 4_000_000
+"""Largest number of (class, output) pairs."""
+
+SLACK = 0.005
+"""Relative excess over the smallest worst case that the second program allows."""
+
+_GAP = 1e-9
+"""Relative gap between the worst case and its lower bound below which no further columns are generated."""
+
+_MAX_ROUNDS = 200
+
+
+@dataclass(frozen=True, eq=False)
+class PostProcessing:
+    """Probabilities of released counts given the class of a lattice vector; see `minimax_post_processing`.
+
+    Attributes
+    ----------
+    classes : LatticeClasses
+        All classes of n records.
+    of_class : ndarray of int64, shape (t,)
+        Index of the class of each table entry, ascending.
+    outputs : ndarray of int64, shape (t,)
+        Index of the released counts in `enumerate_candidates`.
+    shares : ndarray of float64, shape (t,)
+        Probability of the output given the class, > 0.
+    expected : ndarray of float64, shape (D,)
+        Mean distance E_c at each data set, in the order of `enumerate_candidates`.
+    smallest_worst_case : float
+        Lower bound on the worst case of every post-processing of the release.
+    """
+
+    classes: LatticeClasses
+    of_class: NDArray[np.int64] = field(repr=False)
+    outputs: NDArray[np.int64] = field(repr=False)
+    shares: NDArray[np.float64] = field(repr=False)
+    expected: NDArray[np.float64] = field(repr=False)
+    smallest_worst_case: float
+
+    @property
+    def worst_case(self) -> float:
+        """Largest mean distance over all data sets."""
+        return float(self.expected.max())
+
+
+def require_post_processable(n: int, k: int) -> None:
+    """Raise ValueError if the linear program is too large even if all prior entries are equal.
+
+    Parameters
+    ----------
+    n, k : int
+        Number of records and of categories.
+
+    Raises
+    ------
+    ValueError
+        If more than `MAX_PAIRS` pairs of a class and an output exist, or more than `MAX_COLUMNS` up to permutations.
+
+    Examples
+    --------
+    >>> require_post_processable(20, 3)
+    """
+    n = validate_size(n)
+    n_pairs = count_classes(n, k) * count_candidates(n, k)
+    _require_columns(n_pairs // math.factorial(k), n, k)
+    if n_pairs > MAX_PAIRS:
+        raise ValueError(
+            f"there must be at most {MAX_PAIRS:,} pairs of a class and an output, got {n_pairs:,} (n = {n}, k = {k}); "
+            "use fewer records or categories, or k-norm"
+        )
+
+
+def _require_columns(n_columns: int, n: int, k: int) -> None:
+    if n_columns > MAX_COLUMNS:
+        raise ValueError(
+            f"the linear program must have at most {MAX_COLUMNS:,} columns, got {n_columns:,} (n = {n}, k = {k}); "
+            "use fewer records, equal prior entries, or k-norm"
+        )
+
+
+def minimax_post_processing(prior: ArrayLike, n: int, epsilon: float, slack: float = SLACK) -> PostProcessing:
+    """Return a post-processing of the K-norm release whose worst-case mean distance is nearly the smallest.
+
+    Parameters
+    ----------
+    prior : array_like, shape (k,)
+        Dirichlet parameters, finite and > 0.
+    n : int
+        Number of records, ≥ 1.
+    epsilon : float
+        Privacy loss of the release in nats, finite and > 0.
+    slack : float
+        Allowed relative excess over the smallest worst case, in [1e-7, 1]. With 1e-7 the table is minimax up to
+        rounding; with the default, the average of E_c over data sets is smaller.
+
+    Returns
+    -------
+    PostProcessing
+        The result is cached; equal arguments return the same object.
+
+    Raises
+    ------
+    ValueError
+        If an argument is invalid, or the linear program is too large.
+
+    Examples
+    --------
+    >>> table = minimax_post_processing([1, 1, 1], 5, epsilon=1.0)
+    >>> print(round(table.smallest_worst_case, 4), round(table.worst_case, 4))
+    0.3657 0.3675
+    """
+    alpha = validate_prior(prior)
+    epsilon = validate_epsilon(epsilon)
+    if not 1e-7 <= slack <= 1.0:
+        raise ValueError(f"slack must be in [1e-7, 1], got {slack}; choose e.g. {SLACK}")
+    n = validate_size(n)
+    require_post_processable(n, alpha.size)
+    return _solve(tuple(alpha.tolist()), n, epsilon, float(slack))
+
+
+def minimax_counts(prior: ArrayLike, counts: ArrayLike, epsilon: float) -> MinimaxCounts:
+    """Return the K-norm release of `counts` with minimax post-processing.
+
+    Parameters
+    ----------
+    prior : array_like, shape (k,)
+        Dirichlet parameters, finite and > 0.
+    counts : array_like, shape (k,)
+        True counts c: integers ≥ 0 with sum n ≥ 1.
+    epsilon : float
+        Privacy loss in nats, finite and > 0.
+
+    Returns
+    -------
+    MinimaxCounts
+
+    Privacy
+    -------
+    ε-DP (proved) under replacement of one record, with n public: the table depends on public quantities only, and it
+    post-processes the release of `mechanisms.counts.k_norm.k_norm_counts`.
+
+    Raises
+    ------
+    ValueError
+        If an argument is invalid, or the linear program is too large.
+
+    Examples
+    --------
+    >>> round(minimax_counts([1, 1, 1], [2, 2, 1], epsilon=1.0).expected_hellinger(), 4)
+    0.3675
+    """
+    noise = k_norm_counts(prior, counts, epsilon)
+    return MinimaxCounts(noise.prior, noise.counts, noise, minimax_post_processing(prior, noise.n, epsilon))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class MinimaxCounts(CountRelease):
+    """Distribution of the K-norm release with minimax post-processing, created by `minimax_counts`."""
+
+    prior: NDArray[np.float64]
+    counts: NDArray[np.int64]
+    noise: KNormCounts
+    table: PostProcessing = field(repr=False)
+
+    @property
+    def n_uniforms(self) -> int:
+        """Number of uniforms per draw: those of the K-norm release, the last of which selects the output."""
+        return self.noise.n_uniforms
+
+    def from_uniforms(self, uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Draw post-processed counts; see `CountRelease.from_uniforms`."""
+        u = require_uniforms(uniforms, self.n_uniforms)
+        place_values = (self.n + 1) ** np.arange(self.k)[::-1]
+        codes = self.table.classes.statistics @ place_values
+        drawn = np.clip(self.noise.release_from_uniforms(u).vectors, 0, self.n) @ place_values
+        drawn_class = np.searchsorted(codes, drawn)
+        # Entries are sorted by class, so each class is a range of the cumulative shares.
+        cumulative = np.cumsum(self.table.shares)
+        start = np.searchsorted(self.table.of_class, drawn_class)
+        last = np.searchsorted(self.table.of_class, drawn_class, side="right") - 1
+        before = cumulative[start] - self.table.shares[start]
+        target = before + u[:, -1] * (cumulative[last] - before)
+        picked = np.clip(np.searchsorted(cumulative, target, side="right"), start, last)
+        return enumerate_candidates(self.n, self.k)[self.table.outputs[picked]]
+
+    def expected_hellinger(self) -> float:
+        """Return the exact mean Hellinger distance between the true and the released posterior."""
+        return float(self.table.expected[rank_candidates(self.counts, self.n, self.k)])
+
+    def log_pmf(self) -> NDArray[np.float64]:
+        """Return the log-pmf over all counts of n records; see `CountRelease.log_pmf`."""
+        log_pmf = np.full(count_candidates(self.n, self.k), -np.inf)
+        log_class = self.table.classes.log_pmf(self.counts)
+        np.logaddexp.at(log_pmf, self.table.outputs, log_class[self.table.of_class] + np.log(self.table.shares))
+        return log_pmf
+
+
+class _Solution(NamedTuple):
+    """Solution of a linear program: column probabilities, minimum, dual prices of data set orbits and of classes."""
+
+    shares: NDArray[np.float64]
+    minimum: float
+    prices: NDArray[np.float64]
+    values: NDArray[np.float64]
+
+
+class _Program:
+    """Linear program over orbits of permutations: one row per data set orbit, one column per (class orbit, output)."""
+
+    def __init__(self, prior: NDArray[np.float64], n: int, epsilon: float) -> None:
+        self.outputs = enumerate_candidates(n, prior.size)
+        self.classes = lattice_classes(self.outputs[0], epsilon)
+        self.labels = np.unique(prior, return_inverse=True)[1]
+        self.distance = np.array([hellinger(prior + c, prior + self.outputs) for c in self.outputs])
+        data_form = canonical_pairs(self.outputs, self.outputs, self.labels, n)
+        data_orbit, data_size = np.unique(data_form, axis=0, return_inverse=True, return_counts=True)[1:]
+        self.data_orbit = data_orbit.ravel()
+        class_form = canonical_pairs(self.classes.statistics, self.classes.statistics, self.labels, n)
+        _, self.chosen, class_size = np.unique(class_form, axis=0, return_index=True, return_counts=True)
+        _require_columns(self.chosen.size * len(self.outputs), n, prior.size)
+        pmf = np.exp([self.classes.log_pmf(c)[self.chosen] for c in self.outputs]).T
+        # Weight of a data set in the mean distance of its orbit, for each class orbit.
+        self.weights = pmf * class_size[:, None] / data_size[self.data_orbit]
+        place = (self.data_orbit, np.arange(len(self.outputs)))
+        self.to_orbits = sparse.csr_array((np.ones(len(self.outputs)), place), (data_size.size, len(self.outputs)))
+        log_model = (gammaln(prior + self.outputs) - gammaln(self.outputs + 1.0)).sum(axis=1)
+        model = np.exp(log_model - log_model.max())
+        self.model = self.to_orbits @ (model / model.sum())
+        self.columns: dict[tuple[int, int], NDArray[np.float64]] = {}
+
+    def add(self, class_orbit: int, output: int) -> bool:
+        """Add a column, and return True if it is new."""
+        if (class_orbit, output) in self.columns:
+            return False
+        self.columns[class_orbit, output] = self.to_orbits @ (self.weights[class_orbit] * self.distance[:, output])
+        return True
+
+    def costs(self, prices: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the cost of each output in each class orbit, given dual prices of the data set orbits."""
+        return (self.weights * prices[self.data_orbit]) @ self.distance
+
+    def generate(self, prices: NDArray[np.float64], values: NDArray[np.float64]) -> bool:
+        """Add the cheapest column of each class orbit if its cost is below `values`; return True if any is new."""
+        costs = self.costs(prices)
+        cheapest = costs.argmin(axis=1)
+        improved = np.flatnonzero(values - costs.min(axis=1) > 1e-13).tolist()
+        added = [self.add(class_orbit, int(cheapest[class_orbit])) for class_orbit in improved]
+        return any(added)
+
+    def minimise(self, largest: float | None) -> _Solution:
+        """Minimise the worst case or, if `largest` limits it, the mean over Dirichlet–multinomial data sets."""
+        rows = np.array(list(self.columns.values())).T
+        n_columns = rows.shape[1]
+        place = ([class_orbit for class_orbit, _ in self.columns], np.arange(n_columns))
+        totals = sparse.csr_array((np.ones(n_columns), place), (self.chosen.size, n_columns + 1))
+        if largest is None:  # the last variable is the worst case
+            cost = np.append(np.zeros(n_columns), 1.0)
+            upper, bound = np.column_stack([rows, -np.ones(len(rows))]), np.zeros(len(rows))
+        else:
+            cost = np.append(self.model @ rows, 0.0)
+            upper, bound = np.column_stack([rows, np.zeros(len(rows))]), np.full(len(rows), largest)
+        ones = np.ones(self.chosen.size)
+        found = linprog(cost, A_ub=upper, b_ub=bound, A_eq=totals, b_eq=ones, bounds=(0, None), method="highs-ds")
+        if found.status != 0:
+            raise ArithmeticError(f"the linear program with {n_columns} columns was not solved: {found.message}")
+        prices = np.maximum(-found.ineqlin.marginals, 0.0)
+        return _Solution(found.x[:-1], float(found.fun), prices, found.eqlin.marginals)
+
+
+@lru_cache(maxsize=64)
+def _solve(prior: tuple[float, ...], n: int, epsilon: float, slack: float) -> PostProcessing:
+    program = _Program(np.array(prior), n, epsilon)
+    for class_orbit, output in enumerate(program.costs(program.model).argmin(axis=1).tolist()):
+        program.add(class_orbit, output)
+    lower = 0.0
+    for _ in range(_MAX_ROUNDS):
+        found = program.minimise(None)
+        prices = found.prices / found.prices.sum()
+        lower = max(lower, float(program.costs(prices).min(axis=1).sum()))
+        if found.minimum <= lower * (1.0 + _GAP) or not program.generate(prices, found.values):
+            break
+    largest = found.minimum * (1.0 + slack)
+    for _ in range(_MAX_ROUNDS):
+        found = program.minimise(largest)
+        if not program.generate(found.prices + program.model, found.values):
+            break
+    return _tabulate(program, found.shares, lower)
+
+
+def _tabulate(program: _Program, shares: NDArray[np.float64], lower: float) -> PostProcessing:
+    """Return the table for all classes, given the table for one class per orbit."""
+    used = np.flatnonzero(shares > 1e-12)
+    columns = np.array(list(program.columns))[used]
+    (n_outputs, k), statistics = program.outputs.shape, program.classes.statistics
+    n = int(program.outputs[0].sum())
+    forms = canonical_pairs(
+        np.repeat(statistics, n_outputs, axis=0), np.tile(program.outputs, (len(statistics), 1)), program.labels, n
+    )
+    codes = forms @ ((n + 1) ** 2) ** np.arange(k)  # one integer per pair, below 2**63 within `MAX_PAIRS`
+    pair_orbit = np.unique(codes, return_inverse=True)[1].reshape(len(statistics), n_outputs)
+    share = np.zeros(int(pair_orbit.max()) + 1)
+    np.add.at(share, pair_orbit[program.chosen[columns[:, 0]], columns[:, 1]], shares[used])
+    of_class, outputs = np.nonzero(share[pair_orbit] > 0)
+    entries = pair_orbit[of_class, outputs]
+    # Given the class, outputs of one orbit are equally likely.
+    _, same, size = np.unique(np.stack([of_class, entries]), axis=1, return_inverse=True, return_counts=True)
+    table = share[entries] / size[same.ravel()]
+    table /= np.bincount(of_class, table)[of_class]
+    expected = np.array(
+        [
+            float((np.exp(program.classes.log_pmf(c))[of_class] * table) @ distance[outputs])
+            for c, distance in zip(program.outputs, program.distance, strict=True)
+        ]
+    )
+    for array in (of_class, outputs, table, expected):
+        array.flags.writeable = False
+    return PostProcessing(program.classes, of_class, outputs, table, expected, lower)

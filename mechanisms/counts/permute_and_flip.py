@@ -1,0 +1,182 @@
+"""Permute-and-flip with the Hellinger distance as its score, and its exact output distribution.
+
+The candidates r, all counts of n records, are visited in random order. Each candidate is released with probability
+w_r = exp(−a·H(c, r)); otherwise the next one is visited. A release is certain, as w_c = 1. With independent uniform
+arrival times as the random order, r is released if no candidate that arrived earlier is released, so that (McKenna &
+Sheldon 2020; Ding et al. 2021)
+
+    p_r = w_r·Q(w_r),   Q(w) = ∫₀¹ F(t) / (1 − w·t) dt,   F(t) = Π_s (1 − w_s·t).
+
+**Quadrature.** F(t) ≤ (1 − t)·exp(−(W − 1)·t) with W = Σw. The integral is truncated where the exponential factor is
+exp(−45), and computed by the Gauss–Legendre rule with 64 nodes. All candidates share one table of F at the nodes. All
+terms are positive and Q(0) ≤ Q(w) ≤ Q(1), so ln p_r = −a·H + ln Q(w_r) is accurate for distant candidates, too.
+
+References
+----------
+McKenna & Sheldon, "Permute-and-flip: a new mechanism for differentially private selection", NeurIPS 2020. Ding, Kifer,
+Saghaian, Steinke, Wang, Xiao & Zhang, "The permute-and-flip mechanism is identical to report-noisy-max with exponential
+noise", arXiv:2105.07260, 2021.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from mechanisms.conjugate import count_candidates, validate_counts, validate_prior
+from mechanisms.counts.candidates import (
+    candidate_distances,
+    compute_inverse_temperature,
+    enumerate_rows,
+)
+from mechanisms.counts.tabulated_release import TabulatedRelease
+from mechanisms.jit import kernel
+from mechanisms.output_distributions import sum_exp
+
+__all__ = ["PermuteAndFlip", "log_flip_pmf", "permute_and_flip", "require_flippable"]
+
+MAX_FLIPPED = 2_000_000
+"""Largest number of candidates in a stored distribution, which takes about a second to compute."""
+
+_TAIL = 45.0
+_GAUSS_NODES, _GAUSS_WEIGHTS = np.polynomial.legendre.leggauss(64)  # on [−1, 1]
+
+
+def require_flippable(n: int, k: int) -> None:
+    """Raise ValueError if there are too many candidates, the counts of n records, to store their distribution.
+
+    Parameters
+    ----------
+    n, k : int
+        Number of records and of categories.
+
+    Raises
+    ------
+    ValueError
+        If there are more than `MAX_FLIPPED` candidates.
+
+    Examples
+    --------
+    >>> require_flippable(1_000, 3)
+    """
+    n_candidates = count_candidates(n, k)
+    if n_candidates > MAX_FLIPPED:
+        raise ValueError(
+            f"there must be at most {MAX_FLIPPED:,} candidates for permute-and-flip, got {n_candidates:,} "
+            f"(n = {n}, k = {k}); use fewer records, or k-norm"
+        )
+
+
+def permute_and_flip(prior: ArrayLike, counts: ArrayLike, rate: float, sensitivity: float) -> PermuteAndFlip:
+    """Return the release of `counts` by permute-and-flip with weights exp(−rate·H(c, c')/S), H the Hellinger distance.
+
+    Parameters
+    ----------
+    prior : array_like, shape (k,)
+        Dirichlet parameters, finite and > 0.
+    counts : array_like, shape (k,)
+        True counts c: integers ≥ 0 with sum n ≥ 1.
+    rate : float
+        In nats, in [1e-101, 1e101].
+    sensitivity : float
+        S > 0, in units of Hellinger distance.
+
+    Returns
+    -------
+    PermuteAndFlip
+
+    Privacy
+    -------
+    (2·rate)-DP (proved) under replacement of one record, with n public, if `sensitivity` is the global sensitivity
+    (McKenna & Sheldon 2020, Theorem 1). For other sensitivities an audit is needed; see
+    `mechanisms.counts.flip_calibration`.
+
+    Raises
+    ------
+    ValueError
+        If an argument is invalid, or there are more than `MAX_FLIPPED` candidates.
+
+    Examples
+    --------
+    The true counts are released with probability .4208. With the same weights, the exponential mechanism releases them
+    with probability .3686:
+
+    >>> release = permute_and_flip([1, 1], [2, 1], rate=0.5, sensitivity=0.4)
+    >>> print(np.round(release.pmf(), 4))
+    [0.1429 0.2259 0.4208 0.2105]
+    """
+    alpha = validate_prior(prior)
+    c = validate_counts(counts, k=alpha.size)
+    inverse_temperature = compute_inverse_temperature(rate, sensitivity)
+    n, k = int(c.sum()), c.size
+    require_flippable(n, k)
+    distances = candidate_distances(alpha, c, enumerate_rows(n, k))
+    log_pmf = log_flip_pmf(-inverse_temperature * distances)
+    expected = float(np.exp(log_pmf) @ distances)
+    for table in (alpha, c, log_pmf):
+        table.flags.writeable = False
+    return PermuteAndFlip(alpha, c, log_pmf, expected, inverse_temperature)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PermuteAndFlip(TabulatedRelease):
+    """Output distribution of permute-and-flip at one data set, created by `permute_and_flip`.
+
+    Attributes
+    ----------
+    inverse_temperature : float
+        Coefficient a in the weights exp(−a·H), where H is the Hellinger distance.
+    """
+
+    inverse_temperature: float
+
+
+def log_flip_pmf(log_weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the log probability that permute-and-flip releases each candidate.
+
+    Parameters
+    ----------
+    log_weights : ndarray of float64, shape (m,)
+        ln w ≤ 0; the largest is 0.
+
+    Returns
+    -------
+    ndarray of float64, shape (m,)
+        Log probabilities; their absolute error grows with m like that of a product of m factors.
+
+    Examples
+    --------
+    Of two candidates, the one with weight ½ is released if it is visited first and then accepted:
+
+    >>> print(np.round(np.exp(log_flip_pmf(np.log([1.0, 0.5]))), 12))
+    [0.75 0.25]
+    """
+    weights = np.exp(log_weights)
+    stop = min(1.0, _TAIL / max(float(weights.sum()) - 1.0, 1e-300))
+    nodes = 0.5 * stop * (1.0 + _GAUSS_NODES)
+    factors = 0.5 * stop * _GAUSS_WEIGHTS * _products(weights, nodes)
+    log_pmf = log_weights + np.log(_integrals(weights, nodes, factors))
+    return np.asarray(log_pmf - math.log(sum_exp(log_pmf)))  # corrects the error of the quadrature, about 1e-14
+
+
+@kernel
+def _products(weights, nodes):
+    """Return F(t) = Π (1 − w·t) at the quadrature nodes t; the product is over all weights w."""
+    products = np.ones(nodes.size)
+    for s in range(weights.size):
+        for i in range(nodes.size):
+            products[i] *= 1.0 - weights[s] * nodes[i]
+    return products
+
+
+@kernel
+def _integrals(weights, nodes, factors):
+    """Return the integral Q(w) for each weight w; `factors` contains F times the quadrature weights."""
+    integrals = np.zeros(weights.size)
+    for i in range(nodes.size):  # outside the loop over weights, so that the compiler vectorises the divisions
+        for s in range(weights.size):
+            integrals[s] += factors[i] / (1.0 - weights[s] * nodes[i])
+    return integrals

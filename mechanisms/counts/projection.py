@@ -1,0 +1,300 @@
+"""Projection of noisy integer vectors to counts of n records, with ties broken at random.
+
+A vector y with k entries is clipped to s = clip(y, 0, n), projected to the nearest point of the simplex
+{x ≥ 0, Σx = n} in Euclidean distance, xᵢ = max(sᵢ − τ, 0), and rounded to integers. The m entries above τ must lose
+E = Σsᵢ − n records in total: each loses ⌊E/m⌋, and E mod m of them, chosen uniformly, lose one more. All fractional
+parts are equal, so rounding the largest remainders up is a choice among ties. Breaking ties by the order of the
+categories would make the mean distance depend on this order.
+
+For true counts in [0, n] the clipped vector is a sufficient statistic of K-norm noise and of two-sided geometric noise,
+so clipping first loses no information. Away from the edges clipping changes nothing.
+
+References
+----------
+Duchi, Shalev-Shwartz, Singer & Chandra, "Efficient projections onto the ℓ₁-ball for learning in high dimensions", ICML
+2008. Michelot, "A finite algorithm for finding the projection of a point onto the canonical simplex of Rⁿ", Journal of
+Optimization Theory and Applications 50, 1986.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.conjugate import count_candidates
+from mechanisms.counts.candidates import require_enumerable
+from mechanisms.hellinger import log_affinity
+from mechanisms.jit import kernel
+
+__all__ = ["MAX_CATEGORIES", "log_projected_pmf", "mean_projected_distance", "project", "projects_to"]
+
+MAX_CATEGORIES = 60
+"""Largest number of categories for which ties are enumerated; a set of tied entries is stored as bits of an integer."""
+
+
+def project(vectors: NDArray[np.int64], n: int, ties: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return the projections of integer vectors to counts of `n` records.
+
+    Parameters
+    ----------
+    vectors : ndarray of int64, shape (trials, k)
+    n : int
+        Sum of the counts.
+    ties : ndarray of float64, shape (trials, k)
+        Uniforms in [0, 1), which select the tied entries that lose one more record.
+
+    Returns
+    -------
+    ndarray of int64, shape (trials, k)
+        Entries ≥ 0, rows with sum n.
+
+    Examples
+    --------
+    >>> project(np.array([[3, 2, -1], [3, 2, -1], [9, -2, -3]]), 4, np.array([[0.2, 0, 0], [0.8, 0, 0], [0, 0, 0]]))
+    array([[2, 2, 0], [3, 1, 0], [4, 0, 0]])
+    """
+    counts = np.empty(vectors.shape, dtype=np.int64)
+    _project_rows(vectors, n, np.ascontiguousarray(ties), counts)
+    return counts
+
+
+def mean_projected_distance(
+    prior: NDArray[np.float64],
+    counts: NDArray[np.int64],
+    vectors: NDArray[np.int64],
+    weights: NDArray[np.float64],
+) -> float:
+    """Return the weighted sum over vectors of E[H(posterior(c), posterior(c̃))], where c̃ is the random projection.
+
+    Parameters
+    ----------
+    prior : ndarray of float64, shape (k,)
+    counts : ndarray of int64, shape (k,)
+        True counts c, with sum n.
+    vectors : ndarray of int64, shape (m, k)
+        Entries in [0, n].
+    weights : ndarray of float64, shape (m,)
+        Weight of each vector.
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    ValueError
+        If there are more than `MAX_CATEGORIES` categories.
+
+    Examples
+    --------
+    >>> counts, vectors = np.array([1, 1]), np.array([[0, 2], [1, 1]])
+    >>> print(round(mean_projected_distance(np.ones(2), counts, vectors, np.array([0.5, 0.5])), 4))
+    0.2043
+    """
+    _require_categories(counts.size)
+    n = int(counts.sum())
+    off = vectors.sum(axis=1) - n
+    low = np.maximum(vectors.min(axis=0) - max(int(off.max()), 0) - 1, 0)
+    high = np.minimum(vectors.max(axis=0) + max(int(-off.min()), 0) + 1, n)
+    deficits = np.zeros((counts.size, int((high - low).max()) + 1))
+    for category, (a, c) in enumerate(zip(prior, counts, strict=True)):
+        reached = np.arange(low[category], high[category] + 1)
+        deficits[category, : reached.size] = np.abs(np.expm1(log_affinity(a + c, a + reached)))
+    return float(_mean_distance(vectors, n, weights, low, deficits))
+
+
+def log_projected_pmf(n: int, vectors: NDArray[np.int64], log_weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the log probability that a random vector is projected to each possible output, the counts of n records.
+
+    Parameters
+    ----------
+    n : int
+        Number of records.
+    vectors : ndarray of int64, shape (m, k)
+        Entries in [0, n].
+    log_weights : ndarray of float64, shape (m,)
+        Log probability of each vector.
+
+    Returns
+    -------
+    ndarray of float64, shape (|R|,)
+        In the order of `mechanisms.conjugate.enumerate_candidates`.
+
+    Raises
+    ------
+    ValueError
+        If there are too many counts of n records to enumerate, or more than `MAX_CATEGORIES` categories.
+
+    Examples
+    --------
+    >>> print(np.exp(log_projected_pmf(1, np.array([[1, 0], [0, 0]]), np.log([0.5, 0.5]))))
+    [0.25 0.75]
+    """
+    k = vectors.shape[1]
+    _require_categories(k)
+    require_enumerable(n, k)
+    sizes = np.ones((k, n + 1), dtype=np.int64)  # sizes[later, rest] = C(rest + later, later)
+    for later in range(1, k):
+        np.cumsum(sizes[later - 1], out=sizes[later])
+    largest = np.full(count_candidates(n, k), -np.inf)
+    total = np.zeros(largest.size)
+    _accumulate(vectors, n, log_weights, sizes, largest, total)
+    with np.errstate(divide="ignore"):
+        return largest + np.log(total)
+
+
+def projects_to(counts: NDArray[np.int64], vectors: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the probability that each vector is projected to `counts`.
+
+    Parameters
+    ----------
+    counts : ndarray of int64, shape (k,)
+        Counts with sum n.
+    vectors : ndarray of int64, shape (m, k)
+        Entries in [0, n].
+
+    Returns
+    -------
+    ndarray of float64, shape (m,)
+
+    Examples
+    --------
+    >>> projects_to(np.array([2, 2, 0]), np.array([[3, 2, 0], [2, 2, 0], [4, 0, 0]]))
+    array([0.5, 1. , 0. ])
+    """
+    shares = np.empty(len(vectors))
+    _shares(counts, vectors, shares)
+    return shares
+
+
+def _require_categories(k: int) -> None:
+    if k > MAX_CATEGORIES:
+        raise ValueError(
+            f"there must be at most {MAX_CATEGORIES} categories to enumerate ties, got {k}; simulate instead"
+        )
+
+
+@kernel
+def _lower(s, n, above):
+    """Mark the m entries above τ in `above`; return ⌊E/m⌋, E mod m and m, where E is the excess of their sum over n."""
+    total, size = 0, s.size
+    for category in range(s.size):
+        above[category] = True
+        total += s[category]
+    dropped = True
+    while dropped:
+        dropped = False
+        for category in range(s.size):
+            # (total − n)/size is a lower bound on τ, which increases with each dropped entry.
+            if above[category] and s[category] * size <= total - n:
+                above[category] = False
+                total -= s[category]
+                size -= 1
+                dropped = True
+    shift = (total - n) // size
+    return shift, total - n - shift * size, size
+
+
+@kernel
+def _project_rows(vectors, n, ties, counts):
+    n_rows, k = vectors.shape
+    s, above = np.empty(k, dtype=np.int64), np.empty(k, dtype=np.bool_)
+    for row in range(n_rows):
+        for category in range(k):
+            s[category] = min(max(vectors[row, category], 0), n)
+        shift, needed, size = _lower(s, n, above)
+        for category in range(k):
+            counts[row, category] = 0
+            if above[category]:
+                lost = ties[row, category] * size < needed  # selection sampling draws a uniform subset
+                needed -= lost
+                size -= 1
+                counts[row, category] = s[category] - shift - lost
+
+
+@kernel
+def _next_subset(chosen):
+    """Return the next larger integer with the same number of set bits (Gosper), for chosen > 0."""
+    lowest = chosen & -chosen
+    ripple = chosen + lowest
+    return ripple | (((ripple ^ chosen) >> 2) // lowest)
+
+
+@kernel
+def _mean_distance(vectors, n, weights, low, deficits):
+    n_rows, k = vectors.shape
+    above = np.empty(k, dtype=np.bool_)
+    mean = 0.0
+    for row in range(n_rows):
+        shift, needed, size = _lower(vectors[row], n, above)
+        distance, ways, chosen = 0.0, 0, (1 << needed) - 1
+        while chosen < 1 << size:
+            ways += 1
+            lacking, i = 0.0, 0
+            for category in range(k):
+                x = 0
+                if above[category]:
+                    x = vectors[row, category] - shift - ((chosen >> i) & 1)
+                    i += 1
+                lacking += (1.0 - lacking) * deficits[category, x - low[category]]
+            distance += math.sqrt(lacking)
+            if needed == 0:
+                break
+            chosen = _next_subset(chosen)
+        mean += weights[row] * distance / ways
+    return mean
+
+
+@kernel
+def _accumulate(vectors, n, log_weights, sizes, largest, total):
+    n_rows, k = vectors.shape
+    above = np.empty(k, dtype=np.bool_)
+    for row in range(n_rows):
+        shift, needed, size = _lower(vectors[row], n, above)
+        log_weight = log_weights[row]
+        for i in range(needed):
+            log_weight -= math.log((size - i) / (i + 1.0))  # each of C(m, E mod m) subsets is equally likely
+        chosen = (1 << needed) - 1
+        while chosen < 1 << size:
+            index, rest, i = 0, n, 0
+            for category in range(k):
+                x = 0
+                if above[category]:
+                    x = vectors[row, category] - shift - ((chosen >> i) & 1)
+                    i += 1
+                # Skip the candidates with fewer records in this category.
+                index += sizes[k - 1 - category, rest] - sizes[k - 1 - category, rest - x]
+                rest -= x
+            if log_weight <= largest[index]:
+                total[index] += math.exp(log_weight - largest[index])
+            else:
+                total[index] = total[index] * math.exp(largest[index] - log_weight) + 1.0
+                largest[index] = log_weight
+            if needed == 0:
+                break
+            chosen = _next_subset(chosen)
+
+
+@kernel
+def _shares(counts, vectors, shares):
+    n_rows, k = vectors.shape
+    n = counts.sum()
+    above = np.empty(k, dtype=np.bool_)
+    for row in range(n_rows):
+        shift, needed, size = _lower(vectors[row], n, above)
+        share, lost = 1.0, 0
+        for category in range(k):
+            more = vectors[row, category] - shift - counts[category]
+            if above[category]:
+                if more < 0 or more > 1:
+                    share = 0.0
+                lost += more
+            elif counts[category] != 0:
+                share = 0.0
+        if share > 0.0 and lost != needed:
+            share = 0.0
+        for i in range(needed if share > 0.0 else 0):
+            share *= (i + 1.0) / (size - i)  # each of C(m, E mod m) subsets is equally likely
+        shares[row] = share

@@ -1,0 +1,139 @@
+"""Releases of real counts by exact draws that use the entropy of the operating system.
+
+OpenDP draws integer noise exactly (`mechanisms.exact_noise`). Mechanisms that compute probabilities in double precision
+have no exact sampler and are for simulation only.
+
+=======================  ==============================================================================================
+mechanism                exact draw
+=======================  ==============================================================================================
+`geometric`              two-sided geometric noise on k − 1 counts, clipped in order
+`geometric-projected`    two-sided geometric noise on all counts, projected
+`k-norm`                 two-sided geometric noise of scale 2/ε on all counts given that its sum is 0, which is the
+                         distribution of the K-norm mechanism, as d(v) = ½‖v‖₁ on the lattice; projected
+`discrete-gaussian`      discrete Gaussian noise on all counts given that its sum is 0; projected
+=======================  ==============================================================================================
+
+The draws have the distributions of the registered mechanisms, except that scales are rounded up in the last place.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from mechanisms.conjugate import validate_counts
+from mechanisms.counts.mechanism import Mechanism
+from mechanisms.counts.projection import project
+from mechanisms.counts.registry import MECHANISMS
+from mechanisms.exact_noise import require_opendp
+from mechanisms.metadata import find_entry
+from mechanisms.privacy import Guarantee
+
+__all__ = ["PUBLISHABLE", "PublishedCounts", "publish_counts"]
+
+PUBLISHABLE = tuple(name for name, mechanism in MECHANISMS.items() if mechanism.exact_noise is not None)
+"""Names of the mechanisms with an exact sampler."""
+
+
+@dataclass(frozen=True, eq=False)
+class PublishedCounts:
+    """Released counts; all attributes are public.
+
+    Attributes
+    ----------
+    mechanism : str
+        Name of the mechanism.
+    counts : ndarray of int64, shape (k,)
+        Released counts, ≥ 0 with sum n.
+    vector : ndarray of int64, shape (k,), or None
+        Noisy counts before projection, which inference should use. None for `geometric`, whose noisy counts are
+        clipped, and for a rehearsal.
+    guarantee : Guarantee or None
+        Guarantee of the release; None for a rehearsal.
+    rehearsal : bool
+        True if the draws come from a seeded generator and are therefore not private.
+    """
+
+    mechanism: str
+    counts: NDArray[np.int64]
+    vector: NDArray[np.int64] | None
+    guarantee: Guarantee | None = field(kw_only=True)
+    rehearsal: bool = field(kw_only=True)
+
+
+def publish_counts(
+    mechanism: Mechanism | str,
+    counts: ArrayLike,
+    epsilon: float,
+    delta: float = 1e-8,
+    rehearsal_seed: int | None = None,
+) -> PublishedCounts:
+    """Release counts of real data.
+
+    Parameters
+    ----------
+    mechanism : Mechanism or str
+        One of `PUBLISHABLE`, or the entry of `MECHANISMS` with this name.
+    counts : array_like, shape (k,)
+        Private true counts: integers ≥ 0 with sum n ≥ 1. Error messages contain no counts.
+    epsilon, delta : float
+        Privacy parameters; only `discrete-gaussian` uses δ.
+    rehearsal_seed : int, optional
+        Seed of a rehearsal, whose draws are computed in double precision and are not private.
+
+    Returns
+    -------
+    PublishedCounts
+
+    Privacy
+    -------
+    The release has the guarantee of the mechanism under replacement of one record, with n public, because the draws are
+    exact and use fresh entropy of the operating system. Every call is a separate release. A rehearsal has no guarantee.
+
+    Raises
+    ------
+    ValueError
+        If an argument is invalid, before any noise is drawn.
+    ModuleNotFoundError
+        If OpenDP is not installed.
+
+    Examples
+    --------
+    >>> released = publish_counts("k-norm", [40, 25, 10], epsilon=1.0)
+    >>> print(released.counts.sum(), released.guarantee, released.rehearsal)
+    75 1-DP False
+    """
+    entry, c = find_entry(MECHANISMS, mechanism, "mechanism"), validate_counts(counts)
+    if entry.exact_noise is None:
+        raise ValueError(
+            f"mechanism must have an exact sampler to release real data, one of {', '.join(PUBLISHABLE)}, got "
+            f"{entry.name!r}; choose one of them"
+        )
+    entry.validate(np.ones(c.size), c, epsilon, delta)
+    n, k, vector = int(c.sum()), c.size, None
+    if rehearsal_seed is not None:
+        distribution = entry.build(np.ones(k), c, epsilon, delta)
+        released = distribution.sample(np.random.default_rng(rehearsal_seed), 1)[0]
+        return PublishedCounts(entry.name, released, None, guarantee=None, rehearsal=True)
+    require_opendp()
+    noise = entry.exact_noise(k, epsilon, delta)
+    if noise.size < k:
+        released = _clip_in_order(c[:-1] + noise, n)
+    else:
+        vector = c + noise
+        ties = np.array([secrets.randbelow(2**53) for _ in range(k)]) * 2.0**-53
+        released = project(np.clip(vector, 0, n)[None], n, ties[None])[0]
+    guarantee = entry.guarantee(epsilon, delta)
+    return PublishedCounts(entry.name, released, vector, guarantee=guarantee, rehearsal=False)
+
+
+def _clip_in_order(noisy: NDArray[np.int64], n: int) -> NDArray[np.int64]:
+    """Return k counts with sum n from k − 1 noisy ones; each is clipped to the number of records that remain."""
+    released, remaining = [], n
+    for value in noisy.tolist():
+        released.append(min(max(value, 0), remaining))
+        remaining -= released[-1]
+    return np.array([*released, remaining])

@@ -1,0 +1,381 @@
+"""Gibbs sampler for noisy binomial and multinomial counts, with the conditional distributions of the exact model.
+
+Algorithm 1 of P4 (`mechanisms.inference.gibbs`) draws the counts from a normal approximation. Here the counts are
+integers, drawn from their conditional distribution in the model itself:
+
+    c | θ, y   for a pair of categories i, j with t = cᵢ + cⱼ records, x = cᵢ has the pmf
+               p(x) ∝ C(t, x)·(θᵢ/θⱼ)ˣ·p(yᵢ | x)·p(yⱼ | t − x) on 0, …, t,
+    θ | c      the conjugate posterior.
+
+The binomial model is one pair, with t = n and a single release. The pmf is log-concave, because the binomial
+coefficient and the density of the noise are: ln p has decreasing increments. Draws are by rejection from a hat with a
+constant centre and geometric tails (Devroye, "Non-Uniform Random Variate Generation", 1986, chapter X). With the mode m
+and points l < m < r,
+
+    ln p(x) ≤ ln p(m)                                        on l < x < r,
+    ln p(x) ≤ ln p(r) + (x − r)·[ln p(r + 1) − ln p(r)]      on x ≥ r, and likewise on x ≤ l.
+
+The points are chosen so that ln p falls by about 1 between m and each of them, or by more between neighbours. The hat
+then has at most a few times the mass of p, wherever the noise has its kinks. A draw requires searches for the mode and
+the points, which start from guesses, and O(1) evaluations of p.
+
+References
+----------
+P4: Bernstein & Sheldon, "Differentially Private Bayesian Inference for Exponential Families", NeurIPS 2018, section
+3.2: the model, and the sampler with normal approximations.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import special
+
+from mechanisms.inference.gibbs import validate_run
+from mechanisms.inference.records import Floats
+from mechanisms.inference.release_model import ReleaseModel
+from mechanisms.jit import kernel
+
+__all__ = ["draw_split", "sample_gibbs_exact"]
+
+_MAX_TRIES = 1_000  # reached only for NaN, as the hat has at most a few times the mass of p
+_DROP = 1.0  # intended decrease of ln p, in nats, from the mode to the start of a tail
+_LEAST_DROP, _LARGEST_DROP = 0.3, 2.5  # accepted range of this decrease
+_TABLE = 1 << 16  # size of the table of log factorials, beyond which Stirling's series is used
+_HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
+
+
+def sample_gibbs_exact(
+    rng: np.random.Generator,
+    model: ReleaseModel,
+    prior: ArrayLike,
+    noisy_statistics: ArrayLike,
+    *,
+    n_chains: int = 4,
+    n_burn_in: int = 2000,
+    n_draws: int = 5000,
+) -> Floats:
+    """Draw the parameter θ from the exact posterior given one release of noisy counts, by Gibbs sampling.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+        Random generator, which the chains use one after the other.
+    model : ReleaseModel
+        Release in the binomial or multinomial family, with any noise.
+    prior : array_like, shape (2,) or (k,)
+        Beta or Dirichlet parameters, finite and > 0.
+    noisy_statistics : array_like, shape (1,) or (k,)
+        Release y: the noisy number of ones, or the noisy number of records per category; see
+        `ReleaseModel.validate_release`.
+    n_chains, n_burn_in, n_draws : int
+        Number of chains, each of which starts from a draw of the prior; numbers of discarded (≥ 0) and of returned
+        (≥ 1) iterations per chain.
+
+    Returns
+    -------
+    ndarray of float64, shape (n_chains, n_draws) or (n_chains, n_draws, k)
+        Draws of θ, the probability of a one, or the probability of each category.
+
+    Raises
+    ------
+    ValueError
+        If an argument is invalid, or no proposed count was accepted within the maximum number of attempts.
+
+    Notes
+    -----
+    **Mixing.** If y carries no information on the counts, successive θ have autocorrelation n/(n + Σα), where α are the
+    parameters of the prior. Chains therefore mix slowly if the variance of the noise is much larger than n.
+    `mechanisms.inference.exact_posterior` sums over the counts instead and gives independent draws.
+
+    **Multinomial.** An iteration pairs each category with the one that has the largest θ, which constrains the others
+    least. All vectors of counts can be reached. The choice depends on θ only, so an iteration leaves the conditional
+    distribution of the counts invariant.
+
+    Examples
+    --------
+    >>> from mechanisms.noise import Noise
+    >>> model = ReleaseModel("binomial", 1000, Noise("laplace", 10.0))
+    >>> draws = sample_gibbs_exact(np.random.default_rng(1), model, (10, 10), [305.2])
+    >>> draws.shape, round(float(draws.mean()), 2)
+    ((4, 5000), 0.31)
+    """
+    if model.entry.is_truncated:
+        raise ValueError(f"family must be binomial or multinomial, got {model.family!r}; use sample_data_augmentation")
+    alpha, y = model.validate_release(prior, noisy_statistics)
+    validate_run(rng, n_chains, n_burn_in, n_draws)
+    starts = model.entry.draw_parameters(rng, alpha, n_chains)
+    power, rate = model.noise.power, 1.0 / model.noise.scale
+    table = _log_factorials(min(model.n + 1, _TABLE))
+    if not model.entry.is_vector:
+        draws = np.empty((n_chains, n_draws))
+        failed = _run_binomial(
+            rng, starts[:, 0], alpha[0], alpha[1], model.n, y[0], power, rate, table, n_burn_in, draws
+        )
+    else:
+        draws = np.empty((n_chains, n_draws, alpha.size))
+        failed = _run_multinomial(rng, starts, alpha, model.n, y, power, rate, table, n_burn_in, draws)
+    if failed >= 0:
+        raise ValueError(
+            f"no count was accepted within the maximum number of attempts at iteration {failed} with {model}, "
+            f"prior={alpha.tolist()}, noisy_statistics={y.tolist()}; check for values that overflow"
+        )
+    return draws
+
+
+@lru_cache(maxsize=8)
+def _log_factorials(size: int) -> Floats:
+    """Return ln 0!, …, ln (size − 1)!."""
+    table = special.gammaln(np.arange(1.0, size + 1.0))
+    table.flags.writeable = False
+    return table
+
+
+@kernel
+def _log_factorial(x, table):
+    """Return ln x! for an integer x, from the table or by Stirling's series, whose first omitted term is 1/(360x³)."""
+    if x < table.size:
+        return table[int(x)]
+    return (x + 0.5) * math.log(x) - x + _HALF_LOG_2PI + 1.0 / (12.0 * x)
+
+
+@kernel
+def _log_noise(x, centre, power, rate):
+    """Return the log density, up to a constant, of the noise if the count is x and the release is `centre`."""
+    z = abs(x - centre) * rate
+    return -z if power == 1 else -0.5 * z * z
+
+
+@kernel
+def _log_pmf(x, total, log_odds, first, second, paired, power, rate, table):
+    value = (
+        x * log_odds - _log_factorial(x, table) - _log_factorial(total - x, table) + _log_noise(x, first, power, rate)
+    )
+    return value + _log_noise(x, second, power, rate) if paired else value
+
+
+@kernel
+def _increment(x, total, log_odds, first, second, paired, power, rate):
+    """Return ln p(x) − ln p(x − 1) for the pmf p of `draw_split`; the difference decreases in x."""
+    value = math.log((total - x + 1.0) / x) + log_odds
+    value += _log_noise(x, first, power, rate) - _log_noise(x - 1.0, first, power, rate)
+    if paired:
+        value += _log_noise(x, second, power, rate) - _log_noise(x - 1.0, second, power, rate)
+    return value
+
+
+@kernel
+def _guess_mode(total, log_odds, mean, first, second, paired, power, rate):
+    """Return an approximate mode of the pmf of `draw_split`.
+
+    For Gaussian noise this is the mode of a normal approximation. For other noise, the slope of the log density of the
+    noise is constant between its kinks at `first` and `second`, and shifts the log odds of x.
+    """
+    if power == 2:
+        precision = 1.0 / (1.0 + mean) + 1.0 / (1.0 + total - mean)
+        weight = rate * rate
+        released = weight * (first + second if paired else first)
+        return (precision * mean + released) / (precision + (2.0 * weight if paired else weight))
+    left, right = (min(first, second), max(first, second)) if paired else (first, first)
+    if left <= mean <= right:
+        return mean
+    # Beyond the kinks the exponent of the noise has slope ±rate per kink, which changes the log odds by as much.
+    step = (2.0 if paired else 1.0) * rate
+    if mean < left:
+        return min(left, total / (1.0 + math.exp(-log_odds - step)))
+    return max(right, total / (1.0 + math.exp(-log_odds + step)))
+
+
+@kernel
+def _find_mode(total, log_odds, mean, first, second, paired, power, rate):
+    """Return the mode of the pmf p of `draw_split`, and the decreases of ln p from the mode to the next points.
+
+    The mode is the largest x with ln p(x) ≥ ln p(x − 1), or 0 if there is none. Doubling steps from a guess bracket the
+    mode, and bisection follows. The decreases are those to x − 1 and to x + 1, and infinite if that point has p = 0.
+    """
+    guess = _guess_mode(total, log_odds, mean, first, second, paired, power, rate)
+    x = math.floor(min(max(guess, 1.0), total))
+    low, high, step = 0.0, total + 1.0, 1.0  # the increment is ≥ 0 at low, or low is 0, and < 0 at high
+    low_slope, high_slope = np.inf, np.inf
+    has_low, has_high = False, False
+    while high - low > 1.0:
+        slope = _increment(x, total, log_odds, first, second, paired, power, rate)
+        if slope >= 0.0:
+            low, low_slope, has_low = x, slope, True
+        else:
+            high, high_slope, has_high = x, -slope, True
+        if has_low and has_high:
+            x = math.floor(0.5 * (low + high))
+        else:
+            x = min(low + step, total) if has_low else max(high - step, 1.0)
+            step *= 2.0
+    return low, low_slope, high_slope
+
+
+@kernel
+def _first_width(slope, curvature):
+    """Return the integer w ≥ 1 at which a parabola with given slope and curvature at 0 has fallen by `_DROP` nats."""
+    return math.ceil(2.0 * _DROP / (slope + math.sqrt(slope * slope + 2.0 * _DROP * curvature)))
+
+
+@kernel
+def _bound_tail(mode, side, slope, curvature, peak, total, log_odds, first, second, paired, power, rate, table):
+    """Return the start of a tail, the drop of ln p from the mode to the start, the gap, and the mass of the hat.
+
+    `side` is −1 for the tail on the left of the mode and 1 for the right. The gap is the decrease of ln p at the next
+    step, the smallest decrease in the tail. The hat, an upper bound on p, is constant if the tail ends within 1/gap
+    points. Otherwise the hat is constant on the first unit and falls exponentially beyond. The mass is 0 if the tail
+    contains no point.
+    """
+    low, high = 0.0, total + 1.0  # the drop is too small at low and too large at high, if that is in the range
+    width = _first_width(slope, curvature)
+    end = total - mode if side > 0.0 else mode
+    if end < 1.0:
+        return (total + 1.0 if side > 0.0 else -1.0), np.inf, 0.0, 0.0
+    while True:
+        width = min(width, end)
+        start = mode + side * width
+        drop = peak - _log_pmf(start, total, log_odds, first, second, paired, power, rate, table)
+        if drop > _LARGEST_DROP and width > 1.0:
+            high = width
+        elif drop < _LEAST_DROP and width < end and width + 1.0 < high:
+            low = width
+        else:
+            break
+        width = max(math.floor(0.5 * (low + high)), 1.0) if high <= end else 2.0 * width
+    points = end - width + 1.0
+    if points == 1.0:
+        return start, drop, 0.0, math.exp(-drop)
+    gap = _increment(start + 1.0 if side > 0.0 else start, total, log_odds, first, second, paired, power, rate)
+    gap = -side * gap
+    return start, drop, gap, math.exp(-drop) * (points if gap * points < 1.0 else 1.0 + 1.0 / gap)
+
+
+@kernel
+def _propose_from_tail(rng, side, start, gap, points):
+    """Return a proposal from a tail, possibly out of range, and the log of its hat relative to the first point."""
+    if gap * points < 1.0:
+        return start + side * math.floor(rng.random() * points), 0.0
+    if rng.random() * (1.0 + gap) < gap:
+        return start, 0.0
+    fall = rng.standard_exponential()
+    return start + side * (1.0 + math.floor(fall / gap)), -fall
+
+
+@kernel
+def draw_split(rng, total, log_odds, mean, first, second, paired, power, rate, table):
+    """Draw x with p(x) ∝ C(total, x)·exp(x·log_odds)·p(first | x)·p(second | x), x = 0, …, total.
+
+    The noise has the log density −(rate·|z|)^power/power. `mean` = total/(1 + exp(−log_odds)) is the mean of x without
+    the releases. `first` and `second` are the values of x at which the noise densities have their maxima; `second` is
+    used only if `paired`. `table` contains ln 0!, ln 1!, …. The function returns x as a float, and a flag that is False
+    if no proposal was accepted.
+    """
+    if total == 0.0:
+        return 0.0, True
+    pmf = (total, log_odds, first, second, paired, power, rate, table)
+    mode, left_slope, right_slope = _find_mode(total, log_odds, mean, first, second, paired, power, rate)
+    peak = _log_pmf(mode, *pmf)
+    curvature = 1.0 / (1.0 + mode) + 1.0 / (1.0 + total - mode)
+    if power == 2:
+        curvature += (2.0 if paired else 1.0) * rate * rate
+    left, left_drop, left_gap, left_mass = _bound_tail(mode, -1.0, left_slope, curvature, peak, *pmf)
+    right, right_drop, right_gap, right_mass = _bound_tail(mode, 1.0, right_slope, curvature, peak, *pmf)
+    centre_mass = right - left - 1.0
+    mass = centre_mass + right_mass + left_mass
+    for _ in range(_MAX_TRIES):
+        u, fall = rng.random() * mass, rng.standard_exponential()
+        if u < centre_mass:
+            x, bound = left + 1.0 + math.floor(u), peak
+            # ln p is above its chord between the mode and the start of a tail.
+            chord = right_drop * (x - mode) / (right - mode) if x > mode else left_drop * (mode - x) / (mode - left)
+            if fall >= chord:
+                return x, True
+        elif u < centre_mass + right_mass:
+            x, bound = _propose_from_tail(rng, 1.0, right, right_gap, total - right + 1.0)
+            bound += peak - right_drop
+        else:
+            x, bound = _propose_from_tail(rng, -1.0, left, left_gap, left + 1.0)
+            bound += peak - left_drop
+        if 0.0 <= x <= total and bound - fall <= _log_pmf(x, *pmf):
+            return x, True
+    return mode, False
+
+
+@kernel
+def _draw_log_gamma(rng, shape):
+    """Draw ln G for G ~ Gamma(shape), even if G underflows: G = G'·U^(1/shape) with G' ~ Gamma(shape + 1)."""
+    if shape < 1.0:
+        return math.log(rng.standard_gamma(shape + 1.0)) - rng.standard_exponential() / shape
+    return math.log(rng.standard_gamma(shape))
+
+
+@kernel
+def _draw_beta(rng, alpha, beta):
+    """Draw θ ~ Beta(alpha, beta), and return θ and its log odds ln(θ/(1 − θ))."""
+    if alpha < 1.0 or beta < 1.0:
+        log_odds = _draw_log_gamma(rng, alpha) - _draw_log_gamma(rng, beta)
+        return 1.0 / (1.0 + math.exp(-log_odds)), log_odds
+    first, second = rng.standard_gamma(alpha), rng.standard_gamma(beta)
+    return first / (first + second), math.log(first / second)
+
+
+@kernel
+def _run_binomial(rng, starts, alpha, beta, n, noisy, power, rate, table, n_burn_in, draws):
+    """Fill `draws` (n_chains, n_draws) with values of θ; return the index of the first failed iteration, or −1."""
+    n_chains, n_draws = draws.shape
+    for chain in range(n_chains):
+        theta = starts[chain]
+        log_odds = math.log(max(theta, 1e-300)) - math.log(max(1.0 - theta, 1e-300))
+        for iteration in range(-n_burn_in, n_draws):
+            # Draw the count given θ and y, then θ given the count.
+            s, ok = draw_split(rng, float(n), log_odds, n * theta, noisy, 0.0, False, power, rate, table)
+            if not ok:
+                return chain * (n_burn_in + n_draws) + n_burn_in + iteration
+            theta, log_odds = _draw_beta(rng, alpha + s, beta + (n - s))
+            if iteration >= 0:
+                draws[chain, iteration] = theta
+    return -1
+
+
+@kernel
+def _run_multinomial(rng, starts, prior, n, noisy, power, rate, table, n_burn_in, draws):
+    """Fill `draws` (n_chains, n_draws, k) with values of θ; return the index of the first failed iteration, or −1."""
+    n_chains, n_draws, k = draws.shape
+    log_theta, counts = np.empty(k), np.empty(k)
+    for chain in range(n_chains):
+        for j in range(k):
+            log_theta[j] = math.log(max(starts[chain, j], 1e-300))
+            counts[j] = math.floor(n * starts[chain, j])
+        counts[np.argmax(starts[chain])] += n - counts.sum()
+        for iteration in range(-n_burn_in, n_draws):
+            # Draw the counts given θ and y, in pairs of the pivot with each other category.
+            pivot = np.argmax(log_theta)
+            for j in range(k):
+                if j == pivot:
+                    continue
+                total = counts[j] + counts[pivot]
+                log_odds = log_theta[j] - log_theta[pivot]
+                mean = total / (1.0 + math.exp(-log_odds))
+                y, other = noisy[j], total - noisy[pivot]
+                x, ok = draw_split(rng, total, log_odds, mean, y, other, True, power, rate, table)
+                if not ok:
+                    return chain * (n_burn_in + n_draws) + n_burn_in + iteration
+                counts[j] = x
+                counts[pivot] = total - x
+            # Draw θ given the counts.
+            largest = -np.inf
+            for j in range(k):
+                log_theta[j] = _draw_log_gamma(rng, prior[j] + counts[j])
+                largest = max(largest, log_theta[j])
+            if iteration >= 0:
+                mass = 0.0
+                for j in range(k):
+                    draws[chain, iteration, j] = math.exp(log_theta[j] - largest)
+                    mass += draws[chain, iteration, j]
+                for j in range(k):
+                    draws[chain, iteration, j] /= mass
+    return -1

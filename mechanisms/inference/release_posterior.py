@@ -1,0 +1,234 @@
+"""Posterior of a parameter given one release, with its plot and its conversion for ArviZ."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from mechanisms.inference.choice import Choice
+from mechanisms.inference.drawn_posterior import DrawnPosterior
+from mechanisms.inference.records import Floats
+from mechanisms.inference.release_model import ReleaseModel
+from mechanisms.privacy import Guarantee
+from mechanisms.protocols import Posterior
+
+if TYPE_CHECKING:
+    import xarray as xr
+    from matplotlib.figure import Figure
+
+__all__ = ["ReleasePosterior", "require_generator"]
+
+_CHAINS, _DRAWS = 4, 1_000  # number of chains and of draws per chain from an exact posterior, for ArviZ
+_CELLS, _TAIL = 100, 5e-4  # number of cells of a plotted density, and probability beyond each end
+_COLUMNS, _SHOWN = 4, 4  # number of panels per row of a plot, and of components in a representation
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ReleasePosterior(Posterior):
+    """Posterior of θ given one release; build it with `posterior_from_release` or `private_posterior`.
+
+    All attributes are public. Methods return numbers for a scalar θ and arrays with one entry per component otherwise.
+
+    Parameters
+    ----------
+    model : ReleaseModel
+        Family, number of records, bounds, and the noise that the inference assumes.
+    release : ndarray of float64, shape (d,)
+        The noisy statistic y.
+    guarantee : Guarantee or None
+        Guarantee of the release, which inference does not change; None for a rehearsal.
+    choice : Choice
+        Inference method, and the reason for its choice.
+    distribution : Posterior
+        Exact posterior, or the draws of a sampler.
+    """
+
+    model: ReleaseModel
+    release: Floats
+    guarantee: Guarantee | None
+    choice: Choice
+    distribution: Posterior
+
+    @property
+    def method(self) -> str:
+        """Name of the inference method in `INFERENCE_METHODS`."""
+        return self.choice.method
+
+    @property
+    def reason(self) -> str:
+        """Reason for the choice of the method."""
+        return self.choice.reason
+
+    @property
+    def is_surprising(self) -> bool:
+        """True if y is so far outside the range of the statistic that the noise hardly explains it."""
+        return self.model.is_surprising(self.release)
+
+    def mean(self) -> Floats | float:
+        """Return the posterior mean E[θ | y]."""
+        return self.distribution.mean()
+
+    def std(self) -> Floats | float:
+        """Return the standard deviation of θ given y."""
+        return self.distribution.std()
+
+    def mcse(self) -> Floats | float:
+        """Return the Monte Carlo standard error of `mean`; 0 for an exact posterior."""
+        if isinstance(self.distribution, DrawnPosterior):
+            return self.distribution.mcse()
+        return 0.0 * self.distribution.mean()
+
+    def cdf(self, theta: ArrayLike) -> Floats:
+        """Return the posterior probability of values ≤ θ, for each component along the last axis if θ is a vector.
+
+        Raises
+        ------
+        ValueError
+            If θ is a vector and the last axis of `theta` does not contain its components.
+        """
+        mean, shape = self.mean(), np.shape(theta)
+        if np.ndim(mean) and shape[-1:] != np.shape(mean):
+            names = ", ".join(self._components())
+            raise ValueError(f"the last axis of theta must have one value each for {names}, got shape {shape}")
+        return self.distribution.cdf(theta)
+
+    def quantile(self, probabilities: ArrayLike) -> Floats:
+        """Return quantiles of each component, for probabilities in (0, 1)."""
+        return self.distribution.quantile(probabilities)
+
+    def interval(self, level: float = 0.95) -> tuple[Floats, Floats]:
+        """Return the ends of the interval with equal tails that has probability `level`, in (0, 1)."""
+        return self.distribution.interval(level)
+
+    def sample(self, rng: np.random.Generator, size: int) -> Floats:
+        """Return `size` draws of θ.
+
+        The draws are independent for an exact posterior, otherwise resampled with replacement from sampler output.
+        """
+        return self.distribution.sample(rng, size)
+
+    def plot(self) -> Figure:
+        """Return a figure of the posterior density of each component, with the 95 % interval shaded.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+            Figure created by ``pyplot``, with one axes per component.
+
+        Examples
+        --------
+        >>> from mechanisms import posterior_from_release
+        >>> figure = posterior_from_release(63.7, "binomial", (1, 1), n=100, epsilon=0.5).plot()
+        >>> [axes.get_xlabel() for axes in figure.axes]
+        ['theta']
+        """
+        import matplotlib.pyplot as plt  # slow import
+
+        names = self._components()
+        columns = min(len(names), _COLUMNS)
+        rows = -(-len(names) // columns)
+        figure, panels = plt.subplots(
+            rows, columns, figsize=(4.0 * columns, 3.0 * rows), squeeze=False, layout="constrained"
+        )
+        first, last = self.quantile([_TAIL, 1.0 - _TAIL])
+        edges = np.linspace(first, last, _CELLS + 1)
+        density = np.diff(self.cdf(edges), axis=0) / np.diff(edges, axis=0)
+        low, high = map(np.atleast_1d, self.interval())
+        edges, density = (values.reshape(len(values), -1).T for values in (edges, density))
+        for j, (axes, name) in enumerate(zip(panels.flat, names, strict=False)):
+            axes.axvspan(low[j], high[j], alpha=0.15, linewidth=0)
+            axes.stairs(density[j], edges[j], baseline=None)
+            axes.set(xlabel=name, ylabel="posterior density", ylim=(0.0, None))
+        for axes in panels.flat[len(names) :]:
+            axes.remove()
+        return figure
+
+    def to_arviz(self, rng: np.random.Generator | None = None) -> xr.DataTree:
+        """Convert the posterior to an `xarray.DataTree` for ArviZ, with the groups ``posterior`` and ``observed_data``.
+
+        Parameters
+        ----------
+        rng : numpy.random.Generator, optional
+            Generator that draws 4 chains of 1,000 independent values from an exact posterior. The chains of a sampler
+            are converted unchanged and need no generator.
+
+        Returns
+        -------
+        xarray.DataTree
+            ``posterior`` contains ``theta``, or ``mean`` and ``variance`` if the variance of the records is unknown;
+            ``observed_data`` contains ``release``. Attributes contain the family, n, the method and the guarantee.
+
+        Raises
+        ------
+        ValueError
+            If the posterior is exact and `rng` is None.
+
+        Examples
+        --------
+        >>> from mechanisms import posterior_from_release
+        >>> posterior = posterior_from_release(63.7, "binomial", (1, 1), n=100, epsilon=0.5)
+        >>> dict(posterior.to_arviz(np.random.default_rng(1)).posterior.sizes)
+        {'chain': 4, 'draw': 1000}
+        """
+        import xarray as xr  # slow import
+
+        if isinstance(self.distribution, DrawnPosterior):
+            draws = self.distribution.draws
+        else:
+            generator = require_generator(rng, "an exact posterior, which has no draws of its own")
+            drawn = self.sample(generator, _CHAINS * _DRAWS)
+            draws = drawn.reshape(_CHAINS, _DRAWS, *drawn.shape[1:])
+        dims = ("chain", "draw", "category")[: draws.ndim]
+        if self.model.entry.has_square:
+            variables = {name: (dims[:2], draws[..., j]) for j, name in enumerate(self._components())}
+        else:
+            variables = {"theta": (dims, draws)}
+        attributes = {
+            "family": self.model.family,
+            "n": self.model.n,
+            "method": self.method,
+            "guarantee": self._stated(),
+        }
+        observed = xr.Dataset({"release": ("component", self.release)})
+        return xr.DataTree.from_dict({"posterior": xr.Dataset(variables, attrs=attributes), "observed_data": observed})
+
+    def _components(self) -> list[str]:
+        if self.model.entry.has_square:
+            return ["mean", "variance"]
+        return [f"theta[{j}]" for j in range(self.release.size)] if self.model.entry.is_vector else ["theta"]
+
+    def _stated(self) -> str:
+        return "none (rehearsal)" if self.guarantee is None else str(self.guarantee)
+
+    def __repr__(self) -> str:
+        mean = _brief(self.mean())
+        if isinstance(self.distribution, DrawnPosterior):
+            mean += f" ± {_brief(self.mcse(), 1)} (mcse)"
+        return (
+            f"ReleasePosterior({self.model.family}, n={self.model.n}, mean={mean}, std={_brief(self.std())}, "
+            f"method={self.method}, guarantee={self._stated()})"
+        )
+
+
+def require_generator(rng: np.random.Generator | None, purpose: str) -> np.random.Generator:
+    """Return `rng` after checking that it is a generator, which `purpose` needs.
+
+    Raises
+    ------
+    ValueError
+        If `rng` is not a `numpy.random.Generator`.
+    """
+    if not isinstance(rng, np.random.Generator):
+        raise ValueError(f"rng must be a numpy Generator for {purpose}, got {rng!r}; pass np.random.default_rng(1)")
+    return rng
+
+
+def _brief(values: Floats | float, digits: int = 4) -> str:
+    """Return a number, or the first components of an array, as text for a representation on one line."""
+    if np.ndim(values) == 0:
+        return f"{values:.{digits}g}"
+    shown = [f"{value:.{digits}g}" for value in np.asarray(values)[:_SHOWN]]
+    return f"[{', '.join(shown)}{', …' if np.size(values) > _SHOWN else ''}]"

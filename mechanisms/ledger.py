@@ -1,0 +1,235 @@
+"""Ledger of the releases from one data set, which computes the total privacy loss of these releases.
+
+dp-accounting composes the releases (`mechanisms.profile_accountant`): it convolves privacy loss distributions, and adds
+the ρ of zero-concentrated guarantees. The sums of all ε and of all δ are another bound, and the ledger returns the
+smaller of the two.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from mechanisms.accounting import Source, accounting_event
+from mechanisms.counts.noise import NoisyCounts, histogram_sensitivity
+from mechanisms.privacy import Guarantee, Neighbouring, Status
+from mechanisms.privacy_parameters import validate_delta, validate_epsilon
+from mechanisms.privacy_profile import PrivacyProfile
+from mechanisms.renyi.gaussian_counts import GaussianCounts
+
+__all__ = ["Ledger", "LedgerEntry"]
+
+_LEAST_DELTA = 1e-12
+
+
+@dataclass(frozen=True)
+class LedgerEntry:
+    """One or more releases that are represented by the same event.
+
+    Attributes
+    ----------
+    label : str
+        Name of the releases, or "".
+    stated : str
+        Guarantee of one release as text.
+    times : int
+        Number of releases, ≥ 1.
+    epsilon, delta : float
+        Privacy parameters of one release; ε is inf if no (ε, δ) guarantee is known.
+    event : dp_accounting.DpEvent
+        dp-accounting event of one release.
+    """
+
+    label: str
+    stated: str
+    times: int
+    epsilon: float
+    delta: float
+    event: Any = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """Ledger of the releases from one data set; `spend` returns a ledger with an additional entry.
+
+    Parameters
+    ----------
+    entries : tuple of LedgerEntry
+        Empty by default.
+    relation : Neighbouring or None
+        Neighbouring relation of all entries; None for an empty ledger.
+    status : Status
+        Conjectured if the guarantee of at least one entry is conjectured.
+
+    Notes
+    -----
+    The mechanisms, their parameters and their number must not depend on released values; see `mechanisms.accounting`.
+    A ledger contains no data.
+
+    Examples
+    --------
+    Forty histograms of 20 records by ``hamming-exact`` at ε = 0.1, and one release of counts with normal noise:
+
+    >>> from mechanisms import ConcentratedGuarantee, audited_profile
+    >>> from mechanisms.counts.audit import count_distributions
+    >>> profile = audited_profile(count_distributions("hamming-exact", [1, 1, 1], 20, epsilon=0.1))
+    >>> ledger = Ledger().spend(profile, times=40, label="histograms").spend(ConcentratedGuarantee(0.02))
+    >>> print(round(ledger.epsilon(delta=1e-6), 2), ledger.guarantee(delta=1e-6))
+    1.65 (1.6506, 1e-06)-DP
+
+    The total ε computed from the guarantees alone is larger:
+
+    >>> print(round(Ledger().spend(Guarantee(0.1), times=40).spend(ConcentratedGuarantee(0.02)).epsilon(1e-6), 2))
+    3.03
+    """
+
+    entries: tuple[LedgerEntry, ...] = ()
+    relation: Neighbouring | None = None
+    status: Status = Status.PROVED
+
+    def spend(self, source: Source, times: int = 1, label: str = "", *, allow_conjectured: bool = False) -> Ledger:
+        """Return a new ledger that also contains the given releases.
+
+        Parameters
+        ----------
+        source : Guarantee, ConcentratedGuarantee, PrivacyProfile, NoisyCounts or GaussianCounts
+            Guarantee or profile of each release, or the release; see `mechanisms.accounting_event`.
+        times : int
+            Number of releases, ≥ 1.
+        label : str
+            Name of the releases.
+        allow_conjectured : bool
+            True to accept a conjectured guarantee; the total is then conjectured.
+
+        Returns
+        -------
+        Ledger
+
+        Raises
+        ------
+        ValueError
+            If `source` is None or has no event, if it is conjectured and `allow_conjectured` is false, if its
+            neighbouring relation differs from that of the ledger, or if `times` is not an integer ≥ 1.
+        ModuleNotFoundError
+            If dp-accounting is not installed.
+        """
+        if source is None:
+            raise ValueError(
+                "source must be a guarantee, got None; a release without a guarantee, such as a rehearsal, cannot be "
+                "added"
+            )
+        if isinstance(times, bool) or not isinstance(times, int) or times < 1:
+            raise ValueError(f"times must be an integer >= 1, got {times!r}; pass the number of releases")
+        event = accounting_event(source, allow_conjectured=allow_conjectured)
+        relation = getattr(source, "relation", Neighbouring.REPLACE_ONE)
+        if self.relation not in (None, relation):
+            raise ValueError(
+                f"all releases of a ledger must have one neighbouring relation ({self.relation.value}), got "
+                f"{source} ({relation.value}); use one ledger per relation"
+            )
+        status = getattr(source, "status", Status.PROVED)
+        entry = LedgerEntry(label, _describe(source), times, *_approximate(source), event)
+        return replace(
+            self,
+            entries=(*self.entries, entry),
+            relation=relation,
+            status=self.status if status is Status.PROVED else status,
+        )
+
+    def epsilon(self, delta: float) -> float:
+        """Return the total ε at a given δ.
+
+        Parameters
+        ----------
+        delta : float
+            0 for the pure loss, or in [1e-12, 1).
+
+        Returns
+        -------
+        float
+            In nats; inf if there is no finite ε.
+
+        Raises
+        ------
+        ValueError
+            If `delta` is invalid.
+        """
+        sum_epsilon = math.fsum(entry.times * entry.epsilon for entry in self.entries)
+        sum_delta = math.fsum(entry.times * entry.delta for entry in self.entries)
+        summed = sum_epsilon if sum_delta <= delta else math.inf
+        if delta == 0:
+            return summed
+        if validate_delta(delta) < _LEAST_DELTA:
+            raise ValueError(f"delta must be 0 or in [{_LEAST_DELTA:g}, 1), got {delta}; choose 0 or a larger delta")
+        return min(summed, self._compose().get_epsilon(delta))
+
+    def delta(self, epsilon: float) -> float:
+        """Return the total δ at a given ε.
+
+        Parameters
+        ----------
+        epsilon : float
+            ε > 0 in nats.
+
+        Returns
+        -------
+        float
+            In [0, 1]; values below 1e-12 are rounding errors.
+        """
+        epsilon = validate_epsilon(epsilon)
+        sum_epsilon = math.fsum(entry.times * entry.epsilon for entry in self.entries)
+        summed = math.fsum(entry.times * entry.delta for entry in self.entries) if sum_epsilon <= epsilon else 1.0
+        return min(summed, max(0.0, float(self._compose().get_delta(epsilon))))
+
+    def guarantee(self, delta: float) -> Guarantee:
+        """Return the total as a guarantee.
+
+        Parameters
+        ----------
+        delta : float
+            As in `epsilon`.
+
+        Returns
+        -------
+        Guarantee
+
+        Raises
+        ------
+        ValueError
+            If the ledger is empty, or the total ε is infinite.
+        """
+        if self.relation is None:
+            raise ValueError("a ledger must have an entry to state a guarantee, got none; add one with spend")
+        epsilon = self.epsilon(delta)
+        if math.isinf(epsilon):
+            raise ValueError(f"epsilon must be finite at delta = {delta:g}, got inf; choose a larger delta")
+        return Guarantee(epsilon, delta, self.relation, status=self.status)
+
+    def _compose(self) -> Any:
+        from mechanisms.profile_accountant import ProfileAccountant  # imported here, because dp-accounting is optional
+
+        accountant = ProfileAccountant()
+        for entry in self.entries:
+            accountant.compose(entry.event, entry.times)
+        return accountant
+
+
+def _describe(source: Source) -> str:
+    """Return a guarantee, a profile or a release as text, without counts."""
+    if isinstance(source, NoisyCounts):
+        return f"counts with {source.noise.value} noise of scale {source.noise_scale:g}"
+    if isinstance(source, GaussianCounts):
+        return f"counts with normal noise of standard deviation {source.noise_std:g}"
+    return str(source)
+
+
+def _approximate(source: Source) -> tuple[float, float]:
+    """Return the ε and the δ of a guarantee, a profile or a release; ε is inf if no (ε, δ) guarantee is known."""
+    if isinstance(source, Guarantee):
+        return source.epsilon, source.delta
+    if isinstance(source, NoisyCounts):
+        return histogram_sensitivity(source.k) / source.noise_scale, 0.0
+    if isinstance(source, PrivacyProfile):
+        return source.epsilon(0.0), 0.0
+    return math.inf, 0.0

@@ -1,0 +1,303 @@
+"""Distributions of the noise that is added to released statistics, shared by mechanisms and inference.
+
+A release is y = s + Z with a statistic s of d components. Laplace and Gaussian noise is real. Two-sided geometric noise
+is an integer per component, and K-norm noise is an integer vector with sum zero. Up to a constant,
+
+    ln p(z) = −Σⱼ |zⱼ/scale|^power / power,  power = 2 for Gaussian noise and 1 otherwise.
+
+==========  ==============================  ===================  ======================================
+name        support                         sensitivity Δ        guarantee of one release
+==========  ==============================  ===================  ======================================
+laplace     real vectors                    ℓ₁                   (Δ/scale)-DP
+geometric   integer vectors                 ℓ₁                   (Δ/scale)-DP
+k-norm      integer vectors with sum zero   ℓ₁                   (Δ/scale)-DP
+gaussian    real vectors                    ℓ₂                   (λ, λΔ²/(2·scale²))-RDP at every order λ
+==========  ==============================  ===================  ======================================
+
+The guarantee of Gaussian noise is ρ-zCDP with ρ = Δ²/(2·scale²). K-norm noise is two-sided geometric noise given that
+its sum is zero. The statistic must have a public sum, such as the counts of n records. If one record is replaced,
+two counts change by one, so Δ = 2 and scale = 2/ε.
+
+References
+----------
+Dwork, McSherry, Nissim & Smith, "Calibrating noise to sensitivity in private data analysis", TCC 2006. Ghosh,
+Roughgarden & Sundararajan, "Universally utility-maximizing privacy mechanisms", SIAM Journal on Computing 41(6), 2012.
+Hardt & Talwar, "On the geometry of differential privacy", STOC 2010: the K-norm mechanism. Bun & Steinke,
+"Concentrated differential privacy: simplifications, extensions, and lower bounds", TCC 2016: Gaussian noise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import special
+
+from mechanisms.arguments import validate_positive
+from mechanisms.privacy import Guarantee, RenyiGuarantee
+from mechanisms.privacy_parameters import validate_epsilon, validate_sensitivity
+
+__all__ = ["NOISES", "Noise", "NoiseShape", "calibrated_noise"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class NoiseShape:
+    """Distribution of noise up to its scale.
+
+    Attributes
+    ----------
+    log_normaliser : callable
+        Maps the scale and the number of components to `Noise.log_normaliser`.
+    draw : callable
+        Maps a generator, the scale and a shape to draws; see `Noise.sample`.
+    power : int
+        Power of the residual in the log density.
+    is_integer : bool
+        True if draws are integers.
+    sums_to_zero : bool
+        True if the components of a draw sum to zero.
+    """
+
+    log_normaliser: Callable[[float, int], float]
+    draw: Callable[[np.random.Generator, float, tuple[int, ...]], Floats]
+    power: int = 1
+    is_integer: bool = False
+    sums_to_zero: bool = False
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Distribution of the noise of one release.
+
+    Parameters
+    ----------
+    name : {"laplace", "geometric", "gaussian", "k-norm"}
+        Distribution; see the table in the module docstring.
+    scale : float
+        Scale of the noise, finite and > 0, in units of the statistic; the standard deviation of Gaussian noise.
+
+    Raises
+    ------
+    ValueError
+        If the name is unknown or the scale is invalid.
+
+    Examples
+    --------
+    >>> noise = Noise("laplace", 2.0)
+    >>> noise.log_prob([[0.0, 0.0], [2.0, -2.0]]).round(3)
+    array([-2.773, -4.773])
+    >>> print(noise.guarantee(1.0))
+    0.5-DP
+    """
+
+    name: str
+    scale: float
+
+    def __post_init__(self) -> None:
+        if self.name not in NOISES:
+            raise ValueError(f"noise must be one of {', '.join(NOISES)}, got {self.name!r}; choose one of them")
+        validate_positive("scale", self.scale, "use calibrated_noise")
+
+    @property
+    def power(self) -> int:
+        """Power of the residual in the log density: 2 for Gaussian noise, 1 otherwise."""
+        return NOISES[self.name].power
+
+    @property
+    def is_pure(self) -> bool:
+        """True if the guarantee of a release is pure DP; the guarantee of Gaussian noise is zCDP."""
+        return self.power == 1
+
+    @property
+    def is_integer(self) -> bool:
+        """True if draws are integer vectors; the statistic must then be an integer vector, too."""
+        return NOISES[self.name].is_integer
+
+    @property
+    def sums_to_zero(self) -> bool:
+        """True if the components of a draw sum to zero."""
+        return NOISES[self.name].sums_to_zero
+
+    def log_weight(self, residuals: ArrayLike) -> Floats:
+        """Return the log density of each component minus its maximum, which is attained at 0.
+
+        Parameters
+        ----------
+        residuals : array_like
+            z = y − s, any shape, in the support of the noise.
+
+        Returns
+        -------
+        ndarray of float64, with the same shape
+        """
+        z = np.abs(residuals) / self.scale
+        return -z if self.power == 1 else -0.5 * z * z
+
+    def log_prob(self, residuals: ArrayLike) -> Floats:
+        """Return the log density or log probability of vectors of noise.
+
+        Parameters
+        ----------
+        residuals : array_like, shape (..., d)
+            z = y − s.
+
+        Returns
+        -------
+        ndarray of float64, shape (...,)
+            −∞ outside the support.
+        """
+        z = np.asarray(residuals, dtype=np.float64)
+        log_prob = self.log_weight(z).sum(axis=-1) - self.log_normaliser(z.shape[-1])
+        possible = np.ones(z.shape[:-1], dtype=bool)
+        if self.is_integer:
+            possible &= np.all(z == np.floor(z), axis=-1)
+        if self.sums_to_zero:
+            possible &= z.sum(axis=-1) == 0
+        return np.where(possible, log_prob, -np.inf)
+
+    def log_normaliser(self, d: int) -> float:
+        """Return the log of the integral, or of the sum, of exp(Σ log_weight) over vectors of d components.
+
+        Parameters
+        ----------
+        d : int
+            Number of components, ≥ 1.
+
+        Returns
+        -------
+        float
+        """
+        return NOISES[self.name].log_normaliser(self.scale, d)
+
+    def sample(self, rng: np.random.Generator, shape: Sequence[int]) -> Floats:
+        """Draw vectors of noise.
+
+        Parameters
+        ----------
+        rng : numpy.random.Generator
+        shape : sequence of int
+            Shape (..., d) of the result, with one vector along the last axis.
+
+        Returns
+        -------
+        ndarray of float64, shape `shape`
+
+        Examples
+        --------
+        >>> Noise("k-norm", 4.0).sample(np.random.default_rng(1), (2, 3)).sum(axis=1)
+        array([0., 0.])
+        """
+        return NOISES[self.name].draw(rng, self.scale, tuple(shape))
+
+    def guarantee(self, sensitivity: float) -> Guarantee | Callable[[float], RenyiGuarantee]:
+        """Return the guarantee of a release: ε-DP, or for Gaussian noise a Rényi guarantee as a function of the order.
+
+        Parameters
+        ----------
+        sensitivity : float
+            Sensitivity Δ, the largest change of the statistic when one record is replaced, in the norm of the table in
+            the module docstring.
+
+        Returns
+        -------
+        Guarantee or callable
+            Guarantee under replacement of one record; the number of records is public.
+
+        Examples
+        --------
+        >>> print(Noise("gaussian", 2.0).guarantee(1.0)(8.0))
+        (8, 1)-RDP
+        """
+        loss = validate_sensitivity(sensitivity) / self.scale
+        if self.is_pure:
+            return Guarantee(loss)
+        return lambda order: RenyiGuarantee(order, order * 0.5 * loss * loss)
+
+
+def calibrated_noise(name: str, sensitivity: float, loss: float) -> Noise:
+    """Return noise with the scale at which a release has a given privacy loss.
+
+    Parameters
+    ----------
+    name : {"laplace", "geometric", "gaussian", "k-norm"}
+    sensitivity : float
+        Sensitivity Δ in the norm of the table in the module docstring, finite and > 0.
+    loss : float
+        ε in nats, or ρ of ρ-zCDP for Gaussian noise; finite and > 0.
+
+    Returns
+    -------
+    Noise
+        Noise of scale Δ/ε, or Δ/√(2ρ) for Gaussian noise.
+
+    Raises
+    ------
+    ValueError
+        If an argument is invalid.
+
+    Examples
+    --------
+    >>> calibrated_noise("k-norm", 2.0, 0.1), calibrated_noise("gaussian", 1.0, 0.02)
+    (Noise(name='k-norm', scale=20.0), Noise(name='gaussian', scale=5.0))
+    """
+    spent, change = validate_epsilon(loss), validate_sensitivity(sensitivity)
+    return Noise(name, change / (spent if Noise(name, 1.0).is_pure else math.sqrt(2.0 * spent)))
+
+
+def _draw_geometric(rng: np.random.Generator, scale: float, shape: tuple[int, ...]) -> Floats:
+    """Draw integers with Pr[z] ∝ exp(−|z|/scale), as the difference of two geometric variables."""
+    success = -math.expm1(-1.0 / scale)
+    return (rng.geometric(success, shape) - rng.geometric(success, shape)).astype(np.float64)
+
+
+def _draw_k_norm(rng: np.random.Generator, scale: float, shape: tuple[int, ...]) -> Floats:
+    """Draw geometric noise given that its sum is zero, by rejection.
+
+    d − 1 geometric components, with the negative of their sum S as the last, are accepted with probability
+    exp(−|S|/scale). The acceptance rate is about 0.6/√d at every scale.
+    """
+    d = shape[-1]
+    drawn = np.empty((math.prod(shape[:-1]), d))
+    pending = np.arange(len(drawn))
+    while pending.size:
+        free = _draw_geometric(rng, scale, (pending.size, d - 1))
+        last = -free.sum(axis=1)
+        accepted = rng.standard_exponential(pending.size) * scale >= np.abs(last)
+        drawn[pending[accepted]] = np.column_stack([free, last])[accepted]
+        pending = pending[~accepted]
+    return drawn.reshape(shape)
+
+
+def _k_norm_log_normaliser(scale: float, d: int) -> float:
+    """Return the log of the constant term of [(1 − q²)/((1 − qz)(1 − q/z))]ᵈ, q = exp(−1/scale).
+
+    By Euler's transformation this term is the finite sum (1 − q²)^(1−d)·Σⱼ C(d − 1, j)²·q²ʲ.
+    """
+    rate, j = 1.0 / scale, np.arange(d)
+    log_binomial = special.gammaln(d) - special.gammaln(j + 1) - special.gammaln(d - j)
+    return (1 - d) * math.log(-math.expm1(-2.0 * rate)) + float(special.logsumexp(2.0 * (log_binomial - j * rate)))
+
+
+NOISES: dict[str, NoiseShape] = {
+    "laplace": NoiseShape(
+        lambda scale, d: d * math.log(2.0 * scale),
+        lambda rng, scale, shape: rng.laplace(scale=scale, size=shape),
+    ),
+    "geometric": NoiseShape(
+        lambda scale, d: -d * math.log(math.tanh(0.5 * (1.0 / scale))),
+        _draw_geometric,
+        is_integer=True,
+    ),
+    "gaussian": NoiseShape(
+        lambda scale, d: d * (0.5 * math.log(2.0 * math.pi) + math.log(scale)),
+        lambda rng, scale, shape: rng.normal(scale=scale, size=shape),
+        power=2,
+    ),
+    "k-norm": NoiseShape(_k_norm_log_normaliser, _draw_k_norm, is_integer=True, sums_to_zero=True),
+}
+"""Noise distributions by name."""

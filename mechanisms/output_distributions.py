@@ -1,0 +1,210 @@
+"""Output distributions of mechanisms with finitely many data sets and outputs, for audits and privacy profiles."""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from mechanisms.jit import kernel
+from mechanisms.privacy import Neighbouring
+
+__all__ = [
+    "CACHE_BYTES",
+    "MAX_AUDITED",
+    "CachedDistributions",
+    "OutputDistributions",
+    "describe",
+    "require_comparable",
+    "sum_exp",
+]
+
+MAX_AUDITED = 20_000_000_000
+"""Largest number of combinations of a pair and an output in one audit, which takes one to two minutes on one core."""
+
+CACHE_BYTES = 400_000_000
+"""Default limit on the memory for cached log probabilities, in bytes."""
+
+_PIECE = 8192
+_NORMALISED = 1e-11
+
+
+@dataclass(frozen=True, eq=False)
+class OutputDistributions:
+    """Output distributions of a mechanism at fixed public parameters.
+
+    Parameters
+    ----------
+    datasets : ndarray, shape (D, ...)
+        All data sets, or one per equivalence class under a symmetry of the mechanism.
+    outputs : ndarray, shape (R, ...)
+        All possible outputs.
+    pairs : ndarray of int64, shape (P, 2)
+        Indices of neighbouring data sets, each unordered pair once.
+    log_pmf : callable
+        Maps the index of a data set to the log probabilities of all outputs, shape (R,); −inf for impossible outputs.
+    relation : Neighbouring
+        The relation under which `pairs` are neighbours.
+
+    Examples
+    --------
+    Randomised response that reports the true answer with probability ¾:
+
+    >>> from mechanisms.audit import audit_distributions
+    >>> distributions = OutputDistributions.from_table([[0.75, 0.25], [0.25, 0.75]], pairs=[[0, 1]])
+    >>> round(audit_distributions(distributions).epsilon, 6) == round(math.log(3), 6)
+    True
+    """
+
+    datasets: NDArray[Any] = field(repr=False)
+    outputs: NDArray[Any] = field(repr=False)
+    pairs: NDArray[np.int64] = field(repr=False)
+    log_pmf: Callable[[int], NDArray[np.float64]] = field(repr=False)
+    relation: Neighbouring = Neighbouring.REPLACE_ONE
+
+    def __post_init__(self) -> None:
+        pairs = np.asarray(self.pairs)
+        object.__setattr__(self, "pairs", pairs)
+        if pairs.ndim != 2 or pairs.shape[1] != 2 or not len(pairs) or pairs.dtype.kind not in "iu":
+            raise ValueError(
+                f"pairs must be integers of shape (P, 2) with P >= 1, got {pairs.dtype} of shape {pairs.shape}; "
+                "pass the indices of neighbouring data sets"
+            )
+        if pairs.min() < 0 or pairs.max() >= len(self.datasets):
+            raise ValueError(
+                f"pairs must index the {len(self.datasets)} data sets, got {pairs.min()} to {pairs.max()}; count from 0"
+            )
+
+    @classmethod
+    def from_table(cls, probabilities: ArrayLike, pairs: ArrayLike) -> OutputDistributions:
+        """Return output distributions from a table with one row per data set.
+
+        Parameters
+        ----------
+        probabilities : array_like, shape (D, R)
+        pairs : array_like, shape (P, 2)
+
+        Returns
+        -------
+        OutputDistributions
+
+        Raises
+        ------
+        ValueError
+            If the table is not two-dimensional, a row is not a distribution, or `pairs` are not indices of rows.
+        """
+        table = np.asarray(probabilities, dtype=np.float64)
+        if table.ndim != 2:
+            raise ValueError(f"probabilities must have shape (D, R), got {table.shape}; pass one row per data set")
+        if not np.all(table >= 0):
+            raise ValueError(
+                f"probabilities must be >= 0, got {table[~(table >= 0)][0]}; pass probabilities, not logarithms"
+            )
+        with np.errstate(divide="ignore"):
+            logs = np.log(table)
+        distributions = cls(np.arange(len(table)), np.arange(table.shape[1]), np.asarray(pairs), logs.__getitem__)
+        for index in range(len(table)):
+            _distribution(distributions, index)
+        return distributions
+
+
+class CachedDistributions:
+    """Cache of the log probabilities of all outputs, with one entry per recently used data set.
+
+    Parameters
+    ----------
+    distributions : OutputDistributions
+    cache_bytes : int
+        Limit on the size of the cached log probabilities; at least those of two data sets are kept.
+
+    Attributes
+    ----------
+    smallest : float
+        Smallest finite log probability computed so far, ≤ 0.
+    """
+
+    def __init__(self, distributions: OutputDistributions, cache_bytes: int = CACHE_BYTES) -> None:
+        self.smallest = 0.0
+        self._distributions = distributions
+        self._capacity = max(2, cache_bytes // (8 * len(distributions.outputs)))
+        self._cached: OrderedDict[int, NDArray[np.float64]] = OrderedDict()
+
+    def __call__(self, index: int) -> NDArray[np.float64]:
+        """Return the log-pmf at data set `index`; raise ValueError if it is not a valid distribution."""
+        if index in self._cached:
+            self._cached.move_to_end(index)
+        else:
+            self._cached[index] = found = _distribution(self._distributions, index)
+            self.smallest = min(self.smallest, _smallest_finite(found))
+            if len(self._cached) > self._capacity:
+                self._cached.popitem(last=False)
+        return self._cached[index]
+
+
+def require_comparable(distributions: OutputDistributions) -> None:
+    """Raise ValueError if there are more than `MAX_AUDITED` combinations of pairs and outputs."""
+    size = len(distributions.pairs) * len(distributions.outputs)
+    if size > MAX_AUDITED:
+        raise ValueError(
+            f"an exact audit must compare at most {MAX_AUDITED:,} combinations of pairs and outputs, got {size:,} "
+            f"({len(distributions.pairs):,} pairs, {len(distributions.outputs):,} outputs); use fewer records, or a "
+            "mechanism whose guarantee is proved for every size"
+        )
+
+
+def sum_exp(logs: NDArray[np.float64], factor: float = 1.0) -> float:
+    """Return Σ exp(factor·logs), computed in blocks that fit in the cache.
+
+    Parameters
+    ----------
+    logs : ndarray of float64, shape (n,)
+        Logarithms small enough that no term overflows.
+    factor : float
+
+    Examples
+    --------
+    >>> print(round(sum_exp(np.log([1.0, 2.0, 3.0]), 2.0), 12))
+    14.0
+    """
+    work, total = np.empty(min(_PIECE, logs.size)), 0.0
+    for start in range(0, logs.size, _PIECE):
+        piece = logs[start : start + _PIECE]
+        terms = np.multiply(piece, factor, out=work[: piece.size])
+        total += float(np.exp(terms, out=terms).sum())
+    return total
+
+
+def describe(value: Any) -> str:
+    """Return a data set or an output as text."""
+    return str(np.asarray(value).tolist())
+
+
+def _distribution(distributions: OutputDistributions, index: int) -> NDArray[np.float64]:
+    """Return the log-pmf at a data set; raise ValueError if the shape is wrong or the pmf does not sum to 1."""
+    distribution = np.asarray(distributions.log_pmf(index), dtype=np.float64)
+    where = f"at data set {describe(distributions.datasets[index])}"
+    if distribution.shape != (len(distributions.outputs),):
+        raise ValueError(
+            f"a distribution must have shape ({len(distributions.outputs)},), got {distribution.shape} {where}; "
+            "give one entry per output"
+        )
+    total = sum_exp(distribution)
+    if not abs(total - 1.0) <= _NORMALISED:  # the condition also rejects NaN
+        raise ValueError(
+            f"probabilities must sum to 1 within {_NORMALISED:g}, got {total} {where}; normalise the distribution"
+        )
+    return distribution
+
+
+@kernel
+def _smallest_finite(log_pmf):
+    smallest = 0.0
+    for value in log_pmf:
+        if -math.inf < value < smallest:
+            smallest = value
+    return smallest

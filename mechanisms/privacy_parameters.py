@@ -1,0 +1,199 @@
+"""Validation of the parameters of privacy guarantees: ε, δ, Rényi orders, numbers of records and sensitivities."""
+
+from __future__ import annotations
+
+import math
+
+from mechanisms.arguments import is_real, validate_integer, validate_positive
+
+__all__ = [
+    "SMALLEST_EPSILON",
+    "validate_delta",
+    "validate_epsilon",
+    "validate_order",
+    "validate_resolved_epsilon",
+    "validate_sensitivity",
+    "validate_size",
+]
+
+SMALLEST_EPSILON = 1e-8
+"""Smallest ε of a mechanism whose output distribution is computed in double precision, in nats.
+
+At this ε, the computed loss of every registered release of counts at k ≤ 4 is accurate to one part in 10⁶. The absolute
+error of a loss is about 1e-14 nats at any ε, which is more than ε itself at 1e-15.
+"""
+
+_EPSILONS = (1e-100, 1e100)
+
+
+def validate_epsilon(epsilon: float) -> float:
+    """Return `epsilon` as a float if it is a valid privacy loss in nats.
+
+    Parameters
+    ----------
+    epsilon : float
+        In [1e-100, 1e100], so that noise scales, squares and products with n or k neither underflow nor overflow.
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    ValueError
+        If `epsilon` is not a finite number > 0 or is outside this range.
+
+    Examples
+    --------
+    >>> validate_epsilon(1)
+    1.0
+    """
+    value = validate_positive("epsilon", epsilon, "choose a loss in nats, such as 1.0")
+    if not _EPSILONS[0] <= value <= _EPSILONS[1]:
+        raise ValueError(f"epsilon must be in [1e-100, 1e100], got {epsilon}; choose a loss in nats, such as 1.0")
+    return value
+
+
+def validate_resolved_epsilon(epsilon: float) -> float:
+    """Return `epsilon` as a float if it is large enough for output distributions computed in double precision.
+
+    Parameters
+    ----------
+    epsilon : float
+        Finite and ≥ `SMALLEST_EPSILON`.
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    ValueError
+        If `epsilon` is outside this range.
+
+    Examples
+    --------
+    >>> validate_resolved_epsilon(1e-8)
+    1e-08
+    """
+    value = validate_epsilon(epsilon)
+    if value < SMALLEST_EPSILON:
+        raise ValueError(
+            f"epsilon must be >= {SMALLEST_EPSILON:g} for a distribution computed in double precision, got {value:g}; "
+            "choose a larger epsilon"
+        )
+    return value
+
+
+def validate_delta(delta: float | None) -> float:
+    """Return `delta` as a float if it is in the open interval (0, 1).
+
+    Parameters
+    ----------
+    delta : float
+        0 < delta < 1.
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    ValueError
+        If `delta` is not in (0, 1).
+
+    Examples
+    --------
+    >>> validate_delta(1e-8)
+    1e-08
+    """
+    value = _as_float(delta, "delta must be in (0, 1)")
+    if not 0 < value < 1:
+        raise ValueError(f"delta must be in (0, 1), got {delta}; choose a value well below 1/n, such as 1e-8")
+    return value
+
+
+def validate_order(order: float) -> float:
+    """Return the order λ of a Rényi divergence as a float if it is finite and ≥ 1.
+
+    Parameters
+    ----------
+    order : float
+        Finite and ≥ 1; 1 is the Kullback–Leibler divergence.
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    ValueError
+        If `order` is not a finite number ≥ 1.
+
+    Examples
+    --------
+    >>> validate_order(2)
+    2.0
+    """
+    value = _as_float(order, "order must be a finite number >= 1")
+    if not (math.isfinite(value) and value >= 1):
+        raise ValueError(
+            f"order must be a finite number >= 1, got {order}; choose an order such as 2, or 1 for Kullback-Leibler"
+        )
+    return value
+
+
+def validate_size(n: int) -> int:
+    """Return the number of records as an int if it is an integer ≥ 1.
+
+    Parameters
+    ----------
+    n : int
+        Number of records, public.
+
+    Returns
+    -------
+    int
+
+    Raises
+    ------
+    ValueError
+        If `n` is not an integer ≥ 1.
+
+    Examples
+    --------
+    >>> validate_size(10)
+    10
+    """
+    return validate_integer("n", n, advice="pass the number of records")
+
+
+def validate_sensitivity(sensitivity: float) -> float:
+    """Return the sensitivity of a statistic as a float if it is a finite number > 0.
+
+    Parameters
+    ----------
+    sensitivity : float
+        Largest change of the statistic between neighbours, > 0, in units of the statistic.
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    ValueError
+        If `sensitivity` is not a finite number > 0.
+
+    Examples
+    --------
+    >>> validate_sensitivity(2)
+    2.0
+    """
+    return validate_positive("sensitivity", sensitivity, "pass the largest change of the statistic")
+
+
+def _as_float(value: object, requirement: str) -> float:
+    if not is_real(value):
+        raise ValueError(f"{requirement}, got {value!r}; pass a number")
+    return float(value)  # type: ignore[arg-type]

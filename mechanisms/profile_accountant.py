@@ -1,0 +1,112 @@
+"""Accountant for dp-accounting that also composes privacy profiles and zero-concentrated guarantees.
+
+This module needs dp-accounting: ``pip install 'dpstudies[accounting]'``.
+"""
+
+from __future__ import annotations
+
+import math
+
+import attr
+from dp_accounting import DpEvent, NeighboringRelation, ZCDpEvent
+from dp_accounting.pld import PLDAccountant
+from dp_accounting.pld.pld_pmf import create_pmf_pessimistic_connect_dots_fixed_gap
+from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+
+from mechanisms.privacy import ConcentratedGuarantee
+from mechanisms.privacy_profile import STEP, PrivacyProfile
+from mechanisms.renyi.concentrated import concentrated_profile
+
+__all__ = ["ProfileAccountant", "ProfileDpEvent", "connect_dots"]
+
+
+@attr.s(frozen=True, auto_attribs=True, eq=False)
+class ProfileDpEvent(DpEvent):
+    """Event of a release with a known privacy profile.
+
+    Attributes
+    ----------
+    profile : PrivacyProfile
+        Upper bound on δ(ε) for all pairs of neighbouring data sets.
+    """
+
+    profile: PrivacyProfile
+
+
+class ProfileAccountant(PLDAccountant):
+    """A ``PLDAccountant`` that also accepts `ProfileDpEvent` and dp-accounting's ``ZCDpEvent``.
+
+    The values of ρ of zero-concentrated guarantees are added, and the sum is converted to a profile to compute ε or δ.
+
+    Examples
+    --------
+    The total ε of ten 0.1-DP releases, a Laplace release and a 0.001-zCDP release, at δ = 1e-6:
+
+    >>> from dp_accounting import LaplaceDpEvent
+    >>> from mechanisms import Guarantee
+    >>> from mechanisms.privacy_profile import guarantee_profile
+    >>> accountant = ProfileAccountant().compose(ProfileDpEvent(guarantee_profile(Guarantee(0.1))), 10)
+    >>> print(f"{accountant.compose(LaplaceDpEvent(10.0)).compose(ZCDpEvent(0.001)).get_epsilon(1e-6):.3f}")
+    1.186
+    """
+
+    _pld: PrivacyLossDistribution
+
+    def __init__(self) -> None:
+        # events are scaled to the neighbours of this package: see mechanisms.accounting
+        super().__init__(NeighboringRelation.ADD_OR_REMOVE_ONE, STEP)
+        self._rho = 0.0
+
+    def _maybe_compose(
+        self, event: DpEvent, count: int, do_compose: bool
+    ) -> PLDAccountant.CompositionErrorDetails | None:
+        """Compose an event, or return an error; dp-accounting requires subclasses to implement this method."""
+        if isinstance(event, ProfileDpEvent):
+            if do_compose:
+                self._pld = self._pld.compose(connect_dots(event.profile).self_compose(count))
+            return None
+        if isinstance(event, ZCDpEvent):
+            if event.xi != 0:
+                return self.CompositionErrorDetails(event, f"xi of a ZCDpEvent must be 0, got {event.xi}")
+            if do_compose:
+                self._rho += count * event.rho
+            return None
+        return super()._maybe_compose(event, count, do_compose)
+
+    def get_epsilon(self, target_delta: float) -> float:
+        """Return the smallest ε at which δ(ε) of the composition is at most `target_delta`; inf if there is none."""
+        return math.inf if self._contains_non_dp_event else self.distribution.get_epsilon_for_delta(target_delta)
+
+    def get_delta(self, target_epsilon: float) -> float:
+        """Return δ(ε) of the composition at ε = `target_epsilon`."""
+        return 1.0 if self._contains_non_dp_event else self.distribution.get_delta_for_epsilon(target_epsilon)
+
+    @property
+    def distribution(self) -> PrivacyLossDistribution:
+        """Privacy loss distribution that dominates the composed events, except events that are not private."""
+        if not self._rho:
+            return self._pld
+        return self._pld.compose(connect_dots(concentrated_profile(ConcentratedGuarantee(self._rho))))
+
+
+def connect_dots(profile: PrivacyProfile) -> PrivacyLossDistribution:
+    """Return the privacy loss distribution that dominates every mechanism with this profile.
+
+    Parameters
+    ----------
+    profile : PrivacyProfile
+
+    Returns
+    -------
+    dp_accounting.pld.privacy_loss_distribution.PrivacyLossDistribution
+        Losses are multiples of `STEP`; the probability of an infinite loss is δ at the last point of the grid.
+
+    References
+    ----------
+    Doroshenko, Ghazi, Kamath, Kumar & Manurangsi, "Connect the dots: tighter discrete approximations of privacy loss
+    distributions", PoPETs 2022, algorithm 1.
+    """
+    largest = profile.deltas.size - 1
+    return PrivacyLossDistribution(
+        create_pmf_pessimistic_connect_dots_fixed_gap(STEP, -largest, largest, profile.mirrored())
+    )

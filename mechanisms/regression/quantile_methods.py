@@ -1,0 +1,87 @@
+"""Methods of `mechanisms.regression.partition_quantile`: the interval to which quantiles are clipped (P2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from mechanisms.metadata import Entry, Style
+from mechanisms.regression.partition_probability import WITHOUT_NOISE
+
+__all__ = ["QUANTILE_METHODS", "QuantileMethod"]
+
+
+@dataclass(frozen=True)
+class QuantileMethod(Entry):
+    """Method of choosing the clipping interval.
+
+    Attributes
+    ----------
+    name, note, origin, paper, variant, style
+        See `Entry`.
+    base : str
+        Name of the corresponding method with noise.
+    is_exact : bool
+        True if the noise of the search is calibrated to the exact privacy loss of the search.
+    has_noise : bool
+        False for variants without noise.
+    is_centred : bool
+        True if the centre of the interval is released; False if it is 0.
+    """
+
+    base: str = field(kw_only=True)
+    is_exact: bool = field(default=False, kw_only=True)
+    has_noise: bool = field(default=True, kw_only=True)
+    is_centred: bool = field(kw_only=True)
+
+    @property
+    def is_private(self) -> bool:
+        """True if the release is ε-DP per quantile."""
+        return self.has_noise
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Steps among which the budget is divided."""
+        return ("scale", "centre", "noise") if self.is_centred else ("bounds", "noise")
+
+
+_NOISY = (
+    QuantileMethod(
+        "quantile",
+        "Mean of clipped quantiles, with bounds from the sparse vector technique.",
+        base="quantile",
+        is_centred=False,
+        origin="paper",
+        paper="P2",
+        style=Style("vermilion", "P"),
+    ),
+    QuantileMethod(
+        "quantile-centred",
+        "Mean of clipped quantiles, with bounds around a private centre.",
+        base="quantile-centred",
+        is_centred=True,
+        style=Style("blue", "h"),
+    ),
+)
+
+QUANTILE_METHODS: dict[str, QuantileMethod] = {
+    variant.name: variant
+    for variant in (
+        *(
+            variant
+            for method in _NOISY
+            for variant in (
+                method,
+                replace(method, name=f"{method.name}-noiseless", note=WITHOUT_NOISE, has_noise=False),
+            )
+        ),
+        QuantileMethod(
+            "quantile-exact",
+            "As quantile, with the least noise for which the exact loss of the search is its part of epsilon.",
+            base="quantile-exact",
+            is_exact=True,
+            is_centred=False,
+            style=Style("orange", "X"),
+        ),
+    )
+}
+"""Methods by name; a variant without noise follows the method with noise."""

@@ -1,0 +1,187 @@
+"""Statistical lower bound on the privacy loss of a sampler, from its draws alone.
+
+Exact audits (`mechanisms.audit`) check the formulas of a mechanism; this bound checks the code of a sampler, which
+draws from two neighbouring data sets x and x'. From the first half of the draws, an event E is chosen that is likely at
+x and unlikely at x'. In the second half, the occurrences of E are counted. With confidence 1 − α, Clopper–Pearson
+limits of level α/2 each give
+
+    ε ≥ ln( (lower limit of Pr[M(x) ∈ E] − δ) / upper limit of Pr[M(x') ∈ E] ).
+
+For a correct sampler of an (ε, δ)-DP mechanism this bound exceeds ε with probability at most α. A bound below ε is no
+proof of privacy: other data sets or events may have a larger loss.
+
+References
+----------
+Clopper & Pearson, "The use of confidence or fiducial limits illustrated in the case of the binomial", Biometrika 26,
+1934. Ding, Wang, Wang, Zhang & Kifer, "Detecting violations of differential privacy", CCS 2018 (choice of the event on
+separate draws). Kong, Medina, Ribero & Syed, "DP-Auditorium: a large scale library for auditing differential privacy",
+IEEE S&P 2024.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import stats
+
+from mechanisms.samplers import Sampler
+
+__all__ = ["SampledBound", "sampled_bound"]
+
+_MAX_BINS = 200
+_QUANTILE_BINS = 64
+_MIN_SAMPLES = 200
+
+
+@dataclass(frozen=True)
+class SampledBound:
+    """Lower bound on the privacy loss of a sampler at one pair of neighbours.
+
+    Attributes
+    ----------
+    epsilon : float
+        Lower bound in nats, ≥ 0; 0 if the draws show no loss.
+    delta : float
+        δ of the stated guarantee.
+    confidence : float
+        Lower bound on the probability that `epsilon` does not exceed the true loss.
+    occurrences : tuple of int
+        Number of occurrences of the chosen event at the data set where the event is likely, and at the neighbour.
+    n_samples : int
+        Number of draws per data set in which the event was counted.
+    """
+
+    epsilon: float
+    delta: float
+    confidence: float
+    occurrences: tuple[int, int]
+    n_samples: int
+
+
+def sampled_bound(
+    sampler: Sampler,
+    dataset: ArrayLike,
+    neighbour: ArrayLike,
+    n_samples: int,
+    delta: float = 0.0,
+    confidence: float = 0.999,
+) -> SampledBound:
+    """Return a statistical lower bound on the privacy loss of a sampler.
+
+    Parameters
+    ----------
+    sampler : callable
+        Maps ``(dataset, num_samples)`` to samples, one draw per row; see `mechanisms.count_sampler`.
+    dataset, neighbour : array_like
+        Two neighbouring data sets in the form that the sampler accepts, such as the witness of an exact audit, in any
+        order.
+    n_samples : int
+        Number of draws per data set, ≥ 200. The first half of the draws determines the event, and the data set at which
+        the event is likely.
+    delta : float
+        In [0, 1).
+    confidence : float
+        1 − α, in (0, 1).
+
+    Returns
+    -------
+    SampledBound
+
+    Raises
+    ------
+    ValueError
+        If an argument is invalid, or the samples have the wrong shape or contain NaN.
+
+    Examples
+    --------
+    Bounds for geometric noise that is calibrated to ε = 1 and to ε = 2:
+
+    >>> from mechanisms import count_sampler
+    >>> rng = np.random.default_rng(1)
+    >>> for epsilon in (1.0, 2.0):
+    ...     sampler = count_sampler(rng, "geometric", [1, 1], epsilon)
+    ...     print(round(sampled_bound(sampler, [0, 0, 1, 1], [0, 1, 1, 1], 20_000).epsilon, 2))
+    0.92
+    1.88
+    """
+    if not (isinstance(n_samples, int) and n_samples >= _MIN_SAMPLES):
+        raise ValueError(f"n_samples must be an integer >= {_MIN_SAMPLES}, got {n_samples}; use more draws")
+    if not 0 <= delta < 1:
+        raise ValueError(f"delta must be in [0, 1), got {delta}; pass the delta of the stated guarantee")
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence must be in (0, 1), got {confidence}; choose e.g. 0.999")
+    half, alpha = n_samples // 2, 1.0 - confidence
+    draws = [_rows(sampler(data, 2 * half), 2 * half) for data in (dataset, neighbour)]
+    bins = _make_bins(np.concatenate([draw[:half] for draw in draws]))
+    labels = [bins.label(draw) for draw in draws]
+    frequencies = [np.bincount(label[:half], minlength=bins.size) for label in labels]
+    largest, first, event = -1.0, 0, np.zeros(bins.size, dtype=bool)
+    for direction in (0, 1):
+        p, q = frequencies[direction], frequencies[1 - direction]
+        order = np.argsort(-(p + 0.5) / (q + 0.5), kind="stable")
+        bounds = _lower_bounds(np.cumsum(p[order]), np.cumsum(q[order]), half, delta, alpha)
+        best = int(np.argmax(bounds))
+        if bounds[best] > largest:
+            largest, first = float(bounds[best]), direction
+            event = np.isin(np.arange(bins.size), order[: best + 1])
+    likely, unlikely = (int(event[labels[place][half:]].sum()) for place in (first, 1 - first))
+    epsilon = float(_lower_bounds(np.array([likely]), np.array([unlikely]), half, delta, alpha)[0])
+    return SampledBound(epsilon, delta, confidence, (likely, unlikely), half)
+
+
+def _lower_bounds(
+    likely: NDArray[np.int64], unlikely: NDArray[np.int64], size: int, delta: float, alpha: float
+) -> NDArray[np.float64]:
+    """Return, for each event, a lower bound ≥ 0 on ε from the numbers of occurrences of the event at two neighbours."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        lower = np.where(likely == 0, 0.0, stats.beta.ppf(alpha / 2, likely, size - likely + 1))
+        upper = np.where(unlikely == size, 1.0, stats.beta.ppf(1 - alpha / 2, unlikely + 1, size - unlikely))
+        return np.maximum(np.log(np.maximum(lower - delta, 0.0) / upper), 0.0)
+
+
+@dataclass(frozen=True)
+class _Bins:
+    """Division of the outputs into numbered bins; the last bin contains the outputs that belong to no other bin."""
+
+    edges: tuple[NDArray[np.float64], ...] = field(repr=False)
+    codes: NDArray[np.int64] = field(repr=False)
+
+    @property
+    def size(self) -> int:
+        return self.codes.size + 1
+
+    def label(self, rows: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Return the number of the bin of each row."""
+        code = _encode(rows, self.edges)
+        place = np.minimum(np.searchsorted(self.codes, code), self.codes.size - 1)
+        return np.where(self.codes[place] == code, place, self.codes.size)
+
+
+def _make_bins(rows: NDArray[np.float64]) -> _Bins:
+    """Return one bin per distinct output if there are few, otherwise bins between quantiles of each component."""
+    edges = tuple(np.unique(column) for column in rows.T)
+    codes = np.unique(_encode(rows, edges)) if math.prod(edge.size + 1 for edge in edges) < 2**62 else None
+    if codes is None or codes.size > _MAX_BINS:
+        n_levels = max(2, round(_QUANTILE_BINS ** (1 / rows.shape[1])))
+        levels = np.linspace(0, 1, n_levels + 1)[1:-1]
+        edges = tuple(np.unique(np.quantile(column, levels)) for column in rows.T)
+        codes = np.unique(_encode(rows, edges))
+    return _Bins(edges, codes)
+
+
+def _encode(rows: NDArray[np.float64], edges: tuple[NDArray[np.float64], ...]) -> NDArray[np.int64]:
+    """Return one number per row, which identifies the interval between `edges` that contains each entry of the row."""
+    code = np.zeros(len(rows), dtype=np.int64)
+    for column, edge in zip(rows.T, edges, strict=True):
+        code = code * (edge.size + 1) + np.searchsorted(edge, column, side="right")
+    return code
+
+
+def _rows(samples: ArrayLike, size: int) -> NDArray[np.float64]:
+    rows = np.asarray(samples, dtype=np.float64)
+    if rows.ndim not in (1, 2) or len(rows) != size or np.any(np.isnan(rows)):
+        raise ValueError(f"samples must be {size} rows without NaN, got shape {rows.shape}; return one draw per row")
+    return rows.reshape(size, -1)
