@@ -5,19 +5,47 @@ The pipeline does not depend on particular statistics or studies. Declare a stud
 xarray, and `summarise` reduces it.
 """
 
-from pipeline.aggregate import summarise
+from importlib import import_module
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
 from pipeline.blocks.evaluate import Status
-from pipeline.declare.claims import Claim, Erratum, Finding, claim, verdict
+from pipeline.declare.claims import (
+    Claim,
+    Erratum,
+    Finding,
+    claim,
+    claims_in,
+    critical,
+    error_level,
+    two_sided_level,
+    verdict,
+)
 from pipeline.declare.factors import Factor, Measure, Method, Statistic
 from pipeline.declare.panel import Panel
 from pipeline.declare.streams import Streams
-from pipeline.declare.study import Figure, Study
+from pipeline.declare.study import Figure, Scale, Study
 from pipeline.errors import BadInputError
-from pipeline.interchange import to_arviz, to_pandas
-from pipeline.run import extend, resume, run, submit
-from pipeline.stores.results import open_results
-from pipeline.submission import cancel
 
+if TYPE_CHECKING:
+    from pipeline.aggregate import summarise
+    from pipeline.interchange import to_arviz, to_pandas
+    from pipeline.runs import extend, resume, run, submit
+    from pipeline.stores.compact import compact
+    from pipeline.stores.results import open_results
+    from pipeline.submission import cancel
+
+_ON_ACCESS = {
+    "aggregate": ("summarise",),
+    "interchange": ("to_arviz", "to_pandas"),
+    "runs": ("extend", "resume", "run", "submit"),
+    "stores.compact": ("compact",),
+    "stores.results": ("open_results",),
+    "submission": ("cancel",),
+}
+"""Module -> functions imported on first access, since xarray, Zarr and Dask take seconds to import."""
+
+__version__ = version("dpstudies")
 __all__ = [
     "BadInputError",
     "Claim",
@@ -28,12 +56,17 @@ __all__ = [
     "Measure",
     "Method",
     "Panel",
+    "Scale",
     "Statistic",
     "Status",
     "Streams",
     "Study",
     "cancel",
     "claim",
+    "claims_in",
+    "compact",
+    "critical",
+    "error_level",
     "extend",
     "open_results",
     "resume",
@@ -42,5 +75,13 @@ __all__ = [
     "summarise",
     "to_arviz",
     "to_pandas",
+    "two_sided_level",
     "verdict",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _ON_ACCESS.items():
+        if name in names:
+            return getattr(import_module(f"pipeline.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

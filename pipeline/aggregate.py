@@ -1,8 +1,8 @@
 """Summaries of results over trials: means, standard deviations and quantiles with Monte Carlo standard errors.
 
-Every summary contains the numbers of ok, failed and pending trials. Memory is bounded by the trials of one cell and
-setting: Dask arrays are read a few cells at a time, and a large cell block by block, into one array per measure,
-which is sorted in place.
+Every summary contains the numbers of ok, failed and pending trials. The memory required is bounded by the trials of one
+cell and setting: Dask arrays are read a few cells at a time, or block by block if a cell is large, into one array per
+measure, which is sorted in place.
 """
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -21,17 +21,17 @@ QUANTILES = {"q05": 0.05, "q25": 0.25, "median": 0.5, "q75": 0.75, "q95": 0.95}
 _STATISTICS = ("mean", "mcse", "sd", *QUANTILES, *(f"{name}_mcse" for name in QUANTILES))
 _GROUPS = {"n_ok": (Status.OK,), "n_failed": FAILURES, "n_pending": (Status.PENDING,)}
 _COUNTED = {name: {"long_name": f"trials that are {name[2:]}", "units": "1"} for name in _GROUPS}
-_READ_BYTES = 2**20  # bytes per read of one variable
-_COLUMN_BYTES = 2**26  # bytes of one measure in one cell that are reduced together, or one output if larger
+_READ_BYTES = 2**20  # number of bytes per read of a variable
+_COLUMN_BYTES = 2**26  # number of bytes of a measure in a cell that are reduced together (at least one output)
 
 _Region = dict[Hashable, slice]
 
 
-def mcse_quantile(ordered: np.ndarray, probability: float) -> float:
+def mcse_quantile(ordered: np.ndarray, probability: float, n_sds: int = 1) -> float:
     """Return the Monte Carlo standard error of a sample quantile of independent draws.
 
-    The error is half the distance between the order statistics one standard deviation below and above the quantile,
-    which follow from the Beta distribution of the level of an order statistic. No density estimate is needed.
+    The error is half the distance between two order statistics. Their ranks correspond to the levels one standard
+    deviation below and above `probability`, which follow from a Beta distribution. No density estimate is needed.
 
     Parameters
     ----------
@@ -39,11 +39,13 @@ def mcse_quantile(ordered: np.ndarray, probability: float) -> float:
         Draws in ascending order.
     probability : float
         Level of the quantile, in (0, 1).
+    n_sds : {1, 4}
+        Number of standard deviations between `probability` and the levels; the distance is divided by it.
 
     Returns
     -------
     float
-        NaN for fewer than two draws.
+        Standard error; NaN for fewer than two draws.
 
     Examples
     --------
@@ -54,32 +56,36 @@ def mcse_quantile(ordered: np.ndarray, probability: float) -> float:
     """
     if ordered.size < 2:
         return float("nan")
-    low, high = _between(ordered, np.array(_ranks(ordered.size, probability)))
-    return float(high - low) / 2
+    low, high = _between(ordered, np.array(_ranks(ordered.size, probability, n_sds)))
+    return float(high - low) / (2 * n_sds)
 
 
-@lru_cache(maxsize=1024)  # most cells have the same number of trials
-def _ranks(n: int, probability: float) -> tuple[float, ...]:
-    """Return ranks, from 0, of the order statistics one standard deviation below and above a quantile of `n` draws."""
-    levels = betaincinv(n * probability + 1, n * (1 - probability) + 1, [0.1586552539, 0.8413447461])
+@lru_cache(maxsize=1024)  # one entry serves most cells, which have the same number of trials
+def _ranks(n: int, probability: float, n_sds: int = 1) -> tuple[float, ...]:
+    """Return the zero-based ranks `n_sds` standard deviations below and above the rank of a quantile of `n` draws."""
+    tail = {1: 0.1586552539, 4: 3.16712418e-05}[n_sds]
+    levels = betaincinv(n * probability + 1, n * (1 - probability) + 1, [tail, 1 - tail])
     return tuple(np.clip(n * levels - 0.5, 0, n - 1).tolist())
 
 
 def _between(ordered: np.ndarray, ranks: np.ndarray) -> np.ndarray:
-    """Interpolate between order statistics at ranks from 0; ties of infinite draws have distance zero."""
+    """Interpolate between order statistics at zero-based ranks.
+
+    The difference of two equal infinite draws counts as zero.
+    """
     below = np.floor(ranks).astype(int)
     low, high = ordered[below], ordered[np.minimum(below + 1, ordered.size - 1)]
     return np.where((low == high) | (ranks == below), low, low + (ranks - below) * (high - low))
 
 
 def _reduce(draws: np.ndarray) -> np.ndarray:
-    """Return `_STATISTICS` of draws of shape (n,); the draws are overwritten."""
+    """Return the `_STATISTICS` of draws, shape (n,); the array is overwritten."""
     draws.sort()
     n = int(np.searchsorted(draws, np.nan))  # NaN is sorted to the end
     kept = draws[:n]
     if n == 0:
         return np.full(len(_STATISTICS), np.nan)
-    with np.errstate(invalid="ignore"):  # infinite draws give NaN
+    with np.errstate(invalid="ignore"):  # infinite draws lead to NaN without a warning
         quantiles = _between(kept, (n - 1) * np.array(list(QUANTILES.values())))
         errors = [mcse_quantile(kept, probability) for probability in QUANTILES.values()]
         mean = kept.mean()
@@ -90,7 +96,7 @@ def _reduce(draws: np.ndarray) -> np.ndarray:
 
 
 def _slabs(sizes: Mapping[Hashable, int], n_bytes: int, room: int) -> Iterator[_Region]:
-    """Divide a grid of cells and settings of `n_bytes` each into regions of at most `room` bytes or one cell."""
+    """Divide a grid with `n_bytes` per point into regions of one point or of at most `room` bytes."""
     steps = chunk_steps(list(sizes.values()), max(1, room // max(1, n_bytes)))
     parts = [
         [slice(start, start + step) for start in range(0, size, step)]
@@ -101,7 +107,7 @@ def _slabs(sizes: Mapping[Hashable, int], n_bytes: int, room: int) -> Iterator[_
 
 
 def _pieces(variable: xr.DataArray) -> Iterator[slice]:
-    """Divide the trials of a variable into runs of whole Dask chunks, each of about `_READ_BYTES`."""
+    """Divide the trials of a variable into slices of whole Dask chunks, each of about `_READ_BYTES` bytes."""
     n_trials = variable.sizes["trial"]
     chunk = max(variable.chunksizes.get("trial", (1,)), default=1)
     step = chunk * max(1, _READ_BYTES * n_trials // max(1, chunk * variable.nbytes))
@@ -147,7 +153,7 @@ class _Measure:
     grid : sequence of str
         Dimensions of the cells and settings.
     statistics : sequence of Statistic
-        Further statistics of the measure.
+        Statistics of the measure in addition to `_STATISTICS`.
     """
 
     def __init__(self, variable: xr.DataArray, grid: Sequence[Hashable], statistics: Sequence[Statistic]) -> None:
@@ -163,12 +169,11 @@ class _Measure:
 
     @property
     def n_bytes(self) -> int:
-        """Size of the trials of one cell and setting in bytes."""
         sizes = self._variable.sizes
         return self._dtype.itemsize * int(np.prod([sizes[dim] for dim in (*self._outputs, "trial")], dtype=np.int64))
 
     def reduce(self, region: _Region, status: xr.DataArray) -> None:
-        """Summarise a region of the grid with the given statuses."""
+        """Summarise the measure in a region of the grid, given the statuses of the trials in this region."""
         sizes = {dim: self._variable.sizes[dim] for dim in self._outputs}
         for outputs in _slabs(sizes, self._dtype.itemsize * status.size, _COLUMN_BYTES):
             at = region | outputs
@@ -185,7 +190,6 @@ class _Measure:
                 found[index] = _reduce(draws.astype(float, copy=False))
 
     def summaries(self) -> dict[str, xr.Variable]:
-        """Return the variables of the summary."""
         variable, name = self._variable, self._variable.name
         result = {}
         for k, label in enumerate(_STATISTICS):
@@ -194,7 +198,7 @@ class _Measure:
         return result
 
     def further_summaries(self) -> dict[str, xr.Variable]:
-        """Return the variables of the further statistics."""
+        """Return the variables of the statistics that the panel declares in addition to `_STATISTICS`."""
         result = {}
         for statistic, array in zip(self._statistics, self._further, strict=True):
             attributes = {"long_name": statistic.meaning, "units": statistic.unit}
@@ -265,11 +269,9 @@ def summarise(ds: xr.Dataset, statistics: Sequence[Statistic] = ()) -> xr.Datase
     coords = {name: coord.variable.load() for name, coord in ds.coords.items() if "trial" not in coord.dims}
     for axis in (one.axis for one in statistics if one.axis is not None):
         coords[axis.name] = xr.Variable(axis.name, list(axis.values), {"long_name": axis.meaning, "units": axis.unit})
-    labelled = {
-        name: xr.DataArray(found, {k: coord for k, coord in coords.items() if set(coord.dims) <= set(found.dims)})
-        for name, found in result.items()
-    }
-    return xr.Dataset(labelled, attrs=ds.attrs).compute()
+    dims = {dim for found in result.values() for dim in found.dims}
+    coords = {name: coord for name, coord in coords.items() if dims.issuperset(coord.dims)}
+    return xr.Dataset(result, coords, ds.attrs).compute()  # variables: labelled arrays would be aligned one by one
 
 
 def count_status(ds: xr.Dataset) -> dict[Status, int]:

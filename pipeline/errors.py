@@ -3,10 +3,12 @@
 import shlex
 from collections.abc import Iterable
 from difflib import get_close_matches
+from functools import partial
+from typing import Any
 
 
 class BadInputError(ValueError):
-    """Invalid user input, raised before anything is written; the message is one line."""
+    """Error for invalid user input, raised before anything is written; the message is one line."""
 
 
 class IncompleteStoreError(RuntimeError):
@@ -22,7 +24,15 @@ class DamagedChunkError(ValueError):
 
 
 class StoreAccessError(RuntimeError):
-    """Error of network, permissions or disk space on access to a store that is not damaged."""
+    """Error due to the network, permissions or disk space on access to an undamaged store."""
+
+
+class ExecutionError(RuntimeError):
+    """Error that ends a run; committed work is kept."""
+
+
+class TargetNotReachedError(ExecutionError):
+    """Error for a run that spent its trials or time before its target was reached; no asked trial is pending."""
 
 
 class BusyStoreError(BadInputError):
@@ -30,18 +40,35 @@ class BusyStoreError(BadInputError):
 
 
 class SessionSupersededError(RuntimeError):
-    """Error for a write by a session that another session has replaced after a missed lease."""
+    """Error for a write by a session that another session has superseded, or whose store was moved or deleted."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, is_store_missing: bool = False) -> None:
         super().__init__(
-            f"another session has taken over the store {url}, because this session was suspended for longer than its "
-            f"lease; show the status with: {command('status', url)}"
+            f"the store {url} was moved or deleted during this session; if it was moved, complete it with: "
+            f"{command('resume', 'NEW_PATH')}"
+            if is_store_missing
+            else f"another session has taken over the store {url}, because this session was suspended for longer than "
+            f"its lease; show the status with: {command('status', url)}"
         )
-        self.url = url
+        self.url, self.is_store_missing = url, is_store_missing
 
-    def __reduce__(self) -> tuple[type, tuple[str]]:
-        """Return the arguments for unpickling: the constructor takes the URL."""
-        return type(self), (self.url,)
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return a function and its argument, from which unpickling constructs the exception."""
+        return partial(type(self), is_store_missing=self.is_store_missing), (self.url,)
+
+
+def credentials_error(what: str, url: str) -> BadInputError:
+    """Return the error for a URL with credentials; the message contains only its scheme.
+
+    Examples
+    --------
+    >>> str(credentials_error("store", "s3://me:hush@bucket/s.zarr")).partition(";")[0]
+    'the URL of a store must contain no credentials and no options, got a s3:// URL with some'
+    """
+    return BadInputError(
+        f"the URL of a {what} must contain no credentials and no options, got a {url.partition('://')[0]}:// URL with "
+        "some; set them in the environment, such as AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_ENDPOINT_URL"
+    )
 
 
 def command(*words: object) -> str:

@@ -56,15 +56,15 @@ _ADVICE = {
     errno.EACCES: "check the permissions, and the credentials in the environment",
     errno.EPERM: "check the permissions, and the credentials in the environment",
 }
-_WAITS = (0.1, 0.4, 1.6)  # seconds between attempts
+_WAITS = (0.1, 0.4, 1.6)  # times in seconds between the attempts
 
 
 def is_transient(error: BaseException) -> bool:
     """Return True if a retry of the same operation may succeed.
 
-    True for stale file handles, interrupted calls, exhausted file descriptors, device and network errors, timeouts,
-    and throttling or server errors of object stores. False for a full or read-only file system, missing permissions,
-    expired credentials, and all other exceptions.
+    The result is True for stale file handles, interrupted calls, exhausted file descriptors, device and network errors,
+    timeouts, and throttling or server errors of object stores. It is False for a full or read-only file system, missing
+    permissions, expired credentials, and all other exceptions.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ def is_transient(error: BaseException) -> bool:
         return False
     for one in chain:
         code, status = _answer(one)
-        if code or status:  # more specific than the exception class of the client
+        if code or status:  # a response is more specific than the exception class of the client
             return code in _THROTTLED or status in _TRANSIENT_ANSWERS or status >= 500
     for one in chain:
         if isinstance(one, TimeoutError | ConnectionError) or _is_one_of(one, _TRANSIENT_CLASSES):
@@ -128,7 +128,7 @@ def explain(error: BaseException) -> str:
 
 
 def retried(function: Callable[..., Result], *args: Any, waits: tuple[float, ...] = _WAITS) -> Result:
-    """Call an idempotent function, with a retry after each wait (in seconds) while it fails transiently.
+    """Call an idempotent function; while it raises a transient error, retry it after each wait (in seconds).
 
     Examples
     --------
@@ -152,7 +152,7 @@ def retried(function: Callable[..., Result], *args: Any, waits: tuple[float, ...
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error and its chain of causes."""
+    """Yield an error, and the errors that caused it."""
     one: BaseException | None = error
     while one is not None:
         yield one
@@ -160,9 +160,9 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _answer(error: BaseException) -> tuple[str, int]:
-    """Return the error code and HTTP status of a server response, or "" and 0 if there is none."""
+    """Return the error code and the HTTP status in a server response, or "" and 0 if there is no response."""
     response = getattr(error, "response", None)
-    if isinstance(response, Mapping):  # response of botocore
+    if isinstance(response, Mapping):  # the response has the form of botocore
         code = response.get("Error", {}).get("Code", "")
         return str(code), int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0) or 0)
     status = {"aiohttp": "status", "gcsfs": "code"}.get(_package(type(error)))

@@ -74,10 +74,10 @@ def to_arviz(ds: xr.Dataset, draw: str = "trial", chain: str | None = None) -> x
     Returns
     -------
     xarray.DataTree
-        ``posterior`` contains the measures with both dimensions, which come first; ``constant_data`` contains the other
-        measures, if any. Trials that are not ok in every cell and setting are excluded; the attributes ``n_ok``,
-        ``n_failed`` and ``n_pending`` of ``posterior`` are numbers of trials. Settings that do not apply to a cell have
-        NaN, or 0 for integers.
+        ``posterior`` contains the measures with both dimensions, chain and draw first; ``constant_data`` contains the
+        other measures, if any. Trials that are not ok in every cell and setting are excluded; the attributes ``n_ok``,
+        ``n_failed`` and ``n_pending`` of ``posterior`` are numbers of trials. Values for settings that do not apply to
+        a cell are NaN, or 0 for integers.
 
     Raises
     ------
@@ -115,7 +115,7 @@ def to_arviz(ds: xr.Dataset, draw: str = "trial", chain: str | None = None) -> x
 
 
 def _without_failures(ds: xr.Dataset) -> tuple[xr.Dataset, dict[Hashable, int]]:
-    """Return the trials that are ok in all applicable settings, with counts; a panel without trials counts as one."""
+    """Return the trials that are ok in all settings that apply, and the numbers of ok, failed and pending trials."""
     status = ds["status"].compute()
     elsewhere = [dim for dim in status.dims if dim != "trial"]
     is_pending = (status == Status.PENDING).any(elsewhere)
@@ -132,5 +132,5 @@ def _without_failures(ds: xr.Dataset) -> tuple[xr.Dataset, dict[Hashable, int]]:
 
 
 def _one_row(ds: xr.Dataset) -> pd.DataFrame:
-    """Convert a data set without dimensions to a table with one row."""
+    """Convert a data set without dimensions to a table of one row."""
     return pd.DataFrame({str(name): [variable.item()] for name, variable in ds.data_vars.items()})

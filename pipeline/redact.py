@@ -36,10 +36,10 @@ def is_secret_name(name: object) -> bool:
 
 
 def redact(value: Any, name: object = "") -> Any:
-    """Return a value without secrets, in the same structure.
+    """Return a value without secrets, with the same structure.
 
-    `HIDDEN` replaces values of secret names, keys and certificates in PEM format, credentials in URLs, and assignments
-    and options of secret names in text.
+    The placeholder `HIDDEN` replaces values with a secret name, keys and certificates in PEM format, credentials in
+    URLs, and, in text, the values of assignments and options with a secret name.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def redact(value: Any, name: object = "") -> Any:
 
 
 def _redact_sequence(values: list[Any] | tuple[Any, ...]) -> Any:
-    """Redact the items of a sequence; an item after an option of a secret name is its value."""
+    """Redact the items of a sequence; an item that follows an option with a secret name is its value."""
     found = [
         HIDDEN if isinstance(before, str) and before.startswith("-") and is_secret_name(before) else redact(value)
         for before, value in zip([None, *values], values, strict=False)
@@ -114,7 +114,7 @@ def short_repr(value: Any, name: object = "") -> str:
 
 
 def format_error(error: BaseException) -> str:
-    """Return an exception on one line without secrets."""
+    """Return the type and message of an exception on one line, without secrets."""
     return redact_text(" ".join(f"{type(error).__name__}: {error}".split()))
 
 

@@ -1,20 +1,22 @@
 """Resolution of a store's study: lookup, trust check, and comparison with the store."""
 
+import re
 import shlex
 
 from pipeline.declare.known import is_known
 from pipeline.declare.source import StudySource, enable_sibling_imports, find_study, source_of, stored_source
 from pipeline.declare.study import Study, differences
-from pipeline.errors import BadInputError
+from pipeline.errors import BadInputError, command
+from pipeline.stores.asked import read_goal
 from pipeline.stores.store import ResultStore
 
-_DIGITS = 12  # digits of a hash in messages
+_DIGITS = 12  # number of digits of a hash in messages
 
 
 def study_of(
     store: ResultStore, study: StudySource | Study | str | None = None, accept_edited_study: bool = False
 ) -> tuple[StudySource, Study]:
-    """Return the study of a store, configured by the stored spec.
+    """Return the source of a store's study, and the study configured by the stored spec.
 
     Parameters
     ----------
@@ -23,18 +25,20 @@ def study_of(
     study : StudySource, Study or str, optional
         Study of the store; by default the one that the store references, if it is trusted (`StudySource.is_trusted`).
     accept_edited_study : bool
-        True to allow a study file that differs from the one that last computed the store, by choice of the user or
-        for read-only access.
+        True to allow a study file that differs from the one that last computed the store, because the user accepts it
+        or the store is only read.
 
     Raises
     ------
     BadInputError
-        If the study is not found or not trusted, has a different version from the store's, or its file was edited.
+        If the study is not found or not trusted, its version differs from the store's, or its file was edited.
     """
     source = _trusted_source(store, accept_edited_study) if study is None else named_source(study)
     declared = source.load()
     if declared.name != store.spec["study"]:
-        raise BadInputError(f"the store {store.url} contains study {store.spec['study']}, got {declared.name}")
+        raise BadInputError(
+            f"the store {store.url} contains study {store.spec['study']}, got {declared.name}; name the stored study"
+        )
     configured = declared.from_spec(store.spec)
     refuse_other_spec(store, configured)
     if not accept_edited_study:
@@ -44,7 +48,7 @@ def study_of(
 
 
 def _trusted_source(store: ResultStore, accept_edited_study: bool) -> StudySource:
-    """Return the source that a store references; raise `BadInputError` for code that the user has not run before."""
+    """Return the source that a store references; raise `BadInputError` for code that this user has not run."""
     reference = store.attributes.get("study_reference", "")
     if not isinstance(reference, str) or not (reference.endswith(".py") or ":" in reference):
         raise BadInputError(f"the store {store.url} has no reference to its study; name the study with --study")
@@ -52,7 +56,7 @@ def _trusted_source(store: ResultStore, accept_edited_study: bool) -> StudySourc
     if not source.is_trusted:
         recorded = _recorded_hash(store)
         if not accept_edited_study and recorded and source.file and is_known(recorded, source.file):
-            refuse_edited(store, source)  # a file of which the user has run a different version
+            refuse_edited(store, source)  # the user has run another version of this file
         code = f"{reference} (SHA-256 {source.sha256[:_DIGITS]}...)" if source.sha256 else reference
         raise BadInputError(
             f"the store {store.url} references the study {code}, which is neither built in nor registered by an "
@@ -64,7 +68,7 @@ def _trusted_source(store: ResultStore, accept_edited_study: bool) -> StudySourc
 
 
 def _recorded_hash(store: ResultStore) -> str | None:
-    """Return the hash of the study file that last computed a store, or None if no session had a file."""
+    """Return the hash of the study file that last computed a store, or None if no session has recorded one."""
     history = [store.attributes, *store.sessions]
     hashes = [one["study_file_sha256"] for one in history if "study_file_sha256" in one]
     return hashes[-1] if hashes else None
@@ -92,9 +96,16 @@ def named_source(study: Study | StudySource | str) -> StudySource:
 
 
 def refuse_other_spec(store: ResultStore, study: Study) -> None:
-    """Raise `BadInputError`, with the first difference, for a study whose spec differs from the store's."""
+    """Raise `BadInputError` with the first difference if the specs of a study and a store differ."""
     found = differences(store.spec, study.spec())
     if found:
+        if all(re.fullmatch(r"panels\.[^.]+\.trials: stored \d+, now \d+", one) for one in found):
+            goal = read_goal(store.sessions)
+            if goal is not None:
+                raise BadInputError(
+                    f"the store {store.url} has the numbers of trials of a run until a target ({found[0]}); continue "
+                    f"it with the same --until, or ask for a number with: {command('extend', store.url)} --trials N"
+                )
         more = f", and {len(found) - 1} more" if len(found) > 1 else ""
         raise BadInputError(
             f"the store {store.url} was created with a different spec or code version ({found[0]}{more}); "

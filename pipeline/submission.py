@@ -19,12 +19,12 @@ from pipeline.stores.store import ResultStore
 
 @dataclass(frozen=True)
 class Submission:
-    """Study that was submitted to a scheduler.
+    """Study that a process has submitted to a scheduler.
 
     Attributes
     ----------
     id : str
-        Identifier of the writing session.
+        Identifier of the session that writes to the store.
     run : str
         Identifier of the run, which is part of its tasks' keys on the scheduler.
     started : str
@@ -52,20 +52,20 @@ class Submission:
             return None if client is None else count_tasks(client, self.run)
 
     def __str__(self) -> str:
-        """Return identifier, time and address."""
+        """Return the identifier, time and address as a phrase for messages."""
         return f"submission {self.id} of {self.started} at {self.address}"
 
 
 @dataclass(frozen=True)
 class Cancellation:
-    """Result of `cancel`: submission and number of unfinished tasks, or None if the scheduler did not respond."""
+    """Result of `cancel`: the submission, and the number of cancelled tasks (None if the scheduler did not respond)."""
 
     submission: Submission
     n_tasks: int | None
 
 
 def record_of(run: str, choice: str, profile: Profile) -> dict[str, Any]:
-    """Return the fields that the session of a submission records for `find_submission`."""
+    """Return the fields of a session's record from which `find_submission` restores a submission."""
     file = os.path.abspath(split_choice(choice)[0])
     return {"run": run, "address": profile.address, "cluster": f"{file}:{profile.name}"}
 
@@ -104,14 +104,14 @@ def cancel(store: str | os.PathLike[str]) -> Cancellation:
 
 
 def find_abandoned(store: ResultStore) -> Submission | None:
-    """Return the open submission of a store, for `abandon`, or None if there is none; raise an error if tasks are left.
+    """Return the open submission of a store, which `abandon` can close, or None if no submission is open.
 
     No tasks are added to an open submission, so a submission without tasks can be closed at any later time.
 
     Raises
     ------
     BusyStoreError
-        If tasks are left.
+        If the submission has unfinished tasks.
     """
     submission = find_submission(store)
     if submission is None:
@@ -128,12 +128,12 @@ def find_abandoned(store: ResultStore) -> Submission | None:
 
 
 def abandon(store: ResultStore, submission: Submission) -> None:
-    """Close a submission that has no tasks left, so that another session can begin."""
+    """Close a submission returned by `find_abandoned`, so that another session can begin."""
     close_detached(store.url, submission.id, {"abandoned": now()})
 
 
 def close(task: Task) -> None:
-    """Close a submission from a worker; it is recorded as finished only if no work is pending."""
+    """Close a submission from a worker, and record it as finished if no work is pending."""
     study, store = task.opened()
     finished = {} if len(PendingWork(study, store)) else {"finished": now()}
     close_detached(task.url, task.session, finished)
@@ -141,10 +141,10 @@ def close(task: Task) -> None:
 
 @contextmanager
 def _reached(submission: Submission) -> Iterator[Any]:
-    """Connect to the scheduler of a submission; yield None if it does not respond."""
+    """Connect to the scheduler of a submission; yield None if the scheduler does not respond."""
     try:
         profile = load_profile(submission.cluster)
-    except BadInputError:  # the file no longer exists
+    except BadInputError:  # the cluster file or its profile no longer exists
         profile = Profile("submission", address=submission.address)
     if profile.address != submission.address:
         profile = Profile(profile.name, address=submission.address, security=profile.security)

@@ -1,4 +1,4 @@
-"""Verification of a store: the checksum of every chunk, and a comparison of blocks with recomputed values."""
+"""Verification of a store: checksums of all chunks, and comparison of blocks with recomputed values."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -14,14 +14,15 @@ from pipeline.clusters.cluster import connect
 from pipeline.clusters.profiles import load_profile
 from pipeline.declare.source import StudySource
 from pipeline.declare.study import Study
-from pipeline.errors import BadInputError, IncompleteStoreError, StoreAccessError, command
-from pipeline.execution.in_flight import ExecutionError, TasksInFlight
+from pipeline.errors import BadInputError, ExecutionError, IncompleteStoreError, StoreAccessError, command
+from pipeline.execution.in_flight import TasksInFlight
 from pipeline.execution.rerun import Rerun
 from pipeline.execution.shipping import shipped, shipped_task
 from pipeline.execution.tasks import on_worker
 from pipeline.execution.work import Task, Work
 from pipeline.resolve import study_of
 from pipeline.stores.commits import Planned
+from pipeline.stores.complete import open_to_change
 from pipeline.stores.health import check_block, check_template, invalidate
 from pipeline.stores.provenance import describe, now
 from pipeline.stores.sessions import Session
@@ -46,7 +47,8 @@ class Problem:
         * ``unreadable: ...``, ``missing`` or ``inconsistent: ...`` for a block; a repair resets it to pending.
         * ``damaged: ...`` for coordinates, metadata or the root; a repair rewrites them.
         * ``different: ...`` for numbers that differ from the recomputed ones; a repair replaces them.
-        * ``lost: ...`` for records of sessions, which cannot be repaired.
+        * ``lost: ...`` for damaged records of sessions, which cannot be repaired, or ``unrecorded: ...`` if earlier
+          numbers of trials asked for are in use instead.
     """
 
     where: str
@@ -66,9 +68,9 @@ class Verification:
     Attributes
     ----------
     n_read, n_computed : int
-        Numbers of committed blocks, counted per setting, that were read in full and that were recomputed.
+        Numbers of committed blocks that were read in full and that were recomputed, counted once per setting.
     n_pending : int
-        Number of blocks, counted per setting, that are not committed.
+        Number of blocks that are not committed, counted once per setting.
     problems : tuple of Problem
         All problems found.
     """
@@ -140,7 +142,7 @@ def verify(
     study, cluster, accept_edited_study
         See `pipeline.resume`.
     progress : callable, optional
-        Called with the number of checked blocks and the total number of blocks.
+        Function called with the number of checked blocks and the total number of blocks.
 
     Returns
     -------
@@ -160,16 +162,18 @@ def verify(
     """
     if sample is not None and sample < 0:
         raise BadInputError(f"the number of blocks to recompute must be >= 0, got {sample}")
-    opened = ResultStore.open(store, damaged=True)
+    opened = (open_to_change if repair else ResultStore.open)(store, damaged=True)
     source, configured = study_of(opened, study, accept_edited_study)
     if not opened.complete:
         raise IncompleteStoreError(
             f"the creation of the store {store} was interrupted; finish it with: {command('resume', store)}"
         )
-    n_blocks = sum(len(panel.cells()) * -(-panel.n_trials // panel.block_trials) for panel in configured.panels)
+    n_blocks = sum(1 for _ in _asked_work(configured, opened))
     rng = np.random.default_rng(seed)
     chosen = None if sample is None else set(rng.choice(n_blocks, min(sample, n_blocks), replace=False).tolist())
-    batches = _batches(_checks(configured, chosen), _BATCH)
+    works = enumerate(_asked_work(configured, opened))
+    checks = ((work, chosen is None or number in chosen) for number, work in works)
+    batches = _batches(checks, _BATCH)
     profile = load_profile(cluster)
     found: list[Verification] = []
     n_done = 0
@@ -209,14 +213,16 @@ def verify(
     )
 
 
-def _checks(study: Study, chosen: set[int] | None) -> Iterator[tuple[Work, bool]]:
-    """Yield every block with all its settings, and True for each block to recompute."""
-    number = 0
+def _asked_work(study: Study, store: ResultStore) -> Iterator[Work]:
+    """Yield every block of a store with the settings for which its trials are asked for."""
     for panel in study.panels:
-        settings = tuple(range(len(panel.settings())))
+        every, asked = tuple(range(len(panel.settings()))), store.asked.get(panel.name)
+        limits = None if asked is None else asked.by_setting(panel)[0]
         for block in iterate_blocks(panel):
-            yield Work(block, settings), chosen is None or number in chosen
-            number += 1
+            start = block.trials.start
+            settings = every if limits is None else tuple(k for k in every if start < limits[block.cell, k])
+            if settings:
+                yield Work(block, settings)
 
 
 def _batches(checks: Iterator[tuple[Work, bool]], size: int) -> Iterator[list[tuple[Work, bool]]]:

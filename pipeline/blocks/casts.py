@@ -21,7 +21,7 @@ def cast_values(name: str, given: np.ndarray, dtype: str) -> tuple[np.ndarray, n
     Returns
     -------
     array : ndarray of `dtype`
-        Converted copy; values that the dtype cannot represent are undefined.
+        Converted copy, undefined where the dtype cannot represent a value.
     wrong : ndarray of bool
         Mask of the values that the dtype cannot represent.
 

@@ -1,12 +1,12 @@
 """Computation of one block: simulation of its trials, evaluation of settings, and isolation of failures.
 
-A block is one cell and consecutive trials. The result for a setting is an `Outcome` with a status and an error for each
-trial; exceptions of methods do not reach the caller. The status of a trial does not depend on other trials of its
-block. A budget ends the evaluation of a setting that fails for every trial; untried trials remain pending.
+A block consists of consecutive trials of one cell. The result for a setting is an `Outcome` with a status and an error
+for each trial; exceptions of methods do not reach the caller. The status of a trial does not depend on other trials of
+its block. A budget ends the evaluation of a setting that fails for every trial; untried trials remain pending.
 """
 
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
@@ -22,10 +22,11 @@ from pipeline.declare.factors import Measure, Value
 from pipeline.declare.panel import Panel, Setting
 from pipeline.declare.streams import Streams
 from pipeline.declare.study import Study
+from pipeline.redact import redact_text
 
 
 class Status(IntEnum):
-    """Status of a trial under a setting, with the values that the variable ``status`` stores."""
+    """Status of a trial under a setting, with the integers that the variable ``status`` stores."""
 
     PENDING = 0
     OK = 1
@@ -33,6 +34,7 @@ class Status(IntEnum):
     TIMED_OUT = 3
     KILLED = 4
     NOT_APPLICABLE = 5
+    NOT_ASKED_FOR = 6  # beyond the trials that a run until a precision asked for; never stored
 
 
 FAILURES = (Status.FAILED, Status.TIMED_OUT, Status.KILLED)
@@ -40,7 +42,14 @@ STATUS_MESSAGES = {
     Status.KILLED: "the worker process died while it computed this trial",
     Status.TIMED_OUT: "this trial took longer than the time limit",
 }
-BUDGET = 100  # failed trials of a block under one setting, with none ok, after which a run skips its other trials
+_KINDS = ((Status.OK,), FAILURES, (Status.PENDING,))
+BUDGET = 100  # number of failed trials of a setting in a block after which the others are skipped, if none was ok
+
+
+def total_by_kind(counts: Collection[Mapping[Status, int]]) -> tuple[int, int, int]:
+    """Return the total numbers of ok, failed and pending evaluations, given counts by status, such as one per panel."""
+    n_ok, n_failed, n_pending = (sum(one[kind] for one in counts for kind in kinds) for kinds in _KINDS)
+    return n_ok, n_failed, n_pending
 
 
 @dataclass(frozen=True)
@@ -73,7 +82,7 @@ class Outcome:
     status : ndarray of int8, shape (trial,)
         `Status` of each trial; pending trials were skipped because of a budget.
     error : ndarray of str, shape (trial,)
-        Traceback or reported error of each failed trial; empty for other trials.
+        Traceback or reported error of each failed trial, without secrets; empty for other trials.
     """
 
     values: dict[str, np.ndarray]
@@ -93,11 +102,11 @@ class Outcome:
 
 @one_thread()
 def evaluate_block(study: Study, block: Block, settings: Sequence[Setting], budget: int | None = None) -> list[Outcome]:
-    """Compute settings on one block.
+    """Simulate one block, and evaluate settings on its data.
 
-    All settings use the same data. If the simulation or a method raises, the trials are halved repeatedly until each
-    failing trial is isolated and fails with its own traceback. The results of other trials do not change, since they
-    do not depend on the grouping of trials.
+    If the simulation or a method raises, the trials are halved repeatedly until each failing trial is isolated and
+    fails with its own traceback. The results of other trials do not change, since they do not depend on the grouping of
+    trials.
 
     Parameters
     ----------
@@ -138,7 +147,7 @@ def evaluate_block(study: Study, block: Block, settings: Sequence[Setting], budg
 def evaluate_around(
     study: Study, block: Block, setting: Setting, given: Mapping[int, Status], budget: int | None = None
 ) -> Outcome:
-    """Compute one setting on a block, except for trials with a given status.
+    """Evaluate one setting on a block, except on trials whose status is given.
 
     Parameters
     ----------
@@ -181,7 +190,7 @@ def unevaluated(panel: Panel, n_trials: int, status: Status, reason: str) -> Out
 
 
 def _simulate(study: Study, panel: Panel, cell: Mapping[str, Value], trials: range) -> Any:
-    """Return the read-only data shared by all settings."""
+    """Simulate trials, and return read-only data, which all settings share."""
     streams = Streams(study.seed, study.name, panel.name, "data", panel.keyed(cell), trials)
     data = panel.simulate({**panel.fixed_values, **cell}, streams)
     freeze_arrays(data)
@@ -191,7 +200,7 @@ def _simulate(study: Study, panel: Panel, cell: Mapping[str, Value], trials: ran
 def _compute(
     study: Study, panel: Panel, cell: Mapping[str, Value], trials: range, settings: Sequence[Setting]
 ) -> list[Outcome]:
-    """Compute settings in one call of `Panel.evaluate`, without catching errors."""
+    """Evaluate settings by one call of `Panel.evaluate`; errors are not caught."""
     if not settings:
         return []
     data = _simulate(study, panel, cell, trials)
@@ -216,13 +225,13 @@ def _compute(
 
 
 def _attempt(study: Study, panel: Panel, cell: Mapping[str, Value], trials: range, setting: Setting) -> Outcome | None:
-    """Evaluate one setting; on an error, return None for several trials or a failed outcome for a single trial."""
+    """Evaluate one setting; after an error, return None for several trials, and a failed outcome for a single one."""
     try:
         return _compute(study, panel, cell, trials, [setting])[0]
     except (Exception, SystemExit) as error:
         if len(trials) > 1:
             return None
-        return unevaluated(panel, 1, Status.FAILED, "".join(traceback.format_exception(error)).rstrip())
+        return unevaluated(panel, 1, Status.FAILED, redact_text("".join(traceback.format_exception(error)).rstrip()))
 
 
 def _evaluate_runs(
@@ -235,8 +244,8 @@ def _evaluate_runs(
 ) -> dict[int, Outcome]:
     """Evaluate one setting on runs of consecutive trials, in ascending order, and isolate failing trials.
 
-    A run that raises is halved, down to single trials. Until a trial succeeds, the next trial is tried alone, since a
-    run of trials would raise if the setting fails for every trial.
+    A run that raises is halved, down to single trials. After a failure, trials are tried one by one until one succeeds,
+    since every longer run would raise if the setting fails for all trials.
 
     Returns
     -------
@@ -310,6 +319,7 @@ def _outcome(panel: Panel, n_trials: int, result: Mapping[str, Any]) -> Outcome:
             undefined = np.isnan(array).reshape(n_trials, -1).any(axis=1)
             error[undefined & (error == "")] = f"{measure.name} is NaN"
     failed = error != ""
+    error[failed] = [redact_text(str(text)) for text in error[failed]]
     for measure in panel.measures:
         if measure.per_trial and failed.any():
             values[measure.name][failed if panel.trials is not None else ...] = _missing(measure.dtype)
@@ -317,7 +327,6 @@ def _outcome(panel: Panel, n_trials: int, result: Mapping[str, Any]) -> Outcome:
 
 
 def _shape(panel: Panel, measure: Measure, n_trials: int) -> tuple[int, ...]:
-    """Return the shape of a measure for `n_trials` trials."""
     sizes = {axis.name: len(axis.values) for axis in panel.outputs}
     trials = (n_trials,) if measure.per_trial and panel.trials is not None else ()
     return (*trials, *(sizes[dim] for dim in measure.dims))

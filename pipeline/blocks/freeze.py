@@ -1,4 +1,4 @@
-"""Read-only data, so that no method can change the data of the next method."""
+"""Conversion of simulated arrays to read-only arrays, so that no method can change the data of the next method."""
 
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
@@ -10,9 +10,9 @@ import numpy as np
 def freeze_arrays(data: Any) -> None:
     """Make NumPy arrays read-only in place, so that assignment to them raises ValueError.
 
-    Includes arrays in mappings, tuples (also named tuples), lists, dataclasses and arrays of objects, nested to any
-    depth. Arrays inside other objects, such as a `pandas.DataFrame` or a sparse matrix, and the base arrays of views
-    remain writable.
+    This includes arrays in mappings, tuples (also named tuples), lists, dataclasses and arrays of objects, nested to
+    any depth. Arrays inside other objects, such as a `pandas.DataFrame` or a sparse matrix, and the base arrays of
+    views remain writable.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
-"""Limit of BLAS and OpenMP to one thread while blocks are computed.
+"""One-thread limit for BLAS and OpenMP while blocks are computed.
 
-Parallelism is over trials. The last bits of a matrix product depend on the number of BLAS threads.
+Trials are computed in parallel instead, and the last bits of a matrix product depend on the number of BLAS threads.
 """
 
 import os
@@ -16,13 +16,13 @@ from threadpoolctl import ThreadpoolController
 
 
 class _Limits:
-    """Thread limits of this process, active from the first thread that enters until the last thread leaves."""
+    """Thread limits of this process, which apply while at least one thread is between `enter` and `leave`."""
 
     def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
-        """Discard all limits; required in a forked process, which has no setter thread."""
+        """Discard all limits: a forked process lacks the thread that set them."""
         self._lock = threading.Lock()
         # OpenBLAS uses the limit of the live thread that set it first, so one thread sets and restores all limits
         self._setter = ThreadPoolExecutor(1, thread_name_prefix="dpstudies-one-thread")
@@ -32,17 +32,18 @@ class _Limits:
         self._n_inside = 0
 
     def enter(self, controller: ThreadpoolController) -> None:
-        """Limit the loaded libraries, unless they are limited already."""
+        """Limit the loaded libraries to one thread if they are not limited already."""
         with self._lock:
             self._n_inside += 1
             if controller not in self._controllers:
                 self._controllers.append(controller)
                 self._held.append(self._setter.submit(controller.limit, limits=1).result())
-                if any(pool["num_threads"] > 1 for pool in controller.info()):  # set by the caller's thread
+                # the caller's thread has set a larger limit
+                if any(pool["num_threads"] > 1 for pool in controller.info()):
                     self._own.append(controller.limit(limits=1))
 
     def leave(self) -> None:
-        """Restore the previous limits if no other thread uses them."""
+        """Restore the previous limits if no other thread needs the current ones."""
         with self._lock:
             self._n_inside -= 1
             while self._own and not self._n_inside:
@@ -60,9 +61,10 @@ if hasattr(os, "register_at_fork"):
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Limit BLAS and OpenMP to one thread, per process or per thread depending on the library; also a decorator.
+    """Limit BLAS and OpenMP to one thread, as a context manager or decorator.
 
-    Several threads of a process may enter; the limits remain active until the last thread leaves.
+    The limit applies per process or per thread, depending on the library. Several threads of a process may be in the
+    context; the limits remain active until the last thread leaves it.
 
     Examples
     --------
@@ -83,5 +85,5 @@ def one_thread() -> Iterator[None]:
 
 @lru_cache(maxsize=1)
 def _controller(n_modules: int) -> ThreadpoolController:
-    """Return the controller of the loaded libraries, cached until more modules are imported."""
+    """Return the controller of the loaded libraries; it is cached until more modules have been imported."""
     return ThreadpoolController()

@@ -45,7 +45,7 @@ class WorkerCheck:
 
 
 def check_workers(client: Client, store: str | None = None) -> list[WorkerCheck]:
-    """Check every worker against this process.
+    """Compare every worker with this process.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ def check_workers(client: Client, store: str | None = None) -> list[WorkerCheck]
 
 
 def _version_faults(client: Client) -> dict[str, list[str]]:
-    """Compare the package versions of workers with those of this process, without sending code."""
+    """Compare the package versions on workers with those of this process, without sending code."""
     here = {**versions(), "python": ".".join(map(str, sys.version_info))}
     answers = client.get_versions(check=False, packages=["dpstudies", *PACKAGES])["workers"]
     faults: dict[str, list[str]] = {}
@@ -94,7 +94,7 @@ def _version_faults(client: Client) -> dict[str, list[str]]:
 
 
 def _source_faults(client: Client, workers: list[str]) -> dict[str, list[str]]:
-    """Compare the source of this project's packages."""
+    """Compare the sources of this project's packages on workers with those of this process."""
     here = hash_sources(OWN_PACKAGES)
     with _by_value():
         answers = client.run(hash_sources, OWN_PACKAGES, workers=workers, on_error="return")
@@ -135,10 +135,10 @@ def hash_sources(packages: tuple[str, ...]) -> dict[str, str]:
 
 
 def _store_faults(client: Client, store: str, workers: list[str]) -> dict[str, str]:
-    """Return the reasons why workers cannot use the location of a store."""
+    """Return, for each worker that cannot use the location of a store, the reason."""
     run = uuid.uuid4().hex
     place = _probe_place(normalise_location(store))
-    # names of temporary files, which the next run removes if this process is killed
+    # named like temporary files of a store, which the next run removes if this process is killed
     ours = f"{place}/cluster-check.{run}.partial"
     theirs = {worker: f"{place}/cluster-check-{k}.{run}.partial" for k, worker in enumerate(workers)}
     faults: dict[str, str] = {}
@@ -169,7 +169,7 @@ def _store_faults(client: Client, store: str, workers: list[str]) -> dict[str, s
 
 
 def _probe_place(store: str) -> str:
-    """Return the store if it exists, or else its nearest existing parent; a run creates the missing folders."""
+    """Return the path of a store or, if it does not exist, of its nearest existing parent folder."""
     if not is_local(store):
         try:
             files, path = fsspec.core.url_to_fs(store)
@@ -182,7 +182,7 @@ def _probe_place(store: str) -> str:
 
 
 def exchange_probes(path: str, ours: str, run: str) -> str | None:
-    """Read the client's probe and write a second one, on a worker; return an error message, or None on success."""
+    """Read the client's probe file on a worker, and write a second one; return an error message, or None on success."""
     found = read_probe(ours)
     if found != run:
         return f"does not see the files of this process in {ours.rpartition('/')[0]}: the folder is not shared"
@@ -191,13 +191,13 @@ def exchange_probes(path: str, ours: str, run: str) -> str | None:
 
 
 def write_probe(path: str, run: str) -> None:
-    """Write a probe file."""
+    """Write a probe file that contains the identifier of a run."""
     files, place = fsspec.core.url_to_fs(path)
     files.pipe_file(place, run.encode())
 
 
 def read_probe(path: str) -> str | None:
-    """Return the content of a probe file; None if it does not exist."""
+    """Return the content of a probe file, or None if it does not exist."""
     files, place = fsspec.core.url_to_fs(path)
     try:
         return files.cat_file(place).decode()
@@ -214,7 +214,7 @@ def remove_probe(path: str) -> None:
 
 @contextmanager
 def _by_value() -> Iterator[None]:
-    """Pickle functions of this module by value, since a worker may have an older version or none."""
+    """Pickle the functions of this module by value, because workers may have an older version of it, or none."""
     module = sys.modules[__name__]
     cloudpickle.register_pickle_by_value(module)
     try:

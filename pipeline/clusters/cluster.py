@@ -1,7 +1,8 @@
-"""Connections to Dask clusters, which are started from a profile or reached at an address."""
+"""Connections to Dask clusters, which are started from a profile or reached at its address."""
 
 import logging
 import os
+import re
 import shlex
 import warnings
 from collections.abc import Iterator, Mapping
@@ -25,6 +26,7 @@ __all__ = [
     "UnreachableSchedulerError",
     "available_cores",
     "connect",
+    "dashboard_address",
     "has_nannies",
     "load_profile",
     "reach",
@@ -33,7 +35,7 @@ __all__ = [
 
 _CONNECT_SECONDS = 10
 _ASK_SECONDS = 5
-_SILENT_SECONDS = 10  # seconds after which a cluster without workers is reported
+_SILENT_SECONDS = 10  # time in seconds after which a cluster without workers is reported
 _HINTS = {
     "local": "see the messages above, and free memory or stop other processes",
     "ssh": "check on the hosts that dask starts with the remote_python of the profile",
@@ -63,7 +65,7 @@ class Environment(WorkerPlugin):
         os.environ.update(self.env)
 
     def teardown(self, worker: Worker) -> None:
-        """Restore the previous values, for workers in the process of the user."""
+        """Restore the previous values, since the worker may run in the user's process."""
         for name, value in self._before.items():
             if value is None:
                 os.environ.pop(name, None)
@@ -73,7 +75,7 @@ class Environment(WorkerPlugin):
 
 @contextmanager
 def connect(profile: Profile) -> Iterator[Client]:
-    """Start or connect to the cluster of a profile and prepare its workers; stop a started cluster at the end.
+    """Start the cluster of a profile, or connect to it, and prepare its workers; stop a started cluster at the end.
 
     Raises
     ------
@@ -106,11 +108,11 @@ def reach(profile: Profile) -> Iterator[Client]:
     """
     settings: dict[str, Any] = {
         "distributed.comm.timeouts.connect": f"{_CONNECT_SECONDS}s",
-        "distributed.admin.low-level-log-length": 10,  # default: 1,000 per worker
-        # target seconds of queued work per thread of an adaptive cluster; tasks take about a second
+        "distributed.admin.low-level-log-length": 10,  # log entries kept per worker; Dask's default is 1,000
+        # seconds of queued work per thread that an adaptive cluster aims at; tasks take about a second
         "distributed.adaptive.target-duration": "1s",
     }
-    if profile.class_name == "LocalCluster":  # nannies restart their workers
+    if profile.class_name == "LocalCluster":  # nannies restart lost workers
         settings["distributed.deploy.lost-worker-timeout"] = "1000d"
     # thread limits are thread-local, so local workers depend on those of this thread
     with dask.config.set(settings), one_thread(), filtered_logs():
@@ -150,13 +152,21 @@ def reach_scheduler(profile: Profile) -> Iterator[Client]:
 
 
 def has_nannies(client: Client) -> bool:
-    """Return True if every worker runs under a nanny that restarts it; time limits require one."""
+    """Return True if every worker runs under a nanny that restarts it; time limits require nannies."""
     workers = client.scheduler_info(n_workers=-1)["workers"].values()
     return bool(workers) and all(worker["nanny"] for worker in workers)
 
 
+def dashboard_address(client: Client) -> str:
+    """Return the URL of the dashboard, with the loopback address if the scheduler runs in this process."""
+    link = str(client.dashboard_link)
+    if str(client.scheduler.address).startswith("inproc://"):
+        return re.sub("//[^:/]+", "//127.0.0.1", link)
+    return link
+
+
 def _await_worker(client: Client, profile: Profile) -> None:
-    """Wait for the first worker; warn if none joins within a time limit."""
+    """Wait for the first worker; warn if none joins soon, and raise BadInputError after `Profile.wait` seconds."""
     wanted = (
         [client.submit(os.getpid, pure=False)] if profile.adapt else []
     )  # an adaptive cluster starts workers only for tasks
@@ -183,7 +193,7 @@ def _await_worker(client: Client, profile: Profile) -> None:
 
 
 def _hint(profile: Profile) -> str:
-    """Return advice about a cluster without workers."""
+    """Return advice to print when no worker has joined a cluster."""
     launch = None if profile.address is not None else make_launch(profile)
     kind = "address" if launch is None else launch.kind
     submit = shlex.split(launch.factory.job_cls.submit_command)[0] if launch is not None and kind == "batch" else ""
@@ -226,7 +236,7 @@ def _close(cluster: Any) -> None:
     """Close a cluster, and ignore two errors that Dask raises at the end of the shutdown.
 
     Dask raises AssertionError for a worker whose job was rejected, and times out if the last task of an event loop
-    ignores its cancellation, such as a worker that was closed during its start.
+    ignores its cancellation, such as the task that starts a worker while the worker is closed.
     """
     try:
         cluster.close()

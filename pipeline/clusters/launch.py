@@ -99,7 +99,7 @@ class Launch:
     args, kwargs : tuple, dict
         Arguments of the class.
     plugin_env : dict
-        Environment variables of workers for classes without such an argument; a plugin sets them.
+        Environment variables that a plugin sets in the workers, for classes that have no argument for them.
     """
 
     factory: Any
@@ -110,7 +110,7 @@ class Launch:
 
 
 def make_launch(profile: Profile) -> Launch:
-    """Return the call that starts the cluster of a profile, without calling it.
+    """Return the call that starts the cluster of a profile, without executing it.
 
     Raises
     ------
@@ -135,7 +135,9 @@ def make_launch(profile: Profile) -> Launch:
     if factory is SSHCluster:
         _check_arguments(where, kwargs, _SSH_RULES, SSHCluster, SpecCluster)
         if profile.adapt or profile.scale is not None:
-            raise BadInputError(f"{where}: an SSHCluster has as many workers as hosts; remove scale or adapt")
+            raise BadInputError(
+                f"{where} must not have scale or adapt, since an SSHCluster starts one worker per host; remove them"
+            )
         for options in ("scheduler_options", "worker_options"):
             kwargs[options] = {"dashboard_address": _HERE, **kwargs.get(options, {})}
         kwargs.setdefault("silence_logs", logging.WARNING)
@@ -182,7 +184,7 @@ def _find_class(profile: Profile) -> Any:
 
 
 def _check_arguments(where: str, kwargs: Mapping[str, Any], allowed: Mapping[str, rules.Rule], *takers: Any) -> None:
-    """Raise `BadInputError` for arguments that no taker (class or function) accepts, and for invalid values."""
+    """Raise `BadInputError` for arguments that no class or function in `takers` accepts, and for invalid values."""
     names = [name for taker in takers for name in _parameters(taker)]
     check_names(where, "argument", kwargs, list(dict.fromkeys(names)))
     check_values(where, kwargs, allowed)
@@ -198,7 +200,7 @@ def _parameters(taker: Any) -> Iterator[str]:
 
 
 def _check_growth(profile: Profile, factory: Any, *ends: str) -> None:
-    """Raise `BadInputError` for job limits of classes without jobs, and for keys that `factory.adapt` lacks."""
+    """Raise `BadInputError` for keys of `adapt` that the cluster class does not accept."""
     for name in profile.adapt:
         if name.endswith("_jobs") and "_jobs" not in ends:
             raise BadInputError(
@@ -223,7 +225,7 @@ def _local_launch(profile: Profile, kwargs: dict[str, Any], env: Mapping[str, st
     kwargs = {**defaults, **kwargs}
     if in_process:
         return Launch(LocalCluster, "local", profile.args, kwargs, dict(profile.env))
-    # first, so that preload modules of the user can override it
+    # this is the first preload module, so that the user's modules can override its settings
     preload = kwargs.get("preload", [])
     kwargs["preload"] = ["pipeline.clusters.preload", *([preload] if isinstance(preload, str) else preload)]
     kwargs["env"] = {**env, **kwargs.get("env", {})}
@@ -235,7 +237,7 @@ def _local_launch(profile: Profile, kwargs: dict[str, Any], env: Mapping[str, st
 
 
 def _batch_launch(profile: Profile, factory: Any, kwargs: dict[str, Any], env: Mapping[str, str]) -> Launch:
-    """Add environment and dashboard address to the arguments from the profile or the user's ``jobqueue.yaml``."""
+    """Return the launch for a batch system, after adding environment and dashboard addresses to its arguments."""
     section = kwargs.get("config_name") or factory.job_cls.config_name
 
     def given(name: str, default: Any) -> Any:
@@ -277,7 +279,7 @@ def job_script(launch: Launch) -> str:
 
 
 def _example_job(launch: Launch) -> Any:
-    """Return a job of a batch system without submitting it."""
+    """Return a job object of a batch system, as used for its script, without submitting it."""
     of_the_cluster = inspect.signature(launch.factory).parameters.keys() - {"config_name", "interface", "protocol"}
     of_the_job = {name: value for name, value in launch.kwargs.items() if name not in of_the_cluster}
     if launch.kwargs.get("security"):

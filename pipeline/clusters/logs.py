@@ -1,4 +1,4 @@
-"""Filter for log messages of Dask: warnings and errors, except messages that the pipeline handles or repeats."""
+"""Filter for Dask's log messages that keeps the warnings and errors which the pipeline neither handles nor repeats."""
 
 import logging
 import re
@@ -14,7 +14,7 @@ _HARMLESS = re.compile(
             "^Compute Failed",
             "^Run Failed",
             "marked as failed because [0-9]+ workers died",
-            # recomputed results
+            # results that are computed again
             "caused the cluster to lose already computed task",
             # workers that were terminated after a time limit or with their cluster
             "^Worker process still alive after",
@@ -35,7 +35,7 @@ class _Harmful(logging.Filter):
 
 
 class _OneLine(logging.Formatter):
-    """Formatter that writes a record on one line without secrets, with an exception as type and text."""
+    """Formatter that writes a record, with type and text of its exception, as one line without secrets."""
 
     def __init__(self, formatter: logging.Formatter | None) -> None:
         super().__init__()
@@ -70,6 +70,6 @@ def filtered_logs() -> Iterator[None]:
 
 
 def _loggers() -> list[logging.Logger]:
-    """Return the loggers of Dask and its components, which may have handlers."""
+    """Return the loggers of Dask and of its components, which may have handlers of their own."""
     names = [name for name in logging.root.manager.loggerDict if name.split(".")[0] in ("distributed", "tornado")]
     return [logging.getLogger(name) for name in names]

@@ -1,4 +1,4 @@
-"""Previews of clusters without starting them: arguments, job scripts, resources."""
+"""Previews of clusters before they are started: arguments, job scripts and resources."""
 
 import os
 import shutil

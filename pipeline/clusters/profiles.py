@@ -24,8 +24,8 @@ from pipeline.clusters.rules import (
 from pipeline.errors import BadInputError, unknown
 from pipeline.redact import redact_text, short_repr
 
-_DEFAULT_FILE = "cluster.yaml"
-_MOST_BYTES, _MOST_LEVELS, _MOST_VALUES = 10**6, 20, 10**5  # limits of a cluster file
+_LOCAL_FILE = "cluster.yaml"
+_MOST_BYTES, _MOST_LEVELS, _MOST_VALUES = 10**6, 20, 10**5  # limits on the size of a cluster file
 _ADDRESS = re.compile(r"(tcp|tls|ws|wss|ucx)://[^@/\s]+:\d{1,5}")
 _TEXT_OR_NUMBER = Rule(
     "text or a number, in quotes where YAML reads it as another type",
@@ -37,7 +37,7 @@ _RULES = {
     "args": LIST,
     "kwargs": MAPPING,
     "address": Rule(
-        "like tcp://127.0.0.1:8786, with tls:// for TLS and without a user name",
+        "of the form tcp://127.0.0.1:8786, with tls:// for TLS and without a user name",
         lambda value: isinstance(value, str) and _ADDRESS.fullmatch(value) is not None,
     ),
     "security": MAPPING,
@@ -71,7 +71,7 @@ class Profile:
     args, kwargs : tuple, dict
         Arguments of the class.
     address : str or None
-        Address of a running scheduler; no cluster is started then.
+        Address of a running scheduler, in which case no cluster is started.
     security : dict
         Arguments of `distributed.Security`, for an address with TLS.
     scale : int or None
@@ -111,8 +111,9 @@ def load_profile(choice: str | None) -> Profile:
     Parameters
     ----------
     choice : str or None
-        ``FILE``, ``FILE:PROFILE``, or the name of a profile in ``./cluster.yaml``; None for the built-in `THREADS`,
-        which reads no file. ``FILE`` selects its only profile, or the profile named by its key ``default``.
+        ``FILE``, ``FILE:PROFILE``, or the name of a profile in ``./cluster.yaml`` or in the cluster file of this
+        package; None for the built-in `THREADS`. ``FILE`` selects its only profile, or the profile named by its key
+        ``default``.
 
     Raises
     ------
@@ -121,23 +122,16 @@ def load_profile(choice: str | None) -> Profile:
 
     Examples
     --------
-    >>> load_profile(None).name
-    'threads'
+    >>> load_profile(None).name, load_profile("slurm").class_name
+    ('threads', 'SLURMCluster')
     """
     if choice is None:
         return THREADS
     path, name = split_choice(choice)
-    if name == choice and not Path(path).exists():
-        raise BadInputError(
-            f"no file {choice}, and no {path} in this folder with a profile of that name; pass FILE:PROFILE"
-        )
-    document = _read(path)
-    check_names(path, "key", document, ("default", "profiles"))
-    check_values(path, document, {"default": TEXT, "profiles": MAPPING})
-    profiles = {str(key): given for key, given in document.get("profiles", {}).items()}
-    if not profiles:
-        raise BadInputError(f"{path}: profiles must contain at least one profile, got none")
-    name = name or document.get("default", "") or (next(iter(profiles)) if len(profiles) == 1 else "")
+    if not path:
+        raise BadInputError(f"{unknown('profile', name, profile_files())}; or pass FILE:PROFILE")
+    profiles, default = _read_profiles(path)
+    name = name or default or (next(iter(profiles)) if len(profiles) == 1 else "")
     if not name:
         raise BadInputError(f"{path} has several profiles: {', '.join(profiles)}; choose one with {path}:NAME")
     if name not in profiles:
@@ -145,27 +139,59 @@ def load_profile(choice: str | None) -> Profile:
     return _profile(name, profiles[name], f"{path}: profile {name}")
 
 
-def split_choice(choice: str) -> tuple[str, str]:
-    """Return file and profile name of a ``--cluster`` option; both may contain colons, and the name may be empty.
+def profile_files() -> dict[str, str]:
+    """Return the cluster file of each profile that can be chosen by name.
+
+    ``./cluster.yaml`` adds profiles to those of this package, or replaces them.
 
     Examples
     --------
-    >>> split_choice("elsewhere/c.yaml:slurm"), split_choice("slurm")
-    (('elsewhere/c.yaml', 'slurm'), ('cluster.yaml', 'slurm'))
+    >>> sorted(profile_files())[:3]
+    ['address', 'address-tls', 'kubernetes']
+    """
+    files = [str(_shipped_file()), *([_LOCAL_FILE] if Path(_LOCAL_FILE).exists() else [])]
+    return {name: file for file in files for name in _read_profiles(file)[0]}
+
+
+def _shipped_file() -> Path:
+    """Return the path of the cluster file of this package, which a checkout keeps at its top level."""
+    installed = Path(__file__).with_name(_LOCAL_FILE)
+    return installed if installed.exists() else Path(__file__).parents[2] / _LOCAL_FILE
+
+
+def split_choice(choice: str) -> tuple[str, str]:
+    """Return the file and the profile name of a ``--cluster`` option; both may contain colons.
+
+    The name is empty for a file alone, and the file is empty for an unknown name.
+
+    Examples
+    --------
+    >>> split_choice("elsewhere/c.yaml:slurm"), split_choice("absent")
+    (('elsewhere/c.yaml', 'slurm'), ('', 'absent'))
     """
     if re.fullmatch(r"[\w-]+", choice) and not Path(choice).exists():
-        return _DEFAULT_FILE, choice
+        return profile_files().get(choice, ""), choice
     colons = [match.start() for match in re.finditer(":", choice)]
     splits = [(choice, ""), *((choice[:k], choice[k + 1 :]) for k in reversed(colons))]
     existing = [split for split in splits if Path(split[0]).is_file()]
     return existing[0] if existing else splits[min(1, len(colons))]
 
 
+def _read_profiles(path: str) -> tuple[dict[str, Any], str]:
+    """Return the profiles of a cluster file by name, and the name of the default profile or an empty string."""
+    document = _read(path)
+    check_names(path, "key", document, ("default", "profiles"))
+    check_values(path, document, {"default": TEXT, "profiles": MAPPING})
+    profiles = {str(key): given for key, given in document.get("profiles", {}).items()}
+    if not profiles:
+        raise BadInputError(f"{path}: profiles must contain at least one profile, got none")
+    return profiles, document.get("default", "")
+
+
 def _read(path: str) -> dict[str, Any]:
-    """Return the content of a cluster file."""
     try:
         if Path(path).exists() and not Path(path).is_file():
-            raise BadInputError(f"the cluster file {path} must be a file")
+            raise BadInputError(f"the cluster file {path} must be a regular file; choose another --cluster")
         with open(path, encoding="utf-8") as file:
             text = file.read(_MOST_BYTES + 1)
         if len(text) > _MOST_BYTES:
@@ -175,8 +201,10 @@ def _read(path: str) -> dict[str, Any]:
     except OSError as error:
         raise BadInputError(f"cannot read the cluster file {path}: {error.strerror}") from error
     except RecursionError:
-        raise BadInputError(f"{path} must have at most {_MOST_LEVELS} levels and {_MOST_VALUES:,} values") from None
-    except (yaml.YAMLError, ValueError) as error:  # their text quotes the file, which may contain secrets
+        raise BadInputError(
+            f"{path} must have at most {_MOST_LEVELS} levels and {_MOST_VALUES:,} values, got more"
+        ) from None
+    except (yaml.YAMLError, ValueError) as error:  # the text of these errors quotes the file, which may contain secrets
         mark = getattr(error, "problem_mark", None)
         place = f" (line {mark.line + 1}, column {mark.column + 1})" if mark is not None else ""
         problem = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
@@ -187,7 +215,7 @@ def _read(path: str) -> dict[str, Any]:
 
 
 def _refuse_large(document: Any) -> None:
-    """Raise `RecursionError` for content with too many levels or values, which a few lines of aliases can produce."""
+    """Raise `RecursionError` for content with too many levels or values, which a few YAML aliases can create."""
     stack, n_values = [(document, 0)], 0
     while stack:
         value, level = stack.pop()
@@ -204,7 +232,7 @@ def _profile(name: str, given: Any, where: str) -> Profile:
         raise BadInputError(f"{where} must be a mapping, got {short_repr(given)}")
     if "storage_options" in given:
         raise BadInputError(
-            f"{where}: storage_options belong to an object store, not to a cluster; set environment variables such as "
+            f"{where} must not have storage_options; for access to an object store, set environment variables such as "
             "AWS_ENDPOINT_URL or FSSPEC_S3_ANON in this process, and env in the profile for the workers"
         )
     check_names(where, "key", given, tuple(_RULES))
@@ -216,7 +244,7 @@ def _profile(name: str, given: Any, where: str) -> Profile:
             raise BadInputError(f"{where}: {key} applies to started clusters, not to an address; remove it")
     if "class" in given and "security" in given:
         raise BadInputError(
-            f"{where}: security applies to an address; for a class, use kwargs, such as {{security: true}}"
+            f"{where} must not have security with a class; add it to kwargs, such as {{security: true}}"
         )
     if "scale" in given and "adapt" in given:
         raise BadInputError(f"{where} must have scale or adapt, got both")
@@ -248,14 +276,14 @@ def _check_adapt(where: str, given: Mapping[str, Any]) -> None:
         )
     least = limits[0].replace("max", "min")
     other = "minimum" if least == "minimum_jobs" else "minimum_jobs"
-    if other in given:  # Dask would let it override the maximum
+    if other in given:  # in Dask, this minimum would override the maximum
         raise BadInputError(f"{where}: {limits[0]} must be combined with {least}, got {other}")
     if given.get(least, 0) > given[limits[0]]:
         raise BadInputError(f"{where}: {least} must be <= {limits[0]}, got {given[least]} > {given[limits[0]]}")
 
 
 def _environment(given: Mapping[Any, Any], where: str) -> dict[str, str]:
-    """Return variables as text; variables without a value are read from the environment of this process."""
+    """Return environment variables as text; a missing value is taken from the environment of this process."""
     env = {}
     for name, value in given.items():
         if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):

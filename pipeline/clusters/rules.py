@@ -12,7 +12,7 @@ from pipeline.errors import BadInputError, unknown
 from pipeline.redact import short_repr
 
 _LEAST_BYTES = 10**6
-_MOST_NAMES = 15  # names per message
+_MOST_NAMES = 15  # largest number of names in a message
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def check_values(where: str, given: Mapping[str, Any], rules: Mapping[str, Rule]
 
 
 def check_names(where: str, what: str, given: Mapping[Any, Any], allowed: Collection[str]) -> None:
-    """Raise `BadInputError` for unknown names, with the nearest allowed names, or all if there are few.
+    """Raise `BadInputError` for unknown names; the message lists the nearest allowed names, or all if there are few.
 
     Raises
     ------

@@ -24,12 +24,12 @@ _RULES = {
 
 
 def make_security(profile: Profile) -> Security | None:
-    """Return the TLS credentials of a profile, or None if it has none.
+    """Return the TLS credentials of a profile, or None if the profile has none.
 
     Raises
     ------
     BadInputError
-        If a key is unknown or its value is invalid. The message is one line without the content of files.
+        If a key is unknown or its value is invalid. The message is one line and contains no content of files.
     """
     if not profile.security:
         return None
@@ -51,7 +51,7 @@ def make_security(profile: Profile) -> Security | None:
 
 
 def _check(requirement: str, function: Callable[..., object], *args: object) -> None:
-    """Call a function that loads credentials; raise `BadInputError` if it fails."""
+    """Call a function that loads credentials, and raise `BadInputError` if the call fails."""
     try:
         function(*args)
     except (OSError, ValueError) as error:  # TLS errors are subclasses of OSError
@@ -60,7 +60,7 @@ def _check(requirement: str, function: Callable[..., object], *args: object) -> 
 
 
 def _read_pem(where: str, key: str, given: object) -> str:
-    """Return the text of a certificate or key, given as text or as a file."""
+    """Return the text of a certificate or of a key, which is given as text or as the path of a file."""
     wanted = f"{where} must be a file in PEM format"
     if not isinstance(given, str):
         raise BadInputError(f"{wanted}, got {short_repr(given, key)}")
@@ -68,7 +68,7 @@ def _read_pem(where: str, key: str, given: object) -> str:
         text = given if "\n" in given else Path(given).read_text(encoding="ascii", errors="ignore")
     except FileNotFoundError:
         raise BadInputError(f"{wanted}; no file exists at {short_repr(given, key)}") from None
-    except (OSError, ValueError) as error:  # a name with a null character
+    except (OSError, ValueError) as error:  # a path with a null character raises ValueError
         raise BadInputError(f"{wanted}, got {getattr(error, 'strerror', None) or error}") from None
     if f"{_PARTS[key]}-----" not in text:
         raise BadInputError(f"{wanted} with a {_PARTS[key].lower()}, got none")

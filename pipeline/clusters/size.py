@@ -7,7 +7,7 @@ from pipeline.clusters.profiles import Profile
 
 
 def requested_workers(profile: Profile, client: Client) -> int:
-    """Return the number of requested workers of a cluster, at least 1, or 1 for a scheduler at an address.
+    """Return the number of requested workers of a cluster, at least 1; it is 1 for a scheduler at an address.
 
     Examples
     --------
@@ -16,14 +16,14 @@ def requested_workers(profile: Profile, client: Client) -> int:
     ...     requested_workers(THREADS, client)
     1
     """
-    # Kubernetes clusters have no plan
+    # clusters on Kubernetes have no attribute `plan`
     return max(1, profile.scale or 0, len(getattr(client.cluster, "plan", ())))
 
 
 def most_threads(profile: Profile, client: Client) -> int:
-    """Return the current or maximum number of worker threads of a cluster, whichever is larger, at least 1.
+    """Return the larger of the current and the maximum number of worker threads of a cluster, at least 1.
 
-    An adaptive cluster starts workers only for queued tasks, so the queue must contain enough tasks for this number.
+    An adaptive cluster starts workers only for queued tasks, so the queue must contain enough tasks for all threads.
     All workers are assumed to have the same number of threads. A scheduler at an address is assumed not to grow.
 
     Parameters

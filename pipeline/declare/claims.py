@@ -1,7 +1,11 @@
 """Claims about the results of a study, with checks of the stored numbers, and errata of the papers."""
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from statistics import NormalDist
 from typing import Any, Literal
 
 from pipeline.declare.factors import Value
@@ -17,7 +21,7 @@ VERDICTS: Mapping[Kind, tuple[Verdict, Verdict]] = {
     "addition": ("holds", "does not hold"),
     "self-check": ("passed", "failed"),
 }
-"""Kind of claim -> verdict on a true statement, and on a false one."""
+"""Kind of claim -> verdict on a true statement, and verdict on a false statement."""
 
 
 @dataclass(frozen=True)
@@ -27,14 +31,18 @@ class Finding:
     Attributes
     ----------
     verdict : str
-        From a check: ``"holds"``, ``"does not hold"``, ``"corrected"`` for a statement that holds only in part, or
-        ``"undecided"``. From `Claim.judge`: the first two are replaced by the words of `VERDICTS`.
+        A check returns ``"holds"``, ``"does not hold"``, ``"corrected"`` for a statement that holds only in part, or
+        ``"undecided"``. `Claim.judge` replaces the first two by the words of `VERDICTS`.
     evidence : str
         Numbers that support the verdict.
+    is_settled: bool
+        False for a statement that holds because a test did not reject it. More trials could reject it, so a run until
+        claims are decided continues.
     """
 
     verdict: Verdict
     evidence: str
+    is_settled: bool = True
 
 
 @dataclass(frozen=True)
@@ -50,7 +58,8 @@ class Erratum:
     paper : str
         Key of the paper; by default the paper of the claim.
     show : callable, optional
-        ``{panel: summary Dataset} -> str``: numbers that demonstrate an erratum of a study without a claim on it.
+        Function ``{panel: summary Dataset} -> str`` that returns numbers which demonstrate the erratum, for studies
+        without a claim about it.
     """
 
     printed: str
@@ -73,6 +82,7 @@ class Claim:
     check: Check = field(repr=False)
     erratum: Erratum | None = None
     min_trials: int = 100
+    level: float | None = None
 
     @property
     def source(self) -> str:
@@ -84,7 +94,7 @@ class Claim:
         return f"addition to {self.paper}, {self.place}" if self.place else f"addition to {self.paper}"
 
     def judge(self, summaries: Mapping[str, Any]) -> Finding:
-        """Check the claim, and return the verdict in the words of its kind."""
+        """Check the claim, and return the finding with a verdict in the words that `VERDICTS` lists for its kind."""
         finding = self.check(summaries)
         words = dict(zip(("holds", "does not hold"), VERDICTS[self.kind], strict=True))
         return replace(finding, verdict=words.get(finding.verdict, finding.verdict))
@@ -100,15 +110,16 @@ def claim(
     kind: Kind = "conclusion",
     erratum: Erratum | None = None,
     min_trials: int = 100,
+    level: float | None = None,
 ) -> Callable[[Check], Claim]:
     """Declare a function ``{panel: summary Dataset} -> Finding`` as the check of a claim.
 
     Parameters
     ----------
     name, statement : str
-        Label, unique in the study, and a sentence that can be understood on its own.
+        Label that is unique in the study, and a sentence that can be understood on its own.
     needs : mapping
-        Panel -> dimension -> values that must be stored to decide the claim.
+        Nested mapping, panel -> dimension -> values, of the values that must be stored to decide the claim.
     paper, place : str
         Key of the paper, and location in the paper; a conclusion requires both.
     kind : {"conclusion", "addition", "self-check"}
@@ -118,6 +129,10 @@ def claim(
     min_trials : int
         Minimum number of ok trials in every cell and setting; 1 for panels without trials. With 100, a mean is
         approximately normal.
+    level : float, optional
+        Error level of the check, or of each of its comparisons. The thresholds of the check are `error_level` and
+        `critical`, so that it can be decided at several looks; 0 for a check of exact numbers. A claim without a level
+        is decided by the whole run only.
 
     Examples
     --------
@@ -131,17 +146,98 @@ def claim(
         raise ValueError(f"claim {name} of kind conclusion must have paper and place, got {paper!r} and {place!r}")
 
     def declare(check: Check) -> Claim:
-        return Claim(name, statement, paper, place, kind, needs, check, erratum, min_trials)
+        return Claim(name, statement, paper, place, kind, needs, check, erratum, min_trials, level)
 
     return declare
 
 
-def verdict(holds: bool | None, evidence: str) -> Finding:
-    """Return the finding that a statement holds, does not hold, or, for None, is undecided.
+def claims_in(namespace: Mapping[str, Any]) -> tuple[Claim, ...]:
+    """Return the claims of a module in the order of their definition.
+
+    Parameters
+    ----------
+    namespace : mapping
+        ``globals()`` of the module, after its last claim.
+
+    Examples
+    --------
+    >>> @claim("finite", "All means are finite.", needs={"p": {}}, kind="self-check")
+    ... def finite(summaries):
+    ...     return verdict(True, "All means are finite.")
+    >>> [one.name for one in claims_in({"finite": finite, "other": 3})]
+    ['finite']
+    """
+    return tuple(value for value in namespace.values() if isinstance(value, Claim))
+
+
+def verdict(holds: bool | None, evidence: str, is_settled: bool = True) -> Finding:
+    """Return the finding that a statement holds, does not hold, or, for None, is undecided; see `Finding`.
 
     Examples
     --------
     >>> verdict(None, "Both signs are within two standard errors.").verdict
     'undecided'
     """
-    return Finding("undecided" if holds is None else "holds" if holds else "does not hold", evidence)
+    return Finding("undecided" if holds is None else "holds" if holds else "does not hold", evidence, is_settled)
+
+
+_SHARE: ContextVar[float] = ContextVar("share", default=1.0)
+
+
+def level_share(look: int) -> float:
+    """Return the share of a claim's error level that may be spent at a look, numbered from 1: 6 / (π² look²).
+
+    The shares of all looks sum to 1. By the union bound, the error over any number of looks is at most the level.
+
+    Examples
+    --------
+    >>> [round(level_share(look), 3) for look in (1, 2, 3)]
+    [0.608, 0.152, 0.068]
+    """
+    return 6 / (math.pi * look) ** 2
+
+
+@contextmanager
+def at_look(look: int) -> Iterator[None]:
+    """Make `error_level` and `critical` return the thresholds of a look at data that may still grow."""
+    token = _SHARE.set(level_share(look))
+    try:
+        yield
+    finally:
+        _SHARE.reset(token)
+
+
+def error_level(level: float) -> float:
+    """Return the error level of a test: `level`, or its share at a look.
+
+    Examples
+    --------
+    >>> with at_look(2):
+    ...     round(error_level(0.01), 5)
+    0.00152
+    """
+    return level * _SHARE.get()
+
+
+def critical(deviations: float) -> float:
+    """Return the number of standard errors at which a test rejects: `deviations`, or more at a look.
+
+    Examples
+    --------
+    >>> with at_look(2):
+    ...     round(critical(3.0), 2)
+    3.53
+    """
+    share = _SHARE.get()
+    return deviations if share == 1.0 else -NormalDist().inv_cdf(NormalDist().cdf(-deviations) * share)
+
+
+def two_sided_level(deviations: float) -> float:
+    """Return the error level of a two-sided test that rejects at a number of standard errors.
+
+    Examples
+    --------
+    >>> round(two_sided_level(3.0), 4)
+    0.0027
+    """
+    return 2 * NormalDist().cdf(-deviations)

@@ -48,7 +48,7 @@ def _cast(kind: Kind, value: Any) -> Value:
     number = float(value)
     if not math.isfinite(number):
         raise ValueError
-    return number + 0.0  # -0.0 and 0.0 are the same value
+    return number + 0.0  # -0.0 and 0.0 are one value and need one canonical form
 
 
 def require_integer(name: str, value: Any, least: int, most: int) -> int:
@@ -132,7 +132,7 @@ class Factor:
 
     @property
     def value(self) -> Value:
-        """Value of a constant."""
+        """The only value of a constant."""
         (value,) = self.values
         return value
 
@@ -150,7 +150,7 @@ class Measure:
     dims : tuple of str
         Output dimensions, in order, without the trial dimension.
     per_trial : bool
-        False for a quantity per cell and setting (such as an exact expectation): every block computes the same value.
+        False for a quantity per cell and setting, such as an exact expectation, which is the same in every block.
     ragged : bool
         True if NaN pads rows of unequal length. Otherwise a trial with a NaN fails.
     """
@@ -172,7 +172,7 @@ class Measure:
 
 
 def _is_stored(dtype: object) -> bool:
-    """Return True if a dtype is given by name, as the spec requires, and Zarr supports it."""
+    """Return True if a dtype is given by its name, as specs require, and Zarr supports it."""
     try:
         found = np.dtype(dtype)  # type: ignore[call-overload]
     except TypeError:
@@ -193,8 +193,8 @@ class Statistic:
     name, measure, meaning, unit : str
         ``{measure}_{name}`` is the variable of the summary, with `meaning` and `unit` as attributes.
     function : callable
-        Function of the non-empty values of the ok trials, shape ``(trial,)``; returns a number or an array over
-        `axis`.
+        Function that takes the values of the ok trials, shape ``(trial,)``, and returns a number or an array over
+        `axis`; it is called only if a trial is ok.
     axis : Factor or None
         Dimension of the returned array, with its values.
     """
@@ -225,7 +225,7 @@ class Method:
     note : str
         Note for readers of the results.
     is_private : bool
-        False marks the method as not private in figures; not part of the spec.
+        False for a method that figures mark as not private. Not part of the spec.
     stream_key : str, optional
         Name of the method in the keys of random streams, by default `name`. A renamed method keeps its earlier
         name here, so that its numbers do not change.

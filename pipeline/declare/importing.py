@@ -48,7 +48,7 @@ def import_content(content: str) -> ModuleType:
 
 @lru_cache(maxsize=1)
 def _module_folder() -> Path:
-    """Return a folder that only the user can change, in the user's cache or else a new temporary folder."""
+    """Return a folder that only the user can change: one in the user's cache or, if that fails, a temporary one."""
     try:
         folder = private_folder("cache") / "studies"
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -88,7 +88,7 @@ def module_file(name: str) -> str | None:
             return None
         try:
             spec = PathFinder.find_spec(".".join([first, *others][:depth]), list(spec.submodule_search_locations))
-        except (ImportError, KeyError, ValueError):  # KeyError: nested namespace packages
+        except (ImportError, KeyError, ValueError):  # nested namespace packages raise KeyError
             return None
     return os.path.abspath(spec.origin) if spec is not None and spec.has_location and spec.origin else None
 
@@ -96,5 +96,5 @@ def module_file(name: str) -> str | None:
 def _find_top(name: str) -> ModuleSpec | None:
     try:
         return importlib.util.find_spec(name) or PathFinder.find_spec(name, [os.getcwd()])
-    except (ImportError, ValueError, AttributeError):  # such as __main__, which has no spec
+    except (ImportError, ValueError, AttributeError):  # ValueError: a module without a spec, such as __main__
         return None

@@ -27,15 +27,16 @@ def remember(sha256: str, path: str) -> None:
     if "\n" in path or is_known(sha256, path):
         return
     line = f"{sha256}  {path}\n".encode(errors="backslashreplace")
-    with suppress(OSError):  # such as a read-only home folder: the user then has to name the file each time
+    with suppress(OSError):  # in a read-only home folder, for example, the user then names the file in each command
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
         descriptor = os.open(private_folder("state") / _NAME, flags, 0o600)
         try:
-            with suppress(OSError):  # a file system without locks
-                fcntl.flock(descriptor, fcntl.LOCK_EX)  # until the descriptor is closed
+            with suppress(OSError):  # the file system may not support locks
+                fcntl.flock(descriptor, fcntl.LOCK_EX)  # the lock is held until the descriptor is closed
             size = os.fstat(descriptor).st_size
             is_cut_off = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
-            os.write(descriptor, b"\n" * is_cut_off + line)  # one call, so that lines are never mixed
+            # write in one call, so that lines of several processes are not mixed
+            os.write(descriptor, b"\n" * is_cut_off + line)
         finally:
             os.close(descriptor)
 

@@ -1,7 +1,7 @@
 """Declaration of an experiment: a Panel, its cells and its settings.
 
-A Panel is stored as one group of a store, readable as an `xarray.Dataset`. Its *cells* are the combinations of its data
-factor values. Its *settings* are the methods, each with values of the method factors that it uses.
+A Panel is stored as one group of a store, which opens as an `xarray.Dataset`. Its *cells* are the combinations of its
+data factor values. Its *settings* are the methods, each with values of the method factors that it uses.
 """
 
 import re
@@ -47,7 +47,7 @@ def evaluate_each(
 
 
 def _accept(cell: Cell, setting: Mapping[str, Value]) -> bool:
-    """Accept every setting in every cell (default of `Panel.validate`)."""
+    """Accept each setting in each cell (default of `Panel.validate`)."""
     return True
 
 
@@ -61,9 +61,9 @@ class Panel:
         Group name in the store, and a description of the experiment.
     simulate : callable
         ``(cell, streams) -> data``; the data are shared by all methods. `cell` maps data factors and constants to
-        their values, and each output to the tuple of its values; the `setting` of a method maps method factors in
-        addition. Arrays in the data are made read-only, also in nested mappings, tuples, lists, dataclasses and arrays
-        of objects; a method that modifies the data must copy them.
+        their values, and each output to the tuple of its values. The `setting` that a method receives maps the method
+        factors, constants and outputs in the same way. Arrays in the data are made read-only, including those in nested
+        mappings, tuples, lists, dataclasses and arrays of objects; a method that modifies the data must copy them.
     methods : tuple of Method
         Methods to compare.
     measures : tuple of Measure
@@ -75,12 +75,13 @@ class Panel:
     trials : int or None
         Replicates per cell; None for a deterministic panel, which has no trial dimension.
     block_trials : int
-        Trials computed by one call and stored in one chunk. Part of the layout, hence independent of the machine.
+        Number of trials computed by one call and stored in one chunk. It is part of the layout and therefore does not
+        depend on the machine.
     version : int
         Version, increased whenever the numbers returned by `simulate` change.
     on_demand : bool
-        True for a panel that is computed only if it is named, or if a factor is set that no other panel has, because
-        it requires input from the user, such as a file. `Study.configure` then sets it to False. Not part of the spec.
+        True for a panel that requires input from the user, such as a file. It is computed only if the user names it or
+        sets a factor that no other panel has; `Study.configure` then sets `on_demand` to False. Not part of the spec.
     settings_apart : bool
         True if a single setting takes seconds: each setting is then computed and committed separately, and the data are
         simulated again for each setting. Not part of the spec.
@@ -88,10 +89,10 @@ class Panel:
         Statistics that summaries contain in addition to means and quantiles.
     validate : callable
         ``(cell, setting) -> bool``: raises ValueError for values out of their domain, and returns False if a setting
-        does not apply to a cell (status 5). Called for all cells and settings before anything is written. `setting`
-        maps the factors of the method, the constants and, if present, `method_dim`.
+        does not apply to a cell (status 5). It is called for all cells and settings before anything is written.
+        `setting` maps the factors of the method, the constants and, if present, `method_dim` to their values.
     evaluate : callable
-        Evaluates several settings on the same data; override it to batch them.
+        Function that evaluates several settings on the same data, by default one after the other.
     """
 
     name: str
@@ -156,7 +157,7 @@ class Panel:
         for what, found in (("factors", keys), ("methods", roles)):
             if len(set(found)) < len(found):
                 raise BadInputError(
-                    f"panel {self.name} must have {what} of distinct stream keys, got {', '.join(found)}"
+                    f"panel {self.name} must have {what} with distinct stream keys, got {', '.join(found)}"
                 )
         if "data" in roles:
             raise BadInputError(
@@ -179,7 +180,7 @@ class Panel:
         """Values passed to every cell and setting: constants, and each output axis as a tuple."""
         return {c.name: c.value for c in self.constants} | {axis.name: axis.values for axis in self.outputs}
 
-    @property
+    @cached_property  # called several times per block
     def method_axes(self) -> tuple[Factor, ...]:
         """Axes of the settings in the store: the method factors, then the methods."""
         if self.method_dim is None:
@@ -193,7 +194,7 @@ class Panel:
         return 1 if self.trials is None else self.trials
 
     def keyed(self, values: Mapping[str, Value]) -> dict[str, Value]:
-        """Return values of factors by the names used in the keys of random streams."""
+        """Return factor values by the names that identify the factors in the keys of random streams."""
         keys = {f.name: f.stream_key or f.name for f in (*self.factors, *self.method_factors)}
         return {keys[name]: value for name, value in values.items()}
 
@@ -202,10 +203,10 @@ class Panel:
         return self._cells
 
     def settings(self) -> list[Setting]:
-        """Return every method with every combination of the method factors that it uses."""
+        """Return every method with every combination of values of the method factors that it uses."""
         return self._settings
 
-    @cached_property  # called once per block
+    @cached_property  # cached, because it is needed once per block
     def _cells(self) -> list[dict[str, Value]]:
         names = [factor.name for factor in self.factors]
         return [dict(zip(names, values, strict=True)) for values in product(*(f.values for f in self.factors))]
@@ -236,7 +237,7 @@ class Panel:
             for value in values:
                 if value not in by_name:
                     raise BadInputError(unknown(self.method_dim, value, by_name))
-            Factor(name, values, "", "str")  # raises for an empty list or duplicate names
+            Factor(name, values, "", "str")  # raises an error for an empty list or duplicate names
             return replace(self, methods=tuple(by_name[value] for value in values))
         changed: dict[str, Any] = {}
         for role in ("factors", "method_factors", "outputs", "constants"):
@@ -265,13 +266,13 @@ class Panel:
         return base.with_values(name, (*there, *(value for value in new if value not in there)))
 
     def check(self) -> None:
-        """Validate every setting in every cell; raise BadInputError with panel and cell for the first invalid one."""
+        """Validate every setting in every cell; raise BadInputError with panel and cell of the first error."""
         for cell in self.cells():
             for setting in self.settings():
                 self.applies(cell, setting)
 
     def applies(self, cell: Cell, setting: Setting) -> bool:
-        """Return True if a setting applies to a cell; raise BadInputError if its values are out of their domain."""
+        """Return True if a setting applies to a cell; raise BadInputError for values out of their domain."""
         fixed = self.fixed_values
         try:
             return self.validate({**fixed, **cell}, {**fixed, **setting.coordinates(self.method_dim)})

@@ -31,8 +31,8 @@ def is_registered(reference: str) -> bool:
 class Plugins(Mapping[str, str]):
     """Mapping of names to ``module:object``: built-in names, then entry points of a group.
 
-    Entry points are read from package metadata when all names, or a name that is not built in, are requested.
-    No package is imported.
+    The entry points are read from package metadata, without importing a package, when all names or a name that is not
+    built in are requested.
 
     Attributes
     ----------
@@ -88,7 +88,7 @@ class Plugins(Mapping[str, str]):
         return ""
 
     def _registered(self) -> dict[str, list[metadata.EntryPoint]]:
-        """Return the entry points of the group by name, in alphabetical order."""
+        """Return the entry points of the group, by name in alphabetical order."""
         points: dict[str, list[metadata.EntryPoint]] = {}
         for point in sorted(metadata.entry_points(group=self.group), key=lambda point: point.name):
             points.setdefault(point.name, []).append(point)

@@ -16,7 +16,8 @@ def private_folder(kind: Literal["cache", "state"]) -> Path:
     Parameters
     ----------
     kind : {"cache", "state"}
-        The platform's cache or state folder of the user, or this folder in ``$DPSTUDIES_HOME`` if the variable is set.
+        The user's cache or state folder on this platform, or the folder of this name in ``$DPSTUDIES_HOME`` if the
+        variable is set.
 
     Raises
     ------
@@ -39,11 +40,13 @@ def require_private(path: Path) -> None:
     """Raise PermissionError unless a file or folder belongs to the user and no other user can change or replace it."""
     found = path.lstat()
     if stat.S_ISLNK(found.st_mode):
-        raise PermissionError(f"{path} must not be a link")
+        raise PermissionError(f"{path} must not be a link; remove it")
     if found.st_uid != os.getuid():
-        raise PermissionError(f"{path} belongs to another user")
+        raise PermissionError(f"{path} must belong to the user who runs this program; remove it, or set DPSTUDIES_HOME")
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise PermissionError(f"{path} can be written by other users; remove it, or run: chmod go-w {path}")
     for parent in path.parents:
         if parent.stat().st_mode & (stat.S_IWOTH | stat.S_ISVTX) == stat.S_IWOTH:
-            raise PermissionError(f"{path} can be replaced by other users, since all may write to {parent}")
+            raise PermissionError(
+                f"{path} can be replaced by other users, since all may write to {parent}; set DPSTUDIES_HOME"
+            )

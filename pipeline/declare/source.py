@@ -62,7 +62,7 @@ class StudySource:
 
     @property
     def file(self) -> str | None:
-        """File that declares the study, or None."""
+        """File that declares the study, or None for a study in memory or a module without a file."""
         if self.content is not None or self.reference is None:
             return self.reference
         return module_file(self.reference.partition(":")[0])
@@ -117,7 +117,7 @@ def find_study(target: str, named: Mapping[str, str]) -> StudySource:
 
 
 def stored_source(reference: str) -> StudySource:
-    """Return the source for a reference, without importing it or extending ``sys.path``."""
+    """Return the source that a reference names, without importing its code or extending ``sys.path``."""
     if not reference.endswith(".py"):
         return StudySource(reference)
     path = os.path.abspath(reference)
@@ -135,7 +135,7 @@ def enable_sibling_imports(source: StudySource) -> None:
 def source_of(study: Study) -> StudySource:
     """Return the source of a study object: the file or module that defines it, or else the object itself.
 
-    The modules of its functions are searched first, since other modules may import the study.
+    The modules that define its functions are searched first, since other modules may import the study.
     """
     own = {getattr(function, "__module__", None) for function in _functions(study)}
     for name in sorted(set(sys.modules) - {"__main__"}, key=lambda name: (name not in own, name)):
@@ -149,7 +149,7 @@ def source_of(study: Study) -> StudySource:
 
 
 def _functions(study: Study) -> Iterator[Any]:
-    """Yield the functions of a study, and for a `functools.partial` the wrapped function."""
+    """Yield the functions of a study; a `functools.partial` is replaced by the function that it wraps."""
     for panel in study.panels:
         of_panel = (panel.simulate, panel.evaluate, panel.validate)
         of_methods = (method.evaluate for method in panel.methods)
@@ -189,7 +189,7 @@ def load_object(target: str) -> Any:
 
 
 _loading = threading.RLock()
-_from_files: dict[str, StudySource] = {}  # by module name, which contains the hash of the file
+_from_files: dict[str, StudySource] = {}  # sources by module name, which contains the hash of the file
 
 
 @lru_cache(maxsize=32)
@@ -215,12 +215,11 @@ def _load(source: StudySource) -> Study:
 
 
 def _describe(error: BaseException) -> str:
-    """Return the type and message of an error in one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
 def _read(path: str, what: str) -> str:
-    """Return the content of a source file without newline translation, so that its hash is the hash of the file."""
+    """Return the content of a source file with its original line ends, so that its hash is that of the file."""
     try:
         return _read_bytes(path, what).decode()
     except UnicodeDecodeError as error:
@@ -229,8 +228,8 @@ def _read(path: str, what: str) -> str:
 
 def _read_bytes(path: str, what: str) -> bytes:
     try:
-        if not stat.S_ISREG(os.stat(path).st_mode):  # a pipe may never end
+        if not stat.S_ISREG(os.stat(path).st_mode):  # reading a pipe might never end
             raise OSError(errno.EINVAL, "not a regular file")
         return Path(path).read_bytes()
-    except (OSError, ValueError) as error:  # ValueError: a null character in the path
+    except (OSError, ValueError) as error:  # a path with a null character raises ValueError
         raise BadInputError(f"cannot read the {what} {path}: {getattr(error, 'strerror', error)}") from error

@@ -33,7 +33,7 @@ def sha256(text: str) -> str:
 
 @dataclass(frozen=True)
 class Streams:
-    """Random streams of one role over consecutive trials.
+    """Random streams of one role, the simulation or a method, over consecutive trials.
 
     Attributes
     ----------
@@ -91,13 +91,13 @@ class Streams:
         Raises
         ------
         ValueError
-            If it was called before with the same label.
+            If the method was called before with the same label.
         """
         self._claim("generators", label)
         return (np.random.Generator(self._bit_generator(trial, label)) for trial in self.trials)
 
     def uniforms(self, n_uniforms: int, label: str | None = None) -> np.ndarray:
-        """Draw exactly `n_uniforms` numbers per trial from one stream, advanced to the first trial.
+        """Draw exactly `n_uniforms` numbers per trial from one stream, which is advanced to the first trial.
 
         Parameters
         ----------
@@ -109,12 +109,12 @@ class Streams:
         Returns
         -------
         ndarray of float64, shape (trial, n_uniforms)
-            Uniform on [0, 1).
+            Draws from the uniform distribution on [0, 1).
 
         Raises
         ------
         ValueError
-            If it was called before with the same label.
+            If the method was called before with the same label.
         """
         self._claim("uniforms", label)
         bit_generator = self._bit_generator(None, label)

@@ -1,4 +1,4 @@
-"""Declaration of a simulation study after the ADEMP framework (Morris, White & Crowther 2019): panels, claims, figures.
+"""Declaration of a simulation study by the ADEMP framework (Morris, White & Crowther 2019): panels, claims, figures.
 
 A trial is defined by values alone. `pipeline.blocks` and `pipeline.execution` divide trials into blocks and tasks.
 """
@@ -28,9 +28,11 @@ class Figure:
     panels : tuple of str
         Panels that the figure shows if they are stored.
     draw : callable
-        ``{panel: summary Dataset} -> matplotlib Figure``.
+        Function ``{panel: summary Dataset} -> plots``; see `studies.figures.Plot`.
     paper : str
         Key of the paper of the figure; by default the paper of the study.
+    claims : tuple of str
+        Names of claims that the figure illustrates, if their panels are in an earlier figure as well.
     """
 
     name: str
@@ -39,11 +41,35 @@ class Figure:
     panels: tuple[str, ...]
     draw: Callable[[Mapping[str, Any]], Any] = field(repr=False)
     paper: str = ""
+    claims: tuple[str, ...] = ()
+
+
+Values = Mapping[str, Iterable[Any] | Mapping[str, Iterable[Any]]]
+"""Name of an axis -> its values, in every panel or by panel."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Arguments of `Study.configure` that select a part of a study.
+
+    Attributes
+    ----------
+    trials : int, mapping or None
+        Trials per cell, for panels with trials, as one number or by panel; None for the declared numbers.
+    panels : tuple of str
+        Panels to keep; see `Study.configure` for an empty tuple.
+    values : mapping of str to tuple or mapping
+        Values of factors, outputs, constants or the list of methods, in every panel or by panel.
+    """
+
+    trials: int | Mapping[str, int] | None = None
+    panels: tuple[str, ...] = ()
+    values: Values = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Study:
-    """Simulation study: its aim, panels, claims and figures.
+    """Simulation study: its aim, panels, claims, figures and tables.
 
     Attributes
     ----------
@@ -58,9 +84,15 @@ class Study:
     claims, figures : tuple
         Claims to check and figures to draw.
     papers : tuple of str
-        Keys of the papers of the study; the first is the paper of claims and figures without one.
+        Keys of the papers of the study; the first is the default paper of its claims and figures.
     errata : tuple of Erratum
         Errors in the papers that the study demonstrates without a claim.
+    quick : Scale
+        Part of the study that a quick run computes; by default all of it.
+    comparisons : tuple of callable
+        Functions ``{panel: summary Dataset} -> table`` that compare the methods of the study with one another.
+    audits : tuple of callable
+        Functions ``{panel: summary Dataset} -> rows`` that return rows of the table of audited privacy losses.
 
     Examples
     --------
@@ -88,6 +120,9 @@ class Study:
     figures: tuple[Figure, ...] = ()
     papers: tuple[str, ...] = ()
     errata: tuple[Erratum, ...] = ()
+    quick: Scale = Scale()
+    comparisons: tuple[Callable[[Mapping[str, Any]], Any], ...] = ()
+    audits: tuple[Callable[[Mapping[str, Any]], Iterable[Any]], ...] = ()
 
     def __post_init__(self) -> None:
         names = [panel.name for panel in self.panels]
@@ -110,31 +145,32 @@ class Study:
 
     def configure(
         self,
-        trials: int | None = None,
+        trials: int | Mapping[str, int] | None = None,
         seed: int | None = None,
         panels: Iterable[str] = (),
-        values: Mapping[str, Iterable[Any]] | None = None,
+        values: Values | None = None,
     ) -> "Study":
         """Return the study with other trials, seed, panels or values, fully validated.
 
         Parameters
         ----------
-        trials : int, optional
-            Trials per cell, for panels with trials.
+        trials : int or mapping of str to int, optional
+            Trials per cell, for panels with trials; panels that a mapping does not name keep their number.
         seed : int, optional
             Seed of all streams, >= 0.
         panels : iterable of str
-            Panels to keep. If empty: panels on demand that have a factor of `values` which no other panel has, or else
-            all panels that are not on demand.
-        values : mapping of str to iterable
-            New values of factors, outputs, constants or the list of methods, in each kept panel with that name.
+            Names of the panels to keep. If empty, the panels with `Panel.on_demand` are kept that have a factor in
+            `values` which no other panel has, or, if there are none, all panels without `Panel.on_demand`.
+        values : mapping of str to iterable, or to a mapping of str to iterable
+            New values of factors, outputs, constants or the list of methods, in each kept panel that has the name, or
+            by panel; panels that a mapping does not name keep their values.
 
         Raises
         ------
         BadInputError
             For an unknown name or an invalid value, before anything is computed or written.
         """
-        trials = None if trials is None else require_integer("trials", trials, 1, MAX_TRIALS)
+        by_panel = self._by_panel(trials)
         seed = None if seed is None else require_integer("seed", seed, 0, 2**63 - 1)
         kept = self._select([self.panel(name).name for name in _several(panels)] or self._on_demand_for(values or {}))
         for name, new in (values or {}).items():
@@ -142,10 +178,21 @@ class Study:
             if name not in names:
                 self._reject_panel_on_demand(name, [panel.name for panel in kept])
                 raise BadInputError(unknown("factor", name, names))
-            new = _several(new)
-            kept = tuple(panel.with_values(name, new) if name in panel.settable() else panel for panel in kept)
-        if trials is not None:
-            kept = tuple(replace(panel, trials=trials) if panel.trials is not None else panel for panel in kept)
+            having = [panel.name for panel in kept if name in panel.settable()]
+            by_name = new if isinstance(new, Mapping) else dict.fromkeys(having, _several(new))
+            for panel_name in by_name:
+                if panel_name not in having:
+                    raise BadInputError(unknown(f"panel with {name}", panel_name, having))
+            kept = tuple(
+                panel.with_values(name, _several(by_name[panel.name])) if panel.name in by_name else panel
+                for panel in kept
+            )
+        kept = tuple(
+            replace(panel, trials=by_panel[panel.name])
+            if panel.name in by_panel and panel.trials is not None
+            else panel
+            for panel in kept
+        )
         study = replace(self, panels=kept, seed=self.seed if seed is None else seed)
         for panel in study.panels:
             _check_size(panel)
@@ -177,12 +224,13 @@ class Study:
         for name in values:
             if name not in known:
                 raise BadInputError(unknown("factor", name, sorted(known)))
+        more = {name: _several(new) for name, new in values.items()}
         kept = []
         for panel in self.panels:
             larger = panel
             if panel.name in chosen:
-                for name, new in values.items():
-                    larger = larger.with_more(name, _several(new), declared.panel(panel.name))
+                for name, new in more.items():
+                    larger = larger.with_more(name, new, declared.panel(panel.name))
                 if trials is not None and panel.trials is not None:
                     if trials < panel.trials:
                         raise BadInputError(
@@ -194,8 +242,15 @@ class Study:
             kept.append(larger)
         return replace(self, panels=tuple(kept))
 
+    def _by_panel(self, trials: int | Mapping[str, int] | None) -> dict[str, int]:
+        """Return the given numbers of trials by panel, validated."""
+        if trials is None:
+            return {}
+        given = trials if isinstance(trials, Mapping) else dict.fromkeys((panel.name for panel in self.panels), trials)
+        return {self.panel(name).name: require_integer("trials", n, 1, MAX_TRIALS) for name, n in given.items()}
+
     def _select(self, names: Collection[str]) -> tuple[Panel, ...]:
-        """Return the named panels with `on_demand` set to False; by default, the panels not on demand."""
+        """Return the named panels with `on_demand` set to False or, without names, the panels not on demand."""
         if names:
             return tuple(replace(panel, on_demand=False) for panel in self.panels if panel.name in names)
         kept = tuple(panel for panel in self.panels if not panel.on_demand)
@@ -207,13 +262,13 @@ class Study:
         return kept
 
     def _on_demand_for(self, values: Collection[str]) -> list[str]:
-        """Return the names of panels on demand with a factor in `values` that no other panel has."""
+        """Return the names of panels on demand that have a factor in `values` which no other panel has."""
         others = {name for panel in self.panels if not panel.on_demand for name in panel.settable()}
         own = set(values) - others
         return [panel.name for panel in self.panels if panel.on_demand and own & set(panel.settable())]
 
     def _reject_panel_on_demand(self, name: str, kept: Collection[str]) -> None:
-        """Raise BadInputError if a panel on demand that was not kept has the factor."""
+        """Raise BadInputError if a panel on demand that was not selected has the factor `name`."""
         for panel in self.panels:
             if panel.on_demand and panel.name not in kept and name in panel.settable():
                 raise BadInputError(
@@ -237,7 +292,7 @@ class Study:
         """Return this study configured by a stored spec; raise BadInputError for names that no longer exist."""
         panels = []
         for name, stored in spec["panels"].items():
-            panel = replace(self.panel(name), on_demand=False)  # it was requested
+            panel = replace(self.panel(name), on_demand=False)  # the run that created the store requested the panel
             for role in ("factors", "method_factors", "outputs", "constants"):
                 for axis, values in stored[role].items():
                     if axis not in panel.settable():
@@ -279,10 +334,11 @@ def _check_size(panel: Panel) -> None:
     if n_blocks > MAX_BLOCKS:
         raise BadInputError(
             f"panel {panel.name} must have at most {MAX_BLOCKS:,} blocks, got {n_blocks:,}: {n_settings:,} cells and "
-            f"settings with {panel.n_trials:,} trials in blocks of {panel.block_trials:,}; choose fewer of them"
+            f"settings with {panel.n_trials:,} trials in blocks of {panel.block_trials:,}; choose fewer values or "
+            "trials"
         )
 
 
 def _several(values: Any) -> tuple[Any, ...]:
-    """Return values as a tuple; a single string or number becomes a tuple of one value."""
+    """Return values as a tuple; a single string or number becomes a tuple with one entry."""
     return tuple(values) if isinstance(values, Iterable) and not isinstance(values, str) else (values,)

@@ -3,22 +3,23 @@
 from collections import Counter
 from collections.abc import Collection
 
-from pipeline.blocks.evaluate import BUDGET
+from pipeline.blocks.evaluate import BUDGET, Block
 from pipeline.declare.study import Study
-from pipeline.execution.in_flight import ExecutionError
+from pipeline.errors import ExecutionError
 from pipeline.execution.tasks import DATA
 from pipeline.execution.work import Receipt, Work
 
-_MOST_ENDS = 10  # trials of a setting that terminate their worker, if no trial returns
-_MOST_FAILED_TASKS = 10  # consecutive tasks that exhaust their retries
+_MOST_ENDS = 10  # trials of a setting that terminate their worker before a run stops, if no trial has returned
+_FEWEST_TRIALS = 10  # minimum length of a block whose failure stops the run; a shorter block may fail by chance
+_MOST_FAILED_TASKS = 10  # number of consecutive tasks that exhaust their retries before a run stops
 
 
 class BudgetError(ExecutionError):
-    """Error for a setting that fails on all trials; computed trials are stored, the others remain pending."""
+    """Error for a setting that fails on all trials; computed trials are stored, and the others remain pending."""
 
 
 class Budget:
-    """Failures of settings without a successful trial in this run.
+    """Counts of failures in this run, and limits for settings under which no trial has succeeded.
 
     Parameters
     ----------
@@ -33,10 +34,11 @@ class Budget:
         self._succeeded: set[tuple[str, int]] = set()
         self._n_failed: Counter[tuple[str, int]] = Counter()
         self._n_ends: Counter[tuple[str, int]] = Counter()
+        self._failed: dict[Block, set[int]] = {}
 
     @property
     def of_block(self) -> int | None:
-        """Budget of one block for `pipeline.blocks.evaluate.evaluate_block`, or None for no limit."""
+        """Number of failed trials after which `evaluate_block` skips the rest of a block; None for no limit."""
         return None if self._lifted else BUDGET
 
     def note_receipt(self, receipt: Receipt) -> tuple[int, ...]:
@@ -45,7 +47,8 @@ class Budget:
         Raises
         ------
         BudgetError
-            If a setting has used up its budget and no trial was ok.
+            If a setting has used up its budget and no trial was ok, or if a block has at least 10 trials and all of
+            them failed under every setting before any trial of the panel was ok.
         """
         panel, again = receipt.work.block.panel, []
         for k, tally in zip(receipt.work.settings, receipt.tallies, strict=True):
@@ -61,7 +64,22 @@ class Budget:
             elif self._n_failed[place] >= BUDGET:
                 cause = f" ({tally.cause})" if tally.cause else ""
                 self._stop(place, f"failed on all {self._n_failed[place]:,} computed trials{cause}")
+        is_long = len(receipt.work.block.trials) >= _FEWEST_TRIALS
+        if is_long and not self._lifted and (panel, DATA) not in self._succeeded:
+            self._note_failed_block(receipt)
         return tuple(again)
+
+    def _note_failed_block(self, receipt: Receipt) -> None:
+        """Record a failed block; raise `BudgetError` when all its trials have failed under each setting."""
+        block = receipt.work.block
+        failed = self._failed.setdefault(block, set())
+        failed.update(receipt.work.settings)
+        causes = [tally.cause for tally in receipt.tallies if tally.n_failed]
+        if causes and len(failed) == len(self._study.panel(block.panel).settings()):
+            raise BudgetError(
+                f"every trial of the first block of panel {block.panel} failed ({causes[0]}): the run stops; correct "
+                "the study, or compute every trial with --allow-failures"
+            )
 
     def note_survival(self, panel: str, setting: int) -> None:
         """Record that a trial of a setting, or of the simulation, did not terminate its worker."""
@@ -73,7 +91,7 @@ class Budget:
         Raises
         ------
         BudgetError
-            If no trial of the setting has succeeded and the number of such trials reaches the budget.
+            If no trial of the setting has succeeded, and the number of recorded trials reaches its limit.
         """
         place = panel, setting
         self._n_ends[place] += 1

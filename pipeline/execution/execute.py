@@ -1,7 +1,7 @@
-"""Run the pending blocks of a store on a Dask client.
+"""Computation of the pending blocks of a store on a Dask cluster.
 
-The driver keeps a bounded window of tasks in flight and batches small blocks into tasks of about a second. Workers
-write to the store and return receipts, never arrays, so committed work survives the driver.
+The driver keeps a bounded window of tasks in flight and batches small blocks into tasks (`batch_size`). Workers write
+to the store and return receipts, never arrays, so committed work survives the driver.
 
 Tasks that terminated their worker or exceeded the time limit are isolated while the remaining work continues; see
 `pipeline.execution.isolate`. Dask retries tasks that failed transiently. If the retries fail, the blocks of the task
@@ -27,8 +27,9 @@ from pipeline.execution.window import Window
 from pipeline.execution.work import STOPPED, PendingWork, Receipt, Task, Work, pack
 
 _TASK_SECONDS = 1.0
+_TASKS_PER_SECOND = 100  # of all threads; a task takes 3 to 9 ms of processor time of the scheduler and the driver
 _LARGEST_BATCH = 1000  # blocks
-_MOST_RUNS = 60  # runs of consecutive blocks per task
+_MOST_RUNS = 60  # largest number of runs of consecutive blocks per task
 
 
 def execute(
@@ -52,14 +53,14 @@ def execute(
     works : PendingWork
         Pending work, in order.
     on_receipt : callable
-        Called in this thread for each committed work item.
+        Function called in this thread with the receipt of each committed work item.
     time_limit : float, optional
         Maximum time per work item, in seconds; requires worker processes with nannies, and a task that announces its
         work items.
     profile : Profile
-        Profile of the cluster, which limits its growth.
+        Profile of the cluster, which limits the growth of an adaptive cluster.
     allow_failures : bool
-        True to continue with a method that fails on all trials.
+        True to continue if a method fails on all trials.
 
     Raises
     ------
@@ -82,14 +83,14 @@ def execute(
 
 @dataclass(frozen=True)
 class _Batch:
-    """Payload of a task that computes a batch of work; `lifted` removes the budget of failing trials."""
+    """Payload of a task that computes several work items; if `lifted`, failing trials are not limited."""
 
     works: list[Work]
     lifted: bool = False
 
 
 class _Driver:
-    """State of a call of `execute`."""
+    """State and steps of one call of `execute`."""
 
     def __init__(
         self,
@@ -111,7 +112,7 @@ class _Driver:
         self._namer = Namer(study, task.run)
         self._rest, self._n_left = iter(works), len(works)
         self._queue: deque[Work] = deque()
-        self._apart: deque[_Batch] = deque()  # batches of one work item, not to be merged
+        self._apart: deque[_Batch] = deque()  # batches of one work item, which are not merged
         self._seconds: dict[str, float] = {}
 
     def run(self) -> None:
@@ -127,7 +128,7 @@ class _Driver:
                     self._take(self.isolation.take(result, self._window.n_threads))
 
     def _fill(self) -> None:
-        """Submit tasks until the window is full, steps of the isolation first."""
+        """Submit tasks until the window is full; steps of the isolation come first."""
         self.isolation.submit(self._window.n_tasks - len(self.in_flight))
         while (self._apart or self._n_left) and len(self.in_flight) < self._window.n_tasks:
             if self._apart:
@@ -142,11 +143,9 @@ class _Driver:
             self.in_flight.submit(batch, compute, self._task.run, self._task.session, runs, budget, key=key)
 
     def _next_works(self) -> list[Work]:
-        """Return about a second of work of one panel, at most the mean per thread, to balance the load at the end."""
-        fair = math.ceil(self._n_left / (2 * self._window.n_threads))
+        """Return the work items of the next task, which belong to one panel."""
         panel = self._queue[0].block.panel
-        each = self._seconds.get(panel)
-        wanted = 1 if each is None else min(max(1, int(_TASK_SECONDS / max(each, 1e-6))), _LARGEST_BATCH, fair)
+        wanted = batch_size(self._seconds.get(panel), self._n_left, self._window.n_threads)
         works = [self._queue.popleft()]
         n_runs = 1
         while self._queue and len(works) < wanted and self._queue[0].block.panel == panel and n_runs < _MOST_RUNS:
@@ -155,7 +154,6 @@ class _Driver:
         return works
 
     def _collect(self, result: TaskResult, batch: _Batch) -> None:
-        """Process the result of a batch."""
         self.unfinished.note_task(result.transient)
         if result.transient:
             if len(batch.works) > 1:
@@ -174,7 +172,7 @@ class _Driver:
         else:
             self._window.note_task(sum(receipt.seconds for receipt in result.value))
             self._take(result.value)
-            left = batch.works[len(result.value) :]  # if the worker was closed during the task
+            left = batch.works[len(result.value) :]  # remaining works exist if the worker was closed during the task
             self._queue.extendleft(reversed(left))
             self._n_left += len(left)
 
@@ -189,3 +187,29 @@ class _Driver:
                 self._apart.append(_Batch([work], lifted=True))
                 receipt = receipt.without(again)
             self._on_receipt(receipt)
+
+
+def batch_size(seconds: float | None, n_left: int, n_threads: int) -> int:
+    """Return the number of work items of the next task.
+
+    Tasks last about a second, or longer on more than 100 threads, so that the scheduler has at most 100 tasks per
+    second. They become smaller near the end of a run, to balance the load.
+
+    Parameters
+    ----------
+    seconds : float or None
+        Mean duration of a work item; None before the first result.
+    n_left : int
+        Number of work items that are not submitted yet.
+    n_threads : int
+        Number of threads of the cluster.
+
+    Examples
+    --------
+    >>> [batch_size(0.5, 10**6, n_threads) for n_threads in (1, 100, 1_000, 10_000)]
+    [2, 2, 20, 50]
+    """
+    if seconds is None:
+        return 1
+    wanted = max(_TASK_SECONDS, n_threads / _TASKS_PER_SECOND) / max(seconds, 1e-6)
+    return min(max(1, int(wanted)), _LARGEST_BATCH, math.ceil(n_left / (2 * n_threads)))

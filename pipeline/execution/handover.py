@@ -16,7 +16,7 @@ from pipeline.execution.tasks import compute, on_worker
 from pipeline.execution.work import PendingWork, Task, pack
 
 _HAND_OVER_SECONDS = 300
-_MOST_SUBMITTED = 10_000  # tasks, since the scheduler keeps each task in memory
+_MOST_SUBMITTED = 10_000  # largest number of tasks, since the scheduler keeps each task in memory
 _FIRST_WAIT, _LONGEST_WAIT = 0.2, 30.0
 _LAST = -1  # priority of the task that closes a run
 _CLOSING = "close"
@@ -34,7 +34,7 @@ def hand_over(
 ) -> int:
     """Submit work to a scheduler that continues without the client; return the number of tasks.
 
-    Returns when the scheduler has received all tasks. Work that terminates its worker more often than the
+    The call returns when the scheduler has received all tasks. Work that terminates its worker more often than the
     scheduler allows, or that cannot be committed, remains pending.
 
     Parameters
@@ -46,17 +46,17 @@ def hand_over(
     works : PendingWork
         Pending work, in order.
     detach : callable
-        Called when the scheduler has received all tasks except the closing task; detaches the session from this
-        process.
+        Function that detaches the session from this process, called when the scheduler has received all tasks except
+        the closing task.
     close : callable
         Module-level function, called with the task on a worker after all other tasks of the run.
     allow_failures : bool
-        True to compute every trial of a method that fails on all trials.
+        True to compute every trial, even if a method fails on all of them.
     """
     each = max(1, math.ceil(len(works) / _MOST_SUBMITTED))
     rest, namer = iter(works), Namer(works.study, task.run)
     budget = None if allow_failures else BUDGET
-    futures = []  # held until the scheduler has all tasks, so that it forgets none that is done
+    futures = []  # futures are kept, since the scheduler forgets finished tasks without futures
     with translating_losses():
         while batch := list(islice(rest, each)):
             runs = pack(works.study, batch)
@@ -74,7 +74,7 @@ def hand_over(
 
 
 def _await_scheduler(client: Client, run: str, n_tasks: int) -> None:
-    """Wait until the scheduler has received that many tasks of a run, whose futures the client holds."""
+    """Wait until the scheduler has `n_tasks` tasks of a run; the caller must keep the futures of these tasks."""
     deadline = time.monotonic() + _HAND_OVER_SECONDS
     while client.run_on_scheduler(_count_received, run=run) < n_tasks:
         if time.monotonic() > deadline:
@@ -86,7 +86,7 @@ def _await_scheduler(client: Client, run: str, n_tasks: int) -> None:
 def close_run(run: str, session: str, close: Callable[[Task], None]) -> None:
     """Wait until no other task of a run is left, then close the run and remove it from the workers."""
     task, wait, worker = shipped_task(run, session), _FIRST_WAIT, get_worker()
-    secede()  # free the thread for other tasks
+    secede()  # frees the thread for other tasks
     # `worker_client` would become the default client of the worker process
     with Client(worker.scheduler.address, security=worker.security, set_as_default=False) as client:
         while count_tasks(client, run):
@@ -102,7 +102,7 @@ def count_tasks(client: Client, run: str) -> int:
 
 
 def cancel_tasks(client: Client, run: str) -> int:
-    """Cancel the tasks of a run; return the number of unfinished ones."""
+    """Cancel the tasks of a run; return the number of those that were unfinished."""
     n_tasks = int(client.run_on_scheduler(_cancel, run=run))
     unship(client, run)
     return n_tasks
@@ -112,20 +112,25 @@ def _closing_key(run: str) -> str:
     return f"{_CLOSING}-{run}"
 
 
+def _tasks_of(run: str, dask_scheduler: Any) -> dict[Any, Any]:
+    """Return the tasks of a run by key; a key contains the identifier of its run."""
+    return {key: task for key, task in dask_scheduler.tasks.items() if run in str(key)}
+
+
 def _count_received(run: str, dask_scheduler: Any) -> int:
-    return sum(run in str(key) for key in dask_scheduler.tasks)
+    return len(_tasks_of(run, dask_scheduler))
 
 
 def _count(run: str, dask_scheduler: Any) -> int:
     return sum(
-        run in str(key) and task.state not in ("erred", "memory") and str(key) != _closing_key(run)
-        for key, task in dask_scheduler.tasks.items()
+        task.state not in ("erred", "memory") and str(key) != _closing_key(run)
+        for key, task in _tasks_of(run, dask_scheduler).items()
     )
 
 
 def _cancel(run: str, dask_scheduler: Any) -> int:
     n_tasks = _count(run, dask_scheduler)
-    keys = [key for key in dask_scheduler.tasks if run in str(key)]
+    keys = list(_tasks_of(run, dask_scheduler))
     for client in list(dask_scheduler.clients):
         dask_scheduler.client_releases_keys(keys=keys, client=client, stimulus_id=f"dpstudies-cancel-{run}")
     return n_tasks

@@ -15,17 +15,14 @@ from typing import Any
 from distributed import Client, Future, KilledWorker
 
 from pipeline.blocks.evaluate import Status
+from pipeline.errors import ExecutionError
 from pipeline.execution.monitor import Monitor
 from pipeline.redact import format_error
 
 _POLL_SECONDS = 0.1
 _LOOK_SECONDS = 2.0
-_END_SECONDS = 10  # seconds for a worker to close before its process is killed
+_END_SECONDS = 10  # time in seconds for a worker to close before its process is killed
 RETRIES = 2  # retries by Dask of a task that failed transiently
-
-
-class ExecutionError(RuntimeError):
-    """Error that ends a run; committed work is kept."""
 
 
 class TransientError(RuntimeError):
@@ -50,9 +47,9 @@ class TaskResult:
     value : object
         Return value of the task; None if it did not return.
     status : Status or None
-        Killed or timed out; None if the task returned or failed transiently.
+        `Status.KILLED` or `Status.TIMED_OUT`; None if the task returned or failed transiently.
     position : tuple of int, or None
-        Last position that the task announced; None if it announced none.
+        Last position that the task announced, such as a setting and a trial; None if it announced none.
     transient : str
         Transient error that remained after all retries, or an empty string.
     """
@@ -117,13 +114,13 @@ class TasksInFlight:
         self.client.cancel(futures, force=True)
 
     def _take_done(self) -> list[Future]:
-        """Return the futures that are done within the polling interval."""
+        """Return the futures that finish within the polling interval."""
         try:
             done = [self._done.get(timeout=_LOOK_SECONDS if self._limit is None else _POLL_SECONDS)]
         except Empty:
             return []
         done += [self._done.get() for _ in range(self._done.qsize())]
-        return [future for future in done if future in self._payloads]  # excludes futures that were cancelled here
+        return [future for future in done if future in self._payloads]  # without futures that were cancelled here
 
     def _take_announcement(self, event: tuple[float, dict[str, Any]]) -> None:
         message = event[1]
@@ -149,7 +146,7 @@ class TasksInFlight:
         return TaskResult(payload, value)
 
     def _end_expired(self) -> Iterator[TaskResult]:
-        """Terminate the workers of tasks that exceed the time limit."""
+        """Terminate the workers of tasks beyond the time limit, and yield the results of these tasks."""
         for future in list(self._payloads) if self._limit is not None else ():
             position, worker, since = self._begun.get(future.key, ((), "", float("inf")))
             if self._limit is not None and time.monotonic() - since > self._limit:

@@ -2,8 +2,9 @@
 
 The work items of a batch that terminated its worker are computed one by one, each alone on a worker that announces
 every step to the driver (`settle`). If the worker terminates again, the announced setting is computed trial by trial
-(`probe`). The trial at the third termination gets the status killed; all other trials of the block are then computed
-and committed. Such a trial terminates two more workers after the first, for any block size, and no step is repeated.
+(`probe`). The trial that causes the third termination gets the status killed; all other trials of the block are then
+computed and committed. Such a trial terminates two more workers after the first, for any block size, and no step is
+repeated.
 
 The same steps find trials that exceed the time limit. A single trial under a single setting times out when it
 first exceeds the limit.
@@ -22,9 +23,9 @@ from pipeline.execution.naming import Namer
 from pipeline.execution.tasks import DATA, WHOLE, probe, settle
 from pipeline.execution.work import Receipt, Task, Work
 
-_MOST_LOST_WORKERS = 10  # workers that terminate before a step begins
-_MOST_JOINT_ENDS = 2  # worker terminations at a trial that returned when computed alone
-_PRIORITY = 1  # above the remaining work
+_MOST_LOST_WORKERS = 10  # number of workers that terminate before a step begins, after which the step is abandoned
+_MOST_JOINT_ENDS = 2  # number of worker terminations at a trial that returned when it was computed alone
+_PRIORITY = 1  # priority of isolation tasks, above that of the remaining work
 
 
 @dataclass
@@ -64,7 +65,7 @@ class Step:
     suspect : Suspect
         Work item to isolate.
     setting : int or None
-        Setting, or `DATA`, of the trials to probe; None to settle the work item.
+        Setting of the trials to probe, or `DATA` for their simulation; None for a `settle` task.
     trials : range
         The trials to probe.
     n_lost_workers : int
@@ -78,7 +79,7 @@ class Step:
 
 
 class Isolation:
-    """Suspects of a run and the remaining steps of their isolation.
+    """Isolation of the suspects of a run, step by step.
 
     Parameters
     ----------
@@ -89,9 +90,9 @@ class Isolation:
     study : Study
         The configured study.
     budget : Budget
-        Failures of settings without a successful trial.
+        Counts of failures in the run.
     unfinished : UnfinishedWork
-        Collector of work items that remain pending.
+        Collection of the work items that remain pending.
     """
 
     def __init__(
@@ -140,7 +141,7 @@ class Isolation:
             If every computed trial of a setting terminated its worker.
         """
         step: Step = result.payload
-        if result.status is not None and result.position is None:  # its worker terminated for a different reason
+        if result.status is not None and result.position is None:  # the worker terminated before it started the step
             self._repeat(step)
             return []
         if step.setting is not None:
@@ -155,7 +156,7 @@ class Isolation:
         return result.value or []
 
     def record(self) -> None:
-        """Commit the excluded trials without computing them, when a run stops."""
+        """Commit the statuses of the excluded trials, without computing the trials, when a run stops."""
         for suspect in self._excluded.values():
             block = suspect.work.block
             settings = tuple(sorted({k for k, _ in suspect.excluded}))
@@ -183,7 +184,7 @@ class Isolation:
             self._finish_probe(step)
 
     def _take_end(self, suspect: Suspect, status: Status, position: tuple[int, ...], n_threads: int) -> None:
-        """Add the steps that follow a `settle` during which the worker terminated."""
+        """Add the steps that follow a `settle` task whose worker terminated."""
         setting, trial = position
         trials = suspect.work.block.trials
         if trial == WHOLE and (len(trials) > 1 or status == Status.KILLED or setting == DATA):

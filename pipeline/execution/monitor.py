@@ -11,7 +11,7 @@ _SILENT_SECONDS = 10.0
 
 
 class Monitor:
-    """Monitor that warns, once per cause, if no task returns because of the workers.
+    """Monitor that warns, once per cause, if no task returns because no worker can compute.
 
     Parameters
     ----------

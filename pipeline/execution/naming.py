@@ -11,11 +11,11 @@ _LONGEST = 60
 
 
 class Namer:
-    """Generator of the keys of a run's tasks: ``study/panel-cell-trials-run-number``.
+    """Generator of keys for the tasks of a run, of the form ``study/panel-cell-trials-run-number``.
 
-    The dashboard groups tasks by the part of the key before the first hyphenated word that contains a digit or sign,
-    that is, by study and panel. There are no groups per cell, because Dask queues tasks for future workers only in
-    large groups, and because the scheduler stores the name of every group.
+    The dashboard groups tasks by the part of the key before the first hyphen-separated word that does not consist of
+    letters, that is, by study and panel. There are no groups per cell, because Dask queues tasks for future workers
+    only in large groups, and because the scheduler stores the name of every group.
 
     Examples
     --------

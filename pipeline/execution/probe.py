@@ -12,8 +12,8 @@ from distributed import Client, get_worker
 
 from pipeline.declare.source import StudySource
 from pipeline.declare.streams import canonical_json, sha256
-from pipeline.errors import BadInputError
-from pipeline.execution.in_flight import ExecutionError, TasksInFlight
+from pipeline.errors import BadInputError, ExecutionError
+from pipeline.execution.in_flight import TasksInFlight
 from pipeline.execution.shipping import shipped_task
 from pipeline.execution.tasks import on_worker
 from pipeline.execution.work import Task
@@ -60,7 +60,7 @@ def refuse_workers_without_store(client: Client, task: Task) -> None:
 
 
 def _find_problem(client: Client, run: str, action: str, function: Callable[..., str], *args: Any) -> str:
-    """Run a function on every worker; return its first error message, or an empty string on success."""
+    """Run a function on each worker; return the first error message, or an empty string on success."""
     in_flight = TasksInFlight(client, run)
     for worker in sorted(client.scheduler_info(n_workers=-1)["workers"]) or [None]:
         # another worker runs the check if this one has left; without workers, an adaptive cluster starts one
@@ -131,7 +131,7 @@ def imported_modules(source: StudySource) -> set[str]:
     while waiting:
         for name in set(_imports(waiting.pop())) - found:
             if name not in sys.modules and importlib.util.find_spec(name) is None:
-                continue  # an optional import
+                continue  # the module is not installed in this process, so the import is optional
             found.add(name)
             if folder is not None and (folder / f"{name}.py").is_file():
                 waiting.append(_read(folder / f"{name}.py"))
@@ -139,7 +139,7 @@ def imported_modules(source: StudySource) -> set[str]:
 
 
 def _imports(text: str) -> Iterator[str]:
-    """Yield the top-level names of absolute imports in Python source text."""
+    """Yield the top-level names of the absolute imports in Python source text."""
     with suppress(SyntaxError):
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Import):

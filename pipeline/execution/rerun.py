@@ -27,6 +27,7 @@ class Rerun:
     setting: Setting
     computed: Outcome
     stored: Outcome
+    is_asked: bool = True
 
     @property
     def is_stored(self) -> bool:
@@ -35,7 +36,10 @@ class Rerun:
 
     @property
     def differing(self) -> tuple[str, ...]:
-        """Names of measures that differ in any bit, or all if statuses differ; per-cell measures for ok trials only."""
+        """Names of the measures that differ in any bit, or of all measures if the statuses differ.
+
+        Per-cell measures are compared only for an ok trial.
+        """
         if self.computed.status[0] != self.stored.status[0]:
             return tuple(measure.name for measure in self.panel.measures)
         is_ok = self.stored.status[0] == Status.OK
@@ -49,7 +53,7 @@ class Rerun:
 
     @property
     def largest_difference(self) -> str:
-        """Description of the largest difference."""
+        """Description of the largest relative difference between the outcomes."""
         worst = 0.0
         for name, before in self.stored.values.items():
             if before.dtype.kind == "f":
@@ -78,7 +82,7 @@ def rerun_trial(store: ResultStore, study: Study, panel_name: str, cell: Mapping
     cell : mapping
         Value of every data factor.
     trial : int
-        Zero-based position of the trial.
+        Zero-based index of the trial.
 
     Raises
     ------
@@ -88,14 +92,16 @@ def rerun_trial(store: ResultStore, study: Study, panel_name: str, cell: Mapping
     panel = study.panel(panel_name)
     names = [factor.name for factor in panel.factors]
     if set(cell) != set(names):
+        if not names:
+            raise BadInputError(f"panel {panel.name} has no factors, so its cell must be empty, got {cell}")
         raise BadInputError(
-            f"the cell of panel {panel.name} must have values of {', '.join(names) or 'no factors'}, got {cell}"
+            f"a cell of panel {panel.name} must specify exactly the factors {', '.join(names)}, got {cell}"
         )
     wanted = {factor.name: factor.cast(cell[factor.name]) for factor in panel.factors}
     cells = panel.cells()
     if wanted not in cells:
         raise BadInputError(
-            f"panel {panel.name} has no cell {wanted}; its values are {store.spec['panels'][panel.name]['factors']}"
+            f"panel {panel.name} has no cell {wanted}; allowed values are {store.spec['panels'][panel.name]['factors']}"
         )
     if not 0 <= trial < panel.n_trials:
         raise BadInputError(f"trial must be in 0 ... {panel.n_trials - 1}, got {trial}")
@@ -103,13 +109,18 @@ def rerun_trial(store: ResultStore, study: Study, panel_name: str, cell: Mapping
     stored = [(setting, store.read(panel, block, setting)) for setting in panel.settings()]
     excluded = (Status.TIMED_OUT, Status.KILLED)
     safe = [setting for setting, outcome in stored if outcome.status[0] not in excluded]
-    with one_thread():  # as on a worker, since the bits of a matrix product depend on the number of threads
+    with one_thread():  # workers use one thread too; the last bits of a matrix product depend on the number of threads
         computed = dict(zip([setting.label for setting in safe], evaluate_block(study, block, safe), strict=True))
-    return [Rerun(panel, setting, computed.get(setting.label, outcome), outcome) for setting, outcome in stored]
+    asked = store.asked.get(panel.name)
+    limits = [panel.n_trials] * len(stored) if asked is None else asked.by_setting(panel)[0][block.cell]
+    return [
+        Rerun(panel, setting, computed.get(setting.label, outcome), outcome, is_asked=bool(trial < limit))
+        for (setting, outcome), limit in zip(stored, limits, strict=True)
+    ]
 
 
 def refuse_other_numbers(client: Client, run: str, store: ResultStore, study: Study) -> None:
-    """Raise `BadInputError` if recomputing a committed trial of any panel and method gives different numbers.
+    """Recompute one committed trial per panel and method; raise `BadInputError` if a number differs.
 
     Parameters
     ----------
@@ -158,7 +169,7 @@ def refuse_other_numbers(client: Client, run: str, store: ResultStore, study: St
 
 @on_worker
 def compare_numbers(run: str, block: Block, setting: int) -> str:
-    """Recompute one setting of a block on a worker; return a one-line description of differences from the store."""
+    """Recompute one setting of a block on a worker; describe differences from the store, or return an empty string."""
     study, store = shipped_task(run).stored()
     panel = study.panel(block.panel)
     chosen = panel.settings()[setting]

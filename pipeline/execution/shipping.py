@@ -1,4 +1,4 @@
-"""Distribution of a study to workers, once per worker, by a plugin; tasks refer to the study by their run."""
+"""Plugin that sends a study to each worker once; tasks refer to the study by the identifier of their run."""
 
 import threading
 from collections import Counter
@@ -9,7 +9,7 @@ from typing import Any
 
 from distributed import Client, SchedulerPlugin, Worker, WorkerPlugin
 
-from pipeline.execution.in_flight import ExecutionError
+from pipeline.errors import ExecutionError
 from pipeline.execution.work import STOPPED, Task
 
 _tasks: dict[str, Task] = {}
@@ -32,7 +32,7 @@ class ShippedTask(WorkerPlugin):
             STOPPED.discard(self._task.run)  # the run was stopped if an adaptive cluster removed all workers
 
     def teardown(self, worker: Worker) -> None:
-        """Remove the task; a running batch finishes after its current block."""
+        """Remove the task; a running batch ends after its current block."""
         run = self._task.run
         with _lock:
             _holders[run] -= 1
@@ -66,7 +66,7 @@ def plugin_name(run: str) -> str:
 
 
 def shipped_task(run: str, session: str = "") -> Task:
-    """Return the task of a run that is registered in this worker process, with a writing session.
+    """Return the task that is registered in this worker process for a run, with the identifier of a session.
 
     Raises
     ------
@@ -76,7 +76,7 @@ def shipped_task(run: str, session: str = "") -> Task:
     try:
         return replace(_tasks[run], session=session)
     except KeyError:
-        raise ExecutionError(f"the run {run} has ended or was cancelled") from None
+        raise ExecutionError(f"the run {run} has ended or was cancelled; resume its store") from None
 
 
 @contextmanager

@@ -24,8 +24,8 @@ from pipeline.execution.shipping import shipped_task
 from pipeline.execution.work import Receipt, Run, Task, Work, evaluate_work, unpack
 from pipeline.faults import explain, is_transient
 
-WHOLE = -1  # announced instead of a trial: all trials of the block
-DATA = -1  # announced instead of a setting: the simulation
+WHOLE = -1  # position announced in place of a trial: all trials of the block
+DATA = -1  # position announced in place of a setting: the simulation
 
 
 class Gate:
@@ -69,7 +69,7 @@ _gate = Gate()
 
 
 def on_worker(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorate a task to raise transient errors, which Dask retries, and to return other errors as a `Refusal`."""
+    """Decorate a function to raise transient errors, which Dask retries, and to return a `Refusal` for other errors."""
 
     @functools.wraps(function)
     def call(*args: Any) -> Any:
@@ -102,14 +102,14 @@ def settle(
     excluded: Mapping[tuple[int, int], Status],
     budget: int | None = BUDGET,
 ) -> list[Receipt]:
-    """Compute and commit a work item that may terminate its worker, alone on the worker, and announce each step.
+    """Compute and commit a work item that may terminate its worker, alone on that worker, and announce each step.
 
     Parameters
     ----------
     run, session : str
         Identifiers of the run and of the writing session.
     work : Work
-        Settings of one block. The announced positions are a setting, or `DATA`, and a trial, or `WHOLE`.
+        Settings of one block. Each announced position is a setting or `DATA`, and a trial or `WHOLE`.
     singly : tuple of int
         Settings to compute trial by trial.
     excluded : mapping of (int, int) to Status
@@ -124,9 +124,9 @@ def settle(
 
 @on_worker
 def probe(run: str, session: str, block: Block, setting: int) -> None:
-    """Compute each trial of a block alone, under one setting or its simulation (`DATA`), and discard the results.
+    """Compute each trial of a block alone under a setting, or only simulate its data if `setting` is `DATA`.
 
-    The announced positions are trials. The first trial that terminates the worker ends the task.
+    Results are discarded. The announced positions are trials. The first trial that terminates the worker ends the task.
     """
     task = shipped_task(run, session)
     study, _ = task.opened()
@@ -172,6 +172,5 @@ def _evaluate_apart(
 
 
 def _singles(block: Block) -> Iterator[Block]:
-    """Yield the trials of a block as blocks of one trial."""
     for trial in block.trials:
         yield Block(block.panel, block.cell, range(trial, trial + 1))

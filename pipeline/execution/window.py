@@ -1,7 +1,7 @@
 """Number of tasks to keep on the scheduler: enough for the maximum number of workers, and no more.
 
 An adaptive cluster grows with the tasks on its scheduler. Dask requests enough threads to finish them within a target
-duration, and counts tasks of unknown duration as half a second. The queue must therefore contain enough work for the
+duration, and assumes half a second for tasks of unknown duration. The queue must therefore contain enough work for the
 largest cluster that the profile allows.
 """
 
@@ -16,7 +16,7 @@ from pipeline.clusters.profiles import Profile
 from pipeline.clusters.size import most_threads
 
 _ASK_SECONDS = 1.0
-_PER_THREAD = 2  # number of tasks: one running and one waiting
+_PER_THREAD = 2  # number of tasks per thread: one that runs and one that waits
 _UNKNOWN_SECONDS = 0.5  # Dask's estimate for tasks before the first result
 _SPARE = 1.5  # factor for tasks that finish between two updates of the adaptive cluster
 _SHORTEST_SECONDS = 0.05

@@ -2,7 +2,7 @@
 
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
@@ -11,32 +11,32 @@ from distributed import get_worker
 from distributed.utils import sync
 
 from pipeline.blocks.evaluate import BUDGET, FAILURES, Block, Outcome, Status, evaluate_block
-from pipeline.blocks.plan import iterate_blocks
+from pipeline.blocks.plan import iterate_blocks, iterate_cell_blocks
 from pipeline.declare.panel import Panel, Setting
 from pipeline.declare.source import StudySource
 from pipeline.declare.streams import canonical_json, sha256
 from pipeline.declare.study import Study
-from pipeline.execution.in_flight import ExecutionError
-from pipeline.redact import redact_text
+from pipeline.errors import ExecutionError
+from pipeline.stores.asked import Asked
 from pipeline.stores.commits import Commit, Planned
 from pipeline.stores.regions import positions
 from pipeline.stores.sessions import last_number
 from pipeline.stores.store import ABSENT, STALE, ResultStore
 
-# runs whose tasks finish after their current block, since threads cannot be terminated
+# stopped runs: their tasks finish after the current block, since threads cannot be terminated
 STOPPED: set[str] = set()
 
 
 @dataclass(frozen=True)
 class Work:
-    """Settings of one block to compute.
+    """Work item: settings to compute on one block.
 
     Attributes
     ----------
     block : Block
         The block.
     settings : tuple of int
-        Positions in `Panel.settings`.
+        Indices of settings in `Panel.settings`.
     stale : tuple of int
         Subset of the settings whose status chunk must be removed before they are recomputed.
     """
@@ -48,17 +48,18 @@ class Work:
 
 @dataclass(frozen=True)
 class Tally:
-    """Number of trials of one setting of a block by status.
+    """Numbers of trials of a block under one setting, by status.
 
     Attributes
     ----------
     n_trials : int
         Number of trials of the block.
     n_ok, n_failed, n_pending : int
-        Number of trials that are ok, that failed, and that remain pending after the budget was used up; the others
+        Numbers of trials that are ok, that failed, and that remain pending after the budget was used up; the others
         are not applicable.
     n_positions : int
-        Number of array positions of the setting: one per value of each method factor that it does not use.
+        Number of array positions of the setting: one per combination of values of the method factors that it does not
+        use.
     cause : str
         Last line of the error of the first failed trial; empty if none failed.
     """
@@ -107,9 +108,9 @@ class Receipt:
 
 
 class PendingWork:
-    """Iterable of the work items that are missing in a store or have to be recomputed.
+    """Iterable of the work items that are missing from a store or have to be recomputed.
 
-    Later panels and cells come first. Repeated iteration yields the same work.
+    Later panels and cells come first, unless an order is given. Repeated iteration yields the same work.
 
     Parameters
     ----------
@@ -118,14 +119,26 @@ class PendingWork:
     store : ResultStore or None
         Store of the study; None for a new store, which is not read.
     retry : collection of Status
-        Trials with one of these statuses are recomputed.
+        Statuses of trials to recompute.
+    asked : mapping of str to Asked, optional
+        Numbers of trials to ask for by panel; by default the numbers that the store records.
+    first : sequence of (str, int)
+        Panels and cells whose work comes first, in this order.
     """
 
-    def __init__(self, study: Study, store: ResultStore | None, retry: Collection[Status] = ()) -> None:
+    def __init__(
+        self,
+        study: Study,
+        store: ResultStore | None,
+        retry: Collection[Status] = (),
+        asked: Mapping[str, Asked] | None = None,
+        first: Sequence[tuple[str, int]] = (),
+    ) -> None:
         self.study = study
         self.last_session = 0 if store is None else last_number(store.files)
+        self._first = tuple(first)
         self._panels = [
-            (panel, _all_absent(panel) if store is None else store.scan(panel, retry))
+            (panel, _all_absent(panel) if store is None else store.scan(panel, retry, asked))
             for panel in reversed(study.panels)
         ]
 
@@ -147,15 +160,26 @@ class PendingWork:
         )
 
     def __iter__(self) -> Iterator[Work]:
+        by_name = {panel.name: (panel, states) for panel, states in self._panels}
+        for name, cell in self._first:
+            panel, states = by_name[name]
+            yield from _works(panel, states, iterate_cell_blocks(panel, cell))
+        first = set(self._first)
         for panel, states in self._panels:
-            for block in iterate_blocks(panel):
-                here = states[block.cell, block.trials.start // panel.block_trials]
-                settings = tuple(int(k) for k in np.flatnonzero(here))
-                stale = tuple(k for k in settings if here[k] == STALE)
-                if panel.settings_apart:
-                    yield from (Work(block, (k,), (k,) if k in stale else ()) for k in settings)
-                elif settings:
-                    yield Work(block, settings, stale)
+            rest = (block for block in iterate_blocks(panel) if (panel.name, block.cell) not in first)
+            yield from _works(panel, states, rest)
+
+
+def _works(panel: Panel, states: np.ndarray, blocks: Iterable[Block]) -> Iterator[Work]:
+    """Yield the work items of some blocks of a panel, given the states of all its blocks and settings."""
+    for block in blocks:
+        here = states[block.cell, block.trials.start // panel.block_trials]
+        settings = tuple(int(k) for k in np.flatnonzero(here))
+        stale = tuple(k for k in settings if here[k] == STALE)
+        if panel.settings_apart:
+            yield from (Work(block, (k,), (k,) if k in stale else ()) for k in settings)
+        elif settings:
+            yield Work(block, settings, stale)
 
 
 def count_positions(panel: Panel, setting: Setting) -> int:
@@ -205,7 +229,7 @@ def evaluate_work(study: Study, work: Work, budget: int | None = BUDGET) -> list
 
 
 def _all_absent(panel: Panel) -> np.ndarray:
-    """Return the states of an empty panel, as returned by `ResultStore.scan`."""
+    """Return the states of a panel without results, in the form of `ResultStore.scan`."""
     shape = len(panel.cells()), -(-panel.n_trials // panel.block_trials), len(panel.settings())
     return np.full(shape, ABSENT, np.uint8)
 
@@ -219,7 +243,7 @@ class Task:
     source : StudySource
         Code of the study.
     url, spec_sha256 : str
-        URL of the store, and hash of its required spec.
+        URL of the store, and hash of the spec that the store must have.
     session : str
         Identifier of the writing session; empty before the session begins.
     run : str
@@ -269,14 +293,13 @@ class Task:
 
 
 def _planned(study: Study, work: Work) -> Planned:
-    """Return a work item in the form required by a commit."""
+    """Return a work item in the form that a commit requires."""
     panel = study.panel(work.block.panel)
     settings, stale = ([panel.settings()[k] for k in chosen] for chosen in (work.settings, work.stale))
     return Planned(panel, work.block, settings, stale)
 
 
 def _write(study: Study, commit: Commit, work: Work, outcomes: Sequence[Outcome]) -> None:
-    """Write the outcomes of a work item."""
     panel = study.panel(work.block.panel)
     for k, outcome in zip(work.settings, outcomes, strict=True):
         commit.write(panel, work.block, panel.settings()[k], outcome)
@@ -291,7 +314,7 @@ def _receipt(study: Study, work: Work, outcomes: Sequence[Outcome], seconds: flo
             int(np.isin(outcome.status, FAILURES).sum()),
             outcome.n_untried,
             count_positions(panel, panel.settings()[k]),
-            redact_text((outcome.cause.splitlines() or [""])[-1]),
+            (outcome.cause.splitlines() or [""])[-1],
         )
         for k, outcome in zip(work.settings, outcomes, strict=True)
     )

@@ -1,4 +1,4 @@
-"""Commits of blocks: values are written and made durable, then statuses are written to make them visible."""
+"""Commits of blocks: values are written and made durable before the statuses that make them visible."""
 
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ from pipeline.stores.regions import positions, region_of
 
 @dataclass(frozen=True)
 class Planned:
-    """Block with settings to compute.
+    """Block, with the settings to compute on it.
 
     Attributes
     ----------
@@ -28,7 +28,7 @@ class Planned:
     settings : sequence of Setting
         Settings to compute.
     stale : sequence of Setting
-        Settings among these whose status chunk exists and must be removed first.
+        Those of the settings whose status chunk exists and must be removed before they are recomputed.
     """
 
     panel: Panel
@@ -48,7 +48,7 @@ class Planned:
 
 
 class Commit:
-    """Commit of blocks, created before they are computed; they are durable and visible after `finish`.
+    """Commit of blocks, created before the blocks are computed; the blocks are durable and visible after `finish`.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ class Commit:
     present : set of str
         Keys of the durable per-cell chunks that this process has found or written.
     planned : sequence of Planned
-        The blocks.
+        Blocks to commit.
 
     Notes
     -----
@@ -69,7 +69,7 @@ class Commit:
 
     def __init__(self, files: Files, chunks: Chunks, present: set[str], planned: Sequence[Planned]) -> None:
         self._files, self._chunks, self._present = files, chunks, present
-        self._of_cells: set[str] = set()  # not durable yet, so no other commit may rely on them
+        self._of_cells: set[str] = set()  # chunks that are not durable yet, so no other commit may rely on them
         for name in ("status", "error"):  # status first: a committed block must keep its error texts
             files.remove([key for one in planned for key in _keys(chunks, one, one.stale, {name: 0})])
         growing = [one for one in planned if one.may_grow]
@@ -114,7 +114,7 @@ class Commit:
             self._batch.put(key, content)
 
     def _is_needed(self, panel: str, name: str, region: Region) -> bool:
-        """Return True if a per-cell chunk is missing or damaged; committed blocks depend on intact ones."""
+        """Return True if a per-cell chunk must be written, because it is missing or damaged."""
         (key,) = self._chunks.keys(panel, name, region)
         if key in self._present or key in self._of_cells:
             return False

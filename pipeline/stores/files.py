@@ -1,7 +1,7 @@
 """Interface to the files of a store by key, in a local folder or an object store.
 
-Only a session may write. A later session can revoke write access permanently (*fencing*), even for a process that was
-suspended during a write; see `LocalFiles` and `ObjectFiles`.
+Only a session may write. A later session permanently revokes the write access of earlier ones (*fencing*), even if a
+process was suspended during a write; see `LocalFiles` and `ObjectFiles`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,10 +16,10 @@ class Batch(Protocol):
     """Writes that become durable together: values first, then the files that commit the values."""
 
     def put(self, key: str, content: bytes) -> None:
-        """Write a file."""
+        """Write a file that becomes durable by `finish`."""
 
     def depend(self, key: str) -> None:
-        """Make a file of a different writer durable with this batch."""
+        """Make a file that another writer has written durable together with this batch."""
 
     def put_last(self, key: str, content: bytes) -> None:
         """Write a file that becomes visible only after every `put` of the batch is durable."""
@@ -32,7 +32,7 @@ class Batch(Protocol):
 
 
 class Files(Protocol):
-    """Files of a store by key; writes require a session and raise `SessionSupersededError` once it is fenced."""
+    """Files of a store by key; writes require a session, and raise `SessionSupersededError` if it is fenced."""
 
     url: str
 
@@ -42,6 +42,9 @@ class Files(Protocol):
     def read_many(self, keys: Iterable[str]) -> dict[str, bytes | None]:
         """Return the contents of files by key."""
 
+    def read_part(self, key: str, start: int, stop: int | None = None) -> bytes | None:
+        """Return a part of a file, or None if the file does not exist; a negative start counts from the end."""
+
     def exists(self, key: str) -> bool:
         """Return True if the file exists."""
 
@@ -49,7 +52,7 @@ class Files(Protocol):
         """Return the sorted names of the files in a folder, or an empty list if the folder does not exist."""
 
     def create(self, key: str, content: bytes) -> bool:
-        """Write a new file, without a session; return False if it exists already."""
+        """Write a new file, which requires no session; return False if the file exists already."""
 
     def put(self, key: str, content: bytes, durable: bool = True) -> None:
         """Write a file; if `durable`, a power loss leaves the old or the new content."""
@@ -58,7 +61,7 @@ class Files(Protocol):
         """Remove files durably; absent files are ignored."""
 
     def remove_uncommitted(self, keys: Iterable[str]) -> None:
-        """Remove files of an earlier uncommitted attempt, unless checking for them costs a request."""
+        """Remove files that an earlier, uncommitted attempt may have left, unless each search would take a request."""
 
     def flush(self, keys: Iterable[str]) -> None:
         """Make written files durable."""
@@ -67,7 +70,7 @@ class Files(Protocol):
         """Prepare the session's writes."""
 
     def end(self) -> None:
-        """Remove the temporary files of the session, which cannot write afterwards."""
+        """Remove the temporary files of the session; the session cannot write afterwards."""
 
     def fence_others(self) -> None:
         """Make every write of other sessions fail, and remove their temporary files."""
@@ -76,7 +79,7 @@ class Files(Protocol):
         """Return a new batch; `expected` is the result of `versions` for files that other sessions may replace."""
 
     def versions(self, keys: Iterable[str]) -> dict[str, Any]:
-        """Read the version of each file, for `batch`, then check that the session is not superseded."""
+        """Read the version of each file, for `batch`, and then check that the session is not superseded."""
 
 
 def open_files(url: str, session: str | None = None) -> Files:

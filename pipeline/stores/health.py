@@ -6,18 +6,22 @@ are raised.
 
 import json
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 
 from pipeline.blocks.evaluate import FAILURES, Block, Outcome, Status
 from pipeline.declare.panel import Panel, Setting
 from pipeline.declare.study import Study
-from pipeline.errors import DamagedChunkError
+from pipeline.errors import DamagedChunkError, command
+from pipeline.stores.access import accessing
+from pipeline.stores.asked import RECORD
 from pipeline.stores.commits import rerun_line
 from pipeline.stores.locations import ROOT, SESSIONS
 from pipeline.stores.regions import positions, region_of
 from pipeline.stores.root import COPY, unseal
-from pipeline.stores.store import ResultStore, accessing
+from pipeline.stores.shards import metadata_files
+from pipeline.stores.store import ResultStore
 from pipeline.stores.template import make_template
 
 
@@ -60,7 +64,8 @@ def check_block(
 def invalidate(store: ResultStore, panel: Panel, block: Block, setting: Setting, damaged: Iterable[str]) -> None:
     """Reset one setting of a block to pending, and remove its damaged chunks."""
     n_dims = {measure.name: (measure.per_trial, len(measure.dims)) for measure in panel.measures}
-    for name in ("status", *(name for name in damaged if name != "status")):  # a committed block has all chunks
+    # status first, so that no committed block lacks a chunk
+    for name in ("status", *(name for name in damaged if name != "status")):
         per_trial, dims = n_dims.get(name, (True, 0))
         regions = [
             region_of(panel, position, block.trials if per_trial else None, dims)
@@ -84,7 +89,7 @@ def check_template(store: ResultStore, study: Study, *, repair: bool = False) ->
     Returns
     -------
     dict of (str, str) to str
-        Problem by panel (empty for the root) and variable.
+        Problem by panel (an empty string for the root) and variable.
     """
     problems: dict[tuple[str, str], str] = {}
     repaired: list[str] = []
@@ -108,32 +113,48 @@ def check_template(store: ResultStore, study: Study, *, repair: bool = False) ->
                 repaired.append(key)
     if repaired:
         store.files.flush(repaired)
-    for name in store.files.names(SESSIONS):
-        if name.endswith(".json") and unseal(store.files.read(f"{SESSIONS}/{name}")) is None:
-            problems["", f"session {name}"] = "lost: the record is damaged; no result depends on it"
+    names = sorted(name for name in store.files.names(SESSIONS) if name.endswith(".json"))
+    records = {name: unseal(store.files.read(f"{SESSIONS}/{name}")) for name in names}
+    damaged = [name for name, record in records.items() if record is None]
+    problems |= {("", f"session {name}"): _describe_lost(store.url, name, records) for name in damaged}
     return problems
+
+
+def _describe_lost(url: str, name: str, records: dict[str, dict[str, Any] | None]) -> str:
+    """Return the consequences of a damaged record of a session, given the intact records by name of the file."""
+    asking = [other for other, record in records.items() if record and RECORD in record]
+    if any(other > name for other in asking):
+        return "lost: the record is damaged; a later session has recorded the numbers of trials asked for"
+    goal = next((str(one["until"]) for one in reversed(records.values()) if one and "until" in one), None)
+    if goal is None or not asking:
+        return (
+            "lost: the record is damaged; no stored number depends on it, but if its run had a target, every trial of "
+            f"its panels now counts as asked for, until the target is recorded again with: {command('extend', url)} "
+            "--until TARGET"
+        )
+    return (
+        f"unrecorded: the record is damaged, and n_asked and stopped have the values of {asking[-1]}; if a run "
+        f"changed them, record them again with its target, or with the earlier one: "
+        f"{command('extend', url, '--until', goal)}"
+    )
 
 
 def _expected_files(store: ResultStore, study: Study) -> dict[str, bytes]:
     """Return the expected file contents by key: array metadata from the root and coordinates from the spec."""
-    root = json.loads(store.root_content)
-    found = {}
-    for path, document in root["consolidated_metadata"]["metadata"].items():
-        document = {name: value for name, value in document.items() if name != "consolidated_metadata"}
-        found[f"{path}/{ROOT}"] = json.dumps(document, indent=2).encode()
+    found = metadata_files(store.root_content)
     template = make_template(study, store.attributes)
     return found | {key: content for key, content in template.items() if not key.endswith(ROOT)}
 
 
 def _confirmed(store: ResultStore, key: str, expected: bytes) -> bytes | None:
-    """Read a file, with a second read if the content is not as expected."""
+    """Read a file, and read it a second time if its content is not the expected one."""
     with accessing(store.url):
         stored = store.files.read(key)
         return stored if stored == expected else store.files.read(key)
 
 
 def _is_same(store: ResultStore, key: str, stored: bytes | None, expected: bytes) -> bool:
-    """Return True if two files have equal content, even if different releases of Zarr wrote them."""
+    """Return True if two files have equal content, even if different versions of Zarr wrote them."""
     if stored is None or stored == expected:
         return stored == expected
     if key.endswith(ROOT):
@@ -164,7 +185,7 @@ def _read(
         (key,) = store.chunks.keys(panel.name, name, region)
         for is_last in (False, True):
             with accessing(store.url):
-                content = store.files.read(key)
+                content = store.reader.read(key)
             try:
                 if content is not None or not required:
                     values = store.chunks.decode(panel.name, name, region, {key: content})
@@ -180,7 +201,9 @@ def _read(
     status_region = region_of(panel, position, block.trials, 0)
     (key,) = store.chunks.keys(panel.name, "status", status_region)
     with accessing(store.url):
-        if not store.files.exists(key):
+        if not store.reader.exists(key):
+            if store.is_compact:  # no block was pending
+                problems["status"] = "missing"
             return None
     stored("status", True, 0, required=True)
     if "status" not in arrays:
@@ -198,7 +221,7 @@ def _read(
 
 
 def _contradictions(panel: Panel, block: Block, outcome: Outcome) -> dict[str, str]:
-    """Return inconsistencies of a block: unknown statuses, missing numbers, and misplaced error texts."""
+    """Return the inconsistencies of a block: unknown statuses, missing numbers, misplaced error texts."""
     problems = {}
     if not np.isin(outcome.status, list(Status)).all():
         problems["status"] = f"inconsistent: unknown status {int(outcome.status.max())}"

@@ -1,7 +1,7 @@
 """Files of a store in a local folder.
 
 A file is written to the session's folder of temporary files and then renamed. Fencing removes that folder, so that
-every later rename of the session fails: no separate check, and hence no race between a check and a write, is needed.
+every later rename of the session fails. A separate check before each write could race with the fencing.
 """
 
 import ctypes
@@ -17,7 +17,7 @@ from typing import Any
 
 from pipeline.errors import SessionSupersededError
 from pipeline.faults import retried
-from pipeline.stores.locations import STATE
+from pipeline.stores.locations import SESSIONS, STATE
 
 _WRITING = f"{STATE}/writing"
 
@@ -34,20 +34,32 @@ class LocalFiles:
         """Return the content of a file, None if it does not exist, or empty bytes if it is not a regular file."""
         return retried(self._read, key)
 
-    def _read(self, key: str) -> bytes | None:
+    def read_part(self, key: str, start: int, stop: int | None = None) -> bytes | None:
+        """Return a part of a file, or None if the file does not exist; a negative start counts from the end."""
+        return retried(self._read, key, start, stop)
+
+    def _read(self, key: str, start: int = 0, stop: int | None = None) -> bytes | None:
         try:
-            descriptor = os.open(self._path(key), os.O_RDONLY | os.O_NONBLOCK)  # a pipe would block
+            # without O_NONBLOCK, opening a pipe would block
+            descriptor = os.open(self._path(key), os.O_RDONLY | os.O_NONBLOCK)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            if error.errno == errno.ELOOP:  # a symbolic link to itself
+            if error.errno == errno.ELOOP:  # the file is a symbolic link to itself
                 return b""
             raise
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        try:  # system calls, since a file object would double the time of a scan
+            state = os.fstat(descriptor)
+            if not stat.S_ISREG(state.st_mode):
+                return b""
+            at = max(0, start + state.st_size if start < 0 else start)
+            end = state.st_size if stop is None else min(stop, state.st_size)
+            content = b""
+            while at < end and (part := os.pread(descriptor, end - at, at)):
+                content, at = content + part, at + len(part)
+            return content
+        finally:
             os.close(descriptor)
-            return b""
-        with open(descriptor, "rb") as file:
-            return file.read()
 
     def read_many(self, keys: Iterable[str]) -> dict[str, bytes | None]:
         """Return the contents of files by key."""
@@ -72,7 +84,7 @@ class LocalFiles:
             return []
 
     def create(self, key: str, content: bytes) -> bool:
-        """Write a new file, without a session; return False if it exists already."""
+        """Write a new file, which requires no session; return False if the file exists already."""
         path = self._path(key)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         try:
@@ -101,7 +113,10 @@ class LocalFiles:
             os.close(descriptor)
 
     def remove(self, keys: Iterable[str]) -> None:
-        """Remove files durably; absent files are ignored. They are first renamed into the fenced session folder."""
+        """Remove files durably; absent files are ignored.
+
+        Each file is first renamed into the session's folder, which fails if the session is fenced.
+        """
         removed = False
         for key in keys:
             temporary = self._temporary_name()
@@ -124,7 +139,7 @@ class LocalFiles:
         os.makedirs(self._temporary)
 
     def end(self) -> None:
-        """Remove the temporary files of the session, which cannot write afterwards."""
+        """Remove the temporary files of the session; the session cannot write afterwards."""
         shutil.rmtree(self._temporary, ignore_errors=True)
 
     def fence_others(self) -> None:
@@ -142,7 +157,7 @@ class LocalFiles:
                 shutil.rmtree(path, ignore_errors=True)
 
     def versions(self, keys: Iterable[str]) -> dict[str, Any]:
-        """Return an empty mapping, since renames are fenced."""
+        """Return an empty mapping: versions are not checked, since renames by a fenced session fail."""
         return {}
 
     def batch(self, expected: Mapping[str, Any] | None = None) -> "_LocalBatch":
@@ -194,6 +209,7 @@ class LocalFiles:
     def flush(self, keys: Iterable[str]) -> None:
         """Make written files durable: one call per file system on Linux, one per file and folder elsewhere.
 
+        Temporary files are given by their paths.
         Errors are not retried: the system may have dropped unwritten data, so the files must be written again.
         """
         if _SYNCFS is not None:
@@ -217,7 +233,7 @@ class LocalFiles:
 
     def _require_session(self) -> None:
         if not os.path.isdir(self._temporary):
-            raise SessionSupersededError(self.url)
+            raise SessionSupersededError(self.url, is_store_missing=not os.path.isdir(self._path(SESSIONS)))
 
 
 class _LocalBatch:
@@ -252,7 +268,7 @@ class _LocalBatch:
 
 
 def _destroy(path: str) -> None:
-    """Remove a file, or a folder that has replaced a file because of damage."""
+    """Remove a file, or a folder that damage has put in the place of a file."""
     if os.path.isdir(path) and not os.path.islink(path):
         shutil.rmtree(path)
     else:

@@ -6,15 +6,16 @@ import re
 import fsspec
 import fsspec.asyn
 
-from pipeline.errors import BadInputError
+from pipeline.errors import BadInputError, credentials_error
+from pipeline.redact import format_error
 
 ROOT = "zarr.json"
 STATE = ".dpstudies"
-"""Folder of a store for files that are not Zarr: the copy of the root, sessions, temporary files."""
+"""Folder of a store for files that Zarr does not read: the copy of the root, sessions, and temporary files."""
 SESSIONS = f"{STATE}/sessions"
-_MAX_NAME = 255  # bytes, on most file systems
-_MAX_PATH = 800  # bytes; with the names of files in the store, below the 1,024 bytes of the strictest systems
-_ANSWER_SECONDS = 10  # timeout; clients would retry for a minute or longer
+_MAX_NAME = 255  # largest number of bytes on most file systems
+_MAX_PATH = 800  # largest number of bytes; with names of files, below the 1,024 bytes of the strictest systems
+_ANSWER_SECONDS = 10  # timeout in seconds; otherwise clients would retry for a minute or longer
 
 
 def is_local(url: str) -> bool:
@@ -44,7 +45,7 @@ def _normal_folder(text: str) -> str:
     length, longest = len(written), max(map(len, written.split(b"/")))
     if length > _MAX_PATH or longest > _MAX_NAME:
         raise BadInputError(
-            f"the path of a store must have at most {_MAX_PATH} bytes, and {_MAX_NAME} per folder, got {length} and "
+            f"the path of a store must have at most {_MAX_PATH} bytes, and {_MAX_NAME} per name, got {length} and "
             f"{longest}; choose a shorter one"
         )
     return folder
@@ -54,34 +55,35 @@ def _normal_url(text: str) -> str:
     scheme, _, rest = text.partition("://")
     bucket, _, name = rest.partition("/")
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*", scheme):
-        raise BadInputError("the URL of a store must be like s3://BUCKET/NAME.zarr, got other characters before ://")
-    if "@" in bucket or ":" in bucket or "?" in rest:  # a password may contain slashes before the "@"
         raise BadInputError(
-            f"the URL of a store must contain no credentials and no options, got one of {scheme}://; set them in the "
-            "environment, such as AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_ENDPOINT_URL"
+            "the URL of a store must have the form s3://BUCKET/NAME.zarr, got other characters before ://"
         )
+    if "@" in bucket or ":" in bucket or "?" in rest:  # a password may contain slashes before the "@"
+        raise credentials_error("store", text)
     if scheme == "memory":
-        raise BadInputError(f"a store must outlive the program that writes it, got {text}; pass a folder or s3://")
+        raise BadInputError(
+            f"a store must be in persistent storage, got {text}; pass a folder or a URL such as s3://BUCKET/NAME.zarr"
+        )
     try:
         fsspec.get_filesystem_class(scheme)
     except (ValueError, ImportError) as error:
         raise BadInputError(
-            f"a store must be a folder or the URL of an object store that is installed, got {text}: "
+            f"a store must be a folder or the URL of an object store whose fsspec driver is installed, got {text}: "
             f"{' '.join(str(error).split())}; for s3:// install dpstudies[s3]"
         ) from error
     if not bucket or not name.strip("/"):
-        raise BadInputError(f"the URL of a store must be like s3://BUCKET/NAME.zarr, got {text}")
+        raise BadInputError(f"the URL of a store must have the form s3://BUCKET/NAME.zarr, got {text}")
     return text.rstrip("/")
 
 
 def holds_root(path: str | os.PathLike[str]) -> bool:
-    """Return True if the location has the root of a store; raise `BadInputError` if it cannot be reached."""
+    """Return True if the location has the root of a store; raise `BadInputError` if the location cannot be reached."""
     url = normalise_location(path)
     return os.path.isfile(os.path.join(url, ROOT)) if is_local(url) else _exists_any(url, f"/{ROOT}")
 
 
 def exists_remotely(url: str) -> bool:
-    """Return True if an object store has any object under a URL; raise `BadInputError` if it cannot be reached."""
+    """Return True if an object store has any object under a URL; raise `BadInputError` if there is no response."""
     return _exists_any(url, f"/{ROOT}", "")
 
 
@@ -102,6 +104,6 @@ def _exists_any(url: str, *ends: str) -> bool:
         ) from error
     except Exception as error:  # each client has different error types
         raise BadInputError(
-            f"the object store of {url} cannot be reached: {type(error).__name__}: {error}; check the address, the "
+            f"the object store of {url} cannot be reached: {format_error(error)}; check the address, the "
             "bucket, and the credentials in the environment"
         ) from error

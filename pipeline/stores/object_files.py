@@ -7,7 +7,9 @@ it has the version that was read before the session was checked.
 
 import errno
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import fsspec
@@ -16,7 +18,7 @@ from pipeline.errors import SessionSupersededError
 from pipeline.faults import retried
 from pipeline.stores.locations import SESSIONS
 
-_MOST_WAITING = 64  # objects written concurrently
+_MOST_WAITING = 64  # number of objects that are written concurrently
 
 
 class ObjectFiles:
@@ -28,14 +30,22 @@ class ObjectFiles:
     def __init__(self, url: str, session: str | None = None) -> None:
         self.url = url
         self._session = session
-        self._files, self._root = fsspec.url_to_fs(url, use_listings_cache=False)
-        protocols = self._files.protocol
-        self._is_conditional = "s3" in ((protocols,) if isinstance(protocols, str) else protocols)
+        self._is_conditional = url.partition("://")[0] in ("s3", "s3a")
+        # by default, s3fs requests the size of an object before its content, to read large objects in parts
+        options = {"max_concurrency": 1} if self._is_conditional else {}
+        self._files, self._root = fsspec.url_to_fs(url, use_listings_cache=False, **options)
 
     def read(self, key: str) -> bytes | None:
         """Return the content of an object, or None if it does not exist."""
         try:
             return retried(self._files.cat_file, self._path(key))
+        except FileNotFoundError:
+            return None
+
+    def read_part(self, key: str, start: int, stop: int | None = None) -> bytes | None:
+        """Return a part of an object, or None if it does not exist; a negative start counts from the end."""
+        try:
+            return retried(partial(self._files.cat_file, self._path(key), start=start, end=stop))
         except FileNotFoundError:
             return None
 
@@ -68,7 +78,7 @@ class ObjectFiles:
         return sorted(path.rstrip("/").rpartition("/")[2] for path in found)
 
     def create(self, key: str, content: bytes) -> bool:
-        """Write a new object, without a session; return False if it exists already."""
+        """Write a new object, which requires no session; return False if the object exists already."""
         return self._put_if(key, content, None)
 
     def put(self, key: str, content: bytes, durable: bool = True) -> None:
@@ -96,7 +106,7 @@ class ObjectFiles:
             raise OSError(errno.EAGAIN, "an object changed while its block was computed", self.url)
 
     def _put_if(self, key: str, content: bytes, version: Any) -> bool:
-        """Write an object if it still has `version` (None: does not exist); return False otherwise."""
+        """Write an object if it has `version` or, for None, if it does not exist; otherwise return False."""
         path = self._path(key)
         if not self._is_conditional:
             if version is None and self._files.exists(path):
@@ -137,7 +147,7 @@ class ObjectFiles:
         """Do nothing: the record of this session fences the others."""
 
     def versions(self, keys: Iterable[str]) -> dict[str, Any]:
-        """Read the entity tag of each object (None if it does not exist), then check the session."""
+        """Read the entity tag of each object (None if it does not exist), then check that the session is current."""
         found = {}
         for key in keys:
             try:
@@ -159,12 +169,13 @@ class ObjectFiles:
         """Raise `SessionSupersededError` if another session has begun."""
         assert self._session is not None, "only a session writes"
         number = int(self._session.partition("-")[0])
-        if self.exists(f"{SESSIONS}/{number + 1:06}.json"):
+        # one request: `exists` would list the objects after the record was not found
+        if self.read(f"{SESSIONS}/{number + 1:06}.json") is not None:
             raise SessionSupersededError(self.url)
 
 
 class _ObjectBatch:
-    """Batch of concurrent writes; objects with an expected version and `put_last` are written conditionally."""
+    """Batch of concurrent writes; objects with an expected version, and those of `put_last`, are conditional writes."""
 
     def __init__(self, files: ObjectFiles, expected: Mapping[str, Any]) -> None:
         self._files, self._expected = files, expected
@@ -180,7 +191,7 @@ class _ObjectBatch:
             self._write_waiting()
 
     def depend(self, key: str) -> None:
-        pass  # objects are durable
+        pass  # written objects are already durable
 
     def put_last(self, key: str, content: bytes) -> None:
         self._last[key] = content
@@ -189,8 +200,13 @@ class _ObjectBatch:
         self._write_waiting()
         if self._last:
             self._files.require_session()
-        for key, content in self._last.items():
-            self._files.replace(key, content, self._expected.get(key))
+            with ThreadPoolExecutor(min(_MOST_WAITING, len(self._last))) as pool:
+                writes = [
+                    pool.submit(self._files.replace, key, content, self._expected.get(key))
+                    for key, content in self._last.items()
+                ]
+            for write in writes:
+                write.result()
         self._last = {}
 
     def discard(self) -> None:

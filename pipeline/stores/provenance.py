@@ -13,11 +13,13 @@ from typing import Any, cast
 import numpy as np
 import threadpoolctl
 
+from pipeline.redact import redact_text
+
 PACKAGES = ("numpy", "scipy", "numba", "dask", "distributed", "xarray", "zarr")
 
 
 def now() -> str:
-    """Return the time in UTC, to the second, in ISO 8601.
+    """Return the current UTC time, to the second, in ISO 8601 format.
 
     Examples
     --------
@@ -50,11 +52,12 @@ def describe(study_file: str | None) -> dict[str, Any]:
     Returns
     -------
     dict
-        Versions, host, processor features that BLAS and NumPy dispatch on, and git commit, as JSON values.
+        Command without secrets, versions, host, processor features that BLAS and NumPy dispatch on, and git commit, as
+        JSON values.
     """
     extensions = cast(dict[str, Any], np.show_config(mode="dicts"))["SIMD Extensions"]
     return {
-        "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "command": redact_text(" ".join([Path(sys.argv[0]).name, *sys.argv[1:]])),
         "versions": versions(),
         "host": socket.gethostname(),
         "platform": platform.platform(),
@@ -66,7 +69,7 @@ def describe(study_file: str | None) -> dict[str, Any]:
 
 
 def _git(file: Path) -> dict[str, Any]:
-    """Return the git commit and dirty state of a file's repository, or an empty dict if the file is not tracked."""
+    """Return the git commit of a file's repository and its dirty state, or an empty dict if the file is not tracked."""
 
     def git(*words: str) -> str:
         done = subprocess.run(

@@ -32,7 +32,7 @@ def positions(panel: Panel, cell: int, setting: Setting) -> Iterator[tuple[int, 
 
 
 def region_of(panel: Panel, position: tuple[int, ...], trials: range | None, n_dims: int) -> tuple[Any, ...]:
-    """Return the region of a position over some trials (None: no trial dimension) and `n_dims` full output axes."""
+    """Return the region at a position that covers `trials` (no trial axis if None) and all of `n_dims` output axes."""
     grid = tuple(slice(index, index + 1) for index in position)
     along = () if trials is None or panel.trials is None else (slice(trials.start, trials.stop),)
     return grid + along + (slice(None),) * n_dims
@@ -48,7 +48,7 @@ def write_region(array: zarr.Array, region: tuple[slice, ...], values: np.ndarra
     region : tuple of slice
         One slice per dimension, with start and stop.
     values : ndarray
-        Values, reshaped to the region.
+        Values, which are reshaped to the region.
 
     Raises
     ------
@@ -79,7 +79,7 @@ def fill_chunk(array: zarr.Array, region: tuple[slice, ...], values: np.ndarray)
     Returns
     -------
     ndarray
-        Array of the shape of a chunk.
+        Array with the shape of a chunk.
 
     Raises
     ------
@@ -103,7 +103,7 @@ def fill_chunk(array: zarr.Array, region: tuple[slice, ...], values: np.ndarray)
 def _whole_chunks(
     array: zarr.Array, region: tuple[slice, ...], values: np.ndarray
 ) -> tuple[tuple[slice, ...], np.ndarray]:
-    """Return a region with explicit limits and the values in its shape; raise ValueError if it divides a chunk."""
+    """Return a region with explicit ends, and reshaped values; raise ValueError if the region divides a chunk."""
     whole = [slice(*part.indices(size)[:2]) for part, size in zip(region, array.shape, strict=True)]
     for part, chunk, size in zip(whole, array.chunks, array.shape, strict=True):
         if part.start % chunk or (part.stop % chunk and part.stop != size):
@@ -129,7 +129,7 @@ def iterate_slabs(
     Yields
     ------
     chunks, region : tuple of slice
-        Slab as indices of the chunk grid and of the array.
+        Slab as slices of the chunk grid and as slices of the array.
 
     Examples
     --------
@@ -149,7 +149,7 @@ def iterate_slabs(
 
 
 def chunk_steps(counts: Sequence[int], room: int) -> list[int]:
-    """Return numbers of chunks per axis, the last axes first, whose product is at most `room`."""
+    """Return a number of chunks per axis, as large as possible for the last axes, with a product of at most `room`."""
     steps: list[int] = []
     for n_along in reversed(counts):
         steps.insert(0, max(1, min(room, n_along)))

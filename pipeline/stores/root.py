@@ -1,7 +1,7 @@
 """Root of a store: a file and its copy, each with a checksum that is verified when the store is opened.
 
-The root, ``zarr.json``, contains the spec and the consolidated metadata of all arrays, so that a changed bit could
-change the meaning of every number. The root and its copy have the SHA-256 of their content as an attribute.
+The root, ``zarr.json``, contains the spec and the consolidated metadata of all arrays, so a single changed bit
+could change the meaning of every number. The root and its copy have the SHA-256 of their content as an attribute.
 """
 
 import json
@@ -16,6 +16,8 @@ from pipeline.stores.locations import ROOT, STATE
 
 STORE_FORMAT = 3
 """Version of the layout, increased when earlier versions of this package would misread the store."""
+COMPACT_FORMAT = 4
+"""Version of the layout with shards, which `pipeline.compact` writes; the store can only be read."""
 COPY = f"{STATE}/root.json"
 _SEAL = "content_sha256"
 
@@ -31,7 +33,7 @@ class Root:
     is_in_place : bool
         False if only the copy exists: the store is being created, or its root was lost.
     problem : str
-        Damage of the root or of its copy; empty if both are intact.
+        Damage to the root or its copy; empty if both are intact.
     """
 
     content: bytes
@@ -45,7 +47,7 @@ class Root:
 
 
 def seal(document: Mapping[str, Any], key: str = "") -> bytes:
-    """Add the SHA-256 of its content to a JSON document.
+    """Return a JSON document as bytes, with the SHA-256 of its content added.
 
     Parameters
     ----------
@@ -68,7 +70,7 @@ def seal(document: Mapping[str, Any], key: str = "") -> bytes:
 
 
 def unseal(content: bytes | None, key: str = "") -> dict[str, Any] | None:
-    """Return a sealed document without its checksum, or None if it is missing or was changed."""
+    """Return a sealed document without its checksum, or None if the document is missing or was changed."""
     try:
         document = json.loads(content or b"")
         held = document[key] if key else document
@@ -85,7 +87,7 @@ def _without_seal(document: Mapping[str, Any], key: str) -> dict[str, Any]:
 
 
 def seal_root(content: bytes) -> bytes:
-    """Return the root with the checksum among its attributes."""
+    """Return the content of a root, with its checksum added to its attributes."""
     return seal(json.loads(content), "attributes")
 
 
@@ -123,7 +125,7 @@ def read_root(files: Files) -> Root | None:
 
 
 def _refuse(url: str, stored: bytes | None, copy: bytes | None) -> str:
-    """Return the error message for a location without an intact root or copy."""
+    """Return the error message for a location that has neither an intact root nor an intact copy."""
     try:
         attributes = json.loads(stored or b"")["attributes"]
         is_of_format_1 = {"spec", "spec_sha256", "sessions"} <= attributes.keys() and _SEAL not in attributes
@@ -140,12 +142,13 @@ def _refuse(url: str, stored: bytes | None, copy: bytes | None) -> str:
 
 
 def _refuse_other_format(url: str, found: Any) -> None:
-    if found != STORE_FORMAT:
+    if found not in (STORE_FORMAT, COMPACT_FORMAT):
         advice = (
             "read it with plain xarray, or use dpstudies 0.1 for it, or rerun the study with another --store path"
             if isinstance(found, int) and found < STORE_FORMAT
             else "install the version of dpstudies that wrote it, or a later one"
         )
         raise BadInputError(
-            f"the store {url} has format {found}, and this version reads format {STORE_FORMAT}; {advice}"
+            f"the store {url} has format {found}, and this version reads formats {STORE_FORMAT} and {COMPACT_FORMAT}; "
+            + advice
         )

@@ -1,10 +1,10 @@
 """Sessions: exclusive write access to a store, and the records of past sessions.
 
 Sessions are numbered. Once the previous session is over, a process begins the next one by creating its record, which
-only one process can do. A session is over when its record has an end, when its process no longer exists (checked on the
-same machine), or when its heartbeat has not changed for `LEASE_SECONDS`. The clock of the waiting process measures this
-time; clocks of different machines are never compared. The new session then fences earlier sessions, so that a process
-suspended past its lease cannot write when it resumes.
+only one process can do. A session is over when its record states an end, when its process no longer exists (checked on
+the same machine), or when its heartbeat has not changed for `LEASE_SECONDS`. The clock of the waiting process measures
+this time; clocks of different machines are never compared. The new session then fences earlier sessions, so that a
+process suspended past its lease cannot write when it resumes.
 """
 
 import json
@@ -30,7 +30,7 @@ HEARTBEAT_SECONDS = 5.0
 LEASE_SECONDS = 60.0
 _MOST_ATTEMPTS = 100
 _POLL_SECONDS = 0.5
-_ENDED: set[str] = set()  # ended sessions of this process
+_ENDED: set[str] = set()  # identifiers of sessions of this process that have ended
 
 
 class Session:
@@ -39,7 +39,7 @@ class Session:
     Attributes
     ----------
     id : str
-        Identifier of the session, used by the workers that write in it.
+        Identifier of the session, which workers require to write to the store.
     files : Files
         Files of the store that the session may write.
     record : dict
@@ -75,9 +75,7 @@ class Session:
         reader = open_files(url)
         try:
             for _ in range(_MOST_ATTEMPTS):
-                number = last_number(reader)
-                if number:
-                    _await_end(reader, number)
+                number = require_idle(reader)
                 begun = cls._attempt(url, number + 1, {**record, "detached": False})
                 if begun is not None:
                     break
@@ -110,7 +108,7 @@ class Session:
         if "ended" in self.record:
             return
         self._stop()
-        _ENDED.add(self.id)  # even if the record cannot be written, as on a full disk
+        _ENDED.add(self.id)  # the session is over even if its record cannot be written, as on a full disk
         try:
             self.update({**(fields or {}), "ended": now()})
             self.files.remove([_beat_key(self._number)])
@@ -120,7 +118,7 @@ class Session:
             self.files.end()
 
     def detach(self) -> None:
-        """Stop the heartbeat and keep the session open beyond this process, until `close_detached`."""
+        """Stop the heartbeat, and keep the session open beyond this process, until `close_detached` ends it."""
         self.update({"detached": True})
         self._stop()
 
@@ -144,7 +142,7 @@ class Session:
             try:
                 self.files.put(_beat_key(self._number), str(count).encode(), durable=False)
             except SessionSupersededError:
-                return  # the next write of the session raises
+                return  # the next write of the session raises the error
             except Exception:  # clients of object stores have various errors; the next heartbeat retries
                 continue
 
@@ -165,8 +163,22 @@ def last_number(files: Files) -> int:
     return max(_numbers(files), default=0)
 
 
+def require_idle(files: Files) -> int:
+    """Wait until the latest session of a store is over, and return its number, or 0 if there is none.
+
+    Raises
+    ------
+    BusyStoreError
+        If the session is active.
+    """
+    number = last_number(files)
+    if number:
+        _await_end(files, number)
+    return number
+
+
 def sessions_of(files: Files) -> list[dict[str, Any]]:
-    """Return the records of a store's sessions in order; a damaged record has only the key of its file."""
+    """Return the records of a store's sessions in order; for a damaged record, only the key of its file."""
     keys = [_key(number) for number in _numbers(files)]
     contents = files.read_many(keys)
     return [unseal(contents[key]) or {"damaged": key} for key in keys]
@@ -198,7 +210,7 @@ def _beat_key(number: int) -> str:
 
 
 def _await_end(files: Files, number: int) -> None:
-    """Wait until a session is over; raise BusyStoreError as soon as it is known to be active."""
+    """Wait until a session is over; raise BusyStoreError as soon as the session is known to be active."""
     deadline, last = time.monotonic() + LEASE_SECONDS, files.read(_beat_key(number))
     while True:
         record = unseal(files.read(_key(number)))
@@ -236,7 +248,7 @@ def _this_process() -> dict[str, Any]:
 
 
 def _machine() -> str:
-    """Return an identifier of this machine, its boot and its PID namespace."""
+    """Return an identifier of this machine, of its current boot and of its PID namespace."""
     with suppress(OSError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {os.readlink('/proc/self/ns/pid')}"
@@ -244,7 +256,7 @@ def _machine() -> str:
 
 
 def _state(record: Mapping[str, Any] | None) -> str:
-    """Return ``over``, ``running``, or ``unknown`` if the process is suspended or on another machine."""
+    """Return ``over``, ``running``, or ``unknown`` for a process that is suspended, detached or on another machine."""
     if record is None:
         return "unknown"
     if "ended" in record or record["id"] in _ENDED:

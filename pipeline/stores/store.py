@@ -24,18 +24,19 @@ import zarr
 
 from pipeline.blocks.evaluate import Block, Outcome, Status
 from pipeline.declare.panel import Panel, Setting
-from pipeline.declare.streams import canonical_json, sha256
 from pipeline.declare.study import Study
-from pipeline.errors import BadInputError, DamagedChunkError, StoreAccessError, UnreadableStoreError, command
-from pipeline.faults import explain, is_expired, is_transient
+from pipeline.errors import BadInputError, DamagedChunkError, UnreadableStoreError, command
+from pipeline.stores.access import accessing
+from pipeline.stores.asked import Asked, read_asked
 from pipeline.stores.chunks import Chunks
 from pipeline.stores.commits import Commit, Planned
 from pipeline.stores.files import Files, open_files
 from pipeline.stores.locations import ROOT, STATE, exists_remotely, is_local, normalise_location
 from pipeline.stores.regions import iterate_slabs, positions, region_of, setting_index
-from pipeline.stores.root import COPY, STORE_FORMAT, Root, read_root, seal_root
+from pipeline.stores.root import COMPACT_FORMAT, Root, read_root
 from pipeline.stores.sessions import Session, sessions_of
-from pipeline.stores.template import make_template
+from pipeline.stores.shards import ChunkReader, ShardReader, unshard_root
+from pipeline.stores.template import root_attributes, write_template
 
 COMMITTED, ABSENT, STALE = 0, 1, 2
 """States of a block: committed, pending without a status chunk, or pending with one that must be removed first."""
@@ -52,23 +53,32 @@ class ResultStore:
         Absolute path of the folder, or URL.
     files : Files
         Files of the store by key.
+    reader : ChunkReader
+        Encoded chunks by key, from the files or from the shards of a compact store.
     chunks : Chunks
         Arrays of the store.
     problem : str
-        Damage of the root or its copy, detected on opening, or an empty string.
+        Damage to the root or its copy, detected on opening, or an empty string.
     """
 
     def __init__(self, files: Files, root: Root) -> None:
-        self.url = files.url
-        self.files = files
-        self.problem = root.problem
-        self.chunks = Chunks(root.content)
-        self._root = root
+        self._root, self.files = root, files
+        self.url, self.problem = files.url, root.problem
+        self.reader: ChunkReader = files
+        content = root.content
+        if self.is_compact:
+            content, shardings = unshard_root(content)
+            self.reader = ShardReader(files, shardings)
+        self.chunks = Chunks(content)
         self._present: set[str] = set()
 
     def __repr__(self) -> str:
         """Return the class name and the URL."""
         return f"ResultStore({self.url!r})"
+
+    def __fspath__(self) -> str:
+        """Return the URL, so that functions which take the path of a store accept the store itself."""
+        return self.url
 
     @cached_property
     def attributes(self) -> dict[str, Any]:
@@ -80,7 +90,7 @@ class ResultStore:
         """Content of the root, or of its copy if only the copy is intact."""
         return self._root.content
 
-    @property
+    @cached_property
     def spec(self) -> dict[str, Any]:
         """Specification of the numbers and their layout."""
         return json.loads(self.attributes["spec"])
@@ -90,10 +100,20 @@ class ResultStore:
         """Records of the sessions that wrote to the store, in order; read again at each access."""
         return sessions_of(self.files)
 
+    @cached_property
+    def asked(self) -> dict[str, Asked]:
+        """Numbers of trials asked for, by panel; a panel without an entry asks for all of its trials."""
+        return read_asked(self.sessions)
+
     @property
     def complete(self) -> bool:
         """True if the creation of the store was finished, that is, if the root exists."""
         return self._root.is_in_place
+
+    @property
+    def is_compact(self) -> bool:
+        """True for a store that `pipeline.compact` has written, which can only be read."""
+        return self.attributes["store_format"] == COMPACT_FORMAT
 
     def holds(self, study: Study) -> bool:
         """Return True if the store is complete and has the spec of a configured study."""
@@ -160,9 +180,11 @@ class ResultStore:
                 raise BadInputError(
                     f"no result store at {path}; run a study with --store {shlex.quote(str(path))} first"
                 )
+        opened = cls(files, root)
         if root.problem and root.content != files.read(ROOT) and not damaged:
-            raise UnreadableStoreError(f"{url}: {root.problem}; restore it with: {command('verify', url, '--repair')}")
-        return cls(files, root)
+            words = ("compact", "ORIGINAL", "NEW") if opened.is_compact else ("verify", url, "--repair")
+            raise UnreadableStoreError(f"{url}: {root.problem}; restore it with: {command(*words)}")
+        return opened
 
     @classmethod
     def create(cls, session: Session, study: Study, attributes: Mapping[str, Any]) -> "ResultStore":
@@ -178,15 +200,15 @@ class ResultStore:
         files = session.files
         found = read_root(files)
         if found is not None:
-            if found.attributes["spec_sha256"] != _head(study)["spec_sha256"]:
+            if found.attributes["spec_sha256"] != root_attributes(study)["spec_sha256"]:
                 raise BadInputError(
                     f"{files.url} contains an unfinished store with a different spec; choose another path"
                 )
             attributes = found.attributes  # attributes written by the session that began to create the store
-        return cls._write_template(files, study, {**attributes, **_head(study)})
+        return cls(files, write_template(files, study, attributes))
 
     def grow(self, session: Session, study: Study) -> "ResultStore":
-        """Extend the arrays for more trials and values; existing chunks do not move.
+        """Extend the arrays to hold more trials and values; existing chunks do not move.
 
         Parameters
         ----------
@@ -200,34 +222,20 @@ class ResultStore:
         ResultStore
             The extended store. Readers see the old store until the root is replaced atomically.
         """
-        return self._write_template(session.files, study, {**self.attributes, **_head(study)})
-
-    @classmethod
-    def _write_template(cls, files: Files, study: Study, attributes: Mapping[str, Any]) -> "ResultStore":
-        template = make_template(study, attributes)
-        root = seal_root(template.pop(ROOT))
-        batch = files.batch(files.versions([COPY, ROOT]))
-        batch.put_last(COPY, root)
-        batch.finish()
-        files.flush([COPY])  # no other file may exist without the copy, even after a power loss
-        for key, content in template.items():
-            batch.put(key, content)
-        batch.put_last(ROOT, root)
-        batch.finish()
-        return cls(files, Root(root))
+        return type(self)(session.files, write_template(session.files, study, self.attributes))
 
     def array(self, panel: str, name: str) -> zarr.Array:
-        """Return the metadata of a variable's array; read its values with `read` or `open_results`."""
+        """Return a variable's array, which has only metadata; read its values with `read` or `open_results`."""
         return self.chunks.array(panel, name)
 
     @contextmanager
     def commit(self, planned: Sequence[Planned]) -> Iterator[Commit]:
-        """Commit all blocks computed inside the context at its end, or none if the context raises.
+        """Yield a `Commit`; at the end of the context, commit the blocks written to it, or none if the context raises.
 
         Parameters
         ----------
         planned : sequence of Planned
-            The blocks. Stale status chunks are removed immediately.
+            Blocks to commit. Their stale status chunks are removed immediately.
         """
         commit = Commit(self.files, self.chunks, self._present, planned)
         try:
@@ -240,7 +248,7 @@ class ResultStore:
     def read(self, panel: Panel, block: Block, setting: Setting) -> Outcome:
         """Read the stored outcome of one setting on some trials, which need not be a whole block.
 
-        Per-cell measures are stored once one trial of the setting is ok.
+        Per-cell measures have the fill value until a trial of the setting is ok.
 
         Raises
         ------
@@ -252,7 +260,7 @@ class ResultStore:
         def stored(name: str, per_trial: bool, n_dims: int) -> np.ndarray:
             region = region_of(panel, position, block.trials if per_trial else None, n_dims)
             with self.reading():
-                contents = self.files.read_many(self.chunks.keys(panel.name, name, region))
+                contents = self.reader.read_many(self.chunks.keys(panel.name, name, region))
                 values = self.chunks.decode(panel.name, name, region, contents)
             head = (len(block.trials),) if per_trial and panel.trials is not None else ()
             return values.reshape(head + values.shape[values.ndim - n_dims :])
@@ -260,6 +268,19 @@ class ResultStore:
         values = {m.name: stored(m.name, m.per_trial, len(m.dims)) for m in panel.measures}
         status, error = stored("status", True, 0), stored("error", True, 0).astype(object)
         return Outcome(values, status.reshape(-1), error.reshape(-1))
+
+    def values(self, panel: str, name: str) -> np.ndarray:
+        """Return all values of a variable, with the fill value for absent chunks.
+
+        Raises
+        ------
+        UnreadableStoreError
+            If a chunk is damaged.
+        """
+        region = tuple(slice(0, size) for size in self.array(panel, name).shape)
+        with self.reading():
+            contents = self.reader.read_many(self.chunks.keys(panel, name, region))
+            return self.chunks.decode(panel, name, region, contents)
 
     def committed(self, panel: Panel, setting: Setting) -> Iterator[Block]:
         """Yield the ok trials of a setting as blocks of one trial, from the last cell to the first."""
@@ -275,7 +296,9 @@ class ResultStore:
                 trial = int(index[-1]) if panel.trials is not None else 0
                 yield Block(panel.name, int(cell), range(trial, trial + 1))
 
-    def scan(self, panel: Panel, retry: Collection[Status] = ()) -> np.ndarray:
+    def scan(
+        self, panel: Panel, retry: Collection[Status] = (), asked: Mapping[str, Asked] | None = None
+    ) -> np.ndarray:
         """Return the state of every block and setting.
 
         Parameters
@@ -284,11 +307,13 @@ class ResultStore:
             The panel.
         retry : collection of Status
             Statuses of trials to recompute.
+        asked : mapping of str to Asked, optional
+            Numbers of trials to ask for by panel; by default the recorded numbers.
 
         Returns
         -------
         ndarray of uint8, shape (cell, block, setting)
-            `COMMITTED`, `ABSENT` or `STALE`; blocks of `Panel.block_trials` trials in order.
+            `COMMITTED` (also if not asked for), `ABSENT` or `STALE`, with the blocks of `Panel.block_trials` in order.
 
         Raises
         ------
@@ -315,11 +340,9 @@ class ResultStore:
             # after a crash, some positions of a setting may be committed and others absent
             is_mixed = (of_setting == ABSENT).any(axis=1) & (of_setting != ABSENT).any(axis=1)
             found[:, :, k] = np.where(is_mixed, STALE, of_setting.max(axis=1))
+        if (wanted := (self.asked if asked is None else asked).get(panel.name)) is not None:
+            found[wanted.beyond(panel)] = COMMITTED
         return found
-
-    def pending(self, panel: Panel, retry: Collection[Status] = ()) -> np.ndarray:
-        """Return a mask of the blocks and settings to compute; see `scan`."""
-        return self.scan(panel, retry) != COMMITTED
 
     def count(self, panel: str) -> dict[Status, int]:
         """Count the trials of a panel by status, over all its cells and settings.
@@ -331,26 +354,35 @@ class ResultStore:
         UnreadableStoreError
             If a status chunk is damaged.
         """
-        counts = np.zeros(2**8, int)
-        for _, region in iterate_slabs(self.array(panel, "status")):
+        counts, status, asked = np.zeros(2**8, int), self.array(panel, "status"), self.asked.get(panel)
+        limits = None if asked is None else asked.fitted(status.shape[:-1], status.shape[-1]).trials
+        for _, region in iterate_slabs(status):
             values = self._statuses(panel, region)
             if values is None:
                 counts[Status.PENDING] += math.prod(part.stop - part.start for part in region)
             else:
                 counts += np.bincount(values.ravel().view(np.uint8), minlength=counts.size)
+            if limits is None:
+                continue
+            is_beyond = np.arange(region[-1].start, region[-1].stop) >= limits[region[:-1]][..., None]
+            if values is not None:  # committed trials beyond, as after the loss of a record, keep their status
+                is_beyond &= values == Status.PENDING
+            n_beyond = np.count_nonzero(is_beyond)
+            counts[Status.PENDING] -= n_beyond
+            counts[Status.NOT_ASKED_FOR] += n_beyond
         return {status: int(counts[status]) for status in Status}
 
     def _statuses(self, panel: str, region: tuple[slice, ...]) -> np.ndarray | None:
-        """Return the statuses of a region, or None if none of its chunks exists."""
+        """Return the statuses of a region, or None if the region has no status chunk."""
         with self.reading():
-            contents = self.files.read_many(self.chunks.keys(panel, "status", region))
+            contents = self.reader.read_many(self.chunks.keys(panel, "status", region))
             if all(content is None for content in contents.values()):
                 return None
             return self.chunks.decode(panel, "status", region, contents)
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Raise `UnreadableStoreError` for damage, and `StoreAccessError` for other read errors."""
+        """Convert damage to `UnreadableStoreError`, and other read errors to `StoreAccessError`."""
         try:
             with accessing(self.url):
                 yield
@@ -360,33 +392,6 @@ class ResultStore:
             ) from error
 
 
-@contextmanager
-def accessing(url: str) -> Iterator[None]:
-    """Raise `StoreAccessError` for errors of the file system or the network."""
-    try:
-        yield
-    except BadInputError:  # such as an unreachable address
-        raise
-    except Exception as error:
-        if not (isinstance(error, OSError) or is_transient(error) or is_expired(error)):
-            raise
-        raise StoreAccessError(f"cannot read the store {url}: {explain(error)}; nothing was changed") from error
-
-
 def _is_begun(folder: Path) -> bool:
     """Return True if a folder is empty or contains only the state of a session that has not written the root."""
     return folder.is_dir() and all(entry.name == STATE for entry in folder.iterdir())
-
-
-def _head(study: Study) -> dict[str, Any]:
-    """Return the attributes of the root that depend on the study."""
-    spec = study.spec()
-    return {
-        "title": study.title,
-        "study": study.name,
-        "aim": study.aim,
-        "seed": study.seed,
-        "store_format": STORE_FORMAT,
-        "spec": json.dumps(spec),
-        "spec_sha256": sha256(canonical_json(spec)),
-    }

@@ -1,5 +1,6 @@
 """Initial files of a store: names, dimensions, chunks, codecs and attributes of all arrays."""
 
+import json
 import warnings
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +13,11 @@ from zarr.storage import MemoryStore
 from pipeline.blocks.evaluate import Status
 from pipeline.declare.factors import Factor, format_value
 from pipeline.declare.panel import Panel
+from pipeline.declare.streams import canonical_json, sha256
 from pipeline.declare.study import Study
+from pipeline.stores.files import Files
+from pipeline.stores.locations import ROOT
+from pipeline.stores.root import COPY, STORE_FORMAT, Root, seal_root
 
 _CODECS = (ZstdCodec(level=1), Crc32cCodec())
 _CODECS_OF_TRIALS = (BloscCodec(cname="zstd", clevel=1, shuffle="bitshuffle", typesize=8), Crc32cCodec())
@@ -20,6 +25,41 @@ _DTYPES = {"int": "int64", "float": "float64", "str": "string", "vector": "strin
 # large enough that an extended coordinate keeps its chunk size, so that readers of the old metadata still work
 _COORDINATE_CHUNK = 1024
 _TRIALS_CHUNK = 2**20
+UNSORTED = "in the order of declaration and extension, because stored blocks do not move; pipeline.open_results sorts"
+"""Comment of a numeric coordinate that is not in ascending order."""
+
+
+def root_attributes(study: Study) -> dict[str, Any]:
+    """Return the attributes of the root that follow from the study."""
+    spec = study.spec()
+    return {
+        "title": study.title,
+        "study": study.name,
+        "aim": study.aim,
+        "panels": " ".join(panel.name for panel in study.panels),
+        "seed": study.seed,
+        "store_format": STORE_FORMAT,
+        "spec": json.dumps(spec),
+        "spec_sha256": sha256(canonical_json(spec)),
+    }
+
+
+def write_template(files: Files, study: Study, attributes: Mapping[str, Any]) -> Root:
+    """Write all files of an empty store, or those of a larger one over the present ones, and return the root.
+
+    The copy of the root is written first and the root last. Attributes that follow from the study are replaced.
+    """
+    template = make_template(study, {**attributes, **root_attributes(study)})
+    root = seal_root(template.pop(ROOT))
+    batch = files.batch(files.versions([COPY, ROOT]))
+    batch.put_last(COPY, root)
+    batch.finish()
+    files.flush([COPY])  # no other file may exist without the copy, even after a power loss
+    for key, content in template.items():
+        batch.put(key, content)
+    batch.put_last(ROOT, root)
+    batch.finish()
+    return Root(root)
 
 
 def make_template(study: Study, attributes: Mapping[str, Any]) -> dict[str, bytes]:
@@ -51,7 +91,7 @@ def make_template(study: Study, attributes: Mapping[str, Any]) -> dict[str, byte
 def _create_panel(root: zarr.Group, panel: Panel) -> None:
     """Create the group of a panel with its coordinates and its empty arrays.
 
-    The dimensions of a variable are data factors, method factors, method, trial, outputs.
+    The dimensions of a variable are the data factors, the method factors, the method, the trial and the outputs.
     """
     constants = " ".join(constant.name for constant in panel.constants)
     group = root.require_group(panel.name)
@@ -97,16 +137,21 @@ def _create_panel(root: zarr.Group, panel: Panel) -> None:
     variable("status", True, (), dtype="int8", fill_value=0, attributes=flags)
 
 
-def _describe_methods(panel: Panel) -> dict[str, Any]:
-    """Return the notes by method, and the names of the methods that are not private."""
-    notes = {method.name: method.note for method in panel.methods if method.note}
-    not_private = [method.name for method in panel.methods if not method.is_private]
-    return {**({"notes": notes} if notes else {}), **({"not_private": not_private} if not_private else {})}
+def _describe_methods(panel: Panel) -> dict[str, str]:
+    """Return the notes of the methods, and the names of non-private methods, as text for netCDF attributes."""
+    lines = {
+        "notes": [f"{method.name}: {method.note}" for method in panel.methods if method.note],
+        "not_private": [method.name for method in panel.methods if not method.is_private],
+    }
+    return {name: "\n".join(found) for name, found in lines.items() if found}
 
 
-def _create_coordinate(group: zarr.Group, axis: Factor, scalar: bool, attributes: dict[str, Any]) -> None:
-    """Create and fill the coordinate of an axis; vectors are stored as formatted strings."""
+def _create_coordinate(group: zarr.Group, axis: Factor, scalar: bool, attributes: dict[str, str]) -> None:
+    """Create and fill the coordinate of an axis; vectors are stored as text, which has no unit."""
     values = [format_value(value) if axis.kind == "vector" else value for value in axis.values]
+    is_text = axis.kind in ("str", "vector")
+    units = {} if is_text else {"units": axis.unit}
+    comment = {} if is_text or values == sorted(values) else {"comment": UNSORTED}
     array = _create(
         group,
         axis.name,
@@ -114,10 +159,10 @@ def _create_coordinate(group: zarr.Group, axis: Factor, scalar: bool, attributes
         () if scalar else (len(values),),
         () if scalar else (_COORDINATE_CHUNK,),
         dtype=_DTYPES[axis.kind],
-        attributes={"long_name": axis.meaning, "units": axis.unit, **attributes},
+        attributes={"long_name": axis.meaning, **units, **comment, **attributes},
     )
     strings = np.dtypes.StringDType()
-    array[...] = np.array(values[0] if scalar else values, strings if axis.kind in ("str", "vector") else None)
+    array[...] = np.array(values[0] if scalar else values, strings if is_text else None)
 
 
 def _create(

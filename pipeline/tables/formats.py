@@ -1,4 +1,4 @@
-"""Readers of tables on disk, by column names and blocks of rows.
+"""Readers of tables on disk, which select columns by name and read rows in blocks.
 
 ============  ==================================================================================================
 suffix        content
@@ -8,29 +8,37 @@ suffix        content
 ``.parquet``  A file, or a folder of files, sorted by name. Requires pyarrow.
 ``.csv``      Uncompressed text in UTF-8, with names in the first line and one row per further line (no line
               breaks within quotes).
+``.csv.gz``   The same, compressed by gzip. Each part is decompressed from the start of the file, so a table of many
+              parts is read faster without compression or as Parquet.
 ============  ==================================================================================================
 
-A part has about `PART_BYTES`, but at least one compression unit of its file: a Zarr chunk or a Parquet row group. Zarr
-and Parquet store the number of rows; the lines of a CSV file are counted first.
+A part has about `PART_BYTES` bytes, but at least one compression unit of its file: a Zarr chunk or a Parquet row group.
+Zarr and Parquet store the number of rows; the lines of a CSV file are counted first.
 """
 
 import csv
+import gzip
 import io
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol, cast
 
 import numpy as np
 import pandas as pd
 import zarr
 
-from pipeline.errors import BadInputError
+from pipeline.errors import BadInputError, credentials_error
+from pipeline.redact import format_error
 
 PART_BYTES = 2**25
-"""Target size of a part, as 64-bit numbers, or as text for CSV."""
+"""Target size of a part in bytes, as 64-bit numbers, or as text for CSV."""
 
+# pandas reads decimal numbers exactly by default from version 3.1, which deprecates the option
+_EXACT: dict[str, Any] = (
+    {} if tuple(map(int, pd.__version__.split(".")[:2])) >= (3, 1) else {"float_precision": "round_trip"}
+)
 _PEEK = 1000  # number of rows of a CSV file from which the types of the columns are inferred
 _NUMBERS = ("int", "uint", "float", "double", "halffloat", "bool")  # prefixes of the names of Arrow types
 
@@ -67,7 +75,7 @@ class TableSource(Protocol):
         """Divide the rows into parts, in order, for reading the given columns."""
 
     def read(self, location: tuple[Any, ...], columns: Sequence[str]) -> np.ndarray:
-        """Return columns of a part: float64, shape (rows, columns), NaN for missing values."""
+        """Return columns of a part as float64, shape (rows, columns), with NaN for missing values."""
 
 
 def find_source(path: str) -> TableSource:
@@ -76,15 +84,19 @@ def find_source(path: str) -> TableSource:
     Parameters
     ----------
     path : str
-        Path or URL with suffix ``.zarr``, ``.parquet`` or ``.csv``.
+        Path or URL with suffix ``.zarr``, ``.parquet``, ``.csv`` or ``.csv.gz``.
 
     Raises
     ------
     BadInputError
-        If the table does not exist or cannot be read, or two columns have the same name.
+        If the table does not exist or cannot be read, two columns have the same name, or a URL has credentials. The
+        message contains no credentials.
     """
-    suffix = Path(path.rstrip("/")).suffix
-    if suffix not in _OPENERS:
+    address = path.partition("://")[2]
+    if "@" in address or "?" in address:
+        raise credentials_error("table", path)
+    suffix = next((suffix for suffix in _OPENERS if path.rstrip("/").endswith(suffix)), None)
+    if suffix is None:
         raise BadInputError(f"a table must end in {', '.join(_OPENERS)}, got {path}; convert it, or rename it")
     if "://" not in path and not os.path.exists(path):
         raise BadInputError(f"no table at {path}; check the path")
@@ -93,7 +105,7 @@ def find_source(path: str) -> TableSource:
     except BadInputError:
         raise
     except Exception as error:
-        raise BadInputError(f"cannot read {path} as {suffix[1:]}: {_in_one_line(error)}") from error
+        raise BadInputError(f"cannot read {path} as {suffix[1:]}: {format_error(error)}") from error
     names = (*source.columns, *source.others)
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
@@ -101,8 +113,27 @@ def find_source(path: str) -> TableSource:
     return source
 
 
+def find_parts(source: TableSource, path: str, columns: Sequence[str]) -> list[Part]:
+    """Divide the rows of a table into parts, in order, for reading the given columns.
+
+    Raises
+    ------
+    BadInputError
+        If the table cannot be read, or has no rows.
+    """
+    try:
+        parts = source.parts(columns)
+    except BadInputError:
+        raise
+    except Exception as error:
+        raise BadInputError(f"cannot read {path}: {format_error(error)}") from error
+    if not parts:
+        raise BadInputError(f"{path} must have at least one row, got none")
+    return parts
+
+
 def read_part(source: TableSource, path: str, part: Part, columns: Sequence[str]) -> np.ndarray:
-    """Return columns of a part, on a worker.
+    """Read columns of a part on a worker.
 
     Raises
     ------
@@ -113,14 +144,12 @@ def read_part(source: TableSource, path: str, part: Part, columns: Sequence[str]
     try:
         rows = source.read(part.location, columns)
     except Exception as error:
-        raise BadInputError(f"cannot read {where}: {_in_one_line(error)}") from error
+        raise BadInputError(f"cannot read {where}: {format_error(error)}") from error
     if len(rows) != part.n_rows:
-        raise BadInputError(f"{where}: got {len(rows):,} rows; the table must not change while it is read")
+        raise BadInputError(
+            f"{where} must not change while the table is read, got {len(rows):,} rows; read the table again"
+        )
     return rows
-
-
-def _in_one_line(error: Exception) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())
 
 
 # Zarr
@@ -128,14 +157,17 @@ def _in_one_line(error: Exception) -> str:
 
 @dataclass(frozen=True)
 class ZarrSource:
-    """Arrays of a Zarr group, or one array.
+    """Table in the arrays of a Zarr group, or in one array.
 
     Attributes
     ----------
     path : str
+        Path or URL of the table.
     columns, others : tuple of str
+        Names of the numeric columns and of the other columns.
     arrays : tuple of (str, int or None, int, int)
-        Per column: array in the group ("" for a single array), column index, number of rows, rows per chunk.
+        For each numeric column, the array in the group ("" for a single array), the column index, the number of rows,
+        and the number of rows per chunk.
     """
 
     path: str
@@ -198,13 +230,14 @@ def _open_zarr(path: str) -> ZarrSource:
 
 @dataclass(frozen=True)
 class ParquetSource:
-    """Parquet files.
+    """Table in one or more Parquet files.
 
     Attributes
     ----------
     columns, others : tuple of str
-        Columns of the first file.
+        Names of the numeric columns and of the other columns, from the first file.
     files : tuple of str
+        Paths of the files.
     """
 
     columns: tuple[str, ...]
@@ -267,16 +300,18 @@ def _import_parquet() -> Any:
 
 @dataclass(frozen=True)
 class CsvSource:
-    """CSV file.
+    """Table in a CSV file, which may be compressed by gzip.
 
     Attributes
     ----------
     path : str
+        Path of the file.
     columns, others : tuple of str
+        Names of the numeric columns and of the other columns.
     names : tuple of str
         Names of all fields of a line.
     start : int
-        Byte offset of the second line.
+        Byte offset of the second line, in the uncompressed text.
     """
 
     path: str
@@ -286,10 +321,10 @@ class CsvSource:
     start: int
 
     def parts(self, columns: Sequence[str]) -> list[Part]:
-        """Divide the lines into parts, and count them."""
+        """Divide the lines into parts, and count the lines of each part."""
         parts = []
         first, position = 0, self.start
-        with open(self.path, "rb") as file:
+        with _open_text(self.path) as file:
             file.seek(position)
             while text := file.read(PART_BYTES):
                 text += b"" if text.endswith(b"\n") else file.readline()
@@ -301,14 +336,18 @@ class CsvSource:
     def read(self, location: tuple[Any, ...], columns: Sequence[str]) -> np.ndarray:
         """Return columns of a part."""
         position, n_bytes = location
-        with open(self.path, "rb") as file:
+        with _open_text(self.path) as file:
             file.seek(position)
             text = file.read(n_bytes)
         return _parse(text, self.names, columns).to_numpy()
 
 
+def _open_text(path: str) -> BinaryIO:
+    return cast(BinaryIO, gzip.open(path)) if path.endswith(".gz") else open(path, "rb")
+
+
 def _open_csv(path: str) -> CsvSource:
-    with open(path, "rb") as file:
+    with _open_text(path) as file:
         head = file.readline()
         peek = b"".join(file.readline() for _ in range(_PEEK))
     names = tuple(name.strip() for name in next(csv.reader([head.decode("utf-8-sig")]), []))
@@ -321,9 +360,9 @@ def _open_csv(path: str) -> CsvSource:
 
 
 def _parse(text: bytes, names: tuple[str, ...], columns: Sequence[str] | None = None) -> pd.DataFrame:
-    """Parse lines as floats in the given columns, or with inferred types in all; empty lines are rows of NaN.
+    """Parse the given columns of lines as floats, or all columns with inferred types; empty lines give rows of NaN.
 
-    An extra column detects lines with too many fields, for example from decimal commas, which would shift values.
+    An extra column detects lines with too many fields, such as lines with decimal commas, which would shift values.
     """
     indices = list(range(len(names))) if columns is None else [names.index(name) for name in columns]
     surplus = str(len(names))
@@ -337,6 +376,7 @@ def _parse(text: bytes, names: tuple[str, ...], columns: Sequence[str] | None = 
         skipinitialspace=True,
         skip_blank_lines=False,
         low_memory=False,
+        **_EXACT,
     )
     too_many = frame[surplus].notna().to_numpy()
     if too_many.any():
@@ -345,4 +385,9 @@ def _parse(text: bytes, names: tuple[str, ...], columns: Sequence[str] | None = 
     return frame[[str(j) for j in indices]]
 
 
-_OPENERS: dict[str, Callable[[str], TableSource]] = {".zarr": _open_zarr, ".parquet": _open_parquet, ".csv": _open_csv}
+_OPENERS: dict[str, Callable[[str], TableSource]] = {
+    ".zarr": _open_zarr,
+    ".parquet": _open_parquet,
+    ".csv": _open_csv,
+    ".csv.gz": _open_csv,
+}

@@ -1,6 +1,6 @@
-"""Map-reduce over tables larger than memory: map a function over blocks of rows on a cluster, and combine the results.
+"""Map-reduce over tables larger than memory: a cluster maps a function over blocks of rows and combines the results.
 
-Rows are Dask or NumPy arrays, or read from files (`pipeline.tables.formats`). A task reads a block, maps it and
+Rows are Dask or NumPy arrays, or are read from files (`pipeline.tables.formats`). A task reads a block, maps it and
 discards it, so that a worker requires memory for one block per thread and a few results.
 """
 
@@ -15,16 +15,15 @@ from distributed import CancelledError, Client, KilledWorker
 from distributed.comm import CommClosedError
 
 from pipeline.blocks.one_thread import one_thread
-from pipeline.errors import BadInputError, unknown
-from pipeline.execution.in_flight import ExecutionError
-from pipeline.tables.formats import PART_BYTES, Part, TableSource, find_source, read_part
+from pipeline.errors import BadInputError, ExecutionError, unknown
+from pipeline.tables.formats import PART_BYTES, Part, TableSource, find_parts, find_source, read_part
 
 __all__ = ["Client", "Rows", "Table", "open_table", "reduce_rows"]
 
 Result = TypeVar("Result")
-Rows: TypeAlias = Any  # a NumPy or Dask array
+Rows: TypeAlias = Any  # type of a NumPy or Dask array
 
-_FAN_IN = 8  # results per combination
+_FAN_IN = 8  # number of results that are combined at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +33,7 @@ class Table:
     Attributes
     ----------
     columns : tuple of str, length c
+        Names of the columns.
     rows : dask.array.Array of float64, shape (n, c)
         Lazy rows, with NaN for missing values.
     """
@@ -48,11 +48,11 @@ def open_table(path: str, target: str, features: Sequence[str] | None = None) ->
     Parameters
     ----------
     path : str
-        Path or URL with suffix ``.zarr``, ``.parquet`` or ``.csv``; see `pipeline.tables.formats`.
+        Path or URL with suffix ``.zarr``, ``.parquet``, ``.csv`` or ``.csv.gz``; see `pipeline.tables.formats`.
     target : str
-        Last column of the result.
+        Name of the column that becomes the last one of the result.
     features : sequence of str, optional
-        Columns before the target; by default all others, in order.
+        Names of the columns before the target; by default all other columns, in order.
 
     Returns
     -------
@@ -75,9 +75,7 @@ def open_table(path: str, target: str, features: Sequence[str] | None = None) ->
             raise BadInputError(f"{path}: column {name} must be numeric; encode it, or omit it with --features")
         if columns.count(name) > 1:
             raise BadInputError(f"{path}: column {name} occurs twice among features and target; name it once")
-    parts = source.parts(columns)
-    if not parts:
-        raise BadInputError(f"{path} must have at least one row, got none")
+    parts = find_parts(source, path, columns)
     rows = da.map_blocks(
         _read_block,
         source=source,
@@ -116,7 +114,7 @@ def reduce_rows(
         ``map_rows(first, *blocks)`` receives the index of the first row of a block, from 0, and the block of each
         array, of shape (rows, c), or (rows, 1) for 1-D arrays. It must be importable on the workers.
     combine : callable
-        Combines a sequence of results of `map_rows` or of itself, in the order of the rows.
+        Function that combines a sequence of results, of `map_rows` or of `combine`, in the order of the rows.
 
     Returns
     -------
@@ -169,7 +167,7 @@ def _map_block(*blocks: np.ndarray, map_rows: Callable[..., Result], block_info:
 
 
 def _aligned(arrays: Sequence[Rows]) -> list[da.Array]:
-    """Return 2-D arrays with equal row chunks and a single column chunk."""
+    """Return 2-D arrays that have equal row chunks and one column chunk."""
     shapes = [array.shape for array in arrays]
     shown = ", ".join(map(str, shapes))
     if not all(len(shape) in (1, 2) for shape in shapes) or len({shape[0] for shape in shapes}) != 1:

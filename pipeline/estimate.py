@@ -1,0 +1,240 @@
+"""Estimates of the cost of a study before a run: trials, blocks, storage, time and Monte Carlo error.
+
+Time, size and error are estimated from a pilot run, which computes a few trials of as many cells as the time allows.
+"""
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from pipeline.blocks.evaluate import BUDGET, Block, Outcome, Status, evaluate_block
+from pipeline.blocks.one_thread import one_thread
+from pipeline.declare.panel import Panel, Setting
+from pipeline.declare.study import Study
+from pipeline.stores.chunks import Chunks
+from pipeline.stores.locations import ROOT
+from pipeline.stores.regions import positions
+from pipeline.stores.root import seal_root
+from pipeline.stores.template import make_template
+
+START_SECONDS = 3.0
+"""Time to import modules and to start a local cluster, as measured by ``tests/benchmarks/bench_plan.py``."""
+
+_PILOT_TRIALS = 200
+_PILOT_SETTINGS = 3  # number of piloted settings of panels with `settings_apart`
+
+
+@dataclass(frozen=True)
+class PanelPlan:
+    """Estimated cost of one panel.
+
+    Attributes
+    ----------
+    panel : str
+        Name of the panel.
+    n_cells, n_settings, n_trials, n_blocks : int
+        Numbers of cells, settings per cell and trials per cell, and total number of blocks.
+    n_bytes : int
+        Expected size of all files of a store with this panel.
+    seconds : float
+        Expected time on one core.
+    n_piloted : int
+        Number of cells of the pilot; the times and sizes of other cells are interpolated.
+    mcse : dict of str to float
+        Largest expected Monte Carlo standard error of a mean among the piloted cells, by measure.
+    failures : int
+        Number of failed trials of the pilot.
+    error : str
+        Last line of the error of the first failed trial; empty if no trial failed.
+    """
+
+    panel: str
+    n_cells: int
+    n_settings: int
+    n_trials: int
+    n_blocks: int
+    n_bytes: int
+    seconds: float
+    n_piloted: int
+    mcse: dict[str, float]
+    failures: int
+    error: str
+
+
+def make_plan(study: Study, pilot_seconds: float = 10.0) -> list[PanelPlan]:
+    """Estimate the cost of each panel of a configured study.
+
+    Parameters
+    ----------
+    study : Study
+        Study returned by `Study.configure`.
+    pilot_seconds : float
+        Time during which the pilot starts new cells, divided equally among the panels; at least one cell per panel
+        is computed.
+
+    Returns
+    -------
+    list of PanelPlan
+        One plan per panel, in order.
+    """
+    with one_thread():  # workers compute blocks under the same limit
+        return [_plan_panel(study, panel, pilot_seconds / len(study.panels)) for panel in study.panels]
+
+
+@dataclass(frozen=True)
+class _Pilot:
+    """Estimates for one cell: time and size of all its blocks, standard errors of the means, and failures."""
+
+    seconds: float
+    n_bytes: float
+    errors: Mapping[str, float]
+    failures: int
+    cause: str
+
+
+def _plan_panel(study: Study, panel: Panel, budget: float) -> PanelPlan:
+    n_cells = len(panel.cells())
+    pilots: dict[int, _Pilot] = {}
+    n_fixed, chunks = _template_of(study, panel)
+    started = time.perf_counter()
+    _evaluate(study, panel, 0, range(1), _piloted_settings(panel))  # compiles, so it is not timed
+    for cell in spread_out(n_cells):
+        if pilots and time.perf_counter() - started > budget:
+            break
+        pilots[cell] = _pilot_cell(study, panel, cell, chunks)
+    found = pilots.values()
+    names = dict.fromkeys(name for pilot in found for name in pilot.errors)
+    return PanelPlan(
+        panel=panel.name,
+        n_cells=n_cells,
+        n_settings=len(panel.settings()),
+        n_trials=panel.n_trials,
+        n_blocks=n_cells * _n_blocks(panel),
+        n_bytes=n_fixed + round(_sum_over_cells(n_cells, {cell: pilot.n_bytes for cell, pilot in pilots.items()})),
+        seconds=_sum_over_cells(n_cells, {cell: pilot.seconds for cell, pilot in pilots.items()}),
+        n_piloted=len(pilots),
+        mcse={name: max(pilot.errors.get(name, 0.0) for pilot in found) for name in names},
+        failures=sum(pilot.failures for pilot in found),
+        error=next((pilot.cause for pilot in found if pilot.cause), ""),
+    )
+
+
+def _template_of(study: Study, panel: Panel) -> tuple[int, Chunks]:
+    """Return the size of an empty store with one panel, and its arrays."""
+    alone = replace(study, panels=(panel,))
+    files = make_template(alone, {"spec": json.dumps(alone.spec())})
+    root = seal_root(files.pop(ROOT))
+    return 2 * len(root) + sum(map(len, files.values())), Chunks(root)  # the root has a copy
+
+
+def _n_blocks(panel: Panel) -> int:
+    return -(-panel.n_trials // panel.block_trials)
+
+
+def _sum_over_cells(n_cells: int, known: Mapping[int, float]) -> float:
+    """Return the sum of positive values over cells, from the known ones and geometric interpolation."""
+    cells = sorted(known)
+    return float(np.exp(np.interp(np.arange(n_cells), cells, np.log([known[cell] for cell in cells]))).sum())
+
+
+def spread_out(n_cells: int) -> list[int]:
+    """Return an order of the cells whose first entries are spread out: both ends, then midpoints of the gaps."""
+    order = [0, n_cells - 1] if n_cells > 1 else [0]
+    gaps = [(0, n_cells - 1)]
+    while gaps:
+        low, high = gaps.pop(0)
+        if high - low > 1:
+            middle = (low + high) // 2
+            order.append(middle)
+            gaps += [(low, middle), (middle, high)]
+    return order
+
+
+def _piloted_settings(panel: Panel) -> list[Setting]:
+    """Return all settings, or a few if each is computed apart, since each then takes seconds."""
+    every = panel.settings()
+    return [every[k] for k in sorted(spread_out(len(every))[:_PILOT_SETTINGS])] if panel.settings_apart else every
+
+
+def _evaluate(
+    study: Study, panel: Panel, cell: int, trials: range, settings: Sequence[Setting]
+) -> tuple[float, list[Outcome]]:
+    """Return the time and the outcomes of trials of a cell."""
+    start = time.perf_counter()
+    outcomes = evaluate_block(study, Block(panel.name, cell, trials), settings, BUDGET)
+    return time.perf_counter() - start, outcomes
+
+
+def _pilot_cell(study: Study, panel: Panel, cell: int, chunks: Chunks) -> _Pilot:
+    """Compute some trials of a cell, and extrapolate to all its blocks."""
+    settings = _piloted_settings(panel)
+    n_block, n_blocks = min(panel.block_trials, panel.n_trials), _n_blocks(panel)
+    most = range(min(_PILOT_TRIALS, n_block))
+    if panel.settings_apart:
+        runs = [most]
+    elif n_block > 2:  # runs of two lengths separate the setup time from the time per trial
+        runs = [range(2), most]
+    else:
+        starts = range(0, min(_PILOT_TRIALS, panel.n_trials), n_block)
+        runs = [range(start, min(start + n_block, panel.n_trials)) for start in starts]
+    first, outcomes = _evaluate(study, panel, cell, runs[0], settings)  # includes setup that methods cache
+    seconds, computed = [first], [outcomes]
+    if panel.n_trials > 1 and not panel.settings_apart:
+        seconds, computed = map(list, zip(*(_evaluate(study, panel, cell, run, settings) for run in runs), strict=True))
+    if n_block > 2 and not panel.settings_apart:
+        per_trial = max(0.0, seconds[1] - seconds[0]) / max(1, len(runs[1]) - len(runs[0]))
+        each, computed = seconds[1] + per_trial * (n_block - len(runs[1])), computed[1:]
+    else:
+        each = sum(seconds) / len(seconds)
+    share = len(settings) / len(panel.settings())
+    every = [outcome for outcomes in computed for outcome in outcomes]
+    return _Pilot(
+        max(0.0, first - seconds[0]) + n_blocks * each / share,
+        sum(
+            _chunk_bytes(panel, chunks, cell, setting, outcome)
+            for setting, outcome in zip(settings, computed[0], strict=True)
+        )
+        / share,
+        _standard_errors(panel, computed) if panel.trials is not None else {},
+        sum(int((outcome.status == Status.FAILED).sum()) for outcome in every),
+        (next((outcome.cause for outcome in every if outcome.cause), "").splitlines() or [""])[-1],
+    )
+
+
+def _chunk_bytes(panel: Panel, chunks: Chunks, cell: int, setting: Setting, outcome: Outcome) -> float:
+    """Return the expected size of all chunks of a cell and setting, from the outcome of some of its trials."""
+    per_trial = {measure.name: outcome.values[measure.name] for measure in panel.measures if measure.per_trial}
+    size = _n_blocks(panel) * sum(
+        _size_of_block(panel, chunks, name, values) for name, values in {**per_trial, "status": outcome.status}.items()
+    )
+    if (outcome.status == Status.OK).any():
+        others = (measure.name for measure in panel.measures if not measure.per_trial)
+        size += sum(chunks.encoded_size(panel.name, name, outcome.values[name]) for name in others)
+    return size * sum(1 for _ in positions(panel, cell, setting))
+
+
+def _size_of_block(panel: Panel, chunks: Chunks, name: str, values: np.ndarray) -> float:
+    """Return the expected size of a chunk, which is linear in its number of trials."""
+    whole, n_block = chunks.encoded_size(panel.name, name, values), min(panel.block_trials, panel.n_trials)
+    if panel.trials is None or len(values) in (1, n_block):
+        return whole
+    half = len(values) // 2
+    slope = (whole - chunks.encoded_size(panel.name, name, values[:half])) / (len(values) - half)
+    return whole + slope * (n_block - len(values))
+
+
+def _standard_errors(panel: Panel, computed: Sequence[Sequence[Outcome]]) -> dict[str, float]:
+    """Return the largest expected standard error of a mean over settings and outputs, by measure."""
+    errors: dict[str, float] = {}
+    for outcomes in zip(*computed, strict=True):
+        ok = np.concatenate([outcome.status for outcome in outcomes]) == Status.OK
+        for measure in panel.measures:
+            if measure.per_trial and ok.sum() > 1:
+                values = np.concatenate([outcome.values[measure.name] for outcome in outcomes])[ok]
+                spread = np.ma.masked_invalid(np.asarray(values, float)).std(axis=0, ddof=1)
+                error = float(np.ma.filled(spread, 0.0).max()) / panel.n_trials**0.5
+                errors[measure.name] = max(errors.get(measure.name, 0.0), error)
+    return errors

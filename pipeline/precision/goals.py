@@ -1,0 +1,273 @@
+"""Goals of a run that grows a store: a precision in every cell and setting, or decided claims."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from pipeline.aggregate import summarise
+from pipeline.blocks.evaluate import Status
+from pipeline.declare.claims import Claim
+from pipeline.declare.factors import Factor, Measure, format_value
+from pipeline.declare.panel import Panel
+from pipeline.declare.study import Study
+from pipeline.errors import BadInputError
+from pipeline.precision.stopping import MIN_TRIALS, next_trials, required_trials
+from pipeline.precision.targets import PanelTarget, Precision, Target, resolve_target
+from pipeline.stores.asked import Stop
+from pipeline.stores.regions import positions, region_of
+from pipeline.stores.results import open_panel
+from pipeline.stores.store import ResultStore
+from pipeline.verdicts import Looks, judge_look
+
+Trials = Mapping[str, np.ndarray]
+"""Numbers of trials asked for by panel, shape (cell, setting)."""
+
+
+@dataclass(frozen=True)
+class Assessment:
+    """State of a panel with respect to a goal, as arrays of shape (cell, setting).
+
+    Attributes
+    ----------
+    wanted : ndarray of int
+        Number of trials to ask for next; the present number where the goal is reached.
+    stopped : ndarray of int
+        `Stop` where the goal is reached; `Stop.NOT_YET` elsewhere.
+    ratios : ndarray of float
+        Order in which further trials are added: the largest first.
+    """
+
+    wanted: np.ndarray
+    stopped: np.ndarray
+    ratios: np.ndarray
+
+
+class Goal(Protocol):
+    """Goal of a run that grows a store."""
+
+    min_trials: int
+
+    def assess(self, store: ResultStore, study: Study, trials: Trials) -> dict[str, Assessment]:
+        """Return the state of each panel with trials, after all asked trials were computed."""
+        ...
+
+    def record(self) -> dict[str, Any]:
+        """Return the fields to add to the record of the session."""
+        ...
+
+    def unmet(self, study: Study, assessed: Mapping[str, Assessment]) -> str:
+        """Return one line on the unmet part of the goal, or an empty string if the goal is reached."""
+        ...
+
+
+class PrecisionGoal:
+    """Bound on the Monte Carlo error of a quantity in every cell and setting; see `Target`."""
+
+    min_trials = MIN_TRIALS
+
+    def __init__(self, target: Target, study: Study) -> None:
+        self._target = target
+        resolve_target(target, study)  # raises before anything is written
+        self._reached: dict[tuple[str, int, tuple[int, ...]], tuple[int, Precision]] = {}
+
+    def assess(self, store: ResultStore, study: Study, trials: Trials) -> dict[str, Assessment]:
+        """Return the state of each panel with trials."""
+        targets = resolve_target(self._target, study)
+        return {name: self._assess(store, targets[name], asked) for name, asked in trials.items()}
+
+    def _assess(self, store: ResultStore, target: PanelTarget, asked: np.ndarray) -> Assessment:
+        panel = target.panel
+        found = Assessment(asked.copy(), np.full(asked.shape, int(Stop.NO_TARGET)), np.zeros(asked.shape))
+        for cell in range(len(panel.cells())):
+            for item in target.items:
+                if not all(applies(panel, cell, k) for k in item):
+                    continue
+                n, at = int(asked[cell, list(item)].min()), (panel.name, cell, item)
+                if at not in self._reached or self._reached[at][0] != n:
+                    self._reached[at] = n, target.assess(read_draws(store, panel, target.measure, cell, item, n))
+                precision = self._reached[at][1]
+                stop, wanted = _next_step(precision, n)
+                for k in item:
+                    found.wanted[cell, k] = max(found.wanted[cell, k], wanted)
+                    if found.stopped[cell, k] != Stop.NOT_YET:  # a setting stops with the last of its pairs
+                        found.stopped[cell, k] = stop
+                    found.ratios[cell, k] = max(found.ratios[cell, k], precision.ratio)
+        return found
+
+    @property
+    def reached(self) -> Mapping[tuple[str, int, tuple[int, ...]], tuple[int, Precision]]:
+        """Panel, cell and settings -> number of trials asked for, and precision, at the last assessment."""
+        return self._reached
+
+    def record(self) -> dict[str, Any]:
+        """Return no fields: the target is recorded as given."""
+        return {}
+
+    def unmet(self, study: Study, assessed: Mapping[str, Assessment]) -> str:
+        """Return a cell and setting without a finite error, and the widest one with the trials that it needs."""
+        failed = [(at, n, one) for at, (n, one) in self._reached.items() if _next_step(one, n)[0] == Stop.FAILED]
+        wide = self._describe_wide(study)
+        if not failed:
+            return wide
+        (name, cell, item), n, one = failed[0]
+        verb = "is" if len(failed) == 1 else "are"
+        text = (
+            f"{len(failed):,} of {len(self._reached):,} errors {verb} not finite: "
+            f"{describe_place(study.panel(name), cell, item)} has {one.n:,} ok trials after {n:,}"
+        )
+        return f"{text}; {wide}" if wide else text
+
+    def _describe_wide(self, study: Study) -> str:
+        wide = [
+            (one.ratio, at, n, one) for at, (n, one) in self._reached.items() if _next_step(one, n)[0] == Stop.NOT_YET
+        ]
+        if not wide:
+            return ""
+        _, (name, cell, item), n, one = max(wide, key=lambda found: found[0])
+        panel = study.panel(name)
+        needed = max(n + 1, required_trials(n, one.error, one.bound))
+        return (
+            f"{len(wide):,} of {len(self._reached):,} errors exceed the bound; the largest is {one.error:.2g} after "
+            f"{n:,} trials instead of {one.bound:.2g} ({describe_place(panel, cell, item)}), which needs about "
+            f"{whole_blocks(panel, needed):,} trials"
+        )
+
+
+def _next_step(precision: Precision, n: int) -> tuple[Stop, int]:
+    """Return the reason to stop, if any, and the number of trials to ask for next, given `n` asked trials."""
+    if not np.isfinite(precision.error):
+        return Stop.FAILED, n
+    if precision.is_constant:
+        return Stop.CONSTANT, n
+    if precision.is_reached:
+        return Stop.REACHED, n
+    per_ok = n / precision.n  # failed trials count as asked for
+    return Stop.NOT_YET, int(np.ceil(per_ok * next_trials(precision.n, precision.error, precision.bound)))
+
+
+class ClaimsGoal:
+    """Verdicts on all claims of a study, each at its own error level over preset looks.
+
+    At each look, a claim that is not decided asks for twice the trials of all methods that it needs. Each look spends a
+    share of the error level (`level_share`), so that the verdict is valid although the run stops when it is decided. A
+    claim without an error level, or one that holds because it was not rejected, is decided by the whole budget only.
+
+    Parameters
+    ----------
+    study : Study
+        The configured study.
+    sessions : sequence of mapping
+        Records of earlier sessions, which may have spent shares of the error levels.
+    """
+
+    def __init__(self, study: Study, sessions: Sequence[Mapping[str, Any]] = ()) -> None:
+        self._claims = [claim for claim in study.claims if not any(_absent(study, claim))]
+        if not self._claims:
+            raise BadInputError(
+                f"--until claims requires a claim on the chosen panels and values of study {study.name}, got none; "
+                "choose other panels, or a precision"
+            )
+        self.min_trials = max([MIN_TRIALS, *(claim.min_trials for claim in self._claims)])
+        self._looks = Looks.of(sessions)
+        self._open: list[str] = []
+
+    def assess(self, store: ResultStore, study: Study, trials: Trials) -> dict[str, Assessment]:
+        """Judge the claims that are not decided, and return the state of each panel with trials."""
+        sizes = {name: int(asked.max(initial=0)) for name, asked in trials.items()}
+        look, decided = self._looks.note(sizes), self._looks.decided
+        summaries = {panel.name: summarise(open_panel(store, panel.name), panel.statistics) for panel in study.panels}
+        found = {
+            name: Assessment(asked.copy(), np.full(asked.shape, int(Stop.NO_TARGET)), np.zeros(asked.shape))
+            for name, asked in trials.items()
+        }
+        self._open = []
+        for claim in self._claims:
+            if claim.name not in decided:
+                finding = judge_look(study, claim, summaries, look)
+                is_undecided = finding.verdict == "undecided"
+                if claim.level is not None and finding.is_settled and not is_undecided:
+                    decided[claim.name] = look
+                self._open += [claim.name] * is_undecided
+            is_decided = claim.name in decided
+            for name, one in found.items():
+                at = slice(None), _settings_of(claim, study.panel(name))
+                if is_decided:
+                    one.stopped[at] = np.where(one.stopped[at] == Stop.NO_TARGET, Stop.DECIDED, one.stopped[at])
+                else:
+                    one.wanted[at], one.stopped[at] = 2 * sizes[name], Stop.NOT_YET
+                    one.ratios[at] += 1  # settings of the most claims come first
+        for name, one in found.items():
+            for cell in range(len(study.panel(name).cells())):
+                for k in range(one.wanted.shape[1]):
+                    if not applies(study.panel(name), cell, k):
+                        one.wanted[cell, k], one.stopped[cell, k] = trials[name][cell, k], Stop.NO_TARGET
+        return found
+
+    def record(self) -> dict[str, Any]:
+        """Return the sizes of the looks, and the look at which each decided claim was decided."""
+        return self._looks.record()
+
+    def unmet(self, study: Study, assessed: Mapping[str, Assessment]) -> str:
+        """Return the names of the claims whose verdict is undecided."""
+        return f"undecided claims: {', '.join(self._open)}" if self._open else ""
+
+
+def _absent(study: Study, claim: Claim) -> Iterator[str]:
+    """Yield the panels and values that a claim needs and a configured study lacks."""
+    panels = {panel.name: panel for panel in study.panels}
+    for name, values in claim.needs.items():
+        if name not in panels:
+            yield name
+            continue
+        axes = panels[name].settable()
+        yield from (f"{name}: {dim}" for dim, needed in values.items() if not set(needed) <= _known(axes[dim]))
+
+
+def _known(axis: Factor) -> set[Any]:
+    return {format_value(value) if axis.kind == "vector" else value for value in axis.values}
+
+
+def _settings_of(claim: Claim, panel: Panel) -> list[int]:
+    """Return the settings of a panel that a claim needs; all if it names no panel or no method."""
+    if claim.needs and panel.name not in claim.needs:
+        return []
+    methods = claim.needs.get(panel.name, {}).get(panel.method_dim or "")
+    return [k for k, setting in enumerate(panel.settings()) if methods is None or setting.method.name in methods]
+
+
+def applies(panel: Panel, cell: int, setting: int) -> bool:
+    """Return True if a setting applies to a cell."""
+    return panel.applies(panel.cells()[cell], panel.settings()[setting])
+
+
+def whole_blocks(panel: Panel, trials: Any) -> Any:
+    """Return numbers of trials rounded up to whole blocks."""
+    return -(-trials // panel.block_trials) * panel.block_trials
+
+
+def describe_place(panel: Panel, cell: int, item: Sequence[int]) -> str:
+    """Return panel, cell and settings as a phrase."""
+    values = [f"{name}={format_value(value)}" for name, value in panel.cells()[cell].items()]
+    return ", ".join([panel.name, *values, " - ".join(panel.settings()[k].label for k in item)])
+
+
+def read_draws(
+    store: ResultStore, panel: Panel, measure: Measure, cell: int, item: Sequence[int], n_trials: int
+) -> list[np.ndarray]:
+    r"""Read a measure of one setting or two at the trials that are ok in both, shape (trial, \*outputs)."""
+    trials = range(min(n_trials, panel.n_trials))
+    values, ok = [], np.ones(len(trials), bool)
+    for k in item:
+        position = next(positions(panel, cell, panel.settings()[k]))
+        stored = []
+        for name, n_dims in (("status", 0), (measure.name, len(measure.dims))):
+            region = region_of(panel, position, trials, n_dims)
+            with store.reading():
+                contents = store.reader.read_many(store.chunks.keys(panel.name, name, region))
+                whole = store.chunks.decode(panel.name, name, region, contents)
+            stored.append(whole.reshape(len(trials), *whole.shape[whole.ndim - n_dims :]))
+        ok &= stored[0] == Status.OK
+        values.append(stored[1])
+    return [one[ok] for one in values]

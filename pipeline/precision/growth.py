@@ -1,0 +1,361 @@
+"""Growth of a store until a goal is reached or its budget of trials or time is spent.
+
+The run proceeds in rounds within one session. Each round asks for further trials in whole blocks, computes them, and
+assesses the goal. The session records the numbers of trials asked for before they are computed, so that an interrupted
+round is pending, and trials beyond them are not asked for. Trials have the same numbers as in a run of fixed size.
+"""
+
+import logging
+import os
+import time
+import uuid
+import warnings
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from pipeline.clusters.cluster import dashboard_address
+from pipeline.declare.factors import require_integer
+from pipeline.declare.panel import MAX_TRIALS, Panel
+from pipeline.declare.source import StudySource
+from pipeline.declare.streams import canonical_json, sha256
+from pipeline.declare.study import MAX_BLOCKS, Study
+from pipeline.errors import BadInputError, TargetNotReachedError
+from pipeline.execution.execute import execute
+from pipeline.execution.shipping import shipped
+from pipeline.execution.work import PendingWork, Receipt, Task
+from pipeline.faults import retried
+from pipeline.precision.goals import Assessment, ClaimsGoal, Goal, PrecisionGoal, whole_blocks
+from pipeline.precision.stopping import MIN_TRIALS
+from pipeline.precision.targets import CLAIMS, parse_target
+from pipeline.progress import shown
+from pipeline.resolve import named_source, refuse_edited, refuse_other_spec, study_of
+from pipeline.stores.asked import Asked, RecordedGoal, Stop, record_asked
+from pipeline.stores.complete import open_to_change
+from pipeline.stores.sessions import Session
+from pipeline.stores.store import ResultStore
+from pipeline.writing import Options, session_on
+
+_LOG = logging.getLogger(__name__)
+
+_Grid = dict[str, np.ndarray]  # by panel, shape (cell, setting)
+
+
+@dataclass(frozen=True)
+class Until:
+    """Goal and budget of a run that grows a store.
+
+    Attributes
+    ----------
+    text : str
+        Target, such as ``mcse(hellinger) <= 0.0005``, or ``claims``.
+    at_most : int or None
+        Maximum number of trials per cell, at least `MIN_TRIALS`; by default the number that the study declares, or the
+        stored number if it is larger, and no maximum if `within` is given.
+    within : float or None
+        Maximum time in seconds. Rounds are planned to end in time; the minimum number of trials is always computed.
+    """
+
+    text: str
+    at_most: int | None = None
+    within: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.within is not None and not 0 < self.within < float("inf"):
+            raise BadInputError(f"the time of --within must be > 0 seconds, got {self.within}")
+        if self.at_most is not None:
+            require_integer("--at-most", self.at_most, MIN_TRIALS, MAX_TRIALS)
+
+    def goal(self, study: Study, sessions: Collection[Mapping[str, Any]] = ()) -> Goal:
+        """Return the goal for a configured study; raise BadInputError for an unknown measure, method or form."""
+        if self.text.strip() == CLAIMS:
+            return ClaimsGoal(study, list(sessions))
+        return PrecisionGoal(parse_target(self.text), study)
+
+
+def run_until(
+    until: Until,
+    study: Study | StudySource | str,
+    path: str | os.PathLike[str],
+    configure: Callable[[Study], Study],
+    accept_edited_study: bool,
+    options: Options,
+) -> ResultStore:
+    """Run a study into a new or existing store until a goal is reached; see `pipeline.run`."""
+    source = named_source(study)
+    declared = source.load()
+    configured = configure(declared)
+    existing = open_to_change(path) if ResultStore.exists(path) else None
+    if existing is None or not existing.complete:
+        start = _with_trials(configured, {panel.name: 1 for panel in configured.panels})
+    else:
+        stored = {name: one["trials"] or 1 for name, one in existing.spec["panels"].items()}
+        start = _with_trials(configured, stored)
+        refuse_other_spec(existing, start)
+        if not accept_edited_study:
+            refuse_edited(existing, source)
+    source.remember()
+    return _grow(until, source, declared, start, path, existing, (), options)
+
+
+def extend_until(
+    until: Until,
+    path: str | os.PathLike[str],
+    study: Study | StudySource | str | None,
+    panels: Collection[str],
+    accept_edited_study: bool,
+    options: Options,
+) -> ResultStore:
+    """Extend a store until a goal is reached; see `pipeline.extend`."""
+    existing = open_to_change(path)
+    source, configured = study_of(existing, study, accept_edited_study)
+    return _grow(until, source, source.load(), configured, path, existing, panels, options)
+
+
+def resume_until(
+    goal: RecordedGoal,
+    source: StudySource,
+    study: Study,
+    existing: ResultStore,
+    options: Options,
+) -> ResultStore:
+    """Continue an interrupted run towards its goal with its budget of trials; its time starts anew."""
+    until = Until(goal.until, goal.at_most, goal.within)
+    return _grow(until, source, source.load(), study, existing.url, existing, goal.panels, options)
+
+
+def _grow(
+    until: Until,
+    source: StudySource,
+    declared: Study,
+    start: Study,
+    path: str | os.PathLike[str],
+    existing: ResultStore | None,
+    panels: Collection[str],
+    options: Options,
+) -> ResultStore:
+    held = existing if existing is not None and existing.complete else None
+    chosen = [start.panel(name) for name in panels] or list(start.panels)
+    part = replace(start, panels=tuple(chosen))
+    goal = until.goal(part, () if held is None else held.sessions)
+    if until.at_most is not None:
+        start.extended(declared, until.at_most, {}, panels)  # raises for a number that is too small or too large
+    limits = {
+        panel.name: _limit(until, panel, declared.panel(panel.name), held is not None)
+        for panel in chosen
+        if panel.trials is not None
+    }
+    asked: _Grid = {}
+    for name, limit in limits.items():
+        panel = start.panel(name)
+        shape = len(panel.cells()), len(panel.settings())
+        before = np.zeros(shape, int)
+        if held is not None:
+            entry = held.asked.get(name)
+            before = np.full(shape, panel.n_trials) if entry is None else entry.by_setting(panel)[0]
+        asked[name] = np.minimum(whole_blocks(panel, np.maximum(before, goal.min_trials)), limit)
+    others = {} if held is None else {name: one for name, one in held.asked.items() if name not in asked}
+    recorded = RecordedGoal(until.text, until.at_most, until.within, tuple(panels), is_open=True, unmet="")
+    growth = _Growth(recorded, goal, start, asked, limits, others, options)
+    options = replace(options, asked=growth.asked(), goal=growth.recorded)
+    with session_on(source, growth.study, path, existing, options) as (client, store, task, session):
+        return growth.run(client, store, task, session, held is None)
+
+
+def _with_trials(study: Study, trials: Mapping[str, int]) -> Study:
+    """Return a study with other numbers of trials in its panels with trials."""
+    return replace(
+        study,
+        panels=tuple(
+            panel if panel.trials is None or panel.name not in trials else replace(panel, trials=trials[panel.name])
+            for panel in study.panels
+        ),
+    )
+
+
+def _limit(until: Until, panel: Panel, declared: Panel, is_stored: bool) -> int:
+    """Return the maximum number of trials per cell of a panel."""
+    if until.at_most is not None:
+        return until.at_most
+    if until.within is not None:
+        n_grid = len(panel.cells()) * int(np.prod([len(axis.values) for axis in panel.method_axes], dtype=int))
+        return min(MAX_TRIALS, MAX_BLOCKS // n_grid * panel.block_trials)
+    return max(MIN_TRIALS, declared.n_trials, panel.n_trials if is_stored else 0)
+
+
+class _Clock:
+    """Wall time of a run per trial and setting of each panel, from receipts."""
+
+    def __init__(self, within: float | None) -> None:
+        self._deadline = None if within is None else time.monotonic() + within
+        self._seconds: Counter[str] = Counter()
+        self._trials: Counter[str] = Counter()
+        self._wall = 0.0
+
+    def note(self, receipt: Receipt) -> None:
+        panel = receipt.work.block.panel
+        self._seconds[panel] += receipt.seconds  # type: ignore[assignment]
+        self._trials[panel] += sum(tally.n_trials for tally in receipt.tallies)
+
+    def note_round(self, seconds: float) -> None:
+        self._wall += seconds
+
+    def seconds(self, panel: str, n_trials: int) -> float:
+        """Return the expected wall time of further trials of a setting."""
+        total = sum(self._seconds.values())
+        if not total or not self._trials[panel]:
+            return 0.0
+        return n_trials * self._seconds[panel] / self._trials[panel] * self._wall / total
+
+    @property
+    def has_round(self) -> bool:
+        """True after the first round."""
+        return self._wall > 0
+
+    @property
+    def left(self) -> float:
+        return float("inf") if self._deadline is None else self._deadline - time.monotonic()
+
+
+class _FirstRound:
+    """Forecast of the time of the first round, which is computed in full; a warning if it exceeds the budget."""
+
+    def __init__(self, n_trials: int, within: float | None) -> None:
+        self._n_trials, self._n_done = n_trials, 0
+        self._within, self._started = within, time.monotonic()
+
+    def note(self, receipt: Receipt) -> None:
+        """Record a receipt; forecast the time once from a tenth of the trials, or at the end of the budget."""
+        self._n_done += receipt.n_done
+        elapsed = time.monotonic() - self._started
+        if self._within is None or not self._n_done:
+            return
+        if 10 * self._n_done < self._n_trials and elapsed < self._within:
+            return
+        expected = elapsed * self._n_trials / self._n_done
+        if expected > self._within:
+            warnings.warn(
+                f"the first round, which has at least {MIN_TRIALS} trials per cell and method, takes about "
+                f"{expected:,.1f} s; --within {self._within:g} s limits only later rounds",
+                stacklevel=2,
+            )
+        self._within = None
+
+
+class _Growth:
+    """State of one growing run."""
+
+    def __init__(
+        self,
+        recorded: RecordedGoal,
+        goal: Goal,
+        start: Study,
+        asked: _Grid,
+        limits: Mapping[str, int],
+        others: Mapping[str, Asked],
+        options: Options,
+    ) -> None:
+        self.recorded, self._goal, self._limits, self._others = recorded, goal, limits, others
+        self._options, self._asked = options, asked
+        self._stopped = {name: np.full(grid.shape, int(Stop.NOT_YET)) for name, grid in asked.items()}
+        self.study = self._fitted(start)
+        self._clock = _Clock(recorded.within)
+
+    def run(self, client: Any, store: ResultStore, task: Task, session: Session, is_new: bool) -> ResultStore:
+        """Compute rounds until the goal is reached or the budget is spent."""
+        _LOG.info("dashboard: %s", dashboard_address(client))
+        works = PendingWork(self.study, None if is_new else store, self._options.retry, self.asked())
+        with shown(self._options.progress) as progress:
+            self._compute(client, task, works, progress)
+            while True:
+                assessed = self._goal.assess(store, self.study, self._asked)
+                first = self._ask(assessed)
+                session.update(record_asked(self.asked()) | self._goal.record())
+                if not first:
+                    break
+                if not store.holds(self.study):
+                    store = retried(store.grow, session, self.study)
+                task = replace(task, spec_sha256=sha256(canonical_json(self.study.spec())), run=uuid.uuid4().hex)
+                works = PendingWork(self.study, store, asked=self.asked(), first=first)
+                with shipped(client, task):
+                    self._compute(client, task, works, progress)
+        if unmet := self._goal.unmet(self.study, assessed):
+            session.update({"unmet": unmet})
+            codes = np.concatenate([grid.ravel() for grid in self._stopped.values()])
+            is_spent = bool(np.isin(codes, [Stop.TRIALS_SPENT, Stop.TIME_SPENT]).any())
+            target = f"--until {self.recorded.until!r}"
+            lead = f"the budget was spent before {target} was reached" if is_spent else f"{target} was not reached"
+            remedy = "" if is_spent else "correct the method, or "
+            again = self.recorded.continuation(store.url)
+            raise TargetNotReachedError(f"{lead}: {unmet}; {remedy}continue with: {again}")
+        return ResultStore.open(store.url)
+
+    def _compute(self, client: Any, task: Task, works: PendingWork, progress: Any) -> None:
+        started = time.monotonic()
+        report = progress(works)
+        first = None if self._clock.has_round else _FirstRound(works.n_trials, self.recorded.within)
+
+        def on_receipt(receipt: Receipt) -> None:
+            self._clock.note(receipt)
+            if first is not None:
+                first.note(receipt)
+            report(receipt)
+
+        options = self._options
+        execute(
+            client,
+            task,
+            works,
+            on_receipt,
+            options.time_limit,
+            profile=options.profile,
+            allow_failures=options.allow_failures,
+        )
+        self._clock.note_round(time.monotonic() - started)
+
+    def asked(self) -> dict[str, Asked]:
+        """Return the numbers of trials asked for in all panels."""
+        own = {
+            name: Asked.of_settings(self.study.panel(name), grid, self._stopped[name])
+            for name, grid in self._asked.items()
+        }
+        return {**self._others, **own}
+
+    def _ask(self, assessed: Mapping[str, Assessment]) -> list[tuple[str, int]]:
+        """Ask for the trials of the next round, the widest first, as far as the budget allows.
+
+        Returns
+        -------
+        list of (str, int)
+            Panels and cells with further trials, in the order in which they are computed.
+        """
+        entries: list[tuple[float, str, int, int, int]] = []
+        for name, one in assessed.items():
+            self._stopped[name] = one.stopped.copy()
+            wanted = np.minimum(whole_blocks(self.study.panel(name), one.wanted), self._limits[name])
+            for cell, k in np.argwhere(one.stopped == Stop.NOT_YET):
+                if wanted[cell, k] > self._asked[name][cell, k]:
+                    entries.append((-one.ratios[cell, k], name, int(cell), int(k), int(wanted[cell, k])))
+                else:
+                    self._stopped[name][cell, k] = Stop.TRIALS_SPENT
+        left = self._clock.left
+        order: dict[tuple[str, int], None] = {}
+        for _, name, cell, k, n_trials in sorted(entries):
+            left -= self._clock.seconds(name, n_trials - int(self._asked[name][cell, k]))
+            if left < 0:
+                self._stopped[name][cell, k] = Stop.TIME_SPENT
+            else:
+                self._asked[name][cell, k] = n_trials
+                order[name, cell] = None
+        self.study = self._fitted(self.study)
+        return list(order)
+
+    def _fitted(self, study: Study) -> Study:
+        """Return the study with trial axes for the asked trials; shorter numbers end with a whole block."""
+        axes = {name: max(int(grid.max()), study.panel(name).n_trials) for name, grid in self._asked.items()}
+        for name, grid in self._asked.items():
+            self._asked[name] = np.minimum(whole_blocks(study.panel(name), grid), axes[name])
+        return _with_trials(study, axes)

@@ -1,0 +1,83 @@
+"""Precision that a store has reached, against the target of its last run until a precision."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipeline.declare.study import Study
+from pipeline.precision.goals import PrecisionGoal, describe_place
+from pipeline.precision.stopping import confidence_sequence, required_trials
+from pipeline.precision.targets import CLAIMS, Precision, parse_target
+from pipeline.stores.store import ResultStore
+
+
+@dataclass(frozen=True)
+class Reached:
+    """Precision of a panel.
+
+    Attributes
+    ----------
+    panel, widest : str
+        Panel, and its cell and setting with the largest ratio of error to bound.
+    precision : Precision
+        Precision of this cell and setting.
+    n_asked : int
+        Number of trials that were asked for, summed over cells and settings.
+    n_more : int
+        Number of further trials, summed over cells and settings, after which every error is at most half the bound.
+    """
+
+    panel: str
+    widest: str
+    precision: Precision
+    n_asked: int
+    n_more: int
+
+    @property
+    def half_width(self) -> float:
+        """Half-width of a 95 % interval that holds at every stopping time; see `confidence_sequence`."""
+        return confidence_sequence(self.precision.n) * self.precision.error
+
+
+def last_target(store: ResultStore) -> str:
+    """Return the target of the last run until a precision; an empty string if there was none."""
+    targets = [one["until"] for one in store.sessions if one.get("until", CLAIMS) != CLAIMS]
+    return targets[-1] if targets else ""
+
+
+def reached_precision(store: ResultStore, study: Study) -> list[Reached]:
+    """Return the precision of each panel in the target of the last run; an empty list if there was none.
+
+    Parameters
+    ----------
+    store : ResultStore
+        The store.
+    study : Study
+        Study configured by the stored spec.
+    """
+    text = last_target(store)
+    if not text:
+        return []
+    goal = PrecisionGoal(parse_target(text), study)
+    trials = {}
+    for panel in study.panels:
+        if panel.trials is not None:
+            recorded = store.asked.get(panel.name)
+            whole = np.full((len(panel.cells()), len(panel.settings())), panel.n_trials)
+            trials[panel.name] = whole if recorded is None else recorded.by_setting(panel)[0]
+    goal.assess(store, study, trials)
+    found = []
+    for name, asked in trials.items():
+        own = {(cell, item): one for (panel, cell, item), one in goal.reached.items() if panel == name}
+        finite = {at: one for at, one in own.items() if np.isfinite(one[1].error)}
+        if not finite:
+            continue
+        (cell, item), (_, widest) = max(finite.items(), key=lambda one: one[1][1].ratio)
+        more = np.zeros_like(asked)
+        for (at, settings), (n, one) in finite.items():
+            extra = max(0, required_trials(n, one.error, one.bound / 2) - n) if one.error else 0
+            for k in settings:
+                more[at, k] = max(more[at, k], extra)
+        where = describe_place(study.panel(name), cell, item)
+        found.append(Reached(name, where, widest, int(asked.sum()), int(more.sum())))
+    return found

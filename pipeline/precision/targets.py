@@ -1,0 +1,293 @@
+"""Targets of a precision, such as ``mcse(hellinger) <= 0.0005``: parser, and estimates with standard errors."""
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipeline.aggregate import QUANTILES, mcse_quantile
+from pipeline.declare.factors import Measure, Statistic
+from pipeline.declare.panel import Panel
+from pipeline.declare.study import Study
+from pipeline.errors import BadInputError, unknown
+
+CLAIMS = "claims"
+"""Target of a run that ends when every claim of the study is decided."""
+
+_FORM = re.compile(r"mcse\(\s*([^()]+?)\s*\)\s*<=\s*([^\s%]+)\s*(%?)")
+_DIFFERENCE = re.compile(r"(\w+)\[([^\[\]]+)\]\s*-\s*(\w+)\[([^\[\]]+)\]")
+_ALLOWED = "'mcse(NAME) <= BOUND', 'mcse(NAME[METHOD] - NAME[METHOD]) <= BOUND' or 'claims'"
+_N_GROUPS = 20  # groups of trials of the jackknife
+
+Estimate = tuple[np.ndarray, np.ndarray]
+"""Estimates and standard errors, one per position of the output dimensions."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """Bound on the Monte Carlo standard error of a mean, a quantile, a declared statistic, or a paired difference.
+
+    Attributes
+    ----------
+    text : str
+        The target as given.
+    name : str
+        Measure, or variable of the summary, such as ``hellinger_median`` or ``pit_tails``.
+    methods : tuple of str
+        The two methods of a paired difference; empty otherwise.
+    bound : float
+        Bound on the standard error, or its ratio to the absolute estimate.
+    is_relative : bool
+        True for a ratio, which is given in percent.
+    """
+
+    text: str
+    name: str
+    methods: tuple[str, ...]
+    bound: float
+    is_relative: bool
+
+    def bound_at(self, estimate: np.ndarray) -> np.ndarray:
+        """Return the bound on the standard error at the estimates."""
+        return self.bound * np.abs(estimate) if self.is_relative else np.full(np.shape(estimate), self.bound)
+
+
+@dataclass(frozen=True)
+class Precision:
+    """Precision reached in one cell and setting, or for a pair of settings; the widest output counts.
+
+    Attributes
+    ----------
+    n : int
+        Number of ok trials.
+    estimate, error, bound : float
+        Estimate, its Monte Carlo standard error, and the bound on the error.
+    is_constant : bool
+        True if all draws are equal.
+    """
+
+    n: int
+    estimate: float
+    error: float
+    bound: float
+    is_constant: bool = False
+
+    @property
+    def is_reached(self) -> bool:
+        """True if the error is at most the bound."""
+        return self.error <= self.bound
+
+    @property
+    def ratio(self) -> float:
+        """Ratio of the error to the bound."""
+        return self.error / self.bound if self.error and self.bound else math.inf if self.error else 0.0
+
+
+def parse_target(text: str) -> Target:
+    """Parse a target.
+
+    Raises
+    ------
+    BadInputError
+        If the target is malformed or its bound is not positive.
+
+    Examples
+    --------
+    >>> parse_target("mcse(hellinger) <= 0.0005").bound
+    0.0005
+    >>> target = parse_target("mcse(hellinger[k-norm] - hellinger[laplace]) <= 1%")
+    >>> target.name, target.methods, target.bound, target.is_relative
+    ('hellinger', ('k-norm', 'laplace'), 0.01, True)
+    """
+    found = _FORM.fullmatch(text.strip())
+    if found is None:
+        raise BadInputError(f"the target of --until must be {_ALLOWED}, got {text!r}; quote it, since it contains '<'")
+    name, given, percent = found.groups()
+    try:
+        bound = float(given) / (100 if percent else 1)
+    except ValueError:
+        bound = math.nan
+    if not 0 < bound < math.inf:
+        raise BadInputError(f"the bound of --until must be a number > 0 or a percentage, got {given + percent!r}")
+    pair = _DIFFERENCE.fullmatch(name)
+    if pair is None:
+        if not re.fullmatch(r"\w+", name):
+            raise BadInputError(f"the target of --until must be {_ALLOWED}, got {text!r}; a NAME is that of a measure")
+        return Target(text.strip(), name, (), bound, bool(percent))
+    first, one, second, other = pair.groups()
+    if first != second or one == other:
+        raise BadInputError(
+            f"a paired difference must be of one measure and two methods, got {name!r}; write NAME[A] - NAME[B]"
+        )
+    return Target(text.strip(), first, (one.strip(), other.strip()), bound, bool(percent))
+
+
+@dataclass(frozen=True)
+class PanelTarget:
+    """Target in one panel.
+
+    Attributes
+    ----------
+    target : Target
+        The target.
+    panel : Panel
+        The panel, which has trials.
+    measure : Measure
+        Measure whose draws are needed.
+    items : tuple of tuple of int
+        Indices of settings: a single one, or the two of a paired difference.
+    """
+
+    target: Target
+    panel: Panel
+    measure: Measure
+    items: tuple[tuple[int, ...], ...]
+    _estimate: Callable[[np.ndarray], Estimate]
+
+    def assess(self, draws: Sequence[np.ndarray]) -> Precision:
+        r"""Return the precision at the draws of an item.
+
+        Parameters
+        ----------
+        draws : sequence of ndarray, shape (trial, \*outputs)
+            Draws of each setting, at the trials that are ok in all of them.
+
+        Returns
+        -------
+        Precision
+            That of the output with the largest ratio of error to bound; the error is NaN for fewer than two draws, or
+            draws that are not finite.
+        """
+        values = draws[0] if len(draws) == 1 else np.subtract(*(np.asarray(one, float) for one in draws))
+        if len(values) < 2:
+            return Precision(len(values), math.nan, math.nan, self.target.bound)
+        estimates, errors = self._estimate(values.reshape(len(values), -1))
+        bounds = self.target.bound_at(estimates)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratios = np.where(errors > 0, errors / bounds, np.where(errors == 0, 0.0, np.inf))
+        widest = int(np.argmax(ratios))
+        is_constant = bool((np.ptp(values, axis=0) == 0).all())
+        return Precision(
+            len(values), float(estimates[widest]), float(errors[widest]), float(bounds[widest]), is_constant
+        )
+
+
+def resolve_target(target: Target, study: Study) -> dict[str, PanelTarget]:
+    """Return the target in each panel with trials; deterministic panels are exact and need none.
+
+    Raises
+    ------
+    BadInputError
+        If a panel lacks the measure or a method, the measure has no Monte Carlo error, or all panels are deterministic
+        and none has the measure.
+    """
+    found = {panel.name: _in_panel(target, panel) for panel in study.panels if panel.trials is not None}
+    measures = [measure.name for panel in study.panels for measure in panel.measures]
+    if not found and target.name not in measures:
+        raise BadInputError(f"{unknown('measure or statistic', target.name, measures)}; or choose other panels")
+    return found
+
+
+def _in_panel(target: Target, panel: Panel) -> PanelTarget:
+    measures = {measure.name: measure for measure in panel.measures}
+    estimators: dict[str, tuple[Measure, Callable[[np.ndarray], Estimate]]] = {}
+    for measure in measures.values():
+        if measure.per_trial:
+            estimators[measure.name] = measure, estimate_mean
+            for label, probability in QUANTILES.items():
+                estimators[f"{measure.name}_{label}"] = measure, _quantiles(probability)
+    for statistic in panel.statistics:
+        estimators[f"{statistic.measure}_{statistic.name}"] = measures[statistic.measure], _jackknife(statistic)
+    if target.name not in estimators:
+        if target.name in measures:
+            raise BadInputError(
+                f"{target.name} of panel {panel.name} has one exact value per cell, without Monte Carlo error; choose "
+                f"another measure: {', '.join(name for name, one in measures.items() if one.per_trial)}"
+            )
+        raise BadInputError(
+            f"panel {panel.name}: {unknown('measure or statistic', target.name, estimators)}; or select panels with "
+            "--panel"
+        )
+    measure, estimate = estimators[target.name]
+    if not target.methods:
+        items = tuple((k,) for k in range(len(panel.settings())))
+        return PanelTarget(target, panel, measure, items, estimate)
+    if target.name != measure.name:
+        raise BadInputError(
+            f"a paired difference must be of a measure, whose means are compared, got {target.name}; choose a measure "
+            f"of panel {panel.name}: {', '.join(name for name, one in measures.items() if one.per_trial)}"
+        )
+    return PanelTarget(target, panel, measure, _pairs(target, panel), estimate)
+
+
+def _pairs(target: Target, panel: Panel) -> tuple[tuple[int, ...], ...]:
+    """Return the pairs of settings of two methods that agree in the factors which both use."""
+    of_method: dict[str, list[int]] = {method.name: [] for method in panel.methods}
+    settings = panel.settings()
+    for k, setting in enumerate(settings):
+        of_method[setting.method.name].append(k)
+    for name in target.methods:
+        if name not in of_method:
+            raise BadInputError(f"panel {panel.name}: {unknown('method', name, of_method)}")
+    first, second = (of_method[name] for name in target.methods)
+    return tuple(
+        (k, m)
+        for k in first
+        for m in second
+        if all(settings[m].values.get(name, value) == value for name, value in settings[k].values.items())
+    )
+
+
+def estimate_mean(draws: np.ndarray) -> Estimate:
+    """Return means and standard errors of columns; NaN, which pads ragged rows, is omitted.
+
+    Examples
+    --------
+    >>> estimate_mean(np.array([[1.0], [3.0]]))
+    (array([2.]), array([1.]))
+    """
+    values = np.asarray(draws, float)
+    n = np.count_nonzero(~np.isnan(values), axis=0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = np.nansum(values, axis=0) / n
+        return mean, np.sqrt(np.nansum((values - mean) ** 2, axis=0) / (n - 1) / n)
+
+
+def _quantiles(probability: float) -> Callable[[np.ndarray], Estimate]:
+    """Return the estimator of a quantile.
+
+    Order statistics of discrete draws are often equal one standard deviation around the quantile, although the quantile
+    is not certain. Their distance at four standard deviations then gives the error.
+    """
+
+    def error_of(column: np.ndarray) -> float:
+        return mcse_quantile(column, probability) or mcse_quantile(column, probability, n_sds=4)
+
+    def estimate(draws: np.ndarray) -> Estimate:
+        columns = [np.sort(column[~np.isnan(column)]) for column in np.asarray(draws, float).T]
+        return (
+            np.array([np.quantile(column, probability) if column.size else np.nan for column in columns]),
+            np.array([error_of(column) for column in columns]),
+        )
+
+    return estimate
+
+
+def _jackknife(statistic: Statistic) -> Callable[[np.ndarray], Estimate]:
+    """Return the estimator of a declared statistic, with the standard error of a jackknife over groups of trials."""
+
+    def estimate(draws: np.ndarray) -> Estimate:
+        estimates, errors = zip(*(_jackknife_column(statistic, column) for column in draws.T), strict=True)
+        return np.concatenate(estimates), np.concatenate(errors)
+
+    return estimate
+
+
+def _jackknife_column(statistic: Statistic, draws: np.ndarray) -> Estimate:
+    groups = np.arange(draws.size) % min(_N_GROUPS, draws.size)
+    n_groups = int(groups.max()) + 1
+    without = np.stack([np.atleast_1d(statistic.function(draws[groups != group])) for group in range(n_groups)])
+    spread = ((without - without.mean(axis=0)) ** 2).sum(axis=0)
+    return np.atleast_1d(statistic.function(draws.copy())), np.sqrt((n_groups - 1) / n_groups * spread)

@@ -1,0 +1,208 @@
+"""Numbers of trials asked for per cell and setting, and the reasons why a run until a precision stopped.
+
+A run until a precision adds trials where they are needed, so the cells of a panel have different numbers of trials on
+one trial axis. The record of its session holds these numbers. Trials beyond them were not asked for: they are neither
+pending nor failed. Without such a record, every trial of a panel is asked for.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+
+from pipeline.declare.panel import Panel
+from pipeline.errors import command
+from pipeline.stores.regions import setting_index
+
+RECORD = "asked"
+"""Key of the numbers in the record of a session."""
+
+
+class Stop(IntEnum):
+    """Reason why no further trials of a cell and setting were asked for."""
+
+    NOT_YET = 0
+    REACHED = 1
+    CONSTANT = 2
+    DECIDED = 3
+    TRIALS_SPENT = 4
+    TIME_SPENT = 5
+    FAILED = 6
+    NO_TARGET = 7
+
+    @property
+    def meaning(self) -> str:
+        """The reason as a phrase."""
+        return _MEANINGS[self]
+
+
+_MEANINGS = {
+    Stop.NOT_YET: "not stopped",
+    Stop.REACHED: "precision reached",
+    Stop.CONSTANT: "all values equal",
+    Stop.DECIDED: "claims decided",
+    Stop.TRIALS_SPENT: "trials spent",
+    Stop.TIME_SPENT: "time spent",
+    Stop.FAILED: "no finite error",
+    Stop.NO_TARGET: "no target",
+}
+
+
+@dataclass(frozen=True)
+class Asked:
+    r"""Numbers of trials asked for in a panel.
+
+    Attributes
+    ----------
+    trials : ndarray of int, shape (\*cells, \*settings)
+        Number of trials per array position: data factors, method factors and methods, in the order of the store. Each
+        is a multiple of `Panel.block_trials` or the whole trial axis.
+    stopped : ndarray of int, shape of `trials`
+        `Stop` per array position.
+    """
+
+    trials: np.ndarray
+    stopped: np.ndarray
+
+    @classmethod
+    def of_settings(cls, panel: Panel, trials: np.ndarray, stopped: np.ndarray) -> "Asked":
+        """Return the numbers of a panel from arrays of shape (cell, setting)."""
+        shape = _shape(panel)
+        spread = []
+        for values in (trials, stopped):
+            grid = np.zeros(shape, int)
+            for k, setting in enumerate(panel.settings()):
+                at = (slice(None),) * len(panel.factors) + setting_index(panel, setting)
+                cells = values[:, k].reshape(shape[: len(panel.factors)])
+                part = grid[at]
+                grid[at] = cells.reshape(cells.shape + (1,) * (part.ndim - cells.ndim))
+            spread.append(grid)
+        return cls(*spread)
+
+    def by_setting(self, panel: Panel) -> tuple[np.ndarray, np.ndarray]:
+        """Return `trials` and `stopped` as arrays of shape (cell, setting), for a panel of this or a larger grid."""
+        whole = self.extended(panel)
+        n_cells, axes = len(panel.cells()), (slice(None),) * len(panel.factors)
+        found = [
+            np.stack(
+                [grid[axes + setting_index(panel, one)].reshape(n_cells, -1)[:, 0] for one in panel.settings()], axis=1
+            )
+            for grid in (whole.trials, whole.stopped)
+        ]
+        return found[0], found[1]
+
+    def extended(self, panel: Panel) -> "Asked":
+        """Return the numbers for a panel that may have further values and trials; all new cells ask for all trials."""
+        return self.fitted(_shape(panel), panel.n_trials)
+
+    def fitted(self, shape: Sequence[int], n_trials: int) -> "Asked":
+        """Return the numbers, limited to `n_trials`, on a grid of another shape; added positions ask for all trials."""
+        pads = [(0, max(0, wanted - size)) for wanted, size in zip(shape, self.trials.shape, strict=True)]
+        trials = np.pad(np.minimum(self.trials, n_trials), pads, constant_values=n_trials)
+        within = tuple(slice(0, wanted) for wanted in shape)
+        return Asked(trials[within], np.pad(self.stopped, pads)[within])
+
+    def beyond(self, panel: Panel) -> np.ndarray:
+        """Return a mask of the blocks and settings that are not asked for, shape (cell, block, setting)."""
+        starts = np.arange(0, panel.n_trials, panel.block_trials)
+        return starts[None, :, None] >= self.by_setting(panel)[0][:, None, :]
+
+    def record(self) -> dict[str, Any]:
+        """Return the numbers as JSON values."""
+        return {
+            "shape": list(self.trials.shape),
+            "trials": self.trials.ravel().tolist(),
+            "stopped": self.stopped.ravel().tolist(),
+        }
+
+
+def read_asked(sessions: Sequence[Mapping[str, Any]]) -> dict[str, Asked]:
+    """Return the numbers of the latest session that recorded them, by panel; panels without an entry ask for all.
+
+    Examples
+    --------
+    >>> record = {"asked": {"p": {"shape": [2], "trials": [100, 400], "stopped": [1, 4]}}}
+    >>> asked = read_asked([record, {"id": "a later session"}])
+    >>> asked["p"].trials.tolist(), [Stop(code).meaning for code in asked["p"].stopped]
+    ([100, 400], ['precision reached', 'trials spent'])
+    >>> read_asked([record, {"asked": {}}])
+    {}
+    """
+    record: Mapping[str, Any] = next((one[RECORD] for one in reversed(sessions) if RECORD in one), {})
+    return {
+        panel: Asked(*(np.array(found[name], int).reshape(found["shape"]) for name in ("trials", "stopped")))
+        for panel, found in record.items()
+    }
+
+
+@dataclass(frozen=True)
+class RecordedGoal:
+    """Goal and budget of the latest run until a target, as its session recorded them.
+
+    Attributes
+    ----------
+    until : str
+        Target as given.
+    at_most : int or None
+        Maximum number of trials per cell as given.
+    within : float or None
+        Maximum time in seconds as given.
+    panels : tuple of str
+        Panels of the goal; empty for all.
+    is_open : bool
+        True if the run was interrupted before the goal was reached or the budget was spent.
+    unmet : str
+        Missing part of the goal when the run ended; empty if the goal was reached.
+    """
+
+    until: str
+    at_most: int | None
+    within: float | None
+    panels: tuple[str, ...]
+    is_open: bool
+    unmet: str
+
+    def continuation(self, url: str) -> str:
+        """Return the command that continues towards the target with a larger budget."""
+        panels = [word for name in self.panels for word in ("--panel", name)]
+        return command("extend", url, "--until", self.until, *panels, "--at-most", "N")
+
+    def record(self) -> dict[str, Any]:
+        """Return the fields of a session's record from which `read_goal` restores the goal and budget."""
+        return {"until": self.until, "at_most": self.at_most, "within": self.within, "panels": list(self.panels)}
+
+
+def read_goal(sessions: Sequence[Mapping[str, Any]]) -> RecordedGoal | None:
+    """Return the goal of the latest run until a target, or None if there was none or a fixed number replaced it.
+
+    Examples
+    --------
+    >>> record = {"until": "claims", "at_most": 800}
+    >>> read_goal([record]).is_open, read_goal([{**record, "finished": "2026-01-01"}]).is_open
+    (True, False)
+    >>> read_goal([record, {"asked": {}}]) is None
+    True
+    """
+    record: Mapping[str, Any] = next((one for one in reversed(sessions) if "until" in one or RECORD in one), {})
+    if "until" not in record:
+        return None
+    unmet = record.get("unmet", "")
+    return RecordedGoal(
+        record["until"],
+        record.get("at_most"),
+        record.get("within"),
+        tuple(record.get("panels", ())),
+        "finished" not in record and not unmet,
+        unmet,
+    )
+
+
+def record_asked(asked: Mapping[str, Asked]) -> dict[str, Any]:
+    """Return the fields of a session's record from which `read_asked` restores the numbers."""
+    return {RECORD: {panel: one.record() for panel, one in asked.items()}}
+
+
+def _shape(panel: Panel) -> tuple[int, ...]:
+    return tuple(len(axis.values) for axis in (*panel.factors, *panel.method_axes))

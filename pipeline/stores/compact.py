@@ -1,0 +1,247 @@
+"""Compact copies of finished stores: the same encoded chunks in a hundredth of the files, or fewer."""
+
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+
+import fsspec
+import numpy as np
+from numcodecs.checksum32 import CRC32C
+
+from pipeline.blocks.evaluate import Status
+from pipeline.errors import BadInputError, DamagedChunkError, StoreAccessError, command
+from pipeline.stores.complete import open_complete
+from pipeline.stores.files import Files, open_files
+from pipeline.stores.local_files import LocalFiles
+from pipeline.stores.locations import ROOT, SESSIONS, exists_remotely, is_local, normalise_location
+from pipeline.stores.provenance import now
+from pipeline.stores.root import COMPACT_FORMAT, COPY, Root, seal_root
+from pipeline.stores.sessions import require_idle
+from pipeline.stores.shards import Sharding, metadata_files, pack_shard, shard_root, unshard_root
+from pipeline.stores.store import ResultStore
+
+_CHECKSUM = CRC32C(location="end")
+
+
+def compact(
+    store: str | os.PathLike[str],
+    destination: str | os.PathLike[str],
+    *,
+    progress: Callable[[int, int], None] | None = None,
+) -> ResultStore:
+    """Write a compact copy of a complete store, and compare every chunk with the original.
+
+    Parameters
+    ----------
+    store : path
+        Path or URL of a complete store, which is only read.
+    destination : path
+        Path or URL of the copy, at which nothing may exist.
+    progress : callable, optional
+        Function called with the number of shards that were written or compared, and their final number.
+
+    Returns
+    -------
+    ResultStore
+        The copy. Plain xarray reads it, as do `open_results` and `verify`; `run`, `resume` and `extend` reject it.
+
+    Raises
+    ------
+    BadInputError
+        If the store is incomplete or compact, a session is writing to it, or the destination exists, is part of the
+        store, or cannot be written.
+    UnreadableStoreError
+        If the store is damaged.
+    StoreAccessError
+        If the copy differs from the store, or the store cannot be read.
+
+    Notes
+    -----
+    A local copy is written to a hidden folder next to the destination, which is renamed after the comparison. In an
+    object store, the root is written after the comparison; objects without a root are not a store. After an error, the
+    written files are removed.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pipeline import open_results, run
+    >>> from studies import STUDIES
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = run(STUDIES["gibbs-traces"], f"{folder}/s.zarr", panels=["binomial"])
+    ...     copy = compact(store, f"{folder}/compact.zarr")
+    ...     open_results(copy)["binomial"].identical(open_results(store)["binomial"])
+    True
+    """
+    source, url = open_complete(store), normalise_location(destination)
+    _refuse(source, url)
+    number = require_idle(source.files)
+    root = _compact_root(source)
+    shardings = unshard_root(root)[1]
+    total = 2 * sum(sharding.n_shards for sharding in shardings.values())
+    n_done = 0
+
+    def count() -> None:
+        nonlocal n_done
+        n_done += 1
+        if progress is not None:
+            progress(n_done, total)
+
+    try:
+        with _new_store(url, f"{number:06}-compact") as files:
+            _write(source, files, root, shardings, count)
+            _compare(source, ResultStore(files, Root(root)), shardings, count)
+            files.put(ROOT, root)
+    except OSError as error:
+        raise BadInputError(f"cannot write to {url}: {error.strerror or error}; choose another path") from error
+    return ResultStore.open(url)
+
+
+def _refuse(source: ResultStore, url: str) -> None:
+    """Raise `BadInputError` if a store cannot be copied to a location."""
+    if source.is_compact:
+        raise BadInputError(f"the store {source.url} is compact already; copy its files to {url}")
+    inner, outer = (os.path.realpath(one) if is_local(one) else one for one in (url, source.url))
+    if f"{inner}/".startswith(f"{outer}/"):
+        raise BadInputError(f"the copy must be outside of the store {source.url}, got {url}; choose another path")
+    exists = ResultStore.exists(url) or (os.path.lexists(url) if is_local(url) else exists_remotely(url))
+    if exists:
+        raise BadInputError(f"{url} exists; choose a path for the copy at which nothing exists")
+    n_pending = sum(source.count(panel)[Status.PENDING] for panel in source.spec["panels"])
+    if n_pending:
+        raise BadInputError(
+            f"a store must be complete to be copied, got {n_pending:,} pending trials in {source.url}; compute them "
+            f"with: {command('resume', source.url)}"
+        )
+
+
+def _compact_root(source: ResultStore) -> bytes:
+    """Return the root of the compact copy of a store."""
+    variables = {}
+    for panel, spec in source.spec["panels"].items():
+        for name in ("status", "error", *spec["measures"]):
+            array = source.array(panel, name)
+            if array.ndim:  # an array without dimensions is a single chunk
+                variables[array.path] = array.dtype.itemsize
+    root = shard_root(json.loads(source.root_content), variables)
+    attributes = {**source.attributes, "store_format": COMPACT_FORMAT, "compacted": now()}
+    return seal_root(json.dumps({**root, "attributes": attributes}).encode())
+
+
+@contextmanager
+def _new_store(url: str, session: str) -> Iterator[Files]:
+    """Yield the files of a new store, which exists at `url` if the context succeeds; otherwise nothing remains."""
+    place = os.path.join(os.path.dirname(url), f".{uuid.uuid4().hex}.partial") if is_local(url) else url
+    files = open_files(place, session)
+    try:
+        files.begin()
+        yield files
+        files.end()
+        if place != url:
+            os.rename(place, url)
+            LocalFiles(url).sync(os.path.dirname(url))
+    except BaseException:
+        if is_local(url):
+            shutil.rmtree(place, ignore_errors=True)
+        else:
+            with suppress(Exception):
+                target, path = fsspec.url_to_fs(url, use_listings_cache=False)
+                target.rm(path, recursive=True)
+        raise
+
+
+def _write(
+    source: ResultStore, files: Files, root: bytes, shardings: Mapping[str, Sharding], count: Callable[[], None]
+) -> None:
+    """Write all files of a copy but its root, and make them durable."""
+    written = []
+
+    def put(key: str, content: bytes) -> None:
+        files.put(key, content, durable=False)
+        written.append(key)
+
+    committed: dict[str, np.ndarray] = {}  # by panel, True for each chunk of the status
+    for path in sorted(shardings, key=lambda path: not path.endswith("/status")):
+        panel, name = path.split("/")
+        if name == "status":
+            committed[panel] = np.zeros(shardings[path].grid, bool)
+        is_per_trial = "trial" in (source.array(panel, name).metadata.dimension_names or ())  # type: ignore[union-attr]
+        for shard, keys in shardings[path].shards():
+            contents = _read_intact(source, [key for key in keys if key is not None])
+            absent = [shardings[path].position(key) for key, content in contents.items() if content is None]
+            if name == "status":
+                _mark_committed(committed[panel], shardings[path], contents)
+            elif is_per_trial and name != "error":
+                _require_committed(source, path, committed[panel], absent)
+            if len(absent) < len(contents):
+                put(shard, pack_shard([None if key is None else contents[key] for key in keys]))
+            count()
+    for key, content in _read_others(source, shardings).items():
+        if content is not None:
+            put(key, content)
+    for key, content in {**metadata_files(root), COPY: root}.items():
+        put(key, content)
+    files.flush(written)
+
+
+def _mark_committed(committed: np.ndarray, sharding: Sharding, statuses: Mapping[str, bytes | None]) -> None:
+    """Set the positions of existing status chunks to True."""
+    for key, content in statuses.items():
+        committed[sharding.position(key)] = content is not None
+
+
+def _require_committed(
+    source: ResultStore, path: str, committed: np.ndarray, absent: Iterable[tuple[int, ...]]
+) -> None:
+    """Raise `UnreadableStoreError` if an absent chunk of a measure belongs to a committed block."""
+    for position in absent:
+        if committed[position[: committed.ndim]]:
+            with source.reading():
+                raise DamagedChunkError(f"{path}/c/{'/'.join(map(str, position))} is missing")
+
+
+def _read_intact(source: ResultStore, keys: list[str]) -> dict[str, bytes | None]:
+    """Read encoded chunks; raise `UnreadableStoreError` if a checksum fails."""
+    with source.reading():
+        contents = source.files.read_many(keys)
+        for key, content in contents.items():
+            try:
+                if content is not None:
+                    _CHECKSUM.decode(content)
+            except (RuntimeError, ValueError) as error:
+                raise DamagedChunkError(f"{key} fails its checksum") from error
+    return contents
+
+
+def _read_others(source: ResultStore, shardings: Mapping[str, Sharding]) -> dict[str, bytes | None]:
+    """Read the files to copy unchanged: records of sessions, coordinates, and arrays without dimensions."""
+    records = [f"{SESSIONS}/{name}" for name in source.files.names(SESSIONS) if name.endswith(".json")]
+    keys = []
+    for path, document in json.loads(source.root_content)["consolidated_metadata"]["metadata"].items():
+        if document["node_type"] == "array" and path not in shardings:
+            panel, name = path.split("/")
+            keys += source.chunks.keys(panel, name, (slice(None),) * len(document["shape"]))
+    return {**_read_intact(source, keys), **source.files.read_many(records)}
+
+
+def _compare(
+    source: ResultStore, copy: ResultStore, shardings: Mapping[str, Sharding], count: Callable[[], None]
+) -> None:
+    """Raise `StoreAccessError` if a chunk or another file of a copy differs from the source."""
+
+    def require_equal(contents: Mapping[str, bytes | None]) -> None:
+        with copy.reading():
+            found = copy.reader.read_many(contents)
+        for key, content in contents.items():
+            if found[key] != content:
+                raise StoreAccessError(f"{key} differs between the store {source.url} and its copy; run compact again")
+
+    for sharding in shardings.values():
+        for _, keys in sharding.shards():
+            with source.reading():
+                contents = source.files.read_many([key for key in keys if key is not None])
+            require_equal(contents)
+            count()
+    require_equal(_read_others(source, shardings))

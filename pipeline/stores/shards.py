@@ -1,0 +1,308 @@
+"""Shards of a compact store: each file holds many chunks of an array, an index, and a checksum of the index.
+
+Plain Zarr reads shards with its codec ``sharding_indexed``. The encoded chunks, with their checksums, are the bytes of
+the original store, so every function that reads chunks by key reads both kinds of store; see `ShardReader`.
+"""
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+from typing import Any, Protocol
+
+import numpy as np
+from numcodecs.checksum32 import CRC32C
+
+from pipeline.errors import DamagedChunkError
+from pipeline.stores.locations import ROOT
+from pipeline.stores.regions import chunk_steps
+
+_MOST_CHUNKS = 1000  # chunks per shard
+_MOST_BYTES = 2**26  # bytes of a shard before compression, or one chunk if it is larger
+_CODEC = "sharding_indexed"
+_INDEX_CODECS = [{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"}]
+_CHECKSUM_BYTES = 4
+_ABSENT = 2**64 - 1  # offset and length of an absent chunk
+_CACHED_INDICES = 256
+_CHECKSUM = CRC32C(location="end")
+
+
+class ChunkReader(Protocol):
+    """Encoded chunks of a store by key."""
+
+    def read(self, key: str) -> bytes | None:
+        """Return an encoded chunk, or None if it does not exist."""
+
+    def read_many(self, keys: Iterable[str]) -> dict[str, bytes | None]:
+        """Return encoded chunks by key."""
+
+    def exists(self, key: str) -> bool:
+        """Return True if the chunk exists."""
+
+
+class PartialReader(ChunkReader, Protocol):
+    """Files of which a part can be read."""
+
+    def read_part(self, key: str, start: int, stop: int | None = None) -> bytes | None:
+        """Return a part of a file, or None if the file does not exist; a negative start counts from the end."""
+
+
+@dataclass(frozen=True)
+class Sharding:
+    """Division of the chunks of one array into shards.
+
+    Attributes
+    ----------
+    path : str
+        Path of the array in the store.
+    grid : tuple of int
+        Number of chunks along each dimension of the array.
+    counts : tuple of int
+        Number of chunks per shard along each dimension.
+
+    Examples
+    --------
+    >>> sharding = Sharding("p/x", (3, 10), (2, 4))
+    >>> sharding.locate("p/x/c/2/5")
+    ('p/x/c/1/1', 1)
+    >>> [keys[5] for _, keys in sharding.shards()]
+    ['p/x/c/1/1', 'p/x/c/1/5', 'p/x/c/1/9', None, None, None]
+    """
+
+    path: str
+    grid: tuple[int, ...]
+    counts: tuple[int, ...]
+
+    @property
+    def n_chunks(self) -> int:
+        """Number of chunks per shard."""
+        return math.prod(self.counts)
+
+    @property
+    def n_shards(self) -> int:
+        """Number of shards of the array."""
+        return math.prod(-(-n // count) for n, count in zip(self.grid, self.counts, strict=True))
+
+    def position(self, key: str) -> tuple[int, ...]:
+        """Return the position of a chunk in the grid."""
+        return tuple(map(int, key[len(self.path) + 3 :].split("/")))
+
+    def locate(self, key: str) -> tuple[str, int]:
+        """Return the key of the shard that holds a chunk, and the position of the chunk in its index."""
+        shard, at = [], 0
+        for index, count in zip(self.position(key), self.counts, strict=True):
+            shard.append(str(index // count))
+            at = at * count + index % count
+        return f"{self.path}/c/{'/'.join(shard)}", at
+
+    def shards(self) -> Iterator[tuple[str, list[str | None]]]:
+        """Yield the key of each shard and the keys of its chunks, with None beyond the end of the array."""
+        within = list(product(*(range(count) for count in self.counts)))
+        for shard in product(*(range(-(-n // count)) for n, count in zip(self.grid, self.counts, strict=True))):
+            starts = [index * count for index, count in zip(shard, self.counts, strict=True)]
+            positions = ([start + offset for start, offset in zip(starts, offsets, strict=True)] for offsets in within)
+            yield (
+                f"{self.path}/c/{'/'.join(map(str, shard))}",
+                [
+                    f"{self.path}/c/{'/'.join(map(str, position))}"
+                    if all(at < n for at, n in zip(position, self.grid, strict=True))
+                    else None
+                    for position in positions
+                ],
+            )
+
+
+def shard_root(root: Mapping[str, Any], variables: Mapping[str, int]) -> dict[str, Any]:
+    """Return the document of a root in which some arrays are divided into shards.
+
+    Parameters
+    ----------
+    root : mapping
+        Document of a root with consolidated metadata.
+    variables : mapping of str to int
+        Bytes per value, by path of each array to divide.
+    """
+    arrays = dict(root["consolidated_metadata"]["metadata"])
+    for path, n_bytes in variables.items():
+        document = arrays[path]
+        chunk = document["chunk_grid"]["configuration"]["chunk_shape"]
+        room = max(1, min(_MOST_CHUNKS, _MOST_BYTES // (n_bytes * math.prod(chunk))))
+        counts = chunk_steps(_grid(document["shape"], chunk), room)
+        shape = [size * count for size, count in zip(chunk, counts, strict=True)]
+        configuration = {
+            "chunk_shape": chunk,
+            "codecs": document["codecs"],
+            "index_codecs": _INDEX_CODECS,
+            "index_location": "end",
+        }
+        arrays[path] = {
+            **document,
+            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": shape}},
+            "codecs": [{"name": _CODEC, "configuration": configuration}],
+        }
+    return {**root, "consolidated_metadata": {**root["consolidated_metadata"], "metadata": arrays}}
+
+
+def unshard_root(content: bytes) -> tuple[bytes, dict[str, Sharding]]:
+    """Return a root whose arrays have the chunks of the shards, and the sharding of each array by path."""
+    root = json.loads(content)
+    arrays, shardings = dict(root["consolidated_metadata"]["metadata"]), {}
+    for path, document in arrays.items():
+        codec = (document.get("codecs") or [{}])[0]
+        if codec.get("name") != _CODEC:
+            continue
+        configuration = codec["configuration"]
+        chunk, shard = configuration["chunk_shape"], document["chunk_grid"]["configuration"]["chunk_shape"]
+        counts = tuple(whole // size for whole, size in zip(shard, chunk, strict=True))
+        shardings[path] = Sharding(path, _grid(document["shape"], chunk), counts)
+        grid = {"name": "regular", "configuration": {"chunk_shape": chunk}}
+        arrays[path] = {**document, "chunk_grid": grid, "codecs": configuration["codecs"]}
+    plain = {**root, "consolidated_metadata": {**root["consolidated_metadata"], "metadata": arrays}}
+    return json.dumps(plain).encode(), shardings
+
+
+def metadata_files(root: bytes) -> dict[str, bytes]:
+    """Return the metadata files of all groups and arrays by key, from the consolidated metadata of a root."""
+    found = {}
+    for path, document in json.loads(root)["consolidated_metadata"]["metadata"].items():
+        document = {name: value for name, value in document.items() if name != "consolidated_metadata"}
+        found[f"{path}/{ROOT}"] = json.dumps(document, indent=2).encode()
+    return found
+
+
+def pack_shard(contents: Sequence[bytes | None]) -> bytes:
+    """Return a shard with the given encoded chunks, None for absent ones, and its index.
+
+    Examples
+    --------
+    >>> shard = pack_shard([b"one", None])
+    >>> len(shard) == len(b"one") + 2 * 16 + 4
+    True
+    """
+    index = np.full((len(contents), 2), _ABSENT, "<u8")
+    offset = 0
+    for k, content in enumerate(contents):
+        if content is not None:
+            index[k] = offset, len(content)
+            offset += len(content)
+    return b"".join([*(content for content in contents if content is not None), bytes(_CHECKSUM.encode(index))])
+
+
+def read_index(content: bytes, n_chunks: int) -> np.ndarray:
+    """Return the offsets and lengths of the chunks of a shard, from its last bytes.
+
+    Parameters
+    ----------
+    content : bytes
+        A shard, or at least its index.
+    n_chunks : int
+        Number of chunks per shard.
+
+    Returns
+    -------
+    ndarray of uint64, shape (n_chunks, 2)
+        Offset and length of each chunk, 2⁶⁴ - 1 for absent chunks.
+
+    Raises
+    ------
+    DamagedChunkError
+        If the index fails its checksum.
+
+    Examples
+    --------
+    >>> read_index(pack_shard([b"one", b"three"]), 2).tolist()
+    [[0, 3], [3, 5]]
+    """
+    n_bytes = 16 * n_chunks + _CHECKSUM_BYTES
+    try:
+        return np.frombuffer(_CHECKSUM.decode(content[-n_bytes:]), "<u8").reshape(n_chunks, 2)
+    except (RuntimeError, ValueError) as error:
+        raise DamagedChunkError("the index of a shard fails its checksum") from error
+
+
+class ShardReader:
+    """Reader of the chunks of a compact store, by their keys in the original store.
+
+    Chunks of a shard whose index is damaged have no content, so that their checksums fail.
+
+    Parameters
+    ----------
+    files : PartialReader
+        Files of the store.
+    shardings : mapping of str to Sharding
+        Sharding by path of the array.
+    """
+
+    def __init__(self, files: PartialReader, shardings: Mapping[str, Sharding]) -> None:
+        self._files, self._shardings = files, shardings
+        self._index = lru_cache(maxsize=_CACHED_INDICES)(self._read_index)  # errors are not cached
+
+    def read(self, key: str) -> bytes | None:
+        """Return an encoded chunk, or None if it does not exist."""
+        sharding = self._sharding(key)
+        if sharding is None:
+            return self._files.read(key)
+        shard, at = sharding.locate(key)
+        try:
+            span = _span(self._index(shard, sharding.n_chunks)[at])
+        except FileNotFoundError:
+            return None
+        except DamagedChunkError:
+            return b""
+        return None if span is None else self._files.read_part(shard, *span)
+
+    def read_many(self, keys: Iterable[str]) -> dict[str, bytes | None]:
+        """Return encoded chunks by key; a shard that holds several of them is read once, as a whole."""
+        places: dict[tuple[str, int], dict[str, int]] = defaultdict(dict)
+        found: dict[str, bytes | None] = {}
+        for key in keys:
+            sharding = self._sharding(key)
+            if sharding is None:
+                found[key] = self._files.read(key)
+            else:
+                shard, at = sharding.locate(key)
+                places[shard, sharding.n_chunks][key] = at
+        for (shard, n_chunks), of_shard in places.items():
+            if len(of_shard) == 1:
+                found |= {key: self.read(key) for key in of_shard}
+            else:
+                found |= _cut(self._files.read(shard), n_chunks, of_shard)
+        return found
+
+    def exists(self, key: str) -> bool:
+        """Return True if the chunk exists, or if the index of its shard is damaged."""
+        return self._files.exists(key) if self._sharding(key) is None else self.read(key) is not None
+
+    def _sharding(self, key: str) -> Sharding | None:
+        return self._shardings.get(key.rpartition("/c/")[0])
+
+    def _read_index(self, shard: str, n_chunks: int) -> np.ndarray:
+        content = self._files.read_part(shard, -(16 * n_chunks + _CHECKSUM_BYTES))
+        if content is None:
+            raise FileNotFoundError(shard)
+        return read_index(content, n_chunks)
+
+
+def _cut(content: bytes | None, n_chunks: int, places: Mapping[str, int]) -> Mapping[str, bytes | None]:
+    """Return some chunks of a shard by key, from their positions in its index."""
+    if content is None:
+        return dict.fromkeys(places)
+    try:
+        index = read_index(content, n_chunks)
+    except DamagedChunkError:
+        return dict.fromkeys(places, b"")
+    spans = {key: _span(index[at]) for key, at in places.items()}
+    return {key: None if span is None else content[slice(*span)] for key, span in spans.items()}
+
+
+def _span(entry: np.ndarray) -> tuple[int, int] | None:
+    """Return the first byte of a chunk and the byte after its last, or None for an absent chunk."""
+    offset, length = map(int, entry)
+    return None if offset == _ABSENT else (offset, offset + length)
+
+
+def _grid(shape: Sequence[int], chunk: Sequence[int]) -> tuple[int, ...]:
+    return tuple(-(-length // size) for length, size in zip(shape, chunk, strict=True))

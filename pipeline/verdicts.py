@@ -1,0 +1,134 @@
+"""Verdicts on the claims of a study, from the summaries of a store."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from pipeline.aggregate import summarise
+from pipeline.declare.claims import Claim, Finding, at_look, level_share
+from pipeline.declare.factors import format_value
+from pipeline.declare.study import Study
+from pipeline.stores.results import open_panel
+from pipeline.stores.store import ResultStore
+
+Summaries = Mapping[str, xr.Dataset]
+LOOKS = "looks"
+"""Key of the looks in the record of a session."""
+
+
+@dataclass(frozen=True)
+class Looks:
+    """Looks at the claims of a study in a run until claims are decided.
+
+    Attributes
+    ----------
+    trials : list of dict of str to int
+        Number of trials by panel, for each look.
+    decided : dict of str to int
+        Number of the look, from 1, at which each decided claim was decided.
+    """
+
+    trials: list[dict[str, int]]
+    decided: dict[str, int]
+
+    @classmethod
+    def of(cls, sessions: Sequence[Mapping[str, Any]]) -> "Looks":
+        """Return the looks recorded by the sessions of a store."""
+        nothing: dict[str, Any] = {"trials": [], "decided": {}}
+        record = next((one[LOOKS] for one in reversed(sessions) if LOOKS in one), nothing)
+        return cls([dict(one) for one in record["trials"]], dict(record["decided"]))
+
+    def record(self) -> dict[str, Any]:
+        """Return the fields of a session's record from which `of` restores the looks."""
+        return {LOOKS: {"trials": self.trials, "decided": self.decided}}
+
+    def note(self, sizes: Mapping[str, int]) -> int:
+        """Return the number of the look at panels with these numbers of trials, which is new unless it was the last."""
+        if self.trials[-1:] != [dict(sizes)]:
+            self.trials.append(dict(sizes))
+        return len(self.trials)
+
+
+def judge(study: Study, summaries: Summaries) -> list[tuple[Claim, Finding]]:
+    """Check every claim of a study.
+
+    A claim is undecided if the store lacks required values, or if required trials are pending or too few for a normal
+    approximation to the distribution of a mean. A panel without trials requires its single evaluation.
+    """
+    return [(claim, undecided(study, claim, summaries) or claim.judge(summaries)) for claim in study.claims]
+
+
+def undecided(study: Study, claim: Claim, summaries: Summaries) -> Finding | None:
+    """Return the finding that a claim cannot be decided yet, or None."""
+    for panel in claim.needs or summaries:
+        if panel not in summaries:
+            return Finding("undecided", f"The store has no panel {panel}.")
+        whole, at = summaries[panel], {}
+        for dim, values in claim.needs.get(panel, {}).items():
+            stored = np.atleast_1d(whole[dim].values)
+            absent = [value for value in values if value not in stored]
+            if absent:
+                named = ", ".join(map(format_value, absent[:5])) + (", ..." if len(absent) > 5 else "")
+                return Finding("undecided", f"Panel {panel} has no {dim} = {named}.")
+            if dim in whole["n_ok"].dims:
+                at[dim] = [int(np.flatnonzero(stored == value)[0]) for value in values]
+        # arrays without coordinates: selections of data sets would take seconds
+        ok, failed, pending = (whole[name].variable.isel(at).values for name in ("n_ok", "n_failed", "n_pending"))
+        n_all, n_pending = ok + failed + pending, int(pending.sum())
+        n_ok = int(np.where(n_all > 0, ok, n_all.max()).min())  # 0 of 0: a setting that does not apply
+        needed = 1 if study.panel(panel).trials is None else claim.min_trials
+        if n_pending:
+            return Finding("undecided", f"{n_pending:,} trials of panel {panel} are pending.")
+        if n_ok < needed:
+            return Finding("undecided", f"A method of panel {panel} has {n_ok} ok trials, needed: {needed}.")
+    return None
+
+
+def judge_look(study: Study, claim: Claim, summaries: Summaries, look: int) -> Finding:
+    """Check a claim at a look, with the share of its error level for this look; the evidence states both."""
+    missing = undecided(study, claim, summaries)
+    if missing is not None or not claim.level:
+        return missing or claim.judge(summaries)
+    with at_look(look):
+        finding = claim.judge(summaries)
+    spent = f"Look {look} spends {level_share(look) * claim.level:.2g} of the error level {claim.level:.2g}."
+    return replace(finding, evidence=f"{finding.evidence} {spent}")
+
+
+def judge_store(study: Study, store: ResultStore, summaries: Summaries) -> list[tuple[Claim, Finding]]:
+    """Check every claim of a study, with the error levels of the looks if a run ended when claims were decided.
+
+    A claim that was decided at a look is judged on the trials of that look.
+
+    Parameters
+    ----------
+    study : Study
+        Study configured by the stored spec.
+    store : ResultStore
+        The store.
+    summaries : mapping
+        Summaries of all trials, by panel.
+    """
+    looks = Looks.of(store.sessions)
+    if not looks.trials:
+        return judge(study, summaries)
+    whole = {panel.name: panel.n_trials for panel in study.panels if panel.name in looks.trials[-1]}
+    last = looks.note(whole)
+    parts: dict[int, Summaries] = {last: summaries}
+    findings = []
+    for claim in study.claims:
+        look = looks.decided.get(claim.name, last) if claim.level else last
+        if look not in parts:
+            parts[look] = {**summaries, **_summarise_part(study, store, looks.trials[look - 1])}
+        findings.append((claim, judge_look(study, claim, parts[look], look)))
+    return findings
+
+
+def _summarise_part(study: Study, store: ResultStore, sizes: Mapping[str, int]) -> Summaries:
+    return {
+        name: summarise(open_panel(store, name).isel(trial=slice(0, n_trials)), study.panel(name).statistics)
+        for name, n_trials in sizes.items()
+    }
