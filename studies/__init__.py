@@ -1,52 +1,44 @@
-"""Studies of five papers, with their claims and figures, and the command that runs them.
+"""Studies of five papers and of the pipeline's stopping rules, with claims and figures, and the command that runs them.
 
-`STUDIES` maps a name to its `pipeline.Study`. A study is one file that declares ``STUDY``; listing it here gives it a
-name on the command line. Other packages register their studies as entry points of the group ``dpstudies.studies``, each
-under the study's name. `MODULES` maps all names to their code.
+A study is one file that declares ``STUDY``; its entry in `MODULES` gives it a name on the command line. Other packages
+register their studies as entry points of the group ``dpstudies.studies``, each under the study's name. `STUDIES` maps
+all names to studies, which are imported on access.
 """
 
 import warnings
 from collections.abc import Iterator, Mapping
+from importlib.metadata import version
 
 from pipeline import Study
 from pipeline.declare.plugins import STUDIES_GROUP, Plugins
 from pipeline.declare.source import StudySource
 from pipeline.errors import BadInputError
-from studies.counts import (
-    hellinger_accuracy,
-    hellinger_distribution,
-    hellinger_limits,
-    hellinger_sensitivity,
-    privacy_audit,
+
+MODULES = Plugins(
+    STUDIES_GROUP,
+    {
+        "hellinger-sensitivity": "studies.counts.hellinger_sensitivity:STUDY",
+        "hellinger-accuracy": "studies.counts.hellinger_accuracy:STUDY",
+        "hellinger-distribution": "studies.counts.hellinger_distribution:STUDY",
+        "hellinger-limits": "studies.counts.hellinger_limits:STUDY",
+        "privacy-audit": "studies.counts.privacy_audit:STUDY",
+        "calibration": "studies.inference.calibration:STUDY",
+        "gibbs-traces": "studies.inference.gibbs_traces:STUDY",
+        "exact-inference": "studies.inference.exact_inference:STUDY",
+        "renyi-curves": "studies.renyi.renyi_curves:STUDY",
+        "renyi-utility": "studies.renyi.renyi_utility:STUDY",
+        "renyi-logistic": "studies.renyi.renyi_logistic:STUDY",
+        "renyi-audit": "studies.renyi.renyi_audit:STUDY",
+        "partition-probability": "studies.regression.partition_probability:STUDY",
+        "partition-quantile": "studies.regression.partition_quantile:STUDY",
+        "fixed-width-stopping": "studies.stopping.fixed_width_stopping:STUDY",
+    },
 )
-from studies.inference import calibration, gibbs_traces
-from studies.regression import partition_probability, partition_quantile
-from studies.renyi import renyi_audit, renyi_curves, renyi_logistic, renyi_utility
-
-_LISTED = (
-    hellinger_sensitivity,
-    hellinger_accuracy,
-    hellinger_distribution,
-    hellinger_limits,
-    privacy_audit,
-    calibration,
-    gibbs_traces,
-    renyi_curves,
-    renyi_utility,
-    renyi_logistic,
-    renyi_audit,
-    partition_probability,
-    partition_quantile,
-)
-
-_BUILT_IN = {module.STUDY.name: module.STUDY for module in _LISTED}
-
-MODULES = Plugins(STUDIES_GROUP, {module.STUDY.name: f"{module.__name__}:STUDY" for module in _LISTED})
-"""Name -> ``module:object`` of built-in and registered studies; registered ones are not imported."""
+"""Name -> ``module:object`` of built-in and registered studies."""
 
 
 class _Studies(Mapping[str, Study]):
-    """Studies by name; a registered study is imported on access.
+    """Studies by name, imported on access.
 
     Examples
     --------
@@ -56,12 +48,11 @@ class _Studies(Mapping[str, Study]):
 
     def __getitem__(self, name: str) -> Study:
         """Return a study; raise KeyError if it is not registered, BadInputError if it cannot be loaded."""
-        if name in _BUILT_IN:
-            return _BUILT_IN[name]
         study = StudySource(MODULES[name]).load()
         if study.name != name:
             raise BadInputError(
-                f"{MODULES[name]} is registered as {name}, but its study is named {study.name}; register that name"
+                f"{MODULES[name]} is registered as {name}, but its study is named {study.name}; "
+                f"register it as {study.name}"
             )
         return study
 
@@ -69,8 +60,8 @@ class _Studies(Mapping[str, Study]):
         return name in MODULES
 
     def __iter__(self) -> Iterator[str]:
-        """Yield the names of the studies that load, and warn about the others."""
-        yield from _BUILT_IN
+        """Yield the names of all built-in studies and of the registered studies that load; warn about the others."""
+        yield from MODULES.built_in
         for line in MODULES.refused():
             warnings.warn(line, stacklevel=2)
         for name in MODULES.added():
@@ -88,4 +79,5 @@ class _Studies(Mapping[str, Study]):
 STUDIES: Mapping[str, Study] = _Studies()
 """Name -> study, including registered studies."""
 
+__version__ = version("dpstudies")
 __all__ = ["MODULES", "STUDIES"]

@@ -1,9 +1,9 @@
-"""Audits of mechanisms by name, for the command ``dpstudies audit``.
+"""Audits of mechanisms selected by name, for the command ``dpstudies audit``.
 
-Other packages name their mechanisms by registering them as entry points of the group ``dpstudies.mechanisms``.
+Other packages give names to their mechanisms by entry points of the group ``dpstudies.mechanisms``.
 
-Mechanisms that release counts state an ε and are audited by their exact output distributions. Mechanisms that state a
-Rényi divergence (one draw of a posterior, or counts with normal noise) are calibrated at the first requested order.
+Mechanisms that release counts with an (ε, δ) guarantee are audited by their exact output distributions. Mechanisms with
+a Rényi guarantee (one draw of a posterior, or counts with normal noise) are calibrated at the first requested order.
 """
 
 from collections.abc import Sequence
@@ -14,28 +14,30 @@ from mechanisms import (
     Audit,
     Guarantee,
     Mechanism,
+    Neighbouring,
     OutputDistributions,
     RenyiGuarantee,
     Verdict,
     audit_distributions,
 )
-from mechanisms.audit import ROUNDING
+from mechanisms.audit import ROUNDING, exceeds
 from mechanisms.counts.audit import count_distributions
-from mechanisms.counts.registry import validate
+from mechanisms.counts.mechanism import validate
 from mechanisms.glm.mechanisms import GLM_MECHANISMS
 from mechanisms.renyi.audit import audit_densities, audit_sampling, gaussian_distributions
+from mechanisms.renyi.calibration import calibrate_renyi
 from mechanisms.renyi.gaussian_counts import GAUSSIAN_MECHANISMS, gaussian_mechanism
-from mechanisms.renyi.sampling import RENYI_SAMPLERS, calibrate_renyi, renyi_sampler
+from mechanisms.renyi.sampling import RENYI_SAMPLERS, renyi_sampler
 from pipeline.clusters.cluster import available_cores
 from pipeline.declare.plugins import Plugins
 from pipeline.declare.source import load_object
 from pipeline.errors import BadInputError, unknown
 
 ALL = "all"
-"""Name that stands for every mechanism that releases counts, including those of other packages."""
+"""Name that selects every mechanism that releases counts, including mechanisms of other packages."""
 
 RENYI = (*RENYI_SAMPLERS, *GAUSSIAN_MECHANISMS)
-"""Mechanisms of this package that state a Rényi divergence."""
+"""Mechanisms of this package with a Rényi guarantee."""
 
 REGISTERED = Plugins(
     "dpstudies.mechanisms", dict.fromkeys((ALL, *MECHANISMS, *RENYI, *GLM_MECHANISMS), "mechanisms:MECHANISMS")
@@ -53,15 +55,18 @@ class Question:
     Attributes
     ----------
     prior : tuple of float or None
-        Dirichlet parameters; None for distributions, which have their own data sets.
+        Dirichlet parameters; None for audits of `OutputDistributions`, which define their own data sets.
     n : int or None
-        Number of records; None for distributions.
+        Number of records; None for audits of `OutputDistributions`.
     epsilon : float
-        Privacy loss given to mechanisms; distributions are compared with it.
+        Privacy loss to which mechanisms are calibrated, and with which losses of `OutputDistributions` are compared.
     delta : float or None
-        Corresponding δ; None means `DELTA` for mechanisms that take a δ, and 0 for distributions.
+        δ of the guarantee; None means `DELTA` for mechanisms that take a δ, and 0 for `OutputDistributions`.
     epsilons, orders : sequence of float
-        Further ε of the hockey-stick profile, and Rényi orders; Rényi mechanisms are calibrated at the first order.
+        Additional values of ε at which δ(ε) is computed, and orders of the Rényi divergences; Rényi mechanisms are
+        calibrated at the first order.
+    relation : Neighbouring
+        Neighbouring relation between the compared data sets; `OutputDistributions` define their own relation.
     """
 
     prior: tuple[float, ...] | None
@@ -70,6 +75,7 @@ class Question:
     delta: float | None = None
     epsilons: Sequence[float] = ()
     orders: Sequence[float] = ()
+    relation: Neighbouring = Neighbouring.REPLACE_ONE
 
 
 @dataclass(frozen=True)
@@ -81,7 +87,7 @@ class Audited:
     name : str
         Name of the mechanism, as given by the user.
     stated : Guarantee, RenyiGuarantee or None
-        Stated guarantee; None if the mechanism states none.
+        Stated guarantee; None for a mechanism without one.
     compared : Guarantee or RenyiGuarantee
         Guarantee with which the losses are compared: the stated guarantee if any, otherwise the requested ε.
     audit : Audit
@@ -98,7 +104,7 @@ class Audited:
 
     @property
     def evidence(self) -> str:
-        """Neighbours and output with the largest loss, and the extent of the comparison, in one line."""
+        """Neighbours and output that attain the largest loss, and the number of compared pairs, as one line of text."""
         found = self.audit
         outputs = f" on {found.n_outputs:,} outputs" if found.n_outputs else ""
         compared = f"{found.n_pairs:,} pairs{outputs}, {found.evidence}"
@@ -120,6 +126,7 @@ def audit_named(names: Sequence[str], question: Question) -> tuple[list[Audited]
         Names of built-in or registered mechanisms, ``all``, or ``module:object`` or ``file.py:object`` of a
         `mechanisms.Mechanism` or of `mechanisms.OutputDistributions`.
     question : Question
+        Public parameters of the audits.
 
     Returns
     -------
@@ -131,8 +138,8 @@ def audit_named(names: Sequence[str], question: Question) -> tuple[list[Audited]
     Raises
     ------
     BadInputError
-        If a name is unknown or not a mechanism, an argument is out of range, distributions are invalid, an audit is
-        too large to be exact, or no mechanism of ``all`` applies to the problem.
+        If a name is unknown or does not name a mechanism, an argument is out of range, distributions are invalid, an
+        audit is too large to be exact, or no mechanism of ``all`` applies to the problem.
     """
     named = {name: _find(name) for name in dict.fromkeys(names) if name != ALL}
     audited, left_out = {name: _audit(name, what, question) for name, what in named.items()}, []
@@ -144,7 +151,7 @@ def audit_named(names: Sequence[str], question: Question) -> tuple[list[Audited]
                 continue
             try:
                 mechanism = _find(name)
-                if isinstance(mechanism, Mechanism):  # distributions have their own data sets
+                if isinstance(mechanism, Mechanism):  # OutputDistributions define their own data sets
                     mechanism.require(n, len(prior))
                     audited[name] = _audit(name, mechanism, question)
             except ValueError as error:
@@ -160,13 +167,16 @@ def tabulate_audits(audited: Sequence[Audited], question: Question) -> tuple[lis
     Parameters
     ----------
     audited : sequence of Audited
+        Results of `audit_named`.
     question : Question
-        The parameters of the audits.
+        Public parameters of the audits.
 
     Returns
     -------
     heads : list of str
+        Column headings.
     rows : list of list of str
+        One row per audited mechanism.
     """
     heads = ["mechanism", "states", "exact loss", "exact delta", "slack", "verdict"]
     heads += [f"delta({epsilon:g})" for epsilon in question.epsilons]
@@ -174,8 +184,9 @@ def tabulate_audits(audited: Sequence[Audited], question: Question) -> tuple[lis
     rows = []
     for one in audited:
         found, verdict, compared = one.audit, one.verdict, one.compared
-        pure = isinstance(compared, RenyiGuarantee) or compared.is_pure or found.epsilon <= compared.epsilon + ROUNDING
-        slack = 0.0 if pure and abs(verdict.slack) < ROUNDING else verdict.slack
+        in_nats = isinstance(compared, RenyiGuarantee) or compared.is_pure
+        in_nats = in_nats or not exceeds(found.epsilon, compared.epsilon, found.rounding)
+        slack = 0.0 if in_nats and abs(verdict.slack) < ROUNDING * compared.epsilon else verdict.slack
         word = "within" if verdict.holds else "BROKEN"
         rows.append(
             [
@@ -183,7 +194,7 @@ def tabulate_audits(audited: Sequence[Audited], question: Question) -> tuple[lis
                 str(one.stated or f"nothing (compared with {compared})"),
                 f"{found.epsilon:.6g}",
                 _number(found.deltas, compared.epsilon, ".3g"),
-                f"{slack:.4g}{' nats' if pure else ' in delta'}",
+                f"{slack:.4g}{' nats' if in_nats else ' in delta'}",
                 word if one.stated else {"within": "within here", "BROKEN": "NOT PRIVATE"}[word],
                 *(_number(found.deltas, epsilon, ".3g") for epsilon in question.epsilons),
                 *(_number(found.renyi, order, ".4g") for order in question.orders),
@@ -193,12 +204,12 @@ def tabulate_audits(audited: Sequence[Audited], question: Question) -> tuple[lis
 
 
 def _number(found: dict[float, float], at: float, form: str) -> str:
-    """Format a value, or note that it was not computed."""
+    """Format `found[at]`, or return "not computed" if `found` has no such key."""
     return f"{found[float(at)]:{form}}" if float(at) in found else "not computed"
 
 
 def _find(name: str) -> Mechanism | OutputDistributions | str:
-    """Return a mechanism, distributions, or the name of a Rényi mechanism."""
+    """Return the mechanism or the output distributions with a name; for a Rényi mechanism, return the name itself."""
     if name in RENYI:
         return name
     if name in MECHANISMS:
@@ -221,13 +232,13 @@ def _find(name: str) -> Mechanism | OutputDistributions | str:
 
 
 def _problem(question: Question) -> tuple[tuple[float, ...], int]:
-    """Return the prior and the number of records; raise if no mechanism accepts them."""
+    """Return the prior and the number of records; raise BadInputError if they are invalid for all mechanisms."""
     if question.prior is None or question.n is None:
         raise BadInputError(
-            "an audit of a mechanism needs --prior and --n, got none; give both, e.g. --prior 1:1 --n 100"
+            "an audit of a mechanism needs --prior and --n, got at most one; give both, e.g. --prior 1:1 --n 100"
         )
     if question.n < 1:
-        raise BadInputError(f"n must be >= 1, got {question.n}; a data set has at least one record")
+        raise BadInputError(f"n must be >= 1, got {question.n}; pass --n, such as 100")
     try:
         counts = (question.n, *(0 for _ in question.prior[1:]))
         validate(question.prior, counts, question.epsilon, question.delta or DELTA)
@@ -241,7 +252,7 @@ def _audit(name: str, what: Mechanism | OutputDistributions | str, question: Que
         if isinstance(what, str):
             return _audit_renyi(what, question)
         distributions, stated = _distributions(what, question)
-        compared = stated or Guarantee(question.epsilon)
+        compared = stated or Guarantee(question.epsilon, relation=distributions.relation)
         found = audit_distributions(
             distributions, (compared.epsilon, *question.epsilons), question.orders, available_cores()
         )
@@ -256,7 +267,12 @@ def _audit(name: str, what: Mechanism | OutputDistributions | str, question: Que
 
 
 def _audit_renyi(name: str, question: Question) -> Audited:
-    """Audit a mechanism calibrated to ε at the first order, or `direct`, which has no parameter to calibrate."""
+    """Audit a Rényi mechanism that is calibrated to ε at the first order; `direct` has no parameter to calibrate."""
+    if question.relation is not Neighbouring.REPLACE_ONE:
+        raise BadInputError(
+            f"relation must be replace-one for {name}, got add-remove; omit --relation, because the counts of {name} "
+            "sum to the public n"
+        )
     if not question.orders:
         raise BadInputError(f"an audit of {name} needs a Rényi order, got none; give one, e.g. --order 2")
     prior, n = _problem(question)
@@ -276,11 +292,14 @@ def _audit_renyi(name: str, question: Question) -> Audited:
 def _distributions(
     what: Mechanism | OutputDistributions, question: Question
 ) -> tuple[OutputDistributions, Guarantee | None]:
-    """Return the output distributions and their stated guarantee."""
+    """Return the output distributions of a mechanism, and its stated guarantee."""
     if isinstance(what, OutputDistributions):
-        return what, Guarantee(question.epsilon, question.delta or 0.0)
+        return what, Guarantee(question.epsilon, question.delta or 0.0, what.relation)
     prior, n = _problem(question)
-    stated = what.guarantee(question.epsilon, question.delta or DELTA)
+    stated = what.stated(question.epsilon, question.delta or DELTA, question.relation)
     if question.delta == 0 and stated is not None and not stated.is_pure:
-        raise BadInputError(f"delta must be in (0, 1) for {what.name}, got 0; it states {stated}")
-    return count_distributions(what, prior, n, question.epsilon, question.delta or DELTA), stated
+        raise BadInputError(
+            f"delta must be in (0, 1) for {what.name}, whose guarantee is {stated}, got 0; pass --delta, such as 1e-6"
+        )
+    distributions = count_distributions(what, prior, n, question.epsilon, question.delta or DELTA, question.relation)
+    return distributions, stated

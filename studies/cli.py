@@ -4,41 +4,65 @@ Exit codes: 0 complete; 1 complete with failed trials, a trial that differs, or 
 2 bad input, nothing written; 3 incomplete; 130 interrupted.
 """
 
+import atexit
 import logging
 import os
 import signal
 import sys
 import warnings
-from typing import cast
+from typing import Annotated, cast
 
 import typer
 
 from pipeline.errors import (
     BadInputError,
+    ExecutionError,
     IncompleteStoreError,
     SessionSupersededError,
     StoreAccessError,
     UnreadableStoreError,
 )
-from pipeline.execution.in_flight import ExecutionError
-from pipeline.stores.results import classify_read_error
-from studies.commands import auditing, clusters, reading, releasing, running, verifying
+from studies import __version__
+from studies.commands import (
+    auditing,
+    clusters,
+    compacting,
+    listing,
+    reading,
+    releasing,
+    running,
+    serving,
+    summaries,
+    verifying,
+)
 from studies.commands.output import OutputError, guarded_streams
-from studies.commands.shared import ERRORS, fail
+from studies.commands.shared import ERRORS, fail, say
 
 app = typer.Typer(
     name="dpstudies",
-    help="Run simulation studies of differentially private Bayesian inference, and query their results.",
-    no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
 _INCOMPLETE = (ExecutionError, IncompleteStoreError, SessionSupersededError, StoreAccessError, UnreadableStoreError)
-# base class of usage errors, which typer does not export
+# usage errors and their base class, which typer does not export
 _UsageError = cast(type[typer.BadParameter], typer.BadParameter.__mro__[2])
 
-app.command("list")(reading.list_studies)
+
+@app.callback(invoke_without_command=True)
+def show_help(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
+) -> None:
+    """Run simulation studies of differentially private Bayesian inference, and query their results."""
+    if version:
+        say(f"dpstudies {__version__}")
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        say(context.get_help())
+
+
+app.command("list")(listing.list_studies)
 app.add_typer(clusters.app, name="cluster")
 for command in (
     running.plan,
@@ -51,18 +75,24 @@ for command in (
     reading.trial,
     reading.errors,
     verifying.verify,
-    reading.summarise,
+    compacting.compact,
+    summaries.summarise,
     reading.report,
+    serving.serve,
     auditing.audit,
     releasing.partition,
 ):
     app.command()(command)
+app.command("summarize", hidden=True)(summaries.summarise)
 
 
 def main() -> None:
     """Run the command line."""
     for number in (signal.SIGINT, signal.SIGTERM):  # batch systems end jobs by SIGTERM
         signal.signal(number, _Interrupt())
+    notes = logging.getLogger("pipeline")
+    notes.setLevel(logging.INFO)
+    notes.handlers = [_Notes()]
     warnings.showwarning = lambda message, *_: ERRORS.print(f"dpstudies: {message}")  # without source lines
     with guarded_streams():
         code = _run()
@@ -72,33 +102,51 @@ def main() -> None:
 
 
 def _run() -> int | None:
-    """Run the command, print any error in one line, and return the exit code."""
+    """Run the command, print an error on one line, and return the exit code."""
     try:
         os.getcwd()
     except FileNotFoundError:
         return fail("the current folder was removed; change to another one", 2)
     try:
-        code = app(standalone_mode=False)
+        code = app(prog_name="dpstudies", standalone_mode=False)
         sys.stdout.flush()
         return code
     except BadInputError as error:
         return fail(str(error), 2)
     except _UsageError as error:
-        return fail(" ".join(error.format_message().split()) + "; see 'dpstudies --help'", 2)
+        context = getattr(error, "ctx", None)
+        path = context.command_path if context is not None else "dpstudies"
+        return fail(f"{error.format_message().strip().removesuffix('.')}; see '{path} --help'", 2)
     except (*_INCOMPLETE, OutputError) as error:
         return _incomplete(str(error))
     except (KeyboardInterrupt, typer.Abort):
         return 130
     except Exception as error:
+        from pipeline.stores.complete import classify_read_error
+
         found = classify_read_error(error)
         if found is None:
             raise
+        atexit.register(_silence_pending_reads)  # runs before the cleanup of Zarr, which was registered earlier
         return _incomplete(str(found))
 
 
 def _incomplete(message: str) -> int:
     logging.getLogger("asyncio").disabled = True  # pending reads by Zarr are cancelled on exit
     return fail(message, 3)
+
+
+def _silence_pending_reads() -> None:
+    """Print no message for the reads of other chunks, which Zarr drops on exit after the first error."""
+    sys.unraisablehook = lambda _: None
+    warnings.simplefilter("ignore", RuntimeWarning)
+
+
+class _Notes(logging.Handler):
+    """Handler that prints notes of the pipeline, such as the address of the dashboard, to standard error."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        ERRORS.print(f"dpstudies: {record.getMessage()}")
 
 
 class _Interrupt:

@@ -1,4 +1,4 @@
-"""Failures of a store by cause: error, number of trials, first trial, and the command that recomputes it."""
+"""Failed trials of a store, grouped by cause, with the commands that recompute the first trial of each group."""
 
 import os
 import re
@@ -14,23 +14,23 @@ from pipeline.blocks.evaluate import FAILURES
 from pipeline.declare.factors import format_value
 from pipeline.stores.store import ResultStore
 
-_TRIALS_AT_ONCE = 10_000  # read at once
+_TRIALS_AT_ONCE = 10_000  # maximum number of trials read at once
 
 
 @dataclass(frozen=True)
 class Failure:
-    """Failed trials of one setting in one cell with one cause.
+    """Failed trials of one cell and one setting that have the same cause.
 
     Attributes
     ----------
     panel, where : str
-        Panel; cell and setting.
+        Name of the panel; description of the cell and the setting.
     cell : tuple of str
         Data factors of the cell, as ``name=value``.
     kind : str
         Failed, timed out, or killed.
     count, first : int
-        Number of trials, and index of the first.
+        Number of failed trials, and index of the first one.
     error : str
         Stored error of the first trial.
     """
@@ -54,7 +54,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Cause:
-    """Failures of one panel whose errors are equal except for numbers.
+    """Failures in one panel whose errors are equal except for numbers.
 
     Attributes
     ----------
@@ -66,12 +66,12 @@ class Cause:
 
     @property
     def count(self) -> int:
-        """Number of trials."""
+        """Total number of failed trials."""
         return sum(failure.count for failure in self.failures)
 
 
 def find_causes(store: str | os.PathLike[str]) -> list[Cause]:
-    """Group the failures of a store by panel, kind and cause, the most frequent first.
+    """Group the failures of a store by panel, kind and cause, in descending order of frequency.
 
     Parameters
     ----------

@@ -1,86 +1,189 @@
-"""Styles of mechanisms and methods in all figures, from the registries.
+"""Looks of mechanisms and methods in all figures, taken from the registries.
 
-Colours are those of Okabe & Ito, which colour-blind readers can distinguish. Markers are unique within a registry, so
-that figures can be read in black and white. Variants of one sensitivity share its colour and differ in dash.
+Colours follow those of Okabe & Ito, which colour-blind readers can distinguish; orange and sky blue are darker, so that
+each colour has a contrast of at least 3 to light and dark pages (WCAG 2.1, 1.4.11). Markers are unique within a
+registry, so that figures can be read in black and white. Variants of one sensitivity share its colour. The origin
+decides the dash of the line and the fill of the markers: solid and filled for ours, dashed and hollow for methods of
+the papers, dotted and hollow for baselines.
 """
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import cycle
 from typing import Any
+
+import xarray as xr
 
 from mechanisms.counts.registry import MECHANISMS
 from mechanisms.glm.mechanisms import GLM_MECHANISMS
 from mechanisms.inference.methods import INFERENCE_METHODS
 from mechanisms.metadata import Entry, Style
 from mechanisms.regression.partition_probability import PROBABILITY_METHODS
-from mechanisms.regression.partition_quantile import QUANTILE_METHODS
+from mechanisms.regression.quantile_methods import QUANTILE_METHODS
 from mechanisms.renyi.gaussian_counts import GAUSSIAN_MECHANISMS
 from mechanisms.renyi.sampling import RENYI_SAMPLERS
-
-INK = "#1a1a1a"
-"""Colour of axes and text; pages replace it in dark mode."""
 
 _COLORS = {
     "blue": "#0072B2",
     "vermilion": "#D55E00",
     "green": "#009E73",
     "purple": "#CC79A7",
-    "orange": "#E69F00",
-    "sky": "#56B4E9",
+    "orange": "#C48200",
+    "sky": "#3A96D0",
     "grey": "#8A8A8A",
-    "olive": "#A89A00",
+    "olive": "#6E9A1A",
     "brown": "#8C5A3C",
+    "crimson": "#C4245A",
+    "teal": "#2A7F8E",
 }
-_DASHES: dict[str, Any] = {
-    "solid": "-",
-    "dashed": (0, (5, 2)),
-    "dotted": (0, (1, 1.2)),
-    "dash-dotted": (0, (5, 1.5, 1, 1.5)),
-    "long-dashed": (0, (9, 2.5)),
+INK = "currentColor"
+"""Colour of axes and text: the text colour of the page that contains the figure, black elsewhere."""
+
+
+def _corners(radii: Sequence[float], turn: float = 0.0) -> list[str]:
+    """Return points at equal angles around the origin, the first at `turn` of a circle clockwise from the top."""
+    angles = [2 * math.pi * (i / len(radii) + turn) for i in range(len(radii))]
+    return [f"{round(r * math.sin(a), 3):g},{round(-r * math.cos(a), 3):g}" for r, a in zip(radii, angles, strict=True)]
+
+
+def _polygon(n_corners: int, turn: float = 0.0) -> str:
+    return f"M{'L'.join(_corners([1.0] * n_corners, turn))}Z"
+
+
+def _tripod(turn: float) -> str:
+    return "".join(f"M0,0L{corner}" for corner in _corners([1.0] * 3, turn))
+
+
+_MARKERS = {
+    "o": "circle",
+    "s": "square",
+    "^": _polygon(3),
+    ">": _polygon(3, 0.25),
+    "v": _polygon(3, 0.5),
+    "<": _polygon(3, 0.75),
+    "D": "diamond",
+    "d": "M0,-1L.55,0L0,1L-.55,0Z",
+    "p": _polygon(5),
+    "h": _polygon(6),
+    "H": _polygon(6, 1 / 12),
+    "8": _polygon(8, 1 / 16),
+    "*": f"M{'L'.join(_corners([1.0, 0.4] * 5))}Z",
+    "P": "cross",
+    "X": "M-1,-.5L-.5,-1L0,-.5L.5,-1L1,-.5L.5,0L1,.5L.5,1L0,.5L-.5,1L-1,.5L-.5,0Z",
+    "+": "M-1,0H1M0,-1V1",
+    "x": "M-.8,-.8L.8,.8M-.8,.8L.8,-.8",
+    "|": "M0,-1V1",
+    "_": "M-1,0H1",
+    "1": _tripod(0.5),
+    "2": _tripod(0.0),
+    "3": _tripod(0.75),
+    "4": _tripod(0.25),
 }
-_REFERENCE = Style("grey", "X", "long-dashed")
+"""Marker in the notation of `mechanisms.metadata.Style` -> shape or path in the notation of Vega."""
+
+_DASHES: dict[str, tuple[float, ...]] = {"ours": (), "paper": (7, 3), "baseline": (2, 2), "reference": (9, 3, 2, 3)}
+ORIGINS = {"ours": "ours", "paper": "of the paper", "baseline": "baselines", "reference": "references"}
+"""Origin of a method -> its heading in a legend."""
 
 
-def _look(style: Style) -> dict[str, Any]:
-    """Return a style in the notation of matplotlib."""
-    return {"color": _COLORS[style.color], "marker": style.marker, "linestyle": _DASHES[style.dash]}
+@dataclass(frozen=True)
+class Look:
+    """Look of a line in figures; the dash and the fill of the markers depend on the origin.
+
+    Attributes
+    ----------
+    color : str
+        Colour of line and marker.
+    marker : str
+        Shape or path of the marker in the notation of Vega.
+    dash : tuple of float
+        Lengths of dashes and gaps in pixels; empty for a solid line.
+    origin : str
+        "ours", "paper", "baseline", "reference", or empty for lines that are not methods.
+    """
+
+    color: str
+    marker: str = "circle"
+    dash: tuple[float, ...] = ()
+    origin: str = ""
+
+    @property
+    def fill(self) -> str:
+        """Fill of the markers: hollow for methods of papers and baselines."""
+        return "transparent" if self.origin in ("paper", "baseline") else self.color
 
 
-def _styles(*registries: Mapping[str, Entry], **references: Style) -> dict[str, dict[str, Any]]:
-    """Return the styles of all entries, and of the posteriors that a study compares them with."""
-    entries = {name: entry.style for registry in registries for name, entry in registry.items()}
-    return {name: _look(style) for name, style in {**references, **entries}.items() if style is not None}
+Looks = Mapping[str, Look]
+"""Name -> look."""
+
+SERIES = (
+    Look(_COLORS["blue"], "circle"),
+    Look(_COLORS["vermilion"], "square", (7, 3)),
+    Look(_COLORS["green"], _MARKERS["^"], (2, 2)),
+    Look(_COLORS["purple"], "diamond", (7, 2, 2, 2)),
+    Look(_COLORS["brown"], _MARKERS["v"], (11, 3)),
+    Look(_COLORS["sky"], "cross", (4, 2, 2, 2, 2, 2)),
+)
+"""Looks of lines that are values of a factor, in order."""
 
 
-def complete_styles(styles: Mapping[str, Mapping[str, Any]], names: Iterable[str]) -> dict[str, Mapping[str, Any]]:
-    """Return styles with an additional one for each further name, in ink and with an unused marker.
+def look_up(names: Iterable[Any]) -> dict[Any, Look]:
+    """Return a look of `SERIES` for each value of a factor.
 
     Examples
     --------
-    >>> complete_styles(MECHANISM_STYLES, ["smooth", "my-own"])["my-own"]
-    {'color': '#1a1a1a', 'marker': '+', 'linestyle': '-'}
+    >>> look_up([2, 15])[15].marker
+    'square'
     """
-    others = dict.fromkeys(name for name in names if name not in styles)
+    return dict(zip(names, cycle(SERIES), strict=False))
+
+
+def _styles(*registries: Mapping[str, Entry], **references: Style) -> dict[str, Look]:
+    """Return the looks of all entries, and of the posteriors with which a study compares them."""
+    entries = {name: (entry.style, entry.origin) for registry in registries for name, entry in registry.items()}
+    styled = {**{name: (style, "reference") for name, style in references.items()}, **entries}
     return {
-        **styles,
-        **{
-            name: {"color": INK, "marker": marker, "linestyle": "-"}
-            for name, marker in zip(others, cycle("+x1348|_"), strict=False)
-        },
+        name: Look(_COLORS[style.color], _MARKERS[style.marker], _DASHES[origin], origin)
+        for name, (style, origin) in styled.items()
+        if style is not None
     }
 
 
+def complete_styles(styles: Looks, names: Iterable[str]) -> dict[str, Look]:
+    """Return the looks, with an additional one in the text colour and with an unused marker for each other name.
+
+    Examples
+    --------
+    >>> complete_styles(MECHANISM_STYLES, ["smooth", "my-own"])["my-own"].color
+    'currentColor'
+    """
+    others = dict.fromkeys(name for name in names if name not in styles)
+    used = {style.marker for style in styles.values()}
+    unused = [_MARKERS[marker] for marker in "|_+x1348" if _MARKERS[marker] not in used]
+    return {**styles, **{name: Look(INK, marker) for name, marker in zip(others, cycle(unused), strict=False)}}
+
+
+def label_method(ds: xr.Dataset, by: str, name: str) -> str:
+    """Return the label of a method in figures and tables, which marks methods that are not private."""
+    listed = ds[by].attrs.get("not_private", "")
+    names = listed.splitlines() if isinstance(listed, str) else listed  # earlier stores have a list
+    return f"{name} (not private)" if name in names else name
+
+
+_REFERENCE = Style("grey", "X")
+
 MECHANISM_STYLES = _styles(MECHANISMS)
-"""Styles of mechanisms that release counts: name -> colour, marker and line style, as matplotlib names them."""
+"""Looks of mechanisms that release counts."""
 
 METHOD_STYLES = _styles(INFERENCE_METHODS)
-"""Styles of methods of inference from noisy statistics."""
+"""Looks of methods of inference from noisy statistics."""
 
 RENYI_STYLES = _styles(RENYI_SAMPLERS, GAUSSIAN_MECHANISMS, **{"true-posterior": _REFERENCE})
-"""Styles of posterior sampling from exponential families."""
+"""Looks of posterior sampling from exponential families."""
 
 GLM_STYLES = _styles(GLM_MECHANISMS)
-"""Styles of posterior sampling in regression."""
+"""Looks of posterior sampling in regression."""
 
 PARTITION_STYLES = _styles(PROBABILITY_METHODS, QUANTILE_METHODS, full=_REFERENCE)
-"""Styles of regression by partitions; variants without noise share the style of those with noise."""
+"""Looks of regression by partitions; variants without noise share the style of those with noise."""

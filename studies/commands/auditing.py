@@ -4,7 +4,6 @@ from typing import Annotated
 
 import typer
 
-from studies.audits import Question, audit_named, tabulate_audits
 from studies.commands.shared import make_table, parse_numbers, print_table, say
 
 
@@ -20,30 +19,45 @@ def audit(
     ],
     epsilon: Annotated[float, typer.Option("--epsilon", help="Privacy loss, in nats.")],
     prior: Annotated[
-        str | None, typer.Option("--prior", metavar="A1:A2", help="Prior; not used by distributions.")
+        str | None,
+        typer.Option("--prior", metavar="A1:A2", help="Dirichlet parameters of the prior; not used by distributions."),
     ] = None,
     n: Annotated[int | None, typer.Option("--n", help="Number of records; not used by distributions.")] = None,
     delta: Annotated[
         float | None,
         typer.Option(
             "--delta",
-            help="Probability of a larger loss; by default 1e-8 for mechanisms that take one, and 0 for distributions.",
+            help="Delta of (epsilon, delta)-DP; by default 1e-8 for mechanisms with a delta, and 0 for distributions.",
         ),
     ] = None,
-    at: Annotated[str, typer.Option("--at", metavar="E1,E2", help="Also show delta at these epsilons.")] = "",
+    at: Annotated[str, typer.Option("--at", metavar="E1,E2", help="Also show delta at these values of epsilon.")] = "",
     order: Annotated[
         str,
         typer.Option(
             "--order",
             metavar="L1,L2",
-            help="Also show these Rényi orders; Rényi mechanisms are calibrated at the first.",
+            help="Also show divergences of these Rényi orders; Rényi mechanisms are calibrated at the first.",
         ),
     ] = "",
+    relation: Annotated[
+        str,
+        typer.Option(
+            "--relation",
+            metavar="NAME",
+            help="Neighbouring data sets: replace-one, or add-remove if the number of records is private.",
+        ),
+    ] = "replace-one",
 ) -> None:
     """Compute exact privacy losses of mechanisms over all neighbours, and compare them with the stated guarantees."""
+    from mechanisms.privacy import RELATIONS
+    from pipeline.errors import BadInputError, unknown
+    from studies.audits import Question, audit_named, tabulate_audits
+
     alpha = parse_numbers("prior", "vector", [prior])[0] if prior else None
     epsilons, orders = parse_numbers("at", "float", at.split(",")), parse_numbers("order", "float", order.split(","))
-    question = Question(alpha, n, epsilon, delta, epsilons, orders)
+    if relation not in RELATIONS:
+        raise BadInputError(unknown("relation", relation, RELATIONS))
+    question = Question(alpha, n, epsilon, delta, epsilons, orders, RELATIONS[relation])
     audited, left_out = audit_named(mechanism, question)
     heads, rows = tabulate_audits(audited, question)
     table = make_table(*heads)
@@ -56,5 +70,7 @@ def audit(
         *(f"{one.name}: {one.evidence}" for one in audited),
     ):
         say(line)
+    for compared in dict.fromkeys(one.audit.relation for one in audited):
+        say(f"neighbours: {compared.value}")
     say(f"audited: {len(audited)}, broken: {len(broken)}")
     raise typer.Exit(1 if broken else 0)

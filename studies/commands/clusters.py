@@ -1,29 +1,46 @@
-"""The command ``cluster check``."""
+"""The commands ``cluster list`` and ``cluster check``."""
 
 from contextlib import suppress
 from typing import Annotated
 
 import typer
 
-from pipeline.clusters.check import check_workers
-from pipeline.clusters.cluster import load_profile, reach
-from pipeline.clusters.preview import describe_launch, launch_document, obstacle
-from pipeline.clusters.size import requested_workers
-from pipeline.stores.locations import normalise_location
-from studies.commands.shared import ERRORS, say
+from studies.commands.shared import ERRORS, complete_profile, make_table, print_table, say
 
-app = typer.Typer(help="Check the clusters that run studies.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(rich_markup_mode=None)
 
 
-@app.callback()
-def cluster() -> None:
-    """Check the clusters that run studies."""
+@app.callback(invoke_without_command=True)
+def cluster(context: typer.Context) -> None:
+    """List and check the clusters that run studies."""
+    if context.invoked_subcommand is None:
+        say(context.get_help())
+
+
+@app.command("list")
+def list_profiles() -> None:
+    """List the profiles of this package, and of cluster.yaml in the current folder."""
+    from pipeline.clusters.profiles import load_profile, profile_files
+    from pipeline.redact import redact_text
+
+    table = make_table("profile", "cluster", "workers", "file")
+    for name, file in profile_files().items():
+        profile = load_profile(f"{file}:{name}")
+        size = [f"{key} {value}" for key, value in profile.adapt.items()]
+        size += [str(profile.scale)] if profile.scale is not None else []
+        cluster = redact_text(profile.address or f"{profile.module}.{profile.class_name}")
+        table.add_row(name, cluster, ", ".join(size), file)
+    print_table(table)
+    say("show the launch of a profile, and check its workers, with: dpstudies cluster check PROFILE")
 
 
 @app.command()
 def check(
     profile: Annotated[
-        str, typer.Argument(metavar="PROFILE", help="A profile of ./cluster.yaml, FILE, or FILE:PROFILE.")
+        str,
+        typer.Argument(
+            metavar="PROFILE", help="A listed profile, FILE, or FILE:PROFILE.", autocompletion=complete_profile
+        ),
     ],
     store: Annotated[
         str | None,
@@ -32,9 +49,15 @@ def check(
     connect: Annotated[bool, typer.Option(help="Start or connect to the cluster, and check each worker.")] = True,
 ) -> None:
     """Show the cluster of a profile, and check that its workers have the same code and can write to the store."""
+    from pipeline.clusters.check import check_workers
+    from pipeline.clusters.cluster import load_profile, reach
+    from pipeline.clusters.preview import describe_launch, launch_document, obstacle
+    from pipeline.clusters.size import requested_workers
+    from pipeline.stores.locations import normalise_location
+
     chosen = load_profile(profile)
     if store is not None:
-        normalise_location(store)  # refuses credentials in a URL
+        normalise_location(store)  # raises an error for credentials in a URL
     for head, line in {"profile": chosen.name, **describe_launch(chosen)}.items():
         say(f"{head:12} {line}")
     document = launch_document(chosen)
@@ -47,7 +70,7 @@ def check(
     ERRORS.print(f"waiting for workers, at most {chosen.wait:g} s")
     with reach(chosen) as client:
         wanted = requested_workers(chosen, client)
-        with suppress(TimeoutError):  # reported below
+        with suppress(TimeoutError):  # missing workers are reported below
             client.wait_for_workers(wanted, timeout=chosen.wait)
         found = check_workers(client, store)
     for worker in found:

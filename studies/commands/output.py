@@ -1,4 +1,4 @@
-"""Standard output and error of the commands: escaped text, and streams that may fail."""
+"""Standard output and standard error of the commands, with escaped text and handling of write errors."""
 
 import io
 import os
@@ -10,7 +10,7 @@ from typing import Any, TextIO
 
 from rich.console import Console
 
-_CREDENTIALS = re.compile(r"://(?:[^/\s@]*:\S*|[^/\s@]+)@")  # a password may contain slashes
+_CREDENTIALS = re.compile(r"://(?:[^/\s@]*:\S*|[^/\s@]+)@")  # the pattern allows slashes in a password
 _NOT_PLAIN = re.compile(r"[^\n\t\x20-\x7e]+")
 
 
@@ -36,7 +36,7 @@ def _escape(found: re.Match[str]) -> str:
 
 
 class SafeConsole(Console):
-    """Console that prints texts as `printable` returns them, without markup."""
+    """Console that escapes all text with `printable` and does not interpret markup."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(soft_wrap=True, highlight=False, markup=False, emoji=False, **options)
@@ -50,14 +50,13 @@ class _Guarded:
     """Wrapper of a standard stream that ignores write errors, so that a run continues."""
 
     def __init__(self, stream: TextIO | None) -> None:
-        self._stream = stream or io.StringIO()  # None if closed
+        self._stream = stream or io.StringIO()  # the stream is None if it is closed
         self._error: OSError | None = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        """Write a text."""
         try:
             return self._stream.write(text)
         except OSError as error:
@@ -65,7 +64,6 @@ class _Guarded:
             return len(text)
 
     def flush(self) -> None:
-        """Write buffered text."""
         try:
             self._stream.flush()
         except OSError as error:

@@ -1,56 +1,39 @@
-"""Commands that read a store: states, errors, single trials, summaries and reports."""
+"""Commands that read a store: states, errors, single trials, summaries and reports.
 
-import os
+Help texts and the state of a store need neither xarray nor Dask, so each command imports them only if it needs them.
+"""
+
+from __future__ import annotations
+
 import shlex
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
-import pandas as pd
 import typer
-import xarray as xr
 
-from pipeline.blocks.evaluate import FAILURES, Status
-from pipeline.errors import BadInputError
-from pipeline.execution.rerun import rerun_trial
-from pipeline.resolve import study_of
-from pipeline.stores.results import classify_read_error, open_complete
-from pipeline.stores.store import ResultStore
-from pipeline.submission import find_submission
-from studies import STUDIES
-from studies.commands.laboratory import report_all
-from studies.commands.output import printable
+from pipeline.blocks.evaluate import Status, total_by_kind
+from pipeline.errors import BadInputError, command
 from studies.commands.shared import (
     ERRORS,
     AcceptEdited,
-    Panels,
     StorePath,
     StudyOption,
     make_table,
     named_study,
-    page_in,
     parse_cell,
+    print_columns,
     print_table,
     say,
-    split_names,
 )
-from studies.failures import find_causes, last_line
-from studies.laboratory.scales import is_folder
-from studies.report import load_summaries, tabulate, write_report
+
+if TYPE_CHECKING:
+    from pipeline.execution.rerun import Rerun
+    from pipeline.submission import Submission
 
 Counts = Mapping[str, Mapping[Status, int]]
-_PLACES = 3  # cells shown per cause
-
-
-def list_studies() -> None:
-    """List the built-in and registered studies."""
-    table = make_table("study", "panels", "title")
-    for study in STUDIES.values():
-        panels = (panel.name + " (on demand)" * panel.on_demand for panel in study.panels)
-        table.add_row(study.name, " ".join(panels), study.title)
-    print_table(table)
+_PLACES = 3  # number of cells that are shown per cause
 
 
 def status(
@@ -77,7 +60,7 @@ def status(
 
 def _show_submission(store: str) -> None:
     """Print the state of a store's open submission, if any."""
-    submission = find_submission(ResultStore.open(store))
+    submission = _find_submission(store)
     if submission is None:
         return
     n_tasks = submission.count_tasks()
@@ -89,10 +72,17 @@ def _show_submission(store: str) -> None:
         say(f"{submission}: {n_tasks:,} tasks left; cancel them with: dpstudies cancel {shlex.quote(store)}")
 
 
+def _find_submission(store: str) -> Submission | None:
+    from pipeline.stores.store import ResultStore
+    from pipeline.submission import find_submission
+
+    return find_submission(ResultStore.open(store))
+
+
 def _watch(store: str, every: float) -> Counts:
     """Print the progress of a store until it is complete."""
     counts = count_trials(store)
-    total = sum(sum(by_kind.values()) for by_kind in counts.values())
+    total = sum(sum(by_kind.values()) - by_kind[Status.NOT_ASKED_FOR] for by_kind in counts.values())
     started, at_start = time.monotonic(), _pending(counts)
     with ERRORS.status("") as line:
         while pending := _pending(counts):
@@ -111,8 +101,8 @@ def _watch(store: str, every: float) -> Counts:
 
 
 def _is_abandoned(store: str) -> bool:
-    """Return whether the scheduler of a store's submission has no tasks left."""
-    submission = find_submission(ResultStore.open(store))
+    """Return True if the scheduler of a store's open submission has no tasks left or does not respond."""
+    submission = _find_submission(store)
     return submission is not None and not submission.count_tasks()
 
 
@@ -131,19 +121,23 @@ def trial(
     accept_edited_study: AcceptEdited = False,
 ) -> None:
     """Recompute one trial from its key, and compare it with the stored values."""
+    from pipeline.execution.rerun import rerun_trial
+    from pipeline.resolve import study_of
+    from pipeline.stores.store import ResultStore
+    from studies.failures import without_rerun
+
     opened = ResultStore.open(store)
     _, configured = study_of(opened, named_study(study), accept_edited_study)
     reruns = rerun_trial(opened, configured, panel, parse_cell(cell), number)
-    table = make_table("method", "measure", "computed", "stored", "verdict")
+    measures = list(reruns[0].computed.values)
+    rows = [
+        [rerun.setting.label, _status(rerun), _verdict(rerun), *(_show(rerun, name) for name in measures)]
+        for rerun in reruns
+    ]
+    print_columns(["method", "status", "verdict", *measures], rows, 1)
     for rerun in reruns:
-        killed = rerun.computed is rerun.stored
-        reason = str(rerun.computed.error[0])
-        for name, value in rerun.computed.values.items():
-            stored = _show(rerun.stored.values[name]) if rerun.is_stored else ""
-            verdict = ("DIFFERENT" if name in rerun.differing else "equal") if rerun.is_stored else "not stored yet"
-            verdict = "not recomputed: it terminated its worker" if killed else verdict
-            table.add_row(rerun.setting.label, name, last_line(reason) if reason else _show(value), stored, verdict)
-    print_table(table)
+        if reason := without_rerun(str(rerun.computed.error[0])):
+            say(f"{rerun.setting.label}: {reason}")
     if any(rerun.is_stored and not rerun.equal for rerun in reruns):
         raise typer.Exit(1)
 
@@ -153,6 +147,8 @@ def errors(
     full: Annotated[bool, typer.Option("--full", help="Print every cell and full tracebacks.")] = False,
 ) -> None:
     """List the causes of failed trials, with commands that recompute one trial of each."""
+    from studies.failures import find_causes, last_line
+
     causes = find_causes(store)
     for cause in causes:
         first = cause.failures[0]
@@ -166,35 +162,17 @@ def errors(
         say(f"  again: {first.rerun(store)}")
     n_failed = sum(cause.count for cause in causes)
     retry = f"; retry them with: dpstudies resume {shlex.quote(store)} --retry failed" if n_failed else ""
-    say(f"{n_failed:,} failed trials, {len(causes):,} causes{retry}")
+    say(f"{n_failed:,} failed trials, {len(causes):,} cause{'' if len(causes) == 1 else 's'}{retry}")
     raise typer.Exit(1 if n_failed else 0)
-
-
-def summarise(
-    store: StorePath,
-    panel: Panels = None,
-    csv: Annotated[bool, typer.Option("--csv", help="Print comma-separated values, with every statistic.")] = False,
-) -> None:
-    """Print means over trials with their Monte Carlo standard errors."""
-    summaries = load_summaries(store, split_names(panel))
-    if csv:
-        frames = [_frame(summary).assign(panel=name) for name, summary in summaries.items()]
-        text = pd.concat(frames).set_index("panel").to_csv()
-        print(printable(text) if sys.stdout.isatty() else text, end="")
-        return
-    for name, summary in summaries.items():
-        heads, rows, _ = tabulate(summary)
-        table = make_table(*heads, title=f"{name}: {summary.attrs['title']}")
-        for row in rows:
-            table.add_row(*row)
-        print_table(table)
 
 
 def report(
     store: Annotated[str, typer.Argument(metavar="STORE", help="A result store, or a folder of 'run all'.")],
     output: Annotated[
         Path | None,
-        typer.Option("--output", help="HTML file; by default report.html next to the store, or in the folder."),
+        typer.Option(
+            "--output", help="HTML file; by default the name of the store, next to it, or report.html in a folder."
+        ),
     ] = None,
     figures: Annotated[
         Path | None, typer.Option("--figures", help="Folder for copies of the figures as SVG and PNG files.")
@@ -202,19 +180,30 @@ def report(
     markdown: Annotated[
         Path | None, typer.Option("--markdown", help="File for the verdicts as a Markdown table; for folders only.")
     ] = None,
+    show: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     study: StudyOption = None,
 ) -> None:
     """Write one self-contained page: figures, claims with verdicts, tables, provenance."""
+    from pipeline.resolve import study_of
+    from pipeline.stores.complete import classify_read_error
+    from pipeline.stores.store import ResultStore
+    from studies.commands.collection import report_all
+    from studies.commands.pages import open_page, page_of_store
+    from studies.folders import is_folder
+    from studies.report import write_report
+
     if is_folder(store):
         if figures is not None or study is not None:
             raise BadInputError(f"--figures and --study are for one store, got the folder {store}; omit them")
-        report_all(store, output, markdown)
+        page = report_all(store, output, markdown)
+        if show:
+            open_page(page)
         return
     if markdown is not None:
-        raise BadInputError(f"--markdown is for a folder of 'run all', got {store}; omit it")
+        raise BadInputError(f"--markdown is for a folder of 'run all', got {store}; omit --markdown")
     opened = ResultStore.open(store)
-    _, configured = study_of(opened, named_study(study), accept_edited_study=True)  # nothing is computed
-    page = output or page_in(os.path.dirname(opened.url))
+    _, configured = study_of(opened, named_study(study), accept_edited_study=True)  # no trial is computed
+    page = output or page_of_store(opened.url)
     try:
         findings = write_report(opened, configured, page, figures)
     except OSError as error:
@@ -224,23 +213,43 @@ def report(
     for claim, finding in findings:
         say(f"{finding.verdict}: {claim.statement} {finding.evidence}")
     say(f"report: {page}" + (f", figures: {figures}" if figures else ""))
+    if show:
+        open_page(page)
 
 
 def count_trials(store: str) -> Counts:
     """Count the trials of each panel by status."""
+    from pipeline.stores.complete import open_complete
+
     opened = open_complete(store)
     return {panel: opened.count(panel) for panel in opened.spec["panels"]}
 
 
 def conclude(store: str, counts: Counts) -> int:
     """Print the state of a store and the next command in one line, and return the exit code."""
-    failed, pending = (
-        sum(by_kind[kind] for by_kind in counts.values() for kind in kinds) for kinds in (FAILURES, (Status.PENDING,))
-    )
-    path = shlex.quote(store)
+    from pipeline.stores.asked import read_goal
+    from pipeline.stores.store import ResultStore
+
+    _, failed, pending = total_by_kind(counts.values())
+    path, opened = shlex.quote(store), ResultStore.open(store)
+    if pending and opened.is_compact:  # a compact store is written complete
+        say(
+            f"damaged: {pending:,} trials of this compact store are missing; restore its files from a backup, or "
+            f"compact the original again: {command('compact', 'ORIGINAL', 'NEW')}"
+        )
+        return 3
     if pending:
         say(f"incomplete: {pending:,} trials pending; continue with: dpstudies resume {path}")
         return 3
+    goal = read_goal(opened.sessions)
+    if goal is not None and goal.is_open:
+        say(f"incomplete: --until {goal.until!r} was interrupted; continue with: dpstudies resume {path}")
+        return 3
+    if goal is not None and goal.unmet:
+        say(
+            f"all trials asked for are stored, but --until {goal.until!r} was not reached: {goal.unmet}; continue "
+            f"with: {goal.continuation(store)}"
+        )
     if failed:
         say(f"complete, {failed:,} trials failed; see: dpstudies errors {path}")
         return 1
@@ -248,10 +257,25 @@ def conclude(store: str, counts: Counts) -> int:
     return 0
 
 
-def _frame(summary: xr.Dataset) -> pd.DataFrame:
-    """Return a summary as rows, with constants and coordinates as columns."""
-    return summary.to_dataframe().reset_index()
+def _status(rerun: Rerun) -> str:
+    return Status(rerun.computed.status[0]).name.lower().replace("_", " ")
 
 
-def _show(value: Any) -> str:
-    return str(value.ravel()[0]) if value.size == 1 else f"array of shape {value.shape}"
+def _verdict(rerun: Rerun) -> str:
+    if rerun.computed is rerun.stored:
+        return "not recomputed: it terminated its worker"
+    if not rerun.is_stored:
+        return "not stored yet" if rerun.is_asked else "not asked for"
+    return "equal" if rerun.equal else "DIFFERENT"
+
+
+def _show(rerun: Rerun, measure: str) -> str:
+    """Format the computed value of a measure, and the stored one if it differs; return "" for a failed trial."""
+    if rerun.computed.status[0] != Status.OK:
+        return ""
+    value, stored = rerun.computed.values[measure], rerun.stored.values[measure]
+    if value.size > 1:
+        return f"{value.size:,} values"
+    if rerun.is_stored and measure in rerun.differing:
+        return f"{value.ravel()[0]} (stored: {stored.ravel()[0]})"
+    return f"{value.ravel()[0]:.6g}"

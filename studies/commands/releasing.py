@@ -11,7 +11,7 @@ from studies.commands.shared import Cluster, make_table, parse_numbers, print_ta
 
 
 def partition(
-    table: Annotated[str, typer.Argument(metavar="TABLE", help="A table: .zarr, .parquet or .csv.")],
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="A table: .zarr, .parquet, .csv or .csv.gz.")],
     target: Annotated[str, typer.Option("--target", help="Response column.")],
     coefficient: Annotated[str, typer.Option("--coefficient", help="Column of the coefficient, or 'intercept'.")],
     partitions: Annotated[int, typer.Option("--partitions", metavar="M", help="Number of partitions of the rows.")],
@@ -45,26 +45,49 @@ def partition(
     ] = "zellner",
     error_variance: Annotated[float | None, typer.Option("--error-variance", help="Error variance, if known.")] = None,
     split: Annotated[
-        str, typer.Option("--split", metavar="E1:E2", help="Split of a quantile's epsilon among its steps.")
+        str,
+        typer.Option("--split", metavar="E1:E2", help="Parts of epsilon, one per step of the release of a quantile."),
     ] = "",
     mu: Annotated[
-        float | None, typer.Option("--mu", help="Start of the search for a quantile's bounds; 1 by default.")
+        float | None,
+        typer.Option(
+            "--mu", help="Start of the search for bounds of a quantile; by default 1, or the ratio of the ranges."
+        ),
     ] = None,
+    ranges: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--range",
+            metavar="COLUMN=LOW:HIGH",
+            help="Public range of the target and of the coefficient's column; give one --range for each.",
+        ),
+    ] = None,
+    allow_failure: Annotated[
+        float,
+        typer.Option(
+            "--allow-failure",
+            metavar="P",
+            help="Largest allowed probability of a misplaced clipping interval; 0.01 by default.",
+        ),
+    ] = 0.01,
     theta: Annotated[
         float | None,
         typer.Option(
-            "--theta", help="Fraction of partition quantiles within the bounds, for method quantile; 0.8 by default."
+            "--theta",
+            help="Fraction of the partitions with quantiles in the bounds, for method quantile; 0.8 by default.",
         ),
     ] = None,
     seed: Annotated[
         int | None,
-        typer.Option("--seed", help="Seed of division and noise, random by default; the seed reveals the noise."),
+        typer.Option(
+            "--seed", help="Rehearse with this seed, without privacy; by default noise is drawn exactly by OpenDP."
+        ),
     ] = None,
     cluster: Cluster = None,
     output: Annotated[Path | None, typer.Option("--output", help="File for the values, .csv or .json.")] = None,
 ) -> None:
     """Release posterior probabilities or quantiles of a regression coefficient, and print the budget spent."""
-    from studies.regression.partition_table import (  # imports Dask arrays, which other commands do not need
+    from studies.regression.partition_table import (  # imported here, because no other command needs Dask arrays
         Request,
         release_table,
     )
@@ -88,11 +111,13 @@ def partition(
         split=parse_numbers("split", "vector", [split])[0] if split else (),
         start=mu,
         share=theta,
+        ranges=_parse_ranges(ranges or []),
+        allowed_failure=allow_failure,
     )
     released = release_table(table, request, seed, cluster)
     shown = make_table(*released.values.columns)
-    for row in released.values.itertuples(index=False):
-        shown.add_row(*(f"{value:.10g}" if isinstance(value, float) else str(value) for value in row))
+    for row in released.formatted():
+        shown.add_row(*row)
     print_table(shown)
     for line in released.lines:
         say(line)
@@ -102,3 +127,15 @@ def partition(
         except OSError as error:
             raise BadInputError(f"cannot write {output}: {error.strerror}; the values above are released") from error
         say(f"values: {output}")
+
+
+def _parse_ranges(words: list[str]) -> dict[str, tuple[float, float]]:
+    """Return public ranges by column from words such as ``income=0:100000``."""
+    ranges = {}
+    for word in words:
+        column, _, ends = word.rpartition("=")
+        values: tuple[float, ...] = parse_numbers("range", "vector", [ends])[0] if column and ends else ()
+        if len(values) != 2:
+            raise BadInputError(f"range must have the form COLUMN=LOW:HIGH, got {word}; e.g. income=0:100000")
+        ranges[column] = (values[0], values[1])
+    return ranges

@@ -1,27 +1,23 @@
 """Commands that compute: plan, run, submit, cancel, resume, extend."""
 
 import shlex
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 import typer
 
 import pipeline
 from pipeline.blocks.evaluate import FAILURES, Status
-from pipeline.blocks.plan import make_plan
-from pipeline.clusters.cluster import available_cores
 from pipeline.declare.source import find_study
-from pipeline.errors import BadInputError
-from pipeline.execution.in_flight import ExecutionError
-from pipeline.stores.store import ResultStore
+from pipeline.errors import BadInputError, ExecutionError, TargetNotReachedError
 from studies import MODULES
-from studies.commands.laboratory import run_all
-from studies.commands.progress import ProgressDisplay
 from studies.commands.reading import conclude, count_trials
 from studies.commands.shared import (
     ERRORS,
     AcceptEdited,
     AllowFailures,
     Cluster,
+    MostTrials,
     Panels,
     Seed,
     StorePath,
@@ -29,11 +25,16 @@ from studies.commands.shared import (
     StudyOption,
     TimeLimit,
     Trials,
+    Until,
     Values,
+    Within,
+    complete_profile,
+    complete_study,
     fail,
     format_size,
     make_table,
     named_study,
+    parse_time,
     parse_values,
     print_table,
     say,
@@ -41,6 +42,7 @@ from studies.commands.shared import (
 )
 
 Retry = Literal["failed", "timed-out", "killed"]
+_CORRECT = "correct the failing method in a new --store, or "
 _RETRIED: dict[Retry, tuple[Status, ...]] = {
     "failed": FAILURES,
     "timed-out": (Status.TIMED_OUT,),
@@ -49,10 +51,23 @@ _RETRIED: dict[Retry, tuple[Status, ...]] = {
 
 
 def plan(
-    study: StudyName, trials: Trials = None, seed: Seed = None, panel: Panels = None, values: Values = None
+    study: StudyName,
+    trials: Trials = None,
+    seed: Seed = None,
+    panel: Panels = None,
+    values: Values = None,
+    until: Until = None,
 ) -> None:
-    """Estimate the cost and the Monte Carlo errors of a study; writes nothing."""
+    """Estimate the cost and the Monte Carlo errors of a study, without writing anything."""
+    from pipeline.clusters.cluster import available_cores
+    from pipeline.estimate import START_SECONDS, make_plan
+
     configured = find_study(study, MODULES).load().configure(trials, seed, split_names(panel), parse_values(values))
+    if until is not None:
+        if trials is not None:
+            raise BadInputError("--until cannot be combined with --trials; omit one of them")
+        _plan_until(configured, until)
+        return
     plans = make_plan(configured)
     table = make_table("panel", "cells", "methods", "trials", "blocks", "storage", "core time", "expected mcse")
     for one in plans:
@@ -72,17 +87,62 @@ def plan(
     seconds = sum(one.seconds for one in plans)
     evaluations = sum(one.n_cells * one.n_settings * one.n_trials for one in plans)
     say(
-        f"{evaluations:,} trials (cells x methods x trials) in {sum(one.n_blocks for one in plans):,} blocks, at most "
+        f"{evaluations:,} trials (cells x methods x trials) in {sum(one.n_blocks for one in plans):,} blocks, about "
         f"{format_size(sum(one.n_bytes for one in plans))} of storage; "
-        f"at least about {seconds / cores:,.0f} s on {cores} cores."
+        f"at least about {START_SECONDS + seconds / cores:,.0f} s on {cores} cores."
     )
-    failures = sum(one.failures for one in plans)
-    if failures:
-        say(f"{failures:,} trials of the pilot failed; run a few trials, then see 'dpstudies errors'.")
+    for one in plans:
+        if one.failures:
+            say(f"{one.failures:,} trials of the pilot of panel {one.panel} failed: {one.error}")
+
+
+def _plan_until(configured: pipeline.Study, until: str) -> None:
+    """Print the expected cost of a run until a precision, next to that of equally many trials in all cells."""
+    from pipeline.clusters.cluster import available_cores
+    from pipeline.precision.forecast import forecast
+
+    forecasts = forecast(configured, until)
+    heads = ("panel", "cells", "piloted", "evaluations", "most trials", "widest", "core time", "with equal trials")
+    table = make_table(*heads)
+    for one in forecasts:
+        n_settings = len(configured.panel(one.panel).settings())
+        table.add_row(
+            one.panel,
+            f"{one.n_cells:,}",
+            f"{one.n_piloted:,}",
+            f"{one.evaluations:,.0f}",
+            f"{one.most:,}",
+            one.widest,
+            f"{one.seconds:,.1f} s",
+            f"{one.n_cells * n_settings * one.most:,}",
+        )
+    print_table(table)
+    for panel in configured.panels:
+        if panel.trials is None:
+            say(f"panel {panel.name} is exact: it has no trials")
+    cores = available_cores()
+    seconds = sum(one.seconds for one in forecasts)
+    evaluations = sum(one.evaluations for one in forecasts)
+    say(
+        f"about {evaluations:,.0f} evaluations until {until}; at least about {seconds / cores:,.0f} s on {cores} "
+        "cores. With equal trials, every cell and method has as many as the widest one needs."
+    )
+
+
+def complete_run(incomplete: str) -> list[str]:
+    """Return the names of studies, and ``all``, that start with the partial word `incomplete`, for shell completion."""
+    return [*complete_study(incomplete), *(["all"] if "all".startswith(incomplete) else [])]
 
 
 def run(
-    study: StudyName,
+    study: Annotated[
+        str,
+        typer.Argument(
+            metavar="STUDY",
+            help="A name, a .py file with STUDY, module:object, or all: every listed study.",
+            autocompletion=complete_run,
+        ),
+    ],
     store: Annotated[
         str, typer.Option("--store", metavar="PATH", help="Path of the result store; a folder if STUDY is all.")
     ],
@@ -90,51 +150,64 @@ def run(
     seed: Seed = None,
     panel: Panels = None,
     values: Values = None,
+    until: Until = None,
+    at_most: MostTrials = None,
+    within: Within = None,
     cluster: Cluster = None,
     time_limit: TimeLimit = None,
     allow_failures: AllowFailures = False,
     scale: Annotated[
-        str | None, typer.Option("--scale", metavar="NAME", help="With STUDY = all: quick, or published, the default.")
+        str | None, typer.Option("--scale", metavar="NAME", help="Scale of all studies: quick, or published (default).")
     ] = None,
     accept_edited_study: AcceptEdited = False,
 ) -> None:
-    """Run a study and store its results, or run all studies; resume an earlier run of the same spec."""
+    """Run a study, or all studies, and store the results; resume an earlier run of the same spec."""
     if study == "all":
-        if trials is not None or panel or values or accept_edited_study:
+        if trials is not None or panel or values or accept_edited_study or until or at_most or within:
             raise BadInputError(
-                "--trials, --panel, --set and --accept-edited-study are for one study; with all, choose --scale quick"
+                "--trials, --until, --panel, --set and --accept-edited-study are for one study; with all, choose "
+                "--scale quick"
             )
+        from studies.commands.collection import run_all
+
         run_all(
             store, scale or "published", seed, cluster=cluster, time_limit=time_limit, allow_failures=allow_failures
         )
     if scale is not None:
         raise BadInputError("--scale is for all studies; for one study use --trials, --panel and --set")
     source = find_study(study, MODULES)
-    with ProgressDisplay(ERRORS) as display:
-        _compute(
+    _compute(
+        store,
+        lambda display: pipeline.run(
+            source,
             store,
-            display,
-            lambda: pipeline.run(
-                source,
-                store,
-                trials=trials,
-                seed=seed,
-                panels=split_names(panel),
-                values=parse_values(values),
-                cluster=cluster,
-                time_limit=time_limit,
-                allow_failures=allow_failures,
-                accept_edited_study=accept_edited_study,
-                progress=display,
-            ),
-        )
+            trials=trials,
+            seed=seed,
+            panels=split_names(panel),
+            values=parse_values(values),
+            cluster=cluster,
+            time_limit=time_limit,
+            until=until,
+            at_most=at_most,
+            within=parse_time(within),
+            allow_failures=allow_failures,
+            accept_edited_study=accept_edited_study,
+            progress=display,
+        ),
+    )
 
 
 def submit(
     study: StudyName,
     store: Annotated[str, typer.Option("--store", metavar="PATH", help="Path of the result store.")],
     cluster: Annotated[
-        str, typer.Option("--cluster", metavar="[FILE:]PROFILE", help="A profile with the address of a scheduler.")
+        str,
+        typer.Option(
+            "--cluster",
+            metavar="[FILE:]PROFILE",
+            help="A profile with the address of a scheduler.",
+            autocompletion=complete_profile,
+        ),
     ],
     trials: Trials = None,
     seed: Seed = None,
@@ -179,7 +252,9 @@ def resume(
     store: StorePath,
     retry: Annotated[
         Retry | None,
-        typer.Option("--retry", help="Also recompute these trials; failed: failed trials of any kind."),
+        typer.Option(
+            "--retry", help="Also recompute trials with this status; failed includes timed-out and killed trials."
+        ),
     ] = None,
     time_limit: TimeLimit = None,
     allow_failures: AllowFailures = False,
@@ -188,21 +263,19 @@ def resume(
     accept_edited_study: AcceptEdited = False,
 ) -> None:
     """Compute the pending trials of a store."""
-    with ProgressDisplay(ERRORS) as display:
-        _compute(
+    _compute(
+        store,
+        lambda display: pipeline.resume(
             store,
-            display,
-            lambda: pipeline.resume(
-                store,
-                study=named_study(study),
-                retry=() if retry is None else _RETRIED[retry],
-                cluster=cluster,
-                time_limit=time_limit,
-                allow_failures=allow_failures,
-                accept_edited_study=accept_edited_study,
-                progress=display,
-            ),
-        )
+            study=named_study(study),
+            retry=() if retry is None else _RETRIED[retry],
+            cluster=cluster,
+            time_limit=time_limit,
+            allow_failures=allow_failures,
+            accept_edited_study=accept_edited_study,
+            progress=display,
+        ),
+    )
 
 
 def extend(
@@ -213,6 +286,9 @@ def extend(
         typer.Option("--set", metavar="NAME=V1,V2", help="New values of a factor, or methods; may be repeated."),
     ] = None,
     panel: Annotated[list[str] | None, typer.Option("--panel", help="Extend only this panel; may be repeated.")] = None,
+    until: Until = None,
+    at_most: MostTrials = None,
+    within: Within = None,
     time_limit: TimeLimit = None,
     allow_failures: AllowFailures = False,
     cluster: Cluster = None,
@@ -220,46 +296,59 @@ def extend(
     accept_edited_study: AcceptEdited = False,
 ) -> None:
     """Add trials, values or methods to a store, and compute them; stored results do not change."""
-    if trials is None and not values:
-        raise BadInputError("extend requires --trials or --set, got neither; to compute pending trials, use resume")
-    with ProgressDisplay(ERRORS) as display:
-        _compute(
-            store,
-            display,
-            lambda: pipeline.extend(
-                store,
-                trials=trials,
-                values=parse_values(values),
-                panels=split_names(panel),
-                study=named_study(study),
-                cluster=cluster,
-                time_limit=time_limit,
-                allow_failures=allow_failures,
-                accept_edited_study=accept_edited_study,
-                progress=display,
-            ),
+    if trials is None and not values and until is None:
+        raise BadInputError(
+            "extend requires --trials, --set or --until, got none; to compute pending trials, use resume"
         )
+    _compute(
+        store,
+        lambda display: pipeline.extend(
+            store,
+            trials=trials,
+            values=parse_values(values),
+            panels=split_names(panel),
+            study=named_study(study),
+            cluster=cluster,
+            time_limit=time_limit,
+            until=until,
+            at_most=at_most,
+            within=parse_time(within),
+            allow_failures=allow_failures,
+            accept_edited_study=accept_edited_study,
+            progress=display,
+        ),
+    )
 
 
-def _compute(store: str, display: ProgressDisplay, work: Any) -> None:
-    """Call `work`, print the state of the store, and exit with its code."""
-    try:
-        work()
-    except (KeyboardInterrupt, ExecutionError) as error:
-        display.__exit__()
-        if isinstance(error, ExecutionError):
-            fail(str(error), 3)
-        fail(_describe_kept(store), 3)
-        raise typer.Exit(130 if isinstance(error, KeyboardInterrupt) else 3) from None
-    display.__exit__()
+def _compute(store: str, work: Callable[[Any], object]) -> None:
+    """Call `work` with a progress display, print the state of the store, and exit with the code of this state."""
+    from pipeline.progress import ProgressDisplay
+
+    with ProgressDisplay(ERRORS) as display:
+        try:
+            work(display)
+        except (KeyboardInterrupt, ExecutionError) as error:
+            display.__exit__()
+            if isinstance(error, ExecutionError):
+                fail(str(error), 3)
+            if not isinstance(error, TargetNotReachedError):
+                fail(_describe_kept(store, "" if isinstance(error, KeyboardInterrupt) else _CORRECT), 3)
+            raise typer.Exit(130 if isinstance(error, KeyboardInterrupt) else 3) from None
     if display.n_total:
         say(f"{display.n_done:,} trials in {display.seconds:,.1f} s")
     raise typer.Exit(conclude(store, count_trials(store)))
 
 
-def _describe_kept(store: str) -> str:
-    if not (ResultStore.exists(store) and ResultStore.open(store).complete):
+def _describe_kept(store: str, remedy: str) -> str:
+    """Return the number of stored trials after an interruption, and the next command or a remedy."""
+    from pipeline.stores.asked import read_goal
+    from pipeline.stores.store import ResultStore
+
+    opened = ResultStore.open(store) if ResultStore.exists(store) else None
+    if opened is None or not opened.complete:
         return "no trial was committed yet"
     pending = sum(by_kind[Status.PENDING] for by_kind in count_trials(store).values())
     again = f"continue with: dpstudies resume {shlex.quote(store)}"
+    if not pending and (goal := read_goal(opened.sessions)) is not None and goal.is_open:
+        return f"committed blocks are kept, but --until {goal.until!r} was not reached; {remedy}{again}"
     return f"committed blocks are kept, {pending:,} trials are pending; {again}"

@@ -1,22 +1,43 @@
-"""Options, parsers and printing shared by the commands."""
+"""Options, parsers and functions for printing that the commands share."""
 
-from pathlib import Path
+import re
+import shutil
+import sys
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import typer
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 
 from pipeline.declare.factors import Factor
 from pipeline.declare.source import StudySource, find_study
 from pipeline.errors import BadInputError
-from pipeline.stores.locations import is_local
 from studies import MODULES
 from studies.commands.output import SafeConsole, printable
 
 ERRORS = SafeConsole(stderr=True)
 
-StudyName = Annotated[str, typer.Argument(metavar="STUDY", help="A name, a .py file with STUDY, or module:object.")]
+
+def complete_study(incomplete: str) -> list[str]:
+    """Return the names of studies that start with the partial word `incomplete`, for shell completion."""
+    return [name for name in MODULES if name.startswith(incomplete)]
+
+
+def complete_profile(incomplete: str) -> list[str]:
+    """Return the names of cluster profiles that start with the partial word `incomplete`, for shell completion."""
+    from pipeline.clusters.profiles import profile_files
+
+    return [name for name in profile_files() if name.startswith(incomplete)]
+
+
+StudyName = Annotated[
+    str,
+    typer.Argument(
+        metavar="STUDY", help="A name, a .py file with STUDY, or module:object.", autocompletion=complete_study
+    ),
+]
 StorePath = Annotated[str, typer.Argument(metavar="STORE", help="Path of a result store.")]
 Trials = Annotated[int | None, typer.Option("--trials", help="Number of trials per cell.")]
 Seed = Annotated[int | None, typer.Option("--seed", help="Seed of all random streams.")]
@@ -28,15 +49,32 @@ Values = Annotated[
 Cluster = Annotated[
     str | None,
     typer.Option(
-        "--cluster", metavar="[FILE:]PROFILE", help="Cluster that computes; threads of this process by default."
+        "--cluster",
+        metavar="[FILE:]PROFILE",
+        help="Cluster that computes, see 'cluster list'; threads of this process by default.",
+        autocompletion=complete_profile,
     ),
 ]
 TimeLimit = Annotated[
     float | None,
     typer.Option("--time-limit", metavar="SECONDS", help="Time limit per block; needs a cluster of worker processes."),
 ]
+Until = Annotated[
+    str | None,
+    typer.Option(
+        "--until",
+        metavar="TARGET",
+        help="Stop at a precision, 'mcse(NAME) <= BOUND', or when all claims are decided, 'claims'.",
+    ),
+]
+MostTrials = Annotated[
+    int | None, typer.Option("--at-most", metavar="N", help="Maximum trials per cell, with --until.")
+]
+Within = Annotated[
+    str | None, typer.Option("--within", metavar="TIME", help="Maximum time, with --until, such as 90s, 30min or 2h.")
+]
 AllowFailures = Annotated[
-    bool, typer.Option("--allow-failures", help="Try every trial, even if a method always fails.")
+    bool, typer.Option("--allow-failures", help="Compute every trial, even if a method fails on all trials.")
 ]
 StudyOption = Annotated[
     str | None,
@@ -53,13 +91,8 @@ AcceptEdited = Annotated[
 ]
 
 
-def page_in(folder: str) -> Path:
-    """Return the path of a folder's page; the page of an object store is in the current folder."""
-    return (Path(folder) if is_local(folder) else Path()) / "report.html"
-
-
 def named_study(study: str | None) -> StudySource | None:
-    """Return the source of the study given by ``--study``, or None."""
+    """Return the source of the study given by ``--study``; None without this option."""
     return None if study is None else find_study(study, MODULES)
 
 
@@ -92,8 +125,24 @@ def _parse(assignments: list[str] | None, form: str, twice: str) -> dict[str, st
 
 
 def parse_numbers(name: str, kind: Literal["float", "vector"], given: list[str]) -> tuple[Any, ...]:
-    """Parse an option as numbers or vectors."""
+    """Parse the values of an option as numbers or vectors."""
     return Factor(name, tuple(given), "", kind).values if given != [""] else ()
+
+
+def parse_time(given: str | None) -> float | None:
+    """Return the seconds of a time with a unit, such as ``30min``; None if no time is given.
+
+    Examples
+    --------
+    >>> parse_time("30min"), parse_time("1.5h")
+    (1800.0, 5400.0)
+    """
+    if given is None:
+        return None
+    found = re.fullmatch(r"([0-9]*\.?[0-9]+)\s*(s|min|h)", given.strip())
+    if found is None:
+        raise BadInputError(f"a time must be a number with the unit s, min or h, such as 30min, got {given!r}")
+    return float(found[1]) * {"s": 1, "min": 60, "h": 3600}[found[2]]
 
 
 def format_size(n_bytes: float) -> str:
@@ -107,7 +156,7 @@ def format_size(n_bytes: float) -> str:
 
 class _SafeTable(Table):
     def add_row(self, *cells: Any, **options: Any) -> None:
-        """Add a row of texts."""
+        """Add a row of cells after escaping them with `printable`."""
         super().add_row(*(printable(cell) for cell in cells), **options)
 
 
@@ -124,6 +173,28 @@ def print_table(table: Table) -> None:
     """Print a table as wide as its content: lines may wrap, but numbers are not cut off."""
     width = Console(width=10_000).measure(table).maximum
     SafeConsole(width=width).print(table)
+
+
+def print_columns(heads: Sequence[str], rows: Sequence[Sequence[str]], n_names: int, title: str | None = None) -> None:
+    """Print a table that fits the terminal: columns that do not fit follow below, each part with the first `n_names`.
+
+    The table is not divided if the output is not a terminal.
+    """
+    widths = [max(cell_len(printable(text)) for text in column) + 2 for column in zip(heads, *rows, strict=True)]
+    room = shutil.get_terminal_size((sys.maxsize, 0)).columns - sum(widths[:n_names])
+    parts: list[list[int]] = []
+    left = 0
+    for k in range(n_names, len(heads)):
+        if not parts or widths[k] > left:
+            parts.append(list(range(n_names)))
+            left = room
+        parts[-1].append(k)
+        left -= widths[k]
+    for number, columns in enumerate(parts or [list(range(n_names))]):
+        table = make_table(*(heads[k] for k in columns), title=None if number else title)
+        for row in rows:
+            table.add_row(*(row[k] for k in columns))
+        print_table(table)
 
 
 def say(text: str) -> None:

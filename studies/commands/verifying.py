@@ -7,7 +7,6 @@ import typer
 from rich.progress import Progress
 
 from pipeline.errors import BadInputError
-from pipeline.verify import verify as verify_store
 from studies.commands.shared import ERRORS, AcceptEdited, Cluster, StorePath, StudyOption, named_study, say
 
 _SHOWN = 20
@@ -16,7 +15,9 @@ _OF_BLOCKS = {"unreadable", "missing", "inconsistent"}
 
 def verify(
     store: StorePath,
-    sample: Annotated[int, typer.Option("--sample", metavar="N", help="Number of random blocks to recompute.")] = 100,
+    sample: Annotated[
+        int, typer.Option("--sample", metavar="N", help="Number of randomly chosen blocks to recompute.")
+    ] = 100,
     every: Annotated[bool, typer.Option("--all", help="Recompute every block.")] = False,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the choice of blocks.")] = 0,
     repair: Annotated[
@@ -26,7 +27,10 @@ def verify(
     study: StudyOption = None,
     accept_edited_study: AcceptEdited = False,
 ) -> None:
-    """Check every chunk of a store, and recompute blocks to compare them; writes only with --repair."""
+    """Check every chunk of a store, and compare blocks with recomputed ones; write only with --repair."""
+    from pipeline.stores.store import ResultStore
+    from pipeline.verify import verify as verify_store
+
     if seed < 0:
         raise BadInputError(f"--seed must be >= 0, got {seed}")
     with Progress(console=ERRORS, transient=True, disable=not ERRORS.is_terminal) as bar:
@@ -49,8 +53,12 @@ def verify(
     say(f"{checked}, {len(found.problems):,} problems")
     path = shlex.quote(store)
     kinds = {problem.kind for problem in found.problems}
-    if kinds - {"lost"} and not repair:
-        say(f"nothing was changed; repair it with: dpstudies verify {path} --repair")
+    if kinds - {"lost", "unrecorded"} and not repair:
+        is_compact = ResultStore.open(store, damaged=True).is_compact
+        remedy = (
+            "compact the original store again" if is_compact else f"repair it with: dpstudies verify {path} --repair"
+        )
+        say(f"nothing was changed; {remedy}")
     if "damaged" in kinds and repair:
         say("coordinates, metadata and the root were rewritten")
     if "different" in kinds and repair:
@@ -59,6 +67,6 @@ def verify(
         say(f"damaged blocks are pending now; compute them with: dpstudies resume {path}")
     elif found.n_pending:
         say(f"incomplete: {found.n_pending:,} blocks are pending; compute them with: dpstudies resume {path}")
-    if kinds & _OF_BLOCKS or found.n_pending or (kinds & {"damaged"} and not repair):
+    if kinds & _OF_BLOCKS or found.n_pending or "unrecorded" in kinds or (kinds & {"damaged"} and not repair):
         raise typer.Exit(3)
     raise typer.Exit(1 if "different" in kinds and not repair else 0)

@@ -1,9 +1,11 @@
 """Hellinger distance between the true posterior and private releases of it (P0, Figures 2 and 3a).
 
-Each mechanism is sampled at balanced data, against the number of records (panels `k2`, `k3`, `k4`) and against the
-prior (`prior`), and at real data, the sexes of 4,177 abalones (`abalone`). The papers' mechanisms are compared with
-mechanisms calibrated by an exact audit or a sharper bound. Verdicts rest on the exact mean of the distance, which is
-stored with the draws. For mechanisms calibrated by an audit, the multiplier and the audited loss are stored as well.
+Each mechanism is sampled at balanced data, for a range of numbers of records (panels `k2`, `k3`, `k4`, `k10`) and of
+priors (`prior`), and at real data, the sexes of 4,177 abalones (`abalone`). The papers consider balanced data only;
+`skewed` and `skewed-k4` have unequal shares in several orders of the categories, and `random` has random data sets. The
+papers' mechanisms are compared with mechanisms calibrated by an exact audit or a sharper bound, and with noise on the
+counts. Verdicts rest on the exact mean distance where it can be computed; the store contains it next to the draws. For
+mechanisms calibrated by an audit, the store also contains the multiplier and the audited loss.
 
 References
 ----------
@@ -14,16 +16,21 @@ Distributions" (poster).
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import permutations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from mechanisms import MECHANISMS, CountRelease, Mechanism, balanced_counts, hellinger
-from mechanisms.counts.registry import validate
-from pipeline import Factor, Measure, Method, Panel, Streams, Study
+from mechanisms import MECHANISMS, Mechanism, balanced_counts, hellinger
+from mechanisms.counts.mechanism import validate
+from pipeline import Factor, Measure, Method, Panel, Scale, Streams, Study
 from studies.counts.hellinger_accuracy_claims import CLAIMS, ERRATA, FIGURES
+from studies.counts.hellinger_random_data import exact_mean, random_panel
+from studies.counts.hellinger_rivals_claims import RIVAL_CLAIMS, RIVAL_FIGURES
+from studies.counts.page_tables import compare_accuracy
 
-_COUNTS = (1528.0, 1307.0, 1342.0)  # Abalone: male, female, infant; see studies/data/LICENCES.md
+_COUNTS = (1528.0, 1307.0, 1342.0)  # males, females and infants of Abalone; see studies/data/LICENCES.md
 _PRIORS = (1, 5, 10, 15, 20, 40, 60, 80, *range(100, 401, 50))
 _EPSILON = Factor("epsilon", (1.0,), "privacy loss", unit="nat")
 _DELTA = Factor("delta", (1e-8,), "probability of a larger privacy loss")
@@ -37,12 +44,12 @@ _MEASURES = (
 
 
 def _problem(cell: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Return the prior parameters and the true counts of a design cell."""
+    """Return the parameters of the prior and the true counts for a design cell."""
     prior, n = cell["prior"], cell.get("n")
     if n is not None:
         if n < 1:
             raise ValueError(f"n must be >= 1, got {n}")
-        return prior, balanced_counts(n, cell["k"])
+        return prior, (counts_of_shares(cell["shares"], n) if "shares" in cell else balanced_counts(n, cell["k"]))
     counts = cell["counts"]
     return (prior if isinstance(prior, tuple) else np.full(len(counts), prior)), counts
 
@@ -53,24 +60,34 @@ def _simulate(cell: Mapping[str, Any], streams: Streams) -> tuple[Any, Any]:
 
 
 def _validate(mechanisms: Mapping[str, Mechanism], cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
-    """Validate a problem and return True if the mechanism is defined at its size."""
+    """Validate prior, counts and setting; return True if the mechanism supports this number of records."""
     prior, counts = _problem(cell)
     if len(prior) != len(counts):
         raise ValueError(f"prior must have {len(counts)} entries, one per category, got {len(prior)}")
     validate(prior, counts, setting["epsilon"], setting["delta"])
-    try:
-        mechanisms[setting["mechanism"]].require(int(sum(counts)), len(counts))
-    except ValueError:  # larger than the mechanism supports
-        return False
-    return True
+    return mechanisms[setting["mechanism"]].supports(int(sum(counts)), len(counts))
 
 
-def _expected(distribution: CountRelease) -> float:
-    """Return the exact mean distance, or NaN if there are too many candidates to enumerate."""
-    try:
-        return distribution.expected_hellinger()
-    except ValueError:
-        return np.nan
+def counts_of_shares(shares: tuple[float, ...], n: int) -> NDArray[np.int64]:
+    """Return the counts of `n` records in categories with the given shares, rounded by the largest-remainder method.
+
+    Raises
+    ------
+    ValueError
+        If the shares are negative or do not sum to 1.
+
+    Examples
+    --------
+    >>> counts_of_shares((0.98, 0.01, 0.01), 100)
+    array([98, 1, 1])
+    """
+    expected = n * np.array(shares, dtype=np.float64)
+    if np.any(expected < 0) or not abs(sum(shares) - 1.0) <= 1e-9:
+        raise ValueError(f"shares must be >= 0 with sum 1, got {':'.join(f'{share:g}' for share in shares)}")
+    counts = np.floor(expected + 1e-9).astype(np.int64)
+    largest = np.argsort(counts - expected, kind="stable")[: n - int(counts.sum())]
+    counts[largest] += 1
+    return counts
 
 
 def _method(mechanism: Mechanism) -> Method:
@@ -83,7 +100,7 @@ def _method(mechanism: Mechanism) -> Method:
             multiplier, gamma, loss = calibration.rate, calibration.gamma, calibration.loss
         return {
             "hellinger": hellinger(distribution.prior + distribution.counts, distribution.prior + released),
-            "expected_hellinger": _expected(distribution),
+            "expected_hellinger": exact_mean(distribution),
             "multiplier": multiplier,
             "gamma": gamma,
             "audited_epsilon": loss,
@@ -105,14 +122,14 @@ def with_mechanisms(panel: Panel, *mechanisms: Mechanism) -> Panel:
     Returns
     -------
     Panel
-        The existing methods use the same random streams as long as the names of the study and the panel are unchanged.
+        Extended panel. The existing methods use the same random streams if the names of study and panel are unchanged.
 
     Examples
     --------
     >>> from dataclasses import replace
     >>> doubtful = replace(MECHANISMS["laplace"], name="doubtful")
     >>> [method.name for method in with_mechanisms(STUDY.panel("k2"), doubtful).methods][-2:]
-    ['hamming-exact', 'doubtful']
+    ['discrete-gaussian', 'doubtful']
     """
     added = {mechanism.name: mechanism for mechanism in mechanisms}
 
@@ -123,33 +140,35 @@ def with_mechanisms(panel: Panel, *mechanisms: Mechanism) -> Panel:
 
 
 _PUBLISHED = ("smooth", "smooth-n", "varying", "global", "local", "laplace", "laplace-dimension")
-_OURS = ("smooth-exact", "varying-exact", "global-exact", "varying-bound", "geometric", "hamming-exact")
-_ALL = (*_PUBLISHED, *_OURS)
-_BINOMIAL = tuple(name for name in _ALL if name != "smooth-n")  # at k = 2 both definitions of N equal n + 1
+_ALL = sorted(
+    (name for name, mechanism in MECHANISMS.items() if mechanism.evaluation != "program"),
+    key=lambda name: name not in _PUBLISHED,
+)
+"""All mechanisms that support these sizes, first those of the papers and their baselines."""
 
 
-def _panel(name: str, meaning: str, mechanisms: tuple[str, ...], factors: Any, constants: Any) -> Panel:
+def _panel(name: str, meaning: str, k: int, factors: Any, constants: Any) -> Panel:
     return Panel(
         name=name,
         meaning=meaning,
         simulate=_simulate,
-        methods=tuple(_method(MECHANISMS[name]) for name in mechanisms),
+        methods=tuple(_method(MECHANISMS[name]) for name in _ALL if k >= MECHANISMS[name].min_categories),
         measures=_MEASURES,
         factors=factors,
         constants=(_EPSILON, _DELTA, *constants),
         method_dim="mechanism",
         trials=10_000,
-        block_trials=10_000,  # one block per cell, because the setup takes longer than the draws
+        block_trials=10_000,  # a cell is one block, because the setup takes longer than the draws
         validate=partial(_validate, MECHANISMS),
     )
 
 
-def _against_n(k: int, figure: str, largest: int) -> Panel:
+def _against_n(k: int, sizes: tuple[int, ...], figure: str = "") -> Panel:
     return _panel(
         f"k{k}",
-        f"accuracy against the number of records, {k} categories, balanced data (P0, Figure {figure})",
-        _BINOMIAL if k == 2 else _ALL,
-        (Factor("n", tuple(range(100, largest + 1, 100)), "number of records", "int"),),
+        f"accuracy against the number of records, {k} categories, balanced data{figure}",
+        k,
+        (Factor("n", sizes, "number of records", "int"),),
         (
             Factor("prior", ((1.0,) * k,), "Dirichlet parameters of the prior", "vector"),
             Factor("k", (k,), "number of categories", "int"),
@@ -157,27 +176,51 @@ def _against_n(k: int, figure: str, largest: int) -> Panel:
     )
 
 
+def _skewed(name: str, shares: list[tuple[float, ...]]) -> Panel:
+    k = len(shares[0])
+    return _panel(
+        name,
+        f"accuracy at unequal shares of {k} categories, in several orders",
+        k,
+        (
+            Factor("shares", tuple(shares), "shares of the categories", "vector"),
+            Factor("n", (100, 300, 1000), "number of records", "int"),
+        ),
+        (Factor("prior", ((1.0,) * k,), "Dirichlet parameters of the prior", "vector"),),
+    )
+
+
+_SKEWED = [*dict.fromkeys(permutations((0.98, 0.01, 0.01))), *permutations((0.8, 0.15, 0.05))]
+_SKEWED_K4 = [
+    shares[i:] + shares[:i] for shares in ((0.97, 0.01, 0.01, 0.01), (0.6, 0.2, 0.15, 0.05)) for i in range(4)
+]
+# laplace-projected is omitted, because its exact means take a minute
+_RANDOM = tuple(MECHANISMS[name] for name in _ALL if name != "laplace-projected")
 _PANELS = (
-    _against_n(2, "2a", 500),
-    _against_n(3, "2b", 500),
-    _against_n(4, "2c", 600),
+    _against_n(2, tuple(range(100, 501, 100)), " (P0, Figure 2a)"),
+    _against_n(3, tuple(range(100, 501, 100)), " (P0, Figure 2b)"),
+    _against_n(4, tuple(range(100, 601, 100)), " (P0, Figure 2c)"),
     _panel(
         "prior",
         "accuracy against the prior Beta(a, a), 100 records (P0, Figure 3a)",
-        _BINOMIAL,
+        2,
         (Factor("prior", _PRIORS, "parameter a of the prior Beta(a, a)"),),
         (Factor("counts", ((50.0, 50.0),), "true counts", "vector"),),
     ),
     _panel(
         "abalone",
         "accuracy on real data: sex of 4,177 abalones (male, female, infant)",
-        _ALL,
+        3,
         (),
         (
             Factor("counts", (_COUNTS,), "true counts: male, female, infant", "vector"),
             Factor("prior", ((1.0,) * 3,), "Dirichlet parameters of the prior", "vector"),
         ),
     ),
+    _against_n(10, (100, 200, 500, 1000)),
+    _skewed("skewed", _SKEWED),
+    _skewed("skewed-k4", _SKEWED_K4),
+    random_panel(_RANDOM, (_EPSILON, _DELTA)),
 )
 
 STUDY = Study(
@@ -185,12 +228,18 @@ STUDY = Study(
     papers=("P0", "P1"),
     title="Accuracy of private posterior releases in Hellinger distance",
     aim=(
-        "Compare the Hellinger exponential mechanism, for several sensitivities, with Laplace noise on the counts, by "
-        "the Hellinger distance between the true and the released posterior."
+        "Compare the Hellinger exponential mechanism, for several sensitivities, with noise on the counts, by the "
+        "Hellinger distance between the true and the released posterior."
     ),
     panels=_PANELS,
     seed=20_180_801,
-    claims=CLAIMS,
+    claims=(*CLAIMS, *RIVAL_CLAIMS),
     errata=ERRATA,
-    figures=FIGURES,
+    figures=(*FIGURES, *RIVAL_FIGURES),
+    quick=Scale(
+        trials=1_000,
+        panels=("k2", "k3", "k4", "prior", "abalone", "k10", "skewed", "skewed-k4"),
+        values={"n": {"k3": (100, 200, 300, 500), "k10": (100, 500), "skewed": (100,), "skewed-k4": (100,)}},
+    ),
+    comparisons=(compare_accuracy,),
 )

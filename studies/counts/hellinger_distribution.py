@@ -1,7 +1,8 @@
 """Distribution of the distance between the true posterior and a private release of it (P0, Figures 3b and 3c).
 
 The exact probability of each of 50 bins of the Hellinger distance is computed for every mechanism at balanced data,
-for two categories (panel `k2`) and three (`k3`). Nothing is sampled: all candidates are enumerated.
+for two categories (panel `k2`) and three (`k3`). Nothing is sampled: all candidates (count vectors with sum n) are
+enumerated.
 
 References
 ----------
@@ -19,8 +20,9 @@ import xarray as xr
 
 from mechanisms import MECHANISMS, balanced_counts, enumerate_candidates, hellinger, posterior
 from mechanisms.counts.candidates import require_enumerable
-from mechanisms.counts.registry import validate
-from pipeline import Claim, Erratum, Factor, Figure, Finding, Measure, Method, Panel, Streams, Study, claim, verdict
+from mechanisms.counts.mechanism import validate
+from pipeline import Erratum, Factor, Figure, Finding, Measure, Method, Panel, Streams, Study, claim, claims_in, verdict
+from studies.claims import Needs, Summaries, correct
 from studies.styles import MECHANISM_STYLES
 
 _NAMES = (
@@ -43,7 +45,7 @@ _BINS = tuple(left / 50 for left in range(50))
 
 @dataclass(frozen=True)
 class _Problem:
-    """Prior, counts, and the candidates in ascending order of distance, with the indices at which bins end."""
+    """Prior, true counts, an order of all count vectors by distance, and the positions in it at which the bins end."""
 
     prior: tuple[float, ...]
     counts: np.ndarray
@@ -78,22 +80,25 @@ def _validate(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
     if len(prior) != k:
         raise ValueError(f"prior must have {k} entries, one per category, got {len(prior)}")
     if bins[0] != 0 or bins[-1] >= 1 or any(left >= right for left, right in pairwise(bins)):
-        raise ValueError("distance_bin must list the lower edges of the bins: 0, then increasing numbers < 1")
+        raise ValueError(
+            "distance_bin must list the lower edges of the bins, 0 and then increasing numbers < 1, "
+            f"got {', '.join(map(str, cell['distance_bin']))}"
+        )
     validate(prior, balanced_counts(n, k), setting["epsilon"], setting["delta"])
     require_enumerable(n, k)
     try:
         MECHANISMS[setting["mechanism"]].require(n, k)
     except ValueError:
-        return False  # too large for this mechanism only
+        return False  # this mechanism does not support the problem, but others do
     return True
 
 
-def _panel(k: int, figure: str, names: tuple[str, ...]) -> Panel:
+def _panel(k: int, figure: str) -> Panel:
     return Panel(
         name=f"k{k}",
         meaning=f"distribution of the distance to the true posterior, {k} categories (P0, Figure {figure})",
         simulate=_sort_candidates,
-        methods=tuple(_method(name) for name in names),
+        methods=tuple(_method(name) for name in _NAMES if k >= MECHANISMS[name].min_categories),
         measures=(
             Measure("probability", "exact probability of a distance in the bin", dims=("distance_bin",)),
             Measure("expected_hellinger", "exact mean of the distance"),
@@ -117,41 +122,21 @@ def _panel(k: int, figure: str, names: tuple[str, ...]) -> Panel:
     )
 
 
-_PANELS = (
-    _panel(2, "3b", tuple(name for name in _NAMES if name != "smooth-n")),  # at k = 2 both definitions of N equal n + 1
-    _panel(3, "3c", _NAMES),
-)
+_PANELS = (_panel(2, "3b"), _panel(3, "3c"))
 
 
 # Claims
 
 
 def _edges(summary: xr.Dataset) -> np.ndarray:
-    """Return the edges of the bins, including 0 and 1."""
     return np.append(summary["distance_bin"].values, 1.0)
 
 
-def _probabilities_add_up(summaries: Mapping[str, xr.Dataset]) -> Finding:
-    worst, n_distributions, n_outside = 0.0, 0, 0
-    for summary in summaries.values():
-        probability, mean, edges = summary["probability"], summary["expected_hellinger"], _edges(summary)
-        worst = max(worst, float(abs(probability.sum("distance_bin", skipna=False) - 1).max()))
-        low, high = (probability.dot(summary["distance_bin"].copy(data=side)) for side in (edges[:-1], edges[1:]))
-        n_distributions += int(mean.count())
-        n_outside += int(((mean < low - 1e-12) | (mean > high + 1e-12)).sum())
-    holds = worst <= 1e-12 and not n_outside
-    return verdict(
-        holds,
-        f"{n_distributions} distributions: probabilities sum to 1 within {worst:.0e}; {n_outside} exact means are "
-        "outside the range given by the bins.",
-    )
-
-
-def _compare(summaries: Mapping[str, xr.Dataset], first: str, second: str, n_above: int) -> tuple[bool, bool, str]:
+def _compare(summaries: Summaries, first: str, second: str, n_above: int) -> tuple[bool, bool, str]:
     """Compare the distances of two mechanisms at every stored n > `n_above`.
 
-    Return whether `first` always has the smaller mean, whether it always has the larger distribution function, and the
-    evidence.
+    Return three values: True if `first` always has the smaller mean, True if it always has the larger distribution
+    function, and the evidence.
     """
     evidence, nearer, dominates = [], True, True
     for panel, summary in summaries.items():
@@ -173,111 +158,118 @@ def _compare(summaries: Mapping[str, xr.Dataset], first: str, second: str, n_abo
     return nearer, dominates, f"{first} against {second}: {'; '.join(evidence)}"
 
 
-def _as_published(k: int, *mechanisms: str) -> dict[str, tuple[Any, ...]]:
-    """Return the constants used in the poster, with the mechanisms."""
-    return {
-        "mechanism": mechanisms,
-        "epsilon": (1.0,),
-        "delta": (1e-8,),
-        "prior": (":".join("1" * k),),
-    }
+def _needs(k: int, *mechanisms: str, n: tuple[int, ...] = ()) -> Needs:
+    """Return the values that a claim needs from a panel: the given mechanisms, with the constants of the poster."""
+    sizes = {"n": n} if n else {}
+    prior = ":".join("1" * k)
+    return {f"k{k}": {"mechanism": mechanisms, "epsilon": (1.0,), "delta": (1e-8,), "prior": (prior,), **sizes}}
 
 
-def _claim_ahead(
-    name: str,
-    statement: str,
-    place: str,
-    first: str,
-    second: str,
-    ks: tuple[int, ...],
-    n_above: int = 0,
-    erratum: Erratum | None = None,
-) -> Claim:
-    """Return the claim that distances of `first` are stochastically smaller than those of `second`.
+def _stochastically_smaller(summaries: Summaries, first: str, second: str, n_above: int = 0) -> Finding:
+    """Judge the statement that the distance of `first` is stochastically smaller than that of `second`.
 
-    The verdict is "corrected" if only the mean is smaller.
+    The verdict is "corrected" if only the mean distance is smaller.
     """
-
-    def check(summaries: Mapping[str, xr.Dataset]) -> Finding:
-        nearer, dominates, evidence = _compare({name: summaries[name] for name in needs}, first, second, n_above)
-        if nearer and not dominates:
-            return Finding("corrected", f"Only the mean is smaller. {evidence}.")
-        return verdict(nearer, f"{evidence}.")
-
-    needs = {f"k{k}": {**_as_published(k, first, second), **({"n": (500,)} if n_above else {})} for k in ks}
-    return claim(name, statement, paper="P0", place=place, needs=needs, erratum=erratum)(check)
-
-
-def _histogram_is_ahead(summaries: Mapping[str, xr.Dataset]) -> Finding:
-    nearer, _, evidence = _compare(summaries, "laplace", "smooth", 0)
-    has = "has" if nearer else "does not have"
-    return Finding(
-        "corrected" if nearer else "holds",
-        f"Laplace noise scaled to the sensitivity of the histogram {has} the smaller mean distance everywhere. "
-        f"{evidence}.",
-    )
+    nearer, dominates, evidence = _compare(summaries, first, second, n_above)
+    only = "Only the mean is smaller. " if nearer and not dominates else ""
+    return correct(nearer and dominates, nearer, f"{only}{evidence}.")
 
 
 _AHEAD = (
     "The smoothed Hellinger exponential mechanism outperforms the Laplace baseline scaled to the dimension for "
     "n > 400, in the whole distribution of the distance and not only in its mean"
 )
-_CLAIMS = (
-    _claim_ahead(
-        "ahead-of-dimension-k2",
-        f"{_AHEAD} (2 categories).",
-        "Conclusion and Figure 3b",
-        "smooth",
-        "laplace-dimension",
-        (2,),
-        n_above=400,
-        erratum=Erratum(
-            "The same holds for the distribution of the distance (2 categories).",
-            "It holds for the mean only: small distances are less likely.",
-        ),
+
+
+@claim(
+    "ahead-of-dimension-k2",
+    f"{_AHEAD} (2 categories).",
+    paper="P0",
+    place="Conclusion and Figure 3b",
+    needs=_needs(2, "smooth", "laplace-dimension", n=(500,)),
+    erratum=Erratum(
+        "The same holds for the distribution of the distance (2 categories).",
+        "It holds for the mean only: small distances are less likely.",
     ),
-    _claim_ahead(
-        "ahead-of-dimension-k3",
-        f"{_AHEAD} (3 categories, N = n + 1 as printed).",
-        "Conclusion and Figure 3c",
-        "smooth-n",
-        "laplace-dimension",
-        (3,),
-        n_above=400,
-        erratum=Erratum(
-            "The same holds for the distribution of the distance (3 categories).", "It holds for the mean only."
-        ),
-    ),
-    _claim_ahead(
-        "smooth-ahead-of-global",
-        "Smooth sensitivity gives stochastically smaller distances than global sensitivity.",
-        "Motivation 2",
-        "smooth",
-        "global",
-        (2, 3),
-    ),
-    claim(
-        "ahead-of-histogram",
-        "Noise calibrated to the Hellinger distance is more accurate than noise scaled to the l1 norm.",
-        paper="P0",
-        place="Motivation 1",
-        needs={f"k{k}": _as_published(k, "smooth", "laplace") for k in (2, 3)},
-        erratum=Erratum(
-            "Calibrating the noise to the Hellinger distance improves the distribution of the distance.",
-            "Laplace noise scaled to the histogram's sensitivity is at least as likely to be within every distance.",
-        ),
-    )(_histogram_is_ahead),
-    claim(
-        "distributions-are-whole",
-        "The probabilities of the bins sum to 1 and are consistent with the exact mean distance.",
-        kind="self-check",
-        needs={},
-    )(_probabilities_add_up),
 )
+def ahead_of_dimension_k2(summaries: Summaries) -> Finding:
+    return _stochastically_smaller({"k2": summaries["k2"]}, "smooth", "laplace-dimension", n_above=400)
+
+
+@claim(
+    "ahead-of-dimension-k3",
+    f"{_AHEAD} (3 categories, N = n + 1 as printed).",
+    paper="P0",
+    place="Conclusion and Figure 3c",
+    needs=_needs(3, "smooth-n", "laplace-dimension", n=(500,)),
+    erratum=Erratum(
+        "The same holds for the distribution of the distance (3 categories).", "It holds for the mean only."
+    ),
+)
+def ahead_of_dimension_k3(summaries: Summaries) -> Finding:
+    return _stochastically_smaller({"k3": summaries["k3"]}, "smooth-n", "laplace-dimension", n_above=400)
+
+
+@claim(
+    "smooth-ahead-of-global",
+    "Smooth sensitivity gives stochastically smaller distances than global sensitivity.",
+    paper="P0",
+    place="Motivation 2",
+    needs={**_needs(2, "smooth", "global"), **_needs(3, "smooth", "global")},
+)
+def smooth_ahead_of_global(summaries: Summaries) -> Finding:
+    return _stochastically_smaller(summaries, "smooth", "global")
+
+
+@claim(
+    "ahead-of-histogram",
+    "Noise calibrated to the Hellinger distance is more accurate than noise scaled to the l1 norm.",
+    paper="P0",
+    place="Motivation 1",
+    needs={**_needs(2, "smooth", "laplace"), **_needs(3, "smooth", "laplace")},
+    erratum=Erratum(
+        "Calibrating the noise to the Hellinger distance improves the distribution of the distance.",
+        "Laplace noise scaled to the histogram's sensitivity is at least as likely to be within every distance.",
+    ),
+)
+def ahead_of_histogram(summaries: Summaries) -> Finding:
+    nearer, _, evidence = _compare(summaries, "laplace", "smooth", 0)
+    has = "has" if nearer else "does not have"
+    return correct(
+        not nearer,
+        nearer,
+        f"Laplace noise scaled to the sensitivity of the histogram {has} the smaller mean distance everywhere. "
+        f"{evidence}.",
+    )
+
+
+@claim(
+    "distributions-are-whole",
+    "The probabilities of the bins sum to 1 and are consistent with the exact mean distance.",
+    kind="self-check",
+    needs={},
+)
+def distributions_are_whole(summaries: Summaries) -> Finding:
+    worst, n_distributions, n_outside = 0.0, 0, 0
+    for summary in summaries.values():
+        probability, mean, edges = summary["probability"], summary["expected_hellinger"], _edges(summary)
+        worst = max(worst, float(abs(probability.sum("distance_bin", skipna=False) - 1).max()))
+        low, high = (probability.dot(summary["distance_bin"].copy(data=side)) for side in (edges[:-1], edges[1:]))
+        n_distributions += int(mean.count())
+        n_outside += int(((mean < low - 1e-12) | (mean > high + 1e-12)).sum())
+    holds = worst <= 1e-12 and not n_outside
+    return verdict(
+        holds,
+        f"{n_distributions} distributions: probabilities sum to 1 within {worst:.0e}; {n_outside} exact means are "
+        "outside the range given by the bins.",
+    )
+
+
+_CLAIMS = claims_in(globals())
 
 
 def _draw(panel: str) -> Any:
-    def draw(summaries: Mapping[str, xr.Dataset]) -> Any:
+    def draw(summaries: Summaries) -> Any:
         from studies.figures import draw_histograms
 
         return draw_histograms(

@@ -1,8 +1,8 @@
 """Sensitivities of the Hellinger score over Beta posteriors (P0, Figure 1; P1, section 2).
 
-Panel `beta` has the local, smooth, varying and global sensitivity at every data set of n records with x successes.
-Panel `statements` checks P1's three statements about the local sensitivity at every data set for n up to 2,000 and
-records the counterexamples.
+Panel `beta` contains the local, smooth, varying and global sensitivity at every data set of n records with x successes.
+Panel `statements` contains the counterexamples to P1's three statements about the local sensitivity, which are checked
+at every data set for n up to 2,000.
 
 References
 ----------
@@ -15,19 +15,19 @@ from typing import Any
 
 import numpy as np
 
-from mechanisms.counts.registry import validate
+from mechanisms.counts.mechanism import validate
 from mechanisms.counts.scales import SENSITIVITIES
 from mechanisms.counts.sensitivity import phi
 from pipeline import Factor, Measure, Method, Panel, Streams, Study
 from studies.counts.hellinger_sensitivity_claims import CLAIMS, FIGURES, NAMES
 
 _SIZES = (20, 100, 500, 2000)
-_LARGEST = 100_000  # for larger n, relative differences of steps near the centre may be below 4e-10
+_LARGEST = 100_000  # for larger n, distances H(x, x+1) near the centre may differ by less than a relative 4e-10
 _PRIOR = Factor("prior", ((1.0, 1.0),), "Beta parameters of the prior", "vector")
 
 
 def _require_problem(prior: Any, n: int, epsilon: float = 1.0, delta: float = 1e-8) -> None:
-    """Raise ValueError if no mechanism is defined for the problem."""
+    """Raise ValueError if the prior or the number of records is invalid for all mechanisms."""
     if n < 1:
         raise ValueError(f"n must be >= 1, got {n}")
     if len(prior) != 2:
@@ -39,7 +39,7 @@ def _require_problem(prior: Any, n: int, epsilon: float = 1.0, delta: float = 1e
 
 
 def _simulate_data_sets(cell: Mapping[str, Any], streams: Streams) -> list[tuple[Any, Any]]:
-    """Return the prior and the counts for each number of successes; the counts are None if it exceeds n."""
+    """Return the prior and, for each number of successes, the counts, or None if the number exceeds n."""
     n = cell["n"]
     return [(cell["prior"], (x, n - x) if x <= n else None) for x in cell["successes"]]
 
@@ -91,27 +91,28 @@ _BETA = Panel(
 )
 
 
-# Panel statements. H(x, x+1) = sqrt(1 - exp(step[x])), so a larger distance has a smaller exponent. Exponents are
-# compared because they are accurate enough, and because exponents of mirrored steps are bitwise equal.
+# Panel statements. step[x] is the log of the Bhattacharyya coefficient of the posteriors given x and x+1 successes, so
+# H(x, x+1) = sqrt(1 - exp(step[x])). A larger distance has a smaller step. Steps are compared because they are accurate
+# enough, and because mirrored steps are bitwise equal.
 
 
 def _simulate_steps(cell: Mapping[str, Any], streams: Streams) -> list[np.ndarray]:
-    """Return the exponents of H(x, x+1), shape (n,), for each n."""
+    """Return the steps s(x) for each n, shape (n,), with H(x, x+1) = sqrt(1 - exp(s(x))) (Hellinger distances)."""
     sizes, prior = cell["n"], cell["prior"]
     first, second = phi(np.add.outer(prior, np.arange(max(sizes))))
     return [first[:n] + second[n - 1 :: -1] for n in sizes]
 
 
 def _local(step: np.ndarray) -> np.ndarray:
-    """Return the exponents of the local sensitivity at x = 0..n, the larger of the distances to x − 1 and x + 1."""
+    """Return the step of the local sensitivity, max(H(x, x−1), H(x, x+1)), at x = 0..n; see `_simulate_steps`."""
     return np.minimum(np.append(step, np.inf), np.insert(step, 0, np.inf))
 
 
 def _named(step: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return x = 0..n and the exponent of the step in statement II; NaN if the step leaves 0..n.
+    """Return x = 0..n and the step from x towards the nearer edge, as in statement II; NaN if it leaves 0..n.
 
-    For odd n there are two centres: x >= x0 starts at the upper one and x <= x0 ends at the lower one. For even n both
-    formulas apply at x0, where the two steps are equal.
+    For odd n there are two centres: x >= x0 starts at the upper centre, and x <= x0 ends at the lower centre. For even
+    n both formulas apply at x0, where the two steps are equal.
     """
     x = np.arange(step.size + 1)
     padded = np.concatenate(([np.nan], step, [np.nan]))
@@ -119,7 +120,7 @@ def _named(step: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 Check = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
-"""Function that maps the exponents of the steps to the data sets x of a statement and its truth value at each x."""
+"""Function that maps the steps to the data sets x of a statement and the truth value of the statement at each x."""
 
 
 def _check_1(step: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -177,7 +178,10 @@ def _validate_statements(cell: Mapping[str, Any], setting: Mapping[str, Any]) ->
     for n in cell["n"]:
         _require_problem(cell["prior"], n)
         if n > _LARGEST:
-            raise ValueError(f"n must be <= {_LARGEST:,}, got {n}; steps of larger data are too close to compare")
+            raise ValueError(
+                f"n must be <= {_LARGEST:,}, got {n}; choose a smaller n, since distances for larger n are too close "
+                "to compare"
+            )
     return True
 
 

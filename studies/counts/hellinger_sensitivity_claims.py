@@ -1,27 +1,41 @@
 """Claims and figures of the study `hellinger-sensitivity` (P0 and P1)."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import xarray as xr
 
-from pipeline import Claim, Erratum, Figure, Finding, claim, verdict
+from pipeline import Erratum, Figure, Finding, claim, claims_in, verdict
+from studies.claims import Needs, Summaries
 from studies.styles import MECHANISM_STYLES
 
 NAMES = ("local", "varying", "smooth", "global")
-"""Names of the sensitivities: all bound `local`, and `global` bounds all."""
+"""Names of the sensitivities: all are upper bounds on `local`, and `global` is an upper bound on all."""
 
 _UNIT_PRIOR = ("1:1",)
+_COMPLETE: Needs = {"beta": {"n": (100,), "successes": tuple(range(101)), "prior": _UNIT_PRIOR}}
+_UP_TO = "For the prior Beta(1, 1) and n up to 2,000,"
+
+
+def _statements(*names: str) -> Needs:
+    return {"statements": {"statement": names, "n": tuple(range(1, 2001)), "prior": _UNIT_PRIOR}}
 
 
 def _complete_sizes(summary: xr.Dataset) -> dict[int, xr.Dataset]:
-    """Return the sensitivities at x = 0..n for each n whose data sets are all stored."""
+    """Return the sensitivities at x = 0..n, for each n for which all of them are stored."""
     lines = {n: summary.sel(n=n).dropna("successes") for n in summary["n"].values.tolist()}
     return {n: line for n, line in lines.items() if line.sizes["successes"] == n + 1}
 
 
-def _largest_at_the_edge(summaries: Mapping[str, xr.Dataset]) -> Finding:
+@claim(
+    "largest-at-the-edge",
+    "The local sensitivity of the Hellinger distance is largest at the edges, x = 0 and x = n, and very low "
+    "away from them.",
+    paper="P0",
+    place="Motivation 2",
+    needs=_COMPLETE,
+)
+def largest_at_the_edge(summaries: Summaries) -> Finding:
     evidence, holds = [], True
     for n, line in _complete_sizes(summaries["beta"]).items():
         local = line["local_sensitivity"].values
@@ -32,7 +46,14 @@ def _largest_at_the_edge(summaries: Mapping[str, xr.Dataset]) -> Finding:
     return verdict(holds, f"Local sensitivity. {'; '.join(evidence)}.")
 
 
-def _smooth_below_global(summaries: Mapping[str, xr.Dataset]) -> Finding:
+@claim(
+    "smooth-below-global",
+    "The smooth sensitivity is smaller than the global sensitivity.",
+    paper="P0",
+    place="Motivation 2",
+    needs=_COMPLETE,
+)
+def smooth_below_global(summaries: Summaries) -> Finding:
     evidence, holds = [], True
     for n, line in _complete_sizes(summaries["beta"]).items():
         smooth, largest = (line[f"{name}_sensitivity"].values for name in ("smooth", "global"))
@@ -47,7 +68,13 @@ def _smooth_below_global(summaries: Mapping[str, xr.Dataset]) -> Finding:
     )
 
 
-def _bounds_in_order(summaries: Mapping[str, xr.Dataset]) -> Finding:
+@claim(
+    "bounds-in-order",
+    "The smooth and the varying sensitivity are between the local and the global sensitivity at every data set.",
+    kind="self-check",
+    needs={"beta": {}},
+)
+def bounds_in_order(summaries: Summaries) -> Finding:
     local, varying, smooth, largest = (summaries["beta"][f"{name}_sensitivity"] for name in NAMES)
     rounding = 1 + 1e-12
     n_out = sum(int(((local > bound * rounding) | (bound > largest * rounding)).sum()) for bound in (varying, smooth))
@@ -63,7 +90,7 @@ def _bounds_in_order(summaries: Mapping[str, xr.Dataset]) -> Finding:
 
 
 def _counterexamples(found: xr.Dataset) -> str:
-    """Describe the number of counterexamples and their sizes: all sizes if few, else the first and the last."""
+    """Describe the number of counterexamples, and list the values of n at which they occur, or some of them."""
     n_checked, n_violations = int(found["n_checked"].sum()), int(found["n_violations"].sum())
     among = f"among {n_checked:,} data sets of n = {found['n'].values.min()} to {found['n'].values.max()} records"
     if not n_violations:
@@ -83,131 +110,103 @@ def _counterexamples(found: xr.Dataset) -> str:
     return f"{n_violations:,} counterexamples {among}, at {n_sizes:,} sizes: {', '.join(places)}"
 
 
-def _statement_claim(
-    name: str,
-    text: str,
-    place: str,
-    printed: str,
-    holds: str = "",
-    from_n: int = 1,
-    odd: bool = True,
-    when: str = "",
-    erratum: Erratum | None = None,
-) -> Claim:
-    """Return the claim that the statement `printed` has no counterexample.
+def _without_counterexample(printed: xr.Dataset, repaired: xr.Dataset | None = None, when: str = "") -> Finding:
+    """Judge the statement checked in `printed`, which holds if it has no counterexample.
 
-    The verdict is "corrected" if the statement `holds` has none at n >= `from_n` (at even n only unless `odd`). `when`
-    describes this condition.
+    The verdict is "corrected" if only the statement checked in `repaired` has no counterexample; `when` describes it.
     """
-
-    def check(summaries: Mapping[str, xr.Dataset]) -> Finding:
-        statements = summaries["statements"]
-        n = statements["n"]
-        found = statements.sel(statement=printed)
-        evidence = f"{_counterexamples(found)}."
-        if not found["n_violations"].any():
-            empty = ", ".join(str(size) for size in n.values[found["n_checked"] == 0])
-            return Finding("holds", evidence + (f" No comparison at n = {empty}." if empty else ""))
-        kept = statements.sel(statement=holds or printed, n=(n >= from_n) & (odd | (n % 2 == 0)))
-        if not when:
-            return Finding("does not hold", evidence)
-        if kept["n_violations"].any():
-            return Finding("does not hold", f"{evidence} It also fails {when}: {_counterexamples(kept)}.")
-        return Finding("corrected", f"{evidence} It holds {when}.")
-
-    needs: dict[str, tuple[Any, ...]] = {
-        "statement": tuple(dict.fromkeys((printed, holds or printed))),
-        "n": tuple(range(1, 2001)),
-        "prior": _UNIT_PRIOR,
-    }
-    return claim(
-        name,
-        f"For the prior Beta(1, 1) and n up to 2,000, {text}",
-        paper="P1",
-        place=place,
-        needs={"statements": needs},
-        erratum=erratum,
-    )(check)
+    evidence = f"{_counterexamples(printed)}."
+    if not printed["n_violations"].any():
+        empty = ", ".join(str(size) for size in printed["n"].values[printed["n_checked"] == 0])
+        return verdict(True, evidence + (f" No comparison at n = {empty}." if empty else ""))
+    if repaired is None:
+        return verdict(False, evidence)
+    if repaired["n_violations"].any():
+        return verdict(False, f"{evidence} It also fails {when}: {_counterexamples(repaired)}.")
+    return Finding("corrected", f"{evidence} It holds {when}.")
 
 
-_COMPLETE: dict[str, dict[str, tuple[Any, ...]]] = {
-    "beta": {"n": (100,), "successes": tuple(range(101)), "prior": _UNIT_PRIOR}
-}
-CLAIMS = (
-    claim(
-        "largest-at-the-edge",
-        "The local sensitivity of the Hellinger distance is largest at the edges, x = 0 and x = n, and very low "
-        "away from them.",
-        paper="P0",
-        place="Motivation 2",
-        needs=_COMPLETE,
-    )(_largest_at_the_edge),
-    claim(
-        "smooth-below-global",
-        "The smooth sensitivity is smaller than the global sensitivity.",
-        paper="P0",
-        place="Motivation 2",
-        needs=_COMPLETE,
-    )(_smooth_below_global),
-    claim(
-        "bounds-in-order",
-        "The smooth and the varying sensitivity are between the local and the global sensitivity at every data set.",
-        kind="self-check",
-        needs={"beta": {}},
-    )(_bounds_in_order),
-    _statement_claim(
-        "statement-1",
-        "H(x, x+1) < H(x+1, x+2) for x >= x0, the centre, and the mirrored inequality holds for x <= x0.",
-        "statement I",
-        printed="I",
-    ),
-    _statement_claim(
-        "statement-1-below",
-        "H(x, x+1) > H(x+1, x+2) for x <= x0.",
-        "statement I, second half as printed",
-        printed="I-below",
-        holds="I",
-        when="as the mirrored inequality of the first half, H(x, x-1) < H(x-1, x-2) for x <= x0",
-        erratum=Erratum(
-            "H(x, x+1) > H(x+1, x+2) for x ≤ x₀.",
-            "The mirror image of the first half: H(x, x−1) < H(x−1, x−2).",
-            place="statement I",
-        ),
-    ),
-    _statement_claim(
-        "statement-2",
-        "LS(x) is the distance of the step towards the nearer edge: H(x, x+1) for x >= x0, H(x, x-1) for x <= x0.",
-        "statement II",
-        printed="II",
-        holds="II-inside",
-        when="for 0 < x < n; at an edge this step does not exist, and LS is the distance of the step inwards",
-        erratum=Erratum(
-            "LS(x) is the step towards the nearer edge.",
-            "This holds for 0 < x < n; at an edge LS(x) is the step away from the edge.",
-        ),
-    ),
-    _statement_claim(
-        "statement-2-centre",
-        "H(x0, x0-1) = H(x0, x0+1).",
-        "proof of statement II",
-        printed="II-centre",
-        odd=False,
-        when="for even n; for odd n there are two centres, and one of the two steps from each leads to the other",
-        erratum=Erratum("H(x₀, x₀−1) = H(x₀, x₀+1).", "This holds for even n only."),
-    ),
-    _statement_claim(
-        "statement-3",
-        "LS(x) > LS(x0) for every x other than x0.",
-        "statement III",
-        printed="III",
-        from_n=4,
-        when="for n >= 4",
-        erratum=Erratum("LS(x) > LS(x₀) for every x other than x₀.", "This holds for n ≥ 4."),
+@claim(
+    "statement-1",
+    f"{_UP_TO} H(x, x+1) < H(x+1, x+2) for x >= x0, the centre, and the mirrored inequality holds for x <= x0.",
+    paper="P1",
+    place="statement I",
+    needs=_statements("I"),
+)
+def statement_1(summaries: Summaries) -> Finding:
+    return _without_counterexample(summaries["statements"].sel(statement="I"))
+
+
+@claim(
+    "statement-1-below",
+    f"{_UP_TO} H(x, x+1) > H(x+1, x+2) for x <= x0.",
+    paper="P1",
+    place="statement I, second half as printed",
+    needs=_statements("I-below", "I"),
+    erratum=Erratum(
+        "H(x, x+1) > H(x+1, x+2) for x ≤ x₀.",
+        "The mirror image of the first half: H(x, x−1) < H(x−1, x−2).",
+        place="statement I",
     ),
 )
+def statement_1_below(summaries: Summaries) -> Finding:
+    printed, mirrored = (summaries["statements"].sel(statement=name) for name in ("I-below", "I"))
+    when = "as the mirrored inequality of the first half, H(x, x-1) < H(x-1, x-2) for x <= x0"
+    return _without_counterexample(printed, mirrored, when)
 
 
-def _draw_lines(summaries: Mapping[str, xr.Dataset]) -> Any:
+@claim(
+    "statement-2",
+    f"{_UP_TO} LS(x) is the distance of the step towards the nearer edge: H(x, x+1) for x >= x0, H(x, x-1) for "
+    "x <= x0.",
+    paper="P1",
+    place="statement II",
+    needs=_statements("II", "II-inside"),
+    erratum=Erratum(
+        "LS(x) is the step towards the nearer edge.",
+        "This holds for 0 < x < n; at an edge LS(x) is the step away from the edge.",
+    ),
+)
+def statement_2(summaries: Summaries) -> Finding:
+    printed, inside = (summaries["statements"].sel(statement=name) for name in ("II", "II-inside"))
+    when = "for 0 < x < n; at an edge this step does not exist, and LS is the distance of the step inwards"
+    return _without_counterexample(printed, inside, when)
+
+
+@claim(
+    "statement-2-centre",
+    f"{_UP_TO} H(x0, x0-1) = H(x0, x0+1).",
+    paper="P1",
+    place="proof of statement II",
+    needs=_statements("II-centre"),
+    erratum=Erratum("H(x₀, x₀−1) = H(x₀, x₀+1).", "This holds for even n only."),
+)
+def statement_2_centre(summaries: Summaries) -> Finding:
+    printed = summaries["statements"].sel(statement="II-centre")
+    when = "for even n; for odd n there are two centres, and one of the two steps from each leads to the other"
+    return _without_counterexample(printed, printed.sel(n=printed["n"] % 2 == 0), when)
+
+
+@claim(
+    "statement-3",
+    f"{_UP_TO} LS(x) > LS(x0) for every x other than x0.",
+    paper="P1",
+    place="statement III",
+    needs=_statements("III"),
+    erratum=Erratum("LS(x) > LS(x₀) for every x other than x₀.", "This holds for n ≥ 4."),
+)
+def statement_3(summaries: Summaries) -> Finding:
+    printed = summaries["statements"].sel(statement="III")
+    return _without_counterexample(printed, printed.sel(n=printed["n"] >= 4), "for n >= 4")
+
+
+CLAIMS = claims_in(globals())
+
+
+# Figures
+
+
+def _draw_lines(summaries: Summaries) -> Any:
     from studies.figures import draw_curves
 
     curves = {name: f"{name}_sensitivity" for name in NAMES}
@@ -220,7 +219,7 @@ FIGURES = (
         "Sensitivities over Beta posteriors (P0, Figure 1)",
         "Local, varying, smooth and global sensitivity of the Hellinger score against the number of successes, for "
         "several numbers of records. The local sensitivity is the largest change of a score when one record is "
-        "replaced; the others are upper bounds of it. Where curves coincide, the tighter bound is drawn on top.",
+        "replaced; the others are upper bounds on it. Where curves coincide, the tighter bound is drawn on top.",
         ("beta",),
         _draw_lines,
     ),

@@ -1,4 +1,4 @@
-"""Real data sets with source and licence, and readers and encoders of records."""
+"""Real data sets with their sources and licences, and functions that read and encode records."""
 
 from studies.data.records import Classification, Table, split
 from studies.data.shipped import load

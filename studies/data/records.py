@@ -14,10 +14,10 @@ import pandas as pd
 
 from pipeline.errors import BadInputError
 
-_SPLIT_SEED = 20_171_204  # seed of the split of tables without a published split: the first day of NIPS 2017
+_SPLIT_SEED = 20_171_204  # seed for splits of tables without a published split: the first day of NIPS 2017
 _MOST_COLUMNS = 5_000  # a matrix of columns x columns is factorised for every setting
 _MOST_BYTES = 2_000_000_000
-_SAMPLED = 60  # numbers per record in the sampler's memory
+_SAMPLED = 60  # number of values that the sampler stores per record
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,17 +29,17 @@ class Table:
     name : str
         Name of the data set, or of the user's file without its suffix.
     x : ndarray of float64, shape (n, d)
-        Scaled columns, rows of norm 1 (or 0); C-contiguous and read-only.
+        Scaled columns; rows have norm 1, or 0 if all entries are 0. C-contiguous and read-only.
     y : ndarray of int8, shape (n,)
         Classes, 0 or 1.
     columns : tuple of str, length d
-        Names; ``column=level`` for an indicator.
+        Names of the columns; ``column=level`` for an indicator.
     classes : tuple of str
         Names of classes 0 and 1.
     constant : tuple of str
         Columns with a single value, which are set to 0.
     digest : str
-        SHA-256 of the concatenated content of its files.
+        SHA-256 of the concatenated content of the files of the data set.
     n_train : int or None
         Number of leading training records; None if the data set has no published split.
     """
@@ -63,7 +63,7 @@ class Classification:
     name, columns, classes, digest
         See `Table`.
     train_x, test_x : ndarray of float64, shape (n, d)
-        Records, rows of norm 1 (or 0); C-contiguous and read-only.
+        Records; rows have norm 1, or 0 if all entries are 0. C-contiguous and read-only.
     train_y, test_y : ndarray of int8, shape (n,)
         Classes, 0 or 1.
     """
@@ -123,7 +123,7 @@ def split(table: Table, rng: np.random.Generator | None = None) -> Classificatio
 
 
 def encode(frame: pd.DataFrame, path: str = "") -> tuple[np.ndarray, tuple[str, ...], tuple[str, ...]]:
-    """Return features with an indicator per level except the first, their names, and columns with a single level."""
+    """Return features, their names, and the columns with one level; each level except the first has an indicator."""
     parts: list[np.ndarray] = []
     names: list[list[str]] = []
     single = []
@@ -169,7 +169,7 @@ def make_table(
     n_train: int | None = None,
 ) -> Table:
     """Scale the columns of `x` to [-0.5, 0.5] and its rows to norm 1, in place."""
-    x /= 2  # keeps the range of a column finite
+    x /= 2  # halved, so that the range of a column does not overflow
     low = x.min(axis=0)
     width = x.max(axis=0) - low
     constant = width == 0

@@ -1,4 +1,4 @@
-"""The data sets of P3, Section 5.2: Abalone, Adult, MNIST 3 against 8.
+"""The data sets of P3, Section 5.2: Abalone, Adult, and the digits 3 and 8 of MNIST.
 
 Sources, licences and digests of the files are in ``LICENCES.md``.
 
@@ -10,9 +10,9 @@ Choices that P3 does not specify:
   and 100 for Adult. All levels give 10 and 108; without ``?`` Adult would have 105 with all levels and 97 with one
   dropped. P3 does not name the dropped level; here it is the first in sorted order, hence ``?`` where present.
 * Minima, maxima and levels are those of all training and test records; a level that occurs in one part of Adult only
-  has a column in both. They are public: the guarantees do not cover them. An indicator becomes -0.5 or 0.5; a constant
+  has a column in both. The guarantees treat these values as public. An indicator becomes -0.5 or 0.5; a constant
   column, such as 161 pixels of MNIST, becomes 0.
-* No column of ones is added: Abalone would have 10 columns with it.
+* No column of ones is added, since Abalone would then have 10 columns.
 * One third of the records, rounded up, are test records. Abalone and MNIST are split at random, MNIST out of the 11,982
   images of digits 3 and 8 in its training file. Adult is published as 32,561 training and 16,281 test records; a
   random third would have the same sizes, and P3 does not specify its split.
@@ -33,7 +33,7 @@ from pipeline.errors import BadInputError, unknown
 from studies.data.records import Table, digest_of, encode, make_table
 
 _DATA = Path(__file__).parent
-_reading = threading.Lock()  # so that threads of a worker read a file once
+_reading = threading.Lock()  # lets the threads of a worker read a file only once
 
 
 def load(name: str) -> Table:
@@ -42,12 +42,12 @@ def load(name: str) -> Table:
     Parameters
     ----------
     name : {"abalone", "adult", "mnist"}
-        Class 1 is rings < 10, income > 50K, and digit 8.
+        Name; class 1 is rings < 10, income > 50K, and digit 8, respectively.
 
     Returns
     -------
     Table
-        4,177 x 9, 48,842 x 100 or 11,982 x 784.
+        Table of 4,177 x 9, 48,842 x 100 or 11,982 x 784 values.
 
     Raises
     ------

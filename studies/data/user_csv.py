@@ -1,4 +1,4 @@
-"""CSV files of users with a column of two classes, validated and encoded like the records of P3."""
+"""Users' CSV files with a column of two classes, validated and encoded like the records of P3."""
 
 import os
 import stat
@@ -15,8 +15,8 @@ from pipeline.declare.factors import format_value
 from pipeline.errors import BadInputError, unknown
 from studies.data.records import Table, digest_of, encode, make_table
 
-_FEWEST_ROWS = 4  # two for training, two for testing
-_reading = threading.Lock()  # so that threads of a worker read a file once
+_FEWEST_ROWS = 4  # two rows for training and two for testing
+_reading = threading.Lock()  # lets the threads of a worker read a file only once
 
 
 def read_csv(path: str | os.PathLike[str], target: str) -> Table:
@@ -29,7 +29,7 @@ def read_csv(path: str | os.PathLike[str], target: str) -> Table:
     ----------
     path : path
         UTF-8 text with comma-separated fields and names in the first row; compressed if the suffix is ``.gz`` or
-        similar. Numeric columns are kept; all others are categorical.
+        similar. Columns of numbers are numeric; all others are categorical.
     target : str
         Name of the column with the two classes; the last in sorted order is class 1.
 
@@ -69,7 +69,7 @@ def read_csv(path: str | os.PathLike[str], target: str) -> Table:
 
 @lru_cache(maxsize=1)
 def _read_csv(path: str, target: str, modified: int, size: int) -> Table:
-    """Read a file; modification time and size are part of the cache key."""
+    """Read a file; its modification time and size are arguments because they are part of the cache key."""
     frame = _read_frame(path)
     names = list(frame.columns)
     if len(names) < 2:
@@ -109,7 +109,7 @@ def _read_frame(path: str) -> pd.DataFrame:
             "names in the first row and the same number of comma-separated fields in every row"
         ) from error
     if "" in names:
-        raise BadInputError(f"{path}: every column must have a name, column {names.index('') + 1} has none; add a name")
+        raise BadInputError(f"{path}: every column must have a name, got none for column {names.index('') + 1}; add it")
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise BadInputError(f"{path}: column names must be unique, got duplicates: {', '.join(twice)}")
@@ -117,7 +117,7 @@ def _read_frame(path: str) -> pd.DataFrame:
 
 
 def _classes(path: str, target: pd.Series) -> tuple[np.ndarray, tuple[str, str]]:
-    """Return a mask of class 1, and the names of classes 0 and 1."""
+    """Return a mask of the records of class 1, and the names of the classes 0 and 1."""
     codes, values = pd.factorize(target, sort=True)
     names = [format_value(value) for value in values.tolist()]
     if len(names) != 2:
@@ -127,7 +127,7 @@ def _classes(path: str, target: pd.Series) -> tuple[np.ndarray, tuple[str, str]]
 
 
 def _checked(path: str, column: pd.Series) -> pd.Series:
-    """Return a column of finite numbers or of categories; raise an error for any other column."""
+    """Return a column that contains finite numbers or categories; raise BadInputError for other columns."""
     if pd.api.types.is_bool_dtype(column):
         return column
     numbers = pd.to_numeric(column, errors="coerce")
@@ -153,6 +153,6 @@ def _checked(path: str, column: pd.Series) -> pd.Series:
 
 
 def _where(frame: pd.DataFrame, marked: np.ndarray) -> str:
-    """Return the position of the first marked value as text."""
+    """Return the place of the first marked value as text."""
     row = marked.any(axis=1).argmax()
     return f"in data row {row + 1}, column {frame.columns[marked[row].argmax()]!r}"

@@ -3,11 +3,12 @@
 In each trial, θ is drawn from the prior, the records from θ, and the noisy statistics from the records. Every method
 infers θ from its input. If its posterior is correct, the posterior quantile of the true θ is uniform.
 
-Panels are `binomial`, `multinomial` and three panels of the exponential model, whose sum needs bounds of a record. The
-bounds are public in `exponential` (central 95 % interval of a record at the prior mean) and in `exponential-wide`
-(central 95 % interval of Exp(1), with another prior). `exponential-paper-bounds` uses the bounds of the paper's
-experiment, the central 95 % interval of a record at the true θ of the trial. These bounds are not available in practice
-and depend on θ; no method models that dependence, so no method is exactly calibrated there.
+Panels are `binomial`, `multinomial` and three panels for the exponential model, where a sum can only be released if
+records are bounded. The bounds are public in `exponential` (central 95 % interval of a record at the prior mean) and in
+`exponential-wide` (central 95 % interval of Exp(1), with another prior). `exponential-paper-bounds` uses the bounds of
+the paper's experiment, the central 95 % interval of a record at the true θ of the trial. These bounds are not available
+in practice and depend on θ; no method models that dependence, so no method is exactly calibrated in this panel. Data
+augmentation takes time proportional to n, and runs up to n = 100.
 
 References
 ----------
@@ -24,83 +25,43 @@ from typing import Any
 import numpy as np
 
 from mechanisms.inference.families import FAMILIES
-from mechanisms.inference.marginal import validate_marginal_prior
+from mechanisms.inference.methods import INFERENCE_METHODS
 from mechanisms.inference.noisy_statistics import laplace_scale
-from mechanisms.privacy import validate_size
-from pipeline import Factor, Measure, Method, Panel, Statistic, Study
-from studies.inference.calibration_claims import CLAIMS, FIGURES, LARGEST_RHAT
+from mechanisms.privacy_parameters import validate_size
+from pipeline import Factor, Measure, Method, Panel, Scale, Statistic, Study
+from studies.inference.calibration_claims import CLAIMS, FIGURES
 from studies.inference.formula_errata import ERRATA
 from studies.inference.noisy_trials import (
     BINOMIAL_METHODS,
+    LARGEST_AUGMENTED,
+    LARGEST_RHAT,
     MULTINOMIAL_METHODS,
     N_RANKED,
     TRUNCATED_METHODS,
     Array,
     simulate_trials,
 )
-
-_LEVELS = Factor("level", tuple(round(0.01 * i, 2) for i in range(101)), "quantile level")
-_BINS = Factor("rank_bin", tuple(range(20)), "bin of five ranks", "int")
-
+from studies.inference.page_tables import audited_statistics, compare_calibration
+from studies.inference.uniformity import PIT_STATISTICS, RANK_STATISTICS
 
 # Panels
 
 
-def _test_uniformity(quantiles: Array) -> Any:
-    """Return the Kolmogorov-Smirnov test of quantiles against the uniform distribution."""
-    from scipy.stats import kstest  # slow import (0.5 s), not needed by `dpstudies list`
-
-    return kstest(quantiles, "uniform")
-
-
-def _rank_p_value(ranks: Array) -> float:
-    """Return the p-value of the chi-square test of uniform ranks on 0 to 99, in bins of five."""
-    from scipy.stats import chisquare
-
-    return float(chisquare(_histogram(ranks) * ranks.size).pvalue)
-
-
-def _histogram(ranks: Array) -> Array:
-    """Return the fraction of ranks in each bin."""
-    width = (N_RANKED + 1) / len(_BINS.values)
-    return np.bincount((ranks // width).astype(int), minlength=len(_BINS.values)) / ranks.size
-
-
 def _share_stuck(rhat: Array) -> float:
-    """Return the fraction of trials with a large split R-hat; NaN for methods without chains."""
+    """Return the fraction of trials whose split R-hat is large, or NaN for methods without chains."""
     return float(np.mean(rhat > LARGEST_RHAT)) if np.isfinite(rhat).any() else np.nan
 
 
 def _least(ess: Array) -> float:
-    """Return the smallest value, or NaN if there is none."""
+    """Return the smallest effective sample size, or NaN if all values are missing."""
     return float(np.nanmin(ess)) if np.isfinite(ess).any() else np.nan
 
 
 _STATISTICS = (
-    Statistic(
-        "ks",
-        "pit",
-        "Kolmogorov-Smirnov distance of the quantiles to the uniform distribution",
-        lambda u: _test_uniformity(u).statistic,
-    ),
-    Statistic("p", "pit", "p-value of the Kolmogorov-Smirnov test", lambda u: _test_uniformity(u).pvalue),
-    Statistic(
-        "tails",
-        "pit",
-        "fraction of quantiles outside [0.05, 0.95]; 0.1 if calibrated",
-        lambda quantiles: np.mean(np.abs(quantiles - 0.5) > 0.45),
-    ),
-    Statistic(
-        "ecdf",
-        "pit",
-        "empirical distribution function of the quantiles",
-        lambda quantiles: np.searchsorted(np.sort(quantiles), _LEVELS.values, side="right") / quantiles.size,
-        axis=_LEVELS,
-    ),
+    *PIT_STATISTICS,
     Statistic("stuck", "rhat", f"fraction of trials with split R-hat above {LARGEST_RHAT}", _share_stuck),
     Statistic("least", "ess", "smallest effective sample size among the trials", _least),
-    Statistic("p", "rank", "p-value of the chi-square test of uniform ranks", _rank_p_value),
-    Statistic("histogram", "rank", "fraction of ranks in the bin", _histogram, axis=_BINS),
+    *RANK_STATISTICS,
 )
 
 
@@ -114,19 +75,21 @@ def _panel(
     own_bounds: bool = False,
 ) -> Panel:
     model = FAMILIES[family]
-    d = len(prior) if family == "multinomial" else 1
+    d = len(prior) if model.is_vector else 1
     dims = ("component",) if d > 1 else ()
 
     def validate(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
-        model.validate_prior(cell["prior"])
-        if setting["algorithm"] == "marginal":
-            validate_marginal_prior(family, cell["prior"])
+        method = INFERENCE_METHODS[setting["algorithm"]]
+        method.validate_prior(family, cell["prior"])
         if d > 1 and cell["component"] != tuple(range(len(cell["prior"]))):
-            raise ValueError(f"component must be 0 to {len(cell['prior']) - 1} in order, one per prior entry")
+            raise ValueError(
+                f"component must be {list(range(len(cell['prior'])))}, one value per parameter, got "
+                f"{list(cell['component'])}"
+            )
         limits = None if bounds is None else model.validate_bounds(cell["bounds"])
         validate_size(cell["n"])
         laplace_scale(model.sensitivity(limits), cell["epsilon"])
-        return True
+        return not method.draws_records or cell["n"] <= LARGEST_AUGMENTED
 
     constants = [Factor("prior", (prior,), "hyperparameters of the prior", "vector")]
     if bounds is not None:
@@ -157,7 +120,7 @@ def _panel(
     )
 
 
-_UNIT_BOUNDS = (-math.log(0.975), -math.log(0.025))  # central 95 % interval of Exp(1)
+_UNIT_BOUNDS = (-math.log(0.975), -math.log(0.025))  # ends of the central 95 % interval of Exp(1)
 _PANELS = (
     _panel("binomial", "Beta-binomial model (P4, Figure 1)", "binomial", (10.0, 10.0), BINOMIAL_METHODS),
     _panel(
@@ -200,4 +163,31 @@ STUDY = Study(
     claims=CLAIMS,
     errata=ERRATA,
     figures=FIGURES,
+    quick=Scale(
+        trials=100,
+        values={
+            "n": {"binomial": (10, 100, 100_000)}
+            | dict.fromkeys(
+                ("multinomial", "exponential", "exponential-wide", "exponential-paper-bounds"), (10, 100_000)
+            ),
+            "algorithm": {
+                "multinomial": ("non-private", "naive", "gibbs", "gibbs-exact"),
+                **dict.fromkeys(
+                    ("exponential", "exponential-wide"),
+                    (
+                        "non-private",
+                        "naive",
+                        "naive-truncated",
+                        "gibbs",
+                        "gibbs-collapsed",
+                        "gibbs-published",
+                        "marginal",
+                    ),
+                ),
+                "exponential-paper-bounds": ("non-private", "naive", "naive-truncated", "gibbs-collapsed", "marginal"),
+            },
+        },
+    ),
+    comparisons=(compare_calibration,),
+    audits=(audited_statistics,),
 )

@@ -1,4 +1,4 @@
-"""Errors in printed formulas of P4, shown by computations that take milliseconds."""
+"""Errors in printed formulas of P4, demonstrated by computations that take milliseconds."""
 
 import math
 from collections.abc import Mapping
@@ -7,6 +7,7 @@ from typing import Any
 from scipy import integrate, stats
 
 from mechanisms.inference.families import FAMILIES
+from mechanisms.inference.family_distributions import region_moments
 from pipeline import Erratum
 
 _RATE, _BOUNDS, _N = 4.0, (0.00633, 0.9222), 1_000
@@ -14,8 +15,8 @@ _RECORDS = f"{_N:,} exponential records of rate {_RATE:g}, bounds {_BOUNDS[0]} a
 
 
 def shared_regions(summaries: Mapping[str, Any]) -> str:
-    """Compute the covariance of the sums in two regions."""
-    share, mean, variance = FAMILIES["exponential"].region_moments(_RATE, _BOUNDS)
+    """Compute the covariance between the sums of the records in two regions."""
+    share, mean, variance = region_moments(FAMILIES["exponential"], _RATE, _BOUNDS)
     own = _N * (share * variance + share * (1 - share) * mean**2)
     cross = -_N * share[1] * share[2] * mean[1] * mean[2]
     return (
@@ -25,8 +26,8 @@ def shared_regions(summaries: Mapping[str, Any]) -> str:
 
 
 def random_sum(summaries: Mapping[str, Any]) -> str:
-    """Compute the mean of the sum of the records within bounds."""
-    share, mean, _ = (float(each[1]) for each in FAMILIES["exponential"].region_moments(_RATE, _BOUNDS))
+    """Compute the mean of the sum of the records that lie within bounds."""
+    share, mean, _ = (float(each[1]) for each in region_moments(FAMILIES["exponential"], _RATE, _BOUNDS))
     inside, _ = integrate.quad(lambda x: x * _RATE * math.exp(-_RATE * x), *_BOUNDS)
     return (
         f"{_RECORDS}: expected sum of those inside {_N * inside:.2f} by quadrature, "
@@ -45,7 +46,7 @@ def normal_variance(summaries: Mapping[str, Any]) -> str:
 
 
 def kernel_mass(summaries: Mapping[str, Any]) -> str:
-    """Integrate the density of a truncated record."""
+    """Integrate the density of a record from a truncated exponential distribution."""
     mass, _ = integrate.quad(lambda x: math.exp(-_RATE * x), *_BOUNDS)
     return (
         f"An exponential record of rate {_RATE:g} between {_BOUNDS[0]} and {_BOUNDS[1]}: the printed density "

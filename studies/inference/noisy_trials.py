@@ -13,15 +13,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mechanisms.inference.binomial_mixture import binomial_mixture
+from mechanisms.inference.data_augmentation import sample_data_augmentation
 from mechanisms.inference.families import FAMILIES
 from mechanisms.inference.gibbs import sample_gibbs
+from mechanisms.inference.gibbs_exact import sample_gibbs_exact
 from mechanisms.inference.marginal import marginal_posterior
 from mechanisms.inference.mmd import mmd2
 from mechanisms.inference.naive import ConjugatePosterior, conjugate_posterior, naive_statistics
 from mechanisms.inference.noisy_statistics import laplace_scale
 from mechanisms.inference.one_posterior_sample import N_DRAWS as OPS_DRAWS
 from mechanisms.inference.one_posterior_sample import one_posterior_sampling, quantile_among
+from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.inference.truncated_gibbs import RegionTable, sample_truncated_gibbs, tabulate_regions
+from mechanisms.noise import Noise
 from pipeline import Method, Streams
 
 Array = NDArray[np.float64]
@@ -35,16 +39,25 @@ N_BURN_IN = 2_000
 N_CHAINS = 2
 """Number of chains per trial, each started from a draw of the prior."""
 
+N_AUGMENTED, N_AUGMENTED_BURN_IN = 1_000, 500
+"""Numbers of kept and of discarded iterations per chain of data augmentation."""
+
+LARGEST_AUGMENTED = 100
+"""Largest number of records for data augmentation, whose time per iteration is proportional to it."""
+
 N_RANKED = 99
 """Number of draws among which the true parameter is ranked."""
+
+LARGEST_RHAT = 1.05
+"""Split R-hat above which the chains of a trial have not converged."""
 
 
 @dataclass(frozen=True)
 class Trials:
-    """Data shared by the methods of a block.
+    """Data of a block that all methods share.
 
-    `theta` is the true parameter, `statistics` and the noisy statistics are inputs of methods, and `reference` has
-    draws of the non-private posterior.
+    `theta` is the true parameter. The methods receive `statistics`, which are not private, or the private `noisy` or
+    `noisy_total`. `reference` contains draws from the non-private posterior.
 
     Shapes: `theta`, `statistics`, `noisy`, `noisy_total` (trials, d); `reference` (trials, draws, d); `noise_scale`
     (trials,); `bounds` (trials, 2) or None.
@@ -65,7 +78,7 @@ class Trials:
 
 
 def simulate_trials(family: str, own_bounds: bool = False) -> Callable[[Mapping[str, Any], Streams], Trials]:
-    """Return the simulator of a family; with `own_bounds`, bounds are in units of the mean record of the trial."""
+    """Return a function that simulates trials; with `own_bounds`, the bounds of a trial are multiples of 1/θ."""
     model = FAMILIES[family]
 
     def simulate(cell: Mapping[str, Any], streams: Streams) -> Trials:
@@ -104,7 +117,7 @@ def simulate_trials(family: str, own_bounds: bool = False) -> Callable[[Mapping[
 
 
 def _draw_conjugate(family: str, parameters: Array, rng: np.random.Generator, size: int = N_DRAWS) -> Array:
-    """Draw θ, shape (size, d), from the conjugate distribution with these parameters."""
+    """Draw θ, shape (size, d), from the conjugate distribution with the given parameters."""
     return FAMILIES[family].draw_parameters(rng, parameters, size)
 
 
@@ -112,7 +125,7 @@ def _draw_conjugate(family: str, parameters: Array, rng: np.random.Generator, si
 
 
 def summarise_draws(trials: Trials, draws: Array, quantile: Array | None = None) -> dict[str, Any]:
-    """Return the measures of draws of shape (trials, chains, draws, d), with exact quantiles if given."""
+    """Return the measures computed from draws, shape (trials, chains, draws, d), and from exact quantiles if given."""
     n_trials, n_chains, n_draws, d = draws.shape
     pooled = draws.reshape(n_trials, n_chains * n_draws, d)
     theta = trials.theta[:, None, :]
@@ -149,7 +162,7 @@ def _conjugate(name: str, statistics: Callable[[Trials], Array], note: str, is_p
 
 
 def _project(noisy: Callable[[Trials], Array], within: bool) -> Callable[[Trials], Array]:
-    """Return the function that projects noisy statistics to the range of possible statistics."""
+    """Return a function that projects noisy statistics to the range of statistics that data sets can have."""
 
     def project(trials: Trials) -> Array:
         if trials.bounds is None or not within:
@@ -160,8 +173,13 @@ def _project(noisy: Callable[[Trials], Array], within: bool) -> Callable[[Trials
     return project
 
 
-def _sampled(name: str, draw: Callable[[Trials, int, np.random.Generator], Array], note: str) -> Method:
-    """Return a method that draws (chains, draws[, k]) for each trial; a failure affects its trial only."""
+def _sampled(
+    name: str, draw: Callable[[Trials, int, np.random.Generator], Array], note: str, version: int = 1
+) -> Method:
+    """Return a method that calls `draw` for each trial; it returns draws of shape (chains, draws[, k]).
+
+    A failure affects its trial only.
+    """
 
     def evaluate(trials: Trials, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
         rows, errors = [], []
@@ -170,12 +188,12 @@ def _sampled(name: str, draw: Callable[[Trials, int, np.random.Generator], Array
                 rows.append(draw(trials, i, rng))
                 errors.append("")
             except ValueError as error:
-                rows.append(np.stack([trials.reference[i]] * N_CHAINS))  # placeholder, dropped by the pipeline
+                rows.append(np.stack([trials.reference[i]] * N_CHAINS))  # a placeholder, which the pipeline discards
                 errors.append(str(error))
         draws = np.stack([row.reshape(*row.shape[:2], -1) for row in rows])
         return {**summarise_draws(trials, draws), "error": np.array(errors)}
 
-    return Method(name, evaluate, note=note)
+    return Method(name, evaluate, version=version, note=note)
 
 
 def _draw_gibbs(trials: Trials, i: int, rng: np.random.Generator) -> Array:
@@ -192,11 +210,33 @@ def _draw_gibbs(trials: Trials, i: int, rng: np.random.Generator) -> Array:
     )
 
 
+def _release_model(trials: Trials, i: int) -> ReleaseModel:
+    bounds = None if trials.bounds is None else tuple(trials.bounds[i].tolist())
+    return ReleaseModel(trials.family, trials.n, Noise("laplace", trials.noise_scale[i]), bounds)
+
+
+def _draw_gibbs_exact(trials: Trials, i: int, rng: np.random.Generator) -> Array:
+    model, y = _release_model(trials, i), trials.noisy[i]
+    return sample_gibbs_exact(rng, model, trials.prior, y, n_chains=N_CHAINS, n_burn_in=N_BURN_IN, n_draws=N_DRAWS)
+
+
+def _draw_augmentation(trials: Trials, i: int, rng: np.random.Generator) -> Array:
+    return sample_data_augmentation(
+        rng,
+        _release_model(trials, i),
+        trials.prior,
+        trials.noisy[i],
+        n_chains=N_CHAINS,
+        n_burn_in=N_AUGMENTED_BURN_IN,
+        n_draws=N_AUGMENTED,
+    )
+
+
 _table = lru_cache(maxsize=8)(tabulate_regions)
 
 
 def _region_table(trials: Trials, i: int) -> RegionTable:
-    """Return the table for the bounds of a trial; with own bounds, the table of unit rate is shifted."""
+    """Return the table of moments for a trial's bounds; for `own_bounds`, the shifted table of θ = 1."""
     assert trials.bounds is not None
     low, high = trials.bounds[i].tolist()
     if not trials.own_bounds:
@@ -215,7 +255,7 @@ def _draw_truncated(method: str) -> Callable[[Trials, int, np.random.Generator],
             trials.n,
             trials.noisy[i],
             trials.noise_scale[i],
-            method=method,  # type: ignore[arg-type]
+            method=method,
             n_chains=N_CHAINS,
             n_burn_in=N_BURN_IN,
             n_draws=N_DRAWS,
@@ -271,6 +311,15 @@ NON_PRIVATE = _conjugate(
 _NAIVE = _conjugate(
     "naive", _project(lambda t: t.noisy, within=False), "Conjugate posterior that ignores the noise; private."
 )
+_GIBBS_EXACT = _sampled(
+    "gibbs-exact", _draw_gibbs_exact, "Ours: Gibbs with integer draws of the counts; private.", version=2
+)
+_AUGMENTATION = _sampled(
+    "data-augmentation",
+    _draw_augmentation,
+    "Draws of all records (Ju et al. 2022), up to 100 of them; private.",
+    version=2,
+)
 
 BINOMIAL_METHODS = (
     NON_PRIVATE,
@@ -280,8 +329,16 @@ BINOMIAL_METHODS = (
     _sampled("gibbs", _draw_gibbs, "Algorithm 1 of P4; private."),
     _marginal(),
     _exact(),
+    _GIBBS_EXACT,
+    _AUGMENTATION,
 )
-MULTINOMIAL_METHODS = (NON_PRIVATE, _NAIVE, _sampled("gibbs", _draw_gibbs, "Algorithm 1 of P4; private."))
+MULTINOMIAL_METHODS = (
+    NON_PRIVATE,
+    _NAIVE,
+    _sampled("gibbs", _draw_gibbs, "Algorithm 1 of P4; private."),
+    _GIBBS_EXACT,
+    replace(_AUGMENTATION, version=3),
+)
 TRUNCATED_METHODS = (
     NON_PRIVATE,
     _conjugate(
@@ -307,4 +364,5 @@ TRUNCATED_METHODS = (
         )
     ),
     _marginal(),
+    replace(_AUGMENTATION, version=4),
 )

@@ -1,1 +1,1 @@
-"""Studies of private regression from partitions of the rows (P2), and its application to user tables."""
+"""Studies of private regression from partitions of the rows (P2), and its application to users' tables."""

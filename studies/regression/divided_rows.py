@@ -1,7 +1,7 @@
 """Sufficient statistics of a random partition of a table that may be larger than memory.
 
-Combines `mechanisms.regression.keyed_partition` and `mechanisms.regression.row_moments` with `pipeline.tables`: each
-worker labels the rows of its block by row number and sums moments by label.
+The module combines `mechanisms.regression.keyed_partition` and `mechanisms.regression.row_moments` with
+`pipeline.tables`: each worker labels the rows of its block by row number and sums moments by label.
 """
 
 import math
@@ -30,7 +30,7 @@ def divide_rows(
     arrays : sequence of dask or numpy arrays
         (x, y) of shapes (n, p) and (n,), or one array of shape (n, p + 1) with y last.
     partition : KeyedPartition
-        Partition of the n rows.
+        Random partition of the n rows, generated from a key.
     intercept : bool
         Include an intercept in the model.
 
@@ -43,7 +43,7 @@ def divide_rows(
     Raises
     ------
     BadInputError
-        If shapes do not match, or rows are not finite; the message has the first such row.
+        If shapes do not match, or rows have missing or infinite values; the message names the first such row.
 
     Examples
     --------
@@ -66,8 +66,8 @@ def divide_rows(
     reduced = reduce_rows(client, arrays, partial(_reduce_block, partition, intercept), _join)
     if reduced.n_invalid:
         raise BadInputError(
-            f"all rows must be finite, got {reduced.n_invalid:,} that are not, the first in row "
-            f"{reduced.first_invalid + 1:,} (counted from 1); remove or impute them"
+            f"rows must have no missing or infinite values, got {reduced.n_invalid:,} rows with such values, the first "
+            f"in row {reduced.first_invalid + 1:,} (counted from 1); impute the values or drop the rows"
         )
     if reduced.overflows:
         raise BadInputError("sums of squared values must be finite, got values beyond 1e150; change the units")
@@ -76,7 +76,7 @@ def divide_rows(
 
 @dataclass(frozen=True)
 class _Reduced:
-    """Statistics of some rows; invalid if a row is not finite or a sum overflows."""
+    """Statistics of some rows; they are invalid if a row is not finite or a sum overflows."""
 
     statistics: RegressionStatistics
     n_invalid: int

@@ -1,8 +1,9 @@
-"""Private posterior quantiles from partitions of the rows (P2, Figures 4.1 and 4.2), and with a private centre.
+"""Private posterior quantiles from partitions of the rows (P2, Figures 4.1 and 4.2), without and with a private centre.
 
 Data sets of 100,000 rows, y = 1 + 2x + N(0, 100), are divided into 100 partitions of 1,000 rows. Each method returns
-quantiles of the posterior of the slope under a semi-conjugate prior. In panel `default` the bounds must contain four
-fifths of the quantiles of the partitions, and in `half-share` one half. `abalone` has real rows divided at random.
+quantiles of the posterior of the slope under a semi-conjugate prior. The bounds must contain four fifths of the
+quantiles given each partition in panel `default`, and one half in `half-share`. In `abalone`, real rows are divided at
+random. Panel `audit` contains the exact privacy loss of the private methods with few partitions.
 
 Assumptions not stated in the paper: x ~ N(0, 1), β ~ N(0, 1000·I), σ² ~ IG(1, 1). The search for bounds starts at
 μ = 1, requires a fraction θ = 0.8 of the partitions and ends after at most 30 doublings. Each probability p is a
@@ -17,14 +18,20 @@ P2: Amitai, "Bayesian Inference Via Partitioning Under Differential Privacy", Du
 
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from mechanisms.audit import audit_distributions
+from mechanisms.conjugate import count_candidates
 from mechanisms.protocols import validate_probabilities
-from mechanisms.regression.partition_quantile import QUANTILE_METHODS, PartitionQuantile, partition_quantile
+from mechanisms.regression.audit import centred_losses, quantile_distributions, search_distributions
+from mechanisms.regression.partition_quantile import PartitionQuantile, partition_quantile
 from mechanisms.regression.prior import SemiConjugatePrior
-from pipeline import Factor, Measure, Method, Panel, Statistic, Streams, Study
+from mechanisms.regression.quantile_methods import QUANTILE_METHODS
+from pipeline import Factor, Measure, Method, Panel, Scale, Statistic, Streams, Study
+from studies.regression.page_tables import audited_quantiles, compare_quantiles
 from studies.regression.partition_quantile_claims import CLAIMS, ERRATA, FIGURES
 from studies.regression.partition_trials import (
     Trials,
@@ -68,7 +75,10 @@ def _method(name: str) -> Method:
             "spent": math.inf if guarantee is None else guarantee.epsilon,
         }
 
-    return Method(name, evaluate, note=QUANTILE_METHODS[name].note, is_private=QUANTILE_METHODS[name].is_private)
+    entry = QUANTILE_METHODS[name]
+    # version 2: one scale for all p, and centres relative to the scale
+    version = 2 if entry.is_centred and entry.has_noise else 1
+    return Method(name, evaluate, version=version, note=entry.note, is_private=entry.is_private)
 
 
 def _validate(sizes: Callable[[Mapping[str, Any]], Any]) -> Callable[..., bool]:
@@ -80,11 +90,23 @@ def _validate(sizes: Callable[[Mapping[str, Any]], Any]) -> Callable[..., bool]:
         if len(cell["variance_prior"]) != 2:
             raise ValueError(f"variance_prior must be a shape and a rate, such as 1:1, got {cell['variance_prior']}")
         SemiConjugatePrior(0.0, 1.0 / cell["prior_variance"], *cell["variance_prior"])
-        if setting["algorithm"] != "full":
+        if setting["algorithm"] in QUANTILE_METHODS:
             _make(setting["algorithm"], n_partitions, setting)
         return True
 
     return validate
+
+
+def _release(epsilon: float, splits: tuple[str, str], share: float) -> tuple[Factor, ...]:
+    """Return the constants of a panel that determine its releases."""
+    return (
+        Factor("epsilon", (epsilon,), "privacy loss of each p", unit="nat"),
+        Factor("split", (splits[0],), "epsilon of bounds and noise", "vector", "nat"),
+        Factor("centred_split", (splits[1],), "epsilon of scale, centre and noise", "vector", "nat"),
+        Factor("start", (1.0,), "mu, half width of the first interval in the search for bounds"),
+        Factor("share", (share,), "theta, fraction of the quantiles that the bounds must contain"),
+        Factor("doublings", (30,), "largest number of doublings in the search for bounds", "int"),
+    )
 
 
 _ROWS = (
@@ -128,15 +150,11 @@ def _panel(
             Factor("partition_size", (partition_size,), "minimum number of rows per partition", "int"),
             Factor("prior_variance", (1_000.0,), "prior variance of each coefficient"),
             Factor("variance_prior", ("1:1",), "shape and rate of the inverse gamma prior of the variance", "vector"),
-            Factor("epsilon", (epsilon,), "privacy loss of each p", unit="nat"),
-            Factor("split", (splits[0],), "epsilon of bounds and noise", "vector", "nat"),
-            Factor("centred_split", (splits[1],), "epsilon of scale, centre and noise", "vector", "nat"),
-            Factor("start", (1.0,), "mu, half width of the first interval in the search for bounds"),
-            Factor("share", (share,), "theta, fraction of the quantiles that the bounds must contain"),
-            Factor("doublings", (30,), "largest number of doublings in the search for bounds", "int"),
+            *_release(epsilon, splits, share),
         ),
         trials=1_000,
         block_trials=100,
+        version=2,  # the error variance of each partition is integrated on its own grid
         statistics=(
             Statistic(
                 "absolute",
@@ -149,6 +167,102 @@ def _panel(
         validate=_validate(sizes),
     )
 
+
+# Panel audit
+
+_FAR = 9.0  # these quantiles are outside all intervals, so that the search ends at the largest number of doublings
+_MOVES = ((1e9, 1e9), (-1e9, 1e-9), (_FAR, 10.0))  # quantile and standard deviation of the changed partition
+_LARGEST_ENUMERATION = 20_000  # largest number of data sets that are enumerated
+
+
+def _cell(cell: Mapping[str, Any], streams: Streams) -> Mapping[str, Any]:
+    """Return the cell; nothing is simulated, because the audit covers specified data sets."""
+    return cell
+
+
+def _with_rings(name: str, cell: Mapping[str, Any], setting: Mapping[str, Any]) -> PartitionQuantile:
+    """Return the method with one doubling per ring around the first interval."""
+    return _make(name, cell["n_partitions"], {**setting, "doublings": len(cell["ring"]) - 1})
+
+
+def _audit_search(name: str, cell: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
+    """Audit the search over all data sets, and the search followed by a noisy mean for changes of one value."""
+    method = _with_rings(name, cell, setting)
+    values = np.full((3, cell["n_partitions"]), -_FAR)
+    values[1:, 0] = _FAR, 0.0
+    search = audit_distributions(search_distributions(method.search))
+    total = audit_distributions(quantile_distributions(method, values, [[0, 1], [0, 2]]))
+    return {
+        "exact_epsilon": total.epsilon,
+        "search_epsilon": search.epsilon,
+        "worst_dataset": search.witness.dataset,
+        "worst_neighbour": search.witness.neighbour,
+        "worst_output": search.witness.output,
+    }
+
+
+def _audit_centred(cell: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
+    """Audit the releases of scale, centre and mean if one quantile changes; the three losses add up to a bound."""
+    n = cell["n_partitions"]
+    method = _make("quantile-centred", n, setting)
+    low = np.arange(n) < n / 2
+    values, spreads = np.where(low, -_FAR, _FAR), np.where(low, 0.1, 10.0)
+    missing = np.full(len(cell["ring"]), np.nan)
+    return {
+        "exact_epsilon": max(
+            sum(centred_losses(method, values, spreads, (0, *moved), [1e-6, 1.0, 1e6])) for moved in _MOVES
+        ),
+        "search_epsilon": np.nan,
+        "worst_dataset": missing,
+        "worst_neighbour": missing,
+        "worst_output": np.nan,
+    }
+
+
+def _validate_audit(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
+    n, rings = cell["n_partitions"], cell["ring"]
+    if rings != tuple(range(len(rings))) or len(rings) < 2:
+        raise ValueError(f"ring must be 0, 1, ... in order, at least 0 and 1, got {', '.join(map(str, rings))}")
+    if count_candidates(n, len(rings)) > _LARGEST_ENUMERATION:
+        raise ValueError(
+            f"n_partitions must give at most {_LARGEST_ENUMERATION:,} data sets to enumerate, got {n}; "
+            "use fewer partitions"
+        )
+    _with_rings("quantile", cell, setting)
+    _make(setting["algorithm"], n, setting)
+    return True
+
+
+_AUDIT = Panel(
+    name="audit",
+    meaning="exact privacy loss of a release from few partitions; the search has one doubling per ring",
+    simulate=_cell,
+    methods=tuple(  # version 2 of quantile-centred, as in the other panels
+        Method(name, evaluate, version=version, note=QUANTILE_METHODS[name].note)
+        for name, evaluate, version in (
+            ("quantile", partial(_audit_search, "quantile"), 1),
+            ("quantile-centred", _audit_centred, 2),
+            ("quantile-exact", partial(_audit_search, "quantile-exact"), 1),
+        )
+    ),
+    measures=(
+        Measure("exact_epsilon", "largest privacy loss found; quantile-centred: sum over its steps", "nat"),
+        Measure("search_epsilon", "exact privacy loss of the search for bounds over all data sets", "nat", ragged=True),
+        *(
+            Measure(
+                f"worst_{what}", f"numbers of values of the {what} with the largest loss", "1", ("ring",), ragged=True
+            )
+            for what in ("dataset", "neighbour")
+        ),
+        Measure("worst_output", "number of doublings with the largest loss", ragged=True),
+    ),
+    outputs=(Factor("ring", (0, 1, 2, 3), "values in the first interval, added by each doubling, and outside", "int"),),
+    constants=(
+        Factor("n_partitions", (6,), "number of partitions", "int"),
+        *_release(0.9, ("0.45:0.45", "0.2:0.25:0.45"), 0.8),
+    ),
+    validate=_validate_audit,
+)
 
 _PANELS = (
     _panel(
@@ -182,6 +296,7 @@ _PANELS = (
         3.0,
         ("1.5:1.5", "0.7:0.8:1.5"),
     ),
+    _AUDIT,
 )
 
 STUDY = Study(
@@ -194,4 +309,7 @@ STUDY = Study(
     claims=CLAIMS,
     errata=ERRATA,
     figures=FIGURES,
+    quick=Scale(trials={"default": 300, "half-share": 100, "abalone": 300}),
+    comparisons=(compare_quantiles,),
+    audits=(audited_quantiles,),
 )

@@ -1,32 +1,34 @@
 """Private posterior probabilities and quantiles of a regression on a user's table (``dpstudies partition``).
 
 The rows are divided at random by a key (`mechanisms.regression.keyed_partition`) and read once, in blocks, on a Dask
-cluster. The result is the sufficient statistics of each partition, from which posteriors and releases are computed.
+cluster. The posteriors and the releases are computed from the sufficient statistics of each partition.
 """
 
 import json
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import asdict, dataclass, field
 
 import numpy as np
 import pandas as pd
 
-from mechanisms.privacy import Guarantee
+from mechanisms.exact_noise import require_opendp
 from mechanisms.protocols import validate_probabilities
 from mechanisms.regression.coefficient_posterior import CoefficientPosterior
 from mechanisms.regression.keyed_partition import keyed_partition
 from mechanisms.regression.partition_probability import PROBABILITY_METHODS, PartitionProbability, partition_probability
-from mechanisms.regression.partition_quantile import QUANTILE_METHODS, PartitionQuantile, partition_quantile
+from mechanisms.regression.partition_quantile import SCALE_WINDOW, PartitionQuantile, partition_quantile
 from mechanisms.regression.posterior import coefficient_posterior
 from mechanisms.regression.prior import ConjugatePrior, FlatPrior, Prior, SemiConjugatePrior, ZellnerPrior
+from mechanisms.regression.publish import publish_probabilities, publish_quantiles
+from mechanisms.regression.quantile_methods import QUANTILE_METHODS
 from mechanisms.regression.statistics import RegressionStatistics
 from pipeline import Streams
 from pipeline.clusters.cluster import connect, load_profile
 from pipeline.errors import BadInputError, unknown
 from pipeline.tables.tables import open_table
 from studies.regression.divided_rows import divide_rows
+from studies.regression.partition_release import ALLOWED_FAILURE, Release
 
 INTERCEPT = "intercept"
 """Name of the coefficient of the intercept."""
@@ -36,7 +38,7 @@ PRIORS = ("zellner", "flat", "conjugate", "semi-conjugate")
 
 _PRIOR_VARIANCE = 1000.0
 _AT_ONCE = 10_000  # number of partitions per batch of posteriors
-_LARGEST_MISS_PROBABILITY = 0.01
+_SUBSTITUTE = (0.0, 1.0)  # public mean and standard deviation of partitions without a posterior
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,8 @@ class Request:
     n_partitions : int
         Number of partitions, M.
     epsilon : float
-        Privacy loss of each value, in nats; losses of several values add up.
+        Privacy loss of one value, in nats. The losses of several values add up; ``quantile-centred`` releases its scale
+        only once.
     cutoffs, probabilities : tuple of float
         Cutoffs b of Pr[β ≤ b], or probabilities p in (0, 1) of quantiles of β. One of the two is empty.
     method : str or None
@@ -67,9 +70,15 @@ class Request:
     error_variance : float or None
         Known σ², or None.
     split : tuple of float
-        Division of ε among the steps of a quantile; by default half of ε is for the noise on the mean.
+        Parts of ε, one per step of the release of a quantile; by default half of ε is spent on noise for the mean.
     start, share : float or None
-        μ and θ of the search for the bounds of a quantile, by default 1 and 0.8; θ is used by ``quantile`` only.
+        μ and θ of the search for the bounds of a quantile; θ is 0.8 by default and not used by ``quantile-centred``.
+        By default μ follows from `ranges`, or is 1.
+    ranges : dict of str to (float, float)
+        Public ranges of the target and of the coefficient's column; μ is the ratio of their widths.
+    allowed_failure : float
+        Largest probability of a misplaced clipping interval, in [0, 1], at which quantiles are released; see
+        `mechanisms.regression.partition_quantile.PartitionQuantile.miss_probability`.
     """
 
     target: str
@@ -86,6 +95,8 @@ class Request:
     split: tuple[float, ...] = ()
     start: float | None = None
     share: float | None = None
+    ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
+    allowed_failure: float = ALLOWED_FAILURE
 
     def mechanism(self) -> PartitionProbability | PartitionQuantile:
         """Return the mechanism after validating its arguments; no table is needed.
@@ -97,7 +108,7 @@ class Request:
         """
         if bool(self.cutoffs) == bool(self.probabilities):
             got = "both" if self.cutoffs else "neither"
-            raise BadInputError(f"either --cutoffs or --probabilities must be given, got {got}; give one of them")
+            raise BadInputError(f"either --cutoffs or --probabilities must be given, got {got}; give exactly one")
         methods = PROBABILITY_METHODS if self.cutoffs else QUANTILE_METHODS
         name = self.method or ("normality-corrected" if self.cutoffs else "quantile-centred")
         if name not in methods:
@@ -105,8 +116,9 @@ class Request:
             raise BadInputError(unknown(f"method for {kind}", name, methods))
         try:
             if self.cutoffs:
-                for what, given in (("split", self.split or None), ("mu", self.start), ("theta", self.share)):
-                    if given is not None:
+                omitted = {"split": self.split, "mu": self.start, "theta": self.share, "range": self.ranges}
+                for what, given in omitted.items():
+                    if given not in (None, (), {}):
                         raise BadInputError(f"{what} must be omitted with cutoffs, got {given}; use it for quantiles")
                 if not all(math.isfinite(cutoff) for cutoff in self.cutoffs):
                     raise BadInputError(f"cutoffs must be finite, got {', '.join(map(str, self.cutoffs))}")
@@ -116,88 +128,45 @@ class Request:
             split = self.split or tuple(part * self.epsilon for part in shares)
             if self.share is not None and QUANTILE_METHODS[name].is_centred:
                 raise BadInputError(f"theta must be omitted with {name}, got {self.share}; use it with quantile")
-            start, share = (1.0 if self.start is None else self.start), (0.8 if self.share is None else self.share)
-            return partition_quantile(name, self.n_partitions, self.epsilon, split, start, share)
+            share = 0.8 if self.share is None else self.share
+            return self._require_reliable(
+                partition_quantile(name, self.n_partitions, self.epsilon, split, self._start(), share)
+            )
         except BadInputError:
             raise
         except ValueError as error:
             raise BadInputError(str(error)) from error
 
-
-@dataclass(frozen=True)
-class Release:
-    """Released values with their privacy loss.
-
-    Attributes
-    ----------
-    values : pandas.DataFrame
-        One row per cutoff or probability, with its privacy loss in the column `epsilon`. Quantiles also have the
-        clipping interval, and the flag `capped` of a search that reached the largest number of doublings. All columns
-        are part of the release.
-    method : str
-    n_rows, n_partitions : int
-    guarantee : Guarantee or None
-        Guarantee of all values together; None for methods that are not private.
-    miss_probability : float
-        Probability of a wrong private centre, see `mechanisms.regression.partition_quantile.PartitionQuantile`; 0 for
-        other methods.
-    """
-
-    values: pd.DataFrame
-    method: str
-    n_rows: int
-    n_partitions: int
-    guarantee: Guarantee | None
-    miss_probability: float = 0.0
-
-    @property
-    def budget(self) -> str:
-        """Privacy loss of the release, in one line."""
-        each = f"{len(self.values)} x {self.values['epsilon'].iloc[0]:g}"
-        if self.guarantee is None:
-            return f"NOT PRIVATE: the privacy loss of {self.method} is {each} nats, more than the given epsilon"
-        return (
-            f"budget spent: {each} nats, {self.guarantee} in total, provided that the table is accepted "
-            f"({self.guarantee.relation.value})"
-        )
-
-    @property
-    def lines(self) -> list[str]:
-        """Lines that report the partitions, the privacy loss and warnings."""
-        fewest, n_larger = divmod(self.n_rows, self.n_partitions)
-        each = f"{fewest:,} rows" + (f", {n_larger:,} of them with one more" if n_larger else "")
-        lines = [
-            f"{self.n_rows:,} rows, divided at random into {self.n_partitions:,} partitions of {each}",
-            f"{self.method}: {self.budget}",
-        ]
-        capped = self.values["p"][self.values["capped"]] if "capped" in self.values else []
-        if len(capped):
-            lines.append(
-                f"the search for bounds failed at p = {', '.join(f'{p:g}' for p in capped)}: the released values are "
-                "mostly noise, and the budget is spent; increase --mu, decrease --theta, or use --method "
-                "quantile-centred"
+    def _start(self) -> float:
+        """Return μ, which determines the first interval of the search for the bounds of a quantile."""
+        if not self.ranges:
+            return 1.0 if self.start is None else self.start
+        if self.start is not None:
+            raise BadInputError("mu must be omitted with ranges, got both; omit --mu or --range")
+        columns = {self.target} | ({self.coefficient} - {INTERCEPT})
+        if set(self.ranges) != columns:
+            raise BadInputError(
+                f"ranges must be given for {' and '.join(sorted(columns))}, got {', '.join(self.ranges)}; give one "
+                "--range for each"
             )
-        if self.miss_probability > _LARGEST_MISS_PROBABILITY:
-            lines.append(
-                f"too few partitions or too small epsilon for a private centre: it is wrong with probability of about "
-                f"{self.miss_probability:.2g}, which gives large errors; increase either, or use --method quantile"
-            )
-        return [*lines, "for simulation only: the noise does not protect real data"]
+        for column, (low, high) in self.ranges.items():
+            if not (math.isfinite(high - low) and low < high):
+                raise BadInputError(f"range of {column} must be finite numbers LOW < HIGH, got {low:g} and {high:g}")
+        widths = {column: high - low for column, (low, high) in self.ranges.items()}
+        return widths[self.target] / widths.get(self.coefficient, 1.0)
 
-    def write(self, path: Path) -> None:
-        """Write the values and the privacy loss as CSV or JSON."""
-        facts = {
-            "method": self.method,
-            "n_rows": self.n_rows,
-            "n_partitions": self.n_partitions,
-            "total_epsilon": None if self.guarantee is None else self.guarantee.epsilon,
-        }
-        if path.suffix == ".csv":
-            self.values.assign(**facts).to_csv(path, index=False)
-        else:
-            finite = np.isfinite(self.values.astype(np.float64))
-            records = self.values.astype(object).where(finite, None).to_dict("records")  # JSON has no infinity
-            path.write_text(json.dumps({**facts, "budget": self.budget, "values": records}, indent=2) + "\n")
+    def _require_reliable(self, mechanism: PartitionQuantile) -> PartitionQuantile:
+        """Return the mechanism; raise BadInputError if a clipping interval is too likely to be misplaced."""
+        if not 0 <= self.allowed_failure <= 1:
+            raise BadInputError(f"allow-failure must be a probability in [0, 1], got {self.allowed_failure:g}")
+        failure = mechanism.miss_probability(len(self.probabilities))
+        if failure > self.allowed_failure:
+            raise BadInputError(
+                f"probability of a misplaced clipping interval must be at most {self.allowed_failure:g}, got about "
+                f"{failure:.2g} for {mechanism.name} with {self.n_partitions:,} partitions and epsilon = "
+                f"{self.epsilon:g}; increase --partitions or --epsilon, or pass --allow-failure {failure:.2g}"
+            )
+        return mechanism
 
 
 def release_table(path: str, request: Request, seed: int | None = None, cluster: str | None = None) -> Release:
@@ -208,9 +177,10 @@ def release_table(path: str, request: Request, seed: int | None = None, cluster:
     path : str
         Path of the table, see `pipeline.tables.formats`.
     request : Request
+        Specification of the release.
     seed : int, optional
-        Seed of the partition and of the noise, which use separate streams; by default both are random. Noise from a
-        known seed provides no privacy.
+        Seed of the partition and of the noise, which use separate streams, for a rehearsal without privacy. By default
+        the partition is random, and the noise is drawn exactly with fresh entropy of the operating system.
     cluster : str, optional
         ``FILE`` or ``FILE:PROFILE``; by default threads of this process.
 
@@ -221,8 +191,9 @@ def release_table(path: str, request: Request, seed: int | None = None, cluster:
     Privacy
     -------
     The guarantee of the method holds for each value, under replacement of one row, with public n, columns and
-    partition; losses add up. Errors are not covered: the absence of missing values in the table and of collinear
-    columns in a partition reveals information about the rows.
+    partition; losses add up. Partitions without a posterior, as with collinear columns or an exact fit, have a public
+    normal distribution instead. The guarantee holds over all tables of numbers up to 1e140 in size, none of which is
+    rejected because of its values. Tables with missing or infinite values are rejected: impute them or drop their rows.
 
     Raises
     ------
@@ -232,6 +203,8 @@ def release_table(path: str, request: Request, seed: int | None = None, cluster:
         If workers terminate.
     """
     mechanism = request.mechanism()
+    if seed is None:
+        _require_exact(mechanism)
     profile = load_profile(cluster)
     table = open_table(path, request.target, request.features)
     n_rows = table.rows.shape[0]
@@ -257,8 +230,43 @@ def release_table(path: str, request: Request, seed: int | None = None, cluster:
         values = _release(mechanism, request, posteriors, noise)
     except ValueError as error:
         raise error if isinstance(error, BadInputError) else BadInputError(f"{path}: {error}") from error
-    miss = mechanism.miss_probability if isinstance(mechanism, PartitionQuantile) else 0.0
-    return Release(values, mechanism.name, n_rows, request.n_partitions, mechanism.guarantee(len(values)), miss)
+    return Release(
+        values,
+        mechanism.name,
+        n_rows,
+        request.n_partitions,
+        mechanism.guarantee(len(values)),
+        mechanism.shared_loss if isinstance(mechanism, PartitionQuantile) and mechanism.method.is_private else 0.0,
+        _failure(mechanism, values) if isinstance(mechanism, PartitionQuantile) else 0.0,
+        request.allowed_failure,
+        seed is not None,
+    )
+
+
+def _require_exact(mechanism: PartitionProbability | PartitionQuantile) -> None:
+    """Raise BadInputError if the method cannot release real data; this is checked before the table is read."""
+    if not mechanism.method.is_private:
+        raise BadInputError(
+            f"method must be private to release real data, got {mechanism.name}; rehearse it with --seed"
+        )
+    try:
+        require_opendp()
+    except ModuleNotFoundError as error:
+        raise BadInputError(str(error)) from error
+
+
+def _failure(mechanism: PartitionQuantile, values: pd.DataFrame) -> float:
+    """Return the probability that at least one clipping interval is misplaced, estimated from the released `values`.
+
+    For ``quantile-centred``, an interval is misplaced if its scale is wrong by a factor above √2, or its centre by more
+    than two scales; for other methods, if the search ends at its largest interval although a much smaller one would
+    contain all quantiles of the partitions. See `PartitionQuantile.miss_probability`.
+    """
+    if not mechanism.method.is_centred:
+        return mechanism.miss_probability(len(values))
+    centres = (values["clipped_from"] + values["clipped_to"]) / 2
+    scales = (values["clipped_to"] - values["clipped_from"]) / (2 * SCALE_WINDOW)
+    return mechanism.miss_probability(len(values), float((centres.abs() / scales).max()))
 
 
 def find_prior(text: str, n_rows: int) -> Prior:
@@ -301,11 +309,12 @@ def find_prior(text: str, n_rows: int) -> Prior:
         ) from error
 
 
-def _generators(seed: int | None, request: Request) -> tuple[np.random.Generator, np.random.Generator]:
-    """Return generators of the partition, which depends on the seed and M only, and of the noise of this request."""
+def _generators(seed: int | None, request: Request) -> tuple[np.random.Generator, np.random.Generator | None]:
+    """Return generators for the partition, which depends only on `seed` and M, and for the noise of a rehearsal."""
     if seed is None:
-        return np.random.default_rng(), np.random.default_rng()
-    asked = {key: json.dumps(value) for key, value in asdict(request).items()}
+        return np.random.default_rng(), None
+    later = ("ranges", "allowed_failure")  # these options do not affect the noise of a rehearsal
+    asked = {key: json.dumps(value) for key, value in asdict(request).items() if key not in later}
     streams = (
         Streams(seed, "partition", "table", "division", {"n_partitions": request.n_partitions}, range(1)),
         Streams(seed, "partition", "table", "noise", asked, range(1)),
@@ -316,7 +325,7 @@ def _generators(seed: int | None, request: Request) -> tuple[np.random.Generator
 
 @dataclass(frozen=True)
 class _Posteriors:
-    """Posteriors of a coefficient in each partition, computed in batches of partitions."""
+    """Posteriors of a coefficient in all partitions, computed for a batch of partitions at a time."""
 
     statistics: RegressionStatistics
     k: int
@@ -324,14 +333,14 @@ class _Posteriors:
     error_variance: float | None
 
     def compute(self, measure: Callable[[CoefficientPosterior], np.ndarray], powered: bool) -> np.ndarray:
-        """Return a measure of the posteriors, shape (M, c); with `powered`, likelihoods have the power n/nⱼ."""
+        """Return a measure of the posteriors, shape (M, c); if `powered`, likelihoods have the power n/nⱼ."""
         n_rows = self.statistics.n_rows
         power = n_rows.sum() / n_rows if powered else np.ones(n_rows.shape)
         found = []
         for start in range(0, n_rows.size, _AT_ONCE):
             some = slice(start, start + _AT_ONCE)
             posterior = coefficient_posterior(
-                self.statistics[some], self.k, self.prior, self.error_variance, power[some]
+                self.statistics[some], self.k, self.prior, self.error_variance, power[some], _SUBSTITUTE
             )
             found.append(measure(posterior))
         return np.concatenate(found)
@@ -341,24 +350,30 @@ def _release(
     mechanism: PartitionProbability | PartitionQuantile,
     request: Request,
     posteriors: _Posteriors,
-    rng: np.random.Generator,
+    rng: np.random.Generator | None,
 ) -> pd.DataFrame:
+    """Release the values; if `rng` is None, the draws are exact."""
     if isinstance(mechanism, PartitionProbability):
         below = posteriors.compute(lambda posterior: posterior.cdf(request.cutoffs), powered=False)
-        released = mechanism.release(rng, below)
+        released = publish_probabilities(mechanism, below) if rng is None else mechanism.release(rng, below)
         return pd.DataFrame({"cutoff": request.cutoffs, "probability": released, "epsilon": mechanism.loss})
     p = request.probabilities
     found = posteriors.compute(
         lambda posterior: np.column_stack([posterior.quantile(p), posterior.std()]), powered=True
     )
-    drawn = mechanism.release(rng, found[:, :-1], found[:, -1])
+    arrays = found[:, :-1], found[:, -1]
+    drawn = publish_quantiles(mechanism, *arrays) if rng is None else mechanism.release(rng, *arrays)
+    ascending = np.empty(len(p))
+    ascending[np.argsort(p, kind="stable")] = np.sort(drawn.values)
+    has_noise = mechanism.method.has_noise
     return pd.DataFrame(
         {
             "p": p,
-            "quantile": drawn.values,
+            "quantile": ascending,
+            "noise": [math.sqrt(2.0) * mechanism.noise_scale(width) * has_noise for width in drawn.half_widths],
             "clipped_from": drawn.centres - drawn.half_widths,
             "clipped_to": drawn.centres + drawn.half_widths,
             "capped": drawn.capped,
-            "epsilon": math.inf if mechanism.guarantee() is None else mechanism.epsilon,
+            "epsilon": mechanism.epsilon - mechanism.shared_loss if has_noise else math.inf,
         }
     )

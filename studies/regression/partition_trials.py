@@ -1,7 +1,7 @@
 """Trials of regression from partitions of simulated rows, or of real rows divided at random.
 
-The posterior given all rows and the posteriors of the partitions are computed once per block for all methods, at the
-cutoffs or probabilities of the panel. The released coefficient is the first slope.
+The posterior given all rows and the posteriors given each partition are computed once per block for all methods, at
+the cutoffs or probabilities of the panel. The released coefficient is the first slope.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -44,9 +44,9 @@ class Trials:
     full : ndarray, shape (trials, c)
         Summaries of the posterior given all rows.
     parts : ndarray, shape (trials, M, c)
-        Summaries of the posteriors of the partitions.
+        Summaries of the posterior given each partition.
     spreads : ndarray, shape (trials, M)
-        Standard deviations of the posteriors of the partitions.
+        Standard deviation of the posterior given each partition.
     unit : float
         Standard deviation of the posterior given all rows; the nominal value for simulated rows.
     """
@@ -58,7 +58,7 @@ class Trials:
 
 
 def full_method(evaluate: Callable[..., dict[str, Any]]) -> Method:
-    """Return the posterior given all rows, with which the methods are compared."""
+    """Return the method that evaluates the posterior given all rows, with which the other methods are compared."""
     return Method("full", evaluate, note="Not private: the posterior given all rows.", is_private=False)
 
 
@@ -93,18 +93,18 @@ def _block(
     state: Callable[[RegressionStatistics], tuple[Array, Array, Array]],
     unit: float,
 ) -> Trials:
-    """Compute posteriors trial by trial, because the rounding of sums over stacked trials depends on their number."""
+    """Compute the posteriors of one trial at a time, because sums over stacked trials are rounded differently."""
     full, parts, spreads = zip(*map(state, rows), strict=True)
     return Trials(np.stack(full), np.stack(parts), np.stack(spreads), unit)
 
 
 def simulate_probabilities(partition_g: str) -> Callable[[Cell, Streams], Trials]:
-    """Return the simulator of P2, chapter 3: Zellner's prior, known error variance, cutoffs around the true slope.
+    """Return a function that simulates trials of P2, chapter 3: Zellner's prior, known variance, given cutoffs.
 
     Parameters
     ----------
     partition_g : {"n", "partition_size"}
-        Constant used as Zellner's g in the partitions; g is n given all rows.
+        Constant used as Zellner's g in the partitions; with all rows, g is n.
     """
 
     def simulate(cell: Cell, streams: Streams) -> Trials:
@@ -122,7 +122,7 @@ def simulate_probabilities(partition_g: str) -> Callable[[Cell, Streams], Trials
 
 
 def simulate_quantiles(cell: Cell, streams: Streams) -> Trials:
-    """Simulate P2, chapter 4: semi-conjugate prior, unknown error variance, likelihoods to the power n/nⱼ."""
+    """Simulate trials of P2, chapter 4: semi-conjugate prior, unknown variance, likelihoods to the power n/nⱼ."""
     return _block(_simulated(cell, streams), _state_quantiles(cell), nominal_sd(cell))
 
 
@@ -148,7 +148,7 @@ def read_abalone() -> tuple[Array, Array]:
 
 
 def check_abalone(cell: Cell) -> NDArray[np.int64]:
-    """Return the sizes of the partitions of the abalone data."""
+    """Return the numbers of rows in the partitions of the abalone data."""
     sizes = partition_sizes(len(read_abalone()[1]), cell["partition_size"])
     if sizes.min() <= 1 + len(ABALONE_COLUMNS):
         raise ValueError(
@@ -170,7 +170,7 @@ def _whole_abalone() -> RegressionStatistics:
 
 
 def simulate_abalone_probabilities(cell: Cell, streams: Streams) -> Trials:
-    """Divide the abalone data at random in each trial; Zellner's prior with g = n, unknown error variance."""
+    """Divide the abalone data at random in each trial; use Zellner's prior with g = n and unknown error variance."""
     whole = _whole_abalone()
     prior = ZellnerPrior(float(whole.n_rows))
     full = coefficient_posterior(whole, SLOPE, prior)
@@ -184,7 +184,7 @@ def simulate_abalone_probabilities(cell: Cell, streams: Streams) -> Trials:
 
 
 def simulate_abalone_quantiles(cell: Cell, streams: Streams) -> Trials:
-    """Divide the abalone data at random in each trial; semi-conjugate prior, likelihoods to the power n/nⱼ."""
+    """Divide the abalone data at random in each trial; use a semi-conjugate prior and likelihoods to the power n/nⱼ."""
     prior = SemiConjugatePrior(0.0, 1.0 / cell["prior_variance"], *cell["variance_prior"])
     unit = float(coefficient_posterior(_whole_abalone(), SLOPE, prior).std())
     return _block(_divided(cell, streams), _state_quantiles(cell), unit)

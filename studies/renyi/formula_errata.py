@@ -1,4 +1,4 @@
-"""Errors in printed formulas of P3, shown by computations that take milliseconds."""
+"""Errors in printed formulas of P3, demonstrated by computations that take milliseconds."""
 
 import math
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ def gamma(summaries: Mapping[str, Any]) -> str:
 
 
 def trigamma(summaries: Mapping[str, Any]) -> str:
-    """Compute the variance of a log probability."""
+    """Compute the variance of ln θ under a Beta distribution."""
     distribution = stats.beta(6, 12)
     first, second = (distribution.expect(lambda theta, power=power: np.log(theta) ** power) for power in (1, 2))
     right, wrong = (float(special.polygamma(order, 6) - special.polygamma(order, 18)) for order in (1, 0))

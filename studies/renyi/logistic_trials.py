@@ -1,8 +1,8 @@
 """Trials of private Bayesian logistic regression: one draw of the weights per trial, evaluated on test records.
 
-Trials with the same setting and records share sets of chains, with `N_GROUPED` draws per set, to share the search for
-the mode and the burn-in. Successive draws from a chain are many autocorrelation times apart and are treated as
-independent. The set of chains of a trial depends on its index only.
+Trials with the same setting and records are divided into groups of `N_GROUPED`. A group takes its draws from one set of
+chains, so that the search for the mode and the burn-in are run once per group. Successive draws from a chain are many
+autocorrelation times apart and are treated as independent. The group of a trial depends on its index only.
 """
 
 from collections.abc import Mapping
@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_expit
 
+from mechanisms.glm.laplace_approximation import laplace_approximation
 from mechanisms.glm.mechanisms import GlmMechanism, glm_mechanism
-from mechanisms.glm.sampling import STEPS_A_PRODUCT, laplace_approximation, sample_glm
+from mechanisms.glm.sampling import STEPS_PER_PRODUCT, sample_glm
 from pipeline import Streams
 from studies.data import Classification
 
@@ -31,14 +32,14 @@ LEAST_ESS = 400
 
 _N_CHAINS = 5
 _N_PROJECTIONS = 10
-_N_BURN_IN = 8 * STEPS_A_PRODUCT
-_FIRST_STEPS = 50 * STEPS_A_PRODUCT
+_N_BURN_IN = 8 * STEPS_PER_PRODUCT
+_FIRST_STEPS = 50 * STEPS_PER_PRODUCT
 _MOST_STEPS = 64 * _FIRST_STEPS
 
 
 @dataclass(frozen=True)
 class Group:
-    """Trials that share records and chains."""
+    """Consecutive trials that share records and chains."""
 
     data: Classification
     trials: range
@@ -51,6 +52,7 @@ class Sampled:
     Attributes
     ----------
     weights : ndarray, shape (draws, d)
+        Draws.
     rhat, ess : float
         Largest split R-hat and smallest bulk effective sample size over all monitored quantities.
     n_steps : int
@@ -64,7 +66,7 @@ class Sampled:
 
     @property
     def problem(self) -> str:
-        """Error message if the chains did not converge, or the empty string."""
+        """Error message if the chains did not converge, otherwise the empty string."""
         if self.rhat < LARGEST_RHAT and self.ess >= LEAST_ESS:
             return ""
         return (
@@ -74,9 +76,9 @@ class Sampled:
 
 
 def draw_weights(rng: np.random.Generator, data: Classification, mechanism: GlmMechanism, n_draws: int) -> Sampled:
-    """Run chains until they converge and return widely spaced draws from the last run.
+    """Run chains until they converge, and return widely spaced draws from the last run.
 
-    Each run is twice as long as the previous one, which is then discarded as burn-in.
+    Each run is twice as long as the previous one, which is discarded as burn-in.
 
     Parameters
     ----------
@@ -122,7 +124,7 @@ def draw_weights(rng: np.random.Generator, data: Classification, mechanism: GlmM
 
 
 def _diagnose(monitored: Array) -> tuple[float, float]:
-    """Return the largest split R-hat and the smallest bulk ESS of quantities of shape (quantity, chain, step)."""
+    """Return the largest split R-hat and the smallest bulk ESS of quantities with shape (quantity, chain, step)."""
     from arviz_stats.base import array_stats  # slow import (1 s), not needed by `dpstudies list`
 
     rhat = array_stats.rhat(monitored, chain_axis=-2, draw_axis=-1, method="split")
@@ -173,7 +175,7 @@ def make_mechanism(name: str, n: int, setting: Mapping[str, Any]) -> GlmMechanis
 
 
 def _score(weights: Array, data: Classification) -> tuple[Array, Array]:
-    """Return the test error and the mean negative log-likelihood of the test records for each draw."""
+    """Return the test error of each draw, and its mean negative log-likelihood on the test records."""
     predictors = weights @ data.test_x.T
     signs = np.where(data.test_y > 0, 1.0, -1.0)
     wrong = (predictors > 0) != (data.test_y > 0)

@@ -1,6 +1,6 @@
-"""Supported ranges of the Rényi studies; outside them, quadrature takes minutes or floating point overflows."""
+"""Parameter ranges supported by the Rényi studies; outside them, quadrature takes minutes or numbers overflow."""
 
-from mechanisms.privacy import validate_epsilon, validate_order
+from mechanisms.privacy_parameters import validate_epsilon, validate_order
 
 _LARGEST_ORDER = 1e12
 _LARGEST_EPSILON = 1e6
@@ -16,7 +16,7 @@ def require_order(order: float) -> float:
     2.0
     """
     if not validate_order(order) <= _LARGEST_ORDER:
-        raise ValueError(f"order must be in [1, {_LARGEST_ORDER:g}], got {order}; choose one such as 2")
+        raise ValueError(f"order must be in [1, {_LARGEST_ORDER:g}], got {order}; choose an order such as 2")
     return float(order)
 
 
@@ -29,7 +29,9 @@ def require_epsilon(epsilon: float) -> float:
     1.0
     """
     if not validate_epsilon(epsilon) <= _LARGEST_EPSILON:
-        raise ValueError(f"epsilon must be in [1e-100, {_LARGEST_EPSILON:g}], got {epsilon}; choose one such as 1.0")
+        raise ValueError(
+            f"epsilon must be in [1e-100, {_LARGEST_EPSILON:g}], got {epsilon}; choose a value such as 1.0"
+        )
     return float(epsilon)
 
 
@@ -43,6 +45,6 @@ def require_coefficient(coefficient: float) -> float:
     """
     if not _SMALLEST_COEFFICIENT <= coefficient <= 1:
         raise ValueError(
-            f"coefficient must be in [{_SMALLEST_COEFFICIENT:g}, 1], got {coefficient}; choose one such as 0.5"
+            f"coefficient must be in [{_SMALLEST_COEFFICIENT:g}, 1], got {coefficient}; choose a value such as 0.5"
         )
     return float(coefficient)

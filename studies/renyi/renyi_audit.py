@@ -1,8 +1,8 @@
-"""Exact Rényi divergences of posterior sampling, by closed form, enumeration and quadrature.
+"""Exact Rényi divergences of posterior sampling, computed by closed forms, enumeration and quadrature.
 
 Panels are `logistic` (divergences of samplers for logistic regression relative to their guarantees), `tightness` (data
-that approach the bound of Theorem 16), `links` (other link functions), `ops` (one posterior sample on a ball compared
-with the whole space) and `dirichlet` (samplers for exponential families).
+sets that approach the bound of Theorem 16), `links` (other link functions), `ops` (one draw of weights restricted to a
+ball, or unrestricted) and `dirichlet` (samplers for exponential families).
 
 References
 ----------
@@ -33,28 +33,30 @@ from mechanisms.glm.mechanisms import GlmMechanism
 from mechanisms.glm.worst_case import candidate_records, limiting_case, shared_records
 from mechanisms.renyi.audit import audit_densities, audit_sampling, beta_distributions, gaussian_distributions
 from mechanisms.renyi.sampling import renyi_sampler
-from pipeline import Factor, Measure, Method, Panel, Streams, Study
+from pipeline import Factor, Measure, Method, Panel, Scale, Streams, Study
+from studies.renyi.page_tables import audited_draws
 from studies.renyi.renyi_audit_claims import CLAIMS, FIGURES
 
 _CALIBRATED = ("glm-concentrated", "glm-diffused")
-_LARGEST_ENUMERATION = 20_000  # number of data sets
-_PREDICTORS = (0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 40.0)  # −x·w of the candidates at the mode
+_LARGEST_ENUMERATION = 20_000  # largest number of data sets that are enumerated
+# values of −x·w at the mode for the candidate records x
+_PREDICTORS = (0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 40.0)
 
 
 def _cell(cell: Mapping[str, Any], streams: Streams) -> Mapping[str, Any]:
-    """Return the cell; audits cover all data sets and nothing is simulated."""
+    """Return the cell; nothing is simulated, because audits cover all data sets."""
     return cell
 
 
 def _distribution(
     precision: float, power: float = 1.0, radius: float = math.inf, link: str = "logistic", norm_bound: float = 1.0
 ) -> GlmMechanism:
-    """Return a distribution with the given parameters, without a guarantee."""
+    """Return the distribution of weights with the given parameters; it has no guarantee."""
     return GlmMechanism("distribution", precision, power, radius, LINKS[link], norm_bound, None)
 
 
 def _largest(mechanism: GlmMechanism, n: int, candidates: np.ndarray, orders: Sequence[float]) -> dict[float, float]:
-    """Return the largest divergence of each order over all sets of shared records and all candidates."""
+    """Return, for each order, the largest divergence over all sets of shared records and pairs of candidates."""
     d = candidates.shape[1] - 1
     audits = [
         audit_replacements(mechanism, candidates, shared, orders) for shared in shared_records(mechanism, n, d).values()
@@ -66,7 +68,7 @@ def _largest(mechanism: GlmMechanism, n: int, candidates: np.ndarray, orders: Se
 
 
 def _candidates(mechanism: GlmMechanism, n: int, dimension: int) -> np.ndarray:
-    """Return candidate records that cover the allowed range and the candidates of the limiting case."""
+    """Return records that cover the allowed range, and records that attain the largest divergence in the limit."""
     case = limiting_case(mechanism.precision / n, dimension, power=mechanism.power)
     spread = candidate_records(1.0, dimension, 13 if dimension == 1 else 12, shares=(1.0,))
     return np.concatenate([spread, case.candidates])
@@ -92,7 +94,7 @@ def _validate_logistic(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> b
 
 def _require_dimension(dimension: int) -> None:
     if dimension not in (1, 2):
-        raise ValueError(f"dimension must be 1 or 2, got {dimension}; quadrature in higher dimensions is not supported")
+        raise ValueError(f"dimension must be 1 or 2, got {dimension}; in higher dimensions, quadrature takes too long")
 
 
 _LOGISTIC = Panel(
@@ -212,7 +214,9 @@ def _validate_links(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool
         glm_mechanism("true-posterior", cell["n"], cell["precision"], order, 1.0)
     for reach in cell["reach"]:
         if not 0 < reach <= 100:
-            raise ValueError(f"reach must be in (0, 100], got {reach}; larger intervals are not supported")
+            raise ValueError(
+                f"reach must be in (0, 100], got {reach}; choose a half width in this interval, such as 10"
+            )
     return True
 
 
@@ -382,6 +386,17 @@ STUDY = Study(
     ),
     panels=(_LOGISTIC, _TIGHTNESS, _LINKS, _OPS, _DIRICHLET),
     seed=20_171_204,
+    version=2,
     claims=CLAIMS,
     figures=FIGURES,
+    quick=Scale(
+        values={
+            "precision": {"tightness": (1.0,)},
+            "beta": {"logistic": (1e-3,), "tightness": (1e-3, 1e-6), "ops": (1e-3, 10.0)},
+            "epsilon": (1.0,),
+            "n": {"logistic": (1_000,), "links": (1,)},
+            "order": dict.fromkeys(("logistic", "tightness", "ops", "dirichlet"), (1.0, 2.0)),
+        }
+    ),
+    audits=(audited_draws,),
 )

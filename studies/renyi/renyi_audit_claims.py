@@ -6,7 +6,6 @@ P3: Geumlek, Song & Chaudhuri, "Rényi differential privacy mechanisms for poste
 Fienberg & Smola, "Privacy for free: posterior sampling and stochastic gradient Monte Carlo", ICML 2015.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -15,29 +14,34 @@ import xarray as xr
 from mechanisms import GAUSSIAN_MECHANISMS, RENYI_SAMPLERS
 from mechanisms.glm.worst_case import LARGEST_SHARE_1D
 from mechanisms.renyi.conversions import pure_renyi
-from pipeline import Erratum, Figure, Finding, claim, verdict
-from pipeline.declare.claims import Verdict
+from pipeline import Erratum, Figure, Finding, claim, claims_in, verdict
 from pipeline.declare.factors import format_value
+from studies.claims import Summaries, correct, largest, listed, place
 
-Summaries = Mapping[str, xr.Dataset]
-
-_ROUNDING = 1e-6  # relative; quadrature is accurate to 1e-7
+_ROUNDING = 1e-6  # relative tolerance; quadrature is accurate to 1e-7
 _TIGHT = 0.99
-_SETTLED = 0.01  # relative change on doubling the interval below which a divergence has converged
+_SETTLED = 0.01  # a divergence has converged if doubling the interval changes it by a smaller fraction
 
 
 def _at(values: xr.DataArray) -> str:
-    """Format the coordinates of the largest value."""
-    one = values.isel(values.fillna(-np.inf).argmax(...))
-    return ", ".join(f"{name} = {format_value(one[name].item())}" for name in values.dims)
+    """Format the coordinates where `values` is largest."""
+    return place(largest(values), values.dims)
 
 
 def logistic_shares(ds: xr.Dataset) -> xr.DataArray:
-    """Return the ratio of divergence to bound in panel `logistic`, at the order or along the linear curve."""
+    """Return the largest ratio of divergence to bound per cell of panel `logistic`, at its order and over the curve."""
     return (ds["renyi_epsilon"] / ds["stated_epsilon"]).clip(min=ds["curve_share"])
 
 
-def _theorems_hold(summaries: Summaries) -> Finding:
+@claim(
+    "theorems-hold",
+    "A posterior draw of the weights of a logistic regression is (λ, 2c²λ/(n·beta))-RDP, and Algorithms 4 and 5 "
+    "are (λ, epsilon)-RDP; the bounds are linear in λ.",
+    paper="P3",
+    place="Theorems 16 and 17",
+    needs={"logistic": {"dimension": (1, 2), "mechanism": ("glm-concentrated", "glm-diffused", "true-posterior")}},
+)
+def theorems_hold(summaries: Summaries) -> Finding:
     ds = summaries["logistic"]
     shares = logistic_shares(ds)
     broken = int((shares > 1 + _ROUNDING).sum())
@@ -52,22 +56,44 @@ def _theorems_hold(summaries: Summaries) -> Finding:
     )
 
 
-def _bound_is_tight(summaries: Summaries) -> Finding:
+@claim(
+    "bound-is-tight",
+    "The bound of Theorem 16 is tight for logistic regression.",
+    paper="P3",
+    place="section 4.2",
+    needs={"tightness": {"dimension": (1, 2), "beta": (0.001, 1e-6)}},
+    erratum=Erratum(
+        "Theorem 16's bound is tight for logistic regression.",
+        "It is tight from two dimensions on, in the limit of a weak prior.",
+    ),
+)
+def bound_is_tight(summaries: Summaries) -> Finding:
     ds = summaries["tightness"]
     largest = {d: ds["share"].sel(dimension=d).max(("order", "precision")) for d in (1, 2)}
     top = {d: float(one.max()) for d, one in largest.items()}
     climb = ", ".join(f"{float(one):.5f} at beta = {float(one['beta']):g}" for one in largest[2].sortby("beta", False))
-    verdict: Verdict = "does not hold"
-    if top[2] >= _TIGHT and max(top.values()) <= 1 + _ROUNDING:
-        verdict = "holds" if top[1] >= _TIGHT else "corrected"
-    return Finding(
-        verdict,
+    tight = top[2] >= _TIGHT and max(top.values()) <= 1 + _ROUNDING
+    return correct(
+        tight and top[1] >= _TIGHT,
+        tight,
         f"Ratio to the bound in two dimensions: {climb}; the bound is tight in the limit of small beta. In one "
         f"dimension the largest ratio is {top[1]:.4f}, and the proved limit is {LARGEST_SHARE_1D:.4f}.",
     )
 
 
-def _links_satisfy(summaries: Summaries) -> Finding:
+@claim(
+    "links-satisfy-the-theorems",
+    "Theorem 16 holds with B = 1 for probit and complementary log-log regression, as it does for logistic regression.",
+    paper="P3",
+    place="section 4.1, example",
+    needs={"links": {"order": (1.0,), "n": (1,), "link": ("logistic", "probit", "cloglog")}},
+    erratum=Erratum(
+        "Theorem 16 covers probit and complementary log-log regression.",
+        "It requires the canonical link: the divergence is infinite from a finite order on (probit) or above 1 "
+        "(cloglog).",
+    ),
+)
+def links_satisfy_the_theorems(summaries: Summaries) -> Finding:
     ds = summaries["links"]
     excess = ds["renyi_epsilon"] / ds["bound"]
     evidence, broken = [], []
@@ -85,24 +111,39 @@ def _links_satisfy(summaries: Summaries) -> Finding:
             f"{', '.join(f'{float(kl.sel(n=n)):.4g} (n = {n})' for n in ds['n'].values.tolist())} times the bound"
         )
     logistic = float(excess.sel(link="logistic").max())
-    return Finding(
-        "does not hold" if all(broken) else "corrected" if any(broken) else "holds",
+    return correct(
+        not any(broken),
+        not all(broken),
         f"n·beta = {format_value(ds['precision'].item())}, norms up to 1, one dimension. {'. '.join(evidence)}. "
         f"Logistic: at most {logistic:.4f} times the bound.",
     )
 
 
-def _orders_diverge(summaries: Summaries) -> Finding:
-    ds = summaries["links"].sel(n=1)  # for larger n the mass is outside intervals of this size
+@claim(
+    "orders-that-diverge",
+    "Divergences are infinite for λ >= 1 + n·beta/c² with the probit link, infinite for λ > 1 with the "
+    "complementary log-log link, and finite with the logistic link.",
+    kind="self-check",
+    needs={
+        "links": {
+            "n": (1,),
+            "order": (1.5, 2.0, 5.0),
+            "reach": (10.0, 80.0),
+            "link": ("logistic", "probit", "cloglog"),
+            "precision": (1.0,),
+        }
+    },
+)
+def orders_that_diverge(summaries: Summaries) -> Finding:
+    ds = summaries["links"].sel(n=1)  # for larger n the posterior mass is outside intervals of this size
     boxed = ds["divergence_on_box"].sortby("reach")
     finite = np.isfinite(ds["renyi_epsilon"])
     settled = abs(boxed.isel(reach=-1) / boxed.isel(reach=-2) - 1) <= _SETTLED
     holds = bool((settled == finite).all())
     widest = float(boxed["reach"].max())
     shown = [
-        f"{link} at order {order:g}: {', '.join(f'{value:.5g}' for value in one.values.tolist())}"
+        f"{link} at order {order:g}: {listed(boxed.sel(link=link, order=order), '.5g')}"
         for link, order in (("logistic", 5.0), ("probit", 2.0), ("probit", 5.0), ("cloglog", 1.5))
-        for one in [boxed.sel(link=link, order=order)]
     ]
     return verdict(
         holds,
@@ -113,18 +154,32 @@ def _orders_diverge(summaries: Summaries) -> Finding:
 
 
 def _published_loss(ds: xr.Dataset) -> xr.DataArray:
-    """Return the loss 4c²ρ/β of Wang et al. at c = 1."""
+    """Return the privacy loss 4c²ρ/β stated by Wang et al., for records of norm at most c = 1."""
     return 4 * ds["power"] / ds["beta"]
 
 
-def _ops_is_conservative(summaries: Summaries) -> Finding:
+@claim(
+    "ops-loss",
+    "The privacy loss of one posterior sample (OPS) on the ball of radius c/beta is up to 4c²ρ/beta.",
+    paper="P3",
+    place="section 5.2, after Wang, Fienberg & Smola 2015",
+    kind="addition",
+    needs={"ops": {"mechanism": ("ops",), "n": (1, 1_000), "beta": (0.001, 10.0)}},
+    erratum=Erratum(
+        "One posterior sample on the ball of radius c/β loses 4c²ρ/β.",
+        "It loses at most 2c²ρ/β, so that twice the power has the same guarantee.",
+        place="section 5.2",
+    ),
+)
+def ops_loss(summaries: Summaries) -> Finding:
     ops = summaries["ops"].sel(mechanism="ops")
     shares = ops["pure_loss"] / _published_loss(ops)
     top = float(shares.max())
     curve = float((ops["renyi_epsilon"] / ops["stated_epsilon"]).max())
-    verdict: Verdict = "does not hold" if max(top, curve) > 1 + _ROUNDING else "corrected" if top <= 0.5 else "holds"
-    return Finding(
-        verdict,
+    within = max(top, curve) <= 1 + _ROUNDING
+    return correct(
+        within and top > 0.5,
+        within,
         f"The largest loss is {top:.4f} times the published bound ({_at(shares)}) and {2 * top:.4f} times 2c²ρ/beta. "
         "The latter holds because the log-likelihood of a record has range c²/beta on the ball. Rényi divergences are "
         f"at most {curve:.4f} times the minimum of the Rényi curve of that loss and the linear bound for log-concave "
@@ -132,7 +187,18 @@ def _ops_is_conservative(summaries: Summaries) -> Finding:
     )
 
 
-def _better_than_ops(summaries: Summaries) -> Finding:
+@claim(
+    "better-than-ops",
+    "Posterior sampling on the whole space has a better Rényi guarantee than OPS at all orders λ <= 2n/ρ.",
+    paper="P3",
+    place="section 5.2",
+    needs={"ops": {"mechanism": ("ops", "glm-diffused"), "n": (1, 1_000), "beta": (0.001, 10.0)}},
+    erratum=Erratum(
+        "GLM sampling has the better Rényi guarantee than OPS for λ ≤ 2n/ρ.",
+        "It is better only against the published guarantee of OPS.",
+    ),
+)
+def better_than_ops(summaries: Summaries) -> Finding:
     ds = summaries["ops"]
     ops, glm = (ds.sel(mechanism=name) for name in ("ops", "glm-diffused"))
     linear, loss = glm["stated_epsilon"], _published_loss(ds)
@@ -142,10 +208,10 @@ def _better_than_ops(summaries: Summaries) -> Finding:
     ahead = (linear <= curve) & claimed
     spends_less = ops["renyi_epsilon"] <= glm["renyi_epsilon"] * (1 + _ROUNDING)
     never_worse = ops["stated_epsilon"] <= linear * (1 + 1e-12)
-    n_claimed = int(claimed.sum())
-    return Finding(
-        "does not hold" if not published else "holds" if int(ahead.sum()) == n_claimed else "corrected",
-        f"λ <= 2n/ρ holds in {n_claimed} of {claimed.size} cases; {'these are' if published else 'these are not'} the "
+    return correct(
+        published and bool((ahead == claimed).all()),
+        published,
+        f"λ <= 2n/ρ holds in {int(claimed.sum())} of {claimed.size} cases; these are{'' if published else ' not'} the "
         "cases in which the guarantee is better than the published one of OPS. It is better than the Rényi curve of "
         f"the loss 2c²ρ/beta of OPS in {int(ahead.sum())} of them, in {int((ahead & (ds['beta'] > ds['n'])).sum())} "
         "with beta > n. The linear bound also holds on a ball: with it the guarantee of OPS is at least as good in "
@@ -153,7 +219,13 @@ def _better_than_ops(summaries: Summaries) -> Finding:
     )
 
 
-def _suprema_are_exact(summaries: Summaries) -> Finding:
+@claim(
+    "suprema-are-exact",
+    "The stated divergence of the samplers for exponential families is the exact maximum over all neighbours.",
+    kind="self-check",
+    needs={"dirichlet": {"mechanism": tuple(RENYI_SAMPLERS)}},
+)
+def suprema_are_exact(summaries: Summaries) -> Finding:
     ds = summaries["dirichlet"]
     evidence, exact = [], True
     for name in (name for name in RENYI_SAMPLERS if name in ds["mechanism"].values):
@@ -176,106 +248,28 @@ def _suprema_are_exact(summaries: Summaries) -> Finding:
     )
 
 
-def _gaussian_spends_half(summaries: Summaries) -> Finding:
+@claim(
+    "gaussian-variance",
+    "Gaussian noise of variance λ/epsilon on the number of successes has Rényi divergence epsilon at order λ.",
+    paper="P3",
+    place="section 5.1",
+    needs={"dirichlet": {"mechanism": tuple(GAUSSIAN_MECHANISMS), "n": (30,)}},
+    erratum=Erratum("Gaussian noise of variance λΔ²/ε spends ε at order λ.", "Variance λΔ²/(2ε) is sufficient."),
+)
+def gaussian_variance(summaries: Summaries) -> Finding:
     ds = summaries["dirichlet"]
     shares = ds["quadrature_epsilon"] / ds["epsilon"]
     top = {name: float(shares.sel(mechanism=name).max()) for name in GAUSSIAN_MECHANISMS}
-    published = top["gaussian"]
-    verdict: Verdict = "does not hold" if published > 1 + _ROUNDING else "holds" if published > 0.5001 else "corrected"
-    return Finding(
-        verdict,
-        f"Largest ratio of the divergence of the released counts to epsilon: {published:.4f} with the published "
+    within = top["gaussian"] <= 1 + _ROUNDING
+    return correct(
+        within and top["gaussian"] > 0.5001,
+        within,
+        f"Largest ratio of the divergence of the released counts to epsilon: {top['gaussian']:.4f} with the published "
         f"variance λ/epsilon, {top['gaussian-tight']:.4f} with half of it.",
     )
 
 
-CLAIMS = (
-    claim(
-        "theorems-hold",
-        "A posterior draw of the weights of a logistic regression is (λ, 2c²λ/(n·beta))-RDP, and Algorithms 4 and 5 "
-        "are (λ, epsilon)-RDP; the bounds are linear in λ.",
-        paper="P3",
-        place="Theorems 16 and 17",
-        needs={"logistic": {"dimension": (1, 2), "mechanism": ("glm-concentrated", "glm-diffused", "true-posterior")}},
-    )(_theorems_hold),
-    claim(
-        "bound-is-tight",
-        "The bound of Theorem 16 is tight for logistic regression.",
-        paper="P3",
-        place="section 4.2",
-        needs={"tightness": {"dimension": (1, 2), "beta": (0.001, 1e-6)}},
-        erratum=Erratum(
-            "Theorem 16's bound is tight for logistic regression.",
-            "It is tight from two dimensions on, in the limit of a weak prior.",
-        ),
-    )(_bound_is_tight),
-    claim(
-        "links-satisfy-the-theorems",
-        "Theorem 16 holds with B = 1 for probit and complementary log-log regression, as it does for logistic "
-        "regression.",
-        paper="P3",
-        place="section 4.1, example",
-        needs={"links": {"order": (1.0,), "n": (1,), "link": ("logistic", "probit", "cloglog")}},
-        erratum=Erratum(
-            "Theorem 16 covers probit and complementary log-log regression.",
-            "It requires the canonical link: the divergence is infinite from a finite order on (probit) or above 1 "
-            "(cloglog).",
-        ),
-    )(_links_satisfy),
-    claim(
-        "orders-that-diverge",
-        "Divergences are infinite for λ >= 1 + n·beta/c² with the probit link, infinite for λ > 1 with the "
-        "complementary log-log link, and finite with the logistic link.",
-        kind="self-check",
-        needs={
-            "links": {
-                "n": (1,),
-                "order": (1.5, 2.0, 5.0),
-                "reach": (10.0, 80.0),
-                "link": ("logistic", "probit", "cloglog"),
-                "precision": (1.0,),
-            }
-        },
-    )(_orders_diverge),
-    claim(
-        "ops-loss",
-        "The privacy loss of one posterior sample (OPS) on the ball of radius c/beta is up to 4c²ρ/beta.",
-        paper="P3",
-        place="section 5.2, after Wang, Fienberg & Smola 2015",
-        kind="addition",
-        needs={"ops": {"mechanism": ("ops",), "n": (1, 1_000), "beta": (0.001, 10.0)}},
-        erratum=Erratum(
-            "One posterior sample on the ball of radius c/β loses 4c²ρ/β.",
-            "It loses at most 2c²ρ/β, so that twice the power has the same guarantee.",
-            place="section 5.2",
-        ),
-    )(_ops_is_conservative),
-    claim(
-        "better-than-ops",
-        "Posterior sampling on the whole space has a better Rényi guarantee than OPS at all orders λ <= 2n/ρ.",
-        paper="P3",
-        place="section 5.2",
-        needs={"ops": {"mechanism": ("ops", "glm-diffused"), "n": (1, 1_000), "beta": (0.001, 10.0)}},
-        erratum=Erratum(
-            "GLM sampling has the better Rényi guarantee than OPS for λ ≤ 2n/ρ.",
-            "It is better only against the published guarantee of OPS.",
-        ),
-    )(_better_than_ops),
-    claim(
-        "suprema-are-exact",
-        "The stated divergence of the samplers for exponential families is the exact maximum over all neighbours.",
-        kind="self-check",
-        needs={"dirichlet": {"mechanism": tuple(RENYI_SAMPLERS)}},
-    )(_suprema_are_exact),
-    claim(
-        "gaussian-variance",
-        "Gaussian noise of variance λ/epsilon on the number of successes has Rényi divergence epsilon at order λ.",
-        paper="P3",
-        place="section 5.1",
-        needs={"dirichlet": {"mechanism": tuple(GAUSSIAN_MECHANISMS), "n": (30,)}},
-        erratum=Erratum("Gaussian noise of variance λΔ²/ε spends ε at order λ.", "Variance λΔ²/(2ε) is sufficient."),
-    )(_gaussian_spends_half),
-)
+CLAIMS = claims_in(globals())
 
 
 # Figures
@@ -318,7 +312,8 @@ def _draw_ops(summaries: Summaries) -> Any:
 def _draw_dirichlet(summaries: Summaries) -> Any:
     from studies.figures import draw_shares
 
-    ds = summaries["dirichlet"].drop_sel(mechanism="direct", errors="ignore")
+    fixed = [name for name, method in RENYI_SAMPLERS.items() if not method.is_tunable]
+    ds = summaries["dirichlet"].drop_sel(mechanism=fixed, errors="ignore")
     found = ds["enumerated_epsilon"].fillna(ds["quadrature_epsilon"])
     share = (found / ds["epsilon"]).max(("n", "epsilon"))
     share.attrs.update(long_name="divergence / ε", units="1")

@@ -1,8 +1,8 @@
 """Rényi privacy curves of posterior sampling (P3, Figure 1).
 
-Panels `diffused` and `concentrated` have the exact curve of one draw for several coefficients (1 is the posterior
-itself) and the smallest order at which it is infinite. It is compared with the supremum of P3, which includes pairs of
-distributions that are not both posteriors of data sets.
+Panels `diffused` and `concentrated` contain the exact curve of one draw for several coefficients (a coefficient of 1
+gives the posterior itself) and the smallest order at which the curve is infinite. The curve is compared with the
+supremum of P3, which includes pairs of distributions that are not both posteriors of data sets.
 
 References
 ----------
@@ -13,12 +13,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import xarray as xr
 
 from mechanisms.renyi.divergence import dirichlet_renyi
 from mechanisms.renyi.sampling import RenyiSampling, renyi_sampler
-from pipeline import Erratum, Factor, Figure, Finding, Measure, Method, Panel, Streams, Study, claim, verdict
+from pipeline import Erratum, Factor, Figure, Finding, Measure, Method, Panel, Streams, Study, claim, claims_in, verdict
 from pipeline.declare.factors import format_value
+from studies.claims import Needs, Summaries, correct, largest, vector
 from studies.renyi.formula_errata import ERRATA
 from studies.renyi.ranges import require_coefficient, require_order
 
@@ -29,18 +29,18 @@ _NAMES = ("diffused", "concentrated")
 
 def _simulator(name: str) -> Any:
     def simulate(cell: Mapping[str, Any], streams: Streams) -> RenyiSampling:
-        """Return the mechanism; its curve does not depend on the data."""
+        """Return the mechanism, whose curve does not depend on the data."""
         return renyi_sampler(name, cell["prior"], cell["n"], cell["coefficient"])
 
     return simulate
 
 
 def _corner_epsilons(mechanism: RenyiSampling, orders: np.ndarray) -> np.ndarray:
-    """Return the supremum of P3 (Corollary 2): P has all records in one category, Q differs by one record."""
+    """Return the supremum of P3 (Corollary 2): P has all records in one category, and Q differs by one record."""
     ends = mechanism.start + mechanism.step * mechanism.n * np.eye(2)
     moved = [end + mechanism.step * np.array(move) for end in ends for move in ((1, -1), (-1, 1))]
     if np.min(moved) <= 0:
-        return np.full(orders.size, np.inf)  # not the parameters of a distribution
+        return np.full(orders.size, np.inf)  # numbers ≤ 0 are not parameters of a distribution
     return dirichlet_renyi(np.repeat(ends, 2, axis=0)[:, None], np.array(moved)[:, None], orders).max(axis=0)
 
 
@@ -55,7 +55,9 @@ def _evaluate(mechanism: RenyiSampling, setting: Mapping[str, Any], streams: Str
 
 def _validate(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
     if len(cell["prior"]) != 2:
-        raise ValueError(f"prior must have 2 entries, got {len(cell['prior'])}; the supremum of P3 needs 2 categories")
+        raise ValueError(
+            f"prior must have 2 entries, got {len(cell['prior'])}; the supremum of P3 requires 2 categories"
+        )
     renyi_sampler("diffused", cell["prior"], cell["n"], cell["coefficient"])
     require_coefficient(cell["coefficient"])
     for order in cell["order"]:
@@ -93,18 +95,27 @@ _PANELS = (_panel("diffused", "Algorithm 2", "r"), _panel("concentrated", "Algor
 # Claims
 
 
-def _curve(summary: xr.Dataset, coefficient: float) -> xr.DataArray:
-    return summary["renyi_epsilon"].sel(coefficient=coefficient)
+_NEEDS: Needs = {
+    name: {"coefficient": _COEFFICIENTS, "order": (1.0, 1.05, 2.0, 6.95, 7.0, 20.0), "prior": ("6:12",), "n": (100,)}
+    for name in _NAMES
+}
 
 
-def _asymptotes(summaries: Mapping[str, xr.Dataset]) -> Finding:
+@claim(
+    "vertical-asymptotes",
+    "The curves have vertical asymptotes; direct sampling is Rényi private only at orders below 1 + min(prior).",
+    paper="P3",
+    place="section 5.1 and Corollary 1",
+    needs=_NEEDS,
+)
+def vertical_asymptotes(summaries: Summaries) -> Finding:
     evidence, holds = [], True
     for name, summary in summaries.items():
-        smallest = min(float(entry) for entry in str(summary["prior"].item()).split(":"))
+        smallest = float(vector(summary, "prior").min())
         places = []
         for coefficient in summary["coefficient"].values.tolist():
             asymptote = 1 + smallest / coefficient
-            curve = _curve(summary, coefficient)
+            curve = summary["renyi_epsilon"].sel(coefficient=coefficient)
             away = curve.sel(order=abs(curve["order"] - asymptote) > 1e-9)
             holds &= bool((np.isfinite(away) == (away["order"] < asymptote)).all())
             below = away.where(np.isfinite(away), drop=True)
@@ -118,7 +129,14 @@ def _asymptotes(summaries: Mapping[str, xr.Dataset]) -> Finding:
     )
 
 
-def _improves(summaries: Mapping[str, xr.Dataset]) -> Finding:
+@claim(
+    "smaller-is-more-private",
+    "As the coefficients r and m decrease, epsilon decreases at each order and becomes finite at larger orders.",
+    paper="P3",
+    place="section 5.1",
+    needs=_NEEDS,
+)
+def smaller_is_more_private(summaries: Summaries) -> Finding:
     evidence, holds = [], True
     for name, summary in summaries.items():
         curves = summary["renyi_epsilon"].sortby("coefficient")
@@ -137,7 +155,18 @@ def _improves(summaries: Mapping[str, xr.Dataset]) -> Finding:
     )
 
 
-def _corners(summaries: Mapping[str, xr.Dataset]) -> Finding:
+@claim(
+    "corners-are-the-supremum",
+    "The supremum over neighbours is the maximum over pairs of a corner and parameters at distance r from it.",
+    paper="P3",
+    place="Corollary 2",
+    needs=_NEEDS,
+    erratum=Erratum(
+        "The supremum over neighbours is the largest divergence to the corners η ± (r, 0) of the parameters.",
+        "These corners lie outside the set of posteriors; the exact corners replace one record.",
+    ),
+)
+def corners_are_the_supremum(summaries: Summaries) -> Finding:
     evidence, never_below, equal = [], True, True
     for name, summary in summaries.items():
         exact, corner = summary["renyi_epsilon"], summary["corner_epsilon"]
@@ -147,55 +176,26 @@ def _corners(summaries: Mapping[str, xr.Dataset]) -> Finding:
         larger = excess.where(excess > 1e-9, drop=True)
         equal &= larger.size == 0
         if larger.size:
-            place = larger.isel(larger.fillna(0).argmax(...))
+            worst = largest(larger)
             evidence.append(
-                f"{name} by up to {float(place):.1%} (order {format_value(place['order'].item())}, coefficient "
-                f"{format_value(place['coefficient'].item())}), at orders up to {float(larger['order'].max()):g}"
+                f"{name} by up to {float(worst):.1%} (order {format_value(worst['order'].item())}, coefficient "
+                f"{format_value(worst['coefficient'].item())}), at orders up to {float(larger['order'].max()):g}"
             )
     if equal:
         return verdict(never_below, "Equal at every stored order.")
-    return Finding(
-        "corrected" if never_below else "does not hold",
+    return correct(
+        False,
+        never_below,
         f"The maximum over corners is {'never smaller' if never_below else 'sometimes smaller'} than the supremum, and "
         f"larger for {'; '.join(evidence)}. One of the two distributions of a corner may not be the posterior of any "
         "data.",
     )
 
 
-_NEEDS: dict[str, dict[str, tuple[Any, ...]]] = {
-    name: {"coefficient": _COEFFICIENTS, "order": (1.0, 1.05, 2.0, 6.95, 7.0, 20.0), "prior": ("6:12",), "n": (100,)}
-    for name in _NAMES
-}
-_CLAIMS = (
-    claim(
-        "vertical-asymptotes",
-        "The curves have vertical asymptotes; direct sampling is Rényi private only at orders below 1 + min(prior).",
-        paper="P3",
-        place="section 5.1 and Corollary 1",
-        needs=_NEEDS,
-    )(_asymptotes),
-    claim(
-        "smaller-is-more-private",
-        "As the coefficients r and m decrease, epsilon decreases at each order and becomes finite at larger orders.",
-        paper="P3",
-        place="section 5.1",
-        needs=_NEEDS,
-    )(_improves),
-    claim(
-        "corners-are-the-supremum",
-        "The supremum over neighbours is the maximum over pairs of a corner and parameters at distance r from it.",
-        paper="P3",
-        place="Corollary 2",
-        needs=_NEEDS,
-        erratum=Erratum(
-            "The supremum over neighbours is the largest divergence to the corners η ± (r, 0) of the parameters.",
-            "These corners lie outside the set of posteriors; the exact corners replace one record.",
-        ),
-    )(_corners),
-)
+_CLAIMS = claims_in(globals())
 
 
-def _draw(summaries: Mapping[str, xr.Dataset]) -> Any:
+def _draw(summaries: Summaries) -> Any:
     from studies.renyi.renyi_figures import draw_renyi_curves
 
     return draw_renyi_curves(summaries)

@@ -1,161 +1,137 @@
 """Figures of the studies of Rényi-private posterior sampling: curves by order, and utility against ε."""
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
+import pandas as pd
 import xarray as xr
-from matplotlib.figure import Figure
 
+from mechanisms.renyi.gaussian_counts import GAUSSIAN_MECHANISMS
+from mechanisms.renyi.sampling import RENYI_SAMPLERS
 from pipeline.declare.factors import format_value
-from studies.figures import Styles, finish_axes, styles_for
+from studies.figures import Axis, Drawing, Plot, looks_of, rows_of, stack, with_labels
+from studies.styles import Looks, look_up
 
 Parts = Mapping[str, xr.Dataset]
 
-_CURVES: tuple[dict[str, Any], ...] = (
-    {"color": "#0072B2", "linestyle": "-"},
-    {"color": "#D55E00", "linestyle": (0, (5, 2))},
-    {"color": "#009E73", "linestyle": (0, (2.2, 1))},
-    {"color": "#CC79A7", "linestyle": (0, (5, 1.5, 1, 1.5))},
-    {"color": "#8C5A3C", "linestyle": (0, (9, 2.5))},
-    {"color": "#56B4E9", "linestyle": (0, (3, 1, 1, 1, 1, 1))},
-)
+_FIXED = [name for name, method in RENYI_SAMPLERS.items() if not method.is_tunable]
+_VARIANTS = [name for name, method in GAUSSIAN_MECHANISMS.items() if method.variant]
 
 
-def draw_renyi_curves(parts: Parts) -> Figure:
-    """Draw Rényi divergences against the order with asymptotes, with one axes per panel and line per coefficient.
+def draw_renyi_curves(parts: Parts) -> Drawing:
+    """Draw Rényi divergences and asymptotes against the order, with one axes per panel and one line per coefficient.
 
     Parameters
     ----------
     parts : mapping of str to xarray.Dataset
         Mapping from the title of an axes to a summary with ``renyi_epsilon`` (coefficient, order) and
         ``critical_order``.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
     """
-    figure = Figure(figsize=(7.2, 3.8), layout="constrained")
-    grid = figure.subplots(1, len(parts), squeeze=False, sharey=True)[0]
-    for axes, (title, ds) in zip(grid, parts.items(), strict=True):
-        for place, coefficient in enumerate(ds["coefficient"].values.tolist()):
-            curve = ds["renyi_epsilon"].sel(coefficient=coefficient)
-            curve = curve.where(np.isfinite(curve), drop=True)
-            look = _CURVES[place % len(_CURVES)]
-            label = "1 (direct posterior)" if coefficient == 1 else format_value(coefficient)
-            axes.plot(curve["order"], curve, **look, linewidth=1.6, label=label)
-            asymptote = float(ds["critical_order"].sel(coefficient=coefficient))
-            axes.axvline(asymptote, color=look["color"], linestyle=":", linewidth=0.9)
-        axes.set_title(title, fontsize="medium", loc="left")
-        axes.set_xlim(0, float(ds["order"].max()))
-        axes.set_ylim(0, 2)
-        axes.set_xlabel("order λ")
-        axes.set_ylabel("ε (nat)")
-        axes.tick_params(labelleft=True)
-        finish_axes(axes, None)
-    lines, labels = grid[0].get_legend_handles_labels()
-    figure.legend(
-        lines, labels, title="coefficient", loc="outside upper center", ncols=6, frameon=False, fontsize="small"
-    )
-    return figure
+    first = next(iter(parts.values()))
+    names = {
+        value: "1 (direct posterior)" if value == 1 else format_value(value)
+        for value in first["coefficient"].values.tolist()
+    }
+    rows = []
+    for title, ds in parts.items():
+        curves = rows_of(
+            ds, "order", "coefficient", title, y=ds["renyi_epsilon"].where(np.isfinite(ds["renyi_epsilon"]))
+        )
+        asymptotes = ds["critical_order"].to_series().rename("edge").rename_axis("series").reset_index()
+        rows += [curves, asymptotes[asymptotes["edge"] <= float(ds["order"].max())].assign(axes=title)]
+    table = stack(rows)
+    return [
+        Plot(
+            table.assign(series=table["series"].map(names)),
+            Axis("order λ", limits=(0.0, float(first["order"].max()))),
+            Axis("ε (nat), one line per coefficient", limits=(0.0, 2.0)),
+            look_up(names.values()),
+            ("edge", "line"),
+            columns=2,
+            height=230,
+            at_ends=False,
+        )
+    ]
 
 
-def draw_divergences(ds: xr.Dataset, styles: Styles) -> Figure:
-    """Draw divergences of the posterior against ε on linear and logarithmic axes, with one column per order.
+def draw_divergences(ds: xr.Dataset, styles: Looks) -> Drawing:
+    """Draw the divergence of the posterior from each mechanism against ε, with one axes per order.
 
     Parameters
     ----------
     ds : xarray.Dataset
-        Summary with ``kl`` and ``spent_epsilon`` (order, epsilon, mechanism); missing where a mechanism is undefined.
+        Summary with ``kl`` and ``spent_epsilon`` (order, epsilon, mechanism), which are NaN where a mechanism does not
+        apply.
     styles : mapping
-        Style of each mechanism by name.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
+        Look of each mechanism by name.
     """
-    figure, grid = _two_rows(ds, 6.4)
-    styles = styles_for(styles, "mechanism", [ds])
-    direct = ds["spent_epsilon"].sel(mechanism="direct").max("epsilon") if "direct" in ds["mechanism"] else None
-    for column, order in zip(grid.T, ds["order"].values.tolist(), strict=True):
-        for name in ds["mechanism"].values.tolist():
-            if name == "direct":
-                continue
-            kl = ds["kl"].sel(order=order, mechanism=name).sortby("epsilon")
-            for axes, shown in zip(column, (kl, kl.where(kl > 0)), strict=True):
-                axes.plot(kl["epsilon"], shown, **styles[name], markersize=3.5, linewidth=1.2, label=name)
-        if direct is not None and np.isfinite(direct.sel(order=order)):
-            for axes in column:
-                colour = styles["direct"]["color"]
-                axes.axvline(float(direct.sel(order=order)), color=colour, linestyle=":", label="direct sampling")
-        column[0].set_ylim(-0.02, 0.7)
-        column[1].set_yscale("log")
-        column[1].set_ylim(1e-6, 10)
-    return _finish(figure, grid, ds, "KL divergence (nat)")
+    looks = looks_of(styles, "mechanism", [ds])
+    tunable = ds.sel(mechanism=[name for name in ds["mechanism"].values.tolist() if name not in _FIXED])
+    rows = []
+    for order in ds["order"].values.tolist():
+        title = f"order {format_value(order)}"
+        kl = tunable.sel(order=order)
+        rows.append(rows_of(kl, "epsilon", "mechanism", title, y=kl["kl"].where(kl["kl"] > 0)))
+        smallest = {
+            name: float(ds["spent_epsilon"].sel(order=order, mechanism=name).max()) for name in looks if name in _FIXED
+        }
+        edges = {name: value for name, value in smallest.items() if np.isfinite(value)}
+        rows.append(pd.DataFrame({"axes": title, "series": list(edges), "edge": list(edges.values())}))
+    return [
+        Plot(
+            stack(rows),
+            _epsilon(ds),
+            Axis("KL divergence (nat)", log=True, limits=(1e-6, None)),
+            looks,
+            ("edge", "line", "points"),
+            columns=2,
+            height=260,
+            at_ends=False,
+        )
+    ]
 
 
-def draw_losses(ds: xr.Dataset, styles: Styles) -> Figure:
-    """Draw exact and simulated log losses against ε, with one column per order.
+def draw_losses(ds: xr.Dataset, styles: Looks) -> Drawing:
+    """Draw exact and simulated log losses against ε, with one column per order; the second row is enlarged.
 
     Parameters
     ----------
     ds : xarray.Dataset
         Summary with ``expected_nll``, ``heldout_nll_mean`` and ``heldout_nll_sd`` (order, epsilon, mechanism).
     styles : mapping
-        Style of each mechanism by name.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
+        Look of each mechanism by name.
     """
-    figure, grid = _two_rows(ds, 7.0)
-    styles = styles_for(styles, "mechanism", [ds])
-    for column, order in zip(grid.T, ds["order"].values.tolist(), strict=True):
-        for name in ds["mechanism"].values.tolist():
-            one, style = ds.sel(order=order, mechanism=name).sortby("epsilon"), styles[name]
-            points = {"color": style["color"], "marker": style["marker"], "linestyle": "none", "markersize": 3.5}
-            for axes in column:
-                axes.plot(
-                    one["epsilon"],
-                    one["expected_nll"],
-                    color=style["color"],
-                    linestyle=style["linestyle"],
-                    linewidth=1.2,
-                )
-                axes.plot(one["epsilon"], one["heldout_nll_mean"], **points)
-                axes.plot([], [], **style, markersize=3.5, label=name)
-            if name != "gaussian-tight":  # not in P3; its band is similar to that of the published variance
-                mean, sd = one["heldout_nll_mean"], one["heldout_nll_sd"]
-                column[0].fill_between(
-                    one["epsilon"], mean - sd, mean + sd, color=style["color"], alpha=0.13, linewidth=0
-                )
-        lowest = float(ds["expected_nll"].min())
-        column[0].set_ylim(0.85 * lowest, 2.5 * lowest)
-        column[1].set_ylim(0.99 * lowest, 1.14 * lowest)
-    return _finish(figure, grid, ds, "negative log likelihood (nat)")
-
-
-def _two_rows(ds: xr.Dataset, height: float) -> tuple[Figure, np.ndarray]:
-    figure = Figure(figsize=(7.2, height), layout="constrained")
-    return figure, figure.subplots(2, ds.sizes["order"], squeeze=False, sharex=True, sharey="row")
-
-
-def _finish(figure: Figure, grid: np.ndarray, ds: xr.Dataset, ylabel: str) -> Figure:
-    """Label axes and columns, set ticks of ε at powers of e, and add a legend."""
-    low, high = np.log(float(ds["epsilon"].min())), np.log(float(ds["epsilon"].max()))
-    powers = np.arange(np.ceil(low / 5 - 1e-9) * 5, high + 1e-9, 5)
-    for row in grid:
-        for axes, order in zip(row, ds["order"].values.tolist(), strict=True):
-            axes.set_title(f"order {format_value(order)}", fontsize="medium", loc="left")
-            axes.set_xscale("log")
-            axes.set_xticks(np.exp(powers), [f"$e^{{{power:.0f}}}$" for power in powers])
-            axes.set_xticks([], minor=True)
-            axes.set_xlabel("ε (nat)")
-            axes.set_ylabel(ylabel)
-            axes.tick_params(labelleft=True, labelbottom=True)
-            finish_axes(axes, None)
-    lines, labels = grid[0, 0].get_legend_handles_labels()
-    figure.legend(
-        lines, labels, loc="outside upper center", ncols=len(labels), frameon=False, fontsize="small", handlelength=3
+    looks = looks_of(styles, "mechanism", [ds])
+    published = ~ds["mechanism"].isin(_VARIANTS).values
+    ds = with_labels(ds, "mechanism")
+    mean, sd = ds["heldout_nll_mean"], ds["heldout_nll_sd"]
+    # the bands of the variants are similar to those of the published mechanisms
+    sd = sd.where(xr.DataArray(published, dims="mechanism"))
+    rows = stack(
+        [
+            rows_of(
+                ds.sel(order=order),
+                "epsilon",
+                "mechanism",
+                f"order {format_value(order)}",
+                y="heldout_nll_mean",
+                exact="expected_nll",
+                low=(mean - sd).sel(order=order),
+                high=(mean + sd).sel(order=order),
+            )
+            for order in ds["order"].values.tolist()
+        ]
     )
-    return figure
+    lowest, x = float(ds["expected_nll"].min()), _epsilon(ds)
+    label = "negative log likelihood (nat)"
+    limits = (0.85 * lowest, 2.5 * lowest), (0.99 * lowest, 1.14 * lowest)
+    whole, enlarged = (Axis(label, limits=ends) for ends in limits)
+    return [
+        Plot(rows, x, whole, looks, ("band", "exact", "points"), columns=2, height=230, at_ends=False),
+        Plot(rows, x, enlarged, looks, ("exact", "points"), columns=2, height=230, at_ends=False),
+    ]
+
+
+def _epsilon(ds: xr.Dataset) -> Axis:
+    """Return the logarithmic axis of ε."""
+    return Axis("ε (nat)", log=True, limits=(float(ds["epsilon"].min()), float(ds["epsilon"].max())))

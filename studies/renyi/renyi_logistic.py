@@ -1,7 +1,7 @@
 """Private Bayesian logistic regression on real records (P3, Figure 3 and appendix).
 
 One draw of the weights is released and evaluated on a held-out third of the records. Panels `abalone`, `adult` and
-`mnist` have one fixed split and 50 independent draws, as in P3. `abalone-strong` has 4,000 draws at settings where 50
+`mnist` use one fixed split and 50 independent draws, as in P3. `abalone-strong` uses 4,000 draws at settings where 50
 are not sufficient. `abalone-splits` splits Abalone at random in each trial. `csv` reads a user's file:
 
     dpstudies run renyi-logistic --set data=FILE.csv --set target=COLUMN --store s.zarr
@@ -22,9 +22,10 @@ from typing import Any
 import numpy as np
 
 from mechanisms.glm.mechanisms import GLM_MECHANISMS
-from pipeline import Factor, Measure, Method, Panel, Statistic, Streams, Study
+from pipeline import Factor, Measure, Method, Panel, Scale, Statistic, Streams, Study
 from studies.data import Classification, Table, load, read_csv, split
 from studies.renyi.logistic_trials import N_GROUPED, Group, evaluate_draws, group_trials, make_mechanism
+from studies.renyi.page_tables import compare_errors
 from studies.renyi.renyi_logistic_claims import CLAIMS, FIGURES
 
 _EPSILONS = tuple(math.exp(k) for k in range(-5, 4))
@@ -33,7 +34,7 @@ _ORDERS = (1.0, 10.0, 100.0)
 
 @lru_cache(maxsize=4)
 def _split_once(table: Table) -> Classification:
-    """Split the records once per process."""
+    """Split the records; the split is cached per process."""
     return split(table)
 
 
@@ -149,4 +150,6 @@ STUDY = Study(
     seed=20_171_204,
     claims=CLAIMS,
     figures=FIGURES,
+    quick=Scale(10, ("abalone",), {"order": (10.0,), "epsilon": (math.exp(-5), math.exp(1))}),
+    comparisons=(compare_errors,),
 )

@@ -9,34 +9,34 @@ P3: Geumlek, Song & Chaudhuri, "Rényi differential privacy mechanisms for poste
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
 import xarray as xr
 
 from mechanisms.glm.mechanisms import glm_mechanism
-from pipeline import Figure, Finding, claim, verdict
+from pipeline import Figure, Finding, claim, claims_in, verdict
+from studies.claims import Needs, Summaries, decide
 from studies.renyi.logistic_trials import LARGEST_RHAT, LEAST_ESS
 from studies.styles import GLM_STYLES
-
-Summaries = Mapping[str, xr.Dataset]
 
 DATA_SETS = ("abalone", "adult", "mnist")
 _SAMPLERS = ("glm-concentrated", "glm-diffused")
 _OPS = ("ops", "ops-tight", "ops-renyi")
 _DECIDING = 4.0
-_REPEATS = 50  # draws per setting, as in P3
+_REPEATS = 50  # number of draws per setting, as in P3
 
 
-def _needs(*mechanisms: str, panels: Sequence[str] = DATA_SETS) -> dict[str, dict[str, tuple[Any, ...]]]:
-    """Return the ends of the published grid; a verdict covers all stored privacy levels."""
+def _needs(*mechanisms: str, panels: Sequence[str] = DATA_SETS) -> Needs:
+    """Return the values that a claim needs, the ends of the published grid; verdicts cover all stored ε and orders."""
     grid = {"order": (1.0, 10.0, 100.0), "epsilon": (math.exp(-5), math.exp(3))}
     return {panel: {**grid, "mechanism": mechanisms} for panel in panels}
 
 
 def _compare(ds: xr.Dataset, measure: str, one: str, other: str) -> tuple[xr.DataArray, xr.DataArray]:
-    """Return masks of settings at which the mean of `one` is significantly smaller, and significantly larger."""
+    """Return masks of the settings in which `one` has a significantly smaller, or a larger, mean than `other`."""
     mean, error = (ds[f"{measure}_{what}"] for what in ("mean", "mcse"))
     gap = mean.sel(mechanism=one) - mean.sel(mechanism=other)
     limit = _DECIDING * np.hypot(error.sel(mechanism=one), error.sel(mechanism=other))
@@ -44,7 +44,7 @@ def _compare(ds: xr.Dataset, measure: str, one: str, other: str) -> tuple[xr.Dat
 
 
 def _same_distribution(ds: xr.Dataset, one: str, other: str) -> xr.DataArray:
-    """Return a mask of the settings at which two mechanisms have the same distribution, such as the true posterior."""
+    """Return a mask of settings in which both mechanisms draw from one distribution, such as the true posterior."""
     n, beta = int(ds["n_train"].max()), float(ds["beta"])
 
     def distribution(name: str, order: float, epsilon: float) -> tuple[float, float, float]:
@@ -61,41 +61,8 @@ def _same_distribution(ds: xr.Dataset, one: str, other: str) -> xr.DataArray:
     return xr.DataArray(grid, dims=("order", "epsilon"), coords={"order": ds["order"], "epsilon": ds["epsilon"]})
 
 
-def _beats(
-    pairs: Sequence[tuple[str, str]], measure: str, panels: Sequence[str] = DATA_SETS
-) -> Callable[[Summaries], Finding]:
-    """Return a check that the first of each pair has the smaller mean wherever the two distributions differ."""
-
-    def check(summaries: Summaries) -> Finding:
-        lines, worst, complete = [], 0, True
-        for one, other in pairs:
-            parts = []
-            for panel in panels:
-                ahead, behind = _compare(summaries[panel], measure, one, other)
-                differ = ~_same_distribution(summaries[panel], one, other)
-                n_ahead, n_behind = int((ahead & differ).sum()), int((behind & differ).sum())
-                worst += n_behind
-                complete &= n_ahead == int(differ.sum())
-                part = f"{panel} {n_ahead} of {int(differ.sum())}"
-                if n_behind:
-                    part += f" (larger in {n_behind}: {_where(behind & differ)})"
-                open_levels = ~ahead & ~behind & differ
-                if open_levels.any():
-                    part += f" (undecided in {int(open_levels.sum())}: {_where(open_levels)})"
-                parts.append(part)
-            lines.append(f"{one} smaller than {other} in {', '.join(parts)}")
-        verdict: Any = "does not hold" if worst else "holds" if complete else "undecided"
-        return Finding(
-            verdict,
-            "Numbers of settings (order, epsilon) with means at least four standard errors apart, among those at which "
-            f"the two distributions differ: {'; '.join(lines)}.",
-        )
-
-    return check
-
-
 def _where(marked: xr.DataArray) -> str:
-    """Format the range of ε of the marked settings for each order."""
+    """Format the range of ε in the marked settings, for each order."""
     parts = []
     for order in marked["order"].values.tolist():
         levels = marked["epsilon"].values[marked.sel(order=order).values]
@@ -106,7 +73,42 @@ def _where(marked: xr.DataArray) -> str:
     return "; ".join(parts)
 
 
-def _converged(summaries: Summaries) -> Finding:
+def _beats(summaries: Summaries, measure: str, panels: Sequence[str], *pairs: tuple[str, str]) -> Finding:
+    """Judge the statement that, in each pair, the first mechanism has the smaller mean where distributions differ."""
+    lines, worst, complete = [], 0, True
+    for one, other in pairs:
+        parts = []
+        for panel in panels:
+            ahead, behind = _compare(summaries[panel], measure, one, other)
+            differ = ~_same_distribution(summaries[panel], one, other)
+            n_ahead, n_behind = int((ahead & differ).sum()), int((behind & differ).sum())
+            worst += n_behind
+            complete &= n_ahead == int(differ.sum())
+            part = f"{panel} {n_ahead} of {int(differ.sum())}"
+            if n_behind:
+                part += f" (larger in {n_behind}: {_where(behind & differ)})"
+            open_levels = ~ahead & ~behind & differ
+            if open_levels.any():
+                part += f" (undecided in {int(open_levels.sum())}: {_where(open_levels)})"
+            parts.append(part)
+        lines.append(f"{one} smaller than {other} in {', '.join(parts)}")
+    return decide(
+        complete,
+        worst > 0,
+        "Numbers of settings (order, epsilon) with means at least four standard errors apart, among those at which "
+        f"the two distributions differ: {'; '.join(lines)}.",
+    )
+
+
+@claim(
+    "converged",
+    f"Every draw comes from chains with split R-hat below {LARGEST_RHAT} and bulk ESS of at least {LEAST_ESS}.",
+    kind="self-check",
+    place="P3 uses 1,000 steps without a diagnostic",
+    needs={panel: {} for panel in (*DATA_SETS, "abalone-splits", "abalone-strong")},
+    min_trials=0,
+)
+def converged(summaries: Summaries) -> Finding:
     lines, holds = [], True
     for panel, ds in summaries.items():
         rhat, ess = float(ds["rhat_largest"].max()), float(ds["ess_smallest"].min())
@@ -116,7 +118,76 @@ def _converged(summaries: Summaries) -> Finding:
     return verdict(holds, f"{'; '.join(lines)}.")
 
 
-def _splits_agree(summaries: Summaries) -> Finding:
+@claim(
+    "beats-ops",
+    "Algorithms 4 and 5 have a lower test error than one posterior sample (OPS) at all privacy levels and on all data "
+    "sets.",
+    paper="P3",
+    place="section 5.2, Figure 3",
+    needs=_needs(*_SAMPLERS, "ops"),
+    min_trials=_REPEATS,
+)
+def beats_ops(summaries: Summaries) -> Finding:
+    return _beats(summaries, "test_error", DATA_SETS, *product(_SAMPLERS, ["ops"]))
+
+
+@claim(
+    "beats-better-ops",
+    "Algorithms 4 and 5 have a lower test error than OPS with twice the likelihood power (ops-tight), and than OPS "
+    "calibrated to the same Rényi guarantee through its pure one (ops-renyi).",
+    kind="self-check",
+    needs=_needs(*_SAMPLERS, *_OPS),
+    min_trials=_REPEATS,
+)
+def beats_better_ops(summaries: Summaries) -> Finding:
+    return _beats(summaries, "test_error", DATA_SETS, *product(_SAMPLERS, ["ops-tight", "ops-renyi"]))
+
+
+@claim(
+    "beats-ops-in-likelihood",
+    "Algorithms 4 and 5 have a higher test likelihood than all variants of OPS.",
+    paper="P3",
+    place="section 5.2 and appendix",
+    needs=_needs(*_SAMPLERS, *_OPS),
+    min_trials=_REPEATS,
+)
+def beats_ops_in_likelihood(summaries: Summaries) -> Finding:
+    return _beats(summaries, "test_nll", DATA_SETS, *product(_SAMPLERS, _OPS))
+
+
+@claim(
+    "diffused-beats-concentrated",
+    "Algorithm 5 always has a lower test error than Algorithm 4.",
+    paper="P3",
+    place="section 5.2, Figure 3",
+    needs={**_needs(*_SAMPLERS), "abalone-strong": {"mechanism": _SAMPLERS}},
+    min_trials=_REPEATS,
+)
+def diffused_beats_concentrated(summaries: Summaries) -> Finding:
+    panels = (*DATA_SETS, "abalone-strong")
+    return _beats(summaries, "test_error", panels, ("glm-diffused", "glm-concentrated"))
+
+
+@claim(
+    "diffused-beats-concentrated-in-likelihood",
+    "Algorithm 5 has a higher test likelihood than Algorithm 4.",
+    paper="P3",
+    place="appendix",
+    needs=_needs(*_SAMPLERS),
+    min_trials=_REPEATS,
+)
+def diffused_beats_concentrated_in_likelihood(summaries: Summaries) -> Finding:
+    return _beats(summaries, "test_nll", DATA_SETS, ("glm-diffused", "glm-concentrated"))
+
+
+@claim(
+    "one-split-is-enough",
+    "The comparisons of diffused, concentrated and OPS on one split of Abalone also hold over random splits.",
+    kind="self-check",
+    needs=_needs(*_SAMPLERS, "ops", "true-posterior", panels=("abalone", "abalone-splits")),
+    min_trials=_REPEATS,
+)
+def one_split_is_enough(summaries: Summaries) -> Finding:
     fixed, splits = summaries["abalone"], summaries["abalone-splits"]
     confirmed = contradicted = decided = 0
     for one, other in (("glm-diffused", "glm-concentrated"), *((one, "ops") for one in _SAMPLERS)):
@@ -125,73 +196,19 @@ def _splits_agree(summaries: Summaries) -> Finding:
         confirmed += int(((ahead & there) | (behind & back)).sum())
         contradicted += int(((ahead & back) | (behind & there)).sum())
     spread = [float(ds["test_error_sd"].sel(mechanism="true-posterior").mean()) for ds in (splits, fixed)]
-    verdict: Any = "does not hold" if contradicted else "holds" if confirmed == decided > 0 else "undecided"
-    return Finding(
-        verdict,
+    return decide(
+        confirmed == decided > 0,
+        contradicted > 0,
         f"Of {decided} settings decided on one split (diffused against concentrated, both against ops), random splits "
         f"confirm {confirmed} and contradict {contradicted}. For the true posterior, the standard deviation of the "
         f"test error is {spread[0]:.3f} over random splits and {spread[1]:.3f} over draws on one split.",
     )
 
 
-CLAIMS = (
-    claim(
-        "converged",
-        f"Every draw comes from chains with split R-hat below {LARGEST_RHAT} and bulk ESS of at least {LEAST_ESS}.",
-        kind="self-check",
-        place="P3 uses 1,000 steps without a diagnostic",
-        needs={panel: {} for panel in (*DATA_SETS, "abalone-splits", "abalone-strong")},
-        min_trials=0,
-    )(_converged),
-    claim(
-        "beats-ops",
-        "Algorithms 4 and 5 have a lower test error than one posterior sample (OPS) at all privacy levels and on all "
-        "data sets.",
-        paper="P3",
-        place="section 5.2, Figure 3",
-        needs=_needs(*_SAMPLERS, "ops"),
-        min_trials=_REPEATS,
-    )(_beats([(one, "ops") for one in _SAMPLERS], "test_error")),
-    claim(
-        "beats-better-ops",
-        "Algorithms 4 and 5 have a lower test error than OPS with twice the likelihood power (ops-tight), and than OPS "
-        "calibrated to the same Rényi guarantee through its pure one (ops-renyi).",
-        kind="self-check",
-        needs=_needs(*_SAMPLERS, *_OPS),
-        min_trials=_REPEATS,
-    )(_beats([(one, ops) for one in _SAMPLERS for ops in _OPS[1:]], "test_error")),
-    claim(
-        "beats-ops-in-likelihood",
-        "Algorithms 4 and 5 have a higher test likelihood than all variants of OPS.",
-        paper="P3",
-        place="section 5.2 and appendix",
-        needs=_needs(*_SAMPLERS, *_OPS),
-        min_trials=_REPEATS,
-    )(_beats([(one, ops) for one in _SAMPLERS for ops in _OPS], "test_nll")),
-    claim(
-        "diffused-beats-concentrated",
-        "Algorithm 5 always has a lower test error than Algorithm 4.",
-        paper="P3",
-        place="section 5.2, Figure 3",
-        needs={**_needs(*_SAMPLERS), "abalone-strong": {"mechanism": _SAMPLERS}},
-        min_trials=_REPEATS,
-    )(_beats([("glm-diffused", "glm-concentrated")], "test_error", (*DATA_SETS, "abalone-strong"))),
-    claim(
-        "diffused-beats-concentrated-in-likelihood",
-        "Algorithm 5 has a higher test likelihood than Algorithm 4.",
-        paper="P3",
-        place="appendix",
-        needs=_needs(*_SAMPLERS),
-        min_trials=_REPEATS,
-    )(_beats([("glm-diffused", "glm-concentrated")], "test_nll")),
-    claim(
-        "one-split-is-enough",
-        "The comparisons of diffused, concentrated and OPS on one split of Abalone also hold over random splits.",
-        kind="self-check",
-        needs=_needs(*_SAMPLERS, "ops", "true-posterior", panels=("abalone", "abalone-splits")),
-        min_trials=_REPEATS,
-    )(_splits_agree),
-)
+CLAIMS = claims_in(globals())
+
+
+# Figures
 
 
 def _draw(measure: str, ylabel: str) -> Callable[[Summaries], Any]:
@@ -224,6 +241,10 @@ FIGURES = (
         "Mean negative log-likelihood of a test record" + _BY_DATA_SET,
         DATA_SETS,
         _draw("test_nll", "−log-likelihood of a test record (nat)"),
+        claims=(
+            "beats-ops-in-likelihood",
+            "diffused-beats-concentrated-in-likelihood",
+        ),
     ),
     Figure(
         "splits",
@@ -231,6 +252,7 @@ FIGURES = (
         "Mean test error over random splits, with one draw per split," + _CAPTION.format(""),
         ("abalone-splits",),
         _draw("test_error", "test error"),
+        claims=("one-split-is-enough",),
     ),
     Figure(
         "csv-test-error",

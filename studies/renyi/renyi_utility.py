@@ -1,10 +1,10 @@
 """Utility of Rényi-private draws of a Beta posterior against ε (P3, Figure 2).
 
-Panel `kl` has the exact divergence of the true posterior from the distribution of a private draw, for 38 successes in
-100 records. Panel `loglik` has the log loss of a private draw on 100 held-out Bernoulli trials, over simulated data,
-and its exact expectation. The diffused and concentrated posteriors of `mechanisms.renyi.sampling` have the largest
-coefficient that satisfies (λ, ε)-RDP. The Gaussian mechanism is evaluated with the published variance and with the
-smallest variance that satisfies (λ, ε)-RDP.
+Panel `kl` contains the exact divergence of the true posterior from the distribution of a private draw, for 38
+successes in 100 records. Panel `loglik` contains the log loss of a private draw on 100 held-out Bernoulli trials, for
+simulated data, and its exact expectation. The diffused and concentrated posteriors of `mechanisms.renyi.sampling` use
+the largest coefficient that satisfies (λ, ε)-RDP. The Gaussian mechanism is evaluated with the published variance and
+with the smallest variance that satisfies (λ, ε)-RDP.
 
 References
 ----------
@@ -22,12 +22,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from mechanisms.renyi.calibration import calibrate_renyi
 from mechanisms.renyi.divergence import dirichlet_renyi
 from mechanisms.renyi.gaussian_counts import GAUSSIAN_MECHANISMS, GaussianCounts, gaussian_mechanism
-from mechanisms.renyi.sampling import RenyiSampling, calibrate_renyi, renyi_sampler
-from pipeline import Factor, Measure, Method, Panel, Streams, Study
+from mechanisms.renyi.sampling import RENYI_SAMPLERS, RenyiSampling, renyi_sampler
+from pipeline import Factor, Figure, Measure, Method, Panel, Scale, Streams, Study
+from studies.claims import Summaries
+from studies.renyi.page_tables import compare_utility
 from studies.renyi.ranges import require_epsilon, require_order
-from studies.renyi.renyi_utility_claims import CLAIMS, FIGURES
+from studies.renyi.renyi_utility_claims import CLAIMS
+from studies.styles import RENYI_STYLES
 
 Array = NDArray[np.float64]
 
@@ -42,8 +46,13 @@ _USES = ("order", "epsilon")
 
 
 def _powers_of_e(first: int, last: int) -> tuple[float, ...]:
-    """Return e to the powers `first`, `first` + 1/2, ..., `last`."""
+    """Return e to the powers `first`, `first` + ½, …, `last`."""
     return tuple(math.exp(half / 2) for half in range(2 * first, 2 * last + 1))
+
+
+def _is_tunable(name: str) -> bool:
+    """Return True if a mechanism has a parameter that is calibrated to the order and ε."""
+    return name in GAUSSIAN_MECHANISMS or RENYI_SAMPLERS[name].is_tunable
 
 
 @lru_cache(maxsize=4096)
@@ -75,9 +84,9 @@ def _validate(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
     if "order" not in setting:
         return True
     order, epsilon = require_order(setting["order"]), require_epsilon(setting["epsilon"])
-    if setting["mechanism"] != "direct":
+    if _is_tunable(setting["mechanism"]):
         return True
-    return renyi_sampler("direct", cell["prior"], cell["n"], 1.0).renyi_epsilon(order) <= epsilon
+    return renyi_sampler(setting["mechanism"], cell["prior"], cell["n"], 1.0).renyi_epsilon(order) <= epsilon
 
 
 def _method_factors(first: int) -> tuple[Factor, ...]:
@@ -144,7 +153,7 @@ _KL = Panel(
 
 @dataclass(frozen=True)
 class _Trials:
-    """Public parameters, and the numbers of successes among the records and the held-out records of each trial."""
+    """Public parameters, and the numbers of successes in each trial's records and held-out records."""
 
     problem: Mapping[str, Any]
     successes: Array
@@ -157,14 +166,14 @@ def _simulate(cell: Mapping[str, Any], streams: Streams) -> _Trials:
 
 
 def _log_loss(trials: _Trials, first: Array, second: Array, uniforms: Array) -> Array:
-    """Return the log loss of a draw of Beta(first, second) on the held-out records of each trial."""
+    """Return, for each trial, the log loss on the held-out records of a draw from Beta(first, second)."""
     theta = special.betaincinv(first, second, uniforms)
     failures = trials.problem["n_heldout"] - trials.heldout
     return -special.xlogy(trials.heldout, theta) - special.xlog1py(failures, -theta)
 
 
 def _expected_log_loss(problem: Mapping[str, Any], first: Array, second: Array) -> Array:
-    """Return the expected log loss over the draw and the held-out records."""
+    """Return the expectation of the log loss over the draw and the held-out records."""
     q, total = problem["probability"], special.digamma(first + second)
     log_odds = q * special.digamma(first) + (1 - q) * special.digamma(second)
     return problem["n_heldout"] * (total - log_odds)
@@ -179,7 +188,7 @@ def _all_data(problem: Mapping[str, Any]) -> tuple[Array, Array]:
 
 
 def _open(uniforms: Array) -> Array:
-    """Replace 0, which has no finite quantile, by half of the smallest positive uniform."""
+    """Replace uniforms of 0, where quantiles are infinite, by half of the smallest positive uniform."""
     return np.maximum(uniforms, 2.0**-54)
 
 
@@ -223,7 +232,7 @@ _LOGLIK = Panel(
     name="loglik",
     meaning="log loss of a private draw on held-out records (P3, Figures 2c and 2d)",
     simulate=_simulate,
-    methods=(*(_sampled(name) for name in _NOTES if name != "direct"), _true_posterior()),
+    methods=(*(_sampled(name) for name in _NOTES if _is_tunable(name)), _true_posterior()),
     measures=(
         Measure("heldout_nll", "negative log likelihood of the held-out records at a private draw", "nat"),
         Measure("expected_nll", "exact expectation of heldout_nll over data and draws", "nat", per_trial=False),
@@ -241,6 +250,43 @@ _LOGLIK = Panel(
     validate=_validate,
 )
 
+# Figures
+
+
+def _draw_kl(summaries: Summaries) -> Any:
+    from studies.renyi.renyi_figures import draw_divergences
+
+    return draw_divergences(summaries["kl"], RENYI_STYLES)
+
+
+def _draw_loss(summaries: Summaries) -> Any:
+    from studies.renyi.renyi_figures import draw_losses
+
+    return draw_losses(summaries["loglik"], RENYI_STYLES)
+
+
+_FIGURES = (
+    Figure(
+        "utility-kl",
+        "Divergence of the posterior from a private draw (P3, Figures 2a and 2b)",
+        "Kullback-Leibler divergence of the true posterior, for 38 successes in 100 records, from the distribution of "
+        "a private draw, against epsilon. Left: order 2; right: order 15. Top: linear scale of the paper; bottom: "
+        "logarithmic scale, without divergences of 0. The dotted line is the smallest epsilon at which direct sampling "
+        "satisfies the guarantee; there is none at order 15.",
+        ("kl",),
+        _draw_kl,
+    ),
+    Figure(
+        "utility-loglik",
+        "Log loss of a private draw on held-out records (P3, Figures 2c and 2d)",
+        "Negative log likelihood of 100 held-out fair Bernoulli trials at a private draw given 100 other trials, "
+        "against epsilon; the bottom row is enlarged. Lines are exact expectations and markers are means of the "
+        "simulated trials. Bands show ± 1 standard deviation of the trials for the mechanisms of P3.",
+        ("loglik",),
+        _draw_loss,
+    ),
+)
+
 STUDY = Study(
     name="renyi-utility",
     papers=("P3",),
@@ -249,5 +295,7 @@ STUDY = Study(
     panels=(_KL, _LOGLIK),
     seed=20_171_205,
     claims=CLAIMS,
-    figures=FIGURES,
+    figures=_FIGURES,
+    quick=Scale(trials=300),
+    comparisons=(compare_utility,),
 )

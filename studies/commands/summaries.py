@@ -1,0 +1,92 @@
+"""The command ``summarise``: a selection of the summaries of a store, on the terminal or in a file."""
+
+import sys
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pipeline.errors import BadInputError
+from studies.commands.output import printable
+from studies.commands.shared import Panels, StorePath, print_columns, say, split_names
+
+
+def summarise(
+    store: StorePath,
+    panel: Panels = None,
+    measure: Annotated[list[str] | None, typer.Option("--measure", help="Only this measure; may be repeated.")] = None,
+    where: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--where", metavar="NAME=V,NAME=V1,V2", help="Only these values of factors and methods; may be repeated."
+        ),
+    ] = None,
+    long: Annotated[
+        bool,
+        typer.Option("--long/--wide", help="One row per cell and measure with every statistic, or one row per cell."),
+    ] = False,
+    csv: Annotated[bool, typer.Option("--csv", help="Print comma-separated values, with every statistic.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON records, with every statistic.")] = False,
+    output: Annotated[
+        Path | None, typer.Option("--output", help="File for every statistic: .csv, .json or .parquet.")
+    ] = None,
+) -> None:
+    """Print means over trials with their Monte Carlo standard errors."""
+    if csv + json + (output is not None) > 1:
+        raise BadInputError("--csv, --json and --output exclude each other, got several; choose one")
+    suffix = ".csv" if csv else ".json" if json else ""
+    if output is not None:
+        suffix = output.suffix
+        _check_output(output)
+    from studies.report.selections import encode, select
+
+    selected = select(store, split_names(panel), split_names(measure), _parse_where(where))
+    if not suffix:
+        for number, one in enumerate(selected):
+            if number:
+                say("")
+            print_columns(*one.texts(long), title=one.title)
+            if hidden := one.hidden(long):
+                say(f"one cell has several values of {', '.join(hidden)}; print them with --long")
+        return
+    content = encode(selected, long, suffix)
+    if output is None:
+        text = content.decode()
+        print(printable(text) if sys.stdout.isatty() else text, end="")
+        return
+    from studies.report.page import write_whole
+
+    try:
+        write_whole(output, content)
+    except OSError as error:
+        raise BadInputError(f"cannot write {output}: {error.strerror}; choose another path") from error
+    say(f"summary: {output}")
+
+
+def _check_output(output: Path) -> None:
+    if output.suffix not in (".csv", ".json", ".parquet") or not output.parent.is_dir():
+        raise BadInputError(f"--output must be a .csv, .json or .parquet file in an existing folder, got {output}")
+    if output.suffix == ".parquet" and find_spec("pyarrow") is None:
+        raise BadInputError("Parquet requires pyarrow; install it with: pip install 'dpstudies[tables]'")
+
+
+def _parse_where(assignments: Sequence[str] | None) -> dict[str, list[str]]:
+    """Return the values given by ``--where``, by name.
+
+    Examples
+    --------
+    >>> _parse_where(["n=100,300,mechanism=smooth"])
+    {'n': ['100', '300'], 'mechanism': ['smooth']}
+    """
+    values: dict[str, list[str]] = {}
+    for assignment in assignments or []:
+        name = ""
+        for part in assignment.split(","):
+            before, equals, after = (text.strip() for text in part.partition("="))
+            name, value = (before, after) if equals else (name, before)
+            if not name or not value:
+                raise BadInputError(f"--where must be given as NAME=V,NAME=V1,V2, got {assignment!r}")
+            values.setdefault(name, []).append(value)
+    return values

@@ -1,0 +1,232 @@
+"""Claims of the study `privacy-audit` (P0 and P1)."""
+
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from mechanisms import MECHANISMS, Status
+from mechanisms.audit import exceeds
+from pipeline import Erratum, Finding, claim, claims_in, verdict
+from pipeline.declare.factors import format_value
+from studies.claims import Needs, Summaries, correct, largest
+from studies.counts.neighbouring_relations import RELATION_CLAIMS, stated_audits
+
+BINOMIAL_SIZES = (1, 2, 10, 30, 100, 300, 1000)
+"""Numbers of records of the panel with two categories."""
+
+_FULL_SHARE = 0.999
+
+_LOCAL_NEEDS: Needs = {
+    "binomial": {
+        "prior": ("1:1", "0.01:100"),
+        "n": BINOMIAL_SIZES,
+        "epsilon": (0.1, 1.0, 3.0),
+        "mechanism": ("local",),
+    }
+}
+
+
+def _share(summary: xr.Dataset) -> xr.DataArray:
+    """Return the ratio of the exact loss to ε, or NaN where the mechanism does not apply."""
+    return summary["exact_epsilon"] / summary["epsilon"]
+
+
+def spent(summary: xr.Dataset) -> xr.DataArray:
+    """Return the ratio of the loss to ε; if the loss exceeds ε and the guarantee has δ > 0, return δ(ε)/δ instead."""
+    share, delta = _share(summary), float(summary["delta"])
+    guarantees = [MECHANISMS[name].guarantee(1.0, delta) for name in summary["mechanism"].values.tolist()]
+    is_pure = summary["mechanism"].copy(data=[guarantee is None or guarantee.is_pure for guarantee in guarantees])
+    return share.where(is_pure | ~exceeds(share, 1.0), summary["exact_delta"] / delta)
+
+
+def _at(values: xr.DataArray) -> str:
+    """Format the prior, n and ε for which `values` is largest."""
+    one = largest(values)
+    named = {"prior": "prior {}", "n": "n = {}", "epsilon": "epsilon = {}"}
+    return ", ".join(text.format(format_value(one[name].item())) for name, text in named.items())
+
+
+def _counterexample(summary: xr.Dataset, mechanism: str) -> str:
+    """Describe the audit with the largest ratio of loss to ε."""
+    shares = _share(summary).sel(mechanism=mechanism)
+    one = summary.sel(mechanism=mechanism).isel(shares.fillna(-np.inf).argmax(...))
+    data, neighbour, output = (one[f"worst_{what}"].values.tolist() for what in ("dataset", "neighbour", "output"))
+    return (
+        f"{float(one['exact_epsilon'] / one['epsilon']):.4f} epsilon at {_at(shares)}: data sets {data} and "
+        f"{neighbour}, output {output}"
+    )
+
+
+def _broken(summary: xr.Dataset, mechanism: str) -> xr.DataArray:
+    """Return a mask of the cells in which a mechanism violates its guarantee; without a guarantee, all are False."""
+    one = summary.sel(mechanism=mechanism)
+    delta = float(summary["delta"])
+    stated = [MECHANISMS[mechanism].guarantee(epsilon, delta) for epsilon in summary["epsilon"].values.tolist()]
+    epsilons = summary["epsilon"].copy(data=[np.inf if g is None else g.epsilon for g in stated])
+    deltas = summary["epsilon"].copy(data=[0.0 if g is None else g.delta for g in stated])
+    return exceeds(one["exact_epsilon"], epsilons) & ((deltas == 0) | exceeds(one["exact_delta"], deltas))
+
+
+def _names(summaries: Summaries, accepts: Any) -> list[str]:
+    """Return the names of stored mechanisms for which `accepts` returns True."""
+    stored = dict.fromkeys(name for summary in summaries.values() for name in summary["mechanism"].values.tolist())
+    return [name for name in stored if accepts(name)]
+
+
+def _shares(summaries: Summaries, name: str) -> list[xr.DataArray]:
+    return [
+        _share(summary).sel(mechanism=name) for summary in summaries.values() if name in summary["mechanism"].values
+    ]
+
+
+def _audit_guarantees(summaries: Summaries, status: Status) -> tuple[bool | None, str]:
+    """Return True if no audit violates a guarantee with this status (None without audits), and the evidence."""
+    summaries = stated_audits(summaries)
+    n_audits, breaks, largest = 0, [], []
+    for name in _names(summaries, lambda name: MECHANISMS[name].status is status):
+        shares = _shares(summaries, name)
+        n_audits += sum(int(share.count()) for share in shares)
+        largest.append(f"{name} {max(float(share.max()) for share in shares):.3f}")
+        for summary in summaries.values():
+            if name in summary["mechanism"].values and _broken(summary, name).any():
+                breaks.append(f"{name}, with loss {_counterexample(summary, name)}")
+    return (
+        not breaks if n_audits else None,
+        f"{n_audits:,} exact audits. "
+        + (f"Violated guarantees: {'; '.join(breaks)}. " if breaks else "")
+        + f"Largest ratio of loss to epsilon: {', '.join(largest) or 'none'}.",
+    )
+
+
+@claim(
+    "guarantees-hold",
+    "The exact privacy loss of every mechanism with a proved guarantee is within that guarantee.",
+    kind="self-check",
+    needs={},
+)
+def guarantees_hold(summaries: Summaries) -> Finding:
+    return verdict(*_audit_guarantees(summaries, Status.PROVED))
+
+
+@claim(
+    "conjectured-guarantees-hold",
+    "The exact privacy loss of the mechanisms with smooth sensitivity is within their conjectured (epsilon, delta)-DP.",
+    kind="self-check",
+    needs={},
+)
+def conjectured_guarantees_hold(summaries: Summaries) -> Finding:
+    holds, evidence = _audit_guarantees(summaries, Status.CONJECTURED)
+    return verdict(
+        holds,
+        f"{evidence} These audits are no proof for other priors. The pure loss exceeds epsilon at more skewed priors: "
+        "for smooth it is 2.35 epsilon at the prior 1e5:350:250, n = 20, epsilon = 10, delta = 1e-5, where "
+        "delta(epsilon) is 2.2e-9.",
+    )
+
+
+@claim(
+    "smooth-at-the-published-setting",
+    "The exponential mechanism with smooth sensitivity is (1, 1e-8)-DP for the prior Beta(1, 1) and n = 100.",
+    paper="P0",
+    place="Mechanism",
+    needs={"binomial": {"prior": ("1:1",), "n": (100,), "epsilon": (1.0,), "delta": (1e-8,), "mechanism": ("smooth",)}},
+    erratum=Erratum(
+        "With smooth sensitivity the exponential mechanism is (ε, δ)-DP at the published setting, and no better.",
+        "It is pure DP at about half of ε. Calibrated by its exact audit, it is pure DP and spends all of ε.",
+    ),
+)
+def smooth_at_the_published_setting(summaries: Summaries) -> Finding:
+    one = summaries["binomial"].sel(prior="1:1", n=100, epsilon=1.0, mechanism="smooth")
+    loss, delta = float(one["exact_epsilon"]), float(one["exact_delta"])
+    pure = f": it is {loss:.4f}-DP with delta = 0, well within its budget" if loss <= 1 else ""
+    evidence = f"The exact loss is {loss:.4f}, with delta {delta:.2g} at epsilon = 1{pure}."
+    return correct(loss > 1 and delta <= 1e-8, loss <= 1, evidence)
+
+
+@claim(
+    "local-is-not-private",
+    "The exponential mechanism with local sensitivity is not epsilon-DP.",
+    paper="P1",
+    place="section 1.2.2",
+    needs=_LOCAL_NEEDS,
+)
+def local_is_not_private(summaries: Summaries) -> Finding:
+    summary = summaries["binomial"]
+    shares = _share(summary).sel(mechanism="local")
+    n_broken = int(exceeds(shares, 1.0).sum())
+    return verdict(
+        n_broken > 0,
+        f"The loss exceeds epsilon in {n_broken} of {int(shares.count())} audits. "
+        f"The largest loss is {_counterexample(summary, 'local')}.",
+    )
+
+
+@claim(
+    "local-proof",
+    "The loss of the exponential mechanism with local sensitivity exceeds epsilon at neighbours x, y with "
+    "LS(y) = H(x, y) < LS(x), which exist for the prior Beta(1, 1) and n >= 4.",
+    paper="P1",
+    place="proof in section 1.2.2, with the prior of section 2.1",
+    needs=_LOCAL_NEEDS,
+    erratum=Erratum(
+        "The proof that local sensitivity is not private uses Beta(1, 1).",
+        "With Beta(1, 1) the exact loss stays below ε; a skewed prior gives a counterexample.",
+        place="section 1.2.2",
+    ),
+)
+def local_proof(summaries: Summaries) -> Finding:
+    summary = summaries["binomial"].sel(prior=["1:1"])
+    shares = _share(summary).sel(mechanism="local")
+    holds = bool((shares.sel(n=[n for n in shares["n"].values if n >= 4]) > 1).all())
+    n_above = int((shares > 1).sum())
+    return verdict(
+        holds,
+        f"The loss exceeds epsilon in {n_above} of {int(shares.count())} audits, n = {int(shares['n'].min())} to "
+        f"{int(shares['n'].max())}. The largest loss is {_counterexample(summary, 'local')}. A skewed prior is needed "
+        "to show that the mechanism is not private.",
+    )
+
+
+@claim(
+    "calibrated-spend-all",
+    "The exact privacy loss of the exactly calibrated mechanisms equals epsilon and never exceeds it.",
+    kind="self-check",
+    needs={},
+)
+def calibrated_spend_all(summaries: Summaries) -> Finding:
+    summaries = stated_audits(summaries)
+    evidence, holds = [], True
+    for name in _names(summaries, lambda name: MECHANISMS[name].calibrate is not None):
+        shares = _shares(summaries, name)
+        low, high = min(float(share.min()) for share in shares), max(float(share.max()) for share in shares)
+        holds &= low >= _FULL_SHARE and not any(
+            bool(_broken(summary, name).any()) for summary in summaries.values() if name in summary["mechanism"].values
+        )
+        evidence.append(f"{name} {low:.6f} to {high:.6f} in {sum(int(share.count()) for share in shares)} audits")
+    return verdict(holds if evidence else None, f"Ratio of loss to epsilon: {'; '.join(evidence) or 'no audits'}.")
+
+
+@claim(
+    "bound-leaves-slack",
+    "The loss of varying-bound, which is calibrated by a proved bound, is strictly below epsilon.",
+    kind="self-check",
+    needs={panel: {"mechanism": ("varying-bound", "varying")} for panel in ("binomial", "multinomial")},
+)
+def bound_leaves_slack(summaries: Summaries) -> Finding:
+    summaries = stated_audits(summaries)
+    shares = _shares(summaries, "varying-bound")
+    worst = max(shares, key=lambda share: float(share.max()))
+    high, low = float(worst.max()), min(float(share.min()) for share in shares)
+    ahead = [
+        int((share > _share(summary).sel(mechanism="varying") * (1 + 1e-9)).sum())
+        for share, summary in zip(shares, summaries.values(), strict=True)
+    ]
+    return verdict(
+        high < 1,
+        f"Ratio of loss to epsilon: {low:.3f} to {high:.3f}, largest at {_at(worst)}. The loss of varying-bound "
+        f"exceeds that of varying in {sum(ahead)} of {sum(int(share.count()) for share in shares)} audits.",
+    )
+
+
+CLAIMS = (*claims_in(globals()), *RELATION_CLAIMS)

@@ -1,0 +1,165 @@
+"""Legends, and labels at the ends of lines."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from studies.figures.plot import MAX_DIRECT, Plot
+from studies.styles import ORIGINS, Look
+
+_LINE = 13.0  # height of a label in pixels
+_ROW, _CHARACTER, _SAMPLE, _HEADING = 18, 6.2, 34, 86  # pixels of a legend: row, character, sample of a line, heading
+
+
+@dataclass(frozen=True)
+class Label:
+    """Label of a line: axes, series, and on the vertical axis the end of the line and the position of the label."""
+
+    axes: str
+    series: str
+    end: float
+    y: float
+
+
+def at_line_ends(plot: Plot) -> list[Label]:
+    """Return labels for the lines that end at the right edge of the figure.
+
+    The list is empty if there are fewer than two or more than `MAX_DIRECT` series, if one of them has no line at the
+    right edge, or if the lines end at the same point.
+    """
+    series = plot.series
+    if not (2 <= len(series) <= MAX_DIRECT and plot.at_ends and plot.share_y) or plot.sideways or plot.x.discrete:
+        return []
+    column = "y" if "y" in plot.rows else "exact"
+    low, high = plot.limits
+    titles = plot.titles
+    last = titles[plot.columns - 1 :: plot.columns] + (titles[-1:] if len(titles) % plot.columns else [])
+    labels: list[Label] = []
+    for title in last or [""]:
+        rows = plot.rows[plot.rows["axes"] == title] if title else plot.rows
+        rows = rows[rows["series"].isin(series) & rows[column].between(low, high)].sort_values("x")
+        ends = rows.groupby("series", sort=False)[column].last()
+        places = _spread(_place(ends.to_numpy(float), plot), plot.height)
+        labels += [
+            Label(title, name, float(end), float(y))
+            for name, end, y in zip(ends.index, ends, _invert(places, plot), strict=True)
+        ]
+    return labels if {label.series for label in labels} == set(series) else []
+
+
+def _place(values: np.ndarray, plot: Plot) -> np.ndarray:
+    """Return the heights in pixels above the lower end of the axis."""
+    low, high = plot.limits
+    if plot.y.log:
+        return plot.height * np.log(values / low) / np.log(high / low)
+    return plot.height * (values - low) / (high - low)
+
+
+def _invert(places: np.ndarray, plot: Plot) -> np.ndarray:
+    low, high = plot.limits
+    return low * (high / low) ** (places / plot.height) if plot.y.log else low + (high - low) * places / plot.height
+
+
+def _spread(places: np.ndarray, height: float) -> np.ndarray:
+    """Move labels apart, so that neighbours are at least one line apart, and none is above the axes.
+
+    Examples
+    --------
+    >>> _spread(np.array([50.0, 52.0, 10.0]), 100)
+    array([44.5, 57.5, 10. ])
+    """
+    order = np.argsort(places, kind="stable")
+    groups = [[float(places[i])] for i in order]  # neighbours that touch are one group around their mean
+    while True:
+        centres = [float(np.mean(group)) for group in groups]
+        halves = [_LINE * (len(group) - 1) / 2 for group in groups]
+        centres = [min(centre, height - half) for centre, half in zip(centres, halves, strict=True)]
+        for i in range(len(groups) - 1):
+            if centres[i + 1] - halves[i + 1] - centres[i] - halves[i] < _LINE - 1e-9:
+                groups[i : i + 2] = [groups[i] + groups[i + 1]]
+                break
+        else:
+            break
+    moved = [c - h + _LINE * j for c, h, group in zip(centres, halves, groups, strict=True) for j in range(len(group))]
+    spread = np.empty(len(places))
+    spread[order] = moved
+    return spread
+
+
+def legend(series: Mapping[str, Look], note: str, width: int, fade: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
+    """Return the view of a legend and its data, with one group of rows per origin of the series."""
+    entries: list[dict[str, Any]] = []
+    row = 0
+    if note:
+        entries.append({"heading": note, "x": 0, "y": 0})
+        row = 1
+    headed = any(look.origin for look in series.values())
+    start = _HEADING if headed else 0
+    for origin in [*ORIGINS, ""]:
+        group = [name for name, look in series.items() if look.origin == origin]
+        if not group:
+            continue
+        if headed:
+            entries.append({"heading": ORIGINS.get(origin, "other"), "x": 0, "y": row * _ROW})
+        x: float = start
+        for name in group:
+            needed = _SAMPLE + _CHARACTER * len(name) + 16
+            if x > start and x + needed > width + 40:
+                x, row = start, row + 1
+            entries.append({"series": name, "x": round(x), "y": row * _ROW})
+            x += needed
+        row += 1
+    raw = {"type": "quantitative", "scale": None, "axis": None}
+    at = {"x": {"field": "x", **raw}, "y": {"field": "y", **raw}}
+    names = list(series)
+
+    def look(channel: str, values: list[Any]) -> dict[str, Any]:
+        return {channel: {"field": "series", "scale": {"domain": names, "range": values}, "legend": None}}
+
+    lines = series.values()
+    of_series = [{"filter": "isValid(datum.series)"}]
+    view: dict[str, Any] = {
+        "data": {"name": "legend"},
+        "width": width,
+        "height": max(row, 1) * _ROW - 6,
+        "layer": [
+            {
+                "transform": [*of_series, {"calculate": f"datum.x + {_SAMPLE - 6}", "as": "end"}],
+                "mark": {"type": "rule", "strokeWidth": 1.5},
+                "encoding": {
+                    **at,
+                    "x2": {"field": "end"},
+                    **look("color", [one.color for one in lines]),
+                    **look("strokeDash", [list(one.dash) or [1, 0] for one in lines]),
+                    "opacity": fade,
+                },
+            },
+            {
+                "transform": [*of_series, {"calculate": f"datum.x + {(_SAMPLE - 6) / 2}", "as": "middle"}],
+                "mark": {"type": "point", "size": 34, "strokeWidth": 1.2},
+                "encoding": {
+                    **at,
+                    "x": {"field": "middle", **raw},
+                    **look("stroke", [one.color for one in lines]),
+                    **look("fill", [one.fill for one in lines]),
+                    **look("shape", [one.marker for one in lines]),
+                    "opacity": fade,
+                },
+            },
+            {
+                "transform": of_series,
+                "mark": {"type": "text", "align": "left", "baseline": "middle", "dx": _SAMPLE, "cursor": "pointer"},
+                "encoding": {**at, "text": {"field": "series"}, "opacity": fade},
+            },
+            {
+                "transform": [{"filter": "isValid(datum.heading)"}],
+                "mark": {"type": "text", "align": "left", "baseline": "middle", "fontWeight": 600},
+                "encoding": {**at, "text": {"field": "heading"}},
+            },
+        ],
+    }
+    if not series:
+        view["layer"] = view["layer"][-1:]
+    return view, entries

@@ -1,0 +1,231 @@
+"""Declarative description of a figure: plots of one table of rows each.
+
+A figure is a sequence of plots, one above the other. `studies.figures.vega` compiles them to one Vega-Lite
+specification, from which static images and the interactive figure of a page are made.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from pipeline.declare.factors import format_value
+from studies.styles import Look
+
+MAX_DIRECT = 8
+"""Maximum number of lines that are labelled at their ends; more lines have a legend."""
+
+VALUES: Mapping[str, tuple[str, ...]] = {
+    "line": ("y",),
+    "points": ("y",),
+    "errors": ("y", "mcse"),
+    "exact": ("exact",),
+    "band": ("low", "high"),
+    "tails": ("low_tail", "high_tail"),
+    "box": ("low", "high"),
+    "whisker": ("low_tail", "high_tail"),
+    "middle": ("y",),
+    "region": ("from", "to"),
+    "strip": ("strip_low", "strip_high"),
+    "level": ("level",),
+    "reference": ("reference",),
+    "edge": ("edge",),
+    "cross": ("cross",),
+}
+"""Mark -> columns that it shows.
+
+line, points, exact      lines and markers at ``y``, lines at ``exact``
+errors                   bars of two Monte Carlo standard errors around ``y``
+band, tails              areas from ``low`` to ``high`` and from ``low_tail`` to ``high_tail``
+box, whisker, middle     the same as bars and lines, and a tick at ``y``
+region, level            grey areas and lines across the axes
+strip, reference, cross  grey areas, lines and crosses in the text colour at ``x``
+edge                     dotted vertical lines at ``edge``
+"""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Axis of a plot.
+
+    Attributes
+    ----------
+    title : str
+        Label with the unit.
+    log : bool
+        Logarithmic scale.
+    limits : tuple of float or None
+        Ends of the axis; None for an end that contains all values.
+    ticks : tuple of float
+        Positions of the ticks; chosen by Vega if empty.
+    discrete : bool
+        Equally spaced values in the order of the rows.
+    """
+
+    title: str
+    log: bool = False
+    limits: tuple[float | None, float | None] = (None, None)
+    ticks: tuple[float, ...] = ()
+    discrete: bool = False
+
+
+@dataclass(frozen=True)
+class Plot:
+    """Axes with the same scales, one for each value of the column ``axes``.
+
+    Attributes
+    ----------
+    rows : pandas.DataFrame
+        Columns ``x`` and ``series``, the columns of the marks (`VALUES`), and optionally ``axes``, the title of the
+        axes, ``mcse`` and ``trials``, which are displayed with a value.
+    x, y : Axis
+        Axes.
+    looks : mapping of str to Look
+        Series -> look, in the order of the legend.
+    marks : tuple of str
+        Names of `VALUES`, from the lowest layer to the highest.
+    columns : int
+        Number of axes per row.
+    height : int
+        Height of the axes in pixels.
+    named : bool
+        Label the lines, at their ends or in a legend; False if the titles of the axes name them.
+    at_ends : bool
+        Label at most `MAX_DIRECT` lines at their ends; False for curves that end at the same point.
+    share_x, share_y : bool
+        Use one scale for all axes.
+    sideways : bool
+        Exchange the axes: the values are horizontal.
+    note : str
+        Constants, printed above the plot.
+    """
+
+    rows: pd.DataFrame = field(repr=False)
+    x: Axis
+    y: Axis
+    looks: Mapping[str, Look]
+    marks: tuple[str, ...] = ("line", "points")
+    columns: int = 1
+    height: int = 170
+    named: bool = True
+    at_ends: bool = True
+    share_x: bool = True
+    share_y: bool = True
+    sideways: bool = False
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError if a series has no look, so that no series is omitted unnoticed."""
+        if without := set(self.rows["series"].dropna()) - set(self.looks):
+            raise ValueError(f"looks must name every series, got none for {', '.join(sorted(without))}")
+
+    @cached_property
+    def titles(self) -> list[str]:
+        """Titles of the axes, in order; empty for a single plot."""
+        return list(dict.fromkeys(self.rows["axes"])) if "axes" in self.rows else []
+
+    @cached_property
+    def series(self) -> dict[str, Look]:
+        """Looks of the series with rows."""
+        stored = set(self.rows["series"].dropna())
+        return {name: look for name, look in self.looks.items() if name in stored}
+
+    def values(self) -> np.ndarray:
+        """Return all finite values on the vertical axis."""
+        columns = {column for mark in self.marks for column in VALUES[mark]} - {"mcse", "edge"}
+        shown = [self.rows[column].to_numpy(float) for column in sorted(columns & set(self.rows))]
+        if "errors" in self.marks:
+            shown += [(self.rows["y"] + sign * 2 * self.rows["mcse"]).to_numpy(float) for sign in (-1, 1)]
+        values = np.concatenate(shown)
+        return values[np.isfinite(values)]
+
+    @cached_property
+    def limits(self) -> tuple[float, float]:
+        """Ends of the vertical axis; on a logarithmic axis, both are positive."""
+        values = self.values()
+        values = values[values > 0] if self.y.log else values
+        low, high = (values.min(), values.max()) if values.size else (0.1, 1.0)
+        if self.y.log:
+            low, high = low / 1.1, high * 1.1
+        else:
+            margin = 0.04 * ((high - low) or abs(high) or 1.0)
+            low, high = min(low, 0.0) if 0 <= low < 0.5 * high else low - margin, high + margin
+        first, last = self.y.limits
+        return float(low if first is None else first), float(high if last is None else last)
+
+
+def rows_of(
+    ds: xr.Dataset, x: str, by: str | None = None, axes: str = "", **columns: str | xr.DataArray
+) -> pd.DataFrame:
+    """Return rows of a plot from a summary.
+
+    Parameters
+    ----------
+    ds : xarray.Dataset
+        Summary of one panel.
+    x, by : str
+        Dimension on the horizontal axis and dimension of the series; None for a single series.
+    axes : str, optional
+        Title of the axes.
+    **columns : str or DataArray
+        Column of `VALUES` -> variable, or its name; ``y="loss_mean"`` also returns ``mcse`` if it is stored.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Columns ``x``, ``series``, ``trials`` and `columns`, without rows that have no values.
+
+    Examples
+    --------
+    >>> ds = xr.Dataset({"loss_mean": (("n", "m"), [[1.0, 2.0]])}, {"n": [10], "m": ["a", "b"]})
+    >>> rows_of(ds, "n", "m", y="loss_mean").to_dict("list")
+    {'x': [10, 10], 'series': ['a', 'b'], 'y': [1.0, 2.0]}
+    """
+    arrays = {name: ds[value] if isinstance(value, str) else value for name, value in columns.items()}
+    given = columns.get("y")
+    if isinstance(given, str) and given.endswith("_mean") and (error := f"{given.removesuffix('_mean')}_mcse") in ds:
+        arrays["mcse"] = ds[error]
+    dims = {dim for array in arrays.values() for dim in array.dims}
+    if "n_ok" in ds and set(ds["n_ok"].dims) <= dims:
+        arrays["trials"] = ds["n_ok"]
+    kept = xr.Dataset({name: array.reset_coords(drop=True) for name, array in arrays.items()})
+    frame = kept.to_dataframe().reset_index().rename(columns={x: "x", **({by: "series"} if by else {})})
+    frame = frame.dropna(how="all", subset=list(columns))
+    if by is None:
+        frame["series"] = ""
+    if axes:
+        frame["axes"] = axes
+    return frame[[name for name in ("axes", "x", "series", *arrays) if name in frame]]
+
+
+def label_of(variable: xr.DataArray) -> str:
+    """Return the label of an axis: long name and unit."""
+    unit = variable.attrs.get("units", "1")
+    return f"{variable.attrs.get('long_name', variable.name)}{'' if unit == '1' else f' ({unit})'}"
+
+
+def constants_of(ds: xr.Dataset) -> str:
+    """Return the constants epsilon and delta as text."""
+    names = [name for name in ("epsilon", "delta") if name in ds.coords and ds[name].ndim == 0]
+    symbols = {"epsilon": "ε", "delta": "δ"}
+    return ", ".join(f"{symbols[name]} = {format_value(ds[name].item())}" for name in names)
+
+
+def stack(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Return the rows of several parts as one table."""
+    return pd.concat(parts, ignore_index=True)
+
+
+def across(names: Sequence[Any], **values: Any) -> pd.DataFrame:
+    """Return rows without a series, such as limits across the axes: one row per axes title in `names`.
+
+    Examples
+    --------
+    >>> across(["n = 1"], level=1.0).to_dict("records")
+    [{'axes': 'n = 1', 'series': None, 'level': 1.0}]
+    """
+    return pd.DataFrame({"axes": list(names), "series": None, **values})

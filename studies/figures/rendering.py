@@ -1,0 +1,29 @@
+"""Interactive figures."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from studies.figures.plot import Plot
+from studies.figures.vega import Spec, other_scale, specify
+
+
+def interactive(plots: Sequence[Plot], datasets: Spec | None = None) -> str:
+    """Return the interactive figure as JSON: specifications by scale, their common data, and the names of the lines.
+
+    Parameters
+    ----------
+    plots : sequence of Plot
+        Plots, one above the other.
+    datasets : mapping, optional
+        Data of another specification of the figure; see `specify`.
+    """
+    scales = {"": specify(plots, hover=True, datasets=datasets)}
+    data = scales[""]["datasets"]
+    if (others := other_scale(plots)) is not None:
+        names = ("logarithmic", "linear") if plots[0].y.log else ("linear", "logarithmic")
+        scales = {names[0]: scales[""], names[1]: specify(others, hover=True, datasets=data)}
+    specs = {name: {key: value for key, value in spec.items() if key != "datasets"} for name, spec in scales.items()}
+    lines = list(dict.fromkeys(name for plot in plots if plot.named for name in plot.series))
+    shown: dict[str, Any] = {"data": data, "scales": specs, "lines": lines if len(lines) > 1 else []}
+    return json.dumps(shown, separators=(",", ":"), ensure_ascii=False, allow_nan=False)

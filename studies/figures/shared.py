@@ -1,0 +1,303 @@
+"""Figures that several studies share."""
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from pipeline.declare.factors import format_value
+from studies.figures.plot import Axis, Plot, across, constants_of, label_of, rows_of, stack
+from studies.styles import INK, Look, Looks, complete_styles, label_method, look_up
+
+Drawing = list[Plot]
+"""Plots of a figure, one above the other."""
+
+
+def looks_of(styles: Looks, by: str, parts: Iterable[xr.Dataset]) -> dict[str, Look]:
+    """Return the looks by label of each method in the summaries; see `complete_styles` and `label_method`."""
+    parts = list(parts)
+    styles = complete_styles(styles, (name for ds in parts for name in ds[by].values.tolist()))
+    labels = {(label_method(ds, by, name), name) for ds in parts for name in ds[by].values.tolist()}
+    return {label: look for name, look in styles.items() for label, labelled in sorted(labels) if labelled == name}
+
+
+def with_labels(ds: xr.Dataset, by: str) -> xr.Dataset:
+    """Return a summary whose methods are named by their labels."""
+    return ds.assign_coords({by: [label_method(ds, by, name) for name in ds[by].values.tolist()]})
+
+
+def draw_lines(ds: xr.Dataset, x: str, measure: str, exact: str, by: str, styles: Looks) -> Drawing:
+    """Draw the mean of a measure against a factor, one line per method, on a logarithmic axis.
+
+    Parameters
+    ----------
+    ds : xarray.Dataset
+        Summary of one panel.
+    x, by : str
+        Factor on the horizontal axis, and dimension of the methods.
+    measure, exact : str
+        Measure whose mean is drawn as markers with error bars of two Monte Carlo standard errors, and variable that
+        contains its exact expectation, drawn as lines.
+    styles : mapping
+        Method name -> look.
+    """
+    rows = rows_of(with_labels(ds, by), x, by, y=f"{measure}_mean", exact=exact)
+    return [
+        Plot(
+            rows,
+            Axis(label_of(ds[x])),
+            Axis("mean Hellinger distance", log=True),
+            looks_of(styles, by, [ds]),
+            ("exact", "errors", "points"),
+            height=300,
+            note=constants_of(ds),
+        )
+    ]
+
+
+def draw_means(ds: xr.Dataset, x: str, measure: str, by: str | None) -> Drawing:
+    """Draw the mean of a measure against a factor, one line per method, at the first value of other dimensions.
+
+    Parameters
+    ----------
+    ds : xarray.Dataset
+        Summary of one panel.
+    x, measure : str
+        Factor on the horizontal axis, and measure.
+    by : str or None
+        Dimension of the methods; None if there is only one method.
+    """
+    ds = ds.isel({dim: 0 for dim in ds[f"{measure}_mean"].dims if dim not in (x, by)})
+    labelled = ds if by is None else with_labels(ds, by)
+    looks = {"": Look(INK)} if by is None else looks_of({}, by, [ds])
+    return [
+        Plot(
+            rows_of(labelled, x, by, y=f"{measure}_mean"),
+            Axis(label_of(ds[x]), discrete=ds[x].dtype.kind not in "if"),
+            Axis(label_of(ds[f"{measure}_mean"])),
+            looks,
+            ("line", "errors", "points"),
+            height=300,
+            note="" if by is None else constants_of(ds),
+        )
+    ]
+
+
+def draw_quartiles(ds: xr.Dataset, x: str, measure: str, by: str, styles: Looks) -> Drawing:
+    """Draw median, quartiles and outer percentiles of a measure against a factor, one axes per method.
+
+    The values of the factor are evenly spaced. See `draw_lines` for the parameters.
+    """
+    rows = quantile_rows(with_labels(ds, by), x, by, measure)
+    return [
+        Plot(
+            rows.assign(axes=rows["series"]),
+            Axis(label_of(ds[x]), discrete=True),
+            Axis("Hellinger distance", limits=(0.0, 1.0)),
+            looks_of(styles, by, [ds]),
+            ("tails", "band", "line"),
+            columns=3,
+            height=120,
+            named=False,
+        )
+    ]
+
+
+def quantile_rows(ds: xr.Dataset, x: str, by: str | None, measure: str) -> pd.DataFrame:
+    """Return rows with the median, the quartiles and the outer percentiles of a measure."""
+    names = {"y": "median", "low": "q25", "high": "q75", "low_tail": "q05", "high_tail": "q95"}
+    return rows_of(ds, x, by, **{name: f"{measure}_{quantile}" for name, quantile in names.items()})
+
+
+def draw_curves(ds: xr.Dataset, x: str, curves: Mapping[str, str], split: str, styles: Looks, ylabel: str) -> Drawing:
+    """Draw several measures against an output, with one axes per value of a factor.
+
+    Parameters
+    ----------
+    ds : xarray.Dataset
+        Summary of one panel.
+    x, split : str
+        Output on the horizontal axis, and factor that differs between the axes.
+    curves : mapping of str to str
+        Mapping from the name of a curve, which selects its look, to its measure; the last curve is drawn on top.
+    styles : mapping
+        Curve name -> look.
+    ylabel : str
+        Label of the vertical axis.
+    """
+    parts = []
+    for value in ds[split].values.tolist():
+        for name, measure in curves.items():
+            rows = rows_of(ds.sel({split: value}), x, y=measure, axes=f"{split} = {format_value(value)}")
+            rows = rows.assign(series=name)
+            every = max(1, len(rows) // 8)
+            parts.append(rows.assign(marked=np.arange(len(rows)) % every == every // 2))
+    return [
+        Plot(
+            stack(parts),
+            Axis(label_of(ds[x])),
+            Axis(ylabel, limits=(0.0, None)),
+            {name: styles[name] for name in curves},
+            columns=2,
+            height=160,
+            at_ends=False,
+            share_x=False,
+            note=constants_of(ds),
+        )
+    ]
+
+
+def draw_ranges(ds: xr.Dataset, measure: str, exact: str, by: str, styles: Looks) -> Drawing:
+    """Draw the range of a measure over its draws and the exact mean, one row per method, on a logarithmic axis.
+
+    See `draw_lines` for the parameters.
+    """
+    ds = ds.dropna(by, how="all", subset=[f"{measure}_mean"])
+    labelled = with_labels(ds, by)
+    rows = quantile_rows(labelled, by, None, measure)
+    means = labelled[exact].fillna(labelled[f"{measure}_mean"]).to_series()
+    rows = rows.assign(series=rows["x"], y=rows["x"].map(means))
+    return [
+        Plot(
+            rows,
+            Axis("", discrete=True),
+            Axis("Hellinger distance", log=True),
+            looks_of(styles, by, [ds]),
+            ("whisker", "box", "points"),
+            height=22 * len(rows),
+            named=False,
+            sideways=True,
+            note=constants_of(ds),
+        )
+    ]
+
+
+def draw_histograms(
+    ds: xr.Dataset, bins: str, measure: str, split: str, by: str, styles: Looks, xlabel: str
+) -> Drawing:
+    """Draw probabilities of bins above their cumulative sums, one axes per value of a factor.
+
+    Parameters
+    ----------
+    ds : xarray.Dataset
+        Summary of one panel.
+    bins : str
+        Output that contains the lower edges of the bins; the last bin ends at 1.
+    measure : str
+        Probability of a bin; empty bins are omitted from the logarithmic axes.
+    split, by : str
+        Factor that differs between the axes, and dimension of the methods.
+    styles : mapping
+        Method name -> look.
+    xlabel : str
+        Label of the horizontal axis.
+    """
+    looks = looks_of(styles, by, [ds])
+    edges = np.append(ds[bins].values, 1.0)
+    labelled = with_labels(ds, by)
+    singles: list[pd.DataFrame] = []
+    totals: list[pd.DataFrame] = []
+    for value in ds[split].values.tolist():
+        axes, one = f"{split} = {format_value(value)}", labelled[measure].sel({split: value})
+        one = one.where(one.notnull().any(bins), drop=True)
+        middles = one.where(one > 0).assign_coords({bins: (edges[1:] + edges[:-1]) / 2})
+        sums = one.cumsum(bins).assign_coords({bins: edges[1:]})
+        sums = sums.reindex({bins: edges}, fill_value=0.0)
+        for found, array in ((singles, middles), (totals, sums)):
+            rows = rows_of(array.to_dataset(name="p"), bins, by, axes=axes, y="p")
+            place = rows.groupby("series", sort=False).cumcount() + 2 * rows.groupby("series", sort=False).ngroup()
+            found.append(rows.assign(marked=place % 8 == 0))
+    axis = Axis(xlabel, limits=(0.0, 1.0))
+    columns = min(ds.sizes[split], 2)
+    return [
+        Plot(
+            stack(singles),
+            axis,
+            Axis("probability of the bin", log=True, limits=(1e-6, 1.0)),
+            looks,
+            columns=columns,
+            at_ends=False,
+            note=constants_of(ds),
+        ),
+        Plot(
+            stack(totals),
+            axis,
+            Axis("cumulative probability", limits=(0.0, 1.0)),
+            looks,
+            columns=columns,
+            at_ends=False,
+        ),
+    ]
+
+
+def draw_shares(ds: xr.Dataset, x: str, measure: str, by: str, split: str) -> Drawing:
+    """Draw ratios to a limit against a factor, one axes per method, and mark values above the limit.
+
+    Parameters
+    ----------
+    ds : xarray.Dataset
+        Summary of one panel.
+    x, by : str
+        Factor on the horizontal, logarithmic axis, and factor with one line per value.
+    measure : str
+        Ratio; NaN where the method does not apply. Values above 1 exceed the limit.
+    split : str
+        Dimension of the methods.
+    """
+    parts, titles = [], []
+    series = {value: f"{by} {format_value(value)}" for value in ds[by].values.tolist()}
+    for name in ds[split].values.tolist():
+        one = ds[[measure]].sel({split: name}, drop=True)
+        above = one[measure].where(one[measure] > 1 + 1e-9)
+        violated = f": above 1, up to {float(above.max()):.3g}" if above.notnull().any() else ""
+        titles.append(f"{label_method(ds, split, name)}{violated}")
+        rows = rows_of(one, x, by, axes=titles[-1], y=measure, cross=above)
+        parts.append(rows.assign(series=rows["series"].map(series)))
+    top = max(1.2, 1.08 * float(ds[measure].max()))
+    rows = stack([*parts, across(titles, level=1.0, **{"from": 1.0, "to": top})])
+    return [
+        Plot(
+            rows,
+            Axis(label_of(ds[x]), log=True),
+            Axis(label_of(ds[measure]), limits=(0.0, top)),
+            look_up(series.values()),
+            ("region", "level", "line", "points", "cross"),
+            columns=4,
+            height=90,
+            at_ends=False,
+        )
+    ]
+
+
+def draw_ratios(parts: Mapping[str, xr.Dataset], x: str, measure: str, by: str, styles: Looks, ylabel: str) -> Drawing:
+    """Draw ratios to a limit against a factor, one axes per panel, with a line at 1.
+
+    Parameters
+    ----------
+    parts : mapping of str to xarray.Dataset
+        Title of the axes -> summary of a panel.
+    x, by : str
+        Factor on the horizontal axis, and dimension of the methods.
+    measure : str
+        Ratio, on a logarithmic axis; NaN where the method does not apply.
+    styles : mapping
+        Method name -> look.
+    ylabel : str
+        Label of the vertical axis.
+    """
+    first = next(iter(parts.values()))
+    drawn = [rows_of(with_labels(ds, by), x, by, axes=title, y=measure) for title, ds in parts.items()]
+    return [
+        Plot(
+            stack([*drawn, across(list(parts), level=1.0)]),
+            Axis(label_of(first[x])),
+            Axis(ylabel, log=True),
+            looks_of(styles, by, parts.values()),
+            ("level", "line", "points"),
+            columns=3,
+            height=260,
+            share_x=False,
+            note=constants_of(first),
+        )
+    ]

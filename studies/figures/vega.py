@@ -1,0 +1,384 @@
+"""Vega-Lite specification of a figure.
+
+Specifications are dictionaries: Altair, which validates them while it builds them, takes as long per figure as drawing
+it. The tests compile the specification of every figure instead.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from pipeline.declare.factors import format_value
+from studies.figures.labels import Label, at_line_ends, legend
+from studies.figures.plot import VALUES, Axis, Plot
+from studies.styles import INK
+
+Spec = dict[str, Any]
+
+WIDTH = 640
+"""Width of a figure in pixels, without labels at the ends of lines."""
+
+_SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
+_DIGITS = 5  # significant digits of embedded numbers
+_GAP, _NARROW_GAP = 52, 26  # pixels between axes in a row, with and without tick labels
+_ROW_GAP, _TITLE = 44, 28  # pixels between rows of axes, and of the title of a horizontal axis
+_STEPS = ((1,), (1, 2, 5), (1, 1.5, 2, 3, 5, 7), (1, 1.2, 1.4, 1.6, 1.8, 2, 2.5, 3, 4, 5, 6, 8), np.arange(1, 10, 0.1))
+_MIN_TICKS, _MAX_TICKS = 4, 8
+_SHOWN = "isolated === null || datum.series === isolated"
+_FAINT = 0.1
+_TEXT = {"labelFontSize": 11, "titleFontSize": 12, "titleFontWeight": "normal"}
+_CONFIG: Spec = {
+    "aria": False,  # the page describes the figure as a whole
+    "font": "system-ui, sans-serif",
+    "view": {"stroke": None},
+    "axis": {
+        **dict.fromkeys(("labelColor", "titleColor", "domainColor", "tickColor", "gridColor"), INK),
+        **_TEXT,
+        "gridOpacity": 0.12,
+        "domainOpacity": 0.5,
+        "tickOpacity": 0.5,
+        "tickSize": 4,
+        "labelOverlap": "greedy",
+    },
+    "header": {"labelColor": INK, "labelFontSize": 12, "labelAnchor": "start", "labelFontWeight": 600, "title": None},
+    "title": {"color": INK, "fontSize": 12, "anchor": "start", "fontWeight": "normal", "frame": "bounds"},
+    "text": {"color": INK, "fontSize": 11},
+}
+
+
+def specify(plots: Sequence[Plot], hover: bool = False, datasets: Spec | None = None) -> Spec:
+    """Return the Vega-Lite specification of a figure, with its data under the key ``datasets``.
+
+    Parameters
+    ----------
+    plots : sequence of Plot
+        Plots, one above the other.
+    hover : bool
+        Add areas that display the values of a point.
+    datasets : mapping, optional
+        Data of another specification of the same figure; computed by default.
+    """
+    columns = [_specify_plot(plot, f"rows{number}", hover) for number, plot in enumerate(plots)]
+    datasets = dict(datasets or {f"rows{number}": records(plot) for number, plot in enumerate(plots)})
+    series = {name: look for plot in plots if plot.named and not _direct(plot) for name, look in plot.series.items()}
+    if len(series) > 1 or any(plot.note for plot in plots):
+        notes = dict.fromkeys(plot.note for plot in plots if plot.note)
+        view, datasets["legend"] = legend(series if len(series) > 1 else {}, ", ".join(notes), WIDTH, _fade(1.0))
+        columns = [view, *columns]
+    return {
+        "$schema": _SCHEMA,
+        "background": "transparent",
+        "config": _CONFIG,
+        "params": [{"name": "isolated", "value": None}],
+        "vconcat": columns,
+        "spacing": 18,
+        "resolve": {"scale": dict.fromkeys(("color", "stroke", "fill", "shape", "strokeDash"), "independent")},
+        "datasets": datasets,
+    }
+
+
+def other_scale(plots: Sequence[Plot]) -> list[Plot] | None:
+    """Return the plots with linear instead of logarithmic vertical axes, or vice versa.
+
+    None is returned if a value is not positive, or if the limits of a linear axis do not include 0.
+    """
+    if any(plot.sideways or plot.y.discrete or not (plot.values() > 0).all() for plot in plots):
+        return None
+    if any(not plot.y.log and plot.y.limits[0] for plot in plots) or len({plot.y.log for plot in plots}) > 1:
+        return None
+    axes = [replace(plot.y, log=not plot.y.log, limits=(0.0 if plot.y.log else None, None), ticks=()) for plot in plots]
+    return [replace(plot, y=axis) for plot, axis in zip(plots, axes, strict=True)]
+
+
+def records(plot: Plot) -> list[dict[str, Any]]:
+    """Return the rows of a plot, and its labels, as JSON values without missing ones."""
+    columns = {name: [_value(value) for value in plot.rows[name].tolist()] for name in plot.rows}
+    if plot.x.discrete:
+        columns["x"] = [_text(value) for value in plot.rows["x"].tolist()]
+    cells = zip(*columns.values(), strict=True)
+    rows = [{name: value for name, value in zip(columns, row, strict=True) if value is not None} for row in cells]
+    return rows + _labels(plot)
+
+
+def _labels(plot: Plot) -> list[dict[str, Any]]:
+    if not (labels := _direct(plot)):
+        return []
+    other = other_scale([plot])
+    switched = at_line_ends(other[0]) if other else labels
+    return [
+        {
+            **({"axes": one.axes} if one.axes else {}),
+            "series": one.series,
+            "end": _round(one.end),
+            **{scale: _round(label.y) for scale, label in ((_scale(plot), one), (_scale(plot, True), another))},
+        }
+        for one, another in zip(labels, switched, strict=True)
+    ]
+
+
+def _direct(plot: Plot) -> list[Label]:
+    return at_line_ends(plot) if plot.named else []
+
+
+def _scale(plot: Plot, other: bool = False) -> str:
+    """Return the column with the positions of labels on the scale of the plot, or on the other scale."""
+    return "label_log" if plot.y.log != other else "label_linear"
+
+
+def _value(value: Any) -> Any:
+    """Return a JSON value; None if it is missing or infinite."""
+    if value is None or isinstance(value, str):
+        return value
+    number = float(value)
+    return _round(number) if np.isfinite(number) else None
+
+
+def _round(number: float) -> float | int:
+    rounded = float(f"{number:.{_DIGITS}g}")
+    return int(rounded) if rounded.is_integer() and abs(rounded) < 1e15 else rounded
+
+
+def _fade(opacity: float) -> Spec:
+    """Return an opacity that is small for all series but the isolated one."""
+    return {"condition": {"test": _SHOWN, "value": opacity}, "value": opacity * _FAINT}
+
+
+def _specify_plot(plot: Plot, name: str, hover: bool) -> Spec:
+    n_columns = min(plot.columns, len(plot.titles)) or 1
+    width = round((WIDTH - (_NARROW_GAP if plot.share_y else _GAP) * (n_columns - 1)) / n_columns)
+    layers = [layer for mark in plot.marks for layer in _layers(plot, mark)]
+    layers += _label_layers(plot, width) if _direct(plot) else []
+    layers += [_hover_layer(plot)] if hover else []
+    axes = {"width": width, "height": plot.height, "layer": layers}
+    title = plot.x.title if plot.sideways else plot.y.title
+    shown = {"data": {"name": name}, "transform": _texts(plot), **({} if plot.sideways else {"title": title})}
+    if not plot.titles:
+        return {**shown, **axes}
+    shared = {"x": plot.share_x, "y": plot.share_y}
+    separate = {channel: "independent" for channel, whole in shared.items() if not whole}
+    is_grid = plot.share_x and len(plot.titles) % n_columns == 0
+    spacing = {"row": _ROW_GAP if is_grid else _ROW_GAP + _TITLE, "column": _GAP if separate.get("y") else _NARROW_GAP}
+    return {
+        **shown,
+        "facet": {"field": "axes", "type": "nominal", "sort": plot.titles, "title": None},
+        "columns": n_columns,
+        "bounds": "flush",  # labels at the ends of lines need no space in the other columns
+        "spacing": spacing,
+        "spec": axes,
+        "resolve": {"scale": separate, **({} if is_grid else {"axis": {"x": "independent"}})},
+    }
+
+
+def _texts(plot: Plot) -> list[Spec]:
+    """Return the calculation of the displayed value, with its standard error."""
+    value = f"datum.{_main(plot)}"
+    error = " + (isValid(datum.mcse) ? ' ± ' + format(datum.mcse, '.2~g') : '')" if "mcse" in plot.rows else ""
+    return [{"calculate": f"isValid({value}) ? format({value}, '.4~g'){error} : ''", "as": "value"}]
+
+
+def _main(plot: Plot) -> str:
+    return "y" if "y" in plot.rows else "exact"
+
+
+def _x(plot: Plot) -> Spec:
+    if plot.x.discrete:
+        values = list(dict.fromkeys(map(_text, plot.rows["x"].dropna())))
+        step = max(1, len(values) // 6) if plot.columns > 1 and not plot.sideways else 1
+        shown = {} if plot.sideways or step == 1 else {"values": values[::step]}
+        axis = {"title": None if plot.sideways else plot.x.title, "labelAngle": 0, "labelLimit": 220, **shown}
+        return {"field": "x", "type": "ordinal", "sort": values, "scale": {"padding": 0.3}, "axis": axis}
+    values = plot.rows["x"].dropna().to_numpy(float)
+    ticks = plot.x.ticks or (tuple(np.unique(values)) if np.unique(values).size <= 7 else ())
+    low, high = (given if given is not None else end for given, end in zip(plot.x.limits, _ends(values), strict=True))
+    margin = 0.02 * (high - low)
+    domain = (low / 1.06, high * 1.06) if plot.x.log else (low - margin, high + margin)
+    domain = domain if plot.x.limits == (None, None) else (low, high)
+    return _quantitative("x", plot.x, domain, ticks, plot.x.title, plot.share_x)
+
+
+def _ends(values: np.ndarray) -> tuple[float, float]:
+    """Return the smallest and the largest value; arbitrary positive ends if there is none."""
+    return (float(values.min()), float(values.max())) if values.size else (0.1, 1.0)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else format_value(value)
+
+
+def _y(plot: Plot, column: str) -> Spec:
+    domain = plot.limits
+    title = plot.y.title if plot.sideways else None
+    return _quantitative(column, plot.y, domain, plot.y.ticks, title, plot.share_y)
+
+
+def _quantitative(
+    column: str, axis: Axis, domain: tuple[float, float], ticks: Sequence[float], title: str | None, shared: bool
+) -> Spec:
+    scale: Spec = {"type": "log" if axis.log else "linear", "nice": False}
+    scale |= {"domain": [_round(end) for end in domain]} if shared else {"zero": False, "padding": 6}
+    values = list(ticks) or (_log_ticks(*domain) if axis.log else [])
+    shown = {"values": [_round(value) for value in values if domain[0] <= value <= domain[1]]} if values else {}
+    drawn = {"title": title, "format": ".6~g", "tickCount": 5, **shown}
+    if axis.log and domain[0] < 1e-3:
+        drawn["labelExpr"] = "datum.value < 0.001 ? format(datum.value, '.0e') : datum.label"
+    return {"field": column, "type": "quantitative", "scale": scale, "axis": drawn}
+
+
+def _log_ticks(low: float, high: float) -> list[float]:
+    """Return at least four ticks of a logarithmic axis at the coarsest round multiples of powers of 10.
+
+    Examples
+    --------
+    >>> _log_ticks(0.03, 2.0), _log_ticks(0.9, 3.1)
+    ([0.05, 0.1, 0.2, 0.5, 1.0, 2.0], [1.0, 1.5, 2.0, 3.0])
+    """
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    ticks: list[float] = []
+    for steps in _STEPS:
+        ticks = [float(f"{step * 10.0**power:.6g}") for power in powers for step in steps]
+        ticks = [tick for tick in ticks if low <= tick <= high]
+        if len(ticks) >= _MIN_TICKS:
+            return ticks[:: -(-len(ticks) // _MAX_TICKS)]
+    return ticks
+
+
+def _by_series(plot: Plot, *channels: str) -> Spec:
+    """Return encodings of the looks of the series."""
+    series = plot.series
+    looks: Mapping[str, list[Any]] = {
+        "color": [look.color for look in series.values()],
+        "stroke": [look.color for look in series.values()],
+        "fill": [look.fill for look in series.values()],
+        "shape": [look.marker for look in series.values()],
+        "strokeDash": [list(look.dash) or [1, 0] for look in series.values()],
+    }
+    return {
+        channel: {
+            "field": "series",
+            "type": "nominal",
+            "scale": {"domain": list(series), "range": looks[channel]},
+            "legend": None,
+        }
+        for channel in channels
+    }
+
+
+def _layers(plot: Plot, mark: str) -> list[Spec]:
+    """Return the layers of a mark."""
+    columns = VALUES[mark]
+    x, y, swap = _x(plot), _y(plot, columns[0]), plot.sideways
+    drawn = _drawn(plot, mark)
+    tests = [f"isValid(datum.{column})" for column in columns if column != "mcse"]
+    transform: list[Spec] = []
+    encoding: Spec = {"x": x, "y": y}
+    if mark in ("line", "exact"):
+        tests = ["isValid(datum.series)", f"isValid(datum.{_main(plot)}) || isValid(datum.{columns[0]})"]
+    if mark == "points" and "marked" in plot.rows:
+        tests.append("datum.marked")
+    if mark == "errors":
+        tests.append("datum.mcse > 0")
+        transform = [
+            {"calculate": f"datum.y {sign} 2 * datum.mcse", "as": end} for sign, end in (("-", "from"), ("+", "to"))
+        ]
+        encoding |= {"y": _y(plot, "from"), "y2": {"field": "to"}}
+    elif len(columns) == 2:
+        encoding["y2"] = {"field": columns[1]}
+    if mark in ("level", "region"):
+        del encoding["x"]
+    if mark == "edge":
+        encoding = {"x": {**x, "field": "edge"}}
+    if mark not in _INKED:
+        channels = {
+            "line": ("color", "strokeDash"),
+            "exact": ("color", "strokeDash"),
+            "points": ("stroke", "fill", "shape"),
+        }
+        encoding |= _by_series(plot, *channels.get(mark, ("color",)))
+        encoding["opacity"] = _fade(drawn.pop("opacity", 1.0))
+    if plot.y.log and mark != "edge":
+        tests += [f"datum.{column} > 0" for column in columns[:1] if mark not in ("line", "exact")]
+    if swap:
+        encoding = {_SWAPPED.get(channel, channel): value for channel, value in encoding.items()}
+    filters = [{"filter": " && ".join(f"({test})" for test in tests)}]
+    return [{"transform": filters + transform, "mark": drawn, "encoding": encoding}]
+
+
+_INKED = ("level", "region", "strip", "reference", "cross")
+_SWAPPED = {"x": "y", "y": "x", "y2": "x2"}
+
+
+def _drawn(plot: Plot, mark: str) -> Spec:
+    """Return the definition of a mark."""
+    clip = {"clip": True} if plot.y.limits != (None, None) or plot.x.limits != (None, None) else {}
+    if mark in ("line", "exact"):
+        return {"type": "line", "strokeWidth": 1.5, "invalid": "break-paths-filter-domains", **clip}
+    size = 34 if plot.columns < 3 else 22
+    width = {"height" if plot.sideways else "width": {"band": 0.6}}
+    marks: Mapping[str, Spec] = {
+        "points": {"type": "point", "size": size, "strokeWidth": 1.2, "opacity": 1.0, **clip},
+        "errors": {"type": "rule", "strokeWidth": 1, **clip},
+        "band": {"type": "area", "opacity": 0.3, "line": False, **clip},
+        "tails": {"type": "area", "opacity": 0.14, "line": False, **clip},
+        "box": {"type": "bar", "opacity": 0.4, **width, **clip},
+        "whisker": {"type": "rule", "strokeWidth": 1.2, **clip},
+        "middle": {"type": "tick", "thickness": 2, **width, **clip},
+        "region": {"type": "rect", "color": INK, "opacity": 0.09},
+        "strip": {"type": "area", "color": INK, "opacity": 0.12, "line": False},
+        "level": {"type": "rule", "color": INK, "strokeWidth": 1},
+        "reference": {"type": "line", "color": INK, "strokeWidth": 1, **clip},
+        "edge": {"type": "rule", "strokeDash": [1, 3], "strokeWidth": 1.2, "clip": True},
+        "cross": {"type": "point", "shape": "M-1,-1L1,1M-1,1L1,-1", "size": 60, "color": INK, "strokeWidth": 1.6},
+    }
+    return dict(marks[mark])
+
+
+def _label_layers(plot: Plot, width: int) -> list[Spec]:
+    """Return the layers of labels at the ends of lines, each connected with its end."""
+    column = _scale(plot)
+    filters = [{"filter": f"isValid(datum.{column})"}]
+    place = _y(plot, column)
+    fade = {"opacity": _fade(1.0)}
+    return [
+        {
+            "transform": filters,
+            "mark": {"type": "rule", "strokeWidth": 1},
+            "encoding": {
+                "x": {"value": width + 2},
+                "x2": {"value": width + 13},
+                "y": {**place, "field": "end"},
+                "y2": {"field": column},
+                **_by_series(plot, "color"),
+                **fade,
+            },
+        },
+        {
+            "transform": filters,
+            "mark": {"type": "text", "align": "left", "baseline": "middle", "dx": 3, "cursor": "pointer"},
+            "encoding": {"x": {"value": width + 13}, "y": place, "text": {"field": "series"}, **fade},
+        },
+    ]
+
+
+def _hover_layer(plot: Plot) -> Spec:
+    """Return invisible points that display series, position, value and number of trials."""
+    main = _main(plot)
+    fields = {"series": "", "x": plot.x.title, "value": plot.y.title, "trials": "trials"}
+    if plot.sideways:
+        del fields["x"]
+    tooltip = [
+        {"field": name, "title": title or "line", **({"format": ",d"} if name == "trials" else {})}
+        for name, title in fields.items()
+        if name == "value" or name in plot.rows
+    ]
+    encoding: Spec = {"x": _x(plot), "y": _y(plot, main), "tooltip": tooltip}
+    if plot.sideways:
+        encoding = {_SWAPPED.get(channel, channel): value for channel, value in encoding.items()}
+    positive = f" && datum.{main} > 0" if plot.y.log else ""
+    return {
+        "transform": [{"filter": f"isValid(datum.series) && isValid(datum.{main}){positive}"}],
+        "mark": {"type": "point", "filled": True, "size": 160, "opacity": 0, "clip": True, "cursor": "pointer"},
+        "encoding": encoding,
+    }

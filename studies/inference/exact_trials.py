@@ -1,0 +1,298 @@
+"""Simulated releases, and the inference methods of the study `exact-inference`.
+
+Each block of releases is simulated once for all methods, together with exact posteriors. Posteriors that are finite
+mixtures are computed for all releases; others are computed for every 25th release, by Fourier transforms on a grid, in
+up to 0.2 seconds each. Chains that are too short are replaced by longer ones. All methods return the same measures of
+their draws.
+
+The joint distribution of several parameters is tested by the distances of the draws to a random reference point. If a
+posterior is exact, the fraction of draws that are nearer to the reference than the true parameter is uniform.
+
+References
+----------
+Lemos, Coogan, Hezaveh & Perreault-Levasseur, "Sampling-based accuracy testing of posterior estimators for general
+inference", ICML 2023: the test of joint coverage (TARP).
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any
+
+import numpy as np
+
+from mechanisms.inference.chain_diagnostics import diagnose_chains
+from mechanisms.inference.data_augmentation import sample_data_augmentation
+from mechanisms.inference.exact_posterior import exact_posterior
+from mechanisms.inference.gibbs import sample_gibbs
+from mechanisms.inference.gibbs_exact import sample_gibbs_exact
+from mechanisms.inference.marginal import marginal_posterior
+from mechanisms.inference.release_model import ReleaseModel
+from mechanisms.inference.truncated_gibbs import sample_truncated_gibbs, tabulate_regions
+from mechanisms.noise import Noise, calibrated_noise
+from pipeline import Method, Streams
+from studies.inference.noisy_trials import N_RANKED, Array
+
+N_CHAINS, N_BURN_IN, N_DRAWS = 2, 200, 1_000
+"""Chains per trial, each started from a draw of the prior; iterations discarded, and draws kept, per chain."""
+
+LARGEST_RHAT, ENOUGH_DRAWS, LONGEST = 1.01, 100, 16
+"""Split R-hat below which, and effective sample size from which, chains suffice; largest number of iterations of a
+repeated run, as a multiple of those of the first. A run of m times as many keeps every m-th draw."""
+
+_AIM = 400  # effective sample size at which R-hat of independent draws is below 1.01 in nine of ten trials
+
+N_POINTS = 50
+"""Number of points, quantiles of the exact posterior, at which distribution functions are compared."""
+
+EXACT_EVERY, TABULATED_EVERY = 25, 5
+"""In models with one parameter and real or Poisson records, every 25th trial has an exact posterior; all trials have in
+models of counts. Distances to it are computed in every 5th trial only, because its distribution function is slow."""
+
+LARGEST_AUGMENTED = {"calibration": 100, "edge": 1_000}
+"""Largest number of records for data augmentation."""
+
+_table = lru_cache(maxsize=8)(tabulate_regions)
+
+
+@dataclass(frozen=True)
+class Releases:
+    """Data of a block that all methods share.
+
+    Shapes: `theta` and `reference` (trials, p), `noisy` (trials, d), `points` and `exact` (trials, N_POINTS, p), `pit`
+    (trials, p). The last three are NaN, and the posterior is None, in trials without an exact posterior; `points` and
+    `exact` are NaN in other trials without a tabulated one.
+    """
+
+    model: ReleaseModel
+    prior: tuple[float, ...]
+    theta: Array
+    reference: Array
+    noisy: Array
+    points: Array
+    exact: Array
+    pit: Array
+    posteriors: tuple[Any, ...]
+
+
+def release_model(family: str, cell: Mapping[str, Any]) -> ReleaseModel:
+    """Return the release model for a cell, with noise calibrated to its sensitivity."""
+    name, bounds, outside = cell.get("noise", "laplace"), cell.get("bounds"), cell.get("outside", "drop")
+    sensitivity = ReleaseModel(family, cell["n"], Noise(name, 1.0), bounds, outside).sensitivity()
+    return ReleaseModel(family, cell["n"], calibrated_noise(name, sensitivity, cell["epsilon"]), bounds, outside)
+
+
+def simulate_releases(family: str, at_zero: bool = False) -> Callable[[Mapping[str, Any], Streams], Releases]:
+    """Return a function that simulates releases of a model family; with `at_zero`, the release is 0 in every trial."""
+
+    def simulate(cell: Mapping[str, Any], streams: Streams) -> Releases:
+        model, prior = release_model(family, cell), cell["prior"]
+        every = 1 if model.bounds is None else EXACT_EVERY
+        rows = []
+        for trial, rng in zip(streams.trials, streams.generators(), strict=True):
+            theta = model.entry.draw_parameters(rng, prior, 1)
+            y = np.zeros(1) if at_zero else model.draw_release(rng, theta)[0]
+            has_exact = trial % every == 0 and not model.entry.has_square
+            posterior = exact_posterior(model, prior, y) if has_exact else None
+            pit = np.full(theta.size, np.nan)
+            points, exact = np.full((2, N_POINTS, theta.size), np.nan)
+            if posterior is not None:
+                pit = np.atleast_1d(posterior.cdf(theta[0] if theta.size > 1 else theta[0, 0]))
+                if trial % TABULATED_EVERY == 0:
+                    points, exact = _tabulate(rng, posterior)
+            reference = model.entry.draw_parameters(rng, prior, 1)[0]
+            rows.append((theta[0], reference, y, points, exact, pit, posterior))
+        columns: list[Any] = list(zip(*rows, strict=True))
+        return Releases(model, prior, *(*map(np.array, columns[:-1]), columns[-1]))
+
+    return simulate
+
+
+def _tabulate(rng: np.random.Generator, posterior: Any) -> tuple[Array, Array]:
+    """Return quantiles of a posterior and its distribution function at these quantiles, both of shape (N_POINTS, p)."""
+    draws = posterior.sample(rng, 20 * N_POINTS).reshape(20 * N_POINTS, -1)
+    points = np.sort(draws, axis=0)[10::20]
+    if points.shape[1] == 1:
+        return points, posterior.cdf(points[:, 0])[:, None]
+    return points, posterior.cdf(points)
+
+
+def joint_coverage(draws: Array, theta: Array, reference: Array) -> Array:
+    """Return the fraction of draws that are nearer to the reference point than the true parameter.
+
+    Parameters
+    ----------
+    draws : ndarray of float64, shape (trials, draws, p)
+    theta, reference : ndarray of float64, shape (trials, p)
+        True parameters, and points that do not depend on them given the data. Distances are Euclidean in units of the
+        standard deviations of the draws.
+
+    Returns
+    -------
+    ndarray of float64, shape (trials,)
+        Uniform over trials if the draws are from the exact posterior.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(1)
+    >>> joint_coverage(rng.normal(size=(1, 1000, 2)), np.zeros((1, 2)), np.zeros((1, 2)))
+    array([0.])
+    """
+    scale = draws.std(axis=1)
+    distances = (((draws - reference[:, None]) / scale[:, None]) ** 2).sum(axis=-1)
+    true = (((theta - reference) / scale) ** 2).sum(axis=-1)
+    return (distances < true[:, None]).mean(axis=1)
+
+
+def summarise_draws(releases: Releases, draws: Array, pit: Array | None = None) -> dict[str, Any]:
+    """Return the measures computed from independent draws, shape (trials, draws, p), and exact quantiles if given.
+
+    The measures of chains, R-hat, effective sample size and thinning, are those of independent draws.
+    """
+    n_trials, n_draws, p = draws.shape
+    theta, ordered = releases.theta, np.sort(draws, axis=1)
+    spaced = np.linspace(0, n_draws - 1, N_RANKED).astype(int)
+    low, high = np.quantile(ordered, [0.025, 0.975], axis=1)
+    found = {
+        "pit": (draws < theta[:, None]).mean(axis=1) if pit is None else pit,
+        "rank": (draws[:, spaced] < theta[:, None]).sum(axis=1).astype(float),
+        "covered": ((low <= theta) & (theta <= high)).astype(float),
+        "width": high - low,
+        "distance": np.full((n_trials, p), np.nan),
+        "rhat": np.ones((n_trials, p)),
+        "ess": np.full((n_trials, p), float(n_draws)),
+    }
+    for i in np.flatnonzero(~np.isnan(releases.exact[:, 0, 0])):
+        for j in range(p):
+            below = np.searchsorted(ordered[i, :, j], releases.points[i, :, j], side="right") / n_draws
+            found["distance"][i, j] = np.abs(below - releases.exact[i, :, j]).max()
+    thinning = {"thinning": np.ones(n_trials)}
+    if p == 1:
+        return {name: value[:, 0] for name, value in found.items()} | thinning
+    return {**found, **thinning, "joint": joint_coverage(draws, theta, releases.reference)}
+
+
+@dataclass(frozen=True)
+class Chains:
+    """Thinned chains of one trial, shape (chains, draws, p), with their diagnostics, shape (p,)."""
+
+    draws: Array
+    rhat: Array
+    ess: Array
+    thinning: int
+
+    @property
+    def suffice(self) -> bool:
+        """True if every component has a small split R-hat and enough effective draws."""
+        return bool(np.all(self.rhat < LARGEST_RHAT) and np.all(self.ess >= ENOUGH_DRAWS))
+
+
+def _run_chains(sample: Callable[..., Array], thinning: int) -> Array:
+    """Return every `thinning`-th draw of new chains, shape (chains, draws, p)."""
+    draws = sample(n_chains=N_CHAINS, n_burn_in=N_BURN_IN * thinning, n_draws=N_DRAWS * thinning)
+    return draws.reshape(N_CHAINS, N_DRAWS * thinning, -1)[:, thinning - 1 :: thinning]
+
+
+def lengthen_chains(sample: Callable[..., Array], chains: Chains) -> Chains:
+    """Return the given chains if they suffice, and otherwise new chains with more iterations.
+
+    The number of iterations is what the effective sample size of the last chains requires (Talts et al. 2018, Algorithm
+    2), up to `LONGEST` times the number of the first chains. The chains of that length may not suffice either.
+
+    Parameters
+    ----------
+    sample : callable
+        Function of `n_chains`, `n_burn_in` and `n_draws` that returns draws, shape (chains, draws[, p]).
+    chains : Chains
+
+    Returns
+    -------
+    Chains
+    """
+    while not chains.suffice and chains.thinning < LONGEST:
+        needed = math.ceil(_AIM * chains.thinning / max(chains.ess.min(), 1.0))
+        thinning = min(max(needed, 2 * chains.thinning), LONGEST)
+        draws = _run_chains(sample, thinning)
+        chains = Chains(draws, *diagnose_chains(np.moveaxis(draws, -1, 0)), thinning)
+    return chains
+
+
+def _sampled(
+    name: str, prepare: Callable[[Releases, int, np.random.Generator], Callable[..., Array]], note: str, version: int
+) -> Method:
+    """Return a method that samples the posterior of each trial with the function that `prepare` returns.
+
+    A failure affects its trial only.
+    """
+
+    def evaluate(releases: Releases, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
+        n_trials, p = releases.theta.shape
+        first, errors = np.zeros((n_trials, N_CHAINS, N_DRAWS, p)), [""] * n_trials  # zeros in failed trials
+        samplers = [prepare(releases, i, rng) for i, rng in enumerate(streams.generators())]
+        for i, sample in enumerate(samplers):
+            try:
+                first[i] = _run_chains(sample, 1)
+            except ValueError as error:
+                errors[i] = str(error)
+        rhat, ess = diagnose_chains(np.moveaxis(first, -1, 1))
+        chains = [Chains(*one, 1) for one in zip(first, rhat, ess, strict=True)]
+        for i, sample in enumerate(samplers):
+            if errors[i]:
+                continue
+            try:
+                chains[i] = lengthen_chains(sample, chains[i])
+            except ValueError as error:
+                errors[i] = str(error)
+        found = summarise_draws(releases, np.stack([one.draws.reshape(-1, p) for one in chains]))
+        for measure in ("rhat", "ess"):
+            found[measure] = np.stack([getattr(one, measure) for one in chains]).reshape(found[measure].shape)
+        return {**found, "thinning": np.array([float(one.thinning) for one in chains]), "error": np.array(errors)}
+
+    return Method(name, evaluate, version=version, note=note)
+
+
+def _exact(releases: Releases, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
+    size = N_CHAINS * N_DRAWS
+    pairs = zip(releases.posteriors, streams.generators(), strict=True)
+    draws = np.stack([one.sample(rng, size).reshape(size, -1) for one, rng in pairs])
+    return summarise_draws(releases, draws, releases.pit)
+
+
+def _marginal(releases: Releases, setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
+    model = releases.model
+    posterior = marginal_posterior(
+        model.family, releases.prior, model.n, releases.noisy, model.noise.scale, model.bounds
+    )
+    uniforms = np.stack([rng.random(N_CHAINS * N_DRAWS) for rng in streams.generators()])
+    draws = posterior.from_uniforms(uniforms)
+    return summarise_draws(releases, draws[..., None], posterior.cdf(releases.theta[:, 0])[:, None])
+
+
+def _gibbs(releases: Releases, i: int, rng: np.random.Generator) -> Callable[..., Array]:
+    model = releases.model
+    noisy, scale = releases.noisy[i], model.noise.scale
+    if model.bounds is None:
+        return partial(sample_gibbs, rng, model.family, releases.prior, model.n, noisy, scale)
+    table = _table(model.family, model.bounds)
+    return partial(sample_truncated_gibbs, rng, table, releases.prior, model.n, noisy, scale, method="gibbs-collapsed")
+
+
+def _exact_model(sample: Callable[..., Array]) -> Callable[[Releases, int, np.random.Generator], Callable[..., Array]]:
+    """Return the argument `draw` of `_sampled` for a sampler that takes a release model."""
+    return lambda releases, i, rng: partial(sample, rng, releases.model, releases.prior, releases.noisy[i])
+
+
+EXACT = Method("exact", _exact, version=2, note="Exact posterior: a mixture over all counts.")
+GIBBS_EXACT = _sampled(
+    "gibbs-exact", _exact_model(sample_gibbs_exact), "Gibbs sampler with integer draws of the counts.", version=4
+)
+AUGMENTATION = _sampled(
+    "data-augmentation",
+    _exact_model(sample_data_augmentation),
+    "Metropolis-within-Gibbs draws of all records (Ju et al. 2022), with joint updates of unbounded records.",
+    version=4,
+)
+GIBBS = _sampled("gibbs", _gibbs, "Algorithm 1 of P4, with normal approximations of the counts.", version=3)
+COLLAPSED = _sampled("gibbs-collapsed", _gibbs, "Algorithm 2 of P4 with a Metropolis move between modes.", version=3)
+MARGINAL = Method("marginal", _marginal, version=2, note="The posterior with a normal approximation integrated out.")

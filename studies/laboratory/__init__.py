@@ -1,1 +1,0 @@
-"""All studies in one folder, and the page with their verdicts."""

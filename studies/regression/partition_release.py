@@ -1,0 +1,135 @@
+"""Values released by the command ``dpstudies partition``, as text and in files."""
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from mechanisms.privacy import Guarantee
+
+LARGEST_NUMBER = 1e140
+"""Largest absolute value in the tables for which a guarantee is stated; the squares of larger values may overflow."""
+
+ALLOWED_FAILURE = 0.01
+"""Default of the largest allowed probability of a misplaced clipping interval."""
+
+
+@dataclass(frozen=True)
+class Release:
+    """Released values with their privacy loss.
+
+    Attributes
+    ----------
+    values : pandas.DataFrame
+        One row per cutoff or probability, with its privacy loss in the column `epsilon`. Quantiles increase with p.
+        Additional columns for quantiles are the standard deviation of the noise (`noise`), the clipping interval, and
+        `capped`, which is True if the search reached the largest number of doublings. All columns are released.
+    method : str
+        Name of the method.
+    n_rows, n_partitions : int
+        Numbers of rows and partitions.
+    guarantee : Guarantee or None
+        Joint guarantee of all values; None for methods that are not private.
+    shared_epsilon : float
+        Privacy loss of the scale, which is released once for all quantiles; 0 for other methods.
+    failure : float
+        Probability of a misplaced clipping interval, estimated from the released values and parameters; see
+        `mechanisms.regression.partition_quantile.PartitionQuantile.miss_probability`. The probability is 0 for cutoffs.
+    allowed_failure : float
+        Largest value of `failure` that gives no warning.
+    rehearsal : bool
+        True if the noise is generated from a seed; the release is then not private.
+    """
+
+    values: pd.DataFrame
+    method: str
+    n_rows: int
+    n_partitions: int
+    guarantee: Guarantee | None
+    shared_epsilon: float = 0.0
+    failure: float = 0.0
+    allowed_failure: float = ALLOWED_FAILURE
+    rehearsal: bool = True
+
+    @property
+    def budget(self) -> str:
+        """Privacy loss of the release, in one line."""
+        shared = f"{self.shared_epsilon:g} + " if self.shared_epsilon else ""
+        each = f"{shared}{len(self.values)} x {self.values['epsilon'].iloc[0]:g}"
+        if self.guarantee is None:
+            return f"NOT PRIVATE: the privacy loss of {self.method} is {each} nats, more than the given epsilon"
+        return (
+            f"budget spent: {each} nats, {self.guarantee} in total, for tables of numbers up to {LARGEST_NUMBER:g} "
+            f"({self.guarantee.relation.value})"
+        )
+
+    @property
+    def lines(self) -> list[str]:
+        """Lines of text with the partitions, the privacy loss and warnings."""
+        fewest, n_larger = divmod(self.n_rows, self.n_partitions)
+        each = f"{fewest:,} rows" + (f", {n_larger:,} of them with one more" if n_larger else "")
+        lines = [
+            f"{self.n_rows:,} rows, divided at random into {self.n_partitions:,} partitions of {each}",
+            f"{self.method}: {self.budget}",
+        ]
+        capped = self.values["p"][self.values["capped"]] if "capped" in self.values else []
+        if len(capped):
+            lines.append(
+                f"the search for bounds failed at p = {', '.join(f'{p:g}' for p in capped)}: the released values are "
+                "mostly noise, and the budget is spent; increase --mu, decrease --theta, or use --method "
+                "quantile-centred"
+            )
+        if self.failure > self.allowed_failure:
+            lines.append(
+                f"a clipping interval is misplaced with a probability of about {self.failure:.2g}, estimated from the "
+                "release, and its quantile is then useless; increase --partitions or --epsilon"
+            )
+        if self.rehearsal:
+            return [*lines, "rehearsal: noise from a seed does not protect real data; do not publish these values"]
+        return [*lines, "the noise was drawn exactly, with fresh entropy of the operating system"]
+
+    def formatted(self) -> list[list[str]]:
+        """Return the rows of `values` as text; quantiles are rounded to two significant digits of their noise."""
+        rows = []
+        for row in self.values.to_dict("records"):
+            decimals = _decimals(row["noise"]) if "noise" in row else 4
+            rounded = {"quantile", "noise", "clipped_from", "clipped_to", "probability"}
+            rows.append(
+                [
+                    str(value)
+                    if isinstance(value, bool)
+                    else _round(value, decimals)
+                    if name in rounded
+                    else f"{value:.10g}"
+                    for name, value in row.items()
+                ]
+            )
+        return rows
+
+    def write(self, path: Path) -> None:
+        """Write the values and the privacy loss as CSV or JSON."""
+        facts = {
+            "method": self.method,
+            "n_rows": self.n_rows,
+            "n_partitions": self.n_partitions,
+            "total_epsilon": None if self.guarantee is None else self.guarantee.epsilon,
+            "rehearsal": self.rehearsal,
+        }
+        if path.suffix == ".csv":
+            self.values.assign(**facts).to_csv(path, index=False)
+        else:
+            finite = np.isfinite(self.values.astype(np.float64))
+            records = self.values.astype(object).where(finite, None).to_dict("records")  # JSON has no infinite numbers
+            path.write_text(json.dumps({**facts, "budget": self.budget, "values": records}, indent=2) + "\n")
+
+
+def _decimals(noise: float) -> int:
+    """Return the number of decimals that show two significant digits of the standard deviation of the noise."""
+    return 10 if not (math.isfinite(noise) and noise > 0) else 1 - math.floor(math.log10(noise))
+
+
+def _round(value: float, decimals: int) -> str:
+    return f"{value:.{decimals}f}" if decimals >= 0 else f"{round(value, decimals):.0f}"

@@ -1,0 +1,18 @@
+"""HTML pages about one store and about a folder of stores, assembled from the same parts."""
+
+from pipeline.verdicts import judge
+from studies.report.collection import folder_page, write_collection
+from studies.report.page import drawable
+from studies.report.study import store_page, write_report
+from studies.report.summaries import load_summaries, tabulate
+
+__all__ = [
+    "drawable",
+    "folder_page",
+    "judge",
+    "load_summaries",
+    "store_page",
+    "tabulate",
+    "write_collection",
+    "write_report",
+]

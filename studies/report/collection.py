@@ -1,0 +1,272 @@
+"""Self-contained HTML page about a folder of stores, and a Markdown table of its verdicts."""
+
+import json
+import os
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pipeline import Claim, Finding
+from pipeline.declare.claims import VERDICTS, Kind, Verdict
+from pipeline.stores.locations import normalise_location
+from pipeline.stores.provenance import now
+from studies.figures.conversion import Converter
+from studies.report.errata import list_errata
+from studies.report.page import N_FINDINGS, RenderedFigure, mark_of, render_figures, render_page, write_whole
+from studies.report.papers import OTHER, PAPERS, Paper
+from studies.report.provenance import describe_folder
+from studies.report.results import Results, StudyResults, load_results
+from studies.tables import Table, duration, markdown_table
+
+_TRUE, _FALSE = zip(*VERDICTS.values(), strict=True)
+_VERDICTS: dict[str, tuple[Verdict, ...]] = {
+    "{}, {} or {}".format(*_TRUE): _TRUE,
+    "corrected": ("corrected",),
+    "{}, {} or {}".format(*_FALSE): _FALSE,
+    "undecided": ("undecided",),
+}
+"""Heading -> verdicts counted under it."""
+
+_LEAD = "hellinger-accuracy-accuracy-k3"
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A claim of a study with its verdict, and the figure that illustrates it."""
+
+    study: str
+    claim: Claim
+    finding: Finding
+    figure: RenderedFigure | None = None
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """Results on one paper: its studies, claims with verdicts, and figures."""
+
+    paper: Paper
+    studies: list[str] = field(default_factory=list)
+    judged: list[Judged] = field(default_factory=list)
+    figures: list[RenderedFigure] = field(default_factory=list)
+
+    def of_kind(self, *kinds: Kind) -> list[Judged]:
+        """Return the claims of the given kinds."""
+        return [one for one in self.judged if one.claim.kind in kinds]
+
+    def decided(self, figure: RenderedFigure | None) -> list[Judged]:
+        """Return the decided claims that a figure of this chapter illustrates; those without a figure for None."""
+        return [one for one in self.judged if self._figure_of(one) is figure and one.finding.verdict != "undecided"]
+
+    def _figure_of(self, one: Judged) -> RenderedFigure | None:
+        return next((figure for figure in self.figures if figure is one.figure), None)
+
+    @property
+    def undecided(self) -> list[Judged]:
+        """Claims that the stores cannot decide."""
+        return [one for one in self.judged if one.finding.verdict == "undecided"]
+
+
+def write_collection(
+    folder: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    markdown: str | os.PathLike[str] | None = None,
+) -> Counter[str]:
+    """Write the page about the stores of a folder.
+
+    Parameters
+    ----------
+    folder : path
+        Folder with one store per study; see `studies.folders`. Missing and incomplete studies are listed on the page.
+    output : path
+        HTML file to write.
+    markdown : path, optional
+        File for the verdicts on the papers' own conclusions, as a Markdown table.
+
+    Returns
+    -------
+    Counter of str
+        Number of claims per verdict.
+
+    Raises
+    ------
+    BadInputError
+        If there is no store of any study.
+    """
+    with Converter() as converter:
+        page, chapters, results = _page(folder, converter, mark_of(output, normalise_location(folder)))
+    write_whole(output, page.encode())
+    if markdown is not None:
+        write_whole(markdown, verdicts_as_markdown(chapters, results).encode())
+    return _count(chapters)
+
+
+def folder_page(folder: str | os.PathLike[str]) -> str:
+    """Return the page about the stores of a folder for a server, as HTML without a policy."""
+    with Converter() as converter:
+        return _page(folder, converter, "")[0]
+
+
+def _page(
+    folder: str | os.PathLike[str], converter: Converter, mark: str
+) -> tuple[str, list[Chapter], dict[str, StudyResults]]:
+    results, missing = load_results(folder)
+    chapters = _chapters(results, converter)
+    counts = _count(chapters)
+    n_pending, n_failed = (
+        sum(getattr(one.state, f"n_{kind}") for one in results.values()) for kind in ("pending", "failed")
+    )
+    whole = not (missing or n_pending)
+    page = render_page(
+        "collection.html",
+        converter,
+        mark,
+        title="Differentially private Bayesian inference: what five papers conclude, checked",
+        headline="Complete." if whole and not n_failed else "Complete, with failed trials." if whole else "Incomplete.",
+        detail=f"{len(results)} studies, {sum(one.state.n_ok for one in results.values()):,} evaluations ok, "
+        f"{n_failed:,} failed, {n_pending:,} pending. {counts.total()} claims: "
+        + ", ".join(
+            f"{counts[verdict]} {verdict}" for group in _VERDICTS.values() for verdict in group if counts[verdict]
+        )
+        + f". Made {now()}.",
+        notes=_notes(results, missing),
+        chapters=chapters,
+        lead=_lead(chapters),
+        counts=_count_verdicts(chapters),
+        errata=list_errata(results),
+        audits=tabulate_audits(results),
+        comparisons=list_comparisons(results),
+        times=_times(results),
+        provenance=describe_folder(folder, results),
+        origins=_origins(results),
+        specs={name: json.dumps(one.store.spec) for name, one in results.items()},
+    )
+    return page, chapters, results
+
+
+def _notes(results: Results, missing: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """Return a heading and a sentence for each study that is missing, or has pending or failed evaluations."""
+    states = {name: one.state for name, one in results.items() if one.state.n_pending or one.state.n_failed}
+    absent = {name: (f"{name} is missing.", reason) for name, reason in missing.items()}
+    return absent | {name: (f"{name}: {state.headline}", state.detail) for name, state in states.items()}
+
+
+def _count(chapters: list[Chapter]) -> Counter[str]:
+    return Counter(str(one.finding.verdict) for chapter in chapters for one in chapter.judged)
+
+
+def _lead(chapters: list[Chapter]) -> tuple[RenderedFigure | None, list[tuple[str, Claim, Finding]]]:
+    """Return the first figure of the page, and one finding per paper, those on the figure first."""
+    figures = [figure for chapter in chapters for figure in chapter.figures]
+    figure = next((figure for figure in figures if figure.id == _LEAD), figures[0] if figures else None)
+    decided = [one for chapter in chapters for one in (*chapter.decided(figure), *chapter.of_kind("conclusion"))]
+    first = {one.claim.paper: one for one in reversed(decided) if one.finding.verdict != "undecided"}
+    papers = dict.fromkeys(one.claim.paper for one in decided if one.claim.paper in first)
+    shown = [first[paper] for paper in papers][:N_FINDINGS]
+    return figure, [(f"claim-{one.study}-{one.claim.name}", one.claim, one.finding) for one in shown]
+
+
+def _chapters(results: Results, converter: Converter) -> list[Chapter]:
+    """Return one chapter per paper with results; a claim without a paper belongs to the first paper of its study."""
+    chapters = {paper.key: Chapter(paper) for paper in (*PAPERS, OTHER)}
+    for name, one in results.items():
+        own = next((paper for paper in one.study.papers if paper in chapters), OTHER.key)
+        chapters[own].studies.append(name)
+        figures, _ = render_figures(one.study, one.summaries, converter, one.claims, prefix=f"{name}-")
+        chapters[own].figures.extend(figures)
+        figure_of = {claim.name: figure for figure in figures for claim, _ in figure.judged}
+        for claim, finding in one.claims:
+            judged = Judged(name, claim, finding, figure_of.get(claim.name))
+            chapters.get(claim.paper, chapters[own]).judged.append(judged)
+    return [chapter for chapter in chapters.values() if chapter.judged or chapter.figures]
+
+
+def _count_verdicts(chapters: list[Chapter]) -> Table:
+    rows = []
+    for chapter in chapters:
+        for kind in VERDICTS:
+            found = [one.finding.verdict for one in chapter.judged if one.claim.kind == kind]
+            if found:
+                numbers = (str(sum(verdict in group for verdict in found)) for group in _VERDICTS.values())
+                rows.append((f"{chapter.paper.key}, {kind}s", *numbers))
+    return Table("Number of claims by verdict", "", ("claims", *_VERDICTS), rows)
+
+
+def verdicts_as_markdown(chapters: list[Chapter], results: Results) -> str:
+    """Return the verdicts on the papers' own conclusions as a Markdown table, with their origin.
+
+    Parameters
+    ----------
+    chapters : list of Chapter
+        One per paper.
+    results : mapping
+        Results by study; date, version and command are those of the latest session.
+    """
+    sessions = [session for one in results.values() for session in one.sessions]
+    if sessions:
+        last = max(sessions, key=lambda session: session["started"])
+        day = last.get("finished", last["started"])[:10]
+        origin = f"dpstudies {last['versions']['dpstudies']}, {day}: `{last['command']}`"
+    else:
+        origin = "The records of the sessions that computed these results were lost."
+    rows = (
+        (chapter.paper.key, f"{one.claim.statement} ({one.claim.place}; {one.study})", one.finding.verdict)
+        for chapter in chapters
+        for one in chapter.of_kind("conclusion")
+    )
+    return f"{origin}\n\n{markdown_table(('paper', 'conclusion', 'verdict'), rows)}\n"
+
+
+def list_comparisons(results: Results) -> list[Table]:
+    """Return the comparison tables of all studies, without empty ones."""
+    tables = [compare(one.summaries) for one in results.values() for compare in one.study.comparisons]
+    return [table for table in tables if table.rows]
+
+
+def tabulate_audits(results: Results) -> Table:
+    """Return one row per mechanism and model: stated guarantee, largest ratio of loss to guarantee, and slack."""
+    audited = (loss for one in results.values() for audit in one.study.audits for loss in audit(one.summaries))
+    return Table(
+        "Audited losses of mechanisms, against the stated guarantees",
+        "The share is the largest ratio of a loss or divergence to the stated bound over all audits, exact over all "
+        "neighbours and outputs if the outputs are finite, otherwise by quadrature; slack is one minus the share. "
+        "Mechanisms without a guarantee, or with a wrong published one, are compared with the given epsilon.",
+        ("mechanism", "states", "found", "audited loss", "share spent", "slack", "audits", "at"),
+        [loss.cells for loss in audited],
+        (7,),
+    )
+
+
+def _times(results: Results) -> Table:
+    rows = []
+    for name, one in results.items():
+        broken = sum("finished" not in session for session in one.sessions)
+        profiles = ", ".join(dict.fromkeys(session["profile"] for session in one.sessions))
+        cores = ", ".join(dict.fromkeys(str(session["cpu_count"]) for session in one.sessions))
+        time = duration(one.seconds) + (f"; unfinished sessions: {broken}" if broken else "")
+        rows.append((name, time, f"{one.state.n_ok:,}", profiles, cores))
+    total = ("all", duration(sum(one.seconds for one in results.values())), "", "", "")
+    return Table(
+        "Wall time of the studies",
+        "Wall time of all sessions of a store, from its template to its last block, as recorded in the store.",
+        ("study", "time", "evaluations", "profile", "cores"),
+        [*rows, total],
+    )
+
+
+def _origins(results: Results) -> Table:
+    return Table(
+        "Origin of each store",
+        "",
+        ("study", "seed", "created", "spec (SHA-256)", "code"),
+        [
+            (
+                name,
+                str(attributes["seed"]),
+                attributes["created"],
+                attributes["spec_sha256"][:16],
+                attributes["study_reference"],
+            )
+            for name, one in results.items()
+            for attributes in [one.store.attributes]
+        ],
+    )

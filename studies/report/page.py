@@ -1,0 +1,271 @@
+"""Functions that all pages use: rendering of figures and templates, and atomic writes of files."""
+
+import base64
+import hashlib
+import os
+import re
+import shutil
+import uuid
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import xarray as xr
+
+from pipeline import Claim, Figure, Finding, Study
+from pipeline.declare.streams import sha256
+from pipeline.stores.locations import is_local
+from studies.claims import Summaries
+from studies.figures.conversion import Converter
+from studies.report.papers import PAPERS
+
+_HEAD_BYTES = 4096  # the beginning of a page, which contains its mark
+_INKS = ("#1a1a1a", "#e8e8e8")  # text colours of images in light and dark mode
+N_FINDINGS = 3
+"""Number of findings next to the first figure."""
+
+_TEMPLATES = Path(__file__).parent / "templates"
+
+Judged = tuple[Claim, Finding]
+
+
+@dataclass(frozen=True)
+class RenderedFigure:
+    """Figure of a page: a static image for readers without JavaScript, and the interactive figure.
+
+    Attributes
+    ----------
+    id, title, caption : str
+        Target of links, heading, and text below the figure.
+    svg : Future of bytes
+        Static image.
+    data : str
+        Interactive figure as JSON that is safe in a ``script`` element.
+    judged : list of (Claim, Finding)
+        Decided claims that the figure illustrates.
+    """
+
+    id: str
+    title: str
+    caption: str
+    svg: Future[bytes] = field(repr=False)
+    data: str = field(repr=False)
+    judged: list[Judged]
+
+    @property
+    def uri(self) -> str:
+        """Static image as a data URI, with dark ink in light mode and light ink in dark mode."""
+        svg = _shorten(self.svg.result())
+        light, dark = (f"svg{{color:{ink}}}" for ink in _INKS)
+        style = f"<style>{light}@media(prefers-color-scheme:dark){{{dark}}}</style>"
+        start = svg.index(b">") + 1
+        return "data:image/svg+xml;base64," + base64.b64encode(svg[:start] + style.encode() + svg[start:]).decode()
+
+    @property
+    def finding(self) -> str:
+        """First claim of the figure with its verdict, as a sentence; empty if no claim is decided."""
+        return next((state_finding(claim, finding) for claim, finding in self.judged), "")
+
+
+def _shorten(svg: bytes) -> bytes:
+    """Truncate the coordinates of an image, which are pixels, to two decimals; its texts do not change.
+
+    Examples
+    --------
+    >>> _shorten(b'<text x="1.23456">0.12345</text>')
+    b'<text x="1.23">0.12345</text>'
+    """
+    return re.sub(rb"<[^>]+>", lambda tag: re.sub(rb"(\.\d\d)\d+", rb"\1", tag[0]), svg)
+
+
+def state_finding(claim: Claim, finding: Finding) -> str:
+    """Return a claim with its verdict as a sentence.
+
+    Examples
+    --------
+    >>> from pipeline import claim, verdict
+    >>> @claim("positive", "All means are positive.", needs={}, kind="addition")
+    ... def positive(summaries):
+    ...     return verdict(True, "The smallest mean is 0.1.")
+    >>> state_finding(positive, positive.judge({}))
+    'Holds: All means are positive.'
+    """
+    return f"{finding.verdict.capitalize()}: {claim.statement}"
+
+
+def pair_claims(figures: Sequence[Figure], judged: Sequence[Judged]) -> tuple[dict[str, list[Judged]], list[Judged]]:
+    """Return the decided claims by the name of the figure that illustrates them, and the decided claims without one.
+
+    A claim belongs to the figure that names it, otherwise to the first figure with all panels that it needs, otherwise
+    to the first figure with one of them.
+    """
+    pairs: dict[str, list[Judged]] = {figure.name: [] for figure in figures}
+    rest: list[Judged] = []
+    for claim, finding in judged:
+        if finding.verdict == "undecided":
+            continue
+        needed = set(claim.needs)
+        names = [figure.name for figure in figures if claim.name in figure.claims]
+        names += [figure.name for figure in figures if needed and needed <= set(figure.panels)]
+        names += [figure.name for figure in figures if needed & set(figure.panels)]
+        (pairs[names[0]] if names else rest).append((claim, finding))
+    return pairs, rest
+
+
+def drawable(study: Study, summaries: Summaries) -> list[Figure]:
+    """Return the figures with results of at least one panel; a study that declares no figures has default ones."""
+    return [figure for figure in study.figures or default_figures(study) if _of_figure(figure, summaries)]
+
+
+def _of_figure(figure: Figure, summaries: Summaries) -> dict[str, xr.Dataset]:
+    """Return the summaries of a figure's panels, without those panels whose evaluations are all pending or failed."""
+    stored = {panel: summaries[panel] for panel in figure.panels if panel in summaries}
+    return {panel: summary for panel, summary in stored.items() if summary["n_ok"].any()}
+
+
+def default_figures(study: Study) -> list[Figure]:
+    """Return one figure for each panel and measure: the mean against the first factor, with one line per method."""
+    return [
+        Figure(
+            f"{panel.name}-{measure.name}",
+            f"{panel.name}: {measure.meaning}",
+            "Means over trials with bars of two Monte Carlo standard errors, at the first value of every other factor.",
+            (panel.name,),
+            partial(_draw_means, panel.name, axis.name, measure.name, panel.method_dim),
+        )
+        for panel in study.panels
+        for axis in (*panel.factors, *panel.method_factors)[:1]
+        for measure in panel.measures
+        if measure.per_trial
+    ]
+
+
+def _draw_means(panel: str, x: str, measure: str, by: str | None, summaries: Summaries) -> Any:
+    from studies.figures import draw_means
+
+    return draw_means(summaries[panel], x, measure, by)
+
+
+def render_figures(
+    study: Study,
+    summaries: Summaries,
+    converter: Converter,
+    judged: Sequence[Judged] = (),
+    figures_folder: str | os.PathLike[str] | None = None,
+    prefix: str = "",
+) -> tuple[list[RenderedFigure], list[Judged]]:
+    """Draw the figures with results of at least one panel in the store.
+
+    Parameters
+    ----------
+    study : Study
+        Study that declares the figures.
+    summaries : mapping
+        Summaries by panel.
+    converter : Converter
+        Process that draws the static images.
+    judged : sequence of (Claim, Finding)
+        Claims with their verdicts.
+    figures_folder : path, optional
+        Folder for copies of the figures as SVG and PNG files.
+    prefix : str
+        Beginning of the targets of links, which are unique on a page.
+
+    Returns
+    -------
+    figures : list of RenderedFigure
+        Figures with their decided claims.
+    others : list of (Claim, Finding)
+        Decided claims without a figure.
+    """
+    from studies.figures import interactive, specify
+
+    figures = drawable(study, summaries)
+    pairs, others = pair_claims(figures, judged)
+    rendered = []
+    for figure in figures:
+        plots = figure.draw(_of_figure(figure, summaries))
+        spec = specify(plots)
+        svg = converter.submit("svg", spec)
+        if figures_folder is not None:
+            Path(figures_folder).mkdir(parents=True, exist_ok=True)
+            write_whole(Path(figures_folder, f"{figure.name}.svg"), svg.result())
+            png = converter.submit("png", {**spec, "background": "white"})
+            write_whole(Path(figures_folder, f"{figure.name}.png"), png.result())
+        data = interactive(plots, spec["datasets"]).replace("<", "\\u003c")  # must not end the script element
+        rendered.append(
+            RenderedFigure(f"{prefix}{figure.name}", figure.title, figure.caption, svg, data, pairs[figure.name])
+        )
+    return rendered, others
+
+
+def render_page(template: str, converter: Converter, mark: str, **shown: Any) -> str:
+    """Return a page as HTML; all values are escaped.
+
+    The page loads nothing: the policy of a file (Content-Security-Policy) admits its own script only.
+
+    Parameters
+    ----------
+    template : str
+        File in the folder of templates.
+    converter : Converter
+        Process that draws the figures and compiles the script.
+    mark : str
+        Identifier of the store or folder; see `mark_of`. Empty for a page without a policy, whose server states one.
+    **shown
+        Variables of the template.
+    """
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    code = f"{converter.script()}\n{(_TEMPLATES / 'figures.js').read_text()}".replace("</script", "<\\/script")
+    digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
+    policy = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
+    papers = {paper.key: paper for paper in PAPERS}
+    return environment.get_template(template).render(
+        mark=mark, policy=policy if mark else "", script=code, papers=papers, **shown
+    )
+
+
+def is_page_of(page: str | os.PathLike[str], location: str) -> bool:
+    """Return True if a file is the page about the store or folder at `location`."""
+    with open(page, "rb") as file:
+        return mark_of(page, location).encode() in file.read(_HEAD_BYTES)
+
+
+def mark_of(page: str | os.PathLike[str], location: str) -> str:
+    """Return the mark of a store or folder in its page: a hash of its URL, or of its path relative to the page."""
+    folder = os.path.dirname(os.path.abspath(page))
+    return sha256(os.path.relpath(location, folder) if is_local(location) else location)
+
+
+def write_whole(path: str | os.PathLike[str], content: bytes) -> None:
+    """Write a file atomically; after a failure, such as a full disk, the file is unchanged.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be written; the error names `path`.
+    """
+    if os.path.exists(path) and not os.path.isfile(path):
+        Path(path).write_bytes(content)  # a pipe or a device, such as /dev/stdout
+        return
+    target = Path(os.path.realpath(path))
+    partial = target.with_name(f".{uuid.uuid4().hex}.partial")
+    try:
+        partial.write_bytes(content)
+        if target.exists():
+            shutil.copymode(target, partial)
+        partial.replace(target)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, os.fspath(path)) from error
+    finally:
+        partial.unlink(missing_ok=True)

@@ -1,0 +1,57 @@
+"""The five papers whose conclusions the studies check."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Paper:
+    """Paper whose conclusions the studies check.
+
+    Attributes
+    ----------
+    key : str
+        Key in studies, claims and errata.
+    title, authors : str
+        Title and authors as printed, with the venue.
+    url : str
+        Address of the text; empty if it is not published.
+    """
+
+    key: str
+    title: str
+    authors: str
+    url: str = ""
+
+
+PAPERS = (
+    Paper(
+        "P0",
+        "Tailoring Differentially Private Bayesian Inference to Distance Between Distributions",
+        "Bun, Farina, Gaboardi & Liu, poster",
+    ),
+    Paper(
+        "P1",
+        "Differentially Private Bayesian Inference",
+        "anonymous draft on the exponential mechanism with global, local, varying and smooth sensitivity",
+    ),
+    Paper(
+        "P2",
+        "Bayesian Inference Via Partitioning Under Differential Privacy",
+        "Amitai, Master's thesis, Duke University 2018",
+        "https://hdl.handle.net/10161/17061",
+    ),
+    Paper(
+        "P3",
+        "Rényi Differential Privacy Mechanisms for Posterior Sampling",
+        "Geumlek, Song & Chaudhuri, NeurIPS 2017",
+        "https://arxiv.org/abs/1710.00892",
+    ),
+    Paper(
+        "P4",
+        "Differentially Private Bayesian Inference for Exponential Families",
+        "Bernstein & Sheldon, NeurIPS 2018",
+        "https://arxiv.org/abs/1809.02188",
+    ),
+)
+OTHER = Paper("other", "Other studies", "not about one of the five papers")
+"""Placeholder for studies that are not about one of the five papers, such as those of other packages."""

@@ -1,0 +1,64 @@
+"""Provenance of a store and of a folder of stores: sessions, versions, machines, and revisions of the source."""
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from pipeline.stores.provenance import describe
+from studies.report.results import Results, StudyResults
+
+Rows = list[tuple[str, str]]
+
+
+def describe_store(results: StudyResults) -> Rows:
+    """Return the provenance of a store: its identity and its sessions."""
+    store, attributes = results.store, results.store.attributes
+    return [
+        ("Store", store.url),
+        ("Study", attributes["study_reference"]),
+        ("Seed", str(attributes["seed"])),
+        ("Spec (SHA-256)", attributes["spec_sha256"]),
+        ("Created", attributes["created"]),
+        ("Sessions", "; ".join(map(_describe_session, store.sessions)) or "their records were lost"),
+        *_describe_sessions(results.sessions),
+    ]
+
+
+def describe_folder(folder: str | os.PathLike[str], results: Results) -> Rows:
+    """Return the provenance of a folder of stores, and of the code that writes their page."""
+    sessions = [session for one in results.values() for session in one.sessions]
+    started = [session["started"] for session in sessions]
+    return [
+        ("Folder", os.path.abspath(folder)),
+        *([("Dates", f"{min(started)} to {max(started)}")] if started else []),
+        *_describe_sessions(sessions),
+        ("Page written by", _revision(describe(__file__))),
+    ]
+
+
+def _describe_sessions(sessions: Sequence[Mapping[str, Any]]) -> Rows:
+    """Return the distinct commands, versions, machines and revisions of the sessions."""
+    if not sessions:
+        return []
+    return [
+        ("Command", _distinct(one["command"] for one in sessions)),
+        ("Versions", _distinct(", ".join(f"{k} {v}" for k, v in one["versions"].items()) for one in sessions)),
+        ("Machine", _distinct(f"{one['platform']}, {one['cpu_count']} cores, host {one['host']}" for one in sessions)),
+        ("Linear algebra", _distinct(", ".join(one["blas"]) for one in sessions)),
+        ("Source revision", _distinct(map(_revision, sessions))),
+    ]
+
+
+def _distinct(texts: Iterable[str]) -> str:
+    return "; ".join(dict.fromkeys(texts))
+
+
+def _revision(session: Mapping[str, Any]) -> str:
+    commit = str(session.get("git_commit", "not under version control"))
+    return commit + (" with changes" if session.get("git_dirty") else "")
+
+
+def _describe_session(session: Mapping[str, Any]) -> str:
+    if "damaged" in session:
+        return f"the record {session['damaged']} is damaged"
+    return f"{session['started']} to {session.get('finished', 'interrupted')} ({session['profile']})"

@@ -1,0 +1,83 @@
+"""Self-contained HTML page about one store: figures, claims with their verdicts, tables, provenance."""
+
+import json
+import os
+
+from pipeline import Claim, Finding, Study
+from pipeline.stores.store import ResultStore
+from studies.figures.conversion import Converter
+from studies.report.page import N_FINDINGS, mark_of, render_figures, render_page, write_whole
+from studies.report.precision import tabulate_precision
+from studies.report.provenance import describe_store
+from studies.report.results import read_results
+from studies.report.summaries import tabulate
+
+
+def write_report(
+    store: ResultStore,
+    study: Study,
+    output: str | os.PathLike[str],
+    figures_folder: str | os.PathLike[str] | None = None,
+) -> list[tuple[Claim, Finding]]:
+    """Write the page of one store.
+
+    Parameters
+    ----------
+    store : ResultStore
+        The store, which may be incomplete; the page states its completeness.
+    study : Study
+        Study configured by the stored spec.
+    output : path
+        HTML file to write.
+    figures_folder : path, optional
+        Folder for copies of the figures as SVG and PNG files.
+
+    Returns
+    -------
+    list of (Claim, Finding)
+        Verdicts shown on the page.
+    """
+    with Converter() as converter:
+        page, claims = _page(store, study, converter, mark_of(output, store.url), figures_folder)
+    write_whole(output, page.encode())
+    return claims
+
+
+def store_page(store: ResultStore, study: Study) -> str:
+    """Return the page of one store for a server, as HTML without a policy; see `write_report` for the parameters."""
+    with Converter() as converter:
+        return _page(store, study, converter, "", None)[0]
+
+
+def _page(
+    store: ResultStore, study: Study, converter: Converter, mark: str, figures_folder: str | os.PathLike[str] | None
+) -> tuple[str, list[tuple[Claim, Finding]]]:
+    results = read_results(store, study)
+    tables = tabulate_precision(results)
+    for name, summary in results.summaries.items():
+        heads, rows, n_names = tabulate(summary)
+        tables.append(
+            {"name": name, "meaning": summary.attrs["title"], "heads": heads, "rows": rows, "n_names": n_names}
+        )
+    figures, others = render_figures(study, results.summaries, converter, results.claims, figures_folder)
+    on_first = figures[0].judged if figures else []
+    decided = on_first + [one for one in results.claims if one not in on_first and one[1].verdict != "undecided"]
+    page = render_page(
+        "study.html",
+        converter,
+        mark,
+        title=study.title,
+        study=study,
+        state=results.state,
+        figures=figures,
+        findings=[(f"claim-{claim.name}", claim, finding) for claim, finding in decided[:N_FINDINGS]],
+        others=others,
+        undecided=[one for one in results.claims if one[1].verdict == "undecided"],
+        notes={method.name: method.note for panel in study.panels for method in panel.methods},
+        tables=tables,
+        provenance=describe_store(results),
+        spec=json.dumps(store.spec, indent=2),
+        store_name=repr(os.path.basename(store.url)),
+        first_panel=repr(study.panels[0].name),
+    )
+    return page, results.claims

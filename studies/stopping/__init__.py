@@ -1,0 +1,1 @@
+"""Study of the sequential stopping rules of the pipeline."""

@@ -1,0 +1,252 @@
+"""Coverage of intervals whose number of trials is chosen by their width, as in runs until a precision.
+
+A trial is one sequential experiment: draws from a distribution with known mean are added by the rule of the pipeline
+(`pipeline.precision.stopping`), in blocks of one, until the standard error of their mean is at most a bound. The bound
+is the standard error of `needed` draws, so that `needed` is the ideal number. Bernoulli draws with a small probability
+are often all equal at the minimum number of draws, where the rule stops with an error of zero.
+
+The restriction of two claims to continuous distributions, and the number of trials, were chosen after smaller runs, the
+first with another seed.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from pipeline import Factor, Figure, Finding, Measure, Method, Panel, Scale, Streams, Study, claim, claims_in, critical
+from pipeline.declare.claims import two_sided_level
+from pipeline.precision.stopping import MIN_TRIALS, confidence_sequence, next_trials
+from studies.claims import Summaries, decide, place, smallest
+
+Array = np.ndarray
+_NOMINAL = 0.95
+_CRITICAL = 1.959963984540054  # standard errors of a normal interval with the nominal coverage
+_LARGEST_LOSS = 0.02
+_MARGIN = 4  # ratio of the available draws to the ideal number; the rule stops there at the latest
+_MINIMA = (2, 10, 30, MIN_TRIALS)
+
+_DISTRIBUTIONS: dict[str, tuple[Callable[[np.random.Generator, int], Array], float, float]] = {
+    "normal": (lambda rng, size: rng.normal(size=size), 0.0, 1.0),
+    "uniform": (lambda rng, size: rng.random(size), 0.5, 12**-0.5),
+    "exponential": (lambda rng, size: rng.exponential(size=size), 1.0, 1.0),
+    "bernoulli-10%": (lambda rng, size: 1.0 * (rng.random(size) < 0.1), 0.1, 0.3),
+    "bernoulli-1%": (lambda rng, size: 1.0 * (rng.random(size) < 0.01), 0.01, 0.0099**0.5),
+}
+"""Distribution -> function that draws, mean, and standard deviation."""
+_CONTINUOUS = ("normal", "uniform", "exponential")
+_RARE = ("bernoulli-10%", "bernoulli-1%")
+
+
+def _simulate(cell: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
+    draw, mean, sd = _DISTRIBUTIONS[cell["distribution"]]
+    draws = np.stack([draw(rng, _MARGIN * cell["needed"]) for rng in streams.generators()]) - mean
+    n = np.arange(1, draws.shape[1] + 1)
+    means = np.cumsum(draws, axis=1) / n
+    squares = np.maximum(np.cumsum(draws**2, axis=1) - n * means**2, 0.0)
+    errors = np.sqrt(squares / np.maximum(n - 1, 1) / n)
+    return {"mean": means, "error": errors, "bound": sd / cell["needed"] ** 0.5, "needed": cell["needed"]}
+
+
+def _stop(errors: Array, minimum: int, bound: float) -> int:
+    """Return the number of draws at which the rule stops, given the standard errors after 1, 2, ... draws."""
+    n = minimum
+    while n < len(errors) and (wanted := next_trials(n, float(errors[n - 1]), bound)) > n:
+        n = min(wanted, len(errors))
+    return n
+
+
+def _at_sizes(data: Mapping[str, Any], sizes: Array) -> dict[str, Any]:
+    """Return the coverage of the interval after `sizes` draws of each trial; draws are centred at 0."""
+    rows = np.arange(len(sizes))
+    covered, fixed = (
+        abs(data["mean"][rows, n - 1]) <= _CRITICAL * data["error"][rows, n - 1] for n in (sizes, data["needed"])
+    )
+    return {"covered": covered, "lost": 1.0 * fixed - covered, "draws": sizes}
+
+
+def _fixed_width(data: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
+    sizes = np.array([_stop(errors, setting["minimum"], data["bound"]) for errors in data["error"]])
+    return _at_sizes(data, sizes)
+
+
+def _fixed_size(data: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
+    return _at_sizes(data, np.full(len(data["mean"]), data["needed"]))
+
+
+def _sequence(data: Mapping[str, Any], setting: Mapping[str, Any], streams: Streams) -> dict[str, Any]:
+    """Check the confidence sequence at every size from the minimum on."""
+    first, last = setting["minimum"], data["mean"].shape[1]
+    widths = np.array([confidence_sequence(n, 1 - _NOMINAL) for n in range(first, last + 1)])
+    is_covered = abs(data["mean"][:, first - 1 :]) <= widths * data["error"][:, first - 1 :]
+    covered = is_covered.all(axis=1)
+    return {"covered": covered, "lost": np.zeros(len(covered)), "draws": np.full(len(covered), last)}
+
+
+def _validate(cell: Mapping[str, Any], setting: Mapping[str, Any]) -> bool:
+    if cell["distribution"] not in _DISTRIBUTIONS:
+        raise ValueError(f"distribution must be one of {', '.join(_DISTRIBUTIONS)}, got {cell['distribution']!r}")
+    if cell["needed"] < MIN_TRIALS:
+        raise ValueError(f"needed must be an integer >= {MIN_TRIALS}, got {cell['needed']}")
+    if not 2 <= setting.get("minimum", 2) <= MIN_TRIALS:
+        raise ValueError(f"minimum must be in 2 ... {MIN_TRIALS}, got {setting['minimum']}")
+    return True
+
+
+PANEL = Panel(
+    name="coverage",
+    meaning="intervals for means at stopped numbers of draws",
+    simulate=_simulate,
+    methods=(
+        Method("fixed-width", _fixed_width, uses=("minimum",), note="stops at a bound on the standard error"),
+        Method("fixed-size", _fixed_size, note="has the ideal number of draws"),
+        Method("confidence-sequence", _sequence, uses=("minimum",), note="holds at all sizes from the minimum on"),
+    ),
+    measures=(
+        Measure("covered", "fraction of intervals that contain the mean; nominal 0.95"),
+        Measure("lost", "difference of the coverage of the interval of fixed size for the same draws and the coverage"),
+        Measure("draws", "number of draws", dtype="int64"),
+    ),
+    factors=(
+        Factor("distribution", tuple(_DISTRIBUTIONS), "distribution of the draws", "str"),
+        Factor("needed", (200, 1000), "number of draws whose standard error is the bound", "int"),
+    ),
+    method_factors=(Factor("minimum", _MINIMA, "minimum number of draws", "int"),),
+    method_dim="rule",
+    trials=40_000,
+    block_trials=500,
+    validate=_validate,
+)
+
+_NEEDS: dict[str, Any] = {"coverage": {"distribution": _CONTINUOUS, "minimum": (2, MIN_TRIALS)}}
+
+
+def _coverage(summaries: Summaries, rule: str, minimum: int, distributions: Any = _CONTINUOUS) -> xr.Dataset:
+    return summaries["coverage"].sel(rule=rule, minimum=minimum, distribution=list(distributions))
+
+
+def _describe(one: xr.Dataset) -> str:
+    least = smallest(one["covered_mean"])
+    return (
+        f"smallest coverage {float(least):.3f} ({place(least, one['covered_mean'].dims)}), nominal {_NOMINAL}, with "
+        f"{float((one['draws_mean'] / one['needed']).min()):.3f} to "
+        f"{float((one['draws_mean'] / one['needed']).max()):.3f} of the ideal number of draws"
+    )
+
+
+def _find_loss(one: xr.Dataset, words: str) -> Finding:
+    """Decide whether coverage is lost in every cell; `words` introduce the range of the loss in the evidence."""
+    loss, error = one["lost_mean"], critical(5) * one["lost_mcse"]
+    return decide(
+        bool((loss - error > 0).all()),
+        bool((loss + error < 0).any()),
+        f"{words} {float(loss.min()):.3f} to {float(loss.max()):.3f}; {_describe(one)}.",
+    )
+
+
+@claim(
+    "minimum-keeps-coverage",
+    f"For continuous distributions, fixed-width stopping with at least {MIN_TRIALS} draws loses less than two "
+    "percentage points of the coverage of intervals of fixed size.",
+    kind="self-check",
+    needs=_NEEDS,
+    level=two_sided_level(3),
+)
+def minimum_keeps_coverage(summaries: Summaries) -> Finding:
+    one = _coverage(summaries, "fixed-width", MIN_TRIALS)
+    loss, error = one["lost_mean"], critical(3) * one["lost_mcse"]
+    return decide(
+        bool((loss + error < _LARGEST_LOSS).all()),
+        bool((loss - error > _LARGEST_LOSS).any()),
+        f"Largest loss {float(loss.max()):.4f}, up to {float((loss + error).max()):.4f} with its error; "
+        f"{_describe(one)}.",
+    )
+
+
+@claim(
+    "two-draws-lose-coverage",
+    "Without a minimum, that is with two draws, fixed-width stopping loses coverage at every distribution.",
+    kind="self-check",
+    needs=_NEEDS,
+    level=two_sided_level(5),
+)
+def two_draws_lose_coverage(summaries: Summaries) -> Finding:
+    return _find_loss(_coverage(summaries, "fixed-width", 2), "Loss")
+
+
+@claim(
+    "rare-events-need-more",
+    f"For draws that are 1 with probability 1/100 and 0 otherwise, a minimum of {MIN_TRIALS} draws is too small: the "
+    "interval loses coverage, since all draws are often equal.",
+    kind="self-check",
+    needs={"coverage": {"distribution": ("bernoulli-1%",), "minimum": (MIN_TRIALS,)}},
+    level=two_sided_level(5),
+)
+def rare_events_need_more(summaries: Summaries) -> Finding:
+    return _find_loss(_coverage(summaries, "fixed-width", MIN_TRIALS, ("bernoulli-1%",)), "Probability 1/100: loss")
+
+
+@claim(
+    "sequence-holds-at-all-sizes",
+    f"For continuous distributions, the probability that the confidence sequence contains the mean at all sizes from "
+    f"{MIN_TRIALS} draws on is at least the nominal one.",
+    kind="self-check",
+    needs=_NEEDS,
+    level=two_sided_level(3),
+)
+def sequence_holds_at_all_sizes(summaries: Summaries) -> Finding:
+    one = _coverage(summaries, "confidence-sequence", MIN_TRIALS)
+    error = critical(3) * one["covered_mcse"]
+    return decide(
+        bool((one["covered_mean"] - error > _NOMINAL).all()),
+        bool((one["covered_mean"] + error < _NOMINAL).any()),
+        f"Smallest probability {float(one['covered_mean'].min()):.3f}, nominal {_NOMINAL}; largest standard error "
+        f"{float(one['covered_mcse'].max()):.4f}.",
+    )
+
+
+@claim(
+    "sequence-is-asymptotic",
+    f"For draws that are 1 with probability 1/10 or 1/100 and 0 otherwise, the confidence sequence from {MIN_TRIALS} "
+    "draws on has less than the nominal coverage.",
+    kind="self-check",
+    needs={"coverage": {"distribution": _RARE, "minimum": (MIN_TRIALS,)}},
+    level=two_sided_level(5),
+)
+def sequence_is_asymptotic(summaries: Summaries) -> Finding:
+    one = _coverage(summaries, "confidence-sequence", MIN_TRIALS, _RARE)
+    covered, error = one["covered_mean"], critical(5) * one["covered_mcse"]
+    return decide(
+        bool((covered + error < _NOMINAL).all()),
+        bool((covered - error > _NOMINAL).any()),
+        f"Coverage {float(covered.min()):.3f} to {float(covered.max()):.3f}, nominal {_NOMINAL}.",
+    )
+
+
+def _draw(summaries: Summaries) -> Any:
+    from studies.figures import draw_means
+
+    return draw_means(summaries["coverage"], "minimum", "covered", "rule")
+
+
+STUDY = Study(
+    name="fixed-width-stopping",
+    title="Coverage of intervals at stopped numbers of trials",
+    aim="Measure the coverage of the intervals of runs until a precision, for minimum numbers of trials.",
+    panels=(PANEL,),
+    seed=20_261_124,
+    claims=claims_in(globals()),
+    figures=(
+        Figure(
+            "coverage",
+            "Coverage against the minimum number of draws",
+            "Fraction of intervals that contain the mean of normal draws, with bars of two Monte Carlo standard errors "
+            "(200 draws are needed). The nominal coverage is 0.95. The confidence sequence has to contain the mean at "
+            "all sizes from the minimum on.",
+            ("coverage",),
+            _draw,
+        ),
+    ),
+    quick=Scale(trials=2000),
+)

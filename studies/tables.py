@@ -1,0 +1,174 @@
+"""Tables on a page: comparisons of methods, audited losses, and formatting of numbers."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import xarray as xr
+
+from mechanisms.metadata import Entry
+from pipeline.declare.factors import format_value
+from studies.styles import label_method
+
+_RELATIVE = 1e-6  # relative tolerance for the error of a quadrature
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table on a page.
+
+    Attributes
+    ----------
+    title, caption : str
+        Heading and explanation.
+    heads : tuple of str
+        Column headings.
+    rows : sequence of sequence of str
+        Cells.
+    prose : tuple of int
+        Indices of the columns whose text may wrap.
+    """
+
+    title: str
+    caption: str
+    heads: tuple[str, ...]
+    rows: Sequence[Sequence[str]]
+    prose: tuple[int, ...] = ()
+
+
+def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    r"""Return a table in Markdown.
+
+    Examples
+    --------
+    >>> print(markdown_table(("name", "bound"), [("ops", "|loss| <= 1")]))
+    | name | bound |
+    | --- | --- |
+    | ops | \|loss\| <= 1 |
+    """
+    escaped = ([cell.replace("|", r"\|") for cell in row] for row in rows)
+    return "\n".join(f"| {' | '.join(row)} |" for row in (heads, ["---"] * len(heads), *escaped))
+
+
+def plus_minus(value: float, error: float) -> str:
+    """Format a number with two digits of its standard error, or without it if the error is negligible.
+
+    Examples
+    --------
+    >>> plus_minus(0.061383, 0.000314), plus_minus(12.3, 0.0), plus_minus(math.nan, 1.0), plus_minus(4.18, 0.2)
+    ('0.06138 ± 0.00031', '12.3', '', '4.18 ± 0.20')
+    """
+    if math.isnan(value):
+        return ""
+    if not (math.isfinite(value) and math.isfinite(error) and error > 1e-12 * abs(value)):
+        return f"{value:.4g}"
+    digits = max(0, 1 - math.floor(math.log10(error)))
+    return f"{value:.{digits}f} ± {error:.{digits}f}"
+
+
+Column = tuple[xr.Dataset, Callable[[xr.Dataset], str]]
+"""Summary with a dimension of methods, and the function that formats the summary of one method."""
+
+
+def compare_methods(
+    title: str, caption: str, by: str, registries: Iterable[Mapping[str, Entry]], columns: Mapping[str, Column]
+) -> Table:
+    """Return a table with one row per method that is in a registry and has at least one number.
+
+    Parameters
+    ----------
+    title, caption : str
+        Heading and explanation.
+    by : str
+        Dimension of the methods.
+    registries : iterable of mapping
+        Registries with the origins of the methods, in the order of the rows.
+    columns : mapping of str to Column
+        Heading -> column.
+    """
+    rows = []
+    stored = {name: ds for ds, _ in columns.values() for name in ds[by].values.tolist()}
+    for name, entry in ((name, entry) for registry in registries for name, entry in registry.items() if name in stored):
+        cells = [show(ds.sel({by: name})) if name in ds[by].values else "" for ds, show in columns.values()]
+        if any(cells):
+            rows.append((label_method(stored[name], by, name), entry.origin_text, *cells))
+    return Table(title, caption, (by, "from", *columns), rows)
+
+
+def show_mean(measure: str) -> Callable[[xr.Dataset], str]:
+    """Return a function that formats the mean of a measure with its Monte Carlo standard error."""
+    return lambda ds: plus_minus(float(ds[f"{measure}_mean"]), float(ds[f"{measure}_mcse"]))
+
+
+@dataclass(frozen=True)
+class AuditedLoss:
+    """Largest audited privacy loss of a mechanism, relative to its stated guarantee.
+
+    Attributes
+    ----------
+    mechanism, states : str
+        Mechanism, and its stated guarantee in a few words.
+    share, loss : float
+        Largest ratio of a loss or divergence to the stated bound, and the loss that attains it; NaN if not stored.
+    n_audits : int
+        Number of audits.
+    place : str
+        Parameters or data set at which the ratio is largest.
+    is_private : bool
+        False for a mechanism without a guarantee, or with a wrong published one.
+    holds : bool or None
+        Verdict on the guarantee; if None, the guarantee holds if the share is at most 1.
+    """
+
+    mechanism: str
+    states: str
+    share: float
+    loss: float
+    n_audits: int
+    place: str
+    is_private: bool = True
+    holds: bool | None = None
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """Cells of the row, as text."""
+        if self.n_audits == 0:
+            return self.mechanism, self.states, "not audited", "", "", "", "0", self.place
+        exceeds = self.share > 1 + _RELATIVE
+        holds = not exceeds if self.holds is None else self.holds
+        found = ("holds" if holds else "broken") if self.is_private else ("within here" if holds else "not private")
+        slack = "none" if exceeds else f"{max(0.0, 1 - self.share):.2%}"
+        numbers = _shown(self.loss, 4), _shown(self.share), slack, f"{self.n_audits:,}"
+        return self.mechanism, self.states, found, *numbers, self.place
+
+
+def _shown(value: float, digits: int = 6) -> str:
+    if math.isnan(value):
+        return ""
+    return "infinite" if math.isinf(value) else f"{value:.{digits}f}" if value < 10 else f"{value:,.0f}"
+
+
+def largest_loss(pairs: Iterable[tuple[xr.DataArray, xr.DataArray | float]]) -> tuple[float, float, int, str]:
+    """Return the largest ratio of a loss to its bound, the loss, the number of losses, and the coordinates."""
+    several = [(loss / stated, loss) for loss, stated in pairs]
+    several = [(share, loss.broadcast_like(share)) for share, loss in several if share.notnull().any()]
+    if not several:
+        return math.nan, math.nan, 0, ""
+    shares, losses = max(several, key=lambda pair: float(pair[0].max()))
+    at = shares.fillna(-np.inf).argmax(...)
+    one = shares.isel(at)
+    place = ", ".join(f"{name} = {format_value(one[name].item())}" for name in shares.dims)
+    return float(one), float(losses.isel(at)), sum(int(share.count()) for share, _ in several), place
+
+
+def duration(seconds: float) -> str:
+    """Format a time in minutes and seconds.
+
+    Examples
+    --------
+    >>> duration(7.0), duration(840.0)
+    ('7 s', '14 min 0 s')
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
