@@ -1,18 +1,20 @@
-"""Separate home directory for the tests, the marker of slow tests, and the order of test files.
+"""Configuration of the tests: a separate home directory, the marker of slow tests, and the order of test files.
 
 Tests do not read or write the user's list of study files or the cache of their modules.
 """
 
 import atexit
+import multiprocessing
 import os
 import shutil
 import sys
 import tempfile
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
 import pytest
 
-if "DPSTUDIES_HOME" not in os.environ:  # inherited by xdist workers and subprocesses
+if "DPSTUDIES_HOME" not in os.environ:  # environment variables are inherited by xdist workers and subprocesses
     os.environ["DPSTUDIES_HOME"] = tempfile.mkdtemp(prefix="dpstudies-tests-")
     atexit.register(shutil.rmtree, os.environ["DPSTUDIES_HOME"], ignore_errors=True)
 
@@ -21,21 +23,46 @@ if "DPSTUDIES_HOME" not in os.environ:  # inherited by xdist workers and subproc
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-STUDIES = Path(__file__).parent / "studies"
-COMPUTES_A_STUDY = {"store", "stores", "summaries", "splits"}
-# Files that take longest, longest first. xdist gives whole files to its processes in the order of collection, so a long
-# file that starts last would leave the other processes idle.
+# Files that take longest, longest first. xdist gives groups of tests to its processes in the order of collection, so a
+# long group that starts last would leave the other processes idle.
 LONG = (
-    "test_adaptive.py", "test_faults.py", "test_object_store.py", "test_calibration.py", "test_hellinger_accuracy.py",
-    "test_benchmarks.py", "test_slurm.py", "test_privacy_audit.py", "test_address.py", "test_cluster_check.py",
-    "test_extend.py", "test_soak.py", "test_durability.py", "test_output.py", "test_kill.py", "test_registry.py",
-    "test_run.py", "test_audit.py",
+    "test_adaptive.py", "test_faults.py", "test_slurm.py", "test_object_store.py", "test_benchmarks.py", "test_page.py",
+    "test_serve.py", "test_run.py", "test_compact.py", "test_kill.py", "test_calibration.py", "test_registry.py",
+    "test_extend.py", "test_cluster_check.py", "test_privacy_audit.py", "test_until.py", "test_verify.py",
+    "test_hellinger_accuracy.py", "test_exact_inference.py", "test_renyi_audit.py", "test_durability.py",
+    "test_laboratory.py", "test_root.py", "test_store.py", "test_soak.py", "test_address.py", "test_audit.py",
+    "test_sampled_audit.py", "test_output.py",
 )  # fmt: skip
 
 
+IMPORTED_BY_FORKS = ["mechanisms.audit", "mechanisms.inference", "mechanisms.glm", "pipeline.runs", "studies"]
+MECHANISMS = Path(__file__).with_name("mechanisms")
+
+
+@pytest.fixture(scope="session")
+def forks() -> ForkServerContext:
+    """Return a context whose processes are forks of one that has imported the packages, so that they start fast."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(IMPORTED_BY_FORKS)
+    return context
+
+
+def tested_study(path: Path) -> str:
+    return path.stem.removeprefix("test_").replace("_", "-")
+
+
+@pytest.hookimpl(tryfirst=True)  # this hook is called before pytest-xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests as slow if they compute panels of a built-in study, at a small scale; move long files to the front."""
+    """Mark slow tests, group tests by study, folder or file for pytest-xdist, and move long files to the front.
+
+    Fast tests of mechanisms are grouped by folder, so that one process compiles the kernels which they share.
+    """
     for item in items:
-        if item.path.parent.parent == STUDIES and COMPUTES_A_STUDY & set(getattr(item, "fixturenames", ())):
+        is_slow = item.get_closest_marker("slow") is not None
+        group = str(item.path if is_slow or MECHANISMS not in item.path.parents else item.path.parent)
+        if "compute" in getattr(item, "fixturenames", ()):
             item.add_marker("slow")
+            parameters = item.callspec.params if hasattr(item, "callspec") else {}
+            group = parameters["study"].name if "study" in parameters else tested_study(item.path)
+        item.add_marker(pytest.mark.xdist_group(group))
     items.sort(key=lambda item: LONG.index(item.path.name) if item.path.name in LONG else len(LONG))

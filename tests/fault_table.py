@@ -1,7 +1,7 @@
-"""Print the outcome of injected faults as a table in Markdown.
+"""Markdown table of the outcomes of injected faults.
 
-Run all or the named faults with ``python -m tests.fault_table``; ``--soak 300 --seed 1`` injects 300 random faults into
-one study instead. Exit code 1 if an outcome is wrong.
+``python -m tests.fault_table`` injects all faults, or those named; ``--soak 300 --seed 1`` injects 300 random faults
+into one study instead. The exit code is 1 if an outcome is wrong.
 """
 
 import argparse
@@ -19,7 +19,6 @@ from tests.pipeline.fault_study import Outcome
 
 
 def main() -> int:
-    """Inject faults, print the table, and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.fault_table", description=__doc__.partition("\n")[0])
     parser.add_argument("faults", nargs="*", metavar="FAULT", help=", ".join(SCENARIOS))
     parser.add_argument("--soak", type=int, metavar="N", help="inject N random faults")

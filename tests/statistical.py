@@ -8,7 +8,7 @@ from scipy import stats
 
 
 def assert_mean_within(samples: ArrayLike, expected: float, n_se: float = 5.0) -> None:
-    """Assert that the mean of independent `samples` is within `n_se` standard errors of `expected`.
+    """Assert that the mean of independent samples is within `n_se` standard errors of `expected`.
 
     At five standard errors, samples of the correct distribution fail once in 1.7 million runs.
     """
@@ -22,7 +22,7 @@ def assert_mean_within(samples: ArrayLike, expected: float, n_se: float = 5.0) -
 
 
 def assert_frequencies(counts: ArrayLike, probabilities: ArrayLike, level: float = 1e-6) -> None:
-    """Assert that observed `counts` fit `probabilities` by the chi-square test at `level`.
+    """Assert that a chi-square test at `level` accepts `probabilities` for the observed `counts`.
 
     Outcomes with expected counts below ten are merged in order of probability, so that the chi-square distribution
     applies. Outcomes of probability zero must not occur.

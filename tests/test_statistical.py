@@ -1,4 +1,4 @@
-"""Monte Carlo assertions accept the correct distribution and reject a 5 % error."""
+"""Tests that Monte Carlo assertions accept the correct distribution and reject a 5 % error."""
 
 import numpy as np
 import pytest
@@ -43,5 +43,5 @@ def test_frequencies_have_the_stated_false_alarm_rate():
             assert_frequencies(rng.multinomial(5_000, distribution), distribution, level=0.05)
         except AssertionError:
             alarms += 1
-    # Expected number 20, standard deviation 4.4.
+    # The expected number is 20, with standard deviation 4.4.
     assert abs(alarms - 20) <= 5 * 4.4

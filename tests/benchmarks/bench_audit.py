@@ -1,11 +1,11 @@
-"""Exact audits against a straightforward double loop over pairs.
+"""Time of exact audits, compared with a straightforward double loop over pairs.
 
     python tests/benchmarks/bench_audit.py [--quick | --smallest]
 
-The straightforward version compares every pair of neighbouring data sets with arrays, without symmetry, pruning or
-reuse of distributions. Long runs sample the pairs uniformly and scale the time to all pairs; full runs must find the
-same loss. Ratios and limits are of processor time in the same run, without compilation. ``--quick`` omits k = 3,
-n = 300 and k = 4; ``--smallest`` takes seconds.
+The straightforward version compares every pair of neighbouring data sets with array operations, without symmetry,
+pruning or reuse of distributions. If there are too many pairs, a uniform sample is timed and extrapolated to all pairs;
+otherwise both versions must find the same loss. Ratios and limits refer to processor time in the same run, without
+compilation. ``--quick`` omits k = 3, n = 300 and k = 4; ``--smallest`` takes seconds.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def unordered_pairs(candidates: np.ndarray) -> np.ndarray:
 
 
 def straightforward(k: int, n: int, in_full: bool) -> tuple[float, float, int, int]:
-    """Return the loss, the processor seconds for all pairs, the number of timed pairs, and the number of pairs."""
+    """Return the loss, the processor seconds for all pairs, the number of timed pairs and that of all pairs."""
     candidates = enumerate_candidates(n, k)
     pairs = unordered_pairs(candidates)
     a = 1.0 + np.arange(n + 1)
@@ -77,7 +77,6 @@ def straightforward(k: int, n: int, in_full: bool) -> tuple[float, float, int, i
 
 
 def main() -> None:
-    """Print the table."""
     sizes = [(2, 40, None)] if SMALLEST else SIZES[:QUICK] if "--quick" in sys.argv[1:] else SIZES
     audit_counts("smooth", [1, 1, 1], 5, EPSILON, DELTA)  # compiles
     for k, n in ((2, 40), (3, 12), (4, 6)):

@@ -1,8 +1,8 @@
-"""Gibbs samplers against the cost of their random draws alone, and on two threads.
+"""Time of the Gibbs samplers, compared with the time of their random draws alone, and speed-up on two threads.
 
     python tests/benchmarks/bench_gibbs.py [--smallest]
 
-Runs of the sampler and of the draws alternate, and the best of many runs counts, so that other load affects both alike.
+Runs of the sampler and of the draws alternate, and the shortest of many times is used, so that other load affects both.
 Times are nanoseconds of processor time per iteration of one chain, without compilation. Two threads run independent
 trials, each a call of the public function with its own generator, in wall-clock time; this needs two idle cores.
 """
@@ -31,7 +31,7 @@ ITERATIONS, TURNS, TRIALS = (200, 1, 2) if SMALLEST else (50_000, 30, 60)
 
 @numba.njit(nogil=True)
 def bare_binomial(rng, shape, out):
-    """Draw the variates of one iteration: a beta (two gammas), a normal, an inverse Gaussian (a normal, a uniform)."""
+    """Draw the variates of one iteration: a beta variate (from two gammas), a normal and an inverse Gaussian one."""
     for i in range(out.size):
         first, second = rng.standard_gamma(shape), rng.standard_gamma(shape)
         out[i] = first / (first + second) + rng.standard_normal() + rng.standard_normal() + rng.random()
@@ -39,14 +39,14 @@ def bare_binomial(rng, shape, out):
 
 @numba.njit(nogil=True)
 def bare_truncated(rng, shape, out):
-    """Draw the variates of one iteration: a gamma, two normals for the sums, an inverse Gaussian."""
+    """Draw the variates of one iteration: one gamma, two normal variates and one inverse Gaussian variate."""
     for i in range(out.size):
         sums = rng.standard_normal() + rng.standard_normal()
         out[i] = rng.standard_gamma(shape) + sums + rng.standard_normal() + rng.random()
 
 
 def best_times(calls: list[Callable[[], object]]) -> list[float]:
-    """Return the least time of each call over alternating runs, in seconds, after one run that compiles."""
+    """Return the shortest time of each call, in seconds; calls alternate, and compilation is not timed."""
     least = [float("inf")] * len(calls)
     for turn in range(TURNS + 1):
         for i, call in enumerate(calls):
@@ -58,7 +58,7 @@ def best_times(calls: list[Callable[[], object]]) -> list[float]:
 
 
 def report(title: str, bare: Callable[[], object], samplers: dict[str, Callable[[], object]]) -> None:
-    """Print the samplers' times and their ratios to the bare draws."""
+    """Print the time of each sampler, and its ratio to the time of drawing the variates alone."""
     bare_time, *times = (1e9 * seconds / ITERATIONS for seconds in best_times([bare, *samplers.values()]))
     print(f"{title}: bare draws {bare_time:.0f} ns")
     for name, nanoseconds in zip(samplers, times, strict=True):
@@ -66,7 +66,7 @@ def report(title: str, bare: Callable[[], object], samplers: dict[str, Callable[
 
 
 def thread_gain(trial: Callable[[int], object], trials: int) -> float:
-    """Return the speed-up of two threads over one on independent trials, from the best times of six rounds."""
+    """Return the speed-up of two threads over one thread for independent trials, from the best times of six rounds."""
     one = two = float("inf")
     with ThreadPoolExecutor(2) as pool:
         for _ in range(6):
@@ -80,7 +80,6 @@ def thread_gain(trial: Callable[[int], object], trials: int) -> float:
 
 
 def main() -> None:
-    """Print the results."""
     print(
         f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, numba {numba.__version__}"
     )

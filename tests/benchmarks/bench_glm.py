@@ -1,10 +1,10 @@
-"""Time per effective draw of the sampler for logistic regression, against plain samplers, on MNIST 3 v 8 (784 weights).
+"""Time per effective draw of the sampler for logistic regression and of plain samplers, on the MNIST digits 3 and 8.
 
-Run with ``python tests/benchmarks/bench_glm.py [--smallest]``; it takes about two minutes. All samplers draw from one
-posterior, of 7,988 records with prior precision 0.001 per record, in one process on one core. Effective draws are
-counted by the smallest bulk effective sample size over the log posterior and ten random projections. The plain samplers
-start at the mode, which favours them. Their chains are too short to converge: their effective sample size is
-overestimated, and the ratio is a lower bound.
+Run with ``python tests/benchmarks/bench_glm.py [--smallest]``; it takes about two minutes. All samplers draw 784
+weights from the same posterior, given 7,988 records and a prior precision of 0.001 per record, in one process on one
+core. The number of effective draws is the smallest bulk effective sample size of the log posterior and ten random
+projections. The plain samplers start at the mode, which favours them. Their chains are too short to converge, so that
+their effective sample size is overestimated and the ratio is a lower bound.
 """
 
 import math
@@ -16,8 +16,9 @@ import numpy as np
 from arviz_stats.base import array_stats
 from threadpoolctl import threadpool_limits
 
+from mechanisms.glm.laplace_approximation import laplace_approximation
 from mechanisms.glm.mechanisms import glm_mechanism
-from mechanisms.glm.sampling import laplace_approximation, sample_glm
+from mechanisms.glm.sampling import sample_glm
 from studies.data import load, split
 
 SMALLEST = "--smallest" in sys.argv[1:]
@@ -27,7 +28,7 @@ N_ROWS, STEPS = (100, (60, 60, 4)) if SMALLEST else (None, (600, 8000, 12))
 
 @numba.njit
 def slice_sweep(rng, X, signs, precision, weights, margins, width):
-    """Move every weight in turn by slice sampling with stepping out (Neal 2003), as P3 does; update in place."""
+    """Update each weight in turn, in place, by slice sampling with stepping out (Neal 2003), as P3 does."""
     n, d = X.shape
     for j in range(d):
         column = X[:, j] * signs
@@ -65,19 +66,19 @@ def slice_sweep(rng, X, signs, precision, weights, margins, width):
 
 
 def effective(log_density, projections):
-    """Return the smallest bulk effective sample size of quantities of shape (chain, step)."""
+    """Return the smallest bulk effective sample size over `projections`, each of shape (chain, step)."""
     watched = np.concatenate([log_density[None], np.moveaxis(projections, -1, 0)])
     return float(np.min(array_stats.ess(watched, chain_axis=-2, draw_axis=-1, method="bulk")))
 
 
 def log_posterior(X, signs, precision, weights):
-    """Return the log posterior at weights of shape (chains, d)."""
+    """Return the log posterior density for weights of shape (chains, d)."""
     margins = (weights @ X.T) * signs
     return -np.logaddexp(0, -margins).sum(axis=1) - 0.5 * precision * (weights**2).sum(axis=1)
 
 
 def run_ours(X, y, target, directions, n_steps):
-    """Run the project's sampler, including the search for the mode."""
+    """Run the sampler of `mechanisms.glm`, including the search for the mode."""
     rng = np.random.default_rng(1)
     approximation = laplace_approximation(X, y, target)
     first = sample_glm(rng, X, y, target, approximation, 96, n_chains=N_CHAINS)
@@ -86,7 +87,7 @@ def run_ours(X, y, target, directions, n_steps):
 
 
 def run_walk(X, y, target, directions, n_steps):
-    """Run random-walk Metropolis, steps scaled to each weight's posterior width and tuned to accept about a quarter."""
+    """Run random-walk Metropolis, with steps that are tuned to an acceptance rate of about a quarter."""
     rng = np.random.default_rng(2)
     signs, approximation = 2 * y - 1, laplace_approximation(X, y, target)
     widths = np.sqrt((approximation.factor**2).sum(axis=1))
@@ -106,7 +107,6 @@ def run_walk(X, y, target, directions, n_steps):
 
 
 def run_slice(X, y, target, directions, n_steps):
-    """Run coordinate-wise slice sampling, `n_steps` sweeps."""
     rng = np.random.default_rng(3)
     signs, approximation = 2 * y - 1, laplace_approximation(X, y, target)
     width = 3 * float(np.median(np.diag(approximation.factor)))
@@ -122,7 +122,7 @@ def run_slice(X, y, target, directions, n_steps):
 
 
 def main():
-    """Print seconds per effective draw, and the ratios."""
+    """Print the time in seconds per effective draw of each sampler, and the ratios of these times."""
     data = split(load("mnist"))
     X, y = data.train_x[:N_ROWS], data.train_y[:N_ROWS].astype(float)
     target = glm_mechanism("true-posterior", len(y), 1e-3, 1, 1.0)

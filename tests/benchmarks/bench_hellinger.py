@@ -1,9 +1,9 @@
-"""The smooth-sensitivity mechanism against straightforward code, and at full size.
+"""Time of the smooth-sensitivity mechanism, compared with straightforward code, and time and memory at full size.
 
     python tests/benchmarks/bench_hellinger.py [--smallest]
 
-(b) runs first, because the peak memory of a process never decreases. Ratios compare times of the same run on one core,
-without compilation; the straightforward versions must give the same numbers.
+The run at full size comes first, because the peak memory of a process never decreases. Ratios compare times on one
+core in the same run, without compilation; the straightforward versions must give the same numbers.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ N3, N4 = (30, 20) if SMALLEST else (300, 600)
 
 
 def product(counts: np.ndarray, uniforms: np.ndarray) -> tuple[CountRelease, np.ndarray]:
-    """Compute the sensitivity, build the mechanism and draw, by the public functions."""
+    """Compute the sensitivity, build the mechanism and draw from it, with the public functions."""
     release = MECHANISMS["smooth"].build(np.ones(counts.size), counts, EPSILON, DELTA)
     return release, release.from_uniforms(uniforms)
 
 
 def plain_loop(counts: list[int], uniforms: list[float]) -> tuple[float, list[float], float, list[tuple[int, ...]]]:
-    """Implement P0 literally for k = 3 and unit prior, with loops over data sets, neighbours and candidates."""
+    """Implement the mechanism of P0 for k = 3 and a unit prior by loops over data sets, neighbours and outputs."""
     n = sum(counts)
     candidates = [(i, j, n - i - j) for i in range(n + 1) for j in range(n + 1 - i)]
 
@@ -86,7 +86,7 @@ def plain_loop(counts: list[int], uniforms: list[float]) -> tuple[float, list[fl
 
 
 def vectorised(counts: np.ndarray, uniforms: np.ndarray) -> tuple[float, np.ndarray, float, np.ndarray]:
-    """Implement P0 with arrays for k = 3 and unit prior, without loops over data sets."""
+    """Implement the mechanism of P0 for k = 3 and a unit prior by array operations over data sets."""
     n = int(counts.sum())
     first = np.repeat(np.arange(n + 1), np.arange(n + 1, 0, -1))
     second = np.concatenate([np.arange(n + 1 - i) for i in range(n + 1)])
@@ -120,7 +120,6 @@ def vectorised(counts: np.ndarray, uniforms: np.ndarray) -> tuple[float, np.ndar
 
 
 def best_time(call: Callable[[], object], repeats: int) -> float:
-    """Return the least wall-clock time of `repeats` calls, in seconds."""
     times = []
     for _ in range(repeats):
         start = time.perf_counter()
@@ -135,19 +134,18 @@ def peak_rss_mb() -> float:
 
 
 def check_same_numbers(counts: np.ndarray, other: tuple, release: CountRelease) -> None:
-    """Assert that a straightforward version has the same sensitivity, distribution and mean, and consistent draws."""
     n, k = int(counts.sum()), counts.size
     gamma = smoothing_gamma(EPSILON, DELTA, count_candidates(n, k))
     sensitivity, distribution, mean, draws = other
     np.testing.assert_allclose(sensitivity, smooth_sensitivity(np.ones(k), counts, gamma), rtol=1e-8)
-    np.testing.assert_allclose(distribution, release.pmf(), rtol=1e-5)  # the alternatives subtract log gammas
+    # The other versions lose digits, because they subtract log gammas.
+    np.testing.assert_allclose(distribution, release.pmf(), rtol=1e-5)
     np.testing.assert_allclose(mean, release.expected_hellinger(), rtol=1e-7)
     distances = hellinger(posterior(np.ones(k), counts), posterior(np.ones(k), np.asarray(draws)))
     assert abs(distances.mean() - mean) <= 5 * distances.std() / math.sqrt(len(distances))
 
 
 def main() -> None:
-    """Print the results."""
     rng = np.random.default_rng(20)
     product(balanced_counts(20, 3), rng.random((10, 2)))  # compiles
     print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, numpy {np.__version__}")

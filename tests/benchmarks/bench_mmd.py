@@ -1,9 +1,9 @@
-"""MMD² of 5000 × 5000 draws against the plain double sum, and on two threads.
+"""Time of MMD² for 5000 × 5000 draws, compared with the plain double sum, and throughput on two threads.
 
     python tests/benchmarks/bench_mmd.py [--smallest]
 
-Times are the best wall-clock times of several runs, without compilation. "error" is the difference to the double sum in
-double precision, and is mostly rounding of that sum.
+Times are the shortest wall-clock times of several runs, without compilation. "error" is the deviation from the double
+sum in double precision; most of it is the rounding error of that sum.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ DISTRIBUTIONS: dict[str, Callable[[np.random.Generator, int], np.ndarray]] = {
 
 
 def double_sum(x: np.ndarray, y: np.ndarray) -> float:
-    """Sum over all pairs in blocks of rows, so that the kernel matrix stays in cache."""
+    """Compute MMD² as a sum over all pairs, in blocks of rows whose kernel matrix fits in the cache."""
 
     def total(a: np.ndarray, b: np.ndarray) -> float:
         return sum(float(np.exp(-0.5 * (a[i : i + 25, None] - b) ** 2).sum()) for i in range(0, a.size, 25))
@@ -44,7 +44,6 @@ def double_sum(x: np.ndarray, y: np.ndarray) -> float:
 
 
 def best_time(run: Callable[[], object], repeats: int) -> float:
-    """Return the shortest of several times, in seconds."""
     times = []
     for _ in range(repeats):
         start = time.perf_counter()
@@ -54,7 +53,6 @@ def best_time(run: Callable[[], object], repeats: int) -> float:
 
 
 def main() -> None:
-    """Print one line per distribution, then the throughput of one and two threads."""
     print(f"{platform.machine()}, {os.cpu_count()} cores, numpy {np.__version__}; {DRAWS} x {DRAWS} draws")
     rng = np.random.default_rng(1)
     print(f"{'distribution':<22}{'mmd2 ms':>9}{'double sum ms':>15}{'ratio':>8}{'error':>10}")

@@ -1,10 +1,10 @@
-"""Regression by partitions against the cost of its random draws alone, and on two threads.
+"""Time of regression from partitions, compared with the time of its random draws alone, and speed-up on two threads.
 
     python tests/benchmarks/bench_partition.py [--smallest]
 
-Times are the best of many runs, in processor time of one thread, without compilation. A data set has 100,000 rows in
-1,000 partitions and takes 200,000 normal draws, which are timed for numpy and for numba. Two threads run the blocks of
-the study, each trial with its own generator, in wall-clock time; this needs two idle cores.
+Times are the shortest of many runs, in processor time of one thread, without compilation. A data set has 100,000 rows
+in 1,000 partitions and requires 200,000 normal draws, which are timed in NumPy and in Numba. Two threads run the blocks
+of the study, each trial with its own generator, in wall-clock time; this needs two idle cores.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ TRIALS, TURNS, SETS = (2, 1, 100) if SMALLEST else (20, 12, 1_000)
 
 @numba.njit(nogil=True)
 def bare_draws(rng, n):
-    """Draw n normals and add them up."""
     total = 0.0
     for _ in range(n):
         total += rng.standard_normal()
@@ -42,7 +41,7 @@ def bare_draws(rng, n):
 
 
 def best(call: Callable[[], object], turns: int = TURNS) -> float:
-    """Return the least processor time of several calls, in milliseconds, after one that compiles."""
+    """Return the shortest processor time of several calls, in milliseconds, after a first call that compiles."""
     call()
     least = float("inf")
     for _ in range(turns):
@@ -53,7 +52,6 @@ def best(call: Callable[[], object], turns: int = TURNS) -> float:
 
 
 def evaluate(panel: Panel, trials: range) -> None:
-    """Simulate trials and evaluate all methods on them."""
     cell = panel.fixed_values
     data = panel.simulate(cell, Streams(1, "bench", panel.name, "data", {}, trials))
     for method in panel.methods:
@@ -61,7 +59,6 @@ def evaluate(panel: Panel, trials: range) -> None:
 
 
 def main() -> None:
-    """Print the results."""
     print(
         f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, numba {numba.__version__}"
     )

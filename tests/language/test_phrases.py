@@ -39,7 +39,7 @@ ANY_PHRASE = re.compile("|".join(PHRASES), re.IGNORECASE)
 
 
 def prose(path: Path) -> list[tuple[int, str, bool]]:
-    """Return (line, text, opens a docstring) of the prose of a file, without names in backticks."""
+    """Return the prose of a file, without code in backticks, as tuples (line, text, whether it opens a docstring)."""
     source = path.read_text(encoding="utf-8")
     if path.suffix == ".md":
         outside_code = re.sub(r"^```.*?^```", lambda match: "\n" * match.group().count("\n"), source, flags=re.M | re.S)
@@ -68,7 +68,7 @@ def _prose_of_code(source: str) -> list[tuple[int, str, bool]]:
 
 
 def complaints(text: str, opens: bool) -> list[str]:
-    """Return a line for each phrase of a text that has a standard wording."""
+    """Return one message for each phrase in a text that should be replaced by a standard wording."""
     found = []
     if ANY_PHRASE.search(text):
         matches = ((re.search(phrase, text, re.IGNORECASE), better) for phrase, better in PHRASES.items())
@@ -78,6 +78,7 @@ def complaints(text: str, opens: bool) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_wording_is_standard(path):
     found = [f"line {line}: {each}" for line, text, opens in prose(path) for each in complaints(text, opens)]

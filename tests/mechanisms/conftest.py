@@ -1,4 +1,4 @@
-"""One BLAS thread, as in runs: xdist's processes occupy the cores, and waiting BLAS threads would slow them down."""
+"""Fixture that limits BLAS to one thread, as in runs, because the processes of pytest-xdist use all cores."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Events of dp-accounting against exact audits and closed forms, single and composed."""
+"""Tests of dp-accounting events against exact audits and closed forms, alone and composed."""
 
 import sys
 
@@ -10,9 +10,11 @@ from dp_accounting.rdp import RdpAccountant
 from scipy.special import log_ndtr, ndtr
 
 from mechanisms import (
+    MECHANISMS,
     Guarantee,
     OutputDistributions,
     RenyiGuarantee,
+    Status,
     accounting_event,
     approximate_epsilon,
     audit_counts,
@@ -23,7 +25,7 @@ from mechanisms import (
     privacy_loss_distribution,
 )
 
-STEP = 1e-4  # accountants round each loss up to a multiple of this
+STEP = 1e-4  # accountants round each loss up to a multiple of this step
 
 
 def accountant(event, times=1, relation=NeighboringRelation.ADD_OR_REMOVE_ONE):
@@ -31,14 +33,14 @@ def accountant(event, times=1, relation=NeighboringRelation.ADD_OR_REMOVE_ONE):
 
 
 def assert_between(found, delta, epsilon, times=1):
-    """Assert that the δ of an accountant is at least the exact `delta`, and exceeds it by rounding only."""
+    """Assert that an accountant's δ is at least the exact `delta`, and exceeds it only by rounding."""
     exact = delta(epsilon)
     assert exact * (1 - 1e-9) - 1e-12 <= found <= delta(epsilon - times * STEP) * (1 + 1e-9) + 1e-12
-    assert found < 1.05 * exact or exact < 1e-6  # detects errors of 5 %
+    assert found < 1.05 * exact or exact < 1e-6  # this bound detects errors of 5 %
 
 
 def composed(distribution, neighbour, times):
-    """Return the exact distributions of `times` independent releases at two neighbours."""
+    """Return the exact output distributions of `times` independent releases for two neighbours."""
     one, other = np.ones(1), np.ones(1)
     for _ in range(times):
         one, other = np.outer(one, distribution).ravel(), np.outer(other, neighbour).ravel()
@@ -50,13 +52,13 @@ def exact_delta(distribution, neighbour, times):
     return lambda epsilon: audit_distributions(distributions, [epsilon]).deltas[epsilon]
 
 
-RESPONSE = np.array([np.exp(0.7), 1.0]) / (1 + np.exp(0.7))  # worst case of 0.7-DP
+RESPONSE = np.array([np.exp(0.7), 1.0]) / (1 + np.exp(0.7))  # randomised response, the worst 0.7-DP mechanism
 
 
 @pytest.mark.parametrize("times", [1, 2, 5])
 @pytest.mark.parametrize("epsilon", [0.1, 0.4, 0.65])
 def test_pure_guarantees_are_randomised_response(times, epsilon):
-    """Randomised response is the worst ε-DP mechanism, so its event dominates all others."""
+    """Compositions of an ε-DP guarantee have the δ of randomised response, the worst ε-DP mechanism."""
     event = accounting_event(Guarantee(0.7))
     delta = exact_delta(RESPONSE, RESPONSE[::-1], times)
     assert_between(accountant(event, times).get_delta(epsilon), delta, epsilon, times)
@@ -65,7 +67,7 @@ def test_pure_guarantees_are_randomised_response(times, epsilon):
 
 
 def test_event_of_a_pure_guarantee_does_not_depend_on_the_relation():
-    """REPLACE_SPECIAL gives the same δ; REPLACE_ONE raises an error."""
+    """Under REPLACE_SPECIAL, a pure guarantee has the same δ; under REPLACE_ONE, dp-accounting raises an error."""
     event = accounting_event(Guarantee(0.7))
     special = accountant(event, relation=NeighboringRelation.REPLACE_SPECIAL).get_delta(0.3)
     assert special == accountant(event).get_delta(0.3)
@@ -75,7 +77,7 @@ def test_event_of_a_pure_guarantee_does_not_depend_on_the_relation():
 
 @pytest.mark.parametrize("epsilon", [0.1, 0.5, 0.95])
 def test_event_of_geometric_counts_equals_audit_at_two_categories(epsilon):
-    """At k = 2 the loss of the noise is attained after clipping."""
+    """At k = 2 clipped counts have the same loss as the noise, so the event and the audit give the same δ."""
     event = accounting_event(geometric_counts([1, 1], [7, 8], noise_scale=1.0))
     found = accountant(event).get_delta(epsilon)
     assert_between(found, lambda at: audit_counts("geometric", [1, 1], 15, 1.0, epsilons=(at,)).deltas[at], epsilon)
@@ -84,7 +86,7 @@ def test_event_of_geometric_counts_equals_audit_at_two_categories(epsilon):
 @pytest.mark.parametrize("make", [laplace_counts, geometric_counts])
 @pytest.mark.parametrize("prior", [(1, 1), (1, 1, 1)])
 def test_events_dominate_noisy_counts(make, prior):
-    """The exact audit is the reference; as negative control, the events of twice the noise do not dominate."""
+    """The δ of an event is at least that of an audit of noisy counts, unless the event has twice the noise."""
     name, epsilons = make.__name__.removesuffix("_counts"), (0.01, 0.2, 0.6, 0.9)
     audited = audit_counts(name, prior, 12, 1.0, epsilons=epsilons).deltas
     counts, scale = [12, *(0 for _ in prior[1:])], len(prior) - 1.0
@@ -95,14 +97,15 @@ def test_events_dominate_noisy_counts(make, prior):
 
 
 def test_event_of_laplace_noise_equals_closed_form():
-    """δ(ε) = 1 − exp((ε − 1)/2) for a noise scale equal to the sensitivity."""
+    """If the noise scale equals the sensitivity, the event has δ(ε) = 1 − exp((ε − 1)/2)."""
     found = accountant(accounting_event(laplace_counts([1, 1], [7, 8], noise_scale=1.0))).get_delta(0.4)
     assert_between(found, lambda epsilon: -np.expm1((epsilon - 1) / 2), 0.4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("times", [1, 4])
 def test_event_of_normal_noise_equals_closed_form(times):
-    """Closed form of Balle & Wang (2018) at sensitivity √2; the Rényi curve equals that of the mechanism."""
+    """For normal noise on counts, the event has the δ of Balle & Wang (2018) with sensitivity √2."""
     mechanism = gaussian_mechanism("gaussian-tight", [1, 1], 50, order=4, epsilon=0.5)
     event = accounting_event(mechanism)
     assert event == GaussianDpEvent(mechanism.noise_std / np.sqrt(2))
@@ -113,7 +116,7 @@ def test_event_of_normal_noise_equals_closed_form(times):
 
     assert_between(accountant(event, times).get_delta(0.6), delta, 0.6, times)
     doubled = accountant(event, times, NeighboringRelation.REPLACE_ONE).get_delta(0.6)
-    assert doubled > 2 * delta(0.6)  # reason for the relation in the module docstring
+    assert doubled > 2 * delta(0.6)  # why the module docstring requires ADD_OR_REMOVE_ONE
     curve = RdpAccountant(orders=[2.0, 4.0, 30.0]).compose(event, times)
     stated = [times * mechanism.guarantee(order).epsilon for order in curve.orders]
     np.testing.assert_allclose(curve.rdp, stated, rtol=1e-12)
@@ -121,7 +124,7 @@ def test_event_of_normal_noise_equals_closed_form(times):
 
 
 def test_different_events_compose():
-    """Composition of a pure guarantee, noisy counts and a sum with Laplace noise of scale Δ/ε."""
+    """The events of a pure guarantee, of noisy counts and of a sum with Laplace noise compose to the total ε."""
     events = [accounting_event(Guarantee(0.3)), accounting_event(laplace_counts([1, 1], [3, 4], 5.0))]
     whole = PLDAccountant().compose(events[0]).compose(events[1]).compose(LaplaceDpEvent(1 / 0.1))
     assert whole.get_delta(0.3 + 0.2 + 0.1 + 5 * STEP) < 1e-9
@@ -130,7 +133,7 @@ def test_different_events_compose():
 
 @pytest.mark.parametrize("times", [1, 3])
 def test_approximate_guarantee_equals_its_worst_case(times):
-    """The worst case reveals the record with probability δ, else randomised response (Kairouz et al. 2015)."""
+    """An (ε, δ) guarantee composes like the mechanism that reveals the record with probability δ."""
     delta, distribution = 1e-3, RESPONSE
     table = (
         np.array([delta, 0.0, *((1 - delta) * distribution)]),
@@ -147,19 +150,27 @@ def test_approximate_guarantee_equals_its_worst_case(times):
     ("message", "source"),
     [
         (
-            r"source must have an event in dp-accounting, got \(1, 1e-08\)-DP; use mechanisms.privacy_loss",
-            Guarantee(1.0, 1e-8),
-        ),
-        (
             r"source must have an event in dp-accounting, got \(2, 0.5\)-RDP; add divergences of equal order",
             RenyiGuarantee(2, 0.5),
         ),
-        ("source must be a Guarantee, NoisyCounts or GaussianCounts, got str; pass", "laplace"),
+        ("source must be a Guarantee, .* NoisyCounts or GaussianCounts, got str; pass", "laplace"),
     ],
 )
 def test_invalid_input_raises(message, source):
     with pytest.raises(ValueError, match=message):
         accounting_event(source)
+
+
+def test_accountants_reject_conjectured_guarantees_by_default():
+    published = MECHANISMS["smooth"].guarantee(1.0, 1e-8)
+    with pytest.raises(ValueError, match=r"must be proved to be composed, got \(1, 1e-08\)-DP, conjectured; pass"):
+        privacy_loss_distribution(published)
+    allowed = privacy_loss_distribution(published, allow_conjectured=True).get_delta_for_epsilon(0.5)
+    assert allowed == privacy_loss_distribution(Guarantee(1.0, 1e-8)).get_delta_for_epsilon(0.5)
+    pure = Guarantee(1.0, status=Status.CONJECTURED)
+    with pytest.raises(ValueError, match="must be proved to be composed, got 1-DP, conjectured; pass"):
+        accounting_event(pure)
+    assert accounting_event(pure, allow_conjectured=True) == accounting_event(Guarantee(1.0))
 
 
 def test_missing_dp_accounting_raises_with_install_command(monkeypatch):

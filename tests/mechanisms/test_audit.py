@@ -1,4 +1,4 @@
-"""Audits against plain loops, closed forms and hand-computed tables."""
+"""Tests of audits against plain loops, closed forms and a table computed by hand."""
 
 import math
 import re
@@ -10,16 +10,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mechanisms import audit as engine
-from mechanisms.audit import ROUNDING, Audit, OutputDistributions, Witness, audit_distributions
-from mechanisms.divergences import hockey_stick_bound, renyi_bound
-from mechanisms.privacy import Guarantee, RenyiGuarantee
+from mechanisms import output_distributions
+from mechanisms.audit import ROUNDING, Audit, Witness, audit_distributions
+from mechanisms.counts.audit import audit_counts
+from mechanisms.divergences import hockey_stick_bound, renyi_bound, renyi_divergence
+from mechanisms.output_distributions import OutputDistributions
+from mechanisms.privacy import ConcentratedGuarantee, Guarantee, RenyiGuarantee
 
 EPSILONS = (0.0, 0.1, 0.5, 1.0, 3.0)
 ORDERS = (1.0, 1.5, 2.0, 10.0)
 
 
 def plain_loss(p, q):
-    """Return the pure loss of P against Q by a loop over outputs."""
+    """Return the larger of the max divergences of P from Q and of Q from P, by a loop over outputs."""
     worst = 0.0
     for a, b in zip(p, q, strict=True):
         if a == 0 and b == 0:
@@ -33,7 +36,7 @@ def plain_hockey_stick(p, q, epsilon):
 
 
 def plain_renyi(p, q, order):
-    """Return the Rényi divergence in 40 digits, as doubles lose all digits near P = Q."""
+    """Return the Rényi divergence in 40-digit arithmetic, because doubles lose all digits if P is near Q."""
     total = mpmath.mpf(0)
     with mpmath.workdps(40):
         for a, b in zip(map(float, p), map(float, q), strict=True):
@@ -47,7 +50,7 @@ def plain_renyi(p, q, order):
 
 
 def plain_audit(table, pairs):
-    """Return the loss, δ at EPSILONS and Rényi divergences at ORDERS over all ordered pairs."""
+    """Return the maximum over all ordered pairs of the loss, of δ at `EPSILONS`, and of D_λ at λ in `ORDERS`."""
     both = [(table[i], table[j]) for i, j in pairs] + [(table[j], table[i]) for i, j in pairs]
     return (
         max(plain_loss(p, q) for p, q in both),
@@ -57,7 +60,7 @@ def plain_audit(table, pairs):
 
 
 def random_table(rng, n_datasets, n_outputs, zeros):
-    """Return distributions from similar to very different; with `zeros`, some outputs are impossible."""
+    """Return random distributions, both similar and different ones; with `zeros`, some outputs are impossible."""
     base = rng.dirichlet(np.ones(n_outputs)) + 1e-4
     table = base * np.exp(rng.normal(size=(n_datasets, n_outputs)) * 10.0 ** rng.uniform(-3, 0.5))
     if zeros:
@@ -77,7 +80,7 @@ def assert_same(found, expected):
 
 @pytest.mark.parametrize("true", [0.51, 0.75, 0.999])
 def test_randomised_response_equals_closed_forms(true):
-    """The loss is ln(t/f), δ = t − f·e^ε, and Rényi divergences are sums over two outputs."""
+    """Randomised response, true with probability t = 1 − f, has the loss ln(t/f) and δ(ε) = t − f·e^ε."""
     false = 1 - true
     found = audit_distributions(
         OutputDistributions.from_table([[true, false], [false, true]], [[0, 1]]), EPSILONS, ORDERS
@@ -93,7 +96,7 @@ def test_randomised_response_equals_closed_forms(true):
 
 
 def test_audit_equals_a_hand_computed_table():
-    """P = (½, ¼, ¼), Q = (¼, ¼, ½), U = (¼, ½, ¼): Σ p²/q = 1 + ¼ + ⅛ for the first pair, 1 + ⅛ + ¼ for the second."""
+    """For three permutations of (½, ¼, ¼), loss, δ and Rényi divergences equal values computed by hand."""
     table = [[0.5, 0.25, 0.25], [0.25, 0.25, 0.5], [0.25, 0.5, 0.25]]
     found = audit_distributions(
         OutputDistributions.from_table(table, [[0, 1], [1, 2]]), [0.0, math.log(1.5), 1.0], [1, 2]
@@ -119,7 +122,7 @@ def test_audit_of_random_distributions_equals_plain_loops(seed, zeros):
 
 
 def test_plain_loops_detect_a_wrong_distribution():
-    """Negative control: one probability is 5 % too large."""
+    """The loops of this file detect a probability that is 5 % too large (negative control)."""
     rng = np.random.default_rng(3)
     table = random_table(rng, 4, 6, zeros=False)
     pairs = [(0, 1), (1, 2), (2, 3)]
@@ -134,7 +137,7 @@ def test_plain_loops_detect_a_wrong_distribution():
 
 
 def test_output_possible_at_one_neighbour_only():
-    """The loss is infinite, and δ is the mass of the output for every ε."""
+    """If an output is impossible at one neighbour, the loss is infinite, and δ(ε) is its mass at the other."""
     found = audit_distributions(
         OutputDistributions.from_table([[0.5, 0.5, 0.0], [0.5, 0.25, 0.25]], [[0, 1]]), [0.0, 50.0], [1, 2]
     )
@@ -146,7 +149,7 @@ def test_output_possible_at_one_neighbour_only():
 
 
 def test_outputs_possible_at_different_neighbours_only():
-    """The differences of log-pmfs are +∞ and −∞; no warning is raised, and δ is the larger mass."""
+    """If each neighbour has an output that the other lacks, δ is the larger of the two masses; no warning is raised."""
     found = audit_distributions(
         OutputDistributions.from_table([[0.5, 0.5, 0.0], [0.75, 0.0, 0.25]], [[0, 1]]), [0.0, 1.0], [1, 2]
     )
@@ -163,7 +166,7 @@ def test_equal_distributions_have_no_loss():
 
 
 def test_distributions_that_differ_by_rounding_of_the_normaliser():
-    """All log ratios are the same tiny number, so no two-point distribution has mean ratio one."""
+    """Distributions that differ by a factor of 1 + 2e-14, as after rounding, have divergences below 1e-13."""
     found = audit_distributions(
         OutputDistributions.from_table([[0.5, 0.5], [0.5 + 1e-14, 0.5 + 1e-14]], [[0, 1]]), EPSILONS, ORDERS
     )
@@ -173,7 +176,7 @@ def test_distributions_that_differ_by_rounding_of_the_normaliser():
 
 @pytest.mark.parametrize("order", [1 + 1e-9, 1 + 1e-13])
 def test_renyi_divergence_is_continuous_at_order_one(order):
-    """D_λ → KL as λ → 1; at λ − 1 = 1e-13 the logarithm of the sum would lose all digits."""
+    """At orders near 1, where the plain formula loses its digits, Rényi divergences equal the KL divergence."""
     table = [[0.9, 0.1], [0.1, 0.9]]
     found = audit_distributions(OutputDistributions.from_table(table, [[0, 1]]), orders=[1.0, order])
     assert found.renyi[order] == pytest.approx(found.renyi[1.0], rel=1e-7)
@@ -222,12 +225,12 @@ def test_witness_attains_the_loss(seed):
 
 
 def unpruned(context, distributions):
-    """Audit without pruning."""
     context.setattr(engine, "hockey_stick_bound", lambda up, down, epsilon: math.inf)
     context.setattr(engine, "renyi_bound", lambda up, down, order: math.inf)
     return audit_distributions(distributions, EPSILONS, ORDERS)
 
 
+@pytest.mark.slow
 @given(
     seed=st.integers(0, 2**32 - 1),
     n_datasets=st.integers(2, 7),
@@ -247,6 +250,7 @@ def test_pruning_does_not_change_the_result(seed, n_datasets, n_outputs, zeros):
     np.testing.assert_allclose(list(pruned.renyi.values()), list(full.renyi.values()), rtol=1e-12, atol=1e-15)
 
 
+@pytest.mark.slow
 @given(
     ratios=st.lists(st.floats(-8, 8), min_size=2, max_size=6),
     weights=st.lists(st.floats(0.01, 1), min_size=6, max_size=6),
@@ -255,7 +259,7 @@ def test_pruning_does_not_change_the_result(seed, n_datasets, n_outputs, zeros):
 )
 @settings(deadline=None, derandomize=True, max_examples=300)
 def test_divergences_are_within_the_pruning_bounds(ratios, weights, epsilon, order):
-    """Divergences in 50 digits are at most the bounds from the two largest losses."""
+    """In 50-digit arithmetic, divergences are within the bounds from the largest losses in both directions."""
     with mpmath.workdps(50):
         q = [mpmath.mpf(w) for w in weights[: len(ratios)]]
         p = [w * mpmath.exp(x) for w, x in zip(q, ratios, strict=True)]
@@ -301,23 +305,100 @@ def test_verdict_has_slack_and_text():
     assert not verdict.holds
     assert verdict.slack == pytest.approx(0.07 - delta, rel=1e-12)
     assert verdict.text == "broken: stated (1, 0.07)-DP, delta is 0.0704; worst ratio at 0 against 1, output 0"
-    verdict = found.check(Guarantee(2.0, 1e-8))  # the pure loss is at most ε
+    verdict = found.check(Guarantee(2.0, 1e-8))  # δ = 0 is sufficient, since the pure loss is at most ε
     assert verdict.holds
     assert verdict.text == "within (2, 1e-08)-DP: loses 1.0986, slack 0.9014"
     with pytest.raises(ValueError, match="epsilon must be one of the audited"):
         found.check(Guarantee(0.7, 0.01))
 
 
+@pytest.mark.parametrize("stated", [1e-12, 1e-4, 1.0, 100.0])
 @pytest.mark.parametrize(("excess", "holds"), [(0.9 * ROUNDING, True), (1.1 * ROUNDING, False)])
-def test_verdict_tolerates_rounding(excess, holds):
-    verdict = Audit(1.0 + excess, Witness(0, 1, 0, 1.0 + excess), {}, {}, 1, 2).check(Guarantee(1.0))
+def test_rounding_tolerance_is_relative(stated, excess, holds):
+    loss = stated * (1.0 + excess)
+    verdict = Audit(loss, Witness(0, 1, 0, loss), {}, {}, 1, 2).check(Guarantee(stated))
     assert verdict.holds == holds
-    assert verdict.slack == pytest.approx(-excess, rel=1e-6)
-    assert "-0" not in verdict.text
+    assert verdict.slack == pytest.approx(-excess * stated, rel=1e-6)
+    assert "-0" not in verdict.text.replace("e-0", "")
+    by_delta = Audit(math.inf, Witness(0, 1, 0, math.inf), {1.0: 0.01 * (1 + excess)}, {}, 1, 2)
+    assert by_delta.check(Guarantee(1.0, 0.01)).holds == holds
+
+
+def test_loss_of_1e_9_violates_a_guarantee_of_1e_12():
+    table = [[0.5, 0.5], [0.5 + 5e-10, 0.5 - 5e-10]]
+    found = audit_distributions(OutputDistributions.from_table(table, [[0, 1]]))
+    assert found.epsilon == pytest.approx(1e-9, rel=1e-6)
+    verdict = found.check(Guarantee(1e-12))
+    assert not verdict.holds
+    assert verdict.text.startswith("broken: stated 1e-12-DP, loses 1e-09 at ")
+    assert found.check(Guarantee(1.001e-9)).holds
+
+
+def test_verdict_allows_for_the_error_of_log_probabilities():
+    table = [[0.5, 0.5 - 1e-5, 1e-5]] * 2
+    found = audit_distributions(OutputDistributions.from_table(table, [[0, 1]]))
+    assert found.epsilon == 0.0
+    assert 1e-15 < found.rounding < 2e-14
+    for factor, holds in ((0.9, True), (1.1, False)):
+        loss = 1e-10 * (1 + ROUNDING) + factor * found.rounding
+        one = Audit(loss, found.witness, {}, {2.0: loss}, 1, 3, rounding=found.rounding)
+        assert one.check(Guarantee(1e-10)).holds == holds
+        assert not one.check(RenyiGuarantee(2, 1e-10)).holds  # rounding changes a Rényi divergence by 1e-24 only
+
+
+@pytest.mark.parametrize("guarantee", [None, 1.0, "1-DP"])
+def test_check_of_another_type_raises(guarantee):
+    found = audit_distributions(OutputDistributions.from_table([[0.5, 0.5]] * 2, [[0, 1]]))
+    with pytest.raises(ValueError, match="must be a Guarantee, RenyiGuarantee or ConcentratedGuarantee, got "):
+        found.check(guarantee)
+
+
+def truncated_geometric(epsilon, n, count):
+    """Return the output distribution of `geometric` at k = 2, in the working precision of mpmath."""
+    q = mpmath.exp(-mpmath.mpf(epsilon))
+    inner = [(1 - q) / (1 + q) * q ** abs(r - count) for r in range(1, n)]
+    return [q**count / (1 + q), *inner, q ** (n - count) / (1 + q)]
+
+
+@pytest.mark.parametrize("order", [1.0, 1.0 + 1e-6, 1.01, 2.0, 10.0, 1e3, 1e6])
+@pytest.mark.parametrize("epsilon", [1e-7, 1e-6, 1e-5, 1e-4, 1e-2, 1.0])
+def test_small_divergences_equal_those_in_60_digits(epsilon, order):
+    """Divergences for small ε agree with 60-digit arithmetic, up to the rounding of the log probabilities."""
+    with mpmath.workdps(60):
+        p, q = truncated_geometric(epsilon, 5, 2), truncated_geometric(epsilon, 5, 3)
+        if order == 1:
+            exact = sum(a * mpmath.log(a / b) for a, b in zip(p, q, strict=True))
+        else:
+            mu = mpmath.mpf(order) - 1
+            exact = mpmath.log(sum(a * (a / b) ** mu for a, b in zip(p, q, strict=True))) / mu
+        log_p, log_q = (np.array([float(mpmath.log(x)) for x in pmf]) for pmf in (p, q))
+    largest = float(-np.concatenate([log_p, log_q]).min())
+    assert renyi_divergence(log_p, log_q, order) == pytest.approx(float(exact), rel=1e-14 + 4e-16 * largest / epsilon)
+    assert renyi_bound(epsilon, epsilon, order) == pytest.approx(float(exact), rel=1e-14)
+
+
+def test_divergences_include_outputs_that_are_possible_under_q_only():
+    """D(P‖Q) is accurate even if most of it is due to an output with mass 1e-9 under Q and 0 under P."""
+    log_p = np.array([math.log(0.5), math.log(0.5), -math.inf])
+    log_q = np.array([math.log(0.5) + math.log1p(-1e-9)] * 2 + [math.log(1e-9)])
+    for order in (1.0, 1.5, 2.0, 50.0):
+        assert renyi_divergence(log_p, log_q, order) == pytest.approx(-math.log1p(-1e-9), rel=1e-6)
+        assert renyi_divergence(log_q, log_p, order) == math.inf
+
+
+@pytest.mark.parametrize("epsilon", [1e-7, 1e-4])
+def test_divergence_of_geometric_counts_is_that_of_randomised_response(epsilon):
+    """At k = 2 the largest divergence of order 1 is ε·tanh(ε/2), that of randomised response."""
+    found = audit_counts("geometric", [1, 1], 5, epsilon, orders=(1.0, 2.0))
+    divergence = epsilon * math.tanh(epsilon / 2)
+    assert found.renyi[1.0] == pytest.approx(divergence, rel=4e-15 / epsilon)
+    assert found.check(RenyiGuarantee(1, divergence)).holds
+    assert not found.check(RenyiGuarantee(1, 0.95 * divergence)).holds
+    assert found.check(Guarantee(epsilon)).holds
 
 
 def test_renyi_guarantees_are_checked_at_their_order():
-    """For randomised response at ¾, D₂ = ln(9/4 + 1/12)."""
+    """Rényi guarantees of order 2 are checked against D₂ = ln(9/4 + 1/12) for randomised response at ¾."""
     found = audit_distributions(OutputDistributions.from_table([[0.75, 0.25], [0.25, 0.75]], [[0, 1]]), orders=[1, 2])
     exact = math.log(0.75**2 / 0.25 + 0.25**2 / 0.75)
     verdict = found.check(RenyiGuarantee(2, 0.9))
@@ -333,8 +414,8 @@ def test_renyi_guarantees_are_checked_at_their_order():
 
 @pytest.mark.parametrize("stated", [1e-12, 1.0, 100.0])
 @pytest.mark.parametrize(("excess", "holds"), [(0.9 * ROUNDING, True), (1.1 * ROUNDING, False)])
-def test_rounding_tolerance_is_relative_for_small_divergences(stated, excess, holds):
-    divergence = stated + excess * min(1.0, stated)
+def test_rounding_tolerance_of_divergences_is_relative(stated, excess, holds):
+    divergence = stated * (1.0 + excess)
     verdict = Audit(math.inf, Witness(0, 1, 0, math.inf), {}, {2.0: divergence}, 1, 2).check(RenyiGuarantee(2, stated))
     assert verdict.holds == holds
     assert "slack -" not in verdict.text
@@ -365,7 +446,7 @@ def test_invalid_distribution_raises(distribution, message):
 
 
 def test_missing_mass_comparable_to_delta_raises():
-    """Mechanisms state δ = 1e-8, so a missing mass of 9e-9 would invalidate the verdict."""
+    """A missing mass of 9e-9 raises an error, because it could invalidate the verdict on δ = 1e-8."""
     table = [[0.5, 0.5 - 1.8e-8, 0.9e-8], [0.5, 0.5, 0.0]]
     with pytest.raises(ValueError, match="probabilities must sum to 1 within"):
         OutputDistributions.from_table(table, [[0, 1]])
@@ -419,7 +500,7 @@ def test_invalid_arguments_raise(arguments, message):
 
 
 def test_too_large_audit_raises_before_computing_distributions(monkeypatch):
-    monkeypatch.setattr(engine, "MAX_AUDITED", 3)
+    monkeypatch.setattr(output_distributions, "MAX_AUDITED", 3)
 
     def never(index):
         raise AssertionError("computed")
@@ -429,14 +510,30 @@ def test_too_large_audit_raises_before_computing_distributions(monkeypatch):
 
 
 def test_result_does_not_depend_on_cache_size(monkeypatch):
-    """With a cache of two distributions, distributions are recomputed and the result is unchanged."""
+    """The result is the same with a cache that holds only two distributions."""
     rng = np.random.default_rng(2)
     table = random_table(rng, 8, 5, zeros=False)
     pairs = [(i, j) for i in range(8) for j in range(i)]
     distributions = OutputDistributions.from_table(table, pairs)
     reference = audit_distributions(distributions, EPSILONS, ORDERS)
-    monkeypatch.setattr(engine, "_CACHE_BYTES", 0)
+    monkeypatch.setattr(engine, "CACHE_BYTES", 0)
     assert_same(
         audit_distributions(distributions, EPSILONS, ORDERS),
         (reference.epsilon, list(reference.deltas.values()), list(reference.renyi.values())),
     )
+
+
+def test_concentrated_guarantees_are_checked_at_the_audited_orders():
+    """A concentrated guarantee is compared with the divergences at all audited orders above 1."""
+    table, pairs = [[0.75, 0.25], [0.25, 0.75]], [[0, 1]]
+    found = audit_distributions(OutputDistributions.from_table(table, pairs), orders=(1.0, 1.5, 4.0, 32.0))
+    needed = max(found.renyi[order] / order for order in (1.5, 4.0, 32.0))
+    verdict = found.check(ConcentratedGuarantee(needed))
+    assert (verdict.holds, verdict.text) == (True, f"within {needed:g}-zCDP at orders 1.5, 4, 32")
+    broken = found.check(ConcentratedGuarantee(0.99 * needed))
+    assert not broken.holds
+    assert "stated (1.5," in broken.text
+    with pytest.raises(ValueError, match="an order > 1 must be audited for 1-zCDP, got"):
+        audit_distributions(OutputDistributions.from_table(table, pairs), orders=(1.0,)).check(
+            ConcentratedGuarantee(1.0)
+        )

@@ -1,30 +1,46 @@
-"""Every entry of the registries satisfies the protocol of its kind."""
+"""Tests that every entry of the registries satisfies the protocol of its kind."""
 
 import dataclasses
+import importlib
 import math
+import pkgutil
+import re
+from functools import cache, partial
 
 import numpy as np
 import pytest
 from scipy import stats
 
+import mechanisms
 from mechanisms.conjugate import enumerate_candidates, posterior, validate_counts
+from mechanisms.counts.publish import PUBLISHABLE, publish_counts
 from mechanisms.counts.registry import MECHANISMS
 from mechanisms.glm.mechanisms import GLM_MECHANISMS, glm_mechanism, validate_design
+from mechanisms.inference.audit import audit_sums
 from mechanisms.inference.binomial_mixture import binomial_mixture
+from mechanisms.inference.drawn_posterior import DrawnPosterior
+from mechanisms.inference.exact_posterior import exact_posterior
 from mechanisms.inference.families import FAMILIES
 from mechanisms.inference.gibbs import sample_gibbs
 from mechanisms.inference.marginal import marginal_posterior
 from mechanisms.inference.methods import INFERENCE_METHODS
-from mechanisms.inference.naive import conjugate_posterior
+from mechanisms.inference.naive import conjugate_posterior, naive_statistics
 from mechanisms.inference.one_posterior_sample import N_DRAWS, one_posterior_sampling
+from mechanisms.inference.private_posterior import posterior_from_release
+from mechanisms.inference.publish import publish_sums
+from mechanisms.inference.release_model import ReleaseModel
 from mechanisms.metadata import Entry
+from mechanisms.noise import Noise
+from mechanisms.privacy import Guarantee
 from mechanisms.protocols import OutputDistribution, Posterior
 from mechanisms.regression.coefficient_posterior import CoefficientPosterior
 from mechanisms.regression.partition_probability import PROBABILITY_METHODS, partition_probability
-from mechanisms.regression.partition_quantile import QUANTILE_METHODS, window_distribution
+from mechanisms.regression.quantile_methods import QUANTILE_METHODS
+from mechanisms.regression.window import window_distribution
 from mechanisms.renyi.gaussian_counts import GAUSSIAN_MECHANISMS, gaussian_mechanism
 from mechanisms.renyi.sampling import RENYI_SAMPLERS, renyi_sampler
 from mechanisms.samplers import count_sampler
+from studies.report.papers import PAPERS
 
 REGISTRIES = {
     "counts": MECHANISMS,
@@ -42,7 +58,7 @@ NOT_PRIVATE = {
     "probability": {"fisher-published"},
 }
 PRIOR, COUNTS, DELTA = (0.5, 1.0, 2.0), (4, 1, 2), 1e-6
-SIZE, LARGE = 40_000, 5.0  # draws, and standard errors
+SIZE, LARGE = 40_000, 5.0  # number of draws, and tolerance in standard errors
 
 PRIORS = {
     "binomial": (2.0, 3.0),
@@ -58,27 +74,47 @@ STATISTICS = {
     "poisson": [40.0, 61.0],
     "normal": [20.0, 31.0],
 }
+RECORDS = {
+    "binomial": [0, 1, 1],
+    "multinomial": np.eye(3),
+    "exponential": [0.1, 0.7],
+    "poisson": [2, 5],
+    "normal": [-0.3, 1.7],
+}
 BOUNDS = {"exponential": (0.05, 1.5), "poisson": (0.0, 6.0), "normal": (-2.0, 4.0)}
 POSTERIORS = {
-    **{f"conjugate-{name}": conjugate_posterior(name, PRIORS[name], 30, STATISTICS[name]) for name in FAMILIES},
     **{
-        f"marginal-{name}": marginal_posterior(name, PRIORS[name], 30, STATISTICS[name], 3.0, BOUNDS.get(name))
+        f"conjugate-{name}": partial(conjugate_posterior, name, PRIORS[name], 30, STATISTICS[name]) for name in FAMILIES
+    },
+    **{
+        f"marginal-{name}": partial(marginal_posterior, name, PRIORS[name], 30, STATISTICS[name], 3.0, BOUNDS.get(name))
         for name in FAMILIES
         if name in ("binomial", "exponential", "poisson")
     },
-    "binomial-mixture": binomial_mixture((2.0, 3.0), 30, 12.7, 3.0),
-    "normal-mixture": CoefficientPosterior(
+    "binomial-mixture": partial(binomial_mixture, (2.0, 3.0), 30, 12.7, 3.0),
+    "grid": partial(exact_posterior, ReleaseModel("poisson", 30, Noise("geometric", 3.0), (0, 6)), (3.0, 2.0), [40.0]),
+    "release": partial(posterior_from_release, 12.7, "binomial", (2.0, 3.0), n=30, epsilon=0.3),
+    "normal-mixture": partial(
+        CoefficientPosterior,
         np.array([[0.3, 0.7], [0.5, 0.5]]),
         np.array([[-1.0, 2.0], [0.0, 5.0]]),
         np.array([[0.5, 1.0], [2.0, 1.0]]),
         np.array([math.inf, math.inf]),
     ),
-    "student": CoefficientPosterior(np.ones((2, 1)), np.array([[1.0], [-2.0]]), np.ones((2, 1)), np.array([7.0, 30.0])),
+    "student": partial(
+        CoefficientPosterior, np.ones((2, 1)), np.array([[1.0], [-2.0]]), np.ones((2, 1)), np.array([7.0, 30.0])
+    ),
 }
+"""Name -> function that builds the posterior; nothing is computed when tests are collected."""
+
+
+@cache
+def build_posterior(name: str) -> Posterior:
+    return POSTERIORS[name]()
 
 
 def moved(posterior: Posterior, by: float = 1.05) -> type:
-    """Return a posterior whose draws are 5 % too large."""
+    """Return a copy of a posterior that multiplies each draw by `by`."""
 
     class Moved(type(posterior)):
         def sample(self, rng, size):
@@ -94,7 +130,7 @@ def test_entries_declare_their_metadata(registry):
         assert entry.name == name
         assert entry.style is not None
         assert (entry.origin == "paper") <= bool(entry.paper)
-        assert entry.paper in ("", "P0", "P1", "P2", "P3", "P4")
+        assert entry.paper in ("", *(paper.key for paper in PAPERS))
         assert entry.origin_text
     found = {name for name, entry in REGISTRIES[registry].items() if not getattr(entry, "is_private", True)}
     assert {name for name in found if getattr(REGISTRIES[registry][name], "has_noise", True)} == NOT_PRIVATE.get(
@@ -111,7 +147,9 @@ def test_variants_without_noise_belong_to_a_method_with_noise(registry):
         assert methods[method.base].has_noise
         assert method.has_noise == (method.base == method.name)
         assert method.style == methods[method.base].style
-    assert sum(method.has_noise for method in methods.values()) == len(methods) / 2
+    noisy, exact = ([m.name for m in methods.values() if m.has_noise is has_noise] for has_noise in (True, False))
+    # Without noise, `quantile-exact` equals `quantile`.
+    assert {methods[name].base for name in exact} == set(noisy) - {"quantile-exact"}
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
@@ -128,7 +166,7 @@ def test_mechanism_states_the_sizes_that_it_supports(name):
 
 
 def assert_follows_pmf(distribution: OutputDistribution, draws: np.ndarray, candidates: np.ndarray) -> None:
-    """Compare draws of counts with the pmf by a chi-square statistic, at 5 standard errors."""
+    """Assert that draws of counts follow the pmf: their chi-square statistic is within 5 standard errors."""
     expected = len(draws) * np.exp(distribution.log_prob(candidates))
     weights = 100 ** np.arange(candidates.shape[1])
     order = np.argsort(candidates @ weights)
@@ -156,7 +194,7 @@ def test_draws_of_counts_follow_their_pmf(name):
 
 
 def test_draws_at_another_epsilon_do_not_follow_the_pmf():
-    """Negative control: the privacy loss is 5 % larger."""
+    """Draws at a 5 % larger ε do not follow the pmf (negative control)."""
     candidates = enumerate_candidates(7, 3)
     draws = MECHANISMS["geometric"].build(PRIOR, COUNTS, 1.05, DELTA).sample(np.random.default_rng(1), SIZE)
     with pytest.raises(AssertionError):
@@ -169,19 +207,12 @@ def test_log_prob_requires_possible_counts(values):
         MECHANISMS["geometric"].build(PRIOR, COUNTS, 1.0, DELTA).log_prob(values)
 
 
-def binary_draws():
-    return {
-        **{
-            name: renyi_sampler(name, (2, 3), 12, 1.0 if name == "direct" else 0.5).at([5, 7])
-            for name in RENYI_SAMPLERS
-        },
-        **{name: gaussian_mechanism(name, (2, 3), 12, 2, 0.5).at([5, 7]) for name in GAUSSIAN_MECHANISMS},
-    }
-
-
-@pytest.mark.parametrize("name", binary_draws())
+@pytest.mark.parametrize("name", [*RENYI_SAMPLERS, *GAUSSIAN_MECHANISMS])
 def test_draws_of_a_posterior_follow_their_density(name):
-    distribution = binary_draws()[name]
+    if name in RENYI_SAMPLERS:
+        distribution = renyi_sampler(name, (2, 3), 12, 1.0 if name == "direct" else 0.5).at([5, 7])
+    else:
+        distribution = gaussian_mechanism(name, (2, 3), 12, 2, 0.5).at([5, 7])
     assert isinstance(distribution, OutputDistribution)
     assert distribution.guarantee(2).epsilon > 0
     draws = distribution.sample(np.random.default_rng(2), SIZE)
@@ -192,7 +223,7 @@ def test_draws_of_a_posterior_follow_their_density(name):
 
 
 def assert_follows_density(distribution: OutputDistribution, draws: np.ndarray) -> None:
-    """Compare draws with the integrated density by the Kolmogorov distance, at the level of 5 standard errors."""
+    """Assert that draws follow the density, by a Kolmogorov–Smirnov test at a level of 5 standard errors."""
     edges = np.linspace(0, 1, 4001)
     middles = (edges[1:] + edges[:-1]) / 2
     density = np.exp(distribution.log_prob(np.column_stack([middles, 1 - middles])))
@@ -219,6 +250,8 @@ def test_tempered_draws_follow_their_density(method):
 @pytest.mark.parametrize("unit", [math.inf, 0.3])
 def test_draws_of_a_window_follow_their_density(unit):
     distribution = window_distribution([0.2, 0.3, 0.9], 0.25, 2.0, (-1.0, 2.0), unit)
+    assert isinstance(distribution, OutputDistribution)
+    assert distribution.guarantee == Guarantee(2.0)
     draws = distribution.sample(np.random.default_rng(4), SIZE)
     assert draws.shape == (SIZE,)
     edges = np.linspace(-1, 2, 30_001)
@@ -230,14 +263,14 @@ def test_draws_of_a_window_follow_their_density(unit):
 
 
 def assert_conforms(posterior: Posterior) -> None:
-    """Check draws, distribution function, quantiles, moments and intervals against each other."""
+    """Assert that draws, distribution function, quantiles, moments and intervals of a posterior are consistent."""
     p = np.array([0.01, 0.25, 0.5, 0.9])
     mean = np.asarray(posterior.mean())
     quantiles = posterior.quantile(p)
     components = mean.shape[1:] if len(mean.shape) > 1 else ()
     assert quantiles.shape == (*mean.shape[:1], p.size, *components)
     np.testing.assert_allclose(posterior.quantile(0.25), np.take(quantiles, 1, axis=mean.ndim - len(components)))
-    if not components:  # the cdf of vectors takes points of the simplex
+    if not components:  # the argument of a multivariate cdf is a point of the simplex
         np.testing.assert_allclose(posterior.cdf(quantiles), np.broadcast_to(p, quantiles.shape), atol=1e-7)
     draws = posterior.sample(np.random.default_rng(5), SIZE)
     assert draws.shape == (*mean.shape[:1], SIZE, *components)
@@ -254,33 +287,79 @@ def assert_conforms(posterior: Posterior) -> None:
 
 @pytest.mark.parametrize("name", POSTERIORS)
 def test_posterior_conforms(name):
-    assert isinstance(POSTERIORS[name], Posterior)
-    assert_conforms(POSTERIORS[name])
+    posterior = build_posterior(name)
+    assert isinstance(posterior, Posterior)
+    assert_conforms(posterior)
     for level in (0.0, 1.0, math.nan):
         with pytest.raises(ValueError, match=r"in \(0, 1\)"):
-            POSTERIORS[name].interval(level)
+            posterior.interval(level)
+
+
+VECTORS = {
+    "mixture": partial(
+        exact_posterior,
+        ReleaseModel("multinomial", 12, Noise("geometric", 2.0)),
+        PRIORS["multinomial"],
+        [3.0, 4.0, 5.0],
+    ),
+    "release": partial(
+        posterior_from_release, [3.0, 4.0, 5.0], "multinomial", PRIORS["multinomial"], n=12, epsilon=1.0
+    ),
+    "drawn": lambda: DrawnPosterior(np.random.default_rng(6).dirichlet(PRIORS["multinomial"], size=(2, 500))),
+}
+
+
+@pytest.mark.parametrize("name", VECTORS)
+def test_posterior_of_one_vector_conforms(name):
+    posterior, p = VECTORS[name](), np.array([0.1, 0.5, 0.9])
+    assert isinstance(posterior, Posterior)
+    quantiles, draws = posterior.quantile(p), posterior.sample(np.random.default_rng(7), 2_000)
+    np.testing.assert_allclose(posterior.cdf(quantiles), np.broadcast_to(p[:, None], (3, 3)), atol=1e-7)
+    np.testing.assert_allclose(posterior.interval(0.8), posterior.quantile([0.1, 0.9]))
+    assert draws.shape == (2_000, 3)
+    assert np.all(np.abs(draws.mean(axis=0) - posterior.mean()) <= LARGE * posterior.std() / math.sqrt(2_000))
+    with pytest.raises(AssertionError):
+        np.testing.assert_allclose(posterior.cdf(1.05 * quantiles), np.broadcast_to(p[:, None], (3, 3)), atol=1e-7)
 
 
 @pytest.mark.parametrize("name", POSTERIORS)
 def test_posterior_with_wrong_draws_does_not_conform(name):
-    """Negative control: draws are 5 % too large."""
+    """A posterior whose draws are 5 % too large does not conform (negative control)."""
     with pytest.raises(AssertionError):
-        assert_conforms(moved(POSTERIORS[name]))
+        assert_conforms(moved(build_posterior(name)))
 
 
-def private_distributions():
-    return {
-        **{name: one.build(PRIOR, COUNTS, 1.0, DELTA) for name, one in MECHANISMS.items()},
-        "diffused": renyi_sampler("diffused", (1, 1, 1), 7, 0.5).at(COUNTS),
-        "gaussian": gaussian_mechanism("gaussian", (1, 1, 1), 7, 2, 0.5).at(COUNTS),
-        "tempered": one_posterior_sampling("ops", (2, 3), 50, 100.0).at(37),
-        **POSTERIORS,
-    }
+DISTRIBUTIONS = {
+    **{name: partial(one.build, PRIOR, COUNTS, 1.0, DELTA) for name, one in MECHANISMS.items()},
+    "diffused": lambda: renyi_sampler("diffused", (1, 1, 1), 7, 0.5).at(COUNTS),
+    "gaussian": lambda: gaussian_mechanism("gaussian", (1, 1, 1), 7, 2, 0.5).at(COUNTS),
+    "tempered": lambda: one_posterior_sampling("ops", (2, 3), 50, 100.0).at(37),
+    **{name: partial(build_posterior, name) for name in POSTERIORS},
+}
 
 
-@pytest.mark.parametrize("name", private_distributions())
+RELEASED = {"PublishedCounts", "PublishedSums", "ReleasedQuantiles"}
+"""Classes whose arrays are public, so that the representation may show them."""
+
+
+def fields_with_arrays(kind: type) -> list[str]:
+    arrays = re.compile(r"(Floats|Integers|Array|NDArray)\b")
+    generated = hasattr(kind.__repr__, "__wrapped__")
+    return [one.name for one in dataclasses.fields(kind) if generated and one.repr and arrays.match(str(one.type))]
+
+
+def test_representations_do_not_show_arrays():
+    modules = [
+        importlib.import_module(found.name) for found in pkgutil.walk_packages(mechanisms.__path__, "mechanisms.")
+    ]
+    kinds = {kind for module in modules for kind in vars(module).values() if dataclasses.is_dataclass(kind)}
+    own = {kind for kind in kinds if isinstance(kind, type) and kind.__module__.startswith("mechanisms")}
+    assert {kind.__name__ for kind in own if fields_with_arrays(kind)} == RELEASED
+
+
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
 def test_representation_is_one_line_without_data(name):
-    text = repr(private_distributions()[name])
+    text = repr(DISTRIBUTIONS[name]())
     assert "\n" not in text
     assert len(text) < 200
     assert not any(part in text for part in ("4, 1, 2", "4 1 2", "array", "37"))
@@ -299,8 +378,9 @@ def test_delta_may_be_omitted_where_it_is_not_used(name):
     assert release.guarantee == mechanism.guarantee(1.0) == mechanism.guarantee(1.0, DELTA)
 
 
-def test_only_published_smooth_mechanisms_need_delta():
-    assert {name for name, mechanism in MECHANISMS.items() if mechanism.needs_delta} == {"smooth", "smooth-n"}
+def test_only_smooth_and_gaussian_mechanisms_need_delta():
+    needing = {name for name, mechanism in MECHANISMS.items() if mechanism.needs_delta}
+    assert needing == {"smooth", "smooth-n", "discrete-gaussian"}
 
 
 CALLS_BY_NAME = {
@@ -309,6 +389,24 @@ CALLS_BY_NAME = {
     "gaussian": (GAUSSIAN_MECHANISMS, lambda one: gaussian_mechanism(one, (1, 2), 10, 2, 0.5)),
     "probability": (PROBABILITY_METHODS, lambda one: partition_probability(one, 10, 0.5)),
     "conjugate": (FAMILIES, lambda one: conjugate_posterior(one, PRIORS[key(one)], 30, STATISTICS[key(one)]).mean()),
+    "statistics": (FAMILIES, lambda one: naive_statistics(one, STATISTICS[key(one)], 30, BOUNDS.get(key(one)))),
+    "released": (
+        FAMILIES,
+        lambda one: ReleaseModel(one, 30, Noise("laplace", 3.0), BOUNDS.get(key(one))).sensitivity(),
+    ),
+    "rehearsal": (
+        FAMILIES,
+        lambda one: publish_sums(one, RECORDS[key(one)], 1.0, BOUNDS.get(key(one)), rehearsal_seed=1).noisy,
+    ),
+    "audit": (FAMILIES, lambda one: audit_sums(one, 1.0, BOUNDS.get(key(one))).epsilon),
+    "published": (
+        {name: MECHANISMS[name] for name in PUBLISHABLE},
+        lambda one: publish_counts(one, COUNTS, 1.0, rehearsal_seed=1).counts,
+    ),
+    "tempered": (
+        {name: INFERENCE_METHODS[name] for name in ("ops", "ops-likelihood")},
+        lambda one: one_posterior_sampling(one, (2, 3), 30, 1.0).loss(),
+    ),
     "sampler": (MECHANISMS, lambda one: count_sampler(np.random.default_rng(1), one, (1, 2), 1.0)([0, 1, 1], 3)),
 }
 

@@ -1,4 +1,4 @@
-"""Candidates and posteriors of the Dirichlet–multinomial model, and validation of input."""
+"""Tests of the Dirichlet–multinomial model: candidates, posteriors, and validation of input."""
 
 import itertools
 import math
@@ -65,8 +65,8 @@ def test_validation_copies_its_input():
         ([1.0], "at least 2 categories"),
         ([[1.0, 1.0]], "one-dimensional"),
         (1.0, "one-dimensional"),
-        (["a", "b"], "list of numbers"),
-        ([[1.0], [1.0, 2.0]], "list of numbers"),
+        (["a", "b"], "array of real numbers"),
+        ([[1.0], [1.0, 2.0]], "array of real numbers"),
         ([1.0, 1.0, 1.0], "prior must have 2 categories, got 3"),
     ],
 )
@@ -88,7 +88,7 @@ def test_invalid_prior_raises(prior, message):
         ([3, 3], "sum to 5, got 6"),
         ([5], "at least 2 categories"),
         ([1, 1, 3], "counts must have 2 categories, got 3"),
-        ("ab", "list of numbers"),
+        ("ab", "array of real numbers"),
     ],
 )
 def test_invalid_counts_raise(counts, message):

@@ -1,4 +1,4 @@
-"""Affinities and Hellinger distances against 50-digit arithmetic and quadrature."""
+"""Tests of affinities and Hellinger distances against 50-digit arithmetic and quadrature."""
 
 import itertools
 
@@ -30,7 +30,7 @@ def relative_errors(pairs):
 def test_log_affinity_equals_mpmath():
     distant = [(a, b) for a, b in itertools.product(GRID, GRID) if a != b]
     near = [(a, a + step) for a, step in itertools.product(GRID, STEPS)]
-    switches = [(20.0, 20.0 * r) for r in (2.9, 2.999999, 3.0, 3.000001, 3.1)]  # around u = ½
+    switches = [(20.0, 20.0 * r) for r in (2.9, 2.999999, 3.0, 3.000001, 3.1)]  # the formula changes at b = 3a
     assert relative_errors(distant).max() < 1e-13
     tiny = [(1e-12, 1.0), (1e-8, 20.0), (1e-6, 3.0), (1e-9, 2e-9)]
     assert relative_errors(tiny).max() < 1e-13
@@ -40,7 +40,7 @@ def test_log_affinity_equals_mpmath():
 
 
 def test_log_affinity_is_accurate_where_differences_of_log_gammas_are_not():
-    """For neighbours at 1e7 the plain formula loses all digits."""
+    """At parameters near 1e7, the log affinity of neighbours is accurate, unlike differences of log gammas."""
     a, b = 1e7, 1e7 + 1
     exact = float(exact_log_affinity(a, b))
     plain = gammaln((a + b) / 2) - (gammaln(a) + gammaln(b)) / 2
@@ -66,7 +66,7 @@ def test_log_affinity_broadcasts():
     ("a", "b"), [((1, 1), (2, 1)), ((3.5, 2), (2.5, 3)), ((0.5, 4), (6, 2)), ((51, 51), (50, 52)), ((2, 3), (20, 30))]
 )
 def test_hellinger_of_beta_equals_quadrature(a, b):
-    """The reference is H² = 1 − ∫√(pq)."""
+    """The distance between Beta distributions equals H with H² = 1 − ∫√(pq) by quadrature."""
 
     def root_density(t, parameters):
         x, y = parameters
@@ -95,7 +95,7 @@ def test_hellinger_of_dirichlet_equals_quadrature():
 
 
 def test_hellinger_is_accurate_between_close_posteriors():
-    """For one record in ten million, H² is 1e-8, below the rounding error of log gammas of 1e8."""
+    """For one record in ten million, H² = 1e-8 is accurate despite the rounding of log gammas."""
     a, b = (5e6, 5e6), (5e6 + 1, 5e6 - 1)
     with mpmath.workdps(50):
         exact = mpmath.sqrt(-mpmath.expm1(sum(exact_log_affinity(x, y) for x, y in zip(a, b, strict=True))))
@@ -118,7 +118,7 @@ def test_hellinger_is_a_bounded_permutation_invariant_metric(a, b, c, order):
 
 
 def test_hellinger_uses_the_log_gamma_of_the_total():
-    """Using ln Σα instead of lnΓ(Σα) changes distances between unequal totals (erratum A5)."""
+    """The distance between posteriors with unequal totals uses lnΓ(Σα), not ln Σα."""
     assert float(hellinger([1, 1], [2, 2])) == pytest.approx(np.sqrt(1 - np.pi / 8 * np.sqrt(6)), rel=1e-12)
 
 

@@ -1,4 +1,4 @@
-"""Flags of numba kernels, and absence of calls between kernels of different files, which break the cache."""
+"""Tests that Numba kernels have the right flags and call no kernel in another file, which would break the cache."""
 
 import importlib
 import pkgutil

@@ -1,4 +1,4 @@
-"""Classes of equivalent pairs against all pairs and all permutations."""
+"""Tests of the classes of equivalent pairs against all pairs and all permutations."""
 
 import itertools
 
@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mechanisms.conjugate import enumerate_candidates
-from mechanisms.neighbours import neighbouring_pairs
+from mechanisms.neighbours import adding_pairs, neighbouring_pairs
 
 LABELS = [
     (1.0, 1.0),
@@ -30,7 +30,7 @@ LARGEST = {2: 9, 3: 6, 4: 4, 5: 3}
 
 
 def every_pair(n, k):
-    """Return the unordered pairs of neighbouring count vectors, by replacing records."""
+    """Return the unordered pairs of count vectors that differ in one replaced record."""
     pairs = set()
     for records in itertools.combinations_with_replacement(range(k), n):
         for place, value in itertools.product(range(n), range(k)):
@@ -41,7 +41,7 @@ def every_pair(n, k):
 
 
 def orbit(pair, labels):
-    """Return the pairs obtained from one by permuting categories with equal labels."""
+    """Return all pairs obtained from a pair by permuting categories with equal labels."""
     k = len(labels)
     found = set()
     for order in itertools.permutations(range(k)):
@@ -50,14 +50,23 @@ def orbit(pair, labels):
     return frozenset(found)
 
 
-def reduced(labels, n):
-    datasets, pairs = neighbouring_pairs(np.array(labels), enumerate_candidates(n, len(labels)))
+def every_addition(n, k):
+    pairs = set()
+    for records in itertools.combinations_with_replacement(range(k), n):
+        for value in range(k):
+            data_sets = (records, (*records, value))
+            pairs.add(frozenset(tuple(data.count(category) for category in range(k)) for data in data_sets))
+    return pairs
+
+
+def reduced(labels, n, find_pairs=neighbouring_pairs):
+    datasets, pairs = find_pairs(np.array(labels), enumerate_candidates(n, len(labels)))
     return datasets, pairs, [frozenset(tuple(datasets[i].tolist()) for i in pair) for pair in pairs]
 
 
-def assert_one_of_each_class(labels, n):
-    datasets, pairs, found = reduced(labels, n)
-    expected = every_pair(n, len(labels))
+def assert_one_of_each_class(labels, n, find_pairs=neighbouring_pairs, every=every_pair):
+    datasets, pairs, found = reduced(labels, n, find_pairs)
+    expected = every(n, len(labels))
     assert all(pair in expected for pair in found)
     classes = {orbit(pair, labels) for pair in expected}
     assert len(found) == len(classes)
@@ -71,6 +80,14 @@ def assert_one_of_each_class(labels, n):
 def test_one_pair_per_class_at_every_size(labels):
     for n in range(1, LARGEST[len(labels)] + 1):
         assert_one_of_each_class(labels, n)
+
+
+@pytest.mark.parametrize("labels", LABELS)
+def test_one_addition_per_class_at_every_size(labels):
+    for n in range(1, LARGEST[len(labels)]):
+        assert_one_of_each_class(labels, n, adding_pairs, every_addition)
+        datasets, pairs, _ = reduced(labels, n, adding_pairs)
+        assert np.all(datasets[pairs].sum(axis=2) == [n, n + 1])
 
 
 @given(labels=st.integers(2, 5).flatmap(lambda k: st.lists(st.sampled_from([0.5, 1.0, 7.0]), min_size=k, max_size=k)))
@@ -96,7 +113,7 @@ def test_equal_labels_reduce_the_pairs_by_nearly_a_factorial(k):
 
 
 def test_assumed_symmetry_of_unequal_labels_is_detected():
-    """Negative control: treating (1, 2, 1) as equal labels loses classes."""
+    """If categories with unequal labels are permuted, some classes of pairs are missing (negative control)."""
     n, labels = 5, (1.0, 2.0, 1.0)
     found = reduced((1.0, 1.0, 1.0), n)[2]
     classes = {orbit(pair, labels) for pair in every_pair(n, 3)}

@@ -1,17 +1,13 @@
-"""Guarantees and the ranges of their parameters."""
+"""Tests of guarantees and of the ranges of their parameters."""
 
 import dataclasses
 
 import pytest
 
-from mechanisms.privacy import (
-    Guarantee,
-    Neighbouring,
-    RenyiGuarantee,
-    validate_delta,
-    validate_epsilon,
-    validate_order,
-)
+from mechanisms import FAMILIES, MECHANISMS, audit_counts, publish_sums
+from mechanisms.inference.audit import audit_sums
+from mechanisms.privacy import ConcentratedGuarantee, Guarantee, Neighbouring, RenyiGuarantee, Status, require_proved
+from mechanisms.privacy_parameters import validate_delta, validate_epsilon, validate_order
 
 
 @pytest.mark.parametrize("epsilon", [0, -1.0, float("nan"), float("inf"), None, "one", [1, 2]])
@@ -66,3 +62,57 @@ def test_guarantee_is_a_frozen_value():
 def test_invalid_guarantee_raises(epsilon, delta):
     with pytest.raises(ValueError, match="must be"):
         Guarantee(epsilon, delta)
+
+
+CONJECTURED = (Guarantee(1.0, 1e-8, status=Status.CONJECTURED), RenyiGuarantee(2, 0.5, status=Status.CONJECTURED))
+
+
+def test_status_is_proved_by_default():
+    assert Guarantee(1.0).status is RenyiGuarantee(2, 0.5).status is Status.PROVED
+    assert [str(guarantee) for guarantee in CONJECTURED] == ["(1, 1e-08)-DP, conjectured", "(2, 0.5)-RDP, conjectured"]
+    assert Guarantee(1.0, 1e-8) != CONJECTURED[0]
+
+
+@pytest.mark.parametrize("arguments", [(Guarantee, 1.0), (RenyiGuarantee, 2, 0.5)])
+def test_invalid_status_raises(arguments):
+    with pytest.raises(ValueError, match=r"status must be Status.PROVED or Status.CONJECTURED, got 'proved'; pass"):
+        arguments[0](*arguments[1:], status="proved")
+
+
+@pytest.mark.parametrize("relation", ["replace-one", "add-remove", None])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda relation: Guarantee(1.0, 0.0, relation),
+        lambda relation: RenyiGuarantee(2, 0.5, relation),
+        lambda relation: ConcentratedGuarantee(0.5, relation),
+        lambda relation: MECHANISMS["geometric"].stated(1.0, relation=relation),
+        lambda relation: audit_counts("geometric", [1, 1], 3, 1.0, relation=relation),
+        lambda relation: audit_sums("binomial", 1.0, relation=relation),
+        lambda relation: FAMILIES["normal"].sensitivity((-1.0, 1.0), relation),
+        lambda relation: publish_sums("normal", [0.5], 1.0, (-1.0, 1.0), relation, rehearsal_seed=1),
+    ],
+)
+def test_relation_by_name_raises(call, relation):
+    """A name must not be taken for one of the relations, which have different sensitivities."""
+    call(Neighbouring.REPLACE_ONE)
+    with pytest.raises(ValueError, match=r"relation must be a Neighbouring, got .*; look up names in RELATIONS"):
+        call(relation)
+
+
+@pytest.mark.parametrize("guarantee", CONJECTURED)
+def test_require_proved_rejects_conjectured_guarantees_by_default(guarantee):
+    with pytest.raises(ValueError, match=r"a guarantee must be proved to be composed, got .*, conjectured; pass a pro"):
+        require_proved(guarantee)
+    require_proved(guarantee, allow_conjectured=True)
+    require_proved(Guarantee(1.0))
+
+
+def test_relation_other_than_replacement_is_stated():
+    added = Neighbouring.ADD_OR_REMOVE_ONE
+    stated = [Guarantee(1.0, relation=added), RenyiGuarantee(2, 0.5, added), ConcentratedGuarantee(0.1, added)]
+    assert [str(guarantee) for guarantee in stated] == [
+        "1-DP under add/remove",
+        "(2, 0.5)-RDP under add/remove",
+        "0.1-zCDP under add/remove",
+    ]

@@ -13,12 +13,18 @@ from tests.pipeline.toy import STUDY
 
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "me", "AWS_SECRET_ACCESS_KEY": "mine", "AWS_DEFAULT_REGION": "us-east-1"}
 SERVER = """
+import logging
 import sys
-from moto.server import ThreadedMotoServer
+from threading import Thread
 
-server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-server.start()
-print("http://%s:%d" % server.get_host_and_port(), flush=True)
+from moto.moto_server.werkzeug_app import create_backend_app
+from werkzeug.serving import WSGIRequestHandler, make_server
+
+logging.getLogger("werkzeug").setLevel("ERROR")  # one line per request is slow
+WSGIRequestHandler.protocol_version = "HTTP/1.1"  # keeps connections open
+server = make_server("127.0.0.1", 0, create_backend_app("s3"), threaded=True)
+Thread(target=server.serve_forever, daemon=True).start()
+print(f"http://127.0.0.1:{server.server_port}", flush=True)
 sys.stdin.read()
 """
 _numbers = count()
@@ -26,7 +32,7 @@ _numbers = count()
 
 @pytest.fixture(scope="session")
 def complete_store(tmp_path_factory):
-    """Return the path of a complete store of the toy study, which must not be changed."""
+    """Return the path of a complete store of the toy study, which tests must not change."""
     path = tmp_path_factory.mktemp("complete") / "toy.zarr"
     compute_into(path, STUDY)
     return path
@@ -34,13 +40,13 @@ def complete_store(tmp_path_factory):
 
 @pytest.fixture
 def store_copy(complete_store, tmp_path):
-    """Return the path of a copy that a test may change."""
+    """Return the path of a copy of the complete store, which a test may change."""
     return shutil.copytree(complete_store, tmp_path / "copy.zarr")
 
 
 @pytest.fixture(scope="session")
 def endpoint():
-    """Start an S3 server that ends with the tests, or when they die and its standard input closes."""
+    """Start an S3 server that stops after the tests, or when they are killed, which closes its standard input."""
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     with subprocess.Popen([sys.executable, "-c", SERVER], text=True, **pipes) as process:
         yield process.stdout.readline().strip()
@@ -49,7 +55,7 @@ def endpoint():
 
 @pytest.fixture(scope="module")
 def environment(endpoint):
-    """Set the environment for the server, once for all tests, since s3fs keeps its connections."""
+    """Set the environment variables of the S3 server once per module, because s3fs reuses connections."""
     names = ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE")
     with pytest.MonkeyPatch.context() as patch:
         for name in [name for name in os.environ if name.startswith("AWS_")]:
@@ -72,5 +78,4 @@ def bucket(environment):
 
 @pytest.fixture
 def url(bucket):
-    """Return the URL of a store that does not exist yet."""
     return f"s3://{bucket.name}/some/folder/toy.zarr"

@@ -1,4 +1,4 @@
-"""Simulated crashes of a process at any of its file operations on a local store."""
+"""Simulated crashes of a process at an arbitrary file operation on a local store."""
 
 import threading
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from typing import Any
 
 from pipeline.stores.local_files import LocalFiles
 
-_HEARTBEAT = "dpstudies-heartbeat"  # its writes depend on time and are not counted
+_HEARTBEAT = "dpstudies-heartbeat"  # writes to this folder depend on time and are not counted
 
 
 class CrashError(Exception):
@@ -14,35 +14,34 @@ class CrashError(Exception):
 
 
 def crash() -> None:
-    """Raise `CrashError` to simulate the end of the process."""
     raise CrashError
 
 
 def crash_at(patch: Any, number: int, end: Callable[[], None] = crash, once: bool = False) -> list[str]:
-    """Call `end` in place of every file operation from a given number on.
+    """Let the first `number` file operations succeed, and call `end` in place of all later ones.
 
     Operations are writes of temporary files, renames, removals of single files, and flushes. An interrupted write
-    leaves half of its content. Unflushed data is not lost, since the machine keeps running.
+    leaves half of its content. Unflushed data are not lost, because the machine keeps running.
 
     Parameters
     ----------
-    patch : pytest.MonkeyPatch, or an object with its method ``setattr``
-        Replaces methods of `LocalFiles`.
+    patch : pytest.MonkeyPatch, or an object with a ``setattr`` method
+        Object that replaces methods of `LocalFiles`.
     number : int
         Number of operations that succeed.
     end : callable
         Function that does not return.
     once : bool
-        Whether only one operation fails, and the process continues.
+        Call `end` for one operation only, after which the process continues.
 
     Returns
     -------
     list of str
-        Completed operations; the list is filled during the test.
+        Completed operations; the list grows during the test.
     """
     done: list[str] = []
     ended: list[str] = []
-    lock = threading.Lock()  # shared by worker threads
+    lock = threading.Lock()  # the counter is shared by worker threads
     write, rename, remove = LocalFiles.write_temporary, LocalFiles.rename, LocalFiles.remove
 
     def step(name: str, before: Callable[[], Any] = lambda: None) -> None:

@@ -1,4 +1,4 @@
-"""Disturbances of file operations: slow renames, transient errors, short leases, and writes lost at a power failure."""
+"""Disturbances of file operations: slow renames, transient errors, short leases, and writes lost in a power failure."""
 
 import errno
 import json
@@ -18,18 +18,18 @@ from pipeline.stores.local_files import LocalFiles
 def disturb(
     renames_take: float = 0, fails_every: int = 0, lease: float = 0, unsynced: str = "", expires_after: int = 0
 ) -> None:
-    """Disturb this process until it ends.
+    """Disturb file operations of this process until the process ends.
 
     Parameters
     ----------
     renames_take : float
         Maximum delay of a rename in seconds; delays are uniform.
     fails_every : int
-        Every file operation whose number is a multiple of this fails once with ESTALE.
+        Every file operation whose number is a multiple of `fails_every` fails once with ESTALE.
     lease : float
         Lease of sessions in seconds.
     expires_after : int
-        Number of file operations after which all others fail like those of an object store with expired credentials.
+        Number of file operations after which all later ones fail, as in an object store with expired credentials.
     unsynced : str
         Folder shared by all processes, which records renames until a flush; see `lose_power`.
     """
@@ -62,14 +62,14 @@ def disturb(
 
 
 def lose_power(unsynced: Path, rng: random.Random) -> int:
-    """Undo an arbitrary subset of the renames that were not flushed; files with unflushed content may become empty.
+    """Undo a random subset of the renames that were not flushed; files with unflushed content may become empty.
 
-    All processes that write must have been killed.
+    All writing processes must have been killed before.
 
     Returns
     -------
     int
-        Number of renames that were undone or emptied.
+        Number of renames that were undone, plus the number of emptied files.
     """
     n_lost = 0
     for note in sorted((path for path in unsynced.iterdir() if path.name[0] != "."), reverse=True):  # latest first
@@ -100,7 +100,7 @@ def _note_unsynced(folder: Path) -> None:
         before = path.read_bytes().hex() if path.is_file() else None
         note = folder / f".{uuid.uuid4().hex}"
         note.write_text(json.dumps([str(path), before, temporary in durable]))
-        note.rename(folder / f"{time.monotonic_ns():020}-{note.name[1:]}")  # atomic, in case the process is killed
+        note.rename(folder / f"{time.monotonic_ns():020}-{note.name[1:]}")  # a rename is atomic, so that a kill is safe
         rename(files, temporary, key)
 
     def noted_flush(files, keys):
@@ -108,7 +108,7 @@ def _note_unsynced(folder: Path) -> None:
         flush(files, keys)
         durable.update(contents)
         for note in noted:
-            note.unlink(missing_ok=True)  # another process may have removed it
+            note.unlink(missing_ok=True)  # another process may have removed the note
 
     def noted_sync(files, path):
         sync(files, path)

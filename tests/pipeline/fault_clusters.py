@@ -17,7 +17,7 @@ def simulate(cell, streams):
 
 
 def an_expired_credential(folder: Path) -> Outcome:
-    """Let the credentials of two workers expire during a run; start other workers, and resume."""
+    """Let the credentials of two workers expire during a run, start other workers, and resume the run."""
     study, store = write_study(folder, seconds=0.05), folder / "s.zarr"
     with Machines(folder) as lab:
         near, far = two_hosts(lab)
@@ -43,7 +43,7 @@ def an_expired_credential(folder: Path) -> Outcome:
 
 
 def paused_workers(folder: Path) -> Outcome:
-    """Set the memory limit of two workers below their usage, so that they pause; follow the advice of the message."""
+    """Limit the memory of two workers so that both pause, and follow the printed advice."""
     study, store = write_study(folder), folder / "s.zarr"
     with Machines(folder) as lab:
         near, far = two_hosts(lab)
@@ -70,7 +70,7 @@ def paused_workers(folder: Path) -> Outcome:
 
 
 def a_missing_module(folder: Path) -> Outcome:
-    """Hide a module that the study imports lazily from the only worker."""
+    """Hide a module that the study imports lazily from the only worker, so that its tasks fail."""
     study, store, helpers = write_study(folder), folder / "s.zarr", folder / "helpers"
     helpers.mkdir()
     (helpers / "only_the_driver_has_it.py").touch()

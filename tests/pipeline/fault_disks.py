@@ -10,7 +10,7 @@ from tests.pipeline.helpers import file_stamps
 
 
 def a_full_disk(folder: Path) -> Outcome:
-    """Run on a disk of 0.5 MB until it is full; enlarge it, and resume."""
+    """Run on a disk of 0.5 MB until the disk is full, enlarge the disk, and resume the run."""
     study, disk = write_study(folder), folder / "disk"
     disk.mkdir()
     with Machines(folder) as lab:
@@ -32,7 +32,7 @@ def a_full_disk(folder: Path) -> Outcome:
 
 
 def a_read_only_store(folder: Path) -> Outcome:
-    """Run and resume on a read-only disk; then make it writable."""
+    """Run and resume on a read-only disk, and then make the disk writable."""
     study, disk = write_study(folder), folder / "disk"
     disk.mkdir()
     with Machines(folder) as lab:
@@ -57,7 +57,7 @@ def a_read_only_store(folder: Path) -> Outcome:
 
 
 def another_version(folder: Path) -> Outcome:
-    """Continue a store after the version of the study was changed."""
+    """Change the version of a study, and resume its store."""
     study, store = write_study(folder), folder / "s.zarr"
     text = study.read_text()
     with Machines(folder) as lab:
@@ -78,19 +78,17 @@ def another_version(folder: Path) -> Outcome:
 
 
 def flip(chunk: Path) -> None:
-    """Flip one bit in the middle of a file."""
     data = bytearray(chunk.read_bytes())
     data[len(data) // 2] ^= 1
     chunk.write_bytes(data)
 
 
 def cut(chunk: Path) -> None:
-    """Truncate a file."""
     os.truncate(chunk, chunk.stat().st_size // 2)
 
 
 def _damaged(folder: Path, fault: str, harm) -> Outcome:
-    """Damage a chunk of every kind in different blocks; query the status, verify, repair, resume and verify again."""
+    """Damage one chunk of each kind by calling `harm`; read the status, verify, repair, resume, and verify again."""
     study, store = write_study(folder, failing={(3, "b", 6): "raise"}), folder / "s.zarr"
     chunks = {
         "p/x": "p/x/c/1/0/2",
@@ -128,22 +126,22 @@ def _damaged(folder: Path, fault: str, harm) -> Outcome:
 
 
 def a_flipped_bit(folder: Path) -> Outcome:
-    """Flip a bit in chunks."""
+    """Flip a bit in one chunk of each kind."""
     return _damaged(folder, "a bit flipped in 5 chunks", flip)
 
 
 def a_cut_chunk(folder: Path) -> Outcome:
-    """Truncate chunks."""
+    """Truncate one chunk of each kind."""
     return _damaged(folder, "5 chunks cut off", cut)
 
 
 def a_missing_chunk(folder: Path) -> Outcome:
-    """Remove chunks."""
+    """Remove one chunk of each kind."""
     return _damaged(folder, "5 chunks removed", Path.unlink)
 
 
 def a_damaged_coordinate(folder: Path) -> Outcome:
-    """Flip a bit in the chunk of a coordinate, and remove another."""
+    """Flip a bit in a chunk of one coordinate, and remove a chunk of another one."""
     study, store = write_study(folder), folder / "s.zarr"
     with Machines(folder) as lab:
         lab.dpstudies("run", study, "--store", store).finish()

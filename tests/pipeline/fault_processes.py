@@ -1,7 +1,7 @@
 """Real processes for tests of faults: commands, schedulers and workers, each stopped by its process id.
 
-They are forked from a server with all imports, so that they start in a fraction of a second. With root privileges they
-can run in separate namespaces, with networks that can be cut and disks that can fill.
+The processes are forked from a server that has imported all modules, so that they start in a fraction of a second. With
+root privileges they can run in separate namespaces, with networks that can be cut and disks that can fill.
 """
 
 import ctypes
@@ -24,18 +24,18 @@ import yaml
 from tests.pipeline.crashes import crash_at
 from tests.pipeline.disturbances import disturb
 
-PATIENCE = 300.0  # seconds, for a busy machine
+PATIENCE = 300.0  # timeout in seconds, long enough for a busy machine
 _CONTEXT = multiprocessing.get_context("forkserver")
-_IMPORTS = ["studies.cli", "dask.__main__", "distributed.cli.dask_scheduler", "distributed.cli.dask_worker"]
+_PRELOADED = ["studies.cli", "pipeline.runs"]
+_IMPORTS = [*_PRELOADED, "dask.__main__", "distributed.cli.dask_scheduler", "distributed.cli.dask_worker"]
 _NAMESPACES = {"net": 0x40000000, "mnt": 0x00020000}
 
 
 class NotPossibleError(RuntimeError):
-    """Fault that cannot be injected on this machine, for example without privileges."""
+    """Error for a fault that this machine does not allow, for example for lack of privileges."""
 
 
 def wait_until(condition: Callable[[], Any], what: str, seconds: float = PATIENCE) -> Any:
-    """Wait for a condition to become true, and return its value."""
     deadline = time.monotonic() + seconds
     while not (found := condition()):
         if time.monotonic() > deadline:
@@ -45,38 +45,36 @@ def wait_until(condition: Callable[[], Any], what: str, seconds: float = PATIENC
 
 
 class Program:
-    """Started process and its output."""
+    """Process started by a scenario, with its output in a file."""
 
     def __init__(self, process: Any, log: Path) -> None:
         self.process, self.pid, self.log = process, process.pid, log
 
     def finish(self, seconds: float = PATIENCE) -> int:
-        """Wait for the end, and return the exit code."""
+        """Wait until the process ends, and return its exit code."""
         self.process.join(seconds)
         if self.process.exitcode is None:
-            raise TimeoutError(f"{self.log.name} is not over after {seconds:g} s; it said: {self.output[-1000:]}")
+            raise TimeoutError(f"{self.log.name} did not end within {seconds:g} s; output: {self.output[-1000:]}")
         return self.process.exitcode
 
     @property
     def runs(self) -> bool:
-        """True until the process has ended."""
         return self.process.exitcode is None
 
     @property
     def output(self) -> str:
-        """Complete output of the process."""
         return self.log.read_text(errors="replace")
 
     @property
     def message(self) -> str:
-        """Last messages of the command."""
+        """Messages of the command, without the address of the dashboard."""
         lines = self.output.strip().splitlines() or [""]
         errors = [line.removeprefix("dpstudies: ") for line in lines if line.startswith("dpstudies: ")]
-        return " / ".join(errors) or lines[-1]
+        return " / ".join(line for line in errors if not line.startswith("dashboard: ")) or lines[-1]
 
 
 class Machines:
-    """Processes of one scenario; a context manager that ends them and their children.
+    """Processes of one scenario; a context manager that ends all of them and their children on exit.
 
     Parameters
     ----------
@@ -117,10 +115,11 @@ class Machines:
         dies_at: int | None = None,
         disturbed: Mapping[str, Any] | None = None,
     ) -> Program:
-        """Start ``dpstudies`` or ``dask`` with settings of Dask, optionally inside the namespaces of another process.
+        """Start ``dpstudies`` or ``dask`` with Dask settings, optionally inside the namespaces of another process.
 
-        With `dies_at`, it kills itself at the file operation of that number: during the write of a temporary file, or
-        in place of a rename, removal or flush. For `disturbed`, see `tests.pipeline.disturbances.disturb`.
+        With `dies_at`, the process kills itself after `dies_at` successful file operations: during the write of a
+        temporary file, or in place of a rename, removal or flush. For `disturbed`, see
+        `tests.pipeline.disturbances.disturb`.
         """
         _CONTEXT.set_forkserver_preload([__name__, *_IMPORTS])
         log = self.folder / f"{len(self._programs)}-{main}.log"
@@ -132,11 +131,10 @@ class Machines:
         return self._programs[-1]
 
     def dpstudies(self, *words: Any, **options: Any) -> Program:
-        """Start the command; options as of `start`."""
+        """Start the command ``dpstudies``; `start` documents the options."""
         return self.start("dpstudies", words, **options)
 
     def scheduler(self, port: int, host: str = "127.0.0.1", inside: int | None = None, **settings: Any) -> Program:
-        """Start a scheduler."""
         words = ["scheduler", "--host", host, "--port", str(port), "--dashboard-address", "127.0.0.1:0"]
         return self.start("dask", words, {f"distributed.scheduler.{k}": v for k, v in settings.items()}, inside)
 
@@ -149,16 +147,16 @@ class Machines:
         more: Iterable[str] = (),
         **options: Any,
     ) -> Program:
-        """Start a worker with one thread and without a nanny; `Machines` replaces workers that end."""
+        """Start a worker with one thread and no nanny process."""
         words = ["worker", f"tcp://{scheduler}:{port}", "--host", host or scheduler, "--nthreads", "1", "--no-nanny"]
         words += ["--dashboard-address", "127.0.0.1:0", *more]
         return self.start("dask", words, {}, inside, **options)
 
     def kill(self, program: Program, number: int = signal.SIGKILL) -> None:
-        """Send a signal to a process; its children continue until the end of the scenario."""
+        """Send a signal to a process; its child processes continue until the scenario ends."""
         if number == signal.SIGKILL:
             self._remember(program.pid)
-        with suppress(ProcessLookupError):  # it may just have ended
+        with suppress(ProcessLookupError):  # the process may just have ended
             os.kill(program.pid, number)
         if number == signal.SIGKILL:
             program.process.join(10)
@@ -171,9 +169,9 @@ class Machines:
             pass
 
     def host(self, *kinds: str) -> int:
-        """Return the id of a process that holds new namespaces (``net``, ``mnt``); they end with it."""
+        """Start a process in new namespaces (``net``, ``mnt``), which exist as long as the process; return its id."""
         if os.geteuid() != 0 or sys.platform != "linux":
-            raise NotPossibleError("needs Linux and root, for networks and disks of its own")
+            raise NotPossibleError("separate networks and disks require Linux and root; run as root on Linux")
         flags = {"net": "--net", "mnt": "--mount"}
         command = ["unshare", *(flags[kind] for kind in kinds), "sleep", "600"]
         holder = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -181,7 +179,7 @@ class Machines:
 
         def apart() -> bool:
             if holder.poll() is not None:
-                raise NotPossibleError(f"namespaces are not allowed here: unshare ended with {holder.returncode}")
+                raise NotPossibleError(f"namespaces are not allowed: unshare exited with {holder.returncode}")
             return all(os.readlink(f"/proc/{holder.pid}/ns/{k}") != os.readlink(f"/proc/self/ns/{k}") for k in kinds)
 
         wait_until(apart, "namespaces", 10)
@@ -197,7 +195,7 @@ def inside(pid: int, kind: str, *words: Any) -> None:
 
 
 def two_hosts(lab: Machines, *kinds: str) -> tuple[int, int]:
-    """Return the ids of two hosts, 192.0.2.1 and 192.0.2.2, with a network between them, and other namespaces."""
+    """Connect two simulated hosts, 192.0.2.1 and 192.0.2.2, by a network; return the process ids of both."""
     near, far = lab.host("net", *kinds), lab.host("net", *kinds)
     inside(near, "net", "ip", "link", "add", "near", "type", "veth", "peer", "name", "far", "netns", far)
     for host, name, address in ((near, "near", "192.0.2.1"), (far, "far", "192.0.2.2")):
@@ -208,14 +206,12 @@ def two_hosts(lab: Machines, *kinds: str) -> tuple[int, int]:
 
 
 def free_port() -> int:
-    """Return an unused port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
 
 
 def write_profile(folder: Path, **profile: Any) -> str:
-    """Write a cluster file with one profile, and return its name."""
     (folder / "cluster.yaml").write_text(yaml.safe_dump({"profiles": {"lab": profile}}))
     return f"{folder / 'cluster.yaml'}:lab"
 
@@ -229,7 +225,7 @@ def _run_main(
     dies_at: int | None,
     disturbed: Mapping[str, Any] | None,
 ) -> None:
-    """Run the console script of a command in this process, with the output in a file."""
+    """Run the console script of a command in this process, and write its output to a file."""
     for stream in (1, 2):
         os.dup2(os.open(log, os.O_WRONLY | os.O_APPEND), stream)
     os.chdir(Path(log).parent)
@@ -252,7 +248,7 @@ def _run_main(
     else:
         from distributed.utils import get_mp_context
 
-        get_mp_context().set_forkserver_preload(["studies.cli"])
+        get_mp_context().set_forkserver_preload(_PRELOADED)
         from studies.cli import main as run
     run()
 

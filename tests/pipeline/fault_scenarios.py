@@ -17,7 +17,7 @@ from tests.pipeline.fault_study import N_TRIALS, Outcome, judge, n_committed, wr
 
 
 def take_busy(folder: Path, but: int = 0) -> int:
-    """Wait for a process that is computing a block, and return its id."""
+    """Wait for a worker process that computes a block, and return its process id."""
 
     def look() -> int:
         found = [int(mark.name) for mark in (folder / "busy").iterdir() if int(mark.name) != but]
@@ -28,7 +28,7 @@ def take_busy(folder: Path, but: int = 0) -> int:
 
 
 def kill_busy(folder: Path) -> int:
-    """Kill a process that is computing a block, and return its id."""
+    """Kill a worker process that computes a block, and return its process id."""
     pid = take_busy(folder)
     os.kill(pid, signal.SIGKILL)
     (folder / "busy" / str(pid)).unlink(missing_ok=True)
@@ -36,7 +36,7 @@ def kill_busy(folder: Path) -> int:
 
 
 def started(lab: Machines, n_workers: int = 2, **settings: object) -> tuple[int, str]:
-    """Start a scheduler and workers; return its port and profile."""
+    """Start a scheduler and workers; return the scheduler's port and the name of the profile."""
     port = free_port()
     lab.scheduler(port, **settings)
     for _ in range(n_workers):
@@ -45,9 +45,10 @@ def started(lab: Machines, n_workers: int = 2, **settings: object) -> tuple[int,
 
 
 def workers_are_killed(folder: Path) -> Outcome:
-    """Kill workers during blocks, six times; a supervisor restarts them.
+    """Kill a worker during a block, six times; a supervisor restarts the workers.
 
-    A trial with three consecutive kills would get the status killed, so the kills leave time to commit it.
+    A trial whose worker is killed three times in succession would get the status "killed", so there is time to commit
+    its block between the kills.
     """
     study, store = write_study(folder, seconds=0.06), folder / "s.zarr"
     with Machines(folder) as lab:
@@ -64,7 +65,7 @@ def workers_are_killed(folder: Path) -> Outcome:
 
 
 def the_scheduler_is_killed(folder: Path) -> Outcome:
-    """Kill the scheduler; restart it at the same port with new workers, and resume."""
+    """Kill the scheduler, start it again on the same port with new workers, and resume the run."""
     study, store = write_study(folder, seconds=0.06), folder / "s.zarr"
     with Machines(folder) as lab:
         port = free_port()
@@ -94,7 +95,7 @@ def the_scheduler_is_killed(folder: Path) -> Outcome:
 
 
 def the_driver_is_killed(folder: Path) -> Outcome:
-    """Kill the driver of a cluster, three times, and resume."""
+    """Kill the driver of a run on a cluster three times, and resume the run after each kill."""
     study, store = write_study(folder, seconds=0.06), folder / "s.zarr"
     with Machines(folder) as lab:
         _, profile = started(lab)
@@ -116,7 +117,7 @@ def the_driver_is_killed(folder: Path) -> Outcome:
 
 
 def a_worker_is_stopped(folder: Path) -> Outcome:
-    """Suspend a worker for longer than the scheduler's timeout, and continue it."""
+    """Suspend a worker for longer than the scheduler's timeout, and then let it continue."""
     study, store = write_study(folder, seconds=0.1), folder / "s.zarr"
     with Machines(folder) as lab:
         _, profile = started(lab, **{"worker-ttl": "3s"})
@@ -133,7 +134,7 @@ def a_worker_is_stopped(folder: Path) -> Outcome:
 
 
 def a_worker_is_cut_off(folder: Path) -> Outcome:
-    """Cut the network of a worker on a separate host for longer than the scheduler's timeout, and restore it."""
+    """Disconnect a worker on another host for longer than the scheduler's timeout, and then reconnect it."""
     study, store = write_study(folder, seconds=0.1), folder / "s.zarr"
     with Machines(folder) as lab:
         near, far = two_hosts(lab)
@@ -155,7 +156,7 @@ def a_worker_is_cut_off(folder: Path) -> Outcome:
 
 
 def two_drivers(folder: Path) -> Outcome:
-    """Start two drivers on one store at the same time, and a third later; one session writes at a time."""
+    """Start two drivers of one store at the same time, and a third one later; only one may write at a time."""
     study, store = write_study(folder, seconds=0.2), folder / "s.zarr"
     with Machines(folder) as lab:
         runs = [lab.dpstudies("run", study, "--store", store) for _ in range(2)]
@@ -176,7 +177,7 @@ def two_drivers(folder: Path) -> Outcome:
 
 
 def an_extension_is_killed(folder: Path) -> Outcome:
-    """Kill `extend` at random file operations, during and between writes, and repeat it."""
+    """Kill ``dpstudies extend`` at random file operations, during and between writes, and repeat it."""
     study, store = write_study(folder), folder / "s.zarr"
     moments = random.Random(15)
     with Machines(folder) as lab:
@@ -194,7 +195,7 @@ def an_extension_is_killed(folder: Path) -> Outcome:
 
 
 def a_submission(folder: Path) -> Outcome:
-    """Submit a study, and kill two workers after the client has ended."""
+    """Submit a study, and kill two workers after the submitting process has ended."""
     study, store = write_study(folder, seconds=0.06), folder / "s.zarr"
     with Machines(folder) as lab:
         port, profile = started(lab)

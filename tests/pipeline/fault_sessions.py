@@ -14,7 +14,7 @@ BUSY = "is being written by another session"
 
 
 def two_extensions(folder: Path, n_rounds: int = N_ROUNDS) -> Outcome:
-    """Start two different extensions of a store concurrently, on a file system with random delays of renames."""
+    """Start two different extensions of a store at once, on a file system that delays renames at random."""
     study, checks = write_study(folder), {}
     profile = write_profile(folder, **{"module": "distributed", "class": "LocalCluster"}, kwargs={"processes": False})
     for k in range(n_rounds):
@@ -37,7 +37,7 @@ def two_extensions(folder: Path, n_rounds: int = N_ROUNDS) -> Outcome:
 
 
 def an_extension_during_a_run(folder: Path) -> Outcome:
-    """Extend a store during a run that fills its shorter last blocks, and again after the run."""
+    """Try to extend a store during a run that computes its shorter last blocks, and extend it after the run."""
     study, store = write_study(folder, seconds=0.7), folder / "s.zarr"
     with Machines(folder) as lab:
         run = lab.dpstudies(
@@ -56,7 +56,7 @@ def an_extension_during_a_run(folder: Path) -> Outcome:
 
 
 def a_suspended_driver(folder: Path) -> Outcome:
-    """Suspend a driver past its lease, let another extend and fill the store, and continue the first."""
+    """Suspend a driver past its lease, let another driver extend and complete the store, and wake the first one."""
     study, store = write_study(folder, seconds=0.05), folder / "s.zarr"
     with Machines(folder) as lab:
         run = lab.dpstudies("run", study, "--store", store, "--panel", "p", "--trials", "7", disturbed={"lease": 2.0})
@@ -77,7 +77,7 @@ def a_suspended_driver(folder: Path) -> Outcome:
 
 
 def transient_errors(folder: Path) -> Outcome:
-    """Let every tenth file operation fail once with ESTALE, on two workers and the driver."""
+    """Let one in ten file operations of two workers and the driver fail once with ESTALE."""
     study, store = write_study(folder, seconds=0.01), folder / "s.zarr"
     with Machines(folder) as lab:
         port = free_port()
@@ -93,7 +93,7 @@ def transient_errors(folder: Path) -> Outcome:
 
 
 def a_damaged_root(folder: Path) -> Outcome:
-    """Flip a bit of the root metadata, query the status, and repair."""
+    """Flip a bit of the root metadata, read the status, and repair the store."""
     study, store = write_study(folder), folder / "s.zarr"
     with Machines(folder) as lab:
         lab.dpstudies("run", study, "--store", store).finish()

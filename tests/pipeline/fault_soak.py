@@ -1,4 +1,4 @@
-"""Soak test: a study runs to its end despite many random faults."""
+"""Soak test, in which a study runs to its end despite many random faults."""
 
 import os
 import random
@@ -13,7 +13,7 @@ from tests.pipeline.fault_processes import Machines, Program, free_port, wait_un
 from tests.pipeline.fault_sessions import BUSY
 from tests.pipeline.fault_study import N_CELLS, WHOLE, Outcome, judge, n_committed, write_study
 
-# frequencies; a driver takes ten seconds to detect a lost scheduler
+# relative frequencies of faults; a lost scheduler is rare, because a driver takes ten seconds to detect it
 _WEIGHTS = {
     "worker killed": 30,
     "driver killed": 25,
@@ -23,11 +23,11 @@ _WEIGHTS = {
     "power lost": 15,
     "scheduler killed": 2,
 }
-_FAILS_EVERY = 20  # file operations, in workers and drivers
+_FAILS_EVERY = 20  # one in this number of file operations of workers and drivers fails
 
 
 class _Laboratory:
-    """Cluster and driver with random faults."""
+    """Cluster and driver that are subjected to random faults."""
 
     def __init__(self, lab: Machines, rng: random.Random) -> None:
         self.lab, self.rng, self.store = lab, rng, lab.folder / "s.zarr"
@@ -48,9 +48,9 @@ class _Laboratory:
         return self.lab.dpstudies(*words, "--cluster", self.profile, disturbed=disturbed)
 
     def make_whole(self) -> None:
-        """Restart ended processes."""
+        """Restart each process that has ended."""
         if not self.scheduler.runs:
-            for worker in self.workers:  # most end by themselves, except those that never connected
+            for worker in self.workers:  # most workers end by themselves, except those that never connected
                 if worker.runs:
                     self.lab.kill(worker)
             self.scheduler = self.lab.scheduler(self.port)
@@ -59,7 +59,7 @@ class _Laboratory:
             self.driver = self._dpstudies("resume", self.store)
 
     def suffer(self, fault: str) -> None:
-        """Inject a fault at a random moment."""
+        """Inject a fault at a random time."""
         if fault == "chunks damaged" or not self.driver.runs:
             return self._damage()
         time.sleep(self.rng.uniform(0, 0.6))
@@ -87,7 +87,7 @@ class _Laboratory:
         return None
 
     def _extend(self) -> None:
-        """Extend the store during the run, which is refused, and again after the driver has ended."""
+        """Check that an extension during the run is refused, and extend the store when the driver has ended."""
         more = min(self.trials + 1, WHOLE.trials)
         second = self._dpstudies("extend", self.store, "--trials", more)
         code = second.finish()
@@ -97,7 +97,7 @@ class _Laboratory:
         self.driver, self.trials = self._dpstudies("extend", self.store, "--trials", more), more
 
     def _damage(self) -> None:
-        """Damage up to twelve chunks between runs, then verify."""
+        """Damage up to twelve chunks between two runs, and verify the store."""
         if self.driver.runs:
             self.lab.kill(self.driver)
         chunks = [
@@ -109,7 +109,7 @@ class _Laboratory:
         if n_exists := len(chunks):
             words = ("verify", self.store, "--sample", "0")
             codes = [self.lab.dpstudies(*words, *options).finish() for options in ((), ("--repair",))]
-            self.checks[f"damage of {n_exists} chunks is exit 3, with a repair, too; got {codes}"] = codes == [3, 3]
+            self.checks[f"damage to {n_exists} chunks is exit 3, with a repair, too; got {codes}"] = codes == [3, 3]
 
 
 def soak(folder: Path, n_faults: int, seed: int) -> Outcome:

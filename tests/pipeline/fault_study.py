@@ -1,4 +1,4 @@
-"""Study for tests of faults: its file, its undisturbed results, and comparisons with them."""
+"""Study for tests of faults: the study file, the results without faults, and comparisons with them."""
 
 import tempfile
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ Failed = Mapping[tuple[str, int, str, int], Status]
 
 @dataclass(frozen=True)
 class Part:
-    """Part of the study to run: panels, number of first cells, and trials."""
+    """Part of the study to run: panels, number of cells (the first ones), and number of trials."""
 
     panels: tuple[str, ...] = tuple(N_CELLS)
     n_cells: int | None = None
@@ -31,7 +31,6 @@ class Part:
 
     @property
     def words(self) -> list[str]:
-        """Return the arguments of the command."""
         cells = [] if self.n_cells is None else ["--set", "n=" + ",".join(map(str, range(self.n_cells)))]
         return [*(word for panel in self.panels for word in ("--panel", panel)), *cells, "--trials", str(self.trials)]
 
@@ -117,11 +116,11 @@ def write_study(folder: Path, seconds: float = 0.0, failing: FailingTrials | Non
     Parameters
     ----------
     folder : Path
-        Folder of the file; its subfolder ``busy`` will contain a file per process that is computing a block.
+        Folder for the file; its subfolder ``busy`` contains one file per process that is computing a block.
     seconds : float
-        Duration of a method on a block.
+        Time that a method takes per block.
     failing : mapping
-        Kind of failure by cell (of both panels), method or ``simulate``, and trial.
+        Mapping from cell (of both panels), method or ``simulate``, and trial to the kind of failure.
     """
     (folder / "busy").mkdir(exist_ok=True)
     head = f"SECONDS, FAILING, BUSY = {seconds}, {dict(failing or {})}, {str(folder / 'busy')!r}"
@@ -134,7 +133,7 @@ def write_study(folder: Path, seconds: float = 0.0, failing: FailingTrials | Non
 
 @lru_cache
 def undisturbed(part: Part = WHOLE) -> dict[str, np.ndarray]:
-    """Return all arrays of an undisturbed store, by path."""
+    """Return the arrays, by path, of a store that is computed without faults."""
     values = {} if part.n_cells is None else {"n": range(part.n_cells)}
     with tempfile.TemporaryDirectory() as folder:
         study = find_study(str(write_study(Path(folder))), {}).load()
@@ -143,7 +142,7 @@ def undisturbed(part: Part = WHOLE) -> dict[str, np.ndarray]:
 
 
 def unequal(store: Path, failed: Failed, part: Part = WHOLE) -> str:
-    """Compare a store bit by bit.
+    """Compare a store with an undisturbed one, bit by bit.
 
     Parameters
     ----------
@@ -169,7 +168,7 @@ def unequal(store: Path, failed: Failed, part: Part = WHOLE) -> str:
     found = read_arrays(store)
     if found.keys() != wanted.keys():
         return "arrays: " + ", ".join(sorted(found.keys() ^ wanted.keys()))
-    for name in [name for name in found if name.endswith("/error")]:  # only the presence of an error is compared
+    for name in [name for name in found if name.endswith("/error")]:  # for errors, only their presence is compared
         wanted[name] = np.isin(wanted[name.replace("error", "status")], FAILURES)
         found[name] = found[name] != ""
     return ", ".join(name for name in found if not _same_bits(found[name], wanted[name]))
@@ -188,7 +187,7 @@ class Outcome:
     state : str
         Final state of the store, or the violated requirements.
     right : bool
-        Whether all requirements hold: trials have the right bits or a stored failure, and messages are correct.
+        True if all requirements hold: each trial has the right bits or a stored failure, and messages are correct.
     """
 
     fault: str
@@ -205,7 +204,7 @@ def judge(
     failed: Failed | None = None,
     part: Part = WHOLE,
 ) -> Outcome:
-    """Compare the final store with an undisturbed one, and list violated requirements."""
+    """Compare the final store with an undisturbed one, and return the violated requirements."""
     differing = unequal(store, failed or {}, part)
     n_cells = sum(part.n_cells or N_CELLS[panel] for panel in part.panels)
     n_trials = n_cells * len(METHODS) * part.trials
@@ -226,7 +225,7 @@ def _same_bits(one: np.ndarray, other: np.ndarray) -> bool:
 
 
 def n_committed(store: Path) -> int:
-    """Return the number of committed trials of a store; 0 without a store."""
+    """Return the number of committed trials, which is 0 if there is no store."""
     if not (store / "zarr.json").exists():
         return 0
     root = zarr.open_group(store, mode="r")

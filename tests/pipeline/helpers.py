@@ -13,20 +13,20 @@ from pipeline.blocks.plan import iterate_blocks
 from pipeline.stores.commits import Planned
 from pipeline.stores.locations import STATE
 from pipeline.stores.sessions import Session
-from pipeline.stores.store import ResultStore
+from pipeline.stores.store import COMMITTED, ResultStore
 
 WRITING = f"{STATE}/writing"
 TOY_FILE = Path(__file__).with_name("toy.py")
 
 
 def read_arrays(store):
-    """Return every array of a store by path, read with plain zarr."""
+    """Return all arrays of a store by path, read by Zarr without the pipeline."""
     members = zarr.open_group(store, mode="r").members(max_depth=None)
     return {name: np.asarray(item[...]) for name, item in members if isinstance(item, zarr.Array)}
 
 
 def assert_equal_arrays(one, other, n_least=4):
-    """Assert that two stores hold equal arrays bit by bit, except for error texts, whose tracebacks name files."""
+    """Assert that two stores have bit-identical arrays, except for error texts, in which tracebacks name files."""
     first, second = read_arrays(one), read_arrays(other)
     assert first.keys() == second.keys()
     assert len(first) >= n_least
@@ -36,19 +36,17 @@ def assert_equal_arrays(one, other, n_least=4):
 
 
 def chunk_file(store, panel, variable, *position):
-    """Return the file of one chunk."""
     path = Path(store, panel, variable, "c", *map(str, position))
     assert path.is_file(), path
     return path
 
 
 def file_stamps(store):
-    """Return the content and modification time of every file."""
     return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in Path(store).rglob("*") if path.is_file()}
 
 
 def panel_of(study, name, **changes):
-    """Return the study with a single, modified panel."""
+    """Return the study with a single panel, some of whose attributes are replaced."""
     return replace(study, panels=(replace(study.panel(name), **changes),))
 
 
@@ -75,21 +73,21 @@ def evaluate_all(study, panel_name, size=None):
 
 
 def evaluate_one(study, panel_name, method, trials, cell=0):
-    """Return the outcome of one method (its first setting) on some trials of a cell."""
+    """Return the outcome of the first setting of a method for some trials of a cell."""
     panel = study.panel(panel_name)
     setting = next(setting for setting in panel.settings() if setting.method.name == method)
     return evaluate_block(study, Block(panel_name, cell, trials), [setting])[0]
 
 
 def create_store(path, study, **attributes):
-    """Create a store without blocks, and end its session."""
+    """Create a store without results, and end its session."""
     with Session.begin(os.fspath(path), {}) as session:
         ResultStore.create(session, study, {"study_reference": "", **attributes})
     return ResultStore.open(path)
 
 
 def compute_into(path, study):
-    """Create a store and compute every block in this process, without a cluster."""
+    """Create a store and compute all of its blocks in this process."""
     with Session.begin(os.fspath(path), {}) as session:
         created = ResultStore.create(session, study, {"study_reference": ""})
         for panel in study.panels:
@@ -104,13 +102,13 @@ def compute_into(path, study):
 
 @contextmanager
 def writing(path):
-    """Open a store in a session that ends with the context."""
+    """Open a store for writing, in a session that ends with the context."""
     with Session.begin(os.fspath(path), {}) as session:
         yield ResultStore.open(path, session.id)
 
 
 def commit_block(store, study, panel, block, settings=None, stale=()):
-    """Compute and commit settings of one block of a store opened for a session."""
+    """Compute and commit some settings of one block to a store opened for a session."""
     settings = panel.settings() if settings is None else settings
     with store.commit([Planned(panel, block, settings, stale)]) as commit:
         for setting, outcome in zip(settings, evaluate_block(study, block, settings), strict=True):
@@ -118,5 +116,9 @@ def commit_block(store, study, panel, block, settings=None, stale=()):
 
 
 def temporary_files(store):
-    """Return the temporary files of sessions that did not end."""
     return [path for path in Path(store, WRITING).rglob("*") if path.is_file()]
+
+
+def pending(store, panel, retry=()):
+    """Return a mask of the blocks and settings to compute."""
+    return store.scan(panel, retry) != COMMITTED

@@ -1,6 +1,7 @@
 """Real Slurm on this machine in a separate folder: munge, controller and node, on loopback only.
 
-Requires Debian's packages ``slurm-wlm`` and ``munge``, and root; no system service or file is used.
+This module requires Debian's packages ``slurm-wlm`` and ``munge`` and root privileges; it uses no system service or
+system file.
 """
 
 import os
@@ -50,7 +51,7 @@ PartitionName=main Nodes={host} Default=YES MaxTime=INFINITE State=UP
 
 
 def missing() -> str:
-    """Return the programs that Slurm lacks on this machine; empty if it can be started."""
+    """Return the names of the programs that Slurm requires and this machine lacks."""
     absent = [program for program in PROGRAMS if shutil.which(program, path=_PATH) is None]
     if absent:
         return f"{', '.join(absent)} not installed: apt-get install slurm-wlm munge"
@@ -59,7 +60,7 @@ def missing() -> str:
 
 @contextmanager
 def running(folder: Path, megabytes: int = 2048) -> Iterator[dict[str, str]]:
-    """Start a Slurm with one node; yield the environment of its commands; stop it by its process ids."""
+    """Start Slurm with one node; yield the environment variables for its commands; stop its processes on exit."""
     host = socket.gethostname().partition(".")[0]
     controller_port, node_port = _free_ports(2)
     for name in ("state", "spool", "munge"):
@@ -122,7 +123,7 @@ def _await_node(folder: Path, environment: dict[str, str]) -> None:
             return
         time.sleep(0.5)
     logs = "\n".join(f"{path.name}: {path.read_text()[-2000:]}" for path in sorted(folder.glob("*.out")))
-    raise RuntimeError(f"the node is not idle but {state}; {logs}")
+    raise RuntimeError(f"the node must be idle after {_START_SECONDS} s, got state {state!r}; {logs}")
 
 
 def _end(process: subprocess.Popen) -> None:

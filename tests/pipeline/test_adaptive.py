@@ -1,4 +1,4 @@
-"""Adaptive clusters grow to their maximum during a run, keep their workers busy, and shrink again."""
+"""Tests that adaptive clusters grow to their maximum during a run, keep workers busy, and shrink again."""
 
 import threading
 import time
@@ -33,12 +33,12 @@ STUDY = Study("waiting", "Waiting", "To wait.", (panel("last", {last}, 1), panel
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("seconds", "trials"), [(0.25, 480), (1.0, 120), (10.0, 16)])
+@pytest.mark.parametrize(("seconds", "trials"), [(0.25, 320), (1.0, 80), (10.0, 12)])
 def test_adaptive_cluster_grows_is_busy_and_shrinks(tmp_path, monkeypatch, seconds, trials):
-    """Blocks of equal duration are followed by a long one, during which the cluster shrinks."""
+    """The cluster grows and is busy during blocks of equal duration, and shrinks during a long last block."""
     (tmp_path / "log").mkdir()
     (tmp_path / "waiting.py").write_text(
-        STUDY_FILE.format(log=str(tmp_path / "log"), seconds=seconds, trials=trials, last=12.0 + 2 * seconds)
+        STUDY_FILE.format(log=str(tmp_path / "log"), seconds=seconds, trials=trials, last=12.0 + seconds)
     )
     profile = {
         "class": "LocalCluster",
@@ -46,11 +46,11 @@ def test_adaptive_cluster_grows_is_busy_and_shrinks(tmp_path, monkeypatch, secon
         "adapt": {"minimum": 1, "maximum": 4},
     }
     (tmp_path / "c.yaml").write_text(yaml.safe_dump({"profiles": {"grows": profile}}))
-    sizes, over, module = [], threading.Event(), import_module("pipeline.run")
+    sizes, over, module = [], threading.Event(), import_module("pipeline.writing")
     connect = module.connect
 
     def watched(profile):
-        """Record the number of workers during the run."""
+        """Connect to a cluster, and record its number of workers over time."""
         context = connect(profile)
         enter = context.__enter__
 

@@ -1,4 +1,4 @@
-"""Threads, processes and a separate scheduler give identical arrays for a study with numba kernels."""
+"""Tests that threads, processes and a separate scheduler give identical arrays for a study with Numba kernels."""
 
 import os
 import signal
@@ -21,12 +21,12 @@ from studies import STUDIES
 pytestmark = pytest.mark.slow
 
 PANELS = ("k2", "k3", "prior")
-VALUES = {"n": [60, 400], "mechanism": ["smooth", "smooth-exact", "laplace", "geometric", "hamming-exact"]}
+VALUES = {"n": [20, 60], "mechanism": ["smooth", "smooth-exact", "laplace", "geometric", "hamming-exact"]}
 
 
 @contextmanager
 def _started(*commands: list[str], folder: Path) -> Iterator[None]:
-    """Start commands; stop each by its process id."""
+    """Start commands, and terminate their processes on exit."""
     processes = []
     try:
         for command in commands:
@@ -47,7 +47,7 @@ def _started(*commands: list[str], folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _scheduler(folder: Path) -> Iterator[str]:
-    """Run ``dask scheduler`` and two ``dask worker`` on the loopback interface."""
+    """Run ``dask scheduler`` and two ``dask worker`` processes on the loopback interface."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -92,7 +92,7 @@ def test_equal_to_threads(stores, profile, panel):
 
 
 def test_another_seed_is_not_equal(stores, tmp_path):
-    """Negative control: the comparison above can fail."""
+    """Arrays computed with another seed are not equal (negative control of the comparison)."""
     pipeline.run(STUDIES["hellinger-accuracy"], tmp_path / "s.zarr", trials=300, panels=["k2"], values=VALUES, seed=1)
     one, other = (xr.open_zarr(path, group="k2").load() for path in (stores["threads"], tmp_path / "s.zarr"))
     assert not np.array_equal(one.hellinger.values, other.hellinger.values)

@@ -15,13 +15,13 @@ LEVELS = sorted(QUANTILES.values())
 
 
 def dataset(n_trials=50, bad=()):
-    """Two cells and two methods, with per-trial and per-cell measures; `bad` maps trials to a status."""
+    """Return results of two cells and methods with measures per trial and per cell; `bad` maps trials to statuses."""
     rng = np.random.default_rng(5)
     status = np.ones((2, 2, n_trials), np.int8)
     x = rng.normal(size=(2, 2, n_trials, 3))
     for trial, code in dict(bad).items():
         status[1, 0, trial] = code
-        x[1, 0, trial] = 1e9  # must not matter
+        x[1, 0, trial] = 1e9  # values of failed trials must not affect the summary
     return xr.Dataset(
         {
             "x": (("n", "algorithm", "trial", "level"), x, {"long_name": "a number", "units": "m"}),
@@ -106,7 +106,7 @@ def test_padding_of_ragged_rows_is_ignored():
 
 
 def test_infinite_values_are_included():
-    """A divergence may be infinite: then the mean is infinite, but the median need not be."""
+    """The mean of values with an infinite one among them is infinite; their median is finite."""
     ds = xr.Dataset({"x": ("trial", [1.0, 2.0, 3.0, 4.0, np.inf]), "status": ("trial", [1] * 5)})
     summary = summarise(ds)
     assert float(summary["x_mean"]) == np.inf
@@ -121,12 +121,14 @@ def test_dask_equals_numpy(chunks):
     xr.testing.assert_identical(summarise(ds.chunk(chunks)), summarise(ds))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [panel.name for panel in STUDY.panels])
 def test_dask_equals_numpy_for_a_store(complete_store, name):
     ds = open_results(complete_store)[name].to_dataset()
     xr.testing.assert_identical(summarise(ds), summarise(ds.load()))
 
 
+@pytest.mark.slow
 def test_counts_of_a_store(complete_store):
     ds = open_results(complete_store)["faults"].to_dataset()
     summary = summarise(ds)
@@ -150,7 +152,7 @@ def test_deterministic_panel(complete_store):
         xr.testing.assert_identical(summary[name], ds[name].load())
     assert set(summary.data_vars) == {"curve", "total", "n_points", "n_ok", "n_failed", "n_pending"}
     assert (summary["n_ok"] == 1).all()
-    # integers, as in other panels, not booleans
+    # integers, as in other panels, instead of booleans
     assert {summary[name].dtype.kind for name in ("n_ok", "n_failed", "n_pending")} == {"i"}
 
 
@@ -159,7 +161,7 @@ def test_deterministic_panel(complete_store):
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_mcse_quantile_against_the_exact_distribution(level):
-    """Compare with quantiles of uniform draws, which have a Beta distribution.
+    """The expected Monte Carlo error for uniform draws is the standard deviation of a Beta-distributed quantile.
 
     The estimate is linear in the draws: its expectation is its value at the expected order statistics, k / (n + 1).
     """
@@ -170,13 +172,14 @@ def test_mcse_quantile_against_the_exact_distribution(level):
     assert expected == pytest.approx(exact, rel=0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", [0.05, 0.5, 0.75])
 def test_mcse_quantile_against_a_simulation(level):
-    """Compare the mean estimate with the standard deviation of quantiles of normal samples, at 5 standard errors."""
+    """The mean estimated Monte Carlo error agrees with the standard deviation of quantiles of normal samples."""
     samples = np.sort(np.random.default_rng(11).normal(size=(20_000, N)), axis=1)
     quantiles = np.quantile(samples, level, axis=1)
     spread, n = quantiles.std(ddof=1), len(samples)
-    spread_se = spread / np.sqrt(2 * (n - 1))  # of a standard deviation; quantiles are approximately normal
+    spread_se = spread / np.sqrt(2 * (n - 1))  # standard error of `spread` for nearly normal quantiles
     estimates = np.array([mcse_quantile(sample, level) for sample in samples[:2_000]])
     error = np.hypot(spread_se, estimates.std(ddof=1) / np.sqrt(estimates.size))
     assert abs(estimates.mean() - spread) < 5 * error

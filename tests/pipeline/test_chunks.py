@@ -1,4 +1,6 @@
-"""Tests of chunks encoded without Zarr's event loop: they are byte by byte those that Zarr writes and reads."""
+"""Tests that chunks encoded without Zarr's event loop are, byte by byte, those that Zarr writes and reads."""
+
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ from zarr.storage import MemoryStore
 from pipeline import open_results
 from pipeline.errors import DamagedChunkError, UnreadableStoreError
 from pipeline.stores.chunks import Chunks
-from pipeline.stores.results import classify_read_error
+from pipeline.stores.complete import classify_read_error
 from tests.pipeline.helpers import chunk_file, read_arrays
 from tests.pipeline.toy import STUDY
 
@@ -51,6 +53,29 @@ def test_bytes_equal_those_of_zarr(dtype, serializer):
 
 
 @pytest.mark.filterwarnings("ignore:Consolidated metadata")
+@pytest.mark.parametrize("dtype", VALUES)
+def test_regions_of_several_chunks_equal_those_of_zarr(dtype):
+    """Regions that cover parts of several chunks are joined, with the fill value for absent chunks."""
+    files, array, chunks = make(dtype)
+    array[0, :4], array[1] = VALUES[dtype][:4], VALUES[dtype]  # the chunk of row 0 from column 4 is absent
+    for region in ((slice(0, 2), slice(0, 7)), (slice(0, 2), slice(3, 6)), (slice(0, 1), slice(4, 7))):
+        contents = {key: files[key].to_bytes() if key in files else None for key in chunks.keys("panel", "x", region)}
+        decoded = chunks.decode("panel", "x", region, contents)
+        np.testing.assert_array_equal(decoded, np.asarray(array[region]), strict=True)
+
+
+@pytest.mark.filterwarnings("ignore:Consolidated metadata")
+def test_array_without_dimensions_equals_that_of_zarr():
+    files, array, chunks = make("float64", shape=(), chunks=())
+    for values in (None, np.array(0.5)):
+        if values is not None:
+            array[()] = values
+        contents = {key: files[key].to_bytes() if key in files else None for key in chunks.keys("panel", "x", ())}
+        assert len(contents) == 1
+        np.testing.assert_array_equal(chunks.decode("panel", "x", (), contents), np.asarray(array[()]), strict=True)
+
+
+@pytest.mark.filterwarnings("ignore:Consolidated metadata")
 @pytest.mark.parametrize("codecs", [None, (BloscCodec(), Crc32cCodec()), (Crc32cCodec(),), (ZstdCodec(checksum=True),)])
 def test_other_codecs_are_left_to_zarr(codecs):
     files, array, chunks = make("float64", compressors=codecs)
@@ -86,8 +111,22 @@ def test_damage_raises(change):
         chunks.decode("panel", "x", region, {key: damaged})
 
 
+@pytest.mark.filterwarnings("ignore:Consolidated metadata")
+def test_other_errors_are_not_taken_for_damage(monkeypatch):
+    """An error outside the codecs, or a lack of memory in one, is raised as it is: the chunk may be intact."""
+    _, _, chunks = make("float64")
+    region = (slice(0, 1), slice(0, 4))
+    contents = chunks.encode("panel", "x", [region], np.arange(4.0))
+    for name, error in (("_join", TypeError("a defect")), ("_Codecs.decode", MemoryError())):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"pipeline.stores.chunks.{name}", Mock(side_effect=error))
+            with pytest.raises(type(error)):
+                chunks.decode("panel", "x", region, contents)
+    np.testing.assert_array_equal(chunks.decode("panel", "x", region, contents), [[0.0, 1.0, 2.0, 3.0]])
+
+
 def test_plain_zarr_reads_every_array(complete_store):
-    """Decode with `zarr` the whole toy store encoded by `Chunks`."""
+    """Zarr can read all arrays of a store whose chunks were encoded by `Chunks`."""
     arrays = read_arrays(complete_store)
     n_measures = sum(len(panel.measures) for panel in STUDY.panels)
     assert len(arrays) > n_measures
@@ -95,7 +134,7 @@ def test_plain_zarr_reads_every_array(complete_store):
 
 
 def test_damage_during_a_lazy_read_is_reported_in_one_line(store_copy):
-    """The error is recognised by the names of Zarr's modules, which may change."""
+    """Damage found by a lazy read is recognised by the names of Zarr's modules, which another release may change."""
     path = chunk_file(store_copy, "means", "estimate", 0, 0, 0, 0, 0, 0)
     path.write_bytes(path.read_bytes()[:-3])
     estimate = open_results(store_copy)["means"]["estimate"]
@@ -103,4 +142,4 @@ def test_damage_during_a_lazy_read_is_reported_in_one_line(store_copy):
         estimate.compute()
     found = classify_read_error(caught.value)
     assert isinstance(found, UnreadableStoreError)
-    assert "find it with: dpstudies verify" in str(found)
+    assert str(found).endswith(f"find it with: dpstudies verify {store_copy}")

@@ -1,4 +1,4 @@
-"""Started clusters are quiet and local, and are stopped at the end."""
+"""Tests of started clusters: they print nothing, listen on loopback only, and are stopped at the end."""
 
 import importlib.util
 import os
@@ -38,7 +38,7 @@ BATCH = {
 
 @pytest.mark.parametrize("name", BATCH)
 def test_job_scripts(name):
-    """Job scripts of shipped profiles are checked without a batch system."""
+    """The job scripts of the shipped profiles contain the batch system's options and the environment variables."""
     shipped = load_profile(f"{SHIPPED}:{name}")
     profile = replace(shipped, env={"TOY_SETTING": "two words", "TOY_TOKEN": "hush"})
     lines = launch_document(profile).splitlines()
@@ -50,13 +50,13 @@ def test_job_scripts(name):
     assert command[command.index("--nworkers") + 1] == "8"
     assert lines[-1].endswith(" --dashboard-address 127.0.0.1:0 --lifetime 55m --lifetime-stagger 4m")
     assert "tcp://SCHEDULER:PORT" in command
-    assert "hush" not in "".join(lines)  # the preview hides secrets
-    assert "export TOY_TOKEN=hush" in make_launch(profile).kwargs["job_script_prologue"]  # the job receives them
+    assert "hush" not in "".join(lines)  # the preview does not show secrets
+    assert "export TOY_TOKEN=hush" in make_launch(profile).kwargs["job_script_prologue"]  # the job receives the secrets
     assert not listening()
 
 
 def test_job_script_keeps_the_jobqueue_configuration():
-    """Values of ``jobqueue.yaml`` apply where the profile gives none."""
+    """Values of ``jobqueue.yaml`` apply if the profile does not specify them."""
     import dask_jobqueue  # noqa: F401  the import sets its defaults
 
     site = {
@@ -76,6 +76,7 @@ def test_job_script_keeps_the_jobqueue_configuration():
     assert other["scheduler_options"] == {"dashboard_address": ":8787"}
 
 
+@pytest.mark.slow  # the import of the extra `cluster` takes seconds
 def test_kubernetes_resource():
     profile = replace(load_profile(f"{SHIPPED}:kubernetes"), env={"TOY_SETTING": "x"})
     resource = yaml.safe_load(launch_document(profile))
@@ -89,7 +90,7 @@ def test_kubernetes_resource():
 
 
 def test_dashboards_of_remote_machines_listen_on_loopback():
-    """The default is loopback."""
+    """Dashboards of SSH clusters listen on the loopback interface unless the profile sets another address."""
     ssh = make_launch(Profile("a", class_name="SSHCluster", kwargs={"hosts": ["h", "h"]}))
     for options in ("scheduler_options", "worker_options"):
         assert ssh.kwargs[options] == {"dashboard_address": "127.0.0.1:0"}
@@ -111,7 +112,7 @@ def test_missing_package_is_reported(monkeypatch, package, module, class_name):
     for loaded in [name for name in sys.modules if name.split(".")[0] == package]:
         monkeypatch.delitem(sys.modules, loaded)
     if package != "asyncssh":
-        monkeypatch.setitem(sys.modules, package, None)  # as the import system marks missing modules
+        monkeypatch.setitem(sys.modules, package, None)  # None makes the import raise ModuleNotFoundError
     with pytest.raises(BadInputError, match=r"pip install 'dpstudies\[cluster\]'") as caught:
         make_launch(Profile("a", module, class_name))
     assert "\n" not in str(caught.value)
@@ -124,13 +125,15 @@ def test_missing_package_is_reported(monkeypatch, package, module, class_name):
             "unknown argument 'core'; did you mean cores",
             Profile("a", "dask_jobqueue", "SLURMCluster", kwargs={"core": 8}),
         ),
-        (
+        pytest.param(  # the import of the extra `cluster` takes seconds
             "unknown argument 'imag'; did you mean image",
             Profile("a", "dask_kubernetes.operator", "KubeCluster", kwargs={"imag": "i"}),
+            marks=pytest.mark.slow,
         ),
-        (
+        pytest.param(
             "env must be a key of the profile, not of kwargs",
             Profile("a", "dask_kubernetes.operator", "KubeCluster", kwargs={"env": {"X": "1"}}),
+            marks=pytest.mark.slow,
         ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -146,19 +149,17 @@ def test_unknown_arguments_are_refused(message, profile):
 
 
 def listening():
-    """Return the addresses at which this process and its children listen."""
     me = psutil.Process()
     connections = [c for process in (me, *me.children(recursive=True)) for c in process.net_connections(kind="inet")]
     return {connection.laddr.ip for connection in connections if connection.status == psutil.CONN_LISTEN}
 
 
 def blas_threads():
-    """Return the number of threads of each BLAS library of this process."""
     return [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
 
 
 def set_blas_threads(number):
-    """Set the number like the machine's default, in a thread that ends and so does not own the limit."""
+    """Set the number of BLAS threads in a thread that ends, so that it has the effect of a machine's default."""
     other = threading.Thread(target=threadpool_limits, args=(number,))
     other.start()
     other.join()
@@ -201,9 +202,10 @@ print(blas_threads())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", ["the pipeline first", "the user first"])
 def test_one_blas_thread_with_any_limit_of_the_user(first):
-    """The limit holds in a program that sets its own limit, before or after, and that limit is restored."""
+    """The limit to one BLAS thread overrides the program's own limit, which is restored afterwards."""
     command = [sys.executable, "-c", SETS_LIMITS, first]
     completed = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     before, inside, after = completed.stdout.split()
@@ -212,11 +214,12 @@ def test_one_blas_thread_with_any_limit_of_the_user(first):
 
 
 def test_listening_on_all_interfaces_is_detected():
-    """Negative control: the default of Dask."""
+    """A dashboard on all interfaces, Dask's default, is detected (negative control)."""
     with LocalCluster(processes=False, n_workers=1, dashboard_address=":0") as cluster, Client(cluster):
         assert not listening() <= {"127.0.0.1", "::1"}
 
 
+@pytest.mark.slow
 def test_processes_listen_on_the_loopback_interface_with_one_thread_each():
     with connect(Profile("a", kwargs={"n_workers": 1}, env={"TOY_SETTING": "x"})) as client:
         pid, environment = client.submit(lambda: (os.getpid(), dict(os.environ))).result()
@@ -235,12 +238,12 @@ def test_processes_listen_on_the_loopback_interface_with_one_thread_each():
 
 
 class OtherCluster(LocalCluster):
-    """Cluster class without special treatment."""
+    """Cluster class that the pipeline does not treat specially."""
 
 
 @pytest.mark.slow
 def test_environment_of_other_classes_is_set_by_a_plugin():
-    """A plugin sets it, also on later workers."""
+    """For other cluster classes, a plugin sets environment variables on all workers, including later ones."""
     kwargs = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": None, "silence_logs": 50}
     kwargs["worker_dashboard_address"] = "127.0.0.1:0"
     profile = Profile("a", OtherCluster.__module__, "OtherCluster", kwargs=kwargs, env={"TOY_SETTING": "x"})
@@ -264,7 +267,7 @@ def test_environment_of_threads_is_restored():
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("default:no worker has joined")  # on a busy machine
+@pytest.mark.filterwarnings("default:no worker has joined")  # a busy machine may cause this warning
 def test_adaptive_cluster_starts_without_workers():
     profile = Profile("a", kwargs={"n_workers": 0}, adapt={"minimum": 0, "maximum": 1}, wait=30)
     with connect(profile) as client:
@@ -272,7 +275,7 @@ def test_adaptive_cluster_starts_without_workers():
 
 
 def test_no_worker_joins(monkeypatch):
-    """A warning comes first, an error after the waiting time; both give advice."""
+    """Without workers, a warning and then an error give advice."""
     monkeypatch.setattr(pipeline.clusters.cluster, "_SILENT_SECONDS", 0.2)
     options = {"dashboard_address": None, "silence_logs": 50}
     with LocalCluster(processes=False, n_workers=0, protocol="tcp://", **options) as cluster:
@@ -291,7 +294,7 @@ def test_no_worker_joins(monkeypatch):
         ("check the queue with squeue", "slurm"),
         ("check the queue with bjobs", "lsf"),
         ("check the queue with qstat", "sge"),
-        ("kubectl get pods", "kubernetes"),
+        pytest.param("kubectl get pods", "kubernetes", marks=pytest.mark.slow),
         ("remote_python", "ssh"),
     ],
 )
@@ -301,10 +304,11 @@ def test_advice_about_clusters_without_workers(hint, profile):
 
 class RigidCluster(LocalCluster):
     def scale(self, n):
-        if n:  # zero workers are allowed, to stop it
+        if n:  # zero workers are allowed, so that the cluster can stop
             raise ValueError("no room")
 
 
+@pytest.mark.slow
 def test_a_cluster_that_cannot_be_scaled_is_stopped():
     bad = replace(THREADS, module=RigidCluster.__module__, class_name="RigidCluster", scale=2)
     with pytest.raises(BadInputError, match="did not start: ValueError: no room"):
@@ -315,7 +319,7 @@ def test_a_cluster_that_cannot_be_scaled_is_stopped():
 class StuckCluster(RigidCluster):
     def close(self, timeout=None):
         super().close(timeout)
-        raise TimeoutError("join timed out")  # as sometimes from Dask's event loop on a busy machine
+        raise TimeoutError("join timed out")  # Dask's event loop may raise this error on a busy machine
 
 
 def test_failed_close_does_not_hide_the_first_error():
@@ -325,7 +329,6 @@ def test_failed_close_does_not_hide_the_first_error():
 
 
 def test_profile_values_are_not_changed():
-    """A profile can be used twice."""
     profile = Profile("a", kwargs={"processes": False, "n_workers": 1, "scheduler_kwargs": {}})
     with connect(profile):
         pass
@@ -334,7 +337,7 @@ def test_profile_values_are_not_changed():
 
 def test_no_scheduler_answers(monkeypatch):
     monkeypatch.setattr(pipeline.clusters.cluster, "_CONNECT_SECONDS", 1)
-    with socket.socket() as taken:  # bound, but not listening
+    with socket.socket() as taken:  # the port is bound, but nothing listens
         taken.bind(("127.0.0.1", 0))
         address = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
         started = time.monotonic()

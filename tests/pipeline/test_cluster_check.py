@@ -1,4 +1,4 @@
-"""The check finds workers with other code, without the store's folder, or of an older version, and passes others."""
+"""Tests that the cluster check finds workers with other code, with older versions, or without access to the store."""
 
 import importlib.metadata
 import os
@@ -27,7 +27,7 @@ from pipeline.clusters.size import requested_workers
 from pipeline.errors import BadInputError
 from studies import cli
 
-pytestmark = pytest.mark.slow  # with others of this file, half a minute or more
+pytestmark = pytest.mark.slow  # this file takes half a minute or more
 
 ROOT = Path(__file__).parents[2]
 PROCESSES = Profile("processes", kwargs={"n_workers": 2})
@@ -35,7 +35,7 @@ PROCESSES = Profile("processes", kwargs={"n_workers": 2})
 
 @pytest.fixture
 def command(monkeypatch, capsys, tmp_path):
-    """Run ``dpstudies cluster check`` in an empty folder: ``code, out, err``."""
+    """Return a function that runs ``dpstudies cluster check`` in an empty folder and returns (code, out, err)."""
     monkeypatch.chdir(tmp_path)
 
     def run(*words):
@@ -50,7 +50,7 @@ def command(monkeypatch, capsys, tmp_path):
 
 @contextmanager
 def dask_processes(folder, *environments):
-    """Run ``dask scheduler`` and a ``dask worker`` for each environment, on loopback; stop each by its process id."""
+    """Run ``dask scheduler``, and a ``dask worker`` for each environment, on loopback; terminate them on exit."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         address = f"tcp://127.0.0.1:{probe.getsockname()[1]}"
@@ -86,7 +86,7 @@ def dask_processes(folder, *environments):
 
 
 def changed_copy(folder):
-    """Copy our packages, with a changed comment in one of them."""
+    """Copy the packages, change a comment in one of them, and return the path of the copy."""
     for package in OWN_PACKAGES:
         shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__", "*.gz", "*.npz"))
     with open(folder / "mechanisms" / "__init__.py", "a") as file:
@@ -109,7 +109,7 @@ def test_hashes_change_with_lines_and_files(tmp_path, monkeypatch):
 
     hashes = [found()]
     (package / "data.csv").write_text("2\n")
-    assert found() == hashes[0]  # other files do not count
+    assert found() == hashes[0]  # files other than Python sources do not change the hash
     (package / "__init__.py").write_text("x = 2\n")
     hashes.append(found())
     (package / "more.py").write_text("")
@@ -121,7 +121,7 @@ def test_hashes_change_with_lines_and_files(tmp_path, monkeypatch):
 
 
 def test_worker_with_other_code_is_found(command, tmp_path):
-    """One of three workers has an additional line, one an older version, and one the same code."""
+    """Workers with a changed line or an older version are reported; a third worker with equal code is not."""
     older = tmp_path / "older"
     (older / "dpstudies-0.0.9.dist-info").mkdir(parents=True)
     (older / "dpstudies-0.0.9.dist-info/METADATA").write_text(
@@ -143,7 +143,7 @@ def test_worker_with_other_code_is_found(command, tmp_path):
 
 
 def test_worker_without_our_packages_is_found(tmp_path):
-    """The check works, but a run is refused."""
+    """A worker that cannot import the packages is reported by the check, and a run that would use it is refused."""
     (tmp_path / "none" / "pipeline").mkdir(parents=True)
     (tmp_path / "none" / "pipeline" / "__init__.py").write_text("")
     with dask_processes(tmp_path, {"PYTHONPATH": f"{tmp_path / 'none'}{os.pathsep}{ROOT}"}) as address:
@@ -209,7 +209,7 @@ def test_workers_by_ssh(tmp_path):
 
 
 def test_workers_from_a_queue(command, monkeypatch, tmp_path):
-    """The queue runs a job at once; workers receive the exports of the job script."""
+    """Workers that a simulated queue starts have the environment variables that the job script exports."""
     programs = {
         "sbatch": 'cp "$1" "$0.job"; setsid bash "$0.job" >"$0.log" 2>&1 & echo "Submitted batch job $!"',
         "scancel": 'kill -- "-$1"',
@@ -248,7 +248,7 @@ def test_check_leaves_a_shared_folder_unchanged(tmp_path, existing, profile):
 
 
 def test_location_that_is_not_shared_is_found(monkeypatch):
-    """The memory file system is private to each process; it can hold probes, but no store."""
+    """A location in memory, of which each process has its own, is reported as not shared."""
     monkeypatch.setattr("pipeline.clusters.check.normalise_location", str)
     with reach(PROCESSES) as client:
         for worker in check_workers(client, "memory://folder/s.zarr"):
@@ -260,7 +260,6 @@ def test_location_that_is_not_shared_is_found(monkeypatch):
 
 
 def test_worker_with_a_copy_of_the_folder_is_found(tmp_path):
-    """The worker reads and writes a copy of the folder."""
     mirror = tmp_path / "mirror"
     shared = tmp_path / "shared"
     shared.mkdir()

@@ -1,4 +1,4 @@
-"""Requested workers and maximum threads of clusters, which bound the queue."""
+"""Tests of the requested number of workers and of the maximum number of threads, which bounds the queue."""
 
 import time
 from dataclasses import replace
@@ -16,7 +16,7 @@ SHIPPED = Path(__file__).parents[2] / "cluster.yaml"
 
 
 def client_of(*threads, plan=()):
-    """Return a fake client with threads per worker and the plan of its cluster."""
+    """Return a fake client with one worker for each number of threads; its cluster plans the workers in `plan`."""
     return SimpleNamespace(
         nthreads=lambda: {f"w{k}": n for k, n in enumerate(threads)}, cluster=SimpleNamespace(plan=plan)
     )
@@ -37,7 +37,7 @@ def test_maximum_threads_of_shipped_profiles(profile, client, wanted):
 
 
 def test_default_number_of_processes_per_job():
-    """Dask computes the number from the cores, as in the job script."""
+    """By default, the number of processes per job is the one that Dask derives from the number of cores."""
     kwargs = {"cores": 36, "memory": "8GB"}
     profile = Profile("a", "dask_jobqueue", "SLURMCluster", kwargs=kwargs, adapt={"maximum_jobs": 3})
     assert make_launch(profile).kwargs["processes"] == 6
@@ -58,7 +58,7 @@ def test_threads_of_this_process():
 
 @pytest.mark.slow
 def test_an_adaptive_cluster_grows_to_its_maximum_and_shrinks():
-    """Two tasks of one second per thread of the maximum size suffice."""
+    """With two one-second tasks per thread, an adaptive cluster grows to its maximum, and then shrinks."""
     profile = Profile("a", kwargs={"n_workers": 1, "threads_per_worker": 1}, adapt={"minimum": 1, "maximum": 4})
     with connect(profile) as client:
         client.submit(time.sleep, 1).result()

@@ -1,5 +1,6 @@
-"""Messages that suggest a command quote the paths in it."""
+"""Tests that messages which suggest a command quote the paths in it."""
 
+import pickle
 import shlex
 
 import pytest
@@ -8,7 +9,7 @@ import pipeline
 from pipeline.clusters.cluster import _hint
 from pipeline.clusters.profiles import Profile
 from pipeline.errors import IncompleteStoreError, SessionSupersededError
-from pipeline.stores.results import open_complete
+from pipeline.stores.complete import open_complete
 from pipeline.stores.sessions import Session
 from pipeline.stores.store import ResultStore
 from pipeline.verify import verify
@@ -17,18 +18,21 @@ from tests.pipeline.toy import STUDY
 
 
 def words_after(hint, text):
-    """Return the words of the command that follows a hint, as a shell splits them."""
+    """Return the words, split as by a shell, of the command that follows `hint` in a text."""
     return shlex.split(text.split(hint)[1].splitlines()[0])
 
 
 @pytest.fixture
 def place(tmp_path):
-    """Return a path with a space and a quote."""
+    """Return a path that contains a space and a quote."""
     return str(tmp_path / "my brother's.zarr")
 
 
 def test_a_superseded_session(place):
     assert words_after("show the status with: ", str(SessionSupersededError(place))) == ["dpstudies", "status", place]
+    for missing in (False, True):
+        error = SessionSupersededError(place, is_store_missing=missing)
+        assert str(pickle.loads(pickle.dumps(error))) == str(error)
 
 
 @pytest.mark.parametrize("call", [open_complete, lambda path: verify(path, study=STUDY)])

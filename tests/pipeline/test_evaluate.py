@@ -14,7 +14,7 @@ from pipeline.blocks.evaluate import Block, Status, evaluate_around, evaluate_bl
 from pipeline.blocks.plan import iterate_blocks
 from pipeline.stores.commits import Planned
 from pipeline.stores.store import COMMITTED, STALE, ResultStore
-from tests.pipeline.helpers import compute_into, evaluate_all, evaluate_one, panel_of, writing
+from tests.pipeline.helpers import compute_into, evaluate_all, evaluate_one, panel_of, pending, writing
 from tests.pipeline.toy import FAULTS, MEANS, STUDY, TABLE
 
 OK, FAILED = int(Status.OK), int(Status.FAILED)
@@ -23,8 +23,6 @@ WITHOUT_FAULTS = STUDY.configure(values={"failing": ["-1"]})
 
 
 def outcome_of(method, trials=8, **changes):
-    """Evaluate all trials of a panel with one method."""
-
     def simulate(cell, streams):
         return streams.uniforms(1)[:, 0]
 
@@ -67,7 +65,7 @@ def test_numbers_do_not_depend_on_the_other_settings():
 
 
 def test_panel_may_batch_its_settings():
-    """`Panel.evaluate` gets the same arguments as the default, and its order does not matter."""
+    """A panel whose `evaluate` treats the settings in reverse order gives the same results."""
 
     def backwards(data, settings, streams):
         results = [m.evaluate(data, s, its) for (m, s), its in zip(settings[::-1], streams[::-1], strict=True)]
@@ -127,7 +125,7 @@ def test_cell_and_setting_contain_the_constants():
 
 
 def test_configured_values_of_an_output_reach_the_method():
-    """Otherwise ``--set level=...`` would store values of the declared levels at the new ones."""
+    """Values of an output that the user sets, as by ``--set level=...``, are passed to the methods."""
     configured = STUDY.configure(panels=["means", "table"], values={"level": [0.2, 0.3, 0.4], "point": [4, 5]})
     for arrays in evaluate_all(configured, "means").values():
         if (arrays["status"] == OK).all():
@@ -140,7 +138,7 @@ def test_setting_that_does_not_apply():
     panel = STUDY.panel("means")
     *_, long = panel.settings()
     settings = [long, panel.settings()[0], long]
-    for cell, expected in ((0, OK), (1, int(Status.NOT_APPLICABLE))):  # n is 9, then 4
+    for cell, expected in ((0, OK), (1, int(Status.NOT_APPLICABLE))):  # cells have n = 9 and n = 4
         outcomes = evaluate_block(STUDY, Block("means", cell, range(3)), settings)
         assert [outcome.status.tolist() for outcome in outcomes] == [[expected] * 3, [OK] * 3, [expected] * 3]
         assert not outcomes[0].error.any()
@@ -163,7 +161,7 @@ def test_errors_reported_by_a_method():
     bad = np.array([trial % 3 == 1 for trial in range(7)])
     np.testing.assert_array_equal(outcome.status, np.where(bad, FAILED, OK))
     np.testing.assert_array_equal(outcome.error, np.where(bad, "too unlucky", ""))
-    np.testing.assert_array_equal(np.isnan(outcome.values["x"]), bad)  # values of failed trials are missing
+    np.testing.assert_array_equal(np.isnan(outcome.values["x"]), bad)  # failed trials have no values
     data = STUDY.panel("faults")
     alone = evaluate_one(STUDY, "faults", "reports", range(5, 6))
     assert alone.values["x"] == outcome.values["x"][5]
@@ -172,7 +170,7 @@ def test_errors_reported_by_a_method():
 
 
 def test_returned_arrays_are_not_changed():
-    """A method may return an array that it keeps, such as part of the data."""
+    """The pipeline does not change arrays that a method returns and may still use, such as part of the data."""
     kept = np.arange(4.0)
     outcome = outcome_of(lambda data, setting, streams: {"x": kept, "error": ["", "bad", "", ""]}, trials=4)
     assert kept.tolist() == [0, 1, 2, 3]
@@ -234,7 +232,7 @@ def test_failures_of_a_deterministic_panel_have_a_reason(reason, result):
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_results_that_do_not_match_the_declaration_fail(reason, evaluate):
-    """A message with the number of trials differs between a whole block and a single trial."""
+    """If results do not match the declared measures, the trials fail, and the stored error gives the reason."""
     outcome = outcome_of(lambda data, setting, streams: evaluate(len(streams.trials)))
     assert (outcome.status == FAILED).all()
     assert reason in outcome.error[0].splitlines()[-1]
@@ -290,7 +288,7 @@ def test_value_out_of_range_fails_only_its_trial(dtype, given, bad):
 @pytest.mark.parametrize(
     ("dtype", "given"),
     [
-        ("float64", [2**53 + 1, 3]),  # floating dtypes round
+        ("float64", [2**53 + 1, 3]),  # values of floating dtypes are rounded
         ("float32", [0.1, 1e-60]),
         ("float64", [True, False]),
         ("uint8", [True, False]),
@@ -359,7 +357,7 @@ class Kept:
 
 
 def contained(container, array):
-    """Put an array into a container, and return the container and a function that extracts it."""
+    """Return a container of an array, and a function that returns the array of such a container."""
     return {
         "array": (array, lambda data: data),
         "dict": ({"a": array}, lambda data: data["a"]),
@@ -409,7 +407,7 @@ def test_self_referencing_data():
 
 
 def with_failing_trials(*trials):
-    """Configure the toy study so that the given trials raise."""
+    """Return the toy study, configured so that the given trials raise errors."""
     return STUDY.configure(values={"failing": [trials or (-1,)]})
 
 
@@ -434,11 +432,25 @@ def test_only_failing_trials_fail_and_others_keep_their_values(trials):
 
 
 def test_each_trial_has_its_own_error():
-    """The stored traceback of a trial describes its own failure."""
     outcome = evaluate_one(with_failing_trials(3, 5), "faults", "raises", range(8))
     assert outcome.error[5].endswith("ArithmeticError: no result for trial 5")
     assert "in raises" in outcome.error[5]
     assert "trial 3" not in outcome.error[5]
+
+
+def test_errors_are_stored_without_secrets():
+    def fail(data, setting, streams):
+        raise RuntimeError("cannot log in to s3://me:" + "hush@bucket")
+
+    def report(data, setting, streams):
+        return {"x": data, "error": ["", "token=" + "hush"]}
+
+    for method, trial in ((fail, 0), (report, 1)):
+        outcome = outcome_of(method, trials=2)
+        assert outcome.status[trial] == FAILED
+        assert "***" in outcome.error[trial]
+        assert "hush@" not in outcome.error[trial]
+        assert "token=hush" not in outcome.error[trial]
 
 
 def test_each_setting_has_its_own_error():
@@ -454,7 +466,7 @@ def test_each_setting_has_its_own_error():
 
 
 def unlucky(data, setting, streams):
-    """Raise where a trial draws less than 0.3."""
+    """Raise an error if a uniform of any trial is below 0.3."""
     draws = streams.uniforms(2)
     for draw in draws[:, 0]:
         if draw < 0.3:
@@ -467,14 +479,15 @@ def unlucky_study(simulate=lambda cell, streams: None, method=unlucky, n_trials=
     return Study("s", "", "", (panel,), seed=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("phase", ["method", "simulate"])
 def test_statuses_do_not_depend_on_the_block_size(phase):
-    """Each trial raises with probability 0.3, in its method or in its simulation, by its own draw."""
+    """If random trials raise errors, in the method or in the simulation, statuses are equal for all block sizes."""
     study = unlucky_study()
     if phase == "simulate":
         study = unlucky_study(lambda cell, streams: unlucky(None, cell, streams)["x"], lambda data, *_: {"x": data})
     alone = evaluate_all(study, "p", 1)[(), "m"]
-    assert 70 < (alone["status"] == FAILED).sum() < 170  # 120 expected, standard deviation 9.2
+    assert 70 < (alone["status"] == FAILED).sum() < 170  # the expected number is 120, with standard deviation 9.2
     for size in (4, 10, 50, 1000):
         blocks = evaluate_all(study, "p", size)[(), "m"]
         np.testing.assert_array_equal(blocks["status"], alone["status"])
@@ -487,7 +500,7 @@ def test_statuses_do_not_depend_on_the_block_size(phase):
 @given(st.sets(st.integers(0, 11)), st.sets(st.integers(1, 11)))
 @settings(max_examples=50, deadline=None)
 def test_statuses_do_not_depend_on_the_grouping_of_failing_trials(raising, cuts):
-    """Failing trials raise the same error, at any positions."""
+    """If failing trials raise equal errors, their statuses do not depend on the way in which they are grouped."""
 
     def evaluate(data, setting, streams):
         if raising.intersection(streams.trials):
@@ -502,7 +515,7 @@ def test_statuses_do_not_depend_on_the_grouping_of_failing_trials(raising, cuts)
 
 
 def evaluate_counted(raises, n_trials, budget):
-    """Evaluate a block whose method raises for some trials; return its outcome and the trials of each call."""
+    """Evaluate a block in which some trials raise errors; return the outcome and the trials of each call."""
     calls = []
 
     def evaluate(data, setting, streams):
@@ -557,7 +570,7 @@ def test_block_of_budget_size_has_no_untried_trials():
 def test_one_failing_trial_needs_few_calls(trial):
     outcome, calls = evaluate_counted(lambda one: one == trial, 1000, budget=100)
     assert np.flatnonzero(outcome.status == FAILED).tolist() == [trial]
-    assert len(calls) <= 2 * 10 + 2  # both halves at each of log2(1000) levels
+    assert len(calls) <= 2 * 10 + 2  # calls for both halves at each of log2(1000) levels
 
 
 def test_block_with_untried_trials_stays_pending(tmp_path):
@@ -565,18 +578,18 @@ def test_block_with_untried_trials_stays_pending(tmp_path):
     path = compute_into(tmp_path / "s.zarr", panel_of(STUDY, "faults")).url
     block, (setting,) = Block("faults", 0, range(8)), [s for s in panel.settings() if s.method.name == "always"]
     position = next(k for k, one in enumerate(panel.settings()) if one == setting)
-    assert not ResultStore.open(path).pending(panel).any()
+    assert not pending(ResultStore.open(path), panel).any()
     with writing(path) as store:
         for budget, expected in ((3, [FAILED] * 3 + [0] * 5), (None, [FAILED] * 8)):
             with store.commit([Planned(panel, block, [setting], [setting])]) as commit:
                 commit.write(panel, block, setting, evaluate_block(STUDY, block, [setting], budget)[0])
             assert store.read(panel, block, setting).status.tolist() == expected
             assert store.scan(panel)[0, 0, position] == (COMMITTED if budget is None else STALE)
-            assert store.pending(panel).sum() == (budget is not None)
+            assert pending(store, panel).sum() == (budget is not None)
 
 
 def test_budget_is_per_setting():
-    """If one method fails for all trials, other methods still have all their values."""
+    """If one method fails for all trials and exhausts its budget, the other method is computed for all trials."""
     methods = (Method("fine", lambda data, *_: {"x": data}), Method("always", FAULTS.methods[3].evaluate))
     study = unlucky_study(lambda cell, streams: streams.uniforms(1)[:, 0], n_trials=50)
     study = replace(study, panels=(replace(study.panels[0], methods=methods),))
@@ -632,7 +645,7 @@ def test_failing_simulation_fails_its_trials_under_every_setting():
 
 
 def test_per_cell_value_is_computed_from_ok_trials():
-    """`mean` is per cell: the failing part of the block has no value, the other part has one."""
+    """A per-cell value is computed from the trials that are ok; without such trials it is NaN."""
     outcome = evaluate_one(with_failing_trials(1), "faults", "raises", range(2))
     assert outcome.status.tolist() == [OK, FAILED]
     assert outcome.values["mean"] == 0.5
@@ -657,4 +670,5 @@ def test_status_values_equal_those_in_the_store():
         "timed_out": 3,
         "killed": 4,
         "not_applicable": 5,
+        "not_asked_for": 6,
     }

@@ -1,8 +1,10 @@
-"""Runs on threads: classes of errors, budgets, checks before writes, and counts."""
+"""Tests of runs on threads: classes of errors, budgets, checks before writes, and counts."""
 
 import errno
+import io
 import itertools
 import os
+import re
 import sys
 import threading
 import warnings
@@ -18,15 +20,15 @@ from pipeline.aggregate import count_status
 from pipeline.blocks.evaluate import Status
 from pipeline.clusters.profiles import Profile
 from pipeline.declare.source import StudySource
-from pipeline.errors import BadInputError, SessionSupersededError
+from pipeline.errors import BadInputError, ExecutionError, SessionSupersededError
 from pipeline.execution import budget, monitor, probe, window
-from pipeline.execution.in_flight import RETRIES, ExecutionError
+from pipeline.execution.in_flight import RETRIES
 from pipeline.execution.monitor import Monitor, find_problem
+from pipeline.progress import ProgressDisplay
 from pipeline.stores.local_files import LocalFiles
 from pipeline.stores.store import ResultStore
-from studies.commands.progress import ProgressDisplay
 from studies.commands.shared import ERRORS
-from tests.pipeline.helpers import assert_equal_arrays, file_stamps, panel_of
+from tests.pipeline.helpers import assert_equal_arrays, file_stamps, panel_of, pending
 from tests.pipeline.toy import STUDY
 
 SMALL = panel_of(STUDY, "single", trials=60, block_trials=2)
@@ -34,12 +36,11 @@ SMALL = panel_of(STUDY, "single", trials=60, block_trials=2)
 
 @pytest.fixture(scope="module")
 def small_store(tmp_path_factory):
-    """Path of an undisturbed store."""
     return run(SMALL, tmp_path_factory.mktemp("small") / "s.zarr").url
 
 
 def on_workers(monkeypatch, error, picks):
-    """Raise an error in chosen renames of workers, numbered from 1; return the list of failed ones."""
+    """Raise `error` in those renames on workers for which `picks` returns True; return the list of failed renames."""
     numbers, rename, hit = itertools.count(1), LocalFiles._rename, []
 
     def fail(files, temporary, key):
@@ -58,6 +59,7 @@ def on_workers(monkeypatch, error, picks):
 # Transient and fatal errors
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["ESTALE", "EIO", "EMFILE", "ETIMEDOUT"])
 def test_transient_errors_of_every_tenth_write_are_retried(small_store, tmp_path, monkeypatch, name):
     number = getattr(errno, name)
@@ -68,8 +70,9 @@ def test_transient_errors_of_every_tenth_write_are_retried(small_store, tmp_path
     assert_equal_arrays(store.url, small_store)
 
 
+@pytest.mark.slow
 def test_a_task_that_fails_transiently_is_retried(small_store, tmp_path, monkeypatch):
-    """The write of a block fails more often than it is retried within the task."""
+    """If a write fails transiently more often than it is retried within a task, the task is repeated."""
     left = [6]
 
     def pick(number, key):
@@ -90,8 +93,8 @@ def test_only_blocks_that_cannot_be_written_stay_pending(small_store, tmp_path, 
             run(SMALL, tmp_path / "s.zarr")
     assert len(hit) >= 2 * (RETRIES + 1)
     store = ResultStore.open(tmp_path / "s.zarr")
-    (pending,) = np.argwhere(store.pending(SMALL.panels[0]))
-    assert pending.tolist() == [0, 7, 0]
+    (left,) = np.argwhere(pending(store, SMALL.panels[0]))
+    assert left.tolist() == [0, 7, 0]
     assert "finished" not in store.sessions[-1]
     resume(store.url, study=SMALL)
     assert_equal_arrays(store.url, small_store)
@@ -106,6 +109,7 @@ def test_unavailable_store_stops_the_run(tmp_path, monkeypatch):
         run(SMALL, tmp_path / "s.zarr")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("error", "advice"),
     [
@@ -122,7 +126,7 @@ def test_fatal_error_stops_the_run_with_one_line(tmp_path, monkeypatch, error, a
         run(SMALL, tmp_path / "s.zarr")
     assert advice in str(caught.value)
     assert "\n" not in str(caught.value)
-    assert len(hit) <= 8  # tasks that were running
+    assert len(hit) <= 8  # only tasks that were already running fail
 
 
 # Budgets
@@ -169,13 +173,41 @@ def test_method_that_fails_on_all_trials_stops_the_run(tmp_path, block_trials):
     assert counts["bad"][Status.PENDING] == 300 - counts["bad"][Status.FAILED]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("settings_apart", [False, True])
+def test_failure_of_every_trial_of_the_first_block_stops_the_run(tmp_path, settings_apart):
+    """If all 20 trials of the first block fail, the run stops, although the budget allows 100 failures."""
+    study = failing(fails, cells=range(30), trials=20, block_trials=20)
+    panel = replace(
+        study.panels[0], methods=(Method("bad", fails), Method("worse", fails)), settings_apart=settings_apart
+    )
+    study = replace(study, panels=(panel,))
+    with pytest.raises(
+        ExecutionError, match=r"^every trial of the first block of panel p failed \(LookupError: no resu"
+    ):
+        run(study, tmp_path / "s.zarr")
+    counts = count_status(open_results(tmp_path / "s.zarr")["p"].to_dataset())
+    assert 40 <= counts[Status.FAILED] < 600
+    run(study, tmp_path / "s.zarr", allow_failures=True)
+    assert count_status(open_results(tmp_path / "s.zarr")["p"].to_dataset())[Status.FAILED] == 1200
+
+
+def test_short_first_block_may_fail(tmp_path):
+    """If all 9 trials of a short first block fail, the trials of other cells are still computed."""
+    study = failing(fails, cells=range(4), trials=9, block_trials=9)
+    study = replace(study, panels=(replace(study.panels[0], methods=(Method("bad", fails),)),))
+    counts = count_status(open_results(run(study, tmp_path / "s.zarr"))["p"].to_dataset())
+    assert counts[Status.FAILED] == 36
+
+
 def test_allow_failures_computes_all_trials(tmp_path):
     store = run(failing(fails), tmp_path / "s.zarr", allow_failures=True)
-    counts = count_status(open_results(store.url)["p"].to_dataset())
+    counts = count_status(open_results(store)["p"].to_dataset())
     assert (counts[Status.OK], counts[Status.FAILED], counts[Status.PENDING]) == (300, 300, 0)
     assert "finished" in store.sessions[-1]
 
 
+@pytest.mark.slow
 def test_resume_continues_after_a_budget_error(tmp_path):
     with pytest.raises(ExecutionError):
         run(failing(fails), tmp_path / "s.zarr")
@@ -185,21 +217,50 @@ def test_resume_continues_after_a_budget_error(tmp_path):
 
 
 def test_success_in_another_cell_lifts_the_budget(tmp_path):
-    """The cell in which all trials fail is computed completely, although its first 100 trials fail."""
+    """If another cell succeeds, a cell whose trials all fail is computed beyond the budget of 100 failures."""
     study, receipts = failing(fails_below(2), block_trials=150), []
     store = run(study, tmp_path / "s.zarr", progress=lambda works: receipts.append)
-    status = open_results(store.url)["p"]["status"]
+    status = open_results(store)["p"]["status"]
     assert (status.sel({"n": 1, "algorithm": "bad"}) == Status.FAILED).all()
     assert (status.sel(algorithm="good") == Status.OK).all()
     assert sum(receipt.n_done for receipt in receipts) == 600
     assert sum(receipt.n_failed for receipt in receipts) == 150
 
 
+# Progress
+
+
+class Terminal(io.StringIO):
+    """Fake standard error on a terminal."""
+
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize(
+    ("terminal", "progress", "shows"), [(True, True, True), (True, False, False), (False, True, False)]
+)
+def test_progress_bar_is_shown_on_a_terminal_only(tmp_path, monkeypatch, terminal, progress, shows):
+    stream = Terminal() if terminal else io.StringIO()
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stderr", stream)
+    run(failing(draws), tmp_path / "s.zarr", progress=progress)
+    assert ("600/600" in stream.getvalue()) == shows
+
+
+def test_address_of_the_dashboard_is_logged(tmp_path, monkeypatch):
+    lines = []
+    monkeypatch.setattr(sys.modules["pipeline.writing"]._LOG, "info", lambda text, *rest: lines.append(text % rest))
+    run(failing(draws), tmp_path / "s.zarr")
+    (line,) = lines
+    assert re.fullmatch(r"dashboard: http://127\.0\.0\.1:\d+/status", line)
+
+
 # Checks before writes
 
 
 def test_stored_numbers_are_recomputed_on_workers(tmp_path):
-    """Workers give different numbers than this process, as on another kind of processor."""
+    """Stored numbers are recomputed on workers, whose numbers may differ from those of this process."""
     path = tmp_path / "mine.py"
     path.write_text(
         "import os\n"
@@ -230,7 +291,7 @@ def test_stored_numbers_are_recomputed_on_workers(tmp_path):
 
 
 def test_study_that_workers_cannot_load_is_refused_before_writes(tmp_path, monkeypatch):
-    """A helper module is missing on the workers."""
+    """A study that workers cannot load, for lack of a module, is refused before anything is written."""
     monkeypatch.setattr(probe, "load_study", broken_load_study)
     with pytest.raises(
         BadInputError, match=r"^worker inproc://.* cannot load the study: .*'helper'; install the packages"
@@ -294,12 +355,13 @@ def other_version(run, spec, modules):
 # Counts
 
 
+@pytest.mark.slow
 def test_progress_and_status_count_the_same_trials(tmp_path):
-    """A setting that does not use a factor is counted at each of its values."""
+    """Progress and status agree; a setting that does not use a factor counts once per value of the factor."""
     panel = replace(STUDY.panel("means"), methods=(Method("plain", fails), *STUDY.panel("means").methods[1:]))
     display = ProgressDisplay(ERRORS)
     store = run(replace(STUDY, panels=(panel,)), tmp_path / "s.zarr", progress=display)
-    counts = count_status(open_results(store.url)["means"].to_dataset())
+    counts = count_status(open_results(store)["means"].to_dataset())
     assert display.n_failed == counts[Status.FAILED] == 2 * 6 * 4
     assert display.n_done == display.n_total == sum(counts.values())
 
@@ -324,7 +386,7 @@ def test_paused_workers_are_reported_with_advice():
 
 
 class Clock:
-    """Clock that tests advance."""
+    """Fake clock, which tests advance."""
 
     def __init__(self, monkeypatch):
         self.now = 100.0
@@ -350,7 +412,7 @@ def test_the_monitor_warns_once_per_silence(monkeypatch):
     clock.now += 11
     with pytest.warns(UserWarning, match="every worker is paused"):
         watch.check()
-    found.clear()  # another cause, without an intermediate result
+    found.clear()  # another cause occurs although no task has returned since
     clock.now += 11
     with pytest.warns(UserWarning, match="no worker is left"):
         watch.check()
@@ -366,7 +428,7 @@ def test_the_monitor_warns_once_per_silence(monkeypatch):
 
 
 class Cluster:
-    """Fake client of a cluster with a number of threads."""
+    """Fake client of a cluster with a fixed number of threads."""
 
     cluster = None
 
@@ -386,7 +448,7 @@ def test_window_of_a_fixed_cluster_is_two_tasks_per_thread(monkeypatch):
 
 @pytest.mark.parametrize(("seconds", "at_least"), [(None, 0.5), (0.25, 0.25), (1.0, 1.0), (10.0, 10.0)])
 def test_window_of_an_adaptive_cluster_suffices_for_its_maximum(seconds, at_least):
-    """Dask requests enough threads to finish all tasks within the target duration."""
+    """Enough tasks are submitted for Dask to request the largest number of threads."""
     adaptive = window.Window(Cluster(1), Profile("a", adapt={"minimum": 1, "maximum": 4, "target_duration": "5s"}))
     adaptive.update()
     if seconds is not None:

@@ -5,7 +5,7 @@ import pytest
 import xarray as xr
 
 from pipeline import BadInputError, open_results, resume, run
-from pipeline.run import extend
+from pipeline.runs import extend
 from pipeline.stores.root import COPY
 from pipeline.stores.sessions import Session
 from pipeline.stores.store import ResultStore
@@ -23,10 +23,10 @@ from tests.pipeline.toy import STUDY
 pytestmark = pytest.mark.slow  # this file takes half a minute or more
 
 TOY = str(TOY_FILE)
+FEW = {"n": [4], "epsilon": [0.5]}
 
 
 def sorted_arrays(store, panel):
-    """Load a panel with its axes sorted."""
     ds = open_results(store)[panel].to_dataset().load()
     return ds.sortby([name for name in ds.dims if name in ds.indexes])
 
@@ -34,11 +34,15 @@ def sorted_arrays(store, panel):
 @pytest.mark.parametrize(
     ("panel", "small", "large"),
     [
-        ("means", {"trials": 3}, {"trials": 6}),
-        ("means", {"trials": 5}, {"trials": 11}),
-        ("means", {"values": {"n": [9]}}, {"values": {"n": [4]}}),
-        ("means", {"values": {"scale": [2.0], "epsilon": [2.0]}}, {"values": {"epsilon": [0.5], "scale": [1.0]}}),
-        ("means", {"values": {"algorithm": ["noisy"]}}, {"values": {"algorithm": ["chain", "noisy", "plain"]}}),
+        ("means", {"trials": 3, "values": FEW}, {"trials": 6}),
+        ("means", {"trials": 5, "values": FEW}, {"trials": 11}),
+        ("means", {"values": {**FEW, "n": [9]}}, {"values": {"n": [4]}}),
+        (
+            "means",
+            {"values": {"n": [4], "scale": [2.0], "epsilon": [2.0]}},
+            {"values": {"epsilon": [0.5], "scale": [1.0]}},
+        ),
+        ("means", {"values": {**FEW, "algorithm": ["noisy"]}}, {"values": {"algorithm": ["chain", "noisy", "plain"]}}),
         (
             "faults",
             {"trials": 9, "values": {"n": [5], "algorithm": ["raises"]}},
@@ -75,8 +79,20 @@ def test_extended_store_equals_a_store_created_at_full_size(tmp_path, panel, sma
     assert dict(plain.sizes) == dict(after.sizes)
 
 
+def test_unsorted_coordinate_states_its_order(tmp_path):
+    path = tmp_path / "s.zarr"
+    run(TOY, path, panels=["means"], trials=3, values={"n": [4, 8]})
+    assert "comment" not in xr.open_zarr(path, group="means")["n"].attrs
+    extend(path, values={"n": [1]})
+    plain, sorted_ = xr.open_zarr(path, group="means")["n"], open_results(path)["means"]["n"]
+    assert plain.values.tolist() == [4, 8, 1]
+    assert "open_results sorts" in plain.attrs["comment"]
+    assert sorted_.values.tolist() == [1, 4, 8]
+    assert "comment" not in sorted_.attrs
+
+
 def test_coordinates_keep_their_chunks(tmp_path):
-    """A reader of the smaller store can still read it while it is extended."""
+    """A data set that was opened before an extension can still be read after the extension."""
     store = run(TOY, tmp_path / "s.zarr", panels=["means"], trials=3, values={"n": [4]})
     old = xr.open_zarr(tmp_path / "s.zarr", group="means")
     expected = old.load().copy(deep=True)
@@ -92,24 +108,32 @@ def store_study():
     return STUDY.configure(trials=3, panels=["means"], values={"n": [4]})
 
 
-def operations_of_growth(monkeypatch, path):
-    """Return the file operations of the extension in the next test."""
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """Return the path of a store that was extended without interruption, which tests must not change."""
+    path = tmp_path_factory.mktemp("whole") / "s.zarr"
+    extend(run(TOY, path, panels=["means", "single"], trials=3, values={"n": [4]}).url, trials=7, values={"n": [9]})
+    return path
+
+
+@pytest.fixture(scope="module")
+def operations(tmp_path_factory):
+    """Return the file operations of an extension that is not interrupted."""
+    path = tmp_path_factory.mktemp("other") / "s.zarr"
     study = STUDY.configure(trials=3, panels=["means", "single"], values={"n": [4]})
     create_store(path, study)
-    with Session.begin(str(path), {}) as session, monkeypatch.context() as patch:
+    with Session.begin(str(path), {}) as session, pytest.MonkeyPatch.context() as patch:
         done = crash_at(patch, 10**9)
         ResultStore.open(path).grow(session, study.extended(STUDY, 7, {"n": [9]}))
     return done
 
 
 @pytest.mark.parametrize("share", [0.1, 0.9, 1.0])
-def test_interrupted_extension_is_repeated(tmp_path, monkeypatch, share):
-    """Fail after some files: the old store is unchanged, and the same command then continues."""
-    path, whole = tmp_path / "s.zarr", tmp_path / "whole.zarr"
+def test_interrupted_extension_is_repeated(tmp_path, monkeypatch, whole, operations, share):
+    """An interrupted extension leaves the old store unchanged, and the same command completes the extension."""
+    path = tmp_path / "s.zarr"
     run(TOY, path, panels=["means", "single"], trials=3, values={"n": [4]})
-    extend(run(TOY, whole, panels=["means", "single"], trials=3, values={"n": [4]}).url, trials=7, values={"n": [9]})
     before, root = read_arrays(path), (path / "zarr.json").read_bytes()
-    operations = operations_of_growth(monkeypatch, tmp_path / "other.zarr")
     number = int(share * operations.index("rename zarr.json"))
     with monkeypatch.context() as patch:
         done = crash_at(patch, number, once=True)

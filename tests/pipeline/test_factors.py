@@ -1,4 +1,4 @@
-"""Tests of values: one canonical form for every notation, and one-line errors for invalid values."""
+"""Tests of the values of factors: one canonical form for all notations, and one-line errors for invalid values."""
 
 import math
 
@@ -36,7 +36,7 @@ def test_canonical_form(kind, value):
 
 
 def test_canonical_text_distinguishes_types():
-    """Negative control: without a cast, the strings differ."""
+    """Without a cast, the canonical texts of 1 and 1.0 differ (negative control)."""
     assert canonical_json(1) != canonical_json(1.0)
 
 
@@ -59,7 +59,7 @@ def test_empty_vector_is_rejected(value):
 
 
 def test_negative_zero_is_zero():
-    """Equal values must not have different random streams."""
+    """The canonical form of −0.0 is 0.0, so that equal values have equal random streams."""
     factor = Factor("a", ("-0",), "")
     assert canonical_json(factor.values) == canonical_json((0.0,))
     assert canonical_json(Factor("a", ("-0:1",), "", "vector").values) == canonical_json(((0.0, 1.0),))
@@ -122,7 +122,7 @@ def test_formatted_integers_are_parsed_to_equal_values(value):
 
 
 def test_integers_may_be_large():
-    """Above 2**53, a conversion to float would change the value."""
+    """Integers above 2**53, which floats cannot represent, are kept."""
     assert Factor("a", (str(2**53 + 1),), "", "int").values == (2**53 + 1,)
 
 

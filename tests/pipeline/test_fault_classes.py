@@ -1,4 +1,4 @@
-"""Classification of input/output errors by their causes."""
+"""Tests of the classification of input/output errors by their causes."""
 
 import errno
 import os
@@ -15,7 +15,7 @@ FATAL = ("ENOSPC", "EROFS", "EACCES", "EPERM", "EDQUOT", "ENOENT", "EISDIR", "EN
 
 
 def answer(code, status):
-    """Return the exception of an S3 client for a response."""
+    """Return the exception that an S3 client raises for a response."""
     return ClientError({"Error": {"Code": code, "Message": "m"}, "ResponseMetadata": {"HTTPStatusCode": status}}, "Put")
 
 
@@ -64,7 +64,7 @@ def test_other_errors_are_not(error):
     ],
 )
 def test_answers_of_object_stores(code, status, transient, expired):
-    """The error of the client and its translation by s3fs are classified alike."""
+    """The error of an S3 client and the error that s3fs raises for it belong to the same class."""
     for error in (answer(code, status), translate_boto_error(answer(code, status))):
         assert (is_transient(error), is_expired(error)) == (transient, expired)
 
@@ -75,7 +75,6 @@ def test_missing_credentials_are_not_transient():
 
 
 def caused(error, cause):
-    """Return an error that was raised from another."""
     error.__cause__ = cause
     return error
 

@@ -1,16 +1,16 @@
-"""After each fault, every trial is committed with the right bits, stored as failed, or reported as missing."""
+"""Tests that after each fault, every trial is committed with the right bits, stored as failed, or pending."""
 
 import numpy as np
 import pytest
 import zarr
 
 from pipeline.blocks.evaluate import Status
-from pipeline.run import run
+from pipeline.runs import run
 from tests.pipeline.fault_processes import NotPossibleError
 from tests.pipeline.fault_scenarios import SCENARIOS
 from tests.pipeline.fault_study import METHODS, Part, undisturbed, unequal, write_study
 
-# long or redundant faults, and those that need idle cores: see `python -m tests.fault_table`
+# slow or redundant faults and faults that need idle cores are injected by `python -m tests.fault_table` only
 LEFT_OUT = {
     "workers killed",
     "workers paused",
@@ -35,7 +35,7 @@ def test_fault(name, tmp_path):
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """Path of an undisturbed store."""
+    """Return the path of a store that is computed without faults."""
     folder = tmp_path_factory.mktemp("whole")
     return run(str(write_study(folder)), folder / "s.zarr", panels=["p"]).url
 
@@ -48,9 +48,10 @@ def test_an_undisturbed_store_is_equal(whole):
     assert len(undisturbed(PART)) == 7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("array", ["p/x", "p/square", "p/status", "p/error", "p/n", "p/trial"])
 def test_one_changed_value_is_detected(whole, array):
-    """Negative control: the comparison fails for one changed bit."""
+    """The comparison of stores fails if one value is changed (negative control)."""
     stored = zarr.open_group(whole, mode="r+")[array]
     place = (1,) * stored.ndim
     before = stored[place]

@@ -1,4 +1,4 @@
-"""Tests of the conversion to pandas and ArviZ: trials are included or counted; diagnostics equal those of arrays."""
+"""Tests of the conversion to pandas and ArviZ: included and excluded trials, and diagnostics."""
 
 import numpy as np
 import pandas as pd
@@ -55,7 +55,7 @@ STUDY = Study(
 
 @pytest.fixture(scope="module")
 def ds(tmp_path_factory):
-    """Return lazy results of a panel: (1, frail) has a failed trial, (2, frail) does not apply."""
+    """Return lazy results in which the method `frail` fails for a trial at n = 1 and does not apply at n = 2."""
     store = tmp_path_factory.mktemp("walks") / "s.zarr"
     pipeline.run(STUDY, store)
     return pipeline.open_results(store)["p"].to_dataset()
@@ -63,7 +63,6 @@ def ds(tmp_path_factory):
 
 @pytest.fixture
 def arviz_stats():
-    """Return the functions for labelled data, which the extra ``test`` installs."""
     pytest.importorskip("arviz_base")
     import arviz_stats
 
@@ -103,7 +102,7 @@ def test_table_of_chosen_measures(ds):
 
 
 def test_table_agrees_with_the_summary(ds):
-    """Means by pandas equal those of `summarise`; the table of a summary has one row per cell and method."""
+    """Means computed by pandas equal those of `summarise`; the table has one row per cell and method."""
     table = to_pandas(ds, ["last"])
     means = table[table.status == "ok"].groupby(["n", "kind"])["last"].mean()
     summary = to_pandas(pipeline.summarise(ds), ["last_mean", "n_failed"]).set_index(["n", "kind"])
@@ -159,7 +158,7 @@ def test_settings_that_do_not_apply_are_nan(ds):
 
 
 def test_traces_of_the_gibbs_study(tmp_path, arviz_stats):
-    """Panels without trials: starts are chains, iterations are draws."""
+    """In a panel without trials, starting points are converted to chains, and iterations to draws."""
     from studies import STUDIES
 
     pipeline.run(STUDIES["gibbs-traces"], tmp_path / "s.zarr", panels=["binomial"])
@@ -178,7 +177,7 @@ def made(status, dims=("kind", "trial")):
 
 
 def test_trials_are_counted_once(ds):
-    """A trial that fails in any setting counts as failed; a trial pending in any setting counts as pending."""
+    """A trial that fails in one setting counts as failed; other trials that are pending in one count as pending."""
     posterior = to_arviz(made([[1, 2, 0, 1, 5], [1, 1, 2, 4, 5]])).posterior
     assert [posterior.attrs[name] for name in ("n_ok", "n_failed", "n_pending")] == [1, 2, 1]
     assert posterior.sizes["draw"] == 1

@@ -1,6 +1,6 @@
-"""Trials that terminate their worker are isolated one by one; the steps of the isolation run in this process.
+"""Tests that trials which terminate their worker are isolated one by one; all steps run in this process.
 
-A method or simulation "terminates its worker" by raising an exception that nothing catches.
+To simulate the end of its worker, a method or a simulation raises an exception that nothing catches.
 """
 
 import random
@@ -13,9 +13,10 @@ import pytest
 
 from pipeline import Factor, Measure, Method, Panel, Study
 from pipeline.blocks.evaluate import Block, Status
+from pipeline.errors import ExecutionError
 from pipeline.execution import tasks
 from pipeline.execution.budget import Budget, BudgetError, UnfinishedWork
-from pipeline.execution.in_flight import ExecutionError, TaskResult
+from pipeline.execution.in_flight import TaskResult
 from pipeline.execution.isolate import Isolation
 from pipeline.execution.tasks import DATA
 from pipeline.execution.work import Task, Work
@@ -23,20 +24,20 @@ from pipeline.stores.sessions import Session
 from pipeline.stores.store import ResultStore
 from tests.pipeline.helpers import compute_into, create_store
 
-pytestmark = pytest.mark.slow  # with others of this file, half a minute or more
+pytestmark = pytest.mark.slow  # this file takes half a minute or more
 
 N_TRIALS, N_THREADS = 12, 2
 
 
 class WorkerEnd(BaseException):
-    """End of the worker process."""
+    """Simulated termination of the worker process."""
 
     def __init__(self, status, setting, trial):
         self.status, self.cause = status, (setting, trial)
 
 
 class Switch:
-    """Trials that terminate their worker, with their status."""
+    """Trials that terminate their worker, and the statuses that these trials should have."""
 
     def __init__(self):
         self.statuses, self.together, self.n_flaky = {}, set(), 0
@@ -84,13 +85,13 @@ WORK = Work(Block("p", 1, range(N_TRIALS, 2 * N_TRIALS)), (0, 1))
 
 @pytest.fixture(autouse=True)
 def switch():
-    """Let no trial terminate its worker, at first."""
+    """Reset the switch: no trial terminates its worker."""
     SWITCH.__init__()
     return SWITCH
 
 
 class Lab:
-    """A store, and tasks that run in this process when their result is waited for, in any order."""
+    """Store whose tasks run in this process in random order, when their results are collected."""
 
     def __init__(self, path, session, monkeypatch, seed=0, lifted=False):
         self.store = ResultStore.open(path, session.id)
@@ -124,7 +125,7 @@ class Lab:
         except WorkerEnd as end:
             if end.status == Status.KILLED:
                 self.ends.append(end.cause)
-            if function is tasks.probe:  # the trials behind it were not computed
+            if function is tasks.probe:  # trials after the reported position were not computed
                 self.probed.subtract((args[3], trial) for trial in args[2].trials if trial > self.position[0])
             return [TaskResult(payload, status=end.status, position=self.position)]
         return [TaskResult(payload, result)]
@@ -133,7 +134,7 @@ class Lab:
         return len(self.jobs)
 
     def run(self, works=(WORK,)):
-        """Isolate some work; return its receipts."""
+        """Isolate the failing trials of some work items, and return the receipts."""
         receipts = []
         self.isolation.suspect(works)
         while len(self.isolation) or self.jobs:
@@ -157,7 +158,7 @@ def lab(tmp_path, monkeypatch, switch):
 
 
 def assert_judged(lab, undisturbed, statuses, work=WORK):
-    """Every trial has its own status, and all that are ok have their numbers."""
+    """Assert that all trials have the expected statuses, and successful trials the undisturbed numbers."""
     for k in work.settings:
         setting = PANEL.settings()[k]
         found, expected = (store.read(PANEL, work.block, setting) for store in (lab.store, undisturbed))
@@ -170,13 +171,13 @@ def assert_judged(lab, undisturbed, statuses, work=WORK):
 
 @pytest.mark.parametrize("seed", range(8))
 def test_each_trial_gets_its_own_status(lab, undisturbed, seed):
-    """For any set of failing trials and any order of steps, each trial ends two workers, and no step is repeated."""
+    """For random failing trials and orders, each failing trial ends at most two workers, and no step is repeated."""
     draw = random.Random(seed)
     places = [(k, trial) for k in (DATA, 0, 1) for trial in WORK.block.trials]
     chosen = draw.sample(places, draw.choice([1, 2, 3, 6]))
     kinds = [Status.KILLED] if seed % 2 else [Status.KILLED, Status.TIMED_OUT]
     SWITCH.statuses = {place: draw.choice(kinds) for place in chosen}
-    for k, trial in list(SWITCH.statuses):  # a trial that cannot be simulated has no other status
+    for k, trial in list(SWITCH.statuses):  # if a trial cannot be simulated, no other step of it is reached
         if k != DATA and (DATA, trial) in SWITCH.statuses:
             del SWITCH.statuses[k, trial]
     lab.order = random.Random(seed)
@@ -190,7 +191,7 @@ def test_each_trial_gets_its_own_status(lab, undisturbed, seed):
 
 
 def test_work_that_returns_at_the_second_attempt_is_stored(lab, undisturbed):
-    """The worker ended for another reason, such as memory."""
+    """If a worker ended for a reason other than a trial, its block is stored after the second attempt."""
     lab.run()
     assert_judged(lab, undisturbed, {})
     assert not lab.ends
@@ -203,7 +204,8 @@ def test_a_trial_whose_worker_ended_for_another_reason_is_not_killed(lab, undist
     lab.order = SimpleNamespace(randrange=lambda n: 0)
     lab.run()
     killed = lab.store.read(PANEL, WORK.block, PANEL.settings()[0]).status == Status.KILLED
-    assert killed.sum() == (n_flaky == 2)  # the third consecutive end, alone on the worker
+    # At the third end in a row, the worker computes no other block.
+    assert killed.sum() == (n_flaky == 2)
     if n_flaky == 1:
         assert_judged(lab, undisturbed, SWITCH.statuses)
 
@@ -216,7 +218,7 @@ def test_trials_that_end_their_worker_together_only_are_computed_one_by_one(lab,
 
 
 def test_setting_that_ends_its_worker_on_all_trials_stops_the_run(lab, undisturbed):
-    """Computed trials are stored, others remain pending."""
+    """If all trials of a setting end their worker, the run stops; trials of other settings stay stored."""
     SWITCH.statuses = {(1, trial): Status.KILLED for trial in WORK.block.trials}
     with pytest.raises(
         BudgetError, match=r"method b of panel p terminated its worker .* on all 10 computed trials"
@@ -242,7 +244,7 @@ def test_lifted_budget_computes_all_trials(tmp_path, monkeypatch, undisturbed):
 
 
 def test_returning_trial_lifts_the_budget_of_ended_workers(lab, undisturbed):
-    """All but one trial terminate their worker."""
+    """If one trial returns, the run continues, although all other trials terminate their worker."""
     SWITCH.statuses = {(1, trial): Status.KILLED for trial in WORK.block.trials[1:]}
     lab.run()
     assert_judged(lab, undisturbed, SWITCH.statuses)

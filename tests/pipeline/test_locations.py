@@ -1,4 +1,4 @@
-"""Tests of store locations: invalid ones are rejected in one line, before anything is written."""
+"""Tests that invalid store locations are rejected with a one-line message, before anything is written."""
 
 import pytest
 
@@ -10,13 +10,13 @@ REFUSED = {
     "": "got an empty string",
     "  ": "got an empty string",
     "a\0b": "got a null character",
-    "x" * 300: "at most 800 bytes, and 255 per folder",
+    "x" * 300: "at most 800 bytes, and 255 per name",
     "ä" * 128: "got",
-    "a/" * 2_000: "at most 800 bytes, and 255 per folder",
-    "memory://bucket/s.zarr": "must outlive the program",
-    "nope://bucket/s.zarr": "an object store that is installed",
-    "s3://bucket": "must be like s3://BUCKET/NAME.zarr",
-    "s3:///s.zarr": "must be like s3://BUCKET/NAME.zarr",
+    "a/" * 2_000: "at most 800 bytes, and 255 per name",
+    "memory://bucket/s.zarr": "must be in persistent storage",
+    "nope://bucket/s.zarr": "an object store whose fsspec driver is installed",
+    "s3://bucket": "must have the form s3://BUCKET/NAME.zarr",
+    "s3:///s.zarr": "must have the form s3://BUCKET/NAME.zarr",
     "s3://[::1/s.zarr": "must contain no credentials",
     "s3://user:secret@bucket/s.zarr": "must contain no credentials",
     "s3://user:sec/secret@bucket/s.zarr": "must contain no credentials",

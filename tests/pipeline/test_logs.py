@@ -1,4 +1,4 @@
-"""Warnings and errors of Dask are printed on one line without secrets, except those that a run handles."""
+"""Tests that Dask's warnings and errors are printed on one line without secrets, except those that a run handles."""
 
 import io
 import logging
@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def printed():
-    """Output of a handler like Dask's, and its logger."""
+    """Yield the output of a handler like that of Dask, and the handler's logger."""
     logger, handler = logging.getLogger("distributed.toy"), logging.StreamHandler(io.StringIO())
     handler.setFormatter(logging.Formatter("%(name)s - %(levelname)s - %(message)s"))
     logger.addHandler(handler)

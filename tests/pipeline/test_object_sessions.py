@@ -1,6 +1,7 @@
 """Tests of sessions in an object store: conditional writes, and the number of requests per block."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 import s3fs
@@ -29,7 +30,7 @@ def blocks(panel):
 
 
 def grow_and_fill(url, monkeypatch):
-    """Take over the store as after a lease, extend it, and compute all blocks again."""
+    """Take over the store as if the lease of its session had expired, extend it, and compute all blocks again."""
     monkeypatch.setattr(sessions, "_state", lambda record: "over")
     with Session.begin(url, {}) as session:
         store, panel = ResultStore.open(url, session.id).grow(session, LARGER), LARGER.panels[0]
@@ -52,7 +53,7 @@ def test_record_is_created_once(url):
 
 @pytest.mark.parametrize("moment", ["before it begins", "while it computes", "between values and status"])
 def test_superseded_session_cannot_write_to_a_store_extended_by_another(url, monkeypatch, tmp_path, moment):
-    """Let another session extend and fill the store while this one computes its shorter last block."""
+    """If another session has extended and completed a store, the first session cannot write its last block."""
     session = Session.begin(url, {})
     store, panel = ResultStore.create(session, SMALL, {}), SMALL.panels[0]
     *whole, last = blocks(panel)
@@ -85,23 +86,61 @@ def test_repeated_task_accepts_its_own_writes(url):
             commit_block(store, SMALL, panel, blocks(panel)[0])
 
 
-def test_number_of_requests_per_block(url, monkeypatch):
-    """One write per variable and setting, none for absent errors; one check of the session per write of a task."""
+@pytest.fixture
+def requests(url, monkeypatch):
+    """Count the requests to the bucket of a test by S3 method and kind of key, without heartbeats."""
     counts, call = Counter(), s3fs.S3FileSystem._call_s3
 
     async def counted(files, method, *arguments, **keywords):
-        counts[method] += 1
+        if keywords["Bucket"] == bucket:
+            kind = "chunk" if "/c/" in keywords.get("Key", "") else "other"
+            counts[method, kind] += 1
         return await call(files, method, *arguments, **keywords)
 
+    bucket = url.split("/")[2]
+    monkeypatch.setattr(sessions, "HEARTBEAT_SECONDS", 3600)
+    monkeypatch.setattr(s3fs.S3FileSystem, "_call_s3", counted)
+    return counts
+
+
+def test_number_of_requests_per_block(url, requests):
+    """A block takes one write per variable and setting, and one session check per write; errors take no request."""
     panel = SMALL.panels[0]
     with Session.begin(url, {}) as session:
         store = ResultStore.create(session, SMALL, {})
-        with monkeypatch.context() as patch:
-            patch.setattr(s3fs.S3FileSystem, "_call_s3", counted)
-            commit_block(store, SMALL, panel, blocks(panel)[0])
-        assert counts["put_object"] == 2  # heads and status
-        assert counts["delete_object"] == counts["get_object"] == 0
-        assert counts["head_object"] <= 2
+        requests.clear()
+        commit_block(store, SMALL, panel, blocks(panel)[0])
+        assert requests["put_object", "chunk"] == 2  # one request for the measure `heads`, and one for the status
+        assert requests["put_object", "other"] == 0
+        assert requests["get_object", "other"] <= 2
+        assert sum(requests.values()) <= 4  # no deletes and no lists
+
+
+def run_and_count(url, requests, n_blocks, n_settings):
+    """Run blocks of two trials on threads; return the number of requests that are not for coordinates."""
+    methods = tuple(replace(SMALL.panels[0].methods[0], name=f"coin{k}") for k in range(n_settings))
+    study = panel_of(STUDY, "single", methods=methods, trials=2 * n_blocks, block_trials=2)
+    requests.clear()
+    pipeline.run(study, url)
+    n_coordinates = 2  # trial and algorithm
+    requests["put_object", "chunk"] -= n_coordinates
+    return Counter(requests)
+
+
+def test_number_of_requests_of_a_run(url, requests):
+    """A run takes two writes and no delete per block and setting, and the other requests do not depend on them.
+
+    The two writes are those of the single measure and of the status; a further measure takes one more.
+    """
+    few, many = (run_and_count(f"{url}-{n}", requests, n, 3) for n in (4, 24))
+    for found, n in ((few, 4), (many, 24)):
+        assert found["put_object", "chunk"] == 2 * 3 * n
+        assert found["get_object", "chunk"] == 0
+        assert found["head_object", "chunk"] == 0
+        assert sum(count for (name, _), count in found.items() if name.startswith("delete")) <= 1  # the heartbeat
+    assert many["put_object", "other"] == few["put_object", "other"]
+    per_block = (sum(many.values()) - sum(few.values())) / (24 - 4)
+    assert per_block <= 2 * 3 + 2  # at most two checks of the session
 
 
 def test_run_is_rejected_in_one_line_while_another_session_writes(url):

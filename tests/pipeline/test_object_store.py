@@ -1,4 +1,4 @@
-"""Tests of a store in an object store, over HTTP with a server of the S3 protocol."""
+"""Tests of stores in an object store, over HTTP with an S3 server."""
 
 import os
 import signal
@@ -25,7 +25,7 @@ from pipeline.stores.store import ResultStore
 from pipeline.stores.template import make_template
 from pipeline.verify import verify
 from tests.pipeline.conftest import CREDENTIALS
-from tests.pipeline.helpers import TOY_FILE, assert_equal_arrays, commit_block, panel_of
+from tests.pipeline.helpers import TOY_FILE, assert_equal_arrays, commit_block, panel_of, pending
 from tests.pipeline.test_kill import STUDY_FILE
 from tests.pipeline.toy import FAULTS, STUDY
 from tests.studies import conftest, test_laboratory
@@ -35,13 +35,13 @@ pytestmark = pytest.mark.slow  # this file takes half a minute or more
 command = conftest.command
 few = test_laboratory.few
 PANELS = ["table", "single"]
-N_OF_TEMPLATE = len(make_template(STUDY.configure(panels=PANELS), {})) - 1  # without the root
+N_OF_TEMPLATE = len(make_template(STUDY.configure(panels=PANELS), {})) - 1  # number of files without the root
 FEW = {"epsilon": [0.5], "steps": [3]}
 
 
 @pytest.fixture(scope="module")
 def local(tmp_path_factory):
-    """Return the path of a read-only store in a folder, with the same study and seed."""
+    """Return the path of a read-only store in a local folder with the same study and seed."""
     path = tmp_path_factory.mktemp("local") / "toy.zarr"
     pipeline.run(STUDY, path, panels=PANELS)
     return path
@@ -52,12 +52,12 @@ def keys(bucket, part=""):
 
 
 def tags(bucket):
-    """Return the entity tag of each object, which changes with its content."""
+    """Return the entity tags of all objects, which change with the content."""
     return {one.key: (one.e_tag, one.last_modified) for one in bucket.objects.all()}
 
 
 def stop_after(n_receipts):
-    """Return a progress callback that interrupts a run, like Ctrl-C."""
+    """Return a progress callback that interrupts a run after `n_receipts` receipts, as Ctrl-C does."""
     receipts = count(1)
 
     def on_receipt(receipt):
@@ -68,7 +68,7 @@ def stop_after(n_receipts):
 
 
 def test_values_equal_those_in_a_folder(url, tmp_path, bucket):
-    """Compare values, coordinates and status bit by bit, also with plain xarray."""
+    """Values, coordinates and statuses are bit-identical to those in a local folder, even if xarray reads them."""
     panels = ["means", "table", "single"]
     pipeline.run(STUDY, f"{url}/", panels=panels, values=FEW)
     pipeline.run(STUDY, tmp_path / "toy.zarr", panels=panels, values=FEW)
@@ -85,7 +85,6 @@ def test_values_equal_those_in_a_folder(url, tmp_path, bucket):
 
 
 def test_comparison_detects_a_missing_chunk(url, local, bucket):
-    """Negative control of the comparison in these tests."""
     pipeline.run(STUDY, url, panels=PANELS)
     chunks = keys(bucket, "single/heads/c/")
     assert len(chunks) == 3
@@ -95,7 +94,7 @@ def test_comparison_detects_a_missing_chunk(url, local, bucket):
 
 
 def test_commits_are_independent(url, bucket):
-    """The first of two tasks with blocks of one cell to end does not rely on files of the other task."""
+    """If two tasks have blocks of one cell, the first commit does not depend on files of the other task."""
     study = panel_of(STUDY, "faults", methods=FAULTS.methods[:1])
     (panel,), (setting,) = study.panels, study.panels[0].settings()
     one, other = (block for block in iterate_blocks(panel) if block.cell == 0)
@@ -111,7 +110,7 @@ def test_interrupted_run_is_resumed(url, local):
     with pytest.raises(KeyboardInterrupt):
         pipeline.run(STUDY, url, panels=PANELS, progress=stop_after(1))
     store = ResultStore.open(url)
-    assert sum(store.pending(STUDY.panel(name)).sum() for name in PANELS) > 0
+    assert sum(pending(store, STUDY.panel(name)).sum() for name in PANELS) > 0
     pipeline.resume(url)
     assert_equal_arrays(url, local)
     assert ["finished" in session for session in ResultStore.open(url).sessions] == [False, True]
@@ -124,7 +123,7 @@ def test_killed_driver_is_resumed(url, bucket, tmp_path):
     with subprocess.Popen([sys.executable, "-c", drive, tmp_path / "slow.py", url]) as driver:
         deadline = time.monotonic() + 60
         while len(keys(bucket, "/q/status/c/")) < 9 and time.monotonic() < deadline:
-            time.sleep(0.05)
+            time.sleep(0.3)  # each list of keys takes the server about 0.1 s
         os.kill(driver.pid, signal.SIGKILL)
     assert driver.returncode == -signal.SIGKILL
     assert 9 <= len(keys(bucket, "/q/status/c/")) < 90
@@ -135,7 +134,7 @@ def test_killed_driver_is_resumed(url, bucket, tmp_path):
 
 @pytest.mark.parametrize("n_files", [0, 1, 9, 99], ids=lambda n_files: f"{n_files} objects")
 def test_interrupted_creation_is_finished(url, bucket, local, monkeypatch, n_files):
-    """Interrupt the creation after the copy of the root, and before the root."""
+    """If a creation is interrupted after it wrote the copy of the root, but not the root, `resume` completes it."""
     write = ObjectFiles.put_many
 
     def write_some(files, contents):
@@ -157,7 +156,7 @@ def test_interrupted_creation_is_finished(url, bucket, local, monkeypatch, n_fil
 
 
 def test_creation_that_wrote_nothing_is_repeated(url, bucket, local, monkeypatch):
-    """Before the copy of the root, only the record of the session exists, which is not a store."""
+    """A creation that was interrupted before it wrote the copy of the root is repeated."""
 
     def refuse(*_):
         raise RuntimeError("killed")
@@ -185,7 +184,7 @@ def test_extension(url, tmp_path):
 
 
 def test_damage_is_found_and_repaired(url, bucket, local):
-    """A flipped byte, a truncated object and a missing object."""
+    """A flipped byte, a truncated object and a missing object are found and repaired."""
     pipeline.run(STUDY, url, panels=PANELS)
     flipped, halved, lost = (
         bucket.Object(f"some/folder/toy.zarr/{key}")
@@ -208,7 +207,7 @@ def test_damage_is_found_and_repaired(url, bucket, local):
     }
     assert len(verify(url, sample=0, repair=True).problems) == 3
     store = ResultStore.open(url)
-    assert [int(store.pending(STUDY.panel(name)).sum()) for name in PANELS] == [2, 1]
+    assert [int(pending(store, STUDY.panel(name)).sum()) for name in PANELS] == [2, 1]
     pipeline.resume(url)
     assert_equal_arrays(url, local)
     assert verify(url, sample=None).problems == ()
@@ -238,7 +237,7 @@ def test_commands_on_an_object_store(url, command, bucket):
     assert "equal" in out
     code, out, _ = command("summarise", url, "--panel", "single")
     assert code == 0
-    assert "heads_mean" in out
+    assert "heads" in out
     bucket.Object("some/folder/toy.zarr/single/status/c/0/2").delete()
     code, out, _ = command("status", url)
     assert code == 3
@@ -253,13 +252,13 @@ def test_all_studies_in_a_folder_of_a_bucket(bucket, command, few, tmp_path):
     code, out, err = command("run", "all", "--store", folder, "--scale", "quick")
     assert (code, out.count("already complete"), err) == (0, len(few), "")
     code, out, _ = command("report", folder)
-    assert (code, "report: report.html" in out) == (0, True)
-    assert f"{len(few)} studies" in (tmp_path / "report.html").read_text()
+    assert (code, "report: lab.html" in out) == (0, True)
+    assert f"{len(few)} studies" in (tmp_path / "lab.html").read_text()
     assert command("run", "all", "--store", f"{folder}/{next(iter(few))}.zarr")[0] == 2
 
 
 def refusal(store):
-    """Run into an invalid store, and return the one-line message, which must come within seconds."""
+    """Run a study with an invalid location of its store; return the one-line error, which must occur within seconds."""
     started = time.monotonic()
     with pytest.raises(BadInputError) as refused:
         pipeline.run(STUDY, store, panels=PANELS)
@@ -273,8 +272,8 @@ def refusal(store):
     [
         ("s3://key:secret@{bucket}/toy.zarr", "must contain no credentials"),
         ("s3://{bucket}/toy.zarr?endpoint_url=http://127.0.0.1", "must contain no credentials and no options"),
-        ("s4://{bucket}/toy.zarr", "must be a folder or the URL of an object store that is installed"),
-        ("s3://{bucket}", "must be like s3://BUCKET/NAME.zarr"),
+        ("s4://{bucket}/toy.zarr", "must be a folder or the URL of an object store whose fsspec driver is installed"),
+        ("s3://{bucket}", "must have the form s3://BUCKET/NAME.zarr"),
         ("s3://{bucket}-absent/toy.zarr", "bucket"),
     ],
 )
@@ -289,12 +288,13 @@ def test_invalid_urls_are_rejected(bucket, tmp_path, monkeypatch, store, message
 
 @pytest.mark.parametrize("listens", [False, True])
 def test_unreachable_endpoint(tmp_path, listens):
-    """Without a connection or an answer, the command ends within seconds."""
+    """If the endpoint refuses connections or does not respond, the command ends within seconds."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"http://127.0.0.1:{server.getsockname()[1]}"
         if not listens:
             server.close()
-        command = [sys.executable, "-c", "from studies.cli import main; main()"]
+        shorter = "from pipeline.stores import locations; locations._ANSWER_SECONDS = 3"
+        command = [sys.executable, "-c", f"{shorter}; from studies.cli import main; main()"]
         said = subprocess.run(
             [*command, "run", str(TOY_FILE), "--store", "s3://studies/toy.zarr"],
             cwd=tmp_path,

@@ -1,4 +1,4 @@
-"""Tests of the limit to one BLAS thread while blocks are computed, for any order of threads."""
+"""Tests of the limit to one BLAS thread, which holds while any thread computes blocks."""
 
 import multiprocessing
 import threading
@@ -18,7 +18,7 @@ def blas_threads():
 
 @pytest.fixture
 def two_threads():
-    """Set two BLAS threads in a thread that ends, like a default of the machine."""
+    """Set two BLAS threads in a thread that ends, so that this has the effect of a machine's default."""
     before = max(blas_threads())
 
     def set_default(number):
@@ -34,7 +34,7 @@ def two_threads():
 
 @pytest.mark.usefixtures("two_threads")
 def test_limits_hold_until_the_last_thread_leaves():
-    """The first thread to enter leaves first; the limit of the second must stay active."""
+    """If one of two threads leaves the context of the limit, the limit still holds for the other thread."""
     found = {}
     first_inside, second_inside, first_left = (threading.Event() for _ in range(3))
 
@@ -76,7 +76,7 @@ def test_limits_nest_and_end_with_an_exception():
 
 @pytest.mark.usefixtures("two_threads")
 def test_blocks_are_computed_with_one_thread():
-    """Also when the function is called without a cluster."""
+    """The limit also holds for blocks that are evaluated without a cluster."""
     found = []
 
     def simulate(cell, streams):
@@ -95,7 +95,7 @@ def _enter(queue):
 
 
 def test_forked_process_can_enter():
-    """The setter thread does not exist in the forked process."""
+    """A forked process can set the limit, although it lacks the thread that sets limits."""
     with one_thread():
         pass
     context = multiprocessing.get_context("fork")

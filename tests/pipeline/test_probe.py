@@ -1,12 +1,11 @@
-"""Every worker is checked when a run begins; one that is unfit is named by its address."""
+"""Tests of the check of every worker at the start of a run; messages name unusable workers by address."""
 
 import pytest
 from distributed import LocalCluster, get_worker
 
 import pipeline
-from pipeline.errors import BadInputError
+from pipeline.errors import BadInputError, ExecutionError
 from pipeline.execution import probe
-from pipeline.execution.in_flight import ExecutionError
 from tests.pipeline.helpers import TOY_FILE
 
 
@@ -24,7 +23,7 @@ def profile(cluster, tmp_path):
 
 
 def fail_on(address, call, error):
-    """Return a function that raises an error on one worker."""
+    """Return a function that raises `error` on the worker at `address`."""
 
     def wrapped(*args):
         if get_worker().address == address:
@@ -43,6 +42,7 @@ def test_worker_without_a_module_is_named(cluster, profile, tmp_path, monkeypatc
     assert not (tmp_path / "s.zarr").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("k", [2, 0, 1])
 def test_worker_without_the_store_is_named(cluster, profile, tmp_path, monkeypatch, k):
     address = sorted(cluster.scheduler_info["workers"])[k]
@@ -55,7 +55,6 @@ def test_worker_without_the_store_is_named(cluster, profile, tmp_path, monkeypat
 
 
 def test_checks_of_workers_that_left_run_on_others(cluster, profile, tmp_path, monkeypatch):
-    """Its checks are made on another worker."""
     info = probe.Client.scheduler_info
     gone = {"tcp://127.0.0.1:9": {}}
     monkeypatch.setattr(

@@ -1,6 +1,10 @@
-"""Cluster files are read strictly: invalid keys and values are refused in one line."""
+"""Tests that cluster files are validated: invalid keys and values are refused with a one-line message."""
 
 import os
+import subprocess
+import sys
+import zipfile
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -8,20 +12,19 @@ import yaml
 
 from pipeline.clusters.cluster import THREADS, Profile, load_profile
 from pipeline.clusters.launch import make_launch
+from pipeline.clusters.profiles import profile_files
 from pipeline.errors import BadInputError
 from pipeline.submission import record_of
 
 SHIPPED = Path(__file__).parents[2] / "cluster.yaml"
 LOCAL = {"class": "LocalCluster"}
 BATCH = ("slurm", "pbs", "lsf", "sge")
-# a few lines of aliases that expand to 10^10 values
+# a few lines of YAML aliases, which expand to 10^10 values
 BOMB = "\n".join(["a0: &a0 [x]", *(f"a{k}: &a{k} [{', '.join([f'*a{k - 1}'] * 10)}]" for k in range(1, 11))])
 
 
 @pytest.fixture
 def write(tmp_path):
-    """Return a function that writes a cluster file and returns its path."""
-
     def write(content):
         path = tmp_path / "c.yaml"
         path.write_text(content if isinstance(content, str) else yaml.safe_dump(content))
@@ -61,6 +64,7 @@ def test_shipped_threads_profile_equals_the_built_in_one():
     assert shipped == THREADS
 
 
+@pytest.mark.slow  # the import of the extra `cluster` takes seconds
 def test_every_shipped_class_is_installed():
     kinds = {name: make_launch(load_profile(f"{SHIPPED}:{name}")).kind for name in started()}
     assert kinds == {
@@ -72,25 +76,52 @@ def test_every_shipped_class_is_installed():
 
 
 def started():
-    """Return the names of shipped profiles that start a cluster."""
+    """Return the names of the shipped profiles that start a cluster of their own."""
     return [name for name, given in yaml.safe_load(SHIPPED.read_text())["profiles"].items() if "class" in given]
 
 
 def test_name_selects_a_profile_of_the_current_folder(write, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(BadInputError, match="no file here, and no cluster"):
+    with pytest.raises(BadInputError, match=r"unknown profile 'here'; .*; or pass FILE:PROFILE"):
         load_profile("here")
     (tmp_path / "cluster.yaml").write_text(yaml.safe_dump(profiles(here=LOCAL, there=LOCAL)))
     assert load_profile("there").name == "there"
-    with pytest.raises(BadInputError, match=r"cluster\.yaml: unknown profile 'thre'; did you mean there"):
+    with pytest.raises(BadInputError, match=r"unknown profile 'thre'; did you mean there"):
         load_profile("thre")
     (tmp_path / "there").write_text(yaml.safe_dump(profiles(only=LOCAL)))
     assert load_profile("there").name == "only"  # a file of that name has priority
 
 
+def test_profiles_of_the_package_need_no_file_and_can_be_replaced(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    shipped = yaml.safe_load(SHIPPED.read_text())["profiles"]
+    assert list(profile_files()) == list(shipped)
+    assert all(load_profile(name) == load_profile(f"{SHIPPED}:{name}") for name in shipped)
+    mine = {"class": "LocalCluster", "scale": 3}
+    (tmp_path / "cluster.yaml").write_text(yaml.safe_dump(profiles(slurm=mine, mine=mine)))
+    files = profile_files()
+    assert list(files) == [*shipped, "mine"]
+    assert {name for name, file in files.items() if file == "cluster.yaml"} == {"slurm", "mine"}
+    assert load_profile("slurm").scale == load_profile("mine").scale == 3
+    assert load_profile("pbs").class_name == "PBSCluster"
+    assert record_of("run", "address", load_profile("address"))["cluster"] == f"{SHIPPED}:address"
+
+
+@pytest.mark.slow
+def test_wheel_contains_the_cluster_file_and_the_markers_of_type_hints(tmp_path):
+    """The wheel contains the cluster file, which the repository keeps at its top level, and the `py.typed` files."""
+    build = "import sys; from hatchling.build import build_wheel; print(build_wheel(sys.argv[1]))"
+    done = subprocess.run(
+        [sys.executable, "-c", build, str(tmp_path)], cwd=SHIPPED.parent, capture_output=True, text=True, check=True
+    )
+    with zipfile.ZipFile(tmp_path / done.stdout.split()[-1]) as wheel:
+        assert wheel.read("pipeline/clusters/cluster.yaml") == SHIPPED.read_bytes()
+        assert {"mechanisms/py.typed", "pipeline/py.typed", "studies/py.typed"} <= set(wheel.namelist())
+
+
 @pytest.mark.parametrize("choice", ["there", "cluster.yaml:there", "cluster.yaml", "../a:b/cluster.yaml:there", "x:y"])
 def test_folder_name_may_contain_a_colon(tmp_path, monkeypatch, choice):
-    """Submissions record a choice that gives the same profile."""
+    """A profile is loaded from a folder with a colon in its name, and its recorded choice gives the same profile."""
     folder = tmp_path / "a:b"
     folder.mkdir()
     monkeypatch.chdir(folder)
@@ -178,16 +209,16 @@ def test_choice_of_a_profile(write):
         ("scale must be an integer >= 1, got 0", profiles(a={**LOCAL, "scale": 0}), ""),
         ("scale must be an integer >= 1, got 'two'", profiles(a={**LOCAL, "scale": "two"}), ""),
         ("scale must be an integer >= 1, got True", profiles(a={**LOCAL, "scale": True}), ""),
-        ("address must be like tcp://", profiles(a={"address": 8786}), ""),
-        ("address must be like tcp://", profiles(a={"address": "127.0.0.1"}), ""),
-        ("address must be like tcp://", profiles(a={"address": "http://127.0.0.1:8787"}), ""),
+        ("address must be of the form tcp://", profiles(a={"address": 8786}), ""),
+        ("address must be of the form tcp://", profiles(a={"address": "127.0.0.1"}), ""),
+        ("address must be of the form tcp://", profiles(a={"address": "http://127.0.0.1:8787"}), ""),
         ("without a user name, got 'tcp://***@h:1'", profiles(a={"address": "tcp://me:hush@h:1"}), ""),
         ("module must be text, in quotes", profiles(a={**LOCAL, "module": 3}), ""),
         ("class must be text, in quotes", profiles(a={"class": True}), ""),
         ("kwargs must have names as keys, got 1", profiles(a={**LOCAL, "kwargs": {1: 2}}), ""),
         ("kwargs applies to started clusters", profiles(a={"address": "tcp://h:1", "kwargs": {}}), ""),
         ("module applies to started clusters", profiles(a={"address": "tcp://h:1", "module": "m"}), ""),
-        ("security applies to an address", profiles(a={**LOCAL, "security": {}}), ""),
+        ("must not have security with a class; add it to kwargs", profiles(a={**LOCAL, "security": {}}), ""),
         ("adapt: unknown key 'minimun'; did you mean minimum", profiles(a={**LOCAL, "adapt": {"minimun": 1}}), ""),
         ("adapt must have maximum (workers) or maximum_jobs", profiles(a={**LOCAL, "adapt": {}}), ""),
         (
@@ -228,7 +259,7 @@ def test_choice_of_a_profile(write):
         ("adapt: interval must be a number of seconds > 0, or text such as", adapting(maximum=1, interval="soon"), ""),
         ("adapt: interval must be a number of seconds > 0", adapting(maximum=1, interval="-1s"), ""),
         ("adapt: wait_count must be an integer >= 1, got 0", adapting(maximum=1, wait_count=0), ""),
-        ("storage_options belong to an object store", profiles(a={**LOCAL, "storage_options": {"key": "hush"}}), ""),
+        ("must not have storage_options; for access", profiles(a={**LOCAL, "storage_options": {"key": "hush"}}), ""),
         ("security must be a mapping, got True", profiles(a={"address": "tcp://h:1", "security": True}), ""),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -264,7 +295,7 @@ def test_a_file_that_cannot_be_read(tmp_path, make):
 
 
 def test_variable_without_a_value_is_read_from_this_process(write, monkeypatch):
-    """Secrets can be kept out of files."""
+    """A variable without a value in the profile, such as a secret, has its value in this process's environment."""
     monkeypatch.setenv("MY_SECRET", "hush")
     profile = load_profile(write(profiles(a={**LOCAL, "env": {"MY_SECRET": None, "X": 2}})))
     assert profile.env == {"MY_SECRET": "hush", "X": "2"}
@@ -290,6 +321,7 @@ def batch(**kwargs):
 
 SSH = {"class_name": "SSHCluster", "hosts": ["a", "b"]}
 KUBE = {"class_name": "KubeCluster", "module": "dask_kubernetes.operator"}
+with_kubernetes = partial(pytest.param, marks=pytest.mark.slow)  # the import of the extra `cluster` takes seconds
 
 
 @pytest.mark.parametrize(
@@ -323,8 +355,8 @@ KUBE = {"class_name": "KubeCluster", "module": "dask_kubernetes.operator"}
         ("adapt: maximum_jobs applies only to batch systems; use maximum", launching(adapt={"maximum_jobs": 2})),
         ("hosts must be a list of the scheduler's host and at least one", launching("SSHCluster", hosts=["a"])),
         ("hosts must be a list of the scheduler's host and at least one", launching("SSHCluster", hosts="a b")),
-        ("an SSHCluster has as many workers as hosts; remove scale or adapt", launching(**SSH, scale=2)),
-        ("an SSHCluster has as many workers as hosts", launching(**SSH, adapt={"maximum": 2})),
+        ("an SSHCluster starts one worker per host; remove them", launching(**SSH, scale=2)),
+        ("must not have scale or adapt, since an SSHCluster", launching(**SSH, adapt={"maximum": 2})),
         ("unknown argument 'host'; did you mean hosts", launching(**SSH, host="a")),
         ("cores must be an integer >= 1, got '8'", batch(cores="8")),
         ("processes must be an integer >= 1, got 0", batch(processes=0)),
@@ -336,16 +368,18 @@ KUBE = {"class_name": "KubeCluster", "module": "dask_kubernetes.operator"}
         ("worker_extra_args must be a list of texts", batch(worker_extra_args=["--nthreads", 2])),
         ("unknown argument 'que'; did you mean quiet or queue?", batch(que="short")),
         ("You must specify how much cores and memory", launching("SLURMCluster", "dask_jobqueue")),
-        ("adapt: maximum_jobs applies only to batch systems", launching(**KUBE, adapt={"maximum_jobs": 2})),
+        with_kubernetes(
+            "adapt: maximum_jobs applies only to batch systems", launching(**KUBE, adapt={"maximum_jobs": 2})
+        ),
         *(
-            (
+            with_kubernetes(
                 f"adapt: unknown key {key!r}; Allowed: minimum, maximum",
                 launching(**KUBE, adapt={"minimum": 0, "maximum": 2, key: value}),
             )
             for key, value in {"interval": "2s", "wait_count": 3, "target_duration": "1s"}.items()
         ),
-        ("n_workers must be an integer >= 0, got 1.5", launching(**KUBE, n_workers=1.5)),
-        ("resources must be a mapping, got '2 GB'", launching(**KUBE, resources="2 GB")),
+        with_kubernetes("n_workers must be an integer >= 0, got 1.5", launching(**KUBE, n_workers=1.5)),
+        with_kubernetes("resources must be a mapping, got '2 GB'", launching(**KUBE, resources="2 GB")),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -382,7 +416,7 @@ def test_only_cluster_classes_are_called(monkeypatch, tmp_path):
         batch(queue="short", account="lab", interface="lo", log_directory="logs", death_timeout=60, walltime="01:00"),
         batch(adapt={"minimum_jobs": 0, "maximum_jobs": 2}),
         launching(**SSH, worker_class="distributed.Nanny", connect_options={"username": "me"}),
-        launching(**KUBE, name="a", n_workers=2, image="i", adapt={"maximum": 2}),
+        with_kubernetes(launching(**KUBE, name="a", n_workers=2, image="i", adapt={"maximum": 2})),
     ],
     ids=lambda profile: f"{profile.class_name} {', '.join(profile.kwargs)}",
 )

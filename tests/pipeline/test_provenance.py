@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+import sys
 
 import pytest
 
@@ -10,7 +11,7 @@ from pipeline.stores.provenance import describe
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
 def test_change_anywhere_in_the_repository_is_recorded(tmp_path):
-    """Results depend on mechanisms in other folders than the study."""
+    """A change in any folder of the repository is recorded, because results may depend on any of them."""
     study, mechanism = tmp_path / "studies/mine.py", tmp_path / "mechanisms/mine.py"
     for file in (study, mechanism):
         file.parent.mkdir()
@@ -28,3 +29,8 @@ def test_change_anywhere_in_the_repository_is_recorded(tmp_path):
     mechanism.write_text("a = 2")
     assert describe(str(study))["git_dirty"] is True
     assert "git_commit" not in describe(None)
+
+
+def test_command_is_recorded_without_secrets(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["/home/me/study.py", "--token", "hush", "--store", "s.zarr", "PASSWORD=hush"])
+    assert describe(None)["command"] == "study.py --token *** --store s.zarr PASSWORD=***"

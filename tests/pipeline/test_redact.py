@@ -1,4 +1,4 @@
-"""Messages about clusters show no secrets of a profile, and other values stay readable."""
+"""Tests that messages about clusters contain no secrets of a profile, and that other values stay readable."""
 
 import time
 from types import SimpleNamespace
@@ -8,8 +8,9 @@ from distributed import Client
 
 from pipeline.clusters.preview import describe_launch, launch_document
 from pipeline.clusters.profiles import Profile
+from pipeline.errors import ExecutionError
 from pipeline.execution import probe
-from pipeline.execution.in_flight import ExecutionError, TasksInFlight
+from pipeline.execution.in_flight import TasksInFlight
 from pipeline.faults import explain
 from pipeline.redact import format_error, is_secret_name, redact, redact_text, short_repr
 
@@ -153,8 +154,10 @@ KUBERNETES = {"custom_cluster_spec": {"metadata": {"name": "a"}, "spec": {"worke
     [
         Profile("a", class_name="SSHCluster", kwargs=SSH, env={"MY_API_TOKEN": "hush", "SOME_KEY": "hush"}),
         Profile("a", "dask_jobqueue", "SLURMCluster", kwargs=BATCH, env={"SOME_SECRET": "it's hush"}),
-        Profile("a", "dask_kubernetes.operator", "KubeCluster", kwargs=KUBERNETES),
-        Profile("a", "dask_kubernetes.operator", "KubeCluster", kwargs={"name": "a"}, env={"MY_KEY": "hush"}),
+        *(
+            pytest.param(Profile("a", "dask_kubernetes.operator", "KubeCluster", **options), marks=pytest.mark.slow)
+            for options in ({"kwargs": KUBERNETES}, {"kwargs": {"name": "a"}, "env": {"MY_KEY": "hush"}})
+        ),
         Profile("a", kwargs={"preload": "https://me:hush@host/x.py", "env": {"A_PASSWORD": "hush"}}),
         Profile("a", address="tls://h:1", security={"tls_client_key": PEM, "tls_client_cert": PEM}),
         Profile("a", address="tls://h:1", security={"tls_client_key": "/home/me/hush.pem"}),
@@ -165,7 +168,8 @@ KUBERNETES = {"custom_cluster_spec": {"metadata": {"name": "a"}, "spec": {"worke
 def test_previews(profile):
     found = f"{describe_launch(profile)} {launch_document(profile)} {profile!r}"
     assert "***" in found
-    assert "hush" not in found.replace("address='tls://me:hush@h:1'", "")  # refused in cluster files
+    # Cluster files may not contain such an address with a password.
+    assert "hush" not in found.replace("address='tls://me:hush@h:1'", "")
 
 
 def test_cluster_receives_hidden_secrets():
@@ -176,6 +180,7 @@ def test_cluster_receives_hidden_secrets():
     assert prologue[-3:] == ["export SOME_SECRET='it'\"'\"'s hush'", "export MY_KEY=hush", "login --password hush"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "piece",
     [
@@ -196,7 +201,7 @@ def test_cluster_receives_hidden_secrets():
     ],
 )
 def test_long_texts_take_linear_time(piece):
-    """A tenfold text takes about ten times as long; quadratic time would be a hundredfold."""
+    """Redaction takes linear time: a text ten times as long takes about ten times as long, not a hundred times."""
 
     def seconds(n_pieces):
         text, times = piece * n_pieces, []

@@ -1,4 +1,4 @@
-"""Code that only a store references does not run, and edited study files are refused."""
+"""Tests that code which only a store references does not run, and that edited study files are refused."""
 
 import hashlib
 import os
@@ -42,7 +42,7 @@ STUDY = Study("mine", "", "", (PANEL,), seed=1)
 
 @pytest.fixture
 def user(tmp_path, monkeypatch):
-    """Return a function that switches this process to a named user, with the user's list of known files."""
+    """Return a function that makes this process use the list of known study files of a given user."""
     path = list(sys.path)
 
     def become(name):
@@ -59,13 +59,12 @@ def user(tmp_path, monkeypatch):
 
 @pytest.fixture
 def trace(tmp_path):
-    """Path of the file to which study files write on import."""
+    """Return the path of a file to which study files append when they are imported."""
     return tmp_path / "trace"
 
 
 @pytest.fixture
 def study_file(tmp_path, trace):
-    """Path of a study file."""
     path = tmp_path / "code" / "mine.py"
     path.parent.mkdir()
     path.write_text(FILE.format(trace=str(trace)))
@@ -74,7 +73,7 @@ def study_file(tmp_path, trace):
 
 @pytest.fixture
 def store(user, study_file, tmp_path):
-    """Path of a store of the study file with its last block pending."""
+    """Return the path of a store of the study file in which the last block is pending."""
     path = run(str(study_file), tmp_path / "s.zarr").url
     lose_last_block(path)
     return path
@@ -114,6 +113,7 @@ NAMED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", NAMED)
 @pytest.mark.parametrize("old", ["OFFSET = 0", "from pathlib import Path"], ids=["numbers", "no number"])
 def test_an_edited_study_file_is_refused(store, study_file, command, old):
@@ -130,7 +130,7 @@ def test_an_edited_study_file_is_refused(store, study_file, command, old):
 
 @pytest.mark.parametrize("call", [resume, verify, lambda store: extend(store, trials=6)])
 def test_an_edited_study_file_is_refused_where_only_the_store_names_it(store, study_file, trace, user, call):
-    """The file is not imported."""
+    """If only the store names the study file, an edited file is refused and not imported."""
     edit(study_file)
     trace.unlink()
     refused(lambda: call(store), "was edited: its SHA-256 is ", f"--study {study_file} --accept-edited-study")
@@ -138,7 +138,7 @@ def test_an_edited_study_file_is_refused_where_only_the_store_names_it(store, st
 
 
 def test_accepted_edit_is_recorded(store, study_file):
-    """Later sessions compare with the new hash; the edit is accepted since it changes no recomputed number."""
+    """On request, an edit that changes no number is accepted, and later sessions compare with the new hash."""
     edit(study_file, "OFFSET = 0", "OFFSET = 0  # bits")
     resume(store, study=str(study_file), accept_edited_study=True)
     first, second = hashes_of(store)
@@ -172,7 +172,7 @@ def test_restored_file_is_accepted(store, study_file):
 
 
 def test_an_edited_file_may_be_read(store, study_file):
-    """Reports read stores of edited files, since claims and figures may change; the file must be named."""
+    """If the user names an edited study file, a report about its store is written."""
     edit(study_file)
     refused(
         lambda: study_of(ResultStore.open(store), accept_edited_study=True),
@@ -183,7 +183,6 @@ def test_an_edited_file_may_be_read(store, study_file):
 
 
 def test_an_edited_module_is_refused(user, study_file, tmp_path, monkeypatch):
-    """A module that is not registered is treated as a file."""
     monkeypatch.chdir(study_file.parent)
     study_file.rename("local_study.py")
     path = run("local_study:STUDY", tmp_path / "s.zarr").url
@@ -197,7 +196,7 @@ def test_an_edited_module_is_refused(user, study_file, tmp_path, monkeypatch):
 
 
 def test_hash_equals_that_of_the_file(user, study_file):
-    """The hash equals that of sha256sum, for any line endings."""
+    """The hash of a study file is the one that ``sha256sum`` prints, for any line endings."""
     study_file.write_bytes(b"x = '\xc3\xa9'\r\n")
     assert find_study(str(study_file), {}).sha256 == hashlib.sha256(study_file.read_bytes()).hexdigest()
 
@@ -231,9 +230,9 @@ def test_code_named_by_the_user_runs_and_becomes_known(store, study_file, trace,
     assert trace.read_text() == "imported "
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reference", ["os:system", "this:s", "antigravity:x", "pip.__main__:x", "__main__:x", "a.:b"])
 def test_stores_cannot_import_modules(user, tmp_path, reference):
-    """Many modules have side effects on import."""
     path = create_store(tmp_path / "s.zarr", STUDY, study_reference=reference).url
     before = set(sys.modules)
     for call in UNNAMED.values():
@@ -243,7 +242,7 @@ def test_stores_cannot_import_modules(user, tmp_path, reference):
 
 
 def test_a_module_of_the_current_folder_does_not_run(user, study_file, trace, tmp_path, monkeypatch):
-    """Entry points of a package in that folder do not run either."""
+    """Modules in the current folder do not run, even if the folder contains the entry points of a package."""
     monkeypatch.chdir(study_file.parent)
     study_file.rename("local_study.py")
     Path("local-1.0.dist-info").mkdir()
@@ -257,7 +256,7 @@ def test_a_module_of_the_current_folder_does_not_run(user, study_file, trace, tm
 
 
 def test_a_known_file_in_another_folder_does_not_run(store, study_file, trace, user, tmp_path):
-    """Files next to it would be imported, too."""
+    """A copy of a known file in another folder is not trusted, because it may import other files there."""
     elsewhere = tmp_path / "elsewhere" / "mine.py"
     elsewhere.parent.mkdir()
     elsewhere.write_bytes(study_file.read_bytes())
@@ -274,7 +273,7 @@ def test_empty_references_are_refused(user, tmp_path, reference):
 
 
 def test_study_must_be_a_regular_file(user, tmp_path):
-    """Reading a pipe would not return."""
+    """A path of a study that is not a regular file, such as that of a pipe, is refused."""
     os.mkfifo(tmp_path / "pipe.py")
     path = create_store(tmp_path / "s.zarr", STUDY, study_reference=f"{tmp_path}/pipe.py").url
     refused(lambda: resume(path), "cannot read the study file", "not a regular file")

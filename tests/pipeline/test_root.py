@@ -1,4 +1,4 @@
-"""Tests of damage: detected in every file, including the root, and repaired or reported; read errors are not damage."""
+"""Tests that damage to any file is detected and repaired, and that read errors are not treated as damage."""
 
 import errno
 import json
@@ -22,7 +22,7 @@ from tests.pipeline.toy import STUDY
 
 @pytest.fixture(scope="module")
 def small_store(tmp_path_factory):
-    """Return the path of a complete, read-only store with one panel."""
+    """Return the path of a complete read-only store with one panel."""
     path = tmp_path_factory.mktemp("small") / "s.zarr"
     pipeline.run(STUDY, path, panels=["single"])
     return path
@@ -30,12 +30,11 @@ def small_store(tmp_path_factory):
 
 @pytest.fixture
 def altered(small_store, tmp_path):
-    """Return the path of a copy that a test may change."""
+    """Return the path of a copy of the small store, which tests may change."""
     return shutil.copytree(small_store, tmp_path / "s.zarr")
 
 
 def flip(path, bit):
-    """Flip one bit of a file."""
     content = bytearray(path.read_bytes())
     content[bit // 8] ^= 1 << bit % 8
     path.write_bytes(content)
@@ -47,29 +46,37 @@ def checked(path, **options):
 
 @pytest.mark.slow
 def test_flipped_bit_in_any_file_is_detected_and_repaired(small_store, altered):
-    """Flip two bits in every file of the store, one at a time."""
     rng, n_files = random.Random(1), 0
     for file in sorted(path.relative_to(altered) for path in altered.rglob("*") if path.is_file()):
         n_files += 1
         for _ in range(2):
+            shutil.copy(small_store / file, altered / file)
             flip(altered / file, rng.randrange(8 * (altered / file).stat().st_size))
             before = file_stamps(altered)
             found = checked(altered)
             assert found.problems, file
             assert file_stamps(altered) == before, "a verification without repair writes nothing"
-            checked(altered, repair=True)
-            pipeline.resume(altered, study=STUDY)
-            left = checked(altered).problems
-            named = [problem for problem in left if problem.variable.startswith("session ")]
-            assert left == tuple(named)
-            assert bool(named) == ("sessions" in file.parts)
-            if named:
-                shutil.copy(small_store / file, altered / file)
-            assert_equal_arrays(altered, small_store, n_least=3)
+        checked(altered, repair=True)
+        pipeline.resume(altered, study=STUDY)
+        left = checked(altered).problems
+        named = [problem for problem in left if problem.variable.startswith("session ")]
+        assert left == tuple(named)
+        assert bool(named) == ("sessions" in file.parts)
+        if named:
+            shutil.copy(small_store / file, altered / file)
+        assert_equal_arrays(altered, small_store, n_least=3)
     assert n_files > 12
 
 
-@pytest.mark.parametrize("file", ["single/heads/c/0/1", "single/algorithm/c/0", "single/trial/zarr.json", "zarr.json"])
+@pytest.mark.parametrize(
+    "file",
+    [
+        "single/heads/c/0/1",
+        pytest.param("single/algorithm/c/0", marks=pytest.mark.slow),
+        pytest.param("single/trial/zarr.json", marks=pytest.mark.slow),
+        "zarr.json",
+    ],
+)
 def test_flipped_bit_is_detected_and_repaired(small_store, altered, file):
     flip(altered / file, 8 * ((altered / file).stat().st_size // 2))
     before = file_stamps(altered)
@@ -83,7 +90,7 @@ def test_flipped_bit_is_detected_and_repaired(small_store, altered, file):
 
 @pytest.mark.parametrize("act", [pipeline.open_results, pipeline.resume, ResultStore.open])
 def test_damaged_root_is_reported_with_the_repair_command(altered, act):
-    """The message must not call the store something else, since its data are intact."""
+    """The error for a damaged root states that its copy is intact, and names the command that repairs the root."""
     flip(altered / "zarr.json", 8 * 200)
     with pytest.raises(UnreadableStoreError, match=r"root, zarr.json, is damaged; its copy is intact; .*--repair"):
         act(altered)
@@ -104,7 +111,7 @@ def test_damage_of_both_roots_is_reported(altered):
 
 
 def test_changed_spec_does_not_change_coordinates(small_store, altered):
-    """Regression: a value flipped in the spec made the repair overwrite the intact coordinate."""
+    """A repair restores a changed spec of the study, and does not change the intact coordinates (regression)."""
     text = (altered / "zarr.json").read_text()
     (altered / "zarr.json").write_text(text.replace("coin", "coim"))
     before = file_stamps(altered / "single")
@@ -115,23 +122,29 @@ def test_changed_spec_does_not_change_coordinates(small_store, altered):
 
 def test_other_formats_are_rejected_in_one_line(altered):
     root = json.loads((altered / "zarr.json").read_bytes())
-    later = {**root, "attributes": {**root["attributes"], "store_format": 4}}
+    later = {**root, "attributes": {**root["attributes"], "store_format": 5}}
     (altered / "zarr.json").write_bytes(seal_root(json.dumps(later).encode()))
-    with pytest.raises(BadInputError, match="has format 4, and this version reads format 3; install the version of"):
+    with pytest.raises(
+        BadInputError, match="has format 5, and this version reads formats 3 and 4; install the version of"
+    ):
         ResultStore.open(altered)
     earlier = {**root, "attributes": {**root["attributes"], "store_format": 2}}
     (altered / "zarr.json").write_bytes(seal_root(json.dumps(earlier).encode()))
-    with pytest.raises(BadInputError, match="has format 2, and this version reads format 3; read it with plain xarray"):
+    with pytest.raises(
+        BadInputError, match="has format 2, and this version reads formats 3 and 4; read it with plain xarray"
+    ):
         ResultStore.open(altered)
     attributes = {k: v for k, v in root["attributes"].items() if k not in ("store_format", "content_sha256")}
     (altered / "zarr.json").write_text(json.dumps({**root, "attributes": {**attributes, "sessions": []}}))
     shutil.rmtree(altered / ".dpstudies")
-    with pytest.raises(BadInputError, match="has format 1, and this version reads format 3; read it with plain xarray"):
+    with pytest.raises(
+        BadInputError, match="has format 1, and this version reads formats 3 and 4; read it with plain xarray"
+    ):
         ResultStore.open(altered)
 
 
 def test_store_copied_without_its_state_is_read(small_store, altered):
-    """Copy as by ``cp -r s.zarr/* elsewhere``; verification reports the missing files and rewrites them."""
+    """A store that was copied without hidden files can be read; verification reports them, and repair writes them."""
     shutil.rmtree(altered / ".dpstudies")
     assert pipeline.open_results(altered)["single"].sizes["trial"] == 5
     assert [problem.description for problem in checked(altered).problems] == [
@@ -160,7 +173,7 @@ def test_malformed_roots_are_rejected(tmp_path, content):
 
 
 def failing_reads(monkeypatch, number, part, times):
-    """Make reads of keys that contain `part` fail with an error for a number of times."""
+    """Let the first `times` reads of keys that contain `part` fail with the error `number`."""
     read, count = LocalFiles._read, iter(range(times))
 
     def fail(files, key):
@@ -172,6 +185,7 @@ def failing_reads(monkeypatch, number, part, times):
     monkeypatch.setattr("pipeline.faults.time.sleep", lambda seconds: None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ESTALE, errno.EIO, errno.ETIMEDOUT])
 @pytest.mark.parametrize("part", ["single/heads/c/0/1", "single/status/c/0/0", "zarr.json"])
 def test_transient_read_error_is_retried(altered, monkeypatch, number, part):
@@ -181,10 +195,11 @@ def test_transient_read_error_is_retried(altered, monkeypatch, number, part):
     assert file_stamps(altered) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"repair": True}], ids=["verify", "repair"])
 @pytest.mark.parametrize("number", [errno.EIO, errno.EMFILE, errno.EACCES])
 def test_read_error_is_not_damage(altered, monkeypatch, number, options):
-    """Regression: one injected error deleted an intact chunk and its status."""
+    """Read errors are reported, and do not lead to the deletion of intact chunks or statuses (regression)."""
     before = file_stamps(altered / "single")
     with monkeypatch.context() as patch:
         failing_reads(patch, number, "single/heads/c/0/1", times=10**6)
@@ -195,7 +210,7 @@ def test_read_error_is_not_damage(altered, monkeypatch, number, options):
 
 
 def test_read_error_on_opening_is_reported(altered, monkeypatch):
-    """The message must not state that the path contains other data."""
+    """A read error during the opening of a store is reported as such, not as a path that contains other data."""
     failing_reads(monkeypatch, errno.EIO, "zarr.json", times=10**6)
     with pytest.raises(StoreAccessError, match=r"cannot read the store .*injected"):
         ResultStore.open(altered)
@@ -214,7 +229,7 @@ def test_pipe_instead_of_a_chunk_is_damage(altered):
 
 @pytest.mark.slow
 def test_swapped_and_inconsistent_chunks_are_detected(tmp_path):
-    """Every file has a valid checksum, but the files are inconsistent."""
+    """Swapped or inconsistent chunks are detected, although the checksum of each file is valid."""
     path = tmp_path / "s.zarr"
     pipeline.run(STUDY, path, panels=["means", "faults"])
     study = STUDY.configure(panels=["means", "faults"])

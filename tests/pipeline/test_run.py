@@ -1,4 +1,4 @@
-"""Runs give equal stores on every cluster and after interruptions, and refuse to mix different numbers."""
+"""Tests that stores do not depend on clusters or interruptions, and that stores computed by other code are refused."""
 
 import errno
 import shutil
@@ -17,11 +17,10 @@ from pipeline import open_results, resume, run
 from pipeline.blocks.evaluate import Block, Status
 from pipeline.blocks.plan import iterate_blocks
 from pipeline.declare.source import find_study
-from pipeline.errors import BadInputError
-from pipeline.execution.in_flight import ExecutionError
+from pipeline.errors import BadInputError, ExecutionError
 from pipeline.execution.rerun import rerun_trial
 from pipeline.execution.work import PendingWork
-from pipeline.run import study_of
+from pipeline.resolve import study_of
 from pipeline.stores.commits import Commit
 from pipeline.stores.local_files import LocalFiles
 from pipeline.stores.store import ResultStore
@@ -34,6 +33,7 @@ from tests.pipeline.helpers import (
     create_store,
     file_stamps,
     panel_of,
+    pending,
     read_arrays,
     temporary_files,
     writing,
@@ -45,7 +45,7 @@ TOY = str(TOY_FILE)
 
 @pytest.fixture
 def toy(tmp_path):
-    """Path of an editable copy of the toy study file."""
+    """Return the path of a copy of the toy study file, which tests may edit."""
     return Path(shutil.copy(TOY_FILE, tmp_path / "mine.py"))
 
 
@@ -56,7 +56,7 @@ def edit(path, old, new):
 
 
 def lose(store, panel, *position, whole=False):
-    """Make a block pending: remove its status, or all variables of its trials."""
+    """Make a block pending by deleting its status or, if `whole`, all variables of its trials."""
     measures = {measure.name: measure for measure in STUDY.panel(panel).measures if whole and measure.per_trial}
     for name in ("status", *(("error",) if whole else ()), *measures):
         inner = measures[name].dims if name in measures else ()
@@ -67,6 +67,7 @@ def lose(store, panel, *position, whole=False):
 # One run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "study",
     [STUDY, TOY, "tests.pipeline.toy:STUDY", replace(STUDY, aim="A copy.")],
@@ -91,7 +92,7 @@ def test_provenance(tmp_path):
 
 def test_configured_run(tmp_path):
     store = run(TOY, tmp_path / "r.zarr", trials=3, seed=1, panels=["single", "faults"], values={"n": ["4"]})
-    tree = open_results(store.url)
+    tree = open_results(store)
     assert set(tree.children) == {"single", "faults"}
     assert dict(tree["faults"].sizes) == {"n": 1, "algorithm": 6, "trial": 3}
     assert store.spec["seed"] == store.attributes["seed"] == 1
@@ -99,7 +100,6 @@ def test_configured_run(tmp_path):
 
 @pytest.mark.slow
 def test_block_size_changes_no_number(complete_store, tmp_path):
-    """Chunks differ, but arrays are equal."""
     panels = [replace(panel, block_trials=size) for panel, size in ((MEANS, 2), (SINGLE, 5))]
     methods = [method.name for method in FAULTS.methods if method.name != "raises"]
     panels.append(replace(FAULTS, block_trials=5).with_values("algorithm", methods))
@@ -121,7 +121,7 @@ def test_progress_counts_every_evaluation_once(tmp_path):
         return receipts.append
 
     run(STUDY, tmp_path / "r.zarr", progress=progress)
-    total = 2 * 6 * 12 + 2 * 12 * 6 + 2 * 2 + 5  # a setting of `means` counts at each place that holds it
+    total = 2 * 6 * 12 + 2 * 12 * 6 + 2 * 2 + 5  # a setting of `means` counts once per value of each unused factor
     assert sum(receipt.n_done for receipt in receipts) == total
     assert sum(len(work.block.trials) * len(work.settings) for work in begun) == total - 2 * 6 * 5
     assert sorted((r.work.block.panel, r.work.block.cell, r.work.block.trials.start) for r in receipts) == sorted(
@@ -134,8 +134,8 @@ def test_progress_counts_every_evaluation_once(tmp_path):
 
 
 def test_complete_store_is_not_changed(store_copy, monkeypatch):
-    """No cluster is started."""
-    monkeypatch.setattr(import_module("pipeline.run"), "connect", None)
+    """Running and resuming a complete store starts no cluster and changes no file."""
+    monkeypatch.setattr(import_module("pipeline.writing"), "connect", None)
     before = file_stamps(store_copy)
     run(STUDY, store_copy)
     resume(store_copy, study=STUDY)
@@ -178,7 +178,7 @@ def test_lost_blocks_are_computed_again(complete_store, store_copy, again, whole
 @pytest.mark.slow
 @pytest.mark.parametrize("first", [True, False], ids=["the first blocks", "the others"])
 def test_blocks_may_be_committed_in_any_order(complete_store, tmp_path, first):
-    """Any first block writes the values per cell, and the other blocks are accepted."""
+    """Blocks may be committed in any order; the first committed block of a cell writes the per-cell values."""
     store = create_store(tmp_path / "r.zarr", STUDY)
     with writing(store.url) as writer:
         for panel in STUDY.panels:
@@ -214,8 +214,9 @@ def test_an_interrupted_run_is_resumed(complete_store, tmp_path):
     assert ["finished" in session for session in ResultStore.open(path).sessions] == [False, True]
 
 
+@pytest.mark.slow
 def test_full_disk_ends_the_run(complete_store, tmp_path, monkeypatch):
-    """The run ends with an error, and only committed trials count."""
+    """On a full disk, the run ends with an error, and only committed trials are counted."""
     path, calls, written, committed = tmp_path / "r.zarr", [], {}, []
     write_file, write, finish = LocalFiles.write_temporary, Commit.write, Commit.finish
 
@@ -239,8 +240,8 @@ def test_full_disk_ends_the_run(complete_store, tmp_path, monkeypatch):
         patch.setattr(Commit, "finish", note_end)
         with pytest.raises(ExecutionError, match=r"^a worker failed: .*No space left on device; free some space$"):
             run(STUDY, path)
-    pending = sum(int(ResultStore.open(path).pending(panel).sum()) for panel in STUDY.panels)
-    assert 0 < len(committed) == (2 * 2 * 7 + 2 * 2 * 6 + 2 * 2 + 3) - pending
+    n_pending = sum(int(pending(ResultStore.open(path), panel).sum()) for panel in STUDY.panels)
+    assert 0 < len(committed) == (2 * 2 * 7 + 2 * 2 * 6 + 2 * 2 + 3) - n_pending
     assert temporary_files(path) == []
     run(STUDY, path)
     assert_equal_arrays(path, complete_store)
@@ -257,10 +258,11 @@ def _crash_at(number, function):
     return crash
 
 
+@pytest.mark.slow
 def test_interrupted_creation_is_completed(complete_store, tmp_path, monkeypatch):
     path = tmp_path / "r.zarr"
     with monkeypatch.context() as patch:
-        patch.setattr(LocalFiles, "flush", _crash_at(2, LocalFiles.flush))  # after the copy of the root
+        patch.setattr(LocalFiles, "flush", _crash_at(2, LocalFiles.flush))  # killed after the copy of the root
         with pytest.raises(RuntimeError, match="killed"):
             run(STUDY, path)
     assert not ResultStore.open(path).complete
@@ -268,6 +270,7 @@ def test_interrupted_creation_is_completed(complete_store, tmp_path, monkeypatch
     assert_equal_arrays(path, complete_store)
 
 
+@pytest.mark.slow
 def test_partial_files_of_an_ended_session_are_removed(complete_store, store_copy):
     lose(store_copy, "single", 0, 1)
     temporary = store_copy / WRITING / "000001-0123456789ab" / "half"
@@ -289,6 +292,7 @@ def refused(store, message, call):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("message", "arguments"),
     [
@@ -305,6 +309,7 @@ def test_another_spec_is_refused(store_copy, message, arguments):
     refused(store_copy, f"a different spec or code version .*{message}", lambda: run(STUDY, store_copy, **arguments))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("message", "old", "new"),
     [
@@ -325,6 +330,7 @@ def test_another_version_is_refused(tmp_path, toy, message, old, new, complete):
     refused(path, message, lambda: resume(path, study=str(toy)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("setting", "old", "new"),
     [
@@ -337,7 +343,7 @@ def test_another_version_is_refused(tmp_path, toy, message, old, new, complete):
     ids=["plain", "noisy", "chain", "simulate", "fails now"],
 )
 def test_different_numbers_are_refused(tmp_path, toy, setting, old, new):
-    """The code was changed without a new version, and the edit is accepted while blocks are pending."""
+    """If the code changes without a new version, so that recomputed numbers differ, the run is refused."""
     path = run(str(toy), tmp_path / "r.zarr", panels=["means"], values={"steps": [3], "epsilon": [1]}).url
     lose(path, "means", 1, 0, 0, 0, 2, 1)
     edit(toy, old, new)
@@ -349,7 +355,7 @@ def test_different_numbers_are_refused(tmp_path, toy, setting, old, new):
 
 
 def test_complete_store_is_not_recomputed(tmp_path, toy):
-    """Negative control: complete stores do not change."""
+    """A complete store is not recomputed, even if the code changes without a new version (negative control)."""
     path = run(str(toy), tmp_path / "r.zarr", panels=["means"], values={"steps": [3], "epsilon": [1]}).url
     before = file_stamps(path)
     edit(toy, "rng.poisson(3)", "rng.poisson(3.5)")
@@ -425,7 +431,7 @@ def test_a_study_is_found_by_its_store(tmp_path):
 def test_every_trial_can_be_recomputed(complete_store, name):
     store, panel = ResultStore.open(complete_store), STUDY.panel(name)
     for cell in panel.cells():
-        written = {key: str(value) for key, value in cell.items()}  # as typed by a user
+        written = {key: str(value) for key, value in cell.items()}  # values of the cell as a user types them
         for trial in (0, panel.n_trials - 1):
             reruns = rerun_trial(store, STUDY, name, written, trial)
             assert [rerun.setting for rerun in reruns] == panel.settings()
@@ -453,8 +459,8 @@ def test_missing_trial_is_detected(store_copy):
     ("message", "panel", "cell", "trial"),
     [
         ("unknown panel 'mean'", "mean", {}, 0),
-        ("the cell of panel means must have values of n, scale, got", "means", {"n": 4}, 0),
-        ("the cell of panel single must have values of no factors, got", "single", {"n": 4}, 0),
+        ("a cell of panel means must specify exactly the factors n, scale, got", "means", {"n": 4}, 0),
+        ("panel single has no factors, so its cell must be empty, got", "single", {"n": 4}, 0),
         ("panel faults has no cell", "faults", {"n": 7}, 0),
         ("n must be an integer, got 'x'", "faults", {"n": "x"}, 0),
         (r"trial must be in 0 \.\.\. 11, got 12", "faults", {"n": 3}, 12),
@@ -472,7 +478,7 @@ def test_unknown_trials_are_refused(complete_store, message, panel, cell, trial)
 
 @pytest.fixture(scope="module")
 def killed_store(tmp_path_factory):
-    """Path of a store of three panels, run on two worker processes; `deadly` kills its process at trial 9."""
+    """Return the path of a store computed by two processes, in which trial 9 kills its process in one method."""
     folder = tmp_path_factory.mktemp("processes")
     profile = {"module": "distributed", "class": "LocalCluster", "kwargs": {"processes": True, "n_workers": 2}}
     (folder / "c.yaml").write_text(yaml.safe_dump({"profiles": {"processes": profile}}))
@@ -511,12 +517,12 @@ def test_processes_give_the_arrays_of_threads(complete_store, killed_store):
 
 
 def test_chunk_files_exist_at_the_expected_paths(complete_store):
-    """Negative control for tests that damage chunks."""
     assert chunk_file(complete_store, "means", "status", 0, 0, 0, 1, 0, 1)
 
 
+@pytest.mark.slow
 def test_settings_apart_are_separate_work_items(complete_store, tmp_path):
-    """Each setting is committed separately, with the same numbers."""
+    """With `settings_apart`, each setting is a work item of its own, and no number changes."""
     study = replace(STUDY, panels=tuple(replace(panel, settings_apart=True) for panel in STUDY.panels))
     assert study.spec() == STUDY.spec()
     works = []

@@ -1,4 +1,4 @@
-"""Security: sockets on loopback, TLS with certificates on both sides, no code in profiles or stores."""
+"""Tests that sockets are on loopback, that TLS needs certificates, and that profiles and stores contain no code."""
 
 import json
 import os
@@ -45,7 +45,7 @@ if __name__ == "__main__":
 
 
 def listening_of(folder, *choice):
-    """Start a cluster in another process; return the addresses at which it and its children listen."""
+    """Start a cluster in a new process; return the addresses on which this process and its children listen."""
     script = folder / "hold.py"
     script.write_text(HOLD)
     process = subprocess.Popen(
@@ -73,12 +73,12 @@ def listening_of(folder, *choice):
 )
 def test_every_socket_is_on_loopback(tmp_path, choice):
     found = listening_of(tmp_path, *choice)
-    assert found  # dashboards, and schedulers and workers that are processes
+    assert found  # `found` contains ports of dashboards, schedulers and workers
     assert all(ip_address(ip).is_loopback for ip in found), found
 
 
+@pytest.mark.slow
 def test_sockets_on_other_interfaces_are_detected(tmp_path):
-    """Negative control."""
     profile = {"class": "LocalCluster", "kwargs": {"processes": False, "dashboard_address": "0.0.0.0:0"}}
     (tmp_path / "c.yaml").write_text(yaml.safe_dump({"profiles": {"open": profile}}))
     found = listening_of(tmp_path, f"{tmp_path}/c.yaml")
@@ -89,7 +89,7 @@ def test_sockets_on_other_interfaces_are_detected(tmp_path):
 
 
 def write_authority(folder, name):
-    """Write a certificate authority and a signed certificate; return the paths of CA, certificate and key."""
+    """Write a certificate authority and a certificate; return the paths of authority, certificate and key."""
     today = datetime.now(UTC)
 
     def sign(subject, public_key, issuer, issuer_key, is_ca):
@@ -125,7 +125,7 @@ def security_of(ca, certificate, key):
 
 @contextmanager
 def encrypted_scheduler(folder, ca, certificate, key):
-    """Run a scheduler and a worker with TLS only, on loopback; stop each by its process id."""
+    """Run a scheduler and a worker on loopback that accept TLS only; terminate both on exit."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -157,7 +157,7 @@ def encrypted_scheduler(folder, ca, certificate, key):
 
 @pytest.mark.slow
 def test_tls_requires_a_certificate(tmp_path, monkeypatch):
-    """Results equal those of threads; other clients are refused in one line, and nothing is written."""
+    """Results over TLS equal those on threads; clients without a valid certificate are refused before any write."""
     ours, others = (write_authority(tmp_path, name) for name in ("ours", "others"))
     arguments = {"panels": ["means"], "trials": 8}
     pipeline.run(str(TOY_FILE), tmp_path / "threads.zarr", **arguments)
@@ -239,7 +239,6 @@ def test_bad_credentials_are_refused_before_connecting(tmp_path, monkeypatch, me
 
 
 def test_profiles_cannot_execute_code(tmp_path):
-    """Executable YAML tags are refused without execution."""
     trace = tmp_path / "trace"
     path = tmp_path / "c.yaml"
     path.write_text(
@@ -260,7 +259,7 @@ DATA_TYPES = {"bool", "int8", "int16", "int32", "int64", "float32", "float64", "
 
 
 def strangers_of(store):
-    """Return the files of a store that are neither metadata nor chunks of plain numbers and text."""
+    """Return the files of a store that are neither metadata nor chunks of plain numbers or text."""
     found = []
     for path in [path for path in Path(store).rglob("*") if path.is_file()]:
         if path.relative_to(store).parts[0] == STATE:
@@ -280,7 +279,7 @@ def strangers_of(store):
 
 
 def test_a_store_holds_no_pickles(tmp_path):
-    """The study exists in memory only, and is sent to workers as a pickle."""
+    """A store contains no pickles, even if its study exists only in memory and is sent to workers as a pickle."""
 
     def simulate(cell, streams):
         return streams.uniforms(1)[:, 0]
@@ -296,11 +295,11 @@ def test_a_store_holds_no_pickles(tmp_path):
     assert strangers_of(store) == []
     text = " ".join(path.read_text() for path in store.rglob("zarr.json"))
     assert "pickle" not in text
-    assert "halve" in text  # methods are stored by name
+    assert "halve" in text  # the store contains the names of the methods
 
 
 def test_pickles_in_a_store_are_detected(tmp_path):
-    """Negative control: an array with the pickle codec, and an unexpected file."""
+    """An array with the pickle codec, and an unexpected file, are detected (negative control)."""
     (tmp_path / "x").mkdir()
     array = {"node_type": "array", "data_type": "float64", "codecs": [{"name": "numcodecs.pickle"}]}
     (tmp_path / "x" / "zarr.json").write_text(json.dumps(array))

@@ -1,4 +1,4 @@
-"""Tests of sessions: one writes at a time, and a session suspended past its lease cannot write afterwards."""
+"""Tests of sessions: only one writes at a time, and a session suspended past its lease cannot write afterwards."""
 
 import errno
 import json
@@ -29,20 +29,19 @@ SMALL = panel_of(STUDY, "single")
 
 @pytest.fixture
 def url(tmp_path):
-    """Return the path of a store that does not exist yet."""
     return str(tmp_path / "s.zarr")
 
 
 @pytest.fixture
 def short_lease(monkeypatch):
-    """End sessions of other machines after half a second without a heartbeat."""
+    """Let sessions of other machines expire after half a second without a heartbeat."""
     monkeypatch.setattr(sessions, "LEASE_SECONDS", 0.5)
     monkeypatch.setattr(sessions, "HEARTBEAT_SECONDS", 0.1)
     monkeypatch.setattr(sessions, "_POLL_SECONDS", 0.02)
 
 
 def as_of_another_machine(url, number=1):
-    """Change the record of a session so that its process appears to run on another machine."""
+    """Edit the record of a session as if its process ran on another machine."""
     files = LocalFiles(url)
     key = f"{SESSIONS}/{number:06}.json"
     record = sessions.unseal(files.read(key))
@@ -113,7 +112,17 @@ def test_session_without_heartbeat_is_over_after_its_lease(url, short_lease, mon
         assert time.monotonic() - started >= sessions.LEASE_SECONDS
         with pytest.raises(SessionSupersededError, match="has taken over the store"):
             silent.files.put("k", b"x")
-    silent.end()  # no error: the other session owns the record now
+    silent.end()  # no error is raised, although another session has superseded this one
+
+
+def test_moved_store_is_reported_as_such(url, tmp_path):
+    session = Session.begin(url, {})
+    moved = Path(url).rename(tmp_path / "moved.zarr")
+    with pytest.raises(SessionSupersededError, match="was moved or deleted during this session"):
+        session.files.put("k", b"x")
+    session.end()
+    assert not Path(url).exists()
+    Session.begin(str(moved), {}).end()
 
 
 def test_damaged_record_does_not_lock_the_store(url, short_lease):
@@ -149,7 +158,7 @@ def test_writes_of_a_fenced_session_fail(url, act):
 
 
 def _run_and_stop(url, stop_at):
-    """Commit blocks one after the other, and suspend this process before a given file is renamed."""
+    """Commit blocks one after the other, and suspend this process before it renames file number `stop_at`."""
     rename, count = LocalFiles.rename, iter(range(stop_at))
 
     def suspend(files, temporary, key):
@@ -172,7 +181,7 @@ def _run_and_stop(url, stop_at):
 @pytest.mark.slow
 @pytest.mark.parametrize("stop_at", [9, 10, 11], ids=["before the values", "between values and status", "status"])
 def test_suspended_session_cannot_write_to_a_store_extended_by_another(url, stop_at, short_lease, tmp_path):
-    """Suspend a writer during the shorter last block, extend and fill the store, and resume the writer."""
+    """A session that is suspended in its shorter last block cannot write after another session extended the store."""
     process = _CONTEXT.Process(target=_run_and_stop, args=(url, stop_at))
     process.start()
     deadline = time.monotonic() + 60
@@ -209,7 +218,7 @@ def test_extension_is_rejected_while_a_session_is_active(url):
 
 
 def test_end_of_a_session_does_not_change_the_root(url):
-    """Regression: the end of a session wrote its history into the root and reverted an extension made meanwhile."""
+    """The end of a session does not change the root, so it cannot revert a later extension (regression)."""
     first = Session.begin(url, {})
     ResultStore.create(first, SMALL, {})
     root = Path(url, "zarr.json").read_bytes()
@@ -234,7 +243,7 @@ def test_a_detached_session_lasts_until_it_is_closed(url):
     session.detach()
     with pytest.raises(BusyStoreError, match="end it with: dpstudies cancel"):
         Session.begin(url, {})
-    assert not close_detached(url, "000000-another", {})  # closing an ended session does not end its successor
+    assert not close_detached(url, "000000-another", {})  # ending a superseded session does not end its successor
     assert close_detached(url, session.id, {"cancelled": True})
     assert not close_detached(url, session.id, {})
     with pytest.raises(SessionSupersededError):
@@ -242,8 +251,7 @@ def test_a_detached_session_lasts_until_it_is_closed(url):
     Session.begin(url, {}).end()
 
 
-def test_sessions_have_separate_temporary_files(url):
-    """The end of a session removes its temporary files; other sessions do not touch those of an active one."""
+def test_end_of_a_session_removes_its_temporary_files(url):
     with Session.begin(url, {}) as session:
         session.files.write_temporary(b"half")
     assert os.listdir(f"{url}/.dpstudies/writing") == []
@@ -258,12 +266,12 @@ def test_records_of_sessions_are_verified(url):
 
 
 def test_toy_study_has_a_shorter_last_block():
-    """Precondition of the tests of extensions."""
+    """The last block of the toy study is shorter than the others, as the tests of extensions require."""
     assert SINGLE.n_trials % SINGLE.block_trials
 
 
 def test_store_copied_without_its_sessions_is_extended(url):
-    """The first session of the copy must not create a new store."""
+    """If a store was copied without its sessions, `run` extends it, and does not create it again."""
     pipeline.run(STUDY, url, panels=["single"], trials=5)
     shutil.rmtree(f"{url}/.dpstudies")
     whole = [path for path in Path(url, "single").rglob("c/0/*") if path.name in "01"]
@@ -273,7 +281,7 @@ def test_store_copied_without_its_sessions_is_extended(url):
 
 
 def test_session_that_cannot_record_its_end_is_over(tmp_path, monkeypatch):
-    """As on a full disk: the same process begins the next session without waiting for the lease."""
+    """If a session cannot record its end, as on a full disk, its process can still start the next session at once."""
     session = Session.begin(str(tmp_path), {})
     with monkeypatch.context() as patch:
         patch.setattr(LocalFiles, "_write_temporary", failing(errno.ENOSPC))

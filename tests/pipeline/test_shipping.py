@@ -1,4 +1,4 @@
-"""Studies are sent once, tasks are small and named, and work is packed into runs of blocks."""
+"""Tests of shipping: studies are sent once, tasks are small and named, and consecutive blocks share a task."""
 
 import pickle
 import random
@@ -17,8 +17,9 @@ import pipeline
 from pipeline.blocks.evaluate import Block
 from pipeline.declare.factors import format_value
 from pipeline.declare.source import StudySource
+from pipeline.errors import ExecutionError
 from pipeline.execution import handover, shipping
-from pipeline.execution.in_flight import ExecutionError, TasksInFlight
+from pipeline.execution.in_flight import TasksInFlight
 from pipeline.execution.naming import Namer
 from pipeline.execution.shipping import ShippedTask, plugin_name, shipped, shipped_task
 from pipeline.execution.tasks import Gate
@@ -29,7 +30,7 @@ from tests.pipeline.toy import STUDY
 
 
 def works_of(study):
-    """Return all work of a study, without a store."""
+    """Return all work items of a study, as if its store were empty."""
     found = []
     for panel in reversed(study.panels):
         for block in pipeline.blocks.plan.iterate_blocks(panel):
@@ -68,6 +69,7 @@ def test_pending_work_of_a_store_is_packed(tmp_path):
 # Names
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(STUDIES))
 def test_the_dashboard_shows_study_and_panel(name):
     study = STUDIES[name].configure()
@@ -91,13 +93,13 @@ def test_names_are_unique():
 
 
 def heavy(n_bytes):
-    """Return a study in memory that contains data."""
+    """Return a study, defined in memory, that contains `n_bytes` of data."""
     data = np.random.default_rng(1).bytes(n_bytes)
     return panel_of(STUDY, "single", simulate=lambda cell, streams: len(data), trials=60, block_trials=1)
 
 
 def test_tasks_are_small_and_quickly_submitted(tmp_path, monkeypatch):
-    """The study contains 8 MB of data, which no task contains."""
+    """Tasks do not contain the 8 MB of data of their study, and are submitted quickly."""
     sizes, seconds, submit = [], [], TasksInFlight.submit
 
     def measure(in_flight, payload, function, *args, **options):
@@ -137,7 +139,6 @@ def cluster():
 
 
 def registered(cluster, run):
-    """Return the plugins of a run on the scheduler."""
     return [name for name in (*cluster.scheduler.worker_plugins, *cluster.scheduler.plugins) if run in name]
 
 
@@ -169,7 +170,7 @@ def test_submitted_run_stays_on_the_workers(cluster):
 
 
 def test_only_tasks_of_a_run_fail_at_the_first_end_of_a_worker(cluster):
-    """Tasks of other clients keep the scheduler's allowed failures."""
+    """Tasks of a run fail at the first end of their worker; tasks of other clients may fail more often."""
     task = Task(pipeline.declare.source.source_of(STUDY), "nowhere", "", run="deaths")
     with Client(cluster, set_as_default=False) as client, shipped(client, task):
         futures = [client.submit(time.sleep, 0.5, key=key, pure=False) for key in ("a-deaths-1", "other-1")]
@@ -181,7 +182,7 @@ def test_only_tasks_of_a_run_fail_at_the_first_end_of_a_worker(cluster):
 
 
 def suspicions(dask_scheduler):
-    """Return the number of remaining allowed failures per task."""
+    """Return the number of remaining allowed failures of each task."""
     allowed = dask_scheduler.allowed_failures
     return {key: allowed - task.suspicious for key, task in dask_scheduler.tasks.items()}
 
@@ -219,7 +220,7 @@ def test_tasks_are_counted_for_any_study_name(name):
 
 
 def test_run_continues_after_all_workers_left(tmp_path):
-    """With in-process workers, the last one stops the run when it closes, and the next one restarts it."""
+    """A run is marked as stopped when the last worker in this process closes, not before."""
     plugin = ShippedTask(Task(StudySource(None, content=""), str(tmp_path), "", run="shrunk"))
     for _ in range(2):
         plugin.setup(None)

@@ -1,6 +1,6 @@
-"""A study runs to its end on a real Slurm with the shipped adaptive profile.
+"""Test of a complete run on a real Slurm with the shipped adaptive profile.
 
-Where Slurm is not installed the module is skipped with the reason: the full environment of CONTRIBUTING.md has it.
+The tests are skipped if Slurm is not installed; the full environment in CONTRIBUTING.md includes it.
 """
 
 import os
@@ -36,14 +36,14 @@ STUDY = Study("queued", "Queued", "To run in a queue.", (panel,), seed=1)
 
 @pytest.fixture(scope="module")
 def slurm(tmp_path_factory):
-    """Environment of commands for a Slurm of this module, and its folder."""
+    """Start Slurm for the tests of this module; yield its folder and the environment variables for its commands."""
     folder = tmp_path_factory.mktemp("slurm")
     with running(folder) as environment:
         yield environment, folder
 
 
 def shipped_profile(folder):
-    """Write the shipped profile, adapted to a machine with two cores; jobs listen on loopback."""
+    """Write the shipped profile, adapted to two cores and to jobs on the loopback interface."""
     profile = yaml.safe_load((ROOT / "cluster.yaml").read_text())["profiles"]["slurm"]
     profile["kwargs"] |= {"cores": 1, "processes": 1, "memory": "700MB", "interface": "lo"}
     profile["adapt"] = {"minimum_jobs": 1, "maximum_jobs": 2}
@@ -70,7 +70,7 @@ def test_study_on_the_shipped_profile(slurm, tmp_path):
     assert len(jobs) >= 2, "the cluster did not grow"
     left = subprocess.run(["squeue", "-h", "-t", "PD,R"], env=environment, capture_output=True, text=True, timeout=30)
     assert left.stdout == ""
-    # temporary credentials are removed with the cluster
+    # temporary credentials are removed when the cluster closes
     assert not [path.name for path in tmp_path.iterdir() if path.name.startswith(".dask-jobqueue")]
 
 
@@ -82,10 +82,10 @@ def test_check_of_a_queue(slurm, tmp_path):
 
 
 def test_refused_jobs_are_reported(slurm, tmp_path):
-    """The error of the batch system is printed."""
+    """If the batch system refuses a job, its error message is printed."""
     environment, _ = slurm
     shipped_profile(tmp_path)
-    text = (tmp_path / "cluster.yaml").read_text().replace("wait: 120", "wait: 12")
+    text = (tmp_path / "cluster.yaml").read_text().replace("wait: 120", "wait: 6")
     content = yaml.safe_load(text)
     content["profiles"]["slurm"]["kwargs"]["queue"] = "no-such-partition"
     (tmp_path / "cluster.yaml").write_text(yaml.safe_dump(content))

@@ -1,4 +1,4 @@
-"""A study with many random faults ends with the bits of an undisturbed run."""
+"""Test that a study with many random faults ends with the bits of an undisturbed run."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Tests of study sources: module, file or memory; workers load the code of the user."""
+"""Tests of study sources (module, file or memory): workers load the same code as the user."""
 
 import importlib
 import subprocess
@@ -36,7 +36,7 @@ def number_of(study):
 
 @pytest.fixture
 def small(tmp_path):
-    """Write a study file that returns a number, and return its path."""
+    """Write a study file that returns a constant, and return the path of the file."""
 
     def small(number, folder="", name="study.py"):
         path = tmp_path / folder / name
@@ -56,7 +56,7 @@ def test_study_by_module():
 
 
 def test_registered_study_has_no_hash():
-    """Integer versions identify its code, so that a release that edits a comment can resume older stores."""
+    """A registered study has no hash, because its integer version identifies its code across releases."""
     source = find_study("studies.inference.gibbs_traces:STUDY", {})
     assert source.attributes == {"study_reference": "studies.inference.gibbs_traces:STUDY"}
     assert source.file.endswith("gibbs_traces.py")
@@ -85,7 +85,7 @@ def test_reference_does_not_depend_on_the_current_folder(small, tmp_path, monkey
 
 
 def test_content_is_shipped(small):
-    """Later changes of the file have no effect."""
+    """A source contains the content of the study file, so later changes of the file have no effect."""
     path = small(1.0)
     before = find_study(path, {})
     small(2.0)
@@ -110,8 +110,9 @@ def test_imported_content_has_a_file_for_caches(small):
         assert file.read() == SMALL.format(number=5.0)
 
 
+@pytest.mark.slow
 def test_another_process_loads_the_shipped_content(small):
-    """Also if the file no longer exists."""
+    """Another process loads the content from the source, even if the file has changed since."""
     path = small(6.0)
     pickled = cloudpickle.dumps(find_study(path, {}))
     with open(path, "w") as file:
@@ -120,7 +121,7 @@ def test_another_process_loads_the_shipped_content(small):
 
 
 def load_elsewhere(pickled):
-    """Load a pickled source in a new process, and return the name of the study."""
+    """Load a pickled source in a new process, and return the name of its study."""
     code = "import pickle, sys; print(pickle.load(sys.stdin.buffer).load().name)"
     done = subprocess.run([sys.executable, "-c", code], input=pickled, capture_output=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr.decode()
@@ -149,7 +150,7 @@ def test_source_of_a_study_of_a_module_is_the_module():
 
 @pytest.mark.parametrize("name", MODULES.built_in)
 def test_source_of_a_built_in_study_is_its_module(name):
-    """The module of the study is recorded, not those of its functions."""
+    """The source of a built-in study is the study's module, even if its functions are defined in other modules."""
     assert source_of(STUDIES[name]) == StudySource(MODULES[name])
 
 
@@ -181,14 +182,15 @@ def test_source_of_a_changed_study_is_the_object():
     assert source.load().seed == 8
 
 
+@pytest.mark.slow
 def test_changed_study_of_a_file_is_loaded_by_another_process(small):
-    """Its functions are in a module that only this process has imported, so they are sent as well."""
+    """A study from a file that was changed in memory is pickled with its functions, so other processes can load it."""
     study = replace(find_study(small(7.0), {}).load(), seed=2)
     assert load_elsewhere(cloudpickle.dumps(source_of(study))) == "small"
 
 
 def test_study_whose_module_cannot_be_imported():
-    """For code run by `exec`, functions name a module that cannot be imported."""
+    """A study that `exec` defines has a source, even though its functions name a module that cannot be imported."""
     namespace = {"__name__": "no_such_module"}
     exec(SMALL.format(number=8.0), namespace)
     assert number_of(source_of(namespace["STUDY"]).load()) == 8.0
@@ -233,7 +235,7 @@ def test_invalid_names_are_rejected(message, target):
 def test_invalid_files_are_rejected(tmp_path, message, content):
     path = tmp_path / "bad.py"
     path.write_bytes(content)
-    for _ in range(2):  # a failed import leaves no module
+    for _ in range(2):  # a failed import leaves no module behind
         with pytest.raises(BadInputError) as caught:
             find_study(str(path), {}).load()
         assert message in str(caught.value)
@@ -242,7 +244,7 @@ def test_invalid_files_are_rejected(tmp_path, message, content):
 
 
 def test_threads_may_load_one_file_concurrently(tmp_path):
-    """As for the first tasks of a worker: no thread uses a partly imported module."""
+    """If several threads load one file, none of them uses a module that is only partly imported."""
     path = tmp_path / "slow.py"
     path.write_text("import time\ntime.sleep(0.3)\n" + SMALL.format(number=9.0))
     source = find_study(str(path), {})

@@ -1,4 +1,4 @@
-"""Tests of the result store: readable with xarray, and no committed block with missing or mixed numbers."""
+"""Tests of the result store: xarray can read it, and no committed block has missing or mixed numbers."""
 
 import json
 import os
@@ -16,14 +16,16 @@ from pipeline import open_results
 from pipeline.blocks.evaluate import FAILURES, Block, Status, evaluate_block, unevaluated
 from pipeline.blocks.plan import iterate_blocks
 from pipeline.declare.streams import canonical_json, sha256
-from pipeline.errors import BadInputError, IncompleteStoreError
+from pipeline.errors import BadInputError, IncompleteStoreError, UnreadableStoreError
 from pipeline.stores.commits import Commit, Planned
 from pipeline.stores.local_files import _LocalBatch
 from pipeline.stores.locations import STATE
 from pipeline.stores.regions import write_region
+from pipeline.stores.results import open_panel
 from pipeline.stores.root import COPY
 from pipeline.stores.sessions import Session
 from pipeline.stores.store import ABSENT, COMMITTED, STALE, ResultStore
+from pipeline.stores.template import UNSORTED
 from tests.pipeline.crashes import CrashError, crash_at
 from tests.pipeline.helpers import (
     WRITING,
@@ -34,6 +36,7 @@ from tests.pipeline.helpers import (
     create_store,
     evaluate_all,
     file_stamps,
+    pending,
     read_arrays,
     temporary_files,
     writing,
@@ -70,7 +73,6 @@ DIMS = {
 
 @pytest.fixture
 def template(tmp_path):
-    """Create a store without blocks."""
     return create_store(tmp_path / "t.zarr", STUDY)
 
 
@@ -79,7 +81,6 @@ def template(tmp_path):
 
 @pytest.mark.parametrize("panel", STUDY.panels, ids=lambda panel: panel.name)
 def test_xarray_opens_a_store_without_warnings(complete_store, panel):
-    """Open a store with xarray; warnings are errors in these tests."""
     ds = xr.open_zarr(complete_store, group=panel.name)
     assert {str(name): variable.dims for name, variable in ds.data_vars.items()} == DIMS[panel.name]
     axes = {axis.name: list(axis.values) for axis in (*panel.factors, *panel.method_factors, *panel.outputs)}
@@ -104,16 +105,44 @@ def test_coordinates_have_the_declared_types(complete_store):
         assert isinstance(zarr.open_group(complete_store, mode="r")[f"means/{name}"].dtype, np.dtypes.StringDType)
 
 
+def test_store_opens_as_a_tree_of_its_panels(complete_store):
+    tree, opened = xr.open_datatree(complete_store), open_results(complete_store)
+    assert set(tree.children) == set(opened.children)
+    assert tree.attrs["panels"].split() == list(opened.children)
+    for name in tree.children:
+        ds = opened[name].to_dataset().load()
+        plain = tree[name].to_dataset().load().sel({dim: ds[dim].values for dim in ds.dims})
+        for coordinate in plain.coords.values():
+            coordinate.attrs.pop("comment", None)  # states that stored values are not sorted
+        xr.testing.assert_identical(plain, ds)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [xr.open_zarr, lambda path, group: open_results(path)[group].to_dataset()])
+def test_panels_can_be_written_as_netcdf(complete_store, tmp_path, how):
+    """Even the SciPy engine, whose rules for attributes are the strictest, can write panels."""
+    for name in open_results(complete_store).children:
+        ds = how(complete_store, group=name).load()
+        ds.to_netcdf(tmp_path / f"{name}.nc", engine="scipy")
+        again = xr.load_dataset(tmp_path / f"{name}.nc", engine="scipy")
+        for measure in set(ds.data_vars) - {"error", "status"}:
+            assert (again[measure].values == ds[measure].values).all() or np.isnan(ds[measure].values).any()
+
+
 def test_attributes_of_a_store(complete_store):
     ds = xr.open_zarr(complete_store, group="means")
     assert ds["estimate"].attrs == {"long_name": "estimated mean", "units": "m"}
     assert ds["scale"].attrs == {"long_name": "largest entry", "units": "m"}
-    assert ds["prior"].attrs == {"long_name": "prior guesses", "units": "1"}
-    assert ds["algorithm"].attrs["notes"] == {"noisy": "Not private: noise of finite range"}
-    assert ds["algorithm"].attrs["not_private"] == ["noisy"]
-    assert ds["status"].attrs["flag_values"] == [0, 1, 2, 3, 4, 5]
-    assert ds["status"].attrs["flag_meanings"] == "pending ok failed timed_out killed not_applicable"
+    assert ds["prior"].attrs == {"long_name": "prior guesses"}  # text variables have no unit
+    assert ds["algorithm"].attrs == {
+        "long_name": "methods compared",
+        "notes": "noisy: Not private: noise of finite range",
+        "not_private": "noisy",
+    }
+    assert ds["status"].attrs["flag_values"] == [0, 1, 2, 3, 4, 5, 6]
+    assert ds["status"].attrs["flag_meanings"] == "pending ok failed timed_out killed not_applicable not_asked_for"
     root = zarr.open_group(complete_store, mode="r").attrs.asdict()
+    assert root["panels"] == "means faults table single"
     assert {key: root[key] for key in ("study", "title", "aim", "seed")} == {
         "study": "toy",
         "title": "Toy",
@@ -135,7 +164,7 @@ def test_a_chunk_is_one_block_of_one_setting(complete_store, panel):
 
 @pytest.mark.parametrize("name", ["means", "table", "single"])
 def test_stored_values_equal_computed_values(complete_store, name):
-    """Compare with an evaluation without a store, at all values of unused method factors."""
+    """Stored values equal those computed without a store, also along factors that a method does not use."""
     panel, ds = STUDY.panel(name), xr.open_zarr(complete_store, group=name).load()
     n_compared = 0
     for (cell, label), arrays in evaluate_all(STUDY, name).items():
@@ -164,13 +193,16 @@ def test_errors_of_failed_trials_are_stored(complete_store):
 
 def test_open_results_sorts_numeric_coordinates(complete_store):
     tree = open_results(complete_store)
-    assert list(tree.children) == ["means", "faults", "table", "single"]  # as in the study
+    assert list(tree.children) == ["means", "faults", "table", "single"]  # the order of the panels is that of the study
     ordered, stored = tree["means"].to_dataset(), xr.open_zarr(complete_store, group="means")
     assert stored["n"].values.tolist() == [9, 4]
     assert stored["level"].values.tolist() == [0.5, 0.1, 0.9]
     for name in ("n", "epsilon", "steps", "level", "trial"):
         assert ordered.indexes[name].is_monotonic_increasing
     assert ordered["algorithm"].values.tolist() == ["plain", "noisy", "chain"]
+    assert {name for name in stored.coords if "comment" in stored[name].attrs} == {"n", "level"}
+    for name in ("n", "level"):
+        assert stored[name].attrs.pop("comment") == UNSORTED
     xr.testing.assert_identical(ordered.sel(n=[9, 4], level=[0.5, 0.1, 0.9]).load(), stored.load())
 
 
@@ -180,10 +212,32 @@ def test_open_results_is_lazy(complete_store):
     assert ds["estimate"].chunksizes["trial"] == (4, 2)
 
 
+@pytest.mark.parametrize("panel", DIMS)
+def test_panel_opened_at_once_equals_the_lazy_one(complete_store, panel):
+    store = ResultStore.open(complete_store)
+    at_once = open_panel(store, panel, lazy=False)
+    assert all(variable.chunks is None for variable in at_once.data_vars.values())
+    xr.testing.assert_identical(at_once, open_panel(store, panel).drop_vars("error").load())
+
+
 # Damage
 
 
-@pytest.mark.parametrize("fraction", [0, 0.5, 1], ids=["first", "middle", "last"])
+def test_damage_is_reported_when_a_panel_is_opened_at_once(store_copy):
+    path = chunk_file(store_copy, "means", "estimate", 0, 0, 0, 0, 0, 0)
+    path.write_bytes(path.read_bytes()[:-3])
+    with pytest.raises(UnreadableStoreError, match="find it with: dpstudies verify"):
+        open_panel(ResultStore.open(store_copy), "means", lazy=False)
+
+
+@pytest.mark.parametrize(
+    "fraction",
+    [
+        pytest.param(0, id="first", marks=pytest.mark.slow),
+        pytest.param(0.5, id="middle"),
+        pytest.param(1, id="last", marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize(
     ("panel", "variable", "position"),
     [
@@ -201,7 +255,7 @@ def test_flipped_bit_is_detected(store_copy, panel, variable, position, fraction
     path = chunk_file(store_copy, panel, variable, *position)
     content = bytearray(path.read_bytes())
     array = zarr.open_group(store_copy, mode="r")[f"{panel}/{variable}"]
-    array[...]  # readable before the change
+    array[...]  # the array is readable before the bit is flipped
     content[int(fraction * (len(content) - 1))] ^= 1
     path.write_bytes(content)
     with pytest.raises(ValueError, match="checksum"):
@@ -263,11 +317,11 @@ def test_trials_that_are_not_a_block_are_rejected(template, trials):
     after = file_stamps(template.url)
     assert {path: stamp for path, stamp in after.items() if path in before} == before
     assert [path.parent.name for path in after.keys() - before.keys()] == ["sessions"]
-    assert template.pending(MEANS).all()
+    assert pending(template, MEANS).all()
 
 
 def inconsistent_variables(path, panel):
-    """Return the variables of a panel that are inconsistent with its statuses, read with plain zarr."""
+    """Return the variables of a panel that contradict its statuses, read by Zarr without the pipeline."""
     group, found = zarr.open_group(path, mode="r")[panel.name], []
     status, error = np.asarray(group["status"][...]), np.asarray(group["error"][...])
     is_ok, is_failed = status == Status.OK, np.isin(status, FAILURES)
@@ -286,18 +340,15 @@ def inconsistent_variables(path, panel):
 
 
 def panel_with(name, method):
-    """Return the study with one method of a panel and one value of a factor."""
     panel = STUDY.configure(values={"epsilon": [0.5]}).panel(name)
     return replace(STUDY, panels=(panel.with_values(panel.method_dim, [method]),))
 
 
 def new(path, study, block):
-    """Create a store."""
     create_store(path, study)
 
 
 def failed(path, study, block):
-    """Create a store in which all trials of a block failed."""
     (panel,) = study.panels
     create_store(path, study)
     with writing(path) as store, store.commit([Planned(panel, block, panel.settings())]) as commit:
@@ -306,7 +357,7 @@ def failed(path, study, block):
 
 
 def grown(path, study, block):
-    """Create a store, commit a block without its last trial, and extend the store by that trial."""
+    """Create a store, commit a block that lacks its last trial, and extend the store by this trial."""
     smaller = study.configure(trials=block.trials.stop - 1)
     create_store(path, smaller)
     with writing(path) as store:
@@ -316,7 +367,7 @@ def grown(path, study, block):
 
 
 def crash_everywhere(path, monkeypatch, study, position=0, prepare=new, invalidated=True):
-    """Commit the first setting on a block, with a crash before each file operation and during each write.
+    """Commit the first setting of a block repeatedly, with a crash before each file operation and during each write.
 
     After each crash the block must be pending or unchanged, and no trial may have the status of another. Return the
     operations.
@@ -333,7 +384,7 @@ def crash_everywhere(path, monkeypatch, study, position=0, prepare=new, invalida
         if file.is_file()
     }
     stale = [setting] if chunks and invalidated else []
-    expected = np.ones_like(ResultStore.open(path).pending(panel, retry=FAILURES))
+    expected = np.ones_like(pending(ResultStore.open(path), panel, retry=FAILURES))
     with Session.begin(str(path), {}) as session:
         for number in count():
             for name in DIMS[panel.name]:
@@ -341,7 +392,7 @@ def crash_everywhere(path, monkeypatch, study, position=0, prepare=new, invalida
             for file, content in chunks.items():
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_bytes(content)
-            store = ResultStore.open(path, session.id)  # a different process
+            store = ResultStore.open(path, session.id)  # opened as by a different process
             with monkeypatch.context() as patch:
                 patch.setattr(Commit, "discard", lambda commit: None)  # a killed process does not clean up
                 done = crash_at(patch, number)
@@ -353,10 +404,10 @@ def crash_everywhere(path, monkeypatch, study, position=0, prepare=new, invalida
                 else:
                     break
             assert inconsistent_variables(path, panel) == [], (number, done)
-            np.testing.assert_array_equal(store.pending(panel, retry=FAILURES), expected)
+            np.testing.assert_array_equal(pending(store, panel, retry=FAILURES), expected)
         assert number == len(done)
         expected[1, block.trials.start // panel.block_trials, 0] = False
-        np.testing.assert_array_equal(store.pending(panel), expected)
+        np.testing.assert_array_equal(pending(store, panel), expected)
         assert inconsistent_variables(path, panel) == []
         stored = store.read(panel, block, setting)
         for name, values in outcome.values.items():
@@ -385,13 +436,14 @@ def test_crash_commits_no_missing_numbers(tmp_path, monkeypatch, name, method, p
     last = written.index("flush")
     assert [f"rename {name}/status/" in step for step in written] == [k > last for k in range(len(written))]
     removed = [step.split("/")[1] for step in done if step.startswith("remove")]
-    assert removed == sorted(removed, reverse=True)  # status, then error
+    assert removed == sorted(removed, reverse=True)  # the status is removed before the error
     assert bool(removed) == (prepare is not new)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "method"), [("faults", "fine"), ("table", "cube")])
 def test_failed_commit_is_repeated_by_the_same_process(tmp_path, monkeypatch, name, method):
-    """Fail at each operation in turn and commit again: missing per-cell values are not assumed to exist."""
+    """After a failure at any file operation, the same process can repeat the commit, including per-cell values."""
     study = panel_with(name, method)
     (panel,) = study.panels
     block = next(iterate_blocks(panel))
@@ -409,12 +461,12 @@ def test_failed_commit_is_repeated_by_the_same_process(tmp_path, monkeypatch, na
                     break
             commit_block(store, study, panel, block)
             assert inconsistent_variables(path, panel) == []
-            assert not store.pending(panel)[block.cell, 0].any()
+            assert not pending(store, panel)[block.cell, 0].any()
     assert number >= len(panel.measures) + 2
 
 
 def test_crash_test_detects_early_statuses(tmp_path, monkeypatch):
-    """Negative control: statuses are written immediately, and values at the end."""
+    """If statuses are written before values, the crash test fails (negative control)."""
 
     def finish(batch):
         for key, content in batch.__dict__.pop("late", []):
@@ -428,7 +480,7 @@ def test_crash_test_detects_early_statuses(tmp_path, monkeypatch):
 
 
 def test_crash_test_detects_kept_status_of_retried_block(tmp_path, monkeypatch):
-    """Negative control: a trial would be failed and have a valid number."""
+    """If a retry keeps the old status, so that a failed trial has a number, the crash test fails (negative control)."""
     with pytest.raises(AssertionError, match="estimate"):
         crash_everywhere(tmp_path / "t.zarr", monkeypatch, panel_with("means", "noisy"), 1, failed, invalidated=False)
 
@@ -464,6 +516,7 @@ def test_rewriting_a_block_changes_nothing(store_copy):
             np.testing.assert_array_equal(values, before[name], strict=True)
 
 
+@pytest.mark.slow
 def test_order_of_blocks_does_not_matter(complete_store, template):
     blocks = [(panel, block) for panel in STUDY.panels for block in iterate_blocks(panel)]
     with writing(template.url) as store:
@@ -475,7 +528,8 @@ def test_order_of_blocks_does_not_matter(complete_store, template):
 def test_read_returns_written_outcomes(complete_store):
     store = ResultStore.open(complete_store)
     for panel in (MEANS, TABLE, SINGLE):
-        for trials in [range(panel.n_trials), range(panel.n_trials - 1, panel.n_trials)]:  # several blocks
+        # Each commit writes several blocks.
+        for trials in [range(panel.n_trials), range(panel.n_trials - 1, panel.n_trials)]:
             block = Block(panel.name, len(panel.cells()) - 1, trials)
             computed = evaluate_block(STUDY, block, panel.settings())
             for setting, outcome in zip(panel.settings(), computed, strict=True):
@@ -492,9 +546,9 @@ def test_read_returns_written_outcomes(complete_store):
 def test_pending_blocks_of_an_empty_and_a_complete_store(template, complete_store):
     shapes = {"means": (2, 2, 7), "faults": (2, 2, 6), "table": (2, 1, 2), "single": (1, 3, 1)}
     for panel in STUDY.panels:
-        assert template.pending(panel).shape == shapes[panel.name]
-        assert template.pending(panel).all()
-        assert not ResultStore.open(complete_store).pending(panel).any()
+        assert pending(template, panel).shape == shapes[panel.name]
+        assert pending(template, panel).all()
+        assert not pending(ResultStore.open(complete_store), panel).any()
 
 
 def test_blocks_without_status_are_pending(store_copy):
@@ -512,7 +566,7 @@ def test_blocks_without_status_are_pending(store_copy):
             used = [len(MEANS.settings()[index[2]].values)] if name == "means" else []
             expected[index] = STALE if used and used[0] < 2 else ABSENT  # other positions of the setting have a status
         np.testing.assert_array_equal(ResultStore.open(store_copy).scan(panel), expected)
-        np.testing.assert_array_equal(ResultStore.open(store_copy).pending(panel), expected != COMMITTED)
+        np.testing.assert_array_equal(pending(ResultStore.open(store_copy), panel), expected != COMMITTED)
 
 
 # Paths
@@ -570,14 +624,16 @@ def test_other_files_are_rejected(tmp_path, make):
 
 
 def test_store_of_format_1_is_rejected(tmp_path):
-    """Format 1 has no format number and no checksum; sessions and package version are in the root."""
+    """A store of format 1, whose metadata have no format number or checksum, is rejected and not changed."""
     spec = json.dumps({"dpstudies": "0.1.0", **STUDY.spec()})
     attributes = {"title": "Toy", "spec": spec, "spec_sha256": sha256(spec), "sessions": []}
     root = zarr.create_group(tmp_path / "old.zarr", attributes=attributes)
     root.create_group("single").create_array("status", shape=(1, 5), chunks=(1, 2), dtype="int8")[...] = 1
     before = file_stamps(tmp_path)
     for attempt in (ResultStore.exists, ResultStore.open, open_results):
-        with pytest.raises(BadInputError, match=r"old\.zarr has format 1, and this version reads format 3") as caught:
+        with pytest.raises(
+            BadInputError, match=r"old\.zarr has format 1, and this version reads formats 3 and 4"
+        ) as caught:
             attempt(tmp_path / "old.zarr")
         assert "rerun the study with another --store path" in str(caught.value)
         assert "\n" not in str(caught.value)
@@ -596,8 +652,9 @@ def test_exists_for_a_store(complete_store, monkeypatch):
 # The template
 
 
+@pytest.mark.slow
 def test_interrupted_creation_is_completed(tmp_path, monkeypatch, complete_store):
-    """Interrupt the creation before and after the copy of the root, in the middle, and before the root."""
+    """If the creation of a store is interrupted at any file operation, the next session completes it."""
     path = tmp_path / "t.zarr"
     with Session.begin(str(tmp_path / "whole.zarr"), {}) as session, monkeypatch.context() as patch:
         operations = crash_at(patch, 10**9)
@@ -669,7 +726,6 @@ def test_sessions_are_recorded_without_changing_the_root(store_copy):
 
 
 def test_session_removes_only_temporary_files(store_copy):
-    """Remove the temporary files of sessions that did not end, and no other files."""
     before = file_stamps(store_copy)
     for name in ("000001-0123456789ab", "fenced-0123456789ab"):
         (store_copy / WRITING / name).mkdir(parents=True)
@@ -683,17 +739,16 @@ def test_session_removes_only_temporary_files(store_copy):
 
 
 def test_panel_without_factors_and_trials(tmp_path):
-    """Smallest panel: one method, one number."""
     study = replace(STUDY, panels=(replace(TABLE, factors=(), simulate=lambda cell, streams: 2.0),))
     compute_into(tmp_path / "t.zarr", study)
     ds = xr.open_zarr(tmp_path / "t.zarr", group="table").load()
     assert dict(ds.sizes) == {"power": 2, "point": 3}
     np.testing.assert_array_equal(ds["curve"].sel(power="square"), [4, 16, 36])
-    assert not ResultStore.open(tmp_path / "t.zarr").pending(study.panels[0]).any()
+    assert not pending(ResultStore.open(tmp_path / "t.zarr"), study.panels[0]).any()
 
 
 def test_panel_of_one_method_without_method_dim(tmp_path, complete_store):
-    """Compare with the panel with `method_dim`, with and without trials and method factors."""
+    """Without `method_dim`, a panel of one method has the same numbers as with it."""
     lone = [
         (
             replace(MEANS, methods=(MEANS.methods[1],), method_dim=None, validate=lambda *_: True),
@@ -712,9 +767,9 @@ def test_panel_of_one_method_without_method_dim(tmp_path, complete_store):
         assert {name: variable.dims for name, variable in ds.variables.items()} == {
             name: variable.dims for name, variable in whole.variables.items()
         }
-        assert not store.pending(panel).any()
+        assert not pending(store, panel).any()
     assert study.from_spec(store.spec) == study
     for stored in (tmp_path / "t.zarr/table/status/c").iterdir():
         stored.unlink()
-    assert store.pending(lone[1][0]).all()
-    assert not store.pending(lone[0][0]).any()
+    assert pending(store, lone[1][0]).all()
+    assert not pending(store, lone[0][0]).any()

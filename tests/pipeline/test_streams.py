@@ -1,4 +1,4 @@
-"""Tests of random streams: draws depend only on the identity of the trial."""
+"""Tests of random streams: draws depend on the identity of the trial only."""
 
 from dataclasses import replace
 from itertools import pairwise, product
@@ -20,7 +20,7 @@ def streams(trials=range(1), seed=1, study="s", panel="p", role="data", values=V
 
 
 def draw_with_generators(its):
-    """Draw a number of values that varies between trials, as in rejection sampling."""
+    """Draw a different number of values in each trial, as rejection sampling does."""
     return [rng.normal(size=rng.integers(1, 5)).tolist() for rng in its.generators()]
 
 
@@ -53,7 +53,7 @@ def draw_from_generators(its, **label):
 
 @pytest.mark.parametrize("draw", [draw_uniforms, draw_from_generators])
 def test_second_draw_requires_a_label(draw):
-    """Two draws from one stream overlap, but a method would assume that they are independent."""
+    """A second draw from a stream without a new label, which would repeat the first draw, raises an error."""
     its = streams(range(3))
     first = draw(its)
     with pytest.raises(ValueError, match="label"):
@@ -67,7 +67,7 @@ def test_second_draw_requires_a_label(draw):
 
 
 def test_second_draw_raises_immediately():
-    """The call raises, not the first use of a generator."""
+    """A second call of `generators` raises an error at once, not when a generator is first used."""
     its = streams()
     its.generators()
     with pytest.raises(ValueError, match=r"Streams\.generators was called twice in role 'data' of panel p"):
@@ -97,7 +97,7 @@ def test_labelled_draws_do_not_depend_on_the_grouping_of_trials():
 
 @pytest.mark.parametrize("d", [1, 3, 7])
 def test_rows_of_uniforms_are_the_advanced_stream(d):
-    """The first trial gives the generator; NumPy's `advance` gives the others."""
+    """The uniforms of a trial equal those of the common generator, advanced by NumPy's `advance`."""
     rows = streams(range(1000)).uniforms(d)
     assert rows.shape == (1000, d)
     for trial in (0, 1, 17, 999):
@@ -143,7 +143,7 @@ def test_every_part_of_the_key_changes_the_stream(other):
 
 
 def test_no_collisions_over_a_grid_of_keys():
-    """6,000 streams with distinct first 64-bit words; the probability of a chance collision is 1e-12."""
+    """The first 64-bit words of about 4,000 streams are distinct; by chance, two would agree with probability 1e-12."""
     first = []
     vectors = [(1.0,), (1.0, 2.0), (1.0, 2.0, 0.0), (2.0, 1.0), (12.0,), (0.0, 1.0, 2.0)]
     for seed, panel, role, n, vector in product((0, 1, 2**40), "ab", ("data", "m"), range(5), vectors):
@@ -154,7 +154,7 @@ def test_no_collisions_over_a_grid_of_keys():
 
 
 def test_keys_of_unequal_length_do_not_collide():
-    """A SeedSequence of the unhashed values would collide."""
+    """Keys of unequal length have different streams, which NumPy's seed sequences of unhashed values need not have."""
     short, long = np.random.SeedSequence([1, 2]), np.random.SeedSequence([1, 2, 0])
     assert (short.generate_state(4) == long.generate_state(4)).all()
     ours = [streams(values={"v": vector}).uniforms(4) for vector in ((1.0, 2.0), (1.0, 2.0, 0.0))]
@@ -162,14 +162,13 @@ def test_keys_of_unequal_length_do_not_collide():
 
 
 def test_trials_and_the_common_stream_are_separate():
-    """The stream without a trial differs from that of trial 0 and of all other trials."""
     whole = streams(range(50))
     singles = [rng.random() for rng in whole.generators()]
     assert not np.isin(singles, whole.uniforms(4)).any()
 
 
 def test_golden_numbers():
-    """A change of these numbers changes all stored results: increase the versions of all studies."""
+    """Streams have known numbers; other numbers would invalidate stored results and require new versions of studies."""
     its = Streams(7, "study", "panel", "role", {"n": 100, "a": (1.0, 0.5), "e": 1e-8, "k": "x"}, range(2, 4))
     key = canonical_json([7, "study", "panel", "role", sorted(its.values.items()), 2])
     assert key == '[7,"study","panel","role",[["a",[1.0,0.5]],["e",1e-08],["k","x"],["n",100]],2]'
@@ -197,14 +196,14 @@ def test_uniforms_are_uniform():
 
 
 def test_streams_of_trials_are_independent():
-    """First draws of 20,000 generators: uniform, and not correlated with their neighbours."""
+    """The first draws of 20,000 consecutive trials are uniform, and neighbouring trials are not correlated."""
     first = np.array([rng.random() for rng in streams(range(20_000)).generators()])
     assert stats.kstest(first, "uniform").pvalue > 1e-6
     assert_mean_within((first[1:] - 0.5) * (first[:-1] - 0.5), 0.0)
 
 
 def test_streams_of_cells_are_independent():
-    """Draws of trial 0 in neighbouring cells."""
+    """The draws of trial 0 in 5,000 consecutive cells are uniform, and neighbouring cells are not correlated."""
     first = np.array([streams(values={"n": n}).uniforms(1)[0, 0] for n in range(5_000)])
     assert stats.kstest(first, "uniform").pvalue > 1e-6
     assert_mean_within((first[1:] - 0.5) * (first[:-1] - 0.5), 0.0)

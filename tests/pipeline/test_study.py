@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from pipeline import Factor, Measure, Method, Panel, Study, open_results, resume, run, summarise
-from pipeline.blocks.plan import make_plan
 from pipeline.declare.streams import canonical_json
 from pipeline.declare.study import differences
 from pipeline.errors import BadInputError
+from pipeline.estimate import make_plan
 from tests.pipeline.helpers import compute_into, evaluate_all, read_arrays
 from tests.pipeline.toy import MEANS, SINGLE, STUDY, TABLE
 
@@ -23,6 +23,32 @@ def refused(message, **arguments):
 
 def test_configure_without_changes():
     assert STUDY.configure() == STUDY
+
+
+def test_trials_are_given_by_panel():
+    """Panels that the mapping does not name keep their number, and panels without trials have none."""
+    configured = STUDY.configure(trials={"means": 3, "table": 4})
+    assert [panel.trials for panel in configured.panels] == [
+        {"means": 3}.get(panel.name, panel.trials) for panel in STUDY.panels
+    ]
+    assert configured.panel("table").trials is None
+    with pytest.raises(BadInputError, match="did you mean means"):
+        STUDY.configure(trials={"mean": 3})
+    with pytest.raises(BadInputError, match="trials must be"):
+        STUDY.configure(trials={"means": 0})
+
+
+def test_iterators_of_values_serve_every_panel():
+    assert STUDY.configure(values={"n": iter([6, 7])}) == STUDY.configure(values={"n": [6, 7]})
+    assert STUDY.extended(STUDY, None, {"n": iter([60])}) == STUDY.extended(STUDY, None, {"n": [60]})
+
+
+def test_values_by_panel():
+    configured = STUDY.configure(values={"n": {"means": [6]}})
+    assert configured.panel("means") == STUDY.configure(values={"n": [6]}).panel("means")
+    assert configured.panel("faults") == STUDY.panel("faults")
+    refused("panel with n.*did you mean means", values={"n": {"mean": [6]}})
+    refused("panel with n.*means, faults", values={"n": {"table": [6]}})
 
 
 def test_configure_trials_and_seed():
@@ -68,7 +94,7 @@ def test_panels_keep_the_order_of_the_study():
 
 
 def with_demand(*names):
-    """Return the toy study with some panels on demand."""
+    """Return the toy study in which the named panels are computed only on demand."""
     panels = (replace(panel, on_demand=panel.name in names) for panel in STUDY.panels)
     return replace(STUDY, panels=tuple(panels))
 
@@ -82,7 +108,7 @@ def test_panels_on_demand_are_kept_if_named():
 
 
 def test_named_panel_on_demand_stays_in_the_study():
-    """A study may be configured before it is run, and `run` configures it again."""
+    """A panel on demand that was selected stays in the study when `run` configures the study again."""
     chosen = with_demand("table").configure(panels=["table"], values={"order": [4]})
     assert chosen.configure() == chosen
     assert chosen.configure(values={"point": [9]}).panel("table").outputs[0].values == (9,)
@@ -106,7 +132,7 @@ def test_values_shared_with_a_panel_on_demand_change_kept_panels():
 
 
 def test_panels_on_demand_are_checked_only_if_named():
-    """Their default values may be invalid."""
+    """Values of a panel on demand, which may be invalid by default, are checked only if the panel is selected."""
 
     def refuse(cell, setting):
         raise ValueError("give a file")
@@ -129,7 +155,7 @@ def test_study_with_only_panels_on_demand_requires_a_name():
 
 
 def test_on_demand_is_not_in_the_spec():
-    """Older stores can be resumed, and a panel may change to on demand."""
+    """The spec of a study does not contain `on_demand`, so stores can be resumed after a change of this attribute."""
     study = with_demand("table", "single")
     assert study.spec() == STUDY.spec()
     chosen = study.configure(panels=["table"], values={"order": [3, 4]})
@@ -144,7 +170,7 @@ def test_a_panel_on_demand_from_plan_to_summary(tmp_path):
     assert [plan.panel for plan in make_plan(study.configure())] == ["table"]
     store = run(study, tmp_path / "s.zarr", panels=["single"], trials=4)
     assert run(study.configure(panels=["single"], trials=4), tmp_path / "s.zarr").url == store.url
-    tree = open_results(store.url)
+    tree = open_results(store)
     assert list(tree.children) == ["single"]
     assert summarise(tree["single"].to_dataset()).n_ok.values.tolist() == [4]
     assert resume(store.url, study=study).spec == store.spec
@@ -166,7 +192,7 @@ def test_invalid_configurations_are_rejected():
 
 
 def test_too_many_blocks_are_rejected():
-    """Before the cells are listed; the same for extensions."""
+    """A panel with too many blocks is rejected before its cells are enumerated, including when a study is extended."""
     values = {"n": range(5, 10), "epsilon": [1], "scale": [1, 2]}
     message = (
         r"^panel means must have at most 10,000,000 blocks, got [0-9,]+: [0-9,]+ cells and settings with 1,000,000,"
@@ -283,7 +309,6 @@ def test_spec_does_not_depend_on_descriptions():
 
 
 def test_spec_contains_integer_versions_only():
-    """A release of the package that changes no number has the same spec."""
     assert sorted(STUDY.spec()) == ["panels", "seed", "study", "version"]
 
 
@@ -347,14 +372,14 @@ def test_more_trials_and_methods_keep_all_values():
 
 @pytest.mark.parametrize("change", [{"seed": 8}, {"name": "tow"}])
 def test_different_seed_or_study_changes_all_values(change):
-    """Negative control of the tests above."""
+    """Another seed, or another name of the study, changes all values (negative control)."""
     old, new = evaluate_all(STUDY, "means"), evaluate_all(replace(STUDY, **change), "means")
     for key, arrays in old.items():
         assert not np.isin(arrays["quantile"][arrays["status"] == 1], new[key]["quantile"]).any()
 
 
 def test_methods_use_the_same_data():
-    """A renamed copy of a method has different draws; `plain` draws nothing, so only its data could differ."""
+    """A renamed copy of `plain`, which draws no numbers, gives the same values, because both use the same data."""
     panel = replace(MEANS, methods=(MEANS.methods[0], replace(MEANS.methods[0], name="plain-too")))
     found = evaluate_all(replace(STUDY, panels=(panel,)), "means")
     for cell in {cell for cell, _ in found}:
@@ -371,7 +396,7 @@ def test_methods_draw_their_own_noise():
 
 
 def declare(**changes):
-    """Declare a small panel with the given invalid arguments."""
+    """Declare a small panel, with some arguments replaced by invalid ones."""
     panel = {
         "name": "p",
         "meaning": "",
@@ -425,7 +450,7 @@ def test_duplicate_panel_names_are_rejected():
 
 
 def test_method_must_not_share_the_stream_of_the_data():
-    """Role "data" belongs to the simulation: a method of that name would draw the same numbers as noise."""
+    """A method named "data" is rejected, because its noise would have the numbers of the simulated data."""
 
     def simulate(cell, streams):
         return streams.uniforms(1)[:, 0]

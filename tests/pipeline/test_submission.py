@@ -1,4 +1,4 @@
-"""Submissions are found by their store, refuse other sessions, can be cancelled, and finish only if complete."""
+"""Tests that submissions are found by store, refuse other sessions, can be cancelled, and finish if complete."""
 
 import shlex
 import signal
@@ -21,7 +21,7 @@ from pipeline.submission import find_submission
 from studies import cli
 from tests.pipeline.helpers import assert_equal_arrays, file_stamps
 
-pytestmark = pytest.mark.slow  # with others of this file, half a minute or more
+pytestmark = pytest.mark.slow  # this file takes half a minute or more
 
 SIGNALS = signal.SIGINT, signal.SIGTERM
 STUDY_FILE = """
@@ -54,7 +54,7 @@ def scheduler():
 
 @pytest.fixture
 def lab(tmp_path, scheduler, monkeypatch):
-    """Prepare a current folder with a cluster file and a study whose blocks wait while a file exists."""
+    """Prepare the current folder with a cluster file and a study whose blocks wait while the file ``hold`` exists."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(clusters, "_ASK_SECONDS", 2)
     Path("held.py").write_text(STUDY_FILE.format(hold=str(tmp_path / "hold")))
@@ -79,7 +79,7 @@ def submit():
 
 @pytest.fixture
 def dpstudies(monkeypatch, capsys):
-    """Return a function that runs a command in this process: exit code, output, errors."""
+    """Return a function that runs a command in this process and returns (exit code, output, errors)."""
     showwarning, handlers = warnings.showwarning, [(number, signal.getsignal(number)) for number in SIGNALS]
 
     def run(*words):
@@ -136,7 +136,7 @@ def test_a_second_session_is_refused_while_tasks_are_left(lab):
 
 
 def test_a_second_session_is_refused_before_the_first_task_is_submitted(lab, monkeypatch):
-    module, refused = import_module("pipeline.run"), []
+    module, refused = import_module("pipeline.runs"), []
     hand_over = module.hand_over
 
     def interleave(*arguments):
@@ -165,7 +165,7 @@ def test_a_run_whose_cluster_fails_its_checks_leaves_an_abandoned_submission_as_
     def refuse(*arguments):
         raise BadInputError("a worker is unfit")
 
-    monkeypatch.setattr(import_module("pipeline.run"), "refuse_unfit_workers", refuse)
+    monkeypatch.setattr(import_module("pipeline.writing"), "refuse_unfit_workers", refuse)
     with pytest.raises(BadInputError, match="a worker is unfit"):
         pipeline.resume("s.zarr")
     assert file_stamps("s.zarr") == before
@@ -193,7 +193,6 @@ def test_cancel_without_a_store_is_refused(tmp_path):
 
 
 def test_submission_without_tasks_is_taken_over(lab, scheduler):
-    """The tasks were cancelled, or the scheduler was restarted."""
     submission, _ = submit()
     with Client(scheduler.address, set_as_default=False) as client:
         pipeline.execution.handover.cancel_tasks(client, submission.run)
@@ -221,7 +220,7 @@ def unreachable(profile):
 
 
 def test_submission_with_pending_work_is_not_finished(lab, scheduler, monkeypatch):
-    """A block that cannot be written remains pending, and the session is not recorded as finished."""
+    """If a block cannot be written and stays pending, the submission is not recorded as finished."""
     write = pipeline.stores.local_files.LocalFiles._rename
 
     def fail(files, temporary, key):
@@ -239,7 +238,7 @@ def test_submission_with_pending_work_is_not_finished(lab, scheduler, monkeypatc
 
 
 def test_commands(lab, dpstudies):
-    """The status shows the submission, resume is refused, and cancel closes it."""
+    """During a submission, `status` reports the submission, `resume` is refused, and `cancel` ends the submission."""
     code, out, err = dpstudies("submit", "held.py", "--store", "s.zarr", "--cluster", "there")
     assert code == 0, err
     identifier = find_submission(ResultStore.open("s.zarr")).id

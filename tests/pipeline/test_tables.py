@@ -1,5 +1,6 @@
 """Tests of tables: every row is mapped once for any chunks, formats are equivalent, and invalid tables are rejected."""
 
+import gzip
 import os
 import sys
 from functools import partial
@@ -14,8 +15,7 @@ import zarr
 
 import pipeline.tables.formats
 from pipeline.clusters.cluster import THREADS, Profile, connect
-from pipeline.errors import BadInputError
-from pipeline.execution.in_flight import ExecutionError
+from pipeline.errors import BadInputError, ExecutionError
 from pipeline.tables.tables import open_table, reduce_rows
 
 N_ROWS = 1000
@@ -28,17 +28,17 @@ def client():
 
 
 def collect(first, *blocks):
-    """Map: return the blocks and their first rows."""
+    """Return the blocks, and the index of their first row (map step)."""
     return [(first, blocks)]
 
 
 def join(parts):
-    """Combine: concatenate all results in order."""
+    """Concatenate all results in the order of the rows (combine step)."""
     return [piece for part in parts for piece in part]
 
 
 def whole(pieces, k):
-    """Return array k of the collected blocks, which must be consecutive."""
+    """Return array number k of the collected blocks, which must be consecutive."""
     first = 0
     for start, blocks in pieces:
         assert start == first
@@ -68,14 +68,14 @@ def test_numpy_arrays_are_divided(client, monkeypatch):
 
 
 def read_noted(path, block_id=None):
-    """Read a block and record the read."""
+    """Read a block, and append a line to a file for each read."""
     with open(path, "a") as file:
         file.write(f"{block_id[0]}\n")
     return np.ones((100, 2))
 
 
 def test_each_block_is_read_once_by_one_task(client, tmp_path):
-    """Also for two arrays: no rows are transferred between tasks, and hence between workers."""
+    """Each block of two arrays is read once, by the task that uses it, so no rows are transferred."""
     chunks, meta = ((100,) * 10, (2,)), np.empty((0, 0))
     arrays = [
         da.map_blocks(partial(read_noted, tmp_path / name), chunks=chunks, dtype=float, meta=meta) for name in "xy"
@@ -113,25 +113,25 @@ def test_error_in_a_block_is_raised_in_the_caller(client):
 
 
 def rise(first, block, keep):
-    """Map: return the rise of this process's peak memory in MB, and optionally keep the block."""
+    """Return the peak memory of this process in MB, and the block if `keep` is True (map step)."""
     lines = Path("/proc/self/status").read_text().splitlines()
     peak = next(int(line.split()[1]) / 1000 for line in lines if line.startswith("VmHWM"))
     return peak, (block if keep else None)
 
 
 def largest(parts):
-    """Combine: return the largest peak and all kept blocks."""
+    """Return the largest peak memory and all kept blocks (combine step)."""
     return max(peak for peak, _ in parts), [kept for _, kept in parts]
 
 
 def end(first, block):
-    """Map: end the process, as the system does when memory runs out."""
+    """End the process, as the system does when it runs out of memory (map step)."""
     os._exit(1)
 
 
 @pytest.mark.slow
 def test_worker_processes_hold_one_block_and_may_die(tmp_path):
-    """A table of 288 MB in blocks of 32 MB needs a few blocks; with kept blocks (negative control) it needs 288 MB."""
+    """A worker holds a few blocks of 32 MB at a time, unless it keeps all 288 MB (negative control)."""
     array = zarr.create_array(tmp_path / "t.zarr", shape=(12_000_000, 3), chunks=(333_334, 3), dtype="f8")
     array.attrs["columns"] = ["a", "b", "y"]
     array[:] = 1.0
@@ -166,6 +166,11 @@ def frame():
 def write_csv(frame, folder):
     frame.assign(name="x").to_csv(folder / "t.csv", index=False)
     return folder / "t.csv"
+
+
+def write_csv_gz(frame, folder):
+    frame.assign(name="x").to_csv(folder / "t.csv.gz", index=False)
+    return folder / "t.csv.gz"
 
 
 def write_parquet(frame, folder):
@@ -206,6 +211,7 @@ def write_zarr_group(frame, folder):
 
 WRITERS = (
     write_csv,
+    write_csv_gz,
     write_parquet,
     write_parquet_folder,
     write_zarr_columns,
@@ -217,7 +223,7 @@ WRITERS = (
 @pytest.mark.filterwarnings("ignore:The data type:UserWarning")  # Zarr's string dtype has no final specification
 @pytest.mark.filterwarnings("ignore::zarr.errors.UnstableSpecificationWarning")
 @pytest.mark.parametrize("write", WRITERS, ids=lambda write: write.__name__)
-@pytest.mark.parametrize("part_bytes", [2**25, 3000])
+@pytest.mark.parametrize("part_bytes", [2**25, pytest.param(3000, marks=pytest.mark.slow)])
 def test_formats_are_equivalent(client, tmp_path, monkeypatch, frame, write, part_bytes):
     monkeypatch.setattr(pipeline.tables.formats, "PART_BYTES", part_bytes)
     path = str(write(frame, tmp_path))
@@ -249,7 +255,7 @@ def test_csv_without_final_newline_or_with_byte_order_mark(client, tmp_path):
 
 
 def refused(path, target="y", features=None, client=None):
-    """Return the one-line error of opening or reading a table."""
+    """Return the one-line error that is raised when a table is opened or read."""
 
     def read():
         reduce_rows(client, [open_table(str(path), target, features).rows], collect, join)
@@ -288,6 +294,19 @@ def test_csv_with_an_invalid_later_line(client, tmp_path, monkeypatch):
         assert f"cannot read data rows 4,001 to 5,00{bad.count(chr(10))} of" in found
 
 
+def test_invalid_gzip_files_are_rejected(tmp_path):
+    path = tmp_path / "t.csv.gz"
+    path.write_text("a,y\n1,2\n")
+    assert f"cannot read {path} as csv.gz: BadGzipFile" in refused(path)
+    lines = "".join(f"{k},{k * k}\n" for k in range(50_000))
+    whole = gzip.compress(f"a,y\n{lines}".encode())
+    path.write_bytes(whole[: len(whole) // 2])
+    assert f"cannot read {path}: EOFError" in refused(path)
+    damaged = whole[:-8] + bytes(4) + whole[-4:]  # the checksum
+    path.write_bytes(damaged)
+    assert f"cannot read {path}: BadGzipFile: CRC check failed" in refused(path)
+
+
 def test_unknown_columns_are_rejected(tmp_path, frame):
     path = write_zarr_matrix(frame, tmp_path)
     assert "unknown column 'flags'; did you mean flag?" in refused(path, features=["flags"])
@@ -296,8 +315,19 @@ def test_unknown_columns_are_rejected(tmp_path, frame):
     assert "column a occurs twice" in refused(path, features=["a", "a"])
 
 
+@pytest.mark.parametrize(
+    "url",
+    ["s3://me:hush@bucket/t.parquet", "https://me:hu/sh@host/t.csv", "https://host/t.csv?token=hush", "s3://hush@b"],
+)
+def test_urls_with_credentials_are_rejected_without_them(url):
+    message = refused(url)
+    assert "must contain no credentials and no options" in message
+    assert "hush" not in message
+    assert "hu/sh" not in message
+
+
 def test_paths_that_are_not_tables_are_rejected(tmp_path):
-    assert "must end in .zarr, .parquet, .csv" in refused(tmp_path / "t.csv.gz")
+    assert "must end in .zarr, .parquet, .csv, .csv.gz" in refused(tmp_path / "t.csv.bz2")
     assert "no table at" in refused(tmp_path / "t.csv")
     for suffix in ("zarr", "parquet"):
         path = tmp_path / f"t.{suffix}"
@@ -338,5 +368,5 @@ def test_table_that_changes_while_it_is_read(client, tmp_path):
     (tmp_path / "t.csv").write_text("a,y\n1,2\n3,4\n")
     rows = open_table(str(tmp_path / "t.csv"), "y").rows
     (tmp_path / "t.csv").write_text("a,y\n1,2\n")
-    with pytest.raises(BadInputError, match=r"data rows 1 to 2 of .*: got 1 rows"):
+    with pytest.raises(BadInputError, match=r"data rows 1 to 2 of .* must not change .*, got 1 rows"):
         reduce_rows(client, [rows], collect, join)

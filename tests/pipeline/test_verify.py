@@ -1,4 +1,4 @@
-"""Tests of verification: changed bits, truncated and lost files are detected, and repairs reset damaged blocks."""
+"""Tests of verification: changed, truncated and lost files are detected, and repairs make their blocks pending."""
 
 import shutil
 from pathlib import Path
@@ -14,7 +14,7 @@ from pipeline.stores.sessions import Session
 from pipeline.stores.store import ResultStore
 from pipeline.verify import verify
 from tests.pipeline.crashes import CrashError, crash_at
-from tests.pipeline.helpers import assert_equal_arrays, chunk_file, file_stamps, writing
+from tests.pipeline.helpers import assert_equal_arrays, chunk_file, file_stamps, pending, writing
 from tests.pipeline.toy import STUDY
 
 CHUNKS = [
@@ -53,6 +53,7 @@ def test_intact_store_has_no_problems_and_is_not_changed(store_copy):
     assert file_stamps(store_copy) == before
 
 
+@pytest.mark.slow
 def test_sample_has_its_size_and_depends_on_the_seed(store_copy):
     assert checked(store_copy, sample=0).n_computed == 0
     one, same, other = (checked(store_copy, sample=3, seed=seed) for seed in (1, 1, 2))
@@ -97,7 +98,8 @@ def test_block_without_status_is_pending_and_not_a_problem(store_copy):
 @pytest.mark.slow
 def test_different_values_are_reported_and_replaced_on_request(complete_store, store_copy):
     array = zarr.open_group(store_copy)["means/estimate"]
-    array[0, 0, :, :, 0, 1] = np.nextafter(array[0, 0, 0, 0, 0, 1], 9)  # at all values of unused method factors
+    # Change the chunks at all values of the factors that the method does not use.
+    array[0, 0, :, :, 0, 1] = np.nextafter(array[0, 0, 0, 0, 0, 1], 9)
     changed = file_stamps(store_copy)
     (problem,) = checked(store_copy, sample=None).problems
     assert (problem.variable, problem.kind) == ("estimate", "different")
@@ -109,6 +111,7 @@ def test_different_values_are_reported_and_replaced_on_request(complete_store, s
     assert_equal_arrays(store_copy, complete_store)
 
 
+@pytest.mark.slow
 def test_change_at_one_value_of_an_unused_method_factor_is_detected(complete_store, store_copy):
     array = zarr.open_group(store_copy)["means/estimate"]
     array[0, 0, 1, 0, 0, 1] = np.nextafter(array[0, 0, 1, 0, 0, 1], 9)
@@ -119,7 +122,7 @@ def test_change_at_one_value_of_an_unused_method_factor_is_detected(complete_sto
 
 
 def repaired(store, complete_store):
-    """Verify and then repair a store, check its bytes against a complete store, and return the problem found."""
+    """Verify and repair a store, compare its bytes with a complete store, and return the problem found."""
     before = file_stamps(store)
     (problem,) = checked(store, sample=0).problems
     assert file_stamps(store) == before
@@ -148,6 +151,7 @@ def test_coordinates_are_repaired(complete_store, store_copy, name, damage, kind
     assert repaired(store_copy, complete_store) == ("means", name, kind)
 
 
+@pytest.mark.slow
 def test_metadata_is_repaired(complete_store, store_copy):
     path = store_copy / "means" / "estimate" / "zarr.json"
     path.write_text(path.read_text().replace("float64", "float32"))
@@ -157,7 +161,7 @@ def test_metadata_is_repaired(complete_store, store_copy):
 def test_read_of_a_damaged_chunk_names_the_repair(store_copy):
     flip(chunk_file(store_copy, "single", "status", 0, 1))
     with pytest.raises(UnreadableStoreError, match="dpstudies verify"):
-        ResultStore.open(store_copy).pending(STUDY.panel("single"))
+        pending(ResultStore.open(store_copy), STUDY.panel("single"))
     with pytest.raises(UnreadableStoreError, match="dpstudies verify"):
         resume(store_copy, study=STUDY)
 
@@ -181,7 +185,6 @@ def test_invalid_arguments_are_rejected(store_copy, tmp_path, monkeypatch):
 
 
 def test_repair_is_rejected_while_another_session_writes(store_copy):
-    """Verification without repair is allowed."""
     flip(chunk_file(store_copy, "single", "heads", 0, 1))
     with writing(store_copy):
         before = file_stamps(store_copy)
@@ -203,9 +206,10 @@ def become_loop(path):
     path.symlink_to(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", [become_folder, become_loop])
 def test_non_files_are_damage_of_single_chunks(store_copy, complete_store, tmp_path, change):
-    """Every problem is listed, and a repair and a resume restore the values."""
+    """Folders or link loops in place of chunks are reported; a repair and a resume restore the values."""
     for panel, name, position in CHUNKS:
         change(chunk_file(store_copy, panel, name, *position))
     record = Path(store_copy, SESSIONS, "000001.json")

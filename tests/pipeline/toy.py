@@ -1,8 +1,8 @@
 """Toy study with every feature of studies, for tests of the pipeline; also used as a study file.
 
-`means` has data factors, method factors that only some methods use, an output, constants of which one is a vector,
-measures per trial and per cell, and a setting that does not apply to a cell. `faults` has a method per kind of failure.
-`table` is deterministic, `single` has no factors.
+Panel `means` has data factors, method factors that only some methods use, an output, constants of which one is a
+vector, measures per trial and per cell, and a setting that does not apply to a cell. `faults` has one method per kind
+of failure. `table` is deterministic, and `single` has no factors.
 """
 
 import os

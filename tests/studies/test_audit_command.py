@@ -1,4 +1,4 @@
-"""The command ``audit``: verdicts, exit codes, custom mechanisms and distributions, and one-line errors."""
+"""Tests of the command ``audit``: verdicts, exit codes, custom mechanisms and distributions, and errors."""
 
 import re
 
@@ -42,13 +42,14 @@ def audit(command, tmp_path):
 
 
 def row(out, name):
-    """Return the words of a mechanism's row."""
+    """Return the cells of a mechanism's row in the printed table."""
     (line,) = [line for line in out.splitlines() if line.split()[:1] == [name]]
     return re.split(r"\s{2,}", line.strip())
 
 
+@pytest.mark.slow
 def test_all_registered_mechanisms(audit):
-    """Every mechanism has a row with the numbers of its audit; at this prior none is broken."""
+    """Each registered mechanism has a row with its audit; under a uniform prior, all guarantees hold."""
     code, out, err = audit("all", "--prior", "1:1", "--n", "20", "--epsilon", "1", "--at", "0.2,0.5", "--order", "2,8")
     assert (code, err) == (0, "")
     for name in MECHANISMS:
@@ -64,7 +65,7 @@ def test_all_registered_mechanisms(audit):
 
 
 def test_local_is_not_private_at_a_skewed_prior(audit):
-    """`local` states no guarantee, and loses 1.10 times the requested epsilon at this prior."""
+    """The mechanism `local`, which has no guarantee, is reported as not private; its loss is 1.10 times ε."""
     code, out, _ = audit("local", "smooth", "--prior", "0.01:100", "--n", "300", "--epsilon", "0.1")
     assert code == 1
     assert row(out, "local")[1] == "nothing (compared with 0.1-DP)"
@@ -74,7 +75,7 @@ def test_local_is_not_private_at_a_skewed_prior(audit):
 
 
 def test_custom_mechanism_with_a_wrong_sensitivity_is_broken(audit):
-    """The verdict is BROKEN with a valid counterexample; the correct sensitivity passes."""
+    """With a wrong sensitivity, a custom mechanism is BROKEN, with a counterexample; with the right one, it passes."""
     code, out, _ = audit("mine.py:WRONG", *AT)
     assert code == 1
     assert row(out, "mine.py:WRONG")[-1] == "BROKEN"
@@ -94,7 +95,7 @@ def test_custom_mechanism_with_a_wrong_sensitivity_is_broken(audit):
 
 
 def test_custom_distributions(audit):
-    """Distributions are compared with --epsilon and --delta; delta is 0 by default."""
+    """Custom output distributions are compared with ``--epsilon`` and ``--delta`` (0 by default)."""
     code, out, _ = audit("mine.py:DISTRIBUTIONS", "--epsilon", "1", "--at", "0.5", "--order", "1,2")
     assert code == 1
     assert "mine.py:DISTRIBUTIONS: broken: stated 1-DP, loses 1.0986 at 0 against 1, output 0" in out
@@ -143,7 +144,7 @@ BAD = {
     ("smooth", "--prior", "1:1", "--n", "5", "--epsilon", "0"): "epsilon must be",
     ("smooth", "--prior", "1:1", "--n", "5", "--epsilon", "nan"): "epsilon must be",
     ("smooth", "--prior", "1:1", "--n", "5", "--epsilon", "1", "--delta", "0"): "delta must be in (0, 1)",
-    ("optimal", "--prior", "1:1", "--n", "3", "--epsilon", "1000"): "epsilon must be at most 100 for optimal",
+    ("optimal", "--prior", "1:1", "--n", "3", "--epsilon", "1000"): "epsilon must be at most 20 for optimal",
     ("smooth", "--prior", "", "--n", "3", "--epsilon", "1"): "--prior 1:1 --n 100",
     ("smooth-exact", "--prior", "1e300:1e300", "--n", "3", "--epsilon", "1"): "prior must have entries <= 1e+12",
     (
@@ -164,6 +165,7 @@ BAD = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", BAD, ids=" ".join)
 def test_bad_input_gives_a_one_line_error(audit, words):
     code, out, err = audit(*words)
@@ -173,7 +175,7 @@ def test_bad_input_gives_a_one_line_error(audit, words):
 
 @pytest.mark.parametrize("name", ["diffused", "concentrated", "gaussian-tight"])
 def test_mechanisms_that_state_a_renyi_divergence(audit, name):
-    """Rényi mechanisms spend their stated loss at the first order, and the values of their curve at others."""
+    """At the first order, Rényi mechanisms attain the stated divergence; divergences at other orders are printed."""
     code, out, err = audit(name, "--prior", "6:12", "--n", "30", "--epsilon", "0.15", "--order", "2,3")
     assert (code, err) == (0, "")
     stated, loss, delta, slack, verdict, at_two, at_three = row(out, name)[1:]
@@ -190,7 +192,7 @@ def test_published_gaussian_variance_spends_half(audit):
 
 
 def test_direct_sampling_states_no_guarantee(audit):
-    """P3's Beta(6, 12) at n = 100; from order 7 on its divergence is infinite."""
+    """Direct sampling has no guarantee; under P3's prior, its divergence is infinite from the order 7 on."""
     code, out, _ = audit("direct", "--prior", "6:12", "--n", "100", "--epsilon", "0.2", "--order", "2,5,6.9,7.1")
     assert code == 0
     assert row(out, "direct")[-5:] == ["within here", "0.1913", "0.6171", "1.393", "inf"]
@@ -215,4 +217,29 @@ def test_direct_sampling_states_no_guarantee(audit):
 def test_bad_input_of_renyi_mechanisms(audit, words, message):
     code, _, err = audit(*words)
     assert code == 2
+    assert message in err
+
+
+def test_counts_have_no_guarantee_if_their_sum_is_private(audit):
+    code, out, err = audit("all", "--prior", "1:1", "--n", "4", "--epsilon", "1", "--relation", "add-remove")
+    assert (code, err) == (1, "")
+    for name in MECHANISMS:
+        assert row(out, name)[1:4] == ["nothing (compared with 1-DP under add/remove)", "inf", "1"]
+        assert row(out, name)[-1] == "NOT PRIVATE"
+    assert "neighbours: add or remove one record; the number of records is private\n" in out
+    assert f"audited: {len(MECHANISMS)}, broken: {len(MECHANISMS)}" in out
+    _, out, _ = audit("laplace", *AT)
+    assert "neighbours: replace one record; the number of records is public\n" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("laplace", "--relation", "add-one"), "unknown relation 'add-one'"),
+        (("gaussian", "--order", "2", "--relation", "add-remove"), "relation must be replace-one for gaussian"),
+    ],
+)
+def test_invalid_relation_raises(audit, words, message):
+    code, out, err = audit(*words, "--prior", "1:1", "--n", "4", "--epsilon", "1")
+    assert (code, out) == (2, "")
     assert message in err

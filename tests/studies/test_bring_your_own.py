@@ -1,4 +1,4 @@
-"""User code: the files of the README, run as described there, and packages that register studies and mechanisms."""
+"""Tests of user code: the files in the README, and packages that register studies and mechanisms."""
 
 import itertools
 import os
@@ -26,15 +26,17 @@ SMALL = {"values": {"n": [20, 40]}, "trials": 200, "panels": ["k2"]}
 
 
 def files_of_readme():
-    """Return the files shown in the README, by name."""
-    found = re.findall(r"<!-- file: (\S+) -->\n```python\n(.*?)```\n", (ROOT / "README.md").read_text(), re.DOTALL)
+    """Return the files that the guide to the pipeline shows, as contents by name."""
+    found = re.findall(
+        r"<!-- file: (\S+) -->\n```python\n(.*?)```\n", (ROOT / "pipeline/README.md").read_text(), re.DOTALL
+    )
     assert [name for name, _ in found] == ["my_mechanism.py", "my_study.py", "my_coverage.py"]
     return dict(found)
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Write the files of the README, and remove their imports afterwards."""
+    """Write the files of the guide to a folder; unload their modules after the tests."""
     folder, path = tmp_path_factory.mktemp("mine"), list(sys.path)
     for name, text in files_of_readme().items():
         (folder / name).write_text(text)
@@ -49,7 +51,7 @@ def mechanism(folder):
 
 
 def enumerated_distribution(counts, truth):
-    """Return the distribution of the released first count over all 2ⁿ ways to respond."""
+    """Return the distribution of the first count under randomised response, by enumeration of all responses."""
     n = sum(counts)
     distribution = np.zeros(n + 1)
     for honest in itertools.product([True, False], repeat=n):
@@ -84,7 +86,7 @@ def test_audit_of_the_readme_mechanism(command, folder, mechanism):
     assert "0.7358" in out
     code, _, err = command("audit", target, "--prior", "1:1:1", *at)
     assert (code, "takes 2 categories, got 3" in err, err.count("\n")) == (2, True, 1)
-    for n in ("1", "100"):  # reporting the truth too often is detected
+    for n in ("1", "100"):  # negative control: a larger probability of a true response
         dishonest = files_of_readme()["my_mechanism.py"].replace("math.exp(-epsilon)", "math.exp(-2 * epsilon)")
         Path("wrong.py").write_text(dishonest)
         code, out, _ = command("audit", "wrong.py:MECHANISM", "--prior", "1:1", "--n", n, "--epsilon", "1")
@@ -93,14 +95,14 @@ def test_audit_of_the_readme_mechanism(command, folder, mechanism):
 
 @pytest.fixture(scope="module")
 def published(tmp_path_factory):
-    """Return a panel of the built-in study with few sizes and trials."""
+    """Return results of the panel `k2` of `hellinger-accuracy` at few values of n and with few trials."""
     store = tmp_path_factory.mktemp("published") / "s.zarr"
     pipeline.run(STUDIES["hellinger-accuracy"], store, **SMALL)
     return xr.open_zarr(store, group="k2").load()
 
 
 def _exact_coverage(n, epsilon, p, noise):
-    """Return the coverage of p by summing over all counts and a fine grid of noise."""
+    """Return the coverage of intervals at the true parameter p, by a sum over counts and a fine grid of noise."""
     levels = (np.arange(20_000) + 0.5) / 20_000
     counts = np.arange(n + 1)
     noisy = counts[:, None] + stats.laplace.ppf(levels, scale=1 / epsilon)
@@ -117,7 +119,8 @@ def test_new_study_of_the_readme(command, folder):
     for n, epsilon, (name, noise) in itertools.product((100, 1000), (0.1, 1.0), (("naive", 0), ("aware", 1))):
         covered = ds.covered.sel({"n": n, "epsilon": epsilon, "algorithm": name}).values
         assert_frequencies(np.bincount(covered, minlength=2), _complement(_exact_coverage(n, epsilon, 0.3, noise)))
-    with pytest.raises(AssertionError, match="chi-square"):  # the last coverage against the first
+    # Negative control: draws of the last case, distribution of the first.
+    with pytest.raises(AssertionError, match="chi-square"):
         assert_frequencies(np.bincount(covered, minlength=2), _complement(_exact_coverage(100, 0.1, 0.3, 0)))
     assert command("report", "coverage.zarr")[0] == 0
 
@@ -126,8 +129,9 @@ def _complement(share):
     return np.array([1 - share, share])
 
 
+@pytest.mark.slow
 def test_extended_study_of_the_readme(command, folder, published, tmp_path):
-    """The built-in methods have bitwise the numbers of the built-in study; the custom method is added."""
+    """In the README's extended study, built-in methods have the same bits as in the built-in study."""
     words = ("--set", "n=20,40", "--trials", "200", "--store", "my.zarr")
     assert command("run", f"{folder}/my_study.py", *words)[0] == 0
     mine = xr.open_zarr("my.zarr", group="k2").load()
@@ -141,7 +145,7 @@ def test_extended_study_of_the_readme(command, folder, published, tmp_path):
         assert_mean_within(new.hellinger.sel(n=n), float(new.expected_hellinger.sel(n=n)))
     code, out, _ = command("report", "my.zarr", "--figures", "figures")
     assert code == 0
-    assert "reproduced: With 2 categories, geometric noise" not in out  # the claim requires other sizes
+    assert "reproduced: With 2 categories, geometric noise" not in out  # the claim needs other n
     assert "randomised-response" in Path("figures/accuracy-k2.svg").read_text()
     (tmp_path / "elsewhere").mkdir()
     os.chdir(tmp_path / "elsewhere")
@@ -150,6 +154,7 @@ def test_extended_study_of_the_readme(command, folder, published, tmp_path):
     assert (code, "DIFFERENT" in out) == (0, False)
 
 
+@pytest.mark.slow
 def test_draws_depend_on_the_name_of_the_study(folder, published, tmp_path):
     study = replace(find_study(f"{folder}/my_study.py", {}).load(), name="mine")
     pipeline.run(study, tmp_path / "s.zarr", **SMALL)
@@ -159,7 +164,7 @@ def test_draws_depend_on_the_name_of_the_study(folder, published, tmp_path):
 
 
 def test_files_import_modules_of_their_folder(tmp_path, monkeypatch):
-    """The current folder does not matter."""
+    """In any current folder, files of mechanisms and studies can import modules next to them."""
     monkeypatch.setattr(sys, "path", list(sys.path))
     for folder, name in (("a", "beside_a_mechanism"), ("b", "beside_a_study")):
         (tmp_path / folder).mkdir()
@@ -190,7 +195,7 @@ GEOMETRIC = Mechanism("geometric-too", release=MECHANISMS["geometric"].release, 
 
 
 def install(folder, package, code, **groups):
-    """Write a module and its installed metadata, with entry points for ``studies`` and ``mechanisms``."""
+    """Write a module, and the metadata of an installed package with entry points for ``studies`` and ``mechanisms``."""
     (folder / f"{package}.py").write_text(code)
     information = folder / f"{package}-1.0.dist-info"
     information.mkdir()
@@ -204,7 +209,7 @@ def install(folder, package, code, **groups):
 
 
 def dpstudies(folder, *words):
-    """Run the command in a new process that finds the packages in a folder."""
+    """Run the command in a new process that can import the packages in `folder`."""
     path = os.pathsep.join([str(folder), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     done = subprocess.run(
         [sys.executable, "-c", "from studies.cli import main; main()", *words],
@@ -220,7 +225,7 @@ def dpstudies(folder, *words):
 
 @pytest.mark.slow
 def test_studies_of_packages_are_listed(tmp_path):
-    """A broken study gives a one-line warning and does not affect the others."""
+    """Studies of installed packages are listed; a broken package causes a one-line warning and no other failure."""
     install(tmp_path, "good_studies", TOY.replace("NAME", "toy-study"), studies={"toy-study": "good_studies:STUDY"})
     install(tmp_path, "bad_studies", "1 / 0", studies={"no-study": "bad_studies:STUDY"})
     install(tmp_path, "bold_studies", TOY, studies={"calibration": "bold_studies:STUDY"})
@@ -235,13 +240,13 @@ def test_studies_of_packages_are_listed(tmp_path):
         "dpstudies: the study no-study is omitted: cannot load the study bad_studies:STUDY: ZeroDivisionError: "
         "division by zero",
         "dpstudies: the study odd is omitted: odd_studies:STUDY is registered as odd, but its study is named even; "
-        "register that name",
+        "register it as even",
     ]
 
 
 @pytest.fixture
 def installed(tmp_path, monkeypatch):
-    """Return a function that installs a package for this process; module names must be unique."""
+    """Return a function that installs a package for this process only; modules need unique names."""
     monkeypatch.syspath_prepend(tmp_path)
     return lambda *words, **groups: install(tmp_path, *words, **groups)
 
@@ -262,7 +267,7 @@ def test_registered_studies_are_in_the_mapping(installed):
     assert "mapped_studies" not in sys.modules
     assert MODULES["mapped"] == "mapped_studies:STUDY"
     assert "mapped" in STUDIES
-    assert "mapped_studies" not in sys.modules  # until the study is accessed
+    assert "mapped_studies" not in sys.modules  # a study is imported when it is accessed
     assert STUDIES["mapped"].title == "A plugin's study"
     with pytest.raises(BadInputError, match="cannot load the study wrong_studies:STUDY: ZeroDivisionError"):
         STUDIES["wrong"]

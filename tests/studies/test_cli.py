@@ -1,5 +1,7 @@
-"""The command: output, exit codes, and one-line errors for bad input, without writes."""
+"""Tests of the command: output, exit codes, and one-line errors for bad input without writes."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -33,7 +35,7 @@ SMALL = ("run", "hellinger-accuracy", "--panel", "k2", "--set", "n=20,40", "--se
 
 
 def test_a_study_from_plan_to_report(command, tmp_path):
-    """All commands on one small store, as in a first session."""
+    """A small study passes through all commands, in the order of a first session."""
     code, out, _ = command("list")
     assert code == 0
     assert all(name in out for name in STUDIES)
@@ -43,25 +45,26 @@ def test_a_study_from_plan_to_report(command, tmp_path):
     assert list(tmp_path.iterdir()) == []
     code, out, err = command(*SMALL, "--store", "s.zarr")
     assert (code, "complete" in out, "1,000 of 1,000 trials" in err) == (0, True, True)
+    assert err.startswith("dpstudies: dashboard: http://127.0.0.1:")
     assert command("status", "s.zarr")[0] == 0
     code, out, _ = command("trial", "s.zarr", "--panel", "k2", "--cell", "n=40", "--trial", "99")
-    assert (code, out.count(" equal"), "DIFFERENT" in out) == (0, 5 * 5, False)
+    assert (code, out.count(" equal"), "DIFFERENT" in out) == (0, 5, False)
     code, out, _ = command("summarise", "s.zarr", "--csv")
     assert code == 0
     assert "hellinger_mean" in out.splitlines()[0]
     assert len(out.splitlines()) == 11
     code, out, _ = command("report", "s.zarr", "--figures", "figures")
     assert code == 0
-    assert "undecided" in out  # no n > 400 here
+    assert "undecided" in out  # the claim needs n > 400, which this store lacks
     assert {path.name for path in tmp_path.glob("figures/*")} == {"accuracy-k2.png", "accuracy-k2.svg"}
-    page = (tmp_path / "report.html").read_text()
+    page = (tmp_path / "s.html").read_text()
     assert page.count("<figure") == 1
     assert command("resume", "s.zarr")[0] == 0
     assert command(*SMALL, "--store", "s.zarr")[0] == 0
 
 
 def test_mechanism_beyond_its_largest_size_does_not_apply(command, tmp_path):
-    """10,000 records in 4 categories have 1.7e11 candidates: too many for audits and for exact means of noise."""
+    """Calibrated mechanisms do not apply to a problem with too many outputs, here 1.7e11."""
     five = (*SMALL[:3], "k4", "--set", "n=10000", "--set", FIVE, "--trials", "100")
     assert command(*five, "--store", "s.zarr")[0] == 0
     ds = xr.open_zarr(tmp_path / "s.zarr", group="k4").isel(n=0).load()
@@ -71,22 +74,21 @@ def test_mechanism_beyond_its_largest_size_does_not_apply(command, tmp_path):
 
 
 def test_trial_that_differs_exits_with_1(command, tmp_path):
-    """The command detects one changed number, in that trial and in no other."""
+    """If a stored number was changed, recomputing its trial gives exit code 1; another trial gives exit code 0."""
     command(*SMALL, "--store", "s.zarr")
     import zarr
 
     array = zarr.open_group(tmp_path / "s.zarr")["k2/hellinger"]
     array[1, 0, 5] = array[1, 0, 5] + 1e-15
     code, out, _ = command("trial", "s.zarr", "--panel", "k2", "--cell", "n=40", "--trial", "5")
-    assert (code, [line.split()[:2] for line in out.splitlines() if "DIFFERENT" in line]) == (
-        1,
-        [["smooth", "hellinger"]],
-    )
+    (line,) = [line for line in out.splitlines() if "DIFFERENT" in line]
+    assert (code, line.split()[0], out.count("(stored: ")) == (1, "smooth", 1)
     assert command("trial", "s.zarr", "--panel", "k2", "--cell", "n=40", "--trial", "6")[0] == 0
 
 
+@pytest.mark.slow
 def test_study_file_with_failed_trials(command, tmp_path):
-    """Failures are counted, listed with the command that reruns them, and set the exit code."""
+    """Failed trials are counted, listed with the command that recomputes them, and lead to exit code 1."""
     (tmp_path / "toy.py").write_text(STUDY_FILE)
     code, out, _ = command("run", "toy.py", "--store", "t.zarr")
     assert (code, "7 trials failed" in out) == (1, True)
@@ -96,15 +98,28 @@ def test_study_file_with_failed_trials(command, tmp_path):
     assert "p: 7 failed: value is two\n  n=2, algorithm=odd: 7 trials, first 0\n" in out
     assert "dpstudies trial t.zarr --panel p --cell n=2 --trial 0" in out
     assert command("report", "t.zarr")[0] == 0
-    assert "Complete, with failed trials." in (tmp_path / "report.html").read_text()
+    assert "Complete, with failed trials." in (tmp_path / "t.html").read_text()
 
 
+def test_study_that_always_fails_is_described_by_plan_and_stops_the_run(command):
+    text = STUDY_FILE.replace('return {"x": data}', 'raise ValueError("a wrong name")')
+    text = text.replace("trials=7, block_trials=3", "trials=30, block_trials=10")
+    Path("toy.py").write_text(text.replace(', Method("odd", odd)', ","))
+    code, out, _ = command("plan", "toy.py")
+    assert (code, out.splitlines()[-1]) == (0, "20 trials of the pilot of panel p failed: ValueError: a wrong name")
+    code, _, err = command("run", "toy.py", "--store", "t.zarr")
+    assert code == 3
+    assert "every trial of the first block of panel p failed (ValueError: a wrong name): the run stops" in err
+    assert "continue with: dpstudies resume t.zarr" in err
+
+
+@pytest.mark.slow
 def test_report_escapes_titles(command, tmp_path):
     (tmp_path / "toy.py").write_text(STUDY_FILE.replace('"A toy"', '"<script>alert(1)</script>"'))
     command("run", "toy.py", "--store", "t.zarr")
     command("report", "t.zarr")
-    page = (tmp_path / "report.html").read_text()
-    assert "<script>" not in page
+    page = (tmp_path / "t.html").read_text()
+    assert "<script>alert" not in page
     assert "&lt;script&gt;alert(1)" in page
 
 
@@ -114,40 +129,8 @@ def test_incomplete_store_exits_with_3(command, tmp_path):
     assert command("status", "s.zarr")[0] == 3
     code, out, _ = command("report", "s.zarr")
     assert (code, "pending" in out) == (0, True)
-    assert "Incomplete." in (tmp_path / "report.html").read_text()
+    assert "Incomplete." in (tmp_path / "s.html").read_text()
     assert command("resume", "s.zarr")[0] == 0
-
-
-BAD_VALUES = {
-    "epsilon=0": "epsilon must be",
-    "epsilon=-1": "epsilon must be",
-    "epsilon=nan": "epsilon must be",
-    "epsilon=inf": "epsilon must be",
-    "epsilon=1e-320": "epsilon must be in [1e-100, 1e100], got 1e-320",
-    "epsilon=1e308": "epsilon must be in [1e-100, 1e100], got 1e+308",
-    "epsilon=1,2": "epsilon must have one value",
-    "delta=0": "delta must be in (0, 1)",
-    "delta=1": "delta must be in (0, 1)",
-    "delta=nan": "delta must be",
-    "prior=1:0": "prior must have positive",
-    "prior=1:-1": "prior must have positive",
-    "prior=1:nan": "prior must be finite",
-    "prior=1:1:1": "prior must have 2 entries",
-    "n=0": "n must be >= 1",
-    "n=1.5": "n must be an integer",
-    "n=9,9": "n must have distinct values",
-    "mechanism=smoth": "did you mean smooth?",
-    "epsilom=1": "did you mean epsilon?",
-    "epsilon": "NAME=V1,V2",
-}
-
-
-@pytest.mark.parametrize("value", BAD_VALUES)
-def test_bad_values(command, tmp_path, value):
-    code, out, err = command("run", "hellinger-accuracy", "--store", "s.zarr", "--panel", "k2", "--set", value)
-    assert (code, out, err.count("\n")) == (2, "", 1)
-    assert BAD_VALUES[value] in err
-    assert list(tmp_path.iterdir()) == []
 
 
 BAD_CALLS = {
@@ -162,9 +145,6 @@ BAD_CALLS = {
     ("run", "absent.py", "--store", "s.zarr"): "cannot read the study file",
     ("run", "absent_module:x", "--store", "s.zarr"): "cannot load the study absent_module:x",
     ("run", "hellinger-accuracy", "--store", "s.zarr", "--cluster", "absent.yaml"): "cannot read the cluster file",
-    ("run", "hellinger-accuracy", "--store", "s.zarr", "--panel", "abalone", "--set", "counts=1:2:-3"): "counts must",
-    ("run", "hellinger-accuracy", "--store", "s.zarr", "--panel", "abalone", "--set", "counts=1:2.5:3"): "counts must",
-    ("run", "hellinger-accuracy", "--store", "s.zarr", "--panel", "abalone", "--set", "prior=1:1"): "3 entries",
     ("run", "hellinger-accuracy", "--store", "nope://bucket/s.zarr"): "a store must be a folder or the URL",
     ("run", "hellinger-accuracy", "--store", "/proc/absent/s.zarr"): "cannot write to the store",
     ("run", "hellinger-accuracy", "--store", "s.zarr", "--trials", "1000000000000"): "trials must be <= ",
@@ -176,6 +156,7 @@ BAD_CALLS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", BAD_CALLS, ids=" ".join)
 def test_bad_calls(command, tmp_path, call):
     code, out, err = command(*call)
@@ -208,7 +189,6 @@ def test_store_of_another_spec_is_refused_and_not_changed(command, tmp_path, cha
 
 
 def test_store_of_another_code_version_is_refused(command, tmp_path):
-    """The error names the changed entry."""
     (tmp_path / "toy.py").write_text(STUDY_FILE)
     command("run", "toy.py", "--store", "t.zarr")
     (tmp_path / "toy.py").write_text(STUDY_FILE.replace('Method("mean", mean)', 'Method("mean", mean, version=2)'))
@@ -235,7 +215,24 @@ def test_unreachable_scheduler(command, tmp_path, monkeypatch):
     assert not (tmp_path / "s.zarr").exists()
 
 
-def test_readme_names_every_command(command):
-    text = (ROOT / "README.md").read_text()
-    registered = {info.name or info.callback.__name__ for info in cli.app.registered_commands}
+HEAVY = {"xarray", "dask", "distributed", "scipy", "numba", "matplotlib", "studies.counts.hellinger_accuracy"}
+LOADED = "import atexit, sys; atexit.register(lambda: print(*sys.modules)); from studies.cli import main; main()"
+
+
+def loaded(*words):
+    """Return the names of heavy modules that a command imports, determined in a new process."""
+    done = subprocess.run([sys.executable, "-c", LOADED, *words], capture_output=True, text=True, check=False)
+    return HEAVY & set(done.stdout.split())
+
+
+@pytest.mark.slow
+def test_help_list_and_status_import_neither_studies_nor_arrays(command, tmp_path):
+    command("run", "gibbs-traces", "--store", "s.zarr", "--panel", "binomial", "--set", "iteration=0,1")
+    assert loaded("--help") == loaded("list") == loaded("status", "s.zarr") == set()
+    assert "studies.counts.hellinger_accuracy" in loaded("list", "hellinger-accuracy")
+
+
+def test_readmes_name_every_command(command):
+    text = "".join(path.read_text() for path in [ROOT / "README.md", *ROOT.glob("*/README.md")])
+    registered = {info.name or info.callback.__name__ for info in cli.app.registered_commands if not info.hidden}
     assert all(f"dpstudies {name}" in text for name in registered)

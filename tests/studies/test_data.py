@@ -1,4 +1,4 @@
-"""Shipped data sets, their encoding as in P3 and their splits, and validation of CSV files of users."""
+"""Tests of the shipped data sets, of their encoding and splits as in P3, and of users' CSV files."""
 
 import csv
 import gzip
@@ -36,8 +36,9 @@ def join(rows, comma, end):
 # Shipped files
 
 
+@pytest.mark.slow
 def test_original_files_can_be_rebuilt():
-    """The files of the UCI repository are rebuilt from the shipped ones with their published digests."""
+    """The files of the UCI repository can be rebuilt from the shipped files, with the published digests."""
     test = "|1x3 Cross validator\n" + join(rows_of("adult_test"), ", ", ".\n") + "\n"
     rebuilt = {
         "abalone.data": join(rows_of("abalone"), ",", "\n"),
@@ -82,8 +83,9 @@ def test_known_totals():
 # Encoding
 
 
+@pytest.mark.slow
 def test_dropping_one_level_gives_the_columns_of_the_paper():
-    """P3 has 9 and 100 columns; other conventions give different numbers."""
+    """Dropping one level per column gives the 9 and 100 columns of P3; other encodings give other numbers."""
 
     def counts(*names):
         frame = pd.DataFrame([row for name in names for row in rows_of(name)]).iloc[:, :-1]
@@ -102,7 +104,7 @@ def test_dropping_one_level_gives_the_columns_of_the_paper():
 
 
 def independently(name):
-    """Return features and classes from pandas' indicators and the formulas of P3."""
+    """Return features and classes by the formulas of P3, with indicators computed by pandas."""
     if name == "mnist":
         with np.load(DATA / "mnist_3_8.npz") as arrays:
             raw, positive = pd.DataFrame(arrays["images"].astype(float)), arrays["labels"] == 8
@@ -117,7 +119,7 @@ def independently(name):
     return scaled.div(np.sqrt((scaled**2).sum(axis=1)), axis=0), positive
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [NAMES[0], *(pytest.param(name, marks=pytest.mark.slow) for name in NAMES[1:])])
 def test_encoding_against_pandas(name):
     table = load(name)
     expected, positive = independently(name)
@@ -143,7 +145,7 @@ def test_tables(name):
 
 
 def test_classes():
-    """Class 1 is that of the paper: fewer than 10 rings, more than 50K, digit 8."""
+    """Class 1 is as in P3: fewer than 10 rings, an income above 50K, and the digit 8."""
     assert {name: (load(name).classes, int(load(name).y.sum())) for name in NAMES} == {
         "abalone": (("rings >= 10", "rings < 10"), 4177 - 2081),
         "adult": (("<=50K", ">50K"), 11_687),
@@ -192,7 +194,7 @@ def test_fixed_split(name):
 
 
 def test_fixed_split_is_reproducible():
-    """The classes of the test records have known digests, which would detect a changed stream of the generator."""
+    """The classes of the test records have known digests, which another random stream would change."""
     digests = {name: sha256(split(load(name)).test_y.tobytes())[:16] for name in ("abalone", "mnist")}
     assert digests == {"abalone": "7ffa26de9a5895ce", "mnist": "0135259f799c4041"}
 
@@ -208,7 +210,7 @@ def test_random_splits(name):
 
 
 def assert_same_records(data, table):
-    """Assert that both parts together are the records of the table, each once and with its class."""
+    """Assert that training and test records together are those of the table, each once and with its class."""
     rng = np.random.default_rng(0)
     weights = rng.normal(size=table.x.shape[1])  # projections identify the records
     x = np.vstack([data.train_x, data.test_x])
@@ -295,7 +297,7 @@ def test_boolean_columns_are_categories(tmp_path):
 
 
 def test_numbers_of_any_size(tmp_path):
-    """The range of the first column exceeds the largest double, the second column the largest integer."""
+    """Scaling is correct even if a range overflows a double, or a value overflows a 64-bit integer."""
     lines = ("1.7e308,99999999999999999999999", "-1.7e308,1", "0,1", "0,1")
     table = read_csv(write(tmp_path, "a,b,y\n" + "".join(f"{line},{k % 2}\n" for k, line in enumerate(lines))), "y")
     np.testing.assert_allclose(table.x, [[0.5**0.5] * 2, [-(0.5**0.5)] * 2, [0, -1], [0, -1]], rtol=1e-15)
@@ -319,7 +321,7 @@ REFUSED = [
     (GOOD + "5,red,no,9\n", "cannot read .*pets.csv as CSV: .*Expected 3 fields in line 6, saw 4"),
     (GOOD.replace("no\n", "no,0\n").replace("yes\n", "yes,1\n"), "cannot read .*pets.csv as CSV: .*in line 2, saw 4"),
     (GOOD.replace("size", "colour"), "column names must be unique, got duplicates: colour"),
-    (GOOD.replace("size", ""), "every column must have a name, column 1 has none"),
+    (GOOD.replace("size", ""), "every column must have a name, got none for column 1; add it"),
     (GOOD.replace("sold", "bought"), "unknown target column 'sold'; Allowed: size, colour, bought"),
     (GOOD.replace("sold", "solid"), r"unknown target column 'sold'; did you mean solid\? Allowed"),
     (GOOD.replace(",", ";"), "must have at least two columns, separated by commas, got one: 'size;colour;sold'"),
@@ -367,12 +369,12 @@ def test_files_that_cannot_be_read(tmp_path):
 
 
 def test_too_many_columns_are_refused(tmp_path, monkeypatch):
-    """Both their number and their memory are limited."""
+    """Tables with too many encoded columns, or columns that need too much memory, are refused."""
     levels = "id,y\n" + "".join(f"k{k // 2},{k % 2}\n" for k in range(10_004))
     message = r"at most 5,000 columns and 2 GB, got 5,001 columns and 0.4 GB, up to 5,001 columns from one \('id'\)"
     with pytest.raises(BadInputError, match=message):
         read_csv(write(tmp_path, levels), "y")
-    monkeypatch.setattr(records, "_MOST_BYTES", 1919)  # four rows of sixty numbers held by the sampler
+    monkeypatch.setattr(records, "_MOST_BYTES", 1919)  # four rows, for each of which the sampler holds sixty numbers
     with pytest.raises(BadInputError, match=r"1.92e-06 GB, got 3 columns and 1.92e-06 GB, up to 2 columns"):
         read_csv(write(tmp_path, GOOD, "other.csv"), "sold")
     monkeypatch.setattr(records, "_MOST_BYTES", 1920)
@@ -392,7 +394,7 @@ def test_file_is_read_again_only_after_a_change(tmp_path):
     first = read_csv(path, "sold")
     assert read_csv(str(path), "sold") is first
     write(tmp_path, GOOD.replace("4,red", "5,red"))
-    os.utime(path, ns=(1, 1))  # the resolution of the clock may be too coarse
+    os.utime(path, ns=(1, 1))  # the resolution of the clock may be too coarse to detect the change
     changed = read_csv(path, "sold")
     assert changed.digest != first.digest
     assert not np.array_equal(changed.x, first.x)
@@ -426,8 +428,9 @@ STUDY = Study("shares", "Shares", "To test.", (
 """
 
 
+@pytest.mark.slow
 def test_panel_on_demand_by_command(command, tmp_path):
-    """A panel on demand is computed if it is named, or if only it has a value that is set; errors write nothing."""
+    """A panel on demand is computed if it is named or has a value set for it alone; errors write nothing."""
     Path("study.py").write_text(STUDY_FILE)
     Path("pets.csv").write_text(GOOD)
     chosen = ("--set", "data=pets.csv", "--set", "target=sold")
@@ -458,10 +461,6 @@ def test_panel_on_demand_by_command(command, tmp_path):
     assert set(xr.open_datatree("both.zarr", engine="zarr").children) == {"abalone", "csv"}
 
 
-def test_list_marks_panels_on_demand(command, monkeypatch):
-    from pipeline.declare.source import find_study
-    from studies.commands import reading
-
+def test_list_marks_panels_on_demand(command):
     Path("study.py").write_text(STUDY_FILE)
-    monkeypatch.setattr(reading, "STUDIES", {"shares": find_study("study.py", {}).load()})
-    assert "abalone csv (on demand)" in command("list")[1]
+    assert "\npanel csv (on demand): a user's\n" in command("list", "study.py")[1]

@@ -1,16 +1,22 @@
-"""Hostile input of every command: a one-line error that names the input, exit code 2, and no writes."""
+"""Tests of hostile input to every command: a one-line error that names the input, exit code 2, and no writes."""
 
 import os
 
 import pytest
+import typer
 
 from pipeline import run
-from studies import STUDIES
+from studies import STUDIES, cli
 from tests.studies.test_cli import SMALL, STUDY_FILE
 
 RUN = ("run", "hellinger-accuracy", "--panel", "k2", "--trials", "2", "--store", "new.zarr")
 PARTITION = ("partition", "rows.csv", "--target", "y", "--coefficient", "x", "--partitions", "2", "--epsilon", "1")
+QUANTILE = (*PARTITION, "--probabilities", "0.5", "--range", "y=0:2", "--range", "x=0:11")
+SUBMIT = ("submit", "hellinger-accuracy", "--store", "new.zarr", "--cluster", "address")
+EXTEND = ("extend", "good.zarr", "--trials", "4")
 AUDIT = ("audit", "smooth", "--epsilon", "1", "--prior", "1:1", "--n", "3")
+CHECK = ("cluster", "check", "threads")
+TRIAL = ("trial", "good.zarr", "--panel", "k2", "--trial", "0")
 HUGE = "9" * 25
 
 COMMANDS = {
@@ -110,6 +116,8 @@ COMMANDS = {
     "verification with a negative seed": ("verify", "good.zarr", "--seed", "-1"),
     "report without a store": ("report", "new.zarr"),
     "report into a folder that is a file": ("report", "good.zarr", "--output", "rows.csv/page.html"),
+    "server without a store": ("serve", "new.zarr"),
+    "server at a port beyond the last": ("serve", "good.zarr", "--port", "65536"),
     "figures into a file": ("report", "good.zarr", "--figures", "rows.csv"),
     "partition of a missing table": (*PARTITION[:1], "gone.csv", *PARTITION[2:], "--cutoffs", "0"),
     "partition with a negative seed": (*PARTITION, "--cutoffs", "0", "--seed", "-1"),
@@ -127,6 +135,84 @@ COMMANDS = {
     "audit with a prior of words": (*AUDIT, "--prior", "a:b"),
     "audit at an impossible delta": (*AUDIT, "--delta", "2"),
     "audit at an impossible order": (*AUDIT, "--order", "0"),
+    "list of an unknown study": ("list", "no-such-study"),
+    "list of a file without a study": ("list", "nothing.py"),
+    "list of mechanisms of a study": ("list", "calibration", "--mechanisms"),
+    "plan of an unknown study": ("plan", "no-such-study"),
+    "plan of all studies": ("plan", "all"),
+    "plan with an unknown factor": ("plan", "hellinger-accuracy", "--set", "nn=3"),
+    "plan of too many blocks": ("plan", "hellinger-accuracy", "--trials", "1000000000"),
+    "submission of an unknown study": ("submit", "no-such-study", "--store", "new.zarr", "--cluster", "address"),
+    "submission without a cluster": ("submit", "hellinger-accuracy", "--store", "new.zarr"),
+    "check of an unknown cluster": ("cluster", "check", "no-such-profile"),
+    "check of a cluster that runs a command": ("cluster", "check", "clusters.yaml:system"),
+    "check of a cluster with a store with a password": (*CHECK, "--store", "s3://me:hush@bucket/s.zarr"),
+    "unknown command of clusters": ("cluster", "walk"),
+    "retry of an unknown kind": ("resume", "good.zarr", "--retry", "lost"),
+    "summary without a store": ("summarise", "new.zarr"),
+    "summary of an unknown measure": ("summarise", "good.zarr", "--measure", "speed"),
+    "summary of an unknown factor": ("summarise", "good.zarr", "--where", "nn=20"),
+    "summary of an absent value": ("summarise", "good.zarr", "--where", "n=21"),
+    "summary of a word as a number": ("summarise", "good.zarr", "--where", "n=many"),
+    "summary of a number beyond 64 bits": ("summarise", "good.zarr", "--where", f"n={HUGE}"),
+    "summary of a factor without a value": ("summarise", "good.zarr", "--where", "n"),
+    "summary in two formats": ("summarise", "good.zarr", "--csv", "--json"),
+    "summary in an unknown format": ("summarise", "good.zarr", "--output", "summary.xlsx"),
+    "summary into a missing folder": ("summarise", "good.zarr", "--output", "gone/summary.csv"),
+    "summary into a folder": ("summarise", "good.zarr", "--output", "folder.csv"),
+    "errors of a file": ("errors", "rows.csv"),
+    "report over a file of the user": ("report", "good.zarr"),
+    "report with a table of verdicts of one store": ("report", "good.zarr", "--markdown", "verdicts.md"),
+    "report by another study": ("report", "good.zarr", "--study", "calibration", "--output", "page.html"),
+    "trial without a panel": ("trial", "good.zarr", "--trial", "0"),
+    "trial of an unknown panel": ("trial", "good.zarr", "--panel", "k99", "--trial", "0"),
+    "trial with a cell of two values": (*TRIAL, "--cell", "n=20", "--cell", "n=40"),
+    "verification by another study": ("verify", "good.zarr", "--study", "calibration"),
+    "list of clusters with an argument": ("cluster", "list", "slurm"),
+    "plan of a negative seed": ("plan", "hellinger-accuracy", "--seed", "-1"),
+    "plan of an unknown panel": ("plan", "hellinger-accuracy", "--panel", "k99"),
+    "submission of no trials": (*SUBMIT, "--trials", "0"),
+    "submission with a negative seed": (*SUBMIT, "--seed", "-1"),
+    "submission of an unknown panel": (*SUBMIT, "--panel", "k99"),
+    "submission with an unknown factor": (*SUBMIT, "--set", "nn=3"),
+    "resumption with time limit 0": ("resume", "good.zarr", "--time-limit", "0"),
+    "resumption on an unknown cluster": ("resume", "good.zarr", "--cluster", "no-such-profile"),
+    "resumption by another study": ("resume", "good.zarr", "--study", "calibration"),
+    "extension of an unknown panel": (*EXTEND, "--panel", "k99"),
+    "extension with time limit 0": (*EXTEND, "--time-limit", "0"),
+    "extension on an unknown cluster": (*EXTEND, "--cluster", "no-such-profile"),
+    "status at an undefined interval": ("status", "good.zarr", "--watch", "--every", "nan"),
+    "trial by another study": (*TRIAL, "--cell", "n=20", "--study", "calibration"),
+    "verification on an unknown cluster": ("verify", "good.zarr", "--cluster", "no-such-profile"),
+    "report of an empty folder": ("report", "folder"),
+    "audit at an epsilon of words": (*AUDIT, "--at", "1,small"),
+    "audit of an unknown relation": (*AUDIT, "--relation", "swap"),
+    "partition by an unknown method": (*PARTITION, "--cutoffs", "0", "--method", "median"),
+    "partition with an unknown feature": (*PARTITION, "--cutoffs", "0", "--features", "z"),
+    "partition with a negative error variance": (*PARTITION, "--cutoffs", "0", "--error-variance", "-1"),
+    "partition with a split that exceeds epsilon": (*PARTITION, "--probabilities", "0.5", "--split", "2:2"),
+    "partition with a start of 0": (*PARTITION, "--probabilities", "0.5", "--mu", "0"),
+    "partition with a range without its end": (*PARTITION, "--cutoffs", "0", "--range", "y=0"),
+    "partition with an impossible probability of failure": (*QUANTILE, "--allow-failure", "2"),
+    "partition with a fraction above 1": (*QUANTILE, "--method", "quantile", "--theta", "1.5"),
+    "partition on an unknown cluster": (*PARTITION, "--cutoffs", "0", "--seed", "1", "--cluster", "no-such-profile"),
+    "partition in an unknown format": (*PARTITION, "--cutoffs", "0", "--output", "values.xlsx"),
+    "partition of a folder": (*PARTITION[:1], "folder", *PARTITION[2:], "--cutoffs", "0"),
+    "partition of a table that is not compressed": (*PARTITION[:1], "rows.csv.gz", *PARTITION[2:], "--cutoffs", "0"),
+    "partition of a table that is not Parquet": (*PARTITION[:1], "rows.parquet", *PARTITION[2:], "--cutoffs", "0"),
+    "copy of a missing store": ("compact", "new.zarr", "copy.zarr"),
+    "copy of a file": ("compact", "rows.csv", "copy.zarr"),
+    "copy onto another folder": ("compact", "good.zarr", "folder"),
+    "copy into its own store": ("compact", "good.zarr", "good.zarr/copy.zarr"),
+    "run until a precision of an unknown measure": (*RUN[:4], *RUN[6:], "--until", "mcse(speed) <= 0.1"),
+    "run until no precision": (*RUN[:4], *RUN[6:], "--until", "", "--at-most", "100"),
+    "run until claims with no trials": (*RUN[:4], *RUN[6:], "--until", "claims", "--at-most", "0"),
+    "run until claims within no time": (*RUN[:4], *RUN[6:], "--until", "claims", "--within", "soon"),
+    "plan until a precision of an unknown measure": ("plan", "hellinger-accuracy", "--until", "mcse(speed) <= 0.1"),
+    "extension until a negative precision": (*EXTEND[:2], "--until", "mcse(hellinger) <= -1"),
+    "extension until claims with no trials": (*EXTEND[:2], "--until", "claims", "--at-most", "0"),
+    "extension until claims within no time": (*EXTEND[:2], "--until", "claims", "--within", "soon"),
+    "server of another study": ("serve", "good.zarr", "--study", "no-such-study"),
     "unknown option": (*RUN, "--no-such-option"),
     "unknown command": ("walk",),
 }
@@ -142,11 +228,15 @@ profiles:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Return a folder with the files that the commands name; nothing in it may change."""
+    """Return a folder with the files that the commands name; no command may change a file in it."""
     path = tmp_path_factory.mktemp("hostile")
     (path / "folder").mkdir()
+    (path / "folder.csv").mkdir()
+    (path / "good.html").write_text("a page of the user")
     (path / "folder" / "mine.txt").write_text("mine")
     (path / "rows.csv").write_text("x,y\n" + "\n".join(f"{k},{k % 3}" for k in range(12)) + "\n")
+    (path / "rows.csv.gz").write_text("x,y\n1,2\n")
+    (path / "rows.parquet").write_text("x,y\n1,2\n")
     (path / "exits.py").write_text("import sys\nsys.exit(0)\n")
     (path / "raises.py").write_text("raise KeyError('no')\n")
     (path / "nothing.py").write_text(STUDY_FILE.partition("STUDY =")[0])
@@ -158,7 +248,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def good(folder):
-    """Return the folder with a small store."""
+    """Return the folder after a small store has been computed in it."""
     values = {"n": [20], "mechanism": ["smooth"]}
     run(STUDIES["hellinger-accuracy"], folder / "good.zarr", panels=["k2"], values=values, trials=2)
     return folder
@@ -166,6 +256,24 @@ def good(folder):
 
 def state(folder):
     return {path: (path.is_dir() or path.read_bytes()) for path in sorted(folder.rglob("*"))}
+
+
+def list_commands(group, *path):
+    """Yield the words and the parameters of every command of a group that the help lists."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from list_commands(command, *path, name)
+        elif not command.hidden:
+            yield (*path, name), command.params
+
+
+def test_every_command_and_every_option_with_a_value_has_invalid_input():
+    assert len(COMMANDS) >= 100
+    for path, parameters in list_commands(typer.main.get_command(cli.app)):
+        given = [words for words in COMMANDS.values() if words[: len(path)] == path]
+        valued = {one.opts[0] for one in parameters if one.opts[0].startswith("-") and not one.is_flag}
+        assert given, path
+        assert valued <= {word for words in given for word in words}, path
 
 
 @pytest.mark.slow
@@ -185,7 +293,8 @@ def test_hostile_input_gives_a_one_line_error_and_writes_nothing(command, good, 
     assert os.getcwd() == str(good)
 
 
+@pytest.mark.slow
 def test_valid_commands_run(command, good):
-    """Negative control: the same commands with valid input succeed."""
+    """The commands of the other tests succeed if their input is valid (negative control)."""
     assert command(*RUN)[0] == 0
     assert command(*SMALL, "--store", "small.zarr")[0] == 0

@@ -1,4 +1,4 @@
-"""Names of dimensions, coordinates and variables of all studies: the natural query of xarray selects what it names."""
+"""Tests that no dimension, coordinate or variable of a study has the name of an attribute or argument of xarray."""
 
 import inspect
 

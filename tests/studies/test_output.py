@@ -1,4 +1,4 @@
-"""Output of the commands: terminal escapes, credentials, and outputs that cannot be written."""
+"""Tests of the output of the commands: terminal escapes, credentials, and outputs that cannot be written."""
 
 import io
 import os
@@ -33,7 +33,7 @@ def test_printable(text, shown):
 
 
 def test_terminal_escapes_of_a_study_are_not_printed(command):
-    """Escapes may occur in errors, values of factors, names of methods, and titles."""
+    """Terminal escapes in errors, factor values, method names and titles are not printed."""
     text = STUDY_FILE.replace("value is two", r"\x1b[2Jtwo").replace('"a panel"', r'"a \x1b]0;panel\x07"')
     Path("toy.py").write_text(text.replace('Method("odd"', r'Method("o\x1b[31md"'))
     command("run", "toy.py", "--store", "t.zarr")
@@ -50,7 +50,7 @@ def test_terminal_escapes_of_a_study_are_not_printed(command):
 
 
 def shell(line, folder):
-    """Run a shell command; return its exit code and standard error."""
+    """Run a shell command; return its exit code and its standard error."""
     program = f"{sys.executable} -c 'from studies.cli import main; main()'"
     done = subprocess.run(
         ["bash", "-o", "pipefail", "-c", line.replace("dpstudies", program)],
@@ -65,7 +65,7 @@ def shell(line, folder):
 
 
 class Full(io.StringIO):
-    """A stream on a full disk."""
+    """Output stream on a full disk."""
 
     def write(self, text):
         raise OSError(28, "No space left on device")
@@ -79,7 +79,6 @@ def test_failure_to_write_the_output_gives_a_one_line_error(command, monkeypatch
 
 
 def test_run_continues_without_standard_error(command, monkeypatch):
-    """Failures to print progress and errors are ignored."""
     Path("toy.py").write_text(STUDY_FILE)
     monkeypatch.setattr(sys, "stderr", Full())
     assert command("run", "toy.py", "--store", "t.zarr")[0] == 1

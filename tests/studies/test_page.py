@@ -1,4 +1,4 @@
-"""The pages in a browser: phone width, dark mode, contrast, keyboard, image texts; checks have negative controls."""
+"""Tests of the pages in a browser: phone width, dark mode, contrast, keyboard and image texts."""
 
 import asyncio
 import base64
@@ -18,13 +18,12 @@ from tornado.websocket import websocket_connect
 
 import pipeline
 from studies import STUDIES
-from studies.laboratory.page import write_laboratory
-from studies.report import write_report
+from studies.report import write_collection, write_report
 
-pytestmark = pytest.mark.slow  # about 15 s in all
+pytestmark = pytest.mark.slow  # this file takes about 15 s
 
 PHONE, DESK = (375, 800), (1200, 900)
-_SECONDS = 60
+_SECONDS = 120
 TINY = {
     "hellinger-accuracy": {
         "trials": 20,
@@ -51,7 +50,8 @@ CONTRASTS = """(() => {
   return found.sort((a, b) => a[0] - b[0])[0]; })()"""
 HEADINGS = "[...document.querySelectorAll('h1, h2, h3, h4, h5, h6')].map((e) => Number(e.tagName[1]))"
 FOCUSABLE = (
-    "[...document.querySelectorAll('a[href], summary, [tabindex=\"0\"]')].filter((e) => e.checkVisibility()).length"
+    "[...document.querySelectorAll('a[href], summary, select, input, [tabindex=\"0\"]')]"
+    ".filter((e) => e.checkVisibility()).length"
 )
 FOCUSED = """(() => { const e = document.activeElement, s = getComputedStyle(e);
   return {tag: e.tagName, skip: e.classList.contains('skip'), top: e.getBoundingClientRect().top + scrollY,
@@ -70,7 +70,7 @@ LOCKED_TABLES = """[...document.querySelectorAll('table')].filter((e) => {
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory):
-    """Start a browser that listens on loopback only."""
+    """Start a browser that listens on loopback only; yield its address."""
     program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if program is None:
         pytest.skip("no Chromium here")
@@ -98,7 +98,7 @@ def address(tmp_path_factory):
 
 
 class Tab:
-    """A page in the browser, controlled by the DevTools protocol."""
+    """Page in the browser, controlled by the DevTools protocol."""
 
     def __init__(self, socket):
         self._socket, self._numbers, self._session = socket, itertools.count(1), None
@@ -144,6 +144,8 @@ class Tab:
         ):
             await asyncio.sleep(0.05)
         await self.evaluate("Promise.allSettled([...document.images].map((e) => e.decode()))")  # codespell:ignore
+        while await self.evaluate("document.querySelector('figure > img') && !document.querySelector('img[hidden]')"):
+            await asyncio.sleep(0.05)  # until the first figure, if there is one, is interactive
 
     async def evaluate(self, script):
         done = await self.send("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
@@ -161,7 +163,7 @@ class Tab:
 
 
 def visit(address, page, act, size=DESK, dark=False):
-    """Open a page and return ``act(tab)``, with a time limit."""
+    """Open a page, and return the result of ``act(tab)``; a time limit applies."""
 
     async def work():
         socket = await websocket_connect(address, max_message_size=1 << 28)
@@ -171,7 +173,7 @@ def visit(address, page, act, size=DESK, dark=False):
             return await act(tab)
         finally:
             socket.close()
-            while await socket.read_message() is not None:  # until the other side has closed as well
+            while await socket.read_message() is not None:  # wait until the browser closes the connection
                 pass
 
     return asyncio.run(asyncio.wait_for(work(), _SECONDS))
@@ -183,24 +185,27 @@ def look(address, page, script, **how):
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
-    """Write a page of three small stores, a page of one of them, and one that violates every check."""
+    """Write a page about three small stores, one about a single store, and one that violates all checks."""
     folder = tmp_path_factory.mktemp("laboratory")
     for name, values in TINY.items():
         store = pipeline.run(STUDIES[name], folder / f"{name}.zarr", **values)
-    write_laboratory(folder, folder / "laboratory.html")
+    write_collection(folder, folder / "laboratory.html")
     configured = STUDIES["renyi-curves"].configure(**TINY["renyi-curves"])
     write_report(store, configured, folder / "store.html")
     html = (folder / "laboratory.html").read_text()
+    top, bottom = html.rsplit("</body>", 1)
     spoilt = (
-        html.replace("</main>", "<p><img src='absent.png'><span style='padding-left: 3000px'>wide</span></p></main>")
+        top.replace("Content-Security-Policy", "absent")
+        .replace("</main>", "<p><img src='absent.png'><span style='padding-left: 3000px'>wide</span></p></main>")
         .replace("<h3>", "<h5>")
         .replace("--soft: #9aa4af", "--soft: #30363d")
         .replace("--soft: #59636e", "--soft: #b0b6bc")
-        .replace("</style>", ":focus-visible { outline: none !important }</style>")
+        .replace("</style>", ":focus-visible { outline: none !important }</style>", 1)
         .replace('tabindex="0" role="region"', 'role="region"', 1)
-        .replace("</body>", "<script>console.error('no'); missing()</script><a href='#nowhere'>x</a></body>")
     )
-    (folder / "spoilt.html").write_text(spoilt)
+    script = "<script>console.error('no'); missing()</script>"
+    (folder / "spoilt.html").write_text(f"{spoilt}{script}<a href='#nowhere'>x</a></body>{bottom}")
+    (folder / "injected.html").write_text(f"{top}{script}</body>{bottom}")
     return {path.stem: path for path in folder.glob("*.html")}
 
 
@@ -220,7 +225,7 @@ def test_wide_page_is_detected(address, pages):
 @pytest.mark.parametrize("name", GOOD)
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_text_has_sufficient_contrast(address, pages, name, dark):
-    """Every text has a contrast of at least 4.5 to its background (WCAG AA)."""
+    """All text has a contrast ratio of at least 4.5:1 against its background (WCAG AA)."""
     contrast, text = look(address, pages[name], CONTRASTS, dark=dark)
     assert contrast >= 4.5, text
 
@@ -234,7 +239,7 @@ def test_faint_text_is_detected(address, pages, dark):
 def test_dark_mode_changes_page_and_figures(address, pages, name):
     async def act(tab):
         place = await tab.evaluate(
-            "(() => { const r = document.images[0].getBoundingClientRect(); "
+            "(() => { const r = document.querySelector('.chart svg').getBoundingClientRect(); "
             "return [r.left, r.top + scrollY, r.width, r.height]; })()"
         )
         return await tab.evaluate("getComputedStyle(document.body).backgroundColor"), await tab.screenshot(*place)
@@ -245,7 +250,7 @@ def test_dark_mode_changes_page_and_figures(address, pages, name):
 
 
 def _extremes(png):
-    """Return the brightness of an image's background, and that of its ink."""
+    """Return whether the background of an image is light or dark, and whether its ink is darker or lighter."""
     grey = image.imread(io.BytesIO(png))[..., :3].mean(axis=-1)
     ground = float(grey[0, 0])
     ink = float(grey.min() if ground > 0.5 else grey.max())
@@ -255,9 +260,9 @@ def _extremes(png):
 
 @pytest.mark.parametrize("name", GOOD)
 def test_page_is_complete(address, pages, name):
-    """Figures have a text and decode, headings descend by single levels, links have targets, and nothing is fetched."""
+    """Figures load and have a text, headings skip no level, links have targets, and the page makes no request."""
     wrong, headings, complaints, n_images = visit(address, pages[name], _inspect)
-    assert (wrong, complaints) == ([0, 0, 0, 0, 1], [])  # one request: the page itself
+    assert (wrong, complaints) == ([0, 0, 0, 0, 1], [])  # the only request is for the page itself
     assert n_images >= 1
     assert headings.count(1) == 1
     assert _descends(headings)
@@ -267,7 +272,7 @@ def test_defects_of_a_page_are_detected(address, pages):
     wrong, headings, complaints, _ = visit(address, pages["spoilt"], _inspect)
     assert wrong == [1, 1, 1, 1, 2]
     assert not _descends(headings)
-    assert len(complaints) == 3  # an absent file, a message, an exception
+    assert len(complaints) == 3  # the absent file, the message and the exception of the page
 
 
 async def _inspect(tab):
@@ -282,7 +287,7 @@ def _descends(headings):
 
 @pytest.mark.parametrize("name", GOOD)
 def test_tab_moves_through_all_focusable_elements(address, pages, name):
-    """The order is that of the page, outlines are visible, and the first element is the link to the content."""
+    """The tab key moves a visible focus in the order of the page, starting at the link to the content."""
 
     async def act(tab):
         stops = []
@@ -305,3 +310,87 @@ def test_invisible_focus_is_detected(address, pages):
         return await tab.evaluate(FOCUSED)
 
     assert visit(address, pages["spoilt"], act)["outline"] == 0
+
+
+POINT = """(() => { const [e] = [...document.querySelectorAll('.chart svg path[aria-label], .chart svg path')]
+  .filter((e) => e.getAttribute('opacity') === '0'); e.scrollIntoView({block: 'center'});
+  const r = e.getBoundingClientRect(); return [r.left + r.width / 2, r.top + r.height / 2]; })()"""
+NAME = """(() => { const e = [...document.querySelectorAll('.chart svg text')].find((e) => e.textContent === 'smooth');
+  const r = e.getBoundingClientRect(); return [r.left + r.width / 2, r.top + r.height / 2]; })()"""
+SELECTED = "document.querySelector('figure select').value"
+FAINT = """[...document.querySelectorAll('figure:has(.chart) .chart svg path')].filter((e) =>
+  e.getAttribute('opacity') === '0.1').length"""
+
+
+async def move(tab, place, *kinds):
+    for kind in kinds:
+        await tab.send("Input.dispatchMouseEvent", type=kind, x=place[0], y=place[1], button="left", clickCount=1)
+    await asyncio.sleep(0.3)
+
+
+def test_hover_shows_value_error_and_number_of_trials(address, pages):
+    async def act(tab):
+        await move(tab, await tab.evaluate(POINT), "mouseMoved")
+        return await tab.evaluate("document.querySelector('.vg-tooltip')?.textContent")
+
+    text = visit(address, pages["laboratory"], act)
+    assert " ± " in text
+    assert "trials" in text
+
+
+def test_click_on_a_name_isolates_its_line(address, pages):
+    async def act(tab):
+        place, found = await tab.evaluate(NAME), []
+        for _ in range(2):
+            found.append([await tab.evaluate(FAINT), await tab.evaluate(SELECTED)])
+            await move(tab, place, "mousePressed", "mouseReleased")
+        return [*found, [await tab.evaluate(FAINT), await tab.evaluate(SELECTED)]]
+
+    before, isolated, after = visit(address, pages["laboratory"], act)
+    assert before == after == [0, ""]
+    assert isolated[0] > 0
+    assert isolated[1] == "smooth"
+
+
+def test_switch_of_the_scale_draws_the_figure_again(address, pages):
+    async def act(tab):
+        texts = "[...document.querySelectorAll('.chart svg text')].map((e) => e.textContent).join(' ')"
+        before = await tab.evaluate(texts)
+        await tab.evaluate(
+            "(() => { const e = document.querySelectorAll('figure select')[1]; e.value = 'linear'; "
+            "e.dispatchEvent(new Event('change')); })()"
+        )
+        await asyncio.sleep(0.5)
+        return before, await tab.evaluate(texts), tab.complaints
+
+    before, after, complaints = visit(address, pages["laboratory"], act)
+    assert before != after
+    assert complaints == []
+
+
+def test_arrow_keys_read_the_values(address, pages):
+    async def act(tab):
+        await tab.evaluate("document.querySelector('.chart').focus()")
+        for kind in ("rawKeyDown", "keyUp"):
+            await tab.send("Input.dispatchKeyEvent", type=kind, key="ArrowRight", code="ArrowRight")
+        return await tab.evaluate("document.querySelector('figure output').textContent")
+
+    text = visit(address, pages["laboratory"], act)
+    assert text.startswith("smooth, at ")
+    assert text.endswith("20 trials")
+
+
+def test_every_figure_has_a_static_image(pages):
+    """Without JavaScript, a page shows the images, which only its script hides."""
+    for name in GOOD:
+        html = pages[name].read_text()
+        assert html.count("<figure") == html.count('<img src="data:image/svg+xml;base64,') >= 1
+
+
+def test_injected_scripts_do_not_run(address, pages):
+    async def act(tab):
+        return [one["entry"]["text"] for one in tab.complaints if "entry" in one], len(tab.complaints)
+
+    texts, n_complaints = visit(address, pages["injected"], act)
+    assert n_complaints == len(texts) == 1
+    assert "Content Security Policy" in texts[0]

@@ -1,4 +1,4 @@
-"""Commands that maintain a store: extend, verify, errors, resume --retry, status, submit."""
+"""Tests of the commands that maintain a store: extend, verify, errors, resume --retry, status, submit."""
 
 import errno
 import re
@@ -13,21 +13,37 @@ import pytest
 import xarray as xr
 from zarr.storage import LocalStore
 
+import pipeline
 import pipeline.declare.source
 from pipeline.stores.local_files import LocalFiles
 from pipeline.stores.locations import SESSIONS, STATE
 from pipeline.stores.root import COPY
+from studies import cli
+from tests.pipeline import precision_study
 from tests.pipeline.helpers import file_stamps
 from tests.studies.test_cli import STUDY_FILE
 
 ACCEPTED = ("--study", "toy.py", "--accept-edited-study")
 
 
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """Run a study in which seven trials fail; return its folder, which tests must not change."""
+    folder = tmp_path_factory.mktemp("finished")
+    (folder / "toy.py").write_text(STUDY_FILE)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setattr(sys, "argv", ["dpstudies", "run", "toy.py", "--store", "t.zarr"])
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+    assert stop.value.code == 1
+    return folder
+
+
 @pytest.fixture
-def store(command):
-    """Run a study in which seven trials fail; return the relative path of its store."""
-    Path("toy.py").write_text(STUDY_FILE)
-    assert command("run", "toy.py", "--store", "t.zarr")[0] == 1
+def store(finished, command):
+    """Copy the finished study to the current folder; return the relative path of its store."""
+    shutil.copytree(finished, ".", dirs_exist_ok=True)
     return "t.zarr"
 
 
@@ -38,7 +54,7 @@ def test_errors_are_grouped_by_cause(command, store):
         "p: 7 failed: value is two",
         "  n=2, algorithm=odd: 7 trials, first 0",
         "  again: dpstudies trial t.zarr --panel p --cell n=2 --trial 0",
-        "7 failed trials, 1 causes; retry them with: dpstudies resume t.zarr --retry failed",
+        "7 failed trials, 1 cause; retry them with: dpstudies resume t.zarr --retry failed",
     ]
 
 
@@ -78,7 +94,7 @@ def test_extend(command, store):
     for bad, message in (
         (("--trials", "8"), "must be >= 9, the stored number, got 8"),
         (("--set", "m=1"), "unknown factor 'm'"),
-        ((), "extend requires --trials or --set"),
+        ((), "extend requires --trials, --set or --until"),
     ):
         code, _, err = command("extend", store, *bad)
         assert (code, message in err) == (2, True)
@@ -114,6 +130,7 @@ def test_verify_detects_different_numbers(command, store):
     assert command("verify", store, "--all", *ACCEPTED)[0] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
@@ -124,24 +141,24 @@ def test_verify_detects_different_numbers(command, store):
 )
 def test_report_mentions_damaged_and_lost_session_records(command, store, spoil, message):
     assert command("report", store)[0] == 0
-    assert "to interrupted" not in Path("report.html").read_text()
+    assert "to interrupted" not in Path("t.html").read_text()
     spoil(Path(store, STATE))
     assert command("report", store)[0] == 0
-    assert message in Path("report.html").read_text()
+    assert message in Path("t.html").read_text()
 
 
 def cut(path):
     path.write_bytes(path.read_bytes()[:-1])
 
 
-@pytest.mark.parametrize("spoil", [cut, Path.unlink], ids=["cut", "lost"])
+@pytest.mark.slow
+@pytest.mark.parametrize("spoil", [pytest.param(cut, id="cut"), pytest.param(Path.unlink, id="lost")])
 @pytest.mark.parametrize(
     ("file", "named"),
     [("p/n/c/0", "p: n is damaged: "), ("p/x/zarr.json", "p: x is damaged: "), (COPY, "store: root is damaged: ")],
     ids=["coordinate", "metadata", "copy of the root"],
 )
 def test_verify_repairs_coordinates_metadata_and_root_on_request_only(command, store, spoil, file, named):
-    """The repair makes no block pending."""
     spoil(Path(store, file))
     before = file_stamps(store)
     code, out, _ = command("verify", store, "--sample", "0")
@@ -162,8 +179,8 @@ def test_verify_names_a_damaged_root(command, store):
 
 
 def test_lost_session_record_is_reported_without_an_exit_code(command, store, monkeypatch):
-    """The record cannot be repaired, and no number depends on it."""
-    monkeypatch.setattr("pipeline.stores.sessions.LEASE_SECONDS", 0.5)  # the owner of the session is unknown
+    """A lost session record is reported with exit code 0, because no number depends on it."""
+    monkeypatch.setattr("pipeline.stores.sessions.LEASE_SECONDS", 0.5)  # the owner is unknown, so its lease must expire
     cut(Path(store, SESSIONS, "000001.json"))
     for options in ((), ("--repair",)):
         code, out, _ = command("verify", store, "--sample", "0", *options)
@@ -177,11 +194,12 @@ def test_damage_gives_a_one_line_error_with_the_remedy(command, store, reader):
     path.write_bytes(b"x" + path.read_bytes()[1:])
     code, _, err = command(reader, store)
     assert code == 3
-    assert ("is damaged" if reader == "status" else "cannot be read") in err
+    assert ("cannot be read" if reader == "errors" else "is damaged") in err
     assert "dpstudies verify" in err
     assert "Traceback" not in err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reader", ["status", "errors", "summarise", "report"])
 def test_file_system_error_is_one_line_and_not_reported_as_damage(command, store, monkeypatch, reader):
     get, read = LocalStore.get, LocalFiles._read
@@ -251,23 +269,25 @@ COMPUTING = {
 }
 
 
-@pytest.mark.parametrize("name", ["run", *COMPUTING])
-def test_edited_study_file_is_refused_unless_accepted(command, store, name):
-    """Old and new numbers would be mixed: numbers around 1.5 and 101.5."""
-    words = COMPUTING.get(name, ("run", "toy.py", "--store", "t.zarr"))
-    before = {path: path.stat().st_mtime_ns for path in Path(store).rglob("*")}
-    Path("toy.py").write_text("# a comment\n" + STUDY_FILE)
-    code, out, err = command(*words)
-    assert (code, out, err.count("\n")) == (2, "", 1)
-    assert "toy.py was edited: its SHA-256 is" in err
-    assert "accept the edit with --study" in err
-    assert {path: path.stat().st_mtime_ns for path in Path(store).rglob("*")} == before
-    accepted = ACCEPTED[2:] if name == "run" else ACCEPTED
-    assert command(*words, *accepted)[0] == (1 if name in ("run", "resume", "extend") else 0)
+@pytest.mark.slow
+def test_edited_study_file_is_refused_unless_accepted(command):
+    run = ("run", "toy.py", "--store", "t.zarr")
+    Path("toy.py").write_text(STUDY_FILE)
+    command(*run)
+    for name, words in {"run": run, **COMPUTING}.items():
+        before = {path: path.stat().st_mtime_ns for path in Path("t.zarr").rglob("*")}
+        Path("toy.py").write_text(f"# edited before {name}\n{STUDY_FILE}")
+        code, out, err = command(*words)
+        assert (code, out, err.count("\n")) == (2, "", 1), name
+        assert "toy.py was edited: its SHA-256 is" in err
+        assert "accept the edit with --study" in err
+        assert {path: path.stat().st_mtime_ns for path in Path("t.zarr").rglob("*")} == before
+        accepted = ACCEPTED[2:] if name == "run" else ACCEPTED
+        assert command(*words, *accepted)[0] == (1 if name in ("run", "resume", "extend") else 0), name
 
 
 def test_code_of_a_foreign_store_does_not_run(command, monkeypatch, tmp_path):
-    """Commands that need the code give a one-line error; others run."""
+    """The code of another user's store does not run: commands that need it print one line, and others work."""
     Path("toy.py").write_text(f"import pathlib\npathlib.Path({str(tmp_path / 'trace')!r}).touch()\n{STUDY_FILE}")
     command("run", "toy.py", "--store", "t.zarr")
     monkeypatch.setenv("DPSTUDIES_HOME", str(tmp_path / "another"))
@@ -287,13 +307,12 @@ def test_code_of_a_foreign_store_does_not_run(command, monkeypatch, tmp_path):
         assert "which you have not run before" in err
         assert f"add --study {tmp_path}/toy.py" in err
     assert not Path("trace").exists()
-    assert not Path("report.html").exists()
+    assert not Path("t.html").exists()
     assert command("report", "t.zarr", "--study", "toy.py")[0] == 0
     assert Path("trace").exists()
 
 
 def test_packages_of_the_current_folder_are_not_imported(command):
-    """Listing studies in a foreign folder does not run its code."""
     Path("evil.py").write_text("open('trace', 'w')")
     Path("evil-1.0.dist-info").mkdir()
     Path("evil-1.0.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: evil\nVersion: 1.0\n")
@@ -304,7 +323,7 @@ def test_packages_of_the_current_folder_are_not_imported(command):
 
 
 def test_printed_command_of_a_trial_can_be_pasted(command):
-    """Values of the cell are quoted, and commands in stored errors are not printed."""
+    """The printed command quotes the values of the cell; commands in stored error texts are not printed."""
     label = "a b,c='d';$HOME"
     text = STUDY_FILE.replace('(Factor("n", (1, 2), "size", "int"),)', f'(Factor("label", ({label!r},), "", "str"),)')
     text = text.replace('cell["n"]', "2").replace("value is two", "two\\nagain: rm -rf /")
@@ -330,10 +349,15 @@ def test_missing_error_chunk(command, store):
     assert "again: dpstudies trial t.zarr --panel p --cell n=2 --trial 0" in out
 
 
-@pytest.mark.parametrize("words", [("report", "t.zarr"), ("report", "t.zarr", "--figures", "figures")])
-def test_report_on_a_full_disk_keeps_the_previous_page(command, store, monkeypatch, words):
-    Path("report.html").write_text("the page before")
-    Path("report.html").chmod(0o640)
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "first"),
+    [(("report", "t.zarr"), "{folder}/t.html"), (("report", "t.zarr", "--figures", "figures"), "figures/p-x.svg")],
+)
+def test_report_on_a_full_disk_keeps_the_previous_page(command, store, monkeypatch, words, first):
+    assert command("report", "t.zarr")[0] == 0
+    Path("t.html").chmod(0o640)
+    before = Path("t.html").read_text()
     write = Path.write_bytes
 
     def write_half(path, content):
@@ -346,17 +370,18 @@ def test_report_on_a_full_disk_keeps_the_previous_page(command, store, monkeypat
     assert (code, out, err) == (
         2,
         "",
-        f"dpstudies: cannot write {Path.cwd()}/report.html: No space left on device; choose another path\n",
+        f"dpstudies: cannot write {first.format(folder=Path.cwd())}: No space left on device; choose another path\n",
     )
-    assert Path("report.html").read_text() == "the page before"
-    assert sorted(path.name for path in Path().iterdir() if path.is_file()) == ["report.html", "toy.py"]
+    assert Path("t.html").read_text() == before
+    assert sorted(path.name for path in Path().iterdir() if path.is_file()) == ["t.html", "toy.py"]
     assert command("report", "t.zarr")[0] == 0
-    assert "<html" in Path("report.html").read_text()
-    assert Path("report.html").stat().st_mode & 0o777 == 0o640
+    assert "<html" in Path("t.html").read_text()
+    assert Path("t.html").stat().st_mode & 0o777 == 0o640
 
 
+@pytest.mark.slow
 def test_report_to_a_link_and_to_a_device(command, store):
-    """Neither the link nor the device is replaced by a file."""
+    """A report to a link or a device writes to the target, and does not replace the link or device."""
     Path("pages").mkdir()
     Path("link.html").symlink_to("pages/page.html")
     assert command("report", "t.zarr", "--output", "link.html")[0] == 0
@@ -364,3 +389,98 @@ def test_report_to_a_link_and_to_a_device(command, store):
     assert "<html" in Path("pages/page.html").read_text()
     assert command("report", "t.zarr", "--output", "/dev/null")[0] == 0
     assert Path("/dev/null").is_char_device()
+
+
+@pytest.mark.slow
+def test_pages_have_the_names_of_their_stores_and_replace_no_other_file(command, store, monkeypatch):
+    """By default, a page is named after its store; pages of other stores and other files are not overwritten."""
+    opened = []
+    monkeypatch.setattr("webbrowser.open", lambda uri: bool(opened.append(uri)))
+    assert command("report", store)[1].endswith(f"report: {Path.cwd()}/t.html\n")
+    shutil.copytree(store, "t")
+    shutil.copytree(store, "moved/t.zarr")
+    page = Path("t.html").read_bytes()
+    code, out, err = command("report", "t")
+    assert (code, out) == (2, "")
+    assert err == (
+        f"dpstudies: {Path.cwd()}/t.html exists and is not the page of {Path.cwd()}/t; choose another path with "
+        "--output\n"
+    )
+    assert Path("t.html").read_bytes() == page
+    assert command("report", "t", "--output", "other.html")[0] == 0
+    Path("moved/t.html").write_text("a letter")
+    assert command("report", "moved/t.zarr")[0] == 2
+    assert Path("moved/t.html").read_text() == "a letter"
+    code, out, _ = command("report", store, "--open")
+    assert (code, opened) == (0, [Path("t.html").resolve().as_uri()])
+    assert out.endswith("no browser was found; open the page yourself\n")
+
+
+@pytest.mark.slow
+def test_page_moves_with_its_store(command, store):
+    assert command("report", store)[0] == 0
+    Path("moved").mkdir()
+    for name in (store, "t.html"):
+        shutil.move(name, "moved")
+    assert command("report", "moved/t.zarr")[0] == 0
+
+
+@pytest.mark.slow
+def test_commands_read_a_compact_store(command, store):
+    """Commands that read have the same output for a store and its compact copy; commands that write reject the copy."""
+    code, out, err = command("compact", store, "compact.zarr")
+    assert (code, err) == (0, "")
+    assert out == "every chunk is equal to the original; next: dpstudies report compact.zarr\n"
+    before = file_stamps("compact.zarr")
+    for words in (
+        ("status",),
+        ("summarise", "--csv"),
+        ("errors",),
+        ("trial", "--panel", "p", "--cell", "n=1", "--trial", "0"),
+        ("verify", "--all"),
+        ("report",),
+    ):
+        name, *options = words
+        one, other = (command(name, path, *options) for path in (store, "compact.zarr"))
+        assert (one[0], one[1].replace(store, "S").replace("t.html", "R")) == (
+            other[0],
+            other[1].replace("compact.zarr", "S").replace("compact.html", "R"),
+        )
+    for words in (("run", "toy.py", "--store"), ("resume",), ("extend", "--trials", "99"), ("verify", "--repair")):
+        code, _, err = command(*words, "compact.zarr")
+        assert code == 2
+        assert len(err.splitlines()) == 1
+        assert "is compact and can only be read" in err
+    assert file_stamps("compact.zarr") == before
+    assert command("compact", store, "compact.zarr")[0] == 2
+
+
+@pytest.mark.slow
+def test_damage_of_every_chunk_is_reported_in_one_line(tmp_path):
+    """Zarr drops the reads that are pending after the first error when the process exits."""
+    store = tmp_path / "s.zarr"
+    pipeline.run(precision_study.STUDY, store, trials=500, panels=["p"], progress=False)
+    for chunk in (path for path in (store / "p/x/c").rglob("*") if path.is_file()):
+        chunk.write_bytes(chunk.read_bytes()[:-1])
+    words = [sys.executable, "-c", "from studies.cli import main; main()", "report", str(store)]
+    done = subprocess.run(
+        [*words, "--study", precision_study.__file__], cwd=tmp_path, capture_output=True, text=True, timeout=300
+    )
+    assert (done.returncode, done.stdout) == (3, "")
+    (line,) = done.stderr.splitlines()
+    assert line.endswith(f"find it with: dpstudies verify {store}")
+
+
+def test_damage_to_a_compact_store_is_reported(command, store):
+    command("compact", store, "compact.zarr")
+    shard = next(
+        path for path in Path("compact.zarr/p/status").rglob("*") if path.is_file() and "json" not in path.name
+    )
+    shard.write_bytes(shard.read_bytes()[:-1])
+    code, out, _ = command("verify", "compact.zarr", "--sample", "0")
+    assert code == 3
+    assert "nothing was changed; compact the original store again" in out
+    shard.unlink()
+    code, out, _ = command("status", "compact.zarr")
+    assert (code, "compact the original again: dpstudies compact ORIGINAL NEW" in out) == (3, True)
+    assert "resume" not in out

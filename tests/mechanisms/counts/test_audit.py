@@ -13,10 +13,11 @@ from scipy.special import gammaln
 from mechanisms.counts import audit as count_audit
 from mechanisms.counts.audit import audit_counts, count_distributions
 from mechanisms.counts.exponential import exponential_mechanism
+from mechanisms.counts.mechanism import Mechanism
 from mechanisms.counts.noise import laplace_counts
-from mechanisms.counts.registry import MECHANISMS, Mechanism
+from mechanisms.counts.registry import MECHANISMS
 from mechanisms.counts.sensitivity import global_sensitivity
-from mechanisms.privacy import Guarantee
+from mechanisms.privacy import Guarantee, Neighbouring, pure_guarantee
 
 DELTA = 1e-6
 ELSEWHERE = (0.0, 0.05)
@@ -40,7 +41,6 @@ def histogram(records, k):
 
 
 def replacements(records, k):
-    """Return all data sets with one record replaced."""
     for place, value in itertools.product(range(len(records)), range(k)):
         if value != records[place]:
             yield (*records[:place], value, *records[place + 1 :])
@@ -67,7 +67,7 @@ def plain_local(prior, records):
 
 @functools.cache
 def plain_exponent(name, prior, records, epsilon):
-    """Return the inverse temperature from the definition of S, over all data sets."""
+    """Return the inverse temperature, with the sensitivity S computed by its definition over all data sets."""
     k, n = len(prior), len(records)
     data_sets = list(itertools.product(range(k), repeat=n))
     moves = [sum(x != y for x, y in zip(records, other, strict=True)) for other in data_sets]
@@ -96,7 +96,7 @@ FAR = 400
 
 @functools.cache
 def noise_distribution(name, scale):
-    """Return Pr[rounded noise = z] for |z| ≤ FAR in 40 digits; the remaining mass is below e^-100."""
+    """Return Pr[rounded noise = z] for |z| ≤ `FAR` in 40-digit arithmetic; the omitted mass is below e^-100."""
     with mpmath.workdps(40):
         b = mpmath.mpf(scale)
         if name == "geometric":
@@ -111,7 +111,7 @@ def noise_distribution(name, scale):
 
 
 def noisy_distribution(name, prior, records, epsilon):
-    """Add noise to each category and clip in order, by enumeration of the values of the noise."""
+    """Return the distribution of noisy counts, clipped category by category, by enumeration of the noise."""
     k, n = len(prior), len(records)
     counts = histogram(records, k)
     noise = noise_distribution(name, (1 if k == 2 else 2) / epsilon)
@@ -129,7 +129,7 @@ def noisy_distribution(name, prior, records, epsilon):
 
 
 def plain_audit(distribution_of, k, n, epsilon):
-    """Return the loss, δ at ε and ELSEWHERE and Rényi divergences at ORDERS over all replacements."""
+    """Return the maximum over all replacements of the loss, of δ at two values of ε, and of D_λ at λ in `ORDERS`."""
     distributions = {}
     for records in itertools.product(range(k), repeat=n):
         here = histogram(records, k)
@@ -162,9 +162,14 @@ def assert_same(found, expected):
     np.testing.assert_allclose(list(found.renyi.values()), renyi, rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
-@pytest.mark.parametrize(("prior", "n"), CASES)
-@pytest.mark.parametrize("name", ["local", "global", "smooth", "smooth-n", "varying"])
+EXPONENTIAL = [  # cases in which each mechanism occurs with each prior and with each epsilon
+    (name, prior, n, (0.1, 1.0, 4.0)[(place + case) % 3])
+    for place, name in enumerate(["local", "global", "smooth", "smooth-n", "varying"])
+    for case, (prior, n) in enumerate(CASES)
+]
+
+
+@pytest.mark.parametrize(("name", "prior", "n", "epsilon"), EXPONENTIAL)
 def test_audit_of_exponential_mechanisms_equals_enumeration(name, prior, n, epsilon):
     found = audit_counts(name, prior, n, epsilon, DELTA, ELSEWHERE, ORDERS)
     assert list(found.deltas) == [epsilon, *ELSEWHERE]
@@ -174,9 +179,15 @@ def test_audit_of_exponential_mechanisms_equals_enumeration(name, prior, n, epsi
     assert_same(found, expected)
 
 
-@pytest.mark.parametrize("epsilon", [0.5, 2.0])
-@pytest.mark.parametrize(("k", "n"), [(2, 1), (2, 6), (3, 1), (3, 3), (4, 2)])
-@pytest.mark.parametrize("name", ["laplace", "geometric"])
+NOISE = [  # cases in which each kind of noise occurs with each problem and with each epsilon
+    (name, k, n, (0.5, 2.0)[(place + case) % 2])
+    for place, name in enumerate(["laplace", "geometric"])
+    for case, (k, n) in enumerate([(2, 1), (2, 6), (3, 1), (3, 3), (4, 2)])
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "k", "n", "epsilon"), NOISE)
 def test_audit_of_noise_equals_enumeration(name, k, n, epsilon):
     prior = (1.0,) * k
     found = audit_counts(name, prior, n, epsilon, DELTA, ELSEWHERE, ORDERS)
@@ -184,7 +195,7 @@ def test_audit_of_noise_equals_enumeration(name, k, n, epsilon):
 
 
 def test_enumeration_detects_a_wrong_scale():
-    """Negative control: the sensitivity is 5 % wrong."""
+    """An audit of a mechanism whose sensitivity is 5 % wrong differs from the enumeration (negative control)."""
     prior, n = (1.0, 1.0, 1.0), 3
     wrong = Mechanism(
         "wrong",
@@ -202,7 +213,7 @@ def global_scale(prior, counts):
 
 
 def test_smooth_has_half_of_the_stated_loss():
-    """Erratum A1."""
+    """The exact loss of the mechanism `smooth` is 0.531 at ε = 1, a uniform prior and n = 100 (erratum A1)."""
     found = audit_counts("smooth", [1, 1], 100, epsilon=1.0)
     assert found.epsilon == pytest.approx(0.531, abs=5e-4)
     assert found.deltas == {1.0: 0.0}
@@ -210,7 +221,7 @@ def test_smooth_has_half_of_the_stated_loss():
 
 
 def test_local_exceeds_epsilon_at_a_skewed_prior():
-    """Erratum A3: at Beta(1,1) the loss of `local` is below ε; at Beta(.01, 100) it is not."""
+    """The loss of the mechanism `local` is below ε under the prior Beta(1, 1), and above ε under Beta(0.01, 100)."""
     broken = audit_counts("local", [0.01, 100], 300, epsilon=0.1)
     assert broken.epsilon / 0.1 == pytest.approx(1.10, abs=5e-3)
     verdict = broken.check(Guarantee(0.1))
@@ -221,10 +232,16 @@ def test_local_exceeds_epsilon_at_a_skewed_prior():
             assert audit_counts("local", [1, 1], n, epsilon).epsilon < epsilon
 
 
-@pytest.mark.parametrize(("prior", "n"), [((1.0, 1.0), 25), ((0.01, 100.0), 15), ((2.0, 0.1, 2.0), 7), ((1.0,) * 4, 4)])
-@pytest.mark.parametrize("epsilon", [0.2, 1.0, 5.0])
-@pytest.mark.parametrize("name", [name for name in MECHANISMS if MECHANISMS[name].is_private])
-def test_registered_mechanisms_satisfy_their_guarantee(name, epsilon, prior, n):
+PROBLEMS = [((1.0, 1.0), 25), ((0.01, 100.0), 15), ((2.0, 0.1, 2.0), 7), ((1.0,) * 4, 4)]
+REGISTERED = [  # cases in which each mechanism occurs with each prior and with each epsilon
+    (name, prior, n, (0.2, 1.0, 5.0)[(place + case) % 3])
+    for place, name in enumerate(name for name in MECHANISMS if MECHANISMS[name].is_private)
+    for case, (prior, n) in enumerate(PROBLEMS)
+]
+
+
+@pytest.mark.parametrize(("name", "prior", "n", "epsilon"), REGISTERED)
+def test_registered_mechanisms_satisfy_their_guarantee(name, prior, n, epsilon):
     found = audit_counts(name, prior, n, epsilon)
     verdict = found.check(MECHANISMS[name].guarantee(epsilon, 1e-8))
     assert verdict.holds, verdict.text
@@ -258,7 +275,7 @@ def test_loss_of_noise_equals_epsilon(name, k):
 )
 @pytest.mark.parametrize("k", [2, 3])
 def test_overstated_guarantees_are_violated(mechanism, k):
-    """Negative controls, each with a witness that attains the loss."""
+    """Audits reject guarantees with an ε below the loss (negative control), and their witnesses attain the loss."""
     n, prior = {2: 40, 3: 12}[k], np.full(k, 10.0)
     found = audit_counts(mechanism, prior, n, epsilon=1.0)
     verdict = found.check(mechanism.guarantee(1.0, 1e-8))
@@ -273,10 +290,15 @@ def test_overstated_guarantees_are_violated(mechanism, k):
     assert distributions[0][place] - distributions[1][place] == pytest.approx(found.epsilon, rel=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("prior", "n"), [((1.0, 1.0), 20), ((1.0, 2.0, 1.0), 7), ((2.0, 2.0, 2.0), 7), ((1.0,) * 4, 4)]
-)
-@pytest.mark.parametrize("name", [name for name in MECHANISMS if MECHANISMS[name].symmetric])
+SYMMETRIC = [  # cases in which each mechanism occurs with two of four priors
+    (name, prior, n)
+    for place, name in enumerate(name for name in MECHANISMS if MECHANISMS[name].symmetric)
+    for prior, n in ([((1.0, 1.0), 20), ((1.0, 2.0, 1.0), 7)] if place % 2 else [((2.0, 2.0, 2.0), 7), ((1.0,) * 4, 4)])
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "prior", "n"), SYMMETRIC)
 def test_symmetry_reduces_pairs_without_changing_results(name, prior, n):
     entry = MECHANISMS[name]
     reduced = audit_counts(entry, prior, n, 0.9, DELTA, ELSEWHERE, ORDERS)
@@ -285,8 +307,42 @@ def test_symmetry_reduces_pairs_without_changing_results(name, prior, n):
     assert_same(reduced, (full.epsilon, list(full.deltas.values()), list(full.renyi.values())))
 
 
+@pytest.mark.parametrize("name", [name for name in MECHANISMS if not MECHANISMS[name].uses_prior])
+def test_audit_of_a_mechanism_without_prior_equals_that_at_any_prior(name):
+    prior, n, entry = (0.3, 2.0, 50.0), 6, MECHANISMS[name]
+    reduced = audit_counts(entry, prior, n, 0.9, DELTA, ELSEWHERE, ORDERS)
+    full = audit_counts(dataclasses.replace(entry, name="full"), prior, n, 0.9, DELTA, ELSEWHERE, ORDERS)
+    assert (reduced.n_pairs < full.n_pairs) is entry.symmetric
+    assert_same(reduced, (full.epsilon, list(full.deltas.values()), list(full.renyi.values())))
+
+
+def test_prior_of_unregistered_mechanisms_is_used():
+    """A custom mechanism that uses the prior, but states that it does not, is audited at the given prior."""
+
+    def leaking(prior, counts, epsilon, delta):
+        return exponential_mechanism(prior, counts, 0.1 if prior[0] == 1.0 else 50.0, 1.0)
+
+    sly = Mechanism("sly", release=leaking, guarantee=lambda e, d: Guarantee(e), uses_prior=False)
+    assert audit_counts(sly, (1.0, 1.0), 6, epsilon=1.0).epsilon < 1.0
+    assert audit_counts(sly, (2.0, 1.0), 6, epsilon=1.0).epsilon > 10.0
+
+
+def test_releases_that_overwrite_their_arguments_do_not_change_the_audit():
+    def release(prior, counts, epsilon, delta):
+        found = laplace_counts(prior, counts, 2.0 / epsilon)
+        prior[:], counts[:] = 9.0, 0
+        return found
+
+    overwriting, plain = (
+        Mechanism(name="plug-in", note="test", release=each, guarantee=pure_guarantee)
+        for each in (release, lambda prior, counts, epsilon, delta: laplace_counts(prior, counts, 2.0 / epsilon))
+    )
+    found, expected = (audit_counts(each, [1, 1, 2], 4, 1.0) for each in (overwriting, plain))
+    assert (found.epsilon, str(found.witness)) == (expected.epsilon, str(expected.witness))
+
+
 def test_symmetry_of_unregistered_mechanisms_is_ignored():
-    """A custom mechanism that declares symmetry but leaks at one data set is audited over all pairs."""
+    """A custom mechanism that declares symmetry, but has a larger loss at one data set, is audited over all pairs."""
 
     def leaking(prior, counts, epsilon, delta):
         return exponential_mechanism(prior, counts, 50.0 if counts[0] == counts.sum() else 0.05, 1.0)
@@ -296,14 +352,28 @@ def test_symmetry_of_unregistered_mechanisms_is_ignored():
         found = audit_counts(sly, prior, n, epsilon=1.0)
         assert found.epsilon > 10
         assert found.witness.dataset[0] == n or found.witness.neighbour[0] == n
-        again = audit_counts(
-            dataclasses.replace(sly, name="smooth"), prior, n, epsilon=1.0
-        )  # even under a registered name
+        # the name of a registered mechanism does not change the audit
+        again = audit_counts(dataclasses.replace(sly, name="smooth"), prior, n, epsilon=1.0)
         assert again.epsilon == found.epsilon
 
 
+def test_symmetry_of_added_entries_is_ignored(monkeypatch):
+    """An audit of an entry that wrongly declares symmetry still visits (n, 0), where its loss is largest."""
+
+    def leaking(prior, counts, epsilon, delta):
+        return exponential_mechanism(prior, counts, 200.0 if counts[1] == 0 else 0.1, 1.0)
+
+    added = Mechanism("added", "Leaks.", release=leaking, guarantee=pure_guarantee, symmetric=True)
+    monkeypatch.setitem(MECHANISMS, "added", added)
+    found = audit_counts("added", [1, 1], 6, epsilon=1.0)
+    assert found.epsilon > 50
+    assert not found.check(added.guarantee(1.0)).holds
+    monkeypatch.setitem(MECHANISMS, "smooth", dataclasses.replace(added, name="smooth"))
+    assert audit_counts("smooth", [1, 1], 6, epsilon=1.0).epsilon == found.epsilon
+
+
 def test_outputs_with_underflowing_probability_are_compared_in_logs():
-    """At ε = 60 and n = 40 the least likely output has probability e^-2400."""
+    """Audits are accurate at ε = 60 and n = 40, where the least likely output has probability e^-2400."""
     found = audit_counts("geometric", [1, 1], 40, epsilon=60.0)
     assert found.epsilon == pytest.approx(60.0, rel=1e-9)
     assert audit_counts("laplace", [1, 1], 40, epsilon=60.0).epsilon == pytest.approx(60.0, rel=1e-9)
@@ -345,3 +415,17 @@ def test_too_large_audit_raises_before_enumeration(monkeypatch):
     monkeypatch.setattr(count_audit, "enumerate_candidates", never)
     with pytest.raises(ValueError, match="use fewer records, or a mechanism whose guarantee is proved for every size"):
         count_distributions("smooth", [1, 1, 1, 1], 600, 1.0)
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_released_counts_reveal_a_private_number_of_records(name):
+    """If neighbours differ by one added record, released counts reveal it: the loss is infinite, with no guarantee."""
+    added = Neighbouring.ADD_OR_REMOVE_ONE
+    assert MECHANISMS[name].stated(1.0, 1e-8, added) is None
+    found = audit_counts(name, [1, 1, 1], 4, 1.0, relation=added)
+    assert (found.epsilon, found.deltas[1.0]) == (math.inf, pytest.approx(1.0, abs=1e-9))
+    assert found.witness.neighbour.sum() != found.witness.dataset.sum() == found.witness.output.sum()
+    stated = MECHANISMS[name].stated(1.0, 1e-8) or Guarantee(1.0)
+    with pytest.raises(ValueError, match="a guarantee must be checked under its own relation"):
+        found.check(stated)
+    assert not found.check(Guarantee(1.0, relation=added)).holds

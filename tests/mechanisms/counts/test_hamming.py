@@ -1,4 +1,4 @@
-"""The Hamming mechanism against its definition and against independent sums."""
+"""Tests of the Hamming mechanism against its definition and against independent sums."""
 
 import mpmath
 import numpy as np
@@ -39,7 +39,7 @@ def distances(counts):
 @pytest.mark.parametrize("inverse_temperature", [1e-7, 0.3, 2.0, 900.0])
 @pytest.mark.parametrize("counts", COUNTS)
 def test_distribution_equals_its_definition(counts, inverse_temperature):
-    """At inverse temperature 900 all probabilities but one underflow; their logarithms must not."""
+    """The log-pmf equals its definition, even if all probabilities but one underflow."""
     with mpmath.workdps(50):
         total = mpmath.fsum(mpmath.exp(-mpmath.mpf(inverse_temperature) * int(d)) for d in distances(counts))
         expected = [float(-mpmath.mpf(inverse_temperature) * int(d) - mpmath.log(total)) for d in distances(counts)]
@@ -54,7 +54,7 @@ def test_distribution_equals_its_definition(counts, inverse_temperature):
 @pytest.mark.parametrize("inverse_temperature", [1e-9, 1e-3, 0.7, 5.0])
 @pytest.mark.parametrize("counts", [(1000, 1000), (0, 3000), (500, 700, 300), (0, 0, 1500), (90, 60, 0, 150)])
 def test_normaliser_at_large_counts_equals_a_convolution(counts, inverse_temperature):
-    """As exp(−m·d) = Π exp(−m·|rᵢ − cᵢ|/2), Z is the coefficient of xⁿ in a product of k polynomials."""
+    """The normaliser is the coefficient of xⁿ in a product of k polynomials, as exp(−m·d) = Π exp(−m·|rᵢ − cᵢ|/2)."""
     n = sum(counts)
     product = np.ones(1)
     for c in counts:
@@ -67,6 +67,7 @@ def test_normaliser_at_large_counts_equals_a_convolution(counts, inverse_tempera
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("inverse_temperature", [1e-3, 0.3, 2.0])
 @pytest.mark.parametrize("counts", COUNTS)
 def test_draws_follow_the_distribution(counts, inverse_temperature):
@@ -87,7 +88,7 @@ def test_draws_follow_the_distribution(counts, inverse_temperature):
     [((600_000, 400_000), 0.7), ((40_000, 0, 60_000), 0.6), ((150,) * 4, 1e-5), ((3,) * 20, 0.4), ((200,) * 30, 1.0)],
 )
 def test_draws_have_the_exact_means_at_large_sizes(counts, inverse_temperature):
-    """The distance and the mean of each category are checked, as the candidates cannot be enumerated."""
+    """Draws have the expected mean distance and the expected counts at sizes that cannot be enumerated."""
     k, n = len(counts), sum(counts)
     release = hamming_mechanism(np.ones(k), counts, inverse_temperature)
     draws = release.from_uniforms(np.random.default_rng(8).random((20_000, release.n_uniforms)))
@@ -112,7 +113,7 @@ def test_extreme_uniforms_give_possible_counts(counts, inverse_temperature):
     draws = release.from_uniforms(np.hstack([corners, np.full((len(corners), n - corners.shape[1]), high)]))
     assert np.all(draws >= 0)
     np.testing.assert_array_equal(draws.sum(axis=1), sum(counts))
-    assert np.all(draws[corners[:, 0] == low] == counts)  # the first distance is 0
+    assert np.all(draws[corners[:, 0] == low] == counts)  # the smallest uniform selects distance 0
 
 
 @pytest.mark.parametrize("counts", COUNTS)
@@ -156,7 +157,7 @@ def test_calibrated_loss_equals_epsilon(n, k, epsilon):
 
 @pytest.mark.parametrize(("k", "n"), [(6, 12), (10, 9), (16, 8)])
 def test_alternating_sums_equal_sums_of_positive_terms(k, n):
-    """The loss uses alternating sums for the normalisers; the mechanism uses positive terms."""
+    """The normalisers in the loss (alternating sums) agree with those of the mechanism (sums of positive terms)."""
     for epsilon in (0.02, 1.0, 3.0):
         inverse_temperature = calibrate_hamming(n, k, epsilon)
         found = hamming_loss(n, k, inverse_temperature)
@@ -169,7 +170,7 @@ def test_alternating_sums_equal_sums_of_positive_terms(k, n):
 
 
 def test_calibrated_mechanism_is_more_accurate_than_noise():
-    """At ε = 1, unit prior and balanced data the means are .2605 for Laplace and .2560 for geometric noise."""
+    """At ε = 1, a uniform prior and balanced data, the mean Hellinger distance is 0.216."""
     release = hamming_mechanism(np.ones(3), balanced_counts(100, 3), calibrate_hamming(100, 3, 1.0))
     assert release.inverse_temperature == pytest.approx(0.682546, abs=1e-6)
     assert release.expected_hellinger() == pytest.approx(0.21635, abs=1e-5)

@@ -1,4 +1,4 @@
-"""Noisy counts against distribution functions and the definition."""
+"""Tests of noisy counts against distribution functions and against their definition."""
 
 import hashlib
 
@@ -63,21 +63,23 @@ def test_log_pmf_equals_differences_of_the_distribution_function(builder, prior,
     np.testing.assert_allclose(release.pmf(), np.exp(plain_log_pmf(builder, counts, scale, 120)), rtol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("builder", BUILDERS)
 @pytest.mark.parametrize(
     ("counts", "scale"), [((0, 40), 0.03), ((20, 20), 0.02), ((0, 0, 6), 0.01), ((1, 0, 2), 1e9), ((2, 1, 1), 1e-3)]
 )
 def test_log_pmf_does_not_underflow(builder, counts, scale):
-    """Probabilities down to exp(−4000), for noise scales from very small to very large."""
+    """The log-pmf is finite and accurate for probabilities down to exp(−4000), for very small and very large scales."""
     log_pmf = builder(np.ones(len(counts)), counts, scale).log_pmf()
     np.testing.assert_allclose(log_pmf, plain_log_pmf(builder, counts, scale, 2000), rtol=1e-12, atol=1e-200)
     assert np.isfinite(log_pmf).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("builder", BUILDERS)
 @pytest.mark.parametrize(("prior", "counts", "scale"), CASES)
 def test_draws_are_rounded_and_clipped_in_order(builder, prior, counts, scale):
-    """The reference uses the quantile functions of SciPy, trial by trial."""
+    """Draws equal SciPy's quantiles of the uniforms, rounded and then clipped category by category."""
     release = builder(prior, counts, scale)
     uniforms = np.random.default_rng(5).random((500, release.n_uniforms))
     for u, released in zip(uniforms, release.from_uniforms(uniforms), strict=True):
@@ -90,7 +92,7 @@ def test_draws_are_rounded_and_clipped_in_order(builder, prior, counts, scale):
 
 
 def test_laplace_draws_are_reproducible():
-    """Draws are stored in studies, so equal uniforms must give equal counts in all versions."""
+    """Equal uniforms give the same counts as in earlier versions, so that stored results remain valid."""
     uniforms = np.random.default_rng(2024).random((100_000, 3))
     draws = laplace_counts([1.0] * 4, [150] * 4, 2.0).from_uniforms(uniforms)
     assert draws[:3].tolist() == [[151, 148, 149, 152], [152, 160, 147, 141], [146, 148, 149, 157]]
@@ -113,7 +115,7 @@ def test_extreme_uniforms_give_possible_counts(builder, scale):
     released = release.from_uniforms(np.array([[low, low], [high, low], [low, high], [high, high], [2**-60, 0.5]]))
     assert np.all(released >= 0)
     assert np.all(released.sum(axis=1) == 12)
-    assert released[0].tolist() == [0, 0, 12]  # noise −∞ at u = 0
+    assert released[0].tolist() == [0, 0, 12]  # the noise is −∞ at u = 0
     if scale >= 1:
         assert released[1].tolist() == [12, 0, 0]
 
@@ -124,7 +126,7 @@ def test_histogram_sensitivity_equals_enumeration():
         neighbours = np.abs(data_sets[:, None] - data_sets).sum(axis=-1) == 2
         moves = np.abs(data_sets[:, None, :-1] - data_sets[:, :-1]).sum(axis=-1)
         assert moves[neighbours].max() == histogram_sensitivity(k)
-    with pytest.raises(ValueError, match="k must be >= 2, got 1"):
+    with pytest.raises(ValueError, match="k must be an integer >= 2, got 1"):
         histogram_sensitivity(1)
 
 

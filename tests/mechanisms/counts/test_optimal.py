@@ -1,15 +1,18 @@
-"""Optimal distributions against a plain linear program, a closed form and all other mechanisms."""
+"""Tests of optimal distributions against a plain linear program, a closed form and all other mechanisms."""
 
 import itertools
+import re
 
 import numpy as np
 import pytest
 from scipy.optimize import linprog
 
 from mechanisms.conjugate import balanced_counts, enumerate_candidates, posterior
-from mechanisms.counts.optimal import MAX_VARIABLES, optimal_counts, optimal_distribution, require_solvable
+from mechanisms.counts.optimal import MAX_EPSILON, MAX_VARIABLES, Objective, optimal_distribution, require_solvable
+from mechanisms.counts.optimal_counts import optimal_counts
 from mechanisms.counts.registry import MECHANISMS
 from mechanisms.hellinger import hellinger
+from mechanisms.privacy_parameters import SMALLEST_EPSILON
 from tests.statistical import assert_frequencies
 
 PROBLEMS = [
@@ -23,14 +26,14 @@ PROBLEMS = [
 
 
 def model(prior, n):
-    """Return the data sets, the distances between their posteriors, and the neighbouring pairs."""
+    """Return the data sets, the distances between their posteriors, and the pairs of neighbours."""
     data_sets = enumerate_candidates(n, len(prior))
     distance = np.array([hellinger(posterior(prior, c), posterior(prior, data_sets)) for c in data_sets])
     return data_sets, distance, np.nonzero(np.abs(data_sets[:, None] - data_sets).sum(axis=-1) == 2)
 
 
 def plain_worst_case(prior, n, epsilon):
-    """Solve the program with one variable per pair and one row per constraint, without symmetry."""
+    """Solve the linear program with one variable per data set and output, without using symmetry."""
     data_sets, distance, (first, second) = model(prior, n)
     size = len(data_sets)
     upper = np.zeros((first.size * size + size, size * size + 1))
@@ -45,7 +48,7 @@ def plain_worst_case(prior, n, epsilon):
     return result.fun
 
 
-@pytest.mark.parametrize("objective", ["worst-case", "balanced", "average"])
+@pytest.mark.parametrize("objective", Objective)
 @pytest.mark.parametrize("epsilon", [0.05, 1.0, 4.0])
 @pytest.mark.parametrize(("prior", "n"), PROBLEMS)
 def test_distribution_is_private_and_has_the_stated_mean(prior, n, epsilon, objective):
@@ -58,29 +61,55 @@ def test_distribution_is_private_and_has_the_stated_mean(prior, n, epsilon, obje
     assert distribution.worst_case == distribution.expected.max()
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("objective", Objective)
+@pytest.mark.parametrize("epsilon", [SMALLEST_EPSILON, MAX_EPSILON])
+@pytest.mark.parametrize(("prior", "n"), [((1.0, 1.0), 2), ((1.0, 1.0), 30), ((0.01, 100.0), 30), ((1.0, 1.0, 1.0), 5)])
+def test_programs_are_solved_at_both_ends_of_the_range_of_epsilon(prior, n, epsilon, objective):
+    distribution = optimal_distribution(prior, n, epsilon, objective)
+    _, _, (first, second) = model(prior, n)
+    assert (distribution.log_pmf[first] - distribution.log_pmf[second]).max() == distribution.loss <= epsilon
+
+
+@pytest.mark.parametrize("epsilon", [20.1, 40.0, 100.0])
+def test_epsilon_above_the_largest_raises(epsilon):
+    with pytest.raises(ValueError, match=re.escape(f"epsilon must be <= 20 for the linear program, got {epsilon:g};")):
+        optimal_distribution([1, 1], 5, epsilon)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.05, 1.0, 4.0])
 @pytest.mark.parametrize(("prior", "n"), PROBLEMS)
 def test_symmetry_preserves_the_optimum(prior, n, epsilon):
     plain = plain_worst_case(prior, n, epsilon)
-    assert optimal_distribution(prior, n, epsilon, "worst-case").worst_case == pytest.approx(plain, abs=1e-6)
-    assert optimal_distribution(prior, n, epsilon, "balanced").worst_case == pytest.approx(plain, abs=2e-6)
+    assert optimal_distribution(prior, n, epsilon, Objective.WORST_CASE).worst_case == pytest.approx(plain, abs=1e-6)
+    assert optimal_distribution(prior, n, epsilon, Objective.BALANCED).worst_case == pytest.approx(plain, abs=2e-6)
 
 
 @pytest.mark.parametrize("epsilon", [0.2, 1.0, 3.0])
-@pytest.mark.parametrize("objective", ["worst-case", "balanced", "average"])
+@pytest.mark.parametrize("objective", Objective)
 def test_one_record_in_two_categories_equals_closed_form(epsilon, objective):
-    """For error probabilities a, b: 1 − a ≤ e^ε·b and 1 − b ≤ e^ε·a, so their mean is at least 1/(1 + e^ε)."""
+    """The optimal release of one record in two categories has the error probability 1/(1 + e^ε).
+
+    Error probabilities a and b satisfy 1 − a ≤ e^ε·b and 1 − b ≤ e^ε·a, so their mean is at least 1/(1 + e^ε).
+    """
     distribution = optimal_distribution((1.0, 1.0), 1, epsilon, objective)
     lie = 1 / (1 + np.exp(epsilon))
     np.testing.assert_allclose(np.exp(distribution.log_pmf), [[1 - lie, lie], [lie, 1 - lie]], atol=1e-6)
     assert distribution.worst_case == pytest.approx(lie * float(hellinger([1, 2], [2, 1])), abs=1e-6)
 
 
-@pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])
-@pytest.mark.parametrize("prior", [(1.0, 1.0), (0.3, 4.0), (1.0, 1.0, 1.0), (2.0, 0.5, 2.0), (1.0,) * 4])
-@pytest.mark.parametrize(
-    "name", [name for name, m in MECHANISMS.items() if m.is_private and m.guarantee(1, 0.5).is_pure]
-)
+PURE = [name for name, m in MECHANISMS.items() if m.is_private and m.guarantee(1, 0.5).is_pure]
+PRIORS = [(1.0, 1.0), (0.3, 4.0), (1.0, 1.0, 1.0), (2.0, 0.5, 2.0), (1.0,) * 4]
+COMPARED = [  # cases in which each mechanism occurs with each prior and with each epsilon
+    (name, prior, (0.1, 1.0, 3.0)[(place + case) % 3])
+    for place, name in enumerate(PURE)
+    for case, prior in enumerate(PRIORS)
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "prior", "epsilon"), COMPARED)
 def test_optimum_bounds_every_pure_mechanism(name, prior, epsilon):
     n = {2: 20, 3: 6, 4: 3}[len(prior)]
     _, distance, _ = model(prior, n)
@@ -88,13 +117,13 @@ def test_optimum_bounds_every_pure_mechanism(name, prior, epsilon):
         [MECHANISMS[name].build(prior, c, epsilon, 1e-8).pmf() for c in enumerate_candidates(n, len(prior))]
     )
     expected = (distribution * distance).sum(axis=1)
-    assert expected.max() >= optimal_distribution(prior, n, epsilon, "worst-case").worst_case - 1e-6
+    assert expected.max() >= optimal_distribution(prior, n, epsilon, Objective.WORST_CASE).worst_case - 1e-6
     weights = model_weights(prior, n)
-    assert weights @ expected >= weights @ optimal_distribution(prior, n, epsilon, "average").expected - 1e-6
+    assert weights @ expected >= weights @ optimal_distribution(prior, n, epsilon, Objective.AVERAGE).expected - 1e-6
 
 
 def model_weights(prior, n):
-    """Return Dirichlet–multinomial probabilities by the Pólya urn scheme, record by record."""
+    """Return the Dirichlet–multinomial probabilities of all data sets by the Pólya urn scheme."""
     data_sets = enumerate_candidates(n, len(prior))
     weights = {(0,) * len(prior): 1.0}
     for size in range(n):
@@ -109,17 +138,17 @@ def model_weights(prior, n):
 
 
 def test_geometric_mechanism_is_optimal_on_average_at_two_categories():
-    """Ghosh, Roughgarden & Sundararajan: universally optimal up to post-processing, here the identity."""
+    """At k = 2 geometric noise has the optimal mean distance (Ghosh, Roughgarden & Sundararajan)."""
     expected = [
         MECHANISMS["geometric"].build((1.0, 1.0), (c, 40 - c), 1.0, 1e-8).expected_hellinger() for c in range(41)
     ]
     assert np.mean(expected) == pytest.approx(
-        optimal_distribution((1.0, 1.0), 40, 1.0, "average").expected.mean(), abs=1e-6
+        optimal_distribution((1.0, 1.0), 40, 1.0, Objective.AVERAGE).expected.mean(), abs=1e-6
     )
 
 
 def test_balanced_objective_needs_the_worst_case_constraint():
-    """A constant answer is private and exact at one data set; the constraint is weak at n = 100."""
+    """Without the worst-case constraint, a constant release of balanced counts would be optimal at balanced data."""
     data_sets, distance, (first, second) = model((1.0, 1.0), 10)
     constant = np.tile((data_sets == balanced_counts(10, 2)).all(axis=1).astype(float), (len(data_sets), 1))
     np.testing.assert_array_equal(constant[first], constant[second])
@@ -127,12 +156,14 @@ def test_balanced_objective_needs_the_worst_case_constraint():
     balanced = optimal_distribution((1.0, 1.0), 60, 1.0)
     geometric = MECHANISMS["geometric"].build((1.0, 1.0), (30, 30), 1.0, 1e-8).expected_hellinger()
     assert balanced.expected[30] < 0.5 * geometric
-    assert balanced.expected.mean() > optimal_distribution((1.0, 1.0), 60, 1.0, "average").expected.mean() * 1.3
+    assert balanced.expected.mean() > optimal_distribution((1.0, 1.0), 60, 1.0, Objective.AVERAGE).expected.mean() * 1.3
 
 
 @pytest.mark.parametrize(("prior", "n"), PROBLEMS)
 def test_balanced_objective_improves_on_equal_worst_case(prior, n):
-    worst, balanced = (optimal_distribution(prior, n, 1.0, objective) for objective in ("worst-case", "balanced"))
+    worst, balanced = (
+        optimal_distribution(prior, n, 1.0, objective) for objective in (Objective.WORST_CASE, Objective.BALANCED)
+    )
     chosen = np.all(
         np.sort(enumerate_candidates(n, len(prior)), axis=1) == np.sort(balanced_counts(n, len(prior))), axis=1
     )

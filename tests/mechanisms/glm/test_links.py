@@ -40,9 +40,30 @@ def test_functions_and_derivatives_equal_mpmath(name, label):
     np.testing.assert_allclose(link.curvature(eta, labels), -exact(name, label, 2, eta), rtol=relative, atol=1e-16)
 
 
+@pytest.mark.parametrize("label", [0, 1])
+def test_probit_derivatives_at_large_predictors_equal_mpmath(label):
+    """Slope φ(t)/Φ(t) and curvature of the probit link where their formulas cancel or overflow."""
+    distances = np.array([1.0001e3, 1e4, 1e6, 1e9, 1e100, 1e154, 1e155, 1e200, 1e300])
+    misclassified = -distances if label else distances
+    labels, link = np.full(distances.size, float(label)), LINKS["probit"]
+
+    def hazard(t, terms=8):  # the reciprocal of Mills' ratio Σ (−1)ᵐ (2m − 1)!! / t^(2m + 1); the omitted terms are
+        return t / sum((-1) ** m * mpmath.fac2(2 * m - 1) / t ** (2 * m) for m in range(terms))  # below 1e-40
+
+    with mpmath.workdps(700):
+        exact = [hazard(mpmath.mpf(t)) for t in distances]
+        slopes = [float(value if label else -value) for value in exact]
+        curvatures = [float(value * (value - mpmath.mpf(t))) for value, t in zip(exact, distances, strict=True)]
+    with np.errstate(over="raise", invalid="raise", divide="raise"):
+        np.testing.assert_allclose(link.slope(misclassified, labels), slopes, rtol=1e-14)
+        np.testing.assert_allclose(link.curvature(misclassified, labels), curvatures, rtol=1e-14)
+        assert not link.slope(-misclassified, labels).any()
+        assert not link.curvature(-misclassified, labels).any()
+
+
 @pytest.mark.parametrize("name", LINKS)
 def test_derivatives_equal_finite_differences(name):
-    """Check the derivatives by finite differences in double precision."""
+    """Slopes and curvatures equal finite differences; slopes that are 5 % wrong do not (negative control)."""
     link, eta, step = LINKS[name], np.linspace(-4, 2, 25), 1e-4
     for label in (0.0, 1.0):
         labels = np.full(eta.size, label)
@@ -70,7 +91,7 @@ def test_log_likelihoods_are_concave(name):
 
 
 def test_only_logistic_link_is_canonical():
-    """Only the logistic link has the slope y − E[y], bounded by 1; logistic and probit are symmetric."""
+    """Only the logistic link has the slope y − E[y]; the logistic and the probit link are symmetric."""
     eta = np.linspace(-8, 5, 60)
     for name, link in LINKS.items():
         mean = np.exp(link.log_likelihood(eta, np.ones(60)))
@@ -84,13 +105,15 @@ def test_only_logistic_link_is_canonical():
     assert sorted(link.code for link in LINKS.values()) == [0, 1, 2]
 
 
-def test_extreme_predictors_give_finite_values():
-    """η = ±800 gives finite values without warnings (the tests turn warnings into errors)."""
+def test_extreme_predictors_give_valid_values():
+    """At the predictors ±800, values are finite, or −inf where exp(800) overflows; no warning is raised."""
     eta, ones, zeros = np.array([-800.0, 800.0]), np.ones(2), np.zeros(2)
     for link in LINKS.values():
         for labels in (ones, zeros):
-            for function in (link.log_likelihood, link.slope, link.curvature):
+            for function in (link.slope, link.curvature):
                 assert np.isfinite(function(eta, labels)).all()
+            overflows = (link.name == "cloglog") & (labels == 0) & (eta > 0)  # −exp(800)
+            assert np.array_equal(np.isneginf(link.log_likelihood(eta, labels)), overflows)
     np.testing.assert_array_equal(LINKS["logistic"].log_likelihood(eta, ones), [-800, 0])
     np.testing.assert_array_equal(LINKS["logistic"].slope(eta, ones), [1, 0])
     tail = float(mpmath.log(mpmath.ncdf(-800)))
@@ -99,5 +122,5 @@ def test_extreme_predictors_give_finite_values():
     np.testing.assert_allclose(LINKS["probit"].curvature(eta, ones), [1, 0], rtol=1e-3)
     np.testing.assert_array_equal(LINKS["cloglog"].log_likelihood(eta, ones), [-800, 0])
     np.testing.assert_array_equal(LINKS["cloglog"].slope(eta, ones), [1, 0])
-    assert LINKS["cloglog"].log_likelihood(eta, zeros)[1] < -1e300  # capped to avoid overflow
+    assert LINKS["cloglog"].log_likelihood(eta, zeros)[1] < -1e300  # the predictor is capped to avoid overflow
     assert LINKS["cloglog"].log_likelihood(eta, zeros)[0] == 0

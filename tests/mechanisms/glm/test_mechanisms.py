@@ -23,7 +23,7 @@ problems = st.tuples(st.integers(1, 100_000), positive, st.floats(1, 500), posit
 @pytest.mark.parametrize("epsilon", [1e-3, 0.1, 3.0, 1e6])
 @pytest.mark.parametrize(("n", "beta", "order"), [(2784, 0.001, 1), (100, 0.1, 10), (5, 2.0, 100)])
 def test_parameters_equal_formulas(n, beta, order, epsilon, c):
-    """Compare with Algorithms 4 and 5 of P3, and with OPS with the factors 4 (Wang et al.) and 2."""
+    """Precisions and powers equal the formulas of P3 (Algorithms 4 and 5) and of one posterior sample (OPS)."""
     made = {name: glm_mechanism(name, n, beta, order, epsilon, c) for name in GLM_MECHANISMS}
     assert {name: one.name for name, one in made.items()} == {name: name for name in made}
     concentrated = made["glm-concentrated"]
@@ -47,7 +47,7 @@ def test_parameters_equal_formulas(n, beta, order, epsilon, c):
 
 
 def test_published_setting():
-    """Parameters for the 2,784 records of Abalone with β = 1e-3 and λ = 1."""
+    """For the 2,784 training records of Abalone, β = 1e-3 and λ = 1, powers and precisions have known values."""
     diffused = glm_mechanism("glm-diffused", 2784, 0.001, 1, math.exp(-5))
     assert diffused.power == pytest.approx(0.0968464, rel=1e-6)
     assert glm_mechanism("glm-diffused", 2784, 0.001, 1, math.e).power == 1.0
@@ -70,7 +70,7 @@ def test_guarantees():
 
 
 def test_parameters_do_not_depend_on_link():
-    """The parameters do not depend on the link, only the guarantee does."""
+    """Logistic and probit regression have the same parameters; only the guarantee depends on the link."""
     logistic, probit = (glm_mechanism("glm-diffused", 50, 0.1, 3, 0.7, link=link) for link in ("logistic", "probit"))
     assert (logistic.power, logistic.precision) == (probit.power, probit.precision)
     assert logistic.renyi_epsilon(3) == pytest.approx(0.7)
@@ -89,14 +89,14 @@ def test_renyi_epsilon_is_within_target(problem):
             exact = pure_renyi(epsilon, order) if name == "ops-tight" else epsilon
             linear = 2 * (c * made.power) ** 2 * order / made.precision
             assert spent == pytest.approx(min(exact, linear), rel=1e-9)
-        if name in PURE:  # at every order
+        if name in PURE:  # the pure guarantee holds at every order
             assert made.renyi_epsilon(1e5) <= epsilon * (1 + 1e-12)
 
 
 @given(problems, st.floats(1.01, 20))
 @settings(max_examples=100, deadline=None)
 def test_parameters_are_monotone_in_epsilon_and_order(problem, factor):
-    """Power increases and precision decreases with ε, and conversely with the order."""
+    """With a larger ε or a smaller order, the power does not decrease, and the precision does not increase."""
     n, beta, order, epsilon, c = problem
     for name in PRIVATE:
         less, more = (glm_mechanism(name, n, beta, order, e, c) for e in (epsilon, factor * epsilon))
@@ -110,7 +110,7 @@ def test_parameters_are_monotone_in_epsilon_and_order(problem, factor):
 @given(problems, st.floats(1, 1e3), st.floats(1, 1e3))
 @settings(max_examples=100, deadline=None)
 def test_curves_increase_with_order(problem, first, second):
-    """The curve is linear without a ball; on a ball it is at most the pure loss."""
+    """Rényi curves increase with the order: linearly, or up to the pure loss for weights in a ball."""
     n, beta, order, epsilon, c = problem
     low, high = sorted((first, second))
     for name in PRIVATE:
@@ -124,7 +124,7 @@ def test_curves_increase_with_order(problem, first, second):
 
 
 def test_renyi_epsilon_on_a_ball_is_smaller_of_two_bounds():
-    """The linear bound also holds on a ball, and is the smaller bound if n is much larger than β."""
+    """For weights in a ball, the Rényi ε is the smaller of the linear bound and the bound from the pure loss."""
     many, few = (glm_mechanism("ops-tight", n, 0.5, 2, 0.3) for n in (1000, 1))
     assert many.renyi_epsilon(2) == pytest.approx(2 * many.power**2 * 2 / many.precision)
     assert few.renyi_epsilon(2) == pytest.approx(2 * few.power**2 * 2 / few.precision)
@@ -142,10 +142,10 @@ GOOD = {"name": "glm-diffused", "n": 10, "beta": 0.1, "order": 2.0, "epsilon": 1
         ({"link": "logit"}, "link must be one of logistic, probit, cloglog, got 'logit'"),
         ({"n": 0}, "n must be an integer >= 1, got 0"),
         ({"n": 2.5}, "n must be an integer >= 1, got 2.5"),
-        ({"beta": 0.0}, "beta must be finite and > 0, got 0"),
-        ({"beta": math.nan}, "beta must be finite and > 0, got nan"),
-        ({"beta": math.inf}, "beta must be finite and > 0, got inf"),
-        ({"norm_bound": -1.0}, "norm_bound must be finite and > 0, got -1"),
+        ({"beta": 0.0}, "beta must be a finite number > 0, got 0"),
+        ({"beta": math.nan}, "beta must be a finite number > 0, got nan"),
+        ({"beta": math.inf}, "beta must be a finite number > 0, got inf"),
+        ({"norm_bound": -1.0}, "norm_bound must be a finite number > 0, got -1"),
         ({"order": 0.5}, "order must be a finite number >= 1, got 0.5"),
         ({"order": math.inf}, "order must be a finite number >= 1, got inf"),
         ({"epsilon": 0.0}, "epsilon must be a finite number > 0, got 0"),

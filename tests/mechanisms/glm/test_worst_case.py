@@ -1,4 +1,4 @@
-"""Tests of the data sets with divergences near the bound of Theorem 16, and of the records for audits."""
+"""Tests of data sets whose divergences approach the bound of P3's Theorem 16, and of the records that audits use."""
 
 import math
 
@@ -19,14 +19,14 @@ from mechanisms.glm.worst_case import (
 
 
 def share(case, n, precision, order=2.0, power=1.0, c=1.0):
-    """Return the ratio of the divergence to 2c²ρ²λ/κ, by quadrature."""
+    """Return the ratio of the divergence, computed by quadrature, to the bound 2c²ρ²λ/κ."""
     mechanism = GlmMechanism("distribution", precision, power, math.inf, LINKS["logistic"], c, None)
     found = audit_replacements(mechanism, case.candidates, [[*case.shared, n - 1]], [order])
     return found.renyi[order] / (2 * (c * power) ** 2 * order / precision)
 
 
 def test_largest_difference_of_slopes_in_one_dimension():
-    """The maximum over a grid of records and weights is 1.05163, at cw = 4.0316."""
+    """The derived largest difference of two records' slopes, at the weight 4.03, equals the largest on a grid."""
     records = np.linspace(-1, 1, 801)
     weights = np.concatenate([np.linspace(0, 10, 1001), np.linspace(10, 500, 200)])
     slopes = records * expit(-records * weights[:, None])
@@ -37,7 +37,7 @@ def test_largest_difference_of_slopes_in_one_dimension():
 
 
 def test_shared_records_have_the_largest_mode():
-    """For records along the first axis, W solves max sσ(−sW) = βW."""
+    """The mode W of the shared records solves max over lengths s of sσ(−sW) = βW, so no mode is larger."""
     lengths = np.linspace(1e-3, 1, 20_001)
     for beta in (1e-4, 1e-2, 0.3, 5.0):
         case = limiting_case(beta, 2)
@@ -51,14 +51,14 @@ def test_shared_records_have_the_largest_mode():
 @pytest.mark.parametrize("beta", [0.5, 1e-2, 1e-4])
 @pytest.mark.parametrize("dimension", [1, 2])
 def test_divergences_approach_limits(dimension, beta, power, c):
-    """Quadrature at a large κ, with almost normal distributions, agrees with the limit."""
+    """At a large precision, the ratio of the divergence to the bound agrees with its limit."""
     case = limiting_case(beta, dimension, c, power)
     precision = 3000.0 * c * c
     assert share(case, precision / beta, precision, 2.0, power, c) == pytest.approx(case.share, rel=5e-3)
 
 
 def test_bound_is_tight_only_in_two_dimensions():
-    """As β → 0 the ratio tends to 1 for every κ and order, and in one dimension to 0.27648."""
+    """As β → 0, the ratio of the divergence to the bound tends to 1 in two dimensions, and to 0.27648 in one."""
     for precision, order in ((1.0, 1.0), (10.0, 10.0)):
         shares = [share(limiting_case(beta, 2), precision / beta, precision, order) for beta in (1e-3, 1e-5, 1e-7)]
         assert shares == sorted(shares)
@@ -75,7 +75,7 @@ def test_bound_is_tight_only_in_two_dimensions():
 
 
 def test_limits_scale_with_norm_bound():
-    """Scaling records by c is equivalent to scaling β by c²."""
+    """Limits of the ratio at the norm bound c equal those at the norm bound 1 with β/c² in place of β."""
     for dimension in (1, 2):
         plain, scaled = limiting_case(0.01, dimension), limiting_case(0.09, dimension, norm_bound=3.0)
         assert scaled.share == pytest.approx(plain.share, rel=1e-6)
@@ -108,9 +108,9 @@ def test_candidate_records():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"beta": 0.0}, "beta must be finite and > 0, got 0"),
-        ({"norm_bound": math.inf}, "norm_bound must be finite and > 0, got inf"),
-        ({"power": -1.0}, "power must be finite and > 0, got -1"),
+        ({"beta": 0.0}, "beta must be a finite number > 0, got 0"),
+        ({"norm_bound": math.inf}, "norm_bound must be a finite number > 0, got inf"),
+        ({"power": -1.0}, "power must be a finite number > 0, got -1"),
         ({"dimension": 3}, "x must have 1 or 2 dimensions, got 3"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Tests of Algorithm 1: conditional draws, stationary distribution, agreement with the exact posterior."""
+"""Tests of Algorithm 1 of P4: its conditional draws, its stationary distribution, and the exact posterior."""
 
 import itertools
 
@@ -41,17 +41,18 @@ def sum_chain(rng, centres, variances, total, sums, size):
     for i in range(size):
         if not draw_sums_given_total(rng, centres, variances, total, sums):
             raise ValueError("a draw failed")
-        out[i] = sums
+        for j in range(sums.size):
+            out[i, j] = sums[j]
     return out
 
 
 def batch_means(draws, n_batches=50):
-    """Return means over batches of each chain (n_chains, n_draws), nearly independent if batches are long."""
+    """Return the means of batches of consecutive draws of each chain; `draws` has shape (n_chains, n_draws)."""
     return draws.reshape(draws.shape[0] * n_batches, -1).mean(axis=1)
 
 
 def inverse_variance_distribution(distance, noise_scale):
-    """Return the SciPy distribution of 1/σ² given the noise; at distance 0 the limit 1/(b²χ²)."""
+    """Return the distribution of 1/σ² given the noise `distance`: inverse Gaussian, or its limit without noise."""
     if distance == 0:
         return stats.invgamma(0.5, scale=0.5 / noise_scale**2)
     return stats.invgauss(mu=noise_scale / distance, scale=1 / noise_scale**2)
@@ -72,11 +73,11 @@ def test_noise_variance_test_rejects_wrong_distance():
 
 CUTS = [
     (0.0, 1.0, -1.0, 2.0),
-    (0.0, 1.0, 0.1, np.inf),  # just outside
-    (0.0, 1.0, -np.inf, -9.0),  # far outside
+    (0.0, 1.0, 0.1, np.inf),  # centre just outside the region
+    (0.0, 1.0, -np.inf, -9.0),  # centre far outside the region
     (-1e6, 30.0, 0.0, 50.0),
-    (3.0, 5.0, 2.9, 3.3),  # narrow around the mean
-    (3.0, 1.0, 7.0, 7.001),  # narrow and outside
+    (3.0, 5.0, 2.9, 3.3),  # narrow region around the mean
+    (3.0, 1.0, 7.0, 7.001),  # narrow region away from the mean
     (0.0, 1.0, -40.0, 0.02),
 ]
 
@@ -117,7 +118,7 @@ def test_sums_given_total_have_multinomial_covariance():
 
 SUM_CASES = [  # centres, variances, total
     ((4.0, 3.0, 3.0), (6.0, 2.0, 3.0), 10.0),
-    ((-60.0, -10.0, 3.0), (6.0, 2.0, 3.0), 10.0),  # rejection never succeeds, pairwise draws only
+    ((-60.0, -10.0, 3.0), (6.0, 2.0, 3.0), 10.0),  # rejection never succeeds, so that all draws are pairwise
     ((-40.0, 5.0, 12.0), (60.0, 1.0, 20.0), 10.0),  # the category with the largest variance stays at zero
 ]
 
@@ -133,6 +134,7 @@ def mean_sums_on_grid(centres, variances, total, n_nodes=700):
     return np.array([(weights * x).sum() for x in sums]) / weights.sum()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("centres", "variances", "total"), SUM_CASES)
 def test_sums_of_three_categories_have_expected_means(centres, variances, total):
     start = np.full(3, total / 3)
@@ -147,6 +149,7 @@ def test_sums_of_three_categories_have_expected_means(centres, variances, total)
         assert_mean_within(batch_means(draws[None, :, 2], 200), mean_sums_on_grid(moved, variances, total)[2])
 
 
+@pytest.mark.slow
 def test_pairwise_draws_mix_far_outside_the_simplex():
     centres, variances = np.linspace(-400.0, -200.0, 20), np.linspace(50.0, 400.0, 20)
     draws = sum_chain(np.random.default_rng(5), centres, variances, 100.0, np.full(20, 5.0), 20_000)
@@ -156,7 +159,7 @@ def test_pairwise_draws_mix_far_outside_the_simplex():
 
 
 def stationary_moments(prior, n, noisy, noise_scale):
-    """Return the stationary means of θ and θ², from the transition s → (θ, σ²) → s on grids."""
+    """Return the stationary means of θ and θ² of the chain s → (θ, σ²) → s, computed on grids."""
     s = (np.arange(240) + 0.5) * n / 240
     theta = (np.arange(120) + 0.5) / 120
     log_variance = np.linspace(np.log(1e-7), np.log(60 * noise_scale**2), 120)
@@ -178,8 +181,9 @@ def stationary_moments(prior, n, noisy, noise_scale):
     return distribution @ of_theta @ theta, distribution @ of_theta @ theta**2
 
 
+@pytest.mark.slow
 def test_binomial_chain_has_expected_stationary_moments():
-    """At n = 8 the normal approximation is coarse, and the exact posterior must fail."""
+    """At n = 8, the chain has the stationary moments computed on grids, which are not those of the exact posterior."""
     prior, n, noisy, noise_scale = (2.0, 3.0), 8, 6.5, 1.5
     first, second = stationary_moments(prior, n, noisy, noise_scale)
     draws = sample_gibbs(
@@ -194,9 +198,9 @@ def test_binomial_chain_has_expected_stationary_moments():
         assert_mean_within(batch_means(draws), exact.mean())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("prior", "n", "noise_scale"), [((10.0, 10.0), 200, 1e6), ((3.0, 4.0, 6.0), 200, 1e6)])
 def test_large_noise_gives_prior_mean_and_variance(prior, n, noise_scale):
-    """The result is exact except for truncation at the edges, where the priors have little mass."""
     family = "binomial" if len(prior) == 2 else "multinomial"
     noisy = [n / 3.0] * (1 if family == "binomial" else len(prior))
     draws = sample_gibbs(np.random.default_rng(7), family, prior, n, noisy, noise_scale, n_draws=100_000)
@@ -207,7 +211,7 @@ def test_large_noise_gives_prior_mean_and_variance(prior, n, noise_scale):
 
 
 def assert_distribution(draws, cdf, tolerance):
-    """Compare the distribution function at nine points, within `tolerance` and five standard errors."""
+    """Assert that draws agree with `cdf` at nine points, within `tolerance` plus five standard errors."""
     for level in np.linspace(0.1, 0.9, 9):
         point = np.quantile(draws, level)
         below = batch_means(draws <= point)
@@ -225,8 +229,19 @@ def test_binomial_agrees_with_the_exact_posterior(n, noisy, noise_scale):
         assert_distribution(draws, lambda x: exact.cdf(0.95 * x), 0.003)
 
 
+@pytest.mark.parametrize("n", [100, 1_000_000])
+def test_binomial_mean_near_zero_does_not_converge_to_the_posterior_mean(n):
+    """At a noisy count of 0, the mean of the draws is about 1.3 times the posterior mean, for small and large n."""
+    draws = sample_gibbs(np.random.default_rng(8), "binomial", (1, 1), n, [0.0], 1.0, n_chains=4, n_draws=20_000)
+    ratios = draws.reshape(-1, 500).mean(axis=1) / binomial_mixture((1, 1), n, 0.0, 1.0).mean()
+    error = ratios.std(ddof=1) / np.sqrt(ratios.size)
+    assert ratios.mean() - 5 * error > 1.2
+    assert ratios.mean() + 5 * error < 1.4
+
+
+@pytest.mark.slow
 def test_two_categories_equal_binomial_with_half_the_noise():
-    """Given y and n − y, the exponents |y − s|/b add up to that of one release with scale b/2."""
+    """The posterior given y and n − y with noise scale b equals the binomial posterior given y with scale b/2."""
     draws = sample_gibbs(
         np.random.default_rng(9), "multinomial", (10, 10), 500, [180.0, 320.0], 80.0, n_burn_in=500, n_draws=50_000
     )
@@ -234,6 +249,7 @@ def test_two_categories_equal_binomial_with_half_the_noise():
     assert_distribution(draws[..., 0], binomial_mixture((10, 10), 500, 180.0, 40.0).cdf, 0.003)
 
 
+@pytest.mark.slow
 def test_three_categories_agree_with_enumeration():
     prior, n, noisy, noise_scale = np.array([5.0, 5.0, 5.0]), 60, np.array([45.0, 8.0, -5.0]), 20.0
     first, second = np.meshgrid(np.arange(n + 1), np.arange(n + 1), indexing="ij")
@@ -294,7 +310,7 @@ ALLOWED = {
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"family": "exponential"}, "family must be binomial or multinomial"),
+        ({"family": "exponential"}, "family must be one of binomial, multinomial"),
         ({"prior": (1, 0)}, "prior"),
         ({"prior": (1, 1, 1)}, "prior"),
         ({"n": 0}, "n must be an integer >= 1"),

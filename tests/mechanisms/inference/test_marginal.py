@@ -8,6 +8,7 @@ import pytest
 from scipy import special, stats
 
 from mechanisms.inference.families import FAMILIES
+from mechanisms.inference.family_distributions import region_moments
 from mechanisms.inference.marginal import log_normal_laplace, marginal_posterior
 from mechanisms.inference.noisy_statistics import release_statistics
 
@@ -19,6 +20,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("d", "variance", "noise_scale"),
     [
@@ -32,7 +34,7 @@ CASES = {
     ],
 )
 def test_likelihood_equals_the_convolution(d, variance, noise_scale):
-    """Compare with the integral of Normal(x)·Laplace(d − x) and with its closed form in 60 digits."""
+    """The likelihood equals a convolution of a normal and a Laplace density, and a closed form at 60 digits."""
     with mpmath.workdps(60):
         d_, v, b = mpmath.mpf(d), mpmath.mpf(variance), mpmath.mpf(noise_scale)
         sides = [
@@ -66,7 +68,7 @@ EDGES = {
 
 
 def brute_force(family, prior, n, y, noise_scale, bounds, n_intervals=6000):
-    """Return a grid of θ, and for each y the distribution function on the grid and the mean of θ."""
+    """Return a grid of θ and, for each y, the posterior cdf on the grid and the posterior mean."""
     edges = EDGES[family](n_intervals)
     nodes, weights = np.polynomial.legendre.leggauss(6)
     theta = edges[:-1, None] + np.diff(edges)[:, None] * (1 + nodes) / 2
@@ -74,7 +76,7 @@ def brute_force(family, prior, n, y, noise_scale, bounds, n_intervals=6000):
         mean, variance = n * theta, n * theta * (1 - theta)
         log_prior = stats.beta.logpdf(theta, *prior)
     else:
-        q, mu, spread = (moment[..., 1] for moment in FAMILIES[family].region_moments(theta, bounds))
+        q, mu, spread = (moment[..., 1] for moment in region_moments(FAMILIES[family], theta, bounds))
         mean, variance = n * q * mu, n * q * spread + n * q * (1 - q) * mu**2
         if family == "normal":
             log_prior = stats.norm.logpdf(theta, prior[0], math.sqrt(prior[1]))
@@ -93,7 +95,7 @@ def brute_force(family, prior, n, y, noise_scale, bounds, n_intervals=6000):
 @pytest.mark.parametrize(("n", "epsilon"), [(10, 0.01), (10, 1.0), (1000, 0.1), (10_000, 1.0)])
 @pytest.mark.parametrize("family", CASES)
 def test_posterior_equals_brute_force(family, n, epsilon):
-    """Compare for a typical and two unlikely statistics; a noise scale with an error of 5 % must fail."""
+    """Posteriors agree with quadrature for typical and unlikely statistics, unless the noise scale is 5 % wrong."""
     prior, bounds, theta = CASES[family]
     sensitivity = FAMILIES[family].sensitivity(bounds)
     _, s = FAMILIES[family].draw_statistics(np.random.default_rng(1), [[theta]], n, bounds)
@@ -108,10 +110,10 @@ def test_posterior_equals_brute_force(family, n, epsilon):
 
 
 def test_all_modes_are_found():
-    """At n = 10⁵ two rates explain one truncated sum, each with a relative width of a few parts in a thousand."""
+    """If two rates give the same expected truncated sum, the posterior includes both narrow modes."""
     family, prior, bounds, n, scale = "exponential", (3.0, 3.0), (0.02532, 3.689), 100_000, 3.689
     grid = np.linspace(0.05, 4.0, 4001)
-    q, mu, _ = FAMILIES[family].region_moments(grid, bounds)
+    q, mu, _ = region_moments(FAMILIES[family], grid, bounds)
     mean = n * q[:, 1] * mu[:, 1]
     peak = int(mean.argmax())
     for low_side in (0.12, 0.2, 0.35):
@@ -165,7 +167,7 @@ def test_large_noise_gives_the_prior():
 
 
 def test_small_noise_gives_the_normal_approximation():
-    """The statistic is far in the tail of the prior, and the noise is negligible."""
+    """With negligible noise, the posterior is the conjugate one, even if the statistic is in the prior's far tail."""
     posterior = marginal_posterior("normal", (0.0, 1.0), 10_000, [0.5 * 10_000], 1e-6, (-40.0, 40.0))
     exact = stats.norm(0.5 / (1 + 1e-4), 1 / math.sqrt(10_001))
     theta = exact.ppf([[0.001, 0.3, 0.8, 0.999]])
@@ -188,7 +190,7 @@ def test_cdf_at_ends_of_parameter_space():
 
 
 def pit_values(noise_scale_factor):
-    """Return the PIT values of 1000 trials with public bounds, n = 1000, ε = .1."""
+    """Return PIT values of 1000 trials if inference assumes `noise_scale_factor` times the true noise scale."""
     prior, bounds, _ = CASES["exponential"]
     family, rng = FAMILIES["exponential"], np.random.default_rng(20)
     theta = family.draw_parameters(rng, prior, size=1000)
@@ -198,6 +200,7 @@ def pit_values(noise_scale_factor):
     return marginal_posterior("exponential", prior, 1000, y, scale, bounds).cdf(theta[:, 0])
 
 
+@pytest.mark.slow
 def test_posterior_is_calibrated_with_public_bounds():
     assert stats.kstest(pit_values(1.0), "uniform").pvalue > 0.01
     assert stats.kstest(pit_values(0.4), "uniform").pvalue < 1e-4

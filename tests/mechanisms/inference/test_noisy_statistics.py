@@ -1,4 +1,4 @@
-"""Tests of Laplace releases: noise distribution, and exact privacy loss in every family."""
+"""Tests of the distribution of noisy statistics, and of their exact privacy loss in every family."""
 
 import math
 
@@ -22,7 +22,7 @@ OTHERS = {name: [second] * 3 for name, (_, _, second) in WORST.items()}
 
 
 def largest_loss(name, noise_scale):
-    """Return sup_y ln p(y|s)/p(y|s') for a worst pair; |y−s'| − |y−s| attains |s−s'| in every component."""
+    """Return the loss sup_y ln p(y|s)/p(y|s') = |s − s'|/b for the most distant neighbouring statistics s and s'."""
     bounds, first, second = WORST[name]
     _, s = FAMILIES[name].statistics([first, *OTHERS[name]], bounds)
     _, neighbour = FAMILIES[name].statistics([second, *OTHERS[name]], bounds)

@@ -1,22 +1,25 @@
-"""Tests of the private quantile: density ratios of neighbours, and draws against the density."""
+"""Tests of the distribution of the private quantile, of its privacy loss over neighbours, and of its draws."""
 
 import math
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from mechanisms.inference.families import FAMILIES
-from mechanisms.inference.private_quantile import private_bounds, private_quantile, quantile_distribution
+from mechanisms.inference.private_quantile import N_STEPS, private_bounds, private_quantile, quantile_distribution
+from tests.statistical import assert_frequencies
 
 
-def log_density_at(x, distribution):
-    edges, log_density = distribution
-    return log_density[np.searchsorted(edges[1:-1], x, side="right")]
+def plain_distribution(data, quantile, epsilon, points):
+    """Return the probability of each grid point, by the definition of the score for records on the grid."""
+    below, at_most = ((compare(data, points[:, None])).sum(axis=1) for compare in (np.less, np.less_equal))
+    target = quantile * len(data)
+    weights = np.exp(-epsilon / 2 * np.maximum(np.maximum(below - target, target - at_most), 0))
+    return weights / weights.sum()
 
 
 def largest_loss(quantile, epsilon, seed=0):
-    """Return the largest |ln p(x|D) − ln p(x|D')| over random data sets D, replaced records and all steps."""
+    """Return the largest |ln p(x|D) − ln p(x|D')| over random data sets D, replaced records and all grid points."""
     rng, largest = np.random.default_rng(seed), 0.0
     for _ in range(300):
         n = int(rng.integers(1, 9))
@@ -24,80 +27,108 @@ def largest_loss(quantile, epsilon, seed=0):
         data = rng.choice([rng.normal(0.5, 0.02), 0.0, 0.2, 0.5, 1.0, 7.0, rng.random()], size=n)
         neighbour = data.copy()
         neighbour[rng.integers(n)] = rng.choice([-1.0, 0.0, 0.3, 1.0, rng.random()])
-        distributions = [quantile_distribution(records, quantile, epsilon, (0.0, 1.0)) for records in (data, neighbour)]
-        edges = np.unique(np.concatenate([distributions[0][0], distributions[1][0]]))
-        middles = (edges[1:] + edges[:-1]) / 2
-        largest = max(
-            largest, np.abs(log_density_at(middles, distributions[0]) - log_density_at(middles, distributions[1])).max()
-        )
+        distributions = [
+            quantile_distribution(records, quantile, epsilon, (0.0, 1.0), 0.01) for records in (data, neighbour)
+        ]
+        first, second = (each.log_prob(np.arange(101)) for each in distributions)
+        largest = max(largest, np.abs(first - second).max())
     return largest
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.1, 2.0])
 @pytest.mark.parametrize("quantile", [0.1, 0.25, 0.5])
-def test_density_ratio_is_within_budget(quantile, epsilon):
-    """Without the factor ½ of the exponential mechanism, the same bound fails."""
+def test_ratio_of_neighbours_is_within_budget(quantile, epsilon):
+    """The loss is at most ε; without the factor ½ in the exponent, the loss exceeds ε (negative control)."""
     assert 0.5 * epsilon < largest_loss(quantile, epsilon) <= epsilon * (1 + 1e-12)
     assert largest_loss(quantile, 2 * epsilon) > epsilon
 
 
 @pytest.mark.parametrize("quantile", [0.0, 1.0])
 def test_loss_of_extreme_quantiles_is_half_the_budget(quantile):
-    """For q = 0 and 1 the score and the normaliser change in the same direction."""
+    """For the quantiles 0 and 1, scores and normaliser change in the same direction, so the loss is at most ε/2."""
     assert largest_loss(quantile, 2.0) <= 1.0 + 1e-12
 
 
-@pytest.mark.parametrize(("quantile", "epsilon"), [(0.5, 1.0), (0.9, 0.2), (0.0, 1e-6), (0.3, 1e4)])
-def test_distribution_is_the_normalised_exponential_mechanism(quantile, epsilon):
-    data = np.array([0.9, 0.1, 0.4, 0.4, 3.0])
-    edges, log_density = quantile_distribution(data, quantile, epsilon, (0.0, 1.0))
-    occupied = np.diff(edges) > 0
-    assert np.sum(np.diff(edges)[occupied] * np.exp(log_density[occupied])) == pytest.approx(1.0, rel=1e-12)
-    middles = (edges[1:] + edges[:-1])[occupied] / 2
-    score = -np.abs((np.clip(data, 0, 1) < middles[:, None]).sum(axis=1) - quantile * data.size)
-    np.testing.assert_allclose(np.diff(log_density[occupied]), epsilon / 2 * np.diff(score), rtol=1e-12, atol=1e-12)
+@pytest.mark.parametrize("granularity", [0.1, 0.05, 0.025])
+@pytest.mark.parametrize(("quantile", "epsilon"), [(0.5, 1.0), (0.9, 0.2), (0.0, 1e-6), (0.3, 100.0)])
+def test_distribution_is_the_normalised_exponential_mechanism(quantile, epsilon, granularity):
+    data = np.array([0.9, 0.1, 0.4, 0.4, 0.401, 0.1, 3.0, -1.0])
+    found = quantile_distribution(data, quantile, epsilon, (0.0, 1.0), granularity)
+    points = np.arange(round(1 / granularity) + 1)
+    rounded = np.rint(np.clip(data, 0, 1) / granularity)
+    np.testing.assert_allclose(found.values(points), points * granularity, rtol=1e-12)
+    np.testing.assert_allclose(np.exp(found.log_prob(points)), plain_distribution(rounded, quantile, epsilon, points))
+    assert np.sum(found.sizes * np.exp(found.log_masses)) == pytest.approx(1.0, rel=1e-12)
+    assert found.sizes.sum() == points.size
 
 
-def test_draws_follow_the_density():
-    data, rng = [0.9, 0.1, 0.4, 0.4, 3.0], np.random.default_rng(2)
-    draws = [private_quantile(rng, data, 0.5, 3.0, (0.0, 1.0)) for _ in range(4000)]
-    edges, log_density = quantile_distribution(data, 0.5, 3.0, (0.0, 1.0))
-    distinct = np.unique(edges)
-    heights = np.exp(log_density_at((distinct[1:] + distinct[:-1]) / 2, (edges, log_density)))
-    cdf = np.concatenate([[0], np.cumsum(np.diff(distinct) * heights)])
-    assert stats.kstest(draws, lambda x: np.interp(x, distinct, cdf)).pvalue > 1e-6
-    assert stats.kstest(np.array(draws) * 1.2, lambda x: np.interp(x, distinct, cdf)).pvalue < 1e-6
+@pytest.mark.slow
+def test_draws_follow_the_distribution():
+    data, rng = np.array([0.9, 0.1, 0.4, 0.4, 3.0]), np.random.default_rng(2)
+    draws = np.rint([10 * private_quantile(rng, data, 0.5, 2.0, (0.0, 1.0), 0.1) for _ in range(4000)]).astype(int)
+    expected = plain_distribution(np.rint(10 * np.clip(data, 0, 1)), 0.5, 2.0, np.arange(11))
+    assert_frequencies(np.bincount(draws, minlength=11), expected)
+    with pytest.raises(AssertionError):
+        assert_frequencies(np.bincount(draws, minlength=11), np.roll(expected, 1))
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 100.0, 1e4])
+def test_value_shared_by_all_records_is_found(epsilon):
+    """If all records are equal, draws are within one grid step of the common value."""
+    rng, data = np.random.default_rng(3), np.full(1000, 3.0)
+    draws = [private_quantile(rng, data, 0.5, epsilon, (0.0, 100.0)) for _ in range(50)]
+    assert np.abs(np.array(draws) - 3.0).max() <= 100.0 / N_STEPS
+    lower, upper = private_bounds(rng, data, (0.025, 0.975), 2.0 * max(epsilon, 10.0), (0.0, 100.0))
+    assert 2.99 < lower <= 3.0 + 100.0 / N_STEPS
+    assert lower < upper < 3.01
+    assert private_bounds(rng, data, (0.1, 0.9), 2.0 * epsilon, (0.0, 100.0), whole=True) == (2.0, 4.0)
+
+
+def test_range_whose_width_overflows():
+    data_range, rng = (-1.7e308, 1.7e308), np.random.default_rng(4)
+    found = quantile_distribution(np.full(100, 1.6e308), 0.5, 1.0, data_range)
+    assert np.sum(found.sizes * np.exp(found.log_masses)) == pytest.approx(1.0, rel=1e-12)
+    ends = found.values([0, N_STEPS])
+    np.testing.assert_allclose(ends, data_range, rtol=1e-15)
+    draws = [private_quantile(rng, np.full(100, 1.6e308), 0.5, 1.0, data_range) for _ in range(20)]
+    np.testing.assert_allclose(draws, 1.6e308, rtol=1e-5)
+    assert np.isfinite(private_bounds(rng, [0.0], (0.1, 0.9), 1e-3, data_range)).all()
 
 
 def test_records_at_one_end_give_draws_within_range():
     rng = np.random.default_rng(1)
     draws = [private_quantile(rng, np.zeros(50), 0.9, 1.0, (0.0, 2.0)) for _ in range(100)]
-    assert all(0 < draw < 2 for draw in draws)
+    assert all(0 <= draw < 2 for draw in draws)
 
 
 def test_bounds_are_always_ascending():
-    """With a small budget and a single record, draws are reversed half of the time."""
+    """The lower bound is below the upper one even for a tiny ε, for which half of the draws are in reverse order."""
     rng = np.random.default_rng(3)
     for _ in range(200):
         lower, upper = private_bounds(rng, [0.5], (0.025, 0.975), 1e-3, (0.0, 1.0))
         assert 0 <= lower < upper <= 1
 
 
-def test_equal_draws_give_the_public_range(monkeypatch):
+def test_equal_draws_are_separated_by_one_step(monkeypatch):
     monkeypatch.setattr("mechanisms.inference.private_quantile.private_quantile", lambda *_: 0.5)
-    assert private_bounds(np.random.default_rng(1), [0.5], (0.1, 0.9), 1.0, (-1, 2)) == (-1.0, 2.0)
+    rng = np.random.default_rng(1)
+    assert private_bounds(rng, [0.5], (0.1, 0.9), 1.0, (-1, 2), granularity=0.25) == (0.25, 0.75)
+    lower, upper = private_bounds(rng, [0.5], (0.1, 0.9), 1.0, (-1, 2))
+    assert (0.5 - lower, upper - 0.5) == pytest.approx((3 / N_STEPS, 3 / N_STEPS))
+    assert private_bounds(rng, [0.5], (0.1, 0.9), 1.0, (0.4, 0.6), granularity=0.2) == (0.4, 0.6)
 
 
 def test_each_bound_uses_half_the_budget(monkeypatch):
-    spent = []
+    used = []
 
-    def record(rng, data, quantile, epsilon, data_range):
-        spent.append((quantile, epsilon))
+    def record(rng, data, quantile, epsilon, data_range, granularity):
+        used.append((quantile, epsilon))
         return quantile
 
     monkeypatch.setattr("mechanisms.inference.private_quantile.private_quantile", record)
     private_bounds(np.random.default_rng(1), [0.5], (0.1, 0.9), 1.0, (0, 1))
-    assert spent == [(0.1, 0.5), (0.9, 0.5)]
+    assert used == [(0.1, 0.5), (0.9, 0.5)]
 
 
 @pytest.mark.parametrize(
@@ -111,6 +142,7 @@ def test_each_bound_uses_half_the_budget(monkeypatch):
         ([0.5], 0.5, 0.0, (0, 1), "epsilon must be"),
         ([0.5], 0.5, 1.0, (1, 1), "data_range must be finite"),
         ([0.5], 0.5, 1.0, (0, math.inf), "data_range must be finite"),
+        (["0.5"], 0.5, 1.0, (0, 1), "data must be an array of real numbers"),
     ],
 )
 def test_invalid_arguments_raise(data, quantile, epsilon, data_range, message):
@@ -119,6 +151,13 @@ def test_invalid_arguments_raise(data, quantile, epsilon, data_range, message):
     if message.startswith("quantile"):
         with pytest.raises(ValueError, match="quantiles must be two ascending numbers"):
             private_bounds(np.random.default_rng(1), [0.5], (0.9, 0.1), 1.0, (0, 1))
+
+
+@pytest.mark.parametrize("granularity", [0.0, -1.0, math.nan, math.inf, 1.5, 1e-17, "1"])
+def test_granularity_without_a_grid_raises(granularity):
+    with pytest.raises(ValueError, match="granularity must ") as caught:
+        quantile_distribution([0.5], 0.5, 1.0, (0, 1), granularity)
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

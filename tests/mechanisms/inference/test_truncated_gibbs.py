@@ -1,4 +1,4 @@
-"""Tests of Algorithm 2: table and draws against quadrature, chains against the posterior on a grid, calibration."""
+"""Tests of Algorithm 2 of P4 against quadrature and against a posterior on a grid, and of its calibration."""
 
 import mpmath
 import numba
@@ -7,10 +7,9 @@ import pytest
 from scipy import integrate, stats
 
 from mechanisms.inference.families import FAMILIES
+from mechanisms.inference.family import EXPONENTIAL, NORMAL, POISSON
+from mechanisms.inference.family_distributions import region_moments
 from mechanisms.inference.gibbs_kernels import (
-    EXPONENTIAL,
-    NORMAL,
-    POISSON,
     centre_moments,
     draw_conjugate,
     draw_sums,
@@ -36,21 +35,21 @@ PAPER_BOUNDS = (0.02532, 3.689)  # the middle 95% of Exp(1), rounded
 
 
 def from_table(table, theta):
-    """Return the five moments, shape (theta, 5)."""
+    """Return the five tabulated moments at each value of `theta`, shape (len(theta), 5)."""
     grid = (table.origin, table.steps_per_unit, table.coefficients)
     return np.array([centre_moments(KINDS[table.family], value, *grid) for value in theta])
 
 
 @pytest.mark.parametrize(("family", "bounds", "theta"), TABLES)
 def test_table_gives_the_moments_of_the_regions(family, bounds, theta):
-    """Compare inside and outside the range of the table."""
+    """Tabulated moments equal those below, between and above the bounds, even for θ outside the table."""
     if family == "normal":
         mean, variance, unit = theta, np.ones_like(theta), np.ones_like(theta)
     else:
         mean = unit = 1 / theta if family == "exponential" else theta
         variance = mean**2 if family == "exponential" else theta
     found = from_table(tabulate_regions(family, bounds), theta)
-    q, region_mean, region_variance = FAMILIES[family].region_moments(theta, bounds)
+    q, region_mean, region_variance = region_moments(FAMILIES[family], theta, bounds)
     share = q * region_mean
     assert np.allclose(found[:, 2], mean, rtol=1e-14)
     assert np.allclose(found[:, 3], variance, rtol=1e-14)
@@ -65,12 +64,12 @@ def test_table_gives_the_moments_of_the_regions(family, bounds, theta):
 
 @pytest.mark.parametrize(("family", "bounds", "theta"), TABLES[::3])
 def test_rest_combines_both_outer_regions(family, bounds, theta):
-    """Mean, variance and covariance of centre and rest agree with the sums over three multinomial regions."""
+    """Moments of the sums inside and outside the bounds agree with those of sums over three multinomial counts."""
     n = 100
     table = tabulate_regions(family, bounds)
     theta = theta[::300]
     split = np.array([split_moments(n, tuple(row)) for row in from_table(table, theta)])
-    q, mean, variance = FAMILIES[family].region_moments(theta, bounds)
+    q, mean, variance = region_moments(FAMILIES[family], theta, bounds)
     share = q * mean
     own = q * variance + q * (1 - q) * mean**2
     rest = own[:, 0] + own[:, 2] - 2 * share[:, 0] * share[:, 2]
@@ -83,7 +82,7 @@ def test_rest_combines_both_outer_regions(family, bounds, theta):
 
 
 def normal_laplace(y, mean, variance, scale):
-    """Integrate the density of N(mean, variance) + Lap(scale) at y, times twice the scale."""
+    """Return 2·scale times the density of N(mean, variance) + Lap(scale) at y, by quadrature."""
 
     def integrand(s):
         return mpmath.npdf(s, mean, mpmath.sqrt(variance)) * mpmath.exp(-abs(y - s) / scale)
@@ -129,7 +128,7 @@ SPLIT = (50.0, 30.0, 12.0, 20.0, -15.0)  # mean and variance of centre and rest,
 
 @pytest.mark.parametrize(("noisy", "noise_scale"), [(48.0, 3.0), (90.0, 2.0), (-10.0, 20.0)])
 def test_joint_draws_of_sums_given_theta(noisy, noise_scale):
-    """Compare the centre with its density, and the rest with its regression on the centre."""
+    """In joint draws, the sum inside the bounds has the exact density, and the rest has its regression on that sum."""
     draws = joint_draws(np.random.default_rng(1), SPLIT, noisy, noise_scale, 50_000)
     s = np.linspace(50.0 - 60.0, 50.0 + 60.0, 20_001)
 
@@ -144,17 +143,17 @@ def test_joint_draws_of_sums_given_theta(noisy, noise_scale):
     assert stats.kstest(residual, stats.norm(0.0, np.sqrt(12.5)).cdf).pvalue > 1e-6
 
 
-RESTRICTIONS = [  # noisy, σ², low, high, least total
+RESTRICTIONS = [  # noisy sum, σ², low, high, least total
     (55.0, 40.0, -np.inf, np.inf, -np.inf),
-    (55.0, 40.0, 0.0, 54.0, 60.0),  # plain draws often succeed
-    (-200.0, 400.0, 0.0, 100.0, 5.0),  # plain draws never succeed, conditional draws only
+    (55.0, 40.0, 0.0, 54.0, 60.0),  # unrestricted draws are often accepted
+    (-200.0, 400.0, 0.0, 100.0, 5.0),  # plain draws never succeed, so that all draws are conditional
     (300.0, 400.0, 0.0, 60.0, 80.0),
 ]
 
 
 def restricted_means(noisy, noise_variance, low, high, least_total):
-    """Return the means of centre and total on a grid; in these variables the restriction is a rectangle."""
-    covariance = np.array([[30.0, 15.0], [15.0, 20.0]])  # of centre and total
+    """Return the means of the inner sum and the total on a grid; the allowed region of this pair is a rectangle."""
+    covariance = np.array([[30.0, 15.0], [15.0, 20.0]])  # covariance of centre and total
     precision = np.linalg.inv(covariance)
     centre = np.linspace(max(low, -30.0), min(high, 130.0), 1501)
     total = np.linspace(max(least_total, -30.0), 150.0, 1501)
@@ -170,6 +169,7 @@ def restricted_means(noisy, noise_variance, low, high, least_total):
     return integral(density * centre[:, None]) / mass, integral(density * total[None, :]) / mass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("restriction", RESTRICTIONS)
 def test_restricted_sums_have_expected_means(restriction):
     draws = sums_chain(np.random.default_rng(2), SPLIT, *restriction, 200_000)
@@ -205,7 +205,7 @@ def test_conjugate_draws_agree_with_the_families(family, prior):
 
 
 def posterior_on_grid(table, prior, n, noisy, noise_scale, theta):
-    """Return the distribution function of the marginal posterior on `theta`."""
+    """Return the cdf of the marginal posterior at the grid points `theta`."""
     log_density = DISTRIBUTIONS[table.family](prior).logpdf(theta)
     log_density += [log_marginal(split_moments(n, tuple(row)), noisy, noise_scale) for row in from_table(table, theta)]
     cumulative = integrate.cumulative_trapezoid(np.exp(log_density - log_density.max()), theta, initial=0.0)
@@ -228,6 +228,7 @@ ONE_MODE = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["gibbs", "gibbs-collapsed"])
 @pytest.mark.parametrize(("family", "bounds", "prior", "n", "noisy", "noise_scale", "theta"), ONE_MODE)
 def test_unimodal_draws_agree_with_marginal_posterior(family, bounds, prior, n, noisy, noise_scale, theta, method):
@@ -241,12 +242,13 @@ def test_unimodal_draws_agree_with_marginal_posterior(family, bounds, prior, n, 
         assert_distribution(draws * 1.05, theta, cdf, 0.006)
 
 
+@pytest.mark.slow
 def test_collapsed_move_weights_two_modes_correctly():
-    """Without the collapsed move a chain remains in its initial mode."""
+    """With the collapsed move, chains visit two modes with the exact weights; without it, they stay in one mode."""
     table, prior, n, noisy, noise_scale = tabulate_regions("exponential", PAPER_BOUNDS), (3.0, 3.0), 4000, 3520.0, 36.89
     theta = np.linspace(0.02, 4.0, 4000)
     cdf = posterior_on_grid(table, prior, n, noisy, noise_scale, theta)
-    assert 0.1 < np.interp(0.5, theta, cdf) < 0.9  # the mass of the lower mode
+    assert 0.1 < np.interp(0.5, theta, cdf) < 0.9  # both modes of the posterior have mass
 
     def chains(method):
         return sample_truncated_gibbs(
@@ -259,7 +261,7 @@ def test_collapsed_move_weights_two_modes_correctly():
 
 
 def calibration_distance(method, trials=400):
-    """Test PIT values for uniformity, as in P4, with one chain per trial."""
+    """Return the Kolmogorov–Smirnov distance of PIT values from uniformity, with one chain per trial as in P4."""
     rng, family, n = np.random.default_rng(6), FAMILIES["exponential"], 1000
     noise_scale = family.sensitivity(PAPER_BOUNDS) / 0.1
     theta = family.draw_parameters(rng, (3, 3), trials)
@@ -334,7 +336,7 @@ ALLOWED = {"prior": (8, 2), "n": 10, "noisy_statistics": [3.0], "noise_scale": 1
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"method": "exact"}, "method must be gibbs, gibbs-collapsed or gibbs-published"),
+        ({"method": "exact"}, "method must be one of gibbs, gibbs-collapsed, gibbs-published"),
         ({"prior": (1, 0)}, "prior"),
         ({"n": 0}, "n must be an integer >= 1"),
         ({"noisy_statistics": [3.0, 4.0]}, r"noisy_statistics must have shape \(1,\)"),
@@ -359,7 +361,7 @@ def test_invalid_arguments_raise(change, message):
         ("exponential", (2.0, 1.0), "bounds must be finite with lower < upper"),
         ("exponential", (-1.0, 1.0), "lower bound must be >= 0"),
         ("poisson", (0.5, 3.0), "integers"),
-        ("normal", (-1e6, 1e6), "bounds must lie closer together"),
+        ("normal", (-1e6, 1e6), "bounds must be closer together"),
     ],
 )
 def test_invalid_tables_raise(family, bounds, message):

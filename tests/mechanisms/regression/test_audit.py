@@ -54,7 +54,7 @@ def test_adversarial_row_attains_sensitivities_and_affects_one_partition(name, k
 
 
 def test_huge_row_does_not_affect_other_partitions():
-    """Centring all rows at a common mean would lose all digits of the other partitions."""
+    """A row with entries of 1e100 leaves the posteriors of the other partitions bitwise unchanged."""
     x, y, labels = rows()
     before = coefficient_posterior(partition_statistics(x, y, labels), 1, FlatPrior(), 1.0).cdf([2.0])
     x[5, 0], y[5] = 1e100, -1e150
@@ -82,7 +82,7 @@ def test_random_rows_do_not_exceed_sensitivity():
 @pytest.mark.parametrize("epsilon", [0.01, 0.25, 3.0])
 @pytest.mark.parametrize("name", NOISY)
 def test_density_ratio_of_the_released_probability(name, epsilon):
-    """The loss includes clamped values; that of `fisher-published` is M times its budget."""
+    """The loss of a released probability is ε even at clamped values; that of `fisher-published` is M·ε."""
     x, y, labels = rows()
     p = adversarial_posteriors(x, y, labels, 1, PRIORS["zellner"], 1.0).cdf(2.0)
     mechanism = partition_probability(name, M, epsilon)
@@ -99,7 +99,7 @@ def test_density_ratio_of_the_released_probability(name, epsilon):
 
 @pytest.mark.parametrize("name", NOISY)
 def test_distributions_agree_with_released_draws(name):
-    """Compare the empirical distribution function of draws with the cumulative probabilities of the bins."""
+    """The empirical cdf of draws agrees with the cumulative sums of the audited distribution."""
     mechanism = partition_probability(name, 4, 0.8)
     p = np.array([[0.2, 0.9, 0.5, 0.4], [1.0, 0.9, 0.5, 0.4]])
     distributions = probability_distributions(mechanism, p, [[0, 1]])
@@ -114,7 +114,7 @@ def test_distributions_agree_with_released_draws(name):
 
 
 def test_joint_loss_of_bounds_and_mean():
-    """The loss over all data sets of four quantiles in five values is at most the sum of both parts."""
+    """The joint loss of bounds and mean, over all sets of four quantiles from five values, is at most the total ε."""
     values = np.array([-9.0, -1.5, 0.0, 1.5, 9.0])
     tuples = np.array(np.meshgrid(*[np.arange(5)] * 4, indexing="ij")).reshape(4, -1).T
     tuples = tuples[np.all(np.diff(tuples, axis=1) >= 0, axis=1)]
@@ -145,7 +145,7 @@ def test_joint_loss_of_bounds_and_mean():
             lambda: quantile_distributions(
                 partition_quantile("quantile-centred", 2, 1.0, (0.3, 0.3, 0.4)), [[0.0, 1.0]], [[0, 0]]
             ),
-            "must be quantile, got quantile-centred",
+            "must be quantile or quantile-exact, got quantile-centred",
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""Tests of probabilities from partitions: printed formulas, scales of the corrections, noise."""
+"""Tests of probabilities from partitions: the published formulas, the corrections, and the noise."""
 
 import math
 
@@ -18,7 +18,7 @@ PRIVATE = [name for name, method in PROBABILITY_METHODS.items() if method.is_pri
 
 
 def test_releases_equal_printed_formulas():
-    """Compare with equations 3.10 and 3.16 of P2 without noise."""
+    """Releases without noise equal the values of equations 3.10 and 3.16 of P2."""
     p = np.random.default_rng(1).random((3, 40, 2))
     normality = partition_probability("normality-noiseless", 40, 1.0).release(None, p)
     np.testing.assert_allclose(normality, stats.norm.cdf(math.sqrt(40) * stats.norm.ppf(p.mean(axis=1))), rtol=1e-12)
@@ -30,7 +30,7 @@ def test_releases_equal_printed_formulas():
 
 
 def test_scales_of_the_noise():
-    """The noise scale is sensitivity over epsilon; the printed scale of the -2 log p method is M times smaller."""
+    """The noise scale is the sensitivity over ε; for `fisher-published` it is M times smaller, as printed."""
     for name, scale in (
         ("normality", 1 / 250),
         ("fisher", 8 * math.log(1000)),
@@ -79,7 +79,7 @@ def test_score_slope_equals_mpmath():
 
 
 def test_mean_of_clipped_terms_and_its_slope():
-    """E[−2 ln max(Φ(u + t), p*)] is 2(1 − p*) at t = 0, with slope −2κ, by quadrature."""
+    """By quadrature, E[−2 ln max(Φ(u + t), p*)] is 2(1 − p*) at t = 0, and has the slope −2·`score_slope`."""
     least = 0.05
     u = np.linspace(-12.0, 12.0, 240_001)
 
@@ -91,9 +91,9 @@ def test_mean_of_clipped_terms_and_its_slope():
 
 
 def scores(name, z, rng, M=900):
-    """Return the normal scores of a method without noise for the score z given all rows and equal variances.
+    """Return the normal scores released by a noiseless method if the normal score given all rows is z.
 
-    The standard deviation of the partition means equals that of their posteriors.
+    The standard deviation of the partition means equals that of the posteriors given each partition.
     """
     u = rng.standard_normal((z.size, M))
     u += z[:, None] / math.sqrt(M) - u.mean(axis=1, keepdims=True)
@@ -110,7 +110,6 @@ def scores(name, z, rng, M=900):
     ],
 )
 def test_scores_have_stated_slopes_and_standard_deviations(name, slope, std):
-    """Check the stated slopes and standard deviations given the centre of all rows; other slopes must fail."""
     rng = np.random.default_rng(7)
     found = np.concatenate([scores(f"{name}-noiseless", np.repeat([-1.5, 1.5], 400), rng) for _ in range(3)])
     signed = found * np.tile(np.repeat([-1.0, 1.0], 400), 3)
@@ -122,7 +121,7 @@ def test_scores_have_stated_slopes_and_standard_deviations(name, slope, std):
 
 @pytest.mark.parametrize("name", PROBABILITY_METHODS)
 def test_extreme_inputs_give_probabilities(name):
-    """Results are probabilities, without warnings, for p = 0 and 1 and for tiny budgets."""
+    """For p = 0, p = 1 and tiny budgets, results are probabilities, without warnings."""
     for p in (0.0, 0.5, 1.0):
         for epsilon in (1e-6, 1e3):
             method = partition_probability(name, 4, epsilon)

@@ -1,4 +1,4 @@
-"""Tests of posteriors of a coefficient: matrix formulas, high-precision quadrature, repeated rows, Gibbs sampling."""
+"""Tests of the posterior of a coefficient against matrix formulas, accurate quadrature and Gibbs sampling."""
 
 import math
 
@@ -41,7 +41,7 @@ def design(x):
 
 
 def matrix_formula(name, x, y, k, error_variance, power):
-    """Return the SciPy distribution of β_k by matrix formulas, except for the semi-conjugate prior."""
+    """Return the posterior of β_k by matrix formulas, for all priors but the semi-conjugate one."""
     X, n, d = design(x), len(y), 3
     least = np.linalg.solve(X.T @ X, X.T @ y)
     rss = float(np.sum((y - X @ least) ** 2))
@@ -78,7 +78,7 @@ def test_posteriors_equal_matrix_formulas(name, k, error_variance, power):
 
 
 def test_zellner_posterior_equals_published_form():
-    """Compare with N(g/(g+1)·(X'X)⁻¹X'y, g/(g+1)·σ²(X'X)⁻¹) of P2, section 3.1.1, with g = n = 15."""
+    """Under Zellner's prior with g = n = 15, the posterior is N(g/(g+1)·(X'X)⁻¹X'y, g/(g+1)·σ²(X'X)⁻¹) (P2, 3.1.1)."""
     x, y = rows()
     X = design(x)
     shrink, inverse = 15 / 16, np.linalg.inv(X.T @ X)
@@ -100,7 +100,7 @@ def test_power_of_likelihood_equals_repeated_rows(name, error_variance):
 
 
 def semi_conjugate_cdf(x, y, cutoff, precision, shape, rate, power=1.0):
-    """Return Pr[β ≤ b] for y = βx + e, β ~ N(0, 1/precision), by a sum over 200,000 points of ln σ²."""
+    """Return Pr[β ≤ cutoff] under β ~ N(0, 1/precision) by a sum over ln σ², and the number of modes of ln σ²."""
     sxx, sxy, syy, n = x @ x, x @ y, y @ y, len(y)
     s = np.linspace(-40.0, 60.0, 200_001)
     v = np.exp(s)
@@ -114,7 +114,7 @@ def semi_conjugate_cdf(x, y, cutoff, precision, shape, rate, power=1.0):
 
 
 def test_semi_conjugate_sum_equals_mpmath():
-    """Integrate p(β) ∝ N(β)·(rate + ½Σ(y − βx)²)^(−shape − n/2), with σ² integrated out analytically."""
+    """Sums over ln σ² equal integrals by mpmath of p(β) ∝ N(β)·(rate + ½Σ(y − βx)²)^(−shape − n/2)."""
     x, y = np.array([0.5, -1.0, 2.0]), np.array([1.0, -1.5, 4.5])
 
     def density(b):
@@ -128,6 +128,7 @@ def test_semi_conjugate_sum_equals_mpmath():
     assert direct == pytest.approx(float(expected), rel=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("n", "precision", "shape", "rate", "power", "n_peaks"),
     [
@@ -136,7 +137,7 @@ def test_semi_conjugate_sum_equals_mpmath():
         (1, 2.0, 0.5, 0.1, 1.0, 1),
         (3, 400.0, 0.5, 0.01, 1.0, 1),
         (8, 2000.0, 0.1, 1e-4, 1.0, 1),
-        (8, 16.0, 0.1, 1e-4, 1.0, 2),  # the rows imply 2 with small errors, the prior 0
+        (8, 16.0, 0.1, 1e-4, 1.0, 2),  # the rows imply a slope of 2, the prior a slope of 0
     ],
 )
 def test_semi_conjugate_posterior_with_unknown_variance(n, precision, shape, rate, power, n_peaks):
@@ -152,7 +153,7 @@ def test_semi_conjugate_posterior_with_unknown_variance(n, precision, shape, rat
 
 
 def gibbs(rng, X, y, prior, n_draws):
-    """Draw β and σ² in turn from their full conditionals; discard the first tenth of the draws."""
+    """Draw β and σ² alternately from their full conditionals; discard the first tenth of the draws."""
     mean, precision = np.asarray(prior.mean), np.asarray(prior.precision)
     v, kept = 1.0, []
     for _ in range(n_draws):
@@ -166,8 +167,9 @@ def gibbs(rng, X, y, prior, n_draws):
     return np.array(kept[n_draws // 10 :])
 
 
+@pytest.mark.slow
 def test_semi_conjugate_posterior_agrees_with_gibbs_sampler():
-    """Standard errors are those of batch means; the conjugate prior with the same parameters must fail."""
+    """Quantiles agree with Gibbs draws within standard errors, unlike those under the conjugate prior."""
     x, y = rows()
     prior = PRIORS["semi-conjugate"]
     draws = gibbs(np.random.default_rng(2), design(x), y, prior, 20_000)
@@ -205,13 +207,13 @@ def test_partitions_are_independent(name, error_variance):
         alone = coefficient_posterior(part, 1, PRIORS[name], error_variance, power=[1.0, 2.0, 3.0][j])
         np.testing.assert_allclose(together.cdf(cutoffs)[i, j], alone.cdf(cutoffs), rtol=1e-10)
         np.testing.assert_allclose(together.quantile(P)[i, j], alone.quantile(P), rtol=1e-10)
-    own = together.cdf(np.array([[[1.0]], [[2.0]]]))  # different cutoffs per row of partitions
+    own = together.cdf(np.array([[[1.0]], [[2.0]]]))  # each row of partitions has its own cutoff
     np.testing.assert_allclose(own[1], together.cdf([2.0])[1])
 
 
 @pytest.mark.parametrize("name", ["flat", "zellner"])
 def test_columns_far_from_zero_are_accurate(name):
-    """Raw moments would have a condition number of 1e28."""
+    """Adding 1e7 to the columns, which gives raw moments a condition number of 1e28, changes no quantile."""
     x, y = rows()
     near, far = (statistics_of(x + shift, y) for shift in (0.0, 1e7))
     for error_variance in (None, 2.0):
@@ -230,7 +232,7 @@ def test_units_of_a_column_change_the_units_of_its_coefficient():
 
 @pytest.mark.parametrize("name", ["conjugate", "semi-conjugate"])
 def test_proper_priors_allow_few_rows_and_collinear_columns(name):
-    """Compare one row, and collinear columns, with a tiny perturbation of the columns."""
+    """Posteriors given one row, or collinear columns, agree with those for slightly perturbed columns."""
     x, y = rows()
     collinear = x.copy()
     collinear[:, 1] = 3.0 - 2.0 * collinear[:, 0]
@@ -245,7 +247,7 @@ def test_proper_priors_allow_few_rows_and_collinear_columns(name):
 
 
 def test_normal_and_t_distributions_in_one_array():
-    """Normal and t distributions can be mixed in one array."""
+    """If an array contains normal and t distributions, both agree with SciPy."""
     distribution = CoefficientPosterior(np.ones((2, 1)), np.zeros((2, 1)), np.ones((2, 1)), np.array([np.inf, 3.0]))
     np.testing.assert_allclose(distribution.cdf(1.0), [stats.norm.cdf(1.0), stats.t(3).cdf(1.0)], rtol=1e-13)
     np.testing.assert_allclose(distribution.cdf([1.0, 2.0])[1], stats.t(3).cdf([1.0, 2.0]), rtol=1e-13)
@@ -285,7 +287,7 @@ def flawed(**changes):
     ("call", "message"),
     [
         (lambda: coefficient_posterior(flawed(), 3, FlatPrior()), "from 0 to 2, got 3"),
-        (lambda: coefficient_posterior(flawed(), -1, FlatPrior()), "from 0 to 2"),
+        (lambda: coefficient_posterior(flawed(), -1, FlatPrior()), "k must be an integer >= 0, got -1"),
         (lambda: coefficient_posterior(flawed(), 1, FlatPrior(), error_variance=0.0), "error_variance must be"),
         (lambda: coefficient_posterior(flawed(), 1, FlatPrior(), power=0.0), "power must be"),
         (lambda: coefficient_posterior(flawed(second=0.1), 1, FlatPrior()), "partition 0 must have at least as many"),
@@ -296,9 +298,9 @@ def flawed(**changes):
         (lambda: coefficient_posterior(flawed(first=1.0, second=2.0), 0, FlatPrior()), "linearly independent columns"),
         (lambda: coefficient_posterior(statistics_of(*rows(2)), 1, ZellnerPrior(9)), "as many rows as coefficients"),
         (lambda: coefficient_posterior(statistics_of(*rows(3)), 1, FlatPrior()), "more rows than coefficients"),
-        (lambda: ZellnerPrior(0.0), "g must be finite and > 0, got 0.0"),
-        (lambda: ConjugatePrior(shape=-1.0), "shape must be finite and > 0"),
-        (lambda: SemiConjugatePrior(rate=0.0), "rate must be finite and > 0"),
+        (lambda: ZellnerPrior(0.0), "g must be a finite number > 0, got 0.0"),
+        (lambda: ConjugatePrior(shape=-1.0), "shape must be a finite number > 0"),
+        (lambda: SemiConjugatePrior(rate=0.0), "rate must be a finite number > 0"),
         (lambda: ConjugatePrior(mean=np.nan), "mean must be finite"),
         (lambda: ConjugatePrior(precision=[[1.0, 2.0], [2.0, 1.0]]), "symmetric and positive definite"),
         (lambda: ConjugatePrior(precision=[[1.0, 0.5], [0.0, 1.0]]), "symmetric and positive definite"),

@@ -1,4 +1,4 @@
-"""Tests of row moments against rational arithmetic and a two-pass computation, and of isolation of partitions."""
+"""Tests of row moments against rational arithmetic and a two-pass computation; partitions do not affect each other."""
 
 from fractions import Fraction
 
@@ -51,7 +51,7 @@ def test_rows_far_from_zero_are_accurate(offset):
 
 
 def test_outlying_row_leaves_its_partition_accurate():
-    """The result does not depend on the position of the row, which may be the origin z₀."""
+    """An outlier at any position, even the first, leaves the moments of its partition accurate."""
     for place in (0, 57, -1):
         x, y, labels = rows(n=200, m=1)
         x[place], y[place] = 1e9, -1e9
@@ -61,7 +61,7 @@ def test_outlying_row_leaves_its_partition_accurate():
 
 @pytest.mark.parametrize("value", [1e100, -3.0, np.nan, np.inf])
 def test_row_affects_only_its_partition(value):
-    """Other partitions are bitwise unchanged; with a common mean subtracted, all partitions change."""
+    """A changed row leaves other partitions bitwise unchanged, unless a mean over all rows is subtracted."""
     x, y, labels = rows()
     before = row_moments(x, y, labels, 7)
     centred = row_moments(x - x.mean(axis=0), y, labels, 7)

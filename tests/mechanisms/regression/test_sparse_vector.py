@@ -1,6 +1,8 @@
-"""Tests of the sparse vector: exact pmf, draws, privacy loss over all data sets, termination."""
+"""Tests of the sparse vector technique: exact pmf, draws, privacy loss over all data sets, and termination."""
 
+import functools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,14 +10,19 @@ import pytest
 from mechanisms.audit import audit_distributions
 from mechanisms.privacy import Guarantee
 from mechanisms.regression.audit import search_distributions
-from mechanisms.regression.sparse_vector import SparseVector
+from mechanisms.regression.sparse_vector import SparseVector, calibrate_search
 from tests.statistical import assert_frequencies
 
 
 def difference_tail(t, a, b):
-    """Return Pr[X − Y ≥ t] of Laplace variables with scales a ≠ b, in closed form."""
+    """Return Pr[X − Y ≥ t] for Laplace variables X and Y with scales a ≠ b, in closed form."""
     upper = (b * b * math.exp(-abs(t) / b) - a * a * math.exp(-abs(t) / a)) / (2 * (b * b - a * a))
     return upper if t >= 0 else 1 - upper
+
+
+@functools.cache
+def audit(search):
+    return audit_distributions(search_distributions(search))
 
 
 @pytest.mark.parametrize("epsilon", [0.05, 1.0, 20.0])
@@ -45,23 +52,55 @@ def test_draws_follow_the_pmf():
         assert_frequencies(drawn, np.exp(other.log_pmf(search.counts(values))))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.45, 4.0])
 @pytest.mark.parametrize(("n_values", "doublings", "share"), [(2, 1, 1.0), (4, 3, 0.8), (8, 4, 0.5), (15, 2, 0.9)])
 def test_loss_over_all_data_sets_is_within_three_quarters(n_values, doublings, share, epsilon):
     search = SparseVector(n_values, epsilon, share=share, doublings=doublings)
-    found = audit_distributions(search_distributions(search))
+    found = audit(search)
     assert found.check(search.guarantee).holds
     assert 0.1 * epsilon < found.epsilon <= 0.75 * epsilon
 
 
+SEARCHES = [(1, 1, 0.5), (2, 1, 1.0), (4, 3, 0.8), (8, 4, 0.5), (15, 2, 0.9), (3, 6, 0.3)]
+NOISY_SEARCHES = [  # each epsilon occurs with every search and with every noise factor
+    (*search, epsilon, (1.0, 0.3, 2.0)[(place + case) % 3])
+    for place, search in enumerate(SEARCHES)
+    for case, epsilon in enumerate((0.45, 4.0))
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("n_values", "doublings", "share", "epsilon", "factor"), NOISY_SEARCHES)
+def test_stated_loss_is_the_largest_over_all_data_sets(n_values, doublings, share, epsilon, factor):
+    """The stated loss is the largest one over all neighbours, even if the noise is multiplied by 0.3 or 2."""
+    search = SparseVector(n_values, epsilon, share=share, doublings=doublings, noise_factor=factor)
+    assert search.loss() == pytest.approx(audit(search).epsilon, rel=1e-9)
+
+
+@pytest.mark.parametrize("epsilon", [0.45, 4.0])
+@pytest.mark.parametrize(
+    ("n_values", "doublings", "share"), [(2, 1, 1.0), (4, 3, 0.8), pytest.param(8, 4, 0.5, marks=pytest.mark.slow)]
+)
+def test_calibrated_search_loses_exactly_epsilon(n_values, doublings, share, epsilon):
+    """The calibrated search has the loss ε; with 3 % less noise, the guarantee is violated."""
+    search = calibrate_search(n_values, epsilon, 1.0, share, doublings)
+    found = audit(search)
+    assert found.check(search.guarantee).holds
+    assert found.epsilon == pytest.approx(epsilon, rel=2e-9)
+    weaker = replace(search, noise_factor=0.97 * search.noise_factor)
+    assert not audit(weaker).check(search.guarantee).holds
+
+
+@pytest.mark.slow
 def test_audit_rejects_too_little_noise():
-    """Noise for ε = 2 does not satisfy a stated guarantee of ε = 1."""
+    """A search with noise for ε = 2 does not satisfy a guarantee of ε = 1."""
     search = SparseVector(8, 2.0, share=0.5, doublings=4)
-    assert not audit_distributions(search_distributions(search)).check(Guarantee(1.0)).holds
+    assert not audit(search).check(Guarantee(1.0)).holds
 
 
 def test_search_always_ends():
-    """The search ends at its cap for values outside every interval and for infinite values."""
+    """For values outside every interval and for infinite values, the search ends at its last interval."""
     rng = np.random.default_rng(3)
     search = SparseVector(5, 50.0, share=1.0, doublings=12)
     for values in (np.full(5, 1e9), np.full(5, np.inf), np.full(5, -np.inf)):
@@ -81,7 +120,7 @@ def test_search_without_noise_finds_the_first_interval():
 
 
 def test_number_of_draws_does_not_depend_on_values():
-    """The number of random variates does not depend on the data."""
+    """Searches of different data leave the generator in the same state."""
     search, one, other = SparseVector(4, 100.0), np.random.default_rng(4), np.random.default_rng(4)
     search.release(one, np.zeros(4))
     search.release(other, np.full(4, 1e12))
@@ -93,7 +132,7 @@ def test_number_of_draws_does_not_depend_on_values():
     [
         ({"n_values": 0}, "n_values must be"),
         ({"epsilon": 0.0}, "epsilon must be a finite number > 0"),
-        ({"start": 0.0}, "mu, half the width of the first interval, must be finite and > 0, got 0.0"),
+        ({"start": 0.0}, "mu, half the width of the first interval, must be a finite number > 0, got 0.0"),
         ({"start": -1.0}, "mu, half the width"),
         ({"start": math.nan}, "mu, half the width"),
         ({"share": 0.0}, r"theta, the fraction of values, must be in \(0, 1\]"),

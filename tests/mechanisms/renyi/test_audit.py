@@ -1,4 +1,4 @@
-"""Tests of audits of continuous distributions: closed form against quadrature, enumeration, failing guarantees."""
+"""Tests of audits of continuous distributions against closed forms, quadrature and enumeration."""
 
 import math
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from mechanisms.audit import OutputDistributions
+from mechanisms.output_distributions import OutputDistributions
 from mechanisms.privacy import Guarantee, RenyiGuarantee
 from mechanisms.renyi.audit import (
     audit_densities,
@@ -15,12 +15,13 @@ from mechanisms.renyi.audit import (
     beta_distributions,
     gaussian_distributions,
 )
+from mechanisms.renyi.calibration import calibrate_renyi
 from mechanisms.renyi.gaussian_counts import gaussian_mechanism
-from mechanisms.renyi.sampling import RENYI_SAMPLERS, RenyiSampling, calibrate_renyi, renyi_sampler
+from mechanisms.renyi.sampling import RENYI_SAMPLERS, RenyiSampling, renyi_sampler
 
 
 def enumerate_two_categories(mechanism):
-    """Return the posteriors of all data sets of n records and all pairs of neighbours."""
+    """Return the posteriors given each data set of n records in two categories, and all pairs of neighbours."""
     ones = np.arange(mechanism.n + 1)
     counts = np.stack([ones, mechanism.n - ones], axis=1)
     return mechanism.posterior(counts), np.stack([ones[:-1], ones[1:]], axis=1)
@@ -30,7 +31,7 @@ def enumerate_two_categories(mechanism):
 @pytest.mark.parametrize("prior", [(6.0, 12.0), (1.0, 1.0), (0.3, 0.7), (0.05, 40.0)])
 @pytest.mark.parametrize("n", [1, 4, 25])
 def test_closed_form_quadrature_and_supremum_agree(name, prior, n):
-    """Orders extend to 98 % of the way from 1 to the critical order."""
+    """The largest divergences by three methods agree, from order 1 to just below the critical order."""
     mechanism = renyi_sampler(name, prior, n, 1.0 if name == "direct" else 0.3)
     gap = mechanism.critical_order - 1
     orders = [1.0, 1 + 0.1 * gap, 1 + 0.5 * gap, 1 + 0.98 * gap]
@@ -49,7 +50,7 @@ def test_closed_form_quadrature_and_supremum_agree(name, prior, n):
 
 
 def test_audits_reject_five_percent_more_weight():
-    """Negative control: both audits reject 5 % more weight of the records."""
+    """Audits by closed form and by quadrature reject a sampler that gives records 5 % too much weight."""
     stated = calibrate_renyi("diffused", (1.0, 2.0), 10, order=2, epsilon=0.1)
     wrong = RenyiSampling("diffused", stated.prior, stated.n, 1.05 * stated.coefficient, stated.public_counts)
     parameters, pairs = enumerate_two_categories(wrong)
@@ -75,7 +76,7 @@ def test_calibrated_mechanisms_attain_stated_epsilon(name, prior, public):
 
 
 def test_pure_loss_of_posteriors_is_infinite():
-    """The witness is a category whose density ratio diverges at 0."""
+    """The pure loss of a posterior sampler is infinite, and the witness is a category whose density ratio diverges."""
     found = audit_sampling(renyi_sampler("direct", (1.0, 1.0), 3, 1.0), [1.5])
     assert found.epsilon == math.inf
     verdict = found.check(Guarantee(100.0))
@@ -93,7 +94,7 @@ def test_pure_loss_of_posteriors_is_infinite():
 @pytest.mark.parametrize("epsilon", [0.02, 0.5, 3.0])
 @pytest.mark.parametrize("order", [1.0, 2.0, 6.0])
 def test_published_variance_has_half_the_divergence_of_the_tight_one(epsilon, order):
-    """The number of records is large enough that clamping is negligible."""
+    """For large n, where clamping is negligible, the tight variance has the divergence ε, the published one ε/2."""
     n = math.ceil(20 * math.sqrt(order / epsilon)) + 2 * math.ceil(order)
     for name, share in (("gaussian", 0.5), ("gaussian-tight", 1.0)):
         release = gaussian_mechanism(name, (1, 1), n, order, epsilon)
@@ -106,7 +107,7 @@ def test_published_variance_has_half_the_divergence_of_the_tight_one(epsilon, or
 
 @pytest.mark.parametrize("n", [1, 2, 5])
 def test_clamping_reduces_divergence_for_small_n(n):
-    """Compare with the definition, by SciPy distribution functions and Gauss–Legendre quadrature."""
+    """For small n, the divergence equals that of clamped noise by definition, and is smaller than without clamping."""
     release = gaussian_mechanism("gaussian-tight", (1, 1), n, 2, 0.3)
     found = audit_densities(gaussian_distributions(release), [2]).renyi[2]
     distribution = stats.norm(scale=release.noise_std / math.sqrt(2))
@@ -127,7 +128,7 @@ def test_clamping_reduces_divergence_for_small_n(n):
 
 
 def test_divergence_of_draw_is_far_below_that_of_noisy_counts():
-    """The density of θ is a mixture over the noise, with a divergence far below the stated bound."""
+    """The divergence of a draw of θ alone, a mixture over the noise, is far below that of the noisy counts."""
     n, order = 12, 2.0
     release = gaussian_mechanism("gaussian-tight", (6.0, 12.0), n, order, 0.5)
     parts = [release.successes_distribution(c) for c in range(n + 1)]

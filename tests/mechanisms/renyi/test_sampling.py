@@ -12,7 +12,8 @@ from scipy.special import gammaln
 
 from mechanisms.conjugate import enumerate_candidates
 from mechanisms.privacy import RenyiGuarantee
-from mechanisms.renyi.sampling import RENYI_SAMPLERS, calibrate_renyi, renyi_sampler
+from mechanisms.renyi.calibration import calibrate_renyi
+from mechanisms.renyi.sampling import RENYI_SAMPLERS, renyi_sampler
 from tests.statistical import assert_mean_within
 
 PRIORS = [(6.0, 12.0), (0.4, 0.4), (0.3, 5.0), (1.0, 2.0, 0.6), (3.0, 3.0, 3.0), (0.8, 4.0, 1.5, 0.8)]
@@ -20,7 +21,7 @@ TUNABLE = [name for name in RENYI_SAMPLERS if name != "direct"]
 
 
 def plain_renyi(a, b, order):
-    """Return the divergence by its formula with log gammas; inf if the mixed parameters or those of Q are not > 0."""
+    """Return the divergence by log-gamma functions, or inf if a parameter of Q or of the mixture is ≤ 0."""
     a, b = np.asarray(a), np.asarray(b)
     mixed = order * a + (1 - order) * b
     if mixed.min() <= 1e-12 or b.min() <= 0:
@@ -62,20 +63,19 @@ def brute_force(name, prior, n, coefficient, order, public=0):
 @pytest.mark.parametrize(("name", "coefficient"), [("direct", 1.0), ("diffused", 0.37), ("concentrated", 0.37)])
 @pytest.mark.parametrize("order", [1.2, 1.5, 3.0])
 def test_supremum_equals_enumeration(prior, n, name, coefficient, order):
-    """The enumeration covers all numbers of shared records and all pairs of categories."""
+    """The supremum equals the maximum over all numbers of shared records and all pairs of categories."""
     found = renyi_sampler(name, prior, n, coefficient).renyi_epsilon(order)
     assert found == pytest.approx(brute_force(name, prior, n, coefficient, order), rel=1e-8)
 
 
 @pytest.mark.parametrize("n", [3, 30])
 def test_supremum_of_two_categories_depends_on_n(n):
-    """A rule that ignores the shared records would have an error of at least 5 %."""
+    """At k = 2 the supremum depends on n and agrees with enumeration; for k > 2 it is over 5 % larger."""
     mechanism = renyi_sampler("direct", (2.0, 2.0), n, 1.0)
     expected = brute_force("direct", (2.0, 2.0), n, 1.0, 2.0)
     assert mechanism.renyi_epsilon(2.0) == pytest.approx(expected, rel=1e-10)
-    elsewhere = renyi_sampler("direct", (2.0, 2.0, 1e9), n, 1.0).renyi_epsilon(
-        2.0
-    )  # shared records in a third category
+    # the shared records are in a third category
+    elsewhere = renyi_sampler("direct", (2.0, 2.0, 1e9), n, 1.0).renyi_epsilon(2.0)
     assert elsewhere > 1.05 * expected
 
 
@@ -83,7 +83,6 @@ def test_supremum_of_two_categories_depends_on_n(n):
 @pytest.mark.parametrize(("prior", "public"), [((0.4, 3.0), (5, 0)), ((0.6, 2.0, 1.0), (0, 3, 7))])
 @pytest.mark.parametrize("n", [1, 4])
 def test_supremum_with_public_records_equals_enumeration(name, prior, public, n):
-    """Neighbours differ in private records; public records are part of every posterior."""
     for order in (1.3, 2.0):
         mechanism = renyi_sampler(name, prior, n, 0.6, public)
         expected = brute_force(name, prior, n, 0.6, order, np.array(public))
@@ -98,9 +97,9 @@ def test_supremum_with_public_records_equals_enumeration(name, prior, public, n)
 
 
 def published_corners(prior, n, order):
-    """Return the largest divergence of P3's Corollary 2 for r = 1, for all Q and for the Q that are posteriors.
+    """Return the largest divergences D(P‖Q) of P3's Corollary 2 for r = 1: over all Q, and over posteriors Q.
 
-    P has all records in one category, and Q is one record away in any direction.
+    P is given all records in one category, and Q is one record away from P in any direction.
     """
     units, found = np.eye(len(prior)), []
     for corner, i, j in itertools.product(range(len(prior)), repeat=3):
@@ -113,9 +112,9 @@ def published_corners(prior, n, order):
 @pytest.mark.parametrize("order", [1.1, 2.0, 4.5])
 @pytest.mark.parametrize("prior", [(6.0, 12.0), (5.0, 5.0), (6.0, 12.0, 8.0)])
 def test_published_corners_bound_the_supremum(prior, order):
-    """The bound from all corners is attained for two categories and orders ≥ 2, and loose otherwise.
+    """The bound of P3's Corollary 2 is attained for two categories and orders ≥ 2; otherwise, it is not attained.
 
-    For three categories the corners that are posteriors do not attain the supremum, either.
+    For three categories, the corners that are posteriors do not attain the supremum either.
     """
     bound, inside = published_corners(prior, 100, order)
     exact = renyi_sampler("direct", prior, 100, 1.0).renyi_epsilon(order)
@@ -129,7 +128,7 @@ def test_published_corners_bound_the_supremum(prior, order):
 @pytest.mark.parametrize("order", [1.2, 1.4])
 @pytest.mark.parametrize("prior", [(0.5, 3.0), (0.5, 3.0, 3.0)])
 def test_published_corners_are_infinite_for_finite_supremum(prior, order):
-    """With α ≤ r, one corner is not a valid parameter."""
+    """If a prior parameter is below r = 1, the bound of P3 (Corollary 2) is infinite, but the supremum is finite."""
     assert published_corners(prior, 6, order)[0] == math.inf
     exact = renyi_sampler("direct", prior, 6, 1.0).renyi_epsilon(order)
     assert exact == pytest.approx(brute_force("direct", prior, 6, 1.0, order), rel=1e-10)
@@ -137,7 +136,7 @@ def test_published_corners_are_infinite_for_finite_supremum(prior, order):
 
 
 def test_reference_values():
-    """Compare with values for the prior η₀ = (6, 18) of P3, which is Beta(6, 12), and 100 records."""
+    """For P3's prior η₀ = (6, 18), that is Beta(6, 12), and 100 records, divergences have known values."""
     direct = renyi_sampler("direct", (6, 12), 100, 1.0)
     assert [direct.renyi_epsilon(order) for order in (2, 5, 6.9)] == pytest.approx(
         [0.19129, 0.617111, 1.392636], abs=5e-6
@@ -162,7 +161,7 @@ def test_critical_order(name, coefficient, prior, n):
 
 
 def exact_supremum(name, prior, n, coefficient, order):
-    """Return the supremum over the pairs that can attain it, in 60 digits, at the exact values of the doubles."""
+    """Return the largest divergence over the pairs that can attain the supremum, in 60-digit arithmetic."""
     with mpmath.workdps(60):
         lam, coefficient = mpmath.mpf(order), mpmath.mpf(coefficient)
         start = sorted(mpmath.mpf(each) / (coefficient if name == "concentrated" else 1) for each in prior)
@@ -183,12 +182,13 @@ def exact_supremum(name, prior, n, coefficient, order):
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TUNABLE)
 @pytest.mark.parametrize("prior", PRIORS)
 @pytest.mark.parametrize("order", [1.0, 2.0, 15.0])
 @pytest.mark.parametrize("log_epsilon", [-30.0, -15.0, -4.0, -1.0, 2.0])
 def test_calibrated_coefficient_is_largest_within_target(name, prior, order, log_epsilon):
-    """In 60 digits the divergence is at most the target, and above it for a coefficient larger by a relative 1e-11."""
+    """In 60-digit arithmetic, the divergence is at most ε, but exceeds ε if the coefficient increases by 1e-11."""
     target = math.exp(log_epsilon)
     mechanism = calibrate_renyi(name, prior, 20, order, target)
     assert 0 < mechanism.coefficient <= 1
@@ -230,7 +230,6 @@ def test_direct_sampling_below_its_divergence_raises(order, epsilon, reached):
 
 @pytest.mark.parametrize("name", RENYI_SAMPLERS)
 def test_draws_have_posterior_moments(name):
-    """Compare the means of draws and squared draws with Dirichlet moments."""
     mechanism = renyi_sampler(name, (1.0, 2.0, 0.5), 10, 1.0 if name == "direct" else 0.3)
     draws = mechanism.at([2, 3, 5]).sample(np.random.default_rng(5), size=20_000)
     assert draws.shape == (20_000, 3)

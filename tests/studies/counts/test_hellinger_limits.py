@@ -6,53 +6,18 @@ import numpy as np
 import pytest
 import xarray as xr
 
-import pipeline
 from mechanisms import MECHANISMS, balanced_counts, hellinger
-from mechanisms.counts.optimal import optimal_distribution
-from studies import STUDIES
+from mechanisms.counts.optimal import Objective, optimal_distribution
 from studies.counts.hellinger_limits import STUDY
-from studies.figures import render
-from studies.report import drawable, judge, load_summaries
-from studies.styles import INK
 
 SIZES = (3, 6)
 
 
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    """Run the study at two sizes."""
-    path = tmp_path_factory.mktemp("study") / "s.zarr"
-    pipeline.run(STUDY, path, values={"n": SIZES})
-    return path
-
-
-@pytest.fixture(scope="module")
-def summaries(store):
-    return load_summaries(store)
-
-
-def verdicts(summaries):
-    return {claim.name: finding.verdict for claim, finding in judge(STUDY, summaries)}
-
-
-def renamed(summaries, names):
-    """Exchange the names of mechanisms."""
-    return {
-        panel: ds.assign_coords(mechanism=[names.get(name, name) for name in ds.mechanism.values.tolist()])
-        for panel, ds in summaries.items()
-    }
-
-
-def test_store_layout(store):
-    """Check groups, dimensions, coordinates and measures; every private mechanism applies."""
-    private = {name for name, mechanism in MECHANISMS.items() if mechanism.is_private}
+def test_every_private_mechanism_applies(stores):
     for k in (2, 3, 4):
-        ds = xr.open_zarr(store, group=f"k{k}")
-        for name in ("worst_hellinger", "balanced_hellinger", "status"):
-            assert ds[name].dims == ("n", "mechanism")
-        assert ds.worst_dataset.dims == ("n", "mechanism", "cell")
-        assert (ds.status == 1).all()
-        assert set(ds.mechanism.values.tolist()) == private - ({"smooth-n"} if k == 2 else set())
+        private = {name for name, one in MECHANISMS.items() if one.is_private and k >= one.min_categories}
+        ds = xr.open_zarr(stores[f"k{k}"], group=f"k{k}")
+        assert set(ds.mechanism.values.tolist()) == private
         assert (float(ds.epsilon), ds.prior.item()) == (1.0, ":".join("1" * k))
 
 
@@ -72,79 +37,18 @@ def test_distances_equal_enumeration(summaries):
 
 
 def test_worst_case_equals_the_linear_program(summaries):
-    """The worst case of the registered mechanism is the optimum of the linear program."""
     for k, n in itertools.product((2, 3, 4), SIZES):
-        limit = optimal_distribution(np.ones(k), n, 1.0, "worst-case").worst_case
+        limit = optimal_distribution(np.ones(k), n, 1.0, Objective.WORST_CASE).worst_case
         stored = float(summaries[f"k{k}"].worst_hellinger.sel(n=n, mechanism="optimal"))
         assert stored == pytest.approx(limit, rel=1e-6)
 
 
-def test_verdicts(summaries):
-    assert verdicts(summaries) == {
-        "none-is-better": "passed",
-        "geometric-is-nearest": "corrected",  # at n = 3 the mechanism on the Hamming distance is nearer
-        "tailored-is-nearer": "corrected",
-    }
-    six = {panel: ds.sel(n=[6]) for panel, ds in summaries.items()}
-    assert verdicts(six)["geometric-is-nearest"] == "holds"
-
-
-def test_verdicts_depend_on_the_results(summaries):
-    """Exchanging the two mechanisms of a comparison changes the verdict."""
-    assert verdicts(renamed(summaries, {"optimal": "laplace", "laplace": "optimal"})) == {
-        "none-is-better": "failed",
-        "geometric-is-nearest": "does not hold",
-        "tailored-is-nearer": "not reproduced",
-    }
-    swapped = renamed(summaries, {"geometric": "smooth-exact", "smooth-exact": "geometric"})
-    assert verdicts(swapped)["geometric-is-nearest"] == "does not hold"
-    best = renamed(summaries, {"hamming-exact": "smooth", "smooth": "hamming-exact"})
-    nearer = {**best, "k2": swapped["k2"]}
-    assert verdicts(nearer)["tailored-is-nearer"] == "reproduced"
-    far = {
-        panel: ds.assign(
-            worst_hellinger=ds.worst_hellinger * xr.where(ds.mechanism.str.contains("smooth|vary|glob"), 9, 1)
-        )
-        for panel, ds in summaries.items()
-    }
-    assert verdicts(far)["tailored-is-nearer"] == "not reproduced"
-
-
-def test_claims_without_results_are_undecided(summaries):
-    findings = {claim.name: finding for claim, finding in judge(STUDY, {"k2": summaries["k2"]})}
-    assert findings["none-is-better"].evidence == "The store has no panel k3."
-    assert findings["geometric-is-nearest"].verdict == "corrected"
-    without = {panel: ds.drop_sel(mechanism="optimal") for panel, ds in summaries.items()}
-    assert set(verdicts(without).values()) == {"undecided"}
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"n": [0]}, "n must be >= 1"),
-        ({"n": [21]}, "the linear program must have at most"),
-        ({"prior": ["1:1"]}, "prior must have 3 entries"),
-        ({"epsilon": [0]}, "epsilon must be"),
-        ({"cell": [0, 1]}, "cell must be 0 to 2"),
-    ],
-)
-def test_invalid_values_raise(values, message):
-    with pytest.raises(ValueError, match=message):
-        STUDY.configure(panels=["k3"], values=values)
-
-
-def test_every_figure_is_drawn(summaries):
-    assert drawable(STUDY, summaries) == list(STUDY.figures)
+def test_figures_show_every_mechanism(summaries):
     for figure in STUDY.figures:
-        (svg,) = render(figure.draw, summaries, ["svg"])
-        assert INK.encode() in svg
-        grid = figure.draw(summaries).axes
-        assert len(grid) == 3
-        for axes, panel in zip(grid, ("k2", "k3", "k4"), strict=True):
-            assert len(axes.get_lines()) == summaries[panel].sizes["mechanism"]  # the optimum is the line at 1
-    worst = STUDY.figures[0].draw(summaries).axes
-    assert min(line.get_ydata().min() for axes in worst for line in axes.get_lines()[1:]) >= 1
-
-
-def test_study_is_registered():
-    assert STUDIES["hellinger-limits"] is STUDY
+        (plot,) = figure.draw(summaries)
+        lines = plot.rows.groupby("axes", sort=False)["series"].nunique()
+        expected = {f"{k} categories": summaries[f"k{k}"].sizes["mechanism"] - 1 for k in (2, 3, 4)}
+        assert lines.to_dict() == expected  # the optimum is the line at 1
+        assert set(plot.rows["level"].dropna()) == {1.0}
+    (worst,) = STUDY.figures[0].draw(summaries)
+    assert worst.rows["y"].min() >= 1

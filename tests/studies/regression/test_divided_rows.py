@@ -1,4 +1,4 @@
-"""Tests of random partitions of tables: independence of chunks, scheduler and array type, and invalid rows."""
+"""Tests that partitions of a table do not depend on chunks, scheduler or array type, and reject invalid rows."""
 
 import dask.array as da
 import numpy as np
@@ -22,7 +22,7 @@ def client():
 @pytest.fixture(scope="module")
 def table():
     rng = np.random.default_rng(1)
-    x = np.column_stack([np.sort(rng.standard_normal(N)), 1e6 + rng.standard_normal(N)])  # sorted, with a large mean
+    x = np.column_stack([np.sort(rng.standard_normal(N)), 1e6 + rng.standard_normal(N)])  # sorted; large mean
     return x, x @ [2.0, -1.0] + rng.standard_normal(N)
 
 
@@ -37,7 +37,7 @@ def expected(table, partition):
 
 
 def assert_same(found, expected):
-    """Assert equality up to rounding, relative to the spread for means and to the largest entry for scatter."""
+    """Assert equal statistics up to rounding, relative to the spread (means) or the largest entry (scatter)."""
     np.testing.assert_array_equal(found.n_rows, expected.n_rows)
     np.testing.assert_allclose(found.means, expected.means, rtol=1e-14, atol=1e-12)
     np.testing.assert_allclose(found.scatter, expected.scatter, rtol=0, atol=1e-10 * expected.scatter.max())
@@ -70,7 +70,6 @@ def test_worker_processes(table, partition, expected):
 
 
 def test_another_key_gives_another_partition(client, table, expected):
-    """Statistics differ for another key, as a negative control of the comparisons above."""
     found = divide_rows(client, table, keyed_partition(np.random.default_rng(3), N, M))
     np.testing.assert_array_equal(found.n_rows, expected.n_rows)
     with pytest.raises(AssertionError):
@@ -79,7 +78,7 @@ def test_another_key_gives_another_partition(client, table, expected):
 
 
 def test_replacing_a_row_changes_one_partition_only(client, table, partition):
-    """Other partitions are identical bit for bit, as the sensitivity of releases requires."""
+    """A replaced row leaves other partitions bitwise unchanged, as the sensitivity of the releases requires."""
     x, y = table
     before = divide_rows(client, [da.from_array(x, chunks=(1000, 2)), y], partition)
     x = x.copy()
@@ -95,7 +94,7 @@ def test_replacing_a_row_changes_one_partition_only(client, table, partition):
 def test_error_reports_the_first_non_finite_row(client, table, partition, value):
     x, y = (array.copy() for array in table)
     x[[9000, 5000], 1] = y[7000] = y[5000] = value
-    with pytest.raises(BadInputError, match=r"got 3 that are not, the first in row 5,001 \(counted from 1\)"):
+    with pytest.raises(BadInputError, match=r"got 3 rows with such values, the first in row 5,001 \(counted from 1\)"):
         divide_rows(client, [da.from_array(x, chunks=(1000, 2)), y], partition)
 
 

@@ -1,0 +1,70 @@
+"""Ratio of the planned to the actual cost of studies at quick scale: processor time, and size of the files.
+
+Run with ``python tests/benchmarks/bench_plan.py [STUDY ...] [--smallest]``; by default all studies, which takes about
+half an hour. Each plan and each run has a process of its own, and plans and runs alternate, so that drifts of the
+machine's speed affect both. The result is the median of three ratios; with ``--smallest``, one ratio of one study.
+"""
+
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pipeline
+import pipeline.estimate
+from studies import STUDIES
+from studies.folders import configure
+
+SMALLEST = "--smallest" in sys.argv[1:]
+ROUNDS, PILOT_SECONDS = (1, 0.1) if SMALLEST else (3, 10.0)
+
+
+class ProcessorClock:
+    """Replacement of the module `time` in plans, which measures processor time on a machine with other work."""
+
+    perf_counter = staticmethod(time.process_time)
+
+
+def plan(name: str) -> tuple[float, float]:
+    """Return the planned seconds and bytes of a study."""
+    pipeline.estimate.time = ProcessorClock
+    plans = pipeline.estimate.make_plan(STUDIES[name].configure(**configure(STUDIES[name], "quick")), PILOT_SECONDS)
+    return pipeline.estimate.START_SECONDS + sum(one.seconds for one in plans), sum(one.n_bytes for one in plans)
+
+
+def run(name: str) -> tuple[float, float]:
+    """Return the processor seconds of a run, and the bytes of its store."""
+    with tempfile.TemporaryDirectory() as folder:
+        start = time.process_time()
+        pipeline.run(STUDIES[name], f"{folder}/s.zarr", progress=False, **configure(STUDIES[name], "quick"))
+        seconds = time.process_time() - start
+        return seconds, sum(path.stat().st_size for path in Path(folder).rglob("*") if path.is_file())
+
+
+def measured(action: str, name: str) -> tuple[float, float]:
+    """Return the result of `plan` or `run` in a new process."""
+    words = [sys.executable, __file__, action, name, *(["--smallest"] if SMALLEST else [])]
+    return tuple(json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout))
+
+
+def main() -> None:
+    """Print one line per study."""
+    for name in [word for word in sys.argv[1:] if word in STUDIES] or (["renyi-curves"] if SMALLEST else STUDIES):
+        pairs = [(measured("plan", name), measured("run", name)) for _ in range(ROUNDS)]
+        planned, actual = (statistics.median(one[k][0] for one in pairs) for k in (0, 1))
+        time_ratio, size_ratio = (statistics.median(p[k] / r[k] for p, r in pairs) for k in (0, 1))
+        print(
+            f"{name:22} time {planned:6.1f} / {actual:6.1f} s = {time_ratio:.2f}, size {pairs[0][0][1] / 1e6:.2f} / "
+            f"{pairs[0][1][1] / 1e6:.2f} MB = {size_ratio:.2f}",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] in (["plan"], ["run"]):
+        print(json.dumps({"plan": plan, "run": run}[sys.argv[1]](sys.argv[2])))
+    else:
+        main()

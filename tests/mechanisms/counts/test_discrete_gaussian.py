@@ -1,0 +1,220 @@
+"""Tests of discrete Gaussian noise on the lattice of counts against enumeration, OpenDP and dp-accounting."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from dp_accounting.pld.privacy_loss_distribution import from_discrete_gaussian_mechanism
+
+from mechanisms import (
+    MECHANISMS,
+    Guarantee,
+    OutputDistributions,
+    audit_counts,
+    audit_distributions,
+    enumerate_candidates,
+    hellinger,
+    privacy_loss_distribution,
+)
+from mechanisms.conjugate import posterior
+from mechanisms.counts.discrete_gaussian import GaussianLatticeRelease, discrete_gaussian_counts
+from mechanisms.counts.gaussian_lattice import calibrate_noise_std
+from mechanisms.renyi.concentrated import concentrated_epsilon
+from tests.statistical import assert_frequencies, assert_mean_within
+
+CASES = [(2, 0.4), (2, 3.0), (3, 0.6), (3, 1.8), (4, 0.9), (4, 2.6)]
+COUNTS = {2: (4, 1), 3: (3, 0, 2), 4: (2, 2, 0, 1)}
+
+
+def lattice(k, noise_std):
+    """Return the lattice vectors up to ten standard deviations from 0, and their log probabilities."""
+    reach = math.ceil(10 * noise_std) + 1
+    axes = np.meshgrid(*[np.arange(-reach, reach + 1)] * (k - 1), indexing="ij")
+    vectors = np.stack([*axes, -sum(axes)], axis=-1).reshape(-1, k)
+    logs = -np.square(vectors).sum(axis=1) / (2 * noise_std**2)
+    return vectors, logs - math.log(math.fsum(np.exp(logs)))
+
+
+def projected(vector, n):
+    """Return the counts to which a vector is projected, all equally likely, by the definition of the projection."""
+    s = np.clip(vector, 0, n)
+    above = np.ones(s.size, dtype=bool)
+    while True:
+        lacking = s[above].sum() - n
+        dropped = above & (s * above.sum() <= lacking)
+        if not dropped.any():
+            break
+        above &= ~dropped
+    shift, more = divmod(int(lacking), int(above.sum()))
+    found = []
+    for chosen in itertools.combinations(np.flatnonzero(above), more):
+        counts = np.where(above, s - shift, 0)
+        counts[list(chosen)] -= 1
+        found.append(tuple(counts.tolist()))
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("k", "noise_std"), CASES)
+def test_profile_equals_enumeration(k, noise_std):
+    """The privacy profile equals the enumerated hockey-stick divergence of each pair of neighbours."""
+    vectors, logs = lattice(k, noise_std)
+    place = {tuple(v): i for i, v in enumerate(vectors.tolist())}
+    move = np.eye(k, dtype=int)[1] - np.eye(k, dtype=int)[0]
+    shifted = np.array([logs[place[v]] if (v := tuple(row)) in place else -np.inf for row in (vectors - move).tolist()])
+    profile = discrete_gaussian_counts(np.ones(k), COUNTS[k], noise_std).profile()
+    for epsilon in (0.0, 0.3 / noise_std, 2.0 / noise_std, 4.0 / noise_std):
+        exact = np.maximum(np.exp(logs) - np.exp(epsilon + shifted), 0.0).sum()
+        assert exact - 1e-13 <= profile.delta(epsilon) <= exact + 1e-6 * max(exact, 1e-3)
+
+
+def test_two_categories_equal_the_discrete_gaussian_of_dp_accounting():
+    """At k = 2 the noise is (x, −x), and x has the privacy loss of a discrete Gaussian with parameter σ/√2."""
+    mechanism = discrete_gaussian_counts([1, 1], [4, 1], 3.0)
+    library = from_discrete_gaussian_mechanism(3.0 / math.sqrt(2), sensitivity=1)
+    ours = privacy_loss_distribution(mechanism.profile())
+    for times in (1, 4):
+        one, other = (each.self_compose(times) for each in (ours, library))
+        for epsilon in (0.1, 0.5, 1.0, 2.0):
+            assert one.get_delta_for_epsilon(epsilon) == pytest.approx(
+                other.get_delta_for_epsilon(epsilon), rel=2e-3 * times, abs=1e-12
+            )
+
+
+@pytest.mark.parametrize("k", [2, 3, 10])
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-8), (1.0, 1e-6), (8.0, 1e-3)])
+def test_calibrated_delta_is_attained_and_exceeded_with_less_noise(k, epsilon, delta):
+    noise_std = calibrate_noise_std(epsilon, delta, k)
+    counts = [1] * k
+    for factor, holds in ((1.0, True), (0.97, False)):
+        profile = discrete_gaussian_counts(np.ones(k), counts, factor * noise_std).profile()
+        assert (profile.delta(epsilon) <= delta * (1 + 1e-3)) is holds  # the interpolation error is below 0.1 %
+    assert concentrated_epsilon(noise_std**-2, delta) >= epsilon * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("order", [2, 3, 5])
+@pytest.mark.parametrize(("k", "noise_std"), CASES)
+def test_zero_concentrated_guarantee_is_attained_at_integer_orders(k, noise_std, order):
+    vectors, logs = lattice(k, noise_std)
+    move = np.eye(k, dtype=int)[1] - np.eye(k, dtype=int)[0]
+    losses = (2 - 2 * vectors @ move) / (2 * noise_std**2)
+    spent = math.log(np.exp(logs + (order - 1) * losses).sum()) / (order - 1)
+    stated = discrete_gaussian_counts(np.ones(k), COUNTS[k], noise_std).concentrated_guarantee.at_order(order).epsilon
+    assert spent <= stated * (1 + 1e-12)
+    assert spent == pytest.approx(stated, rel=1e-9) or order / noise_std > 5  # else the sum is truncated
+
+
+@pytest.mark.parametrize(("k", "noise_std"), [*CASES[:-1], (4, 1.2)])
+def test_pmf_of_projected_counts_equals_enumeration(k, noise_std):
+    counts = np.array(COUNTS[k])
+    n = int(counts.sum())
+    mechanism = discrete_gaussian_counts(np.ones(k), counts, noise_std)
+    vectors, logs = lattice(k, noise_std)
+    distribution = dict.fromkeys(map(tuple, enumerate_candidates(n, k).tolist()), 0.0)
+    for vector, p in zip((vectors + counts).tolist(), np.exp(logs).tolist(), strict=True):
+        if p > 1e-25:
+            shown = projected(np.array(vector), n)
+            for one in shown:
+                distribution[one] += p / len(shown)
+    found = np.exp(mechanism.log_pmf())
+    np.testing.assert_allclose(found, list(distribution.values()), rtol=1e-7, atol=1e-15)
+    assert found.sum() == pytest.approx(1.0, abs=1e-13)
+    true = posterior(np.ones(k), counts)
+    mean = math.fsum(p * hellinger(true, posterior(np.ones(k), np.array(c))) for c, p in distribution.items())
+    assert mechanism.expected_hellinger() == pytest.approx(mean, rel=1e-9)
+
+
+def test_log_pmf_does_not_underflow():
+    """The log-pmf is finite and correct for a probability near exp(−37,000), which a float cannot represent."""
+    mechanism = discrete_gaussian_counts([1, 1], [500, 500], 2.6)
+    logs = mechanism.log_pmf()
+    assert logs[0] - logs[1] == pytest.approx((499**2 - 500**2) / 2.6**2, rel=1e-6)
+    assert np.all(np.isfinite(logs))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("k", "noise_std"), CASES)
+def test_draws_have_the_lattice_pmf(k, noise_std):
+    """Chi-square tests accept the drawn vectors and counts, and reject draws whose standard deviation is 5 % wrong."""
+    counts = np.array(COUNTS[k])
+    mechanism = discrete_gaussian_counts(np.ones(k), counts, noise_std)
+    release = mechanism.release(np.random.default_rng(1), 40_000)
+    vectors, logs = lattice(k, noise_std)
+    place = {tuple(v): i for i, v in enumerate(vectors.tolist())}
+    observed = np.bincount([place[tuple(v)] for v in (release.vectors - counts).tolist()], minlength=len(vectors))
+    distribution = np.exp(logs)
+    assert_frequencies(observed, distribution / distribution.sum())
+    wrong = np.exp(1.1 * logs)
+    with pytest.raises(AssertionError, match="chi-square"):
+        assert_frequencies(observed, wrong / wrong.sum())
+    candidates = {tuple(c): i for i, c in enumerate(enumerate_candidates(int(counts.sum()), k).tolist())}
+    shown = np.bincount([candidates[tuple(c)] for c in release.counts.tolist()], minlength=len(candidates))
+    assert_frequencies(shown, mechanism.pmf())
+
+
+def test_variance_of_many_categories_is_that_of_correlated_noise():
+    mechanism = discrete_gaussian_counts(np.ones(10), [50] * 10, 7.0)
+    vectors = mechanism.release(np.random.default_rng(2), 20_000).vectors - 50
+    assert np.all(vectors.sum(axis=1) == 0)
+    for i in (0, 4, 9):
+        assert_mean_within(vectors[:, i].astype(float) ** 2, 0.9 * 49)
+        assert_mean_within(vectors[:, i].astype(float), 0.0)
+    with pytest.raises(AssertionError, match="is not within"):
+        assert_mean_within(vectors[:, 0].astype(float) ** 2, 49.0)
+
+
+@pytest.mark.parametrize(("prior", "n"), [((1, 1), 30), ((1, 1, 1), 8), ((0.3, 2, 5), 5)])
+def test_audits_confirm_the_guarantee(prior, n):
+    entry = MECHANISMS["discrete-gaussian"]
+    for epsilon in (1.0, 3.0):
+        stated = entry.guarantee(epsilon, 1e-6)
+        assert stated == Guarantee(epsilon, 1e-6)
+        assert audit_counts(entry, prior, n, epsilon, 1e-6).check(stated).holds
+
+
+def test_audited_delta_of_the_vectors_is_attained():
+    """With calibrated noise, δ summed over all vectors within ten standard deviations equals the stated δ."""
+    noise_std = calibrate_noise_std(1.0, 1e-3, 3)
+    vectors, logs = lattice(3, noise_std)
+    place = {tuple(v): i for i, v in enumerate(vectors.tolist())}
+    moved = np.full(len(vectors), -np.inf)
+    for i, row in enumerate((vectors - [1, -1, 0]).tolist()):
+        moved[i] = logs[place[tuple(row)]] if tuple(row) in place else -np.inf
+    distributions = OutputDistributions(np.arange(2), vectors, np.array([[0, 1]]), [logs, moved].__getitem__)
+    assert audit_distributions(distributions, [1.0]).deltas[1.0] == pytest.approx(1e-3, rel=1e-6)
+
+
+def test_likelihood_of_a_vector_equals_the_pmf_of_the_noise():
+    release = GaussianLatticeRelease(np.array([[3, -1, 1]]), 3, 1.8, np.zeros((1, 3)))
+    vectors, logs = lattice(3, 1.8)
+    place = {tuple(v): i for i, v in enumerate(vectors.tolist())}
+    datasets = enumerate_candidates(3, 3)
+    expected = [logs[place[tuple(np.array([3, -1, 1]) - c)]] for c in datasets]
+    np.testing.assert_allclose(release.log_likelihood(datasets)[0], expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("message", "call"),
+    [
+        ("noise_std must be a finite number > 0, got 0", lambda: discrete_gaussian_counts([1, 1], [1, 1], 0.0)),
+        ("noise_std must be a finite number > 0, got nan", lambda: discrete_gaussian_counts([1, 1], [1, 1], math.nan)),
+        ("tables of the sampler must have at most", lambda: discrete_gaussian_counts(np.ones(100), [1] * 100, 1e4)),
+        ("k must be >= 2, got 1", lambda: calibrate_noise_std(1.0, 1e-6, 1)),
+        ("epsilon must be", lambda: calibrate_noise_std(0.0, 1e-6, 2)),
+        ("delta must be", lambda: calibrate_noise_std(1.0, 0.0, 2)),
+        (
+            "datasets must be integers >= 0 of shape",
+            lambda: GaussianLatticeRelease(np.array([[1, 1]]), 2, 1.0, np.zeros((1, 2))).log_likelihood([[1, 2]]),
+        ),
+    ],
+)
+def test_invalid_input_raises(message, call):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(1e-8, 1e-8), (1e-6, 1e-12)])
+def test_noise_beyond_the_limit_of_the_exact_profile_raises(epsilon, delta):
+    with pytest.raises(ValueError, match=r"noise of at most 100,000 records, got .*; use larger values"):
+        calibrate_noise_std(epsilon, delta, 3)

@@ -1,0 +1,20 @@
+"""Posterior of the multinomial model by enumeration of all vectors of counts."""
+
+import numpy as np
+from scipy import special
+
+from mechanisms.conjugate import enumerate_candidates
+
+
+def enumerate_posterior(prior, n, log_likelihood):
+    """Return all count vectors and their posterior weights, given `log_likelihood` of shape (k, n + 1)."""
+    alpha, counts = np.array(prior), enumerate_candidates(n, len(prior))
+    log_weights = (special.gammaln(alpha + counts) - special.gammaln(counts + 1)).sum(axis=1)
+    log_weights += sum(np.asarray(log_likelihood)[j, counts[:, j]] for j in range(alpha.size))
+    return counts, special.softmax(log_weights)
+
+
+def marginal_cdf(prior, n, counts, weights, j, theta):
+    """Return Pr[θⱼ ≤ theta | y] as a sum over the vectors of counts."""
+    rest = sum(prior) - prior[j]
+    return weights @ special.betainc(prior[j] + counts[:, j], rest + n - counts[:, j], theta)

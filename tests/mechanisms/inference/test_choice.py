@@ -1,0 +1,96 @@
+"""Tests of the choice of an inference method and of its draws."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from mechanisms.inference.binomial_mixture import binomial_mixture
+from mechanisms.inference.choice import choose_method, infer
+from mechanisms.inference.methods import INFERENCE_METHODS
+from mechanisms.inference.release_model import ReleaseModel
+from mechanisms.noise import Noise
+
+LAPLACE = Noise("laplace", 2.0)
+CASES = [
+    (ReleaseModel("binomial", 1_000_000, LAPLACE), (1, 1), "exact"),
+    (ReleaseModel("binomial", 10**9, LAPLACE), (1, 1), "gibbs-exact"),
+    (ReleaseModel("multinomial", 1_000, LAPLACE), (1,) * 10, "exact"),
+    (ReleaseModel("multinomial", 100_000, LAPLACE), (1,) * 3, "gibbs-exact"),
+    (ReleaseModel("poisson", 10_000, LAPLACE, (0, 9), "clamp"), (1, 1), "exact"),
+    (ReleaseModel("exponential", 100, LAPLACE, (0, 1)), (1, 1), "exact"),
+    (ReleaseModel("exponential", 50_000, LAPLACE, (0, 1)), (1, 1), "data-augmentation"),
+    (ReleaseModel("normal-unknown-variance", 10, LAPLACE, (0, 1)), (0, 1, 1, 1), "data-augmentation"),
+]
+
+
+@pytest.mark.parametrize(("model", "prior", "method"), CASES)
+def test_exact_method_is_chosen(model, prior, method):
+    choice = choose_method(model, prior)
+    assert choice.method == method
+    assert choice.method in INFERENCE_METHODS
+    assert "affordable" in choice.reason
+
+
+def test_no_normal_approximation_is_chosen():
+    with pytest.raises(ValueError, match=r"n must be at most 100,000 for exact inference .* sample_truncated_gibbs"):
+        choose_method(ReleaseModel("normal", 10**6, LAPLACE, (0, 1)), (0, 1))
+
+
+@pytest.mark.parametrize(
+    ("model", "prior", "y", "shape"),
+    [
+        (ReleaseModel("binomial", 50, LAPLACE), (1, 1), [11.0], (2, 100)),
+        (ReleaseModel("multinomial", 50, LAPLACE), (1, 1, 1), [11.0, 30.0, 5.0], (2, 100, 3)),
+        pytest.param(
+            ReleaseModel("multinomial", 30_000, LAPLACE), (1, 1, 1), [1e4] * 3, (2, 100, 3), marks=pytest.mark.slow
+        ),
+        (ReleaseModel("poisson", 50, LAPLACE, (0, 5)), (1, 1), [70.0], (2, 100)),
+        pytest.param(
+            ReleaseModel("normal-unknown-variance", 9, LAPLACE, (0, 1)),
+            (0, 1, 2, 1),
+            [3.0, 2.0],
+            (2, 100, 2),
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_draws_have_chains(model, prior, y, shape):
+    found = infer(np.random.default_rng(1), model, prior, y, n_chains=2, n_draws=100)
+    assert found.draws.shape == shape
+    assert np.isfinite(found.draws).all()
+    assert not found.is_surprising
+    assert "array" not in repr(found)
+
+
+def test_draws_follow_the_exact_posterior():
+    model = ReleaseModel("binomial", 100, LAPLACE)
+    found = infer(np.random.default_rng(2), model, (1, 5), [-1.0])
+    assert stats.kstest(found.draws.ravel(), binomial_mixture((1, 5), 100, -1.0, 2.0).cdf).pvalue > 1e-6
+    assert stats.kstest(found.draws.ravel(), binomial_mixture((1, 5), 100, -1.0, 2.2).cdf).pvalue < 1e-6
+
+
+def test_impossible_releases_are_accepted_and_flagged():
+    found = infer(np.random.default_rng(1), ReleaseModel("binomial", 10, LAPLACE), (1, 1), [400.0], n_draws=10)
+    assert found.is_surprising
+    assert np.all(found.draws > 0)
+
+
+def test_improper_priors_are_refused():
+    with pytest.raises(ValueError, match="choose a proper prior"):
+        choose_method(ReleaseModel("normal", 10, LAPLACE, (0, 1)), (0, np.inf))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"rng": 3}, "rng must be a numpy.random.Generator"),
+        ({"n_chains": 0}, "n_chains must be an integer >= 1"),
+        ({"n_draws": 2.5}, "n_draws must be an integer >= 1"),
+    ],
+)
+@pytest.mark.parametrize("n", [10, 10_000_000])
+def test_invalid_runs_are_refused(n, changes, message):
+    """All methods, exact or sampled, refuse the same arguments."""
+    arguments = {"rng": np.random.default_rng(1), "n_chains": 1, "n_draws": 5, **changes}
+    with pytest.raises(ValueError, match=message):
+        infer(arguments.pop("rng"), ReleaseModel("binomial", n, Noise("laplace", 1.0)), (1, 1), [3.0], **arguments)

@@ -1,0 +1,226 @@
+"""Tests of data augmentation and rejection sampling against enumeration, quadrature and each other."""
+
+import math
+import time
+
+import numba
+import numpy as np
+import pytest
+from scipy import special, stats
+
+from mechanisms.inference.augmentation_kernels import draw_poisson
+from mechanisms.inference.binomial_mixture import count_mixture
+from mechanisms.inference.chain_diagnostics import diagnose_chains
+from mechanisms.inference.data_augmentation import sample_data_augmentation
+from mechanisms.inference.exact_abc import sample_abc
+from mechanisms.inference.exact_posterior import exact_posterior
+from mechanisms.inference.families import MODELS
+from mechanisms.inference.multinomial_mixture import multinomial_mixture
+from mechanisms.inference.release_model import ReleaseModel
+from mechanisms.noise import Noise
+from tests.mechanisms.inference.test_gibbs_exact import assert_cdf
+from tests.statistical import assert_frequencies, assert_mean_within
+
+RUN = {"n_burn_in": 500, "n_draws": 30_000}
+COUNTS = {
+    "edge": ((1.0, 1.0), 30, Noise("laplace", 1.0), [0.0]),
+    "geometric": ((0.5, 5.0), 20, Noise("geometric", 2.0), [-3.0]),
+    "gaussian": ((2.0, 1.0), 15, Noise("gaussian", 3.0), [19.0]),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", COUNTS)
+def test_binomial_draws_follow_the_exact_posterior(name):
+    prior, n, noise, y = COUNTS[name]
+    model = ReleaseModel("binomial", n, noise)
+    exact = count_mixture(prior, noise.log_weight(y[0] - np.arange(n + 1)))
+    assert_cdf(sample_data_augmentation(np.random.default_rng(1), model, prior, y, **RUN), exact.cdf)
+    independent = sample_abc(np.random.default_rng(2), model, prior, y, 20_000)
+    assert stats.kstest(independent, exact.cdf).pvalue > 1e-6
+    other = count_mixture(prior, 0.8 * noise.log_weight(y[0] - np.arange(n + 1)))
+    assert stats.kstest(independent, other.cdf).pvalue < 1e-6
+
+
+@pytest.mark.slow
+def test_multinomial_draws_follow_the_exact_posterior():
+    prior, n, noise, y = (0.5, 1.0, 2.0), 20, Noise("k-norm", 3.0), [17, 7, -4]
+    model = ReleaseModel("multinomial", n, noise)
+    exact = multinomial_mixture(prior, noise.log_weight(np.array(y)[:, None] - np.arange(n + 1)))
+    draws = sample_data_augmentation(np.random.default_rng(3), model, prior, y, **RUN)
+    independent = sample_abc(np.random.default_rng(4), model, prior, y, 5_000)
+    for j in range(3):
+        assert_cdf(draws[..., j], exact.marginals[j].cdf)
+        assert stats.kstest(independent[:, j], exact.marginals[j].cdf).pvalue > 1e-6
+    with pytest.raises(AssertionError, match="is not within"):
+        assert_cdf(0.95 * draws[..., 0], exact.marginals[0].cdf)
+
+
+def likelihood(model, theta, y, n_points=4_001):
+    """Return p(y | θ) given one record, by a sum over the integers or over quantiles of the record."""
+    if model.family == "poisson":
+        x = np.arange(200)
+        weights = stats.poisson.pmf(x, theta)
+    else:
+        u = (np.arange(n_points) + 0.5) / n_points
+        x = stats.expon.ppf(u) / theta if model.family == "exponential" else theta + stats.norm.ppf(u)
+        weights = np.full(n_points, 1 / n_points)
+    return weights @ np.exp(model.noise.log_weight(y - model.contributions(x)))
+
+
+SCALAR = {
+    "exponential": ((2.0, 1.0), (0.3, 2.0), stats.gamma(2.0)),
+    "poisson": ((3.0, 1.0), (1, 4), stats.gamma(3.0)),
+    "normal": ((1.0, 4.0), (-1.0, 2.0), stats.norm(1.0, 2.0)),
+}
+
+
+@pytest.mark.parametrize("restricted", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("outside", ["drop", "clamp"])
+@pytest.mark.parametrize("noise", [Noise("laplace", 0.4), pytest.param(Noise("gaussian", 0.5), marks=pytest.mark.slow)])
+@pytest.mark.parametrize("family", SCALAR)
+def test_one_record_follows_the_integrated_posterior(family, noise, outside, restricted):
+    prior, bounds, distribution = SCALAR[family]
+    model = ReleaseModel(family, 1, noise, bounds, outside, (0.6, 2.5) if restricted else None)
+    y = 1.3
+    edges = distribution.ppf(special.expit(np.linspace(-16, 16, 300)))
+    if restricted:
+        edges = np.linspace(0.6, 2.5, 300)
+    mass = np.diff(distribution.cdf(edges)) * [likelihood(model, t, y) for t in (edges[1:] + edges[:-1]) / 2]
+    cdf = np.concatenate([[0.0], np.cumsum(mass)]) / mass.sum()
+    draws = sample_data_augmentation(np.random.default_rng(5), model, prior, [y], **RUN)
+    assert_cdf(draws, lambda t: np.interp(t, edges, cdf))
+    with pytest.raises(AssertionError, match="is not within"):
+        assert_cdf(draws + 0.1 * distribution.std(), lambda t: np.interp(t, edges, cdf))
+
+
+MANY = {
+    "exponential": ((8.0, 2.0), (0.1, 0.6), [2.0]),
+    "poisson": ((3.0, 2.0), (1, 3), [11.0]),
+    "normal": ((1.0, 4.0), (-1.0, 2.0), [9.0]),
+    "normal-unknown-variance": ((0.5, 1.0, 3.0, 2.0), (-1.0, 2.0), [5.0, 11.0]),
+}
+
+
+RANGES = {"exponential": (2.0, 5.0), "poisson": (0.5, 2.0), "normal": (-1.0, 2.0)}
+RANGES["normal-unknown-variance"] = ((-1.0, 0.2), (2.0, 2.25))
+
+
+@pytest.mark.parametrize("restricted", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("outside", ["drop", "clamp"])
+@pytest.mark.parametrize("family", MANY)
+def test_augmentation_agrees_with_rejection(family, outside, restricted):
+    """Nine quantiles of data augmentation and rejection agree; a shift by 0.2 standard deviations is detected."""
+    prior, bounds, y = MANY[family]
+    model = ReleaseModel(family, 8, Noise("laplace", 2.0), bounds, outside, RANGES[family] if restricted else None)
+    independent = sample_abc(np.random.default_rng(6), model, prior, y, 4_000).reshape(4_000, -1)
+    draws = sample_data_augmentation(np.random.default_rng(7), model, prior, y, **RUN).reshape(
+        4, -1, independent.shape[1]
+    )
+    for j in range(independent.shape[1]):
+        assert_agree(draws[..., j], independent[:, j])
+        with pytest.raises(AssertionError):
+            assert_agree(draws[..., j], independent[:, j] + 0.2 * independent[:, j].std())
+
+
+BIMODAL = {"normal": ((1.0, 4.0), (-2.0, 2.0), 30.0), "poisson": ((4.0, 1.0), (1, 8), 50.0)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", BIMODAL)
+def test_chains_visit_both_modes(family):
+    """Chains visit both modes of the posterior given a sum of dropped records; neither suffices alone."""
+    prior, bounds, y = BIMODAL[family]
+    model = ReleaseModel(family, 100, Noise("laplace", bounds[1] - min(bounds[0], 0)), bounds)
+    exact = exact_posterior(model, prior, [y])
+    grid = exact.quantile(np.linspace(0.005, 0.995, 199))
+    gap = int(np.argmax(np.diff(grid)))
+    between = (grid[gap] + grid[gap + 1]) / 2
+    assert 0.02 < exact.cdf(between) < 0.98
+    draws = sample_data_augmentation(np.random.default_rng(12), model, prior, [y], n_burn_in=500, n_draws=30_000)
+    assert diagnose_chains(draws)[0] < 1.01
+    assert_cdf(draws, exact.cdf)
+    for one in (np.minimum(draws, between), np.where(draws > between, draws, grid[-1])):
+        with pytest.raises(AssertionError, match="is not within"):
+            assert_cdf(one, exact.cdf)
+
+
+@numba.njit
+def poissons(rng, mean, size):
+    records = np.empty(size)
+    draw_poisson(rng, mean, records)
+    return records
+
+
+@pytest.mark.parametrize("mean", [0.1, 0.7, 4.0, 19.9, 20.1])
+def test_poisson_draws_follow_the_pmf(mean):
+    """Frequencies of 200,000 draws agree with the pmf; those of draws with a mean 5 % larger do not."""
+    x = np.arange(100)
+    expected = stats.poisson.pmf(x, mean)
+    for factor in (1.0, 1.05):
+        draws = poissons(np.random.default_rng(13), factor * mean, 200_000)
+        counts = np.bincount(draws.astype(int), minlength=x.size)
+        if factor == 1.0:
+            assert_frequencies(counts, expected / expected.sum())
+        else:
+            with pytest.raises(AssertionError):
+                assert_frequencies(counts, expected / expected.sum())
+    assert not poissons(np.random.default_rng(14), 0.0, 100).any()
+
+
+def assert_agree(chains, independent, n_batches=60):
+    for level in np.linspace(0.1, 0.9, 9):
+        point = np.quantile(independent, level)
+        below = (chains <= point).reshape(len(chains) * n_batches, -1).mean(axis=1)
+        error = math.hypot(below.std(ddof=1) / math.sqrt(below.size), math.sqrt(level * (1 - level) / independent.size))
+        assert abs(below.mean() - level) <= 5 * error
+
+
+def test_update_of_unknown_variance_equals_quadrature():
+    """Given the records, the posterior means of μ and σ² equal those computed on a grid."""
+    family, prior, x = MODELS["normal-unknown-variance"], (0.5, 2.0, 3.0, 2.0), np.array([0.1, 1.9, -0.4, 2.2])
+    mean, strength, shape, scale = family.posterior(prior, [x.sum(), (x**2).sum()], x.size)
+    mu, variance = np.linspace(-8, 9, 900)[:, None], np.exp(np.linspace(-5, 7, 900))
+    log_density = stats.norm.logpdf(mu, prior[0], np.sqrt(variance / prior[1]))
+    log_density = log_density + stats.invgamma.logpdf(variance, prior[2], scale=prior[3]) + np.log(variance)
+    log_density = log_density + sum(stats.norm.logpdf(one, mu, np.sqrt(variance)) for one in x)
+    weights = np.exp(log_density - log_density.max())
+    assert (weights * mu).sum() / weights.sum() == pytest.approx(mean, rel=1e-6)
+    assert (weights * variance).sum() / weights.sum() == pytest.approx(scale / (shape - 1), rel=1e-4)
+    assert strength == 6.0
+    draws = family.draw_parameters(np.random.default_rng(8), [mean, strength, shape, scale], 20_000)
+    assert_mean_within(draws[:, 0], mean)
+    assert_mean_within(draws[:, 1], scale / (shape - 1))
+
+
+@pytest.mark.parametrize("family", ["exponential", "poisson"])
+def test_vague_priors_give_valid_parameters(family):
+    model = ReleaseModel(family, 5, Noise("laplace", 1.0), (0, 3), "clamp")
+    for prior in ((1e-3, 1e-3), (1e-3, 1e-12), (5.0, 1e-200)):
+        draws = sample_data_augmentation(np.random.default_rng(1), model, prior, [7.0], n_burn_in=0, n_draws=500)
+        assert np.isfinite(draws).all()
+        assert np.all(draws >= 0)
+
+
+def test_time_per_iteration_is_linear_in_the_records():
+    def seconds(n):
+        model = ReleaseModel("exponential", n, Noise("laplace", 5.0), (0.1, 0.9))
+        best = math.inf
+        for _ in range(3):
+            start = time.thread_time()
+            sample_data_augmentation(
+                np.random.default_rng(9), model, (8, 2), [0.2 * n], n_chains=1, n_burn_in=0, n_draws=200
+            )
+            best = min(best, time.thread_time() - start)
+        return best
+
+    seconds(10)
+    assert seconds(8_000) < 20 * seconds(1_000)
+
+
+def test_too_few_acceptances_raise():
+    model = ReleaseModel("binomial", 1_000, Noise("laplace", 0.01))
+    with pytest.raises(ValueError, match="max_proposals must allow 500 acceptances"):
+        sample_abc(np.random.default_rng(1), model, (1, 1), [500.5], 500, max_proposals=10_000)
+    with pytest.raises(ValueError, match="size must be an integer >= 1"):
+        sample_abc(np.random.default_rng(1), model, (1, 1), [500.0], 0)

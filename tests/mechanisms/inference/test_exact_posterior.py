@@ -1,0 +1,125 @@
+"""Tests of exact posteriors against enumeration and quadrature, and against posteriors on a finer lattice."""
+
+import numpy as np
+import pytest
+from scipy import special, stats
+
+from mechanisms.inference import exact_posterior as module
+from mechanisms.inference.exact_abc import sample_abc
+from mechanisms.inference.exact_posterior import exact_posterior
+from mechanisms.inference.marginal import marginal_posterior
+from mechanisms.inference.release_model import ReleaseModel
+from mechanisms.noise import Noise
+from tests.statistical import assert_mean_within
+
+MODELS = {
+    "exponential": ((2.0, 1.0), (0.3, 2.0), stats.gamma(2.0), lambda t: stats.expon(scale=1 / t)),
+    "normal": ((1.0, 4.0), (-1.0, 2.0), stats.norm(1.0, 2.0), lambda t: stats.norm(t)),
+}
+
+
+@pytest.mark.parametrize("restricted", [False, True])
+@pytest.mark.parametrize("outside", ["drop", "clamp"])
+@pytest.mark.parametrize("noise", [Noise("laplace", 0.4), Noise("gaussian", 0.5)])
+@pytest.mark.parametrize("family", MODELS)
+def test_one_record_equals_quadrature(family, noise, outside, restricted):
+    prior, (a, b), prior_distribution, record = MODELS[family]
+    model = ReleaseModel(family, 1, noise, (a, b), outside, (a, b) if restricted else None)
+    y, (nodes, weights) = 1.3, np.polynomial.legendre.leggauss(50)
+    x = np.concatenate([a + (y - a) * (1 + nodes) / 2, y + (b - y) * (1 + nodes) / 2])  # the integrand has a kink at y
+    x_weights = np.concatenate([(y - a) / 2 * weights, (b - y) / 2 * weights])
+
+    def likelihood(t):
+        one, ends = record(t), (a, b) if outside == "clamp" else (0.0, 0.0)
+        weight = [np.exp(noise.log_weight(y - end)) for end in ends]
+        inside = x_weights * np.exp(noise.log_weight(y - x)) @ one.pdf(x[:, None])
+        return inside + one.cdf(a) * weight[0] + one.sf(b) * weight[1]
+
+    edges = np.linspace(a, b, 250) if restricted else prior_distribution.ppf(special.expit(np.linspace(-16, 16, 250)))
+    middles = (edges[1:] + edges[:-1]) / 2
+    mass = np.diff(prior_distribution.cdf(edges)) * likelihood(middles)
+    cdf = np.cumsum(mass) / mass.sum()
+    posterior = exact_posterior(model, prior, [y])
+    np.testing.assert_allclose(posterior.cdf(edges[1:]), cdf, atol=3e-3)
+    assert abs(posterior.cdf(1.05 * edges[1:]) - cdf).max() > 6e-3
+
+
+def test_poisson_equals_enumeration():
+    prior, n, y, noise = (3.0, 1.0), 3, 7.0, Noise("geometric", 1.5)
+    model = ReleaseModel("poisson", n, noise, (1, 4), "clamp")
+    theta = np.linspace(1e-3, 20, 4_000)
+    pmf = stats.poisson.pmf(np.arange(80), theta[:, None])
+    clamped = model.contributions(np.arange(80)).astype(int)
+    one = np.stack([pmf[:, clamped == c].sum(axis=1) for c in range(5)], axis=1)
+    likelihood = sum(
+        one[:, i] * one[:, j] * one[:, k] * np.exp(noise.log_weight(y - i - j - k))
+        for i in range(5)
+        for j in range(5)
+        for k in range(5)
+    )
+    cdf = np.cumsum(stats.gamma.pdf(theta, 3.0) * likelihood)
+    np.testing.assert_allclose(exact_posterior(model, prior, [y]).cdf(theta), cdf / cdf[-1], atol=2e-3)
+
+
+LARGER = {
+    "exponential-drop": ("exponential", (8.0, 2.0), (0.1, 0.9), "drop", 40, Noise("laplace", 1.5), 6.0),
+    "exponential-clamp": ("exponential", (8.0, 2.0), (0.1, 0.9), "clamp", 40, Noise("gaussian", 1.5), 16.0),
+    "normal-drop": ("normal", (0.0, 4.0), (1.0, 3.0), "drop", 30, Noise("laplace", 3.0), 20.0),
+    "normal-negative": ("normal", (0.0, 4.0), (-3.0, -1.0), "drop", 30, Noise("laplace", 3.0), -20.0),
+    "poisson-drop": ("poisson", (8.0, 2.0), (2, 6), "drop", 50, Noise("laplace", 6.0), 120.0),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LARGER)
+def test_lattice_is_fine_enough(name, monkeypatch):
+    family, prior, bounds, outside, n, noise, y = LARGER[name]
+    model = ReleaseModel(family, n, noise, bounds, outside)
+    posterior = exact_posterior(model, prior, [y])
+    monkeypatch.setattr(module, "LATTICE", 4 * module.LATTICE)
+    monkeypatch.setattr(module, "_FINE", 2 * module._FINE)
+    fine = exact_posterior(model, prior, [y])
+    assert abs(posterior.cdf(fine.edges) - fine.cdf_values).max() < 5e-4
+    monkeypatch.setattr(module, "LATTICE", 4)
+    coarse = exact_posterior(model, prior, [y])
+    assert family == "poisson" or abs(coarse.cdf(fine.edges) - fine.cdf_values).max() > 5e-4
+
+
+@pytest.mark.parametrize("name", ["exponential-drop", "normal-drop", "poisson-drop"])
+def test_rejection_follows_the_posterior(name):
+    family, prior, bounds, outside, n, noise, y = LARGER[name]
+    model = ReleaseModel(family, n, noise, bounds, outside)
+    posterior = exact_posterior(model, prior, [y])
+    draws = sample_abc(np.random.default_rng(1), model, prior, [y], 3_000)
+    assert stats.kstest(draws, posterior.cdf).pvalue > 1e-6
+    assert stats.kstest(1.1 * draws, posterior.cdf).pvalue < 1e-6
+
+
+@pytest.mark.slow
+def test_posterior_tends_to_the_normal_approximation():
+    """With 200 records and wide noise, the exact posterior agrees with the normal approximation to within 0.002."""
+    prior, bounds, n, scale, y = (8.0, 2.0), (0.05, 0.9), 200, 9.0, 35.0
+    exact = exact_posterior(ReleaseModel("exponential", n, Noise("laplace", scale), bounds), prior, [y])
+    approximate = marginal_posterior("exponential", prior, n, [y], scale, bounds)
+    assert abs(exact.cdf(exact.edges) - approximate.cdf(exact.edges[None])[0]).max() < 2e-3
+
+
+def test_grid_posterior_is_consistent():
+    family, prior, bounds, outside, n, noise, y = LARGER["exponential-drop"]
+    posterior = exact_posterior(ReleaseModel(family, n, noise, bounds, outside), prior, [y])
+    draws = posterior.sample(np.random.default_rng(2), 20_000)
+    assert_mean_within(draws, posterior.mean())
+    assert_mean_within((draws - posterior.mean()) ** 2, posterior.std() ** 2)
+    np.testing.assert_allclose(posterior.cdf(posterior.quantile([0.1, 0.6])), [0.1, 0.6], atol=1e-12)
+
+
+def test_counts_give_mixtures():
+    binomial = exact_posterior(ReleaseModel("binomial", 10, Noise("laplace", 1.0)), (1, 1), [3.5])
+    multinomial = exact_posterior(ReleaseModel("multinomial", 10, Noise("laplace", 2.0)), (1, 1), [3.5, 6.5])
+    np.testing.assert_allclose(multinomial.mean()[0], binomial.mean(), rtol=1e-12)
+
+
+def test_unknown_variance_is_refused():
+    model = ReleaseModel("normal-unknown-variance", 10, Noise("laplace", 1.0), (-1.0, 1.0))
+    with pytest.raises(ValueError, match="must have one parameter"):
+        exact_posterior(model, (0, 1, 2, 2), [0.0, 1.0])

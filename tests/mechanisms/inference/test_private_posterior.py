@@ -1,0 +1,426 @@
+"""Tests of private posteriors against quadrature for one record, of their coverage, and of data in messages."""
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+from scipy import stats
+
+from mechanisms import Guarantee, Posterior, ReleasePosterior, posterior_from_release, private_posterior
+from mechanisms.inference.binomial_mixture import binomial_mixture
+from mechanisms.inference.drawn_posterior import DrawnPosterior
+from mechanisms.inference.families import MODELS
+from mechanisms.inference.release_model import ReleaseModel
+from mechanisms.noise import Noise
+from tests.statistical import assert_mean_within
+
+PRIORS = {
+    "binomial": (2.0, 3.0),
+    "multinomial": (1.0, 2.0, 3.0),
+    "exponential": (8.0, 4.0),
+    "poisson": (6.0, 2.0),
+    "normal": (1.0, 2.0),
+    "normal-unknown-variance": (0.5, 2.0, 5.0, 4.0),
+}
+BOUNDS = {
+    "exponential": (0.05, 1.5),
+    "poisson": (1.0, 6.0),
+    "normal": (-2.0, 3.0),
+    "normal-unknown-variance": (-1.0, 2.0),
+}
+RECORDS = {
+    "binomial": [0, 1, 1, 0, 1, 1],
+    "multinomial": np.eye(3)[[0, 1, 1, 2, 1, 1]],
+    "exponential": [0.7, 0.1, 2.9, 1.13, 0.2, 0.3],
+    "poisson": [3, 4, 20, 5, 2, 0],
+    "normal": [-0.3, 0.1, 5.0, 1.7, 0.2, 0.3],
+    "normal-unknown-variance": [-0.3, 0.1, 5.0, 1.7, 0.2, 0.3],
+}
+BOUNDED = [(name, "drop") for name in PRIORS] + [(name, "clamp") for name in BOUNDS]
+RNG = np.random.default_rng(1)
+
+
+def rehearse(name, seed=1, **options):
+    return private_posterior(
+        RECORDS[name], name, PRIORS[name], 0.8, bounds=BOUNDS.get(name), rehearsal_seed=seed, **options
+    )
+
+
+def likelihood_of_one_record(name, theta, y, scale, outside):
+    """Return p(y | θ) given one record, by a sum or by quadrature below and above y."""
+    a, b = BOUNDS[name]
+    record = {
+        "poisson": lambda: stats.poisson(theta),
+        "exponential": lambda: stats.expon(scale=1 / theta),
+        "normal": lambda: stats.norm(theta),
+    }[name]()
+    if name == "poisson":
+        inside = sum(record.pmf(x) * np.exp(-abs(y - x) / scale) for x in np.arange(a, b + 1))
+        below, above = record.cdf(a - 1), record.sf(b)
+    else:
+        nodes, weights = np.polynomial.legendre.leggauss(40)
+        x = np.concatenate([(low + high + (high - low) * nodes) / 2 for low, high in ((a, y), (y, b))])[:, None]
+        w = np.concatenate([(high - low) / 2 * weights for low, high in ((a, y), (y, b))])
+        inside = w @ (record.pdf(x) * np.exp(-np.abs(y - x) / scale))
+        below, above = record.cdf(a), record.sf(b)
+    low, high = (a, b) if outside == "clamp" else (0.0, 0.0)
+    return inside + below * np.exp(-abs(y - low) / scale) + above * np.exp(-abs(y - high) / scale)
+
+
+@pytest.mark.parametrize("outside", ["drop", "clamp"])
+@pytest.mark.parametrize("name", ["exponential", "poisson", "normal"])
+def test_posterior_given_one_record_equals_quadrature(name, outside):
+    """The noise has the scale (largest − smallest contribution)/ε; a scale that is 20 % wrong is detected."""
+    y, epsilon, (a, b) = 1.3, 1.5, BOUNDS[name]
+    width = b - a if outside == "clamp" else max(b, 0.0) - min(a, 0.0)
+    found = posterior_from_release(y, name, PRIORS[name], n=1, epsilon=epsilon, bounds=BOUNDS[name], outside=outside)
+    prior = {
+        "exponential": stats.gamma(8.0, scale=1 / 4.0),
+        "poisson": stats.gamma(6.0, scale=1 / 2.0),
+        "normal": stats.norm(1.0, np.sqrt(2.0)),
+    }[name]
+    theta = prior.ppf((np.arange(2000) + 0.5) / 2000)  # one θ per interval of equal prior mass
+
+    def weights(scale):
+        likelihood = likelihood_of_one_record(name, theta, y, scale, outside)
+        return likelihood / likelihood.sum()
+
+    edges = prior.ppf(np.arange(1, 2000) / 2000)
+    right, wrong = weights(width / epsilon), weights(1.2 * width / epsilon)
+    np.testing.assert_allclose(found.cdf(edges), np.cumsum(right)[:-1], atol=1e-3)
+    assert np.abs(found.cdf(edges) - np.cumsum(wrong)[:-1]).max() > 1e-3
+    assert found.mean() == pytest.approx(theta @ right, rel=2e-3)
+
+
+@pytest.mark.parametrize(("noise", "y"), [("laplace", 12.3), ("geometric", 12.0)])
+def test_binomial_posterior_equals_the_mixture(noise, y):
+    found = posterior_from_release(y, "binomial", (2, 3), n=30, epsilon=0.25, noise=noise)
+    exact = binomial_mixture((2, 3), 30, y, 4.0)
+    assert found.method == "exact"
+    assert "affordable" in found.reason
+    assert found.mcse() == 0.0
+    for got, expected in [
+        (found.mean(), exact.mean()),
+        (found.std(), exact.std()),
+        (found.interval(), exact.interval(0.95)),
+        (found.cdf([0.2, 0.5]), exact.cdf([0.2, 0.5])),
+    ]:
+        np.testing.assert_allclose(got, expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("noise", ["laplace", "k-norm"])
+def test_multinomial_posterior_equals_enumeration(noise):
+    alpha, n, y = np.array(PRIORS["multinomial"]), 5, np.array([4.0, 2.0, -1.0])
+    found = posterior_from_release(y, "multinomial", alpha, n=n, epsilon=0.8, noise=noise)
+    counts = np.array([(i, j, n - i - j) for i in range(n + 1) for j in range(n + 1 - i)])
+    log_weight = [stats.dirichlet_multinomial(alpha, n).logpmf(c) - np.abs(y - c).sum() * 0.8 / 2 for c in counts]
+    weights = np.exp(log_weight) / np.sum(np.exp(log_weight))
+    np.testing.assert_allclose(found.mean(), weights @ (alpha + counts) / (alpha.sum() + n), rtol=1e-9)
+    assert found.quantile([0.1, 0.9]).shape == (2, 3)
+
+
+def coverage(name, outside, epsilon, assumed_epsilon, trials=100):
+    """Return, for θ drawn from the prior, 1.0 if the 80 % interval contains the first component of θ, else 0.0."""
+    rng, n, prior = np.random.default_rng(3), 6, PRIORS[name]
+    unscaled = ReleaseModel(name, n, Noise("laplace", 1.0), BOUNDS.get(name), outside)
+    model = replace(unscaled, noise=Noise("laplace", unscaled.sensitivity() / epsilon))
+    covered = []
+    for theta in model.entry.draw_parameters(rng, prior, trials):
+        (y,) = model.draw_release(rng, theta[None])
+        options = {"n": n, "epsilon": assumed_epsilon, "bounds": BOUNDS.get(name), "outside": outside, "rng": rng}
+        low, high = posterior_from_release(y, name, prior, **options).interval(0.8)
+        covered.append(np.atleast_1d(low)[0] <= theta[0] <= np.atleast_1d(high)[0])
+    return np.array(covered, dtype=float)
+
+
+COVERED = [  # records outside the bounds of each family are dropped or clamped
+    ("binomial", "drop"),
+    ("multinomial", "drop"),
+    ("exponential", "clamp"),
+    ("poisson", "drop"),
+    ("normal", "clamp"),
+    ("normal-unknown-variance", "drop"),
+    ("normal-unknown-variance", "clamp"),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "outside"), COVERED)
+def test_intervals_cover_parameters_of_the_prior(name, outside):
+    assert_mean_within(coverage(name, outside, 0.8, 0.8), 0.8)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "outside"), [("binomial", "drop"), ("poisson", "clamp")])
+def test_intervals_that_ignore_the_noise_do_not_cover(name, outside):
+    """If inference assumes 50 times the true ε, 80 % intervals cover θ too rarely (negative control)."""
+    with pytest.raises(AssertionError, match="is not within"):
+        assert_mean_within(coverage(name, outside, 0.1, 5.0), 0.8)
+
+
+@pytest.mark.slow
+def test_intervals_of_real_releases_cover_the_parameter():
+    rng, covered = np.random.default_rng(4), []
+    for theta in rng.gamma(6.0, size=150) / 2.0:
+        found = private_posterior(rng.poisson(theta, 12), "poisson", (6, 2), 0.8, bounds=(1, 6), outside="clamp")
+        low, high = found.interval(0.8)
+        covered.append(float(low <= theta <= high))
+    assert stats.binomtest(int(sum(covered)), len(covered), 0.8).pvalue > 1e-6
+
+
+@pytest.mark.parametrize(("name", "outside"), BOUNDED)
+def test_release_has_a_guarantee_and_inference_assumes_its_noise(name, outside):
+    options = {"bounds": BOUNDS.get(name), "outside": outside}
+    found = private_posterior(RECORDS[name], name, PRIORS[name], 0.5, **options)
+    n = len(RECORDS[name])
+    assert isinstance(found, Posterior)
+    assert found.guarantee == Guarantee(0.5)
+    assert found.model.noise.scale == pytest.approx(found.model.sensitivity() / 0.5, rel=1e-8)
+    again = posterior_from_release(
+        found.release, name, PRIORS[name], n=n, epsilon=0.5, **options, rng=np.random.default_rng(2)
+    )
+    error = 6 * np.hypot(found.mcse(), again.mcse()) + 1e-6
+    assert np.all(np.abs(np.subtract(found.mean(), again.mean())) <= error)
+    with pytest.raises(ValueError, match="read-only"):
+        found.release[0] = 1.0
+
+
+@pytest.mark.slow
+def test_release_of_a_rehearsal_has_the_stated_noise():
+    """The mean absolute noise on both sums is the noise scale of the model; twice this scale is rejected."""
+    name = "normal-unknown-variance"
+    model = rehearse(name).model
+    records = model.contributions(RECORDS[name])
+    noise = np.array([rehearse(name, seed).release for seed in range(100)]) - [records.sum(), (records**2).sum()]
+    for component in noise.T:
+        assert_mean_within(np.abs(component), model.noise.scale)
+        with pytest.raises(AssertionError, match="is not within"):
+            assert_mean_within(np.abs(component), 2.0 * model.noise.scale)
+
+
+@pytest.mark.parametrize("name", PRIORS)
+def test_rehearsals_repeat_and_have_no_guarantee(name):
+    first, second, other = rehearse(name), rehearse(name), rehearse(name, seed=2)
+    assert first.guarantee is None
+    assert "guarantee=none (rehearsal)" in repr(first)
+    np.testing.assert_array_equal(first.release, second.release)
+    np.testing.assert_array_equal(first.mean(), second.mean())
+    assert not np.array_equal(first.release, other.release)
+
+
+@pytest.mark.parametrize("name", PRIORS)
+def test_result_has_no_private_data(name):
+    found = rehearse(name)
+    assert isinstance(found, ReleasePosterior)
+    exact = found.model.contributions(RECORDS[name]).sum(axis=0)
+    assert not np.any(found.release[0] == np.ravel(exact)[0])
+    values = {**vars(found), **vars(found.distribution)}
+    assert not any(np.shape(value) == np.shape(RECORDS[name]) for value in values.values())
+    assert "\n" not in repr(found)
+    assert len(repr(found)) < 200
+    assert not any(part in repr(found) for part in ("array", "release", str(RECORDS[name])))
+
+
+@pytest.mark.parametrize(
+    "convert",
+    [
+        np.array,
+        pd.Series,
+        tuple,
+        lambda x: pd.DataFrame({"x": x})["x"],
+        lambda x: xr.DataArray(x, dims="patient"),
+        lambda x: np.array(x, dtype=bool),
+        lambda x: [bool(value) for value in x],
+    ],
+)
+def test_records_may_be_any_array(convert):
+    options = {"epsilon": 1.0, "rehearsal_seed": 1}
+    expected = private_posterior(RECORDS["binomial"], "binomial", (1, 1), **options)
+    found = private_posterior(convert(RECORDS["binomial"]), "binomial", (1, 1), **options)
+    assert found.release == expected.release
+
+
+def test_frames_and_labelled_arrays_of_categories_are_records():
+    one_hot = pd.get_dummies(pd.Series(["a", "b", "b"]), dtype=bool)
+    for records in (one_hot, xr.DataArray(one_hot.to_numpy(), dims=("patient", "category"))):
+        found = private_posterior(records, "multinomial", (1, 1), 50.0, rehearsal_seed=1)
+        np.testing.assert_allclose(found.release, [1, 2], atol=0.5)
+
+
+def release(**changes):
+    arguments = {"y": 12.0, "family": "binomial", "prior": (1, 1), "n": 30, "epsilon": 1.0, **changes}
+    return posterior_from_release(**arguments)
+
+
+def test_prior_that_respects_the_bounds_gives_a_posterior_within_them():
+    """The posterior of a mean restricted to the bounds is that of the unrestricted prior, conditioned on them."""
+    arguments = {"family": "normal", "prior": (1.0, 9.0), "bounds": (0.0, 3.0), "outside": "clamp"}
+    free = posterior_from_release(2.0, n=10, epsilon=0.5, **arguments)
+    within = posterior_from_release(2.0, n=10, epsilon=0.5, parameter_range=(0.0, 3.0), **arguments)
+    points = np.linspace(0.0, 3.0, 7)
+    low, high = free.cdf([0.0, 3.0])
+    np.testing.assert_allclose(within.cdf(points), (free.cdf(points) - low) / (high - low), atol=1e-3)
+    assert high - low < 0.9
+
+
+@pytest.mark.parametrize(
+    ("message", "changes"),
+    [
+        ("family must be one of binomial, .*got 'cauchy'", {"family": "cauchy"}),
+        ("family must be one of binomial, .*got 3", {"family": 3}),
+        ("prior .*must be", {"prior": (0, 1)}),
+        ("prior must have 2 numbers", {"prior": (1, 1, 1)}),
+        ("prior must be numbers", {"prior": "flat"}),
+        ("n must be an integer", {"n": 0}),
+        ("n must be an integer", {"n": 2.5}),
+        ("epsilon must be a finite number > 0", {"epsilon": 0.0}),
+        ("epsilon must be a finite number > 0", {"epsilon": "one"}),
+        ("bounds must be None", {"bounds": (0, 1)}),
+        ("bounds must be two numbers", {"family": "poisson"}),
+        ("bounds must be integers", {"family": "poisson", "bounds": (0, 1.5)}),
+        ("lower bound must be >= 0", {"family": "exponential", "bounds": (-1, 1)}),
+        ("noise must be one of laplace, geometric, k-norm, got 'gaussian'; use infer", {"noise": "gaussian"}),
+        ("noise must be laplace or gaussian", {"family": "normal", "bounds": (0, 1), "noise": "geometric"}),
+        ("family must be multinomial for k-norm noise", {"noise": "k-norm"}),
+        ("outside must be drop or clamp", {"outside": "ignore"}),
+        ("noisy_statistics must be finite, of shape", {"y": [1.0, 2.0]}),
+        ("noisy_statistics must be finite", {"y": np.nan}),
+        ("noisy_statistics must be integers", {"y": 1.5, "noise": "geometric"}),
+        ("y must be an array of real numbers", {"y": "12"}),
+        (
+            "rng must be a numpy Generator for the sampler data-augmentation, got None; pass np.random",
+            {"family": "normal-unknown-variance", "prior": (0, 1, 1, 1), "bounds": (0, 1), "y": [3.0, 2.0]},
+        ),
+        (
+            "n must be at most 100,000 for exact inference",
+            {"family": "normal", "prior": (0, 1), "bounds": (0, 1), "n": 10**6},
+        ),
+    ],
+)
+def test_invalid_arguments_of_a_release_are_refused_in_one_line(message, changes):
+    with pytest.raises(ValueError, match=message) as caught:
+        release(**changes)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("message", "changes"),
+    [
+        ("data must be integers between 0 and 1 .* invalid value in row 1", {"records": [1, 48213]}),
+        ("data must be an array of real numbers, got an array of str", {"records": ["48213"]}),
+        ("data must be an array of real numbers, got rows of unequal", {"records": [[48213], [1, 2]]}),
+        ("data must be integers .* invalid value in row 1", {"records": pd.Series([1, None], dtype="Int64")}),
+        ("data must be an array of real numbers, got other objects", {"records": pd.Series([1, "48213"])}),
+        ("data must be integers", {"records": [1, np.nan]}),
+        ("data must have shape", {"records": [[1], [0]]}),
+        ("data must have shape", {"records": 1}),
+        ("n must be an integer >= 1, got 0", {"records": []}),
+        ("data must have one-hot rows", {"records": [[1, 1], [0, 1]], "family": "multinomial"}),
+        ("prior must have 2 numbers, one per cat", {"records": np.eye(2), "family": "multinomial", "prior": (1, 1, 1)}),
+        ("data must be finite numbers between 0", {"records": [-48213.0], "family": "exponential", "bounds": (0, 1)}),
+        ("family must be one of", {"family": "cauchy"}),
+        ("prior .*must be", {"prior": (0, 1)}),
+        ("epsilon must be a finite number > 0", {"epsilon": -1.0}),
+        ("bounds must be None", {"bounds": (0, 1)}),
+        ("bounds must be two numbers", {"family": "normal"}),
+        ("outside must be drop or clamp", {"outside": None}),
+        ("parameter_range must be None", {"parameter_range": (0, 1)}),
+        (
+            "parameter_range must have a prior probability >= 0.001",
+            {"family": "normal", "prior": (0, 1), "bounds": (7, 9), "parameter_range": (7, 9)},
+        ),
+        (
+            "n must be at most 100,000 for exact inference",
+            {"family": "exponential", "bounds": (0, 1), "records": np.ones(100_001)},
+        ),
+    ],
+)
+def test_invalid_arguments_are_refused_before_any_draw_without_data(message, changes, monkeypatch):
+    def spent(*_, **__):
+        raise AssertionError("noise was drawn")
+
+    monkeypatch.setattr("mechanisms.inference.publish.integer_laplace", spent)
+    monkeypatch.setattr("mechanisms.inference.publish.release_statistics", spent)
+    arguments = {"records": [1, 0], "family": "binomial", "prior": (1, 1), "epsilon": 1.0, **changes}
+    for seed in (None, 1):
+        with pytest.raises(ValueError, match=message) as caught:
+            private_posterior(**arguments, rehearsal_seed=seed)
+        assert "\n" not in str(caught.value)
+        assert "48213" not in str(caught.value)
+
+
+def test_drawn_posterior_equals_statistics_of_its_draws():
+    draws = np.random.default_rng(5).normal(size=(4, 500, 2))
+    posterior, pooled = DrawnPosterior(draws), draws.reshape(-1, 2)
+    np.testing.assert_allclose(posterior.mean(), pooled.mean(axis=0))
+    np.testing.assert_allclose(posterior.std(), pooled.std(axis=0))
+    np.testing.assert_array_equal(posterior.cdf([0.0, 1.0]), [(pooled[:, 0] <= 0).mean(), (pooled[:, 1] <= 1).mean()])
+    np.testing.assert_allclose(posterior.quantile([0.1, 0.5]), np.quantile(pooled, [0.1, 0.5], axis=0))
+    np.testing.assert_allclose(posterior.cdf(posterior.quantile([0.1, 0.5])), [[0.1] * 2, [0.5] * 2], atol=1e-3)
+    assert np.isin(posterior.sample(RNG, 50), pooled).all()
+
+
+def test_monte_carlo_error_grows_with_autocorrelation():
+    """For an AR(1) process with coefficient 0.9, the Monte Carlo error is √19 times that of independent draws."""
+    rng, draws = np.random.default_rng(6), np.empty((4, 5_000))
+    value = rng.normal(size=4)
+    for i in range(5_000):
+        value = 0.9 * value + np.sqrt(1 - 0.81) * rng.normal(size=4)
+        draws[:, i] = value
+    assert DrawnPosterior(draws).mcse() == pytest.approx(np.sqrt(19 / draws.size), rel=0.2)
+
+
+@pytest.mark.parametrize("name", PRIORS)
+def test_draws_are_converted_for_arviz(name):
+    found = rehearse(name)
+    tree = found.to_arviz(np.random.default_rng(1))
+    first = tree.posterior["mean" if name == "normal-unknown-variance" else "theta"]
+    assert first.dims == ("chain", "draw", "category")[: 3 if name == "multinomial" else 2]
+    draws = first.values.reshape(-1, *first.shape[2:])
+    error = 6 * np.std(draws, axis=0) / np.sqrt(len(draws)) + 1e-12
+    assert np.all(np.abs(draws.mean(axis=0) - np.atleast_1d(found.mean())[: np.size(error)]) <= error)
+    assert tree.posterior.attrs["guarantee"] == "none (rehearsal)"
+    np.testing.assert_array_equal(tree.observed_data.release, found.release)
+    if found.method == "exact":
+        with pytest.raises(ValueError, match="rng must be a numpy Generator for an exact posterior"):
+            found.to_arviz()
+    else:
+        np.testing.assert_array_equal(found.to_arviz().posterior["mean"], found.distribution.draws[..., 0])
+
+
+@pytest.mark.parametrize("name", PRIORS)
+def test_results_are_numbers_for_a_scalar_and_arrays_for_a_vector(name):
+    found = rehearse(name)
+    results = [found.quantile(0.5), *found.interval(0.9), found.cdf(found.mean())]
+    if np.ndim(found.mean()) == 0:
+        assert all(isinstance(result, float) for result in results)
+    else:
+        assert {np.shape(result) for result in results} == {np.shape(found.mean())}
+        with pytest.raises(ValueError, match="the last axis of theta must have one value each for"):
+            found.cdf(0.5)
+
+
+@pytest.mark.parametrize("name", PRIORS)
+def test_plots_have_densities_of_integral_one(name):
+    found = rehearse(name)
+    figure = found.plot()
+    assert len(figure.axes) == np.size(found.mean())
+    for axes in figure.axes:
+        density, edges, _ = axes.patches[-1].get_data()
+        assert density @ np.diff(edges) == pytest.approx(0.999, abs=2e-3)
+    plt.close(figure)
+
+
+@pytest.mark.slow
+def test_import_of_mechanisms_does_not_import_plots():
+    code = "import sys, mechanisms; assert not {'matplotlib', 'xarray', 'arviz_stats'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_prior_draws_cover_every_family():
+    assert set(PRIORS) == set(MODELS)

@@ -1,0 +1,136 @@
+"""Tests of the release model: contributions, sensitivity, draws and rejected arguments."""
+
+import itertools
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from mechanisms.inference.choice import choose_method
+from mechanisms.inference.release_model import ReleaseModel
+from mechanisms.noise import Noise
+from tests.statistical import assert_mean_within
+
+LAPLACE = Noise("laplace", 2.0)
+
+
+def test_records_outside_the_bounds_are_dropped_or_clamped():
+    records = [0.0, 1.0, 2.0, 3.0, 9.0]
+    dropped = ReleaseModel("poisson", 5, LAPLACE, (1, 3))
+    clamped = ReleaseModel("poisson", 5, LAPLACE, (1, 3), "clamp")
+    assert dropped.contributions(records).tolist() == [0, 1, 2, 3, 0]
+    assert clamped.contributions(records).tolist() == [1, 1, 2, 3, 3]
+    assert dropped.contribution_range() == (0, 3)
+    assert clamped.contribution_range() == (1, 3)
+
+
+@pytest.mark.parametrize("outside", ["drop", "clamp"])
+@pytest.mark.parametrize("bounds", [(-2.0, 1.0), (1.0, 3.0), (-3.0, -1.0)])
+def test_sensitivity_is_the_largest_change_of_a_contribution(bounds, outside):
+    model = ReleaseModel("normal", 5, LAPLACE, bounds, outside)
+    values = model.contributions(np.linspace(-5, 5, 1_001))
+    assert model.sensitivity() == pytest.approx(max(abs(x - y) for x, y in itertools.product(values[::5], repeat=2)))
+    if outside == "drop":
+        assert model.sensitivity() == model.entry.sensitivity(bounds)
+
+
+def test_sensitivity_of_counts_depends_on_the_norm():
+    assert ReleaseModel("multinomial", 5, LAPLACE).sensitivity() == 2.0
+    assert ReleaseModel("multinomial", 5, Noise("gaussian", 1.0)).sensitivity() == math.sqrt(2)
+    assert ReleaseModel("binomial", 5, LAPLACE).guarantee().epsilon == 0.5
+
+
+def test_clamped_sums_have_the_expected_mean():
+    """For exponential records clamped to [a, b], the sum has the mean n·(a + ∫ₐᵇ e^(−θx) dx)."""
+    theta, (a, b), n = 2.0, (0.1, 0.8), 7
+    model = ReleaseModel("exponential", n, LAPLACE, (a, b), "clamp")
+    s = model.draw_statistics(np.random.default_rng(1), np.full((20_000, 1), theta))[:, 0]
+    expected = n * (a + (math.exp(-theta * a) - math.exp(-theta * b)) / theta)
+    assert_mean_within(s, expected)
+    with pytest.raises(AssertionError, match="is not within"):
+        assert_mean_within(s, 1.02 * expected)
+    assert model.draw_release(np.random.default_rng(1), [[1.0]]).shape == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("binomial", 0, LAPLACE), "n must be an integer >= 1"),
+        (("cauchy", 5, LAPLACE), "family must be one of"),
+        (("binomial", 5, "laplace"), "noise must be a Noise, got 'laplace'"),
+        (("normal", 5, LAPLACE), "bounds must be two numbers"),
+        (("normal", 5, LAPLACE, (2.0, 1.0)), "lower < upper"),
+        (("binomial", 5, LAPLACE, None, "drop", (0.1, 0.9)), "parameter_range must be None for the binomial family"),
+        (("normal", 5, LAPLACE, (0.0, 1.0), "clamp", (1.0, 0.0)), "parameter_range must have lower < upper"),
+        (("normal", 5, LAPLACE, (0.0, 1.0), "clamp", (0.0, math.nan)), "parameter_range must have lower < upper"),
+        (("normal", 5, LAPLACE, (0.0, 1.0), "clamp", (0.0, 1.0, 2.0)), r"\(lower, upper\), each a number"),
+        (("normal-unknown-variance", 5, LAPLACE, (0.0, 1.0), "clamp", (0.0, 1.0)), r"each a pair \(mean, variance\)"),
+        (("exponential", 5, LAPLACE, (-1.0, 1.0)), "lower bound must be >= 0"),
+        (("normal", 5, Noise("geometric", 1.0), (0.0, 1.0)), "noise must be laplace or gaussian"),
+        (("binomial", 5, Noise("k-norm", 1.0)), "family must be multinomial for k-norm noise"),
+        (("normal", 5, LAPLACE, (0.0, 1.0), "winsorise"), "outside must be drop or clamp"),
+    ],
+)
+def test_invalid_models_raise(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        ReleaseModel(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("noise", "y", "message"),
+    [
+        (LAPLACE, [1.0, 2.0], "noisy_statistics must be finite, of shape"),
+        (LAPLACE, [1.0, 2.0, math.nan], "noisy_statistics must be finite, of shape"),
+        (Noise("geometric", 1.0), [1.0, 2.0, 0.5], "must be integers"),
+        (Noise("k-norm", 1.0), [1.0, 2.0, 3.0], "must sum to n = 5"),
+    ],
+)
+def test_invalid_releases_raise(noise, y, message):
+    with pytest.raises(ValueError, match=message):
+        ReleaseModel("multinomial", 5, noise).validate_release((1, 1, 1), y)
+
+
+RESTRICTED = {
+    "exponential": ((8.0, 2.0), (0.0, 1.0), (2.0, 4.0)),
+    "poisson": ((8.0, 2.0), (0, 9), (0.0, 3.0)),
+    "normal": ((0.0, 4.0), (0.0, 1.0), (0.0, 1.0)),
+    "normal-unknown-variance": ((0.0, 1.0, 3.0, 2.0), (-2.0, 2.0), ((-2.0, 0.1), (2.0, 4.0))),
+}
+
+
+@pytest.mark.parametrize("family", RESTRICTED)
+def test_prior_is_restricted_to_the_range(family):
+    """Draws lie in the range, and its prior probability is the fraction of unrestricted draws in it."""
+    prior, bounds, limits = RESTRICTED[family]
+    model = ReleaseModel(family, 5, LAPLACE, bounds, "clamp", limits)
+    lower, upper = model.parameter_limits()
+    draws = model.draw_parameters(np.random.default_rng(1), prior, 2_000)
+    assert np.all((draws >= lower) & (draws <= upper))
+    free = replace(model, parameter_range=None).draw_parameters(np.random.default_rng(2), prior, 20_000)
+    within = np.all((free >= lower) & (free <= upper), axis=1)
+    assert_mean_within(within.astype(float), model.range_probability(prior))
+    with pytest.raises(AssertionError, match="is not within"):
+        assert_mean_within(within.astype(float), 1.1 * model.range_probability(prior))
+    p_values = [stats.ks_2samp(one, other).pvalue for one, other in zip(draws.T, free[within].T, strict=True)]
+    assert min(p_values) > 1e-6
+
+
+def test_improbable_ranges_are_refused_before_any_draw():
+    model = ReleaseModel("normal", 5, LAPLACE, (8.0, 9.0), "clamp", (8.0, 9.0))
+    for call in (
+        lambda: model.draw_parameters(np.random.default_rng(1), (0.0, 1.0), 1),
+        lambda: model.validate_release((0.0, 1.0), [40.0]),
+        lambda: choose_method(model, (0.0, 1.0)),
+    ):
+        with pytest.raises(ValueError, match=r"parameter_range must have a prior probability >= 0\.001"):
+            call()
+
+
+def test_surprising_releases_are_flagged():
+    model = ReleaseModel("poisson", 10, Noise("gaussian", 2.0), (1, 3), "clamp")
+    assert not model.is_surprising([10.0])
+    assert not model.is_surprising([31.0])
+    assert model.is_surprising([-1.0])
+    assert model.is_surprising([40.0])

@@ -1,0 +1,162 @@
+"""Tests of exact releases of probabilities and quantiles: their draws, their privacy loss, and invalid input."""
+
+import itertools
+import math
+import sys
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from mechanisms.regression import publish
+from mechanisms.regression.partition_probability import PROBABILITY_METHODS, partition_probability
+from mechanisms.regression.partition_quantile import SCALE_WINDOW, partition_quantile
+from mechanisms.regression.publish import draw_window, publish_probabilities, publish_quantiles, window_weights
+from mechanisms.regression.quantile_methods import QUANTILE_METHODS
+from mechanisms.regression.sparse_vector import SparseVector
+from tests.statistical import assert_frequencies, assert_mean_within
+
+PRIVATE = [name for name, method in QUANTILE_METHODS.items() if method.is_private]
+
+
+def window_pmf(values, half_window, epsilon, reach, level):
+    """Return the pmf of `draw_window` at the integers from −reach to reach, by its definition."""
+    x = np.arange(-reach, reach + 1)
+    scores = (np.abs(np.clip(values, -reach, reach)[:, None] - x) <= half_window).sum(axis=0)
+    halvings = [0 if level is None else max(0, abs(each).bit_length() - level) for each in x.tolist()]
+    weights = np.exp(epsilon / 2 * scores) * 0.5 ** np.array(halvings)
+    return weights / weights.sum()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("level", [None, 2])
+def test_window_draws_have_their_pmf(level):
+    values, reach = np.array([-9, -1, 0, 2, 2, 30]), 12
+    drawn = [draw_window(values.tolist(), 3, 1.5, reach, level) for _ in range(6000)]
+    observed = np.bincount(np.array(drawn) + reach, minlength=2 * reach + 1)
+    assert_frequencies(observed, window_pmf(values, 3, 1.5, reach, level))
+    for wrong in (window_pmf(values, 3, 1.0, reach, level), window_pmf(values, 2, 1.5, reach, level)):
+        with pytest.raises(AssertionError, match="chi-square"):
+            assert_frequencies(observed, wrong)
+
+
+@pytest.mark.parametrize("level", [None, 1])
+def test_loss_of_window_draws_is_at_most_epsilon(level):
+    """In rational arithmetic, the loss of draws with ε = 1 is at most 1, unlike that of draws with ε = 2."""
+
+    def probabilities(values, epsilon):
+        steps = window_weights(values, 2, epsilon, 9, level)
+        total = sum(weight for _, _, weight in steps)
+        return [Fraction(weight, total * (stop - start)) for start, stop, weight in steps for _ in range(start, stop)]
+
+    np.testing.assert_allclose(
+        np.array(probabilities([0, 0, 3], 1.0), float), window_pmf(np.array([0, 0, 3]), 2, 1.0, 9, level), rtol=1e-13
+    )
+    for epsilon in (1.0, 2.0):
+        pairs = itertools.product([[0, 0, 3]], [[0, 0, moved] for moved in (-40, -8, 0, 2, 9)])
+        ratios = [
+            abs(math.log(p / q))
+            for first, second in pairs
+            for p, q in zip(probabilities(first, epsilon), probabilities(second, epsilon), strict=True)
+        ]
+        assert (max(ratios) <= 1.0 + 1e-12) is (epsilon == 1.0)
+
+
+def test_window_draws_accept_extreme_sizes():
+    """Draws are correct even if e^(ε/2·count) overflows and the range has more than 2⁵³ steps."""
+    values = [5 * 2**70] * 4000
+    assert abs(draw_window(values, 2**20, 2.0, 2**80, 6) - values[0]) <= 2**20
+
+
+@pytest.mark.slow
+def test_published_searches_have_their_pmf():
+    method = partition_quantile("quantile", 20, 1.6, (0.8, 0.8), share=0.6, doublings=5)
+    values = np.linspace(-9.0, 20.0, 20)
+    drawn = [publish._search(method.search, values) for _ in range(1500)]
+    observed = np.bincount(drawn, minlength=6)
+    assert_frequencies(observed, np.exp(method.search.log_pmf(method.search.counts(values))))
+    other = SparseVector(20, 1.6, share=0.6, doublings=5)
+    with pytest.raises(AssertionError, match="chi-square"):
+        assert_frequencies(observed, np.exp(other.log_pmf(other.counts(values))))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PRIVATE)
+def test_published_means_have_laplace_noise_of_the_stated_scale(name):
+    """Given the released interval, the noise has the stated scale 2b/(Mε); twice the scale is rejected."""
+    parts = len(QUANTILE_METHODS[name].parts)
+    method = partition_quantile(name, 60, 12.0, [12.0 / parts] * parts)
+    q, s = 2.0 + 0.3 * np.random.default_rng(6).standard_normal((60, 1)), np.full(60, 0.3 / math.sqrt(60))
+    noise = []
+    for _ in range(250):
+        found = publish_quantiles(method, q, s)
+        mean = method.clipped_mean(q[:, 0], found.centres[0], found.half_widths[0])
+        noise.append((found.values[0] - mean) / method.noise_scale(found.half_widths[0]))
+    assert stats.kstest(noise, stats.laplace.cdf).pvalue > 1e-6
+    assert_mean_within(np.abs(noise), 1.0)
+    with pytest.raises(AssertionError, match="is not within"):
+        assert_mean_within(np.abs(noise), 2.0)
+
+
+def test_published_intervals_are_around_the_values():
+    method = partition_quantile("quantile-centred", 100, 30.0, (10.0, 10.0, 10.0))
+    q, s = 2e-5 + 1e-6 * np.random.default_rng(7).standard_normal((100, 2)), np.full(100, 1e-7)
+    found = publish_quantiles(method, q, s)
+    assert np.all(np.abs(np.log2(found.half_widths / (SCALE_WINDOW * 1e-6))) < 0.6)
+    assert np.all(np.abs(found.centres - 2e-5) < 2e-6)
+    assert not found.capped.any()
+
+
+@pytest.mark.parametrize("name", [name for name, method in PROBABILITY_METHODS.items() if method.is_private])
+def test_published_probabilities_have_the_stated_noise(name):
+    """The noise, computed back from published values, has the stated scale; 50 % more noise is rejected."""
+    method = partition_probability(name, 50, epsilon=2.0)
+    p = np.full((50, 1_500), 0.5)
+    aggregate = method.aggregate(p[:, :1])[0]
+    grid = aggregate + np.linspace(-12, 12, 20_001) * method.noise_scale
+    curve = method.postprocess(grid)
+    inside = (curve > 1e-12) & (curve < 1 - 1e-12)
+    order = np.argsort(curve[inside])
+    released = publish_probabilities(method, p)
+    noise = np.interp(released, curve[inside][order], grid[inside][order]) - aggregate
+    assert_mean_within(np.minimum(np.abs(noise) / method.noise_scale, 3.0), 1.0 - math.exp(-3.0))
+    with pytest.raises(AssertionError, match="is not within"):
+        assert_mean_within(np.minimum(1.5 * np.abs(noise) / method.noise_scale, 3.0), 1.0 - math.exp(-3.0))
+
+
+def test_releases_need_opendp(monkeypatch):
+    for name in ["opendp", *(name for name in sys.modules if name.startswith("opendp."))]:
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'dpstudies\[release\]'"):
+        publish_quantiles(partition_quantile("quantile", 3, 1.0, (0.5, 0.5)), np.zeros((3, 1)), np.ones(3))
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'dpstudies\[release\]'"):
+        publish_probabilities(partition_probability("normality", 3, 1.0), np.full((3, 1), 0.5))
+
+
+@pytest.mark.parametrize(
+    ("release", "message"),
+    [
+        (
+            lambda: publish_probabilities(partition_probability("fisher-published", 3, 1.0), np.full((3, 1), 0.5)),
+            "method must be private to release real data, got fisher-published; choose",
+        ),
+        (
+            lambda: publish_quantiles(
+                partition_quantile("quantile-noiseless", 3, 1.0, (0.5, 0.5)), np.zeros((3, 1)), np.ones(3)
+            ),
+            "method must be private to release real data, got quantile-noiseless; choose",
+        ),
+        (
+            lambda: publish_probabilities(partition_probability("normality", 3, 1.0), np.full((3, 1), 1.5)),
+            r"probabilities must be in \[0, 1\]",
+        ),
+        (
+            lambda: publish_quantiles(partition_quantile("quantile", 3, 1.0, (0.5, 0.5)), np.zeros((2, 1)), np.ones(2)),
+            "must have shapes",
+        ),
+    ],
+)
+def test_invalid_input_raises(release, message):
+    with pytest.raises(ValueError, match=message):
+        release()

@@ -1,0 +1,136 @@
+"""Tests of inputs at the edges of the allowed ranges."""
+
+import math
+
+import mpmath
+import numpy as np
+import pytest
+
+import mechanisms as m
+from mechanisms.glm.laplace_approximation import laplace_approximation
+from mechanisms.glm.links import LINKS
+from mechanisms.glm.sampling import STEPS_PER_PRODUCT, sample_glm
+from mechanisms.inference.binomial_mixture import _log_beta_binomial, binomial_mixture
+from mechanisms.regression.posterior import coefficient_posterior
+from mechanisms.regression.prior import ConjugatePrior, FlatPrior, SemiConjugatePrior, ZellnerPrior
+from mechanisms.regression.statistics import RegressionStatistics, partition_statistics
+from mechanisms.renyi.sampling import renyi_sampler
+
+RECORDS = np.array([[1.0], [-1.0], [1.0]]), np.array([1.0, 0.0, 0.0])
+
+
+def ball(radius_beta=0.5):
+    mechanism = m.glm_mechanism("ops", n=3, beta=radius_beta, order=2, epsilon=1)
+    return mechanism, laplace_approximation(*RECORDS, mechanism)
+
+
+@pytest.mark.parametrize("start", [[[3.0]], [[-2.001]], [[math.nan]], [[0.1], [0.1]], [0.1], [["0.1"]]])
+def test_start_outside_the_ball_raises(start):
+    """A chain cannot start outside the ball of allowed weights, where the density is zero."""
+    mechanism, approximation = ball()
+    assert mechanism.radius == 2.0
+    with pytest.raises(ValueError, match="start must ") as caught:
+        sample_glm(np.random.default_rng(1), *RECORDS, mechanism, approximation, 2400, n_chains=1, start=start)
+    assert "\n" not in str(caught.value)
+
+
+def test_chains_move_from_the_boundary_of_the_ball():
+    mechanism, approximation = ball()
+    draws = sample_glm(
+        np.random.default_rng(1),
+        *RECORDS,
+        mechanism,
+        approximation,
+        STEPS_PER_PRODUCT,
+        n_chains=2,
+        start=[[2.0], [-1.9]],
+    )
+    assert (np.abs(draws.weights) <= 2.0 + 1e-9).all()
+    assert np.unique(draws.weights).size == 2 * STEPS_PER_PRODUCT
+
+
+def test_cloglog_likelihood_decreases_at_large_predictors():
+    """For the label 0, the log-likelihood is −exp(η) up to η = 709.7, and −inf beyond."""
+    link, eta = LINKS["cloglog"], np.array([699.0, 701.0, 705.0, 709.0, 709.7])
+    zero, one = np.zeros(eta.size), np.ones(eta.size)
+    expected = [float(-mpmath.exp(value)) for value in eta.tolist()]
+    np.testing.assert_allclose(link.log_likelihood(eta, zero), expected, rtol=1e-12)
+    assert (np.diff(link.log_likelihood(eta, zero)) < 0).all()
+    far = np.array([710.0, 1e3, 1e300])
+    assert (link.log_likelihood(far, zero[:3]) == -math.inf).all()
+    assert (link.log_likelihood(far, one[:3]) == 0.0).all()
+    for which in (link.slope, link.curvature):
+        for labels in (zero, one):
+            assert np.isfinite(which(np.append(eta, far[:1])[:5], labels)).all()
+
+
+@pytest.mark.parametrize(
+    ("noisy_count", "scale"), [(1e308, 1e-5), (-1e308, 1e-5), (1e20, 1.0), (-1e20, 1.0), (1e9, 0.3)]
+)
+def test_weights_of_a_distant_noisy_count_equal_closed_form(noisy_count, scale):
+    """A noisy count far outside [0, n] gives the same posterior as the nearer end of this interval."""
+    n = 10
+    posterior = binomial_mixture((1, 1), n, noisy_count, scale)
+    with mpmath.workdps(40):
+        end = n if noisy_count > 0 else 0
+        weights = [mpmath.exp(-abs(end - s) / mpmath.mpf(scale)) for s in range(n + 1)]
+        mean = sum(w * mpmath.mpf(1 + s) / (n + 2) for s, w in enumerate(weights)) / sum(weights)
+    assert posterior.mean() == pytest.approx(float(mean), rel=1e-12)
+    assert posterior.weights.sum() == pytest.approx(1.0, rel=1e-12)
+
+
+def test_weights_of_a_noisy_count_near_by_equal_the_formula_exactly():
+    """Weights for noisy counts in or near [0, n] equal the formula bit by bit, so that stored results stay valid."""
+    n, alpha, beta = 50, 10.0, 10.0
+    counts = np.arange(n + 1)
+    for noisy_count in (-35.3, 12.7, 61.2):
+        found = binomial_mixture((alpha, beta), n, noisy_count, 10.0)
+        logs = _log_beta_binomial(n, alpha, beta) - np.abs(noisy_count - counts) / 10.0
+        weights = np.exp(logs - logs.max())
+        kept = np.flatnonzero(weights >= 1e-18)
+        assert np.array_equal(found.counts, kept)
+        assert np.array_equal(found.weights, weights[kept] / weights[kept].sum())
+
+
+@pytest.mark.parametrize("public_counts", [[1e30, 0], [2.0**53, 0], [math.inf, 0], [math.nan, 0]])
+def test_public_counts_beyond_double_precision_raise(public_counts):
+    with pytest.raises(ValueError, match="public_counts must be 2 integers >= 0 and < 2\\*\\*53"):
+        renyi_sampler("direct", [1, 1], 3, 1, public_counts)
+
+
+def test_stacking_statistics_with_and_without_an_intercept_raises():
+    rows = [[1.0, 2.0], [3.0, 4.0], [5.0, 1.0]], [0.0, 1.0, 2.0], [0, 0, 0]
+    with_intercept, without = (partition_statistics(*rows, intercept=each) for each in (True, False))
+    for parts in ([with_intercept, without], [without, with_intercept], []):
+        with pytest.raises(ValueError, match="parts must be statistics of one shape, all with an intercept or all"):
+            RegressionStatistics.stack(parts)
+    assert not RegressionStatistics.stack([without, without]).intercept
+
+
+@pytest.mark.parametrize("k", [1, 1.0])
+def test_coefficient_index_may_be_an_integer_valued_float(k):
+    rows = partition_statistics([[0.0], [1.0], [2.0]], [0.0, 1.0, 3.0], [0, 0, 0])
+    for prior in (FlatPrior(), ZellnerPrior(3.0), ConjugatePrior(), SemiConjugatePrior()):
+        assert coefficient_posterior(rows, k, prior).mean() == coefficient_posterior(rows, 1, prior).mean()
+
+
+@pytest.mark.parametrize(("leverage", "outlier"), [(1e2, 1e3), (1e4, 1e6), (1e4, 1e8)])
+@pytest.mark.parametrize("error_variance", [None, 2.0])
+@pytest.mark.parametrize("prior", [FlatPrior(), ZellnerPrior(900.0), ConjugatePrior(), SemiConjugatePrior()])
+def test_a_row_changes_the_posterior_of_its_own_partition_only(prior, error_variance, leverage, outlier):
+    """A changed row leaves posteriors of other partitions bitwise equal, as the privacy guarantees require."""
+    rng = np.random.default_rng(3)
+    x, labels = rng.standard_normal((900, 1)), np.arange(900) % 9
+    y = 1 + 2 * x[:, 0] + 10 * rng.standard_normal(900)
+    other_x, other_y = x.copy(), y.copy()
+    other_x[0], other_y[0] = leverage, outlier
+    before, after = (
+        coefficient_posterior(partition_statistics(*rows, labels), 1, prior, error_variance, 9.0)
+        for rows in ((x, y), (other_x, other_y))
+    )
+    measures = [
+        (one.quantile([0.025, 0.5, 0.975]), one.cdf([1.5, 2.0]), one.std(), one.mean()) for one in (before, after)
+    ]
+    for one, other in zip(*measures, strict=True):
+        assert np.array_equal(one[1:], other[1:])
+    assert not np.array_equal(measures[0][0][0], measures[1][0][0])  # negative control

@@ -1,0 +1,193 @@
+"""Tests of audited privacy profiles against every pair in small cases, and of their compositions."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from dp_accounting.pld.privacy_loss_distribution import from_laplace_mechanism
+
+from mechanisms import (
+    Guarantee,
+    Neighbouring,
+    OutputDistributions,
+    Status,
+    audit_counts,
+    audited_profile,
+    privacy_loss_distribution,
+)
+from mechanisms.audit import audit_distributions
+from mechanisms.counts.audit import count_distributions
+from mechanisms.privacy_profile import LARGEST_LOSS, STEP, PrivacyProfile, guarantee_profile, losses_profile
+from mechanisms.renyi.conversions import pure_renyi
+
+ROUND = 5e-14
+EPSILONS = (0.0, 1e-5, STEP, 0.00025, 0.1, 0.33333, 0.5, 0.77777, 0.95, 1.0, 1.5, 3.0)
+
+
+def hockey_stick(p, q, epsilon):
+    return math.fsum(max(a - math.exp(epsilon) * b, 0.0) for a, b in zip(p, q, strict=True))
+
+
+def random_distributions(seed, zeros=False):
+    rng = np.random.default_rng(seed)
+    table = rng.dirichlet(np.full(6, 3.0), size=4)
+    if zeros:
+        table[0, :2] = 0.0
+        table /= table.sum(axis=1, keepdims=True)
+    return table, list(itertools.combinations(range(4), 2))
+
+
+@pytest.fixture(scope="module")
+def hamming():
+    return audited_profile(count_distributions("hamming-exact", [1, 1, 1], 40, epsilon=1.0))
+
+
+def test_profile_of_hamming_exact_equals_stored_values(hamming):
+    """At ε = 1, δ(0.5) and D₂ have known values for `hamming-exact` and for randomised response."""
+    found = audit_counts("hamming-exact", [1, 1, 1], 40, 1.0, epsilons=(0.5,), orders=(2,))
+    assert found.deltas[0.5] == pytest.approx(0.106, abs=5e-4)
+    assert found.renyi[2] == pytest.approx(0.324, abs=5e-4)
+    assert hamming.delta(0.5) == pytest.approx(found.deltas[0.5], abs=ROUND)
+    assert guarantee_profile(Guarantee(1.0)).delta(0.5) == pytest.approx(0.288, abs=5e-4)
+    assert pure_renyi(1.0, 2) == pytest.approx(0.735, abs=5e-4)
+    assert hamming.epsilon(0.0) == pytest.approx(1.0, abs=STEP)
+
+
+@pytest.mark.parametrize("zeros", [False, True])
+@pytest.mark.parametrize("seed", range(3))
+def test_audited_profile_and_its_distribution_dominate_every_pair(seed, zeros):
+    """The audited profile is at least δ for each pair in both directions, and equal to the largest at grid points."""
+    table, pairs = random_distributions(seed, zeros)
+    profile = audited_profile(OutputDistributions.from_table(table, pairs))
+    dominating = privacy_loss_distribution(profile)
+    for epsilon in EPSILONS:
+        exact = max(
+            hockey_stick(p, q, epsilon) for i, j in pairs for p, q in ((table[i], table[j]), (table[j], table[i]))
+        )
+        for found in (profile.delta(epsilon), dominating.get_delta_for_epsilon(epsilon)):
+            assert exact - ROUND <= found <= exact + 1e-7
+        if round(epsilon / STEP) * STEP == epsilon:
+            assert profile.delta(epsilon) == pytest.approx(exact, abs=ROUND)
+
+
+@pytest.mark.parametrize("mechanism", ["hamming-exact", "geometric", "laplace", "smooth"])
+def test_dominating_distribution_of_counts_bounds_an_audit(mechanism):
+    distributions = count_distributions(mechanism, [1, 1, 1], 7, epsilon=1.3)
+    found = audit_distributions(distributions, EPSILONS)
+    dominating = privacy_loss_distribution(audited_profile(distributions))
+    for epsilon, delta in found.deltas.items():
+        assert delta - ROUND <= dominating.get_delta_for_epsilon(epsilon) <= delta + 1e-7
+    weaker = privacy_loss_distribution(audited_profile(count_distributions(mechanism, [1, 1, 1], 7, epsilon=1.2)))
+    assert weaker.get_delta_for_epsilon(0.1) < found.deltas[0.1] - 1e-3
+
+
+def exact_composition(losses, masses, times, epsilon):
+    """Return δ(ε) of a composition, by a sum over the multinomial numbers of times that each loss occurs."""
+    delta = 0.0
+    for cuts in itertools.combinations(range(times + len(losses) - 1), len(losses) - 1):
+        ends = (-1, *cuts, times + len(losses) - 1)
+        counts = np.diff(ends) - 1
+        total = float(counts @ losses)
+        if total > epsilon:
+            log_p = math.lgamma(times + 1) + sum(
+                c * math.log(m) - math.lgamma(c + 1) for c, m in zip(counts.tolist(), masses, strict=True)
+            )
+            delta += math.exp(log_p) * -math.expm1(epsilon - total)
+    return delta
+
+
+@pytest.mark.parametrize("times", [1, 2, 10, 100])
+def test_compositions_equal_exact_convolution(times):
+    """If losses are between grid points, the δ of a composition is at most 1.001 times the exact convolution."""
+    losses, epsilon = np.array([-0.05003, 0.0, 0.05003]), 0.4 * math.sqrt(times) * 0.1
+    low = 0.35 / (1 + math.exp(0.05003))
+    masses = [low, 0.65, 0.35 - low]
+    exact = exact_composition(losses, masses, times, epsilon)
+    spent = privacy_loss_distribution(losses_profile(losses, masses)).self_compose(times)
+    found = spent.get_delta_for_epsilon(epsilon)
+    assert exact * (1 - 1e-9) - 1e-13 <= found <= exact * 1.001
+    missed = exact_composition(losses * 0.95, masses, times, epsilon)
+    assert missed < exact * 0.999
+
+
+def test_compositions_of_an_audited_profile_bound_those_of_each_pair():
+    """An audited profile composed twice or three times bounds the exact δ for each combination of pairs."""
+    table, pairs = random_distributions(7)
+    profile = audited_profile(OutputDistributions.from_table(table, pairs))
+    both = [(i, j) for i, j in pairs] + [(j, i) for i, j in pairs]
+    for times in (2, 3):
+        spent = privacy_loss_distribution(profile).self_compose(times)
+        for epsilon in (0.2, 1.0, 2.0):
+            worst = 0.0
+            for chosen in itertools.combinations_with_replacement(both, times):
+                p, q = np.ones(1), np.ones(1)
+                for i, j in chosen:
+                    p, q = np.outer(p, table[i]).ravel(), np.outer(q, table[j]).ravel()
+                worst = max(worst, hockey_stick(p, q, epsilon))
+            assert worst <= spent.get_delta_for_epsilon(epsilon) + ROUND
+
+
+def test_profile_of_an_impossible_output_keeps_its_mass():
+    profile = audited_profile(OutputDistributions.from_table([[0.9, 0.1, 0.0], [0.9, 0.0, 0.1]], [[0, 1]]))
+    assert [profile.delta(epsilon) for epsilon in (0.0, 3.0, LARGEST_LOSS + 9)] == pytest.approx([0.1] * 3, abs=1e-15)
+    assert profile.epsilon(0.05) == math.inf
+    assert profile.epsilon(0.0) == math.inf
+    assert profile.epsilon(0.2) == 0.0
+
+
+@pytest.mark.parametrize("guarantee", [Guarantee(0.7), Guarantee(0.00015), Guarantee(2.0, 1e-3), Guarantee(300.0)])
+def test_guarantee_profile_equals_its_formula(guarantee):
+    profile = guarantee_profile(guarantee)
+    loss, delta = guarantee.epsilon, guarantee.delta
+    for epsilon in (0.0, STEP, 0.3, 0.65, 1.9, 40.0):
+        worst = delta + (1 - delta) * max(0.0, -math.expm1(epsilon - loss)) / (1 + math.exp(-loss))
+        assert worst - 1e-15 <= profile.delta(epsilon) <= worst + 1e-8
+
+
+def test_epsilon_inverts_delta(hamming):
+    for delta in (1e-6, 0.01, 0.1, 0.2):
+        assert hamming.delta(hamming.epsilon(delta)) == pytest.approx(delta, rel=1e-9)
+
+
+def test_profile_of_losses_equals_the_library():
+    positions = np.linspace(-40, 41, 2_000_001)
+    middles = (positions[1:] + positions[:-1]) / 2
+    masses = np.diff(np.where(positions < 0, 0.5 * np.exp(positions), 1 - 0.5 * np.exp(-positions)))
+    found = losses_profile(np.abs(middles - 1) - np.abs(middles), masses)
+    library = from_laplace_mechanism(1.0)
+    for epsilon in (0.0, 0.2, 0.9):
+        assert found.delta(epsilon) == pytest.approx(library.get_delta_for_epsilon(epsilon), abs=1e-4)
+        assert found.delta(epsilon) == pytest.approx(-math.expm1((epsilon - 1) / 2), abs=1e-4)
+
+
+def test_profiles_have_the_relation_and_status_of_their_source():
+    stated = Guarantee(1.0, 1e-8, Neighbouring.ADD_OR_REMOVE_ONE, status=Status.CONJECTURED)
+    profile = guarantee_profile(stated)
+    assert (profile.relation, profile.status) == (Neighbouring.ADD_OR_REMOVE_ONE, Status.CONJECTURED)
+    with pytest.raises(ValueError, match="a guarantee must be proved to be composed, got privacy profile"):
+        privacy_loss_distribution(profile)
+    assert privacy_loss_distribution(profile, allow_conjectured=True).get_delta_for_epsilon(1.0) < 2e-8
+
+
+@pytest.mark.parametrize(
+    ("deltas", "message"),
+    [
+        ([], r"deltas must be numbers in \[0, 1\] of shape \(m \+ 1,\), got an array of shape \(0,\); pass"),
+        ([0.5, 1.2], r"deltas must be numbers in \[0, 1\]"),
+        ([0.5, np.nan], r"deltas must be numbers in \[0, 1\]"),
+        ([0.1, 0.2], "deltas must not increase with epsilon, got an increase of 0.1; pass a profile"),
+    ],
+)
+def test_invalid_profiles_raise(deltas, message):
+    with pytest.raises(ValueError, match=message):
+        PrivacyProfile(deltas)
+
+
+def test_invalid_arguments_raise(hamming):
+    for epsilon in (-1.0, math.nan):
+        with pytest.raises(ValueError, match="epsilon must be >= 0, got"):
+            hamming.delta(epsilon)
+    for delta in (-0.1, 1.1, math.nan):
+        with pytest.raises(ValueError, match=r"delta must be in \[0, 1\], got"):
+            hamming.epsilon(delta)

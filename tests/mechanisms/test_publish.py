@@ -1,0 +1,264 @@
+"""Tests of releases of real data: distribution of the noise, an error without OpenDP, and no data in messages."""
+
+import inspect
+import math
+import sys
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from mechanisms import (
+    FAMILIES,
+    MECHANISMS,
+    Guarantee,
+    Neighbouring,
+    enumerate_candidates,
+    exact_noise,
+    marginal_posterior,
+    publish_counts,
+    publish_sums,
+)
+from mechanisms.counts.publish import PUBLISHABLE
+from mechanisms.exact_noise import integer_gaussian, integer_laplace, laplace_scale_for, require_opendp, sum_zero
+from mechanisms.inference import publish as sums_publish
+from mechanisms.inference.families import MODELS
+from mechanisms.inference.release_model import ReleaseModel
+from mechanisms.noise import Noise
+from tests.statistical import assert_frequencies, assert_mean_within
+
+COUNTS = [48213, 1977, 2]
+BOUNDS = {"exponential": (0.5, 3.0), "poisson": (2.0, 9.0), "normal": (-1.0, 2.0)}
+RECORDS = {
+    "binomial": [0, 1, 1, 0, 1],
+    "multinomial": np.eye(3)[[0, 1, 1, 2, 1]],
+    "exponential": [0.7, 0.1, 2.9, 1.13],
+    "poisson": [3, 4, 20, 9],
+    "normal": [-0.3, 0.1, 5.0, 1.7],
+}
+REPLACED, ADDED = Neighbouring
+
+
+@pytest.fixture
+def without_opendp(monkeypatch):
+    for name in ["opendp", *(name for name in sys.modules if name.startswith("opendp."))]:
+        monkeypatch.setitem(sys.modules, name, None)
+
+
+def integer_pmf(log_weight, reach):
+    z = np.arange(-reach, reach + 1)
+    weights = np.exp(log_weight(z))
+    return z, weights / weights.sum()
+
+
+@pytest.mark.parametrize(
+    ("draw", "log_weight"),
+    [(integer_laplace, lambda z: -np.abs(z) / 2.7), (integer_gaussian, lambda z: -np.square(z) / (2 * 2.7**2))],
+)
+def test_integer_noise_of_opendp_has_the_stated_scale(draw, log_weight):
+    """A chi-square test accepts integer noise of the stated scale, and rejects a scale that is 15 % wrong."""
+    z, distribution = integer_pmf(log_weight, 150)
+    observed = np.bincount(draw(2.7, 20_000) + 150, minlength=z.size)
+    assert_frequencies(observed, distribution)
+    _, wrong = integer_pmf(lambda z: 1.15 * log_weight(z), 150)
+    with pytest.raises(AssertionError, match="chi-square"):
+        assert_frequencies(observed, wrong)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("draw", [integer_laplace, integer_gaussian])
+def test_sum_zero_noise_has_the_lattice_pmf(draw):
+    squares = draw is integer_gaussian
+    found = np.array([sum_zero(draw, 1.2, 3) for _ in range(400)])
+    assert np.all(found.sum(axis=1) == 0)
+    reach = 12
+    grid = np.array([(a, b) for a in range(-reach, reach + 1) for b in range(-reach, reach + 1)])
+    vectors = np.column_stack([grid, -grid.sum(axis=1)])
+    energy = np.square(vectors).sum(axis=1) / (2 * 1.44) if squares else np.abs(vectors).sum(axis=1) / 1.2
+    distribution = np.exp(-energy)
+    place = {tuple(v): i for i, v in enumerate(vectors.tolist())}
+    observed = np.bincount([place[tuple(v)] for v in found.tolist()], minlength=len(vectors))
+    assert_frequencies(observed, distribution / distribution.sum())
+    wrong = np.exp(-1.6 * energy)
+    with pytest.raises(AssertionError, match="chi-square"):
+        assert_frequencies(observed, wrong / wrong.sum())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PUBLISHABLE)
+def test_published_counts_have_the_pmf_of_the_mechanism(name):
+    """Published counts for k = 3 and n = 6 have the exact pmf that audits use (chi-square test)."""
+    distribution = MECHANISMS[name].build([1, 1, 1], [3, 2, 1], 1.0, 1e-2).pmf()
+    place = {tuple(c): i for i, c in enumerate(enumerate_candidates(6, 3).tolist())}
+    released = [publish_counts(name, [3, 2, 1], 1.0, 1e-2) for _ in range(250)]
+    observed = np.bincount([place[tuple(one.counts.tolist())] for one in released], minlength=len(place))
+    assert_frequencies(observed, distribution)
+    with pytest.raises(AssertionError, match="chi-square"):  # negative control: the pmf at another data set
+        assert_frequencies(observed, MECHANISMS[name].build([1, 1, 1], [0, 0, 6], 1.0, 1e-2).pmf())
+    assert released[0].guarantee == MECHANISMS[name].guarantee(1.0, 1e-2)
+    assert not released[0].rehearsal
+    if name != "geometric":
+        assert any((one.vector < 0).any() for one in released)
+        assert all(one.vector.sum() == 6 for one in released) is (name != "geometric-projected")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("relation", Neighbouring)
+@pytest.mark.parametrize("name", FAMILIES)
+def test_published_sums_have_the_stated_noise(name, relation):
+    """The noise on sums is a multiple of the unit, with mean absolute value b; twice the noise is rejected."""
+    family, bounds = FAMILIES[name], BOUNDS.get(name)
+    released = [publish_sums(family, RECORDS[name], 0.8, bounds, relation) for _ in range(150)]
+    one = released[0]
+    assert one.noise_scale == pytest.approx(family.sensitivity(bounds, relation) / 0.8, rel=1e-8)
+    assert one.noise_scale >= family.sensitivity(bounds, relation) / 0.8 * (1 - 1e-8)
+    assert one.guarantee == Guarantee(0.8, relation=relation)
+    exact = family.statistics(RECORDS[name], bounds)[1]
+    noise = np.array([each.noisy for each in released]) - exact
+    assert_mean_within(np.abs(noise[:, 0]), one.noise_scale)
+    with pytest.raises(AssertionError, match="is not within"):
+        assert_mean_within(np.abs(noise[:, 0]), 2 * one.noise_scale)
+    assert all(float(value / one.unit).is_integer() for each in released for value in each.noisy)
+
+
+@pytest.mark.parametrize("relation", Neighbouring)
+@pytest.mark.parametrize("name", FAMILIES)
+def test_integer_sensitivity_bounds_every_change(name, relation, monkeypatch):
+    """Without noise, sums of neighbours differ by at most the sensitivity that determines the noise scale."""
+    seen = []
+    monkeypatch.setattr(sums_publish, "integer_laplace", lambda scale, size: np.zeros(size, dtype=np.int64))
+    monkeypatch.setattr(sums_publish, "laplace_scale_for", lambda d, epsilon: seen.append(d) or float(d))
+    family, bounds, data = FAMILIES[name], BOUNDS.get(name), list(RECORDS[name])
+    changed = data[:-1] if relation is ADDED else [*data[:-1], data[0]]
+    first, second = (publish_sums(family, np.array(each), 1.0, bounds, relation) for each in (data, changed))
+    moved = np.abs(first.noisy - second.noisy).sum() / first.unit
+    assert 0 < moved <= seen[0]
+    exact = family.statistics(data, bounds)[1]
+    np.testing.assert_allclose(first.noisy, exact, atol=len(data) * first.unit / 2)
+    if family.integer_records:
+        np.testing.assert_array_equal(first.noisy, exact)
+
+
+@pytest.mark.parametrize("relation", Neighbouring)
+@pytest.mark.parametrize(("outside", "bounds"), [("drop", (0.3, 2.0)), ("clamp", (0.3, 2.0)), ("clamp", (-1.3, 0.9))])
+@pytest.mark.parametrize("name", ["normal", "normal-unknown-variance"])
+def test_integer_sensitivity_is_the_largest_change(name, outside, bounds, relation, monkeypatch):
+    """Without noise, the largest change over pairs of records is the sensitivity, up to 2 rounding units."""
+    seen = []
+    monkeypatch.setattr(sums_publish, "integer_laplace", lambda scale, size: np.zeros(size, dtype=np.int64))
+    monkeypatch.setattr(sums_publish, "laplace_scale_for", lambda d, epsilon: seen.append(d) or float(d))
+    vertices = [v for v in (-0.5, 0.5) if bounds[0] <= v <= bounds[1]]
+    records = [*bounds, *vertices, 10.0, -10.0, *np.random.default_rng(7).uniform(*bounds, size=20)]
+    released = [publish_sums(MODELS[name], [x], 1.0, bounds, relation, outside=outside) for x in records]
+    sums, unit = np.array([one.noisy for one in released]) / released[0].unit, released[0].unit
+    others = sums if relation is REPLACED else np.zeros((1, sums.shape[1]))
+    moved = np.abs(sums[:, None] - others).sum(axis=2).max()
+    assert moved <= seen[0] <= moved + 2
+    c = np.clip(records, *bounds) if outside == "clamp" else np.where(np.abs(records) < 9, records, 0.0)
+    exact = np.column_stack([c, c**2])[:, : sums.shape[1]]
+    np.testing.assert_allclose(sums * unit, exact, atol=unit * (1 + np.abs(c).max()))
+
+
+def test_squares_are_rounded_without_a_loss_of_precision(monkeypatch):
+    """Squares above 2⁵³ units are rounded exactly, unlike squares in double precision (negative control)."""
+    monkeypatch.setattr(sums_publish, "integer_laplace", lambda scale, size: np.zeros(size, dtype=np.int64))
+    model = ReleaseModel("normal-unknown-variance", 2, Noise("laplace", 1.0), (1e6, 1e6 + 1e-3), "clamp")
+    unit = 2.0**-30
+    records = np.array([1e6, 1e6 + 1e-3])
+    (_, squares), _ = sums_publish._integer_sums(model, records, REPLACED, unit)
+    quotients = [round(Fraction(x) / Fraction(unit)) for x in records.tolist()]
+    assert squares == sum(round(q * q * Fraction(unit)) for q in quotients)
+    assert squares != sum(int(x) for x in np.rint(records**2 / unit))
+
+
+def test_loss_of_rounded_scales_is_at_most_epsilon():
+    for sensitivity in (1, 2, 3, 2**33):
+        for epsilon in (0.1, 0.3, 1.0, 1 / 3, 2.9, 1e-3):
+            scale = laplace_scale_for(sensitivity, epsilon)
+            assert Fraction(sensitivity) <= Fraction(scale) * Fraction(epsilon)
+            assert scale <= math.nextafter(sensitivity / epsilon, math.inf)
+    dp = require_opendp()
+    domain, metric = dp.vector_domain(dp.atom_domain(T="i64")), dp.l1_distance(T="i64")
+    assert dp.m.make_laplace(domain, metric, scale=laplace_scale_for(2, 0.3)).map(2) <= 0.3
+    with pytest.raises(ValueError, match=r"the noise scale must be at most 2\^52 units"):
+        laplace_scale_for(2**40, 1e-6)
+
+
+def test_inference_from_a_published_sum_assumes_its_noise():
+    """The likelihood of the discrete noise is proportional to that of the continuous noise used in inference."""
+    family = FAMILIES["binomial"]
+    released = publish_sums(family, [0, 1, 1, 0, 1], 0.8)
+    s = np.arange(6)
+    steps = np.abs(released.noisy[0] - s) / released.unit
+    on_grid = -steps * (released.unit / released.noise_scale)
+    assumed = -np.abs(released.noisy[0] - s) / released.noise_scale
+    np.testing.assert_allclose(np.diff(on_grid), np.diff(assumed), atol=1e-12)
+    posterior = marginal_posterior("binomial", (1.0, 1.0), 5, released.noisy, released.noise_scale)
+    assert np.all((posterior.mean() > 0) & (posterior.mean() < 1))
+
+
+def test_releases_differ_and_rehearsals_repeat():
+    for publish in (
+        lambda seed: publish_counts("k-norm", COUNTS, 0.1, rehearsal_seed=seed).counts,
+        lambda seed: publish_sums(FAMILIES["binomial"], [0, 1], 0.1, rehearsal_seed=seed).noisy,
+    ):
+        assert np.array_equal(publish(7), publish(7))
+        assert not np.array_equal(publish(None), publish(None))
+    assert publish_counts("k-norm", COUNTS, 0.1, rehearsal_seed=7).rehearsal
+    assert publish_sums(FAMILIES["binomial"], [0, 1], 0.1, rehearsal_seed=7).rehearsal
+
+
+@pytest.mark.usefixtures("without_opendp")
+def test_releases_need_opendp_and_rehearsals_do_not():
+    for publish in (
+        lambda **seed: publish_counts("geometric", COUNTS, 1.0, **seed),
+        lambda **seed: publish_sums(FAMILIES["binomial"], [0, 1], 1.0, **seed),
+    ):
+        with pytest.raises(ModuleNotFoundError, match=r"pip install 'dpstudies\[release\]'"):
+            publish()
+        assert publish(rehearsal_seed=1).rehearsal
+
+
+def test_exact_samplers_accept_no_generator_and_no_seed():
+    for function in (integer_laplace, integer_gaussian, sum_zero):
+        assert not {"rng", "seed"} & set(inspect.signature(function).parameters)
+    assert "numpy.random" not in inspect.getsource(exact_noise)
+    assert "default_rng" not in inspect.getsource(exact_noise)
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_reprs_omit_counts(name):
+    distribution = MECHANISMS[name].build([1, 1], [11, 1], 1.0, 1e-8)
+    for text in (repr(distribution), str(distribution), f"{distribution}"):
+        assert text == f"{type(distribution).__name__}(n=12, k=2)"
+
+
+@pytest.mark.parametrize(
+    ("message", "publish"),
+    [
+        (
+            "mechanism must have an exact sampler to release real data, one of geometric, .* got 'smooth'; choose",
+            lambda: publish_counts("smooth", COUNTS, 1.0),
+        ),
+        ("epsilon must be", lambda: publish_counts("k-norm", COUNTS, -1.0)),
+        ("delta must be", lambda: publish_counts("discrete-gaussian", COUNTS, 1.0, 2.0)),
+        ("counts must be", lambda: publish_counts("k-norm", [48213, -3], 1.0)),
+        ("counts must be", lambda: publish_counts("k-norm", [48213, 0.5], 1.0)),
+        ("rejection sampling must need at most", lambda: publish_counts("k-norm", COUNTS, 1e-7)),
+        ("bounds must be", lambda: publish_sums(FAMILIES["poisson"], [48213], 1.0)),
+        ("data must be", lambda: publish_sums(FAMILIES["binomial"], [48213], 1.0)),
+        ("data must be an array of real", lambda: publish_sums(FAMILIES["binomial"], ["48213"], 1.0)),
+        ("outside must be", lambda: publish_sums(FAMILIES["poisson"], [48213], 1.0, (0, 2), outside="fold")),
+        ("epsilon must be", lambda: publish_sums(FAMILIES["binomial"], [1], 0.0)),
+    ],
+)
+def test_invalid_input_raises_before_any_draw_without_data(message, publish, monkeypatch):
+    def spent(*_):
+        raise AssertionError("noise was drawn")
+
+    monkeypatch.setattr("mechanisms.counts.registry.integer_laplace", spent)
+    monkeypatch.setattr("mechanisms.inference.publish.integer_laplace", spent)
+    with pytest.raises(ValueError, match=message) as caught:
+        publish()
+    assert "48213" not in str(caught.value)
+    assert "\n" not in str(caught.value)

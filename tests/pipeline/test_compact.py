@@ -1,0 +1,302 @@
+"""Tests of compact copies of stores: the same bits in fewer files, which can only be read."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+import zarr
+
+import pipeline
+from pipeline import BadInputError
+from pipeline.errors import BusyStoreError, StoreAccessError, UnreadableStoreError
+from pipeline.execution.rerun import rerun_trial
+from pipeline.stores import shards
+from pipeline.stores.compact import compact
+from pipeline.stores.local_files import LocalFiles
+from pipeline.stores.sessions import Session
+from pipeline.stores.shards import pack_shard, read_index
+from pipeline.stores.store import ResultStore
+from pipeline.verify import verify
+from tests.pipeline.helpers import (
+    TOY_FILE,
+    assert_equal_arrays,
+    chunk_file,
+    compute_into,
+    create_store,
+    file_stamps,
+    panel_of,
+    read_arrays,
+)
+from tests.pipeline.toy import STUDY
+
+
+@pytest.fixture(scope="module")
+def copy(complete_store, tmp_path_factory):
+    """Return the path of a compact copy of the complete store, which must not be changed."""
+    path = tmp_path_factory.mktemp("compact") / "toy.zarr"
+    compact(complete_store, path)
+    return path
+
+
+@pytest.fixture
+def altered(copy, tmp_path):
+    """Return the path of a compact store that a test may change."""
+    return shutil.copytree(copy, tmp_path / "altered.zarr")
+
+
+def n_files(path):
+    return sum(file.is_file() for file in Path(path).rglob("*"))
+
+
+@pytest.mark.slow
+def test_plain_zarr_reads_equal_bits(complete_store, copy):
+    assert_equal_arrays(complete_store, copy)
+    one, other = read_arrays(complete_store), read_arrays(copy)
+    for name in one:
+        if name.endswith("/error"):
+            np.testing.assert_array_equal(one[name], other[name], strict=True)
+
+
+@pytest.mark.slow
+def test_plain_xarray_reads_equal_data_sets(complete_store, copy):
+    for panel in STUDY.panels:
+        one, other = (xr.open_zarr(path, group=panel.name).load() for path in (complete_store, copy))
+        xr.testing.assert_identical(one, other)
+        assert {name: v.attrs for name, v in one.variables.items()} == {n: v.attrs for n, v in other.variables.items()}
+
+
+@pytest.mark.slow
+def test_readers_of_the_pipeline_accept_a_compact_store(complete_store, copy):
+    one, other = ResultStore.open(complete_store), ResultStore.open(copy)
+    assert other.is_compact
+    assert not one.is_compact
+    assert other.sessions == one.sessions
+    for panel in STUDY.panels:
+        assert other.count(panel.name) == one.count(panel.name)
+        np.testing.assert_array_equal(other.scan(panel), one.scan(panel))
+        data = [pipeline.open_results(path)[panel.name].to_dataset() for path in (complete_store, copy)]
+        xr.testing.assert_identical(*map(pipeline.summarise, data))
+
+
+def test_verification_recomputes_a_compact_store(copy):
+    before = file_stamps(copy)
+    found = verify(copy, sample=None, study=str(TOY_FILE))
+    assert found.problems == ()
+    assert found.n_computed > 0
+    assert found.n_pending == 0
+    assert file_stamps(copy) == before
+
+
+def test_trial_of_a_compact_store_is_recomputed(copy):
+    reruns = rerun_trial(ResultStore.open(copy), STUDY, "single", {}, 3)
+    assert reruns
+    assert all(rerun.is_stored and rerun.equal for rerun in reruns)
+
+
+@pytest.mark.slow
+def test_files_are_a_hundredth(tmp_path):
+    """A store of 1,200 blocks has 2,400 chunk files, and its compact copy has at most a hundredth of all files."""
+    study = panel_of(STUDY, "single", trials=1_200, block_trials=1)
+    compute_into(tmp_path / "s.zarr", study)
+    compact(tmp_path / "s.zarr", tmp_path / "compact.zarr")
+    metadata = n_files(create_store(tmp_path / "empty.zarr", study).url)
+    before, after = n_files(tmp_path / "s.zarr") - metadata, n_files(tmp_path / "compact.zarr") - metadata
+    assert before == 2_400
+    assert 0 < after <= before / 100
+    assert_equal_arrays(tmp_path / "s.zarr", tmp_path / "compact.zarr", n_least=3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("most", [1, 3, 7])
+def test_shards_of_several_sizes_have_equal_bits(complete_store, tmp_path, monkeypatch, most):
+    monkeypatch.setattr(shards, "_MOST_CHUNKS", most)
+    copy = compact(complete_store, tmp_path / "compact.zarr")
+    assert_equal_arrays(complete_store, copy.url)
+    for panel in STUDY.panels:
+        assert copy.count(panel.name) == ResultStore.open(complete_store).count(panel.name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", ["chunk", "index", "cut", "empty", "missing"])
+def test_verification_finds_damaged_shards(altered, part):
+    file = chunk_file(altered, "single", "heads", 0, 0)
+    content = file.read_bytes()
+    damaged = {
+        "chunk": bytes([content[0] ^ 1]) + content[1:],
+        "index": content[:-1] + bytes([content[-1] ^ 1]),
+        "cut": content[:-3],
+        "empty": b"",
+    }
+    if part == "missing":
+        file.unlink()
+    else:
+        file.write_bytes(damaged[part])
+    found = verify(altered, sample=0, study=str(TOY_FILE))
+    assert {(problem.where.partition(",")[0], problem.variable) for problem in found.problems} == {("single", "heads")}
+    assert {problem.kind for problem in found.problems} == {"missing" if part == "missing" else "unreadable"}
+    assert len(found.problems) == (1 if part == "chunk" else STUDY.panel("single").n_trials // 2 + 1)
+
+
+def test_lost_status_of_a_compact_store_is_damage(altered):
+    chunk_file(altered, "single", "status", 0, 0).unlink()
+    found = verify(altered, sample=0, study=str(TOY_FILE))
+    assert {(problem.variable, problem.kind) for problem in found.problems} == {("status", "missing")}
+    assert found.n_pending == 0
+
+
+def test_damaged_index_is_an_error_of_plain_zarr(altered):
+    file = chunk_file(altered, "single", "heads", 0, 0)
+    file.write_bytes(file.read_bytes()[:-1] + b"\0")
+    with pytest.raises(Exception, match="checksum"):
+        zarr.open_group(altered, mode="r")["single/heads"][...]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda path: pipeline.run(STUDY, path),
+        lambda path: pipeline.resume(path, study=STUDY),
+        lambda path: pipeline.extend(path, trials=20, study=STUDY),
+        lambda path: verify(path, repair=True, study=STUDY),
+        lambda path: compact(path, f"{path}.again"),
+    ],
+    ids=["run", "resume", "extend", "repair", "compact"],
+)
+def test_changes_are_rejected(copy, change):
+    before = file_stamps(copy)
+    with pytest.raises(BadInputError, match=r"^the store \S+ is compact [^\n]+$"):
+        change(copy)
+    assert file_stamps(copy) == before
+    assert not Path(f"{copy}.again").exists()
+
+
+def listing(folder):
+    return sorted(str(path) for path in folder.rglob("*"))
+
+
+def test_incomplete_store_is_rejected(store_copy):
+    before = listing(store_copy.parent)
+    chunk_file(store_copy, "single", "status", 0, 0).unlink()
+    with pytest.raises(
+        BadInputError, match=r"must be complete to be copied, got 2 pending trials in .*dpstudies resume"
+    ):
+        compact(store_copy, store_copy.parent / "compact.zarr")
+    assert len(listing(store_copy.parent)) == len(before) - 1
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "store", "link"])
+def test_existing_destination_is_rejected(store_copy, tmp_path, kind):
+    path = tmp_path / "there"
+    if kind == "file":
+        path.write_text("")
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "store":
+        create_store(path, panel_of(STUDY, "single"))
+    else:
+        path.symlink_to(tmp_path / "nowhere")
+    before = listing(tmp_path)
+    with pytest.raises(BadInputError, match="exists"):
+        compact(store_copy, path)
+    assert listing(tmp_path) == before
+
+
+@pytest.mark.parametrize("inner", ["", "compact.zarr", "single/heads"])
+def test_destination_in_the_store_is_rejected(store_copy, tmp_path, inner):
+    link = tmp_path / "link"
+    link.symlink_to(store_copy)
+    before = listing(store_copy)
+    for path in (store_copy, link):
+        with pytest.raises(BadInputError, match="must be outside of the store"):
+            compact(store_copy, path / inner)
+    assert listing(store_copy) == before
+
+
+def test_missing_store_and_missing_folder_are_rejected(store_copy, tmp_path):
+    with pytest.raises(BadInputError, match="no result store"):
+        compact(tmp_path / "nowhere.zarr", tmp_path / "compact.zarr")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BadInputError, match="must be a writable folder"):
+        compact(store_copy, tmp_path / "file" / "compact.zarr")
+
+
+def test_store_in_use_is_rejected(store_copy, tmp_path):
+    with Session.begin(str(store_copy), {}), pytest.raises(BusyStoreError, match="another session"):
+        compact(store_copy, tmp_path / "compact.zarr")
+    assert not (tmp_path / "compact.zarr").exists()
+
+
+@pytest.mark.parametrize("part", ["flip", "missing"])
+def test_damaged_store_is_rejected_and_leaves_nothing(store_copy, tmp_path, part):
+    file = chunk_file(store_copy, "single", "heads", 0, 1)
+    if part == "flip":
+        content = file.read_bytes()
+        file.write_bytes(bytes([content[0] ^ 1]) + content[1:])
+    else:
+        file.unlink()
+    with pytest.raises(UnreadableStoreError, match="single/heads/c/0/1"):
+        compact(store_copy, tmp_path / "compact.zarr")
+    assert list(tmp_path.iterdir()) == [store_copy]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("change", ["copy", "source"])
+def test_copy_that_differs_is_removed(store_copy, tmp_path, monkeypatch, change):
+    """A chunk that changes between the copy and the comparison is noticed, although its checksums hold."""
+    flush = LocalFiles.flush
+
+    def change_then_flush(files, keys):
+        flush(files, keys)
+        if change == "copy":
+            shard = chunk_file(files.url, "single", "heads", 0, 0)
+            index = read_index(shard.read_bytes(), 3)
+            parts = [shard.read_bytes()[start : start + length] for start, length in index.astype(int)]
+            shard.write_bytes(pack_shard([parts[1], parts[0], parts[2]]))
+        else:
+            first, second = (chunk_file(store_copy, "single", "heads", 0, k) for k in (0, 1))
+            second.write_bytes(first.read_bytes())
+
+    monkeypatch.setattr(LocalFiles, "flush", change_then_flush)
+    with pytest.raises(StoreAccessError, match=r"single/heads/c/0/. differs between the store .* and its copy"):
+        compact(store_copy, tmp_path / "compact.zarr")
+    assert list(tmp_path.iterdir()) == [store_copy]
+
+
+def test_session_during_the_copy_is_noticed(store_copy, tmp_path, monkeypatch):
+    flush = LocalFiles.flush
+
+    def begin_then_flush(files, keys):
+        monkeypatch.setattr(LocalFiles, "flush", flush)
+        Session.begin(str(store_copy), {}).end()
+        flush(files, keys)
+
+    monkeypatch.setattr(LocalFiles, "flush", begin_then_flush)
+    with pytest.raises(StoreAccessError, match=r"sessions/000002.json differs"):
+        compact(store_copy, tmp_path / "compact.zarr")
+    assert list(tmp_path.iterdir()) == [store_copy]
+
+
+def test_panels_without_dimensions_are_copied(tmp_path):
+    panel = panel_of(STUDY, "single").panels[0]
+    assert panel.factors == ()
+    study = panel_of(STUDY, "single", trials=None)
+    store = compute_into(tmp_path / "s.zarr", study)
+    assert store.array("single", "status").ndim <= 1
+    assert_equal_arrays(store.url, compact(store, tmp_path / "compact.zarr").url, n_least=3)
+
+
+@pytest.mark.slow
+def test_object_stores(complete_store, url, tmp_path, monkeypatch):
+    """A store is copied to and from an object store; the copy exists only after the comparison."""
+    monkeypatch.setattr(shards, "_MOST_CHUNKS", 3)
+    remote = compact(complete_store, url)
+    assert verify(url, sample=0, study=str(TOY_FILE)).problems == ()
+    assert_equal_arrays(complete_store, zarr.storage.FsspecStore.from_url(url, read_only=True))
+    for panel in STUDY.panels:
+        assert remote.count(panel.name) == ResultStore.open(complete_store).count(panel.name)
+    with pytest.raises(BadInputError, match="exists"):
+        compact(complete_store, url)
+    with pytest.raises(BadInputError, match="is compact"):
+        pipeline.run(STUDY, url)

@@ -1,0 +1,135 @@
+"""Tests of stopping rules, estimates with standard errors, and error levels of looks."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from pipeline import Factor, Measure, Method, Panel, Statistic, Study, critical, error_level
+from pipeline.aggregate import mcse_quantile
+from pipeline.declare.claims import at_look, level_share
+from pipeline.precision.stopping import confidence_sequence, next_trials, required_trials
+from pipeline.precision.targets import estimate_mean, parse_target, resolve_target
+from tests.pipeline.precision_study import STUDY
+
+
+def test_shares_of_all_looks_sum_to_one():
+    shares = [level_share(look) for look in range(1, 100_000)]
+    assert 1 - 1e-4 < sum(shares) < 1
+
+
+def test_thresholds_of_a_look_spend_its_share():
+    """Outside a look, thresholds are unchanged; at a look, the tail probability is the share of the level."""
+    assert (critical(5.0), error_level(0.01)) == (5.0, 0.01)
+    with at_look(3):
+        tail = math.erfc(critical(5.0) / math.sqrt(2))
+        assert error_level(0.01) == 0.01 * level_share(3)
+    assert tail == pytest.approx(level_share(3) * math.erfc(5 / math.sqrt(2)), rel=1e-6)
+    assert critical(5.0) == 5.0
+
+
+def looks_that_reject(spending):
+    """Return the fraction of experiments without effect that are rejected at one of eight doubling looks."""
+    rng = np.random.default_rng(20261123)
+    sizes = 100 * 2 ** np.arange(8)
+    rejected = np.zeros(4000, bool)
+    sums = np.zeros(rejected.size)
+    for number, (before, size) in enumerate(zip([0, *sizes], sizes, strict=False), start=1):
+        sums += rng.normal(0, math.sqrt(size - before), rejected.size)
+        with at_look(number):
+            limit = critical(2.0) if spending else 2.0
+        rejected |= abs(sums) / math.sqrt(size) > limit
+    return rejected.mean(), math.sqrt(rejected.mean() * (1 - rejected.mean()) / rejected.size)
+
+
+def test_optional_stopping_keeps_the_level_with_spending_and_not_without():
+    level = math.erfc(2 / math.sqrt(2))
+    rate, error = looks_that_reject(spending=True)
+    assert rate <= level + 5 * error
+    rate, error = looks_that_reject(spending=False)
+    assert rate > level + 5 * error
+
+
+def test_confidence_sequence_is_wider_than_a_fixed_interval_and_grows_slowly():
+    widths = [confidence_sequence(n) for n in (100, 1000, 10**6)]
+    assert 1.96 < widths[0] < widths[1] < widths[2] < 5
+    assert confidence_sequence(100, level=0.01) > widths[0]
+
+
+@pytest.mark.parametrize(("n", "error"), [(100, 0.013), (1000, 0.0101), (7, 5.0)])
+def test_next_round_reaches_the_required_number_within_a_factor_of_two(n, error):
+    wanted = next_trials(n, error, 0.01)
+    assert n < wanted <= 2 * n
+    assert wanted == min(2 * n, required_trials(n, error, 0.01))
+    assert next_trials(n, 0.0, 0.01) == n
+
+
+def test_means_of_ragged_rows_omit_padding():
+    draws = np.array([[1.0, np.nan], [3.0, 2.0], [5.0, 4.0]])
+    means, errors = estimate_mean(draws)
+    np.testing.assert_allclose(means, [3.0, 3.0])
+    np.testing.assert_allclose(errors, [2 / math.sqrt(3), 1.0])
+
+
+def target_of(text):
+    return resolve_target(parse_target(text), STUDY)["p"]
+
+
+def test_jackknife_error_of_a_fraction_is_binomial():
+    """The jackknife over 20 groups has a relative error of about 16 %; the mean over 200 samples is nearly exact."""
+    rng = np.random.default_rng(1)
+    target = target_of("mcse(x_above) <= 1")
+    squares = [target.assess([rng.normal(0.5, 1.0, 400)]).error ** 2 for _ in range(200)]
+    mean, error = np.mean(squares), np.std(squares, ddof=1) / 200**0.5
+    assert abs(mean - 0.25 / 400) <= 5 * error
+    assert abs(mean - 1.3 * 0.25 / 400) > 5 * error
+
+
+def test_quantiles_have_the_error_of_order_statistics():
+    draws = np.random.default_rng(2).normal(size=500)
+    precision = target_of("mcse(x_q95) <= 1").assess([draws])
+    assert precision.error == mcse_quantile(np.sort(draws), 0.95)
+    assert precision.estimate == np.quantile(draws, 0.95)
+
+
+def test_quantiles_of_discrete_draws_have_an_error_if_the_adjacent_order_statistics_are_equal():
+    draws = np.repeat([0.0, 1.0], [58, 42])
+    assert mcse_quantile(draws, 0.5) == 0
+    precision = target_of("mcse(x_median) <= 0.01").assess([draws])
+    assert precision.error == 1 / 8
+    assert not precision.is_reached
+    assert not precision.is_constant
+    assert target_of("mcse(x_median) <= 0.01").assess([np.zeros(100)]).is_constant
+
+
+def test_final_medians_of_discrete_draws_are_rarely_wrong():
+    """Fewer than 2 % of runs with Bernoulli(.48) draws end with the median 1; with errors of zero, 11 % did."""
+    rng, target, n_runs = np.random.default_rng(3), target_of("mcse(x_median) <= 0.01"), 300
+    medians = []
+    for _ in range(n_runs):
+        draws, n = (rng.random(10_000) < 0.48).astype(float), 100
+        while n < draws.size and not (precision := target.assess([draws[:n]])).is_reached:
+            n = min(next_trials(n, precision.error, precision.bound), draws.size)
+        medians.append(np.median(draws[:n]))
+    assert np.count_nonzero(medians) <= stats.binom.ppf(1 - 1e-6, n_runs, 0.02)
+
+
+def test_widest_output_counts_and_relative_bounds_follow_the_estimate():
+    panel = Panel(
+        "v",
+        "a vector",
+        lambda cell, streams: None,
+        (Method("m", lambda *_: {}),),
+        (Measure("y", "a vector", dims=("k",)),),
+        outputs=(Factor("k", (0, 1), "entry", "int"),),
+        statistics=(Statistic("sum", "y", "a sum", np.sum),),
+        trials=10,
+    )
+    study = Study("v", "A vector", "Test.", (panel,), seed=1)
+    draws = np.random.default_rng(3).normal([1.0, 100.0], [0.1, 1.0], (400, 2))
+    absolute = resolve_target(parse_target("mcse(y) <= 0.01"), study)["v"].assess([draws])
+    relative = resolve_target(parse_target("mcse(y) <= 0.1%"), study)["v"].assess([draws])
+    assert absolute.estimate == pytest.approx(100, abs=1)
+    assert relative.estimate == pytest.approx(1, abs=0.1)
+    assert relative.bound == pytest.approx(0.001 * relative.estimate)

@@ -1,0 +1,371 @@
+"""Tests of runs until a precision is reached or claims are decided, on draws with known standard deviations."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from pipeline import BadInputError, Status, compact, extend, open_results, resume, run, summarise
+from pipeline.errors import TargetNotReachedError
+from pipeline.precision import goals, growth
+from pipeline.stores import sessions
+from pipeline.stores.asked import Stop
+from pipeline.stores.locations import SESSIONS
+from pipeline.stores.store import ResultStore
+from pipeline.verify import verify
+from tests.pipeline.helpers import read_arrays
+from tests.pipeline.precision_study import STUDY
+
+TARGET, COARSE = "mcse(x) <= 0.05", "mcse(x) <= 0.1"
+
+
+def grown(tmp_path, target, **options):
+    """Run the panel with trials until a target is reached; return the opened panel."""
+    path = tmp_path / "s.zarr"
+    run(STUDY, path, until=target, **{"panels": ["p"], "at_most": 4000, **options})
+    return open_results(path)["p"].to_dataset().load()
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    path = tmp_path_factory.mktemp("until") / "s.zarr"
+    run(STUDY, path, until=TARGET, at_most=4000)
+    return path
+
+
+@pytest.fixture(scope="module")
+def coarse(tmp_path_factory):
+    """Return the path of a store with a larger bound and fewer trials, which tests must not change."""
+    folder = tmp_path_factory.mktemp("coarse")
+    grown(folder, COARSE)
+    return folder / "s.zarr"
+
+
+def test_every_error_is_at_most_the_bound(store):
+    ds = open_results(store)["p"].to_dataset()
+    summary = summarise(ds)
+    assert bool((summary["x_mcse"] <= 0.05).all())
+    assert set(summary["stopped"].values.ravel()) == {"precision reached", "all values equal"}
+    assert (summary["stopped"].sel(algorithm="constant") == "all values equal").all()
+
+
+def test_trials_are_added_where_they_are_needed(store):
+    """The numbers of trials are about (sd/0.05)², in whole blocks, and at least the minimum."""
+    asked = open_results(store)["p"]["n_asked"]
+    assert asked.sel(algorithm="constant").values.tolist() == [100, 100, 100]
+    assert asked.sel(algorithm="narrow").values.tolist()[:2] == [100, 100]
+    for sd in (0.5, 1.0, 2.0):
+        needed = (sd**2 + 0.01) / 0.05**2
+        assert 0.7 * needed <= asked.sel(algorithm="wide", sd=sd) <= 1.3 * needed + 50
+    assert (asked % 50 == 0).all()
+
+
+def test_grown_store_has_the_bits_of_a_store_of_fixed_size(coarse, tmp_path):
+    whole = tmp_path / "whole.zarr"
+    grid = open_results(coarse)["p"].to_dataset().load()
+    run(STUDY, whole, trials=grid.sizes["trial"], panels=["p"])
+    fixed = xr.open_zarr(whole, group="p").load()
+    is_asked = (grid["trial"] < grid["n_asked"]).transpose(*grid["x"].dims).values
+    assert not is_asked.all()
+    assert grid["x"].values[is_asked].tobytes() == fixed["x"].values[is_asked].tobytes()
+    assert np.isnan(grid["x"].values[~is_asked]).all()
+    assert (grid["status"].values == np.where(is_asked, Status.OK, Status.NOT_ASKED_FOR)).all()
+
+
+def test_trials_that_were_not_asked_for_are_neither_pending_nor_failed(store):
+    counts = ResultStore.open(store).count("p")
+    ds = open_results(store)["p"].to_dataset()
+    assert counts[Status.PENDING] == 0
+    assert counts[Status.OK] == int(ds["n_asked"].sum())
+    assert counts[Status.OK] + counts[Status.NOT_ASKED_FOR] == ds["status"].size
+    summary = summarise(ds)
+    assert int(summary["n_pending"].sum()) == int(summary["n_failed"].sum()) == 0
+    assert (summary["n_ok"] == summary["n_asked"]).all()
+
+
+@pytest.mark.slow
+def test_resume_and_verify_leave_them_alone(store):
+    before = read_arrays(store)
+    n_sessions = len(ResultStore.open(store).sessions)
+    resume(store, study=STUDY)
+    assert len(ResultStore.open(store).sessions) == n_sessions
+    found = verify(store, study=STUDY, sample=5)
+    assert (found.n_pending, found.problems) == (0, ())
+    assert found.n_read == int(open_results(store)["p"]["n_asked"].sum()) // 50 + 1
+    assert all(
+        np.array_equal(values, read_arrays(store)[name], equal_nan=True) if values.dtype.kind == "f" else True
+        for name, values in before.items()
+    )
+
+
+def test_session_records_target_numbers_and_reasons(store):
+    (record,) = ResultStore.open(store).sessions
+    assert record["until"] == TARGET
+    assert set(record["asked"]) == {"p"}
+    assert record["asked"]["p"]["shape"] == [3, 3]
+    assert set(record["asked"]["p"]["stopped"]) == {Stop.REACHED, Stop.CONSTANT}
+
+
+@pytest.mark.slow
+def test_fixed_extension_and_run_ask_for_all_trials(coarse, tmp_path):
+    path, other = (shutil.copytree(coarse, tmp_path / name) for name in ("s.zarr", "t.zarr"))
+    sizes = open_results(coarse)["p"].sizes
+    n_all = sizes["sd"] * sizes["algorithm"] * sizes["trial"]
+    assert ResultStore.open(coarse).count("p")[Status.OK] < n_all
+    extend(path, trials=sizes["trial"], study=STUDY)
+    assert ResultStore.open(path).count("p")[Status.OK] == n_all
+    assert "n_asked" not in open_results(path)["p"].coords
+    run(STUDY, other, trials=sizes["trial"], panels=["p"])
+    assert ResultStore.open(other).count("p")[Status.OK] == n_all
+
+
+@pytest.mark.slow
+def test_new_values_ask_for_all_trials_and_keep_the_others(tmp_path):
+    ds = grown(tmp_path, COARSE, values={"sd": [0.5, 2.0]})
+    path = tmp_path / "s.zarr"
+    extend(path, values={"sd": [0.2]}, study=STUDY)
+    larger = open_results(path)["p"].to_dataset()
+    assert (larger["n_asked"].sel(sd=0.2) == ds.sizes["trial"]).all()
+    assert (larger["n_asked"].sel(sd=[0.5, 2.0]).values == ds["n_asked"].values).all()
+    assert ResultStore.open(path).count("p")[Status.PENDING] == 0
+
+
+@pytest.mark.slow
+def test_extend_continues_towards_a_smaller_bound(tmp_path):
+    run(STUDY, tmp_path / "s.zarr", trials=130, panels=["p"])
+    extend(tmp_path / "s.zarr", until="mcse(x) <= 0.12", at_most=4000, study=STUDY)
+    summary = summarise(open_results(tmp_path / "s.zarr")["p"].to_dataset())
+    assert bool((summary["x_mcse"] <= 0.12).all())
+    assert summary["n_asked"].min() == 150  # whole blocks
+    before = summary["n_asked"]
+    run(STUDY, tmp_path / "s.zarr", until="mcse(x) <= 0.09", at_most=4000, panels=["p"])
+    after = open_results(tmp_path / "s.zarr")["p"]["n_asked"]
+    assert (after >= before).all()
+    assert (after > before).any()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("target", "check"),
+    [
+        ("mcse(x) <= 10%", lambda one: one["x_mcse"] <= 0.1 * abs(one["x_mean"])),
+        ("mcse(x_median) <= 0.1", lambda one: one["x_median_mcse"] <= 0.1),
+    ],
+)
+def test_relative_targets_and_quantiles(tmp_path, target, check):
+    ds = grown(tmp_path, target, values={"sd": [0.5, 1.0]})
+    assert bool(check(summarise(ds)).all())
+    assert ds["n_asked"].min() < ds["n_asked"].max()
+
+
+@pytest.mark.slow
+def test_declared_statistics_have_jackknife_errors(tmp_path):
+    """A fraction of about 1/2 has the error 0.5/√n, so that 0.02 needs about 625 trials."""
+    ds = grown(tmp_path, "mcse(x_above) <= 0.02", values={"sd": [1.0], "algorithm": ["wide"]})
+    assert 200 <= ds["n_asked"].item() <= 1500
+
+
+@pytest.mark.slow
+def test_paired_differences_stop_by_their_own_error(tmp_path):
+    """Wide and narrow draws share their data: their difference has the spread 0.8, and other methods no target."""
+    ds = grown(tmp_path, "mcse(x[wide] - x[narrow]) <= 0.04", values={"sd": [1.0]})
+    n = ds["n_asked"].sel(algorithm=["wide", "narrow"]).values.ravel()
+    assert n[0] == n[1]
+    assert 0.8 * 400 <= n[0] <= 1.3 * 425 + 50
+    both = ds["x"].sel(algorithm="wide") - ds["x"].sel(algorithm="narrow")
+    assert float(both.std(ddof=1)) / both.count().item() ** 0.5 <= 0.04
+    assert ds["stopped"].sel(algorithm="constant").item() == "no target"
+    assert ds["n_asked"].sel(algorithm="constant").item() == 100
+
+
+def test_budget_of_trials_ends_the_run_with_a_forecast(tmp_path):
+    with pytest.raises(
+        TargetNotReachedError, match=r"2 of 6 .* largest is 0.18 .*p, sd=2, wide.*needs about 1,650 trials; continue"
+    ):
+        grown(tmp_path, TARGET, at_most=130, values={"sd": [1.0, 2.0]})
+    ds = open_results(tmp_path / "s.zarr")["p"].to_dataset()
+    assert ds.sizes["trial"] == 130
+    assert ds["stopped"].sel(algorithm="wide").values.tolist() == ["trials spent"] * 2
+    assert ds["n_asked"].sel(algorithm="wide").values.tolist() == [130] * 2
+    assert ds["n_asked"].sel(algorithm="narrow").values.tolist()[0] == 100
+    assert ResultStore.open(tmp_path / "s.zarr").count("p")[Status.PENDING] == 0
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:the first round")  # on a busy machine, the minimum may take longer
+def test_budget_of_time_keeps_the_minimum(tmp_path):
+    with pytest.raises(TargetNotReachedError):
+        grown(tmp_path, "mcse(x) <= 1e-7", at_most=None, within=1.0)
+    ds = open_results(tmp_path / "s.zarr")["p"].to_dataset()
+    assert "time spent" in ds["stopped"].values
+    assert ds["n_asked"].min() >= 100
+
+
+def test_budget_of_time_below_the_first_round_warns_with_a_forecast(tmp_path):
+    text = (
+        r"first round, which has at least 100 trials per cell and method, takes about [\d.]+ s; --within 0.001 s limits"
+    )
+    with pytest.warns(UserWarning, match=text) as warned, pytest.raises(TargetNotReachedError):
+        grown(tmp_path, "mcse(x) <= 1e-7", at_most=None, within=0.001)
+    assert len(warned) == 1
+
+
+def test_deterministic_panels_are_exact(tmp_path):
+    run(STUDY, tmp_path / "s.zarr", until="mcse(total) <= 1", panels=["table"])
+    store = ResultStore.open(tmp_path / "s.zarr")
+    assert store.asked == {}
+    assert store.count("table")[Status.OK] == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"until": "mcse(y) <= 0.1"}, "unknown measure or statistic 'y'.*Allowed: x,"),
+        ({"until": "mcse(exact) <= 0.1"}, "one exact value per cell.*choose another measure: x"),
+        ({"until": "mcse(nonsense) <= 0.1", "panels": ["table"]}, "unknown measure or statistic 'nonsense'"),
+        ({"until": "mcse(x) < 0.1"}, "must be 'mcse.NAME. <= BOUND'"),
+        ({"until": "mcse(x) <= -1"}, "number > 0 or a percentage, got '-1'"),
+        ({"until": "mcse(x) <= 0%"}, "number > 0 or a percentage, got '0%'"),
+        ({"until": "mcse(x[wide] - x[wide]) <= 1"}, "two methods"),
+        ({"until": "mcse(x[wide] - exact[narrow]) <= 1"}, "one measure"),
+        ({"until": "mcse(x[wide] - x[thin]) <= 1"}, "unknown method 'thin'"),
+        ({"until": "mcse(x_median[wide] - x_median[narrow]) <= 1"}, "must be of a measure"),
+        ({"until": TARGET, "trials": 5}, "cannot be combined with --trials"),
+        ({"until": TARGET, "within": 0.0}, "must be > 0 seconds"),
+        ({"until": TARGET, "at_most": 99}, "--at-most must be >= 100, got 99"),
+        ({"at_most": 5}, "add --until"),
+    ],
+)
+def test_invalid_targets_are_refused_before_anything_is_written(tmp_path, options, message):
+    with pytest.raises(BadInputError, match=message):
+        run(STUDY, tmp_path / "s.zarr", **{"panels": ["p"], **options})
+    assert not (tmp_path / "s.zarr").exists()
+
+
+def test_store_of_another_spec_is_refused(tmp_path):
+    run(STUDY, tmp_path / "s.zarr", trials=150, panels=["p"])
+    with pytest.raises(BadInputError, match="different spec"):
+        run(STUDY, tmp_path / "s.zarr", until=TARGET, seed=2, panels=["p"])
+    with pytest.raises(BadInputError, match="must be >= 150, the stored number"):
+        run(STUDY, tmp_path / "s.zarr", until=TARGET, at_most=120, panels=["p"])
+
+
+@pytest.mark.slow
+def test_claims_are_decided_at_looks(tmp_path):
+    """Positive means are decided early; a mean that was not rejected is decided by the whole budget."""
+    path = tmp_path / "s.zarr"
+    run(STUDY, path, until="claims", at_most=800)
+    store = ResultStore.open(path)
+    looks = store.sessions[-1]["looks"]
+    assert [one["p"] for one in looks["trials"]] == [100, 200, 400, 800]
+    assert set(looks["decided"]) == {"positive", "table"}
+    ds = open_results(path)["p"].to_dataset()
+    assert (ds["n_asked"].sel(algorithm="wide") == 800).all()
+    n_narrow = looks["trials"][looks["decided"]["positive"] - 1]["p"]
+    assert (ds["n_asked"].sel(algorithm="narrow") == n_narrow).all()
+    assert (ds["n_asked"].sel(algorithm="constant") == 100).all()
+    assert json.loads(json.dumps(looks)) == looks
+
+
+@pytest.mark.parametrize("place", ["execute", pytest.param("retried", marks=pytest.mark.slow)])
+def test_interrupted_round_is_pending_and_is_resumed(coarse, tmp_path, monkeypatch, place):
+    """After an interrupt in a later round, before or after the growth of the arrays, no number is lost or different."""
+    calls, function = [], getattr(growth, place)
+
+    def interrupted(*arguments, **options):
+        calls.append(place)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return function(*arguments, **options)
+
+    path = tmp_path / "s.zarr"
+    monkeypatch.setattr(growth, place, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(STUDY, path, until=COARSE, at_most=4000, panels=["p"])
+    monkeypatch.undo()
+    assert len(calls) == 2
+    if place == "execute":
+        assert ResultStore.open(path).count("p")[Status.PENDING] > 0
+    resume(path, study=STUDY)
+    assert ResultStore.open(path).count("p")[Status.PENDING] == 0
+    one, whole = (open_results(where)["p"].to_dataset().load() for where in (path, coarse))
+    assert one.identical(whole)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("at_most", [None, 200])
+def test_resume_continues_to_the_recorded_budget_and_says_what_is_missing(tmp_path, monkeypatch, at_most):
+    def interrupted(*arguments, **options):
+        raise KeyboardInterrupt
+
+    path, target = tmp_path / "s.zarr", "mcse(x) <= 1e-4"
+    monkeypatch.setattr(growth, "execute", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(STUDY, path, until=target, at_most=at_most, panels=["p"], values={"sd": [1.0]})
+    monkeypatch.undo()
+    with pytest.raises(TargetNotReachedError, match=r"the budget was spent .* continue with: dpstudies extend"):
+        resume(path, study=STUDY)
+    asked = open_results(path)["p"]["n_asked"].sel(algorithm="wide")
+    assert (asked == (at_most or 1000)).all()
+    n_sessions = len(ResultStore.open(path).sessions)
+    resume(path, study=STUDY)  # the budget is spent: no work is left
+    assert len(ResultStore.open(path).sessions) == n_sessions
+
+
+def test_error_that_is_not_finite_does_not_reach_the_target(tmp_path, monkeypatch):
+    values = np.array([np.inf, *np.zeros(99)])
+    monkeypatch.setattr(goals, "read_draws", lambda store, panel, measure, cell, item, n: [values])
+    with pytest.raises(TargetNotReachedError, match=r"not reached: 3 of 3 errors .* not finite: p, sd=0.5, wide"):
+        grown(tmp_path, TARGET, values={"algorithm": ["wide"]})
+    assert "was spent" not in ResultStore.open(tmp_path / "s.zarr").sessions[-1]["unmet"]
+
+
+def test_fixed_run_on_a_store_of_a_run_until_a_target_names_the_commands(store):
+    with pytest.raises(BadInputError, match=r"panels.p.trials: stored .*the same --until, or .*extend .* --trials N"):
+        run(STUDY, store)
+
+
+@pytest.mark.slow
+def test_loss_of_the_last_record_leaves_no_negative_counts_and_is_reported(tmp_path, monkeypatch):
+    monkeypatch.setattr(sessions, "LEASE_SECONDS", 0.5)  # a session with a damaged record lasts until its lease ends
+    path = tmp_path / "s.zarr"
+    for bound in ("0.2", "0.09"):
+        run(STUDY, path, until=f"mcse(x) <= {bound}", at_most=4000, panels=["p"])
+    n_ok = ResultStore.open(path).count("p")[Status.OK]
+    record = path / SESSIONS / "000002.json"
+    record.write_bytes(record.read_bytes().replace(b"0.09", b"0.08"))
+    counts = ResultStore.open(path).count("p")
+    assert (counts[Status.OK], counts[Status.PENDING]) == (n_ok, 0)
+    assert sum(counts.values()) == open_results(path)["p"]["status"].size
+    (problem,) = verify(path, study=STUDY, sample=0).problems
+    assert (problem.variable, problem.kind) == ("session 000002.json", "unrecorded")
+    assert "n_asked and stopped have the values of 000001.json" in problem.description
+    assert problem.description.endswith(f"dpstudies extend {path} --until 'mcse(x) <= 0.2'")
+    extend(path, until="mcse(x) <= 0.09", at_most=4000, study=STUDY)
+    (problem,) = verify(path, study=STUDY, sample=0).problems
+    assert problem.kind == "lost"
+    assert problem.description.endswith("a later session has recorded the numbers of trials asked for")
+
+
+@pytest.mark.slow
+def test_loss_of_the_only_record_names_the_command_that_records_the_target(tmp_path):
+    path = tmp_path / "s.zarr"
+    run(STUDY, path, until=TARGET, at_most=4000, panels=["p"])
+    record = path / SESSIONS / "000001.json"
+    record.write_bytes(record.read_bytes().replace(b"0.05", b"0.04"))
+    assert ResultStore.open(path).count("p")[Status.PENDING] > 0
+    (problem,) = verify(path, study=STUDY, sample=0).problems
+    assert problem.kind == "lost"
+    assert "every trial of its panels now counts as asked for" in problem.description
+    assert problem.description.endswith(f"dpstudies extend {path} --until TARGET")
+
+
+@pytest.mark.slow
+def test_compact_copy_keeps_the_numbers_asked_for(store, tmp_path):
+    compact(store, tmp_path / "c.zarr")
+    one, other = (open_results(path)["p"].to_dataset().load() for path in (store, tmp_path / "c.zarr"))
+    assert one.identical(other)
+    with pytest.raises(BadInputError, match="compact and can only be read"):
+        extend(tmp_path / "c.zarr", until="mcse(x) <= 0.01", study=STUDY)

@@ -1,0 +1,41 @@
+"""Case of the study of stopping rules."""
+
+from tests.studies.case import Case, Flip, change
+
+_AT_MINIMUM = {"rule": "fixed-width", "minimum": 100}
+_LOSING = {"rule": "fixed-width", "minimum": 2}
+_SEQUENCE = {"rule": "confidence-sequence", "minimum": 100}
+_RARE = {**_AT_MINIMUM, "distribution": "bernoulli-1%"}
+
+
+def _set(claim, verdict, where, **values):
+    return Flip({claim: verdict}, change("coverage", where, **values))
+
+
+FIXED_WIDTH_STOPPING = Case(
+    runs=({"trials": 2000, "values": {"needed": [200]}},),
+    dims={"coverage": {"covered lost draws status": "distribution needed minimum rule trial"}},
+    methods={"coverage": "fixed-width fixed-size confidence-sequence"},
+    verdicts={"two-draws-lose-coverage": "passed", "rare-events-need-more": "passed"},
+    flips=(
+        _set("minimum-keeps-coverage", "passed", _AT_MINIMUM, lost_mean=0.0, lost_mcse=0.001),
+        _set("minimum-keeps-coverage", "failed", _AT_MINIMUM, lost_mean=0.05, lost_mcse=0.001),
+        _set("minimum-keeps-coverage", "undecided", _AT_MINIMUM, lost_mean=0.01, lost_mcse=0.01),
+        _set("two-draws-lose-coverage", "failed", _LOSING, lost_mean=-0.05, lost_mcse=0.001),
+        _set("rare-events-need-more", "failed", _RARE, lost_mean=-0.05, lost_mcse=0.001),
+        _set("sequence-holds-at-all-sizes", "passed", _SEQUENCE, covered_mean=0.96, covered_mcse=0.001),
+        _set("sequence-holds-at-all-sizes", "failed", _SEQUENCE, covered_mean=0.9, covered_mcse=0.001),
+        _set("sequence-is-asymptotic", "passed", _SEQUENCE, covered_mean=0.9, covered_mcse=0.001),
+        _set("sequence-is-asymptotic", "failed", _SEQUENCE, covered_mean=0.97, covered_mcse=0.001),
+        _set("sequence-is-asymptotic", "undecided", _SEQUENCE, covered_mean=0.949, covered_mcse=0.001),
+    ),
+    refused={
+        "": {
+            "distribution=cauchy": "distribution must be one of",
+            "needed=50": "needed must be an integer >= 100",
+            "minimum=1": "minimum must be in 2 ... 100",
+        }
+    },
+)
+
+CASES = {"fixed-width-stopping": FIXED_WIDTH_STOPPING}

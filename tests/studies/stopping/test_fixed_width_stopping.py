@@ -1,0 +1,33 @@
+"""Tests of the study of stopping rules: its rule is that of the pipeline, and its intervals are normal intervals."""
+
+import numpy as np
+import pytest
+import xarray as xr
+from scipy.stats import t
+
+from pipeline.precision.stopping import required_trials
+from studies.stopping.fixed_width_stopping import _stop
+from tests.statistical import assert_mean_within
+
+
+def test_rule_stops_at_the_first_assessed_size_with_a_small_error():
+    errors = 1 / np.sqrt(np.arange(1, 2001))  # of draws whose spread is known
+    assert _stop(errors, 100, 0.05) == required_trials(100, errors[99], 0.05) == 400
+    assert _stop(errors, 2, 0.05) == 400
+    assert _stop(errors, 500, 0.05) == 500
+    assert _stop(errors, 100, 0.001) == 2000  # all available draws
+
+
+def test_coverage_of_intervals_of_fixed_size_is_that_of_the_t_distribution(stores):
+    """The coverage of 1.96 standard errors of 200 normal draws is P(|t| <= 1.96) with 199 degrees of freedom."""
+    ds = xr.open_zarr(stores["coverage"], group="coverage").sel(distribution="normal", needed=200, minimum=2)
+    exact = 1 - 2 * t.sf(1.959963984540054, 199)
+    assert_mean_within(ds["covered"].sel(rule="fixed-size").values, exact)
+    with pytest.raises(AssertionError, match="not within"):  # two draws do not suffice
+        assert_mean_within(ds["covered"].sel(rule="fixed-width").values, exact)
+
+
+def test_lost_coverage_is_the_paired_difference(stores):
+    ds = xr.open_zarr(stores["coverage"], group="coverage").load()
+    fixed, width = (ds["covered"].sel(rule=rule) for rule in ("fixed-size", "fixed-width"))
+    np.testing.assert_array_equal(ds["lost"].sel(rule="fixed-width"), fixed - width)

@@ -1,0 +1,158 @@
+"""Tests of help, version, shell completion, and the command ``list``."""
+
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+import pipeline
+from mechanisms import GLM_MECHANISMS, INFERENCE_METHODS, MECHANISMS, QUANTILE_METHODS
+from studies import STUDIES, cli
+from tests.studies.test_cli import STUDY_FILE
+
+SLOW = {"zarr", "xarray", "dask", "distributed", "scipy", "numba"}
+"""Libraries that take longer to import than the help takes to print."""
+
+COMMANDS = [(info.name or info.callback.__name__,) for info in cli.app.registered_commands]
+GROUPS = [
+    (group.name, info.name or info.callback.__name__)
+    for group in cli.app.registered_groups
+    for info in group.typer_instance.registered_commands
+]
+
+
+@pytest.mark.parametrize("words", [(), ("cluster",)], ids=["program", "group"])
+def test_bare_command_prints_its_help(command, words):
+    code, out, err = command(*words)
+    assert (code, err) == (0, "")
+    assert out.startswith(f"Usage: {' '.join(['dpstudies', *words])} [OPTIONS] COMMAND")
+    assert command(*words, "--help")[:2] == (0, out)
+
+
+@pytest.mark.parametrize("words", [*COMMANDS, *GROUPS], ids=" ".join)
+def test_every_command_has_a_short_help_option_and_its_errors_name_it(command, words):
+    path = " ".join(["dpstudies", *words])
+    code, out, _ = command(*words, "-h")
+    assert (code, out.startswith(f"Usage: {path} ")) == (0, True)
+    code, out, err = command(*words, "--no-such-option")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.endswith(f"; see '{path} --help'\n")
+
+
+def imported(*words):
+    """Return the modules that a command imports."""
+    code = (
+        "import sys\nfrom studies.cli import main\ntry: main()\nexcept SystemExit: print(*sys.modules, file=sys.stderr)"
+    )
+    found = subprocess.run([sys.executable, "-c", code, *map(str, words)], capture_output=True, text=True, check=True)
+    assert found.stdout
+    return set(found.stderr.split())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("word", ["--help", "list"])
+def test_help_and_list_import_no_slow_library(word):
+    assert not SLOW & imported(word)
+
+
+@pytest.mark.slow
+def test_status_imports_zarr_only(tmp_path):
+    store = pipeline.run(STUDIES["gibbs-traces"], tmp_path / "s.zarr", panels=["binomial"], values={"iteration": [0]})
+    assert SLOW & imported("status", store.url) == {"zarr"}
+
+
+def test_help_of_run_explains_all(command):
+    assert "or all: every listed study" in " ".join(command("run", "--help")[1].split())
+
+
+def test_unknown_commands_point_to_the_help_of_their_group(command):
+    assert command("walk")[2].endswith("; see 'dpstudies --help'\n")
+    assert command("cluster", "walk")[2].endswith("; see 'dpstudies cluster --help'\n")
+
+
+def test_version_is_that_of_the_distribution(command):
+    assert command("--version")[:2] == (0, f"dpstudies {version('dpstudies')}\n")
+
+
+def test_summarize_is_summarise(command):
+    Path("toy.py").write_text(STUDY_FILE)
+    command("run", "toy.py", "--store", "t.zarr")
+    assert command("summarize", "t.zarr") == command("summarise", "t.zarr")
+    assert "summarize" not in command("--help")[1]
+
+
+def test_list_shows_the_panels_of_a_study(command):
+    Path("toy.py").write_text(STUDY_FILE.replace('"int")', '"int"), Factor("t", range(40), "time")'))
+    code, out, _ = command("list", "toy.py")
+    assert code == 0
+    lines = [" ".join(line.split()) for line in out.splitlines()]
+    assert lines == [
+        "toy: A toy",
+        "To test.",
+        "",
+        "panel p: a panel",
+        "n 1, 2 (factor: size)",
+        "t 0, 1, ..., 39; 40 values (factor: time)",
+        "algorithm mean, odd",
+        "trials 7 per cell",
+        "measures x",
+        "",
+        "time and storage depend on the machine; measure a few trials with: dpstudies plan toy.py",
+    ]
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_list_shows_every_panel_and_method_of_a_study(command, name):
+    code, out, _ = command("list", name)
+    assert code == 0
+    for panel in STUDIES[name].panels:
+        assert f"panel {panel.name}" in out
+        assert all(axis.name in out for axis in panel.settable().values())
+        assert all(method.name in out for method in panel.methods)
+
+
+def test_list_shows_every_mechanism(command):
+    code, out, _ = command("list", "--mechanisms")
+    names = [line.split()[0] for line in out.splitlines() if line.strip()]
+    assert code == 0
+    assert {*MECHANISMS, *GLM_MECHANISMS, *INFERENCE_METHODS, *QUANTILE_METHODS} <= set(names)
+    assert command("list", "gibbs-traces", "--mechanisms")[0] == 2
+    two = command("list", "gibbs-traces", "calibration")[1]
+    assert two == command("list", "gibbs-traces")[1] + command("list", "calibration")[1]
+    assert "did you mean gibbs-traces" in command("list", "gibs-traces")[2]
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("summ", ["summarise"]),
+        ("run gibbs", ["gibbs-traces"]),
+        ("run al", ["all"]),
+        ("plan al", []),
+        ("list hellinger-l", ["hellinger-limits"]),
+        ("cluster ch", ["check"]),
+        ("cluster check slu", ["slurm"]),
+        ("run all --cluster ls", ["lsf"]),
+    ],
+)
+def test_shell_completion(command, monkeypatch, typed, offered):
+    monkeypatch.setenv("_DPSTUDIES_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", f"dpstudies {typed}")
+    monkeypatch.setenv("COMP_CWORD", str(len(typed.split())))
+    code, out, _ = command()
+    assert (code, out.split()) == (0, offered)
+
+
+def test_cluster_list_shows_profiles_of_the_package_and_of_the_folder(command, tmp_path):
+    (tmp_path / "cluster.yaml").write_text(
+        "profiles: {slurm: {class: LocalCluster, scale: 3}, mine: {class: LocalCluster, env: {TOKEN: hush}}}"
+    )
+    code, out, _ = command("cluster", "list")
+    rows = [line.split() for line in out.splitlines()]
+    assert code == 0
+    assert ["slurm", "distributed.LocalCluster", "3", "cluster.yaml"] in rows
+    assert ["mine", "distributed.LocalCluster", "cluster.yaml"] in rows
+    assert any(row[:2] == ["pbs", "dask_jobqueue.PBSCluster"] for row in rows)
+    assert "hush" not in out

@@ -1,0 +1,194 @@
+"""Tests of every registered study on the small run of its case; the numbers are tested in other files."""
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import pipeline
+from pipeline import Claim
+from pipeline.declare.source import StudySource
+from pipeline.execution.rerun import rerun_trial
+from pipeline.resolve import study_of
+from pipeline.stores.store import ResultStore
+from studies import MODULES, STUDIES
+from studies.figures import convert, interactive, specify
+from studies.report import drawable, judge
+from studies.styles import INK
+from tests.studies.case import EVERY, change
+from tests.studies.cases import CASES
+
+every_study = pytest.mark.parametrize("study", STUDIES.values(), ids=STUDIES)
+REFUSED = [
+    pytest.param(name, panel, given, message, id=f"{name}-{panel}-{given}")
+    for name, case in CASES.items()
+    for panel, options in case.refused.items()
+    for given, message in options.items()
+]
+FLIPS = [
+    pytest.param(STUDIES[name], flip, id=f"{name}-{number}-{next(iter(flip.verdicts), flip.others)}")
+    for name, case in CASES.items()
+    for number, flip in enumerate(case.flips)
+]
+
+
+def findings(study, summaries, claims=()):
+    """Return the findings of all or some claims on the panels that they need; sizes that the case lacks are ignored."""
+    chosen = [claim for claim in study.claims if not claims or claim.name in claims]
+    if not CASES[study.name].needs_all:
+        chosen = [replace(claim, needs={panel: {} for panel in claim.needs}) for claim in chosen]
+    return {claim.name: found for claim, found in judge(replace(study, claims=tuple(chosen)), summaries)}
+
+
+def verdicts(study, summaries, claims=()):
+    return {name: finding.verdict for name, finding in findings(study, summaries, claims).items()}
+
+
+def without_case(studies):
+    return set(studies) - set(CASES)
+
+
+def test_every_study_has_a_case():
+    assert not without_case(STUDIES)
+    assert set(CASES) <= set(STUDIES)
+
+
+def test_study_without_a_case_is_found():
+    assert without_case({**STUDIES, "new-study": STUDIES["gibbs-traces"]}) == {"new-study"}
+
+
+def undeclared_claims(modules, studies):
+    declared = {id(claim) for study in studies for claim in study.claims}
+    found = (value for module in modules for value in vars(module).values() if isinstance(value, Claim))
+    return {claim.name for claim in found if id(claim) not in declared}
+
+
+def test_every_claim_belongs_to_a_study():
+    modules = [module for name, module in sys.modules.items() if name.startswith("studies.")]
+    assert undeclared_claims(modules, STUDIES.values()) == set()
+    others = [study for study in STUDIES.values() if study.name != "renyi-curves"]
+    assert undeclared_claims(modules, others) == {claim.name for claim in STUDIES["renyi-curves"].claims}
+
+
+@every_study
+def test_study_is_registered(study):
+    assert STUDIES[study.name] is study
+    assert StudySource(MODULES[study.name]).load() is study
+    assert replace(study, seed=1).spec()["seed"] == 1
+
+
+@every_study
+def test_store_has_the_declared_layout(study, stores):
+    """Dimensions, methods, measures and statuses read by xarray are the declared ones."""
+    case = CASES[study.name]
+    assert set(case.dims) == set(stores)
+    for panel, path in stores.items():
+        ds = xr.open_zarr(path, group=panel)
+        declared = study.panel(panel)
+        assert set(ds.data_vars) == {measure.name for measure in declared.measures} | {"status", "error"}
+        for names, dims in case.dims[panel].items():
+            assert {name: ds[name].dims for name in names.split()} == dict.fromkeys(names.split(), tuple(dims.split()))
+        for measure in declared.measures:
+            assert ds[measure.name].attrs.get("units", "") == measure.unit
+        if panel in case.methods:
+            assert ds[declared.method_dim].values.tolist() == case.methods[panel].split()
+        assert set(np.unique(ds.status)) == ({1, 5} if panel in case.partial else {1})
+
+
+@every_study
+def test_verdicts(study, summaries):
+    case = CASES[study.name]
+    found = findings(study, case.prepare(summaries))
+    assert {name: found[name].verdict for name in case.verdicts} == case.verdicts
+    for name, parts in case.evidence.items():
+        for part in parts:
+            assert part in found[name].evidence
+
+
+@pytest.mark.parametrize(("study", "flip"), FLIPS)
+def test_verdicts_depend_on_the_results(study, summaries, flip):
+    altered = flip.alter(CASES[study.name].prepare(summaries))
+    found = findings(study, altered, () if flip.others else flip.verdicts)
+    expected = {name: flip.verdicts.get(name, flip.others) for name in found}
+    assert {name: finding.verdict for name, finding in found.items()} == expected
+    for name, part in flip.evidence.items():
+        assert part in found[name].evidence
+
+
+@every_study
+def test_case_has_two_decided_verdicts_on_every_claim(study):
+    case = CASES[study.name]
+    expected = {claim.name: set() for claim in study.claims}
+    for verdicts_of_run in (case.verdicts, *(flip.verdicts for flip in case.flips)):
+        for name, verdict in verdicts_of_run.items():
+            expected[name].add(verdict)
+    assert {name for name, words in expected.items() if len(words - {"undecided"}) < 2} == set()
+
+
+@every_study
+def test_claims_without_panels_are_undecided(study):
+    for finding in findings(study, {}, [claim.name for claim in study.claims if claim.needs]).values():
+        assert finding.verdict == "undecided"
+        assert finding.evidence.startswith("The store has no panel ")
+
+
+@every_study
+def test_claims_on_pending_or_failed_trials_are_undecided(study, summaries):
+    prepared = CASES[study.name].prepare(summaries)
+    pending = change(EVERY, {}, n_pending=lambda ds: ds.n_pending + 1)
+    assert set(verdicts(study, pending(prepared)).values()) == {"undecided"}
+    on_trials = [claim.name for claim in study.claims if claim.min_trials]
+    assert set(verdicts(study, change(EVERY, {}, n_ok=0)(prepared), on_trials).values()) == {"undecided"}
+
+
+@every_study
+def test_every_figure_is_drawn(study, summaries):
+    chosen = CASES[study.name].figures
+    figures = [figure for figure in study.figures if not chosen or figure.name in chosen]
+    assert drawable(study, summaries) == figures
+    assert not drawable(study, change(EVERY, {}, n_ok=0)(summaries))
+    for figure in figures:
+        assert figure.caption
+        stored = {panel: summaries[panel] for panel in figure.panels if panel in summaries}
+        plots = figure.draw(stored)
+        svg = convert("svg", specify(plots))
+        assert INK.encode() in svg
+        assert len(svg) > 10_000
+        for name in json.loads(interactive(plots))["lines"]:
+            assert name.encode() in svg
+
+
+@pytest.mark.parametrize("study", [STUDIES[name] for name, case in CASES.items() if case.reruns], ids=lambda s: s.name)
+def test_trials_computed_again_are_identical(study, stores):
+    for panel, cell, trial in CASES[study.name].reruns:
+        opened = ResultStore.open(stores[panel])
+        _, configured = study_of(opened, study)
+        reruns = rerun_trial(opened, configured, panel, cell, trial)
+        assert reruns
+        assert all(rerun.equal for rerun in reruns)
+
+
+@pytest.mark.parametrize("study", [STUDIES[name] for name, case in CASES.items() if case.part], ids=lambda s: s.name)
+def test_results_do_not_depend_on_other_values_methods_or_trials(study, stores, tmp_path):
+    """A run with fewer values, methods and trials has the same bits as the corresponding part of a larger run."""
+    part = CASES[study.name].part
+    pipeline.run(study, tmp_path / "part.zarr", **part)
+    for panel in part["panels"]:
+        small = xr.open_zarr(tmp_path / "part.zarr", group=panel).load()
+        large = xr.open_zarr(stores[panel], group=panel).load().sel({name: small[name] for name in small.dims})
+        for measure in study.panel(panel).measures:
+            np.testing.assert_array_equal(small[measure.name], large[measure.name])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "panel", "given", "message"), REFUSED)
+def test_invalid_values_are_refused_before_writing(command, name, panel, given, message):
+    chosen = ("--panel", panel) if panel else ()
+    code, out, err = command("run", name, *chosen, "--set", given, "--store", "s.zarr")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert message in err
+    assert list(Path().iterdir()) == []

@@ -1,0 +1,36 @@
+"""Tests of the looks of methods in figures."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from studies import report
+from studies.styles import _COLORS
+
+STYLE_SHEET = (Path(report.__file__).parent / "templates" / "base.html").read_text()
+PAGES = re.findall(r"--page: (#[0-9a-f]{6})", STYLE_SHEET)
+
+
+def luminance(color):
+    """Return the relative luminance of a colour (WCAG 2.1)."""
+    parts = (int(color[i : i + 2], 16) / 255 for i in (1, 3, 5))
+    linear = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def contrast(one, other):
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_contrast_of_known_colours():
+    assert contrast("#000000", "#ffffff") == pytest.approx(21)
+    assert contrast("#E69F00", "#ffffff") < 3  # orange of Okabe & Ito
+
+
+@pytest.mark.parametrize("name", _COLORS)
+def test_lines_have_sufficient_contrast_in_light_and_dark_mode(name):
+    """Graphics need a contrast ratio of at least 3:1 against their background (WCAG 2.1, 1.4.11)."""
+    assert len(PAGES) == 2
+    assert min(contrast(_COLORS[name], page) for page in PAGES) >= 3

@@ -1,0 +1,51 @@
+"""Tests of the tables on a page: rows of comparisons, and verdicts on audited losses."""
+
+import math
+
+import pytest
+import xarray as xr
+
+from mechanisms.metadata import Entry
+from studies.tables import AuditedLoss, compare_methods, largest_loss, show_mean
+
+REGISTRY = {name: Entry(name, origin="paper", paper="P0") for name in ("a", "b", "c")}
+
+
+def summary(**means):
+    """Return the summary of a panel in which the method `c` has the note that it is not private."""
+    coordinate = ("algorithm", list(means), {"not_private": ["c"]})
+    values = {f"x_{name}": ("algorithm", [number] * len(means)) for name, number in (("mean", 0.0), ("mcse", 0.01))}
+    return xr.Dataset({**values, "x_mean": ("algorithm", list(means.values()))}, {"algorithm": coordinate})
+
+
+def test_comparison_has_the_stored_methods_of_the_registry_in_its_order():
+    columns = {
+        "first": (summary(c=0.5, other=1.0, a=0.25), show_mean("x")),
+        "second": (summary(a=math.nan, b=math.nan), show_mean("x")),
+    }
+    table = compare_methods("title", "caption", "algorithm", [REGISTRY], columns)
+    assert table.heads == ("algorithm", "from", "first", "second")
+    assert table.rows == [("a", "P0", "0.250 ± 0.010", ""), ("c (not private)", "P0", "0.500 ± 0.010", "")]
+
+
+@pytest.mark.parametrize(
+    ("share", "is_private", "holds", "found", "slack"),
+    [
+        (0.75, True, None, "holds", "25.00%"),
+        (1.0, True, None, "holds", "0.00%"),
+        (1.01, True, None, "broken", "none"),
+        (1.01, False, None, "not private", "none"),
+        (0.5, False, None, "within here", "50.00%"),
+        (1.2, True, True, "holds", "none"),  # by its δ
+        (1.2, True, False, "broken", "none"),
+    ],
+)
+def test_verdict_on_an_audited_loss(share, is_private, holds, found, slack):
+    cells = AuditedLoss("a", "ε-DP", share, share, 3, "n = 2", is_private, holds).cells
+    assert cells == ("a", "ε-DP", found, f"{share:.4f}", f"{share:.6f}", slack, "3", "n = 2")
+
+
+def test_mechanism_without_audits_is_not_judged():
+    missing = xr.DataArray([math.nan], {"n": [1]}, ("n",))
+    cells = AuditedLoss("a", "ε-DP", *largest_loss([(missing, 1.0)])).cells
+    assert cells == ("a", "ε-DP", "not audited", "", "", "", "0", "")

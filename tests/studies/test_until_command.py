@@ -1,0 +1,80 @@
+"""Tests of the options --until, --at-most and --within: exit codes, forecasts, states and pages."""
+
+from pathlib import Path
+
+import pytest
+
+STUDY = str(Path(__file__).parents[1] / "pipeline/precision_study.py")
+SMALL = (STUDY, "--panel", "p", "--set", "sd=1")
+
+
+@pytest.mark.slow
+def test_a_precision_from_plan_to_report(command, tmp_path):
+    code, out, _ = command("plan", *SMALL, "--until", "mcse(x) <= 0.07")
+    assert code == 0
+    assert "p, sd=1, wide" in out
+    assert list(tmp_path.iterdir()) == []
+    code, out, _ = command("run", *SMALL, "--store", "s.zarr", "--until", "mcse(x) <= 0.07")
+    assert (code, "complete" in out) == (0, True)
+    code, out, _ = command("status", "s.zarr")
+    assert (code, "not asked for" in out) == (0, True)
+    code, out, _ = command("trial", "s.zarr", "--panel", "p", "--cell", "sd=1", "--trial", "120")
+    assert (code, out.count("not asked for"), "not stored yet" in out) == (0, 2, False)
+    code, out, err = command("extend", "s.zarr", "--until", "mcse(x) <= 1e-6", "--at-most", "400")
+    assert (code, out) == (3, "")
+    assert "needs about" in err
+    assert "pending" not in err
+    assert command("report", "s.zarr")[0] == 0
+    page = (tmp_path / "s.html").read_text()
+    assert "Monte Carlo error reached against mcse(x) &lt;= 1e-6" in page
+
+
+@pytest.mark.slow
+def test_verdicts_after_looks_state_the_error_level_that_was_spent(command):
+    code, _, _ = command("run", STUDY, "--store", "s.zarr", "--until", "claims", "--at-most", "200")
+    assert code == 0
+    code, out, _ = command("report", "s.zarr")
+    assert code == 0
+    assert "passed: Narrow draws have positive means." in out
+    assert "Look 1 spends 3.9e-05 of the error level 6.3e-05." in out
+    assert "Look 2 spends 8.7e-08 of the error level 5.7e-07." in out
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--until", "mcse(y) <= 1"), "unknown measure or statistic 'y'"),
+        (("--until", "mcse(x) <= 1", "--within", "30"), "a time must be a number with the unit s, min or h"),
+        (("--at-most", "300"), "add --until"),
+        (("--until", "mcse(x) <= 1", "--trials", "300"), "omit one of them"),
+    ],
+)
+def test_invalid_options_write_nothing(command, tmp_path, options, message):
+    code, out, err = command("run", *SMALL, "--store", "s.zarr", *options)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert message in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_method_that_fails_on_all_trials_leaves_a_command_that_continues(command, tmp_path):
+    text = Path(STUDY).read_text().replace("noise = np", 'assert name != "narrow"\n        noise = np')
+    (tmp_path / "failing.py").write_text(text)
+    small = "failing.py", "--panel", "p", "--set", "sd=1"
+    code, _, err = command("run", *small, "--store", "s.zarr", "--until", "mcse(x) <= 0.09")
+    assert code == 3
+    assert "0 trials are pending" not in err
+    assert "correct the failing method" in err
+    assert command("status", "s.zarr")[0] == 3
+    code, _, err = command("resume", "s.zarr")
+    assert code == 3
+    assert "1 of 3 errors is not finite: p, sd=1, narrow has 0 ok trials after 100" in err
+    code, out, _ = command("status", "s.zarr")
+    assert code == 1
+    assert "was not reached" in out
+    assert "dpstudies extend" in out
+
+
+def test_plan_of_claims_is_refused(command):
+    code, _, err = command("plan", *SMALL, "--until", "claims")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "plan requires a precision" in err

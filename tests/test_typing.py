@@ -1,0 +1,93 @@
+"""Tests of the type hints of public names, by running mypy in strict mode on code that uses them."""
+
+import inspect
+import os
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+import mechanisms
+import pipeline
+import studies
+
+ROOT = Path(__file__).parents[1]
+USER = """
+import numpy as np
+import xarray as xr
+
+from mechanisms import FAMILIES, MECHANISMS, Audit, CountRelease, Guarantee, ReleasePosterior
+from mechanisms import audit_counts, hellinger, posterior_from_release
+from pipeline import Factor, Measure, Method, Panel, Streams, Study, open_results, run, summarise
+from studies import STUDIES
+
+release: CountRelease = MECHANISMS["smooth"].build([1, 1], [5, 5], 1.0, 1e-8)
+guarantee: Guarantee | None = release.guarantee
+distance = hellinger(np.ones(2), release.prior)
+audit: Audit = audit_counts("geometric", [1, 1], 5, 1.0)
+loss: float = audit.epsilon
+draws = release.sample(np.random.default_rng(1), 3)
+total: int = int(draws.sum())
+family = FAMILIES["poisson"]
+found: ReleasePosterior = posterior_from_release(12.0, "binomial", (1, 1), n=30, epsilon=1.0)
+low, high = found.interval(0.9)
+
+
+def simulate(cell: object, streams: Streams) -> np.ndarray:
+    return streams.uniforms(1)[:, 0]
+
+
+methods = (Method("a", lambda data, setting, streams: {"x": data}),)
+panel = Panel("p", "p", simulate, methods, (Measure("x", "x"),), trials=3)
+study: Study = Study("s", "S", "s", (panel,), seed=1).configure(trials=2)
+url: str = run(study, "s.zarr", progress=False).url
+ds: xr.Dataset = summarise(open_results(url)["p"].to_dataset())
+published: Study = STUDIES["calibration"]
+factor = Factor("n", (1, 2), "size", "int")
+"""
+WRONG = {
+    'Factor(3, (1, 2), "size")': "arg-type",
+    'run("study.py", "s.zarr", trials="many")': "arg-type",
+    'MECHANISMS["smooth"].build([1, 1], [5, 5], "one")': "arg-type",
+    "STUDIES[3]": "index",
+}
+
+
+@pytest.mark.slow
+def test_hints_accept_a_correct_program_and_refuse_wrong_calls(tmp_path):
+    """mypy, run outside the package, reports one error per wrong call and none in the correct program."""
+    (tmp_path / "user.py").write_text(USER + "\n".join(WRONG))
+    words = ["--strict", "--follow-imports=silent", "--ignore-missing-imports", "user.py"]
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--config-file=", *words],
+        cwd=tmp_path,
+        env={**os.environ, "MYPYPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    errors = [line for line in done.stdout.splitlines() if ": error: " in line]
+    assert [code for code, error in zip(WRONG.values(), errors, strict=True) if not error.endswith(f"[{code}]")] == []
+
+
+@pytest.mark.parametrize("package", [mechanisms, pipeline, studies], ids=lambda package: package.__name__)
+def test_packages_have_hints_and_the_version_of_the_distribution(package):
+    assert package.__version__ == version("dpstudies")
+    assert Path(package.__file__).with_name("py.typed").exists()
+
+
+PUBLIC = {
+    f"{package.__name__}.{name}": getattr(package, name)
+    for package in (mechanisms, pipeline)
+    for name in package.__all__
+    if inspect.isfunction(getattr(package, name))
+}
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_public_functions_have_complete_hints(name):
+    signature = inspect.signature(PUBLIC[name])
+    assert signature.return_annotation is not inspect.Signature.empty
+    assert [one.name for one in signature.parameters.values() if one.annotation is inspect.Parameter.empty] == []

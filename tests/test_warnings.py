@@ -1,0 +1,53 @@
+"""Tests of the warning filters: warnings of other packages fail the gate, but not the README's test command."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+FILE = """
+import warnings
+import pytest
+
+@pytest.mark.parametrize(
+    ("category", "module"),
+    [
+        (DeprecationWarning, "other_package.module"),
+        (RuntimeWarning, "other_package.module"),
+        (FutureWarning, "pipeline.runs"),  # attributed to the caller of a function that is to change
+        (RuntimeWarning, "mechanisms.noise"),
+        (UserWarning, "tests.pipeline.test_run"),
+    ],
+)
+def test_warns(category, module):
+    warnings.warn_explicit("a warning", category, "file.py", 1, module=module)
+"""
+(GATE,) = re.findall(r'^export PYTEST_ADDOPTS="(.*)"$', (ROOT / ".ci/run").read_text(), re.MULTILINE)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("options", "outcomes"), [("", "...FF"), (GATE, "FFFFF")], ids=["test command", "gate"])
+def test_warnings_of_other_packages_fail_the_gate_only(tmp_path, options, outcomes):
+    (tmp_path / "test_one.py").write_text(FILE)
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            f"-c{ROOT / 'pyproject.toml'}",
+            "-q",
+            "-n0",
+            "-pno:cacheprovider",
+            "test_one.py",
+        ],
+        cwd=tmp_path,
+        env=os.environ | {"PYTEST_ADDOPTS": options},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.split()[0] == outcomes, done.stdout
