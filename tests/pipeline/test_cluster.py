@@ -37,7 +37,7 @@ BATCH = {
 
 
 @pytest.mark.parametrize("name", BATCH)
-def test_job_scripts(name):
+def test_job_scripts(name, listening):
     """The job scripts of the shipped profiles contain the batch system's options and the environment variables."""
     shipped = load_profile(f"{SHIPPED}:{name}")
     profile = replace(shipped, env={"TOY_SETTING": "two words", "TOY_TOKEN": "hush"})
@@ -148,10 +148,17 @@ def test_unknown_arguments_are_refused(message, profile):
 # Connecting
 
 
+@pytest.fixture
 def listening():
-    me = psutil.Process()
-    connections = [c for process in (me, *me.children(recursive=True)) for c in process.net_connections(kind="inet")]
-    return {connection.laddr.ip for connection in connections if connection.status == psutil.CONN_LISTEN}
+    """Return the addresses on which this process and its children listen that did not listen before the test."""
+
+    def sockets():
+        me = psutil.Process()
+        connections = [c for process in (me, *me.children(recursive=True)) for c in process.net_connections(kind="inet")]
+        return {connection.laddr for connection in connections if connection.status == psutil.CONN_LISTEN}
+
+    before = sockets()  # servers of other tests that end after them, such as an object store's
+    return lambda: {address.ip for address in sockets() - before}
 
 
 def blas_threads():
@@ -165,7 +172,7 @@ def set_blas_threads(number):
     other.join()
 
 
-def test_threads_compute_in_this_process_with_one_blas_thread_each():
+def test_threads_compute_in_this_process_with_one_blas_thread_each(listening):
     original = blas_threads()
     set_blas_threads(2)
     before = blas_threads()
@@ -213,14 +220,14 @@ def test_one_blas_thread_with_any_limit_of_the_user(first):
     assert after == before
 
 
-def test_listening_on_all_interfaces_is_detected():
+def test_listening_on_all_interfaces_is_detected(listening):
     """A dashboard on all interfaces, Dask's default, is detected (negative control)."""
     with LocalCluster(processes=False, n_workers=1, dashboard_address=":0") as cluster, Client(cluster):
         assert not listening() <= {"127.0.0.1", "::1"}
 
 
 @pytest.mark.slow
-def test_processes_listen_on_the_loopback_interface_with_one_thread_each():
+def test_processes_listen_on_the_loopback_interface_with_one_thread_each(listening):
     with connect(Profile("a", kwargs={"n_workers": 1}, env={"TOY_SETTING": "x"})) as client:
         pid, environment = client.submit(lambda: (os.getpid(), dict(os.environ))).result()
         assert pid != os.getpid()
@@ -309,7 +316,7 @@ class RigidCluster(LocalCluster):
 
 
 @pytest.mark.slow
-def test_a_cluster_that_cannot_be_scaled_is_stopped():
+def test_a_cluster_that_cannot_be_scaled_is_stopped(listening):
     bad = replace(THREADS, module=RigidCluster.__module__, class_name="RigidCluster", scale=2)
     with pytest.raises(BadInputError, match="did not start: ValueError: no room"):
         connect(bad).__enter__()
