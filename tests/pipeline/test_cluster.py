@@ -154,7 +154,9 @@ def listening():
 
     def sockets():
         me = psutil.Process()
-        connections = [c for process in (me, *me.children(recursive=True)) for c in process.net_connections(kind="inet")]
+        connections = [
+            c for process in (me, *me.children(recursive=True)) for c in process.net_connections(kind="inet")
+        ]
         return {connection.laddr for connection in connections if connection.status == psutil.CONN_LISTEN}
 
     before = sockets()  # servers of other tests that end after them, such as an object store's
