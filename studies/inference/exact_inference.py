@@ -119,6 +119,7 @@ def _panel(
                 if p > 1
                 else []
             ),
+            *([Measure("mean_width", "mean of the widths over components")] if family == "multinomial" else []),
         ),
         factors=tuple(factors),
         outputs=(Factor("component", tuple(range(p)), "component of the parameter", "int"),) if p > 1 else (),

@@ -170,7 +170,8 @@ def summarise_draws(releases: Releases, draws: Array, pit: Array | None = None) 
     thinning = {"thinning": np.ones(n_trials)}
     if p == 1:
         return {name: value[:, 0] for name, value in found.items()} | thinning
-    return {**found, **thinning, "joint": joint_coverage(draws, theta, releases.reference)}
+    mean_width = {"mean_width": found["width"].mean(axis=1)} if releases.model.family == "multinomial" else {}
+    return {**found, **thinning, **mean_width, "joint": joint_coverage(draws, theta, releases.reference)}
 
 
 @dataclass(frozen=True)

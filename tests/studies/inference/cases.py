@@ -194,6 +194,7 @@ EXACT_INFERENCE = Case(
             "pit rank covered width distance rhat ess": _factors(panel),
             "thinning": _factors(panel).removesuffix(" component"),
             **({"joint": _factors(panel).removesuffix(" component")} if panel.outputs else {}),
+            **({"mean_width": _factors(panel).removesuffix(" component")} if "multinomial" in panel.name else {}),
         }
         for panel in _EXACT.panels
     },
@@ -250,8 +251,8 @@ EXACT_INFERENCE = Case(
             Flip(
                 {f"k-norm-is-narrower-{panel}": found},
                 chain(
-                    change(panel, {}, width_mean=1.0, width_mcse=1e-3),
-                    change(panel, {"noise": "k-norm"}, width_mean=ratio),
+                    change(panel, {}, mean_width_mean=1.0, mean_width_mcse=1e-3),
+                    change(panel, {"noise": "k-norm"}, mean_width_mean=ratio),
                 ),
             )
             for panel in ("multinomial-3", "multinomial-10")
